@@ -1,0 +1,111 @@
+//! Object keys and entity tags: exact bytes, never normalised.
+
+use bytes::Bytes;
+use std::fmt;
+
+/// The longest key S3 allows, in bytes of its UTF-8 form (S3 User Guide, "Creating object key names").
+pub const KEY_BYTES_MAX: usize = 1024;
+
+/// The name of an object: 1 to [`KEY_BYTES_MAX`] bytes, kept exactly as they were given.
+///
+/// S3 asks for UTF-8; Tenon does not, so that a local directory can hold any file name. A server that cannot
+/// hold the key answers [`StoreError::InvalidKey`](crate::StoreError::InvalidKey).
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ObjectKey(Bytes);
+
+/// Why some bytes are not a key.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidKey {
+    /// Zero bytes.
+    #[error("an object key cannot be empty")]
+    Empty,
+    /// More than [`KEY_BYTES_MAX`] bytes; holds the length found.
+    #[error("an object key has at most {KEY_BYTES_MAX} bytes, this one has {0}")]
+    TooLong(usize),
+}
+
+impl ObjectKey {
+    /// Takes the bytes as they are; fails only on length.
+    pub fn new(bytes: impl Into<Bytes>) -> Result<Self, InvalidKey> {
+        let bytes = bytes.into();
+        match bytes.len() {
+            0 => Err(InvalidKey::Empty),
+            n if n > KEY_BYTES_MAX => Err(InvalidKey::TooLong(n)),
+            _ => Ok(Self(bytes)),
+        }
+    }
+
+    /// The key's bytes.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl TryFrom<&str> for ObjectKey {
+    type Error = InvalidKey;
+    fn try_from(text: &str) -> Result<Self, InvalidKey> {
+        Self::new(Bytes::copy_from_slice(text.as_bytes()))
+    }
+}
+
+impl TryFrom<&[u8]> for ObjectKey {
+    type Error = InvalidKey;
+    fn try_from(bytes: &[u8]) -> Result<Self, InvalidKey> {
+        Self::new(Bytes::copy_from_slice(bytes))
+    }
+}
+
+/// Shows the key for people: printable UTF-8 as it is, the rest escaped.
+impl fmt::Display for ObjectKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for chunk in self.0.utf8_chunks() {
+            for c in chunk.valid().chars() {
+                if c.is_control() { write!(f, "{}", c.escape_default())? } else { write!(f, "{c}")? }
+            }
+            for byte in chunk.invalid() {
+                write!(f, "\\x{byte:02x}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for ObjectKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "\"{self}\"")
+    }
+}
+
+/// An entity tag without its quotes. Equal tags of one key mean equal bytes.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ETag(Box<str>);
+
+impl ETag {
+    /// Takes a tag as a header shows it, with or without quotes; a weak mark `W/` is dropped.
+    pub fn new(text: &str) -> Self {
+        let text = text.strip_prefix("W/").unwrap_or(text);
+        Self(text.trim_matches('"').into())
+    }
+
+    /// The tag without quotes.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The tag in quotes, as `If-Match` wants it.
+    pub fn quoted(&self) -> String {
+        format!("\"{}\"", self.0)
+    }
+}
+
+impl fmt::Display for ETag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for ETag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "\"{}\"", self.0)
+    }
+}

@@ -1,0 +1,29 @@
+//! The object boundary: everything Tenon knows of an object store.
+//!
+//! Owns the words [`ObjectKey`], [`ETag`], [`ObjectRef`] and [`Precondition`], the seams [`ObjectStore`] and
+//! [`Buckets`], their implementations (S3-compatible servers, a local directory, memory) and the wrappers that
+//! inject faults and latency or trace requests.
+//!
+//! Refuses: to know what a file, an inode or a directory is; to normalise a key; to read the clock or draw a
+//! random number other than through [`Clock`] and [`Entropy`].
+//!
+//! Invariants: a key is stored and listed byte for byte; a listing is in byte order; an error says through
+//! [`StoreError::is_retryable`] what a caller can do; a `put` that fails leaves the old object whole.
+
+mod clock;
+mod error;
+mod key;
+mod object;
+mod payload;
+mod seam;
+
+pub mod names;
+
+pub use clock::{Clock, Entropy, SystemClock, Timestamp};
+pub use error::{Result, StoreError};
+pub use key::{ETag, InvalidKey, KEY_BYTES_MAX, ObjectKey};
+pub use object::{
+    Attributes, ListEntry, ListPage, ListRequest, Object, ObjectMeta, ObjectRef, Precondition, Tags, VersionId,
+};
+pub use payload::Payload;
+pub use seam::{Buckets, CopyOptions, GetOptions, Multipart, ObjectStore, PutOptions};

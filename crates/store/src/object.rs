@@ -1,0 +1,128 @@
+//! What a store says of its objects.
+
+use crate::{ETag, ObjectKey, Result, Timestamp};
+use bytes::Bytes;
+use futures_util::stream::BoxStream;
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// The version id of a versioned bucket, opaque.
+pub type VersionId = Box<str>;
+
+/// Object tags (S3 Object Tagging: at most 10 on AWS).
+pub type Tags = BTreeMap<String, String>;
+
+/// The identity of some immutable bytes: key + etag + version id or modification time.
+///
+/// On an unversioned bucket the bytes are what the ref says *or gone*: a `get` with this etag either returns
+/// them or fails.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct ObjectRef {
+    /// Where.
+    pub key: ObjectKey,
+    /// Which bytes.
+    pub etag: ETag,
+    /// Which version, where the bucket keeps versions.
+    pub version: Option<VersionId>,
+    /// When they were stored; the answer to a PUT does not say.
+    pub last_modified: Option<Timestamp>,
+}
+
+/// The descriptive headers that travel with an object.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Attributes {
+    /// `Content-Type`.
+    pub content_type: Option<String>,
+    /// `Content-Encoding`, `Content-Language`, `Content-Disposition`, `Cache-Control` and `Expires`, by
+    /// lower-case header name.
+    pub system: BTreeMap<String, String>,
+    /// User metadata: names in lower case without `x-amz-meta-`, at most 2 KB in all on S3.
+    pub user: BTreeMap<String, String>,
+    /// The storage class, where it is not the store's default.
+    pub storage_class: Option<String>,
+}
+
+/// What `head` knows of an object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ObjectMeta {
+    /// Identity.
+    pub object: ObjectRef,
+    /// Length of the whole object in bytes.
+    pub size_bytes: u64,
+    /// Descriptive headers.
+    pub attributes: Attributes,
+}
+
+/// An object being read: its description and its bytes.
+pub struct Object {
+    /// Description of the whole object, also for a ranged read.
+    pub meta: ObjectMeta,
+    /// The bytes asked for, in order. A body that ends early is an error item, never a short stream.
+    pub body: BoxStream<'static, Result<Bytes>>,
+}
+
+impl fmt::Debug for Object {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Object").field("meta", &self.meta).finish_non_exhaustive()
+    }
+}
+
+/// What must hold at the key for a call to take effect.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Precondition {
+    /// Nothing.
+    #[default]
+    None,
+    /// No object has the key (`If-None-Match: *`).
+    Absent,
+    /// The object has this tag (`If-Match`).
+    Matches(ETag),
+}
+
+/// One page of a listing.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ListRequest {
+    /// Only keys that begin so.
+    pub prefix: Bytes,
+    /// Fold keys that go on after the prefix and this byte into one common prefix.
+    pub delimiter: Option<u8>,
+    /// Only entries whose text (key or common prefix) is greater than this.
+    pub start_after: Option<Bytes>,
+    /// The [`ListPage::next`] of the page before; where given it wins over `start_after`.
+    pub token: Option<String>,
+    /// At most this many entries; a store may return fewer (S3: 1,000).
+    pub limit: usize,
+}
+
+/// One entry of a listing, in byte order of key or prefix.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ListEntry {
+    /// An object.
+    Object {
+        /// Identity.
+        object: ObjectRef,
+        /// Length in bytes.
+        size_bytes: u64,
+    },
+    /// Keys folded by the delimiter: the common beginning, delimiter included.
+    Prefix(Bytes),
+}
+
+impl ListEntry {
+    /// The key or common prefix, by which listings are ordered.
+    pub fn text(&self) -> &[u8] {
+        match self {
+            Self::Object { object, .. } => object.key.as_bytes(),
+            Self::Prefix(prefix) => prefix,
+        }
+    }
+}
+
+/// A page of a listing.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ListPage {
+    /// Ascending by [`ListEntry::text`].
+    pub entries: Vec<ListEntry>,
+    /// For [`ListRequest::token`] of the next page; `None` at the end.
+    pub next: Option<String>,
+}

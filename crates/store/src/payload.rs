@@ -1,0 +1,58 @@
+//! The bytes of a PUT or a part: a rope that can be sent again.
+
+use bytes::Bytes;
+
+/// Bytes to store: pieces in order, cheap to clone, so that a retry sends the same bytes.
+#[derive(Debug, Clone, Default)]
+pub struct Payload {
+    pieces: Vec<Bytes>,
+    len: u64,
+}
+
+impl Payload {
+    /// Appends a piece; empty ones are dropped.
+    pub fn push(&mut self, piece: Bytes) {
+        if !piece.is_empty() {
+            self.len += piece.len() as u64;
+            self.pieces.push(piece);
+        }
+    }
+
+    /// Total length in bytes.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Whether it holds no byte.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The pieces, in order, none empty.
+    pub fn pieces(&self) -> &[Bytes] {
+        &self.pieces
+    }
+
+    /// One contiguous buffer; copies only if there are several pieces.
+    pub fn to_bytes(&self) -> Bytes {
+        match self.pieces.as_slice() {
+            [] => Bytes::new(),
+            [one] => one.clone(),
+            many => many.concat().into(),
+        }
+    }
+}
+
+impl FromIterator<Bytes> for Payload {
+    fn from_iter<T: IntoIterator<Item = Bytes>>(pieces: T) -> Self {
+        let mut payload = Self::default();
+        pieces.into_iter().for_each(|piece| payload.push(piece));
+        payload
+    }
+}
+
+impl<T: Into<Bytes>> From<T> for Payload {
+    fn from(bytes: T) -> Self {
+        std::iter::once(bytes.into()).collect()
+    }
+}
