@@ -1,1 +1,15 @@
-//! Placeholder.
+//! Real servers for tests, started on free loopback ports and gone with the test.
+//!
+//! Owns finding the programs, starting them on a fresh directory, waiting until they answer, stopping and
+//! reviving them, and cleaning up. Development only: no product crate depends on it, and it depends on none.
+//!
+//! Refuses: to skip. A program that cannot be found is a panic that says how to get it, so that a test which
+//! needs a server fails where there is none.
+//!
+//! Invariant: however the test process ends, the server is killed and its directory removed (see [`reaper`]).
+
+mod program;
+mod reaper;
+mod s3;
+
+pub use s3::{S3Server, minio, shared_minio, shared_versitygw, versitygw};
