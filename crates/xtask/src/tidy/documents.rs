@@ -1,0 +1,91 @@
+//! Links in the Markdown documents: every relative one leads to a file or folder, and to a heading if it names one.
+
+use super::Finding;
+use super::tree::Tree;
+
+/// Checks that relative links resolve.
+pub(crate) fn links(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for file in tree.files().iter().filter(|file| file.path.ends_with(".md")) {
+        for (number, line) in prose(&file.text) {
+            let broken = targets(line).filter(|target| !resolves(tree, &file.path, target));
+            findings.extend(
+                broken.map(|target| Finding::at(&file.path, number, format!("'{target}' leads nowhere"))),
+            );
+        }
+    }
+    findings
+}
+
+/// The lines outside code fences, with their numbers.
+fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut fenced = false;
+    text.lines().enumerate().filter_map(move |(at, line)| {
+        let fence = line.trim_start().starts_with("```");
+        fenced ^= fence;
+        (!fenced && !fence).then_some((at + 1, line))
+    })
+}
+
+/// The targets of `[text](target)` in a line.
+fn targets(line: &str) -> impl Iterator<Item = &str> {
+    line.match_indices("](").filter_map(|(at, _)| line[at + 2..].split_once(')').map(|(target, _)| target))
+}
+
+fn resolves(tree: &Tree, from: &str, target: &str) -> bool {
+    if target.contains("://") || target.starts_with("mailto:") {
+        return true;
+    }
+    let (path, heading) = target.split_once('#').unwrap_or((target, ""));
+    let path = if path.is_empty() { from.to_owned() } else { joined(from, path) };
+    tree.holds(&path) && (heading.is_empty() || has_heading(tree, &path, heading))
+}
+
+/// `target` seen from the folder of `from`, without `.` and `..`.
+fn joined(from: &str, target: &str) -> String {
+    let mut parts: Vec<&str> = from.split('/').collect();
+    parts.pop();
+    for part in target.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => drop(parts.pop()),
+            name => parts.push(name),
+        }
+    }
+    parts.join("/")
+}
+
+fn has_heading(tree: &Tree, path: &str, heading: &str) -> bool {
+    let Some(file) = tree.file(path) else { return false };
+    prose(&file.text).any(|(_, line)| line.starts_with('#') && slug(line) == heading)
+}
+
+/// A heading as a link names it: lower case, blanks to `-`, punctuation dropped.
+fn slug(heading: &str) -> String {
+    let text = heading.trim_start_matches('#').trim().to_lowercase();
+    let kept = text.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
+    kept.map(|c| if c == ' ' { '-' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_to_nothing_is_found() {
+        let tree = Tree::of(&[
+            ("README.md", "[a](docs/a.md) [b](docs/b.md)\n"),
+            (
+                "docs/a.md",
+                "# One thing\n[up](../README.md) [x](#one-thing) [y](#two) [web](https://example.com)\n",
+            ),
+        ]);
+        let found: Vec<String> = links(&tree).iter().map(Finding::to_string).collect();
+        assert_eq!(found, ["README.md:1: 'docs/b.md' leads nowhere", "docs/a.md:2: '#two' leads nowhere"]);
+    }
+
+    #[test]
+    fn code_fences_hold_no_links() {
+        assert_eq!(links(&Tree::of(&[("a.md", "```\n[a](b)\n```\n")])), []);
+    }
+}

@@ -1,0 +1,156 @@
+//! The files that the checks look at: everything git tracks or would track, as text.
+//!
+//! Owns what counts as test code. Files that are not UTF-8 are left out.
+
+use anyhow::{Context, Result, ensure};
+use std::ops::Range;
+use std::path::Path;
+use std::process::Command;
+
+/// Crates that exist for tests and tools only: they may panic, read the clock and the environment.
+const TEST_CRATES: [&str; 3] = ["servers", "sim", "xtask"];
+
+/// One file of the repository.
+#[derive(Debug, Clone)]
+pub(crate) struct File {
+    /// From the repository's root, with `/`.
+    pub(crate) path: String,
+    pub(crate) text: String,
+}
+
+/// All files of the repository, ascending by path.
+#[derive(Debug, Default)]
+pub(crate) struct Tree {
+    files: Vec<File>,
+}
+
+impl Tree {
+    /// Reads what `git ls-files` names at `root`, new files that are not ignored included.
+    pub(crate) fn of_repository(root: &Path) -> Result<Self> {
+        let listing = Command::new("git")
+            .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
+            .current_dir(root)
+            .output()
+            .context("cannot run git")?;
+        ensure!(
+            listing.status.success(),
+            "git ls-files failed: {}",
+            String::from_utf8_lossy(&listing.stderr)
+        );
+        let names = String::from_utf8(listing.stdout).context("a file name is not UTF-8")?;
+        let mut files: Vec<File> = names.split_terminator('\0').filter_map(|path| read(root, path)).collect();
+        files.sort_by(|a, b| a.path.cmp(&b.path));
+        Ok(Self { files })
+    }
+
+    /// A tree of the given paths and texts.
+    #[cfg(test)]
+    pub(crate) fn of(files: &[(&str, &str)]) -> Self {
+        let file = |(path, text): &(&str, &str)| File { path: (*path).into(), text: (*text).into() };
+        Self { files: files.iter().map(file).collect() }
+    }
+
+    pub(crate) fn files(&self) -> &[File] {
+        &self.files
+    }
+
+    /// The file with this path.
+    pub(crate) fn file(&self, path: &str) -> Option<&File> {
+        self.files.iter().find(|file| file.path == path)
+    }
+
+    /// Whether a file or folder has this path.
+    pub(crate) fn holds(&self, path: &str) -> bool {
+        let folder = format!("{path}/");
+        path.is_empty() || self.files.iter().any(|file| file.path == path || file.path.starts_with(&folder))
+    }
+
+    /// The Rust files of the crates.
+    pub(crate) fn sources(&self) -> impl Iterator<Item = &File> {
+        self.files.iter().filter(|file| file.path.starts_with("crates/") && file.path.ends_with(".rs"))
+    }
+}
+
+/// A file that was removed but not yet from git's index is none.
+fn read(root: &Path, path: &str) -> Option<File> {
+    let bytes = std::fs::read(root.join(path)).ok()?;
+    Some(File { path: path.to_owned(), text: String::from_utf8(bytes).ok()? })
+}
+
+impl File {
+    /// The crate that holds the file.
+    pub(crate) fn crate_name(&self) -> Option<&str> {
+        self.path.strip_prefix("crates/")?.split('/').next()
+    }
+
+    /// Lines with their numbers, from 1.
+    pub(crate) fn lines(&self) -> impl Iterator<Item = (usize, &str)> {
+        self.text.lines().enumerate().map(|(at, line)| (at + 1, line))
+    }
+
+    /// Whether the whole file is test code: by its place, or by its crate.
+    pub(crate) fn is_test(&self) -> bool {
+        let in_test_crate = self.crate_name().is_some_and(|name| TEST_CRATES.contains(&name));
+        let mut parts = self.path.split('/').skip(2);
+        in_test_crate
+            || parts.any(|part| {
+                matches!(part, "tests" | "tests.rs" | "benches" | "conformance" | "conformance.rs")
+            })
+    }
+
+    /// The lines that are not test code: neither in a test file nor in a `#[cfg(test)]` module.
+    pub(crate) fn product_lines(&self) -> Vec<(usize, &str)> {
+        if self.is_test() {
+            return Vec::new();
+        }
+        let tests = self.test_modules();
+        self.lines().filter(|(number, _)| !tests.iter().any(|range| range.contains(number))).collect()
+    }
+
+    /// The line ranges of `#[cfg(test)]` items: to the closing brace at the attribute's own indentation.
+    fn test_modules(&self) -> Vec<Range<usize>> {
+        let mut ranges = Vec::new();
+        let mut lines = self.lines();
+        while let Some((begin, line)) = lines.next() {
+            if line.trim() != "#[cfg(test)]" {
+                continue;
+            }
+            let indent = &line[..line.len() - line.trim_start().len()];
+            let is_last = |text: &str| {
+                text.strip_prefix(indent).is_some_and(|rest| rest.starts_with('}') || rest.ends_with(';'))
+            };
+            let end = lines.find(|(_, text)| is_last(text)).map_or(usize::MAX, |(number, _)| number + 1);
+            ranges.push(begin..end);
+        }
+        ranges
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_test_modules_are_not_product_lines() {
+        let text = "a\n#[cfg(test)]\nmod tests {\n    fn b() {\n    }\n}\nc\n#[cfg(test)]\nmod more;\nd\n";
+        let tree = Tree::of(&[("crates/store/src/lib.rs", text)]);
+        let lines: Vec<&str> = tree.files()[0].product_lines().into_iter().map(|(_, line)| line).collect();
+        assert_eq!(lines, ["a", "c", "d"]);
+    }
+
+    #[test]
+    fn test_files_have_no_product_lines() {
+        for path in
+            ["crates/store/tests/main.rs", "crates/store/src/key/tests.rs", "crates/servers/src/lib.rs"]
+        {
+            assert_eq!(Tree::of(&[(path, "x")]).files()[0].product_lines(), []);
+        }
+    }
+
+    #[test]
+    fn a_folder_is_held_as_well_as_a_file() {
+        let tree = Tree::of(&[("docs/format.md", "")]);
+        assert!(tree.holds("docs") && tree.holds("docs/format.md") && tree.holds(""));
+        assert!(!tree.holds("doc") && !tree.holds("docs/format"));
+    }
+}
