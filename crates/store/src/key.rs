@@ -1,6 +1,7 @@
 //! Object keys and entity tags: exact bytes, never normalised.
 
 use bytes::Bytes;
+use std::borrow::Borrow;
 use std::fmt;
 
 /// The longest key S3 allows, in bytes of its UTF-8 form (S3 User Guide, "Creating object key names").
@@ -37,6 +38,13 @@ impl ObjectKey {
 
     /// The key's bytes.
     pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// Hash, equality and order of a key are those of its bytes, so that maps of keys can be searched by bytes.
+impl Borrow<[u8]> for ObjectKey {
+    fn borrow(&self) -> &[u8] {
         &self.0
     }
 }

@@ -10,20 +10,26 @@
 //! Invariants: a key is stored and listed byte for byte; a listing is in byte order; an error says through
 //! [`StoreError::is_retryable`] what a caller can do; a `put` that fails leaves the old object whole.
 
+mod bucket_name;
 mod clock;
 mod error;
 mod key;
+mod listing;
 mod object;
 mod payload;
 mod seam;
 
+#[cfg(any(test, feature = "conformance"))]
+pub mod conformance;
+pub mod memory;
 pub mod names;
 
 pub use clock::{Clock, Entropy, SystemClock, Timestamp};
 pub use error::{Result, StoreError};
 pub use key::{ETag, InvalidKey, KEY_BYTES_MAX, ObjectKey};
 pub use object::{
-    Attributes, ListEntry, ListPage, ListRequest, Object, ObjectMeta, ObjectRef, Precondition, Tags, VersionId,
+    Attributes, ListEntry, ListPage, ListRequest, Object, ObjectMeta, ObjectRef, Precondition, Tags,
+    VersionId,
 };
 pub use payload::Payload;
 pub use seam::{Buckets, CopyOptions, GetOptions, Multipart, ObjectStore, PutOptions};

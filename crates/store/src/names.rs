@@ -207,10 +207,13 @@ fn continues(head: &[u8], rest: &[u8]) -> bool {
 
 fn head_len(component: &[u8]) -> Option<usize> {
     let mut width = 0;
-    component.iter().position(|&byte| {
-        width += if must_percent(byte) { 3 } else { 1 };
-        width >= HEAD_BYTES
-    }).map(|at| at + 1)
+    component
+        .iter()
+        .position(|&byte| {
+            width += if must_percent(byte) { 3 } else { 1 };
+            width >= HEAD_BYTES
+        })
+        .map(|at| at + 1)
 }
 
 fn must_percent(byte: u8) -> bool {
@@ -220,7 +223,11 @@ fn must_percent(byte: u8) -> bool {
 fn percent_encode(raw: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(raw.len());
     for &byte in raw {
-        if must_percent(byte) { out.extend_from_slice(format!("%{byte:02X}").as_bytes()) } else { out.push(byte) }
+        if must_percent(byte) {
+            out.extend_from_slice(format!("%{byte:02X}").as_bytes())
+        } else {
+            out.push(byte)
+        }
     }
     out
 }
@@ -296,7 +303,8 @@ mod tests {
 
     #[test]
     fn a_continued_directory_shows_only_what_is_too_long_for_its_parent() {
-        let inside = KeyPrefix::root(b"").child_dir(&[b"%+".as_slice(), &[b'x'; HEAD_BYTES]].concat()).unwrap();
+        let inside =
+            KeyPrefix::root(b"").child_dir(&[b"%+".as_slice(), &[b'x'; HEAD_BYTES]].concat()).unwrap();
         assert_eq!(inside.entry(&[b'x'; 255]), None);
         assert_eq!(inside.entry(&[b'x'; HEAD_BYTES]), None);
         assert_eq!(inside.entry(&[b'x'; 256]), Some(Entry::Object(vec![b'x'; 256 - HEAD_BYTES])));

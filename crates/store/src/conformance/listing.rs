@@ -1,0 +1,149 @@
+//! Listings: order, folding, where they begin, pages.
+
+use super::world::{Outcome, World, everything, holds, level, same};
+use crate::{ListEntry, ListRequest};
+use bytes::Bytes;
+
+pub(super) async fn nothing(world: World) -> Outcome {
+    same(world.store.list(everything()).await?, Default::default())?;
+    same(world.store.list(level("")).await?, Default::default())?;
+    world.fill(["b"]).await?;
+    same(world.store.list(level("a")).await?, Default::default())?;
+    same(world.store.list(level("b/")).await?, Default::default())?;
+    same(world.store.list(from("b", everything())).await?, Default::default())
+}
+
+/// `a-b` sorts before `a/`, and `a0` after it: a directory is not its name.
+pub(super) async fn byte_order(world: World) -> Outcome {
+    let names = ["Z", "a", "a!", "a-b", "a/b", "a/b/c", "a/b0", "a/c", "a0", "a0/x", "b", "ä"];
+    world.fill(names.iter().rev()).await?;
+    same(world.texts(everything()).await?, names)
+}
+
+pub(super) async fn prefixes(world: World) -> Outcome {
+    world.fill(["a", "ab", "ab/c", "ab/d/e", "abc", "b"]).await?;
+    let prefix =
+        |text: &'static str| ListRequest { prefix: Bytes::from_static(text.as_bytes()), ..everything() };
+    same(world.texts(prefix("ab")).await?, ["ab", "ab/c", "ab/d/e", "abc"])?;
+    same(world.texts(prefix("ab/")).await?, ["ab/c", "ab/d/e"])?;
+    same(world.texts(prefix("ab/d")).await?, ["ab/d/e"])?;
+    same(world.texts(prefix("ab/d/")).await?, ["ab/d/e"])?;
+    same(world.texts(prefix("ab/d/e")).await?, ["ab/d/e"])?;
+    same(world.texts(prefix("ab/d/e/")).await?, [""; 0])?;
+    same(world.texts(prefix("x/y/z")).await?, [""; 0])
+}
+
+pub(super) async fn folding(world: World) -> Outcome {
+    world.fill(["a", "dir/x", "dir/y/z", "dir2/x", "e/f/g/h", "e/f/i"]).await?;
+    same(world.texts(level("")).await?, ["a", "dir/", "dir2/", "e/"])?;
+    same(world.texts(level("dir/")).await?, ["dir/x", "dir/y/"])?;
+    same(world.texts(level("dir")).await?, ["dir/", "dir2/"])?;
+    same(world.texts(level("di")).await?, ["dir/", "dir2/"])?;
+    same(world.texts(level("e/")).await?, ["e/f/"])?;
+    same(world.texts(level("e/f/")).await?, ["e/f/g/", "e/f/i"])?;
+    let page = world.store.list(level("e/f/")).await?;
+    same(&page.entries[0], &ListEntry::Prefix(Bytes::from_static(b"e/f/g/")))
+}
+
+pub(super) async fn objects_and_prefixes_in_one_order(world: World) -> Outcome {
+    world.fill(["a", "a-", "a-b/x", "a/x", "a0", "b.txt", "b/1", "b/2", "b0/x", "c"]).await?;
+    let sorted = ["a", "a-", "a-b/", "a/", "a0", "b.txt", "b/", "b0/", "c"];
+    same(world.texts(level("")).await?, sorted)?;
+    for limit in 1..=sorted.len() {
+        same(world.texts(ListRequest { limit, ..level("") }).await?, sorted)?;
+    }
+    Ok(())
+}
+
+pub(super) async fn start_after(world: World) -> Outcome {
+    world.fill(["a", "b/1", "b/2", "b/2/x", "b/3", "c"]).await?;
+    same(world.texts(from("", everything())).await?, ["a", "b/1", "b/2", "b/2/x", "b/3", "c"])?;
+    same(world.texts(from("a", everything())).await?, ["b/1", "b/2", "b/2/x", "b/3", "c"])?;
+    same(world.texts(from("b", everything())).await?, ["b/1", "b/2", "b/2/x", "b/3", "c"])?;
+    same(world.texts(from("b/1", everything())).await?, ["b/2", "b/2/x", "b/3", "c"])?;
+    same(world.texts(from("b/2", everything())).await?, ["b/2/x", "b/3", "c"])?;
+    same(world.texts(from("b/2/", everything())).await?, ["b/2/x", "b/3", "c"])?;
+    same(world.texts(from("b/25", everything())).await?, ["b/3", "c"])?;
+    let below = ListRequest { prefix: Bytes::from_static(b"b/"), ..everything() };
+    same(world.texts(from("a", below.clone())).await?, ["b/1", "b/2", "b/2/x", "b/3"])?;
+    same(world.texts(from("b/2", below.clone())).await?, ["b/2/x", "b/3"])?;
+    same(world.texts(from("c", below)).await?, [""; 0])
+}
+
+pub(super) async fn start_after_while_folding(world: World) -> Outcome {
+    world.fill(["a", "b/1", "b/2", "c", "d/1"]).await?;
+    same(world.texts(from("a", level(""))).await?, ["b/", "c", "d/"])?;
+    same(world.texts(from("b", level(""))).await?, ["b/", "c", "d/"])?;
+    same(world.texts(from("b/", level(""))).await?, ["c", "d/"])?;
+    same(world.texts(from("c", level(""))).await?, ["d/"])?;
+    same(world.texts(from("b/1", level("b/"))).await?, ["b/2"])
+}
+
+/// A common prefix is returned only if it is greater than `start_after` as text, though keys that fold into it are.
+pub(super) async fn start_after_inside_a_folded_prefix(world: World) -> Outcome {
+    world.fill(["a", "b/1", "b/2", "b/3/x", "c"]).await?;
+    same(world.texts(from("b/1", level(""))).await?, ["c"])?;
+    same(world.texts(from("b/0", level(""))).await?, ["c"])?;
+    same(world.texts(from("b/3/a", level("b/"))).await?, [""; 0])?;
+    same(world.texts(from("b/3", level("b/"))).await?, ["b/3/"])
+}
+
+pub(super) async fn pages_of_any_size(world: World) -> Outcome {
+    let names: Vec<String> =
+        (0..23).map(|n| format!("k{:02}{}", n, if n % 3 == 0 { "/x" } else { "" })).collect();
+    world.fill(&names).await?;
+    let folded = world.texts(level("")).await?;
+    for limit in [1, 2, 3, 7, 22, 23, 24] {
+        same(world.texts(ListRequest { limit, ..everything() }).await?, names.as_slice())?;
+        same(world.texts(ListRequest { limit, ..level("") }).await?, folded.as_slice())?;
+    }
+    let pages = world.pages(ListRequest { limit: 23, ..everything() }).await?;
+    same(pages.len(), 1)
+}
+
+pub(super) async fn many_keys(world: World) -> Outcome {
+    let names: Vec<String> = (0..2500).map(|n| format!("many/{n:05}")).collect();
+    world.fill(&names).await?;
+    same(world.texts(everything()).await?, names.as_slice())?;
+    same(world.texts(level("many/")).await?, names.as_slice())?;
+    same(world.texts(level("")).await?, ["many/"])?;
+    same(world.texts(from("many/01999", everything())).await?, &names[2000..])
+}
+
+pub(super) async fn entries_describe_objects(world: World) -> Outcome {
+    let stored = world.put("dir/a", "twelve bytes").await?;
+    let page = world.store.list(level("dir/")).await?;
+    let [ListEntry::Object { object, size_bytes }] = page.entries.as_slice() else {
+        return holds(false, "not one object");
+    };
+    same(*size_bytes, 12)?;
+    same(&object.etag, &stored.etag)?;
+    same(object.last_modified, world.head("dir/a").await?.object.last_modified)
+}
+
+pub(super) async fn another_delimiter(world: World) -> Outcome {
+    world.fill(["a-b", "a-c/d-e", "a/b-c", "b"]).await?;
+    let dashed = ListRequest { delimiter: Some(b'-'), ..everything() };
+    same(world.texts(dashed.clone()).await?, ["a-", "a/b-", "b"])?;
+    same(world.texts(ListRequest { limit: 1, ..dashed.clone() }).await?, ["a-", "a/b-", "b"])?;
+    let below = ListRequest { prefix: Bytes::from_static(b"a-c/"), ..dashed };
+    same(world.texts(below).await?, ["a-c/d-"])
+}
+
+/// What is there during the whole listing is returned exactly once.
+pub(super) async fn changes_between_pages(world: World) -> Outcome {
+    let names: Vec<String> = (0..12).map(|n| format!("k{n:02}")).collect();
+    world.fill(&names).await?;
+    let first = world.store.list(ListRequest { limit: 5, ..everything() }).await?;
+    same(first.entries.len(), 5)?;
+    world.delete("k02").await?;
+    world.delete("k04").await?;
+    world.put("k00-new", "x").await?;
+    world.delete("k07").await?;
+    let rest = world.texts(ListRequest { token: first.next, ..everything() }).await?;
+    same(rest, ["k05", "k06", "k08", "k09", "k10", "k11"])
+}
+
+fn from(start_after: &str, request: ListRequest) -> ListRequest {
+    ListRequest { start_after: Some(Bytes::copy_from_slice(start_after.as_bytes())), ..request }
+}

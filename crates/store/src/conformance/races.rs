@@ -1,0 +1,116 @@
+//! Many callers at once.
+
+use super::world::{Failure, Outcome, World, everything, holds, key, pattern, same, when};
+use crate::{ETag, ObjectRef, Precondition, Result, StoreError};
+use bytes::Bytes;
+use tokio::task::JoinSet;
+
+const WRITERS: u64 = 20;
+
+pub(super) async fn one_creator_wins(world: World) -> Outcome {
+    for round in 0..5 {
+        let name = format!("dir{round}/a");
+        let winner = one_wins(&world, &name, &Precondition::Absent).await?;
+        same(world.read(&name).await?, winner)?;
+    }
+    Ok(())
+}
+
+pub(super) async fn one_replacer_wins(world: World) -> Outcome {
+    if !world.capabilities.put_matches {
+        return Ok(());
+    }
+    for _ in 0..5 {
+        let etag: ETag = world.put("a", "before").await?.etag;
+        let winner = one_wins(&world, "a", &Precondition::Matches(etag)).await?;
+        same(world.read("a").await?, winner)?;
+    }
+    Ok(())
+}
+
+/// 100 writers of one key: one of their bodies is there, whole, with its own etag.
+pub(super) async fn writers_of_one_key(world: World) -> Outcome {
+    let mut writers = JoinSet::new();
+    for seed in 0..100 {
+        let (world, body) = (world.clone(), pattern(seed, 20_000));
+        writers
+            .spawn(async move { world.put("shared", body.clone()).await.map(|stored| (stored.etag, body)) });
+    }
+    let mut written = Vec::new();
+    while let Some(done) = writers.join_next().await {
+        written.push(done??);
+    }
+    let (found, etag) = (world.read("shared").await?, world.head("shared").await?.object.etag);
+    holds(
+        written.iter().any(|(tag, body)| *tag == etag && *body == found),
+        "not the whole body of one writer",
+    )?;
+    same(world.all_keys().await?, [key("shared")])
+}
+
+/// Readers while the key is overwritten again and again: every read is one body, whole, with its own etag.
+pub(super) async fn readers_see_whole_objects(world: World) -> Outcome {
+    let body = |seed: u64| pattern(seed, 400_000 + seed as usize);
+    world.put("moving", body(0)).await?;
+    let writer = {
+        let world = world.clone();
+        tokio::spawn(async move {
+            for seed in 1..20 {
+                world.put("moving", body(seed)).await?;
+            }
+            Ok::<(), StoreError>(())
+        })
+    };
+    for _ in 0..40 {
+        let found = match world.read("moving").await {
+            Err(StoreError::PreconditionFailed(_)) => continue,
+            found => found?,
+        };
+        let seed = (found.len() as u64).saturating_sub(400_000);
+        holds(found == body(seed), "a read mixes two objects")?;
+    }
+    writer.await??;
+    same(world.read("moving").await?.len(), body(19).len())
+}
+
+/// Directories come and go with their last object; a creator next door must not notice.
+pub(super) async fn creating_and_deleting_neighbours(world: World) -> Outcome {
+    let mut workers = JoinSet::new();
+    for worker in 0..8 {
+        let world = world.clone();
+        workers.spawn(async move {
+            let name = format!("a/b/c/{worker}");
+            for _ in 0..25 {
+                world.put(&name, "x").await?;
+                world.head(&name).await?;
+                world.delete(&name).await?;
+            }
+            Ok::<(), StoreError>(())
+        });
+    }
+    while let Some(done) = workers.join_next().await {
+        done??;
+    }
+    same(world.texts(everything()).await?, [""; 0])
+}
+
+/// Many conditional writers of one key: the body of the only one that succeeds.
+async fn one_wins(world: &World, name: &str, precondition: &Precondition) -> Outcome<Bytes> {
+    let mut writers = JoinSet::new();
+    for seed in 0..WRITERS {
+        let (store, key, options) = (world.store.clone(), key(name), when(precondition.clone()));
+        let body = pattern(seed, 100 + seed as usize);
+        writers.spawn(async move { (store.put(&key, body.clone().into(), options).await, body) });
+    }
+    let mut winners = Vec::new();
+    while let Some(done) = writers.join_next().await {
+        let (result, body): (Result<ObjectRef>, Bytes) = done?;
+        match result {
+            Ok(_) => winners.push(body),
+            Err(StoreError::PreconditionFailed(_)) => {}
+            Err(other) => return Err(other.into()),
+        }
+    }
+    same(winners.len(), 1)?;
+    winners.pop().ok_or_else(|| Failure::new("no winner".into()))
+}

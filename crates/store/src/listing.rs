@@ -1,0 +1,89 @@
+//! What every listing does the same way: where it begins, what it folds, how a page says where it ended.
+//!
+//! Owns no objects. A page's token is the last text it returned, in hexadecimal: a listing continues after a
+//! text, whatever was written or removed meanwhile.
+
+use crate::{ListRequest, Result, StoreError};
+use bytes::Bytes;
+
+/// A [`ListRequest`] with its token read and its limit capped.
+#[derive(Debug, Clone)]
+pub(crate) struct Scan {
+    pub(crate) prefix: Bytes,
+    pub(crate) delimiter: Option<u8>,
+    /// Only texts greater than this.
+    pub(crate) after: Option<Bytes>,
+    /// At most this many entries.
+    pub(crate) limit: usize,
+}
+
+impl Scan {
+    /// Reads the request; a token that no page gave out is `Invalid`.
+    pub(crate) fn new(request: ListRequest, limit_max: usize) -> Result<Self> {
+        let after = match request.token {
+            Some(token) => Some(decode_token(&token)?),
+            None => request.start_after,
+        };
+        let limit = request.limit.min(limit_max);
+        Ok(Self { prefix: request.prefix, delimiter: request.delimiter, after, limit })
+    }
+
+    /// The common prefix that `key` (which begins with the scan's prefix) folds into.
+    pub(crate) fn fold<'k>(&self, key: &'k [u8]) -> Option<&'k [u8]> {
+        let delimiter = self.delimiter?;
+        let at = key[self.prefix.len()..].iter().position(|&byte| byte == delimiter)?;
+        Some(&key[..self.prefix.len() + at + 1])
+    }
+
+    /// Whether a key or common prefix lies after the point the scan starts from.
+    pub(crate) fn is_after(&self, text: &[u8]) -> bool {
+        self.after.as_ref().is_none_or(|after| text > after.as_ref())
+    }
+}
+
+/// The smallest bytes greater than everything that begins with `prefix`; `None` if there are none.
+pub(crate) fn successor(prefix: &[u8]) -> Option<Vec<u8>> {
+    let last = prefix.iter().rposition(|&byte| byte != 0xff)?;
+    let mut next = prefix[..=last].to_vec();
+    next[last] += 1;
+    Some(next)
+}
+
+/// The token of the page that follows one whose last entry has this text.
+pub(crate) fn token_after(text: &[u8]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let digit = |nibble: u8| char::from(DIGITS[usize::from(nibble)]);
+    text.iter().flat_map(|&byte| [digit(byte >> 4), digit(byte & 15)]).collect()
+}
+
+fn decode_token(token: &str) -> Result<Bytes> {
+    let digit = |byte: u8| char::from(byte).to_digit(16).map(|value| value as u8);
+    let byte = |pair: &[u8]| match pair {
+        [high, low] => Some(digit(*high)? << 4 | digit(*low)?),
+        _ => None,
+    };
+    let text: Option<Vec<u8>> = token.as_bytes().chunks(2).map(byte).collect();
+    text.map(Bytes::from).ok_or_else(|| StoreError::Invalid("a listing's token that no page gave out".into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_come_back() {
+        for text in [b"".as_slice(), b"a", b"\x00\xff/", "ü".as_bytes()] {
+            assert_eq!(decode_token(&token_after(text)).unwrap(), text);
+        }
+        assert!(decode_token("abc").is_err());
+        assert!(decode_token("zz").is_err());
+    }
+
+    #[test]
+    fn a_successor_is_above_everything_with_the_prefix() {
+        assert_eq!(successor(b"a/"), Some(b"a0".to_vec()));
+        assert_eq!(successor(b"a\xff\xff"), Some(b"b".to_vec()));
+        assert_eq!(successor(b"\xff"), None);
+        assert_eq!(successor(b""), None);
+    }
+}

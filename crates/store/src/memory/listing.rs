@@ -1,0 +1,52 @@
+//! A page of keys from the ordered map: seeks over what is folded, never walks through it.
+
+use super::{Objects, Stored};
+use crate::listing::{Scan, successor, token_after};
+use crate::{ListEntry, ListPage, ObjectKey};
+use bytes::Bytes;
+use std::ops::Bound;
+
+pub(super) fn page(objects: &Objects, scan: &Scan) -> ListPage {
+    let mut entries = Vec::new();
+    let mut from = first_bound(scan);
+    while let Some(bound) = from.take() {
+        let range = objects.range::<[u8], _>((bound.as_ref().map(Vec::as_slice), Bound::Unbounded));
+        for (key, stored) in range {
+            if !key.as_bytes().starts_with(&scan.prefix) {
+                break;
+            }
+            let folded = scan.fold(key.as_bytes());
+            let text = folded.unwrap_or(key.as_bytes());
+            if scan.is_after(text) {
+                if entries.len() == scan.limit {
+                    return ListPage { next: entries.last().map(token), entries };
+                }
+                entries.push(entry(key, stored, folded));
+            }
+            if let Some(prefix) = folded {
+                from = successor(prefix).map(Bound::Included);
+                break;
+            }
+        }
+    }
+    ListPage { entries, next: None }
+}
+
+/// Where the first key of the scan can be.
+fn first_bound(scan: &Scan) -> Option<Bound<Vec<u8>>> {
+    match &scan.after {
+        Some(after) if **after >= *scan.prefix => Some(Bound::Excluded(after.to_vec())),
+        _ => Some(Bound::Included(scan.prefix.to_vec())),
+    }
+}
+
+fn entry(key: &ObjectKey, stored: &Stored, folded: Option<&[u8]>) -> ListEntry {
+    match folded {
+        Some(prefix) => ListEntry::Prefix(Bytes::copy_from_slice(prefix)),
+        None => ListEntry::Object { object: stored.object_ref(key), size_bytes: stored.body.len() },
+    }
+}
+
+fn token(last: &ListEntry) -> String {
+    token_after(last.text())
+}

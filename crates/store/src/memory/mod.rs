@@ -1,0 +1,285 @@
+//! Objects in memory: the model of a store, and the store of tests.
+//!
+//! Owns ordered keys behind one lock. Stricter than the servers it stands for: it enforces S3's limits on parts,
+//! metadata, tags and pages, and gives every write a new etag, also for the same bytes.
+//!
+//! Refuses: versions; anything that waits. Invariants: an etag is never given twice by one store; a stored
+//! object never changes but by being replaced (tags excepted).
+
+mod buckets;
+mod listing;
+mod upload;
+
+pub use buckets::MemoryBuckets;
+
+use crate::{
+    Attributes, Clock, CopyOptions, ETag, GetOptions, ListPage, ListRequest, Multipart, Object, ObjectKey,
+    ObjectMeta, ObjectRef, ObjectStore, Payload, Precondition, PutOptions, Result, StoreError, Tags,
+    Timestamp,
+};
+use bytes::Bytes;
+use futures_util::StreamExt;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use upload::MemoryUpload;
+
+/// What the store refuses; the default is what S3 refuses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemoryLimits {
+    /// The least size of every part but the last, in bytes.
+    pub part_bytes_min: u64,
+    /// The most bytes of user metadata, names and values together.
+    pub user_metadata_bytes_max: usize,
+    /// The most tags of an object.
+    pub tags_max: usize,
+    /// The most entries of one page.
+    pub page_entries_max: usize,
+}
+
+impl Default for MemoryLimits {
+    fn default() -> Self {
+        Self { part_bytes_min: 5 << 20, user_metadata_bytes_max: 2048, tags_max: 10, page_entries_max: 1000 }
+    }
+}
+
+/// A bucket in memory. Clones share it.
+#[derive(Clone)]
+pub struct MemoryStore(Arc<Shared>);
+
+struct Shared {
+    objects: RwLock<Objects>,
+    last_write: AtomicU64,
+    clock: Arc<dyn Clock>,
+    limits: MemoryLimits,
+}
+
+type Objects = BTreeMap<ObjectKey, Stored>;
+
+/// One object. Small: a million of them must fit.
+#[derive(Clone)]
+struct Stored {
+    /// The number of the write, which is the etag.
+    write: u64,
+    modified: Timestamp,
+    body: Payload,
+    description: Option<Arc<Description>>,
+}
+
+/// What most objects lack.
+#[derive(Clone, Default, PartialEq)]
+struct Description {
+    attributes: Attributes,
+    tags: Tags,
+}
+
+impl MemoryStore {
+    /// An empty bucket with the limits of S3.
+    pub fn new(clock: Arc<dyn Clock>) -> Self {
+        Self::with_limits(clock, MemoryLimits::default())
+    }
+
+    /// An empty bucket with other limits.
+    pub fn with_limits(clock: Arc<dyn Clock>, limits: MemoryLimits) -> Self {
+        let (objects, last_write) = Default::default();
+        Self(Arc::new(Shared { objects, last_write, clock, limits }))
+    }
+
+    /// The number of objects.
+    pub fn object_count(&self) -> usize {
+        self.0.read().len()
+    }
+}
+
+impl fmt::Debug for MemoryStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryStore").field("objects", &self.object_count()).finish_non_exhaustive()
+    }
+}
+
+#[async_trait::async_trait]
+impl ObjectStore for MemoryStore {
+    async fn get(&self, key: &ObjectKey, options: GetOptions) -> Result<Object> {
+        let stored = self.0.find(key)?;
+        if options.version.is_some() {
+            return Err(StoreError::NotFound(key.clone()));
+        }
+        if options.if_match.is_some_and(|etag| etag != stored.etag()) {
+            return Err(StoreError::PreconditionFailed(key.clone()));
+        }
+        let body = match options.range {
+            Some(range) => slice(key, &stored.body, range)?,
+            None => stored.body.clone(),
+        };
+        let pieces = body.pieces().to_vec();
+        Ok(Object { meta: stored.meta(key), body: futures_util::stream::iter(pieces).map(Ok).boxed() })
+    }
+
+    async fn head(&self, key: &ObjectKey) -> Result<ObjectMeta> {
+        self.0.read().get(key).map(|stored| stored.meta(key)).ok_or_else(|| StoreError::NotFound(key.clone()))
+    }
+
+    async fn put(&self, key: &ObjectKey, body: Payload, options: PutOptions) -> Result<ObjectRef> {
+        let description = self.0.describe(options.attributes, options.tags)?;
+        self.0.store(key, body, description, &options.precondition)
+    }
+
+    async fn multipart(&self, key: &ObjectKey, options: PutOptions) -> Result<Arc<dyn Multipart>> {
+        let description = self.0.describe(options.attributes, options.tags)?;
+        Ok(Arc::new(MemoryUpload::new(self.0.clone(), key.clone(), description, options.precondition)))
+    }
+
+    async fn copy(&self, from: &ObjectRef, to: &ObjectKey, options: CopyOptions) -> Result<ObjectRef> {
+        let source = self.0.find_exactly(from)?;
+        let description = match options.attributes {
+            None if from.key == *to => {
+                return Err(StoreError::Invalid("a copy of an object onto itself changes nothing".into()));
+            }
+            None => source.description,
+            Some(attributes) => {
+                let tags = source.description.map(|found| found.tags.clone()).unwrap_or_default();
+                self.0.describe(attributes, tags)?
+            }
+        };
+        self.0.store(to, source.body, description, &options.precondition)
+    }
+
+    async fn delete(&self, key: &ObjectKey, precondition: Precondition) -> Result<()> {
+        let mut objects = self.0.write();
+        check(key, objects.get(key), &precondition)?;
+        objects.remove(key);
+        Ok(())
+    }
+
+    async fn list(&self, request: ListRequest) -> Result<ListPage> {
+        let scan = crate::listing::Scan::new(request, self.0.limits.page_entries_max)?;
+        Ok(listing::page(&self.0.read(), &scan))
+    }
+
+    async fn tags(&self, key: &ObjectKey) -> Result<Tags> {
+        Ok(self.0.find(key)?.description.map(|found| found.tags.clone()).unwrap_or_default())
+    }
+
+    async fn set_tags(&self, key: &ObjectKey, tags: Tags) -> Result<()> {
+        self.0.check_tags(&tags)?;
+        let mut objects = self.0.write();
+        let stored = objects.get_mut(key).ok_or_else(|| StoreError::NotFound(key.clone()))?;
+        let mut description = stored.description.as_deref().cloned().unwrap_or_default();
+        description.tags = tags;
+        stored.description = description.shared();
+        Ok(())
+    }
+}
+
+impl Shared {
+    fn read(&self) -> RwLockReadGuard<'_, Objects> {
+        self.objects.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Objects> {
+        self.objects.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn find(&self, key: &ObjectKey) -> Result<Stored> {
+        self.read().get(key).cloned().ok_or_else(|| StoreError::NotFound(key.clone()))
+    }
+
+    /// The very bytes the ref names.
+    fn find_exactly(&self, object: &ObjectRef) -> Result<Stored> {
+        let stored = self.find(&object.key)?;
+        if stored.etag() != object.etag {
+            return Err(StoreError::PreconditionFailed(object.key.clone()));
+        }
+        Ok(stored)
+    }
+
+    /// The one place where an object comes to be.
+    fn store(
+        &self,
+        key: &ObjectKey,
+        body: Payload,
+        description: Option<Arc<Description>>,
+        precondition: &Precondition,
+    ) -> Result<ObjectRef> {
+        let modified = self.clock.now();
+        let mut objects = self.write();
+        check(key, objects.get(key), precondition)?;
+        let write = self.last_write.fetch_add(1, Ordering::Relaxed) + 1;
+        let stored = Stored { write, modified, body, description };
+        let object = stored.object_ref(key);
+        objects.insert(key.clone(), stored);
+        Ok(object)
+    }
+
+    fn describe(&self, attributes: Attributes, tags: Tags) -> Result<Option<Arc<Description>>> {
+        let metadata_bytes: usize =
+            attributes.user.iter().map(|(name, value)| name.len() + value.len()).sum();
+        if metadata_bytes > self.limits.user_metadata_bytes_max {
+            return Err(StoreError::Invalid(format!(
+                "{metadata_bytes} bytes of user metadata, at most {} are allowed",
+                self.limits.user_metadata_bytes_max
+            )));
+        }
+        self.check_tags(&tags)?;
+        Ok(Description { attributes, tags }.shared())
+    }
+
+    fn check_tags(&self, tags: &Tags) -> Result<()> {
+        if tags.len() > self.limits.tags_max {
+            let (found, most) = (tags.len(), self.limits.tags_max);
+            return Err(StoreError::Invalid(format!("{found} tags, at most {most} are allowed")));
+        }
+        Ok(())
+    }
+}
+
+impl Description {
+    fn shared(self) -> Option<Arc<Self>> {
+        (self != Self::default()).then(|| Arc::new(self))
+    }
+}
+
+impl Stored {
+    fn etag(&self) -> ETag {
+        ETag::new(&format!("{:016x}", self.write))
+    }
+
+    fn object_ref(&self, key: &ObjectKey) -> ObjectRef {
+        ObjectRef { key: key.clone(), etag: self.etag(), version: None, last_modified: Some(self.modified) }
+    }
+
+    fn meta(&self, key: &ObjectKey) -> ObjectMeta {
+        let attributes = self.description.as_ref().map(|found| found.attributes.clone()).unwrap_or_default();
+        ObjectMeta { object: self.object_ref(key), size_bytes: self.body.len(), attributes }
+    }
+}
+
+fn check(key: &ObjectKey, found: Option<&Stored>, precondition: &Precondition) -> Result<()> {
+    let holds = match (precondition, found) {
+        (Precondition::None, _) | (Precondition::Absent, None) => true,
+        (Precondition::Matches(etag), Some(stored)) => stored.etag() == *etag,
+        (Precondition::Absent, Some(_)) | (Precondition::Matches(_), None) => false,
+    };
+    if holds { Ok(()) } else { Err(StoreError::PreconditionFailed(key.clone())) }
+}
+
+/// The part of a body that a range asks for, without copying.
+fn slice(key: &ObjectKey, body: &Payload, range: Range<u64>) -> Result<Payload> {
+    if range.start >= body.len() {
+        return Err(StoreError::InvalidRange(key.clone()));
+    }
+    if range.is_empty() {
+        return Err(StoreError::Invalid(format!("the range {range:?} is empty")));
+    }
+    let mut piece_start = 0;
+    let cut = |piece: &Bytes| {
+        let piece_end = piece_start + piece.len() as u64;
+        let start = range.start.clamp(piece_start, piece_end) - piece_start;
+        let end = range.end.clamp(piece_start, piece_end) - piece_start;
+        piece_start = piece_end;
+        piece.slice(start as usize..end as usize)
+    };
+    Ok(body.pieces().iter().map(cut).collect())
+}

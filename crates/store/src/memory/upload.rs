@@ -1,0 +1,100 @@
+//! An object in parts, in memory.
+
+use super::{Description, Shared, slice};
+use crate::{Multipart, ObjectKey, ObjectRef, Payload, Precondition, Result, StoreError};
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The highest part number (S3 User Guide, "Amazon S3 multipart upload limits").
+const PART_NUMBER_MAX: u32 = 10_000;
+
+pub(super) struct MemoryUpload {
+    store: Arc<Shared>,
+    key: ObjectKey,
+    description: Option<Arc<Description>>,
+    precondition: Precondition,
+    /// `None` once it was completed or aborted.
+    parts: Mutex<Option<BTreeMap<u32, Payload>>>,
+}
+
+impl MemoryUpload {
+    pub(super) fn new(
+        store: Arc<Shared>,
+        key: ObjectKey,
+        description: Option<Arc<Description>>,
+        precondition: Precondition,
+    ) -> Self {
+        Self { store, key, description, precondition, parts: Mutex::new(Some(BTreeMap::new())) }
+    }
+
+    fn parts(&self) -> MutexGuard<'_, Option<BTreeMap<u32, Payload>>> {
+        self.parts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn insert(&self, number: u32, body: Payload) -> Result<()> {
+        if !(1..=PART_NUMBER_MAX).contains(&number) {
+            return Err(StoreError::Invalid(format!(
+                "part {number}: numbers go from 1 to {PART_NUMBER_MAX}"
+            )));
+        }
+        self.parts().as_mut().ok_or_else(ended)?.insert(number, body);
+        Ok(())
+    }
+
+    fn joined(&self, parts: &BTreeMap<u32, Payload>) -> Result<Payload> {
+        let Some((last, _)) = parts.last_key_value() else {
+            return Err(StoreError::Invalid("an upload without parts cannot be completed".into()));
+        };
+        let least = self.store.limits.part_bytes_min;
+        if let Some((number, part)) =
+            parts.iter().find(|(number, part)| *number != last && part.len() < least)
+        {
+            let found = part.len();
+            return Err(StoreError::Invalid(format!(
+                "part {number} has {found} bytes, at least {least} are needed"
+            )));
+        }
+        Ok(parts.values().flat_map(Payload::pieces).map(Bytes::clone).collect())
+    }
+}
+
+impl fmt::Debug for MemoryUpload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryUpload").field("key", &self.key).finish_non_exhaustive()
+    }
+}
+
+#[async_trait::async_trait]
+impl Multipart for MemoryUpload {
+    async fn put_part(&self, number: u32, body: Payload) -> Result<()> {
+        self.insert(number, body)
+    }
+
+    async fn copy_part(&self, number: u32, from: &ObjectRef, range: Range<u64>) -> Result<()> {
+        let source = self.store.find_exactly(from)?.body;
+        if range.end > source.len() {
+            return Err(StoreError::InvalidRange(from.key.clone()));
+        }
+        self.insert(number, slice(&from.key, &source, range)?)
+    }
+
+    async fn complete(&self) -> Result<ObjectRef> {
+        let mut parts = self.parts();
+        let body = self.joined(parts.as_ref().ok_or_else(ended)?)?;
+        let stored = self.store.store(&self.key, body, self.description.clone(), &self.precondition)?;
+        *parts = None;
+        Ok(stored)
+    }
+
+    async fn abort(&self) -> Result<()> {
+        *self.parts() = None;
+        Ok(())
+    }
+}
+
+fn ended() -> StoreError {
+    StoreError::Invalid("the upload was completed or aborted before".into())
+}

@@ -1,0 +1,3 @@
+//! The crate seen from outside: every implementation of the seams against `store::conformance`.
+
+mod memory;
