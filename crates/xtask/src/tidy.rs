@@ -5,6 +5,7 @@
 
 mod documents;
 mod manifests;
+mod modules;
 mod names;
 mod semantics;
 mod source;
@@ -42,10 +43,13 @@ impl fmt::Display for Finding {
 
 type Check = fn(&Tree) -> Vec<Finding>;
 
-const CHECKS: [Check; 11] = [
+const CHECKS: [Check; 14] = [
     manifests::edges,
     manifests::workspace_versions,
     manifests::owned_dependencies,
+    modules::forgotten,
+    modules::integration_binaries,
+    modules::awaits,
     names::drawers,
     names::outside_hosts_and_secrets,
     source::module_docs,
