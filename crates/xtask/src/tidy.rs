@@ -43,7 +43,7 @@ impl fmt::Display for Finding {
 
 type Check = fn(&Tree) -> Vec<Finding>;
 
-const CHECKS: [Check; 14] = [
+const CHECKS: [Check; 15] = [
     manifests::edges,
     manifests::workspace_versions,
     manifests::owned_dependencies,
@@ -56,6 +56,7 @@ const CHECKS: [Check; 14] = [
     source::silenced_lints,
     source::time_and_chance,
     source::unfinished,
+    source::ignored_tests,
     source::length,
     documents::links,
 ];

@@ -43,6 +43,9 @@ const UNFINISHED: [&str; 5] = [
     concat!("unimplemented", "!("),
 ];
 
+/// The mark of a test that does not run.
+const IGNORED: &str = concat!("#[", "ignore");
+
 /// Checks that every module says what it owns.
 pub(crate) fn module_docs(tree: &Tree) -> Vec<Finding> {
     let silent = tree.sources().filter(|file| !file.text.starts_with("//!"));
@@ -80,6 +83,20 @@ pub(crate) fn unfinished(tree: &Tree) -> Vec<Finding> {
                 mark.map(|_| Finding::at(&file.path, number, "left for later: do it, or open an issue")),
             );
         }
+    }
+    findings
+}
+
+/// Checks that every test runs.
+pub(crate) fn ignored_tests(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for file in tree.sources() {
+        let ignored = file.lines().filter(|(_, line)| line.trim_start().starts_with(IGNORED));
+        findings.extend(
+            ignored.map(|(number, _)| {
+                Finding::at(&file.path, number, "a test that does not run proves nothing")
+            }),
+        );
     }
     findings
 }
@@ -157,6 +174,15 @@ mod tests {
         assert_eq!(check(unfinished, "crates/vfs/src/a.rs", concat!("// TO", "DO: later\n")), 1);
         assert_eq!(check(unfinished, "docs/a.md", concat!("FIX", "ME\n")), 1);
         assert_eq!(check(unfinished, "docs/a.md", "mktemp a-XXXXXX\n"), 0);
+    }
+
+    #[test]
+    fn an_ignored_test_is_found() {
+        assert_eq!(
+            check(ignored_tests, "crates/vfs/tests/main.rs", concat!("    #[", "ignore = \"slow\"]\n")),
+            1
+        );
+        assert_eq!(check(ignored_tests, "crates/vfs/tests/main.rs", "// we ignore\n"), 0);
     }
 
     #[test]
