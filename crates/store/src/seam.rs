@@ -53,8 +53,13 @@ pub trait ObjectStore: Send + Sync + fmt::Debug {
     /// Stores an object atomically: readers see the old bytes or the new.
     async fn put(&self, key: &ObjectKey, body: Payload, options: PutOptions) -> Result<ObjectRef>;
 
-    /// Begins an object of many parts; nothing is visible before `complete`.
-    async fn multipart(&self, key: &ObjectKey, options: PutOptions) -> Result<Arc<dyn Multipart>>;
+    /// Begins an object of many parts; nothing is visible before [`Multipart::complete`].
+    async fn multipart(
+        &self,
+        key: &ObjectKey,
+        attributes: Attributes,
+        tags: Tags,
+    ) -> Result<Arc<dyn Multipart>>;
 
     /// Copies an object inside the store, tags included. Fails with `PreconditionFailed` if the source no
     /// longer has the ref's etag.
@@ -85,7 +90,9 @@ pub trait Multipart: Send + Sync + fmt::Debug {
     async fn copy_part(&self, number: u32, from: &ObjectRef, range: Range<u64>) -> Result<()>;
 
     /// Joins the parts in order of their numbers under the condition given at the beginning.
-    async fn complete(&self) -> Result<ObjectRef>;
+    /// Joins the parts in order of their numbers. After `PreconditionFailed` the parts are still there, so that it
+    /// may be called again under another condition.
+    async fn complete(&self, precondition: Precondition) -> Result<ObjectRef>;
 
     /// Gives up and frees the parts.
     async fn abort(&self) -> Result<()>;

@@ -32,10 +32,10 @@ async fn limits_of_s3_are_enforced() {
     let tags: Tags = (0..11).map(|n| (n.to_string(), String::new())).collect();
     let tagged = PutOptions { tags, ..PutOptions::default() };
     assert!(matches!(store.put(&key, "x".into(), tagged).await, Err(StoreError::Invalid(_))));
-    let upload = store.multipart(&key, PutOptions::default()).await.unwrap();
+    let upload = store.multipart(&key, store::Attributes::default(), store::Tags::new()).await.unwrap();
     upload.put_part(1, "too small".into()).await.unwrap();
     upload.put_part(2, "last".into()).await.unwrap();
-    assert!(matches!(upload.complete().await, Err(StoreError::Invalid(_))));
+    assert!(matches!(upload.complete(store::Precondition::None).await, Err(StoreError::Invalid(_))));
     assert!(matches!(upload.put_part(0, "x".into()).await, Err(StoreError::Invalid(_))));
     assert!(matches!(upload.put_part(10_001, "x".into()).await, Err(StoreError::Invalid(_))));
     assert_eq!(store.object_count(), 0);

@@ -161,7 +161,8 @@ fn object_cases() -> Vec<Case<World>> {
         }
         multipart::{
             parts_out_of_order, a_part_sent_twice, parts_of_stored_objects, invisible_until_complete,
-            abort_leaves_nothing, complete_if_absent, complete_if_matches, no_parts, attributes_and_tags,
+            abort_leaves_nothing, complete_if_absent, complete_if_matches,
+            a_refused_complete_may_be_repeated, no_parts, attributes_and_tags,
             one_small_part, a_part_of_a_changed_source,
         }
         races::{

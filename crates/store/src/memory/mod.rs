@@ -126,9 +126,14 @@ impl ObjectStore for MemoryStore {
         self.0.store(key, body, description, &options.precondition)
     }
 
-    async fn multipart(&self, key: &ObjectKey, options: PutOptions) -> Result<Arc<dyn Multipart>> {
-        let description = self.0.describe(options.attributes, options.tags)?;
-        Ok(Arc::new(MemoryUpload::new(self.0.clone(), key.clone(), description, options.precondition)))
+    async fn multipart(
+        &self,
+        key: &ObjectKey,
+        attributes: Attributes,
+        tags: Tags,
+    ) -> Result<Arc<dyn Multipart>> {
+        let description = self.0.describe(attributes, tags)?;
+        Ok(Arc::new(MemoryUpload::new(self.0.clone(), key.clone(), description)))
     }
 
     async fn copy(&self, from: &ObjectRef, to: &ObjectKey, options: CopyOptions) -> Result<ObjectRef> {

@@ -15,19 +15,13 @@ pub(super) struct MemoryUpload {
     store: Arc<Shared>,
     key: ObjectKey,
     description: Option<Arc<Description>>,
-    precondition: Precondition,
     /// `None` once it was completed or aborted.
     parts: Mutex<Option<BTreeMap<u32, Payload>>>,
 }
 
 impl MemoryUpload {
-    pub(super) fn new(
-        store: Arc<Shared>,
-        key: ObjectKey,
-        description: Option<Arc<Description>>,
-        precondition: Precondition,
-    ) -> Self {
-        Self { store, key, description, precondition, parts: Mutex::new(Some(BTreeMap::new())) }
+    pub(super) fn new(store: Arc<Shared>, key: ObjectKey, description: Option<Arc<Description>>) -> Self {
+        Self { store, key, description, parts: Mutex::new(Some(BTreeMap::new())) }
     }
 
     fn parts(&self) -> MutexGuard<'_, Option<BTreeMap<u32, Payload>>> {
@@ -81,10 +75,10 @@ impl Multipart for MemoryUpload {
         self.insert(number, slice(&from.key, &source, range)?)
     }
 
-    async fn complete(&self) -> Result<ObjectRef> {
+    async fn complete(&self, precondition: Precondition) -> Result<ObjectRef> {
         let mut parts = self.parts();
         let body = self.joined(parts.as_ref().ok_or_else(ended)?)?;
-        let stored = self.store.store(&self.key, body, self.description.clone(), &self.precondition)?;
+        let stored = self.store.store(&self.key, body, self.description.clone(), &precondition)?;
         *parts = None;
         Ok(stored)
     }
