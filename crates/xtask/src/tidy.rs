@@ -43,7 +43,7 @@ impl fmt::Display for Finding {
 
 type Check = fn(&Tree) -> Vec<Finding>;
 
-const CHECKS: [Check; 15] = [
+const CHECKS: [Check; 16] = [
     manifests::edges,
     manifests::workspace_versions,
     manifests::owned_dependencies,
@@ -59,6 +59,7 @@ const CHECKS: [Check; 15] = [
     source::ignored_tests,
     source::length,
     documents::links,
+    documents::decisions,
 ];
 
 /// Checks the repository at `root` and prints what breaks a rule.

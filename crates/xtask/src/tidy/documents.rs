@@ -1,7 +1,10 @@
-//! Links in the Markdown documents: every relative one leads to a file or folder, and to a heading if it names one.
+//! The Markdown documents: every relative link leads to a file or folder, and to a heading if it names one; every
+//! decision stands in the index of decisions.
 
 use super::Finding;
 use super::tree::Tree;
+
+const DECISIONS: &str = "docs/decisions/";
 
 /// Checks that relative links resolve.
 pub(crate) fn links(tree: &Tree) -> Vec<Finding> {
@@ -15,6 +18,15 @@ pub(crate) fn links(tree: &Tree) -> Vec<Finding> {
         }
     }
     findings
+}
+
+/// Checks that the index of decisions names every record.
+pub(crate) fn decisions(tree: &Tree) -> Vec<Finding> {
+    let index = format!("{DECISIONS}README.md");
+    let text = tree.file(&index).map_or("", |file| file.text.as_str());
+    let names = tree.files().iter().filter_map(|file| file.path.strip_prefix(DECISIONS));
+    let missing = names.filter(|name| *name != "README.md" && !text.contains(&format!("({name})")));
+    missing.map(|name| Finding::at(&index, 0, format!("does not name {name}"))).collect()
 }
 
 /// The lines outside code fences, with their numbers.
@@ -82,6 +94,16 @@ mod tests {
         ]);
         let found: Vec<String> = links(&tree).iter().map(Finding::to_string).collect();
         assert_eq!(found, ["README.md:1: 'docs/b.md' leads nowhere", "docs/a.md:2: '#two' leads nowhere"]);
+    }
+
+    #[test]
+    fn a_decision_outside_the_index_is_found() {
+        let tree = Tree::of(&[
+            ("docs/decisions/README.md", "[0001](0001-a.md)"),
+            ("docs/decisions/0001-a.md", ""),
+            ("docs/decisions/0002-b.md", ""),
+        ]);
+        assert_eq!(decisions(&tree), [Finding::at("docs/decisions/README.md", 0, "does not name 0002-b.md")]);
     }
 
     #[test]
