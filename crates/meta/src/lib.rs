@@ -1,1 +1,43 @@
-//! Placeholder.
+//! Names and attributes: everything Tenon knows about files, apart from their bytes.
+//!
+//! Owns inodes, dentries, extents and [`Op`], the one form of every namespace change; [`namespace::apply`], the
+//! one function that gives an op its meaning; the key schema and the codecs of everything persistent; the
+//! [`Engine`] seam with the memory engine, which is also the model for the others; and the numbered invariants.
+//!
+//! Refuses: to wait (nothing here is async), to know an open file, a kernel request or an S3 request, and to
+//! read the clock: time, credentials and new inode numbers are arguments ([`Ctx`], [`Op`]).
+//!
+//! Invariants: `apply` is deterministic, so the op log replayed on an empty engine gives the same tables byte for
+//! byte; an engine stores ordered bytes and knows nothing of their meaning but [`Merge`]; two ops conflict only
+//! if one changes what the other read (creators in one directory do not); the state between two commits satisfies
+//! [`invariants::fsck`].
+
+mod allocate;
+mod engine;
+mod error;
+mod ino;
+mod inode;
+mod memory;
+mod merge;
+mod name;
+mod op;
+mod txn;
+
+pub mod codec;
+pub mod invariants;
+pub mod namespace;
+pub mod schema;
+
+pub use engine::{
+    BatchRecord, Commit, CommitError, Condition, Engine, EngineError, KeyRange, LogCap, LogError, LoggedOp,
+    Reader, Rows, Seqno, SortedRun, Value, Versioned,
+};
+pub use error::FsError;
+pub use ino::Ino;
+pub use inode::{Dentry, Extent, Inode, Kind, SETGID, Stored};
+pub use memory::MemoryEngine;
+pub use merge::Merge;
+pub use name::Name;
+pub use namespace::Namespace;
+pub use op::{Applied, AttrChanges, Ctx, Observed, Op, RenameHow, XattrHow};
+pub use txn::{Staged, Txn};

@@ -1,0 +1,137 @@
+//! Inodes, dentries and extents: what a volume holds.
+
+use crate::{Ino, Name};
+use bytes::Bytes;
+use store::{ETag, ObjectKey, Timestamp, VersionId};
+
+/// The set-group-id bit of a mode: what is created in such a directory gets the directory's group.
+pub const SETGID: u16 = 0o2000;
+
+/// What an inode is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// A regular file.
+    File,
+    /// A directory.
+    Directory,
+    /// A symbolic link.
+    Symlink,
+    /// A named pipe.
+    Fifo,
+    /// A Unix socket.
+    Socket,
+    /// A character device.
+    CharDevice,
+    /// A block device.
+    BlockDevice,
+}
+
+/// A file, directory or other thing that names lead to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Inode {
+    /// Its number.
+    pub ino: Ino,
+    /// What it is.
+    pub kind: Kind,
+    /// The 12 permission bits.
+    pub mode: u16,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// How many names lead here; of a directory 2 + its subdirectories; 0 for an orphan.
+    pub nlink: u32,
+    /// Device number of a character or block device, 0 otherwise.
+    pub rdev: u32,
+    /// Length in bytes; 0 for a directory.
+    pub size_bytes: u64,
+    /// Last read.
+    pub atime: Timestamp,
+    /// Last change of the content. Of a directory it never goes back by an entry coming or going.
+    pub mtime: Timestamp,
+    /// Last change of the inode.
+    pub ctime: Timestamp,
+    /// Creation.
+    pub btime: Timestamp,
+    /// The dentry that owns the object key under path naming (the first name); `None` for the root and for orphans.
+    pub home: Option<(Ino, Name)>,
+    /// Where the bytes are, ascending and without overlap; holes read as zeros. Empty: nothing is stored yet.
+    /// Under the Whole mapping one extent, of length 0 for an empty file and for a directory's marker.
+    pub content: Vec<Extent>,
+    /// Where a symbolic link leads, once known.
+    pub target: Option<Bytes>,
+    /// Whether the attributes come from headers or from this side; a listing's word is not exact.
+    pub exact: bool,
+    /// When the store was last seen to agree.
+    pub observed_at: Timestamp,
+}
+
+impl Inode {
+    /// The object of the first extent: under the Whole mapping, the object.
+    pub fn object(&self) -> Option<&Stored> {
+        self.content.first().map(|extent| &extent.object)
+    }
+
+    /// Whether it is a directory.
+    pub fn is_dir(&self) -> bool {
+        self.kind == Kind::Directory
+    }
+
+    /// Whether nothing but open handles leads here any more.
+    pub fn is_orphan(&self) -> bool {
+        self.nlink == 0
+    }
+}
+
+/// A range of a file and the range of an object that holds it, both of `len` bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Extent {
+    /// Where it begins in the file, in bytes.
+    pub offset: u64,
+    /// Its length in bytes.
+    pub len: u64,
+    /// The object.
+    pub object: Stored,
+    /// Where it begins in the object, in bytes.
+    pub object_offset: u64,
+}
+
+impl Extent {
+    /// Where it ends in the file, saturating.
+    pub fn end(&self) -> u64 {
+        self.offset.saturating_add(self.len)
+    }
+}
+
+/// Whether extents ascend without overlap and end within `size_bytes`.
+pub(crate) fn extents_fit(content: &[Extent], size_bytes: u64) -> bool {
+    let mut end = 0;
+    content.iter().all(|extent| {
+        let fits =
+            extent.offset >= end && extent.offset.checked_add(extent.len).is_some_and(|e| e <= size_bytes);
+        end = extent.end();
+        fits
+    })
+}
+
+/// A stored object as an inode refers to it: a [`store::ObjectRef`] whose key may follow the inode's name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stored {
+    /// The key; `None`: the one the volume's naming gives to the inode's home.
+    pub key: Option<ObjectKey>,
+    /// Which bytes.
+    pub etag: ETag,
+    /// Which version, where the bucket keeps versions.
+    pub version: Option<VersionId>,
+    /// When they were stored, where known.
+    pub last_modified: Option<Timestamp>,
+}
+
+/// What a name in a directory leads to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Dentry {
+    /// The inode.
+    pub ino: Ino,
+    /// What it is, so that a listing need not read inodes.
+    pub kind: Kind,
+}

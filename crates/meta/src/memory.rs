@@ -1,0 +1,192 @@
+//! The engine in memory: the model that other engines are compared with, and the one that serves while the
+//! namespace is derived from the bucket.
+//!
+//! Owns one ordered table and the log behind one lock each call takes once and briefly. Refuses to be durable.
+//!
+//! Invariants: a version is the seqno of the commit that wrote the record; the log is complete after `cut`;
+//! `cut <= ` every cursor of a consumer that has not lagged `<= head`.
+
+mod log;
+mod table;
+
+use crate::engine::{
+    BatchRecord, Commit, CommitError, Condition, Engine, EngineError, LogCap, LogError, LoggedOp, Reader,
+    Rows, Seqno, SortedRun, Versioned,
+};
+use log::Log;
+use std::collections::BTreeSet;
+use std::ops::Bound;
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use table::Table;
+
+/// An [`Engine`] in memory.
+#[derive(Debug)]
+pub struct MemoryEngine {
+    state: RwLock<State>,
+}
+
+#[derive(Debug, Clone)]
+struct State {
+    table: Table,
+    log: Log,
+    head: Seqno,
+}
+
+impl MemoryEngine {
+    /// An empty engine that keeps as much log as `cap` says.
+    pub fn new(cap: LogCap) -> Self {
+        Self { state: RwLock::new(State { table: Table::default(), log: Log::new(cap), head: Seqno(0) }) }
+    }
+
+    /// A copy of everything as it is now, log and consumers included: a checkpoint.
+    pub fn fork(&self) -> Self {
+        Self { state: RwLock::new(self.read().clone()) }
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, State> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, State> {
+        self.state.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Default for MemoryEngine {
+    fn default() -> Self {
+        Self::new(LogCap::default())
+    }
+}
+
+impl Reader for MemoryEngine {
+    fn get(&self, key: &[u8]) -> Result<Option<Versioned>, EngineError> {
+        Ok(self.read().table.get(key))
+    }
+
+    fn multi_get(&self, keys: &[Vec<u8>]) -> Result<Vec<Option<Versioned>>, EngineError> {
+        let state = self.read();
+        Ok(keys.iter().map(|key| state.table.get(key)).collect())
+    }
+
+    fn scan(&self, from: Bound<&[u8]>, to: Bound<&[u8]>, limit: usize) -> Result<Rows, EngineError> {
+        Ok(self.read().table.scan(from, to, limit))
+    }
+}
+
+impl Engine for MemoryEngine {
+    fn commit(&self, commit: Commit) -> Result<Seqno, CommitError> {
+        self.write().commit(commit)
+    }
+
+    fn log_after(&self, cursor: Seqno, limit: usize) -> Result<Vec<LoggedOp>, LogError> {
+        let state = self.read();
+        state.log.after(cursor, limit, state.head)
+    }
+
+    fn ingest(&self, run: SortedRun, log: BatchRecord) -> Result<Seqno, CommitError> {
+        let mut conditions = log.conditions;
+        conditions.extend(run.rows().iter().map(|(key, _)| Condition::Absent { key: key.clone() }));
+        let commit = Commit {
+            conditions,
+            puts: run.into_rows(),
+            deletes: Vec::new(),
+            merges: log.merges,
+            ops: log.ops,
+        };
+        self.write().commit(commit)
+    }
+
+    fn register(&self, consumer: &str, at: Seqno) -> Result<(), LogError> {
+        let mut state = self.write();
+        let head = state.head;
+        state.log.register(consumer, at, head)
+    }
+
+    fn cursor(&self, consumer: &str) -> Result<Seqno, LogError> {
+        let state = self.read();
+        state.log.cursor(consumer, state.head)
+    }
+
+    fn advance(&self, consumer: &str, to: Seqno) -> Result<(), LogError> {
+        let mut state = self.write();
+        let head = state.head;
+        state.log.advance(consumer, to, head)
+    }
+
+    fn forget_consumer(&self, consumer: &str) -> Result<(), LogError> {
+        self.write().log.forget(consumer);
+        Ok(())
+    }
+
+    fn head(&self) -> Seqno {
+        self.read().head
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        let state = self.read();
+        state.table.memory_bytes() + state.log.memory_bytes()
+    }
+}
+
+impl State {
+    fn commit(&mut self, commit: Commit) -> Result<Seqno, CommitError> {
+        self.check(&commit)?;
+        if commit.is_check() {
+            return Ok(self.head);
+        }
+        let merged = self.merged(&commit)?;
+        let seqno = Seqno(self.head.0 + 1);
+        for (key, value) in commit.puts.into_iter().chain(merged) {
+            self.table.put(key, &value, seqno);
+        }
+        for key in commit.deletes {
+            self.table.delete(&key);
+        }
+        self.head = seqno;
+        self.log.append(seqno, &commit.ops);
+        Ok(seqno)
+    }
+
+    fn check(&self, commit: &Commit) -> Result<(), CommitError> {
+        let holds = |condition: &Condition| match condition {
+            Condition::Version { key, version } => self.table.version(key) == Some(*version),
+            Condition::Present { key } => self.table.version(key).is_some(),
+            Condition::Absent { key } => self.table.version(key).is_none(),
+            Condition::RangeEmpty(_) => true,
+        };
+        let merges_have_records = commit.merges.iter().all(|(key, _)| self.table.version(key).is_some());
+        if merges_have_records && commit.conditions.iter().all(holds) && self.ranges_are_empty(commit) {
+            Ok(())
+        } else {
+            Err(CommitError::Conflict)
+        }
+    }
+
+    fn ranges_are_empty(&self, commit: &Commit) -> bool {
+        let ranges = || {
+            commit.conditions.iter().filter_map(|condition| match condition {
+                Condition::RangeEmpty(range) => Some(range),
+                _ => None,
+            })
+        };
+        if ranges().all(|range| self.table.keys(range).next().is_none()) {
+            return true;
+        }
+        let own: BTreeSet<&[u8]> = commit
+            .puts
+            .iter()
+            .map(|(key, _)| key.as_slice())
+            .chain(commit.deletes.iter().map(Vec::as_slice))
+            .collect();
+        ranges().flat_map(|range| self.table.keys(range)).all(|key| own.contains(key))
+    }
+
+    /// The merged records, before anything is written: a merge that cannot be done changes nothing.
+    fn merged(&self, commit: &Commit) -> Result<Vec<(Vec<u8>, crate::Value)>, CommitError> {
+        let merge = |(key, merge): &(Vec<u8>, crate::Merge)| {
+            let found = self.table.get(key).ok_or(CommitError::Conflict)?;
+            Ok((key.clone(), merge.apply(&found.value).map_err(EngineError::from)?))
+        };
+        commit.merges.iter().map(merge).collect()
+    }
+}

@@ -1,0 +1,43 @@
+//! The meaning of every op, by family.
+
+use super::{attr, create, foreign, publish, rename, unlink, volume, xattr};
+use crate::{Applied, Ctx, FsError, Inode, Op, Txn};
+
+/// Applies an op to a transaction.
+///
+/// Deterministic: the outcome depends on the op, its context and the state only. After an error the transaction may
+/// hold half of the op's writes and must be dropped or taken back ([`Staged::drop_op`](crate::Staged::drop_op)).
+pub fn apply(txn: &mut impl Txn, ctx: &Ctx, op: &Op) -> Result<Applied, FsError> {
+    match op {
+        Op::Root { mode, uid, gid } => volume::root(txn, ctx, *mode, *uid, *gid),
+        Op::Lease { from, to } => volume::lease(txn, *from, *to),
+        Op::Create { parent, name, ino, kind, mode, uid, gid, rdev, target } => {
+            let made = Inode {
+                mode: *mode,
+                uid: *uid,
+                gid: *gid,
+                rdev: *rdev,
+                target: target.clone(),
+                ..create::blank(ctx, *ino, *kind)
+            };
+            create::create(txn, ctx, *parent, name, made)
+        }
+        Op::Link { ino, parent, name } => create::link(txn, ctx, *ino, *parent, name),
+        Op::Unlink { parent, name, keep } => unlink::unlink(txn, ctx, *parent, name, *keep),
+        Op::Rmdir { parent, name } => unlink::rmdir(txn, ctx, *parent, name),
+        Op::Rename { from, to, how, keep } => rename::rename(txn, ctx, from, to, *how, *keep),
+        Op::SetAttr { ino, changes } => attr::set(txn, ctx, *ino, changes),
+        Op::SetXattr { ino, name, value, how } => xattr::set(txn, ctx, *ino, name, value, *how),
+        Op::RemoveXattr { ino, name } => xattr::remove(txn, ctx, *ino, name),
+        Op::Publish { ino, base, content, size_bytes, mtime } => {
+            let new =
+                publish::Content { base: base.as_ref(), content, size_bytes: *size_bytes, mtime: *mtime };
+            publish::publish(txn, ctx, *ino, new)
+        }
+        Op::Import { parent, name, ino, seen } => foreign::import(txn, ctx, *parent, name, *ino, seen),
+        Op::Refresh { ino, seen } => foreign::refresh(txn, ctx, *ino, seen),
+        Op::Vanish { parent, name, keep } => foreign::vanish(txn, ctx, *parent, name, *keep),
+        Op::Evict { parent, name } => foreign::evict(txn, *parent, name),
+        Op::Purge { ino } => unlink::purge(txn, *ino),
+    }
+}

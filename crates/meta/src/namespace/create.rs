@@ -1,0 +1,94 @@
+//! New names: create and link.
+
+use super::attr::LINKS_MAX;
+use super::records::{self, links_of, put_entry, require_dir, require_free, require_unused};
+use crate::codec::decode_number;
+use crate::{Applied, Ctx, Dentry, FsError, Ino, Inode, Kind, Merge, Name, SETGID, Txn, schema};
+
+/// A new inode without names, owner and permissions.
+pub(super) fn blank(ctx: &Ctx, ino: Ino, kind: Kind) -> Inode {
+    Inode {
+        ino,
+        kind,
+        mode: 0,
+        uid: 0,
+        gid: 0,
+        nlink: if kind == Kind::Directory { 2 } else { 1 },
+        rdev: 0,
+        size_bytes: 0,
+        atime: ctx.now,
+        mtime: ctx.now,
+        ctime: ctx.now,
+        btime: ctx.now,
+        home: None,
+        content: Vec::new(),
+        target: None,
+        exact: true,
+        observed_at: ctx.now,
+    }
+}
+
+pub(super) fn create(
+    txn: &mut impl Txn,
+    ctx: &Ctx,
+    parent: Ino,
+    name: &Name,
+    mut inode: Inode,
+) -> Result<Applied, FsError> {
+    require_dir(txn, parent)?;
+    require_free(txn, parent, name)?;
+    require_unused(txn, inode.ino)?;
+    if (inode.kind == Kind::Symlink) != inode.target.is_some() {
+        return Err(FsError::Invalid("a symbolic link needs a target, and nothing else has one"));
+    }
+    inode.mode &= 0o7777;
+    inode.size_bytes = inode.target.as_ref().map_or(0, |target| target.len() as u64);
+    inherit_group(txn, parent, &mut inode)?;
+    add(txn, parent, name, &mut inode)?;
+    txn.merge(schema::inode(parent), Merge::entry(ctx.now, links_of(inode.kind)))?;
+    Ok(Applied { inode: Some(inode), ..Applied::default() })
+}
+
+fn inherit_group(txn: &mut impl Txn, parent: Ino, inode: &mut Inode) -> Result<(), FsError> {
+    if let Some(group) = txn.get(&schema::set_group(parent))? {
+        inode.gid = decode_number(&group)? as u32;
+        if inode.is_dir() {
+            inode.mode |= SETGID;
+        }
+    }
+    Ok(())
+}
+
+/// Writes a new inode under its first name.
+pub(super) fn add(txn: &mut impl Txn, parent: Ino, name: &Name, inode: &mut Inode) -> Result<(), FsError> {
+    inode.home = Some((parent, name.clone()));
+    put_entry(txn, parent, name, Dentry { ino: inode.ino, kind: inode.kind });
+    records::save(txn, None, inode)
+}
+
+pub(super) fn link(
+    txn: &mut impl Txn,
+    ctx: &Ctx,
+    ino: Ino,
+    parent: Ino,
+    name: &Name,
+) -> Result<Applied, FsError> {
+    let before = records::load(txn, ino)?;
+    if before.is_dir() {
+        return Err(FsError::IsDirectory);
+    }
+    if before.is_orphan() {
+        return Err(FsError::NotFound);
+    }
+    require_dir(txn, parent)?;
+    require_free(txn, parent, name)?;
+    if before.nlink >= LINKS_MAX {
+        return Err(FsError::TooManyLinks);
+    }
+    let inode = Inode { nlink: before.nlink + 1, ctime: ctx.now, ..before.clone() };
+    put_entry(txn, parent, name, Dentry { ino, kind: inode.kind });
+    txn.put(schema::hard_link(ino, parent, name), Vec::new());
+    records::save(txn, Some(&before), &inode)?;
+    txn.merge(schema::inode(parent), Merge::entry(ctx.now, 0))?;
+    Ok(Applied { inode: Some(inode), ..Applied::default() })
+}

@@ -1,0 +1,293 @@
+//! The namespace: what ops mean, and typed access to what they made.
+//!
+//! Owns [`apply`], one file per family of ops, and [`Namespace`], which reads inodes and entries and commits ops,
+//! again and again while they conflict. Refuses: to keep state of its own beside inode numbers not yet used.
+
+mod apply;
+mod attr;
+mod create;
+mod foreign;
+mod publish;
+mod records;
+mod rename;
+mod unlink;
+mod volume;
+mod xattr;
+
+use crate::allocate::{Allocator, FIRST_INO, LEASE_INOS};
+use crate::codec::{decode_dentry, decode_extent, decode_inode, decode_number};
+use crate::engine::{CommitError, Engine, EngineError, KeyRange, Reader};
+use crate::{Applied, Ctx, Dentry, FsError, Ino, Inode, Name, Op, Staged, schema};
+use std::ops::Bound;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+pub use apply::apply;
+pub use attr::LINKS_MAX;
+pub use xattr::{XATTR_NAME_BYTES_MAX, XATTR_VALUE_BYTES_MAX};
+
+/// After so many conflicts a commit asks the others of this [`Namespace`] to wait for it.
+const CONFLICTS_BEFORE_PRECEDENCE: usize = 4;
+
+/// After so many conflicts a commit gives up with [`FsError::Conflict`].
+const CONFLICTS_MAX: usize = 64;
+
+/// Ops and typed reads over an engine. Shared by reference; every call is complete in itself.
+#[derive(Debug)]
+pub struct Namespace {
+    engine: Arc<dyn Engine>,
+    allocator: Mutex<Allocator>,
+    /// Held shared by every commit, and alone by one that has met too many conflicts.
+    precedence: RwLock<()>,
+}
+
+impl Namespace {
+    /// Opens the namespace of an engine; an empty one gets a root directory of mode 0755 that belongs to `ctx`'s
+    /// user and group. Reserves inode numbers for this `Namespace`.
+    pub fn new(engine: Arc<dyn Engine>, ctx: &Ctx) -> Result<Self, FsError> {
+        let allocator = Mutex::new(Allocator::new(Ino::ROOT..Ino::ROOT));
+        let namespace = Self { engine, allocator, precedence: RwLock::new(()) };
+        match namespace.commit(ctx, &Op::Root { mode: 0o755, uid: ctx.uid, gid: ctx.gid }) {
+            Ok(_) | Err(FsError::Exists) => {}
+            Err(error) => return Err(error),
+        }
+        *namespace.allocator() = namespace.lease(ctx)?;
+        Ok(namespace)
+    }
+
+    /// The engine below.
+    pub fn engine(&self) -> &Arc<dyn Engine> {
+        &self.engine
+    }
+
+    /// Applies and commits an op.
+    pub fn commit(&self, ctx: &Ctx, op: &Op) -> Result<Applied, FsError> {
+        let mut applied = self.commit_all(ctx, std::slice::from_ref(op))?;
+        applied.pop().unwrap_or_else(|| Err(FsError::Corrupt("a commit without a result".into())))
+    }
+
+    /// Applies ops in order and commits them as one. An op that fails changes nothing and is reported in its place;
+    /// the outer error means that no op has happened (or, for an uncertain engine error, perhaps all).
+    pub fn commit_all(&self, ctx: &Ctx, ops: &[Op]) -> Result<Vec<Result<Applied, FsError>>, FsError> {
+        for conflicts in 0..CONFLICTS_MAX {
+            let outcome = if conflicts < CONFLICTS_BEFORE_PRECEDENCE {
+                let _shared = self.precedence.read().unwrap_or_else(PoisonError::into_inner);
+                self.try_commit(ctx, ops)
+            } else {
+                let _alone = self.precedence.write().unwrap_or_else(PoisonError::into_inner);
+                self.try_commit(ctx, ops)
+            };
+            if let Some(results) = outcome? {
+                return Ok(results);
+            }
+        }
+        Err(FsError::Conflict)
+    }
+
+    /// `None` after a conflict.
+    fn try_commit(&self, ctx: &Ctx, ops: &[Op]) -> Result<Option<Vec<Result<Applied, FsError>>>, FsError> {
+        let mut txn = Staged::new(&*self.engine);
+        let mut results = Vec::with_capacity(ops.len());
+        for op in ops {
+            let result = apply(&mut txn, ctx, op);
+            match &result {
+                Ok(_) => txn.keep_op(ctx, op),
+                Err(FsError::Engine(error)) => return Err(error.clone().into()),
+                Err(_) => txn.drop_op(),
+            }
+            results.push(result);
+        }
+        // A commit without any op still checks that what the ops failed on was not half of somebody's change.
+        match self.engine.commit(txn.into_commit()) {
+            Ok(_) => Ok(Some(results)),
+            Err(CommitError::Conflict) => Ok(None),
+            Err(CommitError::Engine(error)) => Err(error.into()),
+        }
+    }
+
+    /// The inode of a number, orphans included.
+    pub fn inode(&self, ino: Ino) -> Result<Inode, FsError> {
+        read_inode(&*self.engine, ino)?.ok_or(FsError::NotFound)
+    }
+
+    /// The inodes of many numbers, in their order.
+    pub fn inodes(&self, inos: &[Ino]) -> Result<Vec<Option<Inode>>, FsError> {
+        let keys: Vec<_> = inos.iter().map(|ino| schema::inode(*ino)).collect();
+        let found = self.engine.multi_get(&keys)?;
+        let decode = |(ino, found): (&Ino, Option<crate::Versioned>)| match found {
+            None => Ok(None),
+            Some(found) => match decode_inode(*ino, &found.value)? {
+                record if record.spilled > 0 => read_inode(&*self.engine, *ino),
+                record => Ok(Some(record.inode)),
+            },
+        };
+        inos.iter().zip(found).map(decode).collect()
+    }
+
+    /// The inode a name leads to.
+    pub fn lookup(&self, parent: Ino, name: &Name) -> Result<Option<Inode>, FsError> {
+        let mut seen = None;
+        loop {
+            let Some(dentry) = self.entry(parent, name)? else { return Ok(None) };
+            if let Some(inode) = read_inode(&*self.engine, dentry.ino)? {
+                return Ok(Some(inode));
+            }
+            // The name went between the two reads; a name that stays without its inode is damage.
+            if seen.replace(dentry.ino) == Some(dentry.ino) {
+                return Err(FsError::Corrupt(format!(
+                    "a name leads to inode {}, which does not exist",
+                    dentry.ino
+                )));
+            }
+        }
+    }
+
+    /// What a name leads to, without its attributes.
+    pub fn entry(&self, parent: Ino, name: &Name) -> Result<Option<Dentry>, FsError> {
+        let found = self.engine.get(&schema::dentry(parent, name))?;
+        Ok(found.map(|found| decode_dentry(&found.value)).transpose()?)
+    }
+
+    /// The first `limit` entries after a name, ascending by name. Empty for anything but a directory with entries.
+    pub fn entries(
+        &self,
+        dir: Ino,
+        after: Option<&Name>,
+        limit: usize,
+    ) -> Result<Vec<(Name, Dentry)>, FsError> {
+        let KeyRange { from, to } = schema::dentries(dir);
+        let after = after.map(|name| schema::dentry(dir, name));
+        let from = match &after {
+            Some(key) => Bound::Excluded(key.as_slice()),
+            None => Bound::Included(from.as_slice()),
+        };
+        let rows = self.engine.scan(from, Bound::Excluded(&to), limit)?;
+        let entry = |(key, found): &(Vec<u8>, crate::Versioned)| {
+            Ok((schema::name_of(key)?, decode_dentry(&found.value)?))
+        };
+        rows.iter().map(entry).collect()
+    }
+
+    /// The names that lead from the root to an inode's home, empty for the root; `NotFound` for orphans.
+    pub fn path(&self, ino: Ino) -> Result<Vec<Name>, FsError> {
+        let mut names = Vec::new();
+        let mut at = ino;
+        while at != Ino::ROOT {
+            let (parent, name) = self.inode(at)?.home.ok_or(FsError::NotFound)?;
+            names.push(name);
+            at = parent;
+            if names.len() > records::DEPTH_MAX {
+                return Err(FsError::Corrupt(format!("inode {ino} lies in a circle of directories")));
+            }
+        }
+        names.reverse();
+        Ok(names)
+    }
+
+    /// An extended attribute; `NoData` if the inode has none of the name.
+    pub fn xattr(&self, ino: Ino, name: &[u8]) -> Result<bytes::Bytes, FsError> {
+        match self.engine.get(&schema::xattr(ino, name))? {
+            Some(found) => Ok(bytes::Bytes::copy_from_slice(&found.value)),
+            None => self.inode(ino).and(Err(FsError::NoData)),
+        }
+    }
+
+    /// The names of an inode's extended attributes, ascending.
+    pub fn xattrs(&self, ino: Ino) -> Result<Vec<Box<[u8]>>, FsError> {
+        let range = schema::xattrs(ino);
+        let (from, to) = range.bounds();
+        let rows = self.engine.scan(from, to, usize::MAX)?;
+        rows.iter().map(|(key, _)| Ok(schema::xattr_of(key)?.into())).collect()
+    }
+
+    /// Every name of an inode: its home, then the others; empty for the root and for orphans.
+    pub fn names(&self, ino: Ino) -> Result<Vec<(Ino, Name)>, FsError> {
+        let mut names = Vec::from_iter(self.inode(ino)?.home);
+        let range = schema::hard_links(ino);
+        let (from, to) = range.bounds();
+        for (key, _) in self.engine.scan(from, to, usize::MAX)? {
+            names.push(schema::link_of(&key)?);
+        }
+        Ok(names)
+    }
+
+    /// The first `limit` orphans after a number: what a crash left open.
+    pub fn orphans(&self, after: Option<Ino>, limit: usize) -> Result<Vec<Ino>, FsError> {
+        let range = schema::orphans();
+        let after = after.map(schema::orphan);
+        let from = match &after {
+            Some(key) => Bound::Excluded(key.as_slice()),
+            None => Bound::Included(range.from.as_slice()),
+        };
+        let rows = self.engine.scan(from, Bound::Excluded(&range.to), limit)?;
+        rows.iter().map(|(key, _)| Ok(schema::ino_of(key)?)).collect()
+    }
+
+    /// `count` unused inode numbers for new entries of a directory, close to those it was given before.
+    ///
+    /// # Panics
+    /// After a million million numbers without reopening the namespace.
+    pub fn allocate(&self, parent: Ino, count: usize) -> Vec<Ino> {
+        let inos = self.allocator().allocate(parent, count);
+        assert_eq!(inos.len(), count, "a lease of inode numbers is used up: mount again");
+        inos
+    }
+
+    fn allocator(&self) -> std::sync::MutexGuard<'_, Allocator> {
+        self.allocator.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lease(&self, ctx: &Ctx) -> Result<Allocator, FsError> {
+        loop {
+            let from = match self.engine.get(&schema::next_ino())? {
+                Some(found) => Ino(decode_number(&found.value)?),
+                None => FIRST_INO,
+            };
+            let to = Ino(from.0.saturating_add(LEASE_INOS));
+            match self.commit(ctx, &Op::Lease { from, to }) {
+                Ok(_) => return Ok(Allocator::new(from..to)),
+                Err(FsError::StaleBase) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+/// The inode of a number as it is in a reader, with all of its extents.
+pub fn read_inode(reader: &(impl Reader + ?Sized), ino: Ino) -> Result<Option<Inode>, FsError> {
+    let key = schema::inode(ino);
+    loop {
+        let Some(found) = reader.get(&key)? else { return Ok(None) };
+        let record = decode_inode(ino, &found.value)?;
+        let mut inode = record.inode;
+        if record.spilled == 0 {
+            return Ok(Some(inode));
+        }
+        let range = schema::extents(ino);
+        let (from, to) = range.bounds();
+        let rows = reader.scan(from, to, usize::MAX)?;
+        // Extents change only together with their inode.
+        if reader.get(&key)?.map(|again| again.version) == Some(found.version) {
+            for (key, row) in rows {
+                inode.content.push(decode_extent(schema::offset_of(&key)?, &row.value)?);
+            }
+            return Ok(Some(inode));
+        }
+    }
+}
+
+/// Applies logged ops to an engine, as a replica or a restart does. Ops that were committed together may be given in
+/// one call and become one commit.
+///
+/// Fails if an op does: the engine does not hold the state before the log.
+pub fn replay(engine: &(impl Engine + ?Sized), ops: &[(Ctx, Op)]) -> Result<(), FsError> {
+    let mut txn = Staged::new(engine);
+    for (ctx, op) in ops {
+        apply(&mut txn, ctx, op)?;
+        txn.keep_op(ctx, op);
+    }
+    match engine.commit(txn.into_commit()) {
+        Ok(_) => Ok(()),
+        Err(CommitError::Conflict) => Err(FsError::Conflict),
+        Err(CommitError::Engine(error)) => Err(EngineError::into(error)),
+    }
+}

@@ -1,0 +1,32 @@
+//! What a volume needs before anything else: the root and inode numbers.
+
+use super::{create, records};
+use crate::allocate::FIRST_INO;
+use crate::codec::{decode_number, encode_number};
+use crate::{Applied, Ctx, FsError, Ino, Inode, Kind, Txn, schema};
+
+pub(super) fn root(txn: &mut impl Txn, ctx: &Ctx, mode: u16, uid: u32, gid: u32) -> Result<Applied, FsError> {
+    if txn.get(&schema::inode(Ino::ROOT))?.is_some() {
+        return Err(FsError::Exists);
+    }
+    let blank = create::blank(ctx, Ino::ROOT, Kind::Directory);
+    let inode = Inode { mode: mode & 0o7777, uid, gid, ..blank };
+    records::save(txn, None, &inode)?;
+    Ok(Applied { inode: Some(inode), ..Applied::default() })
+}
+
+pub(super) fn lease(txn: &mut impl Txn, from: Ino, to: Ino) -> Result<Applied, FsError> {
+    let key = schema::next_ino();
+    let next = match txn.get(&key)? {
+        Some(value) => Ino(decode_number(&value)?),
+        None => FIRST_INO,
+    };
+    if from != next {
+        return Err(FsError::StaleBase);
+    }
+    if to <= from {
+        return Err(FsError::Invalid("a lease of no inode numbers"));
+    }
+    txn.put(key, encode_number(to.0));
+    Ok(Applied::default())
+}

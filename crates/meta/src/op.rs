@@ -1,0 +1,260 @@
+//! Ops: every change of the namespace, as a value.
+
+use crate::{Extent, Ino, Inode, Kind, Name, Stored};
+use bytes::Bytes;
+use store::{ETag, Timestamp};
+
+/// Who asks and when; stamped where the request enters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ctx {
+    /// The moment of the change.
+    pub now: Timestamp,
+    /// The caller's user.
+    pub uid: u32,
+    /// The caller's group.
+    pub gid: u32,
+}
+
+/// One namespace change. [`apply`](crate::namespace::apply) gives it its meaning; an op that fails changes nothing.
+///
+/// Every op can fail with [`FsError::NotFound`](crate::FsError::NotFound) for an inode or name that is not there and
+/// with [`FsError::NotDirectory`](crate::FsError::NotDirectory) where a parent is none; more errors are named below.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Op {
+    /// Makes the root directory. `Exists` if it is there.
+    Root {
+        /// Permission bits.
+        mode: u16,
+        /// Owner.
+        uid: u32,
+        /// Group.
+        gid: u32,
+    },
+    /// Reserves the inode numbers `from..to` for whoever asks. `StaleBase` unless `from` is the first number that
+    /// nobody has reserved.
+    Lease {
+        /// The first number.
+        from: Ino,
+        /// The number after the last.
+        to: Ino,
+    },
+    /// Makes an inode and its first name. `Exists` if the name is taken. In a set-group-id directory the
+    /// directory's group wins over `gid`, and a new directory gets the bit.
+    Create {
+        /// The directory.
+        parent: Ino,
+        /// The new name.
+        name: Name,
+        /// The new inode's number, from [`Namespace::allocate`](crate::Namespace::allocate).
+        ino: Ino,
+        /// What to make.
+        kind: Kind,
+        /// Permission bits.
+        mode: u16,
+        /// Owner.
+        uid: u32,
+        /// Group.
+        gid: u32,
+        /// Device number, for devices.
+        rdev: u32,
+        /// Where a symbolic link leads; required for one.
+        target: Option<Bytes>,
+    },
+    /// Gives an inode another name. `Exists`, `IsDirectory`, `TooManyLinks`.
+    Link {
+        /// The inode.
+        ino: Ino,
+        /// The directory of the new name.
+        parent: Ino,
+        /// The new name.
+        name: Name,
+    },
+    /// Takes a name from anything but a directory. `IsDirectory`.
+    Unlink {
+        /// The directory.
+        parent: Ino,
+        /// The name.
+        name: Name,
+        /// Whether somebody has the inode open: without names it then stays as an orphan until [`Op::Purge`].
+        keep: bool,
+    },
+    /// Removes an empty directory. `NotEmpty`, `NotDirectory`.
+    Rmdir {
+        /// The directory that holds it.
+        parent: Ino,
+        /// Its name.
+        name: Name,
+    },
+    /// Moves a name, by the rules of rename(2). `Exists`, `NotEmpty`, `IsDirectory`, `NotDirectory`, `CrossesItself`.
+    Rename {
+        /// Old directory and name.
+        from: (Ino, Name),
+        /// New directory and name.
+        to: (Ino, Name),
+        /// What to do with an entry that has the new name.
+        how: RenameHow,
+        /// As in [`Op::Unlink`], for the inode replaced.
+        keep: bool,
+    },
+    /// Changes attributes; ctime becomes now. `Invalid` for the size of anything but a file (`IsDirectory` of a directory).
+    SetAttr {
+        /// The inode.
+        ino: Ino,
+        /// What to change.
+        changes: AttrChanges,
+    },
+    /// Sets an extended attribute. `Exists` or `NoData` according to `how`; `Invalid` for a name or value too long.
+    SetXattr {
+        /// The inode.
+        ino: Ino,
+        /// The attribute with its name space (`user.x`).
+        name: Box<[u8]>,
+        /// Its value.
+        value: Bytes,
+        /// Whether it may or must exist.
+        how: XattrHow,
+    },
+    /// Removes an extended attribute. `NoData`.
+    RemoveXattr {
+        /// The inode.
+        ino: Ino,
+        /// The attribute.
+        name: Box<[u8]>,
+    },
+    /// Names bytes that are stored: the content is now this. `StaleBase` if the current object is not `base`.
+    Publish {
+        /// The inode.
+        ino: Ino,
+        /// The etag of the object the bytes replace; `None`: nothing was stored.
+        base: Option<ETag>,
+        /// The new content. `Invalid` unless ascending, without overlap and within the size.
+        content: Vec<Extent>,
+        /// The new length in bytes; 0 for a directory's marker.
+        size_bytes: u64,
+        /// When the content changed; ctime then becomes now. `None`: the same bytes stored anew, no time changes.
+        mtime: Option<Timestamp>,
+    },
+    /// A foreign object or common prefix is seen at a free name. `Exists` if the name is taken.
+    Import {
+        /// The directory.
+        parent: Ino,
+        /// The name.
+        name: Name,
+        /// The new inode's number.
+        ino: Ino,
+        /// What was seen.
+        seen: Observed,
+    },
+    /// A foreign change, or better knowledge of the same object. `Invalid` if a directory would become something
+    /// else or the reverse.
+    Refresh {
+        /// The inode.
+        ino: Ino,
+        /// What was seen.
+        seen: Observed,
+    },
+    /// The object behind a name was deleted by somebody else. `NotEmpty` for a directory with entries.
+    Vanish {
+        /// The directory.
+        parent: Ino,
+        /// The name.
+        name: Name,
+        /// As in [`Op::Unlink`].
+        keep: bool,
+    },
+    /// Forgets what can be learned again; no time changes. `NotEmpty` for a directory with entries, `Invalid` for
+    /// an inode with several names.
+    Evict {
+        /// The directory.
+        parent: Ino,
+        /// The name.
+        name: Name,
+    },
+    /// The last handle of an orphan is closed. `NotFound` unless it is an orphan.
+    Purge {
+        /// The orphan.
+        ino: Ino,
+    },
+}
+
+/// What rename does with an entry at the new name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RenameHow {
+    /// Replaces it.
+    Replace,
+    /// Fails with `Exists`.
+    NoReplace,
+    /// Swaps both; fails with `NotFound` if there is none.
+    Exchange,
+}
+
+/// What `SetXattr` expects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum XattrHow {
+    /// Nothing.
+    Set,
+    /// The attribute must be new.
+    Create,
+    /// The attribute must exist.
+    Replace,
+}
+
+/// Attributes to change; `None` leaves one as it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct AttrChanges {
+    /// The 12 permission bits.
+    pub mode: Option<u16>,
+    /// Owner.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Length in bytes. mtime becomes now unless it is given too.
+    pub size_bytes: Option<u64>,
+    /// Last read.
+    pub atime: Option<Timestamp>,
+    /// Last change of the content.
+    pub mtime: Option<Timestamp>,
+}
+
+/// What the store showed of an object or prefix, as an inode's attributes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Observed {
+    /// What it is.
+    pub kind: Kind,
+    /// Length in bytes; 0 for a directory.
+    pub size_bytes: u64,
+    /// The object; `None` for a directory without a marker.
+    pub object: Option<Stored>,
+    /// Permission bits.
+    pub mode: u16,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Device number, for devices.
+    pub rdev: u32,
+    /// Last read.
+    pub atime: Timestamp,
+    /// Last change of the content.
+    pub mtime: Timestamp,
+    /// Last change of the inode.
+    pub ctime: Timestamp,
+    /// Creation.
+    pub btime: Timestamp,
+    /// Where a symbolic link leads, if that was read.
+    pub target: Option<Bytes>,
+    /// Whether headers said so; `false`: a listing's word.
+    pub exact: bool,
+}
+
+/// What an op did.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Applied {
+    /// The inode made, changed or moved, afterwards. `None` where it is gone.
+    pub inode: Option<Inode>,
+    /// The inode that lost its last name (unlinked, replaced by rename, vanished, evicted, purged), as it was with
+    /// its home; its object is the caller's to clean up.
+    pub removed: Option<Inode>,
+    /// Whether `removed` stays as an orphan until it is purged.
+    pub orphaned: bool,
+}

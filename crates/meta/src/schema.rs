@@ -1,0 +1,210 @@
+//! The key schema: which record has which key.
+//!
+//! A key is a tag byte and big-endian fields, so byte order is field order and every family is one range:
+//!
+//! | key | record | exists |
+//! |---|---|---|
+//! | `D` dir:8 name | dentry: inode number, kind | per name; a directory's entries are one range, in name order |
+//! | `E` ino:8 offset:8 | extent | for an inode with more than four extents; up to four are in the inode |
+//! | `H` ino:8 dir:8 name | empty | per further name of an inode with several: every name but its home |
+//! | `I` ino:8 | inode | per inode |
+//! | `N` | the first inode number that nobody has reserved | once |
+//! | `O` ino:8 | empty | per orphan: an inode without names that somebody has open |
+//! | `S` ino:8 | group | per set-group-id directory: what is created there depends on this and not on the inode |
+//! | `X` ino:8 name | value of an extended attribute | per attribute |
+//!
+//! `C` (log consumers), `K` (bindings of keys to inodes where a key does not follow the path) and `L` (the op log)
+//! are reserved for engines and layouts that keep them in the same table. Inode numbers are handed out in ranges per
+//! directory ([`allocate`](crate::Namespace::allocate)), so the `I` records of one directory lie together and a
+//! listing with attributes is two nearly sequential scans. Why it is so, and what it costs beside attributes
+//! embedded in dentries, is in `docs/decisions/0010-inode-placement.md`.
+
+use crate::codec::DecodeError;
+use crate::{Ino, KeyRange, Name};
+
+const DENTRY: u8 = b'D';
+const EXTENT: u8 = b'E';
+const HARD_LINK: u8 = b'H';
+const INODE: u8 = b'I';
+const NEXT_INO: u8 = b'N';
+const ORPHAN: u8 = b'O';
+const SET_GROUP: u8 = b'S';
+const XATTR: u8 = b'X';
+
+/// The key of an inode.
+pub fn inode(ino: Ino) -> Vec<u8> {
+    of_ino(INODE, ino, &[])
+}
+
+/// The keys of all inodes.
+pub fn inodes() -> KeyRange {
+    family(INODE)
+}
+
+/// The key of a dentry.
+pub fn dentry(dir: Ino, name: &Name) -> Vec<u8> {
+    of_ino(DENTRY, dir, name.as_bytes())
+}
+
+/// The keys of a directory's dentries.
+pub fn dentries(dir: Ino) -> KeyRange {
+    all_of_ino(DENTRY, dir)
+}
+
+/// The keys of all dentries.
+pub fn all_dentries() -> KeyRange {
+    family(DENTRY)
+}
+
+/// The key of an extent.
+pub fn extent(ino: Ino, offset: u64) -> Vec<u8> {
+    of_ino(EXTENT, ino, &offset.to_be_bytes())
+}
+
+/// The keys of an inode's extents.
+pub fn extents(ino: Ino) -> KeyRange {
+    all_of_ino(EXTENT, ino)
+}
+
+/// The keys of all extents.
+pub fn all_extents() -> KeyRange {
+    family(EXTENT)
+}
+
+/// The key of a further name of an inode.
+pub fn hard_link(ino: Ino, dir: Ino, name: &Name) -> Vec<u8> {
+    let mut key = of_ino(HARD_LINK, ino, &dir.0.to_be_bytes());
+    key.extend_from_slice(name.as_bytes());
+    key
+}
+
+/// The keys of an inode's further names.
+pub fn hard_links(ino: Ino) -> KeyRange {
+    all_of_ino(HARD_LINK, ino)
+}
+
+/// The keys of all further names.
+pub fn all_hard_links() -> KeyRange {
+    family(HARD_LINK)
+}
+
+/// The key of the inode number counter.
+pub fn next_ino() -> Vec<u8> {
+    vec![NEXT_INO]
+}
+
+/// The key of an orphan.
+pub fn orphan(ino: Ino) -> Vec<u8> {
+    of_ino(ORPHAN, ino, &[])
+}
+
+/// The keys of all orphans.
+pub fn orphans() -> KeyRange {
+    family(ORPHAN)
+}
+
+/// The key of a set-group-id directory's group.
+pub fn set_group(dir: Ino) -> Vec<u8> {
+    of_ino(SET_GROUP, dir, &[])
+}
+
+/// The keys of all set-group-id directories.
+pub fn set_groups() -> KeyRange {
+    family(SET_GROUP)
+}
+
+/// The key of an extended attribute.
+pub fn xattr(ino: Ino, name: &[u8]) -> Vec<u8> {
+    of_ino(XATTR, ino, name)
+}
+
+/// The keys of an inode's extended attributes.
+pub fn xattrs(ino: Ino) -> KeyRange {
+    all_of_ino(XATTR, ino)
+}
+
+/// The keys of all extended attributes.
+pub fn all_xattrs() -> KeyRange {
+    family(XATTR)
+}
+
+/// The inode number in a key of any family that has one.
+pub fn ino_of(key: &[u8]) -> Result<Ino, DecodeError> {
+    Ok(Ino(number_at(key, 1)?))
+}
+
+/// The name in a dentry's key.
+pub fn name_of(key: &[u8]) -> Result<Name, DecodeError> {
+    name_at(key, 9)
+}
+
+/// The offset in an extent's key, in bytes.
+pub fn offset_of(key: &[u8]) -> Result<u64, DecodeError> {
+    number_at(key, 9)
+}
+
+/// Directory and name in the key of a further name.
+pub fn link_of(key: &[u8]) -> Result<(Ino, Name), DecodeError> {
+    Ok((Ino(number_at(key, 9)?), name_at(key, 17)?))
+}
+
+/// The attribute's name in the key of an extended attribute.
+pub fn xattr_of(key: &[u8]) -> Result<&[u8], DecodeError> {
+    key.get(9..).ok_or(DecodeError::Truncated)
+}
+
+fn of_ino(tag: u8, ino: Ino, rest: &[u8]) -> Vec<u8> {
+    let mut key = Vec::with_capacity(9 + rest.len());
+    key.push(tag);
+    key.extend_from_slice(&ino.0.to_be_bytes());
+    key.extend_from_slice(rest);
+    key
+}
+
+fn all_of_ino(tag: u8, ino: Ino) -> KeyRange {
+    let to = match ino.0.checked_add(1) {
+        Some(next) => of_ino(tag, Ino(next), &[]),
+        None => vec![tag + 1],
+    };
+    KeyRange { from: of_ino(tag, ino, &[]), to }
+}
+
+fn family(tag: u8) -> KeyRange {
+    KeyRange { from: vec![tag], to: vec![tag + 1] }
+}
+
+fn number_at(key: &[u8], at: usize) -> Result<u64, DecodeError> {
+    let bytes = key.get(at..at + 8).and_then(|bytes| bytes.try_into().ok()).ok_or(DecodeError::Truncated)?;
+    Ok(u64::from_be_bytes(bytes))
+}
+
+fn name_at(key: &[u8], at: usize) -> Result<Name, DecodeError> {
+    let bytes = key.get(at..).ok_or(DecodeError::Truncated)?;
+    Name::new(bytes).map_err(|_| DecodeError::Field("a name that no directory can hold"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_is_one_range_in_name_order() {
+        let range = dentries(Ino(7));
+        let a = dentry(Ino(7), &Name::new(b"a").unwrap());
+        let high = dentry(Ino(7), &Name::new(&[0xff; 255]).unwrap());
+        assert!(a < high && range.contains(&a) && range.contains(&high));
+        assert!(!range.contains(&dentry(Ino(8), &Name::new(&[1]).unwrap())));
+        assert!(dentries(Ino(u64::MAX)).contains(&dentry(Ino(u64::MAX), &Name::new(&[0xff]).unwrap())));
+    }
+
+    #[test]
+    fn keys_say_what_they_are_of() {
+        let name = Name::new(b"x y").unwrap();
+        assert_eq!(name_of(&dentry(Ino(7), &name)).unwrap(), name);
+        assert_eq!(ino_of(&dentry(Ino(7), &name)).unwrap(), Ino(7));
+        assert_eq!(offset_of(&extent(Ino(7), 99)).unwrap(), 99);
+        assert_eq!(link_of(&hard_link(Ino(7), Ino(3), &name)).unwrap(), (Ino(3), name));
+        assert_eq!(xattr_of(&xattr(Ino(7), b"user.a")).unwrap(), b"user.a");
+        assert!(ino_of(b"I123").is_err() && name_of(b"D").is_err());
+    }
+}

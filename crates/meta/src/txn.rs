@@ -1,0 +1,220 @@
+//! Transactions: what [`apply`](crate::namespace::apply) reads and writes, and how that becomes a [`Commit`].
+
+use crate::engine::{Commit, Condition, EngineError, KeyRange, Reader, Value, Versioned};
+use crate::{Ctx, Merge, Op};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+/// The state an op is applied to.
+///
+/// A write depends on what was read with [`Txn::get`] and [`Txn::require_empty`]: if that changes before the commit,
+/// the op is applied again. It does not depend on [`Txn::peek`] and [`Txn::scan`], so their user sees to it that
+/// something else it depends on changes along.
+pub trait Txn {
+    /// The record of a key, and the op depends on it.
+    fn get(&mut self, key: &[u8]) -> Result<Option<Value>, EngineError>;
+
+    /// The record of a key.
+    fn peek(&mut self, key: &[u8]) -> Result<Option<Value>, EngineError>;
+
+    /// The first `limit` records of a range, ascending.
+    fn scan(&mut self, range: &KeyRange, limit: usize) -> Result<Vec<(Vec<u8>, Value)>, EngineError>;
+
+    /// The op depends on the key existing, not on its record.
+    fn require_present(&mut self, key: Vec<u8>);
+
+    /// Whether no key is in the range; if so, the op depends on it.
+    fn require_empty(&mut self, range: &KeyRange) -> Result<bool, EngineError>;
+
+    /// Writes a record.
+    fn put(&mut self, key: Vec<u8>, value: Vec<u8>);
+
+    /// Removes a record, if there is one.
+    fn delete(&mut self, key: Vec<u8>);
+
+    /// Merges into a record; the op depends on there being one, not on what it holds.
+    fn merge(&mut self, key: Vec<u8>, merge: Merge) -> Result<(), EngineError>;
+}
+
+/// A transaction over a reader: reads see its own writes, and everything gathers into one [`Commit`].
+pub struct Staged<'r, R: Reader + ?Sized> {
+    base: &'r R,
+    reads: BTreeMap<Vec<u8>, Read>,
+    present: BTreeSet<Vec<u8>>,
+    empty: BTreeSet<KeyRange>,
+    writes: BTreeMap<Vec<u8>, Write>,
+    /// What this op's writes replaced, oldest first.
+    undo: Vec<(Vec<u8>, Option<Write>)>,
+    ops: Vec<(Ctx, Op)>,
+}
+
+/// What the base said of a key when it was first asked.
+#[derive(Debug, Clone)]
+struct Read {
+    found: Option<Versioned>,
+    depends: bool,
+}
+
+#[derive(Debug, Clone)]
+enum Write {
+    Put(Value),
+    Delete,
+    Merge(Merge),
+}
+
+impl<'r, R: Reader + ?Sized> Staged<'r, R> {
+    /// A transaction over the state of `base`.
+    pub fn new(base: &'r R) -> Self {
+        Self {
+            base,
+            reads: BTreeMap::new(),
+            present: BTreeSet::new(),
+            empty: BTreeSet::new(),
+            writes: BTreeMap::new(),
+            undo: Vec::new(),
+            ops: Vec::new(),
+        }
+    }
+
+    /// The op just applied is part of the commit.
+    pub fn keep_op(&mut self, ctx: &Ctx, op: &Op) {
+        self.undo.clear();
+        self.ops.push((*ctx, op.clone()));
+    }
+
+    /// Takes back what was written since the last [`Staged::keep_op`]. What was read stays a condition: that the op
+    /// failed depends on it.
+    pub fn drop_op(&mut self) {
+        while let Some((key, before)) = self.undo.pop() {
+            match before {
+                Some(write) => self.writes.insert(key, write),
+                None => self.writes.remove(&key),
+            };
+        }
+    }
+
+    /// Everything gathered, ready for the engine.
+    pub fn into_commit(self) -> Commit {
+        let mut commit = Commit { ops: self.ops, ..Commit::default() };
+        let depended = self.reads.into_iter().filter(|(_, read)| read.depends);
+        commit.conditions.extend(depended.map(|(key, read)| match read.found {
+            Some(found) => Condition::Version { key, version: found.version },
+            None => Condition::Absent { key },
+        }));
+        commit.conditions.extend(self.present.into_iter().map(|key| Condition::Present { key }));
+        commit.conditions.extend(self.empty.into_iter().map(Condition::RangeEmpty));
+        for (key, write) in self.writes {
+            match write {
+                Write::Put(value) => commit.puts.push((key, value)),
+                Write::Delete => commit.deletes.push(key),
+                Write::Merge(merge) => commit.merges.push((key, merge)),
+            }
+        }
+        commit
+    }
+
+    fn read(&mut self, key: &[u8], depends: bool) -> Result<Option<Value>, EngineError> {
+        let merge = match self.writes.get(key) {
+            Some(Write::Put(value)) => return Ok(Some(value.clone())),
+            Some(Write::Delete) => return Ok(None),
+            Some(Write::Merge(merge)) => *merge,
+            None => return Ok(self.read_base(key, depends)?.map(|found| found.value.clone())),
+        };
+        match self.read_base(key, depends)? {
+            Some(found) => Ok(Some(merge.apply(&found.value)?)),
+            None => Ok(None),
+        }
+    }
+
+    fn read_base(&mut self, key: &[u8], depends: bool) -> Result<Option<&Versioned>, EngineError> {
+        if !self.reads.contains_key(key) {
+            let found = self.base.get(key)?;
+            self.reads.insert(key.to_vec(), Read { found, depends: false });
+        }
+        Ok(self.reads.get_mut(key).and_then(|read| {
+            read.depends |= depends;
+            read.found.as_ref()
+        }))
+    }
+
+    fn write(&mut self, key: Vec<u8>, write: Write) {
+        let before = self.writes.insert(key.clone(), write);
+        self.undo.push((key, before));
+    }
+
+    /// The first `limit` rows of the base that this transaction has not written.
+    fn unwritten(&self, range: &KeyRange, limit: usize) -> Result<Vec<(Vec<u8>, Versioned)>, EngineError> {
+        let written = self.writes.range(range.from.clone()..range.to.clone()).count();
+        let (from, to) = range.bounds();
+        let mut rows = self.base.scan(from, to, limit.saturating_add(written))?;
+        rows.retain(|(key, _)| !self.writes.contains_key(key));
+        Ok(rows)
+    }
+}
+
+impl<R: Reader + ?Sized> Txn for Staged<'_, R> {
+    fn get(&mut self, key: &[u8]) -> Result<Option<Value>, EngineError> {
+        self.read(key, true)
+    }
+
+    fn peek(&mut self, key: &[u8]) -> Result<Option<Value>, EngineError> {
+        self.read(key, false)
+    }
+
+    fn scan(&mut self, range: &KeyRange, limit: usize) -> Result<Vec<(Vec<u8>, Value)>, EngineError> {
+        let base = self.unwritten(range, limit)?;
+        let mut rows: Vec<_> = base.into_iter().map(|(key, found)| (key, found.value)).collect();
+        let written: Vec<_> =
+            self.writes.range(range.from.clone()..range.to.clone()).map(|(key, _)| key.clone()).collect();
+        for key in written {
+            if let Some(value) = self.read(&key, false)? {
+                rows.push((key, value));
+            }
+        }
+        rows.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+        rows.truncate(limit);
+        Ok(rows)
+    }
+
+    fn require_present(&mut self, key: Vec<u8>) {
+        if !matches!(self.writes.get(&key), Some(Write::Put(_))) {
+            self.present.insert(key);
+        }
+    }
+
+    fn require_empty(&mut self, range: &KeyRange) -> Result<bool, EngineError> {
+        let empty = self.scan(range, 1)?.is_empty();
+        if empty {
+            self.empty.insert(range.clone());
+        }
+        Ok(empty)
+    }
+
+    fn put(&mut self, key: Vec<u8>, value: Vec<u8>) {
+        self.write(key, Write::Put(value.into()));
+    }
+
+    fn delete(&mut self, key: Vec<u8>) {
+        self.write(key, Write::Delete);
+    }
+
+    fn merge(&mut self, key: Vec<u8>, merge: Merge) -> Result<(), EngineError> {
+        let write = match self.writes.get(&key) {
+            Some(Write::Put(value)) => Write::Put(merge.apply(value)?),
+            Some(Write::Delete) => return Err(EngineError::Corrupt("a merge into a removed record".into())),
+            Some(Write::Merge(earlier)) => Write::Merge(earlier.then(merge)),
+            None => {
+                self.present.insert(key.clone());
+                Write::Merge(merge)
+            }
+        };
+        self.write(key, write);
+        Ok(())
+    }
+}
+
+impl<R: Reader + ?Sized> fmt::Debug for Staged<'_, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Staged").field("writes", &self.writes).field("ops", &self.ops).finish_non_exhaustive()
+    }
+}
