@@ -11,6 +11,7 @@
 //! [`StoreError::is_retryable`] what a caller can do; a `put` that fails leaves the old object whole.
 
 mod bucket_name;
+mod byte_range;
 mod clock;
 mod error;
 mod key;
@@ -21,6 +22,7 @@ mod seam;
 
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
+pub mod dir;
 pub mod memory;
 pub mod names;
 

@@ -138,6 +138,11 @@ pub fn plain(name: &[u8]) -> Option<&[u8]> {
     name.strip_prefix(BESIDE)
 }
 
+/// Whether the name is a directory's in which a name too long for its parent goes on.
+pub fn is_continued(name: &[u8]) -> bool {
+    name.starts_with(CONTINUED)
+}
+
 /// The file name of an object, in its own directory's [`KeyPrefix`]: the whole walk from a bucket's root.
 ///
 /// Returns the names of the directories on the way and of the object; an empty last name stands for a marker.

@@ -1,3 +1,6 @@
 //! The crate seen from outside: every implementation of the seams against `store::conformance`.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod dir;
 mod memory;

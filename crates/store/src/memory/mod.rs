@@ -15,7 +15,7 @@ pub use buckets::MemoryBuckets;
 use crate::{
     Attributes, Clock, CopyOptions, ETag, GetOptions, ListPage, ListRequest, Multipart, Object, ObjectKey,
     ObjectMeta, ObjectRef, ObjectStore, Payload, Precondition, PutOptions, Result, StoreError, Tags,
-    Timestamp,
+    Timestamp, byte_range,
 };
 use bytes::Bytes;
 use futures_util::StreamExt;
@@ -272,12 +272,7 @@ fn check(key: &ObjectKey, found: Option<&Stored>, precondition: &Precondition) -
 
 /// The part of a body that a range asks for, without copying.
 fn slice(key: &ObjectKey, body: &Payload, range: Range<u64>) -> Result<Payload> {
-    if range.start >= body.len() {
-        return Err(StoreError::InvalidRange(key.clone()));
-    }
-    if range.is_empty() {
-        return Err(StoreError::Invalid(format!("the range {range:?} is empty")));
-    }
+    let range = byte_range::within(key, range, body.len())?;
     let mut piece_start = 0;
     let cut = |piece: &Bytes| {
         let piece_end = piece_start + piece.len() as u64;

@@ -1,7 +1,7 @@
 //! An object in parts, in memory.
 
 use super::{Description, Shared, slice};
-use crate::{Multipart, ObjectKey, ObjectRef, Payload, Precondition, Result, StoreError};
+use crate::{Multipart, ObjectKey, ObjectRef, Payload, Precondition, Result, StoreError, byte_range};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -69,9 +69,7 @@ impl Multipart for MemoryUpload {
 
     async fn copy_part(&self, number: u32, from: &ObjectRef, range: Range<u64>) -> Result<()> {
         let source = self.store.find_exactly(from)?.body;
-        if range.end > source.len() {
-            return Err(StoreError::InvalidRange(from.key.clone()));
-        }
+        let range = byte_range::inside(&from.key, range, source.len())?;
         self.insert(number, slice(&from.key, &source, range)?)
     }
 

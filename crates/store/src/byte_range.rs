@@ -1,0 +1,23 @@
+//! Which bytes a ranged read returns.
+
+use crate::{ObjectKey, Result, StoreError};
+use std::ops::Range;
+
+/// The range cut to an object of `size_bytes`; one that begins at or beyond the end is `InvalidRange`.
+pub(crate) fn within(key: &ObjectKey, range: Range<u64>, size_bytes: u64) -> Result<Range<u64>> {
+    if range.start >= size_bytes {
+        return Err(StoreError::InvalidRange(key.clone()));
+    }
+    if range.is_empty() {
+        return Err(StoreError::Invalid(format!("the range {range:?} is empty")));
+    }
+    Ok(range.start..range.end.min(size_bytes))
+}
+
+/// The range of a part copy, which must lie inside the source.
+pub(crate) fn inside(key: &ObjectKey, range: Range<u64>, size_bytes: u64) -> Result<Range<u64>> {
+    if range.end > size_bytes {
+        return Err(StoreError::InvalidRange(key.clone()));
+    }
+    within(key, range, size_bytes)
+}

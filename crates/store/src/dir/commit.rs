@@ -1,0 +1,223 @@
+//! How a staged file becomes an object and how an object goes: the only places that change the tree.
+//!
+//! Directories come and go with their objects while others work next door, so every step is taken relative to
+//! an open directory and repeated from the root if that directory has gone meanwhile.
+
+use super::place::{Place, path};
+use super::record::{Found, Record, modified, size_bytes};
+use super::staging::{DIR_MODE, Staged};
+use super::tree::{Kind, find_in, kind, open_child};
+use super::{Durability, Shared, errno};
+use crate::{ETag, ObjectKey, ObjectRef, Precondition, Result, StoreError, names};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::{AtFlags, fstat, fsync, mkdirat, renameat, unlinkat};
+use rustix::io::Errno;
+
+/// A writer gives up after its directories went this many times between two of its system calls.
+const ATTEMPTS: usize = 1000;
+
+/// What a step that meets others can come to.
+enum Step<T> {
+    Done(T),
+    /// Somebody changed the directories on the way: begin again at the root.
+    Again,
+}
+
+impl Shared {
+    /// Makes `staged` the object `key`, with the record's headers and tags and an etag of its own.
+    pub(super) fn commit(
+        &self,
+        key: &ObjectKey,
+        staged: &mut Staged,
+        mut record: Record,
+        precondition: &Precondition,
+    ) -> Result<ObjectRef> {
+        let failed = |error| errno::failed(key, error);
+        let stat = fstat(staged.file()).map_err(failed)?;
+        record.etag = format!("{:016x}{:016x}", self.entropy.next_u64(), self.entropy.next_u64());
+        record.modified = modified(&stat);
+        record.size_bytes = size_bytes(&stat);
+        record.write(staged.file(), key)?;
+        self.flush(staged.file(), key)?;
+        let place = Place::of(key);
+        for _ in 0..ATTEMPTS {
+            let Step::Done(dir) = self.make_dirs(&place.dirs, key)? else { continue };
+            let placed = {
+                let _held = self.locks.hold(&place.path());
+                put_in_place(dir.as_fd(), &place.name, staged, precondition, key)?
+            };
+            if let Step::Done(()) = placed {
+                self.flush(&dir, key)?;
+                let etag = ETag::new(&record.etag);
+                let last_modified = Some(record.modified);
+                return Ok(ObjectRef { key: key.clone(), etag, version: None, last_modified });
+            }
+        }
+        Err(StoreError::Unavailable(format!("the directories on the way to '{key}' keep changing")))
+    }
+
+    /// Removes the object and the directories that it leaves empty.
+    pub(super) fn delete(&self, key: &ObjectKey, precondition: &Precondition) -> Result<()> {
+        self.staging()?;
+        let place = Place::of(key);
+        let _held = self.locks.hold(&place.path());
+        let dir = match self.tree.open_dir(&place.dirs) {
+            Ok(dir) => dir,
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return check(key, None, precondition),
+            Err(error) => return Err(errno::failed(key, error)),
+        };
+        if *precondition != Precondition::None {
+            let found = find_in(dir.as_fd(), &place.name).map_err(|error| errno::failed(key, error))?;
+            check(key, found.as_ref(), precondition)?;
+        }
+        if unlink(dir.as_fd(), &place.name).map_err(|error| errno::failed(key, error))? {
+            self.flush(&dir, key)?;
+        }
+        self.tree.prune(&place.dirs);
+        Ok(())
+    }
+
+    /// Opens the object's file.
+    pub(super) fn find(&self, key: &ObjectKey) -> Result<Found> {
+        let found = self.tree.find(&Place::of(key)).map_err(|error| errno::failed(key, error))?;
+        found.ok_or_else(|| StoreError::NotFound(key.clone()))
+    }
+
+    /// Opens the very bytes that the ref names.
+    pub(super) fn find_exactly(&self, object: &ObjectRef) -> Result<Found> {
+        let found = self.find(&object.key)?;
+        check(&object.key, Some(&found), &Precondition::Matches(object.etag.clone()))?;
+        Ok(found)
+    }
+
+    /// Brings a file or directory to the medium, as far as asked for.
+    pub(super) fn flush(&self, file: impl AsFd, key: &ObjectKey) -> Result<()> {
+        match self.durability {
+            Durability::Flush => fsync(file).map_err(|error| errno::failed(key, error)),
+            Durability::None => Ok(()),
+        }
+    }
+
+    /// Opens a directory, making what is missing on the way to it.
+    fn make_dirs(&self, dirs: &[Vec<u8>], key: &ObjectKey) -> Result<Step<OwnedFd>> {
+        match self.tree.open_dir(dirs) {
+            Ok(dir) => return Ok(Step::Done(dir)),
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
+            Err(error) => return Err(errno::failed(key, error)),
+        }
+        let mut at = self.tree.open_dir(&[]).map_err(|error| errno::failed(key, error))?;
+        for (depth, name) in dirs.iter().enumerate() {
+            let Step::Done(inside) = self.make_dir(at.as_fd(), &dirs[..depth], name, key)? else {
+                return Ok(Step::Again);
+            };
+            at = inside;
+        }
+        Ok(Step::Done(at))
+    }
+
+    /// Opens the directory `name` in `dir` or makes it; an object that has the name steps aside.
+    fn make_dir(
+        &self,
+        dir: BorrowedFd<'_>,
+        above: &[Vec<u8>],
+        name: &[u8],
+        key: &ObjectKey,
+    ) -> Result<Step<OwnedFd>> {
+        match open_child(dir, name) {
+            Ok(inside) => return Ok(Step::Done(inside)),
+            Err(Errno::NOTDIR | Errno::LOOP) => self.step_aside(dir, above, name, key)?,
+            Err(Errno::NOENT) => {}
+            Err(error) => return Err(errno::failed(key, error)),
+        }
+        match mkdirat(dir, name, DIR_MODE) {
+            Ok(()) => self.flush(dir, key)?,
+            Err(Errno::EXIST) => {}
+            Err(Errno::NOENT) => return Ok(Step::Again),
+            Err(error) => return Err(errno::failed(key, error)),
+        }
+        match open_child(dir, name) {
+            Ok(inside) => Ok(Step::Done(inside)),
+            Err(Errno::NOENT | Errno::NOTDIR) => Ok(Step::Again),
+            Err(error) => Err(errno::failed(key, error)),
+        }
+    }
+
+    /// Renames the object `name` to its name beside a directory.
+    fn step_aside(&self, dir: BorrowedFd<'_>, above: &[Vec<u8>], name: &[u8], key: &ObjectKey) -> Result<()> {
+        let failed = |error| errno::failed(key, error);
+        let _held = self.locks.hold(&path(above, name));
+        match kind(dir, name).map_err(failed)? {
+            Kind::File if !names::is_continued(name) => {}
+            Kind::File | Kind::Foreign => return Err(in_the_way(key)),
+            Kind::Nothing | Kind::Directory => return Ok(()),
+        }
+        match renameat(dir, name, dir, names::beside(name)) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(error) => Err(failed(error)),
+        }
+    }
+}
+
+/// Renames the staged file to the object's name under the condition; the caller holds the key's lock.
+fn put_in_place(
+    dir: BorrowedFd<'_>,
+    name: &[u8],
+    staged: &mut Staged,
+    precondition: &Precondition,
+    key: &ObjectKey,
+) -> Result<Step<()>> {
+    let failed = |error| errno::failed(key, error);
+    let beside = names::beside(name);
+    let (target, taken) = match kind(dir, name).map_err(failed)? {
+        Kind::File => (name, true),
+        Kind::Nothing if kind(dir, &beside).map_err(failed)? == Kind::Nothing => (name, false),
+        Kind::Nothing => (beside.as_slice(), true),
+        Kind::Directory => (beside.as_slice(), kind(dir, &beside).map_err(failed)? == Kind::File),
+        Kind::Foreign => return Err(in_the_way(key)),
+    };
+    let renamed = match precondition {
+        Precondition::None => staged.rename(dir, target),
+        Precondition::Absent if taken => return Err(StoreError::PreconditionFailed(key.clone())),
+        Precondition::Absent => staged.rename_new(dir, target),
+        Precondition::Matches(_) => {
+            let found = find_in(dir, name).map_err(failed)?;
+            check(key, found.as_ref(), precondition)?;
+            staged.rename(dir, target)
+        }
+    };
+    match renamed {
+        Ok(()) => Ok(Step::Done(())),
+        Err(Errno::NOENT | Errno::EXIST | Errno::ISDIR | Errno::NOTEMPTY) => Ok(Step::Again),
+        Err(error) => Err(failed(error)),
+    }
+}
+
+/// Removes an object's file under both names it can have; whether one was there.
+///
+/// The name beside goes first: while the plain one exists it is the object.
+fn unlink(dir: BorrowedFd<'_>, name: &[u8]) -> Result<bool, Errno> {
+    let mut removed = false;
+    for name in [names::beside(name).as_slice(), name] {
+        if kind(dir, name)? == Kind::File {
+            match unlinkat(dir, name, AtFlags::empty()) {
+                Ok(()) => removed = true,
+                Err(Errno::NOENT) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    Ok(removed)
+}
+
+fn check(key: &ObjectKey, found: Option<&Found>, precondition: &Precondition) -> Result<()> {
+    let holds = match (precondition, found) {
+        (Precondition::None, _) | (Precondition::Absent, None) => true,
+        (Precondition::Matches(etag), Some(found)) => found.etag() == *etag,
+        (Precondition::Absent, Some(_)) | (Precondition::Matches(_), None) => false,
+    };
+    if holds { Ok(()) } else { Err(StoreError::PreconditionFailed(key.clone())) }
+}
+
+fn in_the_way(key: &ObjectKey) -> StoreError {
+    StoreError::Denied(format!("a link or special file has a name on the path of '{key}'"))
+}

@@ -1,0 +1,34 @@
+//! Copies inside the directory: by the kernel, sharing blocks where the file system can.
+
+use super::Shared;
+use super::record::{Found, Record, modified, size_bytes};
+use super::staging::Staged;
+use crate::{CopyOptions, ObjectKey, ObjectRef, Result, StoreError};
+use rustix::fd::AsFd;
+use rustix::fs::fstat;
+use std::ops::Range;
+
+impl Shared {
+    pub(super) fn copy(&self, from: &ObjectRef, to: &ObjectKey, options: CopyOptions) -> Result<ObjectRef> {
+        let source = self.find_exactly(from)?;
+        let attributes = match options.attributes {
+            Some(attributes) => attributes,
+            None if from.key == *to => {
+                return Err(StoreError::Invalid("a copy of an object onto itself changes nothing".into()));
+            }
+            None => source.record.attributes.clone(),
+        };
+        let mut staged = self.staging()?.create(to)?;
+        append(&source, 0..source.size_bytes(), &mut staged, &from.key)?;
+        let record = Record { attributes, tags: source.record.tags, ..Record::default() };
+        self.commit(to, &mut staged, record, &options.precondition)
+    }
+}
+
+/// Copies a range of an object's file, which must be the same file still when it is done.
+pub(super) fn append(source: &Found, range: Range<u64>, to: &mut Staged, key: &ObjectKey) -> Result<()> {
+    let copied = to.append_range(source.file.as_fd(), range);
+    let changed = fstat(&source.file)
+        .is_ok_and(|now| size_bytes(&now) != source.size_bytes() || modified(&now) != modified(&source.stat));
+    if changed { Err(StoreError::PreconditionFailed(key.clone())) } else { copied }
+}

@@ -1,0 +1,31 @@
+//! What the kernel's errors mean for a caller.
+
+use crate::{ObjectKey, StoreError};
+use rustix::io::Errno;
+use std::fmt;
+
+/// The error of a call about `key`.
+pub(super) fn failed(key: &ObjectKey, error: Errno) -> StoreError {
+    match error {
+        Errno::NAMETOOLONG => StoreError::InvalidKey {
+            key: key.to_string(),
+            reason: "its path is longer than the file system allows".to_owned(),
+        },
+        _ => about(key, error),
+    }
+}
+
+/// The error of a call about anything else.
+pub(super) fn about(subject: &dyn fmt::Display, error: Errno) -> StoreError {
+    let text = format!("'{subject}': {error}");
+    match error {
+        Errno::NOSPC | Errno::DQUOT => StoreError::Full(text),
+        Errno::ACCESS | Errno::PERM | Errno::ROFS => StoreError::Denied(text),
+        Errno::FBIG | Errno::INVAL => StoreError::Invalid(text),
+        Errno::XDEV => {
+            StoreError::Unsupported(format!("another file system mounted inside the directory: {text}"))
+        }
+        Errno::OPNOTSUPP | Errno::NOSYS => StoreError::Unsupported(text),
+        _ => StoreError::Unavailable(text),
+    }
+}

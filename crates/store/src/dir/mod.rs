@@ -1,0 +1,202 @@
+//! Objects in a local directory, which may have been filled by anybody.
+//!
+//! Owns the mapping of keys to files ([`names`](crate::names): ordinary keys are ordinary paths), the record in
+//! the extended attribute `user.tenon` of each file it wrote, and the directory `.tenon-store` in the root for
+//! what is not yet an object. A file nobody prepared is an object too: its etag is derived from its inode, size
+//! and modification time, and so is the etag of a file that was changed in place after it was stored.
+//!
+//! Refuses: symbolic links and special files, which are neither followed nor listed; file systems without
+//! extended attributes, unless opened to read only; versions. A directory without any file in it has no key and
+//! is not listed; the directories of the last object removed go with it. A file whose path is too long for a
+//! key is not an object.
+//!
+//! Invariants: an object appears, changes and goes by one rename or unlink, so readers see old bytes or new;
+//! with [`Durability::Flush`] it is on the medium when the call returns; conditions are atomic among the callers
+//! of one process, `Absent` also among processes.
+
+mod buckets;
+mod commit;
+mod copy;
+mod errno;
+mod locks;
+mod place;
+mod read;
+mod record;
+mod snapshot;
+mod staging;
+mod tree;
+mod upload;
+mod walk;
+
+pub use buckets::DirBuckets;
+
+use crate::{
+    Attributes, Clock, CopyOptions, Entropy, GetOptions, ListPage, ListRequest, Multipart, Object, ObjectKey,
+    ObjectMeta, ObjectRef, ObjectStore, Payload, Precondition, PutOptions, Result, StoreError, Tags,
+};
+use locks::PathLocks;
+use place::Place;
+use record::Record;
+use snapshot::Snapshots;
+use staging::Staging;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tree::Tree;
+
+/// The most entries of one page.
+const PAGE_ENTRIES_MAX: usize = 1000;
+
+/// What a successful write has survived.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Durability {
+    /// Loss of power: file and directory are flushed.
+    #[default]
+    Flush,
+    /// The end of the process only: for caches and measurements.
+    None,
+}
+
+/// How to open a directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct DirOptions {
+    /// What a write survives.
+    pub durability: Durability,
+    /// Write nothing at all, not even our own directory.
+    pub read_only: bool,
+}
+
+/// A bucket in a local directory. Clones share it.
+#[derive(Clone)]
+pub struct DirStore(Arc<Shared>);
+
+struct Shared {
+    path: PathBuf,
+    tree: Tree,
+    /// `None` if opened to read only.
+    staging: Option<Arc<Staging>>,
+    locks: PathLocks,
+    snapshots: Snapshots,
+    durability: Durability,
+    clock: Arc<dyn Clock>,
+    entropy: Arc<Entropy>,
+}
+
+impl DirStore {
+    /// Opens a directory that exists. Blocks for a few system calls.
+    ///
+    /// Errors: `NoSuchBucket` without such a directory, `Unsupported` if its file system has no extended
+    /// attributes, `Denied` without permission.
+    pub fn open(
+        path: &Path,
+        options: DirOptions,
+        clock: Arc<dyn Clock>,
+        entropy: Arc<Entropy>,
+    ) -> Result<Self> {
+        let tree = Tree::open(path)?;
+        let staging = match options.read_only {
+            true => None,
+            false => Some(Arc::new(Staging::open(&tree, path, &*clock, entropy.clone())?)),
+        };
+        let (path, durability) = (path.to_owned(), options.durability);
+        let (locks, snapshots) = (PathLocks::new(), Snapshots::default());
+        Ok(Self(Arc::new(Shared { path, tree, staging, locks, snapshots, durability, clock, entropy })))
+    }
+
+    /// Runs file work where it may block.
+    async fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Arc<Shared>) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let shared = self.0.clone();
+        blocking(move || work(&shared)).await
+    }
+}
+
+/// Runs file work on a thread that may block.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    let ended = tokio::task::spawn_blocking(work).await;
+    ended.unwrap_or_else(|error| Err(StoreError::Unavailable(format!("a call was given up: {error}"))))
+}
+
+impl fmt::Debug for DirStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DirStore").field("path", &self.0.path).finish_non_exhaustive()
+    }
+}
+
+#[async_trait::async_trait]
+impl ObjectStore for DirStore {
+    async fn get(&self, key: &ObjectKey, options: GetOptions) -> Result<Object> {
+        let key = key.clone();
+        self.blocking(move |shared| shared.get(&key, options)).await
+    }
+
+    async fn head(&self, key: &ObjectKey) -> Result<ObjectMeta> {
+        let key = key.clone();
+        self.blocking(move |shared| Ok(shared.find(&key)?.meta(&key))).await
+    }
+
+    async fn put(&self, key: &ObjectKey, body: Payload, options: PutOptions) -> Result<ObjectRef> {
+        let key = key.clone();
+        self.blocking(move |shared| shared.put(&key, &body, options)).await
+    }
+
+    async fn multipart(
+        &self,
+        key: &ObjectKey,
+        attributes: Attributes,
+        tags: Tags,
+    ) -> Result<Arc<dyn Multipart>> {
+        Ok(Arc::new(self.0.begin_upload(key.clone(), attributes, tags)?))
+    }
+
+    async fn copy(&self, from: &ObjectRef, to: &ObjectKey, options: CopyOptions) -> Result<ObjectRef> {
+        let (from, to) = (from.clone(), to.clone());
+        self.blocking(move |shared| shared.copy(&from, &to, options)).await
+    }
+
+    async fn delete(&self, key: &ObjectKey, precondition: Precondition) -> Result<()> {
+        let key = key.clone();
+        self.blocking(move |shared| shared.delete(&key, &precondition)).await
+    }
+
+    async fn list(&self, request: ListRequest) -> Result<ListPage> {
+        let scan = crate::listing::Scan::new(request, PAGE_ENTRIES_MAX)?;
+        self.blocking(move |shared| walk::page(shared, &scan)).await
+    }
+
+    async fn tags(&self, key: &ObjectKey) -> Result<Tags> {
+        let key = key.clone();
+        self.blocking(move |shared| Ok(shared.find(&key)?.record.tags)).await
+    }
+
+    async fn set_tags(&self, key: &ObjectKey, tags: Tags) -> Result<()> {
+        let key = key.clone();
+        self.blocking(move |shared| shared.set_tags(&key, tags)).await
+    }
+}
+
+impl Shared {
+    fn put(&self, key: &ObjectKey, body: &Payload, options: PutOptions) -> Result<ObjectRef> {
+        let mut staged = self.staging()?.create(key)?;
+        staged.append(body)?;
+        let record = Record { attributes: options.attributes, tags: options.tags, ..Record::default() };
+        self.commit(key, &mut staged, record, &options.precondition)
+    }
+
+    fn set_tags(&self, key: &ObjectKey, tags: Tags) -> Result<()> {
+        self.staging()?;
+        let _held = self.locks.hold(&Place::of(key).path());
+        let mut found = self.find(key)?;
+        found.record.tags = tags;
+        found.record.write(&found.file, key)?;
+        self.flush(&found.file, key)
+    }
+
+    /// Where writes begin; refuses them if there is no such place.
+    fn staging(&self) -> Result<&Arc<Staging>> {
+        let read_only = || StoreError::Denied(format!("'{}' is open to read only", self.path.display()));
+        self.staging.as_ref().ok_or_else(read_only)
+    }
+}

@@ -1,0 +1,219 @@
+//! What the store remembers of an object: one extended attribute of its file.
+//!
+//! Format, version 1: the version's byte, then the fields in the order of [`Record`]; integers little-endian,
+//! text with its length in two bytes before it, maps with their count in two bytes, absent text as the empty.
+//!
+//! Invariant: the etag counts only while the file has the size and modification time of the record; who changes
+//! a file in place gives it another identity.
+
+use super::errno;
+use crate::{Attributes, ETag, ObjectKey, ObjectMeta, ObjectRef, Result, StoreError, Tags, Timestamp};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{Stat, XattrFlags, fgetxattr, fsetxattr};
+use rustix::io::Errno;
+use std::collections::BTreeMap;
+
+/// The extended attribute that holds the record.
+pub(super) const ATTRIBUTE: &str = "user.tenon";
+
+const VERSION: u8 = 1;
+
+/// Holds every record that ext4 can.
+const USUAL_BYTES: usize = 4096;
+
+/// The most the kernel allows (`XATTR_SIZE_MAX`).
+const MOST_BYTES: usize = 65_536;
+
+/// The part of an object's description that its file's own attributes do not hold.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Record {
+    /// Empty if the file was only described, not written, by a store.
+    pub(super) etag: String,
+    /// The file's modification time when it was stored.
+    pub(super) modified: Timestamp,
+    /// The file's size when it was stored, in bytes.
+    pub(super) size_bytes: u64,
+    pub(super) attributes: Attributes,
+    pub(super) tags: Tags,
+}
+
+/// An object's file, open, and what is known of it.
+#[derive(Debug)]
+pub(super) struct Found {
+    pub(super) file: OwnedFd,
+    pub(super) stat: Stat,
+    pub(super) record: Record,
+}
+
+impl Found {
+    /// Describes an open file; a record that cannot be read is as good as none.
+    pub(super) fn new(file: OwnedFd, stat: Stat) -> Self {
+        let record = Record::read(&file).unwrap_or_default();
+        Self { file, stat, record }
+    }
+
+    pub(super) fn size_bytes(&self) -> u64 {
+        size_bytes(&self.stat)
+    }
+
+    pub(super) fn etag(&self) -> ETag {
+        let record = &self.record;
+        let current = record.size_bytes == self.size_bytes() && record.modified == modified(&self.stat);
+        if current && !record.etag.is_empty() { ETag::new(&record.etag) } else { etag_of(&self.stat) }
+    }
+
+    pub(super) fn object_ref(&self, key: &ObjectKey) -> ObjectRef {
+        let last_modified = Some(modified(&self.stat));
+        ObjectRef { key: key.clone(), etag: self.etag(), version: None, last_modified }
+    }
+
+    pub(super) fn meta(&self, key: &ObjectKey) -> ObjectMeta {
+        ObjectMeta {
+            object: self.object_ref(key),
+            size_bytes: self.size_bytes(),
+            attributes: self.record.attributes.clone(),
+        }
+    }
+}
+
+/// When the file's bytes were last changed.
+pub(super) fn modified(stat: &Stat) -> Timestamp {
+    Timestamp::from_secs(stat.st_mtime, stat.st_mtime_nsec as u32)
+}
+
+pub(super) fn size_bytes(stat: &Stat) -> u64 {
+    u64::try_from(stat.st_size).unwrap_or(0)
+}
+
+/// The identity of a file that no store wrote, or that was changed since.
+pub(super) fn etag_of(stat: &Stat) -> ETag {
+    ETag::new(&format!("{:x}-{:x}-{:x}", stat.st_ino, stat.st_size, modified(stat).0))
+}
+
+impl Record {
+    /// The record of a file, if it has one.
+    pub(super) fn read(file: impl AsFd) -> Option<Self> {
+        let mut usual = [0; USUAL_BYTES];
+        match fgetxattr(file.as_fd(), ATTRIBUTE, &mut usual) {
+            Ok(len) => Self::decode(&usual[..len]),
+            Err(Errno::RANGE) => {
+                let mut most = vec![0; MOST_BYTES];
+                let len = fgetxattr(file.as_fd(), ATTRIBUTE, most.as_mut_slice()).ok()?;
+                Self::decode(&most[..len])
+            }
+            Err(_) => None,
+        }
+    }
+
+    /// Keeps the record with the file; one that does not fit is `Invalid`.
+    pub(super) fn write(&self, file: impl AsFd, key: &ObjectKey) -> Result<()> {
+        let bytes = self.encode();
+        let too_large = || {
+            let len = bytes.len();
+            StoreError::Invalid(format!(
+                "'{key}': the file system cannot keep {len} bytes of headers and tags"
+            ))
+        };
+        match fsetxattr(file, ATTRIBUTE, &bytes, XattrFlags::empty()) {
+            Ok(()) => Ok(()),
+            Err(Errno::TOOBIG | Errno::RANGE) => Err(too_large()),
+            // ext4 says so of a record larger than its block, long before the medium is full.
+            Err(Errno::NOSPC) if bytes.len() > USUAL_BYTES - 256 => Err(too_large()),
+            Err(error) => Err(errno::failed(key, error)),
+        }
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        let mut out = vec![VERSION];
+        put_text(&mut out, &self.etag);
+        out.extend_from_slice(&self.modified.0.to_le_bytes());
+        out.extend_from_slice(&self.size_bytes.to_le_bytes());
+        put_text(&mut out, self.attributes.content_type.as_deref().unwrap_or_default());
+        put_text(&mut out, self.attributes.storage_class.as_deref().unwrap_or_default());
+        for map in [&self.attributes.system, &self.attributes.user, &self.tags] {
+            put_len(&mut out, map.len());
+            for (name, value) in map {
+                put_text(&mut out, name);
+                put_text(&mut out, value);
+            }
+        }
+        out
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut rest = bytes.strip_prefix(&[VERSION])?;
+        let etag = take_text(&mut rest)?;
+        let modified = Timestamp(i64::from_le_bytes(take(&mut rest)?));
+        let size_bytes = u64::from_le_bytes(take(&mut rest)?);
+        let present = |text: String| (!text.is_empty()).then_some(text);
+        let attributes = Attributes {
+            content_type: present(take_text(&mut rest)?),
+            storage_class: present(take_text(&mut rest)?),
+            system: take_map(&mut rest)?,
+            user: take_map(&mut rest)?,
+        };
+        let tags = take_map(&mut rest)?;
+        rest.is_empty().then_some(Self { etag, modified, size_bytes, attributes, tags })
+    }
+}
+
+/// A length beyond two bytes is cut to their most; such a record exceeds what the kernel keeps, and is refused.
+fn put_len(out: &mut Vec<u8>, len: usize) {
+    out.extend_from_slice(&u16::try_from(len).unwrap_or(u16::MAX).to_le_bytes());
+}
+
+fn put_text(out: &mut Vec<u8>, text: &str) {
+    put_len(out, text.len());
+    out.extend_from_slice(text.as_bytes());
+}
+
+fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
+    let (taken, left) = rest.split_first_chunk::<N>()?;
+    *rest = left;
+    Some(*taken)
+}
+
+fn take_text(rest: &mut &[u8]) -> Option<String> {
+    let len = usize::from(u16::from_le_bytes(take(rest)?));
+    let (text, left) = rest.split_at_checked(len)?;
+    *rest = left;
+    String::from_utf8(text.to_vec()).ok()
+}
+
+fn take_map(rest: &mut &[u8]) -> Option<BTreeMap<String, String>> {
+    let count = u16::from_le_bytes(take(rest)?);
+    (0..count).map(|_| Some((take_text(rest)?, take_text(rest)?))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_come_back() {
+        let map = |n: usize| (0..n).map(|n| (format!("name {n}"), "ü".repeat(n))).collect();
+        let attributes = Attributes {
+            content_type: Some("text/plain".into()),
+            storage_class: None,
+            system: map(2),
+            user: map(20),
+        };
+        let record = Record {
+            etag: "e".into(),
+            modified: Timestamp(-7),
+            size_bytes: u64::MAX,
+            attributes,
+            tags: map(10),
+        };
+        assert_eq!(Record::decode(&record.encode()), Some(record.clone()));
+        assert_eq!(Record::decode(&Record::default().encode()), Some(Record::default()));
+        let bytes = record.encode();
+        assert!((0..bytes.len()).all(|len| Record::decode(&bytes[..len]).is_none()));
+    }
+
+    #[test]
+    fn another_version_is_no_record() {
+        assert_eq!(Record::decode(b"\x02"), None);
+        assert_eq!(Record::decode(b""), None);
+    }
+}

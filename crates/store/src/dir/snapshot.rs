@@ -1,0 +1,417 @@
+//! The sorted names of a directory, kept between the pages of a listing.
+//!
+//! A *level* is the keys that share a beginning up to a `/`: one directory, and the directories in which names
+//! too long for it go on. Its names are held as *texts*: what follows the beginning in an object's key, or in
+//! the keys of a directory with the `/` that ends its name; so a directory sorts where its keys do.
+//!
+//! Invariants: a snapshot has at most [`WINDOW_NAMES`] names, all snapshots together [`CACHED_NAMES`]; one is
+//! used again only while the directories it was read from have the modification time they had, and only if that
+//! time was settled when they were read.
+
+use super::place::{MARKER, OWN_DIR, OWN_DIR_AS_KEY, Place};
+use super::record::modified;
+use super::tree::{Tree, open_child};
+use crate::names::{self, Entry, KeyPrefix};
+use crate::{Clock, KEY_BYTES_MAX, Timestamp};
+use rustix::fd::{AsFd, BorrowedFd};
+use rustix::fs::{AtFlags, FileType, RawDir, fstat, statat};
+use rustix::io::Errno;
+use std::collections::HashMap;
+use std::mem::MaybeUninit;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// The most names of one snapshot; a larger directory is read once per so many names.
+const WINDOW_NAMES: usize = 500_000;
+
+/// The most names of all snapshots that are kept.
+const CACHED_NAMES: usize = 1_000_000;
+
+/// What an empty snapshot counts for, so that their number is bounded too.
+const SNAPSHOT_COST: usize = 64;
+
+/// A directory changed less than this before it was read may change again without a new modification time.
+const SETTLED_AFTER: Duration = Duration::from_millis(100);
+
+const READ_BUFFER_BYTES: usize = 64 * 1024;
+
+/// Some consecutive texts of a level.
+pub(super) struct Snapshot {
+    texts: Texts,
+    /// Every text from here (inclusive) …
+    from: Vec<u8>,
+    /// … to here (inclusive) is in it; to the level's end if `None`.
+    to: Option<Vec<u8>>,
+    stamps: Vec<Stamp>,
+}
+
+/// A directory that was read, and its state before.
+#[derive(PartialEq)]
+struct Stamp {
+    /// Path from the root.
+    path: Vec<u8>,
+    inode: u64,
+    modified: Timestamp,
+}
+
+impl Snapshot {
+    /// The number of texts.
+    pub(super) fn len(&self) -> usize {
+        self.texts.spans.len()
+    }
+
+    /// The text at an index below [`Snapshot::len`].
+    pub(super) fn text(&self, at: usize) -> &[u8] {
+        self.texts.get(self.texts.spans[at])
+    }
+
+    /// The index of the first text that is not below `bound`.
+    pub(super) fn seek(&self, bound: &[u8]) -> usize {
+        self.texts.spans.partition_point(|&span| self.texts.get(span) < bound)
+    }
+
+    /// Where the level goes on after this snapshot, if it does.
+    pub(super) fn next_from(&self) -> Option<Vec<u8>> {
+        self.to.as_ref().map(|last| [last.as_slice(), b"\0"].concat())
+    }
+
+    fn covers(&self, bound: &[u8]) -> bool {
+        *self.from <= *bound && self.to.as_deref().is_none_or(|last| bound <= last)
+    }
+
+    fn cost(&self) -> usize {
+        self.len() + SNAPSHOT_COST
+    }
+}
+
+/// Byte strings in one buffer, in the order of their spans.
+#[derive(Default)]
+struct Texts {
+    bytes: Vec<u8>,
+    spans: Vec<Span>,
+}
+
+#[derive(Clone, Copy)]
+struct Span {
+    start: u32,
+    len: u16,
+}
+
+impl Texts {
+    fn get(&self, span: Span) -> &[u8] {
+        &self.bytes[span.start as usize..][..usize::from(span.len)]
+    }
+
+    fn push(&mut self, pieces: [&[u8]; 2]) {
+        let start = self.bytes.len() as u32;
+        self.bytes.extend_from_slice(pieces[0]);
+        self.bytes.extend_from_slice(pieces[1]);
+        self.spans.push(Span { start, len: (self.bytes.len() - start as usize) as u16 });
+    }
+
+    fn sort(&mut self) {
+        let bytes = &self.bytes;
+        let get = |span: &Span| &bytes[span.start as usize..][..usize::from(span.len)];
+        self.spans.sort_unstable_by(|a, b| get(a).cmp(get(b)));
+        self.spans.dedup_by(|a, b| get(a) == get(b));
+    }
+
+    /// Keeps the first texts only, in a new buffer without gaps.
+    fn cut(&mut self, len: usize) {
+        let mut kept = Self::default();
+        self.spans.iter().take(len).for_each(|&span| kept.push([self.get(span), b""]));
+        *self = kept;
+    }
+}
+
+/// The snapshots that are kept, by the beginning of their keys.
+#[derive(Default)]
+pub(super) struct Snapshots(Mutex<Kept>);
+
+#[derive(Default)]
+struct Kept {
+    by_prefix: HashMap<Vec<u8>, (u64, Arc<Snapshot>)>,
+    cost: usize,
+    uses: u64,
+}
+
+impl Snapshots {
+    /// The texts of the level `prefix` from `from` on; `None` if there is no such directory.
+    pub(super) fn window(
+        &self,
+        tree: &Tree,
+        clock: &dyn Clock,
+        prefix: &[u8],
+        from: &[u8],
+    ) -> Result<Option<Arc<Snapshot>>, Errno> {
+        if let Some(kept) = self.kept(prefix).filter(|kept| kept.covers(from) && is_current(kept, tree)) {
+            return Ok(Some(kept));
+        }
+        let Some(snapshot) = read(tree, prefix, from)? else { return Ok(None) };
+        let snapshot = Arc::new(snapshot);
+        if is_settled(&snapshot, clock.now()) {
+            self.keep(prefix, snapshot.clone());
+        }
+        Ok(Some(snapshot))
+    }
+
+    fn kept(&self, prefix: &[u8]) -> Option<Arc<Snapshot>> {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.uses += 1;
+        let uses = kept.uses;
+        kept.by_prefix.get_mut(prefix).map(|(used, snapshot)| {
+            *used = uses;
+            snapshot.clone()
+        })
+    }
+
+    fn keep(&self, prefix: &[u8], snapshot: Arc<Snapshot>) {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.uses += 1;
+        kept.cost += snapshot.cost();
+        let uses = kept.uses;
+        if let Some((_, old)) = kept.by_prefix.insert(prefix.to_vec(), (uses, snapshot)) {
+            kept.cost -= old.cost();
+        }
+        if kept.cost > CACHED_NAMES {
+            kept.evict();
+        }
+    }
+}
+
+impl Kept {
+    /// Forgets the longest unused until half of the room is free, so that the search for them is rare.
+    fn evict(&mut self) {
+        let mut by_use: Vec<_> = self.by_prefix.iter().map(|(key, (used, _))| (*used, key.clone())).collect();
+        by_use.sort_unstable();
+        for (_, key) in by_use {
+            if self.cost <= CACHED_NAMES / 2 {
+                return;
+            }
+            if let Some((_, old)) = self.by_prefix.remove(&key) {
+                self.cost -= old.cost();
+            }
+        }
+    }
+}
+
+fn is_current(snapshot: &Snapshot, tree: &Tree) -> bool {
+    snapshot.stamps.iter().all(|stamp| {
+        let path = if stamp.path.is_empty() { b"." } else { stamp.path.as_slice() };
+        statat(tree.root(), path, AtFlags::SYMLINK_NOFOLLOW)
+            .is_ok_and(|now| now.st_ino == stamp.inode && modified(&now) == stamp.modified)
+    })
+}
+
+fn is_settled(snapshot: &Snapshot, now: Timestamp) -> bool {
+    snapshot.stamps.iter().all(|stamp| now.since(stamp.modified) > SETTLED_AFTER)
+}
+
+/// Reads the texts of a level from the file system.
+fn read(tree: &Tree, prefix: &[u8], from: &[u8]) -> Result<Option<Snapshot>, Errno> {
+    let Some(dirs) = Place::of_level(prefix) else { return Ok(None) };
+    let dir = match tree.open_dir(&dirs) {
+        Ok(dir) => dir,
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let mut reading = Reading::new(prefix, from);
+    reading.read(dir.as_fd(), &KeyPrefix::root(prefix), dirs.join(&b'/'))?;
+    Ok(Some(reading.finish()))
+}
+
+/// A level being read.
+struct Reading<'a> {
+    prefix: &'a [u8],
+    from: &'a [u8],
+    /// Texts above it are known not to fit.
+    to: Option<Vec<u8>>,
+    texts: Texts,
+    stamps: Vec<Stamp>,
+}
+
+impl<'a> Reading<'a> {
+    fn new(prefix: &'a [u8], from: &'a [u8]) -> Self {
+        Self { prefix, from, to: None, texts: Texts::default(), stamps: Vec::new() }
+    }
+
+    fn read(&mut self, dir: BorrowedFd<'_>, inside: &KeyPrefix, path: Vec<u8>) -> Result<(), Errno> {
+        let stat = fstat(dir)?;
+        let mut continued = Vec::new();
+        for_each(dir, |name, kind| {
+            if names::is_continued(name) && kind == FileType::Directory && !self.is_own_as_key(name) {
+                continued.push(name.to_vec());
+            } else if let Some(text) = self.text(inside, name, kind) {
+                self.push(text);
+            }
+            true
+        })?;
+        let path_of = |name: &[u8]| if path.is_empty() { name.to_vec() } else { [&path, name].join(&b'/') };
+        for name in continued {
+            let Ok(further) = inside.child_dir(&name) else { continue };
+            match open_child(dir, &name) {
+                Ok(child) => self.read(child.as_fd(), &further, path_of(&name))?,
+                Err(Errno::NOENT | Errno::NOTDIR) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.stamps.push(Stamp { path, inode: stat.st_ino, modified: modified(&stat) });
+        Ok(())
+    }
+
+    fn is_own_as_key(&self, name: &[u8]) -> bool {
+        self.prefix.is_empty() && name == OWN_DIR_AS_KEY
+    }
+
+    /// The text of a file or directory, in two pieces; `None` for what is no object's or not ours.
+    fn text<'n>(&self, inside: &KeyPrefix, name: &'n [u8], kind: FileType) -> Option<Text<'n>> {
+        let text = text_of(self.prefix, inside, name, kind)?;
+        (self.prefix.len() + text.len() <= KEY_BYTES_MAX).then_some(text)
+    }
+
+    fn push(&mut self, text: Text<'_>) {
+        let pieces = text.pieces();
+        let above = self.to.as_ref().is_some_and(|to| is_above(pieces, to));
+        if above || !is_at_least(pieces, self.from) {
+            return;
+        }
+        self.texts.push(pieces);
+        if self.texts.spans.len() >= 2 * WINDOW_NAMES {
+            self.cut();
+        }
+    }
+
+    fn cut(&mut self) {
+        self.texts.sort();
+        if self.texts.spans.len() > WINDOW_NAMES {
+            self.texts.cut(WINDOW_NAMES);
+            self.to = self.texts.spans.last().map(|&span| self.texts.get(span).to_vec());
+        }
+    }
+
+    fn finish(mut self) -> Snapshot {
+        self.cut();
+        self.texts.bytes.shrink_to_fit();
+        self.texts.spans.shrink_to_fit();
+        Snapshot { texts: self.texts, from: self.from.to_vec(), to: self.to, stamps: self.stamps }
+    }
+}
+
+/// What follows a level's beginning: usually the name itself.
+enum Text<'n> {
+    Object(&'n [u8]),
+    Directory(&'n [u8]),
+    Decoded(Vec<u8>),
+}
+
+impl Text<'_> {
+    fn pieces(&self) -> [&[u8]; 2] {
+        match self {
+            Self::Object(name) => [name, b""],
+            Self::Directory(name) => [name, b"/"],
+            Self::Decoded(text) => [text, b""],
+        }
+    }
+
+    fn len(&self) -> usize {
+        self.pieces().iter().map(|piece| piece.len()).sum()
+    }
+}
+
+fn is_at_least(pieces: [&[u8]; 2], bound: &[u8]) -> bool {
+    pieces.into_iter().flatten().cmp(bound).is_ge()
+}
+
+fn is_above(pieces: [&[u8]; 2], bound: &[u8]) -> bool {
+    pieces.into_iter().flatten().cmp(bound).is_gt()
+}
+
+/// The text that a name in the directory `inside` of the level `prefix` stands for.
+fn text_of<'n>(prefix: &[u8], inside: &KeyPrefix, name: &'n [u8], kind: FileType) -> Option<Text<'n>> {
+    let at_root = prefix.is_empty() && inside.as_bytes().is_empty();
+    match kind {
+        FileType::RegularFile | FileType::Directory if at_root && name == OWN_DIR => None,
+        FileType::Directory if at_root && name == OWN_DIR_AS_KEY => {
+            Some(Text::Decoded([OWN_DIR, b"/"].concat()))
+        }
+        FileType::RegularFile if is_plain(prefix, inside, name) => Some(Text::Object(name)),
+        FileType::Directory if is_plain(prefix, inside, name) => Some(Text::Directory(name)),
+        FileType::RegularFile => object_text(prefix, inside, name),
+        FileType::Directory => directory_text(prefix, inside, name),
+        _ => None,
+    }
+}
+
+/// Whether a name is its own text: nothing about it is escaped.
+fn is_plain(prefix: &[u8], inside: &KeyPrefix, name: &[u8]) -> bool {
+    name[0] != b'%' && inside.as_bytes().len() == prefix.len()
+}
+
+/// Only the name that a key would be given stands for it: what else somebody made there is no object.
+fn object_text(prefix: &[u8], inside: &KeyPrefix, name: &[u8]) -> Option<Text<'static>> {
+    let plain = names::plain(name).unwrap_or(name);
+    let key = inside.child_key(name).ok()?;
+    let is_its_name = match inside.entry(key.as_bytes())? {
+        Entry::Object(given) => given == plain,
+        Entry::Marker => plain == MARKER,
+        Entry::Directory(_) => false,
+    };
+    is_its_name.then(|| Text::Decoded(key.as_bytes()[prefix.len()..].to_vec()))
+}
+
+fn directory_text(prefix: &[u8], inside: &KeyPrefix, name: &[u8]) -> Option<Text<'static>> {
+    let further = inside.child_dir(name).ok()?;
+    let is_its_name = inside.entry(further.as_bytes())? == Entry::Directory(name.to_vec());
+    is_its_name.then(|| Text::Decoded(further.as_bytes()[prefix.len()..].to_vec()))
+}
+
+/// Calls `each` for the names in a directory, in no order, until it says stop.
+fn for_each(dir: BorrowedFd<'_>, mut each: impl FnMut(&[u8], FileType) -> bool) -> Result<(), Errno> {
+    let mut buffer = Box::<[u8]>::new_uninit_slice(READ_BUFFER_BYTES);
+    let buffer: &mut [MaybeUninit<u8>] = &mut buffer;
+    let mut entries = RawDir::new(dir, buffer);
+    while let Some(entry) = entries.next() {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        if matches!(name, b"." | b"..") {
+            continue;
+        }
+        let kind = match entry.file_type() {
+            FileType::Unknown => match statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(stat) => FileType::from_raw_mode(stat.st_mode),
+                Err(_) => continue,
+            },
+            known => known,
+        };
+        if !each(name, kind) {
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+/// Whether any object lies in the level or below it.
+pub(super) fn has_objects(dir: BorrowedFd<'_>, inside: &KeyPrefix) -> Result<bool, Errno> {
+    let mut found = false;
+    let mut below = Vec::new();
+    for_each(dir, |name, kind| {
+        match kind {
+            FileType::RegularFile => found = text_of(inside.as_bytes(), inside, name, kind).is_some(),
+            FileType::Directory => below.push(name.to_vec()),
+            _ => {}
+        }
+        !found
+    })?;
+    for name in below {
+        if found {
+            break;
+        }
+        let Ok(further) = inside.child_dir(&name) else { continue };
+        match open_child(dir, &name) {
+            Ok(child) => found = has_objects(child.as_fd(), &further)?,
+            Err(Errno::NOENT | Errno::NOTDIR) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(found)
+}

@@ -1,0 +1,223 @@
+//! What is not yet an object: files being written, under our own directory in the root.
+
+use super::errno;
+use super::place::OWN_DIR;
+use super::record::ATTRIBUTE;
+use super::tree::{Tree, open_child};
+use crate::{Clock, Entropy, ObjectKey, Payload, Result, StoreError};
+use bytes::Bytes;
+use rustix::buffer::spare_capacity;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::{
+    AtFlags, Dir, Mode, OFlags, RenameFlags, SeekFrom, XattrFlags, copy_file_range, fsetxattr, ftruncate,
+    mkdirat, openat, renameat, renameat_with, seek, statat, unlinkat,
+};
+use rustix::io::{Errno, pread, writev};
+use std::io::IoSlice;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What was abandoned so long ago belongs to no process that still runs.
+const ABANDONED_AFTER: Duration = Duration::from_secs(24 * 3600);
+
+/// The kernel takes at most this many pieces at once (`IOV_MAX`).
+const PIECES_MAX: usize = 1024;
+
+/// The kernel copies less than 2 GiB at once.
+const COPY_BYTES_MAX: usize = 1 << 30;
+
+/// What a copy through memory holds at a time.
+const BUFFER_BYTES: usize = 512 * 1024;
+
+/// Readable by all, as far as the process's mask allows: these are the user's own files.
+const FILE_MODE: Mode = Mode::from_raw_mode(0o666);
+pub(super) const DIR_MODE: Mode = Mode::from_raw_mode(0o777);
+
+/// The directory of files being written.
+pub(super) struct Staging {
+    dir: OwnedFd,
+    entropy: Arc<Entropy>,
+}
+
+impl Staging {
+    /// Makes the directory, removes what was abandoned there and tries what writes will need.
+    pub(super) fn open(tree: &Tree, path: &Path, clock: &dyn Clock, entropy: Arc<Entropy>) -> Result<Self> {
+        let about = |error| errno::about(&path.display(), error);
+        match mkdirat(tree.root(), OWN_DIR, DIR_MODE) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(error) => return Err(about(error)),
+        }
+        let dir = open_child(tree.root(), OWN_DIR).map_err(|error| match error {
+            Errno::NOTDIR | Errno::LOOP => StoreError::Invalid(format!(
+                "'{}' holds '.tenon-store', which is not a directory: rename it",
+                path.display()
+            )),
+            error => about(error),
+        })?;
+        let staging = Self { dir, entropy };
+        staging.sweep(clock).map_err(about)?;
+        staging.probe(path)?;
+        Ok(staging)
+    }
+
+    /// A new file for what will be the object `key`.
+    pub(super) fn create(self: &Arc<Self>, key: &ObjectKey) -> Result<Staged> {
+        let name = self.unique();
+        let file = self.create_file(&name).map_err(|error| errno::failed(key, error))?;
+        Ok(Staged { staging: self.clone(), name: Some(name), file, key: key.clone() })
+    }
+
+    /// A name nobody else has: 128 bits in hexadecimal.
+    pub(super) fn unique(&self) -> String {
+        format!("{:016x}{:016x}", self.entropy.next_u64(), self.entropy.next_u64())
+    }
+
+    fn create_file(&self, name: &str) -> Result<OwnedFd, Errno> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        openat(&self.dir, name, flags, FILE_MODE)
+    }
+
+    fn sweep(&self, clock: &dyn Clock) -> Result<(), Errno> {
+        for entry in Dir::read_from(&self.dir)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            if matches!(name.to_bytes(), b"." | b"..") {
+                continue;
+            }
+            let Ok(stat) = statat(&self.dir, name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
+            if clock.now().since(super::record::modified(&stat)) > ABANDONED_AFTER {
+                unlinkat(&self.dir, name, AtFlags::empty()).ok();
+            }
+        }
+        Ok(())
+    }
+
+    fn probe(&self, path: &Path) -> Result<()> {
+        let name = self.unique();
+        let file = self.create_file(&name).map_err(|error| errno::about(&path.display(), error))?;
+        let kept = fsetxattr(&file, ATTRIBUTE, b"", XattrFlags::empty());
+        unlinkat(&self.dir, &name, AtFlags::empty()).ok();
+        kept.map_err(|error| match error {
+            Errno::OPNOTSUPP => StoreError::Unsupported(format!(
+                "extended attributes on the file system of '{}': choose another directory, or read only",
+                path.display()
+            )),
+            error => errno::about(&path.display(), error),
+        })
+    }
+}
+
+/// A file being written; removed unless it becomes an object.
+pub(super) struct Staged {
+    staging: Arc<Staging>,
+    /// `None` once it is an object.
+    name: Option<String>,
+    file: OwnedFd,
+    key: ObjectKey,
+}
+
+impl Staged {
+    pub(super) fn file(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
+    /// Writes the pieces at the end.
+    pub(super) fn append(&mut self, body: &Payload) -> Result<()> {
+        write_all(self.file(), body.pieces()).map_err(|error| errno::failed(&self.key, error))
+    }
+
+    /// Appends a range of another file, sharing its blocks where the file system can.
+    pub(super) fn append_range(&mut self, from: BorrowedFd<'_>, range: Range<u64>) -> Result<()> {
+        copy_range(from, range, self.file()).map_err(|error| errno::failed(&self.key, error))
+    }
+
+    /// Forgets what was appended beyond a length.
+    pub(super) fn truncate(&mut self, len: u64) -> Result<()> {
+        let cut = ftruncate(&self.file, len).and_then(|()| seek(&self.file, SeekFrom::Start(len)));
+        cut.map(drop).map_err(|error| errno::failed(&self.key, error))
+    }
+
+    /// Gives the file its name in `dir`, replacing what has it.
+    pub(super) fn rename(&mut self, dir: BorrowedFd<'_>, name: &[u8]) -> Result<(), Errno> {
+        let Some(own) = &self.name else { return Err(Errno::NOENT) };
+        renameat(&self.staging.dir, own, dir, name)?;
+        self.name = None;
+        Ok(())
+    }
+
+    /// Gives the file its name in `dir`; `EXIST` if anything has it, atomically among processes.
+    pub(super) fn rename_new(&mut self, dir: BorrowedFd<'_>, name: &[u8]) -> Result<(), Errno> {
+        let Some(own) = &self.name else { return Err(Errno::NOENT) };
+        match renameat_with(&self.staging.dir, own, dir, name, RenameFlags::NOREPLACE) {
+            Ok(()) => {
+                self.name = None;
+                Ok(())
+            }
+            // The file system lacks the flag: a second name is refused just as atomically, the first goes when
+            // `self` does.
+            Err(Errno::INVAL) => rustix::fs::linkat(&self.staging.dir, own, dir, name, AtFlags::empty()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl Drop for Staged {
+    fn drop(&mut self) {
+        if let Some(name) = &self.name {
+            unlinkat(&self.staging.dir, name, AtFlags::empty()).ok();
+        }
+    }
+}
+
+fn write_all(file: BorrowedFd<'_>, pieces: &[Bytes]) -> Result<(), Errno> {
+    for group in pieces.chunks(PIECES_MAX) {
+        let mut slices: Vec<IoSlice<'_>> = group.iter().map(|piece| IoSlice::new(piece)).collect();
+        let mut left = slices.as_mut_slice();
+        while !left.is_empty() {
+            match writev(file, left) {
+                Ok(0) => return Err(Errno::IO),
+                Ok(written) => IoSlice::advance_slices(&mut left, written),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Copies to the end of `to`; a source that ends early is an error.
+fn copy_range(from: BorrowedFd<'_>, range: Range<u64>, to: BorrowedFd<'_>) -> Result<(), Errno> {
+    let (mut at, end) = (range.start, range.end);
+    while at < end {
+        let wanted = usize::try_from(end - at).unwrap_or(usize::MAX).min(COPY_BYTES_MAX);
+        match copy_file_range(from, Some(&mut at), to, None, wanted) {
+            Ok(0) => return Err(Errno::IO),
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(Errno::XDEV | Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS) => {
+                return copy_by_hand(from, at..end, to);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Copies through memory, for file systems that cannot by themselves.
+fn copy_by_hand(from: BorrowedFd<'_>, range: Range<u64>, to: BorrowedFd<'_>) -> Result<(), Errno> {
+    let mut at = range.start;
+    while at < range.end {
+        let wanted = (range.end - at).min(BUFFER_BYTES as u64) as usize;
+        let mut buffer = Vec::with_capacity(wanted);
+        match pread(from, spare_capacity(&mut buffer), at) {
+            Ok(0) => return Err(Errno::IO),
+            Ok(_) => buffer.truncate(wanted),
+            Err(Errno::INTR) => continue,
+            Err(error) => return Err(error),
+        }
+        at += buffer.len() as u64;
+        write_all(to, &[buffer.into()])?;
+    }
+    Ok(())
+}

@@ -1,0 +1,111 @@
+//! The directories under the root: opened without following links, made on demand, removed when empty.
+
+use super::errno;
+use super::place::Place;
+use super::record::Found;
+use crate::{Result, StoreError, names};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::{
+    AtFlags, FileType, Mode, OFlags, ResolveFlags, fstat, open, openat, openat2, statat, unlinkat,
+};
+use rustix::io::Errno;
+use std::path::Path;
+
+/// Opens whatever has the name without waiting for the other end of a pipe.
+const READ: OFlags = OFlags::RDONLY.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
+
+const DIRECTORY: OFlags =
+    OFlags::RDONLY.union(OFlags::NOFOLLOW).union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
+/// The root directory.
+pub(super) struct Tree {
+    root: OwnedFd,
+}
+
+impl Tree {
+    pub(super) fn open(path: &Path) -> Result<Self> {
+        match open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()) {
+            Ok(root) => Ok(Self { root }),
+            Err(Errno::NOENT) => Err(StoreError::NoSuchBucket(path.display().to_string())),
+            Err(error) => Err(errno::about(&path.display(), error)),
+        }
+    }
+
+    pub(super) fn root(&self) -> BorrowedFd<'_> {
+        self.root.as_fd()
+    }
+
+    /// Opens a directory by the names from the root.
+    pub(super) fn open_dir(&self, dirs: &[Vec<u8>]) -> Result<OwnedFd, Errno> {
+        if dirs.is_empty() {
+            return openat(&self.root, ".", DIRECTORY, Mode::empty());
+        }
+        openat2(&self.root, dirs.join(&b'/'), DIRECTORY, Mode::empty(), ResolveFlags::NO_SYMLINKS)
+    }
+
+    /// Opens a key's file, if it has one.
+    pub(super) fn find(&self, place: &Place) -> Result<Option<Found>, Errno> {
+        match open_regular(self.root(), &place.path())? {
+            Some(found) => Ok(Some(found)),
+            None => open_regular(self.root(), &place.beside_path()),
+        }
+    }
+
+    /// Removes the directory and those above it as far as they are empty; never the root.
+    pub(super) fn prune(&self, dirs: &[Vec<u8>]) {
+        for depth in (1..=dirs.len()).rev() {
+            if unlinkat(&self.root, dirs[..depth].join(&b'/'), AtFlags::REMOVEDIR).is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// What has a name in a directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Nothing,
+    File,
+    Directory,
+    /// A link or a special file: not ours to touch.
+    Foreign,
+}
+
+pub(super) fn kind(dir: BorrowedFd<'_>, name: &[u8]) -> Result<Kind, Errno> {
+    match statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(stat) => Ok(match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => Kind::File,
+            FileType::Directory => Kind::Directory,
+            _ => Kind::Foreign,
+        }),
+        Err(Errno::NOENT | Errno::NAMETOOLONG) => Ok(Kind::Nothing),
+        Err(error) => Err(error),
+    }
+}
+
+/// Opens the directory `name` in `dir`.
+pub(super) fn open_child(dir: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd, Errno> {
+    openat(dir, name, DIRECTORY, Mode::empty())
+}
+
+/// Opens an object by its plain name in its directory.
+pub(super) fn find_in(dir: BorrowedFd<'_>, name: &[u8]) -> Result<Option<Found>, Errno> {
+    match open_regular(dir, name)? {
+        Some(found) => Ok(Some(found)),
+        None => open_regular(dir, &names::beside(name)),
+    }
+}
+
+/// Opens a file; `None` for whatever is not there or not a regular file.
+pub(super) fn open_regular(dir: BorrowedFd<'_>, path: &[u8]) -> Result<Option<Found>, Errno> {
+    let file = match openat2(dir, path, READ, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
+        Ok(file) => file,
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::NXIO) => return Ok(None),
+        // A plain name that fits, with the mark of `beside` before it: nothing can be there.
+        Err(Errno::NAMETOOLONG) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let stat = fstat(&file)?;
+    let regular = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+    Ok(regular.then(|| Found::new(file, stat)))
+}

@@ -1,0 +1,321 @@
+//! The directory store.
+
+use bytes::Bytes;
+use futures_util::TryStreamExt;
+use proptest::prelude::{Just, Strategy, prop_oneof, proptest};
+use proptest::sample::select;
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::symlink;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use store::conformance::{self, Capabilities};
+use store::dir::{DirBuckets, DirOptions, DirStore, Durability};
+use store::memory::MemoryStore;
+use store::{
+    Attributes, Buckets, Entropy, GetOptions, ListRequest, ObjectKey, ObjectRef, ObjectStore, Precondition,
+    PutOptions, StoreError, SystemClock, Tags,
+};
+use tempfile::TempDir;
+
+const QUICK: DirOptions = DirOptions { durability: Durability::None, read_only: false };
+
+fn open(path: &Path, options: DirOptions) -> store::Result<DirStore> {
+    DirStore::open(path, options, Arc::new(SystemClock), Arc::new(Entropy::new(7)))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn dir_conforms() {
+    let kept: Mutex<Vec<TempDir>> = Mutex::default();
+    let fresh = || async {
+        let dir = TempDir::new().unwrap();
+        let store = open(dir.path(), QUICK);
+        kept.lock().unwrap().push(dir);
+        store.map(|store| Arc::new(store) as Arc<dyn ObjectStore>)
+    };
+    conformance::run(fresh, Capabilities::ALL).await.unwrap();
+}
+
+#[tokio::test]
+async fn dir_buckets_conform() {
+    let kept: Mutex<Vec<TempDir>> = Mutex::default();
+    let fresh = || async {
+        let dir = TempDir::new().unwrap();
+        let buckets = DirBuckets::open(dir.path(), QUICK, Arc::new(SystemClock), Arc::new(Entropy::new(7)));
+        kept.lock().unwrap().push(dir);
+        buckets.map(|buckets| Arc::new(buckets) as Arc<dyn Buckets>)
+    };
+    conformance::run_buckets(fresh).await.unwrap();
+}
+
+fn key(text: impl AsRef<[u8]>) -> ObjectKey {
+    ObjectKey::try_from(text.as_ref()).unwrap()
+}
+
+async fn put(store: &dyn ObjectStore, name: impl AsRef<[u8]>, body: &'static str) -> ObjectRef {
+    store.put(&key(name), body.into(), PutOptions::default()).await.unwrap()
+}
+
+async fn read(store: &dyn ObjectStore, name: impl AsRef<[u8]>) -> store::Result<Bytes> {
+    let object = store.get(&key(name), GetOptions::default()).await?;
+    Ok(object.body.try_collect::<Vec<Bytes>>().await?.concat().into())
+}
+
+/// All texts of a listing, as text.
+async fn texts(store: &dyn ObjectStore, request: ListRequest) -> Vec<String> {
+    let (mut texts, mut token) = (Vec::new(), None);
+    loop {
+        let page = store.list(ListRequest { token, ..request.clone() }).await.unwrap();
+        texts.extend(page.entries.iter().map(|entry| String::from_utf8_lossy(entry.text()).into_owned()));
+        token = page.next;
+        if token.is_none() {
+            return texts;
+        }
+    }
+}
+
+fn everything() -> ListRequest {
+    ListRequest { limit: 1000, ..ListRequest::default() }
+}
+
+fn level(prefix: &str) -> ListRequest {
+    ListRequest { prefix: Bytes::copy_from_slice(prefix.as_bytes()), delimiter: Some(b'/'), ..everything() }
+}
+
+#[tokio::test]
+async fn files_of_anybody_are_objects() {
+    let dir = TempDir::new().unwrap();
+    fs::create_dir_all(dir.path().join("sub/empty")).unwrap();
+    fs::create_dir(dir.path().join("alone")).unwrap();
+    fs::write(dir.path().join("sub/a.txt"), "by hand").unwrap();
+    fs::write(dir.path().join("100%"), "percent").unwrap();
+    symlink("sub", dir.path().join("link")).unwrap();
+    symlink("sub/a.txt", dir.path().join("sub/link")).unwrap();
+    let _socket = UnixListener::bind(dir.path().join("socket")).unwrap();
+    let store = open(dir.path(), QUICK).unwrap();
+    assert_eq!(texts(&store, everything()).await, ["100%", "sub/a.txt"]);
+    assert_eq!(texts(&store, level("")).await, ["100%", "sub/"]);
+    assert_eq!(read(&store, "sub/a.txt").await.unwrap(), "by hand");
+    for unreachable in ["link/a.txt", "sub/link", "link", "socket", ".tenon-store", ".tenon-store/x"] {
+        assert!(matches!(store.head(&key(unreachable)).await, Err(StoreError::NotFound(_))), "{unreachable}");
+    }
+    let refused = store.put(&key("link/x"), "x".into(), PutOptions::default()).await;
+    assert!(matches!(refused, Err(StoreError::Denied(_))));
+    let refused = store.put(&key("sub/link"), "x".into(), PutOptions::default()).await;
+    assert!(matches!(refused, Err(StoreError::Denied(_))));
+}
+
+/// Names that no key is given are no objects, whoever made them.
+#[tokio::test]
+async fn names_of_the_escape_made_by_hand_are_ignored() {
+    let dir = TempDir::new().unwrap();
+    for name in ["%=", "%=%!x", "%+short", "%!", "%=.."] {
+        fs::write(dir.path().join(name), "x").unwrap();
+    }
+    fs::create_dir_all(dir.path().join("%=dir")).unwrap();
+    fs::write(dir.path().join("%=dir/file"), "x").unwrap();
+    fs::create_dir_all(dir.path().join("%+head")).unwrap();
+    fs::write(dir.path().join("%+head/file"), "x").unwrap();
+    fs::write(dir.path().join("%=beside"), "x").unwrap();
+    let store = open(dir.path(), QUICK).unwrap();
+    let found = texts(&store, everything()).await;
+    for text in &found {
+        read(&store, text).await.unwrap();
+    }
+    assert_eq!(found, ["%!x", "beside"]);
+    assert_eq!(texts(&store, level("")).await, ["%!x", "beside"]);
+}
+
+#[tokio::test]
+async fn a_file_changed_in_place_is_another_object() {
+    let dir = TempDir::new().unwrap();
+    let store = open(dir.path(), QUICK).unwrap();
+    let attributes = Attributes { content_type: Some("text/plain".into()), ..Attributes::default() };
+    let options = PutOptions { attributes, ..PutOptions::default() };
+    let stored = store.put(&key("a"), "stored".into(), options).await.unwrap();
+    fs::write(dir.path().join("a"), "changed by hand").unwrap();
+    let found = store.head(&key("a")).await.unwrap();
+    assert_ne!(found.object.etag, stored.etag);
+    assert_eq!(found.size_bytes, 15);
+    assert_eq!(found.attributes.content_type.as_deref(), Some("text/plain"));
+    let old = GetOptions { if_match: Some(stored.etag.clone()), ..GetOptions::default() };
+    assert!(matches!(store.get(&key("a"), old).await, Err(StoreError::PreconditionFailed(_))));
+    let old = Precondition::Matches(stored.etag);
+    assert!(matches!(store.delete(&key("a"), old).await, Err(StoreError::PreconditionFailed(_))));
+    store.delete(&key("a"), Precondition::Matches(found.object.etag)).await.unwrap();
+}
+
+#[tokio::test]
+async fn tags_do_not_change_who_a_file_is() {
+    let dir = TempDir::new().unwrap();
+    fs::write(dir.path().join("a"), "by hand").unwrap();
+    let store = open(dir.path(), QUICK).unwrap();
+    let before = store.head(&key("a")).await.unwrap().object;
+    store.set_tags(&key("a"), Tags::from([("k".into(), "v".into())])).await.unwrap();
+    assert_eq!(store.head(&key("a")).await.unwrap().object, before);
+    assert_eq!(store.tags(&key("a")).await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn an_open_reader_keeps_its_bytes() {
+    let dir = TempDir::new().unwrap();
+    let store = open(dir.path(), QUICK).unwrap();
+    let (old, new) = (Bytes::from(vec![1; 3_000_000]), Bytes::from(vec![2; 3_000_000]));
+    store.put(&key("a"), old.clone().into(), PutOptions::default()).await.unwrap();
+    let replaced = store.get(&key("a"), GetOptions::default()).await.unwrap();
+    store.put(&key("a"), new.clone().into(), PutOptions::default()).await.unwrap();
+    assert!(replaced.body.try_collect::<Vec<Bytes>>().await.unwrap().concat() == old);
+    let changed = store.get(&key("a"), GetOptions::default()).await.unwrap();
+    fs::OpenOptions::new().append(true).open(dir.path().join("a")).unwrap().write_all(b"x").unwrap();
+    let result = changed.body.try_collect::<Vec<Bytes>>().await;
+    assert!(matches!(result, Err(StoreError::Corrupt(_))));
+}
+
+#[tokio::test]
+async fn directories_go_with_their_last_object() {
+    let dir = TempDir::new().unwrap();
+    let store = open(dir.path(), QUICK).unwrap();
+    for name in ["a/b/c/d", "a/b/e", "a/b/c/f/"] {
+        put(&store, name, "x").await;
+    }
+    for name in ["a/b/c/d", "a/b/c/f/"] {
+        store.delete(&key(name), Precondition::None).await.unwrap();
+    }
+    assert!(dir.path().join("a/b").is_dir() && !dir.path().join("a/b/c").exists());
+    store.delete(&key("a/b/e"), Precondition::None).await.unwrap();
+    assert!(!dir.path().join("a").exists() && dir.path().is_dir());
+}
+
+#[tokio::test]
+async fn an_object_steps_aside_for_a_directory() {
+    let dir = TempDir::new().unwrap();
+    let store = open(dir.path(), QUICK).unwrap();
+    let stored = put(&store, "a", "object").await;
+    put(&store, "a/b", "inside").await;
+    assert_eq!(fs::read(dir.path().join("%=a")).unwrap(), b"object");
+    assert_eq!(store.head(&key("a")).await.unwrap().object.etag, stored.etag);
+    let taken = PutOptions { precondition: Precondition::Absent, ..PutOptions::default() };
+    assert!(matches!(store.put(&key("a"), "x".into(), taken).await, Err(StoreError::PreconditionFailed(_))));
+}
+
+#[tokio::test]
+async fn read_only_writes_nothing() {
+    let dir = TempDir::new().unwrap();
+    fs::write(dir.path().join("a"), "x").unwrap();
+    let store = open(dir.path(), DirOptions { read_only: true, ..QUICK }).unwrap();
+    assert_eq!(read(&store, "a").await.unwrap(), "x");
+    assert!(matches!(
+        store.put(&key("b"), "x".into(), PutOptions::default()).await,
+        Err(StoreError::Denied(_))
+    ));
+    assert!(matches!(store.delete(&key("a"), Precondition::None).await, Err(StoreError::Denied(_))));
+    assert!(matches!(
+        store.multipart(&key("a"), Attributes::default(), Tags::new()).await,
+        Err(StoreError::Denied(_))
+    ));
+    assert!(matches!(store.set_tags(&key("a"), Tags::new()).await, Err(StoreError::Denied(_))));
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+}
+
+#[tokio::test]
+async fn nothing_stays_behind_in_our_own_directory() {
+    let dir = TempDir::new().unwrap();
+    let store = open(dir.path(), DirOptions::default()).unwrap();
+    put(&store, "a", "x").await;
+    let taken = PutOptions { precondition: Precondition::Absent, ..PutOptions::default() };
+    store.put(&key("a"), "y".into(), taken.clone()).await.unwrap_err();
+    let upload = store.multipart(&key("b"), Attributes::default(), Tags::new()).await.unwrap();
+    upload.put_part(2, "2".into()).await.unwrap();
+    upload.put_part(1, "1".into()).await.unwrap();
+    upload.complete(Precondition::None).await.unwrap();
+    let dropped = store.multipart(&key("c"), Attributes::default(), Tags::new()).await.unwrap();
+    dropped.put_part(1, "1".into()).await.unwrap();
+    drop(dropped);
+    let user = [("k".to_owned(), "v".repeat(70_000))].into();
+    let heavy =
+        PutOptions { attributes: Attributes { user, ..Attributes::default() }, ..PutOptions::default() };
+    assert!(matches!(store.put(&key("d"), "x".into(), heavy).await, Err(StoreError::Invalid(_))));
+    assert_eq!(fs::read_dir(dir.path().join(".tenon-store")).unwrap().count(), 0);
+    assert_eq!(texts(&store, everything()).await, ["a", "b"]);
+}
+
+#[test]
+fn a_directory_that_is_not_there_is_refused() {
+    let dir = TempDir::new().unwrap();
+    let missing = open(&dir.path().join("missing"), QUICK).unwrap_err();
+    assert!(matches!(missing, StoreError::NoSuchBucket(_)));
+    fs::write(dir.path().join("file"), "x").unwrap();
+    open(&dir.path().join("file"), QUICK).unwrap_err();
+    fs::write(dir.path().join(".tenon-store"), "x").unwrap();
+    assert!(open(dir.path(), QUICK).unwrap_err().to_string().contains("rename it"));
+}
+
+#[test]
+fn a_file_system_without_extended_attributes_is_refused() {
+    let Err(refused) = open(Path::new("/proc/self"), QUICK) else { panic!("/proc was accepted") };
+    assert!(!refused.to_string().contains('\n'));
+}
+
+#[derive(Debug, Clone)]
+struct Wanted {
+    prefix: Vec<u8>,
+    start_after: Option<Vec<u8>>,
+    delimiter: Option<u8>,
+    limit: usize,
+}
+
+fn some_key() -> impl Strategy<Value = Vec<u8>> {
+    let long = || vec![(251..258usize).prop_map(|len| vec![b'n'; len]).boxed(), Just(b"n".to_vec()).boxed()];
+    let short = proptest::collection::vec(select(b"a-0/%.!=+".to_vec()), 1..7);
+    let component = proptest::strategy::Union::new(long());
+    prop_oneof![
+        4 => short.clone(),
+        1 => (component, short).prop_map(|(long, short)| [long, short].concat()),
+    ]
+}
+
+fn wanted() -> impl Strategy<Value = Wanted> {
+    let text = || proptest::collection::vec(select(b"a-0/%n".to_vec()), 0..4);
+    let long = (250..257usize).prop_map(|len| vec![b'n'; len]);
+    let prefix = prop_oneof![6 => text(), 1 => long];
+    let delimiter = prop_oneof![3 => Just(Some(b'/')), 3 => Just(None), 1 => Just(Some(b'-'))];
+    let start_after = proptest::option::of(prop_oneof![text(), some_key()]);
+    (prefix, start_after, delimiter, 1..6usize).prop_map(|(prefix, start_after, delimiter, limit)| Wanted {
+        prefix,
+        start_after,
+        delimiter,
+        limit,
+    })
+}
+
+proptest! {
+    /// Whatever the keys and the request, a directory lists what the model lists.
+    #[test]
+    fn listings_are_those_of_the_model(
+        keys in proptest::collection::btree_set(some_key(), 0..40),
+        requests in proptest::collection::vec(wanted(), 10),
+    ) {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            let dir = TempDir::new().unwrap();
+            let store = open(dir.path(), QUICK).unwrap();
+            let model = MemoryStore::new(Arc::new(SystemClock));
+            for name in &keys {
+                put(&store, name, "x").await;
+                put(&model, name, "x").await;
+            }
+            for wanted in requests {
+                let request = ListRequest {
+                    prefix: wanted.prefix.clone().into(),
+                    start_after: wanted.start_after.clone().map(Bytes::from),
+                    delimiter: wanted.delimiter,
+                    limit: wanted.limit,
+                    token: None,
+                };
+                let expected = texts(&model, request.clone()).await;
+                assert_eq!(texts(&store, request).await, expected, "{wanted:?}");
+            }
+        });
+    }
+}
