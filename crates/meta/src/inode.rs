@@ -56,7 +56,8 @@ pub struct Inode {
     /// The dentry that owns the object key under path naming (the first name); `None` for the root and for orphans.
     pub home: Option<(Ino, Name)>,
     /// Where the bytes are, ascending and without overlap; holes read as zeros. Empty: nothing is stored yet.
-    /// Under the Whole mapping one extent, of length 0 for an empty file and for a directory's marker.
+    /// Under the Whole mapping one extent, of length 0 for an empty file and for a directory's marker; such an extent
+    /// stands alone.
     pub content: Vec<Extent>,
     /// Where a symbolic link leads, once known.
     pub target: Option<Bytes>,
@@ -103,14 +104,14 @@ impl Extent {
     }
 }
 
-/// Whether extents ascend without overlap and end within `size_bytes`.
+/// Whether extents ascend without overlap and end within `size_bytes`. One of length 0 stands alone: it says which
+/// object an empty file has.
 pub(crate) fn extents_fit(content: &[Extent], size_bytes: u64) -> bool {
     let mut end = 0;
     content.iter().all(|extent| {
-        let fits =
-            extent.offset >= end && extent.offset.checked_add(extent.len).is_some_and(|e| e <= size_bytes);
+        let ascends = extent.offset >= end && (extent.len > 0 || content.len() == 1);
         end = extent.end();
-        fits
+        ascends && extent.offset.checked_add(extent.len).is_some_and(|end| end <= size_bytes)
     })
 }
 

@@ -11,7 +11,7 @@
 //! | 5 | an inode's home is a dentry that leads back to it |
 //! | 6 | further names (`H`) are exactly the dentries that are no home |
 //! | 7 | exactly the inodes without links have an orphan record, and they have no home |
-//! | 8 | extents ascend, do not overlap and end within the size; a directory's size is 0 |
+//! | 8 | extents ascend, do not overlap, end within the size, and one of length 0 stands alone; a directory's size is 0 |
 //! | 9 | extent rows belong to inodes with more than four extents, and are as many as the inode says |
 //! | 10 | every directory leads to the root by its homes |
 //! | 11 | set-group records (`S`) are exactly those of set-group-id directories |

@@ -127,7 +127,7 @@ pub enum Op {
         ino: Ino,
         /// The etag of the object the bytes replace; `None`: nothing was stored.
         base: Option<ETag>,
-        /// The new content. `Invalid` unless ascending, without overlap and within the size.
+        /// The new content. `Invalid` unless ascending, without overlap and within the size, and alone if of length 0.
         content: Vec<Extent>,
         /// The new length in bytes; 0 for a directory's marker.
         size_bytes: u64,

@@ -2,5 +2,9 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod concurrent;
 mod fixture;
+mod ops;
+mod properties;
+mod reference;
 mod rules;

@@ -20,7 +20,7 @@ pub(super) fn publish(txn: &mut impl Txn, ctx: &Ctx, ino: Ino, new: Content<'_>)
         return Err(FsError::StaleBase);
     }
     if !extents_fit(new.content, new.size_bytes) {
-        return Err(FsError::Invalid("extents that overlap or reach beyond the size"));
+        return Err(FsError::Invalid("extents that overlap, are empty or reach beyond the size"));
     }
     if before.is_dir() && new.size_bytes > 0 {
         return Err(FsError::IsDirectory);

@@ -1,0 +1,233 @@
+//! Ops at the same time: they end as if one had come after the other, in the order of the log.
+
+use crate::ops;
+use crate::properties::{CTX, engine, outcome, replayed, table};
+use meta::{
+    BatchRecord, Commit, CommitError, Condition, Ctx, Engine, EngineError, FsError, Ino, Kind, LogError,
+    LoggedOp, MemoryEngine, Name, Namespace, Op, Reader, Rows, Seqno, SortedRun, Staged, Versioned,
+    invariants, namespace, schema,
+};
+use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::TestRunner;
+use std::fmt;
+use std::ops::Bound;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+/// An engine that does something before each call that reads or commits, told the number of the call since `begin`.
+struct Before<F>(Arc<MemoryEngine>, AtomicUsize, F);
+
+impl<F: Fn(usize) + Send + Sync> Before<F> {
+    fn new(engine: &Arc<MemoryEngine>, before: F) -> Arc<Self> {
+        Arc::new(Self(engine.clone(), AtomicUsize::new(usize::MAX / 2), before))
+    }
+
+    fn begin(&self) {
+        self.1.store(0, Ordering::SeqCst);
+    }
+
+    fn inner(&self) -> &MemoryEngine {
+        self.2(self.1.fetch_add(1, Ordering::SeqCst));
+        &self.0
+    }
+}
+
+impl<F> fmt::Debug for Before<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Before")
+    }
+}
+
+impl<F: Fn(usize) + Send + Sync> Reader for Before<F> {
+    fn get(&self, key: &[u8]) -> Result<Option<Versioned>, EngineError> {
+        self.inner().get(key)
+    }
+
+    fn multi_get(&self, keys: &[Vec<u8>]) -> Result<Vec<Option<Versioned>>, EngineError> {
+        self.inner().multi_get(keys)
+    }
+
+    fn scan(&self, from: Bound<&[u8]>, to: Bound<&[u8]>, limit: usize) -> Result<Rows, EngineError> {
+        self.inner().scan(from, to, limit)
+    }
+}
+
+impl<F: Fn(usize) + Send + Sync> Engine for Before<F> {
+    fn commit(&self, commit: Commit) -> Result<Seqno, CommitError> {
+        self.inner().commit(commit)
+    }
+
+    fn log_after(&self, cursor: Seqno, limit: usize) -> Result<Vec<LoggedOp>, LogError> {
+        self.0.log_after(cursor, limit)
+    }
+
+    fn ingest(&self, run: SortedRun, log: BatchRecord) -> Result<Seqno, CommitError> {
+        self.0.ingest(run, log)
+    }
+
+    fn register(&self, consumer: &str, at: Seqno) -> Result<(), LogError> {
+        self.0.register(consumer, at)
+    }
+
+    fn cursor(&self, consumer: &str) -> Result<Seqno, LogError> {
+        self.0.cursor(consumer)
+    }
+
+    fn advance(&self, consumer: &str, to: Seqno) -> Result<(), LogError> {
+        self.0.advance(consumer, to)
+    }
+
+    fn forget_consumer(&self, consumer: &str) -> Result<(), LogError> {
+        self.0.forget_consumer(consumer)
+    }
+
+    fn head(&self) -> Seqno {
+        self.0.head()
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        self.0.memory_bytes()
+    }
+}
+
+/// An engine with the prelude's files in it.
+fn prepared(setup: &[(Ctx, Op)]) -> Arc<MemoryEngine> {
+    let engine = engine();
+    let namespace = Namespace::new(engine.clone(), &CTX).unwrap();
+    for op in ops::prelude() {
+        namespace.commit(&CTX, &op).unwrap();
+    }
+    for (ctx, op) in setup {
+        let _ = namespace.commit(ctx, op);
+    }
+    engine
+}
+
+/// Namespaces take no second lease here: the world goes on as it is.
+fn commit(engine: &MemoryEngine, ctx: &Ctx, op: &Op) -> Result<meta::Applied, FsError> {
+    let mut txn = Staged::new(engine);
+    let applied = namespace::apply(&mut txn, ctx, op)?;
+    txn.keep_op(ctx, op);
+    engine.commit(txn.into_commit()).unwrap();
+    Ok(applied)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 3000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Whatever happens between any two steps of an op, it ends as if it had come before or after.
+    #[test]
+    fn an_op_is_one_moment(
+        setup in ops::sequence(12),
+        interrupted in ops::sequence(2),
+        meanwhile in ops::sequence(4),
+        at in 0..12usize,
+    ) {
+        let (ctx, op) = &interrupted[0];
+        let engine = prepared(&setup);
+        let others = (engine.clone(), meanwhile.clone());
+        let before = Before::new(&engine, move |call| {
+            if call == at {
+                for (ctx, op) in &others.1 {
+                    let _ = commit(&others.0, ctx, op);
+                }
+            }
+        });
+        let namespace = Namespace::new(before.clone() as Arc<dyn Engine>, &CTX).unwrap();
+        before.begin();
+        let result = outcome(&namespace.commit(ctx, op));
+        prop_assert_eq!(invariants::fsck(&*engine).unwrap(), vec![]);
+        prop_assert_eq!(table(&*replayed(&engine)), table(&*engine));
+        let serial: Vec<_> = (0..=meanwhile.len()).map(|moment| {
+            let engine = prepared(&setup);
+            for (ctx, op) in &meanwhile[..moment] {
+                let _ = commit(&engine, ctx, op);
+            }
+            outcome(&commit(&engine, ctx, op))
+        }).collect();
+        prop_assert!(serial.contains(&result), "{:?} is none of {:?}", result, serial);
+    }
+}
+
+/// Ops of several threads are as if one after the other in the order of the log: replayed they give the same tables.
+#[test]
+fn threads_keep_the_invariants() {
+    let mut runner = TestRunner::deterministic();
+    for world in 0..8 {
+        let engine = engine();
+        let namespace = Namespace::new(Before::new(&engine, |_| thread::yield_now()), &CTX).unwrap();
+        for _ in 0..4 {
+            let sequences: Vec<_> =
+                (0..4).map(|_| ops::sequence(200).new_tree(&mut runner).unwrap().current()).collect();
+            thread::scope(|scope| {
+                for sequence in sequences {
+                    let namespace = &namespace;
+                    scope.spawn(move || {
+                        for (ctx, op) in sequence {
+                            match namespace.commit(&ctx, &op) {
+                                Err(
+                                    error @ (FsError::Corrupt(_) | FsError::Engine(_) | FsError::Conflict),
+                                ) => {
+                                    panic!("{op:?}: {error}")
+                                }
+                                _ => {}
+                            }
+                        }
+                    });
+                }
+            });
+            assert_eq!(invariants::fsck(&*engine).unwrap(), vec![]);
+        }
+        assert_eq!(table(&*replayed(&engine)), table(&*engine), "world {world}");
+    }
+}
+
+/// Creators in one directory do not conflict, and none of their links is lost.
+#[test]
+fn creators_in_one_directory_do_not_conflict() {
+    let engine = engine();
+    let namespace = Namespace::new(Before::new(&engine, |_| thread::yield_now()), &CTX).unwrap();
+    thread::scope(|scope| {
+        for thread in 0..4 {
+            let namespace = &namespace;
+            scope.spawn(move || {
+                for at in 0..500 {
+                    let op = Op::Create {
+                        parent: Ino::ROOT,
+                        name: Name::new(format!("{thread}-{at}").as_bytes()).unwrap(),
+                        ino: namespace.allocate(Ino::ROOT, 1)[0],
+                        kind: Kind::Directory,
+                        mode: 0o755,
+                        uid: 0,
+                        gid: 0,
+                        rdev: 0,
+                        target: None,
+                    };
+                    namespace.commit(&CTX, &op).unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(namespace.inode(Ino::ROOT).unwrap().nlink, 2 + 2000);
+    // Root and lease came before; a conflict would have been a commit that did not happen, and shows nowhere else
+    // than in the time it takes: so look at the conditions instead.
+    let mut txn = Staged::new(&*engine);
+    let op = Op::Create {
+        parent: Ino::ROOT,
+        name: Name::new(b"one more").unwrap(),
+        ino: Ino(1 << 41),
+        kind: Kind::Directory,
+        mode: 0o755,
+        uid: 0,
+        gid: 0,
+        rdev: 0,
+        target: None,
+    };
+    namespace::apply(&mut txn, &CTX, &op).unwrap();
+    let root = schema::inode(Ino::ROOT);
+    let versioned =
+        |condition: &Condition| matches!(condition, Condition::Version { key, .. } if *key == root);
+    assert!(!txn.into_commit().conditions.iter().any(versioned));
+}

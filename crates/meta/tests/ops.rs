@@ -1,0 +1,218 @@
+//! Random ops over a small world, so that they meet: a dozen inode numbers, four names.
+
+use meta::{AttrChanges, Ctx, Extent, Ino, Kind, Name, Observed, Op, RenameHow, Stored, XattrHow};
+use proptest::prelude::*;
+use store::{ETag, ObjectKey, Timestamp};
+
+/// Inode numbers that ops refer to: the root, the prelude's, and what `Create` and `Import` may have made.
+const INO_MAX: u64 = 14;
+
+/// What a world begins with: directories `a` (2), `a/b` (3) and `c` (4), files `d` (5), `a/c` (6) and `c/a` (7).
+pub(crate) fn prelude() -> Vec<Op> {
+    use Kind::{Directory, File};
+    let made = [
+        (1, "a", Directory),
+        (2, "b", Directory),
+        (1, "c", Directory),
+        (1, "d", File),
+        (2, "c", File),
+        (4, "a", File),
+    ];
+    let create = |(at, (parent, name, kind)): (usize, (u64, &str, Kind))| Op::Create {
+        parent: Ino(parent),
+        name: Name::new(name.as_bytes()).unwrap(),
+        ino: Ino(at as u64 + 2),
+        kind,
+        mode: 0o755,
+        uid: 0,
+        gid: 0,
+        rdev: 0,
+        target: None,
+    };
+    made.into_iter().enumerate().map(create).collect()
+}
+
+/// Ops with their contexts; time moves by one with each, and now and then back.
+pub(crate) fn sequence(len: usize) -> impl Strategy<Value = Vec<(Ctx, Op)>> {
+    let step = (op(), 0..20i64, 0..3u32);
+    prop::collection::vec(step, 1..len).prop_map(|steps| {
+        let stamped = steps.into_iter().enumerate().map(|(at, (op, jitter, uid))| {
+            let now = Timestamp(1_000 + at as i64 - if jitter == 0 { 5 } else { 0 });
+            (Ctx { now, uid, gid: uid + 1 }, op)
+        });
+        stamped.collect()
+    })
+}
+
+pub(crate) fn op() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        8 => create(),
+        4 => import(),
+        3 => (ino(), ino(), name()).prop_map(|(ino, parent, name)| Op::Link { ino, parent, name }),
+        4 => (ino(), name(), any::<bool>()).prop_map(|(parent, name, keep)| Op::Unlink { parent, name, keep }),
+        2 => (ino(), name()).prop_map(|(parent, name)| Op::Rmdir { parent, name }),
+        8 => rename(),
+        4 => (ino(), changes()).prop_map(|(ino, changes)| Op::SetAttr { ino, changes }),
+        2 => set_xattr(),
+        1 => (ino(), attribute()).prop_map(|(ino, name)| Op::RemoveXattr { ino, name }),
+        5 => publish(),
+        3 => (ino(), observed()).prop_map(|(ino, seen)| Op::Refresh { ino, seen }),
+        2 => (ino(), name(), any::<bool>()).prop_map(|(parent, name, keep)| Op::Vanish { parent, name, keep }),
+        2 => (ino(), name()).prop_map(|(parent, name)| Op::Evict { parent, name }),
+        2 => ino().prop_map(|ino| Op::Purge { ino }),
+    ]
+}
+
+/// Low numbers, which exist, more often than high ones.
+fn ino() -> impl Strategy<Value = Ino> {
+    prop_oneof![4 => Just(Ino::ROOT), 12 => (2..8u64).prop_map(Ino), 3 => (8..=INO_MAX).prop_map(Ino)]
+}
+
+fn name() -> impl Strategy<Value = Name> {
+    prop::sample::select(vec!["a", "b", "c", "d"]).prop_map(|text| Name::new(text.as_bytes()).unwrap())
+}
+
+pub(crate) fn kind() -> impl Strategy<Value = Kind> {
+    prop_oneof![4 => Just(Kind::Directory), 4 => Just(Kind::File), 1 => Just(Kind::Symlink), 1 => Just(Kind::Fifo)]
+}
+
+fn create() -> impl Strategy<Value = Op> {
+    (ino(), name(), 6..=INO_MAX, kind(), 0..0o10000u16, 0..3u32).prop_map(
+        |(parent, name, ino, kind, mode, owner)| Op::Create {
+            parent,
+            name,
+            ino: Ino(ino),
+            kind,
+            mode,
+            uid: owner,
+            gid: owner + 5,
+            rdev: 0,
+            target: (kind == Kind::Symlink).then(|| "to/where".into()),
+        },
+    )
+}
+
+fn import() -> impl Strategy<Value = Op> {
+    (ino(), name(), 6..=INO_MAX, observed()).prop_map(|(parent, name, ino, seen)| Op::Import {
+        parent,
+        name,
+        ino: Ino(ino),
+        seen,
+    })
+}
+
+fn rename() -> impl Strategy<Value = Op> {
+    let how = prop_oneof![
+        4 => Just(RenameHow::Replace),
+        1 => Just(RenameHow::NoReplace),
+        2 => Just(RenameHow::Exchange)
+    ];
+    ((ino(), name()), (ino(), name()), how, any::<bool>()).prop_map(|(from, to, how, keep)| Op::Rename {
+        from,
+        to,
+        how,
+        keep,
+    })
+}
+
+fn changes() -> impl Strategy<Value = AttrChanges> {
+    let time = || prop::option::of((0..2_000i64).prop_map(Timestamp));
+    (
+        prop::option::of(0..0o10000u16),
+        prop::option::of(0..4u32),
+        prop::option::of(0..4u32),
+        prop::option::of(0..100u64),
+        time(),
+        time(),
+    )
+        .prop_map(|(mode, uid, gid, size_bytes, atime, mtime)| AttrChanges {
+            mode,
+            uid,
+            gid,
+            size_bytes,
+            atime,
+            mtime,
+        })
+}
+
+fn attribute() -> impl Strategy<Value = Box<[u8]>> {
+    prop::sample::select(vec!["user.a", "user.b", ""]).prop_map(|text| text.as_bytes().into())
+}
+
+fn set_xattr() -> impl Strategy<Value = Op> {
+    let how = prop::sample::select(vec![XattrHow::Set, XattrHow::Set, XattrHow::Create, XattrHow::Replace]);
+    (ino(), attribute(), any::<[u8; 3]>(), how).prop_map(|(ino, name, value, how)| Op::SetXattr {
+        ino,
+        name,
+        value: value.to_vec().into(),
+        how,
+    })
+}
+
+fn etag() -> impl Strategy<Value = ETag> {
+    prop::sample::select(vec![
+        "d41d8cd98f00b204e9800998ecf8427e",
+        "d41d8cd98f00b204e9800998ecf8427e-2",
+        "odd",
+    ])
+    .prop_map(ETag::new)
+}
+
+fn publish() -> impl Strategy<Value = Op> {
+    let time = prop::option::of((0..2_000i64).prop_map(Timestamp));
+    (ino(), prop::option::of(etag()), content(), 20..100u64, time).prop_map(
+        |(ino, base, content, slack, mtime)| {
+            let end = content.iter().map(Extent::end).max().unwrap_or(0);
+            let size_bytes = if content.is_empty() { 0 } else { (end + slack).saturating_sub(25) };
+            Op::Publish { ino, base, content, size_bytes, mtime }
+        },
+    )
+}
+
+/// Mostly ascending extents, up to seven: beyond four they leave the inode record.
+fn content() -> impl Strategy<Value = Vec<Extent>> {
+    prop::collection::vec((0..20u64, prop_oneof![9 => 1..30u64, 1 => Just(0)], stored(), 0..9u64), 0..7)
+        .prop_map(|pieces| {
+            let mut end = 0;
+            let mut content = Vec::new();
+            for (gap, len, object, object_offset) in pieces {
+                // A gap of 13 stands for an overlap.
+                let offset = if gap == 13 { end.max(1) - 1 } else { end + gap };
+                content.push(Extent { offset, len, object, object_offset });
+                end = offset + len;
+            }
+            content
+        })
+}
+
+pub(crate) fn stored() -> impl Strategy<Value = Stored> {
+    let key = prop::option::of(prop::sample::select(vec!["k", "dir/", "x\u{1}"]));
+    let version = prop::option::of(prop::sample::select(vec!["v1", "v2"]));
+    (key, etag(), version, prop::option::of(any::<i64>())).prop_map(|(key, etag, version, time)| Stored {
+        key: key.map(|key| ObjectKey::try_from(key).unwrap()),
+        etag,
+        version: version.map(Into::into),
+        last_modified: time.map(Timestamp),
+    })
+}
+
+fn observed() -> impl Strategy<Value = Observed> {
+    let times = [any::<i64>(), any::<i64>(), any::<i64>(), any::<i64>()];
+    (kind(), 0..50u64, prop::option::of(stored()), 0..0o10000u16, 0..4u32, times, any::<bool>()).prop_map(
+        |(kind, size_bytes, object, mode, owner, [atime, mtime, ctime, btime], exact)| Observed {
+            kind,
+            size_bytes,
+            object,
+            mode,
+            uid: owner,
+            gid: owner,
+            rdev: 0,
+            atime: Timestamp(atime),
+            mtime: Timestamp(mtime),
+            ctime: Timestamp(ctime),
+            btime: Timestamp(btime),
+            target: (exact && kind == Kind::Symlink).then(|| "seen".into()),
+            exact,
+        },
+    )
+}

@@ -1,0 +1,109 @@
+//! Random op sequences: against the naive file system, in batches, and replayed.
+
+use crate::ops;
+use crate::reference::{Changed, Node, Reference};
+use meta::{
+    Applied, Ctx, Engine, FsError, Ino, LogCap, MemoryEngine, Namespace, Op, Reader, Seqno, invariants,
+    namespace,
+};
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+use std::sync::Arc;
+use store::Timestamp;
+
+pub(crate) const CTX: Ctx = Ctx { now: Timestamp(1), uid: 0, gid: 0 };
+
+/// An engine that keeps its whole log for the consumer `all`.
+pub(crate) fn engine() -> Arc<MemoryEngine> {
+    let engine = Arc::new(MemoryEngine::new(LogCap { bytes_max: u64::MAX, tail_ops: 0 }));
+    engine.register("all", Seqno(0)).unwrap();
+    engine
+}
+
+/// Every key with its record, versions aside.
+pub(crate) fn table(engine: &impl Reader) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let rows = engine.scan(Bound::Unbounded, Bound::Unbounded, usize::MAX).unwrap();
+    rows.into_iter().map(|(key, row)| (key, row.value.to_vec())).collect()
+}
+
+/// The namespace as the reference sees one.
+fn nodes(namespace: &Namespace) -> BTreeMap<Ino, Node> {
+    let node = |ino: Ino| {
+        let inode = namespace.inode(ino).ok()?;
+        let names = BTreeSet::from_iter(namespace.names(ino).unwrap());
+        let entries = namespace.entries(ino, None, usize::MAX).unwrap();
+        let xattrs = namespace.xattrs(ino).unwrap();
+        let value = |name: &[u8]| namespace.xattr(ino, name).unwrap().to_vec();
+        Some((
+            ino,
+            Node {
+                inode,
+                names,
+                entries: entries.into_iter().map(|(name, dentry)| (name, dentry.ino)).collect(),
+                xattrs: xattrs.into_iter().map(|name| (name.to_vec(), value(&name))).collect(),
+            },
+        ))
+    };
+    (1..40).map(Ino).filter_map(node).collect()
+}
+
+/// Reasons are for people; the reference has its own words.
+fn without_reason(error: &FsError) -> FsError {
+    match error {
+        FsError::Invalid(_) => FsError::Invalid(""),
+        error => error.clone(),
+    }
+}
+
+pub(crate) fn outcome(result: &Result<Applied, FsError>) -> Result<Changed, FsError> {
+    result.as_ref().map(Changed::from).map_err(without_reason)
+}
+
+/// What the log of an engine makes of an empty one.
+pub(crate) fn replayed(engine: &MemoryEngine) -> Arc<MemoryEngine> {
+    let log = engine.log_after(Seqno(0), usize::MAX).unwrap();
+    let copy = self::engine();
+    for commit in log.chunk_by(|a, b| a.seqno == b.seqno) {
+        let ops: Vec<_> = commit.iter().map(|logged| (logged.ctx, logged.op.clone())).collect();
+        namespace::replay(&*copy, &ops).unwrap();
+    }
+    copy
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 600, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn ops_mean_what_the_rules_say(sequence in ops::sequence(60)) {
+        let engine = engine();
+        let namespace = Namespace::new(engine.clone(), &CTX).unwrap();
+        let mut reference = Reference::new(namespace.inode(Ino::ROOT).unwrap());
+        let prelude = ops::prelude().into_iter().map(|op| (CTX, op));
+        for (ctx, op) in &prelude.chain(sequence).collect::<Vec<_>>() {
+            let head = engine.head();
+            let result = namespace.commit(ctx, op);
+            let expected = reference.apply(ctx, op).map_err(|error| without_reason(&error));
+            prop_assert_eq!(outcome(&result), expected, "{:?}", op);
+            prop_assert_eq!(engine.head() > head, result.is_ok(), "only what succeeds is committed: {:?}", op);
+            prop_assert_eq!(invariants::fsck(&*engine).unwrap(), vec![], "after {:?}", op);
+        }
+        prop_assert_eq!(nodes(&namespace), reference.nodes());
+        prop_assert_eq!(table(&*replayed(&engine)), table(&*engine));
+    }
+
+    #[test]
+    fn a_batch_equals_its_ops_one_by_one(sequence in ops::sequence(60), size in 1..30usize) {
+        let (one, many) = (engine(), engine());
+        let one_by_one = Namespace::new(one.clone(), &CTX).unwrap();
+        let in_batches = Namespace::new(many.clone(), &CTX).unwrap();
+        let ops: Vec<Op> = ops::prelude().into_iter().chain(sequence.into_iter().map(|(_, op)| op)).collect();
+        for (at, batch) in ops.chunks(size).enumerate() {
+            let ctx = Ctx { now: Timestamp(1_000 + at as i64), ..CTX };
+            let expected: Vec<_> = batch.iter().map(|op| one_by_one.commit(&ctx, op)).collect();
+            prop_assert_eq!(in_batches.commit_all(&ctx, batch).unwrap(), expected);
+        }
+        prop_assert_eq!(table(&*many), table(&*one));
+        prop_assert_eq!(table(&*replayed(&many)), table(&*one));
+    }
+}

@@ -1,0 +1,447 @@
+//! A naive file system, written from the rules and not from the code: what ops mean, without tables, transactions or
+//! records. Slow and plain on purpose.
+
+use meta::{
+    Applied, AttrChanges, Ctx, Extent, FsError, Ino, Inode, Kind, Name, Observed, Op, RenameHow, XattrHow,
+};
+use std::collections::{BTreeMap, BTreeSet};
+use store::{ETag, Timestamp};
+
+type Place = (Ino, Name);
+
+/// All inodes, with what leads to them and what is in them.
+#[derive(Debug, Clone)]
+pub(crate) struct Reference {
+    nodes: BTreeMap<Ino, Node>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Node {
+    pub(crate) inode: Inode,
+    pub(crate) names: BTreeSet<Place>,
+    pub(crate) entries: BTreeMap<Name, Ino>,
+    pub(crate) xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
+}
+
+impl Reference {
+    pub(crate) fn new(root: Inode) -> Self {
+        let root =
+            Node { inode: root, names: BTreeSet::new(), entries: BTreeMap::new(), xattrs: BTreeMap::new() };
+        Self { nodes: BTreeMap::from([(Ino::ROOT, root)]) }
+    }
+
+    /// Every node, with link counts as counted.
+    pub(crate) fn nodes(&self) -> BTreeMap<Ino, Node> {
+        let mut nodes = self.nodes.clone();
+        for node in nodes.values_mut() {
+            node.inode.nlink = match node.inode.kind {
+                Kind::Directory => {
+                    2 + node.entries.values().filter(|ino| self.nodes[ino].inode.is_dir()).count() as u32
+                }
+                _ => node.names.len() as u32,
+            };
+        }
+        nodes
+    }
+
+    /// On error nothing has changed.
+    pub(crate) fn apply(&mut self, ctx: &Ctx, op: &Op) -> Result<Changed, FsError> {
+        let before = self.clone();
+        let result = self.apply_in_place(ctx, op);
+        if result.is_err() {
+            *self = before;
+        }
+        result
+    }
+
+    fn apply_in_place(&mut self, ctx: &Ctx, op: &Op) -> Result<Changed, FsError> {
+        let now = ctx.now;
+        match op {
+            Op::Root { .. } => Err(FsError::Exists),
+            Op::Lease { .. } => Err(FsError::StaleBase),
+            Op::Create { parent, name, ino, kind, mode, uid, gid, rdev, target } => {
+                self.place_is_free(*parent, name, *ino)?;
+                let dir = &self.nodes[parent].inode;
+                let inherits = dir.mode & 0o2000 != 0;
+                let gid = if inherits { dir.gid } else { *gid };
+                let mode = if inherits && *kind == Kind::Directory { mode | 0o2000 } else { *mode };
+                let size_bytes = target.as_ref().map_or(0, |target| target.len() as u64);
+                let inode = Inode {
+                    ino: *ino,
+                    kind: *kind,
+                    mode,
+                    uid: *uid,
+                    gid,
+                    nlink: 0,
+                    rdev: *rdev,
+                    size_bytes,
+                    atime: now,
+                    mtime: now,
+                    ctime: now,
+                    btime: now,
+                    home: Some((*parent, name.clone())),
+                    content: Vec::new(),
+                    target: target.clone(),
+                    exact: true,
+                    observed_at: now,
+                };
+                self.insert(inode);
+                self.touch(*parent, now);
+                Ok(Changed::default())
+            }
+            Op::Link { ino, parent, name } => self.link(now, *ino, (*parent, name.clone())),
+            Op::Unlink { parent, name, keep } => {
+                let ino = self.find(*parent, name)?;
+                if self.nodes[&ino].inode.is_dir() {
+                    return Err(FsError::IsDirectory);
+                }
+                let changed = self.take(now, &(*parent, name.clone()), *keep);
+                self.touch(*parent, now);
+                Ok(changed)
+            }
+            Op::Rmdir { parent, name } => {
+                let ino = self.find(*parent, name)?;
+                if !self.nodes[&ino].inode.is_dir() {
+                    return Err(FsError::NotDirectory);
+                }
+                self.is_empty(ino)?;
+                let changed = self.take(now, &(*parent, name.clone()), false);
+                self.touch(*parent, now);
+                Ok(changed)
+            }
+            Op::Rename { from, to, how, keep } => self.rename(now, from, to, *how, *keep),
+            Op::SetAttr { ino, changes } => self.set_attr(now, *ino, changes),
+            Op::SetXattr { ino, name, value, how } => {
+                let node = self.nodes.get_mut(ino).ok_or(FsError::NotFound)?;
+                if name.is_empty() {
+                    return Err(FsError::Invalid("name"));
+                }
+                match (how, node.xattrs.contains_key(&**name)) {
+                    (XattrHow::Create, true) => return Err(FsError::Exists),
+                    (XattrHow::Replace, false) => return Err(FsError::NoData),
+                    _ => node.xattrs.insert(name.to_vec(), value.to_vec()),
+                };
+                node.inode.ctime = node.inode.ctime.max(now);
+                Ok(Changed::default())
+            }
+            Op::RemoveXattr { ino, name } => {
+                let node = self.nodes.get_mut(ino).ok_or(FsError::NotFound)?;
+                node.xattrs.remove(&**name).ok_or(FsError::NoData)?;
+                node.inode.ctime = node.inode.ctime.max(now);
+                Ok(Changed::default())
+            }
+            Op::Publish { ino, base, content, size_bytes, mtime } => {
+                self.publish(now, *ino, base.as_ref(), content, *size_bytes, *mtime)
+            }
+            Op::Import { parent, name, ino, seen } => {
+                self.place_is_free(*parent, name, *ino)?;
+                let mut inode = from_observed(*ino, seen, now);
+                inode.home = Some((*parent, name.clone()));
+                self.insert(inode);
+                Ok(Changed::default())
+            }
+            Op::Refresh { ino, seen } => self.refresh(now, *ino, seen),
+            Op::Vanish { parent, name, keep } => {
+                let ino = self.find(*parent, name)?;
+                self.is_empty(ino)?;
+                let keep = *keep && !self.nodes[&ino].inode.is_dir();
+                let changed = self.take(now, &(*parent, name.clone()), keep);
+                self.touch(*parent, now);
+                Ok(changed)
+            }
+            Op::Evict { parent, name } => {
+                let ino = self.find(*parent, name)?;
+                self.is_empty(ino)?;
+                if self.nodes[&ino].names.len() > 1 {
+                    return Err(FsError::Invalid("several names"));
+                }
+                Ok(self.take(now, &(*parent, name.clone()), false))
+            }
+            Op::Purge { ino } => match self.nodes.get(ino) {
+                Some(node) if node.names.is_empty() && *ino != Ino::ROOT => {
+                    self.nodes.remove(ino);
+                    Ok(Changed { removed: Some(*ino), orphaned: false })
+                }
+                _ => Err(FsError::NotFound),
+            },
+        }
+    }
+
+    fn dir(&self, ino: Ino) -> Result<&Node, FsError> {
+        match self.nodes.get(&ino) {
+            None => Err(FsError::NotFound),
+            Some(node) if !node.inode.is_dir() => Err(FsError::NotDirectory),
+            Some(node) => Ok(node),
+        }
+    }
+
+    fn find(&self, dir: Ino, name: &Name) -> Result<Ino, FsError> {
+        self.dir(dir)?.entries.get(name).copied().ok_or(FsError::NotFound)
+    }
+
+    fn is_empty(&self, ino: Ino) -> Result<(), FsError> {
+        if self.nodes[&ino].entries.is_empty() { Ok(()) } else { Err(FsError::NotEmpty) }
+    }
+
+    fn place_is_free(&self, dir: Ino, name: &Name, ino: Ino) -> Result<(), FsError> {
+        if self.dir(dir)?.entries.contains_key(name) {
+            return Err(FsError::Exists);
+        }
+        if self.nodes.contains_key(&ino) { Err(FsError::Invalid("in use")) } else { Ok(()) }
+    }
+
+    fn touch(&mut self, dir: Ino, now: Timestamp) {
+        let inode = &mut self.nodes.get_mut(&dir).unwrap().inode;
+        inode.mtime = inode.mtime.max(now);
+        inode.ctime = inode.ctime.max(now);
+    }
+
+    fn insert(&mut self, inode: Inode) {
+        let place = inode.home.clone().unwrap();
+        let ino = inode.ino;
+        let node = Node { inode, names: BTreeSet::new(), entries: BTreeMap::new(), xattrs: BTreeMap::new() };
+        self.nodes.insert(ino, node);
+        self.enter(place, ino);
+    }
+
+    fn enter(&mut self, place: Place, ino: Ino) {
+        self.nodes.get_mut(&place.0).unwrap().entries.insert(place.1.clone(), ino);
+        self.nodes.get_mut(&ino).unwrap().names.insert(place);
+    }
+
+    fn leave(&mut self, place: &Place) -> Ino {
+        let ino = self.nodes.get_mut(&place.0).unwrap().entries.remove(&place.1).unwrap();
+        self.nodes.get_mut(&ino).unwrap().names.remove(place);
+        ino
+    }
+
+    /// A name goes, and with the last one the inode, unless somebody keeps it.
+    fn take(&mut self, now: Timestamp, place: &Place, keep: bool) -> Changed {
+        let ino = self.leave(place);
+        let node = self.nodes.get_mut(&ino).unwrap();
+        if node.names.is_empty() && !keep {
+            self.nodes.remove(&ino);
+            return Changed { removed: Some(ino), orphaned: false };
+        }
+        node.inode.ctime = now;
+        if node.inode.home.as_ref() == Some(place) {
+            node.inode.home = node.names.first().cloned();
+        }
+        if node.names.is_empty() {
+            return Changed { removed: Some(ino), orphaned: true };
+        }
+        Changed::default()
+    }
+
+    fn link(&mut self, now: Timestamp, ino: Ino, place: Place) -> Result<Changed, FsError> {
+        let node = self.nodes.get(&ino).ok_or(FsError::NotFound)?;
+        if node.inode.is_dir() {
+            return Err(FsError::IsDirectory);
+        }
+        if node.names.is_empty() {
+            return Err(FsError::NotFound);
+        }
+        if self.dir(place.0)?.entries.contains_key(&place.1) {
+            return Err(FsError::Exists);
+        }
+        self.touch(place.0, now);
+        self.enter(place, ino);
+        self.nodes.get_mut(&ino).unwrap().inode.ctime = now;
+        Ok(Changed::default())
+    }
+
+    /// Whether `ino` is `above` or lies below it.
+    fn is_below(&self, ino: Ino, above: Ino) -> bool {
+        ino == above || self.nodes[&above].entries.values().any(|child| self.is_below(ino, *child))
+    }
+
+    fn rename(
+        &mut self,
+        now: Timestamp,
+        from: &Place,
+        to: &Place,
+        how: RenameHow,
+        keep: bool,
+    ) -> Result<Changed, FsError> {
+        let moved = self.find(from.0, &from.1)?;
+        let there = self.dir(to.0)?.entries.get(&to.1).copied();
+        match (how, there) {
+            (RenameHow::NoReplace, Some(_)) => return Err(FsError::Exists),
+            (RenameHow::Exchange, None) => return Err(FsError::NotFound),
+            (_, Some(there)) if there == moved => return Ok(Changed::default()),
+            _ => {}
+        }
+        if self.is_below(to.0, moved) {
+            return Err(FsError::CrossesItself);
+        }
+        if how == RenameHow::Exchange && self.is_below(from.0, there.unwrap()) {
+            return Err(FsError::CrossesItself);
+        }
+        let mut changed = Changed::default();
+        if let (RenameHow::Replace, Some(there)) = (how, there) {
+            match (self.nodes[&moved].inode.is_dir(), self.nodes[&there].inode.is_dir()) {
+                (true, false) => return Err(FsError::NotDirectory),
+                (false, true) => return Err(FsError::IsDirectory),
+                (true, true) => self.is_empty(there)?,
+                (false, false) => {}
+            }
+            changed = self.take(now, to, keep && !self.nodes[&there].inode.is_dir());
+        }
+        self.leave(from);
+        if how == RenameHow::Exchange {
+            self.leave(to);
+            self.enter(from.clone(), there.unwrap());
+            self.was_moved(there.unwrap(), to, from, now);
+        }
+        self.enter(to.clone(), moved);
+        self.was_moved(moved, from, to, now);
+        self.touch(from.0, now);
+        self.touch(to.0, now);
+        Ok(changed)
+    }
+
+    fn was_moved(&mut self, ino: Ino, from: &Place, to: &Place, now: Timestamp) {
+        let inode = &mut self.nodes.get_mut(&ino).unwrap().inode;
+        inode.ctime = now;
+        if inode.home.as_ref() == Some(from) {
+            inode.home = Some(to.clone());
+        }
+    }
+
+    fn set_attr(&mut self, now: Timestamp, ino: Ino, changes: &AttrChanges) -> Result<Changed, FsError> {
+        let inode = &mut self.nodes.get_mut(&ino).ok_or(FsError::NotFound)?.inode;
+        if let Some(size_bytes) = changes.size_bytes {
+            match inode.kind {
+                Kind::File => {}
+                Kind::Directory => return Err(FsError::IsDirectory),
+                _ => return Err(FsError::Invalid("size")),
+            }
+            inode.size_bytes = size_bytes;
+            inode.mtime = now;
+            inode.content = cut(&inode.content, size_bytes);
+        }
+        inode.mode = changes.mode.unwrap_or(inode.mode);
+        inode.uid = changes.uid.unwrap_or(inode.uid);
+        inode.gid = changes.gid.unwrap_or(inode.gid);
+        inode.atime = changes.atime.unwrap_or(inode.atime);
+        inode.mtime = changes.mtime.unwrap_or(inode.mtime);
+        inode.ctime = now;
+        inode.exact = true;
+        Ok(Changed::default())
+    }
+
+    fn publish(
+        &mut self,
+        now: Timestamp,
+        ino: Ino,
+        base: Option<&ETag>,
+        content: &[Extent],
+        size_bytes: u64,
+        mtime: Option<Timestamp>,
+    ) -> Result<Changed, FsError> {
+        let inode = &mut self.nodes.get_mut(&ino).ok_or(FsError::NotFound)?.inode;
+        if inode.content.first().map(|extent| &extent.object.etag) != base {
+            return Err(FsError::StaleBase);
+        }
+        let overlap = content.windows(2).any(|pair| pair[1].offset < pair[0].end());
+        let empty = content.len() > 1 && content.iter().any(|extent| extent.len == 0);
+        if overlap || empty || content.last().is_some_and(|last| last.end() > size_bytes) {
+            return Err(FsError::Invalid("content"));
+        }
+        if inode.is_dir() && size_bytes > 0 {
+            return Err(FsError::IsDirectory);
+        }
+        inode.content = content.to_vec();
+        inode.size_bytes = size_bytes;
+        inode.exact = true;
+        inode.observed_at = now;
+        if let Some(mtime) = mtime {
+            inode.mtime = mtime;
+            inode.ctime = now;
+        }
+        Ok(Changed::default())
+    }
+
+    fn refresh(&mut self, now: Timestamp, ino: Ino, seen: &Observed) -> Result<Changed, FsError> {
+        let node = self.nodes.get_mut(&ino).ok_or(FsError::NotFound)?;
+        let known = &mut node.inode;
+        if known.is_dir() != (seen.kind == Kind::Directory) {
+            return Err(FsError::Invalid("kind"));
+        }
+        let known_etag = known.content.first().map(|extent| extent.object.etag.clone());
+        let seen_etag = seen.object.as_ref().map(|object| object.etag.clone());
+        let just_a_prefix = known.is_dir() && seen.object.is_none() && !seen.exact;
+        let nothing_new = known_etag == seen_etag && known.exact && !seen.exact;
+        known.observed_at = now;
+        if just_a_prefix || nothing_new {
+            return Ok(Changed::default());
+        }
+        if known.kind != seen.kind && node.names.len() > 1 {
+            return Err(FsError::Invalid("several names"));
+        }
+        let mut inode = from_observed(ino, seen, now);
+        inode.home = known.home.clone();
+        if inode.kind == Kind::Symlink && inode.target.is_none() && known_etag == seen_etag {
+            inode.target = known.target.clone();
+        }
+        *known = inode;
+        Ok(Changed::default())
+    }
+}
+
+/// What of the content lies within the size; a file cut to nothing still knows its first object.
+fn cut(content: &[Extent], size_bytes: u64) -> Vec<Extent> {
+    let mut left = Vec::new();
+    for extent in content {
+        let mut extent = extent.clone();
+        let end = extent.end().min(size_bytes);
+        extent.offset = extent.offset.min(size_bytes);
+        extent.len = end - extent.offset;
+        if left.is_empty() || extent.len > 0 {
+            left.push(extent);
+        }
+    }
+    left
+}
+
+fn from_observed(ino: Ino, seen: &Observed, now: Timestamp) -> Inode {
+    let size_bytes = if seen.kind == Kind::Directory { 0 } else { seen.size_bytes };
+    let whole = |object: &meta::Stored| Extent {
+        offset: 0,
+        len: size_bytes,
+        object: object.clone(),
+        object_offset: 0,
+    };
+    Inode {
+        ino,
+        kind: seen.kind,
+        mode: seen.mode,
+        uid: seen.uid,
+        gid: seen.gid,
+        nlink: 0,
+        rdev: seen.rdev,
+        size_bytes,
+        atime: seen.atime,
+        mtime: seen.mtime,
+        ctime: seen.ctime,
+        btime: seen.btime,
+        home: None,
+        content: seen.object.iter().map(whole).collect(),
+        target: seen.target.clone(),
+        exact: seen.exact,
+        observed_at: now,
+    }
+}
+
+/// What became of inodes; compared with [`Applied`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Changed {
+    removed: Option<Ino>,
+    orphaned: bool,
+}
+
+impl From<&Applied> for Changed {
+    fn from(applied: &Applied) -> Self {
+        Self { removed: applied.removed.as_ref().map(|inode| inode.ino), orphaned: applied.orphaned }
+    }
+}
