@@ -25,6 +25,7 @@ pub mod conformance;
 pub mod dir;
 pub mod memory;
 pub mod names;
+pub mod wrap;
 
 pub use clock::{Clock, Entropy, SystemClock, Timestamp};
 pub use error::{Result, StoreError};

@@ -4,3 +4,4 @@
 
 mod dir;
 mod memory;
+mod wrap;

@@ -1,0 +1,79 @@
+//! Time that a distant store takes: latency per call, and one link whose bandwidth all calls share.
+
+use super::{Call, Layer, Operation};
+use crate::{Object, Result};
+use bytes::Bytes;
+use futures_util::StreamExt;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::time::{Instant, sleep, sleep_until};
+
+/// Delays calls by tokio's time, so that a paused runtime waits for nothing. Clones share the link.
+#[derive(Debug, Clone)]
+pub struct Latency {
+    usual: Duration,
+    by_operation: BTreeMap<Operation, Duration>,
+    bytes_per_second: Option<u64>,
+    /// When the link has carried all that was given to it.
+    free_at: Arc<Mutex<Option<Instant>>>,
+}
+
+impl Latency {
+    /// Every call takes so much longer.
+    pub fn new(usual: Duration) -> Self {
+        Self { usual, by_operation: BTreeMap::new(), bytes_per_second: None, free_at: Arc::default() }
+    }
+
+    /// One kind of call takes another time.
+    pub fn with_operation(mut self, operation: Operation, latency: Duration) -> Self {
+        self.by_operation.insert(operation, latency);
+        self
+    }
+
+    /// Bodies pass at this rate, all of them together, each direction counted; 0 is no limit.
+    pub fn with_bandwidth(mut self, bytes_per_second: u64) -> Self {
+        self.bytes_per_second = (bytes_per_second > 0).then_some(bytes_per_second);
+        self
+    }
+
+    /// When the link will have carried these bytes after those before them.
+    fn carried_at(&self, bytes: u64) -> Option<Instant> {
+        let rate = self.bytes_per_second.filter(|_| bytes > 0)?;
+        let mut free_at = self.free_at.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        let begins = free_at.map_or(now, |free| free.max(now));
+        let ends = begins + Duration::from_secs_f64(bytes as f64 / rate as f64);
+        *free_at = Some(ends);
+        Some(ends)
+    }
+
+    async fn carry(&self, bytes: u64) {
+        if let Some(carried) = self.carried_at(bytes) {
+            sleep_until(carried).await;
+        }
+    }
+}
+
+impl Layer for Latency {
+    async fn around<T: Send>(&self, call: &Call, work: impl Future<Output = Result<T>> + Send) -> Result<T> {
+        let latency = *self.by_operation.get(&call.operation).unwrap_or(&self.usual);
+        if !latency.is_zero() {
+            sleep(latency).await;
+        }
+        self.carry(call.sent_bytes).await;
+        work.await
+    }
+
+    fn received(&self, _: &Call, object: Object) -> Object {
+        let link = self.clone();
+        let body = object.body.then(move |chunk: Result<Bytes>| {
+            let link = link.clone();
+            async move {
+                link.carry(chunk.as_ref().map_or(0, |chunk| chunk.len() as u64)).await;
+                chunk
+            }
+        });
+        Object { meta: object.meta, body: body.boxed() }
+    }
+}

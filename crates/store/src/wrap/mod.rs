@@ -1,0 +1,247 @@
+//! Stores around stores: faults, latency and counting, for tests, benchmarks and traces.
+//!
+//! Owns one way to stand around every call ([`Layer`]) and three layers. A wrapped store is an [`ObjectStore`]
+//! itself, so layers can be stacked; their handles are cheap to clone and stay usable beside the store.
+//!
+//! Refuses: to change what a call means. A layer may delay it, count it, or make it fail as a real server can.
+
+mod faults;
+mod latency;
+mod trace;
+
+pub use faults::{Fault, Faults, Rule};
+pub use latency::Latency;
+pub use trace::{RequestCounts, Trace};
+
+use crate::{
+    Attributes, CopyOptions, GetOptions, ListPage, ListRequest, Multipart, Object, ObjectKey, ObjectMeta,
+    ObjectRef, ObjectStore, Payload, Precondition, PutOptions, Result, Tags,
+};
+use bytes::Bytes;
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// A store whose calls fail as planned.
+pub type Faulty<S> = Wrapped<S, Faults>;
+/// A store that takes its time.
+pub type Slow<S> = Wrapped<S, Latency>;
+/// A store whose calls are counted and traced.
+pub type Traced<S> = Wrapped<S, Trace>;
+
+/// The kinds of calls, as S3 has them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(usize)]
+#[expect(missing_docs, reason = "the names of the seam's calls")]
+pub enum Operation {
+    Get,
+    Head,
+    Put,
+    Copy,
+    Delete,
+    List,
+    GetTags,
+    SetTags,
+    BeginMultipart,
+    PutPart,
+    CopyPart,
+    Complete,
+    Abort,
+}
+
+impl Operation {
+    /// Every operation, in the order of its number.
+    pub const ALL: [Self; 13] = [
+        Self::Get,
+        Self::Head,
+        Self::Put,
+        Self::Copy,
+        Self::Delete,
+        Self::List,
+        Self::GetTags,
+        Self::SetTags,
+        Self::BeginMultipart,
+        Self::PutPart,
+        Self::CopyPart,
+        Self::Complete,
+        Self::Abort,
+    ];
+}
+
+/// A call that passes through a layer.
+#[derive(Debug, Clone)]
+pub struct Call {
+    /// What is asked for.
+    pub operation: Operation,
+    /// The key (of a copy: the target's), or the prefix of a listing.
+    pub subject: Bytes,
+    /// How many bytes of a body go to the store with it.
+    pub sent_bytes: u64,
+}
+
+/// What stands between a caller and a store.
+pub trait Layer: Send + Sync + fmt::Debug + Clone + 'static {
+    /// Stands around one call; the work does nothing before it is polled.
+    fn around<T: Send>(
+        &self,
+        call: &Call,
+        work: impl Future<Output = Result<T>> + Send,
+    ) -> impl Future<Output = Result<T>> + Send;
+
+    /// Looks at an object whose body is about to be read.
+    fn received(&self, call: &Call, object: Object) -> Object {
+        let _ = call;
+        object
+    }
+}
+
+/// A store with a layer around it.
+#[derive(Debug, Clone)]
+pub struct Wrapped<S, L> {
+    store: S,
+    layer: L,
+}
+
+impl<S: ObjectStore, L: Layer> Wrapped<S, L> {
+    /// Puts the layer around the store.
+    pub fn new(store: S, layer: L) -> Self {
+        Self { store, layer }
+    }
+
+    /// The layer, to be asked or changed.
+    pub fn layer(&self) -> &L {
+        &self.layer
+    }
+}
+
+fn call(operation: Operation, key: &ObjectKey) -> Call {
+    sending(operation, key, 0)
+}
+
+fn sending(operation: Operation, key: &ObjectKey, sent_bytes: u64) -> Call {
+    Call { operation, subject: Bytes::copy_from_slice(key.as_bytes()), sent_bytes }
+}
+
+#[async_trait::async_trait]
+impl<S: ObjectStore, L: Layer> ObjectStore for Wrapped<S, L> {
+    async fn get(&self, key: &ObjectKey, options: GetOptions) -> Result<Object> {
+        let call = call(Operation::Get, key);
+        let object = self.layer.around(&call, self.store.get(key, options)).await?;
+        Ok(self.layer.received(&call, object))
+    }
+
+    async fn head(&self, key: &ObjectKey) -> Result<ObjectMeta> {
+        self.layer.around(&call(Operation::Head, key), self.store.head(key)).await
+    }
+
+    async fn put(&self, key: &ObjectKey, body: Payload, options: PutOptions) -> Result<ObjectRef> {
+        let call = sending(Operation::Put, key, body.len());
+        self.layer.around(&call, self.store.put(key, body, options)).await
+    }
+
+    async fn multipart(
+        &self,
+        key: &ObjectKey,
+        attributes: Attributes,
+        tags: Tags,
+    ) -> Result<Arc<dyn Multipart>> {
+        let begin = call(Operation::BeginMultipart, key);
+        let upload = self.layer.around(&begin, self.store.multipart(key, attributes, tags)).await?;
+        Ok(Arc::new(WrappedUpload { upload, layer: self.layer.clone(), key: key.clone() }))
+    }
+
+    async fn copy(&self, from: &ObjectRef, to: &ObjectKey, options: CopyOptions) -> Result<ObjectRef> {
+        self.layer.around(&call(Operation::Copy, to), self.store.copy(from, to, options)).await
+    }
+
+    async fn delete(&self, key: &ObjectKey, precondition: Precondition) -> Result<()> {
+        self.layer.around(&call(Operation::Delete, key), self.store.delete(key, precondition)).await
+    }
+
+    async fn list(&self, request: ListRequest) -> Result<ListPage> {
+        let call = Call { operation: Operation::List, subject: request.prefix.clone(), sent_bytes: 0 };
+        self.layer.around(&call, self.store.list(request)).await
+    }
+
+    async fn tags(&self, key: &ObjectKey) -> Result<Tags> {
+        self.layer.around(&call(Operation::GetTags, key), self.store.tags(key)).await
+    }
+
+    async fn set_tags(&self, key: &ObjectKey, tags: Tags) -> Result<()> {
+        self.layer.around(&call(Operation::SetTags, key), self.store.set_tags(key, tags)).await
+    }
+}
+
+/// An upload with a layer around its calls.
+#[derive(Debug)]
+struct WrappedUpload<L> {
+    upload: Arc<dyn Multipart>,
+    layer: L,
+    key: ObjectKey,
+}
+
+#[async_trait::async_trait]
+impl<L: Layer> Multipart for WrappedUpload<L> {
+    async fn put_part(&self, number: u32, body: Payload) -> Result<()> {
+        let call = sending(Operation::PutPart, &self.key, body.len());
+        self.layer.around(&call, self.upload.put_part(number, body)).await
+    }
+
+    async fn copy_part(&self, number: u32, from: &ObjectRef, range: Range<u64>) -> Result<()> {
+        let call = call(Operation::CopyPart, &self.key);
+        self.layer.around(&call, self.upload.copy_part(number, from, range)).await
+    }
+
+    async fn complete(&self, precondition: Precondition) -> Result<ObjectRef> {
+        self.layer.around(&call(Operation::Complete, &self.key), self.upload.complete(precondition)).await
+    }
+
+    async fn abort(&self) -> Result<()> {
+        self.layer.around(&call(Operation::Abort, &self.key), self.upload.abort()).await
+    }
+}
+
+/// A shared store is a store, so that layers go around `Arc<dyn ObjectStore>` too.
+#[async_trait::async_trait]
+impl<S: ObjectStore + ?Sized> ObjectStore for Arc<S> {
+    async fn get(&self, key: &ObjectKey, options: GetOptions) -> Result<Object> {
+        S::get(self, key, options).await
+    }
+
+    async fn head(&self, key: &ObjectKey) -> Result<ObjectMeta> {
+        S::head(self, key).await
+    }
+
+    async fn put(&self, key: &ObjectKey, body: Payload, options: PutOptions) -> Result<ObjectRef> {
+        S::put(self, key, body, options).await
+    }
+
+    async fn multipart(
+        &self,
+        key: &ObjectKey,
+        attributes: Attributes,
+        tags: Tags,
+    ) -> Result<Arc<dyn Multipart>> {
+        S::multipart(self, key, attributes, tags).await
+    }
+
+    async fn copy(&self, from: &ObjectRef, to: &ObjectKey, options: CopyOptions) -> Result<ObjectRef> {
+        S::copy(self, from, to, options).await
+    }
+
+    async fn delete(&self, key: &ObjectKey, precondition: Precondition) -> Result<()> {
+        S::delete(self, key, precondition).await
+    }
+
+    async fn list(&self, request: ListRequest) -> Result<ListPage> {
+        S::list(self, request).await
+    }
+
+    async fn tags(&self, key: &ObjectKey) -> Result<Tags> {
+        S::tags(self, key).await
+    }
+
+    async fn set_tags(&self, key: &ObjectKey, tags: Tags) -> Result<()> {
+        S::set_tags(self, key, tags).await
+    }
+}

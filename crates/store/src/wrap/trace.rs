@@ -1,0 +1,133 @@
+//! Counting and tracing calls: request counts are regression tests, and traces show where time goes.
+
+use super::{Call, Layer, Operation};
+use crate::{Object, ObjectKey, Result};
+use bytes::Bytes;
+use futures_util::StreamExt;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tokio::time::Instant;
+
+const OPERATIONS: usize = Operation::ALL.len();
+
+/// Counts every call and emits a `tracing` event of level `DEBUG` for it. Clones share the counts.
+#[derive(Debug, Clone, Default)]
+pub struct Trace(Arc<Counters>);
+
+#[derive(Debug, Default)]
+struct Counters {
+    requests: [AtomicU64; OPERATIONS],
+    failures: AtomicU64,
+    sent_bytes: AtomicU64,
+    received_bytes: AtomicU64,
+}
+
+impl Trace {
+    /// Nothing counted yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// What was counted so far. A call counts when it begins, its bytes when they pass.
+    pub fn counts(&self) -> RequestCounts {
+        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        RequestCounts {
+            requests: std::array::from_fn(|at| of(&self.0.requests[at])),
+            failures: of(&self.0.failures),
+            sent_bytes: of(&self.0.sent_bytes),
+            received_bytes: of(&self.0.received_bytes),
+        }
+    }
+}
+
+impl Layer for Trace {
+    async fn around<T: Send>(&self, call: &Call, work: impl Future<Output = Result<T>> + Send) -> Result<T> {
+        self.0.requests[call.operation as usize].fetch_add(1, Ordering::Relaxed);
+        self.0.sent_bytes.fetch_add(call.sent_bytes, Ordering::Relaxed);
+        let began = Instant::now();
+        let result = work.await;
+        let elapsed_us = began.elapsed().as_micros() as u64;
+        let (operation, key) = (call.operation, Shown(&call.subject));
+        match &result {
+            Ok(_) => tracing::debug!(?operation, %key, elapsed_us, sent_bytes = call.sent_bytes, "store"),
+            Err(error) => {
+                self.0.failures.fetch_add(1, Ordering::Relaxed);
+                tracing::debug!(?operation, %key, elapsed_us, %error, "store");
+            }
+        }
+        result
+    }
+
+    fn received(&self, _: &Call, object: Object) -> Object {
+        let counters = self.0.clone();
+        let count = move |chunk: &Result<Bytes>| {
+            if let Ok(chunk) = chunk {
+                counters.received_bytes.fetch_add(chunk.len() as u64, Ordering::Relaxed);
+            }
+        };
+        Object { meta: object.meta, body: object.body.inspect(count).boxed() }
+    }
+}
+
+/// Counts of calls at one moment.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+pub struct RequestCounts {
+    requests: [u64; OPERATIONS],
+    /// Calls that returned an error.
+    pub failures: u64,
+    /// Bytes of bodies given to the store.
+    pub sent_bytes: u64,
+    /// Bytes of bodies read from the store.
+    pub received_bytes: u64,
+}
+
+impl RequestCounts {
+    /// How often the operation was called.
+    pub fn of(&self, operation: Operation) -> u64 {
+        self.requests[operation as usize]
+    }
+
+    /// How often any operation was called.
+    pub fn total(&self) -> u64 {
+        self.requests.iter().sum()
+    }
+
+    /// What was counted after `earlier`.
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self {
+            requests: std::array::from_fn(|at| self.requests[at] - earlier.requests[at]),
+            failures: self.failures - earlier.failures,
+            sent_bytes: self.sent_bytes - earlier.sent_bytes,
+            received_bytes: self.received_bytes - earlier.received_bytes,
+        }
+    }
+}
+
+/// The operations that were called, as `Get 2, Put 1`; `nothing` if none was.
+impl fmt::Display for RequestCounts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut called = Operation::ALL.into_iter().filter(|operation| self.of(*operation) > 0);
+        let Some(first) = called.next() else { return f.write_str("nothing") };
+        write!(f, "{first:?} {}", self.of(first))?;
+        called.try_for_each(|operation| write!(f, ", {operation:?} {}", self.of(operation)))
+    }
+}
+
+impl fmt::Debug for RequestCounts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// A key or prefix for people.
+struct Shown<'a>(&'a Bytes);
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match ObjectKey::new(self.0.clone()) {
+            Ok(key) => fmt::Display::fmt(&key, f),
+            Err(_) => Ok(()),
+        }
+    }
+}
