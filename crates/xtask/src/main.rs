@@ -38,8 +38,11 @@ fn run(arguments: &[String]) -> Result<()> {
     }
 }
 
-/// The repository's root: two folders above this crate.
+/// The repository that the command was called in, not the one this program was built in: worktrees may share a
+/// target directory.
 fn workspace_root() -> Result<PathBuf> {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    Ok(here.ancestors().nth(2).context("xtask does not lie in crates/xtask")?.to_path_buf())
+    let here = std::env::current_dir().context("cannot find the current folder")?;
+    let is_root = |folder: &&Path| folder.join("Cargo.lock").is_file() && folder.join("crates").is_dir();
+    let root = here.ancestors().find(is_root).context("not inside the repository")?;
+    Ok(root.to_path_buf())
 }
