@@ -1,1 +1,47 @@
-//! Placeholder.
+//! The file system as a library: files over the objects of one bucket.
+//!
+//! Owns open files, the read and write paths, what is known of directories, and the import of objects that others
+//! wrote. Its calls are POSIX's; a front end (`fuse`) hands them on.
+//!
+//! Refuses: to know FUSE or HTTP; to keep names anywhere but in the namespace tables (`meta`); to change the
+//! namespace for a foreign object anywhere but in `reconcile`.
+//!
+//! Invariants: data is stored before the metadata that names it; a failed `close` or `fsync` says so and keeps the
+//! writes while the file is open; memory stays within [`Config::memory_limit_bytes`] whatever the bucket's size;
+//! what was changed here is not undone by an older look at the bucket.
+
+mod aside;
+mod attr;
+mod budget;
+mod config;
+mod directories;
+mod error;
+mod evict;
+mod exports;
+mod filesystem;
+mod handles;
+mod headers;
+mod invalidation;
+mod layout;
+mod learn;
+mod open_file;
+mod ops;
+mod ranges;
+mod read;
+mod reconcile;
+mod references;
+mod removed;
+mod slab;
+mod texts;
+mod write;
+
+pub use attr::{Attr, Caller, Changes, Time};
+pub use config::{AttributeSource, Config, Parts};
+pub use error::{Error, Result};
+pub use filesystem::Filesystem;
+pub use handles::{Handle, Opened};
+pub use invalidation::Invalidation;
+pub use layout::{LOST_AND_FOUND, RESERVED};
+pub use meta::{Ino, Kind};
+pub use ops::{Listed, Located, Statfs, Status};
+pub use store::Timestamp;

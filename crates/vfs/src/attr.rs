@@ -1,0 +1,96 @@
+//! Attributes as a front end hands them to programs.
+
+use meta::{AttrChanges, Ino, Inode, Kind};
+use store::Timestamp;
+
+/// What `stat` shows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names are POSIX's")]
+pub struct Attr {
+    pub ino: Ino,
+    pub kind: Kind,
+    /// The 12 permission bits.
+    pub mode: u16,
+    pub uid: u32,
+    pub gid: u32,
+    pub nlink: u32,
+    pub rdev: u32,
+    pub size_bytes: u64,
+    /// In units of 512 bytes.
+    pub blocks: u64,
+    pub atime: Timestamp,
+    pub mtime: Timestamp,
+    pub ctime: Timestamp,
+    pub btime: Timestamp,
+}
+
+impl From<&Inode> for Attr {
+    fn from(inode: &Inode) -> Self {
+        Self {
+            ino: inode.ino,
+            kind: inode.kind,
+            mode: inode.mode,
+            uid: inode.uid,
+            gid: inode.gid,
+            nlink: inode.nlink,
+            rdev: inode.rdev,
+            size_bytes: inode.size_bytes,
+            blocks: inode.size_bytes.div_ceil(512),
+            atime: inode.atime,
+            mtime: inode.mtime,
+            ctime: inode.ctime,
+            btime: inode.btime,
+        }
+    }
+}
+
+/// Who asks: the owner of what is created.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Caller {
+    /// User id.
+    pub uid: u32,
+    /// Group id.
+    pub gid: u32,
+}
+
+/// A time to set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Time {
+    /// The moment of the call (`UTIME_NOW`).
+    Now,
+    /// This one.
+    At(Timestamp),
+}
+
+/// Attributes to change; `None` stays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[expect(missing_docs, reason = "the names are POSIX's")]
+pub struct Changes {
+    pub mode: Option<u16>,
+    pub uid: Option<u32>,
+    pub gid: Option<u32>,
+    pub size_bytes: Option<u64>,
+    pub atime: Option<Time>,
+    pub mtime: Option<Time>,
+}
+
+impl Changes {
+    /// The changes that are attributes only (the size is the data path's).
+    pub(crate) fn attributes(&self, now: Timestamp) -> Option<AttrChanges> {
+        let at = |time: Option<Time>| {
+            time.map(|time| match time {
+                Time::Now => now,
+                Time::At(at) => at,
+            })
+        };
+        let changes = AttrChanges {
+            mode: self.mode,
+            uid: self.uid,
+            gid: self.gid,
+            size_bytes: None,
+            atime: at(self.atime),
+            mtime: at(self.mtime),
+        };
+        (changes != AttrChanges::default()).then_some(changes)
+    }
+}

@@ -1,0 +1,89 @@
+//! A share of the memory limit, in bytes, with nobody waiting for what an idle holder keeps.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Bytes that may be held at the same time.
+#[derive(Debug, Clone)]
+pub(crate) struct Budget(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    limit: u64,
+    held: AtomicU64,
+}
+
+/// Bytes held; given back on drop.
+#[derive(Debug)]
+pub(crate) struct Held {
+    budget: Budget,
+    bytes: u64,
+}
+
+impl Budget {
+    pub(crate) fn new(limit_bytes: u64) -> Self {
+        Self(Arc::new(Inner { limit: limit_bytes, held: AtomicU64::new(0) }))
+    }
+
+    /// Takes the bytes if they are free.
+    pub(crate) fn try_hold(&self, bytes: u64) -> Option<Held> {
+        let take = |held: u64| held.checked_add(bytes).filter(|sum| *sum <= self.0.limit);
+        self.0.held.fetch_update(Ordering::AcqRel, Ordering::Acquire, take).ok()?;
+        Some(Held { budget: self.clone(), bytes })
+    }
+
+    /// Takes the bytes whether they are free or not: for the one buffer without which nothing goes on.
+    pub(crate) fn hold_anyway(&self, bytes: u64) -> Held {
+        self.0.held.fetch_add(bytes, Ordering::AcqRel);
+        Held { budget: self.clone(), bytes }
+    }
+
+    pub(crate) fn held_bytes(&self) -> u64 {
+        self.0.held.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn limit_bytes(&self) -> u64 {
+        self.0.limit
+    }
+}
+
+impl Held {
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Takes more on the same account, if it is free.
+    pub(crate) fn try_grow(&mut self, to_bytes: u64) -> bool {
+        let Some(more) = to_bytes.checked_sub(self.bytes) else { return true };
+        match self.budget.try_hold(more) {
+            Some(extra) => {
+                self.bytes += extra.bytes;
+                std::mem::forget(extra);
+                true
+            }
+            None => false,
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.budget.0.held.fetch_sub(self.bytes, Ordering::AcqRel);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_dropped_is_free_again() {
+        let budget = Budget::new(10);
+        let mut first = budget.try_hold(6).unwrap();
+        assert!(budget.try_hold(5).is_none());
+        assert!(first.try_grow(10));
+        assert!(!first.try_grow(11));
+        drop(first);
+        assert_eq!(budget.held_bytes(), 0);
+    }
+}

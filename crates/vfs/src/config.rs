@@ -1,0 +1,93 @@
+//! What a mount is told at its beginning.
+
+use meta::Engine;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use store::{Clock, Entropy, ObjectStore};
+
+/// Where attributes of objects that this mount did not write come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum AttributeSource {
+    /// Headers where `.tenon/volume` says that Tenon wrote here, else the listing.
+    #[default]
+    Auto,
+    /// The objects' headers: exact, one HEAD (or small GET) for each object looked at.
+    Headers,
+    /// Size and time of the listing, default modes; no request for each object.
+    Listing,
+}
+
+/// Settings of one mount.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// The volume's beginning of all keys: empty, or ending in `/`.
+    pub prefix: Vec<u8>,
+    /// Refuse every change.
+    pub read_only: bool,
+    /// Owner of what carries no owner.
+    pub uid: u32,
+    /// Group of what carries no group.
+    pub gid: u32,
+    /// Permission bits of files that carry none.
+    pub file_mode: u16,
+    /// Permission bits of directories that carry none.
+    pub dir_mode: u16,
+    /// The revalidation time: how long a listing or an object's description is believed.
+    pub metadata_ttl: Duration,
+    /// Where attributes come from.
+    pub attributes: AttributeSource,
+    /// What the process may use, in bytes, however large the bucket.
+    pub memory_limit_bytes: u64,
+    /// Size of the first parts of a multipart upload, in bytes; at least 5 MiB.
+    pub part_size_bytes: u64,
+    /// Where files being edited at random live; made if missing.
+    pub cache_dir: PathBuf,
+}
+
+impl Config {
+    /// The defaults of `tenon mount`, with the cache in `cache_dir`.
+    pub fn new(cache_dir: PathBuf) -> Self {
+        Self {
+            prefix: Vec::new(),
+            read_only: false,
+            uid: 0,
+            gid: 0,
+            file_mode: 0o644,
+            dir_mode: 0o755,
+            metadata_ttl: Duration::from_secs(5),
+            attributes: AttributeSource::Auto,
+            memory_limit_bytes: 1 << 30,
+            part_size_bytes: 8 << 20,
+            cache_dir,
+        }
+    }
+
+    /// The share of the memory limit for names and attributes: 40 %.
+    pub(crate) fn metadata_bytes(&self) -> u64 {
+        self.memory_limit_bytes / 100 * 40
+    }
+
+    /// The share for bytes being read: 22 %.
+    pub(crate) fn read_bytes(&self) -> u64 {
+        self.memory_limit_bytes / 100 * 22
+    }
+
+    /// The share for bytes being written: 23 %. The rest of the limit is slack for sockets and code.
+    pub(crate) fn write_bytes(&self) -> u64 {
+        self.memory_limit_bytes / 100 * 23
+    }
+}
+
+/// The parts a file system is joined from.
+#[derive(Debug, Clone)]
+pub struct Parts {
+    /// The bucket.
+    pub store: Arc<dyn ObjectStore>,
+    /// The time.
+    pub clock: Arc<dyn Clock>,
+    /// Numbers for unique names.
+    pub entropy: Arc<Entropy>,
+    /// Where the namespace lives.
+    pub engine: Arc<dyn Engine>,
+}

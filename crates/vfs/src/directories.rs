@@ -1,0 +1,148 @@
+//! What is known of directories' listings.
+//!
+//! A directory is learned page by page in the order of its listing. Known is one stretch of that order: inside it
+//! the namespace tables are the whole truth, a name that is not there does not exist; outside it they hold what
+//! happens to be known.
+//!
+//! Texts are keys and common prefixes relative to the directory, so a sub-directory `a` is the text `a/`.
+
+use meta::Ino;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use store::Timestamp;
+
+/// A lookup lists at most so many pages; names beyond are asked for one by one.
+pub(crate) const LOOKUP_PAGES_MAX: u32 = 8;
+
+/// One directory's state.
+#[derive(Debug, Default)]
+pub(crate) struct Directory {
+    /// Held while a page is fetched, so that many lookups share it.
+    pub(crate) learning: tokio::sync::Mutex<()>,
+    known: Mutex<Known>,
+}
+
+/// The known stretch: after `from`, up to and with `up_to` (to the end if complete).
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Known {
+    pub(crate) from: Vec<u8>,
+    pub(crate) up_to: Vec<u8>,
+    pub(crate) is_complete: bool,
+    /// When its oldest page was listed.
+    since: Timestamp,
+    pub(crate) pages: u32,
+}
+
+impl Known {
+    /// Whether the stretch can still be believed. What took many pages to learn is believed in proportion longer,
+    /// so that listing never takes more than a share of the requests.
+    pub(crate) fn is_fresh(&self, now: Timestamp, ttl: Duration) -> bool {
+        (self.pages > 0 || self.is_complete)
+            && now.since(self.since) < ttl * (self.pages / LOOKUP_PAGES_MAX).max(1)
+    }
+
+    /// Whether a name with these texts, as object and as directory, is inside the stretch.
+    pub(crate) fn covers(&self, object_text: &[u8], directory_text: &[u8]) -> bool {
+        self.from.as_slice() < object_text && (self.is_complete || directory_text <= self.up_to.as_slice())
+    }
+
+    /// Whether the stretch goes on right after `text`.
+    pub(crate) fn continues(&self, text: &[u8]) -> bool {
+        (self.pages > 0 || self.is_complete)
+            && self.from.as_slice() <= text
+            && (self.is_complete || text < self.up_to.as_slice())
+    }
+}
+
+impl Directory {
+    pub(crate) fn known(&self) -> Known {
+        self.lock().clone()
+    }
+
+    /// A page was listed: what follows `after`, up to `end` or to the directory's end.
+    pub(crate) fn learned(&self, after: &[u8], end: Option<&[u8]>, at: Timestamp) {
+        let mut known = self.lock();
+        let extends = known.pages > 0 && !known.is_complete && known.up_to == after;
+        if !extends {
+            *known = Known { from: after.to_vec(), since: at, ..Known::default() };
+        }
+        known.pages += 1;
+        known.is_complete = end.is_none();
+        known.up_to = end.unwrap_or_default().to_vec();
+    }
+
+    /// The directory is new and ours: all that is in it is known.
+    pub(crate) fn is_ours(&self, at: Timestamp) {
+        *self.lock() = Known { is_complete: true, since: at, ..Known::default() };
+    }
+
+    /// Nothing is known any more.
+    pub(crate) fn forget(&self) {
+        *self.lock() = Known::default();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// All directories something is known of.
+#[derive(Debug, Default)]
+pub(crate) struct Directories(Mutex<HashMap<Ino, Arc<Directory>>>);
+
+impl Directories {
+    pub(crate) fn get(&self, ino: Ino) -> Arc<Directory> {
+        self.lock().entry(ino).or_default().clone()
+    }
+
+    pub(crate) fn remove(&self, ino: Ino) {
+        self.lock().remove(&ino);
+    }
+
+    pub(crate) fn all(&self) -> Vec<Ino> {
+        self.lock().keys().copied().collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Ino, Arc<Directory>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Timestamp = Timestamp(1_000);
+    const TTL: Duration = Duration::from_secs(5);
+
+    #[test]
+    fn pages_that_follow_each_other_are_one_stretch() {
+        let dir = Directory::default();
+        dir.learned(b"", Some(b"m"), NOW);
+        assert!(dir.known().covers(b"a", b"a/"));
+        assert!(!dir.known().covers(b"m", b"m/"), "the directory m/ comes after m");
+        dir.learned(b"m", None, NOW);
+        assert!(dir.known().covers(b"z", b"z/") && dir.known().covers(b"a", b"a/"));
+        assert_eq!(dir.known().pages, 2);
+    }
+
+    #[test]
+    fn a_page_elsewhere_begins_a_new_stretch() {
+        let dir = Directory::default();
+        dir.learned(b"", Some(b"c"), NOW);
+        dir.learned(b"p", Some(b"r"), NOW);
+        assert!(!dir.known().covers(b"a", b"a/"));
+        assert!(dir.known().covers(b"q", b"q/"));
+        assert!(dir.known().continues(b"p") && !dir.known().continues(b"r"));
+    }
+
+    #[test]
+    fn what_is_known_ages() {
+        let dir = Directory::default();
+        assert!(!dir.known().is_fresh(NOW, TTL));
+        dir.is_ours(NOW);
+        assert!(dir.known().is_fresh(NOW, TTL));
+        assert!(!dir.known().is_fresh(Timestamp(NOW.0 + 5_000_000_000), TTL));
+    }
+}

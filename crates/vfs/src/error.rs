@@ -1,0 +1,92 @@
+//! What a file operation can answer, and the error number a program sees.
+
+use meta::FsError;
+use store::StoreError;
+use store::names::BadName;
+
+/// Shorthand for results of file operations.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why a file operation failed. The text is for logs; programs see [`Error::errno`].
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The namespace refuses.
+    #[error(transparent)]
+    Namespace(#[from] FsError),
+    /// The object store refuses or does not answer.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The name has no key.
+    #[error(transparent)]
+    Name(#[from] BadName),
+    /// The local cache file failed (full disk, I/O error).
+    #[error("the local cache: {0}")]
+    Cache(#[from] std::io::Error),
+    /// The bucket holds other bytes than the ones this file was opened with.
+    #[error("the object changed under an open file: {0}")]
+    Stale(String),
+    /// Anything that is only its error number.
+    #[error("{what}")]
+    Errno {
+        /// The number, from `errno.h`.
+        errno: i32,
+        /// For the log.
+        what: &'static str,
+    },
+}
+
+impl Error {
+    pub(crate) const fn new(errno: i32, what: &'static str) -> Self {
+        Self::Errno { errno, what }
+    }
+
+    pub(crate) const NOT_FOUND: Self = Self::new(libc::ENOENT, "no such file or directory");
+    pub(crate) const READ_ONLY: Self = Self::new(libc::EROFS, "the volume is mounted read-only");
+    pub(crate) const BAD_HANDLE: Self = Self::new(libc::EBADF, "no such handle, or not open this way");
+    pub(crate) const IS_DIRECTORY: Self = Self::new(libc::EISDIR, "is a directory");
+    pub(crate) const NOT_DIRECTORY: Self = Self::new(libc::ENOTDIR, "not a directory");
+    pub(crate) const NOT_EMPTY: Self = Self::new(libc::ENOTEMPTY, "directory not empty");
+    pub(crate) const EXISTS: Self = Self::new(libc::EEXIST, "exists");
+
+    /// The error number for the calling program.
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::Namespace(error) => namespace_errno(error),
+            Self::Store(error) => store_errno(error),
+            Self::Name(BadName::Reserved) => libc::EINVAL,
+            Self::Name(BadName::Key(_)) => libc::ENAMETOOLONG,
+            Self::Cache(error) => error.raw_os_error().unwrap_or(libc::EIO),
+            Self::Stale(_) => libc::ESTALE,
+            Self::Errno { errno, .. } => *errno,
+        }
+    }
+}
+
+fn namespace_errno(error: &FsError) -> i32 {
+    match error {
+        FsError::NotFound => libc::ENOENT,
+        FsError::Exists => libc::EEXIST,
+        FsError::NotDirectory => libc::ENOTDIR,
+        FsError::IsDirectory => libc::EISDIR,
+        FsError::NotEmpty => libc::ENOTEMPTY,
+        FsError::Invalid(_) | FsError::CrossesItself => libc::EINVAL,
+        FsError::NameTooLong => libc::ENAMETOOLONG,
+        FsError::TooManyLinks => libc::EMLINK,
+        FsError::StaleBase => libc::ESTALE,
+        FsError::NoData => libc::ENODATA,
+        FsError::Conflict => libc::EBUSY,
+        _ => libc::EIO,
+    }
+}
+
+fn store_errno(error: &StoreError) -> i32 {
+    match error {
+        StoreError::NotFound(_) => libc::ENOENT,
+        StoreError::PreconditionFailed(_) => libc::ESTALE,
+        StoreError::InvalidKey { .. } => libc::EILSEQ,
+        StoreError::Denied(_) => libc::EACCES,
+        StoreError::Full(_) => libc::ENOSPC,
+        StoreError::Unsupported(_) => libc::EOPNOTSUPP,
+        _ => libc::EIO,
+    }
+}

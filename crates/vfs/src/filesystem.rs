@@ -1,0 +1,166 @@
+//! The file system's fields and its beginning; what it does is in `ops`, `reconcile`, `write` and `exports`.
+
+use meta::{Ctx, Ino, Inode, Name, Namespace};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use store::{Clock, Entropy, ObjectKey, ObjectStore, StoreError, Timestamp};
+use tokio::sync::{OnceCell, RwLock, Semaphore, mpsc};
+
+use crate::budget::Budget;
+use crate::config::{AttributeSource, Config, Parts};
+use crate::directories::Directories;
+use crate::exports::Exports;
+use crate::handles::Handles;
+use crate::headers::Defaults;
+use crate::invalidation::{Invalidation, Invalidations};
+use crate::layout::Layout;
+use crate::open_file::{OpenFiles, Pin};
+use crate::read::chunks::Chunks;
+use crate::references::References;
+use crate::removed::Removed;
+use crate::slab::{SLAB_BYTES, SlabPool};
+use crate::{Error, Result};
+
+/// Parts of files being assembled at the same time, over all files.
+const ASSEMBLED_PARTS_MAX: usize = 4;
+
+/// A mounted volume. Calls are `POSIX`'s; every one may be made from any thread.
+#[derive(Debug)]
+pub struct Filesystem {
+    pub(crate) me: Weak<Self>,
+    pub(crate) store: Arc<dyn ObjectStore>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) entropy: Arc<Entropy>,
+    pub(crate) names: Namespace,
+    pub(crate) config: Config,
+    pub(crate) layout: Layout,
+    pub(crate) defaults: Defaults,
+    /// Attributes of what is only listed are not believed: its headers are asked for.
+    pub(crate) reads_headers: bool,
+    pub(crate) slabs: SlabPool,
+    pub(crate) chunks: Chunks,
+    pub(crate) write_budget: Budget,
+    pub(crate) assembling: Semaphore,
+    pub(crate) files: OpenFiles,
+    pub(crate) handles: Handles,
+    pub(crate) directories: Directories,
+    pub(crate) references: References,
+    pub(crate) removed: Removed,
+    pub(crate) exports: Exports,
+    pub(crate) invalidations: Invalidations,
+    /// Read by whoever stores under a path, written by whoever moves a tree of paths.
+    pub(crate) moves: RwLock<()>,
+    pub(crate) volume_record: OnceCell<()>,
+}
+
+impl Filesystem {
+    /// Opens the volume; lists nothing.
+    pub async fn mount(parts: Parts, config: Config) -> Result<Arc<Self>> {
+        std::fs::create_dir_all(&config.cache_dir)?;
+        let layout = Layout::new(&config.prefix);
+        let has_record = has_volume_record(parts.store.as_ref(), &layout.volume_record()?).await?;
+        let ctx = Ctx { now: parts.clock.now(), uid: config.uid, gid: config.gid };
+        let names = Namespace::new(parts.engine, &ctx)?;
+        let pool = ((config.read_bytes() + config.write_bytes()) as usize / SLAB_BYTES).max(1);
+        Ok(Arc::new_cyclic(|me| Self {
+            me: me.clone(),
+            store: parts.store,
+            clock: parts.clock,
+            entropy: parts.entropy,
+            names,
+            layout,
+            defaults: Defaults {
+                uid: config.uid,
+                gid: config.gid,
+                file_mode: config.file_mode,
+                dir_mode: config.dir_mode,
+            },
+            reads_headers: match config.attributes {
+                AttributeSource::Auto => has_record,
+                AttributeSource::Headers => true,
+                AttributeSource::Listing => false,
+            },
+            slabs: SlabPool::new(pool),
+            chunks: Chunks::new(config.read_bytes()),
+            write_budget: Budget::new(config.write_bytes()),
+            assembling: Semaphore::new(ASSEMBLED_PARTS_MAX),
+            files: OpenFiles::default(),
+            handles: Handles::default(),
+            directories: Directories::default(),
+            references: References::default(),
+            removed: Removed::default(),
+            exports: Exports::default(),
+            invalidations: Invalidations::default(),
+            moves: RwLock::new(()),
+            volume_record: if has_record { OnceCell::new_with(Some(())) } else { OnceCell::new() },
+            config,
+        }))
+    }
+
+    /// How long a front end may believe entries and attributes.
+    pub fn ttl(&self) -> Duration {
+        self.config.metadata_ttl
+    }
+
+    /// Changes that a front end's caches must hear of. Taken once.
+    pub fn invalidations(&self) -> Option<mpsc::Receiver<Invalidation>> {
+        self.invalidations.take()
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    pub(crate) fn ctx(&self) -> Ctx {
+        Ctx { now: self.now(), uid: self.config.uid, gid: self.config.gid }
+    }
+
+    pub(crate) fn is_fresh(&self, seen_at: Timestamp) -> bool {
+        self.now().since(seen_at) < self.config.metadata_ttl
+    }
+
+    pub(crate) fn writable(&self) -> Result<()> {
+        if self.config.read_only { Err(Error::READ_ONLY) } else { Ok(()) }
+    }
+
+    /// A new number for a child of `parent`.
+    pub(crate) fn new_ino(&self, parent: Ino) -> Result<Ino> {
+        self.names
+            .allocate(parent, 1)
+            .first()
+            .copied()
+            .ok_or(Error::new(libc::ENOSPC, "no inode number is left"))
+    }
+
+    /// The immutable bytes an inode consists of now.
+    pub(crate) fn pin(&self, inode: &Inode) -> Result<Option<Pin>> {
+        let Some(object) = inode.object() else { return Ok(None) };
+        Ok(Some(Pin {
+            key: self.layout.key(&self.names, inode)?,
+            etag: object.etag.clone(),
+            version: object.version.clone(),
+            size_bytes: inode.content.iter().map(|extent| extent.len).sum(),
+        }))
+    }
+
+    /// The inode with the unpublished writes of its open file.
+    pub(crate) fn seen(&self, inode: Inode) -> Inode {
+        match self.files.get(inode.ino) {
+            Some(file) => file.overlay(inode),
+            None => inode,
+        }
+    }
+}
+
+async fn has_volume_record(store: &dyn ObjectStore, key: &ObjectKey) -> Result<bool> {
+    match store.head(key).await {
+        Ok(_) => Ok(true),
+        Err(StoreError::NotFound(_)) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// A name as a program gave it.
+pub(crate) fn name(bytes: &[u8]) -> Result<Name> {
+    Ok(Name::new(bytes)?)
+}

@@ -1,0 +1,236 @@
+//! POSIX attributes in object headers.
+//!
+//! Written: the AWS dialect that FSx for Lustre, DataSync and S3 File Gateway share (`file-permissions` as octal
+//! type and mode, `file-owner`, `file-group`, `file-mtime` and `file-atime` in nanoseconds with the suffix `ns`).
+//! Read besides: s3fs (`mode`, `uid`, `gid`, `mtime`, `atime`), rclone (`mtime` as decimal seconds), gcsfuse
+//! (`gcsfuse_mtime` as RFC 3339, symlink markers) and goofys (as s3fs).
+//!
+//! Refuses to guess: a value that does not parse is as if it were absent.
+
+use meta::{Inode, Kind, Observed};
+use std::collections::BTreeMap;
+use store::{Attributes, ObjectMeta, ObjectRef, Timestamp};
+
+use crate::layout::stored;
+
+const PERMISSIONS: &str = "file-permissions";
+const OWNER: &str = "file-owner";
+const GROUP: &str = "file-group";
+const MTIME: &str = "file-mtime";
+const ATIME: &str = "file-atime";
+
+/// Every user-metadata name that Tenon writes.
+const WRITTEN: [&str; 5] = [PERMISSIONS, OWNER, GROUP, MTIME, ATIME];
+
+/// The permission bits in a mode.
+const PERMISSION_BITS: u32 = 0o7777;
+
+/// What an object without attributes is taken for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Defaults {
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    pub(crate) file_mode: u16,
+    pub(crate) dir_mode: u16,
+}
+
+/// `attributes` with the inode's POSIX attributes in them; what else is there stays.
+pub(crate) fn with_posix(mut attributes: Attributes, inode: &Inode) -> Attributes {
+    attributes.user.retain(|name, _| !WRITTEN.contains(&name.as_str()));
+    let nanos = |time: Timestamp| format!("{}ns", time.0);
+    attributes.user.extend([
+        (PERMISSIONS.to_owned(), format!("{:07o}", type_bits(inode.kind) | u32::from(inode.mode))),
+        (OWNER.to_owned(), inode.uid.to_string()),
+        (GROUP.to_owned(), inode.gid.to_string()),
+        (MTIME.to_owned(), nanos(inode.mtime)),
+        (ATIME.to_owned(), nanos(inode.atime)),
+    ]);
+    attributes
+}
+
+/// The headers of a new object that is not a plain file.
+pub(crate) fn type_of(kind: Kind) -> Attributes {
+    let content_type = (kind == Kind::Directory).then(|| "application/x-directory".to_owned());
+    Attributes { content_type, ..Attributes::default() }
+}
+
+/// What an object's full description says of its file.
+pub(crate) fn observed(meta: &ObjectMeta, is_marker: bool, defaults: &Defaults) -> Observed {
+    let found = Found::read(&meta.attributes.user);
+    let mut seen = listed(&meta.object, meta.size_bytes, is_marker, defaults);
+    let mode = found.mode.unwrap_or(0);
+    if !is_marker {
+        seen.kind = kind(mode).filter(|kind| *kind != Kind::Directory).unwrap_or(Kind::File);
+        if found.is_symlink {
+            seen.kind = Kind::Symlink;
+        }
+    }
+    if found.mode.is_some_and(|mode| mode & PERMISSION_BITS != 0 || mode & libc::S_IFMT != 0) {
+        seen.mode = (mode & PERMISSION_BITS) as u16;
+    }
+    seen.uid = found.uid.unwrap_or(seen.uid);
+    seen.gid = found.gid.unwrap_or(seen.gid);
+    seen.mtime = found.mtime.unwrap_or(seen.mtime);
+    seen.atime = found.atime.unwrap_or(seen.mtime);
+    seen.exact = true;
+    seen
+}
+
+/// What a listing alone says of a file: size and time, the rest by default.
+pub(crate) fn listed(object: &ObjectRef, size_bytes: u64, is_marker: bool, defaults: &Defaults) -> Observed {
+    let at = object.last_modified.unwrap_or_default();
+    Observed {
+        kind: if is_marker { Kind::Directory } else { Kind::File },
+        size_bytes,
+        object: Some(stored(object)),
+        mode: if is_marker { defaults.dir_mode } else { defaults.file_mode },
+        uid: defaults.uid,
+        gid: defaults.gid,
+        rdev: 0,
+        atime: at,
+        mtime: at,
+        ctime: at,
+        btime: at,
+        target: None,
+        exact: false,
+    }
+}
+
+/// A directory that only its contents' keys name.
+pub(crate) fn implicit_directory(now: Timestamp, defaults: &Defaults, exact: bool) -> Observed {
+    Observed {
+        kind: Kind::Directory,
+        size_bytes: 0,
+        object: None,
+        mode: defaults.dir_mode,
+        uid: defaults.uid,
+        gid: defaults.gid,
+        rdev: 0,
+        atime: now,
+        mtime: now,
+        ctime: now,
+        btime: now,
+        target: None,
+        exact,
+    }
+}
+
+#[derive(Debug, Default, PartialEq)]
+struct Found {
+    mode: Option<u32>,
+    uid: Option<u32>,
+    gid: Option<u32>,
+    mtime: Option<Timestamp>,
+    atime: Option<Timestamp>,
+    is_symlink: bool,
+}
+
+impl Found {
+    fn read(user: &BTreeMap<String, String>) -> Self {
+        let get = |names: &[&str]| names.iter().find_map(|name| user.get(*name)).map(String::as_str);
+        Self {
+            mode: get(&[PERMISSIONS]).and_then(octal).or_else(|| get(&["mode"]).and_then(decimal_or_octal)),
+            uid: get(&[OWNER, "uid"]).and_then(|text| text.parse().ok()),
+            gid: get(&[GROUP, "gid"]).and_then(|text| text.parse().ok()),
+            mtime: get(&[MTIME, "mtime"])
+                .and_then(time)
+                .or_else(|| get(&["gcsfuse_mtime"]).and_then(rfc3339)),
+            atime: get(&[ATIME, "atime"]).and_then(time),
+            is_symlink: ["goog-reserved-file-is-symlink", "gcsfuse_symlink_target"]
+                .iter()
+                .any(|n| user.contains_key(*n)),
+        }
+    }
+}
+
+fn octal(text: &str) -> Option<u32> {
+    u32::from_str_radix(text.trim_start_matches("0o"), 8).ok()
+}
+
+/// s3fs writes decimal; some of its kin write octal with a leading 0.
+fn decimal_or_octal(text: &str) -> Option<u32> {
+    if text.len() > 1 && text.starts_with('0') { octal(text) } else { text.parse().ok() }
+}
+
+/// `1595002920000000000ns`, `1595002920` or `1595002920.123456789`.
+fn time(text: &str) -> Option<Timestamp> {
+    if let Some(nanos) = text.strip_suffix("ns") {
+        return nanos.parse().ok().map(Timestamp);
+    }
+    let (secs, fraction) = text.split_once('.').unwrap_or((text, ""));
+    let digits: String = fraction.chars().chain("000000000".chars()).take(9).collect();
+    Some(Timestamp::from_secs(secs.parse().ok()?, digits.parse().ok()?))
+}
+
+fn rfc3339(text: &str) -> Option<Timestamp> {
+    let at: jiff::Timestamp = text.parse().ok()?;
+    i64::try_from(at.as_nanosecond()).ok().map(Timestamp)
+}
+
+fn type_bits(kind: Kind) -> u32 {
+    match kind {
+        Kind::File => libc::S_IFREG,
+        Kind::Directory => libc::S_IFDIR,
+        Kind::Symlink => libc::S_IFLNK,
+        Kind::Fifo => libc::S_IFIFO,
+        Kind::Socket => libc::S_IFSOCK,
+        Kind::CharDevice => libc::S_IFCHR,
+        Kind::BlockDevice => libc::S_IFBLK,
+    }
+}
+
+fn kind(mode: u32) -> Option<Kind> {
+    match mode & libc::S_IFMT {
+        libc::S_IFREG => Some(Kind::File),
+        libc::S_IFDIR => Some(Kind::Directory),
+        libc::S_IFLNK => Some(Kind::Symlink),
+        libc::S_IFIFO => Some(Kind::Fifo),
+        libc::S_IFSOCK => Some(Kind::Socket),
+        libc::S_IFCHR => Some(Kind::CharDevice),
+        libc::S_IFBLK => Some(Kind::BlockDevice),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(pairs: &[(&str, &str)]) -> Found {
+        Found::read(&pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect())
+    }
+
+    #[test]
+    fn the_aws_dialect_is_read() {
+        let found = found(&[
+            ("file-permissions", "0100664"),
+            ("file-owner", "500"),
+            ("file-group", "501"),
+            ("file-mtime", "1595002920123456789ns"),
+            ("file-atime", "1595002921"),
+        ]);
+        assert_eq!(found.mode, Some(0o100_664));
+        assert_eq!((found.uid, found.gid), (Some(500), Some(501)));
+        assert_eq!(found.mtime, Some(Timestamp(1_595_002_920_123_456_789)));
+        assert_eq!(found.atime, Some(Timestamp::from_secs(1_595_002_921, 0)));
+    }
+
+    #[test]
+    fn s3fs_rclone_and_gcsfuse_are_read() {
+        assert_eq!(found(&[("mode", "33204"), ("uid", "7")]).mode, Some(0o100_664));
+        assert_eq!(
+            found(&[("mtime", "1595002920.5")]).mtime,
+            Some(Timestamp::from_secs(1_595_002_920, 500_000_000))
+        );
+        assert_eq!(
+            found(&[("gcsfuse_mtime", "2020-07-17T16:22:00Z")]).mtime,
+            Some(Timestamp::from_secs(1_595_002_920, 0))
+        );
+    }
+
+    #[test]
+    fn nonsense_is_as_if_absent() {
+        let nonsense = [("file-permissions", "rw-r"), ("file-mtime", "soon"), ("uid", "-1"), ("mode", "")];
+        assert_eq!(found(&nonsense), Found::default());
+    }
+}

@@ -1,0 +1,92 @@
+//! Where files lie in the bucket: mapping Whole, naming FilePath.
+//!
+//! Pure: names and inodes in, keys out. A file is one object whose key is its path; a directory is the keys that
+//! begin with its path, and a marker object `dir/` where it was made through the mount.
+
+use meta::{Extent, Ino, Inode, Name, Namespace, Stored};
+use store::names::KeyPrefix;
+use store::{ObjectKey, ObjectRef};
+
+use crate::{Error, Result};
+
+/// Tenon's own objects live below this, at the volume's root; listings hide it.
+pub const RESERVED: &str = ".tenon";
+
+/// Where the file side of a conflict is kept, at the volume's root.
+pub const LOST_AND_FOUND: &str = "lost+found";
+
+/// The paths and keys of one volume.
+#[derive(Debug, Clone)]
+pub(crate) struct Layout {
+    root: KeyPrefix,
+}
+
+impl Layout {
+    pub(crate) fn new(prefix: &[u8]) -> Self {
+        Self { root: KeyPrefix::root(prefix) }
+    }
+
+    /// The keys inside a directory.
+    pub(crate) fn directory(&self, names: &Namespace, dir: Ino) -> Result<KeyPrefix> {
+        let mut at = self.root.clone();
+        for name in names.path(dir)? {
+            at = at.child_dir(name.as_bytes())?;
+        }
+        Ok(at)
+    }
+
+    /// The key of a file, or of a directory's marker.
+    pub(crate) fn key(&self, names: &Namespace, inode: &Inode) -> Result<ObjectKey> {
+        if let Some(key) = inode.object().and_then(|object| object.key.clone()) {
+            return Ok(key);
+        }
+        if inode.kind == meta::Kind::Directory {
+            return self.directory(names, inode.ino)?.marker_key().ok_or(Error::NOT_FOUND);
+        }
+        let (parent, name) = inode.home.as_ref().ok_or(Error::NOT_FOUND)?;
+        Ok(self.directory(names, *parent)?.child_key(name.as_bytes())?)
+    }
+
+    /// The record that says Tenon wrote here.
+    pub(crate) fn volume_record(&self) -> Result<ObjectKey> {
+        self.reserved(b"volume")
+    }
+
+    /// Where the bytes of an open file without a name are kept.
+    pub(crate) fn orphan(&self, ino: Ino, unique: u64) -> Result<ObjectKey> {
+        self.reserved(format!("orphans/{ino}-{unique:016x}").as_bytes())
+    }
+
+    /// Where the file side of a conflict is kept: the path flattened, the etag it lost against.
+    pub(crate) fn lost(&self, path: &[Name], unique: u64) -> Result<ObjectKey> {
+        let flat = path.iter().map(Name::as_bytes).collect::<Vec<_>>().join(&b'_');
+        let flat = &flat[..flat.len().min(200)];
+        let name = [flat, format!(".{:08x}", unique as u32).as_bytes()].concat();
+        Ok(self.root.child_dir(LOST_AND_FOUND.as_bytes())?.child_key(&name)?)
+    }
+
+    fn reserved(&self, rest: &[u8]) -> Result<ObjectKey> {
+        let key = [self.root.as_bytes(), RESERVED.as_bytes(), b"/", rest].concat();
+        ObjectKey::new(key).map_err(|error| Error::Name(error.into()))
+    }
+}
+
+/// Whether a name is Tenon's own.
+pub(crate) fn is_reserved(parent: Ino, name: &[u8]) -> bool {
+    parent == Ino::ROOT && name == RESERVED.as_bytes()
+}
+
+/// What the namespace records of an object that lies where naming says.
+pub(crate) fn stored(object: &ObjectRef) -> Stored {
+    Stored {
+        key: None,
+        etag: object.etag.clone(),
+        version: object.version.clone(),
+        last_modified: object.last_modified,
+    }
+}
+
+/// The content of a file that is one whole object.
+pub(crate) fn whole(object: Stored, size_bytes: u64) -> Vec<Extent> {
+    vec![Extent { offset: 0, len: size_bytes, object, object_offset: 0 }]
+}

@@ -1,0 +1,245 @@
+//! Looks at the bucket: listings, probes of one name, descriptions of one object.
+
+use bytes::{Bytes, BytesMut};
+use futures_util::TryStreamExt as _;
+use meta::{Ino, Inode, Kind, Name, Observed, Op};
+use store::names::{self, KeyPrefix};
+use store::{GetOptions, ListRequest, ObjectKey, ObjectMeta, StoreError};
+
+use crate::directories::{Directory, Known, LOOKUP_PAGES_MAX};
+use crate::headers;
+use crate::layout::is_reserved;
+use crate::{Error, Filesystem, Result};
+
+/// Entries of a listing page (the most that S3 gives).
+const PAGE_ENTRIES: usize = 1000;
+/// An object up to this size is fetched whole where its description is asked for: one request either way.
+const SMALL_BYTES: u64 = 128 << 10;
+/// The last character there is: a listing that starts after `dir/` and this starts after the directory.
+const LAST: &str = "\u{10FFFF}";
+
+impl Filesystem {
+    /// What a name stands for, not older than the revalidation time.
+    pub(crate) async fn find(&self, parent: Ino, name: &Name) -> Result<Option<Inode>> {
+        if is_reserved(parent, name.as_bytes()) {
+            return Ok(None);
+        }
+        let local = self.names.lookup(parent, name)?;
+        if local.as_ref().is_some_and(|inode| self.needs_no_look(inode)) {
+            return Ok(local);
+        }
+        let prefix = self.layout.directory(&self.names, parent)?;
+        let texts = Texts::of(&prefix, name)?;
+        let directory = self.directories.get(parent);
+        if !self.is_answered(&directory.known(), &texts) {
+            self.learn(parent, name, &prefix, &texts, &directory).await?;
+            self.evict_if_needed()?;
+        }
+        Ok(self.names.lookup(parent, name)?)
+    }
+
+    /// The inode with attributes that can be believed.
+    pub(crate) async fn exact(&self, inode: Inode) -> Result<Inode> {
+        if !self.reads_headers || inode.exact || inode.home.is_none() || inode.ino == Ino::ROOT {
+            return Ok(inode);
+        }
+        let looked_at = self.now();
+        let seen = self.describe(&inode).await?;
+        self.reconcile_inode(&inode, seen, looked_at)?;
+        match self.names.inode(inode.ino) {
+            Err(meta::FsError::NotFound) => Err(Error::NOT_FOUND),
+            other => Ok(other?),
+        }
+    }
+
+    /// Looks at an inode's object again, whatever is believed of it.
+    pub(crate) async fn look_again(&self, inode: &Inode) -> Result<Inode> {
+        let looked_at = self.now();
+        let seen = self.describe(inode).await?;
+        let is_same = seen.as_ref().and_then(|seen| seen.object.as_ref()).map(|object| &object.etag)
+            == inode.object().map(|object| &object.etag);
+        self.reconcile_inode(inode, seen.clone(), looked_at)?;
+        if let (true, Some(seen)) = (is_same && inode.object().is_some(), seen) {
+            self.names.commit(&self.ctx(), &Op::Refresh { ino: inode.ino, seen })?;
+        }
+        match self.names.inode(inode.ino) {
+            Err(meta::FsError::NotFound) => Err(Error::NOT_FOUND),
+            other => Ok(other?),
+        }
+    }
+
+    /// The next page of a directory's listing after `after`.
+    pub(crate) async fn learn_page(
+        &self,
+        dir: Ino,
+        prefix: &KeyPrefix,
+        directory: &Directory,
+        after: &[u8],
+    ) -> Result<()> {
+        let looked_at = self.now();
+        let request = ListRequest {
+            prefix: Bytes::copy_from_slice(prefix.as_bytes()),
+            delimiter: Some(b'/'),
+            start_after: (!after.is_empty()).then(|| start_after(prefix, after)),
+            token: None,
+            limit: PAGE_ENTRIES,
+        };
+        let page = self.store.list(request).await?;
+        let last = page.entries.last().map(|entry| entry.text()[prefix.as_bytes().len()..].to_vec());
+        let end = if page.next.is_some() { last } else { None };
+        self.reconcile_page(dir, prefix, (after, end.as_deref()), &page.entries, looked_at)?;
+        directory.learned(after, end.as_deref(), looked_at);
+        Ok(())
+    }
+
+    /// An object's description, with its bytes kept where they come for free.
+    async fn describe(&self, inode: &Inode) -> Result<Option<Observed>> {
+        let key = match self.layout.key(&self.names, inode) {
+            Ok(key) => key,
+            Err(_) if inode.kind == Kind::Directory => return Ok(Some(self.implicit(inode))),
+            Err(error) => return Err(error),
+        };
+        let is_marker = inode.kind == Kind::Directory;
+        let is_small = inode.size_bytes > 0 && inode.size_bytes <= SMALL_BYTES && !is_marker;
+        let described = if is_small && !inode.exact {
+            self.fetch_small(inode.ino, &key).await
+        } else {
+            self.head(&key).await
+        };
+        match described {
+            Ok((meta, bytes)) => {
+                let mut seen = headers::observed(&meta, is_marker, &self.defaults);
+                if seen.kind == Kind::Symlink {
+                    seen.target = bytes;
+                }
+                Ok(Some(seen))
+            }
+            Err(StoreError::NotFound(_)) if is_marker => Ok(Some(self.implicit(inode))),
+            Err(StoreError::NotFound(_)) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    async fn head(&self, key: &ObjectKey) -> Result<(ObjectMeta, Option<Bytes>), StoreError> {
+        Ok((self.store.head(key).await?, None))
+    }
+
+    /// A GET in place of a HEAD: whoever looks at a small file reads it next.
+    async fn fetch_small(
+        &self,
+        ino: Ino,
+        key: &ObjectKey,
+    ) -> Result<(ObjectMeta, Option<Bytes>), StoreError> {
+        let object = self.store.get(key, GetOptions::default()).await?;
+        let Ok(capacity) = usize::try_from(object.meta.size_bytes.min(2 * SMALL_BYTES)) else {
+            unreachable!("small")
+        };
+        let mut bytes = BytesMut::with_capacity(capacity);
+        let mut body = object.body;
+        while let Some(piece) = body.try_next().await? {
+            if bytes.len() as u64 + piece.len() as u64 > 2 * SMALL_BYTES {
+                // It has grown since it was listed: its description is enough.
+                return Ok((object.meta, None));
+            }
+            bytes.extend_from_slice(&piece);
+        }
+        let bytes = bytes.freeze();
+        self.chunks.insert(ino, &object.meta.object.etag, bytes.clone());
+        Ok((object.meta, Some(bytes)))
+    }
+
+    fn implicit(&self, inode: &Inode) -> Observed {
+        headers::implicit_directory(inode.mtime, &self.defaults, true)
+    }
+
+    fn needs_no_look(&self, inode: &Inode) -> bool {
+        let is_unpublished = inode.object().is_none() && inode.kind != Kind::Directory;
+        is_unpublished || self.has_unpublished_writes(inode.ino) || self.is_fresh(inode.observed_at)
+    }
+
+    fn is_answered(&self, known: &Known, texts: &Texts) -> bool {
+        known.is_fresh(self.now(), self.config.metadata_ttl) && known.covers(&texts.object, &texts.directory)
+    }
+
+    async fn learn(
+        &self,
+        dir: Ino,
+        name: &Name,
+        prefix: &KeyPrefix,
+        texts: &Texts,
+        directory: &Directory,
+    ) -> Result<()> {
+        let _learning = directory.learning.lock().await;
+        loop {
+            let known = directory.known();
+            if self.is_answered(&known, texts) {
+                return Ok(());
+            }
+            let is_fresh = known.is_fresh(self.now(), self.config.metadata_ttl);
+            let goes_on = is_fresh && known.from.is_empty() && !known.is_complete;
+            if goes_on && known.pages >= LOOKUP_PAGES_MAX || is_fresh && !known.from.is_empty() {
+                return self.probe(dir, name, prefix).await;
+            }
+            let after = if goes_on { known.up_to } else { Vec::new() };
+            self.learn_page(dir, prefix, directory, &after).await?;
+        }
+    }
+
+    /// One name of a directory too large to list for it.
+    async fn probe(&self, dir: Ino, name: &Name, prefix: &KeyPrefix) -> Result<()> {
+        let looked_at = self.now();
+        let plain = match names::plain(name.as_bytes()) {
+            Some(plain) => Name::new(plain)?,
+            None => name.clone(),
+        };
+        let object = async {
+            let Ok(key) = prefix.child_key(plain.as_bytes()) else { return Ok(None) };
+            match self.store.head(&key).await {
+                Ok(meta) => Ok(Some(headers::observed(&meta, false, &self.defaults))),
+                Err(StoreError::NotFound(_)) => Ok(None),
+                Err(error) => Err(Error::from(error)),
+            }
+        };
+        let (object, directory) =
+            futures_util::future::try_join(object, self.probe_directory(prefix, &plain)).await?;
+        self.reconcile_name(dir, &plain, object, directory, looked_at)
+    }
+
+    async fn probe_directory(&self, prefix: &KeyPrefix, name: &Name) -> Result<Option<Observed>> {
+        let Ok(inside) = prefix.child_dir(name.as_bytes()) else { return Ok(None) };
+        let request = ListRequest {
+            prefix: Bytes::copy_from_slice(inside.as_bytes()),
+            limit: 1,
+            ..ListRequest::default()
+        };
+        let page = self.store.list(request).await?;
+        let exists = !page.entries.is_empty();
+        Ok(exists.then(|| headers::implicit_directory(self.now(), &self.defaults, false)))
+    }
+}
+
+/// Where a listing would show a name.
+struct Texts {
+    object: Vec<u8>,
+    directory: Vec<u8>,
+}
+
+impl Texts {
+    fn of(prefix: &KeyPrefix, name: &Name) -> Result<Self> {
+        let from = prefix.as_bytes().len();
+        let directory = prefix.child_dir(names::plain(name.as_bytes()).unwrap_or(name.as_bytes()));
+        let object = prefix.child_key(name.as_bytes()).map(|key| key.as_bytes()[from..].to_vec());
+        let directory = directory.map(|inside| inside.as_bytes()[from..].to_vec());
+        match (object, directory) {
+            (Ok(object), Ok(directory)) => Ok(Self { object, directory }),
+            (Err(_), Ok(directory)) => Ok(Self { object: directory.clone(), directory }),
+            (_, Err(error)) => Err(error.into()),
+        }
+    }
+}
+
+/// Past a directory's text nothing of that directory may follow.
+fn start_after(prefix: &KeyPrefix, after: &[u8]) -> Bytes {
+    let beyond = if after.ends_with(b"/") { LAST } else { "" };
+    [prefix.as_bytes(), after, beyond.as_bytes()].concat().into()
+}

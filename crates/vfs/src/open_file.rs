@@ -1,0 +1,201 @@
+//! Open files: one per inode with an open handle, shared by all its handles.
+//!
+//! A clean file is read through its [`Pin`]; a file with unpublished writes through its [`Dirty`] state, one
+//! operation at a time, so that descriptors see each other's writes.
+//!
+//! Invariant: `pending` says dirty exactly while `work` is not `Clean`.
+
+use meta::{Ino, Inode};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use store::{ETag, ObjectKey, ObjectRef, Timestamp, VersionId};
+
+use crate::read::readahead::Readahead;
+use crate::write::Dirty;
+
+/// The immutable bytes that a clean file consists of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Pin {
+    pub(crate) key: ObjectKey,
+    pub(crate) etag: ETag,
+    pub(crate) version: Option<VersionId>,
+    pub(crate) size_bytes: u64,
+}
+
+impl Pin {
+    pub(crate) fn object(&self) -> ObjectRef {
+        ObjectRef {
+            key: self.key.clone(),
+            etag: self.etag.clone(),
+            version: self.version.clone(),
+            last_modified: None,
+        }
+    }
+}
+
+/// What programs see of writes that are not published yet.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Pending {
+    pub(crate) is_dirty: bool,
+    pub(crate) size_bytes: u64,
+    /// When it was last written, unless a time was set since.
+    pub(crate) touched: Option<Timestamp>,
+}
+
+/// The state all handles of one inode share.
+#[derive(Debug)]
+pub(crate) struct OpenFile {
+    pub(crate) ino: Ino,
+    /// Unpublished writes; one write, truncation or commit at a time.
+    pub(crate) work: tokio::sync::Mutex<Dirty>,
+    shared: Mutex<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    pin: Option<Arc<Pin>>,
+    /// Counts foreign overwrites: a handle that has read bytes of an older one must not read on.
+    lineage: u64,
+    pending: Pending,
+}
+
+impl OpenFile {
+    fn new(ino: Ino) -> Self {
+        Self { ino, work: tokio::sync::Mutex::new(Dirty::Clean), shared: Mutex::default() }
+    }
+
+    pub(crate) fn pin(&self) -> (Option<Arc<Pin>>, u64) {
+        let shared = self.shared();
+        (shared.pin.clone(), shared.lineage)
+    }
+
+    /// Our own bytes, or the same bytes elsewhere: handles read on.
+    pub(crate) fn repin(&self, pin: Option<Pin>) {
+        self.shared().pin = pin.map(Arc::new);
+    }
+
+    /// Somebody else's bytes: handles that have read must not mix.
+    pub(crate) fn replace(&self, pin: Option<Pin>) {
+        let mut shared = self.shared();
+        if shared.pin.as_deref().map(|old| &old.etag) != pin.as_ref().map(|new| &new.etag) {
+            shared.lineage += 1;
+        }
+        shared.pin = pin.map(Arc::new);
+    }
+
+    pub(crate) fn pending(&self) -> Pending {
+        self.shared().pending
+    }
+
+    pub(crate) fn set_pending(&self, pending: Pending) {
+        self.shared().pending = pending;
+    }
+
+    /// A time was set: it stands until the next write.
+    pub(crate) fn untouch(&self) {
+        self.shared().pending.touched = None;
+    }
+
+    /// `inode` as programs see it with the unpublished writes.
+    pub(crate) fn overlay(&self, mut inode: Inode) -> Inode {
+        let pending = self.pending();
+        if pending.is_dirty {
+            inode.size_bytes = pending.size_bytes;
+        }
+        if let Some(at) = pending.touched {
+            (inode.mtime, inode.ctime) = (at, at);
+        }
+        inode
+    }
+
+    fn shared(&self) -> MutexGuard<'_, Shared> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Every open file of the mount.
+#[derive(Debug, Default)]
+pub(crate) struct OpenFiles(Mutex<HashMap<Ino, (Arc<OpenFile>, usize)>>);
+
+impl OpenFiles {
+    /// Opens once more; `pin` is asked for when nobody has it open yet.
+    pub(crate) fn open<E>(
+        &self,
+        ino: Ino,
+        pin: impl FnOnce() -> Result<Option<Pin>, E>,
+    ) -> Result<Arc<OpenFile>, E> {
+        let mut files = self.lock();
+        if let Some((file, count)) = files.get_mut(&ino) {
+            *count += 1;
+            return Ok(file.clone());
+        }
+        let file = Arc::new(OpenFile::new(ino));
+        file.repin(pin()?);
+        files.insert(ino, (file.clone(), 1));
+        Ok(file)
+    }
+
+    pub(crate) fn get(&self, ino: Ino) -> Option<Arc<OpenFile>> {
+        self.lock().get(&ino).map(|(file, _)| file.clone())
+    }
+
+    /// Closes once; true if that was the last.
+    pub(crate) fn close(&self, ino: Ino) -> bool {
+        let mut files = self.lock();
+        let Some((_, count)) = files.get_mut(&ino) else { return false };
+        *count -= 1;
+        let is_last = *count == 0;
+        if is_last {
+            files.remove(&ino);
+        }
+        is_last
+    }
+
+    pub(crate) fn all(&self) -> Vec<Arc<OpenFile>> {
+        self.lock().values().map(|(file, _)| file.clone()).collect()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.lock().len()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Ino, (Arc<OpenFile>, usize)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One `open` of a file.
+#[derive(Debug)]
+pub(crate) struct FileHandle {
+    pub(crate) file: Arc<OpenFile>,
+    pub(crate) is_writable: bool,
+    pub(crate) ahead: Mutex<Readahead>,
+    lineage: AtomicU64,
+    has_read: AtomicBool,
+}
+
+impl FileHandle {
+    pub(crate) fn new(file: Arc<OpenFile>, is_writable: bool) -> Self {
+        let (_, lineage) = file.pin();
+        Self {
+            file,
+            is_writable,
+            ahead: Mutex::default(),
+            lineage: AtomicU64::new(lineage),
+            has_read: AtomicBool::new(false),
+        }
+    }
+
+    /// Whether this handle may read bytes of `lineage`: its own, or any while it has read nothing.
+    pub(crate) fn accepts(&self, lineage: u64) -> bool {
+        if !self.has_read.load(Ordering::Acquire) {
+            self.lineage.store(lineage, Ordering::Release);
+        }
+        self.lineage.load(Ordering::Acquire) == lineage
+    }
+
+    pub(crate) fn mark_read(&self) {
+        self.has_read.store(true, Ordering::Release);
+    }
+}

@@ -1,0 +1,174 @@
+//! New files, directories, symbolic links and special files.
+
+use bytes::Bytes;
+use meta::{Ino, Inode, Kind, Name, Op};
+use store::{Payload, Precondition, PutOptions, Tags};
+
+use crate::attr::Caller;
+use crate::filesystem::name;
+use crate::handles::Opened;
+use crate::headers;
+use crate::layout::is_reserved;
+use crate::{Attr, Error, Filesystem, Result};
+
+/// The longest symbolic link target, in bytes (`PATH_MAX` less its NUL).
+const TARGET_BYTES_MAX: usize = 4095;
+
+impl Filesystem {
+    /// Makes and opens a file; nothing is stored before it is closed.
+    pub async fn create(
+        &self,
+        caller: Caller,
+        parent: Ino,
+        name_bytes: &[u8],
+        mode: u16,
+        flags: i32,
+    ) -> Result<(Attr, Opened)> {
+        let name = self.free_name(parent, name_bytes).await?;
+        self.layout.directory(&self.names, parent)?.child_key(name.as_bytes())?;
+        let inode = self.make(caller, parent, &name, Kind::File, mode, 0, None)?;
+        let file = self.open_file(inode.ino)?;
+        self.begin_empty(&file, None).await?;
+        self.references.add(inode.ino);
+        Ok((Attr::from(&file.overlay(inode)), self.opened(file, flags)))
+    }
+
+    /// Makes a file that nobody opens: an empty object.
+    pub async fn mknod(
+        &self,
+        caller: Caller,
+        parent: Ino,
+        name_bytes: &[u8],
+        kind: Kind,
+        mode: u16,
+        rdev: u32,
+    ) -> Result<Attr> {
+        if kind != Kind::File {
+            return Err(Error::new(libc::EPERM, "special files come with the complete interface"));
+        }
+        let name = self.free_name(parent, name_bytes).await?;
+        self.make_stored(caller, parent, &name, kind, mode, rdev, None).await
+    }
+
+    /// Makes a directory and its marker object.
+    pub async fn mkdir(&self, caller: Caller, parent: Ino, name_bytes: &[u8], mode: u16) -> Result<Attr> {
+        let name = self.free_name(parent, name_bytes).await?;
+        self.layout.directory(&self.names, parent)?.child_dir(name.as_bytes())?;
+        self.make_stored(caller, parent, &name, Kind::Directory, mode, 0, None).await
+    }
+
+    /// Makes a symbolic link: an object whose body is the target.
+    pub async fn symlink(
+        &self,
+        caller: Caller,
+        parent: Ino,
+        name_bytes: &[u8],
+        target: &[u8],
+    ) -> Result<Attr> {
+        if target.is_empty() || target.len() > TARGET_BYTES_MAX {
+            return Err(Error::new(libc::ENAMETOOLONG, "a target has 1 to 4095 bytes"));
+        }
+        let name = self.free_name(parent, name_bytes).await?;
+        let target = Bytes::copy_from_slice(target);
+        self.make_stored(caller, parent, &name, Kind::Symlink, 0o777, 0, Some(target)).await
+    }
+
+    /// Hard links come with the complete interface.
+    pub async fn link(&self, _: Caller, _: Ino, _: Ino, _: &[u8]) -> Result<Attr> {
+        Err(Error::new(libc::EPERM, "hard links come with the complete interface"))
+    }
+
+    /// A name that may be taken: valid, not Tenon's own, not there as far as the bucket says.
+    async fn free_name(&self, parent: Ino, bytes: &[u8]) -> Result<Name> {
+        self.writable()?;
+        let name = name(bytes)?;
+        if is_reserved(parent, bytes) {
+            return Err(Error::new(libc::EPERM, "'.tenon' at the root is Tenon's own"));
+        }
+        match self.find(parent, &name).await? {
+            Some(_) => Err(Error::EXISTS),
+            None => Ok(name),
+        }
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "a new inode has so many properties")]
+    fn make(
+        &self,
+        caller: Caller,
+        parent: Ino,
+        name: &Name,
+        kind: Kind,
+        mode: u16,
+        rdev: u32,
+        target: Option<Bytes>,
+    ) -> Result<Inode> {
+        let ino = self.new_ino(parent)?;
+        let op = Op::Create {
+            parent,
+            name: name.clone(),
+            ino,
+            kind,
+            mode: mode & 0o7777,
+            uid: caller.uid,
+            gid: caller.gid,
+            rdev,
+            target,
+        };
+        let made = self.names.commit(&self.ctx(), &op)?.inode;
+        made.ok_or(Error::new(libc::EIO, "the namespace made nothing"))
+    }
+
+    /// Makes what is stored at once; what cannot be stored is not made.
+    #[expect(clippy::too_many_arguments, reason = "a new inode has so many properties")]
+    async fn make_stored(
+        &self,
+        caller: Caller,
+        parent: Ino,
+        name: &Name,
+        kind: Kind,
+        mode: u16,
+        rdev: u32,
+        target: Option<Bytes>,
+    ) -> Result<Attr> {
+        let inode = self.make(caller, parent, name, kind, mode, rdev, target.clone())?;
+        if let Err(error) = self.store_new(&inode, target.unwrap_or_default()).await {
+            self.unmake(parent, name, &inode)?;
+            return Err(error);
+        }
+        if kind == Kind::Directory {
+            self.directories.get(inode.ino).is_ours(self.now());
+        }
+        self.references.add(inode.ino);
+        Ok(Attr::from(&self.names.inode(inode.ino)?))
+    }
+
+    pub(crate) async fn store_new(&self, inode: &Inode, body: Bytes) -> Result<()> {
+        let _moves = self.moves.read().await;
+        self.ensure_volume_record().await?;
+        let key = match self.layout.key(&self.names, inode) {
+            Ok(key) => key,
+            // A directory inside a continued name: its contents' keys are all there is of it.
+            Err(_) if inode.kind == Kind::Directory => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        let is_directory = inode.kind == Kind::Directory;
+        let options = PutOptions {
+            precondition: if is_directory { Precondition::None } else { Precondition::Absent },
+            attributes: headers::with_posix(headers::type_of(inode.kind), inode),
+            tags: Tags::new(),
+        };
+        let size_bytes = body.len() as u64;
+        let object = self.store.put(&key, Payload::from(body), options).await?;
+        self.publish(inode, &object, size_bytes, None)
+    }
+
+    fn unmake(&self, parent: Ino, name: &Name, inode: &Inode) -> Result<()> {
+        let op = match inode.kind {
+            Kind::Directory => Op::Rmdir { parent, name: name.clone() },
+            _ => Op::Unlink { parent, name: name.clone(), keep: false },
+        };
+        self.names.commit(&self.ctx(), &op)?;
+        self.directories.get(parent).forget();
+        Ok(())
+    }
+}

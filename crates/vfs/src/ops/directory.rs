@@ -1,0 +1,219 @@
+//! Listing directories, however large.
+
+use bytes::Bytes;
+use futures_util::{StreamExt as _, TryStreamExt as _};
+use meta::{Ino, Inode, Kind};
+use std::collections::VecDeque;
+use std::sync::{Mutex, PoisonError};
+
+use crate::handles::Handle;
+use crate::texts::{self, Entry};
+use crate::{Attr, Error, Filesystem, Result};
+
+/// Cookies that can be gone back to exactly; older ones are found by listing again.
+const COOKIES_KEPT: usize = 16_384;
+/// Headers asked for at the same time.
+const DESCRIBED_AT_ONCE: usize = 32;
+/// `.` and `..` have the first two cookies.
+const DOTS: u64 = 2;
+
+/// One entry of a listing.
+#[derive(Debug, Clone)]
+pub struct Listed {
+    /// The name.
+    pub name: Bytes,
+    /// The inode.
+    pub ino: Ino,
+    /// The kind, where it is known without asking for headers.
+    pub kind: Option<Kind>,
+    /// Resumes after this entry.
+    pub cookie: u64,
+    /// With `plus`: the attributes. Counts as a lookup.
+    pub attr: Option<Attr>,
+}
+
+/// One `opendir`: which entry a cookie stands for.
+#[derive(Debug)]
+pub(crate) struct DirectoryHandle {
+    ino: Ino,
+    cookies: Mutex<Cookies>,
+}
+
+/// Cookie `DOTS + n` stands after the `n`th entry handed out, remembered by its text in the listing.
+#[derive(Debug, Default)]
+struct Cookies {
+    first: u64,
+    texts: VecDeque<Vec<u8>>,
+}
+
+impl Cookies {
+    fn text(&self, cookie: u64) -> Option<Vec<u8>> {
+        if cookie <= DOTS {
+            return Some(Vec::new());
+        }
+        let index = (cookie - DOTS).checked_sub(1)?.checked_sub(self.first)?;
+        self.texts.get(index as usize).cloned()
+    }
+
+    /// The cookie after the entry with this text, which follows the one at `after`.
+    fn next(&mut self, after: u64, text: &[u8]) -> u64 {
+        let at = (after.max(DOTS) - DOTS).saturating_sub(self.first) as usize;
+        self.texts.truncate(at);
+        self.texts.push_back(text.to_vec());
+        if self.texts.len() > COOKIES_KEPT {
+            self.texts.pop_front();
+            self.first += 1;
+        }
+        after.max(DOTS) + 1
+    }
+}
+
+impl Filesystem {
+    /// Opens a directory for listing.
+    pub async fn opendir(&self, ino: Ino) -> Result<Handle> {
+        if self.names.inode(ino)?.kind != Kind::Directory {
+            return Err(Error::NOT_DIRECTORY);
+        }
+        Ok(self.handles.add_directory(DirectoryHandle { ino, cookies: Mutex::default() }))
+    }
+
+    /// Entries after `cookie` (0: from the beginning), `.` and `..` first; none at the end. Entries that come and
+    /// go meanwhile do not disturb the others.
+    pub async fn readdir(
+        &self,
+        handle: Handle,
+        cookie: u64,
+        limit: usize,
+        plus: bool,
+    ) -> Result<Vec<Listed>> {
+        let handle = self.handles.directory(handle)?;
+        let mut listed = self.dots(handle.ino, cookie)?;
+        let limit = limit.saturating_sub(listed.len()).max(1);
+        let mut cookie = cookie.max(listed.last().map_or(0, |dot| dot.cookie));
+        let Some(after) = cookies(&handle).text(cookie) else {
+            return Err(Error::new(libc::EINVAL, "the position lies too far back: rewind the directory"));
+        };
+        let entries = self.entries_after(handle.ino, &after, limit).await?;
+        let inodes = self.described(&entries, plus).await?;
+        for (entry, inode) in entries.into_iter().zip(inodes) {
+            cookie = cookies(&handle).next(cookie, &entry.text);
+            let Some(inode) = inode else { continue };
+            listed.push(self.listed(&entry, inode, cookie, plus));
+        }
+        Ok(listed)
+    }
+
+    /// Closes a directory.
+    pub fn releasedir(&self, handle: Handle) {
+        self.handles.remove_directory(handle);
+    }
+
+    fn dots(&self, dir: Ino, cookie: u64) -> Result<Vec<Listed>> {
+        let parent = self.names.inode(dir)?.home.map_or(Ino::ROOT, |(parent, _)| parent);
+        let dot = |name: &'static [u8], ino, cookie| Listed {
+            name: Bytes::from_static(name),
+            ino,
+            kind: Some(Kind::Directory),
+            cookie,
+            attr: None,
+        };
+        Ok([dot(b".", dir, 1), dot(b"..", parent, 2)].into_iter().filter(|dot| dot.cookie > cookie).collect())
+    }
+
+    /// The next known entries after a text, learned first where nothing is known.
+    async fn entries_after(&self, dir: Ino, after: &[u8], limit: usize) -> Result<Vec<Entry>> {
+        let prefix = self.layout.directory(&self.names, dir)?;
+        let directory = self.directories.get(dir);
+        let mut after = after.to_vec();
+        loop {
+            let known = directory.known();
+            let is_usable = known.is_fresh(self.now(), self.config.metadata_ttl) && known.continues(&after);
+            if !is_usable {
+                let _learning = directory.learning.lock().await;
+                let now_known = directory.known();
+                if !(now_known.is_fresh(self.now(), self.config.metadata_ttl) && now_known.continues(&after))
+                {
+                    self.learn_page(dir, &prefix, &directory, &after).await?;
+                }
+                self.evict_if_needed()?;
+                if !directory.known().continues(&after) {
+                    return Ok(Vec::new());
+                }
+                continue;
+            }
+            let end = (!known.is_complete).then_some(known.up_to.as_slice());
+            let entries = texts::known(&self.names, dir, &prefix, &after, end, limit)?;
+            if !entries.is_empty() || known.is_complete {
+                return Ok(entries);
+            }
+            after = known.up_to;
+        }
+    }
+
+    /// Inodes of entries; with `plus` their attributes are made exact, many at a time.
+    async fn described(&self, entries: &[Entry], plus: bool) -> Result<Vec<Option<Inode>>> {
+        let inos: Vec<Ino> = entries.iter().map(|entry| entry.dentry.ino).collect();
+        let inodes = self.names.inodes(&inos)?;
+        if !plus || !self.reads_headers {
+            return Ok(inodes);
+        }
+        let exact = inodes.into_iter().map(|inode| async {
+            match inode {
+                None => Ok(None),
+                Some(inode) => match self.exact(inode).await {
+                    Ok(inode) => Ok(Some(inode)),
+                    Err(error) if error.errno() == libc::ENOENT => Ok(None),
+                    Err(error) => Err(error),
+                },
+            }
+        });
+        futures_util::stream::iter(exact).buffered(DESCRIBED_AT_ONCE).try_collect().await
+    }
+
+    fn listed(&self, entry: &Entry, inode: Inode, cookie: u64, plus: bool) -> Listed {
+        let is_sure = !self.reads_headers || inode.exact || inode.kind == Kind::Directory;
+        let attr = plus.then(|| {
+            self.references.add(inode.ino);
+            Attr::from(&self.seen(inode.clone()))
+        });
+        Listed {
+            name: Bytes::copy_from_slice(entry.name.as_bytes()),
+            ino: inode.ino,
+            kind: is_sure.then_some(inode.kind),
+            cookie,
+            attr,
+        }
+    }
+}
+
+fn cookies(handle: &DirectoryHandle) -> std::sync::MutexGuard<'_, Cookies> {
+    handle.cookies.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cookie_stands_after_its_entry() {
+        let mut cookies = Cookies::default();
+        let first = cookies.next(DOTS, b"a");
+        let second = cookies.next(first, b"b");
+        assert_eq!((first, second), (3, 4));
+        assert_eq!(cookies.text(DOTS), Some(Vec::new()));
+        assert_eq!(cookies.text(first), Some(b"a".to_vec()));
+        assert_eq!(cookies.next(first, b"aa"), second, "going back takes the cookies after it back");
+        assert_eq!(cookies.text(second), Some(b"aa".to_vec()));
+    }
+
+    #[test]
+    fn very_old_cookies_are_said_to_be_lost() {
+        let mut cookies = Cookies::default();
+        let mut at = DOTS;
+        for _ in 0..COOKIES_KEPT + 5 {
+            at = cookies.next(at, b"x");
+        }
+        assert_eq!(cookies.text(DOTS + 1), None);
+        assert!(cookies.text(at).is_some());
+    }
+}

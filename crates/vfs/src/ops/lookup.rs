@@ -1,0 +1,59 @@
+//! Names to inodes, and what an inode is.
+
+use bytes::Bytes;
+use futures_util::TryStreamExt as _;
+use meta::{Ino, Kind, Op};
+use store::GetOptions;
+
+use crate::filesystem::name;
+use crate::headers;
+use crate::{Attr, Error, Filesystem, Result};
+
+impl Filesystem {
+    /// Finds a name. Counts one kernel reference to the inode.
+    pub async fn lookup(&self, parent: Ino, name_bytes: &[u8]) -> Result<Attr> {
+        let found = self.find(parent, &name(name_bytes)?).await?;
+        let inode = self.exact(self.must(found)?).await?;
+        self.references.add(inode.ino);
+        Ok(Attr::from(&self.seen(inode)))
+    }
+
+    /// The kernel forgets `count` references.
+    pub fn forget(&self, ino: Ino, count: u64) {
+        self.references.forget(ino, count);
+    }
+
+    /// What an inode is, not older than the revalidation time.
+    pub async fn getattr(&self, ino: Ino) -> Result<Attr> {
+        let inode = self.names.inode(ino)?;
+        let inode = match inode.home.clone() {
+            Some((parent, name)) if !self.has_unpublished_writes(ino) => {
+                let found = self.find(parent, &name).await?;
+                self.exact(self.must(found.filter(|found| found.ino == ino))?).await?
+            }
+            _ => inode,
+        };
+        Ok(Attr::from(&self.seen(inode)))
+    }
+
+    /// A symbolic link's target.
+    pub async fn readlink(&self, ino: Ino) -> Result<Bytes> {
+        let inode = self.names.inode(ino)?;
+        if inode.kind != Kind::Symlink {
+            return Err(Error::new(libc::EINVAL, "not a symbolic link"));
+        }
+        if let Some(target) = inode.target {
+            return Ok(target);
+        }
+        let looked_at = self.now();
+        let object = self.store.get(&self.layout.key(&self.names, &inode)?, GetOptions::default()).await?;
+        let mut seen = headers::observed(&object.meta, false, &self.defaults);
+        let pieces: Vec<Bytes> = object.body.try_collect().await?;
+        let target = Bytes::from(pieces.concat());
+        seen.target = Some(target.clone());
+        if seen.kind == Kind::Symlink && looked_at >= inode.observed_at {
+            self.names.commit(&self.ctx(), &Op::Refresh { ino, seen })?;
+        }
+        Ok(target)
+    }
+}

@@ -1,0 +1,102 @@
+//! Opening and closing files.
+
+use meta::{Ino, Kind, Op};
+use std::sync::Arc;
+use store::Precondition;
+
+use crate::handles::{Handle, Opened};
+use crate::open_file::{FileHandle, OpenFile};
+use crate::write::Dirty;
+use crate::{Error, Filesystem, Result};
+
+impl Filesystem {
+    /// Opens a file after looking whether its object is still the same.
+    pub async fn open(&self, ino: Ino, flags: i32) -> Result<Opened> {
+        if flags & libc::O_ACCMODE != libc::O_RDONLY || flags & libc::O_TRUNC != 0 {
+            self.writable()?;
+        }
+        let inode = self.names.inode(ino)?;
+        match inode.kind {
+            Kind::File => {}
+            Kind::Directory => return Err(Error::IS_DIRECTORY),
+            _ => return Err(Error::new(libc::ELOOP, "not a regular file")),
+        }
+        if let Some((parent, name)) = &inode.home {
+            let found = self.find(*parent, name).await?;
+            self.must(found.filter(|found| found.ino == ino))?;
+        }
+        let file = self.open_file(ino)?;
+        if flags & libc::O_TRUNC != 0
+            && let Err(error) = self.truncate(&file, 0).await
+        {
+            self.close_file(&file).await?;
+            return Err(error);
+        }
+        Ok(self.opened(file, flags))
+    }
+
+    /// Publishes what was written through any handle: `close` returns when it is stored and named.
+    pub async fn flush(&self, handle: Handle) -> Result<()> {
+        let handle = self.handles.file(handle)?;
+        if handle.is_writable { self.commit(&handle.file).await } else { Ok(()) }
+    }
+
+    /// Publishes what was written and the attributes that wait to be exported.
+    pub async fn fsync(&self, handle: Handle) -> Result<()> {
+        let handle = self.handles.file(handle)?;
+        self.commit(&handle.file).await?;
+        self.export_now(handle.file.ino).await
+    }
+
+    /// The last reference to a handle is gone.
+    pub async fn release(&self, handle: Handle) -> Result<()> {
+        let handle = self.handles.remove_file(handle).ok_or(Error::BAD_HANDLE)?;
+        let outcome = if handle.is_writable { self.commit(&handle.file).await } else { Ok(()) };
+        self.close_file(&handle.file).await?;
+        outcome
+    }
+
+    /// Counts one more user of an inode's shared state.
+    pub(crate) fn open_file(&self, ino: Ino) -> Result<Arc<OpenFile>> {
+        self.files.open(ino, || self.pin(&self.names.inode(ino)?))
+    }
+
+    /// Counts one user less; the last one takes unpublished writes and an orphan's bytes along.
+    pub(crate) async fn close_file(&self, file: &OpenFile) -> Result<()> {
+        if !self.files.close(file.ino) {
+            return Ok(());
+        }
+        let dropped = std::mem::replace(&mut *file.work.lock().await, Dirty::Clean);
+        let inode = self.names.inode(file.ino);
+        let is_orphan = inode.as_ref().is_ok_and(|inode| inode.home.is_none());
+        if !dropped.is_clean() && !is_orphan {
+            tracing::error!(ino = %file.ino, size = dropped.size_bytes(), "writes that could not be published are dropped with the last handle");
+        }
+        if let Dirty::Stream(stream) = dropped {
+            stream.abort().await;
+        }
+        if let Ok(inode) = inode
+            && is_orphan
+        {
+            self.purge(&inode).await?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn opened(&self, file: Arc<OpenFile>, flags: i32) -> Opened {
+        let (pin, _) = file.pin();
+        let etag = pin.as_ref().map(|pin| &pin.etag);
+        let keep_cache = file.pending().is_dirty || self.references.caches(file.ino, etag);
+        let is_writable = flags & libc::O_ACCMODE != libc::O_RDONLY;
+        Opened { handle: self.handles.add_file(FileHandle::new(file, is_writable)), keep_cache }
+    }
+
+    async fn purge(&self, orphan: &meta::Inode) -> Result<()> {
+        if let Some(key) = orphan.object().and_then(|object| object.key.clone()) {
+            self.store.delete(&key, Precondition::None).await?;
+        }
+        self.chunks.forget(orphan.ino);
+        self.names.commit(&self.ctx(), &Op::Purge { ino: orphan.ino })?;
+        Ok(())
+    }
+}

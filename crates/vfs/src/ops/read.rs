@@ -1,0 +1,193 @@
+//! Reading files.
+
+use bytes::{Bytes, BytesMut};
+use std::ops::Range;
+use std::sync::{Arc, PoisonError};
+use store::StoreError;
+
+use crate::handles::Handle;
+use crate::headers;
+use crate::open_file::{FileHandle, OpenFile, Pin};
+use crate::read::fetch::{Fetch, gather};
+use crate::slab::SLAB_BYTES;
+use crate::write::Dirty;
+use crate::{Error, Filesystem, Result};
+
+/// Looks at an object that is not what it was: once to learn of a rename or a replacement, once for a race.
+const LOOKS_MAX: u32 = 3;
+
+impl Filesystem {
+    /// Reads `len` bytes at `offset`; fewer only at the end of the file.
+    pub async fn read(&self, handle: Handle, offset: u64, len: usize) -> Result<Bytes> {
+        let handle = self.handles.file(handle)?;
+        let range = offset..offset.saturating_add(len as u64);
+        if handle.file.pending().is_dirty
+            && let Some(bytes) = self.read_unpublished(&handle.file, range.clone()).await?
+        {
+            return Ok(bytes);
+        }
+        self.read_published(&handle, range).await
+    }
+
+    async fn read_published(&self, handle: &FileHandle, range: Range<u64>) -> Result<Bytes> {
+        let mut looks = 0;
+        loop {
+            let (pin, lineage) = handle.file.pin();
+            if !handle.accepts(lineage) {
+                return Err(Error::Stale(
+                    "it was overwritten in the bucket after this handle had read from it".into(),
+                ));
+            }
+            let Some(pin) = pin else { return Ok(Bytes::new()) };
+            match self.read_pin(&handle.file, Some(handle), &pin, range.clone()).await {
+                Ok(bytes) => {
+                    handle.mark_read();
+                    return Ok(bytes);
+                }
+                Err(error) if is_changed(&error) && looks < LOOKS_MAX => {
+                    looks += 1;
+                    self.repin(&handle.file, &pin).await?;
+                }
+                Err(error) if is_changed(&error) => return Err(Error::Stale(error.to_string())),
+                Err(error) => return Err(owned(error)),
+            }
+        }
+    }
+
+    /// Reads immutable bytes, through the cache, ahead where `handle` reads in order.
+    async fn read_pin(
+        &self,
+        file: &OpenFile,
+        handle: Option<&FileHandle>,
+        pin: &Arc<Pin>,
+        range: Range<u64>,
+    ) -> Result<Bytes, Arc<StoreError>> {
+        let range = range.start..range.end.min(pin.size_bytes);
+        if range.is_empty() {
+            return Ok(Bytes::new());
+        }
+        if let Some(handle) = handle {
+            let window = self.chunks.window_bytes(self.files.len());
+            let plan = handle.ahead.lock().unwrap_or_else(PoisonError::into_inner).plan(
+                range.clone(),
+                pin.size_bytes,
+                window,
+            );
+            plan.into_iter().for_each(|ahead| self.fetch(file, pin, ahead, range.end));
+        }
+        let mut pieces = Vec::new();
+        let mut at = range.start;
+        while at < range.end {
+            let rest = at..range.end;
+            let mut chunks = self.chunks.find(file.ino, &pin.etag, &rest);
+            if chunks.is_empty() {
+                self.fetch(file, pin, rest.clone(), range.end);
+                chunks = self.chunks.find(file.ino, &pin.etag, &rest);
+            }
+            let Some(end) = chunks.last().map(|chunk| chunk.range.end.min(range.end)) else {
+                continue;
+            };
+            pieces.push(gather(&chunks, at..end).await?);
+            at = end;
+        }
+        Ok(join(pieces))
+    }
+
+    /// Starts requests for what is missing of `range`; `must` is how far a read waits for it.
+    fn fetch(&self, file: &OpenFile, pin: &Arc<Pin>, range: Range<u64>, must: u64) {
+        let chunks = self.chunks.reserve(file.ino, &pin.etag, range, must, SLAB_BYTES as u64);
+        for fetch in Fetch::split(file.ino, pin, chunks) {
+            let Some(me) = self.me.upgrade() else { return };
+            tokio::spawn(async move {
+                let (ino, etag) = (fetch.ino, fetch.pin.etag.clone());
+                let meta = fetch.run(me.store.as_ref(), &me.slabs, &me.chunks).await;
+                if let Some(meta) = meta.filter(|meta| meta.object.etag == etag) {
+                    me.learn_headers(ino, &meta);
+                }
+            });
+        }
+    }
+
+    /// A GET brings the headers along: attributes that were only listed become exact.
+    fn learn_headers(&self, ino: meta::Ino, meta: &store::ObjectMeta) {
+        let Ok(inode) = self.names.inode(ino) else { return };
+        if !inode.exact {
+            let seen = headers::observed(meta, false, &self.defaults);
+            if let Err(error) = self.reconcile_inode(&inode, Some(seen), self.now()) {
+                tracing::debug!(%error, "headers came too late");
+            }
+        }
+    }
+
+    /// The pinned object is not there: a rename moved it, or somebody replaced or removed it.
+    async fn repin(&self, file: &OpenFile, old: &Arc<Pin>) -> Result<()> {
+        let inode = self.names.inode(file.ino)?;
+        let now = self.pin(&inode)?;
+        if now.as_ref() != Some(old.as_ref()) && file.pin().0.as_ref() == Some(old) {
+            let is_same_bytes = now.as_ref().is_some_and(|now| now.etag == old.etag);
+            if is_same_bytes {
+                file.repin(now)
+            } else {
+                file.replace(now)
+            }
+            return Ok(());
+        }
+        if file.pin().0.as_ref() != Some(old) {
+            return Ok(());
+        }
+        match self.look_again(&inode).await {
+            Ok(inode) => {
+                let pin = self.pin(&inode)?;
+                file.replace(pin);
+                Ok(())
+            }
+            Err(error) => Err(Error::Stale(error.to_string())),
+        }
+    }
+
+    /// Reads what is not published yet; `None` if it was published meanwhile.
+    async fn read_unpublished(&self, file: &Arc<OpenFile>, range: Range<u64>) -> Result<Option<Bytes>> {
+        let mut work = file.work.lock().await;
+        match &*work {
+            Dirty::Clean => return Ok(None),
+            Dirty::Memory(memory) => return Ok(Some(memory.read(range))),
+            Dirty::Stream(stream) => match stream.read(range.clone()) {
+                Some(bytes) => return Ok(Some(bytes)),
+                None => self.settle(file, &mut work).await?,
+            },
+            Dirty::Local(_) => {}
+        }
+        match &*work {
+            Dirty::Local(local) => {
+                let payload = self.merged(local, range).await?;
+                Ok(Some(payload.to_bytes()))
+            }
+            _ => Ok(None),
+        }
+    }
+}
+
+/// The error says that the key holds other bytes than were pinned, or none.
+fn is_changed(error: &StoreError) -> bool {
+    matches!(error, StoreError::PreconditionFailed(_) | StoreError::NotFound(_) | StoreError::InvalidRange(_))
+}
+
+/// An error that several readers share, as this reader's own.
+fn owned(error: Arc<StoreError>) -> Error {
+    match Arc::try_unwrap(error) {
+        Ok(error) => error.into(),
+        Err(shared) => match &*shared {
+            StoreError::Denied(text) => StoreError::Denied(text.clone()).into(),
+            other => StoreError::Unavailable(other.to_string()).into(),
+        },
+    }
+}
+
+fn join(mut pieces: Vec<Bytes>) -> Bytes {
+    if pieces.len() == 1 {
+        return pieces.remove(0);
+    }
+    let mut joined = BytesMut::with_capacity(pieces.iter().map(Bytes::len).sum());
+    pieces.iter().for_each(|piece| joined.extend_from_slice(piece));
+    joined.freeze()
+}

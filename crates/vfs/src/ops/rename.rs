@@ -1,0 +1,286 @@
+//! Renaming.
+//!
+//! Under path naming a rename moves objects: they are copied inside the store, then the name changes, then the old
+//! objects go. It returns when that is done. A crash in between leaves both, never neither.
+
+use bytes::Bytes;
+use futures_util::{StreamExt as _, TryStreamExt as _};
+use meta::{FsError, Ino, Inode, Kind, Name, Op, RenameHow};
+use std::sync::Arc;
+use store::names::{Entry, KeyPrefix};
+use store::{CopyOptions, ListEntry, ListRequest, ObjectKey, ObjectRef};
+
+use crate::filesystem::name;
+use crate::headers;
+use crate::layout::{is_reserved, stored, whole};
+use crate::{Error, Filesystem, Result};
+
+/// Objects of a directory copied or deleted at the same time.
+const MOVES_IN_FLIGHT_MAX: usize = 32;
+const PAGE_ENTRIES: usize = 1000;
+
+/// The two ends of a rename.
+struct Ends {
+    from: (Ino, Name),
+    to: (Ino, Name),
+    source: Inode,
+    target: Option<Inode>,
+}
+
+impl Filesystem {
+    /// Renames; `flags` are `renameat2`'s.
+    pub async fn rename(&self, from: (Ino, &[u8]), to: (Ino, &[u8]), flags: u32) -> Result<()> {
+        self.writable()?;
+        let how = how(flags)?;
+        if is_reserved(to.0, to.1) {
+            return Err(Error::new(libc::EPERM, "'.tenon' at the root is Tenon's own"));
+        }
+        let ends = self.ends((from.0, name(from.1)?), (to.0, name(to.1)?)).await?;
+        if ends.target.as_ref().is_some_and(|target| target.ino == ends.source.ino) {
+            return Ok(());
+        }
+        self.must_be_allowed(&ends, how).await?;
+        self.keep_directory(ends.from.0).await?;
+        if ends.source.kind == Kind::Directory {
+            self.move_tree(&ends).await
+        } else {
+            self.move_file(&ends).await
+        }
+    }
+
+    async fn ends(&self, from: (Ino, Name), to: (Ino, Name)) -> Result<Ends> {
+        let source = self.must(self.find(from.0, &from.1).await?)?;
+        let target = self.find(to.0, &to.1).await?;
+        let inside = self.layout.directory(&self.names, to.0)?;
+        if source.kind == Kind::Directory {
+            drop(inside.child_dir(to.1.as_bytes())?)
+        } else {
+            drop(inside.child_key(to.1.as_bytes())?)
+        }
+        Ok(Ends { from, to, source, target })
+    }
+
+    /// What POSIX refuses, before any object moves.
+    async fn must_be_allowed(&self, ends: &Ends, how: RenameHow) -> Result<()> {
+        let is_directory = ends.source.kind == Kind::Directory;
+        if is_directory && self.is_below(ends.to.0, ends.source.ino)? {
+            return Err(FsError::CrossesItself.into());
+        }
+        let Some(target) = &ends.target else { return Ok(()) };
+        match (how, is_directory, target.kind == Kind::Directory) {
+            (RenameHow::NoReplace, _, _) => Err(Error::EXISTS),
+            (_, true, false) => Err(Error::NOT_DIRECTORY),
+            (_, false, true) => Err(Error::IS_DIRECTORY),
+            (_, true, true) => self.must_be_empty(target).await,
+            (_, false, false) => Ok(()),
+        }
+    }
+
+    fn is_below(&self, mut dir: Ino, ancestor: Ino) -> Result<bool> {
+        loop {
+            if dir == ancestor {
+                return Ok(true);
+            }
+            match self.names.inode(dir)?.home {
+                Some((parent, _)) => dir = parent,
+                None => return Ok(false),
+            }
+        }
+    }
+
+    async fn move_file(&self, ends: &Ends) -> Result<()> {
+        let aside = match &ends.target {
+            Some(target) => self.set_aside(target).await?,
+            None => None,
+        };
+        let file = self.open_file(ends.source.ino)?;
+        let outcome = self.move_open_file(ends, &file).await;
+        self.close_file(&file).await?;
+        outcome?;
+        self.use_aside(aside).await
+    }
+
+    async fn move_open_file(&self, ends: &Ends, file: &Arc<crate::open_file::OpenFile>) -> Result<()> {
+        let mut work = file.work.lock().await;
+        if ends.target.is_some() {
+            // Whoever replaces a file by another expects the other's bytes there.
+            self.commit_locked(file, &mut work).await?;
+        }
+        let _moves = self.moves.read().await;
+        let source = self.names.inode(ends.source.ino)?;
+        let old = self.pin(&source)?;
+        let moved = match &old {
+            Some(pin) => {
+                let new_key =
+                    self.layout.directory(&self.names, ends.to.0)?.child_key(ends.to.1.as_bytes())?;
+                Some(self.copy_with_headers(&source, &pin.object(), &new_key).await?)
+            }
+            None => None,
+        };
+        self.rename_entry(ends)?;
+        if let (Some(old), Some(moved)) = (old, moved) {
+            self.publish(&source, &moved, source.size_bytes, None)?;
+            let pin = self.pin(&self.names.inode(source.ino)?)?;
+            self.references.caches(source.ino, pin.as_ref().map(|pin| &pin.etag));
+            file.repin(pin.clone());
+            work.rebase(pin.map(Arc::new));
+            self.delete(&old.key).await?;
+        }
+        Ok(())
+    }
+
+    /// Copies; headers that wait to be exported go along.
+    async fn copy_with_headers(&self, inode: &Inode, from: &ObjectRef, to: &ObjectKey) -> Result<ObjectRef> {
+        let mut options = CopyOptions::default();
+        let waits = self.exports.remove(inode.ino);
+        if waits {
+            let described = self.store.head(&from.key).await?;
+            options.attributes = Some(headers::with_posix(described.attributes, inode));
+        }
+        let copied = self.store.copy(from, to, options).await;
+        if waits && copied.is_err() {
+            self.export_later(inode.ino)?;
+        }
+        Ok(copied?)
+    }
+
+    /// The namespace's part: one op.
+    fn rename_entry(&self, ends: &Ends) -> Result<()> {
+        let keep = ends.target.as_ref().is_some_and(|target| self.files.get(target.ino).is_some());
+        let (from, to) = (ends.from.clone(), ends.to.clone());
+        self.names.commit(&self.ctx(), &Op::Rename { from, to, how: RenameHow::Replace, keep })?;
+        self.removed.insert(ends.from.0, &ends.from.1, self.now());
+        if let Some(target) = &ends.target {
+            self.exports.remove(target.ino);
+            self.directories.remove(target.ino);
+        }
+        Ok(())
+    }
+
+    async fn move_tree(&self, ends: &Ends) -> Result<()> {
+        let _moves = self.moves.write().await;
+        let from = self.layout.directory(&self.names, ends.source.ino)?;
+        let to = self.layout.directory(&self.names, ends.to.0)?.child_dir(ends.to.1.as_bytes())?;
+        let moved = self.copy_tree(&from, &to).await?;
+        self.rename_entry(ends)?;
+        for (old, new, size_bytes) in &moved {
+            self.follow(ends.source.ino, &from, old, new, *size_bytes)?;
+        }
+        self.repin_tree(ends.source.ino)?;
+        let deletes = moved.iter().map(|(old, _, _)| self.delete(&old.key));
+        futures_util::stream::iter(deletes).buffer_unordered(MOVES_IN_FLIGHT_MAX).try_collect().await
+    }
+
+    /// Copies everything below one prefix to another.
+    async fn copy_tree(&self, from: &KeyPrefix, to: &KeyPrefix) -> Result<Vec<(ObjectRef, ObjectRef, u64)>> {
+        let mut moved = Vec::new();
+        let mut token = None;
+        loop {
+            let prefix = Bytes::copy_from_slice(from.as_bytes());
+            let page = self
+                .store
+                .list(ListRequest { prefix, token, limit: PAGE_ENTRIES, ..ListRequest::default() })
+                .await?;
+            let copies = page.entries.iter().filter_map(|entry| match entry {
+                ListEntry::Object { object, size_bytes } => {
+                    Some(self.copy_below(object, *size_bytes, from, to))
+                }
+                ListEntry::Prefix(_) => None,
+            });
+            let copied: Vec<_> = futures_util::stream::iter(copies)
+                .buffer_unordered(MOVES_IN_FLIGHT_MAX)
+                .try_collect()
+                .await?;
+            moved.extend(copied);
+            token = page.next;
+            if token.is_none() {
+                return Ok(moved);
+            }
+        }
+    }
+
+    async fn copy_below(
+        &self,
+        object: &ObjectRef,
+        size_bytes: u64,
+        from: &KeyPrefix,
+        to: &KeyPrefix,
+    ) -> Result<(ObjectRef, ObjectRef, u64)> {
+        let rest = &object.key.as_bytes()[from.as_bytes().len()..];
+        let key =
+            ObjectKey::new([to.as_bytes(), rest].concat()).map_err(|error| Error::Name(error.into()))?;
+        let copied = self.store.copy(object, &key, CopyOptions::default()).await?;
+        Ok((object.clone(), copied, size_bytes))
+    }
+
+    /// A moved object that is known here may have another etag now.
+    fn follow(
+        &self,
+        dir: Ino,
+        from: &KeyPrefix,
+        old: &ObjectRef,
+        new: &ObjectRef,
+        size_bytes: u64,
+    ) -> Result<()> {
+        let Some(inode) = self.known_below(dir, from, old.key.as_bytes())? else { return Ok(()) };
+        if inode.object().is_some_and(|object| object.etag == old.etag) {
+            let content = whole(stored(new), size_bytes);
+            let base = Some(old.etag.clone());
+            let op = Op::Publish { ino: inode.ino, base, content, size_bytes: inode.size_bytes, mtime: None };
+            self.names.commit(&self.ctx(), &op)?;
+        }
+        Ok(())
+    }
+
+    /// The inode of a key below `prefix`, which is `dir`'s, if the walk there is known.
+    fn known_below(&self, dir: Ino, prefix: &KeyPrefix, key: &[u8]) -> Result<Option<Inode>> {
+        let (mut dir, mut prefix) = (dir, prefix.clone());
+        loop {
+            match prefix.entry(key) {
+                Some(Entry::Marker) => return Ok(Some(self.names.inode(dir)?)),
+                Some(Entry::Object(name)) => {
+                    let beside = Name::new(&store::names::beside(&name)).ok();
+                    let plain = self
+                        .names
+                        .lookup(dir, &Name::new(&name)?)?
+                        .filter(|inode| inode.kind != Kind::Directory);
+                    return match (plain, beside) {
+                        (None, Some(beside)) => Ok(self.names.lookup(dir, &beside)?),
+                        (plain, _) => Ok(plain),
+                    };
+                }
+                Some(Entry::Directory(name)) => {
+                    prefix = prefix.child_dir(&name)?;
+                    let Some(inside) = self.names.entry(dir, &Name::new(&name)?)? else { return Ok(None) };
+                    dir = inside.ino;
+                }
+                None => return Ok(None),
+            }
+        }
+    }
+
+    /// Open files below a moved directory read their bytes at the new keys.
+    fn repin_tree(&self, dir: Ino) -> Result<()> {
+        for file in self.files.all() {
+            let Ok(inode) = self.names.inode(file.ino) else { continue };
+            let is_inside = match &inode.home {
+                Some((parent, _)) => self.is_below(*parent, dir)?,
+                None => false,
+            };
+            if is_inside {
+                let pin = self.pin(&inode)?;
+                self.references.caches(file.ino, pin.as_ref().map(|pin| &pin.etag));
+                file.repin(pin);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn how(flags: u32) -> Result<RenameHow> {
+    match flags {
+        0 => Ok(RenameHow::Replace),
+        libc::RENAME_NOREPLACE => Ok(RenameHow::NoReplace),
+        _ => Err(Error::new(libc::EINVAL, "exchange and whiteout come with the complete interface")),
+    }
+}

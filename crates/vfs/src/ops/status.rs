@@ -1,0 +1,74 @@
+//! What a mount is doing.
+
+use crate::Filesystem;
+
+/// `statfs`: an object store has no end, so the figures are large and constant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names are POSIX's")]
+pub struct Statfs {
+    pub block_size_bytes: u32,
+    pub blocks: u64,
+    pub blocks_free: u64,
+    pub files: u64,
+    pub files_free: u64,
+    pub name_bytes_max: u32,
+}
+
+/// A mount's own figures.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Status {
+    /// Handles of files that programs have open.
+    pub open_handles: usize,
+    /// Open files with writes that are not published.
+    pub dirty_files: usize,
+    /// Bytes held for writing.
+    pub write_bytes: u64,
+    /// Bytes held by the block cache.
+    pub read_bytes: u64,
+    /// Bytes the namespace tables take.
+    pub metadata_bytes: u64,
+    /// Inodes the kernel knows.
+    pub kernel_inodes: usize,
+    /// Inodes whose attributes wait to be exported to headers.
+    pub exports_waiting: usize,
+    /// Ops committed to the namespace.
+    pub ops: u64,
+    /// The limit all of it stays under, in bytes.
+    pub memory_limit_bytes: u64,
+}
+
+impl Filesystem {
+    /// Sizes of the file system.
+    pub fn statfs(&self) -> Statfs {
+        const PLENTY: u64 = 1 << 40;
+        Statfs {
+            block_size_bytes: 4096,
+            blocks: PLENTY,
+            blocks_free: PLENTY,
+            files: PLENTY,
+            files_free: PLENTY,
+            name_bytes_max: store::names::NAME_BYTES_MAX as u32,
+        }
+    }
+
+    /// What the mount is doing.
+    pub fn status(&self) -> Status {
+        Status {
+            open_handles: self.handles.len(),
+            dirty_files: self.files.all().iter().filter(|file| file.pending().is_dirty).count(),
+            write_bytes: self.write_budget.held_bytes(),
+            read_bytes: self.chunks.held_bytes(),
+            metadata_bytes: self.names.engine().memory_bytes(),
+            kernel_inodes: self.references.len(),
+            exports_waiting: self.exports.len(),
+            ops: self.names.engine().head().0,
+            memory_limit_bytes: self.config.memory_limit_bytes,
+        }
+    }
+
+    /// Violations of the namespace's invariants, one line each; none in a healthy mount.
+    pub fn check(&self) -> crate::Result<Vec<String>> {
+        let violations = meta::invariants::fsck(self.names.engine().as_ref()).map_err(meta::FsError::from)?;
+        Ok(violations.into_iter().map(|violation| violation.to_string()).collect())
+    }
+}

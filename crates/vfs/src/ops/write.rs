@@ -1,0 +1,152 @@
+//! Writing and truncating files.
+
+use std::sync::Arc;
+use store::Tags;
+
+use crate::handles::Handle;
+use crate::open_file::{OpenFile, Pending, Pin};
+use crate::write::{Dirty, Local, Memory, Stream, reserve_stream};
+use crate::{Error, Filesystem, Result};
+
+impl Filesystem {
+    /// Writes all of `data` at `offset`.
+    pub async fn write(&self, handle: Handle, offset: u64, data: &[u8]) -> Result<()> {
+        let handle = self.handles.file(handle)?;
+        if !handle.is_writable {
+            return Err(Error::BAD_HANDLE);
+        }
+        if i64::try_from(offset.saturating_add(data.len() as u64)).is_err() {
+            return Err(Error::new(libc::EFBIG, "a file has at most 2^63 - 1 bytes"));
+        }
+        let file = &handle.file;
+        let mut work = file.work.lock().await;
+        let outcome = self.write_locked(file, &mut work, offset, data).await;
+        self.note(file, &work);
+        outcome
+    }
+
+    /// Cuts a file, or extends it with a hole.
+    pub(crate) async fn truncate(&self, file: &Arc<OpenFile>, size: u64) -> Result<()> {
+        let mut work = file.work.lock().await;
+        let outcome = self.truncate_locked(file, &mut work, size).await;
+        self.note(file, &work);
+        outcome
+    }
+
+    /// A file that is new or emptied: it replaces `base`.
+    pub(crate) async fn begin_empty(&self, file: &OpenFile, base: Option<Arc<Pin>>) -> Result<()> {
+        let mut work = file.work.lock().await;
+        *work = self.empty(base)?;
+        self.note(file, &work);
+        Ok(())
+    }
+
+    fn empty(&self, base: Option<Arc<Pin>>) -> Result<Dirty> {
+        Ok(match Memory::begin(&self.write_budget, base.clone()) {
+            Some(memory) => Dirty::Memory(memory),
+            None => Dirty::Local(Local::begin_empty(&self.config.cache_dir, base)?),
+        })
+    }
+
+    async fn write_locked(&self, file: &OpenFile, work: &mut Dirty, offset: u64, data: &[u8]) -> Result<()> {
+        if work.is_clean() {
+            *work = self.begin_edit(file)?;
+        }
+        let end = offset + data.len() as u64;
+        if let Dirty::Memory(memory) = work {
+            if end <= self.config.part_size_bytes && memory.reserve(end) {
+                memory.write(&self.slabs, offset, data);
+                return Ok(());
+            }
+            if offset != memory.size_bytes() || !self.begin_stream(file, work).await? {
+                self.settle(file, work).await?;
+            }
+        }
+        if let Dirty::Stream(stream) = work {
+            if offset == stream.size_bytes() {
+                return Ok(stream.append(&self.slabs, data).await?);
+            }
+            self.settle(file, work).await?;
+        }
+        if work.is_clean() {
+            *work = self.begin_edit(file)?;
+        }
+        if let Dirty::Memory(_) = work {
+            self.settle(file, work).await?;
+        }
+        let Dirty::Local(local) = work else {
+            return Err(Error::new(libc::EIO, "the file is in no state to write to"));
+        };
+        Ok(local.write(offset, data)?)
+    }
+
+    async fn truncate_locked(&self, file: &OpenFile, work: &mut Dirty, size: u64) -> Result<()> {
+        if size == 0 && !matches!(work, Dirty::Stream(_)) {
+            let base = if work.is_clean() { file.pin().0 } else { work.base().cloned() };
+            *work = self.empty(base)?;
+            return Ok(());
+        }
+        if work.size_bytes() == Some(size) {
+            return Ok(());
+        }
+        if let Dirty::Memory(memory) = work
+            && size <= self.config.part_size_bytes
+            && memory.reserve(size)
+        {
+            memory.resize(&self.slabs, size);
+            return Ok(());
+        }
+        self.settle(file, work).await?;
+        if work.is_clean() {
+            *work = match file.pin().0 {
+                Some(pin) => Dirty::Local(Local::begin(&self.config.cache_dir, Some(pin))?),
+                None => Dirty::Local(Local::begin_empty(&self.config.cache_dir, None)?),
+            };
+        }
+        let Dirty::Local(local) = work else {
+            return Err(Error::new(libc::EIO, "the file is in no state to resize"));
+        };
+        Ok(local.resize(size)?)
+    }
+
+    /// The first write to a clean file: over its object, or anew where that is empty.
+    fn begin_edit(&self, file: &OpenFile) -> Result<Dirty> {
+        match file.pin().0 {
+            Some(pin) if pin.size_bytes > 0 => {
+                Ok(Dirty::Local(Local::begin(&self.config.cache_dir, Some(pin))?))
+            }
+            base => self.empty(base),
+        }
+    }
+
+    /// Turns memory into a stream; false if there is no memory for one, or no name to store it under.
+    async fn begin_stream(&self, file: &OpenFile, work: &mut Dirty) -> Result<bool> {
+        let part_bytes = self.config.part_size_bytes;
+        let inode = file.overlay(self.names.inode(file.ino)?);
+        let Some(held) = reserve_stream(&self.write_budget, part_bytes) else { return Ok(false) };
+        if inode.home.is_none() {
+            return Ok(false);
+        }
+        self.ensure_volume_record().await?;
+        let key = self.layout.key(&self.names, &inode)?;
+        let attributes = self.attributes_to_store(&inode, work.base()).await?;
+        let upload = self.store.multipart(&key, attributes, Tags::new()).await?;
+        let mut stream = Stream::begin(upload, key, &inode, work.base().cloned(), part_bytes, held);
+        if let Dirty::Memory(memory) = &*work {
+            for piece in memory.pieces() {
+                stream.append(&self.slabs, piece).await?;
+            }
+        }
+        *work = Dirty::Stream(stream);
+        Ok(true)
+    }
+
+    /// What programs see of the writes from now on.
+    fn note(&self, file: &OpenFile, work: &Dirty) {
+        let pending = match work.size_bytes() {
+            Some(size_bytes) => Pending { is_dirty: true, size_bytes, touched: Some(self.now()) },
+            None => Pending::default(),
+        };
+        file.set_pending(pending);
+    }
+}

@@ -1,0 +1,81 @@
+//! Sets of byte ranges.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// Disjoint, non-touching ranges of bytes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct RangeSet(BTreeMap<u64, u64>);
+
+impl RangeSet {
+    /// Adds a range, joining what it touches.
+    pub(crate) fn insert(&mut self, range: Range<u64>) {
+        if range.is_empty() {
+            return;
+        }
+        let (mut start, mut end) = (range.start, range.end);
+        let touching: Vec<u64> =
+            self.0.range(..=end).rev().take_while(|(_, stop)| **stop >= start).map(|(at, _)| *at).collect();
+        for at in touching {
+            let stop = self.0.remove(&at).unwrap_or(at);
+            start = start.min(at);
+            end = end.max(stop);
+        }
+        self.0.insert(start, end);
+    }
+
+    /// Drops everything from `end` on.
+    pub(crate) fn truncate(&mut self, end: u64) {
+        self.0.split_off(&end);
+        if let Some(mut last) = self.0.last_entry() {
+            let stop = (*last.get()).min(end);
+            last.insert(stop);
+        }
+    }
+
+    /// Cuts `range` into pieces that are wholly in the set (`true`) or wholly outside.
+    pub(crate) fn cut(&self, range: Range<u64>) -> Vec<(Range<u64>, bool)> {
+        let mut pieces = Vec::new();
+        let mut at = range.start;
+        let first = self.0.range(..=at).next_back().filter(|(_, stop)| **stop > at);
+        let rest = self.0.range(at.saturating_add(1)..range.end);
+        for (&start, &stop) in first.into_iter().chain(rest) {
+            let (start, stop) = (start.max(at), stop.min(range.end));
+            if start > at {
+                pieces.push((at..start, false));
+            }
+            pieces.push((start..stop, true));
+            at = stop;
+        }
+        if at < range.end {
+            pieces.push((at..range.end, false));
+        }
+        pieces
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn it_is_a_set_of_bytes(steps in prop::collection::vec((0u64..60, 0u64..20, any::<bool>()), 0..30), ask in (0u64..60, 1u64..30)) {
+            let (mut set, mut model) = (RangeSet::default(), vec![false; 100]);
+            for (start, len, cut) in steps {
+                if cut {
+                    set.truncate(start);
+                    model[start as usize..].fill(false);
+                } else {
+                    set.insert(start..start + len);
+                    model[start as usize..(start + len) as usize].fill(true);
+                }
+            }
+            let range = ask.0..ask.0 + ask.1;
+            let bytes = &model[range.start as usize..range.end as usize];
+            let shown: Vec<bool> = set.cut(range).into_iter().flat_map(|(r, inside)| vec![inside; (r.end - r.start) as usize]).collect();
+            prop_assert_eq!(shown, bytes);
+        }
+    }
+}

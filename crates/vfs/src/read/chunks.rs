@@ -1,0 +1,282 @@
+//! The block cache: pieces of immutable objects in memory, bounded.
+//!
+//! A chunk is entered before its bytes are there, so that two readers share one request; it becomes evictable once
+//! they are. One inode has chunks of one etag only.
+//!
+//! Invariant: bytes held by chunks <= the budget, but for what a single read needs to go on.
+
+use bytes::Bytes;
+use meta::Ino;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use store::{ETag, StoreError};
+use tokio::sync::Notify;
+
+use crate::budget::{Budget, Held};
+
+/// A piece of an object, there or on its way.
+#[derive(Debug)]
+pub(crate) struct Chunk {
+    pub(crate) range: Range<u64>,
+    outcome: OnceLock<Result<Bytes, Arc<StoreError>>>,
+    landed: Notify,
+    used: AtomicBool,
+    _held: Held,
+}
+
+impl Chunk {
+    /// Waits for the bytes.
+    pub(crate) async fn bytes(&self) -> Result<Bytes, Arc<StoreError>> {
+        loop {
+            let landed = self.landed.notified();
+            if let Some(outcome) = self.outcome.get() {
+                return outcome.clone();
+            }
+            landed.await;
+        }
+    }
+
+    /// Hands the bytes, or why there are none, to everybody who waits. The first call counts.
+    pub(crate) fn land(&self, outcome: Result<Bytes, Arc<StoreError>>) {
+        let _ = self.outcome.set(outcome);
+        self.landed.notify_waiters();
+    }
+
+    fn is_there(&self) -> bool {
+        self.outcome.get().is_some()
+    }
+}
+
+/// All chunks of a mount.
+#[derive(Debug)]
+pub(crate) struct Chunks {
+    budget: Budget,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    files: HashMap<Ino, File>,
+    /// In order of entry; looked at from the front when room is needed.
+    queue: VecDeque<(Ino, Arc<Chunk>)>,
+}
+
+#[derive(Debug)]
+struct File {
+    etag: ETag,
+    chunks: BTreeMap<u64, Arc<Chunk>>,
+}
+
+impl Chunks {
+    pub(crate) fn new(limit_bytes: u64) -> Self {
+        Self { budget: Budget::new(limit_bytes), inner: Mutex::default() }
+    }
+
+    pub(crate) fn held_bytes(&self) -> u64 {
+        self.budget.held_bytes()
+    }
+
+    /// How much one of `readers` may read ahead.
+    pub(crate) fn window_bytes(&self, readers: usize) -> u64 {
+        self.budget.limit_bytes() / 2 / readers.max(1) as u64
+    }
+
+    /// The chunks that cover the beginning of `range`, ascending, without a gap; perhaps not to its end.
+    pub(crate) fn find(&self, ino: Ino, etag: &ETag, range: &Range<u64>) -> Vec<Arc<Chunk>> {
+        let inner = self.lock();
+        let Some(file) = inner.files.get(&ino).filter(|file| file.etag == *etag) else { return Vec::new() };
+        let mut found = Vec::new();
+        let mut at = range.start;
+        while at < range.end {
+            let Some((_, chunk)) = file.chunks.range(..=at).next_back().filter(|(_, c)| c.range.end > at)
+            else {
+                break;
+            };
+            chunk.used.store(true, Ordering::Relaxed);
+            at = chunk.range.end;
+            found.push(chunk.clone());
+        }
+        found
+    }
+
+    /// Enters chunks of at most `piece` bytes for the parts of `range` that nobody has or fetches; the caller
+    /// fetches what it is handed. Beyond `must` (what a read waits for) it stops where memory ends.
+    pub(crate) fn reserve(
+        &self,
+        ino: Ino,
+        etag: &ETag,
+        range: Range<u64>,
+        must: u64,
+        piece: u64,
+    ) -> Vec<Arc<Chunk>> {
+        let mut inner = self.lock();
+        let mut reserved = Vec::new();
+        for gap in inner.gaps(ino, etag, range) {
+            let mut start = gap.start;
+            while start < gap.end {
+                // Pieces end at multiples of their size, so that aligned reads find themselves in one.
+                let end = (start / piece * piece + piece).min(gap.end);
+                let Some(held) = self.room(&mut inner, end - start, start < must) else { return reserved };
+                let chunk = Arc::new(Chunk {
+                    range: start..end,
+                    outcome: OnceLock::new(),
+                    landed: Notify::new(),
+                    used: AtomicBool::new(false),
+                    _held: held,
+                });
+                inner.enter(ino, etag, chunk.clone());
+                reserved.push(chunk);
+                start = end;
+            }
+        }
+        reserved
+    }
+
+    /// Enters bytes that came by another way, if there is room.
+    pub(crate) fn insert(&self, ino: Ino, etag: &ETag, bytes: Bytes) {
+        for chunk in self.reserve(ino, etag, 0..bytes.len() as u64, 0, bytes.len().max(1) as u64) {
+            let range = chunk.range.start as usize..chunk.range.end as usize;
+            chunk.land(Ok(bytes.slice(range)));
+        }
+    }
+
+    /// Forgets chunks that failed, so that the next reader asks again.
+    pub(crate) fn discard(&self, ino: Ino, failed: &[Arc<Chunk>]) {
+        let mut inner = self.lock();
+        if let Some(file) = inner.files.get_mut(&ino) {
+            for chunk in failed {
+                if file.chunks.get(&chunk.range.start).is_some_and(|there| Arc::ptr_eq(there, chunk)) {
+                    file.chunks.remove(&chunk.range.start);
+                }
+            }
+        }
+        inner.queue.retain(|(_, queued)| !failed.iter().any(|chunk| Arc::ptr_eq(chunk, queued)));
+    }
+
+    /// Forgets a file.
+    pub(crate) fn forget(&self, ino: Ino) {
+        let mut inner = self.lock();
+        inner.files.remove(&ino);
+        inner.queue.retain(|(owner, _)| *owner != ino);
+    }
+
+    fn room(&self, inner: &mut Inner, bytes: u64, must: bool) -> Option<Held> {
+        loop {
+            if let Some(held) = self.budget.try_hold(bytes) {
+                return Some(held);
+            }
+            if !inner.evict_one() {
+                return must.then(|| self.budget.hold_anyway(bytes));
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    fn gaps(&self, ino: Ino, etag: &ETag, range: Range<u64>) -> Vec<Range<u64>> {
+        let Some(file) = self.files.get(&ino).filter(|file| file.etag == *etag) else { return vec![range] };
+        let mut gaps = Vec::new();
+        let mut at = range.start;
+        let before = file.chunks.range(..=at).next_back();
+        for chunk in
+            before.into_iter().chain(file.chunks.range(at.saturating_add(1)..range.end)).map(|(_, c)| c)
+        {
+            if chunk.range.end <= at {
+                continue;
+            }
+            if chunk.range.start > at {
+                gaps.push(at..chunk.range.start);
+            }
+            at = chunk.range.end;
+        }
+        if at < range.end {
+            gaps.push(at..range.end);
+        }
+        gaps
+    }
+
+    fn enter(&mut self, ino: Ino, etag: &ETag, chunk: Arc<Chunk>) {
+        let file =
+            self.files.entry(ino).or_insert_with(|| File { etag: etag.clone(), chunks: BTreeMap::new() });
+        if file.etag != *etag {
+            *file = File { etag: etag.clone(), chunks: BTreeMap::new() };
+        }
+        file.chunks.insert(chunk.range.start, chunk.clone());
+        self.queue.push_back((ino, chunk));
+    }
+
+    /// Drops the oldest chunk that is there and was not used since it was last looked at.
+    fn evict_one(&mut self) -> bool {
+        for _ in 0..self.queue.len() * 2 {
+            let Some((ino, chunk)) = self.queue.pop_front() else { return false };
+            if !chunk.is_there() || chunk.used.swap(false, Ordering::Relaxed) {
+                self.queue.push_back((ino, chunk));
+                continue;
+            }
+            self.remove(ino, &chunk);
+            return true;
+        }
+        false
+    }
+
+    fn remove(&mut self, ino: Ino, chunk: &Arc<Chunk>) {
+        let Some(file) = self.files.get_mut(&ino) else { return };
+        if file.chunks.get(&chunk.range.start).is_some_and(|there| Arc::ptr_eq(there, chunk)) {
+            file.chunks.remove(&chunk.range.start);
+        }
+        if file.chunks.is_empty() {
+            self.files.remove(&ino);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn etag(text: &str) -> ETag {
+        ETag::new(text)
+    }
+
+    fn ranges(chunks: &[Arc<Chunk>]) -> Vec<Range<u64>> {
+        chunks.iter().map(|chunk| chunk.range.clone()).collect()
+    }
+
+    #[test]
+    fn only_gaps_are_fetched() {
+        let chunks = Chunks::new(1000);
+        assert_eq!(ranges(&chunks.reserve(Ino(2), &etag("a"), 10..20, 20, 100)), [10..20]);
+        assert_eq!(ranges(&chunks.reserve(Ino(2), &etag("a"), 0..30, 30, 100)), [0..10, 20..30]);
+        assert_eq!(ranges(&chunks.find(Ino(2), &etag("a"), &(5..25))), [0..10, 10..20, 20..30]);
+        assert!(chunks.find(Ino(2), &etag("b"), &(5..25)).is_empty());
+    }
+
+    #[test]
+    fn memory_is_bounded_but_a_read_goes_on() {
+        let chunks = Chunks::new(100);
+        let first = chunks.reserve(Ino(2), &etag("a"), 0..200, 50, 50);
+        assert_eq!(ranges(&first), [0..50, 50..100]);
+        assert!(chunks.reserve(Ino(3), &etag("a"), 0..50, 0, 50).is_empty(), "what is on its way stays");
+        assert_eq!(chunks.reserve(Ino(3), &etag("a"), 0..50, 1, 50).len(), 1, "but what must be, is");
+        first.iter().for_each(|chunk| chunk.land(Ok(Bytes::from_static(&[0; 50]))));
+        drop(first);
+        assert_eq!(chunks.reserve(Ino(4), &etag("a"), 0..50, 0, 50).len(), 1);
+        assert!(chunks.held_bytes() <= 150);
+    }
+
+    #[tokio::test]
+    async fn a_failed_chunk_is_asked_for_again() {
+        let chunks = Chunks::new(100);
+        let failed = chunks.reserve(Ino(2), &etag("a"), 0..10, 10, 10);
+        failed[0].land(Err(Arc::new(StoreError::Unavailable("down".into()))));
+        assert!(failed[0].bytes().await.is_err());
+        chunks.discard(Ino(2), &failed);
+        assert_eq!(chunks.reserve(Ino(2), &etag("a"), 0..10, 10, 10).len(), 1);
+    }
+}

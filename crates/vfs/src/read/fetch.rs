@@ -1,0 +1,153 @@
+//! Moves object bytes into chunks and out to readers.
+
+use bytes::{Bytes, BytesMut};
+use futures_util::StreamExt as _;
+use meta::Ino;
+use std::ops::Range;
+use std::sync::Arc;
+use store::{GetOptions, ObjectMeta, ObjectStore, StoreError};
+
+use super::chunks::{Chunk, Chunks};
+use crate::open_file::Pin;
+use crate::slab::{SLAB_BYTES, SlabPool};
+
+/// One request and the adjoining chunks it fills.
+#[derive(Debug)]
+pub(crate) struct Fetch {
+    pub(crate) ino: Ino,
+    pub(crate) pin: Arc<Pin>,
+    pub(crate) chunks: Vec<Arc<Chunk>>,
+}
+
+impl Fetch {
+    /// Cuts chunks into requests of adjoining ones.
+    pub(crate) fn split(ino: Ino, pin: &Arc<Pin>, chunks: Vec<Arc<Chunk>>) -> Vec<Self> {
+        let mut fetches: Vec<Self> = Vec::new();
+        for chunk in chunks {
+            match fetches.last_mut() {
+                Some(last) if last.end() == chunk.range.start => last.chunks.push(chunk),
+                _ => fetches.push(Self { ino, pin: pin.clone(), chunks: vec![chunk] }),
+            }
+        }
+        fetches
+    }
+
+    fn end(&self) -> u64 {
+        self.chunks.last().map_or(0, |chunk| chunk.range.end)
+    }
+
+    fn start(&self) -> u64 {
+        self.chunks.first().map_or(0, |chunk| chunk.range.start)
+    }
+
+    /// Fetches; every chunk lands, with bytes or with the error. Returns what the answer said of the object.
+    pub(crate) async fn run(
+        self,
+        store: &dyn ObjectStore,
+        slabs: &SlabPool,
+        cache: &Chunks,
+    ) -> Option<ObjectMeta> {
+        match self.fill(store, slabs).await {
+            Ok(meta) => Some(meta),
+            Err(error) => {
+                cache.discard(self.ino, &self.chunks);
+                let error = Arc::new(error);
+                self.chunks.iter().for_each(|chunk| chunk.land(Err(error.clone())));
+                None
+            }
+        }
+    }
+
+    async fn fill(&self, store: &dyn ObjectStore, slabs: &SlabPool) -> Result<ObjectMeta, StoreError> {
+        let object = store.get(&self.pin.key, self.options()).await?;
+        let mut body = object.body;
+        let mut piece = Bytes::new();
+        for chunk in &self.chunks {
+            let wanted = (chunk.range.end - chunk.range.start) as usize;
+            let mut buffer = Buffer::new(slabs, wanted);
+            while buffer.len() < wanted {
+                if piece.is_empty() {
+                    piece = body.next().await.unwrap_or_else(|| Err(ended_early(&self.pin)))?;
+                }
+                let taken = buffer.fill(&piece[..piece.len().min(wanted - buffer.len())]);
+                piece = piece.slice(taken..);
+            }
+            chunk.land(Ok(buffer.freeze()));
+        }
+        Ok(object.meta)
+    }
+
+    fn options(&self) -> GetOptions {
+        let whole = self.start() == 0 && self.end() == self.pin.size_bytes;
+        GetOptions {
+            range: (!whole).then(|| self.start()..self.end()),
+            if_match: Some(self.pin.etag.clone()),
+            version: self.pin.version.clone(),
+        }
+    }
+}
+
+fn ended_early(pin: &Pin) -> StoreError {
+    StoreError::Corrupt(format!("'{}' ended before its {} bytes", pin.key, pin.size_bytes))
+}
+
+/// A recycled slab for whole pieces, exact memory for small ones.
+enum Buffer {
+    Slab(crate::slab::Slab, usize),
+    Exact(BytesMut),
+}
+
+impl Buffer {
+    fn new(slabs: &SlabPool, wanted: usize) -> Self {
+        if wanted > SLAB_BYTES / 2 {
+            Self::Slab(slabs.take(), 0)
+        } else {
+            Self::Exact(BytesMut::with_capacity(wanted))
+        }
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Self::Slab(_, filled) => *filled,
+            Self::Exact(bytes) => bytes.len(),
+        }
+    }
+
+    fn fill(&mut self, data: &[u8]) -> usize {
+        match self {
+            Self::Slab(slab, filled) => {
+                let taken = slab.fill(data);
+                *filled += taken;
+                taken
+            }
+            Self::Exact(bytes) => {
+                bytes.extend_from_slice(data);
+                data.len()
+            }
+        }
+    }
+
+    fn freeze(self) -> Bytes {
+        match self {
+            Self::Slab(slab, _) => slab.freeze(),
+            Self::Exact(bytes) => bytes.freeze(),
+        }
+    }
+}
+
+/// The bytes of `range` out of chunks that cover it; no copy where one chunk holds them all.
+pub(crate) async fn gather(chunks: &[Arc<Chunk>], range: Range<u64>) -> Result<Bytes, Arc<StoreError>> {
+    let cut = |chunk: &Chunk, bytes: &Bytes| {
+        let start = range.start.max(chunk.range.start) - chunk.range.start;
+        let end = range.end.min(chunk.range.end) - chunk.range.start;
+        bytes.slice(start as usize..end as usize)
+    };
+    if let [one] = chunks {
+        return Ok(cut(one, &one.bytes().await?));
+    }
+    let mut joined = BytesMut::with_capacity((range.end - range.start) as usize);
+    for chunk in chunks {
+        joined.extend_from_slice(&cut(chunk, &chunk.bytes().await?));
+    }
+    Ok(joined.freeze())
+}

@@ -1,0 +1,266 @@
+//! The one place where what the bucket holds becomes what the namespace says.
+//!
+//! Level-triggered: given what was seen at a name and when it was looked at, the namespace is brought to agree.
+//! Listings, probes, failed preconditions and broken reads all end here, so that a lost, late or repeated
+//! observation does no harm.
+//!
+//! Invariants: unpublished writes are never touched; what was changed here after the look wins over the look.
+
+use meta::{Dentry, Ino, Inode, Kind, Name, Observed, Op, RenameHow};
+use std::collections::BTreeMap;
+use store::names::{self, KeyPrefix};
+use store::{ListEntry, Timestamp};
+
+use crate::headers;
+use crate::layout::is_reserved;
+use crate::texts;
+use crate::{Error, Filesystem, Result};
+
+/// What one look found in a directory, by the name it shows under; `None`: nothing.
+type Sightings = BTreeMap<Name, Option<Observed>>;
+
+impl Filesystem {
+    /// A page of a directory's listing: everything known between `after` and `end` that it does not show is gone.
+    pub(crate) fn reconcile_page(
+        &self,
+        dir: Ino,
+        prefix: &KeyPrefix,
+        (after, end): (&[u8], Option<&[u8]>),
+        entries: &[ListEntry],
+        looked_at: Timestamp,
+    ) -> Result<()> {
+        let (objects, directories) = self.sort(dir, prefix, entries, looked_at)?;
+        let mut sightings = Sightings::new();
+        for entry in texts::known(&self.names, dir, prefix, after, end, usize::MAX)? {
+            sightings.insert(entry.name, None);
+        }
+        for name in directories {
+            self.make_room_for_directory(dir, &name)?;
+            let seen = headers::implicit_directory(looked_at, &self.defaults, false);
+            sightings.insert(name, Some(seen));
+        }
+        for (name, seen) in objects {
+            let is_beside = matches!(sightings.get(&name), Some(Some(seen)) if seen.kind == Kind::Directory)
+                || self.names.entry(dir, &name)?.is_some_and(|entry| entry.kind == Kind::Directory);
+            let shown = if is_beside { Name::new(&names::beside(name.as_bytes()))? } else { name };
+            sightings.insert(shown, Some(seen));
+        }
+        self.agree(dir, sightings, looked_at)
+    }
+
+    /// One name: what its object and its directory were seen to be.
+    pub(crate) fn reconcile_name(
+        &self,
+        dir: Ino,
+        name: &Name,
+        object: Option<Observed>,
+        directory: Option<Observed>,
+        looked_at: Timestamp,
+    ) -> Result<()> {
+        let mut sightings = Sightings::new();
+        match (object, directory) {
+            (object, Some(directory)) => {
+                self.make_room_for_directory(dir, name)?;
+                sightings.insert(Name::new(&names::beside(name.as_bytes()))?, object);
+                sightings.insert(name.clone(), Some(directory));
+            }
+            (object, None) => {
+                sightings.insert(name.clone(), object);
+            }
+        }
+        self.agree(dir, sightings, looked_at)
+    }
+
+    /// The object of one inode was looked at by its key: this is what it is (`None`: gone).
+    pub(crate) fn reconcile_inode(
+        &self,
+        inode: &Inode,
+        seen: Option<Observed>,
+        looked_at: Timestamp,
+    ) -> Result<()> {
+        let Some((parent, name)) = inode.home.clone() else { return Ok(()) };
+        self.agree(parent, Sightings::from([(name, seen)]), looked_at)
+    }
+
+    /// Entries of a listing as names: objects, and directories. Tenon's own are left out.
+    #[expect(clippy::type_complexity, reason = "two lists of one loop")]
+    fn sort(
+        &self,
+        dir: Ino,
+        prefix: &KeyPrefix,
+        entries: &[ListEntry],
+        looked_at: Timestamp,
+    ) -> Result<(Vec<(Name, Observed)>, Vec<Name>)> {
+        let (mut objects, mut directories) = (Vec::new(), Vec::new());
+        for entry in entries {
+            match (prefix.entry(entry.text()), entry) {
+                (Some(names::Entry::Directory(name)), _) if !is_reserved(dir, &name) => {
+                    directories.push(Name::new(&name)?);
+                }
+                (Some(names::Entry::Object(name)), ListEntry::Object { object, size_bytes }) => {
+                    let seen = headers::listed(object, *size_bytes, false, &self.defaults);
+                    objects.push((Name::new(&name)?, seen));
+                }
+                (Some(names::Entry::Marker), ListEntry::Object { object, size_bytes }) => {
+                    self.see_marker(
+                        dir,
+                        headers::listed(object, *size_bytes, true, &self.defaults),
+                        looked_at,
+                    )?;
+                }
+                _ => {}
+            }
+        }
+        directories.dedup();
+        Ok((objects, directories))
+    }
+
+    /// A directory's own marker was listed inside it.
+    fn see_marker(&self, dir: Ino, seen: Observed, looked_at: Timestamp) -> Result<()> {
+        let inode = self.names.inode(dir)?;
+        let is_known =
+            inode.object().map(|object| &object.etag) == seen.object.as_ref().map(|object| &object.etag);
+        if is_known || inode.observed_at >= looked_at || dir == Ino::ROOT {
+            return Ok(());
+        }
+        let seen = Observed { mode: inode.mode, uid: inode.uid, gid: inode.gid, ..seen };
+        self.names.commit(&self.ctx(), &Op::Refresh { ino: dir, seen })?;
+        Ok(())
+    }
+
+    /// A file whose name a directory needs shows beside it from now on.
+    fn make_room_for_directory(&self, dir: Ino, name: &Name) -> Result<()> {
+        let Some(Dentry { kind, .. }) = self.names.entry(dir, name)? else { return Ok(()) };
+        if kind == Kind::Directory {
+            return Ok(());
+        }
+        let beside = Name::new(&names::beside(name.as_bytes()))?;
+        let how = RenameHow::Replace;
+        let op = Op::Rename { from: (dir, name.clone()), to: (dir, beside.clone()), how, keep: false };
+        self.names.commit(&self.ctx(), &op)?;
+        self.invalidations.entry(dir, name.as_bytes());
+        self.invalidations.entry(dir, beside.as_bytes());
+        Ok(())
+    }
+
+    fn agree(&self, dir: Ino, sightings: Sightings, looked_at: Timestamp) -> Result<()> {
+        let mut ops = Vec::new();
+        let mut changed = Vec::new();
+        for (name, seen) in sightings {
+            let local = self.names.lookup(dir, &name)?;
+            match (local, seen) {
+                (None, None) => {}
+                (None, Some(seen)) => {
+                    if !self.removed.since(dir, &name, looked_at) {
+                        ops.push(Op::Import { parent: dir, name, ino: self.new_ino(dir)?, seen });
+                    }
+                }
+                (Some(local), None) => {
+                    if self.is_gone(&local, looked_at)? {
+                        self.vanish(dir, &name, &local)?;
+                    }
+                }
+                (Some(local), Some(seen))
+                    if (local.kind == Kind::Directory) != (seen.kind == Kind::Directory) =>
+                {
+                    if self.is_gone(&local, looked_at)? {
+                        self.vanish(dir, &name, &local)?;
+                        ops.push(Op::Import { parent: dir, name, ino: self.new_ino(dir)?, seen });
+                    }
+                }
+                (Some(local), Some(seen)) => {
+                    if let Some(seen) = self.news(&local, seen, looked_at) {
+                        changed.push((local.ino, is_other(&local, &seen)));
+                        ops.push(Op::Refresh { ino: local.ino, seen });
+                    }
+                }
+            }
+        }
+        for outcome in self.names.commit_all(&self.ctx(), &ops)? {
+            if let Err(error) = outcome {
+                tracing::debug!(%error, "an observation came too late");
+            }
+        }
+        changed.into_iter().try_for_each(|(ino, is_other)| self.refreshed(ino, is_other))
+    }
+
+    /// What of a look is new; a look without headers leaves the attributes that are known.
+    fn news(&self, local: &Inode, seen: Observed, looked_at: Timestamp) -> Option<Observed> {
+        let same_bytes = !is_other(local, &seen);
+        let is_late = local.observed_at >= looked_at && !(seen.exact && same_bytes && !local.exact);
+        if is_late || self.has_unpublished_writes(local.ino) {
+            return None;
+        }
+        if seen.kind == Kind::Directory {
+            let is_better = seen.exact && (!local.exact || !same_bytes);
+            return (is_better && local.kind == Kind::Directory).then_some(seen);
+        }
+        if same_bytes && (local.exact || !seen.exact) {
+            return None;
+        }
+        if seen.exact || !same_bytes && self.reads_headers {
+            return Some(seen);
+        }
+        Some(Observed { mode: local.mode, uid: local.uid, gid: local.gid, ..seen })
+    }
+
+    /// An inode was refreshed: its open handles and the kernel hear of it.
+    fn refreshed(&self, ino: Ino, is_other: bool) -> Result<()> {
+        if !is_other {
+            self.invalidations.attributes(ino);
+            return Ok(());
+        }
+        let Ok(inode) = self.names.inode(ino) else { return Ok(()) };
+        if let Some(file) = self.files.get(ino) {
+            file.replace(self.pin(&inode)?);
+        }
+        self.invalidations.inode(ino);
+        Ok(())
+    }
+
+    /// Whether the absence of a known entry from a look means that it is gone.
+    fn is_gone(&self, local: &Inode, looked_at: Timestamp) -> Result<bool> {
+        if local.observed_at >= looked_at || self.has_unpublished_writes(local.ino) {
+            return Ok(false);
+        }
+        if local.kind != Kind::Directory {
+            return Ok(local.object().is_some());
+        }
+        for (_, entry) in self.names.entries(local.ino, None, usize::MAX)? {
+            match self.names.inode(entry.ino) {
+                Ok(child) if !self.is_gone(&child, looked_at)? => return Ok(false),
+                _ => {}
+            }
+        }
+        Ok(true)
+    }
+
+    /// Drops a name, and what is below it, because the bucket dropped it.
+    fn vanish(&self, dir: Ino, name: &Name, local: &Inode) -> Result<()> {
+        if local.kind == Kind::Directory {
+            for (child_name, entry) in self.names.entries(local.ino, None, usize::MAX)? {
+                let child = self.names.inode(entry.ino)?;
+                self.vanish(local.ino, &child_name, &child)?;
+            }
+            self.directories.remove(local.ino);
+        }
+        let keep = self.files.get(local.ino).is_some();
+        self.names.commit(&self.ctx(), &Op::Vanish { parent: dir, name: name.clone(), keep })?;
+        self.invalidations.entry(dir, name.as_bytes());
+        Ok(())
+    }
+
+    pub(crate) fn has_unpublished_writes(&self, ino: Ino) -> bool {
+        self.files.get(ino).is_some_and(|file| file.pending().is_dirty)
+    }
+
+    /// A name that must exist.
+    pub(crate) fn must(&self, found: Option<Inode>) -> Result<Inode> {
+        found.ok_or(Error::NOT_FOUND)
+    }
+}
+
+/// Whether other bytes were seen than are known.
+fn is_other(local: &Inode, seen: &Observed) -> bool {
+    local.object().map(|object| &object.etag) != seen.object.as_ref().map(|object| &object.etag)
+}

@@ -1,0 +1,56 @@
+//! What the kernel holds: which inodes it knows, and which bytes of them it may have in its page cache.
+
+use meta::Ino;
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use store::ETag;
+
+/// Counts of kernel references by inode.
+#[derive(Debug, Default)]
+pub(crate) struct References(Mutex<HashMap<Ino, Reference>>);
+
+#[derive(Debug, Default)]
+struct Reference {
+    count: u64,
+    /// The bytes the kernel's page cache may hold.
+    cached: Option<ETag>,
+}
+
+impl References {
+    pub(crate) fn add(&self, ino: Ino) {
+        self.lock().entry(ino).or_default().count += 1;
+    }
+
+    /// Takes `count` references away; true if none is left.
+    pub(crate) fn forget(&self, ino: Ino, count: u64) -> bool {
+        let mut references = self.lock();
+        let Some(reference) = references.get_mut(&ino) else { return true };
+        reference.count = reference.count.saturating_sub(count);
+        let is_gone = reference.count == 0;
+        if is_gone {
+            references.remove(&ino);
+        }
+        is_gone
+    }
+
+    pub(crate) fn holds(&self, ino: Ino) -> bool {
+        self.lock().contains_key(&ino)
+    }
+
+    /// Notes that the page cache now holds bytes of `etag`; true if that is what it held before.
+    pub(crate) fn caches(&self, ino: Ino, etag: Option<&ETag>) -> bool {
+        let mut references = self.lock();
+        let Some(reference) = references.get_mut(&ino) else { return false };
+        let same = etag.is_some() && reference.cached.as_ref() == etag;
+        reference.cached = etag.cloned();
+        same
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.lock().len()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Ino, Reference>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,140 @@
+//! Recycled buffers, so that bulk data never touches fresh memory.
+//!
+//! A page fault and a zeroed page for each 4 KiB cost more than copying it does; a slab goes back to its pool when
+//! the last `Bytes` made of it is dropped.
+
+use bytes::Bytes;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Length of a slab in bytes: the largest FUSE request.
+pub(crate) const SLAB_BYTES: usize = 1 << 20;
+
+/// A pool that keeps at most so many free slabs.
+#[derive(Debug, Clone)]
+pub(crate) struct SlabPool {
+    free: Arc<Mutex<Vec<Box<[u8]>>>>,
+    keep: usize,
+}
+
+/// A buffer of [`SLAB_BYTES`], filled from its beginning.
+#[derive(Debug)]
+pub(crate) struct Slab {
+    bytes: Option<Box<[u8]>>,
+    filled: usize,
+    pool: SlabPool,
+}
+
+impl SlabPool {
+    pub(crate) fn new(keep: usize) -> Self {
+        Self { free: Arc::default(), keep }
+    }
+
+    pub(crate) fn take(&self) -> Slab {
+        let recycled = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let bytes = recycled.unwrap_or_else(|| vec![0; SLAB_BYTES].into_boxed_slice());
+        Slab { bytes: Some(bytes), filled: 0, pool: self.clone() }
+    }
+
+    fn give(&self, bytes: Box<[u8]>) {
+        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        if free.len() < self.keep {
+            free.push(bytes);
+        }
+    }
+}
+
+impl Slab {
+    /// Copies what still fits and returns how much that was.
+    pub(crate) fn fill(&mut self, data: &[u8]) -> usize {
+        let Some(bytes) = self.bytes.as_deref_mut() else { return 0 };
+        let take = data.len().min(SLAB_BYTES - self.filled);
+        bytes[self.filled..self.filled + take].copy_from_slice(&data[..take]);
+        self.filled += take;
+        take
+    }
+
+    /// Writes at `offset`, zeros before it where nothing was; `offset + data` must fit the slab.
+    pub(crate) fn write_at(&mut self, offset: usize, data: &[u8]) {
+        assert!(offset + data.len() <= SLAB_BYTES, "a write beyond its slab");
+        let Some(bytes) = self.bytes.as_deref_mut() else { return };
+        if offset > self.filled {
+            bytes[self.filled..offset].fill(0);
+        }
+        bytes[offset..offset + data.len()].copy_from_slice(data);
+        self.filled = self.filled.max(offset + data.len());
+    }
+
+    /// Drops what lies beyond `len`, or extends with zeros.
+    pub(crate) fn resize(&mut self, len: usize) {
+        if len > self.filled {
+            self.write_at(len, &[]);
+        }
+        self.filled = len;
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.filled == SLAB_BYTES
+    }
+
+    /// The filled part, shared from now on.
+    pub(crate) fn freeze(self) -> Bytes {
+        Bytes::from_owner(self)
+    }
+}
+
+impl AsRef<[u8]> for Slab {
+    fn as_ref(&self) -> &[u8] {
+        self.bytes.as_deref().map_or(&[], |bytes| &bytes[..self.filled])
+    }
+}
+
+impl Drop for Slab {
+    fn drop(&mut self) {
+        if let Some(bytes) = self.bytes.take() {
+            self.pool.give(bytes);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slab_returns_when_its_last_reader_is_gone() {
+        let pool = SlabPool::new(1);
+        let mut slab = pool.take();
+        assert_eq!(slab.fill(b"abc"), 3);
+        let bytes = slab.freeze();
+        let tail = bytes.slice(1..);
+        drop(bytes);
+        assert_eq!(pool.free.lock().unwrap().len(), 0);
+        assert_eq!(&tail[..], b"bc");
+        drop(tail);
+        assert_eq!(pool.free.lock().unwrap().len(), 1);
+        assert!(pool.take().as_ref().is_empty());
+    }
+
+    #[test]
+    fn gaps_and_growth_are_zeros_also_in_a_recycled_slab() {
+        let pool = SlabPool::new(1);
+        let mut dirty = pool.take();
+        dirty.fill(&[7; 100]);
+        drop(dirty);
+        let mut slab = pool.take();
+        slab.write_at(3, b"x");
+        slab.resize(2);
+        slab.resize(6);
+        assert_eq!(slab.as_ref(), [0, 0, 0, 0, 0, 0]);
+        slab.write_at(1, b"yz");
+        assert_eq!(slab.as_ref(), [0, b'y', b'z', 0, 0, 0]);
+    }
+
+    #[test]
+    fn a_full_slab_takes_no_more() {
+        let mut slab = SlabPool::new(1).take();
+        assert_eq!(slab.fill(&vec![1; SLAB_BYTES - 1]), SLAB_BYTES - 1);
+        assert_eq!(slab.fill(b"xy"), 1);
+        assert!(slab.is_full());
+    }
+}

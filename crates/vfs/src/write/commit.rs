@@ -1,0 +1,251 @@
+//! Commit: the bytes are stored, then named.
+//!
+//! Invariant: data is durable before the metadata that names it. A commit that fails keeps the unpublished writes,
+//! so that another may succeed; one that meets somebody else's object loses to it and keeps ours beside.
+
+use meta::{Inode, Kind, Op};
+use std::sync::Arc;
+use store::{
+    Attributes, CopyOptions, ObjectKey, ObjectRef, Payload, Precondition, PutOptions, StoreError, Tags,
+};
+
+use super::{Dirty, Local, Memory, Stream, precondition};
+use crate::headers;
+use crate::layout::{stored, whole};
+use crate::open_file::{OpenFile, Pending, Pin};
+use crate::{Error, Filesystem, Result};
+
+impl Filesystem {
+    /// Publishes a file's writes, if it has any and still has a name.
+    pub(crate) async fn commit(&self, file: &OpenFile) -> Result<()> {
+        let mut work = file.work.lock().await;
+        self.commit_locked(file, &mut work).await
+    }
+
+    /// The same for who holds the file's work already.
+    pub(crate) async fn commit_locked(&self, file: &OpenFile, work: &mut Dirty) -> Result<()> {
+        if work.is_clean() {
+            return Ok(());
+        }
+        let _moves = self.moves.read().await;
+        let inode = file.overlay(self.names.inode(file.ino)?);
+        if inode.home.is_none() {
+            return Ok(());
+        }
+        let key = self.layout.key(&self.names, &inode)?;
+        let attributes = self.attributes_to_store(&inode, work.base()).await?;
+        self.ensure_volume_record().await?;
+        let condition = precondition(work.base());
+        match self.upload(work, &key, attributes.clone(), condition).await {
+            Ok(object) => self.published(file, work, &inode, &object),
+            Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)) => {
+                self.yield_to_bucket(file, work, &inode, &key, attributes).await
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Names the stored bytes.
+    fn published(&self, file: &OpenFile, work: &mut Dirty, inode: &Inode, object: &ObjectRef) -> Result<()> {
+        let size_bytes = work.size_bytes().unwrap_or(inode.size_bytes);
+        let headers_are_old =
+            matches!(work, Dirty::Stream(stream) if !stream.carries(inode, file.pending().touched));
+        self.publish(inode, object, size_bytes, Some(inode.mtime))?;
+        self.references.caches(inode.ino, Some(&object.etag));
+        file.repin(Some(Pin {
+            key: object.key.clone(),
+            etag: object.etag.clone(),
+            version: object.version.clone(),
+            size_bytes,
+        }));
+        *work = Dirty::Clean;
+        file.set_pending(Pending::default());
+        if headers_are_old { self.export_later(inode.ino) } else { Ok(()) }
+    }
+
+    /// One op: this object is the inode's content now, whatever the namespace thought it was.
+    pub(crate) fn publish(
+        &self,
+        inode: &Inode,
+        object: &ObjectRef,
+        size_bytes: u64,
+        mtime: Option<store::Timestamp>,
+    ) -> Result<()> {
+        let base = self.names.inode(inode.ino)?.object().map(|object| object.etag.clone());
+        let content = whole(stored(object), size_bytes);
+        self.names.commit(&self.ctx(), &Op::Publish { ino: inode.ino, base, content, size_bytes, mtime })?;
+        Ok(())
+    }
+
+    async fn upload(
+        &self,
+        work: &mut Dirty,
+        key: &ObjectKey,
+        attributes: Attributes,
+        precondition: Precondition,
+    ) -> Result<ObjectRef, StoreError> {
+        match std::mem::replace(work, Dirty::Clean) {
+            Dirty::Clean => Err(StoreError::Invalid("there is nothing to upload".into())),
+            Dirty::Memory(memory) => {
+                let (outcome, memory) = self.upload_memory(memory, key, attributes, precondition).await;
+                *work = Dirty::Memory(memory);
+                outcome
+            }
+            Dirty::Stream(mut stream) => {
+                let outcome = self.finish_stream(&mut stream, key, precondition).await;
+                *work = Dirty::Stream(stream);
+                outcome
+            }
+            Dirty::Local(local) => {
+                let outcome = self.assemble(&local, key, attributes, precondition).await;
+                *work = Dirty::Local(local);
+                outcome
+            }
+        }
+    }
+
+    async fn upload_memory(
+        &self,
+        memory: Memory,
+        key: &ObjectKey,
+        attributes: Attributes,
+        precondition: Precondition,
+    ) -> (Result<ObjectRef, StoreError>, Memory) {
+        let frozen = memory.freeze();
+        let options = PutOptions { precondition, attributes, tags: Tags::new() };
+        let outcome = self.store.put(key, frozen.payload.clone(), options).await;
+        let kept = if outcome.is_ok() { frozen.emptied() } else { frozen.thaw(&self.slabs) };
+        (outcome, kept)
+    }
+
+    /// Completes a stream under the key it began with; a rename meanwhile gave the file another one.
+    async fn finish_stream(
+        &self,
+        stream: &mut Stream,
+        key: &ObjectKey,
+        precondition: Precondition,
+    ) -> Result<ObjectRef, StoreError> {
+        if stream.key == *key {
+            return stream.finish(precondition).await;
+        }
+        let object = stream.finish(Precondition::Absent).await?;
+        let moved = self.store.copy(&object, key, CopyOptions { attributes: None, precondition }).await?;
+        self.store.delete(&object.key, Precondition::Matches(object.etag)).await?;
+        Ok(moved)
+    }
+
+    /// Somebody else changed the object meanwhile: the bucket wins, and our bytes go to `lost+found`.
+    async fn yield_to_bucket(
+        &self,
+        file: &OpenFile,
+        work: &mut Dirty,
+        inode: &Inode,
+        key: &ObjectKey,
+        attributes: Attributes,
+    ) -> Result<()> {
+        let lost = self.layout.lost(&self.names.path(inode.ino)?, self.entropy.next_u64())?;
+        self.keep_aside(work, &lost, attributes).await?;
+        tracing::warn!(%key, kept = %lost, "the object was changed in the bucket while its file was written: the bucket's stays");
+        *work = Dirty::Clean;
+        file.set_pending(Pending::default());
+        self.look_again(inode).await.ok();
+        file.replace(self.names.inode(inode.ino).ok().and_then(|inode| self.pin(&inode).ok().flatten()));
+        Err(Error::Stale(format!(
+            "'{key}' was changed in the bucket; this file's bytes are kept as '{lost}'"
+        )))
+    }
+
+    async fn keep_aside(&self, work: &mut Dirty, lost: &ObjectKey, attributes: Attributes) -> Result<()> {
+        let Dirty::Stream(stream) = work else {
+            self.upload(work, lost, attributes, Precondition::Absent).await?;
+            return Ok(());
+        };
+        // The parts belong to the key: the bucket's object steps aside while ours is completed and copied.
+        let key = &stream.key.clone();
+        let aside = self.layout.orphan(meta::Ino::ROOT, self.entropy.next_u64())?;
+        let theirs = match self.store.head(key).await {
+            Ok(meta) => Some(self.store.copy(&meta.object, &aside, CopyOptions::default()).await?),
+            Err(StoreError::NotFound(_)) => None,
+            Err(error) => return Err(error.into()),
+        };
+        let ours = stream.finish(Precondition::None).await?;
+        self.store.copy(&ours, lost, CopyOptions::default()).await?;
+        let unless_changed = Precondition::Matches(ours.etag.clone());
+        match theirs {
+            None => self.store.delete(key, unless_changed).await?,
+            Some(theirs) => {
+                let options = CopyOptions { attributes: None, precondition: unless_changed };
+                self.store.copy(&theirs, key, options).await?;
+                self.store.delete(&theirs.key, Precondition::None).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The headers to store with a file: what its object carried, and the inode's attributes.
+    pub(crate) async fn attributes_to_store(
+        &self,
+        inode: &Inode,
+        base: Option<&Arc<Pin>>,
+    ) -> Result<Attributes> {
+        let carried = match base {
+            Some(pin) if inode.kind == Kind::File => match self.store.head(&pin.key).await {
+                Ok(meta) => meta.attributes,
+                Err(StoreError::NotFound(_)) => Attributes::default(),
+                Err(error) => return Err(error.into()),
+            },
+            _ => Attributes::default(),
+        };
+        Ok(headers::with_posix(carried, inode))
+    }
+
+    /// Says once, in the bucket, that attributes are in headers here.
+    pub(crate) async fn ensure_volume_record(&self) -> Result<()> {
+        let put = async {
+            let id = format!("{:016x}{:016x}", self.entropy.next_u64(), self.entropy.next_u64());
+            let record = serde_json::json!({
+                "version": 1, "id": id, "mapping": "whole", "naming": "file-path", "placement": "headers",
+                "created_unix_s": self.now().secs(),
+            });
+            let options = PutOptions {
+                precondition: Precondition::Absent,
+                attributes: Attributes {
+                    content_type: Some("application/json".into()),
+                    ..Attributes::default()
+                },
+                tags: Tags::new(),
+            };
+            match self
+                .store
+                .put(&self.layout.volume_record()?, Payload::from(record.to_string()), options)
+                .await
+            {
+                Ok(_) | Err(StoreError::PreconditionFailed(_)) => Ok(()),
+                Err(error) => Err(Error::from(error)),
+            }
+        };
+        self.volume_record.get_or_try_init(|| put).await?;
+        Ok(())
+    }
+
+    /// Puts a stream or memory on disk, so that it can be read and written anywhere.
+    ///
+    /// A stream has sent its beginning under the file's key, so it is completed: the object shows what was written
+    /// so far.
+    pub(crate) async fn settle(&self, file: &OpenFile, work: &mut Dirty) -> Result<()> {
+        match work {
+            Dirty::Clean | Dirty::Local(_) => Ok(()),
+            Dirty::Stream(_) => self.commit_locked(file, work).await,
+            Dirty::Memory(memory) => {
+                let mut local = Local::begin_empty(&self.config.cache_dir, memory.base.clone())?;
+                let mut at = 0;
+                for piece in memory.pieces() {
+                    local.write(at, piece)?;
+                    at += piece.len() as u64;
+                }
+                *work = Dirty::Local(local);
+                Ok(())
+            }
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! Writing: what a file is between its first write and its commit.
+//!
+//! ```text
+//! Clean ──write──► Memory ──sequential, beyond a part──► Stream ──commit──► Clean
+//!   │                │  └──random or no memory──► Local ──commit──► Clean
+//!   └─write to stored bytes───────────────────────► Local
+//! ```
+//!
+//! `Memory` holds a new file whole; `Stream` has sent its beginning as parts and holds only the next; `Local` is a
+//! sparse file with the ranges that differ from the object below. Nobody waits for memory that an idle file holds:
+//! where there is none, a file goes to disk.
+
+mod assemble;
+mod commit;
+mod local;
+mod memory;
+mod stream;
+
+pub(crate) use local::Local;
+pub(crate) use memory::Memory;
+pub(crate) use stream::{Stream, reserve as reserve_stream};
+
+use crate::open_file::Pin;
+use std::sync::Arc;
+use store::Precondition;
+
+/// Unpublished writes of one inode.
+#[derive(Debug)]
+pub(crate) enum Dirty {
+    /// None: the file is its object.
+    Clean,
+    /// The whole content in memory.
+    Memory(Memory),
+    /// A sequential write beyond memory.
+    Stream(Stream),
+    /// A local file over the object's bytes.
+    Local(Local),
+}
+
+impl Dirty {
+    pub(crate) fn size_bytes(&self) -> Option<u64> {
+        match self {
+            Self::Clean => None,
+            Self::Memory(memory) => Some(memory.size_bytes()),
+            Self::Stream(stream) => Some(stream.size_bytes()),
+            Self::Local(local) => Some(local.size_bytes()),
+        }
+    }
+
+    /// The object these writes replace.
+    pub(crate) fn base(&self) -> Option<&Arc<Pin>> {
+        match self {
+            Self::Clean => None,
+            Self::Memory(memory) => memory.base.as_ref(),
+            Self::Stream(stream) => stream.base.as_ref(),
+            Self::Local(local) => local.base.as_ref(),
+        }
+    }
+
+    pub(crate) fn rebase(&mut self, pin: Option<Arc<Pin>>) {
+        match self {
+            Self::Clean => {}
+            Self::Memory(memory) => memory.base = pin,
+            Self::Stream(stream) => stream.base = pin,
+            Self::Local(local) => local.base = pin,
+        }
+    }
+
+    pub(crate) fn is_clean(&self) -> bool {
+        matches!(self, Self::Clean)
+    }
+}
+
+/// What must hold in the bucket for these writes to be the only ones.
+pub(crate) fn precondition(base: Option<&Arc<Pin>>) -> Precondition {
+    base.map_or(Precondition::Absent, |pin| Precondition::Matches(pin.etag.clone()))
+}

@@ -1,0 +1,172 @@
+//! A sequential write beyond memory: parts go out as they fill.
+
+use bytes::{Bytes, BytesMut};
+use meta::Inode;
+use std::ops::Range;
+use std::sync::Arc;
+use store::{Multipart, ObjectKey, ObjectRef, Payload, Precondition, StoreError, Timestamp};
+use tokio::task::JoinSet;
+
+use crate::budget::{Budget, Held};
+use crate::open_file::Pin;
+use crate::slab::{SLAB_BYTES, Slab, SlabPool};
+
+/// S3 allows this many parts.
+const PARTS_MAX: u32 = 10_000;
+/// Part sizes double after so many parts, so that an object of 5 TiB still fits [`PARTS_MAX`].
+const PARTS_PER_SIZE: u32 = 1_000;
+/// Parts of one file under way at the same time, where there is memory.
+const IN_FLIGHT_MAX: u64 = 3;
+
+/// A multipart upload with the part being filled.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    pub(crate) base: Option<Arc<Pin>>,
+    /// Where the parts are; the file may have been renamed since.
+    pub(crate) key: ObjectKey,
+    /// Mode, owner and group in the headers, which are sent before the first part.
+    sent: (u16, u32, u32),
+    upload: Arc<dyn Multipart>,
+    part_bytes: u64,
+    parts_sent: u32,
+    tail: Vec<Slab>,
+    tail_bytes: u64,
+    size: u64,
+    in_flight: JoinSet<Result<(), StoreError>>,
+    in_flight_max: usize,
+    held: Held,
+}
+
+/// Memory for a stream: the part being filled and at least one under way.
+pub(crate) fn reserve(budget: &Budget, part_bytes: u64) -> Option<Held> {
+    (1..=IN_FLIGHT_MAX).rev().find_map(|in_flight| budget.try_hold(part_bytes * (in_flight + 1)))
+}
+
+impl Stream {
+    pub(crate) fn begin(
+        upload: Arc<dyn Multipart>,
+        key: ObjectKey,
+        inode: &Inode,
+        base: Option<Arc<Pin>>,
+        part_bytes: u64,
+        held: Held,
+    ) -> Self {
+        let in_flight_max = (held.bytes() / part_bytes).saturating_sub(1).max(1) as usize;
+        Self {
+            base,
+            key,
+            sent: (inode.mode, inode.uid, inode.gid),
+            upload,
+            part_bytes,
+            parts_sent: 0,
+            tail: Vec::new(),
+            tail_bytes: 0,
+            size: 0,
+            in_flight: JoinSet::new(),
+            in_flight_max,
+            held,
+        }
+    }
+
+    pub(crate) fn size_bytes(&self) -> u64 {
+        self.size
+    }
+
+    /// Whether the headers sent at the beginning still say what the inode is: its owner and mode are the same, and
+    /// its time is that of the last write, not one that was set.
+    pub(crate) fn carries(&self, inode: &Inode, touched: Option<Timestamp>) -> bool {
+        self.sent == (inode.mode, inode.uid, inode.gid) && touched.is_some()
+    }
+
+    /// Appends; waits while the parts under way are as many as there is memory for.
+    pub(crate) async fn append(&mut self, pool: &SlabPool, mut data: &[u8]) -> Result<(), StoreError> {
+        while !data.is_empty() {
+            if self.tail.last().is_none_or(Slab::is_full) {
+                self.tail.push(pool.take());
+            }
+            let room = (self.part_bytes - self.tail_bytes).min(data.len() as u64) as usize;
+            let Some(slab) = self.tail.last_mut() else { unreachable!("a slab was just pushed") };
+            let taken = slab.fill(&data[..room]);
+            self.tail_bytes += taken as u64;
+            self.size += taken as u64;
+            data = &data[taken..];
+            if self.tail_bytes == self.part_bytes {
+                self.send().await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The bytes of `range` if they are all still here.
+    pub(crate) fn read(&self, range: Range<u64>) -> Option<Bytes> {
+        let tail_start = self.size - self.tail_bytes;
+        let range = range.start..range.end.min(self.size);
+        if range.start < tail_start || range.start >= range.end {
+            return (range.start >= self.size).then(Bytes::new);
+        }
+        let mut out = BytesMut::with_capacity((range.end - range.start) as usize);
+        let mut at = (range.start - tail_start) as usize;
+        let end = (range.end - tail_start) as usize;
+        while at < end {
+            let slab = self.tail[at / SLAB_BYTES].as_ref();
+            let within = at % SLAB_BYTES;
+            let take = (slab.len() - within).min(end - at);
+            out.extend_from_slice(&slab[within..within + take]);
+            at += take;
+        }
+        Some(out.freeze())
+    }
+
+    /// Sends what is left and joins the parts. May be called again after a failed precondition.
+    pub(crate) async fn finish(&mut self, precondition: Precondition) -> Result<ObjectRef, StoreError> {
+        if self.tail_bytes > 0 {
+            self.send().await?;
+        }
+        while self.in_flight.len() > 0 {
+            self.landed().await?;
+        }
+        self.upload.complete(precondition).await
+    }
+
+    /// Gives the upload up.
+    pub(crate) async fn abort(mut self) {
+        self.in_flight.shutdown().await;
+        if let Err(error) = self.upload.abort().await {
+            tracing::warn!(%error, "an upload could not be aborted: its parts stay until the bucket's lifecycle removes them");
+        }
+    }
+
+    async fn send(&mut self) -> Result<(), StoreError> {
+        if self.parts_sent == PARTS_MAX {
+            return Err(StoreError::Invalid(format!(
+                "the file is longer than {PARTS_MAX} parts: mount with a larger --part-size or --memory-limit"
+            )));
+        }
+        while self.in_flight.len() >= self.in_flight_max {
+            self.landed().await?;
+        }
+        let payload: Payload = self.tail.drain(..).map(Slab::freeze).collect();
+        self.tail_bytes = 0;
+        self.parts_sent += 1;
+        let (upload, number) = (self.upload.clone(), self.parts_sent);
+        self.in_flight.spawn(async move { upload.put_part(number, payload).await });
+        self.grow();
+        Ok(())
+    }
+
+    /// Doubles the part size every [`PARTS_PER_SIZE`] parts, while there is memory for it.
+    fn grow(&mut self) {
+        if self.parts_sent % PARTS_PER_SIZE == 0 && self.held.try_grow(self.part_bytes * 4) {
+            self.part_bytes *= 2;
+            self.in_flight_max = (self.held.bytes() / self.part_bytes).saturating_sub(1).max(1) as usize;
+        }
+    }
+
+    async fn landed(&mut self) -> Result<(), StoreError> {
+        match self.in_flight.join_next().await {
+            None => Ok(()),
+            Some(Ok(outcome)) => outcome,
+            Some(Err(_)) => Err(StoreError::Unavailable("an upload was cut off".into())),
+        }
+    }
+}
