@@ -149,7 +149,8 @@ impl S3Server {
     fn wait_until_it_answers(&mut self, child: Child) -> bool {
         let child = self.child.insert(child);
         for _ in 0..POLLS {
-            let answers = answers(self.address, self.kind.health_path());
+            let answers = answers(self.address, self.kind.health_path(), "200")
+                && answers(self.address, "/", self.kind.stranger_status());
             // Asked in this order: if our process is alive after an answer, the answer is its own.
             if !matches!(child.try_wait(), Ok(None)) {
                 return false;
@@ -189,6 +190,13 @@ impl Kind {
         match self {
             Self::Minio => "/minio/health/ready",
             Self::Versitygw => "/health",
+        }
+    }
+
+    /// What `GET /` without credentials gets once buckets can be made: MinIO is "ready" a moment earlier.
+    fn stranger_status(self) -> &'static str {
+        match self {
+            Self::Minio | Self::Versitygw => "403",
         }
     }
 
@@ -234,14 +242,15 @@ fn free_port() -> SocketAddr {
     listener.local_addr().unwrap_or_else(|error| panic!("no free port: {error}"))
 }
 
-fn answers(address: SocketAddr, path: &str) -> bool {
+/// Whether a request without credentials gets this status.
+fn answers(address: SocketAddr, path: &str, expected: &str) -> bool {
     let ask = || -> std::io::Result<bool> {
         let mut stream = TcpStream::connect(address)?;
         stream.set_read_timeout(Some(Duration::from_secs(2)))?;
         write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
         let mut status = [0; 12];
         stream.read_exact(&mut status)?;
-        Ok(status.ends_with(b" 200"))
+        Ok(status.ends_with(expected.as_bytes()))
     };
     ask().unwrap_or(false)
 }
@@ -252,16 +261,16 @@ mod tests {
 
     fn live_and_die(mut server: S3Server) {
         let (endpoint, dir) = (server.endpoint(), server.data_dir());
-        assert!(answers(server.address, server.kind.health_path()));
+        assert!(answers(server.address, server.kind.health_path(), "200"));
         std::fs::write(dir.join("kept"), b"").unwrap();
         server.stop();
-        assert!(!answers(server.address, server.kind.health_path()));
+        assert!(!answers(server.address, server.kind.health_path(), "200"));
         server.restart();
         assert_eq!(server.endpoint(), endpoint);
         assert!(dir.join("kept").exists());
         let (address, path) = (server.address, server.kind.health_path());
         drop(server);
-        assert!(!answers(address, path));
+        assert!(!answers(address, path, "200"));
         assert!(!dir.exists());
     }
 

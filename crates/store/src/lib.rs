@@ -25,6 +25,7 @@ pub mod conformance;
 pub mod dir;
 pub mod memory;
 pub mod names;
+pub mod s3;
 pub mod wrap;
 
 pub use clock::{Clock, Entropy, SystemClock, Timestamp};

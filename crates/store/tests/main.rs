@@ -4,4 +4,5 @@
 
 mod dir;
 mod memory;
+mod s3;
 mod wrap;

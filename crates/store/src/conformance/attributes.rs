@@ -51,7 +51,8 @@ pub(super) async fn tags_with_put(world: World) -> Outcome {
 
 pub(super) async fn tags_replaced(world: World) -> Outcome {
     let stored = world.put("a", "x").await?;
-    let tags = text_map([("k", "v"), ("ü", "größe")]);
+    let (name, value) = if world.capabilities.unicode_tags { ("ü", "größe") } else { ("u", "groesse") };
+    let tags = text_map([("k", "v"), (name, value)]);
     let replaced = world.store.set_tags(&key("a"), tags.clone()).await;
     if !world.capabilities.tags {
         return refused(replaced, Refusal::Unsupported);

@@ -16,15 +16,16 @@ pub(super) async fn nothing(world: World) -> Outcome {
 /// `a-b` sorts before `a/`, and `a0` after it: a directory is not its name.
 pub(super) async fn byte_order(world: World) -> Outcome {
     let names = ["Z", "a", "a!", "a-b", "a/b", "a/b/c", "a/b0", "a/c", "a0", "a0/x", "b", "ä"];
+    let names = world.possible(names);
     world.fill(names.iter().rev()).await?;
-    same(world.texts(everything()).await?, names)
+    same(world.texts(everything()).await?, &*names)
 }
 
 pub(super) async fn prefixes(world: World) -> Outcome {
-    world.fill(["a", "ab", "ab/c", "ab/d/e", "abc", "b"]).await?;
+    world.fill(world.possible(["a", "ab", "ab/c", "ab/d/e", "abc", "b"])).await?;
     let prefix =
         |text: &'static str| ListRequest { prefix: Bytes::from_static(text.as_bytes()), ..everything() };
-    same(world.texts(prefix("ab")).await?, ["ab", "ab/c", "ab/d/e", "abc"])?;
+    same(world.texts(prefix("ab")).await?, world.possible(["ab", "ab/c", "ab/d/e", "abc"]))?;
     same(world.texts(prefix("ab/")).await?, ["ab/c", "ab/d/e"])?;
     same(world.texts(prefix("ab/d")).await?, ["ab/d/e"])?;
     same(world.texts(prefix("ab/d/")).await?, ["ab/d/e"])?;
@@ -46,26 +47,29 @@ pub(super) async fn folding(world: World) -> Outcome {
 }
 
 pub(super) async fn objects_and_prefixes_in_one_order(world: World) -> Outcome {
-    world.fill(["a", "a-", "a-b/x", "a/x", "a0", "b.txt", "b/1", "b/2", "b0/x", "c"]).await?;
-    let sorted = ["a", "a-", "a-b/", "a/", "a0", "b.txt", "b/", "b0/", "c"];
-    same(world.texts(level("")).await?, sorted)?;
+    world.fill(world.possible(["a", "a-", "a-b/x", "a/x", "a0", "b.txt", "b/1", "b/2", "b0/x", "c"])).await?;
+    let sorted = world.possible(["a", "a-", "a-b/", "a/", "a0", "b.txt", "b/", "b0/", "c"]);
+    same(world.texts(level("")).await?, &*sorted)?;
     for limit in 1..=sorted.len() {
-        same(world.texts(ListRequest { limit, ..level("") }).await?, sorted)?;
+        same(world.texts(ListRequest { limit, ..level("") }).await?, &*sorted)?;
     }
     Ok(())
 }
 
 pub(super) async fn start_after(world: World) -> Outcome {
-    world.fill(["a", "b/1", "b/2", "b/2/x", "b/3", "c"]).await?;
-    same(world.texts(from("", everything())).await?, ["a", "b/1", "b/2", "b/2/x", "b/3", "c"])?;
-    same(world.texts(from("a", everything())).await?, ["b/1", "b/2", "b/2/x", "b/3", "c"])?;
-    same(world.texts(from("b", everything())).await?, ["b/1", "b/2", "b/2/x", "b/3", "c"])?;
-    same(world.texts(from("b/1", everything())).await?, ["b/2", "b/2/x", "b/3", "c"])?;
+    world.fill(world.possible(["a", "b/1", "b/2", "b/2/x", "b/3", "c"])).await?;
+    same(
+        world.texts(from("", everything())).await?,
+        world.possible(["a", "b/1", "b/2", "b/2/x", "b/3", "c"]),
+    )?;
+    same(world.texts(from("a", everything())).await?, world.possible(["b/1", "b/2", "b/2/x", "b/3", "c"]))?;
+    same(world.texts(from("b", everything())).await?, world.possible(["b/1", "b/2", "b/2/x", "b/3", "c"]))?;
+    same(world.texts(from("b/1", everything())).await?, world.possible(["b/2", "b/2/x", "b/3", "c"]))?;
     same(world.texts(from("b/2", everything())).await?, ["b/2/x", "b/3", "c"])?;
     same(world.texts(from("b/2/", everything())).await?, ["b/2/x", "b/3", "c"])?;
     same(world.texts(from("b/25", everything())).await?, ["b/3", "c"])?;
     let below = ListRequest { prefix: Bytes::from_static(b"b/"), ..everything() };
-    same(world.texts(from("a", below.clone())).await?, ["b/1", "b/2", "b/2/x", "b/3"])?;
+    same(world.texts(from("a", below.clone())).await?, world.possible(["b/1", "b/2", "b/2/x", "b/3"]))?;
     same(world.texts(from("b/2", below.clone())).await?, ["b/2/x", "b/3"])?;
     same(world.texts(from("c", below)).await?, [""; 0])
 }
@@ -125,7 +129,8 @@ pub(super) async fn another_delimiter(world: World) -> Outcome {
     world.fill(["a-b", "a-c/d-e", "a/b-c", "b"]).await?;
     let dashed = ListRequest { delimiter: Some(b'-'), ..everything() };
     same(world.texts(dashed.clone()).await?, ["a-", "a/b-", "b"])?;
-    same(world.texts(ListRequest { limit: 1, ..dashed.clone() }).await?, ["a-", "a/b-", "b"])?;
+    let limit = if world.capabilities.any_delimiter { 1 } else { 1000 };
+    same(world.texts(ListRequest { limit, ..dashed.clone() }).await?, ["a-", "a/b-", "b"])?;
     let below = ListRequest { prefix: Bytes::from_static(b"a-c/"), ..dashed };
     same(world.texts(below).await?, ["a-c/d-"])
 }

@@ -40,6 +40,12 @@ const CASE_TIMEOUT: Duration = Duration::from_secs(180);
 pub struct Capabilities {
     /// Keys it answers `InvalidKey` for.
     pub refuses: fn(&ObjectKey) -> bool,
+    /// Keys whose names listings get wrong, though the objects are there.
+    pub lists_wrongly: fn(&ObjectKey) -> bool,
+    /// Keeps an object `a` beside objects `a/...`; a store that does not may refuse or hide one of them.
+    pub object_beside_directory: bool,
+    /// Pages through listings folded at something else than `/`.
+    pub any_delimiter: bool,
     /// Honours `Precondition::Matches` at `put`.
     pub put_matches: bool,
     /// Honours preconditions at `delete`.
@@ -50,6 +56,8 @@ pub struct Capabilities {
     pub conditional_complete: bool,
     /// Has object tags.
     pub tags: bool,
+    /// Has tags that are not ASCII.
+    pub unicode_tags: bool,
     /// Keeps tags at `copy`.
     pub copies_tags: bool,
     /// Keeps user metadata that is not ASCII.
@@ -62,11 +70,15 @@ impl Capabilities {
     /// Everything, and any key; parts of at least 5 MiB.
     pub const ALL: Self = Self {
         refuses: |_| false,
+        lists_wrongly: |_| false,
+        object_beside_directory: true,
+        any_delimiter: true,
         put_matches: true,
         conditional_delete: true,
         conditional_copy: true,
         conditional_complete: true,
         tags: true,
+        unicode_tags: true,
         copies_tags: true,
         unicode_metadata: true,
         part_bytes_min: 5 << 20,
@@ -157,7 +169,7 @@ fn object_cases() -> Vec<Case<World>> {
         }
         keys::{
             an_object_beside_a_directory, paths_that_are_not_names, long_keys, special_characters,
-            control_characters, unicode, bytes_that_are_not_utf8, names_of_our_own, deep_keys,
+            control_characters, unicode, bytes_that_are_not_utf8, names_of_our_own, deep_keys, empty_markers,
         }
         multipart::{
             parts_out_of_order, a_part_sent_twice, parts_of_stored_objects, invisible_until_complete,

@@ -149,6 +149,20 @@ impl World {
         self.store.put(&key(name), body.into(), when(precondition)).await
     }
 
+    /// The names or listed texts that a store has which cannot keep an object beside a directory: those without others
+    /// below them.
+    pub(super) fn possible<N: AsRef<[u8]> + Copy>(&self, names: impl AsRef<[N]>) -> Vec<N> {
+        let names = names.as_ref();
+        let below = |upper: &[u8], lower: &[u8]| {
+            lower
+                .strip_prefix(upper)
+                .is_some_and(|rest| upper.ends_with(b"/") && !rest.is_empty() || rest.starts_with(b"/"))
+        };
+        let covers = |upper: &N| names.iter().any(|lower| below(upper.as_ref(), lower.as_ref()));
+        let beside = self.capabilities.object_beside_directory;
+        names.iter().copied().filter(|name| beside || !covers(name)).collect()
+    }
+
     /// Makes empty objects, several at a time.
     pub(super) async fn fill<N: AsRef<[u8]>>(&self, names: impl IntoIterator<Item = N>) -> Result<()> {
         let keys: Vec<ObjectKey> = names.into_iter().map(key).collect();

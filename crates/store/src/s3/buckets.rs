@@ -1,0 +1,158 @@
+//! Buckets of a server.
+
+use super::call::Call;
+use super::client::Client;
+use super::config::{ConfigError, DEFAULT_REGION, S3Config};
+use super::counts::{RequestCounts, RequestKind};
+use super::failure::Failure;
+use super::retry::RetryPolicy;
+use super::{S3Store, xml};
+use crate::{Buckets, Clock, Entropy, ObjectStore, Payload, Result, StoreError};
+use http::{HeaderMap, Method};
+use std::sync::Arc;
+
+/// Attempts of the first request to a server: who mistypes an endpoint wants to know at once.
+const FIRST_ATTEMPTS_MAX: u32 = 3;
+
+/// A server with buckets.
+#[derive(Debug, Clone)]
+pub struct S3Buckets {
+    client: Arc<Client>,
+}
+
+impl S3Buckets {
+    /// A client of a server; sends nothing yet.
+    pub fn new(config: S3Config, clock: Arc<dyn Clock>, entropy: Arc<Entropy>) -> Result<Self, ConfigError> {
+        Ok(Self { client: Arc::new(Client::new(config, clock, entropy)?) })
+    }
+
+    /// The requests sent so far through this client and the stores it opened.
+    pub fn requests(&self) -> Arc<RequestCounts> {
+        self.client.counts.clone()
+    }
+
+    /// [`Buckets::open`] for who wants the store's own type.
+    pub async fn open_store(&self, name: &str) -> Result<S3Store> {
+        let store = S3Store { client: self.client.clone(), bucket: checked(name)? };
+        let call = Call::bucket_call(RequestKind::HeadBucket, Method::HEAD, store.bucket.clone());
+        let policy = self.client.config.retry;
+        let policy = RetryPolicy { attempts_max: policy.attempts_max.min(FIRST_ATTEMPTS_MAX), ..policy };
+        let mut retry = self.client.retry_with(policy);
+        match self.client.fetch_as(&call, &mut retry, Ok).await {
+            Ok(answer) if speaks_s3(&answer.headers) => Ok(store),
+            Ok(_) => self.diagnose(&store, None).await.map(|()| store),
+            Err(failure) if is_silence(&failure) => Err(self.unreached(failure)),
+            Err(failure) => {
+                self.diagnose(&store, Some(failure)).await?;
+                Ok(store)
+            }
+        }
+    }
+
+    /// Says why a bucket cannot be opened. Answers to HEAD have no body, so the first page of a listing is
+    /// asked for: its error document has the reason, and only S3 servers have one.
+    async fn diagnose(&self, store: &S3Store, head: Option<Failure>) -> Result<()> {
+        let call = Call::bucket_call(RequestKind::List, Method::GET, store.bucket.clone())
+            .query("list-type", "2")
+            .query("max-keys", "1");
+        let mut retry = self.client.retry();
+        let answered = self
+            .client
+            .fetch_as(&call, &mut retry, |answer| xml::listing(&answer.body).map_err(|_| self.not_s3()));
+        let failure = match (answered.await, head) {
+            (Ok(_), _) => return Ok(()),
+            // The answer to HEAD names the region.
+            (Err(_), Some(head)) if is_about_region(&head) => head,
+            (Err(failure), _) if failure.code.is_empty() && is_answer(&failure) => self.not_s3(),
+            (Err(failure), _) => failure,
+        };
+        Err(failure.error)
+    }
+
+    fn not_s3(&self) -> Failure {
+        let endpoint = &self.client.endpoint;
+        StoreError::Invalid(format!("{endpoint} answers, but not as an S3 server: check the endpoint")).into()
+    }
+
+    fn unreached(&self, failure: Failure) -> StoreError {
+        match failure.error {
+            StoreError::Unavailable(text) => StoreError::Unavailable(format!("{text}; check the endpoint")),
+            error => error,
+        }
+    }
+}
+
+/// Whether no server answered at all. One that is just starting does, and gets the full time.
+fn is_silence(failure: &Failure) -> bool {
+    failure.code.is_empty() && matches!(failure.error, StoreError::Unavailable(_))
+}
+
+fn is_answer(failure: &Failure) -> bool {
+    !matches!(failure.error, StoreError::Unavailable(_) | StoreError::Throttled(_) | StoreError::Corrupt(_))
+}
+
+fn is_about_region(failure: &Failure) -> bool {
+    matches!(&failure.error, StoreError::Invalid(text) if text.contains("is in region"))
+}
+
+/// S3 servers number their answers.
+fn speaks_s3(headers: &HeaderMap) -> bool {
+    headers.contains_key("x-amz-request-id") || headers.contains_key("x-amz-bucket-region")
+}
+
+/// A name that can be in a path or a host. The server checks the rest: AWS has old buckets with names that no new
+/// one may have.
+fn checked(name: &str) -> Result<Arc<str>> {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
+    if !name.is_empty() && name.bytes().all(plain) && name != "." && name != ".." {
+        return Ok(name.into());
+    }
+    Err(StoreError::BucketState {
+        bucket: name.escape_default().to_string(),
+        reason: "not a bucket's name".to_owned(),
+    })
+}
+
+#[async_trait::async_trait]
+impl Buckets for S3Buckets {
+    async fn open(&self, name: &str) -> Result<Arc<dyn ObjectStore>> {
+        Ok(Arc::new(self.open_store(name).await?))
+    }
+
+    async fn create(&self, name: &str) -> Result<()> {
+        crate::bucket_name::check(name)?;
+        let mut call = Call::bucket_call(RequestKind::CreateBucket, Method::PUT, name.into());
+        let region = &self.client.config.region;
+        if region != DEFAULT_REGION {
+            call = call.body(Payload::from(xml::location(region)));
+        }
+        self.client.fetch(&call).await?;
+        Ok(())
+    }
+
+    async fn delete(&self, name: &str) -> Result<()> {
+        let call = Call::bucket_call(RequestKind::DeleteBucket, Method::DELETE, checked(name)?);
+        self.client.fetch(&call).await?;
+        Ok(())
+    }
+
+    async fn list(&self) -> Result<Vec<String>> {
+        let mut names = Vec::new();
+        let mut token = None;
+        loop {
+            let mut call = Call::service(RequestKind::ListBuckets, Method::GET);
+            if let Some(token) = token {
+                call = call.query("continuation-token", token);
+            }
+            let mut retry = self.client.retry();
+            let page = self.client.fetch_as(&call, &mut retry, |answer| xml::buckets(&answer.body)).await?;
+            names.extend(page.names);
+            token = page.next;
+            if token.is_none() {
+                break;
+            }
+        }
+        names.sort_unstable();
+        Ok(names)
+    }
+}

@@ -1,0 +1,132 @@
+//! One request as S3 sees it, before it is addressed and signed.
+
+use super::counts::RequestKind;
+use crate::{ETag, ObjectKey, Payload, Precondition, Result, StoreError};
+use http::Method;
+use http::header::{HeaderMap, HeaderName, HeaderValue, IF_MATCH, IF_NONE_MATCH};
+use std::borrow::Cow;
+use std::sync::Arc;
+
+/// What a request is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Target {
+    Service,
+    Bucket,
+    Object(ObjectKey),
+}
+
+/// A request that can be sent any number of times.
+#[derive(Debug, Clone)]
+pub(super) struct Call {
+    pub(super) kind: RequestKind,
+    pub(super) method: Method,
+    pub(super) bucket: Option<Arc<str>>,
+    pub(super) target: Target,
+    /// Names and values, not yet encoded, in any order.
+    pub(super) query: Vec<(&'static str, Cow<'static, str>)>,
+    pub(super) headers: HeaderMap,
+    pub(super) body: Payload,
+    /// The body's checksum header is computed by the client.
+    pub(super) checksum: Option<String>,
+    /// The key a copy reads.
+    source: Option<ObjectKey>,
+}
+
+impl Call {
+    pub(super) fn service(kind: RequestKind, method: Method) -> Self {
+        Self {
+            kind,
+            method,
+            bucket: None,
+            target: Target::Service,
+            query: Vec::new(),
+            headers: HeaderMap::new(),
+            body: Payload::default(),
+            checksum: None,
+            source: None,
+        }
+    }
+
+    pub(super) fn bucket_call(kind: RequestKind, method: Method, bucket: Arc<str>) -> Self {
+        Self { bucket: Some(bucket), target: Target::Bucket, ..Self::service(kind, method) }
+    }
+
+    /// S3's keys are UTF-8; others are refused before a server can misunderstand them.
+    pub(super) fn object(
+        kind: RequestKind,
+        method: Method,
+        bucket: Arc<str>,
+        key: &ObjectKey,
+    ) -> Result<Self> {
+        if std::str::from_utf8(key.as_bytes()).is_err() {
+            let reason = "keys of S3 are UTF-8".to_owned();
+            return Err(StoreError::InvalidKey { key: key.to_string(), reason });
+        }
+        Ok(Self { target: Target::Object(key.clone()), ..Self::bucket_call(kind, method, bucket) })
+    }
+
+    pub(super) fn query(mut self, name: &'static str, value: impl Into<Cow<'static, str>>) -> Self {
+        self.query.push((name, value.into()));
+        self
+    }
+
+    pub(super) fn header(mut self, name: HeaderName, value: HeaderValue) -> Self {
+        self.headers.insert(name, value);
+        self
+    }
+
+    pub(super) fn body(mut self, body: Payload) -> Self {
+        self.body = body;
+        self
+    }
+
+    pub(super) fn source(&self) -> Option<&ObjectKey> {
+        self.source.as_ref()
+    }
+
+    pub(super) fn copying(mut self, source: &ObjectKey) -> Self {
+        self.source = Some(source.clone());
+        self
+    }
+
+    /// Asks the server to act only under a condition.
+    pub(super) fn condition(self, precondition: &Precondition) -> Result<Self> {
+        Ok(match precondition {
+            Precondition::None => self,
+            Precondition::Absent => self.header(IF_NONE_MATCH, HeaderValue::from_static("*")),
+            Precondition::Matches(etag) => self.header(IF_MATCH, etag_value(etag)?),
+        })
+    }
+
+    pub(super) fn key(&self) -> Option<&ObjectKey> {
+        match &self.target {
+            Target::Object(key) => Some(key),
+            Target::Service | Target::Bucket => None,
+        }
+    }
+
+    /// The bucket's name for an error's text.
+    pub(super) fn bucket(&self) -> &str {
+        self.bucket.as_deref().unwrap_or_default()
+    }
+
+    /// An error about the key, or another one where the call has none.
+    pub(super) fn with_key(
+        &self,
+        error: impl Fn(ObjectKey) -> StoreError,
+        otherwise: impl FnOnce() -> StoreError,
+    ) -> StoreError {
+        self.key().map_or_else(otherwise, |key| error(key.clone()))
+    }
+
+    /// Whether the server moves data before it answers.
+    pub(super) fn is_slow(&self) -> bool {
+        matches!(self.kind, RequestKind::Copy | RequestKind::PartCopy | RequestKind::Complete)
+    }
+}
+
+/// A tag as `If-Match` wants it.
+pub(super) fn etag_value(etag: &ETag) -> Result<HeaderValue> {
+    HeaderValue::try_from(etag.quoted())
+        .map_err(|_| StoreError::Invalid(format!("no header can hold the tag {etag}")))
+}

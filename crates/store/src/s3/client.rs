@@ -1,0 +1,319 @@
+//! Sending calls: addressing, signing, waiting, trying again.
+
+use super::call::{Call, Target};
+use super::config::{Addressing, ConfigError, Endpoint, S3Config};
+use super::connect::{self, HttpClient};
+use super::counts::RequestCounts;
+use super::escape;
+use super::failure::{self, Failure};
+use super::odd_keys::OddKeys;
+use super::retry::{Retry, RetryPolicy, RetryQuota};
+use super::sign::{self, Signable, Signer};
+use super::upload::{Progress, Upload};
+use crate::{Clock, Entropy};
+use bytes::{Bytes, BytesMut};
+use http::header::{CONTENT_LENGTH, HOST, HeaderMap, HeaderName, HeaderValue, USER_AGENT};
+use http::uri::{Authority, PathAndQuery};
+use http::{Method, Request, Response, StatusCode, Uri};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// The longest document a server may answer with, in bytes: a page of 1,000 keys of 1,024 bytes in percent
+/// form needs about 3.5 MB.
+const DOCUMENT_BYTES_MAX: usize = 8 << 20;
+
+const CHECKSUM: HeaderName = HeaderName::from_static("x-amz-checksum-crc64nvme");
+const REQUEST_PAYER: HeaderName = HeaderName::from_static("x-amz-request-payer");
+
+/// A connection pool to one server, and what all its calls share.
+#[derive(Debug)]
+pub(super) struct Client {
+    pub(super) config: S3Config,
+    pub(super) endpoint: Endpoint,
+    pub(super) counts: Arc<RequestCounts>,
+    http: HttpClient,
+    signer: Signer,
+    quota: RetryQuota,
+    clock: Arc<dyn Clock>,
+    pub(super) entropy: Arc<Entropy>,
+    pub(super) odd_keys: OddKeys,
+    user_agent: HeaderValue,
+    sends_unsigned: bool,
+}
+
+/// An answer without error whose body is a document.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) headers: HeaderMap,
+    pub(super) body: Bytes,
+}
+
+impl Client {
+    pub(super) fn new(
+        config: S3Config,
+        clock: Arc<dyn Clock>,
+        entropy: Arc<Entropy>,
+    ) -> Result<Self, ConfigError> {
+        let endpoint = Endpoint::of(&config)?;
+        let value = |name: &str, text: &str| {
+            HeaderValue::from_str(text)
+                .map_err(|_| ConfigError::Value(format!("no header can hold this {name}: {text:?}")))
+        };
+        value("region", &config.region)?;
+        Ok(Self {
+            http: connect::http_client(&config, &endpoint)?,
+            signer: Signer::new(&config.region),
+            quota: RetryQuota::new(&config.retry),
+            user_agent: value("user agent", &config.user_agent)?,
+            sends_unsigned: endpoint.sends_unsigned(config.unsigned_payload),
+            counts: Arc::default(),
+            odd_keys: OddKeys::default(),
+            config,
+            endpoint,
+            clock,
+            entropy,
+        })
+    }
+
+    pub(super) fn retry(&self) -> Retry<'_> {
+        self.retry_with(self.config.retry)
+    }
+
+    pub(super) fn retry_with(&self, policy: RetryPolicy) -> Retry<'_> {
+        Retry::new(policy, &self.quota, &self.entropy)
+    }
+
+    /// Sends a call until it is answered with a document.
+    pub(super) async fn fetch(&self, call: &Call) -> Result<Answer, Failure> {
+        self.fetch_as(call, &mut self.retry(), Ok).await
+    }
+
+    /// Sends a call until its answer makes sense to `read`.
+    pub(super) async fn fetch_as<T>(
+        &self,
+        call: &Call,
+        retry: &mut Retry<'_>,
+        read: impl Fn(Answer) -> Result<T, Failure> + Send,
+    ) -> Result<T, Failure> {
+        loop {
+            let answered = self.attempt_document(call, retry).await.and_then(&read);
+            match answered {
+                Ok(value) => {
+                    retry.succeeded();
+                    return Ok(value);
+                }
+                Err(failure) => retry.after(failure).await?,
+            }
+        }
+    }
+
+    /// One attempt whose answer is a document. A document that is an error is one, whatever the status says:
+    /// copies and completions begin to answer before they know.
+    async fn attempt_document(&self, call: &Call, retry: &mut Retry<'_>) -> Result<Answer, Failure> {
+        let response = self.attempt(call, retry).await?;
+        let (head, body) = response.into_parts();
+        let body = if call.method == Method::HEAD { Bytes::new() } else { self.document(body).await? };
+        if call.is_slow() && super::xml::error(&body).is_some() {
+            let status = StatusCode::INTERNAL_SERVER_ERROR;
+            return Err(Failure::answered(call, status, &head.headers, &body));
+        }
+        Ok(Answer { headers: head.headers, body })
+    }
+
+    /// One attempt, up to the head of an answer that is no error.
+    pub(super) async fn attempt(
+        &self,
+        call: &Call,
+        retry: &mut Retry<'_>,
+    ) -> Result<Response<Incoming>, Failure> {
+        self.counts.add(call.kind);
+        if retry.attempt() {
+            self.counts.add_retry();
+        }
+        let progress = (!call.body.is_empty()).then(Progress::default);
+        let request = self.request(call, progress.as_ref())?;
+        let response = self.answer(call, request, progress).await?;
+        tracing::debug!(kind = call.kind.name(), key = ?call.key(), status = response.status().as_u16(), "S3 request");
+        if response.status().is_success() {
+            return Ok(response);
+        }
+        let (head, body) = response.into_parts();
+        // Without a document the status has to say it all.
+        let body = self.document(body).await.unwrap_or_default();
+        Err(Failure::answered(call, head.status, &head.headers, &body))
+    }
+
+    /// Waits for the head of the answer as long as the server takes our bytes.
+    async fn answer(
+        &self,
+        call: &Call,
+        request: Request<Upload>,
+        progress: Option<Progress>,
+    ) -> Result<Response<Incoming>, Failure> {
+        let timeouts = &self.config.timeouts;
+        let limit = if call.is_slow() { timeouts.slow_answer } else { timeouts.answer };
+        let mut response = self.http.request(request);
+        let taken = || progress.as_ref().map_or(0, |taken| taken.load(Ordering::Relaxed));
+        let mut seen = taken();
+        loop {
+            match tokio::time::timeout(limit, &mut response).await {
+                Ok(Ok(response)) => return Ok(response),
+                Ok(Err(error)) => return Err(self.transport(&error)),
+                Err(_) if taken() > seen => seen = taken(),
+                Err(_) => return Err(self.silent(limit)),
+            }
+        }
+    }
+
+    /// A whole body that is a document, or the beginning of what somebody else sent.
+    async fn document(&self, mut body: Incoming) -> Result<Bytes, Failure> {
+        let mut pieces = BytesMut::new();
+        while let Some(frame) = self.frame(&mut body).await? {
+            if pieces.len() + frame.len() > DOCUMENT_BYTES_MAX {
+                return Err(Failure::nonsense("an answer that is far too long"));
+            }
+            if pieces.is_empty() && hyper::body::Body::is_end_stream(&body) {
+                return Ok(frame);
+            }
+            pieces.extend_from_slice(&frame);
+        }
+        Ok(pieces.freeze())
+    }
+
+    /// The next bytes of a body; `None` at its end.
+    pub(super) async fn frame(&self, body: &mut Incoming) -> Result<Option<Bytes>, Failure> {
+        let limit = self.config.timeouts.stall;
+        loop {
+            let frame = tokio::time::timeout(limit, body.frame()).await.map_err(|_| self.silent(limit))?;
+            match frame {
+                None => return Ok(None),
+                // Trailers say nothing to us.
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(data) if !data.is_empty() => return Ok(Some(data)),
+                    _ => {}
+                },
+                Some(Err(error)) => {
+                    return Err(Failure::silence(format!("{}: {}", self.endpoint, failure::chain(&error))));
+                }
+            }
+        }
+    }
+
+    fn transport(&self, error: &hyper_util::client::legacy::Error) -> Failure {
+        let text = format!("{}: {}", self.endpoint, failure::chain(error));
+        if error.is_connect() { Failure::unreached(text) } else { Failure::silence(text) }
+    }
+
+    fn silent(&self, limit: Duration) -> Failure {
+        Failure::silence(format!("{}: nothing came for {} s", self.endpoint, limit.as_secs_f32()))
+    }
+
+    fn request(&self, call: &Call, progress: Option<&Progress>) -> Result<Request<Upload>, Failure> {
+        let address = self.address(call)?;
+        let mut headers = call.headers.clone();
+        headers.insert(HOST, address.host.clone());
+        if let Some(checksum) = &call.checksum {
+            headers.insert(CHECKSUM, HeaderValue::from_str(checksum).map_err(|_| refused("checksum"))?);
+        }
+        if self.config.requester_pays {
+            headers.insert(REQUEST_PAYER, HeaderValue::from_static("requester"));
+        }
+        if let Some(who) = self.config.credentials.current() {
+            let payload = self.payload_hash(call);
+            let (path, query) = address.path_and_query();
+            let what = Signable { method: call.method.as_str(), path, query, payload: &payload };
+            self.signer.sign(what, &mut headers, who, self.clock.now());
+        }
+        headers.insert(USER_AGENT, self.user_agent.clone());
+        if call.method == Method::PUT || call.method == Method::POST {
+            headers.insert(CONTENT_LENGTH, HeaderValue::from(call.body.len()));
+        }
+        let body = progress.map_or_else(Upload::empty, |taken| Upload::of(&call.body, taken.clone()));
+        let mut request = Request::new(body);
+        *request.method_mut() = call.method.clone();
+        *request.uri_mut() = address.into_uri(&self.endpoint)?;
+        *request.headers_mut() = headers;
+        Ok(request)
+    }
+
+    fn payload_hash(&self, call: &Call) -> std::borrow::Cow<'static, str> {
+        match (call.body.is_empty(), self.sends_unsigned) {
+            (true, _) => sign::EMPTY_SHA256.into(),
+            (false, true) => sign::UNSIGNED_PAYLOAD.into(),
+            (false, false) => sign::sha256_hex(call.body.pieces().iter().map(AsRef::as_ref)).into(),
+        }
+    }
+
+    fn address(&self, call: &Call) -> Result<Address, Failure> {
+        let mut path = Vec::with_capacity(128);
+        path.extend_from_slice(self.endpoint.base_path.as_bytes());
+        let mut authority = self.endpoint.authority.clone();
+        if let Some(bucket) = &call.bucket {
+            match self.endpoint.addressing(self.config.addressing, bucket) {
+                Addressing::Path => {
+                    path.push(b'/');
+                    escape::push_path(&mut path, bucket.as_bytes());
+                }
+                Addressing::Host => {
+                    authority =
+                        format!("{bucket}.{authority}").parse().map_err(|_| refused("bucket's name"))?;
+                }
+            }
+        }
+        if let Target::Object(key) = &call.target {
+            path.push(b'/');
+            escape::push_path(&mut path, key.as_bytes());
+        }
+        if path.len() == self.endpoint.base_path.len() {
+            path.push(b'/');
+        }
+        let path_len = path.len();
+        push_query(&mut path, call);
+        let host = HeaderValue::from_str(authority.as_str()).map_err(|_| refused("host"))?;
+        Ok(Address { authority, host, text: path, path_len })
+    }
+}
+
+/// Where a request goes. The text is the exact path, and `?` and the sorted query if there is one.
+#[derive(Debug)]
+struct Address {
+    authority: Authority,
+    host: HeaderValue,
+    text: Vec<u8>,
+    path_len: usize,
+}
+
+impl Address {
+    fn path_and_query(&self) -> (&[u8], &[u8]) {
+        let (path, query) = self.text.split_at(self.path_len);
+        (path, query.strip_prefix(b"?").unwrap_or_default())
+    }
+
+    fn into_uri(self, endpoint: &Endpoint) -> Result<Uri, Failure> {
+        let path = PathAndQuery::from_maybe_shared(Bytes::from(self.text)).map_err(|_| refused("path"))?;
+        let mut parts = http::uri::Parts::default();
+        parts.scheme = Some(endpoint.scheme.clone());
+        parts.authority = Some(self.authority);
+        parts.path_and_query = Some(path);
+        Uri::from_parts(parts).map_err(|_| refused("path"))
+    }
+}
+
+/// Appends `?name=value&...`, sorted as the signature wants it.
+fn push_query(out: &mut Vec<u8>, call: &Call) {
+    let mut sorted: Vec<_> = call.query.iter().collect();
+    sorted.sort_unstable();
+    for (index, (name, value)) in sorted.into_iter().enumerate() {
+        out.push(if index == 0 { b'?' } else { b'&' });
+        escape::push_query(out, name.as_bytes());
+        out.push(b'=');
+        escape::push_query(out, value.as_bytes());
+    }
+}
+
+fn refused(what: &str) -> Failure {
+    crate::StoreError::Invalid(format!("no request can hold this {what}")).into()
+}

@@ -1,0 +1,267 @@
+//! What a client is told about its server.
+
+use super::credentials::CredentialsSource;
+use super::retry::RetryPolicy;
+use http::Uri;
+use http::uri::{Authority, Scheme};
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// The region of requests to servers that do not care, and of AWS's oldest endpoint.
+pub const DEFAULT_REGION: &str = "us-east-1";
+
+/// How a client reaches and treats its server.
+#[derive(Debug, Clone)]
+pub struct S3Config {
+    /// `http://` or `https://`, host, and possibly port and base path; `None` for AWS itself.
+    pub endpoint: Option<String>,
+    /// The region requests are signed for.
+    pub region: String,
+    /// Where the bucket's name goes; `None`: in the path for an endpoint of one's own, in the host for AWS.
+    pub addressing: Option<Addressing>,
+    /// Who signs.
+    pub credentials: CredentialsSource,
+    /// Whether request bodies go without a SHA-256 in the signature.
+    pub unsigned_payload: UnsignedPayload,
+    /// Whether PUTs and parts carry a CRC-64/NVME that the server verifies and keeps.
+    pub checksums: bool,
+    /// More certificates to trust, in a PEM file.
+    pub ca_bundle: Option<PathBuf>,
+    /// How long to wait.
+    pub timeouts: Timeouts,
+    /// How often to try again.
+    pub retry: RetryPolicy,
+    /// Sent as `User-Agent`.
+    pub user_agent: String,
+    /// Whether we pay for requests to a requester-pays bucket.
+    pub requester_pays: bool,
+    /// `x-amz-server-side-encryption` of new objects: `AES256`, or `aws:kms`.
+    pub encryption: Option<String>,
+    /// The KMS key of new objects, with `aws:kms`.
+    pub encryption_key: Option<String>,
+    /// The storage class of new objects that name none.
+    pub storage_class: Option<String>,
+}
+
+impl Default for S3Config {
+    fn default() -> Self {
+        Self {
+            endpoint: None,
+            region: DEFAULT_REGION.to_owned(),
+            addressing: None,
+            credentials: CredentialsSource::Anonymous,
+            unsigned_payload: UnsignedPayload::Auto,
+            checksums: true,
+            ca_bundle: None,
+            timeouts: Timeouts::default(),
+            retry: RetryPolicy::default(),
+            user_agent: concat!("tenon/", env!("CARGO_PKG_VERSION")).to_owned(),
+            requester_pays: false,
+            encryption: None,
+            encryption_key: None,
+            storage_class: None,
+        }
+    }
+}
+
+/// Where the bucket's name goes in a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Addressing {
+    /// `https://endpoint/bucket/key`.
+    Path,
+    /// `https://bucket.endpoint/key`.
+    Host,
+}
+
+/// When request bodies go unsigned: hashing them costs more than everything else (0.56 CPU-s/GiB).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UnsignedPayload {
+    /// Where nobody on the way can change them: TLS, or a loopback address.
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+/// How long to wait for a server.
+#[derive(Debug, Clone, Copy)]
+pub struct Timeouts {
+    /// For a connection.
+    pub connect: Duration,
+    /// For the head of an answer, from the last byte the server took of the request.
+    pub answer: Duration,
+    /// The same for calls in which the server moves data itself: copies, and joining parts.
+    pub slow_answer: Duration,
+    /// For the next byte of a body.
+    pub stall: Duration,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Self {
+            connect: Duration::from_secs(5),
+            answer: Duration::from_secs(20),
+            slow_answer: Duration::from_secs(300),
+            stall: Duration::from_secs(20),
+        }
+    }
+}
+
+/// A configuration that makes no sense. One line, no secret.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The endpoint is no URL of a server.
+    #[error("endpoint '{url}': {reason}")]
+    Endpoint {
+        /// What was given.
+        url: String,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// A name or value cannot travel in a request.
+    #[error("{0}")]
+    Value(String),
+    /// The certificates cannot be used.
+    #[error("certificates: {0}")]
+    Certificates(String),
+}
+
+/// A server's address, taken apart.
+#[derive(Debug, Clone)]
+pub(super) struct Endpoint {
+    pub(super) scheme: Scheme,
+    pub(super) authority: Authority,
+    /// What every path begins with: empty, or `/base` without a slash at its end.
+    pub(super) base_path: String,
+    is_aws: bool,
+}
+
+impl Endpoint {
+    pub(super) fn of(config: &S3Config) -> Result<Self, ConfigError> {
+        match &config.endpoint {
+            Some(url) => Self::parse(url),
+            None => Self::parse(&format!("https://s3.{}.amazonaws.com", config.region)),
+        }
+    }
+
+    fn parse(url: &str) -> Result<Self, ConfigError> {
+        let wrong = |reason| ConfigError::Endpoint { url: without_login(url), reason };
+        let uri: Uri = url.parse().map_err(|_| wrong("not a URL; write http://host:port or https://host"))?;
+        let parts = uri.into_parts();
+        let scheme =
+            parts.scheme.ok_or_else(|| wrong("no scheme; write http://host:port or https://host"))?;
+        if scheme != Scheme::HTTP && scheme != Scheme::HTTPS {
+            return Err(wrong("neither http:// nor https://"));
+        }
+        let authority = parts.authority.ok_or_else(|| wrong("no host"))?;
+        if authority.as_str().contains('@') {
+            return Err(wrong("holds a user name; give credentials by flags, environment or profile"));
+        }
+        let path = parts.path_and_query.as_ref();
+        if path.is_some_and(|path| path.query().is_some()) {
+            return Err(wrong("holds a query"));
+        }
+        let base_path = path.map_or("", |path| path.path()).trim_end_matches('/').to_owned();
+        let is_aws =
+            authority.host().ends_with(".amazonaws.com") || authority.host().ends_with(".amazonaws.com.cn");
+        Ok(Self { scheme, authority, base_path, is_aws })
+    }
+
+    pub(super) fn is_tls(&self) -> bool {
+        self.scheme == Scheme::HTTPS
+    }
+
+    /// Whether the server is AWS itself, whose abilities are known.
+    pub(super) fn is_aws(&self) -> bool {
+        self.is_aws
+    }
+
+    /// A bucket with a dot in its name has no certificate of its own, so it goes in the path.
+    pub(super) fn addressing(&self, asked: Option<Addressing>, bucket: &str) -> Addressing {
+        match asked {
+            Some(addressing) => addressing,
+            None if self.is_aws && !bucket.contains('.') => Addressing::Host,
+            None => Addressing::Path,
+        }
+    }
+
+    /// Whether bodies go without a hash.
+    pub(super) fn sends_unsigned(&self, asked: UnsignedPayload) -> bool {
+        match asked {
+            UnsignedPayload::Always => true,
+            UnsignedPayload::Never => false,
+            UnsignedPayload::Auto => self.is_tls() || is_loopback(self.authority.host()),
+        }
+    }
+}
+
+impl std::fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}://{}{}", self.scheme, self.authority, self.base_path)
+    }
+}
+
+/// A URL for an error's text: what may be a password in it is left out.
+fn without_login(url: &str) -> String {
+    match (url.find("://"), url.rfind('@')) {
+        (Some(scheme), Some(at)) if scheme < at => format!("{}...{}", &url[..scheme + 3], &url[at..]),
+        (None, Some(at)) => format!("...{}", &url[at..]),
+        _ => url.to_owned(),
+    }
+}
+
+fn is_loopback(host: &str) -> bool {
+    let address = host.trim_start_matches('[').trim_end_matches(']');
+    host == "localhost" || address.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(url: &str) -> String {
+        Endpoint::parse(url).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn endpoints_that_are_none_are_refused_in_one_line() {
+        assert!(
+            refused("localhost:9000").contains("no scheme")
+                || refused("localhost:9000").contains("not a URL")
+        );
+        assert!(refused("ftp://x").contains("neither"));
+        assert!(refused("http://x/?a=b").contains("query"));
+        assert!(refused("").contains("endpoint ''"));
+        let text = refused("http://user:hush@x");
+        assert!(text.contains("user name") && !text.contains("hush"), "{text}");
+    }
+
+    #[test]
+    fn bodies_are_unsigned_where_nobody_can_change_them() {
+        for (url, unsigned) in [
+            ("https://s3.example.com", true),
+            ("http://127.0.0.1:9000", true),
+            ("http://[::1]:9000", true),
+            ("http://localhost", true),
+            ("http://s3.example.com", false),
+        ] {
+            assert_eq!(
+                Endpoint::parse(url).unwrap().sends_unsigned(UnsignedPayload::Auto),
+                unsigned,
+                "{url}"
+            );
+        }
+    }
+
+    #[test]
+    fn buckets_go_in_the_host_for_aws_only() {
+        let aws = Endpoint::of(&S3Config { region: "eu-west-1".to_owned(), ..S3Config::default() }).unwrap();
+        assert_eq!(aws.to_string(), "https://s3.eu-west-1.amazonaws.com");
+        assert_eq!(aws.addressing(None, "plain"), Addressing::Host);
+        assert_eq!(aws.addressing(None, "with.dot"), Addressing::Path);
+        let own = Endpoint::parse("http://store:9000/base/").unwrap();
+        assert_eq!((own.addressing(None, "plain"), own.base_path.as_str()), (Addressing::Path, "/base"));
+    }
+}

@@ -1,0 +1,77 @@
+//! Connections: TCP as S3 wants it, TLS with the machine's certificates and the user's.
+
+use super::config::{ConfigError, Endpoint, S3Config};
+use super::upload::Upload;
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::{ClientConfig, RootCertStore};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub(super) type HttpClient = Client<HttpsConnector<HttpConnector>, Upload>;
+
+/// An idle connection is given up after this: before servers do it (20 s and more), so that a request rarely meets
+/// one that is just being closed.
+const IDLE: Duration = Duration::from_secs(15);
+
+/// The probing of quiet connections by the kernel, for peers that vanished without a word.
+const KEEPALIVE: Duration = Duration::from_secs(30);
+
+/// The largest read and write buffer of a connection, in bytes.
+const BUFFER_BYTES_MAX: usize = 512 << 10;
+
+pub(super) fn http_client(config: &S3Config, endpoint: &Endpoint) -> Result<HttpClient, ConfigError> {
+    let mut tcp = HttpConnector::new();
+    tcp.enforce_http(false);
+    tcp.set_nodelay(true);
+    tcp.set_connect_timeout(Some(config.timeouts.connect));
+    tcp.set_keepalive(Some(KEEPALIVE));
+    let tls = tls(config, endpoint)?;
+    let connector =
+        HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1().wrap_connector(tcp);
+    Ok(Client::builder(TokioExecutor::new())
+        .pool_timer(TokioTimer::new())
+        .pool_idle_timeout(IDLE)
+        .http1_max_buf_size(BUFFER_BYTES_MAX)
+        .build(connector))
+}
+
+fn tls(config: &S3Config, endpoint: &Endpoint) -> Result<ClientConfig, ConfigError> {
+    let mut roots = RootCertStore::empty();
+    if endpoint.is_tls() {
+        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    }
+    if let Some(path) = &config.ca_bundle {
+        for certificate in read_bundle(path)? {
+            roots.add(certificate).map_err(|error| unusable(path, &error))?;
+        }
+    }
+    if endpoint.is_tls() && roots.is_empty() {
+        let reason = "this machine has none to trust: install ca-certificates or give a CA bundle";
+        return Err(ConfigError::Certificates(reason.to_owned()));
+    }
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| ConfigError::Certificates(error.to_string()))?;
+    Ok(builder.with_root_certificates(roots).with_no_client_auth())
+}
+
+fn read_bundle(path: &Path) -> Result<Vec<CertificateDer<'static>>, ConfigError> {
+    let certificates = CertificateDer::pem_file_iter(path).map_err(|error| unusable(path, &error))?;
+    let certificates: Vec<_> =
+        certificates.collect::<Result<_, _>>().map_err(|error| unusable(path, &error))?;
+    if certificates.is_empty() {
+        return Err(ConfigError::Certificates(format!("{} holds no certificate", path.display())));
+    }
+    Ok(certificates)
+}
+
+fn unusable(path: &Path, error: &dyn std::fmt::Display) -> ConfigError {
+    ConfigError::Certificates(format!("{}: {error}", path.display()))
+}

@@ -1,0 +1,163 @@
+//! Copies inside the store.
+//!
+//! The condition at the target is checked by a HEAD before and sent along: the newest servers honour it, others
+//! ignore it, and to them a change between the two requests goes unnoticed.
+
+use super::S3Store;
+use super::call::{Call, etag_value};
+use super::counts::RequestKind;
+use super::escape;
+use super::headers::{self, value};
+use super::xml;
+use crate::{
+    CopyOptions, ETag, Multipart, ObjectKey, ObjectMeta, ObjectRef, Precondition, Result, StoreError,
+};
+use futures_util::{StreamExt, TryStreamExt, stream};
+use http::Method;
+use http::header::{HeaderName, HeaderValue};
+use std::ops::Range;
+
+/// The largest object CopyObject copies, in bytes (S3 API reference, CopyObject).
+const WHOLE_BYTES_MAX: u64 = 5 << 30;
+
+/// The smallest part of a copy in parts, in bytes.
+const PART_BYTES_MIN: u64 = 1 << 30;
+
+/// The most parts an object can have.
+const PARTS_MAX: u64 = 10_000;
+
+/// Parts copied at the same time.
+const PARALLEL: usize = 8;
+
+const SOURCE: HeaderName = HeaderName::from_static("x-amz-copy-source");
+const SOURCE_IF_MATCH: HeaderName = HeaderName::from_static("x-amz-copy-source-if-match");
+const METADATA_DIRECTIVE: HeaderName = HeaderName::from_static("x-amz-metadata-directive");
+
+impl S3Store {
+    pub(super) async fn copy_object(
+        &self,
+        from: &ObjectRef,
+        to: &ObjectKey,
+        options: CopyOptions,
+    ) -> Result<ObjectRef> {
+        self.check_distinct(to).await?;
+        self.check(to, &options.precondition).await?;
+        if from.key == *to && options.attributes.is_none() {
+            return self.copy_onto_itself(from).await;
+        }
+        match self.copy_whole(from, to, &options).await {
+            Err(error @ (StoreError::Invalid(_) | StoreError::Unsupported(_))) => {
+                let source = self.head_object(&from.key).await?;
+                if source.size_bytes <= WHOLE_BYTES_MAX {
+                    return Err(error);
+                }
+                let part_bytes = source.size_bytes.div_ceil(PARTS_MAX).max(PART_BYTES_MIN);
+                self.copy_in_parts(from, to, options, source, part_bytes).await
+            }
+            copied => copied,
+        }
+    }
+
+    async fn copy_whole(&self, from: &ObjectRef, to: &ObjectKey, options: &CopyOptions) -> Result<ObjectRef> {
+        let mut call = self.call(RequestKind::Copy, Method::PUT, to)?.condition(&options.precondition)?;
+        call = match &options.attributes {
+            None => self.client.protect(call)?.header(METADATA_DIRECTIVE, HeaderValue::from_static("COPY")),
+            Some(attributes) => {
+                let replace = HeaderValue::from_static("REPLACE");
+                self.client.describe_as(call, attributes)?.header(METADATA_DIRECTIVE, replace)
+            }
+        };
+        call = self.copying(call, from)?;
+        let mut retry = self.client.retry();
+        let copied = self.client.fetch_as(&call, &mut retry, |answer| {
+            let etag = ETag::new(&xml::made(&answer.body, "CopyObjectResult")?);
+            let version = headers::version(&answer.headers);
+            Ok(ObjectRef { key: to.clone(), etag, version, last_modified: None })
+        });
+        Ok(copied.await?)
+    }
+
+    /// S3 refuses to copy an object onto itself without a change.
+    async fn copy_onto_itself(&self, from: &ObjectRef) -> Result<ObjectRef> {
+        let meta = self.head_object(&from.key).await?;
+        if meta.object.etag != from.etag {
+            return Err(StoreError::PreconditionFailed(from.key.clone()));
+        }
+        Ok(meta.object)
+    }
+
+    /// Copies what is too large for one request; parts keep neither headers nor tags, so both are read first.
+    pub(super) async fn copy_in_parts(
+        &self,
+        from: &ObjectRef,
+        to: &ObjectKey,
+        options: CopyOptions,
+        source: ObjectMeta,
+        part_bytes: u64,
+    ) -> Result<ObjectRef> {
+        let tags = self.get_tags(&from.key).await?;
+        let attributes = options.attributes.unwrap_or(source.attributes);
+        let upload = self.begin_multipart(to, &attributes, &tags).await?;
+        let copies =
+            parts(source.size_bytes, part_bytes).map(|(number, range)| upload.copy_part(number, from, range));
+        match stream::iter(copies).buffer_unordered(PARALLEL).try_collect::<Vec<_>>().await {
+            Ok(_) => upload.complete(options.precondition).await,
+            Err(error) => {
+                // The first error counts; parts that cannot be freed are garbage.
+                let _ = upload.abort().await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Names the source of a copy; it must still have the ref's tag.
+    pub(super) fn copying(&self, call: Call, from: &ObjectRef) -> Result<Call> {
+        let mut source = Vec::with_capacity(128);
+        source.push(b'/');
+        escape::push_path(&mut source, self.bucket.as_bytes());
+        source.push(b'/');
+        escape::push_path(&mut source, from.key.as_bytes());
+        if let Some(version) = &from.version {
+            source.extend_from_slice(b"?versionId=");
+            escape::push_query(&mut source, version.as_bytes());
+        }
+        let source = value("key", &String::from_utf8_lossy(&source))?;
+        Ok(call.header(SOURCE, source).header(SOURCE_IF_MATCH, etag_value(&from.etag)?).copying(&from.key))
+    }
+
+    /// Fails unless the condition holds at the key just now.
+    pub(super) async fn check(&self, key: &ObjectKey, precondition: &Precondition) -> Result<()> {
+        if *precondition == Precondition::None {
+            return Ok(());
+        }
+        let found = match self.head_object(key).await {
+            Ok(meta) => Some(meta.object.etag),
+            Err(StoreError::NotFound(_)) => None,
+            Err(error) => return Err(error),
+        };
+        let holds = match precondition {
+            Precondition::None => true,
+            Precondition::Absent => found.is_none(),
+            Precondition::Matches(etag) => found.as_ref() == Some(etag),
+        };
+        if holds { Ok(()) } else { Err(StoreError::PreconditionFailed(key.clone())) }
+    }
+}
+
+/// Numbers and ranges of parts of equal size.
+fn parts(size_bytes: u64, part_bytes: u64) -> impl Iterator<Item = (u32, Range<u64>)> {
+    let starts = (0..size_bytes.div_ceil(part_bytes)).map(move |index| index * part_bytes);
+    (1..).zip(starts.map(move |start| start..(start + part_bytes).min(size_bytes)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_cover_the_object() {
+        let got: Vec<_> = parts(10, 4).collect();
+        assert_eq!(got, [(1, 0..4), (2, 4..8), (3, 8..10)]);
+        assert_eq!(parts(8, 4).last(), Some((2, 4..8)));
+    }
+}

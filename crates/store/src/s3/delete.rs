@@ -1,0 +1,44 @@
+//! Removing objects.
+//!
+//! Few servers honour a condition on DELETE, so it is checked by a HEAD before, and sent along for those that do;
+//! to the others a change between the two requests goes unnoticed.
+
+use super::S3Store;
+use super::counts::RequestKind;
+use super::put::is_refused_condition;
+use crate::{ObjectKey, Precondition, Result, StoreError};
+use http::Method;
+
+impl S3Store {
+    pub(super) async fn delete_object(&self, key: &ObjectKey, precondition: Precondition) -> Result<()> {
+        self.check_distinct(key).await?;
+        let mut call = self.call(RequestKind::Delete, Method::DELETE, key)?;
+        match &precondition {
+            Precondition::None => {}
+            // Nothing is left to remove if this holds.
+            Precondition::Absent => return self.check(key, &precondition).await,
+            Precondition::Matches(_) => {
+                if !self.client.endpoint.is_aws() {
+                    self.check(key, &precondition).await?;
+                }
+                call = call.condition(&precondition)?;
+            }
+        }
+        let mut retry = self.client.retry();
+        match self.client.fetch_as(&call, &mut retry, |_| Ok(())).await {
+            Ok(()) => Ok(()),
+            Err(failure) if precondition == Precondition::None => match failure.error {
+                StoreError::NotFound(_) => Ok(()),
+                error => Err(error),
+            },
+            Err(failure) if is_refused_condition(&failure, &precondition) => {
+                // An earlier attempt may have removed it.
+                if retry.was_ambiguous() && self.check(key, &Precondition::Absent).await.is_ok() {
+                    return Ok(());
+                }
+                Err(StoreError::PreconditionFailed(key.clone()))
+            }
+            Err(failure) => Err(failure.error),
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! Failed attempts: what S3's codes and the transport's errors mean to a caller.
+//!
+//! No text holds a secret: of an error document only code and message are taken, never the fields in which
+//! servers repeat what was signed.
+
+use super::call::{Call, Target};
+use super::counts::RequestKind;
+use super::xml;
+use crate::StoreError;
+use http::header::SERVER;
+use http::{HeaderMap, Method, StatusCode};
+use std::error::Error;
+use std::time::Duration;
+
+/// The longest piece of a server's message in an error's text, in characters.
+const MESSAGE_CHARS_MAX: usize = 300;
+
+/// An attempt that failed.
+#[derive(Debug)]
+pub(super) struct Failure {
+    pub(super) error: StoreError,
+    /// S3's code, empty where there is none.
+    pub(super) code: String,
+    /// The request may have taken effect.
+    pub(super) ambiguous: bool,
+    /// The refusal may be about a moment, not about the request.
+    pub(super) doubtful: bool,
+    /// How long the server asks to wait.
+    pub(super) retry_after: Option<Duration>,
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        Self { error, code: String::new(), ambiguous: false, doubtful: false, retry_after: None }
+    }
+}
+
+impl From<Failure> for StoreError {
+    fn from(failure: Failure) -> Self {
+        failure.error
+    }
+}
+
+impl Failure {
+    /// The server did not answer, or not fully; it may have done what was asked.
+    pub(super) fn silence(text: impl Into<String>) -> Self {
+        Self { ambiguous: true, ..StoreError::Unavailable(text.into()).into() }
+    }
+
+    /// The answer makes no sense.
+    pub(super) fn nonsense(text: impl Into<String>) -> Self {
+        Self { ambiguous: true, ..StoreError::Corrupt(text.into()).into() }
+    }
+
+    /// No connection: the server never saw the request.
+    pub(super) fn unreached(text: String) -> Self {
+        StoreError::Unavailable(text).into()
+    }
+
+    /// An answer that is an error: status and headers, and the body, which HEAD's answers do not have.
+    pub(super) fn answered(call: &Call, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Self {
+        let fault = Fault::of(status, headers, body);
+        let error = fault.to_error(call, status, headers);
+        let retry_after =
+            headers.get("retry-after").and_then(|v| v.to_str().ok()).and_then(|v| v.parse().ok());
+        Self {
+            ambiguous: matches!(error, StoreError::Unavailable(_)),
+            retry_after: retry_after.map(Duration::from_secs).filter(|_| error.is_retryable()),
+            doubtful: fault.is_doubtful(call, headers),
+            code: fault.code,
+            error,
+        }
+    }
+}
+
+/// S3's code and message.
+#[derive(Debug)]
+struct Fault {
+    code: String,
+    message: String,
+    region: Option<String>,
+}
+
+impl Fault {
+    fn of(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Self {
+        let header = |name: &str| headers.get(name).and_then(|v| v.to_str().ok()).map(str::to_owned);
+        let document = xml::error(body).unwrap_or_default();
+        // MinIO names the code of an answer without a body in a header.
+        let code = document.code.or_else(|| header("x-minio-error-code")).unwrap_or_default();
+        let message = document.message.or_else(|| header("x-minio-error-desc"));
+        let message = message.unwrap_or_else(|| status.canonical_reason().unwrap_or_default().to_owned());
+        let region = header("x-amz-bucket-region").or(document.region);
+        Self { code: one_line(&code), message: one_line(&message), region: region.map(|r| one_line(&r)) }
+    }
+
+    fn text(&self, status: StatusCode) -> String {
+        match self.code.as_str() {
+            "" => format!("HTTP {}: {}", status.as_u16(), self.message),
+            code => format!("{code}: {}", self.message),
+        }
+    }
+
+    fn to_error(&self, call: &Call, status: StatusCode, headers: &HeaderMap) -> StoreError {
+        let text = self.text(status);
+        match self.code.as_str() {
+            "NoSuchKey" | "NoSuchVersion" => not_found(call),
+            "NoSuchBucket" => StoreError::NoSuchBucket(call.bucket().to_owned()),
+            "NoSuchUpload" | "InvalidPart" | "InvalidPartOrder" => StoreError::Invalid(text),
+            "BucketAlreadyExists" | "BucketAlreadyOwnedByYou" => bucket_state(call, "exists already"),
+            "BucketNotEmpty" => bucket_state(call, "still holds objects"),
+            "PreconditionFailed" => precondition_failed(call, text),
+            "ConditionalRequestConflict" | "OperationAborted" => conflict(call, text),
+            "InvalidRange" => call.with_key(StoreError::InvalidRange, || StoreError::Invalid(text)),
+            // versitygw's word for a path it cannot make sense of.
+            "400" if call.key().is_some() => invalid_key(call, text),
+            code if is_key_refused(code) => invalid_key(call, text),
+            "RequestTimeTooSkewed" => StoreError::Denied(format!(
+                "{text}; this machine's clock differs from the server's: set it right"
+            )),
+            "SignatureDoesNotMatch" => {
+                StoreError::Denied(format!("{text}; check the secret key and the region"))
+            }
+            "InvalidAccessKeyId" => StoreError::Denied(format!("{text}; check the access key")),
+            "ExpiredToken" => StoreError::Denied(format!("{text}; the session is over: get new credentials")),
+            "InvalidObjectState" => {
+                StoreError::Denied(format!("{text}; the object is archived: restore it first"))
+            }
+            "SlowDown"
+            | "SlowDownRead"
+            | "SlowDownWrite"
+            | "RequestLimitExceeded"
+            | "Throttling"
+            | "ThrottlingException"
+            | "TooManyRequests"
+            | "ReduceYourRequestRate" => StoreError::Throttled(text),
+            "InternalError" | "RequestTimeout" | "IncompleteBody" | "XMinioServerNotInitialized" => {
+                StoreError::Unavailable(text)
+            }
+            "BadDigest" | "InvalidDigest" | "XAmzContentSHA256Mismatch" | "XAmzContentChecksumMismatch" => {
+                StoreError::Corrupt(text)
+            }
+            "QuotaExceeded"
+            | "XMinioStorageFull"
+            | "XMinioAdminBucketQuotaExceeded"
+            | "InsufficientCapacity" => StoreError::Full(text),
+            "NotImplemented" | "MethodNotAllowed" => StoreError::Unsupported(text),
+            _ => self.by_status(call, status, headers),
+        }
+    }
+
+    /// Servers over a file system trip over the removal of a directory while they make an object in it, and blame
+    /// the caller: MinIO's permissions, versitygw the key.
+    fn is_doubtful(&self, call: &Call, headers: &HeaderMap) -> bool {
+        let minio = headers.get(SERVER).is_some_and(|server| server == "MinIO");
+        let writes = call.method != Method::GET && call.method != Method::HEAD && call.key().is_some();
+        writes && ((minio && self.code == "AccessDenied") || self.code == "ExistingObjectIsDirectory")
+    }
+
+    fn by_status(&self, call: &Call, status: StatusCode, headers: &HeaderMap) -> StoreError {
+        let text = self.text(status);
+        match status.as_u16() {
+            300..=400 if self.region.is_some() && self.is_about_region() => self.wrong_region(call),
+            300..=399 => {
+                let to = headers.get("location").and_then(|v| v.to_str().ok()).unwrap_or("elsewhere");
+                StoreError::Invalid(format!(
+                    "{text}; the server points to {}: check the endpoint",
+                    one_line(to)
+                ))
+            }
+            401 | 403 => StoreError::Denied(text),
+            404 if self.code.is_empty() => match call.target {
+                Target::Bucket => StoreError::NoSuchBucket(call.bucket().to_owned()),
+                _ => not_found(call),
+            },
+            405 | 501 => StoreError::Unsupported(text),
+            409 => conflict(call, text),
+            412 => precondition_failed(call, text),
+            416 => call.with_key(StoreError::InvalidRange, || StoreError::Invalid(text)),
+            429 | 503 => StoreError::Throttled(text),
+            507 => StoreError::Full(text),
+            408 | 500..=599 => StoreError::Unavailable(text),
+            _ => StoreError::Invalid(text),
+        }
+    }
+
+    /// Servers name a bucket's region in many answers; these are about it. (HEAD's have no code.)
+    fn is_about_region(&self) -> bool {
+        matches!(
+            self.code.as_str(),
+            "" | "PermanentRedirect"
+                | "TemporaryRedirect"
+                | "AuthorizationHeaderMalformed"
+                | "IllegalLocationConstraintException"
+        )
+    }
+
+    fn wrong_region(&self, call: &Call) -> StoreError {
+        let region = self.region.as_deref().unwrap_or_default();
+        StoreError::Invalid(format!(
+            "bucket '{}' is in region {region}: set the region to {region}",
+            call.bucket()
+        ))
+    }
+}
+
+/// Servers' codes for keys they cannot hold.
+fn is_key_refused(code: &str) -> bool {
+    matches!(
+        code,
+        "KeyTooLongError"
+            | "InvalidURI"
+            | "XMinioInvalidObjectName"
+            | "XMinioInvalidResourceName"
+            | "XMinioParentIsObject"
+            | "XMinioObjectExistsAsDirectory"
+            | "ObjectParentIsFile"
+            | "ExistingObjectIsDirectory"
+            | "DirectoryObjectContainsData"
+            | "DirectoryNotEmpty"
+            | "InvalidObjectName"
+    )
+}
+
+fn not_found(call: &Call) -> StoreError {
+    match (
+        call.source(),
+        call.with_key(StoreError::NotFound, || StoreError::NoSuchBucket(call.bucket().to_owned())),
+    ) {
+        (Some(source), _) => StoreError::NotFound(source.clone()),
+        (None, error) => error,
+    }
+}
+
+fn precondition_failed(call: &Call, text: String) -> StoreError {
+    call.with_key(StoreError::PreconditionFailed, || StoreError::Invalid(text))
+}
+
+/// Two writers at once. A PUT may be sent again; the parts of a multipart upload are lost (S3 API reference).
+fn conflict(call: &Call, text: String) -> StoreError {
+    match call.kind {
+        RequestKind::Complete => precondition_failed(call, text),
+        _ => StoreError::Unavailable(text),
+    }
+}
+
+fn bucket_state(call: &Call, reason: &str) -> StoreError {
+    StoreError::BucketState { bucket: call.bucket().to_owned(), reason: reason.to_owned() }
+}
+
+fn invalid_key(call: &Call, reason: String) -> StoreError {
+    let key = call.key().map(ToString::to_string).unwrap_or_default();
+    StoreError::InvalidKey { key, reason }
+}
+
+/// A transport's error with its causes, on one line.
+pub(super) fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let cause_text = cause.to_string();
+        if !text.ends_with(&cause_text) {
+            text = format!("{text}: {cause_text}");
+        }
+        next = cause.source();
+    }
+    one_line(&text)
+}
+
+/// A server's text made harmless for a log line.
+pub(super) fn one_line(text: &str) -> String {
+    let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    words.chars().filter(|c| !c.is_control()).take(MESSAGE_CHARS_MAX).collect()
+}

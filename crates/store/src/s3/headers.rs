@@ -1,0 +1,225 @@
+//! Objects' descriptions in headers.
+//!
+//! User metadata is printable ASCII on the wire; other text travels as one RFC 2047 word, as S3 itself shows it, and
+//! comes back exactly (see [`escape::metadata_value`]).
+
+use super::call::Call;
+use super::client::Client;
+use super::escape;
+use super::failure::Failure;
+use crate::{
+    Attributes, ETag, ObjectKey, ObjectMeta, ObjectRef, Result, StoreError, Tags, Timestamp, VersionId,
+};
+use http::header::{
+    CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, HeaderMap, HeaderName, HeaderValue, LAST_MODIFIED,
+};
+
+const USER_PREFIX: &str = "x-amz-meta-";
+const STORAGE_CLASS: HeaderName = HeaderName::from_static("x-amz-storage-class");
+const TAGGING: HeaderName = HeaderName::from_static("x-amz-tagging");
+const VERSION_ID: HeaderName = HeaderName::from_static("x-amz-version-id");
+const ENCRYPTION: HeaderName = HeaderName::from_static("x-amz-server-side-encryption");
+const ENCRYPTION_KEY: HeaderName = HeaderName::from_static("x-amz-server-side-encryption-aws-kms-key-id");
+
+/// The descriptive headers S3 keeps, beside `Content-Type`.
+const SYSTEM: [&str; 5] =
+    ["cache-control", "content-disposition", "content-encoding", "content-language", "expires"];
+
+/// What S3 and its relatives say of an object that was stored without a type.
+const TYPES_OF_NOTHING: [&str; 2] = ["binary/octet-stream", "application/octet-stream"];
+
+impl Client {
+    /// Adds everything a new object gets from its writer and from the configuration.
+    pub(super) fn describe(&self, call: Call, attributes: &Attributes, tags: &Tags) -> Result<Call> {
+        let mut call = self.describe_as(call, attributes)?;
+        if !tags.is_empty() {
+            call = call.header(TAGGING, value("tags", &tagging(tags))?);
+        }
+        Ok(call)
+    }
+
+    /// Adds attributes and the configuration's encryption and storage class.
+    pub(super) fn describe_as(&self, call: Call, attributes: &Attributes) -> Result<Call> {
+        let mut call = self.protect(call)?;
+        if let Some(text) = &attributes.content_type {
+            call = call.header(CONTENT_TYPE, value("Content-Type", text)?);
+        }
+        for (name, text) in &attributes.system {
+            let known = SYSTEM.iter().find(|known| **known == name.as_str());
+            let known =
+                known.ok_or_else(|| StoreError::Invalid(format!("no descriptive header '{name}'")))?;
+            call = call.header(HeaderName::from_static(known), value(name, text)?);
+        }
+        for (name, text) in &attributes.user {
+            call = call.header(user_name(name)?, value(name, &escape::metadata_value(text))?);
+        }
+        if let Some(class) = attributes.storage_class.as_ref().or(self.config.storage_class.as_ref()) {
+            call = call.header(STORAGE_CLASS, value("storage class", class)?);
+        }
+        Ok(call)
+    }
+
+    /// Adds the configuration's encryption.
+    pub(super) fn protect(&self, mut call: Call) -> Result<Call> {
+        if let Some(encryption) = &self.config.encryption {
+            call = call.header(ENCRYPTION, value("encryption", encryption)?);
+        }
+        if let Some(key) = &self.config.encryption_key {
+            call = call.header(ENCRYPTION_KEY, value("encryption key", key)?);
+        }
+        Ok(call)
+    }
+}
+
+fn user_name(name: &str) -> Result<HeaderName> {
+    let lower = !name.bytes().any(|byte| byte.is_ascii_uppercase());
+    let header = HeaderName::from_bytes(format!("{USER_PREFIX}{name}").as_bytes());
+    header.ok().filter(|_| lower && !name.is_empty()).ok_or_else(|| {
+        StoreError::Invalid(format!(
+            "no metadata can be named {name:?}: use lower-case letters, digits and '-'"
+        ))
+    })
+}
+
+/// Tags as the query string S3 wants.
+pub(super) fn tagging(tags: &Tags) -> String {
+    let pairs = tags.iter().map(|(name, value)| format!("{}={}", escape::query(name), escape::query(value)));
+    pairs.collect::<Vec<_>>().join("&")
+}
+
+pub(super) fn value(what: &str, text: &str) -> Result<HeaderValue> {
+    HeaderValue::from_str(text)
+        .map_err(|_| StoreError::Invalid(format!("no header can hold this {what}: {text:?}")))
+}
+
+/// What an answer to HEAD or GET says of the whole object.
+pub(super) fn object_meta(key: &ObjectKey, headers: &HeaderMap) -> Result<ObjectMeta, Failure> {
+    let size_bytes = match content_range(headers) {
+        Some(range) => range.whole_bytes,
+        None => {
+            content_length(headers).ok_or_else(|| Failure::nonsense("an object without Content-Length"))?
+        }
+    };
+    Ok(ObjectMeta { object: object_ref(key, headers)?, size_bytes, attributes: attributes(headers) })
+}
+
+/// The identity of the object an answer is about.
+pub(super) fn object_ref(key: &ObjectKey, headers: &HeaderMap) -> Result<ObjectRef, Failure> {
+    let etag = text(headers, &ETAG).ok_or_else(|| Failure::nonsense("an object without ETag"))?;
+    Ok(ObjectRef {
+        key: key.clone(),
+        etag: ETag::new(etag),
+        version: version(headers),
+        last_modified: text(headers, &LAST_MODIFIED).and_then(http_date),
+    })
+}
+
+/// The version; a bucket without versions has none or calls it `null`.
+pub(super) fn version(headers: &HeaderMap) -> Option<VersionId> {
+    text(headers, &VERSION_ID).filter(|id| !id.is_empty() && *id != "null").map(Into::into)
+}
+
+fn attributes(headers: &HeaderMap) -> Attributes {
+    let mut attributes = Attributes {
+        content_type: text(headers, &CONTENT_TYPE)
+            .filter(|t| !TYPES_OF_NOTHING.contains(t))
+            .map(str::to_owned),
+        storage_class: text(headers, &STORAGE_CLASS).filter(|class| *class != "STANDARD").map(str::to_owned),
+        ..Attributes::default()
+    };
+    for (name, value) in headers {
+        let raw = value.as_bytes();
+        if let Some(user) = name.as_str().strip_prefix(USER_PREFIX) {
+            attributes.user.insert(user.to_owned(), escape::metadata_text(raw));
+        } else if SYSTEM.contains(&name.as_str()) && !raw.is_empty() {
+            attributes.system.insert(name.as_str().to_owned(), String::from_utf8_lossy(raw).into_owned());
+        }
+    }
+    attributes
+}
+
+/// `Content-Range: bytes first-last/whole`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ContentRange {
+    pub(super) first: u64,
+    pub(super) last: u64,
+    pub(super) whole_bytes: u64,
+}
+
+pub(super) fn content_range(headers: &HeaderMap) -> Option<ContentRange> {
+    let (range, whole) = text(headers, &CONTENT_RANGE)?.strip_prefix("bytes ")?.split_once('/')?;
+    let (first, last) = range.split_once('-')?;
+    Some(ContentRange {
+        first: first.parse().ok()?,
+        last: last.parse().ok()?,
+        whole_bytes: whole.parse().ok()?,
+    })
+}
+
+pub(super) fn content_length(headers: &HeaderMap) -> Option<u64> {
+    text(headers, &CONTENT_LENGTH)?.parse().ok()
+}
+
+fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
+    headers.get(name)?.to_str().ok()
+}
+
+/// `Tue, 15 Nov 1994 08:12:31 GMT`, in whole seconds.
+fn http_date(text: &str) -> Option<Timestamp> {
+    let moment = jiff::fmt::rfc2822::parse(text).ok()?;
+    Some(Timestamp::from_secs(moment.timestamp().as_second(), 0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key() -> ObjectKey {
+        ObjectKey::try_from("k").unwrap()
+    }
+
+    fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
+        pairs
+            .iter()
+            .map(|(n, v)| (HeaderName::from_static(n), HeaderValue::from_bytes(v.as_bytes()).unwrap()))
+            .collect()
+    }
+
+    #[test]
+    fn a_range_says_the_size_of_the_whole() {
+        let meta = object_meta(
+            &key(),
+            &headers(&[
+                ("etag", "\"e\""),
+                ("content-length", "10"),
+                ("content-range", "bytes 5-14/1000"),
+                ("last-modified", "Tue, 15 Nov 1994 08:12:31 GMT"),
+                ("x-amz-version-id", "null"),
+                ("x-amz-meta-name", "=?UTF-8?B?w7w=?="),
+                ("content-type", "binary/octet-stream"),
+                ("x-amz-storage-class", "STANDARD"),
+            ]),
+        )
+        .unwrap();
+        assert_eq!(meta.size_bytes, 1000);
+        assert_eq!(meta.object.last_modified, Some(Timestamp::from_secs(784_887_151, 0)));
+        assert_eq!(
+            (meta.object.version, meta.attributes.content_type, meta.attributes.storage_class),
+            (None, None, None)
+        );
+        assert_eq!(meta.attributes.user["name"], "ü");
+    }
+
+    #[test]
+    fn an_answer_without_a_tag_or_a_size_is_nonsense() {
+        assert!(object_meta(&key(), &headers(&[("content-length", "1")])).is_err());
+        assert!(object_meta(&key(), &headers(&[("etag", "e")])).is_err());
+    }
+
+    #[test]
+    fn names_that_are_no_headers_are_refused() {
+        for name in ["", "Upper", "with space", "ü"] {
+            assert!(matches!(user_name(name), Err(StoreError::Invalid(_))), "{name}");
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Listings.
+
+use super::S3Store;
+use super::call::Call;
+use super::counts::RequestKind;
+use super::failure::Failure;
+use super::xml::{self, ListedObject, Listing};
+use crate::{ETag, ListEntry, ListPage, ListRequest, ObjectKey, ObjectRef, Result, StoreError};
+use bytes::Bytes;
+use http::Method;
+
+/// The most entries S3 puts on a page.
+const PAGE_ENTRIES_MAX: usize = 1000;
+
+impl S3Store {
+    pub(super) async fn list_page(&self, request: ListRequest) -> Result<ListPage> {
+        let Some(call) = self.list_call(&request)? else { return Ok(ListPage::default()) };
+        let mut retry = self.client.retry();
+        let page =
+            self.client.fetch_as(&call, &mut retry, |answer| page(xml::listing(&answer.body)?, &request));
+        Ok(page.await?)
+    }
+
+    /// `None` where no key can be.
+    fn list_call(&self, request: &ListRequest) -> Result<Option<Call>> {
+        // S3's keys are UTF-8, so none begins with anything else.
+        let Ok(prefix) = String::from_utf8(request.prefix.to_vec()) else { return Ok(None) };
+        let limit = request.limit.clamp(1, PAGE_ENTRIES_MAX);
+        let mut call = Call::bucket_call(RequestKind::List, Method::GET, self.bucket.clone())
+            .query("list-type", "2")
+            .query("encoding-type", "url")
+            .query("prefix", prefix)
+            .query("max-keys", limit.to_string());
+        if let Some(delimiter) = request.delimiter {
+            if !delimiter.is_ascii() {
+                return Err(StoreError::Invalid("a delimiter of a listing is ASCII".to_owned()));
+            }
+            call = call.query("delimiter", char::from(delimiter).to_string());
+        }
+        if let Some(token) = &request.token {
+            call = call.query("continuation-token", token.clone());
+        } else if let Some(after) = &request.start_after {
+            call = call.query("start-after", greatest_text_up_to(after));
+        }
+        Ok(Some(call))
+    }
+}
+
+/// What of `bytes` is UTF-8, up to its first byte that is not: whatever lies between is filtered.
+fn greatest_text_up_to(bytes: &[u8]) -> String {
+    let valid = bytes.utf8_chunks().next().map_or("", |chunk| chunk.valid());
+    valid.to_owned()
+}
+
+/// Objects and prefixes in one order. S3 lets a prefix through if a key in it lies after `start_after`, even if the
+/// prefix does not; the seam does not.
+fn page(listing: Listing, request: &ListRequest) -> Result<ListPage, Failure> {
+    let mut entries = Vec::with_capacity(listing.objects.len() + listing.prefixes.len());
+    for object in listing.objects {
+        entries.push(entry(object)?);
+    }
+    entries.extend(listing.prefixes.into_iter().map(|prefix| ListEntry::Prefix(Bytes::from(prefix))));
+    if let (Some(after), None) = (&request.start_after, &request.token) {
+        entries.retain(|entry| entry.text() > after.as_ref());
+    }
+    entries.sort_by(|a, b| a.text().cmp(b.text()));
+    Ok(ListPage { entries, next: listing.next })
+}
+
+fn entry(listed: ListedObject) -> Result<ListEntry, Failure> {
+    let key =
+        ObjectKey::new(listed.key).map_err(|error| Failure::nonsense(format!("a listed key: {error}")))?;
+    let etag = ETag::new(&listed.etag);
+    let object = ObjectRef { key, etag, version: None, last_modified: listed.last_modified };
+    Ok(ListEntry::Object { object, size_bytes: listed.size_bytes })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn objects_and_prefixes_are_in_one_order_after_the_start() {
+        let object = |key: &str| ListedObject { key: key.into(), ..ListedObject::default() };
+        let listing = Listing {
+            objects: vec![object("a-"), object("a0")],
+            prefixes: vec![b"a/".to_vec(), b"b/".to_vec()],
+            next: None,
+        };
+        let request = ListRequest { start_after: Some(Bytes::from_static(b"a-")), ..ListRequest::default() };
+        let page = page(listing, &request).unwrap();
+        let texts: Vec<_> = page.entries.iter().map(ListEntry::text).collect();
+        assert_eq!(texts, [b"a/".as_slice(), b"a0", b"b/"]);
+    }
+}

@@ -1,0 +1,117 @@
+//! S3-compatible servers: a thin client of our own.
+//!
+//! Owns addressing, signing, the wire forms of S3's operations, timeouts, retries, and what servers' errors mean.
+//! Every request is counted ([`RequestCounts`]).
+//!
+//! Refuses: to normalise a key (paths are built byte by byte), to read the environment or the clock by itself, to
+//! put a secret in a log or an error, to copy a payload.
+//!
+//! Invariants: a body that is shorter than announced is an error or is resumed from the same object, never a short
+//! stream; a request is repeated only within the limits of [`RetryPolicy`]; a repeated conditional write that
+//! meets its own object succeeds.
+
+mod buckets;
+mod call;
+mod client;
+mod config;
+mod connect;
+mod copy;
+mod counts;
+mod credentials;
+mod delete;
+mod escape;
+mod failure;
+mod get;
+mod headers;
+mod list;
+mod multipart;
+mod odd_keys;
+mod profile;
+mod put;
+mod retry;
+mod sign;
+mod tags;
+mod upload;
+mod xml;
+
+pub use buckets::S3Buckets;
+pub use config::{Addressing, ConfigError, DEFAULT_REGION, S3Config, Timeouts, UnsignedPayload};
+pub use counts::{RequestCounts, RequestKind};
+pub use credentials::{Credentials, CredentialsError, CredentialsSource, Found, Search};
+pub use retry::RetryPolicy;
+
+use crate::{
+    Attributes, CopyOptions, GetOptions, ListPage, ListRequest, Multipart, Object, ObjectKey, ObjectMeta,
+    ObjectRef, ObjectStore, Payload, Precondition, PutOptions, Result, StoreError, Tags,
+};
+use call::Call;
+use client::Client;
+use http::Method;
+use std::sync::Arc;
+
+/// A bucket of an S3-compatible server; cheap to clone.
+#[derive(Debug, Clone)]
+pub struct S3Store {
+    client: Arc<Client>,
+    bucket: Arc<str>,
+}
+
+impl S3Store {
+    /// The requests sent so far through the client this store came from.
+    pub fn requests(&self) -> Arc<RequestCounts> {
+        self.client.counts.clone()
+    }
+
+    fn call(&self, kind: RequestKind, method: Method, key: &ObjectKey) -> Result<Call> {
+        if key.as_bytes().contains(&0) && !self.client.endpoint.is_aws() {
+            let reason = "no server but AWS is known to hold a NUL".to_owned();
+            return Err(StoreError::InvalidKey { key: key.to_string(), reason });
+        }
+        Call::object(kind, method, self.bucket.clone(), key)
+    }
+}
+
+#[async_trait::async_trait]
+impl ObjectStore for S3Store {
+    async fn get(&self, key: &ObjectKey, options: GetOptions) -> Result<Object> {
+        self.get_object(key, options).await
+    }
+
+    async fn head(&self, key: &ObjectKey) -> Result<ObjectMeta> {
+        self.head_object(key).await
+    }
+
+    async fn put(&self, key: &ObjectKey, body: Payload, options: PutOptions) -> Result<ObjectRef> {
+        self.put_object(key, body, options).await
+    }
+
+    async fn multipart(
+        &self,
+        key: &ObjectKey,
+        attributes: Attributes,
+        tags: Tags,
+    ) -> Result<Arc<dyn Multipart>> {
+        let upload: Arc<dyn Multipart> = self.begin_multipart(key, &attributes, &tags).await?;
+        Ok(upload)
+    }
+
+    async fn copy(&self, from: &ObjectRef, to: &ObjectKey, options: CopyOptions) -> Result<ObjectRef> {
+        self.copy_object(from, to, options).await
+    }
+
+    async fn delete(&self, key: &ObjectKey, precondition: Precondition) -> Result<()> {
+        self.delete_object(key, precondition).await
+    }
+
+    async fn list(&self, request: ListRequest) -> Result<ListPage> {
+        self.list_page(request).await
+    }
+
+    async fn tags(&self, key: &ObjectKey) -> Result<Tags> {
+        self.get_tags(key).await
+    }
+
+    async fn set_tags(&self, key: &ObjectKey, tags: Tags) -> Result<()> {
+        self.put_tags(key, &tags).await
+    }
+}

@@ -1,0 +1,213 @@
+//! Objects in parts.
+//!
+//! A completion whose answer was lost is recognised by its upload: the id is ours alone, so an upload that is gone
+//! after we asked to complete it was completed, and one that is still there was not.
+
+use super::S3Store;
+use super::call::Call;
+use super::counts::RequestKind;
+use super::failure::Failure;
+use super::headers::{self, value};
+use super::put::crc64nvme;
+use super::xml::{self, DonePart};
+use crate::{
+    Attributes, ETag, Multipart, ObjectKey, ObjectRef, Payload, Precondition, Result, StoreError, Tags,
+};
+use http::Method;
+use http::header::{ETAG, HeaderName, HeaderValue};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+const CHECKSUM_ALGORITHM: HeaderName = HeaderName::from_static("x-amz-checksum-algorithm");
+const CHECKSUM_TYPE: HeaderName = HeaderName::from_static("x-amz-checksum-type");
+const SOURCE_RANGE: HeaderName = HeaderName::from_static("x-amz-copy-source-range");
+
+/// The part numbers S3 allows.
+const NUMBERS: std::ops::RangeInclusive<u32> = 1..=10_000;
+
+/// An upload in parts on its way.
+#[derive(Debug)]
+pub(super) struct S3Multipart {
+    store: S3Store,
+    key: ObjectKey,
+    id: String,
+    /// The server was told that parts have checksums; then it wants them again at the end.
+    declared: bool,
+    aborted: AtomicBool,
+    parts: Mutex<BTreeMap<u32, Part>>,
+}
+
+#[derive(Debug, Clone)]
+struct Part {
+    etag: String,
+    crc64nvme: Option<String>,
+    size_bytes: u64,
+}
+
+impl S3Store {
+    pub(super) async fn begin_multipart(
+        &self,
+        key: &ObjectKey,
+        attributes: &Attributes,
+        tags: &Tags,
+    ) -> Result<Arc<S3Multipart>> {
+        self.check_distinct(key).await?;
+        let call = self.call(RequestKind::Multipart, Method::POST, key)?.query("uploads", "");
+        let mut call = self.client.describe(call, attributes, tags)?;
+        // AWS wants to know beforehand that parts will have checksums. Others must not be told: they then miss
+        // them from copied parts, for which they compute none.
+        let declared = self.client.config.checksums && self.client.endpoint.is_aws();
+        if declared {
+            call = call
+                .header(CHECKSUM_ALGORITHM, HeaderValue::from_static("CRC64NVME"))
+                .header(CHECKSUM_TYPE, HeaderValue::from_static("FULL_OBJECT"));
+        }
+        let mut retry = self.client.retry();
+        let id = self.client.fetch_as(&call, &mut retry, |answer| xml::initiated(&answer.body)).await?;
+        Ok(Arc::new(S3Multipart {
+            store: self.clone(),
+            key: key.clone(),
+            id,
+            declared,
+            aborted: AtomicBool::new(false),
+            parts: Mutex::default(),
+        }))
+    }
+}
+
+#[async_trait::async_trait]
+impl Multipart for S3Multipart {
+    async fn put_part(&self, number: u32, body: Payload) -> Result<()> {
+        let mut call = self.part_call(RequestKind::Part, number)?.body(body);
+        call.checksum = self.store.client.config.checksums.then(|| crc64nvme(&call.body));
+        let mut retry = self.store.client.retry();
+        let etag = self.store.client.fetch_as(&call, &mut retry, |answer| {
+            let etag = answer.headers.get(ETAG).and_then(|value| value.to_str().ok());
+            etag.map(str::to_owned).ok_or_else(|| Failure::nonsense("a part without ETag"))
+        });
+        let etag = etag.await?;
+        self.keep(
+            number,
+            Part { etag, crc64nvme: call.checksum.filter(|_| self.declared), size_bytes: call.body.len() },
+        );
+        Ok(())
+    }
+
+    async fn copy_part(&self, number: u32, from: &ObjectRef, range: Range<u64>) -> Result<()> {
+        if range.is_empty() {
+            return self.put_part(number, Payload::default()).await;
+        }
+        let bytes = format!("bytes={}-{}", range.start, range.end - 1);
+        let call =
+            self.part_call(RequestKind::PartCopy, number)?.header(SOURCE_RANGE, value("range", &bytes)?);
+        let call = self.store.copying(call, from)?;
+        let mut retry = self.store.client.retry();
+        let etag =
+            self.store.client.fetch_as(&call, &mut retry, |answer| xml::made(&answer.body, "CopyPartResult"));
+        let etag = etag.await?;
+        self.keep(number, Part { etag, crc64nvme: None, size_bytes: range.end - range.start });
+        Ok(())
+    }
+
+    async fn complete(&self, precondition: Precondition) -> Result<ObjectRef> {
+        let parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if parts.is_empty() {
+            return Err(StoreError::Invalid("an upload of no parts".to_owned()));
+        }
+        // versitygw calls it a success if only some object has the key.
+        if self.aborted.load(Ordering::Relaxed) {
+            return Err(StoreError::Invalid("an upload that was aborted".to_owned()));
+        }
+        let call = self.upload_call(RequestKind::Complete, Method::POST)?.condition(&precondition)?;
+        let call = call.body(Payload::from(xml::complete(&done(&parts))));
+        let mut retry = self.store.client.retry();
+        let completed = self.store.client.fetch_as(&call, &mut retry, |answer| {
+            let etag = ETag::new(&xml::made(&answer.body, "CompleteMultipartUploadResult")?);
+            let version = headers::version(&answer.headers);
+            Ok(ObjectRef { key: self.key.clone(), etag, version, last_modified: None })
+        });
+        match completed.await {
+            Ok(object) => Ok(object),
+            Err(failure) if retry.was_ambiguous() => self.recognise(failure, &parts, &precondition).await,
+            Err(failure) => Err(self.refused(failure, &precondition)),
+        }
+    }
+
+    async fn abort(&self) -> Result<()> {
+        self.aborted.store(true, Ordering::Relaxed);
+        let call = self.upload_call(RequestKind::Abort, Method::DELETE)?;
+        match self.store.client.fetch(&call).await {
+            Ok(_) => Ok(()),
+            Err(failure) if failure.code == "NoSuchUpload" => Ok(()),
+            Err(failure) => Err(failure.error),
+        }
+    }
+}
+
+impl S3Multipart {
+    /// After a completion that failed, at least one attempt of which may have taken effect.
+    async fn recognise(
+        &self,
+        failure: Failure,
+        parts: &BTreeMap<u32, Part>,
+        precondition: &Precondition,
+    ) -> Result<ObjectRef> {
+        let definite =
+            failure.code == "NoSuchUpload" || matches!(failure.error, StoreError::PreconditionFailed(_));
+        if !definite || self.is_there().await? {
+            return Err(self.refused(failure, precondition));
+        }
+        let size_bytes = parts.values().map(|part| part.size_bytes).sum::<u64>();
+        match self.store.head_object(&self.key).await {
+            Ok(meta) if meta.size_bytes == size_bytes => Ok(meta.object),
+            // It was completed and has been replaced or removed since.
+            Ok(_) | Err(StoreError::NotFound(_)) => Err(StoreError::PreconditionFailed(self.key.clone())),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn is_there(&self) -> Result<bool> {
+        let call = self.upload_call(RequestKind::ListParts, Method::GET)?.query("max-parts", "1");
+        match self.store.client.fetch(&call).await {
+            Ok(_) => Ok(true),
+            Err(failure) if failure.code == "NoSuchUpload" => Ok(false),
+            Err(failure) => Err(failure.error),
+        }
+    }
+
+    fn refused(&self, failure: Failure, precondition: &Precondition) -> StoreError {
+        if super::put::is_refused_condition(&failure, precondition) {
+            return StoreError::PreconditionFailed(self.key.clone());
+        }
+        failure.error
+    }
+
+    fn part_call(&self, kind: RequestKind, number: u32) -> Result<Call> {
+        if !NUMBERS.contains(&number) {
+            return Err(StoreError::Invalid(format!(
+                "part {number}: parts are numbered from 1 to {}",
+                NUMBERS.end()
+            )));
+        }
+        Ok(self.upload_call(kind, Method::PUT)?.query("partNumber", number.to_string()))
+    }
+
+    fn upload_call(&self, kind: RequestKind, method: Method) -> Result<Call> {
+        Ok(self.store.call(kind, method, &self.key)?.query("uploadId", self.id.clone()))
+    }
+
+    fn keep(&self, number: u32, part: Part) {
+        self.parts.lock().unwrap_or_else(PoisonError::into_inner).insert(number, part);
+    }
+}
+
+fn done(parts: &BTreeMap<u32, Part>) -> Vec<DonePart> {
+    let done = |(&number, part): (&u32, &Part)| DonePart {
+        number,
+        etag: part.etag.clone(),
+        crc64nvme: part.crc64nvme.clone(),
+    };
+    parts.iter().map(done).collect()
+}

@@ -1,0 +1,122 @@
+//! Writing whole objects.
+//!
+//! A conditional PUT whose answer was lost is sent again and then meets its own object, which looks like somebody
+//! else's. It is recognised by reading it back: same size, same headers, same bytes. Two writers who
+//! store the same bytes with the same headers under the same condition at the same moment, of whom one loses the
+//! answer, may both be told that they succeeded; who needs one winner stores something of his own.
+
+use super::S3Store;
+use super::counts::RequestKind;
+use super::escape;
+use super::failure::Failure;
+use super::headers;
+use crate::{GetOptions, ObjectKey, ObjectRef, Payload, Precondition, PutOptions, Result, StoreError};
+use bytes::Buf;
+use futures_util::TryStreamExt;
+use http::Method;
+
+impl S3Store {
+    pub(super) async fn put_object(
+        &self,
+        key: &ObjectKey,
+        body: Payload,
+        options: PutOptions,
+    ) -> Result<ObjectRef> {
+        self.check_distinct(key).await?;
+        let call = self.call(RequestKind::Put, Method::PUT, key)?.condition(&options.precondition)?;
+        let mut call = self.client.describe(call, &options.attributes, &options.tags)?.body(body);
+        call.checksum = self.client.config.checksums.then(|| crc64nvme(&call.body));
+        let mut retry = self.client.retry();
+        let put =
+            self.client.fetch_as(&call, &mut retry, |answer| headers::object_ref(key, &answer.headers)).await;
+        match put {
+            Ok(object) => Ok(object),
+            Err(failure) if is_refused_condition(&failure, &options.precondition) => {
+                let ours = if retry.was_ambiguous() {
+                    self.recognise(key, &call.body, &options).await?
+                } else {
+                    None
+                };
+                ours.ok_or_else(|| StoreError::PreconditionFailed(key.clone()))
+            }
+            Err(failure) => Err(failure.error),
+        }
+    }
+
+    /// The object at the key, if it is what a PUT would have made.
+    async fn recognise(
+        &self,
+        key: &ObjectKey,
+        body: &Payload,
+        options: &PutOptions,
+    ) -> Result<Option<ObjectRef>> {
+        let meta = match self.head_object(key).await {
+            Ok(meta) => meta,
+            Err(StoreError::NotFound(_)) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let same_headers = meta.attributes.user == options.attributes.user;
+        if meta.size_bytes != body.len() || !same_headers {
+            return Ok(None);
+        }
+        let get = GetOptions { if_match: Some(meta.object.etag.clone()), ..GetOptions::default() };
+        let same = match self.get_object(key, get).await {
+            Ok(object) => same_bytes(body, object.body).await?,
+            Err(StoreError::NotFound(_) | StoreError::PreconditionFailed(_)) => false,
+            Err(error) => return Err(error),
+        };
+        Ok(same.then_some(meta.object))
+    }
+}
+
+/// Whether the failure says that the condition does not hold. A key that is not there has no tag to match, which S3
+/// calls "not found".
+pub(super) fn is_refused_condition(failure: &Failure, precondition: &Precondition) -> bool {
+    match failure.error {
+        StoreError::PreconditionFailed(_) => true,
+        StoreError::NotFound(_) => matches!(precondition, Precondition::Matches(_)),
+        _ => false,
+    }
+}
+
+async fn same_bytes(
+    body: &Payload,
+    mut stored: futures_util::stream::BoxStream<'static, Result<bytes::Bytes>>,
+) -> Result<bool> {
+    let mut ours = body.pieces().iter().cloned();
+    let mut piece = bytes::Bytes::new();
+    while let Some(mut theirs) = stored.try_next().await? {
+        while !theirs.is_empty() {
+            if piece.is_empty() {
+                let Some(next) = ours.next() else { return Ok(false) };
+                piece = next;
+            }
+            let len = piece.len().min(theirs.len());
+            if piece[..len] != theirs[..len] {
+                return Ok(false);
+            }
+            piece.advance(len);
+            theirs.advance(len);
+        }
+    }
+    Ok(true)
+}
+
+/// The checksum S3 recommends, as its header holds it.
+pub(super) fn crc64nvme(body: &Payload) -> String {
+    let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc64Nvme);
+    body.pieces().iter().for_each(|piece| digest.update(piece));
+    escape::base64(&digest.finalize().to_be_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_checksum_is_the_one_of_the_catalogue() {
+        // CRC-64/NVME of "123456789" is 0xae8b14860a799888 (catalogue of parametrised CRC algorithms).
+        let rope: Payload = ["1234", "56789"].into_iter().map(bytes::Bytes::from).collect();
+        assert_eq!(crc64nvme(&rope), escape::base64(&0xae8b_1486_0a79_9888_u64.to_be_bytes()));
+    }
+}

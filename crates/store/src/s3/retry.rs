@@ -1,0 +1,224 @@
+//! Trying again: how often, how long, and not all at once.
+//!
+//! Three limits hold together: attempts and time for one call, and a quota that all calls of a client share, so
+//! that a server in trouble is not asked ten times as often as one that is well. Success earns the quota back.
+
+use super::failure::Failure;
+use crate::{Entropy, StoreError};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Limits of one client.
+#[derive(Debug, Clone, Copy)]
+pub struct RetryPolicy {
+    /// Attempts of one call, the first included.
+    pub attempts_max: u32,
+    /// No attempt begins later than this after the call's first.
+    pub budget: Duration,
+    /// Upper bound of the first pause; it doubles with each further one.
+    pub pause_first: Duration,
+    /// Upper bound of every pause.
+    pub pause_max: Duration,
+    /// Retries all calls share before successes must earn new ones.
+    pub quota: u32,
+}
+
+impl Default for RetryPolicy {
+    fn default() -> Self {
+        Self {
+            attempts_max: 10,
+            budget: Duration::from_secs(30),
+            pause_first: Duration::from_millis(50),
+            pause_max: Duration::from_secs(5),
+            quota: 1000,
+        }
+    }
+}
+
+/// How often a doubtful refusal is asked for again.
+const DOUBTS_MAX: u32 = 6;
+
+/// What the calls of one client share.
+#[derive(Debug)]
+pub(super) struct RetryQuota(AtomicU32);
+
+impl RetryQuota {
+    pub(super) fn new(policy: &RetryPolicy) -> Self {
+        Self(AtomicU32::new(policy.quota))
+    }
+
+    fn take(&self) -> bool {
+        let taken = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+        taken.is_ok()
+    }
+
+    fn give(&self, count: u32, full: u32) {
+        // An update that always gives a value cannot fail.
+        let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
+            Some(left.saturating_add(count).min(full))
+        });
+    }
+}
+
+/// The attempts of one call.
+#[derive(Debug)]
+pub(super) struct Retry<'a> {
+    policy: RetryPolicy,
+    quota: &'a RetryQuota,
+    entropy: &'a Entropy,
+    began: Option<Instant>,
+    failed: u32,
+    doubts: u32,
+    ambiguous: bool,
+}
+
+impl<'a> Retry<'a> {
+    pub(super) fn new(policy: RetryPolicy, quota: &'a RetryQuota, entropy: &'a Entropy) -> Self {
+        Self { policy, quota, entropy, began: None, failed: 0, doubts: 0, ambiguous: false }
+    }
+
+    /// Whether an attempt that failed may have taken effect all the same.
+    pub(super) fn was_ambiguous(&self) -> bool {
+        self.ambiguous
+    }
+
+    /// Before an attempt: whether it repeats one that failed. The first starts the clock.
+    pub(super) fn attempt(&mut self) -> bool {
+        self.began.get_or_insert_with(Instant::now);
+        self.failed + self.doubts > 0
+    }
+
+    /// After success: earns quota.
+    pub(super) fn succeeded(&self) {
+        if self.failed > 0 || self.quota.0.load(Ordering::Relaxed) < self.policy.quota {
+            self.quota.give(self.failed + 1, self.policy.quota);
+        }
+    }
+
+    /// After some bytes of a body arrived: what comes next has the full limits again.
+    pub(super) fn progressed(&mut self) {
+        if self.failed > 0 {
+            self.succeeded();
+            self.failed = 0;
+        }
+        self.began = None;
+    }
+
+    /// After a failure: waits for the next attempt, or gives the failure back.
+    pub(super) async fn after(&mut self, failure: Failure) -> Result<(), Failure> {
+        self.ambiguous |= failure.ambiguous;
+        if !failure.error.is_retryable() {
+            return self.after_refusal(failure).await;
+        }
+        let pause = self.pause(failure.retry_after);
+        let spent = self.began.map_or(Duration::ZERO, |began| began.elapsed());
+        self.failed += 1;
+        if self.failed >= self.policy.attempts_max || spent + pause > self.policy.budget {
+            return Err(failure.tried(self.failed));
+        }
+        if !self.quota.take() {
+            return Err(failure.tried(self.failed));
+        }
+        tracing::debug!(error = %failure.error, attempt = self.failed, pause_ms = pause.as_millis(), "trying again");
+        tokio::time::sleep(pause).await;
+        Ok(())
+    }
+
+    /// A refusal stands, unless it may have been about a moment: then it is asked for a few times more.
+    async fn after_refusal(&mut self, failure: Failure) -> Result<(), Failure> {
+        if !failure.doubtful || self.doubts >= DOUBTS_MAX {
+            return Err(failure);
+        }
+        self.doubts += 1;
+        let bound = self.policy.pause_first.as_nanos() as u64;
+        tokio::time::sleep(Duration::from_nanos(self.entropy.below(bound + 1))).await;
+        Ok(())
+    }
+
+    /// Full jitter, but never less than the server asked for.
+    fn pause(&self, asked: Option<Duration>) -> Duration {
+        let bound =
+            self.policy.pause_first.saturating_mul(1 << self.failed.min(16)).min(self.policy.pause_max);
+        let jitter = Duration::from_nanos(self.entropy.below(bound.as_nanos() as u64 + 1));
+        asked.map_or(jitter, |asked| asked + jitter.min(asked))
+    }
+}
+
+impl Failure {
+    /// The same, saying how often it was tried.
+    fn tried(mut self, attempts: u32) -> Self {
+        let text = match &mut self.error {
+            StoreError::Throttled(text) | StoreError::Unavailable(text) | StoreError::Corrupt(text) => text,
+            _ => return self,
+        };
+        if attempts > 1 {
+            text.push_str(&format!(" (tried {attempts} times)"));
+        }
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn down() -> Failure {
+        Failure::from(StoreError::Unavailable("down".to_owned()))
+    }
+
+    async fn attempts_of(policy: RetryPolicy, failure: impl Fn() -> Failure) -> (u32, Duration) {
+        let (quota, entropy) = (RetryQuota::new(&policy), Entropy::new(7));
+        let mut retry = Retry::new(policy, &quota, &entropy);
+        let began = Instant::now();
+        let mut attempts = 0;
+        loop {
+            retry.attempt();
+            attempts += 1;
+            if retry.after(failure()).await.is_err() {
+                return (attempts, began.elapsed());
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn attempts_are_limited() {
+        let (attempts, took) = attempts_of(RetryPolicy::default(), down).await;
+        assert_eq!(attempts, 10);
+        assert!(took <= Duration::from_secs(30), "{took:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn time_is_limited() {
+        let policy =
+            RetryPolicy { attempts_max: 1000, budget: Duration::from_secs(3), ..RetryPolicy::default() };
+        let (_, took) = attempts_of(policy, down).await;
+        assert!(took <= Duration::from_secs(3), "{took:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_server_can_ask_for_a_pause_but_not_for_more_than_the_budget() {
+        let asking = |secs| move || Failure { retry_after: Some(Duration::from_secs(secs)), ..down() };
+        let policy = RetryPolicy { attempts_max: 2, ..RetryPolicy::default() };
+        let (attempts, took) = attempts_of(policy, asking(4)).await;
+        assert!(attempts == 2 && took >= Duration::from_secs(4), "{took:?}");
+        assert_eq!(attempts_of(policy, asking(60)).await.0, 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_cannot_get_better_is_not_repeated() {
+        let denied = || Failure::from(StoreError::Denied("no".to_owned()));
+        assert_eq!(attempts_of(RetryPolicy::default(), denied).await.0, 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn all_calls_share_a_quota_that_success_refills() {
+        let policy = RetryPolicy { quota: 2, ..RetryPolicy::default() };
+        let (quota, entropy) = (RetryQuota::new(&policy), Entropy::new(7));
+        let mut spent = Retry::new(policy, &quota, &entropy);
+        assert!(spent.after(down()).await.is_ok() && spent.after(down()).await.is_ok());
+        assert!(Retry::new(policy, &quota, &entropy).after(down()).await.is_err());
+        Retry::new(policy, &quota, &entropy).succeeded();
+        assert!(Retry::new(policy, &quota, &entropy).after(down()).await.is_ok());
+    }
+}
