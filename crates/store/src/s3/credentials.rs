@@ -217,8 +217,7 @@ mod tests {
         std::fs::write(dir.path().join("credentials"), credentials).unwrap();
         std::fs::write(dir.path().join("config"), config).unwrap();
         let path = |file: &str| dir.path().join(file).to_str().unwrap().to_owned();
-        let set =
-            [("AWS_SHARED_CREDENTIALS_FILE", path("credentials")), ("AWS_CONFIG_FILE", path("config"))];
+        let set = [("AWS_SHARED_CREDENTIALS_FILE", path("credentials")), ("AWS_CONFIG_FILE", path("config"))];
         (dir, set)
     }
 
