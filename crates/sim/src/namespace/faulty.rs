@@ -1,0 +1,136 @@
+//! An engine that fails: lost conflicts, errors before an effect, replies lost after it, crashes.
+
+use meta::{
+    BatchRecord, Commit, CommitError, Engine, EngineError, LogError, LoggedOp, MemoryEngine, Reader, Rows,
+    Seqno, SortedRun, Versioned,
+};
+use std::ops::Bound;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use store::Entropy;
+
+/// How often in a thousand calls.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Rates {
+    /// A commit that meets somebody else's.
+    pub(super) conflict: u64,
+    /// A call that fails without effect.
+    pub(super) unavailable: u64,
+    /// A commit whose reply is lost.
+    pub(super) lost_reply: u64,
+    /// A call during which the machine crashes, before or after the effect.
+    pub(super) crash: u64,
+}
+
+/// The memory engine behind faults. After a crash every call fails.
+#[derive(Debug)]
+pub(super) struct FaultyEngine {
+    inner: Arc<MemoryEngine>,
+    entropy: Entropy,
+    rates: Rates,
+    crashed: AtomicBool,
+}
+
+impl FaultyEngine {
+    pub(super) fn new(inner: Arc<MemoryEngine>, seed: u64, rates: Rates) -> Self {
+        Self { inner, entropy: Entropy::new(seed), rates, crashed: AtomicBool::new(false) }
+    }
+
+    pub(super) fn has_crashed(&self) -> bool {
+        self.crashed.load(Ordering::SeqCst)
+    }
+
+    fn happens(&self, per_thousand: u64) -> bool {
+        self.entropy.below(1000) < per_thousand
+    }
+
+    fn crash(&self) -> EngineError {
+        self.crashed.store(true, Ordering::SeqCst);
+        EngineError::Uncertain("the machine crashed".into())
+    }
+
+    /// What may go wrong before a call does anything.
+    fn before(&self) -> Result<(), EngineError> {
+        if self.has_crashed() {
+            return Err(EngineError::Unavailable("the machine has crashed".into()));
+        }
+        if self.happens(self.rates.crash) {
+            return Err(self.crash());
+        }
+        if self.happens(self.rates.unavailable) {
+            return Err(EngineError::Unavailable("injected".into()));
+        }
+        Ok(())
+    }
+
+    fn write(&self, effect: impl FnOnce() -> Result<Seqno, CommitError>) -> Result<Seqno, CommitError> {
+        self.before()?;
+        if self.happens(self.rates.conflict) {
+            return Err(CommitError::Conflict);
+        }
+        let seqno = effect()?;
+        if self.happens(self.rates.crash) {
+            return Err(self.crash().into());
+        }
+        if self.happens(self.rates.lost_reply) {
+            return Err(EngineError::Uncertain("the reply was lost".into()).into());
+        }
+        Ok(seqno)
+    }
+}
+
+impl Reader for FaultyEngine {
+    fn get(&self, key: &[u8]) -> Result<Option<Versioned>, EngineError> {
+        self.before()?;
+        self.inner.get(key)
+    }
+
+    fn multi_get(&self, keys: &[Vec<u8>]) -> Result<Vec<Option<Versioned>>, EngineError> {
+        self.before()?;
+        self.inner.multi_get(keys)
+    }
+
+    fn scan(&self, from: Bound<&[u8]>, to: Bound<&[u8]>, limit: usize) -> Result<Rows, EngineError> {
+        self.before()?;
+        self.inner.scan(from, to, limit)
+    }
+}
+
+impl Engine for FaultyEngine {
+    fn commit(&self, commit: Commit) -> Result<Seqno, CommitError> {
+        self.write(|| self.inner.commit(commit))
+    }
+
+    fn log_after(&self, cursor: Seqno, limit: usize) -> Result<Vec<LoggedOp>, LogError> {
+        self.before()?;
+        self.inner.log_after(cursor, limit)
+    }
+
+    fn ingest(&self, run: SortedRun, log: BatchRecord) -> Result<Seqno, CommitError> {
+        self.write(|| self.inner.ingest(run, log))
+    }
+
+    fn register(&self, consumer: &str, at: Seqno) -> Result<(), LogError> {
+        self.inner.register(consumer, at)
+    }
+
+    fn cursor(&self, consumer: &str) -> Result<Seqno, LogError> {
+        self.inner.cursor(consumer)
+    }
+
+    fn advance(&self, consumer: &str, to: Seqno) -> Result<(), LogError> {
+        self.inner.advance(consumer, to)
+    }
+
+    fn forget_consumer(&self, consumer: &str) -> Result<(), LogError> {
+        self.inner.forget_consumer(consumer)
+    }
+
+    fn head(&self) -> Seqno {
+        self.inner.head()
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        self.inner.memory_bytes()
+    }
+}

@@ -1,0 +1,287 @@
+//! One world of the namespace, step by step.
+
+use super::faulty::{FaultyEngine, Rates};
+use super::ops::OpSource;
+use crate::{Failure, Report, SimClock};
+use meta::{
+    Applied, Ctx, Engine, EngineError, FsError, LogCap, LoggedOp, MemoryEngine, Namespace, Op, Reader, Seqno,
+    Staged, invariants, namespace,
+};
+use std::ops::Bound;
+use std::sync::Arc;
+use std::time::Duration;
+use store::{Clock, Entropy};
+
+const STEPS: u64 = 120;
+
+/// The log consumer that keeps the whole log of the live engine.
+const CONSUMER: &str = "disk";
+
+type Outcome = Result<Applied, FsError>;
+
+/// The state of a world.
+pub(super) struct Life {
+    seed: u64,
+    step: u64,
+    clock: SimClock,
+    entropy: Entropy,
+    rates: Rates,
+    source: OpSource,
+    /// The live side: what has no memory after a crash.
+    tables: Arc<MemoryEngine>,
+    faulty: Arc<FaultyEngine>,
+    namespace: Option<Namespace>,
+    /// What survives a crash: tables as they once were, and the log behind them.
+    checkpoint: MemoryEngine,
+    disk: Vec<LoggedOp>,
+    /// How much of `disk` a crash cannot take.
+    synced: usize,
+    model: MemoryEngine,
+    report: Report,
+}
+
+impl Life {
+    pub(super) fn begin(seed: u64) -> Self {
+        let entropy = Entropy::new(seed);
+        let rates = rates(&entropy);
+        let tables = Arc::new(empty());
+        let faulty = Arc::new(FaultyEngine::new(tables.clone(), entropy.next_u64(), rates));
+        Self {
+            seed,
+            step: 0,
+            clock: SimClock::default(),
+            source: OpSource::new(entropy.next_u64()),
+            entropy,
+            rates,
+            checkpoint: tables.fork(),
+            tables,
+            faulty,
+            namespace: None,
+            disk: Vec::new(),
+            synced: 0,
+            model: empty(),
+            report: Report::default(),
+        }
+    }
+
+    pub(super) fn live(mut self) -> Result<Report, Failure> {
+        while self.step < STEPS {
+            self.step += 1;
+            self.clock.advance(Duration::from_nanos(1 + self.entropy.below(1000)));
+            if let Err(what) = self.one_step() {
+                return Err(Failure { world: "namespace", seed: self.seed, step: self.step, what });
+            }
+        }
+        Ok(self.report)
+    }
+
+    fn one_step(&mut self) -> Result<(), String> {
+        if self.faulty.has_crashed() {
+            self.restart()?;
+        }
+        let Some(namespace) = self.namespace.take() else { return self.open() };
+        let result = match self.entropy.below(20) {
+            0 => self.compare(),
+            1 => {
+                self.synced = self.disk.len();
+                Ok(())
+            }
+            2 if self.synced == self.disk.len() => {
+                self.checkpoint = self.tables.fork();
+                self.report.count("checkpoints");
+                Ok(())
+            }
+            2..=4 => self.batch(&namespace),
+            _ => self.single(&namespace),
+        };
+        self.namespace = Some(namespace);
+        result
+    }
+
+    fn ctx(&self) -> Ctx {
+        Ctx { now: self.clock.now(), uid: 1, gid: 2 }
+    }
+
+    /// A mount: opening the namespace may fail as any call may.
+    fn open(&mut self) -> Result<(), String> {
+        let opened = Namespace::new(self.faulty.clone() as Arc<dyn Engine>, &self.ctx());
+        self.follow()?;
+        match opened {
+            Ok(namespace) => self.namespace = Some(namespace),
+            Err(FsError::Engine(_)) => self.report.count("failed mounts"),
+            Err(error) => return Err(format!("the mount failed with {error}")),
+        }
+        Ok(())
+    }
+
+    fn single(&mut self, namespace: &Namespace) -> Result<(), String> {
+        let (ctx, op) = (self.ctx(), self.source.op(&self.tables, namespace, self.clock.now()));
+        let told = namespace.commit(&ctx, &op);
+        let happened = self.news()?;
+        self.judge(&ctx, &[op], told.map(|applied| vec![Ok(applied)]).or_else(semantic), &happened)
+    }
+
+    fn batch(&mut self, namespace: &Namespace) -> Result<(), String> {
+        let ctx = self.ctx();
+        let count = 2 + self.entropy.below(12);
+        let ops: Vec<Op> =
+            (0..count).map(|_| self.source.op(&self.tables, namespace, self.clock.now())).collect();
+        let told = namespace.commit_all(&ctx, &ops);
+        let happened = self.news()?;
+        self.judge(&ctx, &ops, told, &happened)
+    }
+
+    /// Whether what the caller was told, what the log says and what the model does are the same.
+    fn judge(
+        &mut self,
+        ctx: &Ctx,
+        ops: &[Op],
+        told: Result<Vec<Outcome>, FsError>,
+        happened: &[LoggedOp],
+    ) -> Result<(), String> {
+        match told {
+            Ok(outcomes) => self.agree(ctx, ops, &outcomes, happened),
+            Err(FsError::Engine(EngineError::Uncertain(_))) => {
+                self.report.count(if happened.is_empty() { "lost commits" } else { "lost replies" });
+                self.apply_to_model(happened)
+            }
+            Err(FsError::Engine(EngineError::Unavailable(_)) | FsError::Conflict) if happened.is_empty() => {
+                self.report.count("refused commits");
+                Ok(())
+            }
+            Err(error) => Err(format!("{ops:?} failed with '{error}', and the log has {happened:?}")),
+        }
+    }
+
+    fn agree(
+        &mut self,
+        ctx: &Ctx,
+        ops: &[Op],
+        outcomes: &[Outcome],
+        happened: &[LoggedOp],
+    ) -> Result<(), String> {
+        let mut logged = happened.iter();
+        for (op, outcome) in ops.iter().zip(outcomes) {
+            let expected = commit(&self.model, ctx, op);
+            if *outcome != expected {
+                return Err(format!("{op:?} gave {outcome:?}, the model {expected:?}"));
+            }
+            self.report.count(if outcome.is_ok() { "ops" } else { "ops in vain" });
+            if outcome.is_ok() && logged.next().map(|logged| &logged.op) != Some(op) {
+                return Err(format!("{op:?} is not in the log: {happened:?}"));
+            }
+        }
+        match logged.next() {
+            None => Ok(()),
+            Some(more) => Err(format!("the log has an op that nobody asked for: {more:?}")),
+        }
+    }
+
+    /// What the live log has since it was last asked; it is on the disk now, if not yet synced.
+    fn news(&mut self) -> Result<Vec<LoggedOp>, String> {
+        let cursor = self.disk.last().map_or(Seqno(0), |logged| logged.seqno);
+        let news = self.tables.log_after(cursor, usize::MAX).map_err(|error| error.to_string())?;
+        self.disk.extend(news.iter().cloned());
+        Ok(news)
+    }
+
+    /// The model does what the log says.
+    fn follow(&mut self) -> Result<(), String> {
+        let news = self.news()?;
+        self.apply_to_model(&news)
+    }
+
+    fn apply_to_model(&self, ops: &[LoggedOp]) -> Result<(), String> {
+        for logged in ops {
+            commit(&self.model, &logged.ctx, &logged.op)
+                .map_err(|error| format!("the model refuses {:?} of the log: {error}", logged.op))?;
+        }
+        Ok(())
+    }
+
+    /// The engine's memory is lost, and with it what of the log had not been synced.
+    fn restart(&mut self) -> Result<(), String> {
+        self.report.count("crashes");
+        self.namespace = None;
+        self.lose_unsynced();
+        self.model = empty();
+        self.apply_to_model(&self.disk)?;
+        let tables = self.checkpoint.fork();
+        let lost: Vec<&LoggedOp> = self.disk.iter().filter(|logged| logged.seqno > tables.head()).collect();
+        for commit in lost.chunk_by(|a, b| a.seqno == b.seqno) {
+            let ops: Vec<_> = commit.iter().map(|logged| (logged.ctx, logged.op.clone())).collect();
+            namespace::replay(&tables, &ops)
+                .map_err(|error| format!("the log cannot be replayed: {error}"))?;
+        }
+        self.tables = Arc::new(tables);
+        self.faulty = Arc::new(FaultyEngine::new(self.tables.clone(), self.entropy.next_u64(), self.rates));
+        self.compare()
+    }
+
+    /// Keeps a prefix of whole commits that has at least what was synced.
+    fn lose_unsynced(&mut self) {
+        let unsynced = self.disk.len() - self.synced;
+        let mut keep = self.synced + self.entropy.below(unsynced as u64 + 1) as usize;
+        while keep > 0 && keep < self.disk.len() && self.disk[keep].seqno == self.disk[keep - 1].seqno {
+            keep += 1;
+        }
+        self.disk.truncate(keep);
+        self.synced = keep;
+    }
+
+    fn compare(&mut self) -> Result<(), String> {
+        self.report.count("comparisons");
+        let violations = invariants::fsck(&*self.tables).map_err(|error| error.to_string())?;
+        if let Some(violation) = violations.first() {
+            return Err(violation.to_string());
+        }
+        let (live, model) = (table(&self.tables)?, table(&self.model)?);
+        match live.iter().zip(&model).find(|(live, model)| live != model) {
+            Some((live, model)) => Err(format!("the tables differ: {live:?}, in the model {model:?}")),
+            None if live.len() != model.len() => {
+                Err(format!("the tables have {} records, in the model {}", live.len(), model.len()))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// Half of all worlds have few faults, so that they get far; some have none of a kind.
+fn rates(entropy: &Entropy) -> Rates {
+    let scale = if entropy.below(2) == 0 { 1 } else { 5 };
+    let rate = || entropy.below(4) * scale;
+    Rates { conflict: rate() * 10, unavailable: rate(), lost_reply: rate() * 5, crash: rate() }
+}
+
+/// An engine that keeps its whole log.
+fn empty() -> MemoryEngine {
+    let engine = MemoryEngine::new(LogCap { bytes_max: u64::MAX, tail_ops: 0 });
+    let registered = engine.register(CONSUMER, Seqno(0));
+    debug_assert_eq!(registered, Ok(()));
+    engine
+}
+
+/// A single op on an engine without faults and without company.
+fn commit(engine: &MemoryEngine, ctx: &Ctx, op: &Op) -> Outcome {
+    let mut txn = Staged::new(engine);
+    let applied = namespace::apply(&mut txn, ctx, op)?;
+    txn.keep_op(ctx, op);
+    match engine.commit(txn.into_commit()) {
+        Ok(_) => Ok(applied),
+        Err(error) => Err(FsError::Corrupt(format!("the model's engine: {error}"))),
+    }
+}
+
+/// An op's own error is an outcome; an engine's is not.
+fn semantic(error: FsError) -> Result<Vec<Outcome>, FsError> {
+    match error {
+        FsError::Engine(_) | FsError::Conflict => Err(error),
+        error => Ok(vec![Err(error)]),
+    }
+}
+
+fn table(engine: &MemoryEngine) -> Result<Vec<(Vec<u8>, meta::Value)>, String> {
+    let rows =
+        engine.scan(Bound::Unbounded, Bound::Unbounded, usize::MAX).map_err(|error| error.to_string())?;
+    Ok(rows.into_iter().map(|(key, row)| (key, row.value)).collect())
+}

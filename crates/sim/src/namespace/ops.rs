@@ -1,0 +1,241 @@
+//! Random ops from a seed, aimed at what exists.
+
+use meta::codec::decode_dentry;
+use meta::namespace::read_inode;
+use meta::{
+    AttrChanges, Dentry, Extent, Ino, Kind, MemoryEngine, Name, Namespace, Observed, Op, Reader, RenameHow,
+    Stored, XattrHow, schema,
+};
+use store::{ETag, Entropy, Timestamp};
+
+const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
+const ETAGS: [&str; 3] = ["d41d8cd98f00b204e9800998ecf8427e", "0123456789abcdef0123456789abcdef-9", "odd"];
+
+/// A directory and a name in it.
+type Place = (Ino, Name);
+
+/// Makes ops.
+#[derive(Debug)]
+pub(super) struct OpSource {
+    entropy: Entropy,
+}
+
+/// An op that is being made: what there is to aim at, and the moment at which it will be committed.
+struct Aim<'a> {
+    entropy: &'a Entropy,
+    tables: &'a MemoryEngine,
+    namespace: &'a Namespace,
+    now: Timestamp,
+}
+
+impl OpSource {
+    pub(super) fn new(seed: u64) -> Self {
+        Self { entropy: Entropy::new(seed) }
+    }
+
+    /// The next op for a namespace whose tables are these; `now` is the moment at which it will be committed.
+    pub(super) fn op(&self, tables: &MemoryEngine, namespace: &Namespace, now: Timestamp) -> Op {
+        Aim { entropy: &self.entropy, tables, namespace, now }.op()
+    }
+}
+
+impl Aim<'_> {
+    fn op(&self) -> Op {
+        let (parent, name) = self.place();
+        match self.below(20) {
+            0..=4 => self.create(),
+            5..=6 => self.import(),
+            7 => Op::Link { ino: self.ino(), parent, name },
+            8..=9 => Op::Unlink { parent, name, keep: self.coin() },
+            10 => Op::Rmdir { parent, name },
+            11..=13 => self.rename(),
+            14 => Op::SetAttr { ino: self.ino(), changes: self.changes() },
+            15 => self.xattr(),
+            16 => self.publish(),
+            17 => Op::Refresh { ino: self.ino(), seen: self.observed() },
+            18 if self.coin() => Op::Vanish { parent, name, keep: self.coin() },
+            18 => Op::Evict { parent, name },
+            _ => Op::Purge { ino: self.orphan() },
+        }
+    }
+
+    fn below(&self, bound: usize) -> usize {
+        self.entropy.below(bound as u64) as usize
+    }
+
+    fn coin(&self) -> bool {
+        self.below(2) == 0
+    }
+
+    /// Some entry that exists, if any does.
+    fn entry(&self) -> Option<(Place, Dentry)> {
+        let range = schema::all_dentries();
+        let (from, to) = range.bounds();
+        let rows = self.tables.scan(from, to, usize::MAX).ok()?;
+        let (key, row) = rows.get(self.below(rows.len().max(1)))?;
+        let place = (schema::ino_of(key).ok()?, schema::name_of(key).ok()?);
+        Some((place, decode_dentry(&row.value).ok()?))
+    }
+
+    /// Mostly a place with an entry.
+    fn place(&self) -> Place {
+        match self.entry() {
+            Some((place, _)) if self.below(5) > 0 => place,
+            _ => (self.ino(), self.name()),
+        }
+    }
+
+    /// Mostly a directory.
+    fn dir(&self) -> Ino {
+        match self.entry() {
+            Some((_, dentry)) if dentry.kind == Kind::Directory => dentry.ino,
+            Some(((dir, _), _)) if self.coin() => dir,
+            Some((_, dentry)) if self.below(8) == 0 => dentry.ino,
+            _ => Ino::ROOT,
+        }
+    }
+
+    fn ino(&self) -> Ino {
+        match self.entry() {
+            Some((_, dentry)) if self.below(8) > 0 => dentry.ino,
+            _ if self.coin() => self.orphan(),
+            _ => Ino::ROOT,
+        }
+    }
+
+    /// An orphan, if there is one.
+    fn orphan(&self) -> Ino {
+        let range = schema::orphans();
+        let (from, to) = range.bounds();
+        let rows = self.tables.scan(from, to, 1).unwrap_or_default();
+        rows.first().and_then(|(key, _)| schema::ino_of(key).ok()).unwrap_or(Ino(u64::MAX))
+    }
+
+    fn name(&self) -> Name {
+        let mut text = NAMES[self.below(NAMES.len())].as_bytes().to_vec();
+        loop {
+            match Name::new(&text) {
+                Ok(name) => return name,
+                Err(_) => text.push(b'_'),
+            }
+        }
+    }
+
+    fn kind(&self) -> Kind {
+        match self.below(10) {
+            0..=4 => Kind::Directory,
+            5..=7 => Kind::File,
+            8 => Kind::Symlink,
+            _ => Kind::Socket,
+        }
+    }
+
+    fn mode(&self) -> u16 {
+        self.below(0o10000) as u16
+    }
+
+    fn create(&self) -> Op {
+        let (parent, kind) = (self.dir(), self.kind());
+        Op::Create {
+            parent,
+            name: self.name(),
+            ino: self.namespace.allocate(parent, 1)[0],
+            kind,
+            mode: self.mode(),
+            uid: self.below(3) as u32,
+            gid: self.below(3) as u32,
+            rdev: 0,
+            target: (kind == Kind::Symlink).then(|| "elsewhere".into()),
+        }
+    }
+
+    fn import(&self) -> Op {
+        let parent = self.dir();
+        let ino = self.namespace.allocate(parent, 1)[0];
+        Op::Import { parent, name: self.name(), ino, seen: self.observed() }
+    }
+
+    fn rename(&self) -> Op {
+        let how = match self.below(6) {
+            0 => RenameHow::NoReplace,
+            1 => RenameHow::Exchange,
+            _ => RenameHow::Replace,
+        };
+        let to = if self.coin() { self.place() } else { (self.dir(), self.name()) };
+        Op::Rename { from: self.place(), to, how, keep: self.coin() }
+    }
+
+    fn changes(&self) -> AttrChanges {
+        AttrChanges {
+            mode: self.coin().then(|| self.mode()),
+            uid: self.coin().then_some(7),
+            gid: self.coin().then_some(8),
+            size_bytes: (self.below(4) == 0).then(|| self.entropy.below(60)),
+            atime: self.coin().then_some(self.now),
+            mtime: self.coin().then_some(Timestamp(self.now.0 - 3)),
+        }
+    }
+
+    fn xattr(&self) -> Op {
+        let name = if self.coin() { "user.a" } else { "user.b" };
+        let (ino, name) = (self.ino(), name.as_bytes().into());
+        if self.below(3) == 0 {
+            return Op::RemoveXattr { ino, name };
+        }
+        Op::SetXattr {
+            ino,
+            name,
+            value: self.entropy.next_u64().to_be_bytes().to_vec().into(),
+            how: XattrHow::Set,
+        }
+    }
+
+    fn stored(&self) -> Stored {
+        Stored {
+            key: None,
+            etag: ETag::new(ETAGS[self.below(ETAGS.len())]),
+            version: None,
+            last_modified: self.coin().then_some(self.now),
+        }
+    }
+
+    /// Up to six extents: beyond four they have rows of their own.
+    fn publish(&self) -> Op {
+        let mut end = 0;
+        let mut content = Vec::new();
+        for _ in 0..self.below(7) {
+            let (offset, len) = (end + self.entropy.below(3), 1 + self.entropy.below(20));
+            content.push(Extent { offset, len, object: self.stored(), object_offset: 0 });
+            end = offset + len;
+        }
+        let ino = self.ino();
+        let known = self.etag_of(ino);
+        let base = if self.below(4) > 0 { known } else { Some(self.stored().etag) };
+        Op::Publish { ino, base, content, size_bytes: end, mtime: self.coin().then_some(self.now) }
+    }
+
+    /// The etag of what an inode has now.
+    fn etag_of(&self, ino: Ino) -> Option<ETag> {
+        let inode = read_inode(self.tables, ino).ok()??;
+        inode.object().map(|object| object.etag.clone())
+    }
+
+    fn observed(&self) -> Observed {
+        let kind = self.kind();
+        Observed {
+            kind,
+            size_bytes: self.entropy.below(90),
+            object: (self.below(3) > 0).then(|| self.stored()),
+            mode: self.mode(),
+            uid: 5,
+            gid: 5,
+            rdev: 0,
+            atime: self.now,
+            mtime: Timestamp(self.now.0 - 1),
+            ctime: self.now,
+            btime: Timestamp(self.now.0 - 2),
+            target: None,
+            exact: self.coin(),
+        }
+    }
+}

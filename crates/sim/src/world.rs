@@ -1,0 +1,65 @@
+//! What worlds have in common: a name, a seed, a report or a failure that says how to see it again.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// A kind of world: its name and how to live through one.
+pub type World = (&'static str, fn(u64) -> Result<Report, Failure>);
+
+/// Every kind of world.
+pub const WORLDS: &[World] = &[("namespace", crate::namespace::world)];
+
+/// How often what happened.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Report(BTreeMap<&'static str, u64>);
+
+impl Report {
+    /// It happened once more.
+    pub fn count(&mut self, what: &'static str) {
+        *self.0.entry(what).or_default() += 1;
+    }
+
+    /// How often it happened.
+    pub fn of(&self, what: &str) -> u64 {
+        self.0.get(what).copied().unwrap_or(0)
+    }
+
+    /// Adds what happened in another world.
+    pub fn add(&mut self, other: &Report) {
+        for (what, count) in &other.0 {
+            *self.0.entry(what).or_default() += count;
+        }
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let counts: Vec<String> = self.0.iter().map(|(what, count)| format!("{count} {what}")).collect();
+        f.write_str(&counts.join(", "))
+    }
+}
+
+/// The layer did what its model did not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// The kind of world.
+    pub world: &'static str,
+    /// The seed to run again.
+    pub seed: u64,
+    /// The step at which it showed.
+    pub step: u64,
+    /// What differs.
+    pub what: String,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { world, seed, step, what } = self;
+        write!(
+            f,
+            "{world} world, seed {seed}, step {step}: {what}\nagain: cargo run -p sim -- {world} --seed {seed}"
+        )
+    }
+}
+
+impl std::error::Error for Failure {}
