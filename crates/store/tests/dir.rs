@@ -199,6 +199,49 @@ async fn an_object_steps_aside_for_a_directory() {
     assert!(matches!(store.put(&key("a"), "x".into(), taken).await, Err(StoreError::PreconditionFailed(_))));
 }
 
+/// Names of 254 and 255 bytes leave no room for the mark of an object beside a directory.
+#[tokio::test]
+async fn the_longest_names_can_be_beside_directories() {
+    let dir = TempDir::new().unwrap();
+    let store = open(dir.path(), QUICK).unwrap();
+    for len in [253, 254, 255, 256] {
+        for first in ["object", "inside"] {
+            let name = "n".repeat(len);
+            let inside = format!("{name}/x");
+            let names = if first == "object" { [&name, &inside] } else { [&inside, &name] };
+            put(&store, names[0], "1").await;
+            put(&store, names[1], "2").await;
+            assert_eq!(read(&store, names[0]).await.unwrap(), "1", "{len} {first}");
+            assert_eq!(read(&store, names[1]).await.unwrap(), "2", "{len} {first}");
+            assert_eq!(texts(&store, everything()).await, [&*name, &*inside], "{len} {first}");
+            assert_eq!(texts(&store, level("")).await, [name.clone(), format!("{name}/")], "{len} {first}");
+            for name in names {
+                store.delete(&key(name), Precondition::None).await.unwrap();
+            }
+            assert_eq!(texts(&store, everything()).await, [""; 0], "{len} {first}");
+        }
+    }
+}
+
+/// Two stores of one directory share no lock, as two processes: the file system decides.
+#[tokio::test(flavor = "multi_thread")]
+async fn one_creator_wins_among_processes() {
+    let dir = TempDir::new().unwrap();
+    let stores = [1, 2].map(|seed| {
+        DirStore::open(dir.path(), QUICK, Arc::new(SystemClock), Arc::new(Entropy::new(seed))).unwrap()
+    });
+    for round in 0..50 {
+        let name = key(format!("dir/{round}"));
+        let create = |store: &DirStore| {
+            let (store, name) = (store.clone(), name.clone());
+            let options = PutOptions { precondition: Precondition::Absent, ..PutOptions::default() };
+            tokio::spawn(async move { store.put(&name, "x".into(), options).await.is_ok() })
+        };
+        let (first, second) = (create(&stores[0]), create(&stores[1]));
+        assert!(first.await.unwrap() != second.await.unwrap());
+    }
+}
+
 #[tokio::test]
 async fn read_only_writes_nothing() {
     let dir = TempDir::new().unwrap();

@@ -3,7 +3,7 @@
 //! Directories come and go with their objects while others work next door, so every step is taken relative to
 //! an open directory and repeated from the root if that directory has gone meanwhile.
 
-use super::place::{Place, path};
+use super::place::{Place, beside, is_beside_inside, path};
 use super::record::{Found, Record, modified, size_bytes};
 use super::staging::{DIR_MODE, Staged};
 use super::tree::{Kind, find_in, kind, open_child};
@@ -47,7 +47,7 @@ impl Shared {
                 put_in_place(dir.as_fd(), &place.name, staged, precondition, key)?
             };
             if let Step::Done(()) = placed {
-                self.flush(&dir, key)?;
+                self.flush_names(dir.as_fd(), &place.name, key)?;
                 let etag = ETag::new(&record.etag);
                 let last_modified = Some(record.modified);
                 return Ok(ObjectRef { key: key.clone(), etag, version: None, last_modified });
@@ -73,7 +73,11 @@ impl Shared {
         if unlink(dir.as_fd(), &place.name).map_err(|error| errno::failed(key, error))? {
             self.flush(&dir, key)?;
         }
-        self.tree.prune(&place.dirs);
+        let mut dirs = place.dirs;
+        if is_beside_inside(&place.name) {
+            dirs.push(place.name);
+        }
+        self.tree.prune(&dirs);
         Ok(())
     }
 
@@ -96,6 +100,16 @@ impl Shared {
             Durability::Flush => fsync(file).map_err(|error| errno::failed(key, error)),
             Durability::None => Ok(()),
         }
+    }
+
+    /// Brings both names that an object can have to the medium.
+    fn flush_names(&self, dir: BorrowedFd<'_>, name: &[u8], key: &ObjectKey) -> Result<()> {
+        if is_beside_inside(name)
+            && let Ok(inside) = open_child(dir, name)
+        {
+            self.flush(inside, key)?;
+        }
+        self.flush(dir, key)
     }
 
     /// Opens a directory, making what is missing on the way to it.
@@ -151,7 +165,11 @@ impl Shared {
             Kind::File | Kind::Foreign => return Err(in_the_way(key)),
             Kind::Nothing | Kind::Directory => return Ok(()),
         }
-        match renameat(dir, name, dir, names::beside(name)) {
+        let renamed = match is_beside_inside(name) {
+            true => self.staging()?.put_inside(dir, name),
+            false => renameat(dir, name, dir, beside(name)),
+        };
+        match renamed {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
             Err(error) => Err(failed(error)),
         }
@@ -167,7 +185,7 @@ fn put_in_place(
     key: &ObjectKey,
 ) -> Result<Step<()>> {
     let failed = |error| errno::failed(key, error);
-    let beside = names::beside(name);
+    let beside = beside(name);
     let (target, taken) = match kind(dir, name).map_err(failed)? {
         Kind::File => (name, true),
         Kind::Nothing if kind(dir, &beside).map_err(failed)? == Kind::Nothing => (name, false),
@@ -197,7 +215,7 @@ fn put_in_place(
 /// The name beside goes first: while the plain one exists it is the object.
 fn unlink(dir: BorrowedFd<'_>, name: &[u8]) -> Result<bool, Errno> {
     let mut removed = false;
-    for name in [names::beside(name).as_slice(), name] {
+    for name in [beside(name).as_slice(), name] {
         if kind(dir, name)? == Kind::File {
             match unlinkat(dir, name, AtFlags::empty()) {
                 Ok(()) => removed = true,

@@ -1,7 +1,7 @@
 //! Where a key's file is.
 
 use crate::ObjectKey;
-use crate::names::{self, key_to_path};
+use crate::names::{self, NAME_BYTES_MAX, key_to_path};
 
 /// Our own directory in the root; the names of no key lead into it.
 pub(super) const OWN_DIR: &[u8] = b".tenon-store";
@@ -11,6 +11,9 @@ pub(super) const OWN_DIR_AS_KEY: &[u8] = b"%+.tenon-store";
 
 /// The file that stands for a key ending in `/`, inside its directory: the escape of an empty name.
 pub(super) const MARKER: &[u8] = b"%!";
+
+/// The file of an object beside a directory whose name leaves no room for the mark: inside that directory.
+pub(super) const BESIDE_INSIDE: &[u8] = b"%=";
 
 /// A file's directories from the root, and its plain name.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,8 +48,18 @@ impl Place {
 
     /// The path taken where a directory has the plain name.
     pub(super) fn beside_path(&self) -> Vec<u8> {
-        path(&self.dirs, &names::beside(&self.name))
+        path(&self.dirs, &beside(&self.name))
     }
+}
+
+/// Where the object `name` is while a directory has its name.
+pub(super) fn beside(name: &[u8]) -> Vec<u8> {
+    if is_beside_inside(name) { [name, BESIDE_INSIDE].join(&b'/') } else { names::beside(name) }
+}
+
+/// Whether an object of this name is beside its directory only by being inside.
+pub(super) fn is_beside_inside(name: &[u8]) -> bool {
+    name.len() + BESIDE_INSIDE.len() > NAME_BYTES_MAX
 }
 
 /// Names joined to a path from the root.

@@ -8,9 +8,9 @@
 //! used again only while the directories it was read from have the modification time they had, and only if that
 //! time was settled when they were read.
 
-use super::place::{MARKER, OWN_DIR, OWN_DIR_AS_KEY, Place};
+use super::place::{MARKER, OWN_DIR, OWN_DIR_AS_KEY, Place, beside, is_beside_inside};
 use super::record::modified;
-use super::tree::{Tree, open_child};
+use super::tree::{Kind, Tree, kind, open_child};
 use crate::names::{self, Entry, KeyPrefix};
 use crate::{Clock, KEY_BYTES_MAX, Timestamp};
 use rustix::fd::{AsFd, BorrowedFd};
@@ -22,10 +22,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// The most names of one snapshot; a larger directory is read once per so many names.
-const WINDOW_NAMES: usize = 500_000;
+const WINDOW_NAMES: usize = 250_000;
 
 /// The most names of all snapshots that are kept.
-const CACHED_NAMES: usize = 1_000_000;
+const CACHED_NAMES: usize = 500_000;
 
 /// What an empty snapshot counts for, so that their number is bounded too.
 const SNAPSHOT_COST: usize = 64;
@@ -238,11 +238,17 @@ impl<'a> Reading<'a> {
     fn read(&mut self, dir: BorrowedFd<'_>, inside: &KeyPrefix, path: Vec<u8>) -> Result<(), Errno> {
         let stat = fstat(dir)?;
         let mut continued = Vec::new();
-        for_each(dir, |name, kind| {
-            if names::is_continued(name) && kind == FileType::Directory && !self.is_own_as_key(name) {
+        for_each(dir, |name, file_type| {
+            let is_dir = file_type == FileType::Directory;
+            if is_dir && names::is_continued(name) && !self.is_own_as_key(name) {
                 continued.push(name.to_vec());
-            } else if let Some(text) = self.text(inside, name, kind) {
+                return true;
+            }
+            if let Some(text) = self.text(inside, name, file_type) {
                 self.push(text);
+            }
+            if is_dir && is_beside_inside(name) && kind(dir, &beside(name)) == Ok(Kind::File) {
+                self.text(inside, name, FileType::RegularFile).into_iter().for_each(|text| self.push(text));
             }
             true
         })?;

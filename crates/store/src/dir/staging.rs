@@ -1,7 +1,7 @@
 //! What is not yet an object: files being written, under our own directory in the root.
 
 use super::errno;
-use super::place::OWN_DIR;
+use super::place::{BESIDE_INSIDE, OWN_DIR};
 use super::record::ATTRIBUTE;
 use super::tree::{Tree, open_child};
 use crate::{Clock, Entropy, ObjectKey, Payload, Result, StoreError};
@@ -10,7 +10,7 @@ use rustix::buffer::spare_capacity;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{
     AtFlags, Dir, Mode, OFlags, RenameFlags, SeekFrom, XattrFlags, copy_file_range, fsetxattr, ftruncate,
-    mkdirat, openat, renameat, renameat_with, seek, statat, unlinkat,
+    linkat, mkdirat, openat, renameat, renameat_with, seek, statat, unlinkat,
 };
 use rustix::io::{Errno, pread, writev};
 use std::io::IoSlice;
@@ -69,6 +69,25 @@ impl Staging {
         Ok(Staged { staging: self.clone(), name: Some(name), file, key: key.clone() })
     }
 
+    /// Replaces the file `name` in `dir` by a directory that holds it as [`BESIDE_INSIDE`], at once.
+    pub(super) fn put_inside(&self, dir: BorrowedFd<'_>, name: &[u8]) -> Result<(), Errno> {
+        let own = self.unique();
+        mkdirat(&self.dir, &own, DIR_MODE)?;
+        let inside = [own.as_bytes(), BESIDE_INSIDE].join(&b'/');
+        let exchanged = linkat(dir, name, &self.dir, inside, AtFlags::empty())
+            .and_then(|()| renameat_with(&self.dir, &own, dir, name, RenameFlags::EXCHANGE));
+        self.remove(own.as_bytes());
+        exchanged
+    }
+
+    /// Removes what has a name here: a file, or a directory left by [`Staging::put_inside`].
+    fn remove(&self, name: &[u8]) {
+        if unlinkat(&self.dir, name, AtFlags::empty()) == Err(Errno::ISDIR) {
+            unlinkat(&self.dir, [name, BESIDE_INSIDE].join(&b'/'), AtFlags::empty()).ok();
+            unlinkat(&self.dir, name, AtFlags::REMOVEDIR).ok();
+        }
+    }
+
     /// A name nobody else has: 128 bits in hexadecimal.
     pub(super) fn unique(&self) -> String {
         format!("{:016x}{:016x}", self.entropy.next_u64(), self.entropy.next_u64())
@@ -88,7 +107,7 @@ impl Staging {
             }
             let Ok(stat) = statat(&self.dir, name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
             if clock.now().since(super::record::modified(&stat)) > ABANDONED_AFTER {
-                unlinkat(&self.dir, name, AtFlags::empty()).ok();
+                self.remove(name.to_bytes());
             }
         }
         Ok(())
@@ -157,7 +176,7 @@ impl Staged {
             }
             // The file system lacks the flag: a second name is refused just as atomically, the first goes when
             // `self` does.
-            Err(Errno::INVAL) => rustix::fs::linkat(&self.staging.dir, own, dir, name, AtFlags::empty()),
+            Err(Errno::INVAL) => linkat(&self.staging.dir, own, dir, name, AtFlags::empty()),
             Err(error) => Err(error),
         }
     }

@@ -1,9 +1,9 @@
 //! The directories under the root: opened without following links, made on demand, removed when empty.
 
 use super::errno;
-use super::place::Place;
+use super::place::{Place, beside};
 use super::record::Found;
-use crate::{Result, StoreError, names};
+use crate::{Result, StoreError};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{
     AtFlags, FileType, Mode, OFlags, ResolveFlags, fstat, open, openat, openat2, statat, unlinkat,
@@ -54,8 +54,9 @@ impl Tree {
     /// Removes the directory and those above it as far as they are empty; never the root.
     pub(super) fn prune(&self, dirs: &[Vec<u8>]) {
         for depth in (1..=dirs.len()).rev() {
-            if unlinkat(&self.root, dirs[..depth].join(&b'/'), AtFlags::REMOVEDIR).is_err() {
-                return;
+            match unlinkat(&self.root, dirs[..depth].join(&b'/'), AtFlags::REMOVEDIR) {
+                Ok(()) | Err(Errno::NOENT) => {}
+                Err(_) => return,
             }
         }
     }
@@ -78,7 +79,7 @@ pub(super) fn kind(dir: BorrowedFd<'_>, name: &[u8]) -> Result<Kind, Errno> {
             FileType::Directory => Kind::Directory,
             _ => Kind::Foreign,
         }),
-        Err(Errno::NOENT | Errno::NAMETOOLONG) => Ok(Kind::Nothing),
+        Err(Errno::NOENT | Errno::NOTDIR) => Ok(Kind::Nothing),
         Err(error) => Err(error),
     }
 }
@@ -92,7 +93,7 @@ pub(super) fn open_child(dir: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd, Er
 pub(super) fn find_in(dir: BorrowedFd<'_>, name: &[u8]) -> Result<Option<Found>, Errno> {
     match open_regular(dir, name)? {
         Some(found) => Ok(Some(found)),
-        None => open_regular(dir, &names::beside(name)),
+        None => open_regular(dir, &beside(name)),
     }
 }
 
@@ -101,8 +102,6 @@ pub(super) fn open_regular(dir: BorrowedFd<'_>, path: &[u8]) -> Result<Option<Fo
     let file = match openat2(dir, path, READ, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
         Ok(file) => file,
         Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::NXIO) => return Ok(None),
-        // A plain name that fits, with the mark of `beside` before it: nothing can be there.
-        Err(Errno::NAMETOOLONG) => return Ok(None),
         Err(error) => return Err(error),
     };
     let stat = fstat(&file)?;
