@@ -167,7 +167,8 @@ impl Filesystem {
             self.follow(ends.source.ino, &from, old, new, *size_bytes)?;
         }
         self.repin_tree(ends.source.ino)?;
-        let deletes = moved.iter().map(|(old, _, _)| self.delete(&old.key));
+        // Collected, as a stream over the closure would not be `Send`.
+        let deletes: Vec<_> = moved.iter().map(|(old, _, _)| self.delete(&old.key)).collect();
         futures_util::stream::iter(deletes).buffer_unordered(MOVES_IN_FLIGHT_MAX).try_collect().await
     }
 
@@ -187,6 +188,7 @@ impl Filesystem {
                 }
                 ListEntry::Prefix(_) => None,
             });
+            let copies: Vec<_> = copies.collect();
             let copied: Vec<_> = futures_util::stream::iter(copies)
                 .buffer_unordered(MOVES_IN_FLIGHT_MAX)
                 .try_collect()
