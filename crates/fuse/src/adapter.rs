@@ -1,0 +1,385 @@
+//! Where requests come in: counted, handed to their family in [`crate::requests`], and carried out.
+
+use crate::operations::{Operation, RequestCounts};
+use crate::reply::{Answer, Believed};
+use fuser::{
+    AccessFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem as Requests, INodeNo, InitFlags,
+    IoctlFlags, KernelConfig, LockOwner, OpenFlags, PollEvents, PollFlags, PollNotifier, RenameFlags,
+    ReplyAttr, ReplyBmap, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry,
+    ReplyIoctl, ReplyLseek, ReplyOpen, ReplyPoll, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow,
+    WriteFlags,
+};
+use std::ffi::OsStr;
+use std::future::Future;
+use std::os::unix::ffi::OsStrExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::SystemTime;
+use tokio::runtime::Handle;
+use vfs::{Attr, Error, Filesystem};
+
+/// The largest write the kernel sends, and with `max_pages` the largest read; more than `max_pages_limit`
+/// (1 MiB) needs root to raise it.
+const REQUEST_BYTES_MAX: u32 = 1 << 20;
+
+/// Requests the kernel may have under way on its own account, readahead above all. Its default of 12 is less
+/// than what a store needs to be kept busy.
+const BACKGROUND_REQUESTS_MAX: u16 = 64;
+
+/// What is asked of the kernel where it can do it. Not asked: `AUTO_INVAL_DATA` (`keep_cache` and
+/// notifications say exactly what is stale), `WRITEBACK_CACHE` (`vfs` must see writes in their order),
+/// `HANDLE_KILLPRIV` (the kernel takes set-id bits away by SETATTR), `POSIX_LOCKS` (it keeps them itself).
+const WANTED: [InitFlags; 6] = [
+    InitFlags::FUSE_PARALLEL_DIROPS,
+    InitFlags::FUSE_DO_READDIRPLUS,
+    InitFlags::FUSE_READDIRPLUS_AUTO,
+    InitFlags::FUSE_ATOMIC_O_TRUNC,
+    InitFlags::FUSE_CACHE_SYMLINKS,
+    InitFlags::FUSE_ASYNC_DIO,
+];
+
+/// One mounted file system.
+#[derive(Debug)]
+pub(crate) struct Adapter {
+    pub(crate) fs: Arc<Filesystem>,
+    counts: Arc<RequestCounts>,
+    runtime: Handle,
+}
+
+impl Adapter {
+    pub(crate) fn new(fs: Arc<Filesystem>, counts: Arc<RequestCounts>, runtime: Handle) -> Self {
+        Self { fs, counts, runtime }
+    }
+
+    /// Counts the request and answers it with what `work` gives.
+    pub(crate) fn answer<T, R: Answer<T>>(
+        &self,
+        operation: Operation,
+        reply: R,
+        work: impl Future<Output = Result<T, Error>> + Send + 'static,
+    ) where
+        T: 'static,
+    {
+        self.counts.count(operation);
+        self.carry_out(async move { reply.answer(work.await) });
+    }
+
+    /// Runs `work` here if it need not wait, else on the runtime. A panic costs this one request: its reply is
+    /// dropped, which answers EIO.
+    pub(crate) fn carry_out(&self, work: impl Future<Output = ()> + Send + 'static) {
+        let mut work = Box::pin(work);
+        let _entered = self.runtime.enter();
+        let polled =
+            catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(&mut Context::from_waker(Waker::noop()))));
+        match polled {
+            Ok(Poll::Ready(())) => {}
+            Ok(Poll::Pending) => drop(self.runtime.spawn(work)),
+            Err(_) => tracing::error!("a request met a defect; it was answered with an I/O error"),
+        }
+    }
+
+    /// Attributes with the time for which the kernel may believe them.
+    pub(crate) fn believed(&self) -> impl Fn(Attr) -> Believed + Send + 'static {
+        let ttl = self.fs.ttl();
+        move |attr| Believed { attr, ttl }
+    }
+
+    pub(crate) fn count(&self, operation: Operation) {
+        self.counts.count(operation);
+    }
+}
+
+/// The transport's trait, and nothing but the way to each family of requests.
+impl Requests for Adapter {
+    fn init(&mut self, _: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
+        for capability in WANTED {
+            if config.add_capabilities(capability).is_err() {
+                tracing::debug!("this kernel's FUSE lacks {capability:?}");
+            }
+        }
+        let _ = config.set_max_write(REQUEST_BYTES_MAX);
+        let _ = config.set_max_background(BACKGROUND_REQUESTS_MAX);
+        Ok(())
+    }
+
+    fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        self.find(parent, name.as_bytes(), reply);
+    }
+
+    fn forget(&self, _: &Request, ino: INodeNo, count: u64) {
+        self.count(Operation::Forget);
+        self.fs.forget(crate::convert::ino(ino), count);
+    }
+
+    fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        self.attributes(ino, reply);
+    }
+
+    fn setattr(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        mode: Option<u32>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        size_bytes: Option<u64>,
+        atime: Option<TimeOrNow>,
+        mtime: Option<TimeOrNow>,
+        _: Option<SystemTime>,
+        handle: Option<FileHandle>,
+        _: Option<SystemTime>,
+        _: Option<SystemTime>,
+        _: Option<SystemTime>,
+        _: Option<fuser::BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        let changes = vfs::Changes {
+            mode: mode.map(crate::convert::permissions),
+            uid,
+            gid,
+            size_bytes,
+            atime: atime.map(crate::convert::time),
+            mtime: mtime.map(crate::convert::time),
+        };
+        self.change_attributes(request, ino, changes, handle, reply);
+    }
+
+    fn readlink(&self, _: &Request, ino: INodeNo, reply: ReplyData) {
+        self.link_target(ino, reply);
+    }
+
+    fn mknod(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _: u32,
+        rdev: u32,
+        reply: ReplyEntry,
+    ) {
+        self.make_node(request, parent, name.as_bytes(), mode, rdev, reply);
+    }
+
+    fn mkdir(&self, request: &Request, parent: INodeNo, name: &OsStr, mode: u32, _: u32, reply: ReplyEntry) {
+        self.make_directory(request, parent, name.as_bytes(), mode, reply);
+    }
+
+    fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        self.remove_name(parent, name.as_bytes(), reply);
+    }
+
+    fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        self.remove_directory(parent, name.as_bytes(), reply);
+    }
+
+    fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
+        self.make_symlink(request, parent, name.as_bytes(), target.as_os_str().as_bytes(), reply);
+    }
+
+    fn rename(
+        &self,
+        _: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        new_parent: INodeNo,
+        new_name: &OsStr,
+        flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        self.move_name((parent, name.as_bytes()), (new_parent, new_name.as_bytes()), flags, reply);
+    }
+
+    fn link(&self, _: &Request, _: INodeNo, _: INodeNo, _: &OsStr, reply: ReplyEntry) {
+        self.count(Operation::Link);
+        reply.error(Errno::EPERM);
+    }
+
+    fn create(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _: u32,
+        flags: i32,
+        reply: ReplyCreate,
+    ) {
+        self.create_file(request, parent, name.as_bytes(), mode, flags, reply);
+    }
+
+    fn open(&self, _: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        self.open_file(ino, flags, reply);
+    }
+
+    fn read(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        size: u32,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        self.read_bytes(handle, offset, size, reply);
+    }
+
+    fn write(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        data: &[u8],
+        _: WriteFlags,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        self.write_bytes(handle, offset, data, reply);
+    }
+
+    fn flush(&self, _: &Request, _: INodeNo, handle: FileHandle, _: LockOwner, reply: ReplyEmpty) {
+        self.flush_file(handle, reply);
+    }
+
+    fn release(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        _: bool,
+        reply: ReplyEmpty,
+    ) {
+        self.release_file(handle, reply);
+    }
+
+    fn fsync(&self, _: &Request, _: INodeNo, handle: FileHandle, _: bool, reply: ReplyEmpty) {
+        self.sync_file(handle, reply);
+    }
+
+    fn opendir(&self, _: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        self.open_directory(ino, reply);
+    }
+
+    fn readdir(&self, _: &Request, _: INodeNo, handle: FileHandle, cookie: u64, reply: ReplyDirectory) {
+        self.list(handle, cookie, reply);
+    }
+
+    fn readdirplus(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        handle: FileHandle,
+        cookie: u64,
+        reply: ReplyDirectoryPlus,
+    ) {
+        self.list_with_attributes(ino, handle, cookie, reply);
+    }
+
+    fn releasedir(&self, _: &Request, _: INodeNo, handle: FileHandle, _: OpenFlags, reply: ReplyEmpty) {
+        self.release_directory(handle, reply);
+    }
+
+    fn fsyncdir(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+        self.sync_directory(reply);
+    }
+
+    fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
+        self.describe(reply);
+    }
+
+    // Answered once per mount with ENOSYS, after which the kernel stops asking: no GETXATTR per WRITE.
+
+    fn getxattr(&self, _: &Request, _: INodeNo, _: &OsStr, _: u32, reply: ReplyXattr) {
+        self.count(Operation::GetXattr);
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn listxattr(&self, _: &Request, _: INodeNo, _: u32, reply: ReplyXattr) {
+        self.count(Operation::ListXattr);
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn setxattr(&self, _: &Request, _: INodeNo, _: &OsStr, _: &[u8], _: i32, _: u32, reply: ReplyEmpty) {
+        self.count(Operation::SetXattr);
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn removexattr(&self, _: &Request, _: INodeNo, _: &OsStr, reply: ReplyEmpty) {
+        self.count(Operation::RemoveXattr);
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn access(&self, _: &Request, _: INodeNo, _: AccessFlags, reply: ReplyEmpty) {
+        self.count(Operation::Other);
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn lseek(&self, _: &Request, _: INodeNo, _: FileHandle, _: i64, _: i32, reply: ReplyLseek) {
+        self.count(Operation::Other);
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn fallocate(&self, _: &Request, _: INodeNo, _: FileHandle, _: u64, _: u64, _: i32, reply: ReplyEmpty) {
+        self.count(Operation::Other);
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn copy_file_range(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: FileHandle,
+        _: u64,
+        _: INodeNo,
+        _: FileHandle,
+        _: u64,
+        _: u64,
+        _: CopyFileRangeFlags,
+        reply: ReplyWrite,
+    ) {
+        self.count(Operation::Other);
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn bmap(&self, _: &Request, _: INodeNo, _: u32, _: u64, reply: ReplyBmap) {
+        self.count(Operation::Other);
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn poll(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: FileHandle,
+        _: PollNotifier,
+        _: PollEvents,
+        _: PollFlags,
+        reply: ReplyPoll,
+    ) {
+        self.count(Operation::Other);
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn ioctl(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: FileHandle,
+        _: IoctlFlags,
+        _: u32,
+        _: &[u8],
+        _: u32,
+        reply: ReplyIoctl,
+    ) {
+        self.count(Operation::Other);
+        reply.error(Errno::ENOTTY);
+    }
+}

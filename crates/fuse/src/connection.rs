@@ -1,0 +1,112 @@
+//! The kernel's end: mounting and unmounting.
+//!
+//! Root mounts by itself, so that the type in the mount table is ours and nobody but us unmounts; other users
+//! need the set-uid `fusermount3`, which the transport knows how to ask.
+
+use crate::mount_table::FILE_SYSTEM_TYPE;
+use crate::session::{MountError, MountOptions, UnmountError};
+use rustix::fs::{Mode, OFlags};
+use rustix::mount::{MountFlags, UnmountFlags};
+use std::ffi::CString;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::process::Command;
+
+const DEVICE: &str = "/dev/fuse";
+const HELPER: &str = "fusermount3";
+
+/// Mounts as root; `None` if this process may not, and the helper has to be asked.
+pub(crate) fn open(mount_point: &Path, options: &MountOptions) -> Result<Option<OwnedFd>, MountError> {
+    let device = rustix::fs::open(DEVICE, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
+        .map_err(|error| MountError::Device(error.into()))?;
+    let failed = |error| MountError::Mount(mount_point.to_owned(), error);
+    let root_mode = std::fs::metadata(mount_point).map_err(failed)?.mode();
+    let data =
+        CString::new(mount_data(device.as_raw_fd(), root_mode, options)).map_err(|e| failed(e.into()))?;
+    match rustix::mount::mount(
+        &options.source,
+        mount_point,
+        FILE_SYSTEM_TYPE,
+        flags(options),
+        data.as_c_str(),
+    ) {
+        Ok(()) => Ok(Some(device)),
+        Err(rustix::io::Errno::PERM) => Ok(None),
+        Err(error) => Err(failed(error.into())),
+    }
+}
+
+/// What the transport tells the helper.
+pub(crate) fn helper_config(options: &MountOptions) -> fuser::Config {
+    use fuser::MountOption as Option;
+    let mut config = session_config(options);
+    config.mount_options = vec![
+        Option::FSName(options.source.replace(',', "\\,")),
+        Option::Subtype("tenon".to_owned()),
+        Option::DefaultPermissions,
+        Option::NoSuid,
+        Option::NoDev,
+    ];
+    if options.read_only {
+        config.mount_options.push(Option::RO);
+    }
+    if options.no_exec {
+        config.mount_options.push(Option::NoExec);
+    }
+    config
+}
+
+/// How the transport runs its threads, however the mount was made.
+pub(crate) fn session_config(options: &MountOptions) -> fuser::Config {
+    let mut config = fuser::Config::default();
+    config.acl = if options.allow_other { fuser::SessionACL::All } else { fuser::SessionACL::Owner };
+    config.n_threads = Some(options.threads.max(1));
+    config.clone_fd = true;
+    config
+}
+
+/// Takes the mount at `mount_point` away; `lazily`, it goes at once and is freed when the last file is closed.
+///
+/// # Errors
+/// [`UnmountError::Busy`] if programs use it and `lazily` is false.
+pub(crate) fn close(mount_point: &Path, lazily: bool) -> Result<(), UnmountError> {
+    let flags = if lazily { UnmountFlags::DETACH } else { UnmountFlags::empty() };
+    match rustix::mount::unmount(mount_point, flags | UnmountFlags::NOFOLLOW) {
+        Ok(()) => Ok(()),
+        Err(rustix::io::Errno::BUSY) => Err(UnmountError::Busy(mount_point.to_owned())),
+        Err(rustix::io::Errno::INVAL) => Err(UnmountError::NotMounted(mount_point.to_owned())),
+        Err(rustix::io::Errno::PERM) => close_by_helper(mount_point, lazily),
+        Err(error) => Err(UnmountError::Io(mount_point.to_owned(), error.into())),
+    }
+}
+
+fn close_by_helper(mount_point: &Path, lazily: bool) -> Result<(), UnmountError> {
+    let how = if lazily { ["-u", "-z"].as_slice() } else { ["-u"].as_slice() };
+    let asked = Command::new(HELPER).args(how).arg("--").arg(mount_point).output();
+    let output = asked.map_err(|error| UnmountError::Io(mount_point.to_owned(), error))?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    match output.status.success() {
+        true => Ok(()),
+        false if said.contains("busy") => Err(UnmountError::Busy(mount_point.to_owned())),
+        false => Err(UnmountError::Io(mount_point.to_owned(), std::io::Error::other(said.trim().to_owned()))),
+    }
+}
+
+/// The options that FUSE itself reads (`Documentation/filesystems/fuse.rst`).
+fn mount_data(device: i32, root_mode: u32, options: &MountOptions) -> String {
+    let (user, group) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
+    let mut data =
+        format!("fd={device},rootmode={root_mode:o},user_id={user},group_id={group},default_permissions");
+    if options.allow_other {
+        data.push_str(",allow_other");
+    }
+    data
+}
+
+fn flags(options: &MountOptions) -> MountFlags {
+    let mut flags = MountFlags::NOSUID | MountFlags::NODEV;
+    flags.set(MountFlags::RDONLY, options.read_only);
+    flags.set(MountFlags::NOEXEC, options.no_exec);
+    flags
+}

@@ -1,0 +1,89 @@
+//! Tenon's mounts as the kernel lists them (proc_pid_mountinfo(5)).
+
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+/// The type that the mount table shows: FUSE, and whose.
+pub const FILE_SYSTEM_TYPE: &str = "fuse.tenon";
+
+/// One mount of Tenon.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mounted {
+    /// Where.
+    pub mount_point: PathBuf,
+    /// What, as given to `mount`.
+    pub source: OsString,
+    /// `major:minor` of its device, by which `/sys/class/bdi` and `/sys/fs/fuse` know it.
+    pub device: String,
+}
+
+/// All mounts of Tenon that this process sees, in the order they were made.
+pub fn mounts() -> io::Result<Vec<Mounted>> {
+    Ok(parse(&fs::read("/proc/self/mountinfo")?))
+}
+
+/// The topmost mount of Tenon at exactly this path.
+pub fn mounted_at(path: &Path) -> io::Result<Option<Mounted>> {
+    Ok(mounts()?.into_iter().rev().find(|mounted| mounted.mount_point == path))
+}
+
+fn parse(table: &[u8]) -> Vec<Mounted> {
+    table.split(|&byte| byte == b'\n').filter_map(parse_line).collect()
+}
+
+/// `id parent major:minor root mount-point options [optional ...] - type source super-options`.
+fn parse_line(line: &[u8]) -> Option<Mounted> {
+    let mut fields = line.split(|&byte| byte == b' ');
+    let device = String::from_utf8(fields.nth(2)?.to_vec()).ok()?;
+    let mount_point = unescape(fields.nth(1)?);
+    fields.find(|field| *field == b"-")?;
+    let is_ours = fields.next()? == FILE_SYSTEM_TYPE.as_bytes();
+    let source = unescape(fields.next()?);
+    is_ours.then(|| Mounted { mount_point: mount_point.into(), source, device })
+}
+
+/// The kernel writes space, tab, newline and backslash as three octal digits.
+fn unescape(field: &[u8]) -> OsString {
+    let mut bytes = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((&first, after)) = rest.split_first() {
+        let octal = after.get(..3).and_then(|digits| std::str::from_utf8(digits).ok());
+        match octal.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+            Some(byte) if first == b'\\' => {
+                bytes.push(byte);
+                rest = &after[3..];
+            }
+            _ => {
+                bytes.push(first);
+                rest = after;
+            }
+        }
+    }
+    OsString::from_vec(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ours_are_found_among_others() {
+        let table = b"22 1 0:21 / /proc rw - proc proc rw\n\
+            30 22 0:45 / /mnt/a\\040b rw,nosuid shared:7 - fuse.tenon s3://bucket rw,user_id=0\n\
+            31 22 0:46 / /mnt/c rw - fuse.sshfs host: rw\n";
+        let expected = Mounted {
+            mount_point: "/mnt/a b".into(),
+            source: "s3://bucket".into(),
+            device: "0:45".to_owned(),
+        };
+        assert_eq!(parse(table), [expected]);
+    }
+
+    #[test]
+    fn a_backslash_that_is_no_escape_stays() {
+        assert_eq!(unescape(b"a\\134b\\x"), "a\\b\\x");
+    }
+}

@@ -1,0 +1,126 @@
+//! How many requests the kernel sent, by operation: their number is part of what is tested.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+macro_rules! operations {
+    ($($(#[$doc:meta])* $operation:ident = $name:literal,)*) => {
+        /// The requests of the kernel that are told apart.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Operation {
+            $($(#[$doc])* $operation,)*
+        }
+
+        impl Operation {
+            /// All operations.
+            pub const ALL: &'static [Self] = &[$(Self::$operation,)*];
+
+            /// The kernel's name (`FUSE_...` in `linux/fuse.h`).
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Self::$operation => $name,)*
+                }
+            }
+        }
+    };
+}
+
+operations! {
+    /// Find a name in a directory.
+    Lookup = "LOOKUP",
+    /// Drop references to inodes, alone or in a batch.
+    Forget = "FORGET",
+    /// Read attributes.
+    GetAttr = "GETATTR",
+    /// Change attributes.
+    SetAttr = "SETATTR",
+    /// Read a symbolic link.
+    ReadLink = "READLINK",
+    /// Make a symbolic link.
+    Symlink = "SYMLINK",
+    /// Make a file or a special file without opening it.
+    MkNod = "MKNOD",
+    /// Make a directory.
+    MkDir = "MKDIR",
+    /// Remove a name.
+    Unlink = "UNLINK",
+    /// Remove a directory.
+    RmDir = "RMDIR",
+    /// Move a name.
+    Rename = "RENAME",
+    /// Give an inode another name.
+    Link = "LINK",
+    /// Make and open a file.
+    Create = "CREATE",
+    /// Open a file.
+    Open = "OPEN",
+    /// Read bytes.
+    Read = "READ",
+    /// Write bytes.
+    Write = "WRITE",
+    /// Close a descriptor.
+    Flush = "FLUSH",
+    /// Close the last descriptor.
+    Release = "RELEASE",
+    /// Make a file's bytes durable.
+    Fsync = "FSYNC",
+    /// Open a directory.
+    OpenDir = "OPENDIR",
+    /// List names.
+    ReadDir = "READDIR",
+    /// List names with attributes.
+    ReadDirPlus = "READDIRPLUS",
+    /// Close a directory.
+    ReleaseDir = "RELEASEDIR",
+    /// Make a directory's names durable.
+    FsyncDir = "FSYNCDIR",
+    /// Describe the file system.
+    StatFs = "STATFS",
+    /// Read an extended attribute.
+    GetXattr = "GETXATTR",
+    /// List extended attributes.
+    ListXattr = "LISTXATTR",
+    /// Set an extended attribute.
+    SetXattr = "SETXATTR",
+    /// Remove an extended attribute.
+    RemoveXattr = "REMOVEXATTR",
+    /// Something that is not offered; the kernel does without, or does it itself.
+    Other = "OTHER",
+}
+
+/// Counters, one for each [`Operation`].
+#[derive(Debug, Default)]
+pub struct RequestCounts([AtomicU64; Operation::ALL.len()]);
+
+impl RequestCounts {
+    pub(crate) fn count(&self, operation: Operation) {
+        self.0[operation as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Requests of this operation so far.
+    pub fn of(&self, operation: Operation) -> u64 {
+        self.0[operation as usize].load(Ordering::Relaxed)
+    }
+
+    /// Name and number of every operation that came at least once.
+    pub fn seen(&self) -> Vec<(&'static str, u64)> {
+        let all = Operation::ALL.iter().map(|&operation| (operation.name(), self.of(operation)));
+        all.filter(|(_, count)| *count > 0).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_operation_has_its_counter() {
+        let counts = RequestCounts::default();
+        for (index, &operation) in Operation::ALL.iter().enumerate() {
+            assert_eq!(operation as usize, index);
+        }
+        counts.count(Operation::Write);
+        counts.count(Operation::Other);
+        counts.count(Operation::Other);
+        assert_eq!(counts.seen(), [("WRITE", 1), ("OTHER", 2)]);
+    }
+}

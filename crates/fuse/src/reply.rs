@@ -1,0 +1,107 @@
+//! How a result becomes a reply: one meaning of success for each kind of reply, one of failure for all.
+
+use crate::convert;
+use bytes::Bytes;
+use fuser::{
+    Errno, FileHandle, FopenFlags, Generation, ReplyAttr, ReplyCreate, ReplyData, ReplyEmpty, ReplyEntry,
+    ReplyOpen, ReplyWrite,
+};
+use std::time::Duration;
+use vfs::{Attr, Error};
+
+/// The generation of every inode: numbers are never used again, so one will do.
+pub(crate) const GENERATION: Generation = Generation(0);
+
+/// A reply that can carry a `T`.
+pub(crate) trait Answer<T>: Send + 'static {
+    /// Sends the result.
+    fn answer(self, result: Result<T, Error>);
+}
+
+/// Attributes and how long they hold.
+pub(crate) struct Believed {
+    pub(crate) attr: Attr,
+    pub(crate) ttl: Duration,
+}
+
+/// An open file.
+pub(crate) struct OpenFile {
+    pub(crate) handle: FileHandle,
+    pub(crate) flags: FopenFlags,
+}
+
+/// Logs what the caller cannot see from the number alone.
+pub(crate) fn failed(error: &Error) -> Errno {
+    let errno = error.errno();
+    if matches!(errno, libc::EIO | libc::ESTALE | libc::ENOSPC | libc::EACCES) {
+        tracing::warn!(errno, "{error}");
+    } else {
+        tracing::trace!(errno, "{error}");
+    }
+    convert::errno(error)
+}
+
+impl Answer<()> for ReplyEmpty {
+    fn answer(self, result: Result<(), Error>) {
+        match result {
+            Ok(()) => self.ok(),
+            Err(error) => self.error(failed(&error)),
+        }
+    }
+}
+
+impl Answer<Believed> for ReplyEntry {
+    fn answer(self, result: Result<Believed, Error>) {
+        match result {
+            Ok(found) => self.entry(&found.ttl, &convert::attr(&found.attr), GENERATION),
+            Err(error) => self.error(failed(&error)),
+        }
+    }
+}
+
+impl Answer<Believed> for ReplyAttr {
+    fn answer(self, result: Result<Believed, Error>) {
+        match result {
+            Ok(found) => self.attr(&found.ttl, &convert::attr(&found.attr)),
+            Err(error) => self.error(failed(&error)),
+        }
+    }
+}
+
+impl Answer<Bytes> for ReplyData {
+    fn answer(self, result: Result<Bytes, Error>) {
+        match result {
+            Ok(bytes) => self.data(&bytes),
+            Err(error) => self.error(failed(&error)),
+        }
+    }
+}
+
+impl Answer<u32> for ReplyWrite {
+    fn answer(self, result: Result<u32, Error>) {
+        match result {
+            Ok(written) => self.written(written),
+            Err(error) => self.error(failed(&error)),
+        }
+    }
+}
+
+impl Answer<OpenFile> for ReplyOpen {
+    fn answer(self, result: Result<OpenFile, Error>) {
+        match result {
+            Ok(file) => self.opened(file.handle, file.flags),
+            Err(error) => self.error(failed(&error)),
+        }
+    }
+}
+
+impl Answer<(Believed, OpenFile)> for ReplyCreate {
+    fn answer(self, result: Result<(Believed, OpenFile), Error>) {
+        match result {
+            Ok((made, file)) => {
+                self.created(&made.ttl, &convert::attr(&made.attr), GENERATION, file.handle, file.flags);
+            }
+            Err(error) => self.error(failed(&error)),
+        }
+    }
+}

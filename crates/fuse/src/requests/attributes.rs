@@ -1,0 +1,55 @@
+//! Attributes of inodes and of the whole file system.
+
+use crate::adapter::Adapter;
+use crate::convert;
+use crate::operations::Operation;
+use fuser::{FileHandle, INodeNo, ReplyAttr, ReplyData, ReplyStatfs, Request};
+use std::sync::Arc;
+use vfs::{Changes, Handle};
+
+impl Adapter {
+    pub(crate) fn attributes(&self, ino: INodeNo, reply: ReplyAttr) {
+        let (fs, believed) = (Arc::clone(&self.fs), self.believed());
+        self.answer(
+            Operation::GetAttr,
+            reply,
+            async move { fs.getattr(convert::ino(ino)).await.map(believed) },
+        );
+    }
+
+    pub(crate) fn change_attributes(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        changes: Changes,
+        handle: Option<FileHandle>,
+        reply: ReplyAttr,
+    ) {
+        let (fs, believed, caller) = (Arc::clone(&self.fs), self.believed(), convert::caller(request));
+        let handle = handle.map(|handle| Handle(handle.0));
+        self.answer(Operation::SetAttr, reply, async move {
+            fs.setattr(caller, convert::ino(ino), changes, handle).await.map(believed)
+        });
+    }
+
+    pub(crate) fn link_target(&self, ino: INodeNo, reply: ReplyData) {
+        let fs = Arc::clone(&self.fs);
+        self.answer(Operation::ReadLink, reply, async move { fs.readlink(convert::ino(ino)).await });
+    }
+
+    pub(crate) fn describe(&self, reply: ReplyStatfs) {
+        self.count(Operation::StatFs);
+        let s = self.fs.statfs();
+        let fragment_bytes = s.block_size_bytes;
+        reply.statfs(
+            s.blocks,
+            s.blocks_free,
+            s.blocks_free,
+            s.files,
+            s.files_free,
+            s.block_size_bytes,
+            s.name_bytes_max,
+            fragment_bytes,
+        );
+    }
+}

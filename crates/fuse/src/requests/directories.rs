@@ -1,0 +1,156 @@
+//! Open directories and their entries.
+
+use crate::adapter::Adapter;
+use crate::convert;
+use crate::operations::Operation;
+use crate::reply::{self, GENERATION, OpenFile};
+use fuser::{
+    FileHandle, FileType, FopenFlags, INodeNo, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyOpen,
+};
+use futures_util::future::join_all;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+use vfs::{Attr, Error, Filesystem, Handle, Ino, Listed};
+
+/// Entries asked of `vfs` at a time. A buffer of glibc's 32 KiB holds about a thousand short names ...
+const ENTRIES_PER_CALL: usize = 512;
+/// ... or about two hundred with attributes.
+const ENTRIES_PER_CALL_WITH_ATTRIBUTES: usize = 128;
+
+impl Adapter {
+    pub(crate) fn open_directory(&self, ino: INodeNo, reply: ReplyOpen) {
+        let fs = Arc::clone(&self.fs);
+        self.answer(Operation::OpenDir, reply, async move {
+            let handle = fs.opendir(convert::ino(ino)).await?;
+            Ok(OpenFile { handle: FileHandle(handle.0), flags: FopenFlags::empty() })
+        });
+    }
+
+    pub(crate) fn release_directory(&self, handle: FileHandle, reply: ReplyEmpty) {
+        self.count(Operation::ReleaseDir);
+        self.fs.releasedir(Handle(handle.0));
+        reply.ok();
+    }
+
+    /// Every change of a directory is stored before its request is answered, so there is nothing left to do.
+    pub(crate) fn sync_directory(&self, reply: ReplyEmpty) {
+        self.count(Operation::FsyncDir);
+        reply.ok();
+    }
+
+    pub(crate) fn list(&self, handle: FileHandle, cookie: u64, mut reply: ReplyDirectory) {
+        self.count(Operation::ReadDir);
+        let fs = Arc::clone(&self.fs);
+        self.carry_out(async move {
+            match fill(&fs, Handle(handle.0), cookie, &mut reply).await {
+                Ok(()) => reply.ok(),
+                Err(error) => reply.error(reply::failed(&error)),
+            }
+        });
+    }
+
+    pub(crate) fn list_with_attributes(
+        &self,
+        ino: INodeNo,
+        handle: FileHandle,
+        cookie: u64,
+        mut reply: ReplyDirectoryPlus,
+    ) {
+        self.count(Operation::ReadDirPlus);
+        let fs = Arc::clone(&self.fs);
+        self.carry_out(async move {
+            match fill_plus(&fs, convert::ino(ino), Handle(handle.0), cookie, &mut reply).await {
+                Ok(()) => reply.ok(),
+                Err(error) => reply.error(reply::failed(&error)),
+            }
+        });
+    }
+}
+
+/// Adds entries until the reply is full or the directory ends. An error after the first entries is left to the
+/// next request, so that what is known arrives.
+async fn fill(fs: &Filesystem, handle: Handle, from: u64, reply: &mut ReplyDirectory) -> Result<(), Error> {
+    let mut cookie = from;
+    loop {
+        let entries = match fs.readdir(handle, cookie, ENTRIES_PER_CALL, false).await {
+            Err(error) if cookie == from => return Err(error),
+            Err(_) => return Ok(()),
+            Ok(entries) => entries,
+        };
+        if entries.is_empty() {
+            return Ok(());
+        }
+        for entry in &entries {
+            // A name whose kind nobody knows yet: the kernel asks when somebody needs to know. FUSE has no
+            // "unknown", a file is what most names are, and LOOKUP corrects it.
+            let kind = entry.kind.map_or(FileType::RegularFile, convert::kind);
+            if reply.add(INodeNo(entry.ino.0), entry.cookie, kind, OsStr::from_bytes(&entry.name)) {
+                return Ok(());
+            }
+            cookie = entry.cookie;
+        }
+    }
+}
+
+/// Like [`fill`]. Every entry with attributes is a reference the kernel holds; what does not fit is given back.
+async fn fill_plus(
+    fs: &Filesystem,
+    directory: Ino,
+    handle: Handle,
+    from: u64,
+    reply: &mut ReplyDirectoryPlus,
+) -> Result<(), Error> {
+    let ttl = fs.ttl();
+    let mut cookie = from;
+    loop {
+        let entries = match fs.readdir(handle, cookie, ENTRIES_PER_CALL_WITH_ATTRIBUTES, true).await {
+            Err(error) if cookie == from => return Err(error),
+            Err(_) => return Ok(()),
+            Ok(entries) => entries,
+        };
+        let Some(last) = entries.last() else { return Ok(()) };
+        cookie = last.cookie;
+        let known = with_attributes(fs, directory, entries).await;
+        let mut full = false;
+        for (entry, attr) in known {
+            let shown = convert::attr(&attr);
+            full = full
+                || reply.add(
+                    INodeNo(attr.ino.0),
+                    entry.cookie,
+                    OsStr::from_bytes(&entry.name),
+                    &ttl,
+                    &shown,
+                    GENERATION,
+                );
+            if full && !is_dot(&entry.name) {
+                fs.forget(attr.ino, 1);
+            }
+        }
+        if full {
+            return Ok(());
+        }
+    }
+}
+
+/// The entries with their attributes; what vanished meanwhile is left out.
+///
+/// The kernel allows an entry without attributes only with inode number 0, which glibc takes for a deleted
+/// name, so attributes that are missing are looked up here as the kernel would.
+async fn with_attributes(fs: &Filesystem, directory: Ino, entries: Vec<Listed>) -> Vec<(Listed, Attr)> {
+    let looked_up = entries.into_iter().map(|mut entry| async move {
+        let attr = match entry.attr.take() {
+            Some(attr) => Some(attr),
+            None if is_dot(&entry.name) => fs.getattr(entry.ino).await.ok(),
+            None => fs.lookup(directory, &entry.name).await.ok(),
+        };
+        attr.map(|attr| (entry, attr))
+    });
+    join_all(looked_up).await.into_iter().flatten().collect()
+}
+
+/// `.` and `..` are shown but hold no reference.
+fn is_dot(name: &[u8]) -> bool {
+    matches!(name, b"." | b"..")
+}

@@ -1,0 +1,80 @@
+//! Open files and their bytes.
+
+use crate::adapter::Adapter;
+use crate::convert::{self, permissions};
+use crate::operations::Operation;
+use crate::reply::OpenFile;
+use bytes::Bytes;
+use fuser::{
+    FileHandle, FopenFlags, INodeNo, OpenFlags, ReplyCreate, ReplyData, ReplyEmpty, ReplyOpen, ReplyWrite,
+};
+use std::sync::Arc;
+use vfs::{Handle, Opened};
+
+impl Adapter {
+    pub(crate) fn create_file(
+        &self,
+        request: &fuser::Request,
+        parent: INodeNo,
+        name: &[u8],
+        mode: u32,
+        flags: i32,
+        reply: ReplyCreate,
+    ) {
+        let (fs, believed, name) = (Arc::clone(&self.fs), self.believed(), Bytes::copy_from_slice(name));
+        let caller = convert::caller(request);
+        self.answer(Operation::Create, reply, async move {
+            let (attr, opened) =
+                fs.create(caller, convert::ino(parent), &name, permissions(mode), flags).await?;
+            Ok((believed(attr), open_file(opened, flags)))
+        });
+    }
+
+    pub(crate) fn open_file(&self, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        let fs = Arc::clone(&self.fs);
+        self.answer(Operation::Open, reply, async move {
+            Ok(open_file(fs.open(convert::ino(ino), flags.0).await?, flags.0))
+        });
+    }
+
+    pub(crate) fn read_bytes(&self, handle: FileHandle, offset: u64, size: u32, reply: ReplyData) {
+        let fs = Arc::clone(&self.fs);
+        self.answer(
+            Operation::Read,
+            reply,
+            async move { fs.read(Handle(handle.0), offset, size as usize).await },
+        );
+    }
+
+    /// The bytes are copied out of the reader thread's buffer, which the next request overwrites.
+    pub(crate) fn write_bytes(&self, handle: FileHandle, offset: u64, data: &[u8], reply: ReplyWrite) {
+        let (fs, data) = (Arc::clone(&self.fs), Bytes::copy_from_slice(data));
+        self.answer(Operation::Write, reply, async move {
+            fs.write(Handle(handle.0), offset, &data).await?;
+            Ok(data.len() as u32)
+        });
+    }
+
+    pub(crate) fn flush_file(&self, handle: FileHandle, reply: ReplyEmpty) {
+        let fs = Arc::clone(&self.fs);
+        self.answer(Operation::Flush, reply, async move { fs.flush(Handle(handle.0)).await });
+    }
+
+    pub(crate) fn release_file(&self, handle: FileHandle, reply: ReplyEmpty) {
+        let fs = Arc::clone(&self.fs);
+        self.answer(Operation::Release, reply, async move { fs.release(Handle(handle.0)).await });
+    }
+
+    pub(crate) fn sync_file(&self, handle: FileHandle, reply: ReplyEmpty) {
+        let fs = Arc::clone(&self.fs);
+        self.answer(Operation::Fsync, reply, async move { fs.fsync(Handle(handle.0)).await });
+    }
+}
+
+/// A descriptor that cannot write has nothing to flush, which saves a request per close.
+fn open_file(opened: Opened, flags: i32) -> OpenFile {
+    let mut kernel = FopenFlags::empty();
+    kernel.set(FopenFlags::FOPEN_KEEP_CACHE, opened.keep_cache);
+    kernel.set(FopenFlags::FOPEN_NOFLUSH, flags & libc::O_ACCMODE == libc::O_RDONLY);
+    OpenFile { handle: FileHandle(opened.handle.0), flags: kernel }
+}

@@ -1,0 +1,6 @@
+//! The requests by family: each decodes its own, names the call of `vfs`, and shapes the result.
+
+mod attributes;
+mod directories;
+mod files;
+mod names;

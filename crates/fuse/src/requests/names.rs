@@ -1,0 +1,92 @@
+//! Names: finding, making, moving and removing them.
+
+use crate::adapter::Adapter;
+use crate::convert::{self, permissions};
+use crate::operations::Operation;
+use bytes::Bytes;
+use fuser::{Errno, INodeNo, RenameFlags, ReplyEmpty, ReplyEntry, Request};
+use std::sync::Arc;
+
+impl Adapter {
+    pub(crate) fn find(&self, parent: INodeNo, name: &[u8], reply: ReplyEntry) {
+        let (fs, believed, name) = (Arc::clone(&self.fs), self.believed(), Bytes::copy_from_slice(name));
+        self.answer(Operation::Lookup, reply, async move {
+            fs.lookup(convert::ino(parent), &name).await.map(believed)
+        });
+    }
+
+    pub(crate) fn make_node(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &[u8],
+        mode: u32,
+        rdev: u32,
+        reply: ReplyEntry,
+    ) {
+        let Some(kind) = convert::kind_of_mode(mode) else {
+            self.count(Operation::MkNod);
+            return reply.error(Errno::EINVAL);
+        };
+        let (fs, believed, name) = (Arc::clone(&self.fs), self.believed(), Bytes::copy_from_slice(name));
+        let caller = convert::caller(request);
+        self.answer(Operation::MkNod, reply, async move {
+            fs.mknod(caller, convert::ino(parent), &name, kind, permissions(mode), rdev).await.map(believed)
+        });
+    }
+
+    pub(crate) fn make_directory(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &[u8],
+        mode: u32,
+        reply: ReplyEntry,
+    ) {
+        let (fs, believed, name) = (Arc::clone(&self.fs), self.believed(), Bytes::copy_from_slice(name));
+        let caller = convert::caller(request);
+        self.answer(Operation::MkDir, reply, async move {
+            fs.mkdir(caller, convert::ino(parent), &name, permissions(mode)).await.map(believed)
+        });
+    }
+
+    pub(crate) fn make_symlink(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &[u8],
+        target: &[u8],
+        reply: ReplyEntry,
+    ) {
+        let (fs, believed, name) = (Arc::clone(&self.fs), self.believed(), Bytes::copy_from_slice(name));
+        let (caller, target) = (convert::caller(request), Bytes::copy_from_slice(target));
+        self.answer(Operation::Symlink, reply, async move {
+            fs.symlink(caller, convert::ino(parent), &name, &target).await.map(believed)
+        });
+    }
+
+    pub(crate) fn remove_name(&self, parent: INodeNo, name: &[u8], reply: ReplyEmpty) {
+        let (fs, name) = (Arc::clone(&self.fs), Bytes::copy_from_slice(name));
+        self.answer(Operation::Unlink, reply, async move { fs.unlink(convert::ino(parent), &name).await });
+    }
+
+    pub(crate) fn remove_directory(&self, parent: INodeNo, name: &[u8], reply: ReplyEmpty) {
+        let (fs, name) = (Arc::clone(&self.fs), Bytes::copy_from_slice(name));
+        self.answer(Operation::RmDir, reply, async move { fs.rmdir(convert::ino(parent), &name).await });
+    }
+
+    pub(crate) fn move_name(
+        &self,
+        from: (INodeNo, &[u8]),
+        to: (INodeNo, &[u8]),
+        flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        let fs = Arc::clone(&self.fs);
+        let (from_name, to_name) = (Bytes::copy_from_slice(from.1), Bytes::copy_from_slice(to.1));
+        let (from, to) = (convert::ino(from.0), convert::ino(to.0));
+        self.answer(Operation::Rename, reply, async move {
+            fs.rename((from, &from_name), (to, &to_name), flags.bits()).await
+        });
+    }
+}
