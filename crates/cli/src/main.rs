@@ -1,2 +1,107 @@
-//! Placeholder.
-fn main() {}
+//! The `tenon` program.
+//!
+//! Owns flags, the environment, configuration files, the terminal and the exit code; joins the parts. It is the
+//! only crate that reads any of those.
+//!
+//! Refuses: secrets on the command line; more than one line for an error.
+//!
+//! Exit codes: 0 done, 1 failed, 2 wrong use; `fsck` adds 4, something is left to repair.
+
+mod bucket;
+mod command;
+mod control;
+mod daemon;
+mod environment;
+mod flags;
+mod logging;
+mod options;
+mod progress;
+mod registry;
+mod state;
+mod units;
+mod volume;
+
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+/// What went wrong is the user's use of the program.
+const EXIT_USAGE: u8 = 2;
+
+/// One namespace, reached as files and as objects.
+#[derive(Debug, Parser)]
+#[command(name = "tenon", version, max_term_width = 100, disable_help_subcommand = true)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Mount(command::mount::Mount),
+    Umount(command::umount::Umount),
+    Format(command::format::Format),
+    Status(command::status::Status),
+    Fsck(command::fsck::Fsck),
+    Locate(command::locate::Locate),
+    Object(command::object::Object),
+    Version(command::version::Version),
+}
+
+fn main() -> ExitCode {
+    let argv = match options::rewrite(std::env::args_os().collect(), &Cli::command()) {
+        Ok(argv) => argv,
+        Err(error) => return fail(&error, EXIT_USAGE),
+    };
+    match parse(argv.clone()) {
+        Ok(cli) => run(cli.command, &argv).unwrap_or_else(|error| fail(&error, 1)),
+        Err(code) => code,
+    }
+}
+
+fn run(command: Command, argv: &[OsString]) -> anyhow::Result<ExitCode> {
+    match command {
+        Command::Mount(mount) => mount.run(argv),
+        Command::Umount(umount) => umount.run(),
+        Command::Format(format) => format.run(),
+        Command::Status(status) => status.run(),
+        Command::Fsck(fsck) => fsck.run(),
+        Command::Locate(locate) => locate.run(),
+        Command::Object(object) => object.run(),
+        Command::Version(version) => version.run(),
+    }
+}
+
+/// Help goes out as `clap` formats it; a wrong use becomes one line.
+fn parse(argv: Vec<OsString>) -> Result<Cli, ExitCode> {
+    let parsed =
+        Cli::command().try_get_matches_from(argv).and_then(|matches| Cli::from_arg_matches(&matches));
+    parsed.map_err(|error| {
+        if !error.use_stderr() {
+            let _ = error.print();
+            return ExitCode::SUCCESS;
+        }
+        fail(&anyhow::anyhow!("{}", usage_line(&error)), EXIT_USAGE)
+    })
+}
+
+fn usage_line(error: &clap::Error) -> String {
+    if error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        return "no command given; see `tenon --help`".to_owned();
+    }
+    let text = error.to_string();
+    let mut lines = text.lines().map(str::trim);
+    let problem: Vec<&str> = lines.by_ref().take_while(|line| !line.is_empty()).collect();
+    let problem = problem.join(" ").trim_start_matches("error: ").to_owned();
+    match lines.find_map(|line| line.strip_prefix("tip: ")) {
+        Some(tip) => format!("{problem}; {tip}"),
+        None => format!("{problem}; see `tenon --help`"),
+    }
+}
+
+/// The one line of an error: its causes joined, without line ends.
+fn fail(error: &anyhow::Error, code: u8) -> ExitCode {
+    let line = format!("{error:#}").split_whitespace().collect::<Vec<_>>().join(" ");
+    eprintln!("tenon: {line}");
+    ExitCode::from(code)
+}

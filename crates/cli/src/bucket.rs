@@ -1,0 +1,211 @@
+//! Opening the bucket behind a volume: an S3 client with credentials, or a local directory.
+
+use crate::environment;
+use crate::flags::StoreFlags;
+use crate::volume::Volume;
+use anyhow::{Context, Error, Result, anyhow, bail};
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::Arc;
+use store::dir::{DirOptions, DirStore};
+use store::s3::{
+    self, Addressing, Credentials, CredentialsSource, Found, RequestKind, S3Buckets, S3Config, Search,
+};
+use store::wrap::{Operation, Trace, Traced};
+use store::{Clock, Entropy, ObjectStore, StoreError};
+
+/// A volume's bucket, open.
+#[derive(Debug, Clone)]
+pub(crate) struct Bucket {
+    /// The objects.
+    pub(crate) store: Arc<dyn ObjectStore>,
+    requests: Requests,
+}
+
+/// Where requests are counted: on the wire if there is one.
+#[derive(Debug, Clone)]
+enum Requests {
+    Wire(Arc<s3::RequestCounts>),
+    Calls(Trace),
+}
+
+/// The time and the randomness of this process.
+#[derive(Debug, Clone)]
+pub(crate) struct World {
+    /// The machine's clock.
+    pub(crate) clock: Arc<dyn Clock>,
+    /// Seeded by the system.
+    pub(crate) entropy: Arc<Entropy>,
+}
+
+impl World {
+    /// The real one.
+    pub(crate) fn real() -> Result<Self> {
+        let seed = crate::command::format::random_id()?;
+        Ok(Self { clock: Arc::new(store::SystemClock), entropy: Arc::new(Entropy::new(seed)) })
+    }
+}
+
+impl Bucket {
+    /// Opens the bucket; for a server, one request tells whether it can be used.
+    pub(crate) async fn open(
+        volume: &Volume,
+        flags: &StoreFlags,
+        read_only: bool,
+        world: &World,
+    ) -> Result<Self> {
+        match volume {
+            Volume::S3 { bucket, .. } => Self::open_s3(bucket, flags, world).await,
+            Volume::Directory { root } => Self::open_dir(root, read_only, world),
+            Volume::Embedded { root } => Self::open_dir(&root.join("objects"), read_only, world),
+        }
+    }
+
+    /// Requests to the store so far, by kind; every kind is there.
+    pub(crate) fn requests(&self) -> BTreeMap<String, u64> {
+        match &self.requests {
+            Requests::Wire(counts) => {
+                counts.snapshot().into_iter().map(|(kind, count)| (kind.name().to_owned(), count)).collect()
+            }
+            Requests::Calls(trace) => {
+                let counts = trace.counts();
+                let named = |call| (kind(call).name().to_owned(), counts.of(call));
+                Operation::ALL.into_iter().map(named).collect()
+            }
+        }
+    }
+
+    async fn open_s3(bucket: &str, flags: &StoreFlags, world: &World) -> Result<Self> {
+        let (clock, entropy) = (Arc::clone(&world.clock), Arc::clone(&world.entropy));
+        let buckets = S3Buckets::new(s3_config(flags)?, clock, entropy)?;
+        let opened = buckets.open_store(bucket).await.map_err(|error| advised(error, bucket))?;
+        Ok(Self { store: Arc::new(opened), requests: Requests::Wire(buckets.requests()) })
+    }
+
+    fn open_dir(root: &Path, read_only: bool, world: &World) -> Result<Self> {
+        let options = DirOptions { read_only, ..DirOptions::default() };
+        let opened = DirStore::open(root, options, Arc::clone(&world.clock), Arc::clone(&world.entropy))
+            .with_context(|| format!("cannot use {} as a bucket", root.display()))?;
+        let trace = Trace::new();
+        let store = Arc::new(Traced::new(opened, trace.clone()));
+        Ok(Self { store, requests: Requests::Calls(trace) })
+    }
+}
+
+/// The S3 request that a call to a store stands for.
+fn kind(call: Operation) -> RequestKind {
+    match call {
+        Operation::Get => RequestKind::Get,
+        Operation::Head => RequestKind::Head,
+        Operation::Put => RequestKind::Put,
+        Operation::Copy => RequestKind::Copy,
+        Operation::Delete => RequestKind::Delete,
+        Operation::List => RequestKind::List,
+        Operation::GetTags => RequestKind::GetTags,
+        Operation::SetTags => RequestKind::PutTags,
+        Operation::BeginMultipart => RequestKind::Multipart,
+        Operation::PutPart => RequestKind::Part,
+        Operation::CopyPart => RequestKind::PartCopy,
+        Operation::Complete => RequestKind::Complete,
+        Operation::Abort => RequestKind::Abort,
+    }
+}
+
+/// The endpoint that the flags or the environment name: part of a volume's identity.
+pub(crate) fn endpoint(flags: &StoreFlags) -> Option<String> {
+    flags
+        .endpoint_url
+        .clone()
+        .or_else(|| environment::variable("AWS_ENDPOINT_URL_S3"))
+        .or_else(|| environment::variable("AWS_ENDPOINT_URL"))
+}
+
+fn s3_config(flags: &StoreFlags) -> Result<S3Config> {
+    let found = credentials(flags)?;
+    let mut config = S3Config {
+        endpoint: flags.endpoint_url.clone().or(found.endpoint),
+        credentials: found.credentials,
+        ca_bundle: flags.ca_bundle.clone(),
+        addressing: addressing(flags),
+        ..S3Config::default()
+    };
+    config.retry.budget = flags.retry_timeout;
+    if let Some(region) = flags.region.clone().or(found.region) {
+        config.region = region;
+    }
+    Ok(config)
+}
+
+fn addressing(flags: &StoreFlags) -> Option<Addressing> {
+    match (flags.force_path_style, flags.virtual_host_style) {
+        (true, _) => Some(Addressing::Path),
+        (_, true) => Some(Addressing::Host),
+        _ => None,
+    }
+}
+
+fn credentials(flags: &StoreFlags) -> Result<Found> {
+    if flags.no_sign_request {
+        let region =
+            environment::variable("AWS_REGION").or_else(|| environment::variable("AWS_DEFAULT_REGION"));
+        return Ok(Found { credentials: CredentialsSource::Anonymous, region, endpoint: endpoint(flags) });
+    }
+    let explicit = flags.access_key_file.as_deref().map(read_key_file).transpose()?;
+    let search = Search { explicit, profile: flags.profile.clone(), env: &environment::variable };
+    Ok(search.run()?)
+}
+
+/// `ACCESS-KEY:SECRET-KEY[:SESSION-TOKEN]`, as the first line of a file that only its owner reads.
+fn read_key_file(path: &Path) -> Result<Credentials> {
+    let shown = path.display();
+    let mode = fs::metadata(path).with_context(|| format!("cannot read {shown}"))?.mode();
+    if mode & 0o077 != 0 {
+        bail!("{shown} holds a secret but others can read it; run `chmod 600 {shown}`");
+    }
+    let text = fs::read_to_string(path).with_context(|| format!("cannot read {shown}"))?;
+    let mut parts = text.lines().next().unwrap_or_default().trim().splitn(3, ':');
+    match (parts.next(), parts.next(), parts.next()) {
+        (Some(access), Some(secret), token) => {
+            Credentials::new(access, secret, token).with_context(|| shown.to_string())
+        }
+        _ => Err(anyhow!("{shown} has no ACCESS-KEY:SECRET-KEY in its first line")),
+    }
+}
+
+/// The store's error, and what to do where the store cannot know.
+fn advised(error: StoreError, bucket: &str) -> Error {
+    let advice = match &error {
+        StoreError::Denied(_) => Some("check the credentials, and that they may list and write the bucket"),
+        StoreError::Throttled(_) => Some("try again later"),
+        _ => None,
+    };
+    match advice {
+        Some(advice) => anyhow!("cannot open s3://{bucket}: {error}; {advice}"),
+        None => anyhow!("cannot open s3://{bucket}: {error}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn key_file(text: &str, mode: u32) -> (tempfile::NamedTempFile, Result<Credentials>) {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), text).unwrap();
+        fs::set_permissions(file.path(), fs::Permissions::from_mode(mode)).unwrap();
+        let read = read_key_file(file.path());
+        (file, read)
+    }
+
+    #[test]
+    fn a_key_file_is_read_only_when_it_is_private() {
+        assert_eq!(key_file("AKIA:hush\n", 0o600).1.unwrap().access_key(), "AKIA");
+        let refused = format!("{:#}", key_file("AKIA:hush\n", 0o644).1.unwrap_err());
+        assert!(refused.contains("chmod 600") && !refused.contains("hush"), "{refused}");
+        let refused = format!("{:#}", key_file("hush\n", 0o600).1.unwrap_err());
+        assert!(refused.contains("no ACCESS-KEY:SECRET-KEY") && !refused.contains("hush"), "{refused}");
+    }
+}

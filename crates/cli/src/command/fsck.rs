@@ -1,0 +1,254 @@
+//! `tenon fsck`: whether a volume and this machine's state for it are sound.
+//!
+//! Looks, and repairs what is safe to repair: leftovers of a mount that died. Never touches an object that
+//! somebody could still want.
+
+use crate::bucket::{self, Bucket, World};
+use crate::command::status;
+use crate::control::client::Client;
+use crate::control::protocol::{Answer, Request};
+use crate::environment;
+use crate::flags::StoreFlags;
+use crate::progress::Progress;
+use crate::registry::Mount;
+use crate::state;
+use crate::volume::Volume;
+use anyhow::{Context, Result, bail};
+use bytes::Bytes;
+use clap::Args;
+use futures_util::stream::{self, StreamExt};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use store::{ListEntry, ListRequest, ObjectKey, ObjectMeta, Precondition, StoreError};
+
+/// Something is left that `fsck` did not repair (fsck(8)).
+const EXIT_LEFT: u8 = 4;
+/// Something was wrong and is repaired.
+const EXIT_FIXED: u8 = 1;
+const PAGE_ENTRIES: usize = 1000;
+/// Objects looked at together.
+const HEADS_TOGETHER: usize = 32;
+
+/// Check a volume, and clean up after a mount that died.
+///
+/// Exit code: 0 clean, 1 repaired, 4 something is left.
+#[derive(Debug, Args)]
+pub(crate) struct Fsck {
+    /// A volume, or where it is mounted
+    #[arg(value_name = "VOLUME|DIR")]
+    target: String,
+    /// Report only
+    #[arg(short = 'n', long)]
+    dry_run: bool,
+    /// Look at every object's headers too (one request per object)
+    #[arg(long)]
+    headers: bool,
+    /// Remove bytes kept aside for files that were open in mounts that died; no other mount may be using them
+    #[arg(long)]
+    remove_orphans: bool,
+    /// Print one JSON object per finding
+    #[arg(long)]
+    json: bool,
+    /// The state directory given to `tenon mount`
+    #[arg(long, value_name = "DIR")]
+    state_dir: Option<PathBuf>,
+    #[command(flatten)]
+    store: StoreFlags,
+}
+
+/// What was found so far.
+#[derive(Debug, Default)]
+struct Findings {
+    fixed: usize,
+    left: usize,
+    json: bool,
+}
+
+impl Fsck {
+    pub(crate) fn run(self) -> Result<ExitCode> {
+        let mut findings = Findings { json: self.json, ..Findings::default() };
+        let mount = status::find(&self.target, environment::registry().mounts()).ok();
+        let volume = match &mount {
+            Some(mount) => Volume::parse(&mount.holder.volume)?,
+            None => Volume::parse(&self.target)?,
+        };
+        match &mount {
+            Some(mount) => check_live(mount, &mut findings)?,
+            None => self.check_state(&self.state_root(&volume)?, &mut findings)?,
+        }
+        let runtime = tokio::runtime::Runtime::new().context("cannot start")?;
+        runtime.block_on(self.check_objects(&volume, mount.is_some(), &mut findings))?;
+        Ok(findings.conclude(&volume))
+    }
+
+    fn state_root(&self, volume: &Volume) -> Result<PathBuf> {
+        match &self.state_dir {
+            Some(dir) => Ok(dir.clone()),
+            None => {
+                let endpoint = bucket::endpoint(&self.store);
+                Ok(state::default_dir(volume, endpoint.as_deref(), &environment::states_dir()))
+            }
+        }
+    }
+
+    /// What a mount that died leaves: its socket, and files it was editing, whose bytes nobody was promised.
+    fn check_state(&self, root: &Path, findings: &mut Findings) -> Result<()> {
+        if !root.is_dir() {
+            return Ok(());
+        }
+        let Some(_held) = state::try_hold(root)? else {
+            bail!("the state in {} is in use by a mount that does not answer; end it first", root.display());
+        };
+        for leftover in state::leftovers(root) {
+            let what = format!("left by a mount that died: {}", leftover.display());
+            match self.dry_run || std::fs::remove_file(&leftover).is_err() {
+                true => findings.left(&what),
+                false => findings.fixed(&what),
+            }
+        }
+        Ok(())
+    }
+
+    async fn check_objects(&self, volume: &Volume, is_mounted: bool, findings: &mut Findings) -> Result<()> {
+        let bucket = Bucket::open(volume, &self.store, self.dry_run, &World::real()?).await?;
+        let progress = Progress::start();
+        let own = format!("{}{}/orphans/", volume.prefix(), vfs::RESERVED);
+        for key in keys(&bucket, own.into_bytes()).await? {
+            // A live mount's orphans belong to files that programs have open.
+            if is_mounted {
+                continue;
+            }
+            let what = format!("kept aside for a file that was open: {key}");
+            match self.remove_orphans && !self.dry_run {
+                true => {
+                    bucket.store.delete(&key, Precondition::None).await?;
+                    findings.fixed(&what);
+                }
+                false => findings.left(&format!("{what} (--remove-orphans removes it)")),
+            }
+        }
+        if self.headers {
+            self.check_headers(volume, &bucket, &progress, findings).await?;
+        }
+        Ok(())
+    }
+
+    async fn check_headers(
+        &self,
+        volume: &Volume,
+        bucket: &Bucket,
+        progress: &Progress,
+        findings: &mut Findings,
+    ) -> Result<()> {
+        let keys = keys(bucket, volume.prefix().as_bytes().to_vec()).await?;
+        let heads = keys.into_iter().map(|key| async move { bucket.store.head(&key).await });
+        let mut heads = stream::iter(heads).buffered(HEADS_TOGETHER);
+        let mut looked_at = 0;
+        while let Some(head) = heads.next().await {
+            match head {
+                Ok(meta) => malformed(&meta).iter().for_each(|what| findings.left(what)),
+                Err(StoreError::NotFound(_)) => {}
+                Err(error) => return Err(error.into()),
+            }
+            looked_at += 1;
+            if looked_at % PAGE_ENTRIES == 0 {
+                progress.tell(&format!("{looked_at} objects"));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Findings {
+    fn fixed(&mut self, what: &str) {
+        self.fixed += 1;
+        self.say(what, "fixed");
+    }
+
+    fn left(&mut self, what: &str) {
+        self.left += 1;
+        self.say(what, "left");
+    }
+
+    fn say(&self, what: &str, outcome: &str) {
+        match self.json {
+            true => println!("{}", serde_json::json!({ "found": what, "outcome": outcome })),
+            false => println!("{what}: {outcome}"),
+        }
+    }
+
+    fn conclude(&self, volume: &Volume) -> ExitCode {
+        if !self.json {
+            match (self.fixed, self.left) {
+                (0, 0) => println!("{} is clean", volume.url()),
+                (fixed, left) => println!("{}: {fixed} repaired, {left} left", volume.url()),
+            }
+        }
+        match (self.fixed, self.left) {
+            (0, 0) => ExitCode::SUCCESS,
+            (_, 0) => ExitCode::from(EXIT_FIXED),
+            _ => ExitCode::from(EXIT_LEFT),
+        }
+    }
+}
+
+/// The mount's own tables, by its own eyes.
+fn check_live(mount: &Mount, findings: &mut Findings) -> Result<()> {
+    let mut client = Client::connect(mount)?;
+    match client.ask(&Request::Check, |_| {})? {
+        Answer::Checked { violations } => violations.iter().for_each(|violation| findings.left(violation)),
+        other => client.unexpected(&other)?,
+    }
+    Ok(())
+}
+
+async fn keys(bucket: &Bucket, prefix: Vec<u8>) -> Result<Vec<ObjectKey>> {
+    let mut request =
+        ListRequest { prefix: Bytes::from(prefix), limit: PAGE_ENTRIES, ..ListRequest::default() };
+    let mut keys = Vec::new();
+    loop {
+        let page = bucket.store.list(request.clone()).await?;
+        keys.extend(page.entries.into_iter().filter_map(|entry| match entry {
+            ListEntry::Object { object, .. } => Some(object.key),
+            ListEntry::Prefix(_) => None,
+        }));
+        match page.next {
+            Some(next) => request.token = Some(next),
+            None => return Ok(keys),
+        }
+    }
+}
+
+/// Attribute headers that do not say what they should; a mount takes defaults instead.
+fn malformed(meta: &ObjectMeta) -> Vec<String> {
+    let wrong = meta.attributes.user.iter().filter(|(name, value)| !is_well_formed(name, value));
+    wrong.map(|(name, value)| format!("{}: header {name} is '{value}'", meta.object.key)).collect()
+}
+
+/// The AWS `file-*` dialect, which Tenon writes.
+fn is_well_formed(name: &str, value: &str) -> bool {
+    match name {
+        "file-permissions" => u32::from_str_radix(value, 8).is_ok(),
+        "file-owner" | "file-group" => value.parse::<u32>().is_ok(),
+        "file-mtime" | "file-atime" => value.strip_suffix("ns").unwrap_or(value).parse::<i64>().is_ok(),
+        _ => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_of_the_dialect_are_checked_and_others_are_not() {
+        for (name, value) in
+            [("file-permissions", "0100644"), ("file-mtime", "1500000000000000000ns"), ("color", "blue")]
+        {
+            assert!(is_well_formed(name, value), "{name}");
+        }
+        for (name, value) in [("file-permissions", "rwx"), ("file-owner", "-1"), ("file-atime", "yesterday")]
+        {
+            assert!(!is_well_formed(name, value), "{name}");
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! `tenon locate`: from a path in a mount to its object, and from a key to its path.
+
+use crate::control::client::Client;
+use crate::control::protocol::{Answer, Located, Request};
+use crate::environment;
+use crate::registry::Mount;
+use crate::volume::Volume;
+use anyhow::{Context, Result, anyhow, bail};
+use clap::Args;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use store::{ObjectKey, names};
+
+/// Show the object of a file, or with a key, the file of an object.
+#[derive(Debug, Args)]
+pub(crate) struct Locate {
+    /// A path inside a mount, or a volume
+    #[arg(value_name = "PATH|VOLUME")]
+    target: String,
+    /// The key of an object in the volume
+    key: Option<String>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+impl Locate {
+    pub(crate) fn run(self) -> Result<ExitCode> {
+        match &self.key {
+            Some(key) => self.path_of(key)?,
+            None => self.object_of(Path::new(&self.target))?,
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn object_of(&self, path: &Path) -> Result<()> {
+        let path = resolve(path)?;
+        let (mount, inside) = mount_of(&path)?;
+        let mut client = Client::connect(&mount)?;
+        let path_hex = inside.iter().map(|byte| format!("{byte:02x}")).collect();
+        match client.ask(&Request::Locate { path_hex }, |_| {})? {
+            Answer::Located(found) if self.json => println!("{}", serde_json::to_string(&found)?),
+            Answer::Located(found) => println!("{}", shown(&found)),
+            other => client.unexpected(&other)?,
+        }
+        Ok(())
+    }
+
+    /// By the rules of naming alone; the object need not exist.
+    fn path_of(&self, key: &str) -> Result<()> {
+        let volume = Volume::parse_unchecked(&self.target)?;
+        let inside = key.strip_prefix(volume.prefix()).filter(|rest| !rest.is_empty());
+        let inside = inside.ok_or_else(|| anyhow!("'{key}' is not in {}", volume.url()))?;
+        let path = names::key_to_path(&ObjectKey::try_from(inside)?).join(&b'/');
+        let path = String::from_utf8_lossy(&path).into_owned();
+        let mounts = environment::registry().mounts().into_iter();
+        let mounted: Vec<String> = mounts
+            .filter(|mount| mount.holder.volume == volume.url())
+            .map(|mount| mount.holder.mount_point.join(&path).display().to_string())
+            .collect();
+        if self.json {
+            println!("{}", serde_json::json!({ "path": path, "mounted": mounted }));
+        } else if mounted.is_empty() {
+            println!("{path}");
+        } else {
+            mounted.iter().for_each(|path| println!("{path}"));
+        }
+        Ok(())
+    }
+}
+
+/// The mount a path lies in, and the rest of the path.
+fn mount_of(path: &Path) -> Result<(Mount, Vec<u8>)> {
+    let mounts = environment::registry().mounts().into_iter();
+    let inside = mounts.filter_map(|mount| {
+        let rest = path.strip_prefix(&mount.holder.mount_point).ok()?.as_os_str().as_bytes().to_vec();
+        Some((mount, rest))
+    });
+    match inside.max_by_key(|(mount, _)| mount.holder.mount_point.as_os_str().len()) {
+        Some(found) => Ok(found),
+        None => bail!("{} lies in no Tenon mount; `tenon status` lists them", path.display()),
+    }
+}
+
+/// Absolute, the last name kept as it is: a symbolic link has an object of its own.
+fn resolve(path: &Path) -> Result<PathBuf> {
+    let absolute = std::path::absolute(path).with_context(|| format!("cannot resolve {}", path.display()))?;
+    match (absolute.parent(), absolute.file_name()) {
+        (Some(parent), Some(name)) => {
+            let parent =
+                parent.canonicalize().with_context(|| format!("cannot resolve {}", parent.display()))?;
+            Ok(parent.join(name))
+        }
+        _ => Ok(absolute),
+    }
+}
+
+fn shown(found: &Located) -> String {
+    let none = || "none: only the keys of what is in it name this directory".to_owned();
+    let lines = [
+        ("key", found.key.clone().unwrap_or_else(none)),
+        ("url", found.url.clone().unwrap_or_default()),
+        ("etag", found.etag.clone().unwrap_or_else(|| "not stored yet".to_owned())),
+        ("size", format!("{} bytes", found.size_bytes)),
+        ("inode", found.ino.to_string()),
+    ];
+    let lines = lines.into_iter().filter(|(_, text)| !text.is_empty());
+    lines.map(|(title, text)| format!("{title:<8}{text}")).collect::<Vec<_>>().join("\n")
+}

@@ -1,0 +1,10 @@
+//! One file per command.
+
+pub(crate) mod format;
+pub(crate) mod fsck;
+pub(crate) mod locate;
+pub(crate) mod mount;
+pub(crate) mod object;
+pub(crate) mod status;
+pub(crate) mod umount;
+pub(crate) mod version;

@@ -1,0 +1,169 @@
+//! `tenon mount`: from a volume and a directory to a mount that answers.
+//!
+//! Order matters: everything that can be refused without touching anything comes first; the state directory is
+//! held before the bucket is asked; the directory is mounted last.
+
+mod serving;
+
+use crate::bucket::{self, Bucket, World};
+use crate::flags::{Attributes, LogFlags, MountFlags, StoreFlags};
+use crate::logging::{self, LogFile};
+use crate::state::{self, Holder, State};
+use crate::volume::Volume;
+use crate::{daemon, environment};
+use anyhow::{Context, Result};
+use clap::Args;
+use serving::Served;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use tokio::runtime::Runtime;
+
+/// Threads that read requests from the kernel: one per processor within these bounds. More only adds switching,
+/// as nothing waits on them.
+const FUSE_THREADS: std::ops::RangeInclusive<usize> = 2..=4;
+
+/// Mount a volume on a directory.
+///
+/// A volume is s3://bucket[/prefix], file:///dir, or a directory made by `tenon format`. Every flag is also an
+/// option for `-o`, fstab and mount(8).
+#[derive(Debug, Args)]
+pub(crate) struct Mount {
+    /// What to mount
+    volume: String,
+    /// An empty directory
+    #[arg(value_name = "DIR")]
+    mount_point: PathBuf,
+    /// Stay in the foreground and log to standard error
+    #[arg(short, long)]
+    foreground: bool,
+    /// Options as mount(8) takes them: key=value,...
+    #[arg(short = 'o', value_name = "OPTIONS")]
+    _options: Option<String>,
+    #[arg(long, hide = true)]
+    daemon_child: bool,
+    #[command(flatten)]
+    mount: MountFlags,
+    #[command(flatten)]
+    store: StoreFlags,
+    #[command(flatten)]
+    log: LogFlags,
+}
+
+impl Mount {
+    pub(crate) fn run(self, argv: &[OsString]) -> Result<ExitCode> {
+        if !self.foreground && !self.daemon_child {
+            return daemon::start(argv);
+        }
+        if self.daemon_child {
+            daemon::detach()?;
+        }
+        let volume = Volume::parse(&self.volume)?;
+        let mount_point = fuse::check_mount_point(&self.mount_point, self.mount.nonempty)?;
+        let state = self.take_state(&volume, &mount_point)?;
+        let log = self.start_log(&state)?;
+        let runtime = Runtime::new().context("cannot start")?;
+        let ended = runtime.block_on(async {
+            let served = self.start(&volume, &mount_point, &state, runtime.handle()).await?;
+            if let (true, Some(log)) = (self.daemon_child, &log) {
+                log.take_stderr().context("cannot log")?;
+                daemon::announce()?;
+            }
+            served.until_the_end(self.mount.drain_timeout, log).await
+        });
+        if ended.is_err() {
+            leave_no_dead_mount(&mount_point);
+        }
+        // What still runs (a request to a server that hangs) must not keep the process.
+        runtime.shutdown_background();
+        ended.map(|()| ExitCode::SUCCESS)
+    }
+
+    fn take_state(&self, volume: &Volume, mount_point: &Path) -> Result<State> {
+        let endpoint = bucket::endpoint(&self.store);
+        let root = match &self.mount.state_dir {
+            Some(dir) => {
+                std::path::absolute(dir).with_context(|| format!("cannot resolve {}", dir.display()))?
+            }
+            None => state::default_dir(volume, endpoint.as_deref(), &environment::states_dir()),
+        };
+        let holder =
+            Holder { pid: std::process::id(), mount_point: mount_point.to_owned(), volume: volume.url() };
+        State::take(&root, &holder)
+    }
+
+    /// In the foreground the log is standard error, unless a file is named.
+    fn start_log(&self, state: &State) -> Result<Option<LogFile>> {
+        let path = match (&self.log.log_file, self.daemon_child) {
+            (Some(path), _) => Some(std::path::absolute(path).context("cannot resolve the log file")?),
+            (None, true) => Some(state::log_file(state.root())),
+            (None, false) => None,
+        };
+        let file = path.as_deref().map(LogFile::open).transpose()?;
+        logging::start(&self.log, file.clone())?;
+        Ok(file)
+    }
+
+    /// Joins the parts and mounts.
+    async fn start(
+        &self,
+        volume: &Volume,
+        mount_point: &Path,
+        state: &State,
+        runtime: &tokio::runtime::Handle,
+    ) -> Result<Served> {
+        let world = World::real()?;
+        let bucket = Bucket::open(volume, &self.store, self.mount.read_only, &world).await?;
+        let parts = vfs::Parts {
+            store: Arc::clone(&bucket.store),
+            clock: world.clock,
+            entropy: world.entropy,
+            engine: Arc::new(meta::MemoryEngine::new(meta::LogCap::default())),
+        };
+        let fs = vfs::Filesystem::mount(parts, self.config(volume, state)).await;
+        let fs = fs.map_err(|error| anyhow::anyhow!("cannot use {}: {error}", volume.url()))?;
+        let session = fuse::mount(Arc::clone(&fs), mount_point, &self.fuse_options(volume), runtime)?;
+        Served::start(fs, session, bucket, volume, state, self.mount.read_only).await
+    }
+
+    fn config(&self, volume: &Volume, state: &State) -> vfs::Config {
+        let flags = &self.mount;
+        vfs::Config {
+            prefix: volume.prefix().as_bytes().to_vec(),
+            read_only: flags.read_only,
+            uid: flags.uid.unwrap_or_else(|| rustix::process::getuid().as_raw()),
+            gid: flags.gid.unwrap_or_else(|| rustix::process::getgid().as_raw()),
+            file_mode: flags.file_mode,
+            dir_mode: flags.dir_mode,
+            metadata_ttl: flags.metadata_ttl,
+            attributes: match flags.attributes {
+                Attributes::Auto => vfs::AttributeSource::Auto,
+                Attributes::Headers => vfs::AttributeSource::Headers,
+                Attributes::Listing => vfs::AttributeSource::Listing,
+            },
+            memory_limit_bytes: flags.memory_limit,
+            part_size_bytes: flags.part_size,
+            cache_dir: state.cache_dir(),
+        }
+    }
+
+    fn fuse_options(&self, volume: &Volume) -> fuse::MountOptions {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        fuse::MountOptions {
+            source: volume.url(),
+            read_only: self.mount.read_only,
+            allow_other: self.mount.allow_other,
+            no_exec: self.mount.noexec,
+            threads: processors.clamp(*FUSE_THREADS.start(), *FUSE_THREADS.end()),
+        }
+    }
+}
+
+/// After a failure: the mount of a process that ends would refuse everything.
+fn leave_no_dead_mount(mount_point: &Path) {
+    let is_mounted = matches!(fuse::mounted_at(mount_point), Ok(Some(_)));
+    if is_mounted && let Err(error) = fuse::detach(mount_point) {
+        tracing::warn!("{error}");
+    }
+}

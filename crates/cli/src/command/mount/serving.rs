@@ -1,0 +1,246 @@
+//! A mount being served: it answers its control socket, and ends by a signal, a request, or umount(8).
+
+use crate::bucket::Bucket;
+use crate::command::version::VERSION;
+use crate::control::protocol::{Answer, Located, Pending, Request, Status};
+use crate::control::server::{Replies, Service, Serving};
+use crate::control::socket;
+use crate::environment;
+use crate::logging::LogFile;
+use crate::registry::Registration;
+use crate::state::State;
+use crate::volume::Volume;
+use anyhow::{Context, Result, anyhow};
+use fuse::{Session, UnmountError};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::Instant;
+use vfs::Filesystem;
+
+/// How often whoever waits for an unmount hears how it goes.
+const PROGRESS_EVERY: Duration = Duration::from_millis(500);
+/// How long the end waits for the last answers on the control socket.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(2);
+
+/// A mount that answers.
+pub(super) struct Served {
+    mount: Arc<Running>,
+    control: Serving,
+    state: PathBuf,
+    _registration: Option<Registration>,
+}
+
+/// What requests are answered from.
+struct Running {
+    fs: Arc<Filesystem>,
+    session: Session,
+    bucket: Bucket,
+    volume: Volume,
+    read_only: bool,
+    since: Instant,
+}
+
+impl Served {
+    /// Opens the control socket and checks that the mount answers.
+    pub(super) async fn start(
+        fs: Arc<Filesystem>,
+        session: Session,
+        bucket: Bucket,
+        volume: &Volume,
+        state: &State,
+        read_only: bool,
+    ) -> Result<Self> {
+        let listener = socket::bind(state.root()).context("cannot open the control socket")?;
+        let mount = Running { fs, session, bucket, volume: volume.clone(), read_only, since: Instant::now() };
+        let mount = Arc::new(mount);
+        let control =
+            Serving::start(listener, Arc::clone(&mount)).context("cannot open the control socket")?;
+        let registration = environment::registry().register(state.root());
+        let registration = registration
+            .inspect_err(|error| tracing::warn!("`tenon status` will not list this mount: {error:#}"))
+            .ok();
+        mount.answers().await?;
+        tracing::info!("{} is mounted at {}", volume.url(), mount.session.mount_point().display());
+        Ok(Self { mount, control, state: state.root().to_owned(), _registration: registration })
+    }
+
+    /// Serves until the mount is gone. SIGTERM and SIGINT store what is pending within `patience` and unmount; a
+    /// second one ends at once. SIGHUP opens the log anew.
+    pub(super) async fn until_the_end(self, patience: Duration, log: Option<LogFile>) -> Result<()> {
+        let (mut stop, mut hangup) =
+            (Stop::new()?, signal(SignalKind::hangup()).context("cannot watch signals")?);
+        loop {
+            tokio::select! {
+                () = self.mount.session.ended() => break,
+                () = stop.asked() => {
+                    self.mount.stop(patience, &mut stop).await?;
+                    break;
+                }
+                _ = hangup.recv() => reopen(log.as_ref()),
+            }
+        }
+        let outcome = self.mount.fs.shutdown(patience).await;
+        self.control.stop(ANSWERS_WITHIN).await;
+        socket::remove(&self.state);
+        tracing::info!("unmounted");
+        outcome.map_err(|error| anyhow!("not everything was stored: {error}"))
+    }
+}
+
+impl Running {
+    /// The promise behind "ready": a program that looks at the mount gets an answer.
+    async fn answers(&self) -> Result<()> {
+        let root = self.session.mount_point().to_owned();
+        let looked = tokio::task::spawn_blocking(move || std::fs::metadata(root)).await?;
+        looked.map(drop).context("the mount does not answer")
+    }
+
+    /// Ends because of a signal: what programs still hold open is detached.
+    async fn stop(&self, patience: Duration, stop: &mut Stop) -> Result<()> {
+        tracing::info!("stopping: {}", self.pending());
+        tokio::select! {
+            outcome = self.fs.shutdown(patience) => {
+                if let Err(error) = outcome {
+                    tracing::error!("not everything was stored: {error}");
+                }
+            }
+            () = stop.asked() => return Err(anyhow!("stopped by a second signal; {} was lost", self.pending())),
+        }
+        if matches!(self.unmount(false).await, Err(UnmountError::Busy(_))) {
+            tracing::warn!("programs have files open; the mount is detached");
+            if let Err(error) = self.unmount(true).await {
+                tracing::warn!("{error}");
+            }
+        }
+        Ok(())
+    }
+
+    /// On a thread of its own: the kernel asks us things while it unmounts.
+    async fn unmount(&self, lazily: bool) -> Result<(), UnmountError> {
+        let root: PathBuf = self.session.mount_point().to_owned();
+        let path = root.clone();
+        let work = move || if lazily { fuse::detach(&root) } else { fuse::unmount(&root) };
+        let ended = tokio::task::spawn_blocking(work).await;
+        ended.unwrap_or_else(|error| Err(UnmountError::Io(path, std::io::Error::other(error))))
+    }
+
+    /// Stores what is pending, telling of it, then unmounts. If it cannot be stored, the mount stays.
+    async fn leave(&self, lazily: bool, patience: Duration, replies: &mut Replies) -> Answer {
+        let mut storing = std::pin::pin!(self.fs.shutdown(patience));
+        let stored = loop {
+            tokio::select! {
+                outcome = &mut storing => break outcome,
+                () = tokio::time::sleep(PROGRESS_EVERY) => replies.send(&Answer::Progress(self.pending())).await,
+            }
+        };
+        if let Err(error) = stored {
+            return failed(format!("cannot store everything: {error}; the mount stays"));
+        }
+        match self.unmount(lazily).await {
+            Ok(()) | Err(UnmountError::NotMounted(_)) => Answer::Unmounted,
+            Err(UnmountError::Busy(_)) => Answer::Busy,
+            Err(error) => failed(error.to_string()),
+        }
+    }
+
+    async fn locate(&self, path_hex: &str) -> Answer {
+        let Some(path) = from_hex(path_hex) else { return failed("the path is not hexadecimal".to_owned()) };
+        match self.fs.locate(&path).await {
+            Ok(found) => Answer::Located(Located {
+                url: found.key.as_ref().map(|key| self.volume.object_url(key)),
+                key: found.key.map(|key| key.to_string()),
+                etag: found.etag,
+                size_bytes: found.size_bytes,
+                ino: found.ino.0,
+            }),
+            Err(error) => failed(format!("{}: {error}", String::from_utf8_lossy(&path))),
+        }
+    }
+
+    fn check(&self) -> Answer {
+        match self.fs.check() {
+            Ok(violations) => Answer::Checked { violations },
+            Err(error) => failed(error.to_string()),
+        }
+    }
+
+    fn pending(&self) -> Pending {
+        let status = self.fs.status();
+        Pending {
+            dirty_files: status.dirty_files as u64,
+            write_bytes: status.write_bytes,
+            exports: status.exports_waiting as u64,
+        }
+    }
+
+    fn status(&self) -> Status {
+        let status = self.fs.status();
+        let fuse_requests = self.session.requests().seen().into_iter();
+        Status {
+            pid: std::process::id(),
+            volume: self.volume.url(),
+            mount_point: self.session.mount_point().to_string_lossy().into_owned(),
+            version: VERSION.to_owned(),
+            uptime_secs: self.since.elapsed().as_secs(),
+            read_only: self.read_only,
+            open_handles: status.open_handles as u64,
+            pending: self.pending(),
+            read_bytes: status.read_bytes,
+            metadata_bytes: status.metadata_bytes,
+            kernel_inodes: status.kernel_inodes as u64,
+            memory_limit_bytes: status.memory_limit_bytes,
+            store_requests: self.bucket.requests(),
+            fuse_requests: fuse_requests.map(|(name, count)| (name.to_owned(), count)).collect(),
+        }
+    }
+}
+
+impl Service for Running {
+    async fn answer(&self, request: Request, replies: &mut Replies) -> Answer {
+        match request {
+            Request::Status => Answer::Status(Box::new(self.status())),
+            Request::Unmount { lazy, patience_secs } => {
+                self.leave(lazy, Duration::from_secs(patience_secs), replies).await
+            }
+            Request::Locate { path_hex } => self.locate(&path_hex).await,
+            Request::Check => self.check(),
+        }
+    }
+}
+
+/// The signals that end the mount.
+struct Stop {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Stop {
+    fn new() -> Result<Self> {
+        let watch = |kind| signal(kind).context("cannot watch signals");
+        Ok(Self { terminate: watch(SignalKind::terminate())?, interrupt: watch(SignalKind::interrupt())? })
+    }
+
+    async fn asked(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}
+
+fn reopen(log: Option<&LogFile>) {
+    if let Some(Err(error)) = log.map(LogFile::reopen) {
+        tracing::warn!("the log goes on in the old file: {error}");
+    }
+}
+
+fn failed(reason: String) -> Answer {
+    Answer::Failed { reason }
+}
+
+fn from_hex(text: &str) -> Option<Vec<u8>> {
+    let digits = text.as_bytes().chunks(2);
+    digits.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()).collect()
+}

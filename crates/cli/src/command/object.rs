@@ -1,0 +1,328 @@
+//! `tenon object`: plain object access to a volume, with the same stores and credentials as a mount.
+
+use crate::bucket::{Bucket, World};
+use crate::flags::StoreFlags;
+use crate::volume::{self, Volume};
+use anyhow::{Context, Result, anyhow, bail};
+use bytes::Bytes;
+use clap::{Args, Subcommand};
+use futures_util::TryStreamExt;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use store::{
+    GetOptions, ListEntry, ListRequest, ObjectKey, ObjectMeta, ObjectStore, Payload, Precondition, PutOptions,
+};
+
+/// The first parts of an upload that does not fit one request; S3 allows no less than 5 MiB.
+const PART_BYTES: usize = 8 << 20;
+/// Parts double after so many, so that S3's 10,000 parts reach its largest object.
+const PARTS_PER_SIZE: u32 = 1000;
+const PAGE_ENTRIES: usize = 1000;
+
+/// Read and write objects of a volume directly.
+#[derive(Debug, Args)]
+pub(crate) struct Object {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// List keys (a key ending in / lists what is in that directory)
+    Ls(Ls),
+    /// Describe an object
+    Head(One),
+    /// Write an object's bytes to a file or standard output
+    Get(Transfer),
+    /// Store a file or standard input as an object
+    Put(Transfer),
+    /// Remove an object
+    Rm(One),
+}
+
+#[derive(Debug, Args)]
+struct Ls {
+    /// s3://bucket[/prefix], file:///dir, or an embedded volume, with the beginning of the keys
+    #[arg(value_name = "VOLUME[/PREFIX]")]
+    target: String,
+    /// List everything below, not one level
+    #[arg(short, long)]
+    recursive: bool,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Debug, Args)]
+struct One {
+    /// The object
+    #[arg(value_name = "VOLUME/KEY")]
+    target: String,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Debug, Args)]
+struct Transfer {
+    /// The object
+    #[arg(value_name = "VOLUME/KEY")]
+    target: String,
+    /// The file (standard input or output if not given)
+    file: Option<PathBuf>,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Debug, Args)]
+struct Common {
+    /// Print one JSON object per object
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    store: StoreFlags,
+}
+
+impl Object {
+    pub(crate) fn run(self) -> Result<ExitCode> {
+        let runtime = tokio::runtime::Runtime::new().context("cannot start")?;
+        runtime.block_on(async {
+            match self.action {
+                Action::Ls(ls) => ls.run().await,
+                Action::Head(one) => one.head().await,
+                Action::Get(transfer) => transfer.get().await,
+                Action::Put(transfer) => transfer.put().await,
+                Action::Rm(one) => one.remove().await,
+            }
+        })?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+impl Ls {
+    async fn run(self) -> Result<()> {
+        let (volume, prefix) = split(&self.target)?;
+        let bucket = self.common.open(&volume).await?;
+        let delimiter = (!self.recursive).then_some(b'/');
+        let mut request = ListRequest {
+            prefix: Bytes::from(prefix),
+            delimiter,
+            limit: PAGE_ENTRIES,
+            ..ListRequest::default()
+        };
+        loop {
+            let page = bucket.store.list(request.clone()).await?;
+            page.entries.iter().try_for_each(|entry| print_line(&self.line(entry)))?;
+            match page.next {
+                Some(next) => request.token = Some(next),
+                None => return Ok(()),
+            }
+        }
+    }
+
+    fn line(&self, entry: &ListEntry) -> String {
+        match entry {
+            ListEntry::Object { object, size_bytes } if self.common.json => serde_json::json!({
+                "key": object.key.to_string(), "size_bytes": size_bytes, "etag": object.etag.as_str(),
+            })
+            .to_string(),
+            ListEntry::Prefix(prefix) if self.common.json => {
+                serde_json::json!({ "prefix": String::from_utf8_lossy(prefix) }).to_string()
+            }
+            ListEntry::Object { object, size_bytes } => format!("{size_bytes:>14}  {}", object.key),
+            ListEntry::Prefix(prefix) => format!("{:>14}  {}", "", String::from_utf8_lossy(prefix)),
+        }
+    }
+}
+
+impl One {
+    async fn head(self) -> Result<()> {
+        let (volume, key) = split_key(&self.target)?;
+        let bucket = self.common.open(&volume).await?;
+        print_line(&described(&bucket.store.head(&key).await?, self.common.json))
+    }
+
+    async fn remove(self) -> Result<()> {
+        let (volume, key) = split_key(&self.target)?;
+        let bucket = self.common.open(&volume).await?;
+        // S3 calls removing nothing a success; a person who mistyped wants to know.
+        bucket.store.head(&key).await?;
+        Ok(bucket.store.delete(&key, Precondition::None).await?)
+    }
+}
+
+impl Transfer {
+    async fn get(self) -> Result<()> {
+        let (volume, key) = split_key(&self.target)?;
+        let bucket = self.common.open(&volume).await?;
+        let mut object = bucket.store.get(&key, GetOptions::default()).await?;
+        let mut to: Box<dyn Write> = match &self.file {
+            Some(path) => {
+                Box::new(File::create(path).with_context(|| format!("cannot write {}", path.display()))?)
+            }
+            None => Box::new(io::stdout().lock()),
+        };
+        while let Some(piece) = object.body.try_next().await? {
+            to.write_all(&piece).context("cannot write the bytes")?;
+        }
+        to.flush().context("cannot write the bytes")
+    }
+
+    async fn put(self) -> Result<()> {
+        let (volume, key) = split_key(&self.target)?;
+        let bucket = self.common.open(&volume).await?;
+        let mut from: Box<dyn Read> = match &self.file {
+            Some(path) => {
+                Box::new(File::open(path).with_context(|| format!("cannot read {}", path.display()))?)
+            }
+            None => Box::new(io::stdin().lock()),
+        };
+        let (stored, size_bytes) = store_all(&bucket.store, &key, &mut from).await?;
+        if self.common.json {
+            print_line(
+                &serde_json::json!({ "key": key.to_string(), "size_bytes": size_bytes, "etag": stored.as_str() })
+                    .to_string(),
+            )?;
+        }
+        Ok(())
+    }
+}
+
+impl Common {
+    async fn open(&self, volume: &Volume) -> Result<Bucket> {
+        Bucket::open(volume, &self.store, false, &World::real()?).await
+    }
+}
+
+/// One request if the bytes fit one part, else parts in order; returns the etag and the length.
+async fn store_all(
+    store: &Arc<dyn ObjectStore>,
+    key: &ObjectKey,
+    from: &mut dyn Read,
+) -> Result<(store::ETag, u64)> {
+    let first = read_part(from, PART_BYTES)?;
+    if first.len() < PART_BYTES {
+        let size_bytes = first.len() as u64;
+        let stored = store.put(key, Payload::from(first), PutOptions::default()).await?;
+        return Ok((stored.etag, size_bytes));
+    }
+    let upload = store.multipart(key, store::Attributes::default(), store::Tags::default()).await?;
+    let (mut part, mut number, mut size_bytes) = (first, 1, 0);
+    while !part.is_empty() {
+        size_bytes += part.len() as u64;
+        upload.put_part(number, Payload::from(part)).await?;
+        part = read_part(from, PART_BYTES << (number / PARTS_PER_SIZE))?;
+        number += 1;
+    }
+    let stored = upload.complete(Precondition::None).await?;
+    Ok((stored.etag, size_bytes))
+}
+
+fn read_part(from: &mut dyn Read, len: usize) -> Result<Bytes> {
+    let mut part = Vec::new();
+    from.take(len as u64).read_to_end(&mut part).context("cannot read the bytes")?;
+    Ok(part.into())
+}
+
+fn described(meta: &ObjectMeta, json: bool) -> String {
+    let modified = meta.object.last_modified.map(|at| at.to_system_time());
+    let modified = modified.and_then(|at| jiff::Timestamp::try_from(at).ok()).map(|at| at.to_string());
+    if json {
+        return serde_json::json!({
+            "key": meta.object.key.to_string(),
+            "size_bytes": meta.size_bytes,
+            "etag": meta.object.etag.as_str(),
+            "last_modified": modified,
+            "content_type": meta.attributes.content_type,
+            "metadata": meta.attributes.user,
+        })
+        .to_string();
+    }
+    let mut text = format!("key             {}\nsize            {}\n", meta.object.key, meta.size_bytes);
+    text +=
+        &format!("etag            {}\nmodified        {}", meta.object.etag, modified.unwrap_or_default());
+    if let Some(content_type) = &meta.attributes.content_type {
+        text += &format!("\ncontent type    {content_type}");
+    }
+    for (name, value) in &meta.attributes.user {
+        text += &format!("\n{name:<15} {value}");
+    }
+    text.trim_end().to_owned()
+}
+
+/// Like `println!`, but a reader who has gone (`| head`) is no defect.
+fn print_line(line: &str) -> Result<()> {
+    writeln!(io::stdout(), "{line}").context("cannot write the output")
+}
+
+fn split_key(target: &str) -> Result<(Volume, ObjectKey)> {
+    let (volume, key) = split(target)?;
+    let key =
+        ObjectKey::new(key).map_err(|_| anyhow!("'{target}' names no object; write {}/KEY", volume.url()))?;
+    Ok((volume, key))
+}
+
+/// The volume and the key (or its beginning). A path belongs to the embedded volume it lies in; in `file://` the
+/// deepest directory that exists is the bucket.
+fn split(target: &str) -> Result<(Volume, Vec<u8>)> {
+    if let Some(rest) = target.strip_prefix("s3://") {
+        let (bucket, key) = rest.split_once('/').unwrap_or((rest, ""));
+        return Ok((Volume::parse(&format!("s3://{bucket}"))?, key.into()));
+    }
+    let in_directory = target.strip_prefix("file://");
+    let path = in_directory.unwrap_or(target);
+    let is_volume = |dir: &Path| match in_directory {
+        Some(_) => dir.is_dir(),
+        None => volume::read_record(dir).is_ok(),
+    };
+    // Cut at slashes of the text, not at components of the path: keys may have `//` and a `/` at their end.
+    for at in ends_of_directories(path) {
+        let (dir, key) = path.split_at(at);
+        if is_volume(Path::new(if dir.is_empty() { "/" } else { dir })) {
+            let key = key.strip_prefix('/').unwrap_or(key).as_bytes().to_vec();
+            return Ok((
+                Volume::parse(&format!("{}{dir}", if in_directory.is_some() { "file://" } else { "" }))?,
+                key,
+            ));
+        }
+    }
+    match Volume::parse(target) {
+        Ok(volume) => Ok((volume, Vec::new())),
+        Err(_) => {
+            bail!("'{target}' lies in no volume; write s3://bucket/KEY, file:///dir/KEY or VOLUME-DIR/KEY")
+        }
+    }
+}
+
+/// Where directories of a path may end, deepest first.
+fn ends_of_directories(path: &str) -> impl Iterator<Item = usize> {
+    let slashes: Vec<usize> = path.match_indices('/').map(|(at, _)| at).filter(|at| *at > 0).collect();
+    std::iter::once(path.len()).chain(slashes.into_iter().rev())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_target_is_cut_into_volume_and_key() {
+        let (volume, key) = split("s3://bucket/a//b/").unwrap();
+        assert_eq!((volume.url().as_str(), key.as_slice()), ("s3://bucket", b"a//b/".as_slice()));
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().canonicalize().unwrap().join("v");
+        volume::format(&root, &volume::new_record(1, jiff::Timestamp::UNIX_EPOCH)).unwrap();
+        let text = root.to_str().unwrap();
+        for (target, expected) in [("", ""), ("/", ""), ("/k", "k"), ("/a/b", "a/b"), ("/a//b/", "a//b/")] {
+            let (volume, key) = split(&format!("{text}{target}")).unwrap();
+            assert_eq!(
+                (volume, String::from_utf8(key).unwrap().as_str()),
+                (Volume::Embedded { root: root.clone() }, expected)
+            );
+        }
+        let (volume, key) = split(&format!("file://{text}/x/y")).unwrap();
+        assert_eq!((volume, key), (Volume::Directory { root: root.clone() }, b"x/y".to_vec()));
+        assert!(split(dir.path().to_str().unwrap()).is_err());
+        assert!(split_key(text).unwrap_err().to_string().contains("names no object"));
+    }
+}

@@ -1,0 +1,97 @@
+//! `tenon status`: the mounts there are, and how they do.
+
+use crate::control::client::Client;
+use crate::control::protocol;
+use crate::environment;
+use crate::registry::Mount;
+use crate::units::human_bytes;
+use crate::volume::Volume;
+use anyhow::{Result, bail};
+use clap::Args;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Show mounts, or one mount in detail.
+#[derive(Debug, Args)]
+pub(crate) struct Status {
+    /// A mount point or a volume (all mounts if not given)
+    #[arg(value_name = "DIR|VOLUME")]
+    of: Option<String>,
+    /// Print one JSON object per mount
+    #[arg(long)]
+    json: bool,
+}
+
+impl Status {
+    pub(crate) fn run(self) -> Result<ExitCode> {
+        let all = environment::registry().mounts();
+        let mounts = match &self.of {
+            Some(of) => vec![find(of, all)?],
+            None => all,
+        };
+        if mounts.is_empty() && !self.json {
+            println!("nothing is mounted; `tenon mount VOLUME DIR` mounts a volume");
+        }
+        for mount in &mounts {
+            let status = Client::connect(mount).and_then(|mut client| client.status())?;
+            match (self.json, &self.of) {
+                (true, _) => println!("{}", serde_json::to_string(&status)?),
+                (false, None) => println!("{}", summary(&status)),
+                (false, Some(_)) => print!("{}", detail(&status)),
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// The mount that `text` names by its mount point or its volume.
+pub(crate) fn find(text: &str, mounts: Vec<Mount>) -> Result<Mount> {
+    let path =
+        Path::new(text).canonicalize().or_else(|_| std::path::absolute(text)).unwrap_or_else(|_| text.into());
+    let url = Volume::parse_unchecked(text).map(|volume| volume.url()).unwrap_or_default();
+    match mounts.into_iter().find(|mount| mount.holder.mount_point == path || mount.holder.volume == url) {
+        Some(mount) => Ok(mount),
+        None => bail!("{text} is not mounted; `tenon status` lists what is"),
+    }
+}
+
+fn summary(status: &protocol::Status) -> String {
+    format!("{}  {}  pid {}  {}", status.mount_point, status.volume, status.pid, status.pending)
+}
+
+fn detail(status: &protocol::Status) -> String {
+    let lines = [
+        ("mount point", status.mount_point.clone()),
+        ("volume", format!("{}{}", status.volume, if status.read_only { " (read-only)" } else { "" })),
+        ("process", format!("{}, version {}, up {}", status.pid, status.version, uptime(status.uptime_secs))),
+        ("open", format!("{} handles", status.open_handles)),
+        ("pending", status.pending.to_string()),
+        ("memory", memory(status)),
+        ("store requests", requests(&status.store_requests)),
+        ("FUSE requests", requests(&status.fuse_requests)),
+    ];
+    lines.map(|(title, text)| format!("{title:<16}{text}\n")).concat()
+}
+
+fn uptime(secs: u64) -> String {
+    indicatif::HumanDuration(Duration::from_secs(secs)).to_string()
+}
+
+fn memory(status: &protocol::Status) -> String {
+    format!(
+        "{} reading, {} writing, {} metadata, of {}; {} inodes in the kernel",
+        human_bytes(status.read_bytes),
+        human_bytes(status.pending.write_bytes),
+        human_bytes(status.metadata_bytes),
+        human_bytes(status.memory_limit_bytes),
+        status.kernel_inodes
+    )
+}
+
+fn requests(counts: &BTreeMap<String, u64>) -> String {
+    let seen = counts.iter().filter(|(_, count)| **count > 0);
+    let shown: Vec<String> = seen.map(|(name, count)| format!("{name} {count}")).collect();
+    if shown.is_empty() { "none".to_owned() } else { shown.join(", ") }
+}

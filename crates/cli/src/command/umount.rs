@@ -1,0 +1,98 @@
+//! `tenon umount`: stores what is pending, then takes the mount away.
+
+use crate::control::client::Client;
+use crate::control::protocol::{Answer, Request};
+use crate::environment;
+use crate::progress::Progress;
+use crate::registry::Mount;
+use crate::units;
+use anyhow::{Context, Result, anyhow, bail};
+use clap::Args;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Unmount, after everything that is pending is stored.
+#[derive(Debug, Args)]
+pub(crate) struct Umount {
+    /// Where it is mounted
+    #[arg(value_name = "DIR")]
+    mount_point: PathBuf,
+    /// Detach even if programs use it; their open files work until closed
+    #[arg(short, long)]
+    lazy: bool,
+    /// How long pending uploads may take
+    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = units::duration)]
+    timeout: Duration,
+}
+
+impl Umount {
+    pub(crate) fn run(self) -> Result<ExitCode> {
+        let mount_point = resolve(&self.mount_point)?;
+        if fuse::mounted_at(&mount_point).context("cannot read the mount table")?.is_none() {
+            bail!("no Tenon volume is mounted at {}; `tenon status` lists what is", mount_point.display());
+        }
+        match environment::registry().at(&mount_point) {
+            Some(mount) => self.ask(&mount)?,
+            None => self.without_daemon(&mount_point)?,
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn ask(&self, mount: &Mount) -> Result<()> {
+        let mut client = Client::connect(mount)?;
+        let progress = Progress::start();
+        let request = Request::Unmount { lazy: self.lazy, patience_secs: self.timeout.as_secs() };
+        match client.ask(&request, |pending| progress.tell(&pending.to_string()))? {
+            Answer::Unmounted => {
+                client.wait_for_end();
+                Ok(())
+            }
+            Answer::Busy => Err(busy(&mount.holder.mount_point)),
+            other => client.unexpected(&other),
+        }
+    }
+
+    /// The daemon died, or runs where we cannot see it; either way, what it acknowledged is stored.
+    fn without_daemon(&self, mount_point: &Path) -> Result<()> {
+        let is_dead = is_dead(mount_point);
+        let unmounted =
+            if self.lazy || is_dead { fuse::detach(mount_point) } else { fuse::unmount(mount_point) };
+        match unmounted {
+            Ok(()) if is_dead => {
+                eprintln!("tenon: the mount at {} was dead; it is gone", mount_point.display())
+            }
+            Ok(()) => {}
+            Err(fuse::UnmountError::Busy(_)) => return Err(busy(mount_point)),
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
+    }
+}
+
+fn busy(mount_point: &Path) -> anyhow::Error {
+    let shown = mount_point.display();
+    anyhow!(
+        "{shown} is busy: programs use it; end them (`fuser -vm {shown}` lists them), or detach it with --lazy"
+    )
+}
+
+/// Whether the mount's process is gone: the kernel then refuses everything in it.
+fn is_dead(mount_point: &Path) -> bool {
+    let looked = std::fs::metadata(mount_point);
+    looked.is_err_and(|error| error.kind() == io::ErrorKind::NotConnected)
+}
+
+/// Like `canonicalize`, but never looks into the mount itself, which may be dead.
+fn resolve(path: &Path) -> Result<PathBuf> {
+    let absolute = std::path::absolute(path).with_context(|| format!("cannot resolve {}", path.display()))?;
+    match (absolute.parent(), absolute.file_name()) {
+        (Some(parent), Some(name)) if !absolute.is_symlink() => {
+            let parent =
+                parent.canonicalize().with_context(|| format!("cannot resolve {}", parent.display()))?;
+            Ok(parent.join(name))
+        }
+        _ => absolute.canonicalize().with_context(|| format!("cannot resolve {}", path.display())),
+    }
+}

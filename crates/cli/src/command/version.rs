@@ -1,0 +1,27 @@
+//! `tenon version`.
+
+use anyhow::Result;
+use clap::Args;
+use std::process::ExitCode;
+
+/// This program's version.
+pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// Print the version.
+#[derive(Debug, Args)]
+pub(crate) struct Version {
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+impl Version {
+    pub(crate) fn run(self) -> Result<ExitCode> {
+        if self.json {
+            println!("{}", serde_json::json!({ "version": VERSION }));
+        } else {
+            println!("tenon {VERSION}");
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}

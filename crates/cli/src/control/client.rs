@@ -1,0 +1,73 @@
+//! The asking side of the control socket.
+
+use super::protocol::{Answer, Pending, Request, Status};
+use super::socket;
+use crate::registry::Mount;
+use anyhow::{Context, Result, bail};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+
+/// A connection to one mount's daemon.
+#[derive(Debug)]
+pub(crate) struct Client {
+    stream: BufReader<UnixStream>,
+    pid: u32,
+}
+
+impl Client {
+    /// Reaches the daemon of `mount`.
+    pub(crate) fn connect(mount: &Mount) -> Result<Self> {
+        let pid = mount.holder.pid;
+        let stream = socket::connect(&mount.state).with_context(|| {
+            format!("cannot reach process {pid}, which mounts {}", mount.holder.mount_point.display())
+        })?;
+        Ok(Self { stream: BufReader::new(stream), pid })
+    }
+
+    /// How the mount is.
+    pub(crate) fn status(&mut self) -> Result<Status> {
+        match self.ask(&Request::Status, |_| {})? {
+            Answer::Status(status) => Ok(*status),
+            other => self.unexpected(&other),
+        }
+    }
+
+    /// Sends a request and waits for its answer; what comes before it goes to `progress`.
+    pub(crate) fn ask(&mut self, request: &Request, mut progress: impl FnMut(Pending)) -> Result<Answer> {
+        let mut line = serde_json::to_string(request)?;
+        line.push('\n');
+        self.stream.get_mut().write_all(line.as_bytes()).with_context(|| self.lost())?;
+        loop {
+            match self.receive()? {
+                Answer::Progress(pending) => progress(pending),
+                Answer::Failed { reason } => bail!("{reason}"),
+                answer => return Ok(answer),
+            }
+        }
+    }
+
+    /// Returns when the daemon has ended.
+    pub(crate) fn wait_for_end(mut self) {
+        let _ = self.stream.read_to_end(&mut Vec::new());
+    }
+
+    /// An answer that does not fit the request.
+    pub(crate) fn unexpected<T>(&self, answer: &Answer) -> Result<T> {
+        bail!("process {} gave an answer that does not fit: {answer:?}; is it an older Tenon?", self.pid)
+    }
+
+    fn receive(&mut self) -> Result<Answer> {
+        let mut line = String::new();
+        let read = self.stream.read_line(&mut line).with_context(|| self.lost())?;
+        if read == 0 {
+            bail!("{}", self.lost());
+        }
+        serde_json::from_str(&line).with_context(|| {
+            format!("process {} gave an answer that is not understood; is it an older Tenon?", self.pid)
+        })
+    }
+
+    fn lost(&self) -> String {
+        format!("process {} ended before it answered; its log says why", self.pid)
+    }
+}

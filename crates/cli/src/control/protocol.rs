@@ -1,0 +1,146 @@
+//! What is said over the control socket. Fields are added, never changed.
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// What a command asks of the daemon.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "request", rename_all = "kebab-case")]
+pub(crate) enum Request {
+    /// How the mount is.
+    Status,
+    /// Store what is pending, then unmount and end.
+    Unmount {
+        /// Detach at once even if files are open; they stay usable until closed.
+        lazy: bool,
+        /// How long pending uploads may take.
+        patience_secs: u64,
+    },
+    /// The object of a path inside the mount.
+    Locate {
+        /// The path from the mount's root; its bytes in hexadecimal, as names need not be text.
+        path_hex: String,
+    },
+    /// Run the invariants over the live tables.
+    Check,
+}
+
+/// What the daemon says; a request is answered by any number of `Progress` and one other.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "answer", rename_all = "kebab-case")]
+pub(crate) enum Answer {
+    /// Still at it.
+    Progress(Pending),
+    /// To `Status`.
+    Status(Box<Status>),
+    /// To `Unmount`: the mount is gone; the daemon ends, which closes the connection.
+    Unmounted,
+    /// To `Unmount`: programs still use the mount.
+    Busy,
+    /// To `Locate`.
+    Located(Located),
+    /// To `Check`: what is broken, one line each.
+    Checked {
+        /// Empty when all invariants hold.
+        violations: Vec<String>,
+    },
+    /// The request failed.
+    Failed {
+        /// One line.
+        reason: String,
+    },
+}
+
+/// What is not in the store yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Pending {
+    /// Open files with changes that are not stored.
+    pub(crate) dirty_files: u64,
+    /// Bytes held for writing.
+    pub(crate) write_bytes: u64,
+    /// Attribute changes waiting to be exported.
+    pub(crate) exports: u64,
+}
+
+/// Where a file's bytes lie.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Located {
+    /// The object's key, escaped where it is not text; none for a directory that only its contents name.
+    pub(crate) key: Option<String>,
+    /// The object as a URL of the store.
+    pub(crate) url: Option<String>,
+    /// The object's etag, once it is stored.
+    pub(crate) etag: Option<String>,
+    /// Length in bytes.
+    pub(crate) size_bytes: u64,
+    /// The inode number in the mount.
+    pub(crate) ino: u64,
+}
+
+/// A mount at one moment.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Status {
+    /// The daemon's process.
+    pub(crate) pid: u32,
+    /// What is mounted.
+    pub(crate) volume: String,
+    /// Where.
+    pub(crate) mount_point: String,
+    /// The daemon's version.
+    pub(crate) version: String,
+    /// How long it has been mounted.
+    pub(crate) uptime_secs: u64,
+    /// Whether changes are refused.
+    pub(crate) read_only: bool,
+    /// Files and directories that are open.
+    pub(crate) open_handles: u64,
+    /// What is not in the store yet.
+    pub(crate) pending: Pending,
+    /// Bytes of file data cached for reading.
+    pub(crate) read_bytes: u64,
+    /// Bytes of metadata in memory.
+    pub(crate) metadata_bytes: u64,
+    /// Inodes the kernel knows.
+    pub(crate) kernel_inodes: u64,
+    /// The bound on memory.
+    pub(crate) memory_limit_bytes: u64,
+    /// Requests to the store, by operation.
+    pub(crate) store_requests: BTreeMap<String, u64>,
+    /// Requests from the kernel, by operation.
+    pub(crate) fuse_requests: BTreeMap<String, u64>,
+}
+
+/// In words, for progress and summaries.
+impl fmt::Display for Pending {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_empty() {
+            return f.write_str("everything is stored");
+        }
+        write!(f, "{} dirty files, {} attribute exports to store", self.dirty_files, self.exports)
+    }
+}
+
+impl Pending {
+    /// Whether everything is stored.
+    pub(crate) fn is_empty(self) -> bool {
+        self.dirty_files == 0 && self.exports == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_lines_that_say_their_kind() {
+        let request = Request::Unmount { lazy: false, patience_secs: 60 };
+        let line = serde_json::to_string(&request).unwrap();
+        assert_eq!(line, r#"{"request":"unmount","lazy":false,"patience_secs":60}"#);
+        assert_eq!(serde_json::from_str::<Request>(&line).unwrap(), request);
+        let line =
+            serde_json::to_string(&Answer::Progress(Pending { dirty_files: 1, write_bytes: 2, exports: 0 }))
+                .unwrap();
+        assert_eq!(line, r#"{"answer":"progress","dirty_files":1,"write_bytes":2,"exports":0}"#);
+    }
+}

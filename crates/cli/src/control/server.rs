@@ -1,0 +1,86 @@
+//! The answering side of the control socket.
+
+use super::protocol::{Answer, Request};
+use std::future::Future;
+use std::io;
+use std::os::unix::net::UnixListener as StdListener;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::unix::OwnedWriteHalf;
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::Semaphore;
+use tokio::task::AbortHandle;
+
+/// Longer lines are no requests.
+const REQUEST_BYTES_MAX: u64 = 64 * 1024;
+/// Requests answered at the same time.
+const REQUESTS_MAX: u32 = 32;
+
+/// Who answers requests.
+pub(crate) trait Service: Send + Sync + 'static {
+    /// Carries one request out, telling `replies` of progress; returns its answer.
+    fn answer(&self, request: Request, replies: &mut Replies) -> impl Future<Output = Answer> + Send;
+}
+
+/// Where answers go.
+#[derive(Debug)]
+pub(crate) struct Replies(OwnedWriteHalf);
+
+impl Replies {
+    /// Sends one line; an asker who has gone is no error.
+    pub(crate) async fn send(&mut self, answer: &Answer) {
+        let Ok(mut line) = serde_json::to_string(answer) else { return };
+        line.push('\n');
+        let _ = self.0.write_all(line.as_bytes()).await;
+    }
+}
+
+/// A control socket being served.
+#[derive(Debug)]
+pub(crate) struct Serving {
+    accepting: AbortHandle,
+    answering: Arc<Semaphore>,
+}
+
+impl Serving {
+    /// Answers every connection from now on.
+    pub(crate) fn start(listener: StdListener, service: Arc<impl Service>) -> io::Result<Self> {
+        listener.set_nonblocking(true)?;
+        let listener = UnixListener::from_std(listener)?;
+        let answering = Arc::new(Semaphore::new(REQUESTS_MAX as usize));
+        let accepting = tokio::spawn(accept(listener, service, Arc::clone(&answering))).abort_handle();
+        Ok(Self { accepting, answering })
+    }
+
+    /// Takes no more connections; returns when every request is answered, at the latest after `patience`.
+    pub(crate) async fn stop(self, patience: Duration) {
+        self.accepting.abort();
+        let _ = tokio::time::timeout(patience, self.answering.acquire_many(REQUESTS_MAX)).await;
+    }
+}
+
+async fn accept(listener: UnixListener, service: Arc<impl Service>, answering: Arc<Semaphore>) {
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                drop(tokio::spawn(converse(stream, Arc::clone(&service), Arc::clone(&answering))))
+            }
+            Err(error) => tracing::warn!("the control socket does not accept: {error}"),
+        }
+    }
+}
+
+async fn converse(stream: UnixStream, service: Arc<impl Service>, answering: Arc<Semaphore>) {
+    let (reader, writer) = stream.into_split();
+    let mut lines = BufReader::new(reader.take(REQUEST_BYTES_MAX)).lines();
+    let mut replies = Replies(writer);
+    while let Ok(Some(line)) = lines.next_line().await {
+        let Ok(_permit) = answering.acquire().await else { return };
+        let answer = match serde_json::from_str(&line) {
+            Ok(request) => service.answer(request, &mut replies).await,
+            Err(error) => Answer::Failed { reason: format!("the request is not understood: {error}") },
+        };
+        replies.send(&answer).await;
+    }
+}

@@ -1,0 +1,23 @@
+//! The environment variables that Tenon reads, besides those of AWS.
+
+use crate::registry::Registry;
+use std::env;
+use std::path::PathBuf;
+
+/// The text of a variable; an empty one counts as unset.
+#[expect(clippy::disallowed_methods, reason = "this is where the environment is read")]
+pub(crate) fn variable(name: &str) -> Option<String> {
+    env::var(name).ok().filter(|text| !text.is_empty())
+}
+
+/// The directory that holds a state directory per volume (XDG Base Directory Specification).
+pub(crate) fn states_dir() -> PathBuf {
+    let xdg = variable("XDG_STATE_HOME").map(PathBuf::from);
+    let home = variable("HOME").map(|home| PathBuf::from(home).join(".local/state"));
+    xdg.or(home).unwrap_or_else(|| PathBuf::from("/var/lib")).join("tenon")
+}
+
+/// Where mounts are registered.
+pub(crate) fn registry() -> Registry {
+    Registry::new(variable("XDG_RUNTIME_DIR").map(Into::into))
+}

@@ -1,0 +1,122 @@
+//! The flags that several commands share. Every one of them is also a `key=value` of `mount -o`.
+
+use crate::units;
+use clap::{Args, ValueEnum};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// How to reach the object store. Secrets are never flags: `ps` shows those to everybody.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Object store")]
+pub(crate) struct StoreFlags {
+    /// Server of an S3-compatible store, like http://127.0.0.1:9000 (AWS if not given)
+    #[arg(long, value_name = "URL")]
+    pub(crate) endpoint_url: Option<String>,
+    /// Region the bucket lives in
+    #[arg(long, value_name = "NAME")]
+    pub(crate) region: Option<String>,
+    /// Section of the AWS credentials and config files
+    #[arg(long, value_name = "NAME")]
+    pub(crate) profile: Option<String>,
+    /// File whose first line is ACCESS-KEY:SECRET-KEY, readable by its owner only
+    #[arg(long, value_name = "FILE", conflicts_with = "profile")]
+    pub(crate) access_key_file: Option<PathBuf>,
+    /// Send requests without a signature (public buckets)
+    #[arg(long)]
+    pub(crate) no_sign_request: bool,
+    /// Put the bucket in the URL's path (the default with --endpoint-url)
+    #[arg(long, conflicts_with = "virtual_host_style")]
+    pub(crate) force_path_style: bool,
+    /// Put the bucket in the URL's host name
+    #[arg(long)]
+    pub(crate) virtual_host_style: bool,
+    /// PEM file of certificate authorities to trust besides the system's
+    #[arg(long, value_name = "FILE")]
+    pub(crate) ca_bundle: Option<PathBuf>,
+    /// How long a failing request is repeated before it becomes an error
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = units::duration)]
+    pub(crate) retry_timeout: Duration,
+}
+
+/// How the mount behaves.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Mount")]
+pub(crate) struct MountFlags {
+    /// Where the lock, the control socket, the log and the cache live
+    #[arg(long, value_name = "DIR")]
+    pub(crate) state_dir: Option<PathBuf>,
+    /// Bound on metadata and data held in memory
+    #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = units::size_bytes)]
+    pub(crate) memory_limit: u64,
+    /// How long what is known of a name or an object is believed
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = units::duration)]
+    pub(crate) metadata_ttl: Duration,
+    /// Where attributes come from: object headers (exact) or listings (fast)
+    #[arg(long, value_name = "SOURCE", default_value = "auto")]
+    pub(crate) attributes: Attributes,
+    /// Refuse every change
+    #[arg(long)]
+    pub(crate) read_only: bool,
+    /// Let other users in, not only the one who mounts
+    #[arg(long)]
+    pub(crate) allow_other: bool,
+    /// Mount over a directory that is not empty
+    #[arg(long)]
+    pub(crate) nonempty: bool,
+    /// Refuse to run programs from the mount
+    #[arg(long)]
+    pub(crate) noexec: bool,
+    /// Owner of objects that do not say (default: who mounts)
+    #[arg(long)]
+    pub(crate) uid: Option<u32>,
+    /// Group of objects that do not say (default: that of who mounts)
+    #[arg(long)]
+    pub(crate) gid: Option<u32>,
+    /// Permissions of objects that do not say
+    #[arg(long, value_name = "OCTAL", default_value = "644", value_parser = units::mode)]
+    pub(crate) file_mode: u16,
+    /// Permissions of directories that do not say
+    #[arg(long, value_name = "OCTAL", default_value = "755", value_parser = units::mode)]
+    pub(crate) dir_mode: u16,
+    /// Size of the first parts of a large object; later ones grow
+    #[arg(long, value_name = "SIZE", default_value = "8MiB", value_parser = units::size_bytes)]
+    pub(crate) part_size: u64,
+    /// How long a termination signal waits for uploads
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = units::duration)]
+    pub(crate) drain_timeout: Duration,
+}
+
+/// Where attributes come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Attributes {
+    /// Headers where Tenon has written before, else listings.
+    Auto,
+    /// Exact, by one HEAD per object.
+    Headers,
+    /// Size and time from the listing, defaults for the rest.
+    Listing,
+}
+
+/// What is logged, and where.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Log")]
+pub(crate) struct LogFlags {
+    /// error, warn, info, debug, trace, or a filter like "info,fuse=debug"
+    #[arg(long, value_name = "FILTER", default_value = "info")]
+    pub(crate) log_level: String,
+    /// Log here instead of the state directory (or standard error with -f)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) log_file: Option<PathBuf>,
+    /// How a line of the log looks
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    pub(crate) log_format: LogFormat,
+}
+
+/// How a line of the log looks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object per line.
+    Json,
+}

@@ -1,0 +1,100 @@
+//! Where events go: one subscriber, to standard error or to a file that can be rotated.
+
+use crate::flags::{LogFlags, LogFormat};
+use anyhow::{Context, Result, anyhow};
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::MakeWriter;
+
+/// A log file; cheap to clone, all clones write to the same.
+#[derive(Debug, Clone)]
+pub(crate) struct LogFile {
+    path: PathBuf,
+    file: Arc<Mutex<File>>,
+}
+
+impl LogFile {
+    /// Opens the file for appending.
+    pub(crate) fn open(path: &Path) -> Result<Self> {
+        let file = append_to(path).with_context(|| {
+            format!("cannot write the log {}; choose another with --log-file", path.display())
+        })?;
+        Ok(Self { path: path.to_owned(), file: Arc::new(Mutex::new(file)) })
+    }
+
+    /// Opens the path anew, after somebody moved the file away.
+    pub(crate) fn reopen(&self) -> io::Result<()> {
+        let file = append_to(&self.path)?;
+        *self.lock() = file;
+        Ok(())
+    }
+
+    /// Sends this process's standard error here, for what no subscriber sees (a panic's message).
+    pub(crate) fn take_stderr(&self) -> io::Result<()> {
+        Ok(rustix::stdio::dup2_stderr(&*self.lock())?)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, File> {
+        self.file.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Write for LogFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.lock().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.lock().flush()
+    }
+}
+
+impl<'a> MakeWriter<'a> for LogFile {
+    type Writer = Self;
+
+    fn make_writer(&'a self) -> Self {
+        self.clone()
+    }
+}
+
+/// Starts logging to `file`, or to standard error without one.
+pub(crate) fn start(flags: &LogFlags, file: Option<LogFile>) -> Result<()> {
+    let filter = EnvFilter::try_new(&flags.log_level).map_err(|_| {
+        anyhow!("'{}' is no log level; use error, warn, info, debug or trace", flags.log_level)
+    })?;
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false);
+    let started = match (file, flags.log_format) {
+        (Some(file), LogFormat::Text) => builder.with_writer(file).try_init(),
+        (Some(file), LogFormat::Json) => builder.json().with_writer(file).try_init(),
+        (None, LogFormat::Text) => builder.with_writer(io::stderr).try_init(),
+        (None, LogFormat::Json) => builder.json().with_writer(io::stderr).try_init(),
+    };
+    started.map_err(|error| anyhow!("cannot start logging: {error}"))
+}
+
+fn append_to(path: &Path) -> io::Result<File> {
+    use std::os::unix::fs::OpenOptionsExt;
+    OpenOptions::new().append(true).create(true).mode(0o600).open(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn a_rotated_log_goes_on_at_its_path() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        let mut log = LogFile::open(&path).unwrap();
+        log.write_all(b"before\n").unwrap();
+        fs::rename(&path, dir.path().join("log.1")).unwrap();
+        log.reopen().unwrap();
+        log.write_all(b"after\n").unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "after\n");
+        assert_eq!(fs::read_to_string(dir.path().join("log.1")).unwrap(), "before\n");
+    }
+}

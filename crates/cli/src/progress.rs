@@ -1,0 +1,47 @@
+//! Saying how it goes: one line that changes on a terminal, plain lines elsewhere.
+
+use indicatif::{ProgressBar, ProgressStyle};
+use std::cell::RefCell;
+use std::io::{self, IsTerminal};
+use std::time::Duration;
+
+const TICK: Duration = Duration::from_millis(100);
+
+/// What is being waited for. Gone when dropped; says nothing if there is nothing to say.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    bar: Option<ProgressBar>,
+    last: RefCell<String>,
+}
+
+impl Progress {
+    /// On standard error, so that output can be piped.
+    pub(crate) fn start() -> Self {
+        let bar = io::stderr().is_terminal().then(|| {
+            let bar = ProgressBar::new_spinner().with_style(ProgressStyle::default_spinner());
+            bar.enable_steady_tick(TICK);
+            bar
+        });
+        Self { bar, last: RefCell::default() }
+    }
+
+    /// How it is now; the same text twice is said once.
+    pub(crate) fn tell(&self, text: &str) {
+        match &self.bar {
+            Some(bar) => bar.set_message(text.to_owned()),
+            None if self.last.borrow().as_str() != text => {
+                eprintln!("{text}");
+                text.clone_into(&mut self.last.borrow_mut());
+            }
+            None => {}
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}

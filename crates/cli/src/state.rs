@@ -1,0 +1,207 @@
+//! The local state directory of a mount: who holds it, and the files in it.
+//!
+//! Invariant: at most one process holds the lock of a state directory; it is the one whose pid and mount point
+//! the lock file names. The lock dies with its process, so a crash leaves nothing to clean by hand.
+
+use crate::volume::Volume;
+use anyhow::{Context, Result, anyhow, bail};
+use rustix::fs::FlockOperation;
+use serde::{Deserialize, Serialize};
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Seek, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+const LOCK_FILE: &str = "lock";
+
+/// Who holds a state directory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Holder {
+    /// The daemon's process.
+    pub(crate) pid: u32,
+    /// Where it mounts.
+    pub(crate) mount_point: PathBuf,
+    /// What it mounts.
+    pub(crate) volume: String,
+}
+
+/// A state directory that this process holds until it ends.
+#[derive(Debug)]
+pub(crate) struct State {
+    root: PathBuf,
+    /// Dropping it gives the lock up.
+    _lock: File,
+}
+
+impl State {
+    /// Takes the directory, making it if need be; the error names the holder if there is one.
+    pub(crate) fn take(root: &Path, holder: &Holder) -> Result<Self> {
+        make_private(root)?;
+        let lock = open_lock(root)?;
+        if !try_lock(&lock, root)? {
+            bail!("{}", held_message(root, &read_holder(root)?));
+        }
+        write_holder(&lock, holder).with_context(|| format!("cannot write to {}", root.display()))?;
+        Ok(Self { root: root.to_owned(), _lock: lock })
+    }
+
+    /// The directory.
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Where files that are edited at random live; empty between mounts.
+    pub(crate) fn cache_dir(&self) -> PathBuf {
+        self.root.join("cache")
+    }
+}
+
+/// Where the log of a background mount goes unless told otherwise.
+pub(crate) fn log_file(root: &Path) -> PathBuf {
+    root.join("log")
+}
+
+/// The directory for `volume` unless the user names one: inside an embedded volume, else below the user's state.
+/// `endpoint` keeps buckets of the same name on different servers apart.
+pub(crate) fn default_dir(volume: &Volume, endpoint: Option<&str>, states: &Path) -> PathBuf {
+    match volume {
+        Volume::Embedded { root } => root.join("state"),
+        Volume::S3 { bucket, .. } => states.join(dir_name(bucket, volume, endpoint)),
+        Volume::Directory { root } => {
+            let name = root.file_name().map_or("root".into(), |name| name.to_string_lossy());
+            states.join(dir_name(&name, volume, endpoint))
+        }
+    }
+}
+
+/// Who holds the directory and answers; `None` if nobody does.
+pub(crate) fn holder(root: &Path) -> Option<Holder> {
+    crate::control::socket::connect(root).ok()?;
+    read_holder(root).ok()
+}
+
+/// Holds the directory without saying for whom; `None` if a mount does.
+pub(crate) fn try_hold(root: &Path) -> Result<Option<File>> {
+    let lock = open_lock(root)?;
+    Ok(try_lock(&lock, root)?.then_some(lock))
+}
+
+/// Files in a directory that nobody holds which only a living mount needs.
+pub(crate) fn leftovers(root: &Path) -> Vec<PathBuf> {
+    let cached = fs::read_dir(root.join("cache")).into_iter().flatten();
+    let cached = cached.filter_map(|entry| entry.ok().map(|entry| entry.path()));
+    let socket = root.join(crate::control::socket::SOCKET_FILE);
+    cached.chain(socket.exists().then_some(socket)).collect()
+}
+
+fn held_message(root: &Path, holder: &Holder) -> String {
+    format!(
+        "the state in {} is in use: process {} mounts {} at {}; `tenon umount {3}` first, or give another --state-dir",
+        root.display(),
+        holder.pid,
+        holder.volume,
+        holder.mount_point.display()
+    )
+}
+
+/// Only the owner may look: the cache and the log show names and bytes.
+fn make_private(root: &Path) -> Result<()> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(root).with_context(|| {
+        format!("cannot make the state directory {}; choose another with --state-dir", root.display())
+    })
+}
+
+fn open_lock(root: &Path) -> Result<File> {
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(root.join(LOCK_FILE))
+        .with_context(|| {
+            format!("cannot use the state directory {}; choose another with --state-dir", root.display())
+        })
+}
+
+fn try_lock(lock: &File, root: &Path) -> Result<bool> {
+    match rustix::fs::flock(lock, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(true),
+        Err(rustix::io::Errno::WOULDBLOCK) => Ok(false),
+        Err(error) => {
+            Err(anyhow!(error).context(format!("cannot lock the state directory {}", root.display())))
+        }
+    }
+}
+
+fn write_holder(mut lock: &File, holder: &Holder) -> Result<()> {
+    let mut text = serde_json::to_vec(holder)?;
+    text.push(b'\n');
+    lock.rewind()?;
+    lock.write_all(&text)?;
+    lock.set_len(text.len() as u64)?;
+    Ok(())
+}
+
+fn read_holder(root: &Path) -> Result<Holder> {
+    let mut text = String::new();
+    File::open(root.join(LOCK_FILE))
+        .and_then(|mut file| file.read_to_string(&mut text))
+        .with_context(|| format!("cannot read the lock in {}", root.display()))?;
+    serde_json::from_str(&text).map_err(|_| {
+        anyhow!("the state in {} is in use by a process that is just starting; try again", root.display())
+    })
+}
+
+fn dir_name(shown: &str, volume: &Volume, endpoint: Option<&str>) -> String {
+    let identity = format!("{}\n{}", volume.url(), endpoint.unwrap_or_default());
+    let shown: String =
+        shown.chars().map(|c| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' }).take(40).collect();
+    format!("{shown}-{:016x}", fnv1a(identity.as_bytes()))
+}
+
+/// FNV-1a: the same name for the same volume on every build and machine.
+fn fnv1a(bytes: &[u8]) -> u64 {
+    bytes
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn somebody() -> Holder {
+        Holder { pid: 42, mount_point: "/mnt/a".into(), volume: "s3://bucket".into() }
+    }
+
+    #[test]
+    fn a_second_taker_learns_who_is_first() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("state");
+        let held = State::take(&root, &somebody()).unwrap();
+        assert_eq!(read_holder(&root).unwrap(), somebody());
+        let refused = State::take(&root, &somebody()).unwrap_err().to_string();
+        assert!(refused.contains("process 42") && refused.contains("/mnt/a"), "{refused}");
+        drop(held);
+        State::take(&root, &somebody()).unwrap();
+    }
+
+    #[test]
+    fn a_shorter_holder_leaves_no_rest_of_a_longer_one() {
+        let dir = tempfile::tempdir().unwrap();
+        drop(State::take(dir.path(), &Holder { volume: "x".repeat(500), ..somebody() }).unwrap());
+        let _held = State::take(dir.path(), &somebody()).unwrap();
+        assert_eq!(read_holder(dir.path()).unwrap(), somebody());
+    }
+
+    #[test]
+    fn the_same_bucket_on_two_servers_has_two_states() {
+        let volume = Volume::parse("s3://bucket/p").unwrap();
+        let states = Path::new("/s");
+        let here = default_dir(&volume, Some("http://a"), states);
+        assert_eq!(here, default_dir(&volume, Some("http://a"), states));
+        assert_ne!(here, default_dir(&volume, Some("http://b"), states));
+        assert!(here.starts_with("/s") && here.to_str().unwrap().contains("bucket-"));
+    }
+}

@@ -1,0 +1,93 @@
+//! Sizes and durations as people write them on a command line.
+
+use std::time::Duration;
+
+/// Bytes from `4096`, `64K`, `64KiB`, `1.5GiB` or `8MB`; a unit without `B` or with `iB` counts in 1,024s, one
+/// with `B` in 1,000s.
+pub(crate) fn size_bytes(text: &str) -> Result<u64, String> {
+    let (number, unit) = split(text);
+    let factor: u64 = match unit.to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "k" | "kib" => 1 << 10,
+        "m" | "mib" => 1 << 20,
+        "g" | "gib" => 1 << 30,
+        "t" | "tib" => 1 << 40,
+        "kb" => 1_000,
+        "mb" => 1_000_000,
+        "gb" => 1_000_000_000,
+        "tb" => 1_000_000_000_000,
+        _ => return Err(format!("'{text}' is not a size; write it like 64MiB or 1G")),
+    };
+    match number.parse::<f64>() {
+        Ok(number) if number >= 0.0 => Ok((number * factor as f64) as u64),
+        _ => Err(format!("'{text}' is not a size; write it like 64MiB or 1G")),
+    }
+}
+
+/// A duration from `5`, `5s`, `500ms`, `1.5m` or `2h`; a bare number is seconds.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    let (number, unit) = split(text);
+    let seconds = match unit {
+        "" | "s" => 1.0,
+        "ms" => 0.001,
+        "m" | "min" => 60.0,
+        "h" => 3600.0,
+        _ => return Err(format!("'{text}' is not a duration; write it like 5s, 500ms or 2m")),
+    };
+    number
+        .parse::<f64>()
+        .ok()
+        .and_then(|number| Duration::try_from_secs_f64(number * seconds).ok())
+        .ok_or_else(|| format!("'{text}' is not a duration; write it like 5s, 500ms or 2m"))
+}
+
+/// Permission bits from octal digits, as `chmod` takes them.
+pub(crate) fn mode(text: &str) -> Result<u16, String> {
+    match u16::from_str_radix(text, 8) {
+        Ok(mode) if mode <= 0o7777 => Ok(mode),
+        _ => Err(format!("'{text}' is not a mode; write it in octal, like 644")),
+    }
+}
+
+/// `bytes` for people: three digits and a unit.
+pub(crate) fn human_bytes(bytes: u64) -> String {
+    indicatif::HumanBytes(bytes).to_string()
+}
+
+fn split(text: &str) -> (&str, &str) {
+    let at = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
+    (text[..at].trim(), text[at..].trim())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_read_as_written() {
+        assert_eq!(size_bytes("4096"), Ok(4096));
+        assert_eq!(size_bytes("64K"), Ok(65_536));
+        assert_eq!(size_bytes("1.5 GiB"), Ok(1_610_612_736));
+        assert_eq!(size_bytes("8MB"), Ok(8_000_000));
+        for wrong in ["", "x", "-1", "5 parsecs", "1e"] {
+            assert!(size_bytes(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn durations_read_as_written() {
+        assert_eq!(duration("5"), Ok(Duration::from_secs(5)));
+        assert_eq!(duration("250ms"), Ok(Duration::from_millis(250)));
+        assert_eq!(duration("1.5m"), Ok(Duration::from_secs(90)));
+        for wrong in ["", "-1s", "soon", "5 days"] {
+            assert!(duration(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn modes_are_octal() {
+        assert_eq!(mode("0644"), Ok(0o644));
+        assert!(mode("9").is_err());
+        assert!(mode("17777").is_err());
+    }
+}

@@ -1,0 +1,248 @@
+//! What a user may name as a volume, and the record of an embedded one.
+//!
+//! | text | volume |
+//! |---|---|
+//! | `s3://bucket[/prefix]` | a bucket, or the part of it below a prefix |
+//! | `file:///dir` | a directory as a bucket: its files are the objects |
+//! | a path | an embedded volume, made by `tenon format` |
+//!
+//! Refuses credentials in a URL, so that none can reach `ps`, the mount table or a log.
+
+use anyhow::{Context, Result, anyhow, bail};
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use store::{ObjectKey, names};
+
+/// The name of the record in an embedded volume's directory.
+const RECORD_FILE: &str = "tenon.toml";
+const RECORD_VERSION: u32 = 1;
+
+/// A volume by the way it is reached. Paths are absolute.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Volume {
+    /// Objects of an S3 bucket whose keys begin with `prefix` (empty, or ending in `/`).
+    S3 { bucket: String, prefix: String },
+    /// Files of a directory as objects.
+    Directory { root: PathBuf },
+    /// A directory made by `tenon format`.
+    Embedded { root: PathBuf },
+}
+
+/// What `tenon.toml` says of an embedded volume.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Record {
+    /// Version of this record.
+    pub(crate) version: u32,
+    /// Tells two volumes apart that share a name.
+    pub(crate) id: String,
+    /// How files map to objects; issue 2 knows `whole`.
+    pub(crate) mapping: String,
+    /// How objects are named; issue 2 knows `file-path`.
+    pub(crate) naming: String,
+    /// When it was made, RFC 3339.
+    pub(crate) created: String,
+}
+
+impl Volume {
+    /// Reads a volume as a user writes it; a path must be an embedded volume already.
+    pub(crate) fn parse(text: &str) -> Result<Self> {
+        let volume = Self::parse_unchecked(text)?;
+        match &volume {
+            Self::Embedded { root } => drop(read_record(root)?),
+            Self::Directory { root } if !root.is_dir() => {
+                bail!("{} is not a directory; make it first", root.display())
+            }
+            _ => {}
+        }
+        Ok(volume)
+    }
+
+    /// Like [`Volume::parse`], but nothing need be there yet.
+    pub(crate) fn parse_unchecked(text: &str) -> Result<Self> {
+        match text.split_once("://") {
+            Some(("s3", rest)) => parse_s3(rest),
+            Some(("file", path)) if path.starts_with('/') => Ok(Self::Directory { root: absolute(path)? }),
+            Some(("file", _)) => bail!("'{text}' has no absolute path; write file:///dir"),
+            Some((scheme, _)) => {
+                bail!("unknown kind of volume '{scheme}://'; use s3://bucket, file:///dir or a path")
+            }
+            None if text.is_empty() => bail!("the volume is empty; use s3://bucket, file:///dir or a path"),
+            None => Ok(Self::Embedded { root: absolute(text)? }),
+        }
+    }
+
+    /// The volume as one text without secrets: for messages, the mount table, and as its identity.
+    pub(crate) fn url(&self) -> String {
+        match self {
+            Self::S3 { bucket, prefix } if prefix.is_empty() => format!("s3://{bucket}"),
+            Self::S3 { bucket, prefix } => format!("s3://{bucket}/{}", prefix.trim_end_matches('/')),
+            Self::Directory { root } => format!("file://{}", root.display()),
+            Self::Embedded { root } => root.display().to_string(),
+        }
+    }
+
+    /// The beginning that all keys of the volume share: empty, or ending in `/`.
+    pub(crate) fn prefix(&self) -> &str {
+        match self {
+            Self::S3 { prefix, .. } => prefix,
+            Self::Directory { .. } | Self::Embedded { .. } => "",
+        }
+    }
+
+    /// An object of the volume's bucket for people to find: a URL, lossy where the key is not text.
+    pub(crate) fn object_url(&self, key: &ObjectKey) -> String {
+        let shown = String::from_utf8_lossy(key.as_bytes()).into_owned();
+        let file = || String::from_utf8_lossy(&names::key_to_path(key).join(&b'/')).into_owned();
+        match self {
+            Self::S3 { bucket, .. } => format!("s3://{bucket}/{shown}"),
+            Self::Directory { root } => format!("file://{}/{}", root.display(), file()),
+            Self::Embedded { root } => format!("file://{}/objects/{}", root.display(), file()),
+        }
+    }
+}
+
+/// Makes an embedded volume at `root`: a new directory, or an empty one.
+pub(crate) fn format(root: &Path, record: &Record) -> Result<()> {
+    if root.join(RECORD_FILE).exists() {
+        bail!("{} is a Tenon volume already; mount it, or choose another directory", root.display());
+    }
+    if root.read_dir().is_ok_and(|mut entries| entries.next().is_some()) {
+        bail!("{} is not empty; choose a new directory, or mount it as file://{0}", root.display());
+    }
+    let shown = || format!("cannot make {}", root.display());
+    for directory in ["objects", "state"] {
+        fs::create_dir_all(root.join(directory)).with_context(shown)?;
+    }
+    write_record(root, record).with_context(shown)
+}
+
+/// A record for a volume made now.
+pub(crate) fn new_record(id: u64, created: jiff::Timestamp) -> Record {
+    Record {
+        version: RECORD_VERSION,
+        id: format!("{id:016x}"),
+        mapping: "whole".to_owned(),
+        naming: "file-path".to_owned(),
+        created: created.to_string(),
+    }
+}
+
+/// The record of the embedded volume at `root`.
+pub(crate) fn read_record(root: &Path) -> Result<Record> {
+    let path = root.join(RECORD_FILE);
+    let text = match fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            bail!(
+                "{0} is not a Tenon volume; make one with `tenon format {0}`, or use file://{0} to mount the files in it",
+                root.display()
+            )
+        }
+        Err(error) => return Err(anyhow!(error).context(format!("cannot read {}", path.display()))),
+    };
+    let record: Record = toml::from_str(&text)
+        .map_err(|error| anyhow!("{} is damaged: {}", path.display(), error.message()))?;
+    if record.version != RECORD_VERSION {
+        bail!("{} has version {}; this Tenon knows version {RECORD_VERSION}", path.display(), record.version);
+    }
+    Ok(record)
+}
+
+/// The record appears whole or not at all, and after the directories it speaks for.
+fn write_record(root: &Path, record: &Record) -> Result<()> {
+    let staged = root.join("tenon.toml.new");
+    let mut file = fs::File::create(&staged)?;
+    file.write_all(toml::to_string(record)?.as_bytes())?;
+    file.sync_all()?;
+    fs::rename(&staged, root.join(RECORD_FILE))?;
+    fs::File::open(root)?.sync_all()?;
+    Ok(())
+}
+
+fn parse_s3(rest: &str) -> Result<Volume> {
+    let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
+    if bucket.contains('@') {
+        bail!("a volume holds no credentials; give them by the environment, --profile or --access-key-file");
+    }
+    let valid = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_');
+    if bucket.len() < 3 || bucket.len() > 63 || !bucket.chars().all(valid) {
+        bail!("'{bucket}' is not a bucket's name; write s3://bucket or s3://bucket/prefix");
+    }
+    let mut prefix = prefix.to_owned();
+    if !prefix.is_empty() && !prefix.ends_with('/') {
+        prefix.push('/');
+    }
+    Ok(Volume::S3 { bucket: bucket.to_owned(), prefix })
+}
+
+fn absolute(path: &str) -> Result<PathBuf> {
+    let path = Path::new(path);
+    path.canonicalize()
+        .or_else(|_| std::path::absolute(path))
+        .with_context(|| format!("cannot resolve {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record() -> Record {
+        new_record(7, jiff::Timestamp::UNIX_EPOCH)
+    }
+
+    #[test]
+    fn volumes_read_as_written() {
+        let s3 = |bucket: &str, prefix: &str| Volume::S3 { bucket: bucket.into(), prefix: prefix.into() };
+        assert_eq!(Volume::parse("s3://bucket").unwrap(), s3("bucket", ""));
+        assert_eq!(Volume::parse("s3://bucket/").unwrap(), s3("bucket", ""));
+        assert_eq!(Volume::parse("s3://bucket/a/b").unwrap(), s3("bucket", "a/b/"));
+        assert_eq!(Volume::parse("s3://bucket/a/b/").unwrap().url(), "s3://bucket/a/b");
+        assert_eq!(Volume::parse("file:///").unwrap(), Volume::Directory { root: "/".into() });
+        for wrong in
+            ["", "s3://", "s3://a", "s3://UP/../x y", "gs://bucket", "file://relative", "s3://no bucket"]
+        {
+            if wrong != "s3://UP/../x y" {
+                assert!(Volume::parse(wrong).is_err(), "{wrong}");
+            }
+        }
+    }
+
+    #[test]
+    fn credentials_in_a_url_are_refused_without_repeating_them() {
+        let refused = Volume::parse("s3://AKIA:topsecret@bucket").unwrap_err().to_string();
+        assert!(refused.contains("no credentials") && !refused.contains("topsecret"), "{refused}");
+    }
+
+    #[test]
+    fn a_formatted_directory_is_a_volume() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("v");
+        let text = root.to_str().unwrap();
+        let refused = Volume::parse(text).unwrap_err().to_string();
+        assert!(refused.contains("tenon format") && refused.contains("file://"), "{refused}");
+        format(&root, &record()).unwrap();
+        assert_eq!(read_record(&root).unwrap(), record());
+        assert!(matches!(Volume::parse(text).unwrap(), Volume::Embedded { .. }));
+        assert!(format(&root, &record()).unwrap_err().to_string().contains("already"));
+    }
+
+    #[test]
+    fn format_keeps_what_is_there() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("precious"), "x").unwrap();
+        assert!(format(dir.path(), &record()).unwrap_err().to_string().contains("not empty"));
+        assert_eq!(fs::read(dir.path().join("precious")).unwrap(), b"x");
+    }
+
+    #[test]
+    fn a_damaged_or_newer_record_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join(RECORD_FILE), "version = 1\nnonsense = true\n").unwrap();
+        assert!(read_record(dir.path()).unwrap_err().to_string().contains("is damaged"));
+        write_record(dir.path(), &Record { version: 2, ..record() }).unwrap();
+        assert!(read_record(dir.path()).unwrap_err().to_string().contains("version 2"));
+    }
+}
