@@ -362,3 +362,36 @@ proptest! {
         });
     }
 }
+
+/// Parts of any size, in any order, some sent twice: whichever lie in place, the object is their sequence.
+#[tokio::test]
+async fn parts_are_joined_wherever_they_were_written() {
+    let dir = TempDir::new().unwrap();
+    let store = open(dir.path(), QUICK).unwrap();
+    let uploads: [&[(u32, &str)]; 9] = [
+        &[(1, "aaaa"), (2, "bbbb"), (3, "c")],
+        &[(3, "cccc"), (1, "aaaa"), (2, "bbbb")],
+        &[(3, "c"), (1, "aaaa"), (2, "bbbb")],
+        &[(1, "aaaa"), (2, "b"), (3, "cccc")],
+        &[(1, "aa"), (2, "bb"), (3, "cccc"), (4, "dddddd"), (5, "e")],
+        &[(1, "aaaa"), (2, "xxxx"), (3, "cc"), (2, "bbbb")],
+        &[(1, "xxxx"), (1, "aaaa"), (2, "bbbb")],
+        &[(2, "bbbb"), (5, "eeee"), (9, "")],
+        &[(1, ""), (2, "bb"), (3, "")],
+    ];
+    for parts in uploads {
+        let upload = store.multipart(&key("a"), Attributes::default(), Tags::new()).await.unwrap();
+        let mut expected = std::collections::BTreeMap::new();
+        for (number, body) in parts {
+            upload.put_part(*number, (*body).into()).await.unwrap();
+            expected.insert(number, *body);
+        }
+        let other = Precondition::Matches(store::ETag::new("other"));
+        assert!(matches!(upload.complete(other).await, Err(StoreError::PreconditionFailed(_))), "{parts:?}");
+        upload.put_part(20, "late".into()).await.unwrap();
+        upload.complete(Precondition::None).await.unwrap();
+        let expected: String = expected.into_values().chain(["late"]).collect();
+        assert_eq!(read(&store, "a").await.unwrap(), expected, "{parts:?}");
+    }
+    assert_eq!(fs::read_dir(dir.path().join(".tenon-store")).unwrap().count(), 0);
+}

@@ -19,15 +19,21 @@ impl Shared {
             None => source.record.attributes.clone(),
         };
         let mut staged = self.staging()?.create(to)?;
-        append(&source, 0..source.size_bytes(), &mut staged, &from.key)?;
+        copy_from(&source, 0..source.size_bytes(), &staged, 0, &from.key)?;
         let record = Record { attributes, tags: source.record.tags, ..Record::default() };
         self.commit(to, &mut staged, record, &options.precondition)
     }
 }
 
 /// Copies a range of an object's file, which must be the same file still when it is done.
-pub(super) fn append(source: &Found, range: Range<u64>, to: &mut Staged, key: &ObjectKey) -> Result<()> {
-    let copied = to.append_range(source.file.as_fd(), range);
+pub(super) fn copy_from(
+    source: &Found,
+    range: Range<u64>,
+    to: &Staged,
+    at: u64,
+    key: &ObjectKey,
+) -> Result<()> {
+    let copied = to.copy(at, source.file.as_fd(), range);
     let changed = fstat(&source.file)
         .is_ok_and(|now| size_bytes(&now) != source.size_bytes() || modified(&now) != modified(&source.stat));
     if changed { Err(StoreError::PreconditionFailed(key.clone())) } else { copied }

@@ -180,7 +180,7 @@ impl ObjectStore for DirStore {
 impl Shared {
     fn put(&self, key: &ObjectKey, body: &Payload, options: PutOptions) -> Result<ObjectRef> {
         let mut staged = self.staging()?.create(key)?;
-        staged.append(body)?;
+        staged.write(0, body)?;
         let record = Record { attributes: options.attributes, tags: options.tags, ..Record::default() };
         self.commit(key, &mut staged, record, &options.precondition)
     }

@@ -9,10 +9,10 @@ use bytes::Bytes;
 use rustix::buffer::spare_capacity;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{
-    AtFlags, Dir, Mode, OFlags, RenameFlags, SeekFrom, XattrFlags, copy_file_range, fsetxattr, ftruncate,
-    linkat, mkdirat, openat, renameat, renameat_with, seek, statat, unlinkat,
+    AtFlags, Dir, Mode, OFlags, RenameFlags, XattrFlags, copy_file_range, fsetxattr, ftruncate, linkat,
+    mkdirat, openat, renameat, renameat_with, statat, unlinkat,
 };
-use rustix::io::{Errno, pread, writev};
+use rustix::io::{Errno, pread, pwritev};
 use std::io::IoSlice;
 use std::ops::Range;
 use std::path::Path;
@@ -142,20 +142,19 @@ impl Staged {
         self.file.as_fd()
     }
 
-    /// Writes the pieces at the end.
-    pub(super) fn append(&mut self, body: &Payload) -> Result<()> {
-        write_all(self.file(), body.pieces()).map_err(|error| errno::failed(&self.key, error))
+    /// Writes the pieces from an offset on.
+    pub(super) fn write(&self, at: u64, body: &Payload) -> Result<()> {
+        write_all(self.file(), at, body.pieces()).map_err(|error| errno::failed(&self.key, error))
     }
 
-    /// Appends a range of another file, sharing its blocks where the file system can.
-    pub(super) fn append_range(&mut self, from: BorrowedFd<'_>, range: Range<u64>) -> Result<()> {
-        copy_range(from, range, self.file()).map_err(|error| errno::failed(&self.key, error))
+    /// Writes a range of another file from an offset on, sharing its blocks where the file system can.
+    pub(super) fn copy(&self, at: u64, from: BorrowedFd<'_>, range: Range<u64>) -> Result<()> {
+        copy_range(from, range, self.file(), at).map_err(|error| errno::failed(&self.key, error))
     }
 
-    /// Forgets what was appended beyond a length.
-    pub(super) fn truncate(&mut self, len: u64) -> Result<()> {
-        let cut = ftruncate(&self.file, len).and_then(|()| seek(&self.file, SeekFrom::Start(len)));
-        cut.map(drop).map_err(|error| errno::failed(&self.key, error))
+    /// Forgets what lies beyond a length.
+    pub(super) fn truncate(&self, len: u64) -> Result<()> {
+        ftruncate(&self.file, len).map_err(|error| errno::failed(&self.key, error))
     }
 
     /// Gives the file its name in `dir`, replacing what has it.
@@ -190,14 +189,17 @@ impl Drop for Staged {
     }
 }
 
-fn write_all(file: BorrowedFd<'_>, pieces: &[Bytes]) -> Result<(), Errno> {
+fn write_all(file: BorrowedFd<'_>, mut at: u64, pieces: &[Bytes]) -> Result<(), Errno> {
     for group in pieces.chunks(PIECES_MAX) {
         let mut slices: Vec<IoSlice<'_>> = group.iter().map(|piece| IoSlice::new(piece)).collect();
         let mut left = slices.as_mut_slice();
         while !left.is_empty() {
-            match writev(file, left) {
+            match pwritev(file, left, at) {
                 Ok(0) => return Err(Errno::IO),
-                Ok(written) => IoSlice::advance_slices(&mut left, written),
+                Ok(written) => {
+                    at += written as u64;
+                    IoSlice::advance_slices(&mut left, written);
+                }
                 Err(Errno::INTR) => {}
                 Err(error) => return Err(error),
             }
@@ -206,16 +208,16 @@ fn write_all(file: BorrowedFd<'_>, pieces: &[Bytes]) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Copies to the end of `to`; a source that ends early is an error.
-fn copy_range(from: BorrowedFd<'_>, range: Range<u64>, to: BorrowedFd<'_>) -> Result<(), Errno> {
-    let (mut at, end) = (range.start, range.end);
-    while at < end {
-        let wanted = usize::try_from(end - at).unwrap_or(usize::MAX).min(COPY_BYTES_MAX);
-        match copy_file_range(from, Some(&mut at), to, None, wanted) {
+/// Copies a range to an offset; a source that ends early is an error.
+fn copy_range(from: BorrowedFd<'_>, range: Range<u64>, to: BorrowedFd<'_>, at: u64) -> Result<(), Errno> {
+    let (mut source, mut target) = (range.start, at);
+    while source < range.end {
+        let wanted = usize::try_from(range.end - source).unwrap_or(usize::MAX).min(COPY_BYTES_MAX);
+        match copy_file_range(from, Some(&mut source), to, Some(&mut target), wanted) {
             Ok(0) => return Err(Errno::IO),
             Ok(_) | Err(Errno::INTR) => {}
             Err(Errno::XDEV | Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS) => {
-                return copy_by_hand(from, at..end, to);
+                return copy_by_hand(from, source..range.end, to, target);
             }
             Err(error) => return Err(error),
         }
@@ -224,19 +226,20 @@ fn copy_range(from: BorrowedFd<'_>, range: Range<u64>, to: BorrowedFd<'_>) -> Re
 }
 
 /// Copies through memory, for file systems that cannot by themselves.
-fn copy_by_hand(from: BorrowedFd<'_>, range: Range<u64>, to: BorrowedFd<'_>) -> Result<(), Errno> {
-    let mut at = range.start;
-    while at < range.end {
-        let wanted = (range.end - at).min(BUFFER_BYTES as u64) as usize;
+fn copy_by_hand(from: BorrowedFd<'_>, range: Range<u64>, to: BorrowedFd<'_>, at: u64) -> Result<(), Errno> {
+    let mut copied = 0;
+    while range.start + copied < range.end {
+        let wanted = (range.end - range.start - copied).min(BUFFER_BYTES as u64) as usize;
         let mut buffer = Vec::with_capacity(wanted);
-        match pread(from, spare_capacity(&mut buffer), at) {
+        match pread(from, spare_capacity(&mut buffer), range.start + copied) {
             Ok(0) => return Err(Errno::IO),
             Ok(_) => buffer.truncate(wanted),
             Err(Errno::INTR) => continue,
             Err(error) => return Err(error),
         }
-        at += buffer.len() as u64;
-        write_all(to, &[buffer.into()])?;
+        let len = buffer.len() as u64;
+        write_all(to, at + copied, &[buffer.into()])?;
+        copied += len;
     }
     Ok(())
 }

@@ -1,13 +1,16 @@
-//! An object in parts: a staged file per part, joined by the kernel.
+//! An object in parts.
+//!
+//! Most uploads have parts of one size, so parts are written where they will lie in the object, and completing
+//! it moves no byte. Parts that turn out otherwise are in files of their own and are copied by the kernel.
 
-use super::copy::append;
+use super::copy::copy_from;
 use super::record::Record;
 use super::staging::Staged;
 use super::{Shared, blocking};
 use crate::{
     Attributes, Multipart, ObjectKey, ObjectRef, Payload, Precondition, Result, StoreError, Tags, byte_range,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,8 +27,8 @@ impl Shared {
     ) -> Result<DirUpload> {
         self.staging()?;
         let record = Record { attributes, tags, ..Record::default() };
-        let (store, parts) = (self.clone(), Mutex::new(Some(Parts::new())));
-        Ok(DirUpload(Arc::new(Upload { store, key, record, parts })))
+        let (store, sent) = (self.clone(), Mutex::new(Some(Sent::default())));
+        Ok(DirUpload(Arc::new(Upload { store, key, record, sent })))
     }
 }
 
@@ -37,74 +40,163 @@ struct Upload {
     key: ObjectKey,
     record: Record,
     /// `None` once it was completed or aborted.
-    parts: Mutex<Option<Parts>>,
+    sent: Mutex<Option<Sent>>,
 }
 
-type Parts = BTreeMap<u32, Part>;
+/// What has been sent.
+#[derive(Default)]
+struct Sent {
+    /// Begun with the first part that is not empty.
+    whole: Option<Whole>,
+    parts: BTreeMap<u32, Part>,
+}
+
+/// The file that becomes the object: a slot for every part number, of the size of the first part sent.
+struct Whole {
+    file: Arc<Staged>,
+    slot_bytes: u64,
+    /// The slots ever given out. None is given twice: a writer given up long ago may still be writing.
+    given: BTreeSet<u32>,
+}
 
 struct Part {
-    file: Staged,
     len: u64,
+    /// `None` if it lies in its slot.
+    own: Option<Staged>,
+}
+
+impl Whole {
+    fn slot(&self, number: u32) -> u64 {
+        u64::from(number - 1) * self.slot_bytes
+    }
 }
 
 impl Upload {
-    fn parts(&self) -> MutexGuard<'_, Option<Parts>> {
-        self.parts.lock().unwrap_or_else(PoisonError::into_inner)
+    fn sent(&self) -> MutexGuard<'_, Option<Sent>> {
+        self.sent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn put_part(&self, number: u32, body: &Payload) -> Result<()> {
-        let mut file = self.begin_part(number)?;
-        file.append(body)?;
-        self.keep(number, Part { file, len: body.len() })
+        self.send(number, body.len(), |file, at| file.write(at, body))
     }
 
     fn copy_part(&self, number: u32, from: &ObjectRef, range: Range<u64>) -> Result<()> {
-        let mut file = self.begin_part(number)?;
         let source = self.store.find_exactly(from)?;
         let range = byte_range::inside(&from.key, range, source.size_bytes())?;
-        append(&source, range.clone(), &mut file, &from.key)?;
-        self.keep(number, Part { file, len: range.end - range.start })
+        let len = range.end - range.start;
+        self.send(number, len, |file, at| copy_from(&source, range, file, at, &from.key))
     }
 
-    fn begin_part(&self, number: u32) -> Result<Staged> {
+    /// Writes a part to its slot, or to a file of its own if it has none.
+    fn send(&self, number: u32, len: u64, write: impl FnOnce(&Staged, u64) -> Result<()>) -> Result<()> {
         if !(1..=PART_NUMBER_MAX).contains(&number) {
             return Err(StoreError::Invalid(format!(
                 "part {number}: numbers go from 1 to {PART_NUMBER_MAX}"
             )));
         }
-        self.store.staging()?.create(&self.key)
-    }
-
-    fn keep(&self, number: u32, part: Part) -> Result<()> {
-        let replaced = self.parts().as_mut().ok_or_else(ended)?.insert(number, part);
-        drop(replaced);
+        let own = match self.slot(number, len)? {
+            Some((whole, at)) => {
+                write(&whole, at)?;
+                None
+            }
+            None => {
+                let file = self.store.staging()?.create(&self.key)?;
+                write(&file, 0)?;
+                Some(file)
+            }
+        };
+        self.sent().as_mut().ok_or_else(ended)?.parts.insert(number, Part { len, own });
         Ok(())
     }
 
-    /// Makes the object of the parts; if that is refused they are all there again.
+    /// The slot of a part, if the part fits into it and is the first to have it.
+    fn slot(&self, number: u32, len: u64) -> Result<Option<(Arc<Staged>, u64)>> {
+        let mut sent = self.sent();
+        let sent = sent.as_mut().ok_or_else(ended)?;
+        if len == 0 {
+            return Ok(None);
+        }
+        let whole = match &mut sent.whole {
+            Some(whole) => whole,
+            none => {
+                let file = Arc::new(self.store.staging()?.create(&self.key)?);
+                none.insert(Whole { file, slot_bytes: len, given: BTreeSet::new() })
+            }
+        };
+        let fits = len <= whole.slot_bytes && whole.given.insert(number);
+        Ok(fits.then(|| (whole.file.clone(), whole.slot(number))))
+    }
+
+    /// Makes the object of the parts; if that is refused they are all still there.
     fn complete(&self, precondition: &Precondition) -> Result<ObjectRef> {
-        let mut parts = self.parts().take().ok_or_else(ended)?;
-        let stored = self.join_and_commit(&mut parts, precondition);
+        let mut sent = self.sent().take().ok_or_else(ended)?;
+        let stored = self.join_and_commit(&mut sent, precondition);
         if stored.is_err() {
-            *self.parts() = Some(parts);
+            *self.sent() = Some(sent);
         }
         stored
     }
 
-    /// Writes the other parts behind the first, whose file becomes the object.
-    fn join_and_commit(&self, parts: &mut Parts, precondition: &Precondition) -> Result<ObjectRef> {
-        let mut in_order = parts.values_mut();
-        let Some(Part { file: whole, len }) = in_order.next() else {
+    fn join_and_commit(&self, sent: &mut Sent, precondition: &Precondition) -> Result<ObjectRef> {
+        if sent.parts.is_empty() {
             return Err(StoreError::Invalid("an upload without parts cannot be completed".into()));
-        };
-        let joined = in_order.try_for_each(|part| whole.append_range(part.file.file(), 0..part.len));
-        let stored =
-            joined.and_then(|()| self.store.commit(&self.key, whole, self.record.clone(), precondition));
-        if stored.is_err() {
-            whole.truncate(*len)?;
         }
-        stored
+        let (in_place, len) = sent.in_place();
+        let rest_is_apart = sent.parts.values().skip(in_place).all(|part| part.own.is_some());
+        // Whoever else holds the file may still be writing to it.
+        let whole = sent.whole.as_mut().and_then(|whole| Arc::get_mut(&mut whole.file));
+        if let Some(whole) = whole.filter(|_| in_place > 0 && rest_is_apart) {
+            whole.truncate(len)?;
+            append(whole, len, sent.parts.values().skip(in_place))?;
+            return self.store.commit(&self.key, whole, self.record.clone(), precondition);
+        }
+        let mut joined = self.store.staging()?.create(&self.key)?;
+        sent.copy_to(&joined)?;
+        self.store.commit(&self.key, &mut joined, self.record.clone(), precondition)
     }
+}
+
+impl Sent {
+    /// How many parts from the first on lie where they belong, and their length together.
+    fn in_place(&self) -> (usize, u64) {
+        let Some(whole) = &self.whole else { return (0, 0) };
+        let (mut count, mut len) = (0, 0);
+        for (number, part) in &self.parts {
+            if part.own.is_some() || whole.slot(*number) != len {
+                break;
+            }
+            (count, len) = (count + 1, len + part.len);
+        }
+        (count, len)
+    }
+
+    /// Copies all parts, wherever they are, to another file.
+    fn copy_to(&self, joined: &Staged) -> Result<()> {
+        let mut at = 0;
+        for (number, part) in &self.parts {
+            match (&part.own, &self.whole) {
+                (Some(own), _) => joined.copy(at, own.file(), 0..part.len)?,
+                (None, Some(whole)) => {
+                    let slot = whole.slot(*number);
+                    joined.copy(at, whole.file.file(), slot..slot + part.len)?;
+                }
+                (None, None) => {}
+            }
+            at += part.len;
+        }
+        Ok(())
+    }
+}
+
+/// Writes parts that have files of their own behind one another.
+fn append<'p>(whole: &Staged, mut at: u64, parts: impl Iterator<Item = &'p Part>) -> Result<()> {
+    for part in parts {
+        if let Some(own) = &part.own {
+            whole.copy(at, own.file(), 0..part.len)?;
+        }
+        at += part.len;
+    }
+    Ok(())
 }
 
 fn ended() -> StoreError {
@@ -137,7 +229,7 @@ impl Multipart for DirUpload {
     async fn abort(&self) -> Result<()> {
         let upload = self.0.clone();
         blocking(move || {
-            drop(upload.parts().take());
+            drop(upload.sent().take());
             Ok(())
         })
         .await
