@@ -24,6 +24,8 @@ mod op;
 mod txn;
 
 pub mod codec;
+#[cfg(feature = "conformance")]
+pub mod conformance;
 pub mod invariants;
 pub mod namespace;
 pub mod schema;

@@ -2,7 +2,9 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod codec;
 mod concurrent;
+mod engines;
 mod fixture;
 mod ops;
 mod properties;

@@ -1,0 +1,100 @@
+//! Merges into inode records.
+
+use super::{Broken, Case, Factory, Outcome, at_version, equal, fresh, holds, only_if, op, put};
+use crate::codec::{decode_inode, encode_inode};
+use crate::engine::{Commit, CommitError, Engine};
+use crate::{Ino, Inode, Kind, Merge};
+use store::Timestamp;
+
+pub(super) const CASES: &[Case] = &[
+    ("a merge adds links and never turns time back", a_merge_adds_and_takes_the_later),
+    ("a merge is a new version", a_merge_is_a_new_version),
+    ("a merge into nothing is a conflict", a_merge_into_nothing_is_a_conflict),
+    ("a merge that cannot be done changes nothing", a_merge_that_cannot_be_done_changes_nothing),
+];
+
+const KEY: &str = "I";
+
+fn inode(nlink: u32, time: i64) -> Inode {
+    let time = Timestamp(time);
+    Inode {
+        ino: Ino(0),
+        kind: Kind::Directory,
+        mode: 0o755,
+        uid: 0,
+        gid: 0,
+        nlink,
+        rdev: 0,
+        size_bytes: 0,
+        atime: time,
+        mtime: time,
+        ctime: time,
+        btime: time,
+        home: None,
+        content: Vec::new(),
+        target: None,
+        exact: true,
+        observed_at: time,
+    }
+}
+
+fn start(engine: &dyn Engine) -> Outcome {
+    engine.commit(Commit {
+        puts: vec![(KEY.into(), encode_inode(&inode(2, 100)).into())],
+        ..Commit::default()
+    })?;
+    Ok(())
+}
+
+fn merge(nlink: i32, mtime: i64, ctime: i64) -> Commit {
+    let merge = Merge { nlink, mtime: Timestamp(mtime), ctime: Timestamp(ctime) };
+    Commit { merges: vec![(KEY.into(), merge)], ..Commit::default() }
+}
+
+fn read(engine: &dyn Engine) -> Result<Inode, Broken> {
+    let found = engine.get(KEY.as_bytes())?.ok_or(Broken("the record is missing".into()))?;
+    Ok(decode_inode(Ino(0), &found.value)?.inode)
+}
+
+fn a_merge_adds_and_takes_the_later(factory: &Factory<'_>) -> Outcome {
+    let engine = fresh(factory)?;
+    start(&*engine)?;
+    engine.commit(merge(1, 200, 50))?;
+    engine.commit(merge(2, 150, 120))?;
+    engine.commit(merge(-1, i64::MIN, i64::MIN))?;
+    let expected = Inode { nlink: 4, mtime: Timestamp(200), ctime: Timestamp(120), ..inode(2, 100) };
+    equal("the inode", read(&*engine)?, expected)
+}
+
+fn a_merge_is_a_new_version(factory: &Factory<'_>) -> Outcome {
+    let engine = fresh(factory)?;
+    start(&*engine)?;
+    let before = engine.head();
+    let merged = engine.commit(merge(1, 0, 0))?;
+    equal("version", engine.get(KEY.as_bytes())?.map(|found| found.version), Some(merged))?;
+    let stale = only_if(at_version(KEY, before), put(KEY, "x"));
+    equal("a write of the old version", engine.commit(stale), Err(CommitError::Conflict))
+}
+
+fn a_merge_into_nothing_is_a_conflict(factory: &Factory<'_>) -> Outcome {
+    let engine = fresh(factory)?;
+    equal("a merge into nothing", engine.commit(merge(1, 0, 0)), Err(CommitError::Conflict))
+}
+
+fn a_merge_that_cannot_be_done_changes_nothing(factory: &Factory<'_>) -> Outcome {
+    let engine = fresh(factory)?;
+    engine.register("c", engine.head())?;
+    start(&*engine)?;
+    let head = engine.head();
+    let below_zero = Commit { ops: vec![op(1)], puts: vec![("x".into(), [1][..].into())], ..merge(-3, 0, 0) };
+    let refused = matches!(engine.commit(below_zero), Err(CommitError::Engine(_)));
+    holds("fewer than no links is an error", refused)?;
+    equal("the inode", read(&*engine)?, inode(2, 100))?;
+    equal("another record", engine.get(b"x")?, None)?;
+    equal("head", engine.head(), head)?;
+    engine.commit(put(KEY, "no inode"))?;
+    holds(
+        "a record that is no inode is an error",
+        matches!(engine.commit(merge(1, 0, 0)), Err(CommitError::Engine(_))),
+    )
+}

@@ -1,0 +1,94 @@
+//! Reading: get, multi_get, scan.
+
+use super::{Broken, Case, Factory, Outcome, delete, equal, fresh, put, value};
+use crate::engine::{Commit, Engine};
+use std::ops::Bound::{self, Excluded, Included, Unbounded};
+
+pub(super) const CASES: &[Case] = &[
+    ("get finds what was put", get_finds_what_was_put),
+    ("multi_get answers in order", multi_get_answers_in_order),
+    ("scan is in byte order", scan_is_in_byte_order),
+    ("scan keeps its bounds", scan_keeps_its_bounds),
+    ("scan keeps its limit", scan_keeps_its_limit),
+    ("any bytes are a key and a record", any_bytes_are_a_key_and_a_record),
+];
+
+fn get_finds_what_was_put(factory: &Factory<'_>) -> Outcome {
+    let engine = fresh(factory)?;
+    equal("a missing key", engine.get(b"k")?, None)?;
+    let seqno = engine.commit(put("k", "v"))?;
+    let found = engine.get(b"k")?.ok_or(Broken("the key is missing".into()))?;
+    equal("the record", found.value, value("v"))?;
+    equal("its version", found.version, seqno)?;
+    engine.commit(delete("k"))?;
+    equal("a removed key", engine.get(b"k")?, None)
+}
+
+fn multi_get_answers_in_order(factory: &Factory<'_>) -> Outcome {
+    let engine = fresh(factory)?;
+    engine.commit(put("a", "1"))?;
+    engine.commit(put("b", "2"))?;
+    let found = engine.multi_get(&[b"b".to_vec(), b"x".to_vec(), b"a".to_vec(), b"b".to_vec()])?;
+    let texts: Vec<_> = found.into_iter().map(|found| found.map(|found| found.value)).collect();
+    equal("records", texts, vec![Some(value("2")), None, Some(value("1")), Some(value("2"))])?;
+    equal("no keys", engine.multi_get(&[])?, vec![])
+}
+
+const KEYS: [&[u8]; 7] = [b"\0", b"a", b"a\0", b"a\xff", b"b", b"\xff", b"\xff\xff"];
+
+fn with_keys(engine: &dyn Engine) -> Outcome {
+    for key in KEYS.iter().rev() {
+        let puts = vec![(key.to_vec(), value("v"))];
+        engine.commit(Commit { puts, ..Commit::default() })?;
+    }
+    Ok(())
+}
+
+fn keys(
+    engine: &dyn Engine,
+    from: Bound<&[u8]>,
+    to: Bound<&[u8]>,
+    limit: usize,
+) -> Result<Vec<Vec<u8>>, Broken> {
+    Ok(engine.scan(from, to, limit)?.into_iter().map(|(key, _)| key).collect())
+}
+
+fn scan_is_in_byte_order(factory: &Factory<'_>) -> Outcome {
+    let engine = fresh(factory)?;
+    equal("an empty engine", keys(&*engine, Unbounded, Unbounded, 10)?, vec![])?;
+    with_keys(&*engine)?;
+    equal("all keys", keys(&*engine, Unbounded, Unbounded, usize::MAX)?, KEYS.map(<[u8]>::to_vec).to_vec())
+}
+
+fn scan_keeps_its_bounds(factory: &Factory<'_>) -> Outcome {
+    let engine = fresh(factory)?;
+    with_keys(&*engine)?;
+    let expected = |from: usize, to: usize| KEYS[from..to].iter().map(|key| key.to_vec()).collect::<Vec<_>>();
+    let found = |from, to| keys(&*engine, from, to, 100);
+    equal("[a, b)", found(Included(b"a"), Excluded(b"b"))?, expected(1, 4))?;
+    equal("(a, b]", found(Excluded(b"a"), Included(b"b"))?, expected(2, 5))?;
+    equal("[a, a]", found(Included(b"a"), Included(b"a"))?, expected(1, 2))?;
+    equal("[a, a)", found(Included(b"a"), Excluded(b"a"))?, vec![])?;
+    equal("(a, a)", found(Excluded(b"a"), Excluded(b"a"))?, vec![])?;
+    equal("[b, a)", found(Included(b"b"), Excluded(b"a"))?, vec![])?;
+    equal("(b, ..", found(Excluded(b"b"), Unbounded)?, expected(5, 7))?;
+    equal(".., b)", found(Unbounded, Excluded(b"b"))?, expected(0, 4))
+}
+
+fn scan_keeps_its_limit(factory: &Factory<'_>) -> Outcome {
+    let engine = fresh(factory)?;
+    with_keys(&*engine)?;
+    equal("limit 0", keys(&*engine, Unbounded, Unbounded, 0)?, vec![])?;
+    let two: Vec<_> = KEYS[1..3].iter().map(|key| key.to_vec()).collect();
+    equal("limit 2", keys(&*engine, Included(b"a"), Unbounded, 2)?, two)
+}
+
+fn any_bytes_are_a_key_and_a_record(factory: &Factory<'_>) -> Outcome {
+    let engine = fresh(factory)?;
+    let key: Vec<u8> = (0..=255).collect();
+    let long: Vec<u8> = key.iter().copied().cycle().take(100_000).collect();
+    let puts = vec![(key.clone(), long.clone().into()), (vec![7], Vec::new().into())];
+    engine.commit(Commit { puts, ..Commit::default() })?;
+    equal("a long record", engine.get(&key)?.map(|found| found.value.to_vec()), Some(long))?;
+    equal("an empty record", engine.get(&[7])?.map(|found| found.value.len()), Some(0))
+}

@@ -1,0 +1,194 @@
+//! The persistent form: golden bytes, round trips, hostile bytes.
+
+use crate::ops;
+use meta::codec::{
+    DecodeError, decode_dentry, decode_extent, decode_inode, decode_log_record, decode_number, decode_op,
+    encode_dentry, encode_extent, encode_inode, encode_log_record, encode_number, encode_op,
+};
+use meta::{Ctx, Dentry, Extent, Ino, Inode, Kind, Merge, Name, Op, RenameHow, Stored};
+use proptest::prelude::*;
+use store::{ETag, ObjectKey, Timestamp};
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn extent(offset: u64, len: u64, stored: Stored) -> Extent {
+    Extent { offset, len, object: stored, object_offset: 0 }
+}
+
+/// A file as most are: one object, times close together.
+fn file() -> Inode {
+    let time = Timestamp(1_767_268_800_000_000_000);
+    let object = Stored {
+        key: None,
+        etag: ETag::new("d41d8cd98f00b204e9800998ecf8427e"),
+        version: None,
+        last_modified: Some(Timestamp(time.0 + 1)),
+    };
+    Inode {
+        ino: Ino(42),
+        kind: Kind::File,
+        mode: 0o644,
+        uid: 1000,
+        gid: 100,
+        nlink: 1,
+        rdev: 0,
+        size_bytes: 4096,
+        atime: time,
+        mtime: time,
+        ctime: Timestamp(time.0 + 5),
+        btime: Timestamp(time.0 - 1),
+        home: Some((Ino(7), Name::new(b"reads.fq").unwrap())),
+        content: vec![extent(0, 4096, object)],
+        target: None,
+        exact: true,
+        observed_at: time,
+    }
+}
+
+/// These bytes are on disks. A change of a record's form is a new version beside this one, never an edit here.
+#[test]
+fn records_keep_their_bytes() {
+    let ctx = Ctx { now: Timestamp(-1), uid: 1000, gid: 100 };
+    let rename = Op::Rename {
+        from: (Ino(1), Name::new(b"a").unwrap()),
+        to: (Ino(300), Name::new(b"b").unwrap()),
+        how: RenameHow::Exchange,
+        keep: true,
+    };
+    let stored = Stored {
+        key: Some(ObjectKey::try_from("k/").unwrap()),
+        etag: ETag::new("odd"),
+        version: Some("v".into()),
+        last_modified: None,
+    };
+    let golden = [
+        (encode_dentry(Dentry { ino: Ino(300), kind: Kind::Symlink }), "0102ac02"),
+        (
+            encode_inode(&file()),
+            "0118a403e807640100802080808cea86e7cc86310a000100070872656164732e667101008020000001d41d8cd98f00b204e9800998ecf8427e000102",
+        ),
+        (encode_extent(&extent(9, 300, stored)), "0100ac020001026b2f00036f646401017600"),
+        (encode_number(1 << 40), "01808080808020"),
+        (encode_op(&rename), "0107010161ac0201620201"),
+        (encode_log_record(&ctx, &Op::Purge { ino: Ino(5) }), "0101e80764011005"),
+    ];
+    for (bytes, expected) in golden {
+        assert_eq!(hex(&bytes), expected);
+    }
+    assert_eq!(decode_inode(Ino(42), &encode_inode(&file())).unwrap().inode, file());
+}
+
+#[test]
+fn a_newer_version_is_named_as_such() {
+    let newer = |what| DecodeError::Version { what, found: 2, known: 1 };
+    assert_eq!(decode_dentry(&[2, 0, 1]), Err(newer("a dentry")));
+    assert_eq!(decode_inode(Ino(1), &[2]), Err(newer("an inode")));
+    assert_eq!(decode_extent(0, &[2]), Err(newer("an extent")));
+    assert_eq!(decode_number(&[2]), Err(newer("a number")));
+    assert_eq!(decode_op(&[2]), Err(newer("an op")));
+    assert_eq!(decode_log_record(&[2]), Err(newer("a log record")));
+    assert_eq!(decode_op(&[1, 99]), Err(DecodeError::Tag { what: "an op", found: 99 }));
+    assert_eq!(decode_op(&[]), Err(DecodeError::Truncated));
+    assert!(decode_op(&[0, 1]).is_err() && decode_dentry(&[0]).is_err());
+}
+
+#[test]
+fn merges_commute() {
+    let record = encode_inode(&file());
+    let one = Merge { nlink: 1, mtime: Timestamp(9), ctime: Timestamp(i64::MAX) };
+    let two = Merge { nlink: -2, mtime: Timestamp(i64::MAX - 1), ctime: Timestamp(0) };
+    assert!(
+        one.then(two)
+            .apply(&record)
+            .is_ok_and(|merged| decode_inode(Ino(42), &merged).unwrap().inode.nlink == 0)
+    );
+    assert_eq!(one.then(two), two.then(one));
+    assert!(two.apply(&record).is_err(), "no inode has fewer than no names");
+}
+
+prop_compose! {
+    fn inode()(
+        kind in ops::kind(),
+        numbers in any::<[u32; 5]>(),
+        size_bytes in any::<u64>(),
+        times in any::<[i64; 5]>(),
+        home in prop::option::of((any::<u64>(), prop::collection::vec(1..=b'.' - 1, 1..255))),
+        extents in prop::collection::vec((any::<[u64; 3]>(), ops::stored()), 0..9),
+        target in prop::option::of(prop::collection::vec(any::<u8>(), 0..300)),
+        exact in any::<bool>(),
+    ) -> Inode {
+        let [atime, mtime, ctime, btime, observed_at] = times.map(Timestamp);
+        let content = extents.into_iter().map(|([offset, len, object_offset], object)| {
+            Extent { offset, len, object, object_offset }
+        });
+        Inode {
+            ino: Ino(9),
+            kind,
+            mode: numbers[4] as u16,
+            uid: numbers[0],
+            gid: numbers[1],
+            nlink: numbers[2],
+            rdev: numbers[3],
+            size_bytes,
+            atime,
+            mtime,
+            ctime,
+            btime,
+            home: home.map(|(dir, name)| (Ino(dir), Name::new(&name).unwrap())),
+            content: content.collect(),
+            target: target.map(Into::into),
+            exact,
+            observed_at,
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn ops_come_back(op in ops::op(), now in any::<i64>(), uid in any::<u32>()) {
+        prop_assert_eq!(decode_op(&encode_op(&op)).unwrap(), op.clone());
+        let ctx = Ctx { now: Timestamp(now), uid, gid: !uid };
+        prop_assert_eq!(decode_log_record(&encode_log_record(&ctx, &op)).unwrap(), (ctx, op));
+    }
+
+    #[test]
+    fn inodes_come_back(inode in inode()) {
+        let record = decode_inode(Ino(9), &encode_inode(&inode)).unwrap();
+        let spilled = inode.content.len() > 4;
+        prop_assert_eq!(record.spilled, if spilled { inode.content.len() } else { 0 });
+        let content = if spilled { Vec::new() } else { inode.content.clone() };
+        prop_assert_eq!(record.inode, Inode { content, ..inode.clone() });
+        for extent in inode.content {
+            prop_assert_eq!(decode_extent(extent.offset, &encode_extent(&extent)).unwrap(), extent);
+        }
+    }
+
+    #[test]
+    fn any_bytes_are_decoded_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..80)) {
+        let mut versioned = bytes.clone();
+        versioned.insert(0, 1);
+        for bytes in [bytes, versioned] {
+            let _ = (decode_op(&bytes), decode_log_record(&bytes), decode_number(&bytes));
+            let _ = (decode_dentry(&bytes), decode_inode(Ino(1), &bytes), decode_extent(3, &bytes));
+            let _ = Merge::entry(Timestamp(1), 1).apply(&bytes);
+        }
+    }
+
+    /// Damage that a disk or a bug would do: still no panic, also where nearly everything is right.
+    #[test]
+    fn damaged_records_are_decoded_or_refused(op in ops::op(), inode in inode(), at in any::<usize>(), byte in any::<u8>()) {
+        for record in [encode_op(&op), encode_inode(&inode)] {
+            let mut damaged = record.clone();
+            damaged[at % record.len()] = byte;
+            let _ = (decode_op(&damaged), decode_inode(Ino(9), &damaged));
+            let _ = (decode_op(&record[..at % record.len()]), decode_inode(Ino(9), &record[..at % record.len()]));
+        }
+        let whole = encode_op(&op);
+        prop_assert!(decode_op(&whole[..whole.len() - 1]).is_err());
+        prop_assert!(decode_op(&[&whole[..], &[0]].concat()).is_err());
+    }
+}
