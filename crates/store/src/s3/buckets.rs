@@ -31,9 +31,14 @@ impl S3Buckets {
         self.client.counts.clone()
     }
 
+    /// A bucket whose existence is not checked; sends nothing.
+    pub fn store(&self, name: &str) -> Result<S3Store> {
+        Ok(S3Store { client: self.client.clone(), bucket: checked(name)? })
+    }
+
     /// [`Buckets::open`] for who wants the store's own type.
     pub async fn open_store(&self, name: &str) -> Result<S3Store> {
-        let store = S3Store { client: self.client.clone(), bucket: checked(name)? };
+        let store = self.store(name)?;
         let call = Call::bucket_call(RequestKind::HeadBucket, Method::HEAD, store.bucket.clone());
         let policy = self.client.config.retry;
         let policy = RetryPolicy { attempts_max: policy.attempts_max.min(FIRST_ATTEMPTS_MAX), ..policy };

@@ -120,7 +120,12 @@ impl Fault {
             "SignatureDoesNotMatch" => {
                 StoreError::Denied(format!("{text}; check the secret key and the region"))
             }
-            "InvalidAccessKeyId" => StoreError::Denied(format!("{text}; check the access key")),
+            "AccessDenied" | "AllAccessDisabled" | "AccountProblem" | "InvalidToken" => {
+                StoreError::Denied(text)
+            }
+            "InvalidAccessKeyId" | "XAdminUserNotFound" => {
+                StoreError::Denied(format!("{text}; check the access key"))
+            }
             "ExpiredToken" => StoreError::Denied(format!("{text}; the session is over: get new credentials")),
             "InvalidObjectState" => {
                 StoreError::Denied(format!("{text}; the object is archived: restore it first"))

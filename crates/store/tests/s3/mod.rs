@@ -2,6 +2,10 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
+mod misbehaving;
+mod real;
+mod scripted;
+
 use servers::S3Server;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -77,7 +81,7 @@ fn no_xml(key: &ObjectKey) -> bool {
 }
 
 async fn conforms(server: &'static S3Server, capabilities: Capabilities) {
-    let buckets = client(server, config(server));
+    let buckets = client_of(config(server));
     let fresh = || async { Ok(fresh_bucket(&buckets).await? as Arc<dyn ObjectStore>) };
     conformance::run(fresh, capabilities).await.unwrap();
 }
@@ -87,7 +91,7 @@ async fn buckets_conform(start: fn() -> S3Server) {
     let running = Mutex::new(Vec::new());
     let fresh = || async {
         let server = start();
-        let buckets = client(&server, config(&server));
+        let buckets = client_of(config(&server));
         running.lock().unwrap().push(server);
         Ok(Arc::new(buckets) as Arc<dyn Buckets>)
     };
@@ -104,7 +108,7 @@ pub(crate) fn config(server: &S3Server) -> S3Config {
     }
 }
 
-pub(crate) fn client(_server: &S3Server, config: S3Config) -> S3Buckets {
+pub(crate) fn client_of(config: S3Config) -> S3Buckets {
     S3Buckets::new(config, Arc::new(SystemClock), Arc::new(Entropy::new(7))).unwrap()
 }
 

@@ -1,0 +1,273 @@
+//! A server that breaks off, stalls, throttles, lies or loses its answers.
+
+use super::scripted::{Scripted, Step, answer, error, silence};
+use bytes::Bytes;
+use futures_util::TryStreamExt;
+use std::time::Duration;
+use store::s3::{RequestKind, S3Store};
+use store::{
+    Attributes, Buckets, ETag, GetOptions, ListRequest, ObjectKey, ObjectStore, Payload, Precondition,
+    PutOptions, Result, StoreError, Tags,
+};
+
+const TEN: &str = "0123456789";
+
+fn key() -> ObjectKey {
+    ObjectKey::try_from("k").unwrap()
+}
+
+async fn read(store: &S3Store) -> Result<Vec<u8>> {
+    let object = store.get(&key(), GetOptions::default()).await?;
+    Ok(object.body.try_collect::<Vec<Bytes>>().await?.concat())
+}
+
+fn whole() -> Step {
+    answer("200 OK", &[("etag", "\"e\"")], TEN)
+}
+
+/// Announces ten bytes and sends five.
+fn half() -> Step {
+    answer("200 OK", &[("etag", "\"e\""), ("content-length", "10")], "01234")
+}
+
+fn rest() -> Step {
+    answer("206 Partial Content", &[("etag", "\"e\""), ("content-range", "bytes 5-9/10")], "56789")
+}
+
+fn if_absent() -> PutOptions {
+    PutOptions { precondition: Precondition::Absent, ..PutOptions::default() }
+}
+
+async fn resumes(first: Step) {
+    let server = Scripted::start([first, rest()]).await;
+    assert_eq!(read(&server.store()).await.unwrap(), TEN.as_bytes());
+    let again = server.seen()[1].head.clone();
+    assert!(again.contains("range: bytes=5-9\r\n") && again.contains("if-match: \"e\"\r\n"), "{again}");
+}
+
+#[tokio::test]
+async fn a_body_that_ends_too_early_is_resumed() {
+    resumes(half()).await;
+}
+
+#[tokio::test]
+async fn a_body_that_breaks_off_is_resumed() {
+    resumes(half().then_reset()).await;
+}
+
+#[tokio::test]
+async fn a_body_that_stalls_is_resumed() {
+    resumes(half().then_stall()).await;
+}
+
+#[tokio::test]
+async fn a_body_is_not_resumed_from_another_object() {
+    let server = Scripted::start([half(), error("412 Precondition Failed", "PreconditionFailed")]).await;
+    assert!(matches!(read(&server.store()).await, Err(StoreError::PreconditionFailed(_))));
+}
+
+/// Each attempt ends too early: an error, never a short stream.
+#[tokio::test]
+async fn a_body_that_never_ends_well_is_an_error() {
+    let nothing = answer(
+        "206 Partial Content",
+        &[("etag", "\"e\""), ("content-range", "bytes 5-9/10"), ("content-length", "5")],
+        "",
+    );
+    let server = Scripted::start([half(), nothing]).await;
+    let store = server.store();
+    assert!(matches!(read(&store).await, Err(StoreError::Unavailable(_) | StoreError::Corrupt(_))));
+    assert_eq!(store.requests().of(RequestKind::Get), 4);
+}
+
+#[tokio::test]
+async fn connections_that_break_are_replaced() {
+    let reset = silence().then_reset();
+    let server = Scripted::start([reset.clone(), silence(), reset, whole()]).await;
+    let store = server.store();
+    assert_eq!(read(&store).await.unwrap(), TEN.as_bytes());
+    assert_eq!((store.requests().of(RequestKind::Get), store.requests().retries()), (4, 3));
+}
+
+#[tokio::test]
+async fn a_server_that_stalls_is_asked_again() {
+    let server = Scripted::start([silence().then_stall(), whole()]).await;
+    assert_eq!(read(&server.store()).await.unwrap(), TEN.as_bytes());
+}
+
+#[tokio::test]
+async fn a_server_that_is_busy_is_left_alone_as_long_as_it_asks() {
+    let busy = answer("503 Slow Down", &[("retry-after", "1")], "<Error><Code>SlowDown</Code></Error>");
+    let server = Scripted::start([busy, whole()]).await;
+    let began = tokio::time::Instant::now();
+    assert_eq!(read(&server.store()).await.unwrap(), TEN.as_bytes());
+    assert!(began.elapsed() >= Duration::from_secs(1));
+}
+
+#[tokio::test]
+async fn a_server_that_stays_busy_is_given_up() {
+    let server = Scripted::start([error("503 Slow Down", "SlowDown")]).await;
+    let store = server.store();
+    assert!(matches!(read(&store).await, Err(StoreError::Throttled(_))));
+    assert_eq!(store.requests().total(), 4);
+}
+
+#[tokio::test]
+async fn a_listing_that_is_garbage_is_asked_for_again() {
+    let listing =
+        "<ListBucketResult><Contents><Key>k</Key><ETag>e</ETag><Size>1</Size></Contents></ListBucketResult>";
+    let garbage = answer("200 OK", &[], "<ListBucketResult><Contents>");
+    let server = Scripted::start([garbage.clone(), answer("200 OK", &[], listing)]).await;
+    let page = server.store().list(ListRequest { limit: 10, ..ListRequest::default() }).await.unwrap();
+    assert_eq!(page.entries[0].text(), b"k");
+    let server = Scripted::start([garbage]).await;
+    let listed = server.store().list(ListRequest { limit: 10, ..ListRequest::default() }).await;
+    assert!(matches!(listed, Err(StoreError::Corrupt(_))));
+}
+
+#[tokio::test]
+async fn another_tag_or_range_than_asked_for_is_an_error() {
+    let server = Scripted::start([whole()]).await;
+    let other = GetOptions { if_match: Some(ETag::new("f")), ..GetOptions::default() };
+    assert!(matches!(server.store().get(&key(), other).await, Err(StoreError::Corrupt(_))));
+    let server = Scripted::start([rest()]).await;
+    let range = GetOptions { range: Some(2..7), ..GetOptions::default() };
+    assert!(matches!(server.store().get(&key(), range).await, Err(StoreError::Corrupt(_))));
+    let server = Scripted::start([whole()]).await;
+    let inside = GetOptions { range: Some(2..7), ..GetOptions::default() };
+    assert!(matches!(server.store().get(&key(), inside).await, Err(StoreError::Corrupt(_))));
+}
+
+#[tokio::test]
+async fn a_put_whose_answer_was_lost_is_recognised() {
+    let refused = error("412 Precondition Failed", "PreconditionFailed");
+    let head = answer("200 OK", &[("etag", "\"e\""), ("content-length", "10")], "");
+    let server = Scripted::start([silence(), refused, head, whole()]).await;
+    let put = server.store().put(&key(), Payload::from(TEN), if_absent()).await.unwrap();
+    assert_eq!(put.etag, ETag::new("e"));
+    assert_eq!(server.lines(), ["put /bucket/k", "put /bucket/k", "head /bucket/k", "get /bucket/k"]);
+}
+
+#[tokio::test]
+async fn a_put_that_lost_the_race_is_told_so() {
+    let refused = || error("412 Precondition Failed", "PreconditionFailed");
+    let head = |len: &str| answer("200 OK", &[("etag", "\"e\""), ("content-length", len)], "");
+    let theirs = answer("200 OK", &[("etag", "\"e\"")], "9876543210");
+    let gone = answer("404 Not Found", &[("content-length", "0")], "");
+    for script in [
+        vec![refused()],
+        vec![silence(), refused(), head("11")],
+        vec![silence(), refused(), head("10"), theirs],
+        vec![silence(), refused(), gone],
+    ] {
+        let server = Scripted::start(script).await;
+        let put = server.store().put(&key(), Payload::from(TEN), if_absent()).await;
+        assert!(matches!(put, Err(StoreError::PreconditionFailed(_))), "{put:?} after {:?}", server.lines());
+    }
+}
+
+fn begun() -> Step {
+    let body = "<InitiateMultipartUploadResult><UploadId>u</UploadId></InitiateMultipartUploadResult>";
+    answer("200 OK", &[], body)
+}
+
+fn part() -> Step {
+    answer("200 OK", &[("etag", "\"p\"")], "")
+}
+
+fn completed() -> Step {
+    let body = "<CompleteMultipartUploadResult><ETag>\"e-1\"</ETag></CompleteMultipartUploadResult>";
+    answer("200 OK", &[], body)
+}
+
+/// Begins an upload with one part of ten bytes and completes it.
+async fn complete(steps: impl IntoIterator<Item = Step>) -> (Result<ETag>, Vec<String>) {
+    let server = Scripted::start([begun(), part()].into_iter().chain(steps)).await;
+    let upload = server.store().multipart(&key(), Attributes::default(), Tags::new()).await.unwrap();
+    upload.put_part(1, Payload::from(TEN)).await.unwrap();
+    let completed = upload.complete(Precondition::Absent).await.map(|object| object.etag);
+    (completed, server.lines()[2..].to_vec())
+}
+
+#[tokio::test]
+async fn a_completion_can_fail_after_it_began_to_answer() {
+    let failed = error("200 OK", "InternalError");
+    let (result, lines) = complete([failed, completed()]).await;
+    assert_eq!((result.unwrap(), lines.len()), (ETag::new("e-1"), 2));
+    let (result, _) = complete([error("200 OK", "AccessDenied")]).await;
+    assert!(matches!(result, Err(StoreError::Denied(_))));
+}
+
+#[tokio::test]
+async fn a_completion_whose_answer_was_lost_is_recognised() {
+    let gone = || error("404 Not Found", "NoSuchUpload");
+    let head = |len: &str| answer("200 OK", &[("etag", "\"e-1\""), ("content-length", len)], "");
+    let (result, lines) = complete([silence(), gone(), gone(), head("10")]).await;
+    assert_eq!(result.unwrap(), ETag::new("e-1"));
+    assert_eq!(lines[2], "get /bucket/k?max-parts=1&uploadid=u");
+    let refused = error("412 Precondition Failed", "PreconditionFailed");
+    let (result, _) = complete([silence(), refused.clone(), gone(), head("10")]).await;
+    assert_eq!(result.unwrap(), ETag::new("e-1"));
+    let (result, _) = complete([silence(), refused, answer("200 OK", &[], "<ListPartsResult/>")]).await;
+    assert!(matches!(result, Err(StoreError::PreconditionFailed(_))));
+    let (result, _) = complete([gone()]).await;
+    assert!(matches!(result, Err(StoreError::Invalid(_))));
+}
+
+#[tokio::test]
+async fn a_delete_whose_answer_was_lost_is_recognised() {
+    let head = answer("200 OK", &[("etag", "\"e\""), ("content-length", "10")], "");
+    let gone = answer("404 Not Found", &[("content-length", "0")], "");
+    let server = Scripted::start([head, silence(), error("404 Not Found", "NoSuchKey"), gone]).await;
+    server.store().delete(&key(), Precondition::Matches(ETag::new("e"))).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_upload_nobody_reads_is_given_up() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let server = Scripted::start([silence()]).await;
+    let endpoint = Some(format!("http://{}", listener.local_addr().unwrap()));
+    let retry = store::s3::RetryPolicy { attempts_max: 1, ..server.config().retry };
+    let config = store::s3::S3Config { endpoint, retry, ..server.config() };
+    let store = super::client_of(config).store("bucket").unwrap();
+    let body = Payload::from(vec![0; 64 << 20]);
+    assert!(matches!(store.put(&key(), body, PutOptions::default()).await, Err(StoreError::Unavailable(_))));
+}
+
+#[tokio::test]
+async fn a_second_put_sends_the_same_bytes() {
+    let server = Scripted::start([silence(), part()]).await;
+    let pieces: Payload = [&b"0123"[..], b"456789"].map(Bytes::from_static).into_iter().collect();
+    server.store().put(&key(), pieces, PutOptions::default()).await.unwrap();
+    assert!(server.seen().iter().all(|seen| seen.body == TEN.as_bytes()));
+}
+
+#[tokio::test]
+async fn errors_are_one_line_without_secrets() {
+    let body = "<Error><Code>SignatureDoesNotMatch</Code><Message>It does\nnot match.</Message>\
+        <StringToSign>hush-this-is-secret</StringToSign></Error>";
+    let server = Scripted::start([answer("403 Forbidden", &[], body)]).await;
+    let text = read(&server.store()).await.unwrap_err().to_string();
+    assert_eq!(
+        text,
+        "access denied: SignatureDoesNotMatch: It does not match.; check the secret key and the region"
+    );
+    assert!(!format!("{:?} {:?}", server.store(), server.config()).contains("hush"));
+}
+
+#[tokio::test]
+async fn a_server_that_is_none_of_s3_is_told_apart() {
+    for status in ["200 OK", "404 Not Found", "403 Forbidden", "400 Bad Request"] {
+        let server = Scripted::start([answer(status, &[], "<html>hello</html>")]).await;
+        let text = server.buckets().open("bucket").await.unwrap_err().to_string();
+        assert!(text.contains("not as an S3 server: check the endpoint"), "{status}: {text}");
+    }
+}
+
+#[tokio::test]
+async fn a_bucket_elsewhere_says_where() {
+    let moved = answer("301 Moved Permanently", &[("x-amz-bucket-region", "eu-west-1")], "");
+    let server = Scripted::start([moved]).await;
+    let text = server.buckets().open("bucket").await.unwrap_err().to_string();
+    assert!(text.contains("bucket 'bucket' is in region eu-west-1: set the region to eu-west-1"), "{text}");
+}
