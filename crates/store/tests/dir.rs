@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use futures_util::TryStreamExt;
-use proptest::prelude::{Just, Strategy, prop_oneof, proptest};
+use proptest::prelude::{Just, ProptestConfig, Strategy, prop_oneof, proptest};
 use proptest::sample::select;
 use std::fs;
 use std::io::Write;
@@ -333,6 +333,8 @@ fn wanted() -> impl Strategy<Value = Wanted> {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
     /// Whatever the keys and the request, a directory lists what the model lists.
     #[test]
     fn listings_are_those_of_the_model(

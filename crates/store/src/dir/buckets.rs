@@ -2,9 +2,9 @@
 
 use super::staging::DIR_MODE;
 use super::tree::open_child;
-use super::{DirOptions, DirStore, blocking, errno, place};
+use super::{DirOptions, DirStore, Durability, blocking, errno, place};
 use crate::{Buckets, Clock, Entropy, ListRequest, ObjectStore, Result, StoreError, bucket_name};
-use rustix::fs::{AtFlags, Dir, mkdirat, unlinkat};
+use rustix::fs::{AtFlags, Dir, fsync, mkdirat, unlinkat};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -72,9 +72,16 @@ impl Shared {
     fn create(&self, name: &str) -> Result<()> {
         bucket_name::check(name)?;
         match mkdirat(self.tree.root(), name, DIR_MODE) {
-            Ok(()) => Ok(()),
+            Ok(()) => self.flush().map_err(|error| errno::about(&name, error)),
             Err(Errno::EXIST) => Err(bucket_name::exists(name)),
             Err(error) => Err(errno::about(&name, error)),
+        }
+    }
+
+    fn flush(&self) -> Result<(), Errno> {
+        match self.options.durability {
+            Durability::Flush => fsync(self.tree.root()),
+            Durability::None => Ok(()),
         }
     }
 

@@ -99,7 +99,7 @@ impl DirStore {
             false => Some(Arc::new(Staging::open(&tree, path, &*clock, entropy.clone())?)),
         };
         let (path, durability) = (path.to_owned(), options.durability);
-        let (locks, snapshots) = (PathLocks::new(), Snapshots::default());
+        let (locks, snapshots) = (PathLocks::new(), Snapshots::new());
         Ok(Self(Arc::new(Shared { path, tree, staging, locks, snapshots, durability, clock, entropy })))
     }
 

@@ -4,8 +4,8 @@
 //! too long for it go on. Its names are held as *texts*: what follows the beginning in an object's key, or in
 //! the keys of a directory with the `/` that ends its name; so a directory sorts where its keys do.
 //!
-//! Invariants: a snapshot has at most [`WINDOW_NAMES`] names, all snapshots together [`CACHED_NAMES`]; one is
-//! used again only while the directories it was read from have the modification time they had, and only if that
+//! Invariants: a snapshot has at most so many names as [`LIMITS`] says, and so have all that are kept;
+//! one is used again only while the directories it was read from have the modification time they had, and only if that
 //! time was settled when they were read.
 
 use super::place::{MARKER, OWN_DIR, OWN_DIR_AS_KEY, Place, beside, is_beside_inside};
@@ -18,14 +18,19 @@ use rustix::fs::{AtFlags, FileType, RawDir, fstat, statat};
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::mem::MaybeUninit;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// The most names of one snapshot; a larger directory is read once per so many names.
-const WINDOW_NAMES: usize = 250_000;
+/// How much of the directories is remembered: about 20 bytes and its length for each name.
+#[derive(Debug, Clone, Copy)]
+struct Limits {
+    /// The most names of one snapshot; a larger directory is read once per so many names.
+    window_names: usize,
+    /// The most names of all snapshots that are kept.
+    cached_names: usize,
+}
 
-/// The most names of all snapshots that are kept.
-const CACHED_NAMES: usize = 500_000;
+const LIMITS: Limits = Limits { window_names: 250_000, cached_names: 500_000 };
 
 /// What an empty snapshot counts for, so that their number is bounded too.
 const SNAPSHOT_COST: usize = 64;
@@ -125,8 +130,10 @@ impl Texts {
 }
 
 /// The snapshots that are kept, by the beginning of their keys.
-#[derive(Default)]
-pub(super) struct Snapshots(Mutex<Kept>);
+pub(super) struct Snapshots {
+    kept: Mutex<Kept>,
+    limits: Limits,
+}
 
 #[derive(Default)]
 struct Kept {
@@ -136,6 +143,18 @@ struct Kept {
 }
 
 impl Snapshots {
+    pub(super) fn new() -> Self {
+        Self::with_limits(LIMITS)
+    }
+
+    fn with_limits(limits: Limits) -> Self {
+        Self { kept: Mutex::default(), limits }
+    }
+
+    fn locked(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The texts of the level `prefix` from `from` on; `None` if there is no such directory.
     pub(super) fn window(
         &self,
@@ -147,7 +166,7 @@ impl Snapshots {
         if let Some(kept) = self.kept(prefix).filter(|kept| kept.covers(from) && is_current(kept, tree)) {
             return Ok(Some(kept));
         }
-        let Some(snapshot) = read(tree, prefix, from)? else { return Ok(None) };
+        let Some(snapshot) = read(tree, prefix, from, self.limits.window_names)? else { return Ok(None) };
         let snapshot = Arc::new(snapshot);
         if is_settled(&snapshot, clock.now()) {
             self.keep(prefix, snapshot.clone());
@@ -156,7 +175,7 @@ impl Snapshots {
     }
 
     fn kept(&self, prefix: &[u8]) -> Option<Arc<Snapshot>> {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.locked();
         kept.uses += 1;
         let uses = kept.uses;
         kept.by_prefix.get_mut(prefix).map(|(used, snapshot)| {
@@ -166,26 +185,26 @@ impl Snapshots {
     }
 
     fn keep(&self, prefix: &[u8], snapshot: Arc<Snapshot>) {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.locked();
         kept.uses += 1;
         kept.cost += snapshot.cost();
         let uses = kept.uses;
         if let Some((_, old)) = kept.by_prefix.insert(prefix.to_vec(), (uses, snapshot)) {
             kept.cost -= old.cost();
         }
-        if kept.cost > CACHED_NAMES {
-            kept.evict();
+        if kept.cost > self.limits.cached_names {
+            kept.evict(self.limits.cached_names / 2);
         }
     }
 }
 
 impl Kept {
-    /// Forgets the longest unused until half of the room is free, so that the search for them is rare.
-    fn evict(&mut self) {
+    /// Forgets the longest unused down to a cost well below the most, so that the search for them is rare.
+    fn evict(&mut self, to_cost: usize) {
         let mut by_use: Vec<_> = self.by_prefix.iter().map(|(key, (used, _))| (*used, key.clone())).collect();
         by_use.sort_unstable();
         for (_, key) in by_use {
-            if self.cost <= CACHED_NAMES / 2 {
+            if self.cost <= to_cost {
                 return;
             }
             if let Some((_, old)) = self.by_prefix.remove(&key) {
@@ -208,14 +227,14 @@ fn is_settled(snapshot: &Snapshot, now: Timestamp) -> bool {
 }
 
 /// Reads the texts of a level from the file system.
-fn read(tree: &Tree, prefix: &[u8], from: &[u8]) -> Result<Option<Snapshot>, Errno> {
+fn read(tree: &Tree, prefix: &[u8], from: &[u8], names_max: usize) -> Result<Option<Snapshot>, Errno> {
     let Some(dirs) = Place::of_level(prefix) else { return Ok(None) };
     let dir = match tree.open_dir(&dirs) {
         Ok(dir) => dir,
         Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(None),
         Err(error) => return Err(error),
     };
-    let mut reading = Reading::new(prefix, from);
+    let mut reading = Reading::new(prefix, from, names_max);
     reading.read(dir.as_fd(), &KeyPrefix::root(prefix), dirs.join(&b'/'))?;
     Ok(Some(reading.finish()))
 }
@@ -224,6 +243,7 @@ fn read(tree: &Tree, prefix: &[u8], from: &[u8]) -> Result<Option<Snapshot>, Err
 struct Reading<'a> {
     prefix: &'a [u8],
     from: &'a [u8],
+    names_max: usize,
     /// Texts above it are known not to fit.
     to: Option<Vec<u8>>,
     texts: Texts,
@@ -231,8 +251,8 @@ struct Reading<'a> {
 }
 
 impl<'a> Reading<'a> {
-    fn new(prefix: &'a [u8], from: &'a [u8]) -> Self {
-        Self { prefix, from, to: None, texts: Texts::default(), stamps: Vec::new() }
+    fn new(prefix: &'a [u8], from: &'a [u8], names_max: usize) -> Self {
+        Self { prefix, from, names_max, to: None, texts: Texts::default(), stamps: Vec::new() }
     }
 
     fn read(&mut self, dir: BorrowedFd<'_>, inside: &KeyPrefix, path: Vec<u8>) -> Result<(), Errno> {
@@ -282,15 +302,15 @@ impl<'a> Reading<'a> {
             return;
         }
         self.texts.push(pieces);
-        if self.texts.spans.len() >= 2 * WINDOW_NAMES {
+        if self.texts.spans.len() >= 2 * self.names_max {
             self.cut();
         }
     }
 
     fn cut(&mut self) {
         self.texts.sort();
-        if self.texts.spans.len() > WINDOW_NAMES {
-            self.texts.cut(WINDOW_NAMES);
+        if self.texts.spans.len() > self.names_max {
+            self.texts.cut(self.names_max);
             self.to = self.texts.spans.last().map(|&span| self.texts.get(span).to_vec());
         }
     }
@@ -396,7 +416,7 @@ fn for_each(dir: BorrowedFd<'_>, mut each: impl FnMut(&[u8], FileType) -> bool) 
     Ok(())
 }
 
-/// Whether any object lies in the level or below it.
+/// Whether any object lies in the level or below it; a directory that may not be read may have some.
 pub(super) fn has_objects(dir: BorrowedFd<'_>, inside: &KeyPrefix) -> Result<bool, Errno> {
     let mut found = false;
     let mut below = Vec::new();
@@ -416,8 +436,101 @@ pub(super) fn has_objects(dir: BorrowedFd<'_>, inside: &KeyPrefix) -> Result<boo
         match open_child(dir, &name) {
             Ok(child) => found = has_objects(child.as_fd(), &further)?,
             Err(Errno::NOENT | Errno::NOTDIR) => {}
+            Err(Errno::ACCESS) => found = true,
             Err(error) => return Err(error),
         }
     }
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::SystemClock;
+    use std::fs;
+    use tempfile::TempDir;
+
+    /// So late that every directory is settled.
+    #[derive(Debug)]
+    struct Tomorrow;
+
+    impl Clock for Tomorrow {
+        fn now(&self) -> Timestamp {
+            Timestamp(SystemClock.now().0 + 86_400_000_000_000)
+        }
+    }
+
+    fn directory(files: usize) -> (TempDir, Tree) {
+        let dir = TempDir::new().unwrap();
+        for file in 0..files {
+            fs::write(dir.path().join(format!("f{file:04}")), "").unwrap();
+        }
+        let tree = Tree::open(dir.path()).unwrap();
+        (dir, tree)
+    }
+
+    fn window(snapshots: &Snapshots, tree: &Tree, from: &[u8]) -> Arc<Snapshot> {
+        snapshots.window(tree, &Tomorrow, b"", from).unwrap().unwrap()
+    }
+
+    #[test]
+    fn a_directory_larger_than_a_window_is_read_in_windows() {
+        let (_dir, tree) = directory(1000);
+        let snapshots = Snapshots::with_limits(Limits { window_names: 70, cached_names: 300 });
+        let (mut seen, mut from) = (Vec::new(), Some(Vec::new()));
+        while let Some(begin) = from {
+            let snapshot = window(&snapshots, &tree, &begin);
+            assert!(snapshot.len() <= 70);
+            seen.extend((snapshot.seek(&begin)..snapshot.len()).map(|at| snapshot.text(at).to_vec()));
+            from = snapshot.next_from();
+        }
+        let expected: Vec<Vec<u8>> = (0..1000).map(|file| format!("f{file:04}").into_bytes()).collect();
+        assert_eq!(seen, expected);
+    }
+
+    #[test]
+    fn a_directory_is_read_again_only_after_a_change() {
+        let (dir, tree) = directory(10);
+        let snapshots = Snapshots::new();
+        let first = window(&snapshots, &tree, b"");
+        assert!(Arc::ptr_eq(&first, &window(&snapshots, &tree, b"f0003")));
+        fs::write(dir.path().join("new"), "").unwrap();
+        let second = window(&snapshots, &tree, b"");
+        assert_eq!((first.len(), second.len()), (10, 11));
+        assert!(snapshots.window(&tree, &Tomorrow, b"missing/", b"").unwrap().is_none());
+    }
+
+    #[test]
+    fn a_directory_that_changed_just_now_is_not_kept() {
+        let (_dir, tree) = directory(10);
+        let snapshots = Snapshots::new();
+        let now = fstat(tree.root()).unwrap();
+        #[derive(Debug)]
+        struct At(Timestamp);
+        impl Clock for At {
+            fn now(&self) -> Timestamp {
+                self.0
+            }
+        }
+        snapshots.window(&tree, &At(modified(&now)), b"", b"").unwrap();
+        assert_eq!(snapshots.locked().by_prefix.len(), 0);
+        snapshots.window(&tree, &Tomorrow, b"", b"").unwrap();
+        assert_eq!(snapshots.locked().by_prefix.len(), 1);
+    }
+
+    #[test]
+    fn the_longest_unused_are_forgotten() {
+        let dir = TempDir::new().unwrap();
+        for level in 0..20 {
+            fs::create_dir(dir.path().join(level.to_string())).unwrap();
+        }
+        let tree = Tree::open(dir.path()).unwrap();
+        let snapshots = Snapshots::with_limits(Limits { window_names: 10, cached_names: 4 * SNAPSHOT_COST });
+        for level in 0..20 {
+            snapshots.window(&tree, &Tomorrow, format!("{level}/").as_bytes(), b"").unwrap().unwrap();
+            let kept = snapshots.locked();
+            assert!(kept.cost <= 4 * SNAPSHOT_COST && kept.cost == kept.by_prefix.len() * SNAPSHOT_COST);
+            assert!(kept.by_prefix.contains_key(format!("{level}/").as_bytes()));
+        }
+    }
 }

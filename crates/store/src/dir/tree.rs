@@ -6,7 +6,7 @@ use super::record::Found;
 use crate::{Result, StoreError};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{
-    AtFlags, FileType, Mode, OFlags, ResolveFlags, fstat, open, openat, openat2, statat, unlinkat,
+    AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, open, openat, openat2, statat, unlinkat,
 };
 use rustix::io::Errno;
 use std::path::Path;
@@ -73,13 +73,24 @@ pub(super) enum Kind {
 }
 
 pub(super) fn kind(dir: BorrowedFd<'_>, name: &[u8]) -> Result<Kind, Errno> {
-    match statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
-        Ok(stat) => Ok(match FileType::from_raw_mode(stat.st_mode) {
-            FileType::RegularFile => Kind::File,
-            FileType::Directory => Kind::Directory,
-            _ => Kind::Foreign,
-        }),
-        Err(Errno::NOENT | Errno::NOTDIR) => Ok(Kind::Nothing),
+    Ok(match stat(dir, name)?.map(|stat| FileType::from_raw_mode(stat.st_mode)) {
+        None => Kind::Nothing,
+        Some(FileType::RegularFile) => Kind::File,
+        Some(FileType::Directory) => Kind::Directory,
+        Some(_) => Kind::Foreign,
+    })
+}
+
+/// Describes a file; `None` for whatever is not there or not a regular file.
+pub(super) fn stat_regular(dir: BorrowedFd<'_>, path: &[u8]) -> Result<Option<Stat>, Errno> {
+    let regular = |stat: &Stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+    Ok(stat(dir, path)?.filter(regular))
+}
+
+fn stat(dir: BorrowedFd<'_>, path: &[u8]) -> Result<Option<Stat>, Errno> {
+    match statat(dir, path, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(stat) => Ok(Some(stat)),
+        Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
         Err(error) => Err(error),
     }
 }

@@ -3,13 +3,13 @@
 //! Only the levels on the way to the page are read, and only the entries returned are looked at.
 
 use super::place::Place;
-use super::record::Found;
+use super::record::{Found, etag_of, modified, size_bytes};
 use super::snapshot::{Snapshot, has_objects};
-use super::tree::find_in;
+use super::tree::{find_in, stat_regular};
 use super::{Shared, errno};
 use crate::listing::{Scan, token_after};
 use crate::names::KeyPrefix;
-use crate::{ListEntry, ListPage, ObjectKey, Result};
+use crate::{ListEntry, ListPage, ObjectKey, ObjectRef, Result};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use std::sync::Arc;
@@ -146,11 +146,27 @@ impl Walk<'_> {
     /// Describes an object; `None` if it has gone meanwhile.
     fn object(&mut self, key: Vec<u8>) -> Result<Option<ListEntry>, Errno> {
         let Ok(key) = ObjectKey::new(key) else { return Ok(None) };
-        let found = self.find(&key)?;
-        Ok(found.map(|found| ListEntry::Object {
-            size_bytes: found.size_bytes(),
-            object: found.object_ref(&key),
-        }))
+        match self.find(&key) {
+            Ok(found) => Ok(found.map(|found| ListEntry::Object {
+                size_bytes: found.size_bytes(),
+                object: found.object_ref(&key),
+            })),
+            Err(Errno::ACCESS) => self.unreadable(key),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Describes a file that may not be read, as far as its directory tells.
+    fn unreadable(&self, key: ObjectKey) -> Result<Option<ListEntry>, Errno> {
+        let place = Place::of(&key);
+        for path in [place.path(), place.beside_path()] {
+            if let Some(stat) = stat_regular(self.store.tree.root(), &path)? {
+                let (etag, last_modified) = (etag_of(&stat), Some(modified(&stat)));
+                let object = ObjectRef { key, etag, version: None, last_modified };
+                return Ok(Some(ListEntry::Object { object, size_bytes: size_bytes(&stat) }));
+            }
+        }
+        Ok(None)
     }
 
     /// Opens an object by its name in the current level's directory.
@@ -178,6 +194,7 @@ impl Walk<'_> {
         match self.store.tree.open_dir(&dirs) {
             Ok(dir) => has_objects(dir.as_fd(), &KeyPrefix::root(prefix)),
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(false),
+            Err(Errno::ACCESS) => Ok(true),
             Err(error) => Err(error),
         }
     }
