@@ -153,11 +153,69 @@ fn parts(size_bytes: u64, part_bytes: u64) -> impl Iterator<Item = (u32, Range<u
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::s3::{Credentials, S3Buckets, S3Config};
+    use crate::{Attributes, Buckets, Entropy, GetOptions, ObjectStore, Payload, PutOptions, SystemClock};
+    use std::sync::Arc;
 
     #[test]
     fn parts_cover_the_object() {
         let got: Vec<_> = parts(10, 4).collect();
         assert_eq!(got, [(1, 0..4), (2, 4..8), (3, 8..10)]);
         assert_eq!(parts(8, 4).last(), Some((2, 4..8)));
+    }
+
+    async fn store(server: &servers::S3Server) -> S3Store {
+        let credentials = Credentials::new(server.access_key(), server.secret_key(), None).unwrap();
+        let config = S3Config {
+            endpoint: Some(server.endpoint()),
+            credentials: credentials.into(),
+            ..S3Config::default()
+        };
+        let buckets = S3Buckets::new(config, Arc::new(SystemClock), Arc::new(Entropy::new(7))).unwrap();
+        buckets.create("bucket").await.unwrap();
+        buckets.open_store("bucket").await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_copy_in_parts_keeps_bytes_headers_and_tags() {
+        for server in [servers::minio(), servers::versitygw()] {
+            let store = store(&server).await;
+            let (from, to) = (ObjectKey::try_from("from").unwrap(), ObjectKey::try_from("dir/to").unwrap());
+            let body: Vec<u8> = (0..13_u32 << 20).map(|at| (at / 1000) as u8).collect();
+            let attributes = Attributes {
+                content_type: Some("text/x-long".to_owned()),
+                user: [("mode".to_owned(), "0600".to_owned())].into(),
+                ..Attributes::default()
+            };
+            let tags = [("stage".to_owned(), "raw".to_owned())].into();
+            let options = PutOptions { attributes: attributes.clone(), tags, ..PutOptions::default() };
+            let object = store.put(&from, Payload::from(body.clone()), options.clone()).await.unwrap();
+            let source = store.head(&from).await.unwrap();
+            let copied =
+                store.copy_in_parts(&object, &to, CopyOptions::default(), source, 5 << 20).await.unwrap();
+            let found = store.head(&to).await.unwrap();
+            assert_eq!((found.object.etag, found.attributes), (copied.etag, attributes));
+            assert_eq!(store.tags(&to).await.unwrap(), options.tags);
+            let stored = store.get(&to, GetOptions::default()).await.unwrap().body;
+            assert!(stored.try_collect::<Vec<_>>().await.unwrap().concat() == body);
+        }
+    }
+
+    /// The servers verify the checksum that every PUT and part carries: bytes that changed on the way are refused.
+    #[tokio::test]
+    async fn bytes_that_changed_on_the_way_are_refused() {
+        for server in [servers::minio(), servers::versitygw()] {
+            let store = store(&server).await;
+            let key = ObjectKey::try_from("k").unwrap();
+            let mut call =
+                store.call(RequestKind::Put, Method::PUT, &key).unwrap().body(Payload::from("changed"));
+            call.checksum = Some(crate::s3::put::crc64nvme(&Payload::from("as it was")));
+            let mut retry = store
+                .client
+                .retry_with(crate::s3::RetryPolicy { attempts_max: 1, ..crate::s3::RetryPolicy::default() });
+            let put = store.client.fetch_as(&call, &mut retry, Ok).await;
+            assert!(matches!(put.unwrap_err().error, StoreError::Corrupt(_)));
+            assert!(matches!(store.head(&key).await, Err(StoreError::NotFound(_))));
+        }
     }
 }
