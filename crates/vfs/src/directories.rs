@@ -42,6 +42,11 @@ impl Known {
             && now.since(self.since) < ttl * (self.pages / LOOKUP_PAGES_MAX).max(1)
     }
 
+    /// The same for who asked at `asked_at`: what was listed since then is fresh however short the time.
+    pub(crate) fn is_fresh_for(&self, asked_at: Timestamp, now: Timestamp, ttl: Duration) -> bool {
+        self.is_fresh(now, ttl) || (self.pages > 0 || self.is_complete) && self.since >= asked_at
+    }
+
     /// Whether a name with these texts, as object and as directory, is inside the stretch.
     pub(crate) fn covers(&self, object_text: &[u8], directory_text: &[u8]) -> bool {
         self.from.as_slice() < object_text && (self.is_complete || directory_text <= self.up_to.as_slice())
@@ -143,6 +148,11 @@ mod tests {
         assert!(!dir.known().is_fresh(NOW, TTL));
         dir.is_ours(NOW);
         assert!(dir.known().is_fresh(NOW, TTL));
+        assert!(!dir.known().is_fresh(NOW, Duration::ZERO));
+        assert!(
+            dir.known().is_fresh_for(NOW, NOW, Duration::ZERO),
+            "a look made for the question answers it"
+        );
         assert!(!dir.known().is_fresh(Timestamp(NOW.0 + 5_000_000_000), TTL));
     }
 }

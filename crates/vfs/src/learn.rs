@@ -4,7 +4,7 @@ use bytes::{Bytes, BytesMut};
 use futures_util::TryStreamExt as _;
 use meta::{Ino, Inode, Kind, Name, Observed, Op};
 use store::names::{self, KeyPrefix};
-use store::{GetOptions, ListRequest, ObjectKey, ObjectMeta, StoreError};
+use store::{GetOptions, ListRequest, ObjectKey, ObjectMeta, StoreError, Timestamp};
 
 use crate::directories::{Directory, Known, LOOKUP_PAGES_MAX};
 use crate::headers;
@@ -31,9 +31,9 @@ impl Filesystem {
         let prefix = self.layout.directory(&self.names, parent)?;
         let texts = Texts::of(&prefix, name)?;
         let directory = self.directories.get(parent);
-        if !self.is_answered(&directory.known(), &texts) {
-            self.learn(parent, name, &prefix, &texts, &directory).await?;
+        if !self.is_answered(&directory.known(), &texts, self.now()) {
             self.evict_if_needed()?;
+            self.learn(parent, name, &prefix, &texts, &directory).await?;
         }
         Ok(self.names.lookup(parent, name)?)
     }
@@ -157,8 +157,9 @@ impl Filesystem {
         is_unpublished || self.has_unpublished_writes(inode.ino) || self.is_fresh(inode.observed_at)
     }
 
-    fn is_answered(&self, known: &Known, texts: &Texts) -> bool {
-        known.is_fresh(self.now(), self.config.metadata_ttl) && known.covers(&texts.object, &texts.directory)
+    fn is_answered(&self, known: &Known, texts: &Texts, asked_at: Timestamp) -> bool {
+        known.is_fresh_for(asked_at, self.now(), self.config.metadata_ttl)
+            && known.covers(&texts.object, &texts.directory)
     }
 
     async fn learn(
@@ -169,13 +170,14 @@ impl Filesystem {
         texts: &Texts,
         directory: &Directory,
     ) -> Result<()> {
+        let asked_at = self.now();
         let _learning = directory.learning.lock().await;
         loop {
             let known = directory.known();
-            if self.is_answered(&known, texts) {
+            if self.is_answered(&known, texts, asked_at) {
                 return Ok(());
             }
-            let is_fresh = known.is_fresh(self.now(), self.config.metadata_ttl);
+            let is_fresh = known.is_fresh_for(asked_at, self.now(), self.config.metadata_ttl);
             let goes_on = is_fresh && known.from.is_empty() && !known.is_complete;
             if goes_on && known.pages >= LOOKUP_PAGES_MAX || is_fresh && !known.from.is_empty() {
                 return self.probe(dir, name, prefix).await;

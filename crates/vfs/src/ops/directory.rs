@@ -6,6 +6,7 @@ use meta::{Ino, Inode, Kind};
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 
+use crate::directories::Known;
 use crate::handles::Handle;
 use crate::texts::{self, Entry};
 use crate::{Attr, Error, Filesystem, Result};
@@ -125,17 +126,18 @@ impl Filesystem {
         let prefix = self.layout.directory(&self.names, dir)?;
         let directory = self.directories.get(dir);
         let mut after = after.to_vec();
+        let asked_at = self.now();
+        let is_usable = |known: &Known, after: &[u8]| {
+            known.is_fresh_for(asked_at, self.now(), self.config.metadata_ttl) && known.continues(after)
+        };
         loop {
             let known = directory.known();
-            let is_usable = known.is_fresh(self.now(), self.config.metadata_ttl) && known.continues(&after);
-            if !is_usable {
+            if !is_usable(&known, &after) {
                 let _learning = directory.learning.lock().await;
-                let now_known = directory.known();
-                if !(now_known.is_fresh(self.now(), self.config.metadata_ttl) && now_known.continues(&after))
-                {
+                if !is_usable(&directory.known(), &after) {
+                    self.evict_if_needed()?;
                     self.learn_page(dir, &prefix, &directory, &after).await?;
                 }
-                self.evict_if_needed()?;
                 if !directory.known().continues(&after) {
                     return Ok(Vec::new());
                 }
