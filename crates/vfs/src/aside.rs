@@ -3,55 +3,63 @@
 //! Under path naming an object is immutable *or gone*: before Tenon removes or replaces one that a program still
 //! has open, it copies it aside inside the store, under the reserved prefix, until the last close.
 
-use meta::{Inode, Op};
+use meta::Op;
 use std::sync::Arc;
-use store::{CopyOptions, StoreError};
+use store::{CopyOptions, ObjectKey, ObjectRef, StoreError};
 
 use crate::layout::{stored, whole};
-use crate::open_file::OpenFile;
+use crate::open_file::{OpenFile, Pin};
+use crate::write::Dirty;
 use crate::{Filesystem, Result};
 
+/// Bytes set aside, to be used once their name is gone.
+#[derive(Debug)]
+pub(crate) struct Aside {
+    pin: Arc<Pin>,
+    object: ObjectRef,
+}
+
+impl Aside {
+    pub(crate) fn key(&self) -> &ObjectKey {
+        &self.object.key
+    }
+}
+
 impl Filesystem {
-    /// Publishes an open file's stream, and copies its object aside. The caller holds no lock of the file.
-    pub(crate) async fn set_aside(&self, inode: &Inode) -> Result<Option<Aside>> {
-        let Some(file) = self.files.get(inode.ino) else { return Ok(None) };
-        let mut work = file.work.lock().await;
-        if matches!(&*work, crate::write::Dirty::Stream(_)) {
-            self.commit_locked(&file, &mut work).await?;
+    /// Copies an open file's object aside, after completing its stream. `None`: there is nothing to keep. The caller
+    /// holds the file's work until the name is gone.
+    pub(crate) async fn set_aside(&self, file: &OpenFile, work: &mut Dirty) -> Result<Option<Aside>> {
+        match work {
+            // All that can be read of it is in memory.
+            Dirty::Memory(_) => return Ok(None),
+            Dirty::Stream(_) => match self.commit_locked(file, work).await {
+                Err(error) if !work.is_clean() => return Err(error),
+                _ => {}
+            },
+            Dirty::Clean | Dirty::Local(_) => {}
         }
-        let inode = self.names.inode(inode.ino)?;
+        let inode = self.names.inode(file.ino)?;
         let Some(pin) = self.pin(&inode)? else { return Ok(None) };
-        let aside = self.layout.orphan(inode.ino, self.entropy.next_u64())?;
-        match self.store.copy(&pin.object(), &aside, CopyOptions::default()).await {
-            Ok(object) => {
-                let mut content = whole(stored(&object), pin.size_bytes);
-                content.iter_mut().for_each(|extent| extent.object.key = Some(aside.clone()));
-                let base = Some(pin.etag.clone());
-                let op =
-                    Op::Publish { ino: inode.ino, base, content, size_bytes: pin.size_bytes, mtime: None };
-                drop(work);
-                Ok(Some(Aside { file, op }))
-            }
-            // It is gone already: there is nothing to keep.
+        let key = self.layout.orphan(inode.ino, self.entropy.next_u64())?;
+        match self.store.copy(&pin.object(), &key, CopyOptions::default()).await {
+            Ok(object) => Ok(Some(Aside { pin: Arc::new(pin), object })),
+            // It is gone already.
             Err(StoreError::NotFound(_) | StoreError::PreconditionFailed(_)) => Ok(None),
             Err(error) => Err(error.into()),
         }
     }
 
     /// The name is gone: from now on the open file consists of the bytes set aside.
-    pub(crate) async fn use_aside(&self, aside: Option<Aside>) -> Result<()> {
-        let Some(Aside { file, op }) = aside else { return Ok(()) };
+    pub(crate) fn use_aside(&self, file: &OpenFile, work: &mut Dirty, aside: Aside) -> Result<()> {
+        let size_bytes = aside.pin.size_bytes;
+        let mut content = whole(stored(&aside.object), size_bytes);
+        content.iter_mut().for_each(|extent| extent.object.key = Some(aside.object.key.clone()));
+        let base = Some(aside.pin.etag.clone());
+        let op = Op::Publish { ino: file.ino, base, content, size_bytes, mtime: None };
         self.names.commit(&self.ctx(), &op)?;
         let pin = self.pin(&self.names.inode(file.ino)?)?;
         file.repin(pin.clone());
-        file.work.lock().await.rebase(pin.map(Arc::new));
+        work.rebase(pin.map(Arc::new));
         Ok(())
     }
-}
-
-/// Bytes set aside, to be used once their name is gone.
-#[derive(Debug)]
-pub(crate) struct Aside {
-    file: Arc<OpenFile>,
-    op: Op,
 }

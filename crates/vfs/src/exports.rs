@@ -94,7 +94,7 @@ impl Filesystem {
     async fn export(&self, ino: Ino) -> Result<()> {
         let Ok(inode) = self.names.inode(ino) else { return Ok(()) };
         if inode.kind == Kind::Directory {
-            return self.store_new(&inode, bytes::Bytes::new()).await;
+            return self.store_new(&inode, bytes::Bytes::new(), Precondition::None).await;
         }
         let file = self.open_file(ino)?;
         let outcome = {

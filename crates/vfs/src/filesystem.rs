@@ -135,6 +135,10 @@ impl Filesystem {
     /// The immutable bytes an inode consists of now.
     pub(crate) fn pin(&self, inode: &Inode) -> Result<Option<Pin>> {
         let Some(object) = inode.object() else { return Ok(None) };
+        if inode.home.is_none() && object.key.is_none() {
+            // Its bytes went with its name.
+            return Ok(None);
+        }
         Ok(Some(Pin {
             key: self.layout.key(&self.names, inode)?,
             etag: object.etag.clone(),

@@ -60,7 +60,11 @@ impl Filesystem {
             == inode.object().map(|object| &object.etag);
         self.reconcile_inode(inode, seen.clone(), looked_at)?;
         if let (true, Some(seen)) = (is_same && inode.object().is_some(), seen) {
-            self.names.commit(&self.ctx(), &Op::Refresh { ino: inode.ino, seen })?;
+            // As a listing's word: attributes that were changed here stay.
+            self.names.commit(
+                &self.ctx(),
+                &Op::Refresh { ino: inode.ino, seen: Observed { exact: false, ..seen } },
+            )?;
         }
         match self.names.inode(inode.ino) {
             Err(meta::FsError::NotFound) => Err(Error::NOT_FOUND),

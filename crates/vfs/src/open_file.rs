@@ -140,6 +140,11 @@ impl OpenFiles {
         self.lock().get(&ino).map(|(file, _)| file.clone())
     }
 
+    /// How often the inode is open.
+    pub(crate) fn users(&self, ino: Ino) -> usize {
+        self.lock().get(&ino).map_or(0, |(_, count)| *count)
+    }
+
     /// Closes once; true if that was the last.
     pub(crate) fn close(&self, ino: Ino) -> bool {
         let mut files = self.lock();

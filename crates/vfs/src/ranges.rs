@@ -36,6 +36,9 @@ impl RangeSet {
     /// Cuts `range` into pieces that are wholly in the set (`true`) or wholly outside.
     pub(crate) fn cut(&self, range: Range<u64>) -> Vec<(Range<u64>, bool)> {
         let mut pieces = Vec::new();
+        if range.is_empty() {
+            return pieces;
+        }
         let mut at = range.start;
         let first = self.0.range(..=at).next_back().filter(|(_, stop)| **stop > at);
         let rest = self.0.range(at.saturating_add(1)..range.end);
@@ -61,7 +64,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_a_set_of_bytes(steps in prop::collection::vec((0u64..60, 0u64..20, any::<bool>()), 0..30), ask in (0u64..60, 1u64..30)) {
+        fn it_is_a_set_of_bytes(steps in prop::collection::vec((0u64..60, 0u64..20, any::<bool>()), 0..30), ask in (0u64..60, 0u64..30)) {
             let (mut set, mut model) = (RangeSet::default(), vec![false; 100]);
             for (start, len, cut) in steps {
                 if cut {

@@ -6,7 +6,7 @@
 //!
 //! Invariants: unpublished writes are never touched; what was changed here after the look wins over the look.
 
-use meta::{Dentry, Ino, Inode, Kind, Name, Observed, Op, RenameHow};
+use meta::{Dentry, FsError, Ino, Inode, Kind, Name, Observed, Op, RenameHow};
 use std::collections::BTreeMap;
 use store::names::{self, KeyPrefix};
 use store::{ListEntry, Timestamp};
@@ -35,17 +35,38 @@ impl Filesystem {
             sightings.insert(entry.name, None);
         }
         for name in directories {
-            self.make_room_for_directory(dir, &name)?;
+            if self.make_room_for_directory(dir, &name)? {
+                sightings.insert(Name::new(&names::beside(name.as_bytes()))?, None);
+            }
             let seen = headers::implicit_directory(looked_at, &self.defaults, false);
             sightings.insert(name, Some(seen));
         }
         for (name, seen) in objects {
-            let is_beside = matches!(sightings.get(&name), Some(Some(seen)) if seen.kind == Kind::Directory)
-                || self.names.entry(dir, &name)?.is_some_and(|entry| entry.kind == Kind::Directory);
+            let is_beside = self.is_directory_too(dir, &name, sightings.get(&name), looked_at)?;
             let shown = if is_beside { Name::new(&names::beside(name.as_bytes()))? } else { name };
             sightings.insert(shown, Some(seen));
         }
         self.agree(dir, sightings, looked_at)
+    }
+
+    /// Whether the name of a listed object is a directory's as well, by the same page or, where that does not
+    /// reach so far, by what is known.
+    fn is_directory_too(
+        &self,
+        dir: Ino,
+        name: &Name,
+        sighting: Option<&Option<Observed>>,
+        looked_at: Timestamp,
+    ) -> Result<bool> {
+        if let Some(Some(seen)) = sighting {
+            return Ok(seen.kind == Kind::Directory);
+        }
+        match self.names.lookup(dir, name)? {
+            Some(known) if known.kind == Kind::Directory => {
+                Ok(sighting.is_none() || !self.is_gone(&known, looked_at)?)
+            }
+            _ => Ok(false),
+        }
     }
 
     /// One name: what its object and its directory were seen to be.
@@ -128,19 +149,19 @@ impl Filesystem {
         Ok(())
     }
 
-    /// A file whose name a directory needs shows beside it from now on.
-    fn make_room_for_directory(&self, dir: Ino, name: &Name) -> Result<()> {
-        let Some(Dentry { kind, .. }) = self.names.entry(dir, name)? else { return Ok(()) };
+    /// A file whose name a directory needs shows beside it from now on. Whether there was one.
+    fn make_room_for_directory(&self, dir: Ino, name: &Name) -> Result<bool> {
+        let Some(Dentry { kind, .. }) = self.names.entry(dir, name)? else { return Ok(false) };
         if kind == Kind::Directory {
-            return Ok(());
+            return Ok(false);
         }
         let beside = Name::new(&names::beside(name.as_bytes()))?;
         let how = RenameHow::Replace;
         let op = Op::Rename { from: (dir, name.clone()), to: (dir, beside.clone()), how, keep: false };
-        self.names.commit(&self.ctx(), &op)?;
+        let has_moved = !came_too_late(self.names.commit(&self.ctx(), &op))?;
         self.invalidations.entry(dir, name.as_bytes());
         self.invalidations.entry(dir, beside.as_bytes());
-        Ok(())
+        Ok(has_moved)
     }
 
     fn agree(&self, dir: Ino, sightings: Sightings, looked_at: Timestamp) -> Result<()> {
@@ -238,14 +259,15 @@ impl Filesystem {
     /// Drops a name, and what is below it, because the bucket dropped it.
     fn vanish(&self, dir: Ino, name: &Name, local: &Inode) -> Result<()> {
         if local.kind == Kind::Directory {
-            for (child_name, entry) in self.names.entries(local.ino, None, usize::MAX)? {
-                let child = self.names.inode(entry.ino)?;
-                self.vanish(local.ino, &child_name, &child)?;
+            for (child_name, _) in self.names.entries(local.ino, None, usize::MAX)? {
+                if let Some(child) = self.names.lookup(local.ino, &child_name)? {
+                    self.vanish(local.ino, &child_name, &child)?;
+                }
             }
             self.directories.remove(local.ino);
         }
         let keep = self.files.get(local.ino).is_some();
-        self.names.commit(&self.ctx(), &Op::Vanish { parent: dir, name: name.clone(), keep })?;
+        came_too_late(self.names.commit(&self.ctx(), &Op::Vanish { parent: dir, name: name.clone(), keep }))?;
         self.invalidations.entry(dir, name.as_bytes());
         Ok(())
     }
@@ -257,6 +279,15 @@ impl Filesystem {
     /// A name that must exist.
     pub(crate) fn must(&self, found: Option<Inode>) -> Result<Inode> {
         found.ok_or(Error::NOT_FOUND)
+    }
+}
+
+/// Whether an observation met a change made here meanwhile, which then stands.
+fn came_too_late<T>(outcome: Result<T, FsError>) -> Result<bool> {
+    match outcome {
+        Ok(_) => Ok(false),
+        Err(FsError::NotFound | FsError::Exists | FsError::NotEmpty | FsError::IsDirectory) => Ok(true),
+        Err(error) => Err(error.into()),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use meta::{Ino, Inode, Kind, Name, Op};
+use store::names::{BadName, plain};
 use store::{Payload, Precondition, PutOptions, Tags};
 
 use crate::attr::Caller;
@@ -87,6 +88,7 @@ impl Filesystem {
         }
         match self.find(parent, &name).await? {
             Some(_) => Err(Error::EXISTS),
+            None if plain(bytes).is_some() => Err(BadName::Reserved.into()),
             None => Ok(name),
         }
     }
@@ -131,9 +133,9 @@ impl Filesystem {
         target: Option<Bytes>,
     ) -> Result<Attr> {
         let inode = self.make(caller, parent, name, kind, mode, rdev, target.clone())?;
-        if let Err(error) = self.store_new(&inode, target.unwrap_or_default()).await {
+        if let Err(error) = self.store_new(&inode, target.unwrap_or_default(), Precondition::Absent).await {
             self.unmake(parent, name, &inode)?;
-            return Err(error);
+            return Err(if error.errno() == libc::ESTALE { Error::EXISTS } else { error });
         }
         if kind == Kind::Directory {
             self.directories.get(inode.ino).is_ours(self.now());
@@ -142,7 +144,13 @@ impl Filesystem {
         Ok(Attr::from(&self.names.inode(inode.ino)?))
     }
 
-    pub(crate) async fn store_new(&self, inode: &Inode, body: Bytes) -> Result<()> {
+    /// Stores what is no file with content: a marker, a link, an empty file.
+    pub(crate) async fn store_new(
+        &self,
+        inode: &Inode,
+        body: Bytes,
+        precondition: Precondition,
+    ) -> Result<()> {
         let _moves = self.moves.read().await;
         self.ensure_volume_record().await?;
         let key = match self.layout.key(&self.names, inode) {
@@ -151,9 +159,8 @@ impl Filesystem {
             Err(_) if inode.kind == Kind::Directory => return Ok(()),
             Err(error) => return Err(error),
         };
-        let is_directory = inode.kind == Kind::Directory;
         let options = PutOptions {
-            precondition: if is_directory { Precondition::None } else { Precondition::Absent },
+            precondition,
             attributes: headers::with_posix(headers::type_of(inode.kind), inode),
             tags: Tags::new(),
         };

@@ -38,7 +38,7 @@ impl Filesystem {
                     "it was overwritten in the bucket after this handle had read from it".into(),
                 ));
             }
-            let Some(pin) = pin else { return Ok(Bytes::new()) };
+            let Some(pin) = pin else { return self.read_nothing(&handle.file) };
             match self.read_pin(&handle.file, Some(handle), &pin, range.clone()).await {
                 Ok(bytes) => {
                     handle.mark_read();
@@ -51,6 +51,14 @@ impl Filesystem {
                 Err(error) if is_changed(&error) => return Err(Error::Stale(error.to_string())),
                 Err(error) => return Err(owned(error)),
             }
+        }
+    }
+
+    /// Reads a file that has no object: a new one is empty, of one that is gone nothing is left.
+    fn read_nothing(&self, file: &OpenFile) -> Result<Bytes> {
+        match self.names.inode(file.ino)?.home {
+            Some(_) => Ok(Bytes::new()),
+            None => Err(Error::Stale("it was removed from the bucket".into())),
         }
     }
 
@@ -157,12 +165,18 @@ impl Filesystem {
             },
             Dirty::Local(_) => {}
         }
-        match &*work {
-            Dirty::Local(local) => {
-                let payload = self.merged(local, range).await?;
-                Ok(Some(payload.to_bytes()))
+        work.follow(file);
+        let Dirty::Local(local) = &*work else { return Ok(None) };
+        match self.merged(local, range.clone()).await {
+            Ok(payload) => Ok(Some(payload.to_bytes())),
+            // A rename may have moved the object below in between.
+            Err(error) if is_changed(&error) && file.pin().0.as_ref() != local.base.as_ref() => {
+                work.follow(file);
+                let Dirty::Local(local) = &*work else { return Ok(None) };
+                Ok(Some(self.merged(local, range).await?.to_bytes()))
             }
-            _ => Ok(None),
+            Err(error) if is_changed(&error) => Err(Error::Stale(error.to_string())),
+            Err(error) => Err(error.into()),
         }
     }
 }

@@ -1,10 +1,11 @@
 //! Removing files and directories.
 
 use bytes::Bytes;
-use meta::{Ino, Inode, Kind, Op};
+use meta::{Ino, Inode, Kind, Name, Op};
 use store::{ListRequest, ObjectKey, Precondition, StoreError};
 
 use crate::filesystem::name;
+use crate::open_file::OpenFile;
 use crate::{Error, Filesystem, Result};
 
 impl Filesystem {
@@ -17,19 +18,48 @@ impl Filesystem {
             return Err(Error::IS_DIRECTORY);
         }
         self.keep_directory(parent).await?;
-        let aside = self.set_aside(&inode).await?;
-        let inode = self.names.inode(inode.ino)?;
+        let file = self.open_file(inode.ino)?;
+        let outcome = self.unlink_file(parent, &name, &file).await;
+        let closed = self.close_file(&file).await;
+        outcome.and(closed)
+    }
+
+    /// The file's work is held, so that nobody publishes, moves or removes it meanwhile.
+    async fn unlink_file(&self, parent: Ino, name: &Name, file: &OpenFile) -> Result<()> {
+        let mut work = file.work.lock().await;
+        let aside = match self.files.users(file.ino) {
+            0 | 1 => None,
+            _ => self.set_aside(file, &mut work).await?,
+        };
+        let taken = self.take_name(parent, name, file.ino).await;
+        match (taken, aside) {
+            (Ok(()), Some(aside)) => self.use_aside(file, &mut work, aside),
+            (Err(error), Some(aside)) => {
+                self.delete(aside.key()).await.ok();
+                Err(error)
+            }
+            (taken, None) => taken,
+        }
+    }
+
+    /// Deletes the object, then the name.
+    async fn take_name(&self, parent: Ino, name: &Name, ino: Ino) -> Result<()> {
+        let _moves = self.moves.read().await;
+        let inode = self.names.inode(ino)?;
+        if inode.home.as_ref() != Some(&(parent, name.clone())) {
+            return Err(Error::NOT_FOUND);
+        }
         if inode.object().is_some() {
             self.delete(&self.layout.key(&self.names, &inode)?).await?;
         }
-        self.removed.insert(parent, &name, self.now());
-        self.exports.remove(inode.ino);
-        let keep = self.files.get(inode.ino).is_some();
-        self.names.commit(&self.ctx(), &Op::Unlink { parent, name, keep })?;
+        self.removed.insert(parent, name, self.now());
+        self.exports.remove(ino);
+        let keep = self.files.users(ino) > 1;
+        self.names.commit(&self.ctx(), &Op::Unlink { parent, name: name.clone(), keep })?;
         if !keep {
-            self.chunks.forget(inode.ino);
+            self.chunks.forget(ino);
         }
-        self.use_aside(aside).await
+        Ok(())
     }
 
     /// Removes an empty directory.
@@ -42,18 +72,25 @@ impl Filesystem {
         }
         self.must_be_empty(&inode).await?;
         self.keep_directory(parent).await?;
-        if let Ok(marker) = self.layout.key(&self.names, &inode) {
+        let removed = self.take_directory(parent, name, &inode).await;
+        if matches!(removed, Err(Error::Namespace(_))) {
+            // Somebody made an entry in between: the directory stays, with its marker.
+            self.store_new(&inode, Bytes::new(), Precondition::None).await?;
+        }
+        removed?;
+        self.directories.remove(inode.ino);
+        Ok(())
+    }
+
+    /// Deletes the marker, then the name.
+    async fn take_directory(&self, parent: Ino, name: Name, inode: &Inode) -> Result<()> {
+        let _moves = self.moves.read().await;
+        if let Ok(marker) = self.layout.key(&self.names, inode) {
             self.delete(&marker).await?;
         }
         self.removed.insert(parent, &name, self.now());
         self.exports.remove(inode.ino);
-        let removed = self.names.commit(&self.ctx(), &Op::Rmdir { parent, name });
-        if removed.is_err() {
-            // Somebody made an entry in between: the directory stays, with its marker.
-            self.store_new(&inode, Bytes::new()).await?;
-        }
-        removed?;
-        self.directories.remove(inode.ino);
+        self.names.commit(&self.ctx(), &Op::Rmdir { parent, name })?;
         Ok(())
     }
 
@@ -85,7 +122,11 @@ impl Filesystem {
         if inode.object().is_some() || self.names.entries(dir, None, 2)?.len() > 1 {
             return Ok(());
         }
-        self.store_new(&inode, Bytes::new()).await
+        match self.store_new(&inode, Bytes::new(), Precondition::Absent).await {
+            // Somebody else made it.
+            Err(Error::Store(StoreError::PreconditionFailed(_))) => Ok(()),
+            stored => stored,
+        }
     }
 
     pub(crate) async fn delete(&self, key: &ObjectKey) -> Result<()> {

@@ -7,17 +7,23 @@ use bytes::Bytes;
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use meta::{FsError, Ino, Inode, Kind, Name, Op, RenameHow};
 use std::sync::Arc;
-use store::names::{Entry, KeyPrefix};
-use store::{CopyOptions, ListEntry, ListRequest, ObjectKey, ObjectRef};
+use store::names::{BadName, Entry, KeyPrefix, plain};
+use store::{CopyOptions, ListEntry, ListRequest, ObjectKey, ObjectRef, Precondition};
+use tokio::sync::MutexGuard;
 
 use crate::filesystem::name;
 use crate::headers;
 use crate::layout::{is_reserved, stored, whole};
+use crate::open_file::OpenFile;
+use crate::write::Dirty;
 use crate::{Error, Filesystem, Result};
 
 /// Objects of a directory copied or deleted at the same time.
 const MOVES_IN_FLIGHT_MAX: usize = 32;
 const PAGE_ENTRIES: usize = 1000;
+
+/// The old object, its copy, and their length in bytes.
+type Moved = (ObjectRef, ObjectRef, u64);
 
 /// The two ends of a rename.
 struct Ends {
@@ -25,6 +31,7 @@ struct Ends {
     to: (Ino, Name),
     source: Inode,
     target: Option<Inode>,
+    how: RenameHow,
 }
 
 impl Filesystem {
@@ -35,11 +42,11 @@ impl Filesystem {
         if is_reserved(to.0, to.1) {
             return Err(Error::new(libc::EPERM, "'.tenon' at the root is Tenon's own"));
         }
-        let ends = self.ends((from.0, name(from.1)?), (to.0, name(to.1)?)).await?;
+        let ends = self.ends((from.0, name(from.1)?), (to.0, name(to.1)?), how).await?;
         if ends.target.as_ref().is_some_and(|target| target.ino == ends.source.ino) {
             return Ok(());
         }
-        self.must_be_allowed(&ends, how).await?;
+        self.must_be_allowed(&ends).await?;
         self.keep_directory(ends.from.0).await?;
         if ends.source.kind == Kind::Directory {
             self.move_tree(&ends).await
@@ -48,7 +55,7 @@ impl Filesystem {
         }
     }
 
-    async fn ends(&self, from: (Ino, Name), to: (Ino, Name)) -> Result<Ends> {
+    async fn ends(&self, from: (Ino, Name), to: (Ino, Name), how: RenameHow) -> Result<Ends> {
         let source = self.must(self.find(from.0, &from.1).await?)?;
         let target = self.find(to.0, &to.1).await?;
         let inside = self.layout.directory(&self.names, to.0)?;
@@ -57,17 +64,20 @@ impl Filesystem {
         } else {
             drop(inside.child_key(to.1.as_bytes())?)
         }
-        Ok(Ends { from, to, source, target })
+        if target.is_none() && plain(to.1.as_bytes()).is_some() {
+            return Err(BadName::Reserved.into());
+        }
+        Ok(Ends { from, to, source, target, how })
     }
 
     /// What POSIX refuses, before any object moves.
-    async fn must_be_allowed(&self, ends: &Ends, how: RenameHow) -> Result<()> {
+    async fn must_be_allowed(&self, ends: &Ends) -> Result<()> {
         let is_directory = ends.source.kind == Kind::Directory;
         if is_directory && self.is_below(ends.to.0, ends.source.ino)? {
             return Err(FsError::CrossesItself.into());
         }
         let Some(target) = &ends.target else { return Ok(()) };
-        match (how, is_directory, target.kind == Kind::Directory) {
+        match (ends.how, is_directory, target.kind == Kind::Directory) {
             (RenameHow::NoReplace, _, _) => Err(Error::EXISTS),
             (_, true, false) => Err(Error::NOT_DIRECTORY),
             (_, false, true) => Err(Error::IS_DIRECTORY),
@@ -89,49 +99,82 @@ impl Filesystem {
     }
 
     async fn move_file(&self, ends: &Ends) -> Result<()> {
-        let aside = match &ends.target {
-            Some(target) => self.set_aside(target).await?,
-            None => None,
+        let source = self.open_file(ends.source.ino)?;
+        let outcome = match &ends.target {
+            None => self.move_open_file(ends, &source, None).await,
+            Some(target) => self.move_over(ends, &source, target.ino).await,
         };
-        let file = self.open_file(ends.source.ino)?;
-        let outcome = self.move_open_file(ends, &file).await;
-        self.close_file(&file).await?;
-        outcome?;
-        self.use_aside(aside).await
+        let closed = self.close_file(&source).await;
+        outcome.and(closed)
     }
 
-    async fn move_open_file(&self, ends: &Ends, file: &Arc<crate::open_file::OpenFile>) -> Result<()> {
-        let mut work = file.work.lock().await;
-        if ends.target.is_some() {
-            // Whoever replaces a file by another expects the other's bytes there.
-            self.commit_locked(file, &mut work).await?;
+    async fn move_over(&self, ends: &Ends, source: &OpenFile, target: Ino) -> Result<()> {
+        let target = self.open_file(target)?;
+        let outcome = self.move_open_file(ends, source, Some(&target)).await;
+        let closed = self.close_file(&target).await;
+        outcome.and(closed)
+    }
+
+    /// Both files' work is held, so that nobody publishes, moves or removes one of them meanwhile.
+    async fn move_open_file(&self, ends: &Ends, source: &OpenFile, target: Option<&OpenFile>) -> Result<()> {
+        let (mut work, replaced) = lock_both(source, target).await;
+        let Some((target, mut replaced)) = replaced else {
+            return self.move_object(ends, source, &mut work).await;
+        };
+        // Whoever replaces a file by another expects the other's bytes there.
+        self.commit_locked(source, &mut work).await?;
+        let aside = match self.files.users(target.ino) {
+            0 | 1 => None,
+            _ => self.set_aside(target, &mut replaced).await?,
+        };
+        let moved = self.move_object(ends, source, &mut work).await;
+        match (moved, aside) {
+            (Ok(()), Some(aside)) => self.use_aside(target, &mut replaced, aside),
+            (Err(error), Some(aside)) => {
+                self.delete(aside.key()).await.ok();
+                Err(error)
+            }
+            (moved, None) => moved,
         }
+    }
+
+    /// Copy, name, delete.
+    async fn move_object(&self, ends: &Ends, file: &OpenFile, work: &mut Dirty) -> Result<()> {
         let _moves = self.moves.read().await;
         let source = self.names.inode(ends.source.ino)?;
-        let old = self.pin(&source)?;
-        let moved = match &old {
-            Some(pin) => {
-                let new_key =
-                    self.layout.directory(&self.names, ends.to.0)?.child_key(ends.to.1.as_bytes())?;
-                Some(self.copy_with_headers(&source, &pin.object(), &new_key).await?)
-            }
-            None => None,
-        };
-        self.rename_entry(ends)?;
-        if let (Some(old), Some(moved)) = (old, moved) {
-            self.publish(&source, &moved, source.size_bytes, None)?;
-            let pin = self.pin(&self.names.inode(source.ino)?)?;
-            self.references.caches(source.ino, pin.as_ref().map(|pin| &pin.etag));
-            file.repin(pin.clone());
-            work.rebase(pin.map(Arc::new));
-            self.delete(&old.key).await?;
+        if source.home.as_ref() != Some(&ends.from) {
+            return Err(Error::NOT_FOUND);
         }
-        Ok(())
+        let Some(old) = self.pin(&source)? else { return self.rename_entry(ends) };
+        let key = self.layout.directory(&self.names, ends.to.0)?.child_key(ends.to.1.as_bytes())?;
+        if key == old.key {
+            return self.rename_entry(ends);
+        }
+        let moved = self.copy_with_headers(&source, &old.object(), &key, ends).await?;
+        if let Err(error) = self.rename_entry(ends) {
+            self.store.delete(&key, Precondition::Matches(moved.etag)).await.ok();
+            return Err(error);
+        }
+        self.publish(&source, &moved, source.size_bytes, None)?;
+        let pin = self.pin(&self.names.inode(source.ino)?)?;
+        self.references.caches(source.ino, pin.as_ref().map(|pin| &pin.etag));
+        file.repin(pin.clone());
+        work.rebase(pin.map(Arc::new));
+        self.delete(&old.key).await
     }
 
     /// Copies; headers that wait to be exported go along.
-    async fn copy_with_headers(&self, inode: &Inode, from: &ObjectRef, to: &ObjectKey) -> Result<ObjectRef> {
+    async fn copy_with_headers(
+        &self,
+        inode: &Inode,
+        from: &ObjectRef,
+        to: &ObjectKey,
+        ends: &Ends,
+    ) -> Result<ObjectRef> {
         let mut options = CopyOptions::default();
+        if ends.how == RenameHow::NoReplace {
+            options.precondition = Precondition::Absent;
+        }
         let waits = self.exports.remove(inode.ino);
         if waits {
             let described = self.store.head(&from.key).await?;
@@ -146,9 +189,9 @@ impl Filesystem {
 
     /// The namespace's part: one op.
     fn rename_entry(&self, ends: &Ends) -> Result<()> {
-        let keep = ends.target.as_ref().is_some_and(|target| self.files.get(target.ino).is_some());
+        let keep = ends.target.as_ref().is_some_and(|target| self.files.users(target.ino) > 1);
         let (from, to) = (ends.from.clone(), ends.to.clone());
-        self.names.commit(&self.ctx(), &Op::Rename { from, to, how: RenameHow::Replace, keep })?;
+        self.names.commit(&self.ctx(), &Op::Rename { from, to, how: ends.how, keep })?;
         self.removed.insert(ends.from.0, &ends.from.1, self.now());
         if let Some(target) = &ends.target {
             self.exports.remove(target.ino);
@@ -172,9 +215,24 @@ impl Filesystem {
         futures_util::stream::iter(deletes).buffer_unordered(MOVES_IN_FLIGHT_MAX).try_collect().await
     }
 
-    /// Copies everything below one prefix to another.
-    async fn copy_tree(&self, from: &KeyPrefix, to: &KeyPrefix) -> Result<Vec<(ObjectRef, ObjectRef, u64)>> {
+    /// Copies everything below one prefix to another, or nothing.
+    async fn copy_tree(&self, from: &KeyPrefix, to: &KeyPrefix) -> Result<Vec<Moved>> {
         let mut moved = Vec::new();
+        let outcome = self.copy_pages(from, to, &mut moved).await;
+        if let Err(error) = outcome {
+            let deletes = moved
+                .iter()
+                .map(|(_, new, _)| self.store.delete(&new.key, Precondition::Matches(new.etag.clone())));
+            futures_util::stream::iter(deletes)
+                .buffer_unordered(MOVES_IN_FLIGHT_MAX)
+                .collect::<Vec<_>>()
+                .await;
+            return Err(error);
+        }
+        Ok(moved)
+    }
+
+    async fn copy_pages(&self, from: &KeyPrefix, to: &KeyPrefix, moved: &mut Vec<Moved>) -> Result<()> {
         let mut token = None;
         loop {
             let prefix = Bytes::copy_from_slice(from.as_bytes());
@@ -188,15 +246,19 @@ impl Filesystem {
                 }
                 ListEntry::Prefix(_) => None,
             });
-            let copies: Vec<_> = copies.collect();
-            let copied: Vec<_> = futures_util::stream::iter(copies)
-                .buffer_unordered(MOVES_IN_FLIGHT_MAX)
-                .try_collect()
-                .await?;
-            moved.extend(copied);
+            let copied: Vec<_> =
+                futures_util::stream::iter(copies).buffer_unordered(MOVES_IN_FLIGHT_MAX).collect().await;
+            let mut failed = Ok(());
+            for copy in copied {
+                match copy {
+                    Ok(copy) => moved.push(copy),
+                    Err(error) => failed = Err(error),
+                }
+            }
+            failed?;
             token = page.next;
             if token.is_none() {
-                return Ok(moved);
+                return Ok(());
             }
         }
     }
@@ -207,7 +269,7 @@ impl Filesystem {
         size_bytes: u64,
         from: &KeyPrefix,
         to: &KeyPrefix,
-    ) -> Result<(ObjectRef, ObjectRef, u64)> {
+    ) -> Result<Moved> {
         let rest = &object.key.as_bytes()[from.as_bytes().len()..];
         let key =
             ObjectKey::new([to.as_bytes(), rest].concat()).map_err(|error| Error::Name(error.into()))?;
@@ -276,6 +338,24 @@ impl Filesystem {
             }
         }
         Ok(())
+    }
+}
+
+/// The work of one file or two, always in the same order.
+async fn lock_both<'f>(
+    source: &'f OpenFile,
+    target: Option<&'f OpenFile>,
+) -> (MutexGuard<'f, Dirty>, Option<(&'f OpenFile, MutexGuard<'f, Dirty>)>) {
+    match target {
+        None => (source.work.lock().await, None),
+        Some(target) if target.ino < source.ino => {
+            let replaced = target.work.lock().await;
+            (source.work.lock().await, Some((target, replaced)))
+        }
+        Some(target) => {
+            let work = source.work.lock().await;
+            (work, Some((target, target.work.lock().await)))
+        }
     }
 }
 

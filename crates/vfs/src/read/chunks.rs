@@ -251,7 +251,7 @@ mod tests {
     #[test]
     fn only_gaps_are_fetched() {
         let chunks = Chunks::new(1000);
-        assert_eq!(ranges(&chunks.reserve(Ino(2), &etag("a"), 10..20, 20, 100)), [10..20]);
+        assert_eq!(chunks.reserve(Ino(2), &etag("a"), 10..20, 20, 100)[0].range, 10..20);
         assert_eq!(ranges(&chunks.reserve(Ino(2), &etag("a"), 0..30, 30, 100)), [0..10, 20..30]);
         assert_eq!(ranges(&chunks.find(Ino(2), &etag("a"), &(5..25))), [0..10, 10..20, 20..30]);
         assert!(chunks.find(Ino(2), &etag("b"), &(5..25)).is_empty());

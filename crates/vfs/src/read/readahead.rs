@@ -36,7 +36,7 @@ impl Readahead {
         }
         if !self.is_sequential(&read) {
             (self.expected, self.frontier, self.window) = (read.end, 0, 0);
-            return vec![read.start..(read.start + RANDOM_BYTES).max(read.end).min(size)];
+            return Vec::from_iter(Some(read.start..(read.start + RANDOM_BYTES).max(read.end).min(size)));
         }
         self.expected = self.expected.max(read.end);
         if self.frontier < read.end {

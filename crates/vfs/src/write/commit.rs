@@ -3,7 +3,7 @@
 //! Invariant: data is durable before the metadata that names it. A commit that fails keeps the unpublished writes,
 //! so that another may succeed; one that meets somebody else's object loses to it and keeps ours beside.
 
-use meta::{Inode, Kind, Op};
+use meta::{Ino, Inode, Kind, Name, Op};
 use std::sync::Arc;
 use store::{
     Attributes, CopyOptions, ObjectKey, ObjectRef, Payload, Precondition, PutOptions, StoreError, Tags,
@@ -11,7 +11,7 @@ use store::{
 
 use super::{Dirty, Local, Memory, Stream, precondition};
 use crate::headers;
-use crate::layout::{stored, whole};
+use crate::layout::{LOST_AND_FOUND, stored, whole};
 use crate::open_file::{OpenFile, Pending, Pin};
 use crate::{Error, Filesystem, Result};
 
@@ -28,6 +28,7 @@ impl Filesystem {
             return Ok(());
         }
         let _moves = self.moves.read().await;
+        work.follow(file);
         let inode = file.overlay(self.names.inode(file.ino)?);
         if inode.home.is_none() {
             return Ok(());
@@ -148,6 +149,10 @@ impl Filesystem {
         tracing::warn!(%key, kept = %lost, "the object was changed in the bucket while its file was written: the bucket's stays");
         *work = Dirty::Clean;
         file.set_pending(Pending::default());
+        self.directories.get(Ino::ROOT).forget();
+        if let Some(dir) = self.names.entry(Ino::ROOT, &Name::new(LOST_AND_FOUND.as_bytes())?)? {
+            self.directories.get(dir.ino).forget();
+        }
         self.look_again(inode).await.ok();
         file.replace(self.names.inode(inode.ino).ok().and_then(|inode| self.pin(&inode).ok().flatten()));
         Err(Error::Stale(format!(
@@ -155,14 +160,24 @@ impl Filesystem {
         )))
     }
 
+    /// What a file edited in place did not change may have gone with the object below: it is kept as zeros.
+    async fn keep_written(&self, work: &mut Dirty, lost: &ObjectKey, attributes: Attributes) -> Result<()> {
+        let kept = self.upload(work, lost, attributes.clone(), Precondition::Absent).await;
+        match (kept, &mut *work) {
+            (Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)), Dirty::Local(local)) => {
+                local.lose_base();
+                self.upload(work, lost, attributes, Precondition::Absent).await?;
+            }
+            (kept, _) => drop(kept?),
+        }
+        Ok(())
+    }
+
     async fn keep_aside(&self, work: &mut Dirty, lost: &ObjectKey, attributes: Attributes) -> Result<()> {
-        let Dirty::Stream(stream) = work else {
-            self.upload(work, lost, attributes, Precondition::Absent).await?;
-            return Ok(());
-        };
+        let Dirty::Stream(stream) = work else { return self.keep_written(work, lost, attributes).await };
         // The parts belong to the key: the bucket's object steps aside while ours is completed and copied.
         let key = &stream.key.clone();
-        let aside = self.layout.orphan(meta::Ino::ROOT, self.entropy.next_u64())?;
+        let aside = self.layout.orphan(Ino::ROOT, self.entropy.next_u64())?;
         let theirs = match self.store.head(key).await {
             Ok(meta) => Some(self.store.copy(&meta.object, &aside, CopyOptions::default()).await?),
             Err(StoreError::NotFound(_)) => None,

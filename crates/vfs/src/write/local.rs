@@ -46,6 +46,11 @@ impl Local {
         Ok(Self { base_len: 0, size: 0, ..local })
     }
 
+    /// The object's bytes are gone: zeros stand for them.
+    pub(crate) fn lose_base(&mut self) {
+        (self.base, self.base_len) = (None, 0);
+    }
+
     pub(crate) fn size_bytes(&self) -> u64 {
         self.size
     }

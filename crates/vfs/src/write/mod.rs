@@ -20,7 +20,7 @@ pub(crate) use local::Local;
 pub(crate) use memory::Memory;
 pub(crate) use stream::{Stream, reserve as reserve_stream};
 
-use crate::open_file::Pin;
+use crate::open_file::{OpenFile, Pin};
 use std::sync::Arc;
 use store::Precondition;
 
@@ -63,6 +63,13 @@ impl Dirty {
             Self::Memory(memory) => memory.base = pin,
             Self::Stream(stream) => stream.base = pin,
             Self::Local(local) => local.base = pin,
+        }
+    }
+
+    /// The object below unpublished writes is always the one its file is pinned to; a rename may have moved it.
+    pub(crate) fn follow(&mut self, file: &OpenFile) {
+        if let (Some(_), (Some(pin), _)) = (self.base(), file.pin()) {
+            self.rebase(Some(pin));
         }
     }
 

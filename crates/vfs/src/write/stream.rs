@@ -122,7 +122,7 @@ impl Stream {
         if self.tail_bytes > 0 {
             self.send().await?;
         }
-        while self.in_flight.len() > 0 {
+        while !self.in_flight.is_empty() {
             self.landed().await?;
         }
         self.upload.complete(precondition).await
@@ -156,7 +156,7 @@ impl Stream {
 
     /// Doubles the part size every [`PARTS_PER_SIZE`] parts, while there is memory for it.
     fn grow(&mut self) {
-        if self.parts_sent % PARTS_PER_SIZE == 0 && self.held.try_grow(self.part_bytes * 4) {
+        if self.parts_sent.is_multiple_of(PARTS_PER_SIZE) && self.held.try_grow(self.part_bytes * 4) {
             self.part_bytes *= 2;
             self.in_flight_max = (self.held.bytes() / self.part_bytes).saturating_sub(1).max(1) as usize;
         }

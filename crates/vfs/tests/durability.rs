@@ -1,0 +1,168 @@
+//! Durability: what is stored when a call returns, and by which requests.
+
+use crate::world::{Bucket, MIB, World, pattern};
+use std::time::Duration;
+use vfs::Kind;
+
+#[tokio::test]
+async fn s11_close_stores_the_file_under_its_key() {
+    for bucket in [Bucket::in_memory(), Bucket::in_directory()] {
+        let world = bucket.mount(|_| {}).await;
+        world.mkdir("dir").await.unwrap();
+        world.write_file("dir/file", b"hello").await.unwrap();
+        assert_eq!(bucket.object("dir/file").await.unwrap(), b"hello");
+        world.write_file("dir/empty", b"").await.unwrap();
+        assert_eq!(bucket.object("dir/empty").await.unwrap(), b"");
+        let big = pattern(20 * MIB + 7);
+        world.write_file("big", &big).await.unwrap();
+        assert_eq!(bucket.object("big").await.unwrap(), big);
+        world.assert_healthy().await;
+    }
+}
+
+#[tokio::test]
+async fn s12_fsync_stores_what_was_written_so_far() {
+    let world = World::new().await;
+    let handle = world.create("file").await.unwrap();
+    world.fs.write(handle, 0, b"first").await.unwrap();
+    world.fs.fsync(handle).await.unwrap();
+    assert_eq!(world.remount().await.read_file("file").await.unwrap(), b"first");
+    world.fs.write(handle, 5, b", second").await.unwrap();
+    world.fs.fsync(handle).await.unwrap();
+    assert_eq!(world.remount().await.read_file("file").await.unwrap(), b"first, second");
+    world.close(handle).await.unwrap();
+}
+
+#[tokio::test]
+async fn s13_a_new_small_file_is_one_put() {
+    let world = World::new().await;
+    world.write_file("first", b"").await.unwrap();
+    assert_eq!(world.requests(world.write_file("small", b"x")).await, "Put 1");
+    assert_eq!(world.requests(world.write_file("full", pattern(8 * MIB))).await, "Put 1");
+    assert_eq!(world.bucket.header("small", "file-permissions").await.unwrap(), "0100640");
+    assert_eq!(world.bucket.header("small", "file-owner").await.unwrap(), "1000");
+}
+
+#[tokio::test]
+async fn s14_a_stream_goes_out_in_parts_and_nothing_to_the_disk() {
+    let world = World::new().await;
+    world.write_file("first", b"").await.unwrap();
+    world.remove_cache_dir();
+    let body = pattern(64 * MIB);
+    let requests = world.requests(world.write_file("stream", &body)).await;
+    assert_eq!(requests, "BeginMultipart 1, PutPart 8, Complete 1");
+    assert_eq!(world.bucket.object("stream").await.unwrap(), body);
+}
+
+#[tokio::test]
+async fn s15_a_new_file_is_not_visible_before_close() {
+    let world = World::with(|config| config.part_size_bytes = MIB as u64).await;
+    let small = world.create("small").await.unwrap();
+    world.fs.write(small, 0, b"abc").await.unwrap();
+    let stream = world.create("stream").await.unwrap();
+    world.write_all(stream, &pattern(3 * MIB)).await.unwrap();
+    assert_eq!(world.bucket.keys().await, Vec::<String>::new());
+    assert_eq!(world.fs.read(stream, 5, 5).await.unwrap(), pattern(3 * MIB)[5..10]);
+    assert_eq!(world.bucket.object("stream").await.unwrap(), pattern(3 * MIB), "read back: completed early");
+    world.fs.write(stream, 3 * MIB as u64, b"more").await.unwrap();
+    world.close(stream).await.unwrap();
+    world.close(small).await.unwrap();
+    assert_eq!(world.bucket.object("stream").await.unwrap(), [&pattern(3 * MIB)[..], b"more"].concat());
+    world.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn s16_an_overwrite_sends_what_changed_and_copies_the_rest() {
+    let world = World::new().await;
+    let mut body = pattern(40 * MIB);
+    world.write_file("big", &body).await.unwrap();
+    let handle = world.open_handle("big", libc::O_RDWR).await.unwrap();
+    world.fs.write(handle, 17 * MIB as u64, b"changed").await.unwrap();
+    body[17 * MIB..17 * MIB + 7].copy_from_slice(b"changed");
+    let (closed, counts) = world.counting(world.close(handle)).await;
+    closed.unwrap();
+    assert_eq!(counts.to_string(), "Get 2, Head 1, BeginMultipart 1, PutPart 1, CopyPart 4, Complete 1");
+    assert_eq!(counts.sent_bytes, 8 * MIB as u64);
+    assert_eq!(world.bucket.object("big").await.unwrap(), body);
+}
+
+#[tokio::test]
+async fn s17_names_have_changed_the_bucket_when_the_call_returns() {
+    let world = World::new().await;
+    world.mkdir("dir").await.unwrap();
+    world.symlink("dir/link", b"../target").await.unwrap();
+    world.mknod("dir/node", Kind::File).await.unwrap();
+    assert_eq!(world.bucket.keys().await, ["dir/", "dir/link", "dir/node"]);
+    assert_eq!(world.bucket.object("dir/link").await.unwrap(), b"../target");
+    world.unlink("dir/link").await.unwrap();
+    world.unlink("dir/node").await.unwrap();
+    assert_eq!(world.bucket.keys().await, ["dir/"]);
+    world.rmdir("dir").await.unwrap();
+    assert_eq!(world.bucket.keys().await, Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn s18_attributes_reach_the_object_within_a_second() {
+    let world = World::new().await;
+    world.write_file("file", b"x").await.unwrap();
+    let ((), counts) = world
+        .counting(async {
+            for mode in [0o600, 0o604, 0o644] {
+                world.chmod("file", mode).await.unwrap();
+            }
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        })
+        .await;
+    assert_eq!(counts.to_string(), "Head 1, Copy 1", "three changes are one copy");
+    assert_eq!(world.bucket.header("file", "file-permissions").await.unwrap(), "0100644");
+}
+
+#[tokio::test]
+async fn s18_attributes_reach_the_object_at_fsync_and_sync() {
+    let world = World::new().await;
+    world.write_file("file", b"x").await.unwrap();
+    world.mkdir("dir").await.unwrap();
+    world.chmod("file", 0o600).await.unwrap();
+    let handle = world.open_handle("file", libc::O_RDONLY).await.unwrap();
+    world.fs.fsync(handle).await.unwrap();
+    assert_eq!(world.bucket.header("file", "file-permissions").await.unwrap(), "0100600");
+    world.chmod("file", 0o666).await.unwrap();
+    world.chmod("dir", 0o700).await.unwrap();
+    world.fs.sync().await.unwrap();
+    assert_eq!(world.bucket.header("file", "file-permissions").await.unwrap(), "0100666");
+    assert_eq!(world.bucket.header("dir/", "file-permissions").await.unwrap(), "0040700");
+    assert_eq!(world.fs.status().exports_waiting, 0);
+}
+
+#[tokio::test]
+async fn s19_a_shutdown_stores_what_is_dirty() {
+    let world = World::new().await;
+    let handle = world.create("file").await.unwrap();
+    world.fs.write(handle, 0, b"kept").await.unwrap();
+    world.fs.shutdown(Duration::from_secs(5)).await.unwrap();
+    assert_eq!(world.bucket.object("file").await.unwrap(), b"kept");
+}
+
+#[tokio::test(start_paused = true)]
+async fn s19_a_shutdown_ends_when_the_store_does_not_answer() {
+    let world = World::new().await;
+    let handle = world.create("file").await.unwrap();
+    world.fs.write(handle, 0, b"kept").await.unwrap();
+    world.bucket.faults.add(store::wrap::Rule::new(store::wrap::Fault::Stall).always());
+    assert!(world.fs.shutdown(Duration::from_secs(5)).await.is_err());
+}
+
+#[tokio::test]
+async fn s20_a_name_in_the_bucket_always_has_its_bytes() {
+    let world = World::with(|config| config.part_size_bytes = MIB as u64).await;
+    let before = pattern(3 * MIB);
+    world.write_file("file", &before).await.unwrap();
+    // The process dies here: in the middle of overwriting.
+    let handle = world.open_handle("file", libc::O_WRONLY | libc::O_TRUNC).await.unwrap();
+    world.write_all(handle, &[1; 2 * MIB]).await.unwrap();
+    let lost = world.create("new").await.unwrap();
+    world.write_all(lost, &[2; 4 * MIB]).await.unwrap();
+    let after = world.remount().await;
+    assert_eq!(after.names("/").await.unwrap(), ["file"]);
+    assert_eq!(after.read_file("file").await.unwrap(), before);
+}

@@ -1,0 +1,8 @@
+//! The promises of `docs/semantics.md` that can be kept or broken below the front ends: one module per section.
+
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+mod consistency;
+mod durability;
+mod foreign;
+mod world;

@@ -1,0 +1,449 @@
+//! One world of a test: a bucket, the mounts over it, and a clock that the test moves.
+
+use bytes::Bytes;
+use futures_util::TryStreamExt as _;
+use meta::MemoryEngine;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use store::dir::{DirOptions, DirStore, Durability};
+use store::memory::{MemoryLimits, MemoryStore};
+use store::wrap::{Call, Faults, Faulty, Layer, Operation, RequestCounts, Trace, Traced, Wrapped};
+use store::{
+    Attributes, Clock, Entropy, GetOptions, ListRequest, ObjectKey, ObjectMeta, ObjectStore, Payload,
+    Precondition, PutOptions, StoreError, Timestamp,
+};
+use tempfile::TempDir;
+use tokio::sync::oneshot;
+use vfs::{Attr, Caller, Changes, Config, Filesystem, Handle, Ino, Kind, Listed, Opened, Parts, Result};
+
+pub(crate) const CALLER: Caller = Caller { uid: 1000, gid: 100 };
+pub(crate) const MIB: usize = 1 << 20;
+
+/// A clock that ticks whenever it is looked at, as a machine's does, and jumps when told.
+#[derive(Debug)]
+pub(crate) struct Ticking(AtomicI64);
+
+/// Noon of the first of January 2026, UTC.
+impl Default for Ticking {
+    fn default() -> Self {
+        Self(AtomicI64::new(1_767_268_800_000_000_000))
+    }
+}
+
+impl Ticking {
+    fn advance(&self, by: Duration) -> Timestamp {
+        Timestamp(self.0.fetch_add(by.as_nanos() as i64, Ordering::SeqCst))
+    }
+}
+
+impl Clock for Ticking {
+    fn now(&self) -> Timestamp {
+        self.advance(Duration::from_micros(1))
+    }
+}
+
+/// Answers that take their time: what a call saw or did is already old when the caller hears of it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Late(Arc<Mutex<Vec<(Operation, TellWhenDone)>>>);
+
+/// Told when the call is done, with what lets its answer go.
+type TellWhenDone = oneshot::Sender<oneshot::Sender<()>>;
+
+/// A call whose answer is to be held back.
+pub(crate) struct HeldBack(oneshot::Receiver<oneshot::Sender<()>>);
+
+impl Late {
+    /// The next call of this kind takes effect, but its answer waits.
+    pub(crate) fn hold(&self, operation: Operation) -> HeldBack {
+        let (sender, receiver) = oneshot::channel();
+        self.0.lock().unwrap().push((operation, sender));
+        HeldBack(receiver)
+    }
+}
+
+impl HeldBack {
+    /// Waits until the call has taken effect; the answer goes out when the result is sent to (or dropped).
+    pub(crate) async fn done(self) -> oneshot::Sender<()> {
+        self.0.await.unwrap()
+    }
+}
+
+impl Layer for Late {
+    async fn around<T: Send>(
+        &self,
+        call: &Call,
+        work: impl Future<Output = store::Result<T>> + Send,
+    ) -> store::Result<T> {
+        let done = work.await;
+        let held = {
+            let mut held = self.0.lock().unwrap();
+            let at = held.iter().position(|(operation, _)| *operation == call.operation);
+            at.map(|at| held.remove(at).1)
+        };
+        if let Some(held) = held {
+            let (sender, receiver) = oneshot::channel();
+            held.send(sender).ok();
+            receiver.await.ok();
+        }
+        done
+    }
+}
+
+/// The bucket, as its other users see it, and what can be done to the way there.
+#[derive(Clone)]
+pub(crate) struct Bucket {
+    store: Arc<dyn ObjectStore>,
+    pub(crate) clock: Arc<Ticking>,
+    pub(crate) trace: Trace,
+    pub(crate) faults: Faults,
+    pub(crate) late: Late,
+    _dir: Option<Arc<TempDir>>,
+}
+
+/// One mount of a bucket.
+pub(crate) struct World {
+    pub(crate) fs: Arc<Filesystem>,
+    pub(crate) bucket: Bucket,
+    config: Config,
+    cache: TempDir,
+}
+
+impl Bucket {
+    pub(crate) fn in_memory() -> Self {
+        let clock = Arc::new(Ticking::default());
+        let limits = MemoryLimits { part_bytes_min: 1, ..MemoryLimits::default() };
+        let store = MemoryStore::with_limits(clock.clone(), limits);
+        Self::of(Arc::new(store), clock, None)
+    }
+
+    pub(crate) fn in_directory() -> Self {
+        let clock = Arc::new(Ticking::default());
+        let dir = TempDir::new().unwrap();
+        let options = DirOptions { durability: Durability::None, read_only: false };
+        let store = DirStore::open(dir.path(), options, clock.clone(), Arc::new(Entropy::new(3))).unwrap();
+        Self::of(Arc::new(store), clock, Some(Arc::new(dir)))
+    }
+
+    fn of(store: Arc<dyn ObjectStore>, clock: Arc<Ticking>, dir: Option<Arc<TempDir>>) -> Self {
+        Self { store, clock, trace: Trace::new(), faults: Faults::new(), late: Late::default(), _dir: dir }
+    }
+
+    /// A mount with fresh tables: what it knows, it learns from the bucket.
+    pub(crate) async fn mount(&self, change: impl FnOnce(&mut Config)) -> World {
+        let cache = TempDir::new().unwrap();
+        let mut config = Config { uid: 7, gid: 8, ..Config::new(cache.path().to_owned()) };
+        change(&mut config);
+        let late = Wrapped::new(self.store.clone(), self.late.clone());
+        let parts = Parts {
+            store: Arc::new(Traced::new(Faulty::new(late, self.faults.clone()), self.trace.clone())),
+            clock: self.clock.clone(),
+            entropy: Arc::new(Entropy::new(self.clock.now().0 as u64)),
+            engine: Arc::new(MemoryEngine::default()),
+        };
+        let fs = Filesystem::mount(parts, config.clone()).await.unwrap();
+        World { fs, bucket: self.clone(), config, cache }
+    }
+
+    /// Another client stores an object.
+    pub(crate) async fn put(&self, key: impl AsRef<[u8]>, body: impl AsRef<[u8]>) {
+        self.put_with(key, body, &[]).await;
+    }
+
+    /// The same with user metadata.
+    pub(crate) async fn put_with(
+        &self,
+        key: impl AsRef<[u8]>,
+        body: impl AsRef<[u8]>,
+        user: &[(&str, &str)],
+    ) {
+        let user = user.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        let options =
+            PutOptions { attributes: Attributes { user, ..Attributes::default() }, ..PutOptions::default() };
+        let body = Payload::from(Bytes::copy_from_slice(body.as_ref()));
+        self.store.put(&key_of(key), body, options).await.unwrap();
+    }
+
+    /// Another client deletes an object.
+    pub(crate) async fn delete(&self, key: impl AsRef<[u8]>) {
+        self.store.delete(&key_of(key), Precondition::None).await.unwrap();
+    }
+
+    pub(crate) async fn head(&self, key: impl AsRef<[u8]>) -> Option<ObjectMeta> {
+        match self.store.head(&key_of(key)).await {
+            Ok(meta) => Some(meta),
+            Err(StoreError::NotFound(_)) => None,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// A header of the user metadata.
+    pub(crate) async fn header(&self, key: impl AsRef<[u8]>, name: &str) -> Option<String> {
+        self.head(key).await?.attributes.user.get(name).cloned()
+    }
+
+    /// An object's bytes.
+    pub(crate) async fn object(&self, key: impl AsRef<[u8]>) -> Option<Vec<u8>> {
+        match self.store.get(&key_of(key), GetOptions::default()).await {
+            Ok(object) => Some(object.body.try_collect::<Vec<_>>().await.unwrap().concat()),
+            Err(StoreError::NotFound(_)) => None,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// Every key, for people; Tenon's own objects apart from `.tenon/volume` included.
+    pub(crate) async fn keys(&self) -> Vec<String> {
+        let mut keys = Vec::new();
+        let mut token = None;
+        loop {
+            let page =
+                self.store.list(ListRequest { token, limit: 1000, ..ListRequest::default() }).await.unwrap();
+            keys.extend(page.entries.iter().map(|entry| String::from_utf8_lossy(entry.text()).into_owned()));
+            token = page.next;
+            if token.is_none() {
+                keys.retain(|key| !key.ends_with(".tenon/volume"));
+                return keys;
+            }
+        }
+    }
+}
+
+impl World {
+    /// A mount of an empty bucket.
+    pub(crate) async fn new() -> Self {
+        Self::with(|_| {}).await
+    }
+
+    pub(crate) async fn with(change: impl FnOnce(&mut Config)) -> Self {
+        Bucket::in_memory().mount(change).await
+    }
+
+    /// Another mount of the same bucket with the same settings, which knows nothing yet.
+    pub(crate) async fn remount(&self) -> Self {
+        let config = self.config.clone();
+        self.bucket.mount(|fresh| *fresh = Config { cache_dir: fresh.cache_dir.clone(), ..config }).await
+    }
+
+    /// From now on no local file can be made.
+    pub(crate) fn remove_cache_dir(&self) {
+        std::fs::remove_dir(self.cache.path()).unwrap();
+    }
+
+    /// What was learned before is too old to be believed.
+    pub(crate) fn expire(&self) {
+        self.bucket.clock.advance(self.config.metadata_ttl);
+    }
+
+    /// Does something and says which requests it took.
+    pub(crate) async fn counting<T>(&self, action: impl Future<Output = T>) -> (T, RequestCounts) {
+        let before = self.bucket.trace.counts();
+        let done = action.await;
+        (done, self.bucket.trace.counts().since(&before))
+    }
+
+    /// What an action answers and its requests in words, such as `Get 1, List 1`.
+    pub(crate) async fn requests<T>(&self, action: impl Future<Output = Result<T>>) -> String {
+        let (done, counts) = self.counting(action).await;
+        done.unwrap();
+        counts.to_string()
+    }
+
+    pub(crate) async fn stat(&self, path: impl AsRef<[u8]>) -> Result<Attr> {
+        let mut attr = self.fs.getattr(Ino::ROOT).await?;
+        for name in path.as_ref().split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
+            attr = self.fs.lookup(attr.ino, name).await?;
+        }
+        Ok(attr)
+    }
+
+    pub(crate) async fn ino(&self, path: impl AsRef<[u8]>) -> Result<Ino> {
+        Ok(self.stat(path).await?.ino)
+    }
+
+    pub(crate) async fn create(&self, path: impl AsRef<[u8]>) -> Result<Handle> {
+        let (dir, name) = self.parent(path.as_ref()).await?;
+        let (_, opened) = self.fs.create(CALLER, dir, &name, 0o640, libc::O_RDWR | libc::O_CREAT).await?;
+        Ok(opened.handle)
+    }
+
+    pub(crate) async fn open(&self, path: impl AsRef<[u8]>, flags: i32) -> Result<Opened> {
+        self.fs.open(self.ino(path).await?, flags).await
+    }
+
+    pub(crate) async fn open_handle(&self, path: impl AsRef<[u8]>, flags: i32) -> Result<Handle> {
+        Ok(self.open(path, flags).await?.handle)
+    }
+
+    /// What the kernel does for `close` of the last descriptor.
+    pub(crate) async fn close(&self, handle: Handle) -> Result<()> {
+        let flushed = self.fs.flush(handle).await;
+        flushed.and(self.fs.release(handle).await)
+    }
+
+    /// Creates or overwrites a file, in writes of 1 MiB.
+    pub(crate) async fn write_file(&self, path: impl AsRef<[u8]>, body: impl AsRef<[u8]>) -> Result<()> {
+        let path = path.as_ref();
+        let handle = match self.create(path).await {
+            Err(error) if error.errno() == libc::EEXIST => {
+                self.open_handle(path, libc::O_WRONLY | libc::O_TRUNC).await?
+            }
+            other => other?,
+        };
+        let written = self.write_all(handle, body.as_ref()).await;
+        written.and(self.close(handle).await)
+    }
+
+    pub(crate) async fn write_all(&self, handle: Handle, body: &[u8]) -> Result<()> {
+        for (index, piece) in body.chunks(MIB).enumerate() {
+            self.fs.write(handle, (index * MIB) as u64, piece).await?;
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn read_file(&self, path: impl AsRef<[u8]>) -> Result<Vec<u8>> {
+        let handle = self.open_handle(path, libc::O_RDONLY).await?;
+        let body = self.read_all(handle).await;
+        self.close(handle).await?;
+        body
+    }
+
+    /// Reads to the end in order, in reads of 128 KiB.
+    pub(crate) async fn read_all(&self, handle: Handle) -> Result<Vec<u8>> {
+        let mut body = Vec::new();
+        loop {
+            let piece = self.fs.read(handle, body.len() as u64, 128 << 10).await?;
+            if piece.is_empty() {
+                return Ok(body);
+            }
+            body.extend_from_slice(&piece);
+        }
+    }
+
+    pub(crate) async fn mkdir(&self, path: impl AsRef<[u8]>) -> Result<Attr> {
+        let (dir, name) = self.parent(path.as_ref()).await?;
+        self.fs.mkdir(CALLER, dir, &name, 0o750).await
+    }
+
+    pub(crate) async fn symlink(&self, path: impl AsRef<[u8]>, target: &[u8]) -> Result<Attr> {
+        let (dir, name) = self.parent(path.as_ref()).await?;
+        self.fs.symlink(CALLER, dir, &name, target).await
+    }
+
+    pub(crate) async fn mknod(&self, path: impl AsRef<[u8]>, kind: Kind) -> Result<Attr> {
+        let (dir, name) = self.parent(path.as_ref()).await?;
+        self.fs.mknod(CALLER, dir, &name, kind, 0o600, 0).await
+    }
+
+    pub(crate) async fn unlink(&self, path: impl AsRef<[u8]>) -> Result<()> {
+        let (dir, name) = self.parent(path.as_ref()).await?;
+        self.fs.unlink(dir, &name).await
+    }
+
+    pub(crate) async fn rmdir(&self, path: impl AsRef<[u8]>) -> Result<()> {
+        let (dir, name) = self.parent(path.as_ref()).await?;
+        self.fs.rmdir(dir, &name).await
+    }
+
+    pub(crate) async fn rename(&self, from: impl AsRef<[u8]>, to: impl AsRef<[u8]>) -> Result<()> {
+        self.rename_with(from, to, 0).await
+    }
+
+    pub(crate) async fn rename_with(
+        &self,
+        from: impl AsRef<[u8]>,
+        to: impl AsRef<[u8]>,
+        flags: u32,
+    ) -> Result<()> {
+        let (from, to) = (self.parent(from.as_ref()).await?, self.parent(to.as_ref()).await?);
+        self.fs.rename((from.0, &from.1), (to.0, &to.1), flags).await
+    }
+
+    pub(crate) async fn chmod(&self, path: impl AsRef<[u8]>, mode: u16) -> Result<Attr> {
+        self.set(path, Changes { mode: Some(mode), ..Changes::default() }).await
+    }
+
+    pub(crate) async fn truncate(&self, path: impl AsRef<[u8]>, size: u64) -> Result<Attr> {
+        self.set(path, Changes { size_bytes: Some(size), ..Changes::default() }).await
+    }
+
+    pub(crate) async fn set(&self, path: impl AsRef<[u8]>, changes: Changes) -> Result<Attr> {
+        let ino = self.ino(path).await?;
+        self.fs.setattr(CALLER, ino, changes, None).await
+    }
+
+    /// The names in a directory in the order of `readdir`, without dots, in batches of a few.
+    pub(crate) async fn names(&self, path: impl AsRef<[u8]>) -> Result<Vec<String>> {
+        let listed = self.list(path, false).await?;
+        Ok(listed.iter().map(|entry| String::from_utf8_lossy(&entry.name).into_owned()).collect())
+    }
+
+    pub(crate) async fn list(&self, path: impl AsRef<[u8]>, plus: bool) -> Result<Vec<Listed>> {
+        let handle = self.fs.opendir(self.ino(path).await?).await?;
+        let mut listed = Vec::<Listed>::new();
+        loop {
+            let cookie = listed.last().map_or(0, |entry| entry.cookie);
+            let batch = self.fs.readdir(handle, cookie, 40, plus).await?;
+            if batch.is_empty() {
+                break;
+            }
+            listed.extend(batch);
+        }
+        self.fs.releasedir(handle);
+        listed.retain(|entry| *entry.name != *b"." && *entry.name != *b"..");
+        Ok(listed)
+    }
+
+    /// Nothing is wrong with the tables, and a mount that knows nothing finds the same names and bytes.
+    pub(crate) async fn assert_healthy(&self) {
+        self.fs.sync().await.unwrap();
+        assert_eq!(self.fs.check().unwrap(), Vec::<String>::new());
+        let fresh = self.remount().await;
+        assert_eq!(self.tree().await, fresh.tree().await, "what is known here differs from the bucket");
+    }
+
+    /// Every path with its kind and bytes.
+    pub(crate) async fn tree(&self) -> Vec<(String, Kind, Vec<u8>)> {
+        let mut found = Vec::new();
+        let mut waiting = vec![Vec::<u8>::new()];
+        while let Some(dir) = waiting.pop() {
+            for entry in self.list(&dir, true).await.unwrap() {
+                let path = [dir.as_slice(), b"/", &entry.name].concat();
+                let kind = entry.attr.unwrap().kind;
+                let body = match kind {
+                    Kind::File => self.read_file(&path).await.unwrap(),
+                    Kind::Symlink => self.fs.readlink(entry.ino).await.unwrap().to_vec(),
+                    _ => Vec::new(),
+                };
+                found.push((String::from_utf8_lossy(&path).into_owned(), kind, body));
+                if kind == Kind::Directory {
+                    waiting.push(path);
+                }
+            }
+        }
+        found.sort_by(|a: &(String, _, _), b| a.0.cmp(&b.0));
+        found
+    }
+
+    async fn parent(&self, path: &[u8]) -> Result<(Ino, Vec<u8>)> {
+        let at = path.iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1);
+        Ok((self.ino(&path[..at]).await?, path[at..].to_vec()))
+    }
+}
+
+/// The error number of what must fail.
+pub(crate) fn errno<T: std::fmt::Debug>(outcome: Result<T>) -> i32 {
+    outcome.unwrap_err().errno()
+}
+
+/// Bytes in which every 8 differ from their neighbours.
+pub(crate) fn pattern(len: usize) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(len + 8);
+    let words = (0..len.div_ceil(8) as u64).map(|at| at.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes());
+    words.for_each(|word| bytes.extend_from_slice(&word));
+    bytes.truncate(len);
+    bytes
+}
+
+fn key_of(key: impl AsRef<[u8]>) -> ObjectKey {
+    ObjectKey::try_from(key.as_ref()).unwrap()
+}
