@@ -1,0 +1,118 @@
+//! Bytes through the kernel, and how many requests they take.
+
+use crate::fixture::{Mount, noise};
+use fuse::Operation;
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+
+const MIB: usize = 1 << 20;
+
+#[test]
+fn what_is_written_is_read_and_is_stored() {
+    let mount = Mount::new();
+    let bytes = noise(3 * MIB + 17);
+    fs::write(mount.path("file"), &bytes).unwrap();
+    assert!(fs::read(mount.path("file")).unwrap() == bytes);
+    assert_eq!(fs::metadata(mount.path("file")).unwrap().len(), bytes.len() as u64);
+    let located = mount.runtime.block_on(mount.fs.locate(b"file")).unwrap();
+    assert_eq!(located.size_bytes, bytes.len() as u64);
+}
+
+#[test]
+fn a_new_small_file_takes_no_more_requests_than_it_must() {
+    let mount = Mount::new();
+    fs::write(mount.path("first"), b"asks for security.capability once per mount").unwrap();
+    let before = mount.session.as_ref().unwrap().requests().seen();
+    fs::write(mount.path("second"), b"hello").unwrap();
+    let of = |operation: Operation| {
+        let earlier =
+            before.iter().find(|(name, _)| *name == operation.name()).map_or(0, |(_, count)| *count);
+        mount.count(operation) - earlier
+    };
+    for operation in [Operation::Lookup, Operation::Create, Operation::Write, Operation::Flush] {
+        assert_eq!(of(operation), 1, "{operation:?}");
+    }
+    assert_eq!(of(Operation::GetXattr), 0);
+    // Of the directory, whose times have changed.
+    assert!(of(Operation::GetAttr) <= 1);
+}
+
+#[test]
+fn writes_come_in_mebibytes_and_no_getxattr_follows_them() {
+    let mount = Mount::new();
+    let mut file = File::create(mount.path("big")).unwrap();
+    let piece = noise(MIB);
+    for _ in 0..32 {
+        file.write_all(&piece).unwrap();
+    }
+    drop(file);
+    assert_eq!(mount.count(Operation::Write), 32);
+    assert_eq!(mount.count(Operation::GetXattr), 1);
+}
+
+#[test]
+fn reads_come_in_mebibytes() {
+    let mount = Mount::new();
+    let bytes = noise(32 * MIB);
+    mount.put("big", bytes.clone());
+    let mut read = Vec::new();
+    let mut file = File::open(mount.path("big")).unwrap();
+    file.read_to_end(&mut read).unwrap();
+    assert!(read == bytes);
+    // The first ones are small: read-ahead has to see that the reader goes on.
+    let requests = mount.count(Operation::Read);
+    assert!((32..=40).contains(&requests), "{requests} READs for 32 MiB");
+}
+
+#[test]
+fn a_descriptor_that_only_reads_is_not_flushed() {
+    let mount = Mount::new();
+    fs::write(mount.path("file"), b"x").unwrap();
+    let flushed = mount.count(Operation::Flush);
+    fs::read(mount.path("file")).unwrap();
+    assert_eq!(mount.count(Operation::Flush), flushed);
+}
+
+#[test]
+fn unchanged_bytes_stay_in_the_page_cache_between_opens() {
+    let mount = Mount::new();
+    fs::write(mount.path("file"), noise(MIB)).unwrap();
+    let first = fs::read(mount.path("file")).unwrap();
+    let read = mount.count(Operation::Read);
+    assert!(fs::read(mount.path("file")).unwrap() == first);
+    assert_eq!(mount.count(Operation::Read), read);
+}
+
+#[test]
+fn files_are_patched_truncated_and_appended_to() {
+    let mount = Mount::new();
+    let path = mount.path("file");
+    fs::write(&path, b"0123456789").unwrap();
+    let mut file = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+    file.seek(SeekFrom::Start(3)).unwrap();
+    file.write_all(b"abc").unwrap();
+    drop(file);
+    OpenOptions::new().append(true).open(&path).unwrap().write_all(b"!").unwrap();
+    assert_eq!(fs::read(&path).unwrap(), b"012abc6789!");
+    OpenOptions::new().write(true).open(&path).unwrap().set_len(4).unwrap();
+    assert_eq!(fs::read(&path).unwrap(), b"012a");
+    File::create(&path).unwrap();
+    assert_eq!(fs::read(&path).unwrap(), b"");
+}
+
+#[test]
+fn attributes_are_kept_and_the_kernel_applies_the_umask() {
+    let mount = Mount::new();
+    let path = mount.path("file");
+    let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o666).open(&path).unwrap();
+    drop(file);
+    let mode = fs::metadata(&path).unwrap().mode();
+    assert_eq!(mode & 0o7777 & !0o666, 0, "{mode:o}");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o4711)).unwrap();
+    assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o4711);
+    std::os::unix::fs::chown(&path, Some(1234), Some(567)).unwrap();
+    let metadata = fs::metadata(&path).unwrap();
+    assert_eq!((metadata.uid(), metadata.gid()), (1234, 567));
+    assert_eq!(metadata.mode() & 0o4000, 0, "chown takes the set-user-id bit away");
+}

@@ -1,0 +1,115 @@
+//! A file system over a memory store, mounted in a directory of its own.
+
+use bytes::Bytes;
+use fuse::{MountOptions, Operation, Session};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+use store::memory::MemoryStore;
+use store::{Clock, Entropy, ObjectKey, ObjectStore, Payload, PutOptions, Timestamp};
+use tokio::runtime::Runtime;
+use vfs::Filesystem;
+
+/// A mount and everything behind it; unmounted when dropped.
+pub(crate) struct Mount {
+    pub(crate) session: Option<Session>,
+    pub(crate) fs: Arc<Filesystem>,
+    pub(crate) clock: Arc<StoppedClock>,
+    pub(crate) runtime: Runtime,
+    store: Arc<MemoryStore>,
+    root: PathBuf,
+    _dirs: [tempfile::TempDir; 2],
+}
+
+/// A clock that moves only when told to.
+#[derive(Debug)]
+pub(crate) struct StoppedClock(AtomicI64);
+
+impl StoppedClock {
+    pub(crate) fn advance(&self, by: Duration) {
+        self.0.fetch_add(i64::try_from(by.as_nanos()).unwrap(), Ordering::Relaxed);
+    }
+}
+
+impl Clock for StoppedClock {
+    fn now(&self) -> Timestamp {
+        Timestamp(self.0.load(Ordering::Relaxed))
+    }
+}
+
+/// How long the kernel and the file system believe what they know: in these tests, until told otherwise.
+pub(crate) const TTL: Duration = Duration::from_secs(3600);
+
+pub(crate) fn options() -> MountOptions {
+    MountOptions {
+        source: "s3://bucket/with space, comma".to_owned(),
+        read_only: false,
+        allow_other: false,
+        no_exec: false,
+        threads: 3,
+    }
+}
+
+impl Mount {
+    pub(crate) fn new() -> Self {
+        Self::with(&options())
+    }
+
+    pub(crate) fn with(options: &MountOptions) -> Self {
+        let runtime = Runtime::new().unwrap();
+        let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+        let clock = Arc::new(StoppedClock(AtomicI64::new(1_700_000_000_000_000_000)));
+        let store = Arc::new(MemoryStore::new(clock.clone()));
+        let parts = vfs::Parts {
+            store: store.clone(),
+            clock: clock.clone(),
+            entropy: Arc::new(Entropy::new(1)),
+            engine: Arc::new(meta::MemoryEngine::new(meta::LogCap::default())),
+        };
+        let config = vfs::Config { metadata_ttl: TTL, ..vfs::Config::new(dirs[1].path().to_owned()) };
+        let fs = runtime.block_on(Filesystem::mount(parts, config)).unwrap();
+        let root = fuse::check_mount_point(dirs[0].path(), false).unwrap();
+        let session = fuse::mount(fs.clone(), &root, options, runtime.handle()).unwrap();
+        Self { session: Some(session), fs, clock, runtime, store, root, _dirs: dirs }
+    }
+
+    /// A path in the mount.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.root.join(name)
+    }
+
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Requests of one kind so far.
+    pub(crate) fn count(&self, operation: Operation) -> u64 {
+        self.session.as_ref().unwrap().requests().of(operation)
+    }
+
+    /// Stores an object as somebody else would.
+    pub(crate) fn put(&self, key: &str, bytes: impl Into<Bytes>) {
+        let key = ObjectKey::try_from(key).unwrap();
+        self.runtime
+            .block_on(self.store.put(&key, Payload::from(bytes.into()), PutOptions::default()))
+            .unwrap();
+    }
+}
+
+/// Asks again until it holds; the kernel hears of news in its own time.
+pub(crate) fn eventually(what: &str, holds: impl Fn() -> bool) {
+    for _ in 0..1000 {
+        if holds() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("it never came true that {what}");
+}
+
+/// Bytes that differ everywhere.
+pub(crate) fn noise(len: usize) -> Vec<u8> {
+    let entropy = Entropy::new(len as u64);
+    (0..len.div_ceil(8)).flat_map(|_| entropy.next_u64().to_le_bytes()).take(len).collect()
+}

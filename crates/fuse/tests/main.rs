@@ -1,0 +1,9 @@
+//! Real mounts over a store in memory. They need /dev/fuse and the right to mount.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod directories;
+mod files;
+mod fixture;
+mod news;
+mod sessions;
