@@ -42,6 +42,8 @@ impl State {
             bail!("{}", held_message(root, &read_holder(root)?));
         }
         write_holder(&lock, holder).with_context(|| format!("cannot write to {}", root.display()))?;
+        // Nobody was promised what a mount that died left here.
+        leftovers(root).iter().for_each(|leftover| drop(fs::remove_file(leftover)));
         Ok(Self { root: root.to_owned(), _lock: lock })
     }
 

@@ -1,0 +1,98 @@
+//! Wrong input: one line that says what and what to do, an exit code, and nothing lost or left behind.
+
+use crate::fixture::{Home, is_mounted};
+use std::fs;
+
+#[test]
+fn an_unknown_option_names_the_nearest_valid_one() {
+    let home = Home::new();
+    assert!(
+        home.refused(["mount", "v", "mnt", "-o", "endpont_url=x"]).contains("did you mean 'endpoint_url'?")
+    );
+    let flag = home.tenon(["mount", "v", "mnt", "--endpont-url=x"]);
+    assert_eq!(flag.code, 2);
+    assert!(flag.err.contains("'--endpoint-url'") && flag.err.lines().count() == 1, "{flag:?}");
+    assert_eq!(home.tenon(["mount", "v", "mnt", "-o", "metadata_ttl=soon"]).code, 2);
+    assert_eq!(home.tenon(["mount"]).code, 2);
+    assert_eq!(home.tenon(["mont", "v", "mnt"]).code, 2);
+}
+
+#[test]
+fn a_mount_point_must_be_an_empty_directory() {
+    let home = Home::new();
+    home.ok(["format", "volume"]);
+    assert!(home.refused(["mount", "volume", "missing"]).contains("does not exist; make it first"));
+    fs::write(home.path("file"), "").unwrap();
+    assert!(home.refused(["mount", "volume", "file"]).contains("is not a directory"));
+    fs::write(home.mnt().join("precious"), "x").unwrap();
+    assert!(home.refused(["mount", "volume", "mnt"]).contains("is not empty"));
+    assert_eq!(fs::read_to_string(home.mnt().join("precious")).unwrap(), "x");
+    home.ok(["mount", "volume", "mnt", "--nonempty"]);
+    assert!(!home.mnt().join("precious").exists());
+    home.ok(["umount", "mnt"]);
+    assert!(home.mnt().join("precious").exists());
+}
+
+#[test]
+fn a_second_mount_is_told_of_the_first() {
+    let home = Home::new();
+    home.mounted();
+    fs::create_dir(home.path("other")).unwrap();
+    let refused = home.refused(["mount", "volume", "other"]);
+    let pid = home.pid().to_string();
+    assert!(refused.contains(&pid) && refused.contains(home.mnt().to_str().unwrap()), "{refused}");
+    assert!(home.refused(["mount", "volume", "mnt"]).contains("already"));
+    fs::write(home.mnt().join("still"), "works").unwrap();
+    assert!(!is_mounted(&home.path("other")));
+}
+
+#[test]
+fn a_path_that_is_no_volume_says_how_to_make_one() {
+    let home = Home::new();
+    fs::create_dir(home.path("plain")).unwrap();
+    let refused = home.refused(["mount", "plain", "mnt"]);
+    assert!(refused.contains("tenon format") && refused.contains("file://"), "{refused}");
+    assert!(home.refused(["mount", "file:///no/such/dir", "mnt"]).contains("is not a directory"));
+    assert!(home.refused(["mount", "gs://bucket", "mnt"]).contains("use s3://bucket"));
+    assert!(home.refused(["mount", "s3://x", "mnt"]).contains("is not a bucket's name"));
+}
+
+#[test]
+fn what_is_not_mounted_is_not_unmounted() {
+    let home = Home::new();
+    assert!(home.refused(["umount", "mnt"]).contains("no Tenon volume is mounted"));
+    assert!(home.refused(["umount", "missing/dir"]).contains("cannot resolve"));
+}
+
+#[test]
+fn format_touches_nothing_that_is_there() {
+    let home = Home::new();
+    home.ok(["format", "volume"]);
+    assert!(home.refused(["format", "volume"]).contains("already"));
+    fs::create_dir(home.path("full")).unwrap();
+    fs::write(home.path("full/precious"), "x").unwrap();
+    assert!(home.refused(["format", "full"]).contains("not empty"));
+    assert!(home.ok(["format", "s3://bucket"]).contains("needs no format"));
+}
+
+#[test]
+fn a_damaged_volume_is_not_mounted() {
+    let home = Home::new();
+    home.ok(["format", "volume"]);
+    fs::write(home.path("volume/tenon.toml"), "version = 1\n").unwrap();
+    assert!(home.refused(["mount", "volume", "mnt"]).contains("is damaged"));
+    fs::remove_file(home.path("volume/tenon.toml")).unwrap();
+    assert!(home.refused(["mount", "volume", "mnt"]).contains("is not a Tenon volume"));
+}
+
+#[test]
+fn a_state_directory_that_cannot_be_used_says_so() {
+    let home = Home::new();
+    home.ok(["format", "volume"]);
+    fs::write(home.path("file"), "").unwrap();
+    let refused = home.refused(["mount", "volume", "mnt", "--state-dir", "file/state"]);
+    assert!(refused.contains("choose another with --state-dir"), "{refused}");
+    assert!(home.refused(["mount", "volume", "mnt", "--log-level", "a=b=c"]).contains("is no log level"));
+    assert!(home.refused(["mount", "volume", "mnt", "--log-file", "file/log"]).contains("--log-file"));
+    assert!(!is_mounted(&home.mnt()));
+}

@@ -1,0 +1,153 @@
+//! A home, a runtime directory and mount points of a test's own, and the program run in them.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// Where one test runs `tenon`. Dropping it ends its mounts.
+pub(crate) struct Home {
+    dir: tempfile::TempDir,
+    variables: Vec<(String, String)>,
+}
+
+/// What a run of `tenon` said.
+#[derive(Debug)]
+pub(crate) struct Said {
+    pub(crate) code: i32,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+impl Home {
+    pub(crate) fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["run", "home", "mnt"] {
+            fs::create_dir(dir.path().join(name)).unwrap();
+        }
+        Self { dir, variables: Vec::new() }
+    }
+
+    /// With another environment variable for every run.
+    pub(crate) fn with(mut self, name: &str, value: &str) -> Self {
+        self.variables.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// A path in the home; symbolic links resolved as far as it exists.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().canonicalize().unwrap().join(name)
+    }
+
+    /// The path as text.
+    pub(crate) fn text(&self, name: &str) -> String {
+        self.path(name).to_str().unwrap().to_owned()
+    }
+
+    /// The mount point every home has.
+    pub(crate) fn mnt(&self) -> PathBuf {
+        self.path("mnt")
+    }
+
+    /// The program, with this home's environment and no other.
+    pub(crate) fn command(&self, program: impl AsRef<OsStr>) -> Command {
+        let mut command = Command::new(program);
+        command
+            .env_clear()
+            .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+            .env("HOME", self.path("home"))
+            .env("XDG_RUNTIME_DIR", self.path("run"))
+            .envs(self.variables.iter().map(|(name, value)| (name, value)))
+            .current_dir(self.dir.path())
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// Runs `tenon` to its end.
+    pub(crate) fn tenon<S: AsRef<OsStr>>(&self, words: impl IntoIterator<Item = S>) -> Said {
+        let mut command = self.command(tenon());
+        said(command.args(words))
+    }
+
+    /// Runs `tenon`, which must succeed; what it printed.
+    pub(crate) fn ok<S: AsRef<OsStr>>(&self, words: impl IntoIterator<Item = S>) -> String {
+        let said = self.tenon(words);
+        assert_eq!(said.code, 0, "{said:?}");
+        said.out
+    }
+
+    /// Runs `tenon`, which must fail with one line that begins with its name; the line.
+    pub(crate) fn refused<S: AsRef<OsStr>>(&self, words: impl IntoIterator<Item = S>) -> String {
+        let said = self.tenon(words);
+        assert!(matches!(said.code, 1 | 2), "{said:?}");
+        assert!(said.err.starts_with("tenon: ") && said.err.trim_end().lines().count() == 1, "{said:?}");
+        said.err
+    }
+
+    /// An embedded volume, mounted.
+    pub(crate) fn mounted(&self) -> PathBuf {
+        self.ok(["format", "volume"]);
+        self.ok(["mount", "volume", "mnt", "--metadata-ttl=0s"]);
+        self.mnt()
+    }
+
+    /// The daemon of the mount at `mnt`.
+    pub(crate) fn pid(&self) -> u32 {
+        self.status()["pid"].as_u64().unwrap().try_into().unwrap()
+    }
+
+    /// What the mount at `mnt` says of itself.
+    pub(crate) fn status(&self) -> serde_json::Value {
+        serde_json::from_str(&self.ok(["status", "mnt", "--json"])).unwrap()
+    }
+
+    /// Sends a signal to the daemon of the mount at `mnt`.
+    pub(crate) fn signal(&self, pid: u32, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
+        rustix::process::kill_process(pid, signal).unwrap();
+    }
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        let root = self.dir.path().canonicalize().unwrap();
+        let mounts = fuse::mounts().unwrap_or_default();
+        for mount in mounts.iter().filter(|mount| mount.mount_point.starts_with(&root)) {
+            let left = self.tenon(["umount".as_ref(), "--lazy".as_ref(), mount.mount_point.as_os_str()]);
+            if left.code != 0 {
+                let _ = fuse::detach(&mount.mount_point);
+            }
+        }
+    }
+}
+
+/// The program under test.
+pub(crate) fn tenon() -> &'static Path {
+    Path::new(env!("CARGO_BIN_EXE_tenon"))
+}
+
+pub(crate) fn said(command: &mut Command) -> Said {
+    let output = command.output().unwrap();
+    Said {
+        code: output.status.code().unwrap_or(-1),
+        out: String::from_utf8_lossy(&output.stdout).into_owned(),
+        err: String::from_utf8_lossy(&output.stderr).into_owned(),
+    }
+}
+
+/// Whether something of Tenon's is mounted there.
+pub(crate) fn is_mounted(path: &Path) -> bool {
+    fuse::mounted_at(path).unwrap().is_some()
+}
+
+/// Asks again until it holds.
+pub(crate) fn eventually(what: &str, holds: impl Fn() -> bool) {
+    for _ in 0..1000 {
+        if holds() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    panic!("it never came true that {what}");
+}

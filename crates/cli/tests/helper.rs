@@ -1,0 +1,26 @@
+//! The ways of mount(8) and fstab.
+
+use crate::fixture::{Home, is_mounted, said, tenon};
+use std::fs;
+use std::os::unix::fs::symlink;
+
+#[test]
+fn it_mounts_when_called_as_the_helper_of_mount() {
+    let home = Home::new();
+    home.ok(["format", "volume"]);
+    let helper = home.path("mount.fuse.tenon");
+    symlink(tenon(), &helper).unwrap();
+    let options = "rw,nofail,_netdev,x-systemd.automount,metadata_ttl=1s,memory_limit=128M";
+    let mounted = said(home.command(&helper).args(["volume", "mnt", "-n", "-o", options]));
+    assert_eq!(mounted.code, 0, "{mounted:?}");
+    assert_eq!(home.status()["memory_limit_bytes"], 128 << 20);
+    fs::write(home.mnt().join("file"), "x").unwrap();
+}
+
+#[test]
+fn it_mounts_when_called_by_the_generic_fuse_helper() {
+    let home = Home::new();
+    home.ok(["format", "volume"]);
+    home.ok([home.text("volume").as_str(), home.text("mnt").as_str(), "-o", "rw,dev,suid"]);
+    assert!(is_mounted(&home.mnt()));
+}

@@ -1,0 +1,11 @@
+//! The `tenon` program itself, with real mounts. Needs /dev/fuse, the right to mount, and MinIO for some.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod bad_input;
+mod daemon;
+mod fixture;
+mod helper;
+mod s3;
+mod secrets;
+mod volumes;
