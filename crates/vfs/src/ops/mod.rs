@@ -17,3 +17,37 @@ pub(crate) use directory::DirectoryHandle;
 pub use directory::Listed;
 pub use locate::Located;
 pub use status::{Statfs, Status};
+
+#[cfg(test)]
+mod tests {
+    use crate::{Caller, Changes, Filesystem, Handle, Kind, Time};
+    use meta::Ino;
+
+    fn is_send(_: impl Send) {}
+
+    /// A front end runs calls on any thread; compiling is the test. A stream over a closure that borrows is the
+    /// usual way to lose this, and shows only in the front end's crate.
+    #[expect(dead_code, reason = "never called")]
+    fn every_call_can_move_between_threads(fs: &Filesystem, caller: Caller, ino: Ino, handle: Handle) {
+        is_send(fs.lookup(ino, b"a"));
+        is_send(fs.getattr(ino));
+        is_send(fs.setattr(caller, ino, Changes { mtime: Some(Time::Now), ..Changes::default() }, None));
+        is_send(fs.readlink(ino));
+        is_send(fs.create(caller, ino, b"a", 0, 0));
+        is_send(fs.mknod(caller, ino, b"a", Kind::File, 0, 0));
+        is_send(fs.mkdir(caller, ino, b"a", 0));
+        is_send(fs.symlink(caller, ino, b"a", b"b"));
+        is_send(fs.unlink(ino, b"a"));
+        is_send(fs.rmdir(ino, b"a"));
+        is_send(fs.rename((ino, b"a"), (ino, b"b"), 0));
+        is_send(fs.open(ino, 0));
+        is_send(fs.read(handle, 0, 1));
+        is_send(fs.write(handle, 0, b"a"));
+        is_send(fs.flush(handle));
+        is_send(fs.fsync(handle));
+        is_send(fs.release(handle));
+        is_send(fs.opendir(ino));
+        is_send(fs.readdir(handle, 0, 1, true));
+        is_send(fs.sync());
+    }
+}

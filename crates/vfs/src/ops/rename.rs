@@ -220,9 +220,11 @@ impl Filesystem {
         let mut moved = Vec::new();
         let outcome = self.copy_pages(from, to, &mut moved).await;
         if let Err(error) = outcome {
-            let deletes = moved
-                .iter()
-                .map(|(_, new, _)| self.store.delete(&new.key, Precondition::Matches(new.etag.clone())));
+            let delete = |new: &ObjectRef| {
+                let (store, key, etag) = (Arc::clone(&self.store), new.key.clone(), new.etag.clone());
+                async move { store.delete(&key, Precondition::Matches(etag)).await }
+            };
+            let deletes: Vec<_> = moved.iter().map(|(_, new, _)| delete(new)).collect();
             futures_util::stream::iter(deletes)
                 .buffer_unordered(MOVES_IN_FLIGHT_MAX)
                 .collect::<Vec<_>>()
@@ -246,6 +248,7 @@ impl Filesystem {
                 }
                 ListEntry::Prefix(_) => None,
             });
+            let copies: Vec<_> = copies.collect();
             let copied: Vec<_> =
                 futures_util::stream::iter(copies).buffer_unordered(MOVES_IN_FLIGHT_MAX).collect().await;
             let mut failed = Ok(());
