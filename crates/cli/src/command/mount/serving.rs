@@ -28,6 +28,7 @@ const ANSWERS_WITHIN: Duration = Duration::from_secs(2);
 pub(super) struct Served {
     mount: Arc<Running>,
     control: Serving,
+    signals: Signals,
     state: PathBuf,
     _registration: Option<Registration>,
 }
@@ -52,6 +53,8 @@ impl Served {
         state: &State,
         read_only: bool,
     ) -> Result<Self> {
+        // Before anybody is told that the mount is ready: a signal unwatched kills.
+        let signals = Signals::watch()?;
         let listener = socket::bind(state.root()).context("cannot open the control socket")?;
         let mount = Running { fs, session, bucket, volume: volume.clone(), read_only, since: Instant::now() };
         let mount = Arc::new(mount);
@@ -63,19 +66,18 @@ impl Served {
             .ok();
         mount.answers().await?;
         tracing::info!("{} is mounted at {}", volume.url(), mount.session.mount_point().display());
-        Ok(Self { mount, control, state: state.root().to_owned(), _registration: registration })
+        Ok(Self { mount, control, signals, state: state.root().to_owned(), _registration: registration })
     }
 
     /// Serves until the mount is gone. SIGTERM and SIGINT store what is pending within `patience` and unmount; a
     /// second one ends at once. SIGHUP opens the log anew.
-    pub(super) async fn until_the_end(self, patience: Duration, log: Option<LogFile>) -> Result<()> {
-        let (mut stop, mut hangup) =
-            (Stop::new()?, signal(SignalKind::hangup()).context("cannot watch signals")?);
+    pub(super) async fn until_the_end(mut self, patience: Duration, log: Option<LogFile>) -> Result<()> {
+        let Signals { stop, hangup } = &mut self.signals;
         loop {
             tokio::select! {
                 () = self.mount.session.ended() => break,
                 () = stop.asked() => {
-                    self.mount.stop(patience, &mut stop).await?;
+                    self.mount.stop(patience, stop).await?;
                     break;
                 }
                 _ = hangup.recv() => reopen(log.as_ref()),
@@ -207,6 +209,18 @@ impl Service for Running {
             Request::Locate { path_hex } => self.locate(&path_hex).await,
             Request::Check => self.check(),
         }
+    }
+}
+
+/// What the outside may ask by signals.
+struct Signals {
+    stop: Stop,
+    hangup: Signal,
+}
+
+impl Signals {
+    fn watch() -> Result<Self> {
+        Ok(Self { stop: Stop::new()?, hangup: signal(SignalKind::hangup()).context("cannot watch signals")? })
     }
 }
 
