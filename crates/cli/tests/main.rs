@@ -5,7 +5,7 @@
 mod bad_input;
 mod daemon;
 mod fixture;
-mod helper;
+mod mount8;
 mod s3;
 mod secrets;
 mod volumes;
