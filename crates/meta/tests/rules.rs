@@ -1,7 +1,8 @@
 //! The rules of each op, one by one.
 
 use crate::fixture::{Fixture, name};
-use meta::{FsError, Ino, Kind, Op, RenameHow};
+use meta::{AttrChanges, Extent, FsError, Ino, Kind, Observed, Op, RenameHow, Stored};
+use store::ETag;
 
 const ROOT: Ino = Ino::ROOT;
 
@@ -80,4 +81,125 @@ fn rename_refuses_what_posix_refuses() {
     assert_eq!(fails((ROOT, "x"), (b, "x"), RenameHow::Replace), FsError::NotFound);
     assert_eq!(fails((ROOT, "a"), (below, "x"), RenameHow::Exchange), FsError::NotFound);
     assert_eq!(fails((ROOT, "a"), (a, "below"), RenameHow::Exchange), FsError::CrossesItself);
+}
+
+fn stored(etag: &str) -> Stored {
+    Stored { key: None, etag: ETag::new(etag), version: None, last_modified: None }
+}
+
+fn whole(etag: &str, len: u64) -> Vec<Extent> {
+    vec![Extent { offset: 0, len, object: stored(etag), object_offset: 0 }]
+}
+
+fn seen(fs: &Fixture, etag: &str, size_bytes: u64, exact: bool) -> Observed {
+    Observed {
+        kind: Kind::File,
+        size_bytes,
+        object: Some(stored(etag)),
+        mode: 0o600,
+        uid: 7,
+        gid: 7,
+        rdev: 0,
+        atime: fs.now(),
+        mtime: fs.now(),
+        ctime: fs.now(),
+        btime: fs.now(),
+        target: None,
+        exact,
+    }
+}
+
+#[test]
+fn the_first_name_is_home_until_it_goes() {
+    let fs = Fixture::new();
+    let dir = fs.dir(ROOT, "d");
+    let file = fs.file(ROOT, "first");
+    for text in ["b", "a"] {
+        fs.apply(Op::Link { ino: file, parent: dir, name: name(text) }).unwrap();
+    }
+    assert_eq!(fs.namespace.inode(file).unwrap().nlink, 3);
+    assert_eq!(fs.namespace.path(file).unwrap(), [name("first")]);
+    fs.unlink(ROOT, "first", false).unwrap();
+    assert_eq!(fs.namespace.path(file).unwrap(), [name("d"), name("a")]);
+    fs.rename((dir, "a"), (ROOT, "home"), RenameHow::Replace).unwrap();
+    assert_eq!(fs.namespace.names(file).unwrap(), [(ROOT, name("home")), (dir, name("b"))]);
+    assert_eq!(fs.rename((dir, "b"), (ROOT, "home"), RenameHow::Replace).unwrap().removed, None);
+    assert_eq!(fs.namespace.inode(file).unwrap().nlink, 2, "both names lead to one inode: nothing happens");
+    assert_eq!(
+        fs.apply(Op::Link { ino: dir, parent: ROOT, name: name("x") }).unwrap_err(),
+        FsError::IsDirectory
+    );
+}
+
+#[test]
+fn a_set_group_directory_hands_its_group_on() {
+    let fs = Fixture::new();
+    let dir = fs.make(ROOT, "d", Kind::Directory, 0o2775).unwrap().ino;
+    let group = AttrChanges { gid: Some(55), ..AttrChanges::default() };
+    fs.apply(Op::SetAttr { ino: dir, changes: group }).unwrap();
+    let file = fs.make(dir, "f", Kind::File, 0o644).unwrap();
+    let below = fs.make(dir, "below", Kind::Directory, 0o755).unwrap();
+    assert_eq!((file.gid, file.mode), (55, 0o644));
+    assert_eq!((below.gid, below.mode), (55, 0o2755));
+    let plain = AttrChanges { mode: Some(0o755), ..AttrChanges::default() };
+    fs.apply(Op::SetAttr { ino: dir, changes: plain }).unwrap();
+    assert_eq!(fs.make(dir, "g", Kind::File, 0o644).unwrap().gid, 100);
+}
+
+#[test]
+fn publish_names_bytes_only_over_what_they_were_made_from() {
+    let fs = Fixture::new();
+    let file = fs.file(ROOT, "f");
+    let publish = |base: Option<&str>, etag: &str, mtime| {
+        let base = base.map(ETag::new);
+        fs.apply(Op::Publish { ino: file, base, content: whole(etag, 9), size_bytes: 9, mtime })
+    };
+    let first = publish(None, "one", Some(fs.now())).unwrap().inode.unwrap();
+    assert_eq!((first.size_bytes, first.object()), (9, Some(&stored("one"))));
+    assert_eq!(publish(None, "two", None).unwrap_err(), FsError::StaleBase);
+    assert_eq!(publish(Some("other"), "two", None).unwrap_err(), FsError::StaleBase);
+    let again = publish(Some("one"), "two", None).unwrap().inode.unwrap();
+    assert_eq!((again.mtime, again.ctime), (first.mtime, first.ctime), "the same bytes stored anew");
+    let cut = AttrChanges { size_bytes: Some(0), ..AttrChanges::default() };
+    let cut = fs.apply(Op::SetAttr { ino: file, changes: cut }).unwrap().inode.unwrap();
+    assert_eq!(cut.content, whole("two", 0), "an emptied file still knows which object it replaces");
+}
+
+#[test]
+fn a_listing_says_less_than_headers() {
+    let fs = Fixture::new();
+    let ino = fs.namespace.allocate(ROOT, 1)[0];
+    let import = |exact| Op::Import { parent: ROOT, name: name("f"), ino, seen: seen(&fs, "one", 5, exact) };
+    let before = fs.namespace.inode(ROOT).unwrap();
+    fs.apply(import(true)).unwrap();
+    assert_eq!(fs.namespace.inode(ROOT).unwrap(), before, "what is learned changes no directory");
+    assert_eq!(fs.apply(import(true)).unwrap_err(), FsError::Exists);
+    let refresh = |etag: &str, size, exact| {
+        let seen = Observed { mode: 0o777, ..seen(&fs, etag, size, exact) };
+        fs.apply(Op::Refresh { ino, seen }).unwrap().inode.unwrap()
+    };
+    let listed = refresh("one", 5, false);
+    assert_eq!((listed.mode, listed.exact, listed.observed_at), (0o600, true, fs.now()));
+    let changed = refresh("two", 6, false);
+    assert_eq!((changed.mode, changed.exact, changed.size_bytes), (0o777, false, 6));
+    assert!(refresh("two", 6, true).exact);
+    fs.apply(Op::Evict { parent: ROOT, name: name("f") }).unwrap();
+    assert_eq!(fs.find(ROOT, "f"), None);
+    assert_eq!(fs.namespace.inode(ROOT).unwrap(), before);
+}
+
+#[test]
+fn entries_are_paged_by_name() {
+    let fs = Fixture::new();
+    for text in ["c", "a", "b", "a b", "\u{fc}"] {
+        fs.file(ROOT, text);
+    }
+    let page = |after: Option<&str>| {
+        let entries = fs.namespace.entries(ROOT, after.map(name).as_ref(), 2).unwrap();
+        entries.into_iter().map(|(name, _)| name.to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(page(None), ["a", "a b"]);
+    fs.unlink(ROOT, "a b", false).unwrap();
+    assert_eq!(page(Some("a b")), ["b", "c"], "a cursor may be gone");
+    assert_eq!(page(Some("c")), ["\u{fc}"]);
 }
