@@ -17,7 +17,7 @@
 //! are reserved for engines and layouts that keep them in the same table. Inode numbers are handed out in ranges per
 //! directory ([`allocate`](crate::Namespace::allocate)), so the `I` records of one directory lie together and a
 //! listing with attributes is two nearly sequential scans. Why it is so, and what it costs beside attributes
-//! embedded in dentries, is in `docs/decisions/0010-inode-placement.md`.
+//! embedded in dentries, is in `docs/decisions/0012-inode-placement.md`.
 
 use crate::codec::DecodeError;
 use crate::{Ino, KeyRange, Name};
