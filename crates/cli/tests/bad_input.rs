@@ -18,7 +18,7 @@ fn an_unknown_option_names_the_nearest_valid_one() {
 }
 
 #[test]
-fn a_mount_point_must_be_an_empty_directory() {
+fn s117_a_mount_point_must_be_an_empty_directory() {
     let home = Home::new();
     home.ok(["format", "volume"]);
     assert!(home.refused(["mount", "volume", "missing"]).contains("does not exist; make it first"));
@@ -34,7 +34,7 @@ fn a_mount_point_must_be_an_empty_directory() {
 }
 
 #[test]
-fn a_second_mount_is_told_of_the_first() {
+fn s116_a_second_mount_is_told_of_the_first() {
     let home = Home::new();
     home.mounted();
     fs::create_dir(home.path("other")).unwrap();

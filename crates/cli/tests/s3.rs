@@ -60,7 +60,7 @@ fn a_part_of_a_bucket_is_a_volume() {
 }
 
 #[test]
-fn a_wrong_server_bucket_or_key_is_one_line() {
+fn s117_a_wrong_server_bucket_or_key_is_one_line() {
     let server = servers::shared_minio();
     let bucket = format!("s3://{}", new_bucket(server, "wrong"));
     let endpoint = format!("--endpoint-url={}", server.endpoint());
@@ -83,7 +83,7 @@ fn a_wrong_server_bucket_or_key_is_one_line() {
 }
 
 #[test]
-fn a_mount_outlives_a_server_that_goes_and_comes_back() {
+fn s110_s112_a_mount_outlives_a_server_that_goes_and_comes_back() {
     let mut server = servers::minio();
     let bucket = format!("s3://{}", new_bucket(&server, "outlive"));
     let home = home(&server).with("AWS_ENDPOINT_URL", &server.endpoint());

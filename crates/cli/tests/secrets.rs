@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 const SECRET: &str = "hush-hush-0123456789";
 
 #[test]
-fn errors_do_not_repeat_secrets() {
+fn s118_errors_do_not_repeat_secrets() {
     let home = Home::new().with("AWS_SECRET_ACCESS_KEY", SECRET).with("AWS_ACCESS_KEY_ID", "AKIA-TEST");
     let endpoint = "--endpoint-url=http://127.0.0.1:1";
     let brief = "--retry-timeout=1s";
@@ -39,7 +39,7 @@ fn a_key_file_is_used_and_must_be_private() {
 }
 
 #[test]
-fn neither_ps_nor_log_nor_status_shows_a_secret() {
+fn s118_neither_ps_nor_log_nor_status_shows_a_secret() {
     let server = servers::shared_minio();
     let bucket = crate::s3::new_bucket(server, "secrets");
     let home = crate::s3::home(server);

@@ -68,7 +68,7 @@ fn what_was_written_is_there_at_the_next_mount() {
 }
 
 #[test]
-fn locate_maps_paths_to_keys_and_back() {
+fn s66_locate_maps_paths_to_keys_and_back() {
     let home = Home::new();
     let mnt = home.mounted();
     fs::create_dir(mnt.join("dir")).unwrap();
@@ -119,13 +119,22 @@ fn fsck_finds_a_sound_volume_clean_and_cleans_up_after_a_death() {
 }
 
 #[test]
-fn a_read_only_mount_changes_nothing() {
+fn s90_a_read_only_mount_changes_nothing() {
     let home = Home::new();
     fs::create_dir(home.path("bucket")).unwrap();
     fs::write(home.path("bucket/file"), "x").unwrap();
     home.ok(["mount", &format!("file://{}", home.text("bucket")), "mnt", "-o", "ro"]);
     assert_eq!(fs::read_to_string(home.mnt().join("file")).unwrap(), "x");
     assert_eq!(fs::write(home.mnt().join("new"), "x").unwrap_err().raw_os_error(), Some(30));
+    let status = home.status();
+    let sent: Vec<&str> = status["store_requests"]
+        .as_object()
+        .unwrap()
+        .iter()
+        .filter(|(_, count)| count.as_u64() != Some(0))
+        .map(|(kind, _)| kind.as_str())
+        .collect();
+    assert!(sent.iter().all(|kind| ["GET", "HEAD", "LIST"].contains(kind)), "{sent:?}");
     home.ok(["umount", "mnt"]);
     let left: Vec<_> =
         fs::read_dir(home.path("bucket")).unwrap().map(|entry| entry.unwrap().file_name()).collect();

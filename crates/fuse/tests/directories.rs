@@ -2,6 +2,8 @@
 
 use crate::fixture::Mount;
 use fuse::Operation;
+use rustix::fs::{CWD, FileType, Mode, XattrFlags};
+use rustix::io::Errno;
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
@@ -82,11 +84,24 @@ fn a_directory_shows_itself_and_its_parent() {
 }
 
 #[test]
-fn what_is_not_offered_has_the_right_error() {
+fn s89_what_is_not_offered_has_the_right_error() {
     let mount = Mount::new();
     fs::write(mount.path("file"), b"").unwrap();
+    let made = rustix::fs::mknodat(CWD, mount.path("pipe"), FileType::Fifo, Mode::RUSR, 0);
+    assert_eq!(made, Err(Errno::PERM));
+    let set = rustix::fs::setxattr(mount.path("file"), "user.color", b"blue", XattrFlags::empty());
+    assert_eq!(set, Err(Errno::OPNOTSUPP));
+    assert_eq!(rustix::fs::getxattr(mount.path("file"), "user.color", &mut [0; 8]), Err(Errno::OPNOTSUPP));
     let linked = fs::hard_link(mount.path("file"), mount.path("other")).unwrap_err();
     assert_eq!(linked.raw_os_error(), Some(libc::EPERM));
     let found = fs::metadata(mount.path("nothing")).unwrap_err();
     assert_eq!(found.raw_os_error(), Some(libc::ENOENT));
+}
+
+#[test]
+fn s102_the_file_system_has_a_size_and_names_of_255_bytes() {
+    let mount = Mount::new();
+    let described = rustix::fs::statvfs(mount.root()).unwrap();
+    assert_eq!(described.f_namemax, 255);
+    assert!(described.f_bavail > 0 && described.f_blocks >= described.f_bavail);
 }

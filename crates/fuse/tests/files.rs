@@ -4,7 +4,9 @@ use crate::fixture::{Mount, noise};
 use fuse::Operation;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::ptr::null_mut;
 
 const MIB: usize = 1 << 20;
 
@@ -15,8 +17,7 @@ fn what_is_written_is_read_and_is_stored() {
     fs::write(mount.path("file"), &bytes).unwrap();
     assert!(fs::read(mount.path("file")).unwrap() == bytes);
     assert_eq!(fs::metadata(mount.path("file")).unwrap().len(), bytes.len() as u64);
-    let located = mount.runtime.block_on(mount.fs.locate(b"file")).unwrap();
-    assert_eq!(located.size_bytes, bytes.len() as u64);
+    assert!(mount.object("file") == bytes);
 }
 
 #[test]
@@ -75,7 +76,7 @@ fn a_descriptor_that_only_reads_is_not_flushed() {
 }
 
 #[test]
-fn unchanged_bytes_stay_in_the_page_cache_between_opens() {
+fn s37_unchanged_bytes_stay_in_the_page_cache_between_opens() {
     let mount = Mount::new();
     fs::write(mount.path("file"), noise(MIB)).unwrap();
     let first = fs::read(mount.path("file")).unwrap();
@@ -115,4 +116,28 @@ fn attributes_are_kept_and_the_kernel_applies_the_umask() {
     let metadata = fs::metadata(&path).unwrap();
     assert_eq!((metadata.uid(), metadata.gid()), (1234, 567));
     assert_eq!(metadata.mode() & 0o4000, 0, "chown takes the set-user-id bit away");
+}
+
+#[test]
+fn s38_a_shared_mapping_is_stored() {
+    let mount = Mount::new();
+    fs::write(mount.path("file"), b"....").unwrap();
+    let file = OpenOptions::new().read(true).write(true).open(mount.path("file")).unwrap();
+    // SAFETY: a new mapping of an open file; nobody else holds or shortens it.
+    unsafe {
+        let at = libc::mmap(
+            null_mut(),
+            4,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_SHARED,
+            file.as_raw_fd(),
+            0,
+        );
+        assert_ne!(at, libc::MAP_FAILED);
+        at.cast::<[u8; 4]>().write(*b"mmap");
+        assert_eq!(libc::msync(at, 4, libc::MS_SYNC), 0);
+        assert_eq!(libc::munmap(at, 4), 0);
+    }
+    drop(file);
+    assert_eq!(mount.object("file"), b"mmap");
 }

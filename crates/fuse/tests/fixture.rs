@@ -2,12 +2,13 @@
 
 use bytes::Bytes;
 use fuse::{MountOptions, Operation, Session};
+use futures_util::TryStreamExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 use store::memory::MemoryStore;
-use store::{Clock, Entropy, ObjectKey, ObjectStore, Payload, PutOptions, Timestamp};
+use store::{Clock, Entropy, GetOptions, ObjectKey, ObjectStore, Payload, PutOptions, Timestamp};
 use tokio::runtime::Runtime;
 use vfs::Filesystem;
 
@@ -86,6 +87,16 @@ impl Mount {
     /// Requests of one kind so far.
     pub(crate) fn count(&self, operation: Operation) -> u64 {
         self.session.as_ref().unwrap().requests().of(operation)
+    }
+
+    /// An object's bytes as somebody else would see them.
+    pub(crate) fn object(&self, key: &str) -> Vec<u8> {
+        let key = ObjectKey::try_from(key).unwrap();
+        self.runtime.block_on(async {
+            let object = self.store.get(&key, GetOptions::default()).await.unwrap();
+            let pieces: Vec<Bytes> = object.body.try_collect().await.unwrap();
+            pieces.concat()
+        })
     }
 
     /// Stores an object as somebody else would.

@@ -5,7 +5,7 @@ use std::fs;
 use std::time::Duration;
 
 #[test]
-fn a_foreign_change_reaches_programs_before_the_kernel_would_ask() {
+fn s37_a_foreign_change_reaches_programs_before_the_kernel_would_ask() {
     let mount = Mount::new();
     mount.put("file", &b"old"[..]);
     let path = mount.path("file");
