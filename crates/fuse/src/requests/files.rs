@@ -3,7 +3,7 @@
 use crate::adapter::Adapter;
 use crate::convert::{self, permissions};
 use crate::operations::Operation;
-use crate::reply::OpenFile;
+use crate::reply::{Answer, OpenFile};
 use bytes::Bytes;
 use fuser::{
     FileHandle, FopenFlags, INodeNo, OpenFlags, ReplyCreate, ReplyData, ReplyEmpty, ReplyOpen, ReplyWrite,
@@ -46,12 +46,16 @@ impl Adapter {
         );
     }
 
-    /// The bytes are copied out of the reader thread's buffer, which the next request overwrites.
+    /// A write that has to wait keeps a copy of its bytes: the next request overwrites the reader thread's buffer.
     pub(crate) fn write_bytes(&self, handle: FileHandle, offset: u64, data: &[u8], reply: ReplyWrite) {
+        let (handle, written) = (Handle(handle.0), data.len() as u32);
+        if let Some(outcome) = self.fs.write_now(handle, offset, data) {
+            self.count(Operation::Write);
+            return reply.answer(outcome.map(|()| written));
+        }
         let (fs, data) = (Arc::clone(&self.fs), Bytes::copy_from_slice(data));
         self.answer(Operation::Write, reply, async move {
-            fs.write(Handle(handle.0), offset, &data).await?;
-            Ok(data.len() as u32)
+            fs.write(handle, offset, &data).await.map(|()| written)
         });
     }
 

@@ -11,6 +11,37 @@ use crate::{Error, Filesystem, Result};
 impl Filesystem {
     /// Writes all of `data` at `offset`.
     pub async fn write(&self, handle: Handle, offset: u64, data: &[u8]) -> Result<()> {
+        let file = self.writable_file(handle, offset, data)?;
+        let mut work = file.work.lock().await;
+        let outcome = self.write_locked(&file, &mut work, offset, data).await;
+        self.note(&file, &work);
+        outcome
+    }
+
+    /// Writes all of `data` if that needs no wait, as most writes do: a front end need not keep a copy of the
+    /// bytes for it. `None`: nothing is written, call [`Filesystem::write`].
+    pub fn write_now(&self, handle: Handle, offset: u64, data: &[u8]) -> Option<Result<()>> {
+        let file = match self.writable_file(handle, offset, data) {
+            Ok(file) => file,
+            Err(error) => return Some(Err(error)),
+        };
+        let mut work = file.work.try_lock().ok()?;
+        let end = offset + data.len() as u64;
+        let is_done = match &mut *work {
+            Dirty::Memory(memory) => {
+                let fits = end <= self.config.part_size_bytes && memory.reserve(end);
+                if fits {
+                    memory.write(&self.slabs, offset, data);
+                }
+                fits
+            }
+            Dirty::Stream(stream) if offset == stream.size_bytes() => stream.append_now(&self.slabs, data),
+            _ => false,
+        };
+        is_done.then(|| self.note(&file, &work)).map(Ok)
+    }
+
+    fn writable_file(&self, handle: Handle, offset: u64, data: &[u8]) -> Result<Arc<OpenFile>> {
         let handle = self.handles.file(handle)?;
         if !handle.is_writable {
             return Err(Error::BAD_HANDLE);
@@ -18,11 +49,7 @@ impl Filesystem {
         if i64::try_from(offset.saturating_add(data.len() as u64)).is_err() {
             return Err(Error::new(libc::EFBIG, "a file has at most 2^63 - 1 bytes"));
         }
-        let file = &handle.file;
-        let mut work = file.work.lock().await;
-        let outcome = self.write_locked(file, &mut work, offset, data).await;
-        self.note(file, &work);
-        outcome
+        Ok(Arc::clone(&handle.file))
     }
 
     /// Cuts a file, or extends it with a hole.

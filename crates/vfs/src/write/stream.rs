@@ -81,20 +81,37 @@ impl Stream {
     /// Appends; waits while the parts under way are as many as there is memory for.
     pub(crate) async fn append(&mut self, pool: &SlabPool, mut data: &[u8]) -> Result<(), StoreError> {
         while !data.is_empty() {
-            if self.tail.last().is_none_or(Slab::is_full) {
-                self.tail.push(pool.take());
-            }
             let room = (self.part_bytes - self.tail_bytes).min(data.len() as u64) as usize;
-            let Some(slab) = self.tail.last_mut() else { unreachable!("a slab was just pushed") };
-            let taken = slab.fill(&data[..room]);
-            self.tail_bytes += taken as u64;
-            self.size += taken as u64;
-            data = &data[taken..];
+            self.fill(pool, &data[..room]);
+            data = &data[room..];
             if self.tail_bytes == self.part_bytes {
                 self.send().await?;
             }
         }
         Ok(())
+    }
+
+    /// Appends without a wait; false, and nothing is done, if it would complete a part.
+    pub(crate) fn append_now(&mut self, pool: &SlabPool, data: &[u8]) -> bool {
+        let fits = self.tail_bytes + (data.len() as u64) < self.part_bytes;
+        if fits {
+            self.fill(pool, data);
+        }
+        fits
+    }
+
+    /// Appends to the part being filled, which has room.
+    fn fill(&mut self, pool: &SlabPool, mut data: &[u8]) {
+        self.tail_bytes += data.len() as u64;
+        self.size += data.len() as u64;
+        while !data.is_empty() {
+            if self.tail.last().is_none_or(Slab::is_full) {
+                self.tail.push(pool.take());
+            }
+            let Some(slab) = self.tail.last_mut() else { unreachable!("a slab was just pushed") };
+            let taken = slab.fill(data);
+            data = &data[taken..];
+        }
     }
 
     /// The bytes of `range` if they are all still here.
