@@ -75,6 +75,8 @@ impl Mount {
         if ended.is_err() {
             leave_no_dead_mount(&mount_point);
         }
+        // Before the runtime, whose end closes the connection that `tenon umount` waits on.
+        drop(state);
         // What still runs (a request to a server that hangs) must not keep the process.
         runtime.shutdown_background();
         ended.map(|()| ExitCode::SUCCESS)
