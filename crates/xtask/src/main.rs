@@ -1,8 +1,9 @@
 //! The project's own tools, run as `cargo xtask <command>`.
 //!
-//! Owns what a developer or CI asks of the repository itself: today the tidy checks. One module per command;
+//! Owns what a developer or CI asks of the repository itself: tidy checks and benchmarks. One module per command;
 //! each takes its arguments and returns an error to be shown on one line.
 
+mod bench;
 mod tidy;
 
 use anyhow::{Context, Result, bail};
@@ -13,7 +14,8 @@ const USAGE: &str = "\
 usage: cargo xtask <command>
 
   tidy [--semantics]   check the project's own rules; with --semantics every statement of
-                       docs/semantics.md that holds now must have a test";
+                       docs/semantics.md that holds now must have a test
+  bench [--quick]      the six jobs over a mount beside the raw S3 client";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -30,6 +32,7 @@ fn run(arguments: &[String]) -> Result<()> {
     let (command, rest) = arguments.split_first().context(USAGE)?;
     match command.as_str() {
         "tidy" => tidy::run(&workspace_root()?, rest),
+        "bench" => bench::run(&workspace_root()?, rest),
         "help" | "--help" | "-h" => {
             println!("{USAGE}");
             Ok(())

@@ -1,0 +1,159 @@
+//! `cargo xtask bench`: the six jobs of the object file-system studies, over a mount and over the raw S3 client.
+//!
+//! One MinIO, one run: each job is done by the raw client (`store`'s, with parallel parts and ranges) and then by
+//! threads on a Tenon mount, so that the ratio is what counts, whatever else the machine does. Writes end when the
+//! bucket holds every byte; reads start cold, with a fresh mount and an empty state directory, and every byte is
+//! compared.
+
+mod content;
+mod measure;
+mod mounted;
+mod raw;
+mod report;
+
+use anyhow::{Context, Result, bail};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use measure::Measured;
+
+/// How much is moved.
+#[derive(Debug, Clone, Copy)]
+struct Scale {
+    big_files: usize,
+    big_bytes: u64,
+    small_files: usize,
+    small_bytes: u64,
+    rounds: usize,
+}
+
+/// One of the six.
+#[derive(Debug, Clone, Copy)]
+struct Job {
+    name: &'static str,
+    writes: bool,
+    small: bool,
+    threads: usize,
+}
+
+/// Jobs that read use what the job before has written.
+const JOBS: [Job; 6] = [
+    Job { name: "1 sequential write, 1 writer", writes: true, small: false, threads: 1 },
+    Job { name: "2 sequential read, 1 reader, cold", writes: false, small: false, threads: 1 },
+    Job { name: "3 sequential write, 8 writers", writes: true, small: false, threads: 8 },
+    Job { name: "4 sequential read, 8 readers, cold", writes: false, small: false, threads: 8 },
+    Job { name: "5 small-file write, 16 writers", writes: true, small: true, threads: 16 },
+    Job { name: "6 small-file read, 16 readers, cold", writes: false, small: true, threads: 16 },
+];
+
+impl Job {
+    fn files(&self, scale: &Scale) -> usize {
+        if self.small { scale.small_files } else { scale.big_files }
+    }
+
+    fn file_bytes(&self, scale: &Scale) -> u64 {
+        if self.small { scale.small_bytes } else { scale.big_bytes }
+    }
+
+    fn bytes(&self, scale: &Scale) -> u64 {
+        self.files(scale) as u64 * self.file_bytes(scale)
+    }
+
+    /// Names in a directory of the job's own.
+    fn paths(&self, scale: &Scale) -> Vec<String> {
+        let folder = match (self.small, self.threads) {
+            (true, _) => "small",
+            (false, 1) => "one",
+            (false, _) => "many",
+        };
+        (0..self.files(scale)).map(|file| format!("{folder}/{file:05}")).collect()
+    }
+}
+
+/// Both sides of one job in one round.
+#[derive(Debug)]
+struct Row {
+    job: Job,
+    raw: Measured,
+    mount: Measured,
+}
+
+const USAGE: &str = "\
+usage: cargo xtask bench [--quick] [--rounds N] [--json] [--out FILE]
+
+  --quick    64 MiB files and 1,024 small ones instead of 256 MiB and 4,096";
+
+/// Runs the benchmark and prints the table.
+pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<()> {
+    let (scale, json, out) = parse(arguments)?;
+    if cfg!(debug_assertions) {
+        return again_in_release(root, arguments);
+    }
+    let tenon = build(root)?;
+    let rows = measure_all(&tenon, &scale)?;
+    let text = if json { report::json(&rows, &scale)? } else { report::table(&rows, &scale) };
+    print!("{text}");
+    if let Some(path) = out {
+        std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    Ok(())
+}
+
+fn parse(arguments: &[String]) -> Result<(Scale, bool, Option<PathBuf>)> {
+    let mut scale =
+        Scale { big_files: 8, big_bytes: 256 << 20, small_files: 4096, small_bytes: 64 << 10, rounds: 1 };
+    let (mut json, mut out) = (false, None);
+    let mut rest = arguments.iter();
+    while let Some(argument) = rest.next() {
+        match argument.as_str() {
+            "--quick" => (scale.big_bytes, scale.small_files) = (64 << 20, 1024),
+            "--json" => json = true,
+            "--rounds" => scale.rounds = rest.next().context(USAGE)?.parse().context(USAGE)?,
+            "--out" => out = Some(PathBuf::from(rest.next().context(USAGE)?)),
+            _ => bail!("{USAGE}"),
+        }
+    }
+    Ok((scale, json, out))
+}
+
+/// A debug build of the raw client would flatter the mount.
+fn again_in_release(root: &Path, arguments: &[String]) -> Result<()> {
+    let mut cargo = Command::new("cargo");
+    cargo
+        .args(["run", "--quiet", "--release", "-p", "xtask", "--", "bench"])
+        .args(arguments)
+        .current_dir(root);
+    let status = cargo.status().context("cannot run cargo")?;
+    if status.success() { Ok(()) } else { bail!("the benchmark failed") }
+}
+
+/// The release binary of the same checkout.
+fn build(root: &Path) -> Result<PathBuf> {
+    let mut cargo = Command::new("cargo");
+    cargo.args(["build", "--quiet", "--release", "-p", "cli"]).current_dir(root);
+    if !cargo.status().context("cannot run cargo")?.success() {
+        bail!("the release build failed");
+    }
+    let here = std::env::current_exe().context("cannot find this program")?;
+    let beside = here.with_file_name("tenon");
+    if beside.is_file() { Ok(beside) } else { bail!("no tenon beside {}", here.display()) }
+}
+
+fn measure_all(tenon: &Path, scale: &Scale) -> Result<Vec<Row>> {
+    let server = servers::minio();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let mut rows = Vec::new();
+    for round in 0..scale.rounds {
+        let raw_bucket = raw::Bucket::create(&server, &format!("raw-{round}"), &runtime)?;
+        let mount_bucket = raw::Bucket::create(&server, &format!("mount-{round}"), &runtime)?;
+        for job in JOBS {
+            eprintln!("round {} of {}, job {}", round + 1, scale.rounds, job.name);
+            let raw = raw_bucket.run(&job, scale, &runtime)?;
+            let mount = mounted::run(tenon, &server, &mount_bucket, &job, scale, &runtime)?;
+            rows.push(Row { job, raw, mount });
+        }
+        raw_bucket.empty(&runtime)?;
+        mount_bucket.empty(&runtime)?;
+    }
+    Ok(rows)
+}

@@ -1,0 +1,165 @@
+//! The same jobs by threads on a mount.
+
+use anyhow::{Context, Result, ensure};
+use servers::S3Server;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use tokio::runtime::Runtime;
+
+use super::content::{Comparison, Content};
+use super::measure::{self, Measured};
+use super::{Job, Scale, raw};
+
+/// Programs read and write in calls of this size.
+const CALL_BYTES: usize = 1 << 20;
+
+/// A mount of a bucket with an empty state directory; unmounted on drop.
+#[derive(Debug)]
+struct Mount {
+    tenon: PathBuf,
+    folder: tempfile::TempDir,
+    pid: u32,
+}
+
+pub(super) fn run(
+    tenon: &Path,
+    server: &S3Server,
+    bucket: &raw::Bucket,
+    job: &Job,
+    scale: &Scale,
+    runtime: &Runtime,
+) -> Result<Measured> {
+    let mount = Mount::new(tenon, server, &bucket.name)?;
+    let before = measure::cpu(mount.pid)?;
+    let (_, wall) = measure::timed(|| {
+        in_threads(&mount.point(), job, scale)?;
+        if job.writes { bucket.must_hold(job, scale, runtime) } else { Ok(()) }
+    })?;
+    let status = mount.status()?;
+    let measured = Measured {
+        wall,
+        cpu: measure::cpu(mount.pid)? - before,
+        memory_peak_bytes: measure::memory_peak_bytes(mount.pid)?,
+        store_requests: counts(&status, "store_requests"),
+        fuse_requests: counts(&status, "fuse_requests"),
+    };
+    mount.end()?;
+    Ok(measured)
+}
+
+fn in_threads(point: &Path, job: &Job, scale: &Scale) -> Result<()> {
+    let paths = job.paths(scale);
+    if job.writes {
+        let folder = Path::new(&paths[0]).parent().context("a job has a folder")?;
+        std::fs::create_dir_all(point.join(folder))?;
+    }
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..job.threads)
+            .map(|thread| {
+                let mine: Vec<_> = paths.iter().enumerate().skip(thread).step_by(job.threads).collect();
+                scope.spawn(move || {
+                    mine.into_iter().try_for_each(|(file, path)| one(&point.join(path), file, job, scale))
+                })
+            })
+            .collect();
+        threads
+            .into_iter()
+            .try_for_each(|thread| thread.join().map_err(|_| anyhow::anyhow!("a thread panicked"))?)
+    })
+}
+
+fn one(path: &Path, file: usize, job: &Job, scale: &Scale) -> Result<()> {
+    let bytes = job.file_bytes(scale);
+    let outcome = if job.writes { write(path, file, bytes) } else { read(path, file, bytes) };
+    outcome.with_context(|| path.display().to_string())
+}
+
+fn write(path: &Path, file: usize, bytes: u64) -> Result<()> {
+    let mut content = Content::new(bytes);
+    let mut target = File::create(path)?;
+    let mut at = 0;
+    while at < bytes {
+        let block = content.block(file, at, bytes - at);
+        target.write_all(block)?;
+        at += block.len() as u64;
+    }
+    // The close stores the file; std swallows its error, so that the bucket is looked at afterwards.
+    drop(target);
+    Ok(())
+}
+
+fn read(path: &Path, file: usize, bytes: u64) -> Result<()> {
+    let mut source = File::open(path)?;
+    let mut comparison = Comparison::new(Content::new(bytes), file, 0);
+    let mut buffer = vec![0; CALL_BYTES];
+    loop {
+        let count = source.read(&mut buffer)?;
+        if count == 0 {
+            break;
+        }
+        ensure!(comparison.holds(&buffer[..count]), "came back with other bytes");
+    }
+    ensure!(comparison.end() == bytes, "ended early");
+    Ok(())
+}
+
+fn counts(status: &serde_json::Value, field: &str) -> BTreeMap<String, u64> {
+    let counts = status.get(field).and_then(serde_json::Value::as_object);
+    counts.into_iter().flatten().filter_map(|(name, count)| Some((name.clone(), count.as_u64()?))).collect()
+}
+
+impl Mount {
+    fn new(tenon: &Path, server: &S3Server, bucket: &str) -> Result<Self> {
+        let folder = tempfile::tempdir()?;
+        let point = folder.path().join("mnt");
+        std::fs::create_dir(&point)?;
+        let status = Command::new(tenon)
+            .args(["mount", &format!("s3://{bucket}")])
+            .arg(&point)
+            .args(["--endpoint-url", &server.endpoint(), "--region", server.region(), "--state-dir"])
+            .arg(folder.path().join("state"))
+            .env("AWS_ACCESS_KEY_ID", server.access_key())
+            .env("AWS_SECRET_ACCESS_KEY", server.secret_key())
+            .status()?;
+        ensure!(status.success(), "tenon mount failed");
+        let mut mount = Self { tenon: tenon.to_owned(), folder, pid: 0 };
+        let pid =
+            mount.status()?.get("pid").and_then(serde_json::Value::as_u64).context("status without pid")?;
+        mount.pid = u32::try_from(pid)?;
+        Ok(mount)
+    }
+
+    fn point(&self) -> PathBuf {
+        self.folder.path().join("mnt")
+    }
+
+    fn status(&self) -> Result<serde_json::Value> {
+        let output = Command::new(&self.tenon).arg("status").arg(self.point()).arg("--json").output()?;
+        ensure!(output.status.success(), "tenon status failed: {}", String::from_utf8_lossy(&output.stderr));
+        Ok(serde_json::from_slice(&output.stdout)?)
+    }
+
+    fn unmount(&self) -> Result<()> {
+        let status = Command::new(&self.tenon).arg("umount").arg(self.point()).status()?;
+        ensure!(status.success(), "tenon umount failed");
+        Ok(())
+    }
+
+    fn end(mut self) -> Result<()> {
+        self.pid = 0;
+        self.unmount()
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        if self.pid != 0
+            && let Err(error) = self.unmount()
+        {
+            eprintln!("{error:#}");
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! The yardstick: the same jobs by the S3 client alone.
+
+use anyhow::{Context, Result, ensure};
+use futures_util::{StreamExt as _, TryStreamExt as _};
+use servers::S3Server;
+use std::sync::Arc;
+use store::s3::{Credentials, CredentialsSource, S3Buckets, S3Config};
+use store::{Buckets as _, Entropy, GetOptions, ListRequest, ObjectKey, ObjectStore, Payload, Precondition};
+use store::{PutOptions, StoreError, SystemClock, Tags};
+use tokio::runtime::Runtime;
+
+use super::content::{Comparison, Content};
+use super::measure::{self, Measured};
+use super::{Job, Scale};
+
+/// Size of parts and ranges.
+const PART_BYTES: u64 = 8 << 20;
+/// Parts or ranges under way: of a single stream, and of each of several.
+const ALONE: usize = 4;
+const AMONG_OTHERS: usize = 2;
+
+/// A bucket reached by the raw client.
+#[derive(Debug)]
+pub(super) struct Bucket {
+    pub(super) name: String,
+    store: Arc<dyn ObjectStore>,
+}
+
+impl Bucket {
+    pub(super) fn create(server: &S3Server, name: &str, runtime: &Runtime) -> Result<Self> {
+        let credentials = Credentials::new(server.access_key(), server.secret_key(), None)?;
+        let config = S3Config {
+            endpoint: Some(server.endpoint()),
+            region: server.region().to_owned(),
+            credentials: CredentialsSource::Fixed(Arc::new(credentials)),
+            ..S3Config::default()
+        };
+        let buckets = {
+            let _inside = runtime.enter();
+            S3Buckets::new(config, Arc::new(SystemClock), Arc::new(Entropy::new(1)))?
+        };
+        let store = runtime.block_on(async {
+            buckets.create(name).await?;
+            buckets.open(name).await
+        })?;
+        Ok(Self { name: name.to_owned(), store })
+    }
+
+    pub(super) fn run(&self, job: &Job, scale: &Scale, runtime: &Runtime) -> Result<Measured> {
+        let pid = std::process::id();
+        let before = measure::cpu(pid)?;
+        let ((), wall) = measure::timed(|| runtime.block_on(self.all(job, scale)))?;
+        Ok(Measured { wall, cpu: measure::cpu(pid)? - before, ..Measured::default() })
+    }
+
+    async fn all(&self, job: &Job, scale: &Scale) -> Result<()> {
+        let (bytes, in_flight) = (job.file_bytes(scale), if job.threads == 1 { ALONE } else { AMONG_OTHERS });
+        let files = job.paths(scale).into_iter().enumerate().map(|(file, path)| async move {
+            let key = ObjectKey::try_from(path.as_str())?;
+            if job.writes {
+                self.write(file, &key, bytes, in_flight).await
+            } else {
+                self.read(file, &key, bytes, in_flight).await
+            }
+        });
+        futures_util::stream::iter(files).buffer_unordered(job.threads).try_collect::<Vec<()>>().await?;
+        Ok(())
+    }
+
+    async fn write(&self, file: usize, key: &ObjectKey, bytes: u64, in_flight: usize) -> Result<()> {
+        if bytes <= PART_BYTES {
+            let body: Payload = Content::new(bytes).pieces(file, 0, bytes).into_iter().collect();
+            self.store.put(key, body, PutOptions::default()).await?;
+            return Ok(());
+        }
+        let upload = self.store.multipart(key, store::Attributes::default(), Tags::new()).await?;
+        let parts = (0..bytes.div_ceil(PART_BYTES)).map(|part| {
+            let upload = upload.clone();
+            async move {
+                let end = ((part + 1) * PART_BYTES).min(bytes);
+                let body: Payload =
+                    Content::new(bytes).pieces(file, part * PART_BYTES, end).into_iter().collect();
+                upload.put_part(part as u32 + 1, body).await
+            }
+        });
+        futures_util::stream::iter(parts).buffer_unordered(in_flight).try_collect::<Vec<()>>().await?;
+        upload.complete(Precondition::None).await?;
+        Ok(())
+    }
+
+    async fn read(&self, file: usize, key: &ObjectKey, bytes: u64, in_flight: usize) -> Result<()> {
+        let ranges = (0..bytes.div_ceil(PART_BYTES)).map(|part| async move {
+            let (start, end) = (part * PART_BYTES, ((part + 1) * PART_BYTES).min(bytes));
+            let range = (end - start < bytes).then_some(start..end);
+            let mut body = self.store.get(key, GetOptions { range, ..GetOptions::default() }).await?.body;
+            let mut comparison = Comparison::new(Content::new(bytes), file, start);
+            while let Some(piece) = body.try_next().await? {
+                ensure!(comparison.holds(&piece), "'{key}' came back with other bytes");
+            }
+            ensure!(comparison.end() == end, "'{key}' ended early");
+            anyhow::Ok(())
+        });
+        futures_util::stream::iter(ranges).buffer_unordered(in_flight).try_collect::<Vec<()>>().await?;
+        Ok(())
+    }
+
+    /// Fails unless the bucket holds the job's files at their full size.
+    pub(super) fn must_hold(&self, job: &Job, scale: &Scale, runtime: &Runtime) -> Result<()> {
+        let paths = job.paths(scale);
+        let folder = paths.first().and_then(|path| path.split_once('/')).context("a job has files")?.0;
+        let sizes = runtime.block_on(self.sizes(&format!("{folder}/")))?;
+        let complete = sizes.iter().filter(|size| **size == job.file_bytes(scale)).count();
+        ensure!(complete == paths.len(), "{complete} of {} files are in the bucket", paths.len());
+        Ok(())
+    }
+
+    async fn sizes(&self, prefix: &str) -> Result<Vec<u64>, StoreError> {
+        let (mut sizes, mut token) = (Vec::new(), None);
+        loop {
+            let prefix = bytes::Bytes::copy_from_slice(prefix.as_bytes());
+            let page =
+                self.store.list(ListRequest { prefix, token, limit: 1000, ..ListRequest::default() }).await?;
+            sizes.extend(page.entries.iter().filter_map(|entry| match entry {
+                store::ListEntry::Object { object, size_bytes } if !object.key.as_bytes().ends_with(b"/") => {
+                    Some(*size_bytes)
+                }
+                _ => None,
+            }));
+            token = page.next;
+            if token.is_none() {
+                return Ok(sizes);
+            }
+        }
+    }
+
+    /// Removes everything, so that the next round finds the same disk.
+    pub(super) fn empty(&self, runtime: &Runtime) -> Result<()> {
+        runtime.block_on(async {
+            loop {
+                let page = self.store.list(ListRequest { limit: 1000, ..ListRequest::default() }).await?;
+                if page.entries.is_empty() {
+                    return Ok(());
+                }
+                for entry in page.entries {
+                    self.store.delete(&ObjectKey::try_from(entry.text())?, Precondition::None).await?;
+                }
+            }
+        })
+    }
+}
