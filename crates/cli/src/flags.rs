@@ -46,7 +46,7 @@ pub(crate) struct MountFlags {
     #[arg(long, value_name = "DIR")]
     pub(crate) state_dir: Option<PathBuf>,
     /// Bound on metadata and data held in memory
-    #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = units::size_bytes)]
+    #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = memory_limit)]
     pub(crate) memory_limit: u64,
     /// How long what is known of a name or an object is believed
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = units::duration)]
@@ -79,7 +79,7 @@ pub(crate) struct MountFlags {
     #[arg(long, value_name = "OCTAL", default_value = "755", value_parser = units::mode)]
     pub(crate) dir_mode: u16,
     /// Size of the first parts of a large object; later ones grow
-    #[arg(long, value_name = "SIZE", default_value = "8MiB", value_parser = units::size_bytes)]
+    #[arg(long, value_name = "SIZE", default_value = "8MiB", value_parser = part_size)]
     pub(crate) part_size: u64,
     /// How long a termination signal waits for uploads
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = units::duration)]
@@ -95,6 +95,25 @@ pub(crate) enum Attributes {
     Headers,
     /// Size and time from the listing, defaults for the rest.
     Listing,
+}
+
+/// Less does not hold one file's parts beside the tables.
+const MEMORY_LIMIT_MIN: u64 = 64 << 20;
+/// What S3 allows for every part but the last (S3 User Guide, "Multipart upload limits").
+const PART_SIZES: std::ops::RangeInclusive<u64> = 5 << 20..=5 << 30;
+
+fn memory_limit(text: &str) -> Result<u64, String> {
+    match units::size_bytes(text)? {
+        bytes if bytes < MEMORY_LIMIT_MIN => Err("the memory limit is at least 64MiB".to_owned()),
+        bytes => Ok(bytes),
+    }
+}
+
+fn part_size(text: &str) -> Result<u64, String> {
+    match units::size_bytes(text)? {
+        bytes if PART_SIZES.contains(&bytes) => Ok(bytes),
+        _ => Err("a part has between 5MiB and 5GiB".to_owned()),
+    }
 }
 
 /// What is logged, and where.

@@ -13,6 +13,8 @@ fn an_unknown_option_names_the_nearest_valid_one() {
     assert_eq!(flag.code, 2);
     assert!(flag.err.contains("'--endpoint-url'") && flag.err.lines().count() == 1, "{flag:?}");
     assert_eq!(home.tenon(["mount", "v", "mnt", "-o", "metadata_ttl=soon"]).code, 2);
+    assert!(home.refused(["mount", "v", "mnt", "-o", "memory_limit=1M"]).contains("at least 64MiB"));
+    assert!(home.refused(["mount", "v", "mnt", "--part-size=1M"]).contains("between 5MiB and 5GiB"));
     assert_eq!(home.tenon(["mount"]).code, 2);
     assert_eq!(home.tenon(["mont", "v", "mnt"]).code, 2);
 }

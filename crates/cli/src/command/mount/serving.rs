@@ -21,6 +21,8 @@ use vfs::Filesystem;
 
 /// How often whoever waits for an unmount hears how it goes.
 const PROGRESS_EVERY: Duration = Duration::from_millis(500);
+/// How long a stopped mount waits for what programs wrote while it was being unmounted.
+const LAST_CLOSES_WITHIN: Duration = Duration::from_secs(5);
 /// How long the end waits for the last answers on the control socket.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(2);
 
@@ -73,16 +75,16 @@ impl Served {
     /// second one ends at once. SIGHUP opens the log anew.
     pub(super) async fn until_the_end(mut self, patience: Duration, log: Option<LogFile>) -> Result<()> {
         let Signals { stop, hangup } = &mut self.signals;
-        loop {
+        let patience = loop {
             tokio::select! {
-                () = self.mount.session.ended() => break,
+                () = self.mount.session.ended() => break patience,
                 () = stop.asked() => {
                     self.mount.stop(patience, stop).await?;
-                    break;
+                    break patience.min(LAST_CLOSES_WITHIN);
                 }
                 _ = hangup.recv() => reopen(log.as_ref()),
             }
-        }
+        };
         let outcome = self.mount.fs.shutdown(patience).await;
         self.control.stop(ANSWERS_WITHIN).await;
         socket::remove(&self.state);
