@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use vfs::Filesystem;
 
 /// How far the kernel reads ahead of a sequential reader, where it lets us say: several of the largest
-/// requests, so that the store is asked before the reader waits (4 MiB measured best of 1 to 16).
+/// requests, so that the store is asked before the reader waits.
 const READ_AHEAD_KIB: u32 = 4096;
 
 /// How to mount.

@@ -136,8 +136,8 @@ async fn fill_plus(
 
 /// The entries with their attributes; what vanished meanwhile is left out.
 ///
-/// The kernel allows an entry without attributes only with inode number 0, which glibc takes for a deleted
-/// name, so attributes that are missing are looked up here as the kernel would.
+/// The kernel allows an entry without attributes only with inode number 0, which C libraries have taken for a
+/// deleted name, so attributes that are missing are looked up here as the kernel would.
 async fn with_attributes(fs: &Filesystem, directory: Ino, entries: Vec<Listed>) -> Vec<(Listed, Attr)> {
     let looked_up = entries.into_iter().map(|mut entry| async move {
         let attr = match entry.attr.take() {
