@@ -91,17 +91,24 @@ impl Filesystem {
         let mut listed = self.dots(handle.ino, cookie)?;
         let limit = limit.saturating_sub(listed.len()).max(1);
         let mut cookie = cookie.max(listed.last().map_or(0, |dot| dot.cookie));
-        let Some(after) = cookies(&handle).text(cookie) else {
+        let Some(mut after) = cookies(&handle).text(cookie) else {
             return Err(Error::new(libc::EINVAL, "the position lies too far back: rewind the directory"));
         };
-        let entries = self.entries_after(handle.ino, &after, limit).await?;
-        let inodes = self.described(&entries, plus).await?;
-        for (entry, inode) in entries.into_iter().zip(inodes) {
-            cookie = cookies(&handle).next(cookie, &entry.text);
-            let Some(inode) = inode else { continue };
-            listed.push(self.listed(&entry, inode, cookie, plus));
+        loop {
+            let entries = self.entries_after(handle.ino, &after, limit).await?;
+            let Some(last) = entries.last() else { return Ok(listed) };
+            after.clone_from(&last.text);
+            let inodes = self.described(&entries, plus).await?;
+            for (entry, inode) in entries.into_iter().zip(inodes) {
+                cookie = cookies(&handle).next(cookie, &entry.text);
+                let Some(inode) = inode else { continue };
+                listed.push(self.listed(&entry, inode, cookie, plus));
+            }
+            // If all of them vanished while they were described, the end is not here yet.
+            if !listed.is_empty() {
+                return Ok(listed);
+            }
         }
-        Ok(listed)
     }
 
     /// Closes a directory.
