@@ -33,11 +33,11 @@ impl Registry {
     pub(crate) fn new(runtime_dir: Option<OsString>) -> Self {
         let user = rustix::process::getuid();
         let own = runtime_dir.filter(|dir| !dir.is_empty()).map(PathBuf::from);
-        let shared = match user.is_root() {
-            true => PathBuf::from("/run"),
-            false => PathBuf::from(format!("/run/user/{}", user.as_raw())),
-        };
-        Self { places: own.into_iter().chain([shared]).map(|dir| dir.join("tenon")).collect() }
+        let system = user.is_root().then(|| PathBuf::from("/run"));
+        let usual = PathBuf::from(format!("/run/user/{}", user.as_raw()));
+        let mut places: Vec<PathBuf> = own.into_iter().chain(system).chain([usual]).collect();
+        places.dedup();
+        Self { places: places.into_iter().map(|dir| dir.join("tenon")).collect() }
     }
 
     /// Makes this process's mount known.
