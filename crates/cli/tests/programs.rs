@@ -1,0 +1,73 @@
+//! Programs people use, on a real server: what goes in comes out, also from a mount that remembers nothing.
+
+use crate::fixture::{Home, said};
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
+
+const DIRECTORIES: usize = 50;
+const FILES_PER_DIRECTORY: usize = 100;
+
+/// 5,000 files, a program, and a symbolic link.
+fn make_source(root: &Path) {
+    let entropy = store::Entropy::new(5);
+    for dir in 0..DIRECTORIES {
+        let dir = root.join(format!("dir-{dir:02}/inside"));
+        fs::create_dir_all(&dir).unwrap();
+        for file in 0..FILES_PER_DIRECTORY {
+            let words = entropy.below(300);
+            let bytes: Vec<u8> = (0..words).flat_map(|_| entropy.next_u64().to_le_bytes()).collect();
+            fs::write(dir.join(format!("file-{file:03}")), bytes).unwrap();
+        }
+    }
+    fs::set_permissions(root.join("dir-00/inside/file-000"), fs::Permissions::from_mode(0o750)).unwrap();
+    symlink("dir-01/inside", root.join("link")).unwrap();
+}
+
+impl Home {
+    /// Runs a shell line in the home; it must succeed. What it printed.
+    fn shell(&self, line: &str) -> String {
+        let said = said(self.command("/bin/sh").args(["-ec", line]));
+        assert_eq!(said.code, 0, "{line}: {said:?}");
+        said.out
+    }
+
+    /// Type, mode, link target and SHA-256 of everything below a directory.
+    fn sums(&self, dir: &str) -> String {
+        self.shell(&format!(
+            "cd {dir}; find . -mindepth 1 -printf '%y %m %p %l\\n' | sort; find . -type f -print0 | sort -z | xargs -0 sha256sum"
+        ))
+    }
+}
+
+#[test]
+fn tar_rsync_and_git_get_back_what_they_stored() {
+    let server = servers::shared_minio();
+    let bucket = format!("s3://{}", crate::s3::new_bucket(server, "programs"));
+    let home = crate::s3::home(server).with("AWS_ENDPOINT_URL", &server.endpoint());
+    fs::create_dir(home.path("source")).unwrap();
+    make_source(&home.path("source"));
+    let source = home.sums("source");
+    home.ok(["mount", &bucket, "mnt"]);
+
+    home.shell("mkdir mnt/tar; tar -C source -cf - . | tar -C mnt/tar -xf -");
+    assert!(home.sums("mnt/tar") == source);
+    home.shell("mkdir back; tar -C mnt/tar -cf - . | tar -C back -xf -");
+    assert!(home.sums("back") == source);
+
+    home.shell("mkdir mnt/rsync; rsync -a source/dir-00 source/link mnt/rsync/");
+    assert_eq!(home.shell("rsync -ani source/dir-00 source/link mnt/rsync/"), "");
+    home.shell("mkdir again; rsync -a mnt/rsync/ again/");
+    assert_eq!(home.sums("again"), home.sums("mnt/rsync"));
+
+    home.shell("git init -q repo; cp -a source/dir-0* repo/; git -C repo add .");
+    home.shell("git -C repo -c user.name=a -c user.email=a@b commit -qm all; git clone -q repo mnt/git");
+    assert_eq!(home.shell("git -C mnt/git status --porcelain"), "");
+
+    home.ok(["umount", "mnt"]);
+    home.ok(["mount", &bucket, "mnt", "--state-dir", "fresh"]);
+    assert!(home.sums("mnt/tar") == source);
+    assert_eq!(home.shell("rsync -ani source/dir-00 source/link mnt/rsync/"), "");
+    home.shell("git -C mnt/git fsck --no-dangling; git -C mnt/git status --porcelain");
+    home.ok(["umount", "mnt"]);
+}
