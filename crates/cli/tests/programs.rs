@@ -1,6 +1,6 @@
 //! Programs people use, on a real server: what goes in comes out, also from a mount that remembers nothing.
 
-use crate::fixture::{Home, said};
+use crate::fixture::{Home, eventually, said};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
@@ -69,5 +69,42 @@ fn tar_rsync_and_git_get_back_what_they_stored() {
     assert!(home.sums("mnt/tar") == source);
     assert_eq!(home.shell("rsync -ani source/dir-00 source/link mnt/rsync/"), "");
     home.shell("git -C mnt/git fsck --no-dangling; git -C mnt/git status --porcelain");
+    home.ok(["umount", "mnt"]);
+}
+
+/// Reads a file's object, then stores, replaces and removes objects, as any S3 program would.
+const BOTO3: &str = r#"
+import hashlib, os, sys
+import boto3
+s3 = boto3.client("s3", endpoint_url=os.environ["AWS_ENDPOINT_URL"])
+bucket, step = sys.argv[1], sys.argv[2]
+if step == "check":
+    body = s3.get_object(Bucket=bucket, Key="dir/file")["Body"].read()
+    print(hashlib.sha256(body).hexdigest())
+if step == "change":
+    s3.put_object(Bucket=bucket, Key="dir/new", Body=b"put by boto3")
+    s3.put_object(Bucket=bucket, Key="dir/old", Body=b"replaced by boto3")
+    s3.delete_object(Bucket=bucket, Key="dir/gone")
+"#;
+
+#[test]
+fn boto3_and_the_mount_see_the_same() {
+    let server = servers::shared_minio();
+    let bucket = crate::s3::new_bucket(server, "boto3");
+    let home = crate::s3::home(server).with("AWS_ENDPOINT_URL", &server.endpoint());
+    fs::write(home.path("client.py"), BOTO3).unwrap();
+    home.ok(["mount", &format!("s3://{bucket}"), "mnt", "--metadata-ttl=1s"]);
+    home.shell("mkdir mnt/dir; seq 2000000 >mnt/dir/file; echo old >mnt/dir/old; echo gone >mnt/dir/gone");
+    let by_file = home.shell("sha256sum <mnt/dir/file");
+    let by_object = home.shell(&format!("python3 client.py {bucket} check"));
+    assert_eq!(by_file.split_whitespace().next(), Some(by_object.trim()));
+
+    home.shell(&format!("python3 client.py {bucket} change"));
+    let shows = |name: &str, text: &str| {
+        fs::read_to_string(home.mnt().join("dir").join(name)).is_ok_and(|t| t == text)
+    };
+    eventually("the new object is a file", || shows("new", "put by boto3"));
+    eventually("the replaced object's bytes show", || shows("old", "replaced by boto3"));
+    eventually("the removed object is no file", || !home.mnt().join("dir/gone").exists());
     home.ok(["umount", "mnt"]);
 }
