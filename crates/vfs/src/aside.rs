@@ -5,7 +5,7 @@
 
 use meta::Op;
 use std::sync::Arc;
-use store::{CopyOptions, ObjectKey, ObjectRef, StoreError};
+use store::{CopyOptions, ObjectRef, StoreError};
 
 use crate::layout::{stored, whole};
 use crate::open_file::{OpenFile, Pin};
@@ -17,12 +17,6 @@ use crate::{Filesystem, Result};
 pub(crate) struct Aside {
     pin: Arc<Pin>,
     object: ObjectRef,
-}
-
-impl Aside {
-    pub(crate) fn key(&self) -> &ObjectKey {
-        &self.object.key
-    }
 }
 
 impl Filesystem {
@@ -49,8 +43,26 @@ impl Filesystem {
         }
     }
 
-    /// The name is gone: from now on the open file consists of the bytes set aside.
-    pub(crate) fn use_aside(&self, file: &OpenFile, work: &mut Dirty, aside: Aside) -> Result<()> {
+    /// Uses the bytes set aside if the name is gone, else drops them.
+    pub(crate) async fn settle_aside(
+        &self,
+        file: &OpenFile,
+        work: &mut Dirty,
+        aside: Option<Aside>,
+        is_gone: bool,
+    ) -> Result<()> {
+        let Some(aside) = aside else { return Ok(()) };
+        if is_gone {
+            return self.use_aside(file, work, aside);
+        }
+        if let Err(error) = self.delete(&aside.object.key).await {
+            tracing::warn!(%error, key = %aside.object.key, "a copy that is not needed stays behind");
+        }
+        Ok(())
+    }
+
+    /// From now on the open file consists of the bytes set aside.
+    fn use_aside(&self, file: &OpenFile, work: &mut Dirty, aside: Aside) -> Result<()> {
         let size_bytes = aside.pin.size_bytes;
         let mut content = whole(stored(&aside.object), size_bytes);
         content.iter_mut().for_each(|extent| extent.object.key = Some(aside.object.key.clone()));

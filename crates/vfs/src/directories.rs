@@ -49,7 +49,8 @@ impl Known {
 
     /// Whether a name with these texts, as object and as directory, is inside the stretch.
     pub(crate) fn covers(&self, object_text: &[u8], directory_text: &[u8]) -> bool {
-        self.from.as_slice() < object_text && (self.is_complete || directory_text <= self.up_to.as_slice())
+        (self.from.is_empty() || self.from.as_slice() < object_text)
+            && (self.is_complete || directory_text <= self.up_to.as_slice())
     }
 
     /// Whether the stretch goes on right after `text`.

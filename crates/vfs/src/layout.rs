@@ -4,8 +4,8 @@
 //! begin with its path, and a marker object `dir/` where it was made through the mount.
 
 use meta::{Extent, Ino, Inode, Name, Namespace, Stored};
-use store::names::KeyPrefix;
-use store::{ObjectKey, ObjectRef};
+use store::names::{BadName, KeyPrefix, is_continued};
+use store::{InvalidKey, ObjectKey, ObjectRef};
 
 use crate::{Error, Result};
 
@@ -35,6 +35,15 @@ impl Layout {
         Ok(at)
     }
 
+    /// The marker of a directory to be made; `None` where a name continues, which has none.
+    pub(crate) fn marker(&self, names: &Namespace, parent: Ino, name: &Name) -> Result<Option<ObjectKey>> {
+        let inside = self.directory(names, parent)?.child_dir(name.as_bytes())?;
+        if is_continued(name.as_bytes()) {
+            return Ok(None);
+        }
+        Ok(Some(ObjectKey::try_from(inside.as_bytes()).map_err(BadName::from)?))
+    }
+
     /// The key of a file, or of a directory's marker.
     pub(crate) fn key(&self, names: &Namespace, inode: &Inode) -> Result<ObjectKey> {
         if let Some(key) = inode.object().and_then(|object| object.key.clone()) {
@@ -44,7 +53,7 @@ impl Layout {
             return self.directory(names, inode.ino)?.marker_key().ok_or(Error::NOT_FOUND);
         }
         let (parent, name) = inode.home.as_ref().ok_or(Error::NOT_FOUND)?;
-        Ok(self.directory(names, *parent)?.child_key(name.as_bytes())?)
+        Ok(object_key(&self.directory(names, *parent)?, name.as_bytes())?)
     }
 
     /// The record that says Tenon wrote here.
@@ -68,6 +77,16 @@ impl Layout {
     fn reserved(&self, rest: &[u8]) -> Result<ObjectKey> {
         let key = [self.root.as_bytes(), RESERVED.as_bytes(), b"/", rest].concat();
         ObjectKey::new(key).map_err(|error| Error::Name(error.into()))
+    }
+}
+
+/// The key of the object `name` in a directory. `%!`, the empty component, is no object's: its key would be the
+/// directory's marker.
+pub(crate) fn object_key(prefix: &KeyPrefix, name: &[u8]) -> Result<ObjectKey, BadName> {
+    match prefix.child_key(name) {
+        Ok(key) if key.as_bytes() == prefix.as_bytes() => Err(BadName::Reserved),
+        Err(BadName::Key(InvalidKey::Empty)) => Err(BadName::Reserved),
+        key => key,
     }
 }
 

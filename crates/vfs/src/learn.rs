@@ -4,11 +4,11 @@ use bytes::{Bytes, BytesMut};
 use futures_util::TryStreamExt as _;
 use meta::{Ino, Inode, Kind, Name, Observed, Op};
 use store::names::{self, KeyPrefix};
-use store::{GetOptions, ListRequest, ObjectKey, ObjectMeta, StoreError, Timestamp};
+use store::{GetOptions, ListEntry, ListPage, ListRequest, ObjectKey, ObjectMeta, StoreError, Timestamp};
 
 use crate::directories::{Directory, Known, LOOKUP_PAGES_MAX};
 use crate::headers;
-use crate::layout::is_reserved;
+use crate::layout::{is_reserved, object_key};
 use crate::{Error, Filesystem, Result};
 
 /// Entries of a listing page (the most that S3 gives).
@@ -88,12 +88,34 @@ impl Filesystem {
             token: None,
             limit: PAGE_ENTRIES,
         };
-        let page = self.store.list(request).await?;
+        let mut page = self.store.list(request).await?;
         let last = page.entries.last().map(|entry| entry.text()[prefix.as_bytes().len()..].to_vec());
         let end = if page.next.is_some() { last } else { None };
+        page.entries.extend(self.directories_beyond(&page).await?);
         self.reconcile_page(dir, prefix, (after, end.as_deref()), &page.entries, looked_at)?;
         directory.learned(after, end.as_deref(), looked_at);
         Ok(())
+    }
+
+    /// Directories after a page's end that have the name of an object in it: `a/` comes after every `a-…`.
+    async fn directories_beyond(&self, page: &ListPage) -> Result<Vec<ListEntry>> {
+        let mut found = Vec::new();
+        let Some(end) = page.entries.last().filter(|_| page.next.is_some()) else { return Ok(found) };
+        for entry in &page.entries {
+            let (text, end) = (entry.text(), end.text());
+            let is_before = end.len() > text.len() && end.starts_with(text) && end[text.len()] < b'/';
+            let inside = Bytes::from([text, b"/"].concat());
+            if is_before && !text.ends_with(b"/") && self.has_keys(inside.clone()).await? {
+                found.push(ListEntry::Prefix(inside));
+            }
+        }
+        Ok(found)
+    }
+
+    /// Whether any key begins so.
+    async fn has_keys(&self, prefix: Bytes) -> Result<bool> {
+        let page = self.store.list(ListRequest { prefix, limit: 1, ..ListRequest::default() }).await?;
+        Ok(!page.entries.is_empty())
     }
 
     /// An object's description, with its bytes kept where they come for free.
@@ -199,7 +221,7 @@ impl Filesystem {
             None => name.clone(),
         };
         let object = async {
-            let Ok(key) = prefix.child_key(plain.as_bytes()) else { return Ok(None) };
+            let Ok(key) = object_key(prefix, plain.as_bytes()) else { return Ok(None) };
             match self.store.head(&key).await {
                 Ok(meta) => Ok(Some(headers::observed(&meta, false, &self.defaults))),
                 Err(StoreError::NotFound(_)) => Ok(None),
@@ -213,13 +235,7 @@ impl Filesystem {
 
     async fn probe_directory(&self, prefix: &KeyPrefix, name: &Name) -> Result<Option<Observed>> {
         let Ok(inside) = prefix.child_dir(name.as_bytes()) else { return Ok(None) };
-        let request = ListRequest {
-            prefix: Bytes::copy_from_slice(inside.as_bytes()),
-            limit: 1,
-            ..ListRequest::default()
-        };
-        let page = self.store.list(request).await?;
-        let exists = !page.entries.is_empty();
+        let exists = self.has_keys(Bytes::copy_from_slice(inside.as_bytes())).await?;
         Ok(exists.then(|| headers::implicit_directory(self.now(), &self.defaults, false)))
     }
 }
@@ -234,7 +250,7 @@ impl Texts {
     fn of(prefix: &KeyPrefix, name: &Name) -> Result<Self> {
         let from = prefix.as_bytes().len();
         let directory = prefix.child_dir(names::plain(name.as_bytes()).unwrap_or(name.as_bytes()));
-        let object = prefix.child_key(name.as_bytes()).map(|key| key.as_bytes()[from..].to_vec());
+        let object = object_key(prefix, name.as_bytes()).map(|key| key.as_bytes()[from..].to_vec());
         let directory = directory.map(|inside| inside.as_bytes()[from..].to_vec());
         match (object, directory) {
             (Ok(object), Ok(directory)) => Ok(Self { object, directory }),

@@ -35,7 +35,8 @@ impl Filesystem {
             sightings.insert(entry.name, None);
         }
         for name in directories {
-            if self.make_room_for_directory(dir, &name)? {
+            if self.make_room_for_directory(dir, &name)? && after < name.as_bytes() {
+                // This page would have shown its object; it is shown beside if it was.
                 sightings.insert(Name::new(&names::beside(name.as_bytes()))?, None);
             }
             let seen = headers::implicit_directory(looked_at, &self.defaults, false);

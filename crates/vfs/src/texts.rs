@@ -7,6 +7,7 @@ use meta::{Dentry, Ino, Kind, Name, Namespace};
 use store::names::{KeyPrefix, NAME_BYTES_MAX};
 
 use crate::Result;
+use crate::layout::object_key;
 
 /// All escapes of `store::names` sort after this...
 const ESCAPES_BEFORE: &[u8] = b"%";
@@ -29,7 +30,7 @@ pub(crate) fn text(prefix: &KeyPrefix, name: &Name, kind: Kind) -> Option<Vec<u8
     if kind == Kind::Directory {
         prefix.child_dir(name.as_bytes()).ok().map(|inside| inside.as_bytes()[from..].to_vec())
     } else {
-        prefix.child_key(name.as_bytes()).ok().map(|key| key.as_bytes()[from..].to_vec())
+        object_key(prefix, name.as_bytes()).ok().map(|key| key.as_bytes()[from..].to_vec())
     }
 }
 

@@ -4,5 +4,9 @@
 
 mod consistency;
 mod durability;
+mod failure;
 mod foreign;
+mod identity;
+mod keys;
+mod rename;
 mod world;

@@ -250,7 +250,10 @@ impl World {
 
     pub(crate) async fn stat(&self, path: impl AsRef<[u8]>) -> Result<Attr> {
         let mut attr = self.fs.getattr(Ino::ROOT).await?;
-        for name in path.as_ref().split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
+        // Collected, as a stream over the closure would not be `Send`.
+        let names: Vec<&[u8]> =
+            path.as_ref().split(|byte| *byte == b'/').filter(|name| !name.is_empty()).collect();
+        for name in names {
             attr = self.fs.lookup(attr.ino, name).await?;
         }
         Ok(attr)
@@ -428,6 +431,13 @@ impl World {
         let at = path.iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1);
         Ok((self.ino(&path[..at]).await?, path[at..].to_vec()))
     }
+}
+
+/// Runs a program on a thread of its own.
+pub(crate) fn program<T: Send + 'static, F: Future<Output = T>>(
+    work: impl FnOnce() -> F + Send + 'static,
+) -> tokio::task::JoinHandle<T> {
+    tokio::task::spawn_blocking(move || tokio::runtime::Handle::current().block_on(work()))
 }
 
 /// The error number of what must fail.

@@ -9,7 +9,7 @@ use crate::attr::Caller;
 use crate::filesystem::name;
 use crate::handles::Opened;
 use crate::headers;
-use crate::layout::is_reserved;
+use crate::layout::{is_reserved, object_key};
 use crate::{Attr, Error, Filesystem, Result};
 
 /// The longest symbolic link target, in bytes (`PATH_MAX` less its NUL).
@@ -26,7 +26,7 @@ impl Filesystem {
         flags: i32,
     ) -> Result<(Attr, Opened)> {
         let name = self.free_name(parent, name_bytes).await?;
-        self.layout.directory(&self.names, parent)?.child_key(name.as_bytes())?;
+        object_key(&self.layout.directory(&self.names, parent)?, name.as_bytes())?;
         let inode = self.make(caller, parent, &name, Kind::File, mode, 0, None)?;
         let file = self.open_file(inode.ino)?;
         self.begin_empty(&file, None).await?;
@@ -54,7 +54,7 @@ impl Filesystem {
     /// Makes a directory and its marker object.
     pub async fn mkdir(&self, caller: Caller, parent: Ino, name_bytes: &[u8], mode: u16) -> Result<Attr> {
         let name = self.free_name(parent, name_bytes).await?;
-        self.layout.directory(&self.names, parent)?.child_dir(name.as_bytes())?;
+        self.layout.marker(&self.names, parent, &name)?;
         self.make_stored(caller, parent, &name, Kind::Directory, mode, 0, None).await
     }
 

@@ -1,7 +1,7 @@
 //! Removing files and directories.
 
 use bytes::Bytes;
-use meta::{Ino, Inode, Kind, Name, Op};
+use meta::{FsError, Ino, Inode, Kind, Name, Op};
 use store::{ListRequest, ObjectKey, Precondition, StoreError};
 
 use crate::filesystem::name;
@@ -32,14 +32,8 @@ impl Filesystem {
             _ => self.set_aside(file, &mut work).await?,
         };
         let taken = self.take_name(parent, name, file.ino).await;
-        match (taken, aside) {
-            (Ok(()), Some(aside)) => self.use_aside(file, &mut work, aside),
-            (Err(error), Some(aside)) => {
-                self.delete(aside.key()).await.ok();
-                Err(error)
-            }
-            (taken, None) => taken,
-        }
+        self.settle_aside(file, &mut work, aside, taken.is_ok()).await?;
+        taken
     }
 
     /// Deletes the object, then the name.
@@ -55,7 +49,11 @@ impl Filesystem {
         self.removed.insert(parent, name, self.now());
         self.exports.remove(ino);
         let keep = self.files.users(ino) > 1;
-        self.names.commit(&self.ctx(), &Op::Unlink { parent, name: name.clone(), keep })?;
+        match self.names.commit(&self.ctx(), &Op::Unlink { parent, name: name.clone(), keep }) {
+            // A look at the bucket has found the object gone.
+            Ok(_) | Err(FsError::NotFound) => {}
+            Err(error) => return Err(error.into()),
+        }
         if !keep {
             self.chunks.forget(ino);
         }

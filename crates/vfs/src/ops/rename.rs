@@ -8,12 +8,12 @@ use futures_util::{StreamExt as _, TryStreamExt as _};
 use meta::{FsError, Ino, Inode, Kind, Name, Op, RenameHow};
 use std::sync::Arc;
 use store::names::{BadName, Entry, KeyPrefix, plain};
-use store::{CopyOptions, ListEntry, ListRequest, ObjectKey, ObjectRef, Precondition};
+use store::{CopyOptions, ListEntry, ListRequest, ObjectKey, ObjectRef, Precondition, StoreError};
 use tokio::sync::MutexGuard;
 
 use crate::filesystem::name;
 use crate::headers;
-use crate::layout::{is_reserved, stored, whole};
+use crate::layout::{is_reserved, object_key, stored, whole};
 use crate::open_file::OpenFile;
 use crate::write::Dirty;
 use crate::{Error, Filesystem, Result};
@@ -58,11 +58,10 @@ impl Filesystem {
     async fn ends(&self, from: (Ino, Name), to: (Ino, Name), how: RenameHow) -> Result<Ends> {
         let source = self.must(self.find(from.0, &from.1).await?)?;
         let target = self.find(to.0, &to.1).await?;
-        let inside = self.layout.directory(&self.names, to.0)?;
         if source.kind == Kind::Directory {
-            drop(inside.child_dir(to.1.as_bytes())?)
+            self.layout.marker(&self.names, to.0, &to.1)?;
         } else {
-            drop(inside.child_key(to.1.as_bytes())?)
+            object_key(&self.layout.directory(&self.names, to.0)?, to.1.as_bytes())?;
         }
         if target.is_none() && plain(to.1.as_bytes()).is_some() {
             return Err(BadName::Reserved.into());
@@ -118,37 +117,37 @@ impl Filesystem {
     /// Both files' work is held, so that nobody publishes, moves or removes one of them meanwhile.
     async fn move_open_file(&self, ends: &Ends, source: &OpenFile, target: Option<&OpenFile>) -> Result<()> {
         let (mut work, replaced) = lock_both(source, target).await;
-        let Some((target, mut replaced)) = replaced else {
-            return self.move_object(ends, source, &mut work).await;
-        };
-        // Whoever replaces a file by another expects the other's bytes there.
-        self.commit_locked(source, &mut work).await?;
-        let aside = match self.files.users(target.ino) {
-            0 | 1 => None,
-            _ => self.set_aside(target, &mut replaced).await?,
-        };
-        let moved = self.move_object(ends, source, &mut work).await;
-        match (moved, aside) {
-            (Ok(()), Some(aside)) => self.use_aside(target, &mut replaced, aside),
-            (Err(error), Some(aside)) => {
-                self.delete(aside.key()).await.ok();
-                Err(error)
+        let old = match replaced {
+            None => self.move_object(ends, source, &mut work).await?,
+            Some((target, mut replaced)) => {
+                // Whoever replaces a file by another expects the other's bytes there.
+                self.commit_locked(source, &mut work).await?;
+                let aside = match self.files.users(target.ino) {
+                    0 | 1 => None,
+                    _ => self.set_aside(target, &mut replaced).await?,
+                };
+                let moved = self.move_object(ends, source, &mut work).await;
+                self.settle_aside(target, &mut replaced, aside, moved.is_ok()).await?;
+                moved?
             }
-            (moved, None) => moved,
+        };
+        match old {
+            Some(old) => self.delete_moved(&old).await,
+            None => Ok(()),
         }
     }
 
-    /// Copy, name, delete.
-    async fn move_object(&self, ends: &Ends, file: &OpenFile, work: &mut Dirty) -> Result<()> {
+    /// Copies, then names; returns the old object, which is to be deleted.
+    async fn move_object(&self, ends: &Ends, file: &OpenFile, work: &mut Dirty) -> Result<Option<ObjectRef>> {
         let _moves = self.moves.read().await;
         let source = self.names.inode(ends.source.ino)?;
         if source.home.as_ref() != Some(&ends.from) {
             return Err(Error::NOT_FOUND);
         }
-        let Some(old) = self.pin(&source)? else { return self.rename_entry(ends) };
-        let key = self.layout.directory(&self.names, ends.to.0)?.child_key(ends.to.1.as_bytes())?;
+        let Some(old) = self.pin(&source)? else { return self.rename_entry(ends).map(|()| None) };
+        let key = object_key(&self.layout.directory(&self.names, ends.to.0)?, ends.to.1.as_bytes())?;
         if key == old.key {
-            return self.rename_entry(ends);
+            return self.rename_entry(ends).map(|()| None);
         }
         let moved = self.copy_with_headers(&source, &old.object(), &key, ends).await?;
         if let Err(error) = self.rename_entry(ends) {
@@ -160,7 +159,15 @@ impl Filesystem {
         self.references.caches(source.ino, pin.as_ref().map(|pin| &pin.etag));
         file.repin(pin.clone());
         work.rebase(pin.map(Arc::new));
-        self.delete(&old.key).await
+        Ok(Some(old.object()))
+    }
+
+    /// Deletes what was moved, unless somebody has stored something new there.
+    async fn delete_moved(&self, old: &ObjectRef) -> Result<()> {
+        match self.store.delete(&old.key, Precondition::Matches(old.etag.clone())).await {
+            Ok(()) | Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Copies; headers that wait to be exported go along.
@@ -184,7 +191,13 @@ impl Filesystem {
         if waits && copied.is_err() {
             self.export_later(inode.ino)?;
         }
-        Ok(copied?)
+        match copied {
+            Err(StoreError::PreconditionFailed(key)) if key == *to => {
+                self.directories.get(ends.to.0).forget();
+                Err(Error::EXISTS)
+            }
+            copied => Ok(copied?),
+        }
     }
 
     /// The namespace's part: one op.
@@ -211,7 +224,7 @@ impl Filesystem {
         }
         self.repin_tree(ends.source.ino)?;
         // Collected, as a stream over the closure would not be `Send`.
-        let deletes: Vec<_> = moved.iter().map(|(old, _, _)| self.delete(&old.key)).collect();
+        let deletes: Vec<_> = moved.iter().map(|(old, _, _)| self.delete_moved(old)).collect();
         futures_util::stream::iter(deletes).buffer_unordered(MOVES_IN_FLIGHT_MAX).try_collect().await
     }
 
@@ -220,11 +233,7 @@ impl Filesystem {
         let mut moved = Vec::new();
         let outcome = self.copy_pages(from, to, &mut moved).await;
         if let Err(error) = outcome {
-            let delete = |new: &ObjectRef| {
-                let (store, key, etag) = (Arc::clone(&self.store), new.key.clone(), new.etag.clone());
-                async move { store.delete(&key, Precondition::Matches(etag)).await }
-            };
-            let deletes: Vec<_> = moved.iter().map(|(_, new, _)| delete(new)).collect();
+            let deletes: Vec<_> = moved.iter().map(|(_, new, _)| self.delete_moved(new)).collect();
             futures_util::stream::iter(deletes)
                 .buffer_unordered(MOVES_IN_FLIGHT_MAX)
                 .collect::<Vec<_>>()

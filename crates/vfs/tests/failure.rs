@@ -1,0 +1,246 @@
+//! Failure: what callers hear of a store that is down or answers wrongly, and that nothing is lost by it.
+
+use crate::world::{Bucket, MIB, World, errno, pattern, program};
+use std::sync::Arc;
+use store::StoreError;
+use store::wrap::{Fault, Operation, Rule};
+use vfs::Kind;
+
+/// A mount whose store has gone down after some files were made.
+async fn down() -> World {
+    let world = World::with(|config| config.part_size_bytes = MIB as u64).await;
+    world.mkdir("dir").await.unwrap();
+    world.write_file("dir/file", pattern(3 * MIB)).await.unwrap();
+    world.write_file("small", b"small").await.unwrap();
+    world.expire();
+    world.bucket.faults.set_down(true);
+    world
+}
+
+#[tokio::test]
+async fn s110_s112_a_store_that_is_down_is_an_error_and_nothing_else() {
+    let world = down().await;
+    for round in 0..2 {
+        let outcomes = [
+            world.stat("dir").await.map(drop),
+            world.names("/").await.map(drop),
+            world.read_file("small").await.map(drop),
+            world.write_file("new", b"x").await,
+            world.mkdir("newdir").await.map(drop),
+            world.symlink("link", b"x").await.map(drop),
+            world.mknod("node", Kind::File).await.map(drop),
+            world.unlink("small").await,
+            world.rmdir("dir").await,
+            world.rename("small", "moved").await,
+            world.rename("dir", "moved").await,
+            world.truncate("small", 1).await.map(drop),
+        ];
+        for (index, outcome) in outcomes.into_iter().enumerate() {
+            assert_eq!(errno(outcome), libc::EIO, "call {index} of round {round}");
+        }
+    }
+    world.bucket.faults.set_down(false);
+    assert_eq!(world.names("/").await.unwrap(), ["dir", "small"]);
+    assert_eq!(world.read_file("small").await.unwrap(), b"small");
+    assert_eq!(world.read_file("dir/file").await.unwrap(), pattern(3 * MIB));
+    world.write_file("new", b"x").await.unwrap();
+    world.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn s112_calls_that_fail_half_way_leave_things_as_they_were() {
+    let world = World::new().await;
+    world.mkdir("dir").await.unwrap();
+    world.write_file("small", b"small").await.unwrap();
+    world.names("dir").await.unwrap();
+    // Names are believed, so the calls get as far as the change itself.
+    world.bucket.faults.set_down(true);
+    assert_eq!(errno(world.mkdir("newdir").await), libc::EIO);
+    assert_eq!(errno(world.symlink("link", b"x").await), libc::EIO);
+    assert_eq!(errno(world.mknod("node", Kind::File).await), libc::EIO);
+    assert_eq!(errno(world.unlink("small").await), libc::EIO);
+    assert_eq!(errno(world.rename("small", "moved").await), libc::EIO);
+    assert_eq!(errno(world.rename("small", "dir/small").await), libc::EIO);
+    assert_eq!(errno(world.rename("dir", "moved").await), libc::EIO);
+    assert_eq!(errno(world.rmdir("dir").await), libc::EIO);
+    world.bucket.faults.set_down(false);
+    assert_eq!(world.names("/").await.unwrap(), ["dir", "small"]);
+    assert_eq!(world.read_file("small").await.unwrap(), b"small");
+    world.assert_healthy().await;
+    world.rename("small", "dir/small").await.unwrap();
+    world.rename("dir", "moved").await.unwrap();
+    world.unlink("moved/small").await.unwrap();
+    world.rmdir("moved").await.unwrap();
+    assert_eq!(world.bucket.keys().await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn s111_what_a_wait_does_not_help_is_said_at_once() {
+    let faults: [(fn() -> StoreError, i32); 3] = [
+        (|| StoreError::Denied("no".into()), libc::EACCES),
+        (|| StoreError::Full("no".into()), libc::ENOSPC),
+        (|| StoreError::Throttled("slowly".into()), libc::EIO),
+    ];
+    for (error, expected) in faults {
+        let world = World::new().await;
+        world.write_file("file", b"x").await.unwrap();
+        world.bucket.faults.add(Rule::new(Fault::Before(error)).always());
+        assert_eq!(errno(world.write_file("new", b"x").await), expected);
+        assert_eq!(errno(world.read_file("file").await), expected);
+        assert_eq!(errno(world.mkdir("dir").await), expected);
+        assert_eq!(errno(world.unlink("file").await), expected);
+    }
+}
+
+#[tokio::test]
+async fn s113_s114_a_failed_fsync_says_so_and_a_later_one_may_succeed() {
+    for len in [5, 3 * MIB + 5] {
+        for operation in [Operation::Put, Operation::PutPart, Operation::Complete, Operation::BeginMultipart]
+        {
+            let world = World::with(|config| config.part_size_bytes = MIB as u64).await;
+            world.write_file("first", b"").await.unwrap();
+            let handle = world.create("file").await.unwrap();
+            let body = pattern(len);
+            world.bucket.faults.add(Rule::new(Fault::unavailable()).on(operation).times(1));
+            let written = world.write_all(handle, &body).await;
+            let is_struck = |world: &World| world.bucket.faults.struck(operation) > 0;
+            if written.is_err() {
+                // A program that writes on after an error writes the same bytes again.
+                assert!(is_struck(&world), "{operation:?}");
+                world.write_all(handle, &body).await.unwrap();
+            }
+            let synced = world.fs.fsync(handle).await;
+            assert!(
+                synced.is_err() == (is_struck(&world) && written.is_ok()),
+                "{operation:?} {len}: {synced:?}"
+            );
+            assert_eq!(
+                world.fs.fsync(handle).await.map_err(|error| error.errno()),
+                Ok(()),
+                "{operation:?} {len}"
+            );
+            assert!(world.bucket.object("file").await.unwrap() == body, "{operation:?} {len}");
+            world.close(handle).await.unwrap();
+            assert_eq!(world.fs.status().write_bytes, 0);
+            world.assert_healthy().await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn s113_s114_what_cannot_be_stored_is_an_error_of_close_and_dropped() {
+    for len in [5, 3 * MIB] {
+        let world = World::with(|config| config.part_size_bytes = MIB as u64).await;
+        world.write_file("file", b"old").await.unwrap();
+        let new = world.create("new").await.unwrap();
+        let over = world.open_handle("file", libc::O_WRONLY | libc::O_TRUNC).await.unwrap();
+        world.write_all(new, &pattern(len)).await.unwrap();
+        world.write_all(over, &pattern(len)).await.unwrap();
+        world.bucket.faults.set_down(true);
+        for handle in [new, over] {
+            assert_eq!(errno(world.fs.flush(handle).await), libc::EIO);
+            world.fs.release(handle).await.ok();
+        }
+        world.bucket.faults.set_down(false);
+        assert_eq!(world.read_file("file").await.unwrap(), b"old");
+        assert_eq!(world.stat("file").await.unwrap().size_bytes, 3);
+        assert_eq!(world.names("/").await.unwrap(), ["file"], "a file that was never stored is not there");
+        assert_eq!(errno(world.stat("new").await), libc::ENOENT);
+        world.write_file("new", b"again").await.unwrap();
+        assert_eq!(world.fs.status().write_bytes, 0);
+        world.assert_healthy().await;
+    }
+}
+
+#[tokio::test]
+async fn s113_a_lost_reply_is_no_lost_file() {
+    for operation in [Operation::Put, Operation::Complete] {
+        let world = World::with(|config| config.part_size_bytes = MIB as u64).await;
+        world.write_file("first", b"").await.unwrap();
+        let body = if operation == Operation::Put { pattern(9) } else { pattern(3 * MIB) };
+        world.bucket.faults.add(Rule::new(Fault::lost_reply()).on(operation));
+        assert!(
+            world.write_file("file", &body).await.is_err()
+                || world.bucket.object("file").await.unwrap() == body
+        );
+        world.expire();
+        assert_eq!(world.read_file("file").await.unwrap(), body);
+        world.assert_healthy().await;
+    }
+}
+
+#[tokio::test]
+async fn s115_wrong_answers_are_not_data() {
+    for fault in [Fault::CutBody(1000), Fault::CutBody(0), Fault::OtherEtag] {
+        for len in [100_000, 3 * MIB] {
+            let bucket = Bucket::in_memory();
+            let body = pattern(len);
+            bucket.put("file", &body).await;
+            let world = bucket.mount(|_| {}).await;
+            let handle = world.open_handle("file", libc::O_RDONLY).await.unwrap();
+            bucket.faults.add(Rule::new(fault).times(1));
+            match world.read_all(handle).await {
+                Ok(read) => assert!(read == body),
+                Err(error) => assert!([libc::EIO, libc::ESTALE].contains(&error.errno()), "{error}"),
+            }
+            bucket.faults.clear();
+            assert!(world.read_file("file").await.unwrap() == body, "and later it can be read");
+            world.close(handle).await.unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn s115_an_object_that_changes_while_an_edited_file_is_read() {
+    let world = World::with(|config| config.part_size_bytes = MIB as u64).await;
+    world.write_file("file", pattern(3 * MIB)).await.unwrap();
+    let handle = world.open_handle("file", libc::O_RDWR).await.unwrap();
+    world.fs.write(handle, 0, b"edit").await.unwrap();
+    world.bucket.put("file", vec![1; 3 * MIB]).await;
+    assert_eq!(errno(world.fs.read(handle, MIB as u64, 100).await), libc::ESTALE);
+    assert_eq!(world.fs.read(handle, 0, 4).await.unwrap(), b"edit"[..]);
+    assert_eq!(errno(world.close(handle).await), libc::ESTALE);
+    world.assert_healthy().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s112_random_failures_lose_nothing_that_was_said_to_be_stored() {
+    let world = Arc::new(World::with(|config| config.part_size_bytes = 64 << 10).await);
+    world.write_file("first", b"").await.unwrap();
+    let faults = vec![Fault::unavailable(), Fault::CutBody(7)];
+    world.bucket.faults.at_random(Arc::new(store::Entropy::new(11)), 60, faults);
+    let mut tasks = Vec::new();
+    for task in 0..4 {
+        let world = world.clone();
+        tasks.push(program(move || async move {
+            let mut stored = Vec::new();
+            for n in 0..60 {
+                let name = format!("{task}-{n}");
+                let body = pattern(n * 5_000 + task);
+                if world.write_file(name.clone(), body.clone()).await.is_ok() {
+                    stored.push((name.clone(), body));
+                }
+                if n % 3 == 0 && world.rename(name.clone(), format!("{name}-moved")).await.is_ok() {
+                    stored.iter_mut().filter(|(at, _)| *at == name).for_each(|(at, _)| at.push_str("-moved"));
+                }
+            }
+            stored
+        }));
+    }
+    let mut stored = Vec::new();
+    for task in tasks {
+        stored.extend(task.await.unwrap());
+    }
+    world.bucket.faults.clear();
+    assert!(stored.len() > 100, "{}", stored.len());
+    world.expire();
+    for (name, body) in stored {
+        let moved = format!("{name}-moved");
+        let found = match world.read_file(&name).await {
+            Ok(found) => found,
+            Err(_) => world.read_file(&moved).await.unwrap_or_else(|error| panic!("{name}: {error}")),
+        };
+        assert!(found == body, "{name}");
+    }
+    world.assert_healthy().await;
+}

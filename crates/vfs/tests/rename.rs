@@ -1,0 +1,203 @@
+//! Rename: what has moved when it returns, what it refuses, what is left when it fails.
+
+use crate::world::{Bucket, MIB, World, errno, pattern};
+use store::wrap::{Fault, Operation, Rule};
+use vfs::{Changes, Time, Timestamp};
+
+#[tokio::test]
+async fn s75_a_rename_has_moved_every_object() {
+    for bucket in [Bucket::in_memory(), Bucket::in_directory()] {
+        for n in 0..50 {
+            bucket.put(format!("from/sub-{}/file-{n}", n % 7), n.to_string()).await;
+        }
+        bucket.put("from/sub-0", "beside").await;
+        let world = bucket.mount(|_| {}).await;
+        world.names("from").await.unwrap();
+        let before = world.tree().await;
+        world.mkdir("into").await.unwrap();
+        world.rename("from", "into/to").await.unwrap();
+        let keys = bucket.keys().await;
+        assert_eq!(keys.len(), 52);
+        assert!(keys.iter().all(|key| key.starts_with("into/")), "{keys:?}");
+        let moved = world.tree().await;
+        let expected: Vec<_> = before
+            .into_iter()
+            .map(|(path, kind, body)| (path.replace("/from", "/into/to"), kind, body))
+            .collect();
+        assert_eq!(moved[1..], expected);
+        world.write_file("file", b"x").await.unwrap();
+        world.rename("file", "into/file").await.unwrap();
+        assert_eq!(bucket.object("into/file").await.unwrap(), b"x");
+        assert!(bucket.object("file").await.is_none());
+        world.assert_healthy().await;
+    }
+}
+
+#[tokio::test]
+async fn s75_a_rename_of_a_file_is_a_copy_and_a_delete() {
+    let world = World::new().await;
+    world.write_file("a", b"x").await.unwrap();
+    assert_eq!(world.requests(world.rename("a", "b")).await, "Copy 1, Delete 1");
+    world.chmod("b", 0o600).await.unwrap();
+    assert_eq!(world.requests(world.rename("b", "c")).await, "Head 1, Copy 1, Delete 1");
+    assert_eq!(world.bucket.header("c", "file-permissions").await.unwrap(), "0100600");
+    assert_eq!(world.requests(world.fs.sync()).await, "nothing", "the change went along");
+}
+
+#[tokio::test]
+async fn s76_a_rename_over_a_file_replaces_it() {
+    let world = World::new().await;
+    world.write_file("old", b"old").await.unwrap();
+    world.write_file("new", b"new").await.unwrap();
+    let unstored = world.create("unstored").await.unwrap();
+    world.fs.write(unstored, 0, b"unstored").await.unwrap();
+    world.rename("new", "old").await.unwrap();
+    assert_eq!(world.read_file("old").await.unwrap(), b"new");
+    assert_eq!(world.bucket.keys().await, ["old"]);
+    world.rename("unstored", "old").await.unwrap();
+    assert_eq!(world.bucket.object("old").await.unwrap(), b"unstored");
+    world.close(unstored).await.unwrap();
+    assert_eq!(world.bucket.keys().await, ["old"]);
+    world.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn s77_flags() {
+    let world = World::new().await;
+    for name in ["a", "b"] {
+        world.write_file(name, name).await.unwrap();
+    }
+    assert_eq!(errno(world.rename_with("a", "b", libc::RENAME_NOREPLACE).await), libc::EEXIST);
+    assert_eq!(errno(world.rename_with("a", "b", libc::RENAME_EXCHANGE).await), libc::EINVAL);
+    world.rename_with("a", "c", libc::RENAME_NOREPLACE).await.unwrap();
+    world.bucket.put("d", "theirs").await;
+    assert_eq!(errno(world.rename_with("c", "d", libc::RENAME_NOREPLACE).await), libc::EEXIST);
+    assert_eq!(world.bucket.object("d").await.unwrap(), b"theirs");
+    assert_eq!(world.read_file("c").await.unwrap(), b"a");
+    world.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn s78_what_rename_refuses() {
+    let world = World::new().await;
+    world.mkdir("dir").await.unwrap();
+    world.mkdir("dir/sub").await.unwrap();
+    world.mkdir("full").await.unwrap();
+    world.mkdir("empty").await.unwrap();
+    world.write_file("full/file", b"x").await.unwrap();
+    assert_eq!(errno(world.rename("dir", "full").await), libc::ENOTEMPTY);
+    assert_eq!(errno(world.rename("dir", "dir/sub/in").await), libc::EINVAL);
+    assert_eq!(errno(world.rename("dir", "full/file").await), libc::ENOTDIR);
+    assert_eq!(errno(world.rename("full/file", "dir").await), libc::EISDIR);
+    assert_eq!(errno(world.rename("none", "dir/none").await), libc::ENOENT);
+    world.rename("dir", "dir").await.unwrap();
+    world.rename("dir", "empty").await.unwrap();
+    assert_eq!(world.names("/").await.unwrap(), ["empty", "full"]);
+    assert_eq!(world.names("empty").await.unwrap(), ["sub"]);
+    world.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn s79_attributes_and_descriptors_go_along() {
+    let world = World::with(|config| config.part_size_bytes = MIB as u64).await;
+    let at = Timestamp::from_secs(1_000_000_000, 123_456_789);
+    for directory in [false, true] {
+        world.mkdir("dir").await.unwrap();
+        world.write_file("dir/file", pattern(3 * MIB)).await.unwrap();
+        let times =
+            Changes { mtime: Some(Time::At(at)), mode: Some(0o4711), uid: Some(5), ..Changes::default() };
+        let before = world.set("dir/file", times).await.unwrap();
+        let clean = world.open_handle("dir/file", libc::O_RDONLY).await.unwrap();
+        let stream = world.create("dir/stream").await.unwrap();
+        world.write_all(stream, &pattern(2 * MIB + 5)).await.unwrap();
+        world.write_file("dir/edited", pattern(3 * MIB)).await.unwrap();
+        let edited = world.open_handle("dir/edited", libc::O_RDWR).await.unwrap();
+        world.fs.write(edited, 9, b"edit").await.unwrap();
+        if directory {
+            world.rename("dir", "moved").await.unwrap();
+        } else {
+            world.mkdir("moved").await.unwrap();
+            for name in ["file", "stream", "edited"] {
+                world.rename(format!("dir/{name}"), format!("moved/{name}")).await.unwrap();
+            }
+        }
+        let after = world.stat("moved/file").await.unwrap();
+        assert_eq!((after.ino, after.mode, after.mtime, after.uid), (before.ino, 0o4711, at, 5));
+        assert_eq!(world.read_all(clean).await.unwrap(), pattern(3 * MIB));
+        let mut expected = pattern(3 * MIB);
+        expected[9..13].copy_from_slice(b"edit");
+        assert_eq!(world.read_all(edited).await.unwrap(), expected);
+        world.fs.write(stream, 2 * MIB as u64 + 5, b"more").await.unwrap();
+        for handle in [clean, stream, edited] {
+            world.close(handle).await.unwrap();
+        }
+        assert_eq!(world.bucket.object("moved/edited").await.unwrap(), expected);
+        let streamed = [&pattern(2 * MIB + 5)[..], b"more"].concat();
+        assert_eq!(world.bucket.object("moved/stream").await.unwrap(), streamed);
+        world.fs.sync().await.unwrap();
+        assert_eq!(world.bucket.header("moved/file", "file-permissions").await.unwrap(), "0104711");
+        let elsewhere = world.remount().await;
+        assert_eq!(elsewhere.stat("moved/file").await.unwrap().mtime, at);
+        world.assert_healthy().await;
+        for name in ["moved/file", "moved/stream", "moved/edited"] {
+            world.unlink(name).await.unwrap();
+        }
+        world.rmdir("moved").await.unwrap();
+        if !directory {
+            world.rmdir("dir").await.unwrap();
+        }
+        assert!(
+            world.bucket.keys().await.iter().all(|key| !key.starts_with("moved") && !key.starts_with("dir"))
+        );
+    }
+}
+
+#[tokio::test]
+async fn s80_a_rename_that_fails_loses_no_object() {
+    for operation in [Operation::List, Operation::Copy, Operation::Delete] {
+        for after in [0, 1, 5] {
+            let bucket = Bucket::in_memory();
+            for n in 0..9 {
+                bucket.put(format!("from/file-{n}"), n.to_string()).await;
+            }
+            let world = bucket.mount(|_| {}).await;
+            assert_eq!(world.names("from").await.unwrap().len(), 9);
+            bucket.faults.add(Rule::new(Fault::unavailable()).on(operation).after(after).times(3));
+            let outcome = world.rename("from", "to").await;
+            bucket.faults.clear();
+            let keys = bucket.keys().await;
+            for n in 0..9 {
+                let body = n.to_string().into_bytes();
+                let here = bucket.object(format!("from/file-{n}")).await == Some(body.clone());
+                let there = bucket.object(format!("to/file-{n}")).await == Some(body);
+                assert!(here || there, "{operation:?} after {after}: {n} is lost of {keys:?}");
+                assert!(outcome.is_err() || there, "{operation:?} after {after}");
+            }
+            if outcome.is_err() && operation == Operation::Copy {
+                assert_eq!(errno(world.stat("to").await), libc::ENOENT, "nothing is left half-way");
+            }
+            world.expire();
+            assert_eq!(world.stat("from").await.is_ok(), keys.iter().any(|key| key.starts_with("from/")));
+            world.assert_healthy().await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn s80_a_rename_of_a_file_that_fails_leaves_it_where_it_was() {
+    for operation in [Operation::Copy, Operation::Delete] {
+        let world = World::new().await;
+        world.write_file("a", b"a").await.unwrap();
+        world.write_file("b", b"b").await.unwrap();
+        let open = world.open_handle("b", libc::O_RDONLY).await.unwrap();
+        world.bucket.faults.add(Rule::new(Fault::unavailable()).on(operation).always());
+        assert_eq!(errno(world.rename("a", "b").await), libc::EIO, "{operation:?}");
+        world.bucket.faults.clear();
+        let at_new = world.bucket.object("b").await.unwrap() == b"a";
+        assert!(at_new || world.bucket.object("a").await.unwrap() == b"a");
+        assert_eq!(world.fs.read(open, 0, 9).await.unwrap(), b"b"[..], "{operation:?}");
+        world.close(open).await.unwrap();
+        world.expire();
+        world.assert_healthy().await;
+    }
+}
