@@ -164,7 +164,8 @@ async fn s113_a_lost_reply_is_no_lost_file() {
                 || world.bucket.object("file").await.unwrap() == body
         );
         world.expire();
-        assert_eq!(world.read_file("file").await.unwrap(), body);
+        assert!(world.read_file("file").await.unwrap() == body, "{operation:?}");
+        assert!(!world.names("/").await.unwrap().contains(&"lost+found".to_owned()), "{operation:?}");
         world.assert_healthy().await;
     }
 }

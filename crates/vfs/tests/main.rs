@@ -2,11 +2,13 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod attributes;
 mod consistency;
 mod durability;
 mod failure;
 mod foreign;
 mod identity;
 mod keys;
+mod names;
 mod rename;
 mod world;

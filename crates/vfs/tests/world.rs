@@ -32,7 +32,7 @@ impl Default for Ticking {
 }
 
 impl Ticking {
-    fn advance(&self, by: Duration) -> Timestamp {
+    pub(crate) fn advance(&self, by: Duration) -> Timestamp {
         Timestamp(self.0.fetch_add(by.as_nanos() as i64, Ordering::SeqCst))
     }
 }
@@ -143,6 +143,11 @@ impl Bucket {
         };
         let fs = Filesystem::mount(parts, config.clone()).await.unwrap();
         World { fs, bucket: self.clone(), config, cache }
+    }
+
+    /// The bucket itself, with nothing in between.
+    pub(crate) fn store(&self) -> &dyn ObjectStore {
+        &*self.store
     }
 
     /// Another client stores an object.

@@ -29,7 +29,11 @@ impl Filesystem {
         object_key(&self.layout.directory(&self.names, parent)?, name.as_bytes())?;
         let inode = self.make(caller, parent, &name, Kind::File, mode, 0, None)?;
         let file = self.open_file(inode.ino)?;
-        self.begin_empty(&file, None).await?;
+        if let Err(error) = self.begin_empty(&file, None).await {
+            self.close_file(&file).await?;
+            self.unmake(parent, &name, &inode)?;
+            return Err(error);
+        }
         self.references.add(inode.ino);
         Ok((Attr::from(&file.overlay(inode)), self.opened(file, flags)))
     }
@@ -66,8 +70,11 @@ impl Filesystem {
         name_bytes: &[u8],
         target: &[u8],
     ) -> Result<Attr> {
-        if target.is_empty() || target.len() > TARGET_BYTES_MAX {
-            return Err(Error::new(libc::ENAMETOOLONG, "a target has 1 to 4095 bytes"));
+        if target.is_empty() {
+            return Err(Error::new(libc::ENOENT, "a target has at least one byte"));
+        }
+        if target.len() > TARGET_BYTES_MAX {
+            return Err(Error::new(libc::ENAMETOOLONG, "a target has at most 4095 bytes"));
         }
         let name = self.free_name(parent, name_bytes).await?;
         let target = Bytes::copy_from_slice(target);
@@ -169,7 +176,7 @@ impl Filesystem {
         self.publish(inode, &object, size_bytes, None)
     }
 
-    fn unmake(&self, parent: Ino, name: &Name, inode: &Inode) -> Result<()> {
+    pub(crate) fn unmake(&self, parent: Ino, name: &Name, inode: &Inode) -> Result<()> {
         let op = match inode.kind {
             Kind::Directory => Op::Rmdir { parent, name: name.clone() },
             _ => Op::Unlink { parent, name: name.clone(), keep: false },

@@ -72,14 +72,23 @@ impl Filesystem {
         if !dropped.is_clean() && !is_orphan {
             tracing::error!(ino = %file.ino, size = dropped.size_bytes(), "writes that could not be published are dropped with the last handle");
         }
+        let was_never_stored =
+            !dropped.is_clean() && inode.as_ref().is_ok_and(|inode| inode.object().is_none());
         if let Dirty::Stream(stream) = dropped {
             stream.abort().await;
         }
-        if let Ok(inode) = inode
-            && is_orphan
-        {
-            self.purge(&inode).await?;
+        match inode {
+            Ok(inode) if is_orphan => self.purge(&inode).await,
+            Ok(inode) if was_never_stored => self.unmake_file(&inode),
+            _ => Ok(()),
         }
+    }
+
+    /// A file whose bytes were never stored goes with its last handle.
+    fn unmake_file(&self, inode: &meta::Inode) -> Result<()> {
+        let Some((parent, name)) = inode.home.clone() else { return Ok(()) };
+        self.unmake(parent, &name, inode)?;
+        self.invalidations.entry(parent, name.as_bytes());
         Ok(())
     }
 

@@ -40,10 +40,26 @@ impl Filesystem {
         match self.upload(work, &key, attributes.clone(), condition).await {
             Ok(object) => self.published(file, work, &inode, &object),
             Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)) => {
-                self.yield_to_bucket(file, work, &inode, &key, attributes).await
+                match self.already_stored(&key, &attributes, work.size_bytes()).await {
+                    Some(object) => self.published(file, work, &inode, &object),
+                    None => self.yield_to_bucket(file, work, &inode, &key, attributes).await,
+                }
             }
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// The object under the key, if it is these writes: an earlier attempt stored them and its answer was lost. The
+    /// time of the last write in nanoseconds tells them from anybody else's.
+    async fn already_stored(
+        &self,
+        key: &ObjectKey,
+        attributes: &Attributes,
+        size_bytes: Option<u64>,
+    ) -> Option<ObjectRef> {
+        let found = self.store.head(key).await.ok()?;
+        let is_ours = found.attributes.user == attributes.user && Some(found.size_bytes) == size_bytes;
+        is_ours.then_some(found.object)
     }
 
     /// Names the stored bytes.

@@ -18,6 +18,9 @@ const PARTS_PER_SIZE: u32 = 1_000;
 /// Parts of one file under way at the same time, where there is memory.
 const IN_FLIGHT_MAX: u64 = 3;
 
+/// A part's number and its bytes, kept until the store has them.
+type Part = (u32, Payload);
+
 /// A multipart upload with the part being filled.
 #[derive(Debug)]
 pub(crate) struct Stream {
@@ -32,7 +35,13 @@ pub(crate) struct Stream {
     tail: Vec<Slab>,
     tail_bytes: u64,
     size: u64,
-    in_flight: JoinSet<Result<(), StoreError>>,
+    in_flight: JoinSet<(Part, Result<(), StoreError>)>,
+    /// Parts that could not be sent; they are sent again.
+    failed: Vec<Part>,
+    /// The last part, where it was sent before it was full.
+    short: Option<Payload>,
+    /// A part went down with its task; nothing can complete the upload.
+    is_broken: bool,
     in_flight_max: usize,
     held: Held,
 }
@@ -63,6 +72,9 @@ impl Stream {
             tail_bytes: 0,
             size: 0,
             in_flight: JoinSet::new(),
+            failed: Vec::new(),
+            short: None,
+            is_broken: false,
             in_flight_max,
             held,
         }
@@ -80,12 +92,14 @@ impl Stream {
 
     /// Appends; waits while the parts under way are as many as there is memory for.
     pub(crate) async fn append(&mut self, pool: &SlabPool, mut data: &[u8]) -> Result<(), StoreError> {
+        self.reopen(pool);
         while !data.is_empty() {
             let room = (self.part_bytes - self.tail_bytes).min(data.len() as u64) as usize;
             self.fill(pool, &data[..room]);
             data = &data[room..];
             if self.tail_bytes == self.part_bytes {
-                self.send().await?;
+                // A full part is never short.
+                drop(self.send().await?);
             }
         }
         Ok(())
@@ -93,11 +107,21 @@ impl Stream {
 
     /// Appends without a wait; false, and nothing is done, if it would complete a part.
     pub(crate) fn append_now(&mut self, pool: &SlabPool, data: &[u8]) -> bool {
+        self.reopen(pool);
         let fits = self.tail_bytes + (data.len() as u64) < self.part_bytes;
         if fits {
             self.fill(pool, data);
         }
         fits
+    }
+
+    /// A part that was sent before it was full, for a completion that failed, is filled up and sent again: only the
+    /// last part of an upload may be short.
+    fn reopen(&mut self, pool: &SlabPool) {
+        let Some(payload) = self.short.take() else { return };
+        self.parts_sent -= 1;
+        self.size -= payload.len();
+        payload.pieces().iter().for_each(|piece| self.fill(pool, piece));
     }
 
     /// Appends to the part being filled, which has room.
@@ -137,10 +161,16 @@ impl Stream {
     /// Sends what is left and joins the parts. May be called again after a failed precondition.
     pub(crate) async fn finish(&mut self, precondition: Precondition) -> Result<ObjectRef, StoreError> {
         if self.tail_bytes > 0 {
-            self.send().await?;
+            self.short = self.send().await?;
         }
+        self.send_failed();
+        let mut outcome = Ok(());
         while !self.in_flight.is_empty() {
-            self.landed().await?;
+            outcome = outcome.and(self.landed().await);
+        }
+        outcome?;
+        if self.is_broken {
+            return Err(cut_off());
         }
         self.upload.complete(precondition).await
     }
@@ -153,22 +183,39 @@ impl Stream {
         }
     }
 
-    async fn send(&mut self) -> Result<(), StoreError> {
+    /// Sends the part being filled; returns it if it was not full.
+    async fn send(&mut self) -> Result<Option<Payload>, StoreError> {
         if self.parts_sent == PARTS_MAX {
             return Err(StoreError::Invalid(format!(
                 "the file is longer than {PARTS_MAX} parts: mount with a larger --part-size or --memory-limit"
             )));
         }
+        self.send_failed();
         while self.in_flight.len() >= self.in_flight_max {
             self.landed().await?;
         }
         let payload: Payload = self.tail.drain(..).map(Slab::freeze).collect();
+        let is_short = self.tail_bytes < self.part_bytes;
         self.tail_bytes = 0;
         self.parts_sent += 1;
-        let (upload, number) = (self.upload.clone(), self.parts_sent);
-        self.in_flight.spawn(async move { upload.put_part(number, payload).await });
+        let short = is_short.then(|| payload.clone());
+        self.send_part((self.parts_sent, payload));
         self.grow();
-        Ok(())
+        Ok(short)
+    }
+
+    fn send_failed(&mut self) {
+        for part in std::mem::take(&mut self.failed) {
+            self.send_part(part);
+        }
+    }
+
+    fn send_part(&mut self, (number, payload): Part) {
+        let upload = self.upload.clone();
+        self.in_flight.spawn(async move {
+            let outcome = upload.put_part(number, payload.clone()).await;
+            ((number, payload), outcome)
+        });
     }
 
     /// Doubles the part size every [`PARTS_PER_SIZE`] parts, while there is memory for it.
@@ -181,9 +228,20 @@ impl Stream {
 
     async fn landed(&mut self) -> Result<(), StoreError> {
         match self.in_flight.join_next().await {
-            None => Ok(()),
-            Some(Ok(outcome)) => outcome,
-            Some(Err(_)) => Err(StoreError::Unavailable("an upload was cut off".into())),
+            _ if self.is_broken => Err(cut_off()),
+            None | Some(Ok((_, Ok(())))) => Ok(()),
+            Some(Ok((part, Err(error)))) => {
+                self.failed.push(part);
+                Err(error)
+            }
+            Some(Err(_)) => {
+                self.is_broken = true;
+                Err(cut_off())
+            }
         }
     }
+}
+
+fn cut_off() -> StoreError {
+    StoreError::Unavailable("a part of the upload was lost".into())
 }

@@ -1,0 +1,204 @@
+//! Attributes: where they lie, what they are where nothing says so, what changing them leaves alone.
+
+use crate::world::{Bucket, CALLER, World};
+use std::time::Duration;
+use store::{Attributes, ObjectKey, Payload, PutOptions};
+use vfs::{AttributeSource, Changes, Kind, Time, Timestamp};
+
+const AT: Timestamp = Timestamp(1_595_002_920_123_456_789);
+
+#[tokio::test]
+async fn s95_attributes_come_back_in_another_mount() {
+    for bucket in [Bucket::in_memory(), Bucket::in_directory()] {
+        let world = bucket.mount(|_| {}).await;
+        world.mkdir("dir").await.unwrap();
+        world.write_file("dir/file", b"x").await.unwrap();
+        world.symlink("dir/link", b"file").await.unwrap();
+        let changes = Changes {
+            mode: Some(0o2751),
+            uid: Some(11),
+            gid: Some(12),
+            atime: Some(Time::At(Timestamp(AT.0 + 1))),
+            mtime: Some(Time::At(AT)),
+            ..Changes::default()
+        };
+        for path in ["dir", "dir/file"] {
+            world.set(path, changes).await.unwrap();
+        }
+        world.fs.sync().await.unwrap();
+        let fresh = world.remount().await;
+        for path in ["dir", "dir/file"] {
+            let attr = fresh.stat(path).await.unwrap();
+            assert_eq!((attr.mode, attr.uid, attr.gid), (0o2751, 11, 12), "{path}");
+            assert_eq!((attr.mtime, attr.atime), (AT, Timestamp(AT.0 + 1)), "{path}");
+        }
+        let link = fresh.stat("dir/link").await.unwrap();
+        assert_eq!((link.kind, link.uid, link.gid), (Kind::Symlink, CALLER.uid, CALLER.gid));
+        let listed = fresh.list("dir", true).await.unwrap();
+        assert!(listed.iter().all(|entry| entry.attr.as_ref().unwrap().uid != 7), "listings are exact too");
+    }
+}
+
+#[tokio::test]
+async fn s96_headers_of_other_tools_are_read() {
+    let bucket = Bucket::in_memory();
+    bucket
+        .put_with("s3fs", "", &[("mode", "33184"), ("uid", "5"), ("gid", "6"), ("mtime", "1595002920")])
+        .await;
+    bucket.put_with("rclone", "", &[("mtime", "1595002920.5")]).await;
+    bucket.put_with("gcsfuse", "", &[("gcsfuse_mtime", "2020-07-17T16:22:00Z")]).await;
+    bucket.put_with("both", "", &[("mode", "33184"), ("file-permissions", "0100600")]).await;
+    bucket.put_with("link", "target", &[("mode", "41471")]).await;
+    let world = bucket.mount(|config| config.attributes = AttributeSource::Headers).await;
+    let s3fs = world.stat("s3fs").await.unwrap();
+    assert_eq!(
+        (s3fs.mode, s3fs.uid, s3fs.gid, s3fs.mtime),
+        (0o640, 5, 6, Timestamp::from_secs(1_595_002_920, 0))
+    );
+    let rclone = world.stat("rclone").await.unwrap();
+    assert_eq!((rclone.mode, rclone.mtime), (0o644, Timestamp::from_secs(1_595_002_920, 500_000_000)));
+    assert_eq!(world.stat("gcsfuse").await.unwrap().mtime, Timestamp::from_secs(1_595_002_920, 0));
+    assert_eq!(world.stat("both").await.unwrap().mode, 0o600);
+    let link = world.stat("link").await.unwrap();
+    assert_eq!(link.kind, Kind::Symlink);
+    assert_eq!(world.fs.readlink(link.ino).await.unwrap(), "target");
+}
+
+#[tokio::test]
+async fn s97_what_nothing_is_said_of_has_the_mounts_defaults() {
+    let bucket = Bucket::in_memory();
+    bucket.put("dir/file", "x").await;
+    for attributes in [AttributeSource::Listing, AttributeSource::Headers] {
+        let world = bucket
+            .mount(|config| {
+                (config.file_mode, config.dir_mode, config.attributes) = (0o604, 0o705, attributes);
+            })
+            .await;
+        let (file, dir) = (world.stat("dir/file").await.unwrap(), world.stat("dir").await.unwrap());
+        assert_eq!((file.mode, file.uid, file.gid), (0o604, 7, 8));
+        assert_eq!((dir.mode, dir.uid, dir.gid), (0o705, 7, 8));
+        let stored_at = bucket.head("dir/file").await.unwrap().object.last_modified.unwrap();
+        assert_eq!(file.mtime, stored_at);
+    }
+}
+
+#[tokio::test]
+async fn s98_the_listings_word_costs_no_request_and_a_get_makes_it_exact() {
+    let bucket = Bucket::in_memory();
+    for n in 0..20 {
+        bucket.put_with(format!("file-{n:02}"), "x", &[("file-permissions", "0100600")]).await;
+    }
+    let world = bucket.mount(|config| config.attributes = AttributeSource::Listing).await;
+    let requests = world
+        .requests(async {
+            for n in 0..20 {
+                assert_eq!(world.stat(format!("file-{n:02}")).await?.mode, 0o644);
+            }
+            world.list("/", true).await
+        })
+        .await;
+    assert_eq!(requests, "List 1");
+    world.read_file("file-03").await.unwrap();
+    tokio::task::yield_now().await;
+    assert_eq!(world.stat("file-03").await.unwrap().mode, 0o600);
+}
+
+#[tokio::test]
+async fn s99_the_size_of_clean_and_dirty_files() {
+    let world = World::new().await;
+    let handle = world.create("file").await.unwrap();
+    assert_eq!(world.stat("file").await.unwrap().size_bytes, 0);
+    world.fs.write(handle, 9, b"x").await.unwrap();
+    let attr = world.stat("file").await.unwrap();
+    assert_eq!((attr.size_bytes, attr.blocks), (10, 1));
+    assert_eq!(world.list("/", true).await.unwrap()[0].attr.as_ref().unwrap().size_bytes, 10);
+    world.close(handle).await.unwrap();
+    assert_eq!(world.stat("file").await.unwrap().size_bytes, 10);
+    assert_eq!(world.remount().await.stat("file").await.unwrap().size_bytes, 10);
+}
+
+#[tokio::test]
+async fn s100_changing_attributes_leaves_the_rest_alone() {
+    let world = World::new().await;
+    let key = ObjectKey::try_from("file").unwrap();
+    let attributes = Attributes {
+        content_type: Some("text/x-strange".into()),
+        system: [("cache-control".to_owned(), "no-store".to_owned())].into(),
+        user: [("owner-of-this".to_owned(), "me".to_owned())].into(),
+        storage_class: None,
+    };
+    let tags: store::Tags = [("tag".to_owned(), "kept".to_owned())].into();
+    let options = PutOptions { attributes, tags: tags.clone(), ..PutOptions::default() };
+    world.bucket.store().put(&key, Payload::from("body"), options).await.unwrap();
+    world.chmod("file", 0o600).await.unwrap();
+    world.fs.sync().await.unwrap();
+    for step in ["chmod", "rename", "overwrite"] {
+        let key = if step == "chmod" { "file" } else { "moved" };
+        let found = world.bucket.head(key).await.unwrap().attributes;
+        assert_eq!(found.content_type.as_deref(), Some("text/x-strange"), "{step}");
+        assert_eq!(found.system["cache-control"], "no-store", "{step}");
+        assert_eq!(found.user["owner-of-this"], "me", "{step}");
+        assert_eq!(found.user["file-permissions"], "0100600", "{step}");
+        let key = ObjectKey::try_from(key).unwrap();
+        match step {
+            "chmod" => {
+                assert_eq!(world.bucket.store().tags(&key).await.unwrap(), tags);
+                world.rename("file", "moved").await.unwrap();
+            }
+            "rename" => {
+                assert_eq!(world.bucket.store().tags(&key).await.unwrap(), tags);
+                world.write_file("moved", b"other").await.unwrap();
+            }
+            _ => assert_eq!(world.bucket.object("moved").await.unwrap(), b"other"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn s101_times_follow_writes_and_changes() {
+    let world = World::new().await;
+    let handle = world.create("file").await.unwrap();
+    let made = world.stat("file").await.unwrap();
+    world.bucket.clock.advance(Duration::from_secs(1));
+    world.fs.write(handle, 0, b"x").await.unwrap();
+    let written = world.stat("file").await.unwrap();
+    assert!(written.mtime > made.mtime && written.ctime >= written.mtime);
+    world.bucket.clock.advance(Duration::from_secs(1));
+    world.close(handle).await.unwrap();
+    let closed = world.stat("file").await.unwrap();
+    assert_eq!(closed.mtime, written.mtime, "closing is not writing");
+    world.bucket.clock.advance(Duration::from_secs(1));
+    let changed = world.chmod("file", 0o600).await.unwrap();
+    assert!(changed.mtime == written.mtime && changed.ctime > closed.ctime);
+
+    // A time set on an open file stands, also over the writes before it.
+    let handle = world.open_handle("file", libc::O_WRONLY).await.unwrap();
+    world.fs.write(handle, 0, b"y").await.unwrap();
+    world.set("file", Changes { mtime: Some(Time::At(AT)), ..Changes::default() }).await.unwrap();
+    world.close(handle).await.unwrap();
+    assert_eq!(world.stat("file").await.unwrap().mtime, AT);
+    world.fs.sync().await.unwrap();
+    assert_eq!(world.remount().await.stat("file").await.unwrap().mtime, AT);
+
+    world.bucket.clock.advance(Duration::from_secs(1));
+    let now = world.set("file", Changes { mtime: Some(Time::Now), ..Changes::default() }).await.unwrap();
+    assert!(now.mtime > closed.mtime);
+    let shorter = world.truncate("file", 0).await.unwrap();
+    assert!(shorter.mtime > now.mtime);
+    // Nothing written, nothing changed.
+    let handle = world.open_handle("file", libc::O_RDWR).await.unwrap();
+    world.close(handle).await.unwrap();
+    assert_eq!(world.stat("file").await.unwrap().mtime, shorter.mtime);
+    world.write_file("stream", vec![1; 20 << 20]).await.unwrap();
+    let here = world.stat("stream").await.unwrap().mtime;
+    world.fs.sync().await.unwrap();
+    let there = world.remount().await.stat("stream").await.unwrap().mtime;
+    assert!(there.since(here) < Duration::from_secs(1) && here.since(there) < Duration::from_secs(1));
+}
+
+#[tokio::test]
+async fn s102_statfs_answers() {
+    let statfs = World::new().await.fs.statfs();
+    assert_eq!(statfs.name_bytes_max, 255);
+    assert!(statfs.blocks_free > 0 && statfs.files_free > 0);
+}
