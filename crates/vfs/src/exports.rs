@@ -1,82 +1,105 @@
 //! Attributes on their way to object headers.
 //!
 //! An attribute changed after its file was stored is exported by copying the object onto itself with new headers:
-//! not in the caller's way, many changes of one file as one copy.
+//! not in the caller's way, many changes of one file as one copy, a bounded number of files at a time. One task
+//! does it, and only while something waits.
 
+use futures_util::StreamExt as _;
 use meta::{Ino, Kind};
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use store::{CopyOptions, Precondition, StoreError, Timestamp};
+use store::{CopyOptions, Precondition, StoreError};
 
 use crate::headers;
 use crate::{Filesystem, Result};
 
-/// A file's attributes are exported when they have been left alone for this long.
-const QUIET: Duration = Duration::from_millis(500);
+/// How often the exporter looks; what has been left alone for a whole turn is exported.
+const TURN: Duration = Duration::from_millis(300);
+/// Files exported at the same time.
+const EXPORTED_AT_ONCE: usize = 16;
 
-/// Inodes whose headers are older than their attributes, and when they were last changed.
+/// Inodes whose headers are older than their attributes.
 #[derive(Debug, Default)]
-pub(crate) struct Exports {
-    waiting: Mutex<HashMap<Ino, Timestamp>>,
+pub(crate) struct Exports(Mutex<Waiting>);
+
+#[derive(Debug, Default)]
+struct Waiting {
+    /// By inode: the exporter's turn in which it was last changed.
+    inodes: HashMap<Ino, u64>,
+    turn: u64,
+    has_exporter: bool,
 }
 
 impl Exports {
-    /// Notes a change; true if the inode was not waiting before.
-    fn insert(&self, ino: Ino, now: Timestamp) -> bool {
-        self.lock().insert(ino, now).is_none()
+    /// Notes a change; true if an exporter has to be started.
+    fn insert(&self, ino: Ino) -> bool {
+        let mut waiting = self.lock();
+        let turn = waiting.turn;
+        waiting.inodes.insert(ino, turn);
+        !std::mem::replace(&mut waiting.has_exporter, true)
+    }
+
+    /// Begins a turn: the inodes that were left alone in the one before; `None` if nothing waits and the exporter
+    /// ends.
+    fn next_turn(&self) -> Option<Vec<Ino>> {
+        let mut waiting = self.lock();
+        if waiting.inodes.is_empty() {
+            waiting.has_exporter = false;
+            return None;
+        }
+        let turn = waiting.turn;
+        waiting.turn += 1;
+        Some(waiting.inodes.iter().filter(|(_, changed)| **changed < turn).map(|(ino, _)| *ino).collect())
     }
 
     pub(crate) fn remove(&self, ino: Ino) -> bool {
-        self.lock().remove(&ino).is_some()
-    }
-
-    fn changed_at(&self, ino: Ino) -> Option<Timestamp> {
-        self.lock().get(&ino).copied()
+        self.lock().inodes.remove(&ino).is_some()
     }
 
     pub(crate) fn contains(&self, ino: Ino) -> bool {
-        self.lock().contains_key(&ino)
+        self.lock().inodes.contains_key(&ino)
     }
 
     pub(crate) fn all(&self) -> Vec<Ino> {
-        self.lock().keys().copied().collect()
+        self.lock().inodes.keys().copied().collect()
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.lock().len()
+        self.lock().inodes.len()
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Ino, Timestamp>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Filesystem {
     /// Exports an inode's attributes once they have been left alone for a while.
     pub(crate) fn export_later(&self, ino: Ino) -> Result<()> {
-        let is_stored =
-            self.names.inode(ino)?.object().is_some() || self.names.inode(ino)?.kind == Kind::Directory;
-        if !is_stored
-            || ino == Ino::ROOT
-            || self.has_unpublished_writes(ino)
-            || !self.exports.insert(ino, self.now())
-        {
+        let inode = self.names.inode(ino)?;
+        let is_stored = inode.object().is_some() || inode.kind == Kind::Directory;
+        if !is_stored || ino == Ino::ROOT || self.has_unpublished_writes(ino) || !self.exports.insert(ino) {
             return Ok(());
         }
-        let Some(me) = self.me.upgrade() else { return Ok(()) };
+        let me = self.me.clone();
         tokio::spawn(async move {
-            while let Some(changed_at) = me.exports.changed_at(ino) {
-                tokio::time::sleep(QUIET).await;
-                if me.exports.changed_at(ino) == Some(changed_at)
-                    && let Err(error) = me.export_now(ino).await
-                {
-                    tracing::warn!(%ino, %error, "attributes could not be exported; they are tried again at the next change or sync");
-                    return;
-                }
+            loop {
+                tokio::time::sleep(TURN).await;
+                let Some(me) = me.upgrade() else { return };
+                let Some(due) = me.exports.next_turn() else { return };
+                futures_util::stream::iter(due)
+                    .for_each_concurrent(EXPORTED_AT_ONCE, |ino| me.try_export(ino))
+                    .await;
             }
         });
         Ok(())
+    }
+
+    async fn try_export(&self, ino: Ino) {
+        if let Err(error) = self.export_now(ino).await {
+            tracing::warn!(%ino, %error, "attributes could not be exported to the object's headers; they are tried again");
+        }
     }
 
     /// Exports an inode's attributes now, if they wait.
@@ -86,7 +109,7 @@ impl Filesystem {
         }
         let outcome = self.export(ino).await;
         if outcome.is_err() {
-            self.exports.insert(ino, self.now());
+            self.export_later(ino)?;
         }
         outcome
     }
@@ -127,5 +150,25 @@ impl Filesystem {
             Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)) => Ok(()),
             Err(error) => Err(error.into()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_keeps_changing_waits_and_the_last_one_ends_the_exporter() {
+        let exports = Exports::default();
+        assert!(exports.insert(Ino(2)), "the first change starts an exporter");
+        assert!(!exports.insert(Ino(3)));
+        assert_eq!(exports.next_turn(), Some(vec![]), "nothing was left alone for a whole turn yet");
+        exports.insert(Ino(3));
+        assert_eq!(exports.next_turn(), Some(vec![Ino(2)]));
+        assert!(exports.remove(Ino(2)));
+        assert_eq!(exports.next_turn(), Some(vec![Ino(3)]));
+        assert!(exports.remove(Ino(3)));
+        assert_eq!(exports.next_turn(), None);
+        assert!(exports.insert(Ino(4)), "the next change starts another");
     }
 }
