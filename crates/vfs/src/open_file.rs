@@ -9,7 +9,7 @@ use meta::{Ino, Inode};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use store::{ETag, ObjectKey, ObjectRef, Timestamp, VersionId};
+use store::{Attributes, ETag, ObjectKey, ObjectRef, Timestamp, VersionId};
 
 use crate::read::readahead::Readahead;
 use crate::write::Dirty;
@@ -58,6 +58,8 @@ struct Shared {
     /// Counts foreign overwrites: a handle that has read bytes of an older one must not read on.
     lineage: u64,
     pending: Pending,
+    /// The headers of the object we stored last, which need not be asked for.
+    carried: Option<(ETag, Attributes)>,
 }
 
 impl OpenFile {
@@ -90,6 +92,16 @@ impl OpenFile {
 
     pub(crate) fn set_pending(&self, pending: Pending) {
         self.shared().pending = pending;
+    }
+
+    /// Notes the headers stored with an object.
+    pub(crate) fn carries(&self, etag: &ETag, attributes: Attributes) {
+        self.shared().carried = Some((etag.clone(), attributes));
+    }
+
+    /// The headers of an object, if it is the one we stored last.
+    pub(crate) fn carried(&self, etag: &ETag) -> Option<Attributes> {
+        self.shared().carried.as_ref().filter(|(of, _)| of == etag).map(|(_, attributes)| attributes.clone())
     }
 
     /// A time was set: it stands until the next write.

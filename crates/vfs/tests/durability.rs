@@ -43,6 +43,22 @@ async fn s13_a_new_small_file_is_one_put() {
     assert_eq!(world.bucket.header("small", "file-owner").await.unwrap(), "1000");
 }
 
+/// `echo x > file`: bash closes a duplicate of the descriptor before it writes, which publishes the empty file. The
+/// second publication used to ask the store for the headers that the first had just sent.
+#[tokio::test]
+async fn headers_we_stored_are_not_asked_for() {
+    let world = World::new().await;
+    world.write_file("first", b"").await.unwrap();
+    let redirection = async {
+        let handle = world.create("file").await?;
+        world.fs.flush(handle).await?;
+        world.fs.write(handle, 0, b"x\n").await?;
+        world.close(handle).await
+    };
+    assert_eq!(world.requests(redirection).await, "Put 2");
+    assert_eq!(world.bucket.object("file").await.unwrap(), b"x\n");
+}
+
 #[tokio::test]
 async fn s14_a_stream_goes_out_in_parts_and_nothing_to_the_disk() {
     let world = World::new().await;

@@ -156,7 +156,7 @@ impl Filesystem {
         }
         self.ensure_volume_record().await?;
         let key = self.layout.key(&self.names, &inode)?;
-        let attributes = self.attributes_to_store(&inode, work.base()).await?;
+        let attributes = self.attributes_to_store(file, &inode, work.base()).await?;
         let upload = self.store.multipart(&key, attributes, Tags::new()).await?;
         let mut stream = Stream::begin(upload, key, &inode, work.base().cloned(), part_bytes, held);
         if let Dirty::Memory(memory) = &*work {

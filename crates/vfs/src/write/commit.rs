@@ -34,14 +34,14 @@ impl Filesystem {
             return Ok(());
         }
         let key = self.layout.key(&self.names, &inode)?;
-        let attributes = self.attributes_to_store(&inode, work.base()).await?;
+        let attributes = self.attributes_to_store(file, &inode, work.base()).await?;
         self.ensure_volume_record().await?;
         let condition = precondition(work.base());
         match self.upload(work, &key, attributes.clone(), condition).await {
-            Ok(object) => self.published(file, work, &inode, &object),
+            Ok(object) => self.published(file, work, &inode, &object, attributes),
             Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)) => {
                 match self.already_stored(&key, &attributes, work.size_bytes()).await {
-                    Some(object) => self.published(file, work, &inode, &object),
+                    Some(object) => self.published(file, work, &inode, &object, attributes),
                     None => self.yield_to_bucket(file, work, &inode, &key, attributes).await,
                 }
             }
@@ -63,12 +63,20 @@ impl Filesystem {
     }
 
     /// Names the stored bytes.
-    fn published(&self, file: &OpenFile, work: &mut Dirty, inode: &Inode, object: &ObjectRef) -> Result<()> {
+    fn published(
+        &self,
+        file: &OpenFile,
+        work: &mut Dirty,
+        inode: &Inode,
+        object: &ObjectRef,
+        attributes: Attributes,
+    ) -> Result<()> {
         let size_bytes = work.size_bytes().unwrap_or(inode.size_bytes);
         let headers_are_old =
             matches!(work, Dirty::Stream(stream) if !stream.carries(inode, file.pending().touched));
         self.publish(inode, object, size_bytes, Some(inode.mtime))?;
         self.references.caches(inode.ino, Some(&object.etag));
+        file.carries(&object.etag, attributes);
         file.repin(Some(Pin {
             key: object.key.clone(),
             etag: object.etag.clone(),
@@ -216,16 +224,20 @@ impl Filesystem {
     /// The headers to store with a file: what its object carried, and the inode's attributes.
     pub(crate) async fn attributes_to_store(
         &self,
+        file: &OpenFile,
         inode: &Inode,
         base: Option<&Arc<Pin>>,
     ) -> Result<Attributes> {
-        let carried = match base {
-            Some(pin) if inode.kind == Kind::File => match self.store.head(&pin.key).await {
+        let Some(pin) = base.filter(|_| inode.kind == Kind::File) else {
+            return Ok(headers::with_posix(Attributes::default(), inode));
+        };
+        let carried = match file.carried(&pin.etag) {
+            Some(carried) => carried,
+            None => match self.store.head(&pin.key).await {
                 Ok(meta) => meta.attributes,
                 Err(StoreError::NotFound(_)) => Attributes::default(),
                 Err(error) => return Err(error.into()),
             },
-            _ => Attributes::default(),
         };
         Ok(headers::with_posix(carried, inode))
     }
