@@ -6,6 +6,7 @@ mod bad_input;
 mod daemon;
 mod fixture;
 mod mount8;
+mod odd_keys;
 mod programs;
 mod s3;
 mod secrets;

@@ -7,18 +7,22 @@ use std::sync::Arc;
 use store::s3::{Credentials, S3Buckets, S3Config};
 use store::{Buckets, Entropy, SystemClock};
 
-/// A bucket of a test's own.
-pub(crate) fn new_bucket(server: &S3Server, name: &str) -> String {
-    let name = format!("cli-{name}");
+/// The server's buckets, as a client of our own sees them.
+pub(crate) fn buckets(server: &S3Server) -> S3Buckets {
     let config = S3Config {
         endpoint: Some(server.endpoint()),
         region: server.region().to_owned(),
         credentials: Credentials::new(server.access_key(), server.secret_key(), None).unwrap().into(),
         ..S3Config::default()
     };
-    let buckets = S3Buckets::new(config, Arc::new(SystemClock), Arc::new(Entropy::new(1))).unwrap();
+    S3Buckets::new(config, Arc::new(SystemClock), Arc::new(Entropy::new(1))).unwrap()
+}
+
+/// A bucket of a test's own.
+pub(crate) fn new_bucket(server: &S3Server, name: &str) -> String {
+    let name = format!("cli-{name}");
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    runtime.block_on(buckets.create(&name)).unwrap();
+    runtime.block_on(buckets(server).create(&name)).unwrap();
     name
 }
 

@@ -123,6 +123,12 @@ impl Filesystem {
         match self.store_new(&inode, Bytes::new(), Precondition::Absent).await {
             // Somebody else made it.
             Err(Error::Store(StoreError::PreconditionFailed(_))) => Ok(()),
+            // A server that cannot hold this marker (MinIO adds to the name on its disk) must not keep the entry
+            // from being removed; the directory then goes with it, as it does for every S3 program.
+            Err(Error::Store(StoreError::InvalidKey { key, reason })) => {
+                tracing::info!("a directory is not kept, the server refuses its marker {key}: {reason}");
+                Ok(())
+            }
             stored => stored,
         }
     }

@@ -1,0 +1,211 @@
+//! Every key is reachable: what no file system could name is found, read, replaced and removed through a mount.
+
+use crate::fixture::Home;
+use crate::s3::buckets;
+use futures_util::TryStreamExt;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use store::dir::{DirOptions, DirStore};
+use store::{
+    Entropy, GetOptions, KEY_BYTES_MAX, ListEntry, ListRequest, ObjectKey, ObjectStore, PutOptions,
+    SystemClock,
+};
+use tokio::runtime::Runtime;
+
+/// Keys that MinIO holds and lists too: clean paths of characters, each component at most 255 bytes, and no object
+/// below another.
+fn tame() -> Vec<Vec<u8>> {
+    let mut keys: Vec<Vec<u8>> = [
+        " ",
+        "a b",
+        "100%",
+        "%41",
+        "%",
+        "%=x",
+        "%+x",
+        "%!x",
+        "in/%=x/y",
+        "a?b=c&d",
+        "a#b",
+        "a\\b",
+        "a<b>|c",
+        "*",
+        "-rf",
+        "...",
+        ".hidden",
+        "line\nend",
+        "tab\tbed",
+        "\u{1}\u{1f}\u{7f}",
+        "ü",
+        "u\u{308}",
+        "日本/語",
+        "\u{feff}a",
+        "😀",
+    ]
+    .map(|key| key.as_bytes().to_vec())
+    .into();
+    // Its last file could not be removed once: MinIO refuses a marker for a directory with so long a name.
+    let parts = [255, 255, 255, 250, 5].map(|len| vec![b'p'; len]).join(&b'/');
+    assert_eq!(parts.len(), KEY_BYTES_MAX);
+    keys.push(parts);
+    keys.push(["d"; 100].join("/").into_bytes());
+    keys
+}
+
+/// Keys that only exact bytes can tell apart.
+fn wild() -> Vec<Vec<u8>> {
+    let mut keys: Vec<Vec<u8>> = [
+        &b"a"[..],
+        b"a/b",
+        b"a/b/c",
+        b"x//y",
+        b"x///y",
+        b"/lead",
+        b"//",
+        b".",
+        b"..",
+        b"./a",
+        b"../a",
+        b"up/../a",
+        b"n\0ul",
+        b"\0",
+        b"\xff\xfe",
+        b"a\x80/b",
+        b"%!",
+        b"%=",
+        b"%+",
+        b".tenon-store",
+        b"end//",
+    ]
+    .map(<[u8]>::to_vec)
+    .into();
+    keys.push(vec![b'l'; KEY_BYTES_MAX]);
+    keys.push([&[b'l'; 300][..], b"/inside"].concat());
+    keys.push("☃".repeat(KEY_BYTES_MAX / 3).into_bytes());
+    keys
+}
+
+/// A bucket as an S3 program sees it.
+struct Objects {
+    store: Arc<dyn ObjectStore>,
+    runtime: Runtime,
+}
+
+impl Objects {
+    fn put(&self, key: &[u8], body: Vec<u8>) {
+        let object = object_key(key);
+        let put = self.store.put(&object, body.into(), PutOptions::default());
+        self.runtime.block_on(put).unwrap_or_else(|error| panic!("{}: {error}", key.escape_ascii()));
+    }
+
+    /// Every object and its bytes; Tenon's own are left out.
+    fn all(&self) -> BTreeMap<Vec<u8>, Vec<u8>> {
+        let keys = self.keys().into_iter().filter(|key| !key.starts_with(b".tenon/"));
+        keys.map(|key| (key.clone(), self.read(&key))).collect()
+    }
+
+    fn keys(&self) -> Vec<Vec<u8>> {
+        let (mut keys, mut token) = (Vec::new(), None);
+        loop {
+            let request = ListRequest { limit: 1000, token, ..ListRequest::default() };
+            let page = self.runtime.block_on(self.store.list(request)).unwrap();
+            keys.extend(page.entries.iter().map(|entry: &ListEntry| entry.text().to_vec()));
+            let Some(next) = page.next else { return keys };
+            token = Some(next);
+        }
+    }
+
+    fn read(&self, key: &[u8]) -> Vec<u8> {
+        self.runtime.block_on(async {
+            let object = self.store.get(&object_key(key), GetOptions::default()).await.unwrap();
+            object.body.try_collect::<Vec<_>>().await.unwrap().concat()
+        })
+    }
+}
+
+fn object_key(key: &[u8]) -> ObjectKey {
+    ObjectKey::try_from(key).unwrap()
+}
+
+/// Bytes that tell which key they belong to.
+fn body(key: &[u8]) -> Vec<u8> {
+    [b"of ", key].concat()
+}
+
+/// All regular files below a directory. Directories are removed from under us by nobody.
+fn files_below(dir: &Path) -> Vec<PathBuf> {
+    let (mut files, mut dirs) = (Vec::new(), vec![dir.to_owned()]);
+    while let Some(dir) = dirs.pop() {
+        for entry in fs::read_dir(&dir).unwrap() {
+            let entry = entry.unwrap();
+            if entry.file_type().unwrap().is_dir() {
+                dirs.push(entry.path())
+            } else {
+                files.push(entry.path())
+            }
+        }
+    }
+    files
+}
+
+/// Puts the keys, and through the mount finds, reads, replaces and removes each; the objects tell.
+fn every_key_is_reachable(objects: &Objects, mnt: &Path, keys: &[Vec<u8>]) {
+    keys.iter().for_each(|key| objects.put(key, body(key)));
+    let markers = keys.iter().filter(|key| key.ends_with(b"/")).count();
+
+    let files = files_below(mnt);
+    let mut found: Vec<Vec<u8>> = files.iter().map(|file| fs::read(file).unwrap()).collect();
+    let mut expected: Vec<Vec<u8>> =
+        keys.iter().filter(|key| !key.ends_with(b"/")).map(|key| body(key)).collect();
+    found.sort();
+    expected.sort();
+    assert!(found == expected, "{} of {} files have the bytes of the keys", found.len(), expected.len());
+
+    for file in &files {
+        let old = fs::read(file).unwrap();
+        fs::write(file, [b"replaced, ", old.as_slice()].concat()).unwrap();
+    }
+    let replaced =
+        |key: &Vec<u8>| if key.ends_with(b"/") { body(key) } else { [b"replaced, ", &*body(key)].concat() };
+    let expected: BTreeMap<_, _> = keys.iter().map(|key| (key.clone(), replaced(key))).collect();
+    assert!(objects.all() == expected, "each replacement has gone to the key of its file");
+
+    for file in &files {
+        fs::remove_file(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+    }
+    let left = objects.all();
+    assert!(left.keys().all(|key| key.ends_with(b"/")) && left.len() >= markers, "{:?}", left.keys());
+    for entry in fs::read_dir(mnt).unwrap() {
+        fs::remove_dir_all(entry.unwrap().path()).unwrap();
+    }
+    assert_eq!(objects.all(), BTreeMap::new());
+}
+
+#[test]
+fn s60_s61_s62_s63_s64_s65_every_key_of_a_directory_store_is_reachable() {
+    let home = Home::new();
+    fs::create_dir(home.path("bucket")).unwrap();
+    let entropy = Arc::new(Entropy::new(3));
+    let store =
+        DirStore::open(&home.path("bucket"), DirOptions::default(), Arc::new(SystemClock), entropy).unwrap();
+    let objects = Objects { store: Arc::new(store), runtime: Runtime::new().unwrap() };
+    home.ok(["mount", &format!("file://{}", home.text("bucket")), "mnt", "--metadata-ttl=0s"]);
+    every_key_is_reachable(&objects, &home.mnt(), &[tame(), wild()].concat());
+    home.ok(["umount", "mnt"]);
+}
+
+#[test]
+fn s60_s64_every_key_that_minio_holds_is_reachable() {
+    let server = servers::shared_minio();
+    let bucket = crate::s3::new_bucket(server, "odd-keys");
+    let objects = Objects {
+        store: Arc::new(buckets(server).store(&bucket).unwrap()),
+        runtime: Runtime::new().unwrap(),
+    };
+    let home = crate::s3::home(server).with("AWS_ENDPOINT_URL", &server.endpoint());
+    home.ok(["mount", &format!("s3://{bucket}"), "mnt", "--metadata-ttl=0s"]);
+    every_key_is_reachable(&objects, &home.mnt(), &tame());
+    home.ok(["umount", "mnt"]);
+}
