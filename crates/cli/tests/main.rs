@@ -5,6 +5,7 @@
 mod bad_input;
 mod daemon;
 mod fixture;
+mod million;
 mod mount8;
 mod odd_keys;
 mod programs;

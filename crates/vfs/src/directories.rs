@@ -83,6 +83,16 @@ impl Directory {
         *self.lock() = Known { is_complete: true, since: at, ..Known::default() };
     }
 
+    /// An entry with this text is evicted: what is known begins after it at the earliest.
+    pub(crate) fn forget_up_to(&self, text: &[u8]) {
+        let mut known = self.lock();
+        if known.is_complete || text < known.up_to.as_slice() {
+            known.from = text.max(&known.from).to_vec();
+        } else if text == known.up_to.as_slice() {
+            *known = Known::default();
+        }
+    }
+
     /// Nothing is known any more.
     pub(crate) fn forget(&self) {
         *self.lock() = Known::default();
@@ -141,6 +151,23 @@ mod tests {
         assert!(!dir.known().covers(b"a", b"a/"));
         assert!(dir.known().covers(b"q", b"q/"));
         assert!(dir.known().continues(b"p") && !dir.known().continues(b"r"));
+    }
+
+    #[test]
+    fn the_beginning_of_a_stretch_can_be_forgotten() {
+        let dir = Directory::default();
+        dir.learned(b"", Some(b"m"), NOW);
+        dir.forget_up_to(b"f");
+        dir.forget_up_to(b"c");
+        assert!(!dir.known().covers(b"f", b"f/") && dir.known().covers(b"g", b"g/"));
+        assert!(dir.known().continues(b"f") && !dir.known().continues(b"c"));
+        dir.learned(b"m", None, NOW);
+        assert!(dir.known().covers(b"x", b"x/") && !dir.known().covers(b"a", b"a/"));
+        dir.learned(b"", Some(b"m"), NOW);
+        dir.forget_up_to(b"x");
+        assert!(dir.known().covers(b"a", b"a/"), "it was not in the stretch");
+        dir.forget_up_to(b"m");
+        assert!(!dir.known().covers(b"a", b"a/"));
     }
 
     #[test]

@@ -1,57 +1,163 @@
 //! Keeps the namespace tables within their share of memory: what the bucket can tell again is dropped.
+//!
+//! A hand goes round the known entries, a bounded number at a time. What nobody uses goes at once; what only the
+//! kernel remembers it is asked to let go of, and goes when it has.
+//!
+//! Invariant: what goes is clean, and nobody can have come to hold it meanwhile.
 
 use meta::{Ino, Inode, Kind, Name, Op};
+use std::ops::ControlFlow;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use store::names::KeyPrefix;
 
+use crate::directories::Directory;
+use crate::texts;
 use crate::{Filesystem, Result};
 
 /// Entries looked at in one step.
 const BATCH: usize = 1024;
+/// Steps of one turn.
+const BATCHES_MAX: usize = 8;
+/// Between turns so many entries are learned or looked up: fewer than one turn frees or asks the kernel for, and
+/// enough that a turn in vain costs each of them little.
+const ENTRIES_BETWEEN: usize = 1000;
+/// What a reference of the kernel costs beside the tables.
+const REFERENCE_BYTES: u64 = 80;
+
+/// Goes round the known entries.
+#[derive(Debug, Default)]
+pub(crate) struct Hand {
+    position: Mutex<Position>,
+    /// Entries since the last turn.
+    entries: AtomicUsize,
+}
+
+/// Where the next turn goes on.
+#[derive(Debug, Default)]
+struct Position {
+    dir: Option<Ino>,
+    after: Option<Name>,
+}
 
 impl Filesystem {
-    /// Evicts clean, unreferenced entries if the tables are beyond their share, down to three quarters of it.
-    pub(crate) fn evict_if_needed(&self) -> Result<()> {
-        let share = self.config.metadata_bytes();
-        if self.names.engine().memory_bytes() <= share {
+    /// So many entries are learned or looked up. If the tables are beyond their share, evicts down to three quarters
+    /// of it, as far as one turn gets.
+    pub(crate) fn evict_if_needed(&self, entries: usize) -> Result<()> {
+        if self.names_bytes() <= self.config.metadata_bytes() {
             return Ok(());
         }
-        for dir in self.directories.all() {
-            self.evict_directory(dir, share / 4 * 3)?;
-            if self.names.engine().memory_bytes() <= share / 4 * 3 {
-                break;
-            }
+        if self.hand.entries.fetch_add(entries, Ordering::Relaxed) + entries < ENTRIES_BETWEEN {
+            return Ok(());
         }
-        Ok(())
+        // Somebody else's turn does for both.
+        let Ok(mut position) = self.hand.position.try_lock() else { return Ok(()) };
+        self.hand.entries.store(0, Ordering::Relaxed);
+        self.take_turn(&mut position)
     }
 
-    fn evict_directory(&self, dir: Ino, goal_bytes: u64) -> Result<()> {
-        let directory = self.directories.get(dir);
-        let mut from: Option<Name> = None;
-        loop {
-            let entries = self.names.entries(dir, from.as_ref(), BATCH)?;
-            let inos: Vec<Ino> = entries.iter().map(|(_, entry)| entry.ino).collect();
-            let inodes = self.names.inodes(&inos)?;
-            let ops: Vec<Op> = entries
-                .iter()
-                .zip(inodes)
-                .filter(|(_, inode)| inode.as_ref().is_some_and(|inode| self.can_be_learned_again(inode)))
-                .map(|((name, _), _)| Op::Evict { parent: dir, name: name.clone() })
-                .collect();
-            if !ops.is_empty() {
-                directory.forget();
-                self.names.commit_all(&self.ctx(), &ops)?;
+    /// The kernel has let go of an inode; while memory is short it goes at once.
+    pub(crate) fn evict_forgotten(&self, ino: Ino) -> Result<()> {
+        if !self.is_short() {
+            return Ok(());
+        }
+        let Ok(inode) = self.names.inode(ino) else { return Ok(()) };
+        let Some((parent, name)) = inode.home.clone() else { return Ok(()) };
+        let prefix = self.layout.directory(&self.names, parent)?;
+        self.evict_unused(parent, &prefix, &[(name, inode)])
+    }
+
+    fn names_bytes(&self) -> u64 {
+        self.names.engine().memory_bytes() + self.references.len() as u64 * REFERENCE_BYTES
+    }
+
+    fn is_short(&self) -> bool {
+        self.names_bytes() > self.config.metadata_bytes() / 4 * 3
+    }
+
+    fn take_turn(&self, hand: &mut Position) -> Result<()> {
+        let mut dirs = self.directories.all();
+        dirs.sort_unstable();
+        let begun = dirs.partition_point(|dir| hand.dir.is_some_and(|at| *dir < at));
+        dirs.rotate_left(begun);
+        let mut left = BATCHES_MAX;
+        for dir in dirs {
+            if hand.dir != Some(dir) {
+                *hand = Position { dir: Some(dir), ..Position::default() };
             }
-            from = entries.last().map(|(name, _)| name.clone());
-            if entries.len() < BATCH || self.names.engine().memory_bytes() <= goal_bytes {
+            if self.turn_in(dir, &mut hand.after, &mut left)?.is_break() {
                 return Ok(());
             }
         }
+        // All the way round.
+        *hand = Position::default();
+        Ok(())
     }
 
-    fn can_be_learned_again(&self, inode: &Inode) -> bool {
+    /// A turn's steps in one directory; breaks when the turn is over.
+    fn turn_in(&self, dir: Ino, after: &mut Option<Name>, left: &mut usize) -> Result<ControlFlow<()>> {
+        let prefix = self.layout.directory(&self.names, dir)?;
+        loop {
+            if *left == 0 || !self.is_short() || self.invalidations.is_busy() {
+                return Ok(ControlFlow::Break(()));
+            }
+            *left -= 1;
+            let batch = self.names.entries(dir, after.as_ref(), BATCH)?;
+            let inos: Vec<Ino> = batch.iter().map(|(_, entry)| entry.ino).collect();
+            let last = batch.last().map(|(name, _)| name.clone());
+            let is_end = batch.len() < BATCH;
+            let inodes = self.names.inodes(&inos)?;
+            let clean: Vec<(Name, Inode)> = batch
+                .into_iter()
+                .zip(inodes)
+                .filter_map(|((name, _), inode)| {
+                    Some((name, inode.filter(|inode| self.is_in_bucket(inode))?))
+                })
+                .collect();
+            self.evict_unused(dir, &prefix, &clean)?;
+            if is_end {
+                return Ok(ControlFlow::Continue(()));
+            }
+            *after = last;
+        }
+    }
+
+    /// Evicts those of a directory's entries that nobody holds, and asks the kernel to let go of the others.
+    fn evict_unused(&self, dir: Ino, prefix: &KeyPrefix, entries: &[(Name, Inode)]) -> Result<()> {
+        let directory = self.directories.get(dir);
+        // Whoever is just learning would believe that what goes now does not exist.
+        let Ok(_learning) = directory.learning.try_lock() else { return Ok(()) };
+        self.references.frozen(|holds| {
+            let mut ops = Vec::new();
+            for (name, inode) in entries {
+                if !self.is_in_bucket(inode) {
+                    continue;
+                }
+                if holds(inode.ino) {
+                    self.invalidations.let_go(dir, name.as_bytes());
+                } else {
+                    forget_text(&directory, prefix, name, inode.kind);
+                    ops.push(Op::Evict { parent: dir, name: name.clone() });
+                }
+            }
+            self.names.commit_all(&self.ctx(), &ops)?;
+            Ok(())
+        })
+    }
+
+    /// Whether the bucket can tell all there is to know of it.
+    fn is_in_bucket(&self, inode: &Inode) -> bool {
         inode.kind != Kind::Directory
             && inode.object().is_some()
-            && !self.references.holds(inode.ino)
             && self.files.get(inode.ino).is_none()
             && !self.exports.contains(inode.ino)
+    }
+}
+
+/// That the name is not known no longer means that it does not exist.
+fn forget_text(directory: &Directory, prefix: &KeyPrefix, name: &Name, kind: Kind) {
+    match texts::text(prefix, name, kind) {
+        Some(text) => directory.forget_up_to(&text),
+        None => directory.forget(),
     }
 }

@@ -9,6 +9,7 @@ use tokio::sync::{OnceCell, RwLock, Semaphore, mpsc};
 use crate::budget::Budget;
 use crate::config::{AttributeSource, Config, Parts};
 use crate::directories::Directories;
+use crate::evict::Hand;
 use crate::exports::Exports;
 use crate::handles::Handles;
 use crate::headers::Defaults;
@@ -45,6 +46,7 @@ pub struct Filesystem {
     pub(crate) handles: Handles,
     pub(crate) directories: Directories,
     pub(crate) references: References,
+    pub(crate) hand: Hand,
     pub(crate) removed: Removed,
     pub(crate) exports: Exports,
     pub(crate) invalidations: Invalidations,
@@ -88,6 +90,7 @@ impl Filesystem {
             handles: Handles::default(),
             directories: Directories::default(),
             references: References::default(),
+            hand: Hand::default(),
             removed: Removed::default(),
             exports: Exports::default(),
             invalidations: Invalidations::default(),

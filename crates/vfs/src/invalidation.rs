@@ -52,6 +52,18 @@ impl Invalidations {
         self.sender.try_send(Invalidation::Attributes(ino)).ok();
     }
 
+    /// Asks for an entry to be let go of, whose memory is wanted; only while there is room for news beside.
+    pub(crate) fn let_go(&self, parent: Ino, name: &[u8]) {
+        if !self.is_busy() {
+            self.entry(parent, name);
+        }
+    }
+
+    /// Whether half the queue is full.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.sender.capacity() < QUEUE_MAX / 2
+    }
+
     pub(crate) fn entry(&self, parent: Ino, name: &[u8]) {
         self.sender.try_send(Invalidation::Entry { parent, name: Bytes::copy_from_slice(name) }).ok();
     }

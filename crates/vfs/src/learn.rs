@@ -12,7 +12,7 @@ use crate::layout::{is_reserved, object_key};
 use crate::{Error, Filesystem, Result};
 
 /// Entries of a listing page (the most that S3 gives).
-const PAGE_ENTRIES: usize = 1000;
+pub(crate) const PAGE_ENTRIES: usize = 1000;
 /// An object up to this size is fetched whole where its description is asked for: one request either way.
 const SMALL_BYTES: u64 = 128 << 10;
 /// The last character there is: a listing that starts after `dir/` and this starts after the directory.
@@ -32,7 +32,7 @@ impl Filesystem {
         let texts = Texts::of(&prefix, name)?;
         let directory = self.directories.get(parent);
         if !self.is_answered(&directory.known(), &texts, self.now()) {
-            self.evict_if_needed()?;
+            self.evict_if_needed(PAGE_ENTRIES)?;
             self.learn(parent, name, &prefix, &texts, &directory).await?;
         }
         Ok(self.names.lookup(parent, name)?)

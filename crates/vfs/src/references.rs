@@ -33,8 +33,10 @@ impl References {
         is_gone
     }
 
-    pub(crate) fn holds(&self, ino: Ino) -> bool {
-        self.lock().contains_key(&ino)
+    /// Does something while no reference comes or goes; it is told how to ask which inodes are held.
+    pub(crate) fn frozen<T>(&self, work: impl FnOnce(&dyn Fn(Ino) -> bool) -> T) -> T {
+        let references = self.lock();
+        work(&|ino| references.contains_key(&ino))
     }
 
     /// Notes that the page cache now holds bytes of `etag`; true if that is what it held before.

@@ -30,7 +30,7 @@ struct Limits {
     cached_names: usize,
 }
 
-const LIMITS: Limits = Limits { window_names: 250_000, cached_names: 500_000 };
+const LIMITS: Limits = Limits { window_names: 100_000, cached_names: 200_000 };
 
 /// What an empty snapshot counts for, so that their number is bounded too.
 const SNAPSHOT_COST: usize = 64;

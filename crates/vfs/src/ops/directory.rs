@@ -8,6 +8,7 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::directories::Known;
 use crate::handles::Handle;
+use crate::learn::PAGE_ENTRIES;
 use crate::texts::{self, Entry};
 use crate::{Attr, Error, Filesystem, Result};
 
@@ -140,9 +141,10 @@ impl Filesystem {
         loop {
             let known = directory.known();
             if !is_usable(&known, &after) {
+                // Not while learning, which keeps this directory's entries.
+                self.evict_if_needed(PAGE_ENTRIES)?;
                 let _learning = directory.learning.lock().await;
                 if !is_usable(&directory.known(), &after) {
-                    self.evict_if_needed()?;
                     self.learn_page(dir, &prefix, &directory, &after).await?;
                 }
                 if !directory.known().continues(&after) {
@@ -181,10 +183,7 @@ impl Filesystem {
 
     fn listed(&self, entry: &Entry, inode: Inode, cookie: u64, plus: bool) -> Listed {
         let is_sure = !self.reads_headers || inode.exact || inode.kind == Kind::Directory;
-        let attr = plus.then(|| {
-            self.references.add(inode.ino);
-            Attr::from(&self.seen(inode.clone()))
-        });
+        let attr = (plus && self.refer(inode.ino)).then(|| Attr::from(&self.seen(inode.clone())));
         Listed {
             name: Bytes::copy_from_slice(entry.name.as_bytes()),
             ino: inode.ino,

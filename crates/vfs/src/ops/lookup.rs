@@ -12,15 +12,36 @@ use crate::{Attr, Error, Filesystem, Result};
 impl Filesystem {
     /// Finds a name. Counts one kernel reference to the inode.
     pub async fn lookup(&self, parent: Ino, name_bytes: &[u8]) -> Result<Attr> {
-        let found = self.find(parent, &name(name_bytes)?).await?;
-        let inode = self.exact(self.must(found)?).await?;
-        self.references.add(inode.ino);
-        Ok(Attr::from(&self.seen(inode)))
+        let name = name(name_bytes)?;
+        loop {
+            let found = self.find(parent, &name).await?;
+            let inode = self.exact(self.must(found)?).await?;
+            if self.refer(inode.ino) {
+                return Ok(Attr::from(&self.seen(inode)));
+            }
+        }
+    }
+
+    /// Counts one kernel reference; false if the inode was evicted since it was looked up.
+    pub(crate) fn refer(&self, ino: Ino) -> bool {
+        self.references.add(ino);
+        if let Err(error) = self.evict_if_needed(1) {
+            tracing::debug!(%error, "nothing is evicted");
+        }
+        let is_known = self.names.inode(ino).is_ok();
+        if !is_known {
+            self.references.forget(ino, 1);
+        }
+        is_known
     }
 
     /// The kernel forgets `count` references.
     pub fn forget(&self, ino: Ino, count: u64) {
-        self.references.forget(ino, count);
+        if self.references.forget(ino, count)
+            && let Err(error) = self.evict_forgotten(ino)
+        {
+            tracing::debug!(%error, "an inode stays in memory");
+        }
     }
 
     /// What an inode is, not older than the revalidation time.
