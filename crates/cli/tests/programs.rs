@@ -2,6 +2,7 @@
 
 use crate::fixture::{Home, eventually, said};
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
@@ -107,4 +108,31 @@ fn boto3_and_the_mount_see_the_same() {
     eventually("the replaced object's bytes show", || shows("old", "replaced by boto3"));
     eventually("the removed object is no file", || !home.mnt().join("dir/gone").exists());
     home.ok(["umount", "mnt"]);
+}
+
+#[test]
+fn s110_s112_s113_a_program_that_writes_while_the_server_dies_hears_of_it() {
+    let mut server = servers::minio();
+    let bucket = format!("s3://{}", crate::s3::new_bucket(&server, "dies"));
+    let home = crate::s3::home(&server).with("AWS_ENDPOINT_URL", &server.endpoint());
+    home.ok(["mount", &bucket, "mnt", "--metadata-ttl=0s", "--retry-timeout=1s"]);
+    let before = vec![7; 20 << 20];
+    fs::write(home.mnt().join("before"), &before).unwrap();
+
+    let mut during = fs::File::create(home.mnt().join("during")).unwrap();
+    let piece = vec![8; 12 << 20];
+    during.write_all(&piece).unwrap();
+    server.stop();
+    let outcome = during.write_all(&piece).and_then(|()| during.sync_all());
+    assert_eq!(outcome.unwrap_err().raw_os_error(), Some(5));
+    drop(during);
+
+    server.restart();
+    eventually("the mount works again", || {
+        fs::read(home.mnt().join("before")).is_ok_and(|read| read == before)
+    });
+    fs::write(home.mnt().join("during"), &piece).unwrap();
+    home.ok(["umount", "mnt"]);
+    home.ok(["object", "get", &format!("{bucket}/during"), "copy"]);
+    assert!(fs::read(home.path("copy")).unwrap() == piece);
 }
