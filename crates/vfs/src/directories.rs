@@ -8,6 +8,7 @@
 
 use meta::Ino;
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use store::Timestamp;
@@ -21,6 +22,8 @@ pub(crate) struct Directory {
     /// Held while a page is fetched, so that many lookups share it.
     pub(crate) learning: tokio::sync::Mutex<()>,
     known: Mutex<Known>,
+    /// Counts how often it was forgotten.
+    forgotten: AtomicU64,
 }
 
 /// The known stretch: after `from`, up to and with `up_to` (to the end if complete).
@@ -45,6 +48,11 @@ impl Known {
     /// The same for who asked at `asked_at`: what was listed since then is fresh however short the time.
     pub(crate) fn is_fresh_for(&self, asked_at: Timestamp, now: Timestamp, ttl: Duration) -> bool {
         self.is_fresh(now, ttl) || (self.pages > 0 || self.is_complete) && self.since >= asked_at
+    }
+
+    /// Whether it was listed no longer ago than the revalidation time, or since `asked_at`.
+    pub(crate) fn is_recent(&self, asked_at: Timestamp, now: Timestamp, ttl: Duration) -> bool {
+        self.since >= asked_at || now.since(self.since) < ttl
     }
 
     /// Whether a name with these texts, as object and as directory, is inside the stretch.
@@ -85,6 +93,7 @@ impl Directory {
 
     /// An entry with this text is evicted: what is known begins after it at the earliest.
     pub(crate) fn forget_up_to(&self, text: &[u8]) {
+        self.forgotten.fetch_add(1, Ordering::SeqCst);
         let mut known = self.lock();
         if known.is_complete || text < known.up_to.as_slice() {
             known.from = text.max(&known.from).to_vec();
@@ -93,8 +102,15 @@ impl Directory {
         }
     }
 
+    /// How often it was forgotten. Whoever finds a name missing in the tables, and this is another number than
+    /// before, may have missed an eviction.
+    pub(crate) fn forgotten(&self) -> u64 {
+        self.forgotten.load(Ordering::SeqCst)
+    }
+
     /// Nothing is known any more.
     pub(crate) fn forget(&self) {
+        self.forgotten.fetch_add(1, Ordering::SeqCst);
         *self.lock() = Known::default();
     }
 

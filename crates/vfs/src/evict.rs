@@ -140,15 +140,26 @@ impl Filesystem {
                     ops.push(Op::Evict { parent: dir, name: name.clone() });
                 }
             }
-            self.names.commit_all(&self.ctx(), &ops)?;
-            Ok(())
+            self.evict(&ops)
         })
     }
 
-    /// Whether the bucket can tell all there is to know of it.
+    fn evict(&self, ops: &[Op]) -> Result<()> {
+        for evicted in self.names.commit_all(&self.ctx(), ops)?.into_iter().flatten() {
+            if let Some(inode) = evicted.removed.filter(|inode| inode.kind == Kind::Directory) {
+                self.directories.remove(inode.ino);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the bucket can tell all there is to know of it. Of a directory nothing may be known but itself.
     fn is_in_bucket(&self, inode: &Inode) -> bool {
-        inode.kind != Kind::Directory
-            && inode.object().is_some()
+        let is_whole = match inode.kind {
+            Kind::Directory => self.names.entries(inode.ino, None, 1).is_ok_and(|entries| entries.is_empty()),
+            _ => inode.object().is_some(),
+        };
+        is_whole
             && self.files.get(inode.ino).is_none()
             && !self.exports.contains(inode.ino)
     }

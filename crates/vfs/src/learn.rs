@@ -31,11 +31,17 @@ impl Filesystem {
         let prefix = self.layout.directory(&self.names, parent)?;
         let texts = Texts::of(&prefix, name)?;
         let directory = self.directories.get(parent);
-        if !self.is_answered(&directory.known(), &texts, self.now()) {
-            self.evict_if_needed(PAGE_ENTRIES)?;
-            self.learn(parent, name, &prefix, &texts, &directory).await?;
+        loop {
+            let forgotten = directory.forgotten();
+            if !self.is_answered(&directory.known(), &texts, self.now()) {
+                self.evict_if_needed(PAGE_ENTRIES)?;
+                self.learn(parent, name, &prefix, &texts, &directory).await?;
+            }
+            let found = self.names.lookup(parent, name)?;
+            if found.is_some() || directory.forgotten() == forgotten {
+                return Ok(found);
+            }
         }
-        Ok(self.names.lookup(parent, name)?)
     }
 
     /// The inode with attributes that can be believed.

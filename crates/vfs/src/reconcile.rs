@@ -16,6 +16,13 @@ use crate::layout::is_reserved;
 use crate::texts;
 use crate::{Error, Filesystem, Result};
 
+/// What was looked at: a page of a listing, which the directory remembers having seen, or one name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Look {
+    Page,
+    Name,
+}
+
 /// What one look found in a directory, by the name it shows under; `None`: nothing.
 type Sightings = BTreeMap<Name, Option<Observed>>;
 
@@ -47,7 +54,7 @@ impl Filesystem {
             let shown = if is_beside { Name::new(&names::beside(name.as_bytes()))? } else { name };
             sightings.insert(shown, Some(seen));
         }
-        self.agree(dir, sightings, looked_at)
+        self.agree(dir, sightings, looked_at, Look::Page)
     }
 
     /// Whether the name of a listed object is a directory's as well, by the same page or, where that does not
@@ -90,7 +97,7 @@ impl Filesystem {
                 sightings.insert(name.clone(), object);
             }
         }
-        self.agree(dir, sightings, looked_at)
+        self.agree(dir, sightings, looked_at, Look::Name)
     }
 
     /// The object of one inode was looked at by its key: this is what it is (`None`: gone).
@@ -101,7 +108,7 @@ impl Filesystem {
         looked_at: Timestamp,
     ) -> Result<()> {
         let Some((parent, name)) = inode.home.clone() else { return Ok(()) };
-        self.agree(parent, Sightings::from([(name, seen)]), looked_at)
+        self.agree(parent, Sightings::from([(name, seen)]), looked_at, Look::Name)
     }
 
     /// Entries of a listing as names: objects, and directories. Tenon's own are left out.
@@ -165,7 +172,7 @@ impl Filesystem {
         Ok(has_moved)
     }
 
-    fn agree(&self, dir: Ino, sightings: Sightings, looked_at: Timestamp) -> Result<()> {
+    fn agree(&self, dir: Ino, sightings: Sightings, looked_at: Timestamp, look: Look) -> Result<()> {
         let mut ops = Vec::new();
         let mut changed = Vec::new();
         for (name, seen) in sightings {
@@ -191,6 +198,11 @@ impl Filesystem {
                     }
                 }
                 (Some(local), Some(seen)) => {
+                    if look == Look::Name && local.observed_at < looked_at && !is_other(&local, &seen) {
+                        // Only that it is so: its attributes stay.
+                        let seen = Observed { exact: false, ..seen.clone() };
+                        ops.extend(local.exact.then_some(Op::Refresh { ino: local.ino, seen }));
+                    }
                     if let Some(seen) = self.news(&local, seen, looked_at) {
                         changed.push((local.ino, is_other(&local, &seen)));
                         ops.push(Op::Refresh { ino: local.ino, seen });

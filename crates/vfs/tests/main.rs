@@ -11,4 +11,5 @@ mod identity;
 mod keys;
 mod names;
 mod rename;
+mod requests;
 mod world;

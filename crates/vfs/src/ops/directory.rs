@@ -95,11 +95,17 @@ impl Filesystem {
         let Some(mut after) = cookies(&handle).text(cookie) else {
             return Err(Error::new(libc::EINVAL, "the position lies too far back: rewind the directory"));
         };
+        let directory = self.directories.get(handle.ino);
         loop {
+            let forgotten = directory.forgotten();
             let entries = self.entries_after(handle.ino, &after, limit).await?;
+            let inodes = self.described(&entries, plus).await?;
+            if directory.forgotten() != forgotten && inodes.len() != inodes.iter().flatten().count() {
+                // What is missing may have been evicted only.
+                continue;
+            }
             let Some(last) = entries.last() else { return Ok(listed) };
             after.clone_from(&last.text);
-            let inodes = self.described(&entries, plus).await?;
             for (entry, inode) in entries.into_iter().zip(inodes) {
                 cookie = cookies(&handle).next(cookie, &entry.text);
                 let Some(inode) = inode else { continue };
@@ -139,6 +145,7 @@ impl Filesystem {
             known.is_fresh_for(asked_at, self.now(), self.config.metadata_ttl) && known.continues(after)
         };
         loop {
+            let forgotten = directory.forgotten();
             let known = directory.known();
             if !is_usable(&known, &after) {
                 // Not while learning, which keeps this directory's entries.
@@ -147,13 +154,13 @@ impl Filesystem {
                 if !is_usable(&directory.known(), &after) {
                     self.learn_page(dir, &prefix, &directory, &after).await?;
                 }
-                if !directory.known().continues(&after) {
-                    return Ok(Vec::new());
-                }
                 continue;
             }
             let end = (!known.is_complete).then_some(known.up_to.as_slice());
             let entries = texts::known(&self.names, dir, &prefix, &after, end, limit)?;
+            if directory.forgotten() != forgotten {
+                continue;
+            }
             if !entries.is_empty() || known.is_complete {
                 return Ok(entries);
             }

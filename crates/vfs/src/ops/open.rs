@@ -2,7 +2,7 @@
 
 use meta::{Ino, Kind, Op};
 use std::sync::Arc;
-use store::Precondition;
+use store::{Precondition, Timestamp};
 
 use crate::handles::{Handle, Opened};
 use crate::open_file::{FileHandle, OpenFile};
@@ -22,8 +22,12 @@ impl Filesystem {
             _ => return Err(Error::new(libc::ELOOP, "not a regular file")),
         }
         if let Some((parent, name)) = &inode.home {
+            let asked_at = self.now();
             let found = self.find(*parent, name).await?;
-            self.must(found.filter(|found| found.ino == ino))?;
+            let found = self.must(found.filter(|found| found.ino == ino))?;
+            if !self.is_recent(*parent, &found, asked_at) {
+                self.look_again(&found).await?;
+            }
         }
         let file = self.open_file(ino)?;
         if flags & libc::O_TRUNC != 0
@@ -33,6 +37,17 @@ impl Filesystem {
             return Err(error);
         }
         Ok(self.opened(file, flags))
+    }
+
+    /// Whether what is known of a file is no older than the revalidation time. A directory that took many pages to
+    /// list is believed longer, but not by who opens a file.
+    fn is_recent(&self, parent: Ino, inode: &meta::Inode, asked_at: Timestamp) -> bool {
+        let (now, ttl) = (self.now(), self.config.metadata_ttl);
+        inode.observed_at >= asked_at
+            || self.is_fresh(inode.observed_at)
+            || self.has_unpublished_writes(inode.ino)
+            || inode.object().is_none()
+            || self.directories.get(parent).known().is_recent(asked_at, now, ttl)
     }
 
     /// Publishes what was written through any handle: `close` returns when it is stored and named.
