@@ -33,6 +33,10 @@ impl Filesystem {
             Dirty::Clean | Dirty::Local(_) => {}
         }
         let inode = self.names.inode(file.ino)?;
+        if inode.home.is_none() {
+            // Its bytes are aside already.
+            return Ok(None);
+        }
         let Some(pin) = self.pin(&inode)? else { return Ok(None) };
         let key = self.layout.orphan(inode.ino, self.entropy.next_u64())?;
         match self.store.copy(&pin.object(), &key, CopyOptions::default()).await {

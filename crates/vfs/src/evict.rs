@@ -159,9 +159,7 @@ impl Filesystem {
             Kind::Directory => self.names.entries(inode.ino, None, 1).is_ok_and(|entries| entries.is_empty()),
             _ => inode.object().is_some(),
         };
-        is_whole
-            && self.files.get(inode.ino).is_none()
-            && !self.exports.contains(inode.ino)
+        is_whole && self.files.get(inode.ino).is_none() && !self.exports.contains(inode.ino)
     }
 }
 

@@ -7,6 +7,7 @@ use store::{Clock, Entropy, ObjectKey, ObjectStore, StoreError, Timestamp};
 use tokio::sync::{OnceCell, RwLock, Semaphore, mpsc};
 
 use crate::budget::Budget;
+use crate::claims::Claims;
 use crate::config::{AttributeSource, Config, Parts};
 use crate::directories::Directories;
 use crate::evict::Hand;
@@ -48,6 +49,7 @@ pub struct Filesystem {
     pub(crate) references: References,
     pub(crate) hand: Hand,
     pub(crate) removed: Removed,
+    pub(crate) claims: Claims,
     pub(crate) exports: Exports,
     pub(crate) invalidations: Invalidations,
     /// Read by whoever stores under a path, written by whoever moves a tree of paths.
@@ -85,13 +87,14 @@ impl Filesystem {
             slabs: SlabPool::new(pool),
             chunks: Chunks::new(config.read_bytes()),
             write_budget: Budget::new(config.write_bytes()),
-            assembling: Semaphore::new(ASSEMBLED_PARTS_MAX),
+            assembling: Semaphore::new(assembled_parts(&config)),
             files: OpenFiles::default(),
             handles: Handles::default(),
             directories: Directories::default(),
             references: References::default(),
             hand: Hand::default(),
             removed: Removed::default(),
+            claims: Claims::default(),
             exports: Exports::default(),
             invalidations: Invalidations::default(),
             moves: RwLock::new(()),
@@ -157,6 +160,12 @@ impl Filesystem {
             None => inode,
         }
     }
+}
+
+/// Half the share for writing, at least one part.
+fn assembled_parts(config: &Config) -> usize {
+    let parts = config.write_bytes() / 2 / config.part_size_bytes.max(1);
+    usize::try_from(parts).map_or(ASSEMBLED_PARTS_MAX, |parts| parts.clamp(1, ASSEMBLED_PARTS_MAX))
 }
 
 async fn has_volume_record(store: &dyn ObjectStore, key: &ObjectKey) -> Result<bool> {

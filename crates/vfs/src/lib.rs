@@ -13,6 +13,7 @@
 mod aside;
 mod attr;
 mod budget;
+mod claims;
 mod config;
 mod directories;
 mod error;

@@ -25,6 +25,11 @@ impl Removed {
         removed.insert((parent, name.clone()), now);
     }
 
+    /// The name is free, but its object is still to be deleted: until `insert` no look at it counts.
+    pub(crate) fn begin(&self, parent: Ino, name: &Name) {
+        self.insert(parent, name, Timestamp(i64::MAX));
+    }
+
     /// Whether the name was removed at or after `looked_at`.
     pub(crate) fn since(&self, parent: Ino, name: &Name, looked_at: Timestamp) -> bool {
         let removed = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -29,7 +29,7 @@ impl Filesystem {
         object_key(&self.layout.directory(&self.names, parent)?, name.as_bytes())?;
         let inode = self.make(caller, parent, &name, Kind::File, mode, 0, None)?;
         let file = self.open_file(inode.ino)?;
-        if let Err(error) = self.begin_empty(&file, None).await {
+        if let Err(error) = self.begin_new(&file).await {
             self.close_file(&file).await?;
             self.unmake(parent, &name, &inode)?;
             return Err(error);
@@ -166,6 +166,7 @@ impl Filesystem {
             Err(_) if inode.kind == Kind::Directory => return Ok(()),
             Err(error) => return Err(error),
         };
+        let _claim = self.claims.claim(&key).await;
         let options = PutOptions {
             precondition,
             attributes: headers::with_posix(headers::type_of(inode.kind), inode),

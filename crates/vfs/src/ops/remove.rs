@@ -36,7 +36,7 @@ impl Filesystem {
         taken
     }
 
-    /// Deletes the object, then the name.
+    /// Deletes the object, then the name. The file is open, if only here: its last close purges it.
     async fn take_name(&self, parent: Ino, name: &Name, ino: Ino) -> Result<()> {
         let _moves = self.moves.read().await;
         let inode = self.names.inode(ino)?;
@@ -48,16 +48,11 @@ impl Filesystem {
         }
         self.removed.insert(parent, name, self.now());
         self.exports.remove(ino);
-        let keep = self.files.users(ino) > 1;
-        match self.names.commit(&self.ctx(), &Op::Unlink { parent, name: name.clone(), keep }) {
+        match self.names.commit(&self.ctx(), &Op::Unlink { parent, name: name.clone(), keep: true }) {
             // A look at the bucket has found the object gone.
-            Ok(_) | Err(FsError::NotFound) => {}
-            Err(error) => return Err(error.into()),
+            Ok(_) | Err(FsError::NotFound) => Ok(()),
+            Err(error) => Err(error.into()),
         }
-        if !keep {
-            self.chunks.forget(ino);
-        }
-        Ok(())
     }
 
     /// Removes an empty directory.

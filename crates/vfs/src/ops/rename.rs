@@ -9,8 +9,9 @@ use meta::{FsError, Ino, Inode, Kind, Name, Op, RenameHow};
 use std::sync::Arc;
 use store::names::{BadName, Entry, KeyPrefix, plain};
 use store::{CopyOptions, ListEntry, ListRequest, ObjectKey, ObjectRef, Precondition, StoreError};
-use tokio::sync::MutexGuard;
+use tokio::sync::{MutexGuard, RwLockWriteGuard};
 
+use crate::claims::Claim;
 use crate::filesystem::name;
 use crate::headers;
 use crate::layout::{is_reserved, object_key, stored, whole};
@@ -21,14 +22,19 @@ use crate::{Error, Filesystem, Result};
 /// Objects of a directory copied or deleted at the same time.
 const MOVES_IN_FLIGHT_MAX: usize = 32;
 const PAGE_ENTRIES: usize = 1000;
+/// A new name that others take again and again is fought for so often.
+const ATTEMPTS_MAX: u32 = 8;
 
 /// The old object, its copy, and their length in bytes.
 type Moved = (ObjectRef, ObjectRef, u64);
 
+/// Directory and name.
+type Place = (Ino, Name);
+
 /// The two ends of a rename.
 struct Ends {
-    from: (Ino, Name),
-    to: (Ino, Name),
+    from: Place,
+    to: Place,
     source: Inode,
     target: Option<Inode>,
     how: RenameHow,
@@ -42,20 +48,33 @@ impl Filesystem {
         if is_reserved(to.0, to.1) {
             return Err(Error::new(libc::EPERM, "'.tenon' at the root is Tenon's own"));
         }
-        let ends = self.ends((from.0, name(from.1)?), (to.0, name(to.1)?), how).await?;
+        let (from, to) = ((from.0, name(from.1)?), (to.0, name(to.1)?));
+        for _ in 1..ATTEMPTS_MAX {
+            match self.rename_once(&from, &to, how).await {
+                Err(Error::Namespace(FsError::Conflict)) => {}
+                outcome => return outcome,
+            }
+        }
+        self.rename_once(&from, &to, how).await
+    }
+
+    /// `Conflict` if something else got the new name meanwhile.
+    async fn rename_once(&self, from: &Place, to: &Place, how: RenameHow) -> Result<()> {
+        let ends = self.ends(from.clone(), to.clone(), how).await?;
         if ends.target.as_ref().is_some_and(|target| target.ino == ends.source.ino) {
             return Ok(());
         }
         self.must_be_allowed(&ends).await?;
         self.keep_directory(ends.from.0).await?;
-        if ends.source.kind == Kind::Directory {
-            self.move_tree(&ends).await
-        } else {
-            self.move_file(&ends).await
-        }
+        let moved = match ends.source.kind {
+            Kind::Directory => self.move_tree(&ends).await,
+            _ => self.move_file(&ends).await,
+        };
+        self.removed.insert(from.0, &from.1, self.now());
+        moved
     }
 
-    async fn ends(&self, from: (Ino, Name), to: (Ino, Name), how: RenameHow) -> Result<Ends> {
+    async fn ends(&self, from: Place, to: Place, how: RenameHow) -> Result<Ends> {
         let source = self.must(self.find(from.0, &from.1).await?)?;
         let target = self.find(to.0, &to.1).await?;
         if source.kind == Kind::Directory {
@@ -117,6 +136,10 @@ impl Filesystem {
     /// Both files' work is held, so that nobody publishes, moves or removes one of them meanwhile.
     async fn move_open_file(&self, ends: &Ends, source: &OpenFile, target: Option<&OpenFile>) -> Result<()> {
         let (mut work, replaced) = lock_both(source, target).await;
+        if matches!(&*work, Dirty::Stream(_)) {
+            // Its parts lie under the old key, which somebody else may need next.
+            self.commit_locked(source, &mut work).await?;
+        }
         let old = match replaced {
             None => self.move_object(ends, source, &mut work).await?,
             Some((target, mut replaced)) => {
@@ -132,23 +155,32 @@ impl Filesystem {
             }
         };
         match old {
-            Some(old) => self.delete_moved(&old).await,
+            Some((old, _claim)) => self.delete_moved(&old).await,
             None => Ok(()),
         }
     }
 
-    /// Copies, then names; returns the old object, which is to be deleted.
-    async fn move_object(&self, ends: &Ends, file: &OpenFile, work: &mut Dirty) -> Result<Option<ObjectRef>> {
+    /// Copies, then names; returns the old object, which is to be deleted before anybody stores under its key.
+    async fn move_object(
+        &self,
+        ends: &Ends,
+        file: &OpenFile,
+        work: &mut Dirty,
+    ) -> Result<Option<(ObjectRef, Claim<'_>)>> {
         let _moves = self.moves.read().await;
         let source = self.names.inode(ends.source.ino)?;
         if source.home.as_ref() != Some(&ends.from) {
             return Err(Error::NOT_FOUND);
         }
-        let Some(old) = self.pin(&source)? else { return self.rename_entry(ends).map(|()| None) };
+        let Some(old) = self.pin(&source)? else {
+            return self.rename_entry(ends).map(|()| None);
+        };
         let key = object_key(&self.layout.directory(&self.names, ends.to.0)?, ends.to.1.as_bytes())?;
         if key == old.key {
             return self.rename_entry(ends).map(|()| None);
         }
+        let (leaving, _coming) = self.claims.claim_both(&old.key, &key).await;
+        self.must_be_as_found(ends)?;
         let moved = self.copy_with_headers(&source, &old.object(), &key, ends).await?;
         if let Err(error) = self.rename_entry(ends) {
             self.store.delete(&key, Precondition::Matches(moved.etag)).await.ok();
@@ -159,7 +191,7 @@ impl Filesystem {
         self.references.caches(source.ino, pin.as_ref().map(|pin| &pin.etag));
         file.repin(pin.clone());
         work.rebase(pin.map(Arc::new));
-        Ok(Some(old.object()))
+        Ok(Some((old.object(), leaving)))
     }
 
     /// Deletes what was moved, unless somebody has stored something new there.
@@ -183,11 +215,14 @@ impl Filesystem {
             options.precondition = Precondition::Absent;
         }
         let waits = self.exports.remove(inode.ino);
-        if waits {
-            let described = self.store.head(&from.key).await?;
-            options.attributes = Some(headers::with_posix(described.attributes, inode));
-        }
-        let copied = self.store.copy(from, to, options).await;
+        let copied = async {
+            if waits {
+                let described = self.store.head(&from.key).await?;
+                options.attributes = Some(headers::with_posix(described.attributes, inode));
+            }
+            self.store.copy(from, to, options).await
+        };
+        let copied = copied.await;
         if waits && copied.is_err() {
             self.export_later(inode.ino)?;
         }
@@ -200,12 +235,23 @@ impl Filesystem {
         }
     }
 
+    fn must_be_as_found(&self, ends: &Ends) -> Result<()> {
+        let there = self.names.entry(ends.to.0, &ends.to.1)?.map(|entry| entry.ino);
+        match ends.target.as_ref().map(|target| target.ino) == there {
+            true => Ok(()),
+            false if ends.how == RenameHow::NoReplace => Err(Error::EXISTS),
+            false => Err(FsError::Conflict.into()),
+        }
+    }
+
     /// The namespace's part: one op.
     fn rename_entry(&self, ends: &Ends) -> Result<()> {
-        let keep = ends.target.as_ref().is_some_and(|target| self.files.users(target.ino) > 1);
+        self.must_be_as_found(ends)?;
+        // A file that is replaced is open, if only here: its last close purges it.
+        let keep = ends.target.as_ref().is_some_and(|target| target.kind != Kind::Directory);
         let (from, to) = (ends.from.clone(), ends.to.clone());
         self.names.commit(&self.ctx(), &Op::Rename { from, to, how: ends.how, keep })?;
-        self.removed.insert(ends.from.0, &ends.from.1, self.now());
+        self.removed.begin(ends.from.0, &ends.from.1);
         if let Some(target) = &ends.target {
             self.exports.remove(target.ino);
             self.directories.remove(target.ino);
@@ -214,11 +260,17 @@ impl Filesystem {
     }
 
     async fn move_tree(&self, ends: &Ends) -> Result<()> {
-        let _moves = self.moves.write().await;
+        let _moves = self.moves_without_streams(ends.source.ino).await?;
+        self.must_be_as_found(ends)?;
+        // Something may have been stored in the directory to replace before everybody had to wait.
+        self.must_be_allowed(ends).await?;
         let from = self.layout.directory(&self.names, ends.source.ino)?;
         let to = self.layout.directory(&self.names, ends.to.0)?.child_dir(ends.to.1.as_bytes())?;
         let moved = self.copy_tree(&from, &to).await?;
-        self.rename_entry(ends)?;
+        if let Err(error) = self.rename_entry(ends) {
+            self.delete_copies(&moved).await;
+            return Err(error);
+        }
         for (old, new, size_bytes) in &moved {
             self.follow(ends.source.ino, &from, old, new, *size_bytes)?;
         }
@@ -233,14 +285,17 @@ impl Filesystem {
         let mut moved = Vec::new();
         let outcome = self.copy_pages(from, to, &mut moved).await;
         if let Err(error) = outcome {
-            let deletes: Vec<_> = moved.iter().map(|(_, new, _)| self.delete_moved(new)).collect();
-            futures_util::stream::iter(deletes)
-                .buffer_unordered(MOVES_IN_FLIGHT_MAX)
-                .collect::<Vec<_>>()
-                .await;
+            self.delete_copies(&moved).await;
             return Err(error);
         }
         Ok(moved)
+    }
+
+    /// Takes back what was copied for a rename that did not happen. What cannot be deleted stays beside the original.
+    async fn delete_copies(&self, moved: &[Moved]) {
+        let deletes: Vec<_> = moved.iter().map(|(_, new, _)| self.delete_moved(new)).collect();
+        let deletes = futures_util::stream::iter(deletes).buffer_unordered(MOVES_IN_FLIGHT_MAX);
+        deletes.collect::<Vec<_>>().await;
     }
 
     async fn copy_pages(&self, from: &KeyPrefix, to: &KeyPrefix, moved: &mut Vec<Moved>) -> Result<()> {
@@ -335,16 +390,54 @@ impl Filesystem {
         }
     }
 
+    /// Parts lie under the old keys, which somebody else may need next.
+    /// Everybody who stores under a path waits, and no parts lie under the keys of `dir`, which others may need next.
+    async fn moves_without_streams(&self, dir: Ino) -> Result<RwLockWriteGuard<'_, ()>> {
+        for _ in 1..ATTEMPTS_MAX {
+            self.complete_streams_below(dir).await?;
+            let moves = self.moves.write().await;
+            if !self.may_have_streams_below(dir)? {
+                return Ok(moves);
+            }
+        }
+        Err(Error::new(libc::EBUSY, "files below the directory are written all the time"))
+    }
+
+    /// Whoever holds a file's work now may be making it a stream.
+    fn may_have_streams_below(&self, dir: Ino) -> Result<bool> {
+        for file in self.files.all() {
+            let may_stream = file.work.try_lock().map_or(true, |work| matches!(&*work, Dirty::Stream(_)));
+            if may_stream && self.is_inside(file.ino, dir)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    async fn complete_streams_below(&self, dir: Ino) -> Result<()> {
+        for file in self.files.all() {
+            if self.is_inside(file.ino, dir)? {
+                let mut work = file.work.lock().await;
+                if matches!(&*work, Dirty::Stream(_)) {
+                    self.commit_locked(&file, &mut work).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn is_inside(&self, ino: Ino, dir: Ino) -> Result<bool> {
+        match self.names.inode(ino).ok().and_then(|inode| inode.home) {
+            Some((parent, _)) => self.is_below(parent, dir),
+            None => Ok(false),
+        }
+    }
+
     /// Open files below a moved directory read their bytes at the new keys.
     fn repin_tree(&self, dir: Ino) -> Result<()> {
         for file in self.files.all() {
-            let Ok(inode) = self.names.inode(file.ino) else { continue };
-            let is_inside = match &inode.home {
-                Some((parent, _)) => self.is_below(*parent, dir)?,
-                None => false,
-            };
-            if is_inside {
-                let pin = self.pin(&inode)?;
+            if self.is_inside(file.ino, dir)? {
+                let pin = self.pin(&self.names.inode(file.ino)?)?;
                 self.references.caches(file.ino, pin.as_ref().map(|pin| &pin.etag));
                 file.repin(pin);
             }

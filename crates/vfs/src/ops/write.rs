@@ -60,11 +60,13 @@ impl Filesystem {
         outcome
     }
 
-    /// A file that is new or emptied: it replaces `base`.
-    pub(crate) async fn begin_empty(&self, file: &OpenFile, base: Option<Arc<Pin>>) -> Result<()> {
+    /// A file that was just made, unless somebody has opened and written it already.
+    pub(crate) async fn begin_new(&self, file: &OpenFile) -> Result<()> {
         let mut work = file.work.lock().await;
-        *work = self.empty(base)?;
-        self.note(file, &work);
+        if work.is_clean() && file.pin().0.is_none() {
+            *work = self.empty(None)?;
+            self.note(file, &work);
+        }
         Ok(())
     }
 
@@ -155,6 +157,7 @@ impl Filesystem {
             return Ok(false);
         }
         self.ensure_volume_record().await?;
+        let _moves = self.moves.read().await;
         let key = self.layout.key(&self.names, &inode)?;
         let attributes = self.attributes_to_store(file, &inode, work.base()).await?;
         let upload = self.store.multipart(&key, attributes, Tags::new()).await?;

@@ -34,6 +34,7 @@ impl Filesystem {
             return Ok(());
         }
         let key = self.layout.key(&self.names, &inode)?;
+        let _claim = self.claims.claim(&key).await;
         let attributes = self.attributes_to_store(file, &inode, work.base()).await?;
         self.ensure_volume_record().await?;
         let condition = precondition(work.base());
@@ -199,6 +200,11 @@ impl Filesystem {
 
     async fn keep_aside(&self, work: &mut Dirty, lost: &ObjectKey, attributes: Attributes) -> Result<()> {
         let Dirty::Stream(stream) = work else { return self.keep_written(work, lost, attributes).await };
+        if let Some(ours) = stream.completed() {
+            self.store.copy(&ours, lost, CopyOptions::default()).await?;
+            self.store.delete(&ours.key, Precondition::Matches(ours.etag)).await?;
+            return Ok(());
+        }
         // The parts belong to the key: the bucket's object steps aside while ours is completed and copied.
         let key = &stream.key.clone();
         let aside = self.layout.orphan(Ino::ROOT, self.entropy.next_u64())?;

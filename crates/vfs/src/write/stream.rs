@@ -40,6 +40,8 @@ pub(crate) struct Stream {
     failed: Vec<Part>,
     /// The last part, where it was sent before it was full.
     short: Option<Payload>,
+    /// The object, where it was completed but could not be moved to where the file is now.
+    completed: Option<ObjectRef>,
     /// A part went down with its task; nothing can complete the upload.
     is_broken: bool,
     in_flight_max: usize,
@@ -74,6 +76,7 @@ impl Stream {
             in_flight: JoinSet::new(),
             failed: Vec::new(),
             short: None,
+            completed: None,
             is_broken: false,
             in_flight_max,
             held,
@@ -160,6 +163,9 @@ impl Stream {
 
     /// Sends what is left and joins the parts. May be called again after a failed precondition.
     pub(crate) async fn finish(&mut self, precondition: Precondition) -> Result<ObjectRef, StoreError> {
+        if let Some(object) = &self.completed {
+            return Ok(object.clone());
+        }
         if self.tail_bytes > 0 {
             self.short = self.send().await?;
         }
@@ -172,11 +178,21 @@ impl Stream {
         if self.is_broken {
             return Err(cut_off());
         }
-        self.upload.complete(precondition).await
+        let object = self.upload.complete(precondition).await?;
+        self.completed = Some(object.clone());
+        Ok(object)
+    }
+
+    /// The object under the key it began with, once it is complete.
+    pub(crate) fn completed(&self) -> Option<ObjectRef> {
+        self.completed.clone()
     }
 
     /// Gives the upload up.
     pub(crate) async fn abort(mut self) {
+        if self.completed.is_some() {
+            return;
+        }
         self.in_flight.shutdown().await;
         if let Err(error) = self.upload.abort().await {
             tracing::warn!(%error, "an upload could not be aborted: its parts stay until the bucket's lifecycle removes them");
