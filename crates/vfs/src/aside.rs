@@ -3,7 +3,7 @@
 //! Under path naming an object is immutable *or gone*: before Tenon removes or replaces one that a program still
 //! has open, it copies it aside inside the store, under the reserved prefix, until the last close.
 
-use meta::Op;
+use meta::{FsError, Op};
 use std::sync::Arc;
 use store::{CopyOptions, ObjectRef, StoreError};
 
@@ -56,8 +56,8 @@ impl Filesystem {
         is_gone: bool,
     ) -> Result<()> {
         let Some(aside) = aside else { return Ok(()) };
-        if is_gone {
-            return self.use_aside(file, work, aside);
+        if is_gone && self.use_aside(file, work, &aside)? {
+            return Ok(());
         }
         if let Err(error) = self.delete(&aside.object.key).await {
             tracing::warn!(%error, key = %aside.object.key, "a copy that is not needed stays behind");
@@ -65,17 +65,21 @@ impl Filesystem {
         Ok(())
     }
 
-    /// From now on the open file consists of the bytes set aside.
-    fn use_aside(&self, file: &OpenFile, work: &mut Dirty, aside: Aside) -> Result<()> {
+    /// From now on the open file consists of the bytes set aside; false if nobody has it open any more.
+    fn use_aside(&self, file: &OpenFile, work: &mut Dirty, aside: &Aside) -> Result<bool> {
+        let inode = match self.names.inode(file.ino) {
+            Err(FsError::NotFound) => return Ok(false),
+            inode => inode?,
+        };
         let size_bytes = aside.pin.size_bytes;
         let mut content = whole(stored(&aside.object), size_bytes);
         content.iter_mut().for_each(|extent| extent.object.key = Some(aside.object.key.clone()));
-        let base = Some(aside.pin.etag.clone());
+        let base = inode.object().map(|object| object.etag.clone());
         let op = Op::Publish { ino: file.ino, base, content, size_bytes, mtime: None };
         self.names.commit(&self.ctx(), &op)?;
         let pin = self.pin(&self.names.inode(file.ino)?)?;
         file.repin(pin.clone());
         work.rebase(pin.map(Arc::new));
-        Ok(())
+        Ok(true)
     }
 }

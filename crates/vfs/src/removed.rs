@@ -25,9 +25,11 @@ impl Removed {
         removed.insert((parent, name.clone()), now);
     }
 
-    /// The name is free, but its object is still to be deleted: until `insert` no look at it counts.
+    /// The name is free, but an object under its key is still to be deleted or is not a file yet: until `insert` no
+    /// look at it counts.
     pub(crate) fn begin(&self, parent: Ino, name: &Name) {
-        self.insert(parent, name, Timestamp(i64::MAX));
+        let mut removed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        removed.insert((parent, name.clone()), Timestamp(i64::MAX));
     }
 
     /// Whether the name was removed at or after `looked_at`.

@@ -67,6 +67,8 @@ async fn run(seed: u64, bucket: Bucket, steps: usize) {
     assert_eq!((status.open_handles, status.dirty_files, status.write_bytes), (0, 0, 0), "seed {seed}");
     world.expire();
     world.assert_healthy().await;
+    let keys = bucket.keys().await;
+    assert!(keys.iter().all(|key| !key.starts_with(".tenon/orphans")), "seed {seed}: {keys:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -181,11 +181,9 @@ impl Filesystem {
         }
         let (leaving, _coming) = self.claims.claim_both(&old.key, &key).await;
         self.must_be_as_found(ends)?;
-        let moved = self.copy_with_headers(&source, &old.object(), &key, ends).await?;
-        if let Err(error) = self.rename_entry(ends) {
-            self.store.delete(&key, Precondition::Matches(moved.etag)).await.ok();
-            return Err(error);
-        }
+        let moved = self.copy_and_name(&source, &old.object(), &key, ends).await;
+        self.removed.insert(ends.to.0, &ends.to.1, self.now());
+        let moved = moved?;
         self.publish(&source, &moved, source.size_bytes, None)?;
         let pin = self.pin(&self.names.inode(source.ino)?)?;
         self.references.caches(source.ino, pin.as_ref().map(|pin| &pin.etag));
@@ -200,6 +198,23 @@ impl Filesystem {
             Ok(()) | Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)) => Ok(()),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// The copy is no file of its own before it has its name: until the caller says otherwise no look counts.
+    async fn copy_and_name(
+        &self,
+        source: &Inode,
+        old: &ObjectRef,
+        key: &ObjectKey,
+        ends: &Ends,
+    ) -> Result<ObjectRef> {
+        self.removed.begin(ends.to.0, &ends.to.1);
+        let moved = self.copy_with_headers(source, old, key, ends).await?;
+        if let Err(error) = self.rename_entry(ends) {
+            self.store.delete(key, Precondition::Matches(moved.etag)).await.ok();
+            return Err(error);
+        }
+        Ok(moved)
     }
 
     /// Copies; headers that wait to be exported go along.
@@ -266,11 +281,10 @@ impl Filesystem {
         self.must_be_allowed(ends).await?;
         let from = self.layout.directory(&self.names, ends.source.ino)?;
         let to = self.layout.directory(&self.names, ends.to.0)?.child_dir(ends.to.1.as_bytes())?;
-        let moved = self.copy_tree(&from, &to).await?;
-        if let Err(error) = self.rename_entry(ends) {
-            self.delete_copies(&moved).await;
-            return Err(error);
-        }
+        self.removed.begin(ends.to.0, &ends.to.1);
+        let moved = self.copy_tree_and_name(ends, &from, &to).await;
+        self.removed.insert(ends.to.0, &ends.to.1, self.now());
+        let moved = moved?;
         for (old, new, size_bytes) in &moved {
             self.follow(ends.source.ino, &from, old, new, *size_bytes)?;
         }
@@ -278,6 +292,15 @@ impl Filesystem {
         // Collected, as a stream over the closure would not be `Send`.
         let deletes: Vec<_> = moved.iter().map(|(old, _, _)| self.delete_moved(old)).collect();
         futures_util::stream::iter(deletes).buffer_unordered(MOVES_IN_FLIGHT_MAX).try_collect().await
+    }
+
+    async fn copy_tree_and_name(&self, ends: &Ends, from: &KeyPrefix, to: &KeyPrefix) -> Result<Vec<Moved>> {
+        let moved = self.copy_tree(from, to).await?;
+        if let Err(error) = self.rename_entry(ends) {
+            self.delete_copies(&moved).await;
+            return Err(error);
+        }
+        Ok(moved)
     }
 
     /// Copies everything below one prefix to another, or nothing.
