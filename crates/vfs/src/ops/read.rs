@@ -76,11 +76,13 @@ impl Filesystem {
         }
         if let Some(handle) = handle {
             let window = self.chunks.window_bytes(self.files.len());
-            let plan = handle.ahead.lock().unwrap_or_else(PoisonError::into_inner).plan(
-                range.clone(),
-                pin.size_bytes,
-                window,
-            );
+            let (plan, passed) = {
+                let mut ahead = handle.ahead.lock().unwrap_or_else(PoisonError::into_inner);
+                (ahead.plan(range.clone(), pin.size_bytes, window), ahead.passed())
+            };
+            if passed > 0 {
+                self.chunks.passed(file.ino, &pin.etag, passed);
+            }
             plan.into_iter().for_each(|ahead| self.fetch(file, pin, ahead, range.end));
         }
         let mut pieces = Vec::new();

@@ -10,11 +10,12 @@ use meta::Ino;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use store::{ETag, StoreError};
 use tokio::sync::Notify;
 
 use crate::budget::{Budget, Held};
+use crate::slab::SLAB_BYTES;
 
 /// A piece of an object, there or on its way.
 #[derive(Debug)]
@@ -56,11 +57,16 @@ pub(crate) struct Chunks {
     inner: Mutex<Inner>,
 }
 
+/// Chunks that are gone are dropped from the queue when it has at least so many entries.
+const SWEEP_AT_MIN: usize = 1024;
+
 #[derive(Debug, Default)]
 struct Inner {
     files: HashMap<Ino, File>,
+    /// How long the queue may become before it is swept.
+    sweep_at: usize,
     /// In order of entry; looked at from the front when room is needed.
-    queue: VecDeque<(Ino, Arc<Chunk>)>,
+    queue: VecDeque<(Ino, Weak<Chunk>)>,
 }
 
 #[derive(Debug)]
@@ -80,7 +86,8 @@ impl Chunks {
 
     /// How much one of `readers` may read ahead.
     pub(crate) fn window_bytes(&self, readers: usize) -> u64 {
-        self.budget.limit_bytes() / 2 / readers.max(1) as u64
+        // Whole slabs, so that chunks and large reads have the same ends.
+        (self.budget.limit_bytes() / 2 / readers.max(1) as u64).next_multiple_of(SLAB_BYTES as u64)
     }
 
     /// The chunks that cover the beginning of `range`, ascending, without a gap; perhaps not to its end.
@@ -152,14 +159,21 @@ impl Chunks {
                 }
             }
         }
-        inner.queue.retain(|(_, queued)| !failed.iter().any(|chunk| Arc::ptr_eq(chunk, queued)));
+    }
+
+    /// A reader in order has passed `end`: the kernel's page cache has what lies before. Buffers that are recycled
+    /// at once are still in the processor's cache.
+    pub(crate) fn passed(&self, ino: Ino, etag: &ETag, end: u64) {
+        let mut inner = self.lock();
+        let Some(file) = inner.files.get_mut(&ino).filter(|file| file.etag == *etag) else { return };
+        while let Some(first) = file.chunks.first_entry().filter(|first| first.get().range.end <= end) {
+            first.remove();
+        }
     }
 
     /// Forgets a file.
     pub(crate) fn forget(&self, ino: Ino) {
-        let mut inner = self.lock();
-        inner.files.remove(&ino);
-        inner.queue.retain(|(owner, _)| *owner != ino);
+        self.lock().files.remove(&ino);
     }
 
     fn room(&self, inner: &mut Inner, bytes: u64, must: bool) -> Option<Held> {
@@ -208,15 +222,20 @@ impl Inner {
             *file = File { etag: etag.clone(), chunks: BTreeMap::new() };
         }
         file.chunks.insert(chunk.range.start, chunk.clone());
-        self.queue.push_back((ino, chunk));
+        self.queue.push_back((ino, Arc::downgrade(&chunk)));
+        if self.queue.len() >= self.sweep_at {
+            self.queue.retain(|(_, chunk)| chunk.strong_count() > 0);
+            self.sweep_at = (self.queue.len() * 2).max(SWEEP_AT_MIN);
+        }
     }
 
     /// Drops the oldest chunk that is there and was not used since it was last looked at.
     fn evict_one(&mut self) -> bool {
         for _ in 0..self.queue.len() * 2 {
-            let Some((ino, chunk)) = self.queue.pop_front() else { return false };
+            let Some((ino, queued)) = self.queue.pop_front() else { return false };
+            let Some(chunk) = queued.upgrade() else { continue };
             if !chunk.is_there() || chunk.used.swap(false, Ordering::Relaxed) {
-                self.queue.push_back((ino, chunk));
+                self.queue.push_back((ino, queued));
                 continue;
             }
             self.remove(ino, &chunk);

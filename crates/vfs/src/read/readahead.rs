@@ -45,6 +45,11 @@ impl Readahead {
         self.ahead(read.end, size, window_max.min(WINDOW_MAX_BYTES))
     }
 
+    /// A sequential reader does not come back to what lies before this.
+    pub(crate) fn passed(&self) -> u64 {
+        if self.frontier == 0 { 0 } else { self.expected.saturating_sub(2 * DISORDER_BYTES) }
+    }
+
     /// Whether the read goes on where the last one ended, give or take what overtakes it.
     fn is_sequential(&mut self, read: &Range<u64>) -> bool {
         let follows = read.start == self.expected;
