@@ -118,6 +118,32 @@ fn attributes_are_kept_and_the_kernel_applies_the_umask() {
     assert_eq!(metadata.mode() & 0o4000, 0, "chown takes the set-user-id bit away");
 }
 
+/// The kernel gives every append of one mount its place under the inode's lock, from the size it knows.
+#[test]
+fn s33_appends_land_at_the_end_each_whole() {
+    let mount = Mount::new();
+    let path = mount.path("log");
+    fs::write(&path, b"").unwrap();
+    std::thread::scope(|scope| {
+        for writer in 0..4 {
+            let path = &path;
+            scope.spawn(move || {
+                let mut log = OpenOptions::new().append(true).open(path).unwrap();
+                (0..50).for_each(|line| log.write_all(format!("{writer} {line:02}\n").as_bytes()).unwrap());
+            });
+        }
+    });
+    let text = fs::read_to_string(&path).unwrap();
+    let mut lines: Vec<&str> = text.lines().collect();
+    for writer in 0..4 {
+        let own = lines.iter().filter(|line| line.starts_with(&writer.to_string()));
+        assert!(own.is_sorted(), "each writer's lines are in its order");
+    }
+    lines.sort_unstable();
+    lines.dedup();
+    assert_eq!((lines.len(), text.len()), (200, 200 * 5));
+}
+
 #[test]
 fn s38_a_shared_mapping_is_stored() {
     let mount = Mount::new();
