@@ -167,7 +167,7 @@ impl Filesystem {
                 stream.append(&self.slabs, piece).await?;
             }
         }
-        *work = Dirty::Stream(stream);
+        *work = Dirty::Stream(Box::new(stream));
         Ok(true)
     }
 

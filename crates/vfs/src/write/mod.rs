@@ -32,7 +32,7 @@ pub(crate) enum Dirty {
     /// The whole content in memory.
     Memory(Memory),
     /// A sequential write beyond memory.
-    Stream(Stream),
+    Stream(Box<Stream>),
     /// A local file over the object's bytes.
     Local(Local),
 }
