@@ -52,10 +52,7 @@ impl Filesystem {
         let looked_at = self.now();
         let seen = self.describe(&inode).await?;
         self.reconcile_inode(&inode, seen, looked_at)?;
-        match self.names.inode(inode.ino) {
-            Err(meta::FsError::NotFound) => Err(Error::NOT_FOUND),
-            other => Ok(other?),
-        }
+        Ok(self.names.inode(inode.ino)?)
     }
 
     /// Looks at an inode's object again, whatever is believed of it.
@@ -72,10 +69,7 @@ impl Filesystem {
                 &Op::Refresh { ino: inode.ino, seen: Observed { exact: false, ..seen } },
             )?;
         }
-        match self.names.inode(inode.ino) {
-            Err(meta::FsError::NotFound) => Err(Error::NOT_FOUND),
-            other => Ok(other?),
-        }
+        Ok(self.names.inode(inode.ino)?)
     }
 
     /// The next page of a directory's listing after `after`.

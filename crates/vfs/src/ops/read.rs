@@ -39,7 +39,7 @@ impl Filesystem {
                 ));
             }
             let Some(pin) = pin else { return self.read_nothing(&handle.file) };
-            match self.read_pin(&handle.file, Some(handle), &pin, range.clone()).await {
+            match self.read_pin(handle, &pin, range.clone()).await {
                 Ok(bytes) => {
                     handle.mark_read();
                     return Ok(bytes);
@@ -62,29 +62,27 @@ impl Filesystem {
         }
     }
 
-    /// Reads immutable bytes, through the cache, ahead where `handle` reads in order.
+    /// Reads immutable bytes, through the cache, ahead where the handle reads in order.
     async fn read_pin(
         &self,
-        file: &OpenFile,
-        handle: Option<&FileHandle>,
+        handle: &FileHandle,
         pin: &Arc<Pin>,
         range: Range<u64>,
     ) -> Result<Bytes, Arc<StoreError>> {
+        let file = &handle.file;
         let range = range.start..range.end.min(pin.size_bytes);
         if range.is_empty() {
             return Ok(Bytes::new());
         }
-        if let Some(handle) = handle {
-            let window = self.chunks.window_bytes(self.files.len());
-            let (plan, passed) = {
-                let mut ahead = handle.ahead.lock().unwrap_or_else(PoisonError::into_inner);
-                (ahead.plan(range.clone(), pin.size_bytes, window), ahead.passed())
-            };
-            if passed > 0 {
-                self.chunks.passed(file.ino, &pin.etag, passed);
-            }
-            plan.into_iter().for_each(|ahead| self.fetch(file, pin, ahead, range.end));
+        let window = self.chunks.window_bytes(self.files.len());
+        let (plan, passed) = {
+            let mut ahead = handle.ahead.lock().unwrap_or_else(PoisonError::into_inner);
+            (ahead.plan(range.clone(), pin.size_bytes, window), ahead.passed())
+        };
+        if passed > 0 {
+            self.chunks.passed(file.ino, &pin.etag, passed);
         }
+        plan.into_iter().for_each(|ahead| self.fetch(file, pin, ahead, range.end));
         let mut pieces = Vec::new();
         let mut at = range.start;
         while at < range.end {
