@@ -68,6 +68,7 @@ fn seen(ctx: &Ctx, entropy: &Entropy, kind: Kind) -> Observed {
         btime: time,
         target: None,
         exact: true,
+        looked_at: ctx.now,
     }
 }
 

@@ -34,6 +34,9 @@ pub enum FsError {
     /// The bytes to publish were made from an object that is no longer the current one (ESTALE).
     #[error("the object changed meanwhile")]
     StaleBase,
+    /// The store was looked at before the inode was changed here: what was seen does not count (EAGAIN).
+    #[error("changed after the look")]
+    Late,
     /// No such extended attribute (ENODATA).
     #[error("no such extended attribute")]
     NoData,

@@ -145,20 +145,24 @@ pub enum Op {
         /// What was seen.
         seen: Observed,
     },
-    /// A foreign change, or better knowledge of the same object. `Invalid` if a directory would become something
-    /// else or the reverse.
+    /// A foreign change, or better knowledge of the same object. `Late` if the inode was changed or seen after the
+    /// look, unless headers say more of the bytes it has; `Invalid` if a directory would become something else or the
+    /// reverse.
     Refresh {
         /// The inode.
         ino: Ino,
         /// What was seen.
         seen: Observed,
     },
-    /// The object behind a name was deleted by somebody else. `NotEmpty` for a directory with entries.
+    /// The object behind a name was deleted by somebody else. `NotEmpty` for a directory with entries, `Late` if the
+    /// inode was changed or seen after the look.
     Vanish {
         /// The directory.
         parent: Ino,
         /// The name.
         name: Name,
+        /// When nothing was found there.
+        looked_at: Timestamp,
         /// As in [`Op::Unlink`].
         keep: bool,
     },
@@ -245,6 +249,8 @@ pub struct Observed {
     pub target: Option<Bytes>,
     /// Whether headers said so; `false`: a listing's word.
     pub exact: bool,
+    /// When the store was asked: what it showed may have changed since.
+    pub looked_at: Timestamp,
 }
 
 /// What an op did.

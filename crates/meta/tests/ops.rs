@@ -57,7 +57,12 @@ pub(crate) fn op() -> impl Strategy<Value = Op> {
         1 => (ino(), attribute()).prop_map(|(ino, name)| Op::RemoveXattr { ino, name }),
         5 => publish(),
         3 => (ino(), observed()).prop_map(|(ino, seen)| Op::Refresh { ino, seen }),
-        2 => (ino(), name(), any::<bool>()).prop_map(|(parent, name, keep)| Op::Vanish { parent, name, keep }),
+        2 => (ino(), name(), moment(), any::<bool>()).prop_map(|(parent, name, looked_at, keep)| Op::Vanish {
+            parent,
+            name,
+            looked_at,
+            keep,
+        }),
         2 => (ino(), name()).prop_map(|(parent, name)| Op::Evict { parent, name }),
         2 => ino().prop_map(|ino| Op::Purge { ino }),
     ]
@@ -74,6 +79,11 @@ fn name() -> impl Strategy<Value = Name> {
 
 pub(crate) fn kind() -> impl Strategy<Value = Kind> {
     prop_oneof![4 => Just(Kind::Directory), 4 => Just(Kind::File), 1 => Just(Kind::Symlink), 1 => Just(Kind::Fifo)]
+}
+
+/// When a look was made, around the time of the ops.
+fn moment() -> impl Strategy<Value = Timestamp> {
+    (990..1_060i64).prop_map(Timestamp)
 }
 
 fn create() -> impl Strategy<Value = Op> {
@@ -198,21 +208,25 @@ pub(crate) fn stored() -> impl Strategy<Value = Stored> {
 
 fn observed() -> impl Strategy<Value = Observed> {
     let times = [any::<i64>(), any::<i64>(), any::<i64>(), any::<i64>()];
-    (kind(), 0..50u64, prop::option::of(stored()), 0..0o10000u16, 0..4u32, times, any::<bool>()).prop_map(
-        |(kind, size_bytes, object, mode, owner, [atime, mtime, ctime, btime], exact)| Observed {
-            kind,
-            size_bytes,
-            object,
-            mode,
-            uid: owner,
-            gid: owner,
-            rdev: 0,
-            atime: Timestamp(atime),
-            mtime: Timestamp(mtime),
-            ctime: Timestamp(ctime),
-            btime: Timestamp(btime),
-            target: (exact && kind == Kind::Symlink).then(|| "seen".into()),
-            exact,
+    let look = (any::<bool>(), moment());
+    (kind(), 0..50u64, prop::option::of(stored()), 0..0o10000u16, 0..4u32, times, look).prop_map(
+        |(kind, size_bytes, object, mode, owner, [atime, mtime, ctime, btime], (exact, looked_at))| {
+            Observed {
+                kind,
+                size_bytes,
+                object,
+                mode,
+                uid: owner,
+                gid: owner,
+                rdev: 0,
+                atime: Timestamp(atime),
+                mtime: Timestamp(mtime),
+                ctime: Timestamp(ctime),
+                btime: Timestamp(btime),
+                target: (exact && kind == Kind::Symlink).then(|| "seen".into()),
+                exact,
+                looked_at,
+            }
         },
     )
 }

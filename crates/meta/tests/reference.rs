@@ -135,14 +135,17 @@ impl Reference {
             }
             Op::Import { parent, name, ino, seen } => {
                 self.place_is_free(*parent, name, *ino)?;
-                let mut inode = from_observed(*ino, seen, now);
+                let mut inode = from_observed(*ino, seen);
                 inode.home = Some((*parent, name.clone()));
                 self.insert(inode);
                 Ok(Changed::default())
             }
-            Op::Refresh { ino, seen } => self.refresh(now, *ino, seen),
-            Op::Vanish { parent, name, keep } => {
+            Op::Refresh { ino, seen } => self.refresh(*ino, seen),
+            Op::Vanish { parent, name, looked_at, keep } => {
                 let ino = self.find(*parent, name)?;
+                if self.nodes[&ino].inode.observed_at >= *looked_at {
+                    return Err(FsError::Late);
+                }
                 self.is_empty(ino)?;
                 let keep = *keep && !self.nodes[&ino].inode.is_dir();
                 let changed = self.take(now, &(*parent, name.clone()), keep);
@@ -362,7 +365,7 @@ impl Reference {
         Ok(Changed::default())
     }
 
-    fn refresh(&mut self, now: Timestamp, ino: Ino, seen: &Observed) -> Result<Changed, FsError> {
+    fn refresh(&mut self, ino: Ino, seen: &Observed) -> Result<Changed, FsError> {
         let node = self.nodes.get_mut(&ino).ok_or(FsError::NotFound)?;
         let known = &mut node.inode;
         if known.is_dir() != (seen.kind == Kind::Directory) {
@@ -372,14 +375,19 @@ impl Reference {
         let seen_etag = seen.object.as_ref().map(|object| object.etag.clone());
         let just_a_prefix = known.is_dir() && seen.object.is_none() && !seen.exact;
         let nothing_new = known_etag == seen_etag && known.exact && !seen.exact;
-        known.observed_at = now;
+        let headers_of_it = seen.exact && !known.exact && known_etag == seen_etag;
+        if known.observed_at >= seen.looked_at && !headers_of_it {
+            return Err(FsError::Late);
+        }
+        let observed_at = known.observed_at.max(seen.looked_at);
+        known.observed_at = observed_at;
         if just_a_prefix || nothing_new {
             return Ok(Changed::default());
         }
         if known.kind != seen.kind && node.names.len() > 1 {
             return Err(FsError::Invalid("several names"));
         }
-        let mut inode = from_observed(ino, seen, now);
+        let mut inode = Inode { observed_at, ..from_observed(ino, seen) };
         inode.home = known.home.clone();
         if inode.kind == Kind::Symlink && inode.target.is_none() && known_etag == seen_etag {
             inode.target = known.target.clone();
@@ -404,7 +412,7 @@ fn cut(content: &[Extent], size_bytes: u64) -> Vec<Extent> {
     left
 }
 
-fn from_observed(ino: Ino, seen: &Observed, now: Timestamp) -> Inode {
+fn from_observed(ino: Ino, seen: &Observed) -> Inode {
     let size_bytes = if seen.kind == Kind::Directory { 0 } else { seen.size_bytes };
     let whole = |object: &meta::Stored| Extent {
         offset: 0,
@@ -429,7 +437,7 @@ fn from_observed(ino: Ino, seen: &Observed, now: Timestamp) -> Inode {
         content: seen.object.iter().map(whole).collect(),
         target: seen.target.clone(),
         exact: seen.exact,
-        observed_at: now,
+        observed_at: seen.looked_at,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::fixture::{Fixture, name};
 use meta::{AttrChanges, Extent, FsError, Ino, Kind, Observed, Op, RenameHow, Stored};
-use store::ETag;
+use store::{ETag, Timestamp};
 
 const ROOT: Ino = Ino::ROOT;
 
@@ -106,6 +106,7 @@ fn seen(fs: &Fixture, etag: &str, size_bytes: u64, exact: bool) -> Observed {
         btime: fs.now(),
         target: None,
         exact,
+        looked_at: fs.now(),
     }
 }
 
@@ -179,13 +180,32 @@ fn a_listing_says_less_than_headers() {
         fs.apply(Op::Refresh { ino, seen }).unwrap().inode.unwrap()
     };
     let listed = refresh("one", 5, false);
-    assert_eq!((listed.mode, listed.exact, listed.observed_at), (0o600, true, fs.now()));
+    let looked_at = Timestamp(fs.now().0 - 1);
+    assert_eq!((listed.mode, listed.exact, listed.observed_at), (0o600, true, looked_at));
     let changed = refresh("two", 6, false);
     assert_eq!((changed.mode, changed.exact, changed.size_bytes), (0o777, false, 6));
     assert!(refresh("two", 6, true).exact);
     fs.apply(Op::Evict { parent: ROOT, name: name("f") }).unwrap();
     assert_eq!(fs.find(ROOT, "f"), None);
     assert_eq!(fs.namespace.inode(ROOT).unwrap(), before);
+}
+
+#[test]
+fn an_older_look_does_not_undo_a_publication() {
+    let fs = Fixture::new();
+    let ino = fs.file(ROOT, "f");
+    let before = seen(&fs, "old", 3, true);
+    let publish =
+        Op::Publish { ino, base: None, content: whole("new", 5), size_bytes: 5, mtime: Some(fs.now()) };
+    let published = fs.apply(publish).unwrap().inode.unwrap();
+    assert_eq!(fs.apply(Op::Refresh { ino, seen: before.clone() }).unwrap_err(), FsError::Late);
+    let vanish = |looked_at| Op::Vanish { parent: ROOT, name: name("f"), looked_at, keep: false };
+    assert_eq!(fs.apply(vanish(published.observed_at)).unwrap_err(), FsError::Late);
+    assert_eq!(fs.namespace.inode(ino).unwrap(), published);
+    let later = Timestamp(published.observed_at.0 + 1);
+    fs.apply(Op::Refresh { ino, seen: Observed { looked_at: later, ..before } }).unwrap();
+    fs.apply(vanish(Timestamp(later.0 + 1))).unwrap();
+    assert_eq!(fs.find(ROOT, "f"), None);
 }
 
 #[test]

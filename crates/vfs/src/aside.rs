@@ -3,25 +3,25 @@
 //! Under path naming an object is immutable *or gone*: before Tenon removes or replaces one that a program still
 //! has open, it copies it aside inside the store, under the reserved prefix, until the last close.
 
-use meta::{FsError, Op};
+use meta::{FsError, Ino, Op};
 use std::sync::Arc;
 use store::{CopyOptions, ObjectRef, StoreError};
 
 use crate::layout::{stored, whole};
 use crate::open_file::{OpenFile, Pin};
 use crate::write::Dirty;
-use crate::{Filesystem, Result};
+use crate::{Error, Filesystem, Result};
 
-/// Bytes set aside, to be used once their name is gone.
+/// Bytes set aside, which the open file consists of until it is settled whether their name goes.
 #[derive(Debug)]
 pub(crate) struct Aside {
-    pin: Arc<Pin>,
     object: ObjectRef,
+    size_bytes: u64,
 }
 
 impl Filesystem {
-    /// Copies an open file's object aside, after completing its stream. `None`: there is nothing to keep. The caller
-    /// holds the file's work until the name is gone.
+    /// Copies an open file's object aside, after completing its stream; the copy is read from now on. `None`: there
+    /// is nothing to keep. The caller holds the file's work until the name is gone.
     pub(crate) async fn set_aside(&self, file: &OpenFile, work: &mut Dirty) -> Result<Option<Aside>> {
         match work {
             // All that can be read of it is in memory.
@@ -40,14 +40,20 @@ impl Filesystem {
         let Some(pin) = self.pin(&inode)? else { return Ok(None) };
         let key = self.layout.orphan(inode.ino, self.entropy.next_u64())?;
         match self.store.copy(&pin.object(), &key, CopyOptions::default()).await {
-            Ok(object) => Ok(Some(Aside { pin: Arc::new(pin), object })),
+            Ok(object) => {
+                let copy = Pin { key, etag: object.etag.clone(), version: object.version.clone(), ..pin };
+                work.rebase(Some(Arc::new(copy.clone())));
+                let size_bytes = copy.size_bytes;
+                file.repin(|| Ok::<_, Error>(Some(copy)))?;
+                Ok(Some(Aside { object, size_bytes }))
+            }
             // It is gone already.
             Err(StoreError::NotFound(_) | StoreError::PreconditionFailed(_)) => Ok(None),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Uses the bytes set aside if the name is gone, else drops them.
+    /// Keeps the bytes set aside if the name is gone, else goes back to the object and drops them.
     pub(crate) async fn settle_aside(
         &self,
         file: &OpenFile,
@@ -56,30 +62,28 @@ impl Filesystem {
         is_gone: bool,
     ) -> Result<()> {
         let Some(aside) = aside else { return Ok(()) };
-        if is_gone && self.use_aside(file, work, &aside)? {
+        if is_gone && self.keep_bytes_aside(file.ino, &aside)? {
             return Ok(());
         }
+        file.repin(|| self.pin_of(file.ino)).or_else(|_| file.repin(|| Ok::<_, Error>(None)))?;
+        work.rebase(file.pin().0);
         if let Err(error) = self.delete(&aside.object.key).await {
             tracing::warn!(%error, key = %aside.object.key, "a copy that is not needed stays behind");
         }
         Ok(())
     }
 
-    /// From now on the open file consists of the bytes set aside; false if nobody has it open any more.
-    fn use_aside(&self, file: &OpenFile, work: &mut Dirty, aside: &Aside) -> Result<bool> {
-        let inode = match self.names.inode(file.ino) {
+    /// The inode without a name consists of the bytes set aside; false if nobody has it open any more.
+    fn keep_bytes_aside(&self, ino: Ino, aside: &Aside) -> Result<bool> {
+        let inode = match self.names.inode(ino) {
             Err(FsError::NotFound) => return Ok(false),
             inode => inode?,
         };
-        let size_bytes = aside.pin.size_bytes;
+        let size_bytes = aside.size_bytes;
         let mut content = whole(stored(&aside.object), size_bytes);
         content.iter_mut().for_each(|extent| extent.object.key = Some(aside.object.key.clone()));
         let base = inode.object().map(|object| object.etag.clone());
-        let op = Op::Publish { ino: file.ino, base, content, size_bytes, mtime: None };
-        self.names.commit(&self.ctx(), &op)?;
-        let pin = self.pin(&self.names.inode(file.ino)?)?;
-        file.repin(pin.clone());
-        work.rebase(pin.map(Arc::new));
+        self.names.commit(&self.ctx(), &Op::Publish { ino, base, content, size_bytes, mtime: None })?;
         Ok(true)
     }
 }

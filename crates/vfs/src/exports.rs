@@ -143,8 +143,7 @@ impl Filesystem {
         match self.store.copy(&pin.object(), &pin.key, options).await {
             Ok(object) => {
                 self.publish(&inode, &object, inode.size_bytes, None)?;
-                file.repin(self.pin(&self.names.inode(inode.ino)?)?);
-                Ok(())
+                file.repin(|| self.pin_of(inode.ino))
             }
             // Somebody stored other bytes meanwhile; their headers are theirs.
             Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)) => Ok(()),

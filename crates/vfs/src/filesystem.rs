@@ -7,6 +7,7 @@ use store::{Clock, Entropy, ObjectKey, ObjectStore, StoreError, Timestamp};
 use tokio::sync::{OnceCell, RwLock, Semaphore, mpsc};
 
 use crate::budget::Budget;
+use crate::changes::Changes;
 use crate::claims::Claims;
 use crate::config::{AttributeSource, Config, Parts};
 use crate::directories::Directories;
@@ -19,7 +20,6 @@ use crate::layout::Layout;
 use crate::open_file::{OpenFiles, Pin};
 use crate::read::chunks::Chunks;
 use crate::references::References;
-use crate::removed::Removed;
 use crate::slab::{SLAB_BYTES, SlabPool};
 use crate::{Error, Result};
 
@@ -48,7 +48,7 @@ pub struct Filesystem {
     pub(crate) directories: Directories,
     pub(crate) references: References,
     pub(crate) hand: Hand,
-    pub(crate) removed: Removed,
+    pub(crate) changes: Changes,
     pub(crate) claims: Claims,
     pub(crate) exports: Exports,
     pub(crate) invalidations: Invalidations,
@@ -69,7 +69,7 @@ impl Filesystem {
         Ok(Arc::new_cyclic(|me| Self {
             me: me.clone(),
             store: parts.store,
-            clock: parts.clock,
+            clock: parts.clock.clone(),
             entropy: parts.entropy,
             names,
             layout,
@@ -93,7 +93,7 @@ impl Filesystem {
             directories: Directories::default(),
             references: References::default(),
             hand: Hand::default(),
-            removed: Removed::default(),
+            changes: Changes::new(parts.clock.clone()),
             claims: Claims::default(),
             exports: Exports::default(),
             invalidations: Invalidations::default(),
@@ -136,6 +136,11 @@ impl Filesystem {
             .first()
             .copied()
             .ok_or(Error::new(libc::ENOSPC, "no inode number is left"))
+    }
+
+    /// The immutable bytes an inode consists of now, by its number.
+    pub(crate) fn pin_of(&self, ino: Ino) -> Result<Option<Pin>> {
+        self.pin(&self.names.inode(ino)?)
     }
 
     /// The immutable bytes an inode consists of now.

@@ -55,9 +55,14 @@ pub(crate) fn type_of(kind: Kind) -> Attributes {
 }
 
 /// What an object's full description says of its file.
-pub(crate) fn observed(meta: &ObjectMeta, is_marker: bool, defaults: &Defaults) -> Observed {
+pub(crate) fn observed(
+    meta: &ObjectMeta,
+    is_marker: bool,
+    defaults: &Defaults,
+    looked_at: Timestamp,
+) -> Observed {
     let found = Found::read(&meta.attributes.user);
-    let mut seen = listed(&meta.object, meta.size_bytes, is_marker, defaults);
+    let mut seen = listed(&meta.object, meta.size_bytes, is_marker, defaults, looked_at);
     let mode = found.mode.unwrap_or(0);
     if !is_marker {
         seen.kind = kind(mode).filter(|kind| *kind != Kind::Directory).unwrap_or(Kind::File);
@@ -77,7 +82,13 @@ pub(crate) fn observed(meta: &ObjectMeta, is_marker: bool, defaults: &Defaults) 
 }
 
 /// What a listing alone says of a file: size and time, the rest by default.
-pub(crate) fn listed(object: &ObjectRef, size_bytes: u64, is_marker: bool, defaults: &Defaults) -> Observed {
+pub(crate) fn listed(
+    object: &ObjectRef,
+    size_bytes: u64,
+    is_marker: bool,
+    defaults: &Defaults,
+    looked_at: Timestamp,
+) -> Observed {
     let at = object.last_modified.unwrap_or_default();
     Observed {
         kind: if is_marker { Kind::Directory } else { Kind::File },
@@ -93,11 +104,12 @@ pub(crate) fn listed(object: &ObjectRef, size_bytes: u64, is_marker: bool, defau
         btime: at,
         target: None,
         exact: false,
+        looked_at,
     }
 }
 
 /// A directory that only its contents' keys name.
-pub(crate) fn implicit_directory(now: Timestamp, defaults: &Defaults, exact: bool) -> Observed {
+pub(crate) fn implicit_directory(looked_at: Timestamp, defaults: &Defaults, exact: bool) -> Observed {
     Observed {
         kind: Kind::Directory,
         size_bytes: 0,
@@ -106,12 +118,13 @@ pub(crate) fn implicit_directory(now: Timestamp, defaults: &Defaults, exact: boo
         uid: defaults.uid,
         gid: defaults.gid,
         rdev: 0,
-        atime: now,
-        mtime: now,
-        ctime: now,
-        btime: now,
+        atime: looked_at,
+        mtime: looked_at,
+        ctime: looked_at,
+        btime: looked_at,
         target: None,
         exact,
+        looked_at,
     }
 }
 

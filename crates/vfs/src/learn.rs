@@ -2,14 +2,14 @@
 
 use bytes::{Bytes, BytesMut};
 use futures_util::TryStreamExt as _;
-use meta::{Ino, Inode, Kind, Name, Observed, Op};
+use meta::{Ino, Inode, Kind, Name, Observed};
 use store::names::{self, KeyPrefix};
 use store::{GetOptions, ListEntry, ListPage, ListRequest, ObjectKey, ObjectMeta, StoreError, Timestamp};
 
 use crate::directories::{Directory, Known, LOOKUP_PAGES_MAX};
 use crate::headers;
 use crate::layout::{is_reserved, object_key};
-use crate::{Error, Filesystem, Result};
+use crate::{Filesystem, Result};
 
 /// Entries of a listing page (the most that S3 gives).
 pub(crate) const PAGE_ENTRIES: usize = 1000;
@@ -28,14 +28,13 @@ impl Filesystem {
         if local.as_ref().is_some_and(|inode| self.needs_no_look(inode)) {
             return Ok(local);
         }
-        let prefix = self.layout.directory(&self.names, parent)?;
-        let texts = Texts::of(&prefix, name)?;
+        let texts = Texts::of(&self.layout.directory(&self.names, parent)?, name)?;
         let directory = self.directories.get(parent);
         loop {
             let forgotten = directory.forgotten();
             if !self.is_answered(&directory.known(), &texts, self.now()) {
                 self.evict_if_needed(PAGE_ENTRIES)?;
-                self.learn(parent, name, &prefix, &texts, &directory).await?;
+                self.learn(parent, name, &texts, &directory).await?;
             }
             let found = self.names.lookup(parent, name)?;
             if found.is_some() || directory.forgotten() == forgotten {
@@ -49,51 +48,50 @@ impl Filesystem {
         if !self.reads_headers || inode.exact || inode.home.is_none() || inode.ino == Ino::ROOT {
             return Ok(inode);
         }
-        let looked_at = self.now();
-        let seen = self.describe(&inode).await?;
-        self.reconcile_inode(&inode, seen, looked_at)?;
-        Ok(self.names.inode(inode.ino)?)
+        self.look_again(&inode).await
     }
 
     /// Looks at an inode's object again, whatever is believed of it.
     pub(crate) async fn look_again(&self, inode: &Inode) -> Result<Inode> {
-        let looked_at = self.now();
-        let seen = self.describe(inode).await?;
-        let is_same = seen.as_ref().and_then(|seen| seen.object.as_ref()).map(|object| &object.etag)
-            == inode.object().map(|object| &object.etag);
-        self.reconcile_inode(inode, seen.clone(), looked_at)?;
-        if let (true, Some(seen)) = (is_same && inode.object().is_some(), seen) {
-            // As a listing's word: attributes that were changed here stay.
-            self.names.commit(
-                &self.ctx(),
-                &Op::Refresh { ino: inode.ino, seen: Observed { exact: false, ..seen } },
-            )?;
+        if let Some((parent, name)) = &inode.home {
+            let looked_at = self.now();
+            let prefix = self.layout.directory(&self.names, *parent)?;
+            let seen = self.describe(inode, looked_at).await?;
+            // If it does not count, it was changed here meanwhile.
+            self.reconcile_shown((*parent, &prefix), name, seen, looked_at)?;
         }
         Ok(self.names.inode(inode.ino)?)
     }
 
     /// The next page of a directory's listing after `after`.
-    pub(crate) async fn learn_page(
-        &self,
-        dir: Ino,
-        prefix: &KeyPrefix,
-        directory: &Directory,
-        after: &[u8],
-    ) -> Result<()> {
-        let looked_at = self.now();
-        let request = ListRequest {
-            prefix: Bytes::copy_from_slice(prefix.as_bytes()),
-            delimiter: Some(b'/'),
-            start_after: (!after.is_empty()).then(|| start_after(prefix, after)),
-            token: None,
-            limit: PAGE_ENTRIES,
-        };
-        let mut page = self.store.list(request).await?;
-        let last = page.entries.last().map(|entry| entry.text()[prefix.as_bytes().len()..].to_vec());
-        let end = if page.next.is_some() { last } else { None };
-        page.entries.extend(self.directories_beyond(&page).await?);
-        self.reconcile_page(dir, prefix, (after, end.as_deref()), &page.entries, looked_at)?;
-        directory.learned(after, end.as_deref(), looked_at);
+    pub(crate) async fn learn_page(&self, dir: Ino, directory: &Directory, after: &[u8]) -> Result<()> {
+        loop {
+            let looked_at = self.now();
+            let prefix = self.layout.directory(&self.names, dir)?;
+            let request = ListRequest {
+                prefix: Bytes::copy_from_slice(prefix.as_bytes()),
+                delimiter: Some(b'/'),
+                start_after: (!after.is_empty()).then(|| start_after(&prefix, after)),
+                token: None,
+                limit: PAGE_ENTRIES,
+            };
+            let mut page = self.store.list(request).await?;
+            let last = page.entries.last().map(|entry| entry.text()[prefix.as_bytes().len()..].to_vec());
+            let end = if page.next.is_some() { last } else { None };
+            page.entries.extend(self.directories_beyond(&page).await?);
+            if self.reconcile_page((dir, &prefix), (after, end.as_deref()), &page.entries, looked_at)? {
+                directory.learned(after, end.as_deref(), looked_at);
+                return Ok(());
+            }
+            self.settled(dir).await?;
+        }
+    }
+
+    /// Waits while this mount moves or replaces a directory.
+    async fn settled(&self, dir: Ino) -> Result<()> {
+        if let Some((parent, name)) = self.names.inode(dir)?.home {
+            self.changes.settled(parent, &name).await;
+        }
         Ok(())
     }
 
@@ -119,10 +117,10 @@ impl Filesystem {
     }
 
     /// An object's description, with its bytes kept where they come for free.
-    async fn describe(&self, inode: &Inode) -> Result<Option<Observed>> {
+    async fn describe(&self, inode: &Inode, looked_at: Timestamp) -> Result<Option<Observed>> {
         let key = match self.layout.key(&self.names, inode) {
             Ok(key) => key,
-            Err(_) if inode.kind == Kind::Directory => return Ok(Some(self.implicit(inode))),
+            Err(_) if inode.kind == Kind::Directory => return Ok(Some(self.implicit(inode, looked_at))),
             Err(error) => return Err(error),
         };
         let is_marker = inode.kind == Kind::Directory;
@@ -134,13 +132,13 @@ impl Filesystem {
         };
         match described {
             Ok((meta, bytes)) => {
-                let mut seen = headers::observed(&meta, is_marker, &self.defaults);
+                let mut seen = headers::observed(&meta, is_marker, &self.defaults, looked_at);
                 if seen.kind == Kind::Symlink {
                     seen.target = bytes;
                 }
                 Ok(Some(seen))
             }
-            Err(StoreError::NotFound(_)) if is_marker => Ok(Some(self.implicit(inode))),
+            Err(StoreError::NotFound(_)) if is_marker => Ok(Some(self.implicit(inode, looked_at))),
             Err(StoreError::NotFound(_)) => Ok(None),
             Err(error) => Err(error.into()),
         }
@@ -174,8 +172,9 @@ impl Filesystem {
         Ok((object.meta, Some(bytes)))
     }
 
-    fn implicit(&self, inode: &Inode) -> Observed {
-        headers::implicit_directory(inode.mtime, &self.defaults, true)
+    fn implicit(&self, inode: &Inode, looked_at: Timestamp) -> Observed {
+        let times = headers::implicit_directory(inode.mtime, &self.defaults, true);
+        Observed { looked_at, ..times }
     }
 
     fn needs_no_look(&self, inode: &Inode) -> bool {
@@ -188,14 +187,7 @@ impl Filesystem {
             && known.covers(&texts.object, &texts.directory)
     }
 
-    async fn learn(
-        &self,
-        dir: Ino,
-        name: &Name,
-        prefix: &KeyPrefix,
-        texts: &Texts,
-        directory: &Directory,
-    ) -> Result<()> {
+    async fn learn(&self, dir: Ino, name: &Name, texts: &Texts, directory: &Directory) -> Result<()> {
         let asked_at = self.now();
         let _learning = directory.learning.lock().await;
         loop {
@@ -206,37 +198,55 @@ impl Filesystem {
             let is_fresh = known.is_fresh_for(asked_at, self.now(), self.config.metadata_ttl);
             let goes_on = is_fresh && known.from.is_empty() && !known.is_complete;
             if goes_on && known.pages >= LOOKUP_PAGES_MAX || is_fresh && !known.from.is_empty() {
-                return self.probe(dir, name, prefix).await;
+                return self.probe(dir, name).await;
             }
             let after = if goes_on { known.up_to } else { Vec::new() };
-            self.learn_page(dir, prefix, directory, &after).await?;
+            self.learn_page(dir, directory, &after).await?;
         }
     }
 
     /// One name of a directory too large to list for it.
-    async fn probe(&self, dir: Ino, name: &Name, prefix: &KeyPrefix) -> Result<()> {
-        let looked_at = self.now();
+    async fn probe(&self, dir: Ino, name: &Name) -> Result<()> {
         let plain = match names::plain(name.as_bytes()) {
             Some(plain) => Name::new(plain)?,
             None => name.clone(),
         };
-        let object = async {
-            let Ok(key) = object_key(prefix, plain.as_bytes()) else { return Ok(None) };
-            match self.store.head(&key).await {
-                Ok(meta) => Ok(Some(headers::observed(&meta, false, &self.defaults))),
-                Err(StoreError::NotFound(_)) => Ok(None),
-                Err(error) => Err(Error::from(error)),
+        loop {
+            let looked_at = self.now();
+            let prefix = self.layout.directory(&self.names, dir)?;
+            let object = self.probe_object(&prefix, &plain, looked_at);
+            let directory = self.probe_directory(&prefix, &plain, looked_at);
+            let (object, directory) = futures_util::future::try_join(object, directory).await?;
+            if self.reconcile_name((dir, &prefix), &plain, object, directory, looked_at)? {
+                return Ok(());
             }
-        };
-        let (object, directory) =
-            futures_util::future::try_join(object, self.probe_directory(prefix, &plain)).await?;
-        self.reconcile_name(dir, &plain, object, directory, looked_at)
+            self.settled(dir).await?;
+        }
     }
 
-    async fn probe_directory(&self, prefix: &KeyPrefix, name: &Name) -> Result<Option<Observed>> {
+    async fn probe_object(
+        &self,
+        prefix: &KeyPrefix,
+        name: &Name,
+        looked_at: Timestamp,
+    ) -> Result<Option<Observed>> {
+        let Ok(key) = object_key(prefix, name.as_bytes()) else { return Ok(None) };
+        match self.store.head(&key).await {
+            Ok(meta) => Ok(Some(headers::observed(&meta, false, &self.defaults, looked_at))),
+            Err(StoreError::NotFound(_)) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    async fn probe_directory(
+        &self,
+        prefix: &KeyPrefix,
+        name: &Name,
+        looked_at: Timestamp,
+    ) -> Result<Option<Observed>> {
         let Ok(inside) = prefix.child_dir(name.as_bytes()) else { return Ok(None) };
         let exists = self.has_keys(Bytes::copy_from_slice(inside.as_bytes())).await?;
-        Ok(exists.then(|| headers::implicit_directory(self.now(), &self.defaults, false)))
+        Ok(exists.then(|| headers::implicit_directory(looked_at, &self.defaults, false)))
     }
 }
 

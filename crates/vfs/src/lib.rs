@@ -13,6 +13,7 @@
 mod aside;
 mod attr;
 mod budget;
+mod changes;
 mod claims;
 mod config;
 mod directories;
@@ -31,7 +32,6 @@ mod ranges;
 mod read;
 mod reconcile;
 mod references;
-mod removed;
 mod slab;
 mod texts;
 mod write;

@@ -3,7 +3,8 @@
 //! A clean file is read through its [`Pin`]; a file with unpublished writes through its [`Dirty`] state, one
 //! operation at a time, so that descriptors see each other's writes.
 //!
-//! Invariant: `pending` says dirty exactly while `work` is not `Clean`.
+//! Invariant: `pending` says dirty exactly while `work` is not `Clean`; while nobody may store under a path it says
+//! stream exactly while `work` is one.
 
 use meta::{Ino, Inode};
 use std::collections::HashMap;
@@ -38,6 +39,8 @@ impl Pin {
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Pending {
     pub(crate) is_dirty: bool,
+    /// Parts lie under the file's key.
+    pub(crate) is_stream: bool,
     pub(crate) size_bytes: u64,
     /// When it was last written, unless a time was set since.
     pub(crate) touched: Option<Timestamp>,
@@ -72,18 +75,23 @@ impl OpenFile {
         (shared.pin.clone(), shared.lineage)
     }
 
-    /// Our own bytes, or the same bytes elsewhere: handles read on.
-    pub(crate) fn repin(&self, pin: Option<Pin>) {
-        self.shared().pin = pin.map(Arc::new);
+    /// Our own bytes, or the same bytes elsewhere: handles read on. `pin` is asked while no other pin can come in
+    /// between.
+    pub(crate) fn repin<E>(&self, pin: impl FnOnce() -> Result<Option<Pin>, E>) -> Result<(), E> {
+        let mut shared = self.shared();
+        shared.pin = pin()?.map(Arc::new);
+        Ok(())
     }
 
     /// Somebody else's bytes: handles that have read must not mix.
-    pub(crate) fn replace(&self, pin: Option<Pin>) {
+    pub(crate) fn replace<E>(&self, pin: impl FnOnce() -> Result<Option<Pin>, E>) -> Result<(), E> {
         let mut shared = self.shared();
-        if shared.pin.as_deref().map(|old| &old.etag) != pin.as_ref().map(|new| &new.etag) {
+        let pin = pin()?.map(Arc::new);
+        if shared.pin.as_ref().map(|old| &old.etag) != pin.as_ref().map(|new| &new.etag) {
             shared.lineage += 1;
         }
-        shared.pin = pin.map(Arc::new);
+        shared.pin = pin;
+        Ok(())
     }
 
     pub(crate) fn pending(&self) -> Pending {
@@ -92,6 +100,11 @@ impl OpenFile {
 
     pub(crate) fn set_pending(&self, pending: Pending) {
         self.shared().pending = pending;
+    }
+
+    /// Parts go out under the file's key from now on.
+    pub(crate) fn set_stream(&self) {
+        self.shared().pending.is_stream = true;
     }
 
     /// Notes the headers stored with an object.
@@ -143,7 +156,7 @@ impl OpenFiles {
             return Ok(file.clone());
         }
         let file = Arc::new(OpenFile::new(ino));
-        file.repin(pin()?);
+        file.repin(pin)?;
         files.insert(ino, (file.clone(), 1));
         Ok(file)
     }

@@ -4,7 +4,8 @@
 //! Listings, probes, failed preconditions and broken reads all end here, so that a lost, late or repeated
 //! observation does no harm.
 //!
-//! Invariants: unpublished writes are never touched; what was changed here after the look wins over the look.
+//! Invariants: unpublished writes are never touched; what was changed here after the look wins over the look: names
+//! by `changes`, inodes because the ops say when the look was made.
 
 use meta::{Dentry, FsError, Ino, Inode, Kind, Name, Observed, Op, RenameHow};
 use std::collections::BTreeMap;
@@ -26,35 +27,62 @@ enum Look {
 /// What one look found in a directory, by the name it shows under; `None`: nothing.
 type Sightings = BTreeMap<Name, Option<Observed>>;
 
+/// Whether a look at a time counts for a name, see `changes`.
+type Counts<'c> = &'c dyn Fn(Ino, &Name, Timestamp) -> bool;
+
+/// Where a look was made: a directory, and the keys that were its own then.
+pub(crate) type Place<'p> = (Ino, &'p KeyPrefix);
+
 impl Filesystem {
     /// A page of a directory's listing: everything known between `after` and `end` that it does not show is gone.
+    /// False if the look does not count: whoever made it looks again.
     pub(crate) fn reconcile_page(
         &self,
-        dir: Ino,
-        prefix: &KeyPrefix,
+        place: Place<'_>,
         (after, end): (&[u8], Option<&[u8]>),
         entries: &[ListEntry],
         looked_at: Timestamp,
-    ) -> Result<()> {
-        let (objects, directories) = self.sort(dir, prefix, entries, looked_at)?;
-        let mut sightings = Sightings::new();
-        for entry in texts::known(&self.names, dir, prefix, after, end, usize::MAX)? {
-            sightings.insert(entry.name, None);
-        }
-        for name in directories {
-            if self.make_room_for_directory(dir, &name)? && after < name.as_bytes() {
-                // This page would have shown its object; it is shown beside if it was.
-                sightings.insert(Name::new(&names::beside(name.as_bytes()))?, None);
+    ) -> Result<bool> {
+        self.if_it_counts(place, looked_at, |counts| {
+            let (dir, prefix) = place;
+            let (objects, directories) = self.sort(dir, prefix, entries, looked_at)?;
+            let mut sightings = Sightings::new();
+            for entry in texts::known(&self.names, dir, prefix, after, end, usize::MAX)? {
+                sightings.insert(entry.name, None);
             }
-            let seen = headers::implicit_directory(looked_at, &self.defaults, false);
-            sightings.insert(name, Some(seen));
-        }
-        for (name, seen) in objects {
-            let is_beside = self.is_directory_too(dir, &name, sightings.get(&name), looked_at)?;
-            let shown = if is_beside { Name::new(&names::beside(name.as_bytes()))? } else { name };
-            sightings.insert(shown, Some(seen));
-        }
-        self.agree(dir, sightings, looked_at, Look::Page)
+            for name in directories {
+                if self.make_room_for_directory(dir, &name)? && after < name.as_bytes() {
+                    // This page would have shown its object; it is shown beside if it was.
+                    sightings.insert(Name::new(&names::beside(name.as_bytes()))?, None);
+                }
+                let seen = headers::implicit_directory(looked_at, &self.defaults, false);
+                sightings.insert(name, Some(seen));
+            }
+            for (name, seen) in objects {
+                let is_beside = self.is_directory_too(dir, &name, sightings.get(&name), looked_at)?;
+                let shown = if is_beside { Name::new(&names::beside(name.as_bytes()))? } else { name };
+                sightings.insert(shown, Some(seen));
+            }
+            self.agree(dir, sightings, looked_at, Look::Page, counts)
+        })
+    }
+
+    /// Does something with a look unless its directory has moved, or is being replaced, since. Nobody changes a name
+    /// meanwhile.
+    fn if_it_counts(
+        &self,
+        (dir, prefix): Place<'_>,
+        looked_at: Timestamp,
+        work: impl FnOnce(Counts<'_>) -> Result<()>,
+    ) -> Result<bool> {
+        self.changes.frozen(|counts| {
+            let home = self.names.inode(dir)?.home;
+            let is_settled = home.is_none_or(|(parent, name)| counts(parent, &name, looked_at));
+            if !is_settled || self.layout.directory(&self.names, dir)? != *prefix {
+                return Ok(false);
+            }
+            work(counts).map(|()| true)
+        })
     }
 
     /// Whether the name of a listed object is a directory's as well, by the same page or, where that does not
@@ -78,37 +106,54 @@ impl Filesystem {
     }
 
     /// One name: what its object and its directory were seen to be.
+    /// False if the look does not count.
     pub(crate) fn reconcile_name(
         &self,
-        dir: Ino,
+        place: Place<'_>,
         name: &Name,
         object: Option<Observed>,
         directory: Option<Observed>,
         looked_at: Timestamp,
-    ) -> Result<()> {
-        let mut sightings = Sightings::new();
-        match (object, directory) {
-            (object, Some(directory)) => {
-                self.make_room_for_directory(dir, name)?;
-                sightings.insert(Name::new(&names::beside(name.as_bytes()))?, object);
-                sightings.insert(name.clone(), Some(directory));
+    ) -> Result<bool> {
+        self.if_it_counts(place, looked_at, |counts| {
+            let mut sightings = Sightings::new();
+            match (object, directory) {
+                (object, Some(directory)) => {
+                    self.make_room_for_directory(place.0, name)?;
+                    sightings.insert(Name::new(&names::beside(name.as_bytes()))?, object);
+                    sightings.insert(name.clone(), Some(directory));
+                }
+                (object, None) => {
+                    sightings.insert(name.clone(), object);
+                }
             }
-            (object, None) => {
-                sightings.insert(name.clone(), object);
-            }
-        }
-        self.agree(dir, sightings, looked_at, Look::Name)
+            self.agree(place.0, sightings, looked_at, Look::Name, counts)
+        })
     }
 
-    /// The object of one inode was looked at by its key: this is what it is (`None`: gone).
-    pub(crate) fn reconcile_inode(
+    /// What shows under one name was looked at by its key: this is what it is (`None`: gone).
+    pub(crate) fn reconcile_shown(
         &self,
-        inode: &Inode,
+        place: Place<'_>,
+        name: &Name,
         seen: Option<Observed>,
         looked_at: Timestamp,
-    ) -> Result<()> {
-        let Some((parent, name)) = inode.home.clone() else { return Ok(()) };
-        self.agree(parent, Sightings::from([(name, seen)]), looked_at, Look::Name)
+    ) -> Result<bool> {
+        self.if_it_counts(place, looked_at, |counts| {
+            self.agree(place.0, Sightings::from([(name.clone(), seen)]), looked_at, Look::Name, counts)
+        })
+    }
+
+    /// The headers of bytes that an inode has, or had.
+    pub(crate) fn reconcile_headers(&self, ino: Ino, seen: Observed) -> Result<()> {
+        let inode = self.names.inode(ino)?;
+        if !is_other(&inode, &seen) && !self.has_unpublished_writes(ino) {
+            let is_late = came_too_late(self.names.commit(&self.ctx(), &Op::Refresh { ino, seen }))?;
+            if !is_late {
+                self.refreshed(ino, false)?;
+            }
+        }
+        Ok(())
     }
 
     /// Entries of a listing as names: objects, and directories. Tenon's own are left out.
@@ -127,14 +172,13 @@ impl Filesystem {
                     directories.push(Name::new(&name)?);
                 }
                 (Some(names::Entry::Object(name)), ListEntry::Object { object, size_bytes }) => {
-                    let seen = headers::listed(object, *size_bytes, false, &self.defaults);
+                    let seen = headers::listed(object, *size_bytes, false, &self.defaults, looked_at);
                     objects.push((Name::new(&name)?, seen));
                 }
                 (Some(names::Entry::Marker), ListEntry::Object { object, size_bytes }) => {
                     self.see_marker(
                         dir,
-                        headers::listed(object, *size_bytes, true, &self.defaults),
-                        looked_at,
+                        headers::listed(object, *size_bytes, true, &self.defaults, looked_at),
                     )?;
                 }
                 _ => {}
@@ -145,15 +189,13 @@ impl Filesystem {
     }
 
     /// A directory's own marker was listed inside it.
-    fn see_marker(&self, dir: Ino, seen: Observed, looked_at: Timestamp) -> Result<()> {
+    fn see_marker(&self, dir: Ino, seen: Observed) -> Result<()> {
         let inode = self.names.inode(dir)?;
-        let is_known =
-            inode.object().map(|object| &object.etag) == seen.object.as_ref().map(|object| &object.etag);
-        if is_known || inode.observed_at >= looked_at || dir == Ino::ROOT {
+        if !is_other(&inode, &seen) || dir == Ino::ROOT {
             return Ok(());
         }
         let seen = Observed { mode: inode.mode, uid: inode.uid, gid: inode.gid, ..seen };
-        self.names.commit(&self.ctx(), &Op::Refresh { ino: dir, seen })?;
+        came_too_late(self.names.commit(&self.ctx(), &Op::Refresh { ino: dir, seen }))?;
         Ok(())
     }
 
@@ -172,28 +214,34 @@ impl Filesystem {
         Ok(has_moved)
     }
 
-    fn agree(&self, dir: Ino, sightings: Sightings, looked_at: Timestamp, look: Look) -> Result<()> {
+    fn agree(
+        &self,
+        dir: Ino,
+        sightings: Sightings,
+        looked_at: Timestamp,
+        look: Look,
+        counts: Counts<'_>,
+    ) -> Result<()> {
         let mut ops = Vec::new();
-        let mut changed = Vec::new();
+        // Inodes with news, and whether they have other bytes now.
+        let mut changed = BTreeMap::new();
         for (name, seen) in sightings {
+            if !counts(dir, &name, looked_at) {
+                continue;
+            }
             let local = self.names.lookup(dir, &name)?;
             match (local, seen) {
                 (None, None) => {}
                 (None, Some(seen)) => {
-                    if !self.removed.since(dir, &name, looked_at) {
-                        ops.push(Op::Import { parent: dir, name, ino: self.new_ino(dir)?, seen });
-                    }
+                    ops.push(Op::Import { parent: dir, name, ino: self.new_ino(dir)?, seen });
                 }
                 (Some(local), None) => {
-                    if self.is_gone(&local, looked_at)? {
-                        self.vanish(dir, &name, &local)?;
-                    }
+                    self.vanish_if_gone(dir, &name, &local, looked_at)?;
                 }
                 (Some(local), Some(seen))
                     if (local.kind == Kind::Directory) != (seen.kind == Kind::Directory) =>
                 {
-                    if self.is_gone(&local, looked_at)? {
-                        self.vanish(dir, &name, &local)?;
+                    if self.vanish_if_gone(dir, &name, &local, looked_at)? {
                         ops.push(Op::Import { parent: dir, name, ino: self.new_ino(dir)?, seen });
                     }
                 }
@@ -204,18 +252,24 @@ impl Filesystem {
                         ops.extend(local.exact.then_some(Op::Refresh { ino: local.ino, seen }));
                     }
                     if let Some(seen) = self.news(&local, seen, looked_at) {
-                        changed.push((local.ino, is_other(&local, &seen)));
+                        changed.insert(local.ino, is_other(&local, &seen));
                         ops.push(Op::Refresh { ino: local.ino, seen });
                     }
                 }
             }
         }
-        for outcome in self.names.commit_all(&self.ctx(), &ops)? {
-            if let Err(error) = outcome {
-                tracing::debug!(%error, "an observation came too late");
+        for (op, outcome) in ops.iter().zip(self.names.commit_all(&self.ctx(), &ops)?) {
+            match (op, outcome) {
+                (Op::Refresh { ino, .. }, Ok(_)) => {
+                    if let Some(is_other) = changed.remove(ino) {
+                        self.refreshed(*ino, is_other)?;
+                    }
+                }
+                (_, Ok(_)) => {}
+                (_, Err(error)) => tracing::debug!(%error, "an observation came too late"),
             }
         }
-        changed.into_iter().try_for_each(|(ino, is_other)| self.refreshed(ino, is_other))
+        Ok(())
     }
 
     /// What of a look is new; a look without headers leaves the attributes that are known.
@@ -244,9 +298,8 @@ impl Filesystem {
             self.invalidations.attributes(ino);
             return Ok(());
         }
-        let Ok(inode) = self.names.inode(ino) else { return Ok(()) };
         if let Some(file) = self.files.get(ino) {
-            file.replace(self.pin(&inode)?);
+            file.replace(|| self.pin_of(ino))?;
         }
         self.invalidations.inode(ino);
         Ok(())
@@ -269,20 +322,27 @@ impl Filesystem {
         Ok(true)
     }
 
-    /// Drops a name, and what is below it, because the bucket dropped it.
-    fn vanish(&self, dir: Ino, name: &Name, local: &Inode) -> Result<()> {
+    /// Drops a name, and what is below it, if the bucket dropped it. Whether it did.
+    fn vanish_if_gone(&self, dir: Ino, name: &Name, local: &Inode, looked_at: Timestamp) -> Result<bool> {
+        Ok(self.is_gone(local, looked_at)? && self.vanish(dir, name, local, looked_at)?)
+    }
+
+    fn vanish(&self, dir: Ino, name: &Name, local: &Inode, looked_at: Timestamp) -> Result<bool> {
         if local.kind == Kind::Directory {
             for (child_name, _) in self.names.entries(local.ino, None, usize::MAX)? {
                 if let Some(child) = self.names.lookup(local.ino, &child_name)? {
-                    self.vanish(local.ino, &child_name, &child)?;
+                    self.vanish(local.ino, &child_name, &child, looked_at)?;
                 }
             }
-            self.directories.remove(local.ino);
         }
         let keep = self.files.get(local.ino).is_some();
-        came_too_late(self.names.commit(&self.ctx(), &Op::Vanish { parent: dir, name: name.clone(), keep }))?;
+        let op = Op::Vanish { parent: dir, name: name.clone(), looked_at, keep };
+        if came_too_late(self.names.commit(&self.ctx(), &op))? {
+            return Ok(false);
+        }
+        self.directories.remove(local.ino);
         self.invalidations.entry(dir, name.as_bytes());
-        Ok(())
+        Ok(true)
     }
 
     pub(crate) fn has_unpublished_writes(&self, ino: Ino) -> bool {
@@ -299,7 +359,9 @@ impl Filesystem {
 fn came_too_late<T>(outcome: Result<T, FsError>) -> Result<bool> {
     match outcome {
         Ok(_) => Ok(false),
-        Err(FsError::NotFound | FsError::Exists | FsError::NotEmpty | FsError::IsDirectory) => Ok(true),
+        Err(
+            FsError::NotFound | FsError::Exists | FsError::NotEmpty | FsError::IsDirectory | FsError::Late,
+        ) => Ok(true),
         Err(error) => Err(error.into()),
     }
 }

@@ -1,6 +1,8 @@
 //! Identity: open files keep their bytes and their numbers.
 
 use crate::world::{Bucket, MIB, World, errno, pattern};
+use std::sync::Arc;
+use store::wrap::Operation;
 use vfs::Ino;
 
 /// Files open in every state a file can be in, with what they hold.
@@ -60,6 +62,28 @@ async fn s41_s43_an_unlinked_file_lives_until_its_last_close() {
         assert_eq!(world.fs.status().write_bytes, 0);
         world.assert_healthy().await;
     }
+}
+
+/// The object goes before the name: a reader who comes in between reads what was set aside.
+#[tokio::test]
+async fn s41_a_file_is_read_while_it_is_unlinked() {
+    let bucket = Bucket::in_memory();
+    bucket.put("file", pattern(3 * MIB)).await;
+    let world = Arc::new(bucket.mount(|_| {}).await);
+    let handle = world.open_handle("file", libc::O_RDONLY).await.unwrap();
+    assert_eq!(world.fs.read(handle, 0, 10).await.unwrap(), pattern(3 * MIB)[..10]);
+    let held = bucket.late.hold(Operation::Delete);
+    let other = world.clone();
+    let unlinking = tokio::spawn(async move { other.unlink("file").await });
+    let answer = held.done().await;
+    let far = 2 * MIB..2 * MIB + 4096;
+    let read = world.fs.read(handle, far.start as u64, far.len()).await.unwrap();
+    assert_eq!(read, pattern(3 * MIB)[far]);
+    drop(answer);
+    unlinking.await.unwrap().unwrap();
+    assert_eq!(world.read_all(handle).await.unwrap(), pattern(3 * MIB));
+    world.close(handle).await.unwrap();
+    assert_eq!(bucket.keys().await, Vec::<String>::new());
 }
 
 #[tokio::test]

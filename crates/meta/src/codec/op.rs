@@ -121,9 +121,10 @@ pub(super) fn write_op(sink: &mut Sink, op: &Op) {
             sink.ino(*ino);
             write_observed(sink, seen);
         }
-        Op::Vanish { parent, name, keep } => {
+        Op::Vanish { parent, name, looked_at, keep } => {
             sink.byte(tag::VANISH);
             write_entry(sink, *parent, name);
+            sink.time(*looked_at);
             sink.flag(*keep);
         }
         Op::Evict { parent, name } => {
@@ -191,7 +192,7 @@ pub(super) fn read_op(source: &mut Source<'_>) -> Result<Op, DecodeError> {
         tag::REFRESH => Ok(Op::Refresh { ino: source.ino()?, seen: read_observed(source)? }),
         tag::VANISH => {
             let (parent, name) = read_entry(source)?;
-            Ok(Op::Vanish { parent, name, keep: source.flag()? })
+            Ok(Op::Vanish { parent, name, looked_at: source.time()?, keep: source.flag()? })
         }
         tag::EVICT => {
             let (parent, name) = read_entry(source)?;
@@ -310,6 +311,7 @@ fn write_observed(sink: &mut Sink, seen: &Observed) {
     }
     sink.option(seen.target.as_ref(), |sink, target| sink.bytes(target));
     sink.flag(seen.exact);
+    sink.time_near(seen.looked_at, seen.mtime);
 }
 
 fn read_observed(source: &mut Source<'_>) -> Result<Observed, DecodeError> {
@@ -332,5 +334,6 @@ fn read_observed(source: &mut Source<'_>) -> Result<Observed, DecodeError> {
         btime: source.time_near(mtime)?,
         target: source.option(Source::owned)?,
         exact: source.flag()?,
+        looked_at: source.time_near(mtime)?,
     })
 }

@@ -35,8 +35,10 @@ pub fn apply(txn: &mut impl Txn, ctx: &Ctx, op: &Op) -> Result<Applied, FsError>
             publish::publish(txn, ctx, *ino, new)
         }
         Op::Import { parent, name, ino, seen } => foreign::import(txn, ctx, *parent, name, *ino, seen),
-        Op::Refresh { ino, seen } => foreign::refresh(txn, ctx, *ino, seen),
-        Op::Vanish { parent, name, keep } => foreign::vanish(txn, ctx, *parent, name, *keep),
+        Op::Refresh { ino, seen } => foreign::refresh(txn, *ino, seen),
+        Op::Vanish { parent, name, looked_at, keep } => {
+            foreign::vanish(txn, ctx, (*parent, name), *looked_at, *keep)
+        }
         Op::Evict { parent, name } => foreign::evict(txn, *parent, name),
         Op::Purge { ino } => unlink::purge(txn, *ino),
     }

@@ -6,6 +6,7 @@ use super::records::{
 };
 use super::unlink;
 use crate::{Applied, Ctx, Dentry, Extent, FsError, Ino, Inode, Kind, Merge, Name, Observed, Txn, schema};
+use store::Timestamp;
 
 pub(super) fn import(
     txn: &mut impl Txn,
@@ -18,7 +19,7 @@ pub(super) fn import(
     require_dir(txn, parent)?;
     require_free(txn, parent, name)?;
     require_unused(txn, ino)?;
-    let mut inode = blank(ctx, ino, seen.kind);
+    let mut inode = Inode { observed_at: seen.looked_at, ..blank(ctx, ino, seen.kind) };
     learn(&mut inode, seen);
     add(txn, parent, name, &mut inode)?;
     if inode.is_dir() {
@@ -27,12 +28,15 @@ pub(super) fn import(
     Ok(Applied { inode: Some(inode), ..Applied::default() })
 }
 
-pub(super) fn refresh(txn: &mut impl Txn, ctx: &Ctx, ino: Ino, seen: &Observed) -> Result<Applied, FsError> {
+pub(super) fn refresh(txn: &mut impl Txn, ino: Ino, seen: &Observed) -> Result<Applied, FsError> {
     let before = records::load(txn, ino)?;
     if before.is_dir() != (seen.kind == Kind::Directory) {
         return Err(FsError::Invalid("a directory and something else cannot be the same inode"));
     }
-    let mut inode = Inode { observed_at: ctx.now, ..before.clone() };
+    if before.observed_at >= seen.looked_at && !says_more_of_the_same(&before, seen) {
+        return Err(FsError::Late);
+    }
+    let mut inode = Inode { observed_at: before.observed_at.max(seen.looked_at), ..before.clone() };
     if says_more(&before, seen) {
         learn(&mut inode, seen);
     }
@@ -57,9 +61,17 @@ fn says_more(inode: &Inode, seen: &Observed) -> bool {
     }
 }
 
+/// Headers of the bytes that a listing has shown are true however old they are.
+fn says_more_of_the_same(inode: &Inode, seen: &Observed) -> bool {
+    seen.exact && !inode.exact && has_same_bytes(inode, seen)
+}
+
+fn has_same_bytes(inode: &Inode, seen: &Observed) -> bool {
+    inode.object().map(|object| &object.etag) == seen.object.as_ref().map(|object| &object.etag)
+}
+
 fn learn(inode: &mut Inode, seen: &Observed) {
-    let same_bytes =
-        inode.object().map(|object| &object.etag) == seen.object.as_ref().map(|object| &object.etag);
+    let same_bytes = has_same_bytes(inode, seen);
     let known_target = inode.target.take().filter(|_| same_bytes && seen.kind == Kind::Symlink);
     inode.kind = seen.kind;
     inode.mode = seen.mode & 0o7777;
@@ -96,11 +108,15 @@ fn change_kind(txn: &mut impl Txn, inode: &Inode) -> Result<(), FsError> {
 pub(super) fn vanish(
     txn: &mut impl Txn,
     ctx: &Ctx,
-    parent: Ino,
-    name: &Name,
+    (parent, name): (Ino, &Name),
+    looked_at: Timestamp,
     keep: bool,
 ) -> Result<Applied, FsError> {
-    match entry(txn, parent, name)?.kind {
+    let dentry = entry(txn, parent, name)?;
+    if load_entry(txn, dentry)?.observed_at >= looked_at {
+        return Err(FsError::Late);
+    }
+    match dentry.kind {
         Kind::Directory => unlink::rmdir(txn, ctx, parent, name),
         _ => unlink::unlink(txn, ctx, parent, name, keep),
     }

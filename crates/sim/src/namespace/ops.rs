@@ -53,7 +53,7 @@ impl Aim<'_> {
             15 => self.xattr(),
             16 => self.publish(),
             17 => Op::Refresh { ino: self.ino(), seen: self.observed() },
-            18 if self.coin() => Op::Vanish { parent, name, keep: self.coin() },
+            18 if self.coin() => Op::Vanish { parent, name, looked_at: self.moment(), keep: self.coin() },
             18 => Op::Evict { parent, name },
             _ => Op::Purge { ino: self.orphan() },
         }
@@ -236,6 +236,12 @@ impl Aim<'_> {
             btime: Timestamp(self.now.0 - 2),
             target: None,
             exact: self.coin(),
+            looked_at: self.moment(),
         }
+    }
+
+    /// When a look was made: now, or before what happened since.
+    fn moment(&self) -> Timestamp {
+        if self.below(4) > 0 { self.now } else { Timestamp(self.now.0 - 1_000) }
     }
 }

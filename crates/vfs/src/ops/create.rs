@@ -29,7 +29,8 @@ impl Filesystem {
         object_key(&self.layout.directory(&self.names, parent)?, name.as_bytes())?;
         let inode = self.make(caller, parent, &name, Kind::File, mode, 0, None)?;
         let file = self.open_file(inode.ino)?;
-        if let Err(error) = self.begin_new(&file).await {
+        let begun = self.begin_new(&file, &mut *file.work.lock().await);
+        if let Err(error) = begun {
             self.close_file(&file).await?;
             self.unmake(parent, &name, &inode)?;
             return Err(error);
@@ -139,6 +140,8 @@ impl Filesystem {
         rdev: u32,
         target: Option<Bytes>,
     ) -> Result<Attr> {
+        // A directory that is not stored yet looks like one that was removed.
+        let _changing = self.changes.begin(parent, name);
         let inode = self.make(caller, parent, name, kind, mode, rdev, target.clone())?;
         if let Err(error) = self.store_new(&inode, target.unwrap_or_default(), Precondition::Absent).await {
             self.unmake(parent, name, &inode)?;
@@ -167,6 +170,11 @@ impl Filesystem {
             Err(error) => return Err(error),
         };
         let _claim = self.claims.claim(&key).await;
+        match self.names.inode(inode.ino) {
+            Ok(now) if now.home == inode.home => {}
+            // It was removed before it was stored.
+            _ => return Ok(()),
+        }
         let options = PutOptions {
             precondition,
             attributes: headers::with_posix(headers::type_of(inode.kind), inode),
@@ -178,6 +186,9 @@ impl Filesystem {
     }
 
     pub(crate) fn unmake(&self, parent: Ino, name: &Name, inode: &Inode) -> Result<()> {
+        if self.names.lookup(parent, name)?.is_none_or(|there| there.ino != inode.ino) {
+            return Ok(());
+        }
         let op = match inode.kind {
             Kind::Directory => Op::Rmdir { parent, name: name.clone() },
             _ => Op::Unlink { parent, name: name.clone(), keep: false },

@@ -152,7 +152,7 @@ impl Filesystem {
                 self.evict_if_needed(PAGE_ENTRIES)?;
                 let _learning = directory.learning.lock().await;
                 if !is_usable(&directory.known(), &after) {
-                    self.learn_page(dir, &prefix, &directory, &after).await?;
+                    self.learn_page(dir, &directory, &after).await?;
                 }
                 continue;
             }

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use futures_util::TryStreamExt as _;
-use meta::{Ino, Kind, Op};
+use meta::{FsError, Ino, Kind, Op};
 use store::GetOptions;
 
 use crate::filesystem::name;
@@ -68,12 +68,15 @@ impl Filesystem {
         }
         let looked_at = self.now();
         let object = self.store.get(&self.layout.key(&self.names, &inode)?, GetOptions::default()).await?;
-        let mut seen = headers::observed(&object.meta, false, &self.defaults);
+        let mut seen = headers::observed(&object.meta, false, &self.defaults, looked_at);
         let pieces: Vec<Bytes> = object.body.try_collect().await?;
         let target = Bytes::from(pieces.concat());
         seen.target = Some(target.clone());
-        if seen.kind == Kind::Symlink && looked_at >= inode.observed_at {
-            self.names.commit(&self.ctx(), &Op::Refresh { ino, seen })?;
+        if seen.kind == Kind::Symlink {
+            match self.names.commit(&self.ctx(), &Op::Refresh { ino, seen }) {
+                Ok(_) | Err(FsError::Late | FsError::NotFound) => {}
+                Err(error) => return Err(error.into()),
+            }
         }
         Ok(target)
     }

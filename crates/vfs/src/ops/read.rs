@@ -107,21 +107,20 @@ impl Filesystem {
         for fetch in Fetch::split(file.ino, pin, chunks) {
             let Some(me) = self.me.upgrade() else { return };
             tokio::spawn(async move {
-                let (ino, etag) = (fetch.ino, fetch.pin.etag.clone());
+                let (ino, etag, asked_at) = (fetch.ino, fetch.pin.etag.clone(), me.now());
                 let meta = fetch.run(me.store.as_ref(), &me.slabs, &me.chunks).await;
                 if let Some(meta) = meta.filter(|meta| meta.object.etag == etag) {
-                    me.learn_headers(ino, &meta);
+                    me.learn_headers(ino, &meta, asked_at);
                 }
             });
         }
     }
 
     /// A GET brings the headers along: attributes that were only listed become exact.
-    fn learn_headers(&self, ino: meta::Ino, meta: &store::ObjectMeta) {
-        let Ok(inode) = self.names.inode(ino) else { return };
-        if !inode.exact {
-            let seen = headers::observed(meta, false, &self.defaults);
-            if let Err(error) = self.reconcile_inode(&inode, Some(seen), self.now()) {
+    fn learn_headers(&self, ino: meta::Ino, meta: &store::ObjectMeta, asked_at: store::Timestamp) {
+        if self.names.inode(ino).is_ok_and(|inode| !inode.exact) {
+            let seen = headers::observed(meta, false, &self.defaults, asked_at);
+            if let Err(error) = self.reconcile_headers(ino, seen) {
                 tracing::debug!(%error, "headers came too late");
             }
         }
@@ -129,26 +128,14 @@ impl Filesystem {
 
     /// The pinned object is not there: a rename moved it, or somebody replaced or removed it.
     async fn repin(&self, file: &OpenFile, old: &Arc<Pin>) -> Result<()> {
-        let inode = self.names.inode(file.ino)?;
-        let now = self.pin(&inode)?;
-        if now.as_ref() != Some(old.as_ref()) && file.pin().0.as_ref() == Some(old) {
-            let is_same_bytes = now.as_ref().is_some_and(|now| now.etag == old.etag);
-            if is_same_bytes {
-                file.repin(now)
-            } else {
-                file.replace(now)
-            }
-            return Ok(());
-        }
+        // Who moves or removes it here holds its work until the file is pinned to where its bytes are.
+        let _work = file.work.lock().await;
         if file.pin().0.as_ref() != Some(old) {
             return Ok(());
         }
-        match self.look_again(&inode).await {
-            Ok(inode) => {
-                let pin = self.pin(&inode)?;
-                file.replace(pin);
-                Ok(())
-            }
+        let looked = async { self.look_again(&self.names.inode(file.ino)?).await };
+        match looked.await {
+            Ok(_) => file.replace(|| self.pin_of(file.ino)),
             Err(error) => Err(Error::Stale(error.to_string())),
         }
     }

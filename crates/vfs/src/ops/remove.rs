@@ -39,17 +39,19 @@ impl Filesystem {
     /// Deletes the object, then the name. The file is open, if only here: its last close purges it.
     async fn take_name(&self, parent: Ino, name: &Name, ino: Ino) -> Result<()> {
         let _moves = self.moves.read().await;
+        let key = self.layout.key(&self.names, &self.names.inode(ino)?)?;
+        let _claim = self.claims.claim(&key).await;
+        let _changing = self.changes.begin(parent, name);
         let inode = self.names.inode(ino)?;
         if inode.home.as_ref() != Some(&(parent, name.clone())) {
             return Err(Error::NOT_FOUND);
         }
         if inode.object().is_some() {
-            self.delete(&self.layout.key(&self.names, &inode)?).await?;
+            self.delete(&key).await?;
         }
-        self.removed.insert(parent, name, self.now());
         self.exports.remove(ino);
         match self.names.commit(&self.ctx(), &Op::Unlink { parent, name: name.clone(), keep: true }) {
-            // A look at the bucket has found the object gone.
+            // The directory above was found to be gone.
             Ok(_) | Err(FsError::NotFound) => Ok(()),
             Err(error) => Err(error.into()),
         }
@@ -78,10 +80,18 @@ impl Filesystem {
     /// Deletes the marker, then the name.
     async fn take_directory(&self, parent: Ino, name: Name, inode: &Inode) -> Result<()> {
         let _moves = self.moves.read().await;
-        if let Ok(marker) = self.layout.key(&self.names, inode) {
-            self.delete(&marker).await?;
+        let marker = self.layout.key(&self.names, inode).ok();
+        let _claim = match &marker {
+            Some(marker) => Some(self.claims.claim(marker).await),
+            None => None,
+        };
+        let _changing = self.changes.begin(parent, &name);
+        if self.names.lookup(parent, &name)?.is_none_or(|there| there.ino != inode.ino) {
+            return Err(Error::NOT_FOUND);
         }
-        self.removed.insert(parent, &name, self.now());
+        if let Some(marker) = &marker {
+            self.delete(marker).await?;
+        }
         self.exports.remove(inode.ino);
         self.names.commit(&self.ctx(), &Op::Rmdir { parent, name })?;
         Ok(())
@@ -101,7 +111,7 @@ impl Filesystem {
         }
         if !self.names.entries(inode.ino, None, 1)?.is_empty() {
             // The bucket has nothing: what is still known here, and not being written, is gone.
-            self.learn_page(inode.ino, &prefix, &self.directories.get(inode.ino), b"").await?;
+            self.learn_page(inode.ino, &self.directories.get(inode.ino), b"").await?;
         }
         if self.names.entries(inode.ino, None, 1)?.is_empty() { Ok(()) } else { Err(Error::NOT_EMPTY) }
     }

@@ -6,11 +6,11 @@
 use bytes::Bytes;
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use meta::{FsError, Ino, Inode, Kind, Name, Op, RenameHow};
-use std::sync::Arc;
 use store::names::{BadName, Entry, KeyPrefix, plain};
 use store::{CopyOptions, ListEntry, ListRequest, ObjectKey, ObjectRef, Precondition, StoreError};
 use tokio::sync::{MutexGuard, RwLockWriteGuard};
 
+use crate::changes::Changing;
 use crate::claims::Claim;
 use crate::filesystem::name;
 use crate::headers;
@@ -30,6 +30,13 @@ type Moved = (ObjectRef, ObjectRef, u64);
 
 /// Directory and name.
 type Place = (Ino, Name);
+
+/// What a file leaves behind: its old object, whose key and name are free when it is deleted.
+struct Left<'l> {
+    object: ObjectRef,
+    _claim: Claim<'l>,
+    _changing: Changing<'l>,
+}
 
 /// The two ends of a rename.
 struct Ends {
@@ -66,12 +73,10 @@ impl Filesystem {
         }
         self.must_be_allowed(&ends).await?;
         self.keep_directory(ends.from.0).await?;
-        let moved = match ends.source.kind {
+        match ends.source.kind {
             Kind::Directory => self.move_tree(&ends).await,
             _ => self.move_file(&ends).await,
-        };
-        self.removed.insert(from.0, &from.1, self.now());
-        moved
+        }
     }
 
     async fn ends(&self, from: Place, to: Place, how: RenameHow) -> Result<Ends> {
@@ -143,7 +148,8 @@ impl Filesystem {
         let old = match replaced {
             None => self.move_object(ends, source, &mut work).await?,
             Some((target, mut replaced)) => {
-                // Whoever replaces a file by another expects the other's bytes there.
+                // Whoever replaces a file by another expects the other's bytes there, also if it was just made.
+                self.begin_new(source, &mut work)?;
                 self.commit_locked(source, &mut work).await?;
                 let aside = match self.files.users(target.ino) {
                     0 | 1 => None,
@@ -155,18 +161,13 @@ impl Filesystem {
             }
         };
         match old {
-            Some((old, _claim)) => self.delete_moved(&old).await,
+            Some(old) => self.delete_moved(&old.object).await,
             None => Ok(()),
         }
     }
 
     /// Copies, then names; returns the old object, which is to be deleted before anybody stores under its key.
-    async fn move_object(
-        &self,
-        ends: &Ends,
-        file: &OpenFile,
-        work: &mut Dirty,
-    ) -> Result<Option<(ObjectRef, Claim<'_>)>> {
+    async fn move_object(&self, ends: &Ends, file: &OpenFile, work: &mut Dirty) -> Result<Option<Left<'_>>> {
         let _moves = self.moves.read().await;
         let source = self.names.inode(ends.source.ino)?;
         if source.home.as_ref() != Some(&ends.from) {
@@ -179,17 +180,20 @@ impl Filesystem {
         if key == old.key {
             return self.rename_entry(ends).map(|()| None);
         }
-        let (leaving, _coming) = self.claims.claim_both(&old.key, &key).await;
+        let (_claim, _coming_claim) = self.claims.claim_both(&old.key, &key).await;
+        let (_changing, _coming) = self.changing(ends);
         self.must_be_as_found(ends)?;
-        let moved = self.copy_and_name(&source, &old.object(), &key, ends).await;
-        self.removed.insert(ends.to.0, &ends.to.1, self.now());
-        let moved = moved?;
+        let moved = self.copy_and_name(&source, &old.object(), &key, ends).await?;
         self.publish(&source, &moved, source.size_bytes, None)?;
-        let pin = self.pin(&self.names.inode(source.ino)?)?;
-        self.references.caches(source.ino, pin.as_ref().map(|pin| &pin.etag));
-        file.repin(pin.clone());
-        work.rebase(pin.map(Arc::new));
-        Ok(Some((old.object(), leaving)))
+        self.references.caches(source.ino, Some(&moved.etag));
+        file.repin(|| self.pin_of(source.ino))?;
+        work.rebase(file.pin().0);
+        Ok(Some(Left { object: old.object(), _claim, _changing }))
+    }
+
+    /// Both names: until the old objects are gone, and before the new ones have their name, no look counts.
+    fn changing(&self, ends: &Ends) -> (Changing<'_>, Changing<'_>) {
+        (self.changes.begin(ends.from.0, &ends.from.1), self.changes.begin(ends.to.0, &ends.to.1))
     }
 
     /// Deletes what was moved, unless somebody has stored something new there.
@@ -200,7 +204,6 @@ impl Filesystem {
         }
     }
 
-    /// The copy is no file of its own before it has its name: until the caller says otherwise no look counts.
     async fn copy_and_name(
         &self,
         source: &Inode,
@@ -208,7 +211,6 @@ impl Filesystem {
         key: &ObjectKey,
         ends: &Ends,
     ) -> Result<ObjectRef> {
-        self.removed.begin(ends.to.0, &ends.to.1);
         let moved = self.copy_with_headers(source, old, key, ends).await?;
         if let Err(error) = self.rename_entry(ends) {
             self.store.delete(key, Precondition::Matches(moved.etag)).await.ok();
@@ -266,7 +268,6 @@ impl Filesystem {
         let keep = ends.target.as_ref().is_some_and(|target| target.kind != Kind::Directory);
         let (from, to) = (ends.from.clone(), ends.to.clone());
         self.names.commit(&self.ctx(), &Op::Rename { from, to, how: ends.how, keep })?;
-        self.removed.begin(ends.from.0, &ends.from.1);
         if let Some(target) = &ends.target {
             self.exports.remove(target.ino);
             self.directories.remove(target.ino);
@@ -281,10 +282,8 @@ impl Filesystem {
         self.must_be_allowed(ends).await?;
         let from = self.layout.directory(&self.names, ends.source.ino)?;
         let to = self.layout.directory(&self.names, ends.to.0)?.child_dir(ends.to.1.as_bytes())?;
-        self.removed.begin(ends.to.0, &ends.to.1);
-        let moved = self.copy_tree_and_name(ends, &from, &to).await;
-        self.removed.insert(ends.to.0, &ends.to.1, self.now());
-        let moved = moved?;
+        let (_going, _coming) = self.changing(ends);
+        let moved = self.copy_tree_and_name(ends, &from, &to).await?;
         for (old, new, size_bytes) in &moved {
             self.follow(ends.source.ino, &from, old, new, *size_bytes)?;
         }
@@ -413,24 +412,21 @@ impl Filesystem {
         }
     }
 
-    /// Parts lie under the old keys, which somebody else may need next.
     /// Everybody who stores under a path waits, and no parts lie under the keys of `dir`, which others may need next.
     async fn moves_without_streams(&self, dir: Ino) -> Result<RwLockWriteGuard<'_, ()>> {
         for _ in 1..ATTEMPTS_MAX {
             self.complete_streams_below(dir).await?;
             let moves = self.moves.write().await;
-            if !self.may_have_streams_below(dir)? {
+            if !self.has_streams_below(dir)? {
                 return Ok(moves);
             }
         }
         Err(Error::new(libc::EBUSY, "files below the directory are written all the time"))
     }
 
-    /// Whoever holds a file's work now may be making it a stream.
-    fn may_have_streams_below(&self, dir: Ino) -> Result<bool> {
+    fn has_streams_below(&self, dir: Ino) -> Result<bool> {
         for file in self.files.all() {
-            let may_stream = file.work.try_lock().map_or(true, |work| matches!(&*work, Dirty::Stream(_)));
-            if may_stream && self.is_inside(file.ino, dir)? {
+            if file.pending().is_stream && self.is_inside(file.ino, dir)? {
                 return Ok(true);
             }
         }
@@ -439,7 +435,7 @@ impl Filesystem {
 
     async fn complete_streams_below(&self, dir: Ino) -> Result<()> {
         for file in self.files.all() {
-            if self.is_inside(file.ino, dir)? {
+            if file.pending().is_stream && self.is_inside(file.ino, dir)? {
                 let mut work = file.work.lock().await;
                 if matches!(&*work, Dirty::Stream(_)) {
                     self.commit_locked(&file, &mut work).await?;
@@ -460,9 +456,8 @@ impl Filesystem {
     fn repin_tree(&self, dir: Ino) -> Result<()> {
         for file in self.files.all() {
             if self.is_inside(file.ino, dir)? {
-                let pin = self.pin(&self.names.inode(file.ino)?)?;
-                self.references.caches(file.ino, pin.as_ref().map(|pin| &pin.etag));
-                file.repin(pin);
+                file.repin(|| self.pin_of(file.ino))?;
+                self.references.caches(file.ino, file.pin().0.as_ref().map(|pin| &pin.etag));
             }
         }
         Ok(())

@@ -60,12 +60,11 @@ impl Filesystem {
         outcome
     }
 
-    /// A file that was just made, unless somebody has opened and written it already.
-    pub(crate) async fn begin_new(&self, file: &OpenFile) -> Result<()> {
-        let mut work = file.work.lock().await;
+    /// A file that was just made is empty and to be stored, unless somebody has written it already.
+    pub(crate) fn begin_new(&self, file: &OpenFile, work: &mut Dirty) -> Result<()> {
         if work.is_clean() && file.pin().0.is_none() {
             *work = self.empty(None)?;
-            self.note(file, &work);
+            self.note(file, work);
         }
         Ok(())
     }
@@ -161,6 +160,7 @@ impl Filesystem {
         let key = self.layout.key(&self.names, &inode)?;
         let attributes = self.attributes_to_store(file, &inode, work.base()).await?;
         let upload = self.store.multipart(&key, attributes, Tags::new()).await?;
+        file.set_stream();
         let mut stream = Stream::begin(upload, key, &inode, work.base().cloned(), part_bytes, held);
         if let Dirty::Memory(memory) = &*work {
             for piece in memory.pieces() {
@@ -174,7 +174,12 @@ impl Filesystem {
     /// What programs see of the writes from now on.
     fn note(&self, file: &OpenFile, work: &Dirty) {
         let pending = match work.size_bytes() {
-            Some(size_bytes) => Pending { is_dirty: true, size_bytes, touched: Some(self.now()) },
+            Some(size_bytes) => Pending {
+                is_dirty: true,
+                is_stream: matches!(work, Dirty::Stream(_)),
+                size_bytes,
+                touched: Some(self.now()),
+            },
             None => Pending::default(),
         };
         file.set_pending(pending);

@@ -78,12 +78,7 @@ impl Filesystem {
         self.publish(inode, object, size_bytes, Some(inode.mtime))?;
         self.references.caches(inode.ino, Some(&object.etag));
         file.carries(&object.etag, attributes);
-        file.repin(Some(Pin {
-            key: object.key.clone(),
-            etag: object.etag.clone(),
-            version: object.version.clone(),
-            size_bytes,
-        }));
+        file.repin(|| self.pin_of(inode.ino))?;
         *work = Dirty::Clean;
         file.set_pending(Pending::default());
         if headers_are_old { self.export_later(inode.ino) } else { Ok(()) }
@@ -179,7 +174,9 @@ impl Filesystem {
             self.directories.get(dir.ino).forget();
         }
         self.look_again(inode).await.ok();
-        file.replace(self.names.inode(inode.ino).ok().and_then(|inode| self.pin(&inode).ok().flatten()));
+        if file.replace(|| self.pin_of(inode.ino)).is_err() {
+            file.replace(|| Ok::<_, Error>(None))?;
+        }
         Err(Error::Stale(format!(
             "'{key}' was changed in the bucket; this file's bytes are kept as '{lost}'"
         )))
