@@ -44,6 +44,9 @@ pub struct Capabilities {
     pub lists_wrongly: fn(&ObjectKey) -> bool,
     /// Keeps an object `a` beside objects `a/...`; a store that does not may refuse or hide one of them.
     pub object_beside_directory: bool,
+    /// Stores an object while the last one beside it goes; a server that keeps objects as files and removes a
+    /// directory with its last one may fail to.
+    pub steady_neighbours: bool,
     /// Pages through listings folded at something else than `/`.
     pub any_delimiter: bool,
     /// Honours `Precondition::Matches` at `put`.
@@ -72,6 +75,7 @@ impl Capabilities {
         refuses: |_| false,
         lists_wrongly: |_| false,
         object_beside_directory: true,
+        steady_neighbours: true,
         any_delimiter: true,
         put_matches: true,
         conditional_delete: true,

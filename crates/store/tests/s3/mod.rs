@@ -43,12 +43,14 @@ const MINIO: Capabilities = Capabilities {
     ..Capabilities::ALL
 };
 
-/// versitygw keeps an object in a file of its name. It ignores `encoding-type` and puts what XML cannot hold into
-/// listings as U+FFFD.
+/// versitygw keeps an object in a file of its name, and answers a PUT beside one that is just being deleted with 404 or
+/// `ExistingObjectIsDirectory` now and then (boto3 sees it too). It ignores `encoding-type` and puts what XML cannot
+/// hold into listings as U+FFFD.
 const VERSITYGW: Capabilities = Capabilities {
     refuses: versitygw_refuses,
     lists_wrongly: no_xml,
     object_beside_directory: false,
+    steady_neighbours: false,
     ..Capabilities::ALL
 };
 
