@@ -65,6 +65,12 @@ fn tar_rsync_and_git_get_back_what_they_stored() {
     home.shell("git -C repo -c user.name=a -c user.email=a@b commit -qm all; git clone -q repo mnt/git");
     assert_eq!(home.shell("git -C mnt/git status --porcelain"), "");
 
+    fs::write(home.path("client.py"), BOTO3).unwrap();
+    let files = home.shell("cd source; find . -type f -print0 | LC_ALL=C sort -z | xargs -0 sha256sum");
+    assert_eq!(files.lines().count(), DIRECTORIES * FILES_PER_DIRECTORY);
+    let name = bucket.trim_start_matches("s3://");
+    assert!(home.shell(&format!("python3 client.py {name} sums tar/")) == files, "the objects are the files");
+
     home.ok(["umount", "mnt"]);
     home.ok(["mount", &bucket, "mnt", "--state-dir", "fresh"]);
     assert!(home.sums("mnt/tar") == source);
@@ -73,15 +79,23 @@ fn tar_rsync_and_git_get_back_what_they_stored() {
     home.ok(["umount", "mnt"]);
 }
 
-/// Reads a file's object, then stores, replaces and removes objects, as any S3 program would.
+/// Sums objects as `sha256sum` sums files; stores, replaces and removes objects, as any S3 program would.
 const BOTO3: &str = r#"
 import hashlib, os, sys
+from concurrent.futures import ThreadPoolExecutor
 import boto3
 s3 = boto3.client("s3", endpoint_url=os.environ["AWS_ENDPOINT_URL"])
 bucket, step = sys.argv[1], sys.argv[2]
-if step == "check":
-    body = s3.get_object(Bucket=bucket, Key="dir/file")["Body"].read()
-    print(hashlib.sha256(body).hexdigest())
+def sum(key):
+    body = s3.get_object(Bucket=bucket, Key=key)["Body"].read()
+    return f"{hashlib.sha256(body).hexdigest()}  ./{key[len(prefix):]}"
+if step == "sums":
+    prefix = sys.argv[3]
+    pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
+    keys = [entry["Key"] for page in pages for entry in page["Contents"]]
+    files = [key for key in keys if not key.endswith("/") and key != prefix + "link"]
+    with ThreadPoolExecutor(8) as pool:
+        print(*pool.map(sum, files), sep="\n")
 if step == "change":
     s3.put_object(Bucket=bucket, Key="dir/new", Body=b"put by boto3")
     s3.put_object(Bucket=bucket, Key="dir/old", Body=b"replaced by boto3")
@@ -96,9 +110,8 @@ fn boto3_and_the_mount_see_the_same() {
     fs::write(home.path("client.py"), BOTO3).unwrap();
     home.ok(["mount", &format!("s3://{bucket}"), "mnt", "--metadata-ttl=1s"]);
     home.shell("mkdir mnt/dir; seq 2000000 >mnt/dir/file; echo old >mnt/dir/old; echo gone >mnt/dir/gone");
-    let by_file = home.shell("sha256sum <mnt/dir/file");
-    let by_object = home.shell(&format!("python3 client.py {bucket} check"));
-    assert_eq!(by_file.split_whitespace().next(), Some(by_object.trim()));
+    let by_file = home.shell("cd mnt/dir; sha256sum ./file ./gone ./old");
+    assert_eq!(home.shell(&format!("python3 client.py {bucket} sums dir/")), by_file);
 
     home.shell(&format!("python3 client.py {bucket} change"));
     let shows = |name: &str, text: &str| {

@@ -41,6 +41,9 @@ pub struct Config {
     pub memory_limit_bytes: u64,
     /// Size of the first parts of a multipart upload, in bytes; at least 5 MiB.
     pub part_size_bytes: u64,
+    /// Whether a page cache above keeps what was read in order, as the kernel's does: here it would only take up
+    /// memory, and touching fresh memory is what costs a read most.
+    pub page_cache_above: bool,
     /// Where files being edited at random live; made if missing.
     pub cache_dir: PathBuf,
 }
@@ -59,6 +62,7 @@ impl Config {
             attributes: AttributeSource::Auto,
             memory_limit_bytes: 1 << 30,
             part_size_bytes: 8 << 20,
+            page_cache_above: false,
             cache_dir,
         }
     }

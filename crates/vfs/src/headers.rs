@@ -108,6 +108,21 @@ pub(crate) fn listed(
     }
 }
 
+/// What was seen of an object whose time of storing is known already, no coarser than it is known: S3 says
+/// milliseconds in listings and seconds in headers, and reading a file must not change its times.
+pub(crate) fn as_fine_as(known: Option<Timestamp>, mut seen: Observed) -> Observed {
+    let (Some(fine), Some(object)) = (known, seen.object.as_mut()) else { return seen };
+    if object.last_modified == Some(Timestamp::from_secs(fine.secs(), 0)) {
+        let coarse = object.last_modified.replace(fine);
+        for time in [&mut seen.atime, &mut seen.mtime, &mut seen.ctime, &mut seen.btime] {
+            if Some(*time) == coarse {
+                *time = fine;
+            }
+        }
+    }
+    seen
+}
+
 /// A directory that only its contents' keys name.
 pub(crate) fn implicit_directory(looked_at: Timestamp, defaults: &Defaults, exact: bool) -> Observed {
     Observed {
@@ -239,6 +254,24 @@ mod tests {
             found(&[("gcsfuse_mtime", "2020-07-17T16:22:00Z")]).mtime,
             Some(Timestamp::from_secs(1_595_002_920, 0))
         );
+    }
+
+    #[test]
+    fn headers_do_not_make_listed_times_coarser() {
+        let at = |last_modified| ObjectRef {
+            key: "k".try_into().unwrap(),
+            etag: store::ETag::new("e"),
+            version: None,
+            last_modified: Some(last_modified),
+        };
+        let defaults = Defaults { uid: 0, gid: 0, file_mode: 0o644, dir_mode: 0o755 };
+        let seen = |time| listed(&at(time), 5, false, &defaults, Timestamp(0));
+        let (fine, coarse) = (Timestamp(1_234_000_000), Timestamp::from_secs(1, 0));
+        assert_eq!(as_fine_as(Some(fine), seen(coarse)), seen(fine));
+        let other = Timestamp::from_secs(2, 0);
+        assert_eq!(as_fine_as(Some(fine), seen(other)), seen(other));
+        let set = Observed { mtime: other, ..seen(coarse) };
+        assert_eq!(as_fine_as(Some(fine), set).mtime, other, "what a header says stays");
     }
 
     #[test]

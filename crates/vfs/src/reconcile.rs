@@ -7,11 +7,12 @@
 //! Invariants: unpublished writes are never touched; what was changed here after the look wins over the look: names
 //! by `changes`, inodes because the ops say when the look was made.
 
-use meta::{Dentry, FsError, Ino, Inode, Kind, Name, Observed, Op, RenameHow};
+use meta::{Applied, Dentry, FsError, Ino, Inode, Kind, Name, Observed, Op, RenameHow};
 use std::collections::BTreeMap;
 use store::names::{self, KeyPrefix};
-use store::{ListEntry, Timestamp};
+use store::{ETag, ListEntry, Timestamp};
 
+use crate::attr::Attr;
 use crate::headers;
 use crate::layout::is_reserved;
 use crate::texts;
@@ -147,13 +148,14 @@ impl Filesystem {
     /// The headers of bytes that an inode has, or had.
     pub(crate) fn reconcile_headers(&self, ino: Ino, seen: Observed) -> Result<()> {
         let inode = self.names.inode(ino)?;
-        if !is_other(&inode, &seen) && !self.has_unpublished_writes(ino) {
-            let is_late = came_too_late(self.names.commit(&self.ctx(), &Op::Refresh { ino, seen }))?;
-            if !is_late {
-                self.refreshed(ino, false)?;
-            }
+        if is_other(&inode, &seen) || self.has_unpublished_writes(ino) {
+            return Ok(());
         }
-        Ok(())
+        let seen = headers::as_fine_as(stored_at(&inode), seen);
+        match self.names.commit(&self.ctx(), &Op::Refresh { ino, seen }) {
+            Ok(Applied { inode: Some(after), .. }) => self.refreshed(&inode, &after),
+            outcome => came_too_late(outcome).map(drop),
+        }
     }
 
     /// Entries of a listing as names: objects, and directories. Tenon's own are left out.
@@ -223,8 +225,7 @@ impl Filesystem {
         counts: Counts<'_>,
     ) -> Result<()> {
         let mut ops = Vec::new();
-        // Inodes with news, and whether they have other bytes now.
-        let mut changed = BTreeMap::new();
+        let mut refreshed = Vec::new();
         for (name, seen) in sightings {
             if !counts(dir, &name, looked_at) {
                 continue;
@@ -252,21 +253,22 @@ impl Filesystem {
                         ops.extend(local.exact.then_some(Op::Refresh { ino: local.ino, seen }));
                     }
                     if let Some(seen) = self.news(&local, seen, looked_at) {
-                        changed.insert(local.ino, is_other(&local, &seen));
                         ops.push(Op::Refresh { ino: local.ino, seen });
+                        refreshed.push(local);
                     }
                 }
             }
         }
-        for (op, outcome) in ops.iter().zip(self.names.commit_all(&self.ctx(), &ops)?) {
-            match (op, outcome) {
-                (Op::Refresh { ino, .. }, Ok(_)) => {
-                    if let Some(is_other) = changed.remove(ino) {
-                        self.refreshed(*ino, is_other)?;
-                    }
-                }
-                (_, Ok(_)) => {}
-                (_, Err(error)) => tracing::debug!(%error, "an observation came too late"),
+        for outcome in self.names.commit_all(&self.ctx(), &ops)? {
+            if let Err(error) = outcome {
+                tracing::debug!(%error, "an observation came too late");
+            }
+        }
+        for before in refreshed {
+            match self.names.inode(before.ino) {
+                Ok(after) => self.refreshed(&before, &after)?,
+                Err(FsError::NotFound) => {}
+                Err(error) => return Err(error.into()),
             }
         }
         Ok(())
@@ -275,6 +277,7 @@ impl Filesystem {
     /// What of a look is new; a look without headers leaves the attributes that are known.
     fn news(&self, local: &Inode, seen: Observed, looked_at: Timestamp) -> Option<Observed> {
         let same_bytes = !is_other(local, &seen);
+        let seen = if same_bytes { headers::as_fine_as(stored_at(local), seen) } else { seen };
         let is_late = local.observed_at >= looked_at && !(seen.exact && same_bytes && !local.exact);
         if is_late || self.has_unpublished_writes(local.ino) {
             return None;
@@ -293,15 +296,15 @@ impl Filesystem {
     }
 
     /// An inode was refreshed: its open handles and the kernel hear of it.
-    fn refreshed(&self, ino: Ino, is_other: bool) -> Result<()> {
-        if !is_other {
-            self.invalidations.attributes(ino);
-            return Ok(());
+    fn refreshed(&self, before: &Inode, after: &Inode) -> Result<()> {
+        if etag(before) != etag(after) {
+            if let Some(file) = self.files.get(after.ino) {
+                file.replace(|| self.pin_of(after.ino))?;
+            }
+            self.invalidations.inode(after.ino);
+        } else if Attr::from(before) != Attr::from(after) {
+            self.invalidations.attributes(after.ino);
         }
-        if let Some(file) = self.files.get(ino) {
-            file.replace(|| self.pin_of(ino))?;
-        }
-        self.invalidations.inode(ino);
         Ok(())
     }
 
@@ -368,5 +371,13 @@ fn came_too_late<T>(outcome: Result<T, FsError>) -> Result<bool> {
 
 /// Whether other bytes were seen than are known.
 fn is_other(local: &Inode, seen: &Observed) -> bool {
-    local.object().map(|object| &object.etag) != seen.object.as_ref().map(|object| &object.etag)
+    etag(local) != seen.object.as_ref().map(|object| &object.etag)
+}
+
+fn stored_at(inode: &Inode) -> Option<Timestamp> {
+    inode.object().and_then(|object| object.last_modified)
+}
+
+fn etag(inode: &Inode) -> Option<&ETag> {
+    inode.object().map(|object| &object.etag)
 }

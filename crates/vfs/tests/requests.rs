@@ -18,6 +18,26 @@ async fn s13_a_cold_small_read_is_one_get() {
 }
 
 #[tokio::test]
+async fn s130_what_the_page_cache_above_has_takes_no_memory() {
+    let bucket = Bucket::in_memory();
+    bucket.put("small", pattern(10_000)).await;
+    bucket.put("big", pattern(32 * MIB)).await;
+    let world = bucket.mount(|config| config.page_cache_above = true).await;
+    for name in ["small", "big"] {
+        world.read_file(name).await.unwrap();
+        assert_eq!(world.fs.status().read_bytes, 0, "{name}");
+    }
+    let handle = world.open_handle("big", libc::O_RDONLY).await.unwrap();
+    world.fs.read(handle, 17 * MIB as u64, 4096).await.unwrap();
+    world.close(handle).await.unwrap();
+    assert_eq!(
+        world.fs.status().read_bytes,
+        128 << 10,
+        "of what is read here and there the rest may be next"
+    );
+}
+
+#[tokio::test]
 async fn s98_a_cold_read_from_the_middle_is_one_get() {
     let bucket = Bucket::in_memory();
     bucket.put("big", pattern(32 * MIB)).await;

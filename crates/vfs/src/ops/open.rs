@@ -1,7 +1,7 @@
 //! Opening and closing files.
 
 use meta::{Ino, Kind, Op};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use store::{Precondition, Timestamp};
 
 use crate::handles::{Handle, Opened};
@@ -67,8 +67,17 @@ impl Filesystem {
     pub async fn release(&self, handle: Handle) -> Result<()> {
         let handle = self.handles.remove_file(handle).ok_or(Error::BAD_HANDLE)?;
         let outcome = if handle.is_writable { self.commit(&handle.file).await } else { Ok(()) };
+        let end = handle.ahead.lock().unwrap_or_else(PoisonError::into_inner).read_in_order();
+        self.was_read(&handle.file, end);
         self.close_file(&handle.file).await?;
         outcome
+    }
+
+    /// A reader in order has left behind what lies before `end`.
+    pub(crate) fn was_read(&self, file: &OpenFile, end: u64) {
+        if let (true, (Some(pin), _)) = (self.config.page_cache_above && end > 0, file.pin()) {
+            self.chunks.passed(file.ino, &pin.etag, end);
+        }
     }
 
     /// Counts one more user of an inode's shared state.

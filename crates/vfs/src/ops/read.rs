@@ -79,9 +79,7 @@ impl Filesystem {
             let mut ahead = handle.ahead.lock().unwrap_or_else(PoisonError::into_inner);
             (ahead.plan(range.clone(), pin.size_bytes, window), ahead.passed())
         };
-        if passed > 0 {
-            self.chunks.passed(file.ino, &pin.etag, passed);
-        }
+        self.was_read(file, passed);
         plan.into_iter().for_each(|ahead| self.fetch(file, pin, ahead, range.end));
         let mut pieces = Vec::new();
         let mut at = range.start;

@@ -161,8 +161,7 @@ impl Chunks {
         }
     }
 
-    /// A reader in order has passed `end`: the kernel's page cache has what lies before. Buffers that are recycled
-    /// at once are still in the processor's cache.
+    /// Drops what lies before `end`. Buffers that are recycled at once are still in the processor's cache.
     pub(crate) fn passed(&self, ino: Ino, etag: &ETag, end: u64) {
         let mut inner = self.lock();
         let Some(file) = inner.files.get_mut(&ino).filter(|file| file.etag == *etag) else { return };

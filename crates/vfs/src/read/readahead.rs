@@ -47,7 +47,12 @@ impl Readahead {
 
     /// A sequential reader does not come back to what lies before this.
     pub(crate) fn passed(&self) -> u64 {
-        if self.frontier == 0 { 0 } else { self.expected.saturating_sub(2 * DISORDER_BYTES) }
+        self.read_in_order().saturating_sub(DISORDER_BYTES)
+    }
+
+    /// How far a sequential reader has come.
+    pub(crate) fn read_in_order(&self) -> u64 {
+        if self.frontier == 0 { 0 } else { self.expected }
     }
 
     /// Whether the read goes on where the last one ended, give or take what overtakes it.

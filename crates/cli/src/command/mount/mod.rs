@@ -146,6 +146,7 @@ impl Mount {
             },
             memory_limit_bytes: flags.memory_limit,
             part_size_bytes: flags.part_size,
+            page_cache_above: true,
             cache_dir: state.cache_dir(),
         }
     }
