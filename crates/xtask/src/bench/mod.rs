@@ -3,10 +3,11 @@
 //! One MinIO, one run: each job is done by the raw client (`store`'s, with parallel parts and ranges) and then by
 //! threads on a Tenon mount, so that the ratio is what counts, whatever else the machine does. Writes end when the
 //! bucket holds every byte; reads start cold, with a fresh mount and an empty state directory, and every byte is
-//! compared.
+//! compared. Memory is in use before each measurement, see [`memory`].
 
 mod content;
 mod measure;
+mod memory;
 mod mounted;
 mod raw;
 mod report;
@@ -25,6 +26,7 @@ struct Scale {
     small_files: usize,
     small_bytes: u64,
     rounds: usize,
+    fresh_memory: bool,
 }
 
 /// One of the six.
@@ -79,9 +81,10 @@ struct Row {
 }
 
 const USAGE: &str = "\
-usage: cargo xtask bench [--quick] [--rounds N] [--json] [--out FILE]
+usage: cargo xtask bench [--quick] [--rounds N] [--fresh-memory] [--json] [--out FILE]
 
-  --quick    64 MiB files and 1,024 small ones instead of 256 MiB and 4,096";
+  --quick         64 MiB files and 1,024 small ones instead of 256 MiB and 4,096
+  --fresh-memory  do not put free memory to use before each measurement";
 
 /// Runs the benchmark and prints the table.
 pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<()> {
@@ -100,13 +103,20 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<()> {
 }
 
 fn parse(arguments: &[String]) -> Result<(Scale, bool, Option<PathBuf>)> {
-    let mut scale =
-        Scale { big_files: 8, big_bytes: 256 << 20, small_files: 4096, small_bytes: 64 << 10, rounds: 1 };
+    let mut scale = Scale {
+        big_files: 8,
+        big_bytes: 256 << 20,
+        small_files: 4096,
+        small_bytes: 64 << 10,
+        rounds: 1,
+        fresh_memory: false,
+    };
     let (mut json, mut out) = (false, None);
     let mut rest = arguments.iter();
     while let Some(argument) = rest.next() {
         match argument.as_str() {
             "--quick" => (scale.big_bytes, scale.small_files) = (64 << 20, 1024),
+            "--fresh-memory" => scale.fresh_memory = true,
             "--json" => json = true,
             "--rounds" => scale.rounds = rest.next().context(USAGE)?.parse().context(USAGE)?,
             "--out" => out = Some(PathBuf::from(rest.next().context(USAGE)?)),
@@ -142,13 +152,18 @@ fn build(root: &Path) -> Result<PathBuf> {
 fn measure_all(tenon: &Path, scale: &Scale) -> Result<Vec<Row>> {
     let server = servers::minio();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let folder = tenon.parent().context("a program lies in a folder")?;
+    let mut filler = if scale.fresh_memory { None } else { Some(memory::Filler::new(folder)?) };
+    let mut fill = || filler.as_mut().map_or(Ok(()), memory::Filler::fill);
     let mut rows = Vec::new();
     for round in 0..scale.rounds {
         let raw_bucket = raw::Bucket::create(&server, &format!("raw-{round}"), &runtime)?;
         let mount_bucket = raw::Bucket::create(&server, &format!("mount-{round}"), &runtime)?;
         for job in JOBS {
             eprintln!("round {} of {}, job {}", round + 1, scale.rounds, job.name);
+            fill()?;
             let raw = raw_bucket.run(&job, scale, &runtime)?;
+            fill()?;
             let mount = mounted::run(tenon, &server, &mount_bucket, &job, scale, &runtime)?;
             rows.push(Row { job, raw, mount });
         }
