@@ -38,10 +38,10 @@ pub(crate) struct Record {
     pub(crate) version: u32,
     /// Tells two volumes apart that share a name.
     pub(crate) id: String,
-    /// How files map to objects; issue 2 knows `whole`.
-    pub(crate) mapping: String,
-    /// How objects are named; issue 2 knows `file-path`.
-    pub(crate) naming: String,
+    /// How files map to objects.
+    pub(crate) mapping: vfs::Mapping,
+    /// How objects are named.
+    pub(crate) naming: vfs::Naming,
     /// When it was made, RFC 3339.
     pub(crate) created: String,
 }
@@ -120,12 +120,12 @@ pub(crate) fn format(root: &Path, record: &Record) -> Result<()> {
 }
 
 /// A record for a volume made now.
-pub(crate) fn new_record(id: u64, created: jiff::Timestamp) -> Record {
+pub(crate) fn new_record(naming: vfs::Naming, id: u64, created: jiff::Timestamp) -> Record {
     Record {
         version: RECORD_VERSION,
         id: format!("{id:016x}"),
-        mapping: "whole".to_owned(),
-        naming: "file-path".to_owned(),
+        mapping: vfs::Mapping::Whole,
+        naming,
         created: created.to_string(),
     }
 }
@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     fn record() -> Record {
-        new_record(7, jiff::Timestamp::UNIX_EPOCH)
+        new_record(vfs::Naming::FilePath, 7, jiff::Timestamp::UNIX_EPOCH)
     }
 
     #[test]

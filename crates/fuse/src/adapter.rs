@@ -30,8 +30,9 @@ const BACKGROUND_REQUESTS_MAX: u16 = 64;
 
 /// What is asked of the kernel where it can do it. Not asked: `AUTO_INVAL_DATA` (`keep_cache` and
 /// notifications say exactly what is stale), `WRITEBACK_CACHE` (`vfs` must see writes in their order),
-/// `HANDLE_KILLPRIV` (the kernel takes set-id bits away by SETATTR), `POSIX_LOCKS` (it keeps them itself).
-const WANTED: [InitFlags; 6] = [
+/// `POSIX_LOCKS` (the kernel keeps them itself). `HANDLE_KILLPRIV_V2` saves a GETXATTR per WRITE.
+const WANTED: [InitFlags; 7] = [
+    InitFlags::FUSE_HANDLE_KILLPRIV_V2,
     InitFlags::FUSE_PARALLEL_DIROPS,
     InitFlags::FUSE_DO_READDIRPLUS,
     InitFlags::FUSE_READDIRPLUS_AUTO,
@@ -192,9 +193,8 @@ impl Requests for Adapter {
         self.move_name((parent, name.as_bytes()), (new_parent, new_name.as_bytes()), flags, reply);
     }
 
-    fn link(&self, _: &Request, _: INodeNo, _: INodeNo, _: &OsStr, reply: ReplyEntry) {
-        self.count(Operation::Link);
-        reply.error(Errno::EPERM);
+    fn link(&self, _: &Request, ino: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        self.add_name(ino, parent, name.as_bytes(), reply);
     }
 
     fn create(
@@ -210,8 +210,8 @@ impl Requests for Adapter {
         self.create_file(request, parent, name.as_bytes(), mode, flags, reply);
     }
 
-    fn open(&self, _: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        self.open_file(ino, flags, reply);
+    fn open(&self, request: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        self.open_file(request, ino, flags, reply);
     }
 
     fn read(
@@ -231,15 +231,20 @@ impl Requests for Adapter {
     fn write(
         &self,
         _: &Request,
-        _: INodeNo,
+        ino: INodeNo,
         handle: FileHandle,
         offset: u64,
         data: &[u8],
-        _: WriteFlags,
+        flags: WriteFlags,
         _: OpenFlags,
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
+        if flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID)
+            && let Err(error) = self.fs.drop_set_id(crate::convert::ino(ino))
+        {
+            return reply.answer(Err(error));
+        }
         self.write_bytes(handle, offset, data, reply);
     }
 
@@ -295,27 +300,45 @@ impl Requests for Adapter {
         self.describe(reply);
     }
 
-    // Answered once per mount with ENOSYS, after which the kernel stops asking: no GETXATTR per WRITE.
-
-    fn getxattr(&self, _: &Request, _: INodeNo, _: &OsStr, _: u32, reply: ReplyXattr) {
-        self.count(Operation::GetXattr);
-        reply.error(Errno::ENOSYS);
+    fn getxattr(&self, _: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        self.get_xattr(ino, name.as_bytes(), size, reply);
     }
 
-    fn listxattr(&self, _: &Request, _: INodeNo, _: u32, reply: ReplyXattr) {
-        self.count(Operation::ListXattr);
-        reply.error(Errno::ENOSYS);
+    fn listxattr(&self, _: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
+        self.list_xattrs(ino, size, reply);
     }
 
-    fn setxattr(&self, _: &Request, _: INodeNo, _: &OsStr, _: &[u8], _: i32, _: u32, reply: ReplyEmpty) {
-        self.count(Operation::SetXattr);
-        reply.error(Errno::ENOSYS);
+    fn setxattr(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        name: &OsStr,
+        value: &[u8],
+        flags: i32,
+        _: u32,
+        reply: ReplyEmpty,
+    ) {
+        self.set_xattr(ino, name.as_bytes(), value, flags, reply);
     }
 
-    fn removexattr(&self, _: &Request, _: INodeNo, _: &OsStr, reply: ReplyEmpty) {
-        self.count(Operation::RemoveXattr);
-        reply.error(Errno::ENOSYS);
+    fn removexattr(&self, _: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        self.remove_xattr(ino, name.as_bytes(), reply);
     }
+
+    fn fallocate(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        len: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        self.allocate(handle, mode, offset, len, reply);
+    }
+
+    // Answered once per mount with ENOSYS, after which the kernel does without, or does it itself.
 
     fn access(&self, _: &Request, _: INodeNo, _: AccessFlags, reply: ReplyEmpty) {
         self.count(Operation::Other);
@@ -323,11 +346,6 @@ impl Requests for Adapter {
     }
 
     fn lseek(&self, _: &Request, _: INodeNo, _: FileHandle, _: i64, _: i32, reply: ReplyLseek) {
-        self.count(Operation::Other);
-        reply.error(Errno::ENOSYS);
-    }
-
-    fn fallocate(&self, _: &Request, _: INodeNo, _: FileHandle, _: u64, _: u64, _: i32, reply: ReplyEmpty) {
         self.count(Operation::Other);
         reply.error(Errno::ENOSYS);
     }

@@ -83,6 +83,8 @@ operations! {
     SetXattr = "SETXATTR",
     /// Remove an extended attribute.
     RemoveXattr = "REMOVEXATTR",
+    /// Make room in a file, or zeros.
+    Fallocate = "FALLOCATE",
     /// Something that is not offered; the kernel does without, or does it itself.
     Other = "OTHER",
 }

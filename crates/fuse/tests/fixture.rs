@@ -67,9 +67,10 @@ impl Mount {
             clock: clock.clone(),
             entropy: Arc::new(Entropy::new(1)),
             engine: Arc::new(meta::MemoryEngine::new(meta::LogCap::default())),
+            record: None,
         };
         let config = vfs::Config { metadata_ttl: TTL, ..vfs::Config::new(dirs[1].path().to_owned()) };
-        let fs = runtime.block_on(Filesystem::mount(parts, config)).unwrap();
+        let fs = Filesystem::mount(parts, config).unwrap();
         let root = fuse::check_mount_point(dirs[0].path(), false).unwrap();
         let session = fuse::mount(fs.clone(), &root, options, runtime.handle()).unwrap();
         Self { session: Some(session), fs, clock, runtime, store, root, _dirs: dirs }

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use store::{Clock, Entropy, ObjectStore};
 
+use crate::VolumeRecord;
+
 /// Where attributes of objects that this mount did not write come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum AttributeSource {
@@ -92,6 +94,8 @@ pub struct Parts {
     pub clock: Arc<dyn Clock>,
     /// Numbers for unique names.
     pub entropy: Arc<Entropy>,
-    /// Where the namespace lives.
+    /// Where the namespace lives. One that forgets will do for a volume named by path, whose bucket tells it again.
     pub engine: Arc<dyn Engine>,
+    /// What [`VolumeRecord::read`](crate::VolumeRecord::read) found.
+    pub record: Option<VolumeRecord>,
 }

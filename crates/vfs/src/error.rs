@@ -25,6 +25,9 @@ pub enum Error {
     /// The bucket holds other bytes than the ones this file was opened with.
     #[error("the object changed under an open file: {0}")]
     Stale(String),
+    /// The volume's record cannot be used; says why.
+    #[error("the volume's record {0}")]
+    Volume(String),
     /// Anything that is only its error number.
     #[error("{what}")]
     Errno {
@@ -57,6 +60,7 @@ impl Error {
             Self::Name(BadName::Key(_)) => libc::ENAMETOOLONG,
             Self::Cache(error) => error.raw_os_error().unwrap_or(libc::EIO),
             Self::Stale(_) => libc::ESTALE,
+            Self::Volume(_) => libc::EIO,
             Self::Errno { errno, .. } => *errno,
         }
     }

@@ -44,7 +44,7 @@ impl Filesystem {
     /// So many entries are learned or looked up. If the tables are beyond their share, evicts down to three quarters
     /// of it, as far as one turn gets.
     pub(crate) fn evict_if_needed(&self, entries: usize) -> Result<()> {
-        if self.names_bytes() <= self.config.metadata_bytes() {
+        if !self.layout.follows_paths() || self.names_bytes() <= self.config.metadata_bytes() {
             return Ok(());
         }
         if self.hand.entries.fetch_add(entries, Ordering::Relaxed) + entries < ENTRIES_BETWEEN {
@@ -58,7 +58,7 @@ impl Filesystem {
 
     /// The kernel has let go of an inode; while memory is short it goes at once.
     pub(crate) fn evict_forgotten(&self, ino: Ino) -> Result<()> {
-        if !self.is_short() {
+        if !self.layout.follows_paths() || !self.is_short() {
             return Ok(());
         }
         let Ok(inode) = self.names.inode(ino) else { return Ok(()) };
@@ -157,9 +157,12 @@ impl Filesystem {
     fn is_in_bucket(&self, inode: &Inode) -> bool {
         let is_whole = match inode.kind {
             Kind::Directory => self.names.entries(inode.ino, None, 1).is_ok_and(|entries| entries.is_empty()),
-            _ => inode.object().is_some(),
+            _ => inode.object().is_some() && inode.nlink == 1,
         };
-        is_whole && self.files.get(inode.ino).is_none() && !self.exports.contains(inode.ino)
+        is_whole
+            && self.names.xattrs(inode.ino).is_ok_and(|xattrs| xattrs.is_empty())
+            && self.files.get(inode.ino).is_none()
+            && !self.exports.contains(inode.ino)
     }
 }
 

@@ -77,6 +77,9 @@ impl Exports {
 impl Filesystem {
     /// Exports an inode's attributes once they have been left alone for a while.
     pub(crate) fn export_later(&self, ino: Ino) -> Result<()> {
+        if !self.layout.follows_paths() {
+            return Ok(());
+        }
         let inode = self.names.inode(ino)?;
         let is_stored = inode.object().is_some() || inode.kind == Kind::Directory;
         if !is_stored || ino == Ino::ROOT || self.has_unpublished_writes(ino) || !self.exports.insert(ino) {

@@ -3,7 +3,7 @@
 use meta::{Ctx, Ino, Inode, Name, Namespace};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use store::{Clock, Entropy, ObjectKey, ObjectStore, StoreError, Timestamp};
+use store::{Clock, Entropy, ObjectStore, Timestamp};
 use tokio::sync::{OnceCell, RwLock, Semaphore, mpsc};
 
 use crate::budget::Budget;
@@ -21,6 +21,7 @@ use crate::open_file::{OpenFiles, Pin};
 use crate::read::chunks::Chunks;
 use crate::references::References;
 use crate::slab::{SLAB_BYTES, SlabPool};
+use crate::volume::{Naming, VolumeRecord};
 use crate::{Error, Result};
 
 /// Parts of files being assembled at the same time, over all files.
@@ -54,15 +55,16 @@ pub struct Filesystem {
     pub(crate) invalidations: Invalidations,
     /// Read by whoever stores under a path, written by whoever moves a tree of paths.
     pub(crate) moves: RwLock<()>,
-    pub(crate) volume_record: OnceCell<()>,
+    pub(crate) volume_record: OnceCell<VolumeRecord>,
 }
 
 impl Filesystem {
     /// Opens the volume; lists nothing.
-    pub async fn mount(parts: Parts, config: Config) -> Result<Arc<Self>> {
+    pub fn mount(parts: Parts, config: Config) -> Result<Arc<Self>> {
         std::fs::create_dir_all(&config.cache_dir)?;
-        let layout = Layout::new(&config.prefix);
-        let has_record = has_volume_record(parts.store.as_ref(), &layout.volume_record()?).await?;
+        let record = parts.record;
+        let layout =
+            Layout::new(&config.prefix, record.as_ref().map_or(Naming::FilePath, |record| record.naming));
         let ctx = Ctx { now: parts.clock.now(), uid: config.uid, gid: config.gid };
         let names = Namespace::new(parts.engine, &ctx)?;
         let pool = ((config.read_bytes() + config.write_bytes()) as usize / SLAB_BYTES).max(1);
@@ -72,17 +74,18 @@ impl Filesystem {
             clock: parts.clock.clone(),
             entropy: parts.entropy,
             names,
+            reads_headers: layout.follows_paths()
+                && match config.attributes {
+                    AttributeSource::Auto => record.is_some(),
+                    AttributeSource::Headers => true,
+                    AttributeSource::Listing => false,
+                },
             layout,
             defaults: Defaults {
                 uid: config.uid,
                 gid: config.gid,
                 file_mode: config.file_mode,
                 dir_mode: config.dir_mode,
-            },
-            reads_headers: match config.attributes {
-                AttributeSource::Auto => has_record,
-                AttributeSource::Headers => true,
-                AttributeSource::Listing => false,
             },
             slabs: SlabPool::new(pool),
             chunks: Chunks::new(config.read_bytes()),
@@ -98,7 +101,7 @@ impl Filesystem {
             exports: Exports::default(),
             invalidations: Invalidations::default(),
             moves: RwLock::new(()),
-            volume_record: if has_record { OnceCell::new_with(Some(())) } else { OnceCell::new() },
+            volume_record: record.map_or_else(OnceCell::new, |record| OnceCell::new_with(Some(record))),
             config,
         }))
     }
@@ -171,14 +174,6 @@ impl Filesystem {
 fn assembled_parts(config: &Config) -> usize {
     let parts = config.write_bytes() / 2 / config.part_size_bytes.max(1);
     usize::try_from(parts).map_or(ASSEMBLED_PARTS_MAX, |parts| parts.clamp(1, ASSEMBLED_PARTS_MAX))
-}
-
-async fn has_volume_record(store: &dyn ObjectStore, key: &ObjectKey) -> Result<bool> {
-    match store.head(key).await {
-        Ok(_) => Ok(true),
-        Err(StoreError::NotFound(_)) => Ok(false),
-        Err(error) => Err(error.into()),
-    }
 }
 
 /// A name as a program gave it.

@@ -18,9 +18,11 @@ const OWNER: &str = "file-owner";
 const GROUP: &str = "file-group";
 const MTIME: &str = "file-mtime";
 const ATIME: &str = "file-atime";
+/// Tenon's own: the device number of a character or block device, as decimal.
+const RDEV: &str = "file-rdev";
 
 /// Every user-metadata name that Tenon writes.
-const WRITTEN: [&str; 5] = [PERMISSIONS, OWNER, GROUP, MTIME, ATIME];
+const WRITTEN: [&str; 6] = [PERMISSIONS, OWNER, GROUP, MTIME, ATIME, RDEV];
 
 /// The permission bits in a mode.
 const PERMISSION_BITS: u32 = 0o7777;
@@ -45,6 +47,9 @@ pub(crate) fn with_posix(mut attributes: Attributes, inode: &Inode) -> Attribute
         (MTIME.to_owned(), nanos(inode.mtime)),
         (ATIME.to_owned(), nanos(inode.atime)),
     ]);
+    if inode.rdev != 0 {
+        attributes.user.insert(RDEV.to_owned(), inode.rdev.to_string());
+    }
     attributes
 }
 
@@ -73,6 +78,7 @@ pub(crate) fn observed(
     if found.mode.is_some_and(|mode| mode & PERMISSION_BITS != 0 || mode & libc::S_IFMT != 0) {
         seen.mode = (mode & PERMISSION_BITS) as u16;
     }
+    seen.rdev = found.rdev.unwrap_or(0);
     seen.uid = found.uid.unwrap_or(seen.uid);
     seen.gid = found.gid.unwrap_or(seen.gid);
     seen.mtime = found.mtime.unwrap_or(seen.mtime);
@@ -148,6 +154,7 @@ struct Found {
     mode: Option<u32>,
     uid: Option<u32>,
     gid: Option<u32>,
+    rdev: Option<u32>,
     mtime: Option<Timestamp>,
     atime: Option<Timestamp>,
     is_symlink: bool,
@@ -160,6 +167,7 @@ impl Found {
             mode: get(&[PERMISSIONS]).and_then(octal).or_else(|| get(&["mode"]).and_then(decimal_or_octal)),
             uid: get(&[OWNER, "uid"]).and_then(|text| text.parse().ok()),
             gid: get(&[GROUP, "gid"]).and_then(|text| text.parse().ok()),
+            rdev: get(&[RDEV]).and_then(|text| text.parse().ok()),
             mtime: get(&[MTIME, "mtime"])
                 .and_then(time)
                 .or_else(|| get(&["gcsfuse_mtime"]).and_then(rfc3339)),

@@ -1,16 +1,21 @@
-//! Where files lie in the bucket: mapping Whole, naming FilePath.
+//! Where files lie in the bucket: mapping Whole, by path or by inode.
 //!
-//! Pure: names and inodes in, keys out. A file is one object whose key is its path; a directory is the keys that
-//! begin with its path, and a marker object `dir/` where it was made through the mount.
+//! Pure: names and inodes in, keys out. By path, a file is one object whose key is its path; a directory is the keys
+//! that begin with its path, and a marker object `dir/` where it was made through the mount. By inode, only content
+//! is an object, under a key that is never used again; everything else is in the metadata engine.
 
 use meta::{Extent, Ino, Inode, Name, Namespace, Stored};
 use store::names::{BadName, KeyPrefix, is_continued};
 use store::{InvalidKey, ObjectKey, ObjectRef};
 
+use crate::volume::Naming;
 use crate::{Error, Result};
 
 /// Tenon's own objects live below this, at the volume's root; listings hide it.
 pub const RESERVED: &str = ".tenon";
+
+/// Where the content of files named by inode lies, at the volume's root.
+const CONTENT: &str = "inodes";
 
 /// Where the file side of a conflict is kept, at the volume's root.
 pub const LOST_AND_FOUND: &str = "lost+found";
@@ -19,11 +24,34 @@ pub const LOST_AND_FOUND: &str = "lost+found";
 #[derive(Debug, Clone)]
 pub(crate) struct Layout {
     root: KeyPrefix,
+    naming: Naming,
 }
 
 impl Layout {
-    pub(crate) fn new(prefix: &[u8]) -> Self {
-        Self { root: KeyPrefix::root(prefix) }
+    pub(crate) fn new(prefix: &[u8], naming: Naming) -> Self {
+        Self { root: KeyPrefix::root(prefix), naming }
+    }
+
+    /// Whether names are keys: what the bucket holds is what there is.
+    pub(crate) fn follows_paths(&self) -> bool {
+        self.naming == Naming::FilePath
+    }
+
+    /// Where the next bytes of a file go; `unique` is a random number.
+    pub(crate) fn key_to_write(&self, names: &Namespace, inode: &Inode, unique: u64) -> Result<ObjectKey> {
+        match self.naming {
+            Naming::FilePath => self.key(names, inode),
+            Naming::Inode => {
+                let name = format!("{:016x}-{unique:016x}", inode.ino.0);
+                Ok(self.root.child_dir(CONTENT.as_bytes())?.child_key(name.as_bytes())?)
+            }
+        }
+    }
+
+    /// What the namespace records of an object with a file's bytes.
+    pub(crate) fn stored(&self, object: &ObjectRef) -> Stored {
+        let key = (!self.follows_paths()).then(|| object.key.clone());
+        Stored { key, ..stored(object) }
     }
 
     /// The keys inside a directory.
@@ -48,6 +76,9 @@ impl Layout {
     pub(crate) fn key(&self, names: &Namespace, inode: &Inode) -> Result<ObjectKey> {
         if let Some(key) = inode.object().and_then(|object| object.key.clone()) {
             return Ok(key);
+        }
+        if !self.follows_paths() {
+            return Err(Error::NOT_FOUND);
         }
         if inode.kind == meta::Kind::Directory {
             return self.directory(names, inode.ino)?.marker_key().ok_or(Error::NOT_FOUND);

@@ -25,7 +25,7 @@ impl Filesystem {
             return Ok(None);
         }
         let local = self.names.lookup(parent, name)?;
-        if local.as_ref().is_some_and(|inode| self.needs_no_look(inode)) {
+        if !self.layout.follows_paths() || local.as_ref().is_some_and(|inode| self.needs_no_look(inode)) {
             return Ok(local);
         }
         let texts = Texts::of(&self.layout.directory(&self.names, parent)?, name)?;

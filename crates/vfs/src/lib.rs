@@ -34,6 +34,7 @@ mod reconcile;
 mod references;
 mod slab;
 mod texts;
+mod volume;
 mod write;
 
 pub use attr::{Attr, Caller, Changes, Time};
@@ -46,3 +47,4 @@ pub use layout::{LOST_AND_FOUND, RESERVED};
 pub use meta::{Ino, Kind};
 pub use ops::{Listed, Located, Statfs, Status};
 pub use store::Timestamp;
+pub use volume::{Mapping, Naming, Placement, VolumeRecord};

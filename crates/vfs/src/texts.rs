@@ -34,6 +34,13 @@ pub(crate) fn text(prefix: &KeyPrefix, name: &Name, kind: Kind) -> Option<Vec<u8
     }
 }
 
+/// The entries of a directory that no listing shows, in the order of their names; at most `limit`.
+pub(crate) fn named(names: &Namespace, dir: Ino, after: &[u8], limit: usize) -> Result<Vec<Entry>> {
+    let after = if after.is_empty() { None } else { Some(Name::new(after)?) };
+    let entries = names.entries(dir, after.as_ref(), limit)?.into_iter();
+    Ok(entries.map(|(name, dentry)| Entry { text: name.as_bytes().to_vec(), name, dentry }).collect())
+}
+
 /// Known entries with `after < text <= end` (`None`: to the directory's end), ascending by text; at most about
 /// `limit`, but never none while there are more.
 pub(crate) fn known(

@@ -2,7 +2,9 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod allocate;
 mod attributes;
+mod by_inode;
 mod consistency;
 mod durability;
 mod failure;

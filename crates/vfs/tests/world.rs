@@ -15,7 +15,10 @@ use store::{
 };
 use tempfile::TempDir;
 use tokio::sync::oneshot;
-use vfs::{Attr, Caller, Changes, Config, Filesystem, Handle, Ino, Kind, Listed, Opened, Parts, Result};
+use vfs::{
+    Attr, Caller, Changes, Config, Filesystem, Handle, Ino, Kind, Listed, Naming, Opened, Parts, Result,
+    VolumeRecord,
+};
 
 pub(crate) const CALLER: Caller = Caller { uid: 1000, gid: 100 };
 pub(crate) const MIB: usize = 1 << 20;
@@ -98,6 +101,8 @@ pub(crate) struct Bucket {
     pub(crate) trace: Trace,
     pub(crate) faults: Faults,
     pub(crate) late: Late,
+    /// Shared by all mounts, where the bucket does not tell names.
+    engine: Option<Arc<MemoryEngine>>,
     _dir: Option<Arc<TempDir>>,
 }
 
@@ -126,7 +131,23 @@ impl Bucket {
     }
 
     fn of(store: Arc<dyn ObjectStore>, clock: Arc<Ticking>, dir: Option<Arc<TempDir>>) -> Self {
-        Self { store, clock, trace: Trace::new(), faults: Faults::new(), late: Late::default(), _dir: dir }
+        Self {
+            store,
+            clock,
+            trace: Trace::new(),
+            faults: Faults::new(),
+            late: Late::default(),
+            engine: None,
+            _dir: dir,
+        }
+    }
+
+    /// A volume whose objects are named by inode, with metadata that outlives its mounts.
+    pub(crate) async fn by_inode() -> Self {
+        let bucket = Self { engine: Some(Arc::default()), ..Self::in_memory() };
+        let record = VolumeRecord::new(Naming::Inode, 7, bucket.clock.now());
+        record.write(bucket.store(), b"").await.unwrap();
+        bucket
     }
 
     /// A mount with fresh tables: what it knows, it learns from the bucket.
@@ -139,9 +160,10 @@ impl Bucket {
             store: Arc::new(Traced::new(Faulty::new(late, self.faults.clone()), self.trace.clone())),
             clock: self.clock.clone(),
             entropy: Arc::new(Entropy::new(self.clock.now().0 as u64)),
-            engine: Arc::new(MemoryEngine::default()),
+            engine: self.engine.clone().unwrap_or_default(),
+            record: VolumeRecord::read(self.store.as_ref(), &config.prefix).await.unwrap(),
         };
-        let fs = Filesystem::mount(parts, config.clone()).await.unwrap();
+        let fs = Filesystem::mount(parts, config.clone()).unwrap();
         World { fs, bucket: self.clone(), config, cache }
     }
 
@@ -339,7 +361,9 @@ impl World {
 
     pub(crate) async fn mknod(&self, path: impl AsRef<[u8]>, kind: Kind) -> Result<Attr> {
         let (dir, name) = self.parent(path.as_ref()).await?;
-        self.fs.mknod(CALLER, dir, &name, kind, 0o600, 0).await
+        let is_device = matches!(kind, Kind::CharDevice | Kind::BlockDevice);
+        let rdev = if is_device { 0x103 } else { 0 };
+        self.fs.mknod(CALLER, dir, &name, kind, 0o600, rdev).await
     }
 
     pub(crate) async fn unlink(&self, path: impl AsRef<[u8]>) -> Result<()> {

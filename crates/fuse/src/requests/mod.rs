@@ -4,3 +4,4 @@ mod attributes;
 mod directories;
 mod files;
 mod names;
+mod xattrs;

@@ -65,6 +65,13 @@ impl Adapter {
         });
     }
 
+    pub(crate) fn add_name(&self, ino: INodeNo, parent: INodeNo, name: &[u8], reply: ReplyEntry) {
+        let (fs, believed, name) = (Arc::clone(&self.fs), self.believed(), Bytes::copy_from_slice(name));
+        self.answer(Operation::Link, reply, async move {
+            fs.link(convert::ino(ino), convert::ino(parent), &name).await.map(believed)
+        });
+    }
+
     pub(crate) fn remove_name(&self, parent: INodeNo, name: &[u8], reply: ReplyEmpty) {
         let (fs, name) = (Arc::clone(&self.fs), Bytes::copy_from_slice(name));
         self.answer(Operation::Unlink, reply, async move { fs.unlink(convert::ino(parent), &name).await });

@@ -1,6 +1,6 @@
 //! Changes of attributes and size.
 
-use meta::{Ino, Kind, Op};
+use meta::{AttrChanges, Ino, Kind, Op};
 
 use crate::attr::{Caller, Changes};
 use crate::handles::Handle;
@@ -10,12 +10,13 @@ impl Filesystem {
     /// Changes attributes. A size through a handle is published when that is closed, without one at once.
     pub async fn setattr(
         &self,
-        _: Caller,
+        caller: Caller,
         ino: Ino,
         changes: Changes,
         handle: Option<Handle>,
     ) -> Result<Attr> {
         self.writable()?;
+        let changes = self.with_set_id_dropped(caller, ino, changes)?;
         if let Some(size) = changes.size_bytes {
             self.set_size(ino, size, handle).await?;
         }
@@ -29,6 +30,32 @@ impl Filesystem {
             self.export_later(ino)?;
         }
         Ok(Attr::from(&self.seen(self.names.inode(ino)?)))
+    }
+
+    /// What was written to a program is no longer what its owner lent their rights to: who may not keep the bits
+    /// that say so takes them away.
+    pub fn drop_set_id(&self, ino: Ino) -> Result<()> {
+        let mode = self.names.inode(ino)?.mode;
+        if without_set_id(mode) != mode {
+            let changes = AttrChanges { mode: Some(without_set_id(mode)), ..AttrChanges::default() };
+            self.names.commit(&self.ctx(), &Op::SetAttr { ino, changes })?;
+            self.export_later(ino)?;
+        }
+        Ok(())
+    }
+
+    /// A new owner, or a new length by anybody but root, takes the set-id bits away as well.
+    fn with_set_id_dropped(&self, caller: Caller, ino: Ino, changes: Changes) -> Result<Changes> {
+        let changes_owner = changes.uid.is_some() || changes.gid.is_some();
+        let keeps = !changes_owner && (changes.size_bytes.is_none() || caller.uid == 0);
+        if keeps || changes.mode.is_some() {
+            return Ok(changes);
+        }
+        let inode = self.names.inode(ino)?;
+        if inode.kind == Kind::Directory || without_set_id(inode.mode) == inode.mode {
+            return Ok(changes);
+        }
+        Ok(Changes { mode: Some(without_set_id(inode.mode)), ..changes })
     }
 
     async fn set_size(&self, ino: Ino, size: u64, handle: Option<Handle>) -> Result<()> {
@@ -49,4 +76,10 @@ impl Filesystem {
         self.close_file(&file).await?;
         outcome
     }
+}
+
+/// A set-group-id bit without the right to execute is a mark for locks and stays.
+fn without_set_id(mode: u16) -> u16 {
+    let group = if u32::from(mode) & libc::S_IXGRP != 0 { libc::S_ISGID as u16 } else { 0 };
+    mode & !(libc::S_ISUID as u16) & !group
 }

@@ -26,7 +26,9 @@ impl Filesystem {
         flags: i32,
     ) -> Result<(Attr, Opened)> {
         let name = self.free_name(parent, name_bytes).await?;
-        object_key(&self.layout.directory(&self.names, parent)?, name.as_bytes())?;
+        if self.layout.follows_paths() {
+            object_key(&self.layout.directory(&self.names, parent)?, name.as_bytes())?;
+        }
         let inode = self.make(caller, parent, &name, Kind::File, mode, 0, None)?;
         let file = self.open_file(inode.ino)?;
         let begun = self.begin_new(&file, &mut *file.work.lock().await);
@@ -39,7 +41,7 @@ impl Filesystem {
         Ok((Attr::from(&file.overlay(inode)), self.opened(file, flags)))
     }
 
-    /// Makes a file that nobody opens: an empty object.
+    /// Makes a file that nobody opens, or a special file: an empty object.
     pub async fn mknod(
         &self,
         caller: Caller,
@@ -49,9 +51,6 @@ impl Filesystem {
         mode: u16,
         rdev: u32,
     ) -> Result<Attr> {
-        if kind != Kind::File {
-            return Err(Error::new(libc::EPERM, "special files come with the complete interface"));
-        }
         let name = self.free_name(parent, name_bytes).await?;
         self.make_stored(caller, parent, &name, kind, mode, rdev, None).await
     }
@@ -59,7 +58,9 @@ impl Filesystem {
     /// Makes a directory and its marker object.
     pub async fn mkdir(&self, caller: Caller, parent: Ino, name_bytes: &[u8], mode: u16) -> Result<Attr> {
         let name = self.free_name(parent, name_bytes).await?;
-        self.layout.marker(&self.names, parent, &name)?;
+        if self.layout.follows_paths() {
+            self.layout.marker(&self.names, parent, &name)?;
+        }
         self.make_stored(caller, parent, &name, Kind::Directory, mode, 0, None).await
     }
 
@@ -82,9 +83,19 @@ impl Filesystem {
         self.make_stored(caller, parent, &name, Kind::Symlink, 0o777, 0, Some(target)).await
     }
 
-    /// Hard links come with the complete interface.
-    pub async fn link(&self, _: Caller, _: Ino, _: Ino, _: &[u8]) -> Result<Attr> {
-        Err(Error::new(libc::EPERM, "hard links come with the complete interface"))
+    /// Gives a file another name.
+    pub async fn link(&self, ino: Ino, parent: Ino, name_bytes: &[u8]) -> Result<Attr> {
+        if self.layout.follows_paths() {
+            return Err(Error::new(libc::EPERM, "a volume named by path has no hard links yet"));
+        }
+        if self.names.inode(ino)?.kind == Kind::Directory {
+            return Err(Error::new(libc::EPERM, "a directory has one name"));
+        }
+        let name = self.free_name(parent, name_bytes).await?;
+        let linked = self.names.commit(&self.ctx(), &Op::Link { ino, parent, name })?;
+        let inode = linked.inode.ok_or(Error::NOT_FOUND)?;
+        self.references.add(ino);
+        Ok(Attr::from(&self.seen(inode)))
     }
 
     /// A name that may be taken: valid, not Tenon's own, not there as far as the bucket says.
@@ -96,7 +107,7 @@ impl Filesystem {
         }
         match self.find(parent, &name).await? {
             Some(_) => Err(Error::EXISTS),
-            None if plain(bytes).is_some() => Err(BadName::Reserved.into()),
+            None if self.layout.follows_paths() && plain(bytes).is_some() => Err(BadName::Reserved.into()),
             None => Ok(name),
         }
     }
@@ -161,6 +172,9 @@ impl Filesystem {
         body: Bytes,
         precondition: Precondition,
     ) -> Result<()> {
+        if !self.layout.follows_paths() {
+            return Ok(());
+        }
         let _moves = self.moves.read().await;
         self.ensure_volume_record().await?;
         let key = match self.layout.key(&self.names, inode) {

@@ -137,6 +137,9 @@ impl Filesystem {
 
     /// The next known entries after a text, learned first where nothing is known.
     async fn entries_after(&self, dir: Ino, after: &[u8], limit: usize) -> Result<Vec<Entry>> {
+        if !self.layout.follows_paths() {
+            return texts::named(&self.names, dir, after, limit);
+        }
         let prefix = self.layout.directory(&self.names, dir)?;
         let directory = self.directories.get(dir);
         let mut after = after.to_vec();

@@ -1,5 +1,6 @@
 //! The file system's operations, one family to a file.
 
+mod allocate;
 mod attributes;
 mod create;
 mod directory;
@@ -7,11 +8,13 @@ mod locate;
 mod lookup;
 mod open;
 mod read;
+mod recover;
 mod remove;
 mod rename;
 mod status;
 mod sync;
 mod write;
+mod xattrs;
 
 pub(crate) use directory::DirectoryHandle;
 pub use directory::Listed;
@@ -37,6 +40,8 @@ mod tests {
         is_send(fs.mknod(caller, ino, b"a", Kind::File, 0, 0));
         is_send(fs.mkdir(caller, ino, b"a", 0));
         is_send(fs.symlink(caller, ino, b"a", b"b"));
+        is_send(fs.link(ino, ino, b"a"));
+        is_send(fs.fallocate(handle, 0, 0, 1));
         is_send(fs.unlink(ino, b"a"));
         is_send(fs.rmdir(ino, b"a"));
         is_send(fs.rename((ino, b"a"), (ino, b"b"), 0));

@@ -43,7 +43,8 @@ impl Filesystem {
     /// list is believed longer, but not by who opens a file.
     fn is_recent(&self, parent: Ino, inode: &meta::Inode, asked_at: Timestamp) -> bool {
         let (now, ttl) = (self.now(), self.config.metadata_ttl);
-        inode.observed_at >= asked_at
+        !self.layout.follows_paths()
+            || inode.observed_at >= asked_at
             || self.is_fresh(inode.observed_at)
             || self.has_unpublished_writes(inode.ino)
             || inode.object().is_none()
@@ -96,8 +97,9 @@ impl Filesystem {
         if !dropped.is_clean() && !is_orphan {
             tracing::error!(ino = %file.ino, size = dropped.size_bytes(), "writes that could not be published are dropped with the last handle");
         }
-        let was_never_stored =
-            !dropped.is_clean() && inode.as_ref().is_ok_and(|inode| inode.object().is_none());
+        let was_never_stored = self.layout.follows_paths()
+            && !dropped.is_clean()
+            && inode.as_ref().is_ok_and(|inode| inode.object().is_none());
         if let Dirty::Stream(stream) = dropped {
             stream.abort().await;
         }
@@ -124,7 +126,7 @@ impl Filesystem {
         Opened { handle: self.handles.add_file(FileHandle::new(file, is_writable)), keep_cache }
     }
 
-    async fn purge(&self, orphan: &meta::Inode) -> Result<()> {
+    pub(crate) async fn purge(&self, orphan: &meta::Inode) -> Result<()> {
         if let Some(key) = orphan.object().and_then(|object| object.key.clone()) {
             self.store.delete(&key, Precondition::None).await?;
         }

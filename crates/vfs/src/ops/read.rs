@@ -54,9 +54,10 @@ impl Filesystem {
         }
     }
 
-    /// Reads a file that has no object: a new one is empty, of one that is gone nothing is left.
+    /// Reads a file that has no object: it is empty, or its object was the name that is gone.
     fn read_nothing(&self, file: &OpenFile) -> Result<Bytes> {
         match self.names.inode(file.ino)?.home {
+            None if !self.layout.follows_paths() => Ok(Bytes::new()),
             Some(_) => Ok(Bytes::new()),
             None => Err(Error::Stale("it was removed from the bucket".into())),
         }

@@ -1,7 +1,7 @@
 //! Removing files and directories.
 
 use bytes::Bytes;
-use meta::{FsError, Ino, Inode, Kind, Name, Op};
+use meta::{Applied, FsError, Ino, Inode, Kind, Name, Op};
 use store::{ListRequest, ObjectKey, Precondition, StoreError};
 
 use crate::filesystem::name;
@@ -13,6 +13,10 @@ impl Filesystem {
     pub async fn unlink(&self, parent: Ino, name_bytes: &[u8]) -> Result<()> {
         self.writable()?;
         let name = name(name_bytes)?;
+        if !self.layout.follows_paths() {
+            let removed = self.names.commit(&self.ctx(), &Op::Unlink { parent, name, keep: true })?;
+            return self.let_go(&removed).await;
+        }
         let inode = self.must(self.find(parent, &name).await?)?;
         if inode.kind == Kind::Directory {
             return Err(Error::IS_DIRECTORY);
@@ -22,6 +26,14 @@ impl Filesystem {
         let outcome = self.unlink_file(parent, &name, &file).await;
         let closed = self.close_file(&file).await;
         outcome.and(closed)
+    }
+
+    /// An inode that lost its last name goes with its last handle, which may be long gone.
+    pub(crate) async fn let_go(&self, removed: &Applied) -> Result<()> {
+        match &removed.removed {
+            Some(orphan) if removed.orphaned => self.close_file(&*self.open_file(orphan.ino)?).await,
+            _ => Ok(()),
+        }
     }
 
     /// The file's work is held, so that nobody publishes, moves or removes it meanwhile.
@@ -64,6 +76,10 @@ impl Filesystem {
         let inode = self.must(self.find(parent, &name).await?)?;
         if inode.kind != Kind::Directory {
             return Err(Error::NOT_DIRECTORY);
+        }
+        if !self.layout.follows_paths() {
+            self.names.commit(&self.ctx(), &Op::Rmdir { parent, name })?;
+            return Ok(());
         }
         self.must_be_empty(&inode).await?;
         self.keep_directory(parent).await?;

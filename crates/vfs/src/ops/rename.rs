@@ -56,6 +56,13 @@ impl Filesystem {
             return Err(Error::new(libc::EPERM, "'.tenon' at the root is Tenon's own"));
         }
         let (from, to) = ((from.0, name(from.1)?), (to.0, name(to.1)?));
+        if !self.layout.follows_paths() {
+            let moved = self.names.commit(&self.ctx(), &Op::Rename { from, to, how, keep: true })?;
+            return self.let_go(&moved).await;
+        }
+        if how == RenameHow::Exchange {
+            return Err(Error::new(libc::EINVAL, "a volume named by path cannot exchange names yet"));
+        }
         for _ in 1..ATTEMPTS_MAX {
             match self.rename_once(&from, &to, how).await {
                 Err(Error::Namespace(FsError::Conflict)) => {}
@@ -486,6 +493,7 @@ fn how(flags: u32) -> Result<RenameHow> {
     match flags {
         0 => Ok(RenameHow::Replace),
         libc::RENAME_NOREPLACE => Ok(RenameHow::NoReplace),
-        _ => Err(Error::new(libc::EINVAL, "exchange and whiteout come with the complete interface")),
+        libc::RENAME_EXCHANGE => Ok(RenameHow::Exchange),
+        _ => Err(Error::new(libc::EINVAL, "whiteouts are not kept")),
     }
 }

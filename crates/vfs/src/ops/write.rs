@@ -108,7 +108,7 @@ impl Filesystem {
         Ok(local.write(offset, data)?)
     }
 
-    async fn truncate_locked(&self, file: &OpenFile, work: &mut Dirty, size: u64) -> Result<()> {
+    pub(crate) async fn truncate_locked(&self, file: &OpenFile, work: &mut Dirty, size: u64) -> Result<()> {
         if size == 0 && !matches!(work, Dirty::Stream(_)) {
             let base = if work.is_clean() { file.pin().0 } else { work.base().cloned() };
             *work = self.empty(base)?;
@@ -138,7 +138,7 @@ impl Filesystem {
     }
 
     /// The first write to a clean file: over its object, or anew where that is empty.
-    fn begin_edit(&self, file: &OpenFile) -> Result<Dirty> {
+    pub(crate) fn begin_edit(&self, file: &OpenFile) -> Result<Dirty> {
         match file.pin().0 {
             Some(pin) if pin.size_bytes > 0 => {
                 Ok(Dirty::Local(Local::begin(&self.config.cache_dir, Some(pin))?))
@@ -157,7 +157,7 @@ impl Filesystem {
         }
         self.ensure_volume_record().await?;
         let _moves = self.moves.read().await;
-        let key = self.layout.key(&self.names, &inode)?;
+        let key = self.layout.key_to_write(&self.names, &inode, self.entropy.next_u64())?;
         let attributes = self.attributes_to_store(file, &inode, work.base()).await?;
         let upload = self.store.multipart(&key, attributes, Tags::new()).await?;
         file.set_stream();
@@ -172,7 +172,7 @@ impl Filesystem {
     }
 
     /// What programs see of the writes from now on.
-    fn note(&self, file: &OpenFile, work: &Dirty) {
+    pub(crate) fn note(&self, file: &OpenFile, work: &Dirty) {
         let pending = match work.size_bytes() {
             Some(size_bytes) => Pending {
                 is_dirty: true,

@@ -3,16 +3,15 @@
 //! Invariant: data is durable before the metadata that names it. A commit that fails keeps the unpublished writes,
 //! so that another may succeed; one that meets somebody else's object loses to it and keeps ours beside.
 
-use meta::{Ino, Inode, Kind, Name, Op};
+use meta::{Extent, Ino, Inode, Kind, Name, Op};
 use std::sync::Arc;
-use store::{
-    Attributes, CopyOptions, ObjectKey, ObjectRef, Payload, Precondition, PutOptions, StoreError, Tags,
-};
+use store::{Attributes, CopyOptions, ObjectKey, ObjectRef, Precondition, PutOptions, StoreError, Tags};
 
 use super::{Dirty, Local, Memory, Stream, precondition};
 use crate::headers;
-use crate::layout::{LOST_AND_FOUND, stored, whole};
+use crate::layout::{LOST_AND_FOUND, whole};
 use crate::open_file::{OpenFile, Pending, Pin};
+use crate::volume::{Naming, VolumeRecord};
 use crate::{Error, Filesystem, Result};
 
 impl Filesystem {
@@ -33,16 +32,23 @@ impl Filesystem {
         if inode.home.is_none() {
             return Ok(());
         }
-        let key = self.layout.key(&self.names, &inode)?;
+        if !self.layout.follows_paths() && work.size_bytes() == Some(0) {
+            return self.published(file, work, &inode, None, Attributes::default());
+        }
+        let key = self.key_to_write(work, &inode)?;
         let _claim = self.claims.claim(&key).await;
         let attributes = self.attributes_to_store(file, &inode, work.base()).await?;
         self.ensure_volume_record().await?;
-        let condition = precondition(work.base());
+        let condition =
+            if self.layout.follows_paths() { precondition(work.base()) } else { Precondition::Absent };
         match self.upload(work, &key, attributes.clone(), condition).await {
-            Ok(object) => self.published(file, work, &inode, &object, attributes),
+            Ok(object) => self.published(file, work, &inode, Some(&object), attributes),
             Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)) => {
                 match self.already_stored(&key, &attributes, work.size_bytes()).await {
-                    Some(object) => self.published(file, work, &inode, &object, attributes),
+                    Some(object) => self.published(file, work, &inode, Some(&object), attributes),
+                    None if !self.layout.follows_paths() => {
+                        Err(Error::Stale(format!("'{key}' cannot be stored")))
+                    }
                     None => self.yield_to_bucket(file, work, &inode, &key, attributes).await,
                 }
             }
@@ -63,21 +69,34 @@ impl Filesystem {
         is_ours.then_some(found.object)
     }
 
-    /// Names the stored bytes.
+    /// Where these writes go; a stream has sent its beginning there already.
+    fn key_to_write(&self, work: &Dirty, inode: &Inode) -> Result<ObjectKey> {
+        match work {
+            Dirty::Stream(stream) if !self.layout.follows_paths() => Ok(stream.key.clone()),
+            _ => self.layout.key_to_write(&self.names, inode, self.entropy.next_u64()),
+        }
+    }
+
+    /// Names the stored bytes; no object: the file is empty, and nothing is stored of it.
     fn published(
         &self,
         file: &OpenFile,
         work: &mut Dirty,
         inode: &Inode,
-        object: &ObjectRef,
+        object: Option<&ObjectRef>,
         attributes: Attributes,
     ) -> Result<()> {
         let size_bytes = work.size_bytes().unwrap_or(inode.size_bytes);
         let headers_are_old =
             matches!(work, Dirty::Stream(stream) if !stream.carries(inode, file.pending().touched));
-        self.publish(inode, object, size_bytes, Some(inode.mtime))?;
-        self.references.caches(inode.ino, Some(&object.etag));
-        file.carries(&object.etag, attributes);
+        match object {
+            Some(object) => self.publish(inode, object, size_bytes, Some(inode.mtime))?,
+            None => self.publish_content(inode.ino, Vec::new(), 0, Some(inode.mtime))?,
+        }
+        self.references.caches(inode.ino, object.map(|object| &object.etag));
+        if let Some(object) = object {
+            file.carries(&object.etag, attributes);
+        }
         file.repin(|| self.pin_of(inode.ino))?;
         *work = Dirty::Clean;
         file.set_pending(Pending::default());
@@ -92,10 +111,33 @@ impl Filesystem {
         size_bytes: u64,
         mtime: Option<store::Timestamp>,
     ) -> Result<()> {
-        let base = self.names.inode(inode.ino)?.object().map(|object| object.etag.clone());
-        let content = whole(stored(object), size_bytes);
-        self.names.commit(&self.ctx(), &Op::Publish { ino: inode.ino, base, content, size_bytes, mtime })?;
+        self.publish_content(inode.ino, whole(self.layout.stored(object), size_bytes), size_bytes, mtime)
+    }
+
+    fn publish_content(
+        &self,
+        ino: Ino,
+        content: Vec<Extent>,
+        size_bytes: u64,
+        mtime: Option<store::Timestamp>,
+    ) -> Result<()> {
+        let before = self.names.inode(ino)?;
+        let base = before.object().map(|object| object.etag.clone());
+        self.names.commit(&self.ctx(), &Op::Publish { ino, base, content, size_bytes, mtime })?;
+        if let Some(key) = before.object().and_then(|object| object.key.clone()) {
+            self.discard(key);
+        }
         Ok(())
+    }
+
+    /// Deletes an object that nothing refers to any more, not in the caller's way. What stays behind is garbage.
+    pub(crate) fn discard(&self, key: ObjectKey) {
+        let Some(me) = self.me.upgrade() else { return };
+        tokio::spawn(async move {
+            if let Err(error) = me.delete(&key).await {
+                tracing::warn!(%key, %error, "an object that is not needed stays behind");
+            }
+        });
     }
 
     async fn upload(
@@ -231,7 +273,7 @@ impl Filesystem {
         inode: &Inode,
         base: Option<&Arc<Pin>>,
     ) -> Result<Attributes> {
-        let Some(pin) = base.filter(|_| inode.kind == Kind::File) else {
+        let Some(pin) = base.filter(|_| inode.kind == Kind::File && self.layout.follows_paths()) else {
             return Ok(headers::with_posix(Attributes::default(), inode));
         };
         let carried = match file.carried(&pin.etag) {
@@ -248,26 +290,12 @@ impl Filesystem {
     /// Says once, in the bucket, that attributes are in headers here.
     pub(crate) async fn ensure_volume_record(&self) -> Result<()> {
         let put = async {
-            let id = format!("{:016x}{:016x}", self.entropy.next_u64(), self.entropy.next_u64());
-            let record = serde_json::json!({
-                "version": 1, "id": id, "mapping": "whole", "naming": "file-path", "placement": "headers",
-                "created_unix_s": self.now().secs(),
-            });
-            let options = PutOptions {
-                precondition: Precondition::Absent,
-                attributes: Attributes {
-                    content_type: Some("application/json".into()),
-                    ..Attributes::default()
-                },
-                tags: Tags::new(),
-            };
-            match self
-                .store
-                .put(&self.layout.volume_record()?, Payload::from(record.to_string()), options)
-                .await
-            {
-                Ok(_) | Err(StoreError::PreconditionFailed(_)) => Ok(()),
-                Err(error) => Err(Error::from(error)),
+            let id = u128::from(self.entropy.next_u64()) << 64 | u128::from(self.entropy.next_u64());
+            let record = VolumeRecord::new(Naming::FilePath, id, self.now());
+            match record.write(self.store.as_ref(), &self.config.prefix).await {
+                // Another mount was first.
+                Ok(()) | Err(Error::Store(StoreError::PreconditionFailed(_))) => Ok(record),
+                Err(error) => Err(error),
             }
         };
         self.volume_record.get_or_try_init(|| put).await?;

@@ -63,6 +63,21 @@ impl Local {
         Ok(())
     }
 
+    /// Zeros a range, which must lie inside the file.
+    pub(crate) fn punch(&mut self, range: Range<u64>) -> std::io::Result<()> {
+        let end = self.file.metadata()?.len();
+        let known = range.start..range.end.min(end);
+        if !known.is_empty() {
+            punch_hole(&self.file, known)?;
+        }
+        // Beyond its end the local file reads as nothing, so it is made as long.
+        if range.end > end {
+            self.file.set_len(range.end)?;
+        }
+        self.present.insert(range);
+        Ok(())
+    }
+
     pub(crate) fn resize(&mut self, size: u64) -> std::io::Result<()> {
         if size < self.size {
             self.base_len = self.base_len.min(size);
@@ -97,6 +112,23 @@ impl Local {
         let mut buffer = BytesMut::zeroed((range.end - range.start) as usize);
         self.file.read_exact_at(&mut buffer, range.start)?;
         Ok(buffer.freeze())
+    }
+}
+
+/// A hole, or zeros where the local file system knows no holes.
+fn punch_hole(file: &File, range: Range<u64>) -> std::io::Result<()> {
+    use rustix::fs::FallocateFlags as Mode;
+    let len = range.end - range.start;
+    match rustix::fs::fallocate(file, Mode::PUNCH_HOLE | Mode::KEEP_SIZE, range.start, len) {
+        Ok(()) => Ok(()),
+        Err(rustix::io::Errno::OPNOTSUPP) => {
+            let zeros = [0; 64 << 10];
+            for start in range.clone().step_by(zeros.len()) {
+                file.write_all_at(&zeros[..(range.end - start).min(zeros.len() as u64) as usize], start)?;
+            }
+            Ok(())
+        }
+        Err(error) => Err(error.into()),
     }
 }
 

@@ -117,14 +117,17 @@ impl Mount {
     ) -> Result<Served> {
         let world = World::real()?;
         let bucket = Bucket::open(volume, &self.store, self.mount.read_only, &world).await?;
+        let unusable = |error| anyhow::anyhow!("cannot use {}: {error}", volume.url());
+        let prefix = volume.prefix().as_bytes();
+        let record = vfs::VolumeRecord::read(bucket.store.as_ref(), prefix).await.map_err(unusable)?;
         let parts = vfs::Parts {
             store: Arc::clone(&bucket.store),
             clock: world.clock,
             entropy: world.entropy,
             engine: Arc::new(meta::MemoryEngine::new(meta::LogCap::default())),
+            record,
         };
-        let fs = vfs::Filesystem::mount(parts, self.config(volume, state)).await;
-        let fs = fs.map_err(|error| anyhow::anyhow!("cannot use {}: {error}", volume.url()))?;
+        let fs = vfs::Filesystem::mount(parts, self.config(volume, state)).map_err(unusable)?;
         let session = fuse::mount(Arc::clone(&fs), mount_point, &self.fuse_options(volume), runtime)?;
         Served::start(fs, session, bucket, volume, state, self.mount.read_only).await
     }

@@ -1,0 +1,77 @@
+//! `fallocate`: space that is promised, and ranges that become zeros.
+
+use std::ops::Range;
+
+use crate::handles::Handle;
+use crate::open_file::OpenFile;
+use crate::write::Dirty;
+use crate::{Error, Filesystem, Result};
+
+/// Zeros are written to memory in pieces of this size.
+static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+
+impl Filesystem {
+    /// Makes room for a range, or zeros of it; `mode` is `fallocate`'s. An object store promises no space, so
+    /// room alone only makes the file longer.
+    pub async fn fallocate(&self, handle: Handle, mode: i32, offset: u64, len: u64) -> Result<()> {
+        let end = offset.checked_add(len).filter(|end| i64::try_from(*end).is_ok());
+        let end = end.ok_or(Error::new(libc::EFBIG, "a file has at most 2^63 - 1 bytes"))?;
+        let handle = self.handles.file(handle)?;
+        if !handle.is_writable {
+            return Err(Error::BAD_HANDLE);
+        }
+        let keeps_size = mode & libc::FALLOC_FL_KEEP_SIZE != 0;
+        let zeros = match mode & !libc::FALLOC_FL_KEEP_SIZE {
+            0 => false,
+            libc::FALLOC_FL_ZERO_RANGE => true,
+            libc::FALLOC_FL_PUNCH_HOLE if keeps_size => true,
+            _ => return Err(Error::new(libc::EOPNOTSUPP, "ranges can be allocated, zeroed and punched")),
+        };
+        let file = &handle.file;
+        let mut work = file.work.lock().await;
+        let outcome = self.allocate_locked(file, &mut work, offset..end, keeps_size, zeros).await;
+        self.note(file, &work);
+        outcome
+    }
+
+    async fn allocate_locked(
+        &self,
+        file: &OpenFile,
+        work: &mut Dirty,
+        range: Range<u64>,
+        keeps_size: bool,
+        zeros: bool,
+    ) -> Result<()> {
+        let size = work.size_bytes().unwrap_or_else(|| file.pin().0.map_or(0, |pin| pin.size_bytes));
+        let known = range.start..range.end.min(size);
+        if zeros && !known.is_empty() {
+            self.zero(file, work, known).await?;
+        }
+        if !keeps_size && range.end > size {
+            self.truncate_locked(file, work, range.end).await?;
+        }
+        Ok(())
+    }
+
+    /// Zeros a range inside the file.
+    async fn zero(&self, file: &OpenFile, work: &mut Dirty, range: Range<u64>) -> Result<()> {
+        if work.is_clean() {
+            *work = self.begin_edit(file)?;
+        }
+        if let Dirty::Memory(memory) = work {
+            for start in range.clone().step_by(ZEROS.len()) {
+                let len = (range.end - start).min(ZEROS.len() as u64) as usize;
+                memory.write(&self.slabs, start, &ZEROS[..len]);
+            }
+            return Ok(());
+        }
+        self.settle(file, work).await?;
+        if work.is_clean() {
+            *work = self.begin_edit(file)?;
+        }
+        match work {
+            Dirty::Local(local) => Ok(local.punch(range)?),
+            _ => Err(Error::new(libc::EIO, "the file is in no state to zero a range of")),
+        }
+    }
+}

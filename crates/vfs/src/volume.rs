@@ -1,0 +1,128 @@
+//! The record of a volume, kept in the volume: how its files map to objects.
+
+use bytes::Bytes;
+use futures_util::TryStreamExt as _;
+use serde::{Deserialize, Serialize};
+use store::{
+    Attributes, GetOptions, ObjectStore, Payload, Precondition, PutOptions, StoreError, Tags, Timestamp,
+};
+
+use crate::layout::Layout;
+use crate::{Error, Result};
+
+/// The version that this Tenon writes, and the newest it reads.
+const VERSION: u32 = 1;
+
+/// How many objects hold a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mapping {
+    /// One object is one file.
+    Whole,
+}
+
+/// How objects are named.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Naming {
+    /// By the file's path: every S3 program finds it. A rename copies objects.
+    #[default]
+    FilePath,
+    /// By the inode's number: a rename touches no object, and names live in the metadata engine alone.
+    Inode,
+}
+
+/// Where attributes live.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Placement {
+    /// In the engine, exported to the objects' headers.
+    Headers,
+    /// In the engine.
+    Engine,
+}
+
+/// What `.tenon/volume` says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VolumeRecord {
+    /// Version of the record.
+    pub version: u32,
+    /// Tells volumes apart, and a volume from another engine's tables.
+    pub id: String,
+    /// How many objects hold a file.
+    pub mapping: Mapping,
+    /// How objects are named.
+    pub naming: Naming,
+    /// Where attributes live.
+    pub placement: Placement,
+    /// When the volume was made, in seconds since 1970.
+    pub created_unix_s: i64,
+}
+
+impl VolumeRecord {
+    /// The record of a new volume; `id` is 128 random bits.
+    pub fn new(naming: Naming, id: u128, now: Timestamp) -> Self {
+        let placement = match naming {
+            Naming::FilePath => Placement::Headers,
+            Naming::Inode => Placement::Engine,
+        };
+        let (version, mapping) = (VERSION, Mapping::Whole);
+        Self { version, id: format!("{id:032x}"), mapping, naming, placement, created_unix_s: now.secs() }
+    }
+
+    /// Reads the record of the volume below `prefix`; `None` where nobody has written one.
+    pub async fn read(store: &dyn ObjectStore, prefix: &[u8]) -> Result<Option<Self>> {
+        let key = Layout::new(prefix, Naming::FilePath).volume_record()?;
+        let body = match store.get(&key, GetOptions::default()).await {
+            Ok(object) => object.body.try_collect::<Vec<Bytes>>().await?.concat(),
+            Err(StoreError::NotFound(_)) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        parse(&body).map(Some).map_err(|what| Error::Volume(format!("'{key}' {what}")))
+    }
+
+    /// Stores the record of a new volume below `prefix`. An error if there is one already.
+    pub async fn write(&self, store: &dyn ObjectStore, prefix: &[u8]) -> Result<()> {
+        let options = PutOptions {
+            precondition: Precondition::Absent,
+            attributes: Attributes { content_type: Some("application/json".into()), ..Attributes::default() },
+            tags: Tags::new(),
+        };
+        let text = serde_json::to_string(self).map_err(|error| Error::Volume(error.to_string()))?;
+        let key = Layout::new(prefix, self.naming).volume_record()?;
+        store.put(&key, Payload::from(text), options).await?;
+        Ok(())
+    }
+}
+
+/// The version is looked at first: what a newer Tenon means by the rest is unknown.
+fn parse(body: &[u8]) -> Result<VolumeRecord, String> {
+    #[derive(Deserialize)]
+    struct Version {
+        version: u32,
+    }
+    let damaged = |error: serde_json::Error| format!("is damaged: {error}");
+    match serde_json::from_slice::<Version>(body).map_err(damaged)?.version {
+        VERSION => serde_json::from_slice(body).map_err(damaged),
+        newer if newer > VERSION => {
+            Err(format!("has version {newer}, this Tenon knows version {VERSION}: use a newer one"))
+        }
+        other => Err(format!("is damaged: there is no version {other}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_are_read_as_written_and_newer_ones_refused() {
+        let record = VolumeRecord::new(Naming::Inode, 7, Timestamp::from_secs(5, 0));
+        let text = serde_json::to_string(&record).unwrap();
+        assert!(text.contains(r#""naming":"inode""#), "{text}");
+        assert_eq!(parse(text.as_bytes()).unwrap(), record);
+        let newer = parse(br#"{"version":2,"naming":"by-the-moon"}"#).unwrap_err();
+        assert!(newer.contains("use a newer one"), "{newer}");
+        assert!(parse(b"{}").unwrap_err().contains("damaged"));
+    }
+}

@@ -1,0 +1,137 @@
+//! Volumes whose objects are named by inode: the bucket has bytes, the metadata has everything else.
+
+use crate::world::{Bucket, MIB, World, errno, pattern};
+use vfs::{Changes, Kind};
+
+/// Objects are deleted not in the caller's way.
+async fn settled_keys(world: &World) -> Vec<String> {
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    world.bucket.keys().await
+}
+
+#[tokio::test]
+async fn s140_a_rename_touches_no_object() {
+    let world = Bucket::by_inode().await.mount(|_| {}).await;
+    world.mkdir("dir").await.unwrap();
+    for name in ["dir/a", "dir/b", "old"] {
+        world.write_file(name, name).await.unwrap();
+    }
+    let renamed = world.requests(async {
+        world.rename("dir", "moved").await?;
+        world.rename("moved/a", "a").await?;
+        world.rename_with("a", "moved/b", libc::RENAME_EXCHANGE).await
+    });
+    assert_eq!(renamed.await, "nothing");
+    assert_eq!(world.requests(world.rename("a", "old")).await, "Delete 1", "what was replaced goes");
+    assert_eq!(world.read_file("old").await.unwrap(), b"dir/b");
+    assert_eq!(world.read_file("moved/b").await.unwrap(), b"dir/a");
+    assert_eq!(world.names("/").await.unwrap(), ["moved", "old"]);
+    world.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn s141_all_names_of_a_file_are_equal() {
+    let world = Bucket::by_inode().await.mount(|_| {}).await;
+    world.mkdir("dir").await.unwrap();
+    world.write_file("first", b"one").await.unwrap();
+    let ino = world.ino("first").await.unwrap();
+    let dir = world.ino("dir").await.unwrap();
+    assert_eq!(world.fs.link(ino, dir, b"second").await.unwrap().nlink, 2);
+    assert_eq!(errno(world.fs.link(ino, dir, b"second").await), libc::EEXIST);
+    assert_eq!(errno(world.fs.link(dir, dir, b"third").await), libc::EPERM);
+    world.write_file("dir/second", b"two").await.unwrap();
+    assert_eq!(world.read_file("first").await.unwrap(), b"two");
+    world.unlink("first").await.unwrap();
+    assert_eq!(world.stat("dir/second").await.unwrap().nlink, 1);
+    let again = world.remount().await;
+    assert_eq!(again.read_file("dir/second").await.unwrap(), b"two");
+    again.unlink("dir/second").await.unwrap();
+    assert_eq!(settled_keys(&again).await, Vec::<String>::new());
+    world.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn s43_what_is_open_outlives_its_name_and_goes_with_its_last_handle() {
+    let world = Bucket::by_inode().await.mount(|config| config.part_size_bytes = MIB as u64).await;
+    for (name, size) in [("small", 100), ("big", 3 * MIB), ("empty", 0)] {
+        let body = pattern(size);
+        world.write_file(name, &body).await.unwrap();
+        let handle = world.open_handle(name, libc::O_RDWR).await.unwrap();
+        world.unlink(name).await.unwrap();
+        assert_eq!(world.read_all(handle).await.unwrap(), body, "{name}");
+        world.fs.write(handle, size as u64, b"more").await.unwrap();
+        assert_eq!(world.read_all(handle).await.unwrap(), [body, b"more".to_vec()].concat());
+        world.close(handle).await.unwrap();
+    }
+    assert_eq!(settled_keys(&world).await, Vec::<String>::new());
+    world.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn s142_an_overwritten_file_is_one_object_and_an_empty_one_none() {
+    let world = Bucket::by_inode().await.mount(|_| {}).await;
+    let requests = world.requests(async {
+        world.write_file("empty", b"").await?;
+        world.mknod("pipe", Kind::Fifo).await?;
+        world.symlink("link", b"target").await?;
+        world.mkdir("dir").await
+    });
+    assert_eq!(requests.await, "nothing");
+    for round in 0..3 {
+        world.write_file("file", format!("round {round}")).await.unwrap();
+    }
+    assert_eq!(settled_keys(&world).await.len(), 1);
+    world.truncate("file", 0).await.unwrap();
+    assert_eq!(settled_keys(&world).await.len(), 0);
+    assert_eq!(world.stat("file").await.unwrap().size_bytes, 0);
+    world.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn s143_extended_attributes_are_kept() {
+    let world = Bucket::by_inode().await.mount(|_| {}).await;
+    world.write_file("file", b"x").await.unwrap();
+    let ino = world.ino("file").await.unwrap();
+    world.fs.setxattr(ino, b"user.color", b"blue", 0).unwrap();
+    world.fs.setxattr(ino, b"user.empty", b"", libc::XATTR_CREATE).unwrap();
+    assert_eq!(errno(world.fs.setxattr(ino, b"user.color", b"x", libc::XATTR_CREATE)), libc::EEXIST);
+    assert_eq!(errno(world.fs.setxattr(ino, b"user.other", b"x", libc::XATTR_REPLACE)), libc::ENODATA);
+    assert_eq!(errno(world.fs.setxattr(ino, b"nonsense", b"x", 0)), libc::EOPNOTSUPP);
+    let again = world.remount().await;
+    assert_eq!(again.fs.getxattr(ino, b"user.color").unwrap(), b"blue"[..]);
+    assert_eq!(
+        again.fs.listxattr(ino).unwrap(),
+        [b"user.color".to_vec().into(), b"user.empty".to_vec().into()]
+    );
+    again.fs.removexattr(ino, b"user.color").unwrap();
+    assert_eq!(errno(again.fs.getxattr(ino, b"user.color")), libc::ENODATA);
+    again.assert_healthy().await;
+}
+
+/// A mount that dies with a file open that has no name any more: the next one removes it.
+#[tokio::test]
+async fn s144_what_a_crash_left_without_a_name_is_removed() {
+    let world = Bucket::by_inode().await.mount(|_| {}).await;
+    world.write_file("file", b"x").await.unwrap();
+    world.open_handle("file", libc::O_RDONLY).await.unwrap();
+    world.unlink("file").await.unwrap();
+    assert_eq!(world.bucket.keys().await.len(), 1);
+    let next = world.remount().await;
+    assert_eq!(next.fs.recover().await.unwrap(), 1);
+    assert_eq!(next.bucket.keys().await, Vec::<String>::new());
+    assert_eq!(next.fs.check().unwrap(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn s145_a_new_owner_takes_the_set_id_bits_away() {
+    let world = Bucket::by_inode().await.mount(|_| {}).await;
+    world.write_file("program", b"x").await.unwrap();
+    world.chmod("program", 0o6755).await.unwrap();
+    let changed = world.set("program", Changes { uid: Some(5), ..Changes::default() }).await.unwrap();
+    assert_eq!(changed.mode, 0o755);
+    world.chmod("program", 0o6745).await.unwrap();
+    world.fs.drop_set_id(changed.ino).unwrap();
+    assert_eq!(world.stat("program").await.unwrap().mode, 0o2745, "a mark for locks stays");
+}
