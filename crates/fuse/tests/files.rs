@@ -10,6 +10,16 @@ use std::ptr::null_mut;
 
 const MIB: usize = 1 << 20;
 
+/// A file made by a descriptor that cannot write was dropped at its close.
+#[test]
+fn s11_a_file_made_for_reading_is_stored() {
+    let mount = Mount::new();
+    let flags = rustix::fs::OFlags::CREATE | rustix::fs::OFlags::RDONLY;
+    drop(rustix::fs::open(mount.path("made"), flags, rustix::fs::Mode::RUSR).unwrap());
+    assert_eq!(mount.object("made"), b"");
+    assert_eq!(std::fs::metadata(mount.path("made")).unwrap().len(), 0);
+}
+
 #[test]
 fn what_is_written_is_read_and_is_stored() {
     let mount = Mount::new();

@@ -131,7 +131,7 @@ pub enum Op {
         content: Vec<Extent>,
         /// The new length in bytes; 0 for a directory's marker.
         size_bytes: u64,
-        /// When the content changed; ctime then becomes now. `None`: the same bytes stored anew, no time changes.
+        /// When the content was last written: mtime becomes this, and ctime is not earlier. `None`: no time changes.
         mtime: Option<Timestamp>,
     },
     /// A foreign object or common prefix is seen at a free name. `Exists` if the name is taken.

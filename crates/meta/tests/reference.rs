@@ -360,7 +360,7 @@ impl Reference {
         inode.observed_at = now;
         if let Some(mtime) = mtime {
             inode.mtime = mtime;
-            inode.ctime = now;
+            inode.ctime = inode.ctime.max(mtime);
         }
         Ok(Changed::default())
     }

@@ -129,7 +129,7 @@ impl OpenFile {
             inode.size_bytes = pending.size_bytes;
         }
         if let Some(at) = pending.touched {
-            (inode.mtime, inode.ctime) = (at, at);
+            (inode.mtime, inode.ctime) = (at, inode.ctime.max(at));
         }
         inode
     }

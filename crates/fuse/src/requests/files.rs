@@ -26,7 +26,8 @@ impl Adapter {
         self.answer(Operation::Create, reply, async move {
             let (attr, opened) =
                 fs.create(caller, convert::ino(parent), &name, permissions(mode), flags).await?;
-            Ok((believed(attr), open_file(opened, flags)))
+            // Its close stores the file, so the kernel must say when that is.
+            Ok((believed(attr), open_file(opened, flags | libc::O_RDWR)))
         });
     }
 

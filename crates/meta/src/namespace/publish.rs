@@ -29,7 +29,7 @@ pub(super) fn publish(txn: &mut impl Txn, ctx: &Ctx, ino: Ino, new: Content<'_>)
         content: new.content.to_vec(),
         size_bytes: new.size_bytes,
         mtime: new.mtime.unwrap_or(before.mtime),
-        ctime: if new.mtime.is_some() { ctx.now } else { before.ctime },
+        ctime: before.ctime.max(new.mtime.unwrap_or(before.ctime)),
         exact: true,
         observed_at: ctx.now,
         ..before.clone()

@@ -38,7 +38,8 @@ impl Filesystem {
             return Err(error);
         }
         self.references.add(inode.ino);
-        Ok((Attr::from(&file.overlay(inode)), self.opened(file, flags)))
+        // Who makes a file stores it, also by a descriptor that only reads.
+        Ok((Attr::from(&file.overlay(inode)), self.opened(file, flags | libc::O_RDWR)))
     }
 
     /// Makes a file that nobody opens, or a special file: an empty object.

@@ -89,9 +89,10 @@ impl Filesystem {
         let size_bytes = work.size_bytes().unwrap_or(inode.size_bytes);
         let headers_are_old =
             matches!(work, Dirty::Stream(stream) if !stream.carries(inode, file.pending().touched));
+        let written_at = file.pending().touched;
         match object {
-            Some(object) => self.publish(inode, object, size_bytes, Some(inode.mtime))?,
-            None => self.publish_content(inode.ino, Vec::new(), 0, Some(inode.mtime))?,
+            Some(object) => self.publish(inode, object, size_bytes, written_at)?,
+            None => self.publish_content(inode.ino, Vec::new(), 0, written_at)?,
         }
         self.references.caches(inode.ino, object.map(|object| &object.etag));
         if let Some(object) = object {
@@ -109,9 +110,9 @@ impl Filesystem {
         inode: &Inode,
         object: &ObjectRef,
         size_bytes: u64,
-        mtime: Option<store::Timestamp>,
+        written_at: Option<store::Timestamp>,
     ) -> Result<()> {
-        self.publish_content(inode.ino, whole(self.layout.stored(object), size_bytes), size_bytes, mtime)
+        self.publish_content(inode.ino, whole(self.layout.stored(object), size_bytes), size_bytes, written_at)
     }
 
     fn publish_content(
