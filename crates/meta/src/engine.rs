@@ -118,6 +118,9 @@ pub trait Engine: Reader + fmt::Debug {
     /// the last one's [`LoggedOp::seqno`] is the next cursor. Empty at the head.
     fn log_after(&self, cursor: Seqno, limit: usize) -> Result<Vec<LoggedOp>, LogError>;
 
+    /// All commits that have returned survive the loss of power when this returns. Nothing to do where nothing survives.
+    fn sync(&self) -> Result<(), EngineError>;
+
     /// Adds a sorted run of new keys and its log record in one commit. Conflict if a key of the run exists.
     fn ingest(&self, run: SortedRun, log: BatchRecord) -> Result<Seqno, CommitError>;
 

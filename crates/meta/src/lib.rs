@@ -17,6 +17,7 @@ mod engine;
 mod error;
 mod ino;
 mod inode;
+mod log_span;
 mod memory;
 mod merge;
 mod name;
@@ -37,6 +38,7 @@ pub use engine::{
 pub use error::FsError;
 pub use ino::Ino;
 pub use inode::{Dentry, Extent, Inode, Kind, SETGID, Stored};
+pub use log_span::LogSpan;
 pub use memory::MemoryEngine;
 pub use merge::Merge;
 pub use name::Name;

@@ -83,6 +83,10 @@ impl Engine for MemoryEngine {
         state.log.after(cursor, limit, state.head)
     }
 
+    fn sync(&self) -> Result<(), EngineError> {
+        Ok(())
+    }
+
     fn ingest(&self, run: SortedRun, log: BatchRecord) -> Result<Seqno, CommitError> {
         let mut conditions = log.conditions;
         conditions.extend(run.rows().iter().map(|(key, _)| Condition::Absent { key: key.clone() }));

@@ -13,19 +13,29 @@
 //! | `S` ino:8 | group | per set-group-id directory: what is created there depends on this and not on the inode |
 //! | `X` ino:8 name | value of an extended attribute | per attribute |
 //!
-//! `C` (log consumers), `K` (bindings of keys to inodes where a key does not follow the path) and `L` (the op log)
-//! are reserved for engines and layouts that keep them in the same table. Inode numbers are handed out in ranges per
+//! A persistent engine keeps its own records in the same table. Readers do not see them and commits cannot touch them:
+//!
+//! | key | record | exists |
+//! |---|---|---|
+//! | `A` | format version, newest commit, where the log begins | once |
+//! | `C` consumer | how far a consumer of the log is | per consumer |
+//! | `L` seqno:8 nr:4 | an op | per op of the log |
+//!
+//! `K` is reserved for bindings of keys to inodes where a key does not follow the path. Inode numbers are handed out in ranges per
 //! directory ([`allocate`](crate::Namespace::allocate)), so the `I` records of one directory lie together and a
 //! listing with attributes is two nearly sequential scans. Why it is so, and what it costs beside attributes
 //! embedded in dentries, is in `docs/decisions/0012-inode-placement.md`.
 
 use crate::codec::DecodeError;
-use crate::{Ino, KeyRange, Name};
+use crate::{Ino, KeyRange, Name, Seqno};
 
+const CONSUMER: u8 = b'C';
 const DENTRY: u8 = b'D';
 const EXTENT: u8 = b'E';
 const HARD_LINK: u8 = b'H';
+const HEAD: u8 = b'A';
 const INODE: u8 = b'I';
+const LOG: u8 = b'L';
 const NEXT_INO: u8 = b'N';
 const ORPHAN: u8 = b'O';
 const SET_GROUP: u8 = b'S';
@@ -128,6 +138,60 @@ pub fn all_xattrs() -> KeyRange {
     family(XATTR)
 }
 
+/// The key of a persistent engine's head.
+pub fn head() -> Vec<u8> {
+    vec![HEAD]
+}
+
+/// The key of a log consumer's cursor.
+pub fn consumer(name: &str) -> Vec<u8> {
+    [&[CONSUMER], name.as_bytes()].concat()
+}
+
+/// The keys of all log consumers.
+pub fn consumers() -> KeyRange {
+    family(CONSUMER)
+}
+
+/// The key of an op in the log: the `nr`th of its commit.
+pub fn log_record(seqno: Seqno, nr: u32) -> Vec<u8> {
+    let mut key = Vec::with_capacity(13);
+    key.push(LOG);
+    key.extend_from_slice(&seqno.0.to_be_bytes());
+    key.extend_from_slice(&nr.to_be_bytes());
+    key
+}
+
+/// The keys of the ops that were committed after one commit and not after another.
+pub fn log_records(after: Seqno, to: Seqno) -> KeyRange {
+    let end = |seqno: Seqno| match seqno.0.checked_add(1) {
+        Some(next) => log_record(Seqno(next), 0),
+        None => vec![LOG + 1],
+    };
+    KeyRange { from: end(after), to: end(to) }
+}
+
+/// The families that a persistent engine keeps to itself, ascending.
+pub fn kept_by_engines() -> [KeyRange; 3] {
+    [family(HEAD), family(CONSUMER), family(LOG)]
+}
+
+/// Whether a key is of a family that a persistent engine keeps to itself.
+pub fn is_kept_by_engines(key: &[u8]) -> bool {
+    matches!(key.first(), Some(&(HEAD | CONSUMER | LOG)))
+}
+
+/// The commit in the key of an op in the log.
+pub fn seqno_of(key: &[u8]) -> Result<Seqno, DecodeError> {
+    Ok(Seqno(number_at(key, 1)?))
+}
+
+/// The consumer in the key of a cursor.
+pub fn consumer_of(key: &[u8]) -> Result<&str, DecodeError> {
+    let name = key.get(1..).ok_or(DecodeError::Truncated)?;
+    str::from_utf8(name).map_err(|_| DecodeError::Field("a consumer's name that is no text"))
+}
+
 /// The inode number in a key of any family that has one.
 pub fn ino_of(key: &[u8]) -> Result<Ino, DecodeError> {
     Ok(Ino(number_at(key, 1)?))
@@ -198,6 +262,22 @@ mod tests {
     }
 
     #[test]
+    fn a_commit_is_one_range_of_the_log() {
+        let range = log_records(Seqno(6), Seqno(7));
+        assert!(range.contains(&log_record(Seqno(7), 0)) && range.contains(&log_record(Seqno(7), u32::MAX)));
+        assert!(
+            !range.contains(&log_record(Seqno(6), u32::MAX)) && !range.contains(&log_record(Seqno(8), 0))
+        );
+        assert!(log_records(Seqno(0), Seqno(u64::MAX)).contains(&log_record(Seqno(u64::MAX), 0)));
+    }
+
+    #[test]
+    fn an_engine_keeps_its_own_families_to_itself() {
+        assert!([head(), consumer("c"), log_record(Seqno(1), 0)].iter().all(|key| is_kept_by_engines(key)));
+        assert!(![next_ino(), inode(Ino(1)), Vec::new()].iter().any(|key| is_kept_by_engines(key)));
+    }
+
+    #[test]
     fn keys_say_what_they_are_of() {
         let name = Name::new(b"x y").unwrap();
         assert_eq!(name_of(&dentry(Ino(7), &name)).unwrap(), name);
@@ -205,6 +285,8 @@ mod tests {
         assert_eq!(offset_of(&extent(Ino(7), 99)).unwrap(), 99);
         assert_eq!(link_of(&hard_link(Ino(7), Ino(3), &name)).unwrap(), (Ino(3), name));
         assert_eq!(xattr_of(&xattr(Ino(7), b"user.a")).unwrap(), b"user.a");
+        assert_eq!(consumer_of(&consumer("events")).unwrap(), "events");
+        assert_eq!(seqno_of(&log_record(Seqno(9), 2)).unwrap(), Seqno(9));
         assert!(ino_of(b"I123").is_err() && name_of(b"D").is_err());
     }
 }

@@ -2,10 +2,11 @@
 
 use crate::ops;
 use meta::codec::{
-    DecodeError, decode_dentry, decode_extent, decode_inode, decode_log_record, decode_number, decode_op,
-    encode_dentry, encode_extent, encode_inode, encode_log_record, encode_number, encode_op,
+    DecodeError, HeadRecord, decode_dentry, decode_extent, decode_head, decode_inode, decode_log_record,
+    decode_number, decode_op, encode_dentry, encode_extent, encode_head, encode_inode, encode_log_record,
+    encode_number, encode_op,
 };
-use meta::{Ctx, Dentry, Extent, Ino, Inode, Kind, Merge, Name, Op, RenameHow, Stored};
+use meta::{Ctx, Dentry, Extent, Ino, Inode, Kind, Merge, Name, Op, RenameHow, Seqno, Stored};
 use proptest::prelude::*;
 use store::{ETag, ObjectKey, Timestamp};
 
@@ -71,6 +72,7 @@ fn records_keep_their_bytes() {
         ),
         (encode_extent(&extent(9, 300, stored)), "0100ac020001026b2f00036f646401017600"),
         (encode_number(1 << 40), "01808080808020"),
+        (encode_head(HeadRecord { head: Seqno(300), cut: Seqno(299) }), "01ac0201"),
         (encode_op(&rename), "0107010161ac0201620201"),
         (encode_log_record(&ctx, &Op::Purge { ino: Ino(5) }), "0101e80764011005"),
     ];
@@ -87,6 +89,7 @@ fn a_newer_version_is_named_as_such() {
     assert_eq!(decode_inode(Ino(1), &[2]), Err(newer("an inode")));
     assert_eq!(decode_extent(0, &[2]), Err(newer("an extent")));
     assert_eq!(decode_number(&[2]), Err(newer("a number")));
+    assert_eq!(decode_head(&[2]), Err(newer("a metadata engine")));
     assert_eq!(decode_op(&[2]), Err(newer("an op")));
     assert_eq!(decode_log_record(&[2]), Err(newer("a log record")));
     assert_eq!(decode_op(&[1, 99]), Err(DecodeError::Tag { what: "an op", found: 99 }));
@@ -172,7 +175,7 @@ proptest! {
         let mut versioned = bytes.clone();
         versioned.insert(0, 1);
         for bytes in [bytes, versioned] {
-            let _ = (decode_op(&bytes), decode_log_record(&bytes), decode_number(&bytes));
+            let _ = (decode_op(&bytes), decode_log_record(&bytes), decode_number(&bytes), decode_head(&bytes));
             let _ = (decode_dentry(&bytes), decode_inode(Ino(1), &bytes), decode_extent(3, &bytes));
             let _ = Merge::entry(Timestamp(1), 1).apply(&bytes);
         }

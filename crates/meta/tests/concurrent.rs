@@ -63,6 +63,10 @@ impl<F: Fn(usize) + Send + Sync> Engine for Before<F> {
         self.0.log_after(cursor, limit)
     }
 
+    fn sync(&self) -> Result<(), EngineError> {
+        self.0.sync()
+    }
+
     fn ingest(&self, run: SortedRun, log: BatchRecord) -> Result<Seqno, CommitError> {
         self.0.ingest(run, log)
     }

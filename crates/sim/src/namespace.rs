@@ -7,7 +7,7 @@
 
 mod faulty;
 mod life;
-mod ops;
+pub mod ops;
 
 use crate::{Failure, Report};
 

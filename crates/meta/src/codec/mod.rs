@@ -7,6 +7,7 @@
 //! Invariants: `decode(encode(x)) == x`; the golden tests hold the bytes of every version ever written.
 
 mod dentry;
+mod head;
 mod inode;
 mod log;
 mod number;
@@ -15,6 +16,7 @@ mod stored;
 mod wire;
 
 pub use dentry::{decode_dentry, encode_dentry};
+pub use head::{HeadRecord, decode_head, encode_head};
 pub use inode::{
     INLINE_EXTENTS_MAX, InodeRecord, decode_extent, decode_inode, encode_extent, encode_inode, merge_inode,
 };

@@ -16,6 +16,7 @@ pub(super) const CASES: &[Case] = &[
     ("a conflict changes nothing", a_conflict_changes_nothing),
     ("a check changes nothing", a_check_changes_nothing),
     ("a removed and renewed key is another version", a_renewed_key_is_another_version),
+    ("what was committed is there after a sync", a_sync_keeps_everything),
     ("removing what is not there is no error", removing_nothing_is_no_error),
 ];
 
@@ -133,6 +134,16 @@ fn a_renewed_key_is_another_version(factory: &Factory<'_>) -> Outcome {
     engine.commit(delete("k"))?;
     engine.commit(put("k", "1"))?;
     conflicts("the version before it went", &*engine, only_if(at_version("k", first), put("k", "2")))
+}
+
+fn a_sync_keeps_everything(factory: &Factory<'_>) -> Outcome {
+    let engine = fresh(factory)?;
+    engine.sync()?;
+    let head = engine.commit(put("k", "1"))?;
+    engine.sync()?;
+    engine.sync()?;
+    equal("head", engine.head(), head)?;
+    equal("the record", text_of(&*engine, "k")?.as_deref(), Some("1"))
 }
 
 fn removing_nothing_is_no_error(factory: &Factory<'_>) -> Outcome {

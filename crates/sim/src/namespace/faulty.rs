@@ -106,6 +106,10 @@ impl Engine for FaultyEngine {
         self.inner.log_after(cursor, limit)
     }
 
+    fn sync(&self) -> Result<(), EngineError> {
+        self.inner.sync()
+    }
+
     fn ingest(&self, run: SortedRun, log: BatchRecord) -> Result<Seqno, CommitError> {
         self.write(|| self.inner.ingest(run, log))
     }

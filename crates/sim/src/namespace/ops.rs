@@ -16,7 +16,7 @@ type Place = (Ino, Name);
 
 /// Makes ops.
 #[derive(Debug)]
-pub(super) struct OpSource {
+pub struct OpSource {
     entropy: Entropy,
 }
 
@@ -29,12 +29,13 @@ struct Aim<'a> {
 }
 
 impl OpSource {
-    pub(super) fn new(seed: u64) -> Self {
+    /// The ops of a seed.
+    pub fn new(seed: u64) -> Self {
         Self { entropy: Entropy::new(seed) }
     }
 
     /// The next op for a namespace whose tables are these; `now` is the moment at which it will be committed.
-    pub(super) fn op(&self, tables: &MemoryEngine, namespace: &Namespace, now: Timestamp) -> Op {
+    pub fn op(&self, tables: &MemoryEngine, namespace: &Namespace, now: Timestamp) -> Op {
         Aim { entropy: &self.entropy, tables, namespace, now }.op()
     }
 }

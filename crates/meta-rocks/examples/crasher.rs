@@ -1,0 +1,64 @@
+//! Creates and removes files until it is killed, and says which files were created. `tests/crash.rs` kills it.
+//!
+//! `crasher PATH`
+
+use meta::{Ctx, Engine, Ino, Kind, LogCap, Name, Namespace, Op, Seqno};
+use meta_rocks::{RocksEngine, RocksOptions};
+use std::error::Error;
+use std::io::Write;
+use std::path::Path;
+use std::sync::Arc;
+use std::{env, io, thread};
+use store::Timestamp;
+
+const CTX: Ctx = Ctx { now: Timestamp(1), uid: 0, gid: 0 };
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let path = env::args().nth(1).ok_or("crasher PATH")?;
+    let log_cap = LogCap { bytes_max: u64::MAX, tail_ops: 0 };
+    let engine = RocksEngine::open(Path::new(&path), RocksOptions { log_cap, ..RocksOptions::default() })?;
+    engine.register("all", Seqno(0))?;
+    let engine = Arc::new(engine);
+    let namespace = Namespace::new(engine.clone(), &CTX)?;
+    let begin = engine.head().0;
+    let run = |thread: u64| {
+        let outcome = work(&namespace, &*engine, &format!("{begin}-{thread}"));
+        outcome.map_err(|error| error.to_string())
+    };
+    let (run, threads) = (&run, 0..3);
+    thread::scope(|scope| {
+        let threads: Vec<_> = threads.map(|thread| scope.spawn(move || run(thread))).collect();
+        let ended = threads.into_iter().map(|thread| thread.join().map_err(|_| "a thread panicked")?);
+        Ok(ended.collect::<Result<(), String>>()?)
+    })
+}
+
+/// Every second file is removed again, and now and then all is synced.
+fn work(namespace: &Namespace, engine: &dyn Engine, prefix: &str) -> Result<(), Box<dyn Error>> {
+    for n in 0.. {
+        let text = format!("{prefix}-{n}");
+        let name = Name::new(text.as_bytes())?;
+        let (parent, kind) = (Ino::ROOT, Kind::File);
+        let ino = namespace.allocate(parent, 1)[0];
+        let create = Op::Create {
+            parent,
+            name: name.clone(),
+            ino,
+            kind,
+            mode: 0o644,
+            uid: 0,
+            gid: 0,
+            rdev: 0,
+            target: None,
+        };
+        namespace.commit(&CTX, &create)?;
+        writeln!(io::stdout(), "{text}")?;
+        if n % 2 == 0 {
+            namespace.commit(&CTX, &Op::Unlink { parent, name, keep: false })?;
+        }
+        if n % 16 == 0 {
+            engine.sync()?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,188 @@
+//! The engine: opening, and the seam.
+
+use crate::apply::Applier;
+use crate::error::OpenError;
+use crate::files::{Files, Mark};
+use crate::options::RocksOptions;
+use crate::sync::{Progress, Syncer};
+use crate::tables::{Changes, Tables};
+use meta::codec::{DecodeError, HeadRecord, decode_head, decode_log_record, decode_number, encode_head};
+use meta::{
+    BatchRecord, Commit, CommitError, Engine, EngineError, LogCap, LogError, LogSpan, LoggedOp, Reader, Rows,
+    Seqno, SortedRun, Versioned, schema,
+};
+use std::fmt;
+use std::ops::Bound;
+use std::path::Path;
+use std::sync::Arc;
+
+/// An [`Engine`] in a directory of its own.
+pub struct RocksEngine {
+    applier: Applier,
+    tables: Arc<Tables>,
+    progress: Arc<Progress>,
+    /// Given back last.
+    files: Files,
+}
+
+impl RocksEngine {
+    /// Opens the engine in a directory, or makes one where there is none.
+    pub fn open(path: &Path, options: RocksOptions) -> Result<Self, OpenError> {
+        let files = Files::take(path)?;
+        let mark = files.mark()?;
+        let tables = open_tables(&files, options, mark.is_none())?;
+        let record = head_record(&tables, &files)?;
+        let (mark, record) = match (mark, record) {
+            (Some(mark), Some(record)) => (kept(mark, record)?, record),
+            (Some(_), None) => return Err(damaged("the record of the newest commit is missing".into())),
+            (None, record) => make(&tables, &files, record)?,
+        };
+        let span = log_span(&tables, options.log_cap, record)?;
+        let tables = Arc::new(tables);
+        let progress = Arc::new(Progress::new(record.head, mark));
+        let syncer = Syncer::start(tables.clone(), progress.clone(), options.sync_interval)
+            .map_err(|error| OpenError::Io { path: path.to_owned(), error })?;
+        let applier = Applier::new(tables.clone(), progress.clone(), syncer, span);
+        Ok(Self { applier, tables, progress, files })
+    }
+}
+
+fn open_tables(files: &Files, options: RocksOptions, is_new: bool) -> Result<Tables, OpenError> {
+    let cache = options.cache();
+    let mut rocks = options.rocks(&cache);
+    rocks.create_if_missing(is_new);
+    Ok(Tables::open(&files.tables(), rocks, cache, files.run())?)
+}
+
+fn head_record(tables: &Tables, files: &Files) -> Result<Option<HeadRecord>, OpenError> {
+    let Some(record) = tables.stored(&schema::head())? else { return Ok(None) };
+    match decode_head(&record) {
+        Ok(record) => Ok(Some(record)),
+        Err(found @ DecodeError::Version { .. }) => {
+            Err(OpenError::Newer { path: files.root().to_owned(), found })
+        }
+        Err(error) => Err(damaged(error.to_string())),
+    }
+}
+
+/// What was synced is there. All that is there now is on the disk, since opening has written it anew.
+fn kept(mark: Mark, record: HeadRecord) -> Result<Mark, OpenError> {
+    let synced = mark.get()?;
+    if record.head < synced {
+        let (found, synced) = (record.head.0, synced.0);
+        return Err(damaged(format!("commits up to {synced} were synced, those after {found} are lost")));
+    }
+    mark.set(record.head).map_err(|error| EngineError::Unavailable(error.to_string()))?;
+    Ok(mark)
+}
+
+/// Completes an engine that is new, or whose making was interrupted.
+fn make(tables: &Tables, files: &Files, record: Option<HeadRecord>) -> Result<(Mark, HeadRecord), OpenError> {
+    let record = record.unwrap_or(HeadRecord { head: Seqno(0), cut: Seqno(0) });
+    tables.write(&Changes::from([(schema::head(), Some(encode_head(record)))]), None)?;
+    tables.sync()?;
+    Ok((files.make_mark(record.head)?, record))
+}
+
+/// The log and its consumers as the tables have them.
+fn log_span(tables: &Tables, cap: LogCap, record: HeadRecord) -> Result<LogSpan, EngineError> {
+    let mut span = LogSpan::new(cap, record.cut);
+    tables.each_stored(&schema::consumers(), |key, value| {
+        span.restore(schema::consumer_of(key)?, Seqno(decode_number(value)?));
+        Ok(true)
+    })?;
+    let mut commit = (Seqno(0), 0, 0);
+    tables.each_stored(&schema::log_records(record.cut, record.head), |key, value| {
+        let seqno = schema::seqno_of(key)?;
+        if seqno != commit.0 {
+            span.append(commit.0, commit.1, commit.2);
+            commit = (seqno, 0, 0);
+        }
+        commit.1 += 1;
+        commit.2 += (key.len() + value.len()) as u64;
+        Ok(true)
+    })?;
+    span.append(commit.0, commit.1, commit.2);
+    Ok(span)
+}
+
+fn damaged(what: String) -> OpenError {
+    OpenError::Engine(EngineError::Corrupt(what))
+}
+
+impl fmt::Debug for RocksEngine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RocksEngine")
+            .field("path", &self.files.root())
+            .field("head", &self.progress.head())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Reader for RocksEngine {
+    fn get(&self, key: &[u8]) -> Result<Option<Versioned>, EngineError> {
+        self.tables.get(key)
+    }
+
+    fn multi_get(&self, keys: &[Vec<u8>]) -> Result<Vec<Option<Versioned>>, EngineError> {
+        self.tables.multi_get(keys)
+    }
+
+    fn scan(&self, from: Bound<&[u8]>, to: Bound<&[u8]>, limit: usize) -> Result<Rows, EngineError> {
+        self.tables.scan(from, to, limit)
+    }
+}
+
+impl Engine for RocksEngine {
+    fn commit(&self, commit: Commit) -> Result<Seqno, CommitError> {
+        self.applier.commit(commit)
+    }
+
+    fn sync(&self) -> Result<(), EngineError> {
+        self.progress.sync(&self.tables)
+    }
+
+    fn log_after(&self, cursor: Seqno, limit: usize) -> Result<Vec<LoggedOp>, LogError> {
+        let head = self.progress.head();
+        let mut ops: Vec<LoggedOp> = Vec::new();
+        self.tables.each_stored(&schema::log_records(cursor, head), |key, record| {
+            let seqno = schema::seqno_of(key)?;
+            if ops.len() >= limit && ops.last().is_some_and(|last| last.seqno != seqno) {
+                return Ok(false);
+            }
+            let (ctx, op) = decode_log_record(record)?;
+            ops.push(LoggedOp { seqno, ctx, op });
+            Ok(true)
+        })?;
+        // Asked for afterwards: what was cut while the log was read may be missing in it.
+        if cursor < self.applier.cut() { Err(LogError::Lagged { head }) } else { Ok(ops) }
+    }
+
+    fn ingest(&self, run: SortedRun, log: BatchRecord) -> Result<Seqno, CommitError> {
+        self.applier.ingest(run, log)
+    }
+
+    fn register(&self, consumer: &str, at: Seqno) -> Result<(), LogError> {
+        self.applier.register(consumer, at)
+    }
+
+    fn cursor(&self, consumer: &str) -> Result<Seqno, LogError> {
+        self.applier.cursor(consumer)
+    }
+
+    fn advance(&self, consumer: &str, to: Seqno) -> Result<(), LogError> {
+        self.applier.advance(consumer, to)
+    }
+
+    fn forget_consumer(&self, consumer: &str) -> Result<(), LogError> {
+        self.applier.forget_consumer(consumer)
+    }
+
+    fn head(&self) -> Seqno {
+        self.progress.head()
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        self.tables.memory_bytes()
+    }
+}

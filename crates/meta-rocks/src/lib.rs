@@ -1,0 +1,35 @@
+//! The metadata engine of an embedded volume: [`meta::Engine`] on RocksDB.
+//!
+//! Owns a directory with a RocksDB database of one column family, whose keys are those of [`meta::schema`]; the order
+//! of commits, the op log and its consumers; and when commits reach the disk. The semantics stay in `meta`.
+//!
+//! Refuses: to know what a record means (but for [`meta::Merge`]); to open a directory that another process has open,
+//! that a newer Tenon wrote, or that has lost commits which were synced.
+//!
+//! **Commits** are applied one group at a time. Who commits puts the commit into a queue and waits for its turn; whoever
+//! has the turn applies all that wait, each checked against the tables and what those before it in the group change.
+//!
+//! **Atomicity.** What a group changes (records, ops of the log, the head) is published at once: as one write batch, or,
+//! for a large sorted run, as one table file that RocksDB takes in with one record of its manifest. In both cases the head
+//! and the log are part of the same batch or file, so there is no state in between for a crash to find.
+//!
+//! **Durability.** A commit that has returned survives the death of the process: it has been written to RocksDB's log. It survives
+//! the loss of power after [`sync`](meta::Engine::sync), which a thread of the engine also does every few milliseconds while
+//! there is something to sync. After a loss of power the commits that are there are a prefix of all commits.
+//!
+//! Invariants: `synced <= head`, also across a crash; the record of the head is as new as every other record; log records
+//! up to the cut may be gone at any time and are never read.
+
+mod apply;
+mod engine;
+mod error;
+mod files;
+mod group;
+mod options;
+mod row;
+mod sync;
+mod tables;
+
+pub use engine::RocksEngine;
+pub use error::OpenError;
+pub use options::RocksOptions;

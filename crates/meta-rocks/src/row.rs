@@ -1,0 +1,24 @@
+//! A record as it is stored: the number of the commit that wrote it in 8 bytes, big-endian, then its value.
+
+use meta::{EngineError, Seqno, Versioned};
+
+const VERSION_BYTES: usize = 8;
+
+pub(crate) fn encode(version: Seqno, value: &[u8]) -> Vec<u8> {
+    let mut row = Vec::with_capacity(VERSION_BYTES + value.len());
+    row.extend_from_slice(&version.0.to_be_bytes());
+    row.extend_from_slice(value);
+    row
+}
+
+pub(crate) fn decode(row: &[u8]) -> Result<Versioned, EngineError> {
+    let (version, value) = split(row)?;
+    Ok(Versioned { value: value.into(), version })
+}
+
+pub(crate) fn split(row: &[u8]) -> Result<(Seqno, &[u8]), EngineError> {
+    let (version, value) = row
+        .split_first_chunk::<VERSION_BYTES>()
+        .ok_or_else(|| EngineError::Corrupt("a record without its version".into()))?;
+    Ok((Seqno(u64::from_be_bytes(*version)), value))
+}

@@ -1,0 +1,223 @@
+//! The database: reading rows, publishing changes.
+//!
+//! Invariant: a reader sees all of a publication or nothing of it, and never the records that engines keep to themselves.
+
+use crate::{error, row};
+use meta::{EngineError, KeyRange, Rows, Versioned, schema};
+use rust_rocksdb::{
+    Cache, DB, DBPinnableSlice, DBRawIterator, IngestExternalFileOptions, Options, ReadOptions,
+    SstFileWriter, WriteBatch,
+};
+use std::collections::BTreeMap;
+use std::fs;
+use std::ops::Bound;
+use std::path::{Path, PathBuf};
+
+/// Keys with what is put there, or nothing if the key goes.
+pub(crate) type Changes = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
+
+pub(crate) struct Tables {
+    db: DB,
+    cache: Cache,
+    options: Options,
+    /// Where a table file is made.
+    run_path: PathBuf,
+}
+
+impl Tables {
+    pub(crate) fn open(
+        path: &Path,
+        options: Options,
+        cache: Cache,
+        run_path: PathBuf,
+    ) -> Result<Self, EngineError> {
+        let db = DB::open(&options, path).map_err(error::of_open)?;
+        Ok(Self { db, cache, options, run_path })
+    }
+
+    pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Versioned>, EngineError> {
+        if schema::is_kept_by_engines(key) {
+            return Ok(None);
+        }
+        self.stored(key)?.map(|row| row::decode(&row)).transpose()
+    }
+
+    /// What is stored under a key of any family.
+    pub(crate) fn stored(&self, key: &[u8]) -> Result<Option<DBPinnableSlice<'_>>, EngineError> {
+        self.db.get_pinned(key).map_err(error::of_read)
+    }
+
+    pub(crate) fn multi_get(&self, keys: &[Vec<u8>]) -> Result<Vec<Option<Versioned>>, EngineError> {
+        let rows = self.db.batched_multi_get_pinned(keys, false);
+        let decoded = keys.iter().zip(rows).map(|(key, row)| match row.map_err(error::of_read)? {
+            Some(row) if !schema::is_kept_by_engines(key) => row::decode(&row).map(Some),
+            _ => Ok(None),
+        });
+        decoded.collect()
+    }
+
+    pub(crate) fn scan(
+        &self,
+        from: Bound<&[u8]>,
+        to: Bound<&[u8]>,
+        limit: usize,
+    ) -> Result<Rows, EngineError> {
+        let mut rows = Vec::new();
+        if limit == 0 {
+            return Ok(rows);
+        }
+        let mut walk = self.walk(first_from(from), first_beyond(to));
+        while let Some((key, row)) = walk.item() {
+            rows.push((key.to_vec(), row::decode(row)?));
+            if rows.len() == limit {
+                break;
+            }
+            walk.next();
+        }
+        walk.end()?;
+        Ok(rows)
+    }
+
+    /// The records of a range, those aside that engines keep to themselves.
+    pub(crate) fn walk(&self, from: Vec<u8>, to: Option<Vec<u8>>) -> Walk<'_> {
+        let void = to.as_ref().is_some_and(|to| *to <= from);
+        let mut iterator = self.iterator(to);
+        if !void {
+            iterator.seek(from);
+        }
+        let mut walk = Walk { iterator, void };
+        walk.skip_kept();
+        walk
+    }
+
+    /// All that is stored in a range of any family.
+    pub(crate) fn each_stored(
+        &self,
+        range: &KeyRange,
+        mut visit: impl FnMut(&[u8], &[u8]) -> Result<bool, EngineError>,
+    ) -> Result<(), EngineError> {
+        let mut iterator = self.iterator(Some(range.to.clone()));
+        iterator.seek(&range.from);
+        while let Some((key, value)) = iterator.item() {
+            if !visit(key, value)? {
+                break;
+            }
+            iterator.next();
+        }
+        iterator.status().map_err(error::of_read)
+    }
+
+    fn iterator(&self, to: Option<Vec<u8>>) -> DBRawIterator<'_> {
+        let mut options = ReadOptions::default();
+        if let Some(to) = to {
+            options.set_iterate_upper_bound(to);
+        }
+        self.db.raw_iterator_opt(options)
+    }
+
+    /// Publishes changes as one batch, and removes a range with it.
+    pub(crate) fn write(&self, changes: &Changes, gone: Option<&KeyRange>) -> Result<(), EngineError> {
+        let mut batch = WriteBatch::default();
+        for (key, row) in changes {
+            match row {
+                Some(row) => batch.put(key, row),
+                None => batch.delete(key),
+            }
+        }
+        if let Some(range) = gone {
+            batch.delete_range(&range.from, &range.to);
+        }
+        self.db.write(&batch).map_err(error::of_write)
+    }
+
+    /// Publishes changes as one table file, which is durable then. All before must have been synced.
+    pub(crate) fn ingest(&self, changes: &Changes) -> Result<(), EngineError> {
+        let made = self.make_run(changes).map_err(|error| {
+            let _ = fs::remove_file(&self.run_path);
+            EngineError::Unavailable(error.into_string())
+        });
+        made?;
+        let mut options = IngestExternalFileOptions::default();
+        options.set_move_files(true);
+        self.db.ingest_external_file_opts(&options, vec![&self.run_path]).map_err(error::of_write)
+    }
+
+    fn make_run(&self, changes: &Changes) -> Result<(), rust_rocksdb::Error> {
+        let mut writer = SstFileWriter::create(&self.options);
+        writer.open(&self.run_path)?;
+        for (key, row) in changes {
+            match row {
+                Some(row) => writer.put(key, row)?,
+                None => writer.delete(key)?,
+            }
+        }
+        writer.finish()
+    }
+
+    /// What has been written survives the loss of power when this returns.
+    pub(crate) fn sync(&self) -> Result<(), EngineError> {
+        self.db.flush_wal(true).map_err(error::of_write)
+    }
+
+    /// Cached blocks and write buffers.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        self.cache.get_usage() as u64
+    }
+}
+
+/// The records of a range, one after the other.
+pub(crate) struct Walk<'a> {
+    iterator: DBRawIterator<'a>,
+    void: bool,
+}
+
+impl Walk<'_> {
+    pub(crate) fn item(&self) -> Option<(&[u8], &[u8])> {
+        if self.void { None } else { self.iterator.item() }
+    }
+
+    pub(crate) fn next(&mut self) {
+        self.iterator.next();
+        self.skip_kept();
+    }
+
+    /// Goes to a key or the first one behind it.
+    pub(crate) fn seek(&mut self, key: &[u8]) {
+        self.iterator.seek(key);
+        self.skip_kept();
+    }
+
+    /// Whether it ended because there was no more.
+    pub(crate) fn end(self) -> Result<(), EngineError> {
+        self.iterator.status().map_err(error::of_read)
+    }
+
+    fn skip_kept(&mut self) {
+        while let Some((&[tag, ..], _)) = self.item()
+            && schema::is_kept_by_engines(&[tag])
+        {
+            self.iterator.seek([tag + 1]);
+        }
+    }
+}
+
+fn first_from(from: Bound<&[u8]>) -> Vec<u8> {
+    match from {
+        Bound::Included(key) => key.to_vec(),
+        Bound::Excluded(key) => successor(key),
+        Bound::Unbounded => Vec::new(),
+    }
+}
+
+fn first_beyond(to: Bound<&[u8]>) -> Option<Vec<u8>> {
+    match to {
+        Bound::Included(key) => Some(successor(key)),
+        Bound::Excluded(key) => Some(key.to_vec()),
+        Bound::Unbounded => None,
+    }
+}
+
+/// The key right behind a key.
+fn successor(key: &[u8]) -> Vec<u8> {
+    [key, &[0]].concat()
+}

@@ -1,0 +1,152 @@
+//! Damage is found and said; what must not be opened is not.
+
+use crate::fixture::{damage, image, largest, open, options, put, table};
+use meta::{Commit, Engine, EngineError, Reader, schema};
+use meta_rocks::{OpenError, RocksEngine};
+use std::fs;
+use std::ops::Bound::Unbounded;
+use std::path::Path;
+
+/// An engine whose records are in a table file.
+fn with_table_file(path: &Path) {
+    let engine = open(path);
+    for at in 0..50 {
+        let row =
+            |n: u64| (format!("k{n:06}").into_bytes(), n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes());
+        let puts = (at * 100..at * 100 + 100).map(row).map(|(key, value)| (key, value[..].into())).collect();
+        engine.commit(Commit { puts, ..Commit::default() }).unwrap();
+    }
+    drop(engine);
+    drop(open(path));
+}
+
+fn is_corrupt(error: &OpenError) -> bool {
+    matches!(error, OpenError::Engine(EngineError::Corrupt(_)))
+}
+
+fn refusal(path: &Path) -> OpenError {
+    RocksEngine::open(path, options()).unwrap_err()
+}
+
+#[test]
+fn a_damaged_table_file_is_found() {
+    let folder = tempfile::tempdir().unwrap();
+    with_table_file(folder.path());
+    let file = largest(folder.path(), "sst");
+    damage(&file, fs::metadata(&file).unwrap().len() as usize / 3);
+    let engine = open(folder.path());
+    let error = engine.scan(Unbounded, Unbounded, usize::MAX).unwrap_err();
+    assert!(matches!(error, EngineError::Corrupt(_)), "{error}");
+    assert!(!error.to_string().contains('\n'));
+}
+
+#[test]
+fn a_missing_table_file_is_found() {
+    let folder = tempfile::tempdir().unwrap();
+    with_table_file(folder.path());
+    fs::remove_file(largest(folder.path(), "sst")).unwrap();
+    let error = refusal(folder.path());
+    assert!(is_corrupt(&error), "{error}");
+}
+
+#[test]
+fn a_missing_manifest_or_database_is_found() {
+    for missing in ["tables/CURRENT", "tables"] {
+        let folder = tempfile::tempdir().unwrap();
+        with_table_file(folder.path());
+        let path = folder.path().join(missing);
+        if path.is_dir() {
+            fs::remove_dir_all(path).unwrap()
+        } else {
+            fs::remove_file(path).unwrap()
+        }
+        let error = refusal(folder.path());
+        assert!(is_corrupt(&error), "{missing}: {error}");
+        assert!(is_corrupt(&refusal(folder.path())), "nothing is made in its place");
+    }
+}
+
+#[test]
+fn damage_to_synced_commits_of_the_log_is_found() {
+    let folder = tempfile::tempdir().unwrap();
+    let engine = open(&folder.path().join("live"));
+    let live = folder.path().join("live");
+    for number in 0..100 {
+        engine.commit(put("k", &format!("{number:0200}"))).unwrap();
+    }
+    engine.sync().unwrap();
+    let synced = fs::metadata(largest(&live, "log")).unwrap().len() as usize;
+    for (round, at) in [100, synced / 3, synced / 2, synced - 10].into_iter().enumerate() {
+        let copy = folder.path().join(format!("flipped{round}"));
+        image(&live, &copy);
+        damage(&largest(&copy, "log"), at);
+        assert!(is_corrupt(&refusal(&copy)), "a byte at {at} of {synced}");
+        let copy = folder.path().join(format!("cut{round}"));
+        image(&live, &copy);
+        fs::File::options().write(true).open(largest(&copy, "log")).unwrap().set_len(at as u64).unwrap();
+        let error = refusal(&copy);
+        assert!(is_corrupt(&error), "cut at {at} of {synced}: {error}");
+        assert!(is_corrupt(&refusal(&copy)), "it is also said the second time");
+    }
+    let copy = folder.path().join("gone");
+    image(&live, &copy);
+    fs::remove_file(largest(&copy, "log")).unwrap();
+    assert!(is_corrupt(&refusal(&copy)));
+}
+
+#[test]
+fn a_damaged_mark_is_found() {
+    let folder = tempfile::tempdir().unwrap();
+    with_table_file(folder.path());
+    damage(&folder.path().join("synced"), 3);
+    assert!(is_corrupt(&refusal(folder.path())));
+}
+
+#[test]
+fn a_newer_format_is_refused_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    drop(open(folder.path()));
+    let tables = rust_rocksdb::DB::open_default(folder.path().join("tables")).unwrap();
+    tables.put(schema::head(), [9, 1, 1]).unwrap();
+    drop(tables);
+    let error = refusal(folder.path());
+    assert!(matches!(error, OpenError::Newer { .. }), "{error}");
+    assert!(error.to_string().contains("version 9"), "{error}");
+}
+
+#[test]
+fn a_directory_is_open_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let engine = open(folder.path());
+    let error = refusal(folder.path());
+    assert!(matches!(error, OpenError::InUse(_)), "{error}");
+    engine.commit(put("k", "v")).unwrap();
+    drop(engine);
+    assert_eq!(table(&open(folder.path())).len(), 1);
+}
+
+#[test]
+fn an_engine_keeps_its_own_records_to_itself() {
+    let folder = tempfile::tempdir().unwrap();
+    let engine = open(folder.path());
+    engine.register("c", meta::Seqno(0)).unwrap();
+    engine.commit(Commit { ops: vec![crate::fixture::purge(1)], ..put("k", "v") }).unwrap();
+    let own = [schema::head(), schema::consumer("c"), schema::log_record(meta::Seqno(1), 0)];
+    for key in &own {
+        assert_eq!(engine.get(key), Ok(None));
+        let commit = Commit { deletes: vec![key.clone()], ..Commit::default() };
+        assert!(matches!(engine.commit(commit), Err(meta::CommitError::Engine(_))));
+    }
+    assert_eq!(engine.multi_get(&own), Ok(vec![None; 3]));
+    assert_eq!(table(&engine).len(), 1);
+}
+
+#[test]
+fn memory_is_what_the_cache_may_take() {
+    let folder = tempfile::tempdir().unwrap();
+    let engine = open(folder.path());
+    let empty = engine.memory_bytes();
+    engine.commit(put("k", &"x".repeat(3 << 20))).unwrap();
+    assert!(engine.memory_bytes() >= empty + (2 << 20), "{} then {}", empty, engine.memory_bytes());
+    assert!(engine.memory_bytes() < 64 << 20);
+}
