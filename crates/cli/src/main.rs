@@ -14,6 +14,7 @@ mod daemon;
 mod environment;
 mod flags;
 mod logging;
+mod metadata;
 mod options;
 mod progress;
 mod registry;

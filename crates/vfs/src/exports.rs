@@ -145,7 +145,7 @@ impl Filesystem {
         let options = CopyOptions { attributes: Some(attributes), precondition: Precondition::None };
         match self.store.copy(&pin.object(), &pin.key, options).await {
             Ok(object) => {
-                self.publish(&inode, &object, inode.size_bytes, None)?;
+                self.publish(&inode, &object, inode.size_bytes, None).await?;
                 file.repin(|| self.pin_of(inode.ino))
             }
             // Somebody stored other bytes meanwhile; their headers are theirs.

@@ -11,6 +11,7 @@ use crate::changes::Changes;
 use crate::claims::Claims;
 use crate::config::{AttributeSource, Config, Parts};
 use crate::directories::Directories;
+use crate::discards::Discards;
 use crate::evict::Hand;
 use crate::exports::Exports;
 use crate::handles::Handles;
@@ -52,6 +53,7 @@ pub struct Filesystem {
     pub(crate) changes: Changes,
     pub(crate) claims: Claims,
     pub(crate) exports: Exports,
+    pub(crate) discards: Discards,
     pub(crate) invalidations: Invalidations,
     /// Read by whoever stores under a path, written by whoever moves a tree of paths.
     pub(crate) moves: RwLock<()>,
@@ -99,6 +101,7 @@ impl Filesystem {
             changes: Changes::new(parts.clock.clone()),
             claims: Claims::default(),
             exports: Exports::default(),
+            discards: Discards::default(),
             invalidations: Invalidations::default(),
             moves: RwLock::new(()),
             volume_record: record.map_or_else(OnceCell::new, |record| OnceCell::new_with(Some(record))),

@@ -4,6 +4,7 @@
 //! that begin with its path, and a marker object `dir/` where it was made through the mount. By inode, only content
 //! is an object, under a key that is never used again; everything else is in the metadata engine.
 
+use bytes::Bytes;
 use meta::{Extent, Ino, Inode, Name, Namespace, Stored};
 use store::names::{BadName, KeyPrefix, is_continued};
 use store::{InvalidKey, ObjectKey, ObjectRef};
@@ -44,6 +45,17 @@ impl Layout {
             Naming::Inode => {
                 let name = format!("{:016x}-{unique:016x}", inode.ino.0);
                 Ok(self.root.child_dir(CONTENT.as_bytes())?.child_key(name.as_bytes())?)
+            }
+        }
+    }
+
+    /// What the keys of content begin with, where they are not paths.
+    pub(crate) fn content(&self) -> Result<Option<Bytes>> {
+        match self.naming {
+            Naming::FilePath => Ok(None),
+            Naming::Inode => {
+                let inside = self.root.child_dir(CONTENT.as_bytes())?;
+                Ok(Some(Bytes::copy_from_slice(inside.as_bytes())))
             }
         }
     }

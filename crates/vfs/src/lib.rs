@@ -12,11 +12,13 @@
 
 mod aside;
 mod attr;
+mod audit;
 mod budget;
 mod changes;
 mod claims;
 mod config;
 mod directories;
+mod discards;
 mod error;
 mod evict;
 mod exports;
@@ -38,6 +40,7 @@ mod volume;
 mod write;
 
 pub use attr::{Attr, Caller, Changes, Time};
+pub use audit::Audit;
 pub use config::{AttributeSource, Config, Parts};
 pub use error::{Error, Result};
 pub use filesystem::Filesystem;

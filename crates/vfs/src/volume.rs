@@ -4,7 +4,8 @@ use bytes::Bytes;
 use futures_util::TryStreamExt as _;
 use serde::{Deserialize, Serialize};
 use store::{
-    Attributes, GetOptions, ObjectStore, Payload, Precondition, PutOptions, StoreError, Tags, Timestamp,
+    Attributes, GetOptions, ListRequest, ObjectStore, Payload, Precondition, PutOptions, StoreError, Tags,
+    Timestamp,
 };
 
 use crate::layout::Layout;
@@ -79,6 +80,13 @@ impl VolumeRecord {
             Err(error) => return Err(error.into()),
         };
         parse(&body).map(Some).map_err(|what| Error::Volume(format!("'{key}' {what}")))
+    }
+
+    /// Whether the volume below `prefix` holds content that only its metadata can name.
+    pub async fn has_content(&self, store: &dyn ObjectStore, prefix: &[u8]) -> Result<bool> {
+        let Some(prefix) = Layout::new(prefix, self.naming).content()? else { return Ok(false) };
+        let page = store.list(ListRequest { prefix, limit: 1, ..ListRequest::default() }).await?;
+        Ok(!page.entries.is_empty())
     }
 
     /// Stores the record of a new volume below `prefix`. An error if there is one already.

@@ -7,12 +7,12 @@ use crate::bucket::{self, Bucket, World};
 use crate::command::status;
 use crate::control::client::Client;
 use crate::control::protocol::{Answer, Request};
-use crate::environment;
 use crate::flags::StoreFlags;
 use crate::progress::Progress;
 use crate::registry::Mount;
 use crate::state;
 use crate::volume::Volume;
+use crate::{environment, metadata};
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 use clap::Args;
@@ -26,6 +26,8 @@ const EXIT_LEFT: u8 = 4;
 /// Something was wrong and is repaired.
 const EXIT_FIXED: u8 = 1;
 const PAGE_ENTRIES: usize = 1000;
+/// What the metadata engine may use while it is checked.
+const CHECK_MEMORY_BYTES: u64 = 256 << 20;
 /// Objects looked at together.
 const HEADS_TOGETHER: usize = 32;
 
@@ -129,6 +131,36 @@ impl Fsck {
         }
         if self.headers {
             self.check_headers(volume, &bucket, &progress, findings).await?;
+        }
+        if !is_mounted {
+            self.check_content(volume, &bucket, findings).await?;
+        }
+        Ok(())
+    }
+
+    /// Of a volume named by inode: whether the metadata is sound and names what is in the bucket.
+    async fn check_content(&self, volume: &Volume, bucket: &Bucket, findings: &mut Findings) -> Result<()> {
+        let (store, prefix) = (bucket.store.as_ref(), volume.prefix().as_bytes());
+        let root = self.state_root(volume)?;
+        let Some(record) = vfs::VolumeRecord::read(store, prefix).await? else { return Ok(()) };
+        if record.naming != vfs::Naming::Inode || !root.is_dir() {
+            return Ok(());
+        }
+        let engine = metadata::open(volume, Some(&record), store, &root, CHECK_MEMORY_BYTES).await?;
+        let audit = vfs::Audit::make(engine.as_ref(), store, &record, prefix).await?;
+        audit.violations.iter().for_each(|violation| findings.left(violation));
+        for (ino, key) in audit.missing {
+            findings.left(&format!("the content of inode {ino} is lost: {key}"));
+        }
+        for key in audit.unused {
+            let what = format!("content that no file has: {key}");
+            match self.dry_run {
+                false => {
+                    store.delete(&key, Precondition::None).await?;
+                    findings.fixed(&what);
+                }
+                true => findings.left(&what),
+            }
         }
         Ok(())
     }

@@ -33,10 +33,9 @@ impl Adapter {
         reply.ok();
     }
 
-    /// Every change of a directory is stored before its request is answered, so there is nothing left to do.
     pub(crate) fn sync_directory(&self, reply: ReplyEmpty) {
-        self.count(Operation::FsyncDir);
-        reply.ok();
+        let fs = Arc::clone(&self.fs);
+        self.answer(Operation::FsyncDir, reply, async move { fs.sync_names().await });
     }
 
     pub(crate) fn list(&self, handle: FileHandle, cookie: u64, mut reply: ReplyDirectory) {

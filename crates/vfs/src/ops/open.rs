@@ -2,7 +2,7 @@
 
 use meta::{Ino, Kind, Op};
 use std::sync::{Arc, PoisonError};
-use store::{Precondition, Timestamp};
+use store::Timestamp;
 
 use crate::handles::{Handle, Opened};
 use crate::open_file::{FileHandle, OpenFile};
@@ -61,7 +61,8 @@ impl Filesystem {
     pub async fn fsync(&self, handle: Handle) -> Result<()> {
         let handle = self.handles.file(handle)?;
         self.commit(&handle.file).await?;
-        self.export_now(handle.file.ino).await
+        self.export_now(handle.file.ino).await?;
+        self.sync_names().await
     }
 
     /// The last reference to a handle is gone.
@@ -127,11 +128,21 @@ impl Filesystem {
     }
 
     pub(crate) async fn purge(&self, orphan: &meta::Inode) -> Result<()> {
-        if let Some(key) = orphan.object().and_then(|object| object.key.clone()) {
-            self.store.delete(&key, Precondition::None).await?;
-        }
         self.chunks.forget(orphan.ino);
-        self.names.commit(&self.ctx(), &Op::Purge { ino: orphan.ino })?;
+        let key = orphan.object().and_then(|object| object.key.clone());
+        match key {
+            // Set aside by this mount alone.
+            Some(key) if self.layout.follows_paths() => {
+                self.delete(&key).await?;
+                self.names.commit(&self.ctx(), &Op::Purge { ino: orphan.ino })?;
+            }
+            key => {
+                self.names.commit(&self.ctx(), &Op::Purge { ino: orphan.ino })?;
+                if let Some(key) = key {
+                    self.discard(key).await;
+                }
+            }
+        }
         Ok(())
     }
 }

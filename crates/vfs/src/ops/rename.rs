@@ -191,7 +191,7 @@ impl Filesystem {
         let (_changing, _coming) = self.changing(ends);
         self.must_be_as_found(ends)?;
         let moved = self.copy_and_name(&source, &old.object(), &key, ends).await?;
-        self.publish(&source, &moved, source.size_bytes, None)?;
+        self.publish(&source, &moved, source.size_bytes, None).await?;
         self.references.caches(source.ino, Some(&moved.etag));
         file.repin(|| self.pin_of(source.ino))?;
         work.rebase(file.pin().0);

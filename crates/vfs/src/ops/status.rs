@@ -31,6 +31,8 @@ pub struct Status {
     pub kernel_inodes: usize,
     /// Inodes whose attributes wait to be exported to headers.
     pub exports_waiting: usize,
+    /// Objects that nothing refers to and that wait to be deleted.
+    pub discards_waiting: usize,
     /// Ops committed to the namespace.
     pub ops: u64,
     /// The limit all of it stays under, in bytes.
@@ -61,6 +63,7 @@ impl Filesystem {
             metadata_bytes: self.names.engine().memory_bytes(),
             kernel_inodes: self.references.len(),
             exports_waiting: self.exports.len(),
+            discards_waiting: self.discards.len(),
             ops: self.names.engine().head().0,
             memory_limit_bytes: self.config.memory_limit_bytes,
         }

@@ -5,7 +5,21 @@ use std::time::Duration;
 use crate::{Error, Filesystem, Result};
 
 impl Filesystem {
-    /// Publishes every file's writes and exports every attribute that waits. Tries all; returns the first error.
+    /// Names and attributes changed so far survive the loss of power when this returns. In a volume named by path the
+    /// bucket has them already.
+    pub async fn sync_names(&self) -> Result<()> {
+        if self.layout.follows_paths() {
+            return Ok(());
+        }
+        let engine = self.names.engine().clone();
+        let synced = tokio::task::spawn_blocking(move || engine.sync()).await;
+        synced
+            .map_err(|_| Error::new(libc::EIO, "the sync was cut off"))?
+            .map_err(|error| meta::FsError::from(error).into())
+    }
+
+    /// Publishes every file's writes, exports every attribute that waits, and deletes what nothing refers to. Tries all;
+    /// returns the first error.
     pub async fn sync(&self) -> Result<()> {
         let mut outcome = Ok(());
         for file in self.files.all() {
@@ -14,7 +28,8 @@ impl Filesystem {
         for ino in self.exports.all() {
             outcome = outcome.and(self.export_now(ino).await);
         }
-        outcome
+        self.discards.drained().await;
+        outcome.and(self.sync_names().await)
     }
 
     /// Syncs, for at most `patience`.

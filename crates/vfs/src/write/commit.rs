@@ -18,7 +18,11 @@ impl Filesystem {
     /// Publishes a file's writes, if it has any and still has a name.
     pub(crate) async fn commit(&self, file: &OpenFile) -> Result<()> {
         let mut work = file.work.lock().await;
-        self.commit_locked(file, &mut work).await
+        if work.is_clean() {
+            return Ok(());
+        }
+        self.commit_locked(file, &mut work).await?;
+        self.sync_names().await
     }
 
     /// The same for who holds the file's work already.
@@ -33,7 +37,7 @@ impl Filesystem {
             return Ok(());
         }
         if !self.layout.follows_paths() && work.size_bytes() == Some(0) {
-            return self.published(file, work, &inode, None, Attributes::default());
+            return self.published(file, work, &inode, None, Attributes::default()).await;
         }
         let key = self.key_to_write(work, &inode)?;
         let _claim = self.claims.claim(&key).await;
@@ -42,10 +46,10 @@ impl Filesystem {
         let condition =
             if self.layout.follows_paths() { precondition(work.base()) } else { Precondition::Absent };
         match self.upload(work, &key, attributes.clone(), condition).await {
-            Ok(object) => self.published(file, work, &inode, Some(&object), attributes),
+            Ok(object) => self.published(file, work, &inode, Some(&object), attributes).await,
             Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)) => {
                 match self.already_stored(&key, &attributes, work.size_bytes()).await {
-                    Some(object) => self.published(file, work, &inode, Some(&object), attributes),
+                    Some(object) => self.published(file, work, &inode, Some(&object), attributes).await,
                     None if !self.layout.follows_paths() => {
                         Err(Error::Stale(format!("'{key}' cannot be stored")))
                     }
@@ -78,7 +82,7 @@ impl Filesystem {
     }
 
     /// Names the stored bytes; no object: the file is empty, and nothing is stored of it.
-    fn published(
+    async fn published(
         &self,
         file: &OpenFile,
         work: &mut Dirty,
@@ -91,8 +95,8 @@ impl Filesystem {
             matches!(work, Dirty::Stream(stream) if !stream.carries(inode, file.pending().touched));
         let written_at = file.pending().touched;
         match object {
-            Some(object) => self.publish(inode, object, size_bytes, written_at)?,
-            None => self.publish_content(inode.ino, Vec::new(), 0, written_at)?,
+            Some(object) => self.publish(inode, object, size_bytes, written_at).await?,
+            None => self.publish_content(inode.ino, Vec::new(), 0, written_at).await?,
         }
         self.references.caches(inode.ino, object.map(|object| &object.etag));
         if let Some(object) = object {
@@ -105,17 +109,18 @@ impl Filesystem {
     }
 
     /// One op: this object is the inode's content now, whatever the namespace thought it was.
-    pub(crate) fn publish(
+    pub(crate) async fn publish(
         &self,
         inode: &Inode,
         object: &ObjectRef,
         size_bytes: u64,
         written_at: Option<store::Timestamp>,
     ) -> Result<()> {
-        self.publish_content(inode.ino, whole(self.layout.stored(object), size_bytes), size_bytes, written_at)
+        let content = whole(self.layout.stored(object), size_bytes);
+        self.publish_content(inode.ino, content, size_bytes, written_at).await
     }
 
-    fn publish_content(
+    async fn publish_content(
         &self,
         ino: Ino,
         content: Vec<Extent>,
@@ -126,19 +131,9 @@ impl Filesystem {
         let base = before.object().map(|object| object.etag.clone());
         self.names.commit(&self.ctx(), &Op::Publish { ino, base, content, size_bytes, mtime })?;
         if let Some(key) = before.object().and_then(|object| object.key.clone()) {
-            self.discard(key);
+            self.discard(key).await;
         }
         Ok(())
-    }
-
-    /// Deletes an object that nothing refers to any more, not in the caller's way. What stays behind is garbage.
-    pub(crate) fn discard(&self, key: ObjectKey) {
-        let Some(me) = self.me.upgrade() else { return };
-        tokio::spawn(async move {
-            if let Err(error) = me.delete(&key).await {
-                tracing::warn!(%key, %error, "an object that is not needed stays behind");
-            }
-        });
     }
 
     async fn upload(

@@ -10,7 +10,7 @@ use crate::flags::{Attributes, LogFlags, MountFlags, StoreFlags};
 use crate::logging::{self, LogFile};
 use crate::state::{self, Holder, State};
 use crate::volume::Volume;
-use crate::{daemon, environment};
+use crate::{daemon, environment, metadata};
 use anyhow::{Context, Result};
 use clap::Args;
 use serving::Served;
@@ -120,14 +120,25 @@ impl Mount {
         let unusable = |error| anyhow::anyhow!("cannot use {}: {error}", volume.url());
         let prefix = volume.prefix().as_bytes();
         let record = vfs::VolumeRecord::read(bucket.store.as_ref(), prefix).await.map_err(unusable)?;
+        let engine = metadata::open(
+            volume,
+            record.as_ref(),
+            bucket.store.as_ref(),
+            state.root(),
+            self.mount.memory_limit,
+        )
+        .await?;
         let parts = vfs::Parts {
             store: Arc::clone(&bucket.store),
             clock: world.clock,
             entropy: world.entropy,
-            engine: Arc::new(meta::MemoryEngine::new(meta::LogCap::default())),
+            engine,
             record,
         };
         let fs = vfs::Filesystem::mount(parts, self.config(volume, state)).map_err(unusable)?;
+        if !self.mount.read_only {
+            fs.recover().await.map_err(unusable)?;
+        }
         let session = fuse::mount(Arc::clone(&fs), mount_point, &self.fuse_options(volume), runtime)?;
         Served::start(fs, session, bucket, volume, state, self.mount.read_only).await
     }

@@ -1,0 +1,128 @@
+//! Volumes named by inode: their names are in the state directory, and outlive every way a mount can end.
+
+use crate::fixture::{Home, eventually, is_mounted};
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
+use std::path::PathBuf;
+
+impl Home {
+    fn by_inode(&self) -> PathBuf {
+        self.ok(["format", "volume", "--naming", "inode"]);
+        self.ok(["mount", "volume", "mnt"]);
+        self.mnt()
+    }
+
+    fn again(&self) {
+        self.ok(["umount", "mnt"]);
+        self.ok(["mount", "volume", "mnt"]);
+    }
+
+    /// Ends the daemon as a crash does, and mounts anew.
+    fn after_a_kill(&self) {
+        self.signal(self.pid(), rustix::process::Signal::KILL);
+        self.ok(["umount", "mnt"]);
+        assert!(!is_mounted(&self.mnt()));
+        self.ok(["mount", "volume", "mnt"]);
+    }
+}
+
+#[test]
+fn s140_s141_s143_everything_is_there_at_the_next_mount() {
+    let home = Home::new();
+    let mnt = home.by_inode();
+    fs::create_dir(mnt.join("dir")).unwrap();
+    fs::write(mnt.join("dir/file"), "text").unwrap();
+    fs::set_permissions(mnt.join("dir/file"), fs::Permissions::from_mode(0o640)).unwrap();
+    fs::hard_link(mnt.join("dir/file"), mnt.join("other")).unwrap();
+    symlink("dir/file", mnt.join("link")).unwrap();
+    let pipe = mnt.join("pipe");
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR, 0)
+        .unwrap();
+    rustix::fs::setxattr(mnt.join("other"), "user.color", b"blue", rustix::fs::XattrFlags::empty()).unwrap();
+    fs::rename(mnt.join("dir"), mnt.join("moved")).unwrap();
+    home.again();
+    assert_eq!(fs::read_to_string(mnt.join("link")).unwrap_err().kind(), std::io::ErrorKind::NotFound);
+    let file = fs::metadata(mnt.join("moved/file")).unwrap();
+    assert_eq!((file.nlink(), file.mode() & 0o7777, file.len()), (2, 0o640, 4));
+    assert_eq!(file.ino(), fs::metadata(mnt.join("other")).unwrap().ino());
+    assert!(fs::metadata(&pipe).unwrap().file_type().is_fifo());
+    let mut value = [0; 8];
+    let len = rustix::fs::getxattr(mnt.join("moved/file"), "user.color", &mut value).unwrap();
+    assert_eq!(&value[..len], b"blue");
+    assert_eq!(home.ok(["fsck", "mnt"]).lines().last().unwrap(), format!("{} is clean", home.text("volume")));
+}
+
+/// What was closed before a kill -9 is there, what was open without a name is gone, and nothing else is damaged.
+#[test]
+fn s11_s12_s144_a_killed_mount_loses_nothing_that_was_closed() {
+    let home = Home::new();
+    let mnt = home.by_inode();
+    for round in 0..5 {
+        for file in 0..20 {
+            fs::write(mnt.join(format!("{round}-{file}")), format!("{round} {file}")).unwrap();
+        }
+        let mut synced = File::create(mnt.join(format!("synced-{round}"))).unwrap();
+        synced.write_all(b"synced").unwrap();
+        synced.sync_all().unwrap();
+        synced.write_all(b", and more").unwrap();
+        let mut nameless = File::open(mnt.join(format!("{round}-0"))).unwrap();
+        fs::remove_file(mnt.join(format!("{round}-0"))).unwrap();
+        let mut text = String::new();
+        nameless.read_to_string(&mut text).unwrap();
+        assert_eq!(text, format!("{round} 0"));
+        home.after_a_kill();
+    }
+    for round in 0..5 {
+        assert!(!mnt.join(format!("{round}-0")).exists());
+        for file in 1..20 {
+            let text = fs::read_to_string(mnt.join(format!("{round}-{file}"))).unwrap();
+            assert_eq!(text, format!("{round} {file}"));
+        }
+        let synced = fs::read_to_string(mnt.join(format!("synced-{round}"))).unwrap();
+        assert!(synced == "synced" || synced == "synced, and more", "{synced}");
+    }
+    let contents =
+        || home.ok(["object", "ls", "volume", "-r"]).lines().filter(|line| line.contains("inodes/")).count();
+    eventually("what has no name is deleted", || contents() == 5 * 20);
+    assert_eq!(home.ok(["fsck", "mnt"]).lines().last().unwrap(), format!("{} is clean", home.text("volume")));
+}
+
+#[test]
+fn metadata_is_not_mixed_up_with_another_volumes() {
+    let home = Home::new();
+    let mnt = home.by_inode();
+    fs::write(mnt.join("file"), "text").unwrap();
+    home.ok(["umount", "mnt"]);
+    let refused = home.refused(["mount", "volume", "mnt", "--state-dir", "elsewhere"]);
+    assert!(refused.contains("mount there"), "{refused}");
+    home.ok(["format", "another", "--naming", "inode"]);
+    let state = home.text("volume/state");
+    let refused = home.refused(["mount", "another", "mnt", "--state-dir", &state]);
+    assert!(refused.contains("another volume"), "{refused}");
+    home.ok(["mount", "volume", "mnt"]);
+    assert_eq!(fs::read_to_string(mnt.join("file")).unwrap(), "text");
+}
+
+#[test]
+fn damaged_metadata_is_said() {
+    let home = Home::new();
+    let mnt = home.by_inode();
+    fs::write(mnt.join("file"), "text").unwrap();
+    home.ok(["umount", "mnt"]);
+    let current = fs::read_dir(home.path("volume/state/meta"))
+        .unwrap()
+        .flat_map(|entry| {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()).collect()
+            } else {
+                vec![path]
+            }
+        })
+        .find(|path| path.file_name().is_some_and(|name| name == "CURRENT"))
+        .unwrap();
+    fs::remove_file(current).unwrap();
+    let refused = home.refused(["mount", "volume", "mnt"]);
+    assert!(refused.contains("meta"), "{refused}");
+}

@@ -1,0 +1,78 @@
+//! Whether the metadata of a volume and the content in its bucket agree, while nobody mounts it.
+
+use meta::namespace::read_inode;
+use meta::{Engine, FsError, Ino, schema};
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use store::{ETag, ListEntry, ListRequest, ObjectKey, ObjectStore};
+
+use crate::layout::Layout;
+use crate::{Result, VolumeRecord};
+
+/// Records and keys looked at in one step.
+const BATCH: usize = 1000;
+
+/// Where metadata and content disagree. Nothing in a sound volume.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Audit {
+    /// Broken invariants of the metadata, one line each.
+    pub violations: Vec<String>,
+    /// Files whose content is not there, or is other content: the bytes are lost.
+    pub missing: Vec<(Ino, ObjectKey)>,
+    /// Content that no file has: garbage of a crash.
+    pub unused: Vec<ObjectKey>,
+}
+
+impl Audit {
+    /// Compares the metadata in `engine` with the content below `prefix`. Needs memory for every file's key.
+    pub async fn make(
+        engine: &dyn Engine,
+        store: &dyn ObjectStore,
+        record: &VolumeRecord,
+        prefix: &[u8],
+    ) -> Result<Self> {
+        let violations = meta::invariants::fsck(engine).map_err(FsError::from)?;
+        let violations = violations.iter().map(ToString::to_string).collect();
+        let mut referred = referred(engine)?;
+        let mut audit = Self { violations, ..Self::default() };
+        let Some(prefix) = Layout::new(prefix, record.naming).content()? else { return Ok(audit) };
+        let mut request = ListRequest { prefix, limit: BATCH, ..ListRequest::default() };
+        loop {
+            let page = store.list(request.clone()).await?;
+            for entry in page.entries {
+                let ListEntry::Object { object, .. } = entry else { continue };
+                match referred.remove(&object.key) {
+                    None => audit.unused.push(object.key),
+                    Some((ino, etag)) if etag != object.etag => audit.missing.push((ino, object.key)),
+                    Some(_) => {}
+                }
+            }
+            match page.next {
+                Some(next) => request.token = Some(next),
+                None => break,
+            }
+        }
+        audit.missing.extend(referred.into_iter().map(|(key, (ino, _))| (ino, key)));
+        Ok(audit)
+    }
+}
+
+/// Every key that an inode has, with the inode and the etag.
+fn referred(engine: &dyn Engine) -> Result<BTreeMap<ObjectKey, (Ino, ETag)>> {
+    let mut found = BTreeMap::new();
+    let range = schema::inodes();
+    let mut from = Bound::Included(range.from.clone());
+    loop {
+        let rows = engine
+            .scan(from.as_ref().map(Vec::as_slice), Bound::Excluded(&range.to), BATCH)
+            .map_err(FsError::from)?;
+        let Some((last, _)) = rows.last() else { return Ok(found) };
+        from = Bound::Excluded(last.clone());
+        for (key, _) in &rows {
+            let ino = schema::ino_of(key).map_err(FsError::from)?;
+            let Some(inode) = read_inode(engine, ino)? else { continue };
+            let objects = inode.content.into_iter().map(|extent| extent.object);
+            found.extend(objects.filter_map(|object| Some((object.key?, (ino, object.etag)))));
+        }
+    }
+}
