@@ -1,5 +1,5 @@
 //! The RocksDB engine beside the memory engine: operations per second and CPU time of the process per operation.
-//! The figures in `docs/decisions/0015-rocksdb-engine.md` are its output.
+//! The figures in `docs/decisions/0015-rocksdb.md` are its output.
 //!
 //! `cargo run --release -p meta-rocks --example engines -- [DIRECTORY [FILES]]`
 
