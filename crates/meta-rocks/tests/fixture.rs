@@ -2,7 +2,7 @@
 
 use meta::{Applied, FsError};
 use meta::{Commit, Ctx, Engine, LogCap, LoggedOp, Op, Reader, Rows, Seqno, Staged, namespace};
-use meta_rocks::{RocksEngine, RocksOptions};
+use meta_rocks::{OpenError, RocksEngine, RocksOptions};
 use std::fs;
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
@@ -21,8 +21,15 @@ pub(crate) fn options() -> RocksOptions {
     RocksOptions { log_cap: WHOLE_LOG, sync_interval: Duration::from_secs(3600), ..RocksOptions::default() }
 }
 
+/// A child of another test that is between fork and exec holds every lock of this process for a moment.
 pub(crate) fn open(path: &Path) -> RocksEngine {
-    RocksEngine::open(path, options()).unwrap()
+    for _ in 0..100 {
+        match RocksEngine::open(path, options()) {
+            Err(OpenError::InUse(_)) => std::thread::sleep(Duration::from_millis(20)),
+            opened => return opened.unwrap(),
+        }
+    }
+    panic!("{} stays in use", path.display());
 }
 
 /// An engine that keeps its whole log.
