@@ -157,12 +157,9 @@ impl Filesystem {
     fn is_in_bucket(&self, inode: &Inode) -> bool {
         let is_whole = match inode.kind {
             Kind::Directory => self.names.entries(inode.ino, None, 1).is_ok_and(|entries| entries.is_empty()),
-            _ => inode.object().is_some() && inode.nlink == 1,
+            _ => inode.object().is_some(),
         };
-        is_whole
-            && self.names.xattrs(inode.ino).is_ok_and(|xattrs| xattrs.is_empty())
-            && self.files.get(inode.ino).is_none()
-            && !self.exports.contains(inode.ino)
+        is_whole && self.files.get(inode.ino).is_none() && !self.exports.contains(inode.ino)
     }
 }
 

@@ -14,12 +14,7 @@ impl Filesystem {
     /// Makes room for a range, or zeros of it; `mode` is `fallocate`'s. An object store promises no space, so
     /// room alone only makes the file longer.
     pub async fn fallocate(&self, handle: Handle, mode: i32, offset: u64, len: u64) -> Result<()> {
-        let end = offset.checked_add(len).filter(|end| i64::try_from(*end).is_ok());
-        let end = end.ok_or(Error::new(libc::EFBIG, "a file has at most 2^63 - 1 bytes"))?;
-        let handle = self.handles.file(handle)?;
-        if !handle.is_writable {
-            return Err(Error::BAD_HANDLE);
-        }
+        let file = self.writable_file(handle, offset, len)?;
         let keeps_size = mode & libc::FALLOC_FL_KEEP_SIZE != 0;
         let zeros = match mode & !libc::FALLOC_FL_KEEP_SIZE {
             0 => false,
@@ -27,10 +22,10 @@ impl Filesystem {
             libc::FALLOC_FL_PUNCH_HOLE if keeps_size => true,
             _ => return Err(Error::new(libc::EOPNOTSUPP, "ranges can be allocated, zeroed and punched")),
         };
-        let file = &handle.file;
+        let range = offset..offset + len;
         let mut work = file.work.lock().await;
-        let outcome = self.allocate_locked(file, &mut work, offset..end, keeps_size, zeros).await;
-        self.note(file, &work);
+        let outcome = self.allocate_locked(&file, &mut work, range, keeps_size, zeros).await;
+        self.note(&file, &work);
         outcome
     }
 

@@ -11,7 +11,7 @@ use crate::{Error, Filesystem, Result};
 impl Filesystem {
     /// Writes all of `data` at `offset`.
     pub async fn write(&self, handle: Handle, offset: u64, data: &[u8]) -> Result<()> {
-        let file = self.writable_file(handle, offset, data)?;
+        let file = self.writable_file(handle, offset, data.len() as u64)?;
         let mut work = file.work.lock().await;
         let outcome = self.write_locked(&file, &mut work, offset, data).await;
         self.note(&file, &work);
@@ -21,7 +21,7 @@ impl Filesystem {
     /// Writes all of `data` if that needs no wait, as most writes do: a front end need not keep a copy of the
     /// bytes for it. `None`: nothing is written, call [`Filesystem::write`].
     pub fn write_now(&self, handle: Handle, offset: u64, data: &[u8]) -> Option<Result<()>> {
-        let file = match self.writable_file(handle, offset, data) {
+        let file = match self.writable_file(handle, offset, data.len() as u64) {
             Ok(file) => file,
             Err(error) => return Some(Err(error)),
         };
@@ -41,12 +41,13 @@ impl Filesystem {
         is_done.then(|| self.note(&file, &work)).map(Ok)
     }
 
-    fn writable_file(&self, handle: Handle, offset: u64, data: &[u8]) -> Result<Arc<OpenFile>> {
+    /// The file of a handle that may write, if a range can lie in it.
+    pub(crate) fn writable_file(&self, handle: Handle, offset: u64, len: u64) -> Result<Arc<OpenFile>> {
         let handle = self.handles.file(handle)?;
         if !handle.is_writable {
             return Err(Error::BAD_HANDLE);
         }
-        if i64::try_from(offset.saturating_add(data.len() as u64)).is_err() {
+        if i64::try_from(offset.saturating_add(len)).is_err() {
             return Err(Error::new(libc::EFBIG, "a file has at most 2^63 - 1 bytes"));
         }
         Ok(Arc::clone(&handle.file))
