@@ -2,6 +2,7 @@
 
 use crate::{Ino, Name};
 use bytes::Bytes;
+use std::ops::Range;
 use store::{ETag, ObjectKey, Timestamp, VersionId};
 
 /// The set-group-id bit of a mode: what is created in such a directory gets the directory's group.
@@ -102,6 +103,12 @@ impl Extent {
     pub fn end(&self) -> u64 {
         self.offset.saturating_add(self.len)
     }
+
+    /// The part of it that holds `range` of the file, which must lie inside.
+    pub fn part(&self, range: &Range<u64>) -> Self {
+        let object_offset = self.object_offset + (range.start - self.offset);
+        Self { offset: range.start, len: range.end - range.start, object: self.object.clone(), object_offset }
+    }
 }
 
 /// Whether extents ascend without overlap and end within `size_bytes`. One of length 0 stands alone: it says which
@@ -113,6 +120,38 @@ pub(crate) fn extents_fit(content: &[Extent], size_bytes: u64) -> bool {
         end = extent.end();
         ascends && extent.offset.checked_add(extent.len).is_some_and(|end| end <= size_bytes)
     })
+}
+
+/// `old` up to `size_bytes`, with `new` in place of `ranges`. Both ascend without overlap.
+pub(crate) fn spliced(old: &[Extent], ranges: &[Range<u64>], new: &[Extent], size_bytes: u64) -> Vec<Extent> {
+    let mut content = new.to_vec();
+    for extent in old {
+        let end = extent.end().min(size_bytes);
+        let mut at = extent.offset;
+        let first = ranges.partition_point(|range| range.end <= at);
+        for range in ranges[first..].iter().take_while(|range| range.start < end) {
+            if at < range.start {
+                content.push(extent.part(&(at..range.start)));
+            }
+            at = at.max(range.end);
+        }
+        if at < end {
+            content.push(extent.part(&(at..end)));
+        }
+    }
+    content.sort_by_key(|extent| extent.offset);
+    content
+}
+
+/// Whether ranges ascend without overlap, and extents ascend inside them.
+pub(crate) fn ranges_hold(ranges: &[Range<u64>], content: &[Extent]) -> bool {
+    let ascend = ranges.is_sorted_by(|one, next| one.end <= next.start);
+    let are_ranges = ranges.iter().all(|range| range.start <= range.end);
+    let is_inside = |extent: &Extent| {
+        let at = ranges.partition_point(|range| range.end <= extent.offset);
+        ranges.get(at).is_some_and(|range| range.start <= extent.offset && extent.end() <= range.end)
+    };
+    ascend && are_ranges && content.iter().all(is_inside)
 }
 
 /// A stored object as an inode refers to it: a [`store::ObjectRef`] whose key may follow the inode's name.

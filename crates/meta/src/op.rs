@@ -2,6 +2,7 @@
 
 use crate::{Extent, Ino, Inode, Kind, Name, Stored};
 use bytes::Bytes;
+use std::ops::Range;
 use store::{ETag, Timestamp};
 
 /// Who asks and when; stamped where the request enters.
@@ -132,6 +133,21 @@ pub enum Op {
         /// The new length in bytes; 0 for a directory's marker.
         size_bytes: u64,
         /// When the content was last written: mtime becomes this, and ctime is not earlier. `None`: no time changes.
+        mtime: Option<Timestamp>,
+    },
+    /// Names stored bytes for some ranges of a file; the rest of its content stays, up to the new size.
+    /// `IsDirectory`, `Invalid` for anything else that is no file.
+    Splice {
+        /// The inode.
+        ino: Ino,
+        /// What is replaced, in bytes of the file. `Invalid` unless ascending and without overlap.
+        ranges: Vec<Range<u64>>,
+        /// What comes there; zeros where nothing does. `Invalid` unless ascending, without overlap, of some length,
+        /// and within the ranges and the size.
+        content: Vec<Extent>,
+        /// The new length in bytes.
+        size_bytes: u64,
+        /// As in [`Op::Publish`].
         mtime: Option<Timestamp>,
     },
     /// A foreign object or common prefix is seen at a free name. `Exists` if the name is taken.

@@ -64,6 +64,13 @@ fn records_keep_their_bytes() {
         version: Some("v".into()),
         last_modified: None,
     };
+    let splice = Op::Splice {
+        ino: Ino(9),
+        ranges: vec![0..5, 300..310],
+        content: vec![extent(300, 10, stored.clone())],
+        size_bytes: 310,
+        mtime: None,
+    };
     let golden = [
         (encode_dentry(Dentry { ino: Ino(300), kind: Kind::Symlink }), "0102ac02"),
         (
@@ -74,6 +81,7 @@ fn records_keep_their_bytes() {
         (encode_number(1 << 40), "01808080808020"),
         (encode_head(HeadRecord { head: Seqno(300), cut: Seqno(299) }), "01ac0201"),
         (encode_op(&rename), "0107010161ac0201620201"),
+        (encode_op(&splice), "011109020005ac02b60201ac020a0001026b2f00036f646401017600b60200"),
         (encode_log_record(&ctx, &Op::Purge { ino: Ino(5) }), "0101e80764011005"),
     ];
     for (bytes, expected) in golden {

@@ -56,6 +56,7 @@ pub(crate) fn op() -> impl Strategy<Value = Op> {
         2 => set_xattr(),
         1 => (ino(), attribute()).prop_map(|(ino, name)| Op::RemoveXattr { ino, name }),
         5 => publish(),
+        5 => splice(),
         3 => (ino(), observed()).prop_map(|(ino, seen)| Op::Refresh { ino, seen }),
         2 => (ino(), name(), moment(), any::<bool>()).prop_map(|(parent, name, looked_at, keep)| Op::Vanish {
             parent,
@@ -175,6 +176,29 @@ fn publish() -> impl Strategy<Value = Op> {
             let end = content.iter().map(Extent::end).max().unwrap_or(0);
             let size_bytes = if content.is_empty() { 0 } else { (end + slack).saturating_sub(25) };
             Op::Publish { ino, base, content, size_bytes, mtime }
+        },
+    )
+}
+
+/// Mostly replaces what it brings content for, and gaps beside it.
+fn splice() -> impl Strategy<Value = Op> {
+    let time = prop::option::of((0..2_000i64).prop_map(Timestamp));
+    (ino(), content(), prop::collection::vec(0..8u64, 7), 20..100u64, time).prop_map(
+        |(ino, content, margins, slack, mtime)| {
+            let mut ranges: Vec<std::ops::Range<u64>> = Vec::new();
+            for (extent, margin) in content.iter().zip(&margins) {
+                let free = ranges.last().map_or(0, |last| last.end);
+                let start = extent.offset.saturating_sub(*margin).max(free);
+                // A margin of 7 stands for a range that is too short.
+                let end = if *margin == 7 { extent.end().saturating_sub(1).max(start) } else { extent.end() };
+                ranges.push(start..end);
+            }
+            if let Some(margin) = margins.last().filter(|margin| **margin > 3) {
+                let free = ranges.last().map_or(0, |last| last.end);
+                ranges.push(free + margin..free + 3 * margin);
+            }
+            let end = content.iter().map(Extent::end).max().unwrap_or(40);
+            Op::Splice { ino, ranges, content, size_bytes: (end + slack).saturating_sub(25), mtime }
         },
     )
 }

@@ -5,6 +5,7 @@ use meta::{
     Applied, AttrChanges, Ctx, Extent, FsError, Ino, Inode, Kind, Name, Observed, Op, RenameHow, XattrHow,
 };
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use store::{ETag, Timestamp};
 
 type Place = (Ino, Name);
@@ -132,6 +133,9 @@ impl Reference {
             }
             Op::Publish { ino, base, content, size_bytes, mtime } => {
                 self.publish(now, *ino, base.as_ref(), content, *size_bytes, *mtime)
+            }
+            Op::Splice { ino, ranges, content, size_bytes, mtime } => {
+                self.splice(now, *ino, ranges, content, *size_bytes, *mtime)
             }
             Op::Import { parent, name, ino, seen } => {
                 self.place_is_free(*parent, name, *ino)?;
@@ -355,6 +359,57 @@ impl Reference {
             return Err(FsError::IsDirectory);
         }
         inode.content = content.to_vec();
+        inode.size_bytes = size_bytes;
+        inode.exact = true;
+        inode.observed_at = now;
+        if let Some(mtime) = mtime {
+            inode.mtime = mtime;
+            inode.ctime = inode.ctime.max(mtime);
+        }
+        Ok(Changed::default())
+    }
+
+    /// Byte by byte: sizes in these tests are small.
+    fn splice(
+        &mut self,
+        now: Timestamp,
+        ino: Ino,
+        ranges: &[Range<u64>],
+        content: &[Extent],
+        size_bytes: u64,
+        mtime: Option<Timestamp>,
+    ) -> Result<Changed, FsError> {
+        let inode = &mut self.nodes.get_mut(&ino).ok_or(FsError::NotFound)?.inode;
+        match inode.kind {
+            Kind::File => {}
+            Kind::Directory => return Err(FsError::IsDirectory),
+            _ => return Err(FsError::Invalid("content")),
+        }
+        let replaced = |at: u64| ranges.iter().any(|range| range.contains(&at));
+        let disordered = ranges.windows(2).any(|pair| pair[1].start < pair[0].end)
+            || ranges.iter().any(|range| range.start > range.end)
+            || content.windows(2).any(|pair| pair[1].offset < pair[0].end());
+        let outside = content.iter().any(|extent| {
+            extent.len == 0 || extent.end() > size_bytes || !(extent.offset..extent.end()).all(replaced)
+        });
+        // Every extent lies in one range, not in two that touch.
+        let across = content.iter().any(|extent| {
+            !ranges.iter().any(|range| range.start <= extent.offset && extent.end() <= range.end)
+        });
+        if disordered || outside || across {
+            return Err(FsError::Invalid("content"));
+        }
+        let mut after = content.to_vec();
+        for extent in &inode.content {
+            let kept: Vec<u64> =
+                (extent.offset..extent.end().min(size_bytes)).filter(|at| !replaced(*at)).collect();
+            for run in kept.chunk_by(|one, next| one + 1 == *next) {
+                let object_offset = extent.object_offset + run[0] - extent.offset;
+                after.push(Extent { offset: run[0], len: run.len() as u64, object_offset, ..extent.clone() });
+            }
+        }
+        after.sort_by_key(|extent| extent.offset);
+        inode.content = after;
         inode.size_bytes = size_bytes;
         inode.exact = true;
         inode.observed_at = now;

@@ -167,6 +167,41 @@ fn publish_names_bytes_only_over_what_they_were_made_from() {
 }
 
 #[test]
+fn splice_replaces_ranges_and_leaves_the_rest() {
+    let fs = Fixture::new();
+    let file = fs.file(ROOT, "f");
+    let splice = |ranges: &[std::ops::Range<u64>], content: Vec<Extent>, size_bytes| {
+        fs.apply(Op::Splice { ino: file, ranges: ranges.to_vec(), content, size_bytes, mtime: None })
+    };
+    let piece =
+        |offset, len, etag, object_offset| Extent { offset, len, object: stored(etag), object_offset };
+    let content = |applied: meta::Applied| applied.inode.unwrap().content;
+    splice(&[0..u64::MAX], vec![piece(0, 100, "whole", 0)], 100).unwrap();
+    let delta = vec![piece(10, 5, "delta", 0), piece(95, 20, "delta", 5)];
+    let edited = content(splice(&[10..15, 40..50, 95..115], delta.clone(), 115).unwrap());
+    let expected = [
+        piece(0, 10, "whole", 0),
+        delta[0].clone(),
+        piece(15, 25, "whole", 15),
+        piece(50, 45, "whole", 50),
+        delta[1].clone(),
+    ];
+    assert_eq!(edited, expected, "what is replaced by nothing is a hole");
+    assert_eq!(fs.namespace.inode(file).unwrap().content, expected, "five extents have rows of their own");
+    let cut = content(splice(&[], vec![], 12).unwrap());
+    assert_eq!(cut, [piece(0, 10, "whole", 0), piece(10, 2, "delta", 0)]);
+    assert_eq!(content(splice(&[], vec![], 500).unwrap()), cut, "what was cut off does not come back");
+    let invalid =
+        |outcome: Result<meta::Applied, FsError>| assert!(matches!(outcome, Err(FsError::Invalid(_))));
+    invalid(splice(&[0..5], vec![piece(0, 6, "x", 0)], 500));
+    invalid(splice(&[0..9], vec![piece(0, 6, "x", 0)], 5));
+    invalid(splice(&[5..9, 0..6], vec![], 500));
+    let dir = fs.dir(ROOT, "d");
+    let on_dir = Op::Splice { ino: dir, ranges: vec![], content: vec![], size_bytes: 0, mtime: None };
+    assert_eq!(fs.apply(on_dir).unwrap_err(), FsError::IsDirectory);
+}
+
+#[test]
 fn a_listing_says_less_than_headers() {
     let fs = Fixture::new();
     let ino = fs.namespace.allocate(ROOT, 1)[0];

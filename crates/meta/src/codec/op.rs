@@ -4,6 +4,7 @@ use super::stored::{read_etag, read_extent, read_stored, write_etag, write_exten
 use super::wire::{kind_from, kind_number};
 use super::{DecodeError, Sink, Source};
 use crate::{AttrChanges, Extent, Ino, Name, Observed, Op, RenameHow, XattrHow};
+use std::ops::Range;
 use store::Timestamp;
 
 const VERSION: u8 = 1;
@@ -26,6 +27,7 @@ mod tag {
     pub(super) const VANISH: u8 = 14;
     pub(super) const EVICT: u8 = 15;
     pub(super) const PURGE: u8 = 16;
+    pub(super) const SPLICE: u8 = 17;
 }
 
 /// The bytes of an op.
@@ -110,6 +112,14 @@ pub(super) fn write_op(sink: &mut Sink, op: &Op) {
             sink.number(*size_bytes);
             sink.option(*mtime, Sink::time);
         }
+        Op::Splice { ino, ranges, content, size_bytes, mtime } => {
+            sink.byte(tag::SPLICE);
+            sink.ino(*ino);
+            write_ranges(sink, ranges);
+            write_extents(sink, content);
+            sink.number(*size_bytes);
+            sink.option(*mtime, Sink::time);
+        }
         Op::Import { parent, name, ino, seen } => {
             sink.byte(tag::IMPORT);
             write_entry(sink, *parent, name);
@@ -181,6 +191,13 @@ pub(super) fn read_op(source: &mut Source<'_>) -> Result<Op, DecodeError> {
         tag::PUBLISH => Ok(Op::Publish {
             ino: source.ino()?,
             base: source.option(read_etag)?,
+            content: read_extents(source)?,
+            size_bytes: source.number()?,
+            mtime: source.option(Source::time)?,
+        }),
+        tag::SPLICE => Ok(Op::Splice {
+            ino: source.ino()?,
+            ranges: read_ranges(source)?,
             content: read_extents(source)?,
             size_bytes: source.number()?,
             mtime: source.option(Source::time)?,
@@ -297,6 +314,19 @@ fn write_extents(sink: &mut Sink, content: &[Extent]) {
 fn read_extents(source: &mut Source<'_>) -> Result<Vec<Extent>, DecodeError> {
     let count = source.number()?;
     (0..count).map(|_| read_extent(source, 0, Timestamp(0))).collect()
+}
+
+fn write_ranges(sink: &mut Sink, ranges: &[Range<u64>]) {
+    sink.number(ranges.len() as u64);
+    for range in ranges {
+        sink.number(range.start);
+        sink.number(range.end);
+    }
+}
+
+fn read_ranges(source: &mut Source<'_>) -> Result<Vec<Range<u64>>, DecodeError> {
+    let count = source.number()?;
+    (0..count).map(|_| Ok(source.number()?..source.number()?)).collect()
 }
 
 fn write_observed(sink: &mut Sink, seen: &Observed) {

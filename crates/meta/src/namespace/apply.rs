@@ -34,6 +34,10 @@ pub fn apply(txn: &mut impl Txn, ctx: &Ctx, op: &Op) -> Result<Applied, FsError>
                 publish::Content { base: base.as_ref(), content, size_bytes: *size_bytes, mtime: *mtime };
             publish::publish(txn, ctx, *ino, new)
         }
+        Op::Splice { ino, ranges, content, size_bytes, mtime } => {
+            let new = publish::Content { base: None, content, size_bytes: *size_bytes, mtime: *mtime };
+            publish::splice(txn, ctx, *ino, ranges, new)
+        }
         Op::Import { parent, name, ino, seen } => foreign::import(txn, ctx, *parent, name, *ino, seen),
         Op::Refresh { ino, seen } => foreign::refresh(txn, *ino, seen),
         Op::Vanish { parent, name, looked_at, keep } => {

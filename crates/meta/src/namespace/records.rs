@@ -5,7 +5,7 @@ use crate::codec::{
     encode_inode, encode_number,
 };
 use crate::engine::{KeyRange, Value};
-use crate::{Dentry, FsError, Ino, Inode, Kind, Name, SETGID, Txn, schema};
+use crate::{Dentry, Extent, FsError, Ino, Inode, Kind, Name, SETGID, Txn, schema};
 
 /// No path is deeper; a walk upwards that is longer goes in a circle.
 pub(super) const DEPTH_MAX: usize = 1 << 20;
@@ -35,7 +35,7 @@ fn complete(txn: &mut impl Txn, ino: Ino, value: &Value) -> Result<Inode, FsErro
 
 /// Writes an inode over what it was before, `None` for a new one.
 pub(super) fn save(txn: &mut impl Txn, before: Option<&Inode>, after: &Inode) -> Result<(), FsError> {
-    save_extents(txn, before, after)?;
+    save_extents(txn, before, after);
     let (had, has) = (before.and_then(group_for_entries), group_for_entries(after));
     match has {
         Some(gid) if had != has => txn.put(schema::set_group(after.ino), encode_number(gid.into())),
@@ -51,20 +51,25 @@ pub(super) fn group_for_entries(dir: &Inode) -> Option<u32> {
     (dir.kind == Kind::Directory && dir.mode & SETGID != 0).then_some(dir.gid)
 }
 
-fn save_extents(txn: &mut impl Txn, before: Option<&Inode>, after: &Inode) -> Result<(), FsError> {
-    let before = before.map_or(&[][..], |inode| &inode.content);
-    if before == after.content {
-        return Ok(());
+/// Writes the rows that change and no others.
+fn save_extents(txn: &mut impl Txn, before: Option<&Inode>, after: &Inode) {
+    let (had, has) = (before.map_or(&[][..], rows), rows(after));
+    let at = |rows: &[Extent], offset: u64| rows.binary_search_by_key(&offset, |extent| extent.offset).ok();
+    for extent in had {
+        if at(has, extent.offset).is_none() {
+            txn.delete(schema::extent(after.ino, extent.offset));
+        }
     }
-    if before.len() > INLINE_EXTENTS_MAX {
-        delete_range(txn, &schema::extents(after.ino))?;
-    }
-    if after.content.len() > INLINE_EXTENTS_MAX {
-        for extent in &after.content {
+    for extent in has {
+        if at(had, extent.offset).is_none_or(|index| had[index] != *extent) {
             txn.put(schema::extent(after.ino, extent.offset), encode_extent(extent));
         }
     }
-    Ok(())
+}
+
+/// The extents that have rows of their own.
+fn rows(inode: &Inode) -> &[Extent] {
+    if inode.content.len() > INLINE_EXTENTS_MAX { &inode.content } else { &[] }
 }
 
 /// Removes an inode with everything that belongs to it. The op must depend on the inode.

@@ -52,7 +52,8 @@ impl Aim<'_> {
             11..=13 => self.rename(),
             14 => Op::SetAttr { ino: self.ino(), changes: self.changes() },
             15 => self.xattr(),
-            16 => self.publish(),
+            16 if self.coin() => self.publish(),
+            16 => self.splice(),
             17 => Op::Refresh { ino: self.ino(), seen: self.observed() },
             18 if self.coin() => Op::Vanish { parent, name, looked_at: self.moment(), keep: self.coin() },
             18 => Op::Evict { parent, name },
@@ -200,8 +201,23 @@ impl Aim<'_> {
         }
     }
 
-    /// Up to six extents: beyond four they have rows of their own.
     fn publish(&self) -> Op {
+        let (content, size_bytes) = self.content();
+        let ino = self.ino();
+        let known = self.etag_of(ino);
+        let base = if self.below(4) > 0 { known } else { Some(self.stored().etag) };
+        Op::Publish { ino, base, content, size_bytes, mtime: self.coin().then_some(self.now) }
+    }
+
+    fn splice(&self) -> Op {
+        let (content, end) = self.content();
+        let ranges = content.iter().map(|extent| extent.offset..extent.end()).collect();
+        let size_bytes = end + self.entropy.below(60);
+        Op::Splice { ino: self.ino(), ranges, content, size_bytes, mtime: self.coin().then_some(self.now) }
+    }
+
+    /// Up to six extents, as beyond four they have rows of their own, and where they end.
+    fn content(&self) -> (Vec<Extent>, u64) {
         let mut end = 0;
         let mut content = Vec::new();
         for _ in 0..self.below(7) {
@@ -209,10 +225,7 @@ impl Aim<'_> {
             content.push(Extent { offset, len, object: self.stored(), object_offset: 0 });
             end = offset + len;
         }
-        let ino = self.ino();
-        let known = self.etag_of(ino);
-        let base = if self.below(4) > 0 { known } else { Some(self.stored().etag) };
-        Op::Publish { ino, base, content, size_bytes: end, mtime: self.coin().then_some(self.now) }
+        (content, end)
     }
 
     /// The etag of what an inode has now.
