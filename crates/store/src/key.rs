@@ -84,6 +84,9 @@ impl fmt::Debug for ObjectKey {
     }
 }
 
+/// What tags of objects begin with that are not in their bucket yet. No store makes such tags.
+const PROVISIONAL: &str = "tenon-waits-";
+
 /// An entity tag without its quotes. Equal tags of one key mean equal bytes.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ETag(Box<str>);
@@ -93,6 +96,17 @@ impl ETag {
     pub fn new(text: &str) -> Self {
         let text = text.strip_prefix("W/").unwrap_or(text);
         Self(text.trim_matches('"').into())
+    }
+
+    /// The tag of an object that is not in its bucket yet; `unique` is a random number. The bucket will give it
+    /// another.
+    pub fn provisional(unique: u64) -> Self {
+        Self(format!("{PROVISIONAL}{unique:016x}").into())
+    }
+
+    /// Whether the bucket has given the object another tag since, if it has it.
+    pub fn is_provisional(&self) -> bool {
+        self.0.starts_with(PROVISIONAL)
     }
 
     /// The tag without quotes.

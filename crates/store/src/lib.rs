@@ -27,6 +27,7 @@ pub mod memory;
 pub mod names;
 pub mod s3;
 pub mod wrap;
+pub mod writeback;
 
 pub use clock::{Clock, Entropy, SystemClock, Timestamp};
 pub use error::{Result, StoreError};

@@ -28,6 +28,13 @@ pub struct ObjectRef {
     pub last_modified: Option<Timestamp>,
 }
 
+impl ObjectRef {
+    /// The bytes that a key has under a tag.
+    pub fn new(key: ObjectKey, etag: ETag) -> Self {
+        Self { key, etag, version: None, last_modified: None }
+    }
+}
+
 /// The descriptive headers that travel with an object.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Attributes {

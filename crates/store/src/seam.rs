@@ -76,6 +76,12 @@ pub trait ObjectStore: Send + Sync + fmt::Debug {
 
     /// Replaces the object's tags.
     async fn set_tags(&self, key: &ObjectKey, tags: Tags) -> Result<()>;
+
+    /// Returns when everything acknowledged before survives the loss of power here. Most stores acknowledge
+    /// nothing else.
+    async fn sync(&self) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// An object in parts. Calls may run at the same time; a part sent twice counts once, the last wins.
@@ -89,7 +95,6 @@ pub trait Multipart: Send + Sync + fmt::Debug {
     /// Makes part `number` of a range of a stored object, inside the store.
     async fn copy_part(&self, number: u32, from: &ObjectRef, range: Range<u64>) -> Result<()>;
 
-    /// Joins the parts in order of their numbers under the condition given at the beginning.
     /// Joins the parts in order of their numbers. After `PreconditionFailed` the parts are still there, so that it
     /// may be called again under another condition.
     async fn complete(&self, precondition: Precondition) -> Result<ObjectRef>;

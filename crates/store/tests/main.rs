@@ -6,3 +6,4 @@ mod dir;
 mod memory;
 mod s3;
 mod wrap;
+mod writeback;

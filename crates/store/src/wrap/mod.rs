@@ -170,6 +170,10 @@ impl<S: ObjectStore, L: Layer> ObjectStore for Wrapped<S, L> {
     async fn set_tags(&self, key: &ObjectKey, tags: Tags) -> Result<()> {
         self.layer.around(&call(Operation::SetTags, key), self.store.set_tags(key, tags)).await
     }
+
+    async fn sync(&self) -> Result<()> {
+        self.store.sync().await
+    }
 }
 
 /// An upload with a layer around its calls.
@@ -243,5 +247,9 @@ impl<S: ObjectStore + ?Sized> ObjectStore for Arc<S> {
 
     async fn set_tags(&self, key: &ObjectKey, tags: Tags) -> Result<()> {
         S::set_tags(self, key, tags).await
+    }
+
+    async fn sync(&self) -> Result<()> {
+        S::sync(self).await
     }
 }

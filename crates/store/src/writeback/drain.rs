@@ -1,0 +1,252 @@
+//! Changes go up: the oldest first, several at a time, until nothing waits.
+
+use super::pending::{Change, Piece, Waiting, slice};
+use super::record::Record;
+use super::{Alias, Writeback, failed};
+use crate::{
+    CopyOptions, ETag, Multipart, ObjectKey, ObjectRef, Payload, Precondition, PutOptions, Result, StoreError,
+};
+use futures_util::TryStreamExt as _;
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use tokio::task::JoinSet;
+
+/// Changes going up at the same time.
+const AT_ONCE: usize = 16;
+/// Longer objects go up in parts of this length, in bytes.
+const PART_BYTES: u64 = 8 << 20;
+/// Parts of one object under way at the same time.
+const PARTS_AT_ONCE: usize = 3;
+/// The least length of a part that is copied inside the bucket.
+const COPIED_BYTES_MIN: u64 = 5 << 20;
+/// The first and the longest wait after a failure.
+const IDLE_MIN: Duration = Duration::from_millis(1);
+const WAITS: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
+
+impl Writeback {
+    /// Lets changes go up for as long as anybody holds the store.
+    pub(super) fn start(&self) {
+        let me = self.me.clone();
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(drain(me));
+        }
+    }
+
+    /// How long until the next change is due.
+    fn due_in(&self) -> Option<Duration> {
+        let pending = self.pending();
+        let oldest = pending.oldest_at()?;
+        let is_urgent =
+            self.hurried.load(Ordering::Acquire) > 0 || self.log.bytes() > self.options.limit_bytes / 2;
+        let age = self.clock.now().since(oldest);
+        Some(if is_urgent { Duration::ZERO } else { self.options.delay.saturating_sub(age) })
+    }
+
+    /// The oldest change that is due, where all wait for each other.
+    fn stuck(&self) -> Option<(ObjectKey, Change)> {
+        self.due_in().filter(Duration::is_zero)?;
+        self.pending().stuck()
+    }
+
+    /// Sends one change up, and records that it is there.
+    async fn send(&self, key: &ObjectKey, change: &Change) -> Result<()> {
+        let outcome = match &change.object {
+            None => self.bucket.delete(key, change.base.clone()).await.map(|()| None),
+            Some(object) => self.store(key, object, change.base.clone()).await.map(Some),
+        };
+        let etag = match outcome {
+            Ok(etag) => etag,
+            Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)) => {
+                self.send_over(key, change).await?
+            }
+            Err(error) => return Err(error),
+        };
+        let done = Record::Done { change: change.number, key: key.clone(), etag: etag.clone() };
+        self.log.append(&done, &Payload::default()).map_err(failed)?;
+        if let (Some(object), Some(there)) = (&change.object, &etag) {
+            // Before it is out of the pending ones: who reads next asks the bucket by its tag.
+            self.remember(key, Alias { given: object.described.etag.clone(), there: there.clone() });
+        }
+        self.pending().done(key, change.number, etag);
+        Ok(())
+    }
+
+    async fn store(&self, key: &ObjectKey, object: &Waiting, base: Precondition) -> Result<ETag> {
+        let (attributes, tags) = (object.described.attributes.clone(), object.described.tags.clone());
+        if let [Piece::There(from, range)] = object.pieces.as_slice()
+            && let Some(copied) = self.copy_whole(from, range, key, object, &base).await?
+        {
+            return Ok(copied);
+        }
+        let size = object.size_bytes();
+        if size <= PART_BYTES {
+            let body = self.bytes(object, 0..size).await?;
+            let options = PutOptions { precondition: base, attributes, tags };
+            return Ok(self.bucket.put(key, body, options).await?.etag);
+        }
+        let upload = self.bucket.multipart(key, attributes, tags).await?;
+        let outcome = match self.send_parts(object, upload.as_ref()).await {
+            Ok(()) => upload.complete(base).await,
+            Err(error) => Err(error),
+        };
+        if outcome.is_err() {
+            upload.abort().await.ok();
+        }
+        Ok(outcome?.etag)
+    }
+
+    /// An object that is another whole one is copied inside the bucket.
+    async fn copy_whole(
+        &self,
+        from: &ObjectRef,
+        range: &Range<u64>,
+        to: &ObjectKey,
+        object: &Waiting,
+        base: &Precondition,
+    ) -> Result<Option<ETag>> {
+        let there = self.bucket.head(&from.key).await?;
+        if there.object.etag != from.etag || *range != (0..there.size_bytes) {
+            return Ok(None);
+        }
+        let attributes = Some(object.described.attributes.clone());
+        let options = CopyOptions { attributes, precondition: base.clone() };
+        Ok(Some(self.bucket.copy(from, to, options).await?.etag))
+    }
+
+    async fn send_parts(&self, object: &Waiting, upload: &dyn Multipart) -> Result<()> {
+        let size = object.size_bytes();
+        let part_bytes = PART_BYTES.max(size.div_ceil(10_000).next_multiple_of(1 << 20));
+        let parts: Vec<_> = (0..size.div_ceil(part_bytes))
+            .map(|index| {
+                let range = index * part_bytes..((index + 1) * part_bytes).min(size);
+                self.send_part(object, upload, index as u32 + 1, range)
+            })
+            .collect();
+        let parts = futures_util::stream::iter(parts.into_iter().map(Ok::<_, StoreError>));
+        parts.try_for_each_concurrent(PARTS_AT_ONCE, |part| part).await
+    }
+
+    async fn send_part(
+        &self,
+        object: &Waiting,
+        upload: &dyn Multipart,
+        number: u32,
+        range: Range<u64>,
+    ) -> Result<()> {
+        if let [Piece::There(from, within)] = slice(&object.pieces, &range).as_slice()
+            && (within.end - within.start >= COPIED_BYTES_MIN || range.end == object.size_bytes())
+        {
+            return upload.copy_part(number, from, within.clone()).await;
+        }
+        upload.put_part(number, self.bytes(object, range).await?).await
+    }
+
+    async fn bytes(&self, object: &Waiting, range: Range<u64>) -> Result<Payload> {
+        let body = self.read(slice(&object.pieces, &range)).await?;
+        Ok(body.try_collect::<Vec<_>>().await?.into_iter().collect())
+    }
+
+    /// The bucket has something else than this change was made over: perhaps the change itself, whose answer was
+    /// lost. Else theirs stays, and our bytes go where they can be found. Returns the tag of what is there.
+    async fn send_over(&self, key: &ObjectKey, change: &Change) -> Result<Option<ETag>> {
+        let found = match self.bucket.head(key).await {
+            Ok(found) => Some(found),
+            Err(StoreError::NotFound(_)) => None,
+            Err(error) => return Err(error),
+        };
+        let Some(object) = &change.object else { return Ok(found.map(|found| found.object.etag)) };
+        if let Some(found) = &found
+            && found.size_bytes == object.size_bytes()
+            && found.attributes.user == object.described.attributes.user
+        {
+            return Ok(Some(found.object.etag.clone()));
+        }
+        let lost = (self.options.lost)(key, self.entropy.next_u64());
+        self.store(&lost, object, Precondition::None).await?;
+        tracing::warn!(%key, kept = %lost, "the object was changed in the bucket while ours waited to go up: the bucket's stays");
+        Ok(found.map(|found| found.object.etag))
+    }
+
+    /// Where all changes wait for each other's sources: the bytes that the oldest is made of come here.
+    async fn untangle(&self, key: &ObjectKey, change: &Change) -> Result<()> {
+        let Some(object) = &change.object else { return Ok(()) };
+        let mut pieces = Vec::new();
+        let size = object.size_bytes();
+        for start in (0..size).step_by(PART_BYTES as usize) {
+            let body = self.bytes(object, start..size.min(start + PART_BYTES)).await?;
+            pieces.extend(self.append_bytes(&body).await?);
+        }
+        let same = Precondition::Matches(object.described.etag.clone());
+        self.change(key, &same, Some((object.described.clone(), pieces)), Payload::default()).await
+    }
+
+    fn remember(&self, key: &ObjectKey, alias: Alias) {
+        let mut aliases = self.aliases();
+        if aliases.by_key.insert(key.clone(), alias).is_none() {
+            aliases.order.push_back(key.clone());
+        }
+        while aliases.order.len() > super::ALIASES_MAX {
+            if let Some(oldest) = aliases.order.pop_front() {
+                aliases.by_key.remove(&oldest);
+            }
+        }
+    }
+}
+
+async fn drain(me: Weak<Writeback>) {
+    let mut sending = JoinSet::new();
+    let mut wait = WAITS.0;
+    loop {
+        let Some(writeback) = me.upgrade() else { return };
+        while sending.len() < AT_ONCE
+            && writeback.due_in().is_some_and(|due| due.is_zero())
+            && let Some((key, change)) = writeback.pending().next()
+        {
+            sending.spawn(send_one(writeback.clone(), key, change));
+        }
+        let stuck = if sending.is_empty() { writeback.stuck() } else { None };
+        if let Some((key, change)) = stuck {
+            if let Err(error) = writeback.untangle(&key, &change).await {
+                tracing::warn!(%key, %error, "what a change is made of cannot be read; it is tried again");
+                tokio::time::sleep(wait).await;
+            }
+            continue;
+        }
+        let woken = writeback.woken.clone();
+        let due = writeback.due_in().unwrap_or(WAITS.1).clamp(IDLE_MIN, WAITS.1);
+        drop(writeback);
+        tokio::select! {
+            Some(outcome) = sending.join_next() => {
+                if matches!(outcome, Ok(true)) {
+                    wait = WAITS.0;
+                } else {
+                    // The store's client has tried for a while already.
+                    tokio::time::sleep(wait).await;
+                    wait = (wait * 2).min(WAITS.1);
+                }
+            }
+            () = woken.notified() => {}
+            () = tokio::time::sleep(due) => {}
+        }
+    }
+}
+
+/// True if it is in the bucket; else it goes up again.
+async fn send_one(writeback: Arc<Writeback>, key: ObjectKey, change: Change) -> bool {
+    let sent = writeback.send(&key, &change).await;
+    drop(change);
+    if let Err(error) = writeback.log.reclaim() {
+        tracing::warn!(%error, "a segment of the write-back log cannot be removed");
+    }
+    writeback.lighter.notify_waiters();
+    match sent {
+        Ok(()) => true,
+        Err(error) => {
+            tracing::warn!(%key, %error, "a change cannot go up; it stays in the write-back log and is tried again");
+            writeback.pending().ended(&key);
+            false
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! A page of the bucket with the changes that wait.
+
+use super::pending::Change;
+use super::{Look, Writeback};
+use crate::listing::{Scan, successor, token_after};
+use crate::{ListEntry, ListPage, ListRequest, ObjectKey, Result};
+use bytes::Bytes;
+use std::collections::BTreeMap;
+
+/// Keys of the bucket looked at in one step, to find one that is not deleted.
+const LOOK_KEYS: usize = 1000;
+/// Entries of one page at most.
+const PAGE_ENTRIES_MAX: usize = 1000;
+
+impl Writeback {
+    pub(super) async fn list_merged(&self, request: ListRequest) -> Result<ListPage> {
+        let scan = Scan::new(request, PAGE_ENTRIES_MAX)?;
+        let _look = Look::begin(self);
+        let mut after = scan.after.clone();
+        loop {
+            let page = self.page_there(&scan, after.clone()).await?;
+            let end = page.next.as_ref().and_then(|_| page.entries.last()).map(|last| last.text().to_vec());
+            let mut entries = BTreeMap::new();
+            for entry in page.entries {
+                if self.is_there_still(&entry).await? {
+                    let entry = self.tagged_as_given(entry);
+                    entries.insert(entry.text().to_vec(), entry);
+                }
+            }
+            self.add_waiting(&scan, after.as_deref(), end.as_deref(), &mut entries);
+            let is_cut = entries.len() > scan.limit;
+            let entries: Vec<_> = entries.into_values().take(scan.limit).collect();
+            let next = match entries.last() {
+                Some(last) if is_cut || end.is_some() => Some(token_after(last.text())),
+                _ => None,
+            };
+            // A page in which everything is deleted is not the end.
+            match end {
+                Some(end) if entries.is_empty() && scan.limit > 0 => after = Some(Bytes::from(end)),
+                _ => return Ok(ListPage { entries, next }),
+            }
+        }
+    }
+
+    async fn page_there(&self, scan: &Scan, after: Option<Bytes>) -> Result<ListPage> {
+        let request = ListRequest {
+            prefix: scan.prefix.clone(),
+            delimiter: scan.delimiter,
+            start_after: after,
+            token: None,
+            limit: scan.limit,
+        };
+        self.bucket.list(request).await
+    }
+
+    /// Whether an entry of the bucket is not deleted by a change that waits.
+    async fn is_there_still(&self, entry: &ListEntry) -> Result<bool> {
+        let prefix = match entry {
+            ListEntry::Object { object, .. } => return Ok(!self.is_changed(&object.key)),
+            ListEntry::Prefix(prefix) => prefix,
+        };
+        let is_touched = |writeback: &Self| {
+            let pending = writeback.pending();
+            let mut inside =
+                pending.seen_from(prefix).take_while(|(key, _)| key.as_bytes().starts_with(prefix));
+            inside.any(|(_, change)| change.object.is_none())
+        };
+        if !is_touched(self) {
+            return Ok(true);
+        }
+        let mut after = None;
+        loop {
+            let request = ListRequest {
+                prefix: prefix.clone(),
+                start_after: after,
+                limit: LOOK_KEYS,
+                ..ListRequest::default()
+            };
+            let page = self.bucket.list(request).await?;
+            let is_left = |entry: &ListEntry| match entry {
+                ListEntry::Object { object, .. } => !self.is_changed(&object.key),
+                ListEntry::Prefix(_) => true,
+            };
+            if page.entries.iter().any(is_left) {
+                return Ok(true);
+            }
+            match page.entries.last().filter(|_| page.next.is_some()) {
+                Some(last) => after = Some(Bytes::copy_from_slice(last.text())),
+                None => return Ok(false),
+            }
+        }
+    }
+
+    fn is_changed(&self, key: &ObjectKey) -> bool {
+        self.pending().seen(key).is_some()
+    }
+
+    fn tagged_as_given(&self, entry: ListEntry) -> ListEntry {
+        match entry {
+            ListEntry::Object { object, size_bytes } => {
+                ListEntry::Object { object: self.as_given(object), size_bytes }
+            }
+            prefix @ ListEntry::Prefix(_) => prefix,
+        }
+    }
+
+    /// Adds what waits with a text after `after` and up to `end` (`None`: without end), as many as a page can have.
+    fn add_waiting(
+        &self,
+        scan: &Scan,
+        after: Option<&[u8]>,
+        end: Option<&[u8]>,
+        entries: &mut BTreeMap<Vec<u8>, ListEntry>,
+    ) {
+        let pending = self.pending();
+        let mut from = after.unwrap_or_default().max(&scan.prefix).to_vec();
+        let mut added = 0;
+        while added <= scan.limit {
+            // What is deleted shows nothing.
+            let first = pending.seen_from(&from).find(|(_, change)| change.object.is_some());
+            let Some((key, change)) = first.filter(|(key, _)| key.as_bytes().starts_with(&scan.prefix))
+            else {
+                return;
+            };
+            let folded = scan.fold(key.as_bytes());
+            let text = folded.unwrap_or(key.as_bytes());
+            if end.is_some_and(|end| text > end) {
+                return;
+            }
+            if after.is_none_or(|after| text > after) {
+                added += 1;
+                entries.insert(text.to_vec(), shown(key, change, folded));
+            }
+            from = match folded.map(successor) {
+                Some(None) => return,
+                Some(Some(next)) => next,
+                None => [key.as_bytes(), b"\0"].concat(),
+            };
+        }
+    }
+}
+
+fn shown(key: &ObjectKey, change: &Change, folded: Option<&[u8]>) -> ListEntry {
+    match (folded, &change.object) {
+        (None, Some(object)) => {
+            let meta = object.meta(key);
+            ListEntry::Object { object: meta.object, size_bytes: meta.size_bytes }
+        }
+        (folded, _) => ListEntry::Prefix(Bytes::copy_from_slice(folded.unwrap_or(key.as_bytes()))),
+    }
+}

@@ -1,0 +1,314 @@
+//! The log on disk: segments that are written at their end, read anywhere, and removed from the oldest on.
+//!
+//! Invariants: a record is appended whole or counts as not there; after [`Log::sync`] what was appended before
+//! survives the loss of power; a segment goes only when nothing refers to it nor to an older one, so that what
+//! undoes a record never goes before it.
+
+use super::record::{self, Crc, FRAME_BYTES, Record};
+use crate::Payload;
+use bytes::{Bytes, BytesMut};
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, ErrorKind};
+use std::ops::Range;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// A segment is full at this length, in bytes.
+const SEGMENT_BYTES: u64 = 64 << 20;
+/// Bodies up to this length are written together with what describes them.
+const WRITTEN_AT_ONCE: usize = 64 << 10;
+/// Bodies are checked in pieces of this length.
+const READ_AT_ONCE: usize = 1 << 20;
+
+/// A file of the log. Who needs what is in it holds it.
+#[derive(Debug)]
+pub(super) struct Segment {
+    pub(super) number: u64,
+    file: File,
+}
+
+impl Segment {
+    pub(super) fn read(&self, range: &Range<u64>) -> io::Result<Bytes> {
+        let mut bytes = BytesMut::zeroed((range.end - range.start) as usize);
+        self.file.read_exact_at(&mut bytes, range.start)?;
+        Ok(bytes.freeze())
+    }
+}
+
+/// The segments of a directory.
+#[derive(Debug)]
+pub(super) struct Log {
+    dir: PathBuf,
+    inner: Mutex<Inner>,
+    /// One sync at a time; who waits for it is content with the next.
+    syncing: tokio::sync::Mutex<u64>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    segments: BTreeMap<u64, Arc<Segment>>,
+    /// Where the newest ends.
+    end: u64,
+    /// Bytes ever appended here.
+    appended: u64,
+    /// The oldest segment that may hold what was not synced.
+    unsynced_from: u64,
+}
+
+/// A record found in a log, and where its body is.
+#[derive(Debug)]
+pub(super) struct Found {
+    pub(super) record: Record,
+    pub(super) segment: Arc<Segment>,
+    pub(super) body: Range<u64>,
+}
+
+impl Log {
+    /// Opens the log in a directory, made if it is missing, and reads it to its end: the first record that is not
+    /// whole, which was never promised to anybody.
+    pub(super) fn open(dir: &Path, mut each: impl FnMut(Found) -> io::Result<()>) -> io::Result<Self> {
+        fs::create_dir_all(dir)?;
+        let mut segments = BTreeMap::new();
+        let mut is_whole = true;
+        for number in numbers(dir)? {
+            if !is_whole {
+                // What was appended after a record that is lost was never synced.
+                fs::rename(path(dir, number), path(dir, number).with_extension("lost"))?;
+                continue;
+            }
+            let file = File::options().read(true).write(true).open(path(dir, number))?;
+            let segment = Arc::new(Segment { number, file });
+            let end = read_all(&segment, &mut each)?;
+            if end < segment.file.metadata()?.len() {
+                is_whole = false;
+                segment.file.set_len(end)?;
+                segment.file.sync_all()?;
+                tracing::warn!(segment = %path(dir, number).display(), end, "the write-back log ends in half a record, which nobody was promised");
+            }
+            segments.insert(number, segment);
+        }
+        let next = segments.last_key_value().map_or(1, |(number, _)| number + 1);
+        let inner = Inner { segments, end: 0, appended: 0, unsynced_from: next };
+        let log = Self { dir: dir.to_owned(), inner: Mutex::new(inner), syncing: tokio::sync::Mutex::new(0) };
+        log.begin_segment(&mut log.lock(), next)?;
+        Ok(log)
+    }
+
+    /// Appends a record with a body. Returns where the body is.
+    pub(super) fn append(&self, record: &Record, body: &Payload) -> io::Result<(Arc<Segment>, Range<u64>)> {
+        let pieces: Vec<&[u8]> = body.pieces().iter().map(Bytes::as_ref).collect();
+        let frame = record::encode(record, &pieces);
+        let mut inner = self.lock();
+        if inner.end >= SEGMENT_BYTES {
+            let next = inner.newest().number + 1;
+            self.begin_segment(&mut inner, next)?;
+        }
+        let segment = inner.newest();
+        let (begin, body_at) = (inner.end, inner.end + frame.len() as u64);
+        if let Err(error) = write_all(&segment.file, begin, frame, &pieces) {
+            // Half a record would hide what comes after it.
+            segment.file.set_len(begin)?;
+            return Err(error);
+        }
+        inner.end = body_at + body.len();
+        inner.appended += inner.end - begin;
+        Ok((segment, body_at..inner.end))
+    }
+
+    /// Returns when everything appended before survives the loss of power.
+    pub(super) async fn sync(&self) -> io::Result<()> {
+        let wanted = self.lock().appended;
+        let mut synced = self.syncing.lock().await;
+        if *synced >= wanted {
+            return Ok(());
+        }
+        let (appended, newest, segments) = {
+            let inner = self.lock();
+            let unsynced = inner.segments.range(inner.unsynced_from..).map(|(_, segment)| segment.clone());
+            (inner.appended, inner.newest().number, unsynced.collect::<Vec<_>>())
+        };
+        let sync = move || segments.iter().try_for_each(|segment| segment.file.sync_data());
+        tokio::task::spawn_blocking(sync).await.map_err(io::Error::other)??;
+        self.lock().unsynced_from = newest;
+        *synced = appended;
+        Ok(())
+    }
+
+    /// Removes the oldest segments that nobody needs.
+    pub(super) fn reclaim(&self) -> io::Result<()> {
+        let mut inner = self.lock();
+        while inner.segments.len() > 1
+            && let Some(oldest) = inner.segments.first_entry()
+            && Arc::strong_count(oldest.get()) == 1
+        {
+            fs::remove_file(path(&self.dir, *oldest.key()))?;
+            oldest.remove();
+        }
+        Ok(())
+    }
+
+    /// Length of all segments in bytes.
+    pub(super) fn bytes(&self) -> u64 {
+        let inner = self.lock();
+        (inner.segments.len() as u64 - 1) * SEGMENT_BYTES + inner.end
+    }
+
+    fn begin_segment(&self, inner: &mut Inner, number: u64) -> io::Result<()> {
+        let file = File::options().read(true).write(true).create_new(true).open(path(&self.dir, number))?;
+        File::open(&self.dir)?.sync_all()?;
+        inner.segments.insert(number, Arc::new(Segment { number, file }));
+        inner.end = 0;
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    fn newest(&self) -> Arc<Segment> {
+        match self.segments.last_key_value() {
+            Some((_, segment)) => segment.clone(),
+            None => unreachable!("a log is opened with a segment"),
+        }
+    }
+}
+
+/// Small records in one call, so that a crash mostly finds them whole or not at all.
+fn write_all(file: &File, at: u64, mut frame: Vec<u8>, body: &[&[u8]]) -> io::Result<()> {
+    let body_bytes: usize = body.iter().map(|piece| piece.len()).sum();
+    if body_bytes <= WRITTEN_AT_ONCE {
+        body.iter().for_each(|piece| frame.extend_from_slice(piece));
+        return file.write_all_at(&frame, at);
+    }
+    file.write_all_at(&frame, at)?;
+    let mut at = at + frame.len() as u64;
+    for piece in body {
+        file.write_all_at(piece, at)?;
+        at += piece.len() as u64;
+    }
+    Ok(())
+}
+
+/// Hands every whole record on; returns where the last one ends.
+fn read_all(segment: &Arc<Segment>, each: &mut impl FnMut(Found) -> io::Result<()>) -> io::Result<u64> {
+    let mut at = 0;
+    while let Some((record, body)) = read_one(segment, at)? {
+        at = body.end;
+        each(Found { record, segment: segment.clone(), body })?;
+    }
+    Ok(at)
+}
+
+fn read_one(segment: &Segment, at: u64) -> io::Result<Option<(Record, Range<u64>)>> {
+    let mut frame = [0; FRAME_BYTES];
+    match segment.file.read_exact_at(&mut frame, at) {
+        Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(None),
+        read => read?,
+    }
+    let Some((header_bytes, body_bytes)) = record::lengths(&frame) else { return Ok(None) };
+    let header_at = at + FRAME_BYTES as u64;
+    let body_at = header_at + header_bytes as u64;
+    let Some(end) = body_at.checked_add(body_bytes) else { return Ok(None) };
+    if end > segment.file.metadata()?.len() {
+        return Ok(None);
+    }
+    let header = segment.read(&(header_at..body_at))?;
+    let mut crc = Crc::default();
+    crc.add(&frame[8..]);
+    crc.add(&header);
+    for start in (body_at..end).step_by(READ_AT_ONCE) {
+        crc.add(&segment.read(&(start..end.min(start + READ_AT_ONCE as u64)))?);
+    }
+    if crc.sum() != record::checksum(&frame) {
+        return Ok(None);
+    }
+    match record::decode(&header) {
+        Some(record) => Ok(Some((record, body_at..end))),
+        None => {
+            Err(io::Error::new(ErrorKind::InvalidData, "the write-back log was written by a newer Tenon"))
+        }
+    }
+}
+
+fn path(dir: &Path, number: u64) -> PathBuf {
+    dir.join(format!("{number:016x}.log"))
+}
+
+/// The segments of a directory, ascending.
+fn numbers(dir: &Path) -> io::Result<Vec<u64>> {
+    let mut numbers = Vec::new();
+    for entry in fs::read_dir(dir)? {
+        let name = entry?.file_name();
+        let number = name.to_str().and_then(|name| name.strip_suffix(".log"));
+        numbers.extend(number.and_then(|digits| u64::from_str_radix(digits, 16).ok()));
+    }
+    numbers.sort_unstable();
+    Ok(numbers)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ObjectKey, Precondition};
+
+    fn delete(change: u64) -> Record {
+        Record::Delete { change, key: ObjectKey::try_from("k").unwrap(), base: Precondition::None }
+    }
+
+    fn found(dir: &Path) -> (Log, Vec<(u64, Bytes)>) {
+        let mut found = Vec::new();
+        let log = Log::open(dir, |one| {
+            let Record::Delete { change, .. } = one.record else { panic!() };
+            found.push((change, one.segment.read(&one.body)?));
+            Ok(())
+        });
+        (log.unwrap(), found)
+    }
+
+    #[tokio::test]
+    async fn what_was_appended_is_found_and_half_a_record_is_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let (log, none) = found(dir.path());
+        assert!(none.is_empty());
+        for change in 1..=3 {
+            log.append(&delete(change), &Payload::from(vec![change as u8; 100])).unwrap();
+        }
+        log.sync().await.unwrap();
+        drop(log);
+        let whole = std::fs::read(path(dir.path(), 1)).unwrap();
+        let expected = |count| (1..=count).map(|n| (n, Bytes::from(vec![n as u8; 100]))).collect::<Vec<_>>();
+        for cut in [whole.len() - 1, whole.len() * 2 / 3 + 1] {
+            std::fs::write(path(dir.path(), 1), &whole[..cut]).unwrap();
+            assert_eq!(found(dir.path()).1, expected(2));
+        }
+        let mut damaged = whole.clone();
+        damaged[whole.len() - 50] ^= 1;
+        std::fs::write(path(dir.path(), 1), &damaged).unwrap();
+        let (log, read) = found(dir.path());
+        assert_eq!(read, expected(2));
+        log.append(&delete(4), &Payload::from(vec![4; 100])).unwrap();
+        drop(log);
+        let read = found(dir.path()).1;
+        assert_eq!(read.iter().map(|(change, _)| *change).collect::<Vec<_>>(), [1, 2, 4]);
+    }
+
+    #[test]
+    fn segments_go_from_the_oldest_when_nobody_needs_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let (log, _) = found(dir.path());
+        let body = Payload::from(vec![0; SEGMENT_BYTES as usize]);
+        let (first, _) = log.append(&delete(1), &body).unwrap();
+        let (second, _) = log.append(&delete(2), &body).unwrap();
+        log.append(&delete(3), &Payload::default()).unwrap();
+        drop(second);
+        log.reclaim().unwrap();
+        assert_eq!(numbers(dir.path()).unwrap().len(), 3);
+        drop(first);
+        log.reclaim().unwrap();
+        assert_eq!(numbers(dir.path()).unwrap(), [3]);
+    }
+}

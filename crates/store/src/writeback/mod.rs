@@ -1,0 +1,653 @@
+//! Write-back: a store whose changes are in a local log first and in the bucket later.
+//!
+//! A change is acknowledged when it is in the log: it then survives the end of the process, and after
+//! [`ObjectStore::sync`] the loss of power. Reads and listings show the bucket with the changes that wait. They go up in the
+//! background, the newest of each key only; opening the log again goes on where it ended.
+//!
+//! A condition is checked against a change of the key that waits, else when the change goes up: who loses then
+//! to somebody else's object finds its bytes under the key that [`WritebackOptions::lost`] gives.
+//!
+//! Invariants: what was acknowledged is in the log until it is in the bucket; nothing is replaced in the bucket
+//! that a waiting object is made of; the log is no longer than its limit and one change.
+
+mod drain;
+mod listing;
+mod log;
+mod pending;
+mod record;
+mod upload;
+
+use crate::{
+    Attributes, Clock, CopyOptions, ETag, Entropy, GetOptions, ListPage, ListRequest, Multipart, Object,
+    ObjectKey, ObjectMeta, ObjectRef, ObjectStore, Payload, Precondition, PutOptions, Result, StoreError,
+    Tags, Timestamp, byte_range,
+};
+use bytes::Bytes;
+use futures_util::stream::BoxStream;
+use futures_util::{StreamExt as _, TryStreamExt as _};
+use log::Log;
+use pending::{Change, Pending, Piece, Waiting, slice};
+use record::{Described, PieceAt, Record};
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::io;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
+use upload::WaitingUpload;
+
+/// So many tags of objects that went up are remembered.
+const ALIASES_MAX: usize = 1 << 16;
+/// Longer bodies are appended before the record that describes them, in bytes.
+const BODY_BYTES_MAX: u64 = 64 << 10;
+
+/// How a log behaves.
+#[derive(Clone)]
+pub struct WritebackOptions {
+    /// Who changes something waits while the log is longer, in bytes.
+    pub limit_bytes: u64,
+    /// A change goes up after so long, unless the log is half full: much is replaced or deleted soon.
+    pub delay: Duration,
+    /// A condition on a key of which no change waits is asked of the bucket at once, by one more request.
+    pub checks_at_once: bool,
+    /// No key is used again after it was deleted, nor for other bytes: what never went up need not be deleted.
+    pub keys_are_used_once: bool,
+    /// Where our bytes go if somebody else changed the key in the bucket.
+    pub lost: fn(&ObjectKey, u64) -> ObjectKey,
+}
+
+impl std::fmt::Debug for WritebackOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("WritebackOptions").field("limit_bytes", &self.limit_bytes).finish_non_exhaustive()
+    }
+}
+
+/// What waits to go up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Backlog {
+    /// Changes.
+    pub changes: usize,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+/// A store in front of another.
+#[derive(Debug)]
+pub struct Writeback {
+    me: Weak<Self>,
+    bucket: Arc<dyn ObjectStore>,
+    log: Log,
+    pending: Mutex<Pending>,
+    aliases: Mutex<Aliases>,
+    next_change: AtomicU64,
+    clock: Arc<dyn Clock>,
+    entropy: Arc<Entropy>,
+    options: WritebackOptions,
+    /// Something waits that did not before, or somebody wants everything up.
+    woken: Arc<Notify>,
+    /// Something went up.
+    lighter: Notify,
+    /// How many want everything up now.
+    hurried: AtomicU64,
+}
+
+/// Tags that were given for waiting objects, and those that the bucket gave them.
+#[derive(Debug, Default)]
+struct Aliases {
+    by_key: HashMap<ObjectKey, Alias>,
+    order: VecDeque<ObjectKey>,
+}
+
+#[derive(Debug, Clone)]
+struct Alias {
+    given: ETag,
+    there: ETag,
+}
+
+impl Writeback {
+    /// Opens the log in `dir` in front of a bucket. What it holds is seen at once and goes up once a runtime runs.
+    pub fn open(
+        dir: &Path,
+        bucket: Arc<dyn ObjectStore>,
+        options: WritebackOptions,
+        clock: Arc<dyn Clock>,
+        entropy: Arc<Entropy>,
+    ) -> io::Result<Arc<Self>> {
+        let mut replay = Replay { keys_are_used_once: options.keys_are_used_once, ..Replay::default() };
+        let log = Log::open(dir, |found| replay.one(found))?;
+        let (pending, last_change) = replay.end()?;
+        log.reclaim()?;
+        let writeback = Arc::new_cyclic(|me| Self {
+            me: me.clone(),
+            bucket,
+            log,
+            pending: Mutex::new(pending),
+            aliases: Mutex::default(),
+            next_change: AtomicU64::new(last_change + 1),
+            clock,
+            entropy,
+            options,
+            woken: Arc::default(),
+            lighter: Notify::new(),
+            hurried: AtomicU64::new(0),
+        });
+        writeback.start();
+        Ok(writeback)
+    }
+
+    /// Whether a log in `dir` holds changes that are not in the bucket.
+    pub fn has_backlog(dir: &Path) -> io::Result<bool> {
+        if !dir.is_dir() {
+            return Ok(false);
+        }
+        let mut replay = Replay::default();
+        Log::open(dir, |found| replay.one(found))?;
+        Ok(replay.end()?.0.len() > 0)
+    }
+
+    /// What waits.
+    pub fn backlog(&self) -> Backlog {
+        let pending = self.pending();
+        Backlog { changes: pending.len(), bytes: pending.bytes() }
+    }
+
+    /// Returns when nothing waits.
+    pub async fn drained(&self) {
+        self.hurried.fetch_add(1, Ordering::AcqRel);
+        let _hurry = Hurry(self);
+        self.woken.notify_one();
+        loop {
+            let lighter = self.lighter.notified();
+            if self.pending().len() == 0 {
+                return;
+            }
+            lighter.await;
+        }
+    }
+
+    fn pending(&self) -> MutexGuard<'_, Pending> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn aliases(&self) -> MutexGuard<'_, Aliases> {
+        self.aliases.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits while the log is too long, or the disk too full, for so many bytes more.
+    async fn admit(&self, bytes: u64) {
+        loop {
+            let lighter = self.lighter.notified();
+            if self.log.bytes() + bytes <= self.options.limit_bytes || self.pending().len() == 0 {
+                return;
+            }
+            self.woken.notify_one();
+            lighter.await;
+        }
+    }
+
+    /// Appends bytes of an object that is not described yet.
+    async fn append_bytes(&self, body: &Payload) -> Result<Vec<Piece>> {
+        if body.is_empty() {
+            return Ok(Vec::new());
+        }
+        loop {
+            let lighter = self.lighter.notified();
+            match self.log.append(&Record::Bytes, body) {
+                Ok((segment, range)) => return Ok(vec![Piece::Here(segment, range)]),
+                Err(error) if error.kind() == io::ErrorKind::StorageFull => {
+                    self.wait_for_room(error, lighter).await?;
+                }
+                Err(error) => return Err(failed(error)),
+            }
+        }
+    }
+
+    /// The one place where a change is made. The body comes after the pieces given.
+    async fn change(
+        &self,
+        key: &ObjectKey,
+        asked: &Precondition,
+        object: Option<(Described, Vec<Piece>)>,
+        mut body: Payload,
+    ) -> Result<()> {
+        self.admit(body.len()).await;
+        let mut object = object;
+        if let Some((_, pieces)) = &mut object
+            && body.len() > BODY_BYTES_MAX
+        {
+            // Not under the lock.
+            pieces.extend(self.append_bytes(&body).await?);
+            body = Payload::default();
+        }
+        loop {
+            let lighter = self.lighter.notified();
+            match self.try_change(key, asked, object.as_ref(), &body)? {
+                Ok(()) => break,
+                Err(full) => self.wait_for_room(full, lighter).await?,
+            }
+        }
+        self.woken.notify_one();
+        Ok(())
+    }
+
+    /// The log has changes of a key in the order in which they are seen. The inner error: the disk is full.
+    fn try_change(
+        &self,
+        key: &ObjectKey,
+        asked: &Precondition,
+        object: Option<&(Described, Vec<Piece>)>,
+        body: &Payload,
+    ) -> Result<Result<(), io::Error>> {
+        let mut pending = self.pending();
+        check(key, pending.seen(key), asked)?;
+        let base = pending.base(key, &self.there(key, asked));
+        let change = self.next_change.fetch_add(1, Ordering::Relaxed);
+        let record = match object {
+            None => Record::Delete { change, key: key.clone(), base: base.clone() },
+            Some((described, pieces)) => Record::Put {
+                change,
+                key: key.clone(),
+                base: base.clone(),
+                object: described.clone(),
+                pieces: places(pieces, body),
+            },
+        };
+        let (segment, range) = match self.log.append(&record, body) {
+            Ok(appended) => appended,
+            Err(error) if error.kind() == io::ErrorKind::StorageFull => return Ok(Err(error)),
+            Err(error) => return Err(failed(error)),
+        };
+        let waiting = object.map(|(described, pieces)| {
+            let mut pieces = pieces.clone();
+            if !range.is_empty() {
+                pieces.push(Piece::Here(segment.clone(), range));
+            }
+            Arc::new(Waiting { described: described.clone(), pieces })
+        });
+        let change = Change::new(change, waiting, base, self.clock.now(), segment);
+        pending.set(key.clone(), change, self.options.keys_are_used_once);
+        Ok(Ok(()))
+    }
+
+    async fn wait_for_room(&self, full: io::Error, lighter: Notified<'_>) -> Result<()> {
+        if self.pending().len() == 0 {
+            return Err(StoreError::Full(format!("the disk of the write-back log: {full}")));
+        }
+        self.woken.notify_one();
+        lighter.await;
+        Ok(())
+    }
+
+    /// A condition in the bucket's words.
+    fn there(&self, key: &ObjectKey, asked: &Precondition) -> Precondition {
+        match asked {
+            Precondition::Matches(etag) => Precondition::Matches(self.tag_there(key, etag)),
+            other => other.clone(),
+        }
+    }
+
+    /// The bucket's tag for one that was given here.
+    fn tag_there(&self, key: &ObjectKey, given: &ETag) -> ETag {
+        let aliases = self.aliases();
+        let alias = aliases.by_key.get(key).filter(|alias| alias.given == *given);
+        alias.map_or_else(|| given.clone(), |alias| alias.there.clone())
+    }
+
+    /// An object of the bucket with the tag that was given for it here.
+    fn as_given(&self, mut object: ObjectRef) -> ObjectRef {
+        let aliases = self.aliases();
+        if let Some(alias) = aliases.by_key.get(&object.key).filter(|alias| alias.there == object.etag) {
+            object.etag = alias.given.clone();
+        }
+        object
+    }
+
+    /// An object as the bucket knows it. One that was given so long ago that its tag is forgotten may be another.
+    fn object_there(&self, object: &ObjectRef) -> Result<ObjectRef> {
+        let etag = self.tag_there(&object.key, &object.etag);
+        if etag.is_provisional() && !self.options.keys_are_used_once {
+            return Err(StoreError::PreconditionFailed(object.key.clone()));
+        }
+        Ok(ObjectRef { etag, ..object.clone() })
+    }
+
+    /// Asks the bucket for a condition, where that is wanted and no change of the key waits. What was seen counts for
+    /// as long as the look lasts.
+    async fn check_there(&self, key: &ObjectKey, asked: &Precondition) -> Result<Option<Look<'_>>> {
+        if *asked == Precondition::None || !self.options.checks_at_once {
+            return Ok(None);
+        }
+        let look = Look::begin(self);
+        if self.pending().seen(key).is_some() {
+            return Ok(Some(look));
+        }
+        let found = match self.bucket.head(key).await {
+            Ok(meta) => Some(meta.object.etag),
+            Err(StoreError::NotFound(_)) => None,
+            Err(error) => return Err(error),
+        };
+        let holds = match (self.there(key, asked), found) {
+            (Precondition::None, _) | (Precondition::Absent, None) => true,
+            (Precondition::Matches(wanted), Some(found)) => wanted == found,
+            (Precondition::Absent, Some(_)) | (Precondition::Matches(_), None) => false,
+        };
+        if holds { Ok(Some(look)) } else { Err(StoreError::PreconditionFailed(key.clone())) }
+    }
+
+    fn describe(&self, attributes: Attributes, tags: Tags) -> Described {
+        let etag = ETag::provisional(self.entropy.next_u64());
+        Described { etag, stored_at: self.clock.now(), attributes, tags }
+    }
+
+    fn waiting(&self, key: &ObjectKey) -> Option<Result<Arc<Waiting>>> {
+        let pending = self.pending();
+        let change = pending.get(key)?;
+        Some(change.object.clone().ok_or_else(|| StoreError::NotFound(key.clone())))
+    }
+
+    /// The pieces of exactly these bytes, and what is known of the object they are from.
+    async fn source(&self, from: &ObjectRef) -> Result<(Vec<Piece>, Attributes, Tags)> {
+        if let Some(waiting) = self.waiting(&from.key) {
+            let waiting = waiting?;
+            if waiting.described.etag != from.etag {
+                return Err(StoreError::PreconditionFailed(from.key.clone()));
+            }
+            let Described { attributes, tags, .. } = waiting.described.clone();
+            return Ok((waiting.pieces.clone(), attributes, tags));
+        }
+        let object = self.object_there(from)?;
+        let meta = self.bucket.head(&object.key).await?;
+        if meta.object.etag != object.etag && !object.etag.is_provisional() {
+            return Err(StoreError::PreconditionFailed(from.key.clone()));
+        }
+        let tags = match self.bucket.tags(&object.key).await {
+            Ok(tags) => tags,
+            Err(StoreError::Unsupported(_)) => Tags::new(),
+            Err(error) => return Err(error),
+        };
+        let pieces = match meta.size_bytes {
+            0 => Vec::new(),
+            size => vec![Piece::There(meta.object, 0..size)],
+        };
+        Ok((pieces, meta.attributes, tags))
+    }
+
+    async fn read(&self, pieces: Vec<Piece>) -> Result<BoxStream<'static, Result<Bytes>>> {
+        let bucket = self.bucket.clone();
+        let bodies = futures_util::stream::iter(pieces).then(move |piece| {
+            let bucket = bucket.clone();
+            async move {
+                match piece {
+                    Piece::Here(segment, range) => {
+                        let bytes = segment.read(&range).map_err(failed)?;
+                        Ok(futures_util::stream::once(std::future::ready(Ok(bytes))).boxed())
+                    }
+                    Piece::There(object, range) => {
+                        let options = GetOptions {
+                            range: Some(range),
+                            if_match: Some(object.etag),
+                            version: object.version,
+                        };
+                        bucket.get(&object.key, options).await.map(|object| object.body)
+                    }
+                }
+            }
+        });
+        // The first is begun now, so that an object that is gone is an error of the call.
+        let mut bodies = bodies.boxed();
+        let first = match bodies.next().await {
+            Some(first) => first?,
+            None => return Ok(futures_util::stream::empty().boxed()),
+        };
+        Ok(first.chain(bodies.try_flatten()).boxed())
+    }
+}
+
+#[async_trait::async_trait]
+impl ObjectStore for Writeback {
+    async fn get(&self, key: &ObjectKey, options: GetOptions) -> Result<Object> {
+        let Some(waiting) = self.waiting(key) else {
+            let if_match = match options.if_match {
+                Some(etag) => Some(self.object_there(&ObjectRef::new(key.clone(), etag))?.etag),
+                None => None,
+            };
+            // A key that is used once has no other bytes.
+            let if_match = if_match.filter(|etag| !etag.is_provisional());
+            let mut object = self.bucket.get(key, GetOptions { if_match, ..options }).await?;
+            object.meta.object = self.as_given(object.meta.object);
+            return Ok(object);
+        };
+        let waiting = waiting?;
+        if options.version.is_some() {
+            return Err(StoreError::NotFound(key.clone()));
+        }
+        if options.if_match.is_some_and(|wanted| wanted != waiting.described.etag) {
+            return Err(StoreError::PreconditionFailed(key.clone()));
+        }
+        let size = waiting.size_bytes();
+        let range = match options.range {
+            Some(range) => byte_range::within(key, range, size)?,
+            None => 0..size,
+        };
+        let pieces = slice(&waiting.pieces, &range);
+        match self.read(pieces).await {
+            Ok(body) => Ok(Object { meta: waiting.meta(key), body }),
+            // It went up meanwhile, and what it was made of is gone.
+            Err(StoreError::NotFound(_) | StoreError::PreconditionFailed(_))
+                if self.waiting(key).is_none() =>
+            {
+                let options = GetOptions { range: Some(range), ..GetOptions::default() };
+                let mut object = self.bucket.get(key, options).await?;
+                object.meta.object = self.as_given(object.meta.object);
+                Ok(object)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn head(&self, key: &ObjectKey) -> Result<ObjectMeta> {
+        match self.waiting(key) {
+            Some(waiting) => Ok(waiting?.meta(key)),
+            None => {
+                let meta = self.bucket.head(key).await?;
+                Ok(ObjectMeta { object: self.as_given(meta.object), ..meta })
+            }
+        }
+    }
+
+    async fn put(&self, key: &ObjectKey, body: Payload, options: PutOptions) -> Result<ObjectRef> {
+        let _look = self.check_there(key, &options.precondition).await?;
+        let described = self.describe(options.attributes, options.tags);
+        let object = reference(key, &described);
+        self.change(key, &options.precondition, Some((described, Vec::new())), body).await?;
+        Ok(object)
+    }
+
+    async fn multipart(
+        &self,
+        key: &ObjectKey,
+        attributes: Attributes,
+        tags: Tags,
+    ) -> Result<Arc<dyn Multipart>> {
+        let me = self.me.upgrade().ok_or_else(|| StoreError::Unavailable("the log is closed".into()))?;
+        Ok(Arc::new(WaitingUpload::new(me, key.clone(), attributes, tags)))
+    }
+
+    async fn copy(&self, from: &ObjectRef, to: &ObjectKey, options: CopyOptions) -> Result<ObjectRef> {
+        if from.key == *to && options.attributes.is_none() {
+            return Err(StoreError::Invalid("a copy of an object onto itself changes nothing".into()));
+        }
+        let (pieces, attributes, tags) = self.source(from).await?;
+        let _look = self.check_there(to, &options.precondition).await?;
+        let described = self.describe(options.attributes.unwrap_or(attributes), tags);
+        let object = reference(to, &described);
+        self.change(to, &options.precondition, Some((described, pieces)), Payload::default()).await?;
+        Ok(object)
+    }
+
+    async fn delete(&self, key: &ObjectKey, precondition: Precondition) -> Result<()> {
+        let _look = self.check_there(key, &precondition).await?;
+        self.change(key, &precondition, None, Payload::default()).await
+    }
+
+    async fn list(&self, request: ListRequest) -> Result<ListPage> {
+        self.list_merged(request).await
+    }
+
+    async fn tags(&self, key: &ObjectKey) -> Result<Tags> {
+        match self.waiting(key) {
+            Some(waiting) => Ok(waiting?.described.tags.clone()),
+            None => self.bucket.tags(key).await,
+        }
+    }
+
+    async fn set_tags(&self, key: &ObjectKey, tags: Tags) -> Result<()> {
+        // Of what waits they are part; there is no other change that only concerns them.
+        loop {
+            let Some(waiting) = self.waiting(key) else { return self.bucket.set_tags(key, tags).await };
+            let waiting = waiting?;
+            let described = Described { tags: tags.clone(), ..waiting.described.clone() };
+            let same = Precondition::Matches(waiting.described.etag.clone());
+            match self.change(key, &same, Some((described, waiting.pieces.clone())), Payload::default()).await
+            {
+                Err(StoreError::PreconditionFailed(_)) => {}
+                changed => return changed,
+            }
+        }
+    }
+
+    async fn sync(&self) -> Result<()> {
+        self.log.sync().await.map_err(failed)?;
+        self.bucket.sync().await
+    }
+}
+
+/// What a log says when it is opened.
+#[derive(Debug, Default)]
+struct Replay {
+    pending: Pending,
+    segments: HashMap<u64, Arc<log::Segment>>,
+    last_change: u64,
+    keys_are_used_once: bool,
+    /// Changes whose bytes are in a segment that went, which it only does when they do not count any more.
+    hollow: HashSet<u64>,
+}
+
+impl Replay {
+    fn one(&mut self, found: log::Found) -> io::Result<()> {
+        self.segments.insert(found.segment.number, found.segment.clone());
+        match found.record {
+            Record::Bytes => {}
+            Record::Put { change, key, base, object, pieces } => {
+                let count = pieces.len();
+                let place = |place| self.piece(place, &found.segment, &found.body);
+                let pieces: Vec<Piece> = pieces.into_iter().filter_map(place).collect();
+                if pieces.len() < count {
+                    self.hollow.insert(change);
+                }
+                let waiting = Arc::new(Waiting { described: object, pieces });
+                self.set(key, Change::new(change, Some(waiting), base, Timestamp(0), found.segment));
+            }
+            Record::Delete { change, key, base } => {
+                self.set(key, Change::new(change, None, base, Timestamp(0), found.segment));
+            }
+            Record::Done { change, key, etag } => {
+                self.last_change = self.last_change.max(change);
+                self.pending.done(&key, change, etag);
+            }
+        }
+        Ok(())
+    }
+
+    fn set(&mut self, key: ObjectKey, change: Change) {
+        self.last_change = self.last_change.max(change.number);
+        self.pending.set(key, change.tried(), self.keys_are_used_once);
+    }
+
+    fn piece(&self, place: PieceAt, segment: &Arc<log::Segment>, body: &Range<u64>) -> Option<Piece> {
+        match place {
+            PieceAt::Body => Some(Piece::Here(segment.clone(), body.clone())),
+            PieceAt::There { object, range } => Some(Piece::There(object, range)),
+            PieceAt::Here { segment, range } => {
+                self.segments.get(&segment).map(|segment| Piece::Here(segment.clone(), range))
+            }
+        }
+    }
+
+    /// What waits, and the number of the last change.
+    fn end(self) -> io::Result<(Pending, u64)> {
+        let is_hollow = |change: &Change| self.hollow.contains(&change.number);
+        if let Some((key, _)) = self.pending.seen_from(&[]).find(|(_, change)| is_hollow(change)) {
+            let text = format!("the write-back log is damaged: the bytes of '{key}' are not in it");
+            return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+        }
+        Ok((self.pending, self.last_change))
+    }
+}
+
+impl Drop for Writeback {
+    fn drop(&mut self) {
+        // Who sends changes up ends.
+        self.woken.notify_one();
+    }
+}
+
+/// A look at the bucket, which ends when it is dropped.
+struct Look<'w>(&'w Writeback);
+
+impl<'w> Look<'w> {
+    fn begin(writeback: &'w Writeback) -> Self {
+        writeback.pending().begin_look();
+        Self(writeback)
+    }
+}
+
+impl Drop for Look<'_> {
+    fn drop(&mut self) {
+        self.0.pending().end_look();
+    }
+}
+
+/// Everything goes up without delay until this is dropped.
+struct Hurry<'w>(&'w Writeback);
+
+impl Drop for Hurry<'_> {
+    fn drop(&mut self) {
+        self.0.hurried.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+fn reference(key: &ObjectKey, described: &Described) -> ObjectRef {
+    ObjectRef::new(key.clone(), described.etag.clone())
+}
+
+/// Where the log says that pieces are, and the body after them.
+fn places(pieces: &[Piece], body: &Payload) -> Vec<PieceAt> {
+    let place = |piece: &Piece| match piece {
+        Piece::Here(segment, range) => PieceAt::Here { segment: segment.number, range: range.clone() },
+        Piece::There(object, range) => PieceAt::There { object: object.clone(), range: range.clone() },
+    };
+    let body = (!body.is_empty()).then_some(PieceAt::Body);
+    pieces.iter().map(place).chain(body).collect()
+}
+
+/// A condition against a change that waits; what does not wait is asked for when a change goes up.
+fn check(key: &ObjectKey, waiting: Option<&Change>, asked: &Precondition) -> Result<()> {
+    let Some(change) = waiting else { return Ok(()) };
+    let holds = match (asked, &change.object) {
+        (Precondition::None, _) | (Precondition::Absent, None) => true,
+        (Precondition::Matches(wanted), Some(object)) => *wanted == object.described.etag,
+        (Precondition::Absent, Some(_)) | (Precondition::Matches(_), None) => false,
+    };
+    if holds { Ok(()) } else { Err(StoreError::PreconditionFailed(key.clone())) }
+}
+
+fn failed(error: io::Error) -> StoreError {
+    match error.kind() {
+        io::ErrorKind::StorageFull => StoreError::Full(format!("the disk of the write-back log: {error}")),
+        _ => StoreError::Corrupt(format!("the write-back log: {error}")),
+    }
+}

@@ -1,0 +1,272 @@
+//! What the bucket does not have yet: for each key its newest change. Pure state; no I/O.
+//!
+//! Changes of one key replace each other, so that only the newest goes up; one that goes up while another comes stays
+//! until the outcome is known. A change waits while others read, out of the bucket, the object that it would replace.
+
+use super::log::Segment;
+use super::record::Described;
+use crate::{ETag, ObjectKey, ObjectMeta, ObjectRef, Precondition, Timestamp};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::ops::{Bound, Range};
+use std::sync::Arc;
+
+/// An object that is not in the bucket yet.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    pub(super) described: Described,
+    pub(super) pieces: Vec<Piece>,
+}
+
+/// Where bytes of a waiting object are.
+#[derive(Debug, Clone)]
+pub(super) enum Piece {
+    /// In the log.
+    Here(Arc<Segment>, Range<u64>),
+    /// In an object of the bucket.
+    There(ObjectRef, Range<u64>),
+}
+
+impl Piece {
+    pub(super) fn len(&self) -> u64 {
+        let (Self::Here(_, range) | Self::There(_, range)) = self;
+        range.end - range.start
+    }
+
+    /// A range of it, counted from its beginning.
+    pub(super) fn part(&self, within: Range<u64>) -> Self {
+        let cut = |range: &Range<u64>| range.start + within.start..range.start + within.end;
+        match self {
+            Self::Here(segment, range) => Self::Here(segment.clone(), cut(range)),
+            Self::There(object, range) => Self::There(object.clone(), cut(range)),
+        }
+    }
+}
+
+/// The parts of pieces that hold a range of the object they make.
+pub(super) fn slice(pieces: &[Piece], range: &Range<u64>) -> Vec<Piece> {
+    let (mut found, mut at) = (Vec::new(), 0);
+    for piece in pieces {
+        let end = at + piece.len();
+        let (from, to) = (range.start.max(at), range.end.min(end));
+        if from < to {
+            found.push(piece.part(from - at..to - at));
+        }
+        at = end;
+    }
+    found
+}
+
+impl Waiting {
+    pub(super) fn size_bytes(&self) -> u64 {
+        self.pieces.iter().map(Piece::len).sum()
+    }
+
+    pub(super) fn meta(&self, key: &ObjectKey) -> ObjectMeta {
+        let object = ObjectRef {
+            key: key.clone(),
+            etag: self.described.etag.clone(),
+            version: None,
+            last_modified: Some(self.described.stored_at),
+        };
+        let attributes = self.described.attributes.clone();
+        ObjectMeta { object, size_bytes: self.size_bytes(), attributes }
+    }
+
+    /// The objects of the bucket that it is made of.
+    fn sources(&self, but: &ObjectKey) -> HashSet<ObjectKey> {
+        let there = self.pieces.iter().filter_map(|piece| match piece {
+            Piece::There(object, _) => Some(object.key.clone()),
+            Piece::Here(..) => None,
+        });
+        there.filter(|key| key != but).collect()
+    }
+
+    fn bytes_here(&self) -> u64 {
+        let here = self.pieces.iter().filter(|piece| matches!(piece, Piece::Here(..)));
+        here.map(Piece::len).sum()
+    }
+}
+
+/// The newest change of a key.
+#[derive(Debug, Clone)]
+pub(super) struct Change {
+    pub(super) number: u64,
+    /// `None`: the key is deleted.
+    pub(super) object: Option<Arc<Waiting>>,
+    /// What must hold in the bucket.
+    pub(super) base: Precondition,
+    /// When it was made.
+    pub(super) made_at: Timestamp,
+    /// Where the record is, held for as long as it counts.
+    _record: Arc<Segment>,
+    /// It may be in the bucket already.
+    is_tried: bool,
+}
+
+impl Change {
+    pub(super) fn new(
+        number: u64,
+        object: Option<Arc<Waiting>>,
+        base: Precondition,
+        made_at: Timestamp,
+        record: Arc<Segment>,
+    ) -> Self {
+        Self { number, object, base, made_at, _record: record, is_tried: false }
+    }
+
+    /// One that an earlier process made, which may have sent it.
+    pub(super) fn tried(self) -> Self {
+        Self { is_tried: true, ..self }
+    }
+}
+
+/// All changes that wait.
+#[derive(Debug, Default)]
+pub(super) struct Pending {
+    keys: BTreeMap<ObjectKey, Change>,
+    /// Keys in the order of their newest changes.
+    queue: BTreeMap<u64, ObjectKey>,
+    /// How many waiting objects are made of an object in the bucket.
+    readers: HashMap<ObjectKey, usize>,
+    /// Changes on their way up, by key: the bucket has, or will have, their outcome.
+    going_up: HashMap<ObjectKey, Change>,
+    bytes: u64,
+    /// Looks at the bucket under way, which may have been answered before a change went up.
+    looks: usize,
+    /// What went up during them.
+    just_done: BTreeMap<ObjectKey, Change>,
+}
+
+impl Pending {
+    pub(super) fn get(&self, key: &ObjectKey) -> Option<&Change> {
+        self.keys.get(key)
+    }
+
+    /// A look at the bucket begins: until it ends, what goes up is seen as waiting.
+    pub(super) fn begin_look(&mut self) {
+        self.looks += 1;
+    }
+
+    pub(super) fn end_look(&mut self) {
+        self.looks -= 1;
+        if self.looks == 0 {
+            self.just_done.clear();
+        }
+    }
+
+    /// The newest change of a key that a look may have missed.
+    pub(super) fn seen(&self, key: &ObjectKey) -> Option<&Change> {
+        self.keys.get(key).or_else(|| self.just_done.get(key))
+    }
+
+    /// Keys from `from` on whose changes a look may have missed.
+    pub(super) fn seen_from(&self, from: &[u8]) -> impl Iterator<Item = (&ObjectKey, &Change)> {
+        let range = (Bound::Included(from), Bound::Unbounded);
+        let mut done = self.just_done.range::<[u8], _>(range).peekable();
+        let mut waiting = self.keys.range::<[u8], _>(range).peekable();
+        std::iter::from_fn(move || match (waiting.peek(), done.peek()) {
+            (Some((newer, _)), Some((older, _))) if newer == older => {
+                done.next();
+                waiting.next()
+            }
+            (Some((one, _)), Some((other, _))) if other < one => done.next(),
+            (None, Some(_)) => done.next(),
+            _ => waiting.next(),
+        })
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// Bytes in the log that are to go up.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// What a change of a key, which is seen under `asked`, needs to find in the bucket.
+    pub(super) fn base(&self, key: &ObjectKey, asked: &Precondition) -> Precondition {
+        self.keys.get(key).map_or_else(|| asked.clone(), |change| change.base.clone())
+    }
+
+    /// When the oldest change was made.
+    pub(super) fn oldest_at(&self) -> Option<Timestamp> {
+        Some(self.keys.get(self.queue.values().next()?)?.made_at)
+    }
+
+    /// Takes the newest change of a key. A deletion of what the bucket has never seen leaves nothing to do.
+    pub(super) fn set(&mut self, key: ObjectKey, change: Change, keys_are_used_once: bool) {
+        let is_never_there = self.keys.get(&key).is_some_and(|waiting| {
+            let is_new = waiting.base == Precondition::Absent
+                || keys_are_used_once && waiting.base == Precondition::None;
+            is_new && !waiting.is_tried
+        });
+        self.drop_newest(&key);
+        if change.object.is_none() && is_never_there {
+            return;
+        }
+        self.count(&key, &change, 1);
+        self.queue.insert(change.number, key.clone());
+        self.bytes += change.object.as_ref().map_or(0, |object| object.bytes_here());
+        self.keys.insert(key, change);
+    }
+
+    /// The oldest change that may go up, on its way from now on.
+    pub(super) fn next(&mut self) -> Option<(ObjectKey, Change)> {
+        let may = |key: &&ObjectKey| !self.going_up.contains_key(*key) && !self.readers.contains_key(*key);
+        let key = self.queue.values().find(may)?.clone();
+        let newest = self.keys.get_mut(&key)?;
+        newest.is_tried = true;
+        let change = newest.clone();
+        self.count(&key, &change, 1);
+        self.going_up.insert(key.clone(), change.clone());
+        Some((key, change))
+    }
+
+    /// The oldest change, where all wait for each other.
+    pub(super) fn stuck(&self) -> Option<(ObjectKey, Change)> {
+        let key = self.queue.values().next().filter(|_| self.going_up.is_empty())?;
+        Some((key.clone(), self.keys.get(key)?.clone()))
+    }
+
+    /// A change is in the bucket, where the object has this tag; one that came meanwhile goes up over it.
+    pub(super) fn done(&mut self, key: &ObjectKey, number: u64, etag: Option<ETag>) {
+        self.ended(key);
+        match self.keys.get_mut(key) {
+            Some(newest) if newest.number == number => {
+                let done = self.drop_newest(key);
+                if self.looks > 0 {
+                    self.just_done.extend(done.map(|done| (key.clone(), done)));
+                }
+            }
+            Some(newest) => newest.base = etag.map_or(Precondition::Absent, Precondition::Matches),
+            None => {}
+        }
+    }
+
+    /// A change did not get there; it is tried again.
+    pub(super) fn ended(&mut self, key: &ObjectKey) {
+        if let Some(change) = self.going_up.remove(key) {
+            self.count(key, &change, -1);
+        }
+    }
+
+    fn drop_newest(&mut self, key: &ObjectKey) -> Option<Change> {
+        let change = self.keys.remove(key)?;
+        self.queue.remove(&change.number);
+        self.bytes -= change.object.as_ref().map_or(0, |object| object.bytes_here());
+        self.count(key, &change, -1);
+        Some(change)
+    }
+
+    fn count(&mut self, key: &ObjectKey, change: &Change, by: isize) {
+        let sources = change.object.as_ref().map(|object| object.sources(key)).unwrap_or_default();
+        for source in sources {
+            let count = self.readers.entry(source.clone()).or_default();
+            *count = count.saturating_add_signed(by);
+            if *count == 0 {
+                self.readers.remove(&source);
+            }
+        }
+    }
+}

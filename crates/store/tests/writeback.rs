@@ -1,0 +1,329 @@
+//! The write-back log in front of a bucket.
+
+use bytes::Bytes;
+use futures_util::TryStreamExt;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use store::conformance::{self, Capabilities};
+use store::memory::{MemoryLimits, MemoryStore};
+use store::wrap::{Fault, Faults, Faulty, Rule, Trace, Traced};
+use store::writeback::{Backlog, Writeback, WritebackOptions};
+use store::{
+    CopyOptions, Entropy, GetOptions, ListEntry, ListRequest, ObjectKey, ObjectRef, ObjectStore, Payload,
+    Precondition, PutOptions, Result, StoreError, SystemClock, Tags,
+};
+use tempfile::TempDir;
+
+const LATER: Duration = Duration::from_secs(3600);
+
+fn options(delay: Duration) -> WritebackOptions {
+    WritebackOptions {
+        limit_bytes: 1 << 30,
+        delay,
+        checks_at_once: true,
+        keys_are_used_once: false,
+        lost: |lost, _| key([b"lost/", lost.as_bytes()].concat()),
+    }
+}
+
+fn key(text: impl AsRef<[u8]>) -> ObjectKey {
+    ObjectKey::try_from(text.as_ref()).unwrap()
+}
+
+/// A bucket that can fail, with a log in front of it.
+struct World {
+    memory: MemoryStore,
+    faults: Faults,
+    trace: Trace,
+    dir: TempDir,
+    options: WritebackOptions,
+    writeback: Arc<Writeback>,
+}
+
+impl World {
+    fn new(options: WritebackOptions) -> Self {
+        let limits = MemoryLimits { part_bytes_min: 1, ..MemoryLimits::default() };
+        let memory = MemoryStore::with_limits(Arc::new(SystemClock), limits);
+        let (faults, trace) = (Faults::new(), Trace::new());
+        let dir = TempDir::new().unwrap();
+        let writeback = open(dir.path(), &memory, &faults, &trace, &options);
+        Self { memory, faults, trace, dir, options, writeback }
+    }
+
+    /// Ends the process as a crash does, with requests on their way, and begins another with the log as it was.
+    fn reopen(&mut self) {
+        self.faults.set_down(true);
+        self.faults = Faults::new();
+        let dir = TempDir::new().unwrap();
+        for entry in std::fs::read_dir(self.dir.path()).unwrap() {
+            let path = entry.unwrap().path();
+            std::fs::copy(&path, dir.path().join(path.file_name().unwrap())).unwrap();
+        }
+        self.writeback = open(dir.path(), &self.memory, &self.faults, &self.trace, &self.options);
+        self.dir = dir;
+    }
+
+    async fn put(&self, name: &str, body: &'static str, precondition: Precondition) -> Result<ObjectRef> {
+        let options = PutOptions { precondition, ..PutOptions::default() };
+        self.writeback.put(&key(name), body.into(), options).await
+    }
+}
+
+fn open(
+    dir: &Path,
+    memory: &MemoryStore,
+    faults: &Faults,
+    trace: &Trace,
+    options: &WritebackOptions,
+) -> Arc<Writeback> {
+    let bucket = Arc::new(Traced::new(Faulty::new(memory.clone(), faults.clone()), trace.clone()));
+    let entropy = Arc::new(Entropy::new(dir.as_os_str().len() as u64));
+    Writeback::open(dir, bucket, options.clone(), Arc::new(SystemClock), entropy).unwrap()
+}
+
+async fn read(store: &dyn ObjectStore, name: &str) -> Result<Bytes> {
+    let object = store.get(&key(name), GetOptions::default()).await?;
+    Ok(object.body.try_collect::<Vec<_>>().await?.concat().into())
+}
+
+/// Every key with its bytes.
+async fn contents(store: &dyn ObjectStore) -> BTreeMap<String, Bytes> {
+    let mut found = BTreeMap::new();
+    let mut token = None;
+    loop {
+        let page = store.list(ListRequest { token, limit: 3, ..ListRequest::default() }).await.unwrap();
+        for entry in page.entries {
+            let ListEntry::Object { object, size_bytes } = entry else { panic!("no delimiter was given") };
+            let name = String::from_utf8(object.key.as_bytes().to_vec()).unwrap();
+            let body = read(store, &name).await.unwrap();
+            assert_eq!(body.len() as u64, size_bytes);
+            found.insert(name, body);
+        }
+        token = page.next;
+        if token.is_none() {
+            return found;
+        }
+    }
+}
+
+async fn conforms(delay: Duration) {
+    let kept: Mutex<Vec<TempDir>> = Mutex::default();
+    let fresh = || async {
+        let dir = TempDir::new().unwrap();
+        let bucket = Arc::new(MemoryStore::new(Arc::new(SystemClock)));
+        let entropy = Arc::new(Entropy::new(9));
+        let writeback = Writeback::open(dir.path(), bucket, options(delay), Arc::new(SystemClock), entropy);
+        kept.lock().unwrap().push(dir);
+        Ok(writeback.unwrap() as Arc<dyn ObjectStore>)
+    };
+    conformance::run(fresh, Capabilities::ALL).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn writeback_conforms_while_changes_wait() {
+    conforms(LATER).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn writeback_conforms_while_changes_go_up() {
+    conforms(Duration::ZERO).await;
+}
+
+#[tokio::test]
+async fn s152_what_was_acknowledged_is_there_after_a_crash_and_goes_up() {
+    let mut world = World::new(options(Duration::ZERO));
+    world.faults.set_down(true);
+    world.put("a", "one", Precondition::None).await.unwrap();
+    world.put("b", "two", Precondition::None).await.unwrap();
+    world.writeback.delete(&key("a"), Precondition::None).await.unwrap();
+    assert_eq!(read(&*world.writeback, "b").await.unwrap(), "two");
+    world.reopen();
+    assert_eq!(contents(&*world.writeback).await, BTreeMap::from([("b".to_owned(), "two".into())]));
+    world.writeback.drained().await;
+    assert_eq!(world.writeback.backlog(), Backlog::default());
+    assert_eq!(contents(&world.memory).await, BTreeMap::from([("b".to_owned(), "two".into())]));
+    world.reopen();
+    assert_eq!(world.writeback.backlog(), Backlog::default(), "what is up does not go up again");
+}
+
+#[tokio::test]
+async fn only_the_newest_of_a_key_goes_up_and_what_is_deleted_soon_never() {
+    let world = World::new(WritebackOptions { checks_at_once: false, ..options(LATER) });
+    let mut etag = world.put("kept", "0", Precondition::Absent).await.unwrap().etag;
+    for body in ["1", "2", "3"] {
+        etag = world.put("kept", body, Precondition::Matches(etag)).await.unwrap().etag;
+    }
+    world.put("gone", "soon", Precondition::Absent).await.unwrap();
+    world.writeback.delete(&key("gone"), Precondition::None).await.unwrap();
+    world.writeback.drained().await;
+    assert_eq!(world.trace.counts().to_string(), "Put 1");
+    assert_eq!(contents(&world.memory).await, BTreeMap::from([("kept".to_owned(), "3".into())]));
+    let options = GetOptions { if_match: Some(etag), ..GetOptions::default() };
+    world.writeback.get(&key("kept"), options).await.expect("the tag that was given still names it");
+}
+
+#[tokio::test]
+async fn s153_who_loses_to_another_client_finds_his_bytes() {
+    let world = World::new(options(LATER));
+    world.put("file", "ours", Precondition::Absent).await.unwrap();
+    world.memory.put(&key("file"), "theirs".into(), PutOptions::default()).await.unwrap();
+    world.writeback.drained().await;
+    let expected = [("file", "theirs"), ("lost/file", "ours")];
+    let expected = expected.map(|(name, body)| (name.to_owned(), Bytes::from(body)));
+    assert_eq!(contents(&*world.writeback).await, BTreeMap::from(expected));
+}
+
+#[tokio::test]
+async fn a_lost_answer_is_no_conflict() {
+    let world = World::new(options(Duration::ZERO));
+    world.faults.add(Rule::new(Fault::lost_reply()).times(1));
+    world.put("file", "ours", Precondition::None).await.unwrap();
+    world.writeback.drained().await;
+    assert_eq!(contents(&world.memory).await, BTreeMap::from([("file".to_owned(), "ours".into())]));
+}
+
+#[tokio::test]
+async fn s119_a_full_log_makes_writers_wait_until_something_went_up() {
+    let world = World::new(WritebackOptions { limit_bytes: 1 << 20, ..options(Duration::ZERO) });
+    world.faults.set_down(true);
+    for name in ["a", "b"] {
+        let body = Payload::from(vec![1; 600 << 10]);
+        let name_key = key(name);
+        let put = world.writeback.put(&name_key, body, PutOptions::default());
+        if name == "a" {
+            put.await.unwrap();
+            continue;
+        }
+        let mut put = std::pin::pin!(put);
+        let waits = tokio::time::timeout(Duration::from_millis(300), &mut put).await;
+        assert!(waits.is_err(), "there is no room");
+        world.faults.set_down(false);
+        put.await.unwrap();
+    }
+    world.writeback.drained().await;
+    assert_eq!(contents(&world.memory).await.len(), 2);
+}
+
+/// A rename of two objects over each other: each is made of what the other would replace.
+#[tokio::test]
+async fn changes_that_wait_for_each_other_go_up_all_the_same() {
+    let world = World::new(options(LATER));
+    for (name, body) in [("a", "one"), ("b", "two")] {
+        world.memory.put(&key(name), body.into(), PutOptions::default()).await.unwrap();
+    }
+    let copy = async |from: &str, to: &str| {
+        let from = world.writeback.head(&key(from)).await.unwrap().object;
+        world.writeback.copy(&from, &key(to), CopyOptions::default()).await.unwrap();
+    };
+    copy("a", "spare").await;
+    copy("b", "a").await;
+    copy("spare", "b").await;
+    world.writeback.delete(&key("spare"), Precondition::None).await.unwrap();
+    world.writeback.drained().await;
+    let expected = [("a", "two"), ("b", "one")].map(|(name, body)| (name.to_owned(), Bytes::from(body)));
+    assert_eq!(contents(&world.memory).await, BTreeMap::from(expected));
+}
+
+/// Any changes, with crashes and a bucket that comes and goes: what is seen is what was done, and in the end the
+/// bucket has it.
+#[tokio::test(flavor = "multi_thread")]
+async fn any_changes_are_seen_and_go_up() {
+    for seed in 0..60 {
+        let delay = [Duration::ZERO, Duration::from_millis(1), LATER][seed as usize % 3];
+        let mut world = World::new(options(delay));
+        let entropy = Entropy::new(seed);
+        let below = |bound: u64| entropy.below(bound);
+        let mut model: BTreeMap<String, Bytes> = BTreeMap::new();
+        for step in 0..120 {
+            let name = ["a", "b", "c", "d/e"][below(4) as usize];
+            let other = ["a", "b", "c", "d/e"][below(4) as usize];
+            let body = Bytes::from(format!("{seed} {step} ").repeat(1 + below(2000) as usize));
+            match below(16) {
+                0..=4 => {
+                    let options = PutOptions::default();
+                    world.writeback.put(&key(name), body.clone().into(), options).await.unwrap();
+                    model.insert(name.to_owned(), body);
+                }
+                5..=7 => {
+                    world.writeback.delete(&key(name), Precondition::None).await.unwrap();
+                    model.remove(name);
+                }
+                8..=9 if name != other => {
+                    let Ok(from) = settled(&world, world.writeback.head(&key(name))).await else { continue };
+                    let to = key(other);
+                    let copied = world.writeback.copy(&from.object, &to, CopyOptions::default());
+                    if settled(&world, copied).await.is_ok() {
+                        model.insert(other.to_owned(), model[name].clone());
+                    }
+                }
+                10 => {
+                    let upload =
+                        world.writeback.multipart(&key(other), <_>::default(), Tags::new()).await.unwrap();
+                    upload.put_part(2, body.clone().into()).await.unwrap();
+                    let mut whole = body.to_vec();
+                    if let Ok(from) = settled(&world, world.writeback.head(&key(name))).await
+                        && from.size_bytes > 0
+                        && settled(&world, upload.copy_part(1, &from.object, 0..from.size_bytes))
+                            .await
+                            .is_ok()
+                    {
+                        whole = [&model[name][..], &whole].concat();
+                    }
+                    settled(&world, upload.complete(Precondition::None)).await.unwrap();
+                    model.insert(other.to_owned(), whole.into());
+                }
+                11 => world.faults.set_down(below(2) == 0),
+                12 => world.reopen(),
+                13 => world.writeback.sync().await.unwrap(),
+                _ => {
+                    world.faults.set_down(false);
+                    assert_eq!(contents(&*world.writeback).await, model, "seed {seed}, step {step}");
+                }
+            }
+        }
+        world.faults.set_down(false);
+        world.writeback.drained().await;
+        assert_eq!(contents(&world.memory).await, model, "seed {seed}: in the bucket");
+        assert_eq!(contents(&*world.writeback).await, model, "seed {seed}");
+    }
+}
+
+/// A call that may need the bucket, which may be down.
+async fn settled<T>(world: &World, call: impl Future<Output = Result<T>>) -> Result<T> {
+    world.faults.set_down(false);
+    let outcome = call.await;
+    if let Err(error) = &outcome {
+        assert!(matches!(error, StoreError::NotFound(_)), "{error}");
+    }
+    outcome
+}
+
+/// The power goes at any moment: what is left of the log is its beginning, and what was synced is in it.
+#[tokio::test]
+async fn s154_a_log_that_lost_its_end_has_everything_before() {
+    let world = World::new(options(LATER));
+    world.faults.set_down(true);
+    let log = world.dir.path().join(format!("{:016x}.log", 1));
+    let mut ends = vec![0];
+    for number in 0..20u8 {
+        let body = Payload::from(vec![number; 1000 * usize::from(number)]);
+        let name = format!("{:02}", number % 7);
+        world.writeback.put(&key(name), body, PutOptions { ..PutOptions::default() }).await.unwrap();
+        world.writeback.sync().await.unwrap();
+        ends.push(std::fs::metadata(&log).unwrap().len() as usize);
+    }
+    let whole = std::fs::read(&log).unwrap();
+    for cut in (0..whole.len()).step_by(997).chain(ends.clone()) {
+        let after = TempDir::new().unwrap();
+        std::fs::write(after.path().join(log.file_name().unwrap()), &whole[..cut]).unwrap();
+        let writeback = open(after.path(), &world.memory, &world.faults, &world.trace, &world.options);
+        let changes = ends.iter().filter(|end| **end <= cut).count() - 1;
+        assert_eq!(writeback.backlog().changes, changes.min(7), "cut at {cut}");
+        for number in changes.saturating_sub(7)..changes {
+            let found = read(&*writeback, &format!("{:02}", number % 7)).await.unwrap();
+            assert_eq!(found, vec![number as u8; 1000 * number]);
+        }
+    }
+}
