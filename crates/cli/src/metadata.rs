@@ -3,12 +3,13 @@
 //! Invariant: a state directory holds the metadata of one volume, and a volume that has content is never opened without
 //! the metadata that names it.
 
+use crate::state;
 use crate::volume::Volume;
 use anyhow::{Context, Result, bail};
 use meta::{Engine, LogCap, MemoryEngine};
 use meta_rocks::{RocksEngine, RocksOptions};
-use std::fs::{self, File};
-use std::io::{ErrorKind, Write};
+use std::fs;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 use store::ObjectStore;
@@ -42,20 +43,12 @@ pub(crate) async fn open(
                     state_root.display()
                 );
             }
-            write_durably(&owner, &record.id).with_context(|| format!("cannot write {}", owner.display()))?;
+            state::write_durably(&owner, &record.id)
+                .with_context(|| format!("cannot write {}", owner.display()))?;
         }
         Err(error) => return Err(error).with_context(|| format!("cannot read {}", owner.display())),
     }
     let cache_bytes = usize::try_from(memory_limit_bytes / 100 * CACHE_PERCENT).unwrap_or(usize::MAX);
     let options = RocksOptions { cache_bytes, ..RocksOptions::default() };
     Ok(Arc::new(RocksEngine::open(&state_root.join("meta"), options)?))
-}
-
-fn write_durably(path: &Path, text: &str) -> std::io::Result<()> {
-    let staged = path.with_extension("new");
-    let mut file = File::create(&staged)?;
-    writeln!(file, "{text}")?;
-    file.sync_all()?;
-    fs::rename(&staged, path)?;
-    path.parent().map_or(Ok(()), |dir| File::open(dir)?.sync_all())
 }

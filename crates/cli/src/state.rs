@@ -169,6 +169,16 @@ fn fnv1a(bytes: &[u8]) -> u64 {
         .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
+/// Writes a line that is there whole or not at all, whatever happens.
+pub(crate) fn write_durably(path: &Path, text: &str) -> std::io::Result<()> {
+    let staged = path.with_extension("new");
+    let mut file = File::create(&staged)?;
+    writeln!(file, "{}", text.trim_end())?;
+    file.sync_all()?;
+    fs::rename(&staged, path)?;
+    path.parent().map_or(Ok(()), |dir| File::open(dir)?.sync_all())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -8,10 +8,10 @@
 //!
 //! Refuses credentials in a URL, so that none can reach `ps`, the mount table or a log.
 
+use crate::state;
 use anyhow::{Context, Result, anyhow, bail};
 use serde::{Deserialize, Serialize};
 use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use store::{ObjectKey, names};
 
@@ -30,7 +30,7 @@ pub(crate) enum Volume {
     Embedded { root: PathBuf },
 }
 
-/// What `tenon.toml` says of an embedded volume.
+/// What `tenon.toml` says of an embedded volume; how files lie in its objects says [`vfs::VolumeRecord`], in the bucket.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Record {
@@ -38,10 +38,6 @@ pub(crate) struct Record {
     pub(crate) version: u32,
     /// Tells two volumes apart that share a name.
     pub(crate) id: String,
-    /// How files map to objects.
-    pub(crate) mapping: vfs::Mapping,
-    /// How objects are named.
-    pub(crate) naming: vfs::Naming,
     /// When it was made, RFC 3339.
     pub(crate) created: String,
 }
@@ -120,14 +116,8 @@ pub(crate) fn format(root: &Path, record: &Record) -> Result<()> {
 }
 
 /// A record for a volume made now.
-pub(crate) fn new_record(naming: vfs::Naming, id: u64, created: jiff::Timestamp) -> Record {
-    Record {
-        version: RECORD_VERSION,
-        id: format!("{id:016x}"),
-        mapping: vfs::Mapping::Whole,
-        naming,
-        created: created.to_string(),
-    }
+pub(crate) fn new_record(id: u64, created: jiff::Timestamp) -> Record {
+    Record { version: RECORD_VERSION, id: format!("{id:016x}"), created: created.to_string() }
 }
 
 /// The record of the embedded volume at `root`.
@@ -153,13 +143,7 @@ pub(crate) fn read_record(root: &Path) -> Result<Record> {
 
 /// The record appears whole or not at all, and after the directories it speaks for.
 fn write_record(root: &Path, record: &Record) -> Result<()> {
-    let staged = root.join("tenon.toml.new");
-    let mut file = fs::File::create(&staged)?;
-    file.write_all(toml::to_string(record)?.as_bytes())?;
-    file.sync_all()?;
-    fs::rename(&staged, root.join(RECORD_FILE))?;
-    fs::File::open(root)?.sync_all()?;
-    Ok(())
+    Ok(state::write_durably(&root.join(RECORD_FILE), &toml::to_string(record)?)?)
 }
 
 fn parse_s3(rest: &str) -> Result<Volume> {
@@ -190,7 +174,7 @@ mod tests {
     use super::*;
 
     fn record() -> Record {
-        new_record(vfs::Naming::FilePath, 7, jiff::Timestamp::UNIX_EPOCH)
+        new_record(7, jiff::Timestamp::UNIX_EPOCH)
     }
 
     #[test]

@@ -91,6 +91,40 @@ fn s11_s12_s144_a_killed_mount_loses_nothing_that_was_closed() {
     assert_eq!(listed.lines().filter(|line| line.contains("inodes/")).count(), 5 * 20, "{listed}");
 }
 
+/// Files in chunks, killed while they are written: what was fsynced is there, and what was not is garbage.
+#[test]
+fn s147_s148_s150_files_in_chunks_survive_a_kill() {
+    let home = Home::new();
+    let refused = home.refused(["format", "volume", "--mapping", "chunked", "--naming", "file-path"]);
+    assert!(refused.contains("--naming inode"), "{refused}");
+    let refused = home.refused(["format", "volume", "--mapping", "chunked", "--chunk-size", "3MiB"]);
+    assert!(refused.contains("4, 8"), "{refused}");
+    home.ok(["format", "volume", "--mapping", "chunked", "--chunk-size", "1MiB"]);
+    home.ok(["mount", "volume", "mnt"]);
+    let mnt = home.mnt();
+    let body: Vec<u8> = (0..(3 << 20) + 7).map(|at: u32| (at / 1000) as u8).collect();
+    fs::write(mnt.join("file"), &body).unwrap();
+    let located = home.ok(["locate", "mnt/file"]);
+    assert_eq!(located.lines().filter(|line| line.contains("inodes/")).count(), 4, "{located}");
+    let mut edited = fs::OpenOptions::new().write(true).open(mnt.join("file")).unwrap();
+    edited.write_all(b"edited").unwrap();
+    edited.sync_all().unwrap();
+    let mut writing = File::create(mnt.join("writing")).unwrap();
+    writing.write_all(&vec![1; 20 << 20]).unwrap();
+    home.after_a_kill();
+    let found = fs::read(mnt.join("file")).unwrap();
+    assert!(found[..6] == *b"edited" && found[6..] == body[6..]);
+    let garbage = home.ok(["gc", "mnt", "--dry-run"]);
+    assert!(garbage.contains("would be deleted"), "{garbage}");
+    let lost = garbage.lines().count() - 1;
+    assert!(home.ok(["gc", "mnt"]).contains(&format!("{lost} objects that no file has deleted")));
+    assert_eq!(home.ok(["gc", "mnt"]), "0 objects that no file has deleted\n");
+    fs::remove_file(mnt.join("writing")).ok();
+    home.ok(["umount", "mnt"]);
+    assert_eq!(home.ok(["gc", "volume"]), "0 objects that no file has deleted\n");
+    home.ok(["fsck", "volume"]);
+}
+
 #[test]
 fn metadata_is_not_mixed_up_with_another_volumes() {
     let home = Home::new();

@@ -338,14 +338,21 @@ impl Requests for Adapter {
         self.allocate(handle, mode, offset, len, reply);
     }
 
+    fn lseek(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        offset: i64,
+        whence: i32,
+        reply: ReplyLseek,
+    ) {
+        self.seek(handle, offset, whence, reply);
+    }
+
     // Answered once per mount with ENOSYS, after which the kernel does without, or does it itself.
 
     fn access(&self, _: &Request, _: INodeNo, _: AccessFlags, reply: ReplyEmpty) {
-        self.count(Operation::Other);
-        reply.error(Errno::ENOSYS);
-    }
-
-    fn lseek(&self, _: &Request, _: INodeNo, _: FileHandle, _: i64, _: i32, reply: ReplyLseek) {
         self.count(Operation::Other);
         reply.error(Errno::ENOSYS);
     }

@@ -85,6 +85,8 @@ operations! {
     RemoveXattr = "REMOVEXATTR",
     /// Make room in a file, or zeros.
     Fallocate = "FALLOCATE",
+    /// Find data or a hole.
+    Lseek = "LSEEK",
     /// Something that is not offered; the kernel does without, or does it itself.
     Other = "OTHER",
 }

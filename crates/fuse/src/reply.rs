@@ -4,7 +4,7 @@ use crate::convert;
 use bytes::Bytes;
 use fuser::{
     Errno, FileHandle, FopenFlags, Generation, ReplyAttr, ReplyCreate, ReplyData, ReplyEmpty, ReplyEntry,
-    ReplyOpen, ReplyWrite,
+    ReplyLseek, ReplyOpen, ReplyWrite,
 };
 use std::time::Duration;
 use vfs::{Attr, Error};
@@ -72,6 +72,16 @@ impl Answer<Bytes> for ReplyData {
     fn answer(self, result: Result<Bytes, Error>) {
         match result {
             Ok(bytes) => self.data(&bytes),
+            Err(error) => self.error(failed(&error)),
+        }
+    }
+}
+
+impl Answer<u64> for ReplyLseek {
+    fn answer(self, result: Result<u64, Error>) {
+        // A file has at most 2^63 - 1 bytes.
+        match result {
+            Ok(offset) => self.offset(offset as i64),
             Err(error) => self.error(failed(&error)),
         }
     }

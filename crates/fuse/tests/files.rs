@@ -21,6 +21,18 @@ fn s11_a_file_made_for_reading_is_stored() {
 }
 
 #[test]
+fn s151_data_and_holes_are_found() {
+    let mount = Mount::new();
+    fs::write(mount.path("file"), b"bytes").unwrap();
+    let file = File::open(mount.path("file")).unwrap();
+    let seek = |from| rustix::fs::seek(&file, from);
+    assert_eq!(seek(rustix::fs::SeekFrom::Data(2)), Ok(2));
+    assert_eq!(seek(rustix::fs::SeekFrom::Hole(0)), Ok(5));
+    assert_eq!(seek(rustix::fs::SeekFrom::Data(5)), Err(rustix::io::Errno::NXIO));
+    assert_eq!(mount.count(Operation::Lseek), 3);
+}
+
+#[test]
 fn what_is_written_is_read_and_is_stored() {
     let mount = Mount::new();
     let bytes = noise(3 * MIB + 17);

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use store::{CopyOptions, ObjectRef, StoreError};
 
 use crate::layout::{stored, whole};
-use crate::open_file::{OpenFile, Pin};
+use crate::open_file::OpenFile;
+use crate::pin::Pin;
 use crate::write::Dirty;
 use crate::{Error, Filesystem, Result};
 
@@ -37,13 +38,13 @@ impl Filesystem {
             // Its bytes are aside already.
             return Ok(None);
         }
-        let Some(pin) = self.pin(&inode)? else { return Ok(None) };
+        let Some(old) = self.object(&inode)? else { return Ok(None) };
         let key = self.layout.orphan(inode.ino, self.entropy.next_u64())?;
-        match self.store.copy(&pin.object(), &key, CopyOptions::default()).await {
+        match self.store.copy(&old, &key, CopyOptions::default()).await {
             Ok(object) => {
-                let copy = Pin { key, etag: object.etag.clone(), version: object.version.clone(), ..pin };
+                let size_bytes = inode.content.iter().map(|extent| extent.len).sum();
+                let copy = Pin::whole(object.clone(), size_bytes);
                 work.rebase(Some(Arc::new(copy.clone())));
-                let size_bytes = copy.size_bytes;
                 file.repin(|| Ok::<_, Error>(Some(copy)))?;
                 Ok(Some(Aside { object, size_bytes }))
             }

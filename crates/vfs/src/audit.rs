@@ -19,7 +19,7 @@ pub struct Audit {
     pub violations: Vec<String>,
     /// Files whose content is not there, or is other content: the bytes are lost.
     pub missing: Vec<(Ino, ObjectKey)>,
-    /// Content that no file has: garbage of a crash.
+    /// Content that no file has, as [`unused_content`](crate::unused_content) finds it.
     pub unused: Vec<ObjectKey>,
 }
 
@@ -35,16 +35,19 @@ impl Audit {
         let violations = violations.iter().map(ToString::to_string).collect();
         let mut referred = referred(engine)?;
         let mut audit = Self { violations, ..Self::default() };
-        let Some(prefix) = Layout::new(prefix, record.naming).content()? else { return Ok(audit) };
+        let layout = Layout::of(prefix, record);
+        let Some(prefix) = layout.content()? else { return Ok(audit) };
         let mut request = ListRequest { prefix, limit: BATCH, ..ListRequest::default() };
         loop {
             let page = store.list(request.clone()).await?;
             for entry in page.entries {
-                let ListEntry::Object { object, .. } = entry else { continue };
+                let ListEntry::Object { object, size_bytes, .. } = entry else { continue };
                 match referred.remove(&object.key) {
-                    None => audit.unused.push(object.key),
-                    Some((ino, etag)) if etag != object.etag => audit.missing.push((ino, object.key)),
-                    Some(_) => {}
+                    None if layout.owner(&object.key).is_some() => audit.unused.push(object.key),
+                    Some(needed) if needed.etag != object.etag || needed.bytes > size_bytes => {
+                        audit.missing.push((needed.ino, object.key));
+                    }
+                    _ => {}
                 }
             }
             match page.next {
@@ -52,14 +55,23 @@ impl Audit {
                 None => break,
             }
         }
-        audit.missing.extend(referred.into_iter().map(|(key, (ino, _))| (ino, key)));
+        audit.missing.extend(referred.into_iter().map(|(key, needed)| (needed.ino, key)));
         Ok(audit)
     }
 }
 
-/// Every key that an inode has, with the inode and the etag.
-fn referred(engine: &dyn Engine) -> Result<BTreeMap<ObjectKey, (Ino, ETag)>> {
-    let mut found = BTreeMap::new();
+/// What a file needs of an object.
+#[derive(Debug)]
+struct Needed {
+    ino: Ino,
+    etag: ETag,
+    /// So long must it be.
+    bytes: u64,
+}
+
+/// Every key that an inode has.
+fn referred(engine: &dyn Engine) -> Result<BTreeMap<ObjectKey, Needed>> {
+    let mut found: BTreeMap<ObjectKey, Needed> = BTreeMap::new();
     let range = schema::inodes();
     let mut from = Bound::Included(range.from.clone());
     loop {
@@ -71,8 +83,11 @@ fn referred(engine: &dyn Engine) -> Result<BTreeMap<ObjectKey, (Ino, ETag)>> {
         for (key, _) in &rows {
             let ino = schema::ino_of(key).map_err(FsError::from)?;
             let Some(inode) = read_inode(engine, ino)? else { continue };
-            let objects = inode.content.into_iter().map(|extent| extent.object);
-            found.extend(objects.filter_map(|object| Some((object.key?, (ino, object.etag)))));
+            for extent in inode.content {
+                let Some(key) = extent.object.key else { continue };
+                let needed = found.entry(key).or_insert(Needed { ino, etag: extent.object.etag, bytes: 0 });
+                needed.bytes = needed.bytes.max(extent.object_offset + extent.len);
+            }
         }
     }
 }

@@ -134,18 +134,18 @@ impl Filesystem {
     async fn copy_onto_itself(&self, file: &crate::open_file::OpenFile) -> Result<()> {
         let _moves = self.moves.read().await;
         let inode = self.names.inode(file.ino)?;
-        let Some(pin) = self.pin(&inode)?.filter(|_| inode.home.is_some()) else { return Ok(()) };
+        let Some(old) = self.object(&inode)?.filter(|_| inode.home.is_some()) else { return Ok(()) };
         self.ensure_volume_record().await?;
-        let described = match self.store.head(&pin.key).await {
-            Ok(meta) if meta.object.etag == pin.etag => meta,
+        let described = match self.store.head(&old.key).await {
+            Ok(meta) if meta.object.etag == old.etag => meta,
             Ok(_) | Err(StoreError::NotFound(_)) => return Ok(()),
             Err(error) => return Err(error.into()),
         };
         let attributes = headers::with_posix(described.attributes, &inode);
         let options = CopyOptions { attributes: Some(attributes), precondition: Precondition::None };
-        match self.store.copy(&pin.object(), &pin.key, options).await {
+        match self.store.copy(&old, &old.key, options).await {
             Ok(object) => {
-                self.publish(&inode, &object, inode.size_bytes, None).await?;
+                self.publish(&inode, &object, inode.size_bytes, None)?;
                 file.repin(|| self.pin_of(inode.ino))
             }
             // Somebody stored other bytes meanwhile; their headers are theirs.

@@ -3,7 +3,7 @@
 use meta::{Ctx, Ino, Inode, Name, Namespace};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use store::{Clock, Entropy, ObjectStore, Timestamp};
+use store::{Clock, Entropy, ObjectRef, ObjectStore, Timestamp};
 use tokio::sync::{OnceCell, RwLock, Semaphore, mpsc};
 
 use crate::budget::Budget;
@@ -18,11 +18,12 @@ use crate::handles::Handles;
 use crate::headers::Defaults;
 use crate::invalidation::{Invalidation, Invalidations};
 use crate::layout::Layout;
-use crate::open_file::{OpenFiles, Pin};
+use crate::open_file::OpenFiles;
+use crate::pin::Pin;
 use crate::read::chunks::Chunks;
 use crate::references::References;
 use crate::slab::{SLAB_BYTES, SlabPool};
-use crate::volume::{Naming, VolumeRecord};
+use crate::volume::VolumeRecord;
 use crate::{Error, Result};
 
 /// Parts of files being assembled at the same time, over all files.
@@ -65,8 +66,10 @@ impl Filesystem {
     pub fn mount(parts: Parts, config: Config) -> Result<Arc<Self>> {
         std::fs::create_dir_all(&config.cache_dir)?;
         let record = parts.record;
-        let layout =
-            Layout::new(&config.prefix, record.as_ref().map_or(Naming::FilePath, |record| record.naming));
+        let layout = match &record {
+            Some(record) => Layout::of(&config.prefix, record),
+            None => Layout::by_path(&config.prefix),
+        };
         let ctx = Ctx { now: parts.clock.now(), uid: config.uid, gid: config.gid };
         let names = Namespace::new(parts.engine, &ctx)?;
         let pool = ((config.read_bytes() + config.write_bytes()) as usize / SLAB_BYTES).max(1);
@@ -149,18 +152,27 @@ impl Filesystem {
         self.pin(&self.names.inode(ino)?)
     }
 
-    /// The immutable bytes an inode consists of now.
+    /// The immutable bytes an inode consists of now; `None` in a volume named by path: it has no object.
     pub(crate) fn pin(&self, inode: &Inode) -> Result<Option<Pin>> {
-        let Some(object) = inode.object() else { return Ok(None) };
-        if inode.home.is_none() && object.key.is_none() {
+        if !self.layout.follows_paths() {
+            return Ok(Some(Pin::spread(inode)));
+        }
+        let size_bytes = inode.content.iter().map(|extent| extent.len).sum();
+        Ok(self.object(inode)?.map(|object| Pin::whole(object, size_bytes)))
+    }
+
+    /// The object of a file in a volume named by path.
+    pub(crate) fn object(&self, inode: &Inode) -> Result<Option<ObjectRef>> {
+        let Some(stored) = inode.object() else { return Ok(None) };
+        if inode.home.is_none() && stored.key.is_none() {
             // Its bytes went with its name.
             return Ok(None);
         }
-        Ok(Some(Pin {
+        Ok(Some(ObjectRef {
             key: self.layout.key(&self.names, inode)?,
-            etag: object.etag.clone(),
-            version: object.version.clone(),
-            size_bytes: inode.content.iter().map(|extent| extent.len).sum(),
+            etag: stored.etag.clone(),
+            version: stored.version.clone(),
+            last_modified: None,
         }))
     }
 

@@ -1,15 +1,15 @@
-//! Where files lie in the bucket: mapping Whole, by path or by inode.
+//! Where files lie in the bucket: one object or one for each chunk, by path or by inode.
 //!
 //! Pure: names and inodes in, keys out. By path, a file is one object whose key is its path; a directory is the keys
 //! that begin with its path, and a marker object `dir/` where it was made through the mount. By inode, only content
-//! is an object, under a key that is never used again; everything else is in the metadata engine.
+//! is in objects, under keys that are never used again; everything else is in the metadata engine.
 
 use bytes::Bytes;
 use meta::{Extent, Ino, Inode, Name, Namespace, Stored};
 use store::names::{BadName, KeyPrefix, is_continued};
 use store::{InvalidKey, ObjectKey, ObjectRef};
 
-use crate::volume::Naming;
+use crate::volume::{Mapping, Naming, VolumeRecord};
 use crate::{Error, Result};
 
 /// Tenon's own objects live below this, at the volume's root; listings hide it.
@@ -26,11 +26,22 @@ pub const LOST_AND_FOUND: &str = "lost+found";
 pub(crate) struct Layout {
     root: KeyPrefix,
     naming: Naming,
+    mapping: Mapping,
 }
 
 impl Layout {
-    pub(crate) fn new(prefix: &[u8], naming: Naming) -> Self {
-        Self { root: KeyPrefix::root(prefix), naming }
+    /// By path: what a bucket has that nobody prepared.
+    pub(crate) fn by_path(prefix: &[u8]) -> Self {
+        Self { root: KeyPrefix::root(prefix), naming: Naming::FilePath, mapping: Mapping::Whole }
+    }
+
+    pub(crate) fn of(prefix: &[u8], record: &VolumeRecord) -> Self {
+        Self { root: KeyPrefix::root(prefix), naming: record.naming, mapping: record.mapping }
+    }
+
+    /// How many objects hold a file.
+    pub(crate) fn mapping(&self) -> Mapping {
+        self.mapping
     }
 
     /// Whether names are keys: what the bucket holds is what there is.
@@ -38,15 +49,19 @@ impl Layout {
         self.naming == Naming::FilePath
     }
 
-    /// Where the next bytes of a file go; `unique` is a random number.
-    pub(crate) fn key_to_write(&self, names: &Namespace, inode: &Inode, unique: u64) -> Result<ObjectKey> {
-        match self.naming {
-            Naming::FilePath => self.key(names, inode),
-            Naming::Inode => {
-                let name = format!("{:016x}-{unique:016x}", inode.ino.0);
-                Ok(self.root.child_dir(CONTENT.as_bytes())?.child_key(name.as_bytes())?)
-            }
-        }
+    /// Where the next bytes of a file named by inode go; `unique` is a random number.
+    pub(crate) fn content_key(&self, ino: Ino, unique: u64) -> Result<ObjectKey> {
+        let name = format!("{:016x}-{unique:016x}", ino.0);
+        Ok(self.root.child_dir(CONTENT.as_bytes())?.child_key(name.as_bytes())?)
+    }
+
+    /// Whose content a key is; `None` for a key that Tenon did not make.
+    pub(crate) fn owner(&self, key: &ObjectKey) -> Option<Ino> {
+        let prefix = self.content().ok()??;
+        let name = std::str::from_utf8(key.as_bytes().strip_prefix(prefix.as_ref())?).ok()?;
+        let (ino, unique) = name.split_once('-')?;
+        let number = |text: &str| u64::from_str_radix(text, 16).ok().filter(|_| text.len() == 16);
+        number(unique).and(number(ino)).map(Ino)
     }
 
     /// What the keys of content begin with, where they are not paths.
@@ -58,12 +73,6 @@ impl Layout {
                 Ok(Some(Bytes::copy_from_slice(inside.as_bytes())))
             }
         }
-    }
-
-    /// What the namespace records of an object with a file's bytes.
-    pub(crate) fn stored(&self, object: &ObjectRef) -> Stored {
-        let key = (!self.follows_paths()).then(|| object.key.clone());
-        Stored { key, ..stored(object) }
     }
 
     /// The keys inside a directory.
@@ -146,6 +155,11 @@ pub(crate) fn stored(object: &ObjectRef) -> Stored {
         version: object.version.clone(),
         last_modified: object.last_modified,
     }
+}
+
+/// What the namespace records of an object that lies where it says itself.
+pub(crate) fn stored_at(object: &ObjectRef) -> Stored {
+    Stored { key: Some(object.key.clone()), last_modified: None, ..stored(object) }
 }
 
 /// The content of a file that is one whole object.

@@ -3,41 +3,25 @@
 //! A clean file is read through its [`Pin`]; a file with unpublished writes through its [`Dirty`] state, one
 //! operation at a time, so that descriptors see each other's writes.
 //!
-//! Invariant: `pending` says dirty exactly while `work` is not `Clean`; while nobody may store under a path it says
+//! Invariant: `pending` says edited exactly while `work` is not `Clean`; while nobody may store under a path it says
 //! stream exactly while `work` is one.
 
 use meta::{Ino, Inode};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use store::{Attributes, ETag, ObjectKey, ObjectRef, Timestamp, VersionId};
+use store::{Attributes, ETag, Timestamp};
 
+use crate::pin::Pin;
 use crate::read::readahead::Readahead;
 use crate::write::Dirty;
-
-/// The immutable bytes that a clean file consists of.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Pin {
-    pub(crate) key: ObjectKey,
-    pub(crate) etag: ETag,
-    pub(crate) version: Option<VersionId>,
-    pub(crate) size_bytes: u64,
-}
-
-impl Pin {
-    pub(crate) fn object(&self) -> ObjectRef {
-        ObjectRef {
-            key: self.key.clone(),
-            etag: self.etag.clone(),
-            version: self.version.clone(),
-            last_modified: None,
-        }
-    }
-}
 
 /// What programs see of writes that are not published yet.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Pending {
+    /// There are bytes beside those it is pinned to.
+    pub(crate) is_edited: bool,
+    /// Some of them are in no object yet.
     pub(crate) is_dirty: bool,
     /// Parts lie under the file's key.
     pub(crate) is_stream: bool,
@@ -87,7 +71,7 @@ impl OpenFile {
     pub(crate) fn replace<E>(&self, pin: impl FnOnce() -> Result<Option<Pin>, E>) -> Result<(), E> {
         let mut shared = self.shared();
         let pin = pin()?.map(Arc::new);
-        if shared.pin.as_ref().map(|old| &old.etag) != pin.as_ref().map(|new| &new.etag) {
+        if shared.pin.as_ref().map(|old| old.identity()) != pin.as_ref().map(|new| new.identity()) {
             shared.lineage += 1;
         }
         shared.pin = pin;
@@ -125,7 +109,7 @@ impl OpenFile {
     /// `inode` as programs see it with the unpublished writes.
     pub(crate) fn overlay(&self, mut inode: Inode) -> Inode {
         let pending = self.pending();
-        if pending.is_dirty {
+        if pending.is_edited {
             inode.size_bytes = pending.size_bytes;
         }
         if let Some(at) = pending.touched {

@@ -3,6 +3,11 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+/// How many bytes ranges have together.
+pub(crate) fn total(ranges: &[Range<u64>]) -> u64 {
+    ranges.iter().map(|range| range.end - range.start).sum()
+}
+
 /// Disjoint, non-touching ranges of bytes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct RangeSet(BTreeMap<u64, u64>);
@@ -24,12 +29,27 @@ impl RangeSet {
         self.0.insert(start, end);
     }
 
+    /// Its ranges, ascending.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Range<u64>> {
+        self.0.iter().map(|(start, end)| *start..*end)
+    }
+
     /// Drops everything from `end` on.
     pub(crate) fn truncate(&mut self, end: u64) {
         self.0.split_off(&end);
         if let Some(mut last) = self.0.last_entry() {
             let stop = (*last.get()).min(end);
             last.insert(stop);
+        }
+    }
+
+    /// Fills gaps of less than `bytes`.
+    pub(crate) fn fill_gaps(&mut self, bytes: u64) {
+        let ranges: Vec<_> = self.iter().collect();
+        for pair in ranges.windows(2) {
+            if pair[1].start - pair[0].end < bytes {
+                self.insert(pair[0].end..pair[1].start);
+            }
         }
     }
 
@@ -57,6 +77,14 @@ impl RangeSet {
     }
 }
 
+impl FromIterator<Range<u64>> for RangeSet {
+    fn from_iter<T: IntoIterator<Item = Range<u64>>>(ranges: T) -> Self {
+        let mut set = Self::default();
+        ranges.into_iter().for_each(|range| set.insert(range));
+        set
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -80,5 +108,13 @@ mod tests {
             let shown: Vec<bool> = set.cut(range).into_iter().flat_map(|(r, inside)| vec![inside; (r.end - r.start) as usize]).collect();
             prop_assert_eq!(shown, bytes);
         }
+    }
+
+    #[test]
+    fn small_gaps_are_filled() {
+        let mut set = RangeSet::from_iter([0..10, 14..20, 30..40]);
+        set.fill_gaps(5);
+        assert_eq!(Vec::from_iter(set.iter()), [0..20, 30..40]);
+        assert_eq!(total(&[0..20, 30..40]), 30);
     }
 }

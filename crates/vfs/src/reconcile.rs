@@ -349,7 +349,7 @@ impl Filesystem {
     }
 
     pub(crate) fn has_unpublished_writes(&self, ino: Ino) -> bool {
-        self.files.get(ino).is_some_and(|file| file.pending().is_dirty)
+        self.files.get(ino).is_some_and(|file| file.pending().is_edited)
     }
 
     /// A name that must exist.

@@ -14,12 +14,32 @@ use crate::{Error, Result};
 /// The version that this Tenon writes, and the newest it reads.
 const VERSION: u32 = 1;
 
+/// The shortest and the longest chunk.
+const CHUNK_BYTES_MIN: u64 = 1 << 20;
+const CHUNK_BYTES_MAX: u64 = 64 << 20;
+
 /// How many objects hold a file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mapping {
     /// One object is one file.
+    #[default]
     Whole,
+    /// An object for each so many bytes of a file: an edit costs its chunks, whatever the file's size.
+    Chunked {
+        /// Length of a chunk in bytes, a power of two from 1 MiB to 64 MiB.
+        bytes: u64,
+    },
+}
+
+impl Mapping {
+    /// Chunks of this length in bytes. An error that says what is allowed.
+    pub fn chunked(bytes: u64) -> Result<Self, String> {
+        match bytes {
+            CHUNK_BYTES_MIN..=CHUNK_BYTES_MAX if bytes.is_power_of_two() => Ok(Self::Chunked { bytes }),
+            _ => Err("chunks have 1, 2, 4, 8, 16, 32 or 64 MiB".into()),
+        }
+    }
 }
 
 /// How objects are named.
@@ -61,19 +81,25 @@ pub struct VolumeRecord {
 }
 
 impl VolumeRecord {
-    /// The record of a new volume; `id` is 128 random bits.
-    pub fn new(naming: Naming, id: u128, now: Timestamp) -> Self {
-        let placement = match naming {
-            Naming::FilePath => Placement::Headers,
-            Naming::Inode => Placement::Engine,
+    /// The record of a new volume; `id` is 128 random bits. An error says why a combination cannot work.
+    pub fn new(mapping: Mapping, naming: Naming, id: u128, now: Timestamp) -> Result<Self> {
+        let placement = match (mapping, naming) {
+            (Mapping::Whole, Naming::FilePath) => Placement::Headers,
+            (_, Naming::Inode) => Placement::Engine,
+            (Mapping::Chunked { .. }, Naming::FilePath) => {
+                return Err(Error::Volume(
+                    "a path is the key of one object, so files in chunks are named by inode: add --naming inode"
+                        .into(),
+                ));
+            }
         };
-        let (version, mapping) = (VERSION, Mapping::Whole);
-        Self { version, id: format!("{id:032x}"), mapping, naming, placement, created_unix_s: now.secs() }
+        let (version, created_unix_s) = (VERSION, now.secs());
+        Ok(Self { version, id: format!("{id:032x}"), mapping, naming, placement, created_unix_s })
     }
 
     /// Reads the record of the volume below `prefix`; `None` where nobody has written one.
     pub async fn read(store: &dyn ObjectStore, prefix: &[u8]) -> Result<Option<Self>> {
-        let key = Layout::new(prefix, Naming::FilePath).volume_record()?;
+        let key = Layout::by_path(prefix).volume_record()?;
         let body = match store.get(&key, GetOptions::default()).await {
             Ok(object) => object.body.try_collect::<Vec<Bytes>>().await?.concat(),
             Err(StoreError::NotFound(_)) => return Ok(None),
@@ -84,7 +110,7 @@ impl VolumeRecord {
 
     /// Whether the volume below `prefix` holds content that only its metadata can name.
     pub async fn has_content(&self, store: &dyn ObjectStore, prefix: &[u8]) -> Result<bool> {
-        let Some(prefix) = Layout::new(prefix, self.naming).content()? else { return Ok(false) };
+        let Some(prefix) = Layout::of(prefix, self).content()? else { return Ok(false) };
         let page = store.list(ListRequest { prefix, limit: 1, ..ListRequest::default() }).await?;
         Ok(!page.entries.is_empty())
     }
@@ -97,7 +123,7 @@ impl VolumeRecord {
             tags: Tags::new(),
         };
         let text = serde_json::to_string(self).map_err(|error| Error::Volume(error.to_string()))?;
-        let key = Layout::new(prefix, self.naming).volume_record()?;
+        let key = Layout::of(prefix, self).volume_record()?;
         store.put(&key, Payload::from(text), options).await?;
         Ok(())
     }
@@ -124,11 +150,22 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_cannot_work_is_refused_with_the_reason() {
+        assert!(Mapping::chunked(3 << 20).unwrap_err().contains("4, 8, 16"));
+        assert!(Mapping::chunked(128 << 20).is_err());
+        let chunked = Mapping::chunked(1 << 20).unwrap();
+        let refused = VolumeRecord::new(chunked, Naming::FilePath, 7, Timestamp::from_secs(5, 0));
+        assert!(refused.unwrap_err().to_string().contains("--naming inode"));
+    }
+
+    #[test]
     fn records_are_read_as_written_and_newer_ones_refused() {
-        let record = VolumeRecord::new(Naming::Inode, 7, Timestamp::from_secs(5, 0));
-        let text = serde_json::to_string(&record).unwrap();
-        assert!(text.contains(r#""naming":"inode""#), "{text}");
-        assert_eq!(parse(text.as_bytes()).unwrap(), record);
+        for mapping in [Mapping::Whole, Mapping::chunked(4 << 20).unwrap()] {
+            let record = VolumeRecord::new(mapping, Naming::Inode, 7, Timestamp::from_secs(5, 0)).unwrap();
+            let text = serde_json::to_string(&record).unwrap();
+            assert!(text.contains(r#""naming":"inode""#), "{text}");
+            assert_eq!(parse(text.as_bytes()).unwrap(), record);
+        }
         let newer = parse(br#"{"version":2,"naming":"by-the-moon"}"#).unwrap_err();
         assert!(newer.contains("use a newer one"), "{newer}");
         assert!(parse(b"{}").unwrap_err().contains("damaged"));

@@ -1,7 +1,7 @@
 //! Volumes whose objects are named by inode: the bucket has bytes, the metadata has everything else.
 
 use crate::world::{Bucket, MIB, World, errno, pattern};
-use vfs::{Changes, Kind};
+use vfs::{Changes, Kind, Mapping};
 
 /// Objects are deleted not in the caller's way.
 async fn settled_keys(world: &World) -> Vec<String> {
@@ -11,31 +11,33 @@ async fn settled_keys(world: &World) -> Vec<String> {
 
 #[tokio::test]
 async fn s140_a_rename_touches_no_object() {
-    let world = Bucket::by_inode().await.mount(|_| {}).await;
-    world.mkdir("dir").await.unwrap();
-    for name in ["dir/a", "dir/b", "old"] {
-        world.write_file(name, name).await.unwrap();
+    for bucket in Bucket::by_inode_each().await {
+        let world = bucket.mount(|_| {}).await;
+        world.mkdir("dir").await.unwrap();
+        for name in ["dir/a", "dir/b", "old"] {
+            world.write_file(name, name).await.unwrap();
+        }
+        let renamed = world.requests(async {
+            world.rename("dir", "moved").await?;
+            world.rename("moved/a", "a").await?;
+            world.rename_with("a", "moved/b", libc::RENAME_EXCHANGE).await
+        });
+        assert_eq!(renamed.await, "nothing");
+        let replaced = world.requests(async {
+            world.rename("a", "old").await?;
+            world.fs.sync().await
+        });
+        assert_eq!(replaced.await, "Delete 1", "what was replaced goes");
+        assert_eq!(world.read_file("old").await.unwrap(), b"dir/b");
+        assert_eq!(world.read_file("moved/b").await.unwrap(), b"dir/a");
+        assert_eq!(world.names("/").await.unwrap(), ["moved", "old"]);
+        world.assert_healthy().await;
     }
-    let renamed = world.requests(async {
-        world.rename("dir", "moved").await?;
-        world.rename("moved/a", "a").await?;
-        world.rename_with("a", "moved/b", libc::RENAME_EXCHANGE).await
-    });
-    assert_eq!(renamed.await, "nothing");
-    let replaced = world.requests(async {
-        world.rename("a", "old").await?;
-        world.fs.sync().await
-    });
-    assert_eq!(replaced.await, "Delete 1", "what was replaced goes");
-    assert_eq!(world.read_file("old").await.unwrap(), b"dir/b");
-    assert_eq!(world.read_file("moved/b").await.unwrap(), b"dir/a");
-    assert_eq!(world.names("/").await.unwrap(), ["moved", "old"]);
-    world.assert_healthy().await;
 }
 
 #[tokio::test]
 async fn s141_all_names_of_a_file_are_equal() {
-    let world = Bucket::by_inode().await.mount(|_| {}).await;
+    let world = Bucket::by_inode(Mapping::Whole).await.mount(|_| {}).await;
     world.mkdir("dir").await.unwrap();
     world.write_file("first", b"one").await.unwrap();
     let ino = world.ino("first").await.unwrap();
@@ -56,44 +58,48 @@ async fn s141_all_names_of_a_file_are_equal() {
 
 #[tokio::test]
 async fn s43_what_is_open_outlives_its_name_and_goes_with_its_last_handle() {
-    let world = Bucket::by_inode().await.mount(|config| config.part_size_bytes = MIB as u64).await;
-    for (name, size) in [("small", 100), ("big", 3 * MIB), ("empty", 0)] {
-        let body = pattern(size);
-        world.write_file(name, &body).await.unwrap();
-        let handle = world.open_handle(name, libc::O_RDWR).await.unwrap();
-        world.unlink(name).await.unwrap();
-        assert_eq!(world.read_all(handle).await.unwrap(), body, "{name}");
-        world.fs.write(handle, size as u64, b"more").await.unwrap();
-        assert_eq!(world.read_all(handle).await.unwrap(), [body, b"more".to_vec()].concat());
-        world.close(handle).await.unwrap();
+    for bucket in Bucket::by_inode_each().await {
+        let world = bucket.mount(|config| config.part_size_bytes = MIB as u64).await;
+        for (name, size) in [("small", 100), ("big", 3 * MIB), ("empty", 0)] {
+            let body = pattern(size);
+            world.write_file(name, &body).await.unwrap();
+            let handle = world.open_handle(name, libc::O_RDWR).await.unwrap();
+            world.unlink(name).await.unwrap();
+            assert_eq!(world.read_all(handle).await.unwrap(), body, "{name}");
+            world.fs.write(handle, size as u64, b"more").await.unwrap();
+            assert_eq!(world.read_all(handle).await.unwrap(), [body, b"more".to_vec()].concat());
+            world.close(handle).await.unwrap();
+        }
+        assert_eq!(settled_keys(&world).await, Vec::<String>::new());
+        world.assert_healthy().await;
     }
-    assert_eq!(settled_keys(&world).await, Vec::<String>::new());
-    world.assert_healthy().await;
 }
 
 #[tokio::test]
 async fn s142_an_overwritten_file_is_one_object_and_an_empty_one_none() {
-    let world = Bucket::by_inode().await.mount(|_| {}).await;
-    let requests = world.requests(async {
-        world.write_file("empty", b"").await?;
-        world.mknod("pipe", Kind::Fifo).await?;
-        world.symlink("link", b"target").await?;
-        world.mkdir("dir").await
-    });
-    assert_eq!(requests.await, "nothing");
-    for round in 0..3 {
-        world.write_file("file", format!("round {round}")).await.unwrap();
+    for bucket in Bucket::by_inode_each().await {
+        let world = bucket.mount(|_| {}).await;
+        let requests = world.requests(async {
+            world.write_file("empty", b"").await?;
+            world.mknod("pipe", Kind::Fifo).await?;
+            world.symlink("link", b"target").await?;
+            world.mkdir("dir").await
+        });
+        assert_eq!(requests.await, "nothing");
+        for round in 0..3 {
+            world.write_file("file", format!("round {round}")).await.unwrap();
+        }
+        assert_eq!(settled_keys(&world).await.len(), 1);
+        world.truncate("file", 0).await.unwrap();
+        assert_eq!(settled_keys(&world).await.len(), 0);
+        assert_eq!(world.stat("file").await.unwrap().size_bytes, 0);
+        world.assert_healthy().await;
     }
-    assert_eq!(settled_keys(&world).await.len(), 1);
-    world.truncate("file", 0).await.unwrap();
-    assert_eq!(settled_keys(&world).await.len(), 0);
-    assert_eq!(world.stat("file").await.unwrap().size_bytes, 0);
-    world.assert_healthy().await;
 }
 
 #[tokio::test]
 async fn s143_extended_attributes_are_kept() {
-    let world = Bucket::by_inode().await.mount(|_| {}).await;
+    let world = Bucket::by_inode(Mapping::Whole).await.mount(|_| {}).await;
     world.write_file("file", b"x").await.unwrap();
     let ino = world.ino("file").await.unwrap();
     world.fs.setxattr(ino, b"user.color", b"blue", 0).unwrap();
@@ -115,21 +121,23 @@ async fn s143_extended_attributes_are_kept() {
 /// A mount that dies with a file open that has no name any more: the next one removes it.
 #[tokio::test]
 async fn s144_what_a_crash_left_without_a_name_is_removed() {
-    let world = Bucket::by_inode().await.mount(|_| {}).await;
-    world.write_file("file", b"x").await.unwrap();
-    world.open_handle("file", libc::O_RDONLY).await.unwrap();
-    world.unlink("file").await.unwrap();
-    assert_eq!(world.bucket.keys().await.len(), 1);
-    let next = world.remount().await;
-    assert_eq!(next.fs.recover().await.unwrap(), 1);
-    next.fs.sync().await.unwrap();
-    assert_eq!(next.bucket.keys().await, Vec::<String>::new());
-    assert_eq!(next.fs.check().unwrap(), Vec::<String>::new());
+    for bucket in Bucket::by_inode_each().await {
+        let world = bucket.mount(|_| {}).await;
+        world.write_file("file", b"x").await.unwrap();
+        world.open_handle("file", libc::O_RDONLY).await.unwrap();
+        world.unlink("file").await.unwrap();
+        assert_eq!(world.bucket.keys().await.len(), 1);
+        let next = world.remount().await;
+        assert_eq!(next.fs.recover().await.unwrap(), 1);
+        next.fs.sync().await.unwrap();
+        assert_eq!(next.bucket.keys().await, Vec::<String>::new());
+        assert_eq!(next.fs.check().unwrap(), Vec::<String>::new());
+    }
 }
 
 #[tokio::test]
 async fn s145_a_new_owner_takes_the_set_id_bits_away() {
-    let world = Bucket::by_inode().await.mount(|_| {}).await;
+    let world = Bucket::by_inode(Mapping::Whole).await.mount(|_| {}).await;
     world.write_file("program", b"x").await.unwrap();
     world.chmod("program", 0o6755).await.unwrap();
     let changed = world.set("program", Changes { uid: Some(5), ..Changes::default() }).await.unwrap();

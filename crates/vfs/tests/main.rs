@@ -6,6 +6,7 @@ mod allocate;
 mod attributes;
 mod by_inode;
 mod consistency;
+mod content;
 mod durability;
 mod failure;
 mod foreign;

@@ -16,8 +16,8 @@ use store::{
 use tempfile::TempDir;
 use tokio::sync::oneshot;
 use vfs::{
-    Attr, Caller, Changes, Config, Filesystem, Handle, Ino, Kind, Listed, Naming, Opened, Parts, Result,
-    VolumeRecord,
+    Attr, Caller, Changes, Config, Filesystem, Handle, Ino, Kind, Listed, Mapping, Naming, Opened, Parts,
+    Result, VolumeRecord,
 };
 
 pub(crate) const CALLER: Caller = Caller { uid: 1000, gid: 100 };
@@ -142,10 +142,15 @@ impl Bucket {
         }
     }
 
+    /// A volume for each mapping whose objects are named by inode.
+    pub(crate) async fn by_inode_each() -> [Self; 2] {
+        [Self::by_inode(Mapping::Whole).await, Self::by_inode(CHUNKED).await]
+    }
+
     /// A volume whose objects are named by inode, with metadata that outlives its mounts.
-    pub(crate) async fn by_inode() -> Self {
+    pub(crate) async fn by_inode(mapping: Mapping) -> Self {
         let bucket = Self { engine: Some(Arc::default()), ..Self::in_memory() };
-        let record = VolumeRecord::new(Naming::Inode, 7, bucket.clock.now());
+        let record = VolumeRecord::new(mapping, Naming::Inode, 7, bucket.clock.now()).unwrap();
         record.write(bucket.store(), b"").await.unwrap();
         bucket
     }
@@ -473,6 +478,9 @@ pub(crate) fn program<T: Send + 'static, F: Future<Output = T>>(
 pub(crate) fn errno<T: std::fmt::Debug>(outcome: Result<T>) -> i32 {
     outcome.unwrap_err().errno()
 }
+
+/// The smallest chunks.
+pub(crate) const CHUNKED: Mapping = Mapping::Chunked { bytes: MIB as u64 };
 
 /// Bytes in which every 8 differ from their neighbours.
 pub(crate) fn pattern(len: usize) -> Vec<u8> {

@@ -2,6 +2,7 @@
 
 use crate::bucket::{Bucket, World};
 use crate::flags::StoreFlags;
+use crate::units;
 use crate::volume::{self, Volume};
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
@@ -19,9 +20,15 @@ use vfs::VolumeRecord;
 pub(crate) struct Format {
     /// A directory that is new or empty, or s3://bucket[/prefix]
     volume: String,
-    /// How objects are named: by the file's path, or by its inode number
-    #[arg(long, value_name = "NAMING", default_value = "file-path")]
-    naming: Naming,
+    /// How objects are named: by the file's path (default), or by its inode number
+    #[arg(long, value_name = "NAMING")]
+    naming: Option<Naming>,
+    /// How files lie in objects: each whole in one, or in chunks (named by inode)
+    #[arg(long, value_name = "MAPPING", default_value = "whole")]
+    mapping: Mapping,
+    /// Length of a chunk: 1MiB to 64MiB, a power of two
+    #[arg(long, value_name = "SIZE", default_value = "4MiB", value_parser = units::size_bytes)]
+    chunk_size: u64,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -38,34 +45,48 @@ enum Naming {
     Inode,
 }
 
-impl From<Naming> for vfs::Naming {
-    fn from(naming: Naming) -> Self {
-        match naming {
-            Naming::FilePath => Self::FilePath,
-            Naming::Inode => Self::Inode,
-        }
-    }
+/// How files lie in objects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Mapping {
+    /// A file is one object.
+    Whole,
+    /// An object for each chunk: an edit stores the chunks it touches.
+    Chunked,
 }
 
 impl Format {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let volume = Volume::parse_unchecked(&self.volume)?;
-        let naming = self.naming.into();
+        let record = self.record()?;
         let made = match &volume {
             Volume::Embedded { root } => {
-                let record = volume::new_record(naming, random_id()?, jiff::Timestamp::now());
-                volume::format(root, &record)?;
+                volume::format(root, &volume::new_record(random_id()?, jiff::Timestamp::now()))?;
                 true
             }
-            Volume::S3 { .. } | Volume::Directory { .. } => naming == vfs::Naming::Inode,
+            Volume::S3 { .. } | Volume::Directory { .. } => record.naming == vfs::Naming::Inode,
         };
-        let id = if made { Some(self.write_record(&volume, naming)?) } else { None };
-        self.say(&volume, id.as_deref());
+        if made {
+            self.write_record(&volume, &record)?;
+        }
+        self.say(&volume, made.then_some(record.id.as_str()));
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Says in the bucket how its objects are named; the identity of the volume.
-    fn write_record(&self, volume: &Volume, naming: vfs::Naming) -> Result<String> {
+    fn record(&self) -> Result<VolumeRecord> {
+        let mapping = match self.mapping {
+            Mapping::Whole => vfs::Mapping::Whole,
+            Mapping::Chunked => vfs::Mapping::chunked(self.chunk_size).map_err(anyhow::Error::msg)?,
+        };
+        let naming = match (self.naming, self.mapping) {
+            (Some(Naming::Inode), _) | (None, Mapping::Chunked) => vfs::Naming::Inode,
+            (Some(Naming::FilePath), _) | (None, Mapping::Whole) => vfs::Naming::FilePath,
+        };
+        let id = u128::from(random_id()?) << 64 | u128::from(random_id()?);
+        Ok(VolumeRecord::new(mapping, naming, id, World::real()?.clock.now())?)
+    }
+
+    /// Says in the bucket how files lie in its objects.
+    fn write_record(&self, volume: &Volume, record: &VolumeRecord) -> Result<()> {
         Runtime::new().context("cannot start")?.block_on(async {
             let world = World::real()?;
             let bucket = Bucket::open(volume, &self.store, false, &world).await?;
@@ -73,10 +94,7 @@ impl Format {
             if VolumeRecord::read(bucket.store.as_ref(), prefix).await?.is_some() {
                 bail!("{} is a Tenon volume already; mount it, or choose another prefix", volume.url());
             }
-            let id = u128::from(world.entropy.next_u64()) << 64 | u128::from(world.entropy.next_u64());
-            let record = VolumeRecord::new(naming, id, world.clock.now());
-            record.write(bucket.store.as_ref(), prefix).await?;
-            Ok(record.id)
+            Ok(record.write(bucket.store.as_ref(), prefix).await?)
         })
     }
 

@@ -1,7 +1,7 @@
 //! `tenon locate`: from a path in a mount to its object, and from a key to its path.
 
 use crate::control::client::Client;
-use crate::control::protocol::{Answer, Located, Request};
+use crate::control::protocol::{Answer, Located, Piece, Request};
 use crate::environment;
 use crate::registry::Mount;
 use crate::volume::Volume;
@@ -97,14 +97,24 @@ fn resolve(path: &Path) -> Result<PathBuf> {
 }
 
 fn shown(found: &Located) -> String {
-    let none = || "none: only the keys of what is in it name this directory".to_owned();
-    let lines = [
-        ("key", found.key.clone().unwrap_or_else(none)),
-        ("url", found.url.clone().unwrap_or_default()),
-        ("etag", found.etag.clone().unwrap_or_else(|| "not stored yet".to_owned())),
-        ("size", format!("{} bytes", found.size_bytes)),
-        ("inode", found.ino.to_string()),
-    ];
-    let lines = lines.into_iter().filter(|(_, text)| !text.is_empty());
-    lines.map(|(title, text)| format!("{title:<8}{text}")).collect::<Vec<_>>().join("\n")
+    let mut lines = match (&found.key, found.content.as_slice()) {
+        (Some(key), _) => vec![
+            ("key", key.clone()),
+            ("url", found.url.clone().unwrap_or_default()),
+            ("etag", found.etag.clone().unwrap_or_else(|| "not stored yet".to_owned())),
+        ],
+        (None, []) => vec![("key", "none: nothing is stored of it under a key of its own".to_owned())],
+        (None, pieces) => pieces.iter().map(|piece| ("bytes", in_words(piece))).collect(),
+    };
+    lines.extend([("size", format!("{} bytes", found.size_bytes)), ("inode", found.ino.to_string())]);
+    lines.iter().map(|(title, text)| format!("{title:<8}{text}")).collect::<Vec<_>>().join("\n")
+}
+
+fn in_words(piece: &Piece) -> String {
+    let Piece { offset, len, key, object_offset, .. } = piece;
+    let end = offset + len;
+    match object_offset {
+        0 => format!("{offset}..{end}  {key}"),
+        at => format!("{offset}..{end}  {key} from byte {at}"),
+    }
 }

@@ -311,8 +311,7 @@ mod tests {
         assert_eq!((volume.url().as_str(), key.as_slice()), ("s3://bucket", b"a//b/".as_slice()));
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().canonicalize().unwrap().join("v");
-        volume::format(&root, &volume::new_record(vfs::Naming::FilePath, 1, jiff::Timestamp::UNIX_EPOCH))
-            .unwrap();
+        volume::format(&root, &volume::new_record(1, jiff::Timestamp::UNIX_EPOCH)).unwrap();
         let text = root.to_str().unwrap();
         for (target, expected) in [("", ""), ("/", ""), ("/k", "k"), ("/a/b", "a/b"), ("/a//b/", "a//b/")] {
             let (volume, key) = split(&format!("{text}{target}")).unwrap();

@@ -24,6 +24,11 @@ pub(crate) enum Request {
     },
     /// Run the invariants over the live tables.
     Check,
+    /// Find content that no file has, and delete it unless that is only to be counted.
+    CollectGarbage {
+        /// Only count.
+        dry_run: bool,
+    },
 }
 
 /// What the daemon says; a request is answered by any number of `Progress` and one other.
@@ -44,6 +49,11 @@ pub(crate) enum Answer {
     Checked {
         /// Empty when all invariants hold.
         violations: Vec<String>,
+    },
+    /// To `CollectGarbage`.
+    Collected {
+        /// Keys of content that no file has, escaped where they are not text.
+        keys: Vec<String>,
     },
     /// The request failed.
     Failed {
@@ -76,6 +86,24 @@ pub(crate) struct Located {
     pub(crate) size_bytes: u64,
     /// The inode number in the mount.
     pub(crate) ino: u64,
+    /// Every range of the file that an object holds.
+    #[serde(default)]
+    pub(crate) content: Vec<Piece>,
+}
+
+/// A range of a file, and the object that holds it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Piece {
+    /// Where it begins in the file, in bytes.
+    pub(crate) offset: u64,
+    /// Its length in bytes.
+    pub(crate) len: u64,
+    /// The object's key, escaped where it is not text.
+    pub(crate) key: String,
+    /// The object's etag.
+    pub(crate) etag: String,
+    /// Where it begins in the object, in bytes.
+    pub(crate) object_offset: u64,
 }
 
 /// A mount at one moment.

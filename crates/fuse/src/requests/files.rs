@@ -6,10 +6,11 @@ use crate::operations::Operation;
 use crate::reply::{Answer, OpenFile};
 use bytes::Bytes;
 use fuser::{
-    FileHandle, FopenFlags, INodeNo, OpenFlags, ReplyCreate, ReplyData, ReplyEmpty, ReplyOpen, ReplyWrite,
+    Errno, FileHandle, FopenFlags, INodeNo, OpenFlags, ReplyCreate, ReplyData, ReplyEmpty, ReplyLseek,
+    ReplyOpen, ReplyWrite,
 };
 use std::sync::Arc;
-use vfs::{Handle, Opened};
+use vfs::{Handle, Opened, Whence};
 
 impl Adapter {
     pub(crate) fn create_file(
@@ -54,6 +55,18 @@ impl Adapter {
         self.answer(Operation::Fallocate, reply, async move {
             fs.fallocate(Handle(handle.0), mode, offset, len).await
         });
+    }
+
+    /// The kernel asks only for data and holes; other seeks are its own.
+    pub(crate) fn seek(&self, handle: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {
+        let fs = Arc::clone(&self.fs);
+        let whence = match whence {
+            libc::SEEK_DATA => Whence::Data,
+            libc::SEEK_HOLE => Whence::Hole,
+            _ => return reply.error(Errno::EINVAL),
+        };
+        let Ok(offset) = u64::try_from(offset) else { return reply.error(Errno::ENXIO) };
+        self.answer(Operation::Lseek, reply, async move { fs.seek(Handle(handle.0), offset, whence).await });
     }
 
     pub(crate) fn read_bytes(&self, handle: FileHandle, offset: u64, size: u32, reply: ReplyData) {

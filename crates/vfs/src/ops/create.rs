@@ -197,7 +197,7 @@ impl Filesystem {
         };
         let size_bytes = body.len() as u64;
         let object = self.store.put(&key, Payload::from(body), options).await?;
-        self.publish(inode, &object, size_bytes, None).await
+        self.publish(inode, &object, size_bytes, None)
     }
 
     pub(crate) fn unmake(&self, parent: Ino, name: &Name, inode: &Inode) -> Result<()> {

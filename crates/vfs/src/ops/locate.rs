@@ -1,7 +1,7 @@
 //! From path to key and back.
 
 use bytes::Bytes;
-use meta::{Ino, Kind};
+use meta::{Extent, Ino, Kind};
 use store::ObjectKey;
 
 use crate::filesystem::name;
@@ -14,12 +14,15 @@ pub struct Located {
     pub ino: Ino,
     /// What it is.
     pub kind: Kind,
-    /// The object's key; a directory that only its contents' keys name has none.
+    /// The key of its one object, also before that is stored. None for a directory that only its contents' keys name,
+    /// and for a file that is in several objects or in none.
     pub key: Option<ObjectKey>,
-    /// The object's etag, once it is stored.
+    /// The one object's etag, once it is stored.
     pub etag: Option<String>,
     /// Length in bytes.
     pub size_bytes: u64,
+    /// Every range of the file that objects hold, with their keys.
+    pub content: Vec<(ObjectKey, Extent)>,
 }
 
 impl Filesystem {
@@ -31,9 +34,14 @@ impl Filesystem {
         }
         let inode = self.seen(inode);
         let is_implicit = inode.kind == Kind::Directory && inode.object().is_none();
-        let key = if is_implicit { None } else { self.layout.key(&self.names, &inode).ok() };
-        let etag = inode.object().map(|object| object.etag.to_string());
-        Ok(Located { ino: inode.ino, kind: inode.kind, key, etag, size_bytes: inode.size_bytes })
+        let home = if is_implicit { None } else { self.layout.key(&self.names, &inode).ok() };
+        let key_of = |extent: &Extent| extent.object.key.clone().or_else(|| home.clone());
+        let content: Vec<_> =
+            inode.content.iter().filter_map(|extent| Some((key_of(extent)?, extent.clone()))).collect();
+        let is_spread = content.iter().any(|(key, _)| Some(key) != home.as_ref());
+        let key = home.filter(|_| !is_spread);
+        let etag = key.as_ref().and(inode.object()).map(|object| object.etag.to_string());
+        Ok(Located { ino: inode.ino, kind: inode.kind, key, etag, size_bytes: inode.size_bytes, content })
     }
 
     /// The path at which a key shows.

@@ -11,6 +11,7 @@ mod read;
 mod recover;
 mod remove;
 mod rename;
+mod seek;
 mod status;
 mod sync;
 mod write;
@@ -19,6 +20,7 @@ mod xattrs;
 pub(crate) use directory::DirectoryHandle;
 pub use directory::Listed;
 pub use locate::Located;
+pub use seek::Whence;
 pub use status::{Statfs, Status};
 
 #[cfg(test)]
@@ -42,6 +44,7 @@ mod tests {
         is_send(fs.symlink(caller, ino, b"a", b"b"));
         is_send(fs.link(ino, ino, b"a"));
         is_send(fs.fallocate(handle, 0, 0, 1));
+        is_send(fs.seek(handle, 0, super::Whence::Data));
         is_send(fs.unlink(ino, b"a"));
         is_send(fs.rmdir(ino, b"a"));
         is_send(fs.rename((ino, b"a"), (ino, b"b"), 0));

@@ -1,6 +1,7 @@
 //! Opening and closing files.
 
 use meta::{Ino, Kind, Op};
+use std::collections::HashSet;
 use std::sync::{Arc, PoisonError};
 use store::Timestamp;
 
@@ -69,6 +70,11 @@ impl Filesystem {
     pub async fn release(&self, handle: Handle) -> Result<()> {
         let handle = self.handles.remove_file(handle).ok_or(Error::BAD_HANDLE)?;
         let outcome = if handle.is_writable { self.commit(&handle.file).await } else { Ok(()) };
+        if outcome.is_ok()
+            && let Err(error) = self.assemble_closed(&handle.file).await
+        {
+            tracing::warn!(ino = %handle.file.ino, %error, "a file stays in the pieces in which it was written: nothing is lost");
+        }
         let end = handle.ahead.lock().unwrap_or_else(PoisonError::into_inner).read_in_order();
         self.was_read(&handle.file, end);
         self.close_file(&handle.file).await?;
@@ -77,8 +83,12 @@ impl Filesystem {
 
     /// A reader in order has left behind what lies before `end`.
     pub(crate) fn was_read(&self, file: &OpenFile, end: u64) {
-        if let (true, (Some(pin), _)) = (self.config.page_cache_above && end > 0, file.pin()) {
-            self.chunks.passed(file.ino, &pin.etag, end);
+        let (true, (Some(pin), _)) = (self.config.page_cache_above && end > 0, file.pin()) else { return };
+        // What lies further behind was dropped when the reader passed it.
+        let next = pin.pieces().partition_point(|piece| piece.range.start < end);
+        for piece in &pin.pieces()[next.saturating_sub(2)..next] {
+            let until = piece.within(&(piece.range.start..end.min(piece.range.end))).end;
+            self.chunks.passed(file.ino, &piece.object.etag, until);
         }
     }
 
@@ -95,11 +105,11 @@ impl Filesystem {
         let dropped = std::mem::replace(&mut *file.work.lock().await, Dirty::Clean);
         let inode = self.names.inode(file.ino);
         let is_orphan = inode.as_ref().is_ok_and(|inode| inode.home.is_none());
-        if !dropped.is_clean() && !is_orphan {
+        if !dropped.is_published() && !is_orphan {
             tracing::error!(ino = %file.ino, size = dropped.size_bytes(), "writes that could not be published are dropped with the last handle");
         }
         let was_never_stored = self.layout.follows_paths()
-            && !dropped.is_clean()
+            && !dropped.is_published()
             && inode.as_ref().is_ok_and(|inode| inode.object().is_none());
         if let Dirty::Stream(stream) = dropped {
             stream.abort().await;
@@ -120,27 +130,25 @@ impl Filesystem {
     }
 
     pub(crate) fn opened(&self, file: Arc<OpenFile>, flags: i32) -> Opened {
-        let (pin, _) = file.pin();
-        let etag = pin.as_ref().map(|pin| &pin.etag);
-        let keep_cache = file.pending().is_dirty || self.references.caches(file.ino, etag);
+        let identity = file.pin().0.map(|pin| pin.identity());
+        let keep_cache = file.pending().is_edited || self.references.caches(file.ino, identity.as_ref());
         let is_writable = flags & libc::O_ACCMODE != libc::O_RDONLY;
         Opened { handle: self.handles.add_file(FileHandle::new(file, is_writable)), keep_cache }
     }
 
     pub(crate) async fn purge(&self, orphan: &meta::Inode) -> Result<()> {
         self.chunks.forget(orphan.ino);
-        let key = orphan.object().and_then(|object| object.key.clone());
-        match key {
+        let keys: HashSet<_> = orphan.content.iter().filter_map(|extent| extent.object.key.clone()).collect();
+        if self.layout.follows_paths() {
             // Set aside by this mount alone.
-            Some(key) if self.layout.follows_paths() => {
-                self.delete(&key).await?;
-                self.names.commit(&self.ctx(), &Op::Purge { ino: orphan.ino })?;
+            for key in &keys {
+                self.delete(key).await?;
             }
-            key => {
-                self.names.commit(&self.ctx(), &Op::Purge { ino: orphan.ino })?;
-                if let Some(key) = key {
-                    self.discard(key).await;
-                }
+        }
+        self.names.commit(&self.ctx(), &Op::Purge { ino: orphan.ino })?;
+        if !self.layout.follows_paths() {
+            for key in keys {
+                self.discard(key).await;
             }
         }
         Ok(())

@@ -1,16 +1,18 @@
 //! Reading files.
 
 use bytes::{Bytes, BytesMut};
+use meta::Ino;
 use std::ops::Range;
 use std::sync::{Arc, PoisonError};
 use store::StoreError;
 
 use crate::handles::Handle;
 use crate::headers;
-use crate::open_file::{FileHandle, OpenFile, Pin};
+use crate::open_file::{FileHandle, OpenFile};
+use crate::pin::{Cut, Piece, Pin};
 use crate::read::fetch::{Fetch, gather};
 use crate::slab::SLAB_BYTES;
-use crate::write::Dirty;
+use crate::write::{Dirty, Local, Source};
 use crate::{Error, Filesystem, Result};
 
 /// Looks at an object that is not what it was: once to learn of a rename or a replacement, once for a race.
@@ -21,8 +23,8 @@ impl Filesystem {
     pub async fn read(&self, handle: Handle, offset: u64, len: usize) -> Result<Bytes> {
         let handle = self.handles.file(handle)?;
         let range = offset..offset.saturating_add(len as u64);
-        if handle.file.pending().is_dirty
-            && let Some(bytes) = self.read_unpublished(&handle.file, range.clone()).await?
+        if handle.file.pending().is_edited
+            && let Some(bytes) = self.read_edited(&handle, range.clone()).await?
         {
             return Ok(bytes);
         }
@@ -57,7 +59,6 @@ impl Filesystem {
     /// Reads a file that has no object: it is empty, or its object was the name that is gone.
     fn read_nothing(&self, file: &OpenFile) -> Result<Bytes> {
         match self.names.inode(file.ino)?.home {
-            None if !self.layout.follows_paths() => Ok(Bytes::new()),
             Some(_) => Ok(Bytes::new()),
             None => Err(Error::Stale("it was removed from the bucket".into())),
         }
@@ -81,32 +82,58 @@ impl Filesystem {
             (ahead.plan(range.clone(), pin.size_bytes, window), ahead.passed())
         };
         self.was_read(file, passed);
-        plan.into_iter().for_each(|ahead| self.fetch(file, pin, ahead, range.end));
-        let mut pieces = Vec::new();
-        let mut at = range.start;
-        while at < range.end {
-            let rest = at..range.end;
-            let mut chunks = self.chunks.find(file.ino, &pin.etag, &rest);
-            if chunks.is_empty() {
-                self.fetch(file, pin, rest.clone(), range.end);
-                chunks = self.chunks.find(file.ino, &pin.etag, &rest);
+        for ahead in plan {
+            for cut in pin.cut(ahead) {
+                if let Cut::Stored(within, piece) = cut {
+                    self.fetch(file.ino, piece, within, range.end);
+                }
             }
-            let Some(end) = chunks.last().map(|chunk| chunk.range.end.min(range.end)) else {
-                continue;
-            };
-            pieces.push(gather(&chunks, at..end).await?);
-            at = end;
         }
-        Ok(join(pieces))
+        let mut bytes = Vec::new();
+        for cut in pin.cut(range) {
+            match cut {
+                Cut::Hole(hole) => bytes.push(zeros(&hole)),
+                Cut::Stored(within, piece) => self.read_piece(file.ino, piece, within, &mut bytes).await?,
+            }
+        }
+        Ok(join(bytes))
     }
 
-    /// Starts requests for what is missing of `range`; `must` is how far a read waits for it.
-    fn fetch(&self, file: &OpenFile, pin: &Arc<Pin>, range: Range<u64>, must: u64) {
-        let chunks = self.chunks.reserve(file.ino, &pin.etag, range, must, SLAB_BYTES as u64);
-        for fetch in Fetch::split(file.ino, pin, chunks) {
+    /// Reads a range of a file out of the piece that holds it.
+    async fn read_piece(
+        &self,
+        ino: Ino,
+        piece: &Piece,
+        range: Range<u64>,
+        into: &mut Vec<Bytes>,
+    ) -> Result<(), Arc<StoreError>> {
+        let etag = &piece.object.etag;
+        let mut rest = piece.within(&range);
+        while !rest.is_empty() {
+            let mut chunks = self.chunks.find(ino, etag, &rest);
+            if chunks.is_empty() {
+                self.fetch(ino, piece, range.clone(), range.end);
+                chunks = self.chunks.find(ino, etag, &rest);
+            }
+            let Some(end) = chunks.last().map(|chunk| chunk.range.end.min(rest.end)) else {
+                continue;
+            };
+            into.push(gather(&chunks, rest.start..end).await?);
+            rest.start = end;
+        }
+        Ok(())
+    }
+
+    /// Starts requests for what is missing of a range of the file, which the piece holds; `must` is how far a read
+    /// waits for it.
+    fn fetch(&self, ino: Ino, piece: &Piece, range: Range<u64>, must: u64) {
+        let must = piece.within(&(range.start..must.max(range.start))).end;
+        let within = piece.within(&range);
+        let chunks = self.chunks.reserve(ino, &piece.object.etag, within, must, SLAB_BYTES as u64);
+        for fetch in Fetch::split(ino, piece, chunks) {
             let Some(me) = self.me.upgrade() else { return };
             tokio::spawn(async move {
-                let (ino, etag, asked_at) = (fetch.ino, fetch.pin.etag.clone(), me.now());
+                let (ino, etag, asked_at) = (fetch.ino, fetch.object.etag.clone(), me.now());
                 let meta = fetch.run(me.store.as_ref(), &me.slabs, &me.chunks).await;
                 if let Some(meta) = meta.filter(|meta| meta.object.etag == etag) {
                     me.learn_headers(ino, &meta, asked_at);
@@ -116,7 +143,7 @@ impl Filesystem {
     }
 
     /// A GET brings the headers along: attributes that were only listed become exact.
-    fn learn_headers(&self, ino: meta::Ino, meta: &store::ObjectMeta, asked_at: store::Timestamp) {
+    fn learn_headers(&self, ino: Ino, meta: &store::ObjectMeta, asked_at: store::Timestamp) {
         if self.names.inode(ino).is_ok_and(|inode| !inode.exact) {
             let seen = headers::observed(meta, false, &self.defaults, asked_at);
             if let Err(error) = self.reconcile_headers(ino, seen) {
@@ -139,32 +166,74 @@ impl Filesystem {
         }
     }
 
-    /// Reads what is not published yet; `None` if it was published meanwhile.
-    async fn read_unpublished(&self, file: &Arc<OpenFile>, range: Range<u64>) -> Result<Option<Bytes>> {
-        let mut work = file.work.lock().await;
-        match &*work {
-            Dirty::Clean => return Ok(None),
-            Dirty::Memory(memory) => return Ok(Some(memory.read(range))),
-            Dirty::Stream(stream) => match stream.read(range.clone()) {
-                Some(bytes) => return Ok(Some(bytes)),
-                None => self.settle(file, &mut work).await?,
-            },
-            Dirty::Local(_) => {}
-        }
-        work.follow(file);
-        let Dirty::Local(local) = &*work else { return Ok(None) };
-        match self.merged(local, range.clone()).await {
-            Ok(payload) => Ok(Some(payload.to_bytes())),
-            // A rename may have moved the object below in between.
-            Err(error) if is_changed(&error) && file.pin().0.as_ref() != local.base.as_ref() => {
-                work.follow(file);
+    /// Reads a file with writes of its own; `None` if they were published meanwhile, and nothing is beside its pin.
+    async fn read_edited(&self, handle: &FileHandle, range: Range<u64>) -> Result<Option<Bytes>> {
+        let mut looks = 0;
+        loop {
+            let (sources, base) = {
+                let mut work = handle.file.work.lock().await;
+                match &*work {
+                    Dirty::Clean => return Ok(None),
+                    Dirty::Memory(memory) => return Ok(Some(memory.read(range))),
+                    Dirty::Stream(stream) => match stream.read(range.clone()) {
+                        Some(bytes) => return Ok(Some(bytes)),
+                        None => self.settle(&handle.file, &mut work).await?,
+                    },
+                    Dirty::Local(_) => {}
+                }
+                work.follow(&handle.file);
                 let Dirty::Local(local) = &*work else { return Ok(None) };
-                Ok(Some(self.merged(local, range).await?.to_bytes()))
+                (written(local, range.clone())?, local.base().cloned())
+            };
+            // Others go on writing while this waits for the store.
+            match self.read_sources(handle, sources, base.as_ref()).await {
+                Ok(bytes) => return Ok(Some(bytes)),
+                // A rename may have moved the object below in between.
+                Err(error) if is_changed(&error) && looks < LOOKS_MAX && handle.file.pin().0 != base => {
+                    looks += 1
+                }
+                Err(error) if is_changed(&error) => return Err(Error::Stale(error.to_string())),
+                Err(error) => return Err(owned(error)),
             }
-            Err(error) if is_changed(&error) => Err(Error::Stale(error.to_string())),
-            Err(error) => Err(error.into()),
         }
     }
+
+    async fn read_sources(
+        &self,
+        handle: &FileHandle,
+        sources: Vec<Written>,
+        base: Option<&Arc<Pin>>,
+    ) -> Result<Bytes, Arc<StoreError>> {
+        let mut bytes = Vec::new();
+        for source in sources {
+            bytes.push(match (source, base) {
+                (Written::Here(bytes), _) => bytes,
+                (Written::Below(range), Some(base)) => self.read_pin(handle, base, range).await?,
+                (Written::Below(range), None) => zeros(&range),
+            });
+        }
+        Ok(join(bytes))
+    }
+}
+
+/// A part of what an edited file consists of.
+enum Written {
+    Here(Bytes),
+    /// This range of the bytes below.
+    Below(Range<u64>),
+}
+
+fn written(local: &Local, range: Range<u64>) -> Result<Vec<Written>> {
+    let read = |source| match source {
+        Source::Local(range) => Ok(Written::Here(local.read(range)?)),
+        Source::Base(range) => Ok(Written::Below(range)),
+        Source::Zeros(range) => Ok(Written::Here(zeros(&range))),
+    };
+    local.sources(range).into_iter().map(read).collect()
+}
+
+fn zeros(range: &Range<u64>) -> Bytes {
+    Bytes::from(vec![0; (range.end - range.start) as usize])
 }
 
 /// The error says that the key holds other bytes than were pinned, or none.

@@ -180,7 +180,7 @@ impl Filesystem {
         if source.home.as_ref() != Some(&ends.from) {
             return Err(Error::NOT_FOUND);
         }
-        let Some(old) = self.pin(&source)? else {
+        let Some(old) = self.object(&source)? else {
             return self.rename_entry(ends).map(|()| None);
         };
         let key = object_key(&self.layout.directory(&self.names, ends.to.0)?, ends.to.1.as_bytes())?;
@@ -190,12 +190,12 @@ impl Filesystem {
         let (_claim, _coming_claim) = self.claims.claim_both(&old.key, &key).await;
         let (_changing, _coming) = self.changing(ends);
         self.must_be_as_found(ends)?;
-        let moved = self.copy_and_name(&source, &old.object(), &key, ends).await?;
-        self.publish(&source, &moved, source.size_bytes, None).await?;
+        let moved = self.copy_and_name(&source, &old, &key, ends).await?;
+        self.publish(&source, &moved, source.size_bytes, None)?;
         self.references.caches(source.ino, Some(&moved.etag));
         file.repin(|| self.pin_of(source.ino))?;
         work.rebase(file.pin().0);
-        Ok(Some(Left { object: old.object(), _claim, _changing }))
+        Ok(Some(Left { object: old, _claim, _changing }))
     }
 
     /// Both names: until the old objects are gone, and before the new ones have their name, no look counts.
@@ -464,7 +464,7 @@ impl Filesystem {
         for file in self.files.all() {
             if self.is_inside(file.ino, dir)? {
                 file.repin(|| self.pin_of(file.ino))?;
-                self.references.caches(file.ino, file.pin().0.as_ref().map(|pin| &pin.etag));
+                self.references.caches(file.ino, file.pin().0.map(|pin| pin.identity()).as_ref());
             }
         }
         Ok(())

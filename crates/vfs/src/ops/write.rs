@@ -1,11 +1,14 @@
 //! Writing and truncating files.
 
+use meta::Inode;
 use std::sync::Arc;
-use store::Tags;
+use store::{Attributes, Tags};
 
 use crate::handles::Handle;
-use crate::open_file::{OpenFile, Pending, Pin};
-use crate::write::{Dirty, Local, Memory, Stream, reserve_stream};
+use crate::open_file::{OpenFile, Pending};
+use crate::pin::Pin;
+use crate::volume::Mapping;
+use crate::write::{Dirty, Local, Memory, Stream, Upload, reserve_stream};
 use crate::{Error, Filesystem, Result};
 
 impl Filesystem {
@@ -150,7 +153,10 @@ impl Filesystem {
 
     /// Turns memory into a stream; false if there is no memory for one, or no name to store it under.
     async fn begin_stream(&self, file: &OpenFile, work: &mut Dirty) -> Result<bool> {
-        let part_bytes = self.config.part_size_bytes;
+        let part_bytes = match self.layout.mapping() {
+            Mapping::Whole => self.config.part_size_bytes,
+            Mapping::Chunked { bytes } => bytes,
+        };
         let inode = file.overlay(self.names.inode(file.ino)?);
         let Some(held) = reserve_stream(&self.write_budget, part_bytes) else { return Ok(false) };
         if inode.home.is_none() {
@@ -158,11 +164,10 @@ impl Filesystem {
         }
         self.ensure_volume_record().await?;
         let _moves = self.moves.read().await;
-        let key = self.layout.key_to_write(&self.names, &inode, self.entropy.next_u64())?;
         let attributes = self.attributes_to_store(file, &inode, work.base()).await?;
-        let upload = self.store.multipart(&key, attributes, Tags::new()).await?;
+        let upload = self.begin_upload(&inode, attributes).await?;
         file.set_stream();
-        let mut stream = Stream::begin(upload, key, &inode, work.base().cloned(), part_bytes, held);
+        let mut stream = Stream::begin(upload, &inode, work.base().cloned(), part_bytes, held);
         if let Dirty::Memory(memory) = &*work {
             for piece in memory.pieces() {
                 stream.append(&self.slabs, piece).await?;
@@ -172,11 +177,25 @@ impl Filesystem {
         Ok(true)
     }
 
+    /// Where a stream goes: one object, or one for each chunk.
+    async fn begin_upload(&self, inode: &Inode, attributes: Attributes) -> Result<Upload> {
+        if let Mapping::Chunked { .. } = self.layout.mapping() {
+            return Ok(Upload::chunks(self.me.clone(), inode.ino, attributes));
+        }
+        let key = match self.layout.follows_paths() {
+            true => self.layout.key(&self.names, inode)?,
+            false => self.content_key(inode.ino)?,
+        };
+        let parts = self.store.multipart(&key, attributes, Tags::new()).await?;
+        Ok(Upload::Object { parts, key })
+    }
+
     /// What programs see of the writes from now on.
     pub(crate) fn note(&self, file: &OpenFile, work: &Dirty) {
         let pending = match work.size_bytes() {
             Some(size_bytes) => Pending {
-                is_dirty: true,
+                is_edited: true,
+                is_dirty: !work.is_published(),
                 is_stream: matches!(work, Dirty::Stream(_)),
                 size_bytes,
                 touched: Some(self.now()),

@@ -1,7 +1,8 @@
 //! The block cache: pieces of immutable objects in memory, bounded.
 //!
 //! A chunk is entered before its bytes are there, so that two readers share one request; it becomes evictable once
-//! they are. One inode has chunks of one etag only.
+//! they are. A file has chunks of every object that it consists of; those of an object that it left behind go when
+//! room is needed.
 //!
 //! Invariant: bytes held by chunks <= the budget, but for what a single read needs to go on.
 
@@ -20,6 +21,8 @@ use crate::slab::SLAB_BYTES;
 /// A piece of an object, there or on its way.
 #[derive(Debug)]
 pub(crate) struct Chunk {
+    etag: ETag,
+    /// Which bytes of the object.
     pub(crate) range: Range<u64>,
     outcome: OnceLock<Result<Bytes, Arc<StoreError>>>,
     landed: Notify,
@@ -62,18 +65,15 @@ const SWEEP_AT_MIN: usize = 1024;
 
 #[derive(Debug, Default)]
 struct Inner {
-    files: HashMap<Ino, File>,
+    files: HashMap<Ino, HashMap<ETag, Object>>,
     /// How long the queue may become before it is swept.
     sweep_at: usize,
     /// In order of entry; looked at from the front when room is needed.
     queue: VecDeque<(Ino, Weak<Chunk>)>,
 }
 
-#[derive(Debug)]
-struct File {
-    etag: ETag,
-    chunks: BTreeMap<u64, Arc<Chunk>>,
-}
+/// The chunks of one object by where they begin.
+type Object = BTreeMap<u64, Arc<Chunk>>;
 
 impl Chunks {
     pub(crate) fn new(limit_bytes: u64) -> Self {
@@ -93,12 +93,11 @@ impl Chunks {
     /// The chunks that cover the beginning of `range`, ascending, without a gap; perhaps not to its end.
     pub(crate) fn find(&self, ino: Ino, etag: &ETag, range: &Range<u64>) -> Vec<Arc<Chunk>> {
         let inner = self.lock();
-        let Some(file) = inner.files.get(&ino).filter(|file| file.etag == *etag) else { return Vec::new() };
+        let Some(object) = inner.object(ino, etag) else { return Vec::new() };
         let mut found = Vec::new();
         let mut at = range.start;
         while at < range.end {
-            let Some((_, chunk)) = file.chunks.range(..=at).next_back().filter(|(_, c)| c.range.end > at)
-            else {
+            let Some((_, chunk)) = object.range(..=at).next_back().filter(|(_, c)| c.range.end > at) else {
                 break;
             };
             chunk.used.store(true, Ordering::Relaxed);
@@ -127,13 +126,14 @@ impl Chunks {
                 let end = (start / piece * piece + piece).min(gap.end);
                 let Some(held) = self.room(&mut inner, end - start, start < must) else { return reserved };
                 let chunk = Arc::new(Chunk {
+                    etag: etag.clone(),
                     range: start..end,
                     outcome: OnceLock::new(),
                     landed: Notify::new(),
                     used: AtomicBool::new(false),
                     _held: held,
                 });
-                inner.enter(ino, etag, chunk.clone());
+                inner.enter(ino, chunk.clone());
                 reserved.push(chunk);
                 start = end;
             }
@@ -152,22 +152,17 @@ impl Chunks {
     /// Forgets chunks that failed, so that the next reader asks again.
     pub(crate) fn discard(&self, ino: Ino, failed: &[Arc<Chunk>]) {
         let mut inner = self.lock();
-        if let Some(file) = inner.files.get_mut(&ino) {
-            for chunk in failed {
-                if file.chunks.get(&chunk.range.start).is_some_and(|there| Arc::ptr_eq(there, chunk)) {
-                    file.chunks.remove(&chunk.range.start);
-                }
-            }
-        }
+        failed.iter().for_each(|chunk| inner.remove(ino, chunk));
     }
 
-    /// Drops what lies before `end`. Buffers that are recycled at once are still in the processor's cache.
+    /// Drops what lies before `end` of an object. Buffers that are recycled at once are still in the processor's cache.
     pub(crate) fn passed(&self, ino: Ino, etag: &ETag, end: u64) {
         let mut inner = self.lock();
-        let Some(file) = inner.files.get_mut(&ino).filter(|file| file.etag == *etag) else { return };
-        while let Some(first) = file.chunks.first_entry().filter(|first| first.get().range.end <= end) {
+        let Some(object) = inner.files.get_mut(&ino).and_then(|file| file.get_mut(etag)) else { return };
+        while let Some(first) = object.first_entry().filter(|first| first.get().range.end <= end) {
             first.remove();
         }
+        inner.prune(ino, etag);
     }
 
     /// Forgets a file.
@@ -192,14 +187,16 @@ impl Chunks {
 }
 
 impl Inner {
+    fn object(&self, ino: Ino, etag: &ETag) -> Option<&Object> {
+        self.files.get(&ino)?.get(etag)
+    }
+
     fn gaps(&self, ino: Ino, etag: &ETag, range: Range<u64>) -> Vec<Range<u64>> {
-        let Some(file) = self.files.get(&ino).filter(|file| file.etag == *etag) else { return vec![range] };
+        let Some(object) = self.object(ino, etag) else { return vec![range] };
         let mut gaps = Vec::new();
         let mut at = range.start;
-        let before = file.chunks.range(..=at).next_back();
-        for chunk in
-            before.into_iter().chain(file.chunks.range(at.saturating_add(1)..range.end)).map(|(_, c)| c)
-        {
+        let before = object.range(..=at).next_back();
+        for chunk in before.into_iter().chain(object.range(at.saturating_add(1)..range.end)).map(|(_, c)| c) {
             if chunk.range.end <= at {
                 continue;
             }
@@ -214,13 +211,9 @@ impl Inner {
         gaps
     }
 
-    fn enter(&mut self, ino: Ino, etag: &ETag, chunk: Arc<Chunk>) {
-        let file =
-            self.files.entry(ino).or_insert_with(|| File { etag: etag.clone(), chunks: BTreeMap::new() });
-        if file.etag != *etag {
-            *file = File { etag: etag.clone(), chunks: BTreeMap::new() };
-        }
-        file.chunks.insert(chunk.range.start, chunk.clone());
+    fn enter(&mut self, ino: Ino, chunk: Arc<Chunk>) {
+        let object = self.files.entry(ino).or_default().entry(chunk.etag.clone()).or_default();
+        object.insert(chunk.range.start, chunk.clone());
         self.queue.push_back((ino, Arc::downgrade(&chunk)));
         if self.queue.len() >= self.sweep_at {
             self.queue.retain(|(_, chunk)| chunk.strong_count() > 0);
@@ -245,10 +238,20 @@ impl Inner {
 
     fn remove(&mut self, ino: Ino, chunk: &Arc<Chunk>) {
         let Some(file) = self.files.get_mut(&ino) else { return };
-        if file.chunks.get(&chunk.range.start).is_some_and(|there| Arc::ptr_eq(there, chunk)) {
-            file.chunks.remove(&chunk.range.start);
+        let Some(object) = file.get_mut(&chunk.etag) else { return };
+        if object.get(&chunk.range.start).is_some_and(|there| Arc::ptr_eq(there, chunk)) {
+            object.remove(&chunk.range.start);
         }
-        if file.chunks.is_empty() {
+        self.prune(ino, &chunk.etag);
+    }
+
+    /// Forgets an object without chunks, and a file without objects.
+    fn prune(&mut self, ino: Ino, etag: &ETag) {
+        let Some(file) = self.files.get_mut(&ino) else { return };
+        if file.get(etag).is_some_and(Object::is_empty) {
+            file.remove(etag);
+        }
+        if file.is_empty() {
             self.files.remove(&ino);
         }
     }

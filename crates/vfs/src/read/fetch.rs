@@ -5,39 +5,46 @@ use futures_util::StreamExt as _;
 use meta::Ino;
 use std::ops::Range;
 use std::sync::Arc;
-use store::{GetOptions, ObjectMeta, ObjectStore, StoreError};
+use store::{ETag, GetOptions, ObjectMeta, ObjectRef, ObjectStore, StoreError};
 
 use super::chunks::{Chunk, Chunks};
-use crate::open_file::Pin;
+use crate::pin::Piece;
 use crate::slab::{SLAB_BYTES, SlabPool};
 
 /// One request and the adjoining chunks it fills.
 #[derive(Debug)]
 pub(crate) struct Fetch {
     pub(crate) ino: Ino,
-    pub(crate) pin: Arc<Pin>,
-    pub(crate) chunks: Vec<Arc<Chunk>>,
+    pub(crate) object: Arc<ObjectRef>,
+    /// Where the bytes that the file has of the object end.
+    end: u64,
+    if_match: Option<ETag>,
+    chunks: Vec<Arc<Chunk>>,
 }
 
 impl Fetch {
     /// Cuts chunks into requests of adjoining ones.
-    pub(crate) fn split(ino: Ino, pin: &Arc<Pin>, chunks: Vec<Arc<Chunk>>) -> Vec<Self> {
+    pub(crate) fn split(ino: Ino, piece: &Piece, chunks: Vec<Arc<Chunk>>) -> Vec<Self> {
+        let end = piece.within(&piece.range).end;
         let mut fetches: Vec<Self> = Vec::new();
         for chunk in chunks {
             match fetches.last_mut() {
-                Some(last) if last.end() == chunk.range.start => last.chunks.push(chunk),
-                _ => fetches.push(Self { ino, pin: pin.clone(), chunks: vec![chunk] }),
+                Some(last) if last.range().end == chunk.range.start => last.chunks.push(chunk),
+                _ => fetches.push(Self {
+                    ino,
+                    object: piece.object.clone(),
+                    end,
+                    if_match: piece.if_match.clone(),
+                    chunks: vec![chunk],
+                }),
             }
         }
         fetches
     }
 
-    fn end(&self) -> u64 {
-        self.chunks.last().map_or(0, |chunk| chunk.range.end)
-    }
-
-    fn start(&self) -> u64 {
-        self.chunks.first().map_or(0, |chunk| chunk.range.start)
+    fn range(&self) -> Range<u64> {
+        let ends = self.chunks.first().zip(self.chunks.last());
+        ends.map_or(0..0, |(first, last)| first.range.start..last.range.end)
     }
 
     /// Fetches; every chunk lands, with bytes or with the error. Returns what the answer said of the object.
@@ -59,7 +66,7 @@ impl Fetch {
     }
 
     async fn fill(&self, store: &dyn ObjectStore, slabs: &SlabPool) -> Result<ObjectMeta, StoreError> {
-        let object = store.get(&self.pin.key, self.options()).await?;
+        let object = store.get(&self.object.key, self.options()).await?;
         let mut body = object.body;
         let mut piece = Bytes::new();
         for chunk in &self.chunks {
@@ -67,7 +74,10 @@ impl Fetch {
             let mut buffer = Buffer::new(slabs, wanted);
             while buffer.len() < wanted {
                 if piece.is_empty() {
-                    piece = body.next().await.unwrap_or_else(|| Err(ended_early(&self.pin)))?;
+                    piece = body
+                        .next()
+                        .await
+                        .unwrap_or_else(|| Err(ended_early(&self.object, chunk.range.end)))?;
                 }
                 let taken = buffer.fill(&piece[..piece.len().min(wanted - buffer.len())]);
                 piece = piece.slice(taken..);
@@ -78,17 +88,17 @@ impl Fetch {
     }
 
     fn options(&self) -> GetOptions {
-        let whole = self.start() == 0 && self.end() == self.pin.size_bytes;
+        let range = self.range();
         GetOptions {
-            range: (!whole).then(|| self.start()..self.end()),
-            if_match: Some(self.pin.etag.clone()),
-            version: self.pin.version.clone(),
+            if_match: self.if_match.clone(),
+            version: self.object.version.clone(),
+            range: (range != (0..self.end)).then_some(range),
         }
     }
 }
 
-fn ended_early(pin: &Pin) -> StoreError {
-    StoreError::Corrupt(format!("'{}' ended before its {} bytes", pin.key, pin.size_bytes))
+fn ended_early(object: &ObjectRef, end: u64) -> StoreError {
+    StoreError::Corrupt(format!("'{}' ended before its byte {end}", object.key))
 }
 
 /// A recycled slab for whole pieces, exact memory for small ones.

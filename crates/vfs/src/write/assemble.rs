@@ -1,9 +1,8 @@
-//! Assembly: an edited file becomes an object; what did not change is copied inside the store.
+//! Assembly: ranges of an edited file become an object; what did not change is copied inside the store.
 
 use bytes::Bytes;
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use std::ops::Range;
-use std::sync::Arc;
 use store::{
     Attributes, GetOptions, Multipart, ObjectKey, ObjectRef, Payload, Precondition, PutOptions, StoreError,
     Tags,
@@ -12,7 +11,8 @@ use store::{
 use super::Local;
 use super::local::Source;
 use crate::Filesystem;
-use crate::open_file::Pin;
+use crate::pin::{Cut, Pin};
+use crate::ranges::total;
 
 /// S3 allows this many parts.
 const PARTS_MAX: u64 = 10_000;
@@ -21,25 +21,60 @@ const PART_BYTES_MIN: u64 = 5 << 20;
 /// Parts of one file under way at the same time.
 const IN_FLIGHT_MAX: usize = 4;
 
+/// Ranges of an edited file that become one object, one after the other.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Assembly<'l> {
+    pub(super) local: &'l Local,
+    pub(super) runs: &'l [Range<u64>],
+}
+
+impl Assembly<'_> {
+    /// The ranges of the file that a range of the object holds.
+    fn of_object(&self, range: &Range<u64>) -> Vec<Range<u64>> {
+        let mut found = Vec::new();
+        let mut at = 0;
+        for run in self.runs {
+            let len = run.end - run.start;
+            let (from, to) = (range.start.max(at), range.end.min(at + len));
+            if from < to {
+                found.push(run.start + (from - at)..run.start + (to - at));
+            }
+            at += len;
+        }
+        found
+    }
+
+    /// The one object, and where in it, that holds a range of the file which was not written. A part copy asks for
+    /// its tag.
+    fn copied_from(&self, range: &Range<u64>) -> Option<(&ObjectRef, Range<u64>)> {
+        let sources = self.local.sources(range.clone());
+        let ([Source::Base(_)], Some(base)) = (sources.as_slice(), self.local.base()) else { return None };
+        match base.cut(range.clone()).as_slice() {
+            [Cut::Stored(within, piece)] => Some((&*piece.object, piece.within(within))),
+            _ => None,
+        }
+    }
+}
+
 impl Filesystem {
-    pub(crate) async fn assemble(
+    pub(super) async fn assemble(
         &self,
-        local: &Local,
+        assembly: Assembly<'_>,
         key: &ObjectKey,
         attributes: Attributes,
         precondition: Precondition,
     ) -> Result<ObjectRef, StoreError> {
-        let size = local.size_bytes();
+        let size = total(assembly.runs);
         let part_bytes = part_bytes(size, self.config.part_size_bytes);
         if size <= part_bytes {
-            let body = self.merged(local, 0..size).await?;
+            let body = self.merged(assembly, &(0..size)).await?;
             return self
                 .store
                 .put(key, body, PutOptions { precondition, attributes, tags: Tags::new() })
                 .await;
         }
         let upload = self.store.multipart(key, attributes, Tags::new()).await?;
-        let outcome = match self.send_parts(local, upload.as_ref(), part_bytes).await {
+        let outcome = match self.send_parts(assembly, upload.as_ref(), part_bytes).await {
             Ok(()) => upload.complete(precondition).await,
             Err(error) => Err(error),
         };
@@ -51,70 +86,77 @@ impl Filesystem {
 
     async fn send_parts(
         &self,
-        local: &Local,
+        assembly: Assembly<'_>,
         upload: &dyn Multipart,
         part_bytes: u64,
     ) -> Result<(), StoreError> {
-        let size = local.size_bytes();
+        let size = total(assembly.runs);
         let parts = (0..size.div_ceil(part_bytes)).map(|index| {
             let range = index * part_bytes..((index + 1) * part_bytes).min(size);
-            self.send_part(local, upload, index as u32 + 1, range)
+            self.send_part(assembly, upload, index as u32 + 1, range)
         });
         futures_util::stream::iter(parts).buffer_unordered(IN_FLIGHT_MAX).try_collect().await
     }
 
     async fn send_part(
         &self,
-        local: &Local,
+        assembly: Assembly<'_>,
         upload: &dyn Multipart,
         number: u32,
         range: Range<u64>,
     ) -> Result<(), StoreError> {
-        if let ([Source::Base(clean)], Some(base)) = (local.sources(range.clone()).as_slice(), &local.base)
-            && (clean.end - clean.start >= PART_BYTES_MIN || clean.end == local.size_bytes())
+        let is_worth_a_copy = range.end - range.start >= PART_BYTES_MIN || range.end == total(assembly.runs);
+        if let [run] = assembly.of_object(&range).as_slice()
+            && let Some((object, within)) = assembly.copied_from(run).filter(|_| is_worth_a_copy)
         {
-            return upload.copy_part(number, &base.object(), clean.clone()).await;
+            return match object.etag.is_provisional() {
+                true => upload.copy_part(number, &self.store.head(&object.key).await?.object, within).await,
+                false => upload.copy_part(number, object, within).await,
+            };
         }
         let _permit = self.assembling.acquire().await;
-        upload.put_part(number, self.merged(local, range).await?).await
+        upload.put_part(number, self.merged(assembly, &range).await?).await
     }
 
-    /// A range of an edited file, from wherever its bytes are.
-    pub(crate) async fn merged(&self, local: &Local, range: Range<u64>) -> Result<Payload, StoreError> {
+    /// A range of the object, from wherever its bytes are.
+    async fn merged(&self, assembly: Assembly<'_>, range: &Range<u64>) -> Result<Payload, StoreError> {
         let mut payload = Payload::default();
-        for source in local.sources(range) {
-            match (source, &local.base) {
-                (Source::Local(range), _) => payload.push(local.read_local(range).map_err(local_failure)?),
+        let runs = assembly.of_object(range);
+        for source in runs.into_iter().flat_map(|run| assembly.local.sources(run)) {
+            match (source, assembly.local.base()) {
+                (Source::Local(range), _) => payload.push(assembly.local.read(range)?),
                 (Source::Base(range), Some(base)) => self.read_base(base, range, &mut payload).await?,
-                (Source::Zeros(range) | Source::Base(range), _) => {
-                    payload.push(Bytes::from(vec![0; (range.end - range.start) as usize]));
-                }
+                (Source::Zeros(range) | Source::Base(range), _) => payload.push(zeros(&range)),
             }
         }
         Ok(payload)
     }
 
-    async fn read_base(
-        &self,
-        base: &Arc<Pin>,
-        range: Range<u64>,
-        into: &mut Payload,
-    ) -> Result<(), StoreError> {
-        let options = GetOptions {
-            range: Some(range),
-            if_match: Some(base.etag.clone()),
-            version: base.version.clone(),
-        };
-        let mut body = self.store.get(&base.key, options).await?.body;
-        while let Some(piece) = body.try_next().await? {
-            into.push(piece);
+    async fn read_base(&self, base: &Pin, range: Range<u64>, into: &mut Payload) -> Result<(), StoreError> {
+        for cut in base.cut(range) {
+            let (range, piece) = match cut {
+                Cut::Stored(range, piece) => (range, piece),
+                Cut::Hole(hole) => {
+                    into.push(zeros(&hole));
+                    continue;
+                }
+            };
+            let options = GetOptions {
+                range: Some(piece.within(&range)),
+                if_match: piece.if_match.clone(),
+                version: piece.object.version.clone(),
+            };
+            let mut body = self.store.get(&piece.object.key, options).await?.body;
+            while let Some(bytes) = body.try_next().await? {
+                into.push(bytes);
+            }
         }
         Ok(())
     }
 }
 
-fn local_failure(error: std::io::Error) -> StoreError {
-    StoreError::Corrupt(format!("the local cache file cannot be read back: {error}"))
+fn zeros(range: &Range<u64>) -> Bytes {
+    Bytes::from(vec![0; (range.end - range.start) as usize])
 }
 
 /// Parts of the configured size, or as large as [`PARTS_MAX`] asks.

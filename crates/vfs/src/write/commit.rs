@@ -3,22 +3,24 @@
 //! Invariant: data is durable before the metadata that names it. A commit that fails keeps the unpublished writes,
 //! so that another may succeed; one that meets somebody else's object loses to it and keeps ours beside.
 
-use meta::{Extent, Ino, Inode, Kind, Name, Op};
+use meta::{Ino, Inode, Kind, Name, Op};
 use std::sync::Arc;
 use store::{Attributes, CopyOptions, ObjectKey, ObjectRef, Precondition, PutOptions, StoreError, Tags};
 
-use super::{Dirty, Local, Memory, Stream, precondition};
+use super::assemble::Assembly;
+use super::{Dirty, Local, Memory, Stream, When, precondition};
 use crate::headers;
-use crate::layout::{LOST_AND_FOUND, whole};
-use crate::open_file::{OpenFile, Pending, Pin};
-use crate::volume::{Naming, VolumeRecord};
+use crate::layout::{LOST_AND_FOUND, stored, whole};
+use crate::open_file::{OpenFile, Pending};
+use crate::pin::Pin;
+use crate::volume::{Mapping, Naming, VolumeRecord};
 use crate::{Error, Filesystem, Result};
 
 impl Filesystem {
     /// Publishes a file's writes, if it has any and still has a name.
     pub(crate) async fn commit(&self, file: &OpenFile) -> Result<()> {
         let mut work = file.work.lock().await;
-        if work.is_clean() {
+        if work.is_published() {
             return Ok(());
         }
         self.commit_locked(file, &mut work).await?;
@@ -27,7 +29,7 @@ impl Filesystem {
 
     /// The same for who holds the file's work already.
     pub(crate) async fn commit_locked(&self, file: &OpenFile, work: &mut Dirty) -> Result<()> {
-        if work.is_clean() {
+        if work.is_published() {
             return Ok(());
         }
         let _moves = self.moves.read().await;
@@ -36,24 +38,25 @@ impl Filesystem {
         if inode.home.is_none() {
             return Ok(());
         }
-        if !self.layout.follows_paths() && work.size_bytes() == Some(0) {
-            return self.published(file, work, &inode, None, Attributes::default()).await;
+        if self.layout.follows_paths() {
+            self.commit_at_path(file, work, &inode).await
+        } else {
+            self.commit_by_inode(file, work, &inode, When::Open).await
         }
-        let key = self.key_to_write(work, &inode)?;
+    }
+
+    async fn commit_at_path(&self, file: &OpenFile, work: &mut Dirty, inode: &Inode) -> Result<()> {
+        let key = self.layout.key(&self.names, inode)?;
         let _claim = self.claims.claim(&key).await;
-        let attributes = self.attributes_to_store(file, &inode, work.base()).await?;
+        let attributes = self.attributes_to_store(file, inode, work.base()).await?;
         self.ensure_volume_record().await?;
-        let condition =
-            if self.layout.follows_paths() { precondition(work.base()) } else { Precondition::Absent };
-        match self.upload(work, &key, attributes.clone(), condition).await {
-            Ok(object) => self.published(file, work, &inode, Some(&object), attributes).await,
+        match self.upload(work, &key, attributes.clone(), precondition(work.base())).await {
+            Ok(object) => self.published(file, work, inode, &object, attributes),
             Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)) => {
-                match self.already_stored(&key, &attributes, work.size_bytes()).await {
-                    Some(object) => self.published(file, work, &inode, Some(&object), attributes).await,
-                    None if !self.layout.follows_paths() => {
-                        Err(Error::Stale(format!("'{key}' cannot be stored")))
-                    }
-                    None => self.yield_to_bucket(file, work, &inode, &key, attributes).await,
+                let size_bytes = work.size_bytes().unwrap_or_default();
+                match self.already_stored(&key, &attributes, size_bytes).await {
+                    Some(object) => self.published(file, work, inode, &object, attributes),
+                    None => self.yield_to_bucket(file, work, inode, &key, attributes).await,
                 }
             }
             Err(error) => Err(error.into()),
@@ -62,46 +65,32 @@ impl Filesystem {
 
     /// The object under the key, if it is these writes: an earlier attempt stored them and its answer was lost. The
     /// time of the last write in nanoseconds tells them from anybody else's.
-    async fn already_stored(
+    pub(super) async fn already_stored(
         &self,
         key: &ObjectKey,
         attributes: &Attributes,
-        size_bytes: Option<u64>,
+        size_bytes: u64,
     ) -> Option<ObjectRef> {
         let found = self.store.head(key).await.ok()?;
-        let is_ours = found.attributes.user == attributes.user && Some(found.size_bytes) == size_bytes;
+        let is_ours = found.attributes.user == attributes.user && found.size_bytes == size_bytes;
         is_ours.then_some(found.object)
     }
 
-    /// Where these writes go; a stream has sent its beginning there already.
-    fn key_to_write(&self, work: &Dirty, inode: &Inode) -> Result<ObjectKey> {
-        match work {
-            Dirty::Stream(stream) if !self.layout.follows_paths() => Ok(stream.key.clone()),
-            _ => self.layout.key_to_write(&self.names, inode, self.entropy.next_u64()),
-        }
-    }
-
-    /// Names the stored bytes; no object: the file is empty, and nothing is stored of it.
-    async fn published(
+    /// Names the stored object.
+    fn published(
         &self,
         file: &OpenFile,
         work: &mut Dirty,
         inode: &Inode,
-        object: Option<&ObjectRef>,
+        object: &ObjectRef,
         attributes: Attributes,
     ) -> Result<()> {
         let size_bytes = work.size_bytes().unwrap_or(inode.size_bytes);
         let headers_are_old =
             matches!(work, Dirty::Stream(stream) if !stream.carries(inode, file.pending().touched));
-        let written_at = file.pending().touched;
-        match object {
-            Some(object) => self.publish(inode, object, size_bytes, written_at).await?,
-            None => self.publish_content(inode.ino, Vec::new(), 0, written_at).await?,
-        }
-        self.references.caches(inode.ino, object.map(|object| &object.etag));
-        if let Some(object) = object {
-            file.carries(&object.etag, attributes);
-        }
+        self.publish(inode, object, size_bytes, file.pending().touched)?;
+        self.references.caches(inode.ino, Some(&object.etag));
+        file.carries(&object.etag, attributes);
         file.repin(|| self.pin_of(inode.ino))?;
         *work = Dirty::Clean;
         file.set_pending(Pending::default());
@@ -109,30 +98,17 @@ impl Filesystem {
     }
 
     /// One op: this object is the inode's content now, whatever the namespace thought it was.
-    pub(crate) async fn publish(
+    pub(crate) fn publish(
         &self,
         inode: &Inode,
         object: &ObjectRef,
         size_bytes: u64,
-        written_at: Option<store::Timestamp>,
-    ) -> Result<()> {
-        let content = whole(self.layout.stored(object), size_bytes);
-        self.publish_content(inode.ino, content, size_bytes, written_at).await
-    }
-
-    async fn publish_content(
-        &self,
-        ino: Ino,
-        content: Vec<Extent>,
-        size_bytes: u64,
         mtime: Option<store::Timestamp>,
     ) -> Result<()> {
-        let before = self.names.inode(ino)?;
-        let base = before.object().map(|object| object.etag.clone());
+        let ino = inode.ino;
+        let base = self.names.inode(ino)?.object().map(|object| object.etag.clone());
+        let content = whole(stored(object), size_bytes);
         self.names.commit(&self.ctx(), &Op::Publish { ino, base, content, size_bytes, mtime })?;
-        if let Some(key) = before.object().and_then(|object| object.key.clone()) {
-            self.discard(key).await;
-        }
         Ok(())
     }
 
@@ -156,7 +132,9 @@ impl Filesystem {
                 outcome
             }
             Dirty::Local(local) => {
-                let outcome = self.assemble(&local, key, attributes, precondition).await;
+                let whole = 0..local.size_bytes();
+                let assembly = Assembly { local: &local, runs: std::slice::from_ref(&whole) };
+                let outcome = self.assemble(assembly, key, attributes, precondition).await;
                 *work = Dirty::Local(local);
                 outcome
             }
@@ -184,7 +162,7 @@ impl Filesystem {
         key: &ObjectKey,
         precondition: Precondition,
     ) -> Result<ObjectRef, StoreError> {
-        if stream.key == *key {
+        if stream.key() == Some(key) {
             return stream.finish(precondition).await;
         }
         let object = stream.finish(Precondition::Absent).await?;
@@ -241,7 +219,7 @@ impl Filesystem {
             return Ok(());
         }
         // The parts belong to the key: the bucket's object steps aside while ours is completed and copied.
-        let key = &stream.key.clone();
+        let key = &stream.key().cloned().ok_or(Error::NOT_FOUND)?;
         let aside = self.layout.orphan(Ino::ROOT, self.entropy.next_u64())?;
         let theirs = match self.store.head(key).await {
             Ok(meta) => Some(self.store.copy(&meta.object, &aside, CopyOptions::default()).await?),
@@ -269,12 +247,13 @@ impl Filesystem {
         inode: &Inode,
         base: Option<&Arc<Pin>>,
     ) -> Result<Attributes> {
-        let Some(pin) = base.filter(|_| inode.kind == Kind::File && self.layout.follows_paths()) else {
+        let replaced = base.filter(|_| inode.kind == Kind::File && self.layout.follows_paths());
+        let Some(object) = replaced.and_then(|pin| pin.object()) else {
             return Ok(headers::with_posix(Attributes::default(), inode));
         };
-        let carried = match file.carried(&pin.etag) {
+        let carried = match file.carried(&object.etag) {
             Some(carried) => carried,
-            None => match self.store.head(&pin.key).await {
+            None => match self.store.head(&object.key).await {
                 Ok(meta) => meta.attributes,
                 Err(StoreError::NotFound(_)) => Attributes::default(),
                 Err(error) => return Err(error.into()),
@@ -287,7 +266,7 @@ impl Filesystem {
     pub(crate) async fn ensure_volume_record(&self) -> Result<()> {
         let put = async {
             let id = u128::from(self.entropy.next_u64()) << 64 | u128::from(self.entropy.next_u64());
-            let record = VolumeRecord::new(Naming::FilePath, id, self.now());
+            let record = VolumeRecord::new(Mapping::Whole, Naming::FilePath, id, self.now())?;
             match record.write(self.store.as_ref(), &self.config.prefix).await {
                 // Another mount was first.
                 Ok(()) | Err(Error::Store(StoreError::PreconditionFailed(_))) => Ok(record),

@@ -1,27 +1,35 @@
 //! A file edited at random: a sparse local file over the bytes of an object.
 
 use bytes::{Bytes, BytesMut};
+use rustix::fs::SeekFrom;
 use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::sync::Arc;
+use store::StoreError;
 
-use crate::open_file::Pin;
-use crate::ranges::RangeSet;
+use crate::pin::{Cut, Pin};
+use crate::ranges::{RangeSet, total};
 
-/// The local file has a byte exactly where `present` says so; below `base_len` the rest is the object's, above it
+/// The local file has a byte exactly where `present` says so; below `base_len` the rest is the base's, above it
 /// is zeros.
 ///
 /// Reads and writes go to the page cache of a local disk, so they are made in place, not on another thread. The
 /// file has no name: nothing is left behind when the process dies.
 #[derive(Debug)]
 pub(crate) struct Local {
-    pub(crate) base: Option<Arc<Pin>>,
+    base: Option<Arc<Pin>>,
     base_len: u64,
     file: Arc<File>,
     present: RangeSet,
+    /// What of it is in no object yet.
+    dirty: RangeSet,
     size: u64,
+    /// Whether programs and the namespace see the same.
+    is_published: bool,
+    /// What was stored of it while it stayed open, the newest last.
+    deltas: Vec<Vec<Range<u64>>>,
 }
 
 /// Where a range of the file comes from.
@@ -36,14 +44,32 @@ impl Local {
     /// Over an object's bytes (all of them), or over nothing.
     pub(crate) fn begin(cache_dir: &Path, base: Option<Arc<Pin>>) -> std::io::Result<Self> {
         let base_len = base.as_ref().map_or(0, |pin| pin.size_bytes);
-        let file = Arc::new(tempfile::tempfile_in(cache_dir)?);
-        Ok(Self { base, base_len, file, present: RangeSet::default(), size: base_len })
+        Ok(Self {
+            base,
+            base_len,
+            file: Arc::new(tempfile::tempfile_in(cache_dir)?),
+            present: RangeSet::default(),
+            dirty: RangeSet::default(),
+            size: base_len,
+            is_published: true,
+            deltas: Vec::new(),
+        })
     }
 
     /// Over nothing of an object that it still replaces.
     pub(crate) fn begin_empty(cache_dir: &Path, base: Option<Arc<Pin>>) -> std::io::Result<Self> {
         let local = Self::begin(cache_dir, base)?;
-        Ok(Self { base_len: 0, size: 0, ..local })
+        Ok(Self { base_len: 0, size: 0, is_published: false, ..local })
+    }
+
+    /// The bytes below.
+    pub(crate) fn base(&self) -> Option<&Arc<Pin>> {
+        self.base.as_ref()
+    }
+
+    /// The same bytes below lie elsewhere.
+    pub(crate) fn rebase(&mut self, pin: Option<Arc<Pin>>) {
+        self.base = pin;
     }
 
     /// The object's bytes are gone: zeros stand for them.
@@ -55,10 +81,31 @@ impl Local {
         self.size
     }
 
+    /// Whether programs and the namespace see the same.
+    pub(crate) fn is_published(&self) -> bool {
+        self.is_published
+    }
+
+    /// All of it is in the objects of `pin` now, `delta` of it in one of its own.
+    pub(crate) fn published(&mut self, pin: Arc<Pin>, delta: Option<Vec<Range<u64>>>) {
+        self.base_len = self.size;
+        self.base = Some(pin);
+        self.dirty = RangeSet::default();
+        self.is_published = true;
+        match delta {
+            Some(delta) => {
+                let newest = total(&delta);
+                self.deltas.retain(|older| total(older) > newest);
+                self.deltas.push(delta);
+            }
+            None => self.deltas.clear(),
+        }
+    }
+
     pub(crate) fn write(&mut self, offset: u64, data: &[u8]) -> std::io::Result<()> {
         self.file.write_all_at(data, offset)?;
         let end = offset + data.len() as u64;
-        self.present.insert(offset..end);
+        self.changed(offset..end);
         self.size = self.size.max(end);
         Ok(())
     }
@@ -74,7 +121,7 @@ impl Local {
         if range.end > end {
             self.file.set_len(range.end)?;
         }
-        self.present.insert(range);
+        self.changed(range);
         Ok(())
     }
 
@@ -82,10 +129,82 @@ impl Local {
         if size < self.size {
             self.base_len = self.base_len.min(size);
             self.present.truncate(size);
+            self.dirty.truncate(size);
+            self.deltas.clear();
             self.file.set_len(size)?;
         }
+        self.is_published &= size == self.size;
         self.size = size;
         Ok(())
+    }
+
+    fn changed(&mut self, range: Range<u64>) {
+        self.present.insert(range.clone());
+        self.dirty.insert(range);
+        self.is_published = false;
+    }
+
+    /// The ranges in which it differs from the base, up to its size.
+    pub(crate) fn changes(&self) -> Vec<Range<u64>> {
+        let base_bytes = self.base.as_ref().map_or(0, |pin| pin.size_bytes);
+        let mut changes = self.dirty.clone();
+        changes.insert(self.base_len..base_bytes.min(self.size));
+        changes.iter().collect()
+    }
+
+    /// What of the changes is more than zeros.
+    pub(crate) fn dirty_data(&self) -> Vec<Range<u64>> {
+        self.dirty.iter().flat_map(|range| self.local_data(range)).collect()
+    }
+
+    /// What of a range is more than zeros.
+    pub(crate) fn data(&self, range: Range<u64>) -> RangeSet {
+        let mut data = RangeSet::default();
+        for source in self.sources(range) {
+            match (source, &self.base) {
+                (Source::Local(range), _) => {
+                    self.local_data(range).into_iter().for_each(|run| data.insert(run))
+                }
+                (Source::Base(range), Some(base)) => base.cut(range).into_iter().for_each(|cut| {
+                    if let Cut::Stored(run, _) = cut {
+                        data.insert(run);
+                    }
+                }),
+                (Source::Base(_) | Source::Zeros(_), _) => {}
+            }
+        }
+        data
+    }
+
+    /// Ranges of earlier deltas that are to be stored again with `bytes` of new data: those that together are no
+    /// longer. So there are few deltas, and a byte is stored again only as often as they double in length.
+    pub(crate) fn deltas_to_merge(&self, bytes: u64) -> Vec<Range<u64>> {
+        let (mut sum, mut merged) = (bytes, Vec::new());
+        for delta in self.deltas.iter().rev() {
+            if total(delta) > sum {
+                break;
+            }
+            sum += total(delta);
+            merged.extend(delta.iter().cloned());
+        }
+        merged
+    }
+
+    fn local_data(&self, range: Range<u64>) -> Vec<Range<u64>> {
+        let mut data = Vec::new();
+        let mut at = range.start;
+        while at < range.end {
+            let start = match rustix::fs::seek(&self.file, SeekFrom::Data(at)) {
+                Ok(start) if start < range.end => start,
+                Ok(_) | Err(rustix::io::Errno::NXIO) => break,
+                // A file system that knows no holes.
+                Err(_) => at,
+            };
+            let end = rustix::fs::seek(&self.file, SeekFrom::Hole(start)).unwrap_or(range.end).min(range.end);
+            data.push(start..end);
+            at = end;
+        }
+        data
     }
 
     /// Cuts a range of the file by where its bytes are.
@@ -108,9 +227,12 @@ impl Local {
         sources
     }
 
-    pub(crate) fn read_local(&self, range: Range<u64>) -> std::io::Result<Bytes> {
+    /// A range that is here.
+    pub(crate) fn read(&self, range: Range<u64>) -> Result<Bytes, StoreError> {
         let mut buffer = BytesMut::zeroed((range.end - range.start) as usize);
-        self.file.read_exact_at(&mut buffer, range.start)?;
+        self.file.read_exact_at(&mut buffer, range.start).map_err(|error| {
+            StoreError::Corrupt(format!("the local cache file cannot be read back: {error}"))
+        })?;
         Ok(buffer.freeze())
     }
 }
@@ -135,13 +257,17 @@ fn punch_hole(file: &File, range: Range<u64>) -> std::io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use store::{ETag, ObjectKey};
+    use store::{ETag, ObjectKey, ObjectRef};
+
+    fn pin(size_bytes: u64) -> Arc<Pin> {
+        let key = ObjectKey::try_from("k").unwrap();
+        let object = ObjectRef { key, etag: ETag::new("e"), version: None, last_modified: None };
+        Arc::new(Pin::whole(object, size_bytes))
+    }
 
     fn over(size_bytes: u64) -> Local {
         let dir = tempfile::tempdir().unwrap();
-        let key = ObjectKey::try_from("k").unwrap();
-        Local::begin(dir.path(), Some(Arc::new(Pin { key, etag: ETag::new("e"), version: None, size_bytes })))
-            .unwrap()
+        Local::begin(dir.path(), Some(pin(size_bytes))).unwrap()
     }
 
     #[test]
@@ -159,7 +285,7 @@ mod tests {
                 Source::Local(120..122)
             ]
         );
-        assert_eq!(&local.read_local(10..13).unwrap()[..], b"abc");
+        assert_eq!(&local.read(10..13).unwrap()[..], b"abc");
     }
 
     #[test]
@@ -169,5 +295,47 @@ mod tests {
         local.resize(20).unwrap();
         local.resize(60).unwrap();
         assert_eq!(local.sources(0..60), [Source::Base(0..20), Source::Zeros(20..60)]);
+    }
+
+    #[test]
+    fn holes_are_no_data() {
+        let mib = 1 << 20;
+        let mut local = over(mib);
+        local.write(4 * mib, b"x").unwrap();
+        local.punch(0..mib / 2).unwrap();
+        assert_eq!(local.changes(), [0..mib / 2, 4 * mib..4 * mib + 1]);
+        let dirty = local.dirty_data();
+        assert_eq!(dirty.last().unwrap().end, 4 * mib + 1);
+        assert!(total(&dirty) <= 64 << 10, "{dirty:?}");
+        let data = Vec::from_iter(local.data(0..u64::MAX).iter());
+        assert_eq!(data[0], mib / 2..mib);
+    }
+
+    #[test]
+    fn a_cut_and_grown_file_differs_from_its_base_where_it_was_cut() {
+        let mut local = over(100);
+        local.resize(20).unwrap();
+        assert_eq!(local.changes(), []);
+        local.resize(60).unwrap();
+        assert_eq!(local.changes(), [20..60]);
+        local.published(pin(60), None);
+        assert!(local.is_published() && local.changes().is_empty());
+        assert_eq!(local.sources(0..60), [Source::Base(0..60)]);
+    }
+
+    #[test]
+    fn deltas_are_merged_as_they_grow() {
+        let mut local = over(1 << 20);
+        let mut stored_again = 0;
+        for at in 0..64 {
+            local.write(at * 100, &[1; 100]).unwrap();
+            let merged = local.deltas_to_merge(100);
+            stored_again += total(&merged);
+            let mut delta = local.dirty.clone();
+            merged.into_iter().for_each(|range| delta.insert(range));
+            local.published(pin(1 << 20), Some(delta.iter().collect()));
+            assert!(local.deltas.len() <= 7, "{:?}", local.deltas);
+        }
+        assert!(stored_again <= 64 * 100 * 6);
     }
 }

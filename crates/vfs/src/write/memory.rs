@@ -6,7 +6,7 @@ use std::sync::Arc;
 use store::Payload;
 
 use crate::budget::{Budget, Held};
-use crate::open_file::Pin;
+use crate::pin::Pin;
 use crate::slab::{SLAB_BYTES, Slab, SlabPool};
 
 /// Content as slabs, every one full but the last.

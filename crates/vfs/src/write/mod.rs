@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Clean ──write──► Memory ──sequential, beyond a part──► Stream ──commit──► Clean
-//!   │                │  └──random or no memory──► Local ──commit──► Clean
+//!   │                │  └──random or no memory──► Local ──commit──► Clean, or Local with nothing unpublished
 //!   └─write to stored bytes───────────────────────► Local
 //! ```
 //!
@@ -14,13 +14,17 @@ mod assemble;
 mod commit;
 mod local;
 mod memory;
+mod plan;
+mod splice;
 mod stream;
 
-pub(crate) use local::Local;
+pub(crate) use local::{Local, Source};
 pub(crate) use memory::Memory;
-pub(crate) use stream::{Stream, reserve as reserve_stream};
+pub(crate) use plan::When;
+pub(crate) use stream::{Stream, Upload, reserve as reserve_stream};
 
-use crate::open_file::{OpenFile, Pin};
+use crate::open_file::OpenFile;
+use crate::pin::Pin;
 use std::sync::Arc;
 use store::Precondition;
 
@@ -53,7 +57,7 @@ impl Dirty {
             Self::Clean => None,
             Self::Memory(memory) => memory.base.as_ref(),
             Self::Stream(stream) => stream.base.as_ref(),
-            Self::Local(local) => local.base.as_ref(),
+            Self::Local(local) => local.base(),
         }
     }
 
@@ -62,7 +66,7 @@ impl Dirty {
             Self::Clean => {}
             Self::Memory(memory) => memory.base = pin,
             Self::Stream(stream) => stream.base = pin,
-            Self::Local(local) => local.base = pin,
+            Self::Local(local) => local.rebase(pin),
         }
     }
 
@@ -76,9 +80,19 @@ impl Dirty {
     pub(crate) fn is_clean(&self) -> bool {
         matches!(self, Self::Clean)
     }
+
+    /// Whether programs and the namespace see the same.
+    pub(crate) fn is_published(&self) -> bool {
+        match self {
+            Self::Clean => true,
+            Self::Local(local) => local.is_published(),
+            Self::Memory(_) | Self::Stream(_) => false,
+        }
+    }
 }
 
 /// What must hold in the bucket for these writes to be the only ones.
 pub(crate) fn precondition(base: Option<&Arc<Pin>>) -> Precondition {
-    base.map_or(Precondition::Absent, |pin| Precondition::Matches(pin.etag.clone()))
+    let object = base.and_then(|pin| pin.object());
+    object.map_or(Precondition::Absent, |object| Precondition::Matches(object.etag.clone()))
 }

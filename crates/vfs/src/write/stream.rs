@@ -1,14 +1,16 @@
 //! A sequential write beyond memory: parts go out as they fill.
 
 use bytes::{Bytes, BytesMut};
-use meta::Inode;
+use meta::{Ino, Inode};
+use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::Arc;
-use store::{Multipart, ObjectKey, ObjectRef, Payload, Precondition, StoreError, Timestamp};
+use std::sync::{Arc, Weak};
+use store::{Attributes, Multipart, ObjectKey, ObjectRef, Payload, Precondition, StoreError, Timestamp};
 use tokio::task::JoinSet;
 
+use crate::Filesystem;
 use crate::budget::{Budget, Held};
-use crate::open_file::Pin;
+use crate::pin::Pin;
 use crate::slab::{SLAB_BYTES, Slab, SlabPool};
 
 /// S3 allows this many parts.
@@ -25,17 +27,15 @@ type Part = (u32, Payload);
 #[derive(Debug)]
 pub(crate) struct Stream {
     pub(crate) base: Option<Arc<Pin>>,
-    /// Where the parts are; the file may have been renamed since.
-    pub(crate) key: ObjectKey,
     /// Mode, owner and group in the headers, which are sent before the first part.
     sent: (u16, u32, u32),
-    upload: Arc<dyn Multipart>,
+    upload: Upload,
     part_bytes: u64,
     parts_sent: u32,
     tail: Vec<Slab>,
     tail_bytes: u64,
     size: u64,
-    in_flight: JoinSet<(Part, Result<(), StoreError>)>,
+    in_flight: JoinSet<(Part, Result<Option<ObjectRef>, StoreError>)>,
     /// Parts that could not be sent; they are sent again.
     failed: Vec<Part>,
     /// The last part, where it was sent before it was full.
@@ -45,7 +45,35 @@ pub(crate) struct Stream {
     /// A part went down with its task; nothing can complete the upload.
     is_broken: bool,
     in_flight_max: usize,
+    /// Parts that are objects, by number.
+    chunks: BTreeMap<u32, ObjectRef>,
     held: Held,
+}
+
+/// Where parts go.
+#[derive(Debug, Clone)]
+pub(crate) enum Upload {
+    /// Into one object.
+    Object { parts: Arc<dyn Multipart>, key: ObjectKey },
+    /// Each is one.
+    Chunks { fs: Weak<Filesystem>, ino: Ino, attributes: Arc<Attributes> },
+}
+
+impl Upload {
+    /// Every part an object of the inode's.
+    pub(crate) fn chunks(fs: Weak<Filesystem>, ino: Ino, attributes: Attributes) -> Self {
+        Self::Chunks { fs, ino, attributes: Arc::new(attributes) }
+    }
+
+    async fn put(&self, number: u32, payload: Payload) -> Result<Option<ObjectRef>, StoreError> {
+        match self {
+            Self::Object { parts, .. } => parts.put_part(number, payload).await.map(|()| None),
+            Self::Chunks { fs, ino, attributes } => {
+                let fs = fs.upgrade().ok_or_else(cut_off)?;
+                fs.store_payload(*ino, payload, attributes).await.map(Some)
+            }
+        }
+    }
 }
 
 /// Memory for a stream: the part being filled and at least one under way.
@@ -55,8 +83,7 @@ pub(crate) fn reserve(budget: &Budget, part_bytes: u64) -> Option<Held> {
 
 impl Stream {
     pub(crate) fn begin(
-        upload: Arc<dyn Multipart>,
-        key: ObjectKey,
+        upload: Upload,
         inode: &Inode,
         base: Option<Arc<Pin>>,
         part_bytes: u64,
@@ -65,7 +92,6 @@ impl Stream {
         let in_flight_max = (held.bytes() / part_bytes).saturating_sub(1).max(1) as usize;
         Self {
             base,
-            key,
             sent: (inode.mode, inode.uid, inode.gid),
             upload,
             part_bytes,
@@ -79,6 +105,7 @@ impl Stream {
             completed: None,
             is_broken: false,
             in_flight_max,
+            chunks: BTreeMap::new(),
             held,
         }
     }
@@ -161,11 +188,40 @@ impl Stream {
         Some(out.freeze())
     }
 
+    /// The object's key; the file may have been renamed since. `None`: every part is an object.
+    pub(crate) fn key(&self) -> Option<&ObjectKey> {
+        match &self.upload {
+            Upload::Object { key, .. } => Some(key),
+            Upload::Chunks { .. } => None,
+        }
+    }
+
+    /// Length of a part that is not the last, where every part is an object.
+    pub(crate) fn part_bytes(&self) -> u64 {
+        self.part_bytes
+    }
+
     /// Sends what is left and joins the parts. May be called again after a failed precondition.
     pub(crate) async fn finish(&mut self, precondition: Precondition) -> Result<ObjectRef, StoreError> {
         if let Some(object) = &self.completed {
             return Ok(object.clone());
         }
+        self.send_all().await?;
+        let Upload::Object { parts, .. } = &self.upload else {
+            return Err(StoreError::Invalid("the parts are objects".into()));
+        };
+        let object = parts.complete(precondition).await?;
+        self.completed = Some(object.clone());
+        Ok(object)
+    }
+
+    /// Sends what is left and returns the parts that are objects, in order.
+    pub(crate) async fn finish_chunks(&mut self) -> Result<Vec<ObjectRef>, StoreError> {
+        self.send_all().await?;
+        Ok(self.chunks.values().cloned().collect())
+    }
+
+    async fn send_all(&mut self) -> Result<(), StoreError> {
         if self.tail_bytes > 0 {
             self.short = self.send().await?;
         }
@@ -175,12 +231,7 @@ impl Stream {
             outcome = outcome.and(self.landed().await);
         }
         outcome?;
-        if self.is_broken {
-            return Err(cut_off());
-        }
-        let object = self.upload.complete(precondition).await?;
-        self.completed = Some(object.clone());
-        Ok(object)
+        if self.is_broken { Err(cut_off()) } else { Ok(()) }
     }
 
     /// The object under the key it began with, once it is complete.
@@ -194,14 +245,24 @@ impl Stream {
             return;
         }
         self.in_flight.shutdown().await;
-        if let Err(error) = self.upload.abort().await {
-            tracing::warn!(%error, "an upload could not be aborted: its parts stay until the bucket's lifecycle removes them");
+        match &self.upload {
+            Upload::Object { parts, .. } => {
+                if let Err(error) = parts.abort().await {
+                    tracing::warn!(%error, "an upload could not be aborted: its parts stay until the bucket's lifecycle removes them");
+                }
+            }
+            Upload::Chunks { fs, .. } => {
+                let Some(fs) = fs.upgrade() else { return };
+                for object in self.chunks.into_values() {
+                    fs.discard(object.key).await;
+                }
+            }
         }
     }
 
     /// Sends the part being filled; returns it if it was not full.
     async fn send(&mut self) -> Result<Option<Payload>, StoreError> {
-        if self.parts_sent == PARTS_MAX {
+        if self.parts_sent == PARTS_MAX && self.key().is_some() {
             return Err(StoreError::Invalid(format!(
                 "the file is longer than {PARTS_MAX} parts: mount with a larger --part-size or --memory-limit"
             )));
@@ -229,14 +290,15 @@ impl Stream {
     fn send_part(&mut self, (number, payload): Part) {
         let upload = self.upload.clone();
         self.in_flight.spawn(async move {
-            let outcome = upload.put_part(number, payload.clone()).await;
+            let outcome = upload.put(number, payload.clone()).await;
             ((number, payload), outcome)
         });
     }
 
     /// Doubles the part size every [`PARTS_PER_SIZE`] parts, while there is memory for it.
     fn grow(&mut self) {
-        if self.parts_sent.is_multiple_of(PARTS_PER_SIZE) && self.held.try_grow(self.part_bytes * 4) {
+        let is_due = self.key().is_some() && self.parts_sent.is_multiple_of(PARTS_PER_SIZE);
+        if is_due && self.held.try_grow(self.part_bytes * 4) {
             self.part_bytes *= 2;
             self.in_flight_max = (self.held.bytes() / self.part_bytes).saturating_sub(1).max(1) as usize;
         }
@@ -245,7 +307,12 @@ impl Stream {
     async fn landed(&mut self) -> Result<(), StoreError> {
         match self.in_flight.join_next().await {
             _ if self.is_broken => Err(cut_off()),
-            None | Some(Ok((_, Ok(())))) => Ok(()),
+            None => Ok(()),
+            Some(Ok(((number, _), Ok(object)))) => {
+                // One that it replaces was never named: `tenon gc` finds it.
+                self.chunks.extend(object.map(|object| (number, object)));
+                Ok(())
+            }
             Some(Ok((part, Err(error)))) => {
                 self.failed.push(part);
                 Err(error)

@@ -2,7 +2,7 @@
 
 use crate::bucket::Bucket;
 use crate::command::version::VERSION;
-use crate::control::protocol::{Answer, Located, Pending, Request, Status};
+use crate::control::protocol::{Answer, Located, Pending, Piece, Request, Status};
 use crate::control::server::{Replies, Service, Serving};
 use crate::control::socket;
 use crate::environment;
@@ -158,8 +158,16 @@ impl Running {
                 etag: found.etag,
                 size_bytes: found.size_bytes,
                 ino: found.ino.0,
+                content: found.content.into_iter().map(piece).collect(),
             }),
             Err(error) => failed(format!("{}: {error}", String::from_utf8_lossy(&path))),
+        }
+    }
+
+    async fn collect_garbage(&self, dry_run: bool) -> Answer {
+        match self.fs.collect_garbage(dry_run).await {
+            Ok(keys) => Answer::Collected { keys: keys.iter().map(ToString::to_string).collect() },
+            Err(error) => failed(error.to_string()),
         }
     }
 
@@ -209,6 +217,7 @@ impl Service for Running {
                 self.leave(lazy, Duration::from_secs(patience_secs), replies).await
             }
             Request::Locate { path_hex } => self.locate(&path_hex).await,
+            Request::CollectGarbage { dry_run } => self.collect_garbage(dry_run).await,
             Request::Check => self.check(),
         }
     }
@@ -243,6 +252,16 @@ impl Stop {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}
         }
+    }
+}
+
+fn piece((key, extent): (store::ObjectKey, meta::Extent)) -> Piece {
+    Piece {
+        offset: extent.offset,
+        len: extent.len,
+        key: key.to_string(),
+        etag: extent.object.etag.to_string(),
+        object_offset: extent.object_offset,
     }
 }
 
