@@ -14,6 +14,7 @@ use store::s3::{
     self, Addressing, Credentials, CredentialsSource, Found, RequestKind, S3Buckets, S3Config, Search,
 };
 use store::wrap::{Operation, Trace, Traced};
+use store::writeback::{Writeback, WritebackOptions};
 use store::{Clock, Entropy, ObjectStore, StoreError};
 
 /// A volume's bucket, open.
@@ -21,6 +22,8 @@ use store::{Clock, Entropy, ObjectStore, StoreError};
 pub(crate) struct Bucket {
     /// The objects.
     pub(crate) store: Arc<dyn ObjectStore>,
+    /// The log in front of it, where there is one.
+    pub(crate) writeback: Option<Arc<Writeback>>,
     requests: Requests,
 }
 
@@ -63,6 +66,16 @@ impl Bucket {
         }
     }
 
+    /// Puts a log in front of it; what the log holds already is seen from now on.
+    pub(crate) fn write_back(&mut self, dir: &Path, options: WritebackOptions, world: &World) -> Result<()> {
+        let (clock, entropy) = (Arc::clone(&world.clock), Arc::clone(&world.entropy));
+        let writeback = Writeback::open(dir, Arc::clone(&self.store), options, clock, entropy)
+            .with_context(|| format!("cannot use the write-back log in {}", dir.display()))?;
+        self.store = writeback.clone();
+        self.writeback = Some(writeback);
+        Ok(())
+    }
+
     /// Requests to the store so far, by kind; every kind is there.
     pub(crate) fn requests(&self) -> BTreeMap<String, u64> {
         match &self.requests {
@@ -81,7 +94,7 @@ impl Bucket {
         let (clock, entropy) = (Arc::clone(&world.clock), Arc::clone(&world.entropy));
         let buckets = S3Buckets::new(s3_config(flags)?, clock, entropy)?;
         let opened = buckets.open_store(bucket).await.map_err(|error| advised(error, bucket))?;
-        Ok(Self { store: Arc::new(opened), requests: Requests::Wire(buckets.requests()) })
+        Ok(Self { store: Arc::new(opened), writeback: None, requests: Requests::Wire(buckets.requests()) })
     }
 
     fn open_dir(root: &Path, read_only: bool, world: &World) -> Result<Self> {
@@ -90,7 +103,7 @@ impl Bucket {
             .with_context(|| format!("cannot use {} as a bucket", root.display()))?;
         let trace = Trace::new();
         let store = Arc::new(Traced::new(opened, trace.clone()));
-        Ok(Self { store, requests: Requests::Calls(trace) })
+        Ok(Self { store, writeback: None, requests: Requests::Calls(trace) })
     }
 }
 

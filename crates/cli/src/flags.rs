@@ -81,6 +81,12 @@ pub(crate) struct MountFlags {
     /// Size of the first parts of a large object; later ones grow
     #[arg(long, value_name = "SIZE", default_value = "8MiB", value_parser = part_size)]
     pub(crate) part_size: u64,
+    /// Acknowledge writes when they are in a log on this machine's disk; the bucket has them soon after
+    #[arg(long, conflicts_with = "read_only")]
+    pub(crate) writeback: bool,
+    /// Writers wait while the write-back log is longer
+    #[arg(long, value_name = "SIZE", default_value = "10GiB", value_parser = units::size_bytes)]
+    pub(crate) writeback_limit: u64,
     /// How long a termination signal waits for uploads
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = units::duration)]
     pub(crate) drain_timeout: Duration,

@@ -11,6 +11,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use store::writeback::Writeback;
 
 const LOCK_FILE: &str = "lock";
 
@@ -52,6 +53,11 @@ impl State {
         &self.root
     }
 
+    /// Where changes wait that the bucket does not have yet.
+    pub(crate) fn writeback_dir(&self) -> PathBuf {
+        writeback_dir(&self.root)
+    }
+
     /// Where files that are edited at random live; empty between mounts.
     pub(crate) fn cache_dir(&self) -> PathBuf {
         self.root.join("cache")
@@ -80,6 +86,23 @@ pub(crate) fn default_dir(volume: &Volume, endpoint: Option<&str>, states: &Path
 pub(crate) fn holder(root: &Path) -> Option<Holder> {
     crate::control::socket::connect(root).ok()?;
     read_holder(root).ok()
+}
+
+/// Where a state directory keeps changes that the bucket does not have yet.
+pub(crate) fn writeback_dir(root: &Path) -> PathBuf {
+    root.join("writeback")
+}
+
+/// Refuses a state directory with changes that the bucket does not have yet.
+pub(crate) fn nothing_waits(root: &Path) -> Result<()> {
+    let dir = writeback_dir(root);
+    match Writeback::waiting_in(&dir).with_context(|| format!("cannot read {}", dir.display()))? {
+        0 => Ok(()),
+        count => bail!(
+            "{count} changes in {} are not in the bucket yet; mount with --writeback, and they go up",
+            dir.display()
+        ),
+    }
 }
 
 /// Holds the directory without saying for whom; `None` if a mount does.

@@ -13,3 +13,4 @@ mod programs;
 mod s3;
 mod secrets;
 mod volumes;
+mod writeback;

@@ -24,7 +24,7 @@ fn options(delay: Duration) -> WritebackOptions {
         delay,
         checks_at_once: true,
         keys_are_used_once: false,
-        lost: |lost, _| key([b"lost/", lost.as_bytes()].concat()),
+        lost: Arc::new(|lost, _| key([b"lost/", lost.as_bytes()].concat())),
     }
 }
 
@@ -149,7 +149,7 @@ async fn s152_what_was_acknowledged_is_there_after_a_crash_and_goes_up() {
 }
 
 #[tokio::test]
-async fn only_the_newest_of_a_key_goes_up_and_what_is_deleted_soon_never() {
+async fn s155_only_the_newest_of_a_key_goes_up_and_what_is_deleted_soon_never() {
     let world = World::new(WritebackOptions { checks_at_once: false, ..options(LATER) });
     let mut etag = world.put("kept", "0", Precondition::Absent).await.unwrap().etag;
     for body in ["1", "2", "3"] {

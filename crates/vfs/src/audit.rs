@@ -44,7 +44,7 @@ impl Audit {
                 let ListEntry::Object { object, size_bytes, .. } = entry else { continue };
                 match referred.remove(&object.key) {
                     None if layout.owner(&object.key).is_some() => audit.unused.push(object.key),
-                    Some(needed) if needed.etag != object.etag || needed.bytes > size_bytes => {
+                    Some(needed) if !needed.is_met_by(&object.etag, size_bytes) => {
                         audit.missing.push((needed.ino, object.key));
                     }
                     _ => {}
@@ -67,6 +67,13 @@ struct Needed {
     etag: ETag,
     /// So long must it be.
     bytes: u64,
+}
+
+impl Needed {
+    fn is_met_by(&self, etag: &ETag, size_bytes: u64) -> bool {
+        // What was named while its object waited to go up has another tag in the bucket.
+        (self.etag == *etag || self.etag.is_provisional()) && self.bytes <= size_bytes
+    }
 }
 
 /// Every key that an inode has.

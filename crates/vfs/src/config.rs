@@ -46,6 +46,9 @@ pub struct Config {
     /// Whether a page cache above keeps what was read in order, as the kernel's does: here it would only take up
     /// memory, and touching fresh memory is what costs a read most.
     pub page_cache_above: bool,
+    /// The store acknowledges changes before the bucket has them: a `close` survives the end of the process, an
+    /// `fsync` the loss of power.
+    pub write_back: bool,
     /// Where files being edited at random live; made if missing.
     pub cache_dir: PathBuf,
 }
@@ -65,6 +68,7 @@ impl Config {
             memory_limit_bytes: 1 << 30,
             part_size_bytes: 8 << 20,
             page_cache_above: false,
+            write_back: false,
             cache_dir,
         }
     }

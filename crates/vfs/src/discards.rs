@@ -6,6 +6,7 @@
 use futures_util::StreamExt as _;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 use store::ObjectKey;
 use tokio::sync::{Notify, mpsc};
 
@@ -15,6 +16,8 @@ use crate::Filesystem;
 const WAITING_MAX: usize = 4096;
 /// Objects deleted after one sync of the names.
 const BATCH: usize = 256;
+/// How long objects are gathered where a sync of the names costs more than they do.
+const GATHERED_FOR: Duration = Duration::from_millis(500);
 /// Objects deleted at the same time.
 const DELETED_AT_ONCE: usize = 16;
 
@@ -65,6 +68,15 @@ impl Filesystem {
             let mut batch = Vec::new();
             while queue.recv_many(&mut batch, BATCH).await > 0 {
                 let Some(me) = me.upgrade() else { return };
+                if me.config.write_back {
+                    // Nobody waits for the sync below but it costs those who do.
+                    tokio::time::sleep(GATHERED_FOR).await;
+                    while batch.len() < BATCH
+                        && let Ok(key) = queue.try_recv()
+                    {
+                        batch.push(key);
+                    }
+                }
                 me.delete_all(&mut batch).await;
             }
         });

@@ -119,8 +119,8 @@ impl Layout {
     }
 
     /// Where the file side of a conflict is kept: the path flattened, the etag it lost against.
-    pub(crate) fn lost(&self, path: &[Name], unique: u64) -> Result<ObjectKey> {
-        let flat = path.iter().map(Name::as_bytes).collect::<Vec<_>>().join(&b'_');
+    pub(crate) fn lost(&self, path: &[&[u8]], unique: u64) -> Result<ObjectKey> {
+        let flat = path.join(&b'_');
         let flat = &flat[..flat.len().min(200)];
         let name = [flat, format!(".{:08x}", unique as u32).as_bytes()].concat();
         Ok(self.root.child_dir(LOST_AND_FOUND.as_bytes())?.child_key(&name)?)
@@ -130,6 +130,13 @@ impl Layout {
         let key = [self.root.as_bytes(), RESERVED.as_bytes(), b"/", rest].concat();
         ObjectKey::new(key).map_err(|error| Error::Name(error.into()))
     }
+}
+
+/// Where bytes that lost to somebody else's object are kept in the volume below `prefix`.
+pub fn lost_key(prefix: &[u8], key: &ObjectKey, unique: u64) -> Result<ObjectKey> {
+    let inside = key.as_bytes().strip_prefix(prefix).unwrap_or(key.as_bytes());
+    let parts: Vec<&[u8]> = inside.split(|byte| *byte == b'/').collect();
+    Layout::by_path(prefix).lost(&parts, unique)
 }
 
 /// The key of the object `name` in a directory. `%!`, the empty component, is no object's: its key would be the

@@ -49,7 +49,7 @@ pub use filesystem::Filesystem;
 pub use garbage::unused_content;
 pub use handles::{Handle, Opened};
 pub use invalidation::Invalidation;
-pub use layout::{LOST_AND_FOUND, RESERVED};
+pub use layout::{LOST_AND_FOUND, RESERVED, lost_key};
 pub use meta::{Ino, Kind};
 pub use ops::{Listed, Located, Statfs, Status, Whence};
 pub use store::Timestamp;

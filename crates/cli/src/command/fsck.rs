@@ -101,6 +101,7 @@ impl Fsck {
         let Some(_held) = state::try_hold(root)? else {
             bail!("the state in {} is in use by a mount that does not answer; end it first", root.display());
         };
+        state::nothing_waits(root)?;
         for leftover in state::leftovers(root) {
             let what = format!("left by a mount that died: {}", leftover.display());
             match self.dry_run || std::fs::remove_file(&leftover).is_err() {

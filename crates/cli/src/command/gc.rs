@@ -90,6 +90,7 @@ impl Gc {
             let Some(_held) = state::try_hold(&root)? else {
                 bail!("the state in {} is in use by a mount that does not answer; end it first", root.display());
             };
+            state::nothing_waits(&root)?;
             let engine = metadata::open(volume, Some(&record), store, &root, MEMORY_BYTES).await?;
             let keys = vfs::unused_content(engine.as_ref(), store, &record, prefix).await?;
             for key in keys.iter().filter(|_| !self.dry_run) {

@@ -45,8 +45,13 @@ impl Umount {
         let progress = Progress::start();
         let request = Request::Unmount { lazy: self.lazy, patience_secs: self.timeout.as_secs() };
         match client.ask(&request, |pending| progress.tell(&pending.to_string()))? {
-            Answer::Unmounted => {
+            Answer::Unmounted { backlog_changes } => {
                 client.wait_for_end();
+                if backlog_changes > 0 {
+                    eprintln!(
+                        "tenon: {backlog_changes} changes are safe in the write-back log; they go up at the next mount"
+                    );
+                }
                 Ok(())
             }
             Answer::Busy => Err(busy(&mount.holder.mount_point)),

@@ -40,7 +40,11 @@ pub(crate) enum Answer {
     /// To `Status`.
     Status(Box<Status>),
     /// To `Unmount`: the mount is gone; the daemon ends, which closes the connection.
-    Unmounted,
+    Unmounted {
+        /// Changes left in the write-back log.
+        #[serde(default)]
+        backlog_changes: u64,
+    },
     /// To `Unmount`: programs still use the mount.
     Busy,
     /// To `Locate`.
@@ -63,7 +67,7 @@ pub(crate) enum Answer {
 }
 
 /// What is not in the store yet.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(crate) struct Pending {
     /// Open files with changes that are not stored.
     pub(crate) dirty_files: u64,
@@ -71,6 +75,12 @@ pub(crate) struct Pending {
     pub(crate) write_bytes: u64,
     /// Attribute changes waiting to be exported.
     pub(crate) exports: u64,
+    /// Changes in the write-back log.
+    #[serde(default)]
+    pub(crate) backlog_changes: u64,
+    /// Their bytes.
+    #[serde(default)]
+    pub(crate) backlog_bytes: u64,
 }
 
 /// Where a file's bytes lie.
@@ -145,14 +155,20 @@ impl fmt::Display for Pending {
         if self.is_empty() {
             return f.write_str("everything is stored");
         }
-        write!(f, "{} dirty files, {} attribute exports to store", self.dirty_files, self.exports)
+        write!(f, "{} dirty files, {} attribute exports to store", self.dirty_files, self.exports)?;
+        match self.backlog_changes {
+            0 => Ok(()),
+            changes => {
+                write!(f, ", {changes} changes with {} bytes in the write-back log", self.backlog_bytes)
+            }
+        }
     }
 }
 
 impl Pending {
     /// Whether everything is stored.
     pub(crate) fn is_empty(self) -> bool {
-        self.dirty_files == 0 && self.exports == 0
+        self.dirty_files == 0 && self.exports == 0 && self.backlog_changes == 0
     }
 }
 
@@ -166,9 +182,15 @@ mod tests {
         let line = serde_json::to_string(&request).unwrap();
         assert_eq!(line, r#"{"request":"unmount","lazy":false,"patience_secs":60}"#);
         assert_eq!(serde_json::from_str::<Request>(&line).unwrap(), request);
-        let line =
-            serde_json::to_string(&Answer::Progress(Pending { dirty_files: 1, write_bytes: 2, exports: 0 }))
-                .unwrap();
-        assert_eq!(line, r#"{"answer":"progress","dirty_files":1,"write_bytes":2,"exports":0}"#);
+        let line = serde_json::to_string(&Answer::Progress(Pending {
+            dirty_files: 1,
+            write_bytes: 2,
+            ..Pending::default()
+        }))
+        .unwrap();
+        assert_eq!(
+            line,
+            r#"{"answer":"progress","dirty_files":1,"write_bytes":2,"exports":0,"backlog_changes":0,"backlog_bytes":0}"#
+        );
     }
 }

@@ -70,24 +70,9 @@ impl Log {
     /// whole, which was never promised to anybody.
     pub(super) fn open(dir: &Path, mut each: impl FnMut(Found) -> io::Result<()>) -> io::Result<Self> {
         fs::create_dir_all(dir)?;
-        let mut segments = BTreeMap::new();
-        let mut is_whole = true;
-        for number in numbers(dir)? {
-            if !is_whole {
-                // What was appended after a record that is lost was never synced.
-                fs::rename(path(dir, number), path(dir, number).with_extension("lost"))?;
-                continue;
-            }
-            let file = File::options().read(true).write(true).open(path(dir, number))?;
-            let segment = Arc::new(Segment { number, file });
-            let end = read_all(&segment, &mut each)?;
-            if end < segment.file.metadata()?.len() {
-                is_whole = false;
-                segment.file.set_len(end)?;
-                segment.file.sync_all()?;
-                tracing::warn!(segment = %path(dir, number).display(), end, "the write-back log ends in half a record, which nobody was promised");
-            }
-            segments.insert(number, segment);
+        let (segments, lost_from) = scan(dir, &mut each)?;
+        if let Some((last, end)) = segments.last_key_value().zip(lost_from) {
+            cut_off(dir, last.1, end)?;
         }
         let next = segments.last_key_value().map_or(1, |(number, _)| number + 1);
         let inner = Inner { segments, end: 0, appended: 0, unsynced_from: next };
@@ -203,6 +188,37 @@ fn read_all(segment: &Arc<Segment>, each: &mut impl FnMut(Found) -> io::Result<(
     Ok(at)
 }
 
+/// Reads the log in a directory, which may be missing, up to the first record that is not whole. The segments up to
+/// there, and if it is not the end of all, where in the last of them it is.
+pub(super) fn scan(
+    dir: &Path,
+    mut each: impl FnMut(Found) -> io::Result<()>,
+) -> io::Result<(BTreeMap<u64, Arc<Segment>>, Option<u64>)> {
+    let mut segments = BTreeMap::new();
+    for number in numbers(dir)? {
+        let file = File::options().read(true).write(true).open(path(dir, number))?;
+        let segment = Arc::new(Segment { number, file });
+        let end = read_all(&segment, &mut each)?;
+        let is_whole = end == segment.file.metadata()?.len();
+        segments.insert(number, segment);
+        if !is_whole {
+            return Ok((segments, Some(end)));
+        }
+    }
+    Ok((segments, None))
+}
+
+/// Nobody was promised half a record, nor what was appended after it: it was never synced. Kept aside all the same.
+fn cut_off(dir: &Path, last: &Segment, end: u64) -> io::Result<()> {
+    tracing::warn!(dir = %dir.display(), segment = last.number, end, "the write-back log ends in half a record");
+    last.file.set_len(end)?;
+    last.file.sync_all()?;
+    for number in numbers(dir)?.into_iter().filter(|number| *number > last.number) {
+        fs::rename(path(dir, number), path(dir, number).with_extension("lost"))?;
+    }
+    Ok(())
+}
+
 fn read_one(segment: &Segment, at: u64) -> io::Result<Option<(Record, Range<u64>)>> {
     let mut frame = [0; FRAME_BYTES];
     match segment.file.read_exact_at(&mut frame, at) {
@@ -241,7 +257,11 @@ fn path(dir: &Path, number: u64) -> PathBuf {
 /// The segments of a directory, ascending.
 fn numbers(dir: &Path) -> io::Result<Vec<u64>> {
     let mut numbers = Vec::new();
-    for entry in fs::read_dir(dir)? {
+    let entries = match fs::read_dir(dir) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(numbers),
+        entries => entries?,
+    };
+    for entry in entries {
         let name = entry?.file_name();
         let number = name.to_str().and_then(|name| name.strip_suffix(".log"));
         numbers.extend(number.and_then(|digits| u64::from_str_radix(digits, 16).ok()));

@@ -56,8 +56,11 @@ pub struct WritebackOptions {
     /// No key is used again after it was deleted, nor for other bytes: what never went up need not be deleted.
     pub keys_are_used_once: bool,
     /// Where our bytes go if somebody else changed the key in the bucket.
-    pub lost: fn(&ObjectKey, u64) -> ObjectKey,
+    pub lost: LostKey,
 }
+
+/// Gives the key under which bytes are kept that lost to somebody else's, from theirs and a random number.
+pub type LostKey = Arc<dyn Fn(&ObjectKey, u64) -> ObjectKey + Send + Sync>;
 
 impl std::fmt::Debug for WritebackOptions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -138,14 +141,11 @@ impl Writeback {
         Ok(writeback)
     }
 
-    /// Whether a log in `dir` holds changes that are not in the bucket.
-    pub fn has_backlog(dir: &Path) -> io::Result<bool> {
-        if !dir.is_dir() {
-            return Ok(false);
-        }
+    /// How many changes a log in `dir`, which nobody has open, holds that are not in the bucket.
+    pub fn waiting_in(dir: &Path) -> io::Result<usize> {
         let mut replay = Replay::default();
-        Log::open(dir, |found| replay.one(found))?;
-        Ok(replay.end()?.0.len() > 0)
+        log::scan(dir, |found| replay.one(found))?;
+        Ok(replay.end()?.0.len())
     }
 
     /// What waits.

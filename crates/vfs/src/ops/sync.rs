@@ -29,6 +29,7 @@ impl Filesystem {
             outcome = outcome.and(self.export_now(ino).await);
         }
         self.discards.drained().await;
+        let outcome = outcome.and(self.store.sync().await.map_err(Error::from));
         outcome.and(self.sync_names().await)
     }
 

@@ -24,7 +24,7 @@ impl Filesystem {
             return Ok(());
         }
         self.commit_locked(file, &mut work).await?;
-        self.sync_names().await
+        if self.config.write_back { Ok(()) } else { self.sync_names().await }
     }
 
     /// The same for who holds the file's work already.
@@ -180,7 +180,9 @@ impl Filesystem {
         key: &ObjectKey,
         attributes: Attributes,
     ) -> Result<()> {
-        let lost = self.layout.lost(&self.names.path(inode.ino)?, self.entropy.next_u64())?;
+        let path = self.names.path(inode.ino)?;
+        let path: Vec<&[u8]> = path.iter().map(Name::as_bytes).collect();
+        let lost = self.layout.lost(&path, self.entropy.next_u64())?;
         self.keep_aside(work, &lost, attributes).await?;
         tracing::warn!(%key, kept = %lost, "the object was changed in the bucket while its file was written: the bucket's stays");
         *work = Dirty::Clean;

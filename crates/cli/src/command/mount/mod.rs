@@ -18,11 +18,16 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
+use store::writeback::WritebackOptions;
 use tokio::runtime::Runtime;
 
 /// Threads that read requests from the kernel: one per processor within these bounds. More only adds switching,
 /// as nothing waits on them.
 const FUSE_THREADS: std::ops::RangeInclusive<usize> = 2..=4;
+
+/// What is written goes up after so long: much is replaced or deleted soon.
+const UPLOAD_DELAY: Duration = Duration::from_secs(1);
 
 /// Mount a volume on a directory.
 ///
@@ -116,10 +121,18 @@ impl Mount {
         runtime: &tokio::runtime::Handle,
     ) -> Result<Served> {
         let world = World::real()?;
-        let bucket = Bucket::open(volume, &self.store, self.mount.read_only, &world).await?;
+        let mut bucket = Bucket::open(volume, &self.store, self.mount.read_only, &world).await?;
         let unusable = |error| anyhow::anyhow!("cannot use {}: {error}", volume.url());
         let prefix = volume.prefix().as_bytes();
-        let record = vfs::VolumeRecord::read(bucket.store.as_ref(), prefix).await.map_err(unusable)?;
+        let mut record = vfs::VolumeRecord::read(bucket.store.as_ref(), prefix).await.map_err(unusable)?;
+        if self.mount.writeback {
+            let keys_are_used_once = record.as_ref().is_some_and(|found| found.naming == vfs::Naming::Inode);
+            let options = self.writeback_options(volume, keys_are_used_once);
+            bucket.write_back(&state.writeback_dir(), options, &world)?;
+            record = vfs::VolumeRecord::read(bucket.store.as_ref(), prefix).await.map_err(unusable)?;
+        } else {
+            state::nothing_waits(state.root())?;
+        }
         let engine = metadata::open(
             volume,
             record.as_ref(),
@@ -143,6 +156,20 @@ impl Mount {
         Served::start(fs, session, bucket, volume, state, self.mount.read_only).await
     }
 
+    fn writeback_options(&self, volume: &Volume, keys_are_used_once: bool) -> WritebackOptions {
+        let prefix = volume.prefix().as_bytes().to_vec();
+        WritebackOptions {
+            limit_bytes: self.mount.writeback_limit,
+            delay: UPLOAD_DELAY,
+            checks_at_once: !keys_are_used_once,
+            keys_are_used_once,
+            lost: Arc::new(move |key, unique| {
+                // A path too long to be kept aside under its name stays where it was, as the newer one.
+                vfs::lost_key(&prefix, key, unique).unwrap_or_else(|_| key.clone())
+            }),
+        }
+    }
+
     fn config(&self, volume: &Volume, state: &State) -> vfs::Config {
         let flags = &self.mount;
         vfs::Config {
@@ -161,6 +188,7 @@ impl Mount {
             memory_limit_bytes: flags.memory_limit,
             part_size_bytes: flags.part_size,
             page_cache_above: true,
+            write_back: flags.writeback,
             cache_dir: state.cache_dir(),
         }
     }

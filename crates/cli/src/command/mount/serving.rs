@@ -14,6 +14,7 @@ use anyhow::{Context, Result, anyhow};
 use fuse::{Session, UnmountError};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::Instant;
@@ -37,6 +38,8 @@ pub(super) struct Served {
 
 /// What requests are answered from.
 struct Running {
+    /// `tenon umount` has waited for the write-back log already.
+    has_drained: AtomicBool,
     fs: Arc<Filesystem>,
     session: Session,
     bucket: Bucket,
@@ -58,7 +61,15 @@ impl Served {
         // Before anybody is told that the mount is ready: a signal unwatched kills.
         let signals = Signals::watch()?;
         let listener = socket::bind(state.root()).context("cannot open the control socket")?;
-        let mount = Running { fs, session, bucket, volume: volume.clone(), read_only, since: Instant::now() };
+        let mount = Running {
+            has_drained: AtomicBool::new(false),
+            fs,
+            session,
+            bucket,
+            volume: volume.clone(),
+            read_only,
+            since: Instant::now(),
+        };
         let mount = Arc::new(mount);
         let control =
             Serving::start(listener, Arc::clone(&mount)).context("cannot open the control socket")?;
@@ -86,6 +97,7 @@ impl Served {
             }
         };
         let outcome = self.mount.fs.shutdown(patience).await;
+        self.mount.drain_quietly(patience).await;
         self.control.stop(ANSWERS_WITHIN).await;
         socket::remove(&self.state);
         tracing::info!("unmounted");
@@ -142,10 +154,37 @@ impl Running {
         if let Err(error) = stored {
             return failed(format!("cannot store everything: {error}; the mount stays"));
         }
+        self.drain(patience, replies).await;
         match self.unmount(lazily).await {
-            Ok(()) | Err(UnmountError::NotMounted(_)) => Answer::Unmounted,
+            Ok(()) | Err(UnmountError::NotMounted(_)) => {
+                Answer::Unmounted { backlog_changes: self.pending().backlog_changes }
+            }
             Err(UnmountError::Busy(_)) => Answer::Busy,
             Err(error) => failed(error.to_string()),
+        }
+    }
+
+    /// The same for who has nobody to tell, once.
+    async fn drain_quietly(&self, patience: Duration) {
+        let Some(log) = &self.bucket.writeback else { return };
+        let is_left = !self.has_drained.load(Ordering::Relaxed)
+            && tokio::time::timeout(patience, log.drained()).await.is_err();
+        if is_left {
+            let changes = log.backlog().changes;
+            tracing::warn!("{changes} changes stay in the write-back log; they go up at the next mount");
+        }
+    }
+
+    /// Lets the write-back log go up, for at most so long: what is left is safe in it.
+    async fn drain(&self, patience: Duration, replies: &mut Replies) {
+        let Some(log) = &self.bucket.writeback else { return };
+        self.has_drained.store(true, Ordering::Relaxed);
+        let mut drained = std::pin::pin!(tokio::time::timeout(patience, log.drained()));
+        loop {
+            tokio::select! {
+                _ = &mut drained => return,
+                () = tokio::time::sleep(PROGRESS_EVERY) => replies.send(&Answer::Progress(self.pending())).await,
+            }
         }
     }
 
@@ -180,10 +219,13 @@ impl Running {
 
     fn pending(&self) -> Pending {
         let status = self.fs.status();
+        let backlog = self.bucket.writeback.as_ref().map(|log| log.backlog()).unwrap_or_default();
         Pending {
             dirty_files: status.dirty_files as u64,
             write_bytes: status.write_bytes,
             exports: status.exports_waiting as u64,
+            backlog_changes: backlog.changes as u64,
+            backlog_bytes: backlog.bytes,
         }
     }
 

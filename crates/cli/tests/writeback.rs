@@ -1,0 +1,114 @@
+//! Mounts with a write-back log: what was closed outlives the process, and what a dead server did not get goes up
+//! later.
+
+use crate::fixture::{Home, is_mounted};
+use crate::s3::{home, new_bucket};
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::Path;
+
+/// The layouts that a bucket may have: flags of `tenon format`, none for a bucket nobody prepared.
+const LAYOUTS: [&[&str]; 3] =
+    [&[], &["--naming", "inode"], &["--mapping", "chunked", "--chunk-size", "1MiB"]];
+
+fn mount(home: &Home, volume: &str) {
+    home.ok(["mount", volume, "mnt", "--writeback", "--retry-timeout=1s"]);
+}
+
+/// Ends the daemon as a crash does, and mounts anew.
+fn crash(home: &Home, volume: &str) {
+    home.signal(home.pid(), rustix::process::Signal::KILL);
+    home.ok(["umount", "mnt"]);
+    assert!(!is_mounted(&home.mnt()));
+    mount(home, volume);
+}
+
+fn body(number: usize) -> Vec<u8> {
+    let byte = |at: usize| (at / 100 + number) as u8;
+    (0..number * 400_000).map(byte).collect()
+}
+
+/// Files of up to 2 MB, one edited after it was stored, one removed.
+fn work(mnt: &Path, round: usize) {
+    let dir = mnt.join(format!("round-{round}"));
+    fs::create_dir(&dir).unwrap();
+    for number in 0..6 {
+        fs::write(dir.join(number.to_string()), body(number)).unwrap();
+    }
+    fs::remove_file(dir.join("0")).unwrap();
+    fs::rename(dir.join("1"), dir.join("one")).unwrap();
+    let mut edited = File::options().append(true).open(dir.join("2")).unwrap();
+    edited.write_all(b"and more").unwrap();
+    edited.sync_all().unwrap();
+}
+
+fn assert_worked(mnt: &Path, round: usize) {
+    let dir = mnt.join(format!("round-{round}"));
+    let mut names: Vec<_> =
+        fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    assert_eq!(names, ["2", "3", "4", "5", "one"], "round {round}");
+    assert!(fs::read(dir.join("one")).unwrap() == body(1), "round {round}");
+    assert!(fs::read(dir.join("2")).unwrap() == [body(2), b"and more".to_vec()].concat(), "round {round}");
+    for number in 3..6 {
+        assert!(fs::read(dir.join(number.to_string())).unwrap() == body(number), "round {round}");
+    }
+}
+
+#[test]
+fn s152_a_killed_mount_and_a_dead_server_lose_nothing_that_was_closed() {
+    for (index, layout) in LAYOUTS.iter().enumerate() {
+        let mut server = servers::minio();
+        let volume = format!("s3://{}", new_bucket(&server, &format!("writeback-{index}")));
+        let home = home(&server).with("AWS_ENDPOINT_URL", &server.endpoint());
+        if !layout.is_empty() {
+            home.ok([&["format", &volume], *layout].concat());
+        }
+        mount(&home, &volume);
+        work(&home.mnt(), 0);
+        crash(&home, &volume);
+        assert_worked(&home.mnt(), 0);
+        if index == 0 {
+            // A bucket that cannot be listed cannot be looked at either: names of path volumes are in it.
+            work(&home.mnt(), 1);
+        } else {
+            server.stop();
+            work(&home.mnt(), 1);
+            assert_worked(&home.mnt(), 1);
+            let pending = &home.status()["pending"];
+            assert!(pending["backlog_changes"].as_u64().unwrap() > 0, "{pending}");
+            server.restart();
+        }
+        crash(&home, &volume);
+        home.ok(["umount", "mnt"]);
+        // Everything is in the bucket: a mount without the log finds it.
+        home.ok(["mount", &volume, "mnt"]);
+        assert_worked(&home.mnt(), 0);
+        assert_worked(&home.mnt(), 1);
+        home.ok(["umount", "mnt"]);
+        let said = home.tenon(["fsck", &volume]);
+        assert!(matches!(said.code, 0 | 1), "{said:?}");
+    }
+}
+
+#[test]
+fn s156_changes_that_wait_are_not_overlooked() {
+    let mut server = servers::minio();
+    let volume = format!("s3://{}", new_bucket(&server, "waiting"));
+    let home = home(&server).with("AWS_ENDPOINT_URL", &server.endpoint());
+    home.ok(["format", &volume, "--naming", "inode"]);
+    mount(&home, &volume);
+    server.stop();
+    fs::write(home.mnt().join("file"), "text").unwrap();
+    let left = home.tenon(["umount", "mnt", "--timeout=1s"]);
+    assert!(left.code == 0 && left.err.contains("safe in the write-back log"), "{left:?}");
+    server.restart();
+    for words in [&["mount", &volume, "mnt"][..], &["fsck", &volume], &["gc", &volume]] {
+        let refused = home.refused(words);
+        assert!(refused.contains("mount with --writeback"), "{refused}");
+    }
+    mount(&home, &volume);
+    assert_eq!(fs::read_to_string(home.mnt().join("file")).unwrap(), "text");
+    home.ok(["umount", "mnt"]);
+    assert!(home.ok(["fsck", &volume]).contains("is clean"));
+}
