@@ -8,7 +8,6 @@ use crate::{
 };
 use futures_util::TryStreamExt as _;
 use std::ops::Range;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::task::JoinSet;
@@ -38,10 +37,8 @@ impl Writeback {
     fn due_in(&self) -> Option<Duration> {
         let pending = self.pending();
         let oldest = pending.oldest_at()?;
-        let is_urgent =
-            self.hurried.load(Ordering::Acquire) > 0 || self.log.bytes() > self.options.limit_bytes / 2;
         let age = self.clock.now().since(oldest);
-        Some(if is_urgent { Duration::ZERO } else { self.options.delay.saturating_sub(age) })
+        Some(if self.is_urgent() { Duration::ZERO } else { self.options.delay.saturating_sub(age) })
     }
 
     /// The oldest change that is due, where all wait for each other.
@@ -52,11 +49,7 @@ impl Writeback {
 
     /// Sends one change up, and records that it is there.
     async fn send(&self, key: &ObjectKey, change: &Change) -> Result<()> {
-        let outcome = match &change.object {
-            None => self.bucket.delete(key, change.base.clone()).await.map(|()| None),
-            Some(object) => self.store(key, object, change.base.clone()).await.map(Some),
-        };
-        let etag = match outcome {
+        let etag = match self.apply(key, change, change.base.clone()).await {
             Ok(etag) => etag,
             Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)) => {
                 self.send_over(key, change).await?
@@ -71,6 +64,14 @@ impl Writeback {
         }
         self.pending().done(key, change.number, etag);
         Ok(())
+    }
+
+    /// Changes the bucket; returns the object's tag, if there is one now.
+    async fn apply(&self, key: &ObjectKey, change: &Change, base: Precondition) -> Result<Option<ETag>> {
+        match &change.object {
+            None => self.bucket.delete(key, base).await.map(|()| None),
+            Some(object) => self.store(key, object, base).await.map(Some),
+        }
     }
 
     async fn store(&self, key: &ObjectKey, object: &Waiting, base: Precondition) -> Result<ETag> {
@@ -156,17 +157,21 @@ impl Writeback {
             Err(StoreError::NotFound(_)) => None,
             Err(error) => return Err(error),
         };
-        let Some(object) = &change.object else { return Ok(found.map(|found| found.object.etag)) };
-        if let Some(found) = &found
-            && found.size_bytes == object.size_bytes()
-            && found.attributes.user == object.described.attributes.user
-        {
-            return Ok(Some(found.object.etag.clone()));
+        let form = found.as_ref().map(|found| (found.size_bytes, found.attributes.user.clone()));
+        let etag = found.map(|found| found.object.etag);
+        if form == change.form() {
+            return Ok(etag);
         }
+        if change.follows(&form) {
+            // Ours too: it got there, and the process ended before it could say so.
+            let base = etag.map_or(Precondition::Absent, Precondition::Matches);
+            return self.apply(key, change, base).await;
+        }
+        let Some(object) = &change.object else { return Ok(etag) };
         let lost = (self.options.lost)(key, self.entropy.next_u64());
         self.store(&lost, object, Precondition::None).await?;
         tracing::warn!(%key, kept = %lost, "the object was changed in the bucket while ours waited to go up: the bucket's stays");
-        Ok(found.map(|found| found.object.etag))
+        Ok(etag)
     }
 
     /// Where all changes wait for each other's sources: the bytes that the oldest is made of come here.

@@ -37,6 +37,8 @@ impl Segment {
     }
 }
 
+type Segments = BTreeMap<u64, Arc<Segment>>;
+
 /// The segments of a directory.
 #[derive(Debug)]
 pub(super) struct Log {
@@ -48,7 +50,7 @@ pub(super) struct Log {
 
 #[derive(Debug)]
 struct Inner {
-    segments: BTreeMap<u64, Arc<Segment>>,
+    segments: Segments,
     /// Where the newest ends.
     end: u64,
     /// Bytes ever appended here.
@@ -193,7 +195,7 @@ fn read_all(segment: &Arc<Segment>, each: &mut impl FnMut(Found) -> io::Result<(
 pub(super) fn scan(
     dir: &Path,
     mut each: impl FnMut(Found) -> io::Result<()>,
-) -> io::Result<(BTreeMap<u64, Arc<Segment>>, Option<u64>)> {
+) -> io::Result<(Segments, Option<u64>)> {
     let mut segments = BTreeMap::new();
     for number in numbers(dir)? {
         let file = File::options().read(true).write(true).open(path(dir, number))?;

@@ -15,12 +15,13 @@ mod listing;
 mod log;
 mod pending;
 mod record;
+mod replay;
 mod upload;
 
 use crate::{
     Attributes, Clock, CopyOptions, ETag, Entropy, GetOptions, ListPage, ListRequest, Multipart, Object,
     ObjectKey, ObjectMeta, ObjectRef, ObjectStore, Payload, Precondition, PutOptions, Result, StoreError,
-    Tags, Timestamp, byte_range,
+    Tags, byte_range,
 };
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
@@ -28,9 +29,9 @@ use futures_util::{StreamExt as _, TryStreamExt as _};
 use log::Log;
 use pending::{Change, Pending, Piece, Waiting, slice};
 use record::{Described, PieceAt, Record};
+use replay::Replay;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
-use std::ops::Range;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -119,7 +120,7 @@ impl Writeback {
         clock: Arc<dyn Clock>,
         entropy: Arc<Entropy>,
     ) -> io::Result<Arc<Self>> {
-        let mut replay = Replay { keys_are_used_once: options.keys_are_used_once, ..Replay::default() };
+        let mut replay = Replay::new(options.keys_are_used_once);
         let log = Log::open(dir, |found| replay.one(found))?;
         let (pending, last_change) = replay.end()?;
         log.reclaim()?;
@@ -225,12 +226,10 @@ impl Writeback {
         loop {
             let lighter = self.lighter.notified();
             match self.try_change(key, asked, object.as_ref(), &body)? {
-                Ok(()) => break,
+                Ok(()) => return Ok(()),
                 Err(full) => self.wait_for_room(full, lighter).await?,
             }
         }
-        self.woken.notify_one();
-        Ok(())
     }
 
     /// The log has changes of a key in the order in which they are seen. The inner error: the disk is full.
@@ -268,8 +267,31 @@ impl Writeback {
             Arc::new(Waiting { described: described.clone(), pieces })
         });
         let change = Change::new(change, waiting, base, self.clock.now(), segment);
+        let was_idle = pending.len() == 0;
         pending.set(key.clone(), change, self.options.keys_are_used_once);
+        // Who sends changes up knows of the oldest, and looks again when that is due.
+        if was_idle || self.is_urgent() {
+            self.woken.notify_one();
+        }
         Ok(Ok(()))
+    }
+
+    /// Whether changes go up without delay.
+    fn is_urgent(&self) -> bool {
+        self.hurried.load(Ordering::Acquire) > 0 || self.log.bytes() > self.options.limit_bytes / 2
+    }
+
+    /// Reads an object that does not wait.
+    async fn get_there(&self, key: &ObjectKey, options: GetOptions) -> Result<Object> {
+        let if_match = match options.if_match {
+            Some(etag) => Some(self.object_there(&ObjectRef::new(key.clone(), etag))?.etag),
+            None => None,
+        };
+        // A key that is used once has no other bytes.
+        let if_match = if_match.filter(|etag| !etag.is_provisional());
+        let mut object = self.bucket.get(key, GetOptions { if_match, ..options }).await?;
+        object.meta.object = self.as_given(object.meta.object);
+        Ok(object)
     }
 
     async fn wait_for_room(&self, full: io::Error, lighter: Notified<'_>) -> Result<()> {
@@ -348,15 +370,40 @@ impl Writeback {
         Some(change.object.clone().ok_or_else(|| StoreError::NotFound(key.clone())))
     }
 
+    /// The object under a key, if it waits. What it is made of, or else the object in the bucket, stays there as it is
+    /// while this is held.
+    async fn hold(&self, key: &ObjectKey) -> Result<(Option<Arc<Waiting>>, Held)> {
+        let writeback = self.me.upgrade().ok_or_else(closed)?;
+        loop {
+            let lighter = self.lighter.notified();
+            {
+                let mut pending = self.pending();
+                let object = match pending.get(key) {
+                    Some(change) => match &change.object {
+                        Some(object) => Some(object.clone()),
+                        None => return Err(StoreError::NotFound(key.clone())),
+                    },
+                    None => None,
+                };
+                let keys =
+                    object.as_ref().map_or_else(|| HashSet::from([key.clone()]), |object| object.sources());
+                if pending.hold(&keys) {
+                    return Ok((object, Held { writeback, keys }));
+                }
+            }
+            lighter.await;
+        }
+    }
+
     /// The pieces of exactly these bytes, and what is known of the object they are from.
-    async fn source(&self, from: &ObjectRef) -> Result<(Vec<Piece>, Attributes, Tags)> {
-        if let Some(waiting) = self.waiting(&from.key) {
-            let waiting = waiting?;
+    async fn source(&self, from: &ObjectRef) -> Result<Source> {
+        let (waiting, held) = self.hold(&from.key).await?;
+        if let Some(waiting) = waiting {
             if waiting.described.etag != from.etag {
                 return Err(StoreError::PreconditionFailed(from.key.clone()));
             }
             let Described { attributes, tags, .. } = waiting.described.clone();
-            return Ok((waiting.pieces.clone(), attributes, tags));
+            return Ok(Source { pieces: waiting.pieces.clone(), attributes, tags, held });
         }
         let object = self.object_there(from)?;
         let meta = self.bucket.head(&object.key).await?;
@@ -372,7 +419,7 @@ impl Writeback {
             0 => Vec::new(),
             size => vec![Piece::There(meta.object, 0..size)],
         };
-        Ok((pieces, meta.attributes, tags))
+        Ok(Source { pieces, attributes: meta.attributes, tags, held })
     }
 
     async fn read(&self, pieces: Vec<Piece>) -> Result<BoxStream<'static, Result<Bytes>>> {
@@ -409,18 +456,13 @@ impl Writeback {
 #[async_trait::async_trait]
 impl ObjectStore for Writeback {
     async fn get(&self, key: &ObjectKey, options: GetOptions) -> Result<Object> {
-        let Some(waiting) = self.waiting(key) else {
-            let if_match = match options.if_match {
-                Some(etag) => Some(self.object_there(&ObjectRef::new(key.clone(), etag))?.etag),
-                None => None,
-            };
-            // A key that is used once has no other bytes.
-            let if_match = if_match.filter(|etag| !etag.is_provisional());
-            let mut object = self.bucket.get(key, GetOptions { if_match, ..options }).await?;
-            object.meta.object = self.as_given(object.meta.object);
-            return Ok(object);
+        if self.waiting(key).is_none() {
+            return self.get_there(key, options).await;
+        }
+        let (Some(waiting), held) = self.hold(key).await? else {
+            // It went up in between.
+            return self.get_there(key, options).await;
         };
-        let waiting = waiting?;
         if options.version.is_some() {
             return Err(StoreError::NotFound(key.clone()));
         }
@@ -432,20 +474,11 @@ impl ObjectStore for Writeback {
             Some(range) => byte_range::within(key, range, size)?,
             None => 0..size,
         };
-        let pieces = slice(&waiting.pieces, &range);
-        match self.read(pieces).await {
-            Ok(body) => Ok(Object { meta: waiting.meta(key), body }),
-            // It went up meanwhile, and what it was made of is gone.
-            Err(StoreError::NotFound(_) | StoreError::PreconditionFailed(_))
-                if self.waiting(key).is_none() =>
-            {
-                let options = GetOptions { range: Some(range), ..GetOptions::default() };
-                let mut object = self.bucket.get(key, options).await?;
-                object.meta.object = self.as_given(object.meta.object);
-                Ok(object)
-            }
-            Err(error) => Err(error),
-        }
+        let body = self.read(slice(&waiting.pieces, &range)).await?;
+        let body = body.inspect(move |_| {
+            let _until_it_is_read = &held;
+        });
+        Ok(Object { meta: waiting.meta(key), body: body.boxed() })
     }
 
     async fn head(&self, key: &ObjectKey) -> Result<ObjectMeta> {
@@ -472,7 +505,7 @@ impl ObjectStore for Writeback {
         attributes: Attributes,
         tags: Tags,
     ) -> Result<Arc<dyn Multipart>> {
-        let me = self.me.upgrade().ok_or_else(|| StoreError::Unavailable("the log is closed".into()))?;
+        let me = self.me.upgrade().ok_or_else(closed)?;
         Ok(Arc::new(WaitingUpload::new(me, key.clone(), attributes, tags)))
     }
 
@@ -480,7 +513,7 @@ impl ObjectStore for Writeback {
         if from.key == *to && options.attributes.is_none() {
             return Err(StoreError::Invalid("a copy of an object onto itself changes nothing".into()));
         }
-        let (pieces, attributes, tags) = self.source(from).await?;
+        let Source { pieces, attributes, tags, held: _held } = self.source(from).await?;
         let _look = self.check_there(to, &options.precondition).await?;
         let described = self.describe(options.attributes.unwrap_or(attributes), tags);
         let object = reference(to, &described);
@@ -507,8 +540,10 @@ impl ObjectStore for Writeback {
     async fn set_tags(&self, key: &ObjectKey, tags: Tags) -> Result<()> {
         // Of what waits they are part; there is no other change that only concerns them.
         loop {
-            let Some(waiting) = self.waiting(key) else { return self.bucket.set_tags(key, tags).await };
-            let waiting = waiting?;
+            if self.waiting(key).is_none() {
+                return self.bucket.set_tags(key, tags).await;
+            }
+            let (Some(waiting), _held) = self.hold(key).await? else { continue };
             let described = Described { tags: tags.clone(), ..waiting.described.clone() };
             let same = Precondition::Matches(waiting.described.etag.clone());
             match self.change(key, &same, Some((described, waiting.pieces.clone())), Payload::default()).await
@@ -525,73 +560,33 @@ impl ObjectStore for Writeback {
     }
 }
 
-/// What a log says when it is opened.
-#[derive(Debug, Default)]
-struct Replay {
-    pending: Pending,
-    segments: HashMap<u64, Arc<log::Segment>>,
-    last_change: u64,
-    keys_are_used_once: bool,
-    /// Changes whose bytes are in a segment that went, which it only does when they do not count any more.
-    hollow: HashSet<u64>,
-}
-
-impl Replay {
-    fn one(&mut self, found: log::Found) -> io::Result<()> {
-        self.segments.insert(found.segment.number, found.segment.clone());
-        match found.record {
-            Record::Bytes => {}
-            Record::Put { change, key, base, object, pieces } => {
-                let count = pieces.len();
-                let place = |place| self.piece(place, &found.segment, &found.body);
-                let pieces: Vec<Piece> = pieces.into_iter().filter_map(place).collect();
-                if pieces.len() < count {
-                    self.hollow.insert(change);
-                }
-                let waiting = Arc::new(Waiting { described: object, pieces });
-                self.set(key, Change::new(change, Some(waiting), base, Timestamp(0), found.segment));
-            }
-            Record::Delete { change, key, base } => {
-                self.set(key, Change::new(change, None, base, Timestamp(0), found.segment));
-            }
-            Record::Done { change, key, etag } => {
-                self.last_change = self.last_change.max(change);
-                self.pending.done(&key, change, etag);
-            }
-        }
-        Ok(())
-    }
-
-    fn set(&mut self, key: ObjectKey, change: Change) {
-        self.last_change = self.last_change.max(change.number);
-        self.pending.set(key, change.tried(), self.keys_are_used_once);
-    }
-
-    fn piece(&self, place: PieceAt, segment: &Arc<log::Segment>, body: &Range<u64>) -> Option<Piece> {
-        match place {
-            PieceAt::Body => Some(Piece::Here(segment.clone(), body.clone())),
-            PieceAt::There { object, range } => Some(Piece::There(object, range)),
-            PieceAt::Here { segment, range } => {
-                self.segments.get(&segment).map(|segment| Piece::Here(segment.clone(), range))
-            }
-        }
-    }
-
-    /// What waits, and the number of the last change.
-    fn end(self) -> io::Result<(Pending, u64)> {
-        let is_hollow = |change: &Change| self.hollow.contains(&change.number);
-        if let Some((key, _)) = self.pending.seen_from(&[]).find(|(_, change)| is_hollow(change)) {
-            let text = format!("the write-back log is damaged: the bytes of '{key}' are not in it");
-            return Err(io::Error::new(io::ErrorKind::InvalidData, text));
-        }
-        Ok((self.pending, self.last_change))
-    }
-}
-
 impl Drop for Writeback {
     fn drop(&mut self) {
         // Who sends changes up ends.
         self.woken.notify_one();
+    }
+}
+
+/// Bytes to make an object of.
+struct Source {
+    pieces: Vec<Piece>,
+    attributes: Attributes,
+    tags: Tags,
+    /// Until the object is a change of its own.
+    held: Held,
+}
+
+/// Objects of the bucket that stay as they are until this is dropped.
+#[derive(Debug)]
+struct Held {
+    writeback: Arc<Writeback>,
+    keys: HashSet<ObjectKey>,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.writeback.pending().release(&self.keys);
+        self.writeback.woken.notify_one();
     }
 }
 
@@ -643,6 +638,10 @@ fn check(key: &ObjectKey, waiting: Option<&Change>, asked: &Precondition) -> Res
         (Precondition::Absent, Some(_)) | (Precondition::Matches(_), None) => false,
     };
     if holds { Ok(()) } else { Err(StoreError::PreconditionFailed(key.clone())) }
+}
+
+fn closed() -> StoreError {
+    StoreError::Unavailable("the write-back log is closed".into())
 }
 
 fn failed(error: io::Error) -> StoreError {

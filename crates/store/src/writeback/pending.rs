@@ -73,12 +73,12 @@ impl Waiting {
     }
 
     /// The objects of the bucket that it is made of.
-    fn sources(&self, but: &ObjectKey) -> HashSet<ObjectKey> {
+    pub(super) fn sources(&self) -> HashSet<ObjectKey> {
         let there = self.pieces.iter().filter_map(|piece| match piece {
             Piece::There(object, _) => Some(object.key.clone()),
             Piece::Here(..) => None,
         });
-        there.filter(|key| key != but).collect()
+        there.collect()
     }
 
     fn bytes_here(&self) -> u64 {
@@ -101,7 +101,15 @@ pub(super) struct Change {
     _record: Arc<Segment>,
     /// It may be in the bucket already.
     is_tried: bool,
+    /// Earlier changes of the key that may be in the bucket.
+    earlier: Vec<Form>,
 }
+
+/// What tells a change's outcome from other clients': length and user metadata, or that nothing is there.
+pub(super) type Form = Option<(u64, BTreeMap<String, String>)>;
+
+/// So many earlier changes of a key are known, the newest ones.
+const EARLIER_MAX: usize = 16;
 
 impl Change {
     pub(super) fn new(
@@ -111,7 +119,17 @@ impl Change {
         made_at: Timestamp,
         record: Arc<Segment>,
     ) -> Self {
-        Self { number, object, base, made_at, _record: record, is_tried: false }
+        Self { number, object, base, made_at, _record: record, is_tried: false, earlier: Vec::new() }
+    }
+
+    pub(super) fn form(&self) -> Form {
+        let object = self.object.as_ref()?;
+        Some((object.size_bytes(), object.described.attributes.user.clone()))
+    }
+
+    /// Whether an earlier change of the same key left this in the bucket.
+    pub(super) fn follows(&self, found: &Form) -> bool {
+        self.earlier.contains(found)
     }
 
     /// One that an earlier process made, which may have sent it.
@@ -186,7 +204,10 @@ impl Pending {
 
     /// What a change of a key, which is seen under `asked`, needs to find in the bucket.
     pub(super) fn base(&self, key: &ObjectKey, asked: &Precondition) -> Precondition {
-        self.keys.get(key).map_or_else(|| asked.clone(), |change| change.base.clone())
+        match self.keys.get(key) {
+            Some(change) if *asked != Precondition::None => change.base.clone(),
+            _ => asked.clone(),
+        }
     }
 
     /// When the oldest change was made.
@@ -195,11 +216,19 @@ impl Pending {
     }
 
     /// Takes the newest change of a key. A deletion of what the bucket has never seen leaves nothing to do.
-    pub(super) fn set(&mut self, key: ObjectKey, change: Change, keys_are_used_once: bool) {
+    pub(super) fn set(&mut self, key: ObjectKey, mut change: Change, keys_are_used_once: bool) {
+        if let Some(waiting) = self.keys.get(&key) {
+            change.earlier.clone_from(&waiting.earlier);
+            if waiting.is_tried {
+                change.earlier.push(waiting.form());
+                let surplus = change.earlier.len().saturating_sub(EARLIER_MAX);
+                change.earlier.drain(..surplus);
+            }
+        }
         let is_never_there = self.keys.get(&key).is_some_and(|waiting| {
             let is_new = waiting.base == Precondition::Absent
                 || keys_are_used_once && waiting.base == Precondition::None;
-            is_new && !waiting.is_tried
+            is_new && !waiting.is_tried && waiting.earlier.is_empty()
         });
         self.drop_newest(&key);
         if change.object.is_none() && is_never_there {
@@ -239,7 +268,13 @@ impl Pending {
                     self.just_done.extend(done.map(|done| (key.clone(), done)));
                 }
             }
-            Some(newest) => newest.base = etag.map_or(Precondition::Absent, Precondition::Matches),
+            Some(newest) => {
+                newest.earlier.clear();
+                // What was asked of nothing stays so.
+                if newest.base != Precondition::None {
+                    newest.base = etag.map_or(Precondition::Absent, Precondition::Matches);
+                }
+            }
             None => {}
         }
     }
@@ -251,6 +286,19 @@ impl Pending {
         }
     }
 
+    /// Keeps objects in the bucket as they are until [`Pending::release`]. False where one is just being replaced.
+    pub(super) fn hold(&mut self, keys: &HashSet<ObjectKey>) -> bool {
+        let may = !keys.iter().any(|key| self.going_up.contains_key(key));
+        if may {
+            self.count_sources(keys, 1);
+        }
+        may
+    }
+
+    pub(super) fn release(&mut self, keys: &HashSet<ObjectKey>) {
+        self.count_sources(keys, -1);
+    }
+
     fn drop_newest(&mut self, key: &ObjectKey) -> Option<Change> {
         let change = self.keys.remove(key)?;
         self.queue.remove(&change.number);
@@ -260,12 +308,18 @@ impl Pending {
     }
 
     fn count(&mut self, key: &ObjectKey, change: &Change, by: isize) {
-        let sources = change.object.as_ref().map(|object| object.sources(key)).unwrap_or_default();
+        let mut sources = change.object.as_ref().map(|object| object.sources()).unwrap_or_default();
+        // It does not wait for itself.
+        sources.remove(key);
+        self.count_sources(&sources, by);
+    }
+
+    fn count_sources(&mut self, sources: &HashSet<ObjectKey>, by: isize) {
         for source in sources {
             let count = self.readers.entry(source.clone()).or_default();
             *count = count.saturating_add_signed(by);
             if *count == 0 {
-                self.readers.remove(&source);
+                self.readers.remove(source);
             }
         }
     }

@@ -1,7 +1,7 @@
 //! An object in parts: their bytes are in the log as they come, and complete makes one change of them.
 
 use super::pending::{Piece, slice};
-use super::{Writeback, reference};
+use super::{Held, Source, Writeback, reference};
 use crate::{
     Attributes, Multipart, ObjectKey, ObjectRef, Payload, Precondition, Result, StoreError, Tags, byte_range,
 };
@@ -15,7 +15,14 @@ pub(super) struct WaitingUpload {
     key: ObjectKey,
     attributes: Attributes,
     tags: Tags,
-    parts: Mutex<Option<BTreeMap<u32, Vec<Piece>>>>,
+    parts: Mutex<Option<BTreeMap<u32, Part>>>,
+}
+
+/// A part's bytes, and what they are copied from.
+#[derive(Debug, Clone)]
+struct Part {
+    pieces: Vec<Piece>,
+    _held: Option<Arc<Held>>,
 }
 
 impl WaitingUpload {
@@ -23,14 +30,14 @@ impl WaitingUpload {
         Self { writeback, key, attributes, tags, parts: Mutex::new(Some(BTreeMap::new())) }
     }
 
-    fn parts(&self) -> MutexGuard<'_, Option<BTreeMap<u32, Vec<Piece>>>> {
+    fn parts(&self) -> MutexGuard<'_, Option<BTreeMap<u32, Part>>> {
         self.parts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn keep(&self, number: u32, pieces: Vec<Piece>) -> Result<()> {
+    fn keep(&self, number: u32, part: Part) -> Result<()> {
         match self.parts().as_mut() {
             Some(parts) => {
-                parts.insert(number, pieces);
+                parts.insert(number, part);
                 Ok(())
             }
             None => Err(ended()),
@@ -44,15 +51,15 @@ impl Multipart for WaitingUpload {
         check_number(number)?;
         self.writeback.admit(body.len()).await;
         let pieces = self.writeback.append_bytes(&body).await?;
-        self.keep(number, pieces)
+        self.keep(number, Part { pieces, _held: None })
     }
 
     async fn copy_part(&self, number: u32, from: &ObjectRef, range: Range<u64>) -> Result<()> {
         check_number(number)?;
-        let (pieces, ..) = self.writeback.source(from).await?;
+        let Source { pieces, held, .. } = self.writeback.source(from).await?;
         let size = pieces.iter().map(Piece::len).sum();
         let range = byte_range::inside(&from.key, range, size)?;
-        self.keep(number, slice(&pieces, &range))
+        self.keep(number, Part { pieces: slice(&pieces, &range), _held: Some(Arc::new(held)) })
     }
 
     async fn complete(&self, precondition: Precondition) -> Result<ObjectRef> {
@@ -63,7 +70,7 @@ impl Multipart for WaitingUpload {
         let _look = self.writeback.check_there(&self.key, &precondition).await?;
         let described = self.writeback.describe(self.attributes.clone(), self.tags.clone());
         let object = reference(&self.key, &described);
-        let pieces = parts.into_values().flatten().collect();
+        let pieces = parts.values().flat_map(|part| part.pieces.clone()).collect();
         self.writeback
             .change(&self.key, &precondition, Some((described, pieces)), Payload::default())
             .await?;

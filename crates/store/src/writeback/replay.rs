@@ -1,0 +1,78 @@
+//! From the records of a log to the changes that wait.
+
+use super::log::{Found, Segment};
+use super::pending::{Change, Pending, Piece, Waiting};
+use super::record::{PieceAt, Record};
+use crate::{ObjectKey, Timestamp};
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// What a log says when it is opened.
+#[derive(Debug, Default)]
+pub(super) struct Replay {
+    pending: Pending,
+    segments: HashMap<u64, Arc<Segment>>,
+    last_change: u64,
+    keys_are_used_once: bool,
+    /// Changes whose bytes are in a segment that went, which it only does when they do not count any more.
+    hollow: HashSet<u64>,
+}
+
+impl Replay {
+    pub(super) fn new(keys_are_used_once: bool) -> Self {
+        Self { keys_are_used_once, ..Self::default() }
+    }
+
+    /// The next record.
+    pub(super) fn one(&mut self, found: Found) -> io::Result<()> {
+        self.segments.insert(found.segment.number, found.segment.clone());
+        match found.record {
+            Record::Bytes => {}
+            Record::Put { change, key, base, object, pieces } => {
+                let count = pieces.len();
+                let place = |place| self.piece(place, &found.segment, &found.body);
+                let pieces: Vec<Piece> = pieces.into_iter().filter_map(place).collect();
+                if pieces.len() < count {
+                    self.hollow.insert(change);
+                }
+                let waiting = Arc::new(Waiting { described: object, pieces });
+                self.set(key, Change::new(change, Some(waiting), base, Timestamp(0), found.segment));
+            }
+            Record::Delete { change, key, base } => {
+                self.set(key, Change::new(change, None, base, Timestamp(0), found.segment));
+            }
+            Record::Done { change, key, etag } => {
+                self.last_change = self.last_change.max(change);
+                self.pending.done(&key, change, etag);
+            }
+        }
+        Ok(())
+    }
+
+    fn set(&mut self, key: ObjectKey, change: Change) {
+        self.last_change = self.last_change.max(change.number);
+        self.pending.set(key, change.tried(), self.keys_are_used_once);
+    }
+
+    fn piece(&self, place: PieceAt, segment: &Arc<Segment>, body: &Range<u64>) -> Option<Piece> {
+        match place {
+            PieceAt::Body => Some(Piece::Here(segment.clone(), body.clone())),
+            PieceAt::There { object, range } => Some(Piece::There(object, range)),
+            PieceAt::Here { segment, range } => {
+                self.segments.get(&segment).map(|segment| Piece::Here(segment.clone(), range))
+            }
+        }
+    }
+
+    /// What waits, and the number of the last change.
+    pub(super) fn end(self) -> io::Result<(Pending, u64)> {
+        let is_hollow = |change: &Change| self.hollow.contains(&change.number);
+        if let Some((key, _)) = self.pending.seen_from(&[]).find(|(_, change)| is_hollow(change)) {
+            let text = format!("the write-back log is damaged: the bytes of '{key}' are not in it");
+            return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+        }
+        Ok((self.pending, self.last_change))
+    }
+}
