@@ -7,7 +7,7 @@ use crate::state;
 use crate::volume::Volume;
 use anyhow::{Context, Result, bail};
 use meta::{Engine, LogCap, MemoryEngine};
-use meta_rocks::{RocksEngine, RocksOptions};
+use meta_rocks::{OpenError, RocksEngine, RocksOptions};
 use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
@@ -50,5 +50,6 @@ pub(crate) async fn open(
     }
     let cache_bytes = usize::try_from(memory_limit_bytes / 100 * CACHE_PERCENT).unwrap_or(usize::MAX);
     let options = RocksOptions { cache_bytes, ..RocksOptions::default() };
-    Ok(Arc::new(RocksEngine::open(&state_root.join("meta"), options)?))
+    let open = || RocksEngine::open(&state_root.join("meta"), options);
+    Ok(Arc::new(state::when_free(open, |error| matches!(error, OpenError::InUse(_)))?))
 }

@@ -11,9 +11,13 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use store::writeback::Writeback;
 
 const LOCK_FILE: &str = "lock";
+/// How long a mount that has left its state directory may take to end, and how often that is looked for.
+const ENDS_WITHIN: Duration = Duration::from_secs(10);
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// Who holds a state directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -88,15 +92,35 @@ pub(crate) fn holder(root: &Path) -> Option<Holder> {
     read_holder(root).ok()
 }
 
+/// Opens something in a state directory that is ours: a process that still has it open is one that ends.
+pub(crate) fn when_free<T, E>(open: impl Fn() -> Result<T, E>, is_busy: impl Fn(&E) -> bool) -> Result<T, E> {
+    let mut waited = Duration::ZERO;
+    loop {
+        match open() {
+            Err(error) if is_busy(&error) && waited < ENDS_WITHIN => {
+                std::thread::sleep(LOOK_AGAIN);
+                waited += LOOK_AGAIN;
+            }
+            opened => return opened,
+        }
+    }
+}
+
 /// Where a state directory keeps changes that the bucket does not have yet.
 pub(crate) fn writeback_dir(root: &Path) -> PathBuf {
     root.join("writeback")
 }
 
+/// Whether another process has a write-back log open.
+pub(crate) fn is_locked(error: &std::io::Error) -> bool {
+    error.kind() == std::io::ErrorKind::WouldBlock
+}
+
 /// Refuses a state directory with changes that the bucket does not have yet.
 pub(crate) fn nothing_waits(root: &Path) -> Result<()> {
     let dir = writeback_dir(root);
-    match Writeback::waiting_in(&dir).with_context(|| format!("cannot read {}", dir.display()))? {
+    let waiting = when_free(|| Writeback::waiting_in(&dir), is_locked);
+    match waiting.with_context(|| format!("cannot read {}", dir.display()))? {
         0 => Ok(()),
         count => bail!(
             "{count} changes in {} are not in the bucket yet; mount with --writeback, and they go up",

@@ -44,6 +44,8 @@ type Segments = BTreeMap<u64, Arc<Segment>>;
 pub(super) struct Log {
     dir: PathBuf,
     inner: Mutex<Inner>,
+    /// Held as long as this is open.
+    _lock: File,
     /// One sync at a time; who waits for it is content with the next.
     syncing: tokio::sync::Mutex<u64>,
 }
@@ -72,13 +74,19 @@ impl Log {
     /// whole, which was never promised to anybody.
     pub(super) fn open(dir: &Path, mut each: impl FnMut(Found) -> io::Result<()>) -> io::Result<Self> {
         fs::create_dir_all(dir)?;
+        let lock = lock(dir)?;
         let (segments, lost_from) = scan(dir, &mut each)?;
         if let Some((last, end)) = segments.last_key_value().zip(lost_from) {
             cut_off(dir, last.1, end)?;
         }
         let next = segments.last_key_value().map_or(1, |(number, _)| number + 1);
         let inner = Inner { segments, end: 0, appended: 0, unsynced_from: next };
-        let log = Self { dir: dir.to_owned(), inner: Mutex::new(inner), syncing: tokio::sync::Mutex::new(0) };
+        let log = Self {
+            dir: dir.to_owned(),
+            inner: Mutex::new(inner),
+            _lock: lock,
+            syncing: tokio::sync::Mutex::new(0),
+        };
         log.begin_segment(&mut log.lock(), next)?;
         Ok(log)
     }
@@ -162,6 +170,13 @@ impl Inner {
             None => unreachable!("a log is opened with a segment"),
         }
     }
+}
+
+/// One process has the log. `WouldBlock`: another has it.
+pub(super) fn lock(dir: &Path) -> io::Result<File> {
+    let lock = File::options().create(true).truncate(false).write(true).open(dir.join("lock"))?;
+    rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive)?;
+    Ok(lock)
 }
 
 /// Small records in one call, so that a crash mostly finds them whole or not at all.

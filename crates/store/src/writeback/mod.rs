@@ -112,7 +112,7 @@ struct Alias {
 }
 
 impl Writeback {
-    /// Opens the log in `dir` in front of a bucket. What it holds is seen at once and goes up once a runtime runs.
+    /// Opens the log in `dir` in front of a bucket; `WouldBlock` if another process has it open. What it holds is seen at once and goes up once a runtime runs.
     pub fn open(
         dir: &Path,
         bucket: Arc<dyn ObjectStore>,
@@ -142,8 +142,13 @@ impl Writeback {
         Ok(writeback)
     }
 
-    /// How many changes a log in `dir`, which nobody has open, holds that are not in the bucket.
+    /// How many changes a log in `dir`, which may be missing, holds that are not in the bucket; `WouldBlock` if a process
+    /// has it open.
     pub fn waiting_in(dir: &Path) -> io::Result<usize> {
+        if !dir.is_dir() {
+            return Ok(0);
+        }
+        let _lock = log::lock(dir)?;
         let mut replay = Replay::default();
         log::scan(dir, |found| replay.one(found))?;
         Ok(replay.end()?.0.len())

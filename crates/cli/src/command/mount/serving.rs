@@ -38,8 +38,8 @@ pub(super) struct Served {
 
 /// What requests are answered from.
 struct Running {
-    /// `tenon umount` has waited for the write-back log already.
-    has_drained: AtomicBool,
+    /// `tenon umount` has waited for the write-back log as long as it would.
+    gave_up: AtomicBool,
     fs: Arc<Filesystem>,
     session: Session,
     bucket: Bucket,
@@ -62,7 +62,7 @@ impl Served {
         let signals = Signals::watch()?;
         let listener = socket::bind(state.root()).context("cannot open the control socket")?;
         let mount = Running {
-            has_drained: AtomicBool::new(false),
+            gave_up: AtomicBool::new(false),
             fs,
             session,
             bucket,
@@ -164,13 +164,14 @@ impl Running {
         }
     }
 
-    /// The same for who has nobody to tell, once.
+    /// The same for who has nobody to tell, after the last closes.
     async fn drain_quietly(&self, patience: Duration) {
         let Some(log) = &self.bucket.writeback else { return };
-        let is_left = !self.has_drained.load(Ordering::Relaxed)
-            && tokio::time::timeout(patience, log.drained()).await.is_err();
-        if is_left {
-            let changes = log.backlog().changes;
+        if !self.gave_up.load(Ordering::Relaxed) {
+            tokio::time::timeout(patience, log.drained()).await.ok();
+        }
+        let changes = log.backlog().changes;
+        if changes > 0 {
             tracing::warn!("{changes} changes stay in the write-back log; they go up at the next mount");
         }
     }
@@ -178,11 +179,13 @@ impl Running {
     /// Lets the write-back log go up, for at most so long: what is left is safe in it.
     async fn drain(&self, patience: Duration, replies: &mut Replies) {
         let Some(log) = &self.bucket.writeback else { return };
-        self.has_drained.store(true, Ordering::Relaxed);
         let mut drained = std::pin::pin!(tokio::time::timeout(patience, log.drained()));
         loop {
             tokio::select! {
-                _ = &mut drained => return,
+                outcome = &mut drained => {
+                    self.gave_up.store(outcome.is_err(), Ordering::Relaxed);
+                    return;
+                }
                 () = tokio::time::sleep(PROGRESS_EVERY) => replies.send(&Answer::Progress(self.pending())).await,
             }
         }
