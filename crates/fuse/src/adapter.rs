@@ -30,13 +30,13 @@ const BACKGROUND_REQUESTS_MAX: u16 = 64;
 
 /// What is asked of the kernel where it can do it. Not asked: `AUTO_INVAL_DATA` (`keep_cache` and
 /// notifications say exactly what is stale), `WRITEBACK_CACHE` (`vfs` must see writes in their order),
-/// `POSIX_LOCKS` (the kernel keeps them itself). `HANDLE_KILLPRIV_V2` saves a GETXATTR per WRITE.
-const WANTED: [InitFlags; 7] = [
+/// `POSIX_LOCKS` (the kernel keeps them itself), `ATOMIC_O_TRUNC` (a file would be cut before the kernel finds that a
+/// program runs from it). `HANDLE_KILLPRIV_V2` saves a GETXATTR per WRITE.
+const WANTED: [InitFlags; 6] = [
     InitFlags::FUSE_HANDLE_KILLPRIV_V2,
     InitFlags::FUSE_PARALLEL_DIROPS,
     InitFlags::FUSE_DO_READDIRPLUS,
     InitFlags::FUSE_READDIRPLUS_AUTO,
-    InitFlags::FUSE_ATOMIC_O_TRUNC,
     InitFlags::FUSE_CACHE_SYMLINKS,
     InitFlags::FUSE_ASYNC_DIO,
 ];

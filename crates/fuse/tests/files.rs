@@ -32,6 +32,26 @@ fn s151_data_and_holes_are_found() {
     assert_eq!(mount.count(Operation::Lseek), 3);
 }
 
+/// With FUSE_ATOMIC_O_TRUNC the kernel has the file cut before it finds that a program runs from it.
+#[test]
+fn a_program_that_runs_cannot_be_cut() {
+    let mount = Mount::new();
+    let program = mount.path("sleep");
+    fs::copy("/bin/sleep", &program).unwrap();
+    let before = fs::read(&program).unwrap();
+    let mut running = std::process::Command::new(&program).arg("30").spawn().unwrap();
+    for flags in [libc::O_WRONLY, libc::O_RDWR, libc::O_RDONLY | libc::O_TRUNC, libc::O_RDWR | libc::O_TRUNC]
+    {
+        let flags = rustix::fs::OFlags::from_bits_retain(flags as u32);
+        let opened = rustix::fs::open(&program, flags, rustix::fs::Mode::empty());
+        assert_eq!(opened.unwrap_err(), rustix::io::Errno::TXTBSY);
+    }
+    assert!(running.try_wait().unwrap().is_none(), "it runs on");
+    running.kill().unwrap();
+    running.wait().unwrap();
+    assert!(fs::read(&program).unwrap() == before);
+}
+
 #[test]
 fn what_is_written_is_read_and_is_stored() {
     let mount = Mount::new();

@@ -120,7 +120,7 @@ impl Writeback {
         clock: Arc<dyn Clock>,
         entropy: Arc<Entropy>,
     ) -> io::Result<Arc<Self>> {
-        let mut replay = Replay::new(options.keys_are_used_once);
+        let mut replay = Replay::default();
         let log = Log::open(dir, |found| replay.one(found))?;
         let (pending, last_change) = replay.end()?;
         log.reclaim()?;
@@ -247,6 +247,18 @@ impl Writeback {
     ) -> Result<Result<(), io::Error>> {
         let mut pending = self.pending();
         check(key, pending.seen(key), asked)?;
+        let never_there = pending.never_there(key, self.options.keys_are_used_once);
+        if let (None, Some(change)) = (object, never_there) {
+            let done = Record::Done { change, key: key.clone(), etag: None };
+            return match self.log.append(&done, &Payload::default()) {
+                Ok(_) => {
+                    pending.cancel(key);
+                    Ok(Ok(()))
+                }
+                Err(error) if error.kind() == io::ErrorKind::StorageFull => Ok(Err(error)),
+                Err(error) => Err(failed(error)),
+            };
+        }
         let base = pending.base(key, &self.there(key, asked));
         let change = self.next_change.fetch_add(1, Ordering::Relaxed);
         let record = match object {
@@ -273,7 +285,7 @@ impl Writeback {
         });
         let change = Change::new(change, waiting, base, self.clock.now(), segment);
         let was_idle = pending.len() == 0;
-        pending.set(key.clone(), change, self.options.keys_are_used_once);
+        pending.set(key.clone(), change);
         // Who sends changes up knows of the oldest, and looks again when that is due.
         if was_idle || self.is_urgent() {
             self.woken.notify_one();

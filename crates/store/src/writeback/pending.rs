@@ -215,8 +215,21 @@ impl Pending {
         Some(self.keys.get(self.queue.values().next()?)?.made_at)
     }
 
-    /// Takes the newest change of a key. A deletion of what the bucket has never seen leaves nothing to do.
-    pub(super) fn set(&mut self, key: ObjectKey, mut change: Change, keys_are_used_once: bool) {
+    /// The number of the newest change of a key, if the bucket has never seen any: a deletion leaves nothing to do.
+    pub(super) fn never_there(&self, key: &ObjectKey, keys_are_used_once: bool) -> Option<u64> {
+        let waiting = self.keys.get(key)?;
+        let is_new =
+            waiting.base == Precondition::Absent || keys_are_used_once && waiting.base == Precondition::None;
+        (is_new && !waiting.is_tried && waiting.earlier.is_empty()).then_some(waiting.number)
+    }
+
+    /// Forgets a change that nobody will see.
+    pub(super) fn cancel(&mut self, key: &ObjectKey) {
+        self.drop_newest(key);
+    }
+
+    /// Takes the newest change of a key.
+    pub(super) fn set(&mut self, key: ObjectKey, mut change: Change) {
         if let Some(waiting) = self.keys.get(&key) {
             change.earlier.clone_from(&waiting.earlier);
             if waiting.is_tried {
@@ -225,15 +238,7 @@ impl Pending {
                 change.earlier.drain(..surplus);
             }
         }
-        let is_never_there = self.keys.get(&key).is_some_and(|waiting| {
-            let is_new = waiting.base == Precondition::Absent
-                || keys_are_used_once && waiting.base == Precondition::None;
-            is_new && !waiting.is_tried && waiting.earlier.is_empty()
-        });
         self.drop_newest(&key);
-        if change.object.is_none() && is_never_there {
-            return;
-        }
         self.count(&key, &change, 1);
         self.queue.insert(change.number, key.clone());
         self.bytes += change.object.as_ref().map_or(0, |object| object.bytes_here());

@@ -15,16 +15,11 @@ pub(super) struct Replay {
     pending: Pending,
     segments: HashMap<u64, Arc<Segment>>,
     last_change: u64,
-    keys_are_used_once: bool,
     /// Changes whose bytes are in a segment that went, which it only does when they do not count any more.
     hollow: HashSet<u64>,
 }
 
 impl Replay {
-    pub(super) fn new(keys_are_used_once: bool) -> Self {
-        Self { keys_are_used_once, ..Self::default() }
-    }
-
     /// The next record.
     pub(super) fn one(&mut self, found: Found) -> io::Result<()> {
         self.segments.insert(found.segment.number, found.segment.clone());
@@ -53,7 +48,7 @@ impl Replay {
 
     fn set(&mut self, key: ObjectKey, change: Change) {
         self.last_change = self.last_change.max(change.number);
-        self.pending.set(key, change.tried(), self.keys_are_used_once);
+        self.pending.set(key, change.tried());
     }
 
     fn piece(&self, place: PieceAt, segment: &Arc<Segment>, body: &Range<u64>) -> Option<Piece> {
