@@ -83,6 +83,7 @@ impl Applier {
         if is_large {
             // A table file is durable at once, so what it builds on must be.
             self.progress.sync(&self.tables)?;
+            self.tables.checkpoint()?;
         }
         self.publish(&mut log, group, is_large)?;
         Ok(seqno)
@@ -114,6 +115,11 @@ impl Applier {
         self.cut.store(log.span.cut().0, Ordering::Release);
         let cursor = at.map(|at| encode_number(at.0));
         self.tables.write(&[(schema::consumer(consumer), cursor)].into(), None)
+    }
+
+    pub(crate) fn checkpoint(&self) -> Result<(), EngineError> {
+        let _nobody_writes = self.take_turn();
+        self.tables.checkpoint()
     }
 
     fn take_turn(&self) -> MutexGuard<'_, Log> {

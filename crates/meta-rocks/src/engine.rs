@@ -3,6 +3,7 @@
 use crate::apply::Applier;
 use crate::error::OpenError;
 use crate::files::{Files, Mark};
+use crate::journal::{Journal, Records};
 use crate::options::RocksOptions;
 use crate::sync::{Progress, Syncer};
 use crate::tables::{Changes, Tables};
@@ -28,9 +29,35 @@ pub struct RocksEngine {
 impl RocksEngine {
     /// Opens the engine in a directory, or makes one where there is none.
     pub fn open(path: &Path, options: RocksOptions) -> Result<Self, OpenError> {
+        Self::open_with(path, options, None)
+    }
+
+    /// The same with a journal, whose records so far are given.
+    pub fn open_journaled(
+        path: &Path,
+        options: RocksOptions,
+        journal: Arc<dyn Journal>,
+        records: Records,
+    ) -> Result<Self, OpenError> {
+        Self::open_with(path, options, Some((journal, records)))
+    }
+
+    /// Brings all tables to the disk, so that no record of the journal is needed any more.
+    pub fn checkpoint(&self) -> Result<(), EngineError> {
+        self.applier.checkpoint()
+    }
+
+    fn open_with(
+        path: &Path,
+        options: RocksOptions,
+        journal: Option<(Arc<dyn Journal>, Records)>,
+    ) -> Result<Self, OpenError> {
         let files = Files::take(path)?;
         let mark = files.mark()?;
-        let tables = open_tables(&files, options, mark.is_none())?;
+        let mut tables = open_tables(&files, options, mark.is_none(), journal.is_some())?;
+        if let Some((journal, records)) = journal {
+            tables.journal(journal, records)?;
+        }
         let record = head_record(&tables, &files)?;
         let (mark, record) = match (mark, record) {
             (Some(mark), Some(record)) => (kept(mark, record)?, record),
@@ -47,9 +74,14 @@ impl RocksEngine {
     }
 }
 
-fn open_tables(files: &Files, options: RocksOptions, is_new: bool) -> Result<Tables, OpenError> {
+fn open_tables(
+    files: &Files,
+    options: RocksOptions,
+    is_new: bool,
+    is_journaled: bool,
+) -> Result<Tables, OpenError> {
     let cache = options.cache();
-    let mut rocks = options.rocks(&cache);
+    let mut rocks = options.rocks(&cache, is_journaled);
     rocks.create_if_missing(is_new);
     Ok(Tables::open(&files.tables(), rocks, cache, files.run())?)
 }

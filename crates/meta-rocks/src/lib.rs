@@ -17,6 +17,10 @@
 //! the loss of power after [`sync`](meta::Engine::sync), which a thread of the engine also does every few milliseconds while
 //! there is something to sync. After a loss of power the commits that are there are a prefix of all commits.
 //!
+//! **Journal.** With a [`Journal`] RocksDB's own log is off: what is published is a record of the journal first, and tables reach the
+//! disk only in a checkpoint, after the records that made them. Then whoever keeps the journal decides what is on the
+//! disk before what.
+//!
 //! Invariants: `synced <= head`, also across a crash; the record of the head is as new as every other record; log records
 //! up to the cut may be gone at any time and are never read.
 
@@ -25,6 +29,7 @@ mod engine;
 mod error;
 mod files;
 mod group;
+mod journal;
 mod options;
 mod row;
 mod sync;
@@ -32,4 +37,5 @@ mod tables;
 
 pub use engine::RocksEngine;
 pub use error::OpenError;
+pub use journal::{Journal, Records};
 pub use options::RocksOptions;

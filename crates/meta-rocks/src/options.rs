@@ -29,6 +29,9 @@ const CACHE_BYTES_MIN: usize = 8 << 20;
 /// Records in memory become a file at this size; a quarter of a small cache is enough.
 const WRITE_BUFFER_BYTES_MAX: usize = 16 << 20;
 
+/// More than records of one checkpoint can take.
+const JOURNALED_BUFFER_BYTES: usize = 512 << 20;
+
 /// RocksDB's own log is kept this small, so that opening after a crash is quick.
 const WAL_BYTES_MAX: u64 = 64 << 20;
 
@@ -50,15 +53,21 @@ impl RocksOptions {
     }
 
     /// RocksDB's options with that cache.
-    pub(crate) fn rocks(&self, cache: &Cache) -> Options {
+    pub(crate) fn rocks(&self, cache: &Cache, is_journaled: bool) -> Options {
         let mut options = Options::default();
         let bytes = cache.get_capacity();
-        options.set_write_buffer_size((bytes / 4).min(WRITE_BUFFER_BYTES_MAX));
-        options.set_write_buffer_manager(&WriteBufferManager::new_write_buffer_manager_with_cache(
-            bytes / 2,
-            false,
-            cache.clone(),
-        ));
+        if is_journaled {
+            // Only a checkpoint flushes.
+            options.set_write_buffer_size(JOURNALED_BUFFER_BYTES);
+            options.set_avoid_flush_during_shutdown(true);
+        } else {
+            options.set_write_buffer_size((bytes / 4).min(WRITE_BUFFER_BYTES_MAX));
+            options.set_write_buffer_manager(&WriteBufferManager::new_write_buffer_manager_with_cache(
+                bytes / 2,
+                false,
+                cache.clone(),
+            ));
+        }
         options.set_memtable_whole_key_filtering(true);
         options.set_memtable_prefix_bloom_ratio(WRITE_BUFFER_BLOOM_RATIO);
         options.set_block_based_table_factory(&blocks(cache));

@@ -50,7 +50,10 @@ impl Progress {
             return Ok(());
         }
         let reached = self.head();
-        let outcome = tables.sync().and_then(|()| synced.mark.set(reached).map_err(mark_failed));
+        // A journal says by itself what it has.
+        let mark =
+            || if tables.is_journaled() { Ok(()) } else { synced.mark.set(reached).map_err(mark_failed) };
+        let outcome = tables.sync().and_then(|()| mark());
         match outcome {
             Ok(()) => synced.to = reached,
             Err(ref error) => synced.failed = Some(error.clone()),

@@ -2,16 +2,20 @@
 //!
 //! Invariant: a reader sees all of a publication or nothing of it, and never the records that engines keep to themselves.
 
+use crate::journal::{self, Journal, Records};
 use crate::{error, row};
+use meta::codec::{decode_number, encode_number};
 use meta::{EngineError, KeyRange, Rows, Versioned, schema};
 use rust_rocksdb::{
-    Cache, DB, DBPinnableSlice, DBRawIterator, IngestExternalFileOptions, Options, ReadOptions,
-    SstFileWriter, WriteBatch,
+    Cache, DB, DBPinnableSlice, DBRawIterator, FlushOptions, IngestExternalFileOptions, Options, ReadOptions,
+    SstFileWriter, WriteBatch, WriteOptions,
 };
 use std::collections::BTreeMap;
-use std::fs;
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::{fs, io};
 
 /// Keys with what is put there, or nothing if the key goes.
 pub(crate) type Changes = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
@@ -22,7 +26,18 @@ pub(crate) struct Tables {
     options: Options,
     /// Where a table file is made.
     run_path: PathBuf,
+    journal: Option<Journaled>,
 }
+
+/// The journal, and what of it is only in memory.
+struct Journaled {
+    journal: Arc<dyn Journal>,
+    newest: AtomicU64,
+    unflushed_bytes: AtomicU64,
+}
+
+/// So many bytes of records are only in memory before the tables are flushed.
+const UNFLUSHED_BYTES_MAX: u64 = 16 << 20;
 
 impl Tables {
     pub(crate) fn open(
@@ -32,7 +47,37 @@ impl Tables {
         run_path: PathBuf,
     ) -> Result<Self, EngineError> {
         let db = DB::open(&options, path).map_err(error::of_open)?;
-        Ok(Self { db, cache, options, run_path })
+        Ok(Self { db, cache, options, run_path, journal: None })
+    }
+
+    /// Puts a journal in front, after applying those of its records that the tables do not have.
+    pub(crate) fn journal(&mut self, journal: Arc<dyn Journal>, records: Records) -> Result<(), EngineError> {
+        let applied = self.stored(&schema::journal())?.map(|number| decode_number(&number)).transpose()?;
+        let applied = applied.unwrap_or(0);
+        let mut newest = applied;
+        for (number, record) in records.into_iter().filter(|(number, _)| *number > applied) {
+            let damaged = || EngineError::Corrupt(format!("record {number} of the journal"));
+            let (changes, gone) = journal::decode(&record).ok_or_else(damaged)?;
+            self.write_batch(&changes, gone.as_ref(), Some(number))?;
+            newest = number;
+        }
+        let (newest, unflushed_bytes) = (AtomicU64::new(newest), AtomicU64::new(0));
+        self.journal = Some(Journaled { journal, newest, unflushed_bytes });
+        self.checkpoint()
+    }
+
+    pub(crate) fn is_journaled(&self) -> bool {
+        self.journal.is_some()
+    }
+
+    /// Brings to the disk what is only in memory, after the records that made it. Nobody writes meanwhile.
+    pub(crate) fn checkpoint(&self) -> Result<(), EngineError> {
+        let Some(journaled) = &self.journal else { return Ok(()) };
+        let newest = journaled.newest.load(Ordering::Acquire);
+        journaled.journal.sync().map_err(of_journal)?;
+        self.db.flush_opt(&FlushOptions::default()).map_err(error::of_write)?;
+        journaled.unflushed_bytes.store(0, Ordering::Release);
+        journaled.journal.forget(newest).map_err(of_journal)
     }
 
     pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Versioned>, EngineError> {
@@ -115,8 +160,26 @@ impl Tables {
         self.db.raw_iterator_opt(options)
     }
 
-    /// Publishes changes as one batch, and removes a range with it.
+    /// Publishes changes as one batch, and removes a range with it. One caller at a time.
     pub(crate) fn write(&self, changes: &Changes, gone: Option<&KeyRange>) -> Result<(), EngineError> {
+        let Some(journaled) = &self.journal else { return self.write_batch(changes, gone, None) };
+        let record = journal::encode(changes, gone);
+        let bytes = record.len() as u64;
+        let number = journaled.newest.load(Ordering::Acquire) + 1;
+        journaled.journal.append(number, record).map_err(of_journal)?;
+        self.write_batch(changes, gone, Some(number))?;
+        journaled.newest.store(number, Ordering::Release);
+        let unflushed = journaled.unflushed_bytes.fetch_add(bytes, Ordering::AcqRel) + bytes;
+        if unflushed > UNFLUSHED_BYTES_MAX { self.checkpoint() } else { Ok(()) }
+    }
+
+    /// Writes a batch; one that is in the journal under a number is not in the database's own log.
+    fn write_batch(
+        &self,
+        changes: &Changes,
+        gone: Option<&KeyRange>,
+        journaled_as: Option<u64>,
+    ) -> Result<(), EngineError> {
         let mut batch = WriteBatch::default();
         for (key, row) in changes {
             match row {
@@ -127,7 +190,12 @@ impl Tables {
         if let Some(range) = gone {
             batch.delete_range(&range.from, &range.to);
         }
-        self.db.write(&batch).map_err(error::of_write)
+        let mut options = WriteOptions::default();
+        if let Some(number) = journaled_as {
+            batch.put(schema::journal(), encode_number(number));
+            options.disable_wal(true);
+        }
+        self.db.write_opt(&batch, &options).map_err(error::of_write)
     }
 
     /// Publishes changes as one table file, which is durable then. All before must have been synced.
@@ -156,13 +224,20 @@ impl Tables {
 
     /// What has been written survives the loss of power when this returns.
     pub(crate) fn sync(&self) -> Result<(), EngineError> {
-        self.db.flush_wal(true).map_err(error::of_write)
+        match &self.journal {
+            Some(journaled) => journaled.journal.sync().map_err(of_journal),
+            None => self.db.flush_wal(true).map_err(error::of_write),
+        }
     }
 
     /// Cached blocks and write buffers.
     pub(crate) fn memory_bytes(&self) -> u64 {
         self.cache.get_usage() as u64
     }
+}
+
+fn of_journal(error: io::Error) -> EngineError {
+    EngineError::Unavailable(format!("the journal: {error}"))
 }
 
 /// The records of a range, one after the other.

@@ -7,5 +7,6 @@ mod crash;
 mod damage;
 mod engines;
 mod fixture;
+mod journaled;
 mod model;
 mod reopen;

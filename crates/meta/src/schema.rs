@@ -143,6 +143,11 @@ pub fn head() -> Vec<u8> {
     vec![HEAD]
 }
 
+/// The key of the number of the newest journal record that a persistent engine has applied.
+pub fn journal() -> Vec<u8> {
+    vec![HEAD, b'j']
+}
+
 /// The key of a log consumer's cursor.
 pub fn consumer(name: &str) -> Vec<u8> {
     [&[CONSUMER], name.as_bytes()].concat()
@@ -273,7 +278,11 @@ mod tests {
 
     #[test]
     fn an_engine_keeps_its_own_families_to_itself() {
-        assert!([head(), consumer("c"), log_record(Seqno(1), 0)].iter().all(|key| is_kept_by_engines(key)));
+        assert!(
+            [head(), journal(), consumer("c"), log_record(Seqno(1), 0)]
+                .iter()
+                .all(|key| is_kept_by_engines(key))
+        );
         assert!(![next_ino(), inode(Ino(1)), Vec::new()].iter().any(|key| is_kept_by_engines(key)));
     }
 

@@ -147,7 +147,8 @@ impl Fsck {
         if record.naming != vfs::Naming::Inode || !root.is_dir() {
             return Ok(());
         }
-        let engine = metadata::open(volume, Some(&record), store, &root, CHECK_MEMORY_BYTES).await?;
+        let engine =
+            metadata::open(volume, Some(&record), store, &root, None, CHECK_MEMORY_BYTES).await?.engine;
         let audit = vfs::Audit::make(engine.as_ref(), store, &record, prefix).await?;
         audit.violations.iter().for_each(|violation| findings.left(violation));
         for (ino, key) in audit.missing {

@@ -91,7 +91,7 @@ impl Gc {
                 bail!("the state in {} is in use by a mount that does not answer; end it first", root.display());
             };
             state::nothing_waits(&root)?;
-            let engine = metadata::open(volume, Some(&record), store, &root, MEMORY_BYTES).await?;
+            let engine = metadata::open(volume, Some(&record), store, &root, None, MEMORY_BYTES).await?.engine;
             let keys = vfs::unused_content(engine.as_ref(), store, &record, prefix).await?;
             for key in keys.iter().filter(|_| !self.dry_run) {
                 store.delete(key, Precondition::None).await?;

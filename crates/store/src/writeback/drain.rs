@@ -4,7 +4,8 @@ use super::pending::{Change, Piece, Waiting, slice};
 use super::record::Record;
 use super::{Alias, Writeback, failed};
 use crate::{
-    CopyOptions, ETag, Multipart, ObjectKey, ObjectRef, Payload, Precondition, PutOptions, Result, StoreError,
+    CopyOptions, ETag, Multipart, ObjectKey, ObjectRef, Payload, Precondition, PutOptions, Result,
+    StoreError, Timestamp,
 };
 use futures_util::TryStreamExt as _;
 use std::ops::Range;
@@ -12,8 +13,14 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::task::JoinSet;
 
-/// Changes going up at the same time.
-const AT_ONCE: usize = 16;
+/// After a change, programs are taken to be writing for so long. They need the processors: so long as no change has
+/// waited longer than the patience, one goes up at a time.
+const BUSY_FOR: Duration = Duration::from_millis(200);
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Changes going up at the same time, at least and at most.
+const AT_ONCE: (usize, usize) = (4, 16);
+/// One more goes up at the same time for each so many that wait.
+const CHANGES_FOR_ONE_MORE: usize = 2048;
 /// Longer objects go up in parts of this length, in bytes.
 const PART_BYTES: u64 = 8 << 20;
 /// Parts of one object under way at the same time.
@@ -41,6 +48,18 @@ impl Writeback {
         Some(if self.is_urgent() { Duration::ZERO } else { self.options.delay.saturating_sub(age) })
     }
 
+    fn at_once(&self) -> usize {
+        let (now, pending) = (self.clock.now(), self.pending());
+        let is_since = |at: Option<Timestamp>, age: Duration| at.is_some_and(|at| now.since(at) < age);
+        if self.is_urgent() {
+            AT_ONCE.1
+        } else if is_since(pending.newest_at(), BUSY_FOR) && is_since(pending.oldest_at(), PATIENCE) {
+            1
+        } else {
+            (AT_ONCE.0 + pending.len() / CHANGES_FOR_ONE_MORE).min(AT_ONCE.1)
+        }
+    }
+
     /// The oldest change that is due, where all wait for each other.
     fn stuck(&self) -> Option<(ObjectKey, Change)> {
         self.due_in().filter(Duration::is_zero)?;
@@ -49,6 +68,10 @@ impl Writeback {
 
     /// Sends one change up, and records that it is there.
     async fn send(&self, key: &ObjectKey, change: &Change) -> Result<()> {
+        if change.object.is_none() {
+            // Whoever let go of the object did so in an earlier record, which must not be lost when the object is.
+            self.sync_log().await?;
+        }
         let etag = match self.apply(key, change, change.base.clone()).await {
             Ok(etag) => etag,
             Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)) => {
@@ -205,7 +228,8 @@ async fn drain(me: Weak<Writeback>) {
     let mut wait = WAITS.0;
     loop {
         let Some(writeback) = me.upgrade() else { return };
-        while sending.len() < AT_ONCE
+        let at_once = writeback.at_once();
+        while sending.len() < at_once
             && writeback.due_in().is_some_and(|due| due.is_zero())
             && let Some((key, change)) = writeback.pending().next()
         {
@@ -233,7 +257,7 @@ async fn drain(me: Weak<Writeback>) {
                 }
             }
             () = woken.notified() => {}
-            () = tokio::time::sleep(due) => {}
+            () = tokio::time::sleep(due), if sending.len() < at_once => {}
         }
     }
 }

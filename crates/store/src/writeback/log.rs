@@ -47,7 +47,7 @@ pub(super) struct Log {
     /// Held as long as this is open.
     _lock: File,
     /// One sync at a time; who waits for it is content with the next.
-    syncing: tokio::sync::Mutex<u64>,
+    syncing: Mutex<u64>,
 }
 
 #[derive(Debug)]
@@ -81,12 +81,7 @@ impl Log {
         }
         let next = segments.last_key_value().map_or(1, |(number, _)| number + 1);
         let inner = Inner { segments, end: 0, appended: 0, unsynced_from: next };
-        let log = Self {
-            dir: dir.to_owned(),
-            inner: Mutex::new(inner),
-            _lock: lock,
-            syncing: tokio::sync::Mutex::new(0),
-        };
+        let log = Self { dir: dir.to_owned(), inner: Mutex::new(inner), _lock: lock, syncing: Mutex::new(0) };
         log.begin_segment(&mut log.lock(), next)?;
         Ok(log)
     }
@@ -113,9 +108,9 @@ impl Log {
     }
 
     /// Returns when everything appended before survives the loss of power.
-    pub(super) async fn sync(&self) -> io::Result<()> {
+    pub(super) fn sync(&self) -> io::Result<()> {
         let wanted = self.lock().appended;
-        let mut synced = self.syncing.lock().await;
+        let mut synced = self.syncing.lock().unwrap_or_else(PoisonError::into_inner);
         if *synced >= wanted {
             return Ok(());
         }
@@ -124,8 +119,7 @@ impl Log {
             let unsynced = inner.segments.range(inner.unsynced_from..).map(|(_, segment)| segment.clone());
             (inner.appended, inner.newest().number, unsynced.collect::<Vec<_>>())
         };
-        let sync = move || segments.iter().try_for_each(|segment| segment.file.sync_data());
-        tokio::task::spawn_blocking(sync).await.map_err(io::Error::other)??;
+        segments.iter().try_for_each(|segment| segment.file.sync_data())?;
         self.lock().unsynced_from = newest;
         *synced = appended;
         Ok(())
@@ -306,15 +300,15 @@ mod tests {
         (log.unwrap(), found)
     }
 
-    #[tokio::test]
-    async fn what_was_appended_is_found_and_half_a_record_is_not() {
+    #[test]
+    fn what_was_appended_is_found_and_half_a_record_is_not() {
         let dir = tempfile::tempdir().unwrap();
         let (log, none) = found(dir.path());
         assert!(none.is_empty());
         for change in 1..=3 {
             log.append(&delete(change), &Payload::from(vec![change as u8; 100])).unwrap();
         }
-        log.sync().await.unwrap();
+        log.sync().unwrap();
         drop(log);
         let whole = std::fs::read(path(dir.path(), 1)).unwrap();
         let expected = |count| (1..=count).map(|n| (n, Bytes::from(vec![n as u8; 100]))).collect::<Vec<_>>();

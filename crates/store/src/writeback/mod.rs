@@ -13,6 +13,7 @@
 mod drain;
 mod listing;
 mod log;
+mod notes;
 mod pending;
 mod record;
 mod replay;
@@ -29,7 +30,7 @@ use futures_util::{StreamExt as _, TryStreamExt as _};
 use log::Log;
 use pending::{Change, Pending, Piece, Waiting, slice};
 use record::{Described, PieceAt, Record};
-use replay::Replay;
+use replay::{Notes, Replay};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
 use std::path::Path;
@@ -85,6 +86,8 @@ pub struct Writeback {
     bucket: Arc<dyn ObjectStore>,
     log: Log,
     pending: Mutex<Pending>,
+    /// What others keep here.
+    notes: Mutex<Notes>,
     aliases: Mutex<Aliases>,
     next_change: AtomicU64,
     clock: Arc<dyn Clock>,
@@ -122,13 +125,14 @@ impl Writeback {
     ) -> io::Result<Arc<Self>> {
         let mut replay = Replay::default();
         let log = Log::open(dir, |found| replay.one(found))?;
-        let (pending, last_change) = replay.end()?;
+        let (pending, last_change, notes) = replay.end()?;
         log.reclaim()?;
         let writeback = Arc::new_cyclic(|me| Self {
             me: me.clone(),
             bucket,
             log,
             pending: Mutex::new(pending),
+            notes: Mutex::new(notes),
             aliases: Mutex::default(),
             next_change: AtomicU64::new(last_change + 1),
             clock,
@@ -142,7 +146,7 @@ impl Writeback {
         Ok(writeback)
     }
 
-    /// How many changes a log in `dir`, which may be missing, holds that are not in the bucket; `WouldBlock` if a process
+    /// How many changes a log in `dir`, which may be missing, holds that are not in the bucket, notes included; `WouldBlock` if a process
     /// has it open.
     pub fn waiting_in(dir: &Path) -> io::Result<usize> {
         if !dir.is_dir() {
@@ -151,7 +155,8 @@ impl Writeback {
         let _lock = log::lock(dir)?;
         let mut replay = Replay::default();
         log::scan(dir, |found| replay.one(found))?;
-        Ok(replay.end()?.0.len())
+        let (pending, _, notes) = replay.end()?;
+        Ok(pending.len() + notes.len())
     }
 
     /// What waits.
@@ -172,6 +177,13 @@ impl Writeback {
             }
             lighter.await;
         }
+    }
+
+    /// What was appended so far survives the loss of power.
+    async fn sync_log(&self) -> Result<()> {
+        let me = self.me.upgrade().ok_or_else(closed)?;
+        let synced = tokio::task::spawn_blocking(move || me.log.sync()).await;
+        synced.unwrap_or_else(|error| Err(io::Error::other(error))).map_err(failed)
     }
 
     fn pending(&self) -> MutexGuard<'_, Pending> {
@@ -572,7 +584,7 @@ impl ObjectStore for Writeback {
     }
 
     async fn sync(&self) -> Result<()> {
-        self.log.sync().await.map_err(failed)?;
+        self.sync_log().await?;
         self.bucket.sync().await
     }
 }

@@ -215,6 +215,11 @@ impl Pending {
         Some(self.keys.get(self.queue.values().next()?)?.made_at)
     }
 
+    /// When the newest change was made.
+    pub(super) fn newest_at(&self) -> Option<Timestamp> {
+        Some(self.keys.get(self.queue.values().next_back()?)?.made_at)
+    }
+
     /// The number of the newest change of a key, if the bucket has never seen any: a deletion leaves nothing to do.
     pub(super) fn never_there(&self, key: &ObjectKey, keys_are_used_once: bool) -> Option<u64> {
         let waiting = self.keys.get(key)?;

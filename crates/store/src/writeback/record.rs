@@ -31,6 +31,10 @@ pub(super) enum Record {
     },
     /// A key was deleted.
     Delete { change: u64, key: ObjectKey, base: Precondition },
+    /// The body is somebody else's, who wants it kept in order with the changes.
+    Note { number: u64 },
+    /// Notes up to this one are not needed any more.
+    NotesDone { number: u64 },
     /// A change is in the bucket; the object has this tag there.
     Done { change: u64, key: ObjectKey, etag: Option<ETag> },
 }
@@ -115,6 +119,8 @@ impl Sink {
     fn record(&mut self, record: &Record) {
         match record {
             Record::Bytes => self.0.push(0),
+            Record::Note { number } => self.numbered(4, *number),
+            Record::NotesDone { number } => self.numbered(5, *number),
             Record::Put { change, key, base, object, pieces } => {
                 self.0.push(1);
                 self.number(*change);
@@ -137,6 +143,11 @@ impl Sink {
                 self.optional(etag.as_ref().map(ETag::as_str));
             }
         }
+    }
+
+    fn numbered(&mut self, kind: u8, number: u64) {
+        self.0.push(kind);
+        self.number(number);
     }
 
     fn number(&mut self, number: u64) {
@@ -226,6 +237,8 @@ impl Source<'_> {
                 key: self.key()?,
                 etag: self.optional()?.map(|text| ETag::new(&text)),
             }),
+            4 => Some(Record::Note { number: self.number()? }),
+            5 => Some(Record::NotesDone { number: self.number()? }),
             _ => None,
         }
     }
@@ -344,6 +357,8 @@ mod tests {
                     PieceAt::There { object, range: 0..u64::MAX },
                 ],
             },
+            Record::Note { number: 3 },
+            Record::NotesDone { number: 9 },
             Record::Delete { change: 8, key: key.clone(), base: Precondition::Absent },
             Record::Done { change: 8, key, etag: None },
         ]

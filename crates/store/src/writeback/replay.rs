@@ -4,10 +4,13 @@ use super::log::{Found, Segment};
 use super::pending::{Change, Pending, Piece, Waiting};
 use super::record::{PieceAt, Record};
 use crate::{ObjectKey, Timestamp};
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
+
+/// Numbers of notes, ascending, and where they are.
+pub(super) type Notes = VecDeque<(u64, Piece)>;
 
 /// What a log says when it is opened.
 #[derive(Debug, Default)]
@@ -15,6 +18,7 @@ pub(super) struct Replay {
     pending: Pending,
     segments: HashMap<u64, Arc<Segment>>,
     last_change: u64,
+    notes: Notes,
     /// Changes whose bytes are in a segment that went, which it only does when they do not count any more.
     hollow: HashSet<u64>,
 }
@@ -25,6 +29,8 @@ impl Replay {
         self.segments.insert(found.segment.number, found.segment.clone());
         match found.record {
             Record::Bytes => {}
+            Record::Note { number } => self.notes.push_back((number, Piece::Here(found.segment, found.body))),
+            Record::NotesDone { number } => self.notes.retain(|(note, _)| *note > number),
             Record::Put { change, key, base, object, pieces } => {
                 let count = pieces.len();
                 let place = |place| self.piece(place, &found.segment, &found.body);
@@ -61,13 +67,13 @@ impl Replay {
         }
     }
 
-    /// What waits, and the number of the last change.
-    pub(super) fn end(self) -> io::Result<(Pending, u64)> {
+    /// What waits, the number of the last change, and the notes.
+    pub(super) fn end(self) -> io::Result<(Pending, u64, Notes)> {
         let is_hollow = |change: &Change| self.hollow.contains(&change.number);
         if let Some((key, _)) = self.pending.seen_from(&[]).find(|(_, change)| is_hollow(change)) {
             let text = format!("the write-back log is damaged: the bytes of '{key}' are not in it");
             return Err(io::Error::new(io::ErrorKind::InvalidData, text));
         }
-        Ok((self.pending, self.last_change))
+        Ok((self.pending, self.last_change, self.notes))
     }
 }

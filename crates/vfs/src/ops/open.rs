@@ -63,7 +63,9 @@ impl Filesystem {
         let handle = self.handles.file(handle)?;
         self.commit(&handle.file).await?;
         self.export_now(handle.file.ino).await?;
-        self.store.sync().await?;
+        if self.layout.follows_paths() {
+            self.store.sync().await?;
+        }
         self.sync_names().await
     }
 

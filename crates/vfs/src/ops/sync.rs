@@ -11,6 +11,10 @@ impl Filesystem {
         if self.layout.follows_paths() {
             return Ok(());
         }
+        if self.config.write_back {
+            // Names and data are in one log.
+            return Ok(self.store.sync().await?);
+        }
         let engine = self.names.engine().clone();
         let synced = tokio::task::spawn_blocking(move || engine.sync()).await;
         synced

@@ -133,11 +133,12 @@ impl Mount {
         } else {
             state::nothing_waits(state.root())?;
         }
-        let engine = metadata::open(
+        let metadata = metadata::open(
             volume,
             record.as_ref(),
             bucket.store.as_ref(),
             state.root(),
+            bucket.writeback.as_ref(),
             self.mount.memory_limit,
         )
         .await?;
@@ -145,7 +146,7 @@ impl Mount {
             store: Arc::clone(&bucket.store),
             clock: world.clock,
             entropy: world.entropy,
-            engine,
+            engine: Arc::clone(&metadata.engine),
             record,
         };
         let fs = vfs::Filesystem::mount(parts, self.config(volume, state)).map_err(unusable)?;
@@ -153,7 +154,7 @@ impl Mount {
             fs.recover().await.map_err(unusable)?;
         }
         let session = fuse::mount(Arc::clone(&fs), mount_point, &self.fuse_options(volume), runtime)?;
-        Served::start(fs, session, bucket, volume, state, self.mount.read_only).await
+        Served::start(fs, session, bucket, metadata, volume, state, self.mount.read_only).await
     }
 
     fn writeback_options(&self, volume: &Volume, keys_are_used_once: bool) -> WritebackOptions {

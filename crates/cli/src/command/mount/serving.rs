@@ -7,6 +7,7 @@ use crate::control::server::{Replies, Service, Serving};
 use crate::control::socket;
 use crate::environment;
 use crate::logging::LogFile;
+use crate::metadata::Metadata;
 use crate::registry::Registration;
 use crate::state::State;
 use crate::volume::Volume;
@@ -43,6 +44,7 @@ struct Running {
     fs: Arc<Filesystem>,
     session: Session,
     bucket: Bucket,
+    metadata: Metadata,
     volume: Volume,
     read_only: bool,
     since: Instant,
@@ -54,6 +56,7 @@ impl Served {
         fs: Arc<Filesystem>,
         session: Session,
         bucket: Bucket,
+        metadata: Metadata,
         volume: &Volume,
         state: &State,
         read_only: bool,
@@ -66,6 +69,7 @@ impl Served {
             fs,
             session,
             bucket,
+            metadata,
             volume: volume.clone(),
             read_only,
             since: Instant::now(),
@@ -98,6 +102,9 @@ impl Served {
         };
         let outcome = self.mount.fs.shutdown(patience).await;
         self.mount.drain_quietly(patience).await;
+        if let Err(error) = self.mount.metadata.checkpoint() {
+            tracing::warn!("names stay in the write-back log until the next mount: {error:#}");
+        }
         self.control.stop(ANSWERS_WITHIN).await;
         socket::remove(&self.state);
         tracing::info!("unmounted");
