@@ -2,18 +2,18 @@
 
 use crate::fixture::{image, options, put, table};
 use meta::{Engine, EngineError, Rows, conformance};
-use meta_rocks::{Journal, RocksEngine, RocksOptions};
+use meta_rocks::{Journal, Records, RocksEngine, RocksOptions};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use store::Entropy;
 
 /// Records in memory, and how many of them were synced.
 #[derive(Debug, Default)]
-struct Kept(Mutex<(Vec<(u64, Vec<u8>)>, usize)>);
+struct Kept(Mutex<(Records, usize)>);
 
 impl Kept {
     /// What a crash leaves: at least what was synced.
-    fn after_a_crash(&self, entropy: &Entropy) -> (Vec<(u64, Vec<u8>)>, u64) {
+    fn after_a_crash(&self, entropy: &Entropy) -> (Records, u64) {
         let (records, synced) = &*self.0.lock().unwrap();
         let more = entropy.below((records.len() - synced) as u64 + 1) as usize;
         let records = records[..synced + more].to_vec();
@@ -43,7 +43,7 @@ impl Journal for Kept {
     }
 }
 
-fn open(path: &Path, journal: &Arc<Kept>, records: Vec<(u64, Vec<u8>)>) -> RocksEngine {
+fn open(path: &Path, journal: &Arc<Kept>, records: Records) -> RocksEngine {
     RocksEngine::open_journaled(path, options(), journal.clone(), records).unwrap()
 }
 
