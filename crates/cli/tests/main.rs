@@ -6,6 +6,7 @@ mod bad_input;
 mod by_inode;
 mod daemon;
 mod fixture;
+mod kills;
 mod million;
 mod mount8;
 mod odd_keys;
