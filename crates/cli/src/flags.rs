@@ -66,6 +66,12 @@ pub(crate) struct MountFlags {
     /// Refuse to run programs from the mount
     #[arg(long)]
     pub(crate) noexec: bool,
+    /// Obey set-user-id and set-group-id bits of programs (root only)
+    #[arg(long)]
+    pub(crate) allow_suid: bool,
+    /// Open device files as devices (root only)
+    #[arg(long)]
+    pub(crate) allow_dev: bool,
     /// Owner of objects that do not say (default: who mounts)
     #[arg(long)]
     pub(crate) uid: Option<u32>,

@@ -53,6 +53,25 @@ fn s140_s141_s143_everything_is_there_at_the_next_mount() {
     assert_eq!(home.ok(["fsck", "mnt"]).lines().last().unwrap(), format!("{} is clean", home.text("volume")));
 }
 
+#[test]
+fn devices_and_set_id_programs_work_where_root_allows_them() {
+    let home = Home::new();
+    home.ok(["format", "volume", "--naming", "inode"]);
+    home.ok(["mount", "volume", "mnt"]);
+    let null = home.mnt().join("null");
+    let mode = rustix::fs::Mode::from_raw_mode(0o666);
+    let device = rustix::fs::makedev(1, 3);
+    rustix::fs::mknodat(rustix::fs::CWD, &null, rustix::fs::FileType::CharacterDevice, mode, device).unwrap();
+    assert_eq!(fs::read(&null).unwrap_err().kind(), std::io::ErrorKind::PermissionDenied);
+    home.ok(["umount", "mnt"]);
+    home.ok(["mount", "volume", "mnt", "--allow-dev", "--allow-suid"]);
+    fs::write(&null, "into nothing").unwrap();
+    assert_eq!(fs::read(&null).unwrap(), b"");
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+    let ours = mounts.lines().find(|line| line.contains(home.mnt().to_str().unwrap())).unwrap();
+    assert!(!ours.contains("nosuid") && !ours.contains("nodev"), "{ours}");
+}
+
 /// What was closed before a kill -9 is there, what was open without a name is gone, and nothing else is damaged.
 #[test]
 fn s11_s12_s144_a_killed_mount_loses_nothing_that_was_closed() {

@@ -105,7 +105,9 @@ fn mount_data(device: i32, root_mode: u32, options: &MountOptions) -> String {
 }
 
 fn flags(options: &MountOptions) -> MountFlags {
-    let mut flags = MountFlags::NOSUID | MountFlags::NODEV;
+    let mut flags = MountFlags::empty();
+    flags.set(MountFlags::NOSUID, !options.suid);
+    flags.set(MountFlags::NODEV, !options.dev);
     flags.set(MountFlags::RDONLY, options.read_only);
     flags.set(MountFlags::NOEXEC, options.no_exec);
     flags

@@ -27,6 +27,10 @@ pub struct MountOptions {
     pub allow_other: bool,
     /// Refuse to run programs.
     pub no_exec: bool,
+    /// Obey set-user-id and set-group-id bits of programs. Only root may.
+    pub suid: bool,
+    /// Open device files as devices. Only root may.
+    pub dev: bool,
     /// Threads that read requests, at least 1.
     pub threads: usize,
 }

@@ -48,6 +48,8 @@ pub(crate) fn options() -> MountOptions {
         read_only: false,
         allow_other: false,
         no_exec: false,
+        suid: false,
+        dev: false,
         threads: 3,
     }
 }

@@ -11,7 +11,7 @@ use crate::logging::{self, LogFile};
 use crate::state::{self, Holder, State};
 use crate::volume::Volume;
 use crate::{daemon, environment, metadata};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::Args;
 use serving::Served;
 use std::ffi::OsString;
@@ -63,6 +63,9 @@ impl Mount {
         }
         if self.daemon_child {
             daemon::detach()?;
+        }
+        if (self.mount.allow_suid || self.mount.allow_dev) && !rustix::process::geteuid().is_root() {
+            bail!("only root may mount with --allow-suid or --allow-dev");
         }
         let volume = Volume::parse(&self.volume)?;
         let mount_point = fuse::check_mount_point(&self.mount_point, self.mount.nonempty)?;
@@ -201,6 +204,8 @@ impl Mount {
             read_only: self.mount.read_only,
             allow_other: self.mount.allow_other,
             no_exec: self.mount.noexec,
+            suid: self.mount.allow_suid,
+            dev: self.mount.allow_dev,
             threads: processors.clamp(*FUSE_THREADS.start(), *FUSE_THREADS.end()),
         }
     }
