@@ -20,6 +20,14 @@ use vfs::{Naming, VolumeRecord};
 /// What the engine may cache, as a share of the memory limit: what the tables of a volume named by path may take.
 const CACHE_PERCENT: u64 = 30;
 
+/// Says whose metadata a state directory holds.
+const OWNER_FILE: &str = "meta.volume";
+
+/// Whether a state directory holds the metadata of any volume.
+pub(crate) fn is_in(state_root: &Path) -> bool {
+    state_root.join(OWNER_FILE).exists()
+}
+
 /// Opens the metadata of a volume. One named by path learns its names from the bucket, in memory.
 pub(crate) async fn open(
     volume: &Volume,
@@ -32,7 +40,7 @@ pub(crate) async fn open(
     let Some(record) = record.filter(|record| record.naming == Naming::Inode) else {
         return Ok(Metadata { engine: Arc::new(MemoryEngine::new(LogCap::default())), on_disk: None });
     };
-    let owner = state_root.join("meta.volume");
+    let owner = state_root.join(OWNER_FILE);
     match fs::read_to_string(&owner) {
         Ok(id) if id.trim() == record.id => {}
         Ok(_) => {

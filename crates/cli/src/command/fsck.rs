@@ -147,6 +147,10 @@ impl Fsck {
         if record.naming != vfs::Naming::Inode || !root.is_dir() {
             return Ok(());
         }
+        if !metadata::is_in(&root) && !record.has_content(store, prefix).await? {
+            // Nothing was ever written; the first mount makes its metadata.
+            return Ok(());
+        }
         let engine =
             metadata::open(volume, Some(&record), store, &root, None, CHECK_MEMORY_BYTES).await?.engine;
         let audit = vfs::Audit::make(engine.as_ref(), store, &record, prefix).await?;
