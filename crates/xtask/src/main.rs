@@ -15,7 +15,8 @@ usage: cargo xtask <command>
 
   tidy [--semantics]   check the project's own rules; with --semantics every statement of
                        docs/semantics.md that holds now must have a test
-  bench [--quick]      the six jobs over a mount beside the raw S3 client";
+  bench [--quick]      the six jobs over a mount beside the raw S3 client
+  figures [--quick]    the ObjectFS paper's Figures 2 to 5, measured and drawn into docs/figures";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -33,6 +34,7 @@ fn run(arguments: &[String]) -> Result<()> {
     match command.as_str() {
         "tidy" => tidy::run(&workspace_root()?, rest),
         "bench" => bench::run(&workspace_root()?, rest),
+        "figures" => bench::figures::run(&workspace_root()?, rest),
         "help" | "--help" | "-h" => {
             println!("{USAGE}");
             Ok(())

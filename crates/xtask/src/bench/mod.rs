@@ -6,9 +6,11 @@
 //! compared. Memory is in use before each measurement, see [`memory`].
 
 mod content;
+pub(crate) mod figures;
 mod measure;
 mod memory;
 mod mounted;
+mod plot;
 mod raw;
 mod report;
 
@@ -90,7 +92,7 @@ usage: cargo xtask bench [--quick] [--rounds N] [--fresh-memory] [--json] [--out
 pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<()> {
     let (scale, json, out) = parse(arguments)?;
     if cfg!(debug_assertions) {
-        return again_in_release(root, arguments);
+        return again_in_release(root, "bench", arguments);
     }
     let tenon = build(root)?;
     let rows = measure_all(&tenon, &scale)?;
@@ -127,10 +129,10 @@ fn parse(arguments: &[String]) -> Result<(Scale, bool, Option<PathBuf>)> {
 }
 
 /// A debug build of the raw client would flatter the mount.
-fn again_in_release(root: &Path, arguments: &[String]) -> Result<()> {
+fn again_in_release(root: &Path, command: &str, arguments: &[String]) -> Result<()> {
     let mut cargo = Command::new("cargo");
     cargo
-        .args(["run", "--quiet", "--release", "-p", "xtask", "--", "bench"])
+        .args(["run", "--quiet", "--release", "-p", "xtask", "--", command])
         .args(arguments)
         .current_dir(root);
     let status = cargo.status().context("cannot run cargo")?;

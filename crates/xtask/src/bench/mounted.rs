@@ -18,10 +18,13 @@ const CALL_BYTES: usize = 1 << 20;
 
 /// A mount of a bucket with an empty state directory; unmounted on drop.
 #[derive(Debug)]
-struct Mount {
+pub(super) struct Mount {
     tenon: PathBuf,
     folder: tempfile::TempDir,
     pid: u32,
+    volume: String,
+    flags: Vec<String>,
+    environment: Vec<(&'static str, String)>,
 }
 
 pub(super) fn run(
@@ -113,26 +116,66 @@ fn counts(status: &serde_json::Value, field: &str) -> BTreeMap<String, u64> {
 
 impl Mount {
     fn new(tenon: &Path, server: &S3Server, bucket: &str) -> Result<Self> {
+        Self::of(tenon, server, bucket, &[], &[])
+    }
+
+    /// A volume made with the flags of `tenon format`, where there are any, and mounted with those of `tenon mount`.
+    pub(super) fn of(
+        tenon: &Path,
+        server: &S3Server,
+        bucket: &str,
+        format: &[&str],
+        flags: &[&str],
+    ) -> Result<Self> {
         let folder = tempfile::tempdir()?;
-        let point = folder.path().join("mnt");
-        std::fs::create_dir(&point)?;
-        let status = Command::new(tenon)
-            .args(["mount", &format!("s3://{bucket}")])
-            .arg(&point)
-            .args(["--endpoint-url", &server.endpoint(), "--region", server.region(), "--state-dir"])
-            .arg(folder.path().join("state"))
-            .env("AWS_ACCESS_KEY_ID", server.access_key())
-            .env("AWS_SECRET_ACCESS_KEY", server.secret_key())
-            .status()?;
-        ensure!(status.success(), "tenon mount failed");
-        let mut mount = Self { tenon: tenon.to_owned(), folder, pid: 0 };
-        let pid =
-            mount.status()?.get("pid").and_then(serde_json::Value::as_u64).context("status without pid")?;
-        mount.pid = u32::try_from(pid)?;
+        std::fs::create_dir(folder.path().join("mnt"))?;
+        let mut mount = Self {
+            tenon: tenon.to_owned(),
+            folder,
+            pid: 0,
+            volume: format!("s3://{bucket}"),
+            flags: flags.iter().map(|&flag| flag.to_owned()).collect(),
+            environment: vec![
+                ("AWS_ACCESS_KEY_ID", server.access_key().to_owned()),
+                ("AWS_SECRET_ACCESS_KEY", server.secret_key().to_owned()),
+                ("AWS_ENDPOINT_URL", server.endpoint()),
+                ("AWS_REGION", server.region().to_owned()),
+            ],
+        };
+        if !format.is_empty() {
+            let made = mount.command(&["format", &mount.volume]).args(format).output()?;
+            ensure!(made.status.success(), "tenon format failed: {}", String::from_utf8_lossy(&made.stderr));
+        }
+        mount.start()?;
         Ok(mount)
     }
 
-    fn point(&self) -> PathBuf {
+    /// Unmounts, and mounts with the same state: nothing of the files is in memory.
+    pub(super) fn again(mut self) -> Result<Self> {
+        self.pid = 0;
+        self.unmount()?;
+        self.start()?;
+        Ok(self)
+    }
+
+    fn start(&mut self) -> Result<()> {
+        let state = self.folder.path().join("state");
+        let mut mounting = self.command(&["mount", &self.volume]);
+        mounting.arg(self.point()).arg("--state-dir").arg(state).args(&self.flags);
+        ensure!(mounting.status()?.success(), "tenon mount failed");
+        let pid =
+            self.status()?.get("pid").and_then(serde_json::Value::as_u64).context("status without pid")?;
+        self.pid = u32::try_from(pid)?;
+        Ok(())
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(&self.tenon);
+        command.args(words).envs(self.environment.iter().map(|(name, value)| (name, value)));
+        command
+    }
+
+    pub(super) fn point(&self) -> PathBuf {
         self.folder.path().join("mnt")
     }
 
@@ -148,7 +191,7 @@ impl Mount {
         Ok(())
     }
 
-    fn end(mut self) -> Result<()> {
+    pub(super) fn end(mut self) -> Result<()> {
         self.pid = 0;
         self.unmount()
     }

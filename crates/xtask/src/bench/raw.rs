@@ -104,6 +104,16 @@ impl Bucket {
         Ok(())
     }
 
+    /// Stores file 0 of so many bytes, with so many parts under way.
+    pub(super) async fn put_whole(&self, key: &str, bytes: u64, parts: usize) -> Result<()> {
+        self.write(0, &ObjectKey::try_from(key)?, bytes, parts).await
+    }
+
+    /// Reads it back and compares it.
+    pub(super) async fn get_whole(&self, key: &str, bytes: u64, parts: usize) -> Result<()> {
+        self.read(0, &ObjectKey::try_from(key)?, bytes, parts).await
+    }
+
     /// Fails unless the bucket holds the job's files at their full size.
     pub(super) fn must_hold(&self, job: &Job, scale: &Scale, runtime: &Runtime) -> Result<()> {
         let paths = job.paths(scale);
