@@ -21,6 +21,7 @@ const LATER: Duration = Duration::from_secs(3600);
 fn options(delay: Duration) -> WritebackOptions {
     WritebackOptions {
         limit_bytes: 1 << 30,
+        limit_changes: 1 << 20,
         delay,
         checks_at_once: true,
         keys_are_used_once: false,
@@ -205,6 +206,19 @@ async fn s119_a_full_log_makes_writers_wait_until_something_went_up() {
     }
     world.writeback.drained().await;
     assert_eq!(contents(&world.memory).await.len(), 2);
+}
+
+#[tokio::test]
+async fn s119_many_small_changes_wait_as_well() {
+    let world = World::new(WritebackOptions { limit_changes: 3, ..options(Duration::ZERO) });
+    world.faults.set_down(true);
+    for name in ["a", "b", "c"] {
+        world.put(name, "x", Precondition::None).await.unwrap();
+    }
+    let mut put = std::pin::pin!(world.put("d", "x", Precondition::None));
+    assert!(tokio::time::timeout(Duration::from_millis(200), &mut put).await.is_err(), "there is no room");
+    world.faults.set_down(false);
+    put.await.unwrap();
 }
 
 /// A rename of two objects over each other: each is made of what the other would replace.

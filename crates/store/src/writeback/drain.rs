@@ -45,13 +45,17 @@ impl Writeback {
         let pending = self.pending();
         let oldest = pending.oldest_at()?;
         let age = self.clock.now().since(oldest);
-        Some(if self.is_urgent() { Duration::ZERO } else { self.options.delay.saturating_sub(age) })
+        Some(if self.is_urgent(pending.len()) {
+            Duration::ZERO
+        } else {
+            self.options.delay.saturating_sub(age)
+        })
     }
 
     fn at_once(&self) -> usize {
         let (now, pending) = (self.clock.now(), self.pending());
         let is_since = |at: Option<Timestamp>, age: Duration| at.is_some_and(|at| now.since(at) < age);
-        if self.is_urgent() {
+        if self.is_urgent(pending.len()) {
             AT_ONCE.1
         } else if is_since(pending.newest_at(), BUSY_FOR) && is_since(pending.oldest_at(), PATIENCE) {
             1

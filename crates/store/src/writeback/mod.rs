@@ -51,6 +51,8 @@ const BODY_BYTES_MAX: u64 = 64 << 10;
 pub struct WritebackOptions {
     /// Who changes something waits while the log is longer, in bytes.
     pub limit_bytes: u64,
+    /// The same for changes that wait, which take some hundred bytes of memory each.
+    pub limit_changes: usize,
     /// A change goes up after so long, unless the log is half full: much is replaced or deleted soon.
     pub delay: Duration,
     /// A condition on a key of which no change waits is asked of the bucket at once, by one more request.
@@ -194,11 +196,13 @@ impl Writeback {
         self.aliases.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits while the log is too long, or the disk too full, for so many bytes more.
+    /// Waits while the log is too long for so many bytes more, or too many changes wait.
     async fn admit(&self, bytes: u64) {
         loop {
             let lighter = self.lighter.notified();
-            if self.log.bytes() + bytes <= self.options.limit_bytes || self.pending().len() == 0 {
+            let (waiting, limits) = (self.pending().len(), &self.options);
+            let has_room = self.log.bytes() + bytes <= limits.limit_bytes && waiting < limits.limit_changes;
+            if has_room || waiting == 0 {
                 return;
             }
             self.woken.notify_one();
@@ -299,15 +303,17 @@ impl Writeback {
         let was_idle = pending.len() == 0;
         pending.set(key.clone(), change);
         // Who sends changes up knows of the oldest, and looks again when that is due.
-        if was_idle || self.is_urgent() {
+        if was_idle || self.is_urgent(pending.len()) {
             self.woken.notify_one();
         }
         Ok(Ok(()))
     }
 
-    /// Whether changes go up without delay.
-    fn is_urgent(&self) -> bool {
-        self.hurried.load(Ordering::Acquire) > 0 || self.log.bytes() > self.options.limit_bytes / 2
+    /// Whether changes go up without delay, where so many wait.
+    fn is_urgent(&self, waiting: usize) -> bool {
+        self.hurried.load(Ordering::Acquire) > 0
+            || self.log.bytes() > self.options.limit_bytes / 2
+            || waiting > self.options.limit_changes / 2
     }
 
     /// Reads an object that does not wait.

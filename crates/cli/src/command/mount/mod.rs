@@ -26,6 +26,10 @@ use tokio::runtime::Runtime;
 /// as nothing waits on them.
 const FUSE_THREADS: std::ops::RangeInclusive<usize> = 2..=4;
 
+/// Changes that wait may take this share of the memory limit, and take so many bytes each.
+const WAITING_MEMORY_SHARE: u64 = 10;
+const WAITING_BYTES: u64 = 512;
+
 /// What is written goes up after so long: much is replaced or deleted soon.
 const UPLOAD_DELAY: Duration = Duration::from_secs(1);
 
@@ -164,6 +168,7 @@ impl Mount {
         let prefix = volume.prefix().as_bytes().to_vec();
         WritebackOptions {
             limit_bytes: self.mount.writeback_limit,
+            limit_changes: (self.mount.memory_limit / WAITING_MEMORY_SHARE / WAITING_BYTES) as usize,
             delay: UPLOAD_DELAY,
             checks_at_once: !keys_are_used_once,
             keys_are_used_once,
