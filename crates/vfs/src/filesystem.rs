@@ -20,7 +20,7 @@ use crate::invalidation::{Invalidation, Invalidations};
 use crate::layout::Layout;
 use crate::open_file::OpenFiles;
 use crate::pin::Pin;
-use crate::read::chunks::Chunks;
+use crate::read::blocks::Blocks;
 use crate::references::References;
 use crate::slab::{SLAB_BYTES, SlabPool};
 use crate::volume::VolumeRecord;
@@ -43,7 +43,7 @@ pub struct Filesystem {
     /// Attributes of what is only listed are not believed: its headers are asked for.
     pub(crate) reads_headers: bool,
     pub(crate) slabs: SlabPool,
-    pub(crate) chunks: Chunks,
+    pub(crate) blocks: Blocks,
     pub(crate) write_budget: Budget,
     pub(crate) assembling: Semaphore,
     pub(crate) files: OpenFiles,
@@ -93,7 +93,7 @@ impl Filesystem {
                 dir_mode: config.dir_mode,
             },
             slabs: SlabPool::new(pool),
-            chunks: Chunks::new(config.read_bytes()),
+            blocks: Blocks::new(config.read_bytes()),
             write_budget: Budget::new(config.write_bytes()),
             assembling: Semaphore::new(assembled_parts(&config)),
             files: OpenFiles::default(),

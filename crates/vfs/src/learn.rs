@@ -168,7 +168,7 @@ impl Filesystem {
             bytes.extend_from_slice(&piece);
         }
         let bytes = bytes.freeze();
-        self.chunks.insert(ino, &object.meta.object.etag, bytes.clone());
+        self.blocks.insert(ino, &object.meta.object.etag, bytes.clone());
         Ok((object.meta, Some(bytes)))
     }
 

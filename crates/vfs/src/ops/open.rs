@@ -91,7 +91,7 @@ impl Filesystem {
         let next = pin.pieces().partition_point(|piece| piece.range.start < end);
         for piece in &pin.pieces()[next.saturating_sub(2)..next] {
             let until = piece.within(&(piece.range.start..end.min(piece.range.end))).end;
-            self.chunks.passed(file.ino, &piece.object.etag, until);
+            self.blocks.passed(file.ino, &piece.object.etag, until);
         }
     }
 
@@ -140,7 +140,7 @@ impl Filesystem {
     }
 
     pub(crate) async fn purge(&self, orphan: &meta::Inode) -> Result<()> {
-        self.chunks.forget(orphan.ino);
+        self.blocks.forget(orphan.ino);
         let keys: HashSet<_> = orphan.content.iter().filter_map(|extent| extent.object.key.clone()).collect();
         if self.layout.follows_paths() {
             // Set aside by this mount alone.

@@ -76,7 +76,7 @@ impl Filesystem {
         if range.is_empty() {
             return Ok(Bytes::new());
         }
-        let window = self.chunks.window_bytes(self.files.len());
+        let window = self.blocks.window_bytes(self.files.len());
         let (plan, passed) = {
             let mut ahead = handle.ahead.lock().unwrap_or_else(PoisonError::into_inner);
             (ahead.plan(range.clone(), pin.size_bytes, window), ahead.passed())
@@ -110,15 +110,15 @@ impl Filesystem {
         let etag = &piece.object.etag;
         let mut rest = piece.within(&range);
         while !rest.is_empty() {
-            let mut chunks = self.chunks.find(ino, etag, &rest);
-            if chunks.is_empty() {
+            let mut blocks = self.blocks.find(ino, etag, &rest);
+            if blocks.is_empty() {
                 self.fetch(ino, piece, range.clone(), range.end);
-                chunks = self.chunks.find(ino, etag, &rest);
+                blocks = self.blocks.find(ino, etag, &rest);
             }
-            let Some(end) = chunks.last().map(|chunk| chunk.range.end.min(rest.end)) else {
+            let Some(end) = blocks.last().map(|block| block.range.end.min(rest.end)) else {
                 continue;
             };
-            into.push(gather(&chunks, rest.start..end).await?);
+            into.push(gather(&blocks, rest.start..end).await?);
             rest.start = end;
         }
         Ok(())
@@ -129,12 +129,12 @@ impl Filesystem {
     fn fetch(&self, ino: Ino, piece: &Piece, range: Range<u64>, must: u64) {
         let must = piece.within(&(range.start..must.max(range.start))).end;
         let within = piece.within(&range);
-        let chunks = self.chunks.reserve(ino, &piece.object.etag, within, must, SLAB_BYTES as u64);
-        for fetch in Fetch::split(ino, piece, chunks) {
+        let blocks = self.blocks.reserve(ino, &piece.object.etag, within, must, SLAB_BYTES as u64);
+        for fetch in Fetch::split(ino, piece, blocks) {
             let Some(me) = self.me.upgrade() else { return };
             tokio::spawn(async move {
                 let (ino, etag, asked_at) = (fetch.ino, fetch.object.etag.clone(), me.now());
-                let meta = fetch.run(me.store.as_ref(), &me.slabs, &me.chunks).await;
+                let meta = fetch.run(me.store.as_ref(), &me.slabs, &me.blocks).await;
                 if let Some(meta) = meta.filter(|meta| meta.object.etag == etag) {
                     me.learn_headers(ino, &meta, asked_at);
                 }

@@ -59,7 +59,7 @@ impl Filesystem {
             open_handles: self.handles.len(),
             dirty_files: self.files.all().iter().filter(|file| file.pending().is_dirty).count(),
             write_bytes: self.write_budget.held_bytes(),
-            read_bytes: self.chunks.held_bytes(),
+            read_bytes: self.blocks.held_bytes(),
             metadata_bytes: self.names.engine().memory_bytes(),
             kernel_inodes: self.references.len(),
             exports_waiting: self.exports.len(),

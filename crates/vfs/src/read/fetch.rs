@@ -1,4 +1,4 @@
-//! Moves object bytes into chunks and out to readers.
+//! Moves object bytes into blocks and out to readers.
 
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt as _;
@@ -7,11 +7,11 @@ use std::ops::Range;
 use std::sync::Arc;
 use store::{ETag, GetOptions, ObjectMeta, ObjectRef, ObjectStore, StoreError};
 
-use super::chunks::{Chunk, Chunks};
+use super::blocks::{Block, Blocks};
 use crate::pin::Piece;
 use crate::slab::{SLAB_BYTES, SlabPool};
 
-/// One request and the adjoining chunks it fills.
+/// One request and the adjoining blocks it fills.
 #[derive(Debug)]
 pub(crate) struct Fetch {
     pub(crate) ino: Ino,
@@ -19,23 +19,23 @@ pub(crate) struct Fetch {
     /// Where the bytes that the file has of the object end.
     end: u64,
     if_match: Option<ETag>,
-    chunks: Vec<Arc<Chunk>>,
+    blocks: Vec<Arc<Block>>,
 }
 
 impl Fetch {
-    /// Cuts chunks into requests of adjoining ones.
-    pub(crate) fn split(ino: Ino, piece: &Piece, chunks: Vec<Arc<Chunk>>) -> Vec<Self> {
+    /// Cuts blocks into requests of adjoining ones.
+    pub(crate) fn split(ino: Ino, piece: &Piece, blocks: Vec<Arc<Block>>) -> Vec<Self> {
         let end = piece.within(&piece.range).end;
         let mut fetches: Vec<Self> = Vec::new();
-        for chunk in chunks {
+        for block in blocks {
             match fetches.last_mut() {
-                Some(last) if last.range().end == chunk.range.start => last.chunks.push(chunk),
+                Some(last) if last.range().end == block.range.start => last.blocks.push(block),
                 _ => fetches.push(Self {
                     ino,
                     object: piece.object.clone(),
                     end,
                     if_match: piece.if_match.clone(),
-                    chunks: vec![chunk],
+                    blocks: vec![block],
                 }),
             }
         }
@@ -43,23 +43,23 @@ impl Fetch {
     }
 
     fn range(&self) -> Range<u64> {
-        let ends = self.chunks.first().zip(self.chunks.last());
+        let ends = self.blocks.first().zip(self.blocks.last());
         ends.map_or(0..0, |(first, last)| first.range.start..last.range.end)
     }
 
-    /// Fetches; every chunk lands, with bytes or with the error. Returns what the answer said of the object.
+    /// Fetches; every block lands, with bytes or with the error. Returns what the answer said of the object.
     pub(crate) async fn run(
         self,
         store: &dyn ObjectStore,
         slabs: &SlabPool,
-        cache: &Chunks,
+        cache: &Blocks,
     ) -> Option<ObjectMeta> {
         match self.fill(store, slabs).await {
             Ok(meta) => Some(meta),
             Err(error) => {
-                cache.discard(self.ino, &self.chunks);
+                cache.discard(self.ino, &self.blocks);
                 let error = Arc::new(error);
-                self.chunks.iter().for_each(|chunk| chunk.land(Err(error.clone())));
+                self.blocks.iter().for_each(|block| block.land(Err(error.clone())));
                 None
             }
         }
@@ -69,20 +69,20 @@ impl Fetch {
         let object = store.get(&self.object.key, self.options()).await?;
         let mut body = object.body;
         let mut piece = Bytes::new();
-        for chunk in &self.chunks {
-            let wanted = (chunk.range.end - chunk.range.start) as usize;
+        for block in &self.blocks {
+            let wanted = (block.range.end - block.range.start) as usize;
             let mut buffer = Buffer::new(slabs, wanted);
             while buffer.len() < wanted {
                 if piece.is_empty() {
                     piece = body
                         .next()
                         .await
-                        .unwrap_or_else(|| Err(ended_early(&self.object, chunk.range.end)))?;
+                        .unwrap_or_else(|| Err(ended_early(&self.object, block.range.end)))?;
                 }
                 let taken = buffer.fill(&piece[..piece.len().min(wanted - buffer.len())]);
                 piece = piece.slice(taken..);
             }
-            chunk.land(Ok(buffer.freeze()));
+            block.land(Ok(buffer.freeze()));
         }
         Ok(object.meta)
     }
@@ -145,19 +145,19 @@ impl Buffer {
     }
 }
 
-/// The bytes of `range` out of chunks that cover it; no copy where one chunk holds them all.
-pub(crate) async fn gather(chunks: &[Arc<Chunk>], range: Range<u64>) -> Result<Bytes, Arc<StoreError>> {
-    let cut = |chunk: &Chunk, bytes: &Bytes| {
-        let start = range.start.max(chunk.range.start) - chunk.range.start;
-        let end = range.end.min(chunk.range.end) - chunk.range.start;
+/// The bytes of `range` out of blocks that cover it; no copy where one block holds them all.
+pub(crate) async fn gather(blocks: &[Arc<Block>], range: Range<u64>) -> Result<Bytes, Arc<StoreError>> {
+    let cut = |block: &Block, bytes: &Bytes| {
+        let start = range.start.max(block.range.start) - block.range.start;
+        let end = range.end.min(block.range.end) - block.range.start;
         bytes.slice(start as usize..end as usize)
     };
-    if let [one] = chunks {
+    if let [one] = blocks {
         return Ok(cut(one, &one.bytes().await?));
     }
     let mut joined = BytesMut::with_capacity((range.end - range.start) as usize);
-    for chunk in chunks {
-        joined.extend_from_slice(&cut(chunk, &chunk.bytes().await?));
+    for block in blocks {
+        joined.extend_from_slice(&cut(block, &block.bytes().await?));
     }
     Ok(joined.freeze())
 }

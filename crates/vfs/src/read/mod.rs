@@ -1,8 +1,8 @@
-//! Reading: chunks of immutable objects, fetched ahead in parallel.
+//! Reading: blocks of immutable objects, fetched ahead in parallel.
 //!
-//! `readahead` decides what to fetch (pure), `fetch` moves it, `chunks` holds it. A chunk belongs to one inode and
+//! `readahead` decides what to fetch (pure), `fetch` moves it, `blocks` holds it. A block belongs to one inode and
 //! one etag, so nothing here is ever invalidated: another etag is other bytes.
 
-pub(crate) mod chunks;
+pub(crate) mod blocks;
 pub(crate) mod fetch;
 pub(crate) mod readahead;

@@ -1,10 +1,10 @@
 //! The block cache: pieces of immutable objects in memory, bounded.
 //!
-//! A chunk is entered before its bytes are there, so that two readers share one request; it becomes evictable once
-//! they are. A file has chunks of every object that it consists of; those of an object that it left behind go when
+//! A block is entered before its bytes are there, so that two readers share one request; it becomes evictable once
+//! they are. A file has blocks of every object that it consists of; those of an object that it left behind go when
 //! room is needed.
 //!
-//! Invariant: bytes held by chunks <= the budget, but for what a single read needs to go on.
+//! Invariant: bytes held by blocks <= the budget, but for what a single read needs to go on.
 
 use bytes::Bytes;
 use meta::Ino;
@@ -20,7 +20,7 @@ use crate::slab::SLAB_BYTES;
 
 /// A piece of an object, there or on its way.
 #[derive(Debug)]
-pub(crate) struct Chunk {
+pub(crate) struct Block {
     etag: ETag,
     /// Which bytes of the object.
     pub(crate) range: Range<u64>,
@@ -30,7 +30,7 @@ pub(crate) struct Chunk {
     _held: Held,
 }
 
-impl Chunk {
+impl Block {
     /// Waits for the bytes.
     pub(crate) async fn bytes(&self) -> Result<Bytes, Arc<StoreError>> {
         loop {
@@ -53,14 +53,14 @@ impl Chunk {
     }
 }
 
-/// All chunks of a mount.
+/// All blocks of a mount.
 #[derive(Debug)]
-pub(crate) struct Chunks {
+pub(crate) struct Blocks {
     budget: Budget,
     inner: Mutex<Inner>,
 }
 
-/// Chunks that are gone are dropped from the queue when it has at least so many entries.
+/// Blocks that are gone are dropped from the queue when it has at least so many entries.
 const SWEEP_AT_MIN: usize = 1024;
 
 #[derive(Debug, Default)]
@@ -69,13 +69,13 @@ struct Inner {
     /// How long the queue may become before it is swept.
     sweep_at: usize,
     /// In order of entry; looked at from the front when room is needed.
-    queue: VecDeque<(Ino, Weak<Chunk>)>,
+    queue: VecDeque<(Ino, Weak<Block>)>,
 }
 
-/// The chunks of one object by where they begin.
-type Object = BTreeMap<u64, Arc<Chunk>>;
+/// The blocks of one object by where they begin.
+type Object = BTreeMap<u64, Arc<Block>>;
 
-impl Chunks {
+impl Blocks {
     pub(crate) fn new(limit_bytes: u64) -> Self {
         Self { budget: Budget::new(limit_bytes), inner: Mutex::default() }
     }
@@ -86,28 +86,28 @@ impl Chunks {
 
     /// How much one of `readers` may read ahead.
     pub(crate) fn window_bytes(&self, readers: usize) -> u64 {
-        // Whole slabs, so that chunks and large reads have the same ends.
+        // Whole slabs, so that blocks and large reads have the same ends.
         (self.budget.limit_bytes() / 2 / readers.max(1) as u64).next_multiple_of(SLAB_BYTES as u64)
     }
 
-    /// The chunks that cover the beginning of `range`, ascending, without a gap; perhaps not to its end.
-    pub(crate) fn find(&self, ino: Ino, etag: &ETag, range: &Range<u64>) -> Vec<Arc<Chunk>> {
+    /// The blocks that cover the beginning of `range`, ascending, without a gap; perhaps not to its end.
+    pub(crate) fn find(&self, ino: Ino, etag: &ETag, range: &Range<u64>) -> Vec<Arc<Block>> {
         let inner = self.lock();
         let Some(object) = inner.object(ino, etag) else { return Vec::new() };
         let mut found = Vec::new();
         let mut at = range.start;
         while at < range.end {
-            let Some((_, chunk)) = object.range(..=at).next_back().filter(|(_, c)| c.range.end > at) else {
+            let Some((_, block)) = object.range(..=at).next_back().filter(|(_, c)| c.range.end > at) else {
                 break;
             };
-            chunk.used.store(true, Ordering::Relaxed);
-            at = chunk.range.end;
-            found.push(chunk.clone());
+            block.used.store(true, Ordering::Relaxed);
+            at = block.range.end;
+            found.push(block.clone());
         }
         found
     }
 
-    /// Enters chunks of at most `piece` bytes for the parts of `range` that nobody has or fetches; the caller
+    /// Enters blocks of at most `piece` bytes for the parts of `range` that nobody has or fetches; the caller
     /// fetches what it is handed. Beyond `must` (what a read waits for) it stops where memory ends.
     pub(crate) fn reserve(
         &self,
@@ -116,7 +116,7 @@ impl Chunks {
         range: Range<u64>,
         must: u64,
         piece: u64,
-    ) -> Vec<Arc<Chunk>> {
+    ) -> Vec<Arc<Block>> {
         let mut inner = self.lock();
         let mut reserved = Vec::new();
         for gap in inner.gaps(ino, etag, range) {
@@ -125,7 +125,7 @@ impl Chunks {
                 // Pieces end at multiples of their size, so that aligned reads find themselves in one.
                 let end = (start / piece * piece + piece).min(gap.end);
                 let Some(held) = self.room(&mut inner, end - start, start < must) else { return reserved };
-                let chunk = Arc::new(Chunk {
+                let block = Arc::new(Block {
                     etag: etag.clone(),
                     range: start..end,
                     outcome: OnceLock::new(),
@@ -133,8 +133,8 @@ impl Chunks {
                     used: AtomicBool::new(false),
                     _held: held,
                 });
-                inner.enter(ino, chunk.clone());
-                reserved.push(chunk);
+                inner.enter(ino, block.clone());
+                reserved.push(block);
                 start = end;
             }
         }
@@ -143,16 +143,16 @@ impl Chunks {
 
     /// Enters bytes that came by another way, if there is room.
     pub(crate) fn insert(&self, ino: Ino, etag: &ETag, bytes: Bytes) {
-        for chunk in self.reserve(ino, etag, 0..bytes.len() as u64, 0, bytes.len().max(1) as u64) {
-            let range = chunk.range.start as usize..chunk.range.end as usize;
-            chunk.land(Ok(bytes.slice(range)));
+        for block in self.reserve(ino, etag, 0..bytes.len() as u64, 0, bytes.len().max(1) as u64) {
+            let range = block.range.start as usize..block.range.end as usize;
+            block.land(Ok(bytes.slice(range)));
         }
     }
 
-    /// Forgets chunks that failed, so that the next reader asks again.
-    pub(crate) fn discard(&self, ino: Ino, failed: &[Arc<Chunk>]) {
+    /// Forgets blocks that failed, so that the next reader asks again.
+    pub(crate) fn discard(&self, ino: Ino, failed: &[Arc<Block>]) {
         let mut inner = self.lock();
-        failed.iter().for_each(|chunk| inner.remove(ino, chunk));
+        failed.iter().for_each(|block| inner.remove(ino, block));
     }
 
     /// Drops what lies before `end` of an object. Buffers that are recycled at once are still in the processor's cache.
@@ -196,14 +196,14 @@ impl Inner {
         let mut gaps = Vec::new();
         let mut at = range.start;
         let before = object.range(..=at).next_back();
-        for chunk in before.into_iter().chain(object.range(at.saturating_add(1)..range.end)).map(|(_, c)| c) {
-            if chunk.range.end <= at {
+        for block in before.into_iter().chain(object.range(at.saturating_add(1)..range.end)).map(|(_, c)| c) {
+            if block.range.end <= at {
                 continue;
             }
-            if chunk.range.start > at {
-                gaps.push(at..chunk.range.start);
+            if block.range.start > at {
+                gaps.push(at..block.range.start);
             }
-            at = chunk.range.end;
+            at = block.range.end;
         }
         if at < range.end {
             gaps.push(at..range.end);
@@ -211,41 +211,41 @@ impl Inner {
         gaps
     }
 
-    fn enter(&mut self, ino: Ino, chunk: Arc<Chunk>) {
-        let object = self.files.entry(ino).or_default().entry(chunk.etag.clone()).or_default();
-        object.insert(chunk.range.start, chunk.clone());
-        self.queue.push_back((ino, Arc::downgrade(&chunk)));
+    fn enter(&mut self, ino: Ino, block: Arc<Block>) {
+        let object = self.files.entry(ino).or_default().entry(block.etag.clone()).or_default();
+        object.insert(block.range.start, block.clone());
+        self.queue.push_back((ino, Arc::downgrade(&block)));
         if self.queue.len() >= self.sweep_at {
-            self.queue.retain(|(_, chunk)| chunk.strong_count() > 0);
+            self.queue.retain(|(_, block)| block.strong_count() > 0);
             self.sweep_at = (self.queue.len() * 2).max(SWEEP_AT_MIN);
         }
     }
 
-    /// Drops the oldest chunk that is there and was not used since it was last looked at.
+    /// Drops the oldest block that is there and was not used since it was last looked at.
     fn evict_one(&mut self) -> bool {
         for _ in 0..self.queue.len() * 2 {
             let Some((ino, queued)) = self.queue.pop_front() else { return false };
-            let Some(chunk) = queued.upgrade() else { continue };
-            if !chunk.is_there() || chunk.used.swap(false, Ordering::Relaxed) {
+            let Some(block) = queued.upgrade() else { continue };
+            if !block.is_there() || block.used.swap(false, Ordering::Relaxed) {
                 self.queue.push_back((ino, queued));
                 continue;
             }
-            self.remove(ino, &chunk);
+            self.remove(ino, &block);
             return true;
         }
         false
     }
 
-    fn remove(&mut self, ino: Ino, chunk: &Arc<Chunk>) {
+    fn remove(&mut self, ino: Ino, block: &Arc<Block>) {
         let Some(file) = self.files.get_mut(&ino) else { return };
-        let Some(object) = file.get_mut(&chunk.etag) else { return };
-        if object.get(&chunk.range.start).is_some_and(|there| Arc::ptr_eq(there, chunk)) {
-            object.remove(&chunk.range.start);
+        let Some(object) = file.get_mut(&block.etag) else { return };
+        if object.get(&block.range.start).is_some_and(|there| Arc::ptr_eq(there, block)) {
+            object.remove(&block.range.start);
         }
-        self.prune(ino, &chunk.etag);
+        self.prune(ino, &block.etag);
     }
 
-    /// Forgets an object without chunks, and a file without objects.
+    /// Forgets an object without blocks, and a file without objects.
     fn prune(&mut self, ino: Ino, etag: &ETag) {
         let Some(file) = self.files.get_mut(&ino) else { return };
         if file.get(etag).is_some_and(Object::is_empty) {
@@ -265,39 +265,39 @@ mod tests {
         ETag::new(text)
     }
 
-    fn ranges(chunks: &[Arc<Chunk>]) -> Vec<Range<u64>> {
-        chunks.iter().map(|chunk| chunk.range.clone()).collect()
+    fn ranges(blocks: &[Arc<Block>]) -> Vec<Range<u64>> {
+        blocks.iter().map(|block| block.range.clone()).collect()
     }
 
     #[test]
     fn only_gaps_are_fetched() {
-        let chunks = Chunks::new(1000);
-        assert_eq!(chunks.reserve(Ino(2), &etag("a"), 10..20, 20, 100)[0].range, 10..20);
-        assert_eq!(ranges(&chunks.reserve(Ino(2), &etag("a"), 0..30, 30, 100)), [0..10, 20..30]);
-        assert_eq!(ranges(&chunks.find(Ino(2), &etag("a"), &(5..25))), [0..10, 10..20, 20..30]);
-        assert!(chunks.find(Ino(2), &etag("b"), &(5..25)).is_empty());
+        let blocks = Blocks::new(1000);
+        assert_eq!(blocks.reserve(Ino(2), &etag("a"), 10..20, 20, 100)[0].range, 10..20);
+        assert_eq!(ranges(&blocks.reserve(Ino(2), &etag("a"), 0..30, 30, 100)), [0..10, 20..30]);
+        assert_eq!(ranges(&blocks.find(Ino(2), &etag("a"), &(5..25))), [0..10, 10..20, 20..30]);
+        assert!(blocks.find(Ino(2), &etag("b"), &(5..25)).is_empty());
     }
 
     #[test]
     fn memory_is_bounded_but_a_read_goes_on() {
-        let chunks = Chunks::new(100);
-        let first = chunks.reserve(Ino(2), &etag("a"), 0..200, 50, 50);
+        let blocks = Blocks::new(100);
+        let first = blocks.reserve(Ino(2), &etag("a"), 0..200, 50, 50);
         assert_eq!(ranges(&first), [0..50, 50..100]);
-        assert!(chunks.reserve(Ino(3), &etag("a"), 0..50, 0, 50).is_empty(), "what is on its way stays");
-        assert_eq!(chunks.reserve(Ino(3), &etag("a"), 0..50, 1, 50).len(), 1, "but what must be, is");
-        first.iter().for_each(|chunk| chunk.land(Ok(Bytes::from_static(&[0; 50]))));
+        assert!(blocks.reserve(Ino(3), &etag("a"), 0..50, 0, 50).is_empty(), "what is on its way stays");
+        assert_eq!(blocks.reserve(Ino(3), &etag("a"), 0..50, 1, 50).len(), 1, "but what must be, is");
+        first.iter().for_each(|block| block.land(Ok(Bytes::from_static(&[0; 50]))));
         drop(first);
-        assert_eq!(chunks.reserve(Ino(4), &etag("a"), 0..50, 0, 50).len(), 1);
-        assert!(chunks.held_bytes() <= 150);
+        assert_eq!(blocks.reserve(Ino(4), &etag("a"), 0..50, 0, 50).len(), 1);
+        assert!(blocks.held_bytes() <= 150);
     }
 
     #[tokio::test]
-    async fn a_failed_chunk_is_asked_for_again() {
-        let chunks = Chunks::new(100);
-        let failed = chunks.reserve(Ino(2), &etag("a"), 0..10, 10, 10);
+    async fn a_failed_block_is_asked_for_again() {
+        let blocks = Blocks::new(100);
+        let failed = blocks.reserve(Ino(2), &etag("a"), 0..10, 10, 10);
         failed[0].land(Err(Arc::new(StoreError::Unavailable("down".into()))));
         assert!(failed[0].bytes().await.is_err());
-        chunks.discard(Ino(2), &failed);
-        assert_eq!(chunks.reserve(Ino(2), &etag("a"), 0..10, 10, 10).len(), 1);
+        blocks.discard(Ino(2), &failed);
+        assert_eq!(blocks.reserve(Ino(2), &etag("a"), 0..10, 10, 10).len(), 1);
     }
 }
