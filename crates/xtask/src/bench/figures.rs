@@ -15,7 +15,7 @@ use super::content::{Comparison, Content};
 use super::measure::timed;
 use super::mounted::Mount;
 use super::plot::{Figure, Scale, Series};
-use super::{build, raw};
+use super::{build, rates, raw};
 
 /// Programs read and write so much at once.
 const RECORD_BYTES: u64 = 4 << 20;
@@ -73,7 +73,8 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<()> {
         buckets: 0,
     };
     let (reads, writes) = lab.streams()?;
-    let figures = [reads, writes, lab.random_writes()?, lab.file_renames()?, lab.directory_renames()?];
+    let figures =
+        [reads, writes, lab.random_writes()?, lab.file_renames()?, lab.directory_renames()?, lab.rates()?];
     fs::create_dir_all(&out).with_context(|| format!("cannot make {}", out.display()))?;
     for figure in &figures {
         fs::write(out.join(format!("{}.svg", figure.name)), figure.svg())?;
@@ -221,6 +222,33 @@ impl Lab {
             x_label: "size of the file".into(),
             y_label: "ms".into(),
             x: sizes.iter().map(|mib| format!("{mib} MiB")).collect(),
+            series,
+            scale: Scale::Log,
+        })
+    }
+
+    /// Beyond the paper: what programs do many times a second.
+    fn rates(&mut self) -> Result<Figure> {
+        let mut series = Vec::new();
+        for layout in [BY_INODE, BY_INODE.write_back(), CHUNKED_4.write_back()] {
+            let is_write_back = !layout.mount.is_empty();
+            let name = format!("{}{}", layout.name, if is_write_back { ", write-back" } else { "" });
+            eprintln!("rates, {name}");
+            let (bucket, mount) = self.mount(layout)?;
+            let point = mount.point();
+            let one = rates::creates(&point, 1)?;
+            let eight = rates::creates(&point, 8)?;
+            let values = vec![rates::sqlite_commits(&point)?, one, eight];
+            mount.end()?;
+            bucket.empty(&self.runtime)?;
+            series.push(Series { name, values });
+        }
+        Ok(Figure {
+            name: "rates".into(),
+            title: "What programs do many times".into(),
+            x_label: "what".into(),
+            y_label: "a second".into(),
+            x: vec!["SQLite commits".into(), "files made".into(), "by 8 threads".into()],
             series,
             scale: Scale::Log,
         })

@@ -11,6 +11,7 @@ mod measure;
 mod memory;
 mod mounted;
 mod plot;
+mod rates;
 mod raw;
 mod report;
 
