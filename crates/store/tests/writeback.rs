@@ -22,6 +22,7 @@ fn options(delay: Duration) -> WritebackOptions {
     WritebackOptions {
         limit_bytes: 1 << 30,
         limit_changes: 1 << 20,
+        patience: LATER,
         delay,
         checks_at_once: true,
         keys_are_used_once: false,
@@ -219,6 +220,19 @@ async fn s119_many_small_changes_wait_as_well() {
     assert!(tokio::time::timeout(Duration::from_millis(200), &mut put).await.is_err(), "there is no room");
     world.faults.set_down(false);
     put.await.unwrap();
+}
+
+#[tokio::test]
+async fn s119_a_full_log_that_nothing_leaves_is_an_error_after_a_while() {
+    let patience = Duration::from_millis(100);
+    let world = World::new(WritebackOptions { limit_changes: 1, patience, ..options(Duration::ZERO) });
+    world.faults.set_down(true);
+    world.put("a", "x", Precondition::None).await.unwrap();
+    let full = world.put("b", "x", Precondition::None).await.unwrap_err();
+    assert!(matches!(&full, StoreError::Full(text) if text.contains("nothing goes up")), "{full}");
+    world.faults.set_down(false);
+    world.writeback.drained().await;
+    world.put("b", "x", Precondition::None).await.unwrap();
 }
 
 /// A rename of two objects over each other: each is made of what the other would replace.

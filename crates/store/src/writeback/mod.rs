@@ -53,6 +53,8 @@ pub struct WritebackOptions {
     pub limit_bytes: u64,
     /// The same for changes that wait, which take some hundred bytes of memory each.
     pub limit_changes: usize,
+    /// Who waits for room gives up when nothing went up for so long.
+    pub patience: Duration,
     /// A change goes up after so long, unless the log is half full: much is replaced or deleted soon.
     pub delay: Duration,
     /// A condition on a key of which no change waits is asked of the bucket at once, by one more request.
@@ -197,16 +199,15 @@ impl Writeback {
     }
 
     /// Waits while the log is too long for so many bytes more, or too many changes wait.
-    async fn admit(&self, bytes: u64) {
+    async fn admit(&self, bytes: u64) -> Result<()> {
         loop {
             let lighter = self.lighter.notified();
             let (waiting, limits) = (self.pending().len(), &self.options);
             let has_room = self.log.bytes() + bytes <= limits.limit_bytes && waiting < limits.limit_changes;
             if has_room || waiting == 0 {
-                return;
+                return Ok(());
             }
-            self.woken.notify_one();
-            lighter.await;
+            self.wait_for_room("the write-back log is full".into(), lighter).await?;
         }
     }
 
@@ -217,12 +218,9 @@ impl Writeback {
         }
         loop {
             let lighter = self.lighter.notified();
-            match self.log.append(&Record::Bytes, body) {
-                Ok((segment, range)) => return Ok(vec![Piece::Here(segment, range)]),
-                Err(error) if error.kind() == io::ErrorKind::StorageFull => {
-                    self.wait_for_room(error, lighter).await?;
-                }
-                Err(error) => return Err(failed(error)),
+            match self.log.append(&Record::Bytes, body).map_err(failed) {
+                Err(StoreError::Full(full)) => self.wait_for_room(full, lighter).await?,
+                appended => return appended.map(|(segment, range)| vec![Piece::Here(segment, range)]),
             }
         }
     }
@@ -235,7 +233,7 @@ impl Writeback {
         object: Option<(Described, Vec<Piece>)>,
         mut body: Payload,
     ) -> Result<()> {
-        self.admit(body.len()).await;
+        self.admit(body.len()).await?;
         let mut object = object;
         if let Some((_, pieces)) = &mut object
             && body.len() > BODY_BYTES_MAX
@@ -246,34 +244,29 @@ impl Writeback {
         }
         loop {
             let lighter = self.lighter.notified();
-            match self.try_change(key, asked, object.as_ref(), &body)? {
-                Ok(()) => return Ok(()),
-                Err(full) => self.wait_for_room(full, lighter).await?,
+            match self.try_change(key, asked, object.as_ref(), &body) {
+                Err(StoreError::Full(full)) => self.wait_for_room(full, lighter).await?,
+                changed => return changed,
             }
         }
     }
 
-    /// The log has changes of a key in the order in which they are seen. The inner error: the disk is full.
+    /// The log has changes of a key in the order in which they are seen.
     fn try_change(
         &self,
         key: &ObjectKey,
         asked: &Precondition,
         object: Option<&(Described, Vec<Piece>)>,
         body: &Payload,
-    ) -> Result<Result<(), io::Error>> {
+    ) -> Result<()> {
         let mut pending = self.pending();
         check(key, pending.seen(key), asked)?;
         let never_there = pending.never_there(key, self.options.keys_are_used_once);
         if let (None, Some(change)) = (object, never_there) {
             let done = Record::Done { change, key: key.clone(), etag: None };
-            return match self.log.append(&done, &Payload::default()) {
-                Ok(_) => {
-                    pending.cancel(key);
-                    Ok(Ok(()))
-                }
-                Err(error) if error.kind() == io::ErrorKind::StorageFull => Ok(Err(error)),
-                Err(error) => Err(failed(error)),
-            };
+            self.log.append(&done, &Payload::default()).map_err(failed)?;
+            pending.cancel(key);
+            return Ok(());
         }
         let base = pending.base(key, &self.there(key, asked));
         let change = self.next_change.fetch_add(1, Ordering::Relaxed);
@@ -287,11 +280,7 @@ impl Writeback {
                 pieces: places(pieces, body),
             },
         };
-        let (segment, range) = match self.log.append(&record, body) {
-            Ok(appended) => appended,
-            Err(error) if error.kind() == io::ErrorKind::StorageFull => return Ok(Err(error)),
-            Err(error) => return Err(failed(error)),
-        };
+        let (segment, range) = self.log.append(&record, body).map_err(failed)?;
         let waiting = object.map(|(described, pieces)| {
             let mut pieces = pieces.clone();
             if !range.is_empty() {
@@ -306,7 +295,7 @@ impl Writeback {
         if was_idle || self.is_urgent(pending.len()) {
             self.woken.notify_one();
         }
-        Ok(Ok(()))
+        Ok(())
     }
 
     /// Whether changes go up without delay, where so many wait.
@@ -329,13 +318,14 @@ impl Writeback {
         Ok(object)
     }
 
-    async fn wait_for_room(&self, full: io::Error, lighter: Notified<'_>) -> Result<()> {
+    /// Waits until something went up; an error if nothing can, or nothing does.
+    async fn wait_for_room(&self, full: String, lighter: Notified<'_>) -> Result<()> {
         if self.pending().len() == 0 {
-            return Err(StoreError::Full(format!("the disk of the write-back log: {full}")));
+            return Err(StoreError::Full(full));
         }
         self.woken.notify_one();
-        lighter.await;
-        Ok(())
+        let outcome = tokio::time::timeout(self.options.patience, lighter).await;
+        outcome.map_err(|_| StoreError::Full(format!("{full}, and nothing goes up to the bucket")))
     }
 
     /// A condition in the bucket's words.

@@ -49,7 +49,7 @@ impl WaitingUpload {
 impl Multipart for WaitingUpload {
     async fn put_part(&self, number: u32, body: Payload) -> Result<()> {
         check_number(number)?;
-        self.writeback.admit(body.len()).await;
+        self.writeback.admit(body.len()).await?;
         let pieces = self.writeback.append_bytes(&body).await?;
         self.keep(number, Part { pieces, _held: None })
     }

@@ -26,6 +26,9 @@ use tokio::runtime::Runtime;
 /// as nothing waits on them.
 const FUSE_THREADS: std::ops::RangeInclusive<usize> = 2..=4;
 
+/// A bucket that takes nothing for so long makes a full log an error of who writes.
+const ROOM_WITHIN: Duration = Duration::from_secs(60);
+
 /// Changes that wait may take this share of the memory limit, and take so many bytes each.
 const WAITING_MEMORY_SHARE: u64 = 10;
 const WAITING_BYTES: u64 = 512;
@@ -169,6 +172,7 @@ impl Mount {
         WritebackOptions {
             limit_bytes: self.mount.writeback_limit,
             limit_changes: (self.mount.memory_limit / WAITING_MEMORY_SHARE / WAITING_BYTES) as usize,
+            patience: ROOM_WITHIN,
             delay: UPLOAD_DELAY,
             checks_at_once: !keys_are_used_once,
             keys_are_used_once,
