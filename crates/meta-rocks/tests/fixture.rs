@@ -69,16 +69,25 @@ pub(crate) fn commit_op(engine: &dyn Engine, ctx: &Ctx, op: &Op) -> Result<Appli
 
 /// What a loss of power would leave at best: the files as the kernel has them now.
 pub(crate) fn image(of: &Path, to: &Path) {
-    fs::create_dir_all(to).unwrap();
-    for entry in fs::read_dir(of).unwrap() {
-        let entry = entry.unwrap();
+    // RocksDB may remove a file that is not needed any more while this copies.
+    while let Err(error) = try_image(of, to) {
+        assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
+        fs::remove_dir_all(to).unwrap();
+    }
+}
+
+fn try_image(of: &Path, to: &Path) -> std::io::Result<()> {
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(of)? {
+        let entry = entry?;
         let target = to.join(entry.file_name());
-        if entry.file_type().unwrap().is_dir() {
-            image(&entry.path(), &target);
+        if entry.file_type()?.is_dir() {
+            try_image(&entry.path(), &target)?;
         } else {
-            fs::copy(entry.path(), target).unwrap();
+            fs::copy(entry.path(), target)?;
         }
     }
+    Ok(())
 }
 
 /// The largest of RocksDB's files with this ending.

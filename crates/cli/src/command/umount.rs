@@ -13,6 +13,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
+/// How often, and after which pauses, a daemon that gave no answer is looked at.
+const DYING_LOOKS: u32 = 40;
+const DYING_PAUSE: Duration = Duration::from_millis(50);
+
 /// Unmount, after everything that is pending is stored.
 #[derive(Debug, Args)]
 pub(crate) struct Umount {
@@ -34,7 +38,13 @@ impl Umount {
             bail!("no Tenon volume is mounted at {}; `tenon status` lists what is", mount_point.display());
         }
         match environment::registry().at(&mount_point) {
-            Some(mount) => self.ask(&mount)?,
+            Some(mount) => match self.ask(&mount) {
+                // It died when it was asked, or just before.
+                Err(error) if error.root_cause().is::<std::io::Error>() && dies(mount.holder.pid) => {
+                    self.without_daemon(&mount_point)?;
+                }
+                asked => asked?,
+            },
             None => self.without_daemon(&mount_point)?,
         }
         Ok(ExitCode::SUCCESS)
@@ -74,6 +84,24 @@ impl Umount {
         }
         Ok(())
     }
+}
+
+/// Whether a daemon is dead, or soon is: a process that is killed needs a moment. The mount point does not tell while the
+/// kernel remembers its attributes.
+fn dies(pid: u32) -> bool {
+    (0..DYING_LOOKS).any(|look| {
+        if look > 0 {
+            std::thread::sleep(DYING_PAUSE);
+        }
+        !is_running(pid)
+    })
+}
+
+fn is_running(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // After the name, which may hold anything, comes the state.
+    let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next());
+    state.is_some_and(|state| !matches!(state, 'Z' | 'X'))
 }
 
 fn busy(mount_point: &Path) -> anyhow::Error {

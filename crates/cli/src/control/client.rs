@@ -3,7 +3,7 @@
 use super::protocol::{Answer, Pending, Request, Status};
 use super::socket;
 use crate::registry::Mount;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 
@@ -60,7 +60,7 @@ impl Client {
         let mut line = String::new();
         let read = self.stream.read_line(&mut line).with_context(|| self.lost())?;
         if read == 0 {
-            bail!("{}", self.lost());
+            return Err(anyhow!(std::io::Error::from(std::io::ErrorKind::UnexpectedEof)).context(self.lost()));
         }
         serde_json::from_str(&line).with_context(|| {
             format!("process {} gave an answer that is not understood; is it an older Tenon?", self.pid)
