@@ -8,7 +8,7 @@ use anyhow::{Context, Error, Result, anyhow, bail};
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use store::dir::{DirOptions, DirStore};
 use store::s3::{
@@ -137,6 +137,12 @@ pub(crate) fn endpoint(flags: &StoreFlags) -> Option<String> {
         .clone()
         .or_else(|| environment::variable("AWS_ENDPOINT_URL_S3"))
         .or_else(|| environment::variable("AWS_ENDPOINT_URL"))
+}
+
+/// The state directory that the flags name, or a volume's own.
+pub(crate) fn state_dir(volume: &Volume, named: Option<&Path>, flags: &StoreFlags) -> PathBuf {
+    let own = || state::default_dir(volume, endpoint(flags).as_deref(), &environment::states_dir());
+    named.map_or_else(own, Path::to_owned)
 }
 
 fn s3_config(flags: &StoreFlags) -> Result<S3Config> {

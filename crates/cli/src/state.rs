@@ -129,10 +129,14 @@ pub(crate) fn nothing_waits(root: &Path) -> Result<()> {
     }
 }
 
-/// Holds the directory without saying for whom; `None` if a mount does.
-pub(crate) fn try_hold(root: &Path) -> Result<Option<File>> {
+/// Holds the directory without saying for whom, which must not have changes that wait.
+pub(crate) fn hold(root: &Path) -> Result<File> {
     let lock = open_lock(root)?;
-    Ok(try_lock(&lock, root)?.then_some(lock))
+    if !try_lock(&lock, root)? {
+        bail!("the state in {} is in use by a mount that does not answer; end it first", root.display());
+    }
+    nothing_waits(root)?;
+    Ok(lock)
 }
 
 /// Files in a directory that nobody holds which only a living mount needs.

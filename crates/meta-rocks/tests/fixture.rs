@@ -1,6 +1,6 @@
 //! Engines in fresh directories, and what is in them.
 
-use meta::{Applied, FsError};
+use meta::{Applied, FsError, Ino, Inode, Kind};
 use meta::{Commit, Ctx, Engine, LogCap, LoggedOp, Op, Reader, Rows, Seqno, Staged, namespace};
 use meta_rocks::{OpenError, RocksEngine, RocksOptions};
 use std::fs;
@@ -55,7 +55,7 @@ pub(crate) fn put(key: &str, value: &str) -> Commit {
 }
 
 pub(crate) fn purge(number: u64) -> (Ctx, Op) {
-    (CTX, Op::Purge { ino: meta::Ino(number) })
+    (CTX, Op::Purge { ino: Ino(number) })
 }
 
 /// An op as it stands, without what a namespace does around it.
@@ -102,4 +102,28 @@ pub(crate) fn damage(path: &Path, at: usize) {
     let mut bytes = fs::read(path).unwrap();
     bytes[at] ^= 0xff;
     fs::write(path, bytes).unwrap();
+}
+
+/// An empty directory of that number.
+pub(crate) fn directory(number: u64) -> Inode {
+    let at = Timestamp(5);
+    Inode {
+        ino: Ino(number),
+        kind: Kind::Directory,
+        mode: 0o755,
+        uid: 0,
+        gid: 0,
+        nlink: 2,
+        rdev: 0,
+        size_bytes: 0,
+        atime: at,
+        mtime: at,
+        ctime: at,
+        btime: at,
+        home: None,
+        content: Vec::new(),
+        target: None,
+        exact: true,
+        observed_at: at,
+    }
 }

@@ -1,15 +1,15 @@
 //! An engine behind a journal: what is in neither the journal nor a checkpoint is in no table.
 
 use crate::fixture::{image, options, put, table};
-use meta::{Engine, EngineError, Rows, conformance};
-use meta_rocks::{Journal, Records, RocksEngine, RocksOptions};
+use meta::{Engine, Rows};
+use meta_rocks::{Journal, Records, RocksEngine};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use store::Entropy;
 
 /// Records in memory, and how many of them were synced.
 #[derive(Debug, Default)]
-struct Kept(Mutex<(Records, usize)>);
+pub(crate) struct Kept(Mutex<(Records, usize)>);
 
 impl Kept {
     /// What a crash leaves: at least what was synced.
@@ -45,20 +45,6 @@ impl Journal for Kept {
 
 fn open(path: &Path, journal: &Arc<Kept>, records: Records) -> RocksEngine {
     RocksEngine::open_journaled(path, options(), journal.clone(), records).unwrap()
-}
-
-#[test]
-fn a_journaled_engine_conforms() {
-    let folders = tempfile::tempdir().unwrap();
-    let made = std::cell::Cell::new(0);
-    conformance::run(|log_cap| {
-        made.set(made.get() + 1);
-        let path = folders.path().join(made.get().to_string());
-        let options = RocksOptions { log_cap, ..RocksOptions::default() };
-        let engine = RocksEngine::open_journaled(&path, options, Arc::new(Kept::default()), Vec::new());
-        Ok(Arc::new(engine.map_err(|error| EngineError::Unavailable(error.to_string()))?))
-    })
-    .unwrap();
 }
 
 /// The power goes at any moment: the tables are what a prefix of the journal made, and no further.

@@ -1,10 +1,10 @@
 //! The same calls on the memory engine, which is the model: same answers, same tables, same log, whatever is opened anew
 //! between.
 
-use crate::fixture::{ALL, CTX, WHOLE_LOG, commit_op, log, open, options, table};
+use crate::fixture::{ALL, CTX, WHOLE_LOG, commit_op, directory, log, open, options, table};
 use meta::{
-    BatchRecord, Commit, CommitError, Condition, Ctx, Engine, Ino, Inode, KeyRange, Kind, LogCap,
-    MemoryEngine, Merge, Namespace, Op, Seqno, SortedRun, Value, codec, invariants, schema,
+    BatchRecord, Commit, CommitError, Condition, Ctx, Engine, Ino, KeyRange, LogCap, MemoryEngine, Merge,
+    Namespace, Op, Seqno, SortedRun, Value, codec, invariants, schema,
 };
 use meta_rocks::{RocksEngine, RocksOptions};
 use sim::namespace::ops::OpSource;
@@ -101,7 +101,7 @@ impl<'a> Twins<'a> {
 
     fn value(&self, key: &[u8]) -> Value {
         if key[0] == b'I' && self.below(8) > 0 {
-            return codec::encode_inode(&directory()).into();
+            return codec::encode_inode(&directory(1)).into();
         }
         self.entropy.next_u64().to_be_bytes()[..self.below(9) as usize].into()
     }
@@ -160,29 +160,6 @@ fn kind(error: CommitError) -> &'static str {
     match error {
         CommitError::Conflict => "conflict",
         CommitError::Engine(_) => "error",
-    }
-}
-
-fn directory() -> Inode {
-    let at = Timestamp(5);
-    Inode {
-        ino: Ino(1),
-        kind: Kind::Directory,
-        mode: 0o755,
-        uid: 0,
-        gid: 0,
-        nlink: 2,
-        rdev: 0,
-        size_bytes: 0,
-        atime: at,
-        mtime: at,
-        ctime: at,
-        btime: at,
-        home: None,
-        content: Vec::new(),
-        target: None,
-        exact: true,
-        observed_at: at,
     }
 }
 

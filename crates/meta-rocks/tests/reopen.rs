@@ -1,9 +1,9 @@
 //! What was there is there again.
 
-use crate::fixture::{ALL, log, open, open_with_log, options, purge, put, table};
+use crate::fixture::{ALL, directory, log, open, open_with_log, options, purge, put, table};
 use meta::{
-    BatchRecord, Commit, Condition, Engine, Ino, Inode, Kind, LogCap, LogError, Merge, Reader, Seqno,
-    SortedRun, codec, schema,
+    BatchRecord, Commit, Condition, Engine, Ino, LogCap, LogError, Merge, Reader, Seqno, SortedRun, codec,
+    schema,
 };
 use meta_rocks::{RocksEngine, RocksOptions};
 use std::path::Path;
@@ -20,29 +20,6 @@ fn survives(path: &Path, change: impl FnOnce(&RocksEngine)) {
     let before = state(&engine);
     drop(engine);
     assert_eq!(state(&open(path)), before);
-}
-
-fn directory() -> Inode {
-    let at = Timestamp(5);
-    Inode {
-        ino: Ino(9),
-        kind: Kind::Directory,
-        mode: 0o755,
-        uid: 0,
-        gid: 0,
-        nlink: 2,
-        rdev: 0,
-        size_bytes: 0,
-        atime: at,
-        mtime: at,
-        ctime: at,
-        btime: at,
-        home: None,
-        content: Vec::new(),
-        target: None,
-        exact: true,
-        observed_at: at,
-    }
 }
 
 fn run(rows: usize) -> SortedRun {
@@ -67,7 +44,7 @@ fn every_kind_of_write_is_there_again() {
     });
     survives(path, |engine| {
         let key = schema::inode(Ino(9));
-        let puts = vec![(key.clone(), codec::encode_inode(&directory()).into())];
+        let puts = vec![(key.clone(), codec::encode_inode(&directory(9)).into())];
         engine.commit(Commit { puts, ..Commit::default() }).unwrap();
         let merges = vec![(key, Merge::entry(Timestamp(7), 1))];
         engine.commit(Commit { merges, ..Commit::default() }).unwrap();
@@ -86,7 +63,7 @@ fn a_large_run_is_one_commit_with_its_log() {
     let rows = 10_000;
     survives(folder.path(), |engine| {
         let before = engine.commit(put("r005000x", "between")).unwrap();
-        let puts = vec![(schema::inode(Ino(9)), codec::encode_inode(&directory()).into())];
+        let puts = vec![(schema::inode(Ino(9)), codec::encode_inode(&directory(9)).into())];
         engine.commit(Commit { puts, ..Commit::default() }).unwrap();
         let seqno = engine.ingest(run(rows), record.clone()).unwrap();
         let found = table(engine);

@@ -358,14 +358,7 @@ impl Reference {
         if inode.is_dir() && size_bytes > 0 {
             return Err(FsError::IsDirectory);
         }
-        inode.content = content.to_vec();
-        inode.size_bytes = size_bytes;
-        inode.exact = true;
-        inode.observed_at = now;
-        if let Some(mtime) = mtime {
-            inode.mtime = mtime;
-            inode.ctime = inode.ctime.max(mtime);
-        }
+        name_content(inode, now, content.to_vec(), size_bytes, mtime);
         Ok(Changed::default())
     }
 
@@ -409,14 +402,7 @@ impl Reference {
             }
         }
         after.sort_by_key(|extent| extent.offset);
-        inode.content = after;
-        inode.size_bytes = size_bytes;
-        inode.exact = true;
-        inode.observed_at = now;
-        if let Some(mtime) = mtime {
-            inode.mtime = mtime;
-            inode.ctime = inode.ctime.max(mtime);
-        }
+        name_content(inode, now, after, size_bytes, mtime);
         Ok(Changed::default())
     }
 
@@ -506,5 +492,22 @@ pub(crate) struct Changed {
 impl From<&Applied> for Changed {
     fn from(applied: &Applied) -> Self {
         Self { removed: applied.removed.as_ref().map(|inode| inode.ino), orphaned: applied.orphaned }
+    }
+}
+
+fn name_content(
+    inode: &mut Inode,
+    now: Timestamp,
+    content: Vec<Extent>,
+    size_bytes: u64,
+    mtime: Option<Timestamp>,
+) {
+    inode.content = content;
+    inode.size_bytes = size_bytes;
+    inode.exact = true;
+    inode.observed_at = now;
+    if let Some(mtime) = mtime {
+        inode.mtime = mtime;
+        inode.ctime = inode.ctime.max(mtime);
     }
 }

@@ -6,6 +6,7 @@
 
 use bytes::Bytes;
 use meta::{Extent, Ino, Inode, Name, Namespace, Stored};
+use std::collections::HashSet;
 use store::names::{BadName, KeyPrefix, is_continued};
 use store::{InvalidKey, ObjectKey, ObjectRef};
 
@@ -167,6 +168,11 @@ pub(crate) fn stored(object: &ObjectRef) -> Stored {
 /// What the namespace records of an object that lies where it says itself.
 pub(crate) fn stored_at(object: &ObjectRef) -> Stored {
     Stored { key: Some(object.key.clone()), last_modified: None, ..stored(object) }
+}
+
+/// The keys that an inode's content says itself.
+pub(crate) fn content_keys(inode: &Inode) -> HashSet<ObjectKey> {
+    inode.content.iter().filter_map(|extent| extent.object.key.clone()).collect()
 }
 
 /// The content of a file that is one whole object.

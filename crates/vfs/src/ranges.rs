@@ -1,7 +1,13 @@
 //! Sets of byte ranges.
 
+use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::ops::Range;
+
+/// The bytes of a range in which nothing is stored.
+pub(crate) fn zeros(range: &Range<u64>) -> Bytes {
+    Bytes::from(vec![0; (range.end - range.start) as usize])
+}
 
 /// How many bytes ranges have together.
 pub(crate) fn total(ranges: &[Range<u64>]) -> u64 {

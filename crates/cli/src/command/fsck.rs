@@ -13,7 +13,7 @@ use crate::registry::Mount;
 use crate::state;
 use crate::volume::Volume;
 use crate::{environment, metadata};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use bytes::Bytes;
 use clap::Args;
 use futures_util::stream::{self, StreamExt};
@@ -76,21 +76,15 @@ impl Fsck {
         };
         match &mount {
             Some(mount) => check_live(mount, &mut findings)?,
-            None => self.check_state(&self.state_root(&volume)?, &mut findings)?,
+            None => self.check_state(&self.state_root(&volume), &mut findings)?,
         }
         let runtime = tokio::runtime::Runtime::new().context("cannot start")?;
         runtime.block_on(self.check_objects(&volume, mount.is_some(), &mut findings))?;
         Ok(findings.conclude(&volume))
     }
 
-    fn state_root(&self, volume: &Volume) -> Result<PathBuf> {
-        match &self.state_dir {
-            Some(dir) => Ok(dir.clone()),
-            None => {
-                let endpoint = bucket::endpoint(&self.store);
-                Ok(state::default_dir(volume, endpoint.as_deref(), &environment::states_dir()))
-            }
-        }
+    fn state_root(&self, volume: &Volume) -> PathBuf {
+        bucket::state_dir(volume, self.state_dir.as_deref(), &self.store)
     }
 
     /// What a mount that died leaves: its socket, and files it was editing, whose bytes nobody was promised.
@@ -98,10 +92,7 @@ impl Fsck {
         if !root.is_dir() {
             return Ok(());
         }
-        let Some(_held) = state::try_hold(root)? else {
-            bail!("the state in {} is in use by a mount that does not answer; end it first", root.display());
-        };
-        state::nothing_waits(root)?;
+        let _held = state::hold(root)?;
         for leftover in state::leftovers(root) {
             let what = format!("left by a mount that died: {}", leftover.display());
             match self.dry_run || std::fs::remove_file(&leftover).is_err() {
@@ -142,7 +133,7 @@ impl Fsck {
     /// Of a volume named by inode: whether the metadata is sound and names what is in the bucket.
     async fn check_content(&self, volume: &Volume, bucket: &Bucket, findings: &mut Findings) -> Result<()> {
         let (store, prefix) = (bucket.store.as_ref(), volume.prefix().as_bytes());
-        let root = self.state_root(volume)?;
+        let root = self.state_root(volume);
         let Some(record) = vfs::VolumeRecord::read(store, prefix).await? else { return Ok(()) };
         if record.naming != vfs::Naming::Inode || !root.is_dir() {
             return Ok(());

@@ -65,13 +65,7 @@ impl Gc {
     }
 
     fn of_volume(&self, volume: &Volume) -> Result<Vec<String>> {
-        let root = match &self.state_dir {
-            Some(dir) => dir.clone(),
-            None => {
-                let endpoint = bucket::endpoint(&self.store);
-                state::default_dir(volume, endpoint.as_deref(), &environment::states_dir())
-            }
-        };
+        let root = bucket::state_dir(volume, self.state_dir.as_deref(), &self.store);
         let runtime = tokio::runtime::Runtime::new().context("cannot start")?;
         runtime.block_on(async {
             let bucket = Bucket::open(volume, &self.store, self.dry_run, &World::real()?).await?;
@@ -87,10 +81,7 @@ impl Gc {
                     root.display()
                 );
             }
-            let Some(_held) = state::try_hold(&root)? else {
-                bail!("the state in {} is in use by a mount that does not answer; end it first", root.display());
-            };
-            state::nothing_waits(&root)?;
+            let _held = state::hold(&root)?;
             let engine = metadata::open(volume, Some(&record), store, &root, None, MEMORY_BYTES).await?.engine;
             let keys = vfs::unused_content(engine.as_ref(), store, &record, prefix).await?;
             for key in keys.iter().filter(|_| !self.dry_run) {

@@ -32,22 +32,14 @@ impl Adapter {
         });
     }
 
-    pub(crate) fn open_file(
-        &self,
-        request: &fuser::Request,
-        ino: INodeNo,
-        flags: OpenFlags,
-        reply: ReplyOpen,
-    ) {
+    /// A truncation comes as a request of its own.
+    pub(crate) fn open_file(&self, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let (fs, ino) = (Arc::clone(&self.fs), convert::ino(ino));
-        let drops_set_id = flags.0 & libc::O_TRUNC != 0 && request.uid() != 0;
-        self.answer(Operation::Open, reply, async move {
-            let opened = fs.open(ino, flags.0).await?;
-            if drops_set_id {
-                fs.drop_set_id(ino)?;
-            }
-            Ok(open_file(opened, flags.0))
-        });
+        self.answer(
+            Operation::Open,
+            reply,
+            async move { Ok(open_file(fs.open(ino, flags.0).await?, flags.0)) },
+        );
     }
 
     pub(crate) fn allocate(&self, handle: FileHandle, mode: i32, offset: u64, len: u64, reply: ReplyEmpty) {

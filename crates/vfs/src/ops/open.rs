@@ -1,11 +1,11 @@
 //! Opening and closing files.
 
 use meta::{Ino, Kind, Op};
-use std::collections::HashSet;
 use std::sync::{Arc, PoisonError};
 use store::Timestamp;
 
 use crate::handles::{Handle, Opened};
+use crate::layout::content_keys;
 use crate::open_file::{FileHandle, OpenFile};
 use crate::write::Dirty;
 use crate::{Error, Filesystem, Result};
@@ -141,7 +141,7 @@ impl Filesystem {
 
     pub(crate) async fn purge(&self, orphan: &meta::Inode) -> Result<()> {
         self.blocks.forget(orphan.ino);
-        let keys: HashSet<_> = orphan.content.iter().filter_map(|extent| extent.object.key.clone()).collect();
+        let keys = content_keys(orphan);
         if self.layout.follows_paths() {
             // Set aside by this mount alone.
             for key in &keys {

@@ -10,6 +10,7 @@ use crate::handles::Handle;
 use crate::headers;
 use crate::open_file::{FileHandle, OpenFile};
 use crate::pin::{Cut, Piece, Pin};
+use crate::ranges::zeros;
 use crate::read::fetch::{Fetch, gather};
 use crate::slab::SLAB_BYTES;
 use crate::write::{Dirty, Local, Source};
@@ -230,10 +231,6 @@ fn written(local: &Local, range: Range<u64>) -> Result<Vec<Written>> {
         Source::Zeros(range) => Ok(Written::Here(zeros(&range))),
     };
     local.sources(range).into_iter().map(read).collect()
-}
-
-fn zeros(range: &Range<u64>) -> Bytes {
-    Bytes::from(vec![0; (range.end - range.start) as usize])
 }
 
 /// The error says that the key holds other bytes than were pinned, or none.

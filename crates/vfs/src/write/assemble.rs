@@ -1,6 +1,5 @@
 //! Assembly: ranges of an edited file become an object; what did not change is copied inside the store.
 
-use bytes::Bytes;
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use std::ops::Range;
 use store::{
@@ -12,7 +11,7 @@ use super::Local;
 use super::local::Source;
 use crate::Filesystem;
 use crate::pin::{Cut, Pin};
-use crate::ranges::total;
+use crate::ranges::{total, zeros};
 
 /// S3 allows this many parts.
 const PARTS_MAX: u64 = 10_000;
@@ -153,10 +152,6 @@ impl Filesystem {
         }
         Ok(())
     }
-}
-
-fn zeros(range: &Range<u64>) -> Bytes {
-    Bytes::from(vec![0; (range.end - range.start) as usize])
 }
 
 /// Parts of the configured size, or as large as [`PARTS_MAX`] asks.

@@ -2,7 +2,6 @@
 
 use futures_util::StreamExt as _;
 use meta::{Extent, Ino, Inode, Op};
-use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 use store::{Attributes, ObjectKey, ObjectRef, Payload, Precondition, PutOptions, StoreError, Tags};
@@ -11,7 +10,7 @@ use super::assemble::Assembly;
 use super::plan::{everything, plan};
 use super::{Dirty, Local, Memory, Stream, When};
 use crate::headers;
-use crate::layout::stored_at;
+use crate::layout::{content_keys, stored_at};
 use crate::open_file::{OpenFile, Pending};
 use crate::pin::Pin;
 use crate::ranges::total;
@@ -98,7 +97,7 @@ impl Filesystem {
         }
         let is_edited = !work.is_clean();
         file.set_pending(Pending { is_edited, size_bytes, ..Pending::default() });
-        for key in keys_gone(&before, &after) {
+        for key in content_keys(&before).difference(&content_keys(&after)).cloned() {
             self.discard(key).await;
         }
         Ok(())
@@ -277,13 +276,6 @@ fn split(payload: &Payload, object_bytes: u64) -> Vec<(Range<u64>, Payload)> {
         }
     }
     objects
-}
-
-/// The objects that a file had and has no more.
-fn keys_gone(before: &Inode, after: &Inode) -> HashSet<ObjectKey> {
-    let keys = |inode: &Inode| inode.content.iter().filter_map(|extent| extent.object.key.clone()).collect();
-    let (had, has): (HashSet<ObjectKey>, HashSet<ObjectKey>) = (keys(before), keys(after));
-    had.difference(&has).cloned().collect()
 }
 
 #[cfg(test)]

@@ -53,7 +53,7 @@ struct Lab {
     server: S3Server,
     runtime: Runtime,
     file_mib: Vec<u64>,
-    dir_files: Vec<usize>,
+    dir_files: Vec<u64>,
     buckets: usize,
 }
 
@@ -200,22 +200,7 @@ impl Lab {
     /// Figure 5, left: milliseconds by size.
     fn file_renames(&mut self) -> Result<Figure> {
         let sizes = self.file_mib.clone();
-        let mut series = Vec::new();
-        for layout in [BY_PATH, BY_INODE] {
-            let (bucket, mount) = self.mount(layout)?;
-            let mut values = Vec::new();
-            for &mib in &sizes {
-                eprintln!("rename of {mib} MiB, {}", layout.name);
-                let (from, to) =
-                    (mount.point().join(format!("{mib}")), mount.point().join(format!("{mib}-new")));
-                write_stream(&from, mib * MIB)?;
-                let ((), wall) = timed(|| Ok(fs::rename(&from, &to)?))?;
-                values.push(wall.as_secs_f64() * 1000.0);
-            }
-            mount.end()?;
-            bucket.empty(&self.runtime)?;
-            series.push(Series { name: layout.name.into(), values });
-        }
+        let series = self.renames(&sizes, |path, mib| write_stream(path, mib * MIB))?;
         Ok(Figure {
             name: "figure-5-file".into(),
             title: "Rename of a file".into(),
@@ -225,6 +210,45 @@ impl Lab {
             series,
             scale: Scale::Log,
         })
+    }
+
+    /// Figure 5, right: milliseconds by number of files of 1 MiB.
+    fn directory_renames(&mut self) -> Result<Figure> {
+        let counts = self.dir_files.clone();
+        let series = self.renames(&counts, |path, count| {
+            fs::create_dir(path)?;
+            (0..count).try_for_each(|file| write_stream(&path.join(file.to_string()), MIB))
+        })?;
+        Ok(Figure {
+            name: "figure-5-directory".into(),
+            title: "Rename of a directory with files of 1 MiB".into(),
+            x_label: "files".into(),
+            y_label: "ms".into(),
+            x: counts.iter().map(ToString::to_string).collect(),
+            series,
+            scale: Scale::Log,
+        })
+    }
+
+    /// Milliseconds of the rename of what `make` makes of each size, by naming.
+    fn renames(&mut self, sizes: &[u64], make: impl Fn(&Path, u64) -> Result<()>) -> Result<Vec<Series>> {
+        let mut series = Vec::new();
+        for layout in [BY_PATH, BY_INODE] {
+            let (bucket, mount) = self.mount(layout)?;
+            let mut values = Vec::new();
+            for &size in sizes {
+                eprintln!("rename of {size}, {}", layout.name);
+                let (from, to) =
+                    (mount.point().join(format!("{size}")), mount.point().join(format!("{size}-new")));
+                make(&from, size)?;
+                let ((), wall) = timed(|| Ok(fs::rename(&from, &to)?))?;
+                values.push(wall.as_secs_f64() * 1000.0);
+            }
+            mount.end()?;
+            bucket.empty(&self.runtime)?;
+            series.push(Series { name: layout.name.into(), values });
+        }
+        Ok(series)
     }
 
     /// Beyond the paper: what programs do many times a second.
@@ -249,39 +273,6 @@ impl Lab {
             x_label: "what".into(),
             y_label: "a second".into(),
             x: vec!["SQLite commits".into(), "files made".into(), "by 8 threads".into()],
-            series,
-            scale: Scale::Log,
-        })
-    }
-
-    /// Figure 5, right: milliseconds by number of files of 1 MiB.
-    fn directory_renames(&mut self) -> Result<Figure> {
-        let counts = self.dir_files.clone();
-        let mut series = Vec::new();
-        for layout in [BY_PATH, BY_INODE] {
-            let (bucket, mount) = self.mount(layout)?;
-            let mut values = Vec::new();
-            for &count in &counts {
-                eprintln!("rename of {count} files, {}", layout.name);
-                let (from, to) =
-                    (mount.point().join(format!("{count}")), mount.point().join(format!("{count}-new")));
-                fs::create_dir(&from)?;
-                for file in 0..count {
-                    write_stream(&from.join(file.to_string()), MIB)?;
-                }
-                let ((), wall) = timed(|| Ok(fs::rename(&from, &to)?))?;
-                values.push(wall.as_secs_f64() * 1000.0);
-            }
-            mount.end()?;
-            bucket.empty(&self.runtime)?;
-            series.push(Series { name: layout.name.into(), values });
-        }
-        Ok(Figure {
-            name: "figure-5-directory".into(),
-            title: "Rename of a directory with files of 1 MiB".into(),
-            x_label: "files".into(),
-            y_label: "ms".into(),
-            x: counts.iter().map(ToString::to_string).collect(),
             series,
             scale: Scale::Log,
         })

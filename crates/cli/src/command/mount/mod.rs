@@ -10,7 +10,7 @@ use crate::flags::{Attributes, LogFlags, MountFlags, StoreFlags};
 use crate::logging::{self, LogFile};
 use crate::state::{self, Holder, State};
 use crate::volume::Volume;
-use crate::{daemon, environment, metadata};
+use crate::{daemon, metadata};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use serving::Served;
@@ -98,13 +98,9 @@ impl Mount {
     }
 
     fn take_state(&self, volume: &Volume, mount_point: &Path) -> Result<State> {
-        let endpoint = bucket::endpoint(&self.store);
-        let root = match &self.mount.state_dir {
-            Some(dir) => {
-                std::path::absolute(dir).with_context(|| format!("cannot resolve {}", dir.display()))?
-            }
-            None => state::default_dir(volume, endpoint.as_deref(), &environment::states_dir()),
-        };
+        let root = bucket::state_dir(volume, self.mount.state_dir.as_deref(), &self.store);
+        let root =
+            std::path::absolute(&root).with_context(|| format!("cannot resolve {}", root.display()))?;
         let holder =
             Holder { pid: std::process::id(), mount_point: mount_point.to_owned(), volume: volume.url() };
         State::take(&root, &holder)
