@@ -79,6 +79,16 @@ pub enum Op {
         /// Whether somebody has the inode open: without names it then stays as an orphan until [`Op::Purge`].
         keep: bool,
     },
+    /// Makes another of an inode's names its home, as which the object's key follows it; the old home stays one of its
+    /// names. No time changes. `NotFound` unless the name leads to the inode.
+    HandOn {
+        /// The inode.
+        ino: Ino,
+        /// The directory of the name that becomes the home.
+        parent: Ino,
+        /// That name.
+        name: Name,
+    },
     /// Removes an empty directory. `NotEmpty`, `NotDirectory`.
     Rmdir {
         /// The directory that holds it.

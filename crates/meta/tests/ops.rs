@@ -49,6 +49,7 @@ pub(crate) fn op() -> impl Strategy<Value = Op> {
         8 => create(),
         4 => import(),
         3 => (ino(), ino(), name()).prop_map(|(ino, parent, name)| Op::Link { ino, parent, name }),
+        2 => (ino(), ino(), name()).prop_map(|(ino, parent, name)| Op::HandOn { ino, parent, name }),
         4 => (ino(), name(), any::<bool>()).prop_map(|(parent, name, keep)| Op::Unlink { parent, name, keep }),
         2 => (ino(), name()).prop_map(|(parent, name)| Op::Rmdir { parent, name }),
         8 => rename(),

@@ -91,6 +91,12 @@ impl Reference {
                 Ok(Changed::default())
             }
             Op::Link { ino, parent, name } => self.link(now, *ino, (*parent, name.clone())),
+            Op::HandOn { ino, parent, name } => {
+                let heir = (*parent, name.clone());
+                let node = self.nodes.get_mut(ino).filter(|node| node.names.contains(&heir));
+                node.ok_or(FsError::NotFound)?.inode.home = Some(heir);
+                Ok(Changed::default())
+            }
             Op::Unlink { parent, name, keep } => {
                 let ino = self.find(*parent, name)?;
                 if self.nodes[&ino].inode.is_dir() {
@@ -424,9 +430,6 @@ impl Reference {
         known.observed_at = observed_at;
         if just_a_prefix || nothing_new {
             return Ok(Changed::default());
-        }
-        if known.kind != seen.kind && node.names.len() > 1 {
-            return Err(FsError::Invalid("several names"));
         }
         let mut inode = Inode { observed_at, ..from_observed(ino, seen) };
         inode.home = known.home.clone();

@@ -120,6 +120,13 @@ fn the_first_name_is_home_until_it_goes() {
     }
     assert_eq!(fs.namespace.inode(file).unwrap().nlink, 3);
     assert_eq!(fs.namespace.path(file).unwrap(), [name("first")]);
+    let before = fs.namespace.inode(file).unwrap();
+    let handed = fs.apply(Op::HandOn { ino: file, parent: dir, name: name("b") }).unwrap().inode.unwrap();
+    assert_eq!(handed, meta::Inode { home: Some((dir, name("b"))), ..before });
+    assert_eq!(fs.namespace.names(file).unwrap().len(), 3, "the old home is still one of its names");
+    let other = Op::HandOn { ino: file, parent: ROOT, name: name("d") };
+    assert_eq!(fs.apply(other).unwrap_err(), FsError::NotFound, "that is another inode's name");
+    fs.apply(Op::HandOn { ino: file, parent: ROOT, name: name("first") }).unwrap();
     fs.unlink(ROOT, "first", false).unwrap();
     assert_eq!(fs.namespace.path(file).unwrap(), [name("d"), name("a")]);
     fs.rename((dir, "a"), (ROOT, "home"), RenameHow::Replace).unwrap();

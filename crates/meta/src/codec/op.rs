@@ -28,6 +28,7 @@ mod tag {
     pub(super) const EVICT: u8 = 15;
     pub(super) const PURGE: u8 = 16;
     pub(super) const SPLICE: u8 = 17;
+    pub(super) const HAND_ON: u8 = 18;
 }
 
 /// The bytes of an op.
@@ -75,6 +76,11 @@ pub(super) fn write_op(sink: &mut Sink, op: &Op) {
             sink.byte(tag::UNLINK);
             write_entry(sink, *parent, name);
             sink.flag(*keep);
+        }
+        Op::HandOn { ino, parent, name } => {
+            sink.byte(tag::HAND_ON);
+            sink.ino(*ino);
+            write_entry(sink, *parent, name);
         }
         Op::Rmdir { parent, name } => {
             sink.byte(tag::RMDIR);
@@ -167,6 +173,11 @@ pub(super) fn read_op(source: &mut Source<'_>) -> Result<Op, DecodeError> {
             let ino = source.ino()?;
             let (parent, name) = read_entry(source)?;
             Ok(Op::Link { ino, parent, name })
+        }
+        tag::HAND_ON => {
+            let ino = source.ino()?;
+            let (parent, name) = read_entry(source)?;
+            Ok(Op::HandOn { ino, parent, name })
         }
         tag::UNLINK => {
             let (parent, name) = read_entry(source)?;

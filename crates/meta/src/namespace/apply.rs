@@ -24,6 +24,7 @@ pub fn apply(txn: &mut impl Txn, ctx: &Ctx, op: &Op) -> Result<Applied, FsError>
         }
         Op::Link { ino, parent, name } => create::link(txn, ctx, *ino, *parent, name),
         Op::Unlink { parent, name, keep } => unlink::unlink(txn, ctx, *parent, name, *keep),
+        Op::HandOn { ino, parent, name } => unlink::hand_on(txn, *ino, *parent, name),
         Op::Rmdir { parent, name } => unlink::rmdir(txn, ctx, *parent, name),
         Op::Rename { from, to, how, keep } => rename::rename(txn, ctx, from, to, *how, *keep),
         Op::SetAttr { ino, changes } => attr::set(txn, ctx, *ino, changes),

@@ -96,11 +96,13 @@ fn whole(seen: &Observed, len: u64) -> Vec<Extent> {
 
 /// A listing takes a symbolic link for a file until its headers are read.
 fn change_kind(txn: &mut impl Txn, inode: &Inode) -> Result<(), FsError> {
-    if inode.nlink > 1 {
-        return Err(FsError::Invalid("an inode with several names cannot become something else"));
-    }
+    let dentry = Dentry { ino: inode.ino, kind: inode.kind };
     if let Some((parent, name)) = &inode.home {
-        put_entry(txn, *parent, name, Dentry { ino: inode.ino, kind: inode.kind });
+        put_entry(txn, *parent, name, dentry);
+    }
+    for (key, _) in txn.scan(&schema::hard_links(inode.ino), usize::MAX)? {
+        let (parent, name) = schema::link_of(&key)?;
+        put_entry(txn, parent, &name, dentry);
     }
     Ok(())
 }

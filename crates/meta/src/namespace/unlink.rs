@@ -76,6 +76,23 @@ fn take_further_name(
     Ok(inode)
 }
 
+pub(super) fn hand_on(txn: &mut impl Txn, ino: Ino, parent: Ino, name: &Name) -> Result<Applied, FsError> {
+    let before = records::load(txn, ino)?;
+    let heir = (parent, name.clone());
+    if before.home.as_ref() == Some(&heir) {
+        return Ok(Applied { inode: Some(before), ..Applied::default() });
+    }
+    let key = schema::hard_link(ino, parent, name);
+    txn.get(&key)?.ok_or(FsError::NotFound)?;
+    txn.delete(key);
+    if let Some((dir, old)) = &before.home {
+        txn.put(schema::hard_link(ino, *dir, old), Vec::new());
+    }
+    let inode = Inode { home: Some(heir), ..before.clone() };
+    records::save(txn, Some(&before), &inode)?;
+    Ok(Applied { inode: Some(inode), ..Applied::default() })
+}
+
 /// A directory goes if it is empty; the dentry and its directory are the caller's.
 pub(super) fn take_dir(txn: &mut impl Txn, dentry: Dentry) -> Result<Applied, FsError> {
     if !txn.require_empty(&schema::dentries(dentry.ino))? {

@@ -46,7 +46,8 @@ impl Aim<'_> {
         match self.below(20) {
             0..=4 => self.create(),
             5..=6 => self.import(),
-            7 => Op::Link { ino: self.ino(), parent, name },
+            7 if self.below(4) > 0 => Op::Link { ino: self.ino(), parent, name },
+            7 => self.hand_on(),
             8..=9 => Op::Unlink { parent, name, keep: self.coin() },
             10 => Op::Rmdir { parent, name },
             11..=13 => self.rename(),
@@ -102,6 +103,14 @@ impl Aim<'_> {
             Some((_, dentry)) if self.below(8) > 0 => dentry.ino,
             _ if self.coin() => self.orphan(),
             _ => Ino::ROOT,
+        }
+    }
+
+    /// Mostly to a name that the inode has.
+    fn hand_on(&self) -> Op {
+        match self.entry() {
+            Some(((parent, name), dentry)) => Op::HandOn { ino: dentry.ino, parent, name },
+            None => Op::HandOn { ino: self.ino(), parent: Ino::ROOT, name: self.name() },
         }
     }
 
