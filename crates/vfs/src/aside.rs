@@ -34,8 +34,8 @@ impl Filesystem {
             Dirty::Clean | Dirty::Local(_) => {}
         }
         let inode = self.names.inode(file.ino)?;
-        if inode.home.is_none() {
-            // Its bytes are aside already.
+        if inode.home.is_none() || !self.lies_at_path(&inode)? {
+            // Its bytes are aside already, or under a key that is theirs alone.
             return Ok(None);
         }
         let Some(old) = self.object(&inode)? else { return Ok(None) };

@@ -28,16 +28,17 @@ impl Audit {
     pub async fn make(
         engine: &dyn Engine,
         store: &dyn ObjectStore,
-        record: &VolumeRecord,
+        record: Option<&VolumeRecord>,
         prefix: &[u8],
     ) -> Result<Self> {
         let violations = meta::invariants::fsck(engine).map_err(FsError::from)?;
         let violations = violations.iter().map(ToString::to_string).collect();
-        let mut referred = referred(engine)?;
         let mut audit = Self { violations, ..Self::default() };
-        let layout = Layout::of(prefix, record);
-        let Some(prefix) = layout.content()? else { return Ok(audit) };
-        let mut request = ListRequest { prefix, limit: BATCH, ..ListRequest::default() };
+        let Some(root) = read_inode(engine, Ino::ROOT)? else { return Ok(audit) };
+        let layout = Layout::of(prefix, record, root.btime);
+        let mut referred = referred(engine)?;
+        referred.retain(|key, _| layout.owner(key).is_some());
+        let mut request = ListRequest { prefix: layout.content(), limit: BATCH, ..ListRequest::default() };
         loop {
             let page = store.list(request.clone()).await?;
             for entry in page.entries {

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use store::names::KeyPrefix;
 
 use crate::directories::Directory;
+use crate::reconcile::Place;
 use crate::texts;
 use crate::{Filesystem, Result};
 
@@ -111,7 +112,8 @@ impl Filesystem {
                 .into_iter()
                 .zip(inodes)
                 .filter_map(|((name, _), inode)| {
-                    Some((name, inode.filter(|inode| self.is_in_bucket(inode))?))
+                    let inode = inode.filter(|inode| self.is_in_bucket((dir, &prefix), &name, inode))?;
+                    Some((name, inode))
                 })
                 .collect();
             self.evict_unused(dir, &prefix, &clean)?;
@@ -130,13 +132,13 @@ impl Filesystem {
         self.references.frozen(|holds| {
             let mut ops = Vec::new();
             for (name, inode) in entries {
-                if !self.is_in_bucket(inode) {
+                if !self.is_in_bucket((dir, prefix), name, inode) {
                     continue;
                 }
                 if holds(inode.ino) {
                     self.invalidations.let_go(dir, name.as_bytes());
                 } else {
-                    forget_text(&directory, prefix, name, inode.kind);
+                    forget_text(&directory, name, inode.kind);
                     ops.push(Op::Evict { parent: dir, name: name.clone() });
                 }
             }
@@ -154,18 +156,21 @@ impl Filesystem {
     }
 
     /// Whether the bucket can tell all there is to know of it. Of a directory nothing may be known but itself.
-    fn is_in_bucket(&self, inode: &Inode) -> bool {
+    fn is_in_bucket(&self, place: Place<'_>, name: &Name, inode: &Inode) -> bool {
+        let is_all = self.layout.shows(place, name, inode)
+            && (inode.nlink == 1 || inode.is_dir())
+            && self.names.xattrs(inode.ino).is_ok_and(|xattrs| xattrs.is_empty());
         let is_whole = match inode.kind {
             Kind::Directory => self.names.entries(inode.ino, None, 1).is_ok_and(|entries| entries.is_empty()),
             _ => inode.object().is_some(),
         };
-        is_whole && self.files.get(inode.ino).is_none() && !self.exports.contains(inode.ino)
+        is_all && is_whole && self.files.get(inode.ino).is_none() && !self.exports.contains(inode.ino)
     }
 }
 
 /// That the name is not known no longer means that it does not exist.
-fn forget_text(directory: &Directory, prefix: &KeyPrefix, name: &Name, kind: Kind) {
-    match texts::text(prefix, name, kind) {
+fn forget_text(directory: &Directory, name: &Name, kind: Kind) {
+    match texts::text(name, kind) {
         Some(text) => directory.forget_up_to(&text),
         None => directory.forget(),
     }

@@ -81,7 +81,8 @@ impl Filesystem {
             return Ok(());
         }
         let inode = self.names.inode(ino)?;
-        let is_stored = inode.object().is_some() || inode.kind == Kind::Directory;
+        let is_stored =
+            self.lies_at_path(&inode)? && (inode.object().is_some() || inode.kind == Kind::Directory);
         if !is_stored || ino == Ino::ROOT || self.has_unpublished_writes(ino) || !self.exports.insert(ino) {
             return Ok(());
         }

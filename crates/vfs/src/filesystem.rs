@@ -1,6 +1,6 @@
 //! The file system's fields and its beginning; what it does is in `ops`, `reconcile`, `write` and `exports`.
 
-use meta::{Ctx, Ino, Inode, Name, Namespace};
+use meta::{Ctx, Ino, Inode, Kind, Name, Namespace};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use store::{Clock, Entropy, ObjectRef, ObjectStore, Timestamp};
@@ -66,12 +66,9 @@ impl Filesystem {
     pub fn mount(parts: Parts, config: Config) -> Result<Arc<Self>> {
         std::fs::create_dir_all(&config.cache_dir)?;
         let record = parts.record;
-        let layout = match &record {
-            Some(record) => Layout::of(&config.prefix, record),
-            None => Layout::by_path(&config.prefix),
-        };
         let ctx = Ctx { now: parts.clock.now(), uid: config.uid, gid: config.gid };
         let names = Namespace::new(parts.engine, &ctx)?;
+        let layout = Layout::of(&config.prefix, record.as_ref(), names.inode(Ino::ROOT)?.btime);
         let pool = ((config.read_bytes() + config.write_bytes()) as usize / SLAB_BYTES).max(1);
         Ok(Arc::new_cyclic(|me| Self {
             me: me.clone(),
@@ -152,13 +149,42 @@ impl Filesystem {
         self.pin(&self.names.inode(ino)?)
     }
 
-    /// The immutable bytes an inode consists of now; `None` in a volume named by path: it has no object.
+    /// The immutable bytes an inode consists of now; `None` where the bucket will show it: it is not stored yet.
     pub(crate) fn pin(&self, inode: &Inode) -> Result<Option<Pin>> {
-        if !self.layout.follows_paths() {
+        if !self.lies_at_path(inode)? {
             return Ok(Some(Pin::spread(inode)));
         }
         let size_bytes = inode.content.iter().map(|extent| extent.len).sum();
         Ok(self.object(inode)?.map(|object| Pin::whole(object, size_bytes)))
+    }
+
+    /// Whether an inode's bytes lie, or will lie when they are stored, under a key that is its path.
+    pub(crate) fn lies_at_path(&self, inode: &Inode) -> Result<bool> {
+        match inode.object() {
+            Some(object) => Ok(self.layout.follows_paths() && object.key.is_none()),
+            None => self.has_path_key(inode),
+        }
+    }
+
+    /// Whether an inode's path can be a key; of what has no name nothing else is expected.
+    pub(crate) fn has_path_key(&self, inode: &Inode) -> Result<bool> {
+        match &inode.home {
+            Some((dir, name)) if self.layout.follows_paths() => {
+                Ok(self.layout.has_key(&self.layout.directory(&self.names, *dir)?, name, inode.kind))
+            }
+            _ => Ok(self.layout.follows_paths()),
+        }
+    }
+
+    /// An error for a new name that stands for a key which is no name.
+    pub(crate) fn must_be_plain(&self, parent: Ino, name: &Name, kind: Kind) -> Result<()> {
+        Ok(self.layout.must_be_plain(&self.layout.directory(&self.names, parent)?, name, kind)?)
+    }
+
+    /// Whether the bucket shows an inode under a name, as soon as it is stored.
+    pub(crate) fn is_shown(&self, parent: Ino, name: &Name, inode: &Inode) -> Result<bool> {
+        Ok(self.layout.follows_paths()
+            && self.layout.shows((parent, &self.layout.directory(&self.names, parent)?), name, inode))
     }
 
     /// The object of a file in a volume named by path.

@@ -10,15 +10,15 @@ use crate::{Filesystem, Result, VolumeRecord};
 /// Keys looked at in one step.
 const BATCH: usize = 1000;
 
-/// The content below `prefix` that no file has, while nobody mounts the volume. Nothing in one named by path, where
-/// every object is a file.
+/// The content below `prefix` that no file has, while nobody mounts the volume.
 pub async fn unused_content(
     engine: &dyn Engine,
     store: &dyn ObjectStore,
-    record: &VolumeRecord,
+    record: Option<&VolumeRecord>,
     prefix: &[u8],
 ) -> Result<Vec<ObjectKey>> {
-    find(engine, store, &Layout::of(prefix, record), &|_| false).await
+    let Some(root) = read_inode(engine, Ino::ROOT)? else { return Ok(Vec::new()) };
+    find(engine, store, &Layout::of(prefix, record, root.btime), &|_| false).await
 }
 
 impl Filesystem {
@@ -44,8 +44,7 @@ async fn find(
     is_busy: &(dyn Fn(Ino) -> bool + Sync),
 ) -> Result<Vec<ObjectKey>> {
     let mut unused = Vec::new();
-    let Some(prefix) = layout.content()? else { return Ok(unused) };
-    let mut request = ListRequest { prefix, limit: BATCH, ..ListRequest::default() };
+    let mut request = ListRequest { prefix: layout.content(), limit: BATCH, ..ListRequest::default() };
     loop {
         let page = store.list(request.clone()).await?;
         for entry in page.entries {

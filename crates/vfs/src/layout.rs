@@ -3,12 +3,15 @@
 //! Pure: names and inodes in, keys out. By path, a file is one object whose key is its path; a directory is the keys
 //! that begin with its path, and a marker object `dir/` where it was made through the mount. By inode, only content
 //! is in objects, under keys that are never used again; everything else is in the metadata engine.
+//!
+//! A bucket cannot show every name by path: of a file with several names only its home is a key, and no key is longer
+//! than 1,024 bytes. What it does not show is by inode in that volume too.
 
 use bytes::Bytes;
-use meta::{Extent, Ino, Inode, Name, Namespace, Stored};
+use meta::{Extent, Ino, Inode, Kind, Name, Namespace, Stored};
 use std::collections::HashSet;
-use store::names::{BadName, KeyPrefix, is_continued};
-use store::{InvalidKey, ObjectKey, ObjectRef};
+use store::names::{BadName, KeyPrefix, plain};
+use store::{InvalidKey, KEY_BYTES_MAX, ObjectKey, ObjectRef, Timestamp};
 
 use crate::volume::{Mapping, Naming, VolumeRecord};
 use crate::{Error, Result};
@@ -19,6 +22,7 @@ pub const RESERVED: &str = ".tenon";
 /// Where the content of files named by inode lies, at the volume's root.
 const CONTENT: &str = "inodes";
 
+
 /// Where the file side of a conflict is kept, at the volume's root.
 pub const LOST_AND_FOUND: &str = "lost+found";
 
@@ -28,16 +32,23 @@ pub(crate) struct Layout {
     root: KeyPrefix,
     naming: Naming,
     mapping: Mapping,
+    /// What the keys of content begin with.
+    content: Vec<u8>,
 }
 
 impl Layout {
-    /// By path: what a bucket has that nobody prepared.
-    pub(crate) fn by_path(prefix: &[u8]) -> Self {
-        Self { root: KeyPrefix::root(prefix), naming: Naming::FilePath, mapping: Mapping::Whole }
-    }
-
-    pub(crate) fn of(prefix: &[u8], record: &VolumeRecord) -> Self {
-        Self { root: KeyPrefix::root(prefix), naming: record.naming, mapping: record.mapping }
+    /// The layout of the volume below `prefix`; one without a record is named by path. `made_at` is when its metadata
+    /// on this machine was made: several machines may mount a volume named by path, each with content of its own
+    /// there.
+    pub(crate) fn of(prefix: &[u8], record: Option<&VolumeRecord>, made_at: Timestamp) -> Self {
+        let (naming, mapping) =
+            record.map_or((Naming::FilePath, Mapping::Whole), |record| (record.naming, record.mapping));
+        let content = match naming {
+            Naming::FilePath => format!("{RESERVED}/{CONTENT}/{:016x}/", made_at.0),
+            Naming::Inode => format!("{CONTENT}/"),
+        };
+        let content = [prefix, content.as_bytes()].concat();
+        Self { root: KeyPrefix::root(prefix), naming, mapping, content }
     }
 
     /// How many objects hold a file.
@@ -53,27 +64,44 @@ impl Layout {
     /// Where the next bytes of a file named by inode go; `unique` is a random number.
     pub(crate) fn content_key(&self, ino: Ino, unique: u64) -> Result<ObjectKey> {
         let name = format!("{:016x}-{unique:016x}", ino.0);
-        Ok(self.root.child_dir(CONTENT.as_bytes())?.child_key(name.as_bytes())?)
+        own_key([self.content.as_slice(), name.as_bytes()].concat())
     }
 
     /// Whose content a key is; `None` for a key that Tenon did not make.
     pub(crate) fn owner(&self, key: &ObjectKey) -> Option<Ino> {
-        let prefix = self.content().ok()??;
-        let name = std::str::from_utf8(key.as_bytes().strip_prefix(prefix.as_ref())?).ok()?;
+        let name = std::str::from_utf8(key.as_bytes().strip_prefix(self.content.as_slice())?).ok()?;
         let (ino, unique) = name.split_once('-')?;
         let number = |text: &str| u64::from_str_radix(text, 16).ok().filter(|_| text.len() == 16);
         number(unique).and(number(ino)).map(Ino)
     }
 
-    /// What the keys of content begin with, where they are not paths.
-    pub(crate) fn content(&self) -> Result<Option<Bytes>> {
-        match self.naming {
-            Naming::FilePath => Ok(None),
-            Naming::Inode => {
-                let inside = self.root.child_dir(CONTENT.as_bytes())?;
-                Ok(Some(Bytes::copy_from_slice(inside.as_bytes())))
+    /// What the keys of content begin with that are not paths.
+    pub(crate) fn content(&self) -> Bytes {
+        Bytes::copy_from_slice(&self.content)
+    }
+
+    /// Whether the bucket shows anything in the directory with this prefix.
+    pub(crate) fn lists(&self, inside: &KeyPrefix) -> bool {
+        self.follows_paths() && inside.as_bytes().len() < KEY_BYTES_MAX
+    }
+
+    /// Whether the bucket shows an inode under a name in the directory with this prefix, as soon as it is stored.
+    pub(crate) fn shows(&self, (dir, prefix): (Ino, &KeyPrefix), name: &Name, inode: &Inode) -> bool {
+        let is_home = inode.home.as_ref().is_some_and(|(parent, home)| *parent == dir && home == name);
+        let has_own_key = inode.object().is_some_and(|object| object.key.is_some());
+        is_home && !has_own_key && self.has_key(prefix, name, inode.kind)
+    }
+
+    /// Whether a key can be as long as this path.
+    pub(crate) fn has_key(&self, prefix: &KeyPrefix, name: &Name, kind: Kind) -> bool {
+        let is_short = prefix.as_bytes().len() + name.as_bytes().len() < KEY_BYTES_MAX;
+        let fits = || match kind {
+            Kind::Directory => {
+                prefix.child_dir(name.as_bytes()).is_ok_and(|inside| inside.as_bytes().len() <= KEY_BYTES_MAX)
             }
-        }
+            _ => object_key(prefix, name.as_bytes()).is_ok(),
+        };
+        self.follows_paths() && (is_short || fits())
     }
 
     /// The keys inside a directory.
@@ -85,20 +113,31 @@ impl Layout {
         Ok(at)
     }
 
-    /// The marker of a directory to be made; `None` where a name continues, which has none.
-    pub(crate) fn marker(&self, names: &Namespace, parent: Ino, name: &Name) -> Result<Option<ObjectKey>> {
-        let inside = self.directory(names, parent)?.child_dir(name.as_bytes())?;
-        if is_continued(name.as_bytes()) {
-            return Ok(None);
+    /// An error for a new name that stands for a key which is no name.
+    pub(crate) fn must_be_plain(&self, prefix: &KeyPrefix, name: &Name, kind: Kind) -> Result<(), BadName> {
+        let checked = match kind {
+            _ if !self.follows_paths() => Ok(()),
+            _ if plain(name.as_bytes()).is_some() => Err(BadName::Reserved),
+            Kind::Directory => prefix.child_dir(name.as_bytes()).map(drop),
+            _ => object_key(prefix, name.as_bytes()).map(drop),
+        };
+        match checked {
+            Err(BadName::Key(InvalidKey::TooLong(_))) => Ok(()),
+            checked => checked,
         }
-        Ok(Some(ObjectKey::try_from(inside.as_bytes()).map_err(BadName::from)?))
     }
 
-    /// The key of a file, or of a directory's marker.
+    /// The key of a file, or of a directory's marker. An error for what the bucket does not show and that has no
+    /// content.
     pub(crate) fn key(&self, names: &Namespace, inode: &Inode) -> Result<ObjectKey> {
-        if let Some(key) = inode.object().and_then(|object| object.key.clone()) {
-            return Ok(key);
+        match inode.object().and_then(|object| object.key.clone()) {
+            Some(key) => Ok(key),
+            None => self.path_key(names, inode),
         }
+    }
+
+    /// The key that a file or a directory's marker has by its path.
+    pub(crate) fn path_key(&self, names: &Namespace, inode: &Inode) -> Result<ObjectKey> {
         if !self.follows_paths() {
             return Err(Error::NOT_FOUND);
         }
@@ -109,10 +148,6 @@ impl Layout {
         Ok(object_key(&self.directory(names, *parent)?, name.as_bytes())?)
     }
 
-    /// The record that says Tenon wrote here.
-    pub(crate) fn volume_record(&self) -> Result<ObjectKey> {
-        self.reserved(b"volume")
-    }
 
     /// Where the bytes of an open file without a name are kept.
     pub(crate) fn orphan(&self, ino: Ino, unique: u64) -> Result<ObjectKey> {
@@ -121,23 +156,39 @@ impl Layout {
 
     /// Where the file side of a conflict is kept: the path flattened, the etag it lost against.
     pub(crate) fn lost(&self, path: &[&[u8]], unique: u64) -> Result<ObjectKey> {
-        let flat = path.join(&b'_');
-        let flat = &flat[..flat.len().min(200)];
-        let name = [flat, format!(".{:08x}", unique as u32).as_bytes()].concat();
-        Ok(self.root.child_dir(LOST_AND_FOUND.as_bytes())?.child_key(&name)?)
+        lost(&self.root, path, unique)
     }
 
     fn reserved(&self, rest: &[u8]) -> Result<ObjectKey> {
-        let key = [self.root.as_bytes(), RESERVED.as_bytes(), b"/", rest].concat();
-        ObjectKey::new(key).map_err(|error| Error::Name(error.into()))
+        reserved(self.root.as_bytes(), rest)
     }
+}
+
+/// The record that says Tenon wrote below `prefix`.
+pub(crate) fn volume_record(prefix: &[u8]) -> Result<ObjectKey> {
+    reserved(prefix, b"volume")
+}
+
+fn reserved(root: &[u8], rest: &[u8]) -> Result<ObjectKey> {
+    own_key([root, RESERVED.as_bytes(), b"/", rest].concat())
+}
+
+fn own_key(bytes: Vec<u8>) -> Result<ObjectKey> {
+    ObjectKey::new(bytes).map_err(|error| Error::Name(error.into()))
 }
 
 /// Where bytes that lost to somebody else's object are kept in the volume below `prefix`.
 pub fn lost_key(prefix: &[u8], key: &ObjectKey, unique: u64) -> Result<ObjectKey> {
     let inside = key.as_bytes().strip_prefix(prefix).unwrap_or(key.as_bytes());
     let parts: Vec<&[u8]> = inside.split(|byte| *byte == b'/').collect();
-    Layout::by_path(prefix).lost(&parts, unique)
+    lost(&KeyPrefix::root(prefix), &parts, unique)
+}
+
+fn lost(root: &KeyPrefix, path: &[&[u8]], unique: u64) -> Result<ObjectKey> {
+    let flat = path.join(&b'_');
+    let flat = &flat[..flat.len().min(200)];
+    let name = [flat, format!(".{:08x}", unique as u32).as_bytes()].concat();
+    Ok(root.child_dir(LOST_AND_FOUND.as_bytes())?.child_key(&name)?)
 }
 
 /// The key of the object `name` in a directory. `%!`, the empty component, is no object's: its key would be the

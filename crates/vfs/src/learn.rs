@@ -28,7 +28,12 @@ impl Filesystem {
         if !self.layout.follows_paths() || local.as_ref().is_some_and(|inode| self.needs_no_look(inode)) {
             return Ok(local);
         }
-        let texts = Texts::of(&self.layout.directory(&self.names, parent)?, name)?;
+        let prefix = self.layout.directory(&self.names, parent)?;
+        let has_key = |inode: &Inode| self.layout.has_key(&prefix, name, inode.kind);
+        if !self.layout.lists(&prefix) || local.as_ref().is_some_and(|inode| !has_key(inode)) {
+            return Ok(local);
+        }
+        let texts = Texts::of(name)?;
         let directory = self.directories.get(parent);
         loop {
             let forgotten = directory.forgotten();
@@ -56,6 +61,9 @@ impl Filesystem {
         if let Some((parent, name)) = &inode.home {
             let looked_at = self.now();
             let prefix = self.layout.directory(&self.names, *parent)?;
+            if !self.layout.shows((*parent, &prefix), name, inode) {
+                return Ok(self.names.inode(inode.ino)?);
+            }
             let seen = self.describe(inode, looked_at).await?;
             // If it does not count, it was changed here meanwhile.
             self.reconcile_shown((*parent, &prefix), name, seen, looked_at)?;
@@ -178,8 +186,11 @@ impl Filesystem {
     }
 
     fn needs_no_look(&self, inode: &Inode) -> bool {
-        let is_unpublished = inode.object().is_none() && inode.kind != Kind::Directory;
-        is_unpublished || self.has_unpublished_writes(inode.ino) || self.is_fresh(inode.observed_at)
+        match inode.object().is_some() || inode.is_dir() {
+            true => self.has_unpublished_writes(inode.ino) || self.is_fresh(inode.observed_at),
+            // What nobody has open was being made when the last mount died.
+            false => self.files.get(inode.ino).is_some(),
+        }
     }
 
     fn is_answered(&self, known: &Known, texts: &Texts, asked_at: Timestamp) -> bool {
@@ -244,7 +255,8 @@ impl Filesystem {
         name: &Name,
         looked_at: Timestamp,
     ) -> Result<Option<Observed>> {
-        let Ok(inside) = prefix.child_dir(name.as_bytes()) else { return Ok(None) };
+        let inside = prefix.child_dir(name.as_bytes()).ok().filter(|inside| self.layout.lists(inside));
+        let Some(inside) = inside else { return Ok(None) };
         let exists = self.has_keys(Bytes::copy_from_slice(inside.as_bytes())).await?;
         Ok(exists.then(|| headers::implicit_directory(looked_at, &self.defaults, false)))
     }
@@ -257,11 +269,11 @@ struct Texts {
 }
 
 impl Texts {
-    fn of(prefix: &KeyPrefix, name: &Name) -> Result<Self> {
-        let from = prefix.as_bytes().len();
-        let directory = prefix.child_dir(names::plain(name.as_bytes()).unwrap_or(name.as_bytes()));
-        let object = object_key(prefix, name.as_bytes()).map(|key| key.as_bytes()[from..].to_vec());
-        let directory = directory.map(|inside| inside.as_bytes()[from..].to_vec());
+    fn of(name: &Name) -> Result<Self> {
+        let inside = KeyPrefix::root(b"");
+        let directory = inside.child_dir(names::plain(name.as_bytes()).unwrap_or(name.as_bytes()));
+        let object = object_key(&inside, name.as_bytes()).map(|key| key.as_bytes().to_vec());
+        let directory = directory.map(|inside| inside.as_bytes().to_vec());
         match (object, directory) {
             (Ok(object), Ok(directory)) => Ok(Self { object, directory }),
             (Err(_), Ok(directory)) => Ok(Self { object: directory.clone(), directory }),

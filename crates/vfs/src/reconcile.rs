@@ -48,7 +48,7 @@ impl Filesystem {
             let (dir, prefix) = place;
             let (objects, directories) = self.sort(dir, prefix, entries, looked_at)?;
             let mut sightings = Sightings::new();
-            for entry in texts::known(&self.names, dir, prefix, after, end, usize::MAX)? {
+            for entry in texts::known(&self.names, dir, after, end, usize::MAX)? {
                 sightings.insert(entry.name, None);
             }
             for name in directories {
@@ -60,11 +60,11 @@ impl Filesystem {
                 sightings.insert(name, Some(seen));
             }
             for (name, seen) in objects {
-                let is_beside = self.is_directory_too(dir, &name, sightings.get(&name), looked_at)?;
+                let is_beside = self.is_directory_too(place, &name, sightings.get(&name), looked_at)?;
                 let shown = if is_beside { Name::new(&names::beside(name.as_bytes()))? } else { name };
                 sightings.insert(shown, Some(seen));
             }
-            self.agree(dir, sightings, looked_at, Look::Page, counts)
+            self.agree(place, sightings, looked_at, Look::Page, counts)
         })
     }
 
@@ -90,7 +90,7 @@ impl Filesystem {
     /// reach so far, by what is known.
     fn is_directory_too(
         &self,
-        dir: Ino,
+        place: Place<'_>,
         name: &Name,
         sighting: Option<&Option<Observed>>,
         looked_at: Timestamp,
@@ -98,9 +98,9 @@ impl Filesystem {
         if let Some(Some(seen)) = sighting {
             return Ok(seen.kind == Kind::Directory);
         }
-        match self.names.lookup(dir, name)? {
+        match self.names.lookup(place.0, name)? {
             Some(known) if known.kind == Kind::Directory => {
-                Ok(sighting.is_none() || !self.is_gone(&known, looked_at)?)
+                Ok(sighting.is_none() || !self.is_gone(place, name, &known, looked_at)?)
             }
             _ => Ok(false),
         }
@@ -128,7 +128,7 @@ impl Filesystem {
                     sightings.insert(name.clone(), object);
                 }
             }
-            self.agree(place.0, sightings, looked_at, Look::Name, counts)
+            self.agree(place, sightings, looked_at, Look::Name, counts)
         })
     }
 
@@ -141,7 +141,7 @@ impl Filesystem {
         looked_at: Timestamp,
     ) -> Result<bool> {
         self.if_it_counts(place, looked_at, |counts| {
-            self.agree(place.0, Sightings::from([(name.clone(), seen)]), looked_at, Look::Name, counts)
+            self.agree(place, Sightings::from([(name.clone(), seen)]), looked_at, Look::Name, counts)
         })
     }
 
@@ -218,12 +218,13 @@ impl Filesystem {
 
     fn agree(
         &self,
-        dir: Ino,
+        place: Place<'_>,
         sightings: Sightings,
         looked_at: Timestamp,
         look: Look,
         counts: Counts<'_>,
     ) -> Result<()> {
+        let dir = place.0;
         let mut ops = Vec::new();
         let mut refreshed = Vec::new();
         for (name, seen) in sightings {
@@ -237,12 +238,18 @@ impl Filesystem {
                     ops.push(Op::Import { parent: dir, name, ino: self.new_ino(dir)?, seen });
                 }
                 (Some(local), None) => {
-                    self.vanish_if_gone(dir, &name, &local, looked_at)?;
+                    self.vanish_if_gone(place, &name, &local, looked_at)?;
+                }
+                // What was handed on to another name may still be seen here, until it is deleted.
+                (Some(local), Some(seen)) if !self.layout.shows(place, &name, &local) => {
+                    if is_other(&local, &seen) && self.take_name_away(dir, &name, &local, looked_at)? {
+                        ops.push(Op::Import { parent: dir, name, ino: self.new_ino(dir)?, seen });
+                    }
                 }
                 (Some(local), Some(seen))
                     if (local.kind == Kind::Directory) != (seen.kind == Kind::Directory) =>
                 {
-                    if self.vanish_if_gone(dir, &name, &local, looked_at)? {
+                    if self.vanish_if_gone(place, &name, &local, looked_at)? {
                         ops.push(Op::Import { parent: dir, name, ino: self.new_ino(dir)?, seen });
                     }
                 }
@@ -309,16 +316,21 @@ impl Filesystem {
     }
 
     /// Whether the absence of a known entry from a look means that it is gone.
-    fn is_gone(&self, local: &Inode, looked_at: Timestamp) -> Result<bool> {
-        if local.observed_at >= looked_at || self.has_unpublished_writes(local.ino) {
+    fn is_gone(&self, place: Place<'_>, name: &Name, local: &Inode, looked_at: Timestamp) -> Result<bool> {
+        let is_told = self.layout.shows(place, name, local);
+        if !is_told || local.observed_at >= looked_at || self.has_unpublished_writes(local.ino) {
             return Ok(false);
         }
         if local.kind != Kind::Directory {
-            return Ok(local.object().is_some());
+            // What is not stored and not open was being made when the last mount died.
+            return Ok(local.object().is_some() || self.files.get(local.ino).is_none());
         }
-        for (_, entry) in self.names.entries(local.ino, None, usize::MAX)? {
+        let inside = place.1.child_dir(name.as_bytes())?;
+        for (name, entry) in self.names.entries(local.ino, None, usize::MAX)? {
             match self.names.inode(entry.ino) {
-                Ok(child) if !self.is_gone(&child, looked_at)? => return Ok(false),
+                Ok(child) if !self.is_gone((local.ino, &inside), &name, &child, looked_at)? => {
+                    return Ok(false);
+                }
                 _ => {}
             }
         }
@@ -326,8 +338,14 @@ impl Filesystem {
     }
 
     /// Drops a name, and what is below it, if the bucket dropped it. Whether it did.
-    fn vanish_if_gone(&self, dir: Ino, name: &Name, local: &Inode, looked_at: Timestamp) -> Result<bool> {
-        Ok(self.is_gone(local, looked_at)? && self.vanish(dir, name, local, looked_at)?)
+    fn vanish_if_gone(
+        &self,
+        place: Place<'_>,
+        name: &Name,
+        local: &Inode,
+        looked_at: Timestamp,
+    ) -> Result<bool> {
+        Ok(self.is_gone(place, name, local, looked_at)? && self.vanish(place.0, name, local, looked_at)?)
     }
 
     fn vanish(&self, dir: Ino, name: &Name, local: &Inode, looked_at: Timestamp) -> Result<bool> {
@@ -338,6 +356,14 @@ impl Filesystem {
                 }
             }
         }
+        // The others of a file's names led to the same object.
+        for (dir, name) in self.names.names(local.ino)?.into_iter().skip(1) {
+            self.take_name_away(dir, &name, local, looked_at)?;
+        }
+        self.take_name_away(dir, name, local, looked_at)
+    }
+
+    fn take_name_away(&self, dir: Ino, name: &Name, local: &Inode, looked_at: Timestamp) -> Result<bool> {
         let keep = self.files.get(local.ino).is_some();
         let op = Op::Vanish { parent: dir, name: name.clone(), looked_at, keep };
         if came_too_late(self.names.commit(&self.ctx(), &op))? {

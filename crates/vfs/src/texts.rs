@@ -25,12 +25,12 @@ pub(crate) struct Entry {
 }
 
 /// What a name's key or prefix is, relative to its directory; `None` for a name that has none.
-pub(crate) fn text(prefix: &KeyPrefix, name: &Name, kind: Kind) -> Option<Vec<u8>> {
-    let from = prefix.as_bytes().len();
+pub(crate) fn text(name: &Name, kind: Kind) -> Option<Vec<u8>> {
+    let inside = KeyPrefix::root(b"");
     if kind == Kind::Directory {
-        prefix.child_dir(name.as_bytes()).ok().map(|inside| inside.as_bytes()[from..].to_vec())
+        inside.child_dir(name.as_bytes()).ok().map(|inside| inside.as_bytes().to_vec())
     } else {
-        object_key(prefix, name.as_bytes()).ok().map(|key| key.as_bytes()[from..].to_vec())
+        object_key(&inside, name.as_bytes()).ok().map(|key| key.as_bytes().to_vec())
     }
 }
 
@@ -46,15 +46,14 @@ pub(crate) fn named(names: &Namespace, dir: Ino, after: &[u8], limit: usize) -> 
 pub(crate) fn known(
     names: &Namespace,
     dir: Ino,
-    prefix: &KeyPrefix,
     after: &[u8],
     end: Option<&[u8]>,
     limit: usize,
 ) -> Result<Vec<Entry>> {
     let mut limit = limit.max(1);
     loop {
-        let (mut entries, bound) = plain(names, dir, prefix, after, end, limit)?;
-        entries.extend(escaped(names, dir, prefix)?);
+        let (mut entries, bound) = plain(names, dir, after, end, limit)?;
+        entries.extend(escaped(names, dir)?);
         let ends_before = |text: &[u8]| bound.as_deref().is_none_or(|bound| text < bound);
         entries.retain(|entry| {
             let text = entry.text.as_slice();
@@ -73,7 +72,6 @@ pub(crate) fn known(
 fn plain(
     names: &Namespace,
     dir: Ino,
-    prefix: &KeyPrefix,
     after: &[u8],
     end: Option<&[u8]>,
     limit: usize,
@@ -83,7 +81,7 @@ fn plain(
         // A directory whose name begins `after` may still come after it.
         let Ok(name) = Name::new(&after[..cut]) else { continue };
         if let Some(dentry) = names.entry(dir, &name)? {
-            push(&mut entries, prefix, name, dentry);
+            push(&mut entries, name, dentry);
         }
     }
     let plain = after.strip_suffix(b"/").unwrap_or(after);
@@ -100,7 +98,7 @@ fn plain(
                 return Ok((entries, Some(name.as_bytes().to_vec())));
             }
             taken += 1;
-            push(&mut entries, prefix, name.clone(), dentry);
+            push(&mut entries, name.clone(), dentry);
             from = Some(name);
         }
         if is_last {
@@ -109,7 +107,7 @@ fn plain(
     }
 }
 
-fn escaped(names: &Namespace, dir: Ino, prefix: &KeyPrefix) -> Result<Vec<Entry>> {
+fn escaped(names: &Namespace, dir: Ino) -> Result<Vec<Entry>> {
     let mut entries = Vec::new();
     let mut from = Some(Name::new(ESCAPES_BEFORE)?);
     loop {
@@ -120,7 +118,7 @@ fn escaped(names: &Namespace, dir: Ino, prefix: &KeyPrefix) -> Result<Vec<Entry>
                 return Ok(entries);
             }
             if is_escape(&name) {
-                let text = text(prefix, &name, dentry.kind);
+                let text = text(&name, dentry.kind);
                 entries.extend(text.map(|text| Entry { name: name.clone(), dentry, text }));
             }
             from = Some(name);
@@ -131,9 +129,9 @@ fn escaped(names: &Namespace, dir: Ino, prefix: &KeyPrefix) -> Result<Vec<Entry>
     }
 }
 
-fn push(entries: &mut Vec<Entry>, prefix: &KeyPrefix, name: Name, dentry: Dentry) {
+fn push(entries: &mut Vec<Entry>, name: Name, dentry: Dentry) {
     if !is_escape(&name)
-        && let Some(text) = text(prefix, &name, dentry.kind)
+        && let Some(text) = text(&name, dentry.kind)
     {
         entries.push(Entry { name, dentry, text });
     }

@@ -8,7 +8,7 @@ use store::{
     Timestamp,
 };
 
-use crate::layout::Layout;
+use crate::layout::{Layout, volume_record};
 use crate::{Error, Result};
 
 /// The version that this Tenon writes, and the newest it reads.
@@ -99,7 +99,7 @@ impl VolumeRecord {
 
     /// Reads the record of the volume below `prefix`; `None` where nobody has written one.
     pub async fn read(store: &dyn ObjectStore, prefix: &[u8]) -> Result<Option<Self>> {
-        let key = Layout::by_path(prefix).volume_record()?;
+        let key = volume_record(prefix)?;
         let body = match store.get(&key, GetOptions::default()).await {
             Ok(object) => object.body.try_collect::<Vec<Bytes>>().await?.concat(),
             Err(StoreError::NotFound(_)) => return Ok(None),
@@ -110,7 +110,7 @@ impl VolumeRecord {
 
     /// Whether the volume below `prefix` holds content that only its metadata can name.
     pub async fn has_content(&self, store: &dyn ObjectStore, prefix: &[u8]) -> Result<bool> {
-        let Some(prefix) = Layout::of(prefix, self).content()? else { return Ok(false) };
+        let prefix = Layout::of(prefix, Some(self), Timestamp::default()).content();
         let page = store.list(ListRequest { prefix, limit: 1, ..ListRequest::default() }).await?;
         Ok(!page.entries.is_empty())
     }
@@ -123,7 +123,7 @@ impl VolumeRecord {
             tags: Tags::new(),
         };
         let text = serde_json::to_string(self).map_err(|error| Error::Volume(error.to_string()))?;
-        let key = Layout::of(prefix, self).volume_record()?;
+        let key = volume_record(prefix)?;
         store.put(&key, Payload::from(text), options).await?;
         Ok(())
     }

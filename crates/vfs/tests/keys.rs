@@ -233,32 +233,6 @@ async fn s68_a_name_the_server_cannot_hold_is_an_illegal_sequence() {
 }
 
 #[tokio::test]
-async fn s69_a_path_too_long_for_a_key() {
-    let world = World::new().await;
-    let mut path = String::new();
-    for _ in 0..4 {
-        path += &format!("{}/", "d".repeat(200));
-        world.mkdir(path.trim_end_matches('/')).await.unwrap();
-    }
-    let long = format!("{path}{}", "n".repeat(230));
-    assert_eq!(errno(world.create(&long).await), libc::ENAMETOOLONG);
-    assert_eq!(errno(world.mkdir(&long).await), libc::ENAMETOOLONG);
-    assert_eq!(errno(world.mknod(&long, Kind::File).await), libc::ENAMETOOLONG);
-    world.write_file("file", b"x").await.unwrap();
-    assert_eq!(errno(world.rename("file", &long).await), libc::ENAMETOOLONG);
-    let fits = format!("{path}{}", "n".repeat(1024 - path.len()));
-    world.write_file(&fits, b"x").await.unwrap();
-    assert_eq!(world.bucket.object(&fits).await.unwrap(), b"x");
-    world.mkdir("short").await.unwrap();
-    assert_eq!(
-        errno(world.rename(&path[..200], format!("short/{}", "d".repeat(200))).await),
-        libc::ENAMETOOLONG
-    );
-    assert_eq!(world.bucket.object(&fits).await.unwrap(), b"x");
-    world.assert_healthy().await;
-}
-
-#[tokio::test]
 async fn s70_the_reserved_prefix_is_hidden_and_refused() {
     for prefix in ["", "some/where/"] {
         let bucket = Bucket::in_memory();

@@ -17,4 +17,5 @@ mod names;
 mod races;
 mod rename;
 mod requests;
+mod unshown;
 mod world;

@@ -101,7 +101,7 @@ pub(crate) struct Bucket {
     pub(crate) trace: Trace,
     pub(crate) faults: Faults,
     pub(crate) late: Late,
-    /// Shared by all mounts, where the bucket does not tell names.
+    /// Shared by all mounts, where the bucket does not tell all names.
     engine: Option<Arc<MemoryEngine>>,
     _dir: Option<Arc<TempDir>>,
 }
@@ -153,6 +153,11 @@ impl Bucket {
         let record = VolumeRecord::new(mapping, Naming::Inode, 7, bucket.clock.now()).unwrap();
         record.write(bucket.store(), b"").await.unwrap();
         bucket
+    }
+
+    /// A volume named by path with metadata that outlives its mounts.
+    pub(crate) fn with_metadata() -> Self {
+        Self { engine: Some(Arc::default()), ..Self::in_memory() }
     }
 
     /// A mount with fresh tables: what it knows, it learns from the bucket.
@@ -369,6 +374,12 @@ impl World {
         let is_device = matches!(kind, Kind::CharDevice | Kind::BlockDevice);
         let rdev = if is_device { 0x103 } else { 0 };
         self.fs.mknod(CALLER, dir, &name, kind, 0o600, rdev).await
+    }
+
+    /// Gives the file `path` another name.
+    pub(crate) async fn link(&self, path: impl AsRef<[u8]>, other: impl AsRef<[u8]>) -> Result<Attr> {
+        let (dir, name) = self.parent(other.as_ref()).await?;
+        self.fs.link(self.ino(path).await?, dir, &name).await
     }
 
     pub(crate) async fn unlink(&self, path: impl AsRef<[u8]>) -> Result<()> {

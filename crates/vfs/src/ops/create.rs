@@ -2,14 +2,13 @@
 
 use bytes::Bytes;
 use meta::{Ino, Inode, Kind, Name, Op};
-use store::names::{BadName, plain};
 use store::{Payload, Precondition, PutOptions, Tags};
 
 use crate::attr::Caller;
 use crate::filesystem::name;
 use crate::handles::Opened;
 use crate::headers;
-use crate::layout::{is_reserved, object_key};
+use crate::layout::is_reserved;
 use crate::{Attr, Error, Filesystem, Result};
 
 /// The longest symbolic link target, in bytes (`PATH_MAX` less its NUL).
@@ -25,10 +24,7 @@ impl Filesystem {
         mode: u16,
         flags: i32,
     ) -> Result<(Attr, Opened)> {
-        let name = self.free_name(parent, name_bytes).await?;
-        if self.layout.follows_paths() {
-            object_key(&self.layout.directory(&self.names, parent)?, name.as_bytes())?;
-        }
+        let name = self.free_name(parent, name_bytes, Kind::File).await?;
         let inode = self.make(caller, parent, &name, Kind::File, mode, 0, None)?;
         let file = self.open_file(inode.ino)?;
         let begun = self.begin_new(&file, &mut *file.work.lock().await);
@@ -52,16 +48,13 @@ impl Filesystem {
         mode: u16,
         rdev: u32,
     ) -> Result<Attr> {
-        let name = self.free_name(parent, name_bytes).await?;
+        let name = self.free_name(parent, name_bytes, kind).await?;
         self.make_stored(caller, parent, &name, kind, mode, rdev, None).await
     }
 
     /// Makes a directory and its marker object.
     pub async fn mkdir(&self, caller: Caller, parent: Ino, name_bytes: &[u8], mode: u16) -> Result<Attr> {
-        let name = self.free_name(parent, name_bytes).await?;
-        if self.layout.follows_paths() {
-            self.layout.marker(&self.names, parent, &name)?;
-        }
+        let name = self.free_name(parent, name_bytes, Kind::Directory).await?;
         self.make_stored(caller, parent, &name, Kind::Directory, mode, 0, None).await
     }
 
@@ -79,28 +72,33 @@ impl Filesystem {
         if target.len() > TARGET_BYTES_MAX {
             return Err(Error::new(libc::ENAMETOOLONG, "a target has at most 4095 bytes"));
         }
-        let name = self.free_name(parent, name_bytes).await?;
+        let name = self.free_name(parent, name_bytes, Kind::Symlink).await?;
         let target = Bytes::copy_from_slice(target);
         self.make_stored(caller, parent, &name, Kind::Symlink, 0o777, 0, Some(target)).await
     }
 
-    /// Gives a file another name.
+    /// Gives a file another name. In a volume named by path the bucket goes on showing it under the first.
     pub async fn link(&self, ino: Ino, parent: Ino, name_bytes: &[u8]) -> Result<Attr> {
-        if self.layout.follows_paths() {
-            return Err(Error::new(libc::EPERM, "a volume named by path has no hard links yet"));
-        }
-        if self.names.inode(ino)?.kind == Kind::Directory {
+        let kind = self.names.inode(ino)?.kind;
+        if kind == Kind::Directory {
             return Err(Error::new(libc::EPERM, "a directory has one name"));
         }
-        let name = self.free_name(parent, name_bytes).await?;
-        let linked = self.names.commit(&self.ctx(), &Op::Link { ino, parent, name })?;
+        let name = self.free_name(parent, name_bytes, kind).await?;
+        let file = self.open_file(ino)?;
+        let linked = {
+            // Nobody hands the key on to another name meanwhile.
+            let _work = file.work.lock().await;
+            self.names.commit(&self.ctx(), &Op::Link { ino, parent, name })
+        };
+        self.close_file(&file).await?;
+        let linked = linked?;
         let inode = linked.inode.ok_or(Error::NOT_FOUND)?;
         self.references.add(ino);
         Ok(Attr::from(&self.seen(inode)))
     }
 
     /// A name that may be taken: valid, not Tenon's own, not there as far as the bucket says.
-    async fn free_name(&self, parent: Ino, bytes: &[u8]) -> Result<Name> {
+    async fn free_name(&self, parent: Ino, bytes: &[u8], kind: Kind) -> Result<Name> {
         self.writable()?;
         let name = name(bytes)?;
         if is_reserved(parent, bytes) {
@@ -108,8 +106,7 @@ impl Filesystem {
         }
         match self.find(parent, &name).await? {
             Some(_) => Err(Error::EXISTS),
-            None if self.layout.follows_paths() && plain(bytes).is_some() => Err(BadName::Reserved.into()),
-            None => Ok(name),
+            None => self.must_be_plain(parent, &name, kind).map(|()| name),
         }
     }
 
@@ -173,12 +170,12 @@ impl Filesystem {
         body: Bytes,
         precondition: Precondition,
     ) -> Result<()> {
-        if !self.layout.follows_paths() {
+        if !self.has_path_key(inode)? {
             return Ok(());
         }
         let _moves = self.moves.read().await;
         self.ensure_volume_record().await?;
-        let key = match self.layout.key(&self.names, inode) {
+        let key = match self.layout.path_key(&self.names, inode) {
             Ok(key) => key,
             // A directory inside a continued name: its contents' keys are all there is of it.
             Err(_) if inode.kind == Kind::Directory => return Ok(()),

@@ -137,10 +137,9 @@ impl Filesystem {
 
     /// The next known entries after a text, learned first where nothing is known.
     async fn entries_after(&self, dir: Ino, after: &[u8], limit: usize) -> Result<Vec<Entry>> {
-        if !self.layout.follows_paths() {
+        if !self.layout.follows_paths() || !self.layout.lists(&self.layout.directory(&self.names, dir)?) {
             return texts::named(&self.names, dir, after, limit);
         }
-        let prefix = self.layout.directory(&self.names, dir)?;
         let directory = self.directories.get(dir);
         let mut after = after.to_vec();
         let asked_at = self.now();
@@ -160,7 +159,7 @@ impl Filesystem {
                 continue;
             }
             let end = (!known.is_complete).then_some(known.up_to.as_slice());
-            let entries = texts::known(&self.names, dir, &prefix, &after, end, limit)?;
+            let entries = texts::known(&self.names, dir, &after, end, limit)?;
             if directory.forgotten() != forgotten {
                 continue;
             }

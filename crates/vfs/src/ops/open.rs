@@ -141,18 +141,15 @@ impl Filesystem {
 
     pub(crate) async fn purge(&self, orphan: &meta::Inode) -> Result<()> {
         self.blocks.forget(orphan.ino);
-        let keys = content_keys(orphan);
-        if self.layout.follows_paths() {
-            // Set aside by this mount alone.
-            for key in &keys {
-                self.delete(key).await?;
-            }
+        let (content, aside): (Vec<_>, Vec<_>) =
+            content_keys(orphan).into_iter().partition(|key| self.layout.owner(key).is_some());
+        // Set aside by this mount alone.
+        for key in aside {
+            self.delete(&key).await?;
         }
         self.names.commit(&self.ctx(), &Op::Purge { ino: orphan.ino })?;
-        if !self.layout.follows_paths() {
-            for key in keys {
-                self.discard(key).await;
-            }
+        for key in content {
+            self.discard(key).await;
         }
         Ok(())
     }

@@ -39,6 +39,15 @@ impl Filesystem {
     /// The file's work is held, so that nobody publishes, moves or removes it meanwhile.
     async fn unlink_file(&self, parent: Ino, name: &Name, file: &OpenFile) -> Result<()> {
         let mut work = file.work.lock().await;
+        self.hand_on(parent, name, file, &mut work).await?;
+        if self.names.entry(parent, name)?.is_none_or(|entry| entry.ino != file.ino) {
+            return Err(Error::NOT_FOUND);
+        }
+        if !self.is_shown(parent, name, &self.names.inode(file.ino)?)? {
+            let _changing = self.changes.begin(parent, name);
+            self.names.commit(&self.ctx(), &Op::Unlink { parent, name: name.clone(), keep: true })?;
+            return Ok(());
+        }
         let aside = match self.files.users(file.ino) {
             0 | 1 => None,
             _ => self.set_aside(file, &mut work).await?,
@@ -96,7 +105,8 @@ impl Filesystem {
     /// Deletes the marker, then the name.
     async fn take_directory(&self, parent: Ino, name: Name, inode: &Inode) -> Result<()> {
         let _moves = self.moves.read().await;
-        let marker = self.layout.key(&self.names, inode).ok();
+        let is_shown = self.has_path_key(inode)?;
+        let marker = self.layout.key(&self.names, inode).ok().filter(|_| is_shown);
         let _claim = match &marker {
             Some(marker) => Some(self.claims.claim(marker).await),
             None => None,
@@ -116,6 +126,10 @@ impl Filesystem {
     /// Asks the bucket whether a directory has anything in it but its marker.
     pub(crate) async fn must_be_empty(&self, inode: &Inode) -> Result<()> {
         let prefix = self.layout.directory(&self.names, inode.ino)?;
+        if !self.layout.lists(&prefix) {
+            let is_empty = self.names.entries(inode.ino, None, 1)?.is_empty();
+            return if is_empty { Ok(()) } else { Err(Error::NOT_EMPTY) };
+        }
         let request = ListRequest {
             prefix: Bytes::copy_from_slice(prefix.as_bytes()),
             limit: 2,

@@ -1,12 +1,13 @@
 //! Renaming.
 //!
 //! Under path naming a rename moves objects: they are copied inside the store, then the name changes, then the old
-//! objects go. It returns when that is done. A crash in between leaves both, never neither.
+//! objects go. It returns when that is done. A crash in between leaves both, never neither. What the bucket does not
+//! show is renamed in the namespace alone.
 
 use bytes::Bytes;
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use meta::{FsError, Ino, Inode, Kind, Name, Op, RenameHow};
-use store::names::{BadName, Entry, KeyPrefix, plain};
+use store::names::{Entry, KeyPrefix};
 use store::{CopyOptions, ListEntry, ListRequest, ObjectKey, ObjectRef, Precondition, StoreError};
 use tokio::sync::{MutexGuard, RwLockWriteGuard};
 
@@ -14,7 +15,7 @@ use crate::changes::Changing;
 use crate::claims::Claim;
 use crate::filesystem::name;
 use crate::headers;
-use crate::layout::{is_reserved, object_key, stored, whole};
+use crate::layout::{is_reserved, object_key, stored, stored_at, whole};
 use crate::open_file::OpenFile;
 use crate::write::Dirty;
 use crate::{Error, Filesystem, Result};
@@ -24,6 +25,10 @@ const MOVES_IN_FLIGHT_MAX: usize = 32;
 const PAGE_ENTRIES: usize = 1000;
 /// A new name that others take again and again is fought for so often.
 const ATTEMPTS_MAX: u32 = 8;
+
+/// Programs that move files copy what they cannot rename.
+const TOO_LONG: Error =
+    Error::new(libc::EXDEV, "paths longer than a key would come or go with this rename: copy the directory");
 
 /// The old object, its copy, and their length in bytes.
 type Moved = (ObjectRef, ObjectRef, u64);
@@ -38,13 +43,22 @@ struct Left<'l> {
     _changing: Changing<'l>,
 }
 
+/// What changes its place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum How {
+    /// A name.
+    Rename(RenameHow),
+    /// The key of a file, from one of its names to another.
+    HandOn,
+}
+
 /// The two ends of a rename.
 struct Ends {
     from: Place,
     to: Place,
     source: Inode,
     target: Option<Inode>,
-    how: RenameHow,
+    how: How,
 }
 
 impl Filesystem {
@@ -89,15 +103,10 @@ impl Filesystem {
     async fn ends(&self, from: Place, to: Place, how: RenameHow) -> Result<Ends> {
         let source = self.must(self.find(from.0, &from.1).await?)?;
         let target = self.find(to.0, &to.1).await?;
-        if source.kind == Kind::Directory {
-            self.layout.marker(&self.names, to.0, &to.1)?;
-        } else {
-            object_key(&self.layout.directory(&self.names, to.0)?, to.1.as_bytes())?;
+        if target.is_none() {
+            self.must_be_plain(to.0, &to.1, source.kind)?;
         }
-        if target.is_none() && plain(to.1.as_bytes()).is_some() {
-            return Err(BadName::Reserved.into());
-        }
-        Ok(Ends { from, to, source, target, how })
+        Ok(Ends { from, to, source, target, how: How::Rename(how) })
     }
 
     /// What POSIX refuses, before any object moves.
@@ -108,7 +117,7 @@ impl Filesystem {
         }
         let Some(target) = &ends.target else { return Ok(()) };
         match (ends.how, is_directory, target.kind == Kind::Directory) {
-            (RenameHow::NoReplace, _, _) => Err(Error::EXISTS),
+            (How::Rename(RenameHow::NoReplace), _, _) => Err(Error::EXISTS),
             (_, true, false) => Err(Error::NOT_DIRECTORY),
             (_, false, true) => Err(Error::IS_DIRECTORY),
             (_, true, true) => self.must_be_empty(target).await,
@@ -155,11 +164,14 @@ impl Filesystem {
         let old = match replaced {
             None => self.move_object(ends, source, &mut work).await?,
             Some((target, mut replaced)) => {
+                self.hand_on(ends.to.0, &ends.to.1, target, &mut replaced).await?;
                 // Whoever replaces a file by another expects the other's bytes there, also if it was just made.
                 self.begin_new(source, &mut work)?;
                 self.commit_locked(source, &mut work).await?;
+                let has_names = self.names.inode(target.ino)?.nlink > 1;
                 let aside = match self.files.users(target.ino) {
                     0 | 1 => None,
+                    _ if has_names => None,
                     _ => self.set_aside(target, &mut replaced).await?,
                 };
                 let moved = self.move_object(ends, source, &mut work).await;
@@ -167,23 +179,59 @@ impl Filesystem {
                 moved?
             }
         };
-        match old {
-            Some(old) => self.delete_moved(&old.object).await,
-            None => Ok(()),
+        if let Some(old) = old {
+            self.delete_moved(&old.object).await?;
         }
+        self.show(source, &mut work).await
+    }
+
+    /// Before a name goes that has the key of a file with other names: another of them gets it, which the object
+    /// follows. The file's work is held.
+    pub(crate) async fn hand_on(
+        &self,
+        parent: Ino,
+        name: &Name,
+        file: &OpenFile,
+        work: &mut Dirty,
+    ) -> Result<()> {
+        for _ in 0..ATTEMPTS_MAX {
+            let inode = self.names.inode(file.ino)?;
+            if inode.nlink < 2 || !self.is_shown(parent, name, &inode)? {
+                return Ok(());
+            }
+            if matches!(&*work, Dirty::Stream(_)) {
+                self.commit_locked(file, work).await?;
+            }
+            let Some(heir) = self.names.names(file.ino)?.into_iter().nth(1) else { return Ok(()) };
+            let (from, to) = ((parent, name.clone()), heir.clone());
+            let ends = Ends { from, to, source: inode.clone(), target: Some(inode), how: How::HandOn };
+            match self.move_object(&ends, file, work).await {
+                Ok(Some(old)) => return self.delete_moved(&old.object).await,
+                Ok(None) => return Ok(()),
+                // Somebody else stored an object there: to the bucket the name is that one's.
+                Err(error) if error.errno() == libc::EEXIST => drop(self.find(heir.0, &heir.1).await?),
+                Err(error) => return Err(error),
+            }
+        }
+        Err(Error::new(libc::EBUSY, "the other names of the file are taken by others all the time"))
     }
 
     /// Copies, then names; returns the old object, which is to be deleted before anybody stores under its key.
     async fn move_object(&self, ends: &Ends, file: &OpenFile, work: &mut Dirty) -> Result<Option<Left<'_>>> {
         let _moves = self.moves.read().await;
         let source = self.names.inode(ends.source.ino)?;
-        if source.home.as_ref() != Some(&ends.from) {
-            return Err(Error::NOT_FOUND);
+        if !self.is_shown(ends.from.0, &ends.from.1, &source)? {
+            return self.move_name(ends).await;
         }
         let Some(old) = self.object(&source)? else {
-            return self.rename_entry(ends).map(|()| None);
+            return self.move_name(ends).await;
         };
-        let key = object_key(&self.layout.directory(&self.names, ends.to.0)?, ends.to.1.as_bytes())?;
+        let prefix = self.layout.directory(&self.names, ends.to.0)?;
+        let is_shown = self.layout.has_key(&prefix, &ends.to.1, source.kind);
+        let key = match is_shown {
+            true => object_key(&prefix, ends.to.1.as_bytes())?,
+            false => self.content_key(source.ino)?,
+        };
         if key == old.key {
             return self.rename_entry(ends).map(|()| None);
         }
@@ -191,11 +239,25 @@ impl Filesystem {
         let (_changing, _coming) = self.changing(ends);
         self.must_be_as_found(ends)?;
         let moved = self.copy_and_name(&source, &old, &key, ends).await?;
-        self.publish(&source, &moved, source.size_bytes, None)?;
+        let there = if is_shown { stored(&moved) } else { stored_at(&moved) };
+        self.publish_as(&source, there, source.size_bytes, None)?;
         self.references.caches(source.ino, Some(&moved.etag));
         file.repin(|| self.pin_of(source.ino))?;
         work.rebase(file.pin().0);
         Ok(Some(Left { object: old, _claim, _changing }))
+    }
+
+    /// Renames what the bucket does not show; returns the object of the file replaced, if it shows that.
+    async fn move_name(&self, ends: &Ends) -> Result<Option<Left<'_>>> {
+        let replaced = match &ends.target {
+            Some(target) if self.is_shown(ends.to.0, &ends.to.1, target)? => self.object(target)?,
+            _ => None,
+        };
+        let Some(object) = replaced else { return self.rename_entry(ends).map(|()| None) };
+        let _claim = self.claims.claim(&object.key).await;
+        let (_going, _changing) = self.changing(ends);
+        self.rename_entry(ends)?;
+        Ok(Some(Left { object, _claim, _changing }))
     }
 
     /// Both names: until the old objects are gone, and before the new ones have their name, no look counts.
@@ -235,7 +297,7 @@ impl Filesystem {
         ends: &Ends,
     ) -> Result<ObjectRef> {
         let mut options = CopyOptions::default();
-        if ends.how == RenameHow::NoReplace {
+        if matches!(ends.how, How::HandOn | How::Rename(RenameHow::NoReplace)) {
             options.precondition = Precondition::Absent;
         }
         let waits = self.exports.remove(inode.ino);
@@ -263,7 +325,7 @@ impl Filesystem {
         let there = self.names.entry(ends.to.0, &ends.to.1)?.map(|entry| entry.ino);
         match ends.target.as_ref().map(|target| target.ino) == there {
             true => Ok(()),
-            false if ends.how == RenameHow::NoReplace => Err(Error::EXISTS),
+            false if ends.how == How::Rename(RenameHow::NoReplace) => Err(Error::EXISTS),
             false => Err(FsError::Conflict.into()),
         }
     }
@@ -271,10 +333,15 @@ impl Filesystem {
     /// The namespace's part: one op.
     fn rename_entry(&self, ends: &Ends) -> Result<()> {
         self.must_be_as_found(ends)?;
+        let (from, to) = (ends.from.clone(), ends.to.clone());
+        let How::Rename(how) = ends.how else {
+            let (parent, name) = to;
+            self.names.commit(&self.ctx(), &Op::HandOn { ino: ends.source.ino, parent, name })?;
+            return Ok(());
+        };
         // A file that is replaced is open, if only here: its last close purges it.
         let keep = ends.target.as_ref().is_some_and(|target| target.kind != Kind::Directory);
-        let (from, to) = (ends.from.clone(), ends.to.clone());
-        self.names.commit(&self.ctx(), &Op::Rename { from, to, how: ends.how, keep })?;
+        self.names.commit(&self.ctx(), &Op::Rename { from, to, how, keep })?;
         if let Some(target) = &ends.target {
             self.exports.remove(target.ino);
             self.directories.remove(target.ino);
@@ -289,6 +356,11 @@ impl Filesystem {
         self.must_be_allowed(ends).await?;
         let from = self.layout.directory(&self.names, ends.source.ino)?;
         let to = self.layout.directory(&self.names, ends.to.0)?.child_dir(ends.to.1.as_bytes())?;
+        match (self.layout.lists(&from), self.layout.lists(&to)) {
+            (false, false) => return self.rename_entry(ends),
+            (true, true) => self.must_fit(ends.source.ino, &from, &to)?,
+            _ => return Err(TOO_LONG),
+        }
         let (_going, _coming) = self.changing(ends);
         let moved = self.copy_tree_and_name(ends, &from, &to).await?;
         for (old, new, size_bytes) in &moved {
@@ -298,6 +370,21 @@ impl Filesystem {
         // Collected, as a stream over the closure would not be `Send`.
         let deletes: Vec<_> = moved.iter().map(|(old, _, _)| self.delete_moved(old)).collect();
         futures_util::stream::iter(deletes).buffer_unordered(MOVES_IN_FLIGHT_MAX).try_collect().await
+    }
+
+    /// Everything known below a directory must be something that the bucket shows, before and afterwards.
+    fn must_fit(&self, dir: Ino, from: &KeyPrefix, to: &KeyPrefix) -> Result<()> {
+        for (name, entry) in self.names.entries(dir, None, usize::MAX)? {
+            let fits = |prefix| self.layout.has_key(prefix, &name, entry.kind);
+            if !fits(from) || !fits(to) {
+                return Err(TOO_LONG);
+            }
+            if entry.kind == Kind::Directory {
+                let below = |prefix: &KeyPrefix| prefix.child_dir(name.as_bytes());
+                self.must_fit(entry.ino, &below(from)?, &below(to)?)?;
+            }
+        }
+        Ok(())
     }
 
     async fn copy_tree_and_name(&self, ends: &Ends, from: &KeyPrefix, to: &KeyPrefix) -> Result<Vec<Moved>> {
@@ -367,8 +454,7 @@ impl Filesystem {
         to: &KeyPrefix,
     ) -> Result<Moved> {
         let rest = &object.key.as_bytes()[from.as_bytes().len()..];
-        let key =
-            ObjectKey::new([to.as_bytes(), rest].concat()).map_err(|error| Error::Name(error.into()))?;
+        let key = ObjectKey::new([to.as_bytes(), rest].concat()).map_err(|_| TOO_LONG)?;
         let copied = self.store.copy(object, &key, CopyOptions::default()).await?;
         Ok((object.clone(), copied, size_bytes))
     }

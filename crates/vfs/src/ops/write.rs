@@ -182,8 +182,8 @@ impl Filesystem {
         if let Mapping::Chunked { .. } = self.layout.mapping() {
             return Ok(Upload::chunks(self.me.clone(), inode.ino, attributes));
         }
-        let key = match self.layout.follows_paths() {
-            true => self.layout.key(&self.names, inode)?,
+        let key = match self.has_path_key(inode)? {
+            true => self.layout.path_key(&self.names, inode)?,
             false => self.content_key(inode.ino)?,
         };
         let parts = self.store.multipart(&key, attributes, Tags::new()).await?;

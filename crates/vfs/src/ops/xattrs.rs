@@ -17,7 +17,6 @@ impl Filesystem {
 
     /// The names of an inode's extended attributes.
     pub fn listxattr(&self, ino: Ino) -> Result<Vec<Box<[u8]>>> {
-        self.must_keep_xattrs()?;
         Ok(self.names.xattrs(ino)?)
     }
 
@@ -45,18 +44,9 @@ impl Filesystem {
     }
 
     fn must_keep(&self, name: &[u8]) -> Result<()> {
-        self.must_keep_xattrs()?;
         if NAME_SPACES.iter().any(|space| name.starts_with(space) && name.len() > space.len()) {
             return Ok(());
         }
         Err(Error::new(libc::EOPNOTSUPP, "no such name space of extended attributes"))
-    }
-
-    /// The kernel hears ENOSYS once and asks no more.
-    fn must_keep_xattrs(&self) -> Result<()> {
-        match self.layout.follows_paths() {
-            true => Err(Error::new(libc::ENOSYS, "a volume named by path keeps no extended attributes yet")),
-            false => Ok(()),
-        }
     }
 }

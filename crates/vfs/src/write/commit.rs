@@ -3,14 +3,14 @@
 //! Invariant: data is durable before the metadata that names it. A commit that fails keeps the unpublished writes,
 //! so that another may succeed; one that meets somebody else's object loses to it and keeps ours beside.
 
-use meta::{Ino, Inode, Kind, Name, Op};
+use meta::{Ino, Inode, Kind, Name, Op, Stored};
 use std::sync::Arc;
 use store::{Attributes, CopyOptions, ObjectKey, ObjectRef, Precondition, PutOptions, StoreError, Tags};
 
 use super::assemble::Assembly;
 use super::{Dirty, Local, Memory, Stream, When, precondition};
 use crate::headers;
-use crate::layout::{LOST_AND_FOUND, stored, whole};
+use crate::layout::{LOST_AND_FOUND, content_keys, stored, whole};
 use crate::open_file::{OpenFile, Pending};
 use crate::pin::Pin;
 use crate::volume::{Mapping, Naming, VolumeRecord};
@@ -24,7 +24,11 @@ impl Filesystem {
             return Ok(());
         }
         self.commit_locked(file, &mut work).await?;
-        if self.config.write_back { Ok(()) } else { self.sync_names().await }
+        if self.config.write_back || self.has_path_key(&self.names.inode(file.ino)?)? {
+            // The log has the names too, or the bucket shows them.
+            return Ok(());
+        }
+        self.sync_names().await
     }
 
     /// The same for who holds the file's work already.
@@ -38,24 +42,55 @@ impl Filesystem {
         if inode.home.is_none() {
             return Ok(());
         }
-        if self.layout.follows_paths() {
+        if self.has_path_key(&inode)? {
             self.commit_at_path(file, work, &inode).await
         } else {
             self.commit_by_inode(file, work, &inode, When::Open).await
         }
     }
 
+    /// Shows a file by its path that was under a key of its own, as its path could not be a key before. Where that
+    /// fails it stays there: nothing is lost, and the next commit tries again.
+    pub(crate) async fn show(&self, file: &OpenFile, work: &mut Dirty) -> Result<()> {
+        let inode = self.names.inode(file.ino)?;
+        let is_shown = inode.object().is_some() && self.lies_at_path(&inode)?;
+        if is_shown || inode.home.is_none() || !self.has_path_key(&inode)? {
+            return Ok(());
+        }
+        let shown = match inode.kind {
+            Kind::File => {
+                if work.is_clean() {
+                    *work = Dirty::Local(Local::begin(&self.config.cache_dir, file.pin().0)?);
+                }
+                let _moves = self.moves.read().await;
+                self.commit_at_path(file, work, &inode).await
+            }
+            _ => {
+                let body = inode.target.clone().unwrap_or_default();
+                let stored = self.store_new(&inode, body, Precondition::Absent).await;
+                for key in content_keys(&inode).into_iter().filter(|_| stored.is_ok()) {
+                    self.discard(key).await;
+                }
+                stored
+            }
+        };
+        if let Err(error) = shown {
+            tracing::warn!(ino = %file.ino, %error, "a file is not shown in the bucket yet: its next change tries again");
+        }
+        Ok(())
+    }
+
     async fn commit_at_path(&self, file: &OpenFile, work: &mut Dirty, inode: &Inode) -> Result<()> {
-        let key = self.layout.key(&self.names, inode)?;
+        let key = self.layout.path_key(&self.names, inode)?;
         let _claim = self.claims.claim(&key).await;
         let attributes = self.attributes_to_store(file, inode, work.base()).await?;
         self.ensure_volume_record().await?;
-        match self.upload(work, &key, attributes.clone(), precondition(work.base())).await {
-            Ok(object) => self.published(file, work, inode, &object, attributes),
+        match self.upload(work, &key, attributes.clone(), precondition(work.base(), &key)).await {
+            Ok(object) => self.published(file, work, inode, &object, attributes).await,
             Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)) => {
                 let size_bytes = work.size_bytes().unwrap_or_default();
                 match self.already_stored(&key, &attributes, size_bytes).await {
-                    Some(object) => self.published(file, work, inode, &object, attributes),
+                    Some(object) => self.published(file, work, inode, &object, attributes).await,
                     None => self.yield_to_bucket(file, work, inode, &key, attributes).await,
                 }
             }
@@ -77,7 +112,7 @@ impl Filesystem {
     }
 
     /// Names the stored object.
-    fn published(
+    async fn published(
         &self,
         file: &OpenFile,
         work: &mut Dirty,
@@ -94,6 +129,9 @@ impl Filesystem {
         file.repin(|| self.pin_of(inode.ino))?;
         *work = Dirty::Clean;
         file.set_pending(Pending::default());
+        for key in content_keys(inode) {
+            self.discard(key).await;
+        }
         if headers_are_old { self.export_later(inode.ino) } else { Ok(()) }
     }
 
@@ -105,9 +143,20 @@ impl Filesystem {
         size_bytes: u64,
         mtime: Option<store::Timestamp>,
     ) -> Result<()> {
+        self.publish_as(inode, stored(object), size_bytes, mtime)
+    }
+
+    /// The same of an object that may say itself where it lies.
+    pub(crate) fn publish_as(
+        &self,
+        inode: &Inode,
+        object: Stored,
+        size_bytes: u64,
+        mtime: Option<store::Timestamp>,
+    ) -> Result<()> {
         let ino = inode.ino;
         let base = self.names.inode(ino)?.object().map(|object| object.etag.clone());
-        let content = whole(stored(object), size_bytes);
+        let content = whole(object, size_bytes);
         self.names.commit(&self.ctx(), &Op::Publish { ino, base, content, size_bytes, mtime })?;
         Ok(())
     }

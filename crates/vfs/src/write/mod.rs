@@ -26,7 +26,7 @@ pub(crate) use stream::{Stream, Upload, reserve as reserve_stream};
 use crate::open_file::OpenFile;
 use crate::pin::Pin;
 use std::sync::Arc;
-use store::Precondition;
+use store::{ObjectKey, Precondition};
 
 /// Unpublished writes of one inode.
 #[derive(Debug)]
@@ -91,8 +91,8 @@ impl Dirty {
     }
 }
 
-/// What must hold in the bucket for these writes to be the only ones.
-pub(crate) fn precondition(base: Option<&Arc<Pin>>) -> Precondition {
-    let object = base.and_then(|pin| pin.object());
+/// What must hold under a key of the bucket for these writes to be the only ones.
+pub(crate) fn precondition(base: Option<&Arc<Pin>>, key: &ObjectKey) -> Precondition {
+    let object = base.and_then(|pin| pin.object()).filter(|object| object.key == *key);
     object.map_or(Precondition::Absent, |object| Precondition::Matches(object.etag.clone()))
 }

@@ -1,0 +1,315 @@
+//! Volumes named by path, and the names in them that no bucket can show: all but one of a file's names, and paths
+//! longer than a key.
+
+use crate::world::{Bucket, MIB, World, errno, pattern};
+use store::wrap::{Fault, Operation, Rule};
+use vfs::{Changes, Ino, Kind};
+
+/// A directory whose path leaves less room than a name may take, made with all that are above it.
+async fn deep(world: &World) -> String {
+    let mut path = String::new();
+    for _ in 0..4 {
+        path += &"d".repeat(200);
+        world.mkdir(&path).await.unwrap();
+        path.push('/');
+    }
+    path
+}
+
+/// Longer than a key.
+fn long(deep: &str) -> String {
+    format!("{deep}{}", "n".repeat(230))
+}
+
+async fn visible_keys(world: &World) -> Vec<String> {
+    world.fs.sync().await.unwrap();
+    let mut keys = world.bucket.keys().await;
+    keys.retain(|key| !key.starts_with(".tenon/"));
+    keys
+}
+
+/// Keys of content that lies beside the paths.
+async fn keys_beside(world: &World) -> usize {
+    world.fs.sync().await.unwrap();
+    world.bucket.keys().await.iter().filter(|key| key.starts_with(".tenon/")).count()
+}
+
+#[tokio::test]
+async fn s93_the_bucket_shows_a_file_under_one_of_its_names() {
+    let world = Bucket::with_metadata().mount(|_| {}).await;
+    world.mkdir("dir").await.unwrap();
+    world.write_file("first", b"one").await.unwrap();
+    let linked = world.requests(async {
+        assert_eq!(world.link("first", "dir/second").await?.nlink, 2);
+        Ok(())
+    });
+    assert_eq!(linked.await, "nothing");
+    assert_eq!(errno(world.link("first", "dir/second").await), libc::EEXIST);
+    assert_eq!(errno(world.link("dir", "other").await), libc::EPERM);
+    world.write_file("dir/second", b"two").await.unwrap();
+    assert_eq!(world.bucket.object("first").await.unwrap(), b"two");
+    assert_eq!(world.stat("first").await.unwrap().ino, world.stat("dir/second").await.unwrap().ino);
+    for world in [&world, &world.remount().await] {
+        world.expire();
+        assert_eq!(world.names("dir").await.unwrap(), ["second"], "no listing takes it away");
+        assert_eq!(world.read_file("dir/second").await.unwrap(), b"two");
+        assert_eq!(world.stat("first").await.unwrap().nlink, 2);
+    }
+    assert_eq!(visible_keys(&world).await, ["dir/", "first"]);
+    world.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn s93_the_name_that_is_left_is_the_one_that_is_shown() {
+    let world = Bucket::with_metadata().mount(|_| {}).await;
+    world.mkdir("dir").await.unwrap();
+    world.write_file("first", b"one").await.unwrap();
+    world.link("first", "dir/second").await.unwrap();
+    world.link("first", "third").await.unwrap();
+    let open = world.open_handle("third", libc::O_RDWR).await.unwrap();
+    world.unlink("first").await.unwrap();
+    assert_eq!(errno(world.stat("first").await), libc::ENOENT);
+    assert_eq!(visible_keys(&world).await.len(), 2, "dir/ and the heir");
+    assert_eq!(world.read_all(open).await.unwrap(), b"one");
+    world.fs.write(open, 3, b" more").await.unwrap();
+    world.close(open).await.unwrap();
+    let again = world.remount().await;
+    again.expire();
+    assert_eq!(again.read_file("dir/second").await.unwrap(), b"one more");
+    assert_eq!(again.stat("third").await.unwrap().nlink, 2);
+    again.unlink("third").await.unwrap();
+    assert_eq!(visible_keys(&again).await, ["dir/", "dir/second"]);
+    assert_eq!(world.bucket.object("dir/second").await.unwrap(), b"one more");
+    again.unlink("dir/second").await.unwrap();
+    assert_eq!(visible_keys(&again).await, ["dir/"]);
+    again.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn s93_names_of_one_file_are_renamed_and_replaced_one_by_one() {
+    let world = Bucket::with_metadata().mount(|_| {}).await;
+    world.write_file("a", b"linked").await.unwrap();
+    world.link("a", "b").await.unwrap();
+    world.rename("a", "b").await.unwrap();
+    assert_eq!(world.names("/").await.unwrap(), ["a", "b"], "both names lead to one file: nothing happens");
+    world.rename("b", "c").await.unwrap();
+    assert_eq!(visible_keys(&world).await, ["a"]);
+    world.rename("a", "d").await.unwrap();
+    assert_eq!(visible_keys(&world).await, ["d"]);
+    // Its owner is replaced: the key goes on to the other name first.
+    world.write_file("new", b"new").await.unwrap();
+    world.rename("new", "d").await.unwrap();
+    assert_eq!(world.bucket.object("c").await.unwrap(), b"linked");
+    assert_eq!(world.bucket.object("d").await.unwrap(), b"new");
+    // What no key names replaces what one does.
+    world.link("c", "e").await.unwrap();
+    world.rename("e", "d").await.unwrap();
+    assert_eq!(visible_keys(&world).await, ["c"]);
+    world.expire();
+    assert_eq!(world.read_file("d").await.unwrap(), b"linked");
+    assert_eq!(world.names("/").await.unwrap(), ["c", "d"]);
+    world.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn s93_a_directory_takes_the_names_in_it_along() {
+    let world = Bucket::with_metadata().mount(|_| {}).await;
+    world.mkdir("dir").await.unwrap();
+    world.write_file("dir/owner", b"o").await.unwrap();
+    world.write_file("outside", b"x").await.unwrap();
+    world.link("outside", "dir/inside").await.unwrap();
+    world.link("dir/owner", "other").await.unwrap();
+    world.rename("dir", "moved").await.unwrap();
+    assert_eq!(visible_keys(&world).await, ["moved/", "moved/owner", "outside"]);
+    world.expire();
+    assert_eq!(world.names("moved").await.unwrap(), ["inside", "owner"]);
+    assert_eq!(world.read_file("moved/inside").await.unwrap(), b"x");
+    assert_eq!(world.read_file("other").await.unwrap(), b"o");
+    assert_eq!(errno(world.rmdir("moved").await), libc::ENOTEMPTY);
+    world.unlink("moved/owner").await.unwrap();
+    assert_eq!(errno(world.rmdir("moved").await), libc::ENOTEMPTY, "a name that no key shows is an entry");
+    world.unlink("moved/inside").await.unwrap();
+    world.rmdir("moved").await.unwrap();
+    assert_eq!(visible_keys(&world).await, ["other", "outside"]);
+    world.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn s93_who_stores_an_object_under_another_name_takes_that_name() {
+    let world = Bucket::with_metadata().mount(|_| {}).await;
+    world.write_file("a", b"ours").await.unwrap();
+    world.link("a", "b").await.unwrap();
+    world.link("a", "c").await.unwrap();
+    world.bucket.put("b", "theirs").await;
+    world.expire();
+    assert_eq!(world.read_file("b").await.unwrap(), b"theirs");
+    assert_eq!(world.stat("a").await.unwrap().nlink, 2);
+    // Also if that is seen only when the key is handed on.
+    world.bucket.put("c", "theirs too").await;
+    world.unlink("a").await.unwrap();
+    assert_eq!(world.bucket.object("c").await.unwrap(), b"theirs too");
+    world.write_file("d", b"ours").await.unwrap();
+    world.link("d", "e").await.unwrap();
+    world.bucket.delete("d").await;
+    world.expire();
+    assert_eq!(errno(world.stat("d").await), libc::ENOENT);
+    assert_eq!(errno(world.stat("e").await), libc::ENOENT, "the bytes went with the object");
+    world.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn s93_a_key_that_cannot_be_handed_on_stays() {
+    let world = Bucket::with_metadata().mount(|_| {}).await;
+    world.write_file("a", b"x").await.unwrap();
+    world.link("a", "b").await.unwrap();
+    world.bucket.faults.add(Rule::new(Fault::unavailable()).on(Operation::Copy));
+    assert_eq!(errno(world.unlink("a").await), libc::EIO);
+    assert_eq!(world.names("/").await.unwrap(), ["a", "b"]);
+    assert_eq!(world.read_file("b").await.unwrap(), b"x");
+    world.unlink("a").await.unwrap();
+    assert_eq!(visible_keys(&world).await, ["b"]);
+    world.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn s89_extended_attributes_are_kept_and_keep_their_file_known() {
+    let world = Bucket::with_metadata().mount(|_| {}).await;
+    world.write_file("file", b"x").await.unwrap();
+    let ino = world.ino("file").await.unwrap();
+    world.fs.setxattr(ino, b"user.colour", b"red", 0).unwrap();
+    world.rename("file", "renamed").await.unwrap();
+    let again = world.remount().await;
+    again.expire();
+    let ino = again.ino("renamed").await.unwrap();
+    assert_eq!(again.fs.getxattr(ino, b"user.colour").unwrap(), "red");
+    assert_eq!(again.fs.listxattr(ino).unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn s71_paths_longer_than_a_key_are_kept_beside() {
+    let world = Bucket::with_metadata().mount(|_| {}).await;
+    let deep = deep(&world).await;
+    let (long, shown) = (long(&deep), visible_keys(&world).await);
+    world.mkdir(&long).await.unwrap();
+    let file = format!("{long}/file");
+    world.write_file(&file, b"bytes").await.unwrap();
+    world.write_file(format!("{long}/empty"), b"").await.unwrap();
+    world.symlink(format!("{long}/link"), b"target").await.unwrap();
+    world.mknod(format!("{long}/fifo"), Kind::Fifo).await.unwrap();
+    world.chmod(&file, 0o600).await.unwrap();
+    world.fs.sync().await.unwrap();
+    assert_eq!(visible_keys(&world).await, shown);
+    for world in [&world, &world.remount().await] {
+        world.expire();
+        assert_eq!(world.names(&long).await.unwrap(), ["empty", "fifo", "file", "link"]);
+        assert_eq!(world.names(&deep).await.unwrap(), ["n".repeat(230)]);
+        assert_eq!(world.read_file(&file).await.unwrap(), b"bytes");
+        assert_eq!(world.stat(&file).await.unwrap().mode, 0o600);
+        assert_eq!(world.stat(format!("{long}/empty")).await.unwrap().size_bytes, 0);
+        let link = world.ino(format!("{long}/link")).await.unwrap();
+        assert_eq!(world.fs.readlink(link).await.unwrap(), "target");
+    }
+    world.write_file(&file, pattern(3 * MIB)).await.unwrap();
+    world.truncate(&file, MIB as u64 + 5).await.unwrap();
+    let cut = &pattern(3 * MIB)[..MIB + 5];
+    assert!(world.remount().await.read_file(&file).await.unwrap() == cut);
+    assert_eq!(keys_beside(&world).await, 1, "what was replaced is gone");
+    assert_eq!(errno(world.rmdir(&long).await), libc::ENOTEMPTY);
+    for name in ["empty", "fifo", "file", "link"] {
+        world.unlink(format!("{long}/{name}")).await.unwrap();
+    }
+    world.rmdir(&long).await.unwrap();
+    assert_eq!((keys_beside(&world).await, visible_keys(&world).await), (0, shown));
+    world.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn s71_a_file_comes_and_goes_between_long_paths_and_short_ones() {
+    let world = Bucket::with_metadata().mount(|_| {}).await;
+    let deep = deep(&world).await;
+    let (long, shown) = (long(&deep), visible_keys(&world).await);
+    world.write_file("file", b"x").await.unwrap();
+    world.rename("file", &long).await.unwrap();
+    assert_eq!((visible_keys(&world).await, keys_beside(&world).await), (shown.clone(), 1));
+    let open = world.open_handle(&long, libc::O_RDWR).await.unwrap();
+    world.fs.write(open, 1, b"y").await.unwrap();
+    world.rename(&long, "back").await.unwrap();
+    assert_eq!(world.bucket.object("back").await.unwrap(), b"xy");
+    assert_eq!(world.read_all(open).await.unwrap(), b"xy");
+    world.close(open).await.unwrap();
+    assert_eq!(keys_beside(&world).await, 0);
+    world.symlink("link", b"target").await.unwrap();
+    world.rename("link", &long).await.unwrap();
+    world.rename(&long, "link").await.unwrap();
+    assert_eq!(world.bucket.object("link").await.unwrap(), b"target");
+    world.link("back", &long).await.unwrap();
+    world.unlink("back").await.unwrap();
+    assert_eq!(world.remount().await.read_file(&long).await.unwrap(), b"xy");
+    world.rename(&long, "back").await.unwrap();
+    assert_eq!(world.bucket.object("back").await.unwrap(), b"xy");
+    world.expire();
+    assert_eq!(world.names("/").await.unwrap(), ["back", "d".repeat(200).as_str(), "link"]);
+    world.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn s71_a_directory_is_not_renamed_where_its_contents_paths_would_be_too_long() {
+    let world = Bucket::with_metadata().mount(|_| {}).await;
+    let deep = deep(&world).await;
+    let fits = format!("{deep}{}", "n".repeat(1024 - deep.len()));
+    world.write_file(&fits, b"x").await.unwrap();
+    assert_eq!(world.bucket.object(&fits).await.unwrap(), b"x");
+    world.mkdir("short").await.unwrap();
+    let below = format!("short/{}", "d".repeat(200));
+    assert_eq!(errno(world.rename(&deep[..200], &below).await), libc::EXDEV);
+    world.write_file(long(&deep), b"beside").await.unwrap();
+    assert_eq!(errno(world.rename(&deep[..200], "e").await), libc::EXDEV);
+    world.mkdir(format!("{}m", long(&deep))).await.unwrap();
+    assert_eq!(errno(world.rename(format!("{}m", long(&deep)), "e").await), libc::EXDEV);
+    world.rename(format!("{}m", long(&deep)), format!("{}o", long(&deep))).await.unwrap();
+    assert_eq!(world.read_file(&fits).await.unwrap(), b"x");
+    assert_eq!(world.read_file(long(&deep)).await.unwrap(), b"beside");
+    world.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn s144_a_file_that_was_being_made_when_its_mount_died_is_gone() {
+    let bucket = Bucket::with_metadata();
+    let world = bucket.mount(|_| {}).await;
+    world.create("unfinished").await.unwrap();
+    let open = world.create("unlinked").await.unwrap();
+    world.fs.write(open, 0, b"x").await.unwrap();
+    world.unlink("unlinked").await.unwrap();
+    let again = world.remount().await;
+    again.fs.recover().await.unwrap();
+    assert_eq!(errno(again.stat("unfinished").await), libc::ENOENT);
+    assert_eq!(again.names("/").await.unwrap(), Vec::<String>::new());
+    again.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn s45_what_was_known_is_known_again_and_changed_objects_are_seen() {
+    let bucket = Bucket::with_metadata();
+    let world = bucket.mount(|_| {}).await;
+    world.write_file("kept", b"x").await.unwrap();
+    world.write_file("changed", b"x").await.unwrap();
+    world.write_file("gone", b"x").await.unwrap();
+    let ino = world.ino("kept").await.unwrap();
+    let changes = Changes { mode: Some(0o400), ..Changes::default() };
+    world.set("kept", changes).await.unwrap();
+    world.fs.sync().await.unwrap();
+    bucket.put("changed", "longer").await;
+    bucket.delete("gone").await;
+    let again = world.remount().await;
+    again.expire();
+    let looked = again.requests(async {
+        assert_eq!(again.stat("kept").await?.mode, 0o400);
+        Ok(())
+    });
+    assert_eq!(looked.await, "List 1", "its headers need not be asked for again");
+    assert_eq!(again.ino("kept").await.unwrap(), ino);
+    assert_eq!(again.read_file("changed").await.unwrap(), b"longer");
+    assert_eq!(errno(again.stat("gone").await), libc::ENOENT);
+    assert_eq!(again.names("/").await.unwrap(), ["changed", "kept"]);
+    assert_ne!(again.ino("changed").await.unwrap(), Ino::ROOT);
+}
