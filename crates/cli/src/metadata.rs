@@ -1,12 +1,13 @@
-//! The metadata of a volume that keeps its names on this machine.
+//! The metadata of a volume: names and attributes, kept on this machine.
 //!
-//! Invariant: a state directory holds the metadata of one volume, and a volume that has content is never opened without
-//! the metadata that names it.
+//! Of a volume named by path the bucket tells most of it again; what no bucket can show is here alone.
+//!
+//! Invariant: a state directory holds the metadata of one volume, and a volume named by inode that has content is never
+//! opened without the metadata that names it.
 
 use crate::state;
 use crate::volume::Volume;
 use anyhow::{Context, Result, bail};
-use meta::{Engine, LogCap, MemoryEngine};
 use meta_rocks::{Journal, OpenError, RocksEngine, RocksOptions};
 use std::fs;
 use std::io::ErrorKind;
@@ -17,8 +18,9 @@ use store::ObjectStore;
 use store::writeback::Writeback;
 use vfs::{Naming, VolumeRecord};
 
-/// What the engine may cache, as a share of the memory limit: what the tables of a volume named by path may take.
-const CACHE_PERCENT: u64 = 30;
+/// What the engine may cache, as a share of the memory limit: less than `vfs` allows for names, which counts what the
+/// kernel remembers too.
+const CACHE_PERCENT: u64 = 20;
 
 /// Says whose metadata a state directory holds.
 const OWNER_FILE: &str = "meta.volume";
@@ -28,7 +30,7 @@ pub(crate) fn is_in(state_root: &Path) -> bool {
     state_root.join(OWNER_FILE).exists()
 }
 
-/// Opens the metadata of a volume. One named by path learns its names from the bucket, in memory.
+/// Opens the metadata of a volume.
 pub(crate) async fn open(
     volume: &Volume,
     record: Option<&VolumeRecord>,
@@ -37,34 +39,41 @@ pub(crate) async fn open(
     writeback: Option<&Arc<Writeback>>,
     memory_limit_bytes: u64,
 ) -> Result<Metadata> {
-    let Some(record) = record.filter(|record| record.naming == Naming::Inode) else {
-        return Ok(Metadata { engine: Arc::new(MemoryEngine::new(LogCap::default())), on_disk: None });
-    };
+    let by_inode = record.filter(|record| record.naming == Naming::Inode);
+    let id = by_inode.map_or_else(|| volume.url(), |record| record.id.clone());
     let owner = state_root.join(OWNER_FILE);
     match fs::read_to_string(&owner) {
-        Ok(id) if id.trim() == record.id => {}
-        Ok(_) => {
-            bail!("{} holds the metadata of another volume; choose another --state-dir", state_root.display())
+        Ok(found) if found.trim() == id => {}
+        Ok(found) => {
+            bail!(
+                "{} holds the metadata of another volume, {}; choose another --state-dir, or remove this one if that volume is gone",
+                state_root.display(),
+                found.trim()
+            )
         }
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            if record.has_content(store, volume.prefix().as_bytes()).await? {
+            if let Some(record) = by_inode
+                && record.has_content(store, volume.prefix().as_bytes()).await?
+            {
                 bail!(
                     "the names of {} are in the metadata of the machine that made them, and {} has none: mount there, or copy its state directory here",
                     volume.url(),
                     state_root.display()
                 );
             }
-            state::write_durably(&owner, &record.id)
-                .with_context(|| format!("cannot write {}", owner.display()))?;
+            state::write_durably(&owner, &id).with_context(|| format!("cannot write {}", owner.display()))?;
         }
         Err(error) => return Err(error).with_context(|| format!("cannot read {}", owner.display())),
     }
     let cache_bytes = usize::try_from(memory_limit_bytes / 100 * CACHE_PERCENT).unwrap_or(usize::MAX);
     let mut options = RocksOptions { cache_bytes, ..RocksOptions::default() };
-    if writeback.is_some() {
+    options.sync_interval = match (writeback, by_inode) {
         // An fsync says when; a second is what others wait.
-        options.sync_interval = Duration::from_secs(1);
-    }
+        (Some(_), _) => Duration::from_secs(1),
+        (None, Some(_)) => options.sync_interval,
+        // The bucket has most of it.
+        (None, None) => Duration::from_millis(50),
+    };
     let path = state_root.join("meta");
     let records = match writeback {
         Some(log) => log.read_notes().context("cannot read the names in the write-back log")?,
@@ -78,20 +87,19 @@ pub(crate) async fn open(
         }
     };
     let engine = Arc::new(state::when_free(open, |error| matches!(error, OpenError::InUse(_)))?);
-    Ok(Metadata { engine: engine.clone(), on_disk: Some(engine) })
+    Ok(Metadata { engine })
 }
 
 /// The names of a volume, open.
 #[derive(Debug, Clone)]
 pub(crate) struct Metadata {
-    pub(crate) engine: Arc<dyn Engine>,
-    on_disk: Option<Arc<RocksEngine>>,
+    pub(crate) engine: Arc<RocksEngine>,
 }
 
 impl Metadata {
     /// Needs nothing in the write-back log any more.
     pub(crate) fn checkpoint(&self) -> Result<()> {
-        Ok(self.on_disk.as_ref().map_or(Ok(()), |engine| engine.checkpoint())?)
+        Ok(self.engine.checkpoint()?)
     }
 }
 

@@ -84,15 +84,19 @@ fn a_directory_shows_itself_and_its_parent() {
 }
 
 #[test]
-fn s89_what_is_not_offered_has_the_right_error() {
+fn s89_special_files_attributes_and_links_are_offered_and_what_is_not_has_the_right_error() {
     let mount = Mount::new();
     fs::write(mount.path("file"), b"").unwrap();
     rustix::fs::mknodat(CWD, mount.path("pipe"), FileType::Fifo, Mode::RUSR, 0).unwrap();
     assert!(fs::metadata(mount.path("pipe")).unwrap().file_type().is_fifo());
     let set = rustix::fs::setxattr(mount.path("file"), "user.color", b"blue", XattrFlags::empty());
-    assert_eq!(set, Err(Errno::OPNOTSUPP));
-    assert_eq!(rustix::fs::getxattr(mount.path("file"), "user.color", &mut [0; 8]), Err(Errno::OPNOTSUPP));
-    let linked = fs::hard_link(mount.path("file"), mount.path("other")).unwrap_err();
+    assert_eq!(set, Ok(()));
+    assert_eq!(rustix::fs::getxattr(mount.path("file"), "user.color", &mut [0; 8]), Ok(4));
+    let odd = rustix::fs::setxattr(mount.path("file"), "system.color", b"blue", XattrFlags::empty());
+    assert_eq!(odd, Err(Errno::OPNOTSUPP));
+    fs::hard_link(mount.path("file"), mount.path("other")).unwrap();
+    assert_eq!(fs::metadata(mount.path("file")).unwrap().nlink(), 2);
+    let linked = fs::hard_link(mount.root(), mount.path("another")).unwrap_err();
     assert_eq!(linked.raw_os_error(), Some(libc::EPERM));
     let found = fs::metadata(mount.path("nothing")).unwrap_err();
     assert_eq!(found.raw_os_error(), Some(libc::ENOENT));

@@ -137,7 +137,7 @@ fn create_one(engine: RocksEngine, name: &str) {
 
 /// Nobody asks for a sync, and a little later it has been done.
 #[test]
-fn commits_are_synced_soon() {
+fn s23_commits_are_synced_soon() {
     let folder = tempfile::tempdir().unwrap();
     let options = RocksOptions { sync_interval: RocksOptions::default().sync_interval, ..options() };
     let engine = RocksEngine::open(folder.path(), options).unwrap();

@@ -22,7 +22,6 @@ pub const RESERVED: &str = ".tenon";
 /// Where the content of files named by inode lies, at the volume's root.
 const CONTENT: &str = "inodes";
 
-
 /// Where the file side of a conflict is kept, at the volume's root.
 pub const LOST_AND_FOUND: &str = "lost+found";
 
@@ -147,7 +146,6 @@ impl Layout {
         let (parent, name) = inode.home.as_ref().ok_or(Error::NOT_FOUND)?;
         Ok(object_key(&self.directory(names, *parent)?, name.as_bytes())?)
     }
-
 
     /// Where the bytes of an open file without a name are kept.
     pub(crate) fn orphan(&self, ino: Ino, unique: u64) -> Result<ObjectKey> {

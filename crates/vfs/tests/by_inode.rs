@@ -10,7 +10,7 @@ async fn settled_keys(world: &World) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn s140_a_rename_touches_no_object() {
+async fn s82_s140_a_rename_touches_no_object() {
     for bucket in Bucket::by_inode_each().await {
         let world = bucket.mount(|_| {}).await;
         world.mkdir("dir").await.unwrap();

@@ -130,21 +130,23 @@ impl Fsck {
         Ok(())
     }
 
-    /// Of a volume named by inode: whether the metadata is sound and names what is in the bucket.
+    /// Whether the metadata is sound, and the content that it names is in the bucket.
     async fn check_content(&self, volume: &Volume, bucket: &Bucket, findings: &mut Findings) -> Result<()> {
         let (store, prefix) = (bucket.store.as_ref(), volume.prefix().as_bytes());
         let root = self.state_root(volume);
-        let Some(record) = vfs::VolumeRecord::read(store, prefix).await? else { return Ok(()) };
-        if record.naming != vfs::Naming::Inode || !root.is_dir() {
+        let record = vfs::VolumeRecord::read(store, prefix).await?;
+        let is_by_inode = record.as_ref().is_some_and(|record| record.naming == vfs::Naming::Inode);
+        let needs_metadata = match &record {
+            Some(record) if is_by_inode && root.is_dir() => record.has_content(store, prefix).await?,
+            _ => false,
+        };
+        if !metadata::is_in(&root) && !needs_metadata {
+            // Nothing was ever written from here; the first mount makes its metadata.
             return Ok(());
         }
-        if !metadata::is_in(&root) && !record.has_content(store, prefix).await? {
-            // Nothing was ever written; the first mount makes its metadata.
-            return Ok(());
-        }
-        let engine =
-            metadata::open(volume, Some(&record), store, &root, None, CHECK_MEMORY_BYTES).await?.engine;
-        let audit = vfs::Audit::make(engine.as_ref(), store, &record, prefix).await?;
+        let record = record.as_ref();
+        let engine = metadata::open(volume, record, store, &root, None, CHECK_MEMORY_BYTES).await?.engine;
+        let audit = vfs::Audit::make(engine.as_ref(), store, record, prefix).await?;
         audit.violations.iter().for_each(|violation| findings.left(violation));
         for (ino, key) in audit.missing {
             findings.left(&format!("the content of inode {ino} is lost: {key}"));

@@ -19,8 +19,8 @@ const MEMORY_BYTES: u64 = 256 << 20;
 
 /// Delete content that no file has.
 ///
-/// A mount that died while it stored a file leaves objects behind that no name leads to. Volumes whose objects are
-/// named by path have none: there, every object is a file.
+/// A mount that died while it stored a file leaves objects behind that no name leads to. In volumes whose objects are
+/// named by path, only those are looked at that Tenon keeps beside the paths.
 #[derive(Debug, Args)]
 pub(crate) struct Gc {
     /// A volume, or where it is mounted
@@ -70,8 +70,9 @@ impl Gc {
         runtime.block_on(async {
             let bucket = Bucket::open(volume, &self.store, self.dry_run, &World::real()?).await?;
             let (store, prefix) = (bucket.store.as_ref(), volume.prefix().as_bytes());
-            let Some(record) = vfs::VolumeRecord::read(store, prefix).await? else { return Ok(Vec::new()) };
-            if record.naming != vfs::Naming::Inode {
+            let record = vfs::VolumeRecord::read(store, prefix).await?;
+            let is_by_inode = record.as_ref().is_some_and(|record| record.naming == vfs::Naming::Inode);
+            if !is_by_inode && !metadata::is_in(&root) {
                 return Ok(Vec::new());
             }
             if !root.is_dir() {
@@ -82,8 +83,9 @@ impl Gc {
                 );
             }
             let _held = state::hold(&root)?;
-            let engine = metadata::open(volume, Some(&record), store, &root, None, MEMORY_BYTES).await?.engine;
-            let keys = vfs::unused_content(engine.as_ref(), store, &record, prefix).await?;
+            let record = record.as_ref();
+            let engine = metadata::open(volume, record, store, &root, None, MEMORY_BYTES).await?.engine;
+            let keys = vfs::unused_content(engine.as_ref(), store, record, prefix).await?;
             for key in keys.iter().filter(|_| !self.dry_run) {
                 store.delete(key, Precondition::None).await?;
             }

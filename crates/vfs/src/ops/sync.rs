@@ -5,12 +5,8 @@ use std::time::Duration;
 use crate::{Error, Filesystem, Result};
 
 impl Filesystem {
-    /// Names and attributes changed so far survive the loss of power when this returns. In a volume named by path the
-    /// bucket has them already.
+    /// Names and attributes changed so far survive the loss of power when this returns.
     pub async fn sync_names(&self) -> Result<()> {
-        if self.layout.follows_paths() {
-            return Ok(());
-        }
         if self.config.write_back {
             // Names and data are in one log.
             return Ok(self.store.sync().await?);

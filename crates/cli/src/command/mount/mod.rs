@@ -152,7 +152,7 @@ impl Mount {
             store: Arc::clone(&bucket.store),
             clock: world.clock,
             entropy: world.entropy,
-            engine: Arc::clone(&metadata.engine),
+            engine: metadata.engine.clone(),
             record,
         };
         let fs = vfs::Filesystem::mount(parts, self.config(volume, state)).map_err(unusable)?;
