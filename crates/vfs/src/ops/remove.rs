@@ -39,7 +39,7 @@ impl Filesystem {
     /// The file's work is held, so that nobody publishes, moves or removes it meanwhile.
     async fn unlink_file(&self, parent: Ino, name: &Name, file: &OpenFile) -> Result<()> {
         let mut work = file.work.lock().await;
-        self.hand_on(parent, name, file, &mut work).await?;
+        Box::pin(self.hand_on(parent, name, file, &mut work)).await?;
         if self.names.entry(parent, name)?.is_none_or(|entry| entry.ino != file.ino) {
             return Err(Error::NOT_FOUND);
         }

@@ -164,7 +164,7 @@ impl Filesystem {
         let old = match replaced {
             None => self.move_object(ends, source, &mut work).await?,
             Some((target, mut replaced)) => {
-                self.hand_on(ends.to.0, &ends.to.1, target, &mut replaced).await?;
+                Box::pin(self.hand_on(ends.to.0, &ends.to.1, target, &mut replaced)).await?;
                 // Whoever replaces a file by another expects the other's bytes there, also if it was just made.
                 self.begin_new(source, &mut work)?;
                 self.commit_locked(source, &mut work).await?;
@@ -182,7 +182,7 @@ impl Filesystem {
         if let Some(old) = old {
             self.delete_moved(&old.object).await?;
         }
-        self.show(source, &mut work).await
+        Box::pin(self.show(source, &mut work)).await
     }
 
     /// Before a name goes that has the key of a file with other names: another of them gets it, which the object
