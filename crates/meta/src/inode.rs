@@ -69,9 +69,16 @@ pub struct Inode {
 }
 
 impl Inode {
-    /// The object of the first extent: under the Whole mapping, the object.
+    /// The object: the one that lies where naming says, else that of the first extent.
     pub fn object(&self) -> Option<&Stored> {
-        self.content.first().map(|extent| &extent.object)
+        let mut objects = self.content.iter().map(|extent| &extent.object);
+        objects.clone().find(|object| object.key.is_none()).or_else(|| objects.next())
+    }
+
+    /// Whether some of the content is not in the object that lies where naming says: it was stored beside since.
+    pub fn is_ahead(&self) -> bool {
+        let beside = self.content.iter().filter(|extent| extent.object.key.is_some()).count();
+        0 < beside && beside < self.content.len()
     }
 
     /// Whether it is a directory.

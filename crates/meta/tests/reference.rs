@@ -353,7 +353,7 @@ impl Reference {
         mtime: Option<Timestamp>,
     ) -> Result<Changed, FsError> {
         let inode = &mut self.nodes.get_mut(&ino).ok_or(FsError::NotFound)?.inode;
-        if inode.content.first().map(|extent| &extent.object.etag) != base {
+        if inode.object().map(|object| &object.etag) != base {
             return Err(FsError::StaleBase);
         }
         let overlap = content.windows(2).any(|pair| pair[1].offset < pair[0].end());
@@ -418,10 +418,12 @@ impl Reference {
         if known.is_dir() != (seen.kind == Kind::Directory) {
             return Err(FsError::Invalid("kind"));
         }
-        let known_etag = known.content.first().map(|extent| extent.object.etag.clone());
+        let known_etag = known.object().map(|object| object.etag.clone());
         let seen_etag = seen.object.as_ref().map(|object| object.etag.clone());
         let just_a_prefix = known.is_dir() && seen.object.is_none() && !seen.exact;
-        let nothing_new = known_etag == seen_etag && known.exact && !seen.exact;
+        let is_ahead = known.content.iter().any(|extent| extent.object.key.is_some())
+            && known.content.iter().any(|extent| extent.object.key.is_none());
+        let nothing_new = known_etag == seen_etag && (known.exact && !seen.exact || is_ahead);
         let headers_of_it = seen.exact && !known.exact && known_etag == seen_etag;
         if known.observed_at >= seen.looked_at && !headers_of_it {
             return Err(FsError::Late);

@@ -3,20 +3,21 @@
 //! Under path naming an object is immutable *or gone*: before Tenon removes or replaces one that a program still
 //! has open, it copies it aside inside the store, under the reserved prefix, until the last close.
 
-use meta::{FsError, Ino, Op};
+use meta::{Extent, FsError, Ino, Inode, Op};
 use std::sync::Arc;
 use store::{CopyOptions, ObjectRef, StoreError};
 
-use crate::layout::{stored, whole};
+use crate::layout::{relocated, stored_at};
 use crate::open_file::OpenFile;
 use crate::pin::Pin;
-use crate::write::Dirty;
+use crate::write::{Dirty, When};
 use crate::{Error, Filesystem, Result};
 
 /// Bytes set aside, which the open file consists of until it is settled whether their name goes.
 #[derive(Debug)]
 pub(crate) struct Aside {
     object: ObjectRef,
+    content: Vec<Extent>,
     size_bytes: u64,
 }
 
@@ -27,7 +28,7 @@ impl Filesystem {
         match work {
             // All that can be read of it is in memory.
             Dirty::Memory(_) => return Ok(None),
-            Dirty::Stream(_) => match self.commit_locked(file, work).await {
+            Dirty::Stream(_) => match self.commit_locked(file, work, When::Closed).await {
                 Err(error) if !work.is_clean() => return Err(error),
                 _ => {}
             },
@@ -42,11 +43,13 @@ impl Filesystem {
         let key = self.layout.orphan(inode.ino, self.entropy.next_u64())?;
         match self.store.copy(&old, &key, CopyOptions::default()).await {
             Ok(object) => {
-                let size_bytes = inode.content.iter().map(|extent| extent.len).sum();
-                let copy = Pin::whole(object.clone(), size_bytes);
+                let content = relocated(&inode.content, &stored_at(&object));
+                let size_bytes = content.last().map_or(0, Extent::end);
+                let copy = Inode { content: content.clone(), size_bytes, ..inode };
+                let copy = Pin::spread(&copy, None);
                 work.rebase(Some(Arc::new(copy.clone())));
                 file.repin(|| Ok::<_, Error>(Some(copy)))?;
-                Ok(Some(Aside { object, size_bytes }))
+                Ok(Some(Aside { object, content, size_bytes }))
             }
             // It is gone already.
             Err(StoreError::NotFound(_) | StoreError::PreconditionFailed(_)) => Ok(None),
@@ -80,10 +83,8 @@ impl Filesystem {
             Err(FsError::NotFound) => return Ok(false),
             inode => inode?,
         };
-        let size_bytes = aside.size_bytes;
-        let mut content = whole(stored(&aside.object), size_bytes);
-        content.iter_mut().for_each(|extent| extent.object.key = Some(aside.object.key.clone()));
         let base = inode.object().map(|object| object.etag.clone());
+        let (content, size_bytes) = (aside.content.clone(), aside.size_bytes);
         self.names.commit(&self.ctx(), &Op::Publish { ino, base, content, size_bytes, mtime: None })?;
         Ok(true)
     }

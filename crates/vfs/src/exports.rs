@@ -12,6 +12,7 @@ use std::time::Duration;
 use store::{CopyOptions, Precondition, StoreError};
 
 use crate::headers;
+use crate::layout::stored;
 use crate::{Filesystem, Result};
 
 /// How often the exporter looks; what has been left alone for a whole turn is exported.
@@ -146,7 +147,7 @@ impl Filesystem {
         let options = CopyOptions { attributes: Some(attributes), precondition: Precondition::None };
         match self.store.copy(&old, &old.key, options).await {
             Ok(object) => {
-                self.publish(&inode, &object, inode.size_bytes, None)?;
+                self.relocate(&inode, &stored(&object))?;
                 file.repin(|| self.pin_of(inode.ino))
             }
             // Somebody stored other bytes meanwhile; their headers are theirs.

@@ -152,10 +152,14 @@ impl Filesystem {
     /// The immutable bytes an inode consists of now; `None` where the bucket will show it: it is not stored yet.
     pub(crate) fn pin(&self, inode: &Inode) -> Result<Option<Pin>> {
         if !self.lies_at_path(inode)? {
-            return Ok(Some(Pin::spread(inode)));
+            return Ok(Some(Pin::spread(inode, None)));
+        }
+        let object = self.object(inode)?;
+        if inode.is_ahead() {
+            return Ok(object.map(|object| Pin::spread(inode, Some(&object.key))));
         }
         let size_bytes = inode.content.iter().map(|extent| extent.len).sum();
-        Ok(self.object(inode)?.map(|object| Pin::whole(object, size_bytes)))
+        Ok(object.map(|object| Pin::whole(object, size_bytes)))
     }
 
     /// Whether an inode's bytes lie, or will lie when they are stored, under a key that is its path.

@@ -219,6 +219,15 @@ pub(crate) fn stored_at(object: &ObjectRef) -> Stored {
     Stored { key: Some(object.key.clone()), last_modified: None, ..stored(object) }
 }
 
+/// The content of a file whose object at its path was copied to where `there` says.
+pub(crate) fn relocated(content: &[Extent], there: &Stored) -> Vec<Extent> {
+    let moved = |extent: &Extent| match extent.object.key {
+        None => Extent { object: there.clone(), ..extent.clone() },
+        Some(_) => extent.clone(),
+    };
+    content.iter().map(moved).collect()
+}
+
 /// The keys that an inode's content says itself.
 pub(crate) fn content_keys(inode: &Inode) -> HashSet<ObjectKey> {
     inode.content.iter().filter_map(|extent| extent.object.key.clone()).collect()

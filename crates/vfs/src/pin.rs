@@ -47,19 +47,20 @@ impl Pin {
         Self { pieces: vec![piece], size_bytes }
     }
 
-    /// A file whose extents all say where they lie.
-    pub(crate) fn spread(inode: &Inode) -> Self {
+    /// A file by its extents; those that do not say where they lie are at its path.
+    pub(crate) fn spread(inode: &Inode, path: Option<&ObjectKey>) -> Self {
         let mut pieces: Vec<Piece> = Vec::with_capacity(inode.content.len());
         for extent in &inode.content {
-            let Some(key) = &extent.object.key else { continue };
+            let Some(key) = extent.object.key.as_ref().or(path) else { continue };
             // Extents of one object mostly follow each other.
             let object = match pieces.last() {
                 Some(last) if last.object.key == *key => last.object.clone(),
                 _ => Arc::new(object_of(key, extent)),
             };
-            // What was named while its object waited to go up has another tag in the bucket. Its key has no other
-            // bytes.
-            let if_match = Some(object.etag.clone()).filter(|etag| !etag.is_provisional());
+            // What was named while its object waited to go up has another tag in the bucket. A key of its own has no
+            // other bytes.
+            let is_used_once = extent.object.key.is_some();
+            let if_match = Some(object.etag.clone()).filter(|etag| !is_used_once || !etag.is_provisional());
             let (range, object_offset) = (extent.offset..extent.end(), extent.object_offset);
             pieces.push(Piece { range, object, object_offset, if_match });
         }
@@ -76,6 +77,11 @@ impl Pin {
             [one] if one.object_offset == 0 && one.range == (0..self.size_bytes) => Some(&one.object),
             _ => None,
         }
+    }
+
+    /// The object of a file that lies under this key, if any part of the file is in it.
+    pub(crate) fn object_at(&self, key: &ObjectKey) -> Option<&ObjectRef> {
+        self.pieces.iter().map(|piece| &*piece.object).find(|object| object.key == *key)
     }
 
     /// Tells these bytes from others of the same file: the object's etag where there is one, else a tag over all.

@@ -3,7 +3,7 @@
 
 use crate::world::{Bucket, MIB, World, errno, pattern};
 use store::wrap::{Fault, Operation, Rule};
-use vfs::{Changes, Ino, Kind};
+use vfs::{Changes, Handle, Ino, Kind};
 
 /// A directory whose path leaves less room than a name may take, made with all that are above it.
 async fn deep(world: &World) -> String {
@@ -312,4 +312,109 @@ async fn s45_what_was_known_is_known_again_and_changed_objects_are_seen() {
     assert_eq!(errno(again.stat("gone").await), libc::ENOENT);
     assert_eq!(again.names("/").await.unwrap(), ["changed", "kept"]);
     assert_ne!(again.ino("changed").await.unwrap(), Ino::ROOT);
+}
+
+/// A file of 1 MiB that is open, with three bytes in it that only an `fsync` has stored.
+async fn with_a_delta(world: &World, path: &str) -> (Handle, Vec<u8>) {
+    let mut bytes = pattern(MIB);
+    world.write_file(path, &bytes).await.unwrap();
+    let handle = world.open_handle(path, libc::O_RDWR).await.unwrap();
+    world.fs.write(handle, 1000, b"new").await.unwrap();
+    bytes[1000..1003].copy_from_slice(b"new");
+    world.fs.fsync(handle).await.unwrap();
+    (handle, bytes)
+}
+
+#[tokio::test]
+async fn s12_s21_an_fsync_stores_what_changed_and_the_close_assembles() {
+    let world = Bucket::with_metadata().mount(|_| {}).await;
+    let (handle, bytes) = with_a_delta(&world, "file").await;
+    assert!(world.bucket.object("file").await.unwrap() == pattern(MIB), "the object is as it was");
+    world.fs.write(handle, 500_000, b"more").await.unwrap();
+    let synced = world.requests(world.fs.fsync(handle)).await;
+    assert!(
+        synced.starts_with("Put 1"),
+        "{synced}: both changes are in one object, which takes the place of the first"
+    );
+    assert_eq!(keys_beside(&world).await, 1);
+    let again = world.remount().await;
+    let mut more = bytes.clone();
+    more[500_000..500_004].copy_from_slice(b"more");
+    assert!(again.read_file("file").await.unwrap() == more);
+    world.fs.flush(handle).await.unwrap();
+    assert!(world.bucket.object("file").await.unwrap() == more);
+    assert_eq!(keys_beside(&world).await, 0);
+    assert_eq!(world.requests(world.fs.flush(handle)).await, "nothing");
+    world.fs.release(handle).await.unwrap();
+    world.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn s12_s21_what_an_fsync_stored_is_assembled_by_the_next_mount() {
+    let bucket = Bucket::with_metadata();
+    let world = bucket.mount(|_| {}).await;
+    let (_, bytes) = with_a_delta(&world, "file").await;
+    let again = world.remount().await;
+    again.fs.recover().await.unwrap();
+    assert!(bucket.object("file").await.unwrap() == bytes);
+    assert!(again.read_file("file").await.unwrap() == bytes);
+    assert_eq!(keys_beside(&again).await, 0);
+    again.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn s21_a_file_in_pieces_is_moved_changed_and_removed_like_any_other() {
+    let bucket = Bucket::with_metadata();
+    let world = bucket.mount(|_| {}).await;
+    world.mkdir("dir").await.unwrap();
+    let (handle, bytes) = with_a_delta(&world, "dir/file").await;
+    world.rename("dir", "moved").await.unwrap();
+    world.chmod("moved/file", 0o600).await.unwrap();
+    world.link("moved/file", "link").await.unwrap();
+    world.unlink("moved/file").await.unwrap();
+    world.rename("link", "file").await.unwrap();
+    world.fs.sync().await.unwrap();
+    assert!(world.read_all(handle).await.unwrap() == bytes);
+    world.expire();
+    assert!(world.read_file("file").await.unwrap() == bytes, "a look at the object does not take them away");
+    assert!(world.remount().await.read_file("file").await.unwrap() == bytes);
+    world.unlink("file").await.unwrap();
+    assert!(world.read_all(handle).await.unwrap() == bytes);
+    world.close(handle).await.unwrap();
+    assert_eq!((visible_keys(&world).await, keys_beside(&world).await), (vec!["moved/".into()], 0));
+    world.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn s21_a_rename_without_a_close_takes_the_pieces_along() {
+    let bucket = Bucket::with_metadata();
+    let world = bucket.mount(|_| {}).await;
+    world.mkdir("dir").await.unwrap();
+    let (_, bytes) = with_a_delta(&world, "dir/file").await;
+    // Its mount dies, and the bucket is not there when the next one would assemble it.
+    let again = world.remount().await;
+    again.rename("dir", "moved").await.unwrap();
+    again.chmod("moved/file", 0o600).await.unwrap();
+    again.fs.sync().await.unwrap();
+    assert!(again.read_file("moved/file").await.unwrap() == bytes);
+    let handle = again.open_handle("moved/file", libc::O_RDWR).await.unwrap();
+    again.fs.write(handle, 0, b"x").await.unwrap();
+    again.close(handle).await.unwrap();
+    assert!(bucket.object("moved/file").await.unwrap()[1..] == bytes[1..]);
+    assert_eq!(keys_beside(&again).await, 0);
+    again.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn s52_what_an_fsync_stored_of_a_file_that_somebody_replaced_is_kept_aside() {
+    let world = Bucket::with_metadata().mount(|_| {}).await;
+    let (handle, _) = with_a_delta(&world, "file").await;
+    world.bucket.put("file", "theirs").await;
+    assert_eq!(errno(world.fs.flush(handle).await), libc::ESTALE);
+    world.fs.release(handle).await.unwrap();
+    assert_eq!(world.read_file("file").await.unwrap(), b"theirs");
+    let kept = visible_keys(&world).await.into_iter().find(|key| key.starts_with("lost+found/")).unwrap();
+    assert_eq!(&world.bucket.object(&kept).await.unwrap()[1000..1003], b"new");
+    assert_eq!(keys_beside(&world).await, 0);
+    world.assert_healthy().await;
 }

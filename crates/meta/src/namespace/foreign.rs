@@ -48,8 +48,12 @@ pub(super) fn refresh(txn: &mut impl Txn, ino: Ino, seen: &Observed) -> Result<A
 }
 
 /// Whether an observation adds to what is known. A listing's word does not while exact attributes of the same bytes
-/// are known, and a common prefix says nothing of a directory beyond that it is there.
+/// are known, a common prefix says nothing of a directory beyond that it is there, and headers nothing of what was stored
+/// beside the object since.
 fn says_more(inode: &Inode, seen: &Observed) -> bool {
+    if inode.is_ahead() && has_same_bytes(inode, seen) {
+        return false;
+    }
     if seen.exact {
         return true;
     }

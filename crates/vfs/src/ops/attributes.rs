@@ -4,6 +4,7 @@ use meta::{AttrChanges, Ino, Kind, Op};
 
 use crate::attr::{Caller, Changes};
 use crate::handles::Handle;
+use crate::write::When;
 use crate::{Attr, Error, Filesystem, Result};
 
 impl Filesystem {
@@ -70,7 +71,7 @@ impl Filesystem {
         }
         let file = self.open_file(ino)?;
         let outcome = match self.truncate(&file, size).await {
-            Ok(()) => self.commit(&file).await,
+            Ok(()) => self.commit(&file, When::Closed).await,
             Err(error) => Err(error),
         };
         self.close_file(&file).await?;

@@ -7,7 +7,7 @@ use store::Timestamp;
 use crate::handles::{Handle, Opened};
 use crate::layout::content_keys;
 use crate::open_file::{FileHandle, OpenFile};
-use crate::write::Dirty;
+use crate::write::{Dirty, When};
 use crate::{Error, Filesystem, Result};
 
 impl Filesystem {
@@ -55,13 +55,13 @@ impl Filesystem {
     /// Publishes what was written through any handle: `close` returns when it is stored and named.
     pub async fn flush(&self, handle: Handle) -> Result<()> {
         let handle = self.handles.file(handle)?;
-        if handle.is_writable { self.commit(&handle.file).await } else { Ok(()) }
+        if handle.is_writable { self.commit(&handle.file, When::Closed).await } else { Ok(()) }
     }
 
     /// Publishes what was written and the attributes that wait to be exported.
     pub async fn fsync(&self, handle: Handle) -> Result<()> {
         let handle = self.handles.file(handle)?;
-        self.commit(&handle.file).await?;
+        self.commit(&handle.file, When::Open).await?;
         self.export_now(handle.file.ino).await?;
         if self.layout.follows_paths() {
             self.store.sync().await?;
@@ -72,7 +72,7 @@ impl Filesystem {
     /// The last reference to a handle is gone.
     pub async fn release(&self, handle: Handle) -> Result<()> {
         let handle = self.handles.remove_file(handle).ok_or(Error::BAD_HANDLE)?;
-        let outcome = if handle.is_writable { self.commit(&handle.file).await } else { Ok(()) };
+        let outcome = if handle.is_writable { self.commit(&handle.file, When::Closed).await } else { Ok(()) };
         if outcome.is_ok()
             && let Err(error) = self.assemble_closed(&handle.file).await
         {

@@ -1,14 +1,20 @@
 //! What a mount that died left behind.
 
+use store::{ListEntry, ListRequest};
+
+use crate::learn::PAGE_ENTRIES;
 use crate::{Filesystem, Result};
 
 /// Orphans looked at in one step.
 const BATCH: usize = 256;
 
 impl Filesystem {
-    /// Removes files that had lost their names but were still open when the last mount of this metadata ended. How
-    /// many there were.
+    /// Removes files that had lost their names but were still open when the last mount of this metadata ended, and
+    /// assembles those that were being written. How many were removed.
     pub async fn recover(&self) -> Result<usize> {
+        if self.layout.follows_paths() {
+            self.assemble_interrupted().await?;
+        }
         let (mut after, mut found) = (None, 0);
         loop {
             let orphans = self.names.orphans(after, BATCH)?;
@@ -19,6 +25,28 @@ impl Filesystem {
                     self.purge(&self.names.inode(ino)?).await?;
                     found += 1;
                 }
+            }
+        }
+    }
+
+    /// What lies beside the paths says which files.
+    async fn assemble_interrupted(&self) -> Result<()> {
+        let mut request =
+            ListRequest { prefix: self.layout.content(), limit: PAGE_ENTRIES, ..ListRequest::default() };
+        loop {
+            let page = self.store.list(request.clone()).await?;
+            for entry in page.entries {
+                let ListEntry::Object { object, .. } = entry else { continue };
+                let Some(ino) = self.layout.owner(&object.key) else { continue };
+                if self.names.inode(ino).is_ok_and(|inode| inode.is_ahead()) {
+                    let file = self.open_file(ino)?;
+                    let shown = self.show(&file, &mut *file.work.lock().await).await;
+                    shown.and(self.close_file(&file).await)?;
+                }
+            }
+            match page.next {
+                Some(next) => request.token = Some(next),
+                None => return Ok(()),
             }
         }
     }

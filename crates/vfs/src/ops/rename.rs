@@ -15,9 +15,9 @@ use crate::changes::Changing;
 use crate::claims::Claim;
 use crate::filesystem::name;
 use crate::headers;
-use crate::layout::{is_reserved, object_key, stored, stored_at, whole};
+use crate::layout::{is_reserved, object_key, stored, stored_at};
 use crate::open_file::OpenFile;
-use crate::write::Dirty;
+use crate::write::{Dirty, When};
 use crate::{Error, Filesystem, Result};
 
 /// Objects of a directory copied or deleted at the same time.
@@ -30,8 +30,8 @@ const ATTEMPTS_MAX: u32 = 8;
 const TOO_LONG: Error =
     Error::new(libc::EXDEV, "paths longer than a key would come or go with this rename: copy the directory");
 
-/// The old object, its copy, and their length in bytes.
-type Moved = (ObjectRef, ObjectRef, u64);
+/// The old object and its copy.
+type Moved = (ObjectRef, ObjectRef);
 
 /// Directory and name.
 type Place = (Ino, Name);
@@ -159,7 +159,7 @@ impl Filesystem {
         let (mut work, replaced) = lock_both(source, target).await;
         if matches!(&*work, Dirty::Stream(_)) {
             // Its parts lie under the old key, which somebody else may need next.
-            self.commit_locked(source, &mut work).await?;
+            self.commit_locked(source, &mut work, When::Closed).await?;
         }
         let old = match replaced {
             None => self.move_object(ends, source, &mut work).await?,
@@ -167,7 +167,7 @@ impl Filesystem {
                 Box::pin(self.hand_on(ends.to.0, &ends.to.1, target, &mut replaced)).await?;
                 // Whoever replaces a file by another expects the other's bytes there, also if it was just made.
                 self.begin_new(source, &mut work)?;
-                self.commit_locked(source, &mut work).await?;
+                self.commit_locked(source, &mut work, When::Closed).await?;
                 let has_names = self.names.inode(target.ino)?.nlink > 1;
                 let aside = match self.files.users(target.ino) {
                     0 | 1 => None,
@@ -200,7 +200,7 @@ impl Filesystem {
                 return Ok(());
             }
             if matches!(&*work, Dirty::Stream(_)) {
-                self.commit_locked(file, work).await?;
+                self.commit_locked(file, work, When::Closed).await?;
             }
             let Some(heir) = self.names.names(file.ino)?.into_iter().nth(1) else { return Ok(()) };
             let (from, to) = ((parent, name.clone()), heir.clone());
@@ -240,7 +240,7 @@ impl Filesystem {
         self.must_be_as_found(ends)?;
         let moved = self.copy_and_name(&source, &old, &key, ends).await?;
         let there = if is_shown { stored(&moved) } else { stored_at(&moved) };
-        self.publish_as(&source, there, source.size_bytes, None)?;
+        self.relocate(&source, &there)?;
         self.references.caches(source.ino, Some(&moved.etag));
         file.repin(|| self.pin_of(source.ino))?;
         work.rebase(file.pin().0);
@@ -363,12 +363,12 @@ impl Filesystem {
         }
         let (_going, _coming) = self.changing(ends);
         let moved = self.copy_tree_and_name(ends, &from, &to).await?;
-        for (old, new, size_bytes) in &moved {
-            self.follow(ends.source.ino, &from, old, new, *size_bytes)?;
+        for (old, new) in &moved {
+            self.follow(ends.source.ino, &from, old, new)?;
         }
         self.repin_tree(ends.source.ino)?;
         // Collected, as a stream over the closure would not be `Send`.
-        let deletes: Vec<_> = moved.iter().map(|(old, _, _)| self.delete_moved(old)).collect();
+        let deletes: Vec<_> = moved.iter().map(|(old, _)| self.delete_moved(old)).collect();
         futures_util::stream::iter(deletes).buffer_unordered(MOVES_IN_FLIGHT_MAX).try_collect().await
     }
 
@@ -409,7 +409,7 @@ impl Filesystem {
 
     /// Takes back what was copied for a rename that did not happen. What cannot be deleted stays beside the original.
     async fn delete_copies(&self, moved: &[Moved]) {
-        let deletes: Vec<_> = moved.iter().map(|(_, new, _)| self.delete_moved(new)).collect();
+        let deletes: Vec<_> = moved.iter().map(|(_, new)| self.delete_moved(new)).collect();
         let deletes = futures_util::stream::iter(deletes).buffer_unordered(MOVES_IN_FLIGHT_MAX);
         deletes.collect::<Vec<_>>().await;
     }
@@ -423,9 +423,7 @@ impl Filesystem {
                 .list(ListRequest { prefix, token, limit: PAGE_ENTRIES, ..ListRequest::default() })
                 .await?;
             let copies = page.entries.iter().filter_map(|entry| match entry {
-                ListEntry::Object { object, size_bytes } => {
-                    Some(self.copy_below(object, *size_bytes, from, to))
-                }
+                ListEntry::Object { object, .. } => Some(self.copy_below(object, from, to)),
                 ListEntry::Prefix(_) => None,
             });
             let copies: Vec<_> = copies.collect();
@@ -446,36 +444,21 @@ impl Filesystem {
         }
     }
 
-    async fn copy_below(
-        &self,
-        object: &ObjectRef,
-        size_bytes: u64,
-        from: &KeyPrefix,
-        to: &KeyPrefix,
-    ) -> Result<Moved> {
+    async fn copy_below(&self, object: &ObjectRef, from: &KeyPrefix, to: &KeyPrefix) -> Result<Moved> {
         let rest = &object.key.as_bytes()[from.as_bytes().len()..];
         let key = ObjectKey::new([to.as_bytes(), rest].concat()).map_err(|_| TOO_LONG)?;
         let copied = self.store.copy(object, &key, CopyOptions::default()).await?;
-        Ok((object.clone(), copied, size_bytes))
+        Ok((object.clone(), copied))
     }
 
     /// A moved object that is known here may have another etag now.
-    fn follow(
-        &self,
-        dir: Ino,
-        from: &KeyPrefix,
-        old: &ObjectRef,
-        new: &ObjectRef,
-        size_bytes: u64,
-    ) -> Result<()> {
-        let Some(inode) = self.known_below(dir, from, old.key.as_bytes())? else { return Ok(()) };
-        if inode.object().is_some_and(|object| object.etag == old.etag) {
-            let content = whole(stored(new), size_bytes);
-            let base = Some(old.etag.clone());
-            let op = Op::Publish { ino: inode.ino, base, content, size_bytes: inode.size_bytes, mtime: None };
-            self.names.commit(&self.ctx(), &op)?;
+    fn follow(&self, dir: Ino, from: &KeyPrefix, old: &ObjectRef, new: &ObjectRef) -> Result<()> {
+        match self.known_below(dir, from, old.key.as_bytes())? {
+            Some(inode) if inode.object().is_some_and(|object| object.etag == old.etag) => {
+                self.relocate(&inode, &stored(new))
+            }
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     /// The inode of a key below `prefix`, which is `dir`'s, if the walk there is known.
@@ -531,7 +514,7 @@ impl Filesystem {
             if file.pending().is_stream && self.is_inside(file.ino, dir)? {
                 let mut work = file.work.lock().await;
                 if matches!(&*work, Dirty::Stream(_)) {
-                    self.commit_locked(&file, &mut work).await?;
+                    self.commit_locked(&file, &mut work, When::Closed).await?;
                 }
             }
         }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::write::When;
 use crate::{Error, Filesystem, Result};
 
 impl Filesystem {
@@ -21,9 +22,13 @@ impl Filesystem {
     /// Publishes every file's writes, exports every attribute that waits, and deletes what nothing refers to. Tries all;
     /// returns the first error.
     pub async fn sync(&self) -> Result<()> {
+        self.sync_as(When::Open).await
+    }
+
+    async fn sync_as(&self, when: When) -> Result<()> {
         let mut outcome = Ok(());
         for file in self.files.all() {
-            outcome = outcome.and(self.commit(&file).await);
+            outcome = outcome.and(self.commit(&file, when).await);
         }
         for ino in self.exports.all() {
             outcome = outcome.and(self.export_now(ino).await);
@@ -35,7 +40,7 @@ impl Filesystem {
 
     /// Syncs, for at most `patience`.
     pub async fn shutdown(&self, patience: Duration) -> Result<()> {
-        let outcome = tokio::time::timeout(patience, self.sync()).await;
+        let outcome = tokio::time::timeout(patience, self.sync_as(When::Closed)).await;
         outcome.unwrap_or(Err(Error::new(libc::ETIMEDOUT, "not everything was stored in the time allowed")))
     }
 }

@@ -10,30 +10,36 @@ use store::{Attributes, CopyOptions, ObjectKey, ObjectRef, Precondition, PutOpti
 use super::assemble::Assembly;
 use super::{Dirty, Local, Memory, Stream, When, precondition};
 use crate::headers;
-use crate::layout::{LOST_AND_FOUND, content_keys, stored, whole};
+use crate::layout::{LOST_AND_FOUND, content_keys, relocated, stored, whole};
 use crate::open_file::{OpenFile, Pending};
 use crate::pin::Pin;
 use crate::volume::{Mapping, Naming, VolumeRecord};
 use crate::{Error, Filesystem, Result};
 
+/// A shorter file is stored whole at an `fsync` too: that is one request, as a delta is.
+const DELTA_FILE_BYTES_MIN: u64 = 128 << 10;
+
 impl Filesystem {
     /// Publishes a file's writes, if it has any and still has a name.
-    pub(crate) async fn commit(&self, file: &OpenFile) -> Result<()> {
+    pub(crate) async fn commit(&self, file: &OpenFile, when: When) -> Result<()> {
         let mut work = file.work.lock().await;
-        if work.is_published() {
+        let is_done = if self.layout.follows_paths() { work.is_assembled() } else { work.is_published() };
+        if is_done || when == When::Open && work.is_published() {
             return Ok(());
         }
-        self.commit_locked(file, &mut work).await?;
-        if self.config.write_back || self.has_path_key(&self.names.inode(file.ino)?)? {
+        self.commit_locked(file, &mut work, when).await?;
+        let inode = self.names.inode(file.ino)?;
+        if self.config.write_back || self.has_path_key(&inode)? && !inode.is_ahead() {
             // The log has the names too, or the bucket shows them.
             return Ok(());
         }
         self.sync_names().await
     }
 
-    /// The same for who holds the file's work already.
-    pub(crate) async fn commit_locked(&self, file: &OpenFile, work: &mut Dirty) -> Result<()> {
-        if work.is_published() {
+    /// The same for who holds the file's work already. By inode, files are assembled when nobody has them open any
+    /// more; by path, when the first does not.
+    pub(crate) async fn commit_locked(&self, file: &OpenFile, work: &mut Dirty, when: When) -> Result<()> {
+        if work.is_assembled() {
             return Ok(());
         }
         let _moves = self.moves.read().await;
@@ -42,40 +48,49 @@ impl Filesystem {
         if inode.home.is_none() {
             return Ok(());
         }
-        if self.has_path_key(&inode)? {
-            self.commit_at_path(file, work, &inode).await
-        } else {
-            self.commit_by_inode(file, work, &inode, When::Open).await
+        let is_at_path = self.has_path_key(&inode)?;
+        if is_at_path && (when == When::Closed || !self.goes_beside(work, &inode)?) {
+            return self.commit_at_path(file, work, &inode).await;
+        }
+        match work.is_published() {
+            true => Ok(()),
+            false => self.commit_by_inode(file, work, &inode, When::Open).await,
         }
     }
 
-    /// Shows a file by its path that was under a key of its own, as its path could not be a key before. Where that
-    /// fails it stays there: nothing is lost, and the next commit tries again.
+    /// Whether a delta does for a file that stays open and whose object is at its path: which still has a part of it.
+    fn goes_beside(&self, work: &Dirty, inode: &Inode) -> Result<bool> {
+        let (Dirty::Local(local), Some(object)) = (work, self.object(inode)?) else { return Ok(false) };
+        Ok(local.size_bytes() >= DELTA_FILE_BYTES_MIN
+            && (local.is_published() || self.plan(local, When::Open).leaves(local, &object.key)))
+    }
+
+    /// Stores a file at its path that lies elsewhere: under a key of its own, as its path could not be a key before,
+    /// or partly beside, as its mount died while it was open. Where that fails it stays there: nothing is lost, and the
+    /// next commit tries again.
     pub(crate) async fn show(&self, file: &OpenFile, work: &mut Dirty) -> Result<()> {
         let inode = self.names.inode(file.ino)?;
-        let is_shown = inode.object().is_some() && self.lies_at_path(&inode)?;
+        let is_shown = inode.object().is_some() && !inode.is_ahead() && self.lies_at_path(&inode)?;
         if is_shown || inode.home.is_none() || !self.has_path_key(&inode)? {
             return Ok(());
         }
-        let shown = match inode.kind {
-            Kind::File => {
-                if work.is_clean() {
-                    *work = Dirty::Local(Local::begin(&self.config.cache_dir, file.pin().0)?);
-                }
-                let _moves = self.moves.read().await;
-                self.commit_at_path(file, work, &inode).await
-            }
-            _ => {
-                let body = inode.target.clone().unwrap_or_default();
-                let stored = self.store_new(&inode, body, Precondition::Absent).await;
-                for key in content_keys(&inode).into_iter().filter(|_| stored.is_ok()) {
-                    self.discard(key).await;
-                }
-                stored
-            }
-        };
-        if let Err(error) = shown {
+        if let Err(error) = self.store_at_path(file, work, &inode).await {
             tracing::warn!(ino = %file.ino, %error, "a file is not shown in the bucket yet: its next change tries again");
+        }
+        Ok(())
+    }
+
+    async fn store_at_path(&self, file: &OpenFile, work: &mut Dirty, inode: &Inode) -> Result<()> {
+        if inode.kind == Kind::File {
+            if work.is_clean() {
+                *work = Dirty::Local(Local::begin(&self.config.cache_dir, file.pin().0)?);
+            }
+            let _moves = self.moves.read().await;
+            return self.commit_at_path(file, work, inode).await;
+        }
+        self.store_new(inode, inode.target.clone().unwrap_or_default(), Precondition::Absent).await?;
+        for key in content_keys(inode) {
+            self.discard(key).await;
         }
         Ok(())
     }
@@ -143,21 +158,19 @@ impl Filesystem {
         size_bytes: u64,
         mtime: Option<store::Timestamp>,
     ) -> Result<()> {
-        self.publish_as(inode, stored(object), size_bytes, mtime)
-    }
-
-    /// The same of an object that may say itself where it lies.
-    pub(crate) fn publish_as(
-        &self,
-        inode: &Inode,
-        object: Stored,
-        size_bytes: u64,
-        mtime: Option<store::Timestamp>,
-    ) -> Result<()> {
         let ino = inode.ino;
         let base = self.names.inode(ino)?.object().map(|object| object.etag.clone());
-        let content = whole(object, size_bytes);
+        let content = whole(stored(object), size_bytes);
         self.names.commit(&self.ctx(), &Op::Publish { ino, base, content, size_bytes, mtime })?;
+        Ok(())
+    }
+
+    /// One op: what an inode had at its path is a copy elsewhere, or with another tag, now.
+    pub(crate) fn relocate(&self, inode: &Inode, there: &Stored) -> Result<()> {
+        let (ino, size_bytes) = (inode.ino, inode.size_bytes);
+        let base = inode.object().map(|object| object.etag.clone());
+        let content = relocated(&inode.content, there);
+        self.names.commit(&self.ctx(), &Op::Publish { ino, base, content, size_bytes, mtime: None })?;
         Ok(())
     }
 
@@ -244,6 +257,10 @@ impl Filesystem {
         if file.replace(|| self.pin_of(inode.ino)).is_err() {
             file.replace(|| Ok::<_, Error>(None))?;
         }
+        let left = self.names.inode(inode.ino).as_ref().map(content_keys).unwrap_or_default();
+        for key in content_keys(inode).difference(&left).cloned() {
+            self.discard(key).await;
+        }
         Err(Error::Stale(format!(
             "'{key}' was changed in the bucket; this file's bytes are kept as '{lost}'"
         )))
@@ -298,8 +315,9 @@ impl Filesystem {
         inode: &Inode,
         base: Option<&Arc<Pin>>,
     ) -> Result<Attributes> {
-        let replaced = base.filter(|_| inode.kind == Kind::File && self.layout.follows_paths());
-        let Some(object) = replaced.and_then(|pin| pin.object()) else {
+        let key = self.layout.path_key(&self.names, inode).ok().filter(|_| inode.kind == Kind::File);
+        let replaced = base.zip(key).and_then(|(pin, key)| pin.object_at(&key));
+        let Some(object) = replaced else {
             return Ok(headers::with_posix(Attributes::default(), inode));
         };
         let carried = match file.carried(&object.etag) {
@@ -335,7 +353,7 @@ impl Filesystem {
     pub(crate) async fn settle(&self, file: &OpenFile, work: &mut Dirty) -> Result<()> {
         match work {
             Dirty::Clean | Dirty::Local(_) => Ok(()),
-            Dirty::Stream(_) => self.commit_locked(file, work).await,
+            Dirty::Stream(_) => self.commit_locked(file, work, When::Open).await,
             Dirty::Memory(memory) => {
                 let mut local = Local::begin_empty(&self.config.cache_dir, memory.base.clone())?;
                 let mut at = 0;

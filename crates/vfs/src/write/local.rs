@@ -102,6 +102,11 @@ impl Local {
         }
     }
 
+    /// Whether some of it was stored while it stayed open.
+    pub(crate) fn has_deltas(&self) -> bool {
+        !self.deltas.is_empty()
+    }
+
     pub(crate) fn write(&mut self, offset: u64, data: &[u8]) -> std::io::Result<()> {
         self.file.write_all_at(data, offset)?;
         let end = offset + data.len() as u64;

@@ -81,6 +81,14 @@ impl Dirty {
         matches!(self, Self::Clean)
     }
 
+    /// Whether it is published, and nothing of it was stored beside.
+    pub(crate) fn is_assembled(&self) -> bool {
+        match self {
+            Self::Local(local) => local.is_published() && !local.has_deltas(),
+            _ => self.is_clean(),
+        }
+    }
+
     /// Whether programs and the namespace see the same.
     pub(crate) fn is_published(&self) -> bool {
         match self {
@@ -93,6 +101,6 @@ impl Dirty {
 
 /// What must hold under a key of the bucket for these writes to be the only ones.
 pub(crate) fn precondition(base: Option<&Arc<Pin>>, key: &ObjectKey) -> Precondition {
-    let object = base.and_then(|pin| pin.object()).filter(|object| object.key == *key);
+    let object = base.and_then(|pin| pin.object_at(key));
     object.map_or(Precondition::Absent, |object| Precondition::Matches(object.etag.clone()))
 }

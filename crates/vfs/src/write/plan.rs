@@ -39,6 +39,19 @@ pub(crate) struct Plan {
     pub(crate) is_delta: bool,
 }
 
+impl Plan {
+    /// Whether it is a delta that leaves a part of the file in the object with this key.
+    pub(crate) fn leaves(&self, local: &Local, key: &ObjectKey) -> bool {
+        let replaced = RangeSet::from_iter(self.replaces.iter().cloned());
+        let pieces = local.base().map_or(&[][..], |base| base.pieces());
+        let is_left = |range: Range<u64>| {
+            let range = range.start..range.end.min(local.size_bytes());
+            !range.is_empty() && replaced.cut(range).iter().any(|(_, is_replaced)| !is_replaced)
+        };
+        self.is_delta && pieces.iter().any(|piece| piece.object.key == *key && is_left(piece.range.clone()))
+    }
+}
+
 /// All of a file, whatever its size.
 pub(crate) fn everything() -> Vec<Range<u64>> {
     vec![Range { start: 0, end: u64::MAX }]

@@ -7,12 +7,11 @@ use std::sync::Arc;
 use store::{Attributes, ObjectKey, ObjectRef, Payload, Precondition, PutOptions, StoreError, Tags};
 
 use super::assemble::Assembly;
-use super::plan::{everything, plan};
+use super::plan::{Plan, everything, plan};
 use super::{Dirty, Local, Memory, Stream, When};
 use crate::headers;
 use crate::layout::{content_keys, stored_at};
 use crate::open_file::{OpenFile, Pending};
-use crate::pin::Pin;
 use crate::ranges::total;
 use crate::volume::Mapping;
 use crate::{Error, Filesystem, Result};
@@ -35,11 +34,11 @@ impl Filesystem {
     pub(crate) async fn assemble_closed(&self, file: &OpenFile) -> Result<()> {
         let mut work = file.work.lock().await;
         let is_last = self.files.users(file.ino) == 1;
-        if self.layout.follows_paths() || !is_last || !matches!(*work, Dirty::Local(_)) {
+        if !is_last || !matches!(*work, Dirty::Local(_)) {
             return Ok(());
         }
         let inode = file.overlay(self.names.inode(file.ino)?);
-        if inode.home.is_none() {
+        if inode.home.is_none() || self.has_path_key(&inode)? {
             return Ok(());
         }
         self.commit_by_inode(file, &mut work, &inode, When::Closed).await
@@ -87,7 +86,7 @@ impl Filesystem {
         }
         let after = Op::Splice { ino, ranges, content, size_bytes, mtime };
         let after = self.names.commit(&self.ctx(), &after)?.inode.ok_or(Error::NOT_FOUND)?;
-        let pin = Pin::spread(&after);
+        let pin = self.pin(&after)?.ok_or(Error::NOT_FOUND)?;
         self.references.caches(ino, Some(&pin.identity()));
         file.repin(|| Ok::<_, Error>(Some(pin.clone())))?;
         if let Dirty::Local(local) = work {
@@ -103,6 +102,10 @@ impl Filesystem {
         Ok(())
     }
 
+    pub(super) fn plan(&self, local: &Local, when: When) -> Plan {
+        plan(self.layout.mapping(), local, when)
+    }
+
     async fn store_edits(
         &self,
         ino: Ino,
@@ -110,7 +113,7 @@ impl Filesystem {
         attributes: &Attributes,
         when: When,
     ) -> Result<Spliced> {
-        let plan = plan(self.layout.mapping(), local, when);
+        let plan = self.plan(local, when);
         let objects =
             plan.objects.iter().map(|runs| self.store_runs(ino, Assembly { local, runs }, attributes));
         // Collected, as a stream over the closure would not be `Send`.
