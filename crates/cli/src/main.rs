@@ -47,6 +47,7 @@ enum Command {
     Gc(command::gc::Gc),
     Locate(command::locate::Locate),
     Object(command::object::Object),
+    Rebuild(command::rebuild::Rebuild),
     Version(command::version::Version),
 }
 
@@ -71,6 +72,7 @@ fn run(command: Command, argv: &[OsString]) -> anyhow::Result<ExitCode> {
         Command::Gc(gc) => gc.run(),
         Command::Locate(locate) => locate.run(),
         Command::Object(object) => object.run(),
+        Command::Rebuild(rebuild) => rebuild.run(),
         Command::Version(version) => version.run(),
     }
 }

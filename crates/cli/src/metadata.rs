@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 use meta_rocks::{Journal, OpenError, RocksEngine, RocksOptions};
 use std::fs;
 use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use store::ObjectStore;
@@ -24,6 +24,12 @@ const CACHE_PERCENT: u64 = 20;
 
 /// Says whose metadata a state directory holds.
 const OWNER_FILE: &str = "meta.volume";
+
+/// Says with which settings names were learned.
+const SETTINGS_FILE: &str = "meta.settings";
+
+/// The engine's own directory.
+const ENGINE_DIR: &str = "meta";
 
 /// Whether a state directory holds the metadata of any volume.
 pub(crate) fn is_in(state_root: &Path) -> bool {
@@ -74,7 +80,7 @@ pub(crate) async fn open(
         // The bucket has most of it.
         (None, None) => Duration::from_millis(50),
     };
-    let path = state_root.join("meta");
+    let path = state_root.join(ENGINE_DIR);
     let records = match writeback {
         Some(log) => log.read_notes().context("cannot read the names in the write-back log")?,
         None => Vec::new(),
@@ -86,8 +92,49 @@ pub(crate) async fn open(
             RocksEngine::open_journaled(&path, options, Arc::new(InWriteback(log.clone())), records)
         }
     };
-    let engine = Arc::new(state::when_free(open, |error| matches!(error, OpenError::InUse(_)))?);
+    let engine = state::when_free(open, |error| matches!(error, OpenError::InUse(_))).map_err(|error| {
+        let is_damaged = matches!(&error, OpenError::Engine(_));
+        let error = anyhow::Error::from(error);
+        match by_inode {
+            None if is_damaged => error.context(format!(
+                "the metadata in {} is damaged; `tenon rebuild {}` makes it anew from the bucket",
+                state_root.display(),
+                volume.url()
+            )),
+            _ => error,
+        }
+    })?;
+    let engine = Arc::new(engine);
     Ok(Metadata { engine })
+}
+
+/// Moves the engine of a state directory out of the way; where it is now.
+pub(crate) fn set_aside(state_root: &Path) -> Result<PathBuf> {
+    let from = state_root.join(ENGINE_DIR);
+    let free = |number: &u32| !state_root.join(format!("{ENGINE_DIR}.old-{number}")).exists();
+    let number = (1..).find(free).unwrap_or_default();
+    let to = state_root.join(format!("{ENGINE_DIR}.old-{number}"));
+    fs::rename(&from, &to).with_context(|| format!("cannot move {}", from.display()))?;
+    Ok(to)
+}
+
+/// Notes the settings that are in what is learned of objects without attributes. Whether they were others before.
+pub(crate) fn note_settings(state_root: &Path, config: &vfs::Config) -> Result<bool> {
+    let path = state_root.join(SETTINGS_FILE);
+    let settings = format!(
+        "uid={} gid={} file-mode={:o} dir-mode={:o} attributes={:?}",
+        config.uid, config.gid, config.file_mode, config.dir_mode, config.attributes
+    );
+    let before = match fs::read_to_string(&path) {
+        Ok(before) => Some(before),
+        Err(error) if error.kind() == ErrorKind::NotFound => None,
+        Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
+    };
+    if before.as_ref().is_some_and(|before| before.trim() == settings) {
+        return Ok(false);
+    }
+    state::write_durably(&path, &settings).with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(before.is_some())
 }
 
 /// The names of a volume, open.

@@ -1,6 +1,6 @@
 //! Volumes named by inode: their names are in the state directory, and outlive every way a mount can end.
 
-use crate::fixture::{Home, is_mounted};
+use crate::fixture::Home;
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
@@ -11,19 +11,6 @@ impl Home {
         self.ok(["format", "volume", "--naming", "inode"]);
         self.ok(["mount", "volume", "mnt"]);
         self.mnt()
-    }
-
-    fn again(&self) {
-        self.ok(["umount", "mnt"]);
-        self.ok(["mount", "volume", "mnt"]);
-    }
-
-    /// Ends the daemon as a crash does, and mounts anew.
-    fn after_a_kill(&self) {
-        self.signal(self.pid(), rustix::process::Signal::KILL);
-        self.ok(["umount", "mnt"]);
-        assert!(!is_mounted(&self.mnt()));
-        self.ok(["mount", "volume", "mnt"]);
     }
 }
 
@@ -166,19 +153,7 @@ fn damaged_metadata_is_said() {
     let mnt = home.by_inode();
     fs::write(mnt.join("file"), "text").unwrap();
     home.ok(["umount", "mnt"]);
-    let current = fs::read_dir(home.path("volume/state/meta"))
-        .unwrap()
-        .flat_map(|entry| {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()).collect()
-            } else {
-                vec![path]
-            }
-        })
-        .find(|path| path.file_name().is_some_and(|name| name == "CURRENT"))
-        .unwrap();
-    fs::remove_file(current).unwrap();
+    home.damage_metadata();
     let refused = home.refused(["mount", "volume", "mnt"]);
     assert!(refused.contains("meta"), "{refused}");
 }

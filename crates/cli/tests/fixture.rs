@@ -93,6 +93,27 @@ impl Home {
     }
 
     /// The daemon of the mount at `mnt`.
+    /// Unmounts in order, and mounts anew.
+    pub(crate) fn again(&self) {
+        self.ok(["umount", "mnt"]);
+        self.ok(["mount", "volume", "mnt"]);
+    }
+
+    /// Ends the daemon as a crash does, and mounts anew.
+    pub(crate) fn after_a_kill(&self) {
+        self.signal(self.pid(), rustix::process::Signal::KILL);
+        self.ok(["umount", "mnt"]);
+        assert!(!is_mounted(&self.mnt()));
+        self.ok(["mount", "volume", "mnt"]);
+    }
+
+    /// Takes away the file that says which files of the engine count.
+    pub(crate) fn damage_metadata(&self) {
+        let engines = fs::read_dir(self.path("volume/state/meta")).unwrap();
+        let current = engines.map(|entry| entry.unwrap().path().join("CURRENT")).find(|path| path.exists());
+        fs::remove_file(current.unwrap()).unwrap();
+    }
+
     pub(crate) fn pid(&self) -> u32 {
         self.status()["pid"].as_u64().unwrap().try_into().unwrap()
     }

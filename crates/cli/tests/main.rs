@@ -4,6 +4,7 @@
 
 mod bad_input;
 mod by_inode;
+mod by_path;
 mod daemon;
 mod fixture;
 mod kills;

@@ -68,6 +68,31 @@ impl Filesystem {
         self.evict_unused(parent, &prefix, &[(name, inode)])
     }
 
+    /// Forgets what the bucket can tell again: what is learned anew takes this mount's settings.
+    pub fn forget_learned(&self) -> Result<()> {
+        if self.layout.follows_paths() { self.forget_below(Ino::ROOT) } else { Ok(()) }
+    }
+
+    fn forget_below(&self, dir: Ino) -> Result<()> {
+        let prefix = self.layout.directory(&self.names, dir)?;
+        let mut after = None;
+        loop {
+            let batch = self.names.entries(dir, after.as_ref(), BATCH)?;
+            for (_, entry) in batch.iter().filter(|(_, entry)| entry.kind == Kind::Directory) {
+                self.forget_below(entry.ino)?;
+            }
+            let inos: Vec<Ino> = batch.iter().map(|(_, entry)| entry.ino).collect();
+            let is_end = batch.len() < BATCH;
+            after = batch.last().map(|(name, _)| name.clone());
+            let names = batch.into_iter().map(|(name, _)| name).zip(self.names.inodes(&inos)?);
+            let entries: Vec<_> = names.filter_map(|(name, inode)| Some((name, inode?))).collect();
+            self.evict_unused(dir, &prefix, &entries)?;
+            if is_end {
+                return Ok(());
+            }
+        }
+    }
+
     fn names_bytes(&self) -> u64 {
         self.names.engine().memory_bytes() + self.references.len() as u64 * REFERENCE_BYTES
     }

@@ -6,6 +6,7 @@ pub(crate) mod gc;
 pub(crate) mod locate;
 pub(crate) mod mount;
 pub(crate) mod object;
+pub(crate) mod rebuild;
 pub(crate) mod status;
 pub(crate) mod umount;
 pub(crate) mod version;

@@ -118,6 +118,26 @@ impl Filesystem {
         }
     }
 
+    /// Learns every name that the bucket shows, by listings alone; `told` hears how many there are so far.
+    pub async fn learn_all(&self, mut told: impl FnMut(usize)) -> Result<usize> {
+        let (mut directories, mut count) = (vec![Ino::ROOT], 0);
+        while let Some(dir) = directories.pop() {
+            let handle = self.opendir(dir).await?;
+            let mut cookie = DOTS;
+            loop {
+                let listed = self.readdir(handle, cookie, PAGE_ENTRIES, false).await?;
+                let Some(last) = listed.last() else { break };
+                cookie = last.cookie;
+                count += listed.len();
+                told(count);
+                let inside = listed.iter().filter(|entry| entry.kind == Some(Kind::Directory));
+                directories.extend(inside.map(|entry| entry.ino));
+            }
+            self.releasedir(handle);
+        }
+        Ok(count)
+    }
+
     /// Closes a directory.
     pub fn releasedir(&self, handle: Handle) {
         self.handles.remove_directory(handle);

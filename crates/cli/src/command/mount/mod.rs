@@ -155,7 +155,12 @@ impl Mount {
             engine: metadata.engine.clone(),
             record,
         };
-        let fs = vfs::Filesystem::mount(parts, self.config(volume, state)).map_err(unusable)?;
+        let config = self.config(volume, state);
+        let are_settings_new = metadata::note_settings(state.root(), &config)?;
+        let fs = vfs::Filesystem::mount(parts, config).map_err(unusable)?;
+        if are_settings_new {
+            fs.forget_learned().map_err(unusable)?;
+        }
         if !self.mount.read_only {
             fs.recover().await.map_err(unusable)?;
         }

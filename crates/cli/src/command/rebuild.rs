@@ -1,0 +1,117 @@
+//! `tenon rebuild`: the metadata of a volume named by path anew from its bucket.
+
+use crate::bucket::{self, Bucket, World};
+use crate::command::status;
+use crate::flags::StoreFlags;
+use crate::progress::Progress;
+use crate::volume::Volume;
+use crate::{environment, metadata, state};
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use vfs::{Filesystem, Naming, VolumeRecord};
+
+const MEMORY_BYTES: u64 = 256 << 20;
+/// Names between two words of progress.
+const NAMES_BETWEEN: usize = 1000;
+
+/// Make the metadata of a volume named by path anew from its bucket.
+///
+/// For metadata on this machine that is damaged. Everything that the bucket shows is there again. What it does not
+/// show is lost: other names of files with hard links, extended attributes, paths longer than a key, whose content stays
+/// under `.tenon/inodes/`. The damaged metadata is kept beside the new.
+#[derive(Debug, Args)]
+pub(crate) struct Rebuild {
+    /// The volume
+    volume: String,
+    /// Also if the metadata is sound
+    #[arg(long)]
+    force: bool,
+    /// The state directory given to `tenon mount`
+    #[arg(long, value_name = "DIR")]
+    state_dir: Option<PathBuf>,
+    #[command(flatten)]
+    store: StoreFlags,
+}
+
+impl Rebuild {
+    pub(crate) fn run(self) -> Result<ExitCode> {
+        if let Ok(mount) = status::find(&self.volume, environment::registry().mounts()) {
+            bail!("{} is mounted at {}; unmount it first", self.volume, mount.holder.mount_point.display());
+        }
+        let volume = Volume::parse(&self.volume)?;
+        let root = bucket::state_dir(&volume, self.state_dir.as_deref(), &self.store);
+        if !metadata::is_in(&root) {
+            bail!("there is no metadata of {} in {}; `tenon mount` makes it", volume.url(), root.display());
+        }
+        let _held = state::hold(&root)?;
+        state::nothing_waits(&root)?;
+        let runtime = tokio::runtime::Runtime::new().context("cannot start")?;
+        runtime.block_on(self.rebuild(&volume, &root))?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    async fn rebuild(&self, volume: &Volume, root: &Path) -> Result<()> {
+        let world = World::real()?;
+        let bucket = Bucket::open(volume, &self.store, true, &world).await?;
+        let record = VolumeRecord::read(bucket.store.as_ref(), volume.prefix().as_bytes()).await?;
+        if record.as_ref().is_some_and(|record| record.naming == Naming::Inode) {
+            bail!(
+                "the names of {} are in its metadata alone: restore {} from a backup",
+                volume.url(),
+                root.display()
+            );
+        }
+        if !self.force && self.is_sound(volume, root, &bucket, record.as_ref()).await {
+            bail!("the metadata in {} is sound; with --force it is made anew all the same", root.display());
+        }
+        let kept = metadata::set_aside(root)?;
+        let store = bucket.store.as_ref();
+        let metadata = metadata::open(volume, record.as_ref(), store, root, None, MEMORY_BYTES).await?;
+        let mut config = vfs::Config::new(root.join("cache"));
+        config.prefix = volume.prefix().as_bytes().to_vec();
+        config.uid = rustix::process::getuid().as_raw();
+        config.gid = rustix::process::getgid().as_raw();
+        metadata::note_settings(root, &config)?;
+        let parts = vfs::Parts {
+            store: Arc::clone(&bucket.store),
+            clock: world.clock,
+            entropy: world.entropy,
+            engine: metadata.engine.clone(),
+            record,
+        };
+        let fs = Filesystem::mount(parts, config)?;
+        let count = learn(&fs).await?;
+        fs.sync_names().await?;
+        println!("{count} names of {} are known again", volume.url());
+        println!("the metadata that was there is kept in {}", kept.display());
+        Ok(())
+    }
+
+    async fn is_sound(
+        &self,
+        volume: &Volume,
+        root: &Path,
+        bucket: &Bucket,
+        record: Option<&VolumeRecord>,
+    ) -> bool {
+        let opened = metadata::open(volume, record, bucket.store.as_ref(), root, None, MEMORY_BYTES).await;
+        opened.is_ok_and(|metadata| {
+            meta::invariants::fsck(metadata.engine.as_ref()).is_ok_and(|violations| violations.is_empty())
+        })
+    }
+}
+
+async fn learn(fs: &Filesystem) -> Result<usize> {
+    let progress = Progress::start();
+    let mut next = NAMES_BETWEEN;
+    let told = |count: usize| {
+        if count >= next {
+            progress.tell(&format!("{count} names"));
+            next = count + NAMES_BETWEEN;
+        }
+    };
+    Ok(fs.learn_all(told).await?)
+}
