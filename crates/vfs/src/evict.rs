@@ -1,7 +1,8 @@
-//! Keeps the namespace tables within their share of memory: what the bucket can tell again is dropped.
+//! Keeps what is known of names, and what the kernel holds of them, within a share of memory.
 //!
-//! A hand goes round the known entries, a bounded number at a time. What nobody uses goes at once; what only the
-//! kernel remembers it is asked to let go of, and goes when it has.
+//! A hand goes round the known entries, a bounded number at a time. What the bucket can tell again and nobody uses
+//! goes at once; what only the kernel remembers it is asked to let go of, and goes when it has. In a volume named by
+//! inode no entry goes, and the hand goes round what the kernel holds.
 //!
 //! Invariant: what goes is clean, and nobody can have come to hold it meanwhile.
 
@@ -39,13 +40,20 @@ pub(crate) struct Hand {
 struct Position {
     dir: Option<Ino>,
     after: Option<Name>,
+    /// The last inode that the kernel was asked to let go of.
+    asked: Option<Ino>,
 }
 
 impl Filesystem {
     /// So many entries are learned or looked up. If the tables are beyond their share, evicts down to three quarters
     /// of it, as far as one turn gets.
     pub(crate) fn evict_if_needed(&self, entries: usize) -> Result<()> {
-        if !self.layout.follows_paths() || self.names_bytes() <= self.config.metadata_bytes() {
+        let is_over = match self.layout.follows_paths() {
+            true => self.names_bytes() > self.config.metadata_bytes(),
+            // The rest is the engine's.
+            false => self.references_bytes() > self.config.metadata_bytes() / 2,
+        };
+        if !is_over {
             return Ok(());
         }
         if self.hand.entries.fetch_add(entries, Ordering::Relaxed) + entries < ENTRIES_BETWEEN {
@@ -54,7 +62,27 @@ impl Filesystem {
         // Somebody else's turn does for both.
         let Ok(mut position) = self.hand.position.try_lock() else { return Ok(()) };
         self.hand.entries.store(0, Ordering::Relaxed);
-        self.take_turn(&mut position)
+        match self.layout.follows_paths() {
+            true => self.take_turn(&mut position),
+            false => self.ask_the_kernel(&mut position.asked),
+        }
+    }
+
+    /// Asks the kernel to let go of what it holds.
+    fn ask_the_kernel(&self, asked: &mut Option<Ino>) -> Result<()> {
+        for _ in 0..BATCHES_MAX {
+            let held = self.references.after(*asked, BATCH);
+            *asked = held.last().copied();
+            for inode in self.names.inodes(&held)?.into_iter().flatten() {
+                if let Some((dir, name)) = &inode.home {
+                    self.invalidations.let_go(*dir, name.as_bytes());
+                }
+            }
+            if asked.is_none() || self.invalidations.is_busy() {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// The kernel has let go of an inode; while memory is short it goes at once.
@@ -94,7 +122,11 @@ impl Filesystem {
     }
 
     fn names_bytes(&self) -> u64 {
-        self.names.engine().memory_bytes() + self.references.len() as u64 * REFERENCE_BYTES
+        self.names.engine().memory_bytes() + self.references_bytes()
+    }
+
+    fn references_bytes(&self) -> u64 {
+        self.references.len() as u64 * REFERENCE_BYTES
     }
 
     fn is_short(&self) -> bool {

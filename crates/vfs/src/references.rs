@@ -1,13 +1,14 @@
 //! What the kernel holds: which inodes it knows, and which bytes of them it may have in its page cache.
 
 use meta::Ino;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use store::ETag;
 
 /// Counts of kernel references by inode.
 #[derive(Debug, Default)]
-pub(crate) struct References(Mutex<HashMap<Ino, Reference>>);
+pub(crate) struct References(Mutex<BTreeMap<Ino, Reference>>);
 
 #[derive(Debug, Default)]
 struct Reference {
@@ -48,11 +49,17 @@ impl References {
         same
     }
 
+    /// The next `limit` inodes that the kernel holds, by their numbers.
+    pub(crate) fn after(&self, ino: Option<Ino>, limit: usize) -> Vec<Ino> {
+        let from = ino.map_or(Bound::Unbounded, Bound::Excluded);
+        self.lock().range((from, Bound::Unbounded)).take(limit).map(|(ino, _)| *ino).collect()
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.lock().len()
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Ino, Reference>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Ino, Reference>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

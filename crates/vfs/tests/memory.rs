@@ -1,9 +1,10 @@
 //! Memory: shares are kept to whatever the bucket's size and however many write.
 
-use crate::world::{Bucket, MIB, World, pattern};
-use std::collections::HashSet;
+use crate::world::{Bucket, CALLER, MIB, World, pattern};
+use bytes::Bytes;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use vfs::Ino;
+use vfs::{Ino, Invalidation, Kind, Mapping};
 
 const LIMIT_BYTES: u64 = 64 << 20;
 
@@ -90,6 +91,31 @@ async fn s133_attributes_that_were_evicted_come_back() {
         let attr = world.stat(format!("file-{n:04}")).await.unwrap();
         assert_eq!((attr.mode, attr.size_bytes), (0o600 + n % 8, n.to_string().len() as u64), "{n}");
     }
+    world.assert_healthy().await;
+}
+
+/// The kernel lets go of what it is asked to, as it does of names that nobody has open.
+#[tokio::test]
+async fn s135_what_the_kernel_holds_is_bounded_in_a_volume_named_by_inode() {
+    const COUNT: usize = 20_000;
+    let bucket = Bucket::by_inode(Mapping::Whole).await;
+    let world = bucket.mount(|config| config.memory_limit_bytes = 1 << 20).await;
+    let mut news = world.fs.invalidations().unwrap();
+    let (mut held, mut held_at_most) = (HashMap::new(), 0);
+    for n in 0..COUNT {
+        let name = Bytes::from(format!("file-{n}"));
+        let attr = world.fs.mknod(CALLER, Ino::ROOT, &name, Kind::File, 0o600, 0).await.unwrap();
+        held.insert(name.clone(), attr.ino);
+        // Whoever makes a file looks at others too.
+        world.fs.lookup(Ino::ROOT, &name).await.unwrap();
+        while let Ok(asked) = news.try_recv() {
+            let Invalidation::Entry { name, .. } = asked else { continue };
+            held.remove(&name).into_iter().for_each(|ino| world.fs.forget(ino, 2));
+        }
+        held_at_most = held_at_most.max(held.len());
+    }
+    // A fifth of the limit at some 80 bytes for each, and what comes between two turns.
+    assert!((2000..5000).contains(&held_at_most), "{held_at_most}");
     world.assert_healthy().await;
 }
 
