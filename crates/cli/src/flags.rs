@@ -87,6 +87,9 @@ pub(crate) struct MountFlags {
     /// Size of the first parts of a large object; later ones grow
     #[arg(long, value_name = "SIZE", default_value = "8MiB", value_parser = part_size)]
     pub(crate) part_size: u64,
+    /// What is kept between a program and the bucket
+    #[arg(long, value_name = "KIND", default_value = "full", value_enum)]
+    pub(crate) cache: Cache,
     /// Acknowledge writes when they are in a log on this machine's disk; the bucket has them soon after
     #[arg(long, conflicts_with = "read_only")]
     pub(crate) writeback: bool,
@@ -107,6 +110,15 @@ pub(crate) enum Attributes {
     Headers,
     /// Size and time from the listing, defaults for the rest.
     Listing,
+}
+
+/// What is kept between a program and the bucket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Cache {
+    /// What was read, in memory; what was written, until a close or an fsync.
+    Full,
+    /// Nothing: a write returns when its bytes are stored, a read asks the bucket.
+    None,
 }
 
 /// Less does not hold one file's parts beside the tables.

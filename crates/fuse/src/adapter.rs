@@ -32,13 +32,14 @@ const BACKGROUND_REQUESTS_MAX: u16 = 64;
 /// notifications say exactly what is stale), `WRITEBACK_CACHE` (`vfs` must see writes in their order),
 /// `POSIX_LOCKS` (the kernel keeps them itself), `ATOMIC_O_TRUNC` (a file would be cut before the kernel finds that a
 /// program runs from it). `HANDLE_KILLPRIV_V2` saves a GETXATTR per WRITE.
-const WANTED: [InitFlags; 6] = [
+const WANTED: [InitFlags; 7] = [
     InitFlags::FUSE_HANDLE_KILLPRIV_V2,
     InitFlags::FUSE_PARALLEL_DIROPS,
     InitFlags::FUSE_DO_READDIRPLUS,
     InitFlags::FUSE_READDIRPLUS_AUTO,
     InitFlags::FUSE_CACHE_SYMLINKS,
     InitFlags::FUSE_ASYNC_DIO,
+    InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
 ];
 
 /// One mounted file system.

@@ -46,6 +46,9 @@ pub struct Config {
     /// Whether a page cache above keeps what was read in order, as the kernel's does: here it would only take up
     /// memory, and touching fresh memory is what costs a read most.
     pub page_cache_above: bool,
+    /// Nothing is kept: a write returns when its bytes are stored and named, a file's bytes are forgotten as soon as
+    /// nobody has it open.
+    pub is_uncached: bool,
     /// The store acknowledges changes before the bucket has them: a `close` survives the end of the process, an
     /// `fsync` the loss of power.
     pub write_back: bool,
@@ -68,6 +71,7 @@ impl Config {
             memory_limit_bytes: 1 << 30,
             part_size_bytes: 8 << 20,
             page_cache_above: false,
+            is_uncached: false,
             write_back: false,
             cache_dir,
         }

@@ -19,6 +19,8 @@ pub struct Opened {
     pub handle: Handle,
     /// Whether cached pages of an earlier open still hold.
     pub keep_cache: bool,
+    /// Whether nothing may be cached above.
+    pub is_uncached: bool,
 }
 
 #[derive(Debug, Default)]

@@ -2,7 +2,7 @@
 
 use crate::world::{Bucket, MIB, World, pattern};
 use std::time::Duration;
-use vfs::Kind;
+use vfs::{Kind, Mapping};
 
 #[tokio::test]
 async fn s11_close_stores_the_file_under_its_key() {
@@ -181,4 +181,25 @@ async fn s20_a_name_in_the_bucket_always_has_its_bytes() {
     let after = world.remount().await;
     assert_eq!(after.names("/").await.unwrap(), ["file"]);
     assert_eq!(after.read_file("file").await.unwrap(), before);
+}
+
+#[tokio::test]
+async fn s24_without_a_cache_a_write_is_stored_when_it_returns() {
+    for bucket in [Bucket::with_metadata(), Bucket::by_inode(Mapping::Whole).await] {
+        let world = bucket.mount(|config| config.is_uncached = true).await;
+        let handle = world.create("file").await.unwrap();
+        let mut bytes = pattern(MIB);
+        world.fs.write(handle, 0, &bytes).await.unwrap();
+        assert!(world.remount().await.read_file("file").await.unwrap() == bytes);
+        world.fs.write(handle, 1000, b"new").await.unwrap();
+        bytes[1000..1003].copy_from_slice(b"new");
+        let again = world.remount().await;
+        assert!(again.read_file("file").await.unwrap() == bytes);
+        world.fs.fallocate(handle, libc::FALLOC_FL_ZERO_RANGE, 0, 10).await.unwrap();
+        bytes[..10].fill(0);
+        assert!(world.remount().await.read_file("file").await.unwrap() == bytes);
+        assert_eq!(again.fs.status().read_bytes, 0, "what was read is not kept");
+        world.close(handle).await.unwrap();
+        world.assert_healthy().await;
+    }
 }

@@ -102,7 +102,8 @@ impl Adapter {
 /// A descriptor that cannot write has nothing to flush, which saves a request per close.
 fn open_file(opened: Opened, flags: i32) -> OpenFile {
     let mut kernel = FopenFlags::empty();
-    kernel.set(FopenFlags::FOPEN_KEEP_CACHE, opened.keep_cache);
+    kernel.set(FopenFlags::FOPEN_KEEP_CACHE, opened.keep_cache && !opened.is_uncached);
+    kernel.set(FopenFlags::FOPEN_DIRECT_IO, opened.is_uncached);
     kernel.set(FopenFlags::FOPEN_NOFLUSH, flags & libc::O_ACCMODE == libc::O_RDONLY);
     OpenFile { handle: FileHandle(opened.handle.0), flags: kernel }
 }

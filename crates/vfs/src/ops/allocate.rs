@@ -23,10 +23,13 @@ impl Filesystem {
             _ => return Err(Error::new(libc::EOPNOTSUPP, "ranges can be allocated, zeroed and punched")),
         };
         let range = offset..offset + len;
-        let mut work = file.work.lock().await;
-        let outcome = self.allocate_locked(&file, &mut work, range, keeps_size, zeros).await;
-        self.note(&file, &work);
-        outcome
+        {
+            let mut work = file.work.lock().await;
+            let outcome = self.allocate_locked(&file, &mut work, range, keeps_size, zeros).await;
+            self.note(&file, &work);
+            outcome?;
+        }
+        self.write_through(&file).await
     }
 
     async fn allocate_locked(

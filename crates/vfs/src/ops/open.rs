@@ -105,6 +105,9 @@ impl Filesystem {
         if !self.files.close(file.ino) {
             return Ok(());
         }
+        if self.config.is_uncached {
+            self.blocks.forget(file.ino);
+        }
         let dropped = std::mem::replace(&mut *file.work.lock().await, Dirty::Clean);
         let inode = self.names.inode(file.ino);
         let is_orphan = inode.as_ref().is_ok_and(|inode| inode.home.is_none());
@@ -136,7 +139,8 @@ impl Filesystem {
         let identity = file.pin().0.map(|pin| pin.identity());
         let keep_cache = file.pending().is_edited || self.references.caches(file.ino, identity.as_ref());
         let is_writable = flags & libc::O_ACCMODE != libc::O_RDONLY;
-        Opened { handle: self.handles.add_file(FileHandle::new(file, is_writable)), keep_cache }
+        let handle = self.handles.add_file(FileHandle::new(file, is_writable));
+        Opened { handle, keep_cache, is_uncached: self.config.is_uncached }
     }
 
     pub(crate) async fn purge(&self, orphan: &meta::Inode) -> Result<()> {

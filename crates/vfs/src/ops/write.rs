@@ -8,22 +8,33 @@ use crate::handles::Handle;
 use crate::open_file::{OpenFile, Pending};
 use crate::pin::Pin;
 use crate::volume::Mapping;
-use crate::write::{Dirty, Local, Memory, Stream, Upload, reserve_stream};
+use crate::write::{Dirty, Local, Memory, Stream, Upload, When, reserve_stream};
 use crate::{Error, Filesystem, Result};
 
 impl Filesystem {
     /// Writes all of `data` at `offset`.
     pub async fn write(&self, handle: Handle, offset: u64, data: &[u8]) -> Result<()> {
         let file = self.writable_file(handle, offset, data.len() as u64)?;
-        let mut work = file.work.lock().await;
-        let outcome = self.write_locked(&file, &mut work, offset, data).await;
-        self.note(&file, &work);
-        outcome
+        {
+            let mut work = file.work.lock().await;
+            let outcome = self.write_locked(&file, &mut work, offset, data).await;
+            self.note(&file, &work);
+            outcome?;
+        }
+        self.write_through(&file).await
+    }
+
+    /// Stores what was written, where nothing is kept.
+    pub(crate) async fn write_through(&self, file: &OpenFile) -> Result<()> {
+        if self.config.is_uncached { self.commit(file, When::Open).await } else { Ok(()) }
     }
 
     /// Writes all of `data` if that needs no wait, as most writes do: a front end need not keep a copy of the
     /// bytes for it. `None`: nothing is written, call [`Filesystem::write`].
     pub fn write_now(&self, handle: Handle, offset: u64, data: &[u8]) -> Option<Result<()>> {
+        if self.config.is_uncached {
+            return None;
+        }
         let file = match self.writable_file(handle, offset, data.len() as u64) {
             Ok(file) => file,
             Err(error) => return Some(Err(error)),
@@ -58,10 +69,13 @@ impl Filesystem {
 
     /// Cuts a file, or extends it with a hole.
     pub(crate) async fn truncate(&self, file: &Arc<OpenFile>, size: u64) -> Result<()> {
-        let mut work = file.work.lock().await;
-        let outcome = self.truncate_locked(file, &mut work, size).await;
-        self.note(file, &work);
-        outcome
+        {
+            let mut work = file.work.lock().await;
+            let outcome = self.truncate_locked(file, &mut work, size).await;
+            self.note(file, &work);
+            outcome?;
+        }
+        self.write_through(file).await
     }
 
     /// A file that was just made is empty and to be stored, unless somebody has written it already.

@@ -6,7 +6,7 @@
 mod serving;
 
 use crate::bucket::{self, Bucket, World};
-use crate::flags::{Attributes, LogFlags, MountFlags, StoreFlags};
+use crate::flags::{Attributes, Cache, LogFlags, MountFlags, StoreFlags};
 use crate::logging::{self, LogFile};
 use crate::state::{self, Holder, State};
 use crate::volume::Volume;
@@ -201,7 +201,8 @@ impl Mount {
             },
             memory_limit_bytes: flags.memory_limit,
             part_size_bytes: flags.part_size,
-            page_cache_above: true,
+            page_cache_above: flags.cache == Cache::Full,
+            is_uncached: flags.cache == Cache::None,
             write_back: flags.writeback,
             cache_dir: state.cache_dir(),
         }
