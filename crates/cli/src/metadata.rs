@@ -6,7 +6,7 @@
 //! opened without the metadata that names it.
 
 use crate::state;
-use crate::volume::Volume;
+use crate::volume::{self, Volume};
 use anyhow::{Context, Result, bail};
 use meta_rocks::{Journal, OpenError, RocksEngine, RocksOptions};
 use std::fs;
@@ -46,7 +46,12 @@ pub(crate) async fn open(
     memory_limit_bytes: u64,
 ) -> Result<Metadata> {
     let by_inode = record.filter(|record| record.naming == Naming::Inode);
-    let id = by_inode.map_or_else(|| volume.url(), |record| record.id.clone());
+    let id = match (by_inode, volume) {
+        (Some(record), _) => record.id.clone(),
+        // Its directory may be moved.
+        (None, Volume::Embedded { root }) => volume::read_record(root)?.id,
+        (None, _) => volume.url(),
+    };
     let owner = state_root.join(OWNER_FILE);
     match fs::read_to_string(&owner) {
         Ok(found) if found.trim() == id => {}

@@ -49,6 +49,19 @@ fn s45_s71_s89_s93_what_a_bucket_cannot_show_is_there_at_the_next_mount() {
 }
 
 #[test]
+fn an_embedded_volume_can_be_moved() {
+    let home = Home::new();
+    home.ok(["format", "volume"]);
+    home.ok(["mount", "volume", "mnt"]);
+    fs::write(home.mnt().join("file"), "text").unwrap();
+    fs::hard_link(home.mnt().join("file"), home.mnt().join("other")).unwrap();
+    home.ok(["umount", "mnt"]);
+    fs::rename(home.path("volume"), home.path("moved")).unwrap();
+    home.ok(["mount", "moved", "mnt"]);
+    assert_eq!(fs::read_to_string(home.mnt().join("other")).unwrap(), "text");
+}
+
+#[test]
 fn s12_s21_an_fsync_in_a_large_file_outlives_a_kill() {
     let home = Home::new();
     home.ok(["format", "volume"]);
