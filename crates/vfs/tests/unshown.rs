@@ -418,3 +418,37 @@ async fn s52_what_an_fsync_stored_of_a_file_that_somebody_replaced_is_kept_aside
     assert_eq!(keys_beside(&world).await, 0);
     world.assert_healthy().await;
 }
+
+#[tokio::test]
+async fn s77_two_files_are_exchanged_whatever_shows_them() {
+    let world = Bucket::with_metadata().mount(|_| {}).await;
+    let deep = deep(&world).await;
+    let long = long(&deep);
+    world.write_file("a", b"one").await.unwrap();
+    world.chmod("a", 0o600).await.unwrap();
+    world.symlink("b", b"target").await.unwrap();
+    let open = world.open_handle("a", libc::O_RDONLY).await.unwrap();
+    world.rename_with("a", "b", libc::RENAME_EXCHANGE).await.unwrap();
+    assert_eq!(world.bucket.object("b").await.unwrap(), b"one");
+    assert_eq!(world.bucket.object("a").await.unwrap(), b"target");
+    assert_eq!(world.bucket.header("b", "file-permissions").await.unwrap(), "0100600");
+    assert_eq!(world.read_all(open).await.unwrap(), b"one");
+    world.close(open).await.unwrap();
+    world.write_file(&long, b"long").await.unwrap();
+    world.link("b", "c").await.unwrap();
+    world.rename_with(&long, "b", libc::RENAME_EXCHANGE).await.unwrap();
+    assert_eq!(world.bucket.object("b").await.unwrap(), b"long");
+    assert_eq!(world.read_file("c").await.unwrap(), b"one");
+    world.rename_with("c", &long, libc::RENAME_EXCHANGE).await.unwrap();
+    assert_eq!(world.stat("c").await.unwrap().ino, world.stat(&long).await.unwrap().ino);
+    let missing = world.rename_with("b", "nothing", libc::RENAME_EXCHANGE).await;
+    assert_eq!(errno(missing), libc::ENOENT);
+    let directory = world.rename_with("b", &deep[..200], libc::RENAME_EXCHANGE).await;
+    assert_eq!(errno(directory), libc::EINVAL);
+    let again = world.remount().await;
+    again.expire();
+    again.fs.recover().await.unwrap();
+    assert_eq!(again.read_file("b").await.unwrap(), b"long");
+    assert_eq!(again.read_file(&long).await.unwrap(), b"one");
+    again.assert_healthy().await;
+}

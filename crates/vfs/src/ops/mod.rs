@@ -4,6 +4,7 @@ mod allocate;
 mod attributes;
 mod create;
 mod directory;
+mod exchange;
 mod locate;
 mod lookup;
 mod open;

@@ -29,7 +29,7 @@ impl Filesystem {
         }
     }
 
-    /// What lies beside the paths says which files.
+    /// What lies beside the paths says which files, those among them that stay there included.
     async fn assemble_interrupted(&self) -> Result<()> {
         let mut request =
             ListRequest { prefix: self.layout.content(), limit: PAGE_ENTRIES, ..ListRequest::default() };
@@ -38,7 +38,7 @@ impl Filesystem {
             for entry in page.entries {
                 let ListEntry::Object { object, .. } = entry else { continue };
                 let Some(ino) = self.layout.owner(&object.key) else { continue };
-                if self.names.inode(ino).is_ok_and(|inode| inode.is_ahead()) {
+                if self.names.inode(ino).is_ok() {
                     let file = self.open_file(ino)?;
                     let shown = self.show(&file, &mut *file.work.lock().await).await;
                     shown.and(self.close_file(&file).await)?;

@@ -75,7 +75,7 @@ impl Filesystem {
             return self.let_go(&moved).await;
         }
         if how == RenameHow::Exchange {
-            return Err(Error::new(libc::EINVAL, "a volume named by path cannot exchange names yet"));
+            return self.exchange(from, to).await;
         }
         for _ in 1..ATTEMPTS_MAX {
             match self.rename_once(&from, &to, how).await {
@@ -180,9 +180,17 @@ impl Filesystem {
             }
         };
         if let Some(old) = old {
-            self.delete_moved(&old.object).await?;
+            let is_told = self.is_told_by_bucket(source.ino)?;
+            self.delete_moved(&old.object, !is_told).await?;
         }
         Box::pin(self.show(source, &mut work)).await
+    }
+
+    /// Whether a look at the bucket would bring back all of a file that lies at its path.
+    fn is_told_by_bucket(&self, ino: Ino) -> Result<bool> {
+        let inode = self.names.inode(ino)?;
+        let is_whole = self.lies_at_path(&inode)? && !inode.is_ahead();
+        Ok(is_whole && inode.nlink == 1 && self.names.xattrs(ino)?.is_empty())
     }
 
     /// Before a name goes that has the key of a file with other names: another of them gets it, which the object
@@ -206,7 +214,7 @@ impl Filesystem {
             let (from, to) = ((parent, name.clone()), heir.clone());
             let ends = Ends { from, to, source: inode.clone(), target: Some(inode), how: How::HandOn };
             match self.move_object(&ends, file, work).await {
-                Ok(Some(old)) => return self.delete_moved(&old.object).await,
+                Ok(Some(old)) => return self.delete_moved(&old.object, true).await,
                 Ok(None) => return Ok(()),
                 // Somebody else stored an object there: to the bucket the name is that one's.
                 Err(error) if error.errno() == libc::EEXIST => drop(self.find(heir.0, &heir.1).await?),
@@ -265,8 +273,13 @@ impl Filesystem {
         (self.changes.begin(ends.from.0, &ends.from.1), self.changes.begin(ends.to.0, &ends.to.1))
     }
 
-    /// Deletes what was moved, unless somebody has stored something new there.
-    async fn delete_moved(&self, old: &ObjectRef) -> Result<()> {
+    /// Deletes what was moved, unless somebody has stored something new there. Where only names on this machine say
+    /// where it is now, they are safe first: without them the bucket would seem to have dropped the file.
+    pub(super) async fn delete_moved(&self, old: &ObjectRef, names_first: bool) -> Result<()> {
+        // With write-back the log has both in their order.
+        if names_first && !self.config.write_back {
+            self.sync_names().await?;
+        }
         match self.store.delete(&old.key, Precondition::Matches(old.etag.clone())).await {
             Ok(()) | Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)) => Ok(()),
             Err(error) => Err(error.into()),
@@ -368,7 +381,10 @@ impl Filesystem {
         }
         self.repin_tree(ends.source.ino)?;
         // Collected, as a stream over the closure would not be `Send`.
-        let deletes: Vec<_> = moved.iter().map(|(old, _)| self.delete_moved(old)).collect();
+        if !self.config.write_back {
+            self.sync_names().await?;
+        }
+        let deletes: Vec<_> = moved.iter().map(|(old, _)| self.delete_moved(old, false)).collect();
         futures_util::stream::iter(deletes).buffer_unordered(MOVES_IN_FLIGHT_MAX).try_collect().await
     }
 
@@ -409,7 +425,7 @@ impl Filesystem {
 
     /// Takes back what was copied for a rename that did not happen. What cannot be deleted stays beside the original.
     async fn delete_copies(&self, moved: &[Moved]) {
-        let deletes: Vec<_> = moved.iter().map(|(_, new)| self.delete_moved(new)).collect();
+        let deletes: Vec<_> = moved.iter().map(|(_, new)| self.delete_moved(new, false)).collect();
         let deletes = futures_util::stream::iter(deletes).buffer_unordered(MOVES_IN_FLIGHT_MAX);
         deletes.collect::<Vec<_>>().await;
     }
@@ -541,7 +557,7 @@ impl Filesystem {
 }
 
 /// The work of one file or two, always in the same order.
-async fn lock_both<'f>(
+pub(super) async fn lock_both<'f>(
     source: &'f OpenFile,
     target: Option<&'f OpenFile>,
 ) -> (MutexGuard<'f, Dirty>, Option<(&'f OpenFile, MutexGuard<'f, Dirty>)>) {

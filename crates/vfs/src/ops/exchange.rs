@@ -1,0 +1,82 @@
+//! `RENAME_EXCHANGE` in a volume named by path.
+//!
+//! No store swaps two keys. Both objects are laid beside the paths, one op swaps the names, and both are shown again: a
+//! crash in between leaves files that the next mount shows.
+
+use meta::{Ino, Kind, Name, Op, RenameHow};
+use store::CopyOptions;
+
+use crate::layout::stored_at;
+use crate::open_file::OpenFile;
+use crate::ops::rename::lock_both;
+use crate::write::{Dirty, When};
+use crate::{Error, Filesystem, Result};
+
+/// Directory and name.
+type Place = (Ino, Name);
+
+impl Filesystem {
+    /// Swaps two names, which must be there. A directory has too many keys for that: EINVAL.
+    pub(super) async fn exchange(&self, from: Place, to: Place) -> Result<()> {
+        let source = self.must(self.find(from.0, &from.1).await?)?;
+        let target = self.must(self.find(to.0, &to.1).await?)?;
+        if source.ino == target.ino {
+            return Ok(());
+        }
+        if source.kind == Kind::Directory || target.kind == Kind::Directory {
+            return Err(Error::new(libc::EINVAL, "no directory is exchanged in a volume named by path"));
+        }
+        let source = self.open_file(source.ino)?;
+        let outcome = match self.open_file(target.ino) {
+            Ok(target) => {
+                let exchanged = self.exchange_files((from, &source), (to, &target)).await;
+                exchanged.and(self.close_file(&target).await)
+            }
+            Err(error) => Err(error),
+        };
+        outcome.and(self.close_file(&source).await)
+    }
+
+    /// Both files' work is held, so that nobody publishes, moves or removes one of them meanwhile.
+    async fn exchange_files(
+        &self,
+        (from, source): (Place, &OpenFile),
+        (to, target): (Place, &OpenFile),
+    ) -> Result<()> {
+        let (mut work, replaced) = lock_both(source, Some(target)).await;
+        let Some((_, mut other_work)) = replaced else { return Err(Error::NOT_FOUND) };
+        self.lay_beside(&from, source, &mut work).await?;
+        self.lay_beside(&to, target, &mut other_work).await?;
+        let swapped = {
+            let _changing = (self.changes.begin(from.0, &from.1), self.changes.begin(to.0, &to.1));
+            let op = Op::Rename { from, to, how: RenameHow::Exchange, keep: false };
+            self.names.commit(&self.ctx(), &op)
+        };
+        self.show(source, &mut work).await?;
+        self.show(target, &mut other_work).await?;
+        swapped?;
+        Ok(())
+    }
+
+    /// Moves a file's object from its path to a key of its own.
+    async fn lay_beside(&self, (dir, name): &Place, file: &OpenFile, work: &mut Dirty) -> Result<()> {
+        self.begin_new(file, work)?;
+        self.commit_locked(file, work, When::Closed).await?;
+        let _moves = self.moves.read().await;
+        if self.names.entry(*dir, name)?.is_none_or(|entry| entry.ino != file.ino) {
+            return Err(Error::NOT_FOUND);
+        }
+        let inode = self.names.inode(file.ino)?;
+        let Some(old) = self.object(&inode)?.filter(|_| inode.home.is_some()) else { return Ok(()) };
+        if !self.is_shown(*dir, name, &inode)? {
+            return Ok(());
+        }
+        let _claim = self.claims.claim(&old.key).await;
+        let _changing = self.changes.begin(*dir, name);
+        let beside = self.store.copy(&old, &self.content_key(file.ino)?, CopyOptions::default()).await?;
+        self.relocate(&inode, &stored_at(&beside))?;
+        file.repin(|| self.pin_of(file.ino))?;
+        work.rebase(file.pin().0);
+        self.delete_moved(&old, true).await
+    }
+}
