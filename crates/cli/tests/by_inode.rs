@@ -148,6 +148,20 @@ fn metadata_is_not_mixed_up_with_another_volumes() {
 }
 
 #[test]
+fn s158_what_somebody_else_stored_becomes_a_file() {
+    let home = Home::new();
+    let mnt = home.by_inode();
+    fs::create_dir(home.path("volume/objects/dir")).unwrap();
+    fs::write(home.path("volume/objects/dir/new"), "theirs").unwrap();
+    assert_eq!(home.ok(["import", "mnt"]), "dir/new\n1 files imported\n");
+    assert_eq!(fs::read_to_string(mnt.join("dir/new")).unwrap(), "theirs");
+    fs::write(home.path("volume/objects/later"), "theirs too").unwrap();
+    home.again();
+    assert_eq!(fs::read_to_string(mnt.join("later")).unwrap(), "theirs too");
+    assert!(!home.path("volume/objects/later").exists());
+}
+
+#[test]
 fn damaged_metadata_is_said() {
     let home = Home::new();
     let mnt = home.by_inode();

@@ -26,6 +26,7 @@ mod filesystem;
 mod garbage;
 mod handles;
 mod headers;
+mod imports;
 mod invalidation;
 mod layout;
 mod learn;

@@ -1,6 +1,7 @@
 //! Volumes whose objects are named by inode: the bucket has bytes, the metadata has everything else.
 
 use crate::world::{Bucket, MIB, World, errno, pattern};
+use store::wrap::{Fault, Operation, Rule};
 use vfs::{Changes, Kind, Mapping};
 
 /// Objects are deleted not in the caller's way.
@@ -145,4 +146,52 @@ async fn s145_a_new_owner_takes_the_set_id_bits_away() {
     world.chmod("program", 0o6745).await.unwrap();
     world.fs.drop_set_id(changed.ino).unwrap();
     assert_eq!(world.stat("program").await.unwrap().mode, 0o2745, "a mark for locks stays");
+}
+
+#[tokio::test]
+async fn s158_what_somebody_else_stored_becomes_a_file() {
+    for bucket in Bucket::by_inode_each().await {
+        let world = bucket.mount(|_| {}).await;
+        world.write_file("taken", b"ours").await.unwrap();
+        world.write_file("dir", b"a file").await.unwrap();
+        bucket.put_with("sub/deep/object", pattern(MIB), &[("file-permissions", "0100640")]).await;
+        bucket.put_with("link", "target", &[("file-permissions", "0120777")]).await;
+        for key in ["taken", "dir/inside", "empty/", "zero"] {
+            bucket.put(key, if key == "zero" || key == "empty/" { "" } else { "theirs" }).await;
+        }
+        let mut imported = world.fs.import_foreign().await.unwrap();
+        imported.sort();
+        assert_eq!(imported.len(), 6, "{imported:?}");
+        assert!(world.read_file("sub/deep/object").await.unwrap() == pattern(MIB));
+        assert_eq!(world.stat("sub/deep/object").await.unwrap().mode, 0o640);
+        let link = world.ino("link").await.unwrap();
+        assert_eq!(world.fs.readlink(link).await.unwrap(), "target");
+        assert_eq!(world.stat("empty").await.unwrap().kind, Kind::Directory);
+        assert_eq!(world.stat("zero").await.unwrap().size_bytes, 0);
+        assert_eq!(world.read_file("taken").await.unwrap(), b"ours");
+        assert_eq!(world.read_file("dir").await.unwrap(), b"a file");
+        let beside = |name: &str| imported.iter().find(|path| path.starts_with(name.as_bytes())).unwrap();
+        assert_eq!(world.read_file(beside("taken.")).await.unwrap(), b"theirs");
+        let inside = beside("dir.");
+        assert!(inside.ends_with(b"/inside"));
+        assert_eq!(world.read_file(inside).await.unwrap(), b"theirs");
+        assert!(world.fs.import_foreign().await.unwrap().is_empty());
+        world.write_file("sub/deep/object", b"edited").await.unwrap();
+        assert!(settled_keys(&world).await.iter().all(|key| key.starts_with("inodes/")));
+        world.assert_healthy().await;
+    }
+}
+
+/// An import that could not delete its object made the same file again, and again.
+#[tokio::test]
+async fn s158_an_object_that_stays_is_not_imported_twice() {
+    let bucket = Bucket::by_inode(Mapping::Whole).await;
+    let world = bucket.mount(|_| {}).await;
+    bucket.put("object", "theirs").await;
+    bucket.faults.add(Rule::new(Fault::unavailable()).on(Operation::Delete));
+    assert_eq!(errno(world.fs.import_foreign().await), libc::EIO);
+    assert!(world.fs.import_foreign().await.unwrap().is_empty());
+    assert_eq!(world.names("/").await.unwrap(), ["object"]);
+    assert_eq!(world.read_file("object").await.unwrap(), b"theirs");
+    world.assert_healthy().await;
 }

@@ -3,6 +3,7 @@
 pub(crate) mod format;
 pub(crate) mod fsck;
 pub(crate) mod gc;
+pub(crate) mod import;
 pub(crate) mod locate;
 pub(crate) mod mount;
 pub(crate) mod object;

@@ -29,6 +29,8 @@ pub(crate) enum Request {
         /// Only count.
         dry_run: bool,
     },
+    /// Make files of what somebody else stored in a volume named by inode.
+    Import,
 }
 
 /// What the daemon says; a request is answered by any number of `Progress` and one other.
@@ -58,6 +60,11 @@ pub(crate) enum Answer {
     Collected {
         /// Keys of content that no file has, escaped where they are not text.
         keys: Vec<String>,
+    },
+    /// To `Import`.
+    Imported {
+        /// The files' paths, lossy where they are not text.
+        paths: Vec<String>,
     },
     /// The request failed.
     Failed {

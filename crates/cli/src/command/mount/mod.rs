@@ -163,6 +163,10 @@ impl Mount {
         }
         if !self.mount.read_only {
             fs.recover().await.map_err(unusable)?;
+            let imported = fs.import_foreign().await.map_err(unusable)?;
+            if !imported.is_empty() {
+                tracing::info!("{} objects that somebody else stored are files now", imported.len());
+            }
         }
         let session = fuse::mount(Arc::clone(&fs), mount_point, &self.fuse_options(volume), runtime)?;
         Served::start(fs, session, bucket, metadata, volume, state, self.mount.read_only).await

@@ -220,6 +220,15 @@ impl Running {
         }
     }
 
+    async fn import(&self) -> Answer {
+        match self.fs.import_foreign().await {
+            Ok(paths) => Answer::Imported {
+                paths: paths.iter().map(|path| String::from_utf8_lossy(path).into_owned()).collect(),
+            },
+            Err(error) => failed(error.to_string()),
+        }
+    }
+
     fn check(&self) -> Answer {
         match self.fs.check() {
             Ok(violations) => Answer::Checked { violations },
@@ -270,6 +279,7 @@ impl Service for Running {
             }
             Request::Locate { path_hex } => self.locate(&path_hex).await,
             Request::CollectGarbage { dry_run } => self.collect_garbage(dry_run).await,
+            Request::Import => self.import().await,
             Request::Check => self.check(),
         }
     }

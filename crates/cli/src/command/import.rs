@@ -1,0 +1,41 @@
+//! `tenon import`: files of what somebody else stored in a volume named by inode.
+
+use crate::command::status;
+use crate::control::client::Client;
+use crate::control::protocol::{Answer, Request};
+use crate::environment;
+use anyhow::Result;
+use clap::Args;
+use std::process::ExitCode;
+
+/// Make files of objects that somebody else stored in a volume named by inode.
+///
+/// An object outside `inodes/` becomes the file that its key is the path of; a mount does this at its beginning too. In a
+/// volume named by path, such objects are files as they are.
+#[derive(Debug, Args)]
+pub(crate) struct Import {
+    /// Where the volume is mounted, or the volume
+    #[arg(value_name = "DIR|VOLUME")]
+    target: String,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+impl Import {
+    pub(crate) fn run(self) -> Result<ExitCode> {
+        let mount = status::find(&self.target, environment::registry().mounts())?;
+        let mut client = Client::connect(&mount)?;
+        let paths = match client.ask(&Request::Import, |_| {})? {
+            Answer::Imported { paths } => paths,
+            other => client.unexpected(&other)?,
+        };
+        if self.json {
+            println!("{}", serde_json::json!({ "paths": paths }));
+        } else {
+            paths.iter().for_each(|path| println!("{path}"));
+            println!("{} files imported", paths.len());
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
