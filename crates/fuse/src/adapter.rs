@@ -1,5 +1,6 @@
 //! Where requests come in: counted, handed to their family in [`crate::requests`], and carried out.
 
+use crate::convert;
 use crate::operations::{Operation, RequestCounts};
 use crate::reply::{Answer, Believed};
 use fuser::{
@@ -31,8 +32,10 @@ const BACKGROUND_REQUESTS_MAX: u16 = 64;
 /// What is asked of the kernel where it can do it. Not asked: `AUTO_INVAL_DATA` (`keep_cache` and
 /// notifications say exactly what is stale), `WRITEBACK_CACHE` (`vfs` must see writes in their order),
 /// `POSIX_LOCKS` (the kernel keeps them itself), `ATOMIC_O_TRUNC` (a file would be cut before the kernel finds that a
-/// program runs from it). `HANDLE_KILLPRIV_V2` saves a GETXATTR per WRITE.
-const WANTED: [InitFlags; 7] = [
+/// program runs from it), `SETXATTR_EXT` (the transport does not know its longer request, see [`crate::groups`]).
+/// `HANDLE_KILLPRIV_V2` saves a GETXATTR per WRITE; with `POSIX_ACL` the kernel checks the lists that it reads as extended
+/// attributes, and with `DONT_MASK` it leaves the umask to whoever knows the directory's default list.
+const WANTED: [InitFlags; 9] = [
     InitFlags::FUSE_HANDLE_KILLPRIV_V2,
     InitFlags::FUSE_PARALLEL_DIROPS,
     InitFlags::FUSE_DO_READDIRPLUS,
@@ -40,6 +43,8 @@ const WANTED: [InitFlags; 7] = [
     InitFlags::FUSE_CACHE_SYMLINKS,
     InitFlags::FUSE_ASYNC_DIO,
     InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
+    InitFlags::FUSE_POSIX_ACL,
+    InitFlags::FUSE_DONT_MASK,
 ];
 
 /// One mounted file system.
@@ -112,7 +117,7 @@ impl Requests for Adapter {
 
     fn forget(&self, _: &Request, ino: INodeNo, count: u64) {
         self.count(Operation::Forget);
-        self.fs.forget(crate::convert::ino(ino), count);
+        self.fs.forget(convert::ino(ino), count);
     }
 
     fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
@@ -138,12 +143,12 @@ impl Requests for Adapter {
         reply: ReplyAttr,
     ) {
         let changes = vfs::Changes {
-            mode: mode.map(crate::convert::permissions),
+            mode: mode.map(convert::permissions),
             uid,
             gid,
             size_bytes,
-            atime: atime.map(crate::convert::time),
-            mtime: mtime.map(crate::convert::time),
+            atime: atime.map(convert::time),
+            mtime: mtime.map(convert::time),
         };
         self.change_attributes(request, ino, changes, handle, reply);
     }
@@ -158,15 +163,23 @@ impl Requests for Adapter {
         parent: INodeNo,
         name: &OsStr,
         mode: u32,
-        _: u32,
+        umask: u32,
         rdev: u32,
         reply: ReplyEntry,
     ) {
-        self.make_node(request, parent, name.as_bytes(), mode, rdev, reply);
+        self.make_node(convert::caller(request, umask), parent, name.as_bytes(), mode, rdev, reply);
     }
 
-    fn mkdir(&self, request: &Request, parent: INodeNo, name: &OsStr, mode: u32, _: u32, reply: ReplyEntry) {
-        self.make_directory(request, parent, name.as_bytes(), mode, reply);
+    fn mkdir(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        reply: ReplyEntry,
+    ) {
+        self.make_directory(convert::caller(request, umask), parent, name.as_bytes(), mode, reply);
     }
 
     fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
@@ -178,7 +191,8 @@ impl Requests for Adapter {
     }
 
     fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
-        self.make_symlink(request, parent, name.as_bytes(), target.as_os_str().as_bytes(), reply);
+        let caller = convert::caller(request, 0);
+        self.make_symlink(caller, parent, name.as_bytes(), target.as_os_str().as_bytes(), reply);
     }
 
     fn rename(
@@ -204,11 +218,11 @@ impl Requests for Adapter {
         parent: INodeNo,
         name: &OsStr,
         mode: u32,
-        _: u32,
+        umask: u32,
         flags: i32,
         reply: ReplyCreate,
     ) {
-        self.create_file(request, parent, name.as_bytes(), mode, flags, reply);
+        self.create_file(convert::caller(request, umask), parent, name.as_bytes(), mode, flags, reply);
     }
 
     fn open(&self, _: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
@@ -242,7 +256,7 @@ impl Requests for Adapter {
         reply: ReplyWrite,
     ) {
         if flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID)
-            && let Err(error) = self.fs.drop_set_id(crate::convert::ino(ino))
+            && let Err(error) = self.fs.drop_set_id(convert::ino(ino))
         {
             return reply.answer(Err(error));
         }
@@ -311,7 +325,7 @@ impl Requests for Adapter {
 
     fn setxattr(
         &self,
-        _: &Request,
+        request: &Request,
         ino: INodeNo,
         name: &OsStr,
         value: &[u8],
@@ -319,7 +333,7 @@ impl Requests for Adapter {
         _: u32,
         reply: ReplyEmpty,
     ) {
-        self.set_xattr(ino, name.as_bytes(), value, flags, reply);
+        self.set_xattr(request, ino, name.as_bytes(), value, flags, reply);
     }
 
     fn removexattr(&self, _: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {

@@ -68,8 +68,8 @@ pub(crate) fn ino(ino: INodeNo) -> Ino {
     Ino(ino.0)
 }
 
-pub(crate) fn caller(request: &fuser::Request) -> Caller {
-    Caller { uid: request.uid(), gid: request.gid() }
+pub(crate) fn caller(request: &fuser::Request, umask: u32) -> Caller {
+    Caller { uid: request.uid(), gid: request.gid(), umask: permissions(umask) }
 }
 
 pub(crate) fn errno(error: &vfs::Error) -> Errno {

@@ -13,6 +13,7 @@
 mod adapter;
 mod connection;
 mod convert;
+mod groups;
 mod invalidation;
 mod mount_point;
 mod mount_table;

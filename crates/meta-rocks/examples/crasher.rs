@@ -48,6 +48,7 @@ fn work(namespace: &Namespace, engine: &dyn Engine, prefix: &str) -> Result<(), 
             mode: 0o644,
             uid: 0,
             gid: 0,
+            umask: 0,
             rdev: 0,
             target: None,
         };

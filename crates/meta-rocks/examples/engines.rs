@@ -126,8 +126,18 @@ fn name(n: u64) -> Name {
 
 fn create(namespace: &Namespace, parent: Ino, n: u64, kind: Kind) -> Ino {
     let ino = namespace.allocate(parent, 1)[0];
-    let op =
-        Op::Create { parent, name: name(n), ino, kind, mode: 0o755, uid: 0, gid: 0, rdev: 0, target: None };
+    let op = Op::Create {
+        parent,
+        name: name(n),
+        ino,
+        kind,
+        mode: 0o755,
+        uid: 0,
+        gid: 0,
+        umask: 0,
+        rdev: 0,
+        target: None,
+    };
     assert!(namespace.commit(&CTX, &op).is_ok());
     ino
 }

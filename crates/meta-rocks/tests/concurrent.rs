@@ -12,7 +12,18 @@ fn create(namespace: &Namespace, name: &str) {
     let ino = namespace.allocate(Ino::ROOT, 1)[0];
     let name = Name::new(name.as_bytes()).unwrap();
     let (kind, target) = (Kind::Directory, None);
-    let op = Op::Create { parent: Ino::ROOT, name, ino, kind, mode: 0o755, uid: 0, gid: 0, rdev: 0, target };
+    let op = Op::Create {
+        parent: Ino::ROOT,
+        name,
+        ino,
+        kind,
+        mode: 0o755,
+        uid: 0,
+        gid: 0,
+        umask: 0,
+        rdev: 0,
+        target,
+    };
     namespace.commit(&CTX, &op).unwrap();
 }
 

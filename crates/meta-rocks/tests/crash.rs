@@ -125,7 +125,8 @@ fn create(namespace: &meta::Namespace, name: &str) {
     let (parent, name) = (meta::Ino::ROOT, meta::Name::new(name.as_bytes()).unwrap());
     let ino = namespace.allocate(parent, 1)[0];
     let kind = meta::Kind::File;
-    let op = Op::Create { parent, name, ino, kind, mode: 0o644, uid: 0, gid: 0, rdev: 0, target: None };
+    let op =
+        Op::Create { parent, name, ino, kind, mode: 0o644, uid: 0, gid: 0, umask: 0, rdev: 0, target: None };
     namespace.commit(&crate::fixture::CTX, &op).unwrap();
 }
 

@@ -18,6 +18,7 @@
 //! | 12 | extended attributes belong to an inode |
 //! | 13 | every inode number has been leased |
 //! | 14 | every record can be decoded |
+//! | 15 | an access ACL says what the mode says and more; only directories have a default one |
 
 mod check;
 

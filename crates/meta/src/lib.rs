@@ -24,6 +24,7 @@ mod name;
 mod op;
 mod txn;
 
+pub mod acl;
 pub mod codec;
 #[cfg(feature = "conformance")]
 pub mod conformance;

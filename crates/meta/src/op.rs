@@ -40,7 +40,8 @@ pub enum Op {
         to: Ino,
     },
     /// Makes an inode and its first name. `Exists` if the name is taken. In a set-group-id directory the
-    /// directory's group wins over `gid`, and a new directory gets the bit.
+    /// directory's group wins over `gid`, and a new directory gets the bit. In a directory with a default ACL the new
+    /// inode gets what `mode` and that allow, and elsewhere `mode` without `umask`.
     Create {
         /// The directory.
         parent: Ino,
@@ -52,6 +53,8 @@ pub enum Op {
         kind: Kind,
         /// Permission bits.
         mode: u16,
+        /// Permissions that the caller's process takes from what it makes; a symbolic link has them all.
+        umask: u16,
         /// Owner.
         uid: u32,
         /// Group.
@@ -107,14 +110,16 @@ pub enum Op {
         /// As in [`Op::Unlink`], for the inode replaced.
         keep: bool,
     },
-    /// Changes attributes; ctime becomes now. `Invalid` for the size of anything but a file (`IsDirectory` of a directory).
+    /// Changes attributes; ctime becomes now, and an ACL follows the mode. `Invalid` for the size of anything but a file (`IsDirectory` of a directory).
     SetAttr {
         /// The inode.
         ino: Ino,
         /// What to change.
         changes: AttrChanges,
     },
-    /// Sets an extended attribute. `Exists` or `NoData` according to `how`; `Invalid` for a name or value too long.
+    /// Sets an extended attribute. `Exists` or `NoData` according to `how`; `Invalid` for a name or value too long, and
+    /// for an [ACL](crate::acl) that is none. The mode follows an ACL, and one that says no more than the mode is not
+    /// kept.
     SetXattr {
         /// The inode.
         ino: Ino,

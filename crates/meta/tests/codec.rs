@@ -64,6 +64,18 @@ fn records_keep_their_bytes() {
         version: Some("v".into()),
         last_modified: None,
     };
+    let create = Op::Create {
+        parent: Ino(7),
+        name: Name::new(b"a").unwrap(),
+        ino: Ino(8),
+        kind: Kind::Directory,
+        mode: 0o755,
+        umask: 0o22,
+        uid: 1000,
+        gid: 100,
+        rdev: 0,
+        target: None,
+    };
     let splice = Op::Splice {
         ino: Ino(9),
         ranges: vec![0..5, 300..310],
@@ -80,6 +92,7 @@ fn records_keep_their_bytes() {
         (encode_extent(&extent(9, 300, stored)), "0100ac020001026b2f00036f646401017600"),
         (encode_number(1 << 40), "01808080808020"),
         (encode_head(HeadRecord { head: Seqno(300), cut: Seqno(299) }), "01ac0201"),
+        (encode_op(&create), "02030701610801ed03e80764000012"),
         (encode_op(&rename), "0107010161ac0201620201"),
         (encode_op(&splice), "011109020005ac02b60201ac020a0001026b2f00036f646401017600b60200"),
         (encode_log_record(&ctx, &Op::Purge { ino: Ino(5) }), "0101e80764011005"),
@@ -90,6 +103,14 @@ fn records_keep_their_bytes() {
     assert_eq!(decode_inode(Ino(42), &encode_inode(&file())).unwrap().inode, file());
 }
 
+/// What was logged before `Create` had a umask was made without one.
+#[test]
+fn ops_of_the_first_version_are_read() {
+    let bytes = [1, 3, 7, 1, b'a', 8, 1, 0xed, 3, 0xe8, 7, 0x64, 0, 0];
+    let Op::Create { mode, umask, uid, .. } = decode_op(&bytes).unwrap() else { panic!("no create") };
+    assert_eq!((mode, umask, uid), (0o755, 0, 1000));
+}
+
 #[test]
 fn a_newer_version_is_named_as_such() {
     let newer = |what| DecodeError::Version { what, found: 2, known: 1 };
@@ -98,7 +119,7 @@ fn a_newer_version_is_named_as_such() {
     assert_eq!(decode_extent(0, &[2]), Err(newer("an extent")));
     assert_eq!(decode_number(&[2]), Err(newer("a number")));
     assert_eq!(decode_head(&[2]), Err(newer("a metadata engine")));
-    assert_eq!(decode_op(&[2]), Err(newer("an op")));
+    assert_eq!(decode_op(&[3]), Err(DecodeError::Version { what: "an op", found: 3, known: 2 }));
     assert_eq!(decode_log_record(&[2]), Err(newer("a log record")));
     assert_eq!(decode_op(&[1, 99]), Err(DecodeError::Tag { what: "an op", found: 99 }));
     assert_eq!(decode_op(&[]), Err(DecodeError::Truncated));

@@ -179,6 +179,7 @@ fn ops_that_meet_in_a_directory_are_one_moment() {
         mode: 0o755,
         uid: 0,
         gid: 9,
+        umask: 0,
         rdev: 0,
         target: None,
     };
@@ -280,6 +281,7 @@ fn creators_in_one_directory_do_not_conflict() {
                         mode: 0o755,
                         uid: 0,
                         gid: 0,
+                        umask: 0,
                         rdev: 0,
                         target: None,
                     };
@@ -300,6 +302,7 @@ fn creators_in_one_directory_do_not_conflict() {
         mode: 0o755,
         uid: 0,
         gid: 0,
+        umask: 0,
         rdev: 0,
         target: None,
     };

@@ -47,8 +47,18 @@ impl Fixture {
     pub(crate) fn make(&self, parent: Ino, text: &str, kind: Kind, mode: u16) -> Result<Inode, FsError> {
         let ino = self.namespace.allocate(parent, 1)[0];
         let target = (kind == Kind::Symlink).then(|| "target".into());
-        let op =
-            Op::Create { parent, name: name(text), ino, kind, mode, uid: 1000, gid: 100, rdev: 0, target };
+        let op = Op::Create {
+            parent,
+            name: name(text),
+            ino,
+            kind,
+            mode,
+            uid: 1000,
+            gid: 100,
+            umask: 0,
+            rdev: 0,
+            target,
+        };
         self.apply(op).map(|applied| applied.inode.unwrap())
     }
 

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod acl;
 mod codec;
 mod concurrent;
 mod engines;

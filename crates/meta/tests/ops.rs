@@ -26,6 +26,7 @@ pub(crate) fn prelude() -> Vec<Op> {
         mode: 0o755,
         uid: 0,
         gid: 0,
+        umask: 0,
         rdev: 0,
         target: None,
     };
@@ -89,8 +90,8 @@ fn moment() -> impl Strategy<Value = Timestamp> {
 }
 
 fn create() -> impl Strategy<Value = Op> {
-    (ino(), name(), 6..=INO_MAX, kind(), 0..0o10000u16, 0..3u32).prop_map(
-        |(parent, name, ino, kind, mode, owner)| Op::Create {
+    (ino(), name(), 6..=INO_MAX, kind(), 0..0o10000u16, 0..0o1000u16, 0..3u32).prop_map(
+        |(parent, name, ino, kind, mode, umask, owner)| Op::Create {
             parent,
             name,
             ino: Ino(ino),
@@ -98,6 +99,7 @@ fn create() -> impl Strategy<Value = Op> {
             mode,
             uid: owner,
             gid: owner + 5,
+            umask,
             rdev: 0,
             target: (kind == Kind::Symlink).then(|| "to/where".into()),
         },

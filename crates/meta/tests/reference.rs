@@ -60,12 +60,13 @@ impl Reference {
         match op {
             Op::Root { .. } => Err(FsError::Exists),
             Op::Lease { .. } => Err(FsError::StaleBase),
-            Op::Create { parent, name, ino, kind, mode, uid, gid, rdev, target } => {
+            Op::Create { parent, name, ino, kind, mode, umask, uid, gid, rdev, target } => {
                 self.place_is_free(*parent, name, *ino)?;
                 let dir = &self.nodes[parent].inode;
                 let inherits = dir.mode & 0o2000 != 0;
                 let gid = if inherits { dir.gid } else { *gid };
-                let mode = if inherits && *kind == Kind::Directory { mode | 0o2000 } else { *mode };
+                let mode = if *kind == Kind::Symlink { *mode } else { mode & !umask };
+                let mode = if inherits && *kind == Kind::Directory { mode | 0o2000 } else { mode };
                 let size_bytes = target.as_ref().map_or(0, |target| target.len() as u64);
                 let inode = Inode {
                     ino: *ino,

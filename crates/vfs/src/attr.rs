@@ -51,6 +51,8 @@ pub struct Caller {
     pub uid: u32,
     /// Group id.
     pub gid: u32,
+    /// Permissions that the caller's process takes from what it makes.
+    pub umask: u16,
 }
 
 /// A time to set.

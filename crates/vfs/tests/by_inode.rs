@@ -103,11 +103,17 @@ async fn s143_extended_attributes_are_kept() {
     let world = Bucket::by_inode(Mapping::Whole).await.mount(|_| {}).await;
     world.write_file("file", b"x").await.unwrap();
     let ino = world.ino("file").await.unwrap();
-    world.fs.setxattr(ino, b"user.color", b"blue", 0).unwrap();
-    world.fs.setxattr(ino, b"user.empty", b"", libc::XATTR_CREATE).unwrap();
-    assert_eq!(errno(world.fs.setxattr(ino, b"user.color", b"x", libc::XATTR_CREATE)), libc::EEXIST);
-    assert_eq!(errno(world.fs.setxattr(ino, b"user.other", b"x", libc::XATTR_REPLACE)), libc::ENODATA);
-    assert_eq!(errno(world.fs.setxattr(ino, b"nonsense", b"x", 0)), libc::EOPNOTSUPP);
+    world.fs.setxattr(ino, b"user.color", b"blue", 0, |_| true).unwrap();
+    world.fs.setxattr(ino, b"user.empty", b"", libc::XATTR_CREATE, |_| true).unwrap();
+    assert_eq!(
+        errno(world.fs.setxattr(ino, b"user.color", b"x", libc::XATTR_CREATE, |_| true)),
+        libc::EEXIST
+    );
+    assert_eq!(
+        errno(world.fs.setxattr(ino, b"user.other", b"x", libc::XATTR_REPLACE, |_| true)),
+        libc::ENODATA
+    );
+    assert_eq!(errno(world.fs.setxattr(ino, b"nonsense", b"x", 0, |_| true)), libc::EOPNOTSUPP);
     let again = world.remount().await;
     assert_eq!(again.fs.getxattr(ino, b"user.color").unwrap(), b"blue"[..]);
     assert_eq!(

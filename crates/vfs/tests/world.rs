@@ -20,7 +20,7 @@ use vfs::{
     Result, VolumeRecord,
 };
 
-pub(crate) const CALLER: Caller = Caller { uid: 1000, gid: 100 };
+pub(crate) const CALLER: Caller = Caller { uid: 1000, gid: 100, umask: 0 };
 pub(crate) const MIB: usize = 1 << 20;
 
 /// A clock that ticks whenever it is looked at, as a machine's does, and jumps when told.

@@ -25,7 +25,7 @@ impl Adapter {
         handle: Option<FileHandle>,
         reply: ReplyAttr,
     ) {
-        let (fs, believed, caller) = (Arc::clone(&self.fs), self.believed(), convert::caller(request));
+        let (fs, believed, caller) = (Arc::clone(&self.fs), self.believed(), convert::caller(request, 0));
         let handle = handle.map(|handle| Handle(handle.0));
         self.answer(Operation::SetAttr, reply, async move {
             fs.setattr(caller, convert::ino(ino), changes, handle).await.map(believed)

@@ -10,12 +10,12 @@ use fuser::{
     ReplyOpen, ReplyWrite,
 };
 use std::sync::Arc;
-use vfs::{Handle, Opened, Whence};
+use vfs::{Caller, Handle, Opened, Whence};
 
 impl Adapter {
     pub(crate) fn create_file(
         &self,
-        request: &fuser::Request,
+        caller: Caller,
         parent: INodeNo,
         name: &[u8],
         mode: u32,
@@ -23,7 +23,6 @@ impl Adapter {
         reply: ReplyCreate,
     ) {
         let (fs, believed, name) = (Arc::clone(&self.fs), self.believed(), Bytes::copy_from_slice(name));
-        let caller = convert::caller(request);
         self.answer(Operation::Create, reply, async move {
             let (attr, opened) =
                 fs.create(caller, convert::ino(parent), &name, permissions(mode), flags).await?;

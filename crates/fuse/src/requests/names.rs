@@ -4,8 +4,9 @@ use crate::adapter::Adapter;
 use crate::convert::{self, permissions};
 use crate::operations::Operation;
 use bytes::Bytes;
-use fuser::{Errno, INodeNo, RenameFlags, ReplyEmpty, ReplyEntry, Request};
+use fuser::{Errno, INodeNo, RenameFlags, ReplyEmpty, ReplyEntry};
 use std::sync::Arc;
+use vfs::Caller;
 
 impl Adapter {
     pub(crate) fn find(&self, parent: INodeNo, name: &[u8], reply: ReplyEntry) {
@@ -17,7 +18,7 @@ impl Adapter {
 
     pub(crate) fn make_node(
         &self,
-        request: &Request,
+        caller: Caller,
         parent: INodeNo,
         name: &[u8],
         mode: u32,
@@ -29,7 +30,6 @@ impl Adapter {
             return reply.error(Errno::EINVAL);
         };
         let (fs, believed, name) = (Arc::clone(&self.fs), self.believed(), Bytes::copy_from_slice(name));
-        let caller = convert::caller(request);
         self.answer(Operation::MkNod, reply, async move {
             fs.mknod(caller, convert::ino(parent), &name, kind, permissions(mode), rdev).await.map(believed)
         });
@@ -37,14 +37,13 @@ impl Adapter {
 
     pub(crate) fn make_directory(
         &self,
-        request: &Request,
+        caller: Caller,
         parent: INodeNo,
         name: &[u8],
         mode: u32,
         reply: ReplyEntry,
     ) {
         let (fs, believed, name) = (Arc::clone(&self.fs), self.believed(), Bytes::copy_from_slice(name));
-        let caller = convert::caller(request);
         self.answer(Operation::MkDir, reply, async move {
             fs.mkdir(caller, convert::ino(parent), &name, permissions(mode)).await.map(believed)
         });
@@ -52,14 +51,14 @@ impl Adapter {
 
     pub(crate) fn make_symlink(
         &self,
-        request: &Request,
+        caller: Caller,
         parent: INodeNo,
         name: &[u8],
         target: &[u8],
         reply: ReplyEntry,
     ) {
         let (fs, believed, name) = (Arc::clone(&self.fs), self.believed(), Bytes::copy_from_slice(name));
-        let (caller, target) = (convert::caller(request), Bytes::copy_from_slice(target));
+        let target = Bytes::copy_from_slice(target);
         self.answer(Operation::Symlink, reply, async move {
             fs.symlink(caller, convert::ino(parent), &name, &target).await.map(believed)
         });

@@ -1,10 +1,10 @@
 //! Extended attributes.
 
 use crate::adapter::Adapter;
-use crate::convert;
 use crate::operations::Operation;
 use crate::reply::{Answer, failed};
-use fuser::{Errno, INodeNo, ReplyEmpty, ReplyXattr};
+use crate::{convert, groups};
+use fuser::{Errno, INodeNo, ReplyEmpty, ReplyXattr, Request};
 use vfs::Error;
 
 impl Adapter {
@@ -25,9 +25,18 @@ impl Adapter {
         );
     }
 
-    pub(crate) fn set_xattr(&self, ino: INodeNo, name: &[u8], value: &[u8], flags: i32, reply: ReplyEmpty) {
+    pub(crate) fn set_xattr(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        name: &[u8],
+        value: &[u8],
+        flags: i32,
+        reply: ReplyEmpty,
+    ) {
         self.count(Operation::SetXattr);
-        reply.answer(self.fs.setxattr(convert::ino(ino), name, value, flags));
+        let is_in_group = |gid| groups::has(request, gid);
+        reply.answer(self.fs.setxattr(convert::ino(ino), name, value, flags, is_in_group));
     }
 
     pub(crate) fn remove_xattr(&self, ino: INodeNo, name: &[u8], reply: ReplyEmpty) {

@@ -7,7 +7,10 @@ use crate::{AttrChanges, Extent, Ino, Name, Observed, Op, RenameHow, XattrHow};
 use std::ops::Range;
 use store::Timestamp;
 
+/// Of the ops whose form never changed.
 const VERSION: u8 = 1;
+/// Of `Create`, since it has a umask.
+const VERSION_CREATE: u8 = 2;
 
 /// Tags are never reused.
 mod tag {
@@ -47,7 +50,10 @@ pub fn decode_op(bytes: &[u8]) -> Result<Op, DecodeError> {
 }
 
 pub(super) fn write_op(sink: &mut Sink, op: &Op) {
-    sink.byte(VERSION);
+    sink.byte(match op {
+        Op::Create { .. } => VERSION_CREATE,
+        _ => VERSION,
+    });
     match op {
         Op::Root { mode, uid, gid } => {
             sink.byte(tag::ROOT);
@@ -58,7 +64,7 @@ pub(super) fn write_op(sink: &mut Sink, op: &Op) {
             sink.ino(*from);
             sink.ino(*to);
         }
-        Op::Create { parent, name, ino, kind, mode, uid, gid, rdev, target } => {
+        Op::Create { parent, name, ino, kind, mode, umask, uid, gid, rdev, target } => {
             sink.byte(tag::CREATE);
             write_entry(sink, *parent, name);
             sink.ino(*ino);
@@ -66,6 +72,7 @@ pub(super) fn write_op(sink: &mut Sink, op: &Op) {
             write_owner(sink, *mode, *uid, *gid);
             sink.number((*rdev).into());
             sink.option(target.as_ref(), |sink, target| sink.bytes(target));
+            sink.number((*umask).into());
         }
         Op::Link { ino, parent, name } => {
             sink.byte(tag::LINK);
@@ -155,10 +162,11 @@ pub(super) fn write_op(sink: &mut Sink, op: &Op) {
 }
 
 pub(super) fn read_op(source: &mut Source<'_>) -> Result<Op, DecodeError> {
-    match source.byte()? {
+    let version = source.byte()?;
+    match version {
         0 => return Err(DecodeError::Tag { what: "an op", found: 0 }),
-        found if found > VERSION => {
-            return Err(DecodeError::Version { what: "an op", found, known: VERSION });
+        found if found > VERSION_CREATE => {
+            return Err(DecodeError::Version { what: "an op", found, known: VERSION_CREATE });
         }
         _ => {}
     }
@@ -168,7 +176,7 @@ pub(super) fn read_op(source: &mut Source<'_>) -> Result<Op, DecodeError> {
             Ok(Op::Root { mode, uid, gid })
         }
         tag::LEASE => Ok(Op::Lease { from: source.ino()?, to: source.ino()? }),
-        tag::CREATE => read_create(source),
+        tag::CREATE => read_create(source, version),
         tag::LINK => {
             let ino = source.ino()?;
             let (parent, name) = read_entry(source)?;
@@ -231,14 +239,15 @@ pub(super) fn read_op(source: &mut Source<'_>) -> Result<Op, DecodeError> {
     }
 }
 
-fn read_create(source: &mut Source<'_>) -> Result<Op, DecodeError> {
+fn read_create(source: &mut Source<'_>, version: u8) -> Result<Op, DecodeError> {
     let (parent, name) = read_entry(source)?;
     let ino = source.ino()?;
     let kind = kind_from(source.byte()?)?;
     let (mode, uid, gid) = read_owner(source)?;
     let rdev = source.number_u32()?;
     let target = source.option(Source::owned)?;
-    Ok(Op::Create { parent, name, ino, kind, mode, uid, gid, rdev, target })
+    let umask = if version < VERSION_CREATE { 0 } else { source.number_u16()? };
+    Ok(Op::Create { parent, name, ino, kind, mode, umask, uid, gid, rdev, target })
 }
 
 fn write_entry(sink: &mut Sink, parent: Ino, name: &Name) {

@@ -1,6 +1,7 @@
 //! How the invariants are checked: one pass gathers the tables, then one predicate per number.
 
 use super::Violation;
+use crate::acl::{self, Acl};
 use crate::codec::{DecodeError, decode_dentry, decode_extent, decode_inode, decode_number};
 use crate::engine::{EngineError, KeyRange, Reader, Value};
 use crate::inode::extents_fit;
@@ -28,6 +29,7 @@ pub fn fsck(reader: &(impl Reader + ?Sized)) -> Result<Vec<Violation>, EngineErr
     tables.set_groups();
     tables.xattrs();
     tables.numbers_are_leased();
+    tables.acls();
     let mut violations = tables.violations;
     violations.sort_by_key(|violation| violation.number);
     Ok(violations)
@@ -43,6 +45,7 @@ struct Tables {
     orphans: BTreeSet<Ino>,
     set_groups: BTreeMap<Ino, u64>,
     with_xattrs: BTreeSet<Ino>,
+    acls: BTreeMap<(Ino, bool), Acl>,
     next_ino: Option<u64>,
     violations: Vec<Violation>,
 }
@@ -85,8 +88,13 @@ impl Tables {
             tables.set_groups.insert(schema::ino_of(key)?, decode_number(value)?);
             Ok(())
         })?;
-        self.each(reader, schema::all_xattrs(), |tables, key, _| {
-            tables.with_xattrs.insert(schema::ino_of(key)?);
+        self.each(reader, schema::all_xattrs(), |tables, key, value| {
+            let (ino, name) = (schema::ino_of(key)?, schema::xattr_of(key)?);
+            tables.with_xattrs.insert(ino);
+            if Acl::is_name(name) {
+                let list = Acl::parse(value).ok_or(DecodeError::Field("an ACL that is none"))?;
+                tables.acls.insert((ino, name == acl::ACCESS), list);
+            }
             Ok(())
         })?;
         if let Some(found) = reader.get(&schema::next_ino())? {
@@ -316,6 +324,21 @@ impl Tables {
         for ino in stray {
             self.break_(12, format!("extended attributes of inode {ino}, which does not exist"));
         }
+    }
+
+    fn acls(&mut self) {
+        self.inodes_satisfy(15, |tables, inode, _| {
+            let (access, default) =
+                (tables.acls.get(&(inode.ino, true)), tables.acls.get(&(inode.ino, false)));
+            let agrees =
+                access.is_none_or(|list| !list.is_minimal() && list.on_mode(inode.mode) == inode.mode);
+            (!agrees || (default.is_some() && !inode.is_dir())).then(|| {
+                format!(
+                    "inode {} of mode {:o} has the ACLs {access:?} and {default:?}",
+                    inode.ino, inode.mode
+                )
+            })
+        });
     }
 
     fn numbers_are_leased(&mut self) {

@@ -11,7 +11,7 @@ pub fn apply(txn: &mut impl Txn, ctx: &Ctx, op: &Op) -> Result<Applied, FsError>
     match op {
         Op::Root { mode, uid, gid } => volume::root(txn, ctx, *mode, *uid, *gid),
         Op::Lease { from, to } => volume::lease(txn, *from, *to),
-        Op::Create { parent, name, ino, kind, mode, uid, gid, rdev, target } => {
+        Op::Create { parent, name, ino, kind, mode, umask, uid, gid, rdev, target } => {
             let made = Inode {
                 mode: *mode,
                 uid: *uid,
@@ -20,7 +20,7 @@ pub fn apply(txn: &mut impl Txn, ctx: &Ctx, op: &Op) -> Result<Applied, FsError>
                 target: target.clone(),
                 ..create::blank(ctx, *ino, *kind)
             };
-            create::create(txn, ctx, *parent, name, made)
+            create::create(txn, ctx, (*parent, name), made, *umask)
         }
         Op::Link { ino, parent, name } => create::link(txn, ctx, *ino, *parent, name),
         Op::Unlink { parent, name, keep } => unlink::unlink(txn, ctx, *parent, name, *keep),

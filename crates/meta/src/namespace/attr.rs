@@ -1,6 +1,6 @@
 //! Attributes that change.
 
-use super::records;
+use super::{records, xattr};
 use crate::{Applied, AttrChanges, Ctx, FsError, Ino, Inode, Kind, Txn};
 
 /// So many names can lead to one inode (as on ext4).
@@ -31,6 +31,9 @@ pub(super) fn set(
         }
         resize(&mut inode, size_bytes);
         inode.mtime = changes.mtime.unwrap_or(ctx.now);
+    }
+    if changes.mode.is_some() {
+        xattr::follow_mode(txn, &inode)?;
     }
     records::save(txn, Some(&before), &inode)?;
     Ok(Applied { inode: Some(inode), ..Applied::default() })

@@ -2,8 +2,9 @@
 
 use super::attr::LINKS_MAX;
 use super::records::{self, links_of, put_entry, require_dir, require_free, require_unused};
+use super::xattr;
 use crate::codec::decode_number;
-use crate::{Applied, Ctx, Dentry, FsError, Ino, Inode, Kind, Merge, Name, SETGID, Txn, schema};
+use crate::{Applied, Ctx, Dentry, FsError, Ino, Inode, Kind, Merge, Name, SETGID, Txn, acl, schema};
 
 /// A new inode without names, owner and permissions.
 pub(super) fn blank(ctx: &Ctx, ino: Ino, kind: Kind) -> Inode {
@@ -31,9 +32,9 @@ pub(super) fn blank(ctx: &Ctx, ino: Ino, kind: Kind) -> Inode {
 pub(super) fn create(
     txn: &mut impl Txn,
     ctx: &Ctx,
-    parent: Ino,
-    name: &Name,
+    (parent, name): (Ino, &Name),
     mut inode: Inode,
+    umask: u16,
 ) -> Result<Applied, FsError> {
     require_dir(txn, parent)?;
     require_free(txn, parent, name)?;
@@ -43,10 +44,31 @@ pub(super) fn create(
     }
     inode.mode &= 0o7777;
     inode.size_bytes = inode.target.as_ref().map_or(0, |target| target.len() as u64);
+    inherit_acl(txn, parent, &mut inode, umask)?;
     inherit_group(txn, parent, &mut inode)?;
     add(txn, parent, name, &mut inode)?;
     txn.merge(schema::inode(parent), Merge::entry(ctx.now, links_of(inode.kind)))?;
     Ok(Applied { inode: Some(inode), ..Applied::default() })
+}
+
+/// The permissions of a new inode: by the directory's default ACL, else by the umask.
+fn inherit_acl(txn: &mut impl Txn, parent: Ino, inode: &mut Inode, umask: u16) -> Result<(), FsError> {
+    if inode.kind == Kind::Symlink {
+        return Ok(());
+    }
+    let Some(default) = xattr::acl(txn, parent, acl::DEFAULT)? else {
+        inode.mode &= !umask;
+        return Ok(());
+    };
+    let access = default.inherited(inode.mode);
+    inode.mode = access.on_mode(inode.mode);
+    if !access.is_minimal() {
+        txn.put(schema::xattr(inode.ino, acl::ACCESS), access.to_value().to_vec());
+    }
+    if inode.is_dir() {
+        txn.put(schema::xattr(inode.ino, acl::DEFAULT), default.to_value().to_vec());
+    }
+    Ok(())
 }
 
 fn inherit_group(txn: &mut impl Txn, parent: Ino, inode: &mut Inode) -> Result<(), FsError> {

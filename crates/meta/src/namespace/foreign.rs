@@ -4,7 +4,7 @@ use super::create::{add, blank};
 use super::records::{
     self, entry, links_of, load_entry, put_entry, require_dir, require_free, require_unused,
 };
-use super::unlink;
+use super::{unlink, xattr};
 use crate::{Applied, Ctx, Dentry, Extent, FsError, Ino, Inode, Kind, Merge, Name, Observed, Txn, schema};
 use store::Timestamp;
 
@@ -42,6 +42,9 @@ pub(super) fn refresh(txn: &mut impl Txn, ino: Ino, seen: &Observed) -> Result<A
     }
     if inode.kind != before.kind {
         change_kind(txn, &inode)?;
+    }
+    if inode.mode != before.mode {
+        xattr::follow_mode(txn, &inode)?;
     }
     records::save(txn, Some(&before), &inode)?;
     Ok(Applied { inode: Some(inode), ..Applied::default() })

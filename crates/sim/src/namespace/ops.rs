@@ -155,6 +155,7 @@ impl Aim<'_> {
             mode: self.mode(),
             uid: self.below(3) as u32,
             gid: self.below(3) as u32,
+            umask: 0,
             rdev: 0,
             target: (kind == Kind::Symlink).then(|| "elsewhere".into()),
         }

@@ -128,6 +128,7 @@ impl Filesystem {
             ino,
             kind,
             mode: mode & 0o7777,
+            umask: caller.umask & 0o777,
             uid: caller.uid,
             gid: caller.gid,
             rdev,

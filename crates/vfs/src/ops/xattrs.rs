@@ -1,7 +1,8 @@
 //! Extended attributes.
 
 use bytes::Bytes;
-use meta::{Ino, Op, XattrHow};
+use meta::acl::{ACCESS, Acl};
+use meta::{AttrChanges, Ino, Op, SETGID, XattrHow};
 
 use crate::{Error, Filesystem, Result};
 
@@ -20,8 +21,16 @@ impl Filesystem {
         Ok(self.names.xattrs(ino)?)
     }
 
-    /// Sets an extended attribute; `flags` are `setxattr`'s.
-    pub fn setxattr(&self, ino: Ino, name: &[u8], value: &[u8], flags: i32) -> Result<()> {
+    /// Sets an extended attribute; `flags` are `setxattr`'s. An ACL that is set by somebody who is not in the file's
+    /// group, which `is_in_group` knows of a group id, takes the set-group-id bit away, as a new mode does.
+    pub fn setxattr(
+        &self,
+        ino: Ino,
+        name: &[u8],
+        value: &[u8],
+        flags: i32,
+        is_in_group: impl FnOnce(u32) -> bool,
+    ) -> Result<()> {
         self.writable()?;
         self.must_keep(name)?;
         let how = match flags {
@@ -31,7 +40,14 @@ impl Filesystem {
             _ => return Err(Error::new(libc::EINVAL, "an extended attribute is created or replaced")),
         };
         let op = Op::SetXattr { ino, name: name.into(), value: Bytes::copy_from_slice(value), how };
-        self.names.commit(&self.ctx(), &op)?;
+        let inode = self.names.commit(&self.ctx(), &op)?.inode.ok_or(Error::NOT_FOUND)?;
+        if name == ACCESS && inode.mode & SETGID != 0 && !is_in_group(inode.gid) {
+            let changes = AttrChanges { mode: Some(inode.mode & !SETGID), ..AttrChanges::default() };
+            self.names.commit(&self.ctx(), &Op::SetAttr { ino, changes })?;
+        }
+        if name == ACCESS {
+            self.export_later(ino)?;
+        }
         Ok(())
     }
 
@@ -44,6 +60,9 @@ impl Filesystem {
     }
 
     fn must_keep(&self, name: &[u8]) -> Result<()> {
+        if Acl::is_name(name) {
+            return Ok(());
+        }
         if NAME_SPACES.iter().any(|space| name.starts_with(space) && name.len() > space.len()) {
             return Ok(());
         }

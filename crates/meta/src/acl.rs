@@ -1,0 +1,212 @@
+//! POSIX access control lists, as Linux hands them over: the values of two extended attributes.
+//!
+//! Owns what a list means for the mode and the reverse, by the rules of acl(5). Refuses to check permissions: the
+//! kernel does, with the lists it reads.
+//!
+//! Invariants: a list that says no more than a mode is kept as the mode alone; the owner's, the mask's (without one the
+//! group's) and the others' entries of a list that is kept are the mode's nine lower bits.
+
+use bytes::Bytes;
+
+/// The attribute that says who may do what.
+pub const ACCESS: &[u8] = b"system.posix_acl_access";
+
+/// The attribute of a directory that what is made in it begins with.
+pub const DEFAULT: &[u8] = b"system.posix_acl_default";
+
+/// The version of the attributes' form (`POSIX_ACL_XATTR_VERSION` in `linux/posix_acl_xattr.h`).
+const VERSION: u32 = 2;
+const HEADER_BYTES: usize = 4;
+const ENTRY_BYTES: usize = 8;
+/// Of a mode, what a list says too.
+const RWX_ALL: u16 = 0o777;
+
+/// Whom an entry is about; the numbers are those of `linux/posix_acl.h`, and an ACL has its entries in their order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Tag {
+    Owner = 0x01,
+    User = 0x02,
+    OwningGroup = 0x04,
+    Group = 0x08,
+    Mask = 0x10,
+    Others = 0x20,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Entry {
+    tag: Tag,
+    /// Read 4, write 2, execute 1.
+    permissions: u16,
+    /// Of a user or group; kept as it came for the others.
+    id: u32,
+}
+
+/// A valid list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Acl(Vec<Entry>);
+
+impl Acl {
+    /// Whether an extended attribute holds a list.
+    pub fn is_name(name: &[u8]) -> bool {
+        name == ACCESS || name == DEFAULT
+    }
+
+    /// The list of an attribute's value; `None` if the bytes are none, or one without the entries it must have.
+    pub fn parse(value: &[u8]) -> Option<Self> {
+        let (version, entries) = value.split_first_chunk::<HEADER_BYTES>()?;
+        if u32::from_le_bytes(*version) != VERSION || entries.len() % ENTRY_BYTES != 0 {
+            return None;
+        }
+        let entries = entries.chunks_exact(ENTRY_BYTES).map(Entry::parse).collect::<Option<Vec<_>>>()?;
+        let acl = Self(entries);
+        acl.is_valid().then_some(acl)
+    }
+
+    /// The attribute's value.
+    pub fn to_value(&self) -> Bytes {
+        let entries = self.0.iter().flat_map(|entry| entry.to_bytes());
+        VERSION.to_le_bytes().into_iter().chain(entries).collect()
+    }
+
+    /// Whether it says no more than a mode.
+    pub fn is_minimal(&self) -> bool {
+        self.0.len() == 3
+    }
+
+    /// `mode` with the permissions that the list gives owner, group class and others.
+    pub fn on_mode(&self, mode: u16) -> u16 {
+        let classes = self.0.iter().map(|entry| match self.class(entry) {
+            Some(shift) => entry.permissions << shift,
+            None => 0,
+        });
+        mode & !RWX_ALL | classes.fold(0, |all, class| all | class)
+    }
+
+    /// The list after a change of the mode: its mask is the mode's group class.
+    pub fn with_mode(&self, mode: u16) -> Self {
+        self.each(|entry, class| Entry {
+            permissions: class.map_or(entry.permissions, |at| mode >> at & 7),
+            ..entry
+        })
+    }
+
+    /// What a file of this mode begins with in a directory that has this default: permissions in both.
+    pub fn inherited(&self, mode: u16) -> Self {
+        self.each(|entry, class| Entry {
+            permissions: entry.permissions & class.map_or(7, |at| mode >> at & 7),
+            ..entry
+        })
+    }
+
+    fn each(&self, change: impl Fn(Entry, Option<u16>) -> Entry) -> Self {
+        Self(self.0.iter().map(|entry| change(*entry, self.class(entry))).collect())
+    }
+
+    /// Where in a mode an entry's permissions stand; `None` for those that a mode does not show.
+    fn class(&self, entry: &Entry) -> Option<u16> {
+        match entry.tag {
+            Tag::Owner => Some(6),
+            Tag::Mask => Some(3),
+            Tag::Others => Some(0),
+            Tag::OwningGroup if self.0.iter().all(|entry| entry.tag != Tag::Mask) => Some(3),
+            Tag::User | Tag::OwningGroup | Tag::Group => None,
+        }
+    }
+
+    /// The owner, the owning group and the others once each, in order, and a mask where anybody is named.
+    fn is_valid(&self) -> bool {
+        let count = |tag: Tag| self.0.iter().filter(|entry| entry.tag == tag).count();
+        let names_anybody = count(Tag::User) + count(Tag::Group) > 0;
+        self.0.is_sorted_by_key(|entry| entry.tag)
+            && [Tag::Owner, Tag::OwningGroup, Tag::Others].iter().all(|tag| count(*tag) == 1)
+            && count(Tag::Mask) <= 1
+            && (count(Tag::Mask) == 1 || !names_anybody)
+    }
+}
+
+impl Entry {
+    fn parse(bytes: &[u8]) -> Option<Self> {
+        let half = |at: usize| Some(u16::from_le_bytes(bytes.get(at..at + 2)?.try_into().ok()?));
+        let tag = match half(0)? {
+            0x01 => Tag::Owner,
+            0x02 => Tag::User,
+            0x04 => Tag::OwningGroup,
+            0x08 => Tag::Group,
+            0x10 => Tag::Mask,
+            0x20 => Tag::Others,
+            _ => return None,
+        };
+        let permissions = half(2)?;
+        let id = u32::from_le_bytes(bytes.get(4..8)?.try_into().ok()?);
+        (permissions <= 7).then_some(Self { tag, permissions, id })
+    }
+
+    fn to_bytes(self) -> [u8; ENTRY_BYTES] {
+        let [t0, t1] = (self.tag as u16).to_le_bytes();
+        let [p0, p1] = self.permissions.to_le_bytes();
+        let [i0, i1, i2, i3] = self.id.to_le_bytes();
+        [t0, t1, p0, p1, i0, i1, i2, i3]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn value(entries: &[(u16, u16, u32)]) -> Vec<u8> {
+        let mut bytes = VERSION.to_le_bytes().to_vec();
+        for (tag, permissions, id) in entries {
+            bytes.extend(tag.to_le_bytes());
+            bytes.extend(permissions.to_le_bytes());
+            bytes.extend(id.to_le_bytes());
+        }
+        bytes
+    }
+
+    /// `u::rw-,u:1000:rwx,g::r--,m::rwx,o::---`
+    fn extended() -> Acl {
+        let entries =
+            [(1, 6, u32::MAX), (2, 7, 1000), (4, 4, u32::MAX), (0x10, 7, u32::MAX), (0x20, 0, u32::MAX)];
+        Acl::parse(&value(&entries)).unwrap()
+    }
+
+    #[test]
+    fn the_group_class_of_a_mode_is_the_mask() {
+        let acl = extended();
+        assert_eq!(Acl::parse(&acl.to_value()), Some(acl.clone()));
+        assert_eq!((acl.on_mode(0o4644), acl.is_minimal()), (0o4670, false));
+        let changed = acl.with_mode(0o751);
+        assert_eq!(changed.on_mode(0), 0o751);
+        assert_eq!(changed.0[2].permissions, 4, "the owning group keeps its entry");
+    }
+
+    #[test]
+    fn what_is_made_gets_no_more_than_both_say() {
+        let made = extended().inherited(0o666);
+        assert_eq!((made.on_mode(0), made.0[1].permissions), (0o660, 7));
+        let minimal = Acl::parse(&value(&[(1, 7, 0), (4, 5, 0), (0x20, 5, 0)])).unwrap();
+        assert!(minimal.is_minimal());
+        assert_eq!(minimal.inherited(0o770).on_mode(0), 0o750);
+        let masked = Acl::parse(&value(&[(1, 7, 0), (4, 5, 0), (0x10, 1, 0), (0x20, 5, 0)])).unwrap();
+        assert!(!masked.is_minimal() && masked.on_mode(0) == 0o715);
+    }
+
+    #[test]
+    fn what_is_no_list_is_refused() {
+        let (owner, group, others) = ((1, 7, 0), (4, 5, 0), (0x20, 5, 0));
+        for bad in [
+            value(&[]),
+            value(&[owner, group]),
+            value(&[group, owner, others]),
+            value(&[owner, (2, 7, 5), group, others]),
+            value(&[owner, owner, group, others]),
+            value(&[(1, 8, 0), group, others]),
+            value(&[owner, group, (0x40, 5, 0)]),
+            [value(&[owner, group, others]), vec![0]].concat(),
+            [3u32.to_le_bytes().as_slice(), &value(&[owner, group, others])[4..]].concat(),
+            b"2".to_vec(),
+        ] {
+            assert_eq!(Acl::parse(&bad), None, "{bad:?}");
+        }
+    }
+}
