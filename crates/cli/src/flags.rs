@@ -54,6 +54,9 @@ pub(crate) struct MountFlags {
     /// Where attributes come from: object headers (exact) or listings (fast)
     #[arg(long, value_name = "SOURCE", default_value = "auto")]
     pub(crate) attributes: Attributes,
+    /// When reading changes access times
+    #[arg(long, value_name = "WHEN", default_value = "relatime")]
+    pub(crate) atime: Atime,
     /// Refuse every change
     #[arg(long)]
     pub(crate) read_only: bool,
@@ -119,6 +122,17 @@ pub(crate) enum Cache {
     Full,
     /// Nothing: a write returns when its bytes are stored, a read asks the bucket.
     None,
+}
+
+/// When reading changes access times.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Atime {
+    /// Whenever a read reaches Tenon; the kernel's page cache is not kept across opens.
+    Strict,
+    /// When it is older than the last change, or than a day.
+    Relatime,
+    /// Never.
+    Off,
 }
 
 /// Less does not hold one file's parts beside the tables.

@@ -28,14 +28,15 @@ const IGNORED: &[&str] = &[
     "nosuid",
     "exec",
     "async",
-    "atime",
-    "noatime",
-    "relatime",
     "diratime",
     "nodiratime",
     "default_permissions",
     "big_writes",
 ];
+
+/// What mount(8) calls the settings of `--atime`; a plain `atime` is the kernel's default, as it is ours.
+const ATIMES: [(&str, &str); 4] =
+    [("noatime", "off"), ("relatime", "relatime"), ("strictatime", "strict"), ("atime", "relatime")];
 
 /// Flags that make no sense in `-o`.
 const NOT_OPTIONS: &[&str] = &["foreground", "help", "daemon-child"];
@@ -150,6 +151,9 @@ fn flag_for(option: &str, known: &[String]) -> Result<Option<OsString>> {
     if IGNORED.contains(&key) || key.starts_with("x-") || key.starts_with("X-") || key == "comment" {
         return Ok(None);
     }
+    if let (Some((_, when)), None) = (ATIMES.iter().find(|(name, _)| *name == key), value) {
+        return Ok(Some(format!("--atime={when}").into()));
+    }
     let name = match key {
         "ro" => "read-only".to_owned(),
         key => key.replace('_', "-"),
@@ -224,6 +228,16 @@ mod tests {
             rewritten(&["tenon", "mount", "v", "d", "-o", options]).unwrap(),
             ["tenon", "mount", "v", "d"]
         );
+    }
+
+    #[test]
+    fn atime_modes_have_the_names_of_mount() {
+        for (option, flag) in
+            [("noatime", "off"), ("strictatime", "strict"), ("atime=off", "off"), ("atime", "relatime")]
+        {
+            let words = rewritten(&["tenon", "mount", "v", "d", "-o", option]).unwrap();
+            assert_eq!(words.last().unwrap(), &format!("--atime={flag}"));
+        }
     }
 
     #[test]

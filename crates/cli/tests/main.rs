@@ -8,6 +8,7 @@ mod by_inode;
 mod by_path;
 mod daemon;
 mod fixture;
+mod interface;
 mod kills;
 mod million;
 mod mount8;

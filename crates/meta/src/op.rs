@@ -64,7 +64,22 @@ pub enum Op {
         /// Where a symbolic link leads; required for one.
         target: Option<Bytes>,
     },
-    /// Gives an inode another name. `Exists`, `IsDirectory`, `TooManyLinks`.
+    /// Makes a file without a name, as [`Op::Create`] would in the same directory: an orphan until it is linked.
+    CreateOrphan {
+        /// The directory that it inherits from.
+        parent: Ino,
+        /// The new inode's number.
+        ino: Ino,
+        /// Permission bits.
+        mode: u16,
+        /// As in [`Op::Create`].
+        umask: u16,
+        /// Owner.
+        uid: u32,
+        /// Group.
+        gid: u32,
+    },
+    /// Gives an inode another name, or an orphan its first. `Exists`, `IsDirectory`, `TooManyLinks`.
     Link {
         /// The inode.
         ino: Ino,
@@ -116,6 +131,13 @@ pub enum Op {
         ino: Ino,
         /// What to change.
         changes: AttrChanges,
+    },
+    /// Somebody read it; no other time changes.
+    Accessed {
+        /// The inode.
+        ino: Ino,
+        /// When it was last read.
+        atime: Timestamp,
     },
     /// Sets an extended attribute. `Exists` or `NoData` according to `how`; `Invalid` for a name or value too long, and
     /// for an [ACL](crate::acl) that is none. The mode follows an ACL, and one that says no more than the mode is not

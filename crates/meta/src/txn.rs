@@ -93,6 +93,13 @@ impl<'r, R: Reader + ?Sized> Staged<'r, R> {
         }
     }
 
+    /// Takes back everything written. What was read stays a condition.
+    pub fn drop_all(&mut self) {
+        self.undo.clear();
+        self.writes.clear();
+        self.ops.clear();
+    }
+
     /// Everything gathered, ready for the engine.
     pub fn into_commit(self) -> Commit {
         let mut commit = Commit { ops: self.ops, ..Commit::default() };

@@ -68,6 +68,8 @@ pub(crate) fn op() -> impl Strategy<Value = Op> {
         }),
         2 => (ino(), name()).prop_map(|(parent, name)| Op::Evict { parent, name }),
         2 => ino().prop_map(|ino| Op::Purge { ino }),
+        1 => create_orphan(),
+        1 => (ino(), moment()).prop_map(|(ino, atime)| Op::Accessed { ino, atime }),
     ]
 }
 
@@ -102,6 +104,19 @@ fn create() -> impl Strategy<Value = Op> {
             umask,
             rdev: 0,
             target: (kind == Kind::Symlink).then(|| "to/where".into()),
+        },
+    )
+}
+
+fn create_orphan() -> impl Strategy<Value = Op> {
+    (ino(), 6..=INO_MAX, 0..0o10000u16, 0..0o1000u16, 0..3u32).prop_map(
+        |(parent, ino, mode, umask, owner)| Op::CreateOrphan {
+            parent,
+            ino: Ino(ino),
+            mode,
+            umask,
+            uid: owner,
+            gid: owner + 5,
         },
     )
 }

@@ -69,26 +69,32 @@ impl Reference {
                 let mode = if inherits && *kind == Kind::Directory { mode | 0o2000 } else { mode };
                 let size_bytes = target.as_ref().map_or(0, |target| target.len() as u64);
                 let inode = Inode {
-                    ino: *ino,
-                    kind: *kind,
                     mode,
                     uid: *uid,
                     gid,
-                    nlink: 0,
                     rdev: *rdev,
                     size_bytes,
-                    atime: now,
-                    mtime: now,
-                    ctime: now,
-                    btime: now,
                     home: Some((*parent, name.clone())),
-                    content: Vec::new(),
                     target: target.clone(),
-                    exact: true,
-                    observed_at: now,
+                    ..blank(*ino, *kind, now)
                 };
                 self.insert(inode);
                 self.touch(*parent, now);
+                Ok(Changed::default())
+            }
+            Op::CreateOrphan { parent, ino, mode, umask, uid, gid } => {
+                let dir = &self.dir(*parent)?.inode;
+                let gid = if dir.mode & 0o2000 != 0 { dir.gid } else { *gid };
+                if self.nodes.contains_key(ino) {
+                    return Err(FsError::Invalid("number"));
+                }
+                let mode = mode & !umask;
+                let inode = Inode { mode, uid: *uid, gid, ..blank(*ino, Kind::File, now) };
+                self.nodes.insert(*ino, Node::of(inode));
+                Ok(Changed::default())
+            }
+            Op::Accessed { ino, atime } => {
+                self.nodes.get_mut(ino).ok_or(FsError::NotFound)?.inode.atime = *atime;
                 Ok(Changed::default())
             }
             Op::Link { ino, parent, name } => self.link(now, *ino, (*parent, name.clone())),
@@ -213,8 +219,7 @@ impl Reference {
     fn insert(&mut self, inode: Inode) {
         let place = inode.home.clone().unwrap();
         let ino = inode.ino;
-        let node = Node { inode, names: BTreeSet::new(), entries: BTreeMap::new(), xattrs: BTreeMap::new() };
-        self.nodes.insert(ino, node);
+        self.nodes.insert(ino, Node::of(inode));
         self.enter(place, ino);
     }
 
@@ -252,15 +257,16 @@ impl Reference {
         if node.inode.is_dir() {
             return Err(FsError::IsDirectory);
         }
-        if node.names.is_empty() {
-            return Err(FsError::NotFound);
-        }
         if self.dir(place.0)?.entries.contains_key(&place.1) {
             return Err(FsError::Exists);
         }
         self.touch(place.0, now);
+        let node = self.nodes.get_mut(&ino).unwrap();
+        node.inode.ctime = now;
+        if node.names.is_empty() {
+            node.inode.home = Some(place.clone());
+        }
         self.enter(place, ino);
-        self.nodes.get_mut(&ino).unwrap().inode.ctime = now;
         Ok(Changed::default())
     }
 
@@ -515,5 +521,34 @@ fn name_content(
     if let Some(mtime) = mtime {
         inode.mtime = mtime;
         inode.ctime = inode.ctime.max(mtime);
+    }
+}
+
+impl Node {
+    fn of(inode: Inode) -> Self {
+        Self { inode, names: BTreeSet::new(), entries: BTreeMap::new(), xattrs: BTreeMap::new() }
+    }
+}
+
+/// A new inode without names, owner and permissions.
+fn blank(ino: Ino, kind: Kind, now: Timestamp) -> Inode {
+    Inode {
+        ino,
+        kind,
+        mode: 0,
+        uid: 0,
+        gid: 0,
+        nlink: 0,
+        rdev: 0,
+        size_bytes: 0,
+        atime: now,
+        mtime: now,
+        ctime: now,
+        btime: now,
+        home: None,
+        content: Vec::new(),
+        target: None,
+        exact: true,
+        observed_at: now,
     }
 }

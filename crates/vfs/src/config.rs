@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use store::{Clock, Entropy, ObjectStore};
 
-use crate::VolumeRecord;
+use crate::{Atime, VolumeRecord};
 
 /// Where attributes of objects that this mount did not write come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -39,6 +39,8 @@ pub struct Config {
     pub metadata_ttl: Duration,
     /// Where attributes come from.
     pub attributes: AttributeSource,
+    /// When reading changes access times.
+    pub atime: Atime,
     /// What the process may use, in bytes, however large the bucket.
     pub memory_limit_bytes: u64,
     /// Size of the first parts of a multipart upload, in bytes; at least 5 MiB.
@@ -68,6 +70,7 @@ impl Config {
             dir_mode: 0o755,
             metadata_ttl: Duration::from_secs(5),
             attributes: AttributeSource::Auto,
+            atime: Atime::default(),
             memory_limit_bytes: 1 << 30,
             part_size_bytes: 8 << 20,
             page_cache_above: false,

@@ -6,6 +6,7 @@ use std::time::Duration;
 use store::{Clock, Entropy, ObjectRef, ObjectStore, Timestamp};
 use tokio::sync::{OnceCell, RwLock, Semaphore, mpsc};
 
+use crate::access_times::AccessTimes;
 use crate::budget::Budget;
 use crate::changes::Changes;
 use crate::claims::Claims;
@@ -53,6 +54,7 @@ pub struct Filesystem {
     pub(crate) hand: Hand,
     pub(crate) changes: Changes,
     pub(crate) claims: Claims,
+    pub(crate) access_times: AccessTimes,
     pub(crate) exports: Exports,
     pub(crate) discards: Discards,
     pub(crate) invalidations: Invalidations,
@@ -100,6 +102,7 @@ impl Filesystem {
             hand: Hand::default(),
             changes: Changes::new(parts.clock.clone()),
             claims: Claims::default(),
+            access_times: AccessTimes::default(),
             exports: Exports::default(),
             discards: Discards::default(),
             invalidations: Invalidations::default(),
@@ -206,8 +209,9 @@ impl Filesystem {
         }))
     }
 
-    /// The inode with the unpublished writes of its open file.
+    /// The inode with the unpublished writes of its open file, and when it was last read.
     pub(crate) fn seen(&self, inode: Inode) -> Inode {
+        let inode = self.access_times.overlay(inode);
         match self.files.get(inode.ino) {
             Some(file) => file.overlay(inode),
             None => inode,

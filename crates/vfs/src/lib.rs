@@ -10,6 +10,7 @@
 //! writes while the file is open; memory stays within [`Config::memory_limit_bytes`] whatever the bucket's size;
 //! what was changed here is not undone by an older look at the bucket.
 
+mod access_times;
 mod aside;
 mod attr;
 mod audit;
@@ -42,6 +43,7 @@ mod texts;
 mod volume;
 mod write;
 
+pub use access_times::Atime;
 pub use attr::{Attr, Caller, Changes, Time};
 pub use audit::Audit;
 pub use config::{AttributeSource, Config, Parts};

@@ -8,13 +8,17 @@
 
 use meta::{Ino, Inode};
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use store::{Attributes, ETag, Timestamp};
 
+use crate::Atime;
 use crate::pin::Pin;
 use crate::read::readahead::Readahead;
 use crate::write::Dirty;
+
+/// How often reads through one handle look at the access time.
+const ATIME_LOOK_EVERY_NS: i64 = 1_000_000_000;
 
 /// What programs see of writes that are not published yet.
 #[derive(Debug, Clone, Copy, Default)]
@@ -184,17 +188,26 @@ impl OpenFiles {
 pub(crate) struct FileHandle {
     pub(crate) file: Arc<OpenFile>,
     pub(crate) is_writable: bool,
+    pub(crate) is_readable: bool,
+    /// Its reads change no access time (`O_NOATIME`).
+    is_unseen: bool,
+    /// When its reads last made somebody look at the access time.
+    looked_at_atime: AtomicI64,
     pub(crate) ahead: Mutex<Readahead>,
     lineage: AtomicU64,
     has_read: AtomicBool,
 }
 
 impl FileHandle {
-    pub(crate) fn new(file: Arc<OpenFile>, is_writable: bool) -> Self {
+    /// `flags` are `open`'s.
+    pub(crate) fn new(file: Arc<OpenFile>, flags: i32) -> Self {
         let (_, lineage) = file.pin();
         Self {
             file,
-            is_writable,
+            is_writable: flags & libc::O_ACCMODE != libc::O_RDONLY,
+            is_readable: flags & libc::O_ACCMODE != libc::O_WRONLY,
+            is_unseen: flags & libc::O_NOATIME != 0,
+            looked_at_atime: AtomicI64::new(i64::MIN),
             ahead: Mutex::default(),
             lineage: AtomicU64::new(lineage),
             has_read: AtomicBool::new(false),
@@ -207,6 +220,21 @@ impl FileHandle {
             self.lineage.store(lineage, Ordering::Release);
         }
         self.lineage.load(Ordering::Acquire) == lineage
+    }
+
+    /// Whether a read at `now` is worth a look at the access time: most reads follow another closely.
+    pub(crate) fn notes_read(&self, atime: Atime, now: Timestamp) -> bool {
+        let last = self.looked_at_atime.load(Ordering::Relaxed);
+        match atime {
+            _ if self.is_unseen => false,
+            Atime::Off => false,
+            Atime::Strict => true,
+            Atime::Relatime if now.0.saturating_sub(last) < ATIME_LOOK_EVERY_NS => false,
+            Atime::Relatime => {
+                self.looked_at_atime.store(now.0, Ordering::Relaxed);
+                true
+            }
+        }
     }
 
     pub(crate) fn mark_read(&self) {

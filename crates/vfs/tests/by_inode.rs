@@ -201,3 +201,21 @@ async fn s158_an_object_that_stays_is_not_imported_twice() {
     assert_eq!(world.read_file("object").await.unwrap(), b"theirs");
     world.assert_healthy().await;
 }
+
+#[tokio::test]
+async fn s172_a_whiteout_stays_where_a_name_was() {
+    let world = Bucket::by_inode(Mapping::Whole).await.mount(|_| {}).await;
+    world.write_file("upper", b"text").await.unwrap();
+    world.write_file("taken", b"").await.unwrap();
+    let refused = libc::RENAME_WHITEOUT | libc::RENAME_NOREPLACE;
+    assert_eq!(errno(world.rename_with("upper", "taken", refused).await), libc::EEXIST);
+    assert_eq!(errno(world.rename_with("nothing", "new", libc::RENAME_WHITEOUT).await), libc::ENOENT);
+    assert_eq!(errno(world.stat("nothing").await), libc::ENOENT, "a rename that fails leaves nothing");
+    let both = libc::RENAME_WHITEOUT | libc::RENAME_EXCHANGE;
+    assert_eq!(errno(world.rename_with("upper", "taken", both).await), libc::EINVAL);
+    world.rename_with("upper", "taken", libc::RENAME_WHITEOUT).await.unwrap();
+    assert_eq!(world.read_file("taken").await.unwrap(), b"text");
+    let left = world.stat("upper").await.unwrap();
+    assert_eq!((left.kind, left.rdev, left.mode), (Kind::CharDevice, 0, 0));
+    world.assert_healthy().await;
+}

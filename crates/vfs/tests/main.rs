@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod access_times;
 mod allocate;
 mod attributes;
 mod by_inode;

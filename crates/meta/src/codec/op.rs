@@ -32,6 +32,8 @@ mod tag {
     pub(super) const PURGE: u8 = 16;
     pub(super) const SPLICE: u8 = 17;
     pub(super) const HAND_ON: u8 = 18;
+    pub(super) const ACCESSED: u8 = 19;
+    pub(super) const CREATE_ORPHAN: u8 = 20;
 }
 
 /// The bytes of an op.
@@ -74,6 +76,13 @@ pub(super) fn write_op(sink: &mut Sink, op: &Op) {
             sink.option(target.as_ref(), |sink, target| sink.bytes(target));
             sink.number((*umask).into());
         }
+        Op::CreateOrphan { parent, ino, mode, umask, uid, gid } => {
+            sink.byte(tag::CREATE_ORPHAN);
+            sink.ino(*parent);
+            sink.ino(*ino);
+            write_owner(sink, *mode, *uid, *gid);
+            sink.number((*umask).into());
+        }
         Op::Link { ino, parent, name } => {
             sink.byte(tag::LINK);
             sink.ino(*ino);
@@ -104,6 +113,11 @@ pub(super) fn write_op(sink: &mut Sink, op: &Op) {
             sink.byte(tag::SET_ATTR);
             sink.ino(*ino);
             write_changes(sink, changes);
+        }
+        Op::Accessed { ino, atime } => {
+            sink.byte(tag::ACCESSED);
+            sink.ino(*ino);
+            sink.time(*atime);
         }
         Op::SetXattr { ino, name, value, how } => {
             sink.byte(tag::SET_XATTR);
@@ -177,6 +191,11 @@ pub(super) fn read_op(source: &mut Source<'_>) -> Result<Op, DecodeError> {
         }
         tag::LEASE => Ok(Op::Lease { from: source.ino()?, to: source.ino()? }),
         tag::CREATE => read_create(source, version),
+        tag::CREATE_ORPHAN => {
+            let (parent, ino) = (source.ino()?, source.ino()?);
+            let (mode, uid, gid) = read_owner(source)?;
+            Ok(Op::CreateOrphan { parent, ino, mode, uid, gid, umask: source.number_u16()? })
+        }
         tag::LINK => {
             let ino = source.ino()?;
             let (parent, name) = read_entry(source)?;
@@ -200,6 +219,7 @@ pub(super) fn read_op(source: &mut Source<'_>) -> Result<Op, DecodeError> {
             Ok(Op::Rename { from, to, how: read_rename(source)?, keep: source.flag()? })
         }
         tag::SET_ATTR => Ok(Op::SetAttr { ino: source.ino()?, changes: read_changes(source)? }),
+        tag::ACCESSED => Ok(Op::Accessed { ino: source.ino()?, atime: source.time()? }),
         tag::SET_XATTR => Ok(Op::SetXattr {
             ino: source.ino()?,
             name: source.bytes()?.into(),

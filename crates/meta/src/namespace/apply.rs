@@ -1,7 +1,7 @@
 //! The meaning of every op, by family.
 
 use super::{attr, create, foreign, publish, rename, unlink, volume, xattr};
-use crate::{Applied, Ctx, FsError, Inode, Op, Txn};
+use crate::{Applied, Ctx, FsError, Inode, Kind, Op, Txn};
 
 /// Applies an op to a transaction.
 ///
@@ -22,12 +22,17 @@ pub fn apply(txn: &mut impl Txn, ctx: &Ctx, op: &Op) -> Result<Applied, FsError>
             };
             create::create(txn, ctx, (*parent, name), made, *umask)
         }
+        Op::CreateOrphan { parent, ino, mode, umask, uid, gid } => {
+            let made = Inode { mode: *mode, uid: *uid, gid: *gid, ..create::blank(ctx, *ino, Kind::File) };
+            create::create_orphan(txn, *parent, made, *umask)
+        }
         Op::Link { ino, parent, name } => create::link(txn, ctx, *ino, *parent, name),
         Op::Unlink { parent, name, keep } => unlink::unlink(txn, ctx, *parent, name, *keep),
         Op::HandOn { ino, parent, name } => unlink::hand_on(txn, *ino, *parent, name),
         Op::Rmdir { parent, name } => unlink::rmdir(txn, ctx, *parent, name),
         Op::Rename { from, to, how, keep } => rename::rename(txn, ctx, from, to, *how, *keep),
         Op::SetAttr { ino, changes } => attr::set(txn, ctx, *ino, changes),
+        Op::Accessed { ino, atime } => attr::accessed(txn, *ino, *atime),
         Op::SetXattr { ino, name, value, how } => xattr::set(txn, ctx, *ino, name, value, *how),
         Op::RemoveXattr { ino, name } => xattr::remove(txn, ctx, *ino, name),
         Op::Publish { ino, base, content, size_bytes, mtime } => {

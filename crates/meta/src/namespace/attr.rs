@@ -2,6 +2,7 @@
 
 use super::{records, xattr};
 use crate::{Applied, AttrChanges, Ctx, FsError, Ino, Inode, Kind, Txn};
+use store::Timestamp;
 
 /// So many names can lead to one inode (as on ext4).
 pub const LINKS_MAX: u32 = 65_000;
@@ -35,6 +36,13 @@ pub(super) fn set(
     if changes.mode.is_some() {
         xattr::follow_mode(txn, &inode)?;
     }
+    records::save(txn, Some(&before), &inode)?;
+    Ok(Applied { inode: Some(inode), ..Applied::default() })
+}
+
+pub(super) fn accessed(txn: &mut impl Txn, ino: Ino, atime: Timestamp) -> Result<Applied, FsError> {
+    let before = records::load(txn, ino)?;
+    let inode = Inode { atime, ..before.clone() };
     records::save(txn, Some(&before), &inode)?;
     Ok(Applied { inode: Some(inode), ..Applied::default() })
 }

@@ -51,6 +51,23 @@ pub(super) fn create(
     Ok(Applied { inode: Some(inode), ..Applied::default() })
 }
 
+pub(super) fn create_orphan(
+    txn: &mut impl Txn,
+    parent: Ino,
+    mut inode: Inode,
+    umask: u16,
+) -> Result<Applied, FsError> {
+    require_dir(txn, parent)?;
+    require_unused(txn, inode.ino)?;
+    inode.mode &= 0o7777;
+    inode.nlink = 0;
+    inherit_acl(txn, parent, &mut inode, umask)?;
+    inherit_group(txn, parent, &mut inode)?;
+    records::save(txn, None, &inode)?;
+    txn.put(schema::orphan(inode.ino), Vec::new());
+    Ok(Applied { inode: Some(inode), ..Applied::default() })
+}
+
 /// The permissions of a new inode: by the directory's default ACL, else by the umask.
 fn inherit_acl(txn: &mut impl Txn, parent: Ino, inode: &mut Inode, umask: u16) -> Result<(), FsError> {
     if inode.kind == Kind::Symlink {
@@ -99,17 +116,19 @@ pub(super) fn link(
     if before.is_dir() {
         return Err(FsError::IsDirectory);
     }
-    if before.is_orphan() {
-        return Err(FsError::NotFound);
-    }
     require_dir(txn, parent)?;
     require_free(txn, parent, name)?;
     if before.nlink >= LINKS_MAX {
         return Err(FsError::TooManyLinks);
     }
-    let inode = Inode { nlink: before.nlink + 1, ctime: ctx.now, ..before.clone() };
+    let mut inode = Inode { nlink: before.nlink + 1, ctime: ctx.now, ..before.clone() };
     put_entry(txn, parent, name, Dentry { ino, kind: inode.kind });
-    txn.put(schema::hard_link(ino, parent, name), Vec::new());
+    if before.is_orphan() {
+        inode.home = Some((parent, name.clone()));
+        txn.delete(schema::orphan(ino));
+    } else {
+        txn.put(schema::hard_link(ino, parent, name), Vec::new());
+    }
     records::save(txn, Some(&before), &inode)?;
     txn.merge(schema::inode(parent), Merge::entry(ctx.now, 0))?;
     Ok(Applied { inode: Some(inode), ..Applied::default() })

@@ -65,26 +65,43 @@ impl Namespace {
         applied.pop().unwrap_or_else(|| Err(FsError::Corrupt("a commit without a result".into())))
     }
 
+    /// Applies ops in order and commits them as one: all of them, or nothing and the first error.
+    pub fn commit_together(&self, ctx: &Ctx, ops: &[Op]) -> Result<Vec<Applied>, FsError> {
+        let results = self.retried(|| self.try_commit(ctx, ops, true))?;
+        results.into_iter().collect()
+    }
+
     /// Applies ops in order and commits them as one. An op that fails changes nothing and is reported in its place;
     /// the outer error means that no op has happened (or, for an uncertain engine error, perhaps all).
     pub fn commit_all(&self, ctx: &Ctx, ops: &[Op]) -> Result<Vec<Result<Applied, FsError>>, FsError> {
+        self.retried(|| self.try_commit(ctx, ops, false))
+    }
+
+    /// Tries until there is no conflict.
+    fn retried<T>(&self, attempt: impl Fn() -> Result<Option<T>, FsError>) -> Result<T, FsError> {
         for conflicts in 0..CONFLICTS_MAX {
             let outcome = if conflicts < CONFLICTS_BEFORE_PRECEDENCE {
                 let _shared = self.precedence.read().unwrap_or_else(PoisonError::into_inner);
-                self.try_commit(ctx, ops)
+                attempt()
             } else {
                 let _alone = self.precedence.write().unwrap_or_else(PoisonError::into_inner);
-                self.try_commit(ctx, ops)
+                attempt()
             };
-            if let Some(results) = outcome? {
-                return Ok(results);
+            if let Some(done) = outcome? {
+                return Ok(done);
             }
         }
         Err(FsError::Conflict)
     }
 
-    /// `None` after a conflict.
-    fn try_commit(&self, ctx: &Ctx, ops: &[Op]) -> Result<Option<Vec<Result<Applied, FsError>>>, FsError> {
+    /// `None` after a conflict. Where the ops belong together, the first that fails is the last, and takes those
+    /// before it along.
+    fn try_commit(
+        &self,
+        ctx: &Ctx,
+        ops: &[Op],
+        together: bool,
+    ) -> Result<Option<Vec<Result<Applied, FsError>>>, FsError> {
         let mut txn = Staged::new(&*self.engine);
         let mut results = Vec::with_capacity(ops.len());
         for op in ops {
@@ -94,7 +111,12 @@ impl Namespace {
                 Err(FsError::Engine(error)) => return Err(error.clone().into()),
                 Err(_) => txn.drop_op(),
             }
+            let is_over = together && result.is_err();
             results.push(result);
+            if is_over {
+                txn.drop_all();
+                break;
+            }
         }
         // A commit without any op still checks that what the ops failed on was not half of somebody's change.
         match self.engine.commit(txn.into_commit()) {

@@ -27,7 +27,11 @@ impl Filesystem {
             {
                 file.untouch();
             }
-            self.names.commit(&self.ctx(), &Op::SetAttr { ino, changes })?;
+            let commit = || self.names.commit(&self.ctx(), &Op::SetAttr { ino, changes });
+            match changes.atime {
+                Some(_) => self.access_times.replaced(ino, commit)?,
+                None => commit()?,
+            };
             self.export_later(ino)?;
         }
         Ok(Attr::from(&self.seen(self.names.inode(ino)?)))

@@ -89,6 +89,9 @@ impl Filesystem {
         plus: bool,
     ) -> Result<Vec<Listed>> {
         let handle = self.handles.directory(handle)?;
+        if cookie == 0 {
+            self.accessed(handle.ino);
+        }
         let mut listed = self.dots(handle.ino, cookie)?;
         let limit = limit.saturating_sub(listed.len()).max(1);
         let mut cookie = cookie.max(listed.last().map_or(0, |dot| dot.cookie));

@@ -63,6 +63,7 @@ impl Filesystem {
         if inode.kind != Kind::Symlink {
             return Err(Error::new(libc::EINVAL, "not a symbolic link"));
         }
+        self.accessed(ino);
         if let Some(target) = inode.target {
             return Ok(target);
         }

@@ -8,7 +8,7 @@ use crate::handles::{Handle, Opened};
 use crate::layout::content_keys;
 use crate::open_file::{FileHandle, OpenFile};
 use crate::write::{Dirty, When};
-use crate::{Error, Filesystem, Result};
+use crate::{Atime, Error, Filesystem, Result};
 
 impl Filesystem {
     /// Opens a file after looking whether its object is still the same.
@@ -137,10 +137,19 @@ impl Filesystem {
 
     pub(crate) fn opened(&self, file: Arc<OpenFile>, flags: i32) -> Opened {
         let identity = file.pin().0.map(|pin| pin.identity());
-        let keep_cache = file.pending().is_edited || self.references.caches(file.ino, identity.as_ref());
-        let is_writable = flags & libc::O_ACCMODE != libc::O_RDONLY;
-        let handle = self.handles.add_file(FileHandle::new(file, is_writable));
-        Opened { handle, keep_cache, is_uncached: self.config.is_uncached }
+        let holds = self.references.caches(file.ino, identity.as_ref()) || file.pending().is_edited;
+        let keep_cache = holds && self.config.atime != Atime::Strict;
+        let ino = file.ino;
+        let handle = FileHandle::new(file, flags);
+        // No read may ever come, and nothing else tells the kernel that the time has changed.
+        if keep_cache
+            && handle.is_readable
+            && handle.notes_read(self.config.atime, self.now())
+            && self.accessed(ino)
+        {
+            self.invalidations.attributes(ino);
+        }
+        Opened { handle: self.handles.add_file(handle), keep_cache, is_uncached: self.config.is_uncached }
     }
 
     pub(crate) async fn purge(&self, orphan: &meta::Inode) -> Result<()> {

@@ -23,6 +23,9 @@ impl Filesystem {
     /// Reads `len` bytes at `offset`; fewer only at the end of the file.
     pub async fn read(&self, handle: Handle, offset: u64, len: usize) -> Result<Bytes> {
         let handle = self.handles.file(handle)?;
+        if handle.notes_read(self.config.atime, self.now()) {
+            self.accessed(handle.file.ino);
+        }
         let range = offset..offset.saturating_add(len as u64);
         if handle.file.pending().is_edited
             && let Some(bytes) = self.read_edited(&handle, range.clone()).await?

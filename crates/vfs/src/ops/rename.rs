@@ -65,14 +65,19 @@ impl Filesystem {
     /// Renames; `flags` are `renameat2`'s.
     pub async fn rename(&self, from: (Ino, &[u8]), to: (Ino, &[u8]), flags: u32) -> Result<()> {
         self.writable()?;
-        let how = how(flags)?;
+        let (how, leaves_whiteout) = how(flags)?;
         if is_reserved(to.0, to.1) {
             return Err(Error::new(libc::EPERM, "'.tenon' at the root is Tenon's own"));
         }
         let (from, to) = ((from.0, name(from.1)?), (to.0, name(to.1)?));
         if !self.layout.follows_paths() {
-            let moved = self.names.commit(&self.ctx(), &Op::Rename { from, to, how, keep: true })?;
-            return self.let_go(&moved).await;
+            return self.rename_by_inode(from, to, how, leaves_whiteout).await;
+        }
+        if leaves_whiteout {
+            return Err(Error::new(
+                libc::EINVAL,
+                "a volume named by path has no whiteouts: its names are objects",
+            ));
         }
         if how == RenameHow::Exchange {
             return self.exchange(from, to).await;
@@ -84,6 +89,44 @@ impl Filesystem {
             }
         }
         self.rename_once(&from, &to, how).await
+    }
+
+    /// One commit, whiteout included: a character device 0/0 at the old name (rename(2)).
+    async fn rename_by_inode(
+        &self,
+        from: Place,
+        to: Place,
+        how: RenameHow,
+        leaves_whiteout: bool,
+    ) -> Result<()> {
+        let mut ops = vec![Op::Rename { from: from.clone(), to: to.clone(), how, keep: true }];
+        // Two names of one inode stay as they are, and nothing is left behind.
+        if leaves_whiteout && !self.lead_to_the_same(&from, &to)? {
+            let ctx = self.ctx();
+            let ino = self.new_ino(from.0)?;
+            ops.push(Op::Create {
+                parent: from.0,
+                name: from.1,
+                ino,
+                kind: Kind::CharDevice,
+                mode: 0,
+                umask: 0,
+                uid: ctx.uid,
+                gid: ctx.gid,
+                rdev: 0,
+                target: None,
+            });
+        }
+        let moved = self.names.commit_together(&self.ctx(), &ops)?;
+        match moved.first() {
+            Some(moved) => self.let_go(moved).await,
+            None => Ok(()),
+        }
+    }
+
+    fn lead_to_the_same(&self, from: &Place, to: &Place) -> Result<bool> {
+        let (from, to) = (self.names.entry(from.0, &from.1)?, self.names.entry(to.0, &to.1)?);
+        Ok(from.is_some() && from.map(|entry| entry.ino) == to.map(|entry| entry.ino))
     }
 
     /// `Conflict` if something else got the new name meanwhile.
@@ -574,11 +617,13 @@ pub(super) async fn lock_both<'f>(
     }
 }
 
-fn how(flags: u32) -> Result<RenameHow> {
-    match flags {
-        0 => Ok(RenameHow::Replace),
-        libc::RENAME_NOREPLACE => Ok(RenameHow::NoReplace),
-        libc::RENAME_EXCHANGE => Ok(RenameHow::Exchange),
-        _ => Err(Error::new(libc::EINVAL, "whiteouts are not kept")),
+/// What to do with an entry at the new name, and whether a whiteout stays at the old one.
+fn how(flags: u32) -> Result<(RenameHow, bool)> {
+    let leaves_whiteout = flags & libc::RENAME_WHITEOUT != 0;
+    match flags & !libc::RENAME_WHITEOUT {
+        0 => Ok((RenameHow::Replace, leaves_whiteout)),
+        libc::RENAME_NOREPLACE => Ok((RenameHow::NoReplace, leaves_whiteout)),
+        libc::RENAME_EXCHANGE if !leaves_whiteout => Ok((RenameHow::Exchange, false)),
+        _ => Err(Error::new(libc::EINVAL, "renameat2 has no such flags together")),
     }
 }

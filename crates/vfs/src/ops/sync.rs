@@ -33,6 +33,7 @@ impl Filesystem {
         for ino in self.exports.all() {
             outcome = outcome.and(self.export_now(ino).await);
         }
+        outcome = outcome.and(self.name_access_times());
         self.discards.drained().await;
         let outcome = outcome.and(self.store.sync().await.map_err(Error::from));
         outcome.and(self.sync_names().await)

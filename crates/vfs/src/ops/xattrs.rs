@@ -39,12 +39,17 @@ impl Filesystem {
             libc::XATTR_REPLACE => XattrHow::Replace,
             _ => return Err(Error::new(libc::EINVAL, "an extended attribute is created or replaced")),
         };
-        let op = Op::SetXattr { ino, name: name.into(), value: Bytes::copy_from_slice(value), how };
-        let inode = self.names.commit(&self.ctx(), &op)?.inode.ok_or(Error::NOT_FOUND)?;
-        if name == ACCESS && inode.mode & SETGID != 0 && !is_in_group(inode.gid) {
-            let changes = AttrChanges { mode: Some(inode.mode & !SETGID), ..AttrChanges::default() };
-            self.names.commit(&self.ctx(), &Op::SetAttr { ino, changes })?;
+        let mut ops = Vec::with_capacity(2);
+        if name == ACCESS {
+            let inode = self.names.inode(ino)?;
+            if inode.mode & SETGID != 0 && !is_in_group(inode.gid) {
+                let changes = AttrChanges { mode: Some(inode.mode & !SETGID), ..AttrChanges::default() };
+                ops.push(Op::SetAttr { ino, changes });
+            }
         }
+        let op = Op::SetXattr { ino, name: name.into(), value: Bytes::copy_from_slice(value), how };
+        ops.push(op);
+        self.names.commit_together(&self.ctx(), &ops)?;
         if name == ACCESS {
             self.export_later(ino)?;
         }

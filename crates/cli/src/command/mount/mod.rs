@@ -6,7 +6,7 @@
 mod serving;
 
 use crate::bucket::{self, Bucket, World};
-use crate::flags::{Attributes, Cache, LogFlags, MountFlags, StoreFlags};
+use crate::flags::{Atime, Attributes, Cache, LogFlags, MountFlags, StoreFlags};
 use crate::logging::{self, LogFile};
 use crate::state::{self, Holder, State};
 use crate::volume::Volume;
@@ -202,6 +202,11 @@ impl Mount {
                 Attributes::Auto => vfs::AttributeSource::Auto,
                 Attributes::Headers => vfs::AttributeSource::Headers,
                 Attributes::Listing => vfs::AttributeSource::Listing,
+            },
+            atime: match flags.atime {
+                Atime::Strict => vfs::Atime::Strict,
+                Atime::Relatime => vfs::Atime::Relatime,
+                Atime::Off => vfs::Atime::Off,
             },
             memory_limit_bytes: flags.memory_limit,
             part_size_bytes: flags.part_size,

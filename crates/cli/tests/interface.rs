@@ -1,0 +1,73 @@
+//! What programs ask of a file system beyond reading and writing, through the kernel.
+
+use crate::fixture::{Home, eventually, said};
+use std::fs;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::time::Duration;
+
+impl Home {
+    /// A volume named by inode, mounted with more flags.
+    fn by_inode_with(&self, flags: &[&str]) -> std::path::PathBuf {
+        self.ok(["format", "volume", "--naming", "inode"]);
+        self.ok([&["mount", "volume", "mnt"], flags].concat());
+        self.mnt()
+    }
+
+    /// Runs a shell line in the home; it must succeed. What it printed.
+    fn sh(&self, line: &str) -> String {
+        let said = said(self.command("/bin/sh").args(["-euc", line]));
+        assert_eq!(said.code, 0, "{line}: {said:?}");
+        said.out
+    }
+
+    fn atime_ns(&self, name: &str) -> i128 {
+        let found = fs::metadata(self.mnt().join(name)).unwrap();
+        i128::from(found.atime()) * 1_000_000_000 + i128::from(found.atime_nsec())
+    }
+}
+
+/// The page cache answers reads that Tenon never hears of: an open that leaves it in place counts for them.
+#[test]
+fn s103_access_times_follow_reads_that_the_page_cache_answers() {
+    let home = Home::new();
+    let mnt = home.by_inode_with(&[]);
+    fs::write(mnt.join("file"), "text").unwrap();
+    let made = home.atime_ns("file");
+    std::thread::sleep(Duration::from_millis(20));
+    home.sh("cat mnt/file");
+    eventually("the read is seen", || home.atime_ns("file") > made);
+    let read = home.atime_ns("file");
+    home.sh("cat mnt/file; dd if=mnt/file of=out iflag=noatime status=none");
+    assert_eq!(home.atime_ns("file"), read, "nothing has changed since");
+    home.sh("touch -d 2001-01-01 mnt/file; dd if=mnt/file of=out iflag=noatime status=none");
+    assert_eq!(home.sh("stat -c %X mnt/file"), home.sh("date -d 2001-01-01 +%s"));
+    home.sh("cat mnt/file");
+    eventually("the read is seen", || home.atime_ns("file") > read);
+    let read = home.atime_ns("file");
+    home.ok(["umount", "mnt"]);
+    home.ok(["mount", "volume", "mnt", "-o", "strictatime"]);
+    assert_eq!(home.atime_ns("file"), read);
+    for _ in 0..3 {
+        let before = home.atime_ns("file");
+        home.sh("cat mnt/file");
+        assert!(home.atime_ns("file") > before);
+    }
+    home.ok(["umount", "mnt"]);
+    home.ok(["mount", "volume", "mnt", "-o", "noatime"]);
+    let before = home.atime_ns("file");
+    home.sh("touch mnt/file -m; cat mnt/file");
+    assert_eq!(home.atime_ns("file"), before);
+}
+
+#[test]
+fn s172_renameat2_leaves_a_whiteout() {
+    let home = Home::new();
+    let mnt = home.by_inode_with(&[]);
+    fs::write(mnt.join("lower"), "text").unwrap();
+    let flags = rustix::fs::RenameFlags::WHITEOUT;
+    let at = rustix::fs::CWD;
+    rustix::fs::renameat_with(at, mnt.join("lower"), at, mnt.join("upper"), flags).unwrap();
+    let left = fs::symlink_metadata(mnt.join("lower")).unwrap();
+    assert!(left.file_type().is_char_device() && left.rdev() == 0);
+    assert_eq!(fs::read(mnt.join("upper")).unwrap(), b"text");
+}
