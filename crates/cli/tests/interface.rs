@@ -71,3 +71,19 @@ fn s172_renameat2_leaves_a_whiteout() {
     assert!(left.file_type().is_char_device() && left.rdev() == 0);
     assert_eq!(fs::read(mnt.join("upper")).unwrap(), b"text");
 }
+
+#[test]
+fn s173_cp_copies_inside_the_store() {
+    let home = Home::new();
+    let mnt = home.by_inode_with(&[]);
+    home.sh("head -c 20000000 /dev/urandom > mnt/source; truncate -s 30M mnt/source; echo end >> mnt/source");
+    home.ok(["umount", "mnt"]);
+    home.ok(["mount", "volume", "mnt"]);
+    home.sh("cp mnt/source mnt/copy");
+    let asked = home.status();
+    assert!(asked["fuse_requests"]["COPY_FILE_RANGE"].as_u64() >= Some(1), "{asked}");
+    assert_eq!(asked["fuse_requests"]["WRITE"].as_u64(), None, "{asked}");
+    home.sh("cmp mnt/source mnt/copy; rm mnt/source; dd if=mnt/copy of=mnt/copy bs=1M count=8 seek=40 conv=notrunc");
+    assert_eq!(fs::metadata(mnt.join("copy")).unwrap().len(), 48 << 20);
+    assert!(home.ok(["fsck", "mnt"]).contains("is clean"));
+}

@@ -365,26 +365,25 @@ impl Requests for Adapter {
         self.seek(handle, offset, whence, reply);
     }
 
-    // Answered once per mount with ENOSYS, after which the kernel does without, or does it itself.
-
-    fn access(&self, _: &Request, _: INodeNo, _: AccessFlags, reply: ReplyEmpty) {
-        self.count(Operation::Other);
-        reply.error(Errno::ENOSYS);
-    }
-
     fn copy_file_range(
         &self,
         _: &Request,
         _: INodeNo,
-        _: FileHandle,
-        _: u64,
+        from: FileHandle,
+        from_offset: u64,
         _: INodeNo,
-        _: FileHandle,
-        _: u64,
-        _: u64,
+        to: FileHandle,
+        to_offset: u64,
+        len: u64,
         _: CopyFileRangeFlags,
         reply: ReplyWrite,
     ) {
+        self.copy_bytes((from, from_offset), (to, to_offset), len, reply);
+    }
+
+    // Answered once per mount with ENOSYS, after which the kernel does without, or does it itself.
+
+    fn access(&self, _: &Request, _: INodeNo, _: AccessFlags, reply: ReplyEmpty) {
         self.count(Operation::Other);
         reply.error(Errno::ENOSYS);
     }

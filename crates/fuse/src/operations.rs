@@ -87,13 +87,21 @@ operations! {
     Fallocate = "FALLOCATE",
     /// Find data or a hole.
     Lseek = "LSEEK",
+    /// Copy a range of one file to another.
+    CopyFileRange = "COPY_FILE_RANGE",
     /// Something that is not offered; the kernel does without, or does it itself.
     Other = "OTHER",
 }
 
 /// Counters, one for each [`Operation`].
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct RequestCounts([AtomicU64; Operation::ALL.len()]);
+
+impl Default for RequestCounts {
+    fn default() -> Self {
+        Self(std::array::from_fn(|_| AtomicU64::new(0)))
+    }
+}
 
 impl RequestCounts {
     pub(crate) fn count(&self, operation: Operation) {

@@ -98,6 +98,20 @@ impl Pin {
         ETag::new(&format!("pieces-{:016x}", hasher.finish()))
     }
 
+    /// A range of the file as another's, which begins there at `at` and has nothing before.
+    pub(crate) fn moved(&self, range: &Range<u64>, at: u64) -> Self {
+        let cuts = self.cut(range.clone()).into_iter();
+        let pieces = cuts.filter_map(|cut| match cut {
+            Cut::Hole(_) => None,
+            Cut::Stored(within, piece) => Some(Piece {
+                range: within.start - range.start + at..within.end - range.start + at,
+                object_offset: piece.within(&within).start,
+                ..piece.clone()
+            }),
+        });
+        Self { pieces: pieces.collect(), size_bytes: at + (range.end - range.start) }
+    }
+
     /// Cuts a range of the file, up to its end, by where its bytes are.
     pub(crate) fn cut(&self, range: Range<u64>) -> Vec<Cut<'_>> {
         let end = range.end.min(self.size_bytes);

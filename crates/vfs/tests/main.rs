@@ -8,6 +8,7 @@ mod attributes;
 mod by_inode;
 mod consistency;
 mod content;
+mod copies;
 mod durability;
 mod failure;
 mod foreign;

@@ -82,6 +82,21 @@ impl Adapter {
         });
     }
 
+    pub(crate) fn copy_bytes(
+        &self,
+        from: (FileHandle, u64),
+        to: (FileHandle, u64),
+        len: u64,
+        reply: ReplyWrite,
+    ) {
+        let fs = Arc::clone(&self.fs);
+        let (from, to) = ((Handle(from.0.0), from.1), (Handle(to.0.0), to.1));
+        self.answer(Operation::CopyFileRange, reply, async move {
+            // No more than the answer can say.
+            fs.copy_range(from, to, len.min(u32::MAX.into())).await.map(|copied| copied as u32)
+        });
+    }
+
     pub(crate) fn flush_file(&self, handle: FileHandle, reply: ReplyEmpty) {
         let fs = Arc::clone(&self.fs);
         self.answer(Operation::Flush, reply, async move { fs.flush(Handle(handle.0)).await });

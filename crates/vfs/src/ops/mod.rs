@@ -46,6 +46,7 @@ mod tests {
         is_send(fs.link(ino, ino, b"a"));
         is_send(fs.fallocate(handle, 0, 0, 1));
         is_send(fs.seek(handle, 0, super::Whence::Data));
+        is_send(fs.copy_range((handle, 0), (handle, 9), 1));
         is_send(fs.unlink(ino, b"a"));
         is_send(fs.rmdir(ino, b"a"));
         is_send(fs.rename((ino, b"a"), (ino, b"b"), 0));

@@ -16,7 +16,7 @@ use crate::ranges::{total, zeros};
 /// S3 allows this many parts.
 const PARTS_MAX: u64 = 10_000;
 /// S3's smallest part but the last; also the smallest worth a copy.
-const PART_BYTES_MIN: u64 = 5 << 20;
+pub(super) const PART_BYTES_MIN: u64 = 5 << 20;
 /// Parts of one file under way at the same time.
 const IN_FLIGHT_MAX: usize = 4;
 
@@ -73,7 +73,17 @@ impl Filesystem {
                 .await;
         }
         let upload = self.store.multipart(key, attributes, Tags::new()).await?;
-        let outcome = match self.send_parts(assembly, upload.as_ref(), part_bytes).await {
+        self.send_and_complete(assembly, upload.as_ref(), precondition).await
+    }
+
+    pub(super) async fn send_and_complete(
+        &self,
+        assembly: Assembly<'_>,
+        upload: &dyn Multipart,
+        precondition: Precondition,
+    ) -> Result<ObjectRef, StoreError> {
+        let part_bytes = part_bytes(total(assembly.runs), self.config.part_size_bytes);
+        let outcome = match self.send_parts(assembly, upload, part_bytes).await {
             Ok(()) => upload.complete(precondition).await,
             Err(error) => Err(error),
         };

@@ -12,6 +12,7 @@
 
 mod assemble;
 mod commit;
+mod copy;
 mod local;
 mod memory;
 mod plan;

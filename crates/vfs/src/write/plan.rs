@@ -90,6 +90,18 @@ fn pieces_max(mapping: Mapping, local: &Local) -> usize {
     }
 }
 
+/// What to store of a range that is to be in objects of its own.
+pub(crate) fn objects_of(mapping: Mapping, local: &Local, range: Range<u64>) -> Vec<Vec<Range<u64>>> {
+    let bytes = match mapping {
+        Mapping::Whole => u64::MAX,
+        Mapping::Chunked { bytes } => bytes,
+    };
+    let chunks = range.start / bytes..range.end.div_ceil(bytes);
+    let within =
+        |index: u64| range.start.max(index * bytes)..range.end.min((index + 1).saturating_mul(bytes));
+    chunks.flat_map(|index| non_empty(runs(local.data(within(index))))).collect()
+}
+
 fn delta(local: &Local, changes: Vec<Range<u64>>, dirty: Vec<Range<u64>>) -> Plan {
     let merged = local.deltas_to_merge(total(&dirty));
     let object = RangeSet::from_iter(dirty.into_iter().chain(merged.iter().cloned()));

@@ -4,7 +4,9 @@ use futures_util::StreamExt as _;
 use meta::{Extent, Ino, Inode, Op};
 use std::ops::Range;
 use std::sync::Arc;
-use store::{Attributes, ObjectKey, ObjectRef, Payload, Precondition, PutOptions, StoreError, Tags};
+use store::{
+    Attributes, ObjectKey, ObjectRef, Payload, Precondition, PutOptions, StoreError, Tags, Timestamp,
+};
 
 use super::assemble::Assembly;
 use super::plan::{Plan, everything, plan};
@@ -12,6 +14,7 @@ use super::{Dirty, Local, Memory, Stream, When};
 use crate::headers;
 use crate::layout::{content_keys, stored_at};
 use crate::open_file::{OpenFile, Pending};
+use crate::pin::Pin;
 use crate::ranges::total;
 use crate::volume::Mapping;
 use crate::{Error, Filesystem, Result};
@@ -21,11 +24,11 @@ const IN_FLIGHT_MAX: usize = 4;
 
 /// What a commit stored, as content of the file.
 #[derive(Debug, Default)]
-struct Spliced {
-    ranges: Vec<Range<u64>>,
-    content: Vec<Extent>,
+pub(super) struct Spliced {
+    pub(super) ranges: Vec<Range<u64>>,
+    pub(super) content: Vec<Extent>,
     /// The ranges of a delta.
-    delta: Option<Vec<Range<u64>>>,
+    pub(super) delta: Option<Vec<Range<u64>>>,
 }
 
 impl Filesystem {
@@ -74,21 +77,17 @@ impl Filesystem {
         self.name_spliced(file, work, spliced).await
     }
 
-    /// One op names what was stored; what nothing refers to any more goes.
-    async fn name_spliced(&self, file: &OpenFile, work: &mut Dirty, spliced: Spliced) -> Result<()> {
-        let ino = file.ino;
-        let before = self.names.inode(ino)?;
-        let size_bytes = work.size_bytes().unwrap_or(before.size_bytes);
-        let mtime = file.pending().touched;
-        let Spliced { ranges, content, delta } = spliced;
-        if ranges.is_empty() && work.is_published() {
+    /// The writes are what was stored from now on.
+    async fn name_spliced(&self, file: &OpenFile, work: &mut Dirty, mut spliced: Spliced) -> Result<()> {
+        if spliced.ranges.is_empty() && work.is_published() {
             return Ok(());
         }
-        let after = Op::Splice { ino, ranges, content, size_bytes, mtime };
-        let after = self.names.commit(&self.ctx(), &after)?.inode.ok_or(Error::NOT_FOUND)?;
-        let pin = self.pin(&after)?.ok_or(Error::NOT_FOUND)?;
-        self.references.caches(ino, Some(&pin.identity()));
-        file.repin(|| Ok::<_, Error>(Some(pin.clone())))?;
+        let size_bytes = match work.size_bytes() {
+            Some(size_bytes) => size_bytes,
+            None => self.names.inode(file.ino)?.size_bytes,
+        };
+        let delta = spliced.delta.take();
+        let pin = self.name_content(file, spliced, size_bytes, file.pending().touched).await?;
         if let Dirty::Local(local) = work {
             local.published(Arc::new(pin), delta);
         } else {
@@ -96,10 +95,29 @@ impl Filesystem {
         }
         let is_edited = !work.is_clean();
         file.set_pending(Pending { is_edited, size_bytes, ..Pending::default() });
+        Ok(())
+    }
+
+    /// One op names what was stored; what nothing refers to any more goes.
+    pub(super) async fn name_content(
+        &self,
+        file: &OpenFile,
+        spliced: Spliced,
+        size_bytes: u64,
+        mtime: Option<Timestamp>,
+    ) -> Result<Pin> {
+        let ino = file.ino;
+        let before = self.names.inode(ino)?;
+        let Spliced { ranges, content, .. } = spliced;
+        let after = Op::Splice { ino, ranges, content, size_bytes, mtime };
+        let after = self.names.commit(&self.ctx(), &after)?.inode.ok_or(Error::NOT_FOUND)?;
+        let pin = self.pin(&after)?.ok_or(Error::NOT_FOUND)?;
+        self.references.caches(ino, Some(&pin.identity()));
+        file.repin(|| Ok::<_, Error>(Some(pin.clone())))?;
         for key in content_keys(&before).difference(&content_keys(&after)).cloned() {
             self.discard(key).await;
         }
-        Ok(())
+        Ok(pin)
     }
 
     pub(super) fn plan(&self, local: &Local, when: When) -> Plan {
@@ -228,7 +246,7 @@ impl Filesystem {
     }
 
     /// Everything that was stored, or the first error; then what was stored goes again.
-    async fn all_or_none(
+    pub(super) async fn all_or_none(
         &self,
         stored: Vec<Result<Vec<Extent>, StoreError>>,
     ) -> Result<Vec<Vec<Extent>>, StoreError> {
@@ -248,7 +266,7 @@ impl Filesystem {
 }
 
 /// The content that an object gives the file which has these ranges in it, one after the other.
-fn extents(object: &ObjectRef, runs: &[Range<u64>]) -> Vec<Extent> {
+pub(super) fn extents(object: &ObjectRef, runs: &[Range<u64>]) -> Vec<Extent> {
     let mut object_offset = 0;
     let extent = |run: &Range<u64>| {
         let len = run.end - run.start;

@@ -1,0 +1,105 @@
+//! A range of one file becomes a range of another, copied inside the store.
+//!
+//! Objects belong to one inode, so the target gets objects of its own. What is not worth it, or cannot be done so, is
+//! refused with EOPNOTSUPP before anything has changed: the kernel then reads and writes.
+
+use std::ops::Range;
+use std::sync::Arc;
+use store::{Attributes, Precondition, StoreError, Tags};
+
+use super::assemble::{Assembly, PART_BYTES_MIN};
+use super::plan::objects_of;
+use super::splice::{Spliced, extents};
+use super::{Dirty, Local};
+use crate::handles::Handle;
+use crate::headers;
+use crate::open_file::OpenFile;
+use crate::pin::Pin;
+use crate::{Error, Filesystem, Result};
+
+/// What one call copies at most, so that it does not take forever.
+const COPIED_MAX: u64 = 1 << 31;
+
+impl Filesystem {
+    /// Copies up to `len` bytes from one open file to another; returns how many. ENOSYS where it is never done.
+    pub async fn copy_range(
+        &self,
+        (from, from_offset): (Handle, u64),
+        (to, to_offset): (Handle, u64),
+        len: u64,
+    ) -> Result<u64> {
+        if self.layout.follows_paths() {
+            return Err(Error::new(libc::ENOSYS, "a volume named by path copies whole objects only"));
+        }
+        let source = self.handles.file(from)?;
+        let len = len.min(COPIED_MAX);
+        let target = self.writable_file(to, to_offset, len)?;
+        let mut work = target.work.lock().await;
+        self.commit_locked(&target, &mut work).await?;
+        if !work.is_published() || source.file.pending().is_dirty {
+            return Err(not_here("some of it is in no object yet"));
+        }
+        let Some(pin) = source.file.pin().0 else { return Err(not_here("nothing is stored")) };
+        let range = from_offset..from_offset.saturating_add(len).min(pin.size_bytes);
+        if range.start >= range.end {
+            return Ok(0);
+        }
+        let copied = range.end - range.start;
+        if copied < PART_BYTES_MIN {
+            return Err(not_here("it is as fast to read and write so little"));
+        }
+        self.accessed(source.file.ino);
+        self.copy_pin(&target, &mut work, pin.moved(&range, to_offset), to_offset..to_offset + copied)
+            .await?;
+        drop(work);
+        if !self.config.write_back {
+            self.sync_names().await?;
+        }
+        Ok(copied)
+    }
+
+    /// Stores what `pin` has in `range`, and makes it the file's content there.
+    async fn copy_pin(&self, file: &OpenFile, work: &mut Dirty, pin: Pin, range: Range<u64>) -> Result<()> {
+        let inode = self.names.inode(file.ino)?;
+        let attributes = headers::with_posix(Attributes::default(), &inode);
+        let local = Local::begin(&self.config.cache_dir, Some(Arc::new(pin)))?;
+        let objects = objects_of(self.layout.mapping(), &local, range.clone());
+        let mut stored = Vec::new();
+        for runs in &objects {
+            stored.push(self.copy_runs(file, Assembly { local: &local, runs }, &attributes).await);
+        }
+        let content = self.all_or_none(stored).await.map_err(refused)?.concat();
+        let size_bytes = inode.size_bytes.max(range.end);
+        let spliced = Spliced { ranges: vec![range], content, delta: None };
+        let pin = Arc::new(self.name_content(file, spliced, size_bytes, Some(self.now())).await?);
+        // The last close assembles what is in several objects now.
+        *work = Dirty::Local(Local::begin(&self.config.cache_dir, Some(pin))?);
+        self.note(file, work);
+        file.untouch();
+        Ok(())
+    }
+
+    async fn copy_runs(
+        &self,
+        file: &OpenFile,
+        assembly: Assembly<'_>,
+        attributes: &Attributes,
+    ) -> Result<Vec<meta::Extent>, StoreError> {
+        let key = self.content_key(file.ino)?;
+        let upload = self.store.multipart(&key, attributes.clone(), Tags::new()).await?;
+        let object = self.send_and_complete(assembly, upload.as_ref(), Precondition::None).await?;
+        Ok(extents(&object, assembly.runs))
+    }
+}
+
+/// Somebody replaced the source meanwhile: reading finds what it is now.
+fn refused(error: StoreError) -> Error {
+    match error {
+        StoreError::NotFound(_) | StoreError::PreconditionFailed(_) => not_here("the source has changed"),
+        error => error.into(),
+    }
+}
+
+fn not_here(why: &'static str) -> Error {
+    Error::new(libc::EOPNOTSUPP, why)
+}
