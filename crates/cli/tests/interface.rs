@@ -87,3 +87,47 @@ fn s173_cp_copies_inside_the_store() {
     assert_eq!(fs::metadata(mnt.join("copy")).unwrap().len(), 48 << 20);
     assert!(home.ok(["fsck", "mnt"]).contains("is clean"));
 }
+
+#[test]
+fn s174_s175_quotas_limit_directories_and_the_volume() {
+    let home = Home::new();
+    let mnt = home.by_inode_with(&[]);
+    home.sh("mkdir -p mnt/tree/below; head -c 3000000 /dev/zero > mnt/tree/below/old; touch mnt/beside");
+    home.ok(["quota", "set", "mnt/tree", "--bytes", "5MB", "--files", "5"]);
+    assert_eq!(
+        home.ok(["quota", "get", "mnt/tree"]),
+        "bytes  3000000 used, of 5000000\nfiles  2 used, of 5\n"
+    );
+    // A write that has no room is refused when it is made.
+    let refused = home.sh("head -c 4000000 /dev/zero 2>&1 > mnt/tree/new || echo refused");
+    assert!(refused.contains("quota") && refused.contains("refused"), "{refused}");
+    let refused = home.sh("truncate -s 9M mnt/tree/new 2>&1 || echo refused");
+    assert!(refused.contains("quota"), "{refused}");
+    home.sh("rm mnt/tree/new; head -c 2000000 /dev/zero > mnt/tree/fits; touch mnt/tree/1 mnt/tree/2");
+    let refused = home.sh("touch mnt/tree/3 2>&1 || echo refused; mkdir mnt/tree/3 2>&1 || echo refused");
+    assert_eq!(refused.matches("refused").count(), 2, "{refused}");
+    let full = rustix::fs::statvfs(mnt.join("tree")).unwrap();
+    assert_eq!((full.f_blocks, full.f_bfree, full.f_files, full.f_ffree), (5_000_000 / 4096, 0, 5, 0));
+    // Names do not cross a tree's border; mv copies then.
+    let across = fs::rename(mnt.join("tree/1"), mnt.join("out")).unwrap_err();
+    assert_eq!(across.raw_os_error(), Some(18), "EXDEV");
+    assert_eq!(fs::hard_link(mnt.join("beside"), mnt.join("tree/in")).unwrap_err().raw_os_error(), Some(18));
+    home.sh("mv mnt/tree/1 mnt/out; mv mnt/tree mnt/moved");
+    assert!(home.ok(["quota", "get", "mnt/moved", "--json"]).contains("\"files_used\":4"));
+    home.ok(["quota", "set", "mnt", "--bytes", "6MB"]);
+    let refused = home.sh("head -c 2000000 /dev/zero 2>&1 > mnt/last || echo refused");
+    assert!(refused.contains("No space left"), "{refused}");
+    assert!(
+        home.sh("df --output=size -B1 mnt").contains("5996544") || home.sh("df -B1 mnt").contains("5996544")
+    );
+    assert!(home.ok(["fsck", "mnt"]).contains("is clean"));
+    // Counted exactly however a mount ends.
+    home.sh("rm mnt/moved/fits; truncate -s 1M mnt/moved/below/old");
+    home.after_a_kill();
+    assert!(home.ok(["quota", "get", "mnt/moved"]).starts_with("bytes  1048576 used"));
+    assert!(home.ok(["fsck", "mnt"]).contains("is clean"));
+    home.ok(["quota", "rm", "mnt"]);
+    home.ok(["quota", "rm", "mnt/moved"]);
+    home.refused(["quota", "get", "mnt"]);
+    home.sh("head -c 20000000 /dev/zero > mnt/moved/large");
+}

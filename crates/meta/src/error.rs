@@ -40,6 +40,15 @@ pub enum FsError {
     /// No such extended attribute (ENODATA).
     #[error("no such extended attribute")]
     NoData,
+    /// A directory's quota has no room (EDQUOT).
+    #[error("the directory's quota is used up")]
+    OverQuota,
+    /// The volume's quota has no room (ENOSPC).
+    #[error("the volume's quota is used up")]
+    VolumeFull,
+    /// The names would lie in trees with different quotas (EXDEV).
+    #[error("another directory's quota counts there")]
+    OtherTree,
     /// A directory would become its own descendant (EINVAL).
     #[error("a directory cannot move into itself")]
     CrossesItself,

@@ -22,6 +22,7 @@ mod memory;
 mod merge;
 mod name;
 mod op;
+mod quota;
 mod txn;
 
 pub mod acl;
@@ -45,4 +46,5 @@ pub use merge::Merge;
 pub use name::Name;
 pub use namespace::Namespace;
 pub use op::{Applied, AttrChanges, Ctx, Observed, Op, RenameHow, XattrHow};
+pub use quota::{Limits, Quota, Usage};
 pub use txn::{Staged, Txn};

@@ -1,6 +1,6 @@
 //! Ops: every change of the namespace, as a value.
 
-use crate::{Extent, Ino, Inode, Kind, Name, Stored};
+use crate::{Extent, Ino, Inode, Kind, Limits, Name, Stored};
 use bytes::Bytes;
 use std::ops::Range;
 use store::{ETag, Timestamp};
@@ -226,6 +226,16 @@ pub enum Op {
         parent: Ino,
         /// The name.
         name: Name,
+    },
+    /// Sets or removes what the tree below a directory may hold; the root's is the whole volume. `NotDirectory`, `NoData`
+    /// if there is none to remove, `Invalid` for a tree in another and for one whose files have names outside. Ops that
+    /// make something larger fail with `OverQuota` or `VolumeFull` where a quota has no room, and those that would have
+    /// an inode in two trees with `OtherTree`. To be committed by [`Namespace::set_quota`](crate::Namespace::set_quota).
+    SetQuota {
+        /// The directory.
+        dir: Ino,
+        /// The limits; `None`: no quota.
+        limits: Option<Limits>,
     },
     /// The last handle of an orphan is closed. `NotFound` unless it is an orphan.
     Purge {

@@ -10,7 +10,10 @@
 //! | `I` ino:8 | inode | per inode |
 //! | `N` | the first inode number that nobody has reserved | once |
 //! | `O` ino:8 | empty | per orphan: an inode without names that somebody has open |
+//! | `Q` | how many quotas are set | while any is |
+//! | `Q` ino:8 | limits and usage | per directory with a quota; the root's is the volume's |
 //! | `S` ino:8 | group | per set-group-id directory: what is created there depends on this and not on the inode |
+//! | `T` ino:8 | the directory whose quota counts this one's entries | per directory in such a tree, itself included |
 //! | `X` ino:8 name | value of an extended attribute | per attribute |
 //!
 //! A persistent engine keeps its own records in the same table. Readers do not see them and commits cannot touch them:
@@ -38,7 +41,9 @@ const INODE: u8 = b'I';
 const LOG: u8 = b'L';
 const NEXT_INO: u8 = b'N';
 const ORPHAN: u8 = b'O';
+const QUOTA: u8 = b'Q';
 const SET_GROUP: u8 = b'S';
+const TREE: u8 = b'T';
 const XATTR: u8 = b'X';
 
 /// The key of an inode.
@@ -111,6 +116,31 @@ pub fn orphan(ino: Ino) -> Vec<u8> {
 /// The keys of all orphans.
 pub fn orphans() -> KeyRange {
     family(ORPHAN)
+}
+
+/// The key of the number of quotas, which exists while any is set.
+pub fn quotas_set() -> Vec<u8> {
+    vec![QUOTA]
+}
+
+/// The key of a directory's quota; the root's is the volume's.
+pub fn quota(dir: Ino) -> Vec<u8> {
+    of_ino(QUOTA, dir, &[])
+}
+
+/// The keys of all quotas.
+pub fn quotas() -> KeyRange {
+    KeyRange { from: quota(Ino(0)), to: vec![QUOTA + 1] }
+}
+
+/// The key of the tree that a directory's entries are counted in.
+pub fn tree(dir: Ino) -> Vec<u8> {
+    of_ino(TREE, dir, &[])
+}
+
+/// The keys of all directories in trees with a quota.
+pub fn trees() -> KeyRange {
+    family(TREE)
 }
 
 /// The key of a set-group-id directory's group.

@@ -129,8 +129,8 @@ fn a_newer_version_is_named_as_such() {
 #[test]
 fn merges_commute() {
     let record = encode_inode(&file());
-    let one = Merge { nlink: 1, mtime: Timestamp(9), ctime: Timestamp(i64::MAX) };
-    let two = Merge { nlink: -2, mtime: Timestamp(i64::MAX - 1), ctime: Timestamp(0) };
+    let one = Merge::Inode { nlink: 1, mtime: Timestamp(9), ctime: Timestamp(i64::MAX) };
+    let two = Merge::Inode { nlink: -2, mtime: Timestamp(i64::MAX - 1), ctime: Timestamp(0) };
     assert!(
         one.then(two)
             .apply(&record)

@@ -9,5 +9,6 @@ mod engines;
 mod fixture;
 mod ops;
 mod properties;
+mod quotas;
 mod reference;
 mod rules;

@@ -177,6 +177,7 @@ impl Reference {
                 }
                 Ok(self.take(now, &(*parent, name.clone()), false))
             }
+            Op::SetQuota { .. } => Err(FsError::NoData),
             Op::Purge { ino } => match self.nodes.get(ino) {
                 Some(node) if node.names.is_empty() && *ino != Ino::ROOT => {
                     self.nodes.remove(ino);

@@ -78,6 +78,9 @@ fn namespace_errno(error: &FsError) -> i32 {
         FsError::TooManyLinks => libc::EMLINK,
         FsError::StaleBase => libc::ESTALE,
         FsError::NoData => libc::ENODATA,
+        FsError::OverQuota => libc::EDQUOT,
+        FsError::VolumeFull => libc::ENOSPC,
+        FsError::OtherTree => libc::EXDEV,
         FsError::Conflict => libc::EBUSY,
         _ => libc::EIO,
     }

@@ -198,7 +198,7 @@ async fn s101_times_follow_writes_and_changes() {
 
 #[tokio::test]
 async fn s102_statfs_answers() {
-    let statfs = World::new().await.fs.statfs();
+    let statfs = World::new().await.fs.statfs(vfs::Ino(1)).unwrap();
     assert_eq!(statfs.name_bytes_max, 255);
     assert!(statfs.blocks_free > 0 && statfs.files_free > 0);
 }

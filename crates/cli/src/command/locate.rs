@@ -35,10 +35,8 @@ impl Locate {
     }
 
     fn object_of(&self, path: &Path) -> Result<()> {
-        let path = resolve(path)?;
-        let (mount, inside) = mount_of(&path)?;
+        let (mount, path_hex) = in_mount(path)?;
         let mut client = Client::connect(&mount)?;
-        let path_hex = inside.iter().map(|byte| format!("{byte:02x}")).collect();
         match client.ask(&Request::Locate { path_hex }, |_| {})? {
             Answer::Located(found) if self.json => println!("{}", serde_json::to_string(&found)?),
             Answer::Located(found) => println!("{}", shown(&found)),
@@ -68,6 +66,12 @@ impl Locate {
         }
         Ok(())
     }
+}
+
+/// The mount a path lies in, and the rest of the path as the control protocol has it.
+pub(super) fn in_mount(path: &Path) -> Result<(Mount, String)> {
+    let (mount, inside) = mount_of(&resolve(path)?)?;
+    Ok((mount, inside.iter().map(|byte| format!("{byte:02x}")).collect()))
 }
 
 /// The mount a path lies in, and the rest of the path.

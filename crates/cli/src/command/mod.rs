@@ -7,6 +7,7 @@ pub(crate) mod import;
 pub(crate) mod locate;
 pub(crate) mod mount;
 pub(crate) mod object;
+pub(crate) mod quota;
 pub(crate) mod rebuild;
 pub(crate) mod status;
 pub(crate) mod umount;

@@ -22,6 +22,13 @@ pub(crate) enum Request {
         /// The path from the mount's root; its bytes in hexadecimal, as names need not be text.
         path_hex: String,
     },
+    /// A directory's quota.
+    Quota {
+        /// The path from the mount's root, as in `Locate`.
+        path_hex: String,
+        /// What to change before.
+        change: Option<QuotaChange>,
+    },
     /// Run the invariants over the live tables.
     Check,
     /// Find content that no file has, and delete it unless that is only to be counted.
@@ -51,6 +58,11 @@ pub(crate) enum Answer {
     Busy,
     /// To `Locate`.
     Located(Located),
+    /// To `Quota`: as it is now; none where the directory has none of its own.
+    Quota {
+        /// Limits and usage.
+        quota: Option<Quota>,
+    },
     /// To `Check`: what is broken, one line each.
     Checked {
         /// Empty when all invariants hold.
@@ -71,6 +83,34 @@ pub(crate) enum Answer {
         /// One line.
         reason: String,
     },
+}
+
+/// A change of a quota.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "do", rename_all = "kebab-case")]
+pub(crate) enum QuotaChange {
+    /// These are the limits.
+    Set {
+        /// Of lengths of files together.
+        bytes: Option<u64>,
+        /// Of inodes.
+        files: Option<u64>,
+    },
+    /// There is none.
+    Remove,
+}
+
+/// What a directory may hold, and does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Quota {
+    /// The limit of lengths of files together.
+    pub(crate) bytes: Option<u64>,
+    /// Their sum.
+    pub(crate) bytes_used: u64,
+    /// The limit of inodes.
+    pub(crate) files: Option<u64>,
+    /// Their number.
+    pub(crate) files_used: u64,
 }
 
 /// What is not in the store yet.

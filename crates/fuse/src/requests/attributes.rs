@@ -3,6 +3,7 @@
 use crate::adapter::Adapter;
 use crate::convert;
 use crate::operations::Operation;
+use crate::reply::failed;
 use fuser::{FileHandle, INodeNo, ReplyAttr, ReplyData, ReplyStatfs, Request};
 use std::sync::Arc;
 use vfs::{Changes, Handle};
@@ -37,9 +38,12 @@ impl Adapter {
         self.answer(Operation::ReadLink, reply, async move { fs.readlink(convert::ino(ino)).await });
     }
 
-    pub(crate) fn describe(&self, reply: ReplyStatfs) {
+    pub(crate) fn describe(&self, ino: INodeNo, reply: ReplyStatfs) {
         self.count(Operation::StatFs);
-        let s = self.fs.statfs();
+        let s = match self.fs.statfs(convert::ino(ino)) {
+            Ok(s) => s,
+            Err(error) => return reply.error(failed(&error)),
+        };
         let fragment_bytes = s.block_size_bytes;
         reply.statfs(
             s.blocks,

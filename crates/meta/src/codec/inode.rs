@@ -8,7 +8,7 @@ use super::stored::{read_extent, write_extent};
 use super::wire::{kind_from, kind_number};
 use super::{DecodeError, Sink, Source};
 use crate::engine::Value;
-use crate::{Extent, Ino, Inode, Merge};
+use crate::{Extent, Ino, Inode};
 use store::Timestamp;
 
 const VERSION: u8 = 1;
@@ -144,12 +144,17 @@ fn read_content(source: &mut Source<'_>, count: usize, base: Timestamp) -> Resul
 }
 
 /// An inode record after a merge.
-pub fn merge_inode(bytes: &[u8], merge: Merge) -> Result<Value, DecodeError> {
+pub(crate) fn merge_inode(
+    bytes: &[u8],
+    nlink: i32,
+    mtime: Timestamp,
+    ctime: Timestamp,
+) -> Result<Value, DecodeError> {
     let InodeRecord { mut inode, spilled } = decode_inode(Ino(0), bytes)?;
-    let nlink = i64::from(inode.nlink) + i64::from(merge.nlink);
+    let nlink = i64::from(inode.nlink) + i64::from(nlink);
     inode.nlink = u32::try_from(nlink).map_err(|_| DecodeError::Field("a link count out of range"))?;
-    inode.mtime = inode.mtime.max(merge.mtime);
-    inode.ctime = inode.ctime.max(merge.ctime);
+    inode.mtime = inode.mtime.max(mtime);
+    inode.ctime = inode.ctime.max(ctime);
     Ok(encode(&inode, spilled).into())
 }
 

@@ -12,18 +12,20 @@ mod inode;
 mod log;
 mod number;
 mod op;
+mod quota;
 mod stored;
 mod wire;
 
 pub use dentry::{decode_dentry, encode_dentry};
 pub use head::{HeadRecord, decode_head, encode_head};
-pub use inode::{
-    INLINE_EXTENTS_MAX, InodeRecord, decode_extent, decode_inode, encode_extent, encode_inode, merge_inode,
-};
+pub use inode::{INLINE_EXTENTS_MAX, InodeRecord, decode_extent, decode_inode, encode_extent, encode_inode};
 pub use log::{decode_log_record, encode_log_record};
 pub use number::{decode_number, encode_number};
 pub use op::{decode_op, encode_op};
+pub use quota::{decode_quota, encode_quota};
 
+pub(crate) use inode::merge_inode;
+pub(crate) use quota::merge_quota;
 pub(crate) use wire::{Sink, Source};
 
 /// Why bytes are not a record.

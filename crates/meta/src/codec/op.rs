@@ -1,5 +1,6 @@
 //! Ops: a version byte, a tag, the fields in the order of their declaration.
 
+use super::quota::{read_limits, write_limits};
 use super::stored::{read_etag, read_extent, read_stored, write_etag, write_extent, write_stored};
 use super::wire::{kind_from, kind_number};
 use super::{DecodeError, Sink, Source};
@@ -34,6 +35,7 @@ mod tag {
     pub(super) const HAND_ON: u8 = 18;
     pub(super) const ACCESSED: u8 = 19;
     pub(super) const CREATE_ORPHAN: u8 = 20;
+    pub(super) const SET_QUOTA: u8 = 21;
 }
 
 /// The bytes of an op.
@@ -168,6 +170,11 @@ pub(super) fn write_op(sink: &mut Sink, op: &Op) {
             sink.byte(tag::EVICT);
             write_entry(sink, *parent, name);
         }
+        Op::SetQuota { dir, limits } => {
+            sink.byte(tag::SET_QUOTA);
+            sink.ino(*dir);
+            sink.option(*limits, write_limits);
+        }
         Op::Purge { ino } => {
             sink.byte(tag::PURGE);
             sink.ino(*ino);
@@ -254,6 +261,7 @@ pub(super) fn read_op(source: &mut Source<'_>) -> Result<Op, DecodeError> {
             let (parent, name) = read_entry(source)?;
             Ok(Op::Evict { parent, name })
         }
+        tag::SET_QUOTA => Ok(Op::SetQuota { dir: source.ino()?, limits: source.option(read_limits)? }),
         tag::PURGE => Ok(Op::Purge { ino: source.ino()? }),
         found => Err(DecodeError::Tag { what: "an op", found }),
     }

@@ -47,7 +47,7 @@ fn start(engine: &dyn Engine) -> Outcome {
 }
 
 fn merge(nlink: i32, mtime: i64, ctime: i64) -> Commit {
-    let merge = Merge { nlink, mtime: Timestamp(mtime), ctime: Timestamp(ctime) };
+    let merge = Merge::Inode { nlink, mtime: Timestamp(mtime), ctime: Timestamp(ctime) };
     Commit { merges: vec![(KEY.into(), merge)], ..Commit::default() }
 }
 

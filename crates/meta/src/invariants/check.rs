@@ -2,10 +2,11 @@
 
 use super::Violation;
 use crate::acl::{self, Acl};
-use crate::codec::{DecodeError, decode_dentry, decode_extent, decode_inode, decode_number};
+use crate::codec::{DecodeError, decode_dentry, decode_extent, decode_inode, decode_number, decode_quota};
 use crate::engine::{EngineError, KeyRange, Reader, Value};
 use crate::inode::extents_fit;
-use crate::{Dentry, Extent, Ino, Inode, Kind, Name, SETGID, schema};
+use crate::namespace::usage;
+use crate::{Dentry, Extent, Ino, Inode, Kind, Name, Quota, SETGID, Usage, schema};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
@@ -30,6 +31,7 @@ pub fn fsck(reader: &(impl Reader + ?Sized)) -> Result<Vec<Violation>, EngineErr
     tables.xattrs();
     tables.numbers_are_leased();
     tables.acls();
+    tables.quotas();
     let mut violations = tables.violations;
     violations.sort_by_key(|violation| violation.number);
     Ok(violations)
@@ -44,6 +46,8 @@ struct Tables {
     further: BTreeSet<(Ino, Ino, Name)>,
     orphans: BTreeSet<Ino>,
     set_groups: BTreeMap<Ino, u64>,
+    quotas: BTreeMap<Ino, Quota>,
+    trees: BTreeMap<Ino, Ino>,
     with_xattrs: BTreeSet<Ino>,
     acls: BTreeMap<(Ino, bool), Acl>,
     next_ino: Option<u64>,
@@ -86,6 +90,14 @@ impl Tables {
         })?;
         self.each(reader, schema::set_groups(), |tables, key, value| {
             tables.set_groups.insert(schema::ino_of(key)?, decode_number(value)?);
+            Ok(())
+        })?;
+        self.each(reader, schema::quotas(), |tables, key, value| {
+            tables.quotas.insert(schema::ino_of(key)?, decode_quota(value)?);
+            Ok(())
+        })?;
+        self.each(reader, schema::trees(), |tables, key, value| {
+            tables.trees.insert(schema::ino_of(key)?, Ino(decode_number(value)?));
             Ok(())
         })?;
         self.each(reader, schema::all_xattrs(), |tables, key, value| {
@@ -338,6 +350,35 @@ impl Tables {
                     inode.ino, inode.mode
                 )
             })
+        });
+    }
+
+    fn quotas(&mut self) {
+        let mut used: BTreeMap<Ino, Usage> = BTreeMap::new();
+        for (inode, _) in self.inodes.values() {
+            let tree = inode.home.as_ref().and_then(|(parent, _)| self.trees.get(parent));
+            for dir in tree.into_iter().chain([&Ino::ROOT]) {
+                let sum = used.entry(*dir).or_default();
+                *sum = sum.plus(usage(inode));
+            }
+        }
+        let counts = |dir: &Ino| used.get(dir).copied().unwrap_or_default();
+        let wrong = self.quotas.iter().filter(|(dir, quota)| quota.used != counts(dir));
+        let wrong: Vec<String> = wrong
+            .map(|(dir, quota)| {
+                format!("the quota of {dir} counts {:?}, there are {:?}", quota.used, counts(dir))
+            })
+            .collect();
+        for what in wrong {
+            self.break_(16, what);
+        }
+        self.inodes_satisfy(16, |tables, inode, _| {
+            let above = inode.home.as_ref().and_then(|(parent, _)| tables.trees.get(parent)).copied();
+            let own = (inode.ino != Ino::ROOT && tables.quotas.contains_key(&inode.ino)).then_some(inode.ino);
+            let (found, expected) = (tables.trees.get(&inode.ino).copied(), own.or(above));
+            let expected = expected.filter(|_| inode.is_dir());
+            (found != expected || (own.is_some() && above.is_some()))
+                .then(|| format!("directory {} is in the tree {found:?}, {expected:?} expected", inode.ino))
         });
     }
 

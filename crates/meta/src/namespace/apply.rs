@@ -1,6 +1,6 @@
 //! The meaning of every op, by family.
 
-use super::{attr, create, foreign, publish, rename, unlink, volume, xattr};
+use super::{attr, create, foreign, publish, quota, rename, unlink, volume, xattr};
 use crate::{Applied, Ctx, FsError, Inode, Kind, Op, Txn};
 
 /// Applies an op to a transaction.
@@ -50,6 +50,7 @@ pub fn apply(txn: &mut impl Txn, ctx: &Ctx, op: &Op) -> Result<Applied, FsError>
             foreign::vanish(txn, ctx, (*parent, name), *looked_at, *keep)
         }
         Op::Evict { parent, name } => foreign::evict(txn, *parent, name),
+        Op::SetQuota { dir, limits } => quota::set(txn, *dir, *limits),
         Op::Purge { ino } => unlink::purge(txn, *ino),
     }
 }

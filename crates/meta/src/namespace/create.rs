@@ -2,7 +2,7 @@
 
 use super::attr::LINKS_MAX;
 use super::records::{self, links_of, put_entry, require_dir, require_free, require_unused};
-use super::xattr;
+use super::{quota, xattr};
 use crate::codec::decode_number;
 use crate::{Applied, Ctx, Dentry, FsError, Ino, Inode, Kind, Merge, Name, SETGID, Txn, acl, schema};
 
@@ -118,6 +118,9 @@ pub(super) fn link(
     }
     require_dir(txn, parent)?;
     require_free(txn, parent, name)?;
+    if let Some((home, _)) = &before.home {
+        quota::require_same_tree(txn, *home, parent)?;
+    }
     if before.nlink >= LINKS_MAX {
         return Err(FsError::TooManyLinks);
     }

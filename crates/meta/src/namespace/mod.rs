@@ -8,6 +8,7 @@ mod attr;
 mod create;
 mod foreign;
 mod publish;
+mod quota;
 mod records;
 mod rename;
 mod unlink;
@@ -15,14 +16,16 @@ mod volume;
 mod xattr;
 
 use crate::allocate::{Allocator, FIRST_INO, LEASE_INOS};
-use crate::codec::{decode_dentry, decode_extent, decode_inode, decode_number};
+use crate::codec::{decode_dentry, decode_extent, decode_inode, decode_number, decode_quota};
 use crate::engine::{CommitError, Engine, EngineError, KeyRange, Reader};
-use crate::{Applied, Ctx, Dentry, FsError, Ino, Inode, Name, Op, Staged, schema};
+use crate::{Applied, Ctx, Dentry, FsError, Ino, Inode, Limits, Name, Op, Quota, Staged, schema};
 use std::ops::Bound;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 pub use apply::apply;
 pub use attr::LINKS_MAX;
+pub(crate) use quota::usage;
 pub use xattr::{XATTR_NAME_BYTES_MAX, XATTR_VALUE_BYTES_MAX};
 
 /// After so many conflicts a commit asks the others of this [`Namespace`] to wait for it.
@@ -38,6 +41,7 @@ pub struct Namespace {
     allocator: Mutex<Allocator>,
     /// Held shared by every commit, and alone by one that has met too many conflicts.
     precedence: RwLock<()>,
+    has_quotas: AtomicBool,
 }
 
 impl Namespace {
@@ -45,12 +49,14 @@ impl Namespace {
     /// user and group. Reserves inode numbers for this `Namespace`.
     pub fn new(engine: Arc<dyn Engine>, ctx: &Ctx) -> Result<Self, FsError> {
         let allocator = Mutex::new(Allocator::new(Ino::ROOT..Ino::ROOT));
-        let namespace = Self { engine, allocator, precedence: RwLock::new(()) };
+        let namespace =
+            Self { engine, allocator, precedence: RwLock::new(()), has_quotas: AtomicBool::new(false) };
         match namespace.commit(ctx, &Op::Root { mode: 0o755, uid: ctx.uid, gid: ctx.gid }) {
             Ok(_) | Err(FsError::Exists) => {}
             Err(error) => return Err(error),
         }
         *namespace.allocator() = namespace.lease(ctx)?;
+        namespace.has_quotas.store(namespace.counts_quotas()?, Ordering::Release);
         Ok(namespace)
     }
 
@@ -230,6 +236,43 @@ impl Namespace {
             names.push(schema::link_of(&key)?);
         }
         Ok(names)
+    }
+
+    /// Sets or removes a quota. Counts what is there while no other op of this `Namespace` is committed; nobody else may
+    /// commit to the engine.
+    pub fn set_quota(&self, ctx: &Ctx, dir: Ino, limits: Option<Limits>) -> Result<(), FsError> {
+        let _alone = self.precedence.write().unwrap_or_else(PoisonError::into_inner);
+        let done = self.try_commit(ctx, &[Op::SetQuota { dir, limits }], true)?.ok_or(FsError::Conflict)?;
+        done.into_iter().collect::<Result<Vec<_>, _>>()?;
+        self.has_quotas.store(self.counts_quotas()?, Ordering::Release);
+        Ok(())
+    }
+
+    /// Whether any quota is set.
+    pub fn has_quotas(&self) -> bool {
+        self.has_quotas.load(Ordering::Acquire)
+    }
+
+    fn counts_quotas(&self) -> Result<bool, FsError> {
+        Ok(self.engine.get(&schema::quotas_set())?.is_some())
+    }
+
+    /// A directory's own quota.
+    pub fn quota(&self, dir: Ino) -> Result<Option<Quota>, FsError> {
+        let found = self.engine.get(&schema::quota(dir))?;
+        Ok(found.map(|found| decode_quota(&found.value)).transpose()?)
+    }
+
+    /// The directory whose quota counts an inode, if any but the root's does; for a directory the one that counts its
+    /// entries.
+    pub fn tree(&self, inode: &Inode) -> Result<Option<Ino>, FsError> {
+        let dir = match &inode.home {
+            _ if inode.is_dir() => inode.ino,
+            Some((parent, _)) => *parent,
+            None => return Ok(None),
+        };
+        let found = self.engine.get(&schema::tree(dir))?;
+        Ok(found.map(|found| decode_number(&found.value)).transpose()?.map(Ino))
     }
 
     /// The first `limit` orphans after a number: what a crash left open.

@@ -1,5 +1,6 @@
 //! Records as ops see them: typed reads and writes through a [`Txn`].
 
+use super::quota;
 use crate::codec::{
     INLINE_EXTENTS_MAX, decode_dentry, decode_extent, decode_inode, encode_dentry, encode_extent,
     encode_inode, encode_number,
@@ -35,6 +36,10 @@ fn complete(txn: &mut impl Txn, ino: Ino, value: &Value) -> Result<Inode, FsErro
 
 /// Writes an inode over what it was before, `None` for a new one.
 pub(super) fn save(txn: &mut impl Txn, before: Option<&Inode>, after: &Inode) -> Result<(), FsError> {
+    quota::charge(txn, before, Some(after))?;
+    if before.is_none() && after.is_dir() {
+        quota::inherit(txn, after)?;
+    }
     save_extents(txn, before, after);
     let (had, has) = (before.and_then(group_for_entries), group_for_entries(after));
     match has {
@@ -78,6 +83,10 @@ pub(super) fn erase(txn: &mut impl Txn, inode: &Inode) -> Result<(), FsError> {
         delete_range(txn, &schema::extents(inode.ino))?;
     }
     delete_range(txn, &schema::xattrs(inode.ino))?;
+    quota::charge(txn, Some(inode), None)?;
+    if inode.is_dir() {
+        quota::forget(txn, inode.ino)?;
+    }
     if group_for_entries(inode).is_some() {
         txn.delete(schema::set_group(inode.ino));
     }

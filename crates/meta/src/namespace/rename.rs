@@ -4,6 +4,7 @@
 //! dentries, which the op depends on, and a rename of any directory on that way removes one of them. Inode records on
 //! the way are only peeked at, so creators anywhere above do not conflict.
 
+use super::quota;
 use super::records::{self, DEPTH_MAX, entry, find_entry, links_of, load_entry, put_entry, require_dir};
 use super::unlink::{take_dir, take_name};
 use crate::{Applied, Ctx, Dentry, FsError, Ino, Inode, Kind, Merge, Name, RenameHow, Txn, schema};
@@ -21,6 +22,7 @@ pub(super) fn rename(
 ) -> Result<Applied, FsError> {
     let moved = entry(txn, from.0, &from.1)?;
     require_dir(txn, to.0)?;
+    quota::require_same_tree(txn, from.0, to.0)?;
     let there = find_entry(txn, to.0, &to.1)?;
     match (how, there) {
         (RenameHow::NoReplace, Some(_)) => Err(FsError::Exists),

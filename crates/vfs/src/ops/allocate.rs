@@ -16,6 +16,9 @@ impl Filesystem {
     pub async fn fallocate(&self, handle: Handle, mode: i32, offset: u64, len: u64) -> Result<()> {
         let file = self.writable_file(handle, offset, len)?;
         let keeps_size = mode & libc::FALLOC_FL_KEEP_SIZE != 0;
+        if !keeps_size {
+            self.must_have_room(file.ino, offset + len)?;
+        }
         let zeros = match mode & !libc::FALLOC_FL_KEEP_SIZE {
             0 => false,
             libc::FALLOC_FL_ZERO_RANGE => true,

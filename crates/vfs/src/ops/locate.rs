@@ -4,7 +4,6 @@ use bytes::Bytes;
 use meta::{Extent, Ino, Kind};
 use store::ObjectKey;
 
-use crate::filesystem::name;
 use crate::{Filesystem, Result};
 
 /// Where a file's bytes lie.
@@ -28,11 +27,7 @@ pub struct Located {
 impl Filesystem {
     /// Finds the object of a path below the volume's root, such as `dir/file`.
     pub async fn locate(&self, path: &[u8]) -> Result<Located> {
-        let mut inode = self.names.inode(Ino::ROOT)?;
-        for component in path.split(|byte| *byte == b'/').filter(|component| !component.is_empty()) {
-            inode = self.must(self.find(inode.ino, &name(component)?).await?)?;
-        }
-        let inode = self.seen(inode);
+        let inode = self.seen(self.at_path(path).await?);
         let is_implicit = inode.kind == Kind::Directory && inode.object().is_none();
         let home = if is_implicit { None } else { self.layout.key(&self.names, &inode).ok() };
         let key_of = |extent: &Extent| extent.object.key.clone().or_else(|| home.clone());

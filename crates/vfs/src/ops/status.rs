@@ -1,8 +1,11 @@
 //! What a mount is doing.
 
+use meta::Ino;
+
 use crate::Filesystem;
 
-/// `statfs`: an object store has no end, so the figures are large and constant.
+/// `statfs`: an object store has no end, so the figures are large and constant where no quota limits
+/// them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names are POSIX's")]
 pub struct Statfs {
@@ -39,18 +42,23 @@ pub struct Status {
     pub memory_limit_bytes: u64,
 }
 
+/// Where nothing limits: more than anybody asks for.
+const PLENTY: u64 = 1 << 40;
+const BLOCK_SIZE_BYTES: u32 = 4096;
+
 impl Filesystem {
-    /// Sizes of the file system.
-    pub fn statfs(&self) -> Statfs {
-        const PLENTY: u64 = 1 << 40;
-        Statfs {
-            block_size_bytes: 4096,
-            blocks: PLENTY,
-            blocks_free: PLENTY,
-            files: PLENTY,
-            files_free: PLENTY,
-            name_bytes_max: store::names::NAME_BYTES_MAX as u32,
-        }
+    /// Sizes of the file system, as far as a quota at the inode says, the tree's before the volume's.
+    pub fn statfs(&self, ino: Ino) -> crate::Result<Statfs> {
+        let quota = self.quota_at(ino)?.unwrap_or_default();
+        let sizes = |limit: Option<u64>, used: i64, unit: u64| {
+            let used = u64::try_from(used).unwrap_or(0);
+            limit.map_or((PLENTY, PLENTY), |limit| (limit / unit, limit.saturating_sub(used) / unit))
+        };
+        let (blocks, blocks_free) = sizes(quota.limits.bytes, quota.used.bytes, BLOCK_SIZE_BYTES.into());
+        let (files, files_free) = sizes(quota.limits.files, quota.used.files, 1);
+        let name_bytes_max = store::names::NAME_BYTES_MAX as u32;
+        let block_size_bytes = BLOCK_SIZE_BYTES;
+        Ok(Statfs { block_size_bytes, blocks, blocks_free, files, files_free, name_bytes_max })
     }
 
     /// What the mount is doing.

@@ -14,7 +14,7 @@ use crate::{Error, Filesystem, Result};
 impl Filesystem {
     /// Writes all of `data` at `offset`.
     pub async fn write(&self, handle: Handle, offset: u64, data: &[u8]) -> Result<()> {
-        let file = self.writable_file(handle, offset, data.len() as u64)?;
+        let file = self.file_with_room(handle, offset, data.len() as u64)?;
         {
             let mut work = file.work.lock().await;
             let outcome = self.write_locked(&file, &mut work, offset, data).await;
@@ -35,7 +35,7 @@ impl Filesystem {
         if self.config.is_uncached {
             return None;
         }
-        let file = match self.writable_file(handle, offset, data.len() as u64) {
+        let file = match self.file_with_room(handle, offset, data.len() as u64) {
             Ok(file) => file,
             Err(error) => return Some(Err(error)),
         };
@@ -67,8 +67,16 @@ impl Filesystem {
         Ok(Arc::clone(&handle.file))
     }
 
+    /// The same, if the file may become as long as the range wants it.
+    pub(crate) fn file_with_room(&self, handle: Handle, offset: u64, len: u64) -> Result<Arc<OpenFile>> {
+        let file = self.writable_file(handle, offset, len)?;
+        self.must_have_room(file.ino, offset + len)?;
+        Ok(file)
+    }
+
     /// Cuts a file, or extends it with a hole.
     pub(crate) async fn truncate(&self, file: &Arc<OpenFile>, size: u64) -> Result<()> {
+        self.must_have_room(file.ino, size)?;
         {
             let mut work = file.work.lock().await;
             let outcome = self.truncate_locked(file, &mut work, size).await;

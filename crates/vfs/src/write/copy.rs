@@ -48,6 +48,7 @@ impl Filesystem {
         if copied < PART_BYTES_MIN {
             return Err(not_here("it is as fast to read and write so little"));
         }
+        self.must_have_room(target.ino, to_offset + copied)?;
         self.accessed(source.file.ino);
         self.copy_pin(&target, &mut work, pin.moved(&range, to_offset), to_offset..to_offset + copied)
             .await?;

@@ -1,7 +1,8 @@
 //! Commit in a volume named by inode: new objects under keys of their own take the place of ranges of a file.
 
 use futures_util::StreamExt as _;
-use meta::{Extent, Ino, Inode, Op};
+use meta::{Extent, FsError, Ino, Inode, Op};
+use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 use store::{
@@ -109,8 +110,15 @@ impl Filesystem {
         let ino = file.ino;
         let before = self.names.inode(ino)?;
         let Spliced { ranges, content, .. } = spliced;
-        let after = Op::Splice { ino, ranges, content, size_bytes, mtime };
-        let after = self.names.commit(&self.ctx(), &after)?.inode.ok_or(Error::NOT_FOUND)?;
+        let stored: HashSet<_> = content.iter().filter_map(|extent| extent.object.key.clone()).collect();
+        let splice = Op::Splice { ino, ranges, content, size_bytes, mtime };
+        let named = self.names.commit(&self.ctx(), &splice);
+        if let Err(FsError::OverQuota | FsError::VolumeFull) = named {
+            for key in stored {
+                self.discard(key).await;
+            }
+        }
+        let after = named?.inode.ok_or(Error::NOT_FOUND)?;
         let pin = self.pin(&after)?.ok_or(Error::NOT_FOUND)?;
         self.references.caches(ino, Some(&pin.identity()));
         file.repin(|| Ok::<_, Error>(Some(pin.clone())))?;

@@ -2,7 +2,7 @@
 
 use crate::bucket::Bucket;
 use crate::command::version::VERSION;
-use crate::control::protocol::{Answer, Located, Pending, Piece, Request, Status};
+use crate::control::protocol::{Answer, Located, Pending, Piece, Quota, QuotaChange, Request, Status};
 use crate::control::server::{Replies, Service, Serving};
 use crate::control::socket;
 use crate::environment;
@@ -213,6 +213,24 @@ impl Running {
         }
     }
 
+    async fn quota(&self, path_hex: &str, change: Option<QuotaChange>) -> Answer {
+        let Some(path) = from_hex(path_hex) else { return failed("the path is not hexadecimal".to_owned()) };
+        let outcome = async {
+            match change {
+                None => {}
+                Some(QuotaChange::Remove) => self.fs.set_quota(&path, None).await?,
+                Some(QuotaChange::Set { bytes, files }) => {
+                    self.fs.set_quota(&path, Some(vfs::Limits { bytes, files })).await?;
+                }
+            }
+            self.fs.quota(&path).await
+        };
+        match outcome.await {
+            Ok(quota) => Answer::Quota { quota: quota.as_ref().map(quota_of) },
+            Err(error) => failed(format!("{}: {error}", String::from_utf8_lossy(&path))),
+        }
+    }
+
     async fn collect_garbage(&self, dry_run: bool) -> Answer {
         match self.fs.collect_garbage(dry_run).await {
             Ok(keys) => Answer::Collected { keys: keys.iter().map(ToString::to_string).collect() },
@@ -278,6 +296,7 @@ impl Service for Running {
                 self.leave(lazy, Duration::from_secs(patience_secs), replies).await
             }
             Request::Locate { path_hex } => self.locate(&path_hex).await,
+            Request::Quota { path_hex, change } => self.quota(&path_hex, change).await,
             Request::CollectGarbage { dry_run } => self.collect_garbage(dry_run).await,
             Request::Import => self.import().await,
             Request::Check => self.check(),
@@ -314,6 +333,16 @@ impl Stop {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}
         }
+    }
+}
+
+fn quota_of(quota: &vfs::Quota) -> Quota {
+    let used = |used: i64| u64::try_from(used).unwrap_or(0);
+    Quota {
+        bytes: quota.limits.bytes,
+        bytes_used: used(quota.used.bytes),
+        files: quota.limits.files,
+        files_used: used(quota.used.files),
     }
 }
 

@@ -1,0 +1,165 @@
+//! Quotas: what they count is what there is, whatever happens, and what has no room does not happen.
+
+use crate::fixture::{Fixture, name};
+use crate::ops;
+use meta::{
+    AttrChanges, Condition, Ctx, Extent, FsError, Ino, Kind, Limits, MemoryEngine, Namespace, Op, RenameHow,
+    Staged, Stored, Usage, invariants, namespace, schema,
+};
+use proptest::prelude::*;
+use std::ops::Range;
+use std::sync::Arc;
+use store::{ETag, ObjectKey, Timestamp};
+
+const ROOT: Ino = Ino::ROOT;
+const CTX: Ctx = Ctx { now: Timestamp(1), uid: 0, gid: 0 };
+
+fn limits(bytes: u64, files: u64) -> Option<Limits> {
+    Some(Limits { bytes: Some(bytes), files: Some(files) })
+}
+
+impl Fixture {
+    fn limit(&self, dir: Ino, limits: Option<Limits>) -> Result<(), FsError> {
+        let outcome = self.namespace.set_quota(&CTX, dir, limits);
+        invariants::check(&**self.namespace.engine()).unwrap();
+        outcome
+    }
+
+    fn used(&self, dir: Ino) -> (i64, i64) {
+        let Usage { bytes, files } = self.namespace.quota(dir).unwrap().unwrap().used;
+        (bytes, files)
+    }
+
+    fn grow(&self, ino: Ino, len: u64) -> Result<(), FsError> {
+        let key = Some(ObjectKey::try_from("k").unwrap());
+        let object = Stored { key, etag: ETag::new("e"), version: None, last_modified: None };
+        let content = vec![Extent { offset: 0, len, object, object_offset: 0 }];
+        let ranges = vec![Range { start: 0, end: u64::MAX }];
+        self.apply(Op::Splice { ino, ranges, content, size_bytes: len, mtime: None }).map(drop)
+    }
+
+    fn link(&self, ino: Ino, parent: Ino, text: &str) -> Result<(), FsError> {
+        self.apply(Op::Link { ino, parent, name: name(text) }).map(drop)
+    }
+}
+
+#[test]
+fn a_quota_counts_what_is_there_and_what_comes_and_goes() {
+    let fs = Fixture::new();
+    let dir = fs.dir(ROOT, "d");
+    let below = fs.dir(dir, "below");
+    let file = fs.file(below, "f");
+    fs.grow(file, 100).unwrap();
+    fs.limit(dir, Some(Limits::default())).unwrap();
+    fs.limit(ROOT, Some(Limits::default())).unwrap();
+    assert_eq!((fs.used(dir), fs.used(ROOT)), ((100, 2), (100, 4)));
+    let made = fs.file(fs.dir(below, "deep"), "g");
+    fs.grow(made, 7).unwrap();
+    assert_eq!((fs.used(dir), fs.used(ROOT)), ((107, 4), (107, 6)));
+    fs.link(file, dir, "again").unwrap();
+    fs.unlink(below, "f", false).unwrap();
+    assert_eq!(fs.used(dir), (107, 4), "it has another name");
+    fs.unlink(dir, "again", true).unwrap();
+    assert_eq!((fs.used(dir), fs.used(ROOT)), ((7, 3), (107, 6)), "without a name it is only the volume's");
+    fs.link(file, below, "back").unwrap();
+    assert_eq!(fs.used(dir), (107, 4));
+    let changes = AttrChanges { size_bytes: Some(1), ..AttrChanges::default() };
+    fs.apply(Op::SetAttr { ino: file, changes }).unwrap();
+    assert_eq!(fs.used(dir), (8, 4));
+    fs.limit(dir, None).unwrap();
+    assert_eq!((fs.namespace.quota(dir).unwrap(), fs.limit(dir, None)), (None, Err(FsError::NoData)));
+    fs.limit(ROOT, None).unwrap();
+    assert!(!fs.namespace.has_quotas());
+}
+
+#[test]
+fn what_has_no_room_does_not_happen() {
+    let fs = Fixture::new();
+    let dir = fs.dir(ROOT, "d");
+    fs.limit(dir, limits(100, 2)).unwrap();
+    let file = fs.file(dir, "f");
+    assert_eq!(fs.grow(file, 101), Err(FsError::OverQuota));
+    fs.grow(file, 100).unwrap();
+    fs.dir(dir, "below");
+    assert_eq!(fs.make(dir, "third", Kind::File, 0), Err(FsError::OverQuota));
+    fs.limit(dir, limits(50, 1)).unwrap();
+    assert_eq!(fs.grow(file, 101), Err(FsError::OverQuota));
+    fs.grow(file, 60).unwrap();
+    fs.link(file, dir, "a link is no file").unwrap();
+    fs.limit(ROOT, limits(1000, 4)).unwrap();
+    assert_eq!(fs.used(ROOT), (60, 4));
+    assert_eq!(fs.make(ROOT, "none", Kind::File, 0), Err(FsError::VolumeFull));
+}
+
+#[test]
+fn nothing_is_in_two_trees() {
+    let fs = Fixture::new();
+    let (one, two) = (fs.dir(ROOT, "one"), fs.dir(ROOT, "two"));
+    let (inside, file) = (fs.dir(one, "inside"), fs.file(ROOT, "f"));
+    fs.link(file, one, "f").unwrap();
+    assert!(matches!(fs.limit(one, limits(1, 1)), Err(FsError::Invalid(_))), "a name lies outside");
+    fs.unlink(one, "f", false).unwrap();
+    fs.limit(one, limits(1 << 20, 100)).unwrap();
+    fs.limit(two, limits(1 << 20, 100)).unwrap();
+    assert!(matches!(fs.limit(inside, limits(1, 1)), Err(FsError::Invalid(_))), "trees do not lie in trees");
+    for to in [two, one] {
+        assert_eq!(fs.link(file, to, "g"), Err(FsError::OtherTree));
+        assert_eq!(fs.rename((ROOT, "f"), (to, "g"), RenameHow::Replace), Err(FsError::OtherTree));
+    }
+    assert_eq!(fs.rename((one, "inside"), (two, "x"), RenameHow::Replace), Err(FsError::OtherTree));
+    assert_eq!(fs.rename((ROOT, "one"), (two, "x"), RenameHow::Replace), Err(FsError::OtherTree));
+    fs.rename((ROOT, "one"), (ROOT, "moved"), RenameHow::Replace).unwrap();
+    let below = fs.dir(inside, "below");
+    fs.rename((inside, "below"), (one, "up"), RenameHow::Replace).unwrap();
+    fs.file(below, "counted");
+    assert_eq!(fs.used(one), (0, 3));
+    fs.apply(Op::Rmdir { parent: ROOT, name: name("two") }).unwrap();
+    assert_eq!(fs.namespace.quota(two).unwrap(), None, "a quota goes with its directory");
+}
+
+/// Usage changes by merges: of two creators none waits for the other, unless the limit is near.
+#[test]
+fn creators_in_a_tree_conflict_only_near_its_limit() {
+    let fs = Fixture::new();
+    let dir = fs.dir(ROOT, "d");
+    let depends_on_usage = |files: u64| {
+        fs.limit(dir, limits(1 << 30, files)).unwrap();
+        let ino = fs.namespace.allocate(dir, 1)[0];
+        let (kind, target) = (Kind::File, None);
+        let (mode, umask, uid, gid, rdev) = (0o644, 0, 0, 0, 0);
+        let op = Op::Create { parent: dir, name: name("f"), ino, kind, mode, umask, uid, gid, rdev, target };
+        let mut txn = Staged::new(&**fs.namespace.engine());
+        namespace::apply(&mut txn, &CTX, &op).unwrap();
+        let quota = schema::quota(dir);
+        let is_of_it =
+            |condition: &Condition| matches!(condition, Condition::Version { key, .. } if *key == quota);
+        txn.into_commit().conditions.iter().any(is_of_it)
+    };
+    assert!(!depends_on_usage(1000) && depends_on_usage(10));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Whatever is done, the invariants hold after every step, and one says that each quota counts what there is.
+    #[test]
+    fn usage_is_exact(steps in ops::sequence(60), of_root: bool, trees in proptest::collection::vec(2..8u64, 0..3)) {
+        let engine = Arc::new(MemoryEngine::default());
+        let fs = Namespace::new(engine.clone(), &CTX).unwrap();
+        for op in ops::prelude() {
+            fs.commit(&CTX, &op).unwrap();
+        }
+        let (before, after) = steps.split_at(steps.len() / 2);
+        for (ctx, op) in before {
+            fs.commit(ctx, op).ok();
+        }
+        for dir in trees.into_iter().chain(of_root.then_some(ROOT.0)) {
+            fs.set_quota(&CTX, Ino(dir), limits(5000, 12)).ok();
+        }
+        invariants::check(&*engine).unwrap();
+        for (ctx, op) in after {
+            fs.commit(ctx, op).ok();
+            invariants::check(&*engine).unwrap();
+        }
+    }
+}

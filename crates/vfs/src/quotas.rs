@@ -1,0 +1,66 @@
+//! Quotas as programs meet them: a write that would go beyond one is refused when it is made, whatever the namespace
+//! will say when it is stored.
+
+use meta::{FsError, Ino, Inode, Limits, Quota, Usage};
+
+use crate::filesystem::name;
+use crate::{Error, Filesystem, Result};
+
+impl Filesystem {
+    /// Sets what a directory may hold, by its path below the volume's root; the root's is the whole volume. `None`
+    /// takes the quota away.
+    pub async fn set_quota(&self, path: &[u8], limits: Option<Limits>) -> Result<()> {
+        self.writable()?;
+        if self.layout.follows_paths() {
+            let why = "a volume named by path has no quotas: others store objects in it";
+            return Err(Error::new(libc::EOPNOTSUPP, why));
+        }
+        let dir = self.at_path(path).await?;
+        Ok(self.names.set_quota(&self.ctx(), dir.ino, limits)?)
+    }
+
+    /// A directory's own quota.
+    pub async fn quota(&self, path: &[u8]) -> Result<Option<Quota>> {
+        let dir = self.at_path(path).await?;
+        Ok(self.names.quota(dir.ino)?)
+    }
+
+    /// What a path below the volume's root leads to.
+    pub(crate) async fn at_path(&self, path: &[u8]) -> Result<Inode> {
+        let mut inode = self.names.inode(Ino::ROOT)?;
+        for component in path.split(|byte| *byte == b'/').filter(|component| !component.is_empty()) {
+            inode = self.must(self.find(inode.ino, &name(component)?).await?)?;
+        }
+        Ok(inode)
+    }
+
+    /// Refuses a file of `size_bytes` that no quota has room for. What other files have not published yet does not
+    /// count here: together they may be refused when they are stored.
+    pub(crate) fn must_have_room(&self, ino: Ino, size_bytes: u64) -> Result<()> {
+        if !self.names.has_quotas() {
+            return Ok(());
+        }
+        let inode = self.names.inode(ino)?;
+        let bytes = i64::try_from(size_bytes.saturating_sub(inode.size_bytes)).unwrap_or(i64::MAX);
+        let lacks_room =
+            |quota: Option<Quota>| quota.is_some_and(|quota| !quota.has_room(Usage { bytes, files: 0 }));
+        if lacks_room(self.names.quota(Ino::ROOT)?) {
+            return Err(FsError::VolumeFull.into());
+        }
+        match self.names.tree(&inode)? {
+            Some(tree) if lacks_room(self.names.quota(tree)?) => Err(FsError::OverQuota.into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// The quota that says how much room there is at an inode: its tree's, else the volume's.
+    pub(crate) fn quota_at(&self, ino: Ino) -> Result<Option<Quota>> {
+        if !self.names.has_quotas() {
+            return Ok(None);
+        }
+        match self.names.tree(&self.names.inode(ino)?)? {
+            Some(tree) => Ok(self.names.quota(tree)?),
+            None => Ok(self.names.quota(Ino::ROOT)?),
+        }
+    }
+}
