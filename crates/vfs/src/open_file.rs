@@ -49,6 +49,8 @@ struct Shared {
     /// Counts foreign overwrites: a handle that has read bytes of an older one must not read on.
     lineage: u64,
     pending: Pending,
+    /// It was made without a name, and may get one.
+    is_linkable: bool,
     /// The headers of the object we stored last, which need not be asked for.
     carried: Option<(ETag, Attributes)>,
 }
@@ -93,6 +95,14 @@ impl OpenFile {
     /// Parts go out under the file's key from now on.
     pub(crate) fn set_stream(&self) {
         self.shared().pending.is_stream = true;
+    }
+
+    pub(crate) fn set_linkable(&self, is_linkable: bool) {
+        self.shared().is_linkable = is_linkable;
+    }
+
+    pub(crate) fn is_linkable(&self) -> bool {
+        self.shared().is_linkable
     }
 
     /// Notes the headers stored with an object.

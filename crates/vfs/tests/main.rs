@@ -19,5 +19,6 @@ mod names;
 mod races;
 mod rename;
 mod requests;
+mod unnamed;
 mod unshown;
 mod world;

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use meta::{Ino, Inode, Kind, Name, Op};
+use std::sync::Arc;
 use store::{Payload, Precondition, PutOptions, Tags};
 
 use crate::attr::Caller;
@@ -9,6 +10,8 @@ use crate::filesystem::name;
 use crate::handles::Opened;
 use crate::headers;
 use crate::layout::is_reserved;
+use crate::open_file::OpenFile;
+use crate::write::When;
 use crate::{Attr, Error, Filesystem, Result};
 
 /// The longest symbolic link target, in bytes (`PATH_MAX` less its NUL).
@@ -36,6 +39,35 @@ impl Filesystem {
         self.references.add(inode.ino);
         // Who makes a file stores it, also by a descriptor that only reads.
         Ok((Attr::from(&file.overlay(inode)), self.opened(file, flags | libc::O_RDWR)))
+    }
+
+    /// Makes and opens a file without a name. It goes with its last handle unless it is linked before, which `O_EXCL`
+    /// among `flags` forbids.
+    pub async fn create_unnamed(
+        &self,
+        caller: Caller,
+        parent: Ino,
+        mode: u16,
+        flags: i32,
+    ) -> Result<(Attr, Opened)> {
+        self.writable()?;
+        if self.layout.follows_paths() {
+            let why = "a volume named by path has no files without names: a file is its key";
+            return Err(Error::new(libc::EOPNOTSUPP, why));
+        }
+        let ino = self.new_ino(parent)?;
+        let (mode, umask) = (mode & 0o7777, caller.umask & 0o777);
+        let op = Op::CreateOrphan { parent, ino, mode, umask, uid: caller.uid, gid: caller.gid };
+        let inode = self.names.commit(&self.ctx(), &op)?.inode.ok_or(Error::NOT_FOUND)?;
+        let file = self.open_file(ino)?;
+        file.set_linkable(flags & libc::O_EXCL == 0);
+        let begun = self.begin_new(&file, &mut *file.work.lock().await);
+        if let Err(error) = begun {
+            self.close_file(&file).await?;
+            return Err(error);
+        }
+        self.references.add(ino);
+        Ok((Attr::from(&file.overlay(inode)), self.opened(file, flags)))
     }
 
     /// Makes a file that nobody opens, or a special file: an empty object.
@@ -77,24 +109,47 @@ impl Filesystem {
         self.make_stored(caller, parent, &name, Kind::Symlink, 0o777, 0, Some(target)).await
     }
 
-    /// Gives a file another name. In a volume named by path the bucket goes on showing it under the first.
+    /// Gives a file another name, or one without a name its first: what was written to it is stored then. In a volume
+    /// named by path the bucket goes on showing a file under the first.
     pub async fn link(&self, ino: Ino, parent: Ino, name_bytes: &[u8]) -> Result<Attr> {
-        let kind = self.names.inode(ino)?.kind;
-        if kind == Kind::Directory {
+        let before = self.names.inode(ino)?;
+        if before.kind == Kind::Directory {
             return Err(Error::new(libc::EPERM, "a directory has one name"));
         }
-        let name = self.free_name(parent, name_bytes, kind).await?;
+        let name = self.free_name(parent, name_bytes, before.kind).await?;
+        let unnamed = if before.is_orphan() { Some(self.linkable(ino)?) } else { None };
         let file = self.open_file(ino)?;
         let linked = {
             // Nobody hands the key on to another name meanwhile.
             let _work = file.work.lock().await;
-            self.names.commit(&self.ctx(), &Op::Link { ino, parent, name })
+            self.names.commit(&self.ctx(), &Op::Link { ino, parent, name: name.clone() })
         };
         self.close_file(&file).await?;
-        let linked = linked?;
-        let inode = linked.inode.ok_or(Error::NOT_FOUND)?;
+        linked?;
+        if let Some(file) = unnamed
+            && let Err(error) = self.store_named(&file).await
+        {
+            self.names.commit(&self.ctx(), &Op::Unlink { parent, name, keep: true })?;
+            return Err(error);
+        }
         self.references.add(ino);
-        Ok(Attr::from(&self.seen(inode)))
+        Ok(Attr::from(&self.seen(self.names.inode(ino)?)))
+    }
+
+    /// Stores what was written to a file that has just got its first name; it is one like others then.
+    async fn store_named(&self, file: &OpenFile) -> Result<()> {
+        self.commit(file, When::Open).await?;
+        file.set_linkable(false);
+        Ok(())
+    }
+
+    /// The open file of an inode without a name, if it was made to get one.
+    fn linkable(&self, ino: Ino) -> Result<Arc<OpenFile>> {
+        let file = self.files.get(ino).filter(|file| file.is_linkable());
+        file.ok_or(Error::new(
+            libc::ENOENT,
+            "what lost its last name, or was made to have none, gets no other",
+        ))
     }
 
     /// A name that may be taken: valid, not Tenon's own, not there as far as the bucket says.

@@ -40,6 +40,7 @@ mod tests {
         is_send(fs.setattr(caller, ino, Changes { mtime: Some(Time::Now), ..Changes::default() }, None));
         is_send(fs.readlink(ino));
         is_send(fs.create(caller, ino, b"a", 0, 0));
+        is_send(fs.create_unnamed(caller, ino, 0, 0));
         is_send(fs.mknod(caller, ino, b"a", Kind::File, 0, 0));
         is_send(fs.mkdir(caller, ino, b"a", 0));
         is_send(fs.symlink(caller, ino, b"a", b"b"));

@@ -1,0 +1,50 @@
+//! Files made without a name.
+
+use crate::world::{Bucket, CALLER, World, errno};
+use vfs::{Handle, Ino, Mapping};
+
+const ROOT: Ino = Ino(1);
+
+impl World {
+    async fn unnamed(&self, flags: i32) -> (Ino, Handle) {
+        let (made, opened) = self.fs.create_unnamed(CALLER, ROOT, 0o600, flags | libc::O_RDWR).await.unwrap();
+        assert_eq!((made.nlink, made.mode), (0, 0o600));
+        (made.ino, opened.handle)
+    }
+}
+
+#[tokio::test]
+async fn s176_an_unnamed_file_gets_a_name_or_goes() {
+    let world = Bucket::by_inode(Mapping::Whole).await.mount(|_| {}).await;
+    let (ino, handle) = world.unnamed(0).await;
+    world.fs.write(handle, 0, b"text").await.unwrap();
+    assert!(world.names("").await.unwrap().is_empty());
+    world.fs.link(ino, ROOT, b"named").await.unwrap();
+    let again = world.bucket.mount(|_| {}).await;
+    assert_eq!(again.read_file("named").await.unwrap(), b"text", "stored when it was named");
+    world.close(handle).await.unwrap();
+    assert_eq!(world.stat("named").await.unwrap().nlink, 1);
+
+    let (ino, handle) = world.unnamed(0).await;
+    world.fs.write(handle, 0, b"nobody will know").await.unwrap();
+    world.close(handle).await.unwrap();
+    assert_eq!(errno(world.fs.getattr(ino).await), libc::ENOENT);
+    world.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn s176_what_is_to_have_no_name_gets_none() {
+    let world = Bucket::by_inode(Mapping::Whole).await.mount(|_| {}).await;
+    let (ino, handle) = world.unnamed(libc::O_EXCL).await;
+    assert_eq!(errno(world.fs.link(ino, ROOT, b"named").await), libc::ENOENT);
+    world.close(handle).await.unwrap();
+    let (ino, handle) = world.unnamed(0).await;
+    world.fs.link(ino, ROOT, b"once").await.unwrap();
+    world.unlink("once").await.unwrap();
+    assert_eq!(errno(world.fs.link(ino, ROOT, b"again").await), libc::ENOENT);
+    world.close(handle).await.unwrap();
+    world.assert_healthy().await;
+    let by_path = World::new().await;
+    let refused = by_path.fs.create_unnamed(CALLER, ROOT, 0o600, libc::O_RDWR).await;
+    assert_eq!(errno(refused), libc::EOPNOTSUPP);
+}
