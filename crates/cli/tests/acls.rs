@@ -3,6 +3,7 @@
 
 use crate::fixture::{Home, said};
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 
 /// Lists and modes of everything below a directory, set and read in every way; as root, with a user and a group that
 /// need no name.
@@ -64,8 +65,7 @@ fn s170_s171_lists_are_what_they_are_on_ext4() {
     fs::create_dir(home.path("beside")).unwrap();
     fs::create_dir(home.path("mnt/work")).unwrap();
     // Others may come as far as here.
-    let open = fs::Permissions::from(std::os::unix::fs::PermissionsExt::from_mode(0o755));
-    fs::set_permissions(home.path(""), open).unwrap();
+    fs::set_permissions(home.path(""), fs::Permissions::from_mode(0o755)).unwrap();
     let (expected, found) = (home.acls_of("beside"), home.acls_of("mnt/work"));
     let differs = expected.lines().zip(found.lines()).position(|(a, b)| a != b);
     assert_eq!(expected, found, "line {differs:?} differs");

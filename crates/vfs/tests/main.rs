@@ -16,6 +16,7 @@ mod identity;
 mod keys;
 mod memory;
 mod names;
+mod quotas;
 mod races;
 mod rename;
 mod requests;

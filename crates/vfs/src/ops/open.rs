@@ -118,6 +118,10 @@ impl Filesystem {
             && !dropped.is_published()
             && inode.as_ref().is_ok_and(|inode| inode.object().is_none());
         if let Dirty::Stream(stream) = dropped {
+            // Under a key that follows the path the object is a file; under another nobody names it any more.
+            if let Some(object) = stream.completed().filter(|_| !self.layout.follows_paths()) {
+                self.discard(object.key).await;
+            }
             stream.abort().await;
         }
         match inode {

@@ -72,7 +72,10 @@ impl Filesystem {
         let content = self.all_or_none(stored).await.map_err(refused)?.concat();
         let size_bytes = inode.size_bytes.max(range.end);
         let spliced = Spliced { ranges: vec![range], content, delta: None };
-        let pin = Arc::new(self.name_content(file, spliced, size_bytes, Some(self.now())).await?);
+        let keys = spliced.keys();
+        let named = self.name_content(file, spliced, size_bytes, Some(self.now())).await;
+        self.discard_refused(&named, keys).await;
+        let pin = Arc::new(named?);
         // The last close assembles what is in several objects now.
         *work = Dirty::Local(Local::begin(&self.config.cache_dir, Some(pin))?);
         self.note(file, work);

@@ -10,6 +10,7 @@ use store::{
 };
 
 use super::assemble::Assembly;
+use super::memory::Frozen;
 use super::plan::{Plan, everything, plan};
 use super::{Dirty, Local, Memory, Stream, When};
 use crate::headers;
@@ -30,6 +31,13 @@ pub(super) struct Spliced {
     pub(super) content: Vec<Extent>,
     /// The ranges of a delta.
     pub(super) delta: Option<Vec<Range<u64>>>,
+}
+
+impl Spliced {
+    /// The objects.
+    pub(super) fn keys(&self) -> HashSet<ObjectKey> {
+        self.content.iter().filter_map(|extent| extent.object.key.clone()).collect()
+    }
 }
 
 impl Filesystem {
@@ -56,37 +64,69 @@ impl Filesystem {
         inode: &Inode,
         when: When,
     ) -> Result<()> {
+        self.must_have_room(inode.ino, inode.size_bytes)?;
         let attributes = headers::with_posix(Attributes::default(), inode);
-        let spliced = match std::mem::replace(work, Dirty::Clean) {
-            Dirty::Clean => return Ok(()),
+        let size_bytes = work.size_bytes().unwrap_or(inode.size_bytes);
+        match std::mem::replace(work, Dirty::Clean) {
+            Dirty::Clean => Ok(()),
             Dirty::Memory(memory) => {
-                let (outcome, memory) = self.store_memory(inode.ino, memory, &attributes).await;
-                *work = Dirty::Memory(memory);
-                outcome?
+                let (stored, frozen) = self.store_memory(inode.ino, memory, &attributes).await;
+                let named = match stored {
+                    Ok(spliced) => self.name_or_discard(file, work, spliced, size_bytes).await,
+                    Err(error) => Err(error),
+                };
+                if named.is_err() {
+                    *work = Dirty::Memory(frozen.thaw(&self.slabs));
+                }
+                named
             }
             Dirty::Stream(mut stream) => {
-                let outcome = self.finish_spread(&mut stream, &attributes).await;
+                let stored = self.finish_spread(&mut stream, &attributes).await;
                 *work = Dirty::Stream(stream);
-                outcome?
+                self.name_spliced(file, work, stored?, size_bytes).await
             }
             Dirty::Local(local) => {
-                let outcome = self.store_edits(inode.ino, &local, &attributes, when).await;
+                let stored = self.store_edits(inode.ino, &local, &attributes, when).await;
                 *work = Dirty::Local(local);
-                outcome?
+                self.name_or_discard(file, work, stored?, size_bytes).await
             }
-        };
-        self.name_spliced(file, work, spliced).await
+        }
+    }
+
+    /// Names what would be stored once more by another attempt: what a quota refuses is garbage. What a stream has
+    /// stored is not, its next attempt names the same.
+    async fn name_or_discard(
+        &self,
+        file: &OpenFile,
+        work: &mut Dirty,
+        spliced: Spliced,
+        size_bytes: u64,
+    ) -> Result<()> {
+        let keys = spliced.keys();
+        let named = self.name_spliced(file, work, spliced, size_bytes).await;
+        self.discard_refused(&named, keys).await;
+        named
+    }
+
+    pub(super) async fn discard_refused<T>(&self, named: &Result<T>, keys: HashSet<ObjectKey>) {
+        if let Err(Error::Namespace(FsError::OverQuota | FsError::VolumeFull)) = named {
+            for key in keys {
+                self.discard(key).await;
+            }
+        }
     }
 
     /// The writes are what was stored from now on.
-    async fn name_spliced(&self, file: &OpenFile, work: &mut Dirty, mut spliced: Spliced) -> Result<()> {
+    async fn name_spliced(
+        &self,
+        file: &OpenFile,
+        work: &mut Dirty,
+        mut spliced: Spliced,
+        size_bytes: u64,
+    ) -> Result<()> {
         if spliced.ranges.is_empty() && work.is_published() {
             return Ok(());
         }
-        let size_bytes = match work.size_bytes() {
-            Some(size_bytes) => size_bytes,
-            None => self.names.inode(file.ino)?.size_bytes,
-        };
         let delta = spliced.delta.take();
         let pin = self.name_content(file, spliced, size_bytes, file.pending().touched).await?;
         if let Dirty::Local(local) = work {
@@ -110,15 +150,8 @@ impl Filesystem {
         let ino = file.ino;
         let before = self.names.inode(ino)?;
         let Spliced { ranges, content, .. } = spliced;
-        let stored: HashSet<_> = content.iter().filter_map(|extent| extent.object.key.clone()).collect();
-        let splice = Op::Splice { ino, ranges, content, size_bytes, mtime };
-        let named = self.names.commit(&self.ctx(), &splice);
-        if let Err(FsError::OverQuota | FsError::VolumeFull) = named {
-            for key in stored {
-                self.discard(key).await;
-            }
-        }
-        let after = named?.inode.ok_or(Error::NOT_FOUND)?;
+        let after = Op::Splice { ino, ranges, content, size_bytes, mtime };
+        let after = self.names.commit(&self.ctx(), &after)?.inode.ok_or(Error::NOT_FOUND)?;
         let pin = self.pin(&after)?.ok_or(Error::NOT_FOUND)?;
         self.references.caches(ino, Some(&pin.identity()));
         file.repin(|| Ok::<_, Error>(Some(pin.clone())))?;
@@ -167,7 +200,7 @@ impl Filesystem {
         ino: Ino,
         memory: Memory,
         attributes: &Attributes,
-    ) -> (Result<Spliced>, Memory) {
+    ) -> (Result<Spliced>, Frozen) {
         let frozen = memory.freeze();
         let object_bytes = match self.layout.mapping() {
             Mapping::Whole => u64::MAX,
@@ -177,13 +210,10 @@ impl Filesystem {
         let objects: Vec<_> =
             objects.map(|(range, payload)| self.store_range(ino, range, payload, attributes)).collect();
         let stored = futures_util::stream::iter(objects).buffered(IN_FLIGHT_MAX).collect().await;
-        match self.all_or_none(stored).await {
-            Ok(content) => {
-                let spliced = Spliced { ranges: everything(), content: content.concat(), delta: None };
-                (Ok(spliced), frozen.emptied())
-            }
-            Err(error) => (Err(error.into()), frozen.thaw(&self.slabs)),
-        }
+        let content = self.all_or_none(stored).await;
+        let spliced =
+            content.map(|content| Spliced { ranges: everything(), content: content.concat(), delta: None });
+        (spliced.map_err(Error::from), frozen)
     }
 
     async fn store_range(
