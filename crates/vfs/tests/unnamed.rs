@@ -1,6 +1,8 @@
 //! Files made without a name.
 
 use crate::world::{Bucket, CALLER, World, errno};
+use store::StoreError;
+use store::wrap::{Fault, Operation, Rule};
 use vfs::{Handle, Ino, Mapping};
 
 const ROOT: Ino = Ino(1);
@@ -19,7 +21,8 @@ async fn s176_an_unnamed_file_gets_a_name_or_goes() {
     let (ino, handle) = world.unnamed(0).await;
     world.fs.write(handle, 0, b"text").await.unwrap();
     assert!(world.names("").await.unwrap().is_empty());
-    world.fs.link(ino, ROOT, b"named").await.unwrap();
+    let named = world.fs.link(ino, ROOT, b"named").await.unwrap();
+    assert_eq!((named.size_bytes, named.nlink), (4, 1), "what the kernel hears is what was stored");
     let again = world.bucket.mount(|_| {}).await;
     assert_eq!(again.read_file("named").await.unwrap(), b"text", "stored when it was named");
     world.close(handle).await.unwrap();
@@ -47,4 +50,19 @@ async fn s176_what_is_to_have_no_name_gets_none() {
     let by_path = World::new().await;
     let refused = by_path.fs.create_unnamed(CALLER, ROOT, 0o600, libc::O_RDWR).await;
     assert_eq!(errno(refused), libc::EOPNOTSUPP);
+}
+
+/// A name that leads to nothing stored is none: who could not link tries again.
+#[tokio::test]
+async fn s176_what_cannot_be_stored_gets_no_name() {
+    let world = Bucket::by_inode(Mapping::Whole).await.mount(|_| {}).await;
+    let (ino, handle) = world.unnamed(0).await;
+    world.fs.write(handle, 0, b"text").await.unwrap();
+    let denied = Fault::Before(|| StoreError::Denied("no".into()));
+    world.bucket.faults.add(Rule::new(denied).on(Operation::Put));
+    assert_eq!(errno(world.fs.link(ino, ROOT, b"named").await), libc::EACCES);
+    assert!(world.names("").await.unwrap().is_empty());
+    world.fs.link(ino, ROOT, b"named").await.unwrap();
+    world.close(handle).await.unwrap();
+    assert_eq!(world.remount().await.read_file("named").await.unwrap(), b"text");
 }
