@@ -3,10 +3,12 @@
 use crate::ops;
 use meta::codec::{
     DecodeError, HeadRecord, decode_dentry, decode_extent, decode_head, decode_inode, decode_log_record,
-    decode_number, decode_op, encode_dentry, encode_extent, encode_head, encode_inode, encode_log_record,
-    encode_number, encode_op,
+    decode_number, decode_op, decode_quota, encode_dentry, encode_extent, encode_head, encode_inode,
+    encode_log_record, encode_number, encode_op, encode_quota,
 };
-use meta::{Ctx, Dentry, Extent, Ino, Inode, Kind, Merge, Name, Op, RenameHow, Seqno, Stored};
+use meta::{
+    Ctx, Dentry, Extent, Ino, Inode, Kind, Limits, Merge, Name, Op, Quota, RenameHow, Seqno, Stored, Usage,
+};
 use proptest::prelude::*;
 use store::{ETag, ObjectKey, Timestamp};
 
@@ -76,6 +78,9 @@ fn records_keep_their_bytes() {
         rdev: 0,
         target: None,
     };
+    let orphan =
+        Op::CreateOrphan { parent: Ino(7), ino: Ino(8), mode: 0o600, umask: 0o22, uid: 1000, gid: 100 };
+    let limits = Limits { bytes: Some(1 << 20), files: None };
     let splice = Op::Splice {
         ino: Ino(9),
         ranges: vec![0..5, 300..310],
@@ -93,6 +98,11 @@ fn records_keep_their_bytes() {
         (encode_number(1 << 40), "01808080808020"),
         (encode_head(HeadRecord { head: Seqno(300), cut: Seqno(299) }), "01ac0201"),
         (encode_op(&create), "02030701610801ed03e80764000012"),
+        (encode_op(&orphan), "011307088003e8076412"),
+        (encode_op(&Op::Accessed { ino: Ino(300), atime: Timestamp(-1) }), "0112ac0201"),
+        (encode_op(&Op::SetQuota { dir: Ino(1), limits: Some(limits) }), "011401010180804000"),
+        (encode_op(&Op::SetQuota { dir: Ino(1), limits: None }), "01140100"),
+        (encode_quota(&Quota { limits, used: Usage { bytes: 300, files: 2 } }), "010180804000ac0202"),
         (encode_op(&rename), "0107010161ac0201620201"),
         (encode_op(&splice), "011109020005ac02b60201ac020a0001026b2f00036f646401017600b60200"),
         (encode_log_record(&ctx, &Op::Purge { ino: Ino(5) }), "0101e80764011005"),
@@ -124,6 +134,21 @@ fn a_newer_version_is_named_as_such() {
     assert_eq!(decode_op(&[1, 99]), Err(DecodeError::Tag { what: "an op", found: 99 }));
     assert_eq!(decode_op(&[]), Err(DecodeError::Truncated));
     assert!(decode_op(&[0, 1]).is_err() && decode_dentry(&[0]).is_err());
+}
+
+#[test]
+fn usage_merges_commute_and_never_go_below_nothing() {
+    let record = encode_quota(&Quota::default());
+    let (one, two) = (Usage { bytes: 5, files: 1 }, Usage { bytes: -5, files: 0 });
+    assert_eq!(Merge::Usage(one).then(Merge::Usage(two)), Merge::Usage(two).then(Merge::Usage(one)));
+    let merged = Merge::Usage(one).apply(&record).unwrap();
+    assert_eq!(decode_quota(&merged).unwrap().used, one);
+    assert!(Merge::Usage(two).apply(&record).is_err());
+    let limits = Limits { bytes: None, files: Some(7) };
+    for op in [Op::SetQuota { dir: Ino(9), limits: Some(limits) }, Op::SetQuota { dir: Ino(9), limits: None }]
+    {
+        assert_eq!(decode_op(&encode_op(&op)), Ok(op));
+    }
 }
 
 #[test]
