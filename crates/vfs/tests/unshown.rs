@@ -176,7 +176,7 @@ async fn s89_extended_attributes_are_kept_and_keep_their_file_known() {
     let world = Bucket::with_metadata().mount(|_| {}).await;
     world.write_file("file", b"x").await.unwrap();
     let ino = world.ino("file").await.unwrap();
-    world.fs.setxattr(ino, b"user.colour", b"red", 0).unwrap();
+    world.fs.setxattr(ino, b"user.colour", b"red", 0, |_| true).unwrap();
     world.rename("file", "renamed").await.unwrap();
     let again = world.remount().await;
     again.expire();

@@ -118,8 +118,9 @@ impl Filesystem {
             && !dropped.is_published()
             && inode.as_ref().is_ok_and(|inode| inode.object().is_none());
         if let Dirty::Stream(stream) = dropped {
-            // Under a key that follows the path the object is a file; under another nobody names it any more.
-            if let Some(object) = stream.completed().filter(|_| !self.layout.follows_paths()) {
+            // Under a key that is its path the object is a file; under one of its own nobody names it any more.
+            if let Some(object) = stream.completed().filter(|object| self.layout.owner(&object.key).is_some())
+            {
                 self.discard(object.key).await;
             }
             stream.abort().await;

@@ -10,7 +10,7 @@ use store::{Attributes, Precondition, StoreError, Tags};
 use super::assemble::{Assembly, PART_BYTES_MIN};
 use super::plan::objects_of;
 use super::splice::{Spliced, extents};
-use super::{Dirty, Local};
+use super::{Dirty, Local, When};
 use crate::handles::Handle;
 use crate::headers;
 use crate::open_file::OpenFile;
@@ -35,7 +35,7 @@ impl Filesystem {
         let len = len.min(COPIED_MAX);
         let target = self.writable_file(to, to_offset, len)?;
         let mut work = target.work.lock().await;
-        self.commit_locked(&target, &mut work).await?;
+        self.commit_locked(&target, &mut work, When::Open).await?;
         if !work.is_published() || source.file.pending().is_dirty {
             return Err(not_here("some of it is in no object yet"));
         }
