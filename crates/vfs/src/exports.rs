@@ -6,7 +6,7 @@
 
 use futures_util::StreamExt as _;
 use meta::{Ino, Kind};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use store::{CopyOptions, Precondition, StoreError};
@@ -26,7 +26,7 @@ pub(crate) struct Exports(Mutex<Waiting>);
 #[derive(Debug, Default)]
 struct Waiting {
     /// By inode: the exporter's turn in which it was last changed.
-    inodes: HashMap<Ino, u64>,
+    inodes: BTreeMap<Ino, u64>,
     turn: u64,
     has_exporter: bool,
 }

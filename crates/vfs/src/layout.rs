@@ -6,7 +6,7 @@
 
 use bytes::Bytes;
 use meta::{Extent, Ino, Inode, Name, Namespace, Stored};
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use store::names::{BadName, KeyPrefix, is_continued};
 use store::{InvalidKey, ObjectKey, ObjectRef};
 
@@ -171,7 +171,7 @@ pub(crate) fn stored_at(object: &ObjectRef) -> Stored {
 }
 
 /// The keys that an inode's content says itself.
-pub(crate) fn content_keys(inode: &Inode) -> HashSet<ObjectKey> {
+pub(crate) fn content_keys(inode: &Inode) -> BTreeSet<ObjectKey> {
     inode.content.iter().filter_map(|extent| extent.object.key.clone()).collect()
 }
 

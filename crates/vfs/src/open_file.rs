@@ -7,7 +7,7 @@
 //! stream exactly while `work` is one.
 
 use meta::{Ino, Inode};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use store::{Attributes, ETag, Timestamp};
@@ -125,7 +125,7 @@ impl OpenFile {
 
 /// Every open file of the mount.
 #[derive(Debug, Default)]
-pub(crate) struct OpenFiles(Mutex<HashMap<Ino, (Arc<OpenFile>, usize)>>);
+pub(crate) struct OpenFiles(Mutex<BTreeMap<Ino, (Arc<OpenFile>, usize)>>);
 
 impl OpenFiles {
     /// Opens once more; `pin` is asked for when nobody has it open yet.
@@ -174,7 +174,7 @@ impl OpenFiles {
         self.lock().len()
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Ino, (Arc<OpenFile>, usize)>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Ino, (Arc<OpenFile>, usize)>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -251,6 +251,7 @@ async fn drain(me: Weak<Writeback>) {
         let due = writeback.due_in().unwrap_or(WAITS.1).clamp(IDLE_MIN, WAITS.1);
         drop(writeback);
         tokio::select! {
+            biased;
             Some(outcome) = sending.join_next() => {
                 if matches!(outcome, Ok(true)) {
                     wait = WAITS.0;

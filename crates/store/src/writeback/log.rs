@@ -13,6 +13,7 @@ use std::io::{self, ErrorKind};
 use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A segment is full at this length, in bytes.
@@ -27,9 +28,22 @@ const READ_AT_ONCE: usize = 1 << 20;
 pub(super) struct Segment {
     pub(super) number: u64,
     file: File,
+    /// So many bytes survive the loss of power, as far as this process knows.
+    synced: AtomicU64,
 }
 
 impl Segment {
+    fn new(number: u64, file: File) -> Arc<Self> {
+        Arc::new(Self { number, file, synced: AtomicU64::new(0) })
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        let len = self.file.metadata()?.len();
+        self.file.sync_data()?;
+        self.synced.fetch_max(len, Ordering::AcqRel);
+        Ok(())
+    }
+
     pub(super) fn read(&self, range: &Range<u64>) -> io::Result<Bytes> {
         let mut bytes = BytesMut::zeroed((range.end - range.start) as usize);
         self.file.read_exact_at(&mut bytes, range.start)?;
@@ -119,7 +133,7 @@ impl Log {
             let unsynced = inner.segments.range(inner.unsynced_from..).map(|(_, segment)| segment.clone());
             (inner.appended, inner.newest().number, unsynced.collect::<Vec<_>>())
         };
-        segments.iter().try_for_each(|segment| segment.file.sync_data())?;
+        segments.iter().try_for_each(|segment| segment.sync())?;
         self.lock().unsynced_from = newest;
         *synced = appended;
         Ok(())
@@ -138,6 +152,12 @@ impl Log {
         Ok(())
     }
 
+    /// The segments, and how many bytes of each survive the loss of power.
+    pub(super) fn synced(&self) -> Vec<(u64, u64)> {
+        let inner = self.lock();
+        inner.segments.values().map(|one| (one.number, one.synced.load(Ordering::Acquire))).collect()
+    }
+
     /// Length of all segments in bytes.
     pub(super) fn bytes(&self) -> u64 {
         let inner = self.lock();
@@ -147,7 +167,7 @@ impl Log {
     fn begin_segment(&self, inner: &mut Inner, number: u64) -> io::Result<()> {
         let file = File::options().read(true).write(true).create_new(true).open(path(&self.dir, number))?;
         File::open(&self.dir)?.sync_all()?;
-        inner.segments.insert(number, Arc::new(Segment { number, file }));
+        inner.segments.insert(number, Segment::new(number, file));
         inner.end = 0;
         Ok(())
     }
@@ -208,7 +228,7 @@ pub(super) fn scan(
     let mut segments = BTreeMap::new();
     for number in numbers(dir)? {
         let file = File::options().read(true).write(true).open(path(dir, number))?;
-        let segment = Arc::new(Segment { number, file });
+        let segment = Segment::new(number, file);
         let end = read_all(&segment, &mut each)?;
         let is_whole = end == segment.file.metadata()?.len();
         segments.insert(number, segment);

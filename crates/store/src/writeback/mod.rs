@@ -22,7 +22,7 @@ mod upload;
 use crate::{
     Attributes, Clock, CopyOptions, ETag, Entropy, GetOptions, ListPage, ListRequest, Multipart, Object,
     ObjectKey, ObjectMeta, ObjectRef, ObjectStore, Payload, Precondition, PutOptions, Result, StoreError,
-    Tags, byte_range,
+    Tags, blocking, byte_range,
 };
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
@@ -169,6 +169,12 @@ impl Writeback {
         Backlog { changes: pending.len(), bytes: pending.bytes() }
     }
 
+    /// The numbers of the log's files, and how many bytes of each survive the loss of power, as far as this process
+    /// knows: for simulators, which take the rest away.
+    pub fn synced(&self) -> Vec<(u64, u64)> {
+        self.log.synced()
+    }
+
     /// Returns when nothing waits.
     pub async fn drained(&self) {
         self.hurried.fetch_add(1, Ordering::AcqRel);
@@ -186,8 +192,7 @@ impl Writeback {
     /// What was appended so far survives the loss of power.
     async fn sync_log(&self) -> Result<()> {
         let me = self.me.upgrade().ok_or_else(closed)?;
-        let synced = tokio::task::spawn_blocking(move || me.log.sync()).await;
-        synced.unwrap_or_else(|error| Err(io::Error::other(error))).map_err(failed)
+        blocking(move || me.log.sync()).await.map_err(failed)
     }
 
     fn pending(&self) -> MutexGuard<'_, Pending> {
