@@ -51,7 +51,10 @@ impl Filesystem {
         let attributes = self.attributes_to_store(file, inode, work.base()).await?;
         self.ensure_volume_record().await?;
         match self.upload(work, &key, attributes.clone(), precondition(work.base())).await {
-            Ok(object) => self.published(file, work, inode, &object, attributes),
+            Ok(object) => {
+                let published = self.published(file, work, inode, &object, attributes);
+                self.or_keep(published, work)
+            }
             Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)) => {
                 let size_bytes = work.size_bytes().unwrap_or_default();
                 match self.already_stored(&key, &attributes, size_bytes).await {
@@ -61,6 +64,17 @@ impl Filesystem {
             }
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// What is stored but could not be named is kept: a later commit may succeed.
+    pub(super) fn or_keep(&self, named: Result<()>, work: &mut Dirty) -> Result<()> {
+        if named.is_err()
+            && let Dirty::Memory(_) = work
+            && let Dirty::Memory(memory) = std::mem::replace(work, Dirty::Clean)
+        {
+            *work = Dirty::Memory(memory.take_back(&self.slabs));
+        }
+        named
     }
 
     /// The object under the key, if it is these writes: an earlier attempt stored them and its answer was lost. The
@@ -151,7 +165,7 @@ impl Filesystem {
         let frozen = memory.freeze();
         let options = PutOptions { precondition, attributes, tags: Tags::new() };
         let outcome = self.store.put(key, frozen.payload.clone(), options).await;
-        let kept = if outcome.is_ok() { frozen.emptied() } else { frozen.thaw(&self.slabs) };
+        let kept = if outcome.is_ok() { frozen.stored() } else { frozen.thaw(&self.slabs) };
         (outcome, kept)
     }
 

@@ -72,7 +72,8 @@ impl Filesystem {
                 outcome?
             }
         };
-        self.name_spliced(file, work, spliced).await
+        let named = self.name_spliced(file, work, spliced).await;
+        self.or_keep(named, work)
     }
 
     /// One op names what was stored; what nothing refers to any more goes.
@@ -151,7 +152,7 @@ impl Filesystem {
         match self.all_or_none(stored).await {
             Ok(content) => {
                 let spliced = Spliced { ranges: everything(), content: content.concat(), delta: None };
-                (Ok(spliced), frozen.emptied())
+                (Ok(spliced), frozen.stored())
             }
             Err(error) => (Err(error.into()), frozen.thaw(&self.slabs)),
         }
