@@ -212,13 +212,15 @@ impl Model {
     /// After a crash, or in doubt, the names and nodes are these.
     pub(super) fn adopt(&mut self, found: Vec<(String, NodeId, Bytes, u16)>, loss: Loss) {
         let mut names = Names::new();
+        for node in &mut self.nodes {
+            (node.is_dirty, node.clean_at) = (false, 0);
+        }
         for (path, node, content, mode) in found {
             names.insert(path, node);
             let node = &mut self.nodes[node];
             node.content.found(content, loss);
             node.mode.found(mode, loss);
             node.is_stored.found(true, loss);
-            node.is_dirty = false;
         }
         self.names.found(names, loss);
     }

@@ -65,7 +65,7 @@ impl Program {
         for _ in 0..ops {
             self.ops += 1;
             let op = Aim { entropy: &self.entropy, model: &self.model, open: &self.open }.op();
-            self.step(mount, &op).await?;
+            self.alive(mount, &op).await?;
             if self.entropy.below(40) == 0 {
                 mount.checkpoint()?;
             }
@@ -76,9 +76,18 @@ impl Program {
     /// Closes what is open.
     pub(super) async fn leave(&mut self, mount: &Mount) -> Result<(), String> {
         while !self.open.is_empty() {
-            self.step(mount, &Op::Close(0)).await?;
+            self.alive(mount, &Op::Close(0)).await?;
         }
         Ok(())
+    }
+
+    /// Nobody hears what is answered after the crash.
+    async fn alive(&mut self, mount: &Mount, op: &Op) -> Result<(), String> {
+        let outcome = self.step(mount, op).await;
+        if mount.weather.has_crashed() {
+            return std::future::pending().await;
+        }
+        outcome
     }
 
     async fn step(&mut self, mount: &Mount, op: &Op) -> Result<(), String> {
@@ -92,22 +101,19 @@ impl Program {
             self.coming = Some(effect.clone());
             let answer = self.call(&mount.fs, op).await;
             if weather.has_crashed() {
-                // Nobody hears the answer.
-                return std::future::pending().await;
+                return Ok(());
             }
-            self.coming = None;
-            return match answer {
-                Ok(answer) => self.acknowledged(op, effect, answer, weather),
+            match answer {
+                Ok(answer) => self.acknowledged(op, effect, answer, weather)?,
                 Err(error) => {
                     self.may_fail(op, &error, struck_before, weather)?;
-                    self.resolve(mount, op, effect, before).await
+                    self.resolve(mount, op, effect, before).await?;
                 }
-            };
+            }
+            self.coming = None;
+            return Ok(());
         }
         let answer = self.call(&mount.fs, op).await;
-        if weather.has_crashed() {
-            return std::future::pending().await;
-        }
         self.refused(op, &foreseen.err().unwrap_or_default(), answer, struck_before, weather)
     }
 
@@ -287,8 +293,11 @@ impl Program {
                     || may_be_dropped(node) && nodes[node].content.left(Loss::Power).contains(seen)
             },
             modes: &|node, seen| {
+                let is_rename = matches!(op, Op::Rename { .. });
                 *nodes[node].mode.now() == seen
                     || before.is_some_and(|(of, _, mode)| *of == node && *mode == seen)
+                    // What it leaves behind may have the headers of before.
+                    || is_rename && nodes[node].mode.left(Loss::Power).contains(&seen)
             },
             is_optional: &|node| may_be_dropped(node) && nodes[node].is_stored.left(Loss::Power).contains(&false),
         };
