@@ -300,6 +300,11 @@ impl Filesystem {
     pub(crate) async fn settle(&self, file: &OpenFile, work: &mut Dirty) -> Result<()> {
         match work {
             Dirty::Clean | Dirty::Local(_) => Ok(()),
+            Dirty::Stream(_) if !self.layout.follows_paths() => {
+                // Without a name too: what was sent is read from its object.
+                let inode = file.overlay(self.names.inode(file.ino)?);
+                self.commit_by_inode(file, work, &inode, When::Open).await
+            }
             Dirty::Stream(_) => self.commit_locked(file, work).await,
             Dirty::Memory(memory) => {
                 let mut local = Local::begin_empty(&self.config.cache_dir, memory.base.clone())?;
