@@ -37,6 +37,8 @@ pub(crate) struct OpenFile {
     /// Unpublished writes; one write, truncation or commit at a time.
     pub(crate) work: tokio::sync::Mutex<Dirty>,
     shared: Mutex<Shared>,
+    /// Content was named, which need not survive the loss of power yet.
+    names_wait: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -51,7 +53,8 @@ struct Shared {
 
 impl OpenFile {
     fn new(ino: Ino) -> Self {
-        Self { ino, work: tokio::sync::Mutex::new(Dirty::Clean), shared: Mutex::default() }
+        let (shared, names_wait) = Default::default();
+        Self { ino, work: tokio::sync::Mutex::new(Dirty::Clean), shared, names_wait }
     }
 
     pub(crate) fn pin(&self) -> (Option<Arc<Pin>>, u64) {
@@ -89,6 +92,21 @@ impl OpenFile {
     /// Parts go out under the file's key from now on.
     pub(crate) fn set_stream(&self) {
         self.shared().pending.is_stream = true;
+    }
+
+    /// Content was named: the next `close` or `fsync` makes sure that it stays so.
+    pub(crate) fn has_named(&self) {
+        self.names_wait.store(true, Ordering::Release);
+    }
+
+    /// Whether content was named that need not survive the loss of power yet.
+    pub(crate) fn names_wait(&self) -> bool {
+        self.names_wait.load(Ordering::Acquire)
+    }
+
+    /// The names survive. Said by who holds the work.
+    pub(crate) fn names_are_synced(&self) {
+        self.names_wait.store(false, Ordering::Release);
     }
 
     /// Notes the headers stored with an object.

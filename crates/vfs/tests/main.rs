@@ -7,6 +7,7 @@ mod attributes;
 mod by_inode;
 mod consistency;
 mod content;
+mod disk;
 mod durability;
 mod failure;
 mod foreign;

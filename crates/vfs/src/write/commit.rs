@@ -20,11 +20,12 @@ impl Filesystem {
     /// Publishes a file's writes, if it has any and still has a name.
     pub(crate) async fn commit(&self, file: &OpenFile) -> Result<()> {
         let mut work = file.work.lock().await;
-        if work.is_published() {
-            return Ok(());
-        }
         self.commit_locked(file, &mut work).await?;
-        if self.config.write_back { Ok(()) } else { self.sync_names().await }
+        if !self.config.write_back && file.names_wait() {
+            self.sync_names().await?;
+            file.names_are_synced();
+        }
+        Ok(())
     }
 
     /// The same for who holds the file's work already.

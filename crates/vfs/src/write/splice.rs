@@ -88,6 +88,7 @@ impl Filesystem {
         }
         let after = Op::Splice { ino, ranges, content, size_bytes, mtime };
         let after = self.names.commit(&self.ctx(), &after)?.inode.ok_or(Error::NOT_FOUND)?;
+        file.has_named();
         let pin = Pin::spread(&after);
         self.references.caches(ino, Some(&pin.identity()));
         file.repin(|| Ok::<_, Error>(Some(pin.clone())))?;
