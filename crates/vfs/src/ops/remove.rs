@@ -157,7 +157,11 @@ impl Filesystem {
     pub(crate) async fn delete(&self, key: &ObjectKey) -> Result<()> {
         match self.store.delete(key, Precondition::None).await {
             Ok(()) | Err(StoreError::NotFound(_)) => Ok(()),
-            Err(error) => Err(error.into()),
+            // Only the answer may have been lost.
+            Err(error) => match self.store.head(key).await {
+                Err(StoreError::NotFound(_)) => Ok(()),
+                _ => Err(error.into()),
+            },
         }
     }
 }

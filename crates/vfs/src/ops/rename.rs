@@ -220,7 +220,10 @@ impl Filesystem {
     ) -> Result<ObjectRef> {
         let moved = self.copy_with_headers(source, old, key, ends).await?;
         if let Err(error) = self.rename_entry(ends) {
-            self.store.delete(key, Precondition::Matches(moved.etag)).await.ok();
+            // What it replaced is gone: better the new object there than none.
+            if ends.target.is_none() {
+                self.store.delete(key, Precondition::Matches(moved.etag)).await.ok();
+            }
             return Err(error);
         }
         Ok(moved)
