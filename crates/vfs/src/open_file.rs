@@ -49,7 +49,12 @@ struct Shared {
     pending: Pending,
     /// The headers of the object we stored last, which need not be asked for.
     carried: Option<(ETag, Attributes)>,
+    /// Length and user metadata of uploads that may have got there, though nobody heard of it.
+    tried: Vec<(u64, BTreeMap<String, String>)>,
 }
+
+/// So many uploads that may have got there are remembered, the newest.
+const TRIED_MAX: usize = 16;
 
 impl OpenFile {
     fn new(ino: Ino) -> Self {
@@ -117,6 +122,25 @@ impl OpenFile {
     /// The headers of an object, if it is the one we stored last.
     pub(crate) fn carried(&self, etag: &ETag) -> Option<Attributes> {
         self.shared().carried.as_ref().filter(|(of, _)| of == etag).map(|(_, attributes)| attributes.clone())
+    }
+
+    /// An upload begins.
+    pub(crate) fn tries(&self, attributes: &Attributes, size_bytes: u64) {
+        let mut shared = self.shared();
+        let surplus = (shared.tried.len() + 1).saturating_sub(TRIED_MAX);
+        shared.tried.drain(..surplus);
+        shared.tried.push((size_bytes, attributes.user.clone()));
+    }
+
+    /// Whether an object is of an upload that was not heard of.
+    pub(crate) fn has_tried(&self, attributes: &Attributes, size_bytes: u64) -> bool {
+        let is = |(size, user): &(u64, _)| *size == size_bytes && *user == attributes.user;
+        self.shared().tried.iter().any(is)
+    }
+
+    /// An upload got there and is named.
+    pub(crate) fn has_stored(&self) {
+        self.shared().tried.clear();
     }
 
     /// A time was set: it stands until the next write.

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use meta::{Ino, Inode, Kind, Name, Op};
 use store::names::{BadName, plain};
-use store::{Payload, Precondition, PutOptions, Tags};
+use store::{Payload, Precondition, PutOptions, StoreError, Tags};
 
 use crate::attr::Caller;
 use crate::filesystem::name;
@@ -195,8 +195,14 @@ impl Filesystem {
             attributes: headers::with_posix(headers::type_of(inode.kind), inode),
             tags: Tags::new(),
         };
-        let size_bytes = body.len() as u64;
-        let object = self.store.put(&key, Payload::from(body), options).await?;
+        let (size_bytes, attributes) = (body.len() as u64, options.attributes.clone());
+        let object = match self.store.put(&key, Payload::from(body), options).await {
+            Err(StoreError::PreconditionFailed(key)) => {
+                let ours = self.already_stored(&key, &attributes, size_bytes).await?;
+                ours.ok_or(StoreError::PreconditionFailed(key))?
+            }
+            stored => stored?,
+        };
         self.publish(inode, &object, size_bytes, None)
     }
 

@@ -51,20 +51,59 @@ impl Filesystem {
         let _claim = self.claims.claim(&key).await;
         let attributes = self.attributes_to_store(file, inode, work.base()).await?;
         self.ensure_volume_record().await?;
-        match self.upload(work, &key, attributes.clone(), precondition(work.base())).await {
-            Ok(object) => {
-                let published = self.published(file, work, inode, &object, attributes);
-                self.or_keep(published, work)
-            }
-            Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)) => {
-                let size_bytes = work.size_bytes().unwrap_or_default();
-                match self.already_stored(&key, &attributes, size_bytes).await {
-                    Some(object) => self.published(file, work, inode, &object, attributes),
-                    None => self.yield_to_bucket(file, work, inode, &key, attributes).await,
+        file.tries(&attributes, work.size_bytes().unwrap_or_default());
+        loop {
+            let base = precondition(work.base());
+            match self.upload(work, &key, attributes.clone(), base.clone()).await {
+                Ok(object) => {
+                    let published = self.published(file, work, inode, &object, attributes);
+                    return self.or_keep(published, work);
                 }
+                Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)) => {
+                    let is_ours = self.adopt_tried(file, work, inode, &key).await?;
+                    if !is_ours || precondition(work.base()) == base {
+                        return self.yield_to_bucket(file, work, inode, &key, attributes).await;
+                    }
+                }
+                Err(error) => return Err(error.into()),
             }
-            Err(error) => Err(error.into()),
         }
+    }
+
+    /// An earlier upload of this file got there, and nobody heard of it: it is what lies below the writes, all of which
+    /// are here still. The time of the last write in nanoseconds tells it from anybody else's.
+    async fn adopt_tried(
+        &self,
+        file: &OpenFile,
+        work: &mut Dirty,
+        inode: &Inode,
+        key: &ObjectKey,
+    ) -> Result<bool> {
+        let found = match self.store.head(key).await {
+            Ok(found) => found,
+            Err(StoreError::NotFound(_)) => return Ok(false),
+            Err(error) => return Err(error.into()),
+        };
+        if !file.has_tried(&found.attributes, found.size_bytes) {
+            return Ok(false);
+        }
+        self.publish(inode, &found.object, found.size_bytes, None)?;
+        file.carries(&found.object.etag, found.attributes);
+        file.repin(|| self.pin_of(inode.ino))?;
+        work.rebase(file.pin().0);
+        Ok(true)
+    }
+
+    /// The same for a reader who finds another object below the writes than they were made over.
+    pub(crate) async fn look_below(&self, file: &OpenFile) -> Result<bool> {
+        let mut work = file.work.lock().await;
+        let _moves = self.moves.read().await;
+        let inode = self.names.inode(file.ino)?;
+        if !self.layout.follows_paths() || inode.home.is_none() || work.is_clean() {
+            return Ok(false);
+        }
+        let key = self.layout.key(&self.names, &inode)?;
+        self.adopt_tried(file, &mut work, &inode, &key).await
     }
 
     /// What is stored but could not be named is kept: a later commit may succeed.
@@ -78,17 +117,20 @@ impl Filesystem {
         named
     }
 
-    /// The object under the key, if it is these writes: an earlier attempt stored them and its answer was lost. The
-    /// time of the last write in nanoseconds tells them from anybody else's.
-    pub(super) async fn already_stored(
+    /// The object under the key, if it is what was to be stored: an earlier attempt did, and its answer was lost. Times
+    /// in nanoseconds tell it from anybody else's.
+    pub(crate) async fn already_stored(
         &self,
         key: &ObjectKey,
         attributes: &Attributes,
         size_bytes: u64,
-    ) -> Option<ObjectRef> {
-        let found = self.store.head(key).await.ok()?;
+    ) -> Result<Option<ObjectRef>, StoreError> {
+        let found = match self.store.head(key).await {
+            Err(StoreError::NotFound(_)) => return Ok(None),
+            found => found?,
+        };
         let is_ours = found.attributes.user == attributes.user && found.size_bytes == size_bytes;
-        is_ours.then_some(found.object)
+        Ok(is_ours.then_some(found.object))
     }
 
     /// Names the stored object.
@@ -107,6 +149,7 @@ impl Filesystem {
         self.references.caches(inode.ino, Some(&object.etag));
         file.carries(&object.etag, attributes);
         file.repin(|| self.pin_of(inode.ino))?;
+        file.has_stored();
         *work = Dirty::Clean;
         file.set_pending(Pending::default());
         if headers_are_old { self.export_later(inode.ino) } else { Ok(()) }
