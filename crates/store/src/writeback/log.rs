@@ -44,6 +44,11 @@ impl Segment {
         Ok(())
     }
 
+    /// Whether what was appended up to here survives the loss of power.
+    pub(super) fn is_synced_to(&self, end: u64) -> bool {
+        self.synced.load(Ordering::Acquire) >= end
+    }
+
     pub(super) fn read(&self, range: &Range<u64>) -> io::Result<Bytes> {
         let mut bytes = BytesMut::zeroed((range.end - range.start) as usize);
         self.file.read_exact_at(&mut bytes, range.start)?;

@@ -7,7 +7,8 @@
 //! A condition is checked against a change of the key that waits, else when the change goes up: who loses then
 //! to somebody else's object finds its bytes under the key that [`WritebackOptions::lost`] gives.
 //!
-//! Invariants: what was acknowledged is in the log until it is in the bucket; nothing is replaced in the bucket
+//! Invariants: what was acknowledged is in the log until it is in the bucket; the bucket never has what the log could
+//! lose with the power, as it would then be taken for somebody else's; nothing is replaced in the bucket
 //! that a waiting object is made of; the log is no longer than its limit and one change.
 
 mod drain;
@@ -286,6 +287,7 @@ impl Writeback {
             },
         };
         let (segment, range) = self.log.append(&record, body).map_err(failed)?;
+        let end = range.end;
         let waiting = object.map(|(described, pieces)| {
             let mut pieces = pieces.clone();
             if !range.is_empty() {
@@ -293,7 +295,7 @@ impl Writeback {
             }
             Arc::new(Waiting { described: described.clone(), pieces })
         });
-        let change = Change::new(change, waiting, base, self.clock.now(), segment);
+        let change = Change::new(change, waiting, base, self.clock.now(), (segment, end));
         let was_idle = pending.len() == 0;
         pending.set(key.clone(), change);
         // Who sends changes up knows of the oldest, and looks again when that is due.

@@ -97,8 +97,8 @@ pub(super) struct Change {
     pub(super) base: Precondition,
     /// When it was made.
     pub(super) made_at: Timestamp,
-    /// Where the record is, held for as long as it counts.
-    _record: Arc<Segment>,
+    /// Where the record is, held for as long as it counts, and where it ends.
+    record: (Arc<Segment>, u64),
     /// It may be in the bucket already.
     is_tried: bool,
     /// Earlier changes of the key that may be in the bucket.
@@ -117,9 +117,15 @@ impl Change {
         object: Option<Arc<Waiting>>,
         base: Precondition,
         made_at: Timestamp,
-        record: Arc<Segment>,
+        record: (Arc<Segment>, u64),
     ) -> Self {
-        Self { number, object, base, made_at, _record: record, is_tried: false, earlier: Vec::new() }
+        Self { number, object, base, made_at, record, is_tried: false, earlier: Vec::new() }
+    }
+
+    /// Whether the record survives the loss of power.
+    pub(super) fn is_synced(&self) -> bool {
+        let (segment, end) = &self.record;
+        segment.is_synced_to(*end)
     }
 
     pub(super) fn form(&self) -> Form {
