@@ -138,6 +138,11 @@ impl OpenFile {
         self.shared().tried.iter().any(is)
     }
 
+    /// Whether any upload was not heard of.
+    pub(crate) fn has_tried_any(&self) -> bool {
+        !self.shared().tried.is_empty()
+    }
+
     /// An upload got there and is named.
     pub(crate) fn has_stored(&self) {
         self.shared().tried.clear();

@@ -39,6 +39,7 @@ impl Filesystem {
     /// The file's work is held, so that nobody publishes, moves or removes it meanwhile.
     async fn unlink_file(&self, parent: Ino, name: &Name, file: &OpenFile) -> Result<()> {
         let mut work = file.work.lock().await;
+        self.adopt_if_tried(file, &mut work).await?;
         let aside = match self.files.users(file.ino) {
             0 | 1 => None,
             _ => self.set_aside(file, &mut work).await?,

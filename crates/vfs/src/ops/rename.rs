@@ -152,6 +152,7 @@ impl Filesystem {
             // Its parts lie under the old key, which somebody else may need next.
             self.commit_locked(source, &mut work).await?;
         }
+        self.adopt_if_tried(source, &mut work).await?;
         let old = match replaced {
             None => self.move_object(ends, source, &mut work).await?,
             Some((target, mut replaced)) => {

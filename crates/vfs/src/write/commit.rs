@@ -94,6 +94,17 @@ impl Filesystem {
         Ok(true)
     }
 
+    /// The same for who is about to move or remove what was stored.
+    pub(crate) async fn adopt_if_tried(&self, file: &OpenFile, work: &mut Dirty) -> Result<()> {
+        let inode = self.names.inode(file.ino)?;
+        if file.has_tried_any() && inode.home.is_some() {
+            let _moves = self.moves.read().await;
+            let key = self.layout.key(&self.names, &inode)?;
+            self.adopt_tried(file, work, &inode, &key).await?;
+        }
+        Ok(())
+    }
+
     /// The same for a reader who finds another object below the writes than they were made over.
     pub(crate) async fn look_below(&self, file: &OpenFile) -> Result<bool> {
         let mut work = file.work.lock().await;
