@@ -142,10 +142,21 @@ impl Filesystem {
             Err(error) => return Err(error.into()),
         };
         let attributes = headers::with_posix(described.attributes, &inode);
-        let options = CopyOptions { attributes: Some(attributes), precondition: Precondition::None };
-        match self.store.copy(&old, &old.key, options).await {
+        file.tries(&attributes, described.size_bytes);
+        let options =
+            CopyOptions { attributes: Some(attributes.clone()), precondition: Precondition::None };
+        let copied = match self.store.copy(&old, &old.key, options).await {
+            // Only the answer may have been lost: the object has another tag then.
+            Err(error) if error.is_retryable() => {
+                let stored = self.already_stored(&old.key, &attributes, described.size_bytes).await;
+                stored.unwrap_or(None).ok_or(error)
+            }
+            copied => copied,
+        };
+        match copied {
             Ok(object) => {
                 self.publish(&inode, &object, inode.size_bytes, None)?;
+                file.has_stored();
                 file.repin(|| self.pin_of(inode.ino))
             }
             // Somebody stored other bytes meanwhile; their headers are theirs.

@@ -154,15 +154,21 @@ impl Filesystem {
         attributes: Attributes,
     ) -> Result<()> {
         let size_bytes = work.size_bytes().unwrap_or(inode.size_bytes);
-        let headers_are_old =
-            matches!(work, Dirty::Stream(stream) if !stream.carries(inode, file.pending().touched));
+        let stream_is_old = match work {
+            Dirty::Stream(stream) => Some(!stream.carries(inode, file.pending().touched)),
+            _ => None,
+        };
         self.publish(inode, object, size_bytes, file.pending().touched)?;
         self.references.caches(inode.ino, Some(&object.etag));
-        file.carries(&object.etag, attributes);
+        file.carries(&object.etag, attributes.clone());
         file.repin(|| self.pin_of(inode.ino))?;
         file.has_stored();
         *work = Dirty::Clean;
         file.set_pending(Pending::default());
+        // From here on who changes attributes exports them; until here they may have come too late for the headers.
+        let now = self.names.inode(inode.ino)?;
+        let headers_are_old = stream_is_old
+            .unwrap_or_else(|| headers::with_posix(attributes.clone(), &now) != attributes);
         if headers_are_old { self.export_later(inode.ino) } else { Ok(()) }
     }
 
