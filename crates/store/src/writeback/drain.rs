@@ -84,6 +84,11 @@ impl Writeback {
             }
             Err(error) => return Err(error),
         };
+        self.is_there(key, change, etag)
+    }
+
+    /// A change is in the bucket, where the object has this tag.
+    fn is_there(&self, key: &ObjectKey, change: &Change, etag: Option<ETag>) -> Result<()> {
         let done = Record::Done { change: change.number, key: key.clone(), etag: etag.clone() };
         self.log.append(&done, &Payload::default()).map_err(failed)?;
         if let (Some(object), Some(there)) = (&change.object, &etag) {
@@ -91,6 +96,22 @@ impl Writeback {
             self.remember(key, Alias { given: object.described.etag.clone(), there: there.clone() });
         }
         self.pending().done(key, change.number, etag);
+        Ok(())
+    }
+
+    /// A change that replaces what it is made of may have got there before the process ended, or its answer was lost.
+    /// Nothing can be read of it then but in the bucket.
+    pub(super) async fn settle_tried(&self, key: &ObjectKey) -> Result<()> {
+        let tried = self.pending().get(key).filter(|change| change.may_have_replaced(key)).cloned();
+        let Some(change) = tried else { return Ok(()) };
+        let found = match self.bucket.head(key).await {
+            Err(StoreError::NotFound(_)) => return Ok(()),
+            found => found?,
+        };
+        let form = Some((found.size_bytes, found.attributes.user));
+        if form == change.form() && self.pending().waits(key, change.number) {
+            self.is_there(key, &change, Some(found.object.etag))?;
+        }
         Ok(())
     }
 

@@ -406,6 +406,7 @@ impl Writeback {
     /// while this is held.
     async fn hold(&self, key: &ObjectKey) -> Result<(Option<Arc<Waiting>>, Held)> {
         let writeback = self.me.upgrade().ok_or_else(closed)?;
+        self.settle_tried(key).await?;
         loop {
             let lighter = self.lighter.notified();
             {

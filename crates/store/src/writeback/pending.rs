@@ -122,6 +122,11 @@ impl Change {
         Self { number, object, base, made_at, record, is_tried: false, earlier: Vec::new() }
     }
 
+    /// Whether it may be in the bucket already, where it replaced an object that it is made of.
+    pub(super) fn may_have_replaced(&self, key: &ObjectKey) -> bool {
+        self.is_tried && self.object.as_ref().is_some_and(|object| object.sources().contains(key))
+    }
+
     /// Whether the record survives the loss of power.
     pub(super) fn is_synced(&self) -> bool {
         let (segment, end) = &self.record;
@@ -266,6 +271,12 @@ impl Pending {
         self.count(&key, &change, 1);
         self.going_up.insert(key.clone(), change.clone());
         Some((key, change))
+    }
+
+    /// Whether this is the newest change of a key, and not on its way up.
+    pub(super) fn waits(&self, key: &ObjectKey, number: u64) -> bool {
+        let is_newest = self.keys.get(key).is_some_and(|newest| newest.number == number);
+        is_newest && !self.going_up.contains_key(key)
     }
 
     /// The oldest change, where all wait for each other.
