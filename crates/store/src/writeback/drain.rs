@@ -5,7 +5,7 @@ use super::record::Record;
 use super::{Alias, Writeback, failed};
 use crate::{
     CopyOptions, ETag, Multipart, ObjectKey, ObjectRef, Payload, Precondition, PutOptions, Result,
-    StoreError, Timestamp,
+    StoreError, Timestamp, blocking,
 };
 use futures_util::TryStreamExt as _;
 use std::ops::Range;
@@ -236,6 +236,13 @@ impl Writeback {
         self.change(key, &same, Some((object.described.clone(), pieces)), Payload::default()).await
     }
 
+    async fn reclaim(&self) {
+        let (Some(me), Some(_)) = (self.me.upgrade(), self.log.last_unneeded()) else { return };
+        if let Err(error) = blocking(move || me.log.reclaim()).await {
+            tracing::warn!(%error, "a segment of the write-back log cannot be removed");
+        }
+    }
+
     fn remember(&self, key: &ObjectKey, alias: Alias) {
         let mut aliases = self.aliases();
         if aliases.by_key.insert(key.clone(), alias).is_none() {
@@ -293,9 +300,7 @@ async fn drain(me: Weak<Writeback>) {
 async fn send_one(writeback: Arc<Writeback>, key: ObjectKey, change: Change) -> bool {
     let sent = writeback.send(&key, &change).await;
     drop(change);
-    if let Err(error) = writeback.log.reclaim() {
-        tracing::warn!(%error, "a segment of the write-back log cannot be removed");
-    }
+    writeback.reclaim().await;
     writeback.lighter.notify_waiters();
     match sent {
         Ok(()) => true,
