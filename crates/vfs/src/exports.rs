@@ -82,7 +82,9 @@ impl Filesystem {
         }
         let inode = self.names.inode(ino)?;
         let is_stored = inode.object().is_some() || inode.kind == Kind::Directory;
-        if !is_stored || ino == Ino::ROOT || self.has_unpublished_writes(ino) || !self.exports.insert(ino) {
+        // Writes take them along when they are published.
+        let is_dirty = self.files.get(ino).is_some_and(|file| file.pending().is_dirty);
+        if !is_stored || ino == Ino::ROOT || is_dirty || !self.exports.insert(ino) {
             return Ok(());
         }
         let me = self.me.clone();
@@ -124,8 +126,11 @@ impl Filesystem {
         }
         let file = self.open_file(ino)?;
         let outcome = {
-            let work = file.work.lock().await;
-            if work.is_clean() { self.copy_onto_itself(&file).await } else { Ok(()) }
+            let mut work = file.work.lock().await;
+            match work.is_published() {
+                true => self.copy_onto_itself(&file).await.map(|()| work.follow(&file)),
+                false => Ok(()),
+            }
         };
         self.close_file(&file).await?;
         outcome
@@ -143,11 +148,10 @@ impl Filesystem {
         };
         let attributes = headers::with_posix(described.attributes, &inode);
         file.tries(&attributes, described.size_bytes);
-        let options =
-            CopyOptions { attributes: Some(attributes.clone()), precondition: Precondition::None };
+        let options = CopyOptions { attributes: Some(attributes.clone()), precondition: Precondition::None };
         let copied = match self.store.copy(&old, &old.key, options).await {
-            // Only the answer may have been lost: the object has another tag then.
-            Err(error) if error.is_retryable() => {
+            // Only the answer may have been lost, or the copy made twice: the object has another tag then.
+            Err(error) => {
                 let stored = self.already_stored(&old.key, &attributes, described.size_bytes).await;
                 stored.unwrap_or(None).ok_or(error)
             }

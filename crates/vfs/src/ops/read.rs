@@ -193,7 +193,7 @@ impl Filesystem {
                 Err(error)
                     if is_changed(&error)
                         && looks < LOOKS_MAX
-                        && (handle.file.pin().0 != base || self.look_below(&handle.file).await?) =>
+                        && self.look_below(&handle.file, base.as_ref()).await? =>
                 {
                     looks += 1
                 }

@@ -105,9 +105,13 @@ impl Filesystem {
         Ok(())
     }
 
-    /// The same for a reader who finds another object below the writes than they were made over.
-    pub(crate) async fn look_below(&self, file: &OpenFile) -> Result<bool> {
+    /// The same for a reader who finds another object below the writes than `base`. Whether there is another now.
+    pub(crate) async fn look_below(&self, file: &OpenFile, base: Option<&Arc<Pin>>) -> Result<bool> {
+        // Who is just publishing holds the work.
         let mut work = file.work.lock().await;
+        if file.pin().0.as_ref() != base {
+            return Ok(true);
+        }
         let _moves = self.moves.read().await;
         let inode = self.names.inode(file.ino)?;
         if !self.layout.follows_paths() || inode.home.is_none() || work.is_clean() {
@@ -167,8 +171,8 @@ impl Filesystem {
         file.set_pending(Pending::default());
         // From here on who changes attributes exports them; until here they may have come too late for the headers.
         let now = self.names.inode(inode.ino)?;
-        let headers_are_old = stream_is_old
-            .unwrap_or_else(|| headers::with_posix(attributes.clone(), &now) != attributes);
+        let headers_are_old =
+            stream_is_old.unwrap_or_else(|| headers::with_posix(attributes.clone(), &now) != attributes);
         if headers_are_old { self.export_later(inode.ino) } else { Ok(()) }
     }
 
