@@ -35,8 +35,7 @@ fn main() -> ExitCode {
 
 fn plan(mut arguments: impl Iterator<Item = String>) -> Result<Plan, String> {
     let (mut first, mut count) = (None, None);
-    let mut plan =
-        Plan { worlds: WORLDS.iter().collect(), first: 0, count: 0, goes_on: false, tells: false };
+    let mut plan = Plan { worlds: WORLDS.iter().collect(), first: 0, count: 0, goes_on: false, tells: false };
     while let Some(argument) = arguments.next() {
         let mut number = || {
             let text = arguments.next().ok_or_else(|| format!("{argument} wants a number"))?;

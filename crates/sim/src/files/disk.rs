@@ -30,9 +30,11 @@ impl Platter {
         self.commits.len()
     }
 
-    /// Loses all but the first commits that were not synced.
-    pub(super) fn keep(&mut self, commits: usize) {
+    /// Loses all but the first commits that were not synced; these are on the disk.
+    pub(super) fn keep(&mut self, commits: usize) -> Result<(), CommitError> {
         self.commits.truncate(commits);
+        *self = Self { tables: self.read()?, up_to: self.next() - 1, commits: Vec::new() };
+        Ok(())
     }
 
     /// Loses the commits whose numbers a journal does not have.
@@ -103,6 +105,7 @@ impl DiskEngine {
         if commit.is_check() {
             return Ok(seqno);
         }
+        self.weather.tell(told(&commit));
         let number = disk.next();
         if let Some(journal) = &self.journal {
             journal.append_note(number, number.to_le_bytes().to_vec().into()).map_err(failed)?;
@@ -122,6 +125,17 @@ impl DiskEngine {
         *disk = Platter { tables: self.tables.fork(), up_to, commits: Vec::new() };
         Ok(())
     }
+}
+
+/// So much of an op is told, in bytes.
+const TOLD_BYTES: usize = 120;
+
+fn told(commit: &Commit) -> String {
+    let ops = commit.ops.iter().map(|(_, op)| {
+        let text = format!("{op:?}");
+        text.chars().take(TOLD_BYTES).collect()
+    });
+    format!("    commit {}", ops.collect::<Vec<String>>().join("; "))
 }
 
 fn failed(error: std::io::Error) -> EngineError {

@@ -1,9 +1,9 @@
 //! Whether what is seen is what may be.
 
 use super::machine::Loss;
-use super::model::{Kind, Model, Names, Node, NodeId};
+use super::model::{Effect, Kind, Model, Names, Node, NodeId};
 use bytes::Bytes;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use vfs::Ino;
 
 /// What was seen under a path.
@@ -20,6 +20,9 @@ pub(super) struct Seen {
 /// Everything below a program's directory.
 pub(super) type Sight = BTreeMap<String, Seen>;
 
+/// The mode of a directory without a marker.
+const DIR_MODE: u16 = 0o755;
+
 /// What may be: names, and what their nodes are.
 pub(super) struct May<'m> {
     pub(super) model: &'m Model,
@@ -27,6 +30,8 @@ pub(super) struct May<'m> {
     pub(super) states: Vec<&'m Names>,
     pub(super) contents: &'m dyn Fn(NodeId, &Bytes) -> bool,
     pub(super) modes: &'m dyn Fn(NodeId, u16) -> bool,
+    /// Directories may have lost their markers, as half a rename by path leaves them.
+    pub(super) may_be_implicit: bool,
     /// A node that may be missing, too.
     pub(super) is_optional: &'m dyn Fn(NodeId) -> bool,
 }
@@ -75,20 +80,22 @@ impl May<'_> {
     fn be_by_path(&self, sight: &Sight) -> Result<Found, String> {
         let mut found = Found::new();
         for (path, seen) in sight {
-            let nodes: BTreeSet<NodeId> =
-                self.states.iter().filter_map(|names| names.get(path).copied()).collect();
+            let mut nodes: Vec<NodeId> =
+                self.states.iter().rev().filter_map(|names| names.get(path).copied()).collect();
+            // Of two that look the same, the one whose number it is.
+            nodes.sort_by_key(|node| self.model.nodes[*node].ino != Some(seen.ino));
             let is = |node: &&NodeId| self.is_node(path, **node, seen).is_ok();
-            match nodes.iter().rev().find(is) {
+            match nodes.iter().find(is) {
                 Some(node) => found.push((path.clone(), *node)),
                 None => return Err(self.stranger(path, &nodes, seen)),
             }
         }
         self.all_paths_are(sight)?;
-        self.all_nodes_are(&found)?;
+        self.all_nodes_are(sight)?;
         Ok(found)
     }
 
-    fn stranger(&self, path: &str, nodes: &BTreeSet<NodeId>, seen: &Seen) -> String {
+    fn stranger(&self, path: &str, nodes: &[NodeId], seen: &Seen) -> String {
         let why = nodes.iter().filter_map(|node| self.is_node(path, *node, seen).err());
         match why.collect::<Vec<_>>() {
             none if none.is_empty() => format!("nobody made '{path}', {}", told(&seen.content)),
@@ -110,11 +117,16 @@ impl May<'_> {
     }
 
     /// A node that always has a name has one.
-    fn all_nodes_are(&self, found: &Found) -> Result<(), String> {
+    fn all_nodes_are(&self, sight: &Sight) -> Result<(), String> {
         let Some(first) = self.states.first() else { return Ok(()) };
         for (path, node) in *first {
             let is_always = self.states.iter().all(|names| names.values().any(|named| named == node));
-            let is_found = || found.iter().any(|(_, found)| found == node);
+            let is_at =
+                |path: &String| sight.get(path).is_some_and(|seen| self.is_node(path, *node, seen).is_ok());
+            let is_found = || {
+                let names = self.states.iter().flat_map(|names| names.iter());
+                names.filter(|(_, named)| *named == node).any(|(path, _)| is_at(path))
+            };
             if is_always && !(self.is_optional)(*node) && !is_found() {
                 return Err(format!("what was '{path}' is gone"));
             }
@@ -131,11 +143,14 @@ impl May<'_> {
             let now = told(self.model.content(id));
             return Err(format!("'{path}' has {} where it may not, lately {now}", told(&seen.content)));
         }
-        if !(self.modes)(id, seen.mode) {
+        let is_implicit = self.may_be_implicit && *kind == Kind::Directory && seen.mode == DIR_MODE;
+        if !is_implicit && !(self.modes)(id, seen.mode) {
             return Err(format!("'{path}' has the mode {:o} where it may not", seen.mode));
         }
         match ino {
-            Some(ino) if *ino != seen.ino => Err(format!("'{path}' is inode {}, not {ino}", seen.ino)),
+            Some(ino) if *ino != seen.ino && !self.model.setting.by_path() => {
+                Err(format!("'{path}' is inode {}, not {ino}", seen.ino))
+            }
             _ => Ok(()),
         }
     }
@@ -153,19 +168,20 @@ impl May<'_> {
     }
 }
 
-/// What may be left of a model after a crash, with the names that an op under way was about to make.
+/// What may be left of a model after a crash, with what an op under way was about to make.
 pub(super) fn after_a_crash<T>(
     model: &Model,
-    coming: Option<&Names>,
+    coming: &Effect,
     loss: Loss,
     judge: impl FnOnce(&May<'_>) -> T,
 ) -> T {
     let nodes = &model.nodes;
     judge(&May {
         model,
-        states: model.names.left(loss).iter().chain(coming).collect(),
-        contents: &|node, seen| nodes[node].content.left(loss).contains(seen),
+        states: model.names.left(loss).iter().chain(&coming.names).collect(),
+        contents: &|node, seen| nodes[node].content.left(loss).contains(seen) || coming.may_leave(node, seen),
         modes: &|node, seen| nodes[node].mode.left(loss).contains(&seen),
+        may_be_implicit: model.setting.by_path(),
         is_optional: &|node| nodes[node].is_stored.left(loss).contains(&false),
     })
 }
@@ -178,16 +194,14 @@ pub(super) fn now<T>(model: &Model, judge: impl FnOnce(&May<'_>) -> T) -> T {
         states: vec![model.names.now()],
         contents: &|node, seen| nodes[node].content.now() == seen,
         modes: &|node, seen| *nodes[node].mode.now() == seen,
+        may_be_implicit: false,
         is_optional: &|_| false,
     })
 }
 
 /// Bytes for people: how many, and their beginnings where they change.
 pub(super) fn told(content: &Bytes) -> String {
-    let runs: Vec<String> = content
-        .chunk_by(|a, b| a == b)
-        .take(12)
-        .map(|run| format!("{}*{:02x}", run.len(), run[0]))
-        .collect();
+    let runs: Vec<String> =
+        content.chunk_by(|a, b| a == b).take(12).map(|run| format!("{}*{:02x}", run.len(), run[0])).collect();
     format!("{} bytes [{}]", content.len(), runs.join(" "))
 }

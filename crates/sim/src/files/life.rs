@@ -10,7 +10,7 @@ use std::time::Duration;
 use vfs::{Audit, Caller, Ino};
 
 /// A crash comes within so many calls for each op of a program.
-const CALLS_OF_OP: u64 = 4;
+const CALLS_OF_OP: u64 = 2;
 /// An orderly end takes no longer.
 const PATIENCE: Duration = Duration::from_secs(600);
 
@@ -30,12 +30,7 @@ pub(super) struct World {
 
 /// Lives through the world of a seed, whose tale is told.
 pub(super) fn live(seed: u64, tale: &Tale) -> Result<Report, Failure> {
-    let fail = |step, what| Failure {
-        world: "files",
-        seed,
-        step,
-        what: format!("{what}\n{}", tale.end()),
-    };
+    let fail = |step, what| Failure { world: "files", seed, step, what: format!("{what}\n{}", tale.end()) };
     let mut world = World::begin(seed, tale.clone()).map_err(|what| fail(0, what))?;
     let lived = catch_unwind(AssertUnwindSafe(|| world.lives()));
     match lived.unwrap_or_else(|_| Err("something panicked, see above".into())) {
@@ -73,17 +68,16 @@ impl World {
     }
 
     fn life(&mut self, is_first: bool) -> Result<(), String> {
-        let mut synced = Vec::new();
         let end = in_runtime(async || {
             let mount = self.mount(is_first).await?;
             let end = self.run(&mount).await;
-            synced = mount.synced();
+            self.machine.has_synced(mount.synced());
             end
         })?;
         self.lost = match end {
             End::Crash(loss) => {
                 self.report.count(if loss == Loss::Power { "power cuts" } else { "kills" });
-                self.machine.lose(loss, &synced)?;
+                self.machine.lose(loss)?;
                 Some(loss)
             }
             End::InOrder => {

@@ -7,6 +7,7 @@ use super::tale::Tale;
 use super::weather::{Way, Weather};
 use crate::RuntimeClock;
 use meta::Engine;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -41,6 +42,8 @@ pub(super) struct Machine {
     disk: Arc<Mutex<Platter>>,
     /// The cache and the write-back log.
     dir: TempDir,
+    /// How much of each file of the log is safe.
+    synced: BTreeMap<u64, u64>,
 }
 
 /// One mount of the volume.
@@ -70,6 +73,7 @@ impl Machine {
             tale,
             clock,
             disk: Arc::new(Mutex::new(Platter::empty())),
+            synced: BTreeMap::new(),
             dir: dir.map_err(|error| format!("no directory for the cache: {error}"))?,
         })
     }
@@ -79,7 +83,8 @@ impl Machine {
         self.clock.begin_runtime();
         let record = self.record().await.map_err(|error| format!("no volume: {error}"))?;
         let setting = self.setting;
-        let weather = Weather::new(self.entropy.next_u64(), setting.rates, setting.is_slow, self.tale.clone());
+        let weather =
+            Weather::new(self.entropy.next_u64(), setting.rates, setting.is_slow, self.tale.clone());
         let _calm = weather.calm();
         let bucket = Repeats { store: self.bucket.clone(), weather: weather.clone() };
         let bucket = Faulty::new(bucket, weather.faults());
@@ -91,9 +96,7 @@ impl Machine {
         };
         let store: Arc<dyn ObjectStore> = match &writeback {
             None => bucket,
-            Some(log) => {
-                Arc::new(Wrapped::new(log.clone(), Way { weather: weather.clone(), to: "log" }))
-            }
+            Some(log) => Arc::new(Wrapped::new(log.clone(), Way { weather: weather.clone(), to: "log" })),
         };
         let engine = Arc::new(self.open_engine(&weather, writeback.as_ref())?);
         let parts = Parts {
@@ -108,18 +111,25 @@ impl Machine {
     }
 
     /// The machine crashes, or the process ends: what was in memory is gone.
-    pub(super) fn lose(&mut self, loss: Loss, synced: &[(u64, u64)]) -> Result<(), String> {
+    pub(super) fn lose(&mut self, loss: Loss) -> Result<(), String> {
         if loss == Loss::Process {
             return Ok(());
         }
         if self.setting.write_back {
-            return self.lose_log(synced).map_err(|error| format!("the log: {error}"));
+            return self.lose_log().map_err(|error| format!("the log: {error}"));
         }
         let mut disk = self.disk();
         let kept = self.entropy.below(disk.unsynced() as u64 + 1) as usize;
         self.tale.tell(format!("{kept} of {} unsynced commits are left", disk.unsynced()));
-        disk.keep(kept);
-        Ok(())
+        disk.keep(kept).map_err(|error| error.to_string())
+    }
+
+    /// What of the write-back log is safe from now on.
+    pub(super) fn has_synced(&mut self, synced: Vec<(u64, u64)>) {
+        for (number, bytes) in synced {
+            let known = self.synced.entry(number).or_default();
+            *known = bytes.max(*known);
+        }
     }
 
     /// Another mount straight over the bucket, as another machine has it.
@@ -188,14 +198,18 @@ impl Machine {
     }
 
     /// Of every file of the log more may be left than was synced, or not.
-    fn lose_log(&self, synced: &[(u64, u64)]) -> io::Result<()> {
-        for (number, synced) in synced {
-            let path = self.log_dir().join(format!("{number:016x}.log"));
+    fn lose_log(&mut self) -> io::Result<()> {
+        let dir = self.log_dir();
+        for (number, synced) in &mut self.synced {
+            let path = dir.join(format!("{number:016x}.log"));
             let Ok(file) = File::options().write(true).open(path) else { continue };
-            let unsynced = file.metadata()?.len() - synced;
-            let kept = synced + self.entropy.below(unsynced + 1);
+            let length = file.metadata()?.len();
+            // Half a record was cut off meanwhile.
+            *synced = length.min(*synced);
+            let kept = *synced + self.entropy.below(length - *synced + 1);
             self.tale.tell(format!("{kept} bytes of log {number} are left, {synced} were synced"));
             file.set_len(kept)?;
+            *synced = kept;
         }
         Ok(())
     }

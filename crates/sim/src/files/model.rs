@@ -71,7 +71,8 @@ impl Model {
     pub(super) fn add(&mut self, kind: Kind, mode: u16, struck: u64) -> NodeId {
         let is_stored = !self.setting.by_path() || kind != Kind::File;
         self.nodes.push(Node {
-            is_dirty: kind == Kind::File,
+            // Named by inode, an empty file is a name and nothing else.
+            is_dirty: !is_stored,
             kind,
             content: Past::new(Bytes::new()),
             mode: Past::new(mode),
@@ -211,9 +212,10 @@ impl Model {
 
     /// After a crash, or in doubt, the names and nodes are these.
     pub(super) fn adopt(&mut self, found: Vec<(String, NodeId, Bytes, u16)>, loss: Loss) {
-        let mut names = Names::new();
+        let (mut names, by_path) = (Names::new(), self.setting.by_path());
         for node in &mut self.nodes {
             (node.is_dirty, node.clean_at) = (false, 0);
+            node.ino = node.ino.filter(|_| !by_path);
         }
         for (path, node, content, mode) in found {
             names.insert(path, node);
@@ -223,6 +225,13 @@ impl Model {
             node.is_stored.found(true, loss);
         }
         self.names.found(names, loss);
+    }
+}
+
+impl Effect {
+    /// Whether a write that did not succeed leaves a file like this.
+    pub(super) fn may_leave(&self, node: NodeId, seen: &Bytes) -> bool {
+        self.node == Some(node) && self.write.as_ref().is_some_and(|write| write.may_leave(seen))
     }
 }
 

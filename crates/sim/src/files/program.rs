@@ -92,7 +92,11 @@ impl Program {
 
     async fn step(&mut self, mount: &Mount, op: &Op) -> Result<(), String> {
         let weather = &mount.weather;
-        let struck_before = self.model.clean_at(weather.struck());
+        let struck_before = match op {
+            // It is told what failed of everybody's files.
+            Op::Sync => 0,
+            _ => self.model.clean_at(weather.struck()),
+        };
         self.tale.tell(format!("{} {op:?}", self.root));
         let foreseen = foresee(&mut self.model, &self.open, op, weather.struck());
         if let Ok(effect) = &foreseen {
@@ -104,6 +108,7 @@ impl Program {
                 return Ok(());
             }
             match answer {
+                Ok(_) if self.drops_writes(op) => self.resolve(mount, op, effect, before).await?,
                 Ok(answer) => self.acknowledged(op, effect, answer, weather)?,
                 Err(error) => {
                     self.may_fail(op, &error, struck_before, weather)?;
@@ -115,6 +120,14 @@ impl Program {
         }
         let answer = self.call(&mount.fs, op).await;
         self.refused(op, &foreseen.err().unwrap_or_default(), answer, struck_before, weather)
+    }
+
+    /// Writes whose `close` failed go with the last handle, also if that only reads.
+    fn drops_writes(&self, op: &Op) -> bool {
+        let Op::Close(slot) = op else { return false };
+        let Open { node, writes, .. } = self.open[*slot];
+        let handles = self.open.iter().filter(|open| open.node == node).count();
+        !writes && handles == 1 && self.model.nodes[node].is_dirty
     }
 
     /// Content and mode of the node that an op is about.
@@ -142,11 +155,19 @@ impl Program {
     }
 
     /// A failure has a reason: a call of the store that failed.
-    fn may_fail(&mut self, op: &Op, error: &Error, struck_before: u64, weather: &Weather) -> Result<(), String> {
+    fn may_fail(
+        &mut self,
+        op: &Op,
+        error: &Error,
+        struck_before: u64,
+        weather: &Weather,
+    ) -> Result<(), String> {
         self.tale.tell(format!("{} failed: {error}", self.root));
         self.report.count("failures");
         match error.errno() {
             libc::EIO if weather.struck() > struck_before => Ok(()),
+            // Its first copy got there, and the second did not replace it.
+            libc::EEXIST if matches!(op, Op::Rename { how: How::NoReplace, .. }) => Ok(()),
             errno => Err(format!("{op:?} failed for no reason: {error} ({errno})")),
         }
     }
@@ -175,11 +196,15 @@ impl Program {
             (Op::Fsync(slot), _) => self.model.fsynced(self.open[*slot].node, struck),
             (Op::Sync, _) => self.model.synced(struck),
             (Op::Truncate { .. }, _) => self.close_node(effect, struck),
-            (Op::Rename { .. }, _) if replaced.is_some() && self.model.setting.by_path() => {
+            (Op::Rename { .. }, _)
+                if replaced.is_some() && effect.names.is_some() && self.model.setting.by_path() =>
+            {
                 self.close_node(effect, struck);
             }
             (_, Answer::Opened(open)) => self.opened(open, effect),
-            (Op::Read { slot, at, len }, Answer::Read(seen)) => return self.has_read(*slot, *at, *len, &seen),
+            (Op::Read { slot, at, len }, Answer::Read(seen)) => {
+                return self.has_read(*slot, *at, *len, &seen);
+            }
             (_, Answer::Looked(sight)) => return self.believe(&sight),
             _ => {}
         }
@@ -194,6 +219,7 @@ impl Program {
 
     fn opened(&mut self, open: Open, effect: &Effect) {
         if let Some(node) = effect.node {
+            self.model.nodes[node].ino = Some(open.ino);
             self.open.push(Open { node, ..open });
         }
     }
@@ -254,12 +280,24 @@ impl Program {
             self.open.remove(*slot);
         }
         if self.model.setting.by_path() {
+            self.give_up_removed(&mount.fs, op).await;
             tokio::time::sleep(EXPIRED).await;
         }
         let sight = self.look_calmly(&mount.fs).await?;
         let found = self.judge_doubt(op, effect, before.as_ref(), &sight)?;
         self.settle(found, &sight);
         self.reread(&mount.fs, effect, before.as_ref()).await
+    }
+
+    /// By path a rename or an unlink that fails half-way may have taken the object of a file that is open: whose bytes
+    /// its name has now, and whether more can be stored there, nobody knows.
+    async fn give_up_removed(&mut self, fs: &Filesystem, op: &Op) {
+        let (Op::Rename { to: path, .. } | Op::Unlink(path)) = op else { return };
+        let Some(removed) = self.model.at(path) else { return };
+        for open in self.open.extract_if(.., |open| open.node == removed) {
+            drop(fs.flush(open.handle).await);
+            drop(fs.release(open.handle).await);
+        }
     }
 
     fn judge_doubt(
@@ -272,34 +310,35 @@ impl Program {
         let nodes = &self.model.nodes;
         let may_be_old = |node: NodeId, seen: &Bytes| {
             let is_it = before.is_some_and(|(of, content, _)| *of == node && content == seen);
-            let is_part = || {
-                effect.node == Some(node)
-                    && effect.write.as_ref().is_some_and(|write| write.may_leave(seen))
-            };
-            is_it || is_part()
+            is_it || effect.may_leave(node, seen)
         };
+        // What it leaves behind may be what was stored before.
+        let is_rename = matches!(op, Op::Rename { .. }) && self.model.setting.by_path();
         // Writes that could not be stored go with the last handle.
-        let may_be_dropped = |node: NodeId| {
-            matches!(op, Op::Close(_) | Op::Truncate { .. })
-                && effect.node == Some(node)
-                && !self.open.iter().any(|open| open.node == node)
+        let closes = |node: NodeId| match op {
+            Op::Close(_) | Op::Truncate { .. } => effect.node == Some(node),
+            Op::Rename { to: path, .. } | Op::Unlink(path) => self.model.at(path) == Some(node),
+            _ => false,
         };
+        let may_be_dropped = |node| closes(node) && !self.open.iter().any(|open| open.node == node);
         let may = May {
             model: &self.model,
             states: std::iter::once(self.model.names.now()).chain(&effect.names).collect(),
             contents: &|node, seen| {
                 nodes[node].content.now() == seen
                     || may_be_old(node, seen)
-                    || may_be_dropped(node) && nodes[node].content.left(Loss::Power).contains(seen)
+                    || (is_rename || may_be_dropped(node))
+                        && nodes[node].content.left(Loss::Power).contains(seen)
             },
             modes: &|node, seen| {
-                let is_rename = matches!(op, Op::Rename { .. });
                 *nodes[node].mode.now() == seen
                     || before.is_some_and(|(of, _, mode)| *of == node && *mode == seen)
-                    // What it leaves behind may have the headers of before.
                     || is_rename && nodes[node].mode.left(Loss::Power).contains(&seen)
             },
-            is_optional: &|node| may_be_dropped(node) && nodes[node].is_stored.left(Loss::Power).contains(&false),
+            may_be_implicit: self.model.setting.by_path(),
+            is_optional: &|node| {
+                may_be_dropped(node) && nodes[node].is_stored.left(Loss::Power).contains(&false)
+            },
         };
         may.be(sight)
     }
@@ -341,10 +380,7 @@ impl Program {
             let seen = self.read_calmly(fs, open).await?;
             let is_now = seen == *self.model.content(open.node);
             let is_old = before.is_some_and(|(node, content, _)| *node == open.node && *content == seen);
-            let is_part = || {
-                effect.node == Some(open.node)
-                    && effect.write.as_ref().is_some_and(|write| write.may_leave(&seen))
-            };
+            let is_part = || effect.may_leave(open.node, &seen);
             if !is_now && (self.model.has_name(open.node) || !is_old && !is_part()) {
                 let now = told(self.model.content(open.node));
                 return Err(format!("after a failure #{slot} reads {}, not {now}", told(&seen)));
@@ -369,8 +405,7 @@ impl Program {
     pub(super) async fn recover(&mut self, mount: &Mount, loss: Loss) -> Result<(), String> {
         let sight = self.look_calmly(&mount.fs).await?;
         let coming = self.coming.take().unwrap_or_default();
-        let found =
-            judge::after_a_crash(&self.model, coming.names.as_ref(), loss, |may| may.be(&sight))?;
+        let found = judge::after_a_crash(&self.model, &coming, loss, |may| may.be(&sight))?;
         let mut taken = Names::new();
         let mut adopted = Vec::new();
         for (path, node) in found {
@@ -409,7 +444,8 @@ impl Program {
             }
             Op::Write { slot, at, data } => {
                 let handle = self.open[*slot].handle;
-                match fs.write_now(handle, *at as u64, data).filter(|_| self.ops % 2 == 0) {
+                let is_eager = self.ops.is_multiple_of(2);
+                match is_eager.then(|| fs.write_now(handle, *at as u64, data)).flatten() {
                     Some(done) => done?,
                     None => fs.write(handle, *at as u64, data).await?,
                 }

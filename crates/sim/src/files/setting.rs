@@ -57,7 +57,7 @@ impl Setting {
             lives: 1 + below(3),
             ops: if is_large { 10 } else { 10 + below(30) },
             is_slow: programs > 1 || below(4) == 0,
-            rates: rates(entropy),
+            rates: rates(entropy, naming),
             write_bytes,
             gap_bytes: if below(8) == 0 { 200 << 10 } else { 200 },
             part_size_bytes,
@@ -82,14 +82,16 @@ fn volume(entropy: &Entropy) -> (Naming, Mapping) {
 }
 
 /// A third of all worlds have fine weather but for crashes.
-fn rates(entropy: &Entropy) -> Rates {
+fn rates(entropy: &Entropy, naming: Naming) -> Rates {
+    // The names of a volume named by path are in memory, which does not fail.
+    let is_on_disk = u64::from(naming == Naming::Inode);
     match entropy.below(3) {
         0 => Rates { failures: 0, repeats: 0, disk_failures: 0 },
         1 => Rates { failures: entropy.below(20), repeats: entropy.below(20), disk_failures: 0 },
         _ => Rates {
             failures: entropy.below(150),
             repeats: entropy.below(100),
-            disk_failures: entropy.below(2) * entropy.below(50),
+            disk_failures: is_on_disk * entropy.below(2) * entropy.below(50),
         },
     }
 }

@@ -135,6 +135,10 @@ impl Weather {
         }
     }
 
+    pub(super) fn tell(&self, line: String) {
+        self.tale.tell(line);
+    }
+
     pub(super) fn strike(&self, what: &str) {
         self.tale.tell(format!("    the machine crashes at {what}"));
         self.has_crashed.store(true, Ordering::SeqCst);
