@@ -31,7 +31,7 @@ fn agree(world: fn(u64) -> Result<Report, Failure>, seeds_default: u64, happens:
 }
 
 /// More for a long night.
-#[expect(clippy::disallowed_methods, reason = "the reader is a person at a shell")]
+#[expect(clippy::disallowed_methods, clippy::unwrap_used, reason = "the reader is a person at a shell")]
 fn seeds(default: u64) -> u64 {
     std::env::var("TENON_SEEDS").map_or(default, |count| count.parse().unwrap())
 }
