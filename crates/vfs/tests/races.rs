@@ -3,7 +3,7 @@
 use crate::world::{Bucket, CALLER, MIB, World, pattern, program};
 use std::sync::Arc;
 use store::Entropy;
-use store::wrap::Operation;
+use store::wrap::{Fault, Operation, Rule};
 use vfs::Changes;
 
 /// Does something at random under names that all programs share; errors of a race are no news.
@@ -146,23 +146,30 @@ async fn s18_a_mode_set_during_an_upload_is_exported() {
 #[tokio::test]
 async fn s30_a_read_goes_on_while_the_object_below_is_replaced() {
     let world = Arc::new(World::new().await);
-    let mut body = pattern(3000);
+    let mut body = pattern(300_000);
     world.write_file("file", &body).await.unwrap();
     let world = Arc::new(world.remount().await);
     let handle = world.open_handle("file", libc::O_RDWR).await.unwrap();
     world.fs.write(handle, 10, b"new").await.unwrap();
     body[10..13].copy_from_slice(b"new");
+    world.bucket.faults.add(Rule::new(Fault::Stall).on(Operation::Get));
+    let reading = tokio::spawn({
+        let world = world.clone();
+        async move { world.read_all(handle).await }
+    });
+    while world.bucket.faults.struck(Operation::Get) == 0 {
+        tokio::task::yield_now().await;
+    }
     let put = world.bucket.late.hold(Operation::Put);
     let syncing = tokio::spawn({
         let world = world.clone();
         async move { world.fs.sync().await }
     });
     let answer = put.done().await;
-    let reading = tokio::spawn({
-        let world = world.clone();
-        async move { world.read_all(handle).await }
-    });
-    tokio::task::yield_now().await;
+    world.bucket.faults.release();
+    for _ in 0..20 {
+        tokio::task::yield_now().await;
+    }
     answer.send(()).ok();
     syncing.await.unwrap().unwrap();
     assert_eq!(reading.await.unwrap().unwrap(), body);
