@@ -149,6 +149,8 @@ impl Stream {
     /// last part of an upload may be short.
     fn reopen(&mut self, pool: &SlabPool) {
         let Some(payload) = self.short.take() else { return };
+        // If it failed, it must not be sent after the full one.
+        self.failed.retain(|(number, _)| *number != self.parts_sent);
         self.parts_sent -= 1;
         self.size -= payload.len();
         payload.pieces().iter().for_each(|piece| self.fill(pool, piece));
