@@ -1,8 +1,10 @@
-//! A clock that moves only when told.
+//! Clocks that do not look at the machine's.
 
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use store::{Clock, Timestamp};
+use tokio::time::Instant;
 
 /// A simulated clock. Shared by an `Arc`, it is the one time of a world.
 #[derive(Debug)]
@@ -27,15 +29,56 @@ impl SimClock {
 }
 
 /// Noon of the first of January 2026, UTC: a clock of no particular seed starts there.
+const NOON: Timestamp = Timestamp(1_767_268_800_000_000_000);
+
 impl Default for SimClock {
     fn default() -> Self {
-        Self::new(Timestamp::from_secs(1_767_268_800, 0))
+        Self::new(NOON)
     }
 }
 
 impl Clock for SimClock {
     fn now(&self) -> Timestamp {
         Timestamp(self.0.load(Ordering::SeqCst))
+    }
+}
+
+/// The time of one paused runtime after the other: it moves with their sleeps, and a microsecond whenever it is
+/// looked at, as no two moments of a machine are the same.
+#[derive(Debug)]
+pub struct RuntimeClock {
+    now: AtomicI64,
+    seen: Mutex<Option<Instant>>,
+}
+
+/// How far the clock moves when it is looked at, in nanoseconds.
+const TICK: i64 = 1_000;
+
+impl RuntimeClock {
+    /// A new runtime's time begins where the last one's ended. Called inside of it.
+    pub fn begin_runtime(&self) {
+        *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+    }
+}
+
+impl Default for RuntimeClock {
+    fn default() -> Self {
+        Self { now: AtomicI64::new(NOON.0), seen: Mutex::default() }
+    }
+}
+
+impl Clock for RuntimeClock {
+    fn now(&self) -> Timestamp {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let slept = match &mut *seen {
+            None => Duration::ZERO,
+            Some(seen) => {
+                let now = Instant::now();
+                now - std::mem::replace(seen, now)
+            }
+        };
+        let by = slept.as_nanos() as i64 + TICK;
+        Timestamp(self.now.fetch_add(by, Ordering::SeqCst) + by)
     }
 }
 

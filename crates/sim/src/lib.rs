@@ -1,7 +1,7 @@
 //! Seeded worlds, for tests only: one seed is one world, with its own clock, random numbers and faults.
 //!
-//! Owns the simulated [`SimClock`] and the worlds, each of which compares a layer of Tenon with a model while things
-//! fail: [`namespace`] for `meta`. `cargo run -p sim -- --seed N` runs one again.
+//! Owns the simulated clocks and the worlds, each of which compares a layer of Tenon with a model while things fail:
+//! [`namespace`] for `meta`, [`files`] for `vfs` with all below it. `cargo run -p sim -- --seed N` runs one again.
 //!
 //! Refuses: to read the machine's clock or environment, to start threads, and to be a dependency of the product.
 //!
@@ -10,7 +10,8 @@
 mod clock;
 mod world;
 
+pub mod files;
 pub mod namespace;
 
-pub use clock::SimClock;
+pub use clock::{RuntimeClock, SimClock};
 pub use world::{Failure, Report, WORLDS, World};

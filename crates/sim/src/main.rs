@@ -1,9 +1,15 @@
-//! Runs seeded worlds: `sim [WORLD] [--seed N] [--worlds N]`.
+//! Runs seeded worlds on all cores: `sim [WORLD] [--seed N] [--worlds N] [--tale]`.
 
-use sim::{Report, WORLDS, World};
+use sim::{Failure, Report, WORLDS, World};
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
 
-const USAGE: &str = "usage: sim [WORLD] [--seed N] [--worlds N]";
+const USAGE: &str = "usage: sim [WORLD] [--seed N] [--worlds N] [--all] [--tale]
+  --seed N    the first seed; without --worlds the only one
+  --worlds N  so many of each kind, one seed after the other
+  --all       go on after a failure
+  --tale      tell what happens in the world of files, line by line";
 
 /// So many worlds of each kind, beginning with the seed, unless told otherwise.
 const WORLDS_DEFAULT: u64 = 1000;
@@ -12,10 +18,13 @@ struct Plan {
     worlds: Vec<&'static World>,
     first: u64,
     count: u64,
+    goes_on: bool,
+    tells: bool,
 }
 
 fn main() -> ExitCode {
     match plan(std::env::args().skip(1)) {
+        Ok(plan) if plan.tells => tell(&plan),
         Ok(plan) => run(&plan),
         Err(problem) => {
             eprintln!("{problem}\n{USAGE}");
@@ -25,37 +34,85 @@ fn main() -> ExitCode {
 }
 
 fn plan(mut arguments: impl Iterator<Item = String>) -> Result<Plan, String> {
-    let (mut worlds, mut first, mut count) = (WORLDS.iter().collect(), 0, WORLDS_DEFAULT);
+    let (mut first, mut count) = (None, None);
+    let mut plan = Plan { worlds: WORLDS.iter().collect(), first: 0, count: 0, goes_on: false, tells: false };
     while let Some(argument) = arguments.next() {
         let mut number = || {
             let text = arguments.next().ok_or_else(|| format!("{argument} wants a number"))?;
             text.parse().map_err(|_| format!("'{text}' is no number"))
         };
         match argument.as_str() {
-            "--seed" => (first, count) = (number()?, 1),
-            "--worlds" => count = number()?,
+            "--seed" => first = Some(number()?),
+            "--worlds" => count = Some(number()?),
+            "--all" => plan.goes_on = true,
+            "--tale" => plan.tells = true,
             name => {
                 let world = WORLDS.iter().find(|(known, _)| *known == name);
-                worlds = vec![world.ok_or_else(|| format!("no world '{name}'"))?];
+                plan.worlds = vec![world.ok_or_else(|| format!("no world '{name}'"))?];
             }
         }
     }
-    Ok(Plan { worlds, first, count })
+    plan.first = first.unwrap_or(0);
+    plan.count = count.unwrap_or(if first.is_some() { 1 } else { WORLDS_DEFAULT });
+    Ok(plan)
+}
+
+fn tell(plan: &Plan) -> ExitCode {
+    for seed in plan.first..plan.first.saturating_add(plan.count) {
+        sim::files::tale(seed).iter().for_each(|line| println!("{line}"));
+    }
+    ExitCode::SUCCESS
 }
 
 fn run(plan: &Plan) -> ExitCode {
+    let mut outcome = ExitCode::SUCCESS;
     for (name, world) in &plan.worlds {
-        let mut report = Report::default();
-        for seed in plan.first..plan.first.saturating_add(plan.count) {
+        let (report, mut failures) = all(plan, *world);
+        failures.sort_by_key(|failure| failure.seed);
+        for failure in &failures {
+            eprintln!("{failure}");
+            outcome = ExitCode::FAILURE;
+        }
+        println!(
+            "{} {name} worlds from seed {}, {} failed: {report}",
+            plan.count,
+            plan.first,
+            failures.len()
+        );
+    }
+    outcome
+}
+
+/// Lives through the worlds of a kind, each core through one after the other.
+fn all(plan: &Plan, world: fn(u64) -> Result<Report, Failure>) -> (Report, Vec<Failure>) {
+    let end = plan.first.saturating_add(plan.count);
+    let (next, is_over) = (AtomicU64::new(plan.first), AtomicBool::new(false));
+    let work = || {
+        let (mut report, mut failures) = (Report::default(), Vec::new());
+        while !is_over.load(Ordering::Relaxed) {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= end {
+                break;
+            }
             match world(seed) {
                 Ok(one) => report.add(&one),
                 Err(failure) => {
-                    eprintln!("{failure}");
-                    return ExitCode::FAILURE;
+                    failures.push(failure);
+                    is_over.store(!plan.goes_on, Ordering::Relaxed);
                 }
             }
         }
-        println!("{} {name} worlds from seed {}: {report}", plan.count, plan.first);
-    }
-    ExitCode::SUCCESS
+        (report, failures)
+    };
+    let (mut report, mut failures) = (Report::default(), Vec::new());
+    thread::scope(|scope| {
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        let threads: Vec<_> = (0..cores).map(|_| scope.spawn(work)).collect();
+        for thread in threads {
+            let Ok((one, failed)) = thread.join() else { std::process::exit(101) };
+            report.add(&one);
+            failures.extend(failed);
+        }
+    });
+    (report, failures)
 }

@@ -1,27 +1,51 @@
-//! Worlds by the hundred; `cargo run --release -p sim` lives through thousands in seconds.
+//! Worlds by the hundred; `cargo run --release -p sim` lives through thousands in seconds. `TENON_SEEDS` says how many.
 
-use sim::{Report, WORLDS};
+use sim::{Failure, Report, WORLDS};
 
 /// Also the proof that the faults happen: a simulator that never crashes proves nothing.
 #[test]
 fn namespace_worlds_agree_with_their_models() {
-    let mut all = Report::default();
-    for seed in 0..400 {
-        match sim::namespace::world(seed) {
+    let what =
+        ["ops", "ops in vain", "crashes", "lost replies", "lost commits", "refused commits", "checkpoints"];
+    agree(sim::namespace::world, 400, &what);
+}
+
+#[test]
+fn files_worlds_agree_with_their_models() {
+    let what = ["ops", "refusals", "failures", "doubts", "kills", "power cuts", "orderly ends"];
+    agree(sim::files::world, 200, &what);
+}
+
+/// Each must have happened once in thirty worlds, at least.
+fn agree(world: fn(u64) -> Result<Report, Failure>, seeds_default: u64, happens: &[&str]) {
+    let (mut all, seeds) = (Report::default(), seeds(seeds_default));
+    for seed in 0..seeds {
+        match world(seed) {
             Ok(report) => all.add(&report),
             Err(failure) => panic!("{failure}"),
         }
     }
-    for what in
-        ["ops", "ops in vain", "crashes", "lost replies", "lost commits", "refused commits", "checkpoints"]
-    {
-        assert!(all.of(what) > 150, "{what}: {all}");
+    for what in happens {
+        assert!(all.of(what) >= seeds / 30, "{what}: {all}");
     }
+}
+
+/// More for a long night.
+#[expect(clippy::disallowed_methods, clippy::unwrap_used, reason = "the reader is a person at a shell")]
+fn seeds(default: u64) -> u64 {
+    std::env::var("TENON_SEEDS").map_or(default, |count| count.parse().unwrap())
 }
 
 #[test]
 fn one_seed_is_one_world() {
     for (name, world) in WORLDS {
         assert_eq!(world(42), world(42), "{name}");
+    }
+}
+
+#[test]
+fn one_seed_tells_one_tale_of_files() {
+    for seed in 0..40 {
+        assert_eq!(sim::files::tale(seed), sim::files::tale(seed), "seed {seed}");
     }
 }

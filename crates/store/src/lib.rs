@@ -10,6 +10,7 @@
 //! Invariants: a key is stored and listed byte for byte; a listing is in byte order; an error says through
 //! [`StoreError::is_retryable`] what a caller can do; a `put` that fails leaves the old object whole.
 
+mod blocking;
 mod bucket_name;
 mod byte_range;
 mod clock;
@@ -29,6 +30,7 @@ pub mod s3;
 pub mod wrap;
 pub mod writeback;
 
+pub use blocking::blocking;
 pub use clock::{Clock, Entropy, SystemClock, Timestamp};
 pub use error::{Result, StoreError};
 pub use key::{ETag, InvalidKey, KEY_BYTES_MAX, ObjectKey};

@@ -69,12 +69,23 @@ impl Filesystem {
         if is_gone && self.keep_bytes_aside(file.ino, &aside)? {
             return Ok(());
         }
+        if !is_gone && !self.is_still_there(file.ino).await {
+            // It did not succeed, and yet the object went: what is aside is all there is for who has it open.
+            return Ok(());
+        }
         file.repin(|| self.pin_of(file.ino)).or_else(|_| file.repin(|| Ok::<_, Error>(None)))?;
         work.rebase(file.pin().0);
         if let Err(error) = self.delete(&aside.object.key).await {
             tracing::warn!(%error, key = %aside.object.key, "a copy that is not needed stays behind");
         }
         Ok(())
+    }
+
+    /// Whether the bucket is known to have the object that an inode consists of.
+    async fn is_still_there(&self, ino: Ino) -> bool {
+        let object = self.names.inode(ino).ok().and_then(|inode| self.object(&inode).ok()?);
+        let Some(object) = object else { return false };
+        self.store.head(&object.key).await.is_ok_and(|found| found.object.etag == object.etag)
     }
 
     /// The inode without a name consists of the bytes set aside; false if nobody has it open any more.

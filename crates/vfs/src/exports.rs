@@ -6,7 +6,7 @@
 
 use futures_util::StreamExt as _;
 use meta::{Ino, Kind};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use store::{CopyOptions, Precondition, StoreError};
@@ -27,7 +27,7 @@ pub(crate) struct Exports(Mutex<Waiting>);
 #[derive(Debug, Default)]
 struct Waiting {
     /// By inode: the exporter's turn in which it was last changed.
-    inodes: HashMap<Ino, u64>,
+    inodes: BTreeMap<Ino, u64>,
     turn: u64,
     has_exporter: bool,
 }
@@ -84,7 +84,9 @@ impl Filesystem {
         let inode = self.names.inode(ino)?;
         let is_stored =
             self.lies_at_path(&inode)? && (inode.object().is_some() || inode.kind == Kind::Directory);
-        if !is_stored || ino == Ino::ROOT || self.has_unpublished_writes(ino) || !self.exports.insert(ino) {
+        // Writes take them along when they are published.
+        let is_dirty = self.files.get(ino).is_some_and(|file| file.pending().is_dirty);
+        if !is_stored || ino == Ino::ROOT || is_dirty || !self.exports.insert(ino) {
             return Ok(());
         }
         let me = self.me.clone();
@@ -126,8 +128,11 @@ impl Filesystem {
         }
         let file = self.open_file(ino)?;
         let outcome = {
-            let work = file.work.lock().await;
-            if work.is_clean() { self.copy_onto_itself(&file).await } else { Ok(()) }
+            let mut work = file.work.lock().await;
+            match work.is_published() {
+                true => self.copy_onto_itself(&file).await.map(|()| work.follow(&file)),
+                false => Ok(()),
+            }
         };
         self.close_file(&file).await?;
         outcome
@@ -144,10 +149,20 @@ impl Filesystem {
             Err(error) => return Err(error.into()),
         };
         let attributes = headers::with_posix(described.attributes, &inode);
-        let options = CopyOptions { attributes: Some(attributes), precondition: Precondition::None };
-        match self.store.copy(&old, &old.key, options).await {
+        file.tries(&attributes, described.size_bytes);
+        let options = CopyOptions { attributes: Some(attributes.clone()), precondition: Precondition::None };
+        let copied = match self.store.copy(&old, &old.key, options).await {
+            // Only the answer may have been lost, or the copy made twice: the object has another tag then.
+            Err(error) => {
+                let stored = self.already_stored(&old.key, &attributes, described.size_bytes).await;
+                stored.unwrap_or(None).ok_or(error)
+            }
+            copied => copied,
+        };
+        match copied {
             Ok(object) => {
                 self.relocate(&inode, &stored(&object))?;
+                file.has_stored();
                 file.repin(|| self.pin_of(inode.ino))
             }
             // Somebody stored other bytes meanwhile; their headers are theirs.

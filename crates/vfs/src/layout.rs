@@ -9,7 +9,7 @@
 
 use bytes::Bytes;
 use meta::{Extent, Ino, Inode, Kind, Name, Namespace, Stored};
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use store::names::{BadName, KeyPrefix, plain};
 use store::{InvalidKey, KEY_BYTES_MAX, ObjectKey, ObjectRef, Timestamp};
 
@@ -229,7 +229,7 @@ pub(crate) fn relocated(content: &[Extent], there: &Stored) -> Vec<Extent> {
 }
 
 /// The keys that an inode's content says itself.
-pub(crate) fn content_keys(inode: &Inode) -> HashSet<ObjectKey> {
+pub(crate) fn content_keys(inode: &Inode) -> BTreeSet<ObjectKey> {
     inode.content.iter().filter_map(|extent| extent.object.key.clone()).collect()
 }
 

@@ -7,7 +7,7 @@
 //! stream exactly while `work` is one.
 
 use meta::{Ino, Inode};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use store::{Attributes, ETag, Timestamp};
@@ -41,6 +41,8 @@ pub(crate) struct OpenFile {
     /// Unpublished writes; one write, truncation or commit at a time.
     pub(crate) work: tokio::sync::Mutex<Dirty>,
     shared: Mutex<Shared>,
+    /// Content was named, which need not survive the loss of power yet.
+    names_wait: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -53,11 +55,17 @@ struct Shared {
     is_linkable: bool,
     /// The headers of the object we stored last, which need not be asked for.
     carried: Option<(ETag, Attributes)>,
+    /// Length and user metadata of uploads that may have got there, though nobody heard of it.
+    tried: Vec<(u64, BTreeMap<String, String>)>,
 }
+
+/// So many uploads that may have got there are remembered, the newest.
+const TRIED_MAX: usize = 16;
 
 impl OpenFile {
     fn new(ino: Ino) -> Self {
-        Self { ino, work: tokio::sync::Mutex::new(Dirty::Clean), shared: Mutex::default() }
+        let (shared, names_wait) = Default::default();
+        Self { ino, work: tokio::sync::Mutex::new(Dirty::Clean), shared, names_wait }
     }
 
     pub(crate) fn pin(&self) -> (Option<Arc<Pin>>, u64) {
@@ -105,6 +113,21 @@ impl OpenFile {
         self.shared().is_linkable
     }
 
+    /// Content was named: the next `close` or `fsync` makes sure that it stays so.
+    pub(crate) fn has_named(&self) {
+        self.names_wait.store(true, Ordering::Release);
+    }
+
+    /// Whether content was named that need not survive the loss of power yet.
+    pub(crate) fn names_wait(&self) -> bool {
+        self.names_wait.load(Ordering::Acquire)
+    }
+
+    /// The names survive. Said by who holds the work.
+    pub(crate) fn names_are_synced(&self) {
+        self.names_wait.store(false, Ordering::Release);
+    }
+
     /// Notes the headers stored with an object.
     pub(crate) fn carries(&self, etag: &ETag, attributes: Attributes) {
         self.shared().carried = Some((etag.clone(), attributes));
@@ -113,6 +136,30 @@ impl OpenFile {
     /// The headers of an object, if it is the one we stored last.
     pub(crate) fn carried(&self, etag: &ETag) -> Option<Attributes> {
         self.shared().carried.as_ref().filter(|(of, _)| of == etag).map(|(_, attributes)| attributes.clone())
+    }
+
+    /// An upload begins.
+    pub(crate) fn tries(&self, attributes: &Attributes, size_bytes: u64) {
+        let mut shared = self.shared();
+        let surplus = (shared.tried.len() + 1).saturating_sub(TRIED_MAX);
+        shared.tried.drain(..surplus);
+        shared.tried.push((size_bytes, attributes.user.clone()));
+    }
+
+    /// Whether an object is of an upload that was not heard of.
+    pub(crate) fn has_tried(&self, attributes: &Attributes, size_bytes: u64) -> bool {
+        let is = |(size, user): &(u64, _)| *size == size_bytes && *user == attributes.user;
+        self.shared().tried.iter().any(is)
+    }
+
+    /// Whether any upload was not heard of.
+    pub(crate) fn has_tried_any(&self) -> bool {
+        !self.shared().tried.is_empty()
+    }
+
+    /// An upload got there and is named.
+    pub(crate) fn has_stored(&self) {
+        self.shared().tried.clear();
     }
 
     /// A time was set: it stands until the next write.
@@ -139,7 +186,7 @@ impl OpenFile {
 
 /// Every open file of the mount.
 #[derive(Debug, Default)]
-pub(crate) struct OpenFiles(Mutex<HashMap<Ino, (Arc<OpenFile>, usize)>>);
+pub(crate) struct OpenFiles(Mutex<BTreeMap<Ino, (Arc<OpenFile>, usize)>>);
 
 impl OpenFiles {
     /// Opens once more; `pin` is asked for when nobody has it open yet.
@@ -188,7 +235,7 @@ impl OpenFiles {
         self.lock().len()
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Ino, (Arc<OpenFile>, usize)>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Ino, (Arc<OpenFile>, usize)>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -76,6 +76,30 @@ async fn s43_what_is_open_outlives_its_name_and_goes_with_its_last_handle() {
     }
 }
 
+/// A file unlinked while it was written as a stream: the part that had gone out read as nothing, and a write to it was
+/// refused with EIO, as a file without a name was never completed (worlds of files 83, 182 and 287).
+#[tokio::test]
+async fn s41_a_stream_without_a_name_is_read_and_written() {
+    for bucket in Bucket::by_inode_each().await {
+        let world = bucket.mount(|config| config.part_size_bytes = MIB as u64).await;
+        for rereads in [true, false] {
+            let handle = world.create("file").await.unwrap();
+            let mut body = pattern(3 * MIB + 100);
+            world.write_all(handle, &body).await.unwrap();
+            world.unlink("file").await.unwrap();
+            if rereads {
+                assert_eq!(world.read_all(handle).await.unwrap(), body);
+            }
+            world.fs.write(handle, 10, b"changed").await.unwrap();
+            body[10..17].copy_from_slice(b"changed");
+            assert_eq!(world.read_all(handle).await.unwrap(), body);
+            world.close(handle).await.unwrap();
+        }
+        assert_eq!(settled_keys(&world).await, Vec::<String>::new());
+        world.assert_healthy().await;
+    }
+}
+
 #[tokio::test]
 async fn s142_an_overwritten_file_is_one_object_and_an_empty_one_none() {
     for bucket in Bucket::by_inode_each().await {

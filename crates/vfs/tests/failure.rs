@@ -245,3 +245,110 @@ async fn s112_random_failures_lose_nothing_that_was_said_to_be_stored() {
     }
     world.assert_healthy().await;
 }
+
+/// The answer to an upload was lost and the client gave up: the next `fsync` took its own bytes for somebody else's,
+/// gave ESTALE, and put the newer ones into `lost+found` (worlds of files 139, 221 and 584).
+#[tokio::test]
+async fn s114_an_upload_that_got_there_unheard_of_is_not_somebody_elses() {
+    for before in [&b""[..], b"before, and longer"] {
+        let world = World::new().await;
+        world.write_file("file", before).await.unwrap();
+        let handle = world.open_handle("file", libc::O_RDWR).await.unwrap();
+        world.fs.write(handle, 3, b"one").await.unwrap();
+        world.bucket.faults.add(Rule::new(Fault::lost_reply()).on(Operation::Put));
+        assert_eq!(errno(world.fs.fsync(handle).await), libc::EIO);
+        let mut body = world.read_all(handle).await.unwrap();
+        assert_eq!(body[3..6], *b"one", "what lies below is read where it is now");
+        world.fs.write(handle, 4, b"two").await.unwrap();
+        body.resize(body.len().max(7), 0);
+        body[4..7].copy_from_slice(b"two");
+        world.close(handle).await.unwrap();
+        assert_eq!(world.bucket.object("file").await.unwrap(), body);
+        assert_eq!(world.bucket.keys().await, ["file"]);
+        world.assert_healthy().await;
+    }
+}
+
+/// An open file was unlinked, and the answer to the deletion was lost: the call failed, and the copy that had been set
+/// aside for who had it open was dropped, though there was nothing else left of the file (world of files 1198).
+#[tokio::test]
+async fn s41_an_unlink_whose_answer_is_lost_keeps_the_bytes_of_open_files() {
+    let world = World::new().await;
+    world.write_file("file", b"body").await.unwrap();
+    let handle = world.open_handle("file", libc::O_RDONLY).await.unwrap();
+    world.bucket.faults.add(Rule::new(Fault::lost_reply()).on(Operation::Delete));
+    world.unlink("file").await.unwrap();
+    assert_eq!(world.read_all(handle).await.unwrap(), b"body");
+    world.close(handle).await.unwrap();
+    assert_eq!(world.bucket.keys().await, Vec::<String>::new());
+    world.assert_healthy().await;
+}
+
+/// A new file whose first upload got there unheard of was unlinked: as it was in no object that one knew of, none was
+/// deleted, and the file was back when the bucket was listed next (worlds of files 2321 and 3520).
+#[tokio::test]
+async fn s31_what_was_stored_unheard_of_is_unlinked_too() {
+    let world = World::new().await;
+    let handle = world.create("file").await.unwrap();
+    world.fs.write(handle, 0, b"body").await.unwrap();
+    world
+        .bucket
+        .faults
+        .add(Rule::new(Fault::lost_reply()).on(Operation::Put).at(&"file".try_into().unwrap()));
+    assert_eq!(errno(world.fs.fsync(handle).await), libc::EIO);
+    world.unlink("file").await.unwrap();
+    assert_eq!(world.bucket.keys().await.iter().filter(|key| *key == "file").count(), 0);
+    world.close(handle).await.unwrap();
+    world.expire();
+    assert_eq!(world.names("/").await.unwrap(), Vec::<String>::new());
+    world.assert_healthy().await;
+}
+
+/// A `chmod` met writes that were not published, which were to take it along, and then were dropped: nobody exported it
+/// (world of files 1328).
+#[tokio::test]
+async fn s18_attributes_are_exported_also_if_the_writes_are_dropped() {
+    let world = World::new().await;
+    world.write_file("file", b"body").await.unwrap();
+    let handle = world.open_handle("file", libc::O_RDWR).await.unwrap();
+    world.fs.write(handle, 0, b"B").await.unwrap();
+    world.chmod("file", 0o600).await.unwrap();
+    world.bucket.faults.set_down(true);
+    assert_eq!(errno(world.close(handle).await), libc::EIO);
+    world.bucket.faults.set_down(false);
+    world.fs.sync().await.unwrap();
+    assert_eq!(world.bucket.header("file", "file-permissions").await.unwrap(), "0100600");
+    world.assert_healthy().await;
+}
+
+/// The last part of a stream, sent before it was full for an `fsync`, failed, was filled up and sent again; and then the
+/// short one of before once more, which took its place: bytes were missing in the middle of the file (worlds of files
+/// 17374, 49980, 63407 and 98166).
+#[tokio::test]
+async fn s114_a_part_that_failed_short_does_not_replace_the_full_one() {
+    let [whole, chunked] = Bucket::by_inode_each().await;
+    for bucket in [Bucket::in_memory(), whole, chunked] {
+        let world = bucket.mount(|config| config.part_size_bytes = MIB as u64).await;
+        world.write_file("first", b"").await.unwrap();
+        let body = pattern(3 * MIB + 100);
+        let handle = world.create("stream").await.unwrap();
+        world.write_all(handle, &body[..2 * MIB + 100]).await.unwrap();
+        // The full parts go out meanwhile.
+        for _ in 0..20 {
+            tokio::task::yield_now().await;
+        }
+        for operation in [Operation::PutPart, Operation::Put] {
+            world.bucket.faults.add(Rule::new(Fault::unavailable()).on(operation).always());
+        }
+        assert_eq!(errno(world.fs.fsync(handle).await), libc::EIO);
+        world.bucket.faults.clear();
+        for operation in [Operation::PutPart, Operation::Put] {
+            world.bucket.faults.add(Rule::new(Fault::unavailable()).on(operation));
+        }
+        let at = 2 * MIB + 100;
+        world.fs.write(handle, at as u64, &body[at..]).await.unwrap();
+        world.fs.flush(handle).await.ok();
+        world.close(handle).await.unwrap();
+        assert_eq!(world.remount().await.read_file("stream").await.unwrap(), body);
+    }
+}

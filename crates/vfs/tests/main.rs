@@ -9,6 +9,7 @@ mod by_inode;
 mod consistency;
 mod content;
 mod copies;
+mod disk;
 mod durability;
 mod failure;
 mod foreign;

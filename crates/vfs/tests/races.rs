@@ -1,8 +1,10 @@
 //! Many programs in one directory at the same time, while it is listed: names and bytes stay true.
 
-use crate::world::{Bucket, MIB, World, pattern, program};
+use crate::world::{Bucket, CALLER, MIB, World, pattern, program};
 use std::sync::Arc;
 use store::Entropy;
+use store::wrap::{Fault, Operation, Rule};
+use vfs::Changes;
 
 /// Does something at random under names that all programs share; errors of a race are no news.
 async fn act(world: &World, random: &Entropy) {
@@ -116,4 +118,76 @@ async fn s79_a_commit_and_a_rename_at_the_same_time() {
             world.assert_healthy().await;
         }
     }
+}
+
+/// A `chmod` while the bytes were on their way: their headers had the old mode, and it was taken for granted that they
+/// had the new one (world of files 5612).
+#[tokio::test]
+async fn s18_a_mode_set_during_an_upload_is_exported() {
+    let world = Arc::new(World::new().await);
+    world.write_file("first", b"").await.unwrap();
+    let handle = world.create("file").await.unwrap();
+    world.fs.write(handle, 0, b"body").await.unwrap();
+    let put = world.bucket.late.hold(Operation::Put);
+    let closing = tokio::spawn({
+        let world = world.clone();
+        async move { world.close(handle).await }
+    });
+    let answer = put.done().await;
+    world.chmod("file", 0o600).await.unwrap();
+    answer.send(()).ok();
+    closing.await.unwrap().unwrap();
+    world.fs.sync().await.unwrap();
+    assert_eq!(world.bucket.header("file", "file-permissions").await.unwrap(), "0100600");
+}
+
+/// Another descriptor's `fsync` replaced the object while a read of the bytes below the writes was on its way: the
+/// reader got ESTALE though all of it was this mount's (world of files 20073).
+#[tokio::test]
+async fn s30_a_read_goes_on_while_the_object_below_is_replaced() {
+    let world = Arc::new(World::new().await);
+    let mut body = pattern(300_000);
+    world.write_file("file", &body).await.unwrap();
+    let world = Arc::new(world.remount().await);
+    let handle = world.open_handle("file", libc::O_RDWR).await.unwrap();
+    world.fs.write(handle, 10, b"new").await.unwrap();
+    body[10..13].copy_from_slice(b"new");
+    world.bucket.faults.add(Rule::new(Fault::Stall).on(Operation::Get));
+    let reading = tokio::spawn({
+        let world = world.clone();
+        async move { world.read_all(handle).await }
+    });
+    while world.bucket.faults.struck(Operation::Get) == 0 {
+        tokio::task::yield_now().await;
+    }
+    let put = world.bucket.late.hold(Operation::Put);
+    let syncing = tokio::spawn({
+        let world = world.clone();
+        async move { world.fs.sync().await }
+    });
+    let answer = put.done().await;
+    world.bucket.faults.release();
+    for _ in 0..20 {
+        tokio::task::yield_now().await;
+    }
+    answer.send(()).ok();
+    syncing.await.unwrap().unwrap();
+    assert_eq!(reading.await.unwrap().unwrap(), body);
+}
+
+/// A truncation to the same length left a file open for editing with nothing to publish: a `chmod` then was to be taken
+/// along by writes that never came (world of files 11714).
+#[tokio::test]
+async fn s18_a_mode_is_exported_where_nothing_is_to_be_published() {
+    let world = World::new().await;
+    world.write_file("file", b"body").await.unwrap();
+    let handle = world.open_handle("file", libc::O_RDWR).await.unwrap();
+    let ino = world.ino("file").await.unwrap();
+    let same = Changes { size_bytes: Some(4), ..Changes::default() };
+    world.fs.setattr(CALLER, ino, same, Some(handle)).await.unwrap();
+    world.chmod("file", 0o600).await.unwrap();
+    world.close(handle).await.unwrap();
+    world.fs.sync().await.unwrap();
+    assert_eq!(world.bucket.header("file", "file-permissions").await.unwrap(), "0100600");
+    assert_eq!(world.read_file("file").await.unwrap(), b"body");
 }

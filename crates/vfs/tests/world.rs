@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use futures_util::TryStreamExt as _;
-use meta::MemoryEngine;
+use meta::{Engine, MemoryEngine};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -102,7 +102,7 @@ pub(crate) struct Bucket {
     pub(crate) faults: Faults,
     pub(crate) late: Late,
     /// Shared by all mounts, where the bucket does not tell all names.
-    engine: Option<Arc<MemoryEngine>>,
+    engine: Option<Arc<dyn Engine>>,
     _dir: Option<Arc<TempDir>>,
 }
 
@@ -149,7 +149,12 @@ impl Bucket {
 
     /// A volume whose objects are named by inode, with metadata that outlives its mounts.
     pub(crate) async fn by_inode(mapping: Mapping) -> Self {
-        let bucket = Self { engine: Some(Arc::default()), ..Self::in_memory() };
+        Self::by_inode_on(mapping, Arc::new(MemoryEngine::default())).await
+    }
+
+    /// The same with its metadata in this engine.
+    pub(crate) async fn by_inode_on(mapping: Mapping, engine: Arc<dyn Engine>) -> Self {
+        let bucket = Self { engine: Some(engine), ..Self::in_memory() };
         let record = VolumeRecord::new(mapping, Naming::Inode, 7, bucket.clock.now()).unwrap();
         record.write(bucket.store(), b"").await.unwrap();
         bucket
@@ -157,7 +162,7 @@ impl Bucket {
 
     /// A volume named by path with metadata that outlives its mounts.
     pub(crate) fn with_metadata() -> Self {
-        Self { engine: Some(Arc::default()), ..Self::in_memory() }
+        Self { engine: Some(Arc::new(MemoryEngine::default())), ..Self::in_memory() }
     }
 
     /// A mount with fresh tables: what it knows, it learns from the bucket.
@@ -170,7 +175,7 @@ impl Bucket {
             store: Arc::new(Traced::new(Faulty::new(late, self.faults.clone()), self.trace.clone())),
             clock: self.clock.clone(),
             entropy: Arc::new(Entropy::new(self.clock.now().0 as u64)),
-            engine: self.engine.clone().unwrap_or_default(),
+            engine: self.engine.clone().unwrap_or_else(|| Arc::new(MemoryEngine::default())),
             record: VolumeRecord::read(self.store.as_ref(), &config.prefix).await.unwrap(),
         };
         let fs = Filesystem::mount(parts, config.clone()).unwrap();

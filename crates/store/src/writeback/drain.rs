@@ -5,7 +5,7 @@ use super::record::Record;
 use super::{Alias, Writeback, failed};
 use crate::{
     CopyOptions, ETag, Multipart, ObjectKey, ObjectRef, Payload, Precondition, PutOptions, Result,
-    StoreError, Timestamp,
+    StoreError, Timestamp, blocking,
 };
 use futures_util::TryStreamExt as _;
 use std::ops::Range;
@@ -72,8 +72,9 @@ impl Writeback {
 
     /// Sends one change up, and records that it is there.
     async fn send(&self, key: &ObjectKey, change: &Change) -> Result<()> {
-        if change.object.is_none() {
-            // Whoever let go of the object did so in an earlier record, which must not be lost when the object is.
+        if change.object.is_none() || !change.is_synced() {
+            // Whoever let go of an object did so in an earlier record, which must not be lost when the object is; nor
+            // may the log lose what the bucket has.
             self.sync_log().await?;
         }
         let etag = match self.apply(key, change, change.base.clone()).await {
@@ -83,6 +84,11 @@ impl Writeback {
             }
             Err(error) => return Err(error),
         };
+        self.is_there(key, change, etag)
+    }
+
+    /// A change is in the bucket, where the object has this tag.
+    fn is_there(&self, key: &ObjectKey, change: &Change, etag: Option<ETag>) -> Result<()> {
         let done = Record::Done { change: change.number, key: key.clone(), etag: etag.clone() };
         self.log.append(&done, &Payload::default()).map_err(failed)?;
         if let (Some(object), Some(there)) = (&change.object, &etag) {
@@ -90,6 +96,22 @@ impl Writeback {
             self.remember(key, Alias { given: object.described.etag.clone(), there: there.clone() });
         }
         self.pending().done(key, change.number, etag);
+        Ok(())
+    }
+
+    /// A change that replaces what it is made of may have got there before the process ended, or its answer was lost.
+    /// Nothing can be read of it then but in the bucket.
+    pub(super) async fn settle_tried(&self, key: &ObjectKey) -> Result<()> {
+        let tried = self.pending().get(key).filter(|change| change.may_have_replaced(key)).cloned();
+        let Some(change) = tried else { return Ok(()) };
+        let found = match self.bucket.head(key).await {
+            Err(StoreError::NotFound(_)) => return Ok(()),
+            found => found?,
+        };
+        let form = Some((found.size_bytes, found.attributes.user));
+        if form == change.form() && self.pending().waits(key, change.number) {
+            self.is_there(key, &change, Some(found.object.etag))?;
+        }
         Ok(())
     }
 
@@ -214,6 +236,13 @@ impl Writeback {
         self.change(key, &same, Some((object.described.clone(), pieces)), Payload::default()).await
     }
 
+    async fn reclaim(&self) {
+        let (Some(me), Some(_)) = (self.me.upgrade(), self.log.last_unneeded()) else { return };
+        if let Err(error) = blocking(move || me.log.reclaim()).await {
+            tracing::warn!(%error, "a segment of the write-back log cannot be removed");
+        }
+    }
+
     fn remember(&self, key: &ObjectKey, alias: Alias) {
         let mut aliases = self.aliases();
         if aliases.by_key.insert(key.clone(), alias).is_none() {
@@ -251,6 +280,7 @@ async fn drain(me: Weak<Writeback>) {
         let due = writeback.due_in().unwrap_or(WAITS.1).clamp(IDLE_MIN, WAITS.1);
         drop(writeback);
         tokio::select! {
+            biased;
             Some(outcome) = sending.join_next() => {
                 if matches!(outcome, Ok(true)) {
                     wait = WAITS.0;
@@ -270,9 +300,7 @@ async fn drain(me: Weak<Writeback>) {
 async fn send_one(writeback: Arc<Writeback>, key: ObjectKey, change: Change) -> bool {
     let sent = writeback.send(&key, &change).await;
     drop(change);
-    if let Err(error) = writeback.log.reclaim() {
-        tracing::warn!(%error, "a segment of the write-back log cannot be removed");
-    }
+    writeback.reclaim().await;
     writeback.lighter.notify_waiters();
     match sent {
         Ok(()) => true,

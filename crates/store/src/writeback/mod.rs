@@ -7,7 +7,8 @@
 //! A condition is checked against a change of the key that waits, else when the change goes up: who loses then
 //! to somebody else's object finds its bytes under the key that [`WritebackOptions::lost`] gives.
 //!
-//! Invariants: what was acknowledged is in the log until it is in the bucket; nothing is replaced in the bucket
+//! Invariants: what was acknowledged is in the log until it is in the bucket; the bucket never has what the log could
+//! lose with the power, as it would then be taken for somebody else's; nothing is replaced in the bucket
 //! that a waiting object is made of; the log is no longer than its limit and one change.
 
 mod drain;
@@ -22,7 +23,7 @@ mod upload;
 use crate::{
     Attributes, Clock, CopyOptions, ETag, Entropy, GetOptions, ListPage, ListRequest, Multipart, Object,
     ObjectKey, ObjectMeta, ObjectRef, ObjectStore, Payload, Precondition, PutOptions, Result, StoreError,
-    Tags, byte_range,
+    Tags, blocking, byte_range,
 };
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
@@ -169,6 +170,12 @@ impl Writeback {
         Backlog { changes: pending.len(), bytes: pending.bytes() }
     }
 
+    /// The numbers of the log's files, and how many bytes of each survive the loss of power, as far as this process
+    /// knows: for simulators, which take the rest away.
+    pub fn synced(&self) -> Vec<(u64, u64)> {
+        self.log.synced()
+    }
+
     /// Returns when nothing waits.
     pub async fn drained(&self) {
         self.hurried.fetch_add(1, Ordering::AcqRel);
@@ -186,8 +193,7 @@ impl Writeback {
     /// What was appended so far survives the loss of power.
     async fn sync_log(&self) -> Result<()> {
         let me = self.me.upgrade().ok_or_else(closed)?;
-        let synced = tokio::task::spawn_blocking(move || me.log.sync()).await;
-        synced.unwrap_or_else(|error| Err(io::Error::other(error))).map_err(failed)
+        blocking(move || me.log.sync()).await.map_err(failed)
     }
 
     fn pending(&self) -> MutexGuard<'_, Pending> {
@@ -281,6 +287,7 @@ impl Writeback {
             },
         };
         let (segment, range) = self.log.append(&record, body).map_err(failed)?;
+        let end = range.end;
         let waiting = object.map(|(described, pieces)| {
             let mut pieces = pieces.clone();
             if !range.is_empty() {
@@ -288,7 +295,7 @@ impl Writeback {
             }
             Arc::new(Waiting { described: described.clone(), pieces })
         });
-        let change = Change::new(change, waiting, base, self.clock.now(), segment);
+        let change = Change::new(change, waiting, base, self.clock.now(), (segment, end));
         let was_idle = pending.len() == 0;
         pending.set(key.clone(), change);
         // Who sends changes up knows of the oldest, and looks again when that is due.
@@ -399,6 +406,7 @@ impl Writeback {
     /// while this is held.
     async fn hold(&self, key: &ObjectKey) -> Result<(Option<Arc<Waiting>>, Held)> {
         let writeback = self.me.upgrade().ok_or_else(closed)?;
+        self.settle_tried(key).await?;
         loop {
             let lighter = self.lighter.notified();
             {

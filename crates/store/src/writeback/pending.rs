@@ -97,8 +97,8 @@ pub(super) struct Change {
     pub(super) base: Precondition,
     /// When it was made.
     pub(super) made_at: Timestamp,
-    /// Where the record is, held for as long as it counts.
-    _record: Arc<Segment>,
+    /// Where the record is, held for as long as it counts, and where it ends.
+    record: (Arc<Segment>, u64),
     /// It may be in the bucket already.
     is_tried: bool,
     /// Earlier changes of the key that may be in the bucket.
@@ -117,9 +117,20 @@ impl Change {
         object: Option<Arc<Waiting>>,
         base: Precondition,
         made_at: Timestamp,
-        record: Arc<Segment>,
+        record: (Arc<Segment>, u64),
     ) -> Self {
-        Self { number, object, base, made_at, _record: record, is_tried: false, earlier: Vec::new() }
+        Self { number, object, base, made_at, record, is_tried: false, earlier: Vec::new() }
+    }
+
+    /// Whether it may be in the bucket already, where it replaced an object that it is made of.
+    pub(super) fn may_have_replaced(&self, key: &ObjectKey) -> bool {
+        self.is_tried && self.object.as_ref().is_some_and(|object| object.sources().contains(key))
+    }
+
+    /// Whether the record survives the loss of power.
+    pub(super) fn is_synced(&self) -> bool {
+        let (segment, end) = &self.record;
+        segment.is_synced_to(*end)
     }
 
     pub(super) fn form(&self) -> Form {
@@ -260,6 +271,12 @@ impl Pending {
         self.count(&key, &change, 1);
         self.going_up.insert(key.clone(), change.clone());
         Some((key, change))
+    }
+
+    /// Whether this is the newest change of a key, and not on its way up.
+    pub(super) fn waits(&self, key: &ObjectKey, number: u64) -> bool {
+        let is_newest = self.keys.get(key).is_some_and(|newest| newest.number == number);
+        is_newest && !self.going_up.contains_key(key)
     }
 
     /// The oldest change, where all wait for each other.

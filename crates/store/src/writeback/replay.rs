@@ -27,6 +27,7 @@ impl Replay {
     /// The next record.
     pub(super) fn one(&mut self, found: Found) -> io::Result<()> {
         self.segments.insert(found.segment.number, found.segment.clone());
+        let record = (found.segment.clone(), found.body.end);
         match found.record {
             Record::Bytes => {}
             Record::Note { number } => self.notes.push_back((number, Piece::Here(found.segment, found.body))),
@@ -39,10 +40,10 @@ impl Replay {
                     self.hollow.insert(change);
                 }
                 let waiting = Arc::new(Waiting { described: object, pieces });
-                self.set(key, Change::new(change, Some(waiting), base, Timestamp(0), found.segment));
+                self.set(key, Change::new(change, Some(waiting), base, Timestamp(0), record));
             }
             Record::Delete { change, key, base } => {
-                self.set(key, Change::new(change, None, base, Timestamp(0), found.segment));
+                self.set(key, Change::new(change, None, base, Timestamp(0), record));
             }
             Record::Done { change, key, etag } => {
                 self.last_change = self.last_change.max(change);

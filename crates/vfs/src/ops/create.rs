@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use meta::{Ino, Inode, Kind, Name, Op};
 use std::sync::Arc;
-use store::{Payload, Precondition, PutOptions, Tags};
+use store::{Payload, Precondition, PutOptions, StoreError, Tags};
 
 use crate::attr::Caller;
 use crate::filesystem::name;
@@ -28,8 +28,13 @@ impl Filesystem {
         flags: i32,
     ) -> Result<(Attr, Opened)> {
         let name = self.free_name(parent, name_bytes, Kind::File).await?;
-        let inode = self.make(caller, parent, &name, Kind::File, mode, 0, None)?;
-        let file = self.open_file(inode.ino)?;
+        let (inode, file) = {
+            // What is not stored and not open looks like something that a mount left which died.
+            let _changing = self.changes.begin(parent, &name);
+            let inode = self.make(caller, parent, &name, Kind::File, mode, 0, None)?;
+            let file = self.open_file(inode.ino)?;
+            (inode, file)
+        };
         let begun = self.begin_new(&file, &mut *file.work.lock().await);
         if let Err(error) = begun {
             self.close_file(&file).await?;
@@ -248,8 +253,14 @@ impl Filesystem {
             attributes: headers::with_posix(headers::type_of(inode.kind), inode),
             tags: Tags::new(),
         };
-        let size_bytes = body.len() as u64;
-        let object = self.store.put(&key, Payload::from(body), options).await?;
+        let (size_bytes, attributes) = (body.len() as u64, options.attributes.clone());
+        let object = match self.store.put(&key, Payload::from(body), options).await {
+            Err(StoreError::PreconditionFailed(key)) => {
+                let ours = self.already_stored(&key, &attributes, size_bytes).await?;
+                ours.ok_or(StoreError::PreconditionFailed(key))?
+            }
+            stored => stored?,
+        };
         self.publish(inode, &object, size_bytes, None)
     }
 

@@ -111,11 +111,12 @@ impl Filesystem {
         let dropped = std::mem::replace(&mut *file.work.lock().await, Dirty::Clean);
         let inode = self.names.inode(file.ino);
         let is_orphan = inode.as_ref().is_ok_and(|inode| inode.home.is_none());
-        if !dropped.is_published() && !is_orphan {
+        let is_dropped = !dropped.is_published();
+        if is_dropped && !is_orphan {
             tracing::error!(ino = %file.ino, size = dropped.size_bytes(), "writes that could not be published are dropped with the last handle");
         }
         let was_never_stored = self.layout.follows_paths()
-            && !dropped.is_published()
+            && is_dropped
             && inode.as_ref().is_ok_and(|inode| inode.object().is_none());
         if let Dirty::Stream(stream) = dropped {
             // Under a key that is its path the object is a file; under one of its own nobody names it any more.
@@ -128,6 +129,8 @@ impl Filesystem {
         match inode {
             Ok(inode) if is_orphan => self.purge(&inode).await,
             Ok(inode) if was_never_stored => self.unmake_file(&inode),
+            // The attributes were to go with the writes.
+            Ok(inode) if is_dropped => self.export_later(inode.ino),
             _ => Ok(()),
         }
     }

@@ -192,8 +192,12 @@ impl Filesystem {
             // Others go on writing while this waits for the store.
             match self.read_sources(handle, sources, base.as_ref()).await {
                 Ok(bytes) => return Ok(Some(bytes)),
-                // A rename may have moved the object below in between.
-                Err(error) if is_changed(&error) && looks < LOOKS_MAX && handle.file.pin().0 != base => {
+                // A rename may have moved the object below in between, or an upload of ours got there after all.
+                Err(error)
+                    if is_changed(&error)
+                        && looks < LOOKS_MAX
+                        && self.look_below(&handle.file, base.as_ref()).await? =>
+                {
                     looks += 1
                 }
                 Err(error) if is_changed(&error) => return Err(Error::Stale(error.to_string())),

@@ -39,6 +39,7 @@ impl Filesystem {
     /// The file's work is held, so that nobody publishes, moves or removes it meanwhile.
     async fn unlink_file(&self, parent: Ino, name: &Name, file: &OpenFile) -> Result<()> {
         let mut work = file.work.lock().await;
+        self.adopt_if_tried(file, &mut work).await?;
         Box::pin(self.hand_on(parent, name, file, &mut work)).await?;
         if self.names.entry(parent, name)?.is_none_or(|entry| entry.ino != file.ino) {
             return Err(Error::NOT_FOUND);
@@ -171,7 +172,11 @@ impl Filesystem {
     pub(crate) async fn delete(&self, key: &ObjectKey) -> Result<()> {
         match self.store.delete(key, Precondition::None).await {
             Ok(()) | Err(StoreError::NotFound(_)) => Ok(()),
-            Err(error) => Err(error.into()),
+            // Only the answer may have been lost.
+            Err(error) => match self.store.head(key).await {
+                Err(StoreError::NotFound(_)) => Ok(()),
+                _ => Err(error.into()),
+            },
         }
     }
 }

@@ -204,6 +204,7 @@ impl Filesystem {
             // Its parts lie under the old key, which somebody else may need next.
             self.commit_locked(source, &mut work, When::Closed).await?;
         }
+        self.adopt_if_tried(source, &mut work).await?;
         let old = match replaced {
             None => self.move_object(ends, source, &mut work).await?,
             Some((target, mut replaced)) => {
@@ -271,6 +272,9 @@ impl Filesystem {
     async fn move_object(&self, ends: &Ends, file: &OpenFile, work: &mut Dirty) -> Result<Option<Left<'_>>> {
         let _moves = self.moves.read().await;
         let source = self.names.inode(ends.source.ino)?;
+        if self.names.entry(ends.from.0, &ends.from.1)?.is_none_or(|entry| entry.ino != source.ino) {
+            return Err(Error::NOT_FOUND);
+        }
         if !self.is_shown(ends.from.0, &ends.from.1, &source)? {
             return self.move_name(ends).await;
         }
@@ -338,7 +342,10 @@ impl Filesystem {
     ) -> Result<ObjectRef> {
         let moved = self.copy_with_headers(source, old, key, ends).await?;
         if let Err(error) = self.rename_entry(ends) {
-            self.store.delete(key, Precondition::Matches(moved.etag)).await.ok();
+            // What it replaced is gone: better the new object there than none.
+            if ends.target.is_none() {
+                self.store.delete(key, Precondition::Matches(moved.etag)).await.ok();
+            }
             return Err(error);
         }
         Ok(moved)

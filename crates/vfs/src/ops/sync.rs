@@ -13,7 +13,7 @@ impl Filesystem {
             return Ok(self.store.sync().await?);
         }
         let engine = self.names.engine().clone();
-        let synced = tokio::task::spawn_blocking(move || engine.sync()).await;
+        let synced = store::blocking(move || Ok(engine.sync())).await;
         synced
             .map_err(|_| Error::new(libc::EIO, "the sync was cut off"))?
             .map_err(|error| meta::FsError::from(error).into())

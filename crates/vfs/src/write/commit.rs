@@ -23,17 +23,12 @@ impl Filesystem {
     /// Publishes a file's writes, if it has any and still has a name.
     pub(crate) async fn commit(&self, file: &OpenFile, when: When) -> Result<()> {
         let mut work = file.work.lock().await;
-        let is_done = if self.layout.follows_paths() { work.is_assembled() } else { work.is_published() };
-        if is_done || when == When::Open && work.is_published() {
-            return Ok(());
-        }
         self.commit_locked(file, &mut work, when).await?;
-        let inode = self.names.inode(file.ino)?;
-        if self.config.write_back || self.has_path_key(&inode)? && !inode.is_ahead() {
-            // The log has the names too, or the bucket shows them.
-            return Ok(());
+        if !self.config.write_back && file.names_wait() {
+            self.sync_names().await?;
+            file.names_are_synced();
         }
-        self.sync_names().await
+        Ok(())
     }
 
     /// The same for who holds the file's work already. By inode, files are assembled when nobody has them open any
@@ -70,7 +65,11 @@ impl Filesystem {
     /// next commit tries again.
     pub(crate) async fn show(&self, file: &OpenFile, work: &mut Dirty) -> Result<()> {
         let inode = self.names.inode(file.ino)?;
-        let is_shown = inode.object().is_some() && !inode.is_ahead() && self.lies_at_path(&inode)?;
+        let is_shown = match inode.object() {
+            Some(_) => !inode.is_ahead() && self.lies_at_path(&inode)?,
+            // What was not stored yet its commit shows.
+            None => !work.is_clean(),
+        };
         if is_shown || inode.home.is_none() || !self.has_path_key(&inode)? {
             return Ok(());
         }
@@ -100,30 +99,101 @@ impl Filesystem {
         let _claim = self.claims.claim(&key).await;
         let attributes = self.attributes_to_store(file, inode, work.base()).await?;
         self.ensure_volume_record().await?;
-        match self.upload(work, &key, attributes.clone(), precondition(work.base(), &key)).await {
-            Ok(object) => self.published(file, work, inode, &object, attributes).await,
-            Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)) => {
-                let size_bytes = work.size_bytes().unwrap_or_default();
-                match self.already_stored(&key, &attributes, size_bytes).await {
-                    Some(object) => self.published(file, work, inode, &object, attributes).await,
-                    None => self.yield_to_bucket(file, work, inode, &key, attributes).await,
+        file.tries(&attributes, work.size_bytes().unwrap_or_default());
+        loop {
+            let base = precondition(work.base(), &key);
+            match self.upload(work, &key, attributes.clone(), base.clone()).await {
+                Ok(object) => {
+                    let published = self.published(file, work, inode, &object, attributes).await;
+                    return self.or_keep(published, work);
                 }
+                Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)) => {
+                    let is_ours = self.adopt_tried(file, work, inode, &key).await?;
+                    if !is_ours || precondition(work.base(), &key) == base {
+                        return self.yield_to_bucket(file, work, inode, &key, attributes).await;
+                    }
+                }
+                Err(error) => return Err(error.into()),
             }
-            Err(error) => Err(error.into()),
         }
     }
 
-    /// The object under the key, if it is these writes: an earlier attempt stored them and its answer was lost. The
-    /// time of the last write in nanoseconds tells them from anybody else's.
-    pub(super) async fn already_stored(
+    /// An earlier upload of this file got there, and nobody heard of it: it is what lies below the writes, all of which
+    /// are here still. The time of the last write in nanoseconds tells it from anybody else's.
+    async fn adopt_tried(
+        &self,
+        file: &OpenFile,
+        work: &mut Dirty,
+        inode: &Inode,
+        key: &ObjectKey,
+    ) -> Result<bool> {
+        let found = match self.store.head(key).await {
+            Ok(found) => found,
+            Err(StoreError::NotFound(_)) => return Ok(false),
+            Err(error) => return Err(error.into()),
+        };
+        if !file.has_tried(&found.attributes, found.size_bytes) {
+            return Ok(false);
+        }
+        self.publish(inode, &found.object, found.size_bytes, None)?;
+        file.carries(&found.object.etag, found.attributes);
+        file.repin(|| self.pin_of(inode.ino))?;
+        work.rebase(file.pin().0);
+        Ok(true)
+    }
+
+    /// The same for who is about to move or remove what was stored.
+    pub(crate) async fn adopt_if_tried(&self, file: &OpenFile, work: &mut Dirty) -> Result<()> {
+        let inode = self.names.inode(file.ino)?;
+        if file.has_tried_any() && inode.home.is_some() {
+            let _moves = self.moves.read().await;
+            let key = self.layout.path_key(&self.names, &inode)?;
+            self.adopt_tried(file, work, &inode, &key).await?;
+        }
+        Ok(())
+    }
+
+    /// The same for a reader who finds another object below the writes than `base`. Whether there is another now.
+    pub(crate) async fn look_below(&self, file: &OpenFile, base: Option<&Arc<Pin>>) -> Result<bool> {
+        // Who is just publishing holds the work.
+        let mut work = file.work.lock().await;
+        if file.pin().0.as_ref() != base {
+            return Ok(true);
+        }
+        let _moves = self.moves.read().await;
+        let inode = self.names.inode(file.ino)?;
+        if !self.layout.follows_paths() || inode.home.is_none() || work.is_clean() {
+            return Ok(false);
+        }
+        let key = self.layout.path_key(&self.names, &inode)?;
+        self.adopt_tried(file, &mut work, &inode, &key).await
+    }
+
+    /// What is stored but could not be named is kept: a later commit may succeed.
+    pub(super) fn or_keep(&self, named: Result<()>, work: &mut Dirty) -> Result<()> {
+        if named.is_err()
+            && let Dirty::Memory(_) = work
+            && let Dirty::Memory(memory) = std::mem::replace(work, Dirty::Clean)
+        {
+            *work = Dirty::Memory(memory.take_back(&self.slabs));
+        }
+        named
+    }
+
+    /// The object under the key, if it is what was to be stored: an earlier attempt did, and its answer was lost. Times
+    /// in nanoseconds tell it from anybody else's.
+    pub(crate) async fn already_stored(
         &self,
         key: &ObjectKey,
         attributes: &Attributes,
         size_bytes: u64,
-    ) -> Option<ObjectRef> {
-        let found = self.store.head(key).await.ok()?;
+    ) -> Result<Option<ObjectRef>, StoreError> {
+        let found = match self.store.head(key).await {
+            Err(StoreError::NotFound(_)) => return Ok(None),
+            found => found?,
+        };
         let is_ours = found.attributes.user == attributes.user && found.size_bytes == size_bytes;
-        is_ours.then_some(found.object)
+        Ok(is_ours.then_some(found.object))
     }
 
     /// Names the stored object.
@@ -136,17 +206,24 @@ impl Filesystem {
         attributes: Attributes,
     ) -> Result<()> {
         let size_bytes = work.size_bytes().unwrap_or(inode.size_bytes);
-        let headers_are_old =
-            matches!(work, Dirty::Stream(stream) if !stream.carries(inode, file.pending().touched));
+        let stream_is_old = match work {
+            Dirty::Stream(stream) => Some(!stream.carries(inode, file.pending().touched)),
+            _ => None,
+        };
         self.publish(inode, object, size_bytes, file.pending().touched)?;
         self.references.caches(inode.ino, Some(&object.etag));
-        file.carries(&object.etag, attributes);
+        file.carries(&object.etag, attributes.clone());
         file.repin(|| self.pin_of(inode.ino))?;
+        file.has_stored();
         *work = Dirty::Clean;
         file.set_pending(Pending::default());
         for key in content_keys(inode) {
             self.discard(key).await;
         }
+        // From here on who changes attributes exports them; until here they may have come too late for the headers.
+        let now = self.names.inode(inode.ino)?;
+        let headers_are_old =
+            stream_is_old.unwrap_or_else(|| headers::with_posix(attributes.clone(), &now) != attributes);
         if headers_are_old { self.export_later(inode.ino) } else { Ok(()) }
     }
 
@@ -213,7 +290,7 @@ impl Filesystem {
         let frozen = memory.freeze();
         let options = PutOptions { precondition, attributes, tags: Tags::new() };
         let outcome = self.store.put(key, frozen.payload.clone(), options).await;
-        let kept = if outcome.is_ok() { frozen.emptied() } else { frozen.thaw(&self.slabs) };
+        let kept = if outcome.is_ok() { frozen.stored() } else { frozen.thaw(&self.slabs) };
         (outcome, kept)
     }
 
@@ -353,6 +430,11 @@ impl Filesystem {
     pub(crate) async fn settle(&self, file: &OpenFile, work: &mut Dirty) -> Result<()> {
         match work {
             Dirty::Clean | Dirty::Local(_) => Ok(()),
+            Dirty::Stream(stream) if stream.key().is_none_or(|key| self.layout.owner(key).is_some()) => {
+                // Without a name too: what was sent is read from its object.
+                let inode = file.overlay(self.names.inode(file.ino)?);
+                self.commit_by_inode(file, work, &inode, When::Open).await
+            }
             Dirty::Stream(_) => self.commit_locked(file, work, When::Open).await,
             Dirty::Memory(memory) => {
                 let mut local = Local::begin_empty(&self.config.cache_dir, memory.base.clone())?;

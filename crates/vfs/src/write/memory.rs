@@ -16,12 +16,20 @@ pub(crate) struct Memory {
     slabs: Vec<Slab>,
     size: u64,
     held: Held,
+    /// The content instead of the slabs, once it is stored and until it is named.
+    stored: Payload,
 }
 
 impl Memory {
     /// An empty file, if there is memory for its first slab.
     pub(crate) fn begin(budget: &Budget, base: Option<Arc<Pin>>) -> Option<Self> {
-        Some(Self { base, slabs: Vec::new(), size: 0, held: budget.try_hold(SLAB_BYTES as u64)? })
+        Some(Self {
+            base,
+            slabs: Vec::new(),
+            size: 0,
+            held: budget.try_hold(SLAB_BYTES as u64)?,
+            stored: Payload::default(),
+        })
     }
 
     pub(crate) fn size_bytes(&self) -> u64 {
@@ -81,6 +89,11 @@ impl Memory {
         self.slabs.iter().map(AsRef::as_ref)
     }
 
+    /// What was stored could not be named: it is to be read, changed and stored once more.
+    pub(crate) fn take_back(self, pool: &SlabPool) -> Self {
+        Frozen { base: self.base, payload: self.stored, size: self.size, held: self.held }.thaw(pool)
+    }
+
     /// Freezes the content for an upload, which a retry may send again. The memory stays held until both the file
     /// and the upload are gone: `thaw` takes it back.
     pub(crate) fn freeze(self) -> Frozen {
@@ -99,18 +112,20 @@ pub(crate) struct Frozen {
 }
 
 impl Frozen {
-    /// What is left after an upload that succeeded: the size.
-    pub(crate) fn emptied(self) -> Memory {
-        Memory { base: self.base, slabs: Vec::new(), size: self.size, held: self.held }
+    /// What is left after an upload that succeeded, until the object has its name.
+    pub(crate) fn stored(self) -> Memory {
+        let Self { base, payload: stored, size, held } = self;
+        Memory { base, slabs: Vec::new(), size, held, stored }
     }
 
     /// Back to memory after an upload that failed. Copies: the failed request may still hold the bytes.
     pub(crate) fn thaw(self, pool: &SlabPool) -> Memory {
-        let mut memory = Memory { base: self.base, slabs: Vec::new(), size: 0, held: self.held };
-        for piece in self.payload.pieces() {
+        let Self { base, payload, size, held } = self;
+        let mut memory = Memory { base, slabs: Vec::new(), size: 0, held, stored: Payload::default() };
+        for piece in payload.pieces() {
             memory.write(pool, memory.size, piece);
         }
-        debug_assert_eq!(memory.size, self.size);
+        debug_assert_eq!(memory.size, size);
         memory
     }
 }

@@ -2,7 +2,7 @@
 
 use futures_util::StreamExt as _;
 use meta::{Extent, FsError, Ino, Inode, Op};
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 use store::{
@@ -10,7 +10,6 @@ use store::{
 };
 
 use super::assemble::Assembly;
-use super::memory::Frozen;
 use super::plan::{Plan, everything, plan};
 use super::{Dirty, Local, Memory, Stream, When};
 use crate::headers;
@@ -35,7 +34,7 @@ pub(super) struct Spliced {
 
 impl Spliced {
     /// The objects.
-    pub(super) fn keys(&self) -> HashSet<ObjectKey> {
+    pub(super) fn keys(&self) -> BTreeSet<ObjectKey> {
         self.content.iter().filter_map(|extent| extent.object.key.clone()).collect()
     }
 }
@@ -67,48 +66,33 @@ impl Filesystem {
         self.must_have_room(inode.ino, inode.size_bytes)?;
         let attributes = headers::with_posix(Attributes::default(), inode);
         let size_bytes = work.size_bytes().unwrap_or(inode.size_bytes);
-        match std::mem::replace(work, Dirty::Clean) {
-            Dirty::Clean => Ok(()),
+        let spliced = match std::mem::replace(work, Dirty::Clean) {
+            Dirty::Clean => return Ok(()),
             Dirty::Memory(memory) => {
-                let (stored, frozen) = self.store_memory(inode.ino, memory, &attributes).await;
-                let named = match stored {
-                    Ok(spliced) => self.name_or_discard(file, work, spliced, size_bytes).await,
-                    Err(error) => Err(error),
-                };
-                if named.is_err() {
-                    *work = Dirty::Memory(frozen.thaw(&self.slabs));
-                }
-                named
+                let (outcome, memory) = self.store_memory(inode.ino, memory, &attributes).await;
+                *work = Dirty::Memory(memory);
+                outcome?
             }
             Dirty::Stream(mut stream) => {
-                let stored = self.finish_spread(&mut stream, &attributes).await;
+                let outcome = self.finish_spread(&mut stream, &attributes).await;
                 *work = Dirty::Stream(stream);
-                self.name_spliced(file, work, stored?, size_bytes).await
+                outcome?
             }
             Dirty::Local(local) => {
-                let stored = self.store_edits(inode.ino, &local, &attributes, when).await;
+                let outcome = self.store_edits(inode.ino, &local, &attributes, when).await;
                 *work = Dirty::Local(local);
-                self.name_or_discard(file, work, stored?, size_bytes).await
+                outcome?
             }
-        }
-    }
-
-    /// Names what would be stored once more by another attempt: what a quota refuses is garbage. What a stream has
-    /// stored is not, its next attempt names the same.
-    async fn name_or_discard(
-        &self,
-        file: &OpenFile,
-        work: &mut Dirty,
-        spliced: Spliced,
-        size_bytes: u64,
-    ) -> Result<()> {
-        let keys = spliced.keys();
+        };
+        // What a stream has stored its next attempt names; others store once more.
+        let keys = if matches!(work, Dirty::Stream(_)) { BTreeSet::new() } else { spliced.keys() };
         let named = self.name_spliced(file, work, spliced, size_bytes).await;
         self.discard_refused(&named, keys).await;
-        named
+        self.or_keep(named, work)
     }
 
-    pub(super) async fn discard_refused<T>(&self, named: &Result<T>, keys: HashSet<ObjectKey>) {
+    /// What a quota does not let be named is garbage.
+    pub(super) async fn discard_refused<T>(&self, named: &Result<T>, keys: BTreeSet<ObjectKey>) {
         if let Err(Error::Namespace(FsError::OverQuota | FsError::VolumeFull)) = named {
             for key in keys {
                 self.discard(key).await;
@@ -152,6 +136,7 @@ impl Filesystem {
         let Spliced { ranges, content, .. } = spliced;
         let after = Op::Splice { ino, ranges, content, size_bytes, mtime };
         let after = self.names.commit(&self.ctx(), &after)?.inode.ok_or(Error::NOT_FOUND)?;
+        file.has_named();
         let pin = self.pin(&after)?.ok_or(Error::NOT_FOUND)?;
         self.references.caches(ino, Some(&pin.identity()));
         file.repin(|| Ok::<_, Error>(Some(pin.clone())))?;
@@ -200,7 +185,7 @@ impl Filesystem {
         ino: Ino,
         memory: Memory,
         attributes: &Attributes,
-    ) -> (Result<Spliced>, Frozen) {
+    ) -> (Result<Spliced>, Memory) {
         let frozen = memory.freeze();
         let object_bytes = match self.layout.mapping() {
             Mapping::Whole => u64::MAX,
@@ -210,10 +195,13 @@ impl Filesystem {
         let objects: Vec<_> =
             objects.map(|(range, payload)| self.store_range(ino, range, payload, attributes)).collect();
         let stored = futures_util::stream::iter(objects).buffered(IN_FLIGHT_MAX).collect().await;
-        let content = self.all_or_none(stored).await;
-        let spliced =
-            content.map(|content| Spliced { ranges: everything(), content: content.concat(), delta: None });
-        (spliced.map_err(Error::from), frozen)
+        match self.all_or_none(stored).await {
+            Ok(content) => {
+                let spliced = Spliced { ranges: everything(), content: content.concat(), delta: None };
+                (Ok(spliced), frozen.stored())
+            }
+            Err(error) => (Err(error.into()), frozen.thaw(&self.slabs)),
+        }
     }
 
     async fn store_range(
@@ -276,7 +264,7 @@ impl Filesystem {
     ) -> Result<ObjectRef, StoreError> {
         match stored {
             Err(StoreError::PreconditionFailed(text) | StoreError::NotFound(text)) => {
-                let found = self.already_stored(key, attributes, size_bytes).await;
+                let found = self.already_stored(key, attributes, size_bytes).await?;
                 found.ok_or_else(|| StoreError::Unavailable(format!("'{text}' was not stored")))
             }
             stored => stored,

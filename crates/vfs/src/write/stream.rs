@@ -42,6 +42,8 @@ pub(crate) struct Stream {
     short: Option<Payload>,
     /// The object, where it was completed but could not be moved to where the file is now.
     completed: Option<ObjectRef>,
+    /// It may have been completed, and nobody heard of it: no part can be added then.
+    may_be_complete: bool,
     /// A part went down with its task; nothing can complete the upload.
     is_broken: bool,
     in_flight_max: usize,
@@ -103,6 +105,7 @@ impl Stream {
             failed: Vec::new(),
             short: None,
             completed: None,
+            may_be_complete: false,
             is_broken: false,
             in_flight_max,
             chunks: BTreeMap::new(),
@@ -149,6 +152,8 @@ impl Stream {
     /// last part of an upload may be short.
     fn reopen(&mut self, pool: &SlabPool) {
         let Some(payload) = self.short.take() else { return };
+        // If it failed, it must not be sent after the full one.
+        self.failed.retain(|(number, _)| *number != self.parts_sent);
         self.parts_sent -= 1;
         self.size -= payload.len();
         payload.pieces().iter().for_each(|piece| self.fill(pool, piece));
@@ -210,7 +215,9 @@ impl Stream {
         let Upload::Object { parts, .. } = &self.upload else {
             return Err(StoreError::Invalid("the parts are objects".into()));
         };
-        let object = parts.complete(precondition).await?;
+        let completed = parts.complete(precondition).await;
+        self.may_be_complete = !matches!(completed, Err(StoreError::PreconditionFailed(_)));
+        let object = completed?;
         self.completed = Some(object.clone());
         Ok(object)
     }
@@ -219,6 +226,11 @@ impl Stream {
     pub(crate) async fn finish_chunks(&mut self) -> Result<Vec<ObjectRef>, StoreError> {
         self.send_all().await?;
         Ok(self.chunks.values().cloned().collect())
+    }
+
+    /// Whether bytes can be appended.
+    pub(crate) fn is_open(&self) -> bool {
+        !self.may_be_complete
     }
 
     async fn send_all(&mut self) -> Result<(), StoreError> {

@@ -1,0 +1,47 @@
+//! Worlds of the whole file system: programs over a mounted volume, whose calls fail, take time and are lost in crashes.
+//!
+//! One seed makes a volume (by path, by inode, in chunks; with a write-back log or without), one to three programs,
+//! each in a directory of its own, and some mounts one after the other. A real `vfs::Filesystem` serves them over a
+//! bucket in memory ([`weather`]: failures, lost replies, repeated requests, latency) and a metadata engine that
+//! loses what was not synced ([`disk`]). Everything runs on one thread in a runtime whose time is paused, so the
+//! same seed gives the same calls in the same order.
+//!
+//! What is checked, against the [`model`]:
+//!
+//! - every read is what was written; a refused call is one that POSIX refuses; a call fails only where the store did;
+//! - after a failure what is seen is what was or what was to be, and the file system goes on working;
+//! - after a crash everything acknowledged is there byte for byte, and nothing that nobody wrote: a file is what it
+//!   was at some moment since its last `close` (process) or `fsync` (power), names named by inode are all as they
+//!   were at one moment, and of those named by path none is lost by a rename half-way;
+//! - the tables are sound, and every object that they name is there.
+
+mod disk;
+mod foresee;
+mod judge;
+mod life;
+mod look;
+mod machine;
+mod model;
+mod op;
+mod past;
+mod program;
+mod repeats;
+mod setting;
+mod tale;
+mod weather;
+
+use crate::{Failure, Report};
+use tale::Tale;
+
+/// Lives through the world of a seed.
+pub fn world(seed: u64) -> Result<Report, Failure> {
+    life::live(seed, &Tale::default())
+}
+
+/// Everything that happens in the world of a seed, line by line.
+pub fn tale(seed: u64) -> Vec<String> {
+    let tale = Tale::default();
+    // A failure is part of what is told.
+    drop(life::live(seed, &tale));
+    tale.whole()
+}

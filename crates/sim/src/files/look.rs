@@ -1,0 +1,78 @@
+//! Looking at everything below a directory, as `find` and `cat` do.
+
+use super::judge::{Seen, Sight};
+use super::model::Kind;
+use bytes::Bytes;
+use vfs::{Attr, Filesystem, Handle, Ino, Listed, Result};
+
+/// Entries asked for at a time: fewer than a directory may have.
+const ENTRIES: usize = 3;
+/// Bytes read at a time.
+const READ_BYTES: usize = 128 << 10;
+
+/// Everything below a directory of the root; nothing if it is not there.
+pub(super) async fn look(fs: &Filesystem, root: &str) -> Result<Sight> {
+    let mut sight = Sight::new();
+    let top = match fs.lookup(Ino::ROOT, root.as_bytes()).await {
+        Err(error) if error.errno() == libc::ENOENT => return Ok(sight),
+        top => top?,
+    };
+    let mut waiting = vec![(String::new(), top.ino)];
+    while let Some((dir, ino)) = waiting.pop() {
+        for name in names(fs, ino).await? {
+            let path = if dir.is_empty() { name.clone() } else { format!("{dir}/{name}") };
+            let attr = fs.lookup(ino, name.as_bytes()).await?;
+            if attr.kind == vfs::Kind::Directory {
+                waiting.push((path.clone(), attr.ino));
+            }
+            sight.insert(path, see(fs, &attr).await?);
+        }
+    }
+    Ok(sight)
+}
+
+async fn names(fs: &Filesystem, dir: Ino) -> Result<Vec<String>> {
+    let handle = fs.opendir(dir).await?;
+    let listed = list(fs, handle).await;
+    fs.releasedir(handle);
+    let names = listed?.into_iter().map(|entry| String::from_utf8_lossy(&entry.name).into_owned());
+    Ok(names.filter(|name| name != "." && name != "..").collect())
+}
+
+async fn list(fs: &Filesystem, handle: Handle) -> Result<Vec<Listed>> {
+    let mut listed = Vec::<Listed>::new();
+    loop {
+        let cookie = listed.last().map_or(0, |entry| entry.cookie);
+        let page = fs.readdir(handle, cookie, ENTRIES, true).await?;
+        if page.is_empty() {
+            return Ok(listed);
+        }
+        listed.extend(page);
+    }
+}
+
+async fn see(fs: &Filesystem, attr: &Attr) -> Result<Seen> {
+    let (kind, content) = match attr.kind {
+        vfs::Kind::Directory => (Kind::Directory, Bytes::new()),
+        vfs::Kind::Symlink => (Kind::Link(fs.readlink(attr.ino).await?), Bytes::new()),
+        _ => {
+            let handle = fs.open(attr.ino, libc::O_RDONLY).await?.handle;
+            let content = read_all(fs, handle).await;
+            fs.release(handle).await?;
+            (Kind::File, content?)
+        }
+    };
+    Ok(Seen { ino: attr.ino, kind, mode: attr.mode, nlink: attr.nlink, content })
+}
+
+/// Reads to the end in order.
+pub(super) async fn read_all(fs: &Filesystem, handle: Handle) -> Result<Bytes> {
+    let mut content = Vec::new();
+    loop {
+        let piece = fs.read(handle, content.len() as u64, READ_BYTES).await?;
+        if piece.is_empty() {
+            return Ok(content.into());
+        }
+        content.extend_from_slice(&piece);
+    }
+}

@@ -1,0 +1,237 @@
+//! The machine a volume is mounted on, with its bucket: what is left of it after a crash, and the next mount.
+
+use super::disk::{DiskEngine, Platter};
+use super::repeats::Repeats;
+use super::setting::Setting;
+use super::tale::Tale;
+use super::weather::{Way, Weather};
+use crate::RuntimeClock;
+use meta::Engine;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use store::memory::{MemoryLimits, MemoryStore};
+use store::wrap::{Faulty, Wrapped};
+use store::writeback::{Writeback, WritebackOptions};
+use store::{Clock as _, Entropy, ObjectStore};
+use tempfile::TempDir;
+use vfs::{AttributeSource, Config, Filesystem, Naming, Parts, VolumeRecord};
+
+/// A file system in memory, where a sync of a file costs nothing.
+const MEMORY: &str = "/dev/shm";
+
+/// What a crash takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Loss {
+    /// The process, and nothing that it had handed to the machine.
+    Process,
+    /// What was not synced.
+    Power,
+}
+
+/// What outlives a mount.
+pub(super) struct Machine {
+    pub(super) setting: Setting,
+    pub(super) entropy: Entropy,
+    pub(super) tale: Tale,
+    clock: Arc<RuntimeClock>,
+    pub(super) bucket: MemoryStore,
+    disk: Arc<Mutex<Platter>>,
+    /// The cache and the write-back log.
+    dir: TempDir,
+    /// How much of each file of the log is safe.
+    synced: BTreeMap<u64, u64>,
+}
+
+/// One mount of the volume.
+pub(super) struct Mount {
+    pub(super) fs: Arc<Filesystem>,
+    pub(super) weather: Arc<Weather>,
+    pub(super) engine: Arc<DiskEngine>,
+    pub(super) writeback: Option<Arc<Writeback>>,
+    /// As the file system sees it, in fine weather.
+    pub(super) store: Arc<dyn ObjectStore>,
+    pub(super) record: Option<VolumeRecord>,
+}
+
+impl Machine {
+    pub(super) fn new(seed: u64, tale: Tale) -> Result<Self, String> {
+        let entropy = Entropy::new(seed);
+        let setting = Setting::of(&entropy);
+        let clock = Arc::new(RuntimeClock::default());
+        let limits = MemoryLimits { part_bytes_min: 1, ..MemoryLimits::default() };
+        let memory = Path::new(MEMORY);
+        let dir = if memory.is_dir() { TempDir::new_in(memory) } else { TempDir::new() };
+        tale.tell(format!("{setting:?}"));
+        Ok(Self {
+            bucket: MemoryStore::with_limits(clock.clone(), limits),
+            setting,
+            entropy,
+            tale,
+            clock,
+            disk: Arc::new(Mutex::new(Platter::empty())),
+            synced: BTreeMap::new(),
+            dir: dir.map_err(|error| format!("no directory for the cache: {error}"))?,
+        })
+    }
+
+    /// Mounts the volume in a runtime of its own; the first time the volume is made.
+    pub(super) async fn mount(&mut self) -> Result<Mount, String> {
+        self.clock.begin_runtime();
+        let record = self.record().await.map_err(|error| format!("no volume: {error}"))?;
+        let setting = self.setting;
+        let weather =
+            Weather::new(self.entropy.next_u64(), setting.rates, setting.is_slow, self.tale.clone());
+        let _calm = weather.calm();
+        let bucket = Repeats { store: self.bucket.clone(), weather: weather.clone() };
+        let bucket = Faulty::new(bucket, weather.faults());
+        let bucket: Arc<dyn ObjectStore> =
+            Arc::new(Wrapped::new(bucket, Way { weather: weather.clone(), to: "bucket" }));
+        let writeback = match setting.write_back {
+            true => Some(self.open_log(bucket.clone()).map_err(|error| format!("no log: {error}"))?),
+            false => None,
+        };
+        let store: Arc<dyn ObjectStore> = match &writeback {
+            None => bucket,
+            Some(log) => Arc::new(Wrapped::new(log.clone(), Way { weather: weather.clone(), to: "log" })),
+        };
+        let engine = Arc::new(self.open_engine(&weather, writeback.as_ref())?);
+        let parts = Parts {
+            store: store.clone(),
+            clock: self.clock.clone(),
+            entropy: Arc::new(Entropy::new(self.entropy.next_u64())),
+            engine: engine.clone(),
+            record: record.clone(),
+        };
+        let fs = Filesystem::mount(parts, self.config()).map_err(|error| format!("no mount: {error}"))?;
+        Ok(Mount { fs, weather, engine, writeback, store, record })
+    }
+
+    /// The machine crashes, or the process ends: what was in memory is gone.
+    pub(super) fn lose(&mut self, loss: Loss) -> Result<(), String> {
+        if loss == Loss::Process {
+            return Ok(());
+        }
+        if self.setting.write_back {
+            return self.lose_log().map_err(|error| format!("the log: {error}"));
+        }
+        let mut disk = self.disk();
+        let kept = self.entropy.below(disk.unsynced() as u64 + 1) as usize;
+        self.tale.tell(format!("{kept} of {} unsynced commits are left", disk.unsynced()));
+        disk.keep(kept).map_err(|error| error.to_string())
+    }
+
+    /// What of the write-back log is safe from now on.
+    pub(super) fn has_synced(&mut self, synced: Vec<(u64, u64)>) {
+        for (number, bytes) in synced {
+            let known = self.synced.entry(number).or_default();
+            *known = bytes.max(*known);
+        }
+    }
+
+    /// Another mount straight over the bucket, as another machine has it.
+    pub(super) fn elsewhere(&self, record: Option<VolumeRecord>) -> Result<Arc<Filesystem>, String> {
+        let parts = Parts {
+            store: Arc::new(self.bucket.clone()),
+            clock: self.clock.clone(),
+            entropy: Arc::new(Entropy::new(0)),
+            engine: Arc::new(meta::MemoryEngine::default()),
+            record,
+        };
+        Filesystem::mount(parts, self.config()).map_err(|error| format!("no mount elsewhere: {error}"))
+    }
+
+    /// What `.tenon/volume` says; nothing in a bucket that nobody prepared.
+    async fn record(&self) -> vfs::Result<Option<VolumeRecord>> {
+        let found = VolumeRecord::read(&self.bucket, b"").await?;
+        if found.is_some() || self.setting.by_path() {
+            return Ok(found);
+        }
+        let record = VolumeRecord::new(self.setting.mapping, Naming::Inode, 7, self.clock.now())?;
+        record.write(&self.bucket, b"").await?;
+        Ok(Some(record))
+    }
+
+    fn config(&self) -> Config {
+        Config {
+            attributes: AttributeSource::Headers,
+            memory_limit_bytes: self.setting.memory_limit_bytes,
+            part_size_bytes: self.setting.part_size_bytes,
+            write_back: self.setting.write_back,
+            ..Config::new(self.dir.path().join("cache"))
+        }
+    }
+
+    /// As `tenon mount --writeback` opens it.
+    fn open_log(&self, bucket: Arc<dyn ObjectStore>) -> io::Result<Arc<Writeback>> {
+        let options = WritebackOptions {
+            limit_bytes: 1 << 30,
+            limit_changes: 1 << 20,
+            patience: Duration::from_secs(60),
+            delay: Duration::from_secs(1),
+            checks_at_once: self.setting.by_path(),
+            keys_are_used_once: !self.setting.by_path(),
+            lost: Arc::new(|key, unique| vfs::lost_key(b"", key, unique).unwrap_or_else(|_| key.clone())),
+        };
+        let entropy = Arc::new(Entropy::new(self.entropy.next_u64()));
+        Writeback::open(&self.log_dir(), bucket, options, self.clock.clone(), entropy)
+    }
+
+    fn open_engine(
+        &self,
+        weather: &Arc<Weather>,
+        writeback: Option<&Arc<Writeback>>,
+    ) -> Result<DiskEngine, String> {
+        let journal = writeback.cloned();
+        if let Some(journal) = &journal {
+            let notes = journal.read_notes().map_err(|error| format!("no notes: {error}"))?;
+            let numbers: Vec<u64> = notes.iter().map(|(number, _)| *number).collect();
+            self.disk().keep_noted(&numbers);
+        }
+        DiskEngine::open(self.disk.clone(), weather.clone(), journal).map_err(|error| error.to_string())
+    }
+
+    /// Of every file of the log more may be left than was synced, or not.
+    fn lose_log(&mut self) -> io::Result<()> {
+        let dir = self.log_dir();
+        for (number, synced) in &mut self.synced {
+            let path = dir.join(format!("{number:016x}.log"));
+            let Ok(file) = File::options().write(true).open(path) else { continue };
+            let length = file.metadata()?.len();
+            // Half a record was cut off meanwhile.
+            *synced = length.min(*synced);
+            let kept = *synced + self.entropy.below(length - *synced + 1);
+            self.tale.tell(format!("{kept} bytes of log {number} are left, {synced} were synced"));
+            file.set_len(kept)?;
+            *synced = kept;
+        }
+        Ok(())
+    }
+
+    fn log_dir(&self) -> PathBuf {
+        self.dir.path().join("log")
+    }
+
+    fn disk(&self) -> MutexGuard<'_, Platter> {
+        self.disk.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Mount {
+    /// What of the write-back log survives the loss of power.
+    pub(super) fn synced(&self) -> Vec<(u64, u64)> {
+        self.writeback.as_ref().map(|log| log.synced()).unwrap_or_default()
+    }
+
+    /// The metadata engine writes its tables, as it does from time to time.
+    pub(super) fn checkpoint(&self) -> Result<(), String> {
+        self.engine.checkpoint().map_err(|error| error.to_string())
+    }
+
+    pub(super) fn engine(&self) -> &dyn Engine {
+        &*self.engine
+    }
+}

@@ -1,0 +1,222 @@
+//! What programs do, drawn at random, aimed at what exists.
+
+use super::model::{Kind, Model, NodeId};
+use super::setting::Setting;
+use bytes::Bytes;
+use store::Entropy;
+use vfs::{Handle, Ino};
+
+/// Some end before `/` in a listing and some after.
+const NAMES: [&str; 5] = ["a", "b", "c", "a-", "d"];
+const DEPTH_MAX: usize = 3;
+/// A page of what is written has one byte, the next page another.
+const PAGE_BYTES: usize = 512;
+const OPEN_MAX: usize = 4;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum How {
+    Replace,
+    NoReplace,
+    Exchange,
+}
+
+/// What `fallocate` does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Space {
+    Extend,
+    Zero,
+    ZeroInside,
+    Punch,
+}
+
+#[derive(Clone, PartialEq, Eq)]
+pub(super) enum Op {
+    Create { path: String, mode: u16 },
+    Open { path: String, writes: bool, truncates: bool },
+    Close(usize),
+    Write { slot: usize, at: usize, data: Bytes },
+    Read { slot: usize, at: usize, len: usize },
+    Fsync(usize),
+    Resize { slot: usize, size: usize },
+    Allocate { slot: usize, space: Space, at: usize, len: usize },
+    Truncate { path: String, size: usize },
+    Chmod { path: String, mode: u16 },
+    Mkdir(String),
+    Rmdir(String),
+    Unlink(String),
+    Symlink { path: String, target: Bytes },
+    Link { from: String, to: String },
+    Rename { from: String, to: String, how: How },
+    Look,
+    Sync,
+    Wait(u64),
+}
+
+/// A file that a program has open.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Open {
+    pub(super) handle: Handle,
+    pub(super) ino: Ino,
+    pub(super) node: NodeId,
+    pub(super) writes: bool,
+}
+
+/// What an op is aimed at.
+pub(super) struct Aim<'a> {
+    pub(super) entropy: &'a Entropy,
+    pub(super) model: &'a Model,
+    pub(super) open: &'a [Open],
+}
+
+impl Aim<'_> {
+    pub(super) fn op(&self) -> Op {
+        match self.open.len() {
+            0 => self.of_names(),
+            OPEN_MAX.. => self.of_handle(),
+            _ if self.below(5) < 3 => self.of_handle(),
+            _ => self.of_names(),
+        }
+    }
+
+    fn of_handle(&self) -> Op {
+        let slot = self.below(self.open.len());
+        let Open { node, writes, .. } = self.open[slot];
+        let len = self.model.content(node).len();
+        match self.below(16) {
+            0..=6 if writes => self.write(slot, len),
+            7 if writes => Op::Resize { slot, size: self.place(len) },
+            8 if writes => self.allocate(slot, len),
+            0..=10 => Op::Read { slot, at: self.place(len), len: 1 + self.below(len + 10) },
+            11..=12 => Op::Fsync(slot),
+            _ => Op::Close(slot),
+        }
+    }
+
+    fn of_names(&self) -> Op {
+        match self.below(40) {
+            0..=10 => Op::Create { path: self.free_path(), mode: self.mode() },
+            11..=15 => {
+                let writes = self.below(4) > 0;
+                Op::Open { path: self.path(), writes, truncates: writes && self.below(4) == 0 }
+            }
+            16 => Op::Truncate { path: self.path(), size: self.place(40) },
+            17..=18 => Op::Chmod { path: self.path(), mode: self.mode() },
+            19..=21 => Op::Mkdir(self.free_path()),
+            22 => Op::Rmdir(self.path()),
+            23..=25 => Op::Unlink(self.path()),
+            26 => Op::Symlink { path: self.free_path(), target: self.target() },
+            27 => Op::Link { from: self.path(), to: self.free_path() },
+            28..=33 => self.rename(),
+            34..=35 => Op::Look,
+            36 => Op::Sync,
+            _ => Op::Wait([1, 400, 1200, 7000][self.below(4)]),
+        }
+    }
+
+    fn write(&self, slot: usize, len: usize) -> Op {
+        let Setting { write_bytes, gap_bytes, .. } = self.model.setting;
+        let at = match self.below(10) {
+            0..=5 => len,
+            6..=8 => self.below(len + 1),
+            _ => len + self.below(gap_bytes as usize),
+        };
+        let most = if self.below(4) == 0 { 4 * write_bytes } else { write_bytes };
+        let (tag, bytes) = (self.below(255) as u8, 1 + self.below(most as usize));
+        let page = |at: usize| tag.wrapping_add((at / PAGE_BYTES) as u8).max(1);
+        Op::Write { slot, at, data: (0..bytes).map(page).collect() }
+    }
+
+    fn allocate(&self, slot: usize, len: usize) -> Op {
+        let space = [Space::Extend, Space::Zero, Space::ZeroInside, Space::Punch][self.below(4)];
+        Op::Allocate { slot, space, at: self.place(len), len: 1 + self.below(len + 50) }
+    }
+
+    fn rename(&self) -> Op {
+        let how = [How::Replace, How::Replace, How::Replace, How::Replace, How::NoReplace, How::Exchange];
+        let to = if self.below(3) == 0 { self.path() } else { self.free_path() };
+        let (from, how) = (self.path(), how[self.below(how.len())]);
+        // A kernel refuses this by itself.
+        let is_same = how == How::NoReplace && self.model.at(&from) == self.model.at(&to);
+        Op::Rename { from, to, how: if is_same { How::Replace } else { how } }
+    }
+
+    /// Mostly inside, sometimes behind the end.
+    fn place(&self, len: usize) -> usize {
+        match self.below(8) {
+            0 => 0,
+            1 => len,
+            2 => len + self.below(self.model.setting.gap_bytes as usize),
+            _ => self.below(len + 1),
+        }
+    }
+
+    /// Mostly one that exists.
+    fn path(&self) -> String {
+        let names = self.model.names.now();
+        match names.keys().nth(self.below(names.len().max(1))) {
+            Some(path) if self.below(12) > 0 => path.clone(),
+            _ => self.free_path(),
+        }
+    }
+
+    /// Some name in some directory.
+    fn free_path(&self) -> String {
+        let dirs: Vec<&str> = self.directories().collect();
+        let dir = dirs[self.below(dirs.len())];
+        let name = NAMES[self.below(NAMES.len())];
+        if dir.is_empty() { name.into() } else { format!("{dir}/{name}") }
+    }
+
+    fn directories(&self) -> impl Iterator<Item = &str> {
+        let names = self.model.names.now().iter();
+        let inner = names.filter(|(path, node)| {
+            self.model.nodes[**node].kind == Kind::Directory && path.split('/').count() < DEPTH_MAX
+        });
+        std::iter::once("").chain(inner.map(|(path, _)| path.as_str()))
+    }
+
+    fn target(&self) -> Bytes {
+        format!("to/{}", self.below(1000)).into()
+    }
+
+    fn mode(&self) -> u16 {
+        [0o600, 0o640, 0o644, 0o755, 0o700][self.below(5)]
+    }
+
+    fn below(&self, bound: usize) -> usize {
+        self.entropy.below(bound as u64) as usize
+    }
+}
+
+impl std::fmt::Debug for Op {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Create { path, mode } => write!(f, "create '{path}' {mode:o}"),
+            Self::Open { path, writes, truncates } => {
+                let how = if *writes { "to write" } else { "to read" };
+                write!(f, "open '{path}' {how}{}", if *truncates { ", truncated" } else { "" })
+            }
+            Self::Close(slot) => write!(f, "close #{slot}"),
+            Self::Write { slot, at, data } => {
+                write!(f, "write #{slot} {at}..{} {:02x}", at + data.len(), data[0])
+            }
+            Self::Read { slot, at, len } => write!(f, "read #{slot} {at}..{}", at + len),
+            Self::Fsync(slot) => write!(f, "fsync #{slot}"),
+            Self::Resize { slot, size } => write!(f, "truncate #{slot} to {size}"),
+            Self::Allocate { slot, space, at, len } => {
+                write!(f, "fallocate #{slot} {space:?} {at}..{}", at + len)
+            }
+            Self::Truncate { path, size } => write!(f, "truncate '{path}' to {size}"),
+            Self::Chmod { path, mode } => write!(f, "chmod '{path}' {mode:o}"),
+            Self::Mkdir(path) => write!(f, "mkdir '{path}'"),
+            Self::Rmdir(path) => write!(f, "rmdir '{path}'"),
+            Self::Unlink(path) => write!(f, "unlink '{path}'"),
+            Self::Symlink { path, .. } => write!(f, "symlink '{path}'"),
+            Self::Link { from, to } => write!(f, "link '{from}' to '{to}'"),
+            Self::Rename { from, to, how } => write!(f, "rename '{from}' to '{to}' {how:?}"),
+            Self::Look => write!(f, "look"),
+            Self::Sync => write!(f, "sync"),
+            Self::Wait(ms) => write!(f, "wait {ms} ms"),
+        }
+    }
+}

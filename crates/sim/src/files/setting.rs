@@ -1,0 +1,97 @@
+//! What a seed makes of a world: the volume, the programs, the weather.
+
+use store::Entropy;
+use vfs::{Mapping, Naming};
+
+/// The volume and what happens to it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Setting {
+    pub(super) naming: Naming,
+    pub(super) mapping: Mapping,
+    pub(super) write_back: bool,
+    /// Programs at the same time, each in a directory of its own.
+    pub(super) programs: u64,
+    /// Mounts, one after the other.
+    pub(super) lives: u64,
+    /// Ops of a program in one life.
+    pub(super) ops: u64,
+    /// Calls take their time, so that those of several programs overlap.
+    pub(super) is_slow: bool,
+    pub(super) rates: Rates,
+    /// Writes are mostly shorter, in bytes.
+    pub(super) write_bytes: u64,
+    /// Writes begin at most so far behind the end of the file, in bytes.
+    pub(super) gap_bytes: u64,
+    pub(super) part_size_bytes: u64,
+    pub(super) memory_limit_bytes: u64,
+}
+
+/// How often in a thousand calls of the store.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Rates {
+    /// One fails, before or after its effect.
+    pub(super) failures: u64,
+    /// One is made twice, as a client does that got no answer; the second answer counts.
+    pub(super) repeats: u64,
+    /// A commit of the metadata, or a sync, fails without effect.
+    pub(super) disk_failures: u64,
+}
+
+impl Setting {
+    pub(super) fn of(entropy: &Entropy) -> Self {
+        let below = |bound| entropy.below(bound);
+        let (naming, mapping) = volume(entropy);
+        let programs = [1, 1, 1, 2, 2, 3][below(6) as usize];
+        let is_large = below(60) == 0;
+        let part_size_bytes = [4 << 10, 64 << 10, 8 << 20][below(3) as usize];
+        let write_bytes = match below(3) {
+            _ if is_large => 700 << 10,
+            0 => 3 * part_size_bytes.min(8 << 10),
+            _ => 300,
+        };
+        Self {
+            naming,
+            mapping,
+            write_back: below(3) == 0,
+            programs,
+            lives: 1 + below(3),
+            ops: if is_large { 10 } else { 10 + below(30) },
+            is_slow: programs > 1 || below(4) == 0,
+            rates: rates(entropy, naming),
+            write_bytes,
+            gap_bytes: if below(8) == 0 { 200 << 10 } else { 200 },
+            part_size_bytes,
+            memory_limit_bytes: if below(4) == 0 { 9 << 20 } else { 1 << 30 },
+        }
+    }
+
+    pub(super) fn by_path(&self) -> bool {
+        self.naming == Naming::FilePath
+    }
+}
+
+fn volume(entropy: &Entropy) -> (Naming, Mapping) {
+    match entropy.below(3) {
+        0 => (Naming::FilePath, Mapping::Whole),
+        1 => (Naming::Inode, Mapping::Whole),
+        _ => {
+            let bytes = [4 << 10, 16 << 10, 1 << 20][entropy.below(3) as usize];
+            (Naming::Inode, Mapping::Chunked { bytes })
+        }
+    }
+}
+
+/// A third of all worlds have fine weather but for crashes.
+fn rates(entropy: &Entropy, naming: Naming) -> Rates {
+    // The names of a volume named by path are in memory, which does not fail.
+    let is_on_disk = u64::from(naming == Naming::Inode);
+    match entropy.below(3) {
+        0 => Rates { failures: 0, repeats: 0, disk_failures: 0 },
+        1 => Rates { failures: entropy.below(20), repeats: entropy.below(20), disk_failures: 0 },
+        _ => Rates {
+            failures: entropy.below(150),
+            repeats: entropy.below(100),
+            disk_failures: is_on_disk * entropy.below(2) * entropy.below(50),
+        },
+    }
+}

@@ -1,0 +1,229 @@
+//! What happens to calls on their way: they take time, fail, are made twice, and the machine crashes at one of them.
+//!
+//! Invariant: after the crash no call takes effect and none is answered.
+
+use super::setting::Rates;
+use super::tale::Tale;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+use store::wrap::{Call, Fault, Faults, Layer, Operation};
+use store::{Entropy, StoreError};
+use tokio::sync::Notify;
+
+/// A call takes up to twice so long, in milliseconds.
+const LATENCY_MS_MAX: u64 = 4;
+/// A body that breaks off does so before this byte.
+const BODY_BYTES_CUT: u64 = 7;
+
+/// The weather of one life.
+#[derive(Debug)]
+pub(super) struct Weather {
+    pub(super) entropy: Arc<Entropy>,
+    rates: Rates,
+    is_slow: bool,
+    faults: Faults,
+    /// How many look at the file system while nothing may fail.
+    calm: AtomicUsize,
+    /// Calls until the crash; 0: there is none.
+    calls_left: AtomicU64,
+    has_crashed: AtomicBool,
+    crash: Notify,
+    repeats: AtomicU64,
+    disk_failures: AtomicU64,
+    tale: Tale,
+}
+
+/// What a call finds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sky {
+    Clear,
+    CrashBefore,
+    CrashAfter,
+}
+
+/// The weather is fine until this is dropped.
+#[derive(Debug)]
+pub(super) struct Calm(Arc<Weather>);
+
+impl Weather {
+    /// Fine, until [`Weather::begin`].
+    pub(super) fn new(seed: u64, rates: Rates, is_slow: bool, tale: Tale) -> Arc<Self> {
+        Arc::new(Self {
+            entropy: Arc::new(Entropy::new(seed)),
+            rates,
+            is_slow,
+            faults: Faults::new(),
+            calm: AtomicUsize::new(0),
+            calls_left: AtomicU64::new(0),
+            has_crashed: AtomicBool::new(false),
+            crash: Notify::new(),
+            repeats: AtomicU64::new(0),
+            disk_failures: AtomicU64::new(0),
+            tale,
+        })
+    }
+
+    /// From now on calls fail, and after so many the machine crashes.
+    pub(super) fn begin(&self, calls_to_crash: Option<u64>) {
+        self.calls_left.store(calls_to_crash.unwrap_or(0), Ordering::SeqCst);
+        self.unsettle();
+    }
+
+    /// No more crash: the life ends as it should.
+    pub(super) fn end(&self) {
+        self.calls_left.store(0, Ordering::SeqCst);
+    }
+
+    pub(super) fn calm(self: &Arc<Self>) -> Calm {
+        self.calm.fetch_add(1, Ordering::SeqCst);
+        self.faults.clear();
+        Calm(self.clone())
+    }
+
+    pub(super) fn faults(&self) -> Faults {
+        self.faults.clone()
+    }
+
+    pub(super) fn has_crashed(&self) -> bool {
+        self.has_crashed.load(Ordering::SeqCst)
+    }
+
+    /// Returns when the machine crashes.
+    pub(super) async fn crash(&self) {
+        loop {
+            let crash = self.crash.notified();
+            if self.has_crashed() {
+                return;
+            }
+            crash.await;
+        }
+    }
+
+    /// How many calls did not go as they should so far.
+    pub(super) fn struck(&self) -> u64 {
+        let failed: u64 = Operation::ALL.iter().map(|operation| self.faults.struck(*operation)).sum();
+        failed + self.repeats.load(Ordering::SeqCst) + self.disk_failures.load(Ordering::SeqCst)
+    }
+
+    /// Whether a call is made twice.
+    pub(super) fn repeats(&self) -> bool {
+        let repeats = self.may_happen(|| self.entropy.below(1000) < self.rates.repeats);
+        self.repeats.fetch_add(u64::from(repeats), Ordering::SeqCst);
+        repeats
+    }
+
+    /// Whether the disk of the metadata is full.
+    pub(super) fn disk_fails(&self) -> bool {
+        let fails = self.may_happen(|| self.entropy.below(1000) < self.rates.disk_failures);
+        self.disk_failures.fetch_add(u64::from(fails), Ordering::SeqCst);
+        fails
+    }
+
+    fn may_happen(&self, happens: impl FnOnce() -> bool) -> bool {
+        self.calm.load(Ordering::SeqCst) == 0 && happens()
+    }
+
+    /// Counts a call, or a commit of the metadata.
+    pub(super) fn sky(&self) -> Sky {
+        let left = self.calls_left.load(Ordering::SeqCst);
+        self.calls_left.store(left.saturating_sub(1), Ordering::SeqCst);
+        match left {
+            1 if self.entropy.below(2) == 0 => Sky::CrashBefore,
+            1 => Sky::CrashAfter,
+            _ => Sky::Clear,
+        }
+    }
+
+    pub(super) fn tell(&self, line: String) {
+        self.tale.tell(line);
+    }
+
+    pub(super) fn strike(&self, what: &str) {
+        self.tale.tell(format!("    the machine crashes at {what}"));
+        self.has_crashed.store(true, Ordering::SeqCst);
+        self.crash.notify_waiters();
+    }
+
+    /// Never returns once the machine has crashed.
+    async fn alive(&self) {
+        if self.has_crashed() {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    async fn delay(&self) {
+        if self.is_slow {
+            tokio::time::sleep(Duration::from_millis(self.entropy.below(LATENCY_MS_MAX + 1))).await;
+        }
+    }
+
+    fn unsettle(&self) {
+        if self.calm.load(Ordering::SeqCst) == 0 && self.rates.failures > 0 {
+            let faults = vec![
+                Fault::unavailable(),
+                Fault::throttled(),
+                Fault::lost_reply(),
+                Fault::lost_reply(),
+                Fault::CutBody(self.entropy.below(BODY_BYTES_CUT)),
+            ];
+            self.faults.at_random(self.entropy.clone(), self.rates.failures, faults);
+        }
+    }
+}
+
+impl Drop for Calm {
+    fn drop(&mut self) {
+        self.0.calm.fetch_sub(1, Ordering::SeqCst);
+        self.0.unsettle();
+    }
+}
+
+/// Between the file system and what keeps its bytes.
+#[derive(Debug, Clone)]
+pub(super) struct Way {
+    pub(super) weather: Arc<Weather>,
+    /// For the tale.
+    pub(super) to: &'static str,
+}
+
+impl Layer for Way {
+    async fn around<T: Send>(
+        &self,
+        call: &Call,
+        work: impl Future<Output = store::Result<T>> + Send,
+    ) -> store::Result<T> {
+        let weather = &*self.weather;
+        weather.alive().await;
+        weather.delay().await;
+        weather.alive().await;
+        let told = || {
+            let key = String::from_utf8_lossy(&call.subject);
+            format!("{} {:?} '{key}'", self.to, call.operation)
+        };
+        match weather.sky() {
+            Sky::Clear => {}
+            Sky::CrashBefore => weather.strike(&format!("{}, before it", told())),
+            Sky::CrashAfter => {
+                drop(work.await);
+                weather.strike(&format!("{}, after it", told()));
+                return std::future::pending().await;
+            }
+        }
+        weather.alive().await;
+        let done = work.await;
+        weather.alive().await;
+        weather.delay().await;
+        weather.alive().await;
+        weather.tale.tell(format!("    {}: {}", told(), outcome(&done)));
+        done
+    }
+}
+
+fn outcome<T>(done: &store::Result<T>) -> String {
+    match done {
+        Ok(_) => "done".into(),
+        Err(StoreError::NotFound(_)) => "not found".into(),
+        Err(error) => error.to_string(),
+    }
+}
