@@ -59,6 +59,11 @@ pub(crate) fn type_of(kind: Kind) -> Attributes {
     Attributes { content_type, ..Attributes::default() }
 }
 
+/// Whether headers say when their file was last written, as ours do.
+pub(crate) fn has_time(attributes: &Attributes) -> bool {
+    attributes.user.contains_key(MTIME)
+}
+
 /// What an object's full description says of its file.
 pub(crate) fn observed(
     meta: &ObjectMeta,

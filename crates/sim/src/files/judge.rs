@@ -186,6 +186,11 @@ pub(super) fn after_a_crash<T>(
     })
 }
 
+/// What another machine sees now: of attributes whose export a crash cut off, the ones before.
+pub(super) fn elsewhere<T>(model: &Model, judge: impl FnOnce(&May<'_>) -> T) -> T {
+    now(model, |may| judge(&May { modes: &|_, _| true, states: may.states.clone(), ..*may }))
+}
+
 /// What is now, where nothing is in doubt.
 pub(super) fn now<T>(model: &Model, judge: impl FnOnce(&May<'_>) -> T) -> T {
     let nodes = &model.nodes;

@@ -184,8 +184,8 @@ impl World {
         if self.machine.setting.by_path() {
             let elsewhere = self.machine.elsewhere(mount.record.clone())?;
             // Further names of a file are known on one machine only.
-            for program in self.programs.iter_mut().filter(|program| !program.model.has_links()) {
-                program.check(&elsewhere, &mount.weather).await?;
+            for program in self.programs.iter().filter(|program| !program.model.has_links()) {
+                program.check_elsewhere(&elsewhere).await?;
             }
         }
         match told("garbage", mount.fs.collect_garbage(true).await)?.first() {

@@ -183,7 +183,9 @@ impl Model {
         published.content.promise(promise);
         published.is_stored.set(true);
         published.is_stored.promise(promise);
-        if was_dirty && promise == Promise::Power && !self.setting.write_back {
+        // By path the bucket has what is stored, and nobody waits for other names.
+        let syncs_names = !self.setting.write_back && !self.setting.by_path();
+        if was_dirty && promise == Promise::Power && syncs_names {
             self.names_synced();
         }
     }

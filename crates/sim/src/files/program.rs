@@ -254,6 +254,12 @@ impl Program {
         self.believe(&sight)
     }
 
+    /// Another machine sees the same.
+    pub(super) async fn check_elsewhere(&self, fs: &Filesystem) -> Result<(), String> {
+        let sight = self.look_calmly(fs).await?;
+        judge::elsewhere(&self.model, |may| may.be(&sight)).map(drop)
+    }
+
     async fn look_calmly(&self, fs: &Filesystem) -> Result<Sight, String> {
         let mut failed = None;
         for _ in 0..ATTEMPTS {

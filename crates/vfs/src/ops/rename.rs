@@ -377,11 +377,26 @@ impl Filesystem {
         }
         match copied {
             Err(StoreError::PreconditionFailed(key)) if key == *to => {
-                self.directories.get(ends.to.0).forget();
-                Err(Error::EXISTS)
+                match self.copied_before(from, to).await? {
+                    Some(copy) => Ok(copy),
+                    None => {
+                        self.directories.get(ends.to.0).forget();
+                        Err(Error::EXISTS)
+                    }
+                }
             }
             copied => Ok(copied?),
         }
+    }
+
+    /// What lies under a key that must be free, if it is a copy of ours whose answer nobody heard. Times in nanoseconds
+    /// tell it from anybody else's.
+    async fn copied_before(&self, from: &ObjectRef, to: &ObjectKey) -> Result<Option<ObjectRef>> {
+        let (ours, there) = (self.store.head(&from.key).await?, self.store.head(to).await?);
+        let is_copy = headers::has_time(&there.attributes)
+            && there.attributes.user == ours.attributes.user
+            && there.size_bytes == ours.size_bytes;
+        Ok(is_copy.then_some(there.object))
     }
 
     fn must_be_as_found(&self, ends: &Ends) -> Result<()> {
