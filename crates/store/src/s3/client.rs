@@ -36,7 +36,7 @@ pub(super) struct Client {
     pub(super) counts: Arc<RequestCounts>,
     http: HttpClient,
     signer: Signer,
-    quota: RetryQuota,
+    quota: Arc<RetryQuota>,
     clock: Arc<dyn Clock>,
     pub(super) entropy: Arc<Entropy>,
     pub(super) odd_keys: OddKeys,
@@ -66,7 +66,7 @@ impl Client {
         Ok(Self {
             http: connect::http_client(&config, &endpoint)?,
             signer: Signer::new(&config.region),
-            quota: RetryQuota::new(&config.retry),
+            quota: Arc::new(RetryQuota::new(&config.retry)),
             user_agent: value("user agent", &config.user_agent)?,
             sends_unsigned: endpoint.sends_unsigned(config.unsigned_payload),
             counts: Arc::default(),
@@ -78,12 +78,12 @@ impl Client {
         })
     }
 
-    pub(super) fn retry(&self) -> Retry<'_> {
+    pub(super) fn retry(&self) -> Retry {
         self.retry_with(self.config.retry)
     }
 
-    pub(super) fn retry_with(&self, policy: RetryPolicy) -> Retry<'_> {
-        Retry::new(policy, &self.quota, &self.entropy)
+    pub(super) fn retry_with(&self, policy: RetryPolicy) -> Retry {
+        Retry::new(policy, self.quota.clone(), self.entropy.clone())
     }
 
     /// Sends a call until it is answered with a document.
@@ -95,7 +95,7 @@ impl Client {
     pub(super) async fn fetch_as<T>(
         &self,
         call: &Call,
-        retry: &mut Retry<'_>,
+        retry: &mut Retry,
         read: impl Fn(Answer) -> Result<T, Failure> + Send,
     ) -> Result<T, Failure> {
         loop {
@@ -112,7 +112,7 @@ impl Client {
 
     /// One attempt whose answer is a document. A document that is an error is one, whatever the status says:
     /// copies and completions begin to answer before they know.
-    async fn attempt_document(&self, call: &Call, retry: &mut Retry<'_>) -> Result<Answer, Failure> {
+    async fn attempt_document(&self, call: &Call, retry: &mut Retry) -> Result<Answer, Failure> {
         let response = self.attempt(call, retry).await?;
         let (head, body) = response.into_parts();
         let body = if call.method == Method::HEAD { Bytes::new() } else { self.document(body).await? };
@@ -127,7 +127,7 @@ impl Client {
     pub(super) async fn attempt(
         &self,
         call: &Call,
-        retry: &mut Retry<'_>,
+        retry: &mut Retry,
     ) -> Result<Response<Incoming>, Failure> {
         self.counts.add(call.kind);
         if retry.attempt() {

@@ -90,7 +90,7 @@ impl Source {
         &self,
         range: Option<Range<u64>>,
         if_match: Option<&ETag>,
-        retry: &mut Retry<'_>,
+        retry: &mut Retry,
     ) -> Result<Opened, Failure> {
         let mut call = self.store.call(RequestKind::Get, Method::GET, &self.key)?;
         if let Some(range) = &range {
