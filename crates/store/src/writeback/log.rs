@@ -53,6 +53,8 @@ pub(super) struct Log {
 #[derive(Debug)]
 struct Inner {
     segments: Segments,
+    /// The number of the next segment.
+    next: u64,
     /// Where the newest ends.
     end: u64,
     /// Bytes ever appended here.
@@ -80,9 +82,9 @@ impl Log {
             cut_off(dir, last.1, end)?;
         }
         let next = segments.last_key_value().map_or(1, |(number, _)| number + 1);
-        let inner = Inner { segments, end: 0, appended: 0, unsynced_from: next };
+        let inner = Inner { segments, next, end: 0, appended: 0, unsynced_from: next };
         let log = Self { dir: dir.to_owned(), inner: Mutex::new(inner), _lock: lock, syncing: Mutex::new(0) };
-        log.begin_segment(&mut log.lock(), next)?;
+        log.begin_segment(&mut log.lock())?;
         Ok(log)
     }
 
@@ -92,19 +94,17 @@ impl Log {
         let frame = record::encode(record, &pieces);
         let mut inner = self.lock();
         if inner.end >= SEGMENT_BYTES {
-            let next = inner.newest().number + 1;
-            self.begin_segment(&mut inner, next)?;
+            self.begin_segment(&mut inner)?;
         }
-        let segment = inner.newest();
-        let (begin, body_at) = (inner.end, inner.end + frame.len() as u64);
-        if let Err(error) = write_all(&segment.file, begin, frame, &pieces) {
-            // Half a record would hide what comes after it.
-            segment.file.set_len(begin)?;
-            return Err(error);
+        match inner.append(&frame, &pieces) {
+            // A disk with less room than a segment is full of what nobody needs.
+            Err(error) if error.kind() == ErrorKind::StorageFull && inner.is_unneeded() => {
+                self.begin_segment(&mut inner)?;
+                self.remove_unneeded(&mut inner)?;
+                inner.append(&frame, &pieces)
+            }
+            appended => appended,
         }
-        inner.end = body_at + body.len();
-        inner.appended += inner.end - begin;
-        Ok((segment, body_at..inner.end))
     }
 
     /// Returns when everything appended before survives the loss of power.
@@ -127,7 +127,10 @@ impl Log {
 
     /// Removes the oldest segments that nobody needs.
     pub(super) fn reclaim(&self) -> io::Result<()> {
-        let mut inner = self.lock();
+        self.remove_unneeded(&mut self.lock())
+    }
+
+    fn remove_unneeded(&self, inner: &mut Inner) -> io::Result<()> {
         while inner.segments.len() > 1
             && let Some(oldest) = inner.segments.first_entry()
             && Arc::strong_count(oldest.get()) == 1
@@ -144,7 +147,10 @@ impl Log {
         (inner.segments.len() as u64 - 1) * SEGMENT_BYTES + inner.end
     }
 
-    fn begin_segment(&self, inner: &mut Inner, number: u64) -> io::Result<()> {
+    fn begin_segment(&self, inner: &mut Inner) -> io::Result<()> {
+        let number = inner.next;
+        // Whatever becomes of it, the number is used up.
+        inner.next += 1;
         let file = File::options().read(true).write(true).create_new(true).open(path(&self.dir, number))?;
         File::open(&self.dir)?.sync_all()?;
         inner.segments.insert(number, Arc::new(Segment { number, file }));
@@ -158,6 +164,25 @@ impl Log {
 }
 
 impl Inner {
+    fn append(&mut self, frame: &[u8], pieces: &[&[u8]]) -> io::Result<(Arc<Segment>, Range<u64>)> {
+        let segment = self.newest();
+        let (begin, body_at) = (self.end, self.end + frame.len() as u64);
+        if let Err(error) = write_all(&segment.file, begin, frame, pieces) {
+            // Half a record would hide what comes after it.
+            segment.file.set_len(begin)?;
+            return Err(error);
+        }
+        self.end = body_at + pieces.iter().map(|piece| piece.len() as u64).sum::<u64>();
+        self.appended += self.end - begin;
+        Ok((segment, body_at..self.end))
+    }
+
+    /// Whether the newest segment holds something, but nothing that anybody needs.
+    fn is_unneeded(&self) -> bool {
+        self.end > 0
+            && self.segments.last_key_value().is_some_and(|(_, newest)| Arc::strong_count(newest) == 1)
+    }
+
     fn newest(&self) -> Arc<Segment> {
         match self.segments.last_key_value() {
             Some((_, segment)) => segment.clone(),
@@ -174,13 +199,12 @@ pub(super) fn lock(dir: &Path) -> io::Result<File> {
 }
 
 /// Small records in one call, so that a crash mostly finds them whole or not at all.
-fn write_all(file: &File, at: u64, mut frame: Vec<u8>, body: &[&[u8]]) -> io::Result<()> {
+fn write_all(file: &File, at: u64, frame: &[u8], body: &[&[u8]]) -> io::Result<()> {
     let body_bytes: usize = body.iter().map(|piece| piece.len()).sum();
     if body_bytes <= WRITTEN_AT_ONCE {
-        body.iter().for_each(|piece| frame.extend_from_slice(piece));
-        return file.write_all_at(&frame, at);
+        return file.write_all_at(&[&[frame], body].concat().concat(), at);
     }
-    file.write_all_at(&frame, at)?;
+    file.write_all_at(frame, at)?;
     let mut at = at + frame.len() as u64;
     for piece in body {
         file.write_all_at(piece, at)?;
