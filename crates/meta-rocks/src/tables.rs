@@ -237,7 +237,11 @@ impl Tables {
 }
 
 fn of_journal(error: io::Error) -> EngineError {
-    EngineError::Unavailable(format!("the journal: {error}"))
+    let text = format!("the journal: {error}");
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => EngineError::Full(text),
+        _ => EngineError::Unavailable(text),
+    }
 }
 
 /// The records of a range, one after the other.

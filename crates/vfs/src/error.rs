@@ -1,6 +1,7 @@
 //! What a file operation can answer, and the error number a program sees.
 
-use meta::FsError;
+use meta::{EngineError, FsError};
+use std::io::ErrorKind;
 use store::StoreError;
 use store::names::BadName;
 
@@ -58,12 +59,21 @@ impl Error {
             Self::Store(error) => store_errno(error),
             Self::Name(BadName::Reserved) => libc::EINVAL,
             Self::Name(BadName::Key(_)) => libc::ENAMETOOLONG,
-            Self::Cache(error) => error.raw_os_error().unwrap_or(libc::EIO),
+            Self::Cache(error) => cache_errno(error),
             Self::Stale(_) => libc::ESTALE,
             Self::Volume(_) => libc::EIO,
             Self::Errno { errno, .. } => *errno,
         }
     }
+}
+
+/// Errors that say which file they are about have no number of their own.
+fn cache_errno(error: &std::io::Error) -> i32 {
+    error.raw_os_error().unwrap_or(match error.kind() {
+        ErrorKind::StorageFull => libc::ENOSPC,
+        ErrorKind::QuotaExceeded => libc::EDQUOT,
+        _ => libc::EIO,
+    })
 }
 
 fn namespace_errno(error: &FsError) -> i32 {
@@ -79,6 +89,7 @@ fn namespace_errno(error: &FsError) -> i32 {
         FsError::StaleBase => libc::ESTALE,
         FsError::NoData => libc::ENODATA,
         FsError::Conflict => libc::EBUSY,
+        FsError::Engine(EngineError::Full(_)) => libc::ENOSPC,
         _ => libc::EIO,
     }
 }
