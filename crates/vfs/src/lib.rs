@@ -38,6 +38,7 @@ mod reconcile;
 mod references;
 mod slab;
 mod texts;
+mod turns;
 mod volume;
 mod write;
 

@@ -14,6 +14,7 @@ use store::{Attributes, ETag, Timestamp};
 
 use crate::pin::Pin;
 use crate::read::readahead::Readahead;
+use crate::turns::Turns;
 use crate::write::Dirty;
 
 /// What programs see of writes that are not published yet.
@@ -36,6 +37,8 @@ pub(crate) struct OpenFile {
     pub(crate) ino: Ino,
     /// Unpublished writes; one write, truncation or commit at a time.
     pub(crate) work: tokio::sync::Mutex<Dirty>,
+    /// Taken by who wants its writes published, so that many share an attempt that fails.
+    pub(crate) publishing: Turns,
     shared: Mutex<Shared>,
 }
 
@@ -51,7 +54,12 @@ struct Shared {
 
 impl OpenFile {
     fn new(ino: Ino) -> Self {
-        Self { ino, work: tokio::sync::Mutex::new(Dirty::Clean), shared: Mutex::default() }
+        Self {
+            ino,
+            work: tokio::sync::Mutex::new(Dirty::Clean),
+            publishing: Turns::default(),
+            shared: Mutex::default(),
+        }
     }
 
     pub(crate) fn pin(&self) -> (Option<Arc<Pin>>, u64) {

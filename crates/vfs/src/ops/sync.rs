@@ -22,19 +22,34 @@ impl Filesystem {
             .map_err(|error| meta::FsError::from(error).into())
     }
 
-    /// Publishes every file's writes, exports every attribute that waits, and deletes what nothing refers to. Tries all;
-    /// returns the first error.
+    /// Publishes every file's writes, exports every attribute that waits, and deletes what nothing refers to. Tries all,
+    /// unless the store does not answer; returns the first error.
     pub async fn sync(&self) -> Result<()> {
+        let mut outcome = self.publish_all().await;
+        if !outcome.as_ref().is_err_and(Error::is_silence) {
+            self.discards.drained().await;
+            outcome = outcome.and(self.store.sync().await.map_err(Error::from));
+        }
+        outcome.and(self.sync_names().await)
+    }
+
+    async fn publish_all(&self) -> Result<()> {
         let mut outcome = Ok(());
         for file in self.files.all() {
-            outcome = outcome.and(self.commit(&file).await);
+            let published = self.commit(&file).await;
+            if published.as_ref().is_err_and(Error::is_silence) {
+                return published;
+            }
+            outcome = outcome.and(published);
         }
         for ino in self.exports.all() {
-            outcome = outcome.and(self.export_now(ino).await);
+            let exported = self.export_now(ino).await;
+            if exported.as_ref().is_err_and(Error::is_silence) {
+                return exported;
+            }
+            outcome = outcome.and(exported);
         }
-        self.discards.drained().await;
-        let outcome = outcome.and(self.store.sync().await.map_err(Error::from));
-        outcome.and(self.sync_names().await)
+        outcome
     }
 
     /// Syncs, for at most `patience`.

@@ -19,12 +19,15 @@ use crate::{Error, Filesystem, Result};
 impl Filesystem {
     /// Publishes a file's writes, if it has any and still has a name.
     pub(crate) async fn commit(&self, file: &OpenFile) -> Result<()> {
-        let mut work = file.work.lock().await;
-        if work.is_published() {
-            return Ok(());
-        }
-        self.commit_locked(file, &mut work).await?;
-        if self.config.write_back { Ok(()) } else { self.sync_names().await }
+        let published = async {
+            let mut work = file.work.lock().await;
+            if work.is_published() {
+                return Ok(());
+            }
+            self.commit_locked(file, &mut work).await?;
+            if self.config.write_back { Ok(()) } else { self.sync_names().await }
+        };
+        file.publishing.take(published).await
     }
 
     /// The same for who holds the file's work already.
@@ -275,8 +278,11 @@ impl Filesystem {
                 Err(error) => Err(error),
             }
         };
-        self.volume_record.get_or_try_init(|| put).await?;
-        Ok(())
+        if self.volume_record.initialized() {
+            return Ok(());
+        }
+        let recorded = async { self.volume_record.get_or_try_init(|| put).await.map(drop) };
+        self.recording.take(recorded).await
     }
 
     /// Puts a stream or memory on disk, so that it can be read and written anywhere.
