@@ -14,6 +14,7 @@ mod identity;
 mod keys;
 mod memory;
 mod names;
+mod outages;
 mod races;
 mod rename;
 mod requests;

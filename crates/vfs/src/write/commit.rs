@@ -57,7 +57,7 @@ impl Filesystem {
             Ok(object) => self.published(file, work, inode, &object, attributes),
             Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)) => {
                 let size_bytes = work.size_bytes().unwrap_or_default();
-                match self.already_stored(&key, &attributes, size_bytes).await {
+                match self.already_stored(&key, &attributes, size_bytes).await? {
                     Some(object) => self.published(file, work, inode, &object, attributes),
                     None => self.yield_to_bucket(file, work, inode, &key, attributes).await,
                 }
@@ -73,10 +73,15 @@ impl Filesystem {
         key: &ObjectKey,
         attributes: &Attributes,
         size_bytes: u64,
-    ) -> Option<ObjectRef> {
-        let found = self.store.head(key).await.ok()?;
+    ) -> Result<Option<ObjectRef>, StoreError> {
+        let found = match self.store.head(key).await {
+            Ok(found) => found,
+            Err(StoreError::NotFound(_)) => return Ok(None),
+            // Whose it is cannot be told: the writes stay.
+            Err(error) => return Err(error),
+        };
         let is_ours = found.attributes.user == attributes.user && found.size_bytes == size_bytes;
-        is_ours.then_some(found.object)
+        Ok(is_ours.then_some(found.object))
     }
 
     /// Names the stored object.

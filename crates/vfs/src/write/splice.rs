@@ -217,7 +217,7 @@ impl Filesystem {
     ) -> Result<ObjectRef, StoreError> {
         match stored {
             Err(StoreError::PreconditionFailed(text) | StoreError::NotFound(text)) => {
-                let found = self.already_stored(key, attributes, size_bytes).await;
+                let found = self.already_stored(key, attributes, size_bytes).await?;
                 found.ok_or_else(|| StoreError::Unavailable(format!("'{text}' was not stored")))
             }
             stored => stored,
