@@ -214,6 +214,22 @@ async fn a_completion_whose_answer_was_lost_is_recognised() {
     assert!(matches!(result, Err(StoreError::Invalid(_))));
 }
 
+/// An fsync failed when the answer to its completion was lost for as long as it was asked for. Every later one was told
+/// that there is no such upload, though the object was there.
+#[tokio::test]
+async fn a_completion_that_was_given_up_is_recognised_later() {
+    let gone = || error("404 Not Found", "NoSuchUpload");
+    let head = answer("200 OK", &[("etag", "\"e-1\""), ("content-length", "10")], "");
+    let lost = std::iter::repeat_n(silence(), 4);
+    let server =
+        Scripted::start([begun(), part()].into_iter().chain(lost).chain([gone(), gone(), head])).await;
+    let upload = server.store().multipart(&key(), Attributes::default(), Tags::new()).await.unwrap();
+    upload.put_part(1, Payload::from(TEN)).await.unwrap();
+    let lost = upload.complete(Precondition::Absent).await;
+    assert!(matches!(lost, Err(StoreError::Unavailable(_))), "{lost:?}");
+    assert_eq!(upload.complete(Precondition::Absent).await.unwrap().etag, ETag::new("e-1"));
+}
+
 #[tokio::test]
 async fn a_delete_whose_answer_was_lost_is_recognised() {
     let head = answer("200 OK", &[("etag", "\"e\""), ("content-length", "10")], "");

@@ -87,7 +87,8 @@ impl Filesystem {
     }
 
     async fn ends(&self, from: Place, to: Place, how: RenameHow) -> Result<Ends> {
-        let source = self.must(self.find(from.0, &from.1).await?)?;
+        // Attributes that were only listed would count as exact once they are published under the new name.
+        let source = self.exact(self.must(self.find(from.0, &from.1).await?)?).await?;
         let target = self.find(to.0, &to.1).await?;
         if source.kind == Kind::Directory {
             self.layout.marker(&self.names, to.0, &to.1)?;

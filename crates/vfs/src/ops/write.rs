@@ -38,7 +38,9 @@ impl Filesystem {
                 }
                 fits
             }
-            Dirty::Stream(stream) if offset == stream.size_bytes() => stream.append_now(&self.slabs, data),
+            Dirty::Stream(stream) if offset == stream.size_bytes() && !stream.is_in_doubt() => {
+                stream.append_now(&self.slabs, data)
+            }
             _ => false,
         };
         is_done.then(|| self.note(&file, &work)).map(Ok)
@@ -95,7 +97,7 @@ impl Filesystem {
             }
         }
         if let Dirty::Stream(stream) = work {
-            if offset == stream.size_bytes() {
+            if offset == stream.size_bytes() && !stream.is_in_doubt() {
                 return Ok(stream.append(&self.slabs, data).await?);
             }
             self.settle(file, work).await?;

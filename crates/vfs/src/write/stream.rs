@@ -47,6 +47,7 @@ pub(crate) struct Stream {
     short: Option<Payload>,
     /// The object, where it was completed but could not be moved to where the file is now.
     completed: Option<ObjectRef>,
+    is_in_doubt: bool,
     /// A part went down with its task; nothing can complete the upload.
     is_broken: bool,
     in_flight_max: usize,
@@ -109,6 +110,7 @@ impl Stream {
             failed: Vec::new(),
             short: None,
             completed: None,
+            is_in_doubt: false,
             is_broken: false,
             in_flight_max,
             chunks: BTreeMap::new(),
@@ -216,7 +218,9 @@ impl Stream {
         let Upload::Object { parts, .. } = &self.upload else {
             return Err(StoreError::Invalid("the parts are objects".into()));
         };
-        let object = parts.complete(precondition).await?;
+        let completed = parts.complete(precondition).await;
+        self.is_in_doubt = completed.as_ref().is_err_and(StoreError::is_retryable);
+        let object = completed?;
         self.completed = Some(object.clone());
         Ok(object)
     }
@@ -239,6 +243,11 @@ impl Stream {
         }
         outcome?;
         if self.is_broken { Err(cut_off()) } else { Ok(()) }
+    }
+
+    /// The parts may have been joined already: nothing can be appended before that is known.
+    pub(crate) fn is_in_doubt(&self) -> bool {
+        self.is_in_doubt
     }
 
     /// The object under the key it began with, once it is complete.
