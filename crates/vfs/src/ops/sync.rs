@@ -52,9 +52,21 @@ impl Filesystem {
         outcome
     }
 
-    /// Syncs, for at most `patience`.
+    /// Syncs, for at most `patience`. The log names the files that are not stored then.
     pub async fn shutdown(&self, patience: Duration) -> Result<()> {
-        let outcome = tokio::time::timeout(patience, self.sync()).await;
-        outcome.unwrap_or(Err(Error::new(libc::ETIMEDOUT, "not everything was stored in the time allowed")))
+        let late = || Error::new(libc::ETIMEDOUT, "not everything was stored in the time allowed");
+        let Some(me) = self.me.upgrade() else { return Err(late()) };
+        // Whoever is cut off while he stores a file has its writes with him, so he goes on.
+        let syncing = tokio::spawn(async move { me.sync().await });
+        let outcome = match tokio::time::timeout(patience, syncing).await {
+            Ok(Ok(outcome)) => outcome,
+            Ok(Err(_)) | Err(_) => Err(late()),
+        };
+        if outcome.is_err() {
+            for file in self.files.all().iter().filter(|file| file.pending().is_dirty) {
+                tracing::error!(path = %self.shown(file.ino), "not stored yet");
+            }
+        }
+        outcome
     }
 }
