@@ -244,6 +244,7 @@ async fn drain(me: Weak<Writeback>) {
             && writeback.due_in().is_some_and(|due| due.is_zero())
             && let Some((key, change)) = writeback.pending().next()
         {
+            writeback.sending.fetch_add(1, Ordering::AcqRel);
             sending.spawn(send_one(writeback.clone(), key, change));
         }
         let stuck = if sending.is_empty() { writeback.stuck() } else { None };
@@ -281,6 +282,7 @@ async fn drain(me: Weak<Writeback>) {
 async fn send_one(writeback: Arc<Writeback>, key: ObjectKey, change: Change) -> bool {
     let sent = writeback.send(&key, &change).await;
     drop(change);
+    writeback.sending.fetch_sub(1, Ordering::AcqRel);
     if let Err(error) = &sent {
         tracing::warn!(%key, %error, "a change cannot go up; it stays in the write-back log and is tried again");
         writeback.pending().ended(&key);
@@ -288,6 +290,7 @@ async fn send_one(writeback: Arc<Writeback>, key: ObjectKey, change: Change) -> 
     if let Err(error) = writeback.log.reclaim() {
         tracing::warn!(%error, "a segment of the write-back log cannot be removed");
     }
+    writeback.trim_notes();
     // Whoever waits for this looks once it has ended.
     writeback.lighter.notify_waiters();
     sent.is_ok()

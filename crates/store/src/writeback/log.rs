@@ -147,6 +147,10 @@ impl Log {
         (inner.segments.len() as u64 - 1) * SEGMENT_BYTES + inner.end
     }
 
+    pub(super) fn newest_number(&self) -> u64 {
+        self.lock().newest().number
+    }
+
     fn begin_segment(&self, inner: &mut Inner) -> io::Result<()> {
         let number = inner.next;
         // Whatever becomes of it, the number is used up.

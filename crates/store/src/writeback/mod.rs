@@ -29,9 +29,10 @@ use bytes::Bytes;
 use futures_util::stream::BoxStream;
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use log::Log;
+use notes::Notes;
 use pending::{Change, Pending, Piece, Waiting, slice};
 use record::{Described, PieceAt, Record};
-use replay::{Notes, Replay};
+use replay::Replay;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
 use std::path::Path;
@@ -90,8 +91,7 @@ pub struct Writeback {
     bucket: Arc<dyn ObjectStore>,
     log: Log,
     pending: Mutex<Pending>,
-    /// What others keep here.
-    notes: Mutex<Notes>,
+    notes: Notes,
     aliases: Mutex<Aliases>,
     next_change: AtomicU64,
     clock: Arc<dyn Clock>,
@@ -101,6 +101,8 @@ pub struct Writeback {
     woken: Arc<Notify>,
     /// A change went up, or its attempt ended.
     lighter: Notify,
+    /// Attempts under way, which hold what they send.
+    sending: AtomicU64,
     /// How many changes went up.
     went_up: AtomicU64,
     /// How many want everything up now.
@@ -138,7 +140,7 @@ impl Writeback {
             bucket,
             log,
             pending: Mutex::new(pending),
-            notes: Mutex::new(notes),
+            notes: Notes::of(notes),
             aliases: Mutex::default(),
             next_change: AtomicU64::new(last_change + 1),
             clock,
@@ -146,6 +148,7 @@ impl Writeback {
             options,
             woken: Arc::default(),
             lighter: Notify::new(),
+            sending: AtomicU64::new(0),
             went_up: AtomicU64::new(0),
             hurried: AtomicU64::new(0),
         });
@@ -210,7 +213,7 @@ impl Writeback {
         loop {
             let lighter = self.lighter.notified();
             match self.log.append(&Record::Bytes, body).map_err(failed) {
-                Err(StoreError::Full(full)) => self.wait_for_room(full, lighter, &mut wait).await?,
+                Err(StoreError::Full(full)) => self.wait_for_disk(full, lighter, &mut wait).await?,
                 appended => return appended.map(|(segment, range)| vec![Piece::Here(segment, range)]),
             }
         }
@@ -237,7 +240,7 @@ impl Writeback {
         loop {
             let lighter = self.lighter.notified();
             match self.try_change(key, asked, object.as_ref(), &body) {
-                Err(StoreError::Full(full)) => self.wait_for_room(full, lighter, &mut wait).await?,
+                Err(StoreError::Full(full)) => self.wait_for_disk(full, lighter, &mut wait).await?,
                 changed => return changed,
             }
         }

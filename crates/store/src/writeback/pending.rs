@@ -98,7 +98,7 @@ pub(super) struct Change {
     /// When it was made.
     pub(super) made_at: Timestamp,
     /// Where the record is, held for as long as it counts.
-    _record: Arc<Segment>,
+    _record: Option<Arc<Segment>>,
     /// It may be in the bucket already.
     is_tried: bool,
     /// Earlier changes of the key that may be in the bucket.
@@ -119,7 +119,19 @@ impl Change {
         made_at: Timestamp,
         record: Arc<Segment>,
     ) -> Self {
-        Self { number, object, base, made_at, _record: record, is_tried: false, earlier: Vec::new() }
+        let _record = Some(record);
+        Self { number, object, base, made_at, _record, is_tried: false, earlier: Vec::new() }
+    }
+
+    /// The same once it is in the bucket under this tag: it needs nothing in the log.
+    fn in_bucket(self, key: &ObjectKey, etag: Option<&ETag>) -> Self {
+        let object = self.object.map(|object| {
+            let there = ObjectRef::new(key.clone(), etag.unwrap_or(&object.described.etag).clone());
+            let size = object.size_bytes();
+            let pieces = if size > 0 { vec![Piece::There(there, 0..size)] } else { Vec::new() };
+            Arc::new(Waiting { described: object.described.clone(), pieces })
+        });
+        Self { object, _record: None, ..self }
     }
 
     pub(super) fn form(&self) -> Form {
@@ -275,7 +287,8 @@ impl Pending {
             Some(newest) if newest.number == number => {
                 let done = self.drop_newest(key);
                 if self.looks > 0 {
-                    self.just_done.extend(done.map(|done| (key.clone(), done)));
+                    let done = done.map(|done| (key.clone(), done.in_bucket(key, etag.as_ref())));
+                    self.just_done.extend(done);
                 }
             }
             Some(newest) => {

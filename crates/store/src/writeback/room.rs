@@ -10,6 +10,7 @@ use tokio::time::Instant;
 pub(super) struct Wait {
     since: Instant,
     went_up: u64,
+    has_asked: bool,
 }
 
 impl Writeback {
@@ -29,7 +30,23 @@ impl Writeback {
 
     /// From now on nothing has gone up.
     pub(super) fn begin_wait(&self) -> Wait {
-        Wait { since: Instant::now(), went_up: self.went_up.load(Ordering::Acquire) }
+        Wait { since: Instant::now(), went_up: self.went_up.load(Ordering::Acquire), has_asked: false }
+    }
+
+    /// The same where the disk is full: what notes keep of it is asked for first.
+    pub(super) async fn wait_for_disk(
+        &self,
+        full: String,
+        lighter: Notified<'_>,
+        wait: &mut Wait,
+    ) -> Result<()> {
+        if !std::mem::replace(&mut wait.has_asked, true)
+            && let Some(me) = self.me.upgrade()
+            && me.forget_all_notes().await
+        {
+            return Ok(());
+        }
+        self.wait_for_room(full, lighter, wait).await
     }
 
     /// Waits until something may have gone up; an error if nothing can, or nothing has for too long. Attempts that fail
@@ -40,12 +57,14 @@ impl Writeback {
         lighter: Notified<'_>,
         wait: &mut Wait,
     ) -> Result<()> {
-        if self.pending().len() == 0 {
-            return Err(StoreError::Full(full));
-        }
         let now = self.begin_wait();
         if now.went_up != wait.went_up {
-            *wait = now;
+            // There may be room already.
+            *wait = Wait { has_asked: wait.has_asked, ..now };
+            return Ok(());
+        }
+        if self.pending().len() == 0 && self.sending.load(Ordering::Acquire) == 0 {
+            return Err(StoreError::Full(full));
         }
         self.woken.notify_one();
         let outcome = tokio::time::timeout_at(wait.since + self.options.patience, lighter).await;
