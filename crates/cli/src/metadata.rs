@@ -11,7 +11,7 @@ use meta_rocks::{Journal, OpenError, RocksEngine, RocksOptions};
 use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use store::ObjectStore;
 use store::writeback::Writeback;
@@ -78,7 +78,18 @@ pub(crate) async fn open(
         }
     };
     let engine = Arc::new(state::when_free(open, |error| matches!(error, OpenError::InUse(_)))?);
+    if let Some(log) = writeback {
+        let tables = Arc::downgrade(&engine);
+        log.notes_are_kept_by(move || checkpoint(&tables));
+    }
     Ok(Metadata { engine: engine.clone(), on_disk: Some(engine) })
+}
+
+/// Brings names from the write-back log into the tables, so that it need not keep them.
+fn checkpoint(tables: &Weak<RocksEngine>) {
+    if let Some(Err(error)) = tables.upgrade().map(|tables| tables.checkpoint()) {
+        tracing::warn!("names keep room in the write-back log: {error}");
+    }
 }
 
 /// The names of a volume, open.

@@ -62,6 +62,11 @@ pub(crate) fn of_write(error: Error) -> EngineError {
     }
 }
 
+/// The error of going on after the disk was full: it still is, as far as the database knows.
+pub(crate) fn of_resume(error: Error) -> EngineError {
+    EngineError::Full(one_line(&error))
+}
+
 fn one_line(error: &Error) -> String {
     error.as_ref().replace('\n', " ")
 }

@@ -11,6 +11,8 @@ pub(super) struct Wait {
     since: Instant,
     went_up: u64,
     has_asked: bool,
+    /// Nothing was left to go up, which may have been so only since the log was tried.
+    is_last: bool,
 }
 
 impl Writeback {
@@ -30,7 +32,12 @@ impl Writeback {
 
     /// From now on nothing has gone up.
     pub(super) fn begin_wait(&self) -> Wait {
-        Wait { since: Instant::now(), went_up: self.went_up.load(Ordering::Acquire), has_asked: false }
+        Wait {
+            since: Instant::now(),
+            went_up: self.went_up.load(Ordering::Acquire),
+            has_asked: false,
+            is_last: false,
+        }
     }
 
     /// The same where the disk is full: what notes keep of it is asked for first.
@@ -64,7 +71,8 @@ impl Writeback {
             return Ok(());
         }
         if self.pending().len() == 0 && self.sending.load(Ordering::Acquire) == 0 {
-            return Err(StoreError::Full(full));
+            let was_last = std::mem::replace(&mut wait.is_last, true);
+            return if was_last { Err(StoreError::Full(full)) } else { Ok(()) };
         }
         self.woken.notify_one();
         let outcome = tokio::time::timeout_at(wait.since + self.options.patience, lighter).await;
