@@ -19,6 +19,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 const SEGMENT_BYTES: u64 = 64 << 20;
 /// Bodies up to this length are written together with what describes them.
 const WRITTEN_AT_ONCE: usize = 64 << 10;
+/// So much of the disk is left to records without bytes of objects.
+const RESERVE_BYTES: u64 = 4 << 20;
 /// Bodies are checked in pieces of this length.
 const READ_AT_ONCE: usize = 1 << 20;
 
@@ -96,7 +98,11 @@ impl Log {
         if inner.end >= SEGMENT_BYTES {
             self.begin_segment(&mut inner)?;
         }
-        match inner.append(&frame, &pieces) {
+        let appended = match self.has_room_for(record, body) {
+            Ok(()) => inner.append(&frame, &pieces),
+            Err(full) => Err(full),
+        };
+        match appended {
             // A disk with less room than a segment is full of what nobody needs.
             Err(error) if error.kind() == ErrorKind::StorageFull && inner.is_unneeded() => {
                 self.begin_segment(&mut inner)?;
@@ -105,6 +111,16 @@ impl Log {
             }
             appended => appended,
         }
+    }
+
+    /// Bytes of objects leave room on the disk for what says that objects are done, and for names.
+    fn has_room_for(&self, record: &Record, body: &Payload) -> io::Result<()> {
+        if body.is_empty() || matches!(record, Record::Note { .. }) {
+            return Ok(());
+        }
+        let disk = rustix::fs::statvfs(&self.dir)?;
+        let is_enough = disk.f_bavail * disk.f_frsize >= body.len() + RESERVE_BYTES;
+        if is_enough { Ok(()) } else { Err(ErrorKind::StorageFull.into()) }
     }
 
     /// Returns when everything appended before survives the loss of power.
