@@ -204,7 +204,7 @@ impl Filesystem {
                 self.learn_page(dir, directory, &after).await?;
             }
         };
-        directory.learning.take(learned).await
+        directory.learning.take(Box::pin(learned)).await
     }
 
     /// One name of a directory too large to list for it.

@@ -25,7 +25,7 @@ struct Past {
 }
 
 impl Turns {
-    /// Does the work when it is its turn, unless the store did not answer somebody who began after it was asked for.
+    /// Does the work, which is best boxed, when it is its turn, unless the store did not answer somebody who began after it was asked for.
     pub(crate) async fn take<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
         let asked_after = self.past().begun;
         let _turn = self.turn.lock().await;

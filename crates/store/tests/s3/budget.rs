@@ -58,9 +58,12 @@ const CALLS: [Call; 16] = [
     Call::Abort,
 ];
 
+/// What a server does, how it answers, and of which calls that is an error.
+type BadServer = (&'static str, Step, fn(Call) -> bool);
+
 /// What a server does, and of which calls it is an error: an answer without body ends where its head does. A body of
 /// which a byte came now and then used to keep its reader for ever: each byte began the time anew.
-fn servers() -> Vec<(&'static str, Step, fn(Call) -> bool)> {
+fn servers() -> Vec<BadServer> {
     let some = || answer("200 OK", &[("etag", "\"e\""), ("content-length", "100000")], "");
     let every: fn(Call) -> bool = |_| true;
     let with_body: fn(Call) -> bool = |call| !matches!(call, Call::Head);

@@ -12,8 +12,8 @@ const WINDOW_MIN_BYTES: u64 = 1 << 20;
 const WINDOW_MAX_BYTES: u64 = 32 << 20;
 /// One request fetches at most this much.
 const FETCH_BYTES_MAX: u64 = 8 << 20;
-/// A file up to this long is fetched whole wherever it is read: servers have a checksum of the whole only.
-const WHOLE_BYTES_MAX: u64 = 1 << 20;
+/// An object up to this long is fetched whole wherever it is read.
+pub(crate) const WHOLE_BYTES_MAX: u64 = 1 << 20;
 /// What a random read fetches at least.
 const RANDOM_BYTES: u64 = 128 << 10;
 
@@ -38,9 +38,6 @@ impl Readahead {
         }
         if !self.is_sequential(&read) {
             (self.expected, self.frontier, self.window) = (read.end, 0, 0);
-            if size <= WHOLE_BYTES_MAX {
-                return Vec::from_iter(Some(0..size));
-            }
             return Vec::from_iter(Some(read.start..(read.start + RANDOM_BYTES).max(read.end).min(size)));
         }
         self.expected = self.expected.max(read.end);
@@ -105,11 +102,6 @@ mod tests {
             ahead.plan(100 * MIB..100 * MIB + 4096, 256 * MIB, 64 * MIB),
             vec![100 * MIB..100 * MIB + 131_072]
         );
-    }
-
-    #[test]
-    fn a_small_file_is_fetched_whole_from_its_middle() {
-        assert_eq!(Readahead::default().plan(131_072..262_144, 300_000, 64 * MIB), vec![0..300_000]);
     }
 
     #[test]

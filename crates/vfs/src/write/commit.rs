@@ -27,7 +27,7 @@ impl Filesystem {
             self.commit_locked(file, &mut work).await?;
             if self.config.write_back { Ok(()) } else { self.sync_names().await }
         };
-        file.publishing.take(published).await
+        file.publishing.take(Box::pin(published)).await
     }
 
     /// The same for who holds the file's work already.
@@ -287,7 +287,7 @@ impl Filesystem {
             return Ok(());
         }
         let recorded = async { self.volume_record.get_or_try_init(|| put).await.map(drop) };
-        self.recording.take(recorded).await
+        self.recording.take(Box::pin(recorded)).await
     }
 
     /// Puts a stream or memory on disk, so that it can be read and written anywhere.
