@@ -10,6 +10,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 use store::dir::{DirOptions, DirStore};
 use store::s3::{
     self, Addressing, Credentials, CredentialsSource, Found, RequestKind, S3Buckets, S3Config, Search,
@@ -17,6 +18,9 @@ use store::s3::{
 use store::wrap::{Operation, Trace, Traced};
 use store::writeback::{Writeback, WritebackOptions};
 use store::{Clock, Entropy, ObjectStore, StoreError};
+
+/// Who wants to hear of errors soon has single attempts given up sooner as well, but no server is that fast.
+const ANSWER_WITHIN_MIN: Duration = Duration::from_secs(5);
 
 /// A volume's bucket, open.
 #[derive(Debug, Clone)]
@@ -155,6 +159,8 @@ fn s3_config(flags: &StoreFlags) -> Result<S3Config> {
         ..S3Config::default()
     };
     config.retry.budget = flags.retry_timeout;
+    let answer = flags.retry_timeout.clamp(ANSWER_WITHIN_MIN, config.timeouts.answer);
+    (config.timeouts.answer, config.timeouts.stall) = (answer, answer);
     if let Some(region) = flags.region.clone().or(found.region) {
         config.region = region;
     }

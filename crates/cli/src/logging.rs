@@ -65,7 +65,9 @@ pub(crate) fn start(flags: &LogFlags, file: Option<LogFile>) -> Result<()> {
     let filter = EnvFilter::try_new(&flags.log_level).map_err(|_| {
         anyhow!("'{}' is no log level; use error, warn, info, debug or trace", flags.log_level)
     })?;
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false);
+    // A log that cannot be written is told to standard error, which is the log: the second failure ends the process.
+    let builder =
+        tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).log_internal_errors(false);
     let started = match (file, flags.log_format) {
         (Some(file), LogFormat::Text) => builder.with_writer(file).try_init(),
         (Some(file), LogFormat::Json) => builder.json().with_writer(file).try_init(),

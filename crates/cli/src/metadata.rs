@@ -12,7 +12,7 @@ use meta_rocks::{Journal, OpenError, RocksEngine, RocksOptions};
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use store::ObjectStore;
 use store::writeback::Writeback;
@@ -110,6 +110,10 @@ pub(crate) async fn open(
         }
     })?;
     let engine = Arc::new(engine);
+    if let Some(log) = writeback {
+        let tables = Arc::downgrade(&engine);
+        log.notes_are_kept_by(move || checkpoint(&tables));
+    }
     Ok(Metadata { engine })
 }
 
@@ -140,6 +144,13 @@ pub(crate) fn note_settings(state_root: &Path, config: &vfs::Config) -> Result<b
     }
     state::write_durably(&path, &settings).with_context(|| format!("cannot write {}", path.display()))?;
     Ok(before.is_some())
+}
+
+/// Brings names from the write-back log into the tables, so that it need not keep them.
+fn checkpoint(tables: &Weak<RocksEngine>) {
+    if let Some(Err(error)) = tables.upgrade().map(|tables| tables.checkpoint()) {
+        tracing::warn!("names keep room in the write-back log: {error}");
+    }
 }
 
 /// The names of a volume, open.

@@ -49,7 +49,8 @@ fn write(mnt: &Path, writer: u64, seed: u64, over: &AtomicBool) -> (Acknowledged
     (acknowledged, None)
 }
 
-fn make(path: &Path, bytes: &[u8], sync: bool) -> std::io::Result<()> {
+/// Makes a file; an error of its close counts.
+pub(crate) fn make(path: &Path, bytes: &[u8], sync: bool) -> std::io::Result<()> {
     let mut file = File::create(path)?;
     file.write_all(bytes)?;
     if sync {

@@ -13,6 +13,7 @@ mod kills;
 mod million;
 mod mount8;
 mod odd_keys;
+mod outages;
 mod programs;
 mod s3;
 mod secrets;

@@ -52,9 +52,19 @@ pub(crate) fn of_read(error: Error) -> EngineError {
     }
 }
 
-/// The error of a call that may have changed something.
+/// The error of a call that may have changed something. What has no room in the database's log is not applied.
 pub(crate) fn of_write(error: Error) -> EngineError {
-    EngineError::Uncertain(one_line(&error))
+    let text = one_line(&error);
+    if text.contains("No space left on device") {
+        EngineError::Full(text)
+    } else {
+        EngineError::Uncertain(text)
+    }
+}
+
+/// The error of going on after the disk was full: it still is, as far as the database knows.
+pub(crate) fn of_resume(error: Error) -> EngineError {
+    EngineError::Full(one_line(&error))
 }
 
 fn one_line(error: &Error) -> String {

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::{fs, io};
 
 /// Keys with what is put there, or nothing if the key goes.
@@ -27,6 +27,8 @@ pub(crate) struct Tables {
     /// Where a table file is made.
     run_path: PathBuf,
     journal: Option<Journaled>,
+    /// A call found no room.
+    was_full: AtomicBool,
 }
 
 /// The journal, and what of it is only in memory.
@@ -39,6 +41,9 @@ struct Journaled {
 /// So many bytes of records are only in memory before the tables are flushed.
 const UNFLUSHED_BYTES_MAX: u64 = 16 << 20;
 
+/// A table takes at least so much, with what says that it is there.
+const TABLE_BYTES_MIN: u64 = 1 << 20;
+
 impl Tables {
     pub(crate) fn open(
         path: &Path,
@@ -47,7 +52,7 @@ impl Tables {
         run_path: PathBuf,
     ) -> Result<Self, EngineError> {
         let db = DB::open(&options, path).map_err(error::of_open)?;
-        Ok(Self { db, cache, options, run_path, journal: None })
+        Ok(Self { db, cache, options, run_path, journal: None, was_full: AtomicBool::new(false) })
     }
 
     /// Puts a journal in front, after applying those of its records that the tables do not have.
@@ -75,7 +80,9 @@ impl Tables {
         let Some(journaled) = &self.journal else { return Ok(()) };
         let newest = journaled.newest.load(Ordering::Acquire);
         journaled.journal.sync().map_err(of_journal)?;
-        self.db.flush_opt(&FlushOptions::default()).map_err(error::of_write)?;
+        self.has_room_for(journaled.unflushed_bytes.load(Ordering::Acquire))?;
+        self.go_on()?;
+        self.noted(self.db.flush_opt(&FlushOptions::default()).map_err(error::of_write))?;
         journaled.unflushed_bytes.store(0, Ordering::Release);
         journaled.journal.forget(newest).map_err(of_journal)
     }
@@ -166,11 +173,17 @@ impl Tables {
         let record = journal::encode(changes, gone);
         let bytes = record.len() as u64;
         let number = journaled.newest.load(Ordering::Acquire) + 1;
+        // What the database would refuse must not be in the journal.
+        self.go_on()?;
         journaled.journal.append(number, record).map_err(of_journal)?;
         self.write_batch(changes, gone, Some(number))?;
         journaled.newest.store(number, Ordering::Release);
         let unflushed = journaled.unflushed_bytes.fetch_add(bytes, Ordering::AcqRel) + bytes;
-        if unflushed > UNFLUSHED_BYTES_MAX { self.checkpoint() } else { Ok(()) }
+        match if unflushed > UNFLUSHED_BYTES_MAX { self.checkpoint() } else { Ok(()) } {
+            // The change is made, and in the journal.
+            Err(EngineError::Full(_)) => Ok(()),
+            outcome => outcome,
+        }
     }
 
     /// Writes a batch; one that is in the journal under a number is not in the database's own log.
@@ -195,7 +208,33 @@ impl Tables {
             batch.put(schema::journal(), encode_number(number));
             options.disable_wal(true);
         }
-        self.db.write_opt(&batch, &options).map_err(error::of_write)
+        self.go_on()?;
+        self.noted(self.db.write_opt(&batch, &options).map_err(error::of_write))
+    }
+
+    /// After its disk was full, the database refuses everything until it has found, or is told, that there is room again.
+    fn go_on(&self) -> Result<(), EngineError> {
+        if !self.was_full.swap(false, Ordering::AcqRel) {
+            return Ok(());
+        }
+        self.noted(self.db.resume().map_err(error::of_resume))
+    }
+
+    /// A table that finds its disk full stops the database until half a GiB is free, so none is begun then.
+    fn has_room_for(&self, bytes: u64) -> Result<(), EngineError> {
+        let disk = rustix::fs::statvfs(self.db.path()).map_err(|error| of_journal(error.into()))?;
+        let free = disk.f_bavail * disk.f_frsize;
+        if free >= 2 * bytes + TABLE_BYTES_MIN {
+            return Ok(());
+        }
+        Err(EngineError::Full(format!("{free} bytes are free on the disk of the tables")))
+    }
+
+    fn noted<T>(&self, outcome: Result<T, EngineError>) -> Result<T, EngineError> {
+        if matches!(outcome, Err(EngineError::Full(_))) {
+            self.was_full.store(true, Ordering::Release);
+        }
+        outcome
     }
 
     /// Publishes changes as one table file, which is durable then. All before must have been synced.
@@ -237,7 +276,11 @@ impl Tables {
 }
 
 fn of_journal(error: io::Error) -> EngineError {
-    EngineError::Unavailable(format!("the journal: {error}"))
+    let text = format!("the journal: {error}");
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => EngineError::Full(text),
+        _ => EngineError::Unavailable(text),
+    }
 }
 
 /// The records of a range, one after the other.

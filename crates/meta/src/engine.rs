@@ -34,6 +34,9 @@ pub enum EngineError {
     /// The engine cannot be reached or failed; nothing has changed.
     #[error("the metadata engine failed: {0}")]
     Unavailable(String),
+    /// There is no room for the change; nothing has changed.
+    #[error("the metadata engine has no room: {0}")]
+    Full(String),
     /// The engine failed during a commit, which may or may not have happened.
     #[error("the metadata engine failed, the change may or may not have happened: {0}")]
     Uncertain(String),

@@ -14,6 +14,7 @@ trap '' INT TERM HUP
 pid=
 while read -r line; do pid=$line; done
 if [ -n "$pid" ]; then kill -9 "$pid" 2>/dev/null; fi
+umount -l -- "$1/data" 2>/dev/null
 rm -rf -- "$1" || { sleep 1; rm -rf -- "$1"; }
 "#;
 

@@ -113,6 +113,28 @@ impl S3Server {
         assert!(self.start(), "{} does not come back: {}", self.kind.name(), self.log());
     }
 
+    /// Stops the server in the middle of whatever it does: its kernel goes on taking connections and bytes.
+    ///
+    /// # Panics
+    /// If it does not run.
+    pub fn freeze(&self) {
+        self.signal("-STOP");
+    }
+
+    /// Lets it go on.
+    ///
+    /// # Panics
+    /// If it does not run.
+    pub fn thaw(&self) {
+        self.signal("-CONT");
+    }
+
+    fn signal(&self, signal: &str) {
+        let pid = self.pid().map(|pid| pid.to_string()).unwrap_or_default();
+        let sent = Command::new("/bin/sh").args(["-c", "kill \"$0\" \"$1\"", signal, &pid]).status();
+        assert!(sent.is_ok_and(|status| status.success()), "cannot signal {}", self.kind.name());
+    }
+
     fn launch(kind: Kind) -> Self {
         let dir = fresh_dir(kind.name());
         let mut server = Self {
@@ -226,7 +248,7 @@ impl Kind {
     }
 }
 
-fn fresh_dir(name: &str) -> PathBuf {
+pub(crate) fn fresh_dir(name: &str) -> PathBuf {
     let template = std::env::temp_dir().join(format!("tenon-{name}-XXXXXX"));
     let made = Command::new("mktemp").arg("-d").arg(&template).output();
     let made = made.unwrap_or_else(|error| panic!("no mktemp: {error}"));

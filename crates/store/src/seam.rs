@@ -96,7 +96,8 @@ pub trait Multipart: Send + Sync + fmt::Debug {
     async fn copy_part(&self, number: u32, from: &ObjectRef, range: Range<u64>) -> Result<()>;
 
     /// Joins the parts in order of their numbers. After `PreconditionFailed` the parts are still there, so that it
-    /// may be called again under another condition.
+    /// may be called again under another condition. After an error that is retryable it may have happened: called again
+    /// it then returns the object.
     async fn complete(&self, precondition: Precondition) -> Result<ObjectRef>;
 
     /// Gives up and frees the parts.

@@ -8,13 +8,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use store::conformance::{self, Capabilities};
 use store::memory::{MemoryLimits, MemoryStore};
-use store::wrap::{Fault, Faults, Faulty, Rule, Trace, Traced};
+use store::wrap::{Fault, Faults, Faulty, Operation, Rule, Trace, Traced};
 use store::writeback::{Backlog, Writeback, WritebackOptions};
 use store::{
     Attributes, CopyOptions, Entropy, GetOptions, ListEntry, ListRequest, ObjectKey, ObjectRef, ObjectStore,
     Payload, Precondition, PutOptions, Result, StoreError, SystemClock, Tags,
 };
 use tempfile::TempDir;
+use tokio::time::Instant;
 
 const LATER: Duration = Duration::from_secs(3600);
 
@@ -264,6 +265,60 @@ async fn s152_a_change_that_replaced_what_it_is_made_of_can_be_read() {
     assert_eq!(read(&*world.writeback, "a").await.unwrap(), "body");
     world.writeback.drained().await;
     assert_eq!(read(&world.memory, "b").await.unwrap(), "body");
+}
+
+/// Each attempt that failed began the minute anew: writers hung for as long as the bucket was away.
+#[tokio::test(start_paused = true)]
+async fn s119_attempts_that_fail_do_not_keep_a_writer_waiting() {
+    let patience = Duration::from_secs(60);
+    let world = World::new(WritebackOptions { limit_changes: 1, patience, ..options(Duration::ZERO) });
+    world.faults.set_down(true);
+    world.put("a", "x", Precondition::None).await.unwrap();
+    let began = Instant::now();
+    let put = tokio::time::timeout(10 * patience, world.put("b", "x", Precondition::None)).await;
+    assert!(matches!(put, Ok(Err(StoreError::Full(_)))), "{put:?}");
+    assert_eq!(began.elapsed().as_secs(), 60);
+}
+
+/// Each change that failed cost a wait of up to thirty seconds of its own, and for as long nothing went up though the
+/// bucket was back.
+#[tokio::test(start_paused = true)]
+async fn s122_changes_go_up_soon_after_the_bucket_is_back() {
+    let world = World::new(options(Duration::ZERO));
+    world.faults.set_down(true);
+    for n in 0..40 {
+        world.put(&n.to_string(), "x", Precondition::None).await.unwrap();
+    }
+    tokio::time::sleep(Duration::from_secs(603)).await;
+    let attempts = world.trace.counts().of(Operation::Put);
+    assert!(attempts < 16 * 600 / 5 + 100, "{attempts} attempts in ten minutes");
+    world.faults.set_down(false);
+    let began = Instant::now();
+    world.writeback.drained().await;
+    assert!(began.elapsed() <= Duration::from_secs(6), "{:?}", began.elapsed());
+    assert_eq!(contents(&world.memory).await.len(), 40);
+}
+
+/// An object whose attributes are on their way up is read once the attempt has ended, well or not: on several threads the
+/// reader could hear of the end just before it, and then wait for the next attempt's.
+#[tokio::test(start_paused = true)]
+async fn s122_a_reader_does_not_wait_for_the_bucket_to_be_back() {
+    let world = World::new(options(Duration::ZERO));
+    world.memory.put(&key("file"), "text".into(), PutOptions::default()).await.unwrap();
+    let stored = world.writeback.head(&key("file")).await.unwrap().object;
+    let attributes =
+        Some(Attributes { user: [("mode".into(), "0600".into())].into(), ..Attributes::default() });
+    let options = CopyOptions { attributes, precondition: Precondition::None };
+    world.writeback.copy(&stored, &key("file"), options).await.unwrap();
+    world.faults.add(Rule::new(Fault::InVain(Duration::from_secs(30))).always());
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let began = Instant::now();
+    let got = tokio::time::timeout(Duration::from_secs(600), read(&*world.writeback, "file")).await;
+    assert!(matches!(got, Ok(Err(StoreError::Unavailable(_)))), "{got:?}");
+    assert!(began.elapsed() <= Duration::from_secs(65), "{:?}", began.elapsed());
+    world.faults.clear();
+    world.writeback.drained().await;
+    assert_eq!(read(&*world.writeback, "file").await.unwrap(), "text");
 }
 
 /// A rename of two objects over each other: each is made of what the other would replace.

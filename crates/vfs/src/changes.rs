@@ -11,7 +11,7 @@ use std::time::Duration;
 use store::{Clock, Timestamp};
 use tokio::sync::Notify;
 
-/// No look takes longer than this, retries included.
+/// A look that took longer, retries included, does not count.
 const LOOK_MAX: Duration = Duration::from_secs(120);
 /// Old entries are dropped when there are so many.
 const SWEEP_AT: usize = 4096;
@@ -53,7 +53,11 @@ impl Changes {
     /// Does something while no change begins or ends; it is told how to ask whether a look counts for a name.
     pub(crate) fn frozen<T>(&self, work: impl FnOnce(&dyn Fn(Ino, &Name, Timestamp) -> bool) -> T) -> T {
         let names = self.lock();
+        let now = self.clock.now();
         work(&|parent, name, looked_at| {
+            if now.since(looked_at) >= LOOK_MAX {
+                return false;
+            }
             let change = if names.is_empty() { None } else { names.get(&(parent, name.clone())) };
             change.is_none_or(|change| change.under_way == 0 && change.ended_at < looked_at)
         })

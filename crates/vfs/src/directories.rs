@@ -13,14 +13,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use store::Timestamp;
 
+use crate::turns::Turns;
+
 /// A lookup lists at most so many pages; names beyond are asked for one by one.
 pub(crate) const LOOKUP_PAGES_MAX: u32 = 8;
 
 /// One directory's state.
 #[derive(Debug, Default)]
 pub(crate) struct Directory {
-    /// Held while a page is fetched, so that many lookups share it.
-    pub(crate) learning: tokio::sync::Mutex<()>,
+    /// Taken while a page is fetched, so that many lookups share it.
+    pub(crate) learning: Turns,
     known: Mutex<Known>,
     /// Counts how often it was forgotten.
     forgotten: AtomicU64,

@@ -1,18 +1,20 @@
 //! Objects that nothing refers to any more, on their way out.
 //!
-//! Invariant: an object goes only after the op that let go of it survives the loss of power. What a crash leaves here is
-//! garbage, which costs room and nothing else.
+//! Invariants: an object goes only after the op that let go of it survives the loss of power. Nobody waits for a store
+//! that does not answer: objects then wait in the queue, and beyond its end are left behind. What a crash or a full queue
+//! leaves is garbage, which costs room and nothing else until `tenon gc` finds it.
 
 use futures_util::StreamExt as _;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
-use store::ObjectKey;
+use store::{ObjectKey, StoreError};
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{Notify, mpsc};
 
 use crate::Filesystem;
 
-/// Objects that wait; who discards more waits too.
+/// Objects that wait; who discards more waits too, while they go.
 const WAITING_MAX: usize = 4096;
 /// Objects deleted after one sync of the names.
 const BATCH: usize = 256;
@@ -20,12 +22,17 @@ const BATCH: usize = 256;
 const GATHERED_FOR: Duration = Duration::from_millis(500);
 /// Objects deleted at the same time.
 const DELETED_AT_ONCE: usize = 16;
+/// The first and the longest wait for a store that did not answer.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(5));
 
 #[derive(Debug, Default)]
 pub(crate) struct Discards {
     queue: OnceLock<mpsc::Sender<ObjectKey>>,
     waiting: AtomicUsize,
-    done: Notify,
+    /// The store did not answer the last attempt.
+    is_stuck: AtomicBool,
+    /// Some are gone, or they are stuck.
+    changed: Notify,
 }
 
 impl Discards {
@@ -34,20 +41,46 @@ impl Discards {
         self.waiting.load(Ordering::Acquire)
     }
 
-    /// Waits until none does.
+    /// Waits until none waits, or the store does not answer.
     pub(crate) async fn drained(&self) {
+        self.until(|| self.len() == 0 || self.is_stuck()).await;
+    }
+
+    async fn until(&self, holds: impl Fn() -> bool) {
         loop {
-            let done = self.done.notified();
-            if self.len() == 0 {
+            let changed = self.changed.notified();
+            if holds() {
                 return;
             }
-            done.await;
+            changed.await;
         }
     }
 
-    fn deleted(&self) {
+    fn is_stuck(&self) -> bool {
+        self.is_stuck.load(Ordering::Acquire)
+    }
+
+    fn set_stuck(&self, is_stuck: bool) {
+        self.is_stuck.store(is_stuck, Ordering::Release);
+        self.changed.notify_waiters();
+    }
+
+    /// One does not wait any more.
+    fn left(&self) {
         self.waiting.fetch_sub(1, Ordering::AcqRel);
-        self.done.notify_waiters();
+        self.changed.notify_waiters();
+    }
+
+    /// Whether the object has a place in the queue. One that is full is waited for while it moves.
+    async fn enter(&self, queue: &mpsc::Sender<ObjectKey>, key: ObjectKey) -> bool {
+        match queue.try_send(key) {
+            Ok(()) => true,
+            Err(TrySendError::Closed(_)) => false,
+            Err(TrySendError::Full(key)) => tokio::select! {
+                sent = queue.send(key) => sent.is_ok(),
+                () = self.until(|| self.is_stuck()) => false,
+            },
+        }
     }
 }
 
@@ -56,8 +89,9 @@ impl Filesystem {
     pub(crate) async fn discard(&self, key: ObjectKey) {
         self.discards.waiting.fetch_add(1, Ordering::AcqRel);
         let queue = self.discards.queue.get_or_init(|| self.start_discarding());
-        if queue.send(key).await.is_err() {
-            self.discards.deleted();
+        if !self.discards.enter(queue, key.clone()).await {
+            tracing::debug!(%key, "an object that is not needed stays behind: too many wait for the store");
+            self.discards.left();
         }
     }
 
@@ -67,35 +101,65 @@ impl Filesystem {
         tokio::spawn(async move {
             let mut batch = Vec::new();
             while queue.recv_many(&mut batch, BATCH).await > 0 {
-                let Some(me) = me.upgrade() else { return };
-                if me.config.write_back {
-                    // Nobody waits for the sync below but it costs those who do.
-                    tokio::time::sleep(GATHERED_FOR).await;
-                    while batch.len() < BATCH
-                        && let Ok(key) = queue.try_recv()
-                    {
-                        batch.push(key);
+                let mut pause = PAUSES.0;
+                while !batch.is_empty() {
+                    let Some(me) = me.upgrade() else { return };
+                    me.gather(&mut queue, &mut batch).await;
+                    batch = me.delete_all(batch).await;
+                    me.discards.set_stuck(!batch.is_empty());
+                    if me.discards.is_stuck() {
+                        drop(me);
+                        tokio::time::sleep(pause).await;
+                        pause = (pause * 2).min(PAUSES.1);
                     }
                 }
-                me.delete_all(&mut batch).await;
             }
         });
         sender
     }
 
-    async fn delete_all(&self, keys: &mut Vec<ObjectKey>) {
+    /// Nobody waits for the sync of a batch, but it costs those who do.
+    async fn gather(&self, queue: &mut mpsc::Receiver<ObjectKey>, batch: &mut Vec<ObjectKey>) {
+        if !self.config.write_back {
+            return;
+        }
+        tokio::time::sleep(GATHERED_FOR).await;
+        while batch.len() < BATCH
+            && let Ok(key) = queue.try_recv()
+        {
+            batch.push(key);
+        }
+    }
+
+    /// Deletes objects, up to the first that the store does not answer for; those that are left.
+    async fn delete_all(&self, keys: Vec<ObjectKey>) -> Vec<ObjectKey> {
         let synced = self.sync_names().await;
         if let Err(error) = &synced {
             tracing::warn!(%error, count = keys.len(), "objects that are not needed stay behind: the names are not safe");
+            keys.iter().for_each(|_| self.discards.left());
+            return Vec::new();
         }
-        let deletes: Vec<_> = keys.drain(..).map(|key| self.delete_one(key, synced.is_ok())).collect();
-        futures_util::stream::iter(deletes).buffer_unordered(DELETED_AT_ONCE).collect::<Vec<()>>().await;
+        let is_silent = AtomicBool::new(false);
+        let deletes: Vec<_> = keys.into_iter().map(|key| self.delete_one(key, &is_silent)).collect();
+        let left = futures_util::stream::iter(deletes).buffer_unordered(DELETED_AT_ONCE);
+        left.filter_map(std::future::ready).collect().await
     }
 
-    async fn delete_one(&self, key: ObjectKey, may: bool) {
-        if may && let Err(error) = self.delete(&key).await {
-            tracing::warn!(%key, %error, "an object that is not needed stays behind");
+    /// The key, if it may be deleted later.
+    async fn delete_one(&self, key: ObjectKey, is_silent: &AtomicBool) -> Option<ObjectKey> {
+        if is_silent.load(Ordering::Acquire) {
+            return Some(key);
         }
-        self.discards.deleted();
+        match self.store.delete(&key, store::Precondition::None).await {
+            Ok(()) | Err(StoreError::NotFound(_)) => {}
+            Err(error) if error.is_retryable() => {
+                tracing::debug!(%key, %error, "an object that is not needed is deleted later");
+                is_silent.store(true, Ordering::Release);
+                return Some(key);
+            }
+            Err(error) => tracing::warn!(%key, %error, "an object that is not needed stays behind"),
+        }
+        self.discards.left();
+        None
     }
 }

@@ -1,6 +1,7 @@
 //! What a file operation can answer, and the error number a program sees.
 
-use meta::FsError;
+use meta::{EngineError, FsError};
+use std::io::ErrorKind;
 use store::StoreError;
 use store::names::BadName;
 
@@ -51,6 +52,11 @@ impl Error {
     pub(crate) const NOT_EMPTY: Self = Self::new(libc::ENOTEMPTY, "directory not empty");
     pub(crate) const EXISTS: Self = Self::new(libc::EEXIST, "exists");
 
+    /// Whether the store did not answer, or not as it should, in all the time that it was asked.
+    pub(crate) fn is_silence(&self) -> bool {
+        matches!(self, Self::Store(error) if error.is_retryable())
+    }
+
     /// The error number for the calling program.
     pub fn errno(&self) -> i32 {
         match self {
@@ -58,12 +64,21 @@ impl Error {
             Self::Store(error) => store_errno(error),
             Self::Name(BadName::Reserved) => libc::EINVAL,
             Self::Name(BadName::Key(_)) => libc::ENAMETOOLONG,
-            Self::Cache(error) => error.raw_os_error().unwrap_or(libc::EIO),
+            Self::Cache(error) => cache_errno(error),
             Self::Stale(_) => libc::ESTALE,
             Self::Volume(_) => libc::EIO,
             Self::Errno { errno, .. } => *errno,
         }
     }
+}
+
+/// Errors that say which file they are about have no number of their own.
+fn cache_errno(error: &std::io::Error) -> i32 {
+    error.raw_os_error().unwrap_or(match error.kind() {
+        ErrorKind::StorageFull => libc::ENOSPC,
+        ErrorKind::QuotaExceeded => libc::EDQUOT,
+        _ => libc::EIO,
+    })
 }
 
 fn namespace_errno(error: &FsError) -> i32 {
@@ -82,6 +97,7 @@ fn namespace_errno(error: &FsError) -> i32 {
         FsError::VolumeFull => libc::ENOSPC,
         FsError::OtherTree => libc::EXDEV,
         FsError::Conflict => libc::EBUSY,
+        FsError::Engine(EngineError::Full(_)) => libc::ENOSPC,
         _ => libc::EIO,
     }
 }

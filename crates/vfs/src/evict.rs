@@ -185,7 +185,7 @@ impl Filesystem {
     fn evict_unused(&self, dir: Ino, prefix: &KeyPrefix, entries: &[(Name, Inode)]) -> Result<()> {
         let directory = self.directories.get(dir);
         // Whoever is just learning would believe that what goes now does not exist.
-        let Ok(_learning) = directory.learning.try_lock() else { return Ok(()) };
+        let Some(_learning) = directory.learning.keep_out() else { return Ok(()) };
         self.references.frozen(|holds| {
             let mut ops = Vec::new();
             for (name, inode) in entries {

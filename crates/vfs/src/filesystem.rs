@@ -24,6 +24,7 @@ use crate::pin::Pin;
 use crate::read::blocks::Blocks;
 use crate::references::References;
 use crate::slab::{SLAB_BYTES, SlabPool};
+use crate::turns::Turns;
 use crate::volume::VolumeRecord;
 use crate::{Error, Result};
 
@@ -61,6 +62,8 @@ pub struct Filesystem {
     /// Read by whoever stores under a path, written by whoever moves a tree of paths.
     pub(crate) moves: RwLock<()>,
     pub(crate) volume_record: OnceCell<VolumeRecord>,
+    /// Taken by who writes it.
+    pub(crate) recording: Turns,
 }
 
 impl Filesystem {
@@ -108,6 +111,7 @@ impl Filesystem {
             invalidations: Invalidations::default(),
             moves: RwLock::new(()),
             volume_record: record.map_or_else(OnceCell::new, |record| OnceCell::new_with(Some(record))),
+            recording: Turns::default(),
             config,
         }))
     }

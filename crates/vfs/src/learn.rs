@@ -200,20 +200,22 @@ impl Filesystem {
 
     async fn learn(&self, dir: Ino, name: &Name, texts: &Texts, directory: &Directory) -> Result<()> {
         let asked_at = self.now();
-        let _learning = directory.learning.lock().await;
-        loop {
-            let known = directory.known();
-            if self.is_answered(&known, texts, asked_at) {
-                return Ok(());
+        let learned = async {
+            loop {
+                let known = directory.known();
+                if self.is_answered(&known, texts, asked_at) {
+                    return Ok(());
+                }
+                let is_fresh = known.is_fresh_for(asked_at, self.now(), self.config.metadata_ttl);
+                let goes_on = is_fresh && known.from.is_empty() && !known.is_complete;
+                if goes_on && known.pages >= LOOKUP_PAGES_MAX || is_fresh && !known.from.is_empty() {
+                    return self.probe(dir, name).await;
+                }
+                let after = if goes_on { known.up_to } else { Vec::new() };
+                self.learn_page(dir, directory, &after).await?;
             }
-            let is_fresh = known.is_fresh_for(asked_at, self.now(), self.config.metadata_ttl);
-            let goes_on = is_fresh && known.from.is_empty() && !known.is_complete;
-            if goes_on && known.pages >= LOOKUP_PAGES_MAX || is_fresh && !known.from.is_empty() {
-                return self.probe(dir, name).await;
-            }
-            let after = if goes_on { known.up_to } else { Vec::new() };
-            self.learn_page(dir, directory, &after).await?;
-        }
+        };
+        directory.learning.take(Box::pin(learned)).await
     }
 
     /// One name of a directory too large to list for it.

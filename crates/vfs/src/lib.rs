@@ -41,6 +41,7 @@ mod reconcile;
 mod references;
 mod slab;
 mod texts;
+mod turns;
 mod volume;
 mod write;
 

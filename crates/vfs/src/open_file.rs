@@ -15,6 +15,7 @@ use store::{Attributes, ETag, Timestamp};
 use crate::Atime;
 use crate::pin::Pin;
 use crate::read::readahead::Readahead;
+use crate::turns::Turns;
 use crate::write::Dirty;
 
 /// How often reads through one handle look at the access time.
@@ -40,6 +41,8 @@ pub(crate) struct OpenFile {
     pub(crate) ino: Ino,
     /// Unpublished writes; one write, truncation or commit at a time.
     pub(crate) work: tokio::sync::Mutex<Dirty>,
+    /// Taken by who wants its writes published, so that many share an attempt that fails.
+    pub(crate) publishing: Turns,
     shared: Mutex<Shared>,
     /// Content was named, which need not survive the loss of power yet.
     names_wait: AtomicBool,
@@ -64,8 +67,8 @@ const TRIED_MAX: usize = 16;
 
 impl OpenFile {
     fn new(ino: Ino) -> Self {
-        let (shared, names_wait) = Default::default();
-        Self { ino, work: tokio::sync::Mutex::new(Dirty::Clean), shared, names_wait }
+        let (publishing, shared, names_wait) = Default::default();
+        Self { ino, work: tokio::sync::Mutex::new(Dirty::Clean), publishing, shared, names_wait }
     }
 
     pub(crate) fn pin(&self) -> (Option<Arc<Pin>>, u64) {

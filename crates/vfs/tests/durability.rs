@@ -168,6 +168,25 @@ async fn s19_a_shutdown_ends_when_the_store_does_not_answer() {
     assert!(world.fs.shutdown(Duration::from_secs(5)).await.is_err());
 }
 
+/// The wait was cut off while the file was on its way, and its writes with it: the mount stayed, the next close said that
+/// all was well, and nothing was stored.
+#[tokio::test(start_paused = true)]
+async fn s19_s124_a_shutdown_that_is_given_up_drops_nothing() {
+    for len in [4, 3 * MIB] {
+        let world = World::with(|config| config.part_size_bytes = MIB as u64).await;
+        let handle = world.create("file").await.unwrap();
+        world.write_all(handle, &pattern(len)).await.unwrap();
+        world.bucket.faults.add(store::wrap::Rule::new(store::wrap::Fault::Stall).always());
+        assert!(world.fs.shutdown(Duration::from_secs(5)).await.is_err());
+        assert_eq!(world.fs.status().dirty_files, 1);
+        world.bucket.faults.clear();
+        world.bucket.faults.release();
+        world.close(handle).await.unwrap();
+        assert!(world.bucket.object("file").await.unwrap() == pattern(len));
+        world.assert_healthy().await;
+    }
+}
+
 #[tokio::test]
 async fn s20_a_name_in_the_bucket_always_has_its_bytes() {
     let world = World::with(|config| config.part_size_bytes = MIB as u64).await;

@@ -17,6 +17,7 @@ mod identity;
 mod keys;
 mod memory;
 mod names;
+mod outages;
 mod quotas;
 mod races;
 mod rename;

@@ -3,12 +3,14 @@
 use bytes::Bytes;
 use futures_util::TryStreamExt as _;
 use meta::{Engine, MemoryEngine};
+use std::path::Path;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use store::dir::{DirOptions, DirStore, Durability};
 use store::memory::{MemoryLimits, MemoryStore};
 use store::wrap::{Call, Faults, Faulty, Layer, Operation, RequestCounts, Trace, Traced, Wrapped};
+use store::writeback::{Writeback, WritebackOptions};
 use store::{
     Attributes, Clock, Entropy, GetOptions, ListRequest, ObjectKey, ObjectMeta, ObjectStore, Payload,
     Precondition, PutOptions, StoreError, Timestamp,
@@ -110,6 +112,8 @@ pub(crate) struct Bucket {
 pub(crate) struct World {
     pub(crate) fs: Arc<Filesystem>,
     pub(crate) bucket: Bucket,
+    /// In front of the bucket, where the mount acknowledges what is in it.
+    log: Option<Arc<Writeback>>,
     config: Config,
     cache: TempDir,
 }
@@ -171,15 +175,38 @@ impl Bucket {
         let mut config = Config { uid: 7, gid: 8, ..Config::new(cache.path().to_owned()) };
         change(&mut config);
         let late = Wrapped::new(self.store.clone(), self.late.clone());
+        let mut store: Arc<dyn ObjectStore> =
+            Arc::new(Traced::new(Faulty::new(late, self.faults.clone()), self.trace.clone()));
+        let entropy = Arc::new(Entropy::new(self.clock.now().0 as u64));
+        let log =
+            config.write_back.then(|| self.log(&cache.path().join("log"), store.clone(), entropy.clone()));
+        if let Some(log) = &log {
+            store = log.clone();
+        }
         let parts = Parts {
-            store: Arc::new(Traced::new(Faulty::new(late, self.faults.clone()), self.trace.clone())),
+            store,
             clock: self.clock.clone(),
-            entropy: Arc::new(Entropy::new(self.clock.now().0 as u64)),
+            entropy,
             engine: self.engine.clone().unwrap_or_else(|| Arc::new(MemoryEngine::default())),
             record: VolumeRecord::read(self.store.as_ref(), &config.prefix).await.unwrap(),
         };
         let fs = Filesystem::mount(parts, config.clone()).unwrap();
-        World { fs, bucket: self.clone(), config, cache }
+        World { fs, bucket: self.clone(), log, config, cache }
+    }
+
+    /// A log as `tenon mount --writeback` has it, but that changes go up at once.
+    fn log(&self, dir: &Path, store: Arc<dyn ObjectStore>, entropy: Arc<Entropy>) -> Arc<Writeback> {
+        let keys_are_used_once = self.engine.is_some();
+        let options = WritebackOptions {
+            limit_bytes: 1 << 30,
+            limit_changes: 1 << 20,
+            patience: Duration::from_secs(60),
+            delay: Duration::ZERO,
+            checks_at_once: !keys_are_used_once,
+            keys_are_used_once,
+            lost: Arc::new(|key, unique| vfs::lost_key(b"", key, unique).unwrap()),
+        };
+        Writeback::open(dir, store, options, self.clock.clone(), entropy).unwrap()
     }
 
     /// The bucket itself, with nothing in between.
@@ -446,12 +473,28 @@ impl World {
         Ok(listed)
     }
 
+    /// Everything is in the bucket.
+    pub(crate) async fn settle(&self) {
+        self.fs.sync().await.unwrap();
+        if let Some(log) = &self.log {
+            log.drained().await;
+        }
+    }
+
     /// Nothing is wrong with the tables, and a mount that knows nothing finds the same names and bytes.
     pub(crate) async fn assert_healthy(&self) {
-        self.fs.sync().await.unwrap();
-        assert_eq!(self.fs.check().unwrap(), Vec::<String>::new());
-        let fresh = self.remount().await;
-        assert_eq!(self.tree().await, fresh.tree().await, "what is known here differs from the bucket");
+        self.is_healthy().await.unwrap();
+    }
+
+    /// The same, as a text that says what is wrong.
+    pub(crate) async fn is_healthy(&self) -> Result<(), String> {
+        self.settle().await;
+        let violations = self.fs.check().map_err(|error| error.to_string())?;
+        if !violations.is_empty() {
+            return Err(violations.join(", "));
+        }
+        let (here, there) = (self.tree().await, self.remount().await.tree().await);
+        if here == there { Ok(()) } else { Err("what is known here differs from the bucket".into()) }
     }
 
     /// Every path with its kind and bytes.

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// The highest part number (S3 User Guide, "Amazon S3 multipart upload limits").
 const PART_NUMBER_MAX: u32 = 10_000;
@@ -17,11 +17,13 @@ pub(super) struct MemoryUpload {
     description: Option<Arc<Description>>,
     /// `None` once it was completed or aborted.
     parts: Mutex<Option<BTreeMap<u32, Payload>>>,
+    /// Who did not hear of it completes it once more.
+    completed: OnceLock<ObjectRef>,
 }
 
 impl MemoryUpload {
     pub(super) fn new(store: Arc<Shared>, key: ObjectKey, description: Option<Arc<Description>>) -> Self {
-        Self { store, key, description, parts: Mutex::new(Some(BTreeMap::new())) }
+        Self { store, key, description, parts: Mutex::new(Some(BTreeMap::new())), completed: OnceLock::new() }
     }
 
     fn parts(&self) -> MutexGuard<'_, Option<BTreeMap<u32, Payload>>> {
@@ -74,11 +76,14 @@ impl Multipart for MemoryUpload {
     }
 
     async fn complete(&self, precondition: Precondition) -> Result<ObjectRef> {
+        if let Some(object) = self.completed.get() {
+            return self.store.find_exactly(object).map(|_| object.clone());
+        }
         let mut parts = self.parts();
         let body = self.joined(parts.as_ref().ok_or_else(ended)?)?;
         let stored = self.store.store(&self.key, body, self.description.clone(), &precondition)?;
         *parts = None;
-        Ok(stored)
+        Ok(self.completed.get_or_init(|| stored).clone())
     }
 
     async fn abort(&self) -> Result<()> {

@@ -3,10 +3,11 @@
 use super::call::{Call, Target};
 use super::config::{Addressing, ConfigError, Endpoint, S3Config};
 use super::connect::{self, HttpClient};
-use super::counts::RequestCounts;
+use super::counts::{RequestCounts, RequestKind};
 use super::escape;
 use super::failure::{self, Failure};
 use super::odd_keys::OddKeys;
+use super::pace::Pace;
 use super::retry::{Retry, RetryPolicy, RetryQuota};
 use super::sign::{self, Signable, Signer};
 use super::upload::{Progress, Upload};
@@ -20,12 +21,17 @@ use hyper::body::Incoming;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// The longest document a server may answer with, in bytes: a page of 1,000 keys of 1,024 bytes in percent
 /// form needs about 3.5 MB.
 const DOCUMENT_BYTES_MAX: usize = 8 << 20;
 
-const CHECKSUM: HeaderName = HeaderName::from_static("x-amz-checksum-crc64nvme");
+pub(super) const CHECKSUM: HeaderName = HeaderName::from_static("x-amz-checksum-crc64nvme");
+/// So many bytes of a body may take one more [`Timeouts::answer`](super::Timeouts::answer) from where they are out of our
+/// sight to the server: 50 KB a second.
+const UNDERWAY_BYTES: u64 = 1 << 20;
+
 const REQUEST_PAYER: HeaderName = HeaderName::from_static("x-amz-request-payer");
 
 /// A connection pool to one server, and what all its calls share.
@@ -36,7 +42,7 @@ pub(super) struct Client {
     pub(super) counts: Arc<RequestCounts>,
     http: HttpClient,
     signer: Signer,
-    quota: RetryQuota,
+    quota: Arc<RetryQuota>,
     clock: Arc<dyn Clock>,
     pub(super) entropy: Arc<Entropy>,
     pub(super) odd_keys: OddKeys,
@@ -66,7 +72,7 @@ impl Client {
         Ok(Self {
             http: connect::http_client(&config, &endpoint)?,
             signer: Signer::new(&config.region),
-            quota: RetryQuota::new(&config.retry),
+            quota: Arc::new(RetryQuota::new(&config.retry)),
             user_agent: value("user agent", &config.user_agent)?,
             sends_unsigned: endpoint.sends_unsigned(config.unsigned_payload),
             counts: Arc::default(),
@@ -78,12 +84,12 @@ impl Client {
         })
     }
 
-    pub(super) fn retry(&self) -> Retry<'_> {
+    pub(super) fn retry(&self) -> Retry {
         self.retry_with(self.config.retry)
     }
 
-    pub(super) fn retry_with(&self, policy: RetryPolicy) -> Retry<'_> {
-        Retry::new(policy, &self.quota, &self.entropy)
+    pub(super) fn retry_with(&self, policy: RetryPolicy) -> Retry {
+        Retry::new(policy, self.quota.clone(), self.entropy.clone())
     }
 
     /// Sends a call until it is answered with a document.
@@ -95,7 +101,7 @@ impl Client {
     pub(super) async fn fetch_as<T>(
         &self,
         call: &Call,
-        retry: &mut Retry<'_>,
+        retry: &mut Retry,
         read: impl Fn(Answer) -> Result<T, Failure> + Send,
     ) -> Result<T, Failure> {
         loop {
@@ -112,7 +118,7 @@ impl Client {
 
     /// One attempt whose answer is a document. A document that is an error is one, whatever the status says:
     /// copies and completions begin to answer before they know.
-    async fn attempt_document(&self, call: &Call, retry: &mut Retry<'_>) -> Result<Answer, Failure> {
+    async fn attempt_document(&self, call: &Call, retry: &mut Retry) -> Result<Answer, Failure> {
         let response = self.attempt(call, retry).await?;
         let (head, body) = response.into_parts();
         let body = if call.method == Method::HEAD { Bytes::new() } else { self.document(body).await? };
@@ -127,7 +133,7 @@ impl Client {
     pub(super) async fn attempt(
         &self,
         call: &Call,
-        retry: &mut Retry<'_>,
+        retry: &mut Retry,
     ) -> Result<Response<Incoming>, Failure> {
         self.counts.add(call.kind);
         if retry.attempt() {
@@ -146,49 +152,75 @@ impl Client {
         Err(Failure::answered(call, head.status, &head.headers, &body))
     }
 
-    /// Waits for the head of the answer as long as the server takes our bytes.
+    /// Waits for the head of the answer as long as the server takes our bytes; where it may need long for what it
+    /// does then, as long as it answers something else meanwhile.
     async fn answer(
         &self,
         call: &Call,
         request: Request<Upload>,
         progress: Option<Progress>,
     ) -> Result<Response<Incoming>, Failure> {
-        let timeouts = &self.config.timeouts;
-        let limit = if call.is_slow() { timeouts.slow_answer } else { timeouts.answer };
+        let limit = self.config.timeouts.answer;
+        let until = Instant::now() + self.longest_answer(call);
         let mut response = self.http.request(request);
         let taken = || progress.as_ref().map_or(0, |taken| taken.load(Ordering::Relaxed));
         let mut seen = taken();
         loop {
             match tokio::time::timeout(limit, &mut response).await {
-                Ok(Ok(response)) => return Ok(response),
-                Ok(Err(error)) => return Err(self.transport(&error)),
+                Ok(answered) => return answered.map_err(|error| self.transport(&error)),
                 Err(_) if taken() > seen => seen = taken(),
+                Err(_) if Instant::now() < until => tokio::select! {
+                    answered = &mut response => return answered.map_err(|error| self.transport(&error)),
+                    is_there = self.answers_at_all(call) => if !is_there { return Err(self.silent(2 * limit)) },
+                },
                 Err(_) => return Err(self.silent(limit)),
             }
         }
     }
 
+    /// How long a server that is there may need for an answer: one that moves data itself as long as we are told, one that
+    /// was sent some longer the more of it may still be on its way, in buffers here and there.
+    fn longest_answer(&self, call: &Call) -> Duration {
+        let timeouts = &self.config.timeouts;
+        let underway = timeouts.answer.mul_f64(call.body.len() as f64 / UNDERWAY_BYTES as f64);
+        let longest = if call.is_slow() { timeouts.slow_answer } else { timeouts.answer + underway };
+        longest.min(timeouts.slow_answer)
+    }
+
+    /// Whether the server answers a question that costs it nothing, whatever it says.
+    async fn answers_at_all(&self, call: &Call) -> bool {
+        let Some(bucket) = &call.bucket else { return false };
+        let question = Call::bucket_call(RequestKind::HeadBucket, Method::HEAD, bucket.clone());
+        self.counts.add(question.kind);
+        let Ok(request) = self.request(&question, None) else { return false };
+        let answer = tokio::time::timeout(self.config.timeouts.answer, self.http.request(request)).await;
+        answer.is_ok_and(|answered| answered.is_ok())
+    }
+
     /// A whole body that is a document, or the beginning of what somebody else sent.
     async fn document(&self, mut body: Incoming) -> Result<Bytes, Failure> {
-        let mut pieces = BytesMut::new();
-        while let Some(frame) = self.frame(&mut body).await? {
+        let (mut pieces, mut pace) = (BytesMut::new(), Pace::default());
+        while let Some(frame) = self.frame(&mut body, &mut pace).await? {
             if pieces.len() + frame.len() > DOCUMENT_BYTES_MAX {
                 return Err(Failure::nonsense("an answer that is far too long"));
             }
             if pieces.is_empty() && hyper::body::Body::is_end_stream(&body) {
                 return Ok(frame);
             }
+            pace.came(frame.len() as u64);
             pieces.extend_from_slice(&frame);
         }
         Ok(pieces.freeze())
     }
 
     /// The next bytes of a body; `None` at its end.
-    pub(super) async fn frame(&self, body: &mut Incoming) -> Result<Option<Bytes>, Failure> {
+    pub(super) async fn frame(&self, body: &mut Incoming, pace: &mut Pace) -> Result<Option<Bytes>, Failure> {
         let limit = self.config.timeouts.stall;
         loop {
-            let frame = tokio::time::timeout(limit, body.frame()).await.map_err(|_| self.silent(limit))?;
-            match frame {
+            let began = Instant::now();
+            let frame = tokio::time::timeout(limit.saturating_sub(pace.waited()), body.frame()).await;
+            pace.waits(began.elapsed());
+            match frame.map_err(|_| self.silent(limit))? {
                 None => return Ok(None),
                 // Trailers say nothing to us.
                 Some(Ok(frame)) => match frame.into_data() {

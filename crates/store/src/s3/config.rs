@@ -92,9 +92,10 @@ pub struct Timeouts {
     pub connect: Duration,
     /// For the head of an answer, from the last byte the server took of the request.
     pub answer: Duration,
-    /// The same for calls in which the server moves data itself: copies, and joining parts.
+    /// At most, from a server that answers something else meanwhile: to calls in which it moves data itself (copies,
+    /// joining parts), and to long bodies that may still be on their way.
     pub slow_answer: Duration,
-    /// For the next byte of a body.
+    /// For bytes of a body; a trickle does not count (see `pace`).
     pub stall: Duration,
 }
 

@@ -19,8 +19,11 @@ pub(super) type HttpClient = Client<HttpsConnector<HttpConnector>, Upload>;
 /// one that is just being closed.
 const IDLE: Duration = Duration::from_secs(15);
 
-/// The probing of quiet connections by the kernel, for peers that vanished without a word.
-const KEEPALIVE: Duration = Duration::from_secs(30);
+/// The probing of quiet connections by the kernel, for peers that vanished without a word: when it begins, how often it
+/// is repeated, and how long bytes that were sent may go without a sign that they came.
+const KEEPALIVE: Duration = Duration::from_secs(15);
+const KEEPALIVE_EVERY: Duration = Duration::from_secs(5);
+const UNHEARD_MAX: Duration = Duration::from_secs(20);
 
 /// The largest read and write buffer of a connection, in bytes.
 const BUFFER_BYTES_MAX: usize = 512 << 10;
@@ -31,6 +34,8 @@ pub(super) fn http_client(config: &S3Config, endpoint: &Endpoint) -> Result<Http
     tcp.set_nodelay(true);
     tcp.set_connect_timeout(Some(config.timeouts.connect));
     tcp.set_keepalive(Some(KEEPALIVE));
+    tcp.set_keepalive_interval(Some(KEEPALIVE_EVERY));
+    tcp.set_tcp_user_timeout(Some(UNHEARD_MAX));
     let tls = tls(config, endpoint)?;
     let connector =
         HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1().wrap_connector(tcp);

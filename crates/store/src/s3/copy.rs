@@ -2,11 +2,15 @@
 //!
 //! The condition at the target is checked by a HEAD before and sent along: the newest servers honour it, others
 //! ignore it, and to them a change between the two requests goes unnoticed.
+//!
+//! A copy whose answer was lost may be refused when it is asked for again: it met its own outcome at the target, or, onto
+//! itself, in place of its source. It is recognised by what is there then.
 
 use super::S3Store;
 use super::call::{Call, etag_value};
 use super::counts::RequestKind;
 use super::escape;
+use super::failure::Failure;
 use super::headers::{self, value};
 use super::xml;
 use crate::{
@@ -74,7 +78,32 @@ impl S3Store {
             let version = headers::version(&answer.headers);
             Ok(ObjectRef { key: to.clone(), etag, version, last_modified: None })
         });
-        Ok(copied.await?)
+        match copied.await {
+            Err(failure) if retry.was_ambiguous() && is_refused(&failure) => {
+                self.recognise_copy(from, to, options).await?.ok_or(failure.error)
+            }
+            copied => Ok(copied?),
+        }
+    }
+
+    /// The object at the target, if it is what a copy would have made: it has the headers asked for, or its source's tag,
+    /// which means the same bytes.
+    async fn recognise_copy(
+        &self,
+        from: &ObjectRef,
+        to: &ObjectKey,
+        options: &CopyOptions,
+    ) -> Result<Option<ObjectRef>> {
+        let found = match self.head_object(to).await {
+            Ok(found) => found,
+            Err(StoreError::NotFound(_)) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let is_ours = match &options.attributes {
+            Some(asked) => !asked.user.is_empty() && found.attributes.user == asked.user,
+            None => found.object.etag == from.etag,
+        };
+        Ok(is_ours.then_some(found.object))
     }
 
     /// S3 refuses to copy an object onto itself without a change.
@@ -142,6 +171,10 @@ impl S3Store {
         };
         if holds { Ok(()) } else { Err(StoreError::PreconditionFailed(key.clone())) }
     }
+}
+
+fn is_refused(failure: &Failure) -> bool {
+    matches!(failure.error, StoreError::PreconditionFailed(_))
 }
 
 /// Numbers and ranges of parts of equal size.

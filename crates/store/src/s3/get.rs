@@ -1,19 +1,25 @@
-//! Reading: HEAD, GET, and a body that survives a broken connection.
+//! Reading: HEAD and GET. What becomes of the body is in `body`.
 
-use super::client::Client;
+use super::body::Body;
+use super::client::{CHECKSUM, Client};
 use super::counts::RequestKind;
 use super::failure::Failure;
 use super::retry::Retry;
 use super::{S3Store, call, headers};
 use crate::{ETag, GetOptions, Object, ObjectKey, ObjectMeta, Result, StoreError, VersionId};
-use bytes::Bytes;
 use futures_util::StreamExt;
-use futures_util::stream::{self, BoxStream};
-use http::header::{IF_MATCH, RANGE};
+use futures_util::stream;
+use http::header::{HeaderName, HeaderValue, IF_MATCH, RANGE};
 use http::{Method, Response, StatusCode};
 use hyper::body::Incoming;
 use std::ops::Range;
 use std::sync::Arc;
+
+const CHECKSUM_MODE: HeaderName = HeaderName::from_static("x-amz-checksum-mode");
+
+/// Whole objects up to this length are handed on when all of their bytes have come and have the sum that the server
+/// keeps; others have to be asked for again if they end with another.
+const VERIFIED_BYTES_MAX: u64 = 8 << 20;
 
 impl S3Store {
     pub(super) async fn head_object(&self, key: &ObjectKey) -> Result<ObjectMeta> {
@@ -32,9 +38,20 @@ impl S3Store {
         }
         let source = Source { store: self.clone(), key: key.clone(), version: options.version };
         let mut retry = self.client.retry();
-        let opened = source.open(options.range.clone(), options.if_match.as_ref(), &mut retry).await?;
-        retry.succeeded();
-        Ok(Object { meta: opened.meta.clone(), body: source.stream(opened) })
+        loop {
+            let opened = source.open(options.range.clone(), options.if_match.as_ref(), &mut retry).await?;
+            retry.succeeded();
+            let (meta, size_bytes) = (opened.meta.clone(), opened.meta.size_bytes);
+            let has_sum = opened.crc64nvme.is_some();
+            let body = Body::of(source.clone(), opened);
+            if !has_sum || size_bytes > VERIFIED_BYTES_MAX {
+                return Ok(Object { meta, body: body.stream() });
+            }
+            match body.verified().await {
+                Ok(body) => return Ok(Object { meta, body }),
+                Err(failure) => retry.after(failure).await?,
+            }
+        }
     }
 
     /// An empty range has no form on the wire; the conditions hold all the same.
@@ -60,8 +77,8 @@ fn range_text(range: &Range<u64>) -> String {
 }
 
 /// What a body is read from, again if need be.
-#[derive(Debug)]
-struct Source {
+#[derive(Debug, Clone)]
+pub(super) struct Source {
     store: S3Store,
     key: ObjectKey,
     version: Option<VersionId>,
@@ -69,32 +86,29 @@ struct Source {
 
 /// An answer that is about to give these bytes of the object.
 #[derive(Debug)]
-struct Opened {
-    meta: ObjectMeta,
-    body: Incoming,
-    range: Range<u64>,
-}
-
-/// A body on its way.
-struct Reading {
-    source: Source,
-    etag: ETag,
-    /// `None` after a failure, until the next attempt.
-    body: Option<Incoming>,
-    left: Range<u64>,
+pub(super) struct Opened {
+    pub(super) meta: ObjectMeta,
+    pub(super) body: Incoming,
+    pub(super) range: Range<u64>,
+    /// The sum of the bytes, where they are the whole object and the server keeps it.
+    pub(super) crc64nvme: Option<String>,
 }
 
 impl Source {
     /// Sends the request until it is answered as it should be.
-    async fn open(
+    pub(super) async fn open(
         &self,
         range: Option<Range<u64>>,
         if_match: Option<&ETag>,
-        retry: &mut Retry<'_>,
+        retry: &mut Retry,
     ) -> Result<Opened, Failure> {
         let mut call = self.store.call(RequestKind::Get, Method::GET, &self.key)?;
-        if let Some(range) = &range {
-            call = call.header(RANGE, headers::value("range", &range_text(range))?);
+        match &range {
+            Some(range) => call = call.header(RANGE, headers::value("range", &range_text(range))?),
+            None if self.client().config.checksums => {
+                call = call.header(CHECKSUM_MODE, HeaderValue::from_static("ENABLED"));
+            }
+            None => {}
         }
         if let Some(etag) = if_match {
             call = call.header(IF_MATCH, call::etag_value(etag)?);
@@ -136,65 +150,12 @@ impl Source {
         if asked.is_some_and(|asked| range.end < asked.end.min(meta.size_bytes)) {
             return Err(Failure::nonsense(format!("'{}' in a shorter range than asked for", self.key)));
         }
-        Ok(Opened { meta, body, range })
+        let sum = head.headers.get(CHECKSUM).filter(|_| asked.is_none() && range == (0..meta.size_bytes));
+        let crc64nvme = sum.and_then(|sum| sum.to_str().ok()).map(str::to_owned);
+        Ok(Opened { meta, body, range, crc64nvme })
     }
 
-    fn stream(self, opened: Opened) -> BoxStream<'static, Result<Bytes>> {
-        let etag = opened.meta.object.etag;
-        let reading = Reading { source: self, etag, body: Some(opened.body), left: opened.range };
-        stream::try_unfold(reading, |mut reading| async move {
-            Ok(reading.next().await?.map(|piece| (piece, reading)))
-        })
-        .boxed()
-    }
-
-    fn client(&self) -> &Arc<Client> {
+    pub(super) fn client(&self) -> &Arc<Client> {
         &self.store.client
-    }
-}
-
-impl Reading {
-    /// The next piece. A connection that breaks or stalls is replaced by a request for the rest of the same
-    /// object, within the limits of a call; each piece that arrives starts them anew.
-    async fn next(&mut self) -> Result<Option<Bytes>> {
-        if self.left.is_empty() {
-            return Ok(None);
-        }
-        let failure = match self.read().await {
-            Ok(piece) => return Ok(Some(piece)),
-            Err(failure) => failure,
-        };
-        let client = self.source.store.client.clone();
-        let mut retry = client.retry();
-        retry.attempt();
-        retry.after(failure).await.map_err(StoreError::from)?;
-        loop {
-            let opened = self.source.open(Some(self.left.clone()), Some(&self.etag), &mut retry).await?;
-            self.body = Some(opened.body);
-            match self.read().await {
-                Ok(piece) => {
-                    retry.progressed();
-                    return Ok(Some(piece));
-                }
-                Err(failure) => retry.after(failure).await?,
-            }
-        }
-    }
-
-    async fn read(&mut self) -> Result<Bytes, Failure> {
-        let body = self.body.as_mut().ok_or_else(|| Failure::silence("no connection"))?;
-        let piece = match self.source.store.client.frame(body).await {
-            Ok(Some(piece)) if piece.len() as u64 <= self.left.end - self.left.start => piece,
-            Ok(Some(_)) => return Err(self.broken(Failure::nonsense("a body that is too long"))),
-            Ok(None) => return Err(self.broken(Failure::nonsense("a body that ends too early"))),
-            Err(failure) => return Err(self.broken(failure)),
-        };
-        self.left.start += piece.len() as u64;
-        Ok(piece)
-    }
-
-    fn broken(&mut self, failure: Failure) -> Failure {
-        self.body = None;
-        failure
     }
 }

@@ -10,6 +10,7 @@
 //! stream; a request is repeated only within the limits of [`RetryPolicy`]; a repeated conditional write that
 //! meets its own object succeeds.
 
+mod body;
 mod buckets;
 mod call;
 mod client;
@@ -26,6 +27,7 @@ mod headers;
 mod list;
 mod multipart;
 mod odd_keys;
+mod pace;
 mod profile;
 mod put;
 mod retry;

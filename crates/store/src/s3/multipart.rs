@@ -36,6 +36,8 @@ pub(super) struct S3Multipart {
     /// The server was told that parts have checksums; then it wants them again at the end.
     declared: bool,
     aborted: AtomicBool,
+    /// A completion may have happened whose answer was lost.
+    in_doubt: AtomicBool,
     parts: Mutex<BTreeMap<u32, Part>>,
 }
 
@@ -72,6 +74,7 @@ impl S3Store {
             id,
             declared,
             aborted: AtomicBool::new(false),
+            in_doubt: AtomicBool::new(false),
             parts: Mutex::default(),
         }))
     }
@@ -130,7 +133,10 @@ impl Multipart for S3Multipart {
         });
         match completed.await {
             Ok(object) => Ok(object),
-            Err(failure) if retry.was_ambiguous() => self.recognise(failure, &parts, &precondition).await,
+            Err(failure) if retry.was_ambiguous() || self.in_doubt.load(Ordering::Relaxed) => {
+                self.in_doubt.store(true, Ordering::Relaxed);
+                self.recognise(failure, &parts, &precondition).await
+            }
             Err(failure) => Err(self.refused(failure, &precondition)),
         }
     }

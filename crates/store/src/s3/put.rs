@@ -104,9 +104,28 @@ async fn same_bytes(
 
 /// The checksum S3 recommends, as its header holds it.
 pub(super) fn crc64nvme(body: &Payload) -> String {
-    let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc64Nvme);
-    body.pieces().iter().for_each(|piece| digest.update(piece));
-    escape::base64(&digest.finalize().to_be_bytes())
+    let mut sum = Crc64::default();
+    body.pieces().iter().for_each(|piece| sum.add(piece));
+    sum.text()
+}
+
+/// The same, while bytes come.
+pub(super) struct Crc64(crc_fast::Digest);
+
+impl Default for Crc64 {
+    fn default() -> Self {
+        Self(crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc64Nvme))
+    }
+}
+
+impl Crc64 {
+    pub(super) fn add(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    pub(super) fn text(&self) -> String {
+        escape::base64(&self.0.finalize().to_be_bytes())
+    }
 }
 
 #[cfg(test)]

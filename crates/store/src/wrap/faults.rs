@@ -8,6 +8,7 @@ use futures_util::stream::{self, BoxStream};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use tokio::sync::watch;
 
 /// How a call fails.
@@ -17,6 +18,8 @@ pub enum Fault {
     Before(fn() -> StoreError),
     /// With this error, though it took effect: the reply was lost.
     After(fn() -> StoreError),
+    /// With `Unavailable`, before it took effect, after so long: a client tried in vain.
+    InVain(Duration),
     /// Not before [`Faults::release`]: no answer.
     Stall,
     /// The body of a `get` breaks off with `Corrupt` after so many bytes.
@@ -240,6 +243,10 @@ impl Layer for Faults {
             Some(Fault::After(error)) => {
                 work.await?;
                 return Err(error());
+            }
+            Some(Fault::InVain(so_long)) => {
+                tokio::time::sleep(so_long).await;
+                return Err(StoreError::Unavailable(format!("nothing came for {} s", so_long.as_secs_f32())));
             }
             // The sender lives as long as `self`, so the only end of the wait is a release.
             Some(Fault::Stall) => drop(released.changed().await),

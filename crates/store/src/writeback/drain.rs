@@ -2,13 +2,14 @@
 
 use super::pending::{Change, Piece, Waiting, slice};
 use super::record::Record;
-use super::{Alias, Writeback, failed};
+use super::{Alias, Writeback};
 use crate::{
     CopyOptions, ETag, Multipart, ObjectKey, ObjectRef, Payload, Precondition, PutOptions, Result,
     StoreError, Timestamp, blocking,
 };
 use futures_util::TryStreamExt as _;
 use std::ops::Range;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::task::JoinSet;
@@ -27,9 +28,11 @@ const PART_BYTES: u64 = 8 << 20;
 const PARTS_AT_ONCE: usize = 3;
 /// The least length of a part that is copied inside the bucket.
 const COPIED_BYTES_MIN: u64 = 5 << 20;
-/// The first and the longest wait after a failure.
+/// How often it is looked whether a change is due, at most and at least.
 const IDLE_MIN: Duration = Duration::from_millis(1);
-const WAITS: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
+const LOOKS_EVERY: Duration = Duration::from_secs(30);
+/// The first and the longest wait after a failure, in which the store's client has tried for a while already.
+const WAITS: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(5));
 
 impl Writeback {
     /// Lets changes go up for as long as anybody holds the store.
@@ -90,12 +93,16 @@ impl Writeback {
     /// A change is in the bucket, where the object has this tag.
     fn is_there(&self, key: &ObjectKey, change: &Change, etag: Option<ETag>) -> Result<()> {
         let done = Record::Done { change: change.number, key: key.clone(), etag: etag.clone() };
-        self.log.append(&done, &Payload::default()).map_err(failed)?;
+        if let Err(error) = self.log.append(&done, &Payload::default()) {
+            // After a crash it goes up once more, and is recognised there. To keep it for that would keep a full disk full.
+            tracing::warn!(%key, %error, "the write-back log cannot note that a change went up");
+        }
         if let (Some(object), Some(there)) = (&change.object, &etag) {
             // Before it is out of the pending ones: who reads next asks the bucket by its tag.
             self.remember(key, Alias { given: object.described.etag.clone(), there: there.clone() });
         }
         self.pending().done(key, change.number, etag);
+        self.went_up.fetch_add(1, Ordering::AcqRel);
         Ok(())
     }
 
@@ -266,6 +273,7 @@ async fn drain(me: Weak<Writeback>) {
             && writeback.due_in().is_some_and(|due| due.is_zero())
             && let Some((key, change)) = writeback.pending().next()
         {
+            writeback.sending.fetch_add(1, Ordering::AcqRel);
             sending.spawn(send_one(writeback.clone(), key, change));
         }
         let stuck = if sending.is_empty() { writeback.stuck() } else { None };
@@ -277,15 +285,19 @@ async fn drain(me: Weak<Writeback>) {
             continue;
         }
         let woken = writeback.woken.clone();
-        let due = writeback.due_in().unwrap_or(WAITS.1).clamp(IDLE_MIN, WAITS.1);
+        let due = writeback.due_in().unwrap_or(LOOKS_EVERY).clamp(IDLE_MIN, LOOKS_EVERY);
         drop(writeback);
         tokio::select! {
             biased;
             Some(outcome) = sending.join_next() => {
-                if matches!(outcome, Ok(true)) {
+                let mut went_up = matches!(outcome, Ok(true));
+                // What failed at the same time failed for the same reason, and costs one wait.
+                while let Some(outcome) = sending.try_join_next() {
+                    went_up |= matches!(outcome, Ok(true));
+                }
+                if went_up {
                     wait = WAITS.0;
                 } else {
-                    // The store's client has tried for a while already.
                     tokio::time::sleep(wait).await;
                     wait = (wait * 2).min(WAITS.1);
                 }
@@ -300,14 +312,14 @@ async fn drain(me: Weak<Writeback>) {
 async fn send_one(writeback: Arc<Writeback>, key: ObjectKey, change: Change) -> bool {
     let sent = writeback.send(&key, &change).await;
     drop(change);
-    writeback.reclaim().await;
-    writeback.lighter.notify_waiters();
-    match sent {
-        Ok(()) => true,
-        Err(error) => {
-            tracing::warn!(%key, %error, "a change cannot go up; it stays in the write-back log and is tried again");
-            writeback.pending().ended(&key);
-            false
-        }
+    writeback.sending.fetch_sub(1, Ordering::AcqRel);
+    if let Err(error) = &sent {
+        tracing::warn!(%key, %error, "a change cannot go up; it stays in the write-back log and is tried again");
+        writeback.pending().ended(&key);
     }
+    writeback.reclaim().await;
+    writeback.trim_notes();
+    // Whoever waits for this looks once it has ended.
+    writeback.lighter.notify_waiters();
+    sent.is_ok()
 }

@@ -20,6 +20,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 const SEGMENT_BYTES: u64 = 64 << 20;
 /// Bodies up to this length are written together with what describes them.
 const WRITTEN_AT_ONCE: usize = 64 << 10;
+/// So much of the disk is left to records without bytes of objects.
+const RESERVE_BYTES: u64 = 4 << 20;
 /// Bodies are checked in pieces of this length.
 const READ_AT_ONCE: usize = 1 << 20;
 
@@ -72,6 +74,8 @@ pub(super) struct Log {
 #[derive(Debug)]
 struct Inner {
     segments: Segments,
+    /// The number of the next segment.
+    next: u64,
     /// Where the newest ends.
     end: u64,
     /// Bytes ever appended here.
@@ -101,9 +105,9 @@ impl Log {
         let next = segments.last_key_value().map_or(1, |(number, _)| number + 1);
         // A process that ended need not have synced what it appended: nothing may survive it that came later.
         segments.values().try_for_each(|segment| segment.sync())?;
-        let inner = Inner { segments, end: 0, appended: 0, unsynced_from: next };
+        let inner = Inner { segments, next, end: 0, appended: 0, unsynced_from: next };
         let log = Self { dir: dir.to_owned(), inner: Mutex::new(inner), _lock: lock, syncing: Mutex::new(0) };
-        log.begin_segment(&mut log.lock(), next)?;
+        log.begin_segment(&mut log.lock())?;
         Ok(log)
     }
 
@@ -113,19 +117,34 @@ impl Log {
         let frame = record::encode(record, &pieces);
         let mut inner = self.lock();
         if inner.end >= SEGMENT_BYTES {
-            let next = inner.newest().number + 1;
-            self.begin_segment(&mut inner, next)?;
+            self.begin_segment(&mut inner)?;
         }
-        let segment = inner.newest();
-        let (begin, body_at) = (inner.end, inner.end + frame.len() as u64);
-        if let Err(error) = write_all(&segment.file, begin, frame, &pieces) {
-            // Half a record would hide what comes after it.
-            segment.file.set_len(begin)?;
-            return Err(error);
+        let appended = match self.has_room_for(record, body) {
+            Ok(()) => inner.append(&frame, &pieces),
+            Err(full) => Err(full),
+        };
+        match appended {
+            // A disk with less room than a segment is full of what nobody needs.
+            Err(error) if error.kind() == ErrorKind::StorageFull && inner.is_unneeded() => {
+                self.begin_segment(&mut inner)?;
+                inner.segments.values().try_for_each(|segment| segment.sync())?;
+                if let Some(last) = inner.last_unneeded() {
+                    self.remove_up_to(&mut inner, last)?;
+                }
+                inner.append(&frame, &pieces)
+            }
+            appended => appended,
         }
-        inner.end = body_at + body.len();
-        inner.appended += inner.end - begin;
-        Ok((segment, body_at..inner.end))
+    }
+
+    /// Bytes of objects leave room on the disk for what says that objects are done, and for names.
+    fn has_room_for(&self, record: &Record, body: &Payload) -> io::Result<()> {
+        if body.is_empty() || matches!(record, Record::Note { .. }) {
+            return Ok(());
+        }
+        let disk = rustix::fs::statvfs(&self.dir)?;
+        let is_enough = disk.f_bavail * disk.f_frsize >= body.len() + RESERVE_BYTES;
+        if is_enough { Ok(()) } else { Err(ErrorKind::StorageFull.into()) }
     }
 
     /// Returns when everything appended before survives the loss of power.
@@ -150,7 +169,10 @@ impl Log {
     pub(super) fn reclaim(&self) -> io::Result<()> {
         let Some(last) = self.last_unneeded() else { return Ok(()) };
         self.sync()?;
-        let mut inner = self.lock();
+        self.remove_up_to(&mut self.lock(), last)
+    }
+
+    fn remove_up_to(&self, inner: &mut Inner, last: u64) -> io::Result<()> {
         while let Some(oldest) = inner.segments.first_entry()
             && *oldest.key() <= last
         {
@@ -162,11 +184,7 @@ impl Log {
 
     /// The newest of the oldest segments that nobody needs.
     pub(super) fn last_unneeded(&self) -> Option<u64> {
-        let inner = self.lock();
-        let old = inner.segments.len() - 1;
-        let unneeded =
-            inner.segments.iter().take(old).take_while(|(_, segment)| Arc::strong_count(segment) == 1);
-        unneeded.last().map(|(number, _)| *number)
+        self.lock().last_unneeded()
     }
 
     /// The segments, and how many bytes of each survive the loss of power.
@@ -181,7 +199,14 @@ impl Log {
         (inner.segments.len() as u64 - 1) * SEGMENT_BYTES + inner.end
     }
 
-    fn begin_segment(&self, inner: &mut Inner, number: u64) -> io::Result<()> {
+    pub(super) fn newest_number(&self) -> u64 {
+        self.lock().newest().number
+    }
+
+    fn begin_segment(&self, inner: &mut Inner) -> io::Result<()> {
+        let number = inner.next;
+        // Whatever becomes of it, the number is used up.
+        inner.next += 1;
         let file = File::options().read(true).write(true).create_new(true).open(path(&self.dir, number))?;
         File::open(&self.dir)?.sync_all()?;
         inner.segments.insert(number, Segment::new(number, file));
@@ -195,6 +220,33 @@ impl Log {
 }
 
 impl Inner {
+    fn append(&mut self, frame: &[u8], pieces: &[&[u8]]) -> io::Result<(Arc<Segment>, Range<u64>)> {
+        let segment = self.newest();
+        let (begin, body_at) = (self.end, self.end + frame.len() as u64);
+        if let Err(error) = write_all(&segment.file, begin, frame, pieces) {
+            // Half a record would hide what comes after it.
+            segment.file.set_len(begin)?;
+            return Err(error);
+        }
+        self.end = body_at + pieces.iter().map(|piece| piece.len() as u64).sum::<u64>();
+        self.appended += self.end - begin;
+        Ok((segment, body_at..self.end))
+    }
+
+    /// The newest of the oldest segments that nobody needs.
+    fn last_unneeded(&self) -> Option<u64> {
+        let old = self.segments.len() - 1;
+        let unneeded =
+            self.segments.iter().take(old).take_while(|(_, segment)| Arc::strong_count(segment) == 1);
+        unneeded.last().map(|(number, _)| *number)
+    }
+
+    /// Whether the newest segment holds something, but nothing that anybody needs.
+    fn is_unneeded(&self) -> bool {
+        self.end > 0
+            && self.segments.last_key_value().is_some_and(|(_, newest)| Arc::strong_count(newest) == 1)
+    }
+
     fn newest(&self) -> Arc<Segment> {
         match self.segments.last_key_value() {
             Some((_, segment)) => segment.clone(),
@@ -211,13 +263,12 @@ pub(super) fn lock(dir: &Path) -> io::Result<File> {
 }
 
 /// Small records in one call, so that a crash mostly finds them whole or not at all.
-fn write_all(file: &File, at: u64, mut frame: Vec<u8>, body: &[&[u8]]) -> io::Result<()> {
+fn write_all(file: &File, at: u64, frame: &[u8], body: &[&[u8]]) -> io::Result<()> {
     let body_bytes: usize = body.iter().map(|piece| piece.len()).sum();
     if body_bytes <= WRITTEN_AT_ONCE {
-        body.iter().for_each(|piece| frame.extend_from_slice(piece));
-        return file.write_all_at(&frame, at);
+        return file.write_all_at(&[&[frame], body].concat().concat(), at);
     }
-    file.write_all_at(&frame, at)?;
+    file.write_all_at(frame, at)?;
     let mut at = at + frame.len() as u64;
     for piece in body {
         file.write_all_at(piece, at)?;

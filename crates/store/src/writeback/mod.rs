@@ -18,6 +18,7 @@ mod notes;
 mod pending;
 mod record;
 mod replay;
+mod room;
 mod upload;
 
 use crate::{
@@ -29,9 +30,10 @@ use bytes::Bytes;
 use futures_util::stream::BoxStream;
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use log::Log;
+use notes::Notes;
 use pending::{Change, Pending, Piece, Waiting, slice};
 use record::{Described, PieceAt, Record};
-use replay::{Notes, Replay};
+use replay::Replay;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
 use std::path::Path;
@@ -39,7 +41,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 use tokio::sync::Notify;
-use tokio::sync::futures::Notified;
 use upload::WaitingUpload;
 
 /// So many tags of objects that went up are remembered.
@@ -91,8 +92,7 @@ pub struct Writeback {
     bucket: Arc<dyn ObjectStore>,
     log: Log,
     pending: Mutex<Pending>,
-    /// What others keep here.
-    notes: Mutex<Notes>,
+    notes: Notes,
     aliases: Mutex<Aliases>,
     next_change: AtomicU64,
     clock: Arc<dyn Clock>,
@@ -100,8 +100,12 @@ pub struct Writeback {
     options: WritebackOptions,
     /// Something waits that did not before, or somebody wants everything up.
     woken: Arc<Notify>,
-    /// Something went up.
+    /// A change went up, or its attempt ended.
     lighter: Notify,
+    /// Attempts under way, which hold what they send.
+    sending: AtomicU64,
+    /// How many changes went up.
+    went_up: AtomicU64,
     /// How many want everything up now.
     hurried: AtomicU64,
 }
@@ -137,7 +141,7 @@ impl Writeback {
             bucket,
             log,
             pending: Mutex::new(pending),
-            notes: Mutex::new(notes),
+            notes: Notes::of(notes),
             aliases: Mutex::default(),
             next_change: AtomicU64::new(last_change + 1),
             clock,
@@ -145,6 +149,8 @@ impl Writeback {
             options,
             woken: Arc::default(),
             lighter: Notify::new(),
+            sending: AtomicU64::new(0),
+            went_up: AtomicU64::new(0),
             hurried: AtomicU64::new(0),
         });
         writeback.start();
@@ -204,28 +210,16 @@ impl Writeback {
         self.aliases.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits while the log is too long for so many bytes more, or too many changes wait.
-    async fn admit(&self, bytes: u64) -> Result<()> {
-        loop {
-            let lighter = self.lighter.notified();
-            let (waiting, limits) = (self.pending().len(), &self.options);
-            let has_room = self.log.bytes() + bytes <= limits.limit_bytes && waiting < limits.limit_changes;
-            if has_room || waiting == 0 {
-                return Ok(());
-            }
-            self.wait_for_room("the write-back log is full".into(), lighter).await?;
-        }
-    }
-
     /// Appends bytes of an object that is not described yet.
     async fn append_bytes(&self, body: &Payload) -> Result<Vec<Piece>> {
         if body.is_empty() {
             return Ok(Vec::new());
         }
+        let mut wait = self.begin_wait();
         loop {
             let lighter = self.lighter.notified();
             match self.log.append(&Record::Bytes, body).map_err(failed) {
-                Err(StoreError::Full(full)) => self.wait_for_room(full, lighter).await?,
+                Err(StoreError::Full(full)) => self.wait_for_disk(full, lighter, &mut wait).await?,
                 appended => return appended.map(|(segment, range)| vec![Piece::Here(segment, range)]),
             }
         }
@@ -248,10 +242,11 @@ impl Writeback {
             pieces.extend(self.append_bytes(&body).await?);
             body = Payload::default();
         }
+        let mut wait = self.begin_wait();
         loop {
             let lighter = self.lighter.notified();
             match self.try_change(key, asked, object.as_ref(), &body) {
-                Err(StoreError::Full(full)) => self.wait_for_room(full, lighter).await?,
+                Err(StoreError::Full(full)) => self.wait_for_disk(full, lighter, &mut wait).await?,
                 changed => return changed,
             }
         }
@@ -323,16 +318,6 @@ impl Writeback {
         let mut object = self.bucket.get(key, GetOptions { if_match, ..options }).await?;
         object.meta.object = self.as_given(object.meta.object);
         Ok(object)
-    }
-
-    /// Waits until something went up; an error if nothing can, or nothing does.
-    async fn wait_for_room(&self, full: String, lighter: Notified<'_>) -> Result<()> {
-        if self.pending().len() == 0 {
-            return Err(StoreError::Full(full));
-        }
-        self.woken.notify_one();
-        let outcome = tokio::time::timeout(self.options.patience, lighter).await;
-        outcome.map_err(|_| StoreError::Full(format!("{full}, and nothing goes up to the bucket")))
     }
 
     /// A condition in the bucket's words.
@@ -679,7 +664,9 @@ fn closed() -> StoreError {
 
 fn failed(error: io::Error) -> StoreError {
     match error.kind() {
-        io::ErrorKind::StorageFull => StoreError::Full(format!("the disk of the write-back log: {error}")),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            StoreError::Full(format!("the disk of the write-back log: {error}"))
+        }
         _ => StoreError::Corrupt(format!("the write-back log: {error}")),
     }
 }

@@ -1,21 +1,78 @@
 //! Notes: records that somebody else wants kept in order with the changes, such as names with the data they name.
+//!
+//! A note keeps its segment, with everything else in it. So whoever keeps notes is asked to do without them when the log is a
+//! segment longer, and when there is no room for more.
 
 use super::Writeback;
+use super::log::Log;
 use super::pending::Piece;
 use super::record::Record;
-use super::replay::Notes;
 use crate::Payload;
 use bytes::Bytes;
-use std::io;
-use std::sync::{MutexGuard, PoisonError};
+use std::collections::VecDeque;
+use std::fmt;
+use std::io::{self, ErrorKind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// Numbers of notes, ascending, and where they are.
+pub(super) type Kept = VecDeque<(u64, Piece)>;
+
+/// What others keep here.
+#[derive(Debug, Default)]
+pub(super) struct Notes {
+    kept: Mutex<Kept>,
+    keeper: OnceLock<Keeper>,
+    /// The keeper is being asked.
+    is_asked: AtomicBool,
+}
+
+/// Asks whoever keeps notes to forget them.
+struct Keeper(Box<dyn Fn() + Send + Sync>);
+
+impl fmt::Debug for Keeper {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Keeper")
+    }
+}
+
+impl Notes {
+    pub(super) fn of(kept: Kept) -> Self {
+        Self { kept: Mutex::new(kept), ..Self::default() }
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether notes keep a segment before the last two.
+    fn are_old(&self, log: &Log) -> bool {
+        let kept = self.kept();
+        let oldest = kept.front().and_then(|(_, piece)| match piece {
+            Piece::Here(segment, _) => Some(segment.number),
+            Piece::There(..) => None,
+        });
+        oldest.is_some_and(|oldest| oldest + 1 < log.newest_number())
+    }
+}
 
 impl Writeback {
     /// Keeps a note under a number that is higher than those of all before. It survives the end of the process at
     /// once, and the loss of power after [`Writeback::sync_now`].
     pub fn append_note(&self, number: u64, body: Bytes) -> io::Result<()> {
-        let mut notes = self.notes();
-        let (segment, range) = self.log.append(&Record::Note { number }, &Payload::from(body))?;
-        notes.push_back((number, Piece::Here(segment, range)));
+        let mut kept = self.notes.kept();
+        let appended = self.log.append(&Record::Note { number }, &Payload::from(body));
+        match appended {
+            Ok((segment, range)) => kept.push_back((number, Piece::Here(segment, range))),
+            Err(error) => {
+                drop(kept);
+                if error.kind() == ErrorKind::StorageFull {
+                    // Too late for this one.
+                    self.ask_for_room();
+                }
+                return Err(error);
+            }
+        }
         Ok(())
     }
 
@@ -25,13 +82,18 @@ impl Writeback {
             Piece::Here(segment, range) => Ok((*number, segment.read(range)?)),
             Piece::There(..) => unreachable!("notes are never in the bucket"),
         };
-        self.notes().iter().map(read).collect()
+        self.notes.kept().iter().map(read).collect()
     }
 
-    /// Notes up to this one are not needed any more.
+    /// Notes up to this one are not needed any more; their keeper does not mind to see them again.
     pub fn forget_notes(&self, up_to: u64) -> io::Result<()> {
-        self.log.append(&Record::NotesDone { number: up_to }, &Payload::default())?;
-        self.notes().retain(|(number, _)| *number > up_to);
+        match self.log.append(&Record::NotesDone { number: up_to }, &Payload::default()) {
+            Err(error) if error.kind() == ErrorKind::StorageFull => {
+                tracing::debug!("the write-back log has no room to note what it can forget");
+            }
+            appended => drop(appended?),
+        }
+        self.notes.kept().retain(|(number, _)| *number > up_to);
         self.log.reclaim()
     }
 
@@ -40,7 +102,40 @@ impl Writeback {
         self.log.sync()
     }
 
-    fn notes(&self) -> MutexGuard<'_, Notes> {
-        self.notes.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Says how to ask the keeper of the notes to forget them ([`Writeback::forget_notes`]), on a thread that may block. The
+    /// first call counts.
+    pub fn notes_are_kept_by(&self, ask: impl Fn() + Send + Sync + 'static) {
+        let _ = self.notes.keeper.set(Keeper(Box::new(ask)));
+    }
+
+    /// Asks the keeper of notes to forget them, if they keep much of the log.
+    pub(super) fn trim_notes(&self) {
+        if self.notes.are_old(&self.log) {
+            self.ask_for_room();
+        }
+    }
+
+    fn ask_for_room(&self) {
+        if let (Some(me), Ok(runtime)) = (self.me.upgrade(), tokio::runtime::Handle::try_current()) {
+            runtime.spawn(async move { me.forget_all_notes().await });
+        }
+    }
+
+    /// The same, and waits for it. False if there is nothing to be gained.
+    pub(super) async fn forget_all_notes(self: &Arc<Self>) -> bool {
+        let has_notes = !self.notes.kept().is_empty() && self.notes.keeper.get().is_some();
+        if !has_notes || self.notes.is_asked.swap(true, Ordering::AcqRel) {
+            return has_notes;
+        }
+        let me = self.clone();
+        let asked = tokio::task::spawn_blocking(move || {
+            if let Some(keeper) = me.notes.keeper.get() {
+                (keeper.0)();
+            }
+            me.notes.is_asked.store(false, Ordering::Release);
+        });
+        asked.await.ok();
+        self.lighter.notify_waiters();
+        true
     }
 }

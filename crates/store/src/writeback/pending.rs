@@ -97,8 +97,8 @@ pub(super) struct Change {
     pub(super) base: Precondition,
     /// When it was made.
     pub(super) made_at: Timestamp,
-    /// Where the record is, held for as long as it counts, and where it ends.
-    record: (Arc<Segment>, u64),
+    /// Where the record is, held for as long as it counts, and where it ends. `None`: it counts no more.
+    record: Option<(Arc<Segment>, u64)>,
     /// It may be in the bucket already.
     is_tried: bool,
     /// Earlier changes of the key that may be in the bucket.
@@ -119,6 +119,7 @@ impl Change {
         made_at: Timestamp,
         record: (Arc<Segment>, u64),
     ) -> Self {
+        let record = Some(record);
         Self { number, object, base, made_at, record, is_tried: false, earlier: Vec::new() }
     }
 
@@ -129,8 +130,18 @@ impl Change {
 
     /// Whether the record survives the loss of power.
     pub(super) fn is_synced(&self) -> bool {
-        let (segment, end) = &self.record;
-        segment.is_synced_to(*end)
+        self.record.as_ref().is_none_or(|(segment, end)| segment.is_synced_to(*end))
+    }
+
+    /// The same once it is in the bucket under this tag: it needs nothing in the log.
+    fn in_bucket(self, key: &ObjectKey, etag: Option<&ETag>) -> Self {
+        let object = self.object.map(|object| {
+            let there = ObjectRef::new(key.clone(), etag.unwrap_or(&object.described.etag).clone());
+            let size = object.size_bytes();
+            let pieces = if size > 0 { vec![Piece::There(there, 0..size)] } else { Vec::new() };
+            Arc::new(Waiting { described: object.described.clone(), pieces })
+        });
+        Self { object, record: None, ..self }
     }
 
     pub(super) fn form(&self) -> Form {
@@ -292,7 +303,8 @@ impl Pending {
             Some(newest) if newest.number == number => {
                 let done = self.drop_newest(key);
                 if self.looks > 0 {
-                    self.just_done.extend(done.map(|done| (key.clone(), done)));
+                    let done = done.map(|done| (key.clone(), done.in_bucket(key, etag.as_ref())));
+                    self.just_done.extend(done);
                 }
             }
             Some(newest) => {

@@ -1,16 +1,14 @@
 //! From the records of a log to the changes that wait.
 
 use super::log::{Found, Segment};
+use super::notes::Kept;
 use super::pending::{Change, Pending, Piece, Waiting};
 use super::record::{PieceAt, Record};
 use crate::{ObjectKey, Timestamp};
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
-
-/// Numbers of notes, ascending, and where they are.
-pub(super) type Notes = VecDeque<(u64, Piece)>;
 
 /// What a log says when it is opened.
 #[derive(Debug, Default)]
@@ -18,7 +16,7 @@ pub(super) struct Replay {
     pending: Pending,
     segments: HashMap<u64, Arc<Segment>>,
     last_change: u64,
-    notes: Notes,
+    notes: Kept,
     /// Changes whose bytes are in a segment that went, which it only does when they do not count any more.
     hollow: HashSet<u64>,
 }
@@ -69,7 +67,7 @@ impl Replay {
     }
 
     /// What waits, the number of the last change, and the notes.
-    pub(super) fn end(self) -> io::Result<(Pending, u64, Notes)> {
+    pub(super) fn end(self) -> io::Result<(Pending, u64, Kept)> {
         let is_hollow = |change: &Change| self.hollow.contains(&change.number);
         if let Some((key, _)) = self.pending.seen_from(&[]).find(|(_, change)| is_hollow(change)) {
             let text = format!("the write-back log is damaged: the bytes of '{key}' are not in it");

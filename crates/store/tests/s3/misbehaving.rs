@@ -6,8 +6,8 @@ use futures_util::TryStreamExt;
 use std::time::Duration;
 use store::s3::{RequestKind, S3Store};
 use store::{
-    Attributes, Buckets, ETag, GetOptions, ListRequest, ObjectKey, ObjectStore, Payload, Precondition,
-    PutOptions, Result, StoreError, Tags,
+    Attributes, Buckets, CopyOptions, ETag, GetOptions, ListRequest, ObjectKey, ObjectRef, ObjectStore,
+    Payload, Precondition, PutOptions, Result, StoreError, Tags,
 };
 
 const TEN: &str = "0123456789";
@@ -166,12 +166,12 @@ async fn a_put_that_lost_the_race_is_told_so() {
     }
 }
 
-fn begun() -> Step {
+pub(crate) fn begun() -> Step {
     let body = "<InitiateMultipartUploadResult><UploadId>u</UploadId></InitiateMultipartUploadResult>";
     answer("200 OK", &[], body)
 }
 
-fn part() -> Step {
+pub(crate) fn part() -> Step {
     answer("200 OK", &[("etag", "\"p\"")], "")
 }
 
@@ -214,12 +214,50 @@ async fn a_completion_whose_answer_was_lost_is_recognised() {
     assert!(matches!(result, Err(StoreError::Invalid(_))));
 }
 
+/// An fsync failed when the answer to its completion was lost for as long as it was asked for. Every later one was told
+/// that there is no such upload, though the object was there.
+#[tokio::test]
+async fn a_completion_that_was_given_up_is_recognised_later() {
+    let gone = || error("404 Not Found", "NoSuchUpload");
+    let head = answer("200 OK", &[("etag", "\"e-1\""), ("content-length", "10")], "");
+    let lost = std::iter::repeat_n(silence(), 4);
+    let server =
+        Scripted::start([begun(), part()].into_iter().chain(lost).chain([gone(), gone(), head])).await;
+    let upload = server.store().multipart(&key(), Attributes::default(), Tags::new()).await.unwrap();
+    upload.put_part(1, Payload::from(TEN)).await.unwrap();
+    let lost = upload.complete(Precondition::Absent).await;
+    assert!(matches!(lost, Err(StoreError::Unavailable(_))), "{lost:?}");
+    assert_eq!(upload.complete(Precondition::Absent).await.unwrap().etag, ETag::new("e-1"));
+}
+
 #[tokio::test]
 async fn a_delete_whose_answer_was_lost_is_recognised() {
     let head = answer("200 OK", &[("etag", "\"e\""), ("content-length", "10")], "");
     let gone = answer("404 Not Found", &[("content-length", "0")], "");
     let server = Scripted::start([head, silence(), error("404 Not Found", "NoSuchKey"), gone]).await;
     server.store().delete(&key(), Precondition::Matches(ETag::new("e"))).await.unwrap();
+}
+
+/// An export of attributes copies an object onto itself. Where that gave it another tag and the answer was lost, the
+/// second attempt was refused, and readers heard that somebody else had replaced their file.
+#[tokio::test]
+async fn a_copy_whose_answer_was_lost_is_recognised() {
+    let refused = || error("412 Precondition Failed", "PreconditionFailed");
+    let head = |mode| {
+        answer("200 OK", &[("etag", "\"new\""), ("content-length", "10"), ("x-amz-meta-mode", mode)], "")
+    };
+    let from = ObjectRef::new(key(), ETag::new("old"));
+    let copy = async |steps: Vec<Step>| {
+        let server = Scripted::start(steps).await;
+        let attributes =
+            Attributes { user: [("mode".to_owned(), "0600".to_owned())].into(), ..Attributes::default() };
+        let options = CopyOptions { attributes: Some(attributes), precondition: Precondition::None };
+        server.store().copy(&from, &key(), options).await.map(|object| object.etag)
+    };
+    assert_eq!(copy(vec![silence(), refused(), head("0600")]).await.unwrap(), ETag::new("new"));
+    for others in [vec![silence(), refused(), head("0644")], vec![refused()]] {
+        assert!(matches!(copy(others).await, Err(StoreError::PreconditionFailed(_))));
+    }
 }
 
 #[tokio::test]

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
+mod budget;
 mod misbehaving;
 mod real;
 mod scripted;

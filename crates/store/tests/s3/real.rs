@@ -197,3 +197,26 @@ async fn a_server_that_is_away_for_a_moment_is_waited_for() {
     let _server = restarted.await.unwrap();
     reader.await.unwrap().unwrap();
 }
+
+/// The servers keep the sums of what we store: a byte that changes between them and us is no data.
+#[tokio::test(flavor = "multi_thread")]
+async fn s121_bytes_that_change_on_the_way_are_no_data() {
+    for server in [servers::shared_minio(), servers::shared_versitygw()] {
+        let proxy = servers::Proxy::start(&server.endpoint());
+        let retry = RetryPolicy { budget: Duration::from_secs(1), ..RetryPolicy::default() };
+        let config = S3Config { endpoint: Some(proxy.endpoint()), retry, ..config(server) };
+        let store = fresh_bucket(&client_of(config)).await.unwrap();
+        for len in [1, 300_000, 9 << 20] {
+            store.put(&key("k"), Payload::from(vec![7; len]), PutOptions::default()).await.unwrap();
+            proxy.set(servers::Mode::FlipBytes);
+            let changed = read(&*store, &key("k"), GetOptions::default()).await;
+            assert!(
+                matches!(changed, Err(StoreError::Corrupt(_))),
+                "{len}: {:?}",
+                changed.map(|read| read.len())
+            );
+            proxy.set(servers::Mode::Pass);
+            assert!(read(&*store, &key("k"), GetOptions::default()).await.unwrap() == vec![7; len]);
+        }
+    }
+}

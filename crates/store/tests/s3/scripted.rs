@@ -11,6 +11,7 @@ use tokio::net::{TcpListener, TcpStream};
 /// What the server does with one request.
 #[derive(Debug, Clone)]
 pub(crate) struct Step {
+    after: Duration,
     bytes: Vec<u8>,
     end: End,
 }
@@ -20,6 +21,7 @@ enum End {
     Close,
     Reset,
     Stall,
+    Trickle,
 }
 
 /// An answer with this status line, these headers and this body; its length is told right.
@@ -31,7 +33,7 @@ pub(crate) fn answer(status: &str, headers: &[(&str, &str)], body: &str) -> Step
     }
     all.push(("connection", "close"));
     let lines: String = all.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
-    Step { bytes: format!("HTTP/1.1 {status}\r\n{lines}\r\n{body}").into_bytes(), end: End::Close }
+    Step::raw(&format!("HTTP/1.1 {status}\r\n{lines}\r\n{body}"))
 }
 
 /// An S3 error document.
@@ -41,10 +43,20 @@ pub(crate) fn error(status: &str, code: &str) -> Step {
 
 /// The connection ends without an answer.
 pub(crate) fn silence() -> Step {
-    Step { bytes: Vec::new(), end: End::Close }
+    Step::raw("")
 }
 
 impl Step {
+    /// These bytes, whatever they mean.
+    pub(crate) fn raw(text: &str) -> Self {
+        Self { after: Duration::ZERO, bytes: text.as_bytes().to_vec(), end: End::Close }
+    }
+
+    /// The same, but late.
+    pub(crate) fn after(self, after: Duration) -> Self {
+        Self { after, ..self }
+    }
+
     /// Afterwards the connection breaks off.
     pub(crate) fn then_reset(self) -> Self {
         Self { end: End::Reset, ..self }
@@ -54,7 +66,15 @@ impl Step {
     pub(crate) fn then_stall(self) -> Self {
         Self { end: End::Stall, ..self }
     }
+
+    /// Afterwards a byte comes now and then.
+    pub(crate) fn then_trickle(self) -> Self {
+        Self { end: End::Trickle, ..self }
+    }
 }
+
+/// So often a trickle has a byte.
+const TRICKLE_EVERY: Duration = Duration::from_millis(20);
 
 /// A request as it came: its head in lower case, and its body.
 #[derive(Debug, Clone)]
@@ -131,12 +151,18 @@ async fn serve(mut stream: TcpStream, script: Arc<Mutex<VecDeque<Step>>>, record
         if script.len() > 1 { script.pop_front() } else { script.front().cloned() }
     };
     let Some(step) = step else { return };
+    tokio::time::sleep(step.after).await;
     // The client may have gone already.
     let _ = stream.write_all(&step.bytes).await;
     match step.end {
         End::Close => drop(stream.shutdown().await),
         End::Reset => drop(stream.set_zero_linger()),
         End::Stall => std::future::pending().await,
+        End::Trickle => {
+            while stream.write_all(b" ").await.is_ok() {
+                tokio::time::sleep(TRICKLE_EVERY).await;
+            }
+        }
     }
 }
 

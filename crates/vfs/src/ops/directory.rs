@@ -175,10 +175,11 @@ impl Filesystem {
             if !is_usable(&known, &after) {
                 // Not while learning, which keeps this directory's entries.
                 self.evict_if_needed(PAGE_ENTRIES)?;
-                let _learning = directory.learning.lock().await;
-                if !is_usable(&directory.known(), &after) {
-                    self.learn_page(dir, &directory, &after).await?;
-                }
+                let learned = async {
+                    let is_known = is_usable(&directory.known(), &after);
+                    if is_known { Ok(()) } else { self.learn_page(dir, &directory, &after).await }
+                };
+                directory.learning.take(Box::pin(learned)).await?;
                 continue;
             }
             let end = (!known.is_complete).then_some(known.up_to.as_slice());

@@ -1,6 +1,6 @@
 //! Opening and closing files.
 
-use meta::{Ino, Kind, Op};
+use meta::{Ino, Kind, Name, Op};
 use std::sync::{Arc, PoisonError};
 use store::Timestamp;
 
@@ -113,7 +113,7 @@ impl Filesystem {
         let is_orphan = inode.as_ref().is_ok_and(|inode| inode.home.is_none());
         let is_dropped = !dropped.is_published();
         if is_dropped && !is_orphan {
-            tracing::error!(ino = %file.ino, size = dropped.size_bytes(), "writes that could not be published are dropped with the last handle");
+            tracing::error!(path = %self.shown(file.ino), size = dropped.size_bytes(), "writes that could not be stored are dropped with the last handle");
         }
         let was_never_stored = self.layout.follows_paths()
             && is_dropped
@@ -133,6 +133,13 @@ impl Filesystem {
             Ok(inode) if is_dropped => self.export_later(inode.ino),
             _ => Ok(()),
         }
+    }
+
+    /// A file's path for the log; its number where it has none.
+    pub(crate) fn shown(&self, ino: Ino) -> String {
+        let text = |name: &Name| String::from_utf8_lossy(name.as_bytes()).into_owned();
+        let path = self.names.path(ino).map(|path| path.iter().map(text).collect::<Vec<_>>().join("/"));
+        path.unwrap_or_else(|_| format!("inode {ino}"))
     }
 
     /// A file whose bytes were never stored goes with its last handle.

@@ -12,6 +12,7 @@ use crate::open_file::{FileHandle, OpenFile};
 use crate::pin::{Cut, Piece, Pin};
 use crate::ranges::zeros;
 use crate::read::fetch::{Fetch, gather};
+use crate::read::readahead::WHOLE_BYTES_MAX;
 use crate::slab::SLAB_BYTES;
 use crate::write::{Dirty, Local, Source};
 use crate::{Error, Filesystem, Result};
@@ -128,11 +129,13 @@ impl Filesystem {
         Ok(())
     }
 
-    /// Starts requests for what is missing of a range of the file, which the piece holds; `must` is how far a read
+    /// Starts requests for what is missing of a range of the file, which the piece holds, and of all of a short piece, as
+    /// servers have a checksum of whole objects only; `must` is how far a read
     /// waits for it.
     fn fetch(&self, ino: Ino, piece: &Piece, range: Range<u64>, must: u64) {
         let must = piece.within(&(range.start..must.max(range.start))).end;
-        let within = piece.within(&range);
+        let is_short = piece.range.end - piece.range.start <= WHOLE_BYTES_MAX;
+        let within = piece.within(if is_short { &piece.range } else { &range });
         let blocks = self.blocks.reserve(ino, &piece.object.etag, within, must, SLAB_BYTES as u64);
         for fetch in Fetch::split(ino, piece, blocks) {
             let Some(me) = self.me.upgrade() else { return };

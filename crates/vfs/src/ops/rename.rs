@@ -144,7 +144,8 @@ impl Filesystem {
     }
 
     async fn ends(&self, from: Place, to: Place, how: RenameHow) -> Result<Ends> {
-        let source = self.must(self.find(from.0, &from.1).await?)?;
+        // Attributes that were only listed would count as exact once they are published under the new name.
+        let source = self.exact(self.must(self.find(from.0, &from.1).await?)?).await?;
         let target = self.find(to.0, &to.1).await?;
         if target.is_none() {
             self.must_be_plain(to.0, &to.1, source.kind)?;

@@ -19,29 +19,56 @@ impl Filesystem {
             .map_err(|error| meta::FsError::from(error).into())
     }
 
-    /// Publishes every file's writes, exports every attribute that waits, and deletes what nothing refers to. Tries all;
-    /// returns the first error.
+    /// Publishes every file's writes, exports every attribute that waits, and deletes what nothing refers to. Tries all,
+    /// unless the store does not answer; returns the first error.
     pub async fn sync(&self) -> Result<()> {
         self.sync_as(When::Open).await
     }
 
     async fn sync_as(&self, when: When) -> Result<()> {
-        let mut outcome = Ok(());
-        for file in self.files.all() {
-            outcome = outcome.and(self.commit(&file, when).await);
-        }
-        for ino in self.exports.all() {
-            outcome = outcome.and(self.export_now(ino).await);
-        }
+        let mut outcome = self.publish_all(when).await;
         outcome = outcome.and(self.name_access_times());
-        self.discards.drained().await;
-        let outcome = outcome.and(self.store.sync().await.map_err(Error::from));
+        if !outcome.as_ref().is_err_and(Error::is_silence) {
+            self.discards.drained().await;
+            outcome = outcome.and(self.store.sync().await.map_err(Error::from));
+        }
         outcome.and(self.sync_names().await)
     }
 
-    /// Syncs, for at most `patience`.
+    async fn publish_all(&self, when: When) -> Result<()> {
+        let mut outcome = Ok(());
+        for file in self.files.all() {
+            let published = self.commit(&file, when).await;
+            if published.as_ref().is_err_and(Error::is_silence) {
+                return published;
+            }
+            outcome = outcome.and(published);
+        }
+        for ino in self.exports.all() {
+            let exported = self.export_now(ino).await;
+            if exported.as_ref().is_err_and(Error::is_silence) {
+                return exported;
+            }
+            outcome = outcome.and(exported);
+        }
+        outcome
+    }
+
+    /// Syncs, for at most `patience`. The log names the files that are not stored then.
     pub async fn shutdown(&self, patience: Duration) -> Result<()> {
-        let outcome = tokio::time::timeout(patience, self.sync_as(When::Closed)).await;
-        outcome.unwrap_or(Err(Error::new(libc::ETIMEDOUT, "not everything was stored in the time allowed")))
+        let late = || Error::new(libc::ETIMEDOUT, "not everything was stored in the time allowed");
+        let Some(me) = self.me.upgrade() else { return Err(late()) };
+        // Whoever is cut off while he stores a file has its writes with him, so he goes on.
+        let syncing = tokio::spawn(async move { me.sync_as(When::Closed).await });
+        let outcome = match tokio::time::timeout(patience, syncing).await {
+            Ok(Ok(outcome)) => outcome,
+            Ok(Err(_)) | Err(_) => Err(late()),
+        };
+        if outcome.is_err() {
+            for file in self.files.all().iter().filter(|file| file.pending().is_dirty) {
+                tracing::error!(path = %self.shown(file.ino), "not stored yet");
+            }
+        }
+        outcome
     }
 }

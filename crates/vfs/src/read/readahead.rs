@@ -12,6 +12,8 @@ const WINDOW_MIN_BYTES: u64 = 1 << 20;
 const WINDOW_MAX_BYTES: u64 = 32 << 20;
 /// One request fetches at most this much.
 const FETCH_BYTES_MAX: u64 = 8 << 20;
+/// An object up to this long is fetched whole wherever it is read.
+pub(crate) const WHOLE_BYTES_MAX: u64 = 1 << 20;
 /// What a random read fetches at least.
 const RANDOM_BYTES: u64 = 128 << 10;
 

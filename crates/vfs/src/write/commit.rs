@@ -22,13 +22,16 @@ const DELTA_FILE_BYTES_MIN: u64 = 128 << 10;
 impl Filesystem {
     /// Publishes a file's writes, if it has any and still has a name.
     pub(crate) async fn commit(&self, file: &OpenFile, when: When) -> Result<()> {
-        let mut work = file.work.lock().await;
-        self.commit_locked(file, &mut work, when).await?;
-        if !self.config.write_back && file.names_wait() {
-            self.sync_names().await?;
-            file.names_are_synced();
-        }
-        Ok(())
+        let published = async {
+            let mut work = file.work.lock().await;
+            self.commit_locked(file, &mut work, when).await?;
+            if !self.config.write_back && file.names_wait() {
+                self.sync_names().await?;
+                file.names_are_synced();
+            }
+            Ok(())
+        };
+        file.publishing.take(Box::pin(published)).await
     }
 
     /// The same for who holds the file's work already. By inode, files are assembled when nobody has them open any
@@ -419,8 +422,11 @@ impl Filesystem {
                 Err(error) => Err(error),
             }
         };
-        self.volume_record.get_or_try_init(|| put).await?;
-        Ok(())
+        if self.volume_record.initialized() {
+            return Ok(());
+        }
+        let recorded = async { self.volume_record.get_or_try_init(|| put).await.map(drop) };
+        self.recording.take(Box::pin(recorded)).await
     }
 
     /// Puts a stream or memory on disk, so that it can be read and written anywhere.

@@ -23,6 +23,9 @@ const IN_FLIGHT_MAX: u64 = 3;
 /// A part's number and its bytes, kept until the store has them.
 type Part = (u32, Payload);
 
+/// A part that was sent in an attempt, and what became of it.
+type Sent = (u32, Part, Result<Option<ObjectRef>, StoreError>);
+
 /// A multipart upload with the part being filled.
 #[derive(Debug)]
 pub(crate) struct Stream {
@@ -35,7 +38,9 @@ pub(crate) struct Stream {
     tail: Vec<Slab>,
     tail_bytes: u64,
     size: u64,
-    in_flight: JoinSet<(Part, Result<Option<ObjectRef>, StoreError>)>,
+    in_flight: JoinSet<Sent>,
+    /// Counts attempts to finish. Each answers for what it sent: what was under way before and fails is sent once more.
+    attempt: u32,
     /// Parts that could not be sent; they are sent again.
     failed: Vec<Part>,
     /// The last part, where it was sent before it was full.
@@ -102,6 +107,7 @@ impl Stream {
             tail_bytes: 0,
             size: 0,
             in_flight: JoinSet::new(),
+            attempt: 0,
             failed: Vec::new(),
             short: None,
             completed: None,
@@ -234,6 +240,7 @@ impl Stream {
     }
 
     async fn send_all(&mut self) -> Result<(), StoreError> {
+        self.attempt += 1;
         if self.tail_bytes > 0 {
             self.short = self.send().await?;
         }
@@ -300,10 +307,10 @@ impl Stream {
     }
 
     fn send_part(&mut self, (number, payload): Part) {
-        let upload = self.upload.clone();
+        let (upload, attempt) = (self.upload.clone(), self.attempt);
         self.in_flight.spawn(async move {
             let outcome = upload.put(number, payload.clone()).await;
-            ((number, payload), outcome)
+            (attempt, (number, payload), outcome)
         });
     }
 
@@ -320,12 +327,16 @@ impl Stream {
         match self.in_flight.join_next().await {
             _ if self.is_broken => Err(cut_off()),
             None => Ok(()),
-            Some(Ok(((number, _), Ok(object)))) => {
+            Some(Ok((_, (number, _), Ok(object)))) => {
                 // One that it replaces was never named: `tenon gc` finds it.
                 self.chunks.extend(object.map(|object| (number, object)));
                 Ok(())
             }
-            Some(Ok((part, Err(error)))) => {
+            Some(Ok((attempt, part, Err(_)))) if attempt < self.attempt => {
+                self.send_part(part);
+                Ok(())
+            }
+            Some(Ok((_, part, Err(error)))) => {
                 self.failed.push(part);
                 Err(error)
             }

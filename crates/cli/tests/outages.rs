@@ -1,0 +1,360 @@
+//! Outages through the kernel: real programs on MinIO, behind a proxy that fails as networks and servers do.
+//!
+//! The matrix of every operation and outage in simulated time is in `crates/vfs/tests/outages.rs`, that of every request in
+//! `crates/store/tests/s3/budget.rs`; here it is shown that they hold together.
+
+use crate::fixture::{Home, eventually, is_mounted, said};
+use crate::kills::make;
+use crate::s3::{home, new_bucket};
+use servers::{Mode, Proxy, S3Server, SmallDisk};
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::Child;
+use std::thread;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Flags of `tenon format`, none for a bucket nobody prepared.
+const LAYOUTS: [&[&str]; 3] =
+    [&[], &["--naming", "inode"], &["--mapping", "chunked", "--chunk-size", "1MiB"]];
+
+/// Each call is repeated for a second and waits for five. The kernel makes calls in one directory one after the other, so
+/// the last program waits for those of all others.
+const PROGRAMS_END_WITHIN: Duration = Duration::from_secs(70);
+
+fn pattern(len: usize) -> Vec<u8> {
+    (0..len).map(|at| (at / 7 + at / 4099) as u8).collect()
+}
+
+/// A volume on a server, mounted through a proxy of its own.
+struct Mounted {
+    home: Home,
+    proxy: Proxy,
+    volume: String,
+}
+
+impl Mounted {
+    fn new(server: &S3Server, name: &str, layout: &[&str], flags: &[&str]) -> Self {
+        let volume = format!("s3://{}", new_bucket(server, name));
+        let proxy = Proxy::start(&server.endpoint());
+        let home = home(server).with("AWS_ENDPOINT_URL", &proxy.endpoint());
+        if !layout.is_empty() {
+            home.ok([&["format", &volume], layout].concat());
+        }
+        home.ok([&["mount", &volume, "mnt", "--metadata-ttl=0s"], flags].concat());
+        fs::write(home.path("source"), pattern(300_000)).unwrap();
+        fs::write(home.path("large"), pattern(12 << 20)).unwrap();
+        Self { home, proxy, volume }
+    }
+
+    /// What programs of one round work on.
+    fn prepare(&self, round: usize) {
+        let mnt = self.home.mnt();
+        fs::write(mnt.join(format!("old-{round}")), pattern(300_000)).unwrap();
+        fs::write(mnt.join(format!("gone-{round}")), b"gone").unwrap();
+        fs::write(mnt.join(format!("cut-{round}")), pattern(5000)).unwrap();
+        fs::create_dir(mnt.join(format!("dir-{round}"))).unwrap();
+        fs::write(mnt.join(format!("dir-{round}/moves")), pattern(70_000)).unwrap();
+        self.home.ok(["umount", "mnt"]);
+    }
+
+    /// Runs every program at the same time; what they said, and the time of the slowest.
+    fn run(&self, round: usize) -> (Vec<(&'static str, i32)>, Duration) {
+        let began = Instant::now();
+        let done = thread::scope(|scope| {
+            let running: Vec<_> = PROGRAMS
+                .iter()
+                .map(|(name, script)| {
+                    let script = script.replace('#', &round.to_string());
+                    let run = move || said(self.home.command("/bin/sh").args(["-c", &script])).code;
+                    (*name, scope.spawn(run))
+                })
+                .collect();
+            running.into_iter().map(|(name, program)| (name, program.join().unwrap())).collect()
+        });
+        (done, began.elapsed())
+    }
+
+    /// What is there after a round: what a program was told is done, and of the rest, old or new.
+    fn check(&self, round: usize, done: &[(&str, i32)], what: &str) {
+        let mnt = self.home.mnt();
+        let was_told = |name: &str| done.iter().any(|(of, code)| *of == name && *code == 0);
+        let found = |name: &str| fs::read(mnt.join(name.replace('#', &round.to_string()))).ok();
+        let source = Some(pattern(300_000));
+        let is_new = |name: &str, file: &str| {
+            let found = found(file);
+            // A name may be there without what was never stored.
+            let is_old = found.as_ref().is_none_or(Vec::is_empty);
+            assert!(found == source || is_old && !was_told(name), "{what}: {name}");
+        };
+        is_new("cp", "copy-#");
+        is_new("dd", "dd-#");
+        assert!(!was_told("rm") || found("gone-#").is_none(), "{what}: rm");
+        assert!(!was_told("mkdir") || mnt.join(format!("made-{round}")).is_dir(), "{what}: mkdir");
+        assert!(!was_told("touch") || found("touched-#").is_some(), "{what}: touch");
+        let cut = found("cut-#").unwrap();
+        assert!(cut == pattern(10) || cut == pattern(5000) && !was_told("truncate"), "{what}: truncate");
+        let places = [found("dir-#/moves"), found("moved-#")];
+        assert!(places.iter().flatten().all(|bytes| *bytes == pattern(70_000)), "{what}: mv");
+        assert!(places[1].is_some() || places[0].is_some() && !was_told("mv"), "{what}: mv");
+        assert!(found("old-#") == source, "{what}: what nobody touched");
+        // A program that compares says 1 where bytes differ, and 2 where it cannot read.
+        assert!(
+            done.iter().all(|(name, code)| *name != "cmp" || *code != 1),
+            "{what}: bytes that nobody wrote"
+        );
+    }
+
+    fn remount(&self, flags: &[&str]) {
+        self.home.ok([&["mount", &self.volume, "mnt", "--metadata-ttl=0s"], flags].concat());
+    }
+}
+
+/// What programs do while the store fails, in the home's directory; `#` is the round.
+const PROGRAMS: [(&str, &str); 10] = [
+    ("ls", "ls -l mnt/dir-#"),
+    ("cmp", "cmp mnt/old-# source"),
+    ("cp", "cp source mnt/copy-#"),
+    ("dd", "dd if=source of=mnt/dd-# bs=64k conv=fsync"),
+    ("mkdir", "mkdir mnt/made-#"),
+    ("mv", "mv mnt/dir-#/moves mnt/moved-#"),
+    ("rm", "rm mnt/gone-#"),
+    ("touch", "touch mnt/touched-#"),
+    ("truncate", "truncate -s 10 mnt/cut-#"),
+    ("sync", "sync -f mnt"),
+];
+
+/// Every layout, through and with write-back, at the same time.
+fn on_every_volume(server: &S3Server, name: &str, test: impl Fn(&Mounted, &[&str]) + Sync, retry: &str) {
+    thread::scope(|scope| {
+        for (index, layout) in LAYOUTS.iter().enumerate() {
+            for write_back in [false, true] {
+                let test = &test;
+                scope.spawn(move || {
+                    let flags: &[&str] = if write_back { &[retry, "--writeback"] } else { &[retry] };
+                    let name = format!("{name}-{index}-{write_back}");
+                    let mounted = Mounted::new(server, &name, layout, flags);
+                    test(&mounted, flags);
+                    mounted.home.ok(["umount", "mnt"]);
+                    let checked = mounted.home.tenon(["fsck", &mounted.volume]);
+                    assert!(matches!(checked.code, 0 | 1), "{name}: {checked:?}");
+                });
+            }
+        }
+    });
+}
+
+#[test]
+fn s120_s123_programs_in_outages_that_last() {
+    let modes = [Mode::Refuse, Mode::LoseReplies, Mode::CutBodies(100_000), Mode::FlipBytes, Mode::BlackHole];
+    let test = |mounted: &Mounted, flags: &[&str]| {
+        for (round, mode) in modes.into_iter().enumerate() {
+            mounted.prepare(round);
+            // Nothing is known or cached.
+            mounted.remount(flags);
+            mounted.proxy.set(mode);
+            let (done, took) = mounted.run(round);
+            assert!(took <= PROGRAMS_END_WITHIN, "{flags:?} {mode:?}: {took:?}");
+            mounted.proxy.set(Mode::Pass);
+            eventually("the mount works again", || fs::metadata(mounted.home.mnt().join("old-0")).is_ok());
+            let failed = done.iter().filter(|(_, code)| *code != 0).count();
+            println!("{} {flags:?} {mode:?}: {failed} of {} failed, {took:.1?}", mounted.volume, done.len());
+            mounted.check(round, &done, &format!("{} {flags:?} {mode:?}", mounted.volume));
+        }
+    };
+    on_every_volume(servers::shared_minio(), "outages", test, "--retry-timeout=1s");
+}
+
+#[test]
+fn s110_s123_programs_in_outages_that_end_soon() {
+    let server = servers::minio();
+    let modes = [Some(Mode::Refuse), Some(Mode::Busy), Some(Mode::LoseReplies), Some(Mode::BlackHole), None];
+    let turn = std::sync::Barrier::new(6);
+    let test = |mounted: &Mounted, flags: &[&str]| {
+        for (round, mode) in modes.into_iter().enumerate() {
+            mounted.prepare(round);
+            mounted.remount(flags);
+            let is_leader = turn.wait().is_leader();
+            match mode {
+                Some(mode) => mounted.proxy.set(mode),
+                // The server itself, with everybody's connections.
+                None if is_leader => server.freeze(),
+                None => {}
+            }
+            let (done, took) = thread::scope(|scope| {
+                let running = scope.spawn(|| mounted.run(round));
+                thread::sleep(Duration::from_millis(1500));
+                mounted.proxy.set(Mode::Pass);
+                if mode.is_none() && is_leader {
+                    server.thaw();
+                }
+                running.join().unwrap()
+            });
+            println!("{} {flags:?} {mode:?}: {took:.1?}", mounted.volume);
+            assert!(
+                done.iter().all(|(_, code)| *code == 0),
+                "{} {flags:?} {mode:?}: {done:?}",
+                mounted.volume
+            );
+            mounted.check(round, &done, &format!("{} {flags:?} {mode:?}", mounted.volume));
+        }
+    };
+    on_every_volume(&server, "moments", test, "--retry-timeout=15s");
+}
+
+/// On a slow line nothing fails: an upload of which some is still on its way is not given up.
+#[test]
+fn s120_a_slow_line_is_only_slow() {
+    let server = servers::shared_minio();
+    let mounted = Mounted::new(server, "slow", &[], &["--retry-timeout=1s", "--part-size=5MiB"]);
+    mounted.proxy.set(Mode::Throttle(800 << 10));
+    let copied = said(mounted.home.command("/bin/sh").args(["-c", "cp large mnt/large && sync -f mnt"]));
+    assert_eq!(copied.code, 0, "{copied:?}");
+    let read = said(mounted.home.command("/bin/sh").args(["-c", "cmp mnt/large large"]));
+    assert_eq!(read.code, 0, "{read:?}");
+    mounted.proxy.set(Mode::Pass);
+    mounted.home.ok(["umount", "mnt"]);
+}
+
+/// A program that runs until this is dropped.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// More for a long night, in seconds.
+#[expect(clippy::disallowed_methods, reason = "the reader is a person at a shell")]
+fn outage_secs() -> u64 {
+    std::env::var("TENON_OUTAGE_SECS").map_or(8, |secs| secs.parse().unwrap())
+}
+
+/// The most memory a process has had, in bytes.
+fn peak_bytes(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
+}
+
+/// Programs that read and write while nothing comes or goes hold no memory that grows.
+#[test]
+fn s125_memory_is_bounded_while_the_store_is_away() {
+    const LIMIT_MIB: u64 = 128;
+    let server = servers::shared_minio();
+    for write_back in [None, Some("--writeback")] {
+        let flags: Vec<&str> =
+            ["--retry-timeout=2s", "--memory-limit=128MiB"].into_iter().chain(write_back).collect();
+        let mounted = Mounted::new(server, &format!("memory-{}", write_back.is_some()), LAYOUTS[1], &flags);
+        for n in 0..8 {
+            fs::copy(mounted.home.path("large"), mounted.home.mnt().join(format!("large-{n}"))).unwrap();
+        }
+        mounted.home.ok(["umount", "mnt"]);
+        mounted.remount(&flags);
+        let pid = mounted.home.pid();
+        mounted.proxy.set(Mode::BlackHole);
+        let until = Instant::now() + Duration::from_secs(outage_secs());
+        thread::scope(|scope| {
+            for n in 0..8 {
+                let mounted = &mounted;
+                scope.spawn(move || {
+                    let mut round = 0;
+                    while Instant::now() < until {
+                        round += 1;
+                        let script = format!("cat mnt/large-{n} >/dev/null; cp large mnt/new-{n}-{round}");
+                        said(mounted.home.command("/bin/sh").args(["-c", &script]));
+                    }
+                });
+            }
+        });
+        let peak = peak_bytes(pid);
+        println!("{flags:?}: peak {} MiB of {LIMIT_MIB}", peak >> 20);
+        assert!(peak <= LIMIT_MIB << 20, "{flags:?}: {} MiB", peak >> 20);
+        mounted.proxy.set(Mode::Pass);
+        let large = fs::read(mounted.home.path("large")).unwrap();
+        eventually("files are read again", || {
+            fs::read(mounted.home.mnt().join("large-0")).is_ok_and(|bytes| bytes == large)
+        });
+        mounted.home.ok(["umount", "mnt"]);
+    }
+}
+
+/// What is dirty keeps a mount from being unmounted in an outage; a signal ends it all the same, and its log says what was
+/// lost.
+#[test]
+fn s124_an_unmount_in_an_outage_ends_and_says_what_is_left() {
+    let server = servers::shared_minio();
+    let flags = ["--retry-timeout=1s", "--drain-timeout=4s"];
+    let mounted = Mounted::new(server, "unmount", &[], &flags);
+    let pid = mounted.home.pid();
+    // A process of its own, which writes after the last close of a copy of its descriptor: a close stores.
+    fs::write(mounted.home.path("lines"), "so far\n").unwrap();
+    let script = "exec tail -f lines > mnt/half-written";
+    let _writer = Running(mounted.home.command("/bin/sh").args(["-c", script]).spawn().unwrap());
+    let written = mounted.home.mnt().join("half-written");
+    eventually("it is written", || fs::metadata(&written).is_ok_and(|found| found.len() == 7));
+    mounted.proxy.set(Mode::BlackHole);
+    let began = Instant::now();
+    let refused = mounted.home.tenon(["umount", "mnt", "--timeout=4s"]);
+    assert!(refused.code == 1 && refused.err.contains("the mount stays"), "{refused:?}");
+    assert!(began.elapsed() <= Duration::from_secs(6), "{:?}", began.elapsed());
+    assert!(is_mounted(&mounted.home.mnt()));
+    let began = Instant::now();
+    mounted.home.signal(pid, rustix::process::Signal::TERM);
+    let is_over = || !Path::new(&format!("/proc/{pid}")).exists();
+    eventually("the daemon ends", is_over);
+    // The dirty file, the unmount, the last closes, the last answers.
+    assert!(began.elapsed() <= Duration::from_secs(4 + 5 + 5 + 2), "{:?}", began.elapsed());
+    let logs =
+        said(mounted.home.command("/bin/sh").args(["-c", "cat home/.local/state/tenon/*/log* 2>/dev/null"]));
+    assert!(logs.out.contains("not everything was stored"), "{logs:?}");
+    assert!(logs.out.contains("half-written"), "{logs:?}");
+}
+
+/// A disk that is full under the write-back log, the names and the cache files: ENOSPC, nothing damaged, and all is well
+/// once there is room. A log on a disk smaller than one of its segments makes room by what went up.
+#[test]
+fn s126_a_full_disk_is_an_error_and_no_damage() {
+    let server = servers::shared_minio();
+    for (index, layout) in LAYOUTS.iter().enumerate() {
+        for write_back in [None, Some("--writeback")] {
+            let disk = SmallDisk::with_room_for(40 << 20);
+            let state = format!("--state-dir={}", disk.path().join("state").display());
+            let flags: Vec<&str> = ["--retry-timeout=2s", &state].into_iter().chain(write_back).collect();
+            let mounted =
+                Mounted::new(server, &format!("full-{index}-{}", write_back.is_some()), layout, &flags);
+            let (mnt, what) = (mounted.home.mnt(), format!("{layout:?} {write_back:?}"));
+            let body = pattern(6 << 20);
+            for n in 0..10 {
+                make(&mnt.join(format!("file-{n}")), &body, false)
+                    .unwrap_or_else(|error| panic!("{what}: file-{n}: {error}"));
+            }
+            let open = File::options().read(true).write(true).open(mnt.join("file-0")).unwrap();
+            disk.fill();
+            let outcomes = [
+                open.write_all_at(b"edited", 1000).and_then(|()| open.sync_all()),
+                make(&mnt.join("new"), &pattern(100_000), false),
+                fs::create_dir(mnt.join("made")),
+            ];
+            println!("{what}: {outcomes:?}");
+            for error in outcomes.into_iter().filter_map(Result::err) {
+                assert_eq!(error.raw_os_error(), Some(libc::ENOSPC), "{what}: {error}");
+            }
+            disk.free();
+            drop(open);
+            eventually("there is room again", || make(&mnt.join("after"), &body, true).is_ok());
+            mounted.home.ok(["umount", "mnt"]);
+            mounted.remount(&flags);
+            for n in 1..10 {
+                assert!(fs::read(mnt.join(format!("file-{n}"))).unwrap() == body, "{what}: file-{n}");
+            }
+            assert!(fs::read(mnt.join("after")).unwrap() == body, "{what}");
+            mounted.home.ok(["umount", "mnt"]);
+            let checked = mounted.home.tenon(["fsck", &mounted.volume, &state]);
+            assert!(matches!(checked.code, 0 | 1), "{what}: {checked:?}");
+        }
+    }
+}

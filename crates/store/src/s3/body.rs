@@ -1,0 +1,106 @@
+//! The body of an object on its way: whole, in order, from one version of the object, or an error.
+//!
+//! A connection that breaks, stalls or trickles is replaced by a request for the rest of the same object, within the limits
+//! of a call; a body that gets on has them anew. Bytes whose sum the server told are counted up on the way.
+
+use super::failure::Failure;
+use super::get::{Opened, Source};
+use super::pace::Pace;
+use super::put::Crc64;
+use super::retry::Retry;
+use crate::{ETag, Result};
+use bytes::Bytes;
+use futures_util::StreamExt;
+use futures_util::stream::{self, BoxStream};
+use hyper::body::Incoming;
+use std::ops::Range;
+
+/// Bytes that come, and what is left of them.
+pub(super) struct Body {
+    source: Source,
+    etag: ETag,
+    /// `None` after a failure, until the next attempt.
+    incoming: Option<Incoming>,
+    left: Range<u64>,
+    pace: Pace,
+    retry: Retry,
+    sum: Option<Sum>,
+}
+
+/// What the bytes must add up to, and what they do so far.
+struct Sum {
+    told: String,
+    found: Crc64,
+}
+
+impl Body {
+    pub(super) fn of(source: Source, opened: Opened) -> Self {
+        Self {
+            retry: source.client().retry(),
+            source,
+            etag: opened.meta.object.etag,
+            incoming: Some(opened.body),
+            left: opened.range,
+            pace: Pace::default(),
+            sum: opened.crc64nvme.map(|told| Sum { told, found: Crc64::default() }),
+        }
+    }
+
+    /// Hands pieces on as they come; the last one only if the sum is right.
+    pub(super) fn stream(self) -> BoxStream<'static, Result<Bytes>> {
+        stream::try_unfold(self, |mut body| async move { Ok(body.next().await?.map(|piece| (piece, body))) })
+            .boxed()
+    }
+
+    /// Hands nothing on before all of it has come and the sum is right.
+    pub(super) async fn verified(mut self) -> Result<BoxStream<'static, Result<Bytes>>, Failure> {
+        let mut pieces = Vec::new();
+        while let Some(piece) = self.next().await? {
+            pieces.push(Ok(piece));
+        }
+        Ok(stream::iter(pieces).boxed())
+    }
+
+    async fn next(&mut self) -> Result<Option<Bytes>, Failure> {
+        while !self.left.is_empty() {
+            match self.read().await {
+                Ok(piece) => return self.checked(piece).map(Some),
+                Err(failure) => self.reopen(failure).await?,
+            }
+        }
+        Ok(None)
+    }
+
+    /// Asks for the rest once more.
+    async fn reopen(&mut self, failure: Failure) -> Result<(), Failure> {
+        self.incoming = None;
+        self.retry.waited(self.pace.waited());
+        self.retry.after(failure).await?;
+        let opened = self.source.open(Some(self.left.clone()), Some(&self.etag), &mut self.retry).await?;
+        (self.incoming, self.pace) = (Some(opened.body), Pace::default());
+        Ok(())
+    }
+
+    async fn read(&mut self) -> Result<Bytes, Failure> {
+        let body = self.incoming.as_mut().ok_or_else(|| Failure::silence("no connection"))?;
+        let piece = match self.source.client().frame(body, &mut self.pace).await? {
+            Some(piece) if piece.len() as u64 <= self.left.end - self.left.start => piece,
+            Some(_) => return Err(Failure::nonsense("a body that is too long")),
+            None => return Err(Failure::nonsense("a body that ends too early")),
+        };
+        self.left.start += piece.len() as u64;
+        if self.pace.came(piece.len() as u64) {
+            self.retry.progressed();
+        }
+        Ok(piece)
+    }
+
+    fn checked(&mut self, piece: Bytes) -> Result<Bytes, Failure> {
+        let Some(sum) = &mut self.sum else { return Ok(piece) };
+        sum.found.add(&piece);
+        if self.left.is_empty() && sum.found.text() != sum.told {
+            return Err(Failure::nonsense("bytes with another checksum than the server keeps"));
+        }
+        Ok(piece)
+    }
+}

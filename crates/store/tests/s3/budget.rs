@@ -1,0 +1,228 @@
+//! Every call to every server that does not answer as it should: an error of the stated kind within the stated time.
+
+use super::misbehaving::{begun, part};
+use super::scripted::{Scripted, Step, answer, error, silence};
+use futures_util::TryStreamExt;
+use std::time::Duration;
+use store::s3::{RetryPolicy, S3Config, S3Store, Timeouts};
+use store::{
+    Attributes, CopyOptions, ETag, GetOptions, ListRequest, Multipart, ObjectKey, ObjectRef, ObjectStore,
+    Payload, Precondition, PutOptions, Result, StoreError, Tags,
+};
+use tokio::time::Instant;
+
+/// How long calls are repeated, and how long one attempt waits for an answer or for bytes.
+const BUDGET: Duration = Duration::from_millis(500);
+const ANSWER: Duration = Duration::from_millis(200);
+/// The last attempt begins when the budget ends; who may be slow is asked once more whether he is there at all.
+const LONGEST: Duration = Duration::from_millis(500 + 2 * 200);
+/// What a busy machine may add.
+const SLACK: Duration = Duration::from_millis(1500);
+
+#[derive(Debug, Clone, Copy)]
+enum Call {
+    Head,
+    Get,
+    GetRange,
+    Put,
+    PutIfAbsent,
+    Copy,
+    Delete,
+    DeleteIfMatch,
+    List,
+    Tags,
+    SetTags,
+    Begin,
+    PutPart,
+    CopyPart,
+    Complete,
+    Abort,
+}
+
+const CALLS: [Call; 16] = [
+    Call::Head,
+    Call::Get,
+    Call::GetRange,
+    Call::Put,
+    Call::PutIfAbsent,
+    Call::Copy,
+    Call::Delete,
+    Call::DeleteIfMatch,
+    Call::List,
+    Call::Tags,
+    Call::SetTags,
+    Call::Begin,
+    Call::PutPart,
+    Call::CopyPart,
+    Call::Complete,
+    Call::Abort,
+];
+
+/// What a server does, how it answers, and of which calls that is an error.
+type BadServer = (&'static str, Step, fn(Call) -> bool);
+
+/// What a server does, and of which calls it is an error: an answer without body ends where its head does. A body of
+/// which a byte came now and then used to keep its reader for ever: each byte began the time anew.
+fn servers() -> Vec<BadServer> {
+    let some = || answer("200 OK", &[("etag", "\"e\""), ("content-length", "100000")], "");
+    let every: fn(Call) -> bool = |_| true;
+    let with_body: fn(Call) -> bool = |call| !matches!(call, Call::Head);
+    vec![
+        ("ends the connection", silence(), every),
+        ("breaks the connection", silence().then_reset(), every),
+        ("says nothing", silence().then_stall(), every),
+        ("stops in the middle of its head", half_a_head().then_stall(), every),
+        ("lets its head trickle", half_a_head().then_trickle(), every),
+        ("stops before the body", some().then_stall(), with_body),
+        ("lets the body trickle", some().then_trickle(), with_body),
+        ("ends before the body", some(), with_body),
+        ("is busy", error("503 Slow Down", "SlowDown"), every),
+        ("is broken", error("500 Internal Server Error", "InternalError"), every),
+        ("is broken without a word", answer("500 Internal Server Error", &[], ""), every),
+        ("has a gateway in front that gave up", answer("504 Gateway Timeout", &[], "<html>"), every),
+    ]
+}
+
+fn half_a_head() -> Step {
+    Step::raw("HTTP/1.1 200 OK\r\ncontent-le")
+}
+
+fn config(server: &Scripted) -> S3Config {
+    let pause = Duration::from_millis(1);
+    S3Config {
+        // Who moves data may be slow, but not because nobody is there.
+        timeouts: Timeouts {
+            answer: ANSWER,
+            stall: ANSWER,
+            slow_answer: 100 * ANSWER,
+            ..Timeouts::default()
+        },
+        retry: RetryPolicy {
+            budget: BUDGET,
+            pause_first: pause,
+            pause_max: ANSWER / 4,
+            ..RetryPolicy::default()
+        },
+        ..server.config()
+    }
+}
+
+fn key() -> ObjectKey {
+    ObjectKey::try_from("k").unwrap()
+}
+
+async fn make(call: Call, store: &S3Store, upload: Option<&dyn Multipart>) -> Result<()> {
+    let object = ObjectRef::new(ObjectKey::try_from("from").unwrap(), ETag::new("e"));
+    let if_absent = PutOptions { precondition: Precondition::Absent, ..PutOptions::default() };
+    let body = Payload::from(vec![7; 300_000]);
+    let read = async |options| {
+        let object = store.get(&key(), options).await?;
+        object.body.try_for_each(|_| std::future::ready(Ok(()))).await
+    };
+    let upload = || upload.unwrap();
+    match call {
+        Call::Head => store.head(&key()).await.map(drop),
+        Call::Get => read(GetOptions::default()).await,
+        Call::GetRange => read(GetOptions { range: Some(10..20), ..GetOptions::default() }).await,
+        Call::Put => store.put(&key(), body, PutOptions::default()).await.map(drop),
+        Call::PutIfAbsent => store.put(&key(), body, if_absent).await.map(drop),
+        Call::Copy => store.copy(&object, &key(), CopyOptions::default()).await.map(drop),
+        Call::Delete => store.delete(&key(), Precondition::None).await,
+        Call::DeleteIfMatch => store.delete(&key(), Precondition::Matches(ETag::new("e"))).await,
+        Call::List => store.list(ListRequest { limit: 10, ..ListRequest::default() }).await.map(drop),
+        Call::Tags => store.tags(&key()).await.map(drop),
+        Call::SetTags => store.set_tags(&key(), Tags::new()).await,
+        Call::Begin => store.multipart(&key(), Attributes::default(), Tags::new()).await.map(drop),
+        Call::PutPart => upload().put_part(1, body).await,
+        Call::CopyPart => upload().copy_part(1, &object, 0..10).await,
+        Call::Complete => upload().complete(Precondition::Absent).await.map(drop),
+        Call::Abort => upload().abort().await,
+    }
+}
+
+/// One call, and how long it took.
+async fn outcome(call: Call, step: Step) -> (Result<()>, Duration) {
+    let needs_upload = matches!(call, Call::PutPart | Call::CopyPart | Call::Complete | Call::Abort);
+    let before = if needs_upload { vec![begun(), part()] } else { vec![] };
+    let server = Scripted::start(before.into_iter().chain([step])).await;
+    let store = super::client_of(config(&server)).store("bucket").unwrap();
+    let mut upload = None;
+    if needs_upload {
+        let begun = store.multipart(&key(), Attributes::default(), Tags::new()).await.unwrap();
+        begun.put_part(1, Payload::from("x")).await.unwrap();
+        upload = Some(begun);
+    }
+    let began = Instant::now();
+    let done = make(call, &store, upload.as_deref()).await;
+    (done, began.elapsed())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s120_every_call_ends_in_time_whatever_the_server_does() {
+    let mut cases = Vec::new();
+    for (what, step, is_error) in servers() {
+        for call in CALLS {
+            cases.push((what, call, is_error(call), tokio::spawn(outcome(call, step.clone()))));
+        }
+    }
+    for (what, call, is_error, case) in cases {
+        let (done, took) = case.await.unwrap();
+        // A completion whose answer is lost asks twice more what became of it, a deletion once.
+        let calls = match call {
+            Call::Complete => 2,
+            _ => 1,
+        };
+        assert!(took <= calls * LONGEST + SLACK, "{call:?} of a server that {what}: {took:?}");
+        match done {
+            Ok(()) => assert!(!is_error, "{call:?} of a server that {what}: success"),
+            Err(error) => assert!(error.is_retryable(), "{call:?} of a server that {what}: {error}"),
+        }
+    }
+}
+
+/// A frozen server (SIGSTOP, a hung disk): its kernel takes connections and bytes, nobody answers.
+#[tokio::test(flavor = "multi_thread")]
+async fn s120_a_server_that_never_takes_the_connection_is_given_up_in_time() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let endpoint = Some(format!("http://{}", listener.local_addr().unwrap()));
+    let scripted = Scripted::start([silence()]).await;
+    for call in [Call::Head, Call::Get, Call::Put, Call::Copy, Call::Delete, Call::List] {
+        let config = S3Config { endpoint: endpoint.clone(), ..config(&scripted) };
+        let store = super::client_of(config).store("bucket").unwrap();
+        let began = Instant::now();
+        let done = make(call, &store, None).await;
+        assert!(matches!(done, Err(StoreError::Unavailable(_))), "{call:?}: {done:?}");
+        assert!(began.elapsed() <= LONGEST + SLACK, "{call:?}: {:?}", began.elapsed());
+    }
+}
+
+/// A copy may take minutes: it is waited for as long as the server answers anything at all.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slow_answer_is_waited_for_while_the_server_answers_something_else() {
+    let copied = "<CopyObjectResult><ETag>\"e\"</ETag></CopyObjectResult>";
+    let slow = answer("200 OK", &[], copied).after(5 * ANSWER);
+    let there = answer("200 OK", &[("content-length", "0")], "");
+    let server = Scripted::start([slow, there]).await;
+    let store = super::client_of(config(&server)).store("bucket").unwrap();
+    make(Call::Copy, &store, None).await.unwrap();
+    assert_eq!(server.lines()[..2], ["put /bucket/k", "head /bucket"]);
+    assert!(!server.lines()[1..].contains(&"put /bucket/k".to_owned()), "it was asked for once");
+}
+
+fn with_sum(body: &str) -> Step {
+    // Of "123456789", from the catalogue of parametrised CRC algorithms.
+    answer("200 OK", &[("etag", "\"e\""), ("x-amz-checksum-crc64nvme", "rosUhgp5mIg=")], body)
+}
+
+/// The client asked no server for the sum that it keeps: a byte that changed on the way was handed to readers.
+#[tokio::test]
+async fn s115_s121_bytes_that_changed_on_the_way_are_asked_for_again() {
+    let server = Scripted::start([with_sum("123456780"), with_sum("123456789")]).await;
+    let store = server.store();
+    let object = store.get(&key(), GetOptions::default()).await.unwrap();
+    assert_eq!(object.body.try_collect::<Vec<_>>().await.unwrap().concat(), b"123456789");
+    assert!(server.seen()[0].head.contains("x-amz-checksum-mode: enabled"));
+    let always_wrong = Scripted::start([with_sum("123456780")]).await;
+    let got = always_wrong.store().get(&key(), GetOptions::default()).await;
+    assert!(matches!(got, Err(StoreError::Corrupt(_))));
+}
