@@ -341,6 +341,36 @@ async fn changes_that_wait_for_each_other_go_up_all_the_same() {
     assert_eq!(contents(&world.memory).await, BTreeMap::from(expected));
 }
 
+/// The same, and the oldest change is a deletion of what one of them is made of: it was tried again and again without a
+/// pause, and nothing else ran any more (world of files 5937).
+#[tokio::test]
+async fn a_deletion_waits_for_changes_that_wait_for_each_other() {
+    let world = World::new(options(LATER));
+    for (name, body) in [("a", "one"), ("b", "two"), ("x", "x")] {
+        world.memory.put(&key(name), body.into(), PutOptions::default()).await.unwrap();
+    }
+    let copy = async |from: &str, to: &str| {
+        let from = world.writeback.head(&key(from)).await.unwrap().object;
+        world.writeback.copy(&from, &key(to), CopyOptions::default()).await.unwrap();
+    };
+    let delete = async |name: &str| world.writeback.delete(&key(name), Precondition::None).await.unwrap();
+    let mut both = world.writeback.multipart(&key("both"), Attributes::default(), Tags::new()).await.unwrap();
+    for (number, name) in [(1, "a"), (2, "x")] {
+        let from = world.writeback.head(&key(name)).await.unwrap();
+        both.copy_part(number, &from.object, 0..from.size_bytes).await.unwrap();
+    }
+    both.complete(Precondition::None).await.unwrap();
+    delete("x").await;
+    copy("b", "spare").await;
+    copy("both", "b").await;
+    copy("spare", "a").await;
+    delete("both").await;
+    delete("spare").await;
+    world.writeback.drained().await;
+    let expected = [("a", "two"), ("b", "onex")].map(|(name, body)| (name.to_owned(), Bytes::from(body)));
+    assert_eq!(contents(&world.memory).await, BTreeMap::from(expected));
+}
+
 /// On one thread: a request that a dead process left behind cannot be served after the next one's.
 #[tokio::test]
 async fn any_changes_with_crashes_are_seen_and_go_up() {

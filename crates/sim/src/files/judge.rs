@@ -144,7 +144,8 @@ impl May<'_> {
             return Err(format!("'{path}' has {} where it may not, lately {now}", told(&seen.content)));
         }
         let is_implicit = self.may_be_implicit && *kind == Kind::Directory && seen.mode == DIR_MODE;
-        if !is_implicit && !(self.modes)(id, seen.mode) {
+        let is_old = self.model.nodes[id].old_modes.contains(&seen.mode);
+        if !is_implicit && !is_old && !(self.modes)(id, seen.mode) {
             return Err(format!("'{path}' has the mode {:o} where it may not", seen.mode));
         }
         match ino {

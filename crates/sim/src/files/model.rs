@@ -34,6 +34,8 @@ pub(super) struct Node {
     pub(super) clean_at: u64,
     /// Where metadata outlives its mounts, numbers do too.
     pub(super) ino: Option<Ino>,
+    /// By path: those that were not exported when the machine crashed, and the ones before. They may come back.
+    pub(super) old_modes: Vec<u16>,
 }
 
 /// What an op does.
@@ -81,6 +83,7 @@ impl Model {
             is_stored: Past::new(is_stored),
             clean_at: struck,
             ino: None,
+            old_modes: Vec::new(),
         });
         self.nodes.len() - 1
     }
@@ -233,6 +236,9 @@ impl Model {
         for (path, node, content, mode) in found {
             names.insert(path, node);
             let node = &mut self.nodes[node];
+            if by_path {
+                node.old_modes.extend(node.mode.left(loss));
+            }
             node.content.found(content, loss);
             node.mode.found(mode, loss);
             node.is_stored.found(true, loss);

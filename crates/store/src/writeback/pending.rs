@@ -290,10 +290,14 @@ impl Pending {
         is_newest && !self.going_up.contains_key(key)
     }
 
-    /// The oldest change, where all wait for each other.
+    /// The oldest change that is made of objects, where all wait for each other: a deletion waits only for others.
     pub(super) fn stuck(&self) -> Option<(ObjectKey, Change)> {
-        let key = self.queue.values().next().filter(|_| self.going_up.is_empty())?;
-        Some((key.clone(), self.keys.get(key)?.clone()))
+        let is_made =
+            |change: &Change| change.object.as_ref().is_some_and(|object| !object.sources().is_empty());
+        let mut changes = self.queue.values().filter_map(|key| Some((key, self.keys.get(key)?)));
+        let (key, change) =
+            changes.find(|(_, change)| is_made(change)).filter(|_| self.going_up.is_empty())?;
+        Some((key.clone(), change.clone()))
     }
 
     /// A change is in the bucket, where the object has this tag; one that came meanwhile goes up over it.

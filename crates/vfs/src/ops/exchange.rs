@@ -52,6 +52,10 @@ impl Filesystem {
             let op = Op::Rename { from, to, how: RenameHow::Exchange, keep: false };
             self.names.commit(&self.ctx(), &op)
         };
+        // What is shown from here on must not meet the names as they were.
+        if !self.config.write_back {
+            self.sync_names().await?;
+        }
         self.show(source, &mut work).await?;
         self.show(target, &mut other_work).await?;
         swapped?;

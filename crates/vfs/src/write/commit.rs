@@ -56,10 +56,12 @@ impl Filesystem {
         }
     }
 
-    /// Whether a delta does for a file that stays open and whose object is at its path: which still has a part of it.
+    /// Whether a delta does for a file that stays open and whose object is at its path: which still has a part of it. An
+    /// object that waits in the write-back log has another tag once it is up, by which nobody would know it again.
     fn goes_beside(&self, work: &Dirty, inode: &Inode) -> Result<bool> {
         let (Dirty::Local(local), Some(object)) = (work, self.object(inode)?) else { return Ok(false) };
         Ok(local.size_bytes() >= DELTA_FILE_BYTES_MIN
+            && !object.etag.is_provisional()
             && (local.is_published() || self.plan(local, When::Open).leaves(local, &object.key)))
     }
 
