@@ -354,7 +354,7 @@ async fn a_deletion_waits_for_changes_that_wait_for_each_other() {
         world.writeback.copy(&from, &key(to), CopyOptions::default()).await.unwrap();
     };
     let delete = async |name: &str| world.writeback.delete(&key(name), Precondition::None).await.unwrap();
-    let mut both = world.writeback.multipart(&key("both"), Attributes::default(), Tags::new()).await.unwrap();
+    let both = world.writeback.multipart(&key("both"), Attributes::default(), Tags::new()).await.unwrap();
     for (number, name) in [(1, "a"), (2, "x")] {
         let from = world.writeback.head(&key(name)).await.unwrap();
         both.copy_part(number, &from.object, 0..from.size_bytes).await.unwrap();

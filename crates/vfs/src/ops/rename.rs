@@ -429,6 +429,16 @@ impl Filesystem {
     }
 
     async fn move_tree(&self, ends: &Ends) -> Result<()> {
+        let moved = self.move_tree_alone(ends).await;
+        if let (Err(_), Some(target)) = (&moved, &ends.target) {
+            // Its marker was replaced and then taken back.
+            self.store_new(target, Bytes::new(), Precondition::Absent).await.ok();
+        }
+        moved
+    }
+
+    /// Nobody else stores under a path meanwhile.
+    async fn move_tree_alone(&self, ends: &Ends) -> Result<()> {
         let _moves = self.moves_without_streams(ends.source.ino).await?;
         self.must_be_as_found(ends)?;
         // Something may have been stored in the directory to replace before everybody had to wait.

@@ -222,6 +222,10 @@ impl Filesystem {
         file.has_stored();
         *work = Dirty::Clean;
         file.set_pending(Pending::default());
+        if inode.object().is_some_and(|object| object.key.is_some()) && !self.config.write_back {
+            // Else the loss of power would bring back what lay beside, whatever became of the path since.
+            self.sync_names().await?;
+        }
         for key in content_keys(inode) {
             self.discard(key).await;
         }
