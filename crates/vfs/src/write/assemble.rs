@@ -19,6 +19,9 @@ const PARTS_MAX: u64 = 10_000;
 pub(super) const PART_BYTES_MIN: u64 = 5 << 20;
 /// Parts of one file under way at the same time.
 const IN_FLIGHT_MAX: usize = 4;
+/// A shorter object is asked for whole, as the server has a sum of that: bytes that changed on the way must not be
+/// stored as the file's.
+const WHOLE_BYTES_MAX: u64 = 1 << 20;
 
 /// Ranges of an edited file that become one object, one after the other.
 #[derive(Debug, Clone, Copy)]
@@ -150,14 +153,22 @@ impl Filesystem {
                     continue;
                 }
             };
+            let within = piece.within(&range);
+            let is_whole = base.object().is_some() && base.size_bytes <= WHOLE_BYTES_MAX;
             let options = GetOptions {
-                range: Some(piece.within(&range)),
+                range: (!is_whole).then(|| within.clone()),
                 if_match: piece.if_match.clone(),
                 version: piece.object.version.clone(),
             };
             let mut body = self.store.get(&piece.object.key, options).await?.body;
+            let mut at = if is_whole { 0 } else { within.start };
             while let Some(bytes) = body.try_next().await? {
-                into.push(bytes);
+                let here = at..at + bytes.len() as u64;
+                let (from, to) = (within.start.max(here.start), within.end.min(here.end));
+                if from < to {
+                    into.push(bytes.slice((from - at) as usize..(to - at) as usize));
+                }
+                at = here.end;
             }
         }
         Ok(())
