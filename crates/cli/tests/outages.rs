@@ -166,16 +166,28 @@ fn s120_s123_programs_in_outages_that_last() {
     on_every_volume(servers::shared_minio(), "outages", test, "--retry-timeout=1s");
 }
 
+fn succeeds(work: impl FnOnce()) -> bool {
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).is_ok()
+}
+
 #[test]
 fn s110_s123_programs_in_outages_that_end_soon() {
     let server = servers::minio();
     let modes = [Some(Mode::Refuse), Some(Mode::Busy), Some(Mode::LoseReplies), Some(Mode::BlackHole), None];
     let turn = std::sync::Barrier::new(6);
     let test = |mounted: &Mounted, flags: &[&str]| {
+        let mut is_sound = true;
         for (round, mode) in modes.into_iter().enumerate() {
-            mounted.prepare(round);
-            mounted.remount(flags);
+            // Who fails says so at the end: the others wait for everybody's turn.
+            is_sound = is_sound
+                && succeeds(|| {
+                    mounted.prepare(round);
+                    mounted.remount(flags);
+                });
             let is_leader = turn.wait().is_leader();
+            if !is_sound {
+                continue;
+            }
             match mode {
                 Some(mode) => mounted.proxy.set(mode),
                 // The server itself, with everybody's connections.
@@ -192,13 +204,13 @@ fn s110_s123_programs_in_outages_that_end_soon() {
                 running.join().unwrap()
             });
             println!("{} {flags:?} {mode:?}: {took:.1?}", mounted.volume);
-            assert!(
-                done.iter().all(|(_, code)| *code == 0),
-                "{} {flags:?} {mode:?}: {done:?}",
-                mounted.volume
-            );
-            mounted.check(round, &done, &format!("{} {flags:?} {mode:?}", mounted.volume));
+            is_sound = succeeds(|| {
+                let what = format!("{} {flags:?} {mode:?}", mounted.volume);
+                assert!(done.iter().all(|(_, code)| *code == 0), "{what}: {done:?}");
+                mounted.check(round, &done, &what);
+            });
         }
+        assert!(is_sound, "{} {flags:?}: see above", mounted.volume);
     };
     on_every_volume(&server, "moments", test, "--retry-timeout=15s");
 }
