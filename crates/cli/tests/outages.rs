@@ -113,7 +113,7 @@ impl Mounted {
 
 /// What programs do while the store fails, in the home's directory; `#` is the round.
 const PROGRAMS: [(&str, &str); 10] = [
-    ("ls", "ls -l mnt/dir-#"),
+    ("ls", "ls -f mnt/dir-#"),
     ("cmp", "cmp mnt/old-# source"),
     ("cp", "cp source mnt/copy-#"),
     ("dd", "dd if=source of=mnt/dd-# bs=64k conv=fsync"),

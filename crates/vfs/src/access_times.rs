@@ -4,7 +4,7 @@
 //! Invariant: a time that is set by hand is never overwritten by a read from before.
 
 use meta::{Ino, Inode, Op};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use store::Timestamp;
@@ -34,7 +34,7 @@ const RENEWED_AFTER: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Access times that the namespace has not heard of.
 #[derive(Debug, Default)]
-pub(crate) struct AccessTimes(Mutex<HashMap<Ino, Timestamp>>);
+pub(crate) struct AccessTimes(Mutex<BTreeMap<Ino, Timestamp>>);
 
 impl AccessTimes {
     /// How many wait now, the new one included.
@@ -72,7 +72,7 @@ impl AccessTimes {
         Ok(!waiting.is_empty())
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Ino, Timestamp>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Ino, Timestamp>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
