@@ -452,3 +452,25 @@ async fn s77_two_files_are_exchanged_whatever_shows_them() {
     assert_eq!(again.read_file(&long).await.unwrap(), b"one");
     again.assert_healthy().await;
 }
+
+/// The object of the first had been laid beside, and its path was then taken for somebody else's (world of files 1455).
+#[tokio::test]
+async fn s77_an_exchange_that_fails_leaves_both_files_where_they_were() {
+    for calls in 0..2 {
+        let world = Bucket::with_metadata().mount(|_| {}).await;
+        world.write_file("a", b"one").await.unwrap();
+        world.write_file("b", b"two").await.unwrap();
+        let open = world.open_handle("a", libc::O_RDONLY).await.unwrap();
+        let fault = Rule::new(Fault::unavailable()).on(Operation::Delete).after(calls);
+        world.bucket.faults.add(fault);
+        assert_eq!(errno(world.rename_with("a", "b", libc::RENAME_EXCHANGE).await), libc::EIO);
+        world.bucket.faults.clear();
+        world.expire();
+        assert_eq!(world.names("/").await.unwrap(), ["a", "b"]);
+        assert_eq!(world.read_file("a").await.unwrap(), b"one");
+        assert_eq!(world.read_file("b").await.unwrap(), b"two");
+        assert_eq!(world.read_all(open).await.unwrap(), b"one");
+        world.close(open).await.unwrap();
+        world.assert_healthy().await;
+    }
+}

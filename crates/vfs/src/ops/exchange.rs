@@ -3,8 +3,8 @@
 //! No store swaps two keys. Both objects are laid beside the paths, one op swaps the names, and both are shown again: a
 //! crash in between leaves files that the next mount shows.
 
-use meta::{Ino, Kind, Name, Op, RenameHow};
-use store::CopyOptions;
+use meta::{Ino, Inode, Kind, Name, Op, RenameHow};
+use store::{CopyOptions, ObjectKey, ObjectRef};
 
 use crate::layout::stored_at;
 use crate::open_file::OpenFile;
@@ -46,7 +46,9 @@ impl Filesystem {
         let (mut work, replaced) = lock_both(source, Some(target)).await;
         let Some((_, mut other_work)) = replaced else { return Err(Error::NOT_FOUND) };
         self.lay_beside(&from, source, &mut work).await?;
-        self.lay_beside(&to, target, &mut other_work).await?;
+        if let Err(error) = self.lay_beside(&to, target, &mut other_work).await {
+            return self.show(source, &mut work).await.and(Err(error));
+        }
         let swapped = {
             let _changing = (self.changes.begin(from.0, &from.1), self.changes.begin(to.0, &to.1));
             let op = Op::Rename { from, to, how: RenameHow::Exchange, keep: false };
@@ -81,6 +83,31 @@ impl Filesystem {
         self.relocate(&inode, &stored_at(&beside))?;
         file.repin(|| self.pin_of(file.ino))?;
         work.rebase(file.pin().0);
-        self.delete_moved(&old, true).await
+        let deleted = self.delete_moved(&old, true).await;
+        match (deleted, self.names.inode(file.ino)) {
+            (Err(error), Ok(inode)) => {
+                self.lay_back(&inode, &old, beside.key, file, work).await.and(Err(error))
+            }
+            (deleted, _) => deleted,
+        }
+    }
+
+    /// The object could not be deleted. If it is there, the file is at its path as before.
+    async fn lay_back(
+        &self,
+        inode: &Inode,
+        old: &ObjectRef,
+        beside: ObjectKey,
+        file: &OpenFile,
+        work: &mut Dirty,
+    ) -> Result<()> {
+        let is_there = self.store.head(&old.key).await.is_ok_and(|found| found.object.etag == old.etag);
+        if is_there {
+            self.publish(inode, old, inode.size_bytes, None)?;
+            file.repin(|| self.pin_of(file.ino))?;
+            work.rebase(file.pin().0);
+            self.discard(beside).await;
+        }
+        Ok(())
     }
 }
