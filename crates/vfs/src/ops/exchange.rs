@@ -4,7 +4,7 @@
 //! crash in between leaves files that the next mount shows.
 
 use meta::{Ino, Inode, Kind, Name, Op, RenameHow};
-use store::{CopyOptions, ObjectKey, ObjectRef};
+use store::{CopyOptions, ObjectKey, ObjectRef, StoreError};
 
 use crate::layout::stored_at;
 use crate::open_file::OpenFile;
@@ -85,14 +85,16 @@ impl Filesystem {
         work.rebase(file.pin().0);
         let deleted = self.delete_moved(&old, true).await;
         match (deleted, self.names.inode(file.ino)) {
-            (Err(error), Ok(inode)) => {
-                self.lay_back(&inode, &old, beside.key, file, work).await.and(Err(error))
-            }
+            (Err(error), Ok(inode)) => match self.lay_back(&inode, &old, beside.key, file, work).await? {
+                true => Err(error),
+                // Only the answer was lost.
+                false => Ok(()),
+            },
             (deleted, _) => deleted,
         }
     }
 
-    /// The object could not be deleted. If it is there, the file is at its path as before.
+    /// The object could not be deleted. If it is there, the file is at its path as before. Whether it is.
     async fn lay_back(
         &self,
         inode: &Inode,
@@ -100,14 +102,16 @@ impl Filesystem {
         beside: ObjectKey,
         file: &OpenFile,
         work: &mut Dirty,
-    ) -> Result<()> {
-        let is_there = self.store.head(&old.key).await.is_ok_and(|found| found.object.etag == old.etag);
-        if is_there {
-            self.publish(inode, old, inode.size_bytes, None)?;
-            file.repin(|| self.pin_of(file.ino))?;
-            work.rebase(file.pin().0);
-            self.discard(beside).await;
+    ) -> Result<bool> {
+        match self.store.head(&old.key).await {
+            Ok(found) if found.object.etag == old.etag => {}
+            Ok(_) | Err(StoreError::NotFound(_)) => return Ok(false),
+            Err(error) => return Err(error.into()),
         }
-        Ok(())
+        self.publish(inode, old, inode.size_bytes, None)?;
+        file.repin(|| self.pin_of(file.ino))?;
+        work.rebase(file.pin().0);
+        self.discard(beside).await;
+        Ok(true)
     }
 }
