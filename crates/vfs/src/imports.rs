@@ -28,36 +28,27 @@ impl Filesystem {
             return Ok(imported);
         }
         let root = Bytes::copy_from_slice(&self.config.prefix);
-        let own = [self.layout.content(), [&root[..], RESERVED.as_bytes(), b"/"].concat().into()];
-        let mut request = ListRequest {
-            prefix: root,
-            delimiter: Some(b'/'),
-            limit: PAGE_ENTRIES,
-            ..ListRequest::default()
-        };
+        self.import_listed(root, Some(b'/'), &mut imported).await?;
+        Ok(imported)
+    }
+
+    async fn import_listed(
+        &self,
+        prefix: Bytes,
+        delimiter: Option<u8>,
+        imported: &mut Vec<Bytes>,
+    ) -> Result<()> {
+        let reserved = [&self.config.prefix[..], RESERVED.as_bytes(), b"/"].concat();
+        let mut request = ListRequest { prefix, delimiter, limit: PAGE_ENTRIES, ..ListRequest::default() };
         loop {
             let page = self.store.list(request.clone()).await?;
             for entry in page.entries {
                 match entry {
                     ListEntry::Object { object, .. } => imported.extend(self.import(&object.key).await?),
-                    ListEntry::Prefix(inside) if own.contains(&inside) => {}
-                    ListEntry::Prefix(inside) => self.import_below(inside, &mut imported).await?,
-                }
-            }
-            match page.next {
-                Some(next) => request.token = Some(next),
-                None => return Ok(imported),
-            }
-        }
-    }
-
-    async fn import_below(&self, prefix: Bytes, imported: &mut Vec<Bytes>) -> Result<()> {
-        let mut request = ListRequest { prefix, limit: PAGE_ENTRIES, ..ListRequest::default() };
-        loop {
-            let page = self.store.list(request.clone()).await?;
-            for entry in page.entries {
-                if let ListEntry::Object { object, .. } = entry {
-                    imported.extend(self.import(&object.key).await?);
+                    ListEntry::Prefix(inside) if inside == self.layout.content() || inside == reserved => {}
+                    ListEntry::Prefix(inside) => {
+                        Box::pin(self.import_listed(inside, None, imported)).await?;
+                    }
                 }
             }
             match page.next {

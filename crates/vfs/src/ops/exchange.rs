@@ -55,9 +55,7 @@ impl Filesystem {
             self.names.commit(&self.ctx(), &op)
         };
         // What is shown from here on must not meet the names as they were.
-        if !self.config.write_back {
-            self.sync_names().await?;
-        }
+        self.names_first().await?;
         self.show(source, &mut work).await?;
         self.show(target, &mut other_work).await?;
         swapped?;
@@ -83,7 +81,11 @@ impl Filesystem {
         self.relocate(&inode, &stored_at(&beside))?;
         file.repin(|| self.pin_of(file.ino))?;
         work.rebase(file.pin().0);
-        let deleted = self.delete_moved(&old, true).await;
+        let deleted = async {
+            self.names_first().await?;
+            self.delete_moved(&old).await
+        };
+        let deleted = deleted.await;
         match (deleted, self.names.inode(file.ino)) {
             (Err(error), Ok(inode)) => match self.lay_back(&inode, &old, beside.key, file, work).await? {
                 true => Err(error),

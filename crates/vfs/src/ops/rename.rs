@@ -225,8 +225,10 @@ impl Filesystem {
             }
         };
         if let Some(old) = old {
-            let is_told = self.is_told_by_bucket(source.ino)?;
-            self.delete_moved(&old.object, !is_told).await?;
+            if !self.is_told_by_bucket(source.ino)? {
+                self.names_first().await?;
+            }
+            self.delete_moved(&old.object).await?;
         }
         Box::pin(self.show(source, &mut work)).await
     }
@@ -259,7 +261,10 @@ impl Filesystem {
             let (from, to) = ((parent, name.clone()), heir.clone());
             let ends = Ends { from, to, source: inode.clone(), target: Some(inode), how: How::HandOn };
             match self.move_object(&ends, file, work).await {
-                Ok(Some(old)) => return self.delete_moved(&old.object, true).await,
+                Ok(Some(old)) => {
+                    self.names_first().await?;
+                    return self.delete_moved(&old.object).await;
+                }
                 Ok(None) => return Ok(()),
                 // Somebody else stored an object there: to the bucket the name is that one's.
                 Err(error) if error.errno() == libc::EEXIST => drop(self.find(heir.0, &heir.1).await?),
@@ -322,12 +327,8 @@ impl Filesystem {
     }
 
     /// Deletes what was moved, unless somebody has stored something new there. Where only names on this machine say
-    /// where it is now, they are safe first: without them the bucket would seem to have dropped the file.
-    pub(super) async fn delete_moved(&self, old: &ObjectRef, names_first: bool) -> Result<()> {
-        // With write-back the log has both in their order.
-        if names_first && !self.config.write_back {
-            self.sync_names().await?;
-        }
+    /// where it is now, they come first: without them the bucket would seem to have dropped the file.
+    pub(super) async fn delete_moved(&self, old: &ObjectRef) -> Result<()> {
         match self.store.delete(&old.key, Precondition::Matches(old.etag.clone())).await {
             Ok(()) | Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)) => Ok(()),
             Err(error) => Err(error.into()),
@@ -457,10 +458,8 @@ impl Filesystem {
         }
         self.repin_tree(ends.source.ino)?;
         // Collected, as a stream over the closure would not be `Send`.
-        if !self.config.write_back {
-            self.sync_names().await?;
-        }
-        let deletes: Vec<_> = moved.iter().map(|(old, _)| self.delete_moved(old, false)).collect();
+        self.names_first().await?;
+        let deletes: Vec<_> = moved.iter().map(|(old, _)| self.delete_moved(old)).collect();
         futures_util::stream::iter(deletes).buffer_unordered(MOVES_IN_FLIGHT_MAX).try_collect().await
     }
 
@@ -501,7 +500,7 @@ impl Filesystem {
 
     /// Takes back what was copied for a rename that did not happen. What cannot be deleted stays beside the original.
     async fn delete_copies(&self, moved: &[Moved]) {
-        let deletes: Vec<_> = moved.iter().map(|(_, new)| self.delete_moved(new, false)).collect();
+        let deletes: Vec<_> = moved.iter().map(|(_, new)| self.delete_moved(new)).collect();
         let deletes = futures_util::stream::iter(deletes).buffer_unordered(MOVES_IN_FLIGHT_MAX);
         deletes.collect::<Vec<_>>().await;
     }

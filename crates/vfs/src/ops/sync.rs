@@ -19,6 +19,12 @@ impl Filesystem {
             .map_err(|error| meta::FsError::from(error).into())
     }
 
+    /// The same where an object is about to go, or an answer to come, that counts on names. With write-back the log has
+    /// all of it in its order, and nobody waits.
+    pub(crate) async fn names_first(&self) -> Result<()> {
+        if self.config.write_back { Ok(()) } else { self.sync_names().await }
+    }
+
     /// Publishes every file's writes, exports every attribute that waits, and deletes what nothing refers to. Tries all,
     /// unless the store does not answer; returns the first error.
     pub async fn sync(&self) -> Result<()> {

@@ -25,8 +25,8 @@ impl Filesystem {
         let published = async {
             let mut work = file.work.lock().await;
             self.commit_locked(file, &mut work, when).await?;
-            if !self.config.write_back && file.names_wait() {
-                self.sync_names().await?;
+            if file.names_wait() {
+                self.names_first().await?;
                 file.names_are_synced();
             }
             Ok(())
@@ -222,9 +222,9 @@ impl Filesystem {
         file.has_stored();
         *work = Dirty::Clean;
         file.set_pending(Pending::default());
-        if inode.object().is_some_and(|object| object.key.is_some()) && !self.config.write_back {
+        if inode.object().is_some_and(|object| object.key.is_some()) {
             // Else the loss of power would bring back what lay beside, whatever became of the path since.
-            self.sync_names().await?;
+            self.names_first().await?;
         }
         for key in content_keys(inode) {
             self.discard(key).await;

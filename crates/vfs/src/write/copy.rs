@@ -53,9 +53,7 @@ impl Filesystem {
         self.copy_pin(&target, &mut work, pin.moved(&range, to_offset), to_offset..to_offset + copied)
             .await?;
         drop(work);
-        if !self.config.write_back {
-            self.sync_names().await?;
-        }
+        self.names_first().await?;
         Ok(copied)
     }
 
