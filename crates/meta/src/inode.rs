@@ -75,6 +75,11 @@ impl Inode {
         objects.clone().find(|object| object.key.is_none()).or_else(|| objects.next())
     }
 
+    /// Whether none of the content lies where naming says.
+    pub fn is_beside(&self) -> bool {
+        self.object().is_some_and(|object| object.key.is_some())
+    }
+
     /// Whether some of the content is not in the object that lies where naming says: it was stored beside since.
     pub fn is_ahead(&self) -> bool {
         let beside = self.content.iter().filter(|extent| extent.object.key.is_some()).count();

@@ -1,8 +1,8 @@
-//! Attributes on their way to object headers.
+//! Attributes on their way to object headers, and files on their way to their paths.
 //!
 //! An attribute changed after its file was stored is exported by copying the object onto itself with new headers:
 //! not in the caller's way, many changes of one file as one copy, a bounded number of files at a time. One task
-//! does it, and only while something waits.
+//! does it, and only while something waits. So is a file stored at its path that could not be before.
 
 use futures_util::StreamExt as _;
 use meta::{Ino, Kind};
@@ -13,7 +13,7 @@ use store::{CopyOptions, Precondition, StoreError};
 
 use crate::headers;
 use crate::layout::stored;
-use crate::{Filesystem, Result};
+use crate::{Error, Filesystem, Result};
 
 /// How often the exporter looks; what has been left alone for a whole turn is exported.
 const TURN: Duration = Duration::from_millis(300);
@@ -83,7 +83,7 @@ impl Filesystem {
         }
         let inode = self.names.inode(ino)?;
         let is_stored =
-            self.lies_at_path(&inode)? && (inode.object().is_some() || inode.kind == Kind::Directory);
+            self.has_path_key(&inode)? && (inode.object().is_some() || inode.kind == Kind::Directory);
         // Writes take them along when they are published.
         let is_dirty = self.files.get(ino).is_some_and(|file| file.pending().is_dirty);
         if !is_stored || ino == Ino::ROOT || is_dirty || !self.exports.insert(ino) {
@@ -130,6 +130,11 @@ impl Filesystem {
         let outcome = {
             let mut work = file.work.lock().await;
             match work.is_published() {
+                true if inode.is_beside() => match self.try_to_show(&file, &mut work).await {
+                    // Somebody else's object is there, ours is in `lost+found`.
+                    Err(Error::Stale(_)) => Ok(()),
+                    shown => shown,
+                },
                 true => self.copy_onto_itself(&file).await.map(|()| work.follow(&file)),
                 false => Ok(()),
             }
@@ -145,9 +150,19 @@ impl Filesystem {
         self.ensure_volume_record().await?;
         let described = match self.store.head(&old.key).await {
             Ok(meta) if meta.object.etag == old.etag => meta,
-            Ok(_) | Err(StoreError::NotFound(_)) => return Ok(()),
+            // An earlier attempt got there.
+            Ok(meta) if file.has_tried(&meta.attributes, meta.size_bytes) => {
+                self.relocate(&inode, &stored(&meta.object))?;
+                file.repin(|| self.pin_of(inode.ino))?;
+                meta
+            }
+            Ok(_) | Err(StoreError::NotFound(_)) => {
+                file.forget_tried();
+                return Ok(());
+            }
             Err(error) => return Err(error.into()),
         };
+        let (old, inode) = (described.object, self.names.inode(file.ino)?);
         let attributes = headers::with_posix(described.attributes, &inode);
         file.tries(&attributes, described.size_bytes);
         let options = CopyOptions { attributes: Some(attributes.clone()), precondition: Precondition::None };
@@ -162,11 +177,15 @@ impl Filesystem {
         match copied {
             Ok(object) => {
                 self.relocate(&inode, &stored(&object))?;
-                file.has_stored();
-                file.repin(|| self.pin_of(inode.ino))
+                file.repin(|| self.pin_of(inode.ino))?;
+                file.forget_tried();
+                Ok(())
             }
             // Somebody stored other bytes meanwhile; their headers are theirs.
-            Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)) => Ok(()),
+            Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)) => {
+                file.forget_tried();
+                Ok(())
+            }
             Err(error) => Err(error.into()),
         }
     }

@@ -64,6 +64,13 @@ pub(crate) fn has_time(attributes: &Attributes) -> bool {
     attributes.user.contains_key(MTIME)
 }
 
+/// Whether an object has the bytes of an inode as it is, apart from what lies beside: by its length and the time of the
+/// last write.
+pub(crate) fn are_of(inode: &Inode, meta: &ObjectMeta) -> bool {
+    let written = meta.attributes.user.get(MTIME).and_then(|text| time(text));
+    written == Some(inode.mtime) && (meta.size_bytes == inode.size_bytes || inode.is_ahead())
+}
+
 /// What an object's full description says of its file.
 pub(crate) fn observed(
     meta: &ObjectMeta,

@@ -85,10 +85,14 @@ impl Layout {
     }
 
     /// Whether the bucket shows an inode under a name in the directory with this prefix, as soon as it is stored.
-    pub(crate) fn shows(&self, (dir, prefix): (Ino, &KeyPrefix), name: &Name, inode: &Inode) -> bool {
+    pub(crate) fn shows(&self, place: (Ino, &KeyPrefix), name: &Name, inode: &Inode) -> bool {
+        !inode.is_beside() && self.may_show(place, name, inode)
+    }
+
+    /// The same of one that may lie beside its path for now.
+    pub(crate) fn may_show(&self, (dir, prefix): (Ino, &KeyPrefix), name: &Name, inode: &Inode) -> bool {
         let is_home = inode.home.as_ref().is_some_and(|(parent, home)| *parent == dir && home == name);
-        let has_own_key = inode.object().is_some_and(|object| object.key.is_some());
-        is_home && !has_own_key && self.has_key(prefix, name, inode.kind)
+        is_home && self.has_key(prefix, name, inode.kind)
     }
 
     /// Whether a key can be as long as this path.

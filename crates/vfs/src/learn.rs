@@ -21,6 +21,18 @@ const LAST: &str = "\u{10FFFF}";
 impl Filesystem {
     /// What a name stands for, not older than the revalidation time.
     pub(crate) async fn find(&self, parent: Ino, name: &Name) -> Result<Option<Inode>> {
+        let found = self.find_name(parent, name).await?;
+        match found.as_ref().and_then(|inode| inode.home.as_ref()) {
+            // A further name of a file, whose bytes lie where another says.
+            Some((dir, home)) if self.layout.follows_paths() && (*dir, home) != (parent, name) => {
+                self.find_name(*dir, home).await?;
+                Ok(self.names.lookup(parent, name)?)
+            }
+            _ => Ok(found),
+        }
+    }
+
+    async fn find_name(&self, parent: Ino, name: &Name) -> Result<Option<Inode>> {
         if is_reserved(parent, name.as_bytes()) {
             return Ok(None);
         }
@@ -219,7 +231,7 @@ impl Filesystem {
     }
 
     /// One name of a directory too large to list for it.
-    async fn probe(&self, dir: Ino, name: &Name) -> Result<()> {
+    pub(crate) async fn probe(&self, dir: Ino, name: &Name) -> Result<()> {
         let plain = match names::plain(name.as_bytes()) {
             Some(plain) => Name::new(plain)?,
             None => name.clone(),

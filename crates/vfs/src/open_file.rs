@@ -160,8 +160,8 @@ impl OpenFile {
         !self.shared().tried.is_empty()
     }
 
-    /// An upload got there and is named.
-    pub(crate) fn has_stored(&self) {
+    /// Whatever was tried, it is known what lies there now.
+    pub(crate) fn forget_tried(&self) {
         self.shared().tried.clear();
     }
 

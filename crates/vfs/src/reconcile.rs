@@ -240,9 +240,21 @@ impl Filesystem {
                 (Some(local), None) => {
                     self.vanish_if_gone(place, &name, &local, looked_at)?;
                 }
-                // What was handed on to another name may still be seen here, until it is deleted.
+                // A further name of a file shows what lies under its own key, also what was left there when its file
+                // was handed on.
                 (Some(local), Some(seen)) if !self.layout.shows(place, &name, &local) => {
-                    if is_other(&local, &seen) && self.take_name_away(dir, &name, &local, looked_at)? {
+                    if self.layout.may_show(place, &name, &local) {
+                        // It may be the file itself, unheard of: that is found out when it is stored there.
+                        self.export_later(local.ino)?;
+                    } else if self.take_name_away(dir, &name, &local, looked_at)? {
+                        ops.push(Op::Import { parent: dir, name, ino: self.new_ino(dir)?, seen });
+                    }
+                }
+                // It was being made when the last mount died: this is another one.
+                (Some(local), Some(seen))
+                    if !local.is_dir() && local.object().is_none() && seen.kind != Kind::Directory =>
+                {
+                    if self.files.get(local.ino).is_none() && self.vanish(dir, &name, &local, looked_at)? {
                         ops.push(Op::Import { parent: dir, name, ino: self.new_ino(dir)?, seen });
                     }
                 }
@@ -252,6 +264,10 @@ impl Filesystem {
                     if self.vanish_if_gone(place, &name, &local, looked_at)? {
                         ops.push(Op::Import { parent: dir, name, ino: self.new_ino(dir)?, seen });
                     }
+                }
+                (Some(local), Some(seen)) if is_other(&local, &seen) && self.awaits_answer(local.ino) => {
+                    // Its export finds out whose it is.
+                    self.export_later(local.ino)?;
                 }
                 (Some(local), Some(seen)) => {
                     if look == Look::Name && local.observed_at < looked_at && !is_other(&local, &seen) {
@@ -363,7 +379,14 @@ impl Filesystem {
         self.take_name_away(dir, name, local, looked_at)
     }
 
-    fn take_name_away(&self, dir: Ino, name: &Name, local: &Inode, looked_at: Timestamp) -> Result<bool> {
+    /// The bucket has something else under a name. Whether it does still.
+    pub(crate) fn take_name_away(
+        &self,
+        dir: Ino,
+        name: &Name,
+        local: &Inode,
+        looked_at: Timestamp,
+    ) -> Result<bool> {
         let keep = self.files.get(local.ino).is_some();
         let op = Op::Vanish { parent: dir, name: name.clone(), looked_at, keep };
         if came_too_late(self.names.commit(&self.ctx(), &op))? {
@@ -372,6 +395,11 @@ impl Filesystem {
         self.directories.remove(local.ino);
         self.invalidations.entry(dir, name.as_bytes());
         Ok(true)
+    }
+
+    /// Whether something is being stored for an open file, or was and nobody heard of it: what is seen may be that.
+    fn awaits_answer(&self, ino: Ino) -> bool {
+        self.files.get(ino).is_some_and(|file| file.has_tried_any())
     }
 
     pub(crate) fn has_unpublished_writes(&self, ino: Ino) -> bool {

@@ -5,6 +5,7 @@
 mod access_times;
 mod allocate;
 mod attributes;
+mod beside;
 mod by_inode;
 mod consistency;
 mod content;

@@ -166,7 +166,12 @@ impl Bucket {
 
     /// A volume named by path with metadata that outlives its mounts.
     pub(crate) fn with_metadata() -> Self {
-        Self { engine: Some(Arc::new(MemoryEngine::default())), ..Self::in_memory() }
+        Self::with_metadata_on(Arc::new(MemoryEngine::default()))
+    }
+
+    /// The same with its metadata in this engine.
+    pub(crate) fn with_metadata_on(engine: Arc<dyn Engine>) -> Self {
+        Self { engine: Some(engine), ..Self::in_memory() }
     }
 
     /// A mount with fresh tables: what it knows, it learns from the bucket.

@@ -1,7 +1,7 @@
 //! A world from its first mount to its last: each ends by a crash or in order, and the next finds what must be there.
 
 use super::machine::{Loss, Machine, Mount};
-use super::program::Program;
+use super::program::{EXPIRED, Program};
 use super::tale::Tale;
 use crate::{Failure, Report};
 use futures_util::future::{join_all, try_join_all};
@@ -92,6 +92,10 @@ impl World {
     async fn mount(&mut self, is_first: bool) -> Result<Mount, String> {
         let mount = self.machine.mount().await?;
         let _calm = mount.weather.calm();
+        if self.lost == Some(Loss::Power) {
+            // No machine boots faster.
+            tokio::time::sleep(EXPIRED).await;
+        }
         told("recover", mount.fs.recover().await)?;
         if is_first {
             for program in &self.programs {

@@ -30,6 +30,8 @@ pub(super) struct Node {
     pub(super) is_stored: Past<bool>,
     /// There are writes that no `close` has acknowledged.
     pub(super) is_dirty: bool,
+    /// Syncs of all programs when it was last written.
+    pub(super) written_at: u64,
     /// Calls that had failed when it was last clean: what fails in the background is told later.
     pub(super) clean_at: u64,
     /// Where metadata outlives its mounts, numbers do too.
@@ -81,6 +83,7 @@ impl Model {
             content: Past::new(Bytes::new()),
             mode: Past::new(mode),
             is_stored: Past::new(is_stored),
+            written_at: 0,
             clean_at: struck,
             ino: None,
             old_modes: Vec::new(),
@@ -128,9 +131,10 @@ impl Model {
     }
 
     /// Begins an op: if the machine crashes now, its bytes may be what is left.
-    pub(super) fn begin(&mut self, effect: &Effect) {
+    pub(super) fn begin(&mut self, effect: &Effect, syncs: u64) {
         if let Some((node, content)) = &effect.content {
             let node = &mut self.nodes[*node];
+            node.written_at = syncs;
             node.is_dirty |= node.content.now() != content;
             node.content.set(content.clone());
         }
@@ -153,10 +157,19 @@ impl Model {
         }
     }
 
-    /// A file's writes are stored and named.
-    pub(super) fn closed(&mut self, node: NodeId, struck: u64) {
+    /// A file's writes, if there are any, are stored and named.
+    pub(super) fn closed(&mut self, node: NodeId, struck: u64, syncs: u64) {
+        if !self.nodes[node].is_dirty || !self.has_name(node) {
+            return;
+        }
         let promise = self.of_close();
         self.published(node, promise, struck);
+        // By path the bucket has what is stored, and nobody waits for other names; and if somebody else's sync stored
+        // it before, no name is synced now.
+        let is_ours = self.nodes[node].written_at == syncs;
+        if promise == Promise::Power && !self.setting.by_path() && is_ours {
+            self.names_synced();
+        }
     }
 
     /// A file's writes survive the loss of power, and every name.
@@ -180,17 +193,11 @@ impl Model {
         if !self.has_name(node) {
             return;
         }
-        let was_dirty = std::mem::replace(&mut self.nodes[node].is_dirty, false);
         let published = &mut self.nodes[node];
-        published.clean_at = struck;
+        (published.is_dirty, published.clean_at) = (false, struck);
         published.content.promise(promise);
         published.is_stored.set(true);
         published.is_stored.promise(promise);
-        // By path the bucket has what is stored, and nobody waits for other names.
-        let syncs_names = !self.setting.write_back && !self.setting.by_path();
-        if was_dirty && promise == Promise::Power && syncs_names {
-            self.names_synced();
-        }
     }
 
     /// Who syncs one name syncs all, and with them what was acknowledged before.

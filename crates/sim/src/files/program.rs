@@ -21,7 +21,7 @@ use vfs::{Caller, Changes, Error, Filesystem, Ino, Result};
 
 const CALLER: Caller = Caller { uid: 1000, gid: 100, umask: 0 };
 /// After so long everything that is known of the bucket is looked at again.
-const EXPIRED: Duration = Duration::from_secs(6);
+pub(super) const EXPIRED: Duration = Duration::from_secs(6);
 /// So often a call may fail in fine weather by what happened before.
 const ATTEMPTS: u32 = 3;
 
@@ -101,9 +101,9 @@ impl Program {
         let foreseen = foresee(&mut self.model, &self.open, op, weather.struck());
         if let Ok(effect) = &foreseen {
             let before = self.before(effect);
-            self.model.begin(effect);
+            self.model.begin(effect, weather.syncs());
             self.coming = Some(effect.clone());
-            let answer = self.call(&mount.fs, op).await;
+            let answer = self.call(mount, op).await;
             if weather.has_crashed() {
                 return Ok(());
             }
@@ -118,7 +118,7 @@ impl Program {
             self.coming = None;
             return Ok(());
         }
-        let answer = self.call(&mount.fs, op).await;
+        let answer = self.call(mount, op).await;
         self.refused(op, &foreseen.err().unwrap_or_default(), answer, struck_before, weather)
     }
 
@@ -190,16 +190,16 @@ impl Program {
             (Op::Close(slot), _) => {
                 let Open { node, writes, .. } = self.open.remove(*slot);
                 if writes {
-                    self.model.closed(node, struck);
+                    self.model.closed(node, struck, weather.syncs());
                 }
             }
             (Op::Fsync(slot), _) => self.model.fsynced(self.open[*slot].node, struck),
             (Op::Sync, _) => self.model.synced(struck),
-            (Op::Truncate { .. }, _) => self.close_node(effect, struck),
+            (Op::Truncate { .. }, _) => self.close_node(effect, weather),
             (Op::Rename { .. }, _)
                 if replaced.is_some() && effect.names.is_some() && self.model.setting.by_path() =>
             {
-                self.close_node(effect, struck);
+                self.close_node(effect, weather);
             }
             (_, Answer::Opened(open)) => self.opened(open, effect),
             (Op::Read { slot, at, len }, Answer::Read(seen)) => {
@@ -211,9 +211,9 @@ impl Program {
         Ok(())
     }
 
-    fn close_node(&mut self, effect: &Effect, struck: u64) {
+    fn close_node(&mut self, effect: &Effect, weather: &Weather) {
         if let Some(node) = effect.node {
-            self.model.closed(node, struck);
+            self.model.closed(node, weather.struck(), weather.syncs());
         }
     }
 
@@ -339,7 +339,8 @@ impl Program {
             modes: &|node, seen| {
                 *nodes[node].mode.now() == seen
                     || before.is_some_and(|(of, _, mode)| *of == node && *mode == seen)
-                    || is_rename && nodes[node].mode.left(Loss::Power).contains(&seen)
+                    || (is_rename || may_be_dropped(node))
+                        && nodes[node].mode.left(Loss::Power).contains(&seen)
             },
             may_be_implicit: self.model.setting.by_path(),
             is_optional: &|node| {
@@ -366,11 +367,14 @@ impl Program {
         self.model.done(&effect);
     }
 
-    /// By path a rename that failed half-way may leave two files of one: each is its own from now on.
+    /// By path a rename that failed half-way may leave two files of one: each is its own from now on, with all its names.
     fn own_node(&mut self, names: &Names, node: NodeId, path: &str, sight: &Sight) -> NodeId {
-        let is_other =
-            |(other, named): (&String, &NodeId)| *named == node && sight[other].ino != sight[path].ino;
-        if !self.model.setting.by_path() || !names.iter().any(is_other) {
+        let ino = |path: &String| sight[path].ino;
+        let ours = sight[path].ino;
+        if let Some((_, known)) = names.iter().find(|(other, _)| ino(other) == ours) {
+            return *known;
+        }
+        if !self.model.setting.by_path() || !names.values().any(|named| *named == node) {
             return node;
         }
         self.model.nodes.push(self.model.nodes[node].clone());
@@ -411,6 +415,10 @@ impl Program {
 
     /// After a crash: what was acknowledged is there, and nothing that nobody made.
     pub(super) async fn recover(&mut self, mount: &Mount, loss: Loss) -> Result<(), String> {
+        if self.model.setting.by_path() {
+            // What a directory is like its own marker says, which a look into it finds.
+            self.look_calmly(&mount.fs).await?;
+        }
         let sight = self.look_calmly(&mount.fs).await?;
         let coming = self.coming.take().unwrap_or_default();
         let found = judge::after_a_crash(&self.model, &coming, loss, |may| may.be(&sight))?;
@@ -429,7 +437,8 @@ impl Program {
         Ok(())
     }
 
-    async fn call(&self, fs: &Filesystem, op: &Op) -> Result<Answer> {
+    async fn call(&self, mount: &Mount, op: &Op) -> Result<Answer> {
+        let (fs, weather) = (&*mount.fs, &mount.weather);
         match op {
             Op::Create { path, mode } => {
                 let (dir, name) = self.parent(fs, path).await?;
@@ -482,7 +491,12 @@ impl Program {
                 fs.link(ino, dir, name).await?;
             }
             Op::Look => return look(fs, &self.root).await.map(Answer::Looked),
-            Op::Sync => fs.sync().await?,
+            Op::Sync => {
+                weather.note_sync();
+                let synced = fs.sync().await;
+                weather.note_sync();
+                synced?;
+            }
             Op::Wait(ms) => tokio::time::sleep(Duration::from_millis(*ms)).await,
             _ => self.call_names(fs, op).await?,
         }

@@ -4,11 +4,12 @@
 
 use super::setting::Rates;
 use super::tale::Tale;
+use futures_util::{StreamExt as _, TryStreamExt as _};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 use store::wrap::{Call, Fault, Faults, Layer, Operation};
-use store::{Entropy, StoreError};
+use store::{Entropy, Object, StoreError};
 use tokio::sync::Notify;
 
 /// A call takes up to twice so long, in milliseconds.
@@ -31,6 +32,10 @@ pub(super) struct Weather {
     crash: Notify,
     repeats: AtomicU64,
     disk_failures: AtomicU64,
+    /// Failures that were answered: who waits for what another call asked for hears of it then.
+    answered: AtomicU64,
+    /// Syncs of everything, by any program, that began or ended.
+    syncs: AtomicU64,
     tale: Tale,
 }
 
@@ -60,6 +65,8 @@ impl Weather {
             crash: Notify::new(),
             repeats: AtomicU64::new(0),
             disk_failures: AtomicU64::new(0),
+            answered: AtomicU64::new(0),
+            syncs: AtomicU64::new(0),
             tale,
         })
     }
@@ -103,7 +110,18 @@ impl Weather {
     /// How many calls did not go as they should so far.
     pub(super) fn struck(&self) -> u64 {
         let failed: u64 = Operation::ALL.iter().map(|operation| self.faults.struck(*operation)).sum();
-        failed + self.repeats.load(Ordering::SeqCst) + self.disk_failures.load(Ordering::SeqCst)
+        let others = [&self.repeats, &self.disk_failures, &self.answered];
+        failed + others.iter().map(|count| count.load(Ordering::SeqCst)).sum::<u64>()
+    }
+
+    /// A program's sync of everything begins or ends.
+    pub(super) fn note_sync(&self) {
+        self.syncs.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// How many syncs began or ended so far.
+    pub(super) fn syncs(&self) -> u64 {
+        self.syncs.load(Ordering::SeqCst)
     }
 
     /// Whether a call is made twice.
@@ -216,7 +234,16 @@ impl Layer for Way {
         weather.delay().await;
         weather.alive().await;
         weather.tale.tell(format!("    {}: {}", told(), outcome(&done)));
+        weather.answered.fetch_add(u64::from(done.is_err()), Ordering::SeqCst);
         done
+    }
+
+    fn received(&self, _: &Call, object: Object) -> Object {
+        let weather = self.weather.clone();
+        let count = move |_: &StoreError| {
+            weather.answered.fetch_add(1, Ordering::SeqCst);
+        };
+        Object { body: object.body.inspect_err(count).boxed(), ..object }
     }
 }
 

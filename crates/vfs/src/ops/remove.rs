@@ -47,7 +47,8 @@ impl Filesystem {
         if !self.is_shown(parent, name, &self.names.inode(file.ino)?)? {
             let _changing = self.changes.begin(parent, name);
             self.names.commit(&self.ctx(), &Op::Unlink { parent, name: name.clone(), keep: true })?;
-            return Ok(());
+            // Else the loss of power would bring it back as a name of whatever lies at the file's path then.
+            return self.names_first().await;
         }
         let aside = match self.files.users(file.ino) {
             0 | 1 => None,

@@ -201,22 +201,21 @@ impl Filesystem {
     /// Both files' work is held, so that nobody publishes, moves or removes one of them meanwhile.
     async fn move_open_file(&self, ends: &Ends, source: &OpenFile, target: Option<&OpenFile>) -> Result<()> {
         let (mut work, replaced) = lock_both(source, target).await;
-        if matches!(&*work, Dirty::Stream(_)) {
-            // Its parts lie under the old key, which somebody else may need next.
-            self.commit_locked(source, &mut work, When::Closed).await?;
-        }
+        self.complete(source, &mut work).await?;
         self.adopt_if_tried(source, &mut work).await?;
+        let mut was_shared = false;
         let old = match replaced {
             None => self.move_object(ends, source, &mut work).await?,
             Some((target, mut replaced)) => {
+                self.adopt_if_tried(target, &mut replaced).await?;
                 Box::pin(self.hand_on(ends.to.0, &ends.to.1, target, &mut replaced)).await?;
                 // Whoever replaces a file by another expects the other's bytes there, also if it was just made.
                 self.begin_new(source, &mut work)?;
                 self.commit_locked(source, &mut work, When::Closed).await?;
-                let has_names = self.names.inode(target.ino)?.nlink > 1;
+                was_shared = self.names.inode(target.ino)?.nlink > 1;
                 let aside = match self.files.users(target.ino) {
                     0 | 1 => None,
-                    _ if has_names => None,
+                    _ if was_shared => None,
                     _ => self.set_aside(target, &mut replaced).await?,
                 };
                 let moved = self.move_object(ends, source, &mut work).await;
@@ -224,10 +223,10 @@ impl Filesystem {
                 moved?
             }
         };
+        if was_shared || !self.is_told_by_bucket(source.ino)? {
+            self.names_first().await?;
+        }
         if let Some(old) = old {
-            if !self.is_told_by_bucket(source.ino)? {
-                self.names_first().await?;
-            }
             self.delete_moved(&old.object).await?;
         }
         Box::pin(self.show(source, &mut work)).await
@@ -261,13 +260,15 @@ impl Filesystem {
             let (from, to) = ((parent, name.clone()), heir.clone());
             let ends = Ends { from, to, source: inode.clone(), target: Some(inode), how: How::HandOn };
             match self.move_object(&ends, file, work).await {
-                Ok(Some(old)) => {
+                Ok(old) => {
                     self.names_first().await?;
-                    return self.delete_moved(&old.object).await;
+                    return match old {
+                        Some(old) => self.delete_moved(&old.object).await,
+                        None => Ok(()),
+                    };
                 }
-                Ok(None) => return Ok(()),
                 // Somebody else stored an object there: to the bucket the name is that one's.
-                Err(error) if error.errno() == libc::EEXIST => drop(self.find(heir.0, &heir.1).await?),
+                Err(error) if error.errno() == libc::EEXIST => self.probe(heir.0, &heir.1).await?,
                 Err(error) => return Err(error),
             }
         }
@@ -276,19 +277,38 @@ impl Filesystem {
 
     /// Copies, then names; returns the old object, which is to be deleted before anybody stores under its key.
     async fn move_object(&self, ends: &Ends, file: &OpenFile, work: &mut Dirty) -> Result<Option<Left<'_>>> {
+        match self.copy_and_rename(ends, file, work).await {
+            // New headers may have got there unheard.
+            Err(Error::Store(StoreError::PreconditionFailed(_)))
+                if self.adopt_unheard(file, work).await? =>
+            {
+                self.copy_and_rename(ends, file, work).await
+            }
+            moved => moved,
+        }
+    }
+
+    async fn copy_and_rename(
+        &self,
+        ends: &Ends,
+        file: &OpenFile,
+        work: &mut Dirty,
+    ) -> Result<Option<Left<'_>>> {
         let _moves = self.moves.read().await;
         let source = self.names.inode(ends.source.ino)?;
         if self.names.entry(ends.from.0, &ends.from.1)?.is_none_or(|entry| entry.ino != source.ino) {
             return Err(Error::NOT_FOUND);
         }
-        if !self.is_shown(ends.from.0, &ends.from.1, &source)? {
+        let prefix = self.layout.directory(&self.names, ends.to.0)?;
+        let is_shown = self.layout.has_key(&prefix, &ends.to.1, source.kind);
+        // What lies beside its path comes to its new one at once.
+        let comes = is_shown && source.home.as_ref() == Some(&ends.from) && is_one_object_beside(&source);
+        if !comes && !self.is_shown(ends.from.0, &ends.from.1, &source)? {
             return self.move_name(ends).await;
         }
         let Some(old) = self.object(&source)? else {
             return self.move_name(ends).await;
         };
-        let prefix = self.layout.directory(&self.names, ends.to.0)?;
-        let is_shown = self.layout.has_key(&prefix, &ends.to.1, source.kind);
         let key = match is_shown {
             true => object_key(&prefix, ends.to.1.as_bytes())?,
             false => self.content_key(source.ino)?,
@@ -300,8 +320,11 @@ impl Filesystem {
         let (_changing, _coming) = self.changing(ends);
         self.must_be_as_found(ends)?;
         let moved = self.copy_and_name(&source, &old, &key, ends).await?;
-        let there = if is_shown { stored(&moved) } else { stored_at(&moved) };
-        self.relocate(&source, &there)?;
+        match (comes, is_shown) {
+            (true, _) => self.publish(&source, &moved, source.size_bytes, None)?,
+            (false, true) => self.relocate(&source, &stored(&moved))?,
+            (false, false) => self.relocate(&source, &stored_at(&moved))?,
+        }
         self.references.caches(source.ino, Some(&moved.etag));
         file.repin(|| self.pin_of(source.ino))?;
         work.rebase(file.pin().0);
@@ -310,7 +333,9 @@ impl Filesystem {
 
     /// Renames what the bucket does not show; returns the object of the file replaced, if it shows that.
     async fn move_name(&self, ends: &Ends) -> Result<Option<Left<'_>>> {
-        let replaced = match &ends.target {
+        // It may have been stored, or given its key away, since the ends were looked up.
+        let target = ends.target.as_ref().map(|target| self.names.inode(target.ino)).transpose()?;
+        let replaced = match &target {
             Some(target) if self.is_shown(ends.to.0, &ends.to.1, target)? => self.object(target)?,
             _ => None,
         };
@@ -423,7 +448,10 @@ impl Filesystem {
         let keep = ends.target.as_ref().is_some_and(|target| target.kind != Kind::Directory);
         self.names.commit(&self.ctx(), &Op::Rename { from, to, how, keep })?;
         if let Some(target) = &ends.target {
-            self.exports.remove(target.ino);
+            // Of a file that has other names they are still to come.
+            if self.names.inode(target.ino).is_ok_and(|left| left.nlink == 0) {
+                self.exports.remove(target.ino);
+            }
             self.directories.remove(target.ino);
         }
         Ok(())
@@ -440,7 +468,7 @@ impl Filesystem {
 
     /// Nobody else stores under a path meanwhile.
     async fn move_tree_alone(&self, ends: &Ends) -> Result<()> {
-        let _moves = self.moves_without_streams(ends.source.ino).await?;
+        let _moves = self.moves_of_complete_files(ends.source.ino).await?;
         self.must_be_as_found(ends)?;
         // Something may have been stored in the directory to replace before everybody had to wait.
         self.must_be_allowed(ends).await?;
@@ -579,34 +607,47 @@ impl Filesystem {
         }
     }
 
-    /// Everybody who stores under a path waits, and no parts lie under the keys of `dir`, which others may need next.
-    async fn moves_without_streams(&self, dir: Ino) -> Result<RwLockWriteGuard<'_, ()>> {
+    /// Everybody who stores under a path waits, and what lies under the keys of `dir` is complete.
+    async fn moves_of_complete_files(&self, dir: Ino) -> Result<RwLockWriteGuard<'_, ()>> {
         for _ in 1..ATTEMPTS_MAX {
-            self.complete_streams_below(dir).await?;
+            self.complete_below(dir).await?;
             let moves = self.moves.write().await;
-            if !self.has_streams_below(dir)? {
+            if !self.has_incomplete_below(dir)? {
                 return Ok(moves);
             }
         }
         Err(Error::new(libc::EBUSY, "files below the directory are written all the time"))
     }
 
-    fn has_streams_below(&self, dir: Ino) -> Result<bool> {
+    /// Before its object moves: parts of a stream lie under the old key, which somebody else may need next, and what a
+    /// crash leaves there must not be older than what was synced.
+    async fn complete(&self, file: &OpenFile, work: &mut Dirty) -> Result<()> {
+        if matches!(work, Dirty::Stream(_)) {
+            self.commit_locked(file, work, When::Closed).await?;
+        }
+        match self.names.inode(file.ino)?.is_ahead() {
+            true => self.try_to_show(file, work).await,
+            false => Ok(()),
+        }
+    }
+
+    fn is_incomplete(&self, file: &OpenFile) -> bool {
+        file.pending().is_stream || self.names.inode(file.ino).is_ok_and(|inode| inode.is_ahead())
+    }
+
+    fn has_incomplete_below(&self, dir: Ino) -> Result<bool> {
         for file in self.files.all() {
-            if file.pending().is_stream && self.is_inside(file.ino, dir)? {
+            if self.is_incomplete(&file) && self.is_inside(file.ino, dir)? {
                 return Ok(true);
             }
         }
         Ok(false)
     }
 
-    async fn complete_streams_below(&self, dir: Ino) -> Result<()> {
+    async fn complete_below(&self, dir: Ino) -> Result<()> {
         for file in self.files.all() {
-            if file.pending().is_stream && self.is_inside(file.ino, dir)? {
-                let mut work = file.work.lock().await;
-                if matches!(&*work, Dirty::Stream(_)) {
-                    self.commit_locked(&file, &mut work, When::Closed).await?;
-                }
+            if self.is_incomplete(&file) && self.is_inside(file.ino, dir)? {
+                self.complete(&file, &mut *file.work.lock().await).await?;
             }
         }
         Ok(())
@@ -647,6 +688,11 @@ pub(super) async fn lock_both<'f>(
             (work, Some((target, target.work.lock().await)))
         }
     }
+}
+
+/// Whether all of an inode's content is one object that lies beside its path.
+fn is_one_object_beside(inode: &Inode) -> bool {
+    matches!(&inode.content[..], [all] if all.object.key.is_some() && all.len == inode.size_bytes)
 }
 
 /// What to do with an entry at the new name, and whether a whiteout stays at the old one.

@@ -66,9 +66,17 @@ impl Filesystem {
     }
 
     /// Stores a file at its path that lies elsewhere: under a key of its own, as its path could not be a key before,
-    /// or partly beside, as its mount died while it was open. Where that fails it stays there: nothing is lost, and the
-    /// next commit tries again.
+    /// or partly beside, as its mount died while it was open. Where that fails it stays there: nothing is lost, and it
+    /// is tried again.
     pub(crate) async fn show(&self, file: &OpenFile, work: &mut Dirty) -> Result<()> {
+        if let Err(error) = self.try_to_show(file, work).await {
+            tracing::warn!(ino = %file.ino, %error, "a file is not shown in the bucket yet; it is tried again");
+            self.export_later(file.ino)?;
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn try_to_show(&self, file: &OpenFile, work: &mut Dirty) -> Result<()> {
         let inode = self.names.inode(file.ino)?;
         let is_shown = match inode.object() {
             Some(_) => !inode.is_ahead() && self.lies_at_path(&inode)?,
@@ -78,10 +86,7 @@ impl Filesystem {
         if is_shown || inode.home.is_none() || !self.has_path_key(&inode)? {
             return Ok(());
         }
-        if let Err(error) = self.store_at_path(file, work, &inode).await {
-            tracing::warn!(ino = %file.ino, %error, "a file is not shown in the bucket yet: its next change tries again");
-        }
-        Ok(())
+        self.store_at_path(file, work, &inode).await
     }
 
     async fn store_at_path(&self, file: &OpenFile, work: &mut Dirty, inode: &Inode) -> Result<()> {
@@ -92,11 +97,19 @@ impl Filesystem {
             let _moves = self.moves.read().await;
             return self.commit_at_path(file, work, inode).await;
         }
-        self.store_new(inode, inode.target.clone().unwrap_or_default(), Precondition::Absent).await?;
-        for key in content_keys(inode) {
-            self.discard(key).await;
+        let body = inode.target.clone().unwrap_or_default();
+        match self.store_new(inode, body, Precondition::Absent).await {
+            Err(Error::Store(StoreError::PreconditionFailed(key))) => {
+                match self.adopt_tried(file, work, inode, &key).await? {
+                    true => Ok(()),
+                    false => self.give_name_away(inode),
+                }
+            }
+            stored => {
+                stored?;
+                self.discard_beside(inode).await
+            }
         }
-        Ok(())
     }
 
     async fn commit_at_path(&self, file: &OpenFile, work: &mut Dirty, inode: &Inode) -> Result<()> {
@@ -123,8 +136,9 @@ impl Filesystem {
         }
     }
 
-    /// An earlier upload of this file got there, and nobody heard of it: it is what lies below the writes, all of which
-    /// are here still. The time of the last write in nanoseconds tells it from anybody else's.
+    /// An earlier upload of this file got there, and nobody heard of it, if it was not another mount's: it is what lies
+    /// below the writes, all of which are here still. The time of the last write in nanoseconds tells it from anybody
+    /// else's.
     async fn adopt_tried(
         &self,
         file: &OpenFile,
@@ -137,25 +151,53 @@ impl Filesystem {
             Err(StoreError::NotFound(_)) => return Ok(false),
             Err(error) => return Err(error.into()),
         };
-        if !file.has_tried(&found.attributes, found.size_bytes) {
+        let known = self.names.inode(inode.ino)?;
+        if !file.has_tried(&found.attributes, found.size_bytes) && !headers::are_of(&known, &found) {
             return Ok(false);
         }
-        self.publish(inode, &found.object, found.size_bytes, None)?;
+        match known.is_ahead() {
+            // What lies beside is as good over all of the file as over what it was made for.
+            true => self.relocate(&known, &stored(&found.object))?,
+            false => self.publish(inode, &found.object, found.size_bytes, None)?,
+        }
         file.carries(&found.object.etag, found.attributes);
         file.repin(|| self.pin_of(inode.ino))?;
         work.rebase(file.pin().0);
+        if !known.is_ahead() {
+            self.discard_beside(inode).await?;
+        }
         Ok(true)
     }
 
-    /// The same for who is about to move or remove what was stored.
-    pub(crate) async fn adopt_if_tried(&self, file: &OpenFile, work: &mut Dirty) -> Result<()> {
-        let inode = self.names.inode(file.ino)?;
-        if file.has_tried_any() && inode.home.is_some() {
-            let _moves = self.moves.read().await;
-            let key = self.layout.path_key(&self.names, &inode)?;
-            self.adopt_tried(file, work, &inode, &key).await?;
+    /// What lay beside its path does no more: the file is at its path.
+    async fn discard_beside(&self, inode: &Inode) -> Result<()> {
+        if inode.is_beside() {
+            // Else the loss of power would bring back what lay beside, whatever became of the path since.
+            self.names_first().await?;
+        }
+        for key in content_keys(inode) {
+            self.discard(key).await;
         }
         Ok(())
+    }
+
+    /// The same for who is about to move or remove what was stored; an attempt to show what lies beside its path may
+    /// have got there too.
+    pub(crate) async fn adopt_if_tried(&self, file: &OpenFile, work: &mut Dirty) -> Result<()> {
+        let inode = self.names.inode(file.ino)?;
+        let may_be_shown = || Ok::<_, Error>(inode.is_beside() && self.has_path_key(&inode)?);
+        if inode.home.is_some() && (file.has_tried_any() || may_be_shown()?) {
+            self.adopt_unheard(file, work).await?;
+        }
+        Ok(())
+    }
+
+    /// The same for who has found something else at the path of a file that has a name. Whether it is the file.
+    pub(crate) async fn adopt_unheard(&self, file: &OpenFile, work: &mut Dirty) -> Result<bool> {
+        let _moves = self.moves.read().await;
+        let inode = self.names.inode(file.ino)?;
+        let key = self.layout.path_key(&self.names, &inode)?;
+        self.adopt_tried(file, work, &inode, &key).await
     }
 
     /// The same for a reader who finds another object below the writes than `base`. Whether there is another now.
@@ -219,16 +261,10 @@ impl Filesystem {
         self.references.caches(inode.ino, Some(&object.etag));
         file.carries(&object.etag, attributes.clone());
         file.repin(|| self.pin_of(inode.ino))?;
-        file.has_stored();
+        file.forget_tried();
         *work = Dirty::Clean;
         file.set_pending(Pending::default());
-        if inode.object().is_some_and(|object| object.key.is_some()) {
-            // Else the loss of power would bring back what lay beside, whatever became of the path since.
-            self.names_first().await?;
-        }
-        for key in content_keys(inode) {
-            self.discard(key).await;
-        }
+        self.discard_beside(inode).await?;
         // From here on who changes attributes exports them; until here they may have come too late for the headers.
         let now = self.names.inode(inode.ino)?;
         let headers_are_old =
@@ -335,6 +371,10 @@ impl Filesystem {
         tracing::warn!(%key, kept = %lost, "the object was changed in the bucket while its file was written: the bucket's stays");
         *work = Dirty::Clean;
         file.set_pending(Pending::default());
+        file.forget_tried();
+        if inode.is_beside() {
+            self.give_name_away(inode)?;
+        }
         self.directories.get(Ino::ROOT).forget();
         if let Some(dir) = self.names.entry(Ino::ROOT, &Name::new(LOST_AND_FOUND.as_bytes())?)? {
             self.directories.get(dir.ino).forget();
@@ -350,6 +390,15 @@ impl Filesystem {
         Err(Error::Stale(format!(
             "'{key}' was changed in the bucket; this file's bytes are kept as '{lost}'"
         )))
+    }
+
+    /// What lies beside its path is not shown there: its name is somebody else's object's.
+    fn give_name_away(&self, inode: &Inode) -> Result<()> {
+        if let Some((dir, name)) = &inode.home {
+            self.take_name_away(*dir, name, inode, self.now())?;
+            self.directories.get(*dir).forget();
+        }
+        Ok(())
     }
 
     /// What a file edited in place did not change may have gone with the object below: it is kept as zeros.

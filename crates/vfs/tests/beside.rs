@@ -1,0 +1,174 @@
+//! Files of a volume named by path that lie beside their path for a while, as the store failed just then, and what
+//! crashes and lost answers leave at paths.
+
+use crate::world::{Bucket, World, errno, pattern};
+use store::wrap::{Fault, Operation, Rule};
+use vfs::{Changes, Handle};
+
+/// `a` and `b`, exchanged; then `b` (which was `a`, and has `one`) could not be stored at its path, as this happened to
+/// the request.
+async fn exchanged(fault: Fault) -> World {
+    let world = Bucket::with_metadata().mount(|_| {}).await;
+    world.write_file("a", b"one").await.unwrap();
+    world.write_file("b", b"two").await.unwrap();
+    let puts = Rule::new(fault).on(Operation::Put);
+    world.bucket.faults.add(puts.at(&"b".try_into().unwrap()));
+    world.rename_with("a", "b", libc::RENAME_EXCHANGE).await.unwrap();
+    world
+}
+
+/// What everybody sees in the bucket.
+async fn shown(world: &World) -> Vec<String> {
+    world.fs.sync().await.unwrap();
+    world.bucket.keys().await.into_iter().filter(|key| !key.starts_with(".tenon/")).collect()
+}
+
+#[tokio::test]
+async fn s77_what_could_not_be_shown_is_shown_by_the_next_sync() {
+    for fault in [Fault::unavailable(), Fault::lost_reply()] {
+        let world = exchanged(fault).await;
+        assert_eq!(shown(&world).await, ["a", "b"]);
+        assert_eq!(world.bucket.object("b").await.unwrap(), b"one");
+        world.assert_healthy().await;
+        assert!(world.bucket.keys().await.iter().all(|key| !key.starts_with(".tenon/")));
+    }
+}
+
+/// The object that had got there unheard stayed when its file was renamed or removed, and came back as a file that
+/// nobody had made (worlds of files 20998 and 28651).
+#[tokio::test]
+async fn s77_what_was_shown_unheard_goes_with_its_name() {
+    let world = exchanged(Fault::lost_reply()).await;
+    world.rename("b", "c").await.unwrap();
+    assert_eq!(shown(&world).await, ["a", "c"]);
+    assert_eq!(world.read_file("c").await.unwrap(), b"one");
+    world.assert_healthy().await;
+
+    let world = exchanged(Fault::lost_reply()).await;
+    world.unlink("b").await.unwrap();
+    assert_eq!(shown(&world).await, ["a"]);
+    world.assert_healthy().await;
+}
+
+/// A listing showed an object where the file should be, and took its name away; what was then written to it was stored
+/// nowhere (world of files 90522).
+#[tokio::test]
+async fn s77_what_was_shown_unheard_is_no_other_file() {
+    let world = exchanged(Fault::lost_reply()).await;
+    let handle = world.open_handle("b", libc::O_RDWR).await.unwrap();
+    world.fs.write(handle, 3, b" more").await.unwrap();
+    world.expire();
+    assert_eq!(world.names("/").await.unwrap(), ["a", "b"]);
+    world.close(handle).await.unwrap();
+    assert_eq!(world.bucket.object("b").await.unwrap(), b"one more");
+    assert_eq!(shown(&world).await, ["a", "b"]);
+    world.assert_healthy().await;
+}
+
+/// It was kept in `lost+found` again and again, and its name never led to what the bucket has (world of files 85034).
+#[tokio::test]
+async fn s77_somebody_elses_object_wins_over_what_could_not_be_shown() {
+    let world = exchanged(Fault::unavailable()).await;
+    world.bucket.put("b", "theirs").await;
+    let kept = |keys: Vec<String>| keys.iter().filter(|key| key.starts_with("lost+found/")).count();
+    assert_eq!(kept(shown(&world).await), 1);
+    assert_eq!(kept(shown(&world).await), 1);
+    assert_eq!(world.read_file("b").await.unwrap(), b"theirs");
+    world.assert_healthy().await;
+}
+
+/// What it was when it was looked up decided what was deleted: the object of a file that was stored since stayed, and
+/// its replacement was taken for a conflict (world of files 42125).
+#[tokio::test]
+async fn s77_a_file_that_could_not_be_shown_replaces_another() {
+    let world = exchanged(Fault::unavailable()).await;
+    let new = world.create("new").await.unwrap();
+    world.bucket.faults.add(Rule::new(Fault::lost_reply()).on(Operation::Put));
+    assert_eq!(errno(world.fs.fsync(new).await), libc::EIO);
+    world.rename("b", "new").await.unwrap();
+    assert_eq!(shown(&world).await, ["a", "new"]);
+    assert_eq!(world.bucket.object("new").await.unwrap(), b"one");
+    world.close(new).await.unwrap();
+    world.assert_healthy().await;
+}
+
+/// Its object was still at its path, older than its times now, and every sync failed (world of files 20816).
+#[tokio::test]
+async fn s77_a_symbolic_link_is_known_again_at_its_path() {
+    let world = Bucket::with_metadata().mount(|_| {}).await;
+    world.write_file("a", b"one").await.unwrap();
+    world.symlink("b", b"target").await.unwrap();
+    for operation in [Operation::Delete, Operation::Head] {
+        let fault = Rule::new(Fault::unavailable()).on(operation).at(&"b".try_into().unwrap());
+        world.bucket.faults.add(fault.always());
+    }
+    assert_eq!(errno(world.rename_with("b", "a", libc::RENAME_EXCHANGE).await), libc::EIO);
+    world.bucket.faults.clear();
+    let atime = Some(vfs::Time::Now);
+    world.set("b", Changes { atime, ..Changes::default() }).await.unwrap();
+    assert_eq!(shown(&world).await, ["a", "b"]);
+    world.assert_healthy().await;
+}
+
+/// The answer to the copy that carries new headers was lost; the tag it gave the object was taken for somebody else's,
+/// and who had the file open could not read on (world of files 47120).
+#[tokio::test]
+async fn s52_headers_that_were_stored_unheard_are_no_other_file() {
+    let world = Bucket::with_metadata().mount(|_| {}).await;
+    let body = pattern(300_000);
+    world.write_file("file", &body).await.unwrap();
+    let handle = world.open_handle("file", libc::O_RDONLY).await.unwrap();
+    world.fs.read(handle, 0, 10).await.unwrap();
+    world.chmod("file", 0o600).await.unwrap();
+    world.bucket.faults.add(Rule::new(Fault::lost_reply()).on(Operation::Copy));
+    world.bucket.faults.add(Rule::new(Fault::unavailable()).on(Operation::Head).after(1));
+    assert_eq!(errno(world.fs.fsync(handle).await), libc::EIO);
+    world.expire();
+    assert_eq!(world.names("/").await.unwrap(), ["file"]);
+    assert_eq!(world.read_all(handle).await.unwrap(), body);
+    world.close(handle).await.unwrap();
+    world.assert_healthy().await;
+    assert_eq!(world.bucket.header("file", "file-permissions").await.unwrap(), "0100600");
+}
+
+/// A further name of a file was as old as the last look at its own directory (worlds of files 27415 and 70013).
+#[tokio::test]
+async fn s93_every_name_of_a_file_is_as_fresh_as_its_key() {
+    let world = Bucket::with_metadata().mount(|_| {}).await;
+    world.mkdir("dir").await.unwrap();
+    world.write_file("dir/first", b"one").await.unwrap();
+    world.link("dir/first", "second").await.unwrap();
+    world.bucket.put("dir/first", "theirs").await;
+    world.expire();
+    assert_eq!(world.stat("second").await.unwrap().size_bytes, 6);
+    assert_eq!(world.read_file("second").await.unwrap(), b"theirs");
+}
+
+/// A rename took an object along that lacked what an `fsync` had stored beside; what a crash then left at the old path
+/// was older than what was synced (world of files 35343).
+#[tokio::test]
+async fn s21_a_file_is_complete_before_it_moves() {
+    for (from, to) in [("dir/file", "file"), ("dir", "moved")] {
+        let world = Bucket::with_metadata().mount(|_| {}).await;
+        world.mkdir("dir").await.unwrap();
+        let (handle, body) = with_a_delta(&world).await;
+        world.bucket.faults.add(Rule::new(Fault::unavailable()).on(Operation::Delete).always());
+        assert_eq!(errno(world.rename(from, to).await), libc::EIO);
+        world.bucket.faults.clear();
+        assert!(world.bucket.object("dir/file").await.unwrap() == body);
+        assert!(world.read_all(handle).await.unwrap() == body);
+        world.close(handle).await.unwrap();
+    }
+}
+
+/// `dir/file`, open, with bytes that are in no whole object.
+async fn with_a_delta(world: &World) -> (Handle, Vec<u8>) {
+    let mut body = pattern(1 << 20);
+    world.write_file("dir/file", &body).await.unwrap();
+    let handle = world.open_handle("dir/file", libc::O_RDWR).await.unwrap();
+    world.fs.write(handle, 1000, b"new").await.unwrap();
+    body[1000..1003].copy_from_slice(b"new");
+    world.fs.fsync(handle).await.unwrap();
+    assert!(world.bucket.object("dir/file").await.unwrap() != body);
+    (handle, body)
+}
