@@ -151,7 +151,9 @@ impl Filesystem {
         let described = match self.store.head(&old.key).await {
             Ok(meta) if meta.object.etag == old.etag => meta,
             // An earlier attempt got there.
-            Ok(meta) if file.has_tried(&meta.attributes, meta.size_bytes) => {
+            Ok(meta)
+                if file.has_tried(&meta.attributes, meta.size_bytes) || headers::are_of(&inode, &meta) =>
+            {
                 self.relocate(&inode, &stored(&meta.object))?;
                 file.repin(|| self.pin_of(inode.ino))?;
                 meta

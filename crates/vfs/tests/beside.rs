@@ -92,6 +92,19 @@ async fn s77_a_file_that_could_not_be_shown_replaces_another() {
     world.assert_healthy().await;
 }
 
+/// Its name came first and then the object of the file it replaced could not be deleted: that was taken for somebody
+/// else's, and the file went to `lost+found` (world of files 144934).
+#[tokio::test]
+async fn s77_a_file_that_could_not_be_shown_replaces_another_at_once() {
+    let world = exchanged(Fault::unavailable()).await;
+    world.bucket.faults.add(Rule::new(Fault::unavailable()).on(Operation::Delete).always());
+    world.rename("b", "a").await.unwrap();
+    world.bucket.faults.clear();
+    assert_eq!(shown(&world).await, ["a"]);
+    assert_eq!(world.bucket.object("a").await.unwrap(), b"one");
+    world.assert_healthy().await;
+}
+
 /// Its object was still at its path, older than its times now, and every sync failed (world of files 20816).
 #[tokio::test]
 async fn s77_a_symbolic_link_is_known_again_at_its_path() {
@@ -129,6 +142,69 @@ async fn s52_headers_that_were_stored_unheard_are_no_other_file() {
     world.close(handle).await.unwrap();
     world.assert_healthy().await;
     assert_eq!(world.bucket.header("file", "file-permissions").await.unwrap(), "0100600");
+}
+
+/// `file`, closed, with a copy that carries new headers whose answer was lost.
+async fn with_unheard_headers() -> World {
+    let world = Bucket::with_metadata().mount(|_| {}).await;
+    world.write_file("file", b"one").await.unwrap();
+    world.write_file("other", b"two").await.unwrap();
+    let handle = world.open_handle("file", libc::O_RDONLY).await.unwrap();
+    world.chmod("file", 0o600).await.unwrap();
+    world.bucket.faults.add(Rule::new(Fault::lost_reply()).on(Operation::Copy));
+    world.bucket.faults.add(Rule::new(Fault::unavailable()).on(Operation::Head).after(1));
+    assert_eq!(errno(world.fs.fsync(handle).await), libc::EIO);
+    world.close(handle).await.unwrap();
+    world.bucket.faults.clear();
+    world
+}
+
+/// The namespace knew the tag from before: a rename found that somebody had changed the object, and later headers were
+/// not exported (worlds of files 1402, 53429 and 182972).
+#[tokio::test]
+async fn s18_s77_headers_that_were_stored_unheard_keep_nothing_from_their_file() {
+    let world = with_unheard_headers().await;
+    world.rename("file", "moved").await.unwrap();
+    assert_eq!(world.bucket.object("moved").await.unwrap(), b"one");
+    world.assert_healthy().await;
+
+    let world = with_unheard_headers().await;
+    world.rename_with("other", "file", libc::RENAME_EXCHANGE).await.unwrap();
+    assert_eq!(world.bucket.object("other").await.unwrap(), b"one");
+    world.assert_healthy().await;
+
+    let world = with_unheard_headers().await;
+    world.chmod("file", 0o700).await.unwrap();
+    world.fs.sync().await.unwrap();
+    assert_eq!(world.bucket.header("file", "file-permissions").await.unwrap(), "0100700");
+}
+
+/// They went with one of its names (world of files 127500).
+#[tokio::test]
+async fn s18_attributes_reach_the_object_although_a_name_of_its_file_was_replaced() {
+    let world = Bucket::with_metadata().mount(|_| {}).await;
+    world.write_file("file", b"one").await.unwrap();
+    world.link("file", "second").await.unwrap();
+    world.write_file("other", b"two").await.unwrap();
+    world.chmod("file", 0o600).await.unwrap();
+    world.rename("other", "second").await.unwrap();
+    world.fs.sync().await.unwrap();
+    assert_eq!(world.bucket.header("file", "file-permissions").await.unwrap(), "0100600");
+}
+
+/// A file that had been made and linked, and never stored, was taken for the next one of its name; its other name then
+/// showed what nobody had stored there (world of files 154531).
+#[tokio::test]
+async fn s144_a_file_that_was_never_stored_is_not_the_next_of_its_name() {
+    let bucket = Bucket::with_metadata();
+    let world = bucket.mount(|_| {}).await;
+    world.create("file").await.unwrap();
+    world.link("file", "second").await.unwrap();
+    let again = bucket.mount(|_| {}).await;
+    bucket.put("file", "theirs").await;
+    again.expire();
+    assert_eq!(again.read_file("file").await.unwrap(), b"theirs");
+    assert_eq!(again.names("/").await.unwrap(), ["file"]);
 }
 
 /// A further name of a file was as old as the last look at its own directory (worlds of files 27415 and 70013).

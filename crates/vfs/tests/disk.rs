@@ -147,7 +147,7 @@ async fn s11_s113_a_close_syncs_what_was_named_before() {
 }
 
 /// They were not synced: the loss of power brought a name back, which then showed whatever lay at the file's path
-/// meanwhile (world of files 80086).
+/// meanwhile (worlds of files 80086 and 261346).
 #[tokio::test]
 async fn s93_names_that_the_bucket_does_not_tell_are_synced_when_they_go() {
     let disk = Arc::new(Disk::default());
@@ -156,7 +156,11 @@ async fn s93_names_that_the_bucket_does_not_tell_are_synced_when_they_go() {
     world.link("file", "second").await.unwrap();
     world.rename("second", "third").await.unwrap();
     assert_eq!(disk.unsynced(), 0);
-    world.unlink("third").await.unwrap();
+    world.write_file("other", b"two").await.unwrap();
+    world.rename("other", "third").await.unwrap();
+    assert_eq!(disk.unsynced(), 0);
+    world.link("file", "fourth").await.unwrap();
+    world.unlink("fourth").await.unwrap();
     assert_eq!(disk.unsynced(), 0);
 }
 

@@ -75,9 +75,10 @@ impl Writeback {
 
     /// Sends one change up, and records that it is there.
     async fn send(&self, key: &ObjectKey, change: &Change) -> Result<()> {
-        if change.object.is_none() || !change.is_synced() {
-            // Whoever let go of an object did so in an earlier record, which must not be lost when the object is; nor
-            // may the log lose what the bucket has.
+        let takes_object = change.object.is_none() || change.base != Precondition::Absent;
+        if takes_object || !change.is_synced() {
+            // Whoever let go of the object that goes did so in an earlier record, or in a later one, which must not be
+            // lost then; nor may the log lose what the bucket has.
             self.sync_log().await?;
         }
         let etag = match self.apply(key, change, change.base.clone()).await {

@@ -226,8 +226,10 @@ impl Filesystem {
         if was_shared || !self.is_told_by_bucket(source.ino)? {
             self.names_first().await?;
         }
-        if let Some(old) = old {
-            self.delete_moved(&old.object).await?;
+        match old {
+            Some(old) if self.layout.owner(&old.object.key).is_some() => self.discard(old.object.key).await,
+            Some(old) => self.delete_moved(&old.object).await?,
+            None => {}
         }
         Box::pin(self.show(source, &mut work)).await
     }
