@@ -291,6 +291,10 @@ impl Program {
         }
         let sight = self.look_calmly(&mount.fs).await?;
         let found = self.judge_doubt(op, effect, before.as_ref(), &sight)?;
+        if let Some(names) = effect.names.as_ref().filter(|_| self.model.setting.by_path()) {
+            // Where names wait for a sync, a crash may leave it half done once more.
+            self.model.names.set(names.clone());
+        }
         self.settle(found, &sight);
         self.reread(&mount.fs, effect, before.as_ref()).await
     }
