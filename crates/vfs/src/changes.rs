@@ -7,14 +7,11 @@
 use meta::{Ino, Name};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 use store::{Clock, Timestamp};
 use tokio::sync::Notify;
 
-/// A look that took longer, retries included, does not count.
-const LOOK_MAX: Duration = Duration::from_secs(120);
-/// Old entries are dropped when there are so many.
-const SWEEP_AT: usize = 4096;
+/// So many names are known; then those that have settled are forgotten, and no look from before counts for any name.
+const NAMES_MAX: usize = 1 << 16;
 
 /// Directory and name.
 type Place = (Ino, Name);
@@ -22,8 +19,15 @@ type Place = (Ino, Name);
 #[derive(Debug)]
 pub(crate) struct Changes {
     clock: Arc<dyn Clock>,
-    names: Mutex<HashMap<Place, Change>>,
+    known: Mutex<Known>,
     settled: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    names: HashMap<Place, Change>,
+    /// What had settled by then is forgotten.
+    forgotten_at: Option<Timestamp>,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -41,21 +45,20 @@ pub(crate) struct Changing<'c> {
 
 impl Changes {
     pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
-        Self { clock, names: Mutex::default(), settled: Notify::new() }
+        Self { clock, known: Mutex::default(), settled: Notify::new() }
     }
 
     pub(crate) fn begin(&self, parent: Ino, name: &Name) -> Changing<'_> {
         let place = (parent, name.clone());
-        self.lock().entry(place.clone()).or_default().under_way += 1;
+        self.lock().names.entry(place.clone()).or_default().under_way += 1;
         Changing { changes: self, place }
     }
 
     /// Does something while no change begins or ends; it is told how to ask whether a look counts for a name.
     pub(crate) fn frozen<T>(&self, work: impl FnOnce(&dyn Fn(Ino, &Name, Timestamp) -> bool) -> T) -> T {
-        let names = self.lock();
-        let now = self.clock.now();
+        let Known { names, forgotten_at } = &*self.lock();
         work(&|parent, name, looked_at| {
-            if now.since(looked_at) >= LOOK_MAX {
+            if forgotten_at.is_some_and(|at| looked_at <= at) {
                 return false;
             }
             let change = if names.is_empty() { None } else { names.get(&(parent, name.clone())) };
@@ -68,30 +71,31 @@ impl Changes {
         let place = (parent, name.clone());
         loop {
             let settled = self.settled.notified();
-            if self.lock().get(&place).is_none_or(|change| change.under_way == 0) {
+            if self.lock().names.get(&place).is_none_or(|change| change.under_way == 0) {
                 return;
             }
             settled.await;
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Place, Change>> {
-        self.names.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for Changing<'_> {
     fn drop(&mut self) {
-        let mut names = self.changes.lock();
+        let mut known = self.changes.lock();
         let now = self.changes.clock.now();
-        if names.len() >= SWEEP_AT {
-            names.retain(|_, change| change.under_way > 0 || now.since(change.ended_at) < LOOK_MAX);
-        }
-        if let Some(change) = names.get_mut(&self.place) {
+        if let Some(change) = known.names.get_mut(&self.place) {
             change.under_way -= 1;
             change.ended_at = now;
         }
-        drop(names);
+        if known.names.len() >= NAMES_MAX {
+            known.names.retain(|_, change| change.under_way > 0);
+            known.forgotten_at = Some(now);
+        }
+        drop(known);
         self.changes.settled.notify_waiters();
     }
 }
@@ -116,5 +120,24 @@ mod tests {
         drop(second);
         changes.settled(Ino::ROOT, &name).await;
         assert!(!counts(during) && counts(Timestamp(i64::MAX)));
+    }
+
+    /// A table that was full of names from the last two minutes was gone through once for each further one.
+    #[test]
+    fn any_number_of_names_is_bounded_and_no_look_from_before_counts() {
+        let clock = Arc::new(SystemClock);
+        let changes = Changes::new(clock.clone());
+        let name = |number: usize| Name::new(number.to_string().as_bytes()).unwrap();
+        let looked_at = clock.now();
+        let under_way = changes.begin(Ino::ROOT, &name(0));
+        for number in 1..3 * NAMES_MAX {
+            drop(changes.begin(Ino::ROOT, &name(number)));
+            assert!(changes.lock().names.len() <= NAMES_MAX);
+        }
+        let counts = |number, at| changes.frozen(|counts| counts(Ino::ROOT, &name(number), at));
+        assert!(!counts(1, looked_at) && counts(1, clock.now()));
+        assert!(!counts(0, Timestamp(i64::MAX)), "it is still under way");
+        drop(under_way);
+        assert!(counts(0, Timestamp(i64::MAX)));
     }
 }

@@ -30,7 +30,7 @@ impl Filesystem {
         let name = self.free_name(parent, name_bytes, Kind::File).await?;
         let (inode, file) = {
             // What is not stored and not open looks like something that a mount left which died.
-            let _changing = self.changes.begin(parent, &name);
+            let _changing = self.layout.follows_paths().then(|| self.changes.begin(parent, &name));
             let inode = self.make(caller, parent, &name, Kind::File, mode, 0, None)?;
             let file = self.open_file(inode.ino)?;
             (inode, file)
