@@ -249,13 +249,18 @@ async fn s154_the_bucket_never_has_what_the_log_can_lose() {
 
 /// How much of the log survived the loss of power when an object was stored in the bucket.
 #[derive(Debug, Clone, Default)]
-struct SyncedAtPut(Arc<(OnceLock<Weak<Writeback>>, Mutex<Vec<u64>>)>);
+struct SyncedAtPut {
+    writeback: Arc<OnceLock<Weak<Writeback>>>,
+    bytes: Arc<Mutex<Vec<u64>>>,
+}
 
 impl Layer for SyncedAtPut {
     async fn around<T: Send>(&self, call: &Call, work: impl Future<Output = Result<T>> + Send) -> Result<T> {
-        if let (Operation::Put, Some(writeback)) = (call.operation, self.0.0.get().and_then(Weak::upgrade)) {
+        if let (Operation::Put, Some(writeback)) =
+            (call.operation, self.writeback.get().and_then(Weak::upgrade))
+        {
             let synced = writeback.synced();
-            self.0.1.lock().unwrap().push(synced.iter().map(|(_, bytes)| bytes).sum());
+            self.bytes.lock().unwrap().push(synced.iter().map(|(_, bytes)| bytes).sum());
         }
         work.await
     }
@@ -271,7 +276,7 @@ async fn s154_an_object_goes_after_the_records_that_let_go_of_it() {
     let bucket = Arc::new(Wrapped::new(memory.clone(), seen.clone()));
     let (clock, entropy) = (Arc::new(SystemClock), Arc::new(Entropy::new(1)));
     let writeback = Writeback::open(dir.path(), bucket, options(LATER), clock, entropy).unwrap();
-    seen.0.0.set(Arc::downgrade(&writeback)).unwrap();
+    seen.writeback.set(Arc::downgrade(&writeback)).unwrap();
     let source = writeback.head(&key("source")).await.unwrap().object;
     writeback.copy(&source, &key("copy"), CopyOptions::default()).await.unwrap();
     writeback.put(&key("source"), "new".into(), PutOptions::default()).await.unwrap();
@@ -280,7 +285,7 @@ async fn s154_an_object_goes_after_the_records_that_let_go_of_it() {
     let end = std::fs::metadata(dir.path().join(format!("{:016x}.log", 1))).unwrap().len();
     writeback.drained().await;
     assert_eq!(read(&memory, "source").await.unwrap(), "new");
-    assert!(seen.0.1.lock().unwrap().iter().all(|synced| *synced >= end));
+    assert!(seen.bytes.lock().unwrap().iter().all(|synced| *synced >= end));
 }
 
 /// New headers are a copy of an object onto itself. It went up, and the process ended before it could say so: what the
