@@ -3,7 +3,8 @@
 use meta::{Ctx, Ino, Inode, Kind, Name, Namespace};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use store::{Clock, Entropy, ObjectRef, ObjectStore, Timestamp};
+use store::names::BadName;
+use store::{Clock, Entropy, InvalidKey, ObjectKey, ObjectRef, ObjectStore, Timestamp};
 use tokio::sync::{OnceCell, RwLock, Semaphore, mpsc};
 
 use crate::access_times::AccessTimes;
@@ -184,6 +185,17 @@ impl Filesystem {
                 Ok(self.layout.has_key(&self.layout.directory(&self.names, *dir)?, name, inode.kind))
             }
             _ => Ok(self.layout.follows_paths()),
+        }
+    }
+
+    /// The key that a file has by its path, if its path can be one.
+    pub(crate) fn path_key(&self, inode: &Inode) -> Result<Option<ObjectKey>> {
+        if !self.layout.follows_paths() {
+            return Ok(None);
+        }
+        match self.layout.path_key(&self.names, inode) {
+            Err(Error::Name(BadName::Key(InvalidKey::TooLong(_)))) => Ok(None),
+            key => Ok(Some(key?)),
         }
     }
 

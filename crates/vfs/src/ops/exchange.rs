@@ -64,10 +64,11 @@ impl Filesystem {
 
     /// Moves a file's object from its path to a key of its own.
     async fn lay_beside(&self, (dir, name): &Place, file: &OpenFile, work: &mut Dirty) -> Result<()> {
-        match self.exports.contains(file.ino) {
-            true => drop(self.adopt_unheard(file, work).await?),
-            false => self.adopt_if_tried(file, work).await?,
+        if self.exports.contains(file.ino) {
+            // An earlier attempt may have stored its headers.
+            self.adopt_unheard(file, work).await?;
         }
+        self.adopt_if_tried(file, work).await?;
         self.begin_new(file, work)?;
         self.commit_locked(file, work, When::Closed).await?;
         let _moves = self.moves.read().await;

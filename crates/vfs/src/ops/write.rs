@@ -206,9 +206,9 @@ impl Filesystem {
         if let Mapping::Chunked { .. } = self.layout.mapping() {
             return Ok(Upload::chunks(self.me.clone(), inode.ino, attributes));
         }
-        let key = match self.has_path_key(inode)? {
-            true => self.layout.path_key(&self.names, inode)?,
-            false => self.content_key(inode.ino)?,
+        let key = match self.path_key(inode)? {
+            Some(key) => key,
+            None => self.content_key(inode.ino)?,
         };
         let parts = self.store.multipart(&key, attributes, Tags::new()).await?;
         Ok(Upload::Object { parts, key })

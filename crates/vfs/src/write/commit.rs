@@ -46,9 +46,10 @@ impl Filesystem {
         if inode.home.is_none() {
             return Ok(());
         }
-        let is_at_path = self.has_path_key(&inode)?;
-        if is_at_path && (when == When::Closed || !self.goes_beside(work, &inode)?) {
-            return self.commit_at_path(file, work, &inode).await;
+        if let Some(key) = self.path_key(&inode)?
+            && (when == When::Closed || !self.goes_beside(work, &inode)?)
+        {
+            return self.commit_at_path(file, work, &inode, &key).await;
         }
         match work.is_published() {
             true => Ok(()),
@@ -83,24 +84,33 @@ impl Filesystem {
             // What was not stored yet its commit shows.
             None => !work.is_clean(),
         };
-        if is_shown || inode.home.is_none() || !self.has_path_key(&inode)? {
+        if is_shown || inode.home.is_none() {
             return Ok(());
         }
-        self.store_at_path(file, work, &inode).await
+        match self.path_key(&inode)? {
+            Some(key) => self.store_at_path(file, work, &inode, &key).await,
+            None => Ok(()),
+        }
     }
 
-    async fn store_at_path(&self, file: &OpenFile, work: &mut Dirty, inode: &Inode) -> Result<()> {
+    async fn store_at_path(
+        &self,
+        file: &OpenFile,
+        work: &mut Dirty,
+        inode: &Inode,
+        key: &ObjectKey,
+    ) -> Result<()> {
         if inode.kind == Kind::File {
             if work.is_clean() {
                 *work = Dirty::Local(Local::begin(&self.config.cache_dir, file.pin().0)?);
             }
             let _moves = self.moves.read().await;
-            return self.commit_at_path(file, work, inode).await;
+            return self.commit_at_path(file, work, inode, key).await;
         }
         let body = inode.target.clone().unwrap_or_default();
         match self.store_new(inode, body, Precondition::Absent).await {
-            Err(Error::Store(StoreError::PreconditionFailed(key))) => {
-                match self.adopt_tried(file, work, inode, &key).await? {
+            Err(Error::Store(StoreError::PreconditionFailed(_))) => {
+                match self.adopt_tried(file, work, inode, key).await? {
                     true => Ok(()),
                     false => self.give_name_away(inode),
                 }
@@ -112,23 +122,28 @@ impl Filesystem {
         }
     }
 
-    async fn commit_at_path(&self, file: &OpenFile, work: &mut Dirty, inode: &Inode) -> Result<()> {
-        let key = self.layout.path_key(&self.names, inode)?;
-        let _claim = self.claims.claim(&key).await;
+    async fn commit_at_path(
+        &self,
+        file: &OpenFile,
+        work: &mut Dirty,
+        inode: &Inode,
+        key: &ObjectKey,
+    ) -> Result<()> {
+        let _claim = self.claims.claim(key).await;
         let attributes = self.attributes_to_store(file, inode, work.base()).await?;
         self.ensure_volume_record().await?;
         file.tries(&attributes, work.size_bytes().unwrap_or_default());
         loop {
-            let base = precondition(work.base(), &key);
-            match self.upload(work, &key, attributes.clone(), base.clone()).await {
+            let base = precondition(work.base(), key);
+            match self.upload(work, key, attributes.clone(), base.clone()).await {
                 Ok(object) => {
                     let published = self.published(file, work, inode, &object, attributes).await;
                     return self.or_keep(published, work);
                 }
                 Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)) => {
-                    let is_ours = self.adopt_tried(file, work, inode, &key).await?;
-                    if !is_ours || precondition(work.base(), &key) == base {
-                        return self.yield_to_bucket(file, work, inode, &key, attributes).await;
+                    let is_ours = self.adopt_tried(file, work, inode, key).await?;
+                    if !is_ours || precondition(work.base(), key) == base {
+                        return self.yield_to_bucket(file, work, inode, key, attributes).await;
                     }
                 }
                 Err(error) => return Err(error.into()),
@@ -136,9 +151,8 @@ impl Filesystem {
         }
     }
 
-    /// An earlier upload of this file got there, and nobody heard of it, if it was not another mount's: it is what lies
-    /// below the writes, all of which are here still. The time of the last write in nanoseconds tells it from anybody
-    /// else's.
+    /// An earlier upload of this file got there, and nobody heard of it, or only a mount that died: it is what lies below
+    /// the writes, all of which are here still. The time of the last write in nanoseconds tells it from anybody else's.
     async fn adopt_tried(
         &self,
         file: &OpenFile,
@@ -450,8 +464,10 @@ impl Filesystem {
         inode: &Inode,
         base: Option<&Arc<Pin>>,
     ) -> Result<Attributes> {
-        let key = self.layout.path_key(&self.names, inode).ok().filter(|_| inode.kind == Kind::File);
-        let replaced = base.zip(key).and_then(|(pin, key)| pin.object_at(&key));
+        let replaced = match base.filter(|_| inode.kind == Kind::File) {
+            Some(pin) => self.path_key(inode)?.and_then(|key| pin.object_at(&key)),
+            None => None,
+        };
         let Some(object) = replaced else {
             return Ok(headers::with_posix(Attributes::default(), inode));
         };
