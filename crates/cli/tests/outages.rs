@@ -8,6 +8,7 @@ use crate::kills::make;
 use crate::s3::{home, new_bucket};
 use servers::{Mode, Proxy, S3Server, SmallDisk};
 use std::fs::{self, File};
+use std::io::ErrorKind;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Child;
@@ -80,7 +81,11 @@ impl Mounted {
     fn check(&self, round: usize, done: &[(&str, i32)], what: &str) {
         let mnt = self.home.mnt();
         let was_told = |name: &str| done.iter().any(|(of, code)| *of == name && *code == 0);
-        let found = |name: &str| fs::read(mnt.join(name.replace('#', &round.to_string()))).ok();
+        let found = |name: &str| match fs::read(mnt.join(name.replace('#', &round.to_string()))) {
+            Ok(bytes) => Some(bytes),
+            Err(error) if error.kind() == ErrorKind::NotFound => None,
+            Err(error) => panic!("{what}: {name}: {error}"),
+        };
         let source = Some(pattern(300_000));
         let is_new = |name: &str, file: &str| {
             let found = found(file);
