@@ -248,3 +248,33 @@ async fn with_a_delta(world: &World) -> (Handle, Vec<u8>) {
     assert!(world.bucket.object("dir/file").await.unwrap() != body);
     (handle, body)
 }
+
+/// What an earlier attempt had left under the heir's key, with older headers, kept every later one out: EBUSY (world of
+/// files 104471).
+#[tokio::test]
+async fn s93_a_name_goes_although_an_earlier_attempt_left_its_copy() {
+    let world = Bucket::with_metadata().mount(|_| {}).await;
+    world.write_file("first", b"one").await.unwrap();
+    world.link("first", "second").await.unwrap();
+    world.bucket.faults.add(Rule::new(Fault::lost_reply()).on(Operation::Copy));
+    assert_eq!(errno(world.unlink("first").await), libc::EIO);
+    world.chmod("first", 0o600).await.unwrap();
+    world.fs.sync().await.unwrap();
+    world.unlink("first").await.unwrap();
+    assert_eq!(shown(&world).await, ["second"]);
+    assert_eq!(world.read_file("second").await.unwrap(), b"one");
+    world.assert_healthy().await;
+}
+
+/// A write that replaced all of it knew only its own times, and took what was there for somebody else's (world of files
+/// 22434).
+#[tokio::test]
+async fn s77_what_was_shown_unheard_is_overwritten_like_any_other() {
+    let world = exchanged(Fault::lost_reply()).await;
+    let handle = world.open_handle("b", libc::O_RDWR).await.unwrap();
+    world.fs.write(handle, 0, b"something longer").await.unwrap();
+    world.close(handle).await.unwrap();
+    assert_eq!(shown(&world).await, ["a", "b"]);
+    assert_eq!(world.bucket.object("b").await.unwrap(), b"something longer");
+    world.assert_healthy().await;
+}
