@@ -94,11 +94,7 @@ impl S3Store {
         to: &ObjectKey,
         options: &CopyOptions,
     ) -> Result<Option<ObjectRef>> {
-        let found = match self.head_object(to).await {
-            Ok(found) => found,
-            Err(StoreError::NotFound(_)) => return Ok(None),
-            Err(error) => return Err(error),
-        };
+        let Some(found) = self.find_object(to).await? else { return Ok(None) };
         let is_ours = match &options.attributes {
             Some(asked) => !asked.user.is_empty() && found.attributes.user == asked.user,
             None => found.object.etag == from.etag,
@@ -159,11 +155,7 @@ impl S3Store {
         if *precondition == Precondition::None {
             return Ok(());
         }
-        let found = match self.head_object(key).await {
-            Ok(meta) => Some(meta.object.etag),
-            Err(StoreError::NotFound(_)) => None,
-            Err(error) => return Err(error),
-        };
+        let found = self.find_object(key).await?.map(|meta| meta.object.etag);
         let holds = match precondition {
             Precondition::None => true,
             Precondition::Absent => found.is_none(),

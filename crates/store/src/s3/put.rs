@@ -50,11 +50,7 @@ impl S3Store {
         body: &Payload,
         options: &PutOptions,
     ) -> Result<Option<ObjectRef>> {
-        let meta = match self.head_object(key).await {
-            Ok(meta) => meta,
-            Err(StoreError::NotFound(_)) => return Ok(None),
-            Err(error) => return Err(error),
-        };
+        let Some(meta) = self.find_object(key).await? else { return Ok(None) };
         let same_headers = meta.attributes.user == options.attributes.user;
         if meta.size_bytes != body.len() || !same_headers {
             return Ok(None);

@@ -12,6 +12,7 @@ use super::local::Source;
 use crate::Filesystem;
 use crate::pin::{Cut, Pin};
 use crate::ranges::{total, zeros};
+use crate::read::readahead::WHOLE_BYTES_MAX;
 
 /// S3 allows this many parts.
 const PARTS_MAX: u64 = 10_000;
@@ -19,9 +20,6 @@ const PARTS_MAX: u64 = 10_000;
 pub(super) const PART_BYTES_MIN: u64 = 5 << 20;
 /// Parts of one file under way at the same time.
 const IN_FLIGHT_MAX: usize = 4;
-/// A shorter object is asked for whole, as the server has a sum of that: bytes that changed on the way must not be
-/// stored as the file's.
-const WHOLE_BYTES_MAX: u64 = 1 << 20;
 
 /// Ranges of an edited file that become one object, one after the other.
 #[derive(Debug, Clone, Copy)]
@@ -154,6 +152,7 @@ impl Filesystem {
                 }
             };
             let within = piece.within(&range);
+            // The server has a sum of that: bytes that changed on the way must not be stored as the file's.
             let is_whole = base.object().is_some() && base.size_bytes <= WHOLE_BYTES_MAX;
             let options = GetOptions {
                 range: (!is_whole).then(|| within.clone()),

@@ -200,16 +200,19 @@ impl Filesystem {
     pub(crate) async fn adopt_if_tried(&self, file: &OpenFile, work: &mut Dirty) -> Result<()> {
         let inode = self.names.inode(file.ino)?;
         let may_be_shown = || Ok::<_, Error>(inode.is_beside() && self.has_path_key(&inode)?);
-        if inode.home.is_some() && (file.has_tried_any() || may_be_shown()?) {
+        if file.has_tried_any() || may_be_shown()? {
             self.adopt_unheard(file, work).await?;
         }
         Ok(())
     }
 
-    /// The same for who has found something else at the path of a file that has a name. Whether it is the file.
+    /// The same for who has found something else at the path of a file. Whether it is the file.
     pub(crate) async fn adopt_unheard(&self, file: &OpenFile, work: &mut Dirty) -> Result<bool> {
         let _moves = self.moves.read().await;
         let inode = self.names.inode(file.ino)?;
+        if inode.home.is_none() {
+            return Ok(false);
+        }
         let key = self.layout.path_key(&self.names, &inode)?;
         self.adopt_tried(file, work, &inode, &key).await
     }
@@ -221,13 +224,10 @@ impl Filesystem {
         if file.pin().0.as_ref() != base {
             return Ok(true);
         }
-        let _moves = self.moves.read().await;
-        let inode = self.names.inode(file.ino)?;
-        if !self.layout.follows_paths() || inode.home.is_none() || work.is_clean() {
-            return Ok(false);
+        match self.layout.follows_paths() && !work.is_clean() {
+            true => self.adopt_unheard(file, &mut work).await,
+            false => Ok(false),
         }
-        let key = self.layout.path_key(&self.names, &inode)?;
-        self.adopt_tried(file, &mut work, &inode, &key).await
     }
 
     /// What is stored but could not be named is kept: a later commit may succeed.

@@ -9,12 +9,12 @@ use tokio::sync::RwLockWriteGuard;
 
 use super::{ATTEMPTS_MAX, Ends};
 use crate::layout::stored;
+use crate::learn::PAGE_ENTRIES;
 use crate::open_file::OpenFile;
 use crate::{Error, Filesystem, Result};
 
 /// Objects of a directory copied or deleted at the same time.
 const MOVES_IN_FLIGHT_MAX: usize = 32;
-const PAGE_ENTRIES: usize = 1000;
 
 /// Programs that move files copy what they cannot rename.
 const TOO_LONG: Error =
@@ -52,8 +52,8 @@ impl Filesystem {
             self.follow(ends.source.ino, &from, old, new)?;
         }
         self.repin_tree(ends.source.ino)?;
-        // Collected, as a stream over the closure would not be `Send`.
         self.names_first().await?;
+        // Collected, as a stream over the closure would not be `Send`.
         let deletes: Vec<_> = moved.iter().map(|(old, _)| self.delete_moved(old)).collect();
         futures_util::stream::iter(deletes).buffer_unordered(MOVES_IN_FLIGHT_MAX).try_collect().await
     }
