@@ -9,8 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use store::dir::{DirOptions, DirStore};
 use store::{
-    Entropy, GetOptions, KEY_BYTES_MAX, ListEntry, ListRequest, ObjectKey, ObjectStore, PutOptions,
-    SystemClock,
+    Entropy, GetOptions, KEY_BYTES_MAX, ListRequest, ObjectKey, ObjectStore, Pages, PutOptions, SystemClock,
 };
 use tokio::runtime::Runtime;
 
@@ -107,14 +106,9 @@ impl Objects {
     }
 
     fn keys(&self) -> Vec<Vec<u8>> {
-        let (mut keys, mut token) = (Vec::new(), None);
-        loop {
-            let request = ListRequest { limit: 1000, token, ..ListRequest::default() };
-            let page = self.runtime.block_on(self.store.list(request)).unwrap();
-            keys.extend(page.entries.iter().map(|entry: &ListEntry| entry.text().to_vec()));
-            let Some(next) = page.next else { return keys };
-            token = Some(next);
-        }
+        let request = ListRequest { limit: 1000, ..ListRequest::default() };
+        let entries = self.runtime.block_on(Pages::of(self.store.as_ref(), request).all()).unwrap();
+        entries.iter().map(|entry| entry.text().to_vec()).collect()
     }
 
     fn read(&self, key: &[u8]) -> Vec<u8> {

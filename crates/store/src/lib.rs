@@ -18,6 +18,7 @@ mod error;
 mod key;
 mod listing;
 mod object;
+mod pages;
 mod payload;
 mod seam;
 
@@ -38,5 +39,6 @@ pub use object::{
     Attributes, ListEntry, ListPage, ListRequest, Object, ObjectMeta, ObjectRef, Precondition, Tags,
     VersionId,
 };
+pub use pages::Pages;
 pub use payload::Payload;
 pub use seam::{Buckets, CopyOptions, GetOptions, Multipart, ObjectStore, PutOptions};

@@ -1,7 +1,7 @@
 //! The two seams of this crate. Every implementation runs `conformance`.
 
 use crate::{Attributes, ETag, ListPage, ListRequest, Object, ObjectKey, ObjectMeta, ObjectRef, Payload};
-use crate::{Precondition, Result, Tags, VersionId};
+use crate::{Precondition, Result, StoreError, Tags, VersionId};
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -49,6 +49,14 @@ pub trait ObjectStore: Send + Sync + fmt::Debug {
 
     /// Describes an object.
     async fn head(&self, key: &ObjectKey) -> Result<ObjectMeta>;
+
+    /// Describes an object that may not be there.
+    async fn find(&self, key: &ObjectKey) -> Result<Option<ObjectMeta>> {
+        match self.head(key).await {
+            Err(StoreError::NotFound(_)) => Ok(None),
+            found => found.map(Some),
+        }
+    }
 
     /// Stores an object atomically: readers see the old bytes or the new.
     async fn put(&self, key: &ObjectKey, body: Payload, options: PutOptions) -> Result<ObjectRef>;

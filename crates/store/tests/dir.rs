@@ -14,8 +14,8 @@ use store::conformance::{self, Capabilities};
 use store::dir::{DirBuckets, DirOptions, DirStore, Durability};
 use store::memory::MemoryStore;
 use store::{
-    Attributes, Buckets, Entropy, GetOptions, ListRequest, ObjectKey, ObjectRef, ObjectStore, Precondition,
-    PutOptions, StoreError, SystemClock, Tags,
+    Attributes, Buckets, Entropy, GetOptions, ListRequest, ObjectKey, ObjectRef, ObjectStore, Pages,
+    Precondition, PutOptions, StoreError, SystemClock, Tags,
 };
 use tempfile::TempDir;
 
@@ -64,15 +64,8 @@ async fn read(store: &dyn ObjectStore, name: impl AsRef<[u8]>) -> store::Result<
 
 /// All texts of a listing, as text.
 async fn texts(store: &dyn ObjectStore, request: ListRequest) -> Vec<String> {
-    let (mut texts, mut token) = (Vec::new(), None);
-    loop {
-        let page = store.list(ListRequest { token, ..request.clone() }).await.unwrap();
-        texts.extend(page.entries.iter().map(|entry| String::from_utf8_lossy(entry.text()).into_owned()));
-        token = page.next;
-        if token.is_none() {
-            return texts;
-        }
-    }
+    let entries = Pages::of(store, request).all().await.unwrap();
+    entries.iter().map(|entry| String::from_utf8_lossy(entry.text()).into_owned()).collect()
 }
 
 fn everything() -> ListRequest {

@@ -12,7 +12,7 @@ use store::wrap::{Call, Fault, Faults, Faulty, Layer, Operation, Rule, Trace, Tr
 use store::writeback::{Backlog, Writeback, WritebackOptions};
 use store::{
     Attributes, CopyOptions, Entropy, GetOptions, ListEntry, ListRequest, ObjectKey, ObjectRef, ObjectStore,
-    Payload, Precondition, PutOptions, Result, StoreError, SystemClock, Tags,
+    Pages, Payload, Precondition, PutOptions, Result, StoreError, SystemClock, Tags,
 };
 use tempfile::TempDir;
 use tokio::time::Instant;
@@ -95,21 +95,17 @@ async fn read(store: &dyn ObjectStore, name: &str) -> Result<Bytes> {
 /// Every key with its bytes.
 async fn contents(store: &dyn ObjectStore) -> BTreeMap<String, Bytes> {
     let mut found = BTreeMap::new();
-    let mut token = None;
-    loop {
-        let page = store.list(ListRequest { token, limit: 3, ..ListRequest::default() }).await.unwrap();
-        for entry in page.entries {
+    let mut pages = Pages::of(store, ListRequest { limit: 3, ..ListRequest::default() });
+    while let Some(entries) = pages.next().await.unwrap() {
+        for entry in entries {
             let ListEntry::Object { object, size_bytes } = entry else { panic!("no delimiter was given") };
             let name = String::from_utf8(object.key.as_bytes().to_vec()).unwrap();
             let body = read(store, &name).await.unwrap();
             assert_eq!(body.len() as u64, size_bytes);
             found.insert(name, body);
         }
-        token = page.next;
-        if token.is_none() {
-            return found;
-        }
     }
+    found
 }
 
 async fn conforms(delay: Duration) {

@@ -4,7 +4,7 @@ use meta::namespace::read_inode;
 use meta::{Engine, FsError, Ino, schema};
 use std::collections::BTreeMap;
 use std::ops::Bound;
-use store::{ETag, ListEntry, ListRequest, ObjectKey, ObjectStore};
+use store::{ETag, ListEntry, ListRequest, ObjectKey, ObjectStore, Pages};
 
 use crate::layout::Layout;
 use crate::{Result, VolumeRecord};
@@ -38,10 +38,10 @@ impl Audit {
         let layout = Layout::of(prefix, record, root.btime);
         let mut referred = referred(engine)?;
         referred.retain(|key, _| layout.owner(key).is_some());
-        let mut request = ListRequest { prefix: layout.content(), limit: BATCH, ..ListRequest::default() };
-        loop {
-            let page = store.list(request.clone()).await?;
-            for entry in page.entries {
+        let request = ListRequest { prefix: layout.content(), limit: BATCH, ..ListRequest::default() };
+        let mut pages = Pages::of(store, request);
+        while let Some(entries) = pages.next().await? {
+            for entry in entries {
                 let ListEntry::Object { object, size_bytes, .. } = entry else { continue };
                 match referred.remove(&object.key) {
                     None if layout.owner(&object.key).is_some() => audit.unused.push(object.key),
@@ -50,10 +50,6 @@ impl Audit {
                     }
                     _ => {}
                 }
-            }
-            match page.next {
-                Some(next) => request.token = Some(next),
-                None => break,
             }
         }
         audit.missing.extend(referred.into_iter().map(|(key, needed)| (needed.ino, key)));

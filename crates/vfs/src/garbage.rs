@@ -2,7 +2,7 @@
 
 use meta::namespace::read_inode;
 use meta::{Engine, Ino};
-use store::{ListEntry, ListRequest, ObjectKey, ObjectStore};
+use store::{ListEntry, ListRequest, ObjectKey, ObjectStore, Pages};
 
 use crate::layout::Layout;
 use crate::{Filesystem, Result, VolumeRecord};
@@ -44,10 +44,10 @@ async fn find(
     is_busy: &(dyn Fn(Ino) -> bool + Sync),
 ) -> Result<Vec<ObjectKey>> {
     let mut unused = Vec::new();
-    let mut request = ListRequest { prefix: layout.content(), limit: BATCH, ..ListRequest::default() };
-    loop {
-        let page = store.list(request.clone()).await?;
-        for entry in page.entries {
+    let request = ListRequest { prefix: layout.content(), limit: BATCH, ..ListRequest::default() };
+    let mut pages = Pages::of(store, request);
+    while let Some(entries) = pages.next().await? {
+        for entry in entries {
             let ListEntry::Object { object, .. } = entry else { continue };
             let Some(ino) = layout.owner(&object.key).filter(|ino| !is_busy(*ino)) else { continue };
             // Read after the listing: what was listed and is not named now never will be.
@@ -55,11 +55,8 @@ async fn find(
                 unused.push(object.key);
             }
         }
-        match page.next {
-            Some(next) => request.token = Some(next),
-            None => return Ok(unused),
-        }
     }
+    Ok(unused)
 }
 
 fn has(engine: &dyn Engine, ino: Ino, key: &ObjectKey) -> Result<bool> {

@@ -11,7 +11,8 @@ use futures_util::TryStreamExt as _;
 use meta::{FsError, Ino, Inode, Kind, Name, Observed, Op};
 use store::names::NAME_BYTES_MAX;
 use store::{
-    CopyOptions, GetOptions, ListEntry, ListRequest, ObjectKey, ObjectMeta, Precondition, StoreError, names,
+    CopyOptions, GetOptions, ListEntry, ListRequest, ObjectKey, ObjectMeta, Pages, Precondition, StoreError,
+    names,
 };
 
 use crate::headers;
@@ -39,10 +40,10 @@ impl Filesystem {
         imported: &mut Vec<Bytes>,
     ) -> Result<()> {
         let reserved = [&self.config.prefix[..], RESERVED.as_bytes(), b"/"].concat();
-        let mut request = ListRequest { prefix, delimiter, limit: PAGE_ENTRIES, ..ListRequest::default() };
-        loop {
-            let page = self.store.list(request.clone()).await?;
-            for entry in page.entries {
+        let request = ListRequest { prefix, delimiter, limit: PAGE_ENTRIES, ..ListRequest::default() };
+        let mut pages = Pages::of(self.store.as_ref(), request);
+        while let Some(entries) = pages.next().await? {
+            for entry in entries {
                 match entry {
                     ListEntry::Object { object, .. } => imported.extend(self.import(&object.key).await?),
                     ListEntry::Prefix(inside) if inside == self.layout.content() || inside == reserved => {}
@@ -51,11 +52,8 @@ impl Filesystem {
                     }
                 }
             }
-            match page.next {
-                Some(next) => request.token = Some(next),
-                None => return Ok(()),
-            }
         }
+        Ok(())
     }
 
     /// One object; its path, or nothing if somebody removed or replaced it meanwhile.
@@ -63,11 +61,7 @@ impl Filesystem {
         let inside = ObjectKey::new(key.as_bytes()[self.config.prefix.len()..].to_vec());
         let mut path = names::key_to_path(&inside.map_err(|error| crate::Error::Name(error.into()))?);
         let file = path.pop().filter(|name| !name.is_empty());
-        let meta = match self.store.head(key).await {
-            Ok(meta) => meta,
-            Err(StoreError::NotFound(_)) => return Ok(None),
-            Err(error) => return Err(error.into()),
-        };
+        let Some(meta) = self.store.find(key).await? else { return Ok(None) };
         let imported = match file {
             Some(name) => {
                 let dir = self.directory_of(&path, None)?;

@@ -256,11 +256,8 @@ impl Filesystem {
         looked_at: Timestamp,
     ) -> Result<Option<Observed>> {
         let Ok(key) = object_key(prefix, name.as_bytes()) else { return Ok(None) };
-        match self.store.head(&key).await {
-            Ok(meta) => Ok(Some(headers::observed(&meta, false, &self.defaults, looked_at))),
-            Err(StoreError::NotFound(_)) => Ok(None),
-            Err(error) => Err(error.into()),
-        }
+        let found = self.store.find(&key).await?;
+        Ok(found.map(|meta| headers::observed(&meta, false, &self.defaults, looked_at)))
     }
 
     async fn probe_directory(

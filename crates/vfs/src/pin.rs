@@ -84,6 +84,11 @@ impl Pin {
         self.pieces.iter().map(|piece| &*piece.object).find(|object| object.key == *key)
     }
 
+    /// The object that the first of its stored bytes are in.
+    pub(crate) fn first_object(&self) -> Option<&ObjectRef> {
+        self.pieces.first().map(|piece| &*piece.object)
+    }
+
     /// Tells these bytes from others of the same file: the object's etag where there is one, else a tag over all.
     pub(crate) fn identity(&self) -> ETag {
         if let Some(object) = self.object() {

@@ -23,6 +23,19 @@ async fn shown(world: &World) -> Vec<String> {
     world.bucket.keys().await.into_iter().filter(|key| !key.starts_with(".tenon/")).collect()
 }
 
+/// They were those of a new file after it.
+#[tokio::test]
+async fn s77_an_exchange_keeps_what_others_say_in_headers() {
+    let world = Bucket::with_metadata().mount(|_| {}).await;
+    world.bucket.put_with("a", "one", &[("project", "apollo")]).await;
+    world.bucket.put("b", "two").await;
+    world.rename_with("a", "b", libc::RENAME_EXCHANGE).await.unwrap();
+    assert_eq!(world.bucket.object("b").await.unwrap(), b"one");
+    assert_eq!(world.bucket.header("b", "project").await.as_deref(), Some("apollo"));
+    assert_eq!(world.bucket.header("a", "project").await, None);
+    world.assert_healthy().await;
+}
+
 #[tokio::test]
 async fn s77_what_could_not_be_shown_is_shown_by_the_next_sync() {
     for fault in [Fault::unavailable(), Fault::lost_reply()] {

@@ -78,8 +78,83 @@ async fn s173_what_is_not_copied_inside_the_store_is_refused_whole() {
     assert_eq!(world.stat("target").await.unwrap().size_bytes, 0);
     let reading = world.open_handle("target", libc::O_RDONLY).await.unwrap();
     assert_eq!(errno(world.copy((source, 0), (reading, 0), LEN).await), libc::EBADF);
-    let by_path = World::new().await;
-    by_path.write_file("file", b"text").await.unwrap();
-    let file = by_path.open_handle("file", libc::O_RDWR).await.unwrap();
-    assert_eq!(errno(by_path.copy((file, 0), (file, 9), 4).await), libc::ENOSYS);
+}
+
+/// What everybody sees in the bucket.
+async fn shown(world: &World) -> Vec<String> {
+    world.bucket.keys().await.into_iter().filter(|key| !key.starts_with(".tenon/")).collect()
+}
+
+#[tokio::test]
+async fn s91_a_copy_by_path_never_leaves_the_store() {
+    let world = Bucket::with_metadata().mount(|_| {}).await;
+    // Two parts of the upload: what is copied in pieces across its parts is read.
+    let (body, half) = (pattern(16 * MIB), 8 * MIB as u64);
+    world.write_file("source", &body).await.unwrap();
+    let source = world.open_handle("source", libc::O_RDONLY).await.unwrap();
+    let target = world.create("target").await.unwrap();
+    let copying = async {
+        assert_eq!(world.copy((source, 0), (target, 0), half).await.unwrap(), half);
+        assert_eq!(world.copy((source, half), (target, half), u64::MAX >> 1).await.unwrap(), half);
+        assert!(!shown(&world).await.contains(&"target".to_owned()), "it is shown when it is whole");
+        world.close(target).await.unwrap();
+    };
+    let ((), counts) = world.counting(copying).await;
+    assert_eq!((counts.of(Operation::Get), counts.of(Operation::PutPart)), (0, 0), "{counts:?}");
+    assert!(world.bucket.object("target").await.unwrap() == body);
+    world.unlink("source").await.unwrap();
+    world.close(source).await.unwrap();
+    let again = world.remount().await;
+    assert!(again.read_file("target").await.unwrap() == body);
+    again.assert_healthy().await;
+    assert!(again.bucket.keys().await.iter().all(|key| !key.contains("/inodes/")), "nothing is left beside");
+}
+
+#[tokio::test]
+async fn s91_a_range_copied_by_path_lands_in_what_is_there() {
+    let world = Bucket::with_metadata().mount(|_| {}).await;
+    let body = pattern(LEN as usize);
+    world.write_file("source", &body).await.unwrap();
+    world.write_file("target", vec![7; LEN as usize]).await.unwrap();
+    let source = world.open_handle("source", libc::O_RDONLY).await.unwrap();
+    let target = world.open_handle("target", libc::O_RDWR).await.unwrap();
+    let (at, len) = (MIB as u64, 6 * MIB as u64);
+    assert_eq!(world.copy((source, 12_345), (target, at), len).await.unwrap(), len);
+    world.fs.write(target, 0, b"and after").await.unwrap();
+    let mut expected = vec![7; LEN as usize];
+    expected[..9].copy_from_slice(b"and after");
+    expected[at as usize..(at + len) as usize].copy_from_slice(&body[12_345..12_345 + len as usize]);
+    assert!(world.read_all(target).await.unwrap() == expected);
+    world.close(target).await.unwrap();
+    assert!(world.bucket.object("target").await.unwrap() == expected);
+    world.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn s91_what_nobody_would_know_again_is_not_copied_by_path() {
+    let world = Bucket::with_metadata().mount(|_| {}).await;
+    world.write_file("source", pattern(LEN as usize)).await.unwrap();
+    world.write_file("target", b"short").await.unwrap();
+    let source = world.open_handle("source", libc::O_RDONLY).await.unwrap();
+    for flags in [libc::O_RDWR, libc::O_RDWR | libc::O_TRUNC] {
+        let target = world.open_handle("target", flags).await.unwrap();
+        assert_eq!(errno(world.copy((source, 0), (target, 0), LEN).await), libc::EOPNOTSUPP);
+        world.close(target).await.unwrap();
+    }
+    assert_eq!(world.bucket.object("target").await.unwrap(), b"");
+    world.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn s91_a_copy_that_was_cut_off_is_shown_by_the_next_mount() {
+    let world = Bucket::with_metadata().mount(|_| {}).await;
+    let body = pattern(LEN as usize);
+    world.write_file("source", &body).await.unwrap();
+    let source = world.open_handle("source", libc::O_RDONLY).await.unwrap();
+    let target = world.create("target").await.unwrap();
+    assert_eq!(world.copy((source, 0), (target, 0), LEN).await.unwrap(), LEN);
+    let again = world.remount().await;
+    again.fs.recover().await.unwrap();
+    assert!(again.bucket.object("target").await.unwrap() == body);
+    again.assert_healthy().await;
 }

@@ -386,6 +386,19 @@ async fn s21_a_file_in_pieces_is_moved_changed_and_removed_like_any_other() {
     world.assert_healthy().await;
 }
 
+/// The next name's object was older than what an `fsync` had promised, until the file was closed; a crash in between made a
+/// file of it.
+#[tokio::test]
+async fn s21_a_file_in_pieces_is_whole_before_another_name_gets_its_object() {
+    let world = Bucket::with_metadata().mount(|_| {}).await;
+    let (handle, bytes) = with_a_delta(&world, "file").await;
+    world.link("file", "other").await.unwrap();
+    world.unlink("file").await.unwrap();
+    assert!(world.bucket.object("other").await.unwrap() == bytes);
+    world.close(handle).await.unwrap();
+    world.assert_healthy().await;
+}
+
 #[tokio::test]
 async fn s21_a_rename_without_a_close_takes_the_pieces_along() {
     let bucket = Bucket::with_metadata();

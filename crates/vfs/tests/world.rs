@@ -12,7 +12,7 @@ use store::memory::{MemoryLimits, MemoryStore};
 use store::wrap::{Call, Faults, Faulty, Layer, Operation, RequestCounts, Trace, Traced, Wrapped};
 use store::writeback::{Writeback, WritebackOptions};
 use store::{
-    Attributes, Clock, Entropy, GetOptions, ListRequest, ObjectKey, ObjectMeta, ObjectStore, Payload,
+    Attributes, Clock, Entropy, GetOptions, ListRequest, ObjectKey, ObjectMeta, ObjectStore, Pages, Payload,
     Precondition, PutOptions, StoreError, Timestamp,
 };
 use tempfile::TempDir;
@@ -267,18 +267,10 @@ impl Bucket {
 
     /// Every key, for people; Tenon's own objects apart from `.tenon/volume` included.
     pub(crate) async fn keys(&self) -> Vec<String> {
-        let mut keys = Vec::new();
-        let mut token = None;
-        loop {
-            let page =
-                self.store.list(ListRequest { token, limit: 1000, ..ListRequest::default() }).await.unwrap();
-            keys.extend(page.entries.iter().map(|entry| String::from_utf8_lossy(entry.text()).into_owned()));
-            token = page.next;
-            if token.is_none() {
-                keys.retain(|key| !key.ends_with(".tenon/volume"));
-                return keys;
-            }
-        }
+        let request = ListRequest { limit: 1000, ..ListRequest::default() };
+        let entries = Pages::of(self.store.as_ref(), request).all().await.unwrap();
+        let keys = entries.iter().map(|entry| String::from_utf8_lossy(entry.text()).into_owned());
+        keys.filter(|key| !key.ends_with(".tenon/volume")).collect()
     }
 }
 

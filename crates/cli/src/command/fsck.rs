@@ -19,7 +19,7 @@ use clap::Args;
 use futures_util::stream::{self, StreamExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use store::{ListEntry, ListRequest, ObjectKey, ObjectMeta, Precondition, StoreError};
+use store::{ListEntry, ListRequest, ObjectKey, ObjectMeta, Pages, Precondition, StoreError};
 
 /// Something is left that `fsck` did not repair (fsck(8)).
 const EXIT_LEFT: u8 = 4;
@@ -234,20 +234,13 @@ fn check_live(mount: &Mount, findings: &mut Findings) -> Result<()> {
 }
 
 async fn keys(bucket: &Bucket, prefix: Vec<u8>) -> Result<Vec<ObjectKey>> {
-    let mut request =
-        ListRequest { prefix: Bytes::from(prefix), limit: PAGE_ENTRIES, ..ListRequest::default() };
-    let mut keys = Vec::new();
-    loop {
-        let page = bucket.store.list(request.clone()).await?;
-        keys.extend(page.entries.into_iter().filter_map(|entry| match entry {
-            ListEntry::Object { object, .. } => Some(object.key),
-            ListEntry::Prefix(_) => None,
-        }));
-        match page.next {
-            Some(next) => request.token = Some(next),
-            None => return Ok(keys),
-        }
-    }
+    let request = ListRequest { prefix: Bytes::from(prefix), limit: PAGE_ENTRIES, ..ListRequest::default() };
+    let entries = Pages::of(bucket.store.as_ref(), request).all().await?;
+    let keys = entries.into_iter().filter_map(|entry| match entry {
+        ListEntry::Object { object, .. } => Some(object.key),
+        ListEntry::Prefix(_) => None,
+    });
+    Ok(keys.collect())
 }
 
 /// Attribute headers that do not say what they should; a mount takes defaults instead.

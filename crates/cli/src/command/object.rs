@@ -13,7 +13,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use store::{
-    GetOptions, ListEntry, ListRequest, ObjectKey, ObjectMeta, ObjectStore, Payload, Precondition, PutOptions,
+    GetOptions, ListEntry, ListRequest, ObjectKey, ObjectMeta, ObjectStore, Pages, Payload, Precondition,
+    PutOptions,
 };
 
 /// The first parts of an upload that does not fit one request; S3 allows no less than 5 MiB.
@@ -105,20 +106,17 @@ impl Ls {
         let (volume, prefix) = split(&self.target)?;
         let bucket = self.common.open(&volume).await?;
         let delimiter = (!self.recursive).then_some(b'/');
-        let mut request = ListRequest {
+        let request = ListRequest {
             prefix: Bytes::from(prefix),
             delimiter,
             limit: PAGE_ENTRIES,
             ..ListRequest::default()
         };
-        loop {
-            let page = bucket.store.list(request.clone()).await?;
-            page.entries.iter().try_for_each(|entry| print_line(&self.line(entry)))?;
-            match page.next {
-                Some(next) => request.token = Some(next),
-                None => return Ok(()),
-            }
+        let mut pages = Pages::of(bucket.store.as_ref(), request);
+        while let Some(entries) = pages.next().await? {
+            entries.iter().try_for_each(|entry| print_line(&self.line(entry)))?;
         }
+        Ok(())
     }
 
     fn line(&self, entry: &ListEntry) -> String {

@@ -14,7 +14,8 @@ use super::failure::Failure;
 use super::headers::{self, value};
 use super::xml;
 use crate::{
-    CopyOptions, ETag, Multipart, ObjectKey, ObjectMeta, ObjectRef, Precondition, Result, StoreError,
+    CopyOptions, ETag, Multipart, ObjectKey, ObjectMeta, ObjectRef, ObjectStore as _, Precondition, Result,
+    StoreError,
 };
 use futures_util::{StreamExt, TryStreamExt, stream};
 use http::Method;
@@ -94,7 +95,7 @@ impl S3Store {
         to: &ObjectKey,
         options: &CopyOptions,
     ) -> Result<Option<ObjectRef>> {
-        let Some(found) = self.find_object(to).await? else { return Ok(None) };
+        let Some(found) = self.find(to).await? else { return Ok(None) };
         let is_ours = match &options.attributes {
             Some(asked) => !asked.user.is_empty() && found.attributes.user == asked.user,
             None => found.object.etag == from.etag,
@@ -155,7 +156,7 @@ impl S3Store {
         if *precondition == Precondition::None {
             return Ok(());
         }
-        let found = self.find_object(key).await?.map(|meta| meta.object.etag);
+        let found = self.find(key).await?.map(|meta| meta.object.etag);
         let holds = match precondition {
             Precondition::None => true,
             Precondition::Absent => found.is_none(),

@@ -32,14 +32,6 @@ impl S3Store {
         Ok(meta)
     }
 
-    /// The same of an object that may not be there.
-    pub(super) async fn find_object(&self, key: &ObjectKey) -> Result<Option<ObjectMeta>> {
-        match self.head_object(key).await {
-            Err(StoreError::NotFound(_)) => Ok(None),
-            found => found.map(Some),
-        }
-    }
-
     pub(super) async fn get_object(&self, key: &ObjectKey, options: GetOptions) -> Result<Object> {
         if let Some(range) = options.range.as_ref().filter(|range| range.is_empty()) {
             return self.get_nothing(key, &options, range.start).await;

@@ -10,7 +10,9 @@ use super::counts::RequestKind;
 use super::escape;
 use super::failure::Failure;
 use super::headers;
-use crate::{GetOptions, ObjectKey, ObjectRef, Payload, Precondition, PutOptions, Result, StoreError};
+use crate::{
+    GetOptions, ObjectKey, ObjectRef, ObjectStore as _, Payload, Precondition, PutOptions, Result, StoreError,
+};
 use bytes::Buf;
 use futures_util::TryStreamExt;
 use http::Method;
@@ -50,7 +52,7 @@ impl S3Store {
         body: &Payload,
         options: &PutOptions,
     ) -> Result<Option<ObjectRef>> {
-        let Some(meta) = self.find_object(key).await? else { return Ok(None) };
+        let Some(meta) = self.find(key).await? else { return Ok(None) };
         let same_headers = meta.attributes.user == options.attributes.user;
         if meta.size_bytes != body.len() || !same_headers {
             return Ok(None);

@@ -22,6 +22,8 @@ const SEGMENT_BYTES: u64 = 64 << 20;
 const WRITTEN_AT_ONCE: usize = 64 << 10;
 /// So much of the disk is left to records without bytes of objects.
 const RESERVE_BYTES: u64 = 4 << 20;
+/// The disk is asked for its room once for so many bytes of objects.
+const ASKED_EVERY: u64 = 1 << 20;
 /// Bodies are checked in pieces of this length.
 const READ_AT_ONCE: usize = 1 << 20;
 
@@ -82,6 +84,8 @@ struct Inner {
     appended: u64,
     /// The oldest segment that may hold what was not synced.
     unsynced_from: u64,
+    /// So many bytes of objects the disk has room for, as it said when it was asked.
+    room: u64,
 }
 
 /// A record found in a log, and where its body is.
@@ -105,7 +109,7 @@ impl Log {
         let next = segments.last_key_value().map_or(1, |(number, _)| number + 1);
         // A process that ended need not have synced what it appended: nothing may survive it that came later.
         segments.values().try_for_each(|segment| segment.sync())?;
-        let inner = Inner { segments, next, end: 0, appended: 0, unsynced_from: next };
+        let inner = Inner { segments, next, end: 0, appended: 0, unsynced_from: next, room: 0 };
         let log = Self { dir: dir.to_owned(), inner: Mutex::new(inner), _lock: lock, syncing: Mutex::new(0) };
         log.begin_segment(&mut log.lock())?;
         Ok(log)
@@ -119,7 +123,7 @@ impl Log {
         if inner.end >= SEGMENT_BYTES {
             self.begin_segment(&mut inner)?;
         }
-        let appended = match self.has_room_for(record, body) {
+        let appended = match self.take_room_for(&mut inner, record, body) {
             Ok(()) => inner.append(&frame, &pieces),
             Err(full) => Err(full),
         };
@@ -138,13 +142,17 @@ impl Log {
     }
 
     /// Bytes of objects leave room on the disk for what says that objects are done, and for names.
-    fn has_room_for(&self, record: &Record, body: &Payload) -> io::Result<()> {
+    fn take_room_for(&self, inner: &mut Inner, record: &Record, body: &Payload) -> io::Result<()> {
         if body.is_empty() || matches!(record, Record::Note { .. }) {
             return Ok(());
         }
-        let disk = rustix::fs::statvfs(&self.dir)?;
-        let is_enough = disk.f_bavail * disk.f_frsize >= body.len() + RESERVE_BYTES;
-        if is_enough { Ok(()) } else { Err(ErrorKind::StorageFull.into()) }
+        if inner.room < body.len() {
+            let disk = rustix::fs::statvfs(&self.dir)?;
+            let room = (disk.f_bavail * disk.f_frsize).saturating_sub(RESERVE_BYTES);
+            inner.room = room.min(body.len().next_multiple_of(ASKED_EVERY));
+        }
+        inner.room = inner.room.checked_sub(body.len()).ok_or(ErrorKind::StorageFull)?;
+        Ok(())
     }
 
     /// Returns when everything appended before survives the loss of power.

@@ -363,11 +363,7 @@ impl Writeback {
         if self.pending().seen(key).is_some() {
             return Ok(Some(look));
         }
-        let found = match self.bucket.head(key).await {
-            Ok(meta) => Some(meta.object.etag),
-            Err(StoreError::NotFound(_)) => None,
-            Err(error) => return Err(error),
-        };
+        let found = self.bucket.find(key).await?.map(|meta| meta.object.etag);
         let holds = match (self.there(key, asked), found) {
             (Precondition::None, _) | (Precondition::Absent, None) => true,
             (Precondition::Matches(wanted), Some(found)) => wanted == found,

@@ -4,7 +4,7 @@
 //! crash in between leaves files that the next mount shows.
 
 use meta::{Ino, Inode, Kind, Name, Op, RenameHow};
-use store::{CopyOptions, ObjectKey, ObjectRef, StoreError};
+use store::{CopyOptions, ObjectKey, ObjectRef};
 
 use crate::layout::stored_at;
 use crate::open_file::OpenFile;
@@ -110,10 +110,9 @@ impl Filesystem {
         file: &OpenFile,
         work: &mut Dirty,
     ) -> Result<bool> {
-        match self.store.head(&old.key).await {
-            Ok(found) if found.object.etag == old.etag => {}
-            Ok(_) | Err(StoreError::NotFound(_)) => return Ok(false),
-            Err(error) => return Err(error.into()),
+        let found = self.store.find(&old.key).await?;
+        if found.is_none_or(|found| found.object.etag != old.etag) {
+            return Ok(false);
         }
         self.publish(inode, old, inode.size_bytes, None)?;
         file.repin(|| self.pin_of(file.ino))?;

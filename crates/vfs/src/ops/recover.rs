@@ -1,6 +1,6 @@
 //! What a mount that died left behind.
 
-use store::{ListEntry, ListRequest};
+use store::{ListEntry, ListRequest, Pages};
 
 use crate::learn::PAGE_ENTRIES;
 use crate::{Filesystem, Result};
@@ -31,11 +31,11 @@ impl Filesystem {
 
     /// What lies beside the paths says which files, those among them that stay there included.
     async fn assemble_interrupted(&self) -> Result<()> {
-        let mut request =
+        let request =
             ListRequest { prefix: self.layout.content(), limit: PAGE_ENTRIES, ..ListRequest::default() };
-        loop {
-            let page = self.store.list(request.clone()).await?;
-            for entry in page.entries {
+        let mut pages = Pages::of(self.store.as_ref(), request);
+        while let Some(entries) = pages.next().await? {
+            for entry in entries {
                 let ListEntry::Object { object, .. } = entry else { continue };
                 let Some(ino) = self.layout.owner(&object.key) else { continue };
                 if self.names.inode(ino).is_ok() {
@@ -44,10 +44,7 @@ impl Filesystem {
                     shown.and(self.close_file(&file).await)?;
                 }
             }
-            match page.next {
-                Some(next) => request.token = Some(next),
-                None => return Ok(()),
-            }
         }
+        Ok(())
     }
 }

@@ -244,9 +244,8 @@ impl Filesystem {
             if inode.nlink < 2 || !self.is_shown(parent, name, &inode)? {
                 return Ok(());
             }
-            if matches!(&*work, Dirty::Stream(_)) {
-                self.commit_locked(file, work, When::Closed).await?;
-            }
+            self.complete(file, work).await?;
+            let inode = self.names.inode(file.ino)?;
             let Some(heir) = self.names.names(file.ino)?.into_iter().nth(1) else { return Ok(()) };
             let (from, to) = ((parent, name.clone()), heir.clone());
             let ends = Ends { from, to, source: inode.clone(), target: Some(inode), how: How::HandOn };

@@ -5,7 +5,9 @@
 
 use meta::{Ino, Inode, Kind, Name, Op, Stored};
 use std::sync::Arc;
-use store::{Attributes, CopyOptions, ObjectKey, ObjectRef, Precondition, PutOptions, StoreError, Tags};
+use store::{
+    Attributes, CopyOptions, ObjectKey, ObjectMeta, ObjectRef, Precondition, PutOptions, StoreError, Tags,
+};
 
 use super::assemble::Assembly;
 use super::{Dirty, Local, Memory, Stream, When, precondition};
@@ -160,11 +162,7 @@ impl Filesystem {
         inode: &Inode,
         key: &ObjectKey,
     ) -> Result<bool> {
-        let found = match self.store.head(key).await {
-            Ok(found) => found,
-            Err(StoreError::NotFound(_)) => return Ok(false),
-            Err(error) => return Err(error.into()),
-        };
+        let Some(found) = self.store.find(key).await? else { return Ok(false) };
         let known = self.names.inode(inode.ino)?;
         if !file.has_tried(&found.attributes, found.size_bytes) && !headers::are_of(&known, &found) {
             return Ok(false);
@@ -249,12 +247,9 @@ impl Filesystem {
         attributes: &Attributes,
         size_bytes: u64,
     ) -> Result<Option<ObjectRef>, StoreError> {
-        let found = match self.store.head(key).await {
-            Err(StoreError::NotFound(_)) => return Ok(None),
-            found => found?,
-        };
-        let is_ours = found.attributes.user == attributes.user && found.size_bytes == size_bytes;
-        Ok(is_ours.then_some(found.object))
+        let is_ours =
+            |found: &ObjectMeta| found.attributes.user == attributes.user && found.size_bytes == size_bytes;
+        Ok(self.store.find(key).await?.filter(is_ours).map(|found| found.object))
     }
 
     /// Names the stored object.
@@ -438,10 +433,9 @@ impl Filesystem {
         // The parts belong to the key: the bucket's object steps aside while ours is completed and copied.
         let key = &stream.key().cloned().ok_or(Error::NOT_FOUND)?;
         let aside = self.layout.orphan(Ino::ROOT, self.entropy.next_u64())?;
-        let theirs = match self.store.head(key).await {
-            Ok(meta) => Some(self.store.copy(&meta.object, &aside, CopyOptions::default()).await?),
-            Err(StoreError::NotFound(_)) => None,
-            Err(error) => return Err(error.into()),
+        let theirs = match self.store.find(key).await? {
+            Some(meta) => Some(self.store.copy(&meta.object, &aside, CopyOptions::default()).await?),
+            None => None,
         };
         let ours = stream.finish(Precondition::None).await?;
         self.store.copy(&ours, lost, CopyOptions::default()).await?;
@@ -465,7 +459,8 @@ impl Filesystem {
         base: Option<&Arc<Pin>>,
     ) -> Result<Attributes> {
         let replaced = match base.filter(|_| inode.kind == Kind::File) {
-            Some(pin) => self.path_key(inode)?.and_then(|key| pin.object_at(&key)),
+            // What lies beside its path for now carries what its object carried there.
+            Some(pin) => self.path_key(inode)?.and_then(|key| pin.object_at(&key).or(pin.first_object())),
             None => None,
         };
         let Some(object) = replaced else {
@@ -473,11 +468,7 @@ impl Filesystem {
         };
         let carried = match file.carried(&object.etag) {
             Some(carried) => carried,
-            None => match self.store.head(&object.key).await {
-                Ok(meta) => meta.attributes,
-                Err(StoreError::NotFound(_)) => Attributes::default(),
-                Err(error) => return Err(error.into()),
-            },
+            None => self.store.find(&object.key).await?.map(|meta| meta.attributes).unwrap_or_default(),
         };
         Ok(headers::with_posix(carried, inode))
     }

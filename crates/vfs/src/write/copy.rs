@@ -21,23 +21,25 @@ use crate::{Error, Filesystem, Result};
 const COPIED_MAX: u64 = 1 << 31;
 
 impl Filesystem {
-    /// Copies up to `len` bytes from one open file to another; returns how many. ENOSYS where it is never done.
+    /// Copies up to `len` bytes from one open file to another; returns how many.
     pub async fn copy_range(
         &self,
         (from, from_offset): (Handle, u64),
         (to, to_offset): (Handle, u64),
         len: u64,
     ) -> Result<u64> {
-        if self.layout.follows_paths() {
-            return Err(Error::new(libc::ENOSYS, "a volume named by path copies whole objects only"));
-        }
         let source = self.handles.file(from)?;
         let len = len.min(COPIED_MAX);
         let target = self.writable_file(to, to_offset, len)?;
         let mut work = target.work.lock().await;
-        self.commit_locked(&target, &mut work, When::Open).await?;
-        if !work.is_published() || source.file.pending().is_dirty {
-            return Err(not_here("some of it is in no object yet"));
+        if !self.is_empty_and_unshown(&target, &work)? {
+            self.commit_locked(&target, &mut work, When::Open).await?;
+            if !work.is_published() {
+                return Err(not_here("some of the target is in no object yet"));
+            }
+        }
+        if source.file.pending().is_dirty {
+            return Err(not_here("some of the source is in no object yet"));
         }
         let Some(pin) = source.file.pin().0 else { return Err(not_here("nothing is stored")) };
         let range = from_offset..from_offset.saturating_add(len).min(pin.size_bytes);
@@ -49,12 +51,33 @@ impl Filesystem {
             return Err(not_here("it is as fast to read and write so little"));
         }
         self.must_have_room(target.ino, to_offset + copied)?;
+        if self.would_hide(&target, to_offset..to_offset + copied)? {
+            return Err(not_here("nothing of the target would be left in the object at its path"));
+        }
         self.accessed(source.file.ino);
         self.copy_pin(&target, &mut work, pin.moved(&range, to_offset), to_offset..to_offset + copied)
             .await?;
         drop(work);
         self.names_first().await?;
         Ok(copied)
+    }
+
+    /// Whether a file was made just now and the bucket will show it: it can lie beside its path until it is closed.
+    fn is_empty_and_unshown(&self, file: &OpenFile, work: &Dirty) -> Result<bool> {
+        let inode = self.names.inode(file.ino)?;
+        let is_empty = !matches!(work, Dirty::Stream(_)) && work.size_bytes().unwrap_or(0) == 0;
+        Ok(is_empty && inode.object().is_none() && self.lies_at_path(&inode)?)
+    }
+
+    /// Whether nobody would know the object at a file's path again if this range lay beside it: it has to keep a part of
+    /// the file, and its tag.
+    fn would_hide(&self, file: &OpenFile, range: Range<u64>) -> Result<bool> {
+        let inode = self.names.inode(file.ino)?;
+        let Some(object) = inode.object().filter(|object| object.key.is_none()) else { return Ok(false) };
+        let is_left = |extent: &&meta::Extent| extent.offset < range.start || range.end < extent.end();
+        let at_path = |extent: &&meta::Extent| extent.object.key.is_none() && extent.len > 0;
+        let keeps_part = inode.content.iter().filter(at_path).any(|extent| is_left(&extent));
+        Ok(object.etag.is_provisional() || !keeps_part)
     }
 
     /// Stores what `pin` has in `range`, and makes it the file's content there.
@@ -69,13 +92,15 @@ impl Filesystem {
         }
         let content = self.all_or_none(stored).await.map_err(refused)?.concat();
         let size_bytes = inode.size_bytes.max(range.end);
-        let spliced = Spliced { ranges: vec![range], content, delta: None };
+        let spliced = Spliced { ranges: vec![range.clone()], content, delta: None };
         let keys = spliced.keys();
         let named = self.name_content(file, spliced, size_bytes, Some(self.now())).await;
         self.discard_refused(&named, keys).await;
         let pin = Arc::new(named?);
-        // The last close assembles what is in several objects now.
-        *work = Dirty::Local(Local::begin(&self.config.cache_dir, Some(pin))?);
+        let mut local = Local::begin(&self.config.cache_dir, Some(pin.clone()))?;
+        // A close assembles what is in several objects now, or beside its path.
+        local.published(pin, Some(vec![range]));
+        *work = Dirty::Local(local);
         self.note(file, work);
         file.untouch();
         Ok(())

@@ -5,7 +5,9 @@ use futures_util::{StreamExt as _, TryStreamExt as _};
 use servers::S3Server;
 use std::sync::Arc;
 use store::s3::{Credentials, CredentialsSource, S3Buckets, S3Config};
-use store::{Buckets as _, Entropy, GetOptions, ListRequest, ObjectKey, ObjectStore, Payload, Precondition};
+use store::{
+    Buckets as _, Entropy, GetOptions, ListRequest, ObjectKey, ObjectStore, Pages, Payload, Precondition,
+};
 use store::{PutOptions, StoreError, SystemClock, Tags};
 use tokio::runtime::Runtime;
 
@@ -125,22 +127,16 @@ impl Bucket {
     }
 
     async fn sizes(&self, prefix: &str) -> Result<Vec<u64>, StoreError> {
-        let (mut sizes, mut token) = (Vec::new(), None);
-        loop {
-            let prefix = bytes::Bytes::copy_from_slice(prefix.as_bytes());
-            let page =
-                self.store.list(ListRequest { prefix, token, limit: 1000, ..ListRequest::default() }).await?;
-            sizes.extend(page.entries.iter().filter_map(|entry| match entry {
-                store::ListEntry::Object { object, size_bytes } if !object.key.as_bytes().ends_with(b"/") => {
-                    Some(*size_bytes)
-                }
-                _ => None,
-            }));
-            token = page.next;
-            if token.is_none() {
-                return Ok(sizes);
+        let prefix = bytes::Bytes::copy_from_slice(prefix.as_bytes());
+        let request = ListRequest { prefix, limit: 1000, ..ListRequest::default() };
+        let entries = Pages::of(self.store.as_ref(), request).all().await?;
+        let sizes = entries.iter().filter_map(|entry| match entry {
+            store::ListEntry::Object { object, size_bytes } if !object.key.as_bytes().ends_with(b"/") => {
+                Some(*size_bytes)
             }
-        }
+            _ => None,
+        });
+        Ok(sizes.collect())
     }
 
     /// Removes everything, so that the next round finds the same disk.

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use meta::{Ino, Inode, Kind, Name};
 use store::names::{Entry, KeyPrefix};
-use store::{CopyOptions, ListEntry, ListRequest, ObjectKey, ObjectRef, Precondition};
+use store::{CopyOptions, ListEntry, ListRequest, ObjectKey, ObjectRef, Pages, Precondition};
 use tokio::sync::RwLockWriteGuard;
 
 use super::{ATTEMPTS_MAX, Ends};
@@ -101,14 +101,11 @@ impl Filesystem {
     }
 
     async fn copy_pages(&self, from: &KeyPrefix, to: &KeyPrefix, moved: &mut Vec<Moved>) -> Result<()> {
-        let mut token = None;
-        loop {
-            let prefix = Bytes::copy_from_slice(from.as_bytes());
-            let page = self
-                .store
-                .list(ListRequest { prefix, token, limit: PAGE_ENTRIES, ..ListRequest::default() })
-                .await?;
-            let copies = page.entries.iter().filter_map(|entry| match entry {
+        let prefix = Bytes::copy_from_slice(from.as_bytes());
+        let request = ListRequest { prefix, limit: PAGE_ENTRIES, ..ListRequest::default() };
+        let mut pages = Pages::of(self.store.as_ref(), request);
+        while let Some(entries) = pages.next().await? {
+            let copies = entries.iter().filter_map(|entry| match entry {
                 ListEntry::Object { object, .. } => Some(self.copy_below(object, from, to)),
                 ListEntry::Prefix(_) => None,
             });
@@ -123,11 +120,8 @@ impl Filesystem {
                 }
             }
             failed?;
-            token = page.next;
-            if token.is_none() {
-                return Ok(());
-            }
         }
+        Ok(())
     }
 
     async fn copy_below(&self, object: &ObjectRef, from: &KeyPrefix, to: &KeyPrefix) -> Result<Moved> {
