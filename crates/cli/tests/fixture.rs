@@ -92,7 +92,6 @@ impl Home {
         self.mnt()
     }
 
-    /// The daemon of the mount at `mnt`.
     /// Unmounts in order, and mounts anew.
     pub(crate) fn again(&self) {
         self.ok(["umount", "mnt"]);
@@ -114,6 +113,7 @@ impl Home {
         fs::remove_file(current.unwrap()).unwrap();
     }
 
+    /// The daemon of the mount at `mnt`.
     pub(crate) fn pid(&self) -> u32 {
         self.status()["pid"].as_u64().unwrap().try_into().unwrap()
     }

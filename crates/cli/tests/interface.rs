@@ -89,6 +89,43 @@ fn s173_cp_copies_inside_the_store() {
 }
 
 #[test]
+fn s91_cp_by_path_copies_inside_the_store() {
+    let home = Home::new();
+    home.mounted();
+    home.sh("head -c 20000000 /dev/urandom > mnt/source; sync");
+    let written = home.status()["fuse_requests"]["WRITE"].as_u64();
+    home.sh("cp mnt/source mnt/copy");
+    let asked = home.status();
+    assert!(asked["fuse_requests"]["COPY_FILE_RANGE"].as_u64() >= Some(1), "{asked}");
+    assert_eq!(asked["fuse_requests"]["WRITE"].as_u64(), written, "{asked}");
+    home.sh("cmp mnt/source mnt/copy; cp mnt/source mnt/copy; cmp mnt/source mnt/copy");
+    home.ok(["umount", "mnt"]);
+    let bytes = |key: &str| home.ok(["object", "get", &format!("volume/{key}"), key]);
+    (bytes("source"), bytes("copy"));
+    home.sh("cmp source copy");
+    assert!(home.ok(["fsck", "volume"]).contains("is clean"));
+}
+
+#[test]
+fn s92_locks_hold_between_the_processes_of_a_mount() {
+    let home = Home::new();
+    home.mounted();
+    home.sh("echo text > mnt/file");
+    let tried = |by: &str| home.sh(&format!("{by} && echo taken || echo refused"));
+    let file = fs::File::options().read(true).write(true).open(home.mnt().join("file")).unwrap();
+    rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    assert_eq!(tried("flock --nonblock mnt/file true"), "refused\n");
+    rustix::fs::flock(&file, rustix::fs::FlockOperation::Unlock).unwrap();
+    assert_eq!(tried("flock --nonblock mnt/file true"), "taken\n");
+    rustix::fs::fcntl_lock(&file, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    let other = "/usr/bin/python3 -c 'import fcntl; \
+        fcntl.lockf(open(\"mnt/file\", \"r+\"), fcntl.LOCK_EX | fcntl.LOCK_NB)' 2>/dev/null";
+    assert_eq!(tried(other), "refused\n");
+    drop(file);
+    assert_eq!(tried(other), "taken\n", "a close gives the locks of its process back");
+}
+
+#[test]
 fn s174_s175_quotas_limit_directories_and_the_volume() {
     let home = Home::new();
     let mnt = home.by_inode_with(&[]);
