@@ -2,6 +2,7 @@
 //! longer than a key.
 
 use crate::world::{Bucket, MIB, World, errno, pattern};
+use store::StoreError;
 use store::wrap::{Fault, Operation, Rule};
 use vfs::{Changes, Handle, Ino, Kind};
 
@@ -396,6 +397,26 @@ async fn s21_a_file_in_pieces_is_whole_before_another_name_gets_its_object() {
     world.unlink("file").await.unwrap();
     assert!(world.bucket.object("other").await.unwrap() == bytes);
     world.close(handle).await.unwrap();
+    world.assert_healthy().await;
+}
+
+/// It was compared with the headers of the original, and so taken for somebody else's object, which took the name away from
+/// the file (world of files 17457).
+#[tokio::test]
+async fn s93_a_copy_with_new_headers_that_nobody_heard_of_is_known_again() {
+    let world = Bucket::with_metadata().mount(|_| {}).await;
+    world.write_file("file", b"text").await.unwrap();
+    world.link("file", "other").await.unwrap();
+    let ino = world.ino("other").await.unwrap();
+    world.chmod("other", 0o600).await.unwrap();
+    // The request was sent twice.
+    let refused = Fault::After(|| StoreError::PreconditionFailed("other".try_into().unwrap()));
+    world.bucket.faults.add(Rule::new(refused).on(Operation::Copy));
+    world.unlink("file").await.unwrap();
+    world.expire();
+    assert_eq!(world.ino("other").await.unwrap(), ino);
+    assert_eq!(world.bucket.header("other", "file-permissions").await.unwrap(), "0100600");
+    assert_eq!(world.read_file("other").await.unwrap(), b"text");
     world.assert_healthy().await;
 }
 

@@ -7,7 +7,7 @@
 mod tree;
 
 use meta::{FsError, Ino, Inode, Kind, Name, Op, RenameHow};
-use store::{CopyOptions, ObjectKey, ObjectRef, Precondition, StoreError};
+use store::{Attributes, CopyOptions, ObjectKey, ObjectRef, Precondition, StoreError};
 use tokio::sync::MutexGuard;
 
 use crate::changes::Changing;
@@ -386,7 +386,7 @@ impl Filesystem {
                 let described = self.store.head(&from.key).await?;
                 options.attributes = Some(headers::with_posix(described.attributes, inode));
             }
-            self.store.copy(from, to, options).await
+            self.store.copy(from, to, options.clone()).await
         };
         let copied = copied.await;
         if waits && copied.is_err() {
@@ -394,7 +394,7 @@ impl Filesystem {
         }
         match copied {
             Err(StoreError::PreconditionFailed(key)) if key == *to => {
-                match self.copied_before(from, to).await? {
+                match self.copied_before(from, to, options.attributes.as_ref()).await? {
                     Some(copy) => Ok(copy),
                     None => {
                         self.directories.get(ends.to.0).forget();
@@ -408,10 +408,16 @@ impl Filesystem {
 
     /// What lies under a key that must be free, if it is a copy of ours whose answer nobody heard. Times in nanoseconds
     /// tell it from anybody else's.
-    async fn copied_before(&self, from: &ObjectRef, to: &ObjectKey) -> Result<Option<ObjectRef>> {
+    async fn copied_before(
+        &self,
+        from: &ObjectRef,
+        to: &ObjectKey,
+        asked: Option<&Attributes>,
+    ) -> Result<Option<ObjectRef>> {
         let (ours, there) = (self.store.head(&from.key).await?, self.store.head(to).await?);
+        let asked = asked.unwrap_or(&ours.attributes);
         let is_copy = headers::has_time(&there.attributes)
-            && there.attributes.user == ours.attributes.user
+            && there.attributes.user == asked.user
             && there.size_bytes == ours.size_bytes;
         Ok(is_copy.then_some(there.object))
     }
