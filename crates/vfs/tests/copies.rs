@@ -139,6 +139,7 @@ async fn s91_what_nobody_would_know_again_is_not_copied_by_path() {
     for flags in [libc::O_RDWR, libc::O_RDWR | libc::O_TRUNC] {
         let target = world.open_handle("target", flags).await.unwrap();
         assert_eq!(errno(world.copy((source, 0), (target, 0), LEN).await), libc::EOPNOTSUPP);
+        assert_eq!(world.bucket.object("target").await.unwrap(), b"short", "it is replaced by a close only");
         world.close(target).await.unwrap();
     }
     assert_eq!(world.bucket.object("target").await.unwrap(), b"");

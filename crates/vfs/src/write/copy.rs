@@ -3,6 +3,7 @@
 //! Objects belong to one inode, so the target gets objects of its own. What is not worth it, or cannot be done so, is
 //! refused with EOPNOTSUPP before anything has changed: the kernel then reads and writes.
 
+use meta::{Extent, Inode};
 use std::ops::Range;
 use std::sync::Arc;
 use store::{Attributes, Precondition, StoreError, Tags};
@@ -32,7 +33,9 @@ impl Filesystem {
         let len = len.min(COPIED_MAX);
         let target = self.writable_file(to, to_offset, len)?;
         let mut work = target.work.lock().await;
-        if !self.is_empty_and_unshown(&target, &work)? {
+        let before = self.names.inode(target.ino)?;
+        let is_by_path = self.has_path_key(&before)?;
+        if !is_by_path {
             self.commit_locked(&target, &mut work, When::Open).await?;
             if !work.is_published() {
                 return Err(not_here("some of the target is in no object yet"));
@@ -51,8 +54,8 @@ impl Filesystem {
             return Err(not_here("it is as fast to read and write so little"));
         }
         self.must_have_room(target.ino, to_offset + copied)?;
-        if self.would_hide(&target, to_offset..to_offset + copied)? {
-            return Err(not_here("nothing of the target would be left in the object at its path"));
+        if is_by_path && !may_lie_beside(&before, &work, to_offset..to_offset + copied) {
+            return Err(not_here("the target could not be known again by the object at its path"));
         }
         self.accessed(source.file.ino);
         self.copy_pin(&target, &mut work, pin.moved(&range, to_offset), to_offset..to_offset + copied)
@@ -60,24 +63,6 @@ impl Filesystem {
         drop(work);
         self.names_first().await?;
         Ok(copied)
-    }
-
-    /// Whether a file was made just now and the bucket will show it: it can lie beside its path until it is closed.
-    fn is_empty_and_unshown(&self, file: &OpenFile, work: &Dirty) -> Result<bool> {
-        let inode = self.names.inode(file.ino)?;
-        let is_empty = !matches!(work, Dirty::Stream(_)) && work.size_bytes().unwrap_or(0) == 0;
-        Ok(is_empty && inode.object().is_none() && self.lies_at_path(&inode)?)
-    }
-
-    /// Whether nobody would know the object at a file's path again if this range lay beside it: it has to keep a part of
-    /// the file, and its tag.
-    fn would_hide(&self, file: &OpenFile, range: Range<u64>) -> Result<bool> {
-        let inode = self.names.inode(file.ino)?;
-        let Some(object) = inode.object().filter(|object| object.key.is_none()) else { return Ok(false) };
-        let is_left = |extent: &&meta::Extent| extent.offset < range.start || range.end < extent.end();
-        let at_path = |extent: &&meta::Extent| extent.object.key.is_none() && extent.len > 0;
-        let keeps_part = inode.content.iter().filter(at_path).any(|extent| is_left(&extent));
-        Ok(object.etag.is_provisional() || !keeps_part)
     }
 
     /// Stores what `pin` has in `range`, and makes it the file's content there.
@@ -111,11 +96,26 @@ impl Filesystem {
         file: &OpenFile,
         assembly: Assembly<'_>,
         attributes: &Attributes,
-    ) -> Result<Vec<meta::Extent>, StoreError> {
+    ) -> Result<Vec<Extent>, StoreError> {
         let key = self.content_key(file.ino)?;
         let upload = self.store.multipart(&key, attributes.clone(), Tags::new()).await?;
         let object = self.send_and_complete(assembly, upload.as_ref(), Precondition::None).await?;
         Ok(extents(&object, assembly.runs))
+    }
+}
+
+/// Whether a range of a file that the bucket shows by its path can lie beside until it is closed. What is at the path stays
+/// as it is until then, and has to be known again: by its tag and a part of the file, or because nothing is there yet.
+fn may_lie_beside(inode: &Inode, work: &Dirty, range: Range<u64>) -> bool {
+    let is_left = |extent: &Extent| extent.offset < range.start || range.end < extent.end();
+    let at_path = |extent: &&Extent| extent.object.key.is_none() && extent.len > 0;
+    match inode.object() {
+        None => !matches!(work, Dirty::Stream(_)) && work.size_bytes().unwrap_or(0) == 0,
+        Some(object) if object.key.is_some() => work.is_published(),
+        Some(object) => {
+            let keeps_part = inode.content.iter().filter(at_path).any(is_left);
+            keeps_part && work.is_published() && !object.etag.is_provisional()
+        }
     }
 }
 
