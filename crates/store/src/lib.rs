@@ -36,9 +36,12 @@ pub use clock::{Clock, Entropy, SystemClock, Timestamp};
 pub use error::{Result, StoreError};
 pub use key::{ETag, InvalidKey, KEY_BYTES_MAX, ObjectKey};
 pub use object::{
-    Attributes, ListEntry, ListPage, ListRequest, Object, ObjectMeta, ObjectRef, Precondition, Tags,
-    VersionId,
+    Attributes, ListEntry, ListPage, ListRequest, Object, ObjectMeta, ObjectRef, Part, Precondition, Tags,
+    Upload, VersionId,
 };
 pub use pages::Pages;
 pub use payload::Payload;
-pub use seam::{Buckets, CopyOptions, GetOptions, Multipart, ObjectStore, PutOptions};
+pub use seam::{
+    Buckets, CompleteOptions, CopyOptions, GetOptions, Multipart, ObjectStore, PartNote, PutOptions,
+    Settings, Uploads,
+};

@@ -74,6 +74,34 @@ impl fmt::Debug for Object {
     }
 }
 
+/// An upload under way.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Upload {
+    /// What it will become.
+    pub key: ObjectKey,
+    /// By which it is found.
+    pub id: String,
+    /// When it was begun.
+    pub began: Timestamp,
+    /// The headers that the object will have.
+    pub attributes: Attributes,
+}
+
+/// A part of an upload.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Part {
+    /// Its number.
+    pub number: u32,
+    /// Which bytes.
+    pub etag: ETag,
+    /// Their length.
+    pub size_bytes: u64,
+    /// When they came.
+    pub last_modified: Timestamp,
+    /// What who sent it wanted kept with it.
+    pub note: Option<String>,
+}
+
 /// What must hold at the key for a call to take effect.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Precondition {

@@ -1,7 +1,12 @@
 //! The two seams of this crate. Every implementation runs `conformance`.
 
-use crate::{Attributes, ETag, ListPage, ListRequest, Object, ObjectKey, ObjectMeta, ObjectRef, Payload};
-use crate::{Precondition, Result, StoreError, Tags, VersionId};
+use crate::{
+    Attributes, ETag, ListPage, ListRequest, Object, ObjectKey, ObjectMeta, ObjectRef, Part, Payload,
+};
+use crate::{Precondition, Result, StoreError, Tags, Timestamp, Upload, VersionId};
+use bytes::Bytes;
+use futures_util::stream::BoxStream;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -90,6 +95,16 @@ pub trait ObjectStore: Send + Sync + fmt::Debug {
     async fn sync(&self) -> Result<()> {
         Ok(())
     }
+
+    /// Uploads that outlast the call that began them, if the store has such.
+    fn uploads(&self) -> Option<&dyn Uploads> {
+        None
+    }
+
+    /// What is set for the bucket as a whole, if the store keeps such.
+    fn settings(&self) -> Option<&dyn Settings> {
+        None
+    }
 }
 
 /// An object in parts. Calls may run at the same time; a part sent twice counts once, the last wins.
@@ -112,6 +127,71 @@ pub trait Multipart: Send + Sync + fmt::Debug {
     async fn abort(&self) -> Result<()>;
 }
 
+/// Uploads in parts that outlast who began them: an endpoint's clients send each part by a call of its own, and
+/// another process may go on where one ended.
+///
+/// Every call fails with `NotFound` for an upload that is not there: completed, aborted, never begun, or another key's.
+#[async_trait::async_trait]
+pub trait Uploads: Send + Sync {
+    /// Begins an object in parts; the upload's id.
+    async fn begin(&self, key: &ObjectKey, attributes: Attributes, tags: Tags) -> Result<String>;
+
+    /// What was said when it was begun.
+    async fn find(&self, key: &ObjectKey, id: &str) -> Result<Upload>;
+
+    /// Stores part `number`, from 1 to 10,000; one sent twice counts once, the last wins. A body that fails leaves what
+    /// was there. `note` is kept with the part.
+    async fn put_part(
+        &self,
+        key: &ObjectKey,
+        id: &str,
+        number: u32,
+        body: BoxStream<'_, Result<Bytes>>,
+        note: PartNote<'_>,
+    ) -> Result<Part>;
+
+    /// The parts that are there, by number.
+    async fn parts(&self, key: &ObjectKey, id: &str) -> Result<Vec<Part>>;
+
+    /// Makes the object of these of its parts, which are there, in this order; the others go. After
+    /// `PreconditionFailed` they are all still there.
+    async fn complete(
+        &self,
+        key: &ObjectKey,
+        id: &str,
+        numbers: &[u32],
+        options: CompleteOptions,
+    ) -> Result<ObjectRef>;
+
+    /// Gives up and frees the parts.
+    async fn abort(&self, key: &ObjectKey, id: &str) -> Result<()>;
+
+    /// The uploads under way for keys that begin so, by key and then by when they were begun.
+    async fn list(&self, prefix: &[u8]) -> Result<Vec<Upload>>;
+}
+
+/// Says, when the body of a part was read to its end, what is to be kept with it; an error refuses the part.
+pub type PartNote<'a> = Box<dyn FnOnce() -> Result<Option<String>> + Send + 'a>;
+
+/// How to complete an upload.
+#[derive(Debug, Clone, Default)]
+pub struct CompleteOptions {
+    /// User metadata to add to what the upload was begun with.
+    pub user: BTreeMap<String, String>,
+    /// What must hold at the key.
+    pub precondition: Precondition,
+}
+
+/// Small documents that belong to a bucket and are none of its objects, such as its access policy.
+#[async_trait::async_trait]
+pub trait Settings: Send + Sync {
+    /// One of them.
+    async fn get(&self, name: &str) -> Result<Option<Bytes>>;
+
+    /// Replaces or removes one; who comes after the call sees it, and the loss of power does not undo it.
+    async fn set(&self, name: &str, value: Option<Bytes>) -> Result<()>;
+}
+
 /// A place with buckets.
 #[async_trait::async_trait]
 pub trait Buckets: Send + Sync + fmt::Debug {
@@ -126,4 +206,9 @@ pub trait Buckets: Send + Sync + fmt::Debug {
 
     /// The buckets' names, ascending.
     async fn list(&self) -> Result<Vec<String>>;
+
+    /// When a bucket was made; where nobody knows, the beginning of time.
+    async fn made_at(&self, _name: &str) -> Result<Timestamp> {
+        Ok(Timestamp(0))
+    }
 }

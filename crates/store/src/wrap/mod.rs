@@ -15,7 +15,7 @@ pub use trace::{RequestCounts, Trace};
 
 use crate::{
     Attributes, CopyOptions, GetOptions, ListPage, ListRequest, Multipart, Object, ObjectKey, ObjectMeta,
-    ObjectRef, ObjectStore, Payload, Precondition, PutOptions, Result, Tags,
+    ObjectRef, ObjectStore, Payload, Precondition, PutOptions, Result, Settings, Tags, Uploads,
 };
 use bytes::Bytes;
 use std::fmt;
@@ -251,5 +251,13 @@ impl<S: ObjectStore + ?Sized> ObjectStore for Arc<S> {
 
     async fn sync(&self) -> Result<()> {
         S::sync(self).await
+    }
+
+    fn uploads(&self) -> Option<&dyn Uploads> {
+        S::uploads(self)
+    }
+
+    fn settings(&self) -> Option<&dyn Settings> {
+        S::settings(self)
     }
 }
