@@ -20,10 +20,12 @@ mod listing;
 mod multipart;
 mod objects;
 mod races;
+mod uploads;
 mod world;
 mod writes;
 
 pub use buckets::run_buckets;
+pub use uploads::run_uploads;
 pub use world::{Failure, Outcome, World};
 
 use crate::{ObjectKey, ObjectStore, Result};

@@ -9,13 +9,14 @@
 mod buckets;
 mod listing;
 mod upload;
+mod uploads;
 
 pub use buckets::MemoryBuckets;
 
 use crate::{
     Attributes, Clock, CopyOptions, ETag, GetOptions, ListPage, ListRequest, Multipart, Object, ObjectKey,
-    ObjectMeta, ObjectRef, ObjectStore, Payload, Precondition, PutOptions, Result, StoreError, Tags,
-    Timestamp, byte_range,
+    ObjectMeta, ObjectRef, ObjectStore, Payload, Precondition, PutOptions, Result, Settings, StoreError,
+    Tags, Timestamp, Uploads, byte_range,
 };
 use bytes::Bytes;
 use futures_util::StreamExt;
@@ -54,6 +55,7 @@ struct Shared {
     last_write: AtomicU64,
     clock: Arc<dyn Clock>,
     limits: MemoryLimits,
+    beside: uploads::Beside,
 }
 
 type Objects = BTreeMap<ObjectKey, Stored>;
@@ -83,8 +85,8 @@ impl MemoryStore {
 
     /// An empty bucket with other limits.
     pub fn with_limits(clock: Arc<dyn Clock>, limits: MemoryLimits) -> Self {
-        let (objects, last_write) = Default::default();
-        Self(Arc::new(Shared { objects, last_write, clock, limits }))
+        let (objects, last_write, beside) = Default::default();
+        Self(Arc::new(Shared { objects, last_write, clock, limits, beside }))
     }
 
     /// The number of objects.
@@ -176,6 +178,14 @@ impl ObjectStore for MemoryStore {
         stored.description = description.shared();
         Ok(())
     }
+
+    fn uploads(&self) -> Option<&dyn Uploads> {
+        Some(self)
+    }
+
+    fn settings(&self) -> Option<&dyn Settings> {
+        Some(self)
+    }
 }
 
 impl Shared {
@@ -211,11 +221,15 @@ impl Shared {
         let modified = self.clock.now();
         let mut objects = self.write();
         check(key, objects.get(key), precondition)?;
-        let write = self.last_write.fetch_add(1, Ordering::Relaxed) + 1;
+        let write = self.next_write();
         let stored = Stored { write, modified, body, description };
         let object = stored.object_ref(key);
         objects.insert(key.clone(), stored);
         Ok(object)
+    }
+
+    fn next_write(&self) -> u64 {
+        self.last_write.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     fn describe(&self, attributes: Attributes, tags: Tags) -> Result<Option<Arc<Description>>> {

@@ -1,0 +1,184 @@
+//! Whether a request may do what it asks: its user's role, the bucket's policy, its access list.
+
+use s3s::access::{S3Access, S3AccessContext};
+use s3s::dto::{CopyObjectInput, UploadPartCopyInput};
+use s3s::path::S3Path;
+use s3s::{S3Error, S3Request, S3Result, s3_error};
+use std::sync::Arc;
+
+use crate::endpoint::Shared;
+use crate::ops::copy;
+use crate::ops::settings;
+use crate::policy::{Asked, Policy, Says};
+use crate::users::Role;
+
+/// The gate of an endpoint.
+#[derive(Debug, Clone)]
+pub(crate) struct Gate(pub(crate) Arc<Shared>);
+
+impl Gate {
+    /// `AccessDenied` unless a user (`None`: nobody signed) may do something to a bucket or an object.
+    pub(crate) async fn check(
+        &self,
+        user: Option<&str>,
+        action: &'static str,
+        bucket: Option<&str>,
+        key: Option<&str>,
+    ) -> S3Result<()> {
+        let role = user.and_then(|user| self.0.users.get(user)).map(|user| user.role);
+        let says = match bucket {
+            Some(bucket) => self.policy_says(user, action, bucket, key).await?,
+            None => Says::Nothing,
+        };
+        let is_allowed = match says {
+            Says::Deny => role == Some(Role::Admin) && action.ends_with("BucketPolicy"),
+            Says::Allow => true,
+            Says::Nothing => role.is_some_and(|role| may(role, action)),
+        };
+        if is_allowed { Ok(()) } else { Err(denied()) }
+    }
+
+    async fn policy_says(
+        &self,
+        user: Option<&str>,
+        action: &str,
+        bucket: &str,
+        key: Option<&str>,
+    ) -> S3Result<Says> {
+        let Ok(opened) = self.0.bucket(bucket).await else { return Ok(Says::Nothing) };
+        let Some(text) = opened.text(settings::POLICY).await? else { return Ok(Says::Nothing) };
+        let policy = Policy::parse(&String::from_utf8_lossy(&text), bucket)?;
+        let resource = key.map_or_else(|| bucket.to_owned(), |key| format!("{bucket}/{key}"));
+        Ok(policy.says(Asked { user, action, resource: &resource }))
+    }
+}
+
+#[async_trait::async_trait]
+impl S3Access for Gate {
+    async fn check(&self, context: &mut S3AccessContext<'_>) -> S3Result<()> {
+        let action = action(context.s3_op().name());
+        let user = context.credentials().map(|credentials| credentials.access_key.clone());
+        let (bucket, key) = match context.s3_path() {
+            S3Path::Root => (None, None),
+            S3Path::Bucket { bucket } => (Some(bucket.as_ref()), None),
+            S3Path::Object { bucket, key } => (Some(bucket.as_ref()), Some(key.as_ref())),
+        };
+        // Each key of a DeleteObjects is asked for by itself.
+        if action == "s3:DeleteObject" && key.is_none() {
+            return match user.is_some() {
+                true => Ok(()),
+                false => self.check(None, action, bucket, Some("*")).await,
+            };
+        }
+        Gate::check(self, user.as_deref(), action, bucket, key).await
+    }
+
+    async fn copy_object(&self, request: &mut S3Request<CopyObjectInput>) -> S3Result<()> {
+        let (bucket, key) = copy::named(&request.input.copy_source)?;
+        self.check_source(request.credentials.as_ref(), bucket, key.as_bytes()).await
+    }
+
+    async fn upload_part_copy(&self, request: &mut S3Request<UploadPartCopyInput>) -> S3Result<()> {
+        let (bucket, key) = copy::named(&request.input.copy_source)?;
+        self.check_source(request.credentials.as_ref(), bucket, key.as_bytes()).await
+    }
+}
+
+impl Gate {
+    async fn check_source(
+        &self,
+        credentials: Option<&s3s::auth::Credentials>,
+        bucket: &str,
+        key: &[u8],
+    ) -> S3Result<()> {
+        let user = credentials.map(|credentials| credentials.access_key.as_str());
+        let key = String::from_utf8_lossy(key);
+        Gate::check(self, user, "s3:GetObject", Some(bucket), Some(&key)).await
+    }
+}
+
+/// What a role may do without a policy.
+fn may(role: Role, action: &str) -> bool {
+    match role {
+        Role::Admin => true,
+        Role::ReadWrite => {
+            reads(action)
+                || matches!(
+                    action,
+                    "s3:PutObject"
+                        | "s3:DeleteObject"
+                        | "s3:PutObjectTagging"
+                        | "s3:DeleteObjectTagging"
+                        | "s3:AbortMultipartUpload"
+                        | "s3:PutObjectAcl"
+                        | "s3:RestoreObject"
+                )
+        }
+        Role::ReadOnly => reads(action),
+        Role::PolicyOnly => false,
+    }
+}
+
+fn reads(action: &str) -> bool {
+    action.starts_with("s3:GetObject") || action.starts_with("s3:List") || action == "s3:GetBucketLocation"
+}
+
+/// The action of IAM that an operation needs (Service Authorization Reference, "Actions defined by Amazon S3").
+fn action(operation: &str) -> &'static str {
+    match operation {
+        "GetObject" | "HeadObject" => "s3:GetObject",
+        "GetObjectAttributes" => "s3:GetObjectAttributes",
+        "GetObjectTagging" => "s3:GetObjectTagging",
+        "GetObjectAcl" => "s3:GetObjectAcl",
+        "GetObjectRetention" => "s3:GetObjectRetention",
+        "GetObjectLegalHold" => "s3:GetObjectLegalHold",
+        "PutObject"
+        | "PostObject"
+        | "CopyObject"
+        | "CreateMultipartUpload"
+        | "UploadPart"
+        | "UploadPartCopy"
+        | "CompleteMultipartUpload" => "s3:PutObject",
+        "PutObjectTagging" => "s3:PutObjectTagging",
+        "DeleteObjectTagging" => "s3:DeleteObjectTagging",
+        "PutObjectAcl" => "s3:PutObjectAcl",
+        "PutObjectRetention" => "s3:PutObjectRetention",
+        "PutObjectLegalHold" => "s3:PutObjectLegalHold",
+        "DeleteObject" | "DeleteObjects" => "s3:DeleteObject",
+        "AbortMultipartUpload" => "s3:AbortMultipartUpload",
+        "ListParts" => "s3:ListMultipartUploadParts",
+        "ListMultipartUploads" => "s3:ListBucketMultipartUploads",
+        "ListObjects" | "ListObjectsV2" | "HeadBucket" => "s3:ListBucket",
+        "ListObjectVersions" => "s3:ListBucketVersions",
+        "ListBuckets" => "s3:ListAllMyBuckets",
+        "CreateBucket" => "s3:CreateBucket",
+        "DeleteBucket" => "s3:DeleteBucket",
+        "GetBucketLocation" => "s3:GetBucketLocation",
+        "GetBucketAcl" => "s3:GetBucketAcl",
+        "PutBucketAcl" => "s3:PutBucketAcl",
+        "GetBucketCors" => "s3:GetBucketCORS",
+        "PutBucketCors" | "DeleteBucketCors" => "s3:PutBucketCORS",
+        "GetBucketPolicy" => "s3:GetBucketPolicy",
+        "PutBucketPolicy" => "s3:PutBucketPolicy",
+        "DeleteBucketPolicy" => "s3:DeleteBucketPolicy",
+        "GetBucketPolicyStatus" => "s3:GetBucketPolicyStatus",
+        "GetBucketTagging" => "s3:GetBucketTagging",
+        "PutBucketTagging" | "DeleteBucketTagging" => "s3:PutBucketTagging",
+        "GetBucketVersioning" => "s3:GetBucketVersioning",
+        "PutBucketVersioning" => "s3:PutBucketVersioning",
+        "GetBucketOwnershipControls" => "s3:GetBucketOwnershipControls",
+        "PutBucketOwnershipControls" | "DeleteBucketOwnershipControls" => "s3:PutBucketOwnershipControls",
+        "GetBucketNotificationConfiguration" => "s3:GetBucketNotification",
+        "PutBucketNotificationConfiguration" => "s3:PutBucketNotification",
+        "GetBucketLifecycleConfiguration" => "s3:GetLifecycleConfiguration",
+        "PutBucketLifecycleConfiguration" | "DeleteBucketLifecycle" => "s3:PutLifecycleConfiguration",
+        "GetObjectLockConfiguration" => "s3:GetBucketObjectLockConfiguration",
+        "PutObjectLockConfiguration" => "s3:PutBucketObjectLockConfiguration",
+        // Whatever else there is, is an administrator's.
+        _ => "s3:Other",
+    }
+}
+
+fn denied() -> S3Error {
+    s3_error!(AccessDenied, "Access Denied")
+}

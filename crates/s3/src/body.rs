@@ -1,0 +1,313 @@
+//! Bodies of requests: read piece by piece, digested on the way, and stored without being held whole.
+
+use bytes::Bytes;
+use futures_util::StreamExt as _;
+use futures_util::stream::BoxStream;
+use s3s::dto::StreamingBlob;
+use s3s::{S3Error, S3Result, StdError, s3_error};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use store::{Attributes, Multipart, ObjectKey, ObjectRef, ObjectStore, Payload, Precondition, PutOptions};
+use store::{StoreError, Tags};
+
+use crate::checksums::{Checksum, Digests};
+use crate::error::{custom, from_store, from_upload};
+
+/// Bodies up to this length are held and stored by one call; longer ones go out in parts of this length.
+const PART_BYTES: u64 = 8 << 20;
+/// Parts of one body that are on their way at the same time.
+const PARTS_AT_ONCE: usize = 2;
+/// Pieces of a body between who reads it and who stores it.
+const PIECES_PIPED: usize = 4;
+
+/// A body that is being read and digested.
+pub(crate) struct Incoming {
+    body: Option<StreamingBlob>,
+    digests: Option<Digests>,
+    left: Option<u64>,
+    len: u64,
+}
+
+impl Incoming {
+    /// `announced`: its length in bytes, if the request says so.
+    pub(crate) fn new(body: Option<StreamingBlob>, announced: Option<u64>, digests: Digests) -> Self {
+        Self { body, digests: Some(digests), left: announced, len: 0 }
+    }
+
+    /// The next piece, not empty; `None` at the end.
+    async fn next(&mut self) -> S3Result<Option<Bytes>> {
+        loop {
+            let Some(body) = &mut self.body else { return Ok(None) };
+            match body.next().await {
+                Some(Ok(piece)) if piece.is_empty() => {}
+                Some(Ok(piece)) => return self.take(piece).map(Some),
+                Some(Err(error)) => return Err(broken(&error)),
+                None => {
+                    self.body = None;
+                    return match self.left {
+                        Some(left) if left > 0 => Err(incomplete()),
+                        _ => Ok(None),
+                    };
+                }
+            }
+        }
+    }
+
+    fn take(&mut self, piece: Bytes) -> S3Result<Bytes> {
+        let len = piece.len() as u64;
+        if let Some(left) = &mut self.left {
+            *left = left.checked_sub(len).ok_or_else(incomplete)?;
+        }
+        self.len += len;
+        if let Some(digests) = &mut self.digests {
+            digests.update(&piece);
+        }
+        Ok(piece)
+    }
+
+    /// Up to about [`PART_BYTES`] more.
+    async fn part(&mut self) -> S3Result<Payload> {
+        let mut part = Payload::default();
+        while part.len() < PART_BYTES
+            && let Some(piece) = self.next().await?
+        {
+            part.push(piece);
+        }
+        Ok(part)
+    }
+
+    fn is_at_end(&self) -> bool {
+        self.body.is_none()
+    }
+
+    /// What arrived is what was declared: its checksum.
+    fn finish(&mut self) -> S3Result<Option<Checksum>> {
+        self.digests.take().map_or(Ok(None), Digests::finish)
+    }
+}
+
+/// An object to be made of a body.
+pub(crate) struct Target<'a> {
+    pub(crate) store: &'a dyn ObjectStore,
+    pub(crate) key: &'a ObjectKey,
+    pub(crate) attributes: Attributes,
+    pub(crate) tags: Tags,
+    pub(crate) precondition: Precondition,
+}
+
+/// An object that was made of a body.
+pub(crate) struct Made {
+    pub(crate) object: ObjectRef,
+    pub(crate) checksum: Option<Checksum>,
+    pub(crate) size_bytes: u64,
+}
+
+/// Stores a body. It shows as an object only when it has arrived whole.
+pub(crate) async fn put(mut incoming: Incoming, target: Target<'_>) -> S3Result<Made> {
+    let first = incoming.part().await?;
+    // One more look tells the end of a body of just this length.
+    let second = if incoming.is_at_end() { Payload::default() } else { incoming.part().await? };
+    if second.is_empty() {
+        let checksum = incoming.finish()?;
+        let attributes = with_checksum(target.attributes, checksum.as_ref());
+        let options = PutOptions { precondition: target.precondition, attributes, tags: target.tags };
+        let object = target.store.put(target.key, first, options).await.map_err(from_store)?;
+        return Ok(Made { object, checksum, size_bytes: incoming.len });
+    }
+    put_in_parts(incoming, target, [first, second]).await
+}
+
+/// A body that is too long to be held. Headers are stored before it: a checksum that comes after it is not kept.
+async fn put_in_parts(mut incoming: Incoming, target: Target<'_>, held: [Payload; 2]) -> S3Result<Made> {
+    let declared = incoming.digests.as_ref().and_then(Digests::declared);
+    let attributes = with_checksum(target.attributes, declared.as_ref());
+    let begun = target.store.multipart(target.key, attributes, target.tags).await;
+    let upload = begun.map_err(from_store)?;
+    let stored = async {
+        send_parts(&mut incoming, upload.as_ref(), held).await?;
+        let checksum = incoming.finish()?;
+        let object = upload.complete(target.precondition).await.map_err(from_store)?;
+        Ok(Made { object, checksum, size_bytes: incoming.len })
+    };
+    let stored: S3Result<Made> = stored.await;
+    if stored.is_err()
+        && let Err(error) = upload.abort().await
+    {
+        tracing::warn!(key = %target.key, %error, "the parts of a body that failed stay behind");
+    }
+    stored
+}
+
+async fn send_parts(incoming: &mut Incoming, upload: &dyn Multipart, held: [Payload; 2]) -> S3Result<()> {
+    let mut sending = futures_util::stream::FuturesUnordered::new();
+    let mut number = 0;
+    let mut held = held.into_iter();
+    loop {
+        let part = match held.next() {
+            Some(part) => part,
+            None => incoming.part().await?,
+        };
+        if part.is_empty() {
+            break;
+        }
+        number += 1;
+        sending.push(upload.put_part(number, part));
+        if sending.len() >= PARTS_AT_ONCE
+            && let Some(sent) = sending.next().await
+        {
+            sent.map_err(from_store)?;
+        }
+    }
+    while let Some(sent) = sending.next().await {
+        sent.map_err(from_store)?;
+    }
+    Ok(())
+}
+
+/// User metadata that keeps an object's checksum.
+pub(crate) const CHECKSUM: &str = "tenon-checksum";
+/// User metadata that keeps the sizes of its parts.
+pub(crate) const PARTS: &str = "tenon-parts";
+
+pub(crate) fn with_checksum(mut attributes: Attributes, checksum: Option<&Checksum>) -> Attributes {
+    if let Some(checksum) = checksum {
+        attributes.user.insert(CHECKSUM.to_owned(), checksum.to_text());
+    }
+    attributes
+}
+
+/// Hands a body to a store as a stream. The store asks, when it has read it to its end, what to note: by then the body is
+/// as it was declared, or it is refused.
+pub(crate) async fn pipe<T, Storing>(
+    mut incoming: Incoming,
+    store: impl FnOnce(BoxStream<'static, store::Result<Bytes>>, store::PartNote<'static>) -> Storing,
+) -> S3Result<(T, Option<Checksum>)>
+where
+    Storing: Future<Output = store::Result<T>>,
+{
+    let shared = Arc::new(Shared::default());
+    let (sender, receiver) = tokio::sync::mpsc::channel(PIECES_PIPED);
+    let finished = shared.clone();
+    let reading = async move {
+        let end = read_into(&mut incoming, &sender).await;
+        *finished.lock() = end;
+        if matches!(*finished.lock(), Some(Err(_))) {
+            sender.send(Err(StoreError::Corrupt("the body broke off".into()))).await.ok();
+        }
+    };
+    let noted = shared.clone();
+    let note: store::PartNote<'static> = Box::new(move || match &*noted.lock() {
+        Some(Ok(checksum)) => Ok(checksum.as_ref().map(Checksum::to_text)),
+        _ => Err(StoreError::Corrupt("the body is not what was declared".into())),
+    });
+    let body = futures_util::stream::unfold(receiver, |mut receiver| async move {
+        receiver.recv().await.map(|piece| (piece, receiver))
+    });
+    let ((), stored) = futures_util::future::join(reading, store(body.boxed(), note)).await;
+    let end = shared.lock().take();
+    match (end, stored) {
+        (Some(Err(error)), _) => Err(error),
+        (_, Err(error)) => Err(from_upload(error)),
+        (Some(Ok(checksum)), Ok(stored)) => Ok((stored, checksum)),
+        (None, Ok(_)) => Err(incomplete()),
+    }
+}
+
+/// Sends all pieces; how the body ended, or `None` if nobody wants more of it.
+async fn read_into(
+    incoming: &mut Incoming,
+    sender: &tokio::sync::mpsc::Sender<store::Result<Bytes>>,
+) -> Option<S3Result<Option<Checksum>>> {
+    loop {
+        match incoming.next().await {
+            Ok(Some(piece)) => sender.send(Ok(piece)).await.ok()?,
+            Ok(None) => return Some(incoming.finish()),
+            Err(error) => return Some(Err(error)),
+        }
+    }
+}
+
+/// How a body ended, between who reads it and who stores it.
+#[derive(Default)]
+struct Shared(Mutex<Option<S3Result<Option<Checksum>>>>);
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Option<S3Result<Option<Checksum>>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a store sends of an object, as a body of an answer.
+pub(crate) fn outgoing(body: BoxStream<'static, store::Result<Bytes>>, len: u64) -> StreamingBlob {
+    let frames = Outgoing { body, left: len };
+    StreamingBlob::from(s3s::Body::http_body_unsync(frames))
+}
+
+/// Says how long it is, so that an answer has a Content-Length.
+struct Outgoing {
+    body: BoxStream<'static, store::Result<Bytes>>,
+    left: u64,
+}
+
+impl http_body::Body for Outgoing {
+    type Data = Bytes;
+    type Error = StdError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<http_body::Frame<Bytes>, StdError>>> {
+        let piece = std::task::ready!(self.body.as_mut().poll_next(context));
+        Poll::Ready(piece.map(|piece| match piece {
+            Ok(piece) => {
+                self.left = self.left.saturating_sub(piece.len() as u64);
+                Ok(http_body::Frame::data(piece))
+            }
+            Err(error) => {
+                tracing::warn!(%error, "an answer breaks off");
+                Err(error.into())
+            }
+        }))
+    }
+
+    fn size_hint(&self) -> http_body::SizeHint {
+        http_body::SizeHint::with_exact(self.left)
+    }
+}
+
+fn incomplete() -> S3Error {
+    s3_error!(
+        IncompleteBody,
+        "You did not provide the number of bytes specified by the Content-Length HTTP header."
+    )
+}
+
+/// Why a body ended early. The protocol layer says so in words only.
+fn broken(error: &StdError) -> S3Error {
+    let text = error.to_string();
+    if let Some(error) = error.downcast_ref::<S3Error>() {
+        let mut same = S3Error::new(error.code().clone());
+        if let Some(message) = error.message() {
+            same.set_message(message.to_owned());
+        }
+        return same;
+    }
+    let is = |name: &str| text.contains(name);
+    if is("SignatureMismatch") {
+        s3_error!(
+            SignatureDoesNotMatch,
+            "The request signature we calculated does not match the signature you provided. Check your key and signing method."
+        )
+    } else if is("ChecksumMismatch") || is("ContentSha256") {
+        custom(
+            "XAmzContentSHA256Mismatch",
+            http::StatusCode::BAD_REQUEST,
+            "The provided 'x-amz-content-sha256' header does not match what was computed.",
+        )
+    } else if is("TooLarge") || is("TooMany") || is("FormatError") {
+        s3_error!(InvalidRequest, "The body is not well-formed: {text}")
+    } else {
+        incomplete()
+    }
+}

@@ -1,0 +1,64 @@
+//! Buckets as requests see them: opened by name, with what is set for them.
+
+use bytes::Bytes;
+use s3s::{S3Result, s3_error};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::sync::Arc;
+use store::{ObjectKey, ObjectStore, Settings, Uploads};
+
+use crate::error::{from_store, not_implemented};
+
+/// A bucket of a request.
+#[derive(Debug, Clone)]
+pub(crate) struct Bucket {
+    pub(crate) name: String,
+    pub(crate) store: Arc<dyn ObjectStore>,
+}
+
+impl Bucket {
+    /// Its uploads in parts, or `NotImplemented`.
+    pub(crate) fn uploads(&self) -> S3Result<&dyn Uploads> {
+        self.store.uploads().ok_or_else(|| not_implemented("an upload in parts"))
+    }
+
+    fn settings(&self) -> S3Result<&dyn Settings> {
+        self.store.settings().ok_or_else(|| not_implemented("a setting of this bucket"))
+    }
+
+    /// A document that is set for the bucket, as text.
+    pub(crate) async fn text(&self, name: &str) -> S3Result<Option<Bytes>> {
+        match self.store.settings() {
+            Some(settings) => settings.get(name).await.map_err(from_store),
+            None => Ok(None),
+        }
+    }
+
+    pub(crate) async fn set_text(&self, name: &str, value: Option<Bytes>) -> S3Result<()> {
+        self.settings()?.set(name, value).await.map_err(from_store)
+    }
+
+    /// A document that is set for the bucket.
+    pub(crate) async fn setting<T: DeserializeOwned>(&self, name: &str) -> S3Result<Option<T>> {
+        let Some(text) = self.text(name).await? else { return Ok(None) };
+        let read = serde_json::from_slice(&text);
+        read.map(Some).map_err(|error| {
+            tracing::error!(bucket = %self.name, name, %error, "a setting of a bucket is damaged");
+            s3_error!(InternalError, "the bucket's {name} is damaged; set it anew")
+        })
+    }
+
+    pub(crate) async fn set<T: Serialize>(&self, name: &str, value: Option<&T>) -> S3Result<()> {
+        let text = value.map(serde_json::to_vec).transpose();
+        let text = text.map_err(|error| s3_error!(InternalError, "{name}: {error}"))?;
+        self.set_text(name, text.map(Bytes::from)).await
+    }
+}
+
+/// A key as a request names it.
+pub(crate) fn key(text: &str) -> S3Result<ObjectKey> {
+    ObjectKey::try_from(text).map_err(|error| match error {
+        store::InvalidKey::TooLong(_) => s3_error!(KeyTooLongError, "Your key is too long"),
+        store::InvalidKey::Empty => s3_error!(InvalidArgument, "{error}"),
+    })
+}

@@ -1,0 +1,359 @@
+//! Checksums of bodies: what a client declared, what came, and how both are kept with an object.
+//!
+//! S3 User Guide, "Checking object integrity in Amazon S3": CRC64NVME is computed where a client declares nothing; an
+//! upload in parts has either the checksum of the whole object or one of its parts' checksums ("composite").
+
+use base64::Engine as _;
+use bytes::Bytes;
+use crc_fast::CrcAlgorithm;
+use s3s::checksum::ChecksumHasher;
+use s3s::crypto::{self, Checksum as _};
+use s3s::dto;
+use s3s::{S3Error, S3Result, TrailingHeaders, s3_error};
+
+/// A checksum algorithm of S3.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Algorithm {
+    Crc32,
+    Crc32c,
+    Crc64Nvme,
+    Sha1,
+    Sha256,
+}
+
+impl Algorithm {
+    pub(crate) const ALL: [Self; 5] = [Self::Crc32, Self::Crc32c, Self::Crc64Nvme, Self::Sha1, Self::Sha256];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Crc32 => "CRC32",
+            Self::Crc32c => "CRC32C",
+            Self::Crc64Nvme => "CRC64NVME",
+            Self::Sha1 => "SHA1",
+            Self::Sha256 => "SHA256",
+        }
+    }
+
+    /// The algorithm of a name in any case.
+    pub(crate) fn named(name: &str) -> S3Result<Self> {
+        let found = Self::ALL.into_iter().find(|algorithm| algorithm.name().eq_ignore_ascii_case(name));
+        found.ok_or_else(|| s3_error!(InvalidRequest, "Checksum algorithm provided is unsupported. Please try again with any of the valid types: [CRC32, CRC32C, CRC64NVME, SHA1, SHA256]"))
+    }
+
+    pub(crate) fn dto(self) -> dto::ChecksumAlgorithm {
+        dto::ChecksumAlgorithm::from_static(self.name())
+    }
+
+    pub(crate) fn header(self) -> String {
+        format!("x-amz-checksum-{}", self.name().to_ascii_lowercase())
+    }
+
+    fn digest_bytes(self) -> usize {
+        match self {
+            Self::Crc32 | Self::Crc32c => 4,
+            Self::Crc64Nvme => 8,
+            Self::Sha1 => 20,
+            Self::Sha256 => 32,
+        }
+    }
+
+    /// Whether the checksum of a whole can be had from those of its parts.
+    pub(crate) fn can_be_whole(self) -> bool {
+        matches!(self, Self::Crc32 | Self::Crc32c | Self::Crc64Nvme)
+    }
+
+    /// Whether there is a checksum of its parts' checksums.
+    pub(crate) fn can_be_composite(self) -> bool {
+        self != Self::Crc64Nvme
+    }
+
+    fn hasher(self) -> ChecksumHasher {
+        let mut hasher = ChecksumHasher::default();
+        match self {
+            Self::Crc32 => hasher.crc32 = Some(crypto::Crc32::new()),
+            Self::Crc32c => hasher.crc32c = Some(crypto::Crc32c::new()),
+            Self::Crc64Nvme => hasher.crc64nvme = Some(crypto::Crc64Nvme::new()),
+            Self::Sha1 => hasher.sha1 = Some(crypto::Sha1::new()),
+            Self::Sha256 => hasher.sha256 = Some(crypto::Sha256::new()),
+        }
+        hasher
+    }
+}
+
+/// A checksum that is known to be an object's or a part's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Checksum {
+    pub(crate) algorithm: Algorithm,
+    /// In base64; a composite one ends in `-` and the number of parts.
+    pub(crate) value: String,
+    pub(crate) is_composite: bool,
+}
+
+impl Checksum {
+    pub(crate) fn of(algorithm: Algorithm, bytes: &[u8]) -> Self {
+        let mut hasher = algorithm.hasher();
+        hasher.update(bytes);
+        Self { algorithm, value: value(algorithm, hasher), is_composite: false }
+    }
+
+    /// As it is kept with an object or a part.
+    pub(crate) fn to_text(&self) -> String {
+        let kind = if self.is_composite { "COMPOSITE" } else { "FULL_OBJECT" };
+        format!("{} {kind} {}", self.algorithm.name(), self.value)
+    }
+
+    pub(crate) fn from_text(text: &str) -> Option<Self> {
+        let mut words = text.split(' ');
+        let (algorithm, kind, value) = (words.next()?, words.next()?, words.next()?);
+        let algorithm = Algorithm::named(algorithm).ok()?;
+        Some(Self { algorithm, value: value.to_owned(), is_composite: kind == "COMPOSITE" })
+    }
+
+    pub(crate) fn kind(&self) -> dto::ChecksumType {
+        let kind =
+            if self.is_composite { dto::ChecksumType::COMPOSITE } else { dto::ChecksumType::FULL_OBJECT };
+        dto::ChecksumType::from_static(kind)
+    }
+
+    /// The checksum of parts' checksums one after another, with their number.
+    pub(crate) fn composite<'a>(algorithm: Algorithm, parts: impl Iterator<Item = &'a Self>) -> Option<Self> {
+        let (mut digests, mut count) = (Vec::new(), 0);
+        for part in parts {
+            digests.extend(decode(&part.value)?);
+            count += 1;
+        }
+        let value = format!("{}-{count}", Self::of(algorithm, &digests).value);
+        Some(Self { algorithm, value, is_composite: true })
+    }
+
+    /// The checksum of what parts of these lengths make together; only CRCs have one.
+    pub(crate) fn concatenated(algorithm: Algorithm, parts: &[(Self, u64)]) -> Option<Self> {
+        let crc = match algorithm {
+            Algorithm::Crc32 => CrcAlgorithm::Crc32IsoHdlc,
+            Algorithm::Crc32c => CrcAlgorithm::Crc32Iscsi,
+            Algorithm::Crc64Nvme => CrcAlgorithm::Crc64Nvme,
+            Algorithm::Sha1 | Algorithm::Sha256 => return None,
+        };
+        let number = |checksum: &Self| {
+            let digest = decode(&checksum.value)?;
+            Some(digest.into_iter().fold(0, |number: u64, byte| number << 8 | u64::from(byte)))
+        };
+        let (first, rest) = parts.split_first()?;
+        let whole = rest.iter().try_fold(number(&first.0)?, |whole, (part, len)| {
+            Some(crc_fast::checksum_combine(crc, whole, number(part)?, *len))
+        })?;
+        let digest = &whole.to_be_bytes()[8 - algorithm.digest_bytes()..];
+        Some(Self { algorithm, value: encode(digest), is_composite: false })
+    }
+}
+
+/// Sets the five fields that carry checksums in S3's answers.
+macro_rules! show_checksum {
+    ($output:expr, $checksum:expr) => {
+        if let Some(checksum) = &$checksum {
+            let checksum: &$crate::checksums::Checksum = checksum;
+            let value = Some(checksum.value.clone());
+            match checksum.algorithm {
+                $crate::checksums::Algorithm::Crc32 => $output.checksum_crc32 = value,
+                $crate::checksums::Algorithm::Crc32c => $output.checksum_crc32c = value,
+                $crate::checksums::Algorithm::Crc64Nvme => $output.checksum_crc64nvme = value,
+                $crate::checksums::Algorithm::Sha1 => $output.checksum_sha1 = value,
+                $crate::checksums::Algorithm::Sha256 => $output.checksum_sha256 = value,
+            }
+        }
+    };
+}
+pub(crate) use show_checksum;
+
+/// The checksums in the five fields that carry them in S3's requests.
+macro_rules! given_checksums {
+    ($input:expr) => {
+        [
+            ($crate::checksums::Algorithm::Crc32, $input.checksum_crc32.clone()),
+            ($crate::checksums::Algorithm::Crc32c, $input.checksum_crc32c.clone()),
+            ($crate::checksums::Algorithm::Crc64Nvme, $input.checksum_crc64nvme.clone()),
+            ($crate::checksums::Algorithm::Sha1, $input.checksum_sha1.clone()),
+            ($crate::checksums::Algorithm::Sha256, $input.checksum_sha256.clone()),
+        ]
+    };
+}
+pub(crate) use given_checksums;
+
+/// What the five fields hold.
+pub(crate) type Given = [(Algorithm, Option<String>); 5];
+
+/// The one checksum given, checked for its form. `InvalidRequest` if there are several.
+pub(crate) fn only(given: Given) -> S3Result<Option<(Algorithm, String)>> {
+    let mut found = None;
+    for (algorithm, value) in given {
+        let Some(value) = value else { continue };
+        if found.is_some() {
+            return Err(s3_error!(
+                InvalidRequest,
+                "Expecting a single x-amz-checksum- header. Multiple checksum Types are not allowed."
+            ));
+        }
+        let is_digest = decode(&value).is_some_and(|bytes| bytes.len() == algorithm.digest_bytes());
+        if !is_digest {
+            return Err(invalid(algorithm));
+        }
+        found = Some((algorithm, value));
+    }
+    Ok(found)
+}
+
+pub(crate) fn invalid(algorithm: Algorithm) -> S3Error {
+    s3_error!(InvalidRequest, "Value for {} header is invalid.", algorithm.header())
+}
+
+/// What a client declared of a body.
+#[derive(Debug, Default)]
+pub(crate) struct Declared {
+    pub(crate) md5: Option<String>,
+    pub(crate) checksum: Option<(Algorithm, String)>,
+    /// Named by `x-amz-sdk-checksum-algorithm` or a trailer; the value comes after the body, if at all.
+    pub(crate) algorithm: Option<Algorithm>,
+    pub(crate) trailers: Option<TrailingHeaders>,
+}
+
+/// The digests of a body that is being read.
+pub(crate) struct Digests {
+    declared: Declared,
+    md5: Option<(crypto::Md5, Vec<u8>)>,
+    algorithm: Option<Algorithm>,
+    hasher: ChecksumHasher,
+}
+
+impl Digests {
+    /// Begins; where a client declares no algorithm it is `default`. `InvalidDigest` for an MD5 that is none.
+    pub(crate) fn begin(declared: Declared, default: Option<Algorithm>) -> S3Result<Self> {
+        let md5 = match &declared.md5 {
+            None => None,
+            Some(text) => {
+                let digest = decode(text).filter(|bytes| bytes.len() == 16);
+                let digest = digest
+                    .ok_or_else(|| s3_error!(InvalidDigest, "The Content-MD5 you specified was invalid."))?;
+                Some((crypto::Md5::new(), digest))
+            }
+        };
+        let declares = declared.checksum.as_ref().map(|(algorithm, _)| *algorithm).or(declared.algorithm);
+        let algorithm = declares.or(default);
+        let hasher = algorithm.map(Algorithm::hasher).unwrap_or_default();
+        Ok(Self { declared, md5, algorithm, hasher })
+    }
+
+    pub(crate) fn update(&mut self, piece: &Bytes) {
+        if let Some((md5, _)) = &mut self.md5 {
+            md5.update(piece);
+        }
+        self.hasher.update(piece);
+    }
+
+    /// The checksum that was declared before the body came.
+    pub(crate) fn declared(&self) -> Option<Checksum> {
+        let (algorithm, value) = self.declared.checksum.clone()?;
+        Some(Checksum { algorithm, value, is_composite: false })
+    }
+
+    /// The body has ended: its checksum, or `BadDigest` if it is not as declared.
+    pub(crate) fn finish(self) -> S3Result<Option<Checksum>> {
+        if let Some((md5, declared)) = self.md5
+            && md5.finalize().as_slice() != declared
+        {
+            return Err(s3_error!(
+                BadDigest,
+                "The Content-MD5 you specified did not match what we received."
+            ));
+        }
+        let Some(algorithm) = self.algorithm else { return Ok(None) };
+        let checksum = Checksum { algorithm, value: value(algorithm, self.hasher), is_composite: false };
+        let declared = match self.declared.checksum {
+            Some((_, value)) => Some(value),
+            None => trailing(self.declared.trailers.as_ref(), algorithm)?,
+        };
+        if declared.is_some_and(|declared| declared != checksum.value) {
+            let name = algorithm.name();
+            return Err(s3_error!(
+                BadDigest,
+                "The {name} you specified did not match the calculated checksum."
+            ));
+        }
+        Ok(Some(checksum))
+    }
+}
+
+/// The checksum that came after the body.
+fn trailing(trailers: Option<&TrailingHeaders>, algorithm: Algorithm) -> S3Result<Option<String>> {
+    let header = algorithm.header();
+    let read = trailers.and_then(|trailers| {
+        trailers.read(|headers| headers.get(&header).and_then(|value| value.to_str().ok()).map(str::to_owned))
+    });
+    match read.flatten() {
+        Some(text) if decode(&text).is_none_or(|bytes| bytes.len() != algorithm.digest_bytes()) => {
+            Err(invalid(algorithm))
+        }
+        text => Ok(text),
+    }
+}
+
+fn value(algorithm: Algorithm, hasher: ChecksumHasher) -> String {
+    let sums = hasher.finalize();
+    let value = match algorithm {
+        Algorithm::Crc32 => sums.checksum_crc32,
+        Algorithm::Crc32c => sums.checksum_crc32c,
+        Algorithm::Crc64Nvme => sums.checksum_crc64nvme,
+        Algorithm::Sha1 => sums.checksum_sha1,
+        Algorithm::Sha256 => sums.checksum_sha256,
+    };
+    value.unwrap_or_default()
+}
+
+fn encode(bytes: &[u8]) -> String {
+    base64::engine::general_purpose::STANDARD.encode(bytes)
+}
+
+/// Standard base64 with padding.
+fn decode(text: &str) -> Option<Vec<u8>> {
+    base64::engine::general_purpose::STANDARD.decode(text).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn checksums_of_parts_make_the_checksum_of_the_whole() {
+        let whole: Vec<u8> = (0..100_000_u32).map(|n| (n * 7) as u8).collect();
+        for algorithm in [Algorithm::Crc32, Algorithm::Crc32c, Algorithm::Crc64Nvme] {
+            let parts: Vec<_> =
+                whole.chunks(30_011).map(|part| (Checksum::of(algorithm, part), part.len() as u64)).collect();
+            let joined = Checksum::concatenated(algorithm, &parts).unwrap();
+            assert_eq!(joined, Checksum::of(algorithm, &whole), "{algorithm:?}");
+            assert_eq!(Checksum::from_text(&joined.to_text()).unwrap(), joined);
+        }
+    }
+
+    #[test]
+    fn a_declared_checksum_must_be_one_and_must_be_right() {
+        let declared = |value: &str| Declared {
+            checksum: Some((Algorithm::Crc32c, value.to_owned())),
+            ..Declared::default()
+        };
+        let right = Checksum::of(Algorithm::Crc32c, b"abc").value;
+        for (value, code) in [(right.as_str(), None), ("AAAAAA==", Some("BadDigest"))] {
+            let mut digests = Digests::begin(declared(value), None).unwrap();
+            digests.update(&Bytes::from_static(b"abc"));
+            let code_found = digests.finish().err().map(|error| error.code().as_str().to_owned());
+            assert_eq!(code_found.as_deref(), code);
+        }
+        let given = |value: &str| {
+            let mut given = Algorithm::ALL.map(|algorithm| (algorithm, None));
+            given[1].1 = Some(value.to_owned());
+            given
+        };
+        assert_eq!(only(given(&right)).unwrap(), Some((Algorithm::Crc32c, right.clone())));
+        for wrong in ["", "abc", "AAAA"] {
+            assert!(only(given(wrong)).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! Conditional requests: what `If-Match` and its kin mean (RFC 9110 section 13, with S3's order of precedence).
+
+use s3s::dto::{ETagCondition, Timestamp};
+use s3s::{S3Error, S3ErrorCode, S3Result, s3_error};
+use store::{ETag, ObjectMeta, Precondition};
+
+use crate::error::precondition_failed;
+use crate::headers;
+
+/// The conditions of a read.
+#[derive(Debug, Default)]
+pub(crate) struct Conditions {
+    pub(crate) if_match: Option<ETagCondition>,
+    pub(crate) if_none_match: Option<ETagCondition>,
+    pub(crate) if_modified_since: Option<Timestamp>,
+    pub(crate) if_unmodified_since: Option<Timestamp>,
+}
+
+impl Conditions {
+    /// `PreconditionFailed`, or `NotModified` (304), if the object is not what the reader wants.
+    pub(crate) fn check(&self, meta: &ObjectMeta) -> S3Result<()> {
+        match self.verdict(meta) {
+            Verdict::Holds => Ok(()),
+            Verdict::Fails => Err(precondition_failed()),
+            Verdict::Unchanged => Err(not_modified(meta)),
+        }
+    }
+
+    /// As [`Conditions::check`] for the source of a copy, of which nothing is "not modified".
+    pub(crate) fn check_source(&self, meta: &ObjectMeta) -> S3Result<()> {
+        match self.verdict(meta) {
+            Verdict::Holds => Ok(()),
+            Verdict::Fails | Verdict::Unchanged => Err(precondition_failed()),
+        }
+    }
+
+    fn verdict(&self, meta: &ObjectMeta) -> Verdict {
+        let etag = &meta.object.etag;
+        // S3 has seconds.
+        let modified = meta.object.last_modified.map(store::Timestamp::secs);
+        let is_after = |time: &Timestamp| modified.is_some_and(|modified| modified > headers::secs(time));
+        match (&self.if_match, &self.if_unmodified_since) {
+            (Some(wanted), _) if !names(wanted, etag) => return Verdict::Fails,
+            (None, Some(time)) if is_after(time) => return Verdict::Fails,
+            _ => {}
+        }
+        match (&self.if_none_match, &self.if_modified_since) {
+            (Some(known), _) if names(known, etag) => Verdict::Unchanged,
+            (None, Some(time)) if !is_after(time) => Verdict::Unchanged,
+            _ => Verdict::Holds,
+        }
+    }
+}
+
+enum Verdict {
+    Holds,
+    Fails,
+    Unchanged,
+}
+
+/// What must hold at a key that is written. S3 has `If-None-Match: *` and `If-Match: etag`, and nothing else.
+pub(crate) fn of_write(
+    if_match: Option<&ETagCondition>,
+    if_none_match: Option<&ETagCondition>,
+) -> S3Result<Precondition> {
+    match (if_match, if_none_match) {
+        (None, None) => Ok(Precondition::None),
+        (Some(ETagCondition::ETag(etag)), None) => Ok(Precondition::Matches(ETag::new(etag.value()))),
+        (None, Some(ETagCondition::Any)) => Ok(Precondition::Absent),
+        _ => Err(s3_error!(
+            NotImplemented,
+            "A header you provided implies functionality that is not implemented"
+        )),
+    }
+}
+
+fn names(condition: &ETagCondition, etag: &ETag) -> bool {
+    match condition {
+        ETagCondition::Any => true,
+        ETagCondition::ETag(wanted) => wanted.value() == etag.as_str(),
+    }
+}
+
+fn not_modified(meta: &ObjectMeta) -> S3Error {
+    let mut unchanged = S3Error::new(S3ErrorCode::NotModified);
+    let mut headers = http::HeaderMap::new();
+    if let Ok(etag) = meta.object.etag.quoted().parse() {
+        headers.insert(http::header::ETAG, etag);
+    }
+    unchanged.set_headers(headers);
+    unchanged
+}

@@ -1,0 +1,151 @@
+//! Cross-origin requests: which origins a bucket lets in (S3 User Guide, "Using cross-origin resource sharing").
+
+use http::header::{
+    ACCESS_CONTROL_ALLOW_CREDENTIALS, ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS,
+    ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE,
+    ACCESS_CONTROL_REQUEST_HEADERS, ACCESS_CONTROL_REQUEST_METHOD, ORIGIN, VARY,
+};
+use http::{HeaderMap, HeaderName};
+use s3s::dto::{CORSConfiguration, CORSRule};
+use s3s::{S3Result, s3_error};
+
+use crate::error::bad_request;
+
+/// The methods a rule may name.
+const METHODS: [&str; 5] = ["GET", "PUT", "HEAD", "POST", "DELETE"];
+
+/// What a browser asks.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    origin: String,
+    method: String,
+    headers: Vec<String>,
+}
+
+impl Asked {
+    /// What an OPTIONS request asks for another one.
+    pub(crate) fn before(headers: &HeaderMap) -> S3Result<Self> {
+        let text = |name: &HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
+        let origin = text(&ORIGIN)
+            .filter(|origin| !origin.is_empty())
+            .ok_or_else(|| bad_request("Insufficient information. Origin request header needed."))?;
+        let method = text(&ACCESS_CONTROL_REQUEST_METHOD).filter(|method| !method.is_empty());
+        let method = method.filter(|method| METHODS.contains(method)).ok_or_else(|| {
+            bad_request(format!("Invalid Access-Control-Request-Method: {}", method.unwrap_or("null")))
+        })?;
+        let asked = text(&ACCESS_CONTROL_REQUEST_HEADERS).unwrap_or_default();
+        let asked: Vec<&str> = asked.split(',').map(str::trim).filter(|name| !name.is_empty()).collect();
+        if let Some(bad) = asked.iter().find(|name| HeaderName::from_bytes(name.as_bytes()).is_err()) {
+            return Err(bad_request(format!(
+                "Access-Control-Request-Headers contains invalid header: {bad}"
+            )));
+        }
+        let headers = asked.iter().map(|name| name.to_ascii_lowercase()).collect();
+        Ok(Self { origin: origin.to_owned(), method: method.to_owned(), headers })
+    }
+
+    /// What a request of a page asks for itself; `None` if it comes from none.
+    pub(crate) fn of(method: &http::Method, headers: &HeaderMap) -> Option<Self> {
+        let origin = headers.get(ORIGIN)?.to_str().ok()?.to_owned();
+        Some(Self { origin, method: method.as_str().to_owned(), headers: Vec::new() })
+    }
+
+    /// The headers of the answer, by the first rule that lets the request in.
+    pub(crate) fn answer(&self, configuration: &CORSConfiguration) -> Option<HeaderMap> {
+        let rule = configuration.cors_rules.iter().find(|rule| self.is_let_in_by(rule))?;
+        let mut headers = HeaderMap::new();
+        let mut set = |name: HeaderName, value: String| {
+            if let Ok(value) = value.parse() {
+                headers.insert(name, value);
+            }
+        };
+        let is_any = rule.allowed_origins.iter().any(|origin| origin == "*");
+        set(ACCESS_CONTROL_ALLOW_ORIGIN, if is_any { "*".to_owned() } else { self.origin.clone() });
+        if !is_any {
+            set(ACCESS_CONTROL_ALLOW_CREDENTIALS, "true".to_owned());
+        }
+        set(ACCESS_CONTROL_ALLOW_METHODS, rule.allowed_methods.join(", "));
+        if !self.headers.is_empty() {
+            set(ACCESS_CONTROL_ALLOW_HEADERS, self.headers.join(", "));
+        }
+        if let Some(exposed) = rule.expose_headers.as_ref().filter(|exposed| !exposed.is_empty()) {
+            set(ACCESS_CONTROL_EXPOSE_HEADERS, exposed.join(", "));
+        }
+        if let Some(age) = rule.max_age_seconds {
+            set(ACCESS_CONTROL_MAX_AGE, age.to_string());
+        }
+        set(VARY, "Origin, Access-Control-Request-Headers, Access-Control-Request-Method".to_owned());
+        Some(headers)
+    }
+
+    fn is_let_in_by(&self, rule: &CORSRule) -> bool {
+        let allowed = rule.allowed_headers.as_deref().unwrap_or_default();
+        let has_header =
+            |name: &String| allowed.iter().any(|pattern| is_like(&pattern.to_ascii_lowercase(), name));
+        rule.allowed_origins.iter().any(|pattern| is_like(pattern, &self.origin))
+            && rule.allowed_methods.contains(&self.method)
+            && self.headers.iter().all(has_header)
+    }
+}
+
+/// Refuses rules that S3 refuses.
+pub(crate) fn check(configuration: &CORSConfiguration) -> S3Result<()> {
+    for rule in &configuration.cors_rules {
+        if rule.allowed_methods.is_empty() || rule.allowed_origins.is_empty() {
+            return Err(s3_error!(
+                MalformedXML,
+                "The XML you provided was not well-formed or did not validate against our published schema"
+            ));
+        }
+        if let Some(method) = rule.allowed_methods.iter().find(|method| !METHODS.contains(&method.as_str())) {
+            return Err(s3_error!(
+                InvalidRequest,
+                "Found unsupported HTTP method in CORS config. Unsupported method is {method}"
+            ));
+        }
+        let headers = rule.allowed_headers.as_deref().unwrap_or_default();
+        let exposed = rule.expose_headers.as_deref().unwrap_or_default();
+        if let Some(name) = headers.iter().find(|name| !is_header(&name.replace('*', ""))) {
+            return Err(s3_error!(InvalidRequest, "AllowedHeader \"{name}\" contains invalid character."));
+        }
+        if let Some(name) = exposed.iter().find(|name| !is_header(name)) {
+            return Err(s3_error!(InvalidRequest, "ExposeHeader \"{name}\" contains invalid character."));
+        }
+        for pattern in rule.allowed_origins.iter().chain(headers) {
+            if pattern.matches('*').count() > 1 {
+                return Err(s3_error!(
+                    InvalidRequest,
+                    "AllowedOrigin \"{pattern}\" can not have more than one wildcard."
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn is_header(name: &str) -> bool {
+    name.is_empty() || HeaderName::from_bytes(name.as_bytes()).is_ok()
+}
+
+/// Whether a text is like a pattern with at most one `*`.
+fn is_like(pattern: &str, text: &str) -> bool {
+    match pattern.split_once('*') {
+        None => pattern == text,
+        Some((start, end)) => {
+            text.len() >= start.len() + end.len() && text.starts_with(start) && text.ends_with(end)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pattern_has_one_star() {
+        assert!(is_like("http://*.example.com", "http://www.example.com"));
+        assert!(is_like("*", "anything"));
+        assert!(!is_like("ab*ba", "aba"));
+        assert!(!is_like("http://a", "http://ab"));
+    }
+}

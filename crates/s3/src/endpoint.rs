@@ -1,0 +1,207 @@
+//! One request in, one answer out: what stands around the S3 operations.
+
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HOST, SERVER};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
+use s3s::config::{S3Config, StaticConfigProvider};
+use s3s::dto::CORSConfiguration;
+use s3s::host::MultiDomain;
+use s3s::service::{S3Service, S3ServiceBuilder};
+use s3s::{Body, S3Error, S3Result, s3_error};
+use std::fmt;
+use std::sync::Arc;
+use store::{Buckets, Clock, Entropy};
+
+use crate::access::Gate;
+use crate::buckets::Bucket;
+use crate::cors::Asked;
+use crate::error::{custom, from_store, not_implemented};
+use crate::ops::settings;
+use crate::query;
+use crate::service::{Renames, Service};
+use crate::users::Users;
+
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-amz-request-id");
+
+/// The longest XML of a request: a completion of 10,000 parts with checksums has 2 MB.
+const XML_BYTES_MAX: usize = 4 << 20;
+/// The longest object of a POST from a browser, which is held in memory.
+const POST_BYTES_MAX: u64 = 64 << 20;
+/// The longest form of such a POST, beside the object.
+const FORM_BYTES_MAX: usize = 1 << 20;
+
+/// Headers that ask for what is not implemented: overlooked, they would leave data less safe than its owner thinks.
+const NOT_IMPLEMENTED: [&str; 7] = [
+    "x-amz-server-side-encryption-customer-algorithm",
+    "x-amz-server-side-encryption-customer-key",
+    "x-amz-copy-source-server-side-encryption-customer-algorithm",
+    "x-amz-server-side-encryption-aws-kms-key-id",
+    "x-amz-write-offset-bytes",
+    "x-amz-object-lock-mode",
+    "x-amz-object-lock-legal-hold",
+];
+
+/// How an endpoint answers.
+#[derive(Debug, Clone)]
+pub struct EndpointOptions {
+    /// Who may come in. With none at all nobody may.
+    pub users: Users,
+    /// The region that buckets say they are in.
+    pub region: String,
+    /// Domains below which a bucket's name is the host's first label; without any, buckets are named in paths.
+    pub domains: Vec<String>,
+}
+
+/// An S3 endpoint over some buckets. Clones share it.
+#[derive(Clone)]
+pub struct Endpoint {
+    service: S3Service,
+    shared: Arc<Shared>,
+}
+
+/// What all operations need.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) buckets: Arc<dyn Buckets>,
+    pub(crate) users: Users,
+    pub(crate) region: String,
+    pub(crate) clock: Arc<dyn Clock>,
+    entropy: Arc<Entropy>,
+}
+
+impl Shared {
+    pub(crate) async fn bucket(&self, name: &str) -> S3Result<Bucket> {
+        let store = self.buckets.open(name).await.map_err(from_store)?;
+        Ok(Bucket { name: name.to_owned(), store })
+    }
+}
+
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Endpoint").field("shared", &self.shared).finish_non_exhaustive()
+    }
+}
+
+impl Endpoint {
+    /// An endpoint over `buckets`; an error names a domain that is none.
+    pub fn new(
+        buckets: Arc<dyn Buckets>,
+        options: EndpointOptions,
+        clock: Arc<dyn Clock>,
+        entropy: Arc<Entropy>,
+    ) -> Result<Self, String> {
+        let EndpointOptions { users, region, domains } = options;
+        let shared = Arc::new(Shared { buckets, users: users.clone(), region, clock, entropy });
+        let gate = Gate(shared.clone());
+        let mut builder = S3ServiceBuilder::new(Service { shared: shared.clone(), gate: gate.clone() });
+        builder.set_auth(users);
+        builder.set_access(gate.clone());
+        builder.set_route(Renames { shared: shared.clone(), gate });
+        let mut config = S3Config::default();
+        config.xml_max_body_size = XML_BYTES_MAX;
+        config.post_object_max_file_size = POST_BYTES_MAX;
+        config.form_max_fields_size = FORM_BYTES_MAX;
+        builder.set_config(Arc::new(StaticConfigProvider::new(Arc::new(config))));
+        if !domains.is_empty() {
+            builder.set_host(MultiDomain::new(&domains).map_err(|error| error.to_string())?);
+        }
+        Ok(Self { service: builder.build(), shared })
+    }
+
+    /// Answers a request.
+    pub async fn answer(&self, request: Request<Body>) -> Response<Body> {
+        let id = format!("{:016X}", self.shared.entropy.next_u64());
+        let (method, asked) = (request.method().clone(), Asked::of(request.method(), request.headers()));
+        let bucket = bucket_of(&request);
+        let answered = match refused(&request) {
+            Some(error) => Err(error),
+            None if method == Method::OPTIONS => self.preflight(&request, bucket.as_deref()).await,
+            None => self.serve(request).await,
+        };
+        let mut response = answered.unwrap_or_else(|error| error_response(error, &id));
+        if matches!(response.status(), StatusCode::NOT_MODIFIED | StatusCode::NO_CONTENT) {
+            *response.body_mut() = Body::empty();
+            response.headers_mut().remove(CONTENT_LENGTH);
+            response.headers_mut().remove(CONTENT_TYPE);
+        }
+        if let (Some(asked), Some(bucket), true) = (asked, bucket, method != Method::OPTIONS)
+            && let Ok(Some(headers)) = self.cors(&bucket).await.map(|cors| asked.answer(&cors?))
+        {
+            response.headers_mut().extend(headers);
+        }
+        if let Ok(id) = HeaderValue::from_str(&id) {
+            response.headers_mut().insert(REQUEST_ID, id);
+        }
+        response.headers_mut().insert(SERVER, HeaderValue::from_static("Tenon"));
+        response
+    }
+
+    /// The answer to a request that has no place.
+    pub(crate) fn slow_down() -> Response<Body> {
+        error_response(s3_error!(SlowDown, "Please reduce your request rate."), "0")
+    }
+
+    async fn serve(&self, request: Request<Body>) -> S3Result<Response<Body>> {
+        let answered = self.service.call(request).await;
+        answered.map_err(|error| {
+            tracing::warn!(?error, "a request could not be answered");
+            s3_error!(InternalError, "We encountered an internal error. Please try again.")
+        })
+    }
+
+    /// Answers a browser that asks before it sends a request.
+    async fn preflight(&self, request: &Request<Body>, bucket: Option<&str>) -> S3Result<Response<Body>> {
+        let forbidden =
+            |why: &str| custom("AccessForbidden", StatusCode::FORBIDDEN, format!("CORSResponse: {why}"));
+        let bucket = bucket.ok_or_else(|| forbidden("CORS is not enabled for this bucket."))?;
+        self.shared.bucket(bucket).await?;
+        let asked = Asked::before(request.headers())?;
+        let cors = self.cors(bucket).await?;
+        let cors = cors.ok_or_else(|| forbidden("CORS is not enabled for this bucket."))?;
+        let headers = asked.answer(&cors).ok_or_else(|| {
+            forbidden("This CORS request is not allowed. This is usually because the evalution of Origin, request method / Access-Control-Request-Method or Access-Control-Request-Headers are not whitelisted by the resource's CORS spec.")
+        })?;
+        let mut response = Response::new(Body::empty());
+        *response.headers_mut() = headers;
+        Ok(response)
+    }
+
+    async fn cors(&self, bucket: &str) -> S3Result<Option<CORSConfiguration>> {
+        let Ok(bucket) = self.shared.bucket(bucket).await else { return Ok(None) };
+        bucket.setting(settings::CORS).await
+    }
+}
+
+/// What is refused before anybody looks who asks.
+fn refused(request: &Request<Body>) -> Option<S3Error> {
+    if let Some(word) = request.uri().query().and_then(query::unknown_word) {
+        return Some(not_implemented(&format!("A query with '{word}'")));
+    }
+    let asked = |name: &&&str| request.headers().contains_key(**name);
+    NOT_IMPLEMENTED.iter().find(asked).map(|name| {
+        s3_error!(
+            NotImplemented,
+            "A header you provided implies functionality that is not implemented: {name}"
+        )
+    })
+}
+
+/// The bucket that a path names; virtual hosts say it in the host.
+fn bucket_of(request: &Request<Body>) -> Option<String> {
+    let name = request.uri().path().trim_start_matches('/').split('/').next()?;
+    (!name.is_empty()).then(|| name.to_owned())
+}
+
+fn error_response(mut error: S3Error, id: &str) -> Response<Body> {
+    error.set_request_id(id.to_owned());
+    error.to_http_response().unwrap_or_else(|_| {
+        let mut response = Response::new(Body::empty());
+        *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+        response
+    })
+}
+
+/// Where an object can be fetched, as CompleteMultipartUpload says.
+pub(crate) fn location(headers: &HeaderMap, bucket: &str, key: &str) -> String {
+    let host = headers.get(HOST).and_then(|value| value.to_str().ok()).unwrap_or("localhost");
+    format!("http://{host}/{bucket}/{key}")
+}

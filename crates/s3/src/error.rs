@@ -1,0 +1,70 @@
+//! What a store's error is called in S3.
+
+use http::StatusCode;
+use s3s::{S3Error, S3ErrorCode, s3_error};
+use store::StoreError;
+
+/// An error of an object's bucket, as its client hears it.
+pub(crate) fn from_store(error: StoreError) -> S3Error {
+    let code = match &error {
+        StoreError::NotFound(_) => S3ErrorCode::NoSuchKey,
+        StoreError::NoSuchBucket(_) => S3ErrorCode::NoSuchBucket,
+        StoreError::BucketState { .. } => S3ErrorCode::OperationAborted,
+        StoreError::PreconditionFailed(_) => return precondition_failed(),
+        StoreError::InvalidKey { .. } | StoreError::Invalid(_) => S3ErrorCode::InvalidArgument,
+        StoreError::InvalidRange(_) => {
+            return s3_error!(InvalidRange, "The requested range is not satisfiable");
+        }
+        StoreError::Denied(_) => S3ErrorCode::AccessDenied,
+        StoreError::Unsupported(_) => S3ErrorCode::NotImplemented,
+        StoreError::Full(_) => return full(&error),
+        StoreError::Throttled(_) => S3ErrorCode::SlowDown,
+        StoreError::Unavailable(_) => S3ErrorCode::ServiceUnavailable,
+        _ => S3ErrorCode::InternalError,
+    };
+    let message = match &error {
+        StoreError::NotFound(_) => "The specified key does not exist.".to_owned(),
+        StoreError::NoSuchBucket(_) => "The specified bucket does not exist".to_owned(),
+        _ => error.to_string(),
+    };
+    S3Error::with_message(code, message)
+}
+
+/// As [`from_store`], for a call that can only fail to find an upload.
+pub(crate) fn from_upload(error: StoreError) -> S3Error {
+    match error {
+        StoreError::NotFound(_) => no_such_upload(),
+        error => from_store(error),
+    }
+}
+
+pub(crate) fn no_such_upload() -> S3Error {
+    s3_error!(
+        NoSuchUpload,
+        "The specified multipart upload does not exist. The upload ID may be invalid, or the upload may have been aborted or completed."
+    )
+}
+
+pub(crate) fn precondition_failed() -> S3Error {
+    s3_error!(PreconditionFailed, "At least one of the pre-conditions you specified did not hold")
+}
+
+pub(crate) fn not_implemented(what: &str) -> S3Error {
+    s3_error!(NotImplemented, "{what} is not implemented here")
+}
+
+/// An error of S3 that the protocol layer has no name for.
+pub(crate) fn custom(code: &'static str, status: StatusCode, message: impl Into<String>) -> S3Error {
+    let mut error = S3Error::with_message(S3ErrorCode::Custom(code.into()), message.into());
+    error.set_status_code(status);
+    error
+}
+
+pub(crate) fn bad_request(message: impl Into<String>) -> S3Error {
+    custom("BadRequest", StatusCode::BAD_REQUEST, message)
+}
+
+/// Disk full: not the client's fault, and no retry helps soon.
+fn full(error: &StoreError) -> S3Error {
+    custom("InsufficientStorage", StatusCode::INSUFFICIENT_STORAGE, error.to_string())
+}

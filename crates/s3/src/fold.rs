@@ -1,0 +1,90 @@
+//! Pages of a listing as S3 wants them: as many entries as asked for, folded at any delimiter.
+//!
+//! The store folds at one byte; a longer delimiter is folded here.
+
+use bytes::Bytes;
+use s3s::{S3Result, s3_error};
+use store::{ListEntry, ListRequest, ObjectStore};
+
+use crate::error::from_store;
+
+/// S3's most entries of a page.
+pub(crate) const ENTRIES_MAX: usize = 1000;
+
+/// What a listing asks for.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Listing {
+    pub(crate) prefix: Bytes,
+    pub(crate) delimiter: Option<String>,
+    /// Only texts greater than this.
+    pub(crate) after: Option<Bytes>,
+    pub(crate) limit: usize,
+}
+
+/// A page, and whether there is more after it.
+pub(crate) struct Page {
+    pub(crate) entries: Vec<ListEntry>,
+    pub(crate) is_truncated: bool,
+}
+
+impl Page {
+    /// The text of the last entry, after which the next page begins.
+    pub(crate) fn last(&self) -> Option<&[u8]> {
+        self.entries.last().map(ListEntry::text)
+    }
+}
+
+/// The number of entries a request asks for. `InvalidArgument` for a negative one.
+pub(crate) fn limit(asked: Option<i32>, name: &str) -> S3Result<usize> {
+    match asked {
+        None => Ok(ENTRIES_MAX),
+        Some(asked) => usize::try_from(asked).map(|asked| asked.min(ENTRIES_MAX)).map_err(|_| {
+            s3_error!(InvalidArgument, "Argument {name} must be an integer between 0 and 2147483647")
+        }),
+    }
+}
+
+pub(crate) async fn page(store: &dyn ObjectStore, listing: &Listing) -> S3Result<Page> {
+    let mut page = Page { entries: Vec::new(), is_truncated: false };
+    if listing.limit == 0 {
+        return Ok(page);
+    }
+    let delimiter = listing.delimiter.as_deref().unwrap_or_default().as_bytes();
+    let mut request = ListRequest {
+        prefix: listing.prefix.clone(),
+        delimiter: (delimiter.len() == 1).then(|| delimiter[0]),
+        start_after: listing.after.clone(),
+        token: None,
+        limit: ENTRIES_MAX,
+    };
+    loop {
+        // One more than asked for tells whether there is more.
+        request.limit = (listing.limit - page.entries.len() + 1).min(ENTRIES_MAX);
+        let found = store.list(request.clone()).await.map_err(from_store)?;
+        for entry in found.entries {
+            let entry = if delimiter.len() > 1 { folded(entry, &listing.prefix, delimiter) } else { entry };
+            let is_new = page.last() != Some(entry.text())
+                && listing.after.as_ref().is_none_or(|after| entry.text() > after.as_ref());
+            if is_new && page.entries.len() == listing.limit {
+                page.is_truncated = true;
+                return Ok(page);
+            }
+            if is_new {
+                page.entries.push(entry);
+            }
+        }
+        match found.next {
+            Some(token) => request.token = Some(token),
+            None => return Ok(page),
+        }
+    }
+}
+
+fn folded(entry: ListEntry, prefix: &[u8], delimiter: &[u8]) -> ListEntry {
+    let text = entry.text();
+    let rest = &text[prefix.len()..];
+    match rest.windows(delimiter.len()).position(|window| window == delimiter) {
+        Some(at) => ListEntry::Prefix(Bytes::copy_from_slice(&text[..prefix.len() + at + delimiter.len()])),
+        None => entry,
+    }
+}

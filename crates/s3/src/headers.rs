@@ -1,0 +1,210 @@
+//! Descriptive headers: an object's [`Attributes`] as S3's requests and answers carry them.
+
+use s3s::dto::{self, Timestamp, TimestampFormat};
+use s3s::{S3Result, s3_error};
+use std::collections::BTreeMap;
+use store::{Attributes, Tags};
+
+use crate::body::{CHECKSUM, PARTS};
+use crate::error::bad_request;
+
+/// The type of what nobody named a type for (S3's).
+const DEFAULT_TYPE: &str = "binary/octet-stream";
+/// S3's limit on names and values of user metadata together.
+const USER_BYTES_MAX: usize = 2048;
+const TAGS_MAX: usize = 10;
+const TAG_KEY_CHARS_MAX: usize = 128;
+const TAG_VALUE_CHARS_MAX: usize = 256;
+
+/// The fields that PUT, POST, CreateMultipartUpload and CopyObject share.
+macro_rules! given_attributes {
+    ($input:expr) => {
+        $crate::headers::attributes($crate::headers::Described {
+            content_type: $input.content_type.clone(),
+            cache_control: $input.cache_control.clone(),
+            content_disposition: $input.content_disposition.clone(),
+            content_encoding: $input.content_encoding.clone(),
+            content_language: $input.content_language.clone(),
+            expires: $input.expires.clone(),
+            metadata: $input.metadata.clone(),
+            storage_class: $input.storage_class.as_ref().map(|class| class.as_str().to_owned()),
+            website_redirect: $input.website_redirect_location.clone(),
+        })
+    };
+}
+pub(crate) use given_attributes;
+
+/// The fields that GET and HEAD share.
+macro_rules! show_attributes {
+    ($output:expr, $attributes:expr) => {{
+        let attributes: &store::Attributes = $attributes;
+        let system = |name: &str| attributes.system.get(name).cloned();
+        $output.content_type = Some($crate::headers::content_type(attributes));
+        $output.cache_control = system("cache-control");
+        $output.content_disposition = system("content-disposition");
+        $output.content_encoding = system("content-encoding");
+        $output.content_language = system("content-language");
+        $output.expires = $crate::headers::expires(attributes);
+        $output.website_redirect_location = system("x-amz-website-redirect-location");
+        $output.metadata = $crate::headers::metadata(attributes);
+        $output.storage_class = attributes
+            .storage_class
+            .clone()
+            .filter(|class| class != "STANDARD")
+            .map(s3s::dto::StorageClass::from);
+    }};
+}
+pub(crate) use show_attributes;
+
+/// What a request says of an object.
+pub(crate) struct Described {
+    pub(crate) content_type: Option<String>,
+    pub(crate) cache_control: Option<String>,
+    pub(crate) content_disposition: Option<String>,
+    pub(crate) content_encoding: Option<String>,
+    pub(crate) content_language: Option<String>,
+    pub(crate) expires: Option<Timestamp>,
+    pub(crate) metadata: Option<dto::Metadata>,
+    pub(crate) storage_class: Option<String>,
+    pub(crate) website_redirect: Option<String>,
+}
+
+/// As the store keeps it. `MetadataTooLarge`, `InvalidStorageClass`.
+pub(crate) fn attributes(described: Described) -> S3Result<Attributes> {
+    let expires = described.expires.map(|time| http_date(&time)).transpose()?;
+    let system = [
+        ("cache-control", described.cache_control),
+        ("content-disposition", described.content_disposition),
+        ("content-encoding", described.content_encoding.and_then(|text| without_chunked(&text))),
+        ("content-language", described.content_language),
+        ("expires", expires),
+        ("x-amz-website-redirect-location", described.website_redirect),
+    ];
+    let system: BTreeMap<String, String> =
+        system.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect();
+    let user: BTreeMap<String, String> = described
+        .metadata
+        .into_iter()
+        .flatten()
+        .map(|(name, value)| (name.to_ascii_lowercase(), value))
+        .filter(|(name, _)| !is_own(name))
+        .collect();
+    let user_bytes: usize = user.iter().map(|(name, value)| name.len() + value.len()).sum();
+    if user_bytes > USER_BYTES_MAX {
+        return Err(s3_error!(
+            MetadataTooLarge,
+            "Your metadata headers exceed the maximum allowed metadata size"
+        ));
+    }
+    Ok(Attributes {
+        content_type: described.content_type,
+        system,
+        user,
+        storage_class: described.storage_class,
+    })
+}
+
+/// Names of user metadata that are the endpoint's own and that no client sets or sees.
+fn is_own(name: &str) -> bool {
+    name == CHECKSUM || name == PARTS
+}
+
+/// `aws-chunked` says how the body came, not what the object is.
+fn without_chunked(encoding: &str) -> Option<String> {
+    let rest: Vec<&str> = encoding.split(',').map(str::trim).filter(|word| *word != "aws-chunked").collect();
+    Some(rest.join(",")).filter(|rest| !rest.is_empty())
+}
+
+pub(crate) fn content_type(attributes: &Attributes) -> String {
+    attributes.content_type.clone().unwrap_or_else(|| DEFAULT_TYPE.to_owned())
+}
+
+pub(crate) fn metadata(attributes: &Attributes) -> Option<dto::Metadata> {
+    let shown: dto::Metadata = attributes
+        .user
+        .iter()
+        .filter(|(name, _)| !is_own(name))
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect();
+    (!shown.is_empty()).then_some(shown)
+}
+
+pub(crate) fn expires(attributes: &Attributes) -> Option<Timestamp> {
+    Timestamp::parse(TimestampFormat::HttpDate, attributes.system.get("expires")?).ok()
+}
+
+fn http_date(time: &Timestamp) -> S3Result<String> {
+    let mut text = Vec::new();
+    time.format(TimestampFormat::HttpDate, &mut text)
+        .map_err(|error| s3_error!(InvalidArgument, "Expires: {error}"))?;
+    Ok(String::from_utf8_lossy(&text).into_owned())
+}
+
+/// A store's moment as S3's.
+pub(crate) fn timestamp(time: store::Timestamp) -> Timestamp {
+    Timestamp::from(time.to_system_time())
+}
+
+/// S3's moment in whole seconds since 1970.
+pub(crate) fn secs(time: &Timestamp) -> i64 {
+    let mut text = Vec::new();
+    let written = time.format(TimestampFormat::EpochSeconds, &mut text);
+    let whole = text.split(|byte| *byte == b'.').next().unwrap_or_default();
+    written.ok().and_then(|()| std::str::from_utf8(whole).ok()?.parse().ok()).unwrap_or(0)
+}
+
+pub(crate) fn etag(etag: &store::ETag) -> dto::ETag {
+    dto::ETag::Strong(etag.as_str().to_owned())
+}
+
+/// The tags of a header `x-amz-tagging`: an encoded query.
+pub(crate) fn tags_of_header(text: Option<&str>) -> S3Result<Tags> {
+    let pairs = url::form_urlencoded::parse(text.unwrap_or_default().as_bytes());
+    let pairs: Vec<(String, String)> =
+        pairs.map(|(key, value)| (key.into_owned(), value.into_owned())).collect();
+    checked_tags(pairs, TAGS_MAX)
+}
+
+/// The tags of a document.
+pub(crate) fn tags_of_set(set: &[dto::Tag], tags_max: usize) -> S3Result<Tags> {
+    let pair = |tag: &dto::Tag| match (&tag.key, &tag.value) {
+        (Some(key), Some(value)) => Ok((key.clone(), value.clone())),
+        _ => Err(s3_error!(
+            MalformedXML,
+            "The XML you provided was not well-formed or did not validate against our published schema"
+        )),
+    };
+    checked_tags(set.iter().map(pair).collect::<S3Result<_>>()?, tags_max)
+}
+
+pub(crate) fn tag_set(tags: Tags) -> Vec<dto::Tag> {
+    tags.into_iter().map(|(key, value)| dto::Tag { key: Some(key), value: Some(value) }).collect()
+}
+
+fn checked_tags(pairs: Vec<(String, String)>, tags_max: usize) -> S3Result<Tags> {
+    if pairs.len() > tags_max {
+        return Err(if tags_max == TAGS_MAX {
+            bad_request("Object tags cannot be greater than 10")
+        } else {
+            bad_request(format!("Bucket tag count cannot be greater than {tags_max}"))
+        });
+    }
+    let mut tags = Tags::new();
+    for (key, value) in pairs {
+        if key.is_empty() || key.chars().count() > TAG_KEY_CHARS_MAX || !has_tag_chars(&key) {
+            return Err(s3_error!(InvalidTag, "The TagKey you have provided is invalid"));
+        }
+        if value.chars().count() > TAG_VALUE_CHARS_MAX || !has_tag_chars(&value) {
+            return Err(s3_error!(InvalidTag, "The TagValue you have provided is invalid"));
+        }
+        if tags.insert(key, value).is_some() {
+            return Err(s3_error!(InvalidTag, "Cannot provide multiple Tags with the same key"));
+        }
+    }
+    Ok(tags)
+}
+
+/// Letters, digits and spaces of any script, and `+ - = . _ : / @` (S3 User Guide, "Categorizing your storage using tags").
+fn has_tag_chars(text: &str) -> bool {
+    text.chars().all(|c| c.is_alphanumeric() || c.is_whitespace() || "+-=._:/@".contains(c))
+}

@@ -1,0 +1,32 @@
+//! An S3 endpoint over any [`store::Buckets`].
+//!
+//! Owns HTTP, XML, signatures, users, and what S3 says of a bucket beyond its objects (policy, CORS, tags and so on, kept
+//! as [`store::Settings`]). The wire forms are `s3s`'s.
+//!
+//! Refuses: to know what holds the objects, a volume, a directory or a drive; to guess: a query or a header that stands
+//! for an operation which is not implemented is answered with `NotImplemented`.
+//!
+//! Invariants: nothing is visible of an upload that did not arrive whole and as its checksums say; a request holds a
+//! bounded share of memory, whatever its length; an error is S3's, and its text holds no secret.
+
+mod access;
+mod body;
+mod buckets;
+mod checksums;
+mod conditions;
+mod cors;
+mod endpoint;
+mod error;
+mod fold;
+mod headers;
+mod ops;
+mod parts;
+mod policy;
+mod query;
+mod server;
+mod service;
+mod users;
+
+pub use endpoint::{Endpoint, EndpointOptions};
+pub use server::{Limits, ServeError, Server};
+pub use users::{Role, User, Users, UsersError};

@@ -1,0 +1,182 @@
+//! CopyObject, and what UploadPartCopy and it know of their source.
+
+use futures_util::StreamExt as _;
+use s3s::dto::{self, CopyObjectInput, CopyObjectOutput, CopySource};
+use s3s::{S3Result, s3_error};
+use store::{CopyOptions, GetOptions, ObjectKey, ObjectMeta, ObjectRef, Precondition, Tags};
+
+use crate::body::{self, CHECKSUM, Incoming, PARTS, Target};
+use crate::buckets::{Bucket, key};
+use crate::checksums::{Algorithm, Checksum, Declared, Digests, show_checksum};
+use crate::conditions::Conditions;
+use crate::error::from_store;
+use crate::headers::{self, given_attributes};
+use crate::ops::get;
+
+/// S3's longest object that one CopyObject copies.
+const COPIED_BYTES_MAX: u64 = 5 << 30;
+
+/// An object to be copied.
+pub(crate) struct Source {
+    pub(crate) bucket: Bucket,
+    pub(crate) meta: ObjectMeta,
+}
+
+/// The bucket and key of a source; access points are of another world.
+pub(crate) fn named(source: &CopySource) -> S3Result<(&str, ObjectKey)> {
+    match source {
+        CopySource::Bucket { bucket, key: name, version_id } => {
+            match version_id.as_deref() {
+                None | Some("null") => {}
+                Some(_) => return Err(s3_error!(NoSuchVersion, "The specified version does not exist.")),
+            }
+            Ok((bucket, key(name)?))
+        }
+        _ => Err(s3_error!(NotImplemented, "An access point as a source is not implemented here")),
+    }
+}
+
+/// Looks at the source; `NoSuchKey`, and `PreconditionFailed` if it is not what the copier wants.
+pub(crate) async fn find(bucket: Bucket, key: &ObjectKey, conditions: &Conditions) -> S3Result<Source> {
+    let meta = bucket.store.head(key).await.map_err(from_store)?;
+    conditions.check_source(&meta)?;
+    Ok(Source { bucket, meta })
+}
+
+macro_rules! source_conditions {
+    ($input:expr) => {
+        $crate::conditions::Conditions {
+            if_match: $input.copy_source_if_match.clone(),
+            if_none_match: $input.copy_source_if_none_match.clone(),
+            if_modified_since: $input.copy_source_if_modified_since.clone(),
+            if_unmodified_since: $input.copy_source_if_unmodified_since.clone(),
+        }
+    };
+}
+pub(crate) use source_conditions;
+
+pub(crate) async fn copy(
+    from: Bucket,
+    to: Bucket,
+    input: CopyObjectInput,
+) -> S3Result<(CopyObjectOutput, ObjectRef, u64)> {
+    let (source_bucket, source_key) = named(&input.copy_source)?;
+    let target_key = key(&input.key)?;
+    let replaces =
+        directive(input.metadata_directive.as_ref().map(|d| d.as_str()), "Unknown metadata directive.")?;
+    let replaces_tags =
+        directive(input.tagging_directive.as_ref().map(|d| d.as_str()), "Unknown tagging directive.")?;
+    let is_same = source_bucket == to.name && source_key == target_key;
+    let changes_class = input.storage_class.is_some();
+    if is_same && !replaces && !changes_class && input.website_redirect_location.is_none() {
+        return Err(s3_error!(
+            InvalidRequest,
+            "This copy request is illegal because it is trying to copy an object to itself without changing the object's metadata, storage class, website redirect location or encryption attributes."
+        ));
+    }
+    let source = find(from, &source_key, &source_conditions!(input)).await?;
+    if source.meta.size_bytes > COPIED_BYTES_MAX {
+        return Err(s3_error!(
+            InvalidRequest,
+            "The specified copy source is larger than the maximum allowable size for a copy source: 5368709120"
+        ));
+    }
+    let mut attributes = if replaces { given_attributes!(input)? } else { source.meta.attributes.clone() };
+    if let Some(class) = &input.storage_class {
+        attributes.storage_class = Some(class.as_str().to_owned());
+    }
+    // What is known of the bytes stays known of their copy.
+    for own in [CHECKSUM, PARTS] {
+        if let Some(value) = source.meta.attributes.user.get(own) {
+            attributes.user.insert(own.to_owned(), value.clone());
+        }
+    }
+    if let Some(named) = &input.checksum_algorithm {
+        let named = Algorithm::named(named.as_str())?;
+        if get::checksum(&source.meta).is_none_or(|known| known.algorithm != named) {
+            let computed = compute(&source, named).await?;
+            attributes.user.insert(CHECKSUM.to_owned(), computed.to_text());
+        }
+    }
+    let tags = match replaces_tags {
+        true => Some(headers::tags_of_header(input.tagging.as_deref())?),
+        false => None,
+    };
+    let checksum = attributes.user.get(CHECKSUM).and_then(|text| Checksum::from_text(text));
+    let size_bytes = source.meta.size_bytes;
+    let object = if source_bucket == to.name {
+        within(&to, &source, &target_key, attributes, tags).await?
+    } else {
+        across(&to, &source, &target_key, attributes, tags).await?
+    };
+    let modified = match object.last_modified {
+        Some(modified) => Some(modified),
+        None => to.store.head(&target_key).await.map_err(from_store)?.object.last_modified,
+    };
+    let mut result = dto::CopyObjectResult {
+        e_tag: Some(headers::etag(&object.etag)),
+        last_modified: modified.map(headers::timestamp),
+        checksum_type: checksum.as_ref().map(Checksum::kind),
+        ..Default::default()
+    };
+    show_checksum!(result, checksum);
+    Ok((CopyObjectOutput { copy_object_result: Some(result), ..Default::default() }, object, size_bytes))
+}
+
+fn directive(given: Option<&str>, unknown: &'static str) -> S3Result<bool> {
+    match given {
+        None | Some("COPY") => Ok(false),
+        Some("REPLACE") => Ok(true),
+        Some(_) => Err(s3_error!(InvalidArgument, "{unknown}")),
+    }
+}
+
+async fn within(
+    bucket: &Bucket,
+    source: &Source,
+    to: &ObjectKey,
+    attributes: store::Attributes,
+    tags: Option<Tags>,
+) -> S3Result<ObjectRef> {
+    let options = CopyOptions { attributes: Some(attributes), precondition: Precondition::None };
+    let object = bucket.store.copy(&source.meta.object, to, options).await.map_err(from_store)?;
+    if let Some(tags) = tags {
+        bucket.store.set_tags(to, tags).await.map_err(from_store)?;
+    }
+    Ok(object)
+}
+
+/// From one store to another the bytes come through here.
+async fn across(
+    to: &Bucket,
+    source: &Source,
+    target: &ObjectKey,
+    attributes: store::Attributes,
+    tags: Option<Tags>,
+) -> S3Result<ObjectRef> {
+    let from = &source.meta.object;
+    let tags = match tags {
+        Some(tags) => tags,
+        None => source.bucket.store.tags(&from.key).await.map_err(from_store)?,
+    };
+    let options = GetOptions { if_match: Some(from.etag.clone()), ..GetOptions::default() };
+    let object = source.bucket.store.get(&from.key, options).await.map_err(from_store)?;
+    let digests = Digests::begin(Declared::default(), None)?;
+    let body = body::outgoing(object.body, source.meta.size_bytes);
+    let incoming = Incoming::new(Some(body), Some(source.meta.size_bytes), digests);
+    let precondition = Precondition::None;
+    let target = Target { store: to.store.as_ref(), key: target, attributes, tags, precondition };
+    Ok(body::put(incoming, target).await?.object)
+}
+
+/// The checksum of an object that has another one, or none.
+async fn compute(source: &Source, algorithm: Algorithm) -> S3Result<Checksum> {
+    let from = &source.meta.object;
+    let options = GetOptions { if_match: Some(from.etag.clone()), ..GetOptions::default() };
+    let mut body = source.bucket.store.get(&from.key, options).await.map_err(from_store)?.body;
+    let mut digests = Digests::begin(Declared::default(), Some(algorithm))?;
+    while let Some(piece) = body.next().await {
+        digests.update(&piece.map_err(from_store)?);
+    }
+    digests.finish()?.ok_or_else(|| s3_error!(InternalError, "a checksum was not computed"))
+}

@@ -1,0 +1,264 @@
+//! GetObject, HeadObject, GetObjectAttributes.
+
+use s3s::dto::{self, GetObjectAttributesInput, GetObjectAttributesOutput, GetObjectInput, GetObjectOutput};
+use s3s::dto::{HeadObjectInput, HeadObjectOutput};
+use s3s::{S3Error, S3Result, s3_error};
+use std::ops::Range;
+use store::{GetOptions, ObjectMeta, VersionId};
+
+use crate::body::{self, CHECKSUM, PARTS};
+use crate::buckets::{Bucket, key};
+use crate::checksums::{Checksum, show_checksum};
+use crate::conditions::Conditions;
+use crate::error::{custom, from_store};
+use crate::fold;
+use crate::headers::{self, show_attributes};
+use crate::parts;
+
+/// Which bytes of an object are asked for.
+enum Wanted {
+    All,
+    Some(Range<u64>),
+    /// Part `number`'s, of so many.
+    Part(Range<u64>, usize),
+}
+
+impl Wanted {
+    fn range(&self) -> Option<&Range<u64>> {
+        match self {
+            Self::All => None,
+            Self::Some(range) | Self::Part(range, _) => Some(range),
+        }
+    }
+
+    fn parts_count(&self) -> Option<i32> {
+        match self {
+            Self::Part(_, count) => i32::try_from(*count).ok(),
+            _ => None,
+        }
+    }
+}
+
+macro_rules! conditions {
+    ($input:expr) => {
+        Conditions {
+            if_match: $input.if_match.clone(),
+            if_none_match: $input.if_none_match.clone(),
+            if_modified_since: $input.if_modified_since.clone(),
+            if_unmodified_since: $input.if_unmodified_since.clone(),
+        }
+    };
+}
+
+/// What GET and HEAD say of an object alike.
+macro_rules! show {
+    ($output:expr, $meta:expr, $wanted:expr, $with_checksum:expr) => {{
+        let (meta, wanted): (&ObjectMeta, &Wanted) = ($meta, $wanted);
+        show_attributes!($output, &meta.attributes);
+        $output.accept_ranges = Some("bytes".to_owned());
+        $output.e_tag = Some(headers::etag(&meta.object.etag));
+        $output.last_modified = meta.object.last_modified.map(headers::timestamp);
+        $output.version_id = meta.object.version.as_deref().map(str::to_owned);
+        $output.content_length = Some(length(meta, wanted));
+        $output.content_range = content_range(meta, wanted);
+        $output.parts_count = wanted.parts_count();
+        if $with_checksum && !matches!(wanted, Wanted::Some(_)) {
+            let checksum = checksum(meta);
+            $output.checksum_type = checksum.as_ref().map(Checksum::kind);
+            show_checksum!($output, checksum);
+        }
+    }};
+}
+
+pub(crate) async fn get(bucket: Bucket, input: GetObjectInput) -> S3Result<GetObjectOutput> {
+    let key = key(&input.key)?;
+    let conditions = conditions!(input);
+    let version: Option<VersionId> = input.version_id.as_deref().and_then(version);
+    // Where the range depends on the length, the object is looked at first, and is that one still when it is read.
+    let needs_look = input.part_number.is_some() || matches!(input.range, Some(dto::Range::Suffix { .. }));
+    let mut options = GetOptions { version, ..GetOptions::default() };
+    if needs_look {
+        let meta = bucket.store.head(&key).await.map_err(from_store)?;
+        conditions.check(&meta)?;
+        options.range = wanted(&meta, input.range.as_ref(), input.part_number)?.range().cloned();
+        options.if_match = Some(meta.object.etag);
+    } else if let Some(dto::Range::Int { first, last }) = input.range {
+        options.range = Some(first..last.map_or(u64::MAX, |last| last.saturating_add(1)));
+    }
+    let is_empty_range = options.range.as_ref().is_some_and(Range::is_empty);
+    if is_empty_range {
+        options.range = None;
+    }
+    let object = bucket.store.get(&key, options).await.map_err(from_store)?;
+    let meta = &object.meta;
+    conditions.check(meta)?;
+    let wanted = wanted(meta, input.range.as_ref(), input.part_number)?;
+    let mut output = GetObjectOutput::default();
+    show!(output, meta, &wanted, input.checksum_mode.is_some());
+    output.tag_count = tag_count(&bucket, &key).await;
+    let len = wanted.range().map_or(meta.size_bytes, |range| range.end - range.start);
+    output.body = (!is_empty_range).then(|| body::outgoing(object.body, len));
+    Ok(output)
+}
+
+pub(crate) async fn head(bucket: Bucket, input: HeadObjectInput) -> S3Result<HeadObjectOutput> {
+    let key = key(&input.key)?;
+    let meta = bucket.store.head(&key).await.map_err(from_store)?;
+    conditions!(input).check(&meta)?;
+    let wanted = wanted(&meta, input.range.as_ref(), input.part_number)?;
+    let mut output = HeadObjectOutput::default();
+    show!(output, &meta, &wanted, input.checksum_mode.is_some());
+    if let Some(given) = input.response_content_type {
+        output.content_type = Some(given);
+    }
+    output.cache_control = input.response_cache_control.or(output.cache_control);
+    output.content_disposition = input.response_content_disposition.or(output.content_disposition);
+    output.content_encoding = input.response_content_encoding.or(output.content_encoding);
+    output.content_language = input.response_content_language.or(output.content_language);
+    output.expires = input.response_expires.or(output.expires);
+    Ok(output)
+}
+
+pub(crate) async fn attributes(
+    bucket: Bucket,
+    input: GetObjectAttributesInput,
+) -> S3Result<GetObjectAttributesOutput> {
+    let key = key(&input.key)?;
+    let meta = bucket.store.head(&key).await.map_err(from_store)?;
+    let asked = |name: &str| input.object_attributes.iter().any(|attribute| attribute.as_str() == name);
+    let known = ["ETag", "Checksum", "ObjectParts", "StorageClass", "ObjectSize"];
+    if input.object_attributes.iter().any(|attribute| !known.contains(&attribute.as_str())) {
+        return Err(s3_error!(InvalidArgument, "Invalid attribute name specified."));
+    }
+    let mut output = GetObjectAttributesOutput {
+        last_modified: meta.object.last_modified.map(headers::timestamp),
+        ..Default::default()
+    };
+    if asked("ETag") {
+        output.e_tag = Some(headers::etag(&meta.object.etag));
+    }
+    if asked("ObjectSize") {
+        output.object_size = i64::try_from(meta.size_bytes).ok();
+    }
+    if asked("StorageClass") {
+        let class = meta.attributes.storage_class.clone().unwrap_or_else(|| "STANDARD".to_owned());
+        output.storage_class = Some(dto::StorageClass::from(class));
+    }
+    let checksum = checksum(&meta);
+    if asked("Checksum")
+        && let Some(found) = &checksum
+    {
+        let mut shown = dto::Checksum { checksum_type: Some(found.kind()), ..Default::default() };
+        show_checksum!(shown, checksum);
+        output.checksum = Some(shown);
+    }
+    if asked("ObjectParts")
+        && let Some(sizes) = part_sizes(&meta)
+    {
+        output.object_parts = Some(object_parts(&sizes, input.part_number_marker, input.max_parts)?);
+    }
+    Ok(output)
+}
+
+fn object_parts(
+    sizes: &[u64],
+    marker: Option<i32>,
+    max: Option<i32>,
+) -> S3Result<dto::GetObjectAttributesParts> {
+    let after = usize::try_from(marker.unwrap_or(0)).map_err(|_| {
+        s3_error!(InvalidArgument, "Argument part-number-marker must be an integer between 0 and 2147483647")
+    })?;
+    let limit = fold::limit(max, "max-parts")?;
+    let shown = sizes.iter().enumerate().skip(after).take(limit);
+    let parts: Vec<dto::ObjectPart> = shown
+        .map(|(at, size)| dto::ObjectPart {
+            part_number: i32::try_from(at + 1).ok(),
+            size: i64::try_from(*size).ok(),
+            ..Default::default()
+        })
+        .collect();
+    let end = after + parts.len();
+    Ok(dto::GetObjectAttributesParts {
+        is_truncated: Some(end < sizes.len()),
+        max_parts: i32::try_from(limit).ok(),
+        next_part_number_marker: i32::try_from(end).ok(),
+        part_number_marker: i32::try_from(after).ok(),
+        total_parts_count: i32::try_from(sizes.len()).ok(),
+        parts: Some(parts),
+    })
+}
+
+/// The checksum kept with an object.
+pub(crate) fn checksum(meta: &ObjectMeta) -> Option<Checksum> {
+    Checksum::from_text(meta.attributes.user.get(CHECKSUM)?)
+}
+
+fn part_sizes(meta: &ObjectMeta) -> Option<Vec<u64>> {
+    let sizes = parts::from_text(meta.attributes.user.get(PARTS)?)?;
+    (sizes.iter().sum::<u64>() == meta.size_bytes).then_some(sizes)
+}
+
+/// A version as a store names it; `null` is the one of a bucket without versions.
+pub(crate) fn version(id: &str) -> Option<VersionId> {
+    (id != "null" && !id.is_empty()).then(|| id.into())
+}
+
+fn wanted(meta: &ObjectMeta, range: Option<&dto::Range>, part: Option<i32>) -> S3Result<Wanted> {
+    match (range, part) {
+        (None, None) => Ok(Wanted::All),
+        (Some(range), None) => {
+            range.check(meta.size_bytes).map(Wanted::Some).map_err(|_| range_not_satisfiable(meta))
+        }
+        (None, Some(number)) => part_range(meta, number),
+        (Some(_), Some(_)) => {
+            Err(s3_error!(InvalidRequest, "Cannot specify both Range header and partNumber query parameter"))
+        }
+    }
+}
+
+fn part_range(meta: &ObjectMeta, number: i32) -> S3Result<Wanted> {
+    let at =
+        usize::try_from(number).ok().filter(|number| (1..=10_000).contains(number)).ok_or_else(|| {
+            s3_error!(InvalidArgument, "Part number must be an integer between 1 and 10000, inclusive")
+        })? - 1;
+    let Some(sizes) = part_sizes(meta) else {
+        // An object that was stored by one call is its own first part.
+        if at > 0 {
+            return Err(no_such_part());
+        }
+        return Ok(if meta.size_bytes == 0 { Wanted::All } else { Wanted::Some(0..meta.size_bytes) });
+    };
+    let size = *sizes.get(at).ok_or_else(no_such_part)?;
+    let start = sizes[..at].iter().sum();
+    Ok(Wanted::Part(start..start + size, sizes.len()))
+}
+
+fn no_such_part() -> S3Error {
+    let status = http::StatusCode::RANGE_NOT_SATISFIABLE;
+    custom("InvalidPartNumber", status, "The requested partnumber is not satisfiable")
+}
+
+fn range_not_satisfiable(meta: &ObjectMeta) -> S3Error {
+    let mut error = s3_error!(InvalidRange, "The requested range is not satisfiable");
+    let mut headers = http::HeaderMap::new();
+    if let Ok(value) = format!("bytes */{}", meta.size_bytes).parse() {
+        headers.insert(http::header::CONTENT_RANGE, value);
+    }
+    error.set_headers(headers);
+    error
+}
+
+fn length(meta: &ObjectMeta, wanted: &Wanted) -> i64 {
+    let len = wanted.range().map_or(meta.size_bytes, |range| range.end - range.start);
+    i64::try_from(len).unwrap_or(i64::MAX)
+}
+
+fn content_range(meta: &ObjectMeta, wanted: &Wanted) -> Option<String> {
+    let range = wanted.range().filter(|range| !range.is_empty())?;
+    Some(format!("bytes {}-{}/{}", range.start, range.end - 1, meta.size_bytes))
+}
+
+async fn tag_count(bucket: &Bucket, key: &store::ObjectKey) -> Option<i32> {
+    let tags = bucket.store.tags(key).await.ok()?;
+    i32::try_from(tags.len()).ok().filter(|count| *count > 0)
+}

@@ -1,0 +1,212 @@
+//! ListObjects, ListObjectsV2 and ListObjectVersions.
+
+use bytes::Bytes;
+use s3s::dto::{self, EncodingType};
+use s3s::{S3Result, s3_error};
+use store::ListEntry;
+
+use crate::buckets::Bucket;
+use crate::fold::{self, Listing, Page};
+use crate::headers;
+
+/// How keys are written into an answer: XML cannot hold every byte.
+#[derive(Clone, Copy)]
+pub(crate) struct Encoding(bool);
+
+impl Encoding {
+    pub(crate) fn of(asked: Option<&EncodingType>) -> S3Result<Self> {
+        match asked.map(EncodingType::as_str) {
+            None | Some("") => Ok(Self(false)),
+            Some("url") => Ok(Self(true)),
+            Some(_) => Err(s3_error!(InvalidArgument, "Invalid Encoding Method specified in Request")),
+        }
+    }
+
+    pub(crate) fn text(self, bytes: &[u8]) -> String {
+        if !self.0 {
+            return String::from_utf8_lossy(bytes).into_owned();
+        }
+        let mut text = String::with_capacity(bytes.len());
+        for &byte in bytes {
+            match byte {
+                b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'*' | b'/' => {
+                    text.push(char::from(byte));
+                }
+                _ => text.push_str(&format!("%{byte:02X}")),
+            }
+        }
+        text
+    }
+
+    fn string(self, text: Option<String>) -> Option<String> {
+        text.map(|text| self.text(text.as_bytes()))
+    }
+}
+
+/// A page's objects and common prefixes.
+struct Shown {
+    objects: Vec<dto::Object>,
+    prefixes: Vec<dto::CommonPrefix>,
+}
+
+fn shown(page: &Page, encoding: Encoding, owner: Option<&dto::Owner>) -> Shown {
+    let (mut objects, mut prefixes) = (Vec::new(), Vec::new());
+    for entry in &page.entries {
+        match entry {
+            ListEntry::Prefix(prefix) => {
+                prefixes.push(dto::CommonPrefix { prefix: Some(encoding.text(prefix)) });
+            }
+            ListEntry::Object { object, size_bytes } => objects.push(dto::Object {
+                key: Some(encoding.text(object.key.as_bytes())),
+                e_tag: Some(headers::etag(&object.etag)),
+                last_modified: object.last_modified.map(headers::timestamp),
+                size: i64::try_from(*size_bytes).ok(),
+                storage_class: Some(dto::ObjectStorageClass::from_static("STANDARD")),
+                owner: owner.cloned(),
+                ..Default::default()
+            }),
+        }
+    }
+    Shown { objects, prefixes }
+}
+
+fn some<T>(list: Vec<T>) -> Option<Vec<T>> {
+    (!list.is_empty()).then_some(list)
+}
+
+pub(crate) async fn v1(
+    bucket: &Bucket,
+    owner: &dto::Owner,
+    input: dto::ListObjectsInput,
+) -> S3Result<dto::ListObjectsOutput> {
+    let encoding = Encoding::of(input.encoding_type.as_ref())?;
+    let limit = fold::limit(input.max_keys, "max-keys")?;
+    let delimiter = input.delimiter.filter(|delimiter| !delimiter.is_empty());
+    let listing = Listing {
+        prefix: Bytes::from(input.prefix.clone().unwrap_or_default()),
+        delimiter: delimiter.clone(),
+        after: input.marker.clone().filter(|marker| !marker.is_empty()).map(Bytes::from),
+        limit,
+    };
+    let page = fold::page(bucket.store.as_ref(), &listing).await?;
+    let Shown { objects, prefixes } = shown(&page, encoding, Some(owner));
+    Ok(dto::ListObjectsOutput {
+        name: Some(bucket.name.clone()),
+        prefix: Some(encoding.text(input.prefix.unwrap_or_default().as_bytes())),
+        marker: Some(encoding.text(input.marker.unwrap_or_default().as_bytes())),
+        max_keys: i32::try_from(limit).ok(),
+        is_truncated: Some(page.is_truncated),
+        // Without a delimiter a client goes on after the last key it was shown.
+        next_marker: page.last().filter(|_| page.is_truncated).map(|last| encoding.text(last)),
+        contents: some(objects),
+        common_prefixes: some(prefixes),
+        delimiter: encoding.string(delimiter),
+        encoding_type: input.encoding_type,
+        ..Default::default()
+    })
+}
+
+pub(crate) async fn v2(
+    bucket: &Bucket,
+    owner: &dto::Owner,
+    input: dto::ListObjectsV2Input,
+) -> S3Result<dto::ListObjectsV2Output> {
+    let encoding = Encoding::of(input.encoding_type.as_ref())?;
+    let limit = fold::limit(input.max_keys, "max-keys")?;
+    let delimiter = input.delimiter.filter(|delimiter| !delimiter.is_empty());
+    let after = match &input.continuation_token {
+        Some(token) => Some(from_token(token)?),
+        None => input.start_after.clone().filter(|after| !after.is_empty()).map(Bytes::from),
+    };
+    let listing = Listing {
+        prefix: Bytes::from(input.prefix.clone().unwrap_or_default()),
+        delimiter: delimiter.clone(),
+        after,
+        limit,
+    };
+    let page = fold::page(bucket.store.as_ref(), &listing).await?;
+    let owner = input.fetch_owner.unwrap_or(false).then_some(owner);
+    let Shown { objects, prefixes } = shown(&page, encoding, owner);
+    Ok(dto::ListObjectsV2Output {
+        name: Some(bucket.name.clone()),
+        prefix: Some(encoding.text(input.prefix.unwrap_or_default().as_bytes())),
+        max_keys: i32::try_from(limit).ok(),
+        key_count: i32::try_from(page.entries.len()).ok(),
+        continuation_token: input.continuation_token,
+        is_truncated: Some(page.is_truncated),
+        next_continuation_token: page.last().filter(|_| page.is_truncated).map(to_token),
+        contents: some(objects),
+        common_prefixes: some(prefixes),
+        delimiter: encoding.string(delimiter),
+        encoding_type: input.encoding_type,
+        start_after: encoding.string(input.start_after),
+        ..Default::default()
+    })
+}
+
+/// A bucket without versions shows each object as its version `null`.
+pub(crate) async fn versions(
+    bucket: &Bucket,
+    owner: &dto::Owner,
+    input: dto::ListObjectVersionsInput,
+) -> S3Result<dto::ListObjectVersionsOutput> {
+    let encoding = Encoding::of(input.encoding_type.as_ref())?;
+    let limit = fold::limit(input.max_keys, "max-keys")?;
+    let delimiter = input.delimiter.filter(|delimiter| !delimiter.is_empty());
+    if input.version_id_marker.is_some() && input.key_marker.is_none() {
+        return Err(s3_error!(
+            InvalidArgument,
+            "A version-id marker cannot be specified without a key marker."
+        ));
+    }
+    let listing = Listing {
+        prefix: Bytes::from(input.prefix.clone().unwrap_or_default()),
+        delimiter: delimiter.clone(),
+        after: input.key_marker.clone().filter(|marker| !marker.is_empty()).map(Bytes::from),
+        limit,
+    };
+    let page = fold::page(bucket.store.as_ref(), &listing).await?;
+    let Shown { objects, prefixes } = shown(&page, encoding, Some(owner));
+    let versions = objects.into_iter().map(|object| dto::ObjectVersion {
+        key: object.key,
+        e_tag: object.e_tag,
+        is_latest: Some(true),
+        last_modified: object.last_modified,
+        owner: object.owner,
+        size: object.size,
+        storage_class: Some(dto::ObjectVersionStorageClass::from_static("STANDARD")),
+        version_id: Some("null".to_owned()),
+        ..Default::default()
+    });
+    let next = page.last().filter(|_| page.is_truncated).map(|last| encoding.text(last));
+    Ok(dto::ListObjectVersionsOutput {
+        name: Some(bucket.name.clone()),
+        prefix: Some(encoding.text(input.prefix.unwrap_or_default().as_bytes())),
+        key_marker: Some(encoding.text(input.key_marker.unwrap_or_default().as_bytes())),
+        version_id_marker: Some(input.version_id_marker.unwrap_or_default()),
+        next_version_id_marker: next.as_ref().map(|_| "null".to_owned()),
+        next_key_marker: next,
+        max_keys: i32::try_from(limit).ok(),
+        is_truncated: Some(page.is_truncated),
+        versions: some(versions.collect()),
+        common_prefixes: some(prefixes),
+        delimiter: encoding.string(delimiter),
+        encoding_type: input.encoding_type,
+        ..Default::default()
+    })
+}
+
+/// A page's end as a token: opaque to clients, and ASCII whatever the key.
+fn to_token(last: &[u8]) -> String {
+    use base64::Engine as _;
+    base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(last)
+}
+
+fn from_token(token: &str) -> S3Result<Bytes> {
+    use base64::Engine as _;
+    let text = base64::engine::general_purpose::URL_SAFE_NO_PAD.decode(token);
+    match text {
+        Ok(text) if !text.is_empty() => Ok(Bytes::from(text)),
+        _ => Err(s3_error!(InvalidArgument, "The continuation token provided is incorrect")),
+    }
+}

@@ -1,0 +1,11 @@
+//! S3's operations, one file per family. Each takes a request's input and returns the answer's output.
+
+pub(crate) mod copy;
+pub(crate) mod delete;
+pub(crate) mod get;
+pub(crate) mod listing;
+pub(crate) mod multipart;
+pub(crate) mod put;
+pub(crate) mod rename;
+pub(crate) mod settings;
+pub(crate) mod tagging;

@@ -1,0 +1,556 @@
+//! Objects in parts.
+
+use s3s::dto::{self, CompletedPart};
+use s3s::{S3Error, S3Result, TrailingHeaders, s3_error};
+use std::collections::{BTreeMap, BTreeSet};
+use store::{CompleteOptions, GetOptions, ObjectRef, Part, Upload};
+
+use crate::body::{self, CHECKSUM, Incoming, PARTS};
+use crate::buckets::{Bucket, key};
+use crate::checksums::{self, Algorithm, Checksum, Declared, Digests, given_checksums, show_checksum};
+use crate::conditions;
+use crate::error::{from_store, from_upload};
+use crate::fold;
+use crate::headers::{self, given_attributes};
+use crate::ops::copy;
+use crate::ops::listing::Encoding;
+use crate::ops::put;
+use crate::parts;
+
+/// S3's shortest part but the last.
+const PART_BYTES_MIN: u64 = 5 << 20;
+const NUMBERS: std::ops::RangeInclusive<i32> = 1..=10_000;
+
+/// The checksum that an upload was begun with: the parts have it too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Kind {
+    algorithm: Algorithm,
+    is_composite: bool,
+}
+
+impl Kind {
+    fn of(algorithm: Option<&str>, kind: Option<&str>) -> S3Result<Option<Self>> {
+        let Some(algorithm) = algorithm else {
+            return match kind {
+                None => Ok(None),
+                Some(_) => Err(s3_error!(
+                    InvalidRequest,
+                    "The x-amz-checksum-type header can only be used with the x-amz-checksum-algorithm header."
+                )),
+            };
+        };
+        let algorithm = Algorithm::named(algorithm)?;
+        let is_composite = match kind.map(str::to_ascii_uppercase).as_deref() {
+            None => algorithm.can_be_composite(),
+            Some(dto::ChecksumType::COMPOSITE) => true,
+            Some(dto::ChecksumType::FULL_OBJECT) => false,
+            Some(_) => {
+                return Err(s3_error!(InvalidRequest, "Value for x-amz-checksum-type header is invalid."));
+            }
+        };
+        let can_be = if is_composite { algorithm.can_be_composite() } else { algorithm.can_be_whole() };
+        if !can_be {
+            let kind = if is_composite { "COMPOSITE" } else { "FULL_OBJECT" };
+            let name = algorithm.name().to_ascii_lowercase();
+            return Err(s3_error!(
+                InvalidRequest,
+                "The {kind} checksum type cannot be used with the {name} checksum algorithm."
+            ));
+        }
+        Ok(Some(Self { algorithm, is_composite }))
+    }
+
+    /// As it is kept with the upload: a [`Checksum`] that has no value yet.
+    fn to_text(self) -> String {
+        let empty =
+            Checksum { algorithm: self.algorithm, value: String::new(), is_composite: self.is_composite };
+        empty.to_text().trim_end().to_owned()
+    }
+
+    fn declared(upload: &Upload) -> Option<Self> {
+        let (algorithm, kind) = upload.attributes.user.get(CHECKSUM)?.split_once(' ')?;
+        Self::of(Some(algorithm), Some(kind)).ok().flatten()
+    }
+}
+
+pub(crate) async fn create(
+    bucket: &Bucket,
+    input: dto::CreateMultipartUploadInput,
+) -> S3Result<dto::CreateMultipartUploadOutput> {
+    let key = key(&input.key)?;
+    let algorithm = input.checksum_algorithm.as_ref().map(|algorithm| algorithm.as_str());
+    let kind = Kind::of(algorithm, input.checksum_type.as_ref().map(|kind| kind.as_str()))?;
+    let mut attributes = given_attributes!(input)?;
+    if let Some(kind) = kind {
+        attributes.user.insert(CHECKSUM.to_owned(), kind.to_text());
+    }
+    let tags = headers::tags_of_header(input.tagging.as_deref())?;
+    let id = bucket.uploads()?.begin(&key, attributes, tags).await.map_err(from_store)?;
+    Ok(dto::CreateMultipartUploadOutput {
+        bucket: Some(bucket.name.clone()),
+        key: Some(input.key),
+        upload_id: Some(id),
+        checksum_algorithm: kind.map(|kind| kind.algorithm.dto()),
+        checksum_type: kind.map(checksum_type),
+        ..Default::default()
+    })
+}
+
+fn checksum_type(kind: Kind) -> dto::ChecksumType {
+    Checksum { algorithm: kind.algorithm, value: String::new(), is_composite: kind.is_composite }.kind()
+}
+
+pub(crate) async fn upload_part(
+    bucket: &Bucket,
+    input: dto::UploadPartInput,
+    request: &http::HeaderMap,
+    trailers: Option<TrailingHeaders>,
+) -> S3Result<dto::UploadPartOutput> {
+    let (key, number) = (key(&input.key)?, number(input.part_number)?);
+    let uploads = bucket.uploads()?;
+    let upload = uploads.find(&key, &input.upload_id).await.map_err(from_upload)?;
+    let algorithm = input.checksum_algorithm.as_ref().map(|algorithm| algorithm.as_str());
+    let declared =
+        put::declared(given_checksums!(input), algorithm, input.content_md5.clone(), request, trailers)?;
+    let kind = Kind::declared(&upload);
+    must_agree(kind, &declared)?;
+    let announced = put::announced(input.content_length, request)?;
+    let default = kind.map_or(Algorithm::Crc64Nvme, |kind| kind.algorithm);
+    let digests = Digests::begin(declared, Some(default))?;
+    let incoming = Incoming::new(input.body, announced, digests);
+    let (part, checksum) =
+        body::pipe(incoming, |body, note| uploads.put_part(&key, &input.upload_id, number, body, note))
+            .await?;
+    let mut output = dto::UploadPartOutput { e_tag: Some(headers::etag(&part.etag)), ..Default::default() };
+    show_checksum!(output, checksum);
+    Ok(output)
+}
+
+/// A part has the checksum that its upload was begun with, if it was begun with one.
+fn must_agree(kind: Option<Kind>, declared: &Declared) -> S3Result<()> {
+    let named = declared.checksum.as_ref().map(|(algorithm, _)| *algorithm).or(declared.algorithm);
+    match (kind, named) {
+        (Some(kind), Some(named)) if kind.algorithm != named => {
+            let name = |algorithm: Algorithm| algorithm.name().to_ascii_lowercase();
+            let (expected, actual) = (name(kind.algorithm), name(named));
+            Err(s3_error!(
+                InvalidRequest,
+                "Checksum Type mismatch occurred, expected checksum Type: {expected}, actual checksum Type: {actual}"
+            ))
+        }
+        _ => Ok(()),
+    }
+}
+
+pub(crate) async fn upload_part_copy(
+    from: Bucket,
+    bucket: &Bucket,
+    input: dto::UploadPartCopyInput,
+) -> S3Result<dto::UploadPartCopyOutput> {
+    let (key, number) = (key(&input.key)?, number(input.part_number)?);
+    let (_, source_key) = copy::named(&input.copy_source)?;
+    let uploads = bucket.uploads()?;
+    let upload = uploads.find(&key, &input.upload_id).await.map_err(from_upload)?;
+    let source = copy::find(from, &source_key, &copy::source_conditions!(input)).await?;
+    let size = source.meta.size_bytes;
+    let range = match &input.copy_source_range {
+        None => 0..size,
+        Some(text) => source_range(text, size)?,
+    };
+    let len = range.end - range.start;
+    let options = GetOptions {
+        if_match: Some(source.meta.object.etag.clone()),
+        range: (!range.is_empty() && len < size).then_some(range),
+        ..GetOptions::default()
+    };
+    let object = source.bucket.store.get(&source_key, options).await.map_err(from_store)?;
+    let kind = Kind::declared(&upload);
+    let algorithm = kind.map_or(Algorithm::Crc64Nvme, |kind| kind.algorithm);
+    let digests = Digests::begin(Declared::default(), Some(algorithm))?;
+    let incoming = Incoming::new(Some(body::outgoing(object.body, len)), Some(len), digests);
+    let (part, checksum) =
+        body::pipe(incoming, |body, note| uploads.put_part(&key, &input.upload_id, number, body, note))
+            .await?;
+    let mut result = dto::CopyPartResult {
+        e_tag: Some(headers::etag(&part.etag)),
+        last_modified: Some(headers::timestamp(part.last_modified)),
+        ..Default::default()
+    };
+    if kind.is_some() {
+        show_checksum!(result, checksum);
+    }
+    Ok(dto::UploadPartCopyOutput { copy_part_result: Some(result), ..Default::default() })
+}
+
+/// `bytes=first-last`, both inside the source.
+fn source_range(text: &str, size: u64) -> S3Result<std::ops::Range<u64>> {
+    let invalid = || {
+        s3_error!(
+            InvalidArgument,
+            "The x-amz-copy-source-range value must be of the form bytes=first-last where first and last are the zero-based offsets of the first and last bytes to copy"
+        )
+    };
+    let (first, last) =
+        text.strip_prefix("bytes=").and_then(|range| range.split_once('-')).ok_or_else(invalid)?;
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    if !digits(first) || !digits(last) {
+        return Err(invalid());
+    }
+    let (first, last): (u64, u64) =
+        (first.parse().map_err(|_| invalid())?, last.parse().map_err(|_| invalid())?);
+    if first > last {
+        return Err(invalid());
+    }
+    if last >= size {
+        return Err(s3_error!(
+            InvalidArgument,
+            "Range specified is not valid for source object of size: {size}"
+        ));
+    }
+    Ok(first..last + 1)
+}
+
+pub(crate) async fn complete(
+    bucket: &Bucket,
+    input: dto::CompleteMultipartUploadInput,
+) -> S3Result<(dto::CompleteMultipartUploadOutput, ObjectRef, u64)> {
+    let key = key(&input.key)?;
+    let uploads = bucket.uploads()?;
+    let upload = uploads.find(&key, &input.upload_id).await.map_err(from_upload)?;
+    let there = uploads.parts(&key, &input.upload_id).await.map_err(from_upload)?;
+    let chosen = input.multipart_upload.and_then(|list| list.parts).unwrap_or_default();
+    let kind = Kind::declared(&upload);
+    must_be_kind(kind, input.checksum_type.as_ref())?;
+    let parts = choose(&chosen, &there, kind)?;
+    let size_bytes = parts.iter().map(|part| part.size_bytes).sum::<u64>();
+    if input.mpu_object_size.is_some_and(|size| u64::try_from(size) != Ok(size_bytes)) {
+        return Err(s3_error!(
+            InvalidRequest,
+            "The provided 'x-amz-mp-object-size' header does not match what was computed."
+        ));
+    }
+    let checksum = joined(kind, &parts);
+    if let Some((algorithm, given)) = only_for_whole(given_checksums!(input))? {
+        must_match(algorithm, &given, kind, checksum.as_ref())?;
+    }
+    let sizes: Vec<u64> = parts.iter().map(|part| part.size_bytes).collect();
+    let mut user = BTreeMap::new();
+    user.extend(checksum.as_ref().map(|checksum| (CHECKSUM.to_owned(), checksum.to_text())));
+    user.extend(parts::to_text(&sizes).map(|text| (PARTS.to_owned(), text)));
+    let precondition = conditions::of_write(input.if_match.as_ref(), input.if_none_match.as_ref())?;
+    let numbers: Vec<u32> = parts.iter().map(|part| part.number).collect();
+    let options = CompleteOptions { user, precondition };
+    let object = uploads.complete(&key, &input.upload_id, &numbers, options).await.map_err(from_upload)?;
+    let mut output = dto::CompleteMultipartUploadOutput {
+        bucket: Some(bucket.name.clone()),
+        key: Some(input.key),
+        e_tag: Some(headers::etag(&object.etag)),
+        version_id: object.version.as_deref().map(str::to_owned),
+        checksum_type: checksum.as_ref().map(Checksum::kind),
+        ..Default::default()
+    };
+    show_checksum!(output, checksum);
+    Ok((output, object, size_bytes))
+}
+
+fn must_be_kind(kind: Option<Kind>, given: Option<&dto::ChecksumType>) -> S3Result<()> {
+    let Some(given) = given.map(|given| given.as_str().to_ascii_uppercase()) else { return Ok(()) };
+    if given != dto::ChecksumType::COMPOSITE && given != dto::ChecksumType::FULL_OBJECT {
+        return Err(s3_error!(InvalidRequest, "Value for x-amz-checksum-type header is invalid."));
+    }
+    let expected = kind.map(|kind| checksum_type(kind).as_str().to_owned());
+    match expected {
+        Some(expected) if expected != given => Err(s3_error!(
+            InvalidRequest,
+            "The upload was created using the {expected} checksum mode. The complete request must use the same checksum mode."
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// The parts a client names, in its order.
+fn choose(chosen: &[CompletedPart], there: &[Part], kind: Option<Kind>) -> S3Result<Vec<Part>> {
+    if chosen.is_empty() {
+        return Err(malformed());
+    }
+    let by_number: BTreeMap<u32, &Part> = there.iter().map(|part| (part.number, part)).collect();
+    let mut parts = Vec::with_capacity(chosen.len());
+    let mut last = 0;
+    for named in chosen {
+        let at = self::number(named.part_number.ok_or_else(malformed)?)?;
+        if at <= last {
+            return Err(s3_error!(
+                InvalidPartOrder,
+                "The list of parts was not in ascending order. Parts must be ordered by part number."
+            ));
+        }
+        last = at;
+        let etag = named.e_tag.as_ref().ok_or_else(malformed)?;
+        let part = by_number.get(&at).filter(|part| part.etag == store::ETag::new(etag.value()));
+        let part = part.ok_or_else(invalid_part)?;
+        must_have_checksum(named, part, kind)?;
+        parts.push((*part).clone());
+    }
+    let (_, all_but_last) = parts.split_last().ok_or_else(malformed)?;
+    if all_but_last.iter().any(|part| part.size_bytes < PART_BYTES_MIN) {
+        return Err(s3_error!(
+            EntityTooSmall,
+            "Your proposed upload is smaller than the minimum allowed object size."
+        ));
+    }
+    Ok(parts)
+}
+
+fn must_have_checksum(named: &CompletedPart, part: &Part, kind: Option<Kind>) -> S3Result<()> {
+    let stored = part.note.as_deref().and_then(Checksum::from_text);
+    let given = checksums::only(given_checksums!(named))?;
+    match (given, kind) {
+        (Some((algorithm, value)), _) => {
+            let is_same = stored.is_some_and(|stored| stored.algorithm == algorithm && stored.value == value);
+            if is_same {
+                return Ok(());
+            }
+            match kind {
+                Some(kind) if kind.algorithm != algorithm => {
+                    let (number, name) = (part.number, kind.algorithm.name().to_ascii_lowercase());
+                    Err(s3_error!(
+                        BadDigest,
+                        "The {name} you specified for part {number} did not match what we received."
+                    ))
+                }
+                _ => Err(invalid_part()),
+            }
+        }
+        (None, Some(kind)) if kind.is_composite => {
+            let name = kind.algorithm.name().to_ascii_lowercase();
+            Err(s3_error!(
+                InvalidRequest,
+                "The upload was created using a {name} checksum. The complete request must include the checksum for each part. It was missing for part {} in the request.",
+                part.number
+            ))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The checksum of a whole object as a client gives it; a composite one may say the number of parts.
+fn only_for_whole(given: checksums::Given) -> S3Result<Option<(Algorithm, String)>> {
+    let plain = given.map(|(algorithm, value)| {
+        let digest = value.as_deref().map(|value| value.split('-').next().unwrap_or_default().to_owned());
+        (algorithm, digest)
+    });
+    checksums::only(plain)
+}
+
+fn must_match(
+    algorithm: Algorithm,
+    given: &str,
+    kind: Option<Kind>,
+    computed: Option<&Checksum>,
+) -> S3Result<()> {
+    if let Some(kind) = kind
+        && kind.algorithm != algorithm
+    {
+        return Err(s3_error!(
+            InvalidRequest,
+            "The upload was created using the {} checksum algorithm; the request gives {}.",
+            kind.algorithm.name(),
+            algorithm.name()
+        ));
+    }
+    let digest = computed
+        .filter(|computed| computed.algorithm == algorithm)
+        .map(|computed| computed.value.split('-').next().unwrap_or_default().to_owned());
+    if digest.is_some_and(|digest| digest != given) {
+        let name = algorithm.name().to_ascii_lowercase();
+        return Err(s3_error!(BadDigest, "The {name} you specified did not match the calculated checksum."));
+    }
+    Ok(())
+}
+
+/// The object's checksum, of its parts' ones; by default CRC64NVME of the whole.
+fn joined(kind: Option<Kind>, parts: &[Part]) -> Option<Checksum> {
+    let kind = kind.unwrap_or(Kind { algorithm: Algorithm::Crc64Nvme, is_composite: false });
+    let noted = parts.iter().map(|part| {
+        let checksum = Checksum::from_text(part.note.as_deref()?)?;
+        (checksum.algorithm == kind.algorithm).then_some((checksum, part.size_bytes))
+    });
+    let noted: Vec<(Checksum, u64)> = noted.collect::<Option<_>>()?;
+    if kind.is_composite {
+        Checksum::composite(kind.algorithm, noted.iter().map(|(checksum, _)| checksum))
+    } else {
+        Checksum::concatenated(kind.algorithm, &noted)
+    }
+}
+
+pub(crate) async fn abort(bucket: &Bucket, input: &dto::AbortMultipartUploadInput) -> S3Result<()> {
+    let key = key(&input.key)?;
+    let uploads = bucket.uploads()?;
+    if let Some(wanted) = &input.if_match_initiated_time {
+        let upload = uploads.find(&key, &input.upload_id).await.map_err(from_upload)?;
+        if headers::secs(wanted) != upload.began.secs() {
+            return Err(crate::error::precondition_failed());
+        }
+    }
+    uploads.abort(&key, &input.upload_id).await.map_err(from_upload)
+}
+
+pub(crate) async fn list_parts(
+    bucket: &Bucket,
+    owner: &dto::Owner,
+    input: dto::ListPartsInput,
+) -> S3Result<dto::ListPartsOutput> {
+    let key = key(&input.key)?;
+    let uploads = bucket.uploads()?;
+    let limit = fold::limit(input.max_parts, "max-parts")?;
+    let after = match input.part_number_marker {
+        None => 0,
+        Some(marker) => u32::try_from(marker).map_err(|_| {
+            s3_error!(
+                InvalidArgument,
+                "Argument part-number-marker must be an integer between 0 and 2147483647"
+            )
+        })?,
+    };
+    let upload = uploads.find(&key, &input.upload_id).await.map_err(from_upload)?;
+    let there = uploads.parts(&key, &input.upload_id).await.map_err(from_upload)?;
+    let mut rest = there.into_iter().filter(|part| part.number > after);
+    let page: Vec<Part> = rest.by_ref().take(limit).collect();
+    let is_truncated = limit > 0 && rest.next().is_some();
+    let kind = Kind::declared(&upload);
+    let shown = page.iter().map(|part| {
+        let mut shown = dto::Part {
+            part_number: i32::try_from(part.number).ok(),
+            e_tag: Some(headers::etag(&part.etag)),
+            size: i64::try_from(part.size_bytes).ok(),
+            last_modified: Some(headers::timestamp(part.last_modified)),
+            ..Default::default()
+        };
+        let checksum = part.note.as_deref().and_then(Checksum::from_text);
+        let checksum = checksum.filter(|found| kind.is_none_or(|kind| kind.algorithm == found.algorithm));
+        show_checksum!(shown, checksum);
+        shown
+    });
+    let next = page.last().map_or(after, |part| part.number);
+    Ok(dto::ListPartsOutput {
+        bucket: Some(bucket.name.clone()),
+        key: Some(input.key),
+        upload_id: Some(input.upload_id),
+        parts: Some(shown.collect()),
+        is_truncated: Some(is_truncated),
+        max_parts: i32::try_from(limit).ok(),
+        part_number_marker: i32::try_from(after).ok(),
+        next_part_number_marker: i32::try_from(next).ok(),
+        owner: Some(owner.clone()),
+        initiator: Some(dto::Initiator { id: owner.id.clone(), display_name: owner.display_name.clone() }),
+        storage_class: Some(storage_class(&upload)),
+        checksum_algorithm: kind.map(|kind| kind.algorithm.dto()),
+        checksum_type: kind.map(checksum_type),
+        ..Default::default()
+    })
+}
+
+pub(crate) async fn list_uploads(
+    bucket: &Bucket,
+    owner: &dto::Owner,
+    input: dto::ListMultipartUploadsInput,
+) -> S3Result<dto::ListMultipartUploadsOutput> {
+    let encoding = Encoding::of(input.encoding_type.as_ref())?;
+    let limit = fold::limit(input.max_uploads, "max-uploads")?;
+    let prefix = input.prefix.clone().unwrap_or_default();
+    let uploads = bucket.uploads()?.list(prefix.as_bytes()).await.map_err(from_store)?;
+    let uploads = after_markers(uploads, input.key_marker.as_deref(), input.upload_id_marker.as_deref())?;
+    let delimiter = input.delimiter.clone().filter(|delimiter| !delimiter.is_empty());
+    let (mut shown, mut prefixes) = (Vec::new(), BTreeSet::new());
+    let (mut is_truncated, mut last) = (false, None);
+    for upload in uploads {
+        let text = upload.key.as_bytes();
+        let folded = delimiter.as_ref().and_then(|delimiter| {
+            let rest = &text[prefix.len()..];
+            let at = rest.windows(delimiter.len()).position(|window| window == delimiter.as_bytes())?;
+            Some(text[..prefix.len() + at + delimiter.len()].to_vec())
+        });
+        if folded.as_ref().is_some_and(|folded| prefixes.contains(folded)) {
+            continue;
+        }
+        if shown.len() + prefixes.len() == limit {
+            is_truncated = limit > 0;
+            break;
+        }
+        last = Some((upload.key.clone(), upload.id.clone()));
+        match folded {
+            Some(folded) => drop(prefixes.insert(folded)),
+            None => shown.push(shown_upload(&upload, encoding, owner)),
+        }
+    }
+    let next = last.filter(|_| is_truncated);
+    let prefixes = prefixes.iter().map(|text| dto::CommonPrefix { prefix: Some(encoding.text(text)) });
+    let prefixes: Vec<dto::CommonPrefix> = prefixes.collect();
+    Ok(dto::ListMultipartUploadsOutput {
+        bucket: Some(bucket.name.clone()),
+        common_prefixes: (!prefixes.is_empty()).then_some(prefixes),
+        uploads: (!shown.is_empty()).then_some(shown),
+        delimiter,
+        encoding_type: input.encoding_type,
+        is_truncated: Some(is_truncated),
+        key_marker: Some(input.key_marker.unwrap_or_default()),
+        upload_id_marker: Some(input.upload_id_marker.unwrap_or_default()),
+        max_uploads: i32::try_from(limit).ok(),
+        next_key_marker: next.as_ref().map(|(key, _)| encoding.text(key.as_bytes())),
+        next_upload_id_marker: next.map(|(_, id)| id),
+        prefix: Some(encoding.text(prefix.as_bytes())),
+        ..Default::default()
+    })
+}
+
+fn shown_upload(upload: &Upload, encoding: Encoding, owner: &dto::Owner) -> dto::MultipartUpload {
+    let kind = Kind::declared(upload);
+    dto::MultipartUpload {
+        key: Some(encoding.text(upload.key.as_bytes())),
+        upload_id: Some(upload.id.clone()),
+        initiated: Some(headers::timestamp(upload.began)),
+        owner: Some(owner.clone()),
+        initiator: Some(dto::Initiator { id: owner.id.clone(), display_name: owner.display_name.clone() }),
+        storage_class: Some(storage_class(upload)),
+        checksum_algorithm: kind.map(|kind| kind.algorithm.dto()),
+        checksum_type: kind.map(checksum_type),
+    }
+}
+
+/// The uploads after a key, or after an upload of it.
+fn after_markers(uploads: Vec<Upload>, key: Option<&str>, id: Option<&str>) -> S3Result<Vec<Upload>> {
+    let (Some(key), id) = (key.filter(|key| !key.is_empty()), id.filter(|id| !id.is_empty())) else {
+        return Ok(uploads);
+    };
+    let Some(id) = id else {
+        return Ok(uploads.into_iter().filter(|upload| upload.key.as_bytes() > key.as_bytes()).collect());
+    };
+    let at = uploads.iter().position(|upload| upload.id == id && upload.key.as_bytes() == key.as_bytes());
+    let at = at.ok_or_else(|| s3_error!(InvalidArgument, "Invalid uploadId marker"))?;
+    Ok(uploads.into_iter().skip(at + 1).collect())
+}
+
+fn storage_class(upload: &Upload) -> dto::StorageClass {
+    dto::StorageClass::from(upload.attributes.storage_class.clone().unwrap_or_else(|| "STANDARD".to_owned()))
+}
+
+fn number(number: i32) -> S3Result<u32> {
+    let valid = u32::try_from(number).ok().filter(|_| NUMBERS.contains(&number));
+    valid.ok_or_else(|| {
+        s3_error!(InvalidArgument, "Part number must be an integer between 1 and 10000, inclusive")
+    })
+}
+
+fn malformed() -> S3Error {
+    s3_error!(
+        MalformedXML,
+        "The XML you provided was not well-formed or did not validate against our published schema"
+    )
+}
+
+fn invalid_part() -> S3Error {
+    s3_error!(
+        InvalidPart,
+        "One or more of the specified parts could not be found.  The part may not have been uploaded, or the specified entity tag may not match the part's entity tag."
+    )
+}

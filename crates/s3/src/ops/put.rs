@@ -1,0 +1,87 @@
+//! PutObject, which POST Object is too.
+
+use s3s::dto::{PutObjectInput, PutObjectOutput};
+use s3s::{S3Result, TrailingHeaders, s3_error};
+
+use crate::body::{self, Incoming, Target};
+use crate::buckets::{Bucket, key};
+use crate::checksums::{self, Algorithm, Checksum, Declared, Digests, given_checksums, show_checksum};
+use crate::conditions;
+use crate::headers::{self, given_attributes};
+
+/// S3's longest body of one PUT or part.
+const BODY_BYTES_MAX: u64 = 5 << 30;
+
+/// What a request says of its body.
+pub(crate) fn declared(
+    given: checksums::Given,
+    algorithm: Option<&str>,
+    md5: Option<String>,
+    headers: &http::HeaderMap,
+    trailers: Option<TrailingHeaders>,
+) -> S3Result<Declared> {
+    let checksum = checksums::only(given)?;
+    let trailer = headers.get("x-amz-trailer").and_then(|value| value.to_str().ok());
+    let trailer = trailer.and_then(|name| name.trim().strip_prefix("x-amz-checksum-")).map(Algorithm::named);
+    let named = algorithm.map(Algorithm::named).transpose()?;
+    let algorithm = match trailer.transpose()? {
+        Some(trailer) if checksum.is_some() => {
+            let _ = trailer;
+            return Err(s3_error!(InvalidRequest, "Expecting a single x-amz-checksum- header"));
+        }
+        Some(trailer) => Some(trailer),
+        None => named,
+    };
+    if let (Some((given, _)), Some(named)) = (&checksum, named)
+        && *given != named
+    {
+        return Err(s3_error!(InvalidRequest, "Value for x-amz-sdk-checksum-algorithm header is invalid."));
+    }
+    Ok(Declared { md5, checksum, algorithm, trailers })
+}
+
+/// The length that a body announces. `EntityTooLarge`, and `MissingContentLength` if it announces none.
+pub(crate) fn announced(length: Option<i64>, headers: &http::HeaderMap) -> S3Result<Option<u64>> {
+    let decoded = headers.get("x-amz-decoded-content-length").and_then(|value| value.to_str().ok());
+    let announced = match decoded {
+        Some(text) => text.parse().ok(),
+        None => length.and_then(|length| u64::try_from(length).ok()),
+    };
+    if announced.is_some_and(|length| length > BODY_BYTES_MAX) {
+        return Err(s3_error!(
+            EntityTooLarge,
+            "Your proposed upload exceeds the maximum allowed object size."
+        ));
+    }
+    Ok(announced)
+}
+
+pub(crate) async fn put(
+    bucket: Bucket,
+    input: PutObjectInput,
+    request: &http::HeaderMap,
+    trailers: Option<TrailingHeaders>,
+) -> S3Result<(PutObjectOutput, store::ObjectRef, u64)> {
+    let key = key(&input.key)?;
+    let algorithm = input.checksum_algorithm.as_ref().map(|algorithm| algorithm.as_str());
+    let declared =
+        declared(given_checksums!(input), algorithm, input.content_md5.clone(), request, trailers)?;
+    let target = Target {
+        store: bucket.store.as_ref(),
+        key: &key,
+        attributes: given_attributes!(input)?,
+        tags: headers::tags_of_header(input.tagging.as_deref())?,
+        precondition: conditions::of_write(input.if_match.as_ref(), input.if_none_match.as_ref())?,
+    };
+    let announced = announced(input.content_length, request)?;
+    let digests = Digests::begin(declared, Some(Algorithm::Crc64Nvme))?;
+    let made = body::put(Incoming::new(input.body, announced, digests), target).await?;
+    let mut output = PutObjectOutput {
+        e_tag: Some(headers::etag(&made.object.etag)),
+        version_id: made.object.version.as_deref().map(str::to_owned),
+        checksum_type: made.checksum.as_ref().map(Checksum::kind),
+        ..Default::default()
+    };
+    show_checksum!(output, made.checksum);
+    Ok((output, made.object, made.size_bytes))
+}

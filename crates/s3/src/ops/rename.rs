@@ -1,0 +1,69 @@
+//! RenameObject (S3 API, directory buckets): `PUT /bucket/new?renameObject` with `x-amz-rename-source`.
+
+use http::HeaderMap;
+use s3s::{S3Result, s3_error};
+use store::{CopyOptions, ETag, Precondition};
+
+use crate::buckets::{Bucket, key};
+use crate::error::{from_store, precondition_failed};
+
+/// What a rename asks for.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    pub(crate) bucket: String,
+    pub(crate) from: String,
+    pub(crate) to: String,
+    source: Option<ETag>,
+    target: Precondition,
+}
+
+impl Asked {
+    /// Reads a request; its path names the target.
+    pub(crate) fn read(path: &str, headers: &HeaderMap) -> S3Result<Self> {
+        let invalid = |what: &str| s3_error!(InvalidRequest, "RenameObject: {what}");
+        let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+        let decoded = |text: &str| {
+            percent_encoding::percent_decode_str(text).decode_utf8().map(|text| text.into_owned())
+        };
+        let path = decoded(path.trim_start_matches('/')).map_err(|_| invalid("the path is not UTF-8"))?;
+        let (bucket, to) = path
+            .split_once('/')
+            .filter(|(_, to)| !to.is_empty())
+            .ok_or_else(|| invalid("the path names no object"))?;
+        let source = text("x-amz-rename-source").ok_or_else(|| invalid("x-amz-rename-source is missing"))?;
+        let source = decoded(source).map_err(|_| invalid("x-amz-rename-source is not UTF-8"))?;
+        // It names a key of the same bucket, with the bucket before it or without.
+        let source = source.trim_start_matches('/');
+        let from = source.strip_prefix(bucket).and_then(|rest| rest.strip_prefix('/')).unwrap_or(source);
+        let etag = |name: &str| text(name).map(ETag::new);
+        let target = match (text("if-none-match"), etag("if-match")) {
+            (None, None) => Precondition::None,
+            (Some("*"), None) => Precondition::Absent,
+            (None, Some(etag)) => Precondition::Matches(etag),
+            _ => return Err(invalid("these conditions cannot be combined")),
+        };
+        if text("x-amz-rename-source-if-none-match").is_some() {
+            return Err(s3_error!(
+                NotImplemented,
+                "x-amz-rename-source-if-none-match is not implemented here"
+            ));
+        }
+        let source = etag("x-amz-rename-source-if-match");
+        Ok(Self { bucket: bucket.to_owned(), from: from.to_owned(), to: to.to_owned(), source, target })
+    }
+}
+
+/// Moves an object to another key of its bucket. Who looks meanwhile sees one of the two, or both.
+pub(crate) async fn rename(bucket: &Bucket, asked: Asked) -> S3Result<()> {
+    let (from, to) = (key(&asked.from)?, key(&asked.to)?);
+    if from == to {
+        return Err(s3_error!(InvalidRequest, "the source and the target of a rename are the same"));
+    }
+    let found = bucket.store.head(&from).await.map_err(from_store)?;
+    if asked.source.is_some_and(|wanted| wanted != found.object.etag) {
+        return Err(precondition_failed());
+    }
+    let options = CopyOptions { attributes: None, precondition: asked.target };
+    bucket.store.copy(&found.object, &to, options).await.map_err(from_store)?;
+    bucket.store.delete(&from, Precondition::Matches(found.object.etag)).await.map_err(from_store)
+}

@@ -1,0 +1,378 @@
+//! Access policies of buckets (IAM User Guide, "Policy evaluation logic"): who may do what to which objects.
+//!
+//! Pure. A policy that says something this endpoint does not understand is refused when it is set, never overlooked.
+
+use s3s::{S3Error, S3ErrorCode, S3Result};
+use serde::Deserialize;
+use serde_json::Value;
+
+const ARN: &str = "arn:aws:s3:::";
+
+/// A parsed policy.
+#[derive(Debug, Clone)]
+pub(crate) struct Policy {
+    statements: Vec<Statement>,
+}
+
+#[derive(Debug, Clone)]
+struct Statement {
+    allows: bool,
+    /// Access keys, or `*`.
+    principals: Vec<String>,
+    actions: Vec<String>,
+    /// Below [`ARN`].
+    resources: Vec<String>,
+}
+
+/// Who wants to do what.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Asked<'a> {
+    /// The access key; `None` for who did not sign.
+    pub(crate) user: Option<&'a str>,
+    /// As `s3:GetObject`.
+    pub(crate) action: &'a str,
+    /// `bucket` or `bucket/key`.
+    pub(crate) resource: &'a str,
+}
+
+/// What a policy says of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Says {
+    Allow,
+    Deny,
+    Nothing,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase", deny_unknown_fields)]
+struct Document {
+    #[serde(default)]
+    version: Option<String>,
+    #[serde(default)]
+    #[expect(dead_code, reason = "a policy may have one")]
+    id: Option<String>,
+    #[serde(default)]
+    statement: Option<Value>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase", deny_unknown_fields)]
+struct StatementDocument {
+    #[serde(default)]
+    #[expect(dead_code, reason = "a statement may have one")]
+    sid: Option<String>,
+    #[serde(default)]
+    effect: Option<String>,
+    #[serde(default)]
+    principal: Option<Value>,
+    #[serde(default)]
+    action: Option<Value>,
+    #[serde(default)]
+    resource: Option<Value>,
+}
+
+impl Policy {
+    /// Reads a policy of a bucket. `MalformedPolicy`.
+    pub(crate) fn parse(text: &str, bucket: &str) -> S3Result<Self> {
+        if !text.starts_with('{') {
+            return Err(malformed("Policies must be valid JSON and the first byte must be '{'"));
+        }
+        let document: Document = serde_json::from_str(text)
+            .map_err(|error| malformed(&format!("This policy contains invalid Json: {error}")))?;
+        if document.version.as_deref().is_some_and(|version| !["2008-10-17", "2012-10-17"].contains(&version))
+        {
+            return Err(malformed("The policy must contain a valid version string"));
+        }
+        let statements = match document.statement {
+            Some(Value::Array(list)) if !list.is_empty() => list,
+            Some(one @ Value::Object(_)) => vec![one],
+            _ => return Err(malformed("Could not parse the policy: Statement is empty!")),
+        };
+        let statements = statements.into_iter().map(|statement| Statement::parse(statement, bucket));
+        Ok(Self { statements: statements.collect::<S3Result<_>>()? })
+    }
+
+    pub(crate) fn says(&self, asked: Asked<'_>) -> Says {
+        let mut says = Says::Nothing;
+        for statement in self.statements.iter().filter(|statement| statement.is_about(asked)) {
+            match statement.allows {
+                false => return Says::Deny,
+                true => says = Says::Allow,
+            }
+        }
+        says
+    }
+
+    /// Whether it lets everybody in.
+    pub(crate) fn is_public(&self) -> bool {
+        let is_anybody = |statement: &Statement| statement.principals.iter().any(|name| name == "*");
+        self.statements.iter().any(|statement| statement.allows && is_anybody(statement))
+    }
+}
+
+impl Statement {
+    fn parse(value: Value, bucket: &str) -> S3Result<Self> {
+        let known = ["Sid", "Effect", "Principal", "Action", "Resource"];
+        if let Some(other) =
+            value.as_object().and_then(|fields| fields.keys().find(|field| !known.contains(&field.as_str())))
+        {
+            return Err(malformed(&format!("{other} is not supported here")));
+        }
+        let document: StatementDocument = serde_json::from_value(value)
+            .map_err(|error| malformed(&format!("This policy contains invalid Json: {error}")))?;
+        let allows = match document.effect.as_deref() {
+            Some("Allow") => true,
+            Some("Deny") => false,
+            other => return Err(malformed(&format!("Invalid effect: {}", other.unwrap_or_default()))),
+        };
+        let principals = principals(document.principal)?;
+        let actions = texts(document.action).ok_or_else(|| malformed("Missing required field Action"))?;
+        if actions.is_empty() || actions.iter().any(|action| !is_action(action)) {
+            return Err(malformed("Policy has invalid action"));
+        }
+        let resources =
+            texts(document.resource).ok_or_else(|| malformed("Missing required field Resource"))?;
+        let resources: Vec<String> = resources
+            .into_iter()
+            .map(|resource| resource.strip_prefix(ARN).map(str::to_owned))
+            .collect::<Option<_>>()
+            .filter(|resources: &Vec<String>| !resources.is_empty())
+            .ok_or_else(|| malformed("Policy has invalid resource"))?;
+        if resources.iter().any(|resource| !is_of(resource, bucket)) {
+            return Err(malformed("Policy has invalid resource"));
+        }
+        must_apply(&actions, &resources)?;
+        Ok(Self { allows, principals, actions, resources })
+    }
+
+    fn is_about(&self, asked: Asked<'_>) -> bool {
+        let is_who = |name: &String| name == "*" || asked.user == Some(name.as_str());
+        self.principals.iter().any(is_who)
+            && self
+                .actions
+                .iter()
+                .any(|pattern| is_like(&pattern.to_ascii_lowercase(), &asked.action.to_ascii_lowercase()))
+            && self.resources.iter().any(|pattern| is_like(pattern, asked.resource))
+    }
+}
+
+/// Each action is one of something that a resource names: an object's of objects, a bucket's of the bucket.
+fn must_apply(actions: &[String], resources: &[String]) -> S3Result<()> {
+    let has_objects = resources.iter().any(|resource| resource.contains('/') || resource.ends_with('*'));
+    let has_buckets = resources.iter().any(|resource| !resource.contains('/'));
+    let is_possible = |action: &String| {
+        action.contains('*') || if is_of_object(action) { has_objects } else { has_buckets }
+    };
+    if actions.iter().all(is_possible) {
+        return Ok(());
+    }
+    Err(malformed("Action does not apply to any resource(s) in statement"))
+}
+
+fn principals(value: Option<Value>) -> S3Result<Vec<String>> {
+    let invalid = || malformed("Invalid principal in policy");
+    let names = match value {
+        Some(Value::Object(mut kinds)) => {
+            let names = kinds.remove("AWS").ok_or_else(invalid)?;
+            if !kinds.is_empty() {
+                return Err(invalid());
+            }
+            texts(Some(names)).ok_or_else(invalid)?
+        }
+        other => texts(other).ok_or_else(invalid)?,
+    };
+    let names: Vec<String> = names
+        .into_iter()
+        .map(|name| match name.rsplit_once("user/") {
+            Some((arn, user)) if arn.starts_with("arn:aws:iam::") => user.to_owned(),
+            _ => name,
+        })
+        .collect();
+    if names.is_empty() || names.iter().any(String::is_empty) {
+        return Err(invalid());
+    }
+    Ok(names)
+}
+
+/// A text, or a list of texts.
+fn texts(value: Option<Value>) -> Option<Vec<String>> {
+    match value? {
+        Value::String(text) => Some(vec![text]),
+        Value::Array(list) => list.into_iter().map(|item| item.as_str().map(str::to_owned)).collect(),
+        _ => None,
+    }
+}
+
+/// Whether a resource can be in a bucket.
+fn is_of(resource: &str, bucket: &str) -> bool {
+    let name = resource.split('/').next().unwrap_or_default();
+    is_like(name, bucket)
+}
+
+/// The actions that are of objects.
+const OF_OBJECTS: [&str; 24] = [
+    "s3:AbortMultipartUpload",
+    "s3:BypassGovernanceRetention",
+    "s3:DeleteObject",
+    "s3:DeleteObjectTagging",
+    "s3:DeleteObjectVersion",
+    "s3:DeleteObjectVersionTagging",
+    "s3:GetObject",
+    "s3:GetObjectAcl",
+    "s3:GetObjectAttributes",
+    "s3:GetObjectLegalHold",
+    "s3:GetObjectRetention",
+    "s3:GetObjectTagging",
+    "s3:GetObjectVersion",
+    "s3:GetObjectVersionAttributes",
+    "s3:GetObjectVersionTagging",
+    "s3:ListMultipartUploadParts",
+    "s3:PutObject",
+    "s3:PutObjectAcl",
+    "s3:PutObjectLegalHold",
+    "s3:PutObjectRetention",
+    "s3:PutObjectTagging",
+    "s3:PutObjectVersionTagging",
+    "s3:RestoreObject",
+    "s3:RenameObject",
+];
+
+/// The actions that are of buckets.
+const OF_BUCKETS: [&str; 33] = [
+    "s3:CreateBucket",
+    "s3:DeleteBucket",
+    "s3:DeleteBucketPolicy",
+    "s3:DeleteBucketWebsite",
+    "s3:GetAccelerateConfiguration",
+    "s3:GetAnalyticsConfiguration",
+    "s3:GetBucketAcl",
+    "s3:GetBucketCORS",
+    "s3:GetBucketLocation",
+    "s3:GetBucketLogging",
+    "s3:GetBucketNotification",
+    "s3:GetBucketObjectLockConfiguration",
+    "s3:GetBucketOwnershipControls",
+    "s3:GetBucketPolicy",
+    "s3:GetBucketPolicyStatus",
+    "s3:GetBucketTagging",
+    "s3:GetBucketVersioning",
+    "s3:GetBucketWebsite",
+    "s3:GetLifecycleConfiguration",
+    "s3:ListBucket",
+    "s3:ListBucketMultipartUploads",
+    "s3:ListBucketVersions",
+    "s3:ListAllMyBuckets",
+    "s3:PutBucketAcl",
+    "s3:PutBucketCORS",
+    "s3:PutBucketNotification",
+    "s3:PutBucketObjectLockConfiguration",
+    "s3:PutBucketOwnershipControls",
+    "s3:PutBucketPolicy",
+    "s3:PutBucketTagging",
+    "s3:PutBucketVersioning",
+    "s3:PutBucketWebsite",
+    "s3:PutLifecycleConfiguration",
+];
+
+fn is_of_object(action: &str) -> bool {
+    OF_OBJECTS.iter().any(|known| known.eq_ignore_ascii_case(action))
+}
+
+/// Whether an action exists, or a pattern may mean one.
+fn is_action(pattern: &str) -> bool {
+    if pattern == "*" {
+        return true;
+    }
+    let lower = pattern.to_ascii_lowercase();
+    lower.starts_with("s3:")
+        && OF_OBJECTS.iter().chain(&OF_BUCKETS).any(|known| is_like(&lower, &known.to_ascii_lowercase()))
+}
+
+/// Whether a text is like a pattern with `*` and `?`.
+fn is_like(pattern: &str, text: &str) -> bool {
+    let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
+    let (mut p, mut t) = (0, 0);
+    // Where the last star was, and how far it reaches.
+    let mut star: Option<(usize, usize)> = None;
+    while t < text.len() {
+        match pattern.get(p) {
+            Some(b'*') => {
+                star = Some((p, t));
+                p += 1;
+            }
+            Some(&c) if c == b'?' || c == text[t] => (p, t) = (p + 1, t + 1),
+            _ => {
+                let Some((at, reach)) = star else { return false };
+                star = Some((at, reach + 1));
+                (p, t) = (at + 1, reach + 1);
+            }
+        }
+    }
+    pattern[p..].iter().all(|&c| c == b'*')
+}
+
+fn malformed(message: &str) -> S3Error {
+    S3Error::with_message(S3ErrorCode::MalformedPolicy, message.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked<'a>(user: Option<&'a str>, action: &'a str, resource: &'a str) -> Asked<'a> {
+        Asked { user, action, resource }
+    }
+
+    #[test]
+    fn a_denial_wins() {
+        let policy = Policy::parse(
+            r#"{"Version":"2012-10-17","Statement":[
+                {"Effect":"Allow","Principal":"*","Action":"s3:Get*","Resource":"arn:aws:s3:::b/*"},
+                {"Effect":"Deny","Principal":{"AWS":["eve"]},"Action":"s3:GetObject","Resource":"arn:aws:s3:::b/secret/*"}]}"#,
+            "b",
+        )
+        .unwrap();
+        assert!(policy.is_public());
+        assert_eq!(policy.says(asked(None, "s3:GetObject", "b/a")), Says::Allow);
+        assert_eq!(policy.says(asked(Some("eve"), "s3:GetObject", "b/secret/a")), Says::Deny);
+        assert_eq!(policy.says(asked(Some("bob"), "s3:GetObject", "b/secret/a")), Says::Allow);
+        assert_eq!(policy.says(asked(None, "s3:PutObject", "b/a")), Says::Nothing);
+        assert_eq!(policy.says(asked(None, "s3:GetObject", "c/a")), Says::Nothing);
+    }
+
+    #[test]
+    fn what_is_not_understood_is_refused() {
+        let statement = |fields: &str| {
+            format!(
+                r#"{{"Statement":[{{"Effect":"Allow","Principal":"*","Action":"s3:GetObject","Resource":"arn:aws:s3:::b/*"{fields}}}]}}"#
+            )
+        };
+        Policy::parse(&statement(""), "b").unwrap();
+        for bad in [
+            statement(r#","Condition":{"IpAddress":{"aws:SourceIp":"10.0.0.0/8"}}"#),
+            statement("").replace("Allow", "allow"),
+            statement("").replace("s3:GetObject", "s3:GetNothing"),
+            statement("").replace(":::b/", ":::other/"),
+            statement("").replace(":::b/*", ":::b"),
+            r#"{"Statement":[]}"#.to_owned(),
+            "[]".to_owned(),
+            "{".to_owned(),
+        ] {
+            assert!(Policy::parse(&bad, "b").is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn patterns_have_stars_and_question_marks() {
+        for (pattern, text, is) in [
+            ("a*c", "abbc", true),
+            ("a*c", "ab", false),
+            ("a?c", "abc", true),
+            ("*", "", true),
+            ("**b*", "aab", true),
+            ("a", "ab", false),
+        ] {
+            assert_eq!(is_like(pattern, text), is, "{pattern} {text}");
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! What a request's query may say.
+//!
+//! A server that overlooks a word it does not know does something else than was asked: a rename becomes a PUT of nothing,
+//! and data is lost. Here such a request is refused.
+
+/// Words that name an operation or an argument of one, in the AWS documentation of S3's API.
+const KNOWN: [&str; 84] = [
+    "accelerate",
+    "acl",
+    "analytics",
+    "attributes",
+    "allow-unordered",
+    "bucket-region",
+    "continuation-token",
+    "cors",
+    "delete",
+    "delimiter",
+    "encoding-type",
+    "encryption",
+    "events",
+    "fetch-owner",
+    "id",
+    "intelligent-tiering",
+    "inventory",
+    "key-marker",
+    "legal-hold",
+    "lifecycle",
+    "list-type",
+    "location",
+    "logging",
+    "marker",
+    "max-buckets",
+    "max-directory-buckets",
+    "max-keys",
+    "max-parts",
+    "max-uploads",
+    "metadataTable",
+    "metrics",
+    "notification",
+    "object-lock",
+    "ownershipControls",
+    "part-number-marker",
+    "partNumber",
+    "policy",
+    "policyStatus",
+    "prefix",
+    "publicAccessBlock",
+    "renameObject",
+    "replication",
+    "requestPayment",
+    "response-cache-control",
+    "response-content-disposition",
+    "response-content-encoding",
+    "response-content-language",
+    "response-content-type",
+    "response-expires",
+    "restore",
+    "retention",
+    "select",
+    "select-type",
+    "session",
+    "skipDestinationValidation",
+    "start-after",
+    "tagging",
+    "torrent",
+    "upload-id-marker",
+    "uploadId",
+    "uploads",
+    "version-id-marker",
+    "versionId",
+    "versioning",
+    "versions",
+    "website",
+    "x-id",
+    "AWSAccessKeyId",
+    "Signature",
+    "Expires",
+    "X-Amz-Algorithm",
+    "X-Amz-Content-Sha256",
+    "X-Amz-Credential",
+    "X-Amz-Date",
+    "X-Amz-Expires",
+    "X-Amz-Security-Token",
+    "X-Amz-Signature",
+    "X-Amz-SignedHeaders",
+    "x-amz-checksum-mode",
+    "x-amz-acl",
+    "x-amz-user-agent",
+    "x-amz-object-attributes",
+    "cachebuster",
+    "abac",
+];
+
+/// The first word of a query that this endpoint does not know.
+pub(crate) fn unknown_word(query: &str) -> Option<String> {
+    let words = url::form_urlencoded::parse(query.as_bytes()).map(|(word, _)| word.into_owned());
+    words.into_iter().find(|word| !is_known(word))
+}
+
+fn is_known(word: &str) -> bool {
+    let lower = word.to_ascii_lowercase();
+    KNOWN.contains(&word) || lower.starts_with("x-amz-") || word.is_empty()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::unknown_word;
+
+    #[test]
+    fn what_is_not_known_is_named() {
+        assert_eq!(unknown_word("list-type=2&prefix=a%2Fb"), None);
+        assert_eq!(unknown_word("uploadId=1&partNumber=2&x-id=UploadPart"), None);
+        assert_eq!(unknown_word("x-amz-meta-a=b&X-Amz-Signature=0"), None);
+        assert_eq!(unknown_word("append&position=0"), Some("append".to_owned()));
+        assert_eq!(unknown_word(""), None);
+    }
+}

@@ -1,0 +1,182 @@
+//! Connections: taken, bounded in number and in time, and ended in good order.
+
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use rustls::ServerConfig;
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio_rustls::TlsAcceptor;
+
+use crate::Endpoint;
+
+/// A connection's buffer for a request's head: S3 allows 8 KB of headers and as much of a path.
+const HEAD_BYTES_MAX: usize = 64 << 10;
+/// How long a TLS client may take to shake hands.
+const HANDSHAKE_WITHIN: Duration = Duration::from_secs(10);
+/// After an error of the listener (no file descriptor is left), until the next connection is taken.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// What clients may take.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Connections at the same time; more wait to be taken.
+    pub connections: usize,
+    /// Requests that are being answered at the same time; more are told to slow down.
+    pub requests: usize,
+    /// How long a request's head may take to arrive, and a connection may be idle.
+    pub head_within: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { connections: 16_384, requests: 256, head_within: Duration::from_secs(60) }
+    }
+}
+
+/// Why an endpoint cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The address cannot be listened at.
+    #[error("cannot listen at {0}: {1}")]
+    Listen(SocketAddr, std::io::Error),
+}
+
+/// An endpoint that listens. It ends when it is dropped or stopped.
+#[derive(Debug)]
+pub struct Server {
+    address: SocketAddr,
+    ending: watch::Sender<bool>,
+    connections: Arc<Semaphore>,
+    limit: u32,
+}
+
+impl Server {
+    /// Listens at an address and serves from then on; port 0 takes a free one.
+    pub async fn start(
+        endpoint: Endpoint,
+        address: SocketAddr,
+        limits: Limits,
+        tls: Option<Arc<ServerConfig>>,
+    ) -> Result<Self, ServeError> {
+        let listen = |error| ServeError::Listen(address, error);
+        let listener = TcpListener::bind(address).await.map_err(listen)?;
+        let address = listener.local_addr().map_err(listen)?;
+        let (ending, ends) = watch::channel(false);
+        let connections = Arc::new(Semaphore::new(limits.connections));
+        let served = Served {
+            endpoint,
+            limits,
+            tls: tls.map(TlsAcceptor::from),
+            requests: Arc::new(Semaphore::new(limits.requests)),
+            ends,
+        };
+        tokio::spawn(served.take_connections(listener, connections.clone()));
+        let limit = u32::try_from(limits.connections).unwrap_or(u32::MAX);
+        Ok(Self { address, ending, connections, limit })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Takes no more connections and requests; those under way have `patience` to end.
+    pub async fn stop(&self, patience: Duration) {
+        self.ending.send_replace(true);
+        let all_ended = self.connections.acquire_many(self.limit);
+        if tokio::time::timeout(patience, all_ended).await.is_err() {
+            tracing::warn!("requests to the endpoint were cut off");
+        }
+    }
+}
+
+#[derive(Clone)]
+struct Served {
+    endpoint: Endpoint,
+    limits: Limits,
+    tls: Option<TlsAcceptor>,
+    requests: Arc<Semaphore>,
+    ends: watch::Receiver<bool>,
+}
+
+impl Served {
+    async fn take_connections(mut self, listener: TcpListener, connections: Arc<Semaphore>) {
+        let mut ends = self.ends.clone();
+        loop {
+            let taken = async {
+                let permit = connections.clone().acquire_owned().await.ok()?;
+                Some((listener.accept().await, permit))
+            };
+            tokio::select! {
+                () = ended(&mut ends) => return,
+                taken = taken => match taken {
+                    Some((Ok((stream, _)), permit)) => self.take(stream, permit),
+                    Some((Err(error), _)) => {
+                        tracing::warn!(%error, "a connection could not be taken");
+                        tokio::time::sleep(PAUSE).await;
+                    }
+                    None => return,
+                },
+            }
+        }
+    }
+
+    fn take(&mut self, stream: TcpStream, permit: OwnedSemaphorePermit) {
+        let served = self.clone();
+        stream.set_nodelay(true).ok();
+        tokio::spawn(async move {
+            let _permit = permit;
+            match &served.tls {
+                None => served.serve(stream).await,
+                Some(tls) => match tokio::time::timeout(HANDSHAKE_WITHIN, tls.accept(stream)).await {
+                    Ok(Ok(stream)) => served.serve(stream).await,
+                    Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
+                    Err(_) => tracing::debug!("a TLS handshake took too long"),
+                },
+            }
+        });
+    }
+
+    async fn serve(&self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
+        let answer = |request: http::Request<Incoming>| {
+            let served = self.clone();
+            async move { Ok::<_, Infallible>(served.answer(request).await) }
+        };
+        let connection = hyper::server::conn::http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(self.limits.head_within)
+            .max_buf_size(HEAD_BYTES_MAX)
+            .serve_connection(TokioIo::new(stream), service_fn(answer));
+        let mut connection = std::pin::pin!(connection);
+        let mut ends = self.ends.clone();
+        let ended = tokio::select! {
+            ended = connection.as_mut() => ended,
+            () = self::ended(&mut ends) => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
+        };
+        if let Err(error) = ended {
+            tracing::debug!(%error, "a connection ended");
+        }
+    }
+
+    async fn answer(&self, request: http::Request<Incoming>) -> http::Response<s3s::Body> {
+        let Ok(_permit) = self.requests.try_acquire() else {
+            return Endpoint::slow_down();
+        };
+        self.endpoint.answer(request.map(s3s::Body::from)).await
+    }
+}
+
+/// Waits until the server ends.
+async fn ended(ends: &mut watch::Receiver<bool>) {
+    // An error says that the server was dropped.
+    drop(ends.wait_for(|ending| *ending).await);
+}

@@ -1,0 +1,495 @@
+//! S3's operations by name: each finds its bucket, does its work in `ops`, and wraps the answer.
+//!
+//! What is not here is answered with `NotImplemented` by the protocol layer.
+
+use s3s::dto::*;
+use s3s::route::S3Route;
+use s3s::{Body, S3, S3Request, S3Response, S3Result, s3_error};
+use std::sync::Arc;
+
+use crate::access::Gate;
+use crate::endpoint::{Shared, location};
+use crate::error::from_store;
+use crate::headers;
+use crate::ops::{self, settings};
+use crate::policy::Policy;
+
+/// The operations.
+#[derive(Debug, Clone)]
+pub(crate) struct Service {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) gate: Gate,
+}
+
+impl Service {
+    /// Who owns buckets and objects: users are no accounts of their own.
+    fn owner(&self) -> Owner {
+        let name = self.shared.users.owner().to_owned();
+        Owner { id: Some(name.clone()), display_name: Some(name) }
+    }
+
+    async fn bucket(&self, name: &str) -> S3Result<crate::buckets::Bucket> {
+        self.shared.bucket(name).await
+    }
+
+    async fn source(&self, source: &CopySource) -> S3Result<crate::buckets::Bucket> {
+        self.bucket(ops::copy::named(source)?.0).await
+    }
+}
+
+fn ok<T>(output: T) -> S3Result<S3Response<T>> {
+    Ok(S3Response::new(output))
+}
+
+#[async_trait::async_trait]
+impl S3 for Service {
+    async fn get_object(&self, request: S3Request<GetObjectInput>) -> S3Result<S3Response<GetObjectOutput>> {
+        let bucket = self.bucket(&request.input.bucket).await?;
+        ok(ops::get::get(bucket, request.input).await?)
+    }
+
+    async fn head_object(
+        &self,
+        request: S3Request<HeadObjectInput>,
+    ) -> S3Result<S3Response<HeadObjectOutput>> {
+        let bucket = self.bucket(&request.input.bucket).await?;
+        ok(ops::get::head(bucket, request.input).await?)
+    }
+
+    async fn get_object_attributes(
+        &self,
+        request: S3Request<GetObjectAttributesInput>,
+    ) -> S3Result<S3Response<GetObjectAttributesOutput>> {
+        let bucket = self.bucket(&request.input.bucket).await?;
+        ok(ops::get::attributes(bucket, request.input).await?)
+    }
+
+    async fn put_object(&self, request: S3Request<PutObjectInput>) -> S3Result<S3Response<PutObjectOutput>> {
+        let bucket = self.bucket(&request.input.bucket).await?;
+        let (output, _, _) =
+            ops::put::put(bucket, request.input, &request.headers, request.trailing_headers).await?;
+        ok(output)
+    }
+
+    async fn copy_object(
+        &self,
+        request: S3Request<CopyObjectInput>,
+    ) -> S3Result<S3Response<CopyObjectOutput>> {
+        let from = self.source(&request.input.copy_source).await?;
+        let to = self.bucket(&request.input.bucket).await?;
+        let (output, _, _) = ops::copy::copy(from, to, request.input).await?;
+        ok(output)
+    }
+
+    async fn delete_object(
+        &self,
+        request: S3Request<DeleteObjectInput>,
+    ) -> S3Result<S3Response<DeleteObjectOutput>> {
+        let bucket = self.bucket(&request.input.bucket).await?;
+        ok(ops::delete::delete(&bucket, &request.input).await?)
+    }
+
+    async fn delete_objects(
+        &self,
+        request: S3Request<DeleteObjectsInput>,
+    ) -> S3Result<S3Response<DeleteObjectsOutput>> {
+        let bucket = self.bucket(&request.input.bucket).await?;
+        let user = request.credentials.as_ref().map(|credentials| credentials.access_key.as_str());
+        for object in &request.input.delete.objects {
+            self.gate.check(user, "s3:DeleteObject", Some(&bucket.name), Some(&object.key)).await?;
+        }
+        let (output, _) = ops::delete::delete_many(&bucket, request.input).await?;
+        ok(output)
+    }
+
+    async fn list_objects(
+        &self,
+        request: S3Request<ListObjectsInput>,
+    ) -> S3Result<S3Response<ListObjectsOutput>> {
+        let bucket = self.bucket(&request.input.bucket).await?;
+        ok(ops::listing::v1(&bucket, &self.owner(), request.input).await?)
+    }
+
+    async fn list_objects_v2(
+        &self,
+        request: S3Request<ListObjectsV2Input>,
+    ) -> S3Result<S3Response<ListObjectsV2Output>> {
+        let bucket = self.bucket(&request.input.bucket).await?;
+        ok(ops::listing::v2(&bucket, &self.owner(), request.input).await?)
+    }
+
+    async fn list_object_versions(
+        &self,
+        request: S3Request<ListObjectVersionsInput>,
+    ) -> S3Result<S3Response<ListObjectVersionsOutput>> {
+        let bucket = self.bucket(&request.input.bucket).await?;
+        ok(ops::listing::versions(&bucket, &self.owner(), request.input).await?)
+    }
+
+    async fn create_multipart_upload(
+        &self,
+        request: S3Request<CreateMultipartUploadInput>,
+    ) -> S3Result<S3Response<CreateMultipartUploadOutput>> {
+        let bucket = self.bucket(&request.input.bucket).await?;
+        ok(ops::multipart::create(&bucket, request.input).await?)
+    }
+
+    async fn upload_part(
+        &self,
+        request: S3Request<UploadPartInput>,
+    ) -> S3Result<S3Response<UploadPartOutput>> {
+        let bucket = self.bucket(&request.input.bucket).await?;
+        ok(ops::multipart::upload_part(&bucket, request.input, &request.headers, request.trailing_headers)
+            .await?)
+    }
+
+    async fn upload_part_copy(
+        &self,
+        request: S3Request<UploadPartCopyInput>,
+    ) -> S3Result<S3Response<UploadPartCopyOutput>> {
+        let from = self.source(&request.input.copy_source).await?;
+        let bucket = self.bucket(&request.input.bucket).await?;
+        ok(ops::multipart::upload_part_copy(from, &bucket, request.input).await?)
+    }
+
+    async fn complete_multipart_upload(
+        &self,
+        request: S3Request<CompleteMultipartUploadInput>,
+    ) -> S3Result<S3Response<CompleteMultipartUploadOutput>> {
+        let bucket = self.bucket(&request.input.bucket).await?;
+        let at = location(&request.headers, &request.input.bucket, &request.input.key);
+        let (mut output, _, _) = ops::multipart::complete(&bucket, request.input).await?;
+        output.location = Some(at);
+        ok(output)
+    }
+
+    async fn abort_multipart_upload(
+        &self,
+        request: S3Request<AbortMultipartUploadInput>,
+    ) -> S3Result<S3Response<AbortMultipartUploadOutput>> {
+        let bucket = self.bucket(&request.input.bucket).await?;
+        ops::multipart::abort(&bucket, &request.input).await?;
+        ok(AbortMultipartUploadOutput::default())
+    }
+
+    async fn list_parts(&self, request: S3Request<ListPartsInput>) -> S3Result<S3Response<ListPartsOutput>> {
+        let bucket = self.bucket(&request.input.bucket).await?;
+        ok(ops::multipart::list_parts(&bucket, &self.owner(), request.input).await?)
+    }
+
+    async fn list_multipart_uploads(
+        &self,
+        request: S3Request<ListMultipartUploadsInput>,
+    ) -> S3Result<S3Response<ListMultipartUploadsOutput>> {
+        let bucket = self.bucket(&request.input.bucket).await?;
+        ok(ops::multipart::list_uploads(&bucket, &self.owner(), request.input).await?)
+    }
+
+    async fn get_object_tagging(
+        &self,
+        request: S3Request<GetObjectTaggingInput>,
+    ) -> S3Result<S3Response<GetObjectTaggingOutput>> {
+        let bucket = self.bucket(&request.input.bucket).await?;
+        ok(ops::tagging::get(&bucket, &request.input.key).await?)
+    }
+
+    async fn put_object_tagging(
+        &self,
+        request: S3Request<PutObjectTaggingInput>,
+    ) -> S3Result<S3Response<PutObjectTaggingOutput>> {
+        let bucket = self.bucket(&request.input.bucket).await?;
+        ops::tagging::put(&bucket, &request.input.key, &request.input.tagging.tag_set).await?;
+        ok(PutObjectTaggingOutput::default())
+    }
+
+    async fn delete_object_tagging(
+        &self,
+        request: S3Request<DeleteObjectTaggingInput>,
+    ) -> S3Result<S3Response<DeleteObjectTaggingOutput>> {
+        let bucket = self.bucket(&request.input.bucket).await?;
+        ops::tagging::delete(&bucket, &request.input.key).await?;
+        ok(DeleteObjectTaggingOutput::default())
+    }
+
+    async fn list_buckets(
+        &self,
+        request: S3Request<ListBucketsInput>,
+    ) -> S3Result<S3Response<ListBucketsOutput>> {
+        let input = request.input;
+        let prefix = input.prefix.clone().unwrap_or_default();
+        let limit = match input.max_buckets {
+            None => usize::MAX,
+            Some(max) => {
+                usize::try_from(max).ok().filter(|max| (1..=10_000).contains(max)).ok_or_else(|| {
+                    s3_error!(InvalidArgument, "Argument max-buckets must be an integer between 1 and 10000")
+                })?
+            }
+        };
+        let names = self.shared.buckets.list().await.map_err(from_store)?;
+        let after = input.continuation_token.as_deref().unwrap_or_default();
+        let mut rest = names.into_iter().filter(|name| name.starts_with(&prefix) && name.as_str() > after);
+        let page: Vec<String> = rest.by_ref().take(limit).collect();
+        let continuation_token = rest.next().and_then(|_| page.last().cloned());
+        let mut buckets = Vec::with_capacity(page.len());
+        for name in page {
+            let made_at = self.shared.buckets.made_at(&name).await.map_err(from_store)?;
+            buckets.push(Bucket {
+                name: Some(name),
+                creation_date: Some(headers::timestamp(made_at)),
+                bucket_region: None,
+            });
+        }
+        let owner = Some(self.owner());
+        ok(ListBucketsOutput { buckets: Some(buckets), continuation_token, owner, prefix: input.prefix })
+    }
+
+    async fn head_bucket(
+        &self,
+        request: S3Request<HeadBucketInput>,
+    ) -> S3Result<S3Response<HeadBucketOutput>> {
+        self.bucket(&request.input.bucket).await?;
+        ok(HeadBucketOutput { bucket_region: Some(self.shared.region.clone()), ..Default::default() })
+    }
+
+    async fn create_bucket(
+        &self,
+        request: S3Request<CreateBucketInput>,
+    ) -> S3Result<S3Response<CreateBucketOutput>> {
+        let name = &request.input.bucket;
+        if self.shared.buckets.open(name).await.is_ok() {
+            return Err(s3_error!(
+                BucketAlreadyOwnedByYou,
+                "Your previous request to create the named bucket succeeded and you already own it."
+            ));
+        }
+        self.shared.buckets.create(name).await.map_err(|error| match error {
+            store::StoreError::BucketState { .. } => s3_error!(BucketAlreadyOwnedByYou, "{error}"),
+            store::StoreError::Invalid(_) => s3_error!(InvalidBucketName, "{error}"),
+            error => from_store(error),
+        })?;
+        ok(CreateBucketOutput { location: Some(format!("/{name}")) })
+    }
+
+    async fn delete_bucket(
+        &self,
+        request: S3Request<DeleteBucketInput>,
+    ) -> S3Result<S3Response<DeleteBucketOutput>> {
+        let deleted = self.shared.buckets.delete(&request.input.bucket).await;
+        deleted.map_err(|error| match error {
+            store::StoreError::BucketState { .. } => {
+                s3_error!(BucketNotEmpty, "The bucket you tried to delete is not empty.")
+            }
+            error => from_store(error),
+        })?;
+        ok(DeleteBucketOutput::default())
+    }
+
+    async fn get_bucket_location(
+        &self,
+        request: S3Request<GetBucketLocationInput>,
+    ) -> S3Result<S3Response<GetBucketLocationOutput>> {
+        self.bucket(&request.input.bucket).await?;
+        // The first region has no name here (S3 API, GetBucketLocation).
+        let region = Some(self.shared.region.clone()).filter(|region| region != "us-east-1");
+        ok(GetBucketLocationOutput { location_constraint: region.map(BucketLocationConstraint::from) })
+    }
+
+    async fn get_bucket_versioning(
+        &self,
+        request: S3Request<GetBucketVersioningInput>,
+    ) -> S3Result<S3Response<GetBucketVersioningOutput>> {
+        self.bucket(&request.input.bucket).await?;
+        ok(GetBucketVersioningOutput::default())
+    }
+
+    async fn get_bucket_tagging(
+        &self,
+        request: S3Request<GetBucketTaggingInput>,
+    ) -> S3Result<S3Response<GetBucketTaggingOutput>> {
+        ok(settings::get_tagging(&self.bucket(&request.input.bucket).await?).await?)
+    }
+
+    async fn put_bucket_tagging(
+        &self,
+        request: S3Request<PutBucketTaggingInput>,
+    ) -> S3Result<S3Response<PutBucketTaggingOutput>> {
+        let bucket = self.bucket(&request.input.bucket).await?;
+        settings::put_tagging(&bucket, &request.input.tagging.tag_set).await?;
+        ok(PutBucketTaggingOutput::default())
+    }
+
+    async fn delete_bucket_tagging(
+        &self,
+        request: S3Request<DeleteBucketTaggingInput>,
+    ) -> S3Result<S3Response<DeleteBucketTaggingOutput>> {
+        settings::delete_tagging(&self.bucket(&request.input.bucket).await?).await?;
+        ok(DeleteBucketTaggingOutput::default())
+    }
+
+    async fn get_bucket_policy(
+        &self,
+        request: S3Request<GetBucketPolicyInput>,
+    ) -> S3Result<S3Response<GetBucketPolicyOutput>> {
+        let policy = settings::get_policy(&self.bucket(&request.input.bucket).await?).await?;
+        ok(GetBucketPolicyOutput { policy: Some(policy) })
+    }
+
+    async fn put_bucket_policy(
+        &self,
+        request: S3Request<PutBucketPolicyInput>,
+    ) -> S3Result<S3Response<PutBucketPolicyOutput>> {
+        let bucket = self.bucket(&request.input.bucket).await?;
+        settings::put_policy(&bucket, request.input.policy).await?;
+        ok(PutBucketPolicyOutput::default())
+    }
+
+    async fn delete_bucket_policy(
+        &self,
+        request: S3Request<DeleteBucketPolicyInput>,
+    ) -> S3Result<S3Response<DeleteBucketPolicyOutput>> {
+        settings::delete_policy(&self.bucket(&request.input.bucket).await?).await?;
+        ok(DeleteBucketPolicyOutput::default())
+    }
+
+    async fn get_bucket_policy_status(
+        &self,
+        request: S3Request<GetBucketPolicyStatusInput>,
+    ) -> S3Result<S3Response<GetBucketPolicyStatusOutput>> {
+        let bucket = self.bucket(&request.input.bucket).await?;
+        let policy = Policy::parse(&settings::get_policy(&bucket).await?, &bucket.name)?;
+        let status = PolicyStatus { is_public: Some(policy.is_public()) };
+        ok(GetBucketPolicyStatusOutput { policy_status: Some(status) })
+    }
+
+    async fn get_bucket_cors(
+        &self,
+        request: S3Request<GetBucketCorsInput>,
+    ) -> S3Result<S3Response<GetBucketCorsOutput>> {
+        ok(settings::get_cors(&self.bucket(&request.input.bucket).await?).await?)
+    }
+
+    async fn put_bucket_cors(
+        &self,
+        request: S3Request<PutBucketCorsInput>,
+    ) -> S3Result<S3Response<PutBucketCorsOutput>> {
+        let bucket = self.bucket(&request.input.bucket).await?;
+        settings::put_cors(&bucket, &request.input.cors_configuration).await?;
+        ok(PutBucketCorsOutput::default())
+    }
+
+    async fn delete_bucket_cors(
+        &self,
+        request: S3Request<DeleteBucketCorsInput>,
+    ) -> S3Result<S3Response<DeleteBucketCorsOutput>> {
+        settings::delete_cors(&self.bucket(&request.input.bucket).await?).await?;
+        ok(DeleteBucketCorsOutput::default())
+    }
+
+    async fn get_bucket_lifecycle_configuration(
+        &self,
+        request: S3Request<GetBucketLifecycleConfigurationInput>,
+    ) -> S3Result<S3Response<GetBucketLifecycleConfigurationOutput>> {
+        let rules = settings::get_lifecycle(&self.bucket(&request.input.bucket).await?).await?;
+        ok(GetBucketLifecycleConfigurationOutput { rules: Some(rules), ..Default::default() })
+    }
+
+    async fn put_bucket_lifecycle_configuration(
+        &self,
+        request: S3Request<PutBucketLifecycleConfigurationInput>,
+    ) -> S3Result<S3Response<PutBucketLifecycleConfigurationOutput>> {
+        let bucket = self.bucket(&request.input.bucket).await?;
+        let rules = request.input.lifecycle_configuration.map(|given| given.rules).unwrap_or_default();
+        settings::put_lifecycle(&bucket, &rules).await?;
+        ok(PutBucketLifecycleConfigurationOutput::default())
+    }
+
+    async fn delete_bucket_lifecycle(
+        &self,
+        request: S3Request<DeleteBucketLifecycleInput>,
+    ) -> S3Result<S3Response<DeleteBucketLifecycleOutput>> {
+        settings::delete_lifecycle(&self.bucket(&request.input.bucket).await?).await?;
+        ok(DeleteBucketLifecycleOutput::default())
+    }
+
+    async fn get_bucket_notification_configuration(
+        &self,
+        request: S3Request<GetBucketNotificationConfigurationInput>,
+    ) -> S3Result<S3Response<GetBucketNotificationConfigurationOutput>> {
+        let set = settings::get_notification(&self.bucket(&request.input.bucket).await?).await?;
+        ok(GetBucketNotificationConfigurationOutput {
+            event_bridge_configuration: set.event_bridge_configuration,
+            lambda_function_configurations: set.lambda_function_configurations,
+            queue_configurations: set.queue_configurations,
+            topic_configurations: set.topic_configurations,
+        })
+    }
+
+    async fn put_bucket_notification_configuration(
+        &self,
+        request: S3Request<PutBucketNotificationConfigurationInput>,
+    ) -> S3Result<S3Response<PutBucketNotificationConfigurationOutput>> {
+        let bucket = self.bucket(&request.input.bucket).await?;
+        settings::put_notification(&bucket, &request.input.notification_configuration).await?;
+        ok(PutBucketNotificationConfigurationOutput::default())
+    }
+
+    async fn get_bucket_ownership_controls(
+        &self,
+        request: S3Request<GetBucketOwnershipControlsInput>,
+    ) -> S3Result<S3Response<GetBucketOwnershipControlsOutput>> {
+        let controls = settings::get_ownership(&self.bucket(&request.input.bucket).await?).await?;
+        ok(GetBucketOwnershipControlsOutput { ownership_controls: Some(controls) })
+    }
+
+    async fn put_bucket_ownership_controls(
+        &self,
+        request: S3Request<PutBucketOwnershipControlsInput>,
+    ) -> S3Result<S3Response<PutBucketOwnershipControlsOutput>> {
+        let bucket = self.bucket(&request.input.bucket).await?;
+        settings::put_ownership(&bucket, &request.input.ownership_controls).await?;
+        ok(PutBucketOwnershipControlsOutput::default())
+    }
+
+    async fn delete_bucket_ownership_controls(
+        &self,
+        request: S3Request<DeleteBucketOwnershipControlsInput>,
+    ) -> S3Result<S3Response<DeleteBucketOwnershipControlsOutput>> {
+        settings::delete_ownership(&self.bucket(&request.input.bucket).await?).await?;
+        ok(DeleteBucketOwnershipControlsOutput::default())
+    }
+}
+
+/// RenameObject, which the protocol layer does not know.
+#[derive(Debug)]
+pub(crate) struct Renames {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) gate: Gate,
+}
+
+#[async_trait::async_trait]
+impl S3Route for Renames {
+    fn is_match(
+        &self,
+        method: &http::Method,
+        uri: &http::Uri,
+        _headers: &http::HeaderMap,
+        _extensions: &mut http::Extensions,
+    ) -> bool {
+        let words = uri.query().unwrap_or_default().split('&');
+        *method == http::Method::PUT
+            && words.map(|word| word.split('=').next()).any(|word| word == Some("renameObject"))
+    }
+
+    async fn call(&self, request: S3Request<Body>) -> S3Result<S3Response<Body>> {
+        let rename = ops::rename::Asked::read(request.uri.path(), &request.headers)?;
+        let user = request.credentials.as_ref().map(|credentials| credentials.access_key.as_str());
+        for (action, key) in
+            [("s3:GetObject", &rename.from), ("s3:DeleteObject", &rename.from), ("s3:PutObject", &rename.to)]
+        {
+            self.gate.check(user, action, Some(&rename.bucket), Some(key)).await?;
+        }
+        let bucket = self.shared.bucket(&rename.bucket).await?;
+        ops::rename::rename(&bucket, rename).await?;
+        ok(Body::empty())
+    }
+}

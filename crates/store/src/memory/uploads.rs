@@ -1,0 +1,152 @@
+//! Uploads that outlast a call, and a bucket's settings, in memory.
+
+use super::{Description, MemoryStore};
+use crate::{
+    Attributes, CompleteOptions, ETag, ObjectKey, ObjectRef, Part, PartNote, Payload, Result, Settings,
+    StoreError, Tags, Timestamp, Upload, Uploads,
+};
+use bytes::Bytes;
+use futures_util::StreamExt as _;
+use futures_util::stream::BoxStream;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+const PART_NUMBER_MAX: u32 = 10_000;
+
+/// What a bucket has beside its objects.
+#[derive(Default)]
+pub(super) struct Beside {
+    uploads: Mutex<BTreeMap<(ObjectKey, String), Begun>>,
+    settings: Mutex<BTreeMap<String, Bytes>>,
+}
+
+struct Begun {
+    began: Timestamp,
+    description: Option<Arc<Description>>,
+    parts: BTreeMap<u32, Sent>,
+}
+
+struct Sent {
+    part: Part,
+    body: Payload,
+}
+
+impl Beside {
+    fn uploads(&self) -> MutexGuard<'_, BTreeMap<(ObjectKey, String), Begun>> {
+        self.uploads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn settings(&self) -> MutexGuard<'_, BTreeMap<String, Bytes>> {
+        self.settings.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn with<T>(&self, key: &ObjectKey, id: &str, work: impl FnOnce(&mut Begun) -> Result<T>) -> Result<T> {
+        let mut uploads = self.uploads();
+        let begun = uploads.get_mut(&(key.clone(), id.to_owned()));
+        work(begun.ok_or_else(|| StoreError::NotFound(key.clone()))?)
+    }
+}
+
+fn shown(key: &ObjectKey, id: &str, begun: &Begun) -> Upload {
+    let attributes = begun.description.as_ref().map(|found| found.attributes.clone()).unwrap_or_default();
+    Upload { key: key.clone(), id: id.to_owned(), began: begun.began, attributes }
+}
+
+#[async_trait::async_trait]
+impl Uploads for MemoryStore {
+    async fn begin(&self, key: &ObjectKey, attributes: Attributes, tags: Tags) -> Result<String> {
+        let description = self.0.describe(attributes, tags)?;
+        let id = format!("{:016x}", self.0.next_write());
+        let begun = Begun { began: self.0.clock.now(), description, parts: BTreeMap::new() };
+        self.0.beside.uploads().insert((key.clone(), id.clone()), begun);
+        Ok(id)
+    }
+
+    async fn find(&self, key: &ObjectKey, id: &str) -> Result<Upload> {
+        self.0.beside.with(key, id, |begun| Ok(shown(key, id, begun)))
+    }
+
+    async fn put_part(
+        &self,
+        key: &ObjectKey,
+        id: &str,
+        number: u32,
+        body: BoxStream<'_, Result<Bytes>>,
+        note: PartNote<'_>,
+    ) -> Result<Part> {
+        if !(1..=PART_NUMBER_MAX).contains(&number) {
+            return Err(StoreError::Invalid(format!(
+                "part {number}: numbers go from 1 to {PART_NUMBER_MAX}"
+            )));
+        }
+        self.find(key, id).await?;
+        let pieces: Vec<Result<Bytes>> = body.collect().await;
+        let body: Payload = pieces.into_iter().collect::<Result<Vec<_>>>()?.into_iter().collect();
+        let part = Part {
+            number,
+            etag: ETag::new(&format!("{:016x}", self.0.next_write())),
+            size_bytes: body.len(),
+            last_modified: self.0.clock.now(),
+            note: note()?,
+        };
+        let sent = Sent { part: part.clone(), body };
+        self.0.beside.with(key, id, |begun| {
+            begun.parts.insert(number, sent);
+            Ok(part)
+        })
+    }
+
+    async fn parts(&self, key: &ObjectKey, id: &str) -> Result<Vec<Part>> {
+        self.0.beside.with(key, id, |begun| Ok(begun.parts.values().map(|sent| sent.part.clone()).collect()))
+    }
+
+    async fn complete(
+        &self,
+        key: &ObjectKey,
+        id: &str,
+        numbers: &[u32],
+        options: CompleteOptions,
+    ) -> Result<ObjectRef> {
+        let (body, description) = self.0.beside.with(key, id, |begun| {
+            let missing = || StoreError::Invalid("a part that is not there".into());
+            let sent = numbers.iter().map(|number| begun.parts.get(number).ok_or_else(missing));
+            let sent = sent.collect::<Result<Vec<_>>>()?;
+            let body: Payload = sent.iter().flat_map(|sent| sent.body.pieces()).cloned().collect();
+            let mut description = begun.description.as_deref().cloned().unwrap_or_default();
+            description.attributes.user.extend(options.user);
+            Ok((body, description))
+        })?;
+        let stored = self.0.store(key, body, description.shared(), &options.precondition)?;
+        self.0.beside.uploads().remove(&(key.clone(), id.to_owned()));
+        Ok(stored)
+    }
+
+    async fn abort(&self, key: &ObjectKey, id: &str) -> Result<()> {
+        let removed = self.0.beside.uploads().remove(&(key.clone(), id.to_owned()));
+        removed.map(drop).ok_or_else(|| StoreError::NotFound(key.clone()))
+    }
+
+    async fn list(&self, prefix: &[u8]) -> Result<Vec<Upload>> {
+        let uploads = self.0.beside.uploads();
+        let found = uploads.iter().filter(|((key, _), _)| key.as_bytes().starts_with(prefix));
+        let mut found: Vec<Upload> = found.map(|((key, id), begun)| shown(key, id, begun)).collect();
+        found.sort_by(|a, b| (&a.key, a.began, &a.id).cmp(&(&b.key, b.began, &b.id)));
+        Ok(found)
+    }
+}
+
+#[async_trait::async_trait]
+impl Settings for MemoryStore {
+    async fn get(&self, name: &str) -> Result<Option<Bytes>> {
+        Ok(self.0.beside.settings().get(name).cloned())
+    }
+
+    async fn set(&self, name: &str, value: Option<Bytes>) -> Result<()> {
+        let mut settings = self.0.beside.settings();
+        match value {
+            Some(value) => drop(settings.insert(name.to_owned(), value)),
+            None => drop(settings.remove(name)),
+        }
+        Ok(())
+    }
+}
