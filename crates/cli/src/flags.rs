@@ -38,10 +38,10 @@ pub(crate) struct StoreFlags {
     pub(crate) retry_timeout: Duration,
 }
 
-/// How the mount behaves.
+/// How a volume is opened.
 #[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "Mount")]
-pub(crate) struct MountFlags {
+#[command(next_help_heading = "Volume")]
+pub(crate) struct VolumeFlags {
     /// Where the lock, the control socket, the log and the cache live
     #[arg(long, value_name = "DIR")]
     pub(crate) state_dir: Option<PathBuf>,
@@ -60,21 +60,6 @@ pub(crate) struct MountFlags {
     /// Refuse every change
     #[arg(long)]
     pub(crate) read_only: bool,
-    /// Let other users in, not only the one who mounts
-    #[arg(long)]
-    pub(crate) allow_other: bool,
-    /// Mount over a directory that is not empty
-    #[arg(long)]
-    pub(crate) nonempty: bool,
-    /// Refuse to run programs from the mount
-    #[arg(long)]
-    pub(crate) noexec: bool,
-    /// Obey set-user-id and set-group-id bits of programs (root only)
-    #[arg(long)]
-    pub(crate) allow_suid: bool,
-    /// Open device files as devices (root only)
-    #[arg(long)]
-    pub(crate) allow_dev: bool,
     /// Owner of objects that do not say (default: who mounts)
     #[arg(long)]
     pub(crate) uid: Option<u32>,
@@ -102,6 +87,54 @@ pub(crate) struct MountFlags {
     /// How long a termination signal waits for uploads
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = units::duration)]
     pub(crate) drain_timeout: Duration,
+}
+
+/// How the kernel shows it.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Mount")]
+pub(crate) struct MountFlags {
+    /// Let other users in, not only the one who mounts
+    #[arg(long)]
+    pub(crate) allow_other: bool,
+    /// Mount over a directory that is not empty
+    #[arg(long)]
+    pub(crate) nonempty: bool,
+    /// Refuse to run programs from the mount
+    #[arg(long)]
+    pub(crate) noexec: bool,
+    /// Obey set-user-id and set-group-id bits of programs (root only)
+    #[arg(long)]
+    pub(crate) allow_suid: bool,
+    /// Open device files as devices (root only)
+    #[arg(long)]
+    pub(crate) allow_dev: bool,
+}
+
+/// How it is served as objects.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "S3 endpoint")]
+pub(crate) struct EndpointFlags {
+    /// Name of the bucket (default: as the volume is called)
+    #[arg(long, value_name = "NAME", conflicts_with = "directories_as_buckets")]
+    pub(crate) bucket: Option<String>,
+    /// Serve the directories at the volume's root as buckets, instead of the volume as one
+    #[arg(long)]
+    pub(crate) directories_as_buckets: bool,
+    /// TOML file of users, readable by its owner only (default: one user, made at the first start)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) users: Option<PathBuf>,
+    /// PEM file of the certificate chain, for https
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// PEM file of the certificate's private key
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub(crate) tls_key: Option<PathBuf>,
+    /// Domain below which a bucket's name is the first part of the host
+    #[arg(long, value_name = "NAME")]
+    pub(crate) domain: Vec<String>,
+    /// Requests answered at the same time; more are told to slow down
+    #[arg(long, value_name = "COUNT", default_value = "256")]
+    pub(crate) max_requests: usize,
 }
 
 /// Where attributes come from.

@@ -11,13 +11,16 @@ mod bucket;
 mod command;
 mod control;
 mod daemon;
+mod endpoint;
 mod environment;
 mod flags;
 mod logging;
 mod metadata;
+mod opened;
 mod options;
 mod progress;
 mod registry;
+mod serving;
 mod state;
 mod units;
 mod volume;
@@ -50,6 +53,7 @@ enum Command {
     Locate(command::locate::Locate),
     Object(command::object::Object),
     Rebuild(command::rebuild::Rebuild),
+    Serve(command::serve::Serve),
     Version(command::version::Version),
 }
 
@@ -77,6 +81,7 @@ fn run(command: Command, argv: &[OsString]) -> anyhow::Result<ExitCode> {
         Command::Locate(locate) => locate.run(),
         Command::Object(object) => object.run(),
         Command::Rebuild(rebuild) => rebuild.run(),
+        Command::Serve(serve) => serve.run(),
         Command::Version(version) => version.run(),
     }
 }

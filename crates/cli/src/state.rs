@@ -24,7 +24,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 pub(crate) struct Holder {
     /// The daemon's process.
     pub(crate) pid: u32,
-    /// Where it mounts.
+    /// Where it mounts, or the URL at which it serves without mounting.
     pub(crate) mount_point: PathBuf,
     /// What it mounts.
     pub(crate) volume: String,
@@ -222,8 +222,18 @@ fn fnv1a(bytes: &[u8]) -> u64 {
 
 /// Writes a line that is there whole or not at all, whatever happens.
 pub(crate) fn write_durably(path: &Path, text: &str) -> std::io::Result<()> {
+    write_with_mode(path, text, 0o666)
+}
+
+/// As [`write_durably`], for nobody else to read.
+pub(crate) fn write_secret(path: &Path, text: &str) -> std::io::Result<()> {
+    write_with_mode(path, text, 0o600)
+}
+
+fn write_with_mode(path: &Path, text: &str, mode: u32) -> std::io::Result<()> {
     let staged = path.with_extension("new");
-    let mut file = File::create(&staged)?;
+    let mut options = OpenOptions::new();
+    let mut file = options.create(true).truncate(true).write(true).mode(mode).open(&staged)?;
     writeln!(file, "{}", text.trim_end())?;
     file.sync_all()?;
     fs::rename(&staged, path)?;

@@ -67,11 +67,23 @@ pub(crate) fn of_write(
         (None, None) => Ok(Precondition::None),
         (Some(ETagCondition::ETag(etag)), None) => Ok(Precondition::Matches(ETag::new(etag.value()))),
         (None, Some(ETagCondition::Any)) => Ok(Precondition::Absent),
-        _ => Err(s3_error!(
-            NotImplemented,
-            "A header you provided implies functionality that is not implemented"
-        )),
+        _ => Err(unusual()),
     }
+}
+
+/// As [`of_write`], for requests whose conditions the protocol layer does not read.
+pub(crate) fn of_headers(headers: &http::HeaderMap) -> S3Result<Precondition> {
+    let text = |name: http::HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
+    match (text(http::header::IF_MATCH), text(http::header::IF_NONE_MATCH)) {
+        (None, None) => Ok(Precondition::None),
+        (Some(etag), None) if etag != "*" => Ok(Precondition::Matches(ETag::new(etag))),
+        (None, Some("*")) => Ok(Precondition::Absent),
+        _ => Err(unusual()),
+    }
+}
+
+fn unusual() -> S3Error {
+    s3_error!(NotImplemented, "A header you provided implies functionality that is not implemented")
 }
 
 fn names(condition: &ETagCondition, etag: &ETag) -> bool {

@@ -54,6 +54,7 @@ pub struct Server {
     ending: watch::Sender<bool>,
     connections: Arc<Semaphore>,
     limit: u32,
+    has_tls: bool,
 }
 
 impl Server {
@@ -69,6 +70,7 @@ impl Server {
         let address = listener.local_addr().map_err(listen)?;
         let (ending, ends) = watch::channel(false);
         let connections = Arc::new(Semaphore::new(limits.connections));
+        let has_tls = tls.is_some();
         let served = Served {
             endpoint,
             limits,
@@ -78,12 +80,18 @@ impl Server {
         };
         tokio::spawn(served.take_connections(listener, connections.clone()));
         let limit = u32::try_from(limits.connections).unwrap_or(u32::MAX);
-        Ok(Self { address, ending, connections, limit })
+        Ok(Self { address, ending, connections, limit, has_tls })
     }
 
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// The URL of its root.
+    pub fn url(&self) -> String {
+        let scheme = if self.has_tls { "https" } else { "http" };
+        format!("{scheme}://{}", self.address)
     }
 
     /// Takes no more connections and requests; those under way have `patience` to end.

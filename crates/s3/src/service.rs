@@ -8,6 +8,7 @@ use s3s::{Body, S3, S3Request, S3Response, S3Result, s3_error};
 use std::sync::Arc;
 
 use crate::access::Gate;
+use crate::conditions;
 use crate::endpoint::{Shared, location};
 use crate::error::from_store;
 use crate::headers;
@@ -77,7 +78,8 @@ impl S3 for Service {
     ) -> S3Result<S3Response<CopyObjectOutput>> {
         let from = self.source(&request.input.copy_source).await?;
         let to = self.bucket(&request.input.bucket).await?;
-        let (output, _, _) = ops::copy::copy(from, to, request.input).await?;
+        let precondition = conditions::of_headers(&request.headers)?;
+        let (output, _, _) = ops::copy::copy(from, to, request.input, precondition).await?;
         ok(output)
     }
 

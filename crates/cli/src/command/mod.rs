@@ -9,6 +9,7 @@ pub(crate) mod mount;
 pub(crate) mod object;
 pub(crate) mod quota;
 pub(crate) mod rebuild;
+pub(crate) mod serve;
 pub(crate) mod status;
 pub(crate) mod umount;
 pub(crate) mod version;

@@ -59,6 +59,7 @@ pub(crate) async fn copy(
     from: Bucket,
     to: Bucket,
     input: CopyObjectInput,
+    precondition: Precondition,
 ) -> S3Result<(CopyObjectOutput, ObjectRef, u64)> {
     let (source_bucket, source_key) = named(&input.copy_source)?;
     let target_key = key(&input.key)?;
@@ -105,9 +106,11 @@ pub(crate) async fn copy(
     let checksum = attributes.user.get(CHECKSUM).and_then(|text| Checksum::from_text(text));
     let size_bytes = source.meta.size_bytes;
     let object = if source_bucket == to.name {
-        within(&to, &source, &target_key, attributes, tags).await?
+        let options = CopyOptions { attributes: Some(attributes), precondition };
+        within(&to, &source, &target_key, options, tags).await?
     } else {
-        across(&to, &source, &target_key, attributes, tags).await?
+        let target = (&to, &target_key);
+        across(target, &source, attributes, tags, precondition).await?
     };
     let modified = match object.last_modified {
         Some(modified) => Some(modified),
@@ -135,10 +138,9 @@ async fn within(
     bucket: &Bucket,
     source: &Source,
     to: &ObjectKey,
-    attributes: store::Attributes,
+    options: CopyOptions,
     tags: Option<Tags>,
 ) -> S3Result<ObjectRef> {
-    let options = CopyOptions { attributes: Some(attributes), precondition: Precondition::None };
     let object = bucket.store.copy(&source.meta.object, to, options).await.map_err(from_store)?;
     if let Some(tags) = tags {
         bucket.store.set_tags(to, tags).await.map_err(from_store)?;
@@ -148,11 +150,11 @@ async fn within(
 
 /// From one store to another the bytes come through here.
 async fn across(
-    to: &Bucket,
+    (to, target): (&Bucket, &ObjectKey),
     source: &Source,
-    target: &ObjectKey,
     attributes: store::Attributes,
     tags: Option<Tags>,
+    precondition: Precondition,
 ) -> S3Result<ObjectRef> {
     let from = &source.meta.object;
     let tags = match tags {
@@ -164,7 +166,6 @@ async fn across(
     let digests = Digests::begin(Declared::default(), None)?;
     let body = body::outgoing(object.body, source.meta.size_bytes);
     let incoming = Incoming::new(Some(body), Some(source.meta.size_bytes), digests);
-    let precondition = Precondition::None;
     let target = Target { store: to.store.as_ref(), key: target, attributes, tags, precondition };
     Ok(body::put(incoming, target).await?.object)
 }

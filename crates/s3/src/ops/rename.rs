@@ -5,6 +5,7 @@ use s3s::{S3Result, s3_error};
 use store::{CopyOptions, ETag, Precondition};
 
 use crate::buckets::{Bucket, key};
+use crate::conditions;
 use crate::error::{from_store, precondition_failed};
 
 /// What a rename asks for.
@@ -36,12 +37,7 @@ impl Asked {
         let source = source.trim_start_matches('/');
         let from = source.strip_prefix(bucket).and_then(|rest| rest.strip_prefix('/')).unwrap_or(source);
         let etag = |name: &str| text(name).map(ETag::new);
-        let target = match (text("if-none-match"), etag("if-match")) {
-            (None, None) => Precondition::None,
-            (Some("*"), None) => Precondition::Absent,
-            (None, Some(etag)) => Precondition::Matches(etag),
-            _ => return Err(invalid("these conditions cannot be combined")),
-        };
+        let target = conditions::of_headers(headers)?;
         if text("x-amz-rename-source-if-none-match").is_some() {
             return Err(s3_error!(
                 NotImplemented,

@@ -1,35 +1,36 @@
-//! A mount being served: it answers its control socket, and ends by a signal, a request, or umount(8).
+//! A volume being served, as files, as objects or both: it answers its control socket, and ends by a signal, a request, or
+//! umount(8).
 
-use crate::bucket::Bucket;
 use crate::command::version::VERSION;
 use crate::control::protocol::{Answer, Located, Pending, Piece, Quota, QuotaChange, Request, Status};
 use crate::control::server::{Replies, Service, Serving};
 use crate::control::socket;
 use crate::environment;
 use crate::logging::LogFile;
-use crate::metadata::Metadata;
+use crate::opened::Opened;
 use crate::registry::Registration;
 use crate::state::State;
-use crate::volume::Volume;
 use anyhow::{Context, Result, anyhow};
 use fuse::{Session, UnmountError};
+use s3::Server;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::Instant;
-use vfs::Filesystem;
 
 /// How often whoever waits for an unmount hears how it goes.
 const PROGRESS_EVERY: Duration = Duration::from_millis(500);
 /// How long a stopped mount waits for what programs wrote while it was being unmounted.
 const LAST_CLOSES_WITHIN: Duration = Duration::from_secs(5);
+/// How long a stopped endpoint waits for the requests that are being answered.
+const LAST_REQUESTS_WITHIN: Duration = Duration::from_secs(10);
 /// How long the end waits for the last answers on the control socket.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(2);
 
-/// A mount that answers.
-pub(super) struct Served {
+/// A volume that answers.
+pub(crate) struct Served {
     mount: Arc<Running>,
     control: Serving,
     signals: Signals,
@@ -41,37 +42,28 @@ pub(super) struct Served {
 struct Running {
     /// `tenon umount` has waited for the write-back log as long as it would.
     gave_up: AtomicBool,
-    fs: Arc<Filesystem>,
-    session: Session,
-    bucket: Bucket,
-    metadata: Metadata,
-    volume: Volume,
-    read_only: bool,
+    opened: Opened,
+    session: Option<Session>,
+    endpoint: Option<Server>,
     since: Instant,
 }
 
 impl Served {
     /// Opens the control socket and checks that the mount answers.
-    pub(super) async fn start(
-        fs: Arc<Filesystem>,
-        session: Session,
-        bucket: Bucket,
-        metadata: Metadata,
-        volume: &Volume,
+    pub(crate) async fn start(
+        opened: Opened,
+        session: Option<Session>,
+        endpoint: Option<Server>,
         state: &State,
-        read_only: bool,
     ) -> Result<Self> {
         // Before anybody is told that the mount is ready: a signal unwatched kills.
         let signals = Signals::watch()?;
         let listener = socket::bind(state.root()).context("cannot open the control socket")?;
         let mount = Running {
             gave_up: AtomicBool::new(false),
-            fs,
+            opened,
             session,
-            bucket,
-            metadata,
-            volume: volume.clone(),
-            read_only,
+            endpoint,
             since: Instant::now(),
         };
         let mount = Arc::new(mount);
@@ -82,17 +74,17 @@ impl Served {
             .inspect_err(|error| tracing::warn!("`tenon status` will not list this mount: {error:#}"))
             .ok();
         mount.answers().await?;
-        tracing::info!("{} is mounted at {}", volume.url(), mount.session.mount_point().display());
+        tracing::info!("{} is at {}", mount.opened.volume.url(), mount.is_at());
         Ok(Self { mount, control, signals, state: state.root().to_owned(), _registration: registration })
     }
 
     /// Serves until the mount is gone. SIGTERM and SIGINT store what is pending within `patience` and unmount; a
     /// second one ends at once. SIGHUP opens the log anew.
-    pub(super) async fn until_the_end(mut self, patience: Duration, log: Option<LogFile>) -> Result<()> {
+    pub(crate) async fn until_the_end(mut self, patience: Duration, log: Option<LogFile>) -> Result<()> {
         let Signals { stop, hangup } = &mut self.signals;
         let patience = loop {
             tokio::select! {
-                () = self.mount.session.ended() => break patience,
+                () = self.mount.ended() => break patience,
                 () = stop.asked() => {
                     self.mount.stop(patience, stop).await?;
                     break patience.min(LAST_CLOSES_WITHIN);
@@ -100,9 +92,12 @@ impl Served {
                 _ = hangup.recv() => reopen(log.as_ref()),
             }
         };
-        let outcome = self.mount.fs.shutdown(patience).await;
+        if let Some(endpoint) = &self.mount.endpoint {
+            endpoint.stop(patience.min(LAST_REQUESTS_WITHIN)).await;
+        }
+        let outcome = self.mount.opened.fs.shutdown(patience).await;
         self.mount.drain_quietly(patience).await;
-        if let Err(error) = self.mount.metadata.checkpoint() {
+        if let Err(error) = self.mount.opened.metadata.checkpoint() {
             tracing::warn!("names stay in the write-back log until the next mount: {error:#}");
         }
         self.control.stop(ANSWERS_WITHIN).await;
@@ -115,16 +110,32 @@ impl Served {
 impl Running {
     /// The promise behind "ready": a program that looks at the mount gets an answer.
     async fn answers(&self) -> Result<()> {
-        let root = self.session.mount_point().to_owned();
+        let Some(session) = &self.session else { return Ok(()) };
+        let root = session.mount_point().to_owned();
         let looked = tokio::task::spawn_blocking(move || std::fs::metadata(root)).await?;
         looked.map(drop).context("the mount does not answer")
+    }
+
+    /// Where the volume is reached.
+    fn is_at(&self) -> String {
+        let mount_point = self.session.as_ref().map(|session| session.mount_point().display().to_string());
+        let url = self.endpoint.as_ref().map(|endpoint| endpoint.url());
+        [mount_point, url].into_iter().flatten().collect::<Vec<_>>().join(" and ")
+    }
+
+    /// Returns when the directory is not mounted any more; without one, never.
+    async fn ended(&self) {
+        match &self.session {
+            Some(session) => session.ended().await,
+            None => std::future::pending().await,
+        }
     }
 
     /// Ends because of a signal: what programs still hold open is detached.
     async fn stop(&self, patience: Duration, stop: &mut Stop) -> Result<()> {
         tracing::info!("stopping: {}", self.pending());
         tokio::select! {
-            outcome = self.fs.shutdown(patience) => {
+            outcome = self.opened.fs.shutdown(patience) => {
                 if let Err(error) = outcome {
                     tracing::error!("not everything was stored: {error}");
                 }
@@ -142,7 +153,8 @@ impl Running {
 
     /// On a thread of its own: the kernel asks us things while it unmounts.
     async fn unmount(&self, lazily: bool) -> Result<(), UnmountError> {
-        let root: PathBuf = self.session.mount_point().to_owned();
+        let Some(session) = &self.session else { return Ok(()) };
+        let root: PathBuf = session.mount_point().to_owned();
         let path = root.clone();
         let work = move || if lazily { fuse::detach(&root) } else { fuse::unmount(&root) };
         let ended = tokio::task::spawn_blocking(work).await;
@@ -151,7 +163,7 @@ impl Running {
 
     /// Stores what is pending, telling of it, then unmounts. If it cannot be stored, the mount stays.
     async fn leave(&self, lazily: bool, patience: Duration, replies: &mut Replies) -> Answer {
-        let mut storing = std::pin::pin!(self.fs.shutdown(patience));
+        let mut storing = std::pin::pin!(self.opened.fs.shutdown(patience));
         let stored = loop {
             tokio::select! {
                 outcome = &mut storing => break outcome,
@@ -173,7 +185,7 @@ impl Running {
 
     /// The same for who has nobody to tell, after the last closes.
     async fn drain_quietly(&self, patience: Duration) {
-        let Some(log) = &self.bucket.writeback else { return };
+        let Some(log) = &self.opened.bucket.writeback else { return };
         if !self.gave_up.load(Ordering::Relaxed) {
             tokio::time::timeout(patience, log.drained()).await.ok();
         }
@@ -185,7 +197,7 @@ impl Running {
 
     /// Lets the write-back log go up, for at most so long: what is left is safe in it.
     async fn drain(&self, patience: Duration, replies: &mut Replies) {
-        let Some(log) = &self.bucket.writeback else { return };
+        let Some(log) = &self.opened.bucket.writeback else { return };
         let mut drained = std::pin::pin!(tokio::time::timeout(patience, log.drained()));
         loop {
             tokio::select! {
@@ -200,9 +212,9 @@ impl Running {
 
     async fn locate(&self, path_hex: &str) -> Answer {
         let Some(path) = from_hex(path_hex) else { return failed("the path is not hexadecimal".to_owned()) };
-        match self.fs.locate(&path).await {
+        match self.opened.fs.locate(&path).await {
             Ok(found) => Answer::Located(Located {
-                url: found.key.as_ref().map(|key| self.volume.object_url(key)),
+                url: found.key.as_ref().map(|key| self.opened.volume.object_url(key)),
                 key: found.key.map(|key| key.to_string()),
                 etag: found.etag,
                 size_bytes: found.size_bytes,
@@ -218,12 +230,12 @@ impl Running {
         let outcome = async {
             match change {
                 None => {}
-                Some(QuotaChange::Remove) => self.fs.set_quota(&path, None).await?,
+                Some(QuotaChange::Remove) => self.opened.fs.set_quota(&path, None).await?,
                 Some(QuotaChange::Set { bytes, files }) => {
-                    self.fs.set_quota(&path, Some(vfs::Limits { bytes, files })).await?;
+                    self.opened.fs.set_quota(&path, Some(vfs::Limits { bytes, files })).await?;
                 }
             }
-            self.fs.quota(&path).await
+            self.opened.fs.quota(&path).await
         };
         match outcome.await {
             Ok(quota) => Answer::Quota { quota: quota.as_ref().map(quota_of) },
@@ -232,14 +244,14 @@ impl Running {
     }
 
     async fn collect_garbage(&self, dry_run: bool) -> Answer {
-        match self.fs.collect_garbage(dry_run).await {
+        match self.opened.fs.collect_garbage(dry_run).await {
             Ok(keys) => Answer::Collected { keys: keys.iter().map(ToString::to_string).collect() },
             Err(error) => failed(error.to_string()),
         }
     }
 
     async fn import(&self) -> Answer {
-        match self.fs.import_foreign().await {
+        match self.opened.fs.import_foreign().await {
             Ok(paths) => Answer::Imported {
                 paths: paths.iter().map(|path| String::from_utf8_lossy(path).into_owned()).collect(),
             },
@@ -248,15 +260,15 @@ impl Running {
     }
 
     fn check(&self) -> Answer {
-        match self.fs.check() {
+        match self.opened.fs.check() {
             Ok(violations) => Answer::Checked { violations },
             Err(error) => failed(error.to_string()),
         }
     }
 
     fn pending(&self) -> Pending {
-        let status = self.fs.status();
-        let backlog = self.bucket.writeback.as_ref().map(|log| log.backlog()).unwrap_or_default();
+        let status = self.opened.fs.status();
+        let backlog = self.opened.bucket.writeback.as_ref().map(|log| log.backlog()).unwrap_or_default();
         Pending {
             dirty_files: status.dirty_files as u64,
             write_bytes: status.write_bytes,
@@ -267,22 +279,22 @@ impl Running {
     }
 
     fn status(&self) -> Status {
-        let status = self.fs.status();
-        let fuse_requests = self.session.requests().seen().into_iter();
+        let status = self.opened.fs.status();
+        let fuse_requests = self.session.iter().flat_map(|session| session.requests().seen());
         Status {
             pid: std::process::id(),
-            volume: self.volume.url(),
-            mount_point: self.session.mount_point().to_string_lossy().into_owned(),
+            volume: self.opened.volume.url(),
+            mount_point: self.is_at(),
             version: VERSION.to_owned(),
             uptime_secs: self.since.elapsed().as_secs(),
-            read_only: self.read_only,
+            read_only: self.opened.read_only,
             open_handles: status.open_handles as u64,
             pending: self.pending(),
             read_bytes: status.read_bytes,
             metadata_bytes: status.metadata_bytes,
             kernel_inodes: status.kernel_inodes as u64,
             memory_limit_bytes: status.memory_limit_bytes,
-            store_requests: self.bucket.requests(),
+            store_requests: self.opened.bucket.requests(),
             fuse_requests: fuse_requests.map(|(name, count)| (name.to_owned(), count)).collect(),
         }
     }

@@ -1,0 +1,145 @@
+//! `tenon mount`: from a volume and a directory to a mount that answers.
+//!
+//! Order matters: everything that can be refused without touching anything comes first; the directory is mounted last.
+
+use crate::bucket::World;
+use crate::daemon;
+use crate::endpoint;
+use crate::flags::{EndpointFlags, LogFlags, MountFlags, StoreFlags, VolumeFlags};
+use crate::logging::{self, LogFile};
+use crate::opened::{self, Opened};
+use crate::serving::Served;
+use crate::state::{self, State};
+use crate::volume::Volume;
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use tokio::runtime::{Handle, Runtime};
+
+/// Threads that read requests from the kernel: one per processor within these bounds. More only adds switching,
+/// as nothing waits on them.
+const FUSE_THREADS: std::ops::RangeInclusive<usize> = 2..=4;
+
+/// Mount a volume on a directory.
+///
+/// A volume is s3://bucket[/prefix], file:///dir, or a directory made by `tenon format`. Every flag is also an
+/// option for `-o`, fstab and mount(8).
+#[derive(Debug, Args)]
+pub(crate) struct Mount {
+    /// What to mount
+    volume: String,
+    /// An empty directory
+    #[arg(value_name = "DIR")]
+    mount_point: PathBuf,
+    /// Stay in the foreground and log to standard error
+    #[arg(short, long)]
+    foreground: bool,
+    /// Options as mount(8) takes them: key=value,...
+    #[arg(short = 'o', value_name = "OPTIONS")]
+    _options: Option<String>,
+    #[arg(long, hide = true)]
+    daemon_child: bool,
+    #[command(flatten)]
+    volume_flags: VolumeFlags,
+    #[command(flatten)]
+    mount: MountFlags,
+    /// Serve the volume as objects too, at this address
+    #[arg(long, value_name = "ADDR:PORT", help_heading = "S3 endpoint")]
+    serve: Option<SocketAddr>,
+    #[command(flatten)]
+    endpoint: EndpointFlags,
+    #[command(flatten)]
+    store: StoreFlags,
+    #[command(flatten)]
+    log: LogFlags,
+}
+
+impl Mount {
+    pub(crate) fn run(self, argv: &[OsString]) -> Result<ExitCode> {
+        if !self.foreground && !self.daemon_child {
+            return daemon::start(argv);
+        }
+        if self.daemon_child {
+            daemon::detach()?;
+        }
+        if (self.mount.allow_suid || self.mount.allow_dev) && !rustix::process::geteuid().is_root() {
+            bail!("only root may mount with --allow-suid or --allow-dev");
+        }
+        let volume = Volume::parse(&self.volume)?;
+        let mount_point = fuse::check_mount_point(&self.mount_point, self.mount.nonempty)?;
+        let state = opened::take_state(&volume, mount_point.clone(), &self.volume_flags, &self.store)?;
+        let log = self.start_log(&state)?;
+        let runtime = Runtime::new().context("cannot start")?;
+        let ended = runtime.block_on(async {
+            let served = self.start(&volume, &mount_point, &state, runtime.handle()).await?;
+            if let (true, Some(log)) = (self.daemon_child, &log) {
+                log.take_stderr().context("cannot log")?;
+                daemon::announce()?;
+            }
+            served.until_the_end(self.volume_flags.drain_timeout, log).await
+        });
+        if ended.is_err() {
+            leave_no_dead_mount(&mount_point);
+        }
+        // Before the runtime, whose end closes the connection that `tenon umount` waits on.
+        drop(state);
+        // What still runs (a request to a server that hangs) must not keep the process.
+        runtime.shutdown_background();
+        ended.map(|()| ExitCode::SUCCESS)
+    }
+
+    /// In the foreground the log is standard error, unless a file is named.
+    fn start_log(&self, state: &State) -> Result<Option<LogFile>> {
+        let path = match (&self.log.log_file, self.daemon_child) {
+            (Some(path), _) => Some(std::path::absolute(path).context("cannot resolve the log file")?),
+            (None, true) => Some(state::log_file(state.root())),
+            (None, false) => None,
+        };
+        let file = path.as_deref().map(LogFile::open).transpose()?;
+        logging::start(&self.log, file.clone())?;
+        Ok(file)
+    }
+
+    /// Joins the parts and mounts.
+    async fn start(
+        &self,
+        volume: &Volume,
+        mount_point: &Path,
+        state: &State,
+        runtime: &Handle,
+    ) -> Result<Served> {
+        let world = World::real()?;
+        let opened = Opened::open(volume, state, &self.volume_flags, &self.store, &world).await?;
+        let session = fuse::mount(Arc::clone(&opened.fs), mount_point, &self.fuse_options(volume), runtime)?;
+        let server = match self.serve {
+            Some(address) => Some(endpoint::start(&opened, address, &self.endpoint, state, &world).await?),
+            None => None,
+        };
+        Served::start(opened, Some(session), server, state).await
+    }
+
+    fn fuse_options(&self, volume: &Volume) -> fuse::MountOptions {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        fuse::MountOptions {
+            source: volume.url(),
+            read_only: self.volume_flags.read_only,
+            allow_other: self.mount.allow_other,
+            no_exec: self.mount.noexec,
+            suid: self.mount.allow_suid,
+            dev: self.mount.allow_dev,
+            threads: processors.clamp(*FUSE_THREADS.start(), *FUSE_THREADS.end()),
+        }
+    }
+}
+
+/// After a failure: the mount of a process that ends would refuse everything.
+fn leave_no_dead_mount(mount_point: &Path) {
+    let is_mounted = matches!(fuse::mounted_at(mount_point), Ok(Some(_)));
+    if is_mounted && let Err(error) = fuse::detach(mount_point) {
+        tracing::warn!("{error}");
+    }
+}

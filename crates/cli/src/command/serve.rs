@@ -1,0 +1,56 @@
+//! `tenon serve`: a volume as objects, without mounting it.
+
+use crate::bucket::World;
+use crate::endpoint;
+use crate::flags::{EndpointFlags, LogFlags, StoreFlags, VolumeFlags};
+use crate::logging::{self, LogFile};
+use crate::opened::{self, Opened};
+use crate::serving::Served;
+use crate::volume::Volume;
+use anyhow::{Context, Result};
+use clap::Args;
+use std::net::SocketAddr;
+use std::process::ExitCode;
+use tokio::runtime::Runtime;
+
+/// Serve a volume by S3, whatever its layout; to have it mounted as well, use `tenon mount --serve`.
+///
+/// Runs until it is stopped by SIGTERM or Ctrl-C.
+#[derive(Debug, Args)]
+pub(crate) struct Serve {
+    /// What to serve
+    volume: String,
+    /// Where to listen
+    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:9000")]
+    listen: SocketAddr,
+    #[command(flatten)]
+    endpoint: EndpointFlags,
+    #[command(flatten)]
+    volume_flags: VolumeFlags,
+    #[command(flatten)]
+    store: StoreFlags,
+    #[command(flatten)]
+    log: LogFlags,
+}
+
+impl Serve {
+    pub(crate) fn run(self) -> Result<ExitCode> {
+        let volume = Volume::parse(&self.volume)?;
+        let at = format!("http://{}", self.listen).into();
+        let state = opened::take_state(&volume, at, &self.volume_flags, &self.store)?;
+        let log = self.log.log_file.as_deref().map(LogFile::open).transpose()?;
+        logging::start(&self.log, log.clone())?;
+        let runtime = Runtime::new().context("cannot start")?;
+        let ended = runtime.block_on(async {
+            let world = World::real()?;
+            let opened = Opened::open(&volume, &state, &self.volume_flags, &self.store, &world).await?;
+            let server = endpoint::start(&opened, self.listen, &self.endpoint, &state, &world).await?;
+            println!("{}", server.url());
+            let served = Served::start(opened, None, Some(server), &state).await?;
+            served.until_the_end(self.volume_flags.drain_timeout, log).await
+        });
+        drop(state);
+        runtime.shutdown_background();
+        ended.map(|()| ExitCode::SUCCESS)
+    }
+}

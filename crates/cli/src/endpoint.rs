@@ -1,0 +1,168 @@
+//! The S3 endpoint of a volume: its buckets, its users, its certificate.
+
+use crate::bucket::World;
+use crate::flags::EndpointFlags;
+use crate::opened::Opened;
+use crate::state::{self, State};
+use crate::volume::Volume;
+use anyhow::{Context, Result, anyhow, bail};
+use rustls::ServerConfig;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use s3::{Endpoint, EndpointOptions, Limits, Server, User, Users};
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::net::SocketAddr;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::Arc;
+use store::{Buckets, ObjectStore, StoreError};
+use vfs::{DirectoryBuckets, Objects};
+
+/// Where the user that nobody named is kept, in the state directory.
+const OWN_USERS_FILE: &str = "s3-users.toml";
+
+/// What signatures are for where nobody asks for a region.
+const REGION: &str = "us-east-1";
+
+/// Begins to serve a volume's objects.
+pub(crate) async fn start(
+    opened: &Opened,
+    address: SocketAddr,
+    flags: &EndpointFlags,
+    state: &State,
+    world: &World,
+) -> Result<Server> {
+    let users = match &flags.users {
+        Some(path) => read_users(path)?,
+        None => own_users(state, world)?,
+    };
+    let tls = match (&flags.tls_cert, &flags.tls_key) {
+        (Some(chain), Some(key)) => Some(Arc::new(certificate(chain, key)?)),
+        _ => None,
+    };
+    let (buckets, shown): (Arc<dyn Buckets>, String) = if flags.directories_as_buckets {
+        let buckets = Arc::new(DirectoryBuckets::new(Arc::clone(&opened.fs)));
+        (buckets, "the directories at its root are the buckets".to_owned())
+    } else {
+        let name = bucket_name(&opened.volume, flags.bucket.as_deref())?;
+        let shown = format!("bucket {name}");
+        let store = Arc::new(Objects::new(Arc::clone(&opened.fs), b""));
+        (Arc::new(OneBucket { name, store }), shown)
+    };
+    let options = EndpointOptions { users, region: REGION.to_owned(), domains: flags.domain.clone() };
+    let endpoint = Endpoint::new(buckets, options, world.clock.clone(), world.entropy.clone());
+    let endpoint = endpoint.map_err(|error| anyhow!("--domain: {error}"))?;
+    let limits = Limits { requests: flags.max_requests.max(1), ..Limits::default() };
+    let server = Server::start(endpoint, address, limits, tls).await?;
+    tracing::info!("objects of {} are at {}: {shown}", opened.volume.url(), server.url());
+    Ok(server)
+}
+
+/// A volume as one bucket.
+#[derive(Debug)]
+struct OneBucket {
+    name: String,
+    store: Arc<Objects>,
+}
+
+#[async_trait::async_trait]
+impl Buckets for OneBucket {
+    async fn open(&self, name: &str) -> store::Result<Arc<dyn ObjectStore>> {
+        if name != self.name {
+            return Err(StoreError::NoSuchBucket(name.to_owned()));
+        }
+        Ok(self.store.clone())
+    }
+
+    async fn create(&self, _name: &str) -> store::Result<()> {
+        Err(StoreError::Denied(format!("this endpoint serves one volume, the bucket '{}'", self.name)))
+    }
+
+    async fn delete(&self, name: &str) -> store::Result<()> {
+        self.open(name).await?;
+        Err(StoreError::Denied("a volume is removed by other means than as a bucket".into()))
+    }
+
+    async fn list(&self) -> store::Result<Vec<String>> {
+        Ok(vec![self.name.clone()])
+    }
+}
+
+/// The name given, or what the volume is called.
+fn bucket_name(volume: &Volume, given: Option<&str>) -> Result<String> {
+    let name = match (given, volume) {
+        (Some(name), _) => name.to_owned(),
+        (None, Volume::S3 { bucket, .. }) => bucket.clone(),
+        (None, Volume::Directory { root } | Volume::Embedded { root }) => {
+            root.file_name().map(|name| name.to_string_lossy().to_lowercase()).unwrap_or_default()
+        }
+    };
+    store::check_bucket_name(&name).map_err(|error| anyhow!("{error}; name the bucket with --bucket"))?;
+    Ok(name)
+}
+
+/// A file of users.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct UsersFile {
+    user: Vec<User>,
+}
+
+fn read_users(path: &Path) -> Result<Users> {
+    let shown = path.display();
+    let mode = fs::metadata(path).with_context(|| format!("cannot read {shown}"))?.mode();
+    if mode & 0o077 != 0 {
+        bail!("{shown} holds secrets but others can read it; run `chmod 600 {shown}`");
+    }
+    let text = fs::read_to_string(path).with_context(|| format!("cannot read {shown}"))?;
+    let file: UsersFile =
+        toml::from_str(&text).map_err(|error| anyhow!("{shown}: {}", first_line(error.message())))?;
+    Users::new(file.user).with_context(|| shown.to_string())
+}
+
+fn first_line(text: &str) -> &str {
+    text.lines().next().unwrap_or_default()
+}
+
+/// The user of a volume for whom nobody named one: made once, and kept in its state directory.
+#[derive(Debug, Serialize)]
+struct OwnUsers {
+    user: [OwnUser; 1],
+}
+
+#[derive(Debug, Serialize)]
+struct OwnUser {
+    access_key: String,
+    secret_key: String,
+}
+
+fn own_users(state: &State, world: &World) -> Result<Users> {
+    let path = state.root().join(OWN_USERS_FILE);
+    if !path.exists() {
+        let access_key = format!("tenon-{:08x}", world.entropy.next_u64() >> 32);
+        let own = OwnUsers { user: [OwnUser { access_key, secret_key: secret()? }] };
+        state::write_secret(&path, &toml::to_string(&own)?)
+            .with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    let users = read_users(&path)?;
+    tracing::info!("the access key and its secret are in {}", path.display());
+    Ok(users)
+}
+
+/// 256 bits of the system's randomness, in hexadecimal.
+fn secret() -> Result<String> {
+    let words = [(); 4].map(|()| crate::command::format::random_id());
+    words.into_iter().map(|word| Ok(format!("{:016x}", word?))).collect()
+}
+
+fn certificate(chain: &Path, key: &Path) -> Result<ServerConfig> {
+    let about = |path: &Path| format!("cannot use {}", path.display());
+    let certificates: Vec<CertificateDer> = CertificateDer::pem_file_iter(chain)
+        .and_then(Iterator::collect)
+        .with_context(|| about(chain))?;
+    let key = PrivateKeyDer::from_pem_file(key).with_context(|| about(key))?;
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+    config.with_no_client_auth().with_single_cert(certificates, key).with_context(|| about(chain))
+}

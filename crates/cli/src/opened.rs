@@ -1,0 +1,145 @@
+//! A volume, open: its bucket, its names, and the file system over both.
+//!
+//! Order matters: the state directory is held before the bucket is asked.
+
+use crate::bucket::{self, Bucket, World};
+use crate::flags::{Atime, Attributes, Cache, StoreFlags, VolumeFlags};
+use crate::metadata::{self, Metadata};
+use crate::state::{self, Holder, State};
+use crate::volume::Volume;
+use anyhow::{Context, Result, anyhow};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use store::writeback::WritebackOptions;
+
+/// A bucket that takes nothing for so long makes a full log an error of who writes.
+const ROOM_WITHIN: Duration = Duration::from_secs(60);
+
+/// Changes that wait may take this share of the memory limit, and take so many bytes each.
+const WAITING_MEMORY_SHARE: u64 = 10;
+const WAITING_BYTES: u64 = 512;
+
+/// What is written goes up after so long: much is replaced or deleted soon.
+const UPLOAD_DELAY: Duration = Duration::from_secs(1);
+
+/// A volume that this process holds.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) fs: Arc<vfs::Filesystem>,
+    pub(crate) bucket: Bucket,
+    pub(crate) metadata: Metadata,
+    pub(crate) volume: Volume,
+    pub(crate) read_only: bool,
+}
+
+/// Holds a volume's state directory; `at` is where the volume will be reached.
+pub(crate) fn take_state(
+    volume: &Volume,
+    at: PathBuf,
+    flags: &VolumeFlags,
+    store: &StoreFlags,
+) -> Result<State> {
+    let root = bucket::state_dir(volume, flags.state_dir.as_deref(), store);
+    let root = std::path::absolute(&root).with_context(|| format!("cannot resolve {}", root.display()))?;
+    let holder = Holder { pid: std::process::id(), mount_point: at, volume: volume.url() };
+    State::take(&root, &holder)
+}
+
+impl Opened {
+    /// Opens a volume, and brings in order what a process left that died.
+    pub(crate) async fn open(
+        volume: &Volume,
+        state: &State,
+        flags: &VolumeFlags,
+        store: &StoreFlags,
+        world: &World,
+    ) -> Result<Self> {
+        let mut bucket = Bucket::open(volume, store, flags.read_only, world).await?;
+        let unusable = |error| anyhow!("cannot use {}: {error}", volume.url());
+        let prefix = volume.prefix().as_bytes();
+        let mut record = vfs::VolumeRecord::read(bucket.store.as_ref(), prefix).await.map_err(unusable)?;
+        if flags.writeback {
+            let keys_are_used_once = record.as_ref().is_some_and(|found| found.naming == vfs::Naming::Inode);
+            let options = writeback_options(volume, flags, keys_are_used_once);
+            bucket.write_back(&state.writeback_dir(), options, world)?;
+            record = vfs::VolumeRecord::read(bucket.store.as_ref(), prefix).await.map_err(unusable)?;
+        } else {
+            state::nothing_waits(state.root())?;
+        }
+        let metadata = metadata::open(
+            volume,
+            record.as_ref(),
+            bucket.store.as_ref(),
+            state.root(),
+            bucket.writeback.as_ref(),
+            flags.memory_limit,
+        )
+        .await?;
+        let parts = vfs::Parts {
+            store: Arc::clone(&bucket.store),
+            clock: world.clock.clone(),
+            entropy: world.entropy.clone(),
+            engine: metadata.engine.clone(),
+            record,
+        };
+        let config = config(volume, flags, state);
+        let are_settings_new = metadata::note_settings(state.root(), &config)?;
+        let fs = vfs::Filesystem::mount(parts, config).map_err(unusable)?;
+        if are_settings_new {
+            fs.forget_learned().map_err(unusable)?;
+        }
+        if !flags.read_only {
+            fs.recover().await.map_err(unusable)?;
+            let imported = fs.import_foreign().await.map_err(unusable)?;
+            if !imported.is_empty() {
+                tracing::info!("{} objects that somebody else stored are files now", imported.len());
+            }
+        }
+        Ok(Self { fs, bucket, metadata, volume: volume.clone(), read_only: flags.read_only })
+    }
+}
+
+fn writeback_options(volume: &Volume, flags: &VolumeFlags, keys_are_used_once: bool) -> WritebackOptions {
+    let prefix = volume.prefix().as_bytes().to_vec();
+    WritebackOptions {
+        limit_bytes: flags.writeback_limit,
+        limit_changes: (flags.memory_limit / WAITING_MEMORY_SHARE / WAITING_BYTES) as usize,
+        patience: ROOM_WITHIN,
+        delay: UPLOAD_DELAY,
+        checks_at_once: !keys_are_used_once,
+        keys_are_used_once,
+        lost: Arc::new(move |key, unique| {
+            // A path too long to be kept aside under its name stays where it was, as the newer one.
+            vfs::lost_key(&prefix, key, unique).unwrap_or_else(|_| key.clone())
+        }),
+    }
+}
+
+fn config(volume: &Volume, flags: &VolumeFlags, state: &State) -> vfs::Config {
+    vfs::Config {
+        prefix: volume.prefix().as_bytes().to_vec(),
+        read_only: flags.read_only,
+        uid: flags.uid.unwrap_or_else(|| rustix::process::getuid().as_raw()),
+        gid: flags.gid.unwrap_or_else(|| rustix::process::getgid().as_raw()),
+        file_mode: flags.file_mode,
+        dir_mode: flags.dir_mode,
+        metadata_ttl: flags.metadata_ttl,
+        attributes: match flags.attributes {
+            Attributes::Auto => vfs::AttributeSource::Auto,
+            Attributes::Headers => vfs::AttributeSource::Headers,
+            Attributes::Listing => vfs::AttributeSource::Listing,
+        },
+        atime: match flags.atime {
+            Atime::Strict => vfs::Atime::Strict,
+            Atime::Relatime => vfs::Atime::Relatime,
+            Atime::Off => vfs::Atime::Off,
+        },
+        memory_limit_bytes: flags.memory_limit,
+        part_size_bytes: flags.part_size,
+        page_cache_above: flags.cache == Cache::Full,
+        is_uncached: flags.cache == Cache::None,
+        write_back: flags.writeback,
+        cache_dir: state.cache_dir(),
+    }
+}

@@ -1,0 +1,63 @@
+//! An endpoint of a test over buckets in memory, and Tenon's own client of it.
+
+use s3::{Endpoint, EndpointOptions, Limits, Role, Server, User, Users};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use store::memory::MemoryBuckets;
+use store::s3::{Credentials, S3Buckets, S3Config};
+use store::{Buckets, Entropy, ObjectStore, Result, SystemClock};
+
+pub(crate) const KEY: &str = "tests-admin";
+pub(crate) const SECRET: &str = "not-a-secret-but-long-enough";
+
+pub(crate) struct World {
+    pub(crate) server: Server,
+    next: AtomicU64,
+}
+
+impl World {
+    pub(crate) async fn start() -> Self {
+        Self::over(Arc::new(MemoryBuckets::new(Arc::new(SystemClock)))).await
+    }
+
+    pub(crate) async fn over(buckets: Arc<dyn Buckets>) -> Self {
+        let user = |access_key: &str, role| User {
+            access_key: access_key.to_owned(),
+            secret_key: SECRET.to_owned(),
+            role,
+        };
+        let users = [user(KEY, Role::Admin), user("reader", Role::ReadOnly), user("writer", Role::ReadWrite)];
+        let options = EndpointOptions {
+            users: Users::new(users).unwrap(),
+            region: "us-east-1".to_owned(),
+            domains: Vec::new(),
+        };
+        let endpoint =
+            Endpoint::new(buckets, options, Arc::new(SystemClock), Arc::new(Entropy::new(1))).unwrap();
+        let address = "127.0.0.1:0".parse().unwrap();
+        let server = Server::start(endpoint, address, Limits::default(), None).await.unwrap();
+        Self { server, next: AtomicU64::new(0) }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.server.address())
+    }
+
+    pub(crate) fn client(&self, access_key: &str) -> S3Buckets {
+        let credentials = Credentials::new(access_key, SECRET, None).unwrap();
+        let config = S3Config {
+            endpoint: Some(self.url()),
+            region: "us-east-1".to_owned(),
+            credentials: credentials.into(),
+            ..S3Config::default()
+        };
+        S3Buckets::new(config, Arc::new(SystemClock), Arc::new(Entropy::new(7))).unwrap()
+    }
+
+    pub(crate) async fn fresh_bucket(&self) -> Result<Arc<dyn ObjectStore>> {
+        let name = format!("bucket-{}", self.next.fetch_add(1, Ordering::Relaxed));
+        let buckets = self.client(KEY);
+        buckets.create(&name).await?;
+        buckets.open(&name).await
+    }
+}
