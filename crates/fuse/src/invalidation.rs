@@ -41,6 +41,10 @@ fn tell(kernel: &Notifier, invalidation: &Invalidation) {
         Invalidation::Entry { parent, name } => {
             kernel.inval_entry(INodeNo(parent.0), OsStr::from_bytes(name))
         }
+        Invalidation::Reached(mark) => {
+            mark.reached();
+            return;
+        }
     };
     // What the kernel does not know it need not drop.
     if let Err(error) = told {

@@ -4,7 +4,7 @@ use crate::{Result, StoreError};
 
 /// Refuses what S3 refuses as the name of a general purpose bucket (S3 User Guide, "Bucket naming rules"): 3 to
 /// 63 lower-case letters, digits, `-` and single `.`, beginning and ending with a letter or digit.
-pub(crate) fn check(name: &str) -> Result<()> {
+pub fn check(name: &str) -> Result<()> {
     let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'.';
     let outer = |byte: Option<&u8>| byte.is_some_and(|byte| inner(*byte) && byte.is_ascii_alphanumeric());
     let bytes = name.as_bytes();
@@ -21,12 +21,12 @@ pub(crate) fn check(name: &str) -> Result<()> {
 }
 
 /// The refusal of a second bucket of the same name.
-pub(crate) fn exists(name: &str) -> StoreError {
+pub fn exists(name: &str) -> StoreError {
     StoreError::BucketState { bucket: name.to_owned(), reason: "it exists already".to_owned() }
 }
 
 /// The refusal to remove a bucket that holds objects.
-pub(crate) fn not_empty(name: &str) -> StoreError {
+pub fn not_empty(name: &str) -> StoreError {
     StoreError::BucketState { bucket: name.to_owned(), reason: "it still holds objects".to_owned() }
 }
 

@@ -4,7 +4,7 @@ use crate::{ObjectKey, Result, StoreError};
 use std::ops::Range;
 
 /// The range cut to an object of `size_bytes`; one that begins at or beyond the end is `InvalidRange`.
-pub(crate) fn within(key: &ObjectKey, range: Range<u64>, size_bytes: u64) -> Result<Range<u64>> {
+pub fn within(key: &ObjectKey, range: Range<u64>, size_bytes: u64) -> Result<Range<u64>> {
     if range.start >= size_bytes {
         return Err(StoreError::InvalidRange(key.clone()));
     }
@@ -15,7 +15,7 @@ pub(crate) fn within(key: &ObjectKey, range: Range<u64>, size_bytes: u64) -> Res
 }
 
 /// The range of a part copy, which must lie inside the source.
-pub(crate) fn inside(key: &ObjectKey, range: Range<u64>, size_bytes: u64) -> Result<Range<u64>> {
+pub fn inside(key: &ObjectKey, range: Range<u64>, size_bytes: u64) -> Result<Range<u64>> {
     if range.end > size_bytes {
         return Err(StoreError::InvalidRange(key.clone()));
     }

@@ -11,20 +11,20 @@
 //! [`StoreError::is_retryable`] what a caller can do; a `put` that fails leaves the old object whole.
 
 mod blocking;
-mod bucket_name;
-mod byte_range;
 mod clock;
 mod error;
 mod key;
-mod listing;
 mod object;
 mod pages;
 mod payload;
 mod seam;
 
+pub mod bucket_name;
+pub mod byte_range;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
 pub mod dir;
+pub mod listing;
 pub mod memory;
 pub mod names;
 pub mod s3;

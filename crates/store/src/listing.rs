@@ -8,18 +8,20 @@ use bytes::Bytes;
 
 /// A [`ListRequest`] with its token read and its limit capped.
 #[derive(Debug, Clone)]
-pub(crate) struct Scan {
-    pub(crate) prefix: Bytes,
-    pub(crate) delimiter: Option<u8>,
+pub struct Scan {
+    /// Only keys that begin so.
+    pub prefix: Bytes,
+    /// Keys fold at the first of these after the prefix.
+    pub delimiter: Option<u8>,
     /// Only texts greater than this.
-    pub(crate) after: Option<Bytes>,
+    pub after: Option<Bytes>,
     /// At most this many entries.
-    pub(crate) limit: usize,
+    pub limit: usize,
 }
 
 impl Scan {
     /// Reads the request; a token that no page gave out is `Invalid`.
-    pub(crate) fn new(request: ListRequest, limit_max: usize) -> Result<Self> {
+    pub fn new(request: ListRequest, limit_max: usize) -> Result<Self> {
         let after = match request.token {
             Some(token) => Some(decode_token(&token)?),
             None => request.start_after,
@@ -29,20 +31,20 @@ impl Scan {
     }
 
     /// The common prefix that `key` (which begins with the scan's prefix) folds into.
-    pub(crate) fn fold<'k>(&self, key: &'k [u8]) -> Option<&'k [u8]> {
+    pub fn fold<'k>(&self, key: &'k [u8]) -> Option<&'k [u8]> {
         let delimiter = self.delimiter?;
         let at = key[self.prefix.len()..].iter().position(|&byte| byte == delimiter)?;
         Some(&key[..self.prefix.len() + at + 1])
     }
 
     /// Whether a key or common prefix lies after the point the scan starts from.
-    pub(crate) fn is_after(&self, text: &[u8]) -> bool {
+    pub fn is_after(&self, text: &[u8]) -> bool {
         self.after.as_ref().is_none_or(|after| text > after.as_ref())
     }
 }
 
 /// The smallest bytes greater than everything that begins with `prefix`; `None` if there are none.
-pub(crate) fn successor(prefix: &[u8]) -> Option<Vec<u8>> {
+pub fn successor(prefix: &[u8]) -> Option<Vec<u8>> {
     let last = prefix.iter().rposition(|&byte| byte != 0xff)?;
     let mut next = prefix[..=last].to_vec();
     next[last] += 1;
@@ -50,7 +52,7 @@ pub(crate) fn successor(prefix: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// The token of the page that follows one whose last entry has this text.
-pub(crate) fn token_after(text: &[u8]) -> String {
+pub fn token_after(text: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let digit = |nibble: u8| char::from(DIGITS[usize::from(nibble)]);
     text.iter().flat_map(|&byte| [digit(byte >> 4), digit(byte & 15)]).collect()

@@ -20,6 +20,7 @@ use crate::handles::Handles;
 use crate::headers::Defaults;
 use crate::invalidation::{Invalidation, Invalidations};
 use crate::layout::Layout;
+use crate::objects::{SettingsCache, Storing};
 use crate::open_file::OpenFiles;
 use crate::pin::Pin;
 use crate::read::blocks::Blocks;
@@ -56,6 +57,10 @@ pub struct Filesystem {
     pub(crate) hand: Hand,
     pub(crate) changes: Changes,
     pub(crate) claims: Claims,
+    /// Uploads that somebody is changing, by their ids.
+    pub(crate) uploads: Claims,
+    pub(crate) storing: Storing,
+    pub(crate) settings: SettingsCache,
     pub(crate) access_times: AccessTimes,
     pub(crate) exports: Exports,
     pub(crate) discards: Discards,
@@ -106,6 +111,9 @@ impl Filesystem {
             hand: Hand::default(),
             changes: Changes::new(parts.clock.clone()),
             claims: Claims::default(),
+            uploads: Claims::default(),
+            storing: Storing::default(),
+            settings: SettingsCache::default(),
             access_times: AccessTimes::default(),
             exports: Exports::default(),
             discards: Discards::default(),

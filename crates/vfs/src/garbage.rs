@@ -24,8 +24,8 @@ pub async fn unused_content(
 impl Filesystem {
     /// Finds content that no file has, and deletes it unless it is only to be found.
     pub async fn collect_garbage(&self, only_find: bool) -> Result<Vec<ObjectKey>> {
-        // What was stored for a file that is open may be about to be named.
-        let is_busy = |ino| self.files.get(ino).is_some();
+        // What was stored for a file that is open, or for an object, may be about to be named.
+        let is_busy = |ino| self.files.get(ino).is_some() || self.storing.is_for(ino);
         let keys = find(self.names.engine().as_ref(), self.store.as_ref(), &self.layout, &is_busy).await?;
         if !only_find {
             for key in &keys {

@@ -24,6 +24,23 @@ const RDEV: &str = "file-rdev";
 /// Every user-metadata name that Tenon writes.
 const WRITTEN: [&str; 6] = [PERMISSIONS, OWNER, GROUP, MTIME, ATIME, RDEV];
 
+/// The names besides in which other programs' attributes are read.
+const READ: [&str; 8] = [
+    "mode",
+    "uid",
+    "gid",
+    "mtime",
+    "atime",
+    "gcsfuse_mtime",
+    "goog-reserved-file-is-symlink",
+    "gcsfuse_symlink_target",
+];
+
+/// Whether a name of user metadata is one of a POSIX attribute, in any dialect.
+pub(crate) fn is_posix(name: &str) -> bool {
+    WRITTEN.contains(&name) || READ.contains(&name)
+}
+
 /// The permission bits in a mode.
 const PERMISSION_BITS: u32 = 0o7777;
 

@@ -161,6 +161,24 @@ impl Layout {
         lost(&self.root, path, unique)
     }
 
+    /// Where a document that belongs to a bucket, a directory at the volume's root, is kept; `bucket` may be empty for
+    /// the whole volume.
+    pub(crate) fn setting(&self, bucket: &[u8], name: &str) -> Result<ObjectKey> {
+        let bucket = if bucket.is_empty() { b"_" } else { bucket };
+        self.reserved(&[b"buckets/", bucket, b"/", name.as_bytes()].concat())
+    }
+
+    /// Whether a key, or what keys begin with, is one of Tenon's own.
+    pub(crate) fn is_own(&self, text: &[u8]) -> bool {
+        let inside = text.strip_prefix(self.root.as_bytes()).and_then(|rest| rest.strip_prefix(RESERVED.as_bytes()));
+        inside.is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
+    }
+
+    /// What the keys of Tenon's own objects begin with.
+    pub(crate) fn own(&self) -> Vec<u8> {
+        [self.root.as_bytes(), RESERVED.as_bytes(), b"/"].concat()
+    }
+
     fn reserved(&self, rest: &[u8]) -> Result<ObjectKey> {
         reserved(self.root.as_bytes(), rest)
     }

@@ -107,7 +107,8 @@ fn plain(
     }
 }
 
-fn escaped(names: &Namespace, dir: Ino) -> Result<Vec<Entry>> {
+/// The entries with names of the escape.
+pub(crate) fn escaped(names: &Namespace, dir: Ino) -> Result<Vec<Entry>> {
     let mut entries = Vec::new();
     let mut from = Some(Name::new(ESCAPES_BEFORE)?);
     loop {

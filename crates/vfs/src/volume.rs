@@ -33,6 +33,14 @@ pub enum Mapping {
 }
 
 impl Mapping {
+    /// How much of a file one object holds at most, in bytes.
+    pub(crate) fn object_bytes(self) -> u64 {
+        match self {
+            Self::Whole => u64::MAX,
+            Self::Chunked { bytes } => bytes,
+        }
+    }
+
     /// Chunks of this length in bytes. An error that says what is allowed.
     pub fn chunked(bytes: u64) -> Result<Self, String> {
         match bytes {

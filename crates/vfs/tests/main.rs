@@ -18,6 +18,7 @@ mod identity;
 mod keys;
 mod memory;
 mod names;
+mod objects;
 mod outages;
 mod quotas;
 mod races;

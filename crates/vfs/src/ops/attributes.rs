@@ -84,7 +84,7 @@ impl Filesystem {
 }
 
 /// A set-group-id bit without the right to execute is a mark for locks and stays.
-fn without_set_id(mode: u16) -> u16 {
+pub(crate) fn without_set_id(mode: u16) -> u16 {
     let group = if u32::from(mode) & libc::S_IXGRP != 0 { libc::S_ISGID as u16 } else { 0 };
     mode & !(libc::S_ISUID as u16) & !group
 }

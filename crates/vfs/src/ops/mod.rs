@@ -22,6 +22,8 @@ pub(crate) use directory::DirectoryHandle;
 pub use directory::Listed;
 pub use locate::Located;
 pub use seek::Whence;
+pub(crate) use attributes::without_set_id;
+pub(crate) use read::{join, owned};
 pub use status::{Statfs, Status};
 
 #[cfg(test)]

@@ -105,7 +105,7 @@ impl Filesystem {
     }
 
     /// Reads a range of a file out of the piece that holds it.
-    async fn read_piece(
+    pub(crate) async fn read_piece(
         &self,
         ino: Ino,
         piece: &Piece,
@@ -132,7 +132,7 @@ impl Filesystem {
     /// Starts requests for what is missing of a range of the file, which the piece holds, and of all of a short piece, as
     /// servers have a checksum of whole objects only; `must` is how far a read
     /// waits for it.
-    fn fetch(&self, ino: Ino, piece: &Piece, range: Range<u64>, must: u64) {
+    pub(crate) fn fetch(&self, ino: Ino, piece: &Piece, range: Range<u64>, must: u64) {
         let must = piece.within(&(range.start..must.max(range.start))).end;
         let is_short = piece.range.end - piece.range.start <= WHOLE_BYTES_MAX;
         let within = piece.within(if is_short { &piece.range } else { &range });
@@ -249,7 +249,7 @@ fn is_changed(error: &StoreError) -> bool {
 }
 
 /// An error that several readers share, as this reader's own.
-fn owned(error: Arc<StoreError>) -> Error {
+pub(crate) fn owned(error: Arc<StoreError>) -> Error {
     match Arc::try_unwrap(error) {
         Ok(error) => error.into(),
         Err(shared) => match &*shared {
@@ -259,7 +259,7 @@ fn owned(error: Arc<StoreError>) -> Error {
     }
 }
 
-fn join(mut pieces: Vec<Bytes>) -> Bytes {
+pub(crate) fn join(mut pieces: Vec<Bytes>) -> Bytes {
     if pieces.len() == 1 {
         return pieces.remove(0);
     }

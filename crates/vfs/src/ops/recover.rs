@@ -10,7 +10,7 @@ const BATCH: usize = 256;
 
 impl Filesystem {
     /// Removes files that had lost their names but were still open when the last mount of this metadata ended, and
-    /// assembles those that were being written. How many were removed.
+    /// assembles those that were being written. Uploads under way stay. How many were removed.
     pub async fn recover(&self) -> Result<usize> {
         if self.layout.follows_paths() {
             self.assemble_interrupted().await?;
@@ -21,7 +21,7 @@ impl Filesystem {
             let Some(last) = orphans.last() else { return Ok(found) };
             after = Some(*last);
             for ino in orphans {
-                if self.files.get(ino).is_none() {
+                if self.files.get(ino).is_none() && !self.is_upload(ino)? {
                     self.purge(&self.names.inode(ino)?).await?;
                     found += 1;
                 }
@@ -38,7 +38,7 @@ impl Filesystem {
             for entry in entries {
                 let ListEntry::Object { object, .. } = entry else { continue };
                 let Some(ino) = self.layout.owner(&object.key) else { continue };
-                if self.names.inode(ino).is_ok() {
+                if self.names.inode(ino).is_ok_and(|inode| !inode.is_orphan()) {
                     let file = self.open_file(ino)?;
                     let shown = self.show(&file, &mut *file.work.lock().await).await;
                     shown.and(self.close_file(&file).await)?;

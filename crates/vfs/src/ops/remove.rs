@@ -22,8 +22,13 @@ impl Filesystem {
             return Err(Error::IS_DIRECTORY);
         }
         self.keep_directory(parent).await?;
-        let file = self.open_file(inode.ino)?;
-        let outcome = self.unlink_file(parent, &name, &file).await;
+        self.unlink_name(parent, &name, inode.ino).await
+    }
+
+    /// The same of a name that is known in a volume named by path. The directory goes with its last entry.
+    pub(crate) async fn unlink_name(&self, parent: Ino, name: &Name, ino: Ino) -> Result<()> {
+        let file = self.open_file(ino)?;
+        let outcome = self.unlink_file(parent, name, &file).await;
         let closed = self.close_file(&file).await;
         outcome.and(closed)
     }

@@ -4,6 +4,7 @@ use bytes::Bytes;
 use meta::acl::{ACCESS, Acl};
 use meta::{AttrChanges, Ino, Op, SETGID, XattrHow};
 
+use crate::objects::OWN;
 use crate::{Error, Filesystem, Result};
 
 /// What each kind of name begins with (xattr(7)).
@@ -16,9 +17,11 @@ impl Filesystem {
         Ok(self.names.xattr(ino, name)?)
     }
 
-    /// The names of an inode's extended attributes.
+    /// The names of an inode's extended attributes, apart from what Tenon keeps in some for itself.
     pub fn listxattr(&self, ino: Ino) -> Result<Vec<Box<[u8]>>> {
-        Ok(self.names.xattrs(ino)?)
+        let mut names = self.names.xattrs(ino)?;
+        names.retain(|name| !name.starts_with(OWN));
+        Ok(names)
     }
 
     /// Sets an extended attribute; `flags` are `setxattr`'s. An ACL that is set by somebody who is not in the file's

@@ -92,10 +92,7 @@ fn pieces_max(mapping: Mapping, local: &Local) -> usize {
 
 /// What to store of a range that is to be in objects of its own.
 pub(crate) fn objects_of(mapping: Mapping, local: &Local, range: Range<u64>) -> Vec<Vec<Range<u64>>> {
-    let bytes = match mapping {
-        Mapping::Whole => u64::MAX,
-        Mapping::Chunked { bytes } => bytes,
-    };
+    let bytes = mapping.object_bytes();
     let chunks = range.start / bytes..range.end.div_ceil(bytes);
     let within =
         |index: u64| range.start.max(index * bytes)..range.end.min((index + 1).saturating_mul(bytes));

@@ -10,14 +10,13 @@ use store::{
 };
 
 use super::assemble::Assembly;
-use super::plan::{Plan, everything, plan};
+use super::plan::{Plan, everything, objects_of, plan};
 use super::{Dirty, Local, Memory, Stream, When};
 use crate::headers;
 use crate::layout::{content_keys, stored_at};
 use crate::open_file::{OpenFile, Pending};
 use crate::pin::Pin;
 use crate::ranges::total;
-use crate::volume::Mapping;
 use crate::{Error, Filesystem, Result};
 
 /// Objects of one file under way at the same time.
@@ -187,11 +186,7 @@ impl Filesystem {
         attributes: &Attributes,
     ) -> (Result<Spliced>, Memory) {
         let frozen = memory.freeze();
-        let object_bytes = match self.layout.mapping() {
-            Mapping::Whole => u64::MAX,
-            Mapping::Chunked { bytes } => bytes,
-        };
-        let objects = split(&frozen.payload, object_bytes).into_iter();
+        let objects = split(&frozen.payload, self.layout.mapping().object_bytes()).into_iter();
         let objects: Vec<_> =
             objects.map(|(range, payload)| self.store_range(ino, range, payload, attributes)).collect();
         let stored = futures_util::stream::iter(objects).buffered(IN_FLIGHT_MAX).collect().await;
@@ -202,6 +197,30 @@ impl Filesystem {
             }
             Err(error) => (Err(error.into()), frozen.thaw(&self.slabs)),
         }
+    }
+
+    /// Stores bytes for a file that is not there yet, as its mapping says: its content from offset 0. Nothing stays if
+    /// some cannot be stored.
+    pub(crate) async fn store_content(&self, ino: Ino, payload: &Payload) -> Result<Vec<Extent>, StoreError> {
+        let attributes = Attributes::default();
+        let objects = split(payload, self.layout.mapping().object_bytes()).into_iter();
+        let objects: Vec<_> =
+            objects.map(|(range, payload)| self.store_range(ino, range, payload, &attributes)).collect();
+        let stored = futures_util::stream::iter(objects).buffered(IN_FLIGHT_MAX).collect().await;
+        Ok(self.all_or_none(stored).await?.concat())
+    }
+
+    /// Copies the bytes of a pin for a file that is not there yet, inside the store where that is worth it: its content
+    /// from offset 0.
+    pub(crate) async fn copy_content(&self, ino: Ino, pin: Pin) -> Result<Vec<Extent>> {
+        let range = 0..pin.size_bytes;
+        let local = Local::begin(&self.config.cache_dir, Some(Arc::new(pin)))?;
+        let attributes = Attributes::default();
+        let objects = objects_of(self.layout.mapping(), &local, range);
+        let objects: Vec<_> =
+            objects.iter().map(|runs| self.store_runs(ino, Assembly { local: &local, runs }, &attributes)).collect();
+        let stored = futures_util::stream::iter(objects).buffered(IN_FLIGHT_MAX).collect().await;
+        Ok(self.all_or_none(stored).await?.concat())
     }
 
     async fn store_range(

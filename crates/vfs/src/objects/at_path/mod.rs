@@ -1,0 +1,270 @@
+//! Objects of a volume named by path: the bucket's own, through one door with the mount's changes.
+//!
+//! Invariants: whoever stores under a key has claimed it, as the mount does; a name being changed is noted, so that no
+//! listing which was under way brings back what was.
+
+mod list;
+mod multipart;
+
+use meta::{Ino, Inode, Kind, Name};
+use store::{
+    CopyOptions, GetOptions, Object, ObjectKey, ObjectMeta, ObjectRef, Payload, Precondition, PutOptions, StoreError,
+    Tags,
+};
+
+use super::Objects;
+use super::body::body;
+use super::errors::{about, named, no_such_key, reserved};
+use super::etag;
+use super::named::read::wanted;
+use crate::changes::Changing;
+use crate::headers;
+use crate::pin::Pin;
+
+impl Objects {
+    /// The bucket's key of a key.
+    pub(super) fn full_key(&self, key: &ObjectKey) -> store::Result<ObjectKey> {
+        let full = [&self.fs.config.prefix, &self.base[..], key.as_bytes()].concat();
+        if self.fs.layout.is_own(&full) {
+            return Err(reserved(key));
+        }
+        ObjectKey::new(full).map_err(|error| no_such_key(key, &error.to_string()))
+    }
+
+    fn full_key_to_read(&self, key: &ObjectKey) -> store::Result<ObjectKey> {
+        self.full_key(key).map_err(|_| StoreError::NotFound(key.clone()))
+    }
+
+    /// The name that a key leads to, as far as it is known here: directory, name shown, inode.
+    fn known(&self, full: &ObjectKey) -> crate::Result<Option<(Ino, Name, Option<Inode>)>> {
+        let Some(known) = self.fs.known_way(full)?.filter(|known| known.is_last) else { return Ok(None) };
+        let Some(name) = known.next else { return Ok(None) };
+        let shown = self.fs.shown_name(known.dir, &name)?;
+        let inode = self.fs.names.lookup(known.dir, &shown)?.filter(|inode| !inode.is_dir());
+        Ok(Some((known.dir, shown, inode)))
+    }
+
+    /// The file behind a key that the bucket does not show there: a further name of one, or one that lies beside.
+    fn unshown(&self, full: &ObjectKey) -> crate::Result<Option<Inode>> {
+        let Some((dir, name, Some(inode))) = self.known(full)? else { return Ok(None) };
+        let is_stored = matches!(inode.kind, Kind::File | Kind::Symlink) && inode.object().is_some();
+        let is_unshown = is_stored && (!self.fs.is_shown(dir, &name, &inode)? || inode.is_ahead());
+        Ok(is_unshown.then_some(inode))
+    }
+
+    pub(super) async fn head_at_path(&self, key: &ObjectKey) -> store::Result<ObjectMeta> {
+        let full = self.full_key_to_read(key)?;
+        if let Some(inode) = self.unshown(&full).map_err(about(key))? {
+            return self.meta_of_unshown(key, &inode).await;
+        }
+        let meta = self.fs.store.head(&full).await;
+        meta.map(|meta| renamed(key, meta)).map_err(|error| about_key(key, error))
+    }
+
+    pub(super) async fn get_at_path(&self, key: &ObjectKey, options: GetOptions) -> store::Result<Object> {
+        let full = self.full_key_to_read(key)?;
+        if let Some(inode) = self.unshown(&full).map_err(about(key))? {
+            return self.get_unshown(key, &inode, options).await;
+        }
+        let object = self.fs.store.get(&full, options).await.map_err(|error| about_key(key, error))?;
+        Ok(Object { meta: renamed(key, object.meta), body: object.body })
+    }
+
+    /// An object's own description, where all of the file is in it.
+    async fn meta_of_unshown(&self, key: &ObjectKey, inode: &Inode) -> store::Result<ObjectMeta> {
+        let pin = self.fs.pin(inode).map_err(about(key))?;
+        if let Some(object) = pin.as_ref().and_then(Pin::object) {
+            let meta = self.fs.store.head(&object.key).await.map_err(|error| about_key(key, error))?;
+            return Ok(renamed(key, meta));
+        }
+        let object = ObjectRef { last_modified: Some(inode.mtime), ..ObjectRef::new(key.clone(), etag::of(inode, None)) };
+        let attributes = headers::with_posix(headers::type_of(inode.kind), inode);
+        Ok(ObjectMeta { object, size_bytes: inode.size_bytes, attributes })
+    }
+
+    async fn get_unshown(&self, key: &ObjectKey, inode: &Inode, options: GetOptions) -> store::Result<Object> {
+        let file = self.fs.open_file(inode.ino).map_err(about(key))?;
+        let found = async {
+            let inode = self.fs.names.inode(inode.ino).map_err(named(key))?;
+            let meta = self.meta_of_unshown(key, &inode).await?;
+            let range = wanted(key, &meta, options)?;
+            let pin = self.fs.pin(&inode).map_err(about(key))?;
+            Ok((meta, pin.ok_or_else(|| StoreError::NotFound(key.clone()))?, range))
+        };
+        match found.await {
+            Ok((meta, pin, range)) => Ok(Object { meta, body: body(&self.fs, file, pin, range) }),
+            Err(error) => {
+                self.fs.close_file(&file).await.map_err(about(key))?;
+                Err(error)
+            }
+        }
+    }
+
+    pub(super) async fn put_at_path(
+        &self,
+        key: &ObjectKey,
+        body: Payload,
+        options: PutOptions,
+    ) -> store::Result<ObjectRef> {
+        let full = self.full_key(key)?;
+        let stored = self.changing(&full, self.fs.store.put(&full, body, options)).await;
+        let stored = stored.map_err(|error| about_key(key, error))?;
+        self.show(key, &full, false).await?;
+        Ok(ObjectRef { key: key.clone(), ..stored })
+    }
+
+    /// Does something to a key while nobody else here does, and no look counts.
+    pub(super) async fn changing<T>(
+        &self,
+        full: &ObjectKey,
+        work: impl Future<Output = store::Result<T>>,
+    ) -> store::Result<T> {
+        let _moves = self.fs.moves.read().await;
+        let _claim = self.fs.claims.claim(full).await;
+        let _changing = self.note(full);
+        work.await
+    }
+
+    fn note(&self, full: &ObjectKey) -> Option<Changing<'_>> {
+        let (dir, name, _) = self.known(full).ok()??;
+        Some(self.fs.changes.begin(dir, &name))
+    }
+
+    /// What became of a key the mount shows when this returns. Where it knows nothing of the directory it will ask.
+    pub(super) async fn show(&self, key: &ObjectKey, full: &ObjectKey, is_gone: bool) -> store::Result<()> {
+        let looked_at = self.fs.now();
+        let is_asked = self.is_looked_at(full).map_err(about(key))?;
+        let seen = if is_asked { self.fs.store.find(full).await? } else { None };
+        let news = match is_asked || is_gone {
+            true => Box::pin(self.fs.observe(full, seen.as_ref(), looked_at)).await.map_err(about(key))?,
+            false => self.forgotten(full).map_err(about(key))?,
+        };
+        self.fs.invalidations.told(news).await;
+        Ok(())
+    }
+
+    /// Whether the mount would answer for a key without asking the bucket.
+    fn is_looked_at(&self, full: &ObjectKey) -> crate::Result<bool> {
+        let Some(known) = self.fs.known_way(full)? else { return Ok(false) };
+        let Some(name) = &known.next else { return Ok(true) };
+        let directory = self.fs.directories.get(known.dir).known();
+        let is_listed = known.is_last && (directory.pages > 0 || directory.is_complete);
+        Ok(is_listed || self.fs.names.entry(known.dir, name)?.is_some())
+    }
+
+    fn forgotten(&self, full: &ObjectKey) -> crate::Result<Vec<crate::Invalidation>> {
+        let Some(known) = self.fs.known_way(full)? else { return Ok(Vec::new()) };
+        let Some(name) = known.next else { return Ok(Vec::new()) };
+        self.fs.directories.get(known.dir).forget();
+        let name = bytes::Bytes::copy_from_slice(name.as_bytes());
+        Ok(vec![
+            crate::Invalidation::Entry { parent: known.dir, name },
+            crate::Invalidation::Inode(known.dir),
+        ])
+    }
+
+    pub(super) async fn copy_at_path(
+        &self,
+        from: &ObjectRef,
+        to: &ObjectKey,
+        options: CopyOptions,
+    ) -> store::Result<ObjectRef> {
+        let source = self.source_at_path(from)?;
+        let full = self.full_key(to)?;
+        let copied = self.changing(&full, self.fs.store.copy(&source, &full, options)).await;
+        let copied = copied.map_err(|error| match &error {
+            StoreError::NotFound(key) | StoreError::PreconditionFailed(key) if *key == source.key => {
+                about_key(&from.key, error)
+            }
+            _ => about_key(to, error),
+        })?;
+        self.show(to, &full, false).await?;
+        Ok(ObjectRef { key: to.clone(), ..copied })
+    }
+
+    /// The bucket's object behind a ref.
+    pub(super) fn source_at_path(&self, from: &ObjectRef) -> store::Result<ObjectRef> {
+        let full = self.full_key_to_read(&from.key)?;
+        let Some(inode) = self.unshown(&full).map_err(about(&from.key))? else {
+            return Ok(ObjectRef { key: full, ..from.clone() });
+        };
+        let pin = self.fs.pin(&inode).map_err(about(&from.key))?;
+        match pin.as_ref().and_then(Pin::object) {
+            Some(object) if object.etag == from.etag => Ok(object.clone()),
+            Some(_) => Err(StoreError::PreconditionFailed(from.key.clone())),
+            None => Err(StoreError::Unsupported("copies of a file that is in several objects for now".to_owned())),
+        }
+    }
+
+    pub(super) async fn delete_at_path(
+        &self,
+        key: &ObjectKey,
+        precondition: Precondition,
+    ) -> store::Result<()> {
+        let full = self.full_key(key)?;
+        match self.known(&full).map_err(about(key))? {
+            Some((dir, name, Some(inode))) if self.matters(dir, &name, &inode).map_err(about(key))? => {
+                self.must_hold_at_path(key, &precondition).await?;
+                let removed = Box::pin(self.fs.unlink_name(dir, &name, inode.ino)).await;
+                match removed {
+                    Err(error) if error.errno() == libc::ENOENT => {}
+                    removed => removed.map_err(about(key))?,
+                }
+            }
+            _ => {
+                let deleted = self.changing(&full, self.fs.store.delete(&full, precondition)).await;
+                deleted.map_err(|error| about_key(key, error))?;
+            }
+        }
+        self.show(key, &full, true).await
+    }
+
+    /// Whether a file's going is more than its object's: somebody has it open, or it has other names.
+    fn matters(&self, dir: Ino, name: &Name, inode: &Inode) -> crate::Result<bool> {
+        let is_shown = self.fs.is_shown(dir, name, inode)?;
+        let is_open = self.fs.files.get(inode.ino).is_some();
+        Ok(inode.object().is_some() && (!is_shown || is_open || inode.nlink > 1))
+    }
+
+    async fn must_hold_at_path(&self, key: &ObjectKey, precondition: &Precondition) -> store::Result<()> {
+        let Precondition::Matches(etag) = precondition else { return Ok(()) };
+        match self.head_at_path(key).await {
+            Ok(meta) if meta.object.etag == *etag => Ok(()),
+            Ok(_) | Err(StoreError::NotFound(_)) => Err(StoreError::PreconditionFailed(key.clone())),
+            Err(error) => Err(error),
+        }
+    }
+
+    pub(super) async fn tags_at_path(&self, key: &ObjectKey) -> store::Result<Tags> {
+        let full = self.object_key_of(key)?;
+        self.fs.store.tags(&full).await.map_err(|error| about_key(key, error))
+    }
+
+    pub(super) async fn set_tags_at_path(&self, key: &ObjectKey, tags: Tags) -> store::Result<()> {
+        let full = self.object_key_of(key)?;
+        self.fs.store.set_tags(&full, tags).await.map_err(|error| about_key(key, error))
+    }
+
+    /// The key of the object that has a key's tags.
+    fn object_key_of(&self, key: &ObjectKey) -> store::Result<ObjectKey> {
+        let full = self.full_key_to_read(key)?;
+        let Some(inode) = self.unshown(&full).map_err(about(key))? else { return Ok(full) };
+        let pin = self.fs.pin(&inode).map_err(about(key))?;
+        Ok(pin.as_ref().and_then(Pin::object).map_or(full, |object| object.key.clone()))
+    }
+}
+
+fn renamed(key: &ObjectKey, meta: ObjectMeta) -> ObjectMeta {
+    ObjectMeta { object: ObjectRef { key: key.clone(), ..meta.object }, ..meta }
+}
+
+/// Errors name the key as the caller knows it.
+pub(super) fn about_key(key: &ObjectKey, error: StoreError) -> StoreError {
+    match error {
+        StoreError::NotFound(_) => StoreError::NotFound(key.clone()),
+        StoreError::PreconditionFailed(_) => StoreError::PreconditionFailed(key.clone()),
+        StoreError::InvalidRange(_) => StoreError::InvalidRange(key.clone()),
+        StoreError::InvalidKey { reason, .. } => no_such_key(key, &reason),
+        error => error,
+    }
+}

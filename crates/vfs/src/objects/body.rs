@@ -1,0 +1,130 @@
+//! The bytes of a file as a stream: in order, some of them asked for ahead, never all in memory.
+
+use bytes::Bytes;
+use futures_util::StreamExt as _;
+use futures_util::stream::{self, BoxStream};
+use std::ops::Range;
+use std::sync::Arc;
+use store::StoreError;
+
+use crate::open_file::OpenFile;
+use crate::ops::{join, owned};
+use crate::pin::{Cut, Pin};
+use crate::ranges::zeros;
+use crate::slab::SLAB_BYTES;
+use crate::{Error, Filesystem};
+
+/// One item of the stream at most.
+const ITEM_BYTES: u64 = SLAB_BYTES as u64;
+/// So much is asked for ahead, memory permitting.
+const AHEAD_BYTES: u64 = 8 << 20;
+/// Of a longer range nothing is kept that was handed out.
+const KEPT_BYTES_MAX: u64 = 8 << 20;
+
+/// An open file being read to the end of a range; it is closed when this is dropped.
+#[derive(Debug)]
+struct Body {
+    fs: Arc<Filesystem>,
+    file: Arc<OpenFile>,
+    pin: Arc<Pin>,
+    /// What is still to be handed out.
+    rest: Range<u64>,
+    /// How far it was asked for.
+    asked: u64,
+    is_long: bool,
+}
+
+/// Streams a range of the immutable bytes of `file`, which is open and is closed at the end.
+pub(super) fn body(
+    fs: &Arc<Filesystem>,
+    file: Arc<OpenFile>,
+    pin: Pin,
+    range: Range<u64>,
+) -> BoxStream<'static, store::Result<Bytes>> {
+    let asked = range.start;
+    let is_long = range.end - range.start > KEPT_BYTES_MAX;
+    let body = Body { fs: fs.clone(), file, pin: Arc::new(pin), rest: range, asked, is_long };
+    stream::try_unfold(body, |mut body| async move {
+        if body.rest.is_empty() {
+            return Ok(None);
+        }
+        let item = Box::pin(body.next()).await?;
+        Ok(Some((item, body)))
+    })
+    .boxed()
+}
+
+impl Body {
+    async fn next(&mut self) -> store::Result<Bytes> {
+        let at = self.rest.start;
+        let end = ((at / ITEM_BYTES + 1) * ITEM_BYTES).min(self.rest.end);
+        self.ask_ahead(end);
+        let mut bytes = Vec::new();
+        for cut in self.pin.cut(at..end) {
+            match cut {
+                Cut::Hole(hole) => bytes.push(zeros(&hole)),
+                Cut::Stored(within, piece) => {
+                    let read = self.fs.read_piece(self.file.ino, piece, within, &mut bytes).await;
+                    read.map_err(|error| cut_off(owned(error)))?;
+                }
+            }
+        }
+        self.rest.start = end;
+        self.forget_read();
+        Ok(join(bytes))
+    }
+
+    /// In requests of half the window, not of one item each.
+    fn ask_ahead(&mut self, must: u64) {
+        let window = AHEAD_BYTES.min(self.fs.blocks.window_bytes(self.fs.files.len()));
+        if self.asked.saturating_sub(self.rest.start) > window / 2 {
+            return;
+        }
+        let until = (self.rest.start + window).max(must).min(self.rest.end);
+        for cut in self.pin.cut(self.asked.max(self.rest.start)..until) {
+            if let Cut::Stored(within, piece) = cut {
+                self.fs.fetch(self.file.ino, piece, within, must);
+            }
+        }
+        self.asked = until;
+    }
+
+    fn forget_read(&self) {
+        if !self.is_long {
+            return;
+        }
+        let next = self.pin.pieces().partition_point(|piece| piece.range.start < self.rest.start);
+        for piece in &self.pin.pieces()[next.saturating_sub(2)..next] {
+            let until = piece.within(&(piece.range.start..self.rest.start.min(piece.range.end))).end;
+            self.fs.blocks.passed(self.file.ino, &piece.object.etag, until);
+        }
+    }
+}
+
+impl Drop for Body {
+    fn drop(&mut self) {
+        close_later(&self.fs, self.file.clone());
+    }
+}
+
+/// Closes a file where nobody can wait for it.
+fn close_later(fs: &Arc<Filesystem>, file: Arc<OpenFile>) {
+    let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+    let fs = fs.clone();
+    runtime.spawn(async move {
+        if let Err(error) = fs.close_file(&file).await {
+            tracing::warn!(ino = %file.ino, %error, "a file that was read could not be closed");
+        }
+    });
+}
+
+/// The caller knows no object but the one asked for.
+fn cut_off(error: Error) -> StoreError {
+    match error {
+        Error::Store(StoreError::NotFound(_) | StoreError::PreconditionFailed(_)) => {
+            StoreError::Unavailable("the file was overwritten while it was read".to_owned())
+        }
+        Error::Store(error) => error,
+        error => StoreError::Unavailable(error.to_string()),
+    }
+}

@@ -1,0 +1,301 @@
+//! What a file says of its object beside its bytes: headers, user metadata and tags.
+//!
+//! User metadata is `user.<name>` among the extended attributes, a tag `user.tag.<key>`, so that programs see and set
+//! them. Everything else is in one attribute of Tenon's own, and so is what could not be read back from there.
+//!
+//! | attribute | holds |
+//! |---|---|
+//! | `tenon.object` | a [`Record`] |
+//! | `tenon.implicit` | of a directory: it is there for what is in it, and has no marker |
+//! | `tenon.marker` | of a directory: the bytes of its marker, if it has any |
+
+use bytes::Bytes;
+use meta::{FsError, Ino, Inode, Namespace, Op, XattrHow};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use store::{Attributes, ETag, StoreError, Tags, Timestamp};
+
+use super::etag::Whole;
+use crate::headers;
+
+/// What the names of Tenon's own attributes begin with.
+pub(crate) const OWN: &[u8] = b"tenon.";
+pub(super) const RECORD: &[u8] = b"tenon.object";
+pub(super) const IMPLICIT: &[u8] = b"tenon.implicit";
+pub(super) const MARKER: &[u8] = b"tenon.marker";
+
+const VERSION: u32 = 1;
+const USER: &[u8] = b"user.";
+const TAG: &[u8] = b"user.tag.";
+/// User metadata of the endpoint's own, about the bytes as they were stored.
+const ENDPOINTS: &str = "tenon-";
+/// S3 allows so much user metadata, names and values together.
+const USER_BYTES_MAX: usize = 2048;
+/// The longest value of a tag, and the longest key, in characters (S3 User Guide, "Object tagging").
+const TAG_CHARS_MAX: (usize, usize) = (128, 256);
+
+/// What no other attribute says.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub(super) struct Record {
+    #[serde(rename = "v")]
+    version: u32,
+    #[serde(rename = "t", default, skip_serializing_if = "Option::is_none")]
+    content_type: Option<String>,
+    #[serde(rename = "s", default, skip_serializing_if = "BTreeMap::is_empty")]
+    system: BTreeMap<String, String>,
+    #[serde(rename = "c", default, skip_serializing_if = "Option::is_none")]
+    storage_class: Option<String>,
+    /// User metadata that is no extended attribute: POSIX attributes among it.
+    #[serde(rename = "u", default, skip_serializing_if = "BTreeMap::is_empty")]
+    user: BTreeMap<String, String>,
+    #[serde(rename = "g", default, skip_serializing_if = "BTreeMap::is_empty")]
+    tags: Tags,
+    /// What the endpoint said of the bytes that have the tag `of`.
+    #[serde(rename = "e", default, skip_serializing_if = "BTreeMap::is_empty")]
+    endpoints: BTreeMap<String, String>,
+    #[serde(rename = "o", default, skip_serializing_if = "String::is_empty")]
+    of: String,
+    /// The attributes that the user metadata stands for, or the lack of it: mode, owner, group and time of the last write.
+    #[serde(rename = "p", default, skip_serializing_if = "Option::is_none")]
+    posix: Option<(u16, u32, u32, i64)>,
+    #[serde(rename = "w", default, skip_serializing_if = "Option::is_none")]
+    pub(super) whole: Option<Whole>,
+    /// When a directory's marker was stored.
+    #[serde(rename = "a", default, skip_serializing_if = "Option::is_none")]
+    pub(super) at: Option<i64>,
+}
+
+/// Everything that is said of an object, as it is kept.
+#[derive(Debug, Default)]
+pub(super) struct Kept {
+    pub(super) record: Record,
+    /// Values of `user.` attributes.
+    xattrs: BTreeMap<Vec<u8>, Bytes>,
+}
+
+/// What was given with an object, sorted into what keeps it.
+pub(super) fn keep(attributes: &Attributes, tags: &Tags) -> store::Result<Kept> {
+    let mut record = Record {
+        version: VERSION,
+        content_type: attributes.content_type.clone(),
+        system: attributes.system.clone(),
+        storage_class: attributes.storage_class.clone(),
+        ..Record::default()
+    };
+    let mut xattrs = BTreeMap::new();
+    let mut user_bytes = 0;
+    for (name, value) in &attributes.user {
+        let into = match name.starts_with(ENDPOINTS) {
+            true => &mut record.endpoints,
+            false => {
+                user_bytes += name.len() + value.len();
+                let xattr = [USER, name.as_bytes()].concat();
+                if user_of(&xattr, value.as_bytes()).is_some() {
+                    xattrs.insert(xattr, Bytes::copy_from_slice(value.as_bytes()));
+                    continue;
+                }
+                &mut record.user
+            }
+        };
+        into.insert(name.clone(), value.clone());
+    }
+    if user_bytes > USER_BYTES_MAX {
+        return Err(StoreError::Invalid(format!("user metadata has at most {USER_BYTES_MAX} bytes")));
+    }
+    for (name, value) in tags {
+        let xattr = [TAG, name.as_bytes()].concat();
+        match tag_of(&xattr, value.as_bytes()) {
+            Some(_) => drop(xattrs.insert(xattr, Bytes::copy_from_slice(value.as_bytes()))),
+            None => drop(record.tags.insert(name.clone(), value.clone())),
+        }
+    }
+    Ok(Kept { record, xattrs })
+}
+
+impl Kept {
+    /// What is kept of an inode.
+    pub(super) fn read(names: &Namespace, ino: Ino) -> Result<Self, FsError> {
+        let mut kept = Self::default();
+        for name in names.xattrs(ino)? {
+            let is_record = *name == *RECORD;
+            if !is_record && !name.starts_with(USER) {
+                continue;
+            }
+            let value = match names.xattr(ino, &name) {
+                // It went in between.
+                Err(FsError::NoData) => continue,
+                value => value?,
+            };
+            match is_record {
+                true => kept.record = Record::parse(&value)?,
+                false => drop(kept.xattrs.insert(name.into_vec(), value)),
+            }
+        }
+        Ok(kept)
+    }
+
+    /// It describes bytes with this tag, which an inode with these attributes has.
+    pub(super) fn describes(&mut self, etag: &ETag, whole: Option<Whole>, posix: (u16, u32, u32, Timestamp)) {
+        let (mode, uid, gid, mtime) = posix;
+        self.record.of = etag.as_str().to_owned();
+        self.record.whole = whole;
+        self.record.posix = Some((mode, uid, gid, mtime.0));
+    }
+
+    /// The ops that make an inode say so which has none of it.
+    pub(super) fn ops(&self, ino: Ino) -> store::Result<Vec<Op>> {
+        let set = |name: &[u8], value: Bytes| Op::SetXattr { ino, name: name.into(), value, how: XattrHow::Set };
+        let mut ops: Vec<Op> = self.xattrs.iter().map(|(name, value)| set(name, value.clone())).collect();
+        ops.push(set(RECORD, self.record.encode()?));
+        Ok(ops)
+    }
+
+    /// The same for an inode of which `before` is kept: what is neither metadata nor a tag stays.
+    pub(super) fn ops_over(&self, ino: Ino, before: &Self) -> store::Result<Vec<Op>> {
+        let mut ops = before.gone(ino);
+        ops.retain(|op| !matches!(op, Op::RemoveXattr { name, .. } if self.xattrs.contains_key(&**name)));
+        ops.extend(self.ops(ino)?);
+        Ok(ops)
+    }
+
+    /// The ops that take metadata and tags from an inode's extended attributes.
+    pub(super) fn gone(&self, ino: Ino) -> Vec<Op> {
+        let is_ours = |(name, value): &(&Vec<u8>, &Bytes)| {
+            user_of(name, value).is_some() || tag_of(name, value).is_some()
+        };
+        let ours = self.xattrs.iter().filter(is_ours).map(|(name, _)| name.as_slice().into());
+        ours.map(|name| Op::RemoveXattr { ino, name }).collect()
+    }
+
+    /// The same headers with other tags.
+    pub(super) fn with_tags(&self, tags: &Tags) -> store::Result<Self> {
+        let Self { record, xattrs } = keep(&Attributes::default(), tags)?;
+        let is_user = |(name, value): &(&Vec<u8>, &Bytes)| user_of(name, value).is_some();
+        let user = self.xattrs.iter().filter(is_user).map(|(name, value)| (name.clone(), value.clone()));
+        Ok(Self {
+            xattrs: xattrs.into_iter().chain(user).collect(),
+            record: Record { version: VERSION, tags: record.tags, ..self.record.clone() },
+        })
+    }
+
+    /// The headers of the object of an inode whose bytes have this tag.
+    pub(super) fn attributes(&self, inode: &Inode, etag: &ETag) -> Attributes {
+        let record = &self.record;
+        let mut attributes = Attributes {
+            content_type: record.content_type.clone(),
+            system: record.system.clone(),
+            user: record.user.clone(),
+            storage_class: record.storage_class.clone(),
+        };
+        let size = |(name, value): (&String, &String)| name.len() + value.len();
+        let mut room = USER_BYTES_MAX.saturating_sub(attributes.user.iter().map(size).sum());
+        for (name, value) in self.xattrs.iter().filter_map(|(name, value)| user_of(name, value)) {
+            // No answer's headers hold more.
+            if let Some(left) = room.checked_sub(name.len() + value.len()) {
+                room = left;
+                attributes.user.insert(name.to_owned(), value.to_owned());
+            }
+        }
+        if record.of == etag.as_str() {
+            attributes.user.extend(record.endpoints.clone());
+        }
+        if self.stands_for(inode) { attributes } else { headers::with_posix(attributes, inode) }
+    }
+
+    /// Whether the metadata says what the inode is like.
+    fn stands_for(&self, inode: &Inode) -> bool {
+        let Some((mode, uid, gid, mtime)) = self.record.posix else { return false };
+        // A directory's time is that of what is in it.
+        let is_as_old = inode.is_dir() || inode.mtime.0 == mtime;
+        (inode.mode, inode.uid, inode.gid) == (mode, uid, gid) && is_as_old
+    }
+
+    /// The object's tags.
+    pub(super) fn tags(&self) -> Tags {
+        let of_xattrs = self.xattrs.iter().filter_map(|(name, value)| tag_of(name, value));
+        let of_xattrs = of_xattrs.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        self.record.tags.clone().into_iter().chain(of_xattrs).collect()
+    }
+}
+
+impl Record {
+    fn parse(value: &[u8]) -> Result<Self, FsError> {
+        let record: Self = serde_json::from_slice(value)
+            .map_err(|error| FsError::Corrupt(format!("an object's record is damaged: {error}")))?;
+        match record.version {
+            0..=VERSION => Ok(record),
+            newer => Err(FsError::Corrupt(format!("an object's record has the version {newer}: use a newer Tenon"))),
+        }
+    }
+
+    fn encode(&self) -> store::Result<Bytes> {
+        let text = serde_json::to_vec(self).map_err(|error| StoreError::Invalid(error.to_string()))?;
+        Ok(text.into())
+    }
+
+    /// What is recorded of an inode.
+    pub(super) fn read(names: &Namespace, ino: Ino) -> Result<Self, FsError> {
+        match names.xattr(ino, RECORD) {
+            Err(FsError::NoData) => Ok(Self::default()),
+            value => Self::parse(&value?),
+        }
+    }
+}
+
+/// The user metadata that an extended attribute is, if it can be that of an object.
+fn user_of<'x>(name: &'x [u8], value: &'x [u8]) -> Option<(&'x str, &'x str)> {
+    let is_token = |byte: &u8| {
+        byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"!#$%&'*+-.^_`|~".contains(byte)
+    };
+    let is_short = name.len() <= meta::namespace::XATTR_NAME_BYTES_MAX && value.len() <= USER_BYTES_MAX;
+    let user = name.strip_prefix(USER).filter(|user| !user.is_empty() && user.iter().all(is_token))?;
+    let user = std::str::from_utf8(user).ok().filter(|_| is_short && !name.starts_with(TAG))?;
+    let is_others = headers::is_posix(user) || user.starts_with(ENDPOINTS);
+    text(value).filter(|value| !is_others && value.trim() == *value).map(|value| (user, value))
+}
+
+/// The tag that an extended attribute is, if it can be one.
+fn tag_of<'x>(name: &'x [u8], value: &'x [u8]) -> Option<(&'x str, &'x str)> {
+    let is_short = name.len() <= meta::namespace::XATTR_NAME_BYTES_MAX;
+    let (tag, value) = (text(name.strip_prefix(TAG)?)?, text(value)?);
+    let (tag_max, value_max) = TAG_CHARS_MAX;
+    let fits = (1..=tag_max).contains(&tag.chars().count()) && value.chars().count() <= value_max;
+    (is_short && fits).then_some((tag, value))
+}
+
+fn text(bytes: &[u8]) -> Option<&str> {
+    std::str::from_utf8(bytes).ok().filter(|text| !text.chars().any(char::is_control))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn user(name: &str, value: &[u8]) -> bool {
+        user_of(&[USER, name.as_bytes()].concat(), value).is_some()
+    }
+
+    #[test]
+    fn what_cannot_be_a_header_is_none() {
+        assert!(user("project", b"apollo") && user("who", "größe ☃".as_bytes()));
+        assert!(!user("Project", b"x") && !user("a b", b"x") && !user("", b"x"));
+        assert!(!user("a", b"two\nlines") && !user("a", b"\xff") && !user("a", b" x"));
+        assert!(!user("mtime", b"1") && !user("tenon-sum", b"1") && !user("tag.x", b"1"));
+    }
+
+    #[test]
+    fn everything_given_is_found_again() {
+        let pairs = [("a", "x"), ("mode", "0100644"), ("Odd Name", "y"), ("tag.z", "z"), ("tenon-sum", "1")];
+        let text = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
+        let attributes = Attributes { user: pairs.map(text).into(), ..Attributes::default() };
+        let long = "ü".repeat(128);
+        let tags = Tags::from([("stage", "raw"), (long.as_str(), "v")].map(text));
+        let kept = keep(&attributes, &tags).unwrap();
+        assert_eq!(kept.xattrs.len(), 2, "{:?}", kept.xattrs);
+        assert_eq!(kept.tags(), tags);
+        let again = Record::parse(&kept.record.encode().unwrap()).unwrap();
+        assert_eq!(again, kept.record);
+        assert_eq!(kept.record.endpoints.len(), 1);
+        assert_eq!(kept.record.user.len(), 3);
+    }
+}

@@ -1,0 +1,171 @@
+//! A volume as objects: what Tenon's own S3 endpoint serves.
+//!
+//! Keys are paths. In a volume named by path they are the bucket's own, and calls go through to it, in one order with
+//! the mount's own changes. In a volume named by inode they are the names of the namespace, and content is in objects
+//! that nobody else sees. Either way what was changed here the mount shows when the call returns.
+//!
+//! Refuses: to show or change what is below `.tenon`; to know HTTP.
+//!
+//! Invariant: of an object everybody sees all that one call stored, or nothing of it.
+
+mod at_path;
+mod body;
+mod buckets;
+mod description;
+mod errors;
+mod etag;
+mod named;
+mod settings;
+mod storing;
+mod uploads;
+
+use bytes::Bytes;
+use std::fmt;
+use std::sync::Arc;
+use store::{
+    Attributes, CopyOptions, GetOptions, ListPage, ListRequest, Multipart, Object, ObjectKey, ObjectMeta,
+    ObjectRef, ObjectStore, Payload, Precondition, PutOptions, Settings, StoreError, Tags, Uploads,
+};
+
+use crate::Filesystem;
+
+pub use buckets::DirectoryBuckets;
+pub(crate) use description::OWN;
+pub(crate) use settings::SettingsCache;
+pub(crate) use storing::Storing;
+
+/// A volume, or one of its directories, as a bucket.
+#[derive(Clone)]
+pub struct Objects {
+    fs: Arc<Filesystem>,
+    /// What every path begins with; empty, or ending in `/`.
+    base: Bytes,
+}
+
+impl Objects {
+    /// The objects of the directory `base` (`bucket/`); of the whole volume if it is empty. That there is no such
+    /// directory the calls say.
+    pub fn new(fs: Arc<Filesystem>, base: &[u8]) -> Self {
+        let slash: &[u8] = if base.is_empty() || base.ends_with(b"/") { b"" } else { b"/" };
+        Self { fs, base: [base, slash].concat().into() }
+    }
+
+    /// The path of the directory; `None`: the volume's root.
+    fn bucket(&self) -> Option<&[u8]> {
+        self.base.strip_suffix(b"/")
+    }
+
+    fn is_by_path(&self) -> bool {
+        self.fs.layout.follows_paths()
+    }
+
+    fn must_be_writable(&self) -> store::Result<()> {
+        self.fs.writable().map_err(|error| StoreError::Denied(error.to_string()))
+    }
+
+    /// What is claimed for a key.
+    fn claimed(&self, key: &ObjectKey) -> ObjectKey {
+        let path = [&self.base, key.as_bytes()].concat();
+        // Keys that share what is claimed wait for each other, and that is all.
+        let end = path.len().min(store::KEY_BYTES_MAX);
+        ObjectKey::new(path[path.len() - end..].to_vec()).unwrap_or_else(|_| key.clone())
+    }
+}
+
+impl fmt::Debug for Objects {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Objects").field("base", &self.base).finish_non_exhaustive()
+    }
+}
+
+#[async_trait::async_trait]
+impl ObjectStore for Objects {
+    async fn get(&self, key: &ObjectKey, options: GetOptions) -> store::Result<Object> {
+        match self.is_by_path() {
+            true => self.get_at_path(key, options).await,
+            false => self.get_named(key, options).await,
+        }
+    }
+
+    async fn head(&self, key: &ObjectKey) -> store::Result<ObjectMeta> {
+        match self.is_by_path() {
+            true => self.head_at_path(key).await,
+            false => self.head_named(key),
+        }
+    }
+
+    async fn put(&self, key: &ObjectKey, body: Payload, options: PutOptions) -> store::Result<ObjectRef> {
+        self.must_be_writable()?;
+        match self.is_by_path() {
+            true => Box::pin(self.put_at_path(key, body, options)).await,
+            false => Box::pin(self.put_named(key, body, options)).await,
+        }
+    }
+
+    async fn multipart(
+        &self,
+        key: &ObjectKey,
+        attributes: Attributes,
+        tags: Tags,
+    ) -> store::Result<Arc<dyn Multipart>> {
+        self.must_be_writable()?;
+        match self.is_by_path() {
+            true => self.multipart_at_path(key, attributes, tags).await,
+            false => self.multipart_named(key, attributes, tags),
+        }
+    }
+
+    async fn copy(&self, from: &ObjectRef, to: &ObjectKey, options: CopyOptions) -> store::Result<ObjectRef> {
+        self.must_be_writable()?;
+        match self.is_by_path() {
+            true => Box::pin(self.copy_at_path(from, to, options)).await,
+            false => Box::pin(self.copy_named(from, to, options)).await,
+        }
+    }
+
+    async fn delete(&self, key: &ObjectKey, precondition: Precondition) -> store::Result<()> {
+        self.must_be_writable()?;
+        match self.is_by_path() {
+            true => Box::pin(self.delete_at_path(key, precondition)).await,
+            false => Box::pin(self.delete_named(key, &precondition)).await,
+        }
+    }
+
+    async fn list(&self, request: ListRequest) -> store::Result<ListPage> {
+        match self.is_by_path() {
+            true => self.list_at_path(request).await,
+            false => self.list_named(request).await,
+        }
+    }
+
+    async fn tags(&self, key: &ObjectKey) -> store::Result<Tags> {
+        match self.is_by_path() {
+            true => self.tags_at_path(key).await,
+            false => self.tags_named(key),
+        }
+    }
+
+    async fn set_tags(&self, key: &ObjectKey, tags: Tags) -> store::Result<()> {
+        self.must_be_writable()?;
+        match self.is_by_path() {
+            true => self.set_tags_at_path(key, tags).await,
+            false => self.set_tags_named(key, &tags).await,
+        }
+    }
+
+    /// Everything that was changed here and in the mount.
+    async fn sync(&self) -> store::Result<()> {
+        self.fs.sync().await.map_err(|error| match error {
+            crate::Error::Store(error) => error,
+            error => StoreError::Unavailable(error.to_string()),
+        })
+    }
+
+    fn uploads(&self) -> Option<&dyn Uploads> {
+        Some(self)
+    }
+
+    fn settings(&self) -> Option<&dyn Settings> {
+        Some(self)
+    }
+}

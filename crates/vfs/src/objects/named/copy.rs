@@ -1,0 +1,139 @@
+//! Copies in a volume named by inode: content belongs to one inode, so the copy has objects of its own, made inside the
+//! store where that is worth it.
+
+use meta::{Inode, Kind};
+use std::ops::Range;
+use store::{
+    Attributes, CopyOptions, ObjectKey, ObjectMeta, ObjectRef, Precondition, PutOptions, StoreError, Tags, byte_range,
+};
+
+use super::put::New;
+use crate::objects::Objects;
+use crate::objects::description::{Kept, keep};
+use crate::objects::errors::{about, named};
+use crate::objects::storing::Stores;
+use crate::pin::Pin;
+
+impl Objects {
+    pub(in crate::objects) async fn copy_named(
+        &self,
+        from: &ObjectRef,
+        to: &ObjectKey,
+        options: CopyOptions,
+    ) -> store::Result<ObjectRef> {
+        let (inode, meta, kept) = self.source(from)?;
+        if from.key == *to {
+            let attributes = options.attributes.ok_or_else(changes_nothing)?;
+            return self.describe_anew(from, &attributes, &options.precondition).await;
+        }
+        let way = self.way(to)?;
+        self.must_hold(to, &options.precondition, self.there(&way).map_err(named(to))?.as_ref())?;
+        let (attributes, tags) = (options.attributes.unwrap_or(meta.attributes), kept.tags());
+        let precondition = options.precondition;
+        if way.last.is_none() || inode.kind != Kind::File {
+            let body = self.small_body(&from.key, &inode).await?;
+            return self.put_named(to, body, PutOptions { precondition, attributes, tags }).await;
+        }
+        let ino = self.fs.new_ino(way.dir).map_err(about(to))?;
+        let _stores = Stores::begin(&self.fs, ino);
+        let content = self.copied(from, &inode, ino, 0..inode.size_bytes).await?;
+        let (size_bytes, attributes, tags) = (inode.size_bytes, &attributes, &tags);
+        let new = New { ino, content, size_bytes, target: None, attributes, tags, orphan: None };
+        self.name_or_discard(to, &new, &precondition).await
+    }
+
+    /// The inode behind a ref, if it still has that tag.
+    pub(super) fn source(&self, from: &ObjectRef) -> store::Result<(Inode, ObjectMeta, Kept)> {
+        let inode = self.must_find(&from.key)?;
+        let (meta, kept) = self.meta_of(&from.key, &inode).map_err(named(&from.key))?;
+        if meta.object.etag != from.etag {
+            return Err(StoreError::PreconditionFailed(from.key.clone()));
+        }
+        Ok((inode, meta, kept))
+    }
+
+    /// Copies a range of an inode's bytes as content of another, from offset 0.
+    pub(super) async fn copied(
+        &self,
+        from: &ObjectRef,
+        inode: &Inode,
+        to: meta::Ino,
+        range: Range<u64>,
+    ) -> store::Result<Vec<meta::Extent>> {
+        if range.is_empty() {
+            return Ok(Vec::new());
+        }
+        let range = byte_range::inside(&from.key, range, inode.size_bytes)?;
+        let file = self.fs.open_file(inode.ino).map_err(about(&from.key))?;
+        let pin = Pin::spread(inode, None).moved(&range, 0);
+        let copied = self.fs.copy_content(to, pin).await.map_err(about(&from.key));
+        self.fs.close_file(&file).await.map_err(about(&from.key))?;
+        copied.map_err(|error| match error {
+            StoreError::NotFound(_) => StoreError::PreconditionFailed(from.key.clone()),
+            error => error,
+        })
+    }
+
+    async fn small_body(&self, key: &ObjectKey, inode: &Inode) -> store::Result<store::Payload> {
+        use futures_util::TryStreamExt as _;
+        let object = Box::pin(self.get_named(key, store::GetOptions::default())).await?;
+        let limit = 1 << 20;
+        if inode.size_bytes > limit {
+            return Err(StoreError::Invalid("a directory's marker has at most 60 KiB".to_owned()));
+        }
+        let pieces: Vec<bytes::Bytes> = object.body.try_collect().await?;
+        Ok(pieces.into_iter().collect())
+    }
+
+    /// New headers for the same bytes: the inode stays.
+    async fn describe_anew(
+        &self,
+        object: &ObjectRef,
+        attributes: &Attributes,
+        precondition: &Precondition,
+    ) -> store::Result<ObjectRef> {
+        let key = &object.key;
+        let _claim = self.fs.claims.claim(&self.claimed(key)).await;
+        let (inode, meta, before) = self.source(object)?;
+        self.must_hold(key, precondition, Some(&inode))?;
+        let change = self.describing(key, (&inode, &meta, &before), attributes, &before.tags())?;
+        let applied = self.fs.names.commit_together(&self.fs.ctx(), &change.ops).map_err(named(key))?;
+        self.settle(key, change, applied).await?;
+        // Of an empty file the time tells which it is.
+        let etag = self.etag_of(key, &self.must_find(key)?).map_err(named(key))?;
+        Ok(ObjectRef::new(key.clone(), etag))
+    }
+
+    fn describing(
+        &self,
+        key: &ObjectKey,
+        (inode, meta, before): (&Inode, &ObjectMeta, &Kept),
+        attributes: &Attributes,
+        tags: &Tags,
+    ) -> store::Result<super::put::Change> {
+        let mut change = super::put::Change::default();
+        let (ino, whole, at) = (inode.ino, before.record.whole.clone(), before.record.at);
+        let seen = self.seen_over(key, inode, attributes);
+        if (seen.mode, seen.uid, seen.gid, seen.mtime) != (inode.mode, inode.uid, inode.gid, inode.mtime) {
+            let (mode, uid, gid) = (Some(seen.mode), Some(seen.uid), Some(seen.gid));
+            let mtime = (!inode.is_dir()).then_some(seen.mtime);
+            let changes = meta::AttrChanges { mode, uid, gid, mtime, ..meta::AttrChanges::default() };
+            change.ops.push(meta::Op::SetAttr { ino, changes });
+        }
+        let after = Inode { mtime: seen.mtime, ..inode.clone() };
+        let etag = match inode.is_dir() {
+            true => meta.object.etag.clone(),
+            false => crate::objects::etag::of(&after, whole.as_ref()),
+        };
+        let mut kept = keep(attributes, tags)?;
+        kept.describes(&etag, whole, (seen.mode, seen.uid, seen.gid, seen.mtime));
+        kept.record.at = at;
+        change.ops.extend(kept.ops_over(ino, before)?);
+        change.news.push(crate::Invalidation::Attributes(ino));
+        Ok(change)
+    }
+}
+
+fn changes_nothing() -> StoreError {
+    StoreError::Invalid("a copy of an object onto itself changes nothing".to_owned())
+}

@@ -1,0 +1,176 @@
+//! An object in parts in a volume named by inode, for who stays until it is complete.
+
+use meta::{Extent, Ino};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use store::{
+    Attributes, Multipart, ObjectKey, ObjectRef, Payload, Precondition, PutOptions, StoreError, Tags,
+};
+
+use super::put::New;
+use crate::objects::Objects;
+use crate::objects::errors::about;
+use crate::objects::storing::Stores;
+
+/// The highest part number, as S3 has it.
+pub(in crate::objects) const PART_NUMBER_MAX: u32 = 10_000;
+
+/// What a part consists of, from offset 0.
+type Content = (Vec<Extent>, u64);
+
+struct NamedUpload {
+    objects: Objects,
+    key: ObjectKey,
+    attributes: Attributes,
+    tags: Tags,
+    /// The inode to be.
+    ino: Ino,
+    _stores: Stores,
+    /// `None` once it was completed or aborted.
+    parts: Mutex<Option<BTreeMap<u32, Content>>>,
+    /// Who did not hear of it completes it once more.
+    completed: OnceLock<ObjectRef>,
+}
+
+impl Objects {
+    pub(in crate::objects) fn multipart_named(
+        &self,
+        key: &ObjectKey,
+        attributes: Attributes,
+        tags: Tags,
+    ) -> store::Result<Arc<dyn Multipart>> {
+        let ino = self.fs.new_ino(self.way(key)?.dir).map_err(about(key))?;
+        Ok(Arc::new(NamedUpload {
+            objects: self.clone(),
+            key: key.clone(),
+            attributes,
+            tags,
+            ino,
+            _stores: Stores::begin(&self.fs, ino),
+            parts: Mutex::new(Some(BTreeMap::new())),
+            completed: OnceLock::new(),
+        }))
+    }
+}
+
+impl NamedUpload {
+    fn parts(&self) -> MutexGuard<'_, Option<BTreeMap<u32, Content>>> {
+        self.parts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A part that was there before goes.
+    async fn insert(&self, number: u32, part: Content) -> store::Result<()> {
+        let replaced = match self.parts().as_mut() {
+            Some(parts) => Ok(parts.insert(number, part)),
+            None => Err(part),
+        };
+        match replaced {
+            Ok(Some((old, _))) => self.objects.discard_all(&old).await,
+            Ok(None) => {}
+            Err((refused, _)) => {
+                self.objects.discard_all(&refused).await;
+                return Err(ended());
+            }
+        }
+        Ok(())
+    }
+
+    fn must_go_on(&self, number: u32) -> store::Result<()> {
+        must_be_a_number(number)?;
+        if self.parts().is_some() { Ok(()) } else { Err(ended()) }
+    }
+
+    async fn name(&self, content: Content, precondition: Precondition) -> store::Result<ObjectRef> {
+        let (content, size_bytes) = content;
+        if self.key.as_bytes().ends_with(b"/") {
+            return self.name_marker(&content, size_bytes, precondition).await;
+        }
+        let (attributes, tags) = (&self.attributes, &self.tags);
+        let new = New { ino: self.ino, content, size_bytes, target: None, attributes, tags, orphan: None };
+        self.objects.name_object(&self.key, &new, &precondition).await
+    }
+
+    async fn name_marker(
+        &self,
+        content: &[Extent],
+        size_bytes: u64,
+        precondition: Precondition,
+    ) -> store::Result<ObjectRef> {
+        if size_bytes > 0 {
+            let why = "in a volume named by inode an object in parts has no key that ends in '/'";
+            return Err(StoreError::Invalid(why.to_owned()));
+        }
+        let options =
+            PutOptions { precondition, attributes: self.attributes.clone(), tags: self.tags.clone() };
+        let stored = Box::pin(self.objects.put_named(&self.key, Payload::default(), options)).await?;
+        self.objects.discard_all(content).await;
+        Ok(stored)
+    }
+}
+
+impl fmt::Debug for NamedUpload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NamedUpload").field("key", &self.key).finish_non_exhaustive()
+    }
+}
+
+#[async_trait::async_trait]
+impl Multipart for NamedUpload {
+    async fn put_part(&self, number: u32, body: Payload) -> store::Result<()> {
+        self.must_go_on(number)?;
+        let content = self.objects.fs.store_content(self.ino, &body).await?;
+        self.insert(number, (content, body.len())).await
+    }
+
+    async fn copy_part(&self, number: u32, from: &ObjectRef, range: Range<u64>) -> store::Result<()> {
+        self.must_go_on(number)?;
+        let (inode, _, _) = self.objects.source(from)?;
+        let size_bytes = range.end.saturating_sub(range.start);
+        let content = Box::pin(self.objects.copied(from, &inode, self.ino, range)).await?;
+        self.insert(number, (content, size_bytes)).await
+    }
+
+    async fn complete(&self, precondition: Precondition) -> store::Result<ObjectRef> {
+        if let Some(object) = self.completed.get() {
+            return Ok(object.clone());
+        }
+        let parts = self.parts().clone().ok_or_else(ended)?;
+        if parts.is_empty() {
+            return Err(StoreError::Invalid("an upload without parts cannot be completed".to_owned()));
+        }
+        let object = Box::pin(self.name(joined(parts.into_values()), precondition)).await?;
+        *self.parts() = None;
+        Ok(self.completed.get_or_init(|| object).clone())
+    }
+
+    async fn abort(&self) -> store::Result<()> {
+        let parts = self.parts().take();
+        for (content, _) in parts.into_iter().flat_map(BTreeMap::into_values) {
+            self.objects.discard_all(&content).await;
+        }
+        Ok(())
+    }
+}
+
+/// Parts one after the other.
+pub(in crate::objects) fn joined(parts: impl IntoIterator<Item = Content>) -> Content {
+    let (mut all, mut at) = (Vec::new(), 0);
+    for (content, size_bytes) in parts {
+        all.extend(content.into_iter().map(|extent| Extent { offset: extent.offset + at, ..extent }));
+        at += size_bytes;
+    }
+    (all, at)
+}
+
+pub(in crate::objects) fn must_be_a_number(number: u32) -> store::Result<()> {
+    match (1..=PART_NUMBER_MAX).contains(&number) {
+        true => Ok(()),
+        false => Err(StoreError::Invalid(format!("part {number}: numbers go from 1 to {PART_NUMBER_MAX}"))),
+    }
+}
+
+fn ended() -> StoreError {
+    StoreError::Invalid("the upload was completed or aborted before".to_owned())
+}

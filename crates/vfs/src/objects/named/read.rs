@@ -1,0 +1,87 @@
+//! Reading objects of a volume named by inode.
+
+use bytes::Bytes;
+use futures_util::StreamExt as _;
+use futures_util::stream;
+use meta::{Inode, Kind};
+use std::ops::Range;
+use store::{GetOptions, Object, ObjectKey, ObjectMeta, StoreError, byte_range};
+
+use crate::objects::Objects;
+use crate::objects::body::body;
+use crate::objects::errors::{about, named};
+
+impl Objects {
+    pub(in crate::objects) fn head_named(&self, key: &ObjectKey) -> store::Result<ObjectMeta> {
+        Ok(self.meta_of(key, &self.must_find(key)?).map_err(named(key))?.0)
+    }
+
+    pub(in crate::objects) async fn get_named(
+        &self,
+        key: &ObjectKey,
+        options: GetOptions,
+    ) -> store::Result<Object> {
+        if options.version.is_some() {
+            return Err(StoreError::NotFound(key.clone()));
+        }
+        let inode = self.must_find(key)?;
+        match inode.kind {
+            Kind::File => self.get_file(key, &inode, options).await,
+            Kind::Directory => {
+                let meta = self.meta_of(key, &inode).map_err(named(key))?.0;
+                in_memory(key, meta, self.marker_body(inode.ino).map_err(named(key))?, options)
+            }
+            _ => {
+                let meta = self.meta_of(key, &inode).map_err(named(key))?.0;
+                in_memory(key, meta, inode.target.unwrap_or_default(), options)
+            }
+        }
+    }
+
+    /// What it consists of when it was opened is what is read.
+    async fn get_file(&self, key: &ObjectKey, inode: &Inode, options: GetOptions) -> store::Result<Object> {
+        let file = self.fs.open_file(inode.ino).map_err(about(key))?;
+        let pinned = self.pinned(key, inode, options);
+        match pinned {
+            Ok((meta, pin, range)) => Ok(Object { meta, body: body(&self.fs, file, pin, range) }),
+            Err(error) => {
+                self.fs.close_file(&file).await.map_err(about(key))?;
+                Err(error)
+            }
+        }
+    }
+
+    fn pinned(
+        &self,
+        key: &ObjectKey,
+        inode: &Inode,
+        options: GetOptions,
+    ) -> store::Result<(ObjectMeta, crate::pin::Pin, Range<u64>)> {
+        let inode = self.fs.names.inode(inode.ino).map_err(named(key))?;
+        let meta = self.meta_of(key, &inode).map_err(named(key))?.0;
+        let range = wanted(key, &meta, options)?;
+        let pin = self.fs.pin(&inode).map_err(about(key))?;
+        Ok((meta, pin.ok_or_else(|| StoreError::NotFound(key.clone()))?, range))
+    }
+}
+
+/// The range that is asked for of an object.
+pub(in crate::objects) fn wanted(
+    key: &ObjectKey,
+    meta: &ObjectMeta,
+    options: GetOptions,
+) -> store::Result<Range<u64>> {
+    if options.if_match.is_some_and(|etag| etag != meta.object.etag) {
+        return Err(StoreError::PreconditionFailed(key.clone()));
+    }
+    match options.range {
+        Some(range) => byte_range::within(key, range, meta.size_bytes),
+        None => Ok(0..meta.size_bytes),
+    }
+}
+
+fn in_memory(key: &ObjectKey, meta: ObjectMeta, bytes: Bytes, options: GetOptions) -> store::Result<Object> {
+    let range = wanted(key, &meta, options)?;
+    let bytes = bytes.slice(range.start as usize..range.end as usize);
+    Ok(Object { meta, body: stream::iter([Ok(bytes)]).boxed() })
+}

@@ -1,0 +1,48 @@
+//! Inodes whose content is being stored and is not named yet, so that nobody takes it for garbage.
+
+use meta::Ino;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::Filesystem;
+
+/// How many store for an inode, by its number.
+#[derive(Debug, Default)]
+pub(crate) struct Storing(Mutex<HashMap<Ino, usize>>);
+
+/// Somebody stores for an inode; not any more when this is dropped.
+#[derive(Debug)]
+pub(super) struct Stores {
+    fs: Arc<Filesystem>,
+    ino: Ino,
+}
+
+impl Storing {
+    /// Whether anybody stores for an inode.
+    pub(crate) fn is_for(&self, ino: Ino) -> bool {
+        self.lock().contains_key(&ino)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Ino, usize>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Stores {
+    pub(super) fn begin(fs: &Arc<Filesystem>, ino: Ino) -> Self {
+        *fs.storing.lock().entry(ino).or_default() += 1;
+        Self { fs: fs.clone(), ino }
+    }
+}
+
+impl Drop for Stores {
+    fn drop(&mut self) {
+        let mut inodes = self.fs.storing.lock();
+        if let Some(count) = inodes.get_mut(&self.ino) {
+            *count -= 1;
+            if *count == 0 {
+                inodes.remove(&self.ino);
+            }
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! The parts become an object.
+
+use meta::{Extent, Inode};
+use std::collections::BTreeMap;
+use store::{
+    Attributes, CompleteOptions, CopyOptions, Multipart, ObjectKey, ObjectRef, Payload, Precondition, PutOptions,
+    StoreError, Tags,
+};
+
+use super::record::{Kept, UPLOAD, part_name};
+use crate::layout::content_keys;
+use crate::objects::Objects;
+use crate::objects::at_path::about_key;
+use crate::objects::errors::{about, named};
+use crate::objects::named::multipart::joined;
+use crate::objects::named::put::{New, Orphan};
+use crate::pin::{Cut, Pin};
+
+/// S3's smallest part but the last, also where it is copied.
+const PART_BYTES_MIN: u64 = 5 << 20;
+/// S3 copies at most so much as one part.
+const COPIED_BYTES_MAX: u64 = 5 << 30;
+
+impl Objects {
+    pub(super) async fn complete_upload(
+        &self,
+        key: &ObjectKey,
+        id: &str,
+        numbers: &[u32],
+        options: CompleteOptions,
+    ) -> store::Result<ObjectRef> {
+        let _claim = self.fs.uploads.claim(&Self::claimed_upload(id)?).await;
+        let (ino, begun) = self.upload(key, id)?;
+        let parts = self.kept_parts(key, ino)?;
+        let chosen = chosen(&parts, numbers)?;
+        let mut attributes = begun.attributes();
+        attributes.user.extend(options.user);
+        let upload = self.fs.names.inode(ino).map_err(named(key))?;
+        let precondition = options.precondition;
+        if self.is_by_path() {
+            let object = self.assemble(key, &upload, &chosen, (attributes, begun.tags), precondition).await?;
+            self.end(key, &upload).await?;
+            return Ok(object);
+        }
+        let surplus = parts.iter().map(|(number, _)| part_name(*number)).chain([UPLOAD.into()]).collect();
+        let base = upload.object().map(|object| object.etag.clone());
+        let (content, size_bytes) = joined(chosen.iter().map(|part| (of_part(&upload, part), part.size_bytes)));
+        let left = {
+            let kept = Inode { content: content.clone(), ..upload.clone() };
+            content_keys(&upload).difference(&content_keys(&kept)).cloned().collect::<Vec<_>>()
+        };
+        let object = match key.as_bytes().ends_with(b"/") {
+            false => {
+                let (attributes, tags, orphan) = (&attributes, &begun.tags, Some(Orphan { base, surplus }));
+                let new = New { ino, content, size_bytes, target: None, attributes, tags, orphan };
+                self.name_object(key, &new, &precondition).await?
+            }
+            true => {
+                let body = self.marker_of(size_bytes)?;
+                let options = PutOptions { precondition, attributes, tags: begun.tags };
+                let object = Box::pin(self.put_named(key, body, options)).await?;
+                self.end(key, &upload).await?;
+                return Ok(object);
+            }
+        };
+        for key in left {
+            self.fs.discard(key).await;
+        }
+        Ok(object)
+    }
+
+    fn marker_of(&self, size_bytes: u64) -> store::Result<Payload> {
+        let why = "in a volume named by inode an object in parts has no key that ends in '/'";
+        if size_bytes == 0 { Ok(Payload::default()) } else { Err(StoreError::Invalid(why.to_owned())) }
+    }
+
+    /// In a volume named by path the bucket joins the parts.
+    async fn assemble(
+        &self,
+        key: &ObjectKey,
+        upload: &Inode,
+        parts: &[&Kept],
+        (attributes, tags): (Attributes, Tags),
+        precondition: Precondition,
+    ) -> store::Result<ObjectRef> {
+        let full = self.full_key(key)?;
+        let pin = self.fs.pin(upload).map_err(about(key))?;
+        let pin = pin.ok_or_else(|| StoreError::NotFound(key.clone()))?;
+        let mut sources = sources(&pin, parts)?;
+        for (object, _) in sources.iter_mut().filter(|(object, _)| object.etag.is_provisional()) {
+            *object = self.fs.store.head(&object.key).await.map_err(unless_ours)?.object;
+        }
+        let stored = match sources.as_slice() {
+            [] => {
+                let options = PutOptions { precondition, attributes, tags };
+                self.changing(&full, self.fs.store.put(&full, Payload::default(), options)).await
+            }
+            [(one, _)] if tags.is_empty() && precondition == Precondition::None => {
+                let options = CopyOptions { attributes: Some(attributes), precondition };
+                self.changing(&full, self.fs.store.copy(one, &full, options)).await
+            }
+            many => {
+                let inner = self.fs.store.multipart(&full, attributes, tags).await?;
+                let stored = match copy_all(inner.as_ref(), many).await {
+                    Ok(()) => self.changing(&full, inner.complete(precondition)).await,
+                    Err(error) => Err(unless_ours(error)),
+                };
+                if stored.is_err() {
+                    inner.abort().await.ok();
+                }
+                stored
+            }
+        };
+        let stored = stored.map_err(|error| about_key(key, error))?;
+        self.show(key, &full, false).await?;
+        Ok(ObjectRef { key: key.clone(), ..stored })
+    }
+}
+
+/// The parts that are asked for, in their order; they must be there.
+fn chosen<'p>(parts: &'p [(u32, Kept)], numbers: &[u32]) -> store::Result<Vec<&'p Kept>> {
+    if numbers.is_empty() {
+        return Err(StoreError::Invalid("an upload without parts cannot be completed".to_owned()));
+    }
+    let parts: BTreeMap<u32, &Kept> = parts.iter().map(|(number, part)| (*number, part)).collect();
+    let part = |number: &u32| {
+        let missing = || StoreError::Invalid(format!("part {number} was not sent"));
+        parts.get(number).copied().ok_or_else(missing)
+    };
+    numbers.iter().map(part).collect()
+}
+
+/// A part's content from offset 0.
+fn of_part(upload: &Inode, part: &Kept) -> Vec<Extent> {
+    let end = part.at + part.size_bytes;
+    let first = upload.content.partition_point(|extent| extent.offset < part.at);
+    let inside = upload.content[first..].iter().take_while(|extent| extent.end() <= end);
+    inside.map(|extent| Extent { offset: extent.offset - part.at, ..extent.clone() }).collect()
+}
+
+/// The objects of parts, with their lengths. All but the last must be as long as S3 asks.
+fn sources(pin: &Pin, parts: &[&Kept]) -> store::Result<Vec<(ObjectRef, u64)>> {
+    let mut sources = Vec::new();
+    for part in parts.iter().filter(|part| part.size_bytes > 0) {
+        for cut in pin.cut(part.at..part.at + part.size_bytes) {
+            match cut {
+                Cut::Stored(range, piece) => sources.push(((*piece.object).clone(), range.end - range.start)),
+                Cut::Hole(_) => return Err(StoreError::Corrupt("a part's bytes are not there".to_owned())),
+            }
+        }
+    }
+    let others = sources.split_last().map_or(&[][..], |(_, others)| others);
+    if others.iter().any(|(_, len)| *len < PART_BYTES_MIN) {
+        return Err(StoreError::Invalid("every part but the last has at least 5 MiB".to_owned()));
+    }
+    Ok(sources)
+}
+
+async fn copy_all(upload: &dyn Multipart, sources: &[(ObjectRef, u64)]) -> store::Result<()> {
+    let mut number = 1;
+    for (object, len) in sources {
+        let mut at = 0;
+        while at < *len {
+            let end = len.min(&(at + COPIED_BYTES_MAX)).to_owned();
+            upload.copy_part(number, object, at..end).await?;
+            (at, number) = (end, number + 1);
+        }
+    }
+    Ok(())
+}
+
+/// A part that is not there is no answer about the object's key.
+fn unless_ours(error: StoreError) -> StoreError {
+    match error {
+        StoreError::NotFound(_) | StoreError::PreconditionFailed(_) => {
+            StoreError::Corrupt("a part's bytes are not what was stored".to_owned())
+        }
+        error => error,
+    }
+}

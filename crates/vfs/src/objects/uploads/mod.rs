@@ -1,0 +1,179 @@
+//! Uploads that outlast the call that began them, and the mount.
+//!
+//! An upload is an orphan that nobody opens: its parts are content of that inode, one after the other as they came, and
+//! what is said of it and of each part is in extended attributes of Tenon's own. So whatever knows inodes knows whose the
+//! bytes are: fsck, `tenon gc`, quotas.
+//!
+//! | attribute | holds |
+//! |---|---|
+//! | `tenon.upload` | a [`Begun`] |
+//! | `tenon.part.00001` to `tenon.part.10000` | a [`Kept`] |
+//!
+//! Invariants: one commit makes the object and ends the upload; a part is there whole or not at all.
+
+mod complete;
+mod part;
+mod record;
+
+use bytes::Bytes;
+use futures_util::stream::BoxStream;
+use meta::{FsError, Ino, Inode, Op, XattrHow};
+use store::{
+    Attributes, CompleteOptions, ObjectKey, ObjectRef, Part, PartNote, StoreError, Tags, Upload, Uploads,
+};
+
+use super::Objects;
+use super::errors::{about, named};
+use crate::Filesystem;
+use record::{Begun, Kept, UPLOAD, ino_of, new_id};
+
+/// Orphans looked at in one step.
+const BATCH: usize = 256;
+
+impl Filesystem {
+    /// Whether an orphan is an upload under way, which outlasts the mount.
+    pub(crate) fn is_upload(&self, ino: Ino) -> Result<bool, FsError> {
+        match self.names.xattr(ino, UPLOAD) {
+            Ok(_) => Ok(true),
+            Err(FsError::NoData) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl Objects {
+    fn full_path(&self, key: &ObjectKey) -> Vec<u8> {
+        [&self.base, key.as_bytes()].concat()
+    }
+
+    /// The upload with an id, if it is this key's.
+    fn upload(&self, key: &ObjectKey, id: &str) -> store::Result<(Ino, Begun)> {
+        let missing = || StoreError::NotFound(key.clone());
+        let ino = ino_of(id).ok_or_else(missing)?;
+        let record = match self.fs.names.xattr(ino, UPLOAD) {
+            Err(FsError::NoData | FsError::NotFound) => return Err(missing()),
+            record => Begun::parse(&record.map_err(named(key))?)?,
+        };
+        match record.id == id && record.key()? == self.full_path(key) {
+            true => Ok((ino, record)),
+            false => Err(missing()),
+        }
+    }
+
+    /// What is claimed by who changes an upload.
+    fn claimed_upload(id: &str) -> store::Result<ObjectKey> {
+        Ok(ObjectKey::try_from(id)?)
+    }
+
+    fn kept_parts(&self, key: &ObjectKey, ino: Ino) -> store::Result<Vec<(u32, Kept)>> {
+        let mut parts = Vec::new();
+        for name in self.fs.names.xattrs(ino).map_err(named(key))? {
+            let Some(number) = record::number_of(&name) else { continue };
+            parts.push((number, Kept::parse(&self.fs.names.xattr(ino, &name).map_err(named(key))?)?));
+        }
+        Ok(parts)
+    }
+
+    fn upload_of(&self, ino: Ino, prefix: &[u8]) -> store::Result<Option<Upload>> {
+        let record = match self.fs.names.xattr(ino, UPLOAD) {
+            Err(FsError::NoData | FsError::NotFound) => return Ok(None),
+            record => Begun::parse(&record.map_err(unread)?)?,
+        };
+        let path = record.key()?;
+        let inside = path.strip_prefix(&*self.base).filter(|key| key.starts_with(prefix));
+        match inside.and_then(|key| ObjectKey::try_from(key).ok()) {
+            Some(key) => Ok(Some(record.upload(key))),
+            None => Ok(None),
+        }
+    }
+
+    fn uploads_below(&self, prefix: &[u8]) -> store::Result<Vec<Upload>> {
+        let (mut found, mut after) = (Vec::new(), None);
+        loop {
+            let orphans = self.fs.names.orphans(after, BATCH).map_err(unread)?;
+            let Some(last) = orphans.last() else { break };
+            after = Some(*last);
+            for ino in orphans {
+                found.extend(self.upload_of(ino, prefix)?);
+            }
+        }
+        found.sort_by(|a, b| (&a.key, a.began, &a.id).cmp(&(&b.key, b.began, &b.id)));
+        Ok(found)
+    }
+
+    async fn end(&self, key: &ObjectKey, upload: &Inode) -> store::Result<()> {
+        Box::pin(self.fs.purge(upload)).await.map_err(about(key))
+    }
+}
+
+#[async_trait::async_trait]
+impl Uploads for Objects {
+    async fn begin(&self, key: &ObjectKey, attributes: Attributes, tags: Tags) -> store::Result<String> {
+        self.must_be_writable()?;
+        let dir = match self.is_by_path() {
+            true => self.full_key(key).map(|_| Ino::ROOT)?,
+            false => self.way(key)?.dir,
+        };
+        let ino = self.fs.new_ino(dir).map_err(about(key))?;
+        let id = new_id(&self.fs.entropy, ino);
+        let record = Begun::new(&id, &self.full_path(key), self.fs.now(), attributes, tags);
+        let defaults = &self.fs.defaults;
+        let (mode, uid, gid) = (defaults.file_mode, defaults.uid, defaults.gid);
+        let value = record.encode()?;
+        let ops = [
+            Op::CreateOrphan { parent: dir, ino, mode, umask: 0, uid, gid },
+            Op::SetXattr { ino, name: UPLOAD.into(), value, how: XattrHow::Create },
+        ];
+        self.fs.names.commit_together(&self.fs.ctx(), &ops).map_err(named(key))?;
+        self.fs.names_first().await.map_err(about(key))?;
+        Ok(id)
+    }
+
+    async fn find(&self, key: &ObjectKey, id: &str) -> store::Result<Upload> {
+        Ok(self.upload(key, id)?.1.upload(key.clone()))
+    }
+
+    async fn put_part(
+        &self,
+        key: &ObjectKey,
+        id: &str,
+        number: u32,
+        body: BoxStream<'_, store::Result<Bytes>>,
+        note: PartNote<'_>,
+    ) -> store::Result<Part> {
+        self.must_be_writable()?;
+        Box::pin(self.receive_part(key, id, number, body, note)).await
+    }
+
+    async fn parts(&self, key: &ObjectKey, id: &str) -> store::Result<Vec<Part>> {
+        let (ino, _) = self.upload(key, id)?;
+        let parts = self.kept_parts(key, ino)?;
+        Ok(parts.into_iter().map(|(number, kept)| kept.part(number)).collect())
+    }
+
+    async fn complete(
+        &self,
+        key: &ObjectKey,
+        id: &str,
+        numbers: &[u32],
+        options: CompleteOptions,
+    ) -> store::Result<ObjectRef> {
+        self.must_be_writable()?;
+        Box::pin(self.complete_upload(key, id, numbers, options)).await
+    }
+
+    async fn abort(&self, key: &ObjectKey, id: &str) -> store::Result<()> {
+        self.must_be_writable()?;
+        let _claim = self.fs.uploads.claim(&Self::claimed_upload(id)?).await;
+        let (ino, _) = self.upload(key, id)?;
+        self.end(key, &self.fs.names.inode(ino).map_err(named(key))?).await
+    }
+
+    async fn list(&self, prefix: &[u8]) -> store::Result<Vec<Upload>> {
+        self.uploads_below(prefix)
+    }
+}
+
+fn unread(error: FsError) -> StoreError {
+    StoreError::Unavailable(error.to_string())
+}

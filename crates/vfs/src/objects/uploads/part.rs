@@ -1,0 +1,207 @@
+//! A part comes in: its body is stored as it comes, and named when all of it is there.
+
+use bytes::Bytes;
+use futures_util::TryStreamExt as _;
+use futures_util::stream::BoxStream;
+use meta::{Extent, Ino, Op, XattrHow};
+use std::ops::Range;
+use store::{
+    Attributes, ETag, ObjectKey, ObjectRef, Part, PartNote, Payload, Precondition, PutOptions, StoreError, Tags,
+};
+
+use super::record::{Kept, part_name};
+use crate::layout::{content_keys, stored_at};
+use crate::objects::Objects;
+use crate::objects::errors::{about, named};
+use crate::objects::etag::{Whole, of_content};
+use crate::objects::named::multipart::must_be_a_number;
+use crate::objects::storing::Stores;
+use crate::volume::Mapping;
+
+/// A body is sent on in pieces of this many bytes...
+const PIECE_BYTES: u64 = 16 << 20;
+/// ... of which the last is not the shortest that S3 takes as a part beside others.
+const LAST_BYTES_MIN: u64 = 5 << 20;
+
+/// A stored body: its content from offset 0.
+type Stored = (Vec<Extent>, u64);
+
+impl Objects {
+    pub(super) async fn receive_part(
+        &self,
+        key: &ObjectKey,
+        id: &str,
+        number: u32,
+        body: BoxStream<'_, store::Result<Bytes>>,
+        note: PartNote<'_>,
+    ) -> store::Result<Part> {
+        must_be_a_number(number)?;
+        let (ino, _) = self.upload(key, id)?;
+        let _stores = Stores::begin(&self.fs, ino);
+        let (content, size_bytes) = self.store_body(ino, body).await?;
+        let named = match note() {
+            Ok(note) => self.name_part(key, id, number, (&content, size_bytes), note).await,
+            Err(error) => Err(error),
+        };
+        if named.as_ref().is_err_and(|error| !matches!(error, StoreError::Unavailable(_))) {
+            self.discard_all(&content).await;
+        }
+        named
+    }
+
+    /// Stores a body of unknown length; what was stored of one that fails goes again.
+    async fn store_body(&self, ino: Ino, body: BoxStream<'_, store::Result<Bytes>>) -> store::Result<Stored> {
+        let mut body = Body { body, waiting: Payload::default() };
+        if let Mapping::Chunked { bytes } = self.fs.layout.mapping() {
+            return self.store_chunks(ino, &mut body, bytes).await;
+        }
+        body.fill(PIECE_BYTES + LAST_BYTES_MIN).await?;
+        let key = self.fs.content_key(ino)?;
+        match body.waiting.len() >= PIECE_BYTES + LAST_BYTES_MIN {
+            true => self.store_long(&key, &mut body).await,
+            false => self.store_short(&key, body.waiting).await,
+        }
+    }
+
+    async fn store_short(&self, key: &ObjectKey, body: Payload) -> store::Result<Stored> {
+        let size_bytes = body.len();
+        if body.is_empty() {
+            return Ok((Vec::new(), 0));
+        }
+        let object = self.fs.store.put(key, body, PutOptions::default()).await?;
+        Ok((vec![extent(&object, 0..size_bytes)], size_bytes))
+    }
+
+    /// One object in parts of the store's own: who completes the upload copies it as one.
+    async fn store_long(&self, key: &ObjectKey, body: &mut Body<'_>) -> store::Result<Stored> {
+        let upload = self.fs.store.multipart(key, Attributes::default(), Tags::new()).await?;
+        let sent = async {
+            let (mut size_bytes, mut number) = (0, 1);
+            while !body.waiting.is_empty() {
+                let piece = body.piece();
+                size_bytes += piece.len();
+                upload.put_part(number, piece).await?;
+                number += 1;
+                body.fill(PIECE_BYTES + LAST_BYTES_MIN).await?;
+            }
+            Ok((upload.complete(Precondition::None).await?, size_bytes))
+        };
+        match sent.await {
+            Ok((object, size_bytes)) => Ok((vec![extent(&object, 0..size_bytes)], size_bytes)),
+            Err(error) => {
+                upload.abort().await.ok();
+                Err(error)
+            }
+        }
+    }
+
+    async fn store_chunks(&self, ino: Ino, body: &mut Body<'_>, bytes: u64) -> store::Result<Stored> {
+        let (mut content, mut at) = (Vec::new(), 0);
+        let failed = loop {
+            if let Err(error) = body.fill(bytes).await {
+                break error;
+            }
+            let piece = body.take(bytes);
+            if piece.is_empty() {
+                return Ok((content, at));
+            }
+            let len = piece.len();
+            let key = self.fs.content_key(ino)?;
+            match self.fs.store.put(&key, piece, PutOptions::default()).await {
+                Ok(object) => content.push(extent(&object, at..at + len)),
+                Err(error) => break error,
+            }
+            at += len;
+        };
+        self.discard_all(&content).await;
+        Err(failed)
+    }
+
+    /// One commit: the bytes follow those of the other parts, and those that the part had before go.
+    async fn name_part(
+        &self,
+        key: &ObjectKey,
+        id: &str,
+        number: u32,
+        (content, size_bytes): (&[Extent], u64),
+        note: Option<String>,
+    ) -> store::Result<Part> {
+        let _claim = self.fs.uploads.claim(&Self::claimed_upload(id)?).await;
+        let (ino, _) = self.upload(key, id)?;
+        let before = self.fs.names.inode(ino).map_err(named(key))?;
+        let at = before.size_bytes;
+        let now = self.fs.now();
+        let kept = Kept::new(&tag(content, size_bytes, ino, now), at, size_bytes, now, note);
+        let mut ranges = Vec::new();
+        match self.fs.names.xattr(ino, &part_name(number)) {
+            Err(meta::FsError::NoData) => {}
+            old => {
+                let old = Kept::parse(&old.map_err(named(key))?)?;
+                ranges.extend((old.size_bytes > 0).then(|| old.at..old.at + old.size_bytes));
+            }
+        }
+        ranges.push(at..at + size_bytes);
+        let content = content.iter().map(|extent| Extent { offset: extent.offset + at, ..extent.clone() });
+        let (content, size) = (content.collect(), at + size_bytes);
+        let ops = [
+            Op::Splice { ino, ranges, content, size_bytes: size, mtime: Some(now) },
+            Op::SetXattr { ino, name: part_name(number), value: kept.encode()?, how: XattrHow::Set },
+        ];
+        self.fs.names.commit_together(&self.fs.ctx(), &ops).map_err(named(key))?;
+        self.fs.names_first().await.map_err(about(key))?;
+        let after = self.fs.names.inode(ino).map_err(named(key))?;
+        for key in content_keys(&before).difference(&content_keys(&after)) {
+            self.fs.discard(key.clone()).await;
+        }
+        Ok(kept.part(number))
+    }
+}
+
+/// A body that is being read, and what of it waits to be stored.
+struct Body<'b> {
+    body: BoxStream<'b, store::Result<Bytes>>,
+    waiting: Payload,
+}
+
+impl Body<'_> {
+    /// Reads on until so much waits, or the end.
+    async fn fill(&mut self, bytes: u64) -> store::Result<()> {
+        while self.waiting.len() < bytes
+            && let Some(piece) = self.body.try_next().await?
+        {
+            self.waiting.push(piece);
+        }
+        Ok(())
+    }
+
+    /// The next piece of a long body: all that waits, where less than a last one would be left.
+    fn piece(&mut self) -> Payload {
+        match self.waiting.len() >= PIECE_BYTES + LAST_BYTES_MIN {
+            true => self.take(PIECE_BYTES),
+            false => std::mem::take(&mut self.waiting),
+        }
+    }
+
+    /// Up to so many of the bytes that wait.
+    fn take(&mut self, bytes: u64) -> Payload {
+        let (mut taken, mut left) = (Payload::default(), Payload::default());
+        for piece in self.waiting.pieces() {
+            let room = bytes - taken.len();
+            let cut = room.min(piece.len() as u64) as usize;
+            taken.push(piece.slice(..cut));
+            left.push(piece.slice(cut..));
+        }
+        self.waiting = left;
+        taken
+    }
+}
+
+fn extent(object: &ObjectRef, range: Range<u64>) -> Extent {
+    let len = range.end - range.start;
+    Extent { offset: range.start, len, object: stored_at(object), object_offset: 0 }
+}
+
+fn tag(content: &[Extent], size_bytes: u64, ino: Ino, now: store::Timestamp) -> ETag {
+    let whole = Whole::of(content, size_bytes);
+    of_content((ino.0, now), content, size_bytes, whole.as_ref())
+}

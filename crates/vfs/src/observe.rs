@@ -1,0 +1,170 @@
+//! What was seen of one key, whoever looked: an event, a lister, or a change that was made as an object.
+//!
+//! Level-triggered like all of `reconcile`, where it ends: a look that is late, lost or repeated does no harm.
+
+use meta::{Dentry, Ino, Kind, Name, Observed};
+use store::{ObjectKey, ObjectMeta, Timestamp, names};
+
+use crate::headers;
+use crate::invalidation::Invalidation;
+use crate::layout::is_reserved;
+use crate::{Error, Filesystem, Result};
+
+/// How far the directories of a key are known.
+#[derive(Debug)]
+pub(crate) struct Known {
+    /// The deepest of them.
+    pub(crate) dir: Ino,
+    /// The name in it that leads on to the key; `None`: the key is the directory's marker.
+    pub(crate) next: Option<Name>,
+    /// Whether that is the object's own name, and not a further directory's.
+    pub(crate) is_last: bool,
+}
+
+impl Filesystem {
+    /// Brings the names to agree with what was seen of a key of the bucket at a time: an object, or nothing. What this
+    /// mount has not learned of yet it goes on not knowing, and asks the bucket when it is looked at. In a volume
+    /// named by inode keys mean nothing.
+    pub async fn reconcile(
+        &self,
+        key: &ObjectKey,
+        observed: Option<&ObjectMeta>,
+        looked_at: Timestamp,
+    ) -> Result<()> {
+        let news = self.observe(key, observed, looked_at).await?;
+        for one in news {
+            self.invalidations.say(one);
+        }
+        Ok(())
+    }
+
+    /// The same; what a front end must hear of it.
+    pub(crate) async fn observe(
+        &self,
+        key: &ObjectKey,
+        observed: Option<&ObjectMeta>,
+        looked_at: Timestamp,
+    ) -> Result<Vec<Invalidation>> {
+        let mut news = Vec::new();
+        let Some(known) = self.known_way(key)? else { return Ok(news) };
+        match &known.next {
+            Some(name) if !known.is_last => self.see_below(known.dir, name, observed.is_some(), &mut news).await?,
+            Some(name) => self.see_object(known.dir, name, observed, looked_at, &mut news).await?,
+            None => self.see_directory(known.dir, observed, looked_at, &mut news).await?,
+        }
+        if observed.is_none() {
+            self.drop_empty(known.dir, &mut news).await?;
+        }
+        Ok(news)
+    }
+
+    /// The way to a key as far as the tables know it. `None` for a key that no name leads to.
+    pub(crate) fn known_way(&self, key: &ObjectKey) -> Result<Option<Known>> {
+        let inside = key.as_bytes().strip_prefix(self.config.prefix.as_slice());
+        let Some(inside) = inside.filter(|inside| !inside.is_empty() && self.layout.follows_paths()) else {
+            return Ok(None);
+        };
+        let inside = ObjectKey::new(inside.to_vec()).map_err(|error| Error::Name(error.into()))?;
+        let mut path = names::key_to_path(&inside);
+        if path.first().is_some_and(|first| is_reserved(Ino::ROOT, first)) {
+            return Ok(None);
+        }
+        let last = path.pop().unwrap_or_default();
+        let mut dir = Ino::ROOT;
+        for name in path {
+            let name = Name::new(&name)?;
+            match self.names.entry(dir, &name)? {
+                Some(Dentry { ino, kind: Kind::Directory }) => dir = ino,
+                _ => return Ok(Some(Known { dir, next: Some(name), is_last: false })),
+            }
+        }
+        let next = if last.is_empty() { None } else { Some(Name::new(&last)?) };
+        Ok(Some(Known { dir, next, is_last: true }))
+    }
+
+    /// The name under which an object shows: beside a directory that has its plain one.
+    pub(crate) fn shown_name(&self, dir: Ino, name: &Name) -> Result<Name> {
+        match self.names.entry(dir, name)? {
+            Some(entry) if entry.kind == Kind::Directory => Ok(Name::new(&names::beside(name.as_bytes()))?),
+            _ => Ok(name.clone()),
+        }
+    }
+
+    /// Something changed in a directory that is not known.
+    async fn see_below(&self, dir: Ino, name: &Name, exists: bool, news: &mut Vec<Invalidation>) -> Result<()> {
+        self.directories.get(dir).forget();
+        if exists && self.names.entry(dir, name)?.is_some() {
+            // A file until now.
+            self.probe(dir, name).await?;
+        }
+        say(news, dir, name);
+        Ok(())
+    }
+
+    async fn see_object(
+        &self,
+        dir: Ino,
+        name: &Name,
+        observed: Option<&ObjectMeta>,
+        looked_at: Timestamp,
+        news: &mut Vec<Invalidation>,
+    ) -> Result<()> {
+        let prefix = self.layout.directory(&self.names, dir)?;
+        let shown = self.shown_name(dir, name)?;
+        let seen = observed.map(|meta| headers::observed(meta, false, &self.defaults, looked_at));
+        if !self.reconcile_shown((dir, &prefix), &shown, seen, looked_at)? {
+            self.directories.get(dir).forget();
+        }
+        say(news, dir, &shown);
+        Ok(())
+    }
+
+    /// A directory's marker.
+    async fn see_directory(
+        &self,
+        dir: Ino,
+        observed: Option<&ObjectMeta>,
+        looked_at: Timestamp,
+        news: &mut Vec<Invalidation>,
+    ) -> Result<()> {
+        let inode = self.names.inode(dir)?;
+        let Some((parent, name)) = inode.home else { return Ok(()) };
+        let seen = match observed {
+            Some(meta) => headers::observed(meta, true, &self.defaults, looked_at),
+            None => {
+                let implicit = headers::implicit_directory(inode.mtime, &self.defaults, true);
+                Observed { looked_at, ..implicit }
+            }
+        };
+        let prefix = self.layout.directory(&self.names, parent)?;
+        if !self.reconcile_shown((parent, &prefix), &name, Some(seen), looked_at)? {
+            self.directories.get(parent).forget();
+        }
+        say(news, parent, &name);
+        Ok(())
+    }
+
+    /// A directory of which nothing is known any more may be gone with what was in it.
+    async fn drop_empty(&self, mut dir: Ino, news: &mut Vec<Invalidation>) -> Result<()> {
+        while dir != Ino::ROOT {
+            let Ok(inode) = self.names.inode(dir) else { return Ok(()) };
+            let Some((parent, name)) = inode.home.clone() else { return Ok(()) };
+            if inode.object().is_some() || !self.names.entries(dir, None, 1)?.is_empty() {
+                return Ok(());
+            }
+            self.probe(parent, &name).await?;
+            if self.names.entry(parent, &name)?.is_some() {
+                return Ok(());
+            }
+            say(news, parent, &name);
+            dir = parent;
+        }
+        Ok(())
+    }
+}
+
+fn say(news: &mut Vec<Invalidation>, parent: Ino, name: &Name) {
+    let name = bytes::Bytes::copy_from_slice(name.as_bytes());
+    news.push(Invalidation::Entry { parent, name });
+    news.push(Invalidation::Inode(parent));
+}
