@@ -98,7 +98,7 @@ fn bucket_name(volume: &Volume, given: Option<&str>) -> Result<String> {
             root.file_name().map(|name| name.to_string_lossy().to_lowercase()).unwrap_or_default()
         }
     };
-    store::check_bucket_name(&name).map_err(|error| anyhow!("{error}; name the bucket with --bucket"))?;
+    store::bucket_name::check(&name).map_err(|error| anyhow!("{error}; name the bucket with --bucket"))?;
     Ok(name)
 }
 
@@ -158,9 +158,8 @@ fn secret() -> Result<String> {
 
 fn certificate(chain: &Path, key: &Path) -> Result<ServerConfig> {
     let about = |path: &Path| format!("cannot use {}", path.display());
-    let certificates: Vec<CertificateDer> = CertificateDer::pem_file_iter(chain)
-        .and_then(Iterator::collect)
-        .with_context(|| about(chain))?;
+    let certificates: Vec<CertificateDer> =
+        CertificateDer::pem_file_iter(chain).and_then(Iterator::collect).with_context(|| about(chain))?;
     let key = PrivateKeyDer::from_pem_file(key).with_context(|| about(key))?;
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;

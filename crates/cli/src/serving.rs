@@ -59,13 +59,8 @@ impl Served {
         // Before anybody is told that the mount is ready: a signal unwatched kills.
         let signals = Signals::watch()?;
         let listener = socket::bind(state.root()).context("cannot open the control socket")?;
-        let mount = Running {
-            gave_up: AtomicBool::new(false),
-            opened,
-            session,
-            endpoint,
-            since: Instant::now(),
-        };
+        let mount =
+            Running { gave_up: AtomicBool::new(false), opened, session, endpoint, since: Instant::now() };
         let mount = Arc::new(mount);
         let control =
             Serving::start(listener, Arc::clone(&mount)).context("cannot open the control socket")?;

@@ -180,5 +180,5 @@ fn action(operation: &str) -> &'static str {
 }
 
 fn denied() -> S3Error {
-    s3_error!(AccessDenied, "Access Denied")
+    s3_error!(AccessDenied, "Access Denied.")
 }

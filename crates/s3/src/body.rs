@@ -169,6 +169,8 @@ async fn send_parts(incoming: &mut Incoming, upload: &dyn Multipart, held: [Payl
 pub(crate) const CHECKSUM: &str = "tenon-checksum";
 /// User metadata that keeps the sizes of its parts.
 pub(crate) const PARTS: &str = "tenon-parts";
+/// User metadata that keeps the id of the upload it was.
+pub(crate) const UPLOAD: &str = "tenon-upload";
 
 pub(crate) fn with_checksum(mut attributes: Attributes, checksum: Option<&Checksum>) -> Attributes {
     if let Some(checksum) = checksum {

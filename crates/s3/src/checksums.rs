@@ -150,7 +150,7 @@ impl Checksum {
 /// Sets the five fields that carry checksums in S3's answers.
 macro_rules! show_checksum {
     ($output:expr, $checksum:expr) => {
-        if let Some(checksum) = &$checksum {
+        if let Some(checksum) = $checksum.as_ref() {
             let checksum: &$crate::checksums::Checksum = checksum;
             let value = Some(checksum.value.clone());
             match checksum.algorithm {

@@ -45,9 +45,13 @@ impl Asked {
     }
 
     /// What a request of a page asks for itself; `None` if it comes from none.
-    pub(crate) fn of(method: &http::Method, headers: &HeaderMap) -> Option<Self> {
-        let origin = headers.get(ORIGIN)?.to_str().ok()?.to_owned();
-        Some(Self { origin, method: method.as_str().to_owned(), headers: Vec::new() })
+    pub(crate) fn of(method: &http::Method, headers: &HeaderMap) -> S3Result<Option<Self>> {
+        if headers.contains_key(ACCESS_CONTROL_REQUEST_METHOD) && headers.contains_key(ORIGIN) {
+            return Self::before(headers).map(Some);
+        }
+        let origin = headers.get(ORIGIN).and_then(|value| value.to_str().ok()).map(str::to_owned);
+        let asked = |origin| Self { origin, method: method.as_str().to_owned(), headers: Vec::new() };
+        Ok(origin.map(asked))
     }
 
     /// The headers of the answer, by the first rule that lets the request in.

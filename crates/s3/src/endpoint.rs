@@ -12,9 +12,11 @@ use std::sync::Arc;
 use store::{Buckets, Clock, Entropy};
 
 use crate::access::Gate;
+use crate::authorization;
 use crate::buckets::Bucket;
 use crate::cors::Asked;
 use crate::error::{custom, from_store, not_implemented};
+use crate::error_document;
 use crate::ops::settings;
 use crate::query;
 use crate::service::{Renames, Service};
@@ -110,14 +112,25 @@ impl Endpoint {
     /// Answers a request.
     pub async fn answer(&self, request: Request<Body>) -> Response<Body> {
         let id = format!("{:016X}", self.shared.entropy.next_u64());
-        let (method, asked) = (request.method().clone(), Asked::of(request.method(), request.headers()));
+        let method = request.method().clone();
+        let asked = Asked::of(&method, request.headers());
         let bucket = bucket_of(&request);
-        let answered = match refused(&request) {
+        let resource = request.uri().path().to_owned();
+        let (asked, is_odd) = match asked {
+            Ok(asked) => (asked, None),
+            Err(odd) => (None, Some(odd)),
+        };
+        let refused = refused(&request).or_else(|| match method {
+            Method::OPTIONS => None,
+            _ => is_odd.or_else(|| authorization::problem(&request, &self.shared.region)),
+        });
+        let answered = match refused {
             Some(error) => Err(error),
             None if method == Method::OPTIONS => self.preflight(&request, bucket.as_deref()).await,
             None => self.serve(request).await,
         };
-        let mut response = answered.unwrap_or_else(|error| error_response(error, &id));
+        let response = answered.unwrap_or_else(error_response);
+        let mut response = error_document::completed(response, &resource, &id).await;
         if matches!(response.status(), StatusCode::NOT_MODIFIED | StatusCode::NO_CONTENT) {
             *response.body_mut() = Body::empty();
             response.headers_mut().remove(CONTENT_LENGTH);
@@ -137,7 +150,7 @@ impl Endpoint {
 
     /// The answer to a request that has no place.
     pub(crate) fn slow_down() -> Response<Body> {
-        error_response(s3_error!(SlowDown, "Please reduce your request rate."), "0")
+        error_response(s3_error!(SlowDown, "Please reduce your request rate."))
     }
 
     async fn serve(&self, request: Request<Body>) -> S3Result<Response<Body>> {
@@ -191,8 +204,7 @@ fn bucket_of(request: &Request<Body>) -> Option<String> {
     (!name.is_empty()).then(|| name.to_owned())
 }
 
-fn error_response(mut error: S3Error, id: &str) -> Response<Body> {
-    error.set_request_id(id.to_owned());
+fn error_response(error: S3Error) -> Response<Body> {
     error.to_http_response().unwrap_or_else(|_| {
         let mut response = Response::new(Body::empty());
         *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;

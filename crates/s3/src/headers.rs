@@ -5,7 +5,7 @@ use s3s::{S3Result, s3_error};
 use std::collections::BTreeMap;
 use store::{Attributes, Tags};
 
-use crate::body::{CHECKSUM, PARTS};
+use crate::body::{CHECKSUM, PARTS, UPLOAD};
 use crate::error::bad_request;
 
 /// The type of what nobody named a type for (S3's).
@@ -106,7 +106,7 @@ pub(crate) fn attributes(described: Described) -> S3Result<Attributes> {
 
 /// Names of user metadata that are the endpoint's own and that no client sets or sees.
 fn is_own(name: &str) -> bool {
-    name == CHECKSUM || name == PARTS
+    [CHECKSUM, PARTS, UPLOAD].contains(&name)
 }
 
 /// `aws-chunked` says how the body came, not what the object is.

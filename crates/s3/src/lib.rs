@@ -10,6 +10,7 @@
 //! bounded share of memory, whatever its length; an error is S3's, and its text holds no secret.
 
 mod access;
+mod authorization;
 mod body;
 mod buckets;
 mod checksums;
@@ -17,6 +18,7 @@ mod conditions;
 mod cors;
 mod endpoint;
 mod error;
+mod error_document;
 mod fold;
 mod headers;
 mod ops;

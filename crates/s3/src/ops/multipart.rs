@@ -3,16 +3,17 @@
 use s3s::dto::{self, CompletedPart};
 use s3s::{S3Error, S3Result, TrailingHeaders, s3_error};
 use std::collections::{BTreeMap, BTreeSet};
-use store::{CompleteOptions, GetOptions, ObjectRef, Part, Upload};
+use store::{CompleteOptions, GetOptions, ObjectKey, ObjectRef, Part, StoreError, Upload};
 
-use crate::body::{self, CHECKSUM, Incoming, PARTS};
+use crate::body::{self, CHECKSUM, Incoming, PARTS, UPLOAD};
 use crate::buckets::{Bucket, key};
 use crate::checksums::{self, Algorithm, Checksum, Declared, Digests, given_checksums, show_checksum};
 use crate::conditions;
-use crate::error::{from_store, from_upload};
+use crate::error::{from_store, from_upload, no_such_upload};
 use crate::fold;
 use crate::headers::{self, given_attributes};
 use crate::ops::copy;
+use crate::ops::get;
 use crate::ops::listing::Encoding;
 use crate::ops::put;
 use crate::parts;
@@ -216,7 +217,10 @@ pub(crate) async fn complete(
 ) -> S3Result<(dto::CompleteMultipartUploadOutput, ObjectRef, u64)> {
     let key = key(&input.key)?;
     let uploads = bucket.uploads()?;
-    let upload = uploads.find(&key, &input.upload_id).await.map_err(from_upload)?;
+    let upload = match uploads.find(&key, &input.upload_id).await {
+        Err(StoreError::NotFound(_)) => return completed_before(bucket, &key, &input).await,
+        found => found.map_err(from_store)?,
+    };
     let there = uploads.parts(&key, &input.upload_id).await.map_err(from_upload)?;
     let chosen = input.multipart_upload.and_then(|list| list.parts).unwrap_or_default();
     let kind = Kind::declared(&upload);
@@ -234,23 +238,45 @@ pub(crate) async fn complete(
         must_match(algorithm, &given, kind, checksum.as_ref())?;
     }
     let sizes: Vec<u64> = parts.iter().map(|part| part.size_bytes).collect();
-    let mut user = BTreeMap::new();
+    let mut user = BTreeMap::from([(UPLOAD.to_owned(), input.upload_id.clone())]);
     user.extend(checksum.as_ref().map(|checksum| (CHECKSUM.to_owned(), checksum.to_text())));
     user.extend(parts::to_text(&sizes).map(|text| (PARTS.to_owned(), text)));
     let precondition = conditions::of_write(input.if_match.as_ref(), input.if_none_match.as_ref())?;
     let numbers: Vec<u32> = parts.iter().map(|part| part.number).collect();
     let options = CompleteOptions { user, precondition };
     let object = uploads.complete(&key, &input.upload_id, &numbers, options).await.map_err(from_upload)?;
+    Ok((completed(bucket, input.key, &object, checksum.as_ref()), object, size_bytes))
+}
+
+/// Who did not hear that an upload was completed asks again: the object knows of which upload it is.
+async fn completed_before(
+    bucket: &Bucket,
+    key: &ObjectKey,
+    input: &dto::CompleteMultipartUploadInput,
+) -> S3Result<(dto::CompleteMultipartUploadOutput, ObjectRef, u64)> {
+    let found = bucket.store.find(key).await.map_err(from_store)?;
+    let of_this = found.filter(|meta| meta.attributes.user.get(UPLOAD) == Some(&input.upload_id));
+    let meta = of_this.ok_or_else(no_such_upload)?;
+    let output = completed(bucket, input.key.clone(), &meta.object, get::checksum(&meta).as_ref());
+    Ok((output, meta.object, meta.size_bytes))
+}
+
+fn completed(
+    bucket: &Bucket,
+    key: String,
+    object: &ObjectRef,
+    checksum: Option<&Checksum>,
+) -> dto::CompleteMultipartUploadOutput {
     let mut output = dto::CompleteMultipartUploadOutput {
         bucket: Some(bucket.name.clone()),
-        key: Some(input.key),
+        key: Some(key),
         e_tag: Some(headers::etag(&object.etag)),
         version_id: object.version.as_deref().map(str::to_owned),
-        checksum_type: checksum.as_ref().map(Checksum::kind),
+        checksum_type: checksum.map(Checksum::kind),
         ..Default::default()
     };
     show_checksum!(output, checksum);
-    Ok((output, object, size_bytes))
+    output
 }
 
 fn must_be_kind(kind: Option<Kind>, given: Option<&dto::ChecksumType>) -> S3Result<()> {
@@ -388,7 +414,8 @@ pub(crate) async fn abort(bucket: &Bucket, input: &dto::AbortMultipartUploadInpu
     let uploads = bucket.uploads()?;
     if let Some(wanted) = &input.if_match_initiated_time {
         let upload = uploads.find(&key, &input.upload_id).await.map_err(from_upload)?;
-        if headers::secs(wanted) != upload.began.secs() {
+        // A time to come is no time of an upload (S3 API, AbortMultipartUpload).
+        if headers::secs(wanted) < upload.began.secs() {
             return Err(crate::error::precondition_failed());
         }
     }

@@ -94,7 +94,8 @@ impl Objects {
     pub(in crate::objects) async fn list_named(&self, request: ListRequest) -> store::Result<ListPage> {
         let scan = Scan::new(request, PAGE_ENTRIES_MAX)?;
         let root = Level { dir: self.base_dir()?, prefix: KeyPrefix::root(b"") };
-        let mut walk = Walk { objects: self, scan, ahead: BinaryHeap::new(), entries: Vec::new(), last: None };
+        let mut walk =
+            Walk { objects: self, scan, ahead: BinaryHeap::new(), entries: Vec::new(), last: None };
         if walk.scan.limit == 0 {
             return Ok(ListPage::default());
         }
@@ -289,10 +290,14 @@ impl Walk<'_> {
             Entry::Object(text, _) | Entry::Prefix(text) => token_after(text),
         };
         let next = self.entries.last().filter(|_| has_more).map(text);
-        let inos: Vec<Ino> = self.entries.iter().map(|entry| match entry {
-            Entry::Object(_, ino) => *ino,
-            Entry::Prefix(_) => Ino::ROOT,
-        }).collect();
+        let inos: Vec<Ino> = self
+            .entries
+            .iter()
+            .map(|entry| match entry {
+                Entry::Object(_, ino) => *ino,
+                Entry::Prefix(_) => Ino::ROOT,
+            })
+            .collect();
         let inodes = self.objects.fs.names.inodes(&inos).map_err(unread)?;
         let mut entries = Vec::with_capacity(self.entries.len());
         for (entry, inode) in self.entries.iter().zip(inodes) {

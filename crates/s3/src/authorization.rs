@@ -1,0 +1,272 @@
+//! How a request says who sends it (S3 API Reference, "Authenticating requests: AWS Signature Version 4").
+//!
+//! Only the form is checked here, so that a client hears what is wrong with it; signatures are the protocol layer's.
+
+use http::{HeaderMap, Request};
+use s3s::{S3Error, S3ErrorCode, s3_error};
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+
+use crate::error::custom;
+use crate::error_document::with_details;
+
+const ALGORITHM: &str = "AWS4-HMAC-SHA256";
+const TERMINAL: &str = "aws4_request";
+/// Presigned URLs are good for a week at most.
+const EXPIRES_MAX: i64 = 7 * 24 * 3600;
+
+/// The payload hashes that are none.
+const UNHASHED: [&str; 4] = [
+    "UNSIGNED-PAYLOAD",
+    "STREAMING-UNSIGNED-PAYLOAD-TRAILER",
+    "STREAMING-AWS4-HMAC-SHA256-PAYLOAD",
+    "STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER",
+];
+
+/// What is wrong with the way in which a request says who sends it, if anything.
+pub(crate) fn problem<B>(request: &Request<B>, region: &str) -> Option<S3Error> {
+    let headers = request.headers();
+    let query = request.uri().query().unwrap_or_default();
+    let query: BTreeMap<String, String> =
+        url::form_urlencoded::parse(query.as_bytes()).into_owned().collect();
+    let checked = match headers.get(http::header::AUTHORIZATION) {
+        Some(value) => in_header(value.to_str().unwrap_or_default(), headers, region),
+        None if query.keys().any(|key| key.starts_with("X-Amz-") && key != "X-Amz-Date") => {
+            in_query(&query, headers, region)
+        }
+        None if query.contains_key("AWSAccessKeyId") => Err(unsupported()),
+        None => Ok(()),
+    };
+    checked.err()
+}
+
+fn in_header(value: &str, headers: &HeaderMap, region: &str) -> Result<(), S3Error> {
+    let (scheme, rest) = value.split_once(' ').ok_or_else(|| {
+        argument(
+            "Authorization header is invalid -- one and only one ' ' (space) required.",
+            "Authorization",
+            value,
+        )
+    })?;
+    match scheme {
+        ALGORITHM => {}
+        "AWS" => return Err(unsupported()),
+        other => return Err(argument("Unsupported Authorization Type", "Authorization", other)),
+    }
+    let components: Vec<&str> = rest.split(',').map(str::trim).filter(|part| !part.is_empty()).collect();
+    if components.len() != 3 {
+        return Err(malformed(
+            "the authorization header requires three components: Credential, SignedHeaders, and Signature.",
+        ));
+    }
+    let mut found = BTreeMap::new();
+    for component in components {
+        let (name, value) = component
+            .split_once('=')
+            .ok_or_else(|| malformed(&format!("the authorization component {component:?} is malformed.")))?;
+        found.insert(name, value);
+    }
+    let part = |name: &str| found.get(name).copied().ok_or_else(|| malformed(&format!("missing {name}.")));
+    let (credential, signed, _) = (part("Credential")?, part("SignedHeaders")?, part("Signature")?);
+    let credential = Credential::parse(credential).ok_or_else(|| {
+        malformed(
+            "the Credential is mal-formed; expecting \"<YOUR-AKID>/YYYYMMDD/REGION/SERVICE/aws4_request\".",
+        )
+    })?;
+    credential.check(region).map_err(|wrong| {
+        let error = malformed(&wrong.text);
+        if wrong.is_region { with_details(error, &[("Region", region)]) } else { error }
+    })?;
+    let date = date(headers)?;
+    if !date.starts_with(credential.date) {
+        return Err(malformed(
+            "The authorization header is malformed; Invalid credential date. Date is not the same as X-Amz-Date.",
+        ));
+    }
+    must_be_hash(headers)?;
+    must_be_signed(headers, signed)
+}
+
+/// `20130524T000000Z`, of whichever header says it.
+fn date(headers: &HeaderMap) -> Result<String, S3Error> {
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let amz = text("x-amz-date");
+    let is_iso = amz.len() == 16 && amz.as_bytes()[8] == b'T' && amz.ends_with('Z');
+    if is_iso {
+        return Ok(amz.to_owned());
+    }
+    let parsed = s3s::dto::Timestamp::parse(s3s::dto::TimestampFormat::HttpDate, text("date"));
+    let parsed = parsed.ok().filter(|_| amz.is_empty()).ok_or_else(|| {
+        S3Error::with_message(
+            S3ErrorCode::AccessDenied,
+            "AWS authentication requires a valid Date or x-amz-date header.",
+        )
+    })?;
+    let mut iso = Vec::new();
+    parsed.format(s3s::dto::TimestampFormat::DateTime, &mut iso).ok();
+    Ok(String::from_utf8_lossy(&iso).replace('-', ""))
+}
+
+fn must_be_hash(headers: &HeaderMap) -> Result<(), S3Error> {
+    let Some(value) = headers.get("x-amz-content-sha256") else { return Ok(()) };
+    let text = value.to_str().unwrap_or_default();
+    let is_hash = text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    if is_hash || text.is_empty() || UNHASHED.contains(&text) {
+        return Ok(());
+    }
+    if text.starts_with("STREAMING-AWS4-ECDSA-P256-SHA256-PAYLOAD") {
+        return Err(s3_error!(
+            NotImplemented,
+            "STREAMING-AWS4-ECDSA-P256-SHA256-PAYLOAD is not implemented here"
+        ));
+    }
+    let message = "x-amz-content-sha256 must be UNSIGNED-PAYLOAD, STREAMING-UNSIGNED-PAYLOAD-TRAILER, STREAMING-AWS4-HMAC-SHA256-PAYLOAD, STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER, STREAMING-AWS4-ECDSA-P256-SHA256-PAYLOAD, STREAMING-AWS4-ECDSA-P256-SHA256-PAYLOAD-TRAILER or a valid sha256 value.";
+    Err(argument(message, "x-amz-content-sha256", text))
+}
+
+/// Amazon's own headers change what a request does, so that they must be signed.
+fn must_be_signed(headers: &HeaderMap, signed: &str) -> Result<(), S3Error> {
+    let signed: Vec<String> = signed.split(';').map(str::to_ascii_lowercase).collect();
+    let own = headers.keys().map(http::HeaderName::as_str).filter(|name| name.starts_with("x-amz-"));
+    let mut unsigned: Vec<&str> =
+        own.filter(|name| *name != "x-amz-content-sha256" && !signed.iter().any(|s| s == name)).collect();
+    if unsigned.is_empty() {
+        return Ok(());
+    }
+    unsigned.sort_unstable();
+    let error = S3Error::with_message(
+        S3ErrorCode::AccessDenied,
+        "There were headers present in the request which were not signed",
+    );
+    Err(with_details(error, &[("HeadersNotSigned", &unsigned.join(", "))]))
+}
+
+fn in_query(query: &BTreeMap<String, String>, headers: &HeaderMap, region: &str) -> Result<(), S3Error> {
+    let given = |name: &str| query.get(name).map(String::as_str).filter(|value| !value.is_empty());
+    let missing = || {
+        query_error(
+            "Query-string authentication version 4 requires the X-Amz-Algorithm, X-Amz-Credential, X-Amz-Signature, X-Amz-Date, X-Amz-SignedHeaders, and X-Amz-Expires parameters.",
+        )
+    };
+    match given("X-Amz-Algorithm") {
+        None => return Err(missing()),
+        Some(ALGORITHM) => {}
+        Some("AWS4-ECDSA-P256-SHA256") => {
+            return Err(s3_error!(NotImplemented, "AWS4-ECDSA-P256-SHA256 is not implemented here"));
+        }
+        Some(_) => {
+            return Err(query_error(
+                "X-Amz-Algorithm only supports \"AWS4-HMAC-SHA256 and AWS4-ECDSA-P256-SHA256\"",
+            ));
+        }
+    }
+    let credential = given("X-Amz-Credential").ok_or_else(missing)?;
+    let (date, expires) =
+        (given("X-Amz-Date").ok_or_else(missing)?, given("X-Amz-Expires").ok_or_else(missing)?);
+    let signed = given("X-Amz-SignedHeaders").ok_or_else(missing)?;
+    given("X-Amz-Signature").ok_or_else(missing)?;
+    let credential = Credential::parse(credential).ok_or_else(|| {
+        query_error(
+            "Error parsing the X-Amz-Credential parameter; the Credential is mal-formed; expecting \"<YOUR-AKID>/YYYYMMDD/REGION/SERVICE/aws4_request\".",
+        )
+    })?;
+    credential.check(region).map_err(|wrong| {
+        let error = query_error(&format!("Error parsing the X-Amz-Credential parameter; {}", wrong.text));
+        if wrong.is_region { with_details(error, &[("Region", region)]) } else { error }
+    })?;
+    let expires: i64 = expires.parse().map_err(|_| query_error("X-Amz-Expires should be a number"))?;
+    if expires < 0 {
+        return Err(query_error("X-Amz-Expires must be non-negative"));
+    }
+    if expires > EXPIRES_MAX {
+        return Err(query_error(
+            "X-Amz-Expires must be less than a week (in seconds); that is, the given X-Amz-Expires must be less than 604800 seconds",
+        ));
+    }
+    if !date.starts_with(credential.date) {
+        let (given, expected) = (credential.date, &date[..date.len().min(8)]);
+        return Err(query_error(&format!(
+            "Invalid credential date {given:?}. This date is not the same as X-Amz-Date: {expected:?}."
+        )));
+    }
+    must_be_signed(headers, signed)
+}
+
+/// `AKID/date/region/service/aws4_request`.
+struct Credential<'a> {
+    date: &'a str,
+    region: &'a str,
+    service: &'a str,
+    terminal: &'a str,
+}
+
+/// What a credential says wrongly.
+struct Wrong {
+    text: String,
+    is_region: bool,
+}
+
+impl<'a> Credential<'a> {
+    fn parse(text: &'a str) -> Option<Self> {
+        match text.split('/').collect::<Vec<_>>().as_slice() {
+            [_, date, region, service, terminal] => Some(Self { date, region, service, terminal }),
+            _ => None,
+        }
+    }
+
+    fn check(&self, region: &str) -> Result<(), Wrong> {
+        let wrong = |text: String| Err(Wrong { text, is_region: false });
+        if self.terminal != TERMINAL {
+            return wrong(format!(
+                "incorrect terminal {}. This endpoint uses {TERMINAL:?}.",
+                quoted(self.terminal)
+            ));
+        }
+        if self.date.len() != 8 || !self.date.bytes().all(|byte| byte.is_ascii_digit()) {
+            return wrong(format!(
+                "incorrect date format {}. This date in the credential must be in the format \"yyyyMMdd\".",
+                quoted(self.date)
+            ));
+        }
+        if self.service != "s3" && self.service != "sts" {
+            return wrong(format!(
+                "incorrect service {}. This endpoint belongs to \"s3\".",
+                quoted(self.service)
+            ));
+        }
+        if self.region != region {
+            let text = format!("the region {} is wrong; expecting {}", quoted(self.region), quoted(region));
+            return Err(Wrong { text, is_region: true });
+        }
+        Ok(())
+    }
+}
+
+fn quoted(text: &str) -> impl Debug + std::fmt::Display {
+    format!("{text:?}")
+}
+
+fn malformed(what: &str) -> S3Error {
+    custom(
+        "AuthorizationHeaderMalformed",
+        http::StatusCode::BAD_REQUEST,
+        format!("The authorization header is malformed; {what}"),
+    )
+}
+
+fn query_error(what: &str) -> S3Error {
+    custom("AuthorizationQueryParametersError", http::StatusCode::BAD_REQUEST, what)
+}
+
+/// A wrong argument, named with its value.
+pub(crate) fn argument(message: &str, name: &str, value: &str) -> S3Error {
+    let error = S3Error::with_message(S3ErrorCode::InvalidArgument, message.to_owned());
+    with_details(error, &[("ArgumentName", name), ("ArgumentValue", value)])
+}
+
+fn unsupported() -> S3Error {
+    S3Error::with_message(
+        S3ErrorCode::InvalidRequest,
+        "The authorization mechanism you have provided is not supported. Please use AWS4-HMAC-SHA256.",
+    )
+}

@@ -1,0 +1,124 @@
+//! An error's XML (S3 API Reference, "Error responses").
+//!
+//! The protocol layer writes a code and a message of its own. Here S3's message for the code is put in its place, and the
+//! elements that say more: what was too long, which argument was wrong, whose key is unknown.
+
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use http::{HeaderName, HeaderValue, Response};
+use http_body_util::BodyExt as _;
+use s3s::{Body, S3Error};
+use std::fmt::Write as _;
+
+/// Carries an error's further elements through the protocol layer; no answer shows it.
+const DETAILS: HeaderName = HeaderName::from_static("x-tenon-error-details");
+
+/// Adds elements to an error's XML.
+pub(crate) fn with_details(mut error: S3Error, details: &[(&str, &str)]) -> S3Error {
+    let mut xml = String::new();
+    for (name, value) in details {
+        write!(xml, "<{name}>{}</{name}>", escaped(value)).ok();
+    }
+    let mut headers = error.headers().cloned().unwrap_or_default();
+    if let Ok(value) = HeaderValue::from_bytes(xml.as_bytes()) {
+        headers.insert(DETAILS, value);
+    }
+    error.set_headers(headers);
+    error
+}
+
+/// What S3 says with a code, where it always says the same.
+fn message(code: &str) -> Option<&'static str> {
+    Some(match code {
+        "BucketAlreadyOwnedByYou" => {
+            "Your previous request to create the named bucket succeeded and you already own it."
+        }
+        "EntityTooLarge" => "Your proposed upload exceeds the maximum allowed object size.",
+        "InternalError" => "We encountered an internal error, please try again.",
+        "InvalidAccessKeyId" => "The AWS Access Key Id you provided does not exist in our records.",
+        "InvalidBucketName" => "The specified bucket is not valid.",
+        "InvalidURI" => "The specified URI couldn't be parsed.",
+        "KeyTooLongError" => "Your key is too long.",
+        "MalformedXML" | "MalformedACLError" => {
+            "The XML you provided was not well-formed or did not validate against our published schema."
+        }
+        "MethodNotAllowed" => "The specified method is not allowed against this resource.",
+        "MissingContentLength" => "You must provide the Content-Length HTTP header.",
+        "NoSuchBucket" => "The specified bucket does not exist.",
+        "NoSuchBucketPolicy" => "The bucket policy does not exist.",
+        "NoSuchKey" => "The specified key does not exist.",
+        "NoSuchTagSet" => "The TagSet does not exist.",
+        "OwnershipControlsNotFoundError" => "The bucket ownership controls were not found.",
+        "PreconditionFailed" => "At least one of the pre-conditions you specified did not hold.",
+        "RequestTimeTooSkewed" => {
+            "The difference between the request time and the current time is too large."
+        }
+        "SignatureDoesNotMatch" => {
+            "The request signature we calculated does not match the signature you provided. Check your key and signing method."
+        }
+        _ => return None,
+    })
+}
+
+/// The error's answer with all its elements.
+pub(crate) async fn completed(response: Response<Body>, resource: &str, id: &str) -> Response<Body> {
+    let is_xml = response.headers().get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().ends_with(b"xml"));
+    if !(response.status().is_client_error() || response.status().is_server_error()) || !is_xml {
+        return response;
+    }
+    let (mut head, body) = response.into_parts();
+    let Ok(body) = body.collect().await else { return Response::from_parts(head, Body::empty()) };
+    let body = String::from_utf8_lossy(&body.to_bytes()).into_owned();
+    let details = head.headers.remove(DETAILS);
+    let details =
+        details.as_ref().map(HeaderValue::as_bytes).map(String::from_utf8_lossy).unwrap_or_default();
+    let body = match element(&body, "Code") {
+        Some(code) => document(code, element(&body, "Message"), &details, resource, id),
+        None => body,
+    };
+    head.headers.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
+    Response::from_parts(head, Body::from(body))
+}
+
+fn document(code: &str, said: Option<&str>, details: &str, resource: &str, id: &str) -> String {
+    let message = message(code).or(said).unwrap_or_default();
+    format!(
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error><Code>{code}</Code><Message>{message}</Message>{details}<Resource>{}</Resource><RequestId>{id}</RequestId><HostId>tenon</HostId></Error>",
+        escaped(resource)
+    )
+}
+
+/// The text of an element that occurs once, as it is written.
+fn element<'x>(xml: &'x str, name: &str) -> Option<&'x str> {
+    let (_, rest) = xml.split_once(&format!("<{name}>"))?;
+    Some(rest.split_once(&format!("</{name}>"))?.0)
+}
+
+/// Text as XML holds it; what XML cannot hold becomes U+FFFD.
+fn escaped(text: &str) -> String {
+    let mut xml = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => xml.push_str("&amp;"),
+            '<' => xml.push_str("&lt;"),
+            '>' => xml.push_str("&gt;"),
+            '"' => xml.push_str("&quot;"),
+            c if c < ' ' => xml.push('\u{fffd}'),
+            c => xml.push(c),
+        }
+    }
+    xml
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_is_s3s_and_details_come_after_it() {
+        let xml = document("NoSuchKey", Some("gone"), "<Key>a</Key>", "/b/<", "1");
+        assert!(xml.contains("<Message>The specified key does not exist.</Message><Key>a</Key>"), "{xml}");
+        assert!(xml.contains("<Resource>/b/&lt;</Resource>"), "{xml}");
+        let xml = document("InvalidArgument", Some("so &amp; so"), "", "/", "1");
+        assert!(xml.contains("<Message>so &amp; so</Message>"), "{xml}");
+    }
+}
