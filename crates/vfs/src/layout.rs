@@ -170,7 +170,8 @@ impl Layout {
 
     /// Whether a key, or what keys begin with, is one of Tenon's own.
     pub(crate) fn is_own(&self, text: &[u8]) -> bool {
-        let inside = text.strip_prefix(self.root.as_bytes()).and_then(|rest| rest.strip_prefix(RESERVED.as_bytes()));
+        let inside =
+            text.strip_prefix(self.root.as_bytes()).and_then(|rest| rest.strip_prefix(RESERVED.as_bytes()));
         inside.is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
     }
 

@@ -48,7 +48,9 @@ impl Filesystem {
         let mut news = Vec::new();
         let Some(known) = self.known_way(key)? else { return Ok(news) };
         match &known.next {
-            Some(name) if !known.is_last => self.see_below(known.dir, name, observed.is_some(), &mut news).await?,
+            Some(name) if !known.is_last => {
+                self.see_below(known.dir, name, observed.is_some(), &mut news).await?
+            }
             Some(name) => self.see_object(known.dir, name, observed, looked_at, &mut news).await?,
             None => self.see_directory(known.dir, observed, looked_at, &mut news).await?,
         }
@@ -91,7 +93,13 @@ impl Filesystem {
     }
 
     /// Something changed in a directory that is not known.
-    async fn see_below(&self, dir: Ino, name: &Name, exists: bool, news: &mut Vec<Invalidation>) -> Result<()> {
+    async fn see_below(
+        &self,
+        dir: Ino,
+        name: &Name,
+        exists: bool,
+        news: &mut Vec<Invalidation>,
+    ) -> Result<()> {
         self.directories.get(dir).forget();
         if exists && self.names.entry(dir, name)?.is_some() {
             // A file until now.

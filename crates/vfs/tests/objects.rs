@@ -9,9 +9,9 @@ use std::sync::{Arc, Mutex};
 use store::conformance::{self, Capabilities};
 use store::{
     Attributes, Buckets as _, CompleteOptions, CopyOptions, GetOptions, ListRequest, ObjectKey, ObjectRef,
-    ObjectStore, Pages, Payload, Precondition, PutOptions, StoreError, Tags, Uploads as _,
+    ObjectStore, Pages, Payload, Precondition, PutOptions, StoreError, Tags, Uploads,
 };
-use vfs::{Caller, DirectoryBuckets, Ino, Invalidation, Kind, Mapping, Objects};
+use vfs::{AttributeSource, Caller, DirectoryBuckets, Ino, Invalidation, Kind, Mapping, Objects};
 
 /// A view of the whole volume.
 fn objects(world: &World) -> Objects {
@@ -121,4 +121,509 @@ async fn objects_named_by_path_conform() {
 async fn objects_in_a_directory_conform() {
     let make = async || Bucket::in_directory().mount(|_| {}).await;
     conforms(make, "", Capabilities::ALL).await;
+}
+
+#[tokio::test]
+async fn directories_as_buckets_conform() {
+    for by_inode in [true, false] {
+        let kept: Mutex<Vec<World>> = Mutex::default();
+        let fresh = || async {
+            let bucket = match by_inode {
+                true => Bucket::by_inode(Mapping::Whole).await,
+                false => Bucket::in_memory(),
+            };
+            let world = bucket.mount(|_| {}).await;
+            let buckets = Arc::new(DirectoryBuckets::new(world.fs.clone()));
+            kept.lock().unwrap().push(world);
+            Ok(buckets as Arc<dyn store::Buckets>)
+        };
+        conformance::run_buckets(fresh).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn what_is_put_the_mount_shows_at_once() {
+    for world in each().await {
+        let objects = objects(&world);
+        // The mount has looked, and believes what it saw.
+        assert_eq!(errno(world.stat("dir").await), libc::ENOENT);
+        put(&objects, "dir/file", "one").await;
+        assert_eq!(world.read_file("dir/file").await.unwrap(), b"one");
+        assert_eq!(world.names("dir").await.unwrap(), ["file"]);
+        put(&objects, "dir/other", "x").await;
+        assert_eq!(world.names("dir").await.unwrap(), ["file", "other"]);
+        put(&objects, "dir/file", "second").await;
+        assert_eq!(world.read_file("dir/file").await.unwrap(), b"second");
+        assert_eq!(world.stat("dir/file").await.unwrap().size_bytes, 6);
+        delete(&objects, "dir/other").await;
+        assert_eq!(errno(world.stat("dir/other").await), libc::ENOENT);
+        let source = objects.head(&key("dir/file")).await.unwrap().object;
+        objects.copy(&source, &key("dir/copy"), CopyOptions::default()).await.unwrap();
+        assert_eq!(world.read_file("dir/copy").await.unwrap(), b"second");
+        put(&objects, "dir/file/below", "z").await;
+        assert_eq!(world.read_file("dir/file/below").await.unwrap(), b"z");
+        assert_eq!(get(&objects, "dir/file").await.unwrap(), b"second");
+        assert_sound(&world).await;
+    }
+}
+
+#[tokio::test]
+async fn what_is_written_is_an_object_when_it_is_closed() {
+    for world in each().await {
+        let objects = objects(&world);
+        let handle = world.create("file").await.unwrap();
+        world.fs.write(handle, 0, b"one").await.unwrap();
+        assert_eq!(get(&objects, "file").await, None);
+        assert_eq!(keys(&objects).await, [""; 0]);
+        world.close(handle).await.unwrap();
+        assert_eq!(get(&objects, "file").await.unwrap(), b"one");
+        let before = objects.head(&key("file")).await.unwrap();
+        assert_eq!(before.attributes.user.get("file-permissions").map(String::as_str), Some("0100640"));
+        let handle = world.open_handle("file", libc::O_RDWR).await.unwrap();
+        world.fs.write(handle, 0, b"TWO").await.unwrap();
+        assert_eq!(get(&objects, "file").await.unwrap(), b"one");
+        world.close(handle).await.unwrap();
+        assert_eq!(get(&objects, "file").await.unwrap(), b"TWO");
+        assert_ne!(objects.head(&key("file")).await.unwrap().object.etag, before.object.etag);
+        assert_sound(&world).await;
+    }
+}
+
+#[tokio::test]
+async fn who_reads_an_old_inode_reads_on() {
+    for bucket in Bucket::by_inode_each().await {
+        let world = bucket.mount(|_| {}).await;
+        let objects = objects(&world);
+        let old = pattern(3 * MIB);
+        put(&objects, "file", &old).await;
+        let handle = world.open_handle("file", libc::O_RDONLY).await.unwrap();
+        let reading = objects.get(&key("file"), GetOptions::default()).await.unwrap();
+        put(&objects, "file", "new").await;
+        assert!(world.read_all(handle).await.unwrap() == old);
+        let read = reading.body.try_collect::<Vec<_>>().await.unwrap().concat();
+        assert!(read == old);
+        delete(&objects, "file").await;
+        assert!(world.read_all(handle).await.unwrap() == old);
+        world.close(handle).await.unwrap();
+        tokio::task::yield_now().await;
+        assert_sound(&world).await;
+        assert_eq!(world.bucket.keys().await, [""; 0]);
+    }
+}
+
+#[tokio::test]
+async fn a_hard_link_keeps_the_old_bytes() {
+    let world = Bucket::by_inode(Mapping::Whole).await.mount(|_| {}).await;
+    let objects = objects(&world);
+    world.write_file("a", b"old").await.unwrap();
+    world.chmod("a", 0o4755).await.unwrap();
+    world.link("a", "b").await.unwrap();
+    put(&objects, "a", "new").await;
+    assert_eq!(get(&objects, "b").await.unwrap(), b"old");
+    assert_eq!(world.stat("b").await.unwrap().mode, 0o4755);
+    let attr = world.stat("a").await.unwrap();
+    assert_eq!(
+        (attr.mode, attr.uid, attr.nlink),
+        (0o755, CALLER.uid, 1),
+        "the right to lend rights does not"
+    );
+    assert_sound(&world).await;
+}
+
+#[tokio::test]
+async fn directories_go_with_their_last_object_unless_they_were_made() {
+    for world in each().await {
+        let objects = objects(&world);
+        world.mkdir("made").await.unwrap();
+        put(&objects, "made/x", "x").await;
+        put(&objects, "a/b/c", "x").await;
+        assert_eq!(world.names("a/b").await.unwrap(), ["c"]);
+        assert_eq!(keys(&objects).await, ["a/b/c", "made/", "made/x"]);
+        delete(&objects, "a/b/c").await;
+        delete(&objects, "made/x").await;
+        assert_eq!(errno(world.stat("a/b").await), libc::ENOENT);
+        assert_eq!(errno(world.stat("a").await), libc::ENOENT);
+        assert_eq!(world.names("made").await.unwrap(), [""; 0]);
+        assert_eq!(keys(&objects).await, ["made/"]);
+        delete(&objects, "made/").await;
+        assert_eq!(errno(world.stat("made").await), libc::ENOENT);
+        assert_sound(&world).await;
+    }
+}
+
+/// What an object that was beside its directory lost with it was its odd name only.
+#[tokio::test]
+async fn an_object_beside_a_directory_has_its_name_again() {
+    let world = Bucket::by_inode(Mapping::Whole).await.mount(|_| {}).await;
+    let objects = objects(&world);
+    put(&objects, "a", "object").await;
+    put(&objects, "a/b", "inside").await;
+    assert_eq!(world.names("/").await.unwrap(), ["%=a", "a"]);
+    delete(&objects, "a/b").await;
+    assert_eq!(world.names("/").await.unwrap(), ["a"]);
+    assert_eq!(world.read_file("a").await.unwrap(), b"object");
+    world.unlink("a").await.unwrap();
+    world.mkdir("a").await.unwrap();
+    put(&objects, "a", "again").await;
+    world.rmdir("a").await.unwrap();
+    assert_eq!(get(&objects, "a").await.unwrap(), b"again");
+    put(&objects, "a", "more").await;
+    assert_eq!(get(&objects, "a").await.unwrap(), b"more");
+    assert_eq!(keys(&objects).await, ["a"]);
+    assert_sound(&world).await;
+}
+
+#[tokio::test]
+async fn user_metadata_and_tags_are_extended_attributes_both_ways() {
+    for bucket in Bucket::by_inode_each().await {
+        let world = bucket.mount(|_| {}).await;
+        let objects = objects(&world);
+        let given = [("project", "apollo"), ("tenon-sum", "abc"), ("mtime", "1.5")];
+        let options = PutOptions { tags: text_map([("stage", "raw")]), ..described(text_map(given)) };
+        objects.put(&key("file"), "x".into(), options).await.unwrap();
+        let ino = world.ino("file").await.unwrap();
+        let names = |names: Vec<Box<[u8]>>| {
+            names.iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(names(world.fs.listxattr(ino).unwrap()), ["user.project", "user.tag.stage"]);
+        assert_eq!(world.stat("file").await.unwrap().mtime.0, 1_500_000_000);
+        assert_eq!(objects.head(&key("file")).await.unwrap().attributes.user, text_map(given));
+        assert_eq!(errno(world.fs.getxattr(ino, b"tenon.object")), libc::EOPNOTSUPP);
+        world.fs.setxattr(ino, b"user.project", b"gemini", 0, |_| true).unwrap();
+        world.fs.setxattr(ino, b"user.tag.more", b"yes", 0, |_| true).unwrap();
+        world.fs.setxattr(ino, b"user.binary", b"\xff\x00", 0, |_| true).unwrap();
+        world.fs.removexattr(ino, b"user.tag.stage").unwrap();
+        let seen = [("project", "gemini"), ("tenon-sum", "abc"), ("mtime", "1.5")];
+        assert_eq!(objects.head(&key("file")).await.unwrap().attributes.user, text_map(seen));
+        assert_eq!(objects.tags(&key("file")).await.unwrap(), text_map([("more", "yes")]));
+        objects.set_tags(&key("file"), text_map([("a", "b")])).await.unwrap();
+        assert_eq!(
+            names(world.fs.listxattr(ino).unwrap()),
+            ["user.binary", "user.project", "user.tag.a"],
+            "what is no tag stays"
+        );
+        // Other bytes: what was said of the old ones is not true any more.
+        let handle = world.open_handle("file", libc::O_RDWR).await.unwrap();
+        world.fs.write(handle, 0, b"y").await.unwrap();
+        world.close(handle).await.unwrap();
+        let user = objects.head(&key("file")).await.unwrap().attributes.user;
+        assert!(!user.contains_key("tenon-sum") && user.contains_key("file-mtime"), "{user:?}");
+        assert_eq!(user.get("project").map(String::as_str), Some("gemini"));
+        assert_sound(&world).await;
+    }
+}
+
+#[tokio::test]
+async fn posix_attributes_are_headers_both_ways() {
+    let mut worlds = each().await;
+    // Nobody else knows yet that attributes are in headers here.
+    worlds.push(Bucket::with_metadata().mount(|config| config.attributes = AttributeSource::Headers).await);
+    worlds.remove(2);
+    for world in worlds {
+        let objects = objects(&world);
+        let user = [("file-permissions", "0100600"), ("file-owner", "77"), ("file-mtime", "1000000000ns")];
+        objects.put(&key("file"), "x".into(), described(text_map(user))).await.unwrap();
+        let attr = world.stat("file").await.unwrap();
+        assert_eq!((attr.mode, attr.uid, attr.mtime.0), (0o600, 77, 1_000_000_000));
+        world.chmod("file", 0o640).await.unwrap();
+        world.fs.sync().await.unwrap();
+        let user = objects.head(&key("file")).await.unwrap().attributes.user;
+        assert_eq!(user.get("file-permissions").map(String::as_str), Some("0100640"));
+        world.symlink("link", b"file").await.unwrap();
+        assert_eq!(get(&objects, "link").await.unwrap(), b"file");
+        let link = objects.head(&key("link")).await.unwrap();
+        objects.copy(&link.object, &key("again"), CopyOptions::default()).await.unwrap();
+        assert_eq!(world.stat("again").await.unwrap().kind, Kind::Symlink);
+        world.mknod("pipe", Kind::Fifo).await.unwrap();
+        assert_sound(&world).await;
+    }
+}
+
+/// It had the tag of the object that it was the beginning of.
+#[tokio::test]
+async fn a_file_that_was_cut_has_another_tag() {
+    for bucket in Bucket::by_inode_each().await {
+        let world = bucket.mount(|_| {}).await;
+        let objects = objects(&world);
+        let before = put(&objects, "file", "0123456789").await;
+        world.truncate("file", 5).await.unwrap();
+        let after = objects.head(&key("file")).await.unwrap();
+        assert_eq!((after.size_bytes, get(&objects, "file").await.unwrap()), (5, b"01234".to_vec()));
+        assert_ne!(after.object.etag, before.etag);
+        world.truncate("file", 3 * MIB as u64).await.unwrap();
+        let mut expected = b"01234".to_vec();
+        expected.resize(3 * MIB, 0);
+        assert!(get(&objects, "file").await.unwrap() == expected);
+        let tag = objects.head(&key("file")).await.unwrap().object.etag;
+        let again = world.remount().await;
+        let again = Objects::new(again.fs.clone(), b"");
+        assert_eq!(again.head(&key("file")).await.unwrap().object.etag, tag);
+    }
+}
+
+#[tokio::test]
+async fn nothing_of_tenons_own_is_shown_or_changed() {
+    for world in each().await {
+        let objects = objects(&world);
+        put(&objects, "a", "x").await;
+        put(&objects, ".tenon-mine", "x").await;
+        world.write_file("b", b"x").await.unwrap();
+        world.fs.sync().await.unwrap();
+        assert!(world.bucket.store().head(&key(".tenon/volume")).await.is_ok());
+        assert_eq!(keys(&objects).await, [".tenon-mine", "a", "b"]);
+        let level = ListRequest { delimiter: Some(b'/'), limit: 1, ..ListRequest::default() };
+        assert_eq!(listed(&objects, level).await, [".tenon-mine", "a", "b"]);
+        for own in [".tenon", ".tenon/volume", ".tenon/x/y"] {
+            let own = key(own);
+            let refused = objects.put(&own, "x".into(), PutOptions::default()).await;
+            assert!(matches!(refused, Err(StoreError::InvalidKey { .. })), "{refused:?}");
+            let refused = objects.delete(&own, Precondition::None).await;
+            assert!(matches!(refused, Err(StoreError::InvalidKey { .. })), "{refused:?}");
+            let begun = objects.begin(&own, Attributes::default(), Tags::new()).await;
+            assert!(matches!(begun, Err(StoreError::InvalidKey { .. })), "{begun:?}");
+            let missing = objects.get(&own, GetOptions::default()).await;
+            assert!(matches!(missing, Err(StoreError::NotFound(_))), "{missing:?}");
+        }
+        assert_sound(&world).await;
+    }
+}
+
+#[tokio::test]
+async fn by_path_a_file_is_an_object_by_all_its_names() {
+    let world = Bucket::with_metadata().mount(|_| {}).await;
+    let objects = objects(&world);
+    world.write_file("a", b"shared").await.unwrap();
+    world.link("a", "b").await.unwrap();
+    assert_eq!(get(&objects, "a").await.unwrap(), b"shared");
+    assert_eq!(get(&objects, "b").await.unwrap(), b"shared");
+    let meta = objects.head(&key("b")).await.unwrap();
+    assert_eq!((meta.object.key.clone(), meta.size_bytes), (key("b"), 6));
+    objects.copy(&meta.object, &key("c"), CopyOptions::default()).await.unwrap();
+    assert_eq!(world.read_file("c").await.unwrap(), b"shared");
+    let handle = world.open_handle("b", libc::O_RDONLY).await.unwrap();
+    delete(&objects, "a").await;
+    assert_eq!(world.read_all(handle).await.unwrap(), b"shared");
+    assert_eq!(world.bucket.object("b").await.unwrap(), b"shared");
+    assert_eq!(errno(world.stat("a").await), libc::ENOENT);
+    delete(&objects, "b").await;
+    assert_eq!(world.read_all(handle).await.unwrap(), b"shared");
+    world.close(handle).await.unwrap();
+    assert_eq!(keys(&objects).await, ["c"]);
+    world.assert_healthy().await;
+    assert_sound(&world).await;
+}
+
+fn body(pieces: &[&[u8]]) -> BoxStream<'static, store::Result<Bytes>> {
+    let pieces: Vec<_> = pieces.iter().map(|piece| Ok(Bytes::copy_from_slice(piece))).collect();
+    stream::iter(pieces).boxed()
+}
+
+#[tokio::test]
+async fn uploads_outlast_the_mount() {
+    for world in each().await {
+        let before = objects(&world);
+        let attributes = Attributes { user: text_map([("a", "1")]), ..Attributes::default() };
+        let id = before.begin(&key("dir/big"), attributes, text_map([("t", "v")])).await.unwrap();
+        let first = pattern(6 * MIB);
+        let note = || Ok(Some("noted".to_owned()));
+        before.put_part(&key("dir/big"), &id, 2, body(&[b"replaced"]), Box::new(|| Ok(None))).await.unwrap();
+        before
+            .put_part(&key("dir/big"), &id, 1, body(&[&first[..MIB], &first[MIB..]]), Box::new(note))
+            .await
+            .unwrap();
+        let end = body(&[b"the", b" end"]);
+        let sent = before.put_part(&key("dir/big"), &id, 2, end, Box::new(|| Ok(None))).await.unwrap();
+        before.put_part(&key("dir/big"), &id, 3, body(&[b"surplus"]), Box::new(|| Ok(None))).await.unwrap();
+        assert_eq!(keys(&before).await, [""; 0]);
+        assert_sound(&world).await;
+
+        let world = world.remount().await;
+        world.fs.recover().await.unwrap();
+        let objects = objects(&world);
+        assert_eq!(world.fs.check().unwrap(), [""; 0]);
+        assert_eq!(world.fs.collect_garbage(true).await.unwrap(), []);
+        let found = Uploads::list(&objects, b"dir/").await.unwrap();
+        assert_eq!(found.len(), 1);
+        assert_eq!((&found[0].key, &found[0].id), (&key("dir/big"), &id));
+        assert_eq!(found[0].attributes.user, text_map([("a", "1")]));
+        assert_eq!(Uploads::list(&objects, b"other").await.unwrap(), []);
+        let parts = objects.parts(&key("dir/big"), &id).await.unwrap();
+        assert_eq!(
+            parts.iter().map(|part| (part.number, part.size_bytes)).collect::<Vec<_>>(),
+            [(1, first.len() as u64), (2, 7), (3, 7)]
+        );
+        assert_eq!((parts[0].note.as_deref(), &parts[1]), (Some("noted"), &sent));
+        for (name, other) in [("dir/other", id.as_str()), ("dir/big", &id[1..]), ("dir/big", "")] {
+            assert!(matches!(Uploads::find(&objects, &key(name), other).await, Err(StoreError::NotFound(_))));
+        }
+        let absent = CompleteOptions { precondition: Precondition::Absent, ..CompleteOptions::default() };
+        put(&objects, "dir/big", "in the way").await;
+        let refused = objects.complete(&key("dir/big"), &id, &[1, 2], absent).await;
+        assert!(matches!(refused, Err(StoreError::PreconditionFailed(_))), "{refused:?}");
+        assert!(matches!(
+            objects.complete(&key("dir/big"), &id, &[1, 9], CompleteOptions::default()).await,
+            Err(StoreError::Invalid(_))
+        ));
+        let more = CompleteOptions { user: text_map([("b", "2")]), ..CompleteOptions::default() };
+        let done = objects.complete(&key("dir/big"), &id, &[1, 2], more).await.unwrap();
+        let expected = [&first[..], b"the end"].concat();
+        assert!(get(&objects, "dir/big").await.unwrap() == expected);
+        assert!(world.read_file("dir/big").await.unwrap() == expected);
+        let meta = objects.head(&key("dir/big")).await.unwrap();
+        assert_eq!((meta.object.etag, meta.attributes.user), (done.etag, text_map([("a", "1"), ("b", "2")])));
+        assert_eq!(objects.tags(&key("dir/big")).await.unwrap(), text_map([("t", "v")]));
+        assert!(matches!(Uploads::find(&objects, &key("dir/big"), &id).await, Err(StoreError::NotFound(_))));
+        assert_sound(&world).await;
+    }
+}
+
+#[tokio::test]
+async fn an_upload_that_is_given_up_leaves_nothing() {
+    for world in each().await {
+        let objects = objects(&world);
+        let id = objects.begin(&key("big"), Attributes::default(), Tags::new()).await.unwrap();
+        let big = key("big");
+        let part = objects.put_part(&big, &id, 1, body(&[b"whole"]), Box::new(|| Ok(None))).await.unwrap();
+        let broken: BoxStream<'_, store::Result<Bytes>> = stream::iter([
+            Ok(Bytes::from(pattern(30 * MIB))),
+            Err(StoreError::Unavailable("cut off".into())),
+        ])
+        .boxed();
+        objects.put_part(&key("big"), &id, 1, broken, Box::new(|| Ok(None))).await.unwrap_err();
+        let refuse = || Err(StoreError::Invalid("a wrong checksum".into()));
+        objects.put_part(&key("big"), &id, 1, body(&[b"other"]), Box::new(refuse)).await.unwrap_err();
+        assert_eq!(objects.parts(&key("big"), &id).await.unwrap(), [part]);
+        objects.abort(&key("big"), &id).await.unwrap();
+        assert!(matches!(objects.abort(&key("big"), &id).await, Err(StoreError::NotFound(_))));
+        assert_sound(&world).await;
+        let keys = world.bucket.keys().await;
+        assert!(keys.iter().all(|key| key.ends_with(".tenon/volume")), "{keys:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_long_part_is_one_object_or_one_for_each_chunk() {
+    for world in each().await {
+        let objects = objects(&world);
+        let id = objects.begin(&key("big"), Attributes::default(), Tags::new()).await.unwrap();
+        let long = pattern(40 * MIB + 5);
+        let pieces: Vec<&[u8]> = long.chunks(3 * MIB + 1).collect();
+        objects.put_part(&key("big"), &id, 1, body(&pieces), Box::new(|| Ok(None))).await.unwrap();
+        objects.put_part(&key("big"), &id, 2, body(&[b"end"]), Box::new(|| Ok(None))).await.unwrap();
+        let before = world.bucket.keys().await.iter().filter(|key| key.contains("inodes/")).count();
+        assert!(before == 2 || before == 42, "{before}");
+        objects.complete(&key("big"), &id, &[1, 2], CompleteOptions::default()).await.unwrap();
+        assert!(get(&objects, "big").await.unwrap() == [&long[..], b"end"].concat());
+        let range = GetOptions { range: Some(39 * MIB as u64..41 * MIB as u64), ..GetOptions::default() };
+        let object = objects.get(&key("big"), range).await.unwrap();
+        let read = object.body.try_collect::<Vec<_>>().await.unwrap().concat();
+        assert!(read == [&long[39 * MIB..], b"end"].concat());
+        assert_sound(&world).await;
+    }
+}
+
+#[tokio::test]
+async fn a_full_volume_refuses_and_keeps_nothing() {
+    for bucket in Bucket::by_inode_each().await {
+        let world = bucket.mount(|_| {}).await;
+        let objects = objects(&world);
+        put(&objects, "a", "x").await;
+        let limits = vfs::Limits { bytes: Some(1000), files: None };
+        world.fs.set_quota(b"", Some(limits)).await.unwrap();
+        let refused = objects.put(&key("b"), pattern(2000).into(), PutOptions::default()).await;
+        assert!(matches!(refused, Err(StoreError::Full(_))), "{refused:?}");
+        assert_eq!(keys(&objects).await, ["a"]);
+        assert_sound(&world).await;
+    }
+}
+
+#[tokio::test]
+async fn settings_are_kept_beside_the_objects() {
+    use store::Settings;
+    for world in each().await {
+        let buckets = DirectoryBuckets::new(world.fs.clone());
+        buckets.create("a-bucket").await.unwrap();
+        let whole = objects(&world);
+        let one = Objects::new(world.fs.clone(), b"a-bucket/");
+        assert_eq!(Settings::get(&one, "policy").await.unwrap(), None);
+        Settings::set(&one, "policy", Some(Bytes::from_static(b"{}"))).await.unwrap();
+        assert_eq!(Settings::get(&one, "policy").await.unwrap().unwrap(), "{}");
+        assert_eq!(Settings::get(&whole, "policy").await.unwrap(), None);
+        let again = world.remount().await;
+        let again = Objects::new(again.fs.clone(), b"a-bucket/");
+        assert_eq!(Settings::get(&again, "policy").await.unwrap().unwrap(), "{}");
+        assert_eq!(keys(&whole).await, ["a-bucket/"]);
+        buckets.delete("a-bucket").await.unwrap();
+        assert_eq!(Settings::get(&one, "policy").await.unwrap(), None);
+        let keys = world.bucket.keys().await;
+        assert!(!keys.iter().any(|key| key.contains("buckets/")), "{keys:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_change_waits_until_the_front_end_has_heard_of_it() {
+    for world in each().await {
+        let mut news = world.fs.invalidations().unwrap();
+        let heard: Arc<Mutex<Vec<Invalidation>>> = Arc::default();
+        let told = heard.clone();
+        let listening = tokio::spawn(async move {
+            while let Some(one) = news.recv().await {
+                tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+                match one {
+                    Invalidation::Reached(mark) => mark.reached(),
+                    one => told.lock().unwrap().push(one),
+                }
+            }
+        });
+        let objects = objects(&world);
+        put(&objects, "new", "x").await;
+        let name = Bytes::from_static(b"new");
+        let entry = Invalidation::Entry { parent: Ino::ROOT, name };
+        assert!(heard.lock().unwrap().contains(&entry));
+        assert!(heard.lock().unwrap().contains(&Invalidation::Inode(Ino::ROOT)));
+        listening.abort();
+        listening.await.unwrap_err();
+        put(&objects, "newer", "x").await;
+    }
+}
+
+/// What nobody has looked at costs no look.
+#[tokio::test]
+async fn by_path_a_put_is_one_request_where_the_mount_knows_nothing() {
+    let world = World::new().await;
+    let objects = objects(&world);
+    let (_, counts) = world.counting(put(&objects, "dir/file", "x")).await;
+    assert_eq!(counts.to_string(), "Put 1");
+    let (_, counts) = world.counting(delete(&objects, "dir/file")).await;
+    assert_eq!(counts.to_string(), "Delete 1");
+}
+
+#[tokio::test]
+async fn a_read_only_volume_refuses_changes() {
+    for bucket in Bucket::by_inode_each().await {
+        let world = bucket.mount(|config| config.read_only = true).await;
+        let refused = objects(&world).put(&key("a"), "x".into(), PutOptions::default()).await;
+        assert!(matches!(refused, Err(StoreError::Denied(_))), "{refused:?}");
+    }
+}
+
+#[tokio::test]
+async fn listings_page_through_a_large_directory() {
+    let world = Bucket::by_inode(Mapping::Whole).await.mount(|_| {}).await;
+    let objects = objects(&world);
+    let caller = Caller { umask: 0, ..CALLER };
+    let dir = world.mkdir("dir").await.unwrap().ino;
+    let mut expected = vec!["dir/".to_owned()];
+    for number in 0..3000 {
+        let name = format!("{number:04}");
+        world.fs.mknod(caller, dir, name.as_bytes(), Kind::File, 0o644, 0).await.unwrap();
+        expected.push(format!("dir/{name}"));
+    }
+    assert_eq!(keys(&objects).await, expected);
+    let from = ListRequest { start_after: Some("dir/2990".into()), limit: 4, ..ListRequest::default() };
+    assert_eq!(listed(&objects, from).await, expected[2992..]);
+    let level = ListRequest { delimiter: Some(b'/'), limit: 10, ..ListRequest::default() };
+    assert_eq!(listed(&objects, level).await, ["dir/"]);
+    let some = ListRequest { prefix: "dir/150".into(), limit: 7, ..ListRequest::default() };
+    assert_eq!(listed(&objects, some).await, expected[1501..1511]);
 }

@@ -81,7 +81,11 @@ impl Body {
             return;
         }
         let until = (self.rest.start + window).max(must).min(self.rest.end);
-        for cut in self.pin.cut(self.asked.max(self.rest.start)..until) {
+        let from = self.asked.max(self.rest.start);
+        if from >= until {
+            return;
+        }
+        for cut in self.pin.cut(from..until) {
             if let Cut::Stored(within, piece) = cut {
                 self.fs.fetch(self.file.ino, piece, within, must);
             }

@@ -4,7 +4,8 @@ use meta::{Ino, Inode, Kind, Name};
 use std::fmt;
 use std::sync::Arc;
 use store::{
-    Buckets, ListEntry, ListRequest, ObjectKey, ObjectStore, Pages, StoreError, Timestamp, Uploads as _, bucket_name,
+    Buckets, ListEntry, ListRequest, ObjectKey, ObjectStore, Pages, StoreError, Timestamp, Uploads as _,
+    bucket_name,
 };
 
 use super::Objects;
@@ -42,8 +43,12 @@ impl DirectoryBuckets {
     /// Of a volume named by path the bucket tells.
     async fn listed(&self) -> store::Result<Vec<String>> {
         let prefix: bytes::Bytes = self.fs.config.prefix.clone().into();
-        let request =
-            ListRequest { prefix: prefix.clone(), delimiter: Some(b'/'), limit: 1000, ..ListRequest::default() };
+        let request = ListRequest {
+            prefix: prefix.clone(),
+            delimiter: Some(b'/'),
+            limit: 1000,
+            ..ListRequest::default()
+        };
         let entries = Pages::of(self.fs.store.as_ref(), request).all().await?;
         let name = |entry: &ListEntry| match entry {
             ListEntry::Prefix(text) => {
@@ -62,7 +67,8 @@ impl DirectoryBuckets {
             let Some((last, _)) = entries.last() else { return Ok(found) };
             after = Some(last.clone());
             let directories = entries.iter().filter(|(_, entry)| entry.kind == Kind::Directory);
-            found.extend(directories.filter_map(|(name, _)| String::from_utf8(name.as_bytes().to_vec()).ok()));
+            found
+                .extend(directories.filter_map(|(name, _)| String::from_utf8(name.as_bytes().to_vec()).ok()));
         }
     }
 

@@ -144,7 +144,8 @@ impl Kept {
 
     /// The ops that make an inode say so which has none of it.
     pub(super) fn ops(&self, ino: Ino) -> store::Result<Vec<Op>> {
-        let set = |name: &[u8], value: Bytes| Op::SetXattr { ino, name: name.into(), value, how: XattrHow::Set };
+        let set =
+            |name: &[u8], value: Bytes| Op::SetXattr { ino, name: name.into(), value, how: XattrHow::Set };
         let mut ops: Vec<Op> = self.xattrs.iter().map(|(name, value)| set(name, value.clone())).collect();
         ops.push(set(RECORD, self.record.encode()?));
         Ok(ops)
@@ -224,7 +225,9 @@ impl Record {
             .map_err(|error| FsError::Corrupt(format!("an object's record is damaged: {error}")))?;
         match record.version {
             0..=VERSION => Ok(record),
-            newer => Err(FsError::Corrupt(format!("an object's record has the version {newer}: use a newer Tenon"))),
+            newer => Err(FsError::Corrupt(format!(
+                "an object's record has the version {newer}: use a newer Tenon"
+            ))),
         }
     }
 
@@ -244,9 +247,8 @@ impl Record {
 
 /// The user metadata that an extended attribute is, if it can be that of an object.
 fn user_of<'x>(name: &'x [u8], value: &'x [u8]) -> Option<(&'x str, &'x str)> {
-    let is_token = |byte: &u8| {
-        byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"!#$%&'*+-.^_`|~".contains(byte)
-    };
+    let is_token =
+        |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"!#$%&'*+-.^_`|~".contains(byte);
     let is_short = name.len() <= meta::namespace::XATTR_NAME_BYTES_MAX && value.len() <= USER_BYTES_MAX;
     let user = name.strip_prefix(USER).filter(|user| !user.is_empty() && user.iter().all(is_token))?;
     let user = std::str::from_utf8(user).ok().filter(|_| is_short && !name.starts_with(TAG))?;

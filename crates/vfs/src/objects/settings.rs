@@ -4,7 +4,9 @@ use bytes::Bytes;
 use futures_util::TryStreamExt as _;
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use store::{GetOptions, ListRequest, ObjectKey, Pages, Payload, Precondition, PutOptions, Settings, StoreError};
+use store::{
+    GetOptions, ListRequest, ObjectKey, Pages, Payload, Precondition, PutOptions, Settings, StoreError,
+};
 
 use super::Objects;
 use super::errors::about;

@@ -18,12 +18,12 @@ mod sync;
 mod write;
 mod xattrs;
 
+pub(crate) use attributes::without_set_id;
 pub(crate) use directory::DirectoryHandle;
 pub use directory::Listed;
 pub use locate::Located;
-pub use seek::Whence;
-pub(crate) use attributes::without_set_id;
 pub(crate) use read::{join, owned};
+pub use seek::Whence;
 pub use status::{Statfs, Status};
 
 #[cfg(test)]

@@ -217,8 +217,10 @@ impl Filesystem {
         let local = Local::begin(&self.config.cache_dir, Some(Arc::new(pin)))?;
         let attributes = Attributes::default();
         let objects = objects_of(self.layout.mapping(), &local, range);
-        let objects: Vec<_> =
-            objects.iter().map(|runs| self.store_runs(ino, Assembly { local: &local, runs }, &attributes)).collect();
+        let objects: Vec<_> = objects
+            .iter()
+            .map(|runs| self.store_runs(ino, Assembly { local: &local, runs }, &attributes))
+            .collect();
         let stored = futures_util::stream::iter(objects).buffered(IN_FLIGHT_MAX).collect().await;
         Ok(self.all_or_none(stored).await?.concat())
     }

@@ -27,7 +27,8 @@ impl Objects {
                 next => next.map(|token| format!("{THEIRS}{token}")),
             };
             if next.is_none() || !page.entries.is_empty() {
-                let entries = page.entries.into_iter().map(|entry| self.inside(entry)).collect::<Result<_, _>>()?;
+                let entries =
+                    page.entries.into_iter().map(|entry| self.inside(entry)).collect::<Result<_, _>>()?;
                 return Ok(ListPage { entries, next });
             }
             self.go_on(&mut request, next)?;

@@ -8,8 +8,8 @@ mod multipart;
 
 use meta::{Ino, Inode, Kind, Name};
 use store::{
-    CopyOptions, GetOptions, Object, ObjectKey, ObjectMeta, ObjectRef, Payload, Precondition, PutOptions, StoreError,
-    Tags,
+    CopyOptions, GetOptions, Object, ObjectKey, ObjectMeta, ObjectRef, Payload, Precondition, PutOptions,
+    StoreError, Tags,
 };
 
 use super::Objects;
@@ -77,12 +77,20 @@ impl Objects {
             let meta = self.fs.store.head(&object.key).await.map_err(|error| about_key(key, error))?;
             return Ok(renamed(key, meta));
         }
-        let object = ObjectRef { last_modified: Some(inode.mtime), ..ObjectRef::new(key.clone(), etag::of(inode, None)) };
+        let object = ObjectRef {
+            last_modified: Some(inode.mtime),
+            ..ObjectRef::new(key.clone(), etag::of(inode, None))
+        };
         let attributes = headers::with_posix(headers::type_of(inode.kind), inode);
         Ok(ObjectMeta { object, size_bytes: inode.size_bytes, attributes })
     }
 
-    async fn get_unshown(&self, key: &ObjectKey, inode: &Inode, options: GetOptions) -> store::Result<Object> {
+    async fn get_unshown(
+        &self,
+        key: &ObjectKey,
+        inode: &Inode,
+        options: GetOptions,
+    ) -> store::Result<Object> {
         let file = self.fs.open_file(inode.ino).map_err(about(key))?;
         let found = async {
             let inode = self.fs.names.inode(inode.ino).map_err(named(key))?;
@@ -192,7 +200,9 @@ impl Objects {
         match pin.as_ref().and_then(Pin::object) {
             Some(object) if object.etag == from.etag => Ok(object.clone()),
             Some(_) => Err(StoreError::PreconditionFailed(from.key.clone())),
-            None => Err(StoreError::Unsupported("copies of a file that is in several objects for now".to_owned())),
+            None => {
+                Err(StoreError::Unsupported("copies of a file that is in several objects for now".to_owned()))
+            }
         }
     }
 

@@ -4,7 +4,8 @@
 use meta::{Inode, Kind};
 use std::ops::Range;
 use store::{
-    Attributes, CopyOptions, ObjectKey, ObjectMeta, ObjectRef, Precondition, PutOptions, StoreError, Tags, byte_range,
+    Attributes, CopyOptions, ObjectKey, ObjectMeta, ObjectRef, Precondition, PutOptions, StoreError, Tags,
+    byte_range,
 };
 
 use super::put::New;

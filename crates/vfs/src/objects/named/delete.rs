@@ -106,7 +106,11 @@ impl Objects {
     }
 
     /// Removes a directory that was there for what was in it, if that is nothing any more; and so on upwards.
-    pub(in crate::objects) fn prune(&self, mut dir: Ino, news: &mut Vec<Invalidation>) -> Result<(), FsError> {
+    pub(in crate::objects) fn prune(
+        &self,
+        mut dir: Ino,
+        news: &mut Vec<Invalidation>,
+    ) -> Result<(), FsError> {
         let Ok(base) = self.base_dir() else { return Ok(()) };
         while dir != base && dir != Ino::ROOT {
             let Some((parent, name)) = (match self.fs.names.inode(dir) {

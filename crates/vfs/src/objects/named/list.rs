@@ -94,7 +94,8 @@ impl Objects {
     pub(in crate::objects) async fn list_named(&self, request: ListRequest) -> store::Result<ListPage> {
         let scan = Scan::new(request, PAGE_ENTRIES_MAX)?;
         let root = Level { dir: self.base_dir()?, prefix: KeyPrefix::root(b"") };
-        let mut walk = Walk { objects: self, scan, ahead: BinaryHeap::new(), entries: Vec::new(), last: None };
+        let mut walk =
+            Walk { objects: self, scan, ahead: BinaryHeap::new(), entries: Vec::new(), last: None };
         if walk.scan.limit == 0 {
             return Ok(ListPage::default());
         }
@@ -175,7 +176,8 @@ impl Walk<'_> {
         if !has_prefix && !self.scan.prefix.starts_with(&text) || self.is_before(&text) {
             return Ok(());
         }
-        if let Some(prefix) = self.scan.fold(&text).filter(|_| has_prefix).map(<[u8]>::to_vec) {
+        let folded = if has_prefix { self.scan.fold(&text).map(<[u8]>::to_vec) } else { None };
+        if let Some(prefix) = folded {
             let is_known = self.last.as_ref() == Some(&prefix) || !self.scan.is_after(&prefix);
             if !is_known && self.has_keys(level)? && self.is_new(&prefix) {
                 self.entries.push(Entry::Prefix(prefix));
@@ -289,10 +291,14 @@ impl Walk<'_> {
             Entry::Object(text, _) | Entry::Prefix(text) => token_after(text),
         };
         let next = self.entries.last().filter(|_| has_more).map(text);
-        let inos: Vec<Ino> = self.entries.iter().map(|entry| match entry {
-            Entry::Object(_, ino) => *ino,
-            Entry::Prefix(_) => Ino::ROOT,
-        }).collect();
+        let inos: Vec<Ino> = self
+            .entries
+            .iter()
+            .map(|entry| match entry {
+                Entry::Object(_, ino) => *ino,
+                Entry::Prefix(_) => Ino::ROOT,
+            })
+            .collect();
         let inodes = self.objects.fs.names.inodes(&inos).map_err(unread)?;
         let mut entries = Vec::with_capacity(self.entries.len());
         for (entry, inode) in self.entries.iter().zip(inodes) {

@@ -60,7 +60,8 @@ impl Objects {
         let mut missing = Vec::new();
         for bytes in path {
             let name = name(bytes)?;
-            let entry = if missing.is_empty() { self.fs.names.entry(dir, &name).map_err(named(key))? } else { None };
+            let entry =
+                if missing.is_empty() { self.fs.names.entry(dir, &name).map_err(named(key))? } else { None };
             match entry {
                 Some(entry) if entry.kind == Kind::Directory => dir = entry.ino,
                 _ => missing.push(name),

@@ -4,8 +4,8 @@ use bytes::Bytes;
 use meta::acl::ACCESS;
 use meta::{Applied, AttrChanges, Ctx, Extent, FsError, Ino, Inode, Kind, Name, Observed, Op, XattrHow};
 use store::{
-    Attributes, ETag, ObjectKey, ObjectMeta, ObjectRef, Payload, Precondition, PutOptions, StoreError, Tags, Timestamp,
-    names,
+    Attributes, ETag, ObjectKey, ObjectMeta, ObjectRef, Payload, Precondition, PutOptions, StoreError, Tags,
+    Timestamp, names,
 };
 
 use super::{ATTEMPTS_MAX, Way, is_race};
@@ -86,8 +86,7 @@ impl Objects {
             None => self.fs.store_content(ino, &body).await?,
         };
         let (attributes, tags) = (&options.attributes, &options.tags);
-        let new =
-            New { ino, content, size_bytes: body.len(), target, attributes, tags, orphan: None };
+        let new = New { ino, content, size_bytes: body.len(), target, attributes, tags, orphan: None };
         self.name_or_discard(key, &new, &options.precondition).await
     }
 
@@ -220,7 +219,9 @@ impl Objects {
         let mut kept = keep(new.attributes, new.tags)?;
         kept.describes(&etag, whole, (seen.mode, seen.uid, seen.gid, seen.mtime));
         change.ops.extend(kept.ops(new.ino)?);
-        if let Some(list) = old.filter(|old| without_set_id(old.mode) == seen.mode).and_then(|old| self.acl(old)) {
+        if let Some(list) =
+            old.filter(|old| without_set_id(old.mode) == seen.mode).and_then(|old| self.acl(old))
+        {
             change.set_xattr(new.ino, ACCESS, list);
         }
         Ok((ObjectRef::new(key.clone(), etag), change))
@@ -323,7 +324,12 @@ impl Objects {
     }
 
     /// A directory becomes one that was made for its own sake.
-    async fn put_marker(&self, key: &ObjectKey, body: &Bytes, options: PutOptions) -> store::Result<ObjectRef> {
+    async fn put_marker(
+        &self,
+        key: &ObjectKey,
+        body: &Bytes,
+        options: PutOptions,
+    ) -> store::Result<ObjectRef> {
         if body.len() as u64 > MARKER_BYTES_MAX {
             let why = "in a volume named by inode an object whose key ends in '/' is a directory, and has at most 60 KiB";
             return Err(StoreError::Invalid(why.to_owned()));

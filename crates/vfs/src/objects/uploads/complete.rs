@@ -3,8 +3,8 @@
 use meta::{Extent, Inode};
 use std::collections::BTreeMap;
 use store::{
-    Attributes, CompleteOptions, CopyOptions, Multipart, ObjectKey, ObjectRef, Payload, Precondition, PutOptions,
-    StoreError, Tags,
+    Attributes, CompleteOptions, CopyOptions, Multipart, ObjectKey, ObjectRef, Payload, Precondition,
+    PutOptions, StoreError, Tags,
 };
 
 use super::record::{Kept, UPLOAD, part_name};
@@ -44,7 +44,8 @@ impl Objects {
         }
         let surplus = parts.iter().map(|(number, _)| part_name(*number)).chain([UPLOAD.into()]).collect();
         let base = upload.object().map(|object| object.etag.clone());
-        let (content, size_bytes) = joined(chosen.iter().map(|part| (of_part(&upload, part), part.size_bytes)));
+        let (content, size_bytes) =
+            joined(chosen.iter().map(|part| (of_part(&upload, part), part.size_bytes)));
         let left = {
             let kept = Inode { content: content.clone(), ..upload.clone() };
             content_keys(&upload).difference(&content_keys(&kept)).cloned().collect::<Vec<_>>()

@@ -6,7 +6,8 @@ use futures_util::stream::BoxStream;
 use meta::{Extent, Ino, Op, XattrHow};
 use std::ops::Range;
 use store::{
-    Attributes, ETag, ObjectKey, ObjectRef, Part, PartNote, Payload, Precondition, PutOptions, StoreError, Tags,
+    Attributes, ETag, ObjectKey, ObjectRef, Part, PartNote, Payload, Precondition, PutOptions, StoreError,
+    Tags,
 };
 
 use super::record::{Kept, part_name};

@@ -85,7 +85,13 @@ impl Begun {
 }
 
 impl Kept {
-    pub(super) fn new(etag: &ETag, at: u64, size_bytes: u64, modified: Timestamp, note: Option<String>) -> Self {
+    pub(super) fn new(
+        etag: &ETag,
+        at: u64,
+        size_bytes: u64,
+        modified: Timestamp,
+        note: Option<String>,
+    ) -> Self {
         let (version, etag) = (VERSION, etag.as_str().to_owned());
         Self { version, etag, at, size_bytes, modified_ns: modified.0, note }
     }
