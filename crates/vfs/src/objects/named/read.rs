@@ -7,13 +7,14 @@ use meta::{Inode, Kind};
 use std::ops::Range;
 use store::{GetOptions, Object, ObjectKey, ObjectMeta, StoreError, byte_range};
 
+use super::{ATTEMPTS_MAX, busy};
 use crate::objects::Objects;
 use crate::objects::body::body;
 use crate::objects::errors::{about, named};
 
 impl Objects {
     pub(in crate::objects) fn head_named(&self, key: &ObjectKey) -> store::Result<ObjectMeta> {
-        Ok(self.meta_of(key, &self.must_find(key)?).map_err(named(key))?.0)
+        self.steadily(key, || Ok(self.meta_of(key, &self.must_find(key)?).map_err(named(key))?.0))
     }
 
     pub(in crate::objects) async fn get_named(
@@ -24,6 +25,16 @@ impl Objects {
         if options.version.is_some() {
             return Err(StoreError::NotFound(key.clone()));
         }
+        for _ in 0..ATTEMPTS_MAX {
+            let found = self.get_once(key, options.clone()).await;
+            if !self.was_replaced(key, &found)? {
+                return found;
+            }
+        }
+        Err(busy())
+    }
+
+    async fn get_once(&self, key: &ObjectKey, options: GetOptions) -> store::Result<Object> {
         let inode = self.must_find(key)?;
         match inode.kind {
             Kind::File => self.get_file(key, &inode, options).await,

@@ -8,8 +8,10 @@ use crate::objects::errors::named;
 
 impl Objects {
     pub(in crate::objects) fn tags_named(&self, key: &ObjectKey) -> store::Result<Tags> {
-        let inode = self.must_find(key)?;
-        Ok(Kept::read(&self.fs.names, inode.ino).map_err(named(key))?.tags())
+        self.steadily(key, || {
+            let inode = self.must_find(key)?;
+            Ok(Kept::read(&self.fs.names, inode.ino).map_err(named(key))?.tags())
+        })
     }
 
     pub(in crate::objects) async fn set_tags_named(&self, key: &ObjectKey, tags: &Tags) -> store::Result<()> {
