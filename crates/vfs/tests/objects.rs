@@ -627,3 +627,72 @@ async fn listings_page_through_a_large_directory() {
     let some = ListRequest { prefix: "dir/150".into(), limit: 7, ..ListRequest::default() };
     assert_eq!(listed(&objects, some).await, expected[1501..1511]);
 }
+
+/// An event said so: nobody waits until what is known is too old.
+#[tokio::test]
+async fn what_others_do_is_seen_when_it_is_said() {
+    let bucket = Bucket::with_metadata();
+    let world = bucket.mount(|_| {}).await;
+    bucket.put("dir/a", "one").await;
+    assert_eq!(world.names("dir").await.unwrap(), ["a"]);
+    let said = async |name: &str| {
+        let seen = bucket.head(name).await;
+        world
+            .fs
+            .reconcile(&key(name), seen.as_ref(), bucket.clock.advance(Default::default()))
+            .await
+            .unwrap();
+    };
+    bucket.put("dir/a", "other").await;
+    bucket.put("dir/b", "two").await;
+    bucket.put("dir/sub/deep/c", "three").await;
+    for name in ["dir/a", "dir/b", "dir/sub/deep/c"] {
+        said(name).await;
+    }
+    assert_eq!(world.names("dir").await.unwrap(), ["a", "b", "sub"]);
+    assert_eq!(world.read_file("dir/a").await.unwrap(), b"other");
+    assert_eq!(world.read_file("dir/sub/deep/c").await.unwrap(), b"three");
+    bucket.delete("dir/sub/deep/c").await;
+    bucket.delete("dir/b").await;
+    bucket.put("dir/a/inside", "x").await;
+    for name in ["dir/sub/deep/c", "dir/b", "dir/a/inside", ".tenon/volume"] {
+        said(name).await;
+    }
+    assert_eq!(world.names("dir").await.unwrap(), ["%=a", "a"]);
+    assert_eq!(world.read_file("dir/a/inside").await.unwrap(), b"x");
+    bucket.delete("dir/a").await;
+    bucket.delete("dir/a/inside").await;
+    // Late, twice, and in the wrong order.
+    for name in ["dir/a", "dir/a/inside", "dir/a"] {
+        said(name).await;
+    }
+    assert_eq!(errno(world.stat("dir").await), libc::ENOENT);
+    world.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn by_path_a_further_name_of_a_file_becomes_an_object_of_its_own() {
+    let world = Bucket::with_metadata().mount(|_| {}).await;
+    let objects = objects(&world);
+    world.write_file("a", b"shared").await.unwrap();
+    world.link("a", "b").await.unwrap();
+    put(&objects, "b", "mine").await;
+    assert_eq!(world.read_file("a").await.unwrap(), b"shared");
+    assert_eq!(world.read_file("b").await.unwrap(), b"mine");
+    assert_eq!(world.stat("a").await.unwrap().nlink, 1);
+    world.assert_healthy().await;
+}
+
+/// It was gone while it was written to.
+#[tokio::test]
+async fn an_empty_file_is_an_object_while_it_is_written_to() {
+    for world in each().await {
+        let objects = objects(&world);
+        world.write_file("file", b"").await.unwrap();
+        let handle = world.open_handle("file", libc::O_RDWR).await.unwrap();
+        world.fs.write(handle, 0, b"x").await.unwrap();
+        assert_eq!(get(&objects, "file").await.unwrap(), b"");
+        world.close(handle).await.unwrap();
+        assert_eq!(get(&objects, "file").await.unwrap(), b"x");
+    }
+}

@@ -34,28 +34,37 @@ struct Body {
     is_long: bool,
 }
 
-/// Streams a range of the immutable bytes of `file`, which is open and is closed at the end.
-pub(super) fn body(
+/// Streams a range of the immutable bytes of `file`, which is open and is closed at the end. The first of them are
+/// there when this returns; `None`: they are not what was pinned any more.
+pub(super) async fn body(
     fs: &Arc<Filesystem>,
     file: Arc<OpenFile>,
     pin: Pin,
     range: Range<u64>,
-) -> BoxStream<'static, store::Result<Bytes>> {
+) -> store::Result<Option<BoxStream<'static, store::Result<Bytes>>>> {
     let asked = range.start;
     let is_long = range.end - range.start > KEPT_BYTES_MAX;
-    let body = Body { fs: fs.clone(), file, pin: Arc::new(pin), rest: range, asked, is_long };
-    stream::try_unfold(body, |mut body| async move {
+    let mut body = Body { fs: fs.clone(), file, pin: Arc::new(pin), rest: range, asked, is_long };
+    if body.rest.is_empty() {
+        return Ok(Some(stream::empty().boxed()));
+    }
+    let first = match Box::pin(body.next()).await {
+        Ok(first) => first,
+        Err(Error::Store(StoreError::NotFound(_) | StoreError::PreconditionFailed(_))) => return Ok(None),
+        Err(error) => return Err(cut_off(error)),
+    };
+    let rest = stream::try_unfold(body, |mut body| async move {
         if body.rest.is_empty() {
             return Ok(None);
         }
-        let item = Box::pin(body.next()).await?;
+        let item = Box::pin(body.next()).await.map_err(cut_off)?;
         Ok(Some((item, body)))
-    })
-    .boxed()
+    });
+    Ok(Some(stream::iter([Ok(first)]).chain(rest).boxed()))
 }
 
 impl Body {
-    async fn next(&mut self) -> store::Result<Bytes> {
+    async fn next(&mut self) -> Result<Bytes, Error> {
         let at = self.rest.start;
         let end = ((at / ITEM_BYTES + 1) * ITEM_BYTES).min(self.rest.end);
         self.ask_ahead(end);
@@ -65,7 +74,7 @@ impl Body {
                 Cut::Hole(hole) => bytes.push(zeros(&hole)),
                 Cut::Stored(within, piece) => {
                     let read = self.fs.read_piece(self.file.ino, piece, within, &mut bytes).await;
-                    read.map_err(|error| cut_off(owned(error)))?;
+                    read.map_err(owned)?;
                 }
             }
         }

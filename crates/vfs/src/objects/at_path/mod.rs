@@ -100,7 +100,10 @@ impl Objects {
             Ok((meta, pin.ok_or_else(|| StoreError::NotFound(key.clone()))?, range))
         };
         match found.await {
-            Ok((meta, pin, range)) => Ok(Object { meta, body: body(&self.fs, file, pin, range) }),
+            Ok((meta, pin, range)) => match body(&self.fs, file, pin, range).await? {
+                Some(body) => Ok(Object { meta, body }),
+                None => Err(StoreError::Unavailable("the file was overwritten while it was read".to_owned())),
+            },
             Err(error) => {
                 self.fs.close_file(&file).await.map_err(about(key))?;
                 Err(error)

@@ -42,7 +42,11 @@ impl Objects {
             self.must_hold(key, precondition, None)?;
             return Ok(true);
         };
-        let file = self.fs.open_file(inode.ino).map_err(about(key))?;
+        let file = match self.fs.open_file(inode.ino) {
+            // It went in between.
+            Err(crate::Error::Namespace(FsError::NotFound)) => return Ok(false),
+            file => file.map_err(about(key))?,
+        };
         let outcome = {
             // Nobody publishes other bytes between the look and the commit.
             let _work = file.work.lock().await;

@@ -136,7 +136,7 @@ impl Objects {
     pub(super) fn is_object(&self, inode: &Inode) -> bool {
         match inode.kind {
             Kind::Symlink => true,
-            Kind::File => !inode.content.is_empty() || !self.fs.has_unpublished_writes(inode.ino),
+            Kind::File => self.fs.files.get(inode.ino).is_none_or(|file| !file.is_new()),
             _ => false,
         }
     }

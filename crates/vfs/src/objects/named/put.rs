@@ -154,9 +154,14 @@ impl Objects {
             if let Some(file) = held {
                 self.fs.close_file(&file).await.map_err(about(key))?;
             }
-            if let Some((object, change, applied)) = outcome? {
-                self.settle(key, change, applied).await?;
-                return Ok(object);
+            match outcome {
+                Ok(Some((object, change, applied))) => {
+                    self.settle(key, change, applied).await?;
+                    return Ok(object);
+                }
+                // What had the name went in between.
+                Ok(None) | Err(StoreError::NotFound(_)) => {}
+                Err(error) => return Err(error),
             }
         }
         Err(busy())

@@ -54,11 +54,24 @@ impl Objects {
         let file = self.fs.open_file(inode.ino).map_err(about(key))?;
         let pinned = self.pinned(key, inode, options);
         match pinned {
-            Ok((meta, pin, range)) => Ok(Object { meta, body: body(&self.fs, file, pin, range) }),
+            Ok((meta, pin, range)) => match body(&self.fs, file, pin, range).await? {
+                Some(body) => Ok(Object { meta, body }),
+                None => Err(self.not_there(key, inode)),
+            },
             Err(error) => {
                 self.fs.close_file(&file).await.map_err(about(key))?;
                 Err(error)
             }
+        }
+    }
+
+    /// Content that is not there: it was replaced since, or is lost.
+    fn not_there(&self, key: &ObjectKey, inode: &Inode) -> StoreError {
+        match self.fs.names.inode(inode.ino) {
+            Ok(now) if now.content == inode.content => {
+                StoreError::Corrupt(format!("the content of '{key}' is not there"))
+            }
+            _ => StoreError::NotFound(key.clone()),
         }
     }
 
