@@ -8,7 +8,7 @@ use std::sync::Arc;
 use store::StoreError;
 
 use crate::open_file::OpenFile;
-use crate::ops::{join, owned};
+use crate::ops::{is_changed, join, owned};
 use crate::pin::{Cut, Pin};
 use crate::ranges::zeros;
 use crate::slab::SLAB_BYTES;
@@ -50,7 +50,7 @@ pub(super) async fn body(
     }
     let first = match Box::pin(body.next()).await {
         Ok(first) => first,
-        Err(Error::Store(StoreError::NotFound(_) | StoreError::PreconditionFailed(_))) => return Ok(None),
+        Err(Error::Stale(_)) => return Ok(None),
         Err(error) => return Err(cut_off(error)),
     };
     let rest = stream::try_unfold(body, |mut body| async move {
@@ -74,7 +74,7 @@ impl Body {
                 Cut::Hole(hole) => bytes.push(zeros(&hole)),
                 Cut::Stored(within, piece) => {
                     let read = self.fs.read_piece(self.file.ino, piece, within, &mut bytes).await;
-                    read.map_err(owned)?;
+                    read.map_err(|error| if is_changed(&error) { stale() } else { owned(error) })?;
                 }
             }
         }
@@ -131,13 +131,15 @@ fn close_later(fs: &Arc<Filesystem>, file: Arc<OpenFile>) {
     });
 }
 
+fn stale() -> Error {
+    Error::Stale("the file was overwritten while it was read".to_owned())
+}
+
 /// The caller knows no object but the one asked for.
 fn cut_off(error: Error) -> StoreError {
     match error {
-        Error::Store(StoreError::NotFound(_) | StoreError::PreconditionFailed(_)) => {
-            StoreError::Unavailable("the file was overwritten while it was read".to_owned())
-        }
         Error::Store(error) => error,
+        Error::Stale(what) => StoreError::Unavailable(what),
         error => StoreError::Unavailable(error.to_string()),
     }
 }
