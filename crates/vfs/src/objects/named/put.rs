@@ -177,7 +177,8 @@ impl Objects {
         for applied in applied.iter().filter(|applied| applied.orphaned) {
             match self.fs.let_go(applied).await {
                 Err(crate::Error::Namespace(FsError::NotFound)) => {}
-                gone => gone.map_err(about(key))?,
+                Err(error) => tracing::warn!(%key, %error, "what was replaced could not be cleared away"),
+                Ok(()) => {}
             }
         }
         self.fs.names_first().await.map_err(about(key))?;
