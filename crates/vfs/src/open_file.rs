@@ -54,6 +54,8 @@ struct Shared {
     /// Counts foreign overwrites: a handle that has read bytes of an older one must not read on.
     lineage: u64,
     pending: Pending,
+    /// It was made by who has it open, and nothing of it was published yet.
+    is_new: bool,
     /// It was made without a name, and may get one.
     is_linkable: bool,
     /// The headers of the object we stored last, which need not be asked for.
@@ -106,6 +108,15 @@ impl OpenFile {
     /// Parts go out under the file's key from now on.
     pub(crate) fn set_stream(&self) {
         self.shared().pending.is_stream = true;
+    }
+
+    pub(crate) fn set_new(&self, is_new: bool) {
+        self.shared().is_new = is_new;
+    }
+
+    /// Whether it was made by who has it open, and nothing of it was published yet.
+    pub(crate) fn is_new(&self) -> bool {
+        self.shared().is_new
     }
 
     pub(crate) fn set_linkable(&self, is_linkable: bool) {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use store::StoreError;
 
 use crate::open_file::OpenFile;
-use crate::ops::{join, owned};
+use crate::ops::{is_changed, join, owned};
 use crate::pin::{Cut, Pin};
 use crate::ranges::zeros;
 use crate::slab::SLAB_BYTES;
@@ -34,28 +34,37 @@ struct Body {
     is_long: bool,
 }
 
-/// Streams a range of the immutable bytes of `file`, which is open and is closed at the end.
-pub(super) fn body(
+/// Streams a range of the immutable bytes of `file`, which is open and is closed at the end. The first of them are
+/// there when this returns; `None`: they are not what was pinned any more.
+pub(super) async fn body(
     fs: &Arc<Filesystem>,
     file: Arc<OpenFile>,
     pin: Pin,
     range: Range<u64>,
-) -> BoxStream<'static, store::Result<Bytes>> {
+) -> store::Result<Option<BoxStream<'static, store::Result<Bytes>>>> {
     let asked = range.start;
     let is_long = range.end - range.start > KEPT_BYTES_MAX;
-    let body = Body { fs: fs.clone(), file, pin: Arc::new(pin), rest: range, asked, is_long };
-    stream::try_unfold(body, |mut body| async move {
+    let mut body = Body { fs: fs.clone(), file, pin: Arc::new(pin), rest: range, asked, is_long };
+    if body.rest.is_empty() {
+        return Ok(Some(stream::empty().boxed()));
+    }
+    let first = match Box::pin(body.next()).await {
+        Ok(first) => first,
+        Err(Error::Stale(_)) => return Ok(None),
+        Err(error) => return Err(cut_off(error)),
+    };
+    let rest = stream::try_unfold(body, |mut body| async move {
         if body.rest.is_empty() {
             return Ok(None);
         }
-        let item = Box::pin(body.next()).await?;
+        let item = Box::pin(body.next()).await.map_err(cut_off)?;
         Ok(Some((item, body)))
-    })
-    .boxed()
+    });
+    Ok(Some(stream::iter([Ok(first)]).chain(rest).boxed()))
 }
 
 impl Body {
-    async fn next(&mut self) -> store::Result<Bytes> {
+    async fn next(&mut self) -> Result<Bytes, Error> {
         let at = self.rest.start;
         let end = ((at / ITEM_BYTES + 1) * ITEM_BYTES).min(self.rest.end);
         self.ask_ahead(end);
@@ -65,7 +74,7 @@ impl Body {
                 Cut::Hole(hole) => bytes.push(zeros(&hole)),
                 Cut::Stored(within, piece) => {
                     let read = self.fs.read_piece(self.file.ino, piece, within, &mut bytes).await;
-                    read.map_err(|error| cut_off(owned(error)))?;
+                    read.map_err(|error| if is_changed(&error) { stale() } else { owned(error) })?;
                 }
             }
         }
@@ -81,7 +90,11 @@ impl Body {
             return;
         }
         let until = (self.rest.start + window).max(must).min(self.rest.end);
-        for cut in self.pin.cut(self.asked.max(self.rest.start)..until) {
+        let from = self.asked.max(self.rest.start);
+        if from >= until {
+            return;
+        }
+        for cut in self.pin.cut(from..until) {
             if let Cut::Stored(within, piece) = cut {
                 self.fs.fetch(self.file.ino, piece, within, must);
             }
@@ -118,13 +131,15 @@ fn close_later(fs: &Arc<Filesystem>, file: Arc<OpenFile>) {
     });
 }
 
+fn stale() -> Error {
+    Error::Stale("the file was overwritten while it was read".to_owned())
+}
+
 /// The caller knows no object but the one asked for.
 fn cut_off(error: Error) -> StoreError {
     match error {
-        Error::Store(StoreError::NotFound(_) | StoreError::PreconditionFailed(_)) => {
-            StoreError::Unavailable("the file was overwritten while it was read".to_owned())
-        }
         Error::Store(error) => error,
+        Error::Stale(what) => StoreError::Unavailable(what),
         error => StoreError::Unavailable(error.to_string()),
     }
 }

@@ -31,9 +31,21 @@ impl Objects {
 
     async fn read_setting(&self, key: &ObjectKey) -> store::Result<Option<Bytes>> {
         match self.fs.store.get(key, GetOptions::default()).await {
-            Ok(object) => Ok(Some(object.body.try_collect::<Vec<_>>().await?.concat().into())),
+            Ok(object) => {
+                let text = Bytes::from(object.body.try_collect::<Vec<_>>().await?.concat());
+                Ok(Some(text).filter(|text| !text.is_empty()))
+            }
             Err(StoreError::NotFound(_)) => Ok(None),
             Err(error) => Err(error),
+        }
+    }
+
+    /// A log in front of the bucket may take a deletion for that of the change before, which never went up: where there
+    /// is one, an empty document stands for none.
+    async fn remove(&self, key: &ObjectKey) -> store::Result<()> {
+        match self.fs.config.write_back {
+            true => self.fs.store.put(key, Payload::default(), PutOptions::default()).await.map(drop),
+            false => self.fs.store.delete(key, Precondition::None).await,
         }
     }
 
@@ -45,7 +57,7 @@ impl Objects {
         for entry in Pages::of(self.fs.store.as_ref(), request).all().await? {
             let key = ObjectKey::try_from(entry.text())?;
             let _claim = self.fs.claims.claim(&key).await;
-            self.fs.store.delete(&key, Precondition::None).await?;
+            self.remove(&key).await?;
             self.fs.settings.known().insert(key, None);
         }
         Ok(())
@@ -78,7 +90,7 @@ impl Settings for Objects {
                 let body = Payload::from(value.clone());
                 self.fs.store.put(&key, body, PutOptions::default()).await.map(drop)?;
             }
-            None => self.fs.store.delete(&key, Precondition::None).await?,
+            None => self.remove(&key).await?,
         }
         self.fs.store.sync().await?;
         self.fs.settings.known().insert(key.clone(), value);

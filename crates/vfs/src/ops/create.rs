@@ -33,6 +33,7 @@ impl Filesystem {
             let _changing = self.layout.follows_paths().then(|| self.changes.begin(parent, &name));
             let inode = self.make(caller, parent, &name, Kind::File, mode, 0, None)?;
             let file = self.open_file(inode.ino)?;
+            file.set_new(true);
             (inode, file)
         };
         let begun = self.begin_new(&file, &mut *file.work.lock().await);

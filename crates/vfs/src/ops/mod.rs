@@ -22,7 +22,7 @@ pub(crate) use attributes::without_set_id;
 pub(crate) use directory::DirectoryHandle;
 pub use directory::Listed;
 pub use locate::Located;
-pub(crate) use read::{join, owned};
+pub(crate) use read::{is_changed, join, owned};
 pub use seek::Whence;
 pub use status::{Statfs, Status};
 

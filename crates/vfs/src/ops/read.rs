@@ -244,7 +244,7 @@ fn written(local: &Local, range: Range<u64>) -> Result<Vec<Written>> {
 }
 
 /// The error says that the key holds other bytes than were pinned, or none.
-fn is_changed(error: &StoreError) -> bool {
+pub(crate) fn is_changed(error: &StoreError) -> bool {
     matches!(error, StoreError::PreconditionFailed(_) | StoreError::NotFound(_) | StoreError::InvalidRange(_))
 }
 

@@ -136,6 +136,7 @@ impl Filesystem {
         let after = Op::Splice { ino, ranges, content, size_bytes, mtime };
         let after = self.names.commit(&self.ctx(), &after)?.inode.ok_or(Error::NOT_FOUND)?;
         file.has_named();
+        file.set_new(false);
         let pin = self.pin(&after)?.ok_or(Error::NOT_FOUND)?;
         self.references.caches(ino, Some(&pin.identity()));
         file.repin(|| Ok::<_, Error>(Some(pin.clone())))?;

@@ -19,6 +19,7 @@ use super::etag;
 use super::named::read::wanted;
 use crate::changes::Changing;
 use crate::headers;
+use crate::invalidation::Invalidation;
 use crate::pin::Pin;
 
 impl Objects {
@@ -100,7 +101,10 @@ impl Objects {
             Ok((meta, pin.ok_or_else(|| StoreError::NotFound(key.clone()))?, range))
         };
         match found.await {
-            Ok((meta, pin, range)) => Ok(Object { meta, body: body(&self.fs, file, pin, range) }),
+            Ok((meta, pin, range)) => match body(&self.fs, file, pin, range).await? {
+                Some(body) => Ok(Object { meta, body }),
+                None => Err(StoreError::Unavailable("the file was overwritten while it was read".to_owned())),
+            },
             Err(error) => {
                 self.fs.close_file(&file).await.map_err(about(key))?;
                 Err(error)
@@ -117,7 +121,7 @@ impl Objects {
         let full = self.full_key(key)?;
         let stored = self.changing(&full, self.fs.store.put(&full, body, options)).await;
         let stored = stored.map_err(|error| about_key(key, error))?;
-        self.show(key, &full, false).await?;
+        self.show(&full, false).await;
         Ok(ObjectRef { key: key.clone(), ..stored })
     }
 
@@ -138,17 +142,27 @@ impl Objects {
         Some(self.fs.changes.begin(dir, &name))
     }
 
-    /// What became of a key the mount shows when this returns. Where it knows nothing of the directory it will ask.
-    pub(super) async fn show(&self, key: &ObjectKey, full: &ObjectKey, is_gone: bool) -> store::Result<()> {
-        let looked_at = self.fs.now();
-        let is_asked = self.is_looked_at(full).map_err(about(key))?;
-        let seen = if is_asked { self.fs.store.find(full).await? } else { None };
-        let news = match is_asked || is_gone {
-            true => Box::pin(self.fs.observe(full, seen.as_ref(), looked_at)).await.map_err(about(key))?,
-            false => self.forgotten(full).map_err(about(key))?,
+    /// What became of a key the mount shows when this returns: where it knows nothing of the directory, it will ask. What
+    /// was done is done, also if the bucket does not say now what it made of it.
+    pub(super) async fn show(&self, full: &ObjectKey, is_gone: bool) {
+        let news = match Box::pin(self.look(full, is_gone)).await {
+            Ok(news) => Ok(news),
+            Err(error) => {
+                tracing::warn!(key = %full, %error, "what was stored is not seen yet: the bucket is asked later");
+                self.forgotten(full)
+            }
         };
-        self.fs.invalidations.told(news).await;
-        Ok(())
+        self.fs.invalidations.told(news.unwrap_or_default()).await;
+    }
+
+    async fn look(&self, full: &ObjectKey, is_gone: bool) -> crate::Result<Vec<Invalidation>> {
+        let looked_at = self.fs.now();
+        let is_asked = self.is_looked_at(full)?;
+        let seen = if is_asked { self.fs.store.find(full).await? } else { None };
+        match is_asked || is_gone {
+            true => self.fs.observe(full, seen.as_ref(), looked_at).await,
+            false => self.forgotten(full),
+        }
     }
 
     /// Whether the mount would answer for a key without asking the bucket.
@@ -160,15 +174,12 @@ impl Objects {
         Ok(is_listed || self.fs.names.entry(known.dir, name)?.is_some())
     }
 
-    fn forgotten(&self, full: &ObjectKey) -> crate::Result<Vec<crate::Invalidation>> {
+    fn forgotten(&self, full: &ObjectKey) -> crate::Result<Vec<Invalidation>> {
         let Some(known) = self.fs.known_way(full)? else { return Ok(Vec::new()) };
         let Some(name) = known.next else { return Ok(Vec::new()) };
         self.fs.directories.get(known.dir).forget();
         let name = bytes::Bytes::copy_from_slice(name.as_bytes());
-        Ok(vec![
-            crate::Invalidation::Entry { parent: known.dir, name },
-            crate::Invalidation::Inode(known.dir),
-        ])
+        Ok(vec![Invalidation::Entry { parent: known.dir, name }, Invalidation::Inode(known.dir)])
     }
 
     pub(super) async fn copy_at_path(
@@ -186,7 +197,7 @@ impl Objects {
             }
             _ => about_key(to, error),
         })?;
-        self.show(to, &full, false).await?;
+        self.show(&full, false).await;
         Ok(ObjectRef { key: to.clone(), ..copied })
     }
 
@@ -226,7 +237,8 @@ impl Objects {
                 deleted.map_err(|error| about_key(key, error))?;
             }
         }
-        self.show(key, &full, true).await
+        self.show(&full, true).await;
+        Ok(())
     }
 
     /// Whether a file's going is more than its object's: somebody has it open, or it has other names.

@@ -49,7 +49,7 @@ impl Multipart for PathUpload {
     async fn complete(&self, precondition: Precondition) -> store::Result<ObjectRef> {
         let stored = self.objects.changing(&self.full, self.inner.complete(precondition)).await;
         let stored = stored.map_err(|error| about_key(&self.key, error))?;
-        Box::pin(self.objects.show(&self.key, &self.full, false)).await?;
+        self.objects.show(&self.full, false).await;
         Ok(ObjectRef { key: self.key.clone(), ..stored })
     }
 

@@ -28,7 +28,7 @@ impl Objects {
             return self.describe_anew(from, &attributes, &options.precondition).await;
         }
         let way = self.way(to)?;
-        self.must_hold(to, &options.precondition, self.there(&way).map_err(named(to))?.as_ref())?;
+        self.look_first(to, &options.precondition)?;
         let (attributes, tags) = (options.attributes.unwrap_or(meta.attributes), kept.tags());
         let precondition = options.precondition;
         if way.last.is_none() || inode.kind != Kind::File {
@@ -45,8 +45,11 @@ impl Objects {
 
     /// The inode behind a ref, if it still has that tag.
     pub(super) fn source(&self, from: &ObjectRef) -> store::Result<(Inode, ObjectMeta, Kept)> {
-        let inode = self.must_find(&from.key)?;
-        let (meta, kept) = self.meta_of(&from.key, &inode).map_err(named(&from.key))?;
+        let (inode, meta, kept) = self.steadily(&from.key, || {
+            let inode = self.must_find(&from.key)?;
+            let (meta, kept) = self.meta_of(&from.key, &inode).map_err(named(&from.key))?;
+            Ok((inode, meta, kept))
+        })?;
         if meta.object.etag != from.etag {
             return Err(StoreError::PreconditionFailed(from.key.clone()));
         }

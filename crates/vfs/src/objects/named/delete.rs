@@ -1,10 +1,10 @@
 //! Removing objects of a volume named by inode, and directories that were there for them alone.
 
 use meta::{FsError, Ino, Kind, Name, Op, RenameHow};
-use store::{ObjectKey, Precondition, StoreError, names};
+use store::{ObjectKey, Precondition, names};
 
 use super::put::Change;
-use super::{ATTEMPTS_MAX, Way, is_race};
+use super::{ATTEMPTS_MAX, Way, busy, is_race};
 use crate::invalidation::Invalidation;
 use crate::objects::Objects;
 use crate::objects::description::{IMPLICIT, Kept, MARKER, RECORD};
@@ -27,7 +27,7 @@ impl Objects {
                 return Ok(());
             }
         }
-        Err(StoreError::Unavailable("others change the same names all the time".to_owned()))
+        Err(busy())
     }
 
     /// False: somebody else was faster.
@@ -42,7 +42,11 @@ impl Objects {
             self.must_hold(key, precondition, None)?;
             return Ok(true);
         };
-        let file = self.fs.open_file(inode.ino).map_err(about(key))?;
+        let file = match self.fs.open_file(inode.ino) {
+            // It went in between.
+            Err(crate::Error::Namespace(FsError::NotFound)) => return Ok(false),
+            file => file.map_err(about(key))?,
+        };
         let outcome = {
             // Nobody publishes other bytes between the look and the commit.
             let _work = file.work.lock().await;

@@ -176,7 +176,8 @@ impl Walk<'_> {
         if !has_prefix && !self.scan.prefix.starts_with(&text) || self.is_before(&text) {
             return Ok(());
         }
-        if let Some(prefix) = self.scan.fold(&text).filter(|_| has_prefix).map(<[u8]>::to_vec) {
+        let folded = if has_prefix { self.scan.fold(&text).map(<[u8]>::to_vec) } else { None };
+        if let Some(prefix) = folded {
             let is_known = self.last.as_ref() == Some(&prefix) || !self.scan.is_after(&prefix);
             if !is_known && self.has_keys(level)? && self.is_new(&prefix) {
                 self.entries.push(Entry::Prefix(prefix));

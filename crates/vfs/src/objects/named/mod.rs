@@ -108,6 +108,26 @@ impl Objects {
         }
     }
 
+    /// Looks again at what was replaced between two looks: the key leads to something all the time.
+    pub(super) fn steadily<T>(
+        &self,
+        key: &ObjectKey,
+        look: impl Fn() -> store::Result<T>,
+    ) -> store::Result<T> {
+        for _ in 0..ATTEMPTS_MAX {
+            let found = look();
+            if !self.was_replaced(key, &found)? {
+                return found;
+            }
+        }
+        Err(busy())
+    }
+
+    /// Whether nothing was found of an object that is there.
+    pub(super) fn was_replaced<T>(&self, key: &ObjectKey, found: &store::Result<T>) -> store::Result<bool> {
+        Ok(matches!(found, Err(StoreError::NotFound(_))) && self.find_named(key)?.is_some())
+    }
+
     pub(super) fn must_find(&self, key: &ObjectKey) -> store::Result<Inode> {
         self.find_named(key)?.ok_or_else(|| StoreError::NotFound(key.clone()))
     }
@@ -116,7 +136,7 @@ impl Objects {
     pub(super) fn is_object(&self, inode: &Inode) -> bool {
         match inode.kind {
             Kind::Symlink => true,
-            Kind::File => !inode.content.is_empty() || !self.fs.has_unpublished_writes(inode.ino),
+            Kind::File => self.fs.files.get(inode.ino).is_none_or(|file| !file.is_new()),
             _ => false,
         }
     }
@@ -186,6 +206,11 @@ impl Objects {
         };
         if holds { Ok(()) } else { Err(StoreError::PreconditionFailed(key.clone())) }
     }
+}
+
+/// Others were faster each time.
+pub(super) fn busy() -> StoreError {
+    StoreError::Unavailable("others change the same names all the time".to_owned())
 }
 
 /// Somebody changed the names meanwhile: whoever wants to change them looks again.

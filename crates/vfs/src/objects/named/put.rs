@@ -8,7 +8,7 @@ use store::{
     Timestamp, names,
 };
 
-use super::{ATTEMPTS_MAX, Way, is_race};
+use super::{ATTEMPTS_MAX, Way, busy, is_race};
 use crate::headers::{self, Defaults};
 use crate::invalidation::Invalidation;
 use crate::objects::Objects;
@@ -77,7 +77,7 @@ impl Objects {
         if way.last.is_none() {
             return self.put_marker(key, &body.to_bytes(), options).await;
         }
-        self.must_hold(key, &options.precondition, self.there(&way).map_err(named(key))?.as_ref())?;
+        self.look_first(key, &options.precondition)?;
         let ino = self.fs.new_ino(way.dir).map_err(about(key))?;
         let _stores = Stores::begin(&self.fs, ino);
         let target = self.target(key, &body, &options.attributes);
@@ -88,6 +88,14 @@ impl Objects {
         let (attributes, tags) = (&options.attributes, &options.tags);
         let new = New { ino, content, size_bytes: body.len(), target, attributes, tags, orphan: None };
         self.name_or_discard(key, &new, &options.precondition).await
+    }
+
+    /// Nothing is stored for what would be refused anyway.
+    pub(super) fn look_first(&self, key: &ObjectKey, precondition: &Precondition) -> store::Result<()> {
+        self.steadily(key, || {
+            let there = self.there(&self.way(key)?).map_err(named(key))?;
+            self.must_hold(key, precondition, there.as_ref())
+        })
     }
 
     /// Where a symbolic link leads, if that is what the headers say.
@@ -146,12 +154,17 @@ impl Objects {
             if let Some(file) = held {
                 self.fs.close_file(&file).await.map_err(about(key))?;
             }
-            if let Some((object, change, applied)) = outcome? {
-                self.settle(key, change, applied).await?;
-                return Ok(object);
+            match outcome {
+                Ok(Some((object, change, applied))) => {
+                    self.settle(key, change, applied).await?;
+                    return Ok(object);
+                }
+                // What had the name went in between.
+                Ok(None) | Err(StoreError::NotFound(_)) => {}
+                Err(error) => return Err(error),
             }
         }
-        Err(StoreError::Unavailable("others change the same names all the time".to_owned()))
+        Err(busy())
     }
 
     /// What a change left behind goes, what it did survives, and everybody hears of it.
@@ -164,7 +177,8 @@ impl Objects {
         for applied in applied.iter().filter(|applied| applied.orphaned) {
             match self.fs.let_go(applied).await {
                 Err(crate::Error::Namespace(FsError::NotFound)) => {}
-                gone => gone.map_err(about(key))?,
+                Err(error) => tracing::warn!(%key, %error, "what was replaced could not be cleared away"),
+                Ok(()) => {}
             }
         }
         self.fs.names_first().await.map_err(about(key))?;
@@ -349,7 +363,7 @@ impl Objects {
                 Err(error) => return Err(named(key)(error)),
             }
         }
-        Err(StoreError::Unavailable("others change the same names all the time".to_owned()))
+        Err(busy())
     }
 
     fn marking(

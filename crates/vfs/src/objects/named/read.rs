@@ -7,13 +7,14 @@ use meta::{Inode, Kind};
 use std::ops::Range;
 use store::{GetOptions, Object, ObjectKey, ObjectMeta, StoreError, byte_range};
 
+use super::{ATTEMPTS_MAX, busy};
 use crate::objects::Objects;
 use crate::objects::body::body;
 use crate::objects::errors::{about, named};
 
 impl Objects {
     pub(in crate::objects) fn head_named(&self, key: &ObjectKey) -> store::Result<ObjectMeta> {
-        Ok(self.meta_of(key, &self.must_find(key)?).map_err(named(key))?.0)
+        self.steadily(key, || Ok(self.meta_of(key, &self.must_find(key)?).map_err(named(key))?.0))
     }
 
     pub(in crate::objects) async fn get_named(
@@ -24,6 +25,16 @@ impl Objects {
         if options.version.is_some() {
             return Err(StoreError::NotFound(key.clone()));
         }
+        for _ in 0..ATTEMPTS_MAX {
+            let found = self.get_once(key, options.clone()).await;
+            if !self.was_replaced(key, &found)? {
+                return found;
+            }
+        }
+        Err(busy())
+    }
+
+    async fn get_once(&self, key: &ObjectKey, options: GetOptions) -> store::Result<Object> {
         let inode = self.must_find(key)?;
         match inode.kind {
             Kind::File => self.get_file(key, &inode, options).await,
@@ -43,11 +54,24 @@ impl Objects {
         let file = self.fs.open_file(inode.ino).map_err(about(key))?;
         let pinned = self.pinned(key, inode, options);
         match pinned {
-            Ok((meta, pin, range)) => Ok(Object { meta, body: body(&self.fs, file, pin, range) }),
+            Ok((meta, pin, range)) => match body(&self.fs, file, pin, range).await? {
+                Some(body) => Ok(Object { meta, body }),
+                None => Err(self.not_there(key, inode)),
+            },
             Err(error) => {
                 self.fs.close_file(&file).await.map_err(about(key))?;
                 Err(error)
             }
+        }
+    }
+
+    /// Content that is not there: it was replaced since, or is lost.
+    fn not_there(&self, key: &ObjectKey, inode: &Inode) -> StoreError {
+        match self.fs.names.inode(inode.ino) {
+            Ok(now) if now.content == inode.content => {
+                StoreError::Corrupt(format!("the content of '{key}' is not there"))
+            }
+            _ => StoreError::NotFound(key.clone()),
         }
     }
 

@@ -2,22 +2,33 @@
 
 use store::{ObjectKey, Tags};
 
+use super::{ATTEMPTS_MAX, busy, is_race};
 use crate::objects::Objects;
 use crate::objects::description::Kept;
 use crate::objects::errors::named;
 
 impl Objects {
     pub(in crate::objects) fn tags_named(&self, key: &ObjectKey) -> store::Result<Tags> {
-        let inode = self.must_find(key)?;
-        Ok(Kept::read(&self.fs.names, inode.ino).map_err(named(key))?.tags())
+        self.steadily(key, || {
+            let inode = self.must_find(key)?;
+            Ok(Kept::read(&self.fs.names, inode.ino).map_err(named(key))?.tags())
+        })
     }
 
     pub(in crate::objects) async fn set_tags_named(&self, key: &ObjectKey, tags: &Tags) -> store::Result<()> {
         let _claim = self.fs.claims.claim(&self.claimed(key)).await;
-        let inode = self.must_find(key)?;
-        let before = Kept::read(&self.fs.names, inode.ino).map_err(named(key))?;
-        let ops = before.with_tags(tags)?.ops_over(inode.ino, &before)?;
-        self.fs.names.commit_together(&self.fs.ctx(), &ops).map_err(named(key))?;
-        Ok(())
+        for _ in 0..ATTEMPTS_MAX {
+            let (ino, before) = self.steadily(key, || {
+                let inode = self.must_find(key)?;
+                Ok((inode.ino, Kept::read(&self.fs.names, inode.ino).map_err(named(key))?))
+            })?;
+            let ops = before.with_tags(tags)?.ops_over(ino, &before)?;
+            match self.fs.names.commit_together(&self.fs.ctx(), &ops) {
+                Ok(_) => return Ok(()),
+                Err(error) if is_race(&error) => {}
+                Err(error) => return Err(named(key)(error)),
+            }
+        }
+        Err(busy())
     }
 }

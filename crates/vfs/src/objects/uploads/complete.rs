@@ -113,7 +113,7 @@ impl Objects {
             }
         };
         let stored = stored.map_err(|error| about_key(key, error))?;
-        self.show(key, &full, false).await?;
+        self.show(&full, false).await;
         Ok(ObjectRef { key: key.clone(), ..stored })
     }
 }

@@ -1,0 +1,526 @@
+//! The volume as objects: what Tenon's own S3 endpoint serves, and what the mount shows of it.
+
+mod conform;
+mod uploads;
+
+use crate::world::{Bucket, CALLER, MIB, World, errno, pattern};
+use bytes::Bytes;
+use futures_util::TryStreamExt as _;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use store::{
+    Attributes, Buckets as _, CopyOptions, GetOptions, ListRequest, ObjectKey, ObjectRef, ObjectStore, Pages,
+    Payload, Precondition, PutOptions, StoreError, Tags, Uploads as _,
+};
+use vfs::{AttributeSource, Caller, DirectoryBuckets, Ino, Invalidation, Kind, Mapping, Objects};
+
+/// A view of the whole volume.
+fn objects(world: &World) -> Objects {
+    Objects::new(world.fs.clone(), b"")
+}
+
+fn key(text: impl AsRef<[u8]>) -> ObjectKey {
+    ObjectKey::try_from(text.as_ref()).unwrap()
+}
+
+async fn put(objects: &Objects, name: &str, body: impl AsRef<[u8]>) -> ObjectRef {
+    let body = Payload::from(Bytes::copy_from_slice(body.as_ref()));
+    objects.put(&key(name), body, PutOptions::default()).await.unwrap()
+}
+
+async fn get(objects: &Objects, name: &str) -> Option<Vec<u8>> {
+    match objects.get(&key(name), GetOptions::default()).await {
+        Ok(object) => Some(object.body.try_collect::<Vec<_>>().await.unwrap().concat()),
+        Err(StoreError::NotFound(_)) => None,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+async fn delete(objects: &Objects, name: &str) {
+    objects.delete(&key(name), Precondition::None).await.unwrap();
+}
+
+async fn listed(objects: &Objects, request: ListRequest) -> Vec<String> {
+    let entries = Pages::of(objects, request).all().await.unwrap();
+    entries.iter().map(|entry| String::from_utf8_lossy(entry.text()).into_owned()).collect()
+}
+
+async fn keys(objects: &Objects) -> Vec<String> {
+    listed(objects, ListRequest { limit: 1000, ..ListRequest::default() }).await
+}
+
+fn text_map<const N: usize>(pairs: [(&str, &str); N]) -> BTreeMap<String, String> {
+    pairs.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+}
+
+fn described(user: BTreeMap<String, String>) -> PutOptions {
+    PutOptions { attributes: Attributes { user, ..Attributes::default() }, ..PutOptions::default() }
+}
+
+/// Volumes of every kind.
+async fn each() -> Vec<World> {
+    let mut worlds = Vec::new();
+    for bucket in Bucket::by_inode_each().await {
+        worlds.push(bucket.mount(|_| {}).await);
+    }
+    worlds.push(Bucket::with_metadata().mount(|_| {}).await);
+    worlds.push(Bucket::by_inode(Mapping::Whole).await.mount(|config| config.write_back = true).await);
+    worlds
+}
+
+/// Nothing is wrong with the tables, and no content is left that no file has.
+async fn assert_sound(world: &World) {
+    world.settle().await;
+    assert_eq!(world.fs.check().unwrap(), [""; 0]);
+    assert_eq!(world.fs.collect_garbage(true).await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn what_is_put_the_mount_shows_at_once() {
+    for world in each().await {
+        let objects = objects(&world);
+        // The mount has looked, and believes what it saw.
+        assert_eq!(errno(world.stat("dir").await), libc::ENOENT);
+        put(&objects, "dir/file", "one").await;
+        assert_eq!(world.read_file("dir/file").await.unwrap(), b"one");
+        assert_eq!(world.names("dir").await.unwrap(), ["file"]);
+        put(&objects, "dir/other", "x").await;
+        assert_eq!(world.names("dir").await.unwrap(), ["file", "other"]);
+        put(&objects, "dir/file", "second").await;
+        assert_eq!(world.read_file("dir/file").await.unwrap(), b"second");
+        assert_eq!(world.stat("dir/file").await.unwrap().size_bytes, 6);
+        delete(&objects, "dir/other").await;
+        assert_eq!(errno(world.stat("dir/other").await), libc::ENOENT);
+        let source = objects.head(&key("dir/file")).await.unwrap().object;
+        objects.copy(&source, &key("dir/copy"), CopyOptions::default()).await.unwrap();
+        assert_eq!(world.read_file("dir/copy").await.unwrap(), b"second");
+        put(&objects, "dir/file/below", "z").await;
+        assert_eq!(world.read_file("dir/file/below").await.unwrap(), b"z");
+        assert_eq!(get(&objects, "dir/file").await.unwrap(), b"second");
+        assert_sound(&world).await;
+    }
+}
+
+#[tokio::test]
+async fn what_is_written_is_an_object_when_it_is_closed() {
+    for world in each().await {
+        let objects = objects(&world);
+        let handle = world.create("file").await.unwrap();
+        world.fs.write(handle, 0, b"one").await.unwrap();
+        assert_eq!(get(&objects, "file").await, None);
+        assert_eq!(keys(&objects).await, [""; 0]);
+        world.close(handle).await.unwrap();
+        assert_eq!(get(&objects, "file").await.unwrap(), b"one");
+        let before = objects.head(&key("file")).await.unwrap();
+        assert_eq!(before.attributes.user.get("file-permissions").map(String::as_str), Some("0100640"));
+        let handle = world.open_handle("file", libc::O_RDWR).await.unwrap();
+        world.fs.write(handle, 0, b"TWO").await.unwrap();
+        assert_eq!(get(&objects, "file").await.unwrap(), b"one");
+        world.close(handle).await.unwrap();
+        assert_eq!(get(&objects, "file").await.unwrap(), b"TWO");
+        assert_ne!(objects.head(&key("file")).await.unwrap().object.etag, before.object.etag);
+        assert_sound(&world).await;
+    }
+}
+
+#[tokio::test]
+async fn who_reads_an_old_inode_reads_on() {
+    for bucket in Bucket::by_inode_each().await {
+        let world = bucket.mount(|_| {}).await;
+        let objects = objects(&world);
+        let old = pattern(3 * MIB);
+        put(&objects, "file", &old).await;
+        let handle = world.open_handle("file", libc::O_RDONLY).await.unwrap();
+        let reading = objects.get(&key("file"), GetOptions::default()).await.unwrap();
+        put(&objects, "file", "new").await;
+        assert!(world.read_all(handle).await.unwrap() == old);
+        let read = reading.body.try_collect::<Vec<_>>().await.unwrap().concat();
+        assert!(read == old);
+        delete(&objects, "file").await;
+        assert!(world.read_all(handle).await.unwrap() == old);
+        world.close(handle).await.unwrap();
+        tokio::task::yield_now().await;
+        assert_sound(&world).await;
+        assert_eq!(world.bucket.keys().await, [""; 0]);
+    }
+}
+
+#[tokio::test]
+async fn a_hard_link_keeps_the_old_bytes() {
+    let world = Bucket::by_inode(Mapping::Whole).await.mount(|_| {}).await;
+    let objects = objects(&world);
+    world.write_file("a", b"old").await.unwrap();
+    world.chmod("a", 0o4755).await.unwrap();
+    world.link("a", "b").await.unwrap();
+    put(&objects, "a", "new").await;
+    assert_eq!(get(&objects, "b").await.unwrap(), b"old");
+    assert_eq!(world.stat("b").await.unwrap().mode, 0o4755);
+    let attr = world.stat("a").await.unwrap();
+    assert_eq!(
+        (attr.mode, attr.uid, attr.nlink),
+        (0o755, CALLER.uid, 1),
+        "the right to lend rights does not"
+    );
+    assert_sound(&world).await;
+}
+
+#[tokio::test]
+async fn directories_go_with_their_last_object_unless_they_were_made() {
+    for world in each().await {
+        let objects = objects(&world);
+        world.mkdir("made").await.unwrap();
+        put(&objects, "made/x", "x").await;
+        put(&objects, "a/b/c", "x").await;
+        assert_eq!(world.names("a/b").await.unwrap(), ["c"]);
+        assert_eq!(keys(&objects).await, ["a/b/c", "made/", "made/x"]);
+        delete(&objects, "a/b/c").await;
+        delete(&objects, "made/x").await;
+        assert_eq!(errno(world.stat("a/b").await), libc::ENOENT);
+        assert_eq!(errno(world.stat("a").await), libc::ENOENT);
+        assert_eq!(world.names("made").await.unwrap(), [""; 0]);
+        assert_eq!(keys(&objects).await, ["made/"]);
+        delete(&objects, "made/").await;
+        assert_eq!(errno(world.stat("made").await), libc::ENOENT);
+        assert_sound(&world).await;
+    }
+}
+
+/// What an object that was beside its directory lost with it was its odd name only.
+#[tokio::test]
+async fn an_object_beside_a_directory_has_its_name_again() {
+    let world = Bucket::by_inode(Mapping::Whole).await.mount(|_| {}).await;
+    let objects = objects(&world);
+    put(&objects, "a", "object").await;
+    put(&objects, "a/b", "inside").await;
+    assert_eq!(world.names("/").await.unwrap(), ["%=a", "a"]);
+    delete(&objects, "a/b").await;
+    assert_eq!(world.names("/").await.unwrap(), ["a"]);
+    assert_eq!(world.read_file("a").await.unwrap(), b"object");
+    world.unlink("a").await.unwrap();
+    world.mkdir("a").await.unwrap();
+    put(&objects, "a", "again").await;
+    world.rmdir("a").await.unwrap();
+    assert_eq!(get(&objects, "a").await.unwrap(), b"again");
+    put(&objects, "a", "more").await;
+    assert_eq!(get(&objects, "a").await.unwrap(), b"more");
+    assert_eq!(keys(&objects).await, ["a"]);
+    assert_sound(&world).await;
+}
+
+#[tokio::test]
+async fn user_metadata_and_tags_are_extended_attributes_both_ways() {
+    for bucket in Bucket::by_inode_each().await {
+        let world = bucket.mount(|_| {}).await;
+        let objects = objects(&world);
+        let given = [("project", "apollo"), ("tenon-sum", "abc"), ("mtime", "1.5")];
+        let options = PutOptions { tags: text_map([("stage", "raw")]), ..described(text_map(given)) };
+        objects.put(&key("file"), "x".into(), options).await.unwrap();
+        let ino = world.ino("file").await.unwrap();
+        let names = |names: Vec<Box<[u8]>>| {
+            names.iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(names(world.fs.listxattr(ino).unwrap()), ["user.project", "user.tag.stage"]);
+        assert_eq!(world.stat("file").await.unwrap().mtime.0, 1_500_000_000);
+        assert_eq!(objects.head(&key("file")).await.unwrap().attributes.user, text_map(given));
+        assert_eq!(errno(world.fs.getxattr(ino, b"tenon.object")), libc::EOPNOTSUPP);
+        world.fs.setxattr(ino, b"user.project", b"gemini", 0, |_| true).unwrap();
+        world.fs.setxattr(ino, b"user.tag.more", b"yes", 0, |_| true).unwrap();
+        world.fs.setxattr(ino, b"user.binary", b"\xff\x00", 0, |_| true).unwrap();
+        world.fs.removexattr(ino, b"user.tag.stage").unwrap();
+        let seen = [("project", "gemini"), ("tenon-sum", "abc"), ("mtime", "1.5")];
+        assert_eq!(objects.head(&key("file")).await.unwrap().attributes.user, text_map(seen));
+        assert_eq!(objects.tags(&key("file")).await.unwrap(), text_map([("more", "yes")]));
+        objects.set_tags(&key("file"), text_map([("a", "b")])).await.unwrap();
+        assert_eq!(
+            names(world.fs.listxattr(ino).unwrap()),
+            ["user.binary", "user.project", "user.tag.a"],
+            "what is no tag stays"
+        );
+        // Other bytes: what was said of the old ones is not true any more.
+        let handle = world.open_handle("file", libc::O_RDWR).await.unwrap();
+        world.fs.write(handle, 0, b"y").await.unwrap();
+        world.close(handle).await.unwrap();
+        let user = objects.head(&key("file")).await.unwrap().attributes.user;
+        assert!(!user.contains_key("tenon-sum") && user.contains_key("file-mtime"), "{user:?}");
+        assert_eq!(user.get("project").map(String::as_str), Some("gemini"));
+        assert_sound(&world).await;
+    }
+}
+
+#[tokio::test]
+async fn posix_attributes_are_headers_both_ways() {
+    let mut worlds = each().await;
+    // Nobody else knows yet that attributes are in headers here.
+    worlds.push(Bucket::with_metadata().mount(|config| config.attributes = AttributeSource::Headers).await);
+    worlds.remove(2);
+    for world in worlds {
+        let objects = objects(&world);
+        let user = [("file-permissions", "0100600"), ("file-owner", "77"), ("file-mtime", "1000000000ns")];
+        objects.put(&key("file"), "x".into(), described(text_map(user))).await.unwrap();
+        let attr = world.stat("file").await.unwrap();
+        assert_eq!((attr.mode, attr.uid, attr.mtime.0), (0o600, 77, 1_000_000_000));
+        world.chmod("file", 0o640).await.unwrap();
+        world.fs.sync().await.unwrap();
+        let user = objects.head(&key("file")).await.unwrap().attributes.user;
+        assert_eq!(user.get("file-permissions").map(String::as_str), Some("0100640"));
+        world.symlink("link", b"file").await.unwrap();
+        assert_eq!(get(&objects, "link").await.unwrap(), b"file");
+        let link = objects.head(&key("link")).await.unwrap();
+        objects.copy(&link.object, &key("again"), CopyOptions::default()).await.unwrap();
+        assert_eq!(world.stat("again").await.unwrap().kind, Kind::Symlink);
+        world.mknod("pipe", Kind::Fifo).await.unwrap();
+        assert_sound(&world).await;
+    }
+}
+
+/// It had the tag of the object that it was the beginning of.
+#[tokio::test]
+async fn a_file_that_was_cut_has_another_tag() {
+    for bucket in Bucket::by_inode_each().await {
+        let world = bucket.mount(|_| {}).await;
+        let objects = objects(&world);
+        let before = put(&objects, "file", "0123456789").await;
+        world.truncate("file", 5).await.unwrap();
+        let after = objects.head(&key("file")).await.unwrap();
+        assert_eq!((after.size_bytes, get(&objects, "file").await.unwrap()), (5, b"01234".to_vec()));
+        assert_ne!(after.object.etag, before.etag);
+        world.truncate("file", 3 * MIB as u64).await.unwrap();
+        let mut expected = b"01234".to_vec();
+        expected.resize(3 * MIB, 0);
+        assert!(get(&objects, "file").await.unwrap() == expected);
+        let tag = objects.head(&key("file")).await.unwrap().object.etag;
+        let again = world.remount().await;
+        let again = Objects::new(again.fs.clone(), b"");
+        assert_eq!(again.head(&key("file")).await.unwrap().object.etag, tag);
+    }
+}
+
+#[tokio::test]
+async fn nothing_of_tenons_own_is_shown_or_changed() {
+    for world in each().await {
+        let objects = objects(&world);
+        put(&objects, "a", "x").await;
+        put(&objects, ".tenon-mine", "x").await;
+        world.write_file("b", b"x").await.unwrap();
+        world.fs.sync().await.unwrap();
+        assert!(world.bucket.store().head(&key(".tenon/volume")).await.is_ok());
+        assert_eq!(keys(&objects).await, [".tenon-mine", "a", "b"]);
+        let level = ListRequest { delimiter: Some(b'/'), limit: 1, ..ListRequest::default() };
+        assert_eq!(listed(&objects, level).await, [".tenon-mine", "a", "b"]);
+        for own in [".tenon", ".tenon/volume", ".tenon/x/y"] {
+            let own = key(own);
+            let refused = objects.put(&own, "x".into(), PutOptions::default()).await;
+            assert!(matches!(refused, Err(StoreError::InvalidKey { .. })), "{refused:?}");
+            let refused = objects.delete(&own, Precondition::None).await;
+            assert!(matches!(refused, Err(StoreError::InvalidKey { .. })), "{refused:?}");
+            let begun = objects.begin(&own, Attributes::default(), Tags::new()).await;
+            assert!(matches!(begun, Err(StoreError::InvalidKey { .. })), "{begun:?}");
+            let missing = objects.get(&own, GetOptions::default()).await;
+            assert!(matches!(missing, Err(StoreError::NotFound(_))), "{missing:?}");
+        }
+        assert_sound(&world).await;
+    }
+}
+
+#[tokio::test]
+async fn by_path_a_file_is_an_object_by_all_its_names() {
+    let world = Bucket::with_metadata().mount(|_| {}).await;
+    let objects = objects(&world);
+    world.write_file("a", b"shared").await.unwrap();
+    world.link("a", "b").await.unwrap();
+    assert_eq!(get(&objects, "a").await.unwrap(), b"shared");
+    assert_eq!(get(&objects, "b").await.unwrap(), b"shared");
+    let meta = objects.head(&key("b")).await.unwrap();
+    assert_eq!((meta.object.key.clone(), meta.size_bytes), (key("b"), 6));
+    objects.copy(&meta.object, &key("c"), CopyOptions::default()).await.unwrap();
+    assert_eq!(world.read_file("c").await.unwrap(), b"shared");
+    let handle = world.open_handle("b", libc::O_RDONLY).await.unwrap();
+    delete(&objects, "a").await;
+    assert_eq!(world.read_all(handle).await.unwrap(), b"shared");
+    assert_eq!(world.bucket.object("b").await.unwrap(), b"shared");
+    assert_eq!(errno(world.stat("a").await), libc::ENOENT);
+    delete(&objects, "b").await;
+    assert_eq!(world.read_all(handle).await.unwrap(), b"shared");
+    world.close(handle).await.unwrap();
+    assert_eq!(keys(&objects).await, ["c"]);
+    world.assert_healthy().await;
+    assert_sound(&world).await;
+}
+
+#[tokio::test]
+async fn a_full_volume_refuses_and_keeps_nothing() {
+    for bucket in Bucket::by_inode_each().await {
+        let world = bucket.mount(|_| {}).await;
+        let objects = objects(&world);
+        put(&objects, "a", "x").await;
+        let limits = vfs::Limits { bytes: Some(1000), files: None };
+        world.fs.set_quota(b"", Some(limits)).await.unwrap();
+        let refused = objects.put(&key("b"), pattern(2000).into(), PutOptions::default()).await;
+        assert!(matches!(refused, Err(StoreError::Full(_))), "{refused:?}");
+        assert_eq!(keys(&objects).await, ["a"]);
+        assert_sound(&world).await;
+    }
+}
+
+#[tokio::test]
+async fn settings_are_kept_beside_the_objects() {
+    use store::Settings;
+    for world in each().await {
+        let buckets = DirectoryBuckets::new(world.fs.clone());
+        buckets.create("a-bucket").await.unwrap();
+        let whole = objects(&world);
+        let one = Objects::new(world.fs.clone(), b"a-bucket/");
+        assert_eq!(Settings::get(&one, "policy").await.unwrap(), None);
+        Settings::set(&one, "policy", Some(Bytes::from_static(b"{}"))).await.unwrap();
+        assert_eq!(Settings::get(&one, "policy").await.unwrap().unwrap(), "{}");
+        assert_eq!(Settings::get(&whole, "policy").await.unwrap(), None);
+        world.settle().await;
+        let again = world.remount().await;
+        let again = Objects::new(again.fs.clone(), b"a-bucket/");
+        assert_eq!(Settings::get(&again, "policy").await.unwrap().unwrap(), "{}");
+        assert_eq!(keys(&whole).await, ["a-bucket/"]);
+        buckets.delete("a-bucket").await.unwrap();
+        assert_eq!(Settings::get(&one, "policy").await.unwrap(), None);
+        world.settle().await;
+        for key in world.bucket.keys().await.iter().filter(|key| key.contains("buckets/")) {
+            assert_eq!(world.bucket.object(key).await.unwrap(), b"", "{key}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_change_waits_until_the_front_end_has_heard_of_it() {
+    for world in each().await {
+        let mut news = world.fs.invalidations().unwrap();
+        let heard: Arc<Mutex<Vec<Invalidation>>> = Arc::default();
+        let told = heard.clone();
+        let listening = tokio::spawn(async move {
+            while let Some(one) = news.recv().await {
+                tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+                match one {
+                    Invalidation::Reached(mark) => mark.reached(),
+                    one => told.lock().unwrap().push(one),
+                }
+            }
+        });
+        let objects = objects(&world);
+        put(&objects, "new", "x").await;
+        let name = Bytes::from_static(b"new");
+        let entry = Invalidation::Entry { parent: Ino::ROOT, name };
+        assert!(heard.lock().unwrap().contains(&entry));
+        assert!(heard.lock().unwrap().contains(&Invalidation::Inode(Ino::ROOT)));
+        listening.abort();
+        listening.await.unwrap_err();
+        put(&objects, "newer", "x").await;
+    }
+}
+
+/// What nobody has looked at costs no look.
+#[tokio::test]
+async fn by_path_a_put_is_one_request_where_the_mount_knows_nothing() {
+    let world = World::new().await;
+    let objects = objects(&world);
+    let (_, counts) = world.counting(put(&objects, "dir/file", "x")).await;
+    assert_eq!(counts.to_string(), "Put 1");
+    let (_, counts) = world.counting(delete(&objects, "dir/file")).await;
+    assert_eq!(counts.to_string(), "Delete 1");
+}
+
+#[tokio::test]
+async fn a_read_only_volume_refuses_changes() {
+    for bucket in Bucket::by_inode_each().await {
+        let world = bucket.mount(|config| config.read_only = true).await;
+        let refused = objects(&world).put(&key("a"), "x".into(), PutOptions::default()).await;
+        assert!(matches!(refused, Err(StoreError::Denied(_))), "{refused:?}");
+    }
+}
+
+#[tokio::test]
+async fn listings_page_through_a_large_directory() {
+    let world = Bucket::by_inode(Mapping::Whole).await.mount(|_| {}).await;
+    let objects = objects(&world);
+    let caller = Caller { umask: 0, ..CALLER };
+    let dir = world.mkdir("dir").await.unwrap().ino;
+    let mut expected = vec!["dir/".to_owned()];
+    for number in 0..3000 {
+        let name = format!("{number:04}");
+        world.fs.mknod(caller, dir, name.as_bytes(), Kind::File, 0o644, 0).await.unwrap();
+        expected.push(format!("dir/{name}"));
+    }
+    assert_eq!(keys(&objects).await, expected);
+    let from = ListRequest { start_after: Some("dir/2990".into()), limit: 4, ..ListRequest::default() };
+    assert_eq!(listed(&objects, from).await, expected[2992..]);
+    let level = ListRequest { delimiter: Some(b'/'), limit: 10, ..ListRequest::default() };
+    assert_eq!(listed(&objects, level).await, ["dir/"]);
+    let some = ListRequest { prefix: "dir/150".into(), limit: 7, ..ListRequest::default() };
+    assert_eq!(listed(&objects, some).await, expected[1501..1511]);
+}
+
+/// An event said so: nobody waits until what is known is too old.
+#[tokio::test]
+async fn what_others_do_is_seen_when_it_is_said() {
+    let bucket = Bucket::with_metadata();
+    let world = bucket.mount(|_| {}).await;
+    bucket.put("dir/a", "one").await;
+    assert_eq!(world.names("dir").await.unwrap(), ["a"]);
+    let said = async |name: &str| {
+        let seen = bucket.head(name).await;
+        world
+            .fs
+            .reconcile(&key(name), seen.as_ref(), bucket.clock.advance(Default::default()))
+            .await
+            .unwrap();
+    };
+    bucket.put("dir/a", "other").await;
+    bucket.put("dir/b", "two").await;
+    bucket.put("dir/sub/deep/c", "three").await;
+    for name in ["dir/a", "dir/b", "dir/sub/deep/c"] {
+        said(name).await;
+    }
+    assert_eq!(world.names("dir").await.unwrap(), ["a", "b", "sub"]);
+    assert_eq!(world.read_file("dir/a").await.unwrap(), b"other");
+    assert_eq!(world.read_file("dir/sub/deep/c").await.unwrap(), b"three");
+    bucket.delete("dir/sub/deep/c").await;
+    bucket.delete("dir/b").await;
+    bucket.put("dir/a/inside", "x").await;
+    for name in ["dir/sub/deep/c", "dir/b", "dir/a/inside", ".tenon/volume"] {
+        said(name).await;
+    }
+    assert_eq!(world.names("dir").await.unwrap(), ["%=a", "a"]);
+    assert_eq!(world.read_file("dir/a/inside").await.unwrap(), b"x");
+    bucket.delete("dir/a").await;
+    bucket.delete("dir/a/inside").await;
+    // Late, twice, and in the wrong order.
+    for name in ["dir/a", "dir/a/inside", "dir/a"] {
+        said(name).await;
+    }
+    assert_eq!(errno(world.stat("dir").await), libc::ENOENT);
+    world.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn by_path_a_further_name_of_a_file_becomes_an_object_of_its_own() {
+    let world = Bucket::with_metadata().mount(|_| {}).await;
+    let objects = objects(&world);
+    world.write_file("a", b"shared").await.unwrap();
+    world.link("a", "b").await.unwrap();
+    put(&objects, "b", "mine").await;
+    assert_eq!(world.read_file("a").await.unwrap(), b"shared");
+    assert_eq!(world.read_file("b").await.unwrap(), b"mine");
+    assert_eq!(world.stat("a").await.unwrap().nlink, 1);
+    world.assert_healthy().await;
+}
+
+/// It was gone while it was written to.
+#[tokio::test]
+async fn an_empty_file_is_an_object_while_it_is_written_to() {
+    for world in each().await {
+        let objects = objects(&world);
+        world.write_file("file", b"").await.unwrap();
+        let handle = world.open_handle("file", libc::O_RDWR).await.unwrap();
+        world.fs.write(handle, 0, b"x").await.unwrap();
+        assert_eq!(get(&objects, "file").await.unwrap(), b"");
+        world.close(handle).await.unwrap();
+        assert_eq!(get(&objects, "file").await.unwrap(), b"x");
+    }
+}
