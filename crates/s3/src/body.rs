@@ -205,7 +205,8 @@ where
     });
     let body = futures_util::stream::unfold(receiver, |mut receiver| async move {
         receiver.recv().await.map(|piece| (piece, receiver))
-    });
+    })
+    .fuse();
     let ((), stored) = futures_util::future::join(reading, store(body.boxed(), note)).await;
     let end = shared.lock().take();
     match (end, stored) {

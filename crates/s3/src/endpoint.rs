@@ -153,6 +153,11 @@ impl Endpoint {
         error_response(s3_error!(SlowDown, "Please reduce your request rate."))
     }
 
+    /// The answer to a request that found something that cannot be.
+    pub(crate) fn broken() -> Response<Body> {
+        error_response(s3_error!(InternalError, "We encountered an internal error, please try again."))
+    }
+
     async fn serve(&self, request: Request<Body>) -> S3Result<Response<Body>> {
         let answered = self.service.call(request).await;
         answered.map_err(|error| {

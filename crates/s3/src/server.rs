@@ -1,11 +1,13 @@
 //! Connections: taken, bounded in number and in time, and ended in good order.
 
+use futures_util::FutureExt as _;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rustls::ServerConfig;
 use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -179,7 +181,9 @@ impl Served {
         let Ok(_permit) = self.requests.try_acquire() else {
             return Endpoint::slow_down();
         };
-        self.endpoint.answer(request.map(s3s::Body::from)).await
+        let answer = AssertUnwindSafe(self.endpoint.answer(request.map(s3s::Body::from)));
+        // A broken invariant costs one request, not the connection: the panic's own message is in the log.
+        answer.catch_unwind().await.unwrap_or_else(|_| Endpoint::broken())
     }
 }
 

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use store::{Attributes, ETag, StoreError, Tags, Timestamp};
 
-use super::etag::Whole;
+use super::etag::Given;
 use crate::headers;
 
 /// What the names of Tenon's own attributes begin with.
@@ -59,7 +59,7 @@ pub(super) struct Record {
     #[serde(rename = "p", default, skip_serializing_if = "Option::is_none")]
     posix: Option<(u16, u32, u32, i64)>,
     #[serde(rename = "w", default, skip_serializing_if = "Option::is_none")]
-    pub(super) whole: Option<Whole>,
+    pub(super) given: Option<Given>,
     /// When a directory's marker was stored.
     #[serde(rename = "a", default, skip_serializing_if = "Option::is_none")]
     pub(super) at: Option<i64>,
@@ -135,10 +135,10 @@ impl Kept {
     }
 
     /// It describes bytes with this tag, which an inode with these attributes has.
-    pub(super) fn describes(&mut self, etag: &ETag, whole: Option<Whole>, posix: (u16, u32, u32, Timestamp)) {
+    pub(super) fn describes(&mut self, etag: &ETag, given: Option<Given>, posix: (u16, u32, u32, Timestamp)) {
         let (mode, uid, gid, mtime) = posix;
         self.record.of = etag.as_str().to_owned();
-        self.record.whole = whole;
+        self.record.given = given;
         self.record.posix = Some((mode, uid, gid, mtime.0));
     }
 

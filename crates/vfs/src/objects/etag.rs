@@ -11,55 +11,62 @@ use store::{ETag, Timestamp};
 /// 128 bits are enough to tell any two contents apart.
 const TAG_BYTES: usize = 16;
 
-/// An object that was all of a file when it was stored. One extent alone does not say so: a file that was cut is the
-/// beginning of an object whose tag is of more.
+/// The tag that content was given when it was stored, and which content that was. Content that was written through the
+/// mount has none: a file that stays open is stored in pieces that are joined later, and its bytes are the same before and
+/// after.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Whole {
+pub(super) struct Given {
     #[serde(rename = "e")]
     etag: String,
-    #[serde(rename = "n")]
-    size_bytes: u64,
+    #[serde(rename = "c")]
+    content: String,
 }
 
-impl Whole {
-    /// The object that content which was just stored consists of, if it is one.
-    pub(super) fn of(content: &[Extent], size_bytes: u64) -> Option<Self> {
-        match content {
-            [one] if one.offset == 0 && one.object_offset == 0 && one.len == size_bytes => {
-                let etag = &one.object.etag;
-                (!etag.is_provisional()).then(|| Self { etag: etag.as_str().to_owned(), size_bytes })
+impl Given {
+    /// For content that was just stored: the tag of the object that it is, if it is one.
+    pub(super) fn to(content: &[Extent], size_bytes: u64) -> Self {
+        let print = print(content, size_bytes);
+        let etag = match content {
+            [one] if one.object_offset == 0 && one.len == size_bytes && !one.object.etag.is_provisional() => {
+                one.object.etag.as_str().to_owned()
             }
-            _ => None,
-        }
+            _ => format!("{print}-{}", content.len().max(1)),
+        };
+        Self { etag, content: print }
+    }
+
+    /// The tag that an inode has stays the one of its content, whatever else of it changes.
+    pub(super) fn keeping(etag: &ETag, inode: &Inode) -> Self {
+        Self { etag: etag.as_str().to_owned(), content: print(&inode.content, inode.size_bytes) }
+    }
+
+    pub(super) fn etag(&self) -> ETag {
+        ETag::new(&self.etag)
     }
 }
 
-/// The tag of a file or link.
-pub(super) fn of(inode: &Inode, whole: Option<&Whole>) -> ETag {
-    match inode.kind {
-        Kind::Symlink => of_link(inode.target.as_ref()),
-        _ => of_content((inode.ino.0, inode.mtime), &inode.content, inode.size_bytes, whole),
+/// The tag of a file or link. Of a file that was written through the mount its times tell: none of them is the same after a
+/// write, and ctime nobody can set.
+pub(super) fn of(inode: &Inode, given: Option<&Given>) -> ETag {
+    if inode.kind == Kind::Symlink {
+        return of_link(inode.target.as_ref());
     }
-}
-
-/// The tag of a file with this content; an empty one is told apart by its number and time.
-pub(super) fn of_content(
-    (ino, mtime): (u64, Timestamp),
-    content: &[Extent],
-    size_bytes: u64,
-    whole: Option<&Whole>,
-) -> ETag {
-    if let Some(whole) = whole
-        && Whole::of(content, size_bytes).as_ref() == Some(whole)
+    if let Some(given) = given
+        && given.content == print(&inode.content, inode.size_bytes)
     {
-        return ETag::new(&whole.etag);
+        return given.etag();
     }
     let mut digest = Context::new(&SHA256);
-    digest.update(&size_bytes.to_be_bytes());
-    if size_bytes == 0 {
-        digest.update(&ino.to_be_bytes());
-        digest.update(&mtime.0.to_be_bytes());
+    for number in [inode.ino.0, inode.size_bytes, inode.mtime.0 as u64, inode.ctime.0 as u64] {
+        digest.update(&number.to_be_bytes());
     }
+    tag(digest, 1)
+}
+
+/// What tells content apart that consists of other objects, or other pieces of them.
+fn print(content: &[Extent], size_bytes: u64) -> String {
+    let mut digest = Context::new(&SHA256);
+    digest.update(&size_bytes.to_be_bytes());
     for extent in content.iter().filter(|extent| extent.len > 0) {
         for number in [extent.offset, extent.len, extent.object_offset] {
             digest.update(&number.to_be_bytes());
@@ -67,7 +74,7 @@ pub(super) fn of_content(
         add_text(&mut digest, extent.object.key.as_ref().map_or(b"", |key| key.as_bytes()));
         add_text(&mut digest, extent.object.etag.as_str().as_bytes());
     }
-    tag(digest, content.len())
+    hex(digest)
 }
 
 /// The tag of a symbolic link's object.
@@ -92,9 +99,12 @@ fn add_text(digest: &mut Context, text: &[u8]) {
 }
 
 fn tag(digest: Context, pieces: usize) -> ETag {
+    ETag::new(&format!("{}-{}", hex(digest), pieces.max(1)))
+}
+
+fn hex(digest: Context) -> String {
     let digest = digest.finish();
-    let hex: String = digest.as_ref()[..TAG_BYTES].iter().map(|byte| format!("{byte:02x}")).collect();
-    ETag::new(&format!("{hex}-{}", pieces.max(1)))
+    digest.as_ref()[..TAG_BYTES].iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]
@@ -109,21 +119,51 @@ mod tests {
         Extent { offset: 0, len, object, object_offset: 0 }
     }
 
-    #[test]
-    fn a_file_that_was_cut_has_another_tag_than_its_object() {
-        let (stored, cut) = ([extent(10)], [extent(5)]);
-        let whole = Whole::of(&stored, 10);
-        let tag = |content: &[Extent], size| of_content((7, Timestamp(1)), content, size, whole.as_ref());
-        assert_eq!(tag(&stored, 10), ETag::new("abc"));
-        assert_ne!(tag(&cut, 5), ETag::new("abc"));
-        assert_ne!(tag(&stored, 12), ETag::new("abc"));
-        assert!(tag(&cut, 5).as_str().ends_with("-1") && tag(&cut, 5).as_str().len() == 34);
+    fn inode(content: Vec<Extent>, size_bytes: u64, ctime: i64) -> Inode {
+        Inode {
+            ino: meta::Ino(7),
+            kind: Kind::File,
+            mode: 0o644,
+            uid: 0,
+            gid: 0,
+            nlink: 1,
+            rdev: 0,
+            size_bytes,
+            atime: Timestamp(0),
+            mtime: Timestamp(1),
+            ctime: Timestamp(ctime),
+            btime: Timestamp(0),
+            home: None,
+            content,
+            target: None,
+            exact: true,
+            observed_at: Timestamp(0),
+        }
     }
 
     #[test]
-    fn empty_files_differ_by_their_number_and_time() {
-        let tag = |ino, at| of_content((ino, Timestamp(at)), &[], 0, None);
-        assert_eq!(tag(7, 1), tag(7, 1));
-        assert!(tag(7, 1) != tag(7, 2) && tag(7, 1) != tag(8, 1));
+    fn a_file_that_was_cut_has_another_tag_than_its_object() {
+        let given = Given::to(&[extent(10)], 10);
+        let tag = |len, size, ctime| of(&inode(vec![extent(len)], size, ctime), Some(&given));
+        assert_eq!(tag(10, 10, 1), ETag::new("abc"));
+        assert_eq!(tag(10, 10, 2), ETag::new("abc"), "a chmod changes no bytes");
+        assert_ne!(tag(5, 5, 1), ETag::new("abc"));
+        assert_ne!(tag(10, 12, 1), ETag::new("abc"));
+        assert!(tag(5, 5, 1).as_str().ends_with("-1") && tag(5, 5, 1).as_str().len() == 34);
+    }
+
+    /// HDF5 leaves a file in pieces, which are joined after its close: a reader that had asked for its tag before was told
+    /// that the file had changed.
+    #[test]
+    fn what_was_written_by_the_mount_has_one_tag_however_it_is_stored() {
+        let mut rest = extent(4);
+        rest.offset = 6;
+        let pieces = of(&inode(vec![extent(6), rest], 10, 1), None);
+        assert_eq!(of(&inode(vec![extent(10)], 10, 1), None), pieces);
+        assert_ne!(
+            of(&inode(vec![extent(10)], 10, 2), None),
+            pieces,
+            "it was written again, and its mtime set back"
+        );
     }
 }

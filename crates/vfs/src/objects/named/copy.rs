@@ -12,6 +12,7 @@ use super::put::New;
 use crate::objects::Objects;
 use crate::objects::description::{Kept, keep};
 use crate::objects::errors::{about, named};
+use crate::objects::etag::Given;
 use crate::objects::storing::Stores;
 use crate::pin::Pin;
 
@@ -116,7 +117,7 @@ impl Objects {
         tags: &Tags,
     ) -> store::Result<super::put::Change> {
         let mut change = super::put::Change::default();
-        let (ino, whole, at) = (inode.ino, before.record.whole.clone(), before.record.at);
+        let (ino, at) = (inode.ino, before.record.at);
         let seen = self.seen_over(key, inode, attributes);
         if (seen.mode, seen.uid, seen.gid, seen.mtime) != (inode.mode, inode.uid, inode.gid, inode.mtime) {
             let (mode, uid, gid) = (Some(seen.mode), Some(seen.uid), Some(seen.gid));
@@ -124,13 +125,10 @@ impl Objects {
             let changes = meta::AttrChanges { mode, uid, gid, mtime, ..meta::AttrChanges::default() };
             change.ops.push(meta::Op::SetAttr { ino, changes });
         }
-        let after = Inode { mtime: seen.mtime, ..inode.clone() };
-        let etag = match inode.is_dir() {
-            true => meta.object.etag.clone(),
-            false => crate::objects::etag::of(&after, whole.as_ref()),
-        };
+        let etag = &meta.object.etag;
+        let given = (!inode.is_dir()).then(|| Given::keeping(etag, inode));
         let mut kept = keep(attributes, tags)?;
-        kept.describes(&etag, whole, (seen.mode, seen.uid, seen.gid, seen.mtime));
+        kept.describes(etag, given, (seen.mode, seen.uid, seen.gid, seen.mtime));
         kept.record.at = at;
         change.ops.extend(kept.ops_over(ino, before)?);
         change.news.push(crate::Invalidation::Attributes(ino));

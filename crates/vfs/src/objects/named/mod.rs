@@ -170,7 +170,7 @@ impl Objects {
                 let (body, at) = (self.marker_body(inode.ino)?, record.at.map_or(inode.btime, Timestamp));
                 (etag::of_marker(inode.ino.0, &body, at), body.len() as u64, at)
             }
-            false => (etag::of(inode, record.whole.as_ref()), inode.size_bytes, inode.mtime),
+            false => (etag::of(inode, record.given.as_ref()), inode.size_bytes, inode.mtime),
         };
         let object = ObjectRef { last_modified: Some(at), ..ObjectRef::new(key.clone(), etag) };
         Ok((object, size_bytes))

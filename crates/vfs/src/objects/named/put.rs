@@ -14,7 +14,7 @@ use crate::invalidation::Invalidation;
 use crate::objects::Objects;
 use crate::objects::description::{IMPLICIT, Kept, MARKER, keep};
 use crate::objects::errors::{about, named, no_such_key};
-use crate::objects::etag::{self, Whole};
+use crate::objects::etag::{self, Given};
 use crate::objects::storing::Stores;
 use crate::ops::without_set_id;
 
@@ -224,14 +224,14 @@ impl Objects {
         change.entry(place.0, &place.1);
         let old = taken.map(|(_, old)| old).filter(|old| old.kind == Kind::File);
         let seen = self.seen(key, new.size_bytes, new.attributes, ctx.now, &self.defaults_over(old));
-        let whole = Whole::of(&new.content, new.size_bytes);
+        let given = Given::to(&new.content, new.size_bytes);
         let etag = match &new.target {
             Some(target) => etag::of_link(Some(target)),
-            None => etag::of_content((new.ino.0, seen.mtime), &new.content, new.size_bytes, whole.as_ref()),
+            None => given.etag(),
         };
         make(new, place, &seen, &mut change);
         let mut kept = keep(new.attributes, new.tags)?;
-        kept.describes(&etag, whole, (seen.mode, seen.uid, seen.gid, seen.mtime));
+        kept.describes(&etag, Some(given), (seen.mode, seen.uid, seen.gid, seen.mtime));
         change.ops.extend(kept.ops(new.ino)?);
         if let Some(list) =
             old.filter(|old| without_set_id(old.mode) == seen.mode).and_then(|old| self.acl(old))

@@ -6,6 +6,7 @@ use super::{ATTEMPTS_MAX, busy, is_race};
 use crate::objects::Objects;
 use crate::objects::description::Kept;
 use crate::objects::errors::named;
+use crate::objects::etag::Given;
 
 impl Objects {
     pub(in crate::objects) fn tags_named(&self, key: &ObjectKey) -> store::Result<Tags> {
@@ -18,11 +19,15 @@ impl Objects {
     pub(in crate::objects) async fn set_tags_named(&self, key: &ObjectKey, tags: &Tags) -> store::Result<()> {
         let _claim = self.fs.claims.claim(&self.claimed(key)).await;
         for _ in 0..ATTEMPTS_MAX {
-            let (ino, before) = self.steadily(key, || {
+            let (ino, before, given) = self.steadily(key, || {
                 let inode = self.must_find(key)?;
-                Ok((inode.ino, Kept::read(&self.fs.names, inode.ino).map_err(named(key))?))
+                let (meta, before) = self.meta_of(key, &inode).map_err(named(key))?;
+                let given = (!inode.is_dir()).then(|| Given::keeping(&meta.object.etag, &inode));
+                Ok((inode.ino, before, given))
             })?;
-            let ops = before.with_tags(tags)?.ops_over(ino, &before)?;
+            let mut kept = before.with_tags(tags)?;
+            kept.record.given = given;
+            let ops = kept.ops_over(ino, &before)?;
             match self.fs.names.commit_together(&self.fs.ctx(), &ops) {
                 Ok(_) => return Ok(()),
                 Err(error) if is_race(&error) => {}

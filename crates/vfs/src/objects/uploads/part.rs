@@ -1,20 +1,19 @@
 //! A part comes in: its body is stored as it comes, and named when all of it is there.
 
 use bytes::Bytes;
-use futures_util::TryStreamExt as _;
 use futures_util::stream::BoxStream;
+use futures_util::{StreamExt as _, TryStreamExt as _};
 use meta::{Extent, Ino, Op, XattrHow};
 use std::ops::Range;
 use store::{
-    Attributes, ETag, ObjectKey, ObjectRef, Part, PartNote, Payload, Precondition, PutOptions, StoreError,
-    Tags,
+    Attributes, ObjectKey, ObjectRef, Part, PartNote, Payload, Precondition, PutOptions, StoreError, Tags,
 };
 
 use super::record::{Kept, part_name};
 use crate::layout::{content_keys, stored_at};
 use crate::objects::Objects;
 use crate::objects::errors::{about, named};
-use crate::objects::etag::{Whole, of_content};
+use crate::objects::etag::Given;
 use crate::objects::named::multipart::must_be_a_number;
 use crate::objects::storing::Stores;
 use crate::volume::Mapping;
@@ -52,7 +51,7 @@ impl Objects {
 
     /// Stores a body of unknown length; what was stored of one that fails goes again.
     async fn store_body(&self, ino: Ino, body: BoxStream<'_, store::Result<Bytes>>) -> store::Result<Stored> {
-        let mut body = Body { body, waiting: Payload::default() };
+        let mut body = Body { body: body.fuse().boxed(), waiting: Payload::default() };
         if let Mapping::Chunked { bytes } = self.fs.layout.mapping() {
             return self.store_chunks(ino, &mut body, bytes).await;
         }
@@ -132,7 +131,7 @@ impl Objects {
         let before = self.fs.names.inode(ino).map_err(named(key))?;
         let at = before.size_bytes;
         let now = self.fs.now();
-        let kept = Kept::new(&tag(content, size_bytes, ino, now), at, size_bytes, now, note);
+        let kept = Kept::new(&Given::to(content, size_bytes).etag(), at, size_bytes, now, note);
         let mut ranges = Vec::new();
         match self.fs.names.xattr(ino, &part_name(number)) {
             Err(meta::FsError::NoData) => {}
@@ -200,9 +199,4 @@ impl Body<'_> {
 fn extent(object: &ObjectRef, range: Range<u64>) -> Extent {
     let len = range.end - range.start;
     Extent { offset: range.start, len, object: stored_at(object), object_offset: 0 }
-}
-
-fn tag(content: &[Extent], size_bytes: u64, ino: Ino, now: store::Timestamp) -> ETag {
-    let whole = Whole::of(content, size_bytes);
-    of_content((ino.0, now), content, size_bytes, whole.as_ref())
 }
