@@ -34,7 +34,6 @@ pub(crate) fn problem<B>(request: &Request<B>, region: &str) -> Option<S3Error> 
         None if query.keys().any(|key| key.starts_with("X-Amz-") && key != "X-Amz-Date") => {
             in_query(&query, headers, region)
         }
-        None if query.contains_key("AWSAccessKeyId") => Err(unsupported()),
         None => Ok(()),
     };
     checked.err()

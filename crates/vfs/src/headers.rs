@@ -70,6 +70,15 @@ pub(crate) fn with_posix(mut attributes: Attributes, inode: &Inode) -> Attribute
     attributes
 }
 
+/// What Tenon's endpoint says of an object's very bytes, such as their checksum, begins so.
+pub(crate) const OF_BYTES: &str = "tenon-";
+
+/// The headers of an object whose bytes become others.
+pub(crate) fn of_other_bytes(mut attributes: Attributes) -> Attributes {
+    attributes.user.retain(|name, _| !name.starts_with(OF_BYTES));
+    attributes
+}
+
 /// The headers of a new object that is not a plain file.
 pub(crate) fn type_of(kind: Kind) -> Attributes {
     let content_type = (kind == Kind::Directory).then(|| "application/x-directory".to_owned());

@@ -34,7 +34,8 @@ impl Shared {
     ) -> Result<ObjectRef> {
         let failed = |error| errno::failed(key, error);
         let stat = fstat(staged.file()).map_err(failed)?;
-        record.etag = format!("{:016x}{:016x}", self.entropy.next_u64(), self.entropy.next_u64());
+        // 32 hexadecimal digits alone would be taken for an MD5 by programs that compare.
+        record.etag = format!("{:016x}{:016x}-1", self.entropy.next_u64(), self.entropy.next_u64());
         record.modified = modified(&stat);
         record.size_bytes = size_bytes(&stat);
         record.write(staged.file(), key)?;

@@ -254,6 +254,11 @@ impl Shared {
     }
 }
 
+/// Not of the form of an MD5, which programs compare with what they sent.
+fn etag_of(write: u64) -> ETag {
+    ETag::new(&format!("{write:016x}-1"))
+}
+
 impl Description {
     fn shared(self) -> Option<Arc<Self>> {
         (self != Self::default()).then(|| Arc::new(self))
@@ -262,7 +267,7 @@ impl Description {
 
 impl Stored {
     fn etag(&self) -> ETag {
-        ETag::new(&format!("{:016x}", self.write))
+        etag_of(self.write)
     }
 
     fn object_ref(&self, key: &ObjectKey) -> ObjectRef {

@@ -1,9 +1,9 @@
 //! Uploads that outlast a call, and a bucket's settings, in memory.
 
-use super::{Description, MemoryStore};
+use super::{Description, MemoryStore, etag_of};
 use crate::{
-    Attributes, CompleteOptions, ETag, ObjectKey, ObjectRef, Part, PartNote, Payload, Result, Settings,
-    StoreError, Tags, Timestamp, Upload, Uploads,
+    Attributes, CompleteOptions, ObjectKey, ObjectRef, Part, PartNote, Payload, Result, Settings, StoreError,
+    Tags, Timestamp, Upload, Uploads,
 };
 use bytes::Bytes;
 use futures_util::StreamExt as _;
@@ -84,7 +84,7 @@ impl Uploads for MemoryStore {
         let body: Payload = pieces.into_iter().collect::<Result<Vec<_>>>()?.into_iter().collect();
         let part = Part {
             number,
-            etag: ETag::new(&format!("{:016x}", self.0.next_write())),
+            etag: etag_of(self.0.next_write()),
             size_bytes: body.len(),
             last_modified: self.0.clock.now(),
             note: note()?,

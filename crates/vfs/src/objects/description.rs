@@ -17,6 +17,7 @@ use store::{Attributes, ETag, StoreError, Tags, Timestamp};
 
 use super::etag::Given;
 use crate::headers;
+use crate::headers::OF_BYTES;
 
 /// What the names of Tenon's own attributes begin with.
 pub(crate) const OWN: &[u8] = b"tenon.";
@@ -27,8 +28,6 @@ pub(super) const MARKER: &[u8] = b"tenon.marker";
 const VERSION: u32 = 1;
 const USER: &[u8] = b"user.";
 const TAG: &[u8] = b"user.tag.";
-/// User metadata of the endpoint's own, about the bytes as they were stored.
-const ENDPOINTS: &str = "tenon-";
 /// S3 allows so much user metadata, names and values together.
 const USER_BYTES_MAX: usize = 2048;
 /// The longest value of a tag, and the longest key, in characters (S3 User Guide, "Object tagging").
@@ -85,7 +84,7 @@ pub(super) fn keep(attributes: &Attributes, tags: &Tags) -> store::Result<Kept> 
     let mut xattrs = BTreeMap::new();
     let mut user_bytes = 0;
     for (name, value) in &attributes.user {
-        let into = match name.starts_with(ENDPOINTS) {
+        let into = match name.starts_with(OF_BYTES) {
             true => &mut record.endpoints,
             false => {
                 user_bytes += name.len() + value.len();
@@ -252,7 +251,7 @@ fn user_of<'x>(name: &'x [u8], value: &'x [u8]) -> Option<(&'x str, &'x str)> {
     let is_short = name.len() <= meta::namespace::XATTR_NAME_BYTES_MAX && value.len() <= USER_BYTES_MAX;
     let user = name.strip_prefix(USER).filter(|user| !user.is_empty() && user.iter().all(is_token))?;
     let user = std::str::from_utf8(user).ok().filter(|_| is_short && !name.starts_with(TAG))?;
-    let is_others = headers::is_posix(user) || user.starts_with(ENDPOINTS);
+    let is_others = headers::is_posix(user) || user.starts_with(OF_BYTES);
     text(value).filter(|value| !is_others && value.trim() == *value).map(|value| (user, value))
 }
 

@@ -470,7 +470,7 @@ impl Filesystem {
             Some(carried) => carried,
             None => self.store.find(&object.key).await?.map(|meta| meta.attributes).unwrap_or_default(),
         };
-        Ok(headers::with_posix(carried, inode))
+        Ok(headers::with_posix(headers::of_other_bytes(carried), inode))
     }
 
     /// Says once, in the bucket, that attributes are in headers here.

@@ -16,6 +16,7 @@ async fn conforms(make: impl AsyncFn() -> World, base: &str, capabilities: Capab
         Ok(objects)
     };
     conformance::run(fresh, capabilities).await.unwrap();
+    conformance::run_uploads(fresh, capabilities).await.unwrap();
     let worlds = std::mem::take(&mut *kept.lock().unwrap());
     for world in worlds {
         world.settle().await;
