@@ -33,6 +33,7 @@ pub(crate) async fn start(
     state: &State,
     world: &World,
 ) -> Result<Server> {
+    let name = bucket_name(&opened.volume, flags)?;
     let users = match &flags.users {
         Some(path) => read_users(path)?,
         None => own_users(state, world)?,
@@ -41,14 +42,16 @@ pub(crate) async fn start(
         (Some(chain), Some(key)) => Some(Arc::new(certificate(chain, key)?)),
         _ => None,
     };
-    let (buckets, shown): (Arc<dyn Buckets>, String) = if flags.directories_as_buckets {
-        let buckets = Arc::new(DirectoryBuckets::new(Arc::clone(&opened.fs)));
-        (buckets, "the directories at its root are the buckets".to_owned())
-    } else {
-        let name = bucket_name(&opened.volume, flags.bucket.as_deref())?;
-        let shown = format!("bucket {name}");
-        let store = Arc::new(Objects::new(Arc::clone(&opened.fs), b""));
-        (Arc::new(OneBucket { name, store }), shown)
+    let (buckets, shown): (Arc<dyn Buckets>, String) = match name {
+        None => {
+            let buckets = Arc::new(DirectoryBuckets::new(Arc::clone(&opened.fs)));
+            (buckets, "the directories at its root are the buckets".to_owned())
+        }
+        Some(name) => {
+            let shown = format!("bucket {name}");
+            let store = Arc::new(Objects::new(Arc::clone(&opened.fs), b""));
+            (Arc::new(OneBucket { name, store }), shown)
+        }
     };
     let options = EndpointOptions { users, region: REGION.to_owned(), domains: flags.domain.clone() };
     let endpoint = Endpoint::new(buckets, options, world.clock.clone(), world.entropy.clone());
@@ -89,17 +92,24 @@ impl Buckets for OneBucket {
     }
 }
 
-/// The name given, or what the volume is called.
-fn bucket_name(volume: &Volume, given: Option<&str>) -> Result<String> {
-    let name = match (given, volume) {
+/// The name of the one bucket: the name given, or what the volume is called. `None` where directories are the buckets.
+fn bucket_name(volume: &Volume, flags: &EndpointFlags) -> Result<Option<String>> {
+    if flags.directories_as_buckets {
+        return Ok(None);
+    }
+    let name = match (flags.bucket.as_deref(), volume) {
         (Some(name), _) => name.to_owned(),
         (None, Volume::S3 { bucket, .. }) => bucket.clone(),
         (None, Volume::Directory { root } | Volume::Embedded { root }) => {
             root.file_name().map(|name| name.to_string_lossy().to_lowercase()).unwrap_or_default()
         }
     };
-    store::bucket_name::check(&name).map_err(|error| anyhow!("{error}; name the bucket with --bucket"))?;
-    Ok(name)
+    if store::bucket_name::check(&name).is_err() {
+        bail!(
+            "'{name}' is no name of a bucket (3 to 63 lower-case letters, digits, '-' and '.'); give one with --bucket"
+        );
+    }
+    Ok(Some(name))
 }
 
 /// A file of users.

@@ -113,9 +113,15 @@ impl Running {
 
     /// Where the volume is reached.
     fn is_at(&self) -> String {
-        let mount_point = self.session.as_ref().map(|session| session.mount_point().display().to_string());
-        let url = self.endpoint.as_ref().map(|endpoint| endpoint.url());
-        [mount_point, url].into_iter().flatten().collect::<Vec<_>>().join(" and ")
+        [self.mount_point(), self.url()].into_iter().flatten().collect::<Vec<_>>().join(" and ")
+    }
+
+    fn mount_point(&self) -> Option<String> {
+        self.session.as_ref().map(|session| session.mount_point().display().to_string())
+    }
+
+    fn url(&self) -> Option<String> {
+        self.endpoint.as_ref().map(Server::url)
     }
 
     /// Returns when the directory is not mounted any more; without one, never.
@@ -279,7 +285,8 @@ impl Running {
         Status {
             pid: std::process::id(),
             volume: self.opened.volume.url(),
-            mount_point: self.is_at(),
+            mount_point: self.mount_point().unwrap_or_default(),
+            endpoint: self.url(),
             version: VERSION.to_owned(),
             uptime_secs: self.since.elapsed().as_secs(),
             read_only: self.opened.read_only,

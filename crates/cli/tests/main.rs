@@ -7,6 +7,7 @@ mod bad_input;
 mod by_inode;
 mod by_path;
 mod daemon;
+mod endpoint;
 mod fixture;
 mod interface;
 mod kills;

@@ -58,12 +58,20 @@ pub(crate) fn find(text: &str, mounts: Vec<Mount>) -> Result<Mount> {
 }
 
 fn summary(status: &protocol::Status) -> String {
-    format!("{}  {}  pid {}  {}", status.mount_point, status.volume, status.pid, status.pending)
+    format!("{}  {}  pid {}  {}", places(status), status.volume, status.pid, status.pending)
+}
+
+/// Where the volume is reached.
+fn places(status: &protocol::Status) -> String {
+    let mount_point = Some(status.mount_point.as_str()).filter(|path| !path.is_empty());
+    let places: Vec<&str> = [mount_point, status.endpoint.as_deref()].into_iter().flatten().collect();
+    places.join(" and ")
 }
 
 fn detail(status: &protocol::Status) -> String {
     let lines = [
         ("mount point", status.mount_point.clone()),
+        ("S3 endpoint", status.endpoint.clone().unwrap_or_else(|| "none".to_owned())),
         ("volume", format!("{}{}", status.volume, if status.read_only { " (read-only)" } else { "" })),
         ("process", format!("{}, version {}, up {}", status.pid, status.version, uptime(status.uptime_secs))),
         ("open", format!("{} handles", status.open_handles)),

@@ -170,8 +170,11 @@ pub(crate) struct Status {
     pub(crate) pid: u32,
     /// What is mounted.
     pub(crate) volume: String,
-    /// Where.
+    /// Where; empty if it is only served as objects.
     pub(crate) mount_point: String,
+    /// Where its objects are served, if they are.
+    #[serde(default)]
+    pub(crate) endpoint: Option<String>,
     /// The daemon's version.
     pub(crate) version: String,
     /// How long it has been mounted.

@@ -1,0 +1,200 @@
+//! A volume as files and objects at once: S3 clients that people use, while the same names are used through the mount.
+
+use crate::fixture::{Home, said};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+const KEY: &str = "tenon-tests";
+const SECRET: &str = "not-a-secret-but-long-enough";
+
+impl Home {
+    fn with_users(self) -> Self {
+        let users = format!("[[user]]\naccess_key = \"{KEY}\"\nsecret_key = \"{SECRET}\"\n");
+        fs::write(self.path("users.toml"), users).unwrap();
+        fs::set_permissions(self.path("users.toml"), fs::Permissions::from_mode(0o600)).unwrap();
+        self
+    }
+
+    /// Mounts a volume and serves it at a port of its own; the endpoint's URL.
+    fn mount_and_serve(&self, volume: &str, more: &[&str]) -> String {
+        let words = ["mount", volume, "mnt", "--serve", "127.0.0.1:0", "--users", "users.toml"];
+        self.ok(words.iter().chain(more));
+        self.status()["endpoint"].as_str().unwrap().to_owned()
+    }
+
+    /// A client's script, which knows where the endpoint and the mount are.
+    fn client(&self, name: &str, url: &str, bucket: &str, root: &Path) -> Command {
+        let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/clients").join(name);
+        let mut command = self.command(if name.ends_with(".py") { "/usr/bin/python3" } else { "/bin/bash" });
+        let servers = std::env::var("TENON_SERVERS_DIR").unwrap_or_default();
+        command
+            .arg(script)
+            .env("PATH", format!("/usr/bin:/bin:{servers}"))
+            .env("URL", url)
+            .env("BUCKET", bucket)
+            .env("ROOT", root)
+            .env("KEY", KEY)
+            .env("SECRET", SECRET);
+        command
+    }
+
+    fn run_client(&self, name: &str, url: &str, bucket: &str, root: &Path) {
+        let said = said(&mut self.client(name, url, bucket, root));
+        assert_eq!(said.code, 0, "{name}: {said:?}");
+    }
+}
+
+const CLIENTS: [&str; 5] = ["aws.sh", "rclone.sh", "s3cmd.sh", "mc.sh", "python.py"];
+
+fn every_client_works(format: &[&str]) {
+    let home = Home::new().with_users();
+    home.ok(["format", "volume"].iter().chain(format));
+    let url = home.mount_and_serve("volume", &["--directories-as-buckets"]);
+    fs::create_dir(home.mnt().join("a-bucket")).unwrap();
+    for client in CLIENTS {
+        home.run_client(client, &url, "a-bucket", &home.mnt().join("a-bucket"));
+    }
+    home.ok(["umount", "mnt"]);
+    home.ok(["fsck", "volume"]);
+    assert_eq!(home.ok(["gc", "volume", "--dry-run"]), "0 objects that no file has would be deleted\n");
+}
+
+#[test]
+fn every_client_works_on_a_volume_named_by_inode() {
+    every_client_works(&["--naming", "inode"]);
+}
+
+#[test]
+fn every_client_works_on_a_volume_in_chunks() {
+    every_client_works(&["--mapping", "chunked"]);
+}
+
+#[test]
+fn every_client_works_on_a_volume_named_by_path() {
+    every_client_works(&["--naming", "file-path"]);
+}
+
+/// A bucket that others use as well: Tenon's endpoint and the server's own show the same objects.
+#[test]
+fn every_client_works_on_a_bucket_of_a_server() {
+    let server = servers::shared_minio();
+    let bucket = crate::s3::new_bucket(server, "both-ways");
+    let home = crate::s3::home(server).with("AWS_ENDPOINT_URL", &server.endpoint()).with_users();
+    let url = home.mount_and_serve(&format!("s3://{bucket}"), &[]);
+    for client in CLIENTS {
+        home.run_client(client, &url, &bucket, &home.mnt());
+    }
+    fs::write(home.mnt().join("file"), "x").unwrap();
+    assert_eq!(home.ok(["object", "ls", &format!("s3://{bucket}/file")]).lines().count(), 1);
+    home.ok(["umount", "mnt"]);
+}
+
+/// Ends a process that a test started.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.kill().ok();
+        self.0.wait().ok();
+    }
+}
+
+/// Without a mount, with a user that Tenon makes itself; what is there is there at the next start.
+#[test]
+fn a_volume_is_served_without_a_mount() {
+    let home = Home::new();
+    home.ok(["format", "volume", "--naming", "inode"]);
+    for round in 0..2 {
+        let mut serving = home.command(crate::fixture::tenon());
+        serving.args(["serve", "volume", "--listen", "127.0.0.1:0"]).stdout(Stdio::piped());
+        let mut serving = Running(serving.spawn().unwrap());
+        let mut url = String::new();
+        let out = serving.0.stdout.take().unwrap();
+        std::io::BufRead::read_line(&mut std::io::BufReader::new(out), &mut url).unwrap();
+        let users = home.path("volume/state/s3-users.toml");
+        assert_eq!(fs::metadata(&users).unwrap().permissions().mode() & 0o777, 0o600);
+        let users: toml::Table = fs::read_to_string(users).unwrap().parse().unwrap();
+        let user = |field: &str| users["user"][0][field].as_str().unwrap().to_owned();
+        let mut script = home.command("/usr/bin/python3");
+        let program = r#"
+import boto3, os
+s3 = boto3.client("s3", endpoint_url=os.environ["URL"], region_name="us-east-1")
+assert [bucket["Name"] for bucket in s3.list_buckets()["Buckets"]] == ["volume"]
+if os.environ["ROUND"] == "0":
+    s3.put_object(Bucket="volume", Key="a/b", Body=b"kept")
+assert s3.get_object(Bucket="volume", Key="a/b")["Body"].read() == b"kept"
+"#;
+        script
+            .args(["-c", program])
+            .env("URL", url.trim())
+            .env("ROUND", round.to_string())
+            .env("AWS_ACCESS_KEY_ID", user("access_key"))
+            .env("AWS_SECRET_ACCESS_KEY", user("secret_key"));
+        let outcome = said(&mut script);
+        assert_eq!(outcome.code, 0, "{outcome:?}");
+        let listed = home.ok(["status"]);
+        assert!(listed.contains(url.trim()), "{listed}");
+        home.signal(serving.0.id(), rustix::process::Signal::TERM);
+        assert!(serving.0.wait().unwrap().success());
+    }
+    home.ok(["mount", "volume", "mnt"]);
+    assert_eq!(fs::read_to_string(home.mnt().join("a/b")).unwrap(), "kept");
+}
+
+/// What a kill -9 leaves is whole: an object is there or not, and an upload goes on at the next start.
+#[test]
+fn an_upload_goes_on_after_a_kill() {
+    let home = Home::new().with_users();
+    home.ok(["format", "volume", "--naming", "inode"]);
+    let program = r#"
+import boto3, os, sys
+from botocore.config import Config
+s3 = boto3.client("s3", endpoint_url=os.environ["URL"], aws_access_key_id=os.environ["KEY"],
+    aws_secret_access_key=os.environ["SECRET"], region_name="us-east-1", config=Config(retries={"max_attempts": 1}))
+upload = {"Bucket": "volume", "Key": "big"}
+if os.environ["ROUND"] == "0":
+    upload["UploadId"] = s3.create_multipart_upload(**upload)["UploadId"]
+    s3.upload_part(**upload, PartNumber=1, Body=b"1" * (5 << 20))
+else:
+    upload["UploadId"] = s3.list_multipart_uploads(Bucket="volume")["Uploads"][0]["UploadId"]
+    s3.upload_part(**upload, PartNumber=2, Body=b"2")
+    parts = [{"PartNumber": part["PartNumber"], "ETag": part["ETag"]} for part in s3.list_parts(**upload)["Parts"]]
+    s3.complete_multipart_upload(**upload, MultipartUpload={"Parts": parts})
+"#;
+    for round in ["0", "1"] {
+        let url = home.mount_and_serve("volume", &[]);
+        let mut script = home.command("/usr/bin/python3");
+        script.args(["-c", program]).envs([
+            ("URL", url.as_str()),
+            ("ROUND", round),
+            ("KEY", KEY),
+            ("SECRET", SECRET),
+        ]);
+        let outcome = said(&mut script);
+        assert_eq!(outcome.code, 0, "{outcome:?}");
+        if round == "0" {
+            assert!(!home.mnt().join("big").exists());
+            home.signal(home.pid(), rustix::process::Signal::KILL);
+            home.ok(["umount", "mnt"]);
+        }
+    }
+    let big = fs::read(home.mnt().join("big")).unwrap();
+    assert!(big.len() == (5 << 20) + 1 && big.ends_with(b"12"));
+}
+
+#[test]
+fn what_cannot_be_served_is_refused() {
+    let home = Home::new().with_users();
+    home.ok(["format", "Volume_1"]);
+    let refused = home.refused(["serve", "Volume_1", "--listen", "127.0.0.1:0"]);
+    assert!(refused.contains("--bucket"), "{refused}");
+    fs::set_permissions(home.path("users.toml"), fs::Permissions::from_mode(0o644)).unwrap();
+    let refused = home.refused(["serve", "Volume_1", "--bucket", "b-1", "--users", "users.toml"]);
+    assert!(refused.contains("chmod 600") && !refused.contains(SECRET), "{refused}");
+    fs::write(home.path("broken.toml"), format!("[[user]]\nsecret_key = \"{SECRET}\"\n")).unwrap();
+    fs::set_permissions(home.path("broken.toml"), fs::Permissions::from_mode(0o600)).unwrap();
+    let refused = home.refused(["serve", "Volume_1", "--bucket", "b-1", "--users", "broken.toml"]);
+    assert!(refused.contains("access_key") && !refused.contains(SECRET), "{refused}");
+}
