@@ -286,6 +286,14 @@ fn incomplete() -> S3Error {
     )
 }
 
+/// A client stopped sending.
+pub(crate) fn timed_out() -> S3Error {
+    s3_error!(
+        RequestTimeout,
+        "Your socket connection to the server was not read from or written to within the timeout period."
+    )
+}
+
 /// Why a body ended early. The protocol layer says so in words only.
 fn broken(error: &StdError) -> S3Error {
     let text = error.to_string();
@@ -295,6 +303,9 @@ fn broken(error: &StdError) -> S3Error {
             same.set_message(message.to_owned());
         }
         return same;
+    }
+    if text.contains("RequestTimeout") {
+        return timed_out();
     }
     let is = |name: &str| text.contains(name);
     if is("SignatureMismatch") {

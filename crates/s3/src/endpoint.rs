@@ -194,6 +194,13 @@ fn refused(request: &Request<Body>) -> Option<S3Error> {
     if let Some(word) = request.uri().query().and_then(query::unknown_word) {
         return Some(not_implemented(&format!("A query with '{word}'")));
     }
+    if let Some(length) =
+        request.headers().get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok())
+        && XML_BYTES_MAX < length
+        && query::is_document(request.method(), request.uri().query().unwrap_or_default())
+    {
+        return Some(s3_error!(MaxMessageLengthExceeded, "Your request was too big."));
+    }
     let asked = |name: &&&str| request.headers().contains_key(**name);
     NOT_IMPLEMENTED.iter().find(asked).map(|name| {
         s3_error!(

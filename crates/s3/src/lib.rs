@@ -23,6 +23,7 @@ mod fold;
 mod headers;
 mod ops;
 mod parts;
+mod patience;
 mod policy;
 mod query;
 mod server;

@@ -3,6 +3,8 @@
 //! A server that overlooks a word it does not know does something else than was asked: a rename becomes a PUT of nothing,
 //! and data is lost. Here such a request is refused.
 
+use http::Method;
+
 /// Words that name an operation or an argument of one, in the AWS documentation of S3's API.
 const KNOWN: [&str; 84] = [
     "accelerate",
@@ -96,6 +98,42 @@ pub(crate) fn unknown_word(query: &str) -> Option<String> {
     let words = url::form_urlencoded::parse(query.as_bytes()).map(|(word, _)| word.into_owned());
     words.into_iter().find(|word| !is_known(word))
 }
+
+/// Whether the body of a request with this query is a document, which is read as a whole.
+pub(crate) fn is_document(method: &Method, query: &str) -> bool {
+    let has = |name: &str| query.split('&').any(|word| word.split('=').next() == Some(name));
+    match *method {
+        Method::POST => has("delete") || has("uploadId") || has("restore") || has("select"),
+        Method::PUT => !query.is_empty() && !has("partNumber") && DOCUMENTS.iter().any(|name| has(name)),
+        _ => false,
+    }
+}
+
+/// What a PUT sets by a document.
+const DOCUMENTS: [&str; 22] = [
+    "accelerate",
+    "acl",
+    "analytics",
+    "cors",
+    "encryption",
+    "intelligent-tiering",
+    "inventory",
+    "legal-hold",
+    "lifecycle",
+    "logging",
+    "metrics",
+    "notification",
+    "object-lock",
+    "ownershipControls",
+    "policy",
+    "publicAccessBlock",
+    "replication",
+    "requestPayment",
+    "retention",
+    "tagging",
+    "versioning",
+    "website",
+];
 
 fn is_known(word: &str) -> bool {
     let lower = word.to_ascii_lowercase();

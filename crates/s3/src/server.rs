@@ -1,21 +1,28 @@
 //! Connections: taken, bounded in number and in time, and ended in good order.
 
+use bytes::Bytes;
 use futures_util::FutureExt as _;
+use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rustls::ServerConfig;
+use s3s::StdError;
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::time::Sleep;
 use tokio_rustls::TlsAcceptor;
 
 use crate::Endpoint;
+use crate::patience::Patient;
 
 /// A connection's buffer for a request's head: S3 allows 8 KB of headers and as much of a path.
 const HEAD_BYTES_MAX: usize = 64 << 10;
@@ -33,11 +40,18 @@ pub struct Limits {
     pub requests: usize,
     /// How long a request's head may take to arrive, and a connection may be idle.
     pub head_within: Duration,
+    /// How long a client may send nothing of a body, or take nothing of an answer.
+    pub stall_within: Duration,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { connections: 16_384, requests: 256, head_within: Duration::from_secs(60) }
+        Self {
+            connections: 16_384,
+            requests: 256,
+            head_within: Duration::from_secs(60),
+            stall_within: Duration::from_secs(60),
+        }
     }
 }
 
@@ -162,7 +176,10 @@ impl Served {
             .timer(TokioTimer::new())
             .header_read_timeout(self.limits.head_within)
             .max_buf_size(HEAD_BYTES_MAX)
-            .serve_connection(TokioIo::new(stream), service_fn(answer));
+            .serve_connection(
+                TokioIo::new(Patient::new(stream, self.limits.stall_within)),
+                service_fn(answer),
+            );
         let mut connection = std::pin::pin!(connection);
         let mut ends = self.ends.clone();
         let ended = tokio::select! {
@@ -178,12 +195,77 @@ impl Served {
     }
 
     async fn answer(&self, request: http::Request<Incoming>) -> http::Response<s3s::Body> {
-        let Ok(_permit) = self.requests.try_acquire() else {
+        let Ok(place) = self.requests.clone().try_acquire_owned() else {
             return Endpoint::slow_down();
         };
-        let answer = AssertUnwindSafe(self.endpoint.answer(request.map(s3s::Body::from)));
+        let body = |body| {
+            s3s::Body::http_body_unsync(Timed { body, within: self.limits.stall_within, waiting: None })
+        };
+        let answer = AssertUnwindSafe(self.endpoint.answer(request.map(body)));
         // A broken invariant costs one request, not the connection: the panic's own message is in the log.
-        answer.catch_unwind().await.unwrap_or_else(|_| Endpoint::broken())
+        let answer = answer.catch_unwind().await.unwrap_or_else(|_| Endpoint::broken());
+        answer.map(|body| s3s::Body::http_body_unsync(Placed { body, _place: place }))
+    }
+}
+
+/// A request's body, which fails when nothing of it comes for too long.
+struct Timed {
+    body: Incoming,
+    within: Duration,
+    waiting: Option<Pin<Box<Sleep>>>,
+}
+
+impl Body for Timed {
+    type Data = Bytes;
+    type Error = StdError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, StdError>>> {
+        let frame = Pin::new(&mut self.body).poll_frame(context);
+        if let Poll::Ready(frame) = frame {
+            self.waiting = None;
+            return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
+        }
+        let within = self.within;
+        let waiting = self.waiting.get_or_insert_with(|| Box::pin(tokio::time::sleep(within)));
+        ready!(waiting.as_mut().poll(context));
+        Poll::Ready(Some(Err(crate::body::timed_out().into())))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// An answer's body, which keeps the request's place until it is sent.
+struct Placed {
+    body: s3s::Body,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Body for Placed {
+    type Data = Bytes;
+    type Error = StdError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, StdError>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }
 

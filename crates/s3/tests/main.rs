@@ -3,4 +3,5 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
 mod clients;
+mod hostile;
 mod world;

@@ -21,6 +21,10 @@ impl World {
     }
 
     pub(crate) async fn over(buckets: Arc<dyn Buckets>) -> Self {
+        Self::with_limits(buckets, Limits::default()).await
+    }
+
+    pub(crate) async fn with_limits(buckets: Arc<dyn Buckets>, limits: Limits) -> Self {
         let user = |access_key: &str, role| User {
             access_key: access_key.to_owned(),
             secret_key: SECRET.to_owned(),
@@ -35,7 +39,7 @@ impl World {
         let endpoint =
             Endpoint::new(buckets, options, Arc::new(SystemClock), Arc::new(Entropy::new(1))).unwrap();
         let address = "127.0.0.1:0".parse().unwrap();
-        let server = Server::start(endpoint, address, Limits::default(), None).await.unwrap();
+        let server = Server::start(endpoint, address, limits, None).await.unwrap();
         Self { server, next: AtomicU64::new(0) }
     }
 

@@ -1,0 +1,263 @@
+//! Clients that are slow, broken or hostile: each hears an error of S3 or loses its connection, and the others are served.
+
+use super::world::{KEY, World};
+use bytes::Bytes;
+use s3::Limits;
+use std::sync::Arc;
+use std::time::Duration;
+use store::memory::MemoryBuckets;
+use store::s3::{Credentials, S3Buckets, S3Config};
+use store::{
+    Buckets, Clock, Entropy, ObjectKey, ObjectStore, Payload, PutOptions, StoreError, SystemClock, Timestamp,
+};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+/// A bucket `open` that everybody may read and write, so that requests need no signature.
+async fn world(limits: Limits) -> (World, Arc<dyn ObjectStore>) {
+    let buckets = Arc::new(MemoryBuckets::new(Arc::new(SystemClock)));
+    buckets.create("open").await.unwrap();
+    let store = buckets.open("open").await.unwrap();
+    let policy = r#"{"Statement":[{"Effect":"Allow","Principal":"*","Action":"s3:*","Resource":["arn:aws:s3:::open","arn:aws:s3:::open/*"]}]}"#;
+    store.settings().unwrap().set("policy", Some(Bytes::from_static(policy.as_bytes()))).await.unwrap();
+    (World::with_limits(buckets, limits).await, store)
+}
+
+fn key(text: &str) -> ObjectKey {
+    ObjectKey::try_from(text).unwrap()
+}
+
+impl World {
+    async fn connect(&self) -> TcpStream {
+        TcpStream::connect(self.server.address()).await.unwrap()
+    }
+
+    /// Sends bytes and reads what comes until the connection ends.
+    async fn say(&self, bytes: &[u8]) -> String {
+        let mut stream = self.connect().await;
+        stream.write_all(bytes).await.unwrap();
+        let mut said = Vec::new();
+        stream.read_to_end(&mut said).await.ok();
+        String::from_utf8_lossy(&said).into_owned()
+    }
+
+    async fn request(&self, line: &str, headers: &str, body: &[u8]) -> String {
+        let head = format!("{line} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{headers}\r\n");
+        self.say(&[head.as_bytes(), body].concat()).await
+    }
+
+    /// It serves others still.
+    async fn is_well(&self) {
+        let said = self.request("GET /open?list-type=2", "", b"").await;
+        assert!(said.starts_with("HTTP/1.1 200"), "{said}");
+    }
+}
+
+#[tokio::test]
+async fn nonsense_is_answered_or_hung_up_on() {
+    let (world, store) = world(Limits::default()).await;
+    for nonsense in [
+        "\0\0\0\0",
+        "GET\r\n\r\n",
+        "PUT /open/x HTTP/1.1\r\nContent-Length: -5\r\n\r\n",
+        "\x16\x03\x01\x02\x00",
+    ] {
+        let said = world.say(nonsense.as_bytes()).await;
+        assert!(said.is_empty() || said.starts_with("HTTP/1.1 400"), "{nonsense:?}: {said}");
+    }
+    let long = format!("GET /open/{} HTTP/1.1\r\n\r\n", "x".repeat(100_000));
+    assert!(world.say(long.as_bytes()).await.starts_with("HTTP/1.1 4"));
+    let cases = [
+        ("PUT /open/x?append&position=3", "Content-Length: 1\r\n", "NotImplemented"),
+        ("PUT /open/x?renameObject", "Content-Length: 0\r\n", "AccessDenied"),
+        (
+            "PUT /open/x",
+            "Content-Length: 1\r\nx-amz-server-side-encryption-customer-algorithm: AES256\r\n",
+            "NotImplemented",
+        ),
+        ("GET /open/%ff", "", "InvalidURI"),
+        ("GET /UPPER_case/x", "", "InvalidBucketName"),
+        ("GET /open?list-type=2&continuation-token=%21", "", "InvalidArgument"),
+        ("GET /open?list-type=2&max-keys=-1", "", "InvalidArgument"),
+        ("GET /nobodys/x", "", "AccessDenied"),
+        ("GET /", "Authorization: AWS4-HMAC-SHA256 Credential=a\r\n", "AuthorizationHeaderMalformed"),
+    ];
+    for (line, headers, code) in cases {
+        let said = world.request(line, headers, b"x").await;
+        assert!(said.contains(&format!("<Code>{code}</Code>")), "{line}: {said}");
+    }
+    assert!(matches!(store.head(&key("x")).await, Err(StoreError::NotFound(_))));
+    world.is_well().await;
+}
+
+#[tokio::test]
+async fn broken_documents_are_malformed() {
+    let (world, store) = world(Limits::default()).await;
+    store.put(&key("kept"), Payload::from("x"), PutOptions::default()).await.unwrap();
+    let bomb = format!(
+        "<!DOCTYPE d [<!ENTITY a \"{}\">]><Delete><Object><Key>&a;</Key></Object></Delete>",
+        "kept".repeat(1000)
+    );
+    let documents = [
+        "",
+        "<",
+        "<Delete>",
+        "<Delete></Delete>",
+        "<Delete><Object><Key>kept</Key>",
+        "\u{feff}nothing",
+        &bomb,
+        "<Tagging/>",
+    ];
+    for document in documents {
+        let headers = format!("Content-Length: {}\r\n", document.len());
+        let said = world.request("POST /open?delete", &headers, document.as_bytes()).await;
+        assert!(said.starts_with("HTTP/1.1 4") && said.contains("<Code>"), "{document:?}: {said}");
+    }
+    let deep = "<a>".repeat(20_000);
+    let headers = format!("Content-Length: {}\r\n", deep.len());
+    let said = world.request("PUT /open?tagging", &headers, deep.as_bytes()).await;
+    assert!(said.starts_with("HTTP/1.1 4"), "{said}");
+    let huge = "x".repeat(5 << 20);
+    let headers = format!("Content-Length: {}\r\n", huge.len());
+    let mut stream = world.connect().await;
+    let head = format!("POST /open?delete HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{headers}\r\n");
+    stream.write_all(head.as_bytes()).await.unwrap();
+    stream.write_all(huge.as_bytes()).await.ok();
+    let mut said = Vec::new();
+    stream.read_to_end(&mut said).await.ok();
+    let said = String::from_utf8_lossy(&said).into_owned();
+    assert!(said.is_empty() || said.contains("MaxMessageLengthExceeded"), "{said}");
+    store.head(&key("kept")).await.unwrap();
+    world.is_well().await;
+}
+
+#[tokio::test]
+async fn a_body_that_breaks_off_stores_nothing() {
+    let (world, store) = world(Limits::default()).await;
+    store.put(&key("x"), Payload::from("before"), PutOptions::default()).await.unwrap();
+    let mut stream = world.connect().await;
+    stream
+        .write_all(b"PUT /open/x HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\nonly this")
+        .await
+        .unwrap();
+    stream.shutdown().await.unwrap();
+    let mut said = Vec::new();
+    stream.read_to_end(&mut said).await.ok();
+    let cases = [
+        ("Content-Length: 3\r\nContent-MD5: AAAAAAAAAAAAAAAAAAAAAA==\r\n", "BadDigest"),
+        ("Content-Length: 3\r\nContent-MD5: none\r\n", "InvalidDigest"),
+        ("Content-Length: 3\r\nx-amz-checksum-crc32c: AAAAAA==\r\n", "BadDigest"),
+        ("Content-Length: 3\r\nx-amz-checksum-crc32c: short\r\n", "InvalidRequest"),
+        (
+            "Content-Length: 3\r\nx-amz-checksum-crc32c: AAAAAA==\r\nx-amz-checksum-crc32: AAAAAA==\r\n",
+            "InvalidRequest",
+        ),
+    ];
+    for (headers, code) in cases {
+        let said = world.request("PUT /open/x", headers, b"new").await;
+        assert!(said.contains(&format!("<Code>{code}</Code>")), "{headers}: {said}");
+    }
+    // Chunks that say more than they hold, or that are longer than anything.
+    for chunks in [
+        "5\r\nabc\r\n0\r\n\r\n",
+        "ffffffffffffffff\r\nabc\r\n0\r\n\r\n",
+        "zz\r\nabc\r\n0\r\n\r\n",
+        "3\r\nabc",
+    ] {
+        let headers = format!(
+            "x-amz-content-sha256: STREAMING-UNSIGNED-PAYLOAD-TRAILER\r\nx-amz-trailer: x-amz-checksum-crc32\r\nContent-Encoding: aws-chunked\r\nx-amz-decoded-content-length: 3\r\nContent-Length: {}\r\n",
+            chunks.len()
+        );
+        let said = world.request("PUT /open/x", &headers, chunks.as_bytes()).await;
+        assert!(!said.starts_with("HTTP/1.1 200"), "{chunks:?}: {said}");
+    }
+    assert_eq!(store.head(&key("x")).await.unwrap().size_bytes, 6);
+    world.is_well().await;
+}
+
+#[tokio::test]
+async fn slow_clients_lose_their_place() {
+    let short = Duration::from_millis(300);
+    let (world, store) =
+        world(Limits { requests: 1, head_within: short, stall_within: short, ..Limits::default() }).await;
+    let long: Payload = (0..64).map(|_| Bytes::from(vec![7; 1 << 20])).collect();
+    store.put(&key("long"), long, PutOptions::default()).await.unwrap();
+    // A head that never ends.
+    let mut head = world.connect().await;
+    head.write_all(b"GET /open HTTP/1.1\r\nHost:").await.unwrap();
+    let mut said = Vec::new();
+    head.read_to_end(&mut said).await.ok();
+    // A body that stops.
+    let said = world.say(b"PUT /open/x HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\nand then").await;
+    assert!(said.is_empty() || said.contains("<Code>RequestTimeout</Code>"), "{said}");
+    // An answer that nobody reads has the only place, until it has had it for too long.
+    let mut deaf = world.connect().await;
+    deaf.write_all(b"GET /open/long HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+    let mut first = [0; 1000];
+    deaf.read_exact(&mut first).await.unwrap();
+    let said = world.request("GET /open/x", "", b"").await;
+    assert!(said.contains("<Code>SlowDown</Code>"), "{said}");
+    tokio::time::sleep(3 * short).await;
+    world.is_well().await;
+    assert!(matches!(store.head(&key("x")).await, Err(StoreError::NotFound(_))));
+}
+
+#[tokio::test]
+async fn idle_connections_do_not_keep_others_out() {
+    let (world, _) = world(Limits::default()).await;
+    let mut idle = Vec::new();
+    for _ in 0..400 {
+        idle.push(world.connect().await);
+    }
+    world.is_well().await;
+    drop(idle);
+}
+
+/// A clock that is an hour slow.
+#[derive(Debug)]
+struct Slow;
+
+impl Clock for Slow {
+    fn now(&self) -> Timestamp {
+        Timestamp(SystemClock.now().0 - 3_600_000_000_000)
+    }
+}
+
+#[tokio::test]
+async fn who_signs_wrongly_is_denied() {
+    let (world, _) = world(Limits::default()).await;
+    let client = |access_key: &str, secret: &str, clock: Arc<dyn Clock>| {
+        let config = S3Config {
+            endpoint: Some(world.url()),
+            credentials: Credentials::new(access_key, secret, None).unwrap().into(),
+            ..S3Config::default()
+        };
+        S3Buckets::new(config, clock, Arc::new(Entropy::new(7))).unwrap()
+    };
+    let right = super::world::SECRET;
+    for (access_key, secret, clock) in [
+        (KEY, "another-secret", Arc::new(SystemClock) as Arc<dyn Clock>),
+        ("nobody", right, Arc::new(SystemClock)),
+        (KEY, right, Arc::new(Slow)),
+    ] {
+        let denied = client(access_key, secret, clock).list().await.unwrap_err();
+        assert!(matches!(denied, StoreError::Denied(_)), "{access_key}: {denied}");
+        assert!(!denied.to_string().contains(secret));
+    }
+    client(KEY, right, Arc::new(SystemClock)).list().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_role_is_all_that_its_user_may() {
+    let world = World::start().await;
+    let admin = world.fresh_bucket().await.unwrap();
+    admin.put(&key("x"), Payload::from("x"), PutOptions::default()).await.unwrap();
+    let reader = world.client("reader").open("bucket-0").await.unwrap();
+    let writer = world.client("writer").open("bucket-0").await.unwrap();
+    reader.head(&key("x")).await.unwrap();
+    let denied = |outcome: Result<_, StoreError>| matches!(outcome, Err(StoreError::Denied(_)));
+    assert!(denied(reader.put(&key("y"), Payload::from("y"), PutOptions::default()).await.map(drop)));
+    writer.put(&key("y"), Payload::from("y"), PutOptions::default()).await.unwrap();
+    assert!(denied(world.client("writer").delete("bucket-0").await));
+    assert!(denied(world.client("reader").create("another").await));
+}
