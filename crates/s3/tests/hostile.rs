@@ -54,7 +54,7 @@ impl World {
 }
 
 #[tokio::test]
-async fn nonsense_is_answered_or_hung_up_on() {
+async fn s188_nonsense_is_answered_or_hung_up_on() {
     let (world, store) = world(Limits::default()).await;
     for nonsense in [
         "\0\0\0\0",
@@ -132,7 +132,7 @@ async fn broken_documents_are_malformed() {
 }
 
 #[tokio::test]
-async fn a_body_that_breaks_off_stores_nothing() {
+async fn s191_a_body_that_breaks_off_stores_nothing() {
     let (world, store) = world(Limits::default()).await;
     store.put(&key("x"), Payload::from("before"), PutOptions::default()).await.unwrap();
     let mut stream = world.connect().await;
@@ -176,7 +176,7 @@ async fn a_body_that_breaks_off_stores_nothing() {
 }
 
 #[tokio::test]
-async fn slow_clients_lose_their_place() {
+async fn s190_slow_clients_lose_their_place() {
     let short = Duration::from_millis(300);
     let (world, store) =
         world(Limits { requests: 1, head_within: short, stall_within: short, ..Limits::default() }).await;

@@ -25,13 +25,13 @@ async fn conforms(make: impl AsyncFn() -> World, base: &str, capabilities: Capab
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn objects_named_by_inode_conform() {
+async fn s180_objects_named_by_inode_conform() {
     let make = async || Bucket::by_inode(Mapping::Whole).await.mount(|_| {}).await;
     conforms(make, "", Capabilities::ALL).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn objects_in_chunks_conform() {
+async fn s180_objects_in_chunks_conform() {
     let make = async || Bucket::by_inode(CHUNKED).await.mount(|_| {}).await;
     conforms(make, "", Capabilities::ALL).await;
 }
@@ -54,7 +54,7 @@ async fn objects_of_a_directory_conform() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn objects_named_by_path_conform() {
+async fn s180_objects_named_by_path_conform() {
     let make = async || Bucket::in_memory().mount(|_| {}).await;
     conforms(make, "", Capabilities::ALL).await;
 }

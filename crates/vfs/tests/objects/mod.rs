@@ -76,7 +76,7 @@ async fn assert_sound(world: &World) {
 }
 
 #[tokio::test]
-async fn what_is_put_the_mount_shows_at_once() {
+async fn s39_what_is_put_the_mount_shows_at_once() {
     for world in each().await {
         let objects = objects(&world);
         // The mount has looked, and believes what it saw.
@@ -102,7 +102,7 @@ async fn what_is_put_the_mount_shows_at_once() {
 }
 
 #[tokio::test]
-async fn what_is_written_is_an_object_when_it_is_closed() {
+async fn s181_what_is_written_is_an_object_when_it_is_closed() {
     for world in each().await {
         let objects = objects(&world);
         let handle = world.create("file").await.unwrap();
@@ -124,7 +124,7 @@ async fn what_is_written_is_an_object_when_it_is_closed() {
 }
 
 #[tokio::test]
-async fn who_reads_an_old_inode_reads_on() {
+async fn s182_who_reads_an_old_inode_reads_on() {
     for bucket in Bucket::by_inode_each().await {
         let world = bucket.mount(|_| {}).await;
         let objects = objects(&world);
@@ -165,7 +165,7 @@ async fn a_hard_link_keeps_the_old_bytes() {
 }
 
 #[tokio::test]
-async fn directories_go_with_their_last_object_unless_they_were_made() {
+async fn s186_directories_go_with_their_last_object_unless_they_were_made() {
     for world in each().await {
         let objects = objects(&world);
         world.mkdir("made").await.unwrap();
@@ -208,7 +208,7 @@ async fn an_object_beside_a_directory_has_its_name_again() {
 }
 
 #[tokio::test]
-async fn user_metadata_and_tags_are_extended_attributes_both_ways() {
+async fn s185_user_metadata_and_tags_are_extended_attributes_both_ways() {
     for bucket in Bucket::by_inode_each().await {
         let world = bucket.mount(|_| {}).await;
         let objects = objects(&world);
@@ -275,7 +275,7 @@ async fn posix_attributes_are_headers_both_ways() {
 
 /// It had the tag of the object that it was the beginning of.
 #[tokio::test]
-async fn a_file_that_was_cut_has_another_tag() {
+async fn s183_a_file_that_was_cut_has_another_tag() {
     for bucket in Bucket::by_inode_each().await {
         let world = bucket.mount(|_| {}).await;
         let objects = objects(&world);
@@ -296,7 +296,7 @@ async fn a_file_that_was_cut_has_another_tag() {
 }
 
 #[tokio::test]
-async fn nothing_of_tenons_own_is_shown_or_changed() {
+async fn s187_nothing_of_tenons_own_is_shown_or_changed() {
     for world in each().await {
         let objects = objects(&world);
         put(&objects, "a", "x").await;
@@ -323,7 +323,7 @@ async fn nothing_of_tenons_own_is_shown_or_changed() {
 }
 
 #[tokio::test]
-async fn by_path_a_file_is_an_object_by_all_its_names() {
+async fn s189_by_path_a_file_is_an_object_by_all_its_names() {
     let world = Bucket::with_metadata().mount(|_| {}).await;
     let objects = objects(&world);
     world.write_file("a", b"shared").await.unwrap();

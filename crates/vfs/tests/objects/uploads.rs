@@ -15,7 +15,7 @@ fn body(pieces: &[&[u8]]) -> BoxStream<'static, store::Result<Bytes>> {
 }
 
 #[tokio::test]
-async fn uploads_outlast_the_mount() {
+async fn s184_uploads_outlast_the_mount() {
     for world in each().await {
         let before = objects(&world);
         let attributes = Attributes { user: text_map([("a", "1")]), ..Attributes::default() };
