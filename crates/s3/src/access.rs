@@ -56,7 +56,8 @@ impl Gate {
 #[async_trait::async_trait]
 impl S3Access for Gate {
     async fn check(&self, context: &mut S3AccessContext<'_>) -> S3Result<()> {
-        let action = action(context.s3_op().name());
+        let action = of_version(action(context.s3_op().name()), context.uri());
+        must_be_owner(context.headers(), self.0.users.owner())?;
         let user = context.credentials().map(|credentials| credentials.access_key.clone());
         let (bucket, key) = match context.s3_path() {
             S3Path::Root => (None, None),
@@ -64,6 +65,10 @@ impl S3Access for Gate {
             S3Path::Object { bucket, key } => (Some(bucket.as_ref()), Some(key.as_ref())),
         };
         // Each key of a DeleteObjects is asked for by itself.
+        let bypasses = context.headers().get("x-amz-bypass-governance-retention");
+        if bypasses.is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"true")) && key.is_some() {
+            self.check(user.as_deref(), "s3:BypassGovernanceRetention", bucket, key).await?;
+        }
         if action == "s3:DeleteObject" && key.is_none() {
             return match user.is_some() {
                 true => Ok(()),
@@ -74,13 +79,13 @@ impl S3Access for Gate {
     }
 
     async fn copy_object(&self, request: &mut S3Request<CopyObjectInput>) -> S3Result<()> {
-        let (bucket, key) = copy::named(&request.input.copy_source)?;
-        self.check_source(request.credentials.as_ref(), bucket, key.as_bytes()).await
+        let (bucket, key, version) = copy::named(&request.input.copy_source)?;
+        self.check_source(request.credentials.as_ref(), bucket, key.as_bytes(), version.is_some()).await
     }
 
     async fn upload_part_copy(&self, request: &mut S3Request<UploadPartCopyInput>) -> S3Result<()> {
-        let (bucket, key) = copy::named(&request.input.copy_source)?;
-        self.check_source(request.credentials.as_ref(), bucket, key.as_bytes()).await
+        let (bucket, key, version) = copy::named(&request.input.copy_source)?;
+        self.check_source(request.credentials.as_ref(), bucket, key.as_bytes(), version.is_some()).await
     }
 }
 
@@ -90,10 +95,12 @@ impl Gate {
         credentials: Option<&s3s::auth::Credentials>,
         bucket: &str,
         key: &[u8],
+        is_version: bool,
     ) -> S3Result<()> {
+        let action = if is_version { "s3:GetObjectVersion" } else { "s3:GetObject" };
         let user = credentials.map(|credentials| credentials.access_key.as_str());
         let key = String::from_utf8_lossy(key);
-        Gate::check(self, user, "s3:GetObject", Some(bucket), Some(&key)).await
+        Gate::check(self, user, action, Some(bucket), Some(&key)).await
     }
 }
 
@@ -107,6 +114,9 @@ fn may(role: Role, action: &str) -> bool {
                     action,
                     "s3:PutObject"
                         | "s3:DeleteObject"
+                        | "s3:DeleteObjectVersion"
+                        | "s3:PutObjectVersionTagging"
+                        | "s3:DeleteObjectVersionTagging"
                         | "s3:PutObjectTagging"
                         | "s3:DeleteObjectTagging"
                         | "s3:AbortMultipartUpload"
@@ -121,6 +131,32 @@ fn may(role: Role, action: &str) -> bool {
 
 fn reads(action: &str) -> bool {
     action.starts_with("s3:GetObject") || action.starts_with("s3:List") || action == "s3:GetBucketLocation"
+}
+
+/// The action on a version, where a request names one.
+fn of_version(action: &'static str, uri: &http::Uri) -> &'static str {
+    let query = uri.query().unwrap_or_default().as_bytes();
+    let names_version =
+        url::form_urlencoded::parse(query).any(|(word, value)| word == "versionId" && !value.is_empty());
+    match action {
+        _ if !names_version => action,
+        "s3:GetObject" => "s3:GetObjectVersion",
+        "s3:GetObjectAttributes" => "s3:GetObjectVersionAttributes",
+        "s3:GetObjectTagging" => "s3:GetObjectVersionTagging",
+        "s3:PutObjectTagging" => "s3:PutObjectVersionTagging",
+        "s3:DeleteObjectTagging" => "s3:DeleteObjectVersionTagging",
+        "s3:DeleteObject" => "s3:DeleteObjectVersion",
+        "s3:GetObjectAcl" => "s3:GetObjectVersionAcl",
+        "s3:PutObjectAcl" => "s3:PutObjectVersionAcl",
+        action => action,
+    }
+}
+
+/// `AccessDenied` if a request is meant for buckets of another owner.
+fn must_be_owner(headers: &http::HeaderMap, owner: &str) -> S3Result<()> {
+    let names = ["x-amz-expected-bucket-owner", "x-amz-source-expected-bucket-owner"];
+    let is_other = |name: &str| headers.get(name).is_some_and(|wanted| wanted.as_bytes() != owner.as_bytes());
+    if names.into_iter().any(is_other) { Err(denied()) } else { Ok(()) }
 }
 
 /// The action of IAM that an operation needs (Service Authorization Reference, "Actions defined by Amazon S3").

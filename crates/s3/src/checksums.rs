@@ -188,10 +188,7 @@ pub(crate) fn only(given: Given) -> S3Result<Option<(Algorithm, String)>> {
     for (algorithm, value) in given {
         let Some(value) = value else { continue };
         if found.is_some() {
-            return Err(s3_error!(
-                InvalidRequest,
-                "Expecting a single x-amz-checksum- header. Multiple checksum Types are not allowed."
-            ));
+            return Err(several());
         }
         let is_digest = decode(&value).is_some_and(|bytes| bytes.len() == algorithm.digest_bytes());
         if !is_digest {
@@ -200,6 +197,13 @@ pub(crate) fn only(given: Given) -> S3Result<Option<(Algorithm, String)>> {
         found = Some((algorithm, value));
     }
     Ok(found)
+}
+
+pub(crate) fn several() -> S3Error {
+    s3_error!(
+        InvalidRequest,
+        "Expecting a single x-amz-checksum- header. Multiple checksum Types are not allowed."
+    )
 }
 
 pub(crate) fn invalid(algorithm: Algorithm) -> S3Error {

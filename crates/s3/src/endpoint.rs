@@ -32,14 +32,12 @@ const POST_BYTES_MAX: u64 = 64 << 20;
 const FORM_BYTES_MAX: usize = 1 << 20;
 
 /// Headers that ask for what is not implemented: overlooked, they would leave data less safe than its owner thinks.
-const NOT_IMPLEMENTED: [&str; 7] = [
+const NOT_IMPLEMENTED: [&str; 5] = [
     "x-amz-server-side-encryption-customer-algorithm",
     "x-amz-server-side-encryption-customer-key",
     "x-amz-copy-source-server-side-encryption-customer-algorithm",
     "x-amz-server-side-encryption-aws-kms-key-id",
     "x-amz-write-offset-bytes",
-    "x-amz-object-lock-mode",
-    "x-amz-object-lock-legal-hold",
 ];
 
 /// How an endpoint answers.
@@ -115,7 +113,7 @@ impl Endpoint {
         let method = request.method().clone();
         let asked = Asked::of(&method, request.headers());
         let bucket = bucket_of(&request);
-        let resource = request.uri().path().to_owned();
+        let named = error_document::Asked::of(&request);
         let (asked, is_odd) = match asked {
             Ok(asked) => (asked, None),
             Err(odd) => (None, Some(odd)),
@@ -130,7 +128,7 @@ impl Endpoint {
             None => self.serve(request).await,
         };
         let response = answered.unwrap_or_else(error_response);
-        let mut response = error_document::completed(response, &resource, &id).await;
+        let mut response = error_document::completed(response, &named, &id).await;
         if matches!(response.status(), StatusCode::NOT_MODIFIED | StatusCode::NO_CONTENT) {
             *response.body_mut() = Body::empty();
             response.headers_mut().remove(CONTENT_LENGTH);

@@ -15,7 +15,7 @@ pub(crate) fn from_store(error: StoreError) -> S3Error {
         StoreError::InvalidRange(_) => {
             return s3_error!(InvalidRange, "The requested range is not satisfiable");
         }
-        StoreError::Denied(_) => S3ErrorCode::AccessDenied,
+        StoreError::Denied(_) | StoreError::Locked(_) => S3ErrorCode::AccessDenied,
         StoreError::Unsupported(_) => S3ErrorCode::NotImplemented,
         StoreError::Full(_) => return full(&error),
         StoreError::Throttled(_) => S3ErrorCode::SlowDown,
@@ -24,7 +24,8 @@ pub(crate) fn from_store(error: StoreError) -> S3Error {
     };
     let message = match &error {
         StoreError::NotFound(_) => "The specified key does not exist.".to_owned(),
-        StoreError::NoSuchBucket(_) => "The specified bucket does not exist".to_owned(),
+        StoreError::NoSuchBucket(_) => "The specified bucket does not exist.".to_owned(),
+        StoreError::Locked(_) => "Access Denied because object protected by object lock.".to_owned(),
         _ => error.to_string(),
     };
     S3Error::with_message(code, message)
@@ -42,6 +43,13 @@ pub(crate) fn no_such_upload() -> S3Error {
     s3_error!(
         NoSuchUpload,
         "The specified multipart upload does not exist. The upload ID may be invalid, or the upload may have been aborted or completed."
+    )
+}
+
+pub(crate) fn malformed_xml() -> S3Error {
+    s3_error!(
+        MalformedXML,
+        "The XML you provided was not well-formed or did not validate against our published schema."
     )
 }
 

@@ -3,8 +3,8 @@
 //! The protocol layer writes a code and a message of its own. Here S3's message for the code is put in its place, and the
 //! elements that say more: what was too long, which argument was wrong, whose key is unknown.
 
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
-use http::{HeaderName, HeaderValue, Response};
+use http::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE};
+use http::{HeaderName, HeaderValue, Request, Response};
 use http_body_util::BodyExt as _;
 use s3s::{Body, S3Error};
 use std::fmt::Write as _;
@@ -14,10 +14,7 @@ const DETAILS: HeaderName = HeaderName::from_static("x-tenon-error-details");
 
 /// Adds elements to an error's XML.
 pub(crate) fn with_details(mut error: S3Error, details: &[(&str, &str)]) -> S3Error {
-    let mut xml = String::new();
-    for (name, value) in details {
-        write!(xml, "<{name}>{}</{name}>", escaped(value)).ok();
-    }
+    let xml = elements(details);
     let mut headers = error.headers().cloned().unwrap_or_default();
     if let Ok(value) = HeaderValue::from_bytes(xml.as_bytes()) {
         headers.insert(DETAILS, value);
@@ -32,6 +29,8 @@ fn message(code: &str) -> Option<&'static str> {
         "BucketAlreadyOwnedByYou" => {
             "Your previous request to create the named bucket succeeded and you already own it."
         }
+        "AccessControlListNotSupported" => "The bucket does not allow ACLs.",
+        "EntityTooSmall" => "Your proposed upload is smaller than the minimum allowed size",
         "EntityTooLarge" => "Your proposed upload exceeds the maximum allowed object size.",
         "InternalError" => "We encountered an internal error, please try again.",
         "InvalidAccessKeyId" => "The AWS Access Key Id you provided does not exist in our records.",
@@ -59,22 +58,104 @@ fn message(code: &str) -> Option<&'static str> {
     })
 }
 
+/// What a request names, as far as errors repeat it.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    resource: String,
+    method: String,
+    upload: Option<String>,
+    access_key: Option<String>,
+}
+
+impl Asked {
+    pub(crate) fn of<B>(request: &Request<B>) -> Self {
+        let query: Vec<(String, String)> =
+            url::form_urlencoded::parse(request.uri().query().unwrap_or_default().as_bytes())
+                .into_owned()
+                .collect();
+        let word = |name: &str| query.iter().find(|(word, _)| word == name).map(|(_, value)| value.clone());
+        let header = request.headers().get(AUTHORIZATION).and_then(|value| value.to_str().ok());
+        let credential =
+            header.and_then(|text| text.split_once("Credential=")).map(|(_, rest)| rest.to_owned());
+        let credential = credential.or_else(|| word("X-Amz-Credential"));
+        Self {
+            resource: request.uri().path().to_owned(),
+            method: request.method().to_string(),
+            upload: word("uploadId"),
+            access_key: credential.and_then(|text| text.split('/').next().map(str::to_owned)),
+        }
+    }
+
+    /// The elements that say more of a code.
+    fn details(&self, code: &str) -> String {
+        let path = percent_encoding::percent_decode_str(self.resource.trim_start_matches('/'));
+        let path = path.decode_utf8_lossy();
+        let (bucket, key) = path.split_once('/').unwrap_or((&path, ""));
+        let kind = match (bucket, key) {
+            ("", _) => "SERVICE",
+            (_, "") => "BUCKET",
+            _ => "OBJECT",
+        };
+        let text = |text: &Option<String>| text.clone().unwrap_or_default();
+        let length = key.len().to_string();
+        match code {
+            "NoSuchBucket"
+            | "BucketNotEmpty"
+            | "BucketAlreadyOwnedByYou"
+            | "InvalidBucketName"
+            | "NoSuchBucketPolicy"
+            | "NoSuchTagSet"
+            | "NoSuchWebsiteConfiguration"
+            | "ObjectLockConfigurationNotFoundError"
+            | "OwnershipControlsNotFoundError" => elements(&[("BucketName", bucket)]),
+            "NoSuchKey" => elements(&[("Key", key)]),
+            "NoSuchUpload" => elements(&[("UploadId", &text(&self.upload))]),
+            "KeyTooLongError" => elements(&[("Size", &length), ("MaxSizeAllowed", "1024")]),
+            "InvalidAccessKeyId" | "SignatureDoesNotMatch" => {
+                elements(&[("AWSAccessKeyId", &text(&self.access_key))])
+            }
+            "MethodNotAllowed" => elements(&[("Method", &self.method), ("ResourceType", kind)]),
+            _ => String::new(),
+        }
+    }
+}
+
+fn elements(details: &[(&str, &str)]) -> String {
+    let mut xml = String::new();
+    for (name, value) in details {
+        write!(xml, "<{name}>{}</{name}>", escaped(value)).ok();
+    }
+    xml
+}
+
 /// The error's answer with all its elements.
-pub(crate) async fn completed(response: Response<Body>, resource: &str, id: &str) -> Response<Body> {
-    let is_xml = response.headers().get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().ends_with(b"xml"));
-    if !(response.status().is_client_error() || response.status().is_server_error()) || !is_xml {
+pub(crate) async fn completed(response: Response<Body>, asked: &Asked, id: &str) -> Response<Body> {
+    if !(response.status().is_client_error() || response.status().is_server_error()) {
         return response;
     }
     let (mut head, body) = response.into_parts();
     let Ok(body) = body.collect().await else { return Response::from_parts(head, Body::empty()) };
     let body = String::from_utf8_lossy(&body.to_bytes()).into_owned();
     let details = head.headers.remove(DETAILS);
-    let details =
-        details.as_ref().map(HeaderValue::as_bytes).map(String::from_utf8_lossy).unwrap_or_default();
+    let mut details = details
+        .as_ref()
+        .map(HeaderValue::as_bytes)
+        .map(String::from_utf8_lossy)
+        .unwrap_or_default()
+        .into_owned();
     let body = match element(&body, "Code") {
-        Some(code) => document(code, element(&body, "Message"), &details, resource, id),
+        Some(code) => {
+            if details.is_empty() {
+                details = asked.details(code);
+            }
+            document(code, element(&body, "Message"), &details, &asked.resource, id)
+        }
         None => body,
     };
+    if !body.is_empty() {
+        // Headers of an error have taken the place of the protocol layer's.
+        head.headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/xml"));
+    }
     head.headers.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
     Response::from_parts(head, Body::from(body))
 }

@@ -3,9 +3,10 @@
 //! The store folds at one byte; a longer delimiter is folded here.
 
 use bytes::Bytes;
-use s3s::{S3Result, s3_error};
+use s3s::S3Result;
 use store::{ListEntry, ListRequest, ObjectStore};
 
+use crate::authorization::argument;
 use crate::error::from_store;
 
 /// S3's most entries of a page.
@@ -39,7 +40,8 @@ pub(crate) fn limit(asked: Option<i32>, name: &str) -> S3Result<usize> {
     match asked {
         None => Ok(ENTRIES_MAX),
         Some(asked) => usize::try_from(asked).map(|asked| asked.min(ENTRIES_MAX)).map_err(|_| {
-            s3_error!(InvalidArgument, "Argument {name} must be an integer between 0 and 2147483647")
+            let message = format!("Argument {asked} must be an integer between 0 and 2147483647");
+            argument(&message, name, &asked.to_string())
         }),
     }
 }
@@ -81,10 +83,15 @@ pub(crate) async fn page(store: &dyn ObjectStore, listing: &Listing) -> S3Result
 }
 
 fn folded(entry: ListEntry, prefix: &[u8], delimiter: &[u8]) -> ListEntry {
-    let text = entry.text();
-    let rest = &text[prefix.len()..];
-    match rest.windows(delimiter.len()).position(|window| window == delimiter) {
-        Some(at) => ListEntry::Prefix(Bytes::copy_from_slice(&text[..prefix.len() + at + delimiter.len()])),
+    match text_folded(entry.text(), prefix, delimiter) {
+        Some(prefix) => ListEntry::Prefix(prefix),
         None => entry,
     }
+}
+
+/// The common prefix into which a text folds at a delimiter of several bytes.
+pub(crate) fn text_folded(text: &[u8], prefix: &[u8], delimiter: &[u8]) -> Option<Bytes> {
+    let rest = text.get(prefix.len()..).filter(|_| delimiter.len() > 1)?;
+    let at = rest.windows(delimiter.len()).position(|window| window == delimiter)?;
+    Some(Bytes::copy_from_slice(&text[..prefix.len() + at + delimiter.len()]))
 }

@@ -1,15 +1,22 @@
 //! Descriptive headers: an object's [`Attributes`] as S3's requests and answers carry them.
 
+use http::StatusCode;
 use s3s::dto::{self, Timestamp, TimestampFormat};
 use s3s::{S3Result, s3_error};
 use std::collections::BTreeMap;
 use store::{Attributes, Tags};
 
+use crate::authorization::argument;
 use crate::body::{CHECKSUM, PARTS, UPLOAD};
-use crate::error::bad_request;
+use crate::error::{bad_request, custom, malformed_xml};
+use crate::error_document::with_details;
 
 /// The type of what nobody named a type for (S3's).
 const DEFAULT_TYPE: &str = "binary/octet-stream";
+/// The type of a directory that nobody named a type for (the S3 console's).
+const DIRECTORY_TYPE: &str = "application/x-directory";
+/// Where a website sends who asks for the object.
+pub(crate) const WEBSITE_REDIRECT: &str = "x-amz-website-redirect-location";
 /// S3's limit on names and values of user metadata together.
 const USER_BYTES_MAX: usize = 2048;
 const TAGS_MAX: usize = 10;
@@ -29,6 +36,7 @@ macro_rules! given_attributes {
             metadata: $input.metadata.clone(),
             storage_class: $input.storage_class.as_ref().map(|class| class.as_str().to_owned()),
             website_redirect: $input.website_redirect_location.clone(),
+            is_directory: $input.key.ends_with('/'),
         })
     };
 }
@@ -47,11 +55,16 @@ macro_rules! show_attributes {
         $output.expires = $crate::headers::expires(attributes);
         $output.website_redirect_location = system("x-amz-website-redirect-location");
         $output.metadata = $crate::headers::metadata(attributes);
-        $output.storage_class = attributes
-            .storage_class
-            .clone()
-            .filter(|class| class != "STANDARD")
-            .map(s3s::dto::StorageClass::from);
+        let class = attributes.storage_class.clone().unwrap_or_else(|| "STANDARD".to_owned());
+        $output.storage_class = Some(s3s::dto::StorageClass::from(class));
+        let lock = store::Lock::of(attributes);
+        if let Some(retention) = lock.retention {
+            $output.object_lock_mode = Some(s3s::dto::ObjectLockMode::from_static(retention.mode.name()));
+            $output.object_lock_retain_until_date = Some($crate::headers::timestamp(retention.until));
+        }
+        $output.object_lock_legal_hold_status = lock.legal_hold.map(|is_held| {
+            s3s::dto::ObjectLockLegalHoldStatus::from_static(if is_held { "ON" } else { "OFF" })
+        });
     }};
 }
 pub(crate) use show_attributes;
@@ -67,10 +80,21 @@ pub(crate) struct Described {
     pub(crate) metadata: Option<dto::Metadata>,
     pub(crate) storage_class: Option<String>,
     pub(crate) website_redirect: Option<String>,
+    /// Whether the key is one that consoles show as a directory.
+    pub(crate) is_directory: bool,
 }
 
-/// As the store keeps it. `MetadataTooLarge`, `InvalidStorageClass`.
+/// As the store keeps it. `MetadataTooLarge`, `InvalidRedirectLocation`.
 pub(crate) fn attributes(described: Described) -> S3Result<Attributes> {
+    if let Some(target) = &described.website_redirect
+        && !["/", "http://", "https://"].iter().any(|start| target.starts_with(start))
+    {
+        return Err(custom(
+            "InvalidRedirectLocation",
+            StatusCode::BAD_REQUEST,
+            "The website redirect location must have a prefix of 'http://' or 'https://' or '/'.",
+        ));
+    }
     let expires = described.expires.map(|time| http_date(&time)).transpose()?;
     let system = [
         ("cache-control", described.cache_control),
@@ -78,7 +102,7 @@ pub(crate) fn attributes(described: Described) -> S3Result<Attributes> {
         ("content-encoding", described.content_encoding.and_then(|text| without_chunked(&text))),
         ("content-language", described.content_language),
         ("expires", expires),
-        ("x-amz-website-redirect-location", described.website_redirect),
+        (WEBSITE_REDIRECT, described.website_redirect),
     ];
     let system: BTreeMap<String, String> =
         system.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect();
@@ -91,13 +115,14 @@ pub(crate) fn attributes(described: Described) -> S3Result<Attributes> {
         .collect();
     let user_bytes: usize = user.iter().map(|(name, value)| name.len() + value.len()).sum();
     if user_bytes > USER_BYTES_MAX {
-        return Err(s3_error!(
-            MetadataTooLarge,
-            "Your metadata headers exceed the maximum allowed metadata size"
-        ));
+        let error =
+            s3_error!(MetadataTooLarge, "Your metadata headers exceed the maximum allowed metadata size");
+        let (size, max) = (user_bytes.to_string(), USER_BYTES_MAX.to_string());
+        return Err(with_details(error, &[("Size", &size), ("MaxSizeAllowed", &max)]));
     }
+    let directory = described.is_directory.then(|| DIRECTORY_TYPE.to_owned());
     Ok(Attributes {
-        content_type: described.content_type,
+        content_type: described.content_type.filter(|kind| !kind.is_empty()).or(directory),
         system,
         user,
         storage_class: described.storage_class,
@@ -145,6 +170,16 @@ pub(crate) fn timestamp(time: store::Timestamp) -> Timestamp {
     Timestamp::from(time.to_system_time())
 }
 
+/// S3's moment as a store's.
+pub(crate) fn moment(time: &Timestamp) -> store::Timestamp {
+    let mut text = Vec::new();
+    time.format(TimestampFormat::EpochSeconds, &mut text).ok();
+    let text = String::from_utf8_lossy(&text).into_owned();
+    let (secs, fraction) = text.split_once('.').unwrap_or((&text, "0"));
+    let nanos = format!("{fraction:0<9}").get(..9).and_then(|nanos| nanos.parse().ok()).unwrap_or(0);
+    store::Timestamp::from_secs(secs.parse().unwrap_or(0), nanos)
+}
+
 /// S3's moment in whole seconds since 1970.
 pub(crate) fn secs(time: &Timestamp) -> i64 {
     let mut text = Vec::new();
@@ -159,20 +194,39 @@ pub(crate) fn etag(etag: &store::ETag) -> dto::ETag {
 
 /// The tags of a header `x-amz-tagging`: an encoded query.
 pub(crate) fn tags_of_header(text: Option<&str>) -> S3Result<Tags> {
-    let pairs = url::form_urlencoded::parse(text.unwrap_or_default().as_bytes());
-    let pairs: Vec<(String, String)> =
-        pairs.map(|(key, value)| (key.into_owned(), value.into_owned())).collect();
+    let text = text.unwrap_or_default();
+    let odd = || {
+        let message = "The header 'x-amz-tagging' shall be encoded as UTF-8 then URLEncoded URL query parameters without tag name duplicates.";
+        argument(message, "x-amz-tagging", text)
+    };
+    let mut pairs: Vec<(String, String)> = Vec::new();
+    for pair in text.split('&').filter(|_| !text.is_empty()) {
+        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+        let (key, value) = (decoded(key).ok_or_else(odd)?, decoded(value).ok_or_else(odd)?);
+        if key.is_empty() || pairs.iter().any(|(known, _)| *known == key) {
+            return Err(odd());
+        }
+        pairs.push((key, value));
+    }
     checked_tags(pairs, TAGS_MAX)
+}
+
+/// A word of a query; `None` unless it is encoded as such and UTF-8.
+fn decoded(word: &str) -> Option<String> {
+    let mut rest = word.split('%').skip(1);
+    let is_code = |text: &str| text.get(..2).is_some_and(|code| code.bytes().all(|c| c.is_ascii_hexdigit()));
+    if !rest.all(is_code) || word.contains('=') {
+        return None;
+    }
+    let word = word.replace('+', " ");
+    percent_encoding::percent_decode_str(&word).decode_utf8().ok().map(std::borrow::Cow::into_owned)
 }
 
 /// The tags of a document.
 pub(crate) fn tags_of_set(set: &[dto::Tag], tags_max: usize) -> S3Result<Tags> {
     let pair = |tag: &dto::Tag| match (&tag.key, &tag.value) {
         (Some(key), Some(value)) => Ok((key.clone(), value.clone())),
-        _ => Err(s3_error!(
-            MalformedXML,
-            "The XML you provided was not well-formed or did not validate against our published schema"
-        )),
+        _ => Err(malformed_xml()),
     };
     checked_tags(set.iter().map(pair).collect::<S3Result<_>>()?, tags_max)
 }

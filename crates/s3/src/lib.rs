@@ -29,6 +29,7 @@ mod query;
 mod server;
 mod service;
 mod users;
+mod versioned;
 
 pub use endpoint::{Endpoint, EndpointOptions};
 pub use server::{Limits, ServeError, Server};

@@ -5,14 +5,17 @@
 use s3s::dto::*;
 use s3s::route::S3Route;
 use s3s::{Body, S3, S3Request, S3Response, S3Result, s3_error};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::access::Gate;
+use crate::authorization::argument;
 use crate::conditions;
 use crate::endpoint::{Shared, location};
-use crate::error::from_store;
+use crate::error::{custom, from_store};
+use crate::error_document::with_details;
 use crate::headers;
-use crate::ops::{self, settings};
+use crate::ops::{self, lock, settings};
 use crate::policy::Policy;
 
 /// The operations.
@@ -29,8 +32,24 @@ impl Service {
         Owner { id: Some(name.clone()), display_name: Some(name) }
     }
 
+    fn now(&self) -> store::Timestamp {
+        self.shared.clock.now()
+    }
+
     async fn bucket(&self, name: &str) -> S3Result<crate::buckets::Bucket> {
         self.shared.bucket(name).await
+    }
+
+    /// What a new bucket is to be like.
+    async fn set_up(&self, input: &CreateBucketInput) -> S3Result<()> {
+        let bucket = self.bucket(&input.bucket).await?;
+        if input.object_lock_enabled_for_bucket.unwrap_or(false) {
+            lock::enable(&bucket).await?;
+        }
+        if let Some(ownership) = &input.object_ownership {
+            bucket.set(settings::OWNERSHIP, Some(&ownership.as_str())).await?;
+        }
+        Ok(())
     }
 
     async fn source(&self, source: &CopySource) -> S3Result<crate::buckets::Bucket> {
@@ -68,7 +87,8 @@ impl S3 for Service {
     async fn put_object(&self, request: S3Request<PutObjectInput>) -> S3Result<S3Response<PutObjectOutput>> {
         let bucket = self.bucket(&request.input.bucket).await?;
         let (output, _, _) =
-            ops::put::put(bucket, request.input, &request.headers, request.trailing_headers).await?;
+            ops::put::put(bucket, request.input, &request.headers, request.trailing_headers, self.now())
+                .await?;
         ok(output)
     }
 
@@ -79,7 +99,7 @@ impl S3 for Service {
         let from = self.source(&request.input.copy_source).await?;
         let to = self.bucket(&request.input.bucket).await?;
         let precondition = conditions::of_headers(&request.headers)?;
-        let (output, _, _) = ops::copy::copy(from, to, request.input, precondition).await?;
+        let (output, _, _) = ops::copy::copy(from, to, request.input, precondition, self.now()).await?;
         ok(output)
     }
 
@@ -97,11 +117,19 @@ impl S3 for Service {
     ) -> S3Result<S3Response<DeleteObjectsOutput>> {
         let bucket = self.bucket(&request.input.bucket).await?;
         let user = request.credentials.as_ref().map(|credentials| credentials.access_key.as_str());
-        for object in &request.input.delete.objects {
-            self.gate.check(user, "s3:DeleteObject", Some(&bucket.name), Some(&object.key)).await?;
+        let bypasses = request.input.bypass_governance_retention.unwrap_or(false);
+        let mut denied = BTreeSet::new();
+        for (at, object) in request.input.delete.objects.iter().enumerate() {
+            let version = object.version_id.as_deref().filter(|version| !version.is_empty());
+            let action = if version.is_some() { "s3:DeleteObjectVersion" } else { "s3:DeleteObject" };
+            let bypass = bypasses.then_some("s3:BypassGovernanceRetention");
+            for action in std::iter::once(action).chain(bypass) {
+                if self.gate.check(user, action, Some(&bucket.name), Some(&object.key)).await.is_err() {
+                    denied.insert(at);
+                }
+            }
         }
-        let (output, _) = ops::delete::delete_many(&bucket, request.input).await?;
-        ok(output)
+        ok(ops::delete::delete_many(&bucket, request.input, &denied).await?)
     }
 
     async fn list_objects(
@@ -133,7 +161,7 @@ impl S3 for Service {
         request: S3Request<CreateMultipartUploadInput>,
     ) -> S3Result<S3Response<CreateMultipartUploadOutput>> {
         let bucket = self.bucket(&request.input.bucket).await?;
-        ok(ops::multipart::create(&bucket, request.input).await?)
+        ok(ops::multipart::create(&bucket, request.input, self.now()).await?)
     }
 
     async fn upload_part(
@@ -192,7 +220,7 @@ impl S3 for Service {
         request: S3Request<GetObjectTaggingInput>,
     ) -> S3Result<S3Response<GetObjectTaggingOutput>> {
         let bucket = self.bucket(&request.input.bucket).await?;
-        ok(ops::tagging::get(&bucket, &request.input.key).await?)
+        ok(ops::tagging::get(&bucket, &request.input.key, request.input.version_id.as_deref()).await?)
     }
 
     async fn put_object_tagging(
@@ -200,8 +228,9 @@ impl S3 for Service {
         request: S3Request<PutObjectTaggingInput>,
     ) -> S3Result<S3Response<PutObjectTaggingOutput>> {
         let bucket = self.bucket(&request.input.bucket).await?;
-        ops::tagging::put(&bucket, &request.input.key, &request.input.tagging.tag_set).await?;
-        ok(PutObjectTaggingOutput::default())
+        let input = request.input;
+        ok(ops::tagging::put(&bucket, &input.key, input.version_id.as_deref(), &input.tagging.tag_set)
+            .await?)
     }
 
     async fn delete_object_tagging(
@@ -209,8 +238,8 @@ impl S3 for Service {
         request: S3Request<DeleteObjectTaggingInput>,
     ) -> S3Result<S3Response<DeleteObjectTaggingOutput>> {
         let bucket = self.bucket(&request.input.bucket).await?;
-        ops::tagging::delete(&bucket, &request.input.key).await?;
-        ok(DeleteObjectTaggingOutput::default())
+        let input = request.input;
+        ok(ops::tagging::delete(&bucket, &input.key, input.version_id.as_deref()).await?)
     }
 
     async fn list_buckets(
@@ -223,7 +252,8 @@ impl S3 for Service {
             None => usize::MAX,
             Some(max) => {
                 usize::try_from(max).ok().filter(|max| (1..=10_000).contains(max)).ok_or_else(|| {
-                    s3_error!(InvalidArgument, "Argument max-buckets must be an integer between 1 and 10000")
+                    let message = "Argument max-buckets must be an integer between 1 and 10000.";
+                    argument(message, "max-buckets", &max.to_string())
                 })?
             }
         };
@@ -238,7 +268,7 @@ impl S3 for Service {
             buckets.push(Bucket {
                 name: Some(name),
                 creation_date: Some(headers::timestamp(made_at)),
-                bucket_region: None,
+                bucket_region: Some(self.shared.region.clone()),
             });
         }
         let owner = Some(self.owner());
@@ -264,22 +294,50 @@ impl S3 for Service {
                 "Your previous request to create the named bucket succeeded and you already own it."
             ));
         }
+        if let Some(wanted) = &request.input.object_ownership
+            && !settings::OWNERSHIPS.contains(&wanted.as_str())
+        {
+            let message = format!("Invalid x-amz-object-ownership header: {}", wanted.as_str());
+            return Err(argument(&message, "x-amz-object-ownership", ""));
+        }
+        let region = request.input.create_bucket_configuration.as_ref();
+        if let Some(region) = region.and_then(|given| given.location_constraint.as_ref())
+            && (region.as_str() == "us-east-1" || region.as_str() != self.shared.region)
+        {
+            let message = "The specified location-constraint is not valid";
+            let error = custom("InvalidLocationConstraint", http::StatusCode::BAD_REQUEST, message);
+            return Err(with_details(error, &[("LocationConstraint", region.as_str())]));
+        }
         self.shared.buckets.create(name).await.map_err(|error| match error {
             store::StoreError::BucketState { .. } => s3_error!(BucketAlreadyOwnedByYou, "{error}"),
             store::StoreError::Invalid(_) => s3_error!(InvalidBucketName, "{error}"),
             error => from_store(error),
         })?;
-        ok(CreateBucketOutput { location: Some(format!("/{name}")) })
+        let made = self.set_up(&request.input).await;
+        if made.is_err() {
+            self.shared.buckets.delete(name).await.map_err(from_store)?;
+        }
+        made?;
+        let mut response = S3Response::new(CreateBucketOutput { location: Some(format!("/{name}")) });
+        if let Ok(arn) = format!("arn:aws:s3:::{name}").parse() {
+            response.headers.insert("x-amz-bucket-arn", arn);
+        }
+        Ok(response)
     }
 
     async fn delete_bucket(
         &self,
         request: S3Request<DeleteBucketInput>,
     ) -> S3Result<S3Response<DeleteBucketOutput>> {
+        let kept = crate::versioned::state(&self.bucket(&request.input.bucket).await?).await?;
         let deleted = self.shared.buckets.delete(&request.input.bucket).await;
         deleted.map_err(|error| match error {
             store::StoreError::BucketState { .. } => {
-                s3_error!(BucketNotEmpty, "The bucket you tried to delete is not empty.")
+                let message = match kept {
+                    store::Versioning::Never => "The bucket you tried to delete is not empty.",
+                    _ => "The bucket you tried to delete is not empty. You must delete all versions in the bucket.",
+                };
+                s3_error!(BucketNotEmpty, "{message}")
             }
             error => from_store(error),
         })?;
@@ -300,8 +358,72 @@ impl S3 for Service {
         &self,
         request: S3Request<GetBucketVersioningInput>,
     ) -> S3Result<S3Response<GetBucketVersioningOutput>> {
-        self.bucket(&request.input.bucket).await?;
-        ok(GetBucketVersioningOutput::default())
+        ok(ops::versions::get_state(&self.bucket(&request.input.bucket).await?).await?)
+    }
+
+    async fn put_bucket_versioning(
+        &self,
+        request: S3Request<PutBucketVersioningInput>,
+    ) -> S3Result<S3Response<PutBucketVersioningOutput>> {
+        let bucket = self.bucket(&request.input.bucket).await?;
+        ops::versions::put_state(&bucket, request.input.versioning_configuration).await?;
+        ok(PutBucketVersioningOutput::default())
+    }
+
+    async fn get_object_lock_configuration(
+        &self,
+        request: S3Request<GetObjectLockConfigurationInput>,
+    ) -> S3Result<S3Response<GetObjectLockConfigurationOutput>> {
+        let bucket = self.bucket(&request.input.bucket).await?;
+        let configuration = lock::get_configuration(&bucket).await?;
+        ok(GetObjectLockConfigurationOutput { object_lock_configuration: Some(configuration) })
+    }
+
+    async fn put_object_lock_configuration(
+        &self,
+        request: S3Request<PutObjectLockConfigurationInput>,
+    ) -> S3Result<S3Response<PutObjectLockConfigurationOutput>> {
+        let bucket = self.bucket(&request.input.bucket).await?;
+        lock::put_configuration(&bucket, request.input.object_lock_configuration).await?;
+        ok(PutObjectLockConfigurationOutput::default())
+    }
+
+    async fn get_object_retention(
+        &self,
+        request: S3Request<GetObjectRetentionInput>,
+    ) -> S3Result<S3Response<GetObjectRetentionOutput>> {
+        let bucket = self.bucket(&request.input.bucket).await?;
+        let input = request.input;
+        let retention = lock::get_retention(&bucket, &input.key, input.version_id.as_deref()).await?;
+        ok(GetObjectRetentionOutput { retention: Some(retention) })
+    }
+
+    async fn put_object_retention(
+        &self,
+        request: S3Request<PutObjectRetentionInput>,
+    ) -> S3Result<S3Response<PutObjectRetentionOutput>> {
+        let bucket = self.bucket(&request.input.bucket).await?;
+        lock::put_retention(&bucket, request.input, self.now()).await?;
+        ok(PutObjectRetentionOutput::default())
+    }
+
+    async fn get_object_legal_hold(
+        &self,
+        request: S3Request<GetObjectLegalHoldInput>,
+    ) -> S3Result<S3Response<GetObjectLegalHoldOutput>> {
+        let bucket = self.bucket(&request.input.bucket).await?;
+        let input = request.input;
+        let held = lock::get_legal_hold(&bucket, &input.key, input.version_id.as_deref()).await?;
+        ok(GetObjectLegalHoldOutput { legal_hold: Some(held) })
+    }
+
+    async fn put_object_legal_hold(
+        &self,
+        request: S3Request<PutObjectLegalHoldInput>,
+    ) -> S3Result<S3Response<PutObjectLegalHoldOutput>> {
+        let bucket = self.bucket(&request.input.bucket).await?;
+        lock::put_legal_hold(&bucket, request.input).await?;
+        ok(PutObjectLegalHoldOutput::default())
     }
 
     async fn get_bucket_tagging(

@@ -37,6 +37,9 @@ pub enum StoreError {
     /// The range asked for begins at or beyond the object's end.
     #[error("the range begins beyond the end of '{0}'")]
     InvalidRange(ObjectKey),
+    /// The version is locked against removal, or against the change of its lock.
+    #[error("'{0}' is locked")]
+    Locked(ObjectKey),
     /// Wrong credentials or no permission.
     #[error("access denied: {0}")]
     Denied(String),

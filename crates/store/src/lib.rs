@@ -14,6 +14,7 @@ mod blocking;
 mod clock;
 mod error;
 mod key;
+mod lock;
 mod object;
 mod pages;
 mod payload;
@@ -35,13 +36,14 @@ pub use blocking::blocking;
 pub use clock::{Clock, Entropy, SystemClock, Timestamp};
 pub use error::{Result, StoreError};
 pub use key::{ETag, InvalidKey, KEY_BYTES_MAX, ObjectKey};
+pub use lock::{LOCK_HOLD, LOCK_MODE, LOCK_UNTIL, Lock, LockMode, Retention};
 pub use object::{
-    Attributes, ListEntry, ListPage, ListRequest, Object, ObjectMeta, ObjectRef, Part, Precondition, Tags,
-    Upload, VersionId,
+    Attributes, Deleted, ListEntry, ListPage, ListRequest, NULL_VERSION, Object, ObjectMeta, ObjectRef, Part,
+    Precondition, Tags, Upload, Version, VersionEntry, VersionId, Versioning,
 };
 pub use pages::Pages;
 pub use payload::Payload;
 pub use seam::{
-    Buckets, CompleteOptions, CopyOptions, GetOptions, Multipart, ObjectStore, PartNote, PutOptions,
-    Settings, Uploads,
+    Buckets, CompleteOptions, CopyOptions, GetOptions, ListVersions, Multipart, ObjectStore, PartNote,
+    PutOptions, Removal, Settings, Uploads, Versions,
 };

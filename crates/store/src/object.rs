@@ -9,6 +9,64 @@ use std::fmt;
 /// The version id of a versioned bucket, opaque.
 pub type VersionId = Box<str>;
 
+/// The id of the version that a key has where its bucket kept no versions when it was stored.
+pub const NULL_VERSION: &str = "null";
+
+/// Whether a bucket keeps what is overwritten and deleted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Versioning {
+    /// It does not and never did.
+    #[default]
+    Never,
+    /// Every write makes a version, every deletion a marker.
+    Enabled,
+    /// What there is stays; writes and deletions replace the version `null`.
+    Suspended,
+}
+
+/// A version of an object, or the mark of its deletion.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Version {
+    /// Whose.
+    pub key: ObjectKey,
+    /// By which it is found.
+    pub id: VersionId,
+    /// Whether it is what the key is now.
+    pub is_newest: bool,
+    /// When it was stored.
+    pub last_modified: Timestamp,
+    /// What was stored; `None` for a deletion's mark.
+    pub stored: Option<ObjectMeta>,
+}
+
+/// One entry of a listing of versions, by key, and the newest of a key first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum VersionEntry {
+    /// A version.
+    Version(Version),
+    /// Keys folded by the delimiter: the common beginning, delimiter included.
+    Prefix(Bytes),
+}
+
+impl VersionEntry {
+    /// The key or common prefix, by which listings are ordered.
+    pub fn text(&self) -> &[u8] {
+        match self {
+            Self::Version(version) => version.key.as_bytes(),
+            Self::Prefix(prefix) => prefix,
+        }
+    }
+}
+
+/// What a deletion did.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Deleted {
+    /// The version that was removed, or the mark that was made; `None` in a bucket without versions.
+    pub version: Option<VersionId>,
+    /// Whether that is a deletion's mark.
+    pub is_marker: bool,
+}
+
 /// Object tags (S3 Object Tagging: at most 10 on AWS).
 pub type Tags = BTreeMap<String, String>;
 

@@ -1,9 +1,10 @@
 //! The two seams of this crate. Every implementation runs `conformance`.
 
 use crate::{
-    Attributes, ETag, ListPage, ListRequest, Object, ObjectKey, ObjectMeta, ObjectRef, Part, Payload,
+    Attributes, Deleted, ETag, ListPage, ListRequest, Object, ObjectKey, ObjectMeta, ObjectRef, Part, Payload,
 };
-use crate::{Precondition, Result, StoreError, Tags, Timestamp, Upload, VersionId};
+use crate::{Precondition, Result, Retention, StoreError, Tags, Timestamp, Upload};
+use crate::{Version, VersionEntry, VersionId, Versioning};
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
 use std::collections::BTreeMap;
@@ -105,6 +106,82 @@ pub trait ObjectStore: Send + Sync + fmt::Debug {
     fn settings(&self) -> Option<&dyn Settings> {
         None
     }
+
+    /// What was overwritten and deleted, if the store can keep it.
+    fn versions(&self) -> Option<&dyn Versions> {
+        None
+    }
+}
+
+/// What was overwritten and deleted (S3 User Guide, "Retaining multiple versions of objects with S3 Versioning").
+///
+/// A bucket that keeps versions makes one of every `put`, `copy` and `complete`, named in the ref they return, and
+/// [`ObjectStore::delete`] leaves a mark. Headers [`LOCK_MODE`](crate::LOCK_MODE), [`LOCK_UNTIL`](crate::LOCK_UNTIL) and
+/// [`LOCK_HOLD`](crate::LOCK_HOLD) among an object's attributes are the version's lock from the moment on at which it is
+/// there. An id is `null` or one that this store could have given; any other is `Invalid`, and a version that is not
+/// there is `NotFound`.
+#[async_trait::async_trait]
+pub trait Versions: Send + Sync {
+    /// Whether versions are kept.
+    async fn state(&self) -> Result<Versioning>;
+
+    /// From now on keeps versions or does not; never again [`Versioning::Never`] (`Invalid`).
+    async fn set_state(&self, state: Versioning) -> Result<()>;
+
+    /// Describes a version, or without an id the newest, which may be a deletion's mark.
+    async fn find(&self, key: &ObjectKey, id: Option<&str>) -> Result<Version>;
+
+    /// Removes a version for good, whatever it is; one that is not there is no error. `Locked` if its lock forbids it.
+    /// Where the newest goes, the one before it takes its place.
+    async fn remove(&self, key: &ObjectKey, id: &str, removal: Removal) -> Result<Deleted>;
+
+    /// Deletes a key: as [`ObjectStore::delete`], and says what that did.
+    async fn mark(&self, key: &ObjectKey, precondition: Precondition) -> Result<Deleted>;
+
+    /// Versions by key, the newest of each first: at most `limit`, fewer only at the end.
+    async fn list(&self, request: ListVersions) -> Result<Vec<VersionEntry>>;
+
+    /// A version's tags.
+    async fn tags(&self, key: &ObjectKey, id: &str) -> Result<Tags>;
+
+    /// Replaces a version's tags.
+    async fn set_tags(&self, key: &ObjectKey, id: &str, tags: Tags) -> Result<()>;
+
+    /// Replaces a version's retention. `Locked` if that would weaken what holds ([`Lock`](crate::Lock)).
+    async fn set_retention(
+        &self,
+        key: &ObjectKey,
+        id: &str,
+        retention: Option<Retention>,
+        bypass_governance: bool,
+    ) -> Result<()>;
+
+    /// Holds a version, or lets it go.
+    async fn set_legal_hold(&self, key: &ObjectKey, id: &str, is_held: bool) -> Result<()>;
+}
+
+/// How to remove a version.
+#[derive(Debug, Clone, Default)]
+pub struct Removal {
+    /// What must hold of the version; a mark has no tag.
+    pub precondition: Precondition,
+    /// Also what [`LockMode::Governance`](crate::LockMode::Governance) retains.
+    pub bypass_governance: bool,
+}
+
+/// A page of versions.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ListVersions {
+    /// Only keys that begin so.
+    pub prefix: Bytes,
+    /// Fold keys that go on after the prefix and this byte into one common prefix.
+    pub delimiter: Option<u8>,
+    /// Only entries whose text (key or common prefix) is greater than this.
+    pub after: Option<Bytes>,
+    /// And the versions of the key `after` that are older than this one.
+    pub after_version: Option<VersionId>,
+    /// At most this many entries.
+    pub limit: usize,
 }
 
 /// An object in parts. Calls may run at the same time; a part sent twice counts once, the last wins.

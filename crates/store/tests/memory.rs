@@ -14,6 +14,7 @@ async fn memory_conforms() {
     let fresh = || async { Ok(Arc::new(MemoryStore::new(Arc::new(SystemClock))) as Arc<dyn ObjectStore>) };
     conformance::run(fresh, Capabilities::ALL).await.unwrap();
     conformance::run_uploads(fresh, Capabilities::ALL).await.unwrap();
+    conformance::run_versions(fresh, Capabilities::ALL).await.unwrap();
 }
 
 #[tokio::test]

@@ -5,13 +5,15 @@ use s3s::dto::{self, CopyObjectInput, CopyObjectOutput, CopySource};
 use s3s::{S3Result, s3_error};
 use store::{CopyOptions, GetOptions, ObjectKey, ObjectMeta, ObjectRef, Precondition, Tags};
 
+use crate::authorization::argument;
 use crate::body::{self, CHECKSUM, Incoming, PARTS, Target};
 use crate::buckets::{Bucket, key};
 use crate::checksums::{Algorithm, Checksum, Declared, Digests, show_checksum};
 use crate::conditions::Conditions;
 use crate::error::from_store;
-use crate::headers::{self, given_attributes};
-use crate::ops::get;
+use crate::headers::{self, WEBSITE_REDIRECT, given_attributes};
+use crate::ops::{get, lock, tagging};
+use crate::versioned;
 
 /// S3's longest object that one CopyObject copies.
 const COPIED_BYTES_MAX: u64 = 5 << 30;
@@ -23,22 +25,23 @@ pub(crate) struct Source {
 }
 
 /// The bucket and key of a source; access points are of another world.
-pub(crate) fn named(source: &CopySource) -> S3Result<(&str, ObjectKey)> {
+pub(crate) fn named(source: &CopySource) -> S3Result<(&str, ObjectKey, Option<&str>)> {
     match source {
         CopySource::Bucket { bucket, key: name, version_id } => {
-            match version_id.as_deref() {
-                None | Some("null") => {}
-                Some(_) => return Err(s3_error!(NoSuchVersion, "The specified version does not exist.")),
-            }
-            Ok((bucket, key(name)?))
+            Ok((bucket, key(name)?, version_id.as_deref()))
         }
         _ => Err(s3_error!(NotImplemented, "An access point as a source is not implemented here")),
     }
 }
 
 /// Looks at the source; `NoSuchKey`, and `PreconditionFailed` if it is not what the copier wants.
-pub(crate) async fn find(bucket: Bucket, key: &ObjectKey, conditions: &Conditions) -> S3Result<Source> {
-    let meta = bucket.store.head(key).await.map_err(from_store)?;
+pub(crate) async fn find(
+    bucket: Bucket,
+    key: &ObjectKey,
+    version: Option<&str>,
+    conditions: &Conditions,
+) -> S3Result<Source> {
+    let meta = versioned::look(&bucket, key, version).await?;
     conditions.check_source(&meta)?;
     Ok(Source { bucket, meta })
 }
@@ -60,14 +63,21 @@ pub(crate) async fn copy(
     to: Bucket,
     input: CopyObjectInput,
     precondition: Precondition,
+    now: store::Timestamp,
 ) -> S3Result<(CopyObjectOutput, ObjectRef, u64)> {
-    let (source_bucket, source_key) = named(&input.copy_source)?;
+    let (source_bucket, source_key, source_version) = named(&input.copy_source)?;
     let target_key = key(&input.key)?;
-    let replaces =
-        directive(input.metadata_directive.as_ref().map(|d| d.as_str()), "Unknown metadata directive.")?;
-    let replaces_tags =
-        directive(input.tagging_directive.as_ref().map(|d| d.as_str()), "Unknown tagging directive.")?;
-    let is_same = source_bucket == to.name && source_key == target_key;
+    let replaces = directive(
+        input.metadata_directive.as_ref().map(|d| d.as_str()),
+        "x-amz-metadata-directive",
+        "Unknown metadata directive.",
+    )?;
+    let replaces_tags = directive(
+        input.tagging_directive.as_ref().map(|d| d.as_str()),
+        "x-amz-tagging-directive",
+        "Unknown tagging directive.",
+    )?;
+    let is_same = source_bucket == to.name && source_key == target_key && source_version.is_none();
     let changes_class = input.storage_class.is_some();
     if is_same && !replaces && !changes_class && input.website_redirect_location.is_none() {
         return Err(s3_error!(
@@ -75,14 +85,20 @@ pub(crate) async fn copy(
             "This copy request is illegal because it is trying to copy an object to itself without changing the object's metadata, storage class, website redirect location or encryption attributes."
         ));
     }
-    let source = find(from, &source_key, &source_conditions!(input)).await?;
+    let source = find(from, &source_key, source_version, &source_conditions!(input)).await?;
     if source.meta.size_bytes > COPIED_BYTES_MAX {
         return Err(s3_error!(
             InvalidRequest,
             "The specified copy source is larger than the maximum allowable size for a copy source: 5368709120"
         ));
     }
-    let mut attributes = if replaces { given_attributes!(input)? } else { source.meta.attributes.clone() };
+    let given = given_attributes!(input)?;
+    let mut attributes = if replaces { given } else { source.meta.attributes.clone() };
+    // Where a website sends its visitors, and locks, are not copied.
+    let redirect = input.website_redirect_location.clone();
+    attributes.system.remove(WEBSITE_REDIRECT);
+    attributes.system.extend(redirect.map(|target| (WEBSITE_REDIRECT.to_owned(), target)));
+    lock::given(&to, &mut attributes, lock::asked_lock!(input), now).await?;
     if let Some(class) = &input.storage_class {
         attributes.storage_class = Some(class.as_str().to_owned());
     }
@@ -123,14 +139,20 @@ pub(crate) async fn copy(
         ..Default::default()
     };
     show_checksum!(result, checksum);
-    Ok((CopyObjectOutput { copy_object_result: Some(result), ..Default::default() }, object, size_bytes))
+    let output = CopyObjectOutput {
+        copy_object_result: Some(result),
+        copy_source_version_id: source.meta.object.version.map(String::from),
+        version_id: versioned::of_write(&object),
+        ..Default::default()
+    };
+    Ok((output, object, size_bytes))
 }
 
-fn directive(given: Option<&str>, unknown: &'static str) -> S3Result<bool> {
+fn directive(given: Option<&str>, name: &str, unknown: &str) -> S3Result<bool> {
     match given {
         None | Some("COPY") => Ok(false),
         Some("REPLACE") => Ok(true),
-        Some(_) => Err(s3_error!(InvalidArgument, "{unknown}")),
+        Some(other) => Err(argument(unknown, name, other)),
     }
 }
 
@@ -159,9 +181,13 @@ async fn across(
     let from = &source.meta.object;
     let tags = match tags {
         Some(tags) => tags,
-        None => source.bucket.store.tags(&from.key).await.map_err(from_store)?,
+        None => tagging::of(&source.bucket, from).await?,
     };
-    let options = GetOptions { if_match: Some(from.etag.clone()), ..GetOptions::default() };
+    let options = GetOptions {
+        if_match: Some(from.etag.clone()),
+        version: from.version.clone(),
+        ..GetOptions::default()
+    };
     let object = source.bucket.store.get(&from.key, options).await.map_err(from_store)?;
     let digests = Digests::begin(Declared::default(), None)?;
     let body = body::outgoing(object.body, source.meta.size_bytes);
@@ -173,7 +199,11 @@ async fn across(
 /// The checksum of an object that has another one, or none.
 async fn compute(source: &Source, algorithm: Algorithm) -> S3Result<Checksum> {
     let from = &source.meta.object;
-    let options = GetOptions { if_match: Some(from.etag.clone()), ..GetOptions::default() };
+    let options = GetOptions {
+        if_match: Some(from.etag.clone()),
+        version: from.version.clone(),
+        ..GetOptions::default()
+    };
     let mut body = source.bucket.store.get(&from.key, options).await.map_err(from_store)?.body;
     let mut digests = Digests::begin(Declared::default(), Some(algorithm))?;
     while let Some(piece) = body.next().await {

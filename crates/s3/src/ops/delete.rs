@@ -4,10 +4,13 @@ use futures_util::StreamExt as _;
 use s3s::dto::ETagCondition;
 use s3s::dto::{self, DeleteObjectInput, DeleteObjectOutput, DeleteObjectsInput, DeleteObjectsOutput};
 use s3s::{S3Result, s3_error};
-use store::{ETag, Precondition};
+use std::collections::BTreeSet;
+use store::{Deleted, ETag, NULL_VERSION, ObjectKey, ObjectMeta, Precondition, Removal};
 
 use crate::buckets::{Bucket, key};
-use crate::error::{from_store, precondition_failed};
+use crate::error::{from_store, malformed_xml, precondition_failed};
+use crate::headers;
+use crate::versioned::{self, from_versions};
 
 /// S3's most keys of one DeleteObjects.
 const KEYS_MAX: usize = 1000;
@@ -15,9 +18,6 @@ const KEYS_MAX: usize = 1000;
 const DELETED_AT_ONCE: usize = 16;
 
 pub(crate) async fn delete(bucket: &Bucket, input: &DeleteObjectInput) -> S3Result<DeleteObjectOutput> {
-    if let Some(version) = input.version_id.as_deref().filter(|version| *version != "null") {
-        return Err(no_such_version(version));
-    }
     let wanted = Wanted {
         etag: match &input.if_match {
             Some(ETagCondition::ETag(etag)) => Some(etag.value()),
@@ -25,39 +25,53 @@ pub(crate) async fn delete(bucket: &Bucket, input: &DeleteObjectInput) -> S3Resu
             None => None,
         },
         size: input.if_match_size,
+        modified: input.if_match_last_modified_time.as_ref(),
     };
-    delete_one(bucket, &input.key, wanted).await?;
-    Ok(DeleteObjectOutput::default())
+    let version = input.version_id.as_deref().filter(|version| !version.is_empty());
+    let bypass = input.bypass_governance_retention.unwrap_or(false);
+    let deleted = delete_one(bucket, &input.key, version, wanted, bypass).await?;
+    Ok(DeleteObjectOutput {
+        delete_marker: deleted.is_marker.then_some(true),
+        version_id: deleted.version.map(String::from),
+        ..Default::default()
+    })
 }
 
 pub(crate) async fn delete_many(
     bucket: &Bucket,
     input: DeleteObjectsInput,
-) -> S3Result<(DeleteObjectsOutput, Vec<String>)> {
+    denied: &BTreeSet<usize>,
+) -> S3Result<DeleteObjectsOutput> {
     let objects = input.delete.objects;
     if objects.is_empty() || objects.len() > KEYS_MAX {
-        return Err(s3_error!(
-            MalformedXML,
-            "The XML you provided was not well-formed or did not validate against our published schema"
-        ));
+        return Err(malformed_xml());
     }
-    let deletions = objects.into_iter().map(|object| async move {
-        let outcome = match object.version_id.as_deref().filter(|version| *version != "null") {
-            Some(version) => Err(no_such_version(version)),
-            None => {
-                let wanted = Wanted { etag: object.e_tag.as_ref().map(dto::ETag::value), size: object.size };
-                delete_one(bucket, &object.key, wanted).await
-            }
+    let bypass = input.bypass_governance_retention.unwrap_or(false);
+    let deletions = objects.into_iter().enumerate().map(|(at, object)| async move {
+        let wanted = Wanted {
+            etag: object.e_tag.as_ref().map(dto::ETag::value),
+            size: object.size,
+            modified: object.last_modified_time.as_ref(),
+        };
+        let version = object.version_id.as_deref().filter(|version| !version.is_empty());
+        let outcome = match denied.contains(&at) {
+            true => Err(s3_error!(AccessDenied, "Access Denied.")),
+            false => delete_one(bucket, &object.key, version, wanted, bypass).await,
         };
         (object.key, object.version_id, outcome)
     });
     let outcomes: Vec<_> = futures_util::stream::iter(deletions).buffered(DELETED_AT_ONCE).collect().await;
-    let (mut deleted, mut errors, mut keys) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut deleted, mut errors) = (Vec::new(), Vec::new());
     for (key, version_id, outcome) in outcomes {
         match outcome {
-            Ok(()) => {
-                keys.push(key.clone());
-                deleted.push(dto::DeletedObject { key: Some(key), version_id, ..Default::default() });
+            Ok(done) => {
+                let made = done.version.filter(|_| done.is_marker).map(String::from);
+                deleted.push(dto::DeletedObject {
+                    key: Some(key),
+                    version_id,
+                    delete_marker: done.is_marker.then_some(true),
+                    delete_marker_version_id: made,
+                });
             }
             Err(error) => errors.push(dto::Error {
                 code: Some(error.code().as_str().to_owned()),
@@ -68,40 +82,69 @@ pub(crate) async fn delete_many(
         }
     }
     let is_quiet = input.delete.quiet.unwrap_or(false);
-    let output = DeleteObjectsOutput {
+    Ok(DeleteObjectsOutput {
         deleted: (!is_quiet).then_some(deleted),
         errors: (!errors.is_empty()).then_some(errors),
         ..Default::default()
-    };
-    Ok((output, keys))
+    })
 }
 
 /// What the object must be to be deleted.
 struct Wanted<'a> {
     etag: Option<&'a str>,
     size: Option<i64>,
+    modified: Option<&'a dto::Timestamp>,
 }
 
-async fn delete_one(bucket: &Bucket, name: &str, wanted: Wanted<'_>) -> S3Result<()> {
+impl Wanted<'_> {
+    fn is_nothing(&self) -> bool {
+        self.etag.is_none() && self.size.is_none() && self.modified.is_none()
+    }
+
+    fn is(&self, found: &ObjectMeta) -> bool {
+        let seconds = found.object.last_modified.map(store::Timestamp::secs);
+        self.size.is_none_or(|size| u64::try_from(size) == Ok(found.size_bytes))
+            && self.etag.is_none_or(|etag| etag == "*" || ETag::new(etag) == found.object.etag)
+            && self.modified.is_none_or(|time| seconds == Some(headers::secs(time)))
+    }
+}
+
+async fn delete_one(
+    bucket: &Bucket,
+    name: &str,
+    version: Option<&str>,
+    wanted: Wanted<'_>,
+    bypass_governance: bool,
+) -> S3Result<Deleted> {
     let key = key(name)?;
-    let precondition = match (wanted.etag, wanted.size) {
-        (None, None) => Precondition::None,
-        (etag, size) => {
-            // The size is of bytes that have the tag which is the condition of the call.
-            let Some(found) = bucket.store.find(&key).await.map_err(from_store)? else {
-                return if etag.is_some() { Err(precondition_failed()) } else { Ok(()) };
-            };
-            let is_size = size.is_none_or(|size| u64::try_from(size) == Ok(found.size_bytes));
-            let is_etag = etag.is_none_or(|etag| etag == "*" || ETag::new(etag) == found.object.etag);
-            if !is_size || !is_etag {
-                return Err(precondition_failed());
-            }
-            Precondition::Matches(found.object.etag)
-        }
+    let precondition = match wanted.is_nothing() {
+        true => Precondition::None,
+        // The rest is of bytes that have the tag which is the condition of the call.
+        false => match find(bucket, &key, version).await? {
+            Some(found) if wanted.is(&found) => Precondition::Matches(found.object.etag),
+            None if wanted.etag.is_none() => return Ok(Deleted::default()),
+            _ => return Err(precondition_failed()),
+        },
     };
-    bucket.store.delete(&key, precondition).await.map_err(from_store)
+    match (bucket.store.versions(), version) {
+        (Some(versions), Some(id)) => {
+            let removal = Removal { precondition, bypass_governance };
+            versions.remove(&key, id, removal).await.map_err(|error| from_versions(error, id))
+        }
+        (Some(versions), None) => versions.mark(&key, precondition).await.map_err(from_store),
+        (None, Some(id)) if id != NULL_VERSION => {
+            Err(from_versions(store::StoreError::NotFound(key.clone()), id))
+        }
+        (None, _) => {
+            bucket.store.delete(&key, precondition).await.map_err(from_store)?;
+            Ok(Deleted::default())
+        }
+    }
 }
 
-fn no_such_version(version: &str) -> s3s::S3Error {
-    s3_error!(NoSuchVersion, "The specified version '{version}' does not exist.")
+async fn find(bucket: &Bucket, key: &ObjectKey, version: Option<&str>) -> S3Result<Option<ObjectMeta>> {
+    match version {
+        None => bucket.store.find(key).await.map_err(from_store),
+        Some(id) => Ok(versioned::find(bucket, key, id).await?.stored),
+    }
 }

@@ -4,16 +4,20 @@ use s3s::dto::{self, GetObjectAttributesInput, GetObjectAttributesOutput, GetObj
 use s3s::dto::{HeadObjectInput, HeadObjectOutput};
 use s3s::{S3Error, S3Result, s3_error};
 use std::ops::Range;
-use store::{GetOptions, ObjectMeta, VersionId};
+use store::{GetOptions, ObjectMeta, StoreError};
 
+use crate::authorization::argument;
 use crate::body::{self, CHECKSUM, PARTS};
 use crate::buckets::{Bucket, key};
 use crate::checksums::{Checksum, show_checksum};
 use crate::conditions::Conditions;
 use crate::error::{custom, from_store};
+use crate::error_document::with_details;
 use crate::fold;
 use crate::headers::{self, show_attributes};
+use crate::ops::tagging;
 use crate::parts;
+use crate::versioned;
 
 /// Which bytes of an object are asked for.
 enum Wanted {
@@ -73,15 +77,18 @@ macro_rules! show {
 pub(crate) async fn get(bucket: Bucket, input: GetObjectInput) -> S3Result<GetObjectOutput> {
     let key = key(&input.key)?;
     let conditions = conditions!(input);
-    let version: Option<VersionId> = input.version_id.as_deref().and_then(version);
+    let id = input.version_id.as_deref().filter(|id| !id.is_empty());
+    check_part_number(input.part_number)?;
     // Where the range depends on the length, the object is looked at first, and is that one still when it is read.
-    let needs_look = input.part_number.is_some() || matches!(input.range, Some(dto::Range::Suffix { .. }));
-    let mut options = GetOptions { version, ..GetOptions::default() };
+    let needs_look =
+        id.is_some() || input.part_number.is_some() || matches!(input.range, Some(dto::Range::Suffix { .. }));
+    let mut options = GetOptions::default();
     if needs_look {
-        let meta = bucket.store.head(&key).await.map_err(from_store)?;
+        let meta = versioned::look(&bucket, &key, id).await?;
         conditions.check(&meta)?;
         options.range = wanted(&meta, input.range.as_ref(), input.part_number)?.range().cloned();
         options.if_match = Some(meta.object.etag);
+        options.version = meta.object.version;
     } else if let Some(dto::Range::Int { first, last }) = input.range {
         options.range = Some(first..last.map_or(u64::MAX, |last| last.saturating_add(1)));
     }
@@ -89,13 +96,20 @@ pub(crate) async fn get(bucket: Bucket, input: GetObjectInput) -> S3Result<GetOb
     if is_empty_range {
         options.range = None;
     }
-    let object = bucket.store.get(&key, options).await.map_err(from_store)?;
+    let object = match bucket.store.get(&key, options).await {
+        Err(StoreError::NotFound(_)) => return Err(versioned::missing(&bucket, &key).await),
+        Err(StoreError::InvalidRange(_)) => {
+            let meta = versioned::look(&bucket, &key, id).await?;
+            return Err(range_not_satisfiable(&meta, input.range.as_ref()));
+        }
+        object => object.map_err(from_store)?,
+    };
     let meta = &object.meta;
     conditions.check(meta)?;
     let wanted = wanted(meta, input.range.as_ref(), input.part_number)?;
     let mut output = GetObjectOutput::default();
     show!(output, meta, &wanted, input.checksum_mode.is_some());
-    output.tag_count = tag_count(&bucket, &key).await;
+    output.tag_count = tag_count(&bucket, &meta.object).await;
     let len = wanted.range().map_or(meta.size_bytes, |range| range.end - range.start);
     output.body = (!is_empty_range).then(|| body::outgoing(object.body, len));
     Ok(output)
@@ -103,7 +117,9 @@ pub(crate) async fn get(bucket: Bucket, input: GetObjectInput) -> S3Result<GetOb
 
 pub(crate) async fn head(bucket: Bucket, input: HeadObjectInput) -> S3Result<HeadObjectOutput> {
     let key = key(&input.key)?;
-    let meta = bucket.store.head(&key).await.map_err(from_store)?;
+    check_part_number(input.part_number)?;
+    let id = input.version_id.as_deref().filter(|id| !id.is_empty());
+    let meta = versioned::look(&bucket, &key, id).await?;
     conditions!(input).check(&meta)?;
     let wanted = wanted(&meta, input.range.as_ref(), input.part_number)?;
     let mut output = HeadObjectOutput::default();
@@ -124,14 +140,18 @@ pub(crate) async fn attributes(
     input: GetObjectAttributesInput,
 ) -> S3Result<GetObjectAttributesOutput> {
     let key = key(&input.key)?;
-    let meta = bucket.store.head(&key).await.map_err(from_store)?;
     let asked = |name: &str| input.object_attributes.iter().any(|attribute| attribute.as_str() == name);
     let known = ["ETag", "Checksum", "ObjectParts", "StorageClass", "ObjectSize"];
-    if input.object_attributes.iter().any(|attribute| !known.contains(&attribute.as_str())) {
-        return Err(s3_error!(InvalidArgument, "Invalid attribute name specified."));
+    let odd = input.object_attributes.iter().find(|attribute| !known.contains(&attribute.as_str()));
+    if let Some(odd) = odd {
+        let message = "Invalid attribute name specified.";
+        return Err(argument(message, "x-amz-object-attributes", odd.as_str()));
     }
+    let id = input.version_id.as_deref().filter(|id| !id.is_empty());
+    let meta = versioned::look(&bucket, &key, id).await?;
     let mut output = GetObjectAttributesOutput {
         last_modified: meta.object.last_modified.map(headers::timestamp),
+        version_id: meta.object.version.as_deref().map(str::to_owned),
         ..Default::default()
     };
     if asked("ETag") {
@@ -198,17 +218,13 @@ fn part_sizes(meta: &ObjectMeta) -> Option<Vec<u64>> {
     (sizes.iter().sum::<u64>() == meta.size_bytes).then_some(sizes)
 }
 
-/// A version as a store names it; `null` is the one of a bucket without versions.
-pub(crate) fn version(id: &str) -> Option<VersionId> {
-    (id != "null" && !id.is_empty()).then(|| id.into())
-}
-
 fn wanted(meta: &ObjectMeta, range: Option<&dto::Range>, part: Option<i32>) -> S3Result<Wanted> {
     match (range, part) {
         (None, None) => Ok(Wanted::All),
-        (Some(range), None) => {
-            range.check(meta.size_bytes).map(Wanted::Some).map_err(|_| range_not_satisfiable(meta))
-        }
+        (Some(range), None) => range
+            .check(meta.size_bytes)
+            .map(Wanted::Some)
+            .map_err(|_| range_not_satisfiable(meta, Some(range))),
         (None, Some(number)) => part_range(meta, number),
         (Some(_), Some(_)) => {
             Err(s3_error!(InvalidRequest, "Cannot specify both Range header and partNumber query parameter"))
@@ -217,30 +233,42 @@ fn wanted(meta: &ObjectMeta, range: Option<&dto::Range>, part: Option<i32>) -> S
 }
 
 fn part_range(meta: &ObjectMeta, number: i32) -> S3Result<Wanted> {
-    let at =
-        usize::try_from(number).ok().filter(|number| (1..=10_000).contains(number)).ok_or_else(|| {
-            s3_error!(InvalidArgument, "Part number must be an integer between 1 and 10000, inclusive")
-        })? - 1;
+    let at = usize::try_from(number).unwrap_or(0).saturating_sub(1);
     let Some(sizes) = part_sizes(meta) else {
         // An object that was stored by one call is its own first part.
         if at > 0 {
-            return Err(no_such_part());
+            return Err(no_such_part(number, 1));
         }
         return Ok(if meta.size_bytes == 0 { Wanted::All } else { Wanted::Some(0..meta.size_bytes) });
     };
-    let size = *sizes.get(at).ok_or_else(no_such_part)?;
+    let size = *sizes.get(at).ok_or_else(|| no_such_part(number, sizes.len()))?;
     let start = sizes[..at].iter().sum();
     Ok(Wanted::Part(start..start + size, sizes.len()))
 }
 
-fn no_such_part() -> S3Error {
-    let status = http::StatusCode::RANGE_NOT_SATISFIABLE;
-    custom("InvalidPartNumber", status, "The requested partnumber is not satisfiable")
+fn check_part_number(number: Option<i32>) -> S3Result<()> {
+    match number {
+        Some(number) if !(1..=10_000).contains(&number) => {
+            let message = "Part number must be an integer between 1 and 10000, inclusive.";
+            Err(argument(message, "partNumber", &number.to_string()))
+        }
+        _ => Ok(()),
+    }
 }
 
-fn range_not_satisfiable(meta: &ObjectMeta) -> S3Error {
-    let mut error = s3_error!(InvalidRange, "The requested range is not satisfiable");
-    let mut headers = http::HeaderMap::new();
+fn no_such_part(number: i32, count: usize) -> S3Error {
+    let status = http::StatusCode::RANGE_NOT_SATISFIABLE;
+    let error = custom("InvalidPartNumber", status, "The requested partnumber is not satisfiable.");
+    let (number, count) = (number.to_string(), count.to_string());
+    with_details(error, &[("ActualPartCount", &count), ("PartNumberRequested", &number)])
+}
+
+fn range_not_satisfiable(meta: &ObjectMeta, asked: Option<&dto::Range>) -> S3Error {
+    let error = s3_error!(InvalidRange, "The requested range is not satisfiable");
+    let (asked, size) = (asked.map(dto::Range::to_header_string), meta.size_bytes.to_string());
+    let asked = asked.unwrap_or_default();
+    let mut error = with_details(error, &[("RangeRequested", &asked), ("ActualObjectSize", &size)]);
+    let mut headers = error.headers().cloned().unwrap_or_default();
     if let Ok(value) = format!("bytes */{}", meta.size_bytes).parse() {
         headers.insert(http::header::CONTENT_RANGE, value);
     }
@@ -258,7 +286,7 @@ fn content_range(meta: &ObjectMeta, wanted: &Wanted) -> Option<String> {
     Some(format!("bytes {}-{}/{}", range.start, range.end - 1, meta.size_bytes))
 }
 
-async fn tag_count(bucket: &Bucket, key: &store::ObjectKey) -> Option<i32> {
-    let tags = bucket.store.tags(key).await.ok()?;
+async fn tag_count(bucket: &Bucket, object: &store::ObjectRef) -> Option<i32> {
+    let tags = tagging::of(bucket, object).await.ok()?;
     i32::try_from(tags.len()).ok().filter(|count| *count > 0)
 }

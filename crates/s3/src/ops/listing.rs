@@ -8,6 +8,7 @@ use store::ListEntry;
 use crate::buckets::Bucket;
 use crate::fold::{self, Listing, Page};
 use crate::headers;
+use crate::ops;
 
 /// How keys are written into an answer: XML cannot hold every byte.
 #[derive(Clone, Copy)]
@@ -70,7 +71,7 @@ fn shown(page: &Page, encoding: Encoding, owner: Option<&dto::Owner>) -> Shown {
     Shown { objects, prefixes }
 }
 
-fn some<T>(list: Vec<T>) -> Option<Vec<T>> {
+pub(crate) fn some<T>(list: Vec<T>) -> Option<Vec<T>> {
     (!list.is_empty()).then_some(list)
 }
 
@@ -150,6 +151,9 @@ pub(crate) async fn versions(
     owner: &dto::Owner,
     input: dto::ListObjectVersionsInput,
 ) -> S3Result<dto::ListObjectVersionsOutput> {
+    if let Some(kept) = bucket.store.versions() {
+        return ops::versions::list(bucket, kept, owner, input).await;
+    }
     let encoding = Encoding::of(input.encoding_type.as_ref())?;
     let limit = fold::limit(input.max_keys, "max-keys")?;
     let delimiter = input.delimiter.filter(|delimiter| !delimiter.is_empty());

@@ -5,18 +5,21 @@ use s3s::{S3Error, S3Result, TrailingHeaders, s3_error};
 use std::collections::{BTreeMap, BTreeSet};
 use store::{CompleteOptions, GetOptions, ObjectKey, ObjectRef, Part, StoreError, Upload};
 
+use crate::authorization::argument;
 use crate::body::{self, CHECKSUM, Incoming, PARTS, UPLOAD};
 use crate::buckets::{Bucket, key};
 use crate::checksums::{self, Algorithm, Checksum, Declared, Digests, given_checksums, show_checksum};
 use crate::conditions;
-use crate::error::{from_store, from_upload, no_such_upload};
+use crate::error::{from_store, from_upload, malformed_xml, no_such_upload};
 use crate::fold;
 use crate::headers::{self, given_attributes};
 use crate::ops::copy;
 use crate::ops::get;
 use crate::ops::listing::Encoding;
+use crate::ops::lock;
 use crate::ops::put;
 use crate::parts;
+use crate::versioned;
 
 /// S3's shortest part but the last.
 const PART_BYTES_MIN: u64 = 5 << 20;
@@ -77,6 +80,7 @@ impl Kind {
 pub(crate) async fn create(
     bucket: &Bucket,
     input: dto::CreateMultipartUploadInput,
+    now: store::Timestamp,
 ) -> S3Result<dto::CreateMultipartUploadOutput> {
     let key = key(&input.key)?;
     let algorithm = input.checksum_algorithm.as_ref().map(|algorithm| algorithm.as_str());
@@ -85,6 +89,7 @@ pub(crate) async fn create(
     if let Some(kind) = kind {
         attributes.user.insert(CHECKSUM.to_owned(), kind.to_text());
     }
+    lock::given(bucket, &mut attributes, lock::asked_lock!(input), now).await?;
     let tags = headers::tags_of_header(input.tagging.as_deref())?;
     let id = bucket.uploads()?.begin(&key, attributes, tags).await.map_err(from_store)?;
     Ok(dto::CreateMultipartUploadOutput {
@@ -149,10 +154,10 @@ pub(crate) async fn upload_part_copy(
     input: dto::UploadPartCopyInput,
 ) -> S3Result<dto::UploadPartCopyOutput> {
     let (key, number) = (key(&input.key)?, number(input.part_number)?);
-    let (_, source_key) = copy::named(&input.copy_source)?;
+    let (_, source_key, source_version) = copy::named(&input.copy_source)?;
     let uploads = bucket.uploads()?;
     let upload = uploads.find(&key, &input.upload_id).await.map_err(from_upload)?;
-    let source = copy::find(from, &source_key, &copy::source_conditions!(input)).await?;
+    let source = copy::find(from, &source_key, source_version, &copy::source_conditions!(input)).await?;
     let size = source.meta.size_bytes;
     let range = match &input.copy_source_range {
         None => 0..size,
@@ -162,7 +167,7 @@ pub(crate) async fn upload_part_copy(
     let options = GetOptions {
         if_match: Some(source.meta.object.etag.clone()),
         range: (!range.is_empty() && len < size).then_some(range),
-        ..GetOptions::default()
+        version: source.meta.object.version.clone(),
     };
     let object = source.bucket.store.get(&source_key, options).await.map_err(from_store)?;
     let kind = Kind::declared(&upload);
@@ -180,16 +185,19 @@ pub(crate) async fn upload_part_copy(
     if kind.is_some() {
         show_checksum!(result, checksum);
     }
-    Ok(dto::UploadPartCopyOutput { copy_part_result: Some(result), ..Default::default() })
+    let copy_source_version_id = source.meta.object.version.map(String::from);
+    Ok(dto::UploadPartCopyOutput {
+        copy_part_result: Some(result),
+        copy_source_version_id,
+        ..Default::default()
+    })
 }
 
 /// `bytes=first-last`, both inside the source.
 fn source_range(text: &str, size: u64) -> S3Result<std::ops::Range<u64>> {
     let invalid = || {
-        s3_error!(
-            InvalidArgument,
-            "The x-amz-copy-source-range value must be of the form bytes=first-last where first and last are the zero-based offsets of the first and last bytes to copy"
-        )
+        let message = "The x-amz-copy-source-range value must be of the form bytes=first-last where first and last are the zero-based offsets of the first and last bytes to copy";
+        argument(message, "x-amz-copy-source-range", text)
     };
     let (first, last) =
         text.strip_prefix("bytes=").and_then(|range| range.split_once('-')).ok_or_else(invalid)?;
@@ -203,10 +211,8 @@ fn source_range(text: &str, size: u64) -> S3Result<std::ops::Range<u64>> {
         return Err(invalid());
     }
     if last >= size {
-        return Err(s3_error!(
-            InvalidArgument,
-            "Range specified is not valid for source object of size: {size}"
-        ));
+        let message = format!("Range specified is not valid for source object of size: {size}");
+        return Err(argument(&message, "x-amz-copy-source-range", &size.to_string()));
     }
     Ok(first..last + 1)
 }
@@ -221,6 +227,12 @@ pub(crate) async fn complete(
         Err(StoreError::NotFound(_)) => return completed_before(bucket, &key, &input).await,
         found => found.map_err(from_store)?,
     };
+    if let Some(size) = input.mpu_object_size.filter(|size| *size < 0) {
+        return Err(s3_error!(
+            InvalidRequest,
+            "Value for x-amz-mp-object-size header is less than zero: '{size}'"
+        ));
+    }
     let there = uploads.parts(&key, &input.upload_id).await.map_err(from_upload)?;
     let chosen = input.multipart_upload.and_then(|list| list.parts).unwrap_or_default();
     let kind = Kind::declared(&upload);
@@ -228,9 +240,10 @@ pub(crate) async fn complete(
     let parts = choose(&chosen, &there, kind)?;
     let size_bytes = parts.iter().map(|part| part.size_bytes).sum::<u64>();
     if input.mpu_object_size.is_some_and(|size| u64::try_from(size) != Ok(size_bytes)) {
+        let given = input.mpu_object_size.unwrap_or_default();
         return Err(s3_error!(
             InvalidRequest,
-            "The provided 'x-amz-mp-object-size' header does not match what was computed."
+            "The provided 'x-amz-mp-object-size' header value {given} does not match what was computed: {size_bytes}"
         ));
     }
     let checksum = joined(kind, &parts);
@@ -271,7 +284,7 @@ fn completed(
         bucket: Some(bucket.name.clone()),
         key: Some(key),
         e_tag: Some(headers::etag(&object.etag)),
-        version_id: object.version.as_deref().map(str::to_owned),
+        version_id: versioned::of_write(object),
         checksum_type: checksum.map(Checksum::kind),
         ..Default::default()
     };
@@ -297,13 +310,17 @@ fn must_be_kind(kind: Option<Kind>, given: Option<&dto::ChecksumType>) -> S3Resu
 /// The parts a client names, in its order.
 fn choose(chosen: &[CompletedPart], there: &[Part], kind: Option<Kind>) -> S3Result<Vec<Part>> {
     if chosen.is_empty() {
-        return Err(malformed());
+        return Err(malformed_xml());
     }
     let by_number: BTreeMap<u32, &Part> = there.iter().map(|part| (part.number, part)).collect();
     let mut parts = Vec::with_capacity(chosen.len());
     let mut last = 0;
     for named in chosen {
-        let at = self::number(named.part_number.ok_or_else(malformed)?)?;
+        let given = named.part_number.ok_or_else(malformed_xml)?;
+        if given < 1 {
+            return Err(argument("PartNumber must be >= 1", "PartNumber", &given.to_string()));
+        }
+        let at = u32::try_from(given).unwrap_or(u32::MAX);
         if at <= last {
             return Err(s3_error!(
                 InvalidPartOrder,
@@ -311,17 +328,17 @@ fn choose(chosen: &[CompletedPart], there: &[Part], kind: Option<Kind>) -> S3Res
             ));
         }
         last = at;
-        let etag = named.e_tag.as_ref().ok_or_else(malformed)?;
+        let etag = named.e_tag.as_ref().ok_or_else(malformed_xml)?;
         let part = by_number.get(&at).filter(|part| part.etag == store::ETag::new(etag.value()));
         let part = part.ok_or_else(invalid_part)?;
         must_have_checksum(named, part, kind)?;
         parts.push((*part).clone());
     }
-    let (_, all_but_last) = parts.split_last().ok_or_else(malformed)?;
+    let (_, all_but_last) = parts.split_last().ok_or_else(malformed_xml)?;
     if all_but_last.iter().any(|part| part.size_bytes < PART_BYTES_MIN) {
         return Err(s3_error!(
             EntityTooSmall,
-            "Your proposed upload is smaller than the minimum allowed object size."
+            "Your proposed upload is smaller than the minimum allowed size"
         ));
     }
     Ok(parts)
@@ -553,7 +570,7 @@ fn after_markers(uploads: Vec<Upload>, key: Option<&str>, id: Option<&str>) -> S
         return Ok(uploads.into_iter().filter(|upload| upload.key.as_bytes() > key.as_bytes()).collect());
     };
     let at = uploads.iter().position(|upload| upload.id == id && upload.key.as_bytes() == key.as_bytes());
-    let at = at.ok_or_else(|| s3_error!(InvalidArgument, "Invalid uploadId marker"))?;
+    let at = at.ok_or_else(|| argument("Invalid uploadId marker", "upload-id-marker", id))?;
     Ok(uploads.into_iter().skip(at + 1).collect())
 }
 
@@ -564,20 +581,14 @@ fn storage_class(upload: &Upload) -> dto::StorageClass {
 fn number(number: i32) -> S3Result<u32> {
     let valid = u32::try_from(number).ok().filter(|_| NUMBERS.contains(&number));
     valid.ok_or_else(|| {
-        s3_error!(InvalidArgument, "Part number must be an integer between 1 and 10000, inclusive")
+        let message = "Part number must be an integer between 1 and 10000, inclusive.";
+        argument(message, "partNumber", &number.to_string())
     })
-}
-
-fn malformed() -> S3Error {
-    s3_error!(
-        MalformedXML,
-        "The XML you provided was not well-formed or did not validate against our published schema"
-    )
 }
 
 fn invalid_part() -> S3Error {
     s3_error!(
         InvalidPart,
-        "One or more of the specified parts could not be found.  The part may not have been uploaded, or the specified entity tag may not match the part's entity tag."
+        "One or more of the specified parts could not be found. The part may not have been uploaded, or the specified entity tag may not match the part's entity tag."
     )
 }

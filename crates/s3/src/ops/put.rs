@@ -8,6 +8,8 @@ use crate::buckets::{Bucket, key};
 use crate::checksums::{self, Algorithm, Checksum, Declared, Digests, given_checksums, show_checksum};
 use crate::conditions;
 use crate::headers::{self, given_attributes};
+use crate::ops::lock;
+use crate::versioned;
 
 /// S3's longest body of one PUT or part.
 const BODY_BYTES_MAX: u64 = 5 << 30;
@@ -27,7 +29,7 @@ pub(crate) fn declared(
     let algorithm = match trailer.transpose()? {
         Some(trailer) if checksum.is_some() => {
             let _ = trailer;
-            return Err(s3_error!(InvalidRequest, "Expecting a single x-amz-checksum- header"));
+            return Err(checksums::several());
         }
         Some(trailer) => Some(trailer),
         None => named,
@@ -61,15 +63,18 @@ pub(crate) async fn put(
     input: PutObjectInput,
     request: &http::HeaderMap,
     trailers: Option<TrailingHeaders>,
+    now: store::Timestamp,
 ) -> S3Result<(PutObjectOutput, store::ObjectRef, u64)> {
     let key = key(&input.key)?;
     let algorithm = input.checksum_algorithm.as_ref().map(|algorithm| algorithm.as_str());
     let declared =
         declared(given_checksums!(input), algorithm, input.content_md5.clone(), request, trailers)?;
+    let mut attributes = given_attributes!(input)?;
+    lock::given(&bucket, &mut attributes, lock::asked_lock!(input), now).await?;
     let target = Target {
         store: bucket.store.as_ref(),
         key: &key,
-        attributes: given_attributes!(input)?,
+        attributes,
         tags: headers::tags_of_header(input.tagging.as_deref())?,
         precondition: conditions::of_write(input.if_match.as_ref(), input.if_none_match.as_ref())?,
     };
@@ -78,7 +83,7 @@ pub(crate) async fn put(
     let made = body::put(Incoming::new(input.body, announced, digests), target).await?;
     let mut output = PutObjectOutput {
         e_tag: Some(headers::etag(&made.object.etag)),
-        version_id: made.object.version.as_deref().map(str::to_owned),
+        version_id: versioned::of_write(&made.object),
         checksum_type: made.checksum.as_ref().map(Checksum::kind),
         ..Default::default()
     };

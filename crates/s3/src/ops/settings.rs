@@ -5,6 +5,7 @@ use s3s::dto;
 use s3s::{S3Result, s3_error};
 
 use crate::buckets::Bucket;
+use crate::error::malformed_xml;
 use crate::headers;
 
 /// The names of the documents.
@@ -13,7 +14,10 @@ pub(crate) const CORS: &str = "cors";
 const TAGGING: &str = "tagging";
 const LIFECYCLE: &str = "lifecycle";
 const NOTIFICATION: &str = "notification";
-const OWNERSHIP: &str = "ownership";
+pub(crate) const OWNERSHIP: &str = "ownership";
+
+/// Who owns what others write.
+pub(crate) const OWNERSHIPS: [&str; 3] = ["BucketOwnerPreferred", "ObjectWriter", "BucketOwnerEnforced"];
 
 /// S3's most tags of a bucket.
 const BUCKET_TAGS_MAX: usize = 50;
@@ -67,7 +71,7 @@ pub(crate) async fn get_cors(bucket: &Bucket) -> S3Result<dto::GetBucketCorsOutp
 
 pub(crate) async fn put_cors(bucket: &Bucket, cors: &dto::CORSConfiguration) -> S3Result<()> {
     if cors.cors_rules.is_empty() || cors.cors_rules.len() > CORS_RULES_MAX {
-        return Err(malformed());
+        return Err(malformed_xml());
     }
     crate::cors::check(cors)?;
     bucket.set(CORS, Some(cors)).await
@@ -84,7 +88,7 @@ pub(crate) async fn get_lifecycle(bucket: &Bucket) -> S3Result<Vec<dto::Lifecycl
 
 pub(crate) async fn put_lifecycle(bucket: &Bucket, rules: &[dto::LifecycleRule]) -> S3Result<()> {
     if rules.is_empty() || rules.len() > LIFECYCLE_RULES_MAX {
-        return Err(malformed());
+        return Err(malformed_xml());
     }
     bucket.set(LIFECYCLE, Some(&rules)).await
 }
@@ -115,21 +119,14 @@ pub(crate) async fn get_ownership(bucket: &Bucket) -> S3Result<dto::OwnershipCon
 }
 
 pub(crate) async fn put_ownership(bucket: &Bucket, controls: &dto::OwnershipControls) -> S3Result<()> {
-    let [rule] = controls.rules.as_slice() else { return Err(malformed()) };
+    let [rule] = controls.rules.as_slice() else { return Err(malformed_xml()) };
     let ownership = rule.object_ownership.as_str();
-    if !["BucketOwnerPreferred", "ObjectWriter", "BucketOwnerEnforced"].contains(&ownership) {
-        return Err(malformed());
+    if !OWNERSHIPS.contains(&ownership) {
+        return Err(malformed_xml());
     }
     bucket.set(OWNERSHIP, Some(&ownership)).await
 }
 
 pub(crate) async fn delete_ownership(bucket: &Bucket) -> S3Result<()> {
     bucket.set_text(OWNERSHIP, None).await
-}
-
-fn malformed() -> s3s::S3Error {
-    s3_error!(
-        MalformedXML,
-        "The XML you provided was not well-formed or did not validate against our published schema"
-    )
 }

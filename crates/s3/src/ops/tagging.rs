@@ -1,26 +1,58 @@
 //! Tags of objects.
 
 use s3s::S3Result;
-use s3s::dto::{GetObjectTaggingOutput, Tag};
-use store::Tags;
+use s3s::dto::{DeleteObjectTaggingOutput, GetObjectTaggingOutput, PutObjectTaggingOutput, Tag};
+use store::{ObjectRef, Tags};
 
 use crate::buckets::{Bucket, key};
 use crate::error::from_store;
 use crate::headers;
+use crate::versioned;
 
 /// S3's most tags of an object.
 const TAGS_MAX: usize = 10;
 
-pub(crate) async fn get(bucket: &Bucket, name: &str) -> S3Result<GetObjectTaggingOutput> {
-    let tags = bucket.store.tags(&key(name)?).await.map_err(from_store)?;
-    Ok(GetObjectTaggingOutput { tag_set: headers::tag_set(tags), ..Default::default() })
+pub(crate) async fn get(bucket: &Bucket, name: &str, id: Option<&str>) -> S3Result<GetObjectTaggingOutput> {
+    let object = versioned::named(bucket, &key(name)?, id).await?.meta.object;
+    let tags = of(bucket, &object).await?;
+    let version_id = object.version.map(String::from);
+    Ok(GetObjectTaggingOutput { tag_set: headers::tag_set(tags), version_id })
 }
 
-pub(crate) async fn put(bucket: &Bucket, name: &str, set: &[Tag]) -> S3Result<()> {
+/// The tags of an object, which may be an older one of its key.
+pub(crate) async fn of(bucket: &Bucket, object: &ObjectRef) -> S3Result<Tags> {
+    let tags = match (bucket.store.versions(), &object.version) {
+        (Some(versions), Some(id)) => versions.tags(&object.key, id).await,
+        _ => bucket.store.tags(&object.key).await,
+    };
+    tags.map_err(from_store)
+}
+
+pub(crate) async fn put(
+    bucket: &Bucket,
+    name: &str,
+    id: Option<&str>,
+    set: &[Tag],
+) -> S3Result<PutObjectTaggingOutput> {
     let tags = headers::tags_of_set(set, TAGS_MAX)?;
-    bucket.store.set_tags(&key(name)?, tags).await.map_err(from_store)
+    Ok(PutObjectTaggingOutput { version_id: replace(bucket, name, id, tags).await? })
 }
 
-pub(crate) async fn delete(bucket: &Bucket, name: &str) -> S3Result<()> {
-    bucket.store.set_tags(&key(name)?, Tags::new()).await.map_err(from_store)
+pub(crate) async fn delete(
+    bucket: &Bucket,
+    name: &str,
+    id: Option<&str>,
+) -> S3Result<DeleteObjectTaggingOutput> {
+    Ok(DeleteObjectTaggingOutput { version_id: replace(bucket, name, id, Tags::new()).await? })
+}
+
+/// The version whose tags these are now, as answers show it.
+async fn replace(bucket: &Bucket, name: &str, id: Option<&str>, tags: Tags) -> S3Result<Option<String>> {
+    let object = versioned::named(bucket, &key(name)?, id).await?.meta.object;
+    let replaced = match (bucket.store.versions(), &object.version) {
+        (Some(versions), Some(id)) => versions.set_tags(&object.key, id, tags).await,
+        _ => bucket.store.set_tags(&object.key, tags).await,
+    };
+    replaced.map_err(from_store)?;
+    Ok(object.version.map(String::from))
 }

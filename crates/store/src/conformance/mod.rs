@@ -21,11 +21,13 @@ mod multipart;
 mod objects;
 mod races;
 mod uploads;
+mod versions;
 mod world;
 mod writes;
 
 pub use buckets::run_buckets;
 pub use uploads::run_uploads;
+pub use versions::run_versions;
 pub use world::{Failure, Outcome, World};
 
 use crate::{ObjectKey, ObjectStore, Result};

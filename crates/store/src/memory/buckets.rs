@@ -51,7 +51,7 @@ impl Buckets for MemoryBuckets {
     async fn delete(&self, name: &str) -> Result<()> {
         let mut buckets = self.buckets();
         let store = buckets.get(name).ok_or_else(|| StoreError::NoSuchBucket(name.to_owned()))?;
-        if store.object_count() > 0 {
+        if !store.is_empty() {
             return Err(bucket_name::not_empty(name));
         }
         buckets.remove(name);

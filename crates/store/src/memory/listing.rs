@@ -1,12 +1,13 @@
 //! A page of keys from the ordered map: seeks over what is folded, never walks through it.
 
-use super::{Objects, Stored};
+use super::Stored;
 use crate::listing::{Scan, successor, token_after};
 use crate::{ListEntry, ListPage, ObjectKey};
 use bytes::Bytes;
+use std::collections::BTreeMap;
 use std::ops::Bound;
 
-pub(super) fn page(objects: &Objects, scan: &Scan) -> ListPage {
+pub(super) fn page(objects: &BTreeMap<ObjectKey, Stored>, scan: &Scan) -> ListPage {
     let mut entries = Vec::new();
     let mut from = first_bound(scan);
     while let Some(bound) = from.take() {

@@ -3,29 +3,30 @@
 //! Owns ordered keys behind one lock. Stricter than the servers it stands for: it enforces S3's limits on parts,
 //! metadata, tags and pages, and gives every write a new etag, also for the same bytes.
 //!
-//! Refuses: versions; anything that waits. Invariants: an etag is never given twice by one store; a stored
+//! Refuses: anything that waits. Invariants: an etag is never given twice by one store; a stored
 //! object never changes but by being replaced (tags excepted).
 
 mod buckets;
 mod listing;
 mod upload;
 mod uploads;
+mod versions;
 
 pub use buckets::MemoryBuckets;
 
 use crate::{
-    Attributes, Clock, CopyOptions, ETag, GetOptions, ListPage, ListRequest, Multipart, Object, ObjectKey,
-    ObjectMeta, ObjectRef, ObjectStore, Payload, Precondition, PutOptions, Result, Settings, StoreError,
-    Tags, Timestamp, Uploads, byte_range,
+    Attributes, Clock, CopyOptions, Deleted, ETag, GetOptions, ListPage, ListRequest, Multipart, Object,
+    ObjectKey, ObjectMeta, ObjectRef, ObjectStore, Payload, Precondition, PutOptions, Result, Settings,
+    StoreError, Tags, Timestamp, Uploads, VersionId, Versions, byte_range,
 };
 use bytes::Bytes;
 use futures_util::StreamExt;
-use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use upload::MemoryUpload;
+use versions::{Naming, Objects};
 
 /// What the store refuses; the default is what S3 refuses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,14 +59,13 @@ struct Shared {
     beside: uploads::Beside,
 }
 
-type Objects = BTreeMap<ObjectKey, Stored>;
-
 /// One object. Small: a million of them must fit.
 #[derive(Clone)]
 struct Stored {
     /// The number of the write, which is the etag.
     write: u64,
     modified: Timestamp,
+    naming: Naming,
     body: Payload,
     description: Option<Arc<Description>>,
 }
@@ -91,7 +91,12 @@ impl MemoryStore {
 
     /// The number of objects.
     pub fn object_count(&self) -> usize {
-        self.0.read().len()
+        self.0.read().current.len()
+    }
+
+    /// Whether there is nothing in it, no older version either.
+    fn is_empty(&self) -> bool {
+        self.0.read().is_empty()
     }
 }
 
@@ -104,10 +109,7 @@ impl fmt::Debug for MemoryStore {
 #[async_trait::async_trait]
 impl ObjectStore for MemoryStore {
     async fn get(&self, key: &ObjectKey, options: GetOptions) -> Result<Object> {
-        let stored = self.0.find(key)?;
-        if options.version.is_some() {
-            return Err(StoreError::NotFound(key.clone()));
-        }
+        let stored = self.0.find(key, options.version.as_ref())?;
         if options.if_match.is_some_and(|etag| etag != stored.etag()) {
             return Err(StoreError::PreconditionFailed(key.clone()));
         }
@@ -120,7 +122,9 @@ impl ObjectStore for MemoryStore {
     }
 
     async fn head(&self, key: &ObjectKey) -> Result<ObjectMeta> {
-        self.0.read().get(key).map(|stored| stored.meta(key)).ok_or_else(|| StoreError::NotFound(key.clone()))
+        let objects = self.0.read();
+        let stored = objects.current.get(key).ok_or_else(|| StoreError::NotFound(key.clone()))?;
+        Ok(stored.meta(key))
     }
 
     async fn put(&self, key: &ObjectKey, body: Payload, options: PutOptions) -> Result<ObjectRef> {
@@ -154,25 +158,22 @@ impl ObjectStore for MemoryStore {
     }
 
     async fn delete(&self, key: &ObjectKey, precondition: Precondition) -> Result<()> {
-        let mut objects = self.0.write();
-        check(key, objects.get(key), &precondition)?;
-        objects.remove(key);
-        Ok(())
+        self.0.delete(key, &precondition).map(drop)
     }
 
     async fn list(&self, request: ListRequest) -> Result<ListPage> {
         let scan = crate::listing::Scan::new(request, self.0.limits.page_entries_max)?;
-        Ok(listing::page(&self.0.read(), &scan))
+        Ok(listing::page(&self.0.read().current, &scan))
     }
 
     async fn tags(&self, key: &ObjectKey) -> Result<Tags> {
-        Ok(self.0.find(key)?.description.map(|found| found.tags.clone()).unwrap_or_default())
+        Ok(self.0.find(key, None)?.description.map(|found| found.tags.clone()).unwrap_or_default())
     }
 
     async fn set_tags(&self, key: &ObjectKey, tags: Tags) -> Result<()> {
         self.0.check_tags(&tags)?;
         let mut objects = self.0.write();
-        let stored = objects.get_mut(key).ok_or_else(|| StoreError::NotFound(key.clone()))?;
+        let stored = objects.current.get_mut(key).ok_or_else(|| StoreError::NotFound(key.clone()))?;
         let mut description = stored.description.as_deref().cloned().unwrap_or_default();
         description.tags = tags;
         stored.description = description.shared();
@@ -186,6 +187,10 @@ impl ObjectStore for MemoryStore {
     fn settings(&self) -> Option<&dyn Settings> {
         Some(self)
     }
+
+    fn versions(&self) -> Option<&dyn Versions> {
+        Some(self)
+    }
 }
 
 impl Shared {
@@ -197,13 +202,18 @@ impl Shared {
         self.objects.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn find(&self, key: &ObjectKey) -> Result<Stored> {
-        self.read().get(key).cloned().ok_or_else(|| StoreError::NotFound(key.clone()))
+    fn find(&self, key: &ObjectKey, version: Option<&VersionId>) -> Result<Stored> {
+        let objects = self.read();
+        let found = match version {
+            None => objects.current.get(key),
+            Some(version) => objects.find(key, version),
+        };
+        found.cloned().ok_or_else(|| StoreError::NotFound(key.clone()))
     }
 
     /// The very bytes the ref names.
     fn find_exactly(&self, object: &ObjectRef) -> Result<Stored> {
-        let stored = self.find(&object.key)?;
+        let stored = self.find(&object.key, object.version.as_ref())?;
         if stored.etag() != object.etag {
             return Err(StoreError::PreconditionFailed(object.key.clone()));
         }
@@ -220,12 +230,20 @@ impl Shared {
     ) -> Result<ObjectRef> {
         let modified = self.clock.now();
         let mut objects = self.write();
-        check(key, objects.get(key), precondition)?;
-        let write = self.next_write();
-        let stored = Stored { write, modified, body, description };
+        check(key, objects.current.get(key), precondition)?;
+        let (write, naming) = (self.next_write(), objects.naming());
+        let stored = Stored { write, modified, naming, body, description };
         let object = stored.object_ref(key);
-        objects.insert(key.clone(), stored);
+        objects.insert(key, stored);
         Ok(object)
+    }
+
+    /// The one place where an object goes, but for its versions.
+    fn delete(&self, key: &ObjectKey, precondition: &Precondition) -> Result<Deleted> {
+        let modified = self.clock.now();
+        let mut objects = self.write();
+        check(key, objects.current.get(key), precondition)?;
+        Ok(objects.mark(key, self.next_write(), modified))
     }
 
     fn next_write(&self) -> u64 {
@@ -271,7 +289,8 @@ impl Stored {
     }
 
     fn object_ref(&self, key: &ObjectKey) -> ObjectRef {
-        ObjectRef { key: key.clone(), etag: self.etag(), version: None, last_modified: Some(self.modified) }
+        let version = self.naming.id(self.write, self.modified);
+        ObjectRef { key: key.clone(), etag: self.etag(), version, last_modified: Some(self.modified) }
     }
 
     fn meta(&self, key: &ObjectKey) -> ObjectMeta {

@@ -15,7 +15,7 @@ pub use trace::{RequestCounts, Trace};
 
 use crate::{
     Attributes, CopyOptions, GetOptions, ListPage, ListRequest, Multipart, Object, ObjectKey, ObjectMeta,
-    ObjectRef, ObjectStore, Payload, Precondition, PutOptions, Result, Settings, Tags, Uploads,
+    ObjectRef, ObjectStore, Payload, Precondition, PutOptions, Result, Settings, Tags, Uploads, Versions,
 };
 use bytes::Bytes;
 use std::fmt;
@@ -259,5 +259,9 @@ impl<S: ObjectStore + ?Sized> ObjectStore for Arc<S> {
 
     fn settings(&self) -> Option<&dyn Settings> {
         S::settings(self)
+    }
+
+    fn versions(&self) -> Option<&dyn Versions> {
+        S::versions(self)
     }
 }

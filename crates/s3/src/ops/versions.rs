@@ -1,0 +1,195 @@
+//! Whether a bucket keeps versions, and which it has.
+
+use bytes::Bytes;
+use s3s::dto::{self, BucketVersioningStatus};
+use s3s::{S3Result, s3_error};
+use store::{ListVersions, Version, VersionEntry, VersionId, Versioning, Versions};
+
+use crate::authorization::argument;
+use crate::buckets::Bucket;
+use crate::error::{custom, from_store, malformed_xml, not_implemented};
+use crate::fold::{ENTRIES_MAX, text_folded};
+use crate::headers;
+use crate::ops::get;
+use crate::ops::listing::{Encoding, some};
+use crate::ops::lock;
+use crate::versioned::{self, from_versions};
+
+pub(crate) async fn get_state(bucket: &Bucket) -> S3Result<dto::GetBucketVersioningOutput> {
+    let status = match versioned::state(bucket).await? {
+        Versioning::Never => None,
+        Versioning::Enabled => Some(BucketVersioningStatus::from_static("Enabled")),
+        Versioning::Suspended => Some(BucketVersioningStatus::from_static("Suspended")),
+    };
+    Ok(dto::GetBucketVersioningOutput { status, ..Default::default() })
+}
+
+pub(crate) async fn put_state(bucket: &Bucket, given: dto::VersioningConfiguration) -> S3Result<()> {
+    if given.mfa_delete.as_ref().is_some_and(|mfa| mfa.as_str() != "Disabled") {
+        return Err(not_implemented("MFA Delete"));
+    }
+    let state = match given.status.as_ref().map(|status| status.as_str()) {
+        Some("Enabled") => Versioning::Enabled,
+        Some("Suspended") => Versioning::Suspended,
+        _ => return Err(malformed_xml()),
+    };
+    if state == Versioning::Suspended && lock::is_enabled(bucket).await? {
+        let message = "An Object Lock configuration is present on this bucket, so the versioning state cannot be changed.";
+        return Err(custom("InvalidBucketState", http::StatusCode::CONFLICT, message));
+    }
+    let versions = bucket.store.versions();
+    let versions = versions.ok_or_else(|| not_implemented("Versions of objects in this bucket"))?;
+    versions.set_state(state).await.map_err(from_store)
+}
+
+pub(crate) async fn list(
+    bucket: &Bucket,
+    versions: &dyn Versions,
+    owner: &dto::Owner,
+    input: dto::ListObjectVersionsInput,
+) -> S3Result<dto::ListObjectVersionsOutput> {
+    let encoding = Encoding::of(input.encoding_type.as_ref())?;
+    let limit = match input.max_keys {
+        None => ENTRIES_MAX,
+        Some(max) => usize::try_from(max)
+            .map_err(|_| argument("max-keys cannot be negative", "maxKeys", &max.to_string()))?
+            .min(ENTRIES_MAX),
+    };
+    let delimiter = input.delimiter.filter(|delimiter| !delimiter.is_empty());
+    let key_marker = input.key_marker.filter(|marker| !marker.is_empty());
+    let version_marker = input.version_id_marker.filter(|marker| !marker.is_empty());
+    if version_marker.is_some() && key_marker.is_none() {
+        return Err(s3_error!(
+            InvalidArgument,
+            "A version-id marker cannot be specified without a key marker."
+        ));
+    }
+    let asked = Asked {
+        prefix: Bytes::from(input.prefix.clone().unwrap_or_default()),
+        delimiter: delimiter.clone(),
+        after: key_marker.clone().map(Bytes::from),
+        after_version: version_marker.as_deref().map(VersionId::from),
+        limit,
+    };
+    let (entries, is_truncated) = page(versions, asked).await?;
+    let last = entries.last().filter(|_| is_truncated);
+    let mut output = dto::ListObjectVersionsOutput {
+        name: Some(bucket.name.clone()),
+        prefix: Some(encoding.text(input.prefix.unwrap_or_default().as_bytes())),
+        key_marker: Some(encoding.text(key_marker.unwrap_or_default().as_bytes())),
+        version_id_marker: Some(version_marker.unwrap_or_default()),
+        next_key_marker: last.map(|last| encoding.text(last.text())),
+        next_version_id_marker: last.and_then(|last| match last {
+            VersionEntry::Version(version) => Some(version.id.to_string()),
+            VersionEntry::Prefix(_) => None,
+        }),
+        max_keys: i32::try_from(limit).ok(),
+        is_truncated: Some(is_truncated),
+        delimiter: delimiter.map(|delimiter| encoding.text(delimiter.as_bytes())),
+        encoding_type: input.encoding_type,
+        ..Default::default()
+    };
+    let (mut stored, mut marks, mut prefixes) = (Vec::new(), Vec::new(), Vec::new());
+    for entry in entries {
+        match entry {
+            VersionEntry::Prefix(prefix) => {
+                prefixes.push(dto::CommonPrefix { prefix: Some(encoding.text(&prefix)) });
+            }
+            VersionEntry::Version(version) if version.stored.is_none() => {
+                marks.push(shown_mark(&version, encoding, owner));
+            }
+            VersionEntry::Version(version) => stored.push(shown(&version, encoding, owner)),
+        }
+    }
+    (output.versions, output.delete_markers) = (some(stored), some(marks));
+    output.common_prefixes = some(prefixes);
+    Ok(output)
+}
+
+fn shown(version: &Version, encoding: Encoding, owner: &dto::Owner) -> dto::ObjectVersion {
+    let meta = version.stored.as_ref();
+    let checksum = meta.and_then(get::checksum);
+    let class = meta.and_then(|meta| meta.attributes.storage_class.clone());
+    dto::ObjectVersion {
+        key: Some(encoding.text(version.key.as_bytes())),
+        version_id: Some(version.id.to_string()),
+        is_latest: Some(version.is_newest),
+        last_modified: Some(headers::timestamp(version.last_modified)),
+        e_tag: meta.map(|meta| headers::etag(&meta.object.etag)),
+        size: meta.and_then(|meta| i64::try_from(meta.size_bytes).ok()),
+        owner: Some(owner.clone()),
+        storage_class: Some(dto::ObjectVersionStorageClass::from(
+            class.unwrap_or_else(|| "STANDARD".to_owned()),
+        )),
+        checksum_algorithm: checksum.as_ref().map(|checksum| vec![checksum.algorithm.dto()]),
+        checksum_type: checksum.as_ref().map(crate::checksums::Checksum::kind),
+        ..Default::default()
+    }
+}
+
+fn shown_mark(version: &Version, encoding: Encoding, owner: &dto::Owner) -> dto::DeleteMarkerEntry {
+    dto::DeleteMarkerEntry {
+        key: Some(encoding.text(version.key.as_bytes())),
+        version_id: Some(version.id.to_string()),
+        is_latest: Some(version.is_newest),
+        last_modified: Some(headers::timestamp(version.last_modified)),
+        owner: Some(owner.clone()),
+    }
+}
+
+/// What a listing asks for.
+struct Asked {
+    prefix: Bytes,
+    delimiter: Option<String>,
+    after: Option<Bytes>,
+    after_version: Option<VersionId>,
+    limit: usize,
+}
+
+/// A page, and whether there is more after it. The store folds at one byte; a longer delimiter is folded here.
+async fn page(versions: &dyn Versions, asked: Asked) -> S3Result<(Vec<VersionEntry>, bool)> {
+    let delimiter = asked.delimiter.as_deref().unwrap_or_default().as_bytes();
+    let marker = asked.after_version.clone().unwrap_or_default();
+    let mut request = ListVersions {
+        prefix: asked.prefix.clone(),
+        delimiter: (delimiter.len() == 1).then(|| delimiter[0]),
+        after: asked.after,
+        after_version: asked.after_version,
+        limit: 0,
+    };
+    let mut entries: Vec<VersionEntry> = Vec::new();
+    if asked.limit == 0 {
+        return Ok((entries, false));
+    }
+    loop {
+        // One more than asked for tells whether there is more.
+        request.limit = asked.limit - entries.len() + 1;
+        let found = versions.list(request.clone()).await.map_err(|error| from_versions(error, &marker))?;
+        let is_end = found.len() < request.limit;
+        if let Some(last) = found.last() {
+            request.after = Some(Bytes::copy_from_slice(last.text()));
+            request.after_version = match last {
+                VersionEntry::Version(version) => Some(version.id.clone()),
+                VersionEntry::Prefix(_) => None,
+            };
+        }
+        for entry in found {
+            let entry = match text_folded(entry.text(), &asked.prefix, delimiter) {
+                Some(prefix) => VersionEntry::Prefix(prefix),
+                None => entry,
+            };
+            let is_known = matches!((&entry, entries.last()),
+                (VersionEntry::Prefix(one), Some(VersionEntry::Prefix(other))) if one == other);
+            if is_known {
+                continue;
+            }
+            if entries.len() == asked.limit {
+                return Ok((entries, true));
+            }
+            entries.push(entry);
+        }
+        if is_end {
+            return Ok((entries, false));
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! Which version of an object a request means, and what it hears of those that are none.
+
+use http::header::{ALLOW, HeaderName, HeaderValue, LAST_MODIFIED};
+use s3s::{S3Error, S3ErrorCode, S3Result, s3_error};
+use store::{NULL_VERSION, ObjectKey, ObjectMeta, ObjectRef, StoreError, Version, VersionId, Versioning};
+
+use crate::authorization::argument;
+use crate::buckets::Bucket;
+use crate::error::from_store;
+use crate::error_document::with_details;
+
+const DELETE_MARKER: HeaderName = HeaderName::from_static("x-amz-delete-marker");
+const VERSION_ID: HeaderName = HeaderName::from_static("x-amz-version-id");
+
+/// Describes an object: the newest of its key, or the version that a request names.
+pub(crate) async fn look(bucket: &Bucket, key: &ObjectKey, id: Option<&str>) -> S3Result<ObjectMeta> {
+    let Some(id) = id.filter(|id| !id.is_empty()) else {
+        return match bucket.store.head(key).await {
+            Err(StoreError::NotFound(_)) => Err(missing(bucket, key).await),
+            found => found.map_err(from_store),
+        };
+    };
+    let version = find(bucket, key, id).await?;
+    let marked = || marked(&version, S3ErrorCode::MethodNotAllowed);
+    version.stored.clone().ok_or_else(marked)
+}
+
+/// Finds a version that a request names, which may be a deletion's mark.
+pub(crate) async fn find(bucket: &Bucket, key: &ObjectKey, id: &str) -> S3Result<Version> {
+    match bucket.store.versions() {
+        Some(versions) => versions.find(key, Some(id)).await.map_err(|error| from_versions(error, id)),
+        // A bucket that cannot keep versions has each object as its version `null`.
+        None if id == NULL_VERSION => {
+            let meta = bucket.store.head(key).await.map_err(|error| from_versions(error, id))?;
+            Ok(Version {
+                key: key.clone(),
+                id: id.into(),
+                is_newest: true,
+                last_modified: meta.object.last_modified.unwrap_or_default(),
+                stored: Some(meta),
+            })
+        }
+        None => Err(from_versions(StoreError::NotFound(key.clone()), id)),
+    }
+}
+
+/// The version that a request about an object's tags or lock means: its id, and whether the bucket names it.
+pub(crate) async fn named(bucket: &Bucket, key: &ObjectKey, id: Option<&str>) -> S3Result<Named> {
+    let meta = look(bucket, key, id).await?;
+    let shown = meta.object.version.clone();
+    let id = shown.clone().unwrap_or_else(|| NULL_VERSION.into());
+    Ok(Named { id, shown: shown.as_deref().map(str::to_owned), meta })
+}
+
+/// A version that a request means.
+pub(crate) struct Named {
+    pub(crate) id: VersionId,
+    /// As answers show it.
+    pub(crate) shown: Option<String>,
+    pub(crate) meta: ObjectMeta,
+}
+
+/// The version of an object that was just written, as answers show it: a bucket that has suspended versions shows none.
+pub(crate) fn of_write(object: &ObjectRef) -> Option<String> {
+    object.version.as_deref().filter(|id| *id != NULL_VERSION).map(str::to_owned)
+}
+
+/// `NoSuchKey`; if a deletion's mark hides the object, the answer says so.
+pub(crate) async fn missing(bucket: &Bucket, key: &ObjectKey) -> S3Error {
+    let not_there = || from_store(StoreError::NotFound(key.clone()));
+    let Some(versions) = bucket.store.versions() else { return not_there() };
+    match versions.find(key, None).await {
+        Ok(mark) if mark.stored.is_none() => marked(&mark, S3ErrorCode::NoSuchKey),
+        _ => not_there(),
+    }
+}
+
+/// What is answered of a deletion's mark.
+fn marked(mark: &Version, code: S3ErrorCode) -> S3Error {
+    let is_named = code == S3ErrorCode::MethodNotAllowed;
+    let mut error = S3Error::new(code);
+    let mut headers = http::HeaderMap::new();
+    headers.insert(DELETE_MARKER, HeaderValue::from_static("true"));
+    if let Ok(id) = HeaderValue::from_str(&mark.id) {
+        headers.insert(VERSION_ID, id);
+    }
+    if is_named {
+        headers.insert(ALLOW, HeaderValue::from_static("DELETE"));
+        let mut modified = Vec::new();
+        let time = crate::headers::timestamp(mark.last_modified);
+        time.format(s3s::dto::TimestampFormat::HttpDate, &mut modified).ok();
+        if let Ok(modified) = HeaderValue::from_bytes(&modified) {
+            headers.insert(LAST_MODIFIED, modified);
+        }
+    }
+    error.set_headers(headers);
+    error
+}
+
+/// An error of a call that names a version.
+pub(crate) fn from_versions(error: StoreError, id: &str) -> S3Error {
+    match error {
+        StoreError::Invalid(_) => argument("Invalid version id specified", "versionId", id),
+        StoreError::NotFound(key) => {
+            let error = s3_error!(NoSuchVersion, "The specified version does not exist.");
+            with_details(error, &[("Key", &key.to_string()), ("VersionId", id)])
+        }
+        error => from_store(error),
+    }
+}
+
+/// Whether the bucket keeps versions, or ever did.
+pub(crate) async fn state(bucket: &Bucket) -> S3Result<Versioning> {
+    match bucket.store.versions() {
+        Some(versions) => versions.state().await.map_err(from_store),
+        None => Ok(Versioning::Never),
+    }
+}

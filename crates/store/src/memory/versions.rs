@@ -1,0 +1,380 @@
+//! What was overwritten and deleted in a bucket in memory.
+
+use super::{Description, MemoryStore, Shared, Stored, check};
+use crate::listing::{Scan, successor};
+use crate::{
+    Deleted, ListRequest, ListVersions, Lock, NULL_VERSION, ObjectKey, Precondition, Removal, Result,
+    Retention, StoreError, Tags, Timestamp, Version, VersionEntry, VersionId, Versioning, Versions,
+};
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+/// The digits of a version id (Crockford's base 32): 26 of them, of which the first holds three bits.
+const DIGITS: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
+const ID_DIGITS: usize = 26;
+/// The most entries of one page.
+const ENTRIES_MAX: usize = 1001;
+
+/// A bucket's keys. What is newest and no deletion's mark is in `current`, the rest in `older`, newest first.
+#[derive(Default)]
+pub(super) struct Objects {
+    pub(super) current: BTreeMap<ObjectKey, Stored>,
+    older: BTreeMap<ObjectKey, Vec<Kept>>,
+    state: Versioning,
+}
+
+/// A version that is not current: an object that was, or a mark.
+enum Kept {
+    Object(Stored),
+    Mark { write: u64, modified: Timestamp, naming: Naming },
+}
+
+/// How a version is named.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Naming {
+    /// Not at all: the bucket never kept versions.
+    Unnamed,
+    /// As `null`.
+    Null,
+    /// By an id of its own.
+    Own,
+}
+
+impl Naming {
+    pub(super) fn id(self, write: u64, modified: Timestamp) -> Option<VersionId> {
+        match self {
+            Self::Unnamed => None,
+            Self::Null => Some(NULL_VERSION.into()),
+            Self::Own => Some(id(write, modified)),
+        }
+    }
+
+    fn is(self, wanted: &str, write: u64, modified: Timestamp) -> bool {
+        match self {
+            Self::Unnamed | Self::Null => wanted == NULL_VERSION,
+            Self::Own => *id(write, modified) == *wanted,
+        }
+    }
+}
+
+fn id(write: u64, modified: Timestamp) -> VersionId {
+    let millis = (modified.0.max(0) / 1_000_000) as u128;
+    let number = millis << 80 | u128::from(write);
+    let digit = |at: usize| char::from(DIGITS[(number >> (5 * (ID_DIGITS - 1 - at)) & 31) as usize]);
+    (0..ID_DIGITS).map(digit).collect::<String>().into()
+}
+
+/// `Invalid` for a text that no version was ever named by.
+fn check_id(text: &str) -> Result<()> {
+    let is_id = text.len() == ID_DIGITS && text.bytes().all(|byte| DIGITS.contains(&byte)) && text < "8";
+    if is_id || text == NULL_VERSION {
+        return Ok(());
+    }
+    Err(StoreError::Invalid(format!("'{text}' is no version's id")))
+}
+
+impl Kept {
+    fn is(&self, wanted: &str) -> bool {
+        match self {
+            Self::Object(stored) => stored.is(wanted),
+            Self::Mark { write, modified, naming } => naming.is(wanted, *write, *modified),
+        }
+    }
+
+    fn object(&self) -> Option<&Stored> {
+        match self {
+            Self::Object(stored) => Some(stored),
+            Self::Mark { .. } => None,
+        }
+    }
+
+    fn version(&self, key: &ObjectKey, is_newest: bool) -> Version {
+        match self {
+            Self::Object(stored) => stored.version(key, is_newest),
+            Self::Mark { write, modified, naming } => {
+                let id = naming.id(*write, *modified).unwrap_or_else(|| NULL_VERSION.into());
+                Version { key: key.clone(), id, is_newest, last_modified: *modified, stored: None }
+            }
+        }
+    }
+}
+
+impl Stored {
+    pub(super) fn is(&self, wanted: &str) -> bool {
+        self.naming.is(wanted, self.write, self.modified)
+    }
+
+    fn version(&self, key: &ObjectKey, is_newest: bool) -> Version {
+        let id = self.naming.id(self.write, self.modified).unwrap_or_else(|| NULL_VERSION.into());
+        let (last_modified, stored) = (self.modified, Some(self.meta(key)));
+        Version { key: key.clone(), id, is_newest, last_modified, stored }
+    }
+
+    fn lock(&self) -> Lock {
+        self.description.as_ref().map(|found| Lock::of(&found.attributes)).unwrap_or_default()
+    }
+
+    fn change(&mut self, change: impl FnOnce(&mut Description)) {
+        let mut description = self.description.as_deref().cloned().unwrap_or_default();
+        change(&mut description);
+        self.description = description.shared();
+    }
+}
+
+impl Objects {
+    /// How what is stored now is named.
+    pub(super) fn naming(&self) -> Naming {
+        match self.state {
+            Versioning::Never => Naming::Unnamed,
+            Versioning::Enabled => Naming::Own,
+            Versioning::Suspended => Naming::Null,
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.current.is_empty() && self.older.is_empty()
+    }
+
+    /// An object that was newest or is.
+    pub(super) fn find(&self, key: &ObjectKey, wanted: &str) -> Option<&Stored> {
+        let newest = self.current.get(key).filter(|stored| stored.is(wanted));
+        newest.or_else(|| self.older.get(key)?.iter().find(|kept| kept.is(wanted))?.object())
+    }
+
+    fn find_mut(&mut self, key: &ObjectKey, wanted: &str) -> Result<&mut Stored> {
+        check_id(wanted)?;
+        let newest = self.current.get_mut(key).filter(|stored| stored.is(wanted));
+        let older = self.older.get_mut(key).into_iter().flatten().find(|kept| kept.is(wanted));
+        let older = older.and_then(|kept| match kept {
+            Kept::Object(stored) => Some(stored),
+            Kept::Mark { .. } => None,
+        });
+        newest.or(older).ok_or_else(|| StoreError::NotFound(key.clone()))
+    }
+
+    /// Makes an object the newest.
+    pub(super) fn insert(&mut self, key: &ObjectKey, stored: Stored) {
+        self.make_room(key);
+        self.current.insert(key.clone(), stored);
+    }
+
+    /// Deletes a key as far as the bucket deletes.
+    pub(super) fn mark(&mut self, key: &ObjectKey, write: u64, modified: Timestamp) -> Deleted {
+        self.make_room(key);
+        let naming = self.naming();
+        if naming == Naming::Unnamed {
+            return Deleted::default();
+        }
+        self.older.entry(key.clone()).or_default().insert(0, Kept::Mark { write, modified, naming });
+        Deleted { version: naming.id(write, modified), is_marker: true }
+    }
+
+    /// Lets what is newest go, or become older.
+    fn make_room(&mut self, key: &ObjectKey) {
+        if self.state == Versioning::Suspended
+            && let Some(older) = self.older.get_mut(key)
+        {
+            older.retain(|kept| !kept.is(NULL_VERSION));
+            if older.is_empty() {
+                self.older.remove(key);
+            }
+        }
+        let Some(newest) = self.current.remove(key) else { return };
+        let stays = match self.state {
+            Versioning::Never => false,
+            Versioning::Enabled => true,
+            Versioning::Suspended => newest.naming == Naming::Own,
+        };
+        if stays {
+            self.older.entry(key.clone()).or_default().insert(0, Kept::Object(newest));
+        }
+    }
+
+    fn remove(
+        &mut self,
+        key: &ObjectKey,
+        wanted: &str,
+        removal: &Removal,
+        now: Timestamp,
+    ) -> Result<Deleted> {
+        check_id(wanted)?;
+        let deleted = |is_marker| Deleted { version: Some(wanted.into()), is_marker };
+        let may_go = |stored: Option<&Stored>| {
+            check(key, stored, &removal.precondition)?;
+            match stored.is_some_and(|stored| stored.lock().protects(now, removal.bypass_governance)) {
+                true => Err(StoreError::Locked(key.clone())),
+                false => Ok(()),
+            }
+        };
+        if let Some(newest) = self.current.get(key).filter(|stored| stored.is(wanted)) {
+            may_go(Some(newest))?;
+            self.current.remove(key);
+            self.promote(key);
+            return Ok(deleted(false));
+        }
+        let older = self.older.get_mut(key).into_iter().flatten().position(|kept| kept.is(wanted));
+        let (Some(at), Some(older)) = (older, self.older.get_mut(key)) else {
+            check(key, None, &removal.precondition)?;
+            return Ok(deleted(false));
+        };
+        may_go(older[at].object())?;
+        let is_marker = matches!(older.remove(at), Kept::Mark { .. });
+        self.promote(key);
+        Ok(deleted(is_marker))
+    }
+
+    /// What was stored before the newest, and is no mark, becomes current where nothing is.
+    fn promote(&mut self, key: &ObjectKey) {
+        let Some(older) = self.older.get_mut(key) else { return };
+        if !self.current.contains_key(key)
+            && matches!(older.first(), Some(Kept::Object(_)))
+            && let Kept::Object(stored) = older.remove(0)
+        {
+            self.current.insert(key.clone(), stored);
+        }
+        if older.is_empty() {
+            self.older.remove(key);
+        }
+    }
+
+    /// All of a key, newest first.
+    fn of(&self, key: &ObjectKey) -> Vec<Version> {
+        let current = self.current.get(key);
+        let older = self.older.get(key).into_iter().flatten().enumerate();
+        let newest = current.map(|stored| stored.version(key, true));
+        let older = older.map(|(at, kept)| kept.version(key, at == 0 && current.is_none()));
+        newest.into_iter().chain(older).collect()
+    }
+
+    /// The first key of a range, current or not.
+    fn first(&self, from: Bound<&[u8]>) -> Option<&ObjectKey> {
+        let range = (from, Bound::Unbounded);
+        let current = self.current.range::<[u8], _>(range).next().map(|(key, _)| key);
+        let older = self.older.range::<[u8], _>(range).next().map(|(key, _)| key);
+        current.into_iter().chain(older).min()
+    }
+
+    fn list(&self, scan: &Scan, after_version: Option<&str>) -> Vec<VersionEntry> {
+        let mut entries = Vec::new();
+        if let (Some(after), Some(version)) = (&scan.after, after_version)
+            && let Ok(key) = ObjectKey::new(after.clone())
+        {
+            let rest = self.of(&key).into_iter().skip_while(|found| *found.id != *version).skip(1);
+            entries.extend(rest.map(VersionEntry::Version));
+        }
+        let mut from = match &scan.after {
+            Some(after) if **after >= *scan.prefix => Bound::Excluded(after.to_vec()),
+            _ => Bound::Included(scan.prefix.to_vec()),
+        };
+        while entries.len() < scan.limit
+            && let Some(key) = self.first(from.as_ref().map(Vec::as_slice))
+            && key.as_bytes().starts_with(&scan.prefix)
+        {
+            match scan.fold(key.as_bytes()) {
+                Some(prefix) => {
+                    if scan.is_after(prefix) {
+                        entries.push(VersionEntry::Prefix(Bytes::copy_from_slice(prefix)));
+                    }
+                    let Some(next) = successor(prefix) else { break };
+                    from = Bound::Included(next);
+                }
+                None => {
+                    entries.extend(self.of(key).into_iter().map(VersionEntry::Version));
+                    from = Bound::Excluded(key.as_bytes().to_vec());
+                }
+            }
+        }
+        entries.truncate(scan.limit);
+        entries
+    }
+}
+
+impl Shared {
+    fn with<T>(&self, key: &ObjectKey, id: &str, work: impl FnOnce(&mut Stored) -> Result<T>) -> Result<T> {
+        work(self.write().find_mut(key, id)?)
+    }
+}
+
+#[async_trait::async_trait]
+impl Versions for MemoryStore {
+    async fn state(&self) -> Result<Versioning> {
+        Ok(self.0.read().state)
+    }
+
+    async fn set_state(&self, state: Versioning) -> Result<()> {
+        let mut objects = self.0.write();
+        if state == Versioning::Never && objects.state != Versioning::Never {
+            return Err(StoreError::Invalid("a bucket that kept versions cannot forget them".into()));
+        }
+        if state != Versioning::Never {
+            let unnamed = objects.current.values_mut().filter(|stored| stored.naming == Naming::Unnamed);
+            unnamed.for_each(|stored| stored.naming = Naming::Null);
+        }
+        objects.state = state;
+        Ok(())
+    }
+
+    async fn find(&self, key: &ObjectKey, id: Option<&str>) -> Result<Version> {
+        id.map_or(Ok(()), check_id)?;
+        let mut versions = self.0.read().of(key).into_iter();
+        let found = versions.find(|version| id.is_none_or(|id| *version.id == *id));
+        found.ok_or_else(|| StoreError::NotFound(key.clone()))
+    }
+
+    async fn remove(&self, key: &ObjectKey, id: &str, removal: Removal) -> Result<Deleted> {
+        let now = self.0.clock.now();
+        self.0.write().remove(key, id, &removal, now)
+    }
+
+    async fn mark(&self, key: &ObjectKey, precondition: Precondition) -> Result<Deleted> {
+        self.0.delete(key, &precondition)
+    }
+
+    async fn list(&self, request: ListVersions) -> Result<Vec<VersionEntry>> {
+        let ListVersions { prefix, delimiter, after, after_version, limit } = request;
+        let keys = ListRequest { prefix, delimiter, start_after: after, token: None, limit };
+        let scan = Scan::new(keys, ENTRIES_MAX)?;
+        Ok(self.0.read().list(&scan, after_version.as_deref()))
+    }
+
+    async fn tags(&self, key: &ObjectKey, id: &str) -> Result<Tags> {
+        self.0.with(key, id, |stored| {
+            Ok(stored.description.as_ref().map(|found| found.tags.clone()).unwrap_or_default())
+        })
+    }
+
+    async fn set_tags(&self, key: &ObjectKey, id: &str, tags: Tags) -> Result<()> {
+        self.0.check_tags(&tags)?;
+        self.0.with(key, id, |stored| {
+            stored.change(|description| description.tags = tags);
+            Ok(())
+        })
+    }
+
+    async fn set_retention(
+        &self,
+        key: &ObjectKey,
+        id: &str,
+        retention: Option<Retention>,
+        bypass_governance: bool,
+    ) -> Result<()> {
+        let now = self.0.clock.now();
+        self.0.with(key, id, |stored| {
+            let lock = stored.lock();
+            if !lock.may_become(retention, now, bypass_governance) {
+                return Err(StoreError::Locked(key.clone()));
+            }
+            stored.change(|description| Lock { retention, ..lock }.write(&mut description.attributes));
+            Ok(())
+        })
+    }
+
+    async fn set_legal_hold(&self, key: &ObjectKey, id: &str, is_held: bool) -> Result<()> {
+        self.0.with(key, id, |stored| {
+            let lock = Lock { legal_hold: Some(is_held), ..stored.lock() };
+            stored.change(|description| lock.write(&mut description.attributes));
+            Ok(())
+        })
+    }
+}
