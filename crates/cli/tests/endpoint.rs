@@ -28,10 +28,11 @@ impl Home {
     fn client(&self, name: &str, url: &str, bucket: &str, root: &Path) -> Command {
         let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/clients").join(name);
         let mut command = self.command(if name.ends_with(".py") { "/usr/bin/python3" } else { "/bin/bash" });
-        let servers = std::env::var("TENON_SERVERS_DIR").unwrap_or_default();
+        let built = servers::program("mc");
+        let built = built.parent().unwrap().display();
         command
             .arg(script)
-            .env("PATH", format!("/usr/bin:/bin:{servers}"))
+            .env("PATH", format!("/usr/bin:/bin:{built}"))
             .env("URL", url)
             .env("BUCKET", bucket)
             .env("ROOT", root)

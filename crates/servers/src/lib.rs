@@ -16,6 +16,7 @@ mod reaper;
 mod s3;
 mod small_disk;
 
+pub use program::program;
 pub use proxy::{Mode, Proxy};
 pub use s3::{S3Server, minio, shared_minio, shared_versitygw, versitygw};
 pub use small_disk::SmallDisk;

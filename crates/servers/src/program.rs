@@ -1,4 +1,4 @@
-//! Where the servers' programs are.
+//! Where the servers' and clients' programs are.
 
 use std::path::PathBuf;
 
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 ///
 /// # Panics
 /// If it is in none of them; the text says what to do.
-pub(crate) fn find(name: &str) -> PathBuf {
+pub fn program(name: &str) -> PathBuf {
     let places = places();
     places.iter().map(|dir| dir.join(name)).find(|file| file.is_file()).unwrap_or_else(|| {
         panic!(

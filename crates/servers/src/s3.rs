@@ -139,7 +139,7 @@ impl S3Server {
         let dir = fresh_dir(kind.name());
         let mut server = Self {
             kind,
-            program: program::find(kind.name()),
+            program: program::program(kind.name()),
             address: free_port(),
             reaper: Reaper::for_dir(&dir),
             dir,
