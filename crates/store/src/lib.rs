@@ -45,5 +45,5 @@ pub use pages::Pages;
 pub use payload::Payload;
 pub use seam::{
     Buckets, CompleteOptions, CopyOptions, GetOptions, ListVersions, Multipart, ObjectStore, PartNote,
-    PutOptions, Removal, Settings, Uploads, Versions,
+    PutOptions, Removal, Settings, Uploads, Versions, rename_by_copy,
 };

@@ -79,6 +79,12 @@ pub trait ObjectStore: Send + Sync + fmt::Debug {
     /// longer has the ref's etag.
     async fn copy(&self, from: &ObjectRef, to: &ObjectKey, options: CopyOptions) -> Result<ObjectRef>;
 
+    /// Moves an object to another key, tags included. Fails with `PreconditionFailed` if the source no longer has the
+    /// ref's etag, or the target is not as it must be. Who looks meanwhile sees one of the two, or both.
+    async fn rename(&self, from: &ObjectRef, to: &ObjectKey, precondition: Precondition) -> Result<()> {
+        rename_by_copy(self, from, to, precondition).await
+    }
+
     /// Removes an object; without a precondition a key that is not there is no error.
     async fn delete(&self, key: &ObjectKey, precondition: Precondition) -> Result<()>;
 
@@ -182,6 +188,20 @@ pub struct ListVersions {
     pub after_version: Option<VersionId>,
     /// At most this many entries.
     pub limit: usize,
+}
+
+/// [`ObjectStore::rename`] where a name is a key: a copy inside the store, and a removal.
+pub async fn rename_by_copy<S: ObjectStore + ?Sized>(
+    store: &S,
+    from: &ObjectRef,
+    to: &ObjectKey,
+    precondition: Precondition,
+) -> Result<()> {
+    if from.key == *to {
+        return Err(StoreError::Invalid("an object cannot be moved to its own key".into()));
+    }
+    store.copy(from, to, CopyOptions { attributes: None, precondition }).await?;
+    store.delete(&from.key, Precondition::Matches(from.etag.clone())).await
 }
 
 /// An object in parts. Calls may run at the same time; a part sent twice counts once, the last wins.

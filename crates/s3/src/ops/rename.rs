@@ -2,7 +2,7 @@
 
 use http::HeaderMap;
 use s3s::{S3Result, s3_error};
-use store::{CopyOptions, ETag, Precondition};
+use store::{ETag, Precondition};
 
 use crate::buckets::{Bucket, key};
 use crate::conditions;
@@ -59,7 +59,5 @@ pub(crate) async fn rename(bucket: &Bucket, asked: Asked) -> S3Result<()> {
     if asked.source.is_some_and(|wanted| wanted != found.object.etag) {
         return Err(precondition_failed());
     }
-    let options = CopyOptions { attributes: None, precondition: asked.target };
-    bucket.store.copy(&found.object, &to, options).await.map_err(from_store)?;
-    bucket.store.delete(&from, Precondition::Matches(found.object.etag)).await.map_err(from_store)
+    bucket.store.rename(&found.object, &to, asked.target).await.map_err(from_store)
 }

@@ -91,6 +91,45 @@ pub(super) async fn copy_keeps_tags(world: World) -> Outcome {
     )
 }
 
+pub(super) async fn rename_moves(world: World) -> Outcome {
+    let source = put_described(&world, "from", "body").await?;
+    let before = world.head("from").await?.attributes;
+    world.store.rename(&source, &key("deep/to"), Precondition::None).await?;
+    refused(world.head("from").await, Refusal::NotFound)?;
+    same(world.read("deep/to").await?, "body")?;
+    same(world.head("deep/to").await?.attributes, before)?;
+    if world.capabilities.tags && world.capabilities.copies_tags {
+        same(world.store.tags(&key("deep/to")).await?, tags())?;
+    }
+    same(world.all_keys().await?, [key("deep/to")])
+}
+
+pub(super) async fn rename_replaces(world: World) -> Outcome {
+    let source = world.put("a/from", "new").await?;
+    world.put("to", "old").await?;
+    world.store.rename(&source, &key("to"), Precondition::None).await?;
+    same(world.read("to").await?, "new")?;
+    same(world.all_keys().await?, [key("to")])?;
+    refused(world.store.rename(&source, &key("to"), Precondition::None).await, Refusal::NotFound)
+}
+
+pub(super) async fn rename_under_conditions(world: World) -> Outcome {
+    if !world.capabilities.conditional_copy || !world.capabilities.conditional_delete {
+        return Ok(());
+    }
+    let old = world.put("from", "old").await?;
+    let source = world.put("from", "changed").await?;
+    refused(world.store.rename(&old, &key("to"), Precondition::None).await, Refusal::Precondition)?;
+    world.put("to", "there").await?;
+    refused(world.store.rename(&source, &key("to"), Precondition::Absent).await, Refusal::Precondition)?;
+    same(world.read("from").await?, "changed")?;
+    same(world.read("to").await?, "there")?;
+    let there = world.head("to").await?.object.etag;
+    world.store.rename(&source, &key("to"), Precondition::Matches(there)).await?;
+    same(world.read("to").await?, "changed")?;
+    refused(world.head("from").await, Refusal::NotFound)
+}
+
 async fn put_described(world: &World, name: &str, body: &'static str) -> Result<ObjectRef> {
     let attributes = Attributes {
         content_type: Some("text/plain".into()),

@@ -233,6 +233,10 @@ impl<S: ObjectStore + ?Sized> ObjectStore for Arc<S> {
         S::copy(self, from, to, options).await
     }
 
+    async fn rename(&self, from: &ObjectRef, to: &ObjectKey, precondition: Precondition) -> Result<()> {
+        S::rename(self, from, to, precondition).await
+    }
+
     async fn delete(&self, key: &ObjectKey, precondition: Precondition) -> Result<()> {
         S::delete(self, key, precondition).await
     }

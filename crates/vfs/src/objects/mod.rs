@@ -123,6 +123,19 @@ impl ObjectStore for Objects {
         }
     }
 
+    async fn rename(
+        &self,
+        from: &ObjectRef,
+        to: &ObjectKey,
+        precondition: Precondition,
+    ) -> store::Result<()> {
+        self.must_be_writable()?;
+        match self.is_by_path() {
+            true => store::rename_by_copy(self, from, to, precondition).await,
+            false => self.rename_named(from, to, &precondition).await,
+        }
+    }
+
     async fn delete(&self, key: &ObjectKey, precondition: Precondition) -> store::Result<()> {
         self.must_be_writable()?;
         match self.is_by_path() {

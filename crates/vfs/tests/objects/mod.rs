@@ -8,6 +8,7 @@ use bytes::Bytes;
 use futures_util::TryStreamExt as _;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
+use store::wrap::Operation;
 use store::{
     Attributes, Buckets as _, CopyOptions, GetOptions, ListRequest, ObjectKey, ObjectRef, ObjectStore, Pages,
     Payload, Precondition, PutOptions, StoreError, Tags, Uploads as _,
@@ -269,6 +270,31 @@ async fn posix_attributes_are_headers_both_ways() {
         objects.copy(&link.object, &key("again"), CopyOptions::default()).await.unwrap();
         assert_eq!(world.stat("again").await.unwrap().kind, Kind::Symlink);
         world.mknod("pipe", Kind::Fifo).await.unwrap();
+        assert_sound(&world).await;
+    }
+}
+
+/// A name changes, and that is all: RenameObject of gigabytes costs nothing.
+#[tokio::test]
+async fn s192_by_inode_an_object_is_moved_without_a_request() {
+    for bucket in Bucket::by_inode_each().await {
+        let world = bucket.mount(|_| {}).await;
+        let objects = objects(&world);
+        let source = put(&objects, "a/from", "bytes").await;
+        put(&objects, "to", "old").await;
+        let before = world.stat("a/from").await.unwrap();
+        let reader = world.open_handle("a/from", libc::O_RDONLY).await.unwrap();
+        let (moved, counts) = world.counting(objects.rename(&source, &key("to"), Precondition::None)).await;
+        moved.unwrap();
+        world.settle().await;
+        assert_eq!((counts.of(Operation::Copy), counts.of(Operation::Put)), (0, 0), "{counts}");
+        assert_eq!(world.stat("to").await.unwrap().ino, before.ino);
+        assert_eq!(world.fs.read(reader, 0, 10).await.unwrap(), "bytes");
+        world.close(reader).await.unwrap();
+        assert!(world.stat("a").await.is_err(), "nobody had made the directory");
+        let source = objects.head(&key("to")).await.unwrap().object;
+        let below = objects.rename(&source, &key("to/below"), Precondition::None).await;
+        assert!(matches!(below, Err(StoreError::Unsupported(_))), "{below:?}");
         assert_sound(&world).await;
     }
 }

@@ -9,6 +9,7 @@ pub(super) mod list;
 pub(super) mod multipart;
 pub(super) mod put;
 pub(super) mod read;
+mod rename;
 pub(super) mod tags;
 
 use meta::{FsError, Ino, Inode, Kind, Name};

@@ -284,7 +284,7 @@ impl Objects {
     }
 
     /// The name that an object gets: beside a directory that has the plain one.
-    fn free_name(
+    pub(super) fn free_name(
         &self,
         key: &ObjectKey,
         way: &Way,
