@@ -1,7 +1,8 @@
 //! One request in, one answer out: what stands around the S3 operations.
 
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HOST, SERVER};
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, EXPIRES, HOST, SERVER};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri};
+use http_body_util::BodyExt as _;
 use s3s::config::{S3Config, StaticConfigProvider};
 use s3s::dto::CORSConfiguration;
 use s3s::host::MultiDomain;
@@ -19,7 +20,8 @@ use crate::error::{custom, from_store, not_implemented};
 use crate::error_document;
 use crate::ops::settings;
 use crate::query;
-use crate::service::{Renames, Service};
+use crate::routes::Renames;
+use crate::service::Service;
 use crate::users::Users;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-amz-request-id");
@@ -114,6 +116,9 @@ impl Endpoint {
         let asked = Asked::of(&method, request.headers());
         let bucket = bucket_of(&request);
         let named = error_document::Asked::of(&request);
+        let expires = wanted_expires(request.uri());
+        let names_part = has_word(request.uri(), "partNumber");
+        let shows_attributes = has_word(request.uri(), "attributes");
         let (asked, is_odd) = match asked {
             Ok(asked) => (asked, None),
             Err(odd) => (None, Some(odd)),
@@ -129,6 +134,17 @@ impl Endpoint {
         };
         let response = answered.unwrap_or_else(error_response);
         let mut response = error_document::completed(response, &named, &id).await;
+        if method == Method::HEAD && names_part && response.status() == StatusCode::OK {
+            *response.status_mut() = StatusCode::PARTIAL_CONTENT;
+        }
+        if shows_attributes && response.status() == StatusCode::OK {
+            response = without_quotes(response).await;
+        }
+        if let Some(expires) = expires
+            && response.status().is_success()
+        {
+            response.headers_mut().insert(EXPIRES, expires);
+        }
         if matches!(response.status(), StatusCode::NOT_MODIFIED | StatusCode::NO_CONTENT) {
             *response.body_mut() = Body::empty();
             response.headers_mut().remove(CONTENT_LENGTH);
@@ -187,6 +203,13 @@ fn refused(request: &Request<Body>) -> Option<S3Error> {
     if let Some(word) = request.uri().query().and_then(query::unknown_word) {
         return Some(not_implemented(&format!("A query with '{word}'")));
     }
+    let is_empty = |name: &str| request.headers().get(name).is_none_or(HeaderValue::is_empty);
+    if has_word(request.uri(), "attributes") && is_empty("x-amz-object-attributes") {
+        return Some(s3_error!(
+            InvalidRequest,
+            "The x-amz-object-attributes header specifying the attributes to be retrieved is either missing or empty"
+        ));
+    }
     let asked = |name: &&&str| request.headers().contains_key(**name);
     NOT_IMPLEMENTED.iter().find(asked).map(|name| {
         s3_error!(
@@ -194,6 +217,26 @@ fn refused(request: &Request<Body>) -> Option<S3Error> {
             "A header you provided implies functionality that is not implemented: {name}"
         )
     })
+}
+
+fn has_word(uri: &Uri, name: &str) -> bool {
+    uri.query().unwrap_or_default().split('&').any(|word| word.split('=').next() == Some(name))
+}
+
+/// The `Expires` that a GET asks for, as it is written.
+fn wanted_expires(uri: &Uri) -> Option<HeaderValue> {
+    let query = uri.query()?.as_bytes();
+    let (_, wanted) = url::form_urlencoded::parse(query).find(|(word, _)| word == "response-expires")?;
+    HeaderValue::from_str(&wanted).ok()
+}
+
+/// GetObjectAttributes shows an object's tag without its quotes, other than all other answers.
+async fn without_quotes(response: Response<Body>) -> Response<Body> {
+    let (mut head, body) = response.into_parts();
+    let Ok(body) = body.collect().await else { return Response::from_parts(head, Body::empty()) };
+    let text = String::from_utf8_lossy(&body.to_bytes()).replace("&quot;", "");
+    head.headers.insert(CONTENT_LENGTH, HeaderValue::from(text.len()));
+    Response::from_parts(head, Body::from(text))
 }
 
 /// The bucket that a path names; virtual hosts say it in the host.

@@ -44,19 +44,16 @@ pub(crate) async fn find(bucket: &Bucket, key: &ObjectKey, id: &str) -> S3Result
     }
 }
 
-/// The version that a request about an object's tags or lock means: its id, and whether the bucket names it.
+/// The version that a request about an object's tags or lock means.
 pub(crate) async fn named(bucket: &Bucket, key: &ObjectKey, id: Option<&str>) -> S3Result<Named> {
     let meta = look(bucket, key, id).await?;
-    let shown = meta.object.version.clone();
-    let id = shown.clone().unwrap_or_else(|| NULL_VERSION.into());
-    Ok(Named { id, shown: shown.as_deref().map(str::to_owned), meta })
+    let id = meta.object.version.clone().unwrap_or_else(|| NULL_VERSION.into());
+    Ok(Named { id, meta })
 }
 
 /// A version that a request means.
 pub(crate) struct Named {
     pub(crate) id: VersionId,
-    /// As answers show it.
-    pub(crate) shown: Option<String>,
     pub(crate) meta: ObjectMeta,
 }
 

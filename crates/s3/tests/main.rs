@@ -2,5 +2,9 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
+mod access;
+mod checksums;
 mod clients;
+mod raw;
+mod versions;
 mod world;

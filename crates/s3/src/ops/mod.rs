@@ -1,5 +1,6 @@
 //! S3's operations, one file per family. Each takes a request's input and returns the answer's output.
 
+pub(crate) mod acl;
 pub(crate) mod copy;
 pub(crate) mod delete;
 pub(crate) mod get;
@@ -11,3 +12,4 @@ pub(crate) mod rename;
 pub(crate) mod settings;
 pub(crate) mod tagging;
 pub(crate) mod versions;
+pub(crate) mod website;

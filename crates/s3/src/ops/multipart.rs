@@ -111,7 +111,7 @@ pub(crate) async fn upload_part(
     input: dto::UploadPartInput,
     request: &http::HeaderMap,
     trailers: Option<TrailingHeaders>,
-) -> S3Result<dto::UploadPartOutput> {
+) -> S3Result<(dto::UploadPartOutput, Option<Checksum>)> {
     let (key, number) = (key(&input.key)?, number(input.part_number)?);
     let uploads = bucket.uploads()?;
     let upload = uploads.find(&key, &input.upload_id).await.map_err(from_upload)?;
@@ -129,7 +129,7 @@ pub(crate) async fn upload_part(
             .await?;
     let mut output = dto::UploadPartOutput { e_tag: Some(headers::etag(&part.etag)), ..Default::default() };
     show_checksum!(output, checksum);
-    Ok(output)
+    Ok((output, checksum))
 }
 
 /// A part has the checksum that its upload was begun with, if it was begun with one.
@@ -220,7 +220,7 @@ fn source_range(text: &str, size: u64) -> S3Result<std::ops::Range<u64>> {
 pub(crate) async fn complete(
     bucket: &Bucket,
     input: dto::CompleteMultipartUploadInput,
-) -> S3Result<(dto::CompleteMultipartUploadOutput, ObjectRef, u64)> {
+) -> S3Result<dto::CompleteMultipartUploadOutput> {
     let key = key(&input.key)?;
     let uploads = bucket.uploads()?;
     let upload = match uploads.find(&key, &input.upload_id).await {
@@ -234,6 +234,7 @@ pub(crate) async fn complete(
         ));
     }
     let there = uploads.parts(&key, &input.upload_id).await.map_err(from_upload)?;
+    let given = only_for_whole(given_checksums!(input))?;
     let chosen = input.multipart_upload.and_then(|list| list.parts).unwrap_or_default();
     let kind = Kind::declared(&upload);
     must_be_kind(kind, input.checksum_type.as_ref())?;
@@ -247,7 +248,7 @@ pub(crate) async fn complete(
         ));
     }
     let checksum = joined(kind, &parts);
-    if let Some((algorithm, given)) = only_for_whole(given_checksums!(input))? {
+    if let Some((algorithm, given)) = given {
         must_match(algorithm, &given, kind, checksum.as_ref())?;
     }
     let sizes: Vec<u64> = parts.iter().map(|part| part.size_bytes).collect();
@@ -258,7 +259,7 @@ pub(crate) async fn complete(
     let numbers: Vec<u32> = parts.iter().map(|part| part.number).collect();
     let options = CompleteOptions { user, precondition };
     let object = uploads.complete(&key, &input.upload_id, &numbers, options).await.map_err(from_upload)?;
-    Ok((completed(bucket, input.key, &object, checksum.as_ref()), object, size_bytes))
+    Ok(completed(bucket, input.key, &object, checksum.as_ref()))
 }
 
 /// Who did not hear that an upload was completed asks again: the object knows of which upload it is.
@@ -266,12 +267,11 @@ async fn completed_before(
     bucket: &Bucket,
     key: &ObjectKey,
     input: &dto::CompleteMultipartUploadInput,
-) -> S3Result<(dto::CompleteMultipartUploadOutput, ObjectRef, u64)> {
+) -> S3Result<dto::CompleteMultipartUploadOutput> {
     let found = bucket.store.find(key).await.map_err(from_store)?;
     let of_this = found.filter(|meta| meta.attributes.user.get(UPLOAD) == Some(&input.upload_id));
     let meta = of_this.ok_or_else(no_such_upload)?;
-    let output = completed(bucket, input.key.clone(), &meta.object, get::checksum(&meta).as_ref());
-    Ok((output, meta.object, meta.size_bytes))
+    Ok(completed(bucket, input.key.clone(), &meta.object, get::checksum(&meta).as_ref()))
 }
 
 fn completed(
@@ -346,7 +346,16 @@ fn choose(chosen: &[CompletedPart], there: &[Part], kind: Option<Kind>) -> S3Res
 
 fn must_have_checksum(named: &CompletedPart, part: &Part, kind: Option<Kind>) -> S3Result<()> {
     let stored = part.note.as_deref().and_then(Checksum::from_text);
-    let given = checksums::only(given_checksums!(named))?;
+    let given = given_checksums!(named);
+    let values = given.iter().filter_map(|(algorithm, value)| Some((algorithm.name(), value.as_deref()?)));
+    let shown: Vec<(&str, &str)> = values.collect();
+    let given = checksums::only(given.clone()).map_err(|_| {
+        let shown = match shown.as_slice() {
+            [(_, value)] => (*value).to_owned(),
+            several => several.iter().map(|(name, value)| format!("{name}:{value};")).collect(),
+        };
+        argument("Invalid Base64 or multiple checksums present in request", "Checksum", &shown)
+    })?;
     match (given, kind) {
         (Some((algorithm, value)), _) => {
             let is_same = stored.is_some_and(|stored| stored.algorithm == algorithm && stored.value == value);
@@ -355,7 +364,7 @@ fn must_have_checksum(named: &CompletedPart, part: &Part, kind: Option<Kind>) ->
             }
             match kind {
                 Some(kind) if kind.algorithm != algorithm => {
-                    let (number, name) = (part.number, kind.algorithm.name().to_ascii_lowercase());
+                    let (number, name) = (part.number, algorithm.name().to_ascii_lowercase());
                     Err(s3_error!(
                         BadDigest,
                         "The {name} you specified for part {number} did not match what we received."
@@ -378,10 +387,17 @@ fn must_have_checksum(named: &CompletedPart, part: &Part, kind: Option<Kind>) ->
 
 /// The checksum of a whole object as a client gives it; a composite one may say the number of parts.
 fn only_for_whole(given: checksums::Given) -> S3Result<Option<(Algorithm, String)>> {
-    let plain = given.map(|(algorithm, value)| {
-        let digest = value.as_deref().map(|value| value.split('-').next().unwrap_or_default().to_owned());
-        (algorithm, digest)
-    });
+    let mut plain = Vec::with_capacity(given.len());
+    for (algorithm, value) in given {
+        let digest = match value.as_deref().and_then(|value| value.split_once('-')) {
+            Some((_, count)) if count.is_empty() || !count.bytes().all(|byte| byte.is_ascii_digit()) => {
+                return Err(checksums::invalid(algorithm));
+            }
+            Some((digest, _)) => Some(digest.to_owned()),
+            None => value,
+        };
+        plain.push((algorithm, digest));
+    }
     checksums::only(plain)
 }
 
@@ -405,7 +421,7 @@ fn must_match(
         .filter(|computed| computed.algorithm == algorithm)
         .map(|computed| computed.value.split('-').next().unwrap_or_default().to_owned());
     if digest.is_some_and(|digest| digest != given) {
-        let name = algorithm.name().to_ascii_lowercase();
+        let name = algorithm.name();
         return Err(s3_error!(BadDigest, "The {name} you specified did not match the calculated checksum."));
     }
     Ok(())
@@ -589,6 +605,6 @@ fn number(number: i32) -> S3Result<u32> {
 fn invalid_part() -> S3Error {
     s3_error!(
         InvalidPart,
-        "One or more of the specified parts could not be found. The part may not have been uploaded, or the specified entity tag may not match the part's entity tag."
+        "One or more of the specified parts could not be found.  The part may not have been uploaded, or the specified entity tag may not match the part's entity tag."
     )
 }
