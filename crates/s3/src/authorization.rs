@@ -29,6 +29,9 @@ pub(crate) fn problem<B>(request: &Request<B>, region: &str) -> Option<S3Error> 
     let query = request.uri().query().unwrap_or_default();
     let query: BTreeMap<String, String> =
         url::form_urlencoded::parse(query.as_bytes()).into_owned().collect();
+    if headers.contains_key("x-amz-security-token") || query.contains_key("X-Amz-Security-Token") {
+        return Some(s3_error!(InvalidToken, "The provided token is malformed or otherwise invalid."));
+    }
     let checked = match headers.get(http::header::AUTHORIZATION) {
         Some(value) => in_header(value.to_str().unwrap_or_default(), headers, region),
         None if query.keys().any(|key| key.starts_with("X-Amz-") && key != "X-Amz-Date") => {
@@ -222,16 +225,16 @@ impl<'a> Credential<'a> {
                 quoted(self.terminal)
             ));
         }
-        if self.date.len() != 8 || !self.date.bytes().all(|byte| byte.is_ascii_digit()) {
-            return wrong(format!(
-                "incorrect date format {}. This date in the credential must be in the format \"yyyyMMdd\".",
-                quoted(self.date)
-            ));
-        }
         if self.service != "s3" && self.service != "sts" {
             return wrong(format!(
                 "incorrect service {}. This endpoint belongs to \"s3\".",
                 quoted(self.service)
+            ));
+        }
+        if self.date.len() != 8 || !self.date.bytes().all(|byte| byte.is_ascii_digit()) {
+            return wrong(format!(
+                "incorrect date format {}. This date in the credential must be in the format \"yyyyMMdd\".",
+                quoted(self.date)
             ));
         }
         if self.region != region {

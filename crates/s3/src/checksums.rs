@@ -288,13 +288,14 @@ pub(crate) fn invalid(algorithm: Algorithm) -> S3Error {
     invalid_header(&algorithm.header())
 }
 
-/// As [`only`], among the fields and the headers that the protocol layer does not know.
+/// As [`only`], among the fields and the headers, of which the protocol layer reads some, and none that is empty.
 pub(crate) fn only_with_headers(
     mut given: Given,
     headers: &http::HeaderMap,
 ) -> S3Result<Option<(Algorithm, String)>> {
     let text = |algorithm: Algorithm| Some(headers.get(algorithm.header())?.to_str().ok()?.to_owned());
-    given.extend(Algorithm::UNKNOWN.map(|algorithm| (algorithm, text(algorithm))));
+    given.retain(|(algorithm, _)| text(*algorithm).is_none());
+    given.extend(Algorithm::ALL.map(|algorithm| (algorithm, text(algorithm))));
     only(given)
 }
 

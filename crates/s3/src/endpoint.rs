@@ -15,6 +15,7 @@ use store::{Buckets, Clock, Entropy};
 use crate::access::Gate;
 use crate::authorization;
 use crate::buckets::Bucket;
+use crate::conditions;
 use crate::cors::Asked;
 use crate::error::{custom, from_store, not_implemented};
 use crate::error_document;
@@ -118,6 +119,7 @@ impl Endpoint {
         let named = error_document::Asked::of(&request);
         let expires = wanted_expires(request.uri());
         let names_part = has_word(request.uri(), "partNumber");
+        let sets_tags = method == Method::PUT && is_of_bucket(request.uri(), "tagging");
         let shows_attributes = has_word(request.uri(), "attributes");
         let (asked, is_odd) = match asked {
             Ok(asked) => (asked, None),
@@ -136,6 +138,9 @@ impl Endpoint {
         let mut response = error_document::completed(response, &named, &id).await;
         if method == Method::HEAD && names_part && response.status() == StatusCode::OK {
             *response.status_mut() = StatusCode::PARTIAL_CONTENT;
+        }
+        if sets_tags && response.status() == StatusCode::OK {
+            *response.status_mut() = StatusCode::NO_CONTENT;
         }
         if shows_attributes && response.status() == StatusCode::OK {
             response = without_quotes(response).await;
@@ -203,6 +208,11 @@ fn refused(request: &Request<Body>) -> Option<S3Error> {
     if let Some(word) = request.uri().query().and_then(query::unknown_word) {
         return Some(not_implemented(&format!("A query with '{word}'")));
     }
+    let is_write = [Method::PUT, Method::POST].contains(request.method());
+    let if_none_match = request.headers().get(http::header::IF_NONE_MATCH);
+    if is_write && if_none_match.is_some_and(|value| value.as_bytes() != b"*") {
+        return Some(conditions::unusual());
+    }
     let is_empty = |name: &str| request.headers().get(name).is_none_or(HeaderValue::is_empty);
     if has_word(request.uri(), "attributes") && is_empty("x-amz-object-attributes") {
         return Some(s3_error!(
@@ -221,6 +231,11 @@ fn refused(request: &Request<Body>) -> Option<S3Error> {
 
 fn has_word(uri: &Uri, name: &str) -> bool {
     uri.query().unwrap_or_default().split('&').any(|word| word.split('=').next() == Some(name))
+}
+
+/// Whether a request is one about a bucket, not an object, and has a word in its query.
+fn is_of_bucket(uri: &Uri, word: &str) -> bool {
+    !uri.path().trim_matches('/').contains('/') && has_word(uri, word)
 }
 
 /// The `Expires` that a GET asks for, as it is written.

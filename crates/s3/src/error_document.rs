@@ -161,6 +161,7 @@ pub(crate) async fn completed(response: Response<Body>, asked: &Asked, id: &str)
 }
 
 fn document(code: &str, said: Option<&str>, details: &str, resource: &str, id: &str) -> String {
+    let said = said.map(|said| if said == "Request has expired" { "Request has expired." } else { said });
     let message = message(code).or(said).unwrap_or_default();
     format!(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error><Code>{code}</Code><Message>{message}</Message>{details}<Resource>{}</Resource><RequestId>{id}</RequestId><HostId>tenon</HostId></Error>",

@@ -85,8 +85,12 @@ impl S3 for Service {
         request: S3Request<HeadObjectInput>,
     ) -> S3Result<S3Response<HeadObjectOutput>> {
         let bucket = self.bucket(&request.input.bucket).await?;
-        let (output, checksum) = ops::get::head(bucket, request.input).await?;
-        with_checksum(output, checksum.as_ref())
+        let found = ops::get::head(bucket, request.input).await?;
+        let mut response = with_checksum(found.output, found.checksum.as_ref())?;
+        if let Some(count) = found.tag_count {
+            response.headers.insert("x-amz-tagging-count", http::HeaderValue::from(count));
+        }
+        Ok(response)
     }
 
     async fn get_object_attributes(

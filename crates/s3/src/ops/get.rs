@@ -117,10 +117,7 @@ pub(crate) async fn get(
     Ok((output, checksum))
 }
 
-pub(crate) async fn head(
-    bucket: Bucket,
-    input: HeadObjectInput,
-) -> S3Result<(HeadObjectOutput, Option<Checksum>)> {
+pub(crate) async fn head(bucket: Bucket, input: HeadObjectInput) -> S3Result<Headed> {
     let key = key(&input.key)?;
     check_part_number(input.part_number)?;
     let id = input.version_id.as_deref().filter(|id| !id.is_empty());
@@ -138,7 +135,14 @@ pub(crate) async fn head(
     output.content_language = input.response_content_language.or(output.content_language);
     output.expires = input.response_expires.or(output.expires);
     let checksum = shown_checksum(&meta, &wanted, input.checksum_mode.is_some());
-    Ok((output, checksum))
+    Ok(Headed { output, checksum, tag_count: tag_count(&bucket, &meta.object).await })
+}
+
+/// What HEAD answers, with what its answer has no field for.
+pub(crate) struct Headed {
+    pub(crate) output: HeadObjectOutput,
+    pub(crate) checksum: Option<Checksum>,
+    pub(crate) tag_count: Option<i32>,
 }
 
 pub(crate) async fn attributes(

@@ -136,9 +136,8 @@ pub(crate) async fn upload_part(
 fn must_agree(kind: Option<Kind>, declared: &Declared) -> S3Result<()> {
     let named = declared.checksum.as_ref().map(|(algorithm, _)| *algorithm).or(declared.algorithm);
     match (kind, named) {
-        (Some(kind), Some(named)) if kind.algorithm != named => {
-            let name = |algorithm: Algorithm| algorithm.name().to_ascii_lowercase();
-            let (expected, actual) = (name(kind.algorithm), name(named));
+        (Some(kind), named) if named.map_or(kind.is_composite, |named| kind.algorithm != named) => {
+            let (expected, actual) = (kind.algorithm.name(), named.map_or("null", Algorithm::name));
             Err(s3_error!(
                 InvalidRequest,
                 "Checksum Type mismatch occurred, expected checksum Type: {expected}, actual checksum Type: {actual}"
@@ -523,6 +522,7 @@ pub(crate) async fn list_uploads(
     let delimiter = input.delimiter.clone().filter(|delimiter| !delimiter.is_empty());
     let (mut shown, mut prefixes) = (Vec::new(), BTreeSet::new());
     let (mut is_truncated, mut last) = (false, None);
+    let marker = input.key_marker.clone().unwrap_or_default();
     for upload in uploads {
         let text = upload.key.as_bytes();
         let folded = delimiter.as_ref().and_then(|delimiter| {
@@ -530,14 +530,18 @@ pub(crate) async fn list_uploads(
             let at = rest.windows(delimiter.len()).position(|window| window == delimiter.as_bytes())?;
             Some(text[..prefix.len() + at + delimiter.len()].to_vec())
         });
-        if folded.as_ref().is_some_and(|folded| prefixes.contains(folded)) {
+        let is_before = |folded: &Vec<u8>| !marker.is_empty() && folded.as_slice() <= marker.as_bytes();
+        if folded.as_ref().is_some_and(|folded| prefixes.contains(folded) || is_before(folded)) {
             continue;
         }
         if shown.len() + prefixes.len() == limit {
             is_truncated = limit > 0;
             break;
         }
-        last = Some((upload.key.clone(), upload.id.clone()));
+        last = Some(match &folded {
+            Some(folded) => (folded.clone(), None),
+            None => (text.to_vec(), Some(upload.id.clone())),
+        });
         match folded {
             Some(folded) => drop(prefixes.insert(folded)),
             None => shown.push(shown_upload(&upload, encoding, owner)),
@@ -556,8 +560,8 @@ pub(crate) async fn list_uploads(
         key_marker: Some(input.key_marker.unwrap_or_default()),
         upload_id_marker: Some(input.upload_id_marker.unwrap_or_default()),
         max_uploads: i32::try_from(limit).ok(),
-        next_key_marker: next.as_ref().map(|(key, _)| encoding.text(key.as_bytes())),
-        next_upload_id_marker: next.map(|(_, id)| id),
+        next_key_marker: next.as_ref().map(|(text, _)| encoding.text(text)),
+        next_upload_id_marker: next.and_then(|(_, id)| id),
         prefix: Some(encoding.text(prefix.as_bytes())),
         ..Default::default()
     })
@@ -585,6 +589,9 @@ fn after_markers(uploads: Vec<Upload>, key: Option<&str>, id: Option<&str>) -> S
     let Some(id) = id else {
         return Ok(uploads.into_iter().filter(|upload| upload.key.as_bytes() > key.as_bytes()).collect());
     };
+    if uploads.iter().all(|upload| upload.key.as_bytes() != key.as_bytes()) {
+        return Ok(uploads.into_iter().filter(|upload| upload.key.as_bytes() > key.as_bytes()).collect());
+    }
     let at = uploads.iter().position(|upload| upload.id == id && upload.key.as_bytes() == key.as_bytes());
     let at = at.ok_or_else(|| argument("Invalid uploadId marker", "upload-id-marker", id))?;
     Ok(uploads.into_iter().skip(at + 1).collect())

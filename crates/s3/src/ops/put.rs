@@ -25,7 +25,8 @@ pub(crate) fn declared(
     let checksum = checksums::only_with_headers(given, headers)?;
     let trailer = headers.get("x-amz-trailer").and_then(|value| value.to_str().ok());
     let trailer = trailer.and_then(|name| name.trim().strip_prefix("x-amz-checksum-")).map(Algorithm::named);
-    let named = algorithm.map(Algorithm::named).transpose()?;
+    let sdk = headers.get("x-amz-sdk-checksum-algorithm").and_then(|value| value.to_str().ok());
+    let named = sdk.or(algorithm).map(Algorithm::named).transpose()?;
     let algorithm = match trailer.transpose()? {
         Some(trailer) if checksum.is_some() => {
             let _ = trailer;
@@ -34,6 +35,12 @@ pub(crate) fn declared(
         Some(trailer) => Some(trailer),
         None => named,
     };
+    if sdk.is_some() && checksum.is_none() && headers.get("x-amz-trailer").is_none() {
+        return Err(s3_error!(
+            InvalidRequest,
+            "x-amz-sdk-checksum-algorithm specified, but no corresponding x-amz-checksum-* or x-amz-trailer headers were found."
+        ));
+    }
     if let (Some((given, _)), Some(named)) = (&checksum, named)
         && *given != named
     {
