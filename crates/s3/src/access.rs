@@ -28,6 +28,8 @@ impl Gate {
         key: Option<&str>,
         circumstances: &Circumstances,
     ) -> S3Result<()> {
+        let owner = user.and_then(|user| self.0.sessions.user_of(user));
+        let user = owner.as_deref().or(user);
         let role = user.and_then(|user| self.0.users.get(user)).map(|user| user.role);
         let says = match bucket {
             Some(bucket) => self.policy_says(user, action, bucket, key, circumstances).await?,

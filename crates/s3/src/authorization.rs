@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 
 use crate::error::custom;
-use crate::error_document::with_details;
+use crate::error_document::{Asked, with_details};
+use crate::sessions::Sessions;
 
 const ALGORITHM: &str = "AWS4-HMAC-SHA256";
 const TERMINAL: &str = "aws4_request";
@@ -24,14 +25,11 @@ const UNHASHED: [&str; 4] = [
 ];
 
 /// What is wrong with the way in which a request says who sends it, if anything.
-pub(crate) fn problem<B>(request: &Request<B>, region: &str) -> Option<S3Error> {
+pub(crate) fn problem<B>(request: &Request<B>, region: &str, sessions: &Sessions) -> Option<S3Error> {
     let headers = request.headers();
     let query = request.uri().query().unwrap_or_default();
     let query: BTreeMap<String, String> =
         url::form_urlencoded::parse(query.as_bytes()).into_owned().collect();
-    if headers.contains_key("x-amz-security-token") || query.contains_key("X-Amz-Security-Token") {
-        return Some(s3_error!(InvalidToken, "The provided token is malformed or otherwise invalid."));
-    }
     let checked = match headers.get(http::header::AUTHORIZATION) {
         Some(value) => in_header(value.to_str().unwrap_or_default(), headers, region),
         None if query.keys().any(|key| key.starts_with("X-Amz-") && key != "X-Amz-Date") => {
@@ -40,7 +38,10 @@ pub(crate) fn problem<B>(request: &Request<B>, region: &str) -> Option<S3Error> 
         None if query.contains_key("AWSAccessKeyId") => Err(unsupported()),
         None => Ok(()),
     };
-    checked.err()
+    let in_header = headers.get("x-amz-security-token").and_then(|value| value.to_str().ok());
+    let token = in_header.or_else(|| query.get("X-Amz-Security-Token").map(String::as_str));
+    let access_key = Asked::of(request).access_key;
+    checked.and_then(|()| sessions.check_token(access_key.as_deref(), token)).err()
 }
 
 fn in_header(value: &str, headers: &HeaderMap, region: &str) -> Result<(), S3Error> {

@@ -21,8 +21,9 @@ use crate::error::{custom, from_store, not_implemented};
 use crate::error_document;
 use crate::ops::settings;
 use crate::query;
-use crate::routes::Renames;
+use crate::routes::Routes;
 use crate::service::Service;
+use crate::sessions::Sessions;
 use crate::users::Users;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-amz-request-id");
@@ -66,9 +67,10 @@ pub struct Endpoint {
 pub(crate) struct Shared {
     pub(crate) buckets: Arc<dyn Buckets>,
     pub(crate) users: Users,
+    pub(crate) sessions: Sessions,
     pub(crate) region: String,
     pub(crate) clock: Arc<dyn Clock>,
-    entropy: Arc<Entropy>,
+    pub(crate) entropy: Arc<Entropy>,
 }
 
 impl Shared {
@@ -93,12 +95,13 @@ impl Endpoint {
         entropy: Arc<Entropy>,
     ) -> Result<Self, String> {
         let EndpointOptions { users, region, domains } = options;
-        let shared = Arc::new(Shared { buckets, users: users.clone(), region, clock, entropy });
+        let sessions = Sessions::new(users.clone(), clock.clone(), entropy.clone());
+        let shared = Arc::new(Shared { buckets, users, sessions: sessions.clone(), region, clock, entropy });
         let gate = Gate(shared.clone());
         let mut builder = S3ServiceBuilder::new(Service { shared: shared.clone(), gate: gate.clone() });
-        builder.set_auth(users);
+        builder.set_auth(sessions);
         builder.set_access(gate.clone());
-        builder.set_route(Renames { shared: shared.clone(), gate });
+        builder.set_route(Routes { shared: shared.clone(), gate });
         let mut config = S3Config::default();
         config.xml_max_body_size = XML_BYTES_MAX;
         config.post_object_max_file_size = POST_BYTES_MAX;
@@ -127,7 +130,8 @@ impl Endpoint {
         };
         let refused = refused(&request).or_else(|| match method {
             Method::OPTIONS => None,
-            _ => is_odd.or_else(|| authorization::problem(&request, &self.shared.region)),
+            _ => is_odd
+                .or_else(|| authorization::problem(&request, &self.shared.region, &self.shared.sessions)),
         });
         let answered = match refused {
             Some(error) => Err(error),

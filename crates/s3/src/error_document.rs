@@ -64,7 +64,8 @@ pub(crate) struct Asked {
     resource: String,
     method: String,
     upload: Option<String>,
-    access_key: Option<String>,
+    /// Who signed, as the request says.
+    pub(crate) access_key: Option<String>,
 }
 
 impl Asked {
@@ -176,7 +177,7 @@ fn element<'x>(xml: &'x str, name: &str) -> Option<&'x str> {
 }
 
 /// Text as XML holds it; what XML cannot hold becomes U+FFFD.
-fn escaped(text: &str) -> String {
+pub(crate) fn escaped(text: &str) -> String {
     let mut xml = String::with_capacity(text.len());
     for c in text.chars() {
         match c {

@@ -29,6 +29,7 @@ mod query;
 mod routes;
 mod server;
 mod service;
+mod sessions;
 mod users;
 mod versioned;
 

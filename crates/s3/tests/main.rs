@@ -6,5 +6,6 @@ mod access;
 mod checksums;
 mod clients;
 mod raw;
+mod sessions;
 mod versions;
 mod world;

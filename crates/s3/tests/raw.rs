@@ -57,6 +57,17 @@ impl Answer {
 pub(crate) async fn send(
     world: &World,
     user: Option<&str>,
+    what: (&str, &str, &str),
+    headers: &[(&str, &str)],
+    body: &str,
+) -> Answer {
+    send_with(world, user.map(|user| (user, SECRET)), what, headers, body).await
+}
+
+/// As [`send`], of who has an access key and a secret.
+pub(crate) async fn send_with(
+    world: &World,
+    user: Option<(&str, &str)>,
     (method, path, query): (&str, &str, &str),
     headers: &[(&str, &str)],
     body: &str,
@@ -85,7 +96,7 @@ pub(crate) async fn send(
 }
 
 fn sign(
-    user: &str,
+    (user, secret): (&str, &str),
     (method, path, query): (&str, &str, &str),
     headers: &mut Vec<(String, String)>,
     body: &str,
@@ -105,7 +116,7 @@ fn sign(
     let canonical = format!("{method}\n{path}\n{}\n{lines}\n{names}\n{hash}", words.join("&"));
     let scope = format!("{date}/us-east-1/s3/aws4_request");
     let text = format!("AWS4-HMAC-SHA256\n{time}\n{scope}\n{}", hex(&Sha256::digest(canonical)));
-    let mut key = format!("AWS4{SECRET}").into_bytes();
+    let mut key = format!("AWS4{secret}").into_bytes();
     for part in [date, "us-east-1", "s3", "aws4_request"] {
         key = hmac(&key, part.as_bytes());
     }

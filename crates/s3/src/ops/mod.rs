@@ -10,6 +10,7 @@ pub(crate) mod multipart;
 pub(crate) mod put;
 pub(crate) mod rename;
 pub(crate) mod settings;
+pub(crate) mod sts;
 pub(crate) mod tagging;
 pub(crate) mod versions;
 pub(crate) mod website;
