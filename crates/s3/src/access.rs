@@ -7,9 +7,11 @@ use s3s::{S3Error, S3Request, S3Result, s3_error};
 use std::sync::Arc;
 
 use crate::endpoint::Shared;
+use crate::ops::acl;
 use crate::ops::copy;
 use crate::ops::settings;
 use crate::policy::{Asked, Policy, Says};
+use crate::policy_condition::Circumstances;
 use crate::users::Role;
 
 /// The gate of an endpoint.
@@ -24,18 +26,30 @@ impl Gate {
         action: &'static str,
         bucket: Option<&str>,
         key: Option<&str>,
+        circumstances: &Circumstances,
     ) -> S3Result<()> {
+        let owner = user.and_then(|user| self.0.sessions.user_of(user));
+        let user = owner.as_deref().or(user);
         let role = user.and_then(|user| self.0.users.get(user)).map(|user| user.role);
         let says = match bucket {
-            Some(bucket) => self.policy_says(user, action, bucket, key).await?,
+            Some(bucket) => self.policy_says(user, action, bucket, key, circumstances).await?,
             None => Says::Nothing,
         };
         let is_allowed = match says {
             Says::Deny => role == Some(Role::Admin) && action.ends_with("BucketPolicy"),
             Says::Allow => true,
-            Says::Nothing => role.is_some_and(|role| may(role, action)),
+            Says::Nothing if role.is_some_and(|role| may(role, action)) => true,
+            Says::Nothing => self.list_allows(user, action, bucket).await?,
         };
         if is_allowed { Ok(()) } else { Err(denied()) }
+    }
+
+    async fn list_allows(&self, user: Option<&str>, action: &str, bucket: Option<&str>) -> S3Result<bool> {
+        let Some(bucket) = bucket else { return Ok(false) };
+        match self.0.bucket(bucket).await {
+            Ok(bucket) => acl::allows(&bucket, user, action).await,
+            Err(_) => Ok(false),
+        }
     }
 
     async fn policy_says(
@@ -44,12 +58,13 @@ impl Gate {
         action: &str,
         bucket: &str,
         key: Option<&str>,
+        circumstances: &Circumstances,
     ) -> S3Result<Says> {
         let Ok(opened) = self.0.bucket(bucket).await else { return Ok(Says::Nothing) };
         let Some(text) = opened.text(settings::POLICY).await? else { return Ok(Says::Nothing) };
         let policy = Policy::parse(&String::from_utf8_lossy(&text), bucket)?;
         let resource = key.map_or_else(|| bucket.to_owned(), |key| format!("{bucket}/{key}"));
-        Ok(policy.says(Asked { user, action, resource: &resource }))
+        Ok(policy.says(Asked { user, action, resource: &resource, circumstances }))
     }
 }
 
@@ -58,6 +73,14 @@ impl S3Access for Gate {
     async fn check(&self, context: &mut S3AccessContext<'_>) -> S3Result<()> {
         let action = of_version(action(context.s3_op().name()), context.uri());
         must_be_owner(context.headers(), self.0.users.owner())?;
+        if context.credentials().is_none() && overrides_headers(context.uri()) {
+            return Err(s3_error!(
+                InvalidRequest,
+                "Request specific response headers cannot be used for anonymous GET requests."
+            ));
+        }
+        let uri = context.uri().clone();
+        let around = Circumstances::of(&uri, context.extensions_mut());
         let user = context.credentials().map(|credentials| credentials.access_key.clone());
         let (bucket, key) = match context.s3_path() {
             S3Path::Root => (None, None),
@@ -67,25 +90,36 @@ impl S3Access for Gate {
         // Each key of a DeleteObjects is asked for by itself.
         let bypasses = context.headers().get("x-amz-bypass-governance-retention");
         if bypasses.is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"true")) && key.is_some() {
-            self.check(user.as_deref(), "s3:BypassGovernanceRetention", bucket, key).await?;
+            self.check(user.as_deref(), "s3:BypassGovernanceRetention", bucket, key, &around).await?;
         }
         if action == "s3:DeleteObject" && key.is_none() {
             return match user.is_some() {
                 true => Ok(()),
-                false => self.check(None, action, bucket, Some("*")).await,
+                false => self.check(None, action, bucket, Some("*"), &around).await,
             };
         }
-        Gate::check(self, user.as_deref(), action, bucket, key).await
+        Gate::check(self, user.as_deref(), action, bucket, key, &around).await?;
+        if action == "s3:PutObject"
+            && let Some(bucket) = bucket
+            && let Ok(bucket) = self.0.bucket(bucket).await
+        {
+            acl::check_object(&bucket, context.headers()).await?;
+        }
+        Ok(())
     }
 
     async fn copy_object(&self, request: &mut S3Request<CopyObjectInput>) -> S3Result<()> {
         let (bucket, key, version) = copy::named(&request.input.copy_source)?;
-        self.check_source(request.credentials.as_ref(), bucket, key.as_bytes(), version.is_some()).await
+        let around = Circumstances::of(&request.uri, &request.extensions);
+        self.check_source(request.credentials.as_ref(), bucket, key.as_bytes(), version.is_some(), &around)
+            .await
     }
 
     async fn upload_part_copy(&self, request: &mut S3Request<UploadPartCopyInput>) -> S3Result<()> {
         let (bucket, key, version) = copy::named(&request.input.copy_source)?;
-        self.check_source(request.credentials.as_ref(), bucket, key.as_bytes(), version.is_some()).await
+        let around = Circumstances::of(&request.uri, &request.extensions);
+        self.check_source(request.credentials.as_ref(), bucket, key.as_bytes(), version.is_some(), &around)
+            .await
     }
 }
 
@@ -96,11 +130,12 @@ impl Gate {
         bucket: &str,
         key: &[u8],
         is_version: bool,
+        around: &Circumstances,
     ) -> S3Result<()> {
         let action = if is_version { "s3:GetObjectVersion" } else { "s3:GetObject" };
         let user = credentials.map(|credentials| credentials.access_key.as_str());
         let key = String::from_utf8_lossy(key);
-        Gate::check(self, user, action, Some(bucket), Some(&key)).await
+        Gate::check(self, user, action, Some(bucket), Some(&key), around).await
     }
 }
 
@@ -152,6 +187,12 @@ fn of_version(action: &'static str, uri: &http::Uri) -> &'static str {
     }
 }
 
+/// Whether a request asks for other headers than the object has.
+fn overrides_headers(uri: &http::Uri) -> bool {
+    let query = uri.query().unwrap_or_default().as_bytes();
+    url::form_urlencoded::parse(query).any(|(word, _)| word.starts_with("response-"))
+}
+
 /// `AccessDenied` if a request is meant for buckets of another owner.
 fn must_be_owner(headers: &http::HeaderMap, owner: &str) -> S3Result<()> {
     let names = ["x-amz-expected-bucket-owner", "x-amz-source-expected-bucket-owner"];
@@ -198,6 +239,9 @@ fn action(operation: &str) -> &'static str {
         "PutBucketPolicy" => "s3:PutBucketPolicy",
         "DeleteBucketPolicy" => "s3:DeleteBucketPolicy",
         "GetBucketPolicyStatus" => "s3:GetBucketPolicyStatus",
+        "GetBucketWebsite" => "s3:GetBucketWebsite",
+        "PutBucketWebsite" => "s3:PutBucketWebsite",
+        "DeleteBucketWebsite" => "s3:DeleteBucketWebsite",
         "GetBucketTagging" => "s3:GetBucketTagging",
         "PutBucketTagging" | "DeleteBucketTagging" => "s3:PutBucketTagging",
         "GetBucketVersioning" => "s3:GetBucketVersioning",

@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 
 use crate::error::custom;
-use crate::error_document::with_details;
+use crate::error_document::{Asked, with_details};
+use crate::sessions::Sessions;
 
 const ALGORITHM: &str = "AWS4-HMAC-SHA256";
 const TERMINAL: &str = "aws4_request";
@@ -24,7 +25,7 @@ const UNHASHED: [&str; 4] = [
 ];
 
 /// What is wrong with the way in which a request says who sends it, if anything.
-pub(crate) fn problem<B>(request: &Request<B>, region: &str) -> Option<S3Error> {
+pub(crate) fn problem<B>(request: &Request<B>, region: &str, sessions: &Sessions) -> Option<S3Error> {
     let headers = request.headers();
     let query = request.uri().query().unwrap_or_default();
     let query: BTreeMap<String, String> =
@@ -36,7 +37,10 @@ pub(crate) fn problem<B>(request: &Request<B>, region: &str) -> Option<S3Error> 
         }
         None => Ok(()),
     };
-    checked.err()
+    let in_header = headers.get("x-amz-security-token").and_then(|value| value.to_str().ok());
+    let token = in_header.or_else(|| query.get("X-Amz-Security-Token").map(String::as_str));
+    let access_key = Asked::of(request).access_key;
+    checked.and_then(|()| sessions.check_token(access_key.as_deref(), token)).err()
 }
 
 fn in_header(value: &str, headers: &HeaderMap, region: &str) -> Result<(), S3Error> {
@@ -221,16 +225,16 @@ impl<'a> Credential<'a> {
                 quoted(self.terminal)
             ));
         }
-        if self.date.len() != 8 || !self.date.bytes().all(|byte| byte.is_ascii_digit()) {
-            return wrong(format!(
-                "incorrect date format {}. This date in the credential must be in the format \"yyyyMMdd\".",
-                quoted(self.date)
-            ));
-        }
         if self.service != "s3" && self.service != "sts" {
             return wrong(format!(
                 "incorrect service {}. This endpoint belongs to \"s3\".",
                 quoted(self.service)
+            ));
+        }
+        if self.date.len() != 8 || !self.date.bytes().all(|byte| byte.is_ascii_digit()) {
+            return wrong(format!(
+                "incorrect date format {}. This date in the credential must be in the format \"yyyyMMdd\".",
+                quoted(self.date)
             ));
         }
         if self.region != region {

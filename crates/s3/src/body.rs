@@ -100,7 +100,6 @@ pub(crate) struct Target<'a> {
 pub(crate) struct Made {
     pub(crate) object: ObjectRef,
     pub(crate) checksum: Option<Checksum>,
-    pub(crate) size_bytes: u64,
 }
 
 /// Stores a body. It shows as an object only when it has arrived whole.
@@ -113,7 +112,7 @@ pub(crate) async fn put(mut incoming: Incoming, target: Target<'_>) -> S3Result<
         let attributes = with_checksum(target.attributes, checksum.as_ref());
         let options = PutOptions { precondition: target.precondition, attributes, tags: target.tags };
         let object = target.store.put(target.key, first, options).await.map_err(from_store)?;
-        return Ok(Made { object, checksum, size_bytes: incoming.len });
+        return Ok(Made { object, checksum });
     }
     put_in_parts(incoming, target, [first, second]).await
 }
@@ -128,7 +127,7 @@ async fn put_in_parts(mut incoming: Incoming, target: Target<'_>, held: [Payload
         send_parts(&mut incoming, upload.as_ref(), held).await?;
         let checksum = incoming.finish()?;
         let object = upload.complete(target.precondition).await.map_err(from_store)?;
-        Ok(Made { object, checksum, size_bytes: incoming.len })
+        Ok(Made { object, checksum })
     };
     let stored: S3Result<Made> = stored.await;
     if stored.is_err()

@@ -6,10 +6,11 @@
 use base64::Engine as _;
 use bytes::Bytes;
 use crc_fast::CrcAlgorithm;
-use s3s::checksum::ChecksumHasher;
 use s3s::crypto::{self, Checksum as _};
 use s3s::dto;
 use s3s::{S3Error, S3Result, TrailingHeaders, s3_error};
+use xxhash_rust::xxh3::Xxh3;
+use xxhash_rust::xxh64::Xxh64;
 
 /// A checksum algorithm of S3.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,10 +20,29 @@ pub(crate) enum Algorithm {
     Crc64Nvme,
     Sha1,
     Sha256,
+    Sha512,
+    Md5,
+    XxHash64,
+    XxHash3,
+    XxHash128,
 }
 
 impl Algorithm {
-    pub(crate) const ALL: [Self; 5] = [Self::Crc32, Self::Crc32c, Self::Crc64Nvme, Self::Sha1, Self::Sha256];
+    pub(crate) const ALL: [Self; 10] = [
+        Self::Crc32,
+        Self::Crc32c,
+        Self::Crc64Nvme,
+        Self::Sha1,
+        Self::Sha256,
+        Self::Sha512,
+        Self::Md5,
+        Self::XxHash64,
+        Self::XxHash3,
+        Self::XxHash128,
+    ];
+    /// Those that the protocol layer does not know: it neither reads their headers nor writes them.
+    pub(crate) const UNKNOWN: [Self; 5] =
+        [Self::Sha512, Self::Md5, Self::XxHash64, Self::XxHash3, Self::XxHash128];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -31,13 +51,18 @@ impl Algorithm {
             Self::Crc64Nvme => "CRC64NVME",
             Self::Sha1 => "SHA1",
             Self::Sha256 => "SHA256",
+            Self::Sha512 => "SHA512",
+            Self::Md5 => "MD5",
+            Self::XxHash64 => "XXHASH64",
+            Self::XxHash3 => "XXHASH3",
+            Self::XxHash128 => "XXHASH128",
         }
     }
 
     /// The algorithm of a name in any case.
     pub(crate) fn named(name: &str) -> S3Result<Self> {
         let found = Self::ALL.into_iter().find(|algorithm| algorithm.name().eq_ignore_ascii_case(name));
-        found.ok_or_else(|| s3_error!(InvalidRequest, "Checksum algorithm provided is unsupported. Please try again with any of the valid types: [CRC32, CRC32C, CRC64NVME, SHA1, SHA256]"))
+        found.ok_or_else(|| s3_error!(InvalidRequest, "Checksum algorithm provided is unsupported. Please try again with any of the valid types: [CRC32, CRC32C, CRC64NVME, MD5, SHA1, SHA256, SHA512, XXHASH128, XXHASH3, XXHASH64]"))
     }
 
     pub(crate) fn dto(self) -> dto::ChecksumAlgorithm {
@@ -51,9 +76,11 @@ impl Algorithm {
     fn digest_bytes(self) -> usize {
         match self {
             Self::Crc32 | Self::Crc32c => 4,
-            Self::Crc64Nvme => 8,
+            Self::Crc64Nvme | Self::XxHash64 | Self::XxHash3 => 8,
+            Self::Md5 | Self::XxHash128 => 16,
             Self::Sha1 => 20,
             Self::Sha256 => 32,
+            Self::Sha512 => 64,
         }
     }
 
@@ -67,16 +94,65 @@ impl Algorithm {
         self != Self::Crc64Nvme
     }
 
-    fn hasher(self) -> ChecksumHasher {
-        let mut hasher = ChecksumHasher::default();
+    fn hasher(self) -> Hasher {
         match self {
-            Self::Crc32 => hasher.crc32 = Some(crypto::Crc32::new()),
-            Self::Crc32c => hasher.crc32c = Some(crypto::Crc32c::new()),
-            Self::Crc64Nvme => hasher.crc64nvme = Some(crypto::Crc64Nvme::new()),
-            Self::Sha1 => hasher.sha1 = Some(crypto::Sha1::new()),
-            Self::Sha256 => hasher.sha256 = Some(crypto::Sha256::new()),
+            Self::Crc32 => Hasher::Crc32(crypto::Crc32::new()),
+            Self::Crc32c => Hasher::Crc32c(crypto::Crc32c::new()),
+            Self::Crc64Nvme => Hasher::Crc64Nvme(crypto::Crc64Nvme::new()),
+            Self::Sha1 => Hasher::Sha1(crypto::Sha1::new()),
+            Self::Sha256 => Hasher::Sha256(crypto::Sha256::new()),
+            Self::Sha512 => Hasher::Sha512(sha2::Sha512::default()),
+            Self::Md5 => Hasher::Md5(crypto::Md5::new()),
+            Self::XxHash64 => Hasher::XxHash64(Xxh64::new(0)),
+            Self::XxHash3 => Hasher::XxHash3(Box::default()),
+            Self::XxHash128 => Hasher::XxHash128(Box::default()),
         }
-        hasher
+    }
+}
+
+/// A checksum being computed.
+enum Hasher {
+    Crc32(crypto::Crc32),
+    Crc32c(crypto::Crc32c),
+    Crc64Nvme(crypto::Crc64Nvme),
+    Sha1(crypto::Sha1),
+    Sha256(crypto::Sha256),
+    Sha512(sha2::Sha512),
+    Md5(crypto::Md5),
+    XxHash64(Xxh64),
+    XxHash3(Box<Xxh3>),
+    XxHash128(Box<Xxh3>),
+}
+
+impl Hasher {
+    fn update(&mut self, bytes: &[u8]) {
+        match self {
+            Self::Crc32(hasher) => hasher.update(bytes),
+            Self::Crc32c(hasher) => hasher.update(bytes),
+            Self::Crc64Nvme(hasher) => hasher.update(bytes),
+            Self::Sha1(hasher) => hasher.update(bytes),
+            Self::Sha256(hasher) => hasher.update(bytes),
+            Self::Sha512(hasher) => sha2::Digest::update(hasher, bytes),
+            Self::Md5(hasher) => hasher.update(bytes),
+            Self::XxHash64(hasher) => hasher.update(bytes),
+            Self::XxHash3(hasher) | Self::XxHash128(hasher) => hasher.update(bytes),
+        }
+    }
+
+    /// In base64.
+    fn finish(self) -> String {
+        match self {
+            Self::Crc32(hasher) => encode(hasher.finalize().as_ref()),
+            Self::Crc32c(hasher) => encode(hasher.finalize().as_ref()),
+            Self::Crc64Nvme(hasher) => encode(hasher.finalize().as_ref()),
+            Self::Sha1(hasher) => encode(hasher.finalize().as_ref()),
+            Self::Sha256(hasher) => encode(hasher.finalize().as_ref()),
+            Self::Sha512(hasher) => encode(sha2::Digest::finalize(hasher).as_ref()),
+            Self::Md5(hasher) => encode(hasher.finalize().as_ref()),
+            Self::XxHash64(hasher) => encode(&hasher.digest().to_be_bytes()),
+            Self::XxHash3(hasher) => encode(&hasher.digest().to_be_bytes()),
+            Self::XxHash128(hasher) => encode(&hasher.digest128().to_be_bytes()),
+        }
     }
 }
 
@@ -93,7 +169,7 @@ impl Checksum {
     pub(crate) fn of(algorithm: Algorithm, bytes: &[u8]) -> Self {
         let mut hasher = algorithm.hasher();
         hasher.update(bytes);
-        Self { algorithm, value: value(algorithm, hasher), is_composite: false }
+        Self { algorithm, value: hasher.finish(), is_composite: false }
     }
 
     /// As it is kept with an object or a part.
@@ -132,7 +208,7 @@ impl Checksum {
             Algorithm::Crc32 => CrcAlgorithm::Crc32IsoHdlc,
             Algorithm::Crc32c => CrcAlgorithm::Crc32Iscsi,
             Algorithm::Crc64Nvme => CrcAlgorithm::Crc64Nvme,
-            Algorithm::Sha1 | Algorithm::Sha256 => return None,
+            _ => return None,
         };
         let number = |checksum: &Self| {
             let digest = decode(&checksum.value)?;
@@ -159,6 +235,8 @@ macro_rules! show_checksum {
                 $crate::checksums::Algorithm::Crc64Nvme => $output.checksum_crc64nvme = value,
                 $crate::checksums::Algorithm::Sha1 => $output.checksum_sha1 = value,
                 $crate::checksums::Algorithm::Sha256 => $output.checksum_sha256 = value,
+                // What the answer has no field for goes into its headers.
+                _ => drop(value),
             }
         }
     };
@@ -168,7 +246,7 @@ pub(crate) use show_checksum;
 /// The checksums in the five fields that carry them in S3's requests.
 macro_rules! given_checksums {
     ($input:expr) => {
-        [
+        vec![
             ($crate::checksums::Algorithm::Crc32, $input.checksum_crc32.clone()),
             ($crate::checksums::Algorithm::Crc32c, $input.checksum_crc32c.clone()),
             ($crate::checksums::Algorithm::Crc64Nvme, $input.checksum_crc64nvme.clone()),
@@ -180,7 +258,7 @@ macro_rules! given_checksums {
 pub(crate) use given_checksums;
 
 /// What the five fields hold.
-pub(crate) type Given = [(Algorithm, Option<String>); 5];
+pub(crate) type Given = Vec<(Algorithm, Option<String>)>;
 
 /// The one checksum given, checked for its form. `InvalidRequest` if there are several.
 pub(crate) fn only(given: Given) -> S3Result<Option<(Algorithm, String)>> {
@@ -207,7 +285,33 @@ pub(crate) fn several() -> S3Error {
 }
 
 pub(crate) fn invalid(algorithm: Algorithm) -> S3Error {
-    s3_error!(InvalidRequest, "Value for {} header is invalid.", algorithm.header())
+    invalid_header(&algorithm.header())
+}
+
+/// As [`only`], among the fields and the headers, of which the protocol layer reads some, and none that is empty.
+pub(crate) fn only_with_headers(
+    mut given: Given,
+    headers: &http::HeaderMap,
+) -> S3Result<Option<(Algorithm, String)>> {
+    let text = |algorithm: Algorithm| Some(headers.get(algorithm.header())?.to_str().ok()?.to_owned());
+    given.retain(|(algorithm, _)| text(*algorithm).is_none());
+    given.extend(Algorithm::ALL.map(|algorithm| (algorithm, text(algorithm))));
+    only(given)
+}
+
+/// The header of an answer that shows a checksum for which it has no field.
+pub(crate) fn show_header(headers: &mut http::HeaderMap, checksum: Option<&Checksum>) {
+    let shown = checksum.filter(|checksum| Algorithm::UNKNOWN.contains(&checksum.algorithm));
+    if let Some(checksum) = shown
+        && let Ok(name) = http::HeaderName::try_from(checksum.algorithm.header())
+        && let Ok(value) = http::HeaderValue::try_from(&checksum.value)
+    {
+        headers.insert(name, value);
+    }
+}
+
+pub(crate) fn invalid_header(name: &str) -> S3Error {
+    s3_error!(InvalidRequest, "Value for {name} header is invalid.")
 }
 
 /// What a client declared of a body.
@@ -225,7 +329,7 @@ pub(crate) struct Digests {
     declared: Declared,
     md5: Option<(crypto::Md5, Vec<u8>)>,
     algorithm: Option<Algorithm>,
-    hasher: ChecksumHasher,
+    hasher: Option<Hasher>,
 }
 
 impl Digests {
@@ -242,7 +346,7 @@ impl Digests {
         };
         let declares = declared.checksum.as_ref().map(|(algorithm, _)| *algorithm).or(declared.algorithm);
         let algorithm = declares.or(default);
-        let hasher = algorithm.map(Algorithm::hasher).unwrap_or_default();
+        let hasher = algorithm.map(Algorithm::hasher);
         Ok(Self { declared, md5, algorithm, hasher })
     }
 
@@ -250,7 +354,9 @@ impl Digests {
         if let Some((md5, _)) = &mut self.md5 {
             md5.update(piece);
         }
-        self.hasher.update(piece);
+        if let Some(hasher) = &mut self.hasher {
+            hasher.update(piece);
+        }
     }
 
     /// The checksum that was declared before the body came.
@@ -269,8 +375,8 @@ impl Digests {
                 "The Content-MD5 you specified did not match what we received."
             ));
         }
-        let Some(algorithm) = self.algorithm else { return Ok(None) };
-        let checksum = Checksum { algorithm, value: value(algorithm, self.hasher), is_composite: false };
+        let (Some(algorithm), Some(hasher)) = (self.algorithm, self.hasher) else { return Ok(None) };
+        let checksum = Checksum { algorithm, value: hasher.finish(), is_composite: false };
         let declared = match self.declared.checksum {
             Some((_, value)) => Some(value),
             None => trailing(self.declared.trailers.as_ref(), algorithm)?,
@@ -294,22 +400,10 @@ fn trailing(trailers: Option<&TrailingHeaders>, algorithm: Algorithm) -> S3Resul
     });
     match read.flatten() {
         Some(text) if decode(&text).is_none_or(|bytes| bytes.len() != algorithm.digest_bytes()) => {
-            Err(invalid(algorithm))
+            Err(s3_error!(InvalidRequest, "Value for {header} trailing header is invalid."))
         }
         text => Ok(text),
     }
-}
-
-fn value(algorithm: Algorithm, hasher: ChecksumHasher) -> String {
-    let sums = hasher.finalize();
-    let value = match algorithm {
-        Algorithm::Crc32 => sums.checksum_crc32,
-        Algorithm::Crc32c => sums.checksum_crc32c,
-        Algorithm::Crc64Nvme => sums.checksum_crc64nvme,
-        Algorithm::Sha1 => sums.checksum_sha1,
-        Algorithm::Sha256 => sums.checksum_sha256,
-    };
-    value.unwrap_or_default()
 }
 
 fn encode(bytes: &[u8]) -> String {
@@ -351,7 +445,7 @@ mod tests {
             assert_eq!(code_found.as_deref(), code);
         }
         let given = |value: &str| {
-            let mut given = Algorithm::ALL.map(|algorithm| (algorithm, None));
+            let mut given = Algorithm::ALL.map(|algorithm| (algorithm, None)).to_vec();
             given[1].1 = Some(value.to_owned());
             given
         };

@@ -82,7 +82,7 @@ pub(crate) fn of_headers(headers: &http::HeaderMap) -> S3Result<Precondition> {
     }
 }
 
-fn unusual() -> S3Error {
+pub(crate) fn unusual() -> S3Error {
     s3_error!(NotImplemented, "A header you provided implies functionality that is not implemented.")
 }
 

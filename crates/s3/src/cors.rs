@@ -33,14 +33,7 @@ impl Asked {
         let method = method.filter(|method| METHODS.contains(method)).ok_or_else(|| {
             bad_request(format!("Invalid Access-Control-Request-Method: {}", method.unwrap_or("null")))
         })?;
-        let asked = text(&ACCESS_CONTROL_REQUEST_HEADERS).unwrap_or_default();
-        let asked: Vec<&str> = asked.split(',').map(str::trim).filter(|name| !name.is_empty()).collect();
-        if let Some(bad) = asked.iter().find(|name| HeaderName::from_bytes(name.as_bytes()).is_err()) {
-            return Err(bad_request(format!(
-                "Access-Control-Request-Headers contains invalid header: {bad}"
-            )));
-        }
-        let headers = asked.iter().map(|name| name.to_ascii_lowercase()).collect();
+        let headers = asked_headers(headers)?;
         Ok(Self { origin: origin.to_owned(), method: method.to_owned(), headers })
     }
 
@@ -50,8 +43,8 @@ impl Asked {
             return Self::before(headers).map(Some);
         }
         let origin = headers.get(ORIGIN).and_then(|value| value.to_str().ok()).map(str::to_owned);
-        let asked = |origin| Self { origin, method: method.as_str().to_owned(), headers: Vec::new() };
-        Ok(origin.map(asked))
+        let Some(origin) = origin else { return Ok(None) };
+        Ok(Some(Self { origin, method: method.as_str().to_owned(), headers: asked_headers(headers)? }))
     }
 
     /// The headers of the answer, by the first rule that lets the request in.
@@ -89,6 +82,19 @@ impl Asked {
         rule.allowed_origins.iter().any(|pattern| is_like(pattern, &self.origin))
             && rule.allowed_methods.contains(&self.method)
             && self.headers.iter().all(has_header)
+    }
+}
+
+/// The headers that a browser wants to send.
+fn asked_headers(headers: &HeaderMap) -> S3Result<Vec<String>> {
+    let asked = headers.get(ACCESS_CONTROL_REQUEST_HEADERS).and_then(|value| value.to_str().ok());
+    let asked = asked.unwrap_or_default().split(',').map(str::trim).filter(|name| !name.is_empty());
+    let asked: Vec<&str> = asked.collect();
+    match asked.iter().find(|name| HeaderName::from_bytes(name.as_bytes()).is_err()) {
+        Some(bad) => {
+            Err(bad_request(format!("Access-Control-Request-Headers \"{bad}\" contains invalid character.")))
+        }
+        None => Ok(asked.iter().map(|name| name.to_ascii_lowercase()).collect()),
     }
 }
 

@@ -1,7 +1,8 @@
 //! One request in, one answer out: what stands around the S3 operations.
 
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HOST, SERVER};
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, EXPIRES, HOST, SERVER};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri};
+use http_body_util::BodyExt as _;
 use s3s::config::{S3Config, StaticConfigProvider};
 use s3s::dto::CORSConfiguration;
 use s3s::host::MultiDomain;
@@ -14,12 +15,15 @@ use store::{Buckets, Clock, Entropy};
 use crate::access::Gate;
 use crate::authorization;
 use crate::buckets::Bucket;
+use crate::conditions;
 use crate::cors::Asked;
 use crate::error::{custom, from_store, not_implemented};
 use crate::error_document;
 use crate::ops::settings;
 use crate::query;
-use crate::service::{Renames, Service};
+use crate::routes::Routes;
+use crate::service::Service;
+use crate::sessions::Sessions;
 use crate::users::Users;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-amz-request-id");
@@ -63,9 +67,10 @@ pub struct Endpoint {
 pub(crate) struct Shared {
     pub(crate) buckets: Arc<dyn Buckets>,
     pub(crate) users: Users,
+    pub(crate) sessions: Sessions,
     pub(crate) region: String,
     pub(crate) clock: Arc<dyn Clock>,
-    entropy: Arc<Entropy>,
+    pub(crate) entropy: Arc<Entropy>,
 }
 
 impl Shared {
@@ -90,12 +95,13 @@ impl Endpoint {
         entropy: Arc<Entropy>,
     ) -> Result<Self, String> {
         let EndpointOptions { users, region, domains } = options;
-        let shared = Arc::new(Shared { buckets, users: users.clone(), region, clock, entropy });
+        let sessions = Sessions::new(users.clone(), clock.clone(), entropy.clone());
+        let shared = Arc::new(Shared { buckets, users, sessions: sessions.clone(), region, clock, entropy });
         let gate = Gate(shared.clone());
         let mut builder = S3ServiceBuilder::new(Service { shared: shared.clone(), gate: gate.clone() });
-        builder.set_auth(users);
+        builder.set_auth(sessions);
         builder.set_access(gate.clone());
-        builder.set_route(Renames { shared: shared.clone(), gate });
+        builder.set_route(Routes { shared: shared.clone(), gate });
         let mut config = S3Config::default();
         config.xml_max_body_size = XML_BYTES_MAX;
         config.post_object_max_file_size = POST_BYTES_MAX;
@@ -114,13 +120,18 @@ impl Endpoint {
         let asked = Asked::of(&method, request.headers());
         let bucket = bucket_of(&request);
         let named = error_document::Asked::of(&request);
+        let expires = wanted_expires(request.uri());
+        let names_part = has_word(request.uri(), "partNumber");
+        let sets_tags = method == Method::PUT && is_of_bucket(request.uri(), "tagging");
+        let shows_attributes = has_word(request.uri(), "attributes");
         let (asked, is_odd) = match asked {
             Ok(asked) => (asked, None),
             Err(odd) => (None, Some(odd)),
         };
         let refused = refused(&request).or_else(|| match method {
             Method::OPTIONS => None,
-            _ => is_odd.or_else(|| authorization::problem(&request, &self.shared.region)),
+            _ => is_odd
+                .or_else(|| authorization::problem(&request, &self.shared.region, &self.shared.sessions)),
         });
         let answered = match refused {
             Some(error) => Err(error),
@@ -129,6 +140,20 @@ impl Endpoint {
         };
         let response = answered.unwrap_or_else(error_response);
         let mut response = error_document::completed(response, &named, &id).await;
+        if method == Method::HEAD && names_part && response.status() == StatusCode::OK {
+            *response.status_mut() = StatusCode::PARTIAL_CONTENT;
+        }
+        if sets_tags && response.status() == StatusCode::OK {
+            *response.status_mut() = StatusCode::NO_CONTENT;
+        }
+        if shows_attributes && response.status() == StatusCode::OK {
+            response = without_quotes(response).await;
+        }
+        if let Some(expires) = expires
+            && response.status().is_success()
+        {
+            response.headers_mut().insert(EXPIRES, expires);
+        }
         if matches!(response.status(), StatusCode::NOT_MODIFIED | StatusCode::NO_CONTENT) {
             *response.body_mut() = Body::empty();
             response.headers_mut().remove(CONTENT_LENGTH);
@@ -199,6 +224,18 @@ fn refused(request: &Request<Body>) -> Option<S3Error> {
     {
         return Some(s3_error!(MaxMessageLengthExceeded, "Your request was too big."));
     }
+    let is_write = [Method::PUT, Method::POST].contains(request.method());
+    let if_none_match = request.headers().get(http::header::IF_NONE_MATCH);
+    if is_write && if_none_match.is_some_and(|value| value.as_bytes() != b"*") {
+        return Some(conditions::unusual());
+    }
+    let is_empty = |name: &str| request.headers().get(name).is_none_or(HeaderValue::is_empty);
+    if has_word(request.uri(), "attributes") && is_empty("x-amz-object-attributes") {
+        return Some(s3_error!(
+            InvalidRequest,
+            "The x-amz-object-attributes header specifying the attributes to be retrieved is either missing or empty"
+        ));
+    }
     let asked = |name: &&&str| request.headers().contains_key(**name);
     NOT_IMPLEMENTED.iter().find(asked).map(|name| {
         s3_error!(
@@ -206,6 +243,31 @@ fn refused(request: &Request<Body>) -> Option<S3Error> {
             "A header you provided implies functionality that is not implemented: {name}"
         )
     })
+}
+
+fn has_word(uri: &Uri, name: &str) -> bool {
+    uri.query().unwrap_or_default().split('&').any(|word| word.split('=').next() == Some(name))
+}
+
+/// Whether a request is one about a bucket, not an object, and has a word in its query.
+fn is_of_bucket(uri: &Uri, word: &str) -> bool {
+    !uri.path().trim_matches('/').contains('/') && has_word(uri, word)
+}
+
+/// The `Expires` that a GET asks for, as it is written.
+fn wanted_expires(uri: &Uri) -> Option<HeaderValue> {
+    let query = uri.query()?.as_bytes();
+    let (_, wanted) = url::form_urlencoded::parse(query).find(|(word, _)| word == "response-expires")?;
+    HeaderValue::from_str(&wanted).ok()
+}
+
+/// GetObjectAttributes shows an object's tag without its quotes, other than all other answers.
+async fn without_quotes(response: Response<Body>) -> Response<Body> {
+    let (mut head, body) = response.into_parts();
+    let Ok(body) = body.collect().await else { return Response::from_parts(head, Body::empty()) };
+    let text = String::from_utf8_lossy(&body.to_bytes()).replace("&quot;", "");
+    head.headers.insert(CONTENT_LENGTH, HeaderValue::from(text.len()));
+    Response::from_parts(head, Body::from(text))
 }
 
 /// The bucket that a path names; virtual hosts say it in the host.

@@ -64,7 +64,8 @@ pub(crate) struct Asked {
     resource: String,
     method: String,
     upload: Option<String>,
-    access_key: Option<String>,
+    /// Who signed, as the request says.
+    pub(crate) access_key: Option<String>,
 }
 
 impl Asked {
@@ -161,6 +162,7 @@ pub(crate) async fn completed(response: Response<Body>, asked: &Asked, id: &str)
 }
 
 fn document(code: &str, said: Option<&str>, details: &str, resource: &str, id: &str) -> String {
+    let said = said.map(|said| if said == "Request has expired" { "Request has expired." } else { said });
     let message = message(code).or(said).unwrap_or_default();
     format!(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error><Code>{code}</Code><Message>{message}</Message>{details}<Resource>{}</Resource><RequestId>{id}</RequestId><HostId>tenon</HostId></Error>",
@@ -175,7 +177,7 @@ fn element<'x>(xml: &'x str, name: &str) -> Option<&'x str> {
 }
 
 /// Text as XML holds it; what XML cannot hold becomes U+FFFD.
-fn escaped(text: &str) -> String {
+pub(crate) fn escaped(text: &str) -> String {
     let mut xml = String::with_capacity(text.len());
     for c in text.chars() {
         match c {

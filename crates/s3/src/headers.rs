@@ -200,7 +200,7 @@ pub(crate) fn tags_of_header(text: Option<&str>) -> S3Result<Tags> {
         argument(message, "x-amz-tagging", text)
     };
     let mut pairs: Vec<(String, String)> = Vec::new();
-    for pair in text.split('&').filter(|_| !text.is_empty()) {
+    for pair in text.split('&').filter(|pair| !pair.is_empty()) {
         let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
         let (key, value) = (decoded(key).ok_or_else(odd)?, decoded(value).ok_or_else(odd)?);
         if key.is_empty() || pairs.iter().any(|(known, _)| *known == key) {

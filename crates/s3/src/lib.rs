@@ -25,9 +25,12 @@ mod ops;
 mod parts;
 mod patience;
 mod policy;
+mod policy_condition;
 mod query;
+mod routes;
 mod server;
 mod service;
+mod sessions;
 mod users;
 mod versioned;
 

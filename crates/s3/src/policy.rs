@@ -6,6 +6,9 @@ use s3s::{S3Error, S3ErrorCode, S3Result};
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::policy_condition::{self, Circumstances, Condition};
+use crate::users::Users;
+
 const ARN: &str = "arn:aws:s3:::";
 
 /// A parsed policy.
@@ -22,6 +25,7 @@ struct Statement {
     actions: Vec<String>,
     /// Below [`ARN`].
     resources: Vec<String>,
+    conditions: Vec<Condition>,
 }
 
 /// Who wants to do what.
@@ -33,6 +37,7 @@ pub(crate) struct Asked<'a> {
     pub(crate) action: &'a str,
     /// `bucket` or `bucket/key`.
     pub(crate) resource: &'a str,
+    pub(crate) circumstances: &'a Circumstances,
 }
 
 /// What a policy says of it.
@@ -69,6 +74,8 @@ struct StatementDocument {
     action: Option<Value>,
     #[serde(default)]
     resource: Option<Value>,
+    #[serde(default)]
+    condition: Option<Value>,
 }
 
 impl Policy {
@@ -77,8 +84,8 @@ impl Policy {
         if !text.starts_with('{') {
             return Err(malformed("Policies must be valid JSON and the first byte must be '{'"));
         }
-        let document: Document = serde_json::from_str(text)
-            .map_err(|error| malformed(&format!("This policy contains invalid Json: {error}")))?;
+        let document: Document =
+            serde_json::from_str(text).map_err(|_| malformed("This policy contains invalid Json"))?;
         if document.version.as_deref().is_some_and(|version| !["2008-10-17", "2012-10-17"].contains(&version))
         {
             return Err(malformed("The policy must contain a valid version string"));
@@ -86,6 +93,7 @@ impl Policy {
         let statements = match document.statement {
             Some(Value::Array(list)) if !list.is_empty() => list,
             Some(one @ Value::Object(_)) => vec![one],
+            None => return Err(malformed("Missing required field Statement")),
             _ => return Err(malformed("Could not parse the policy: Statement is empty!")),
         };
         let statements = statements.into_iter().map(|statement| Statement::parse(statement, bucket));
@@ -103,23 +111,32 @@ impl Policy {
         says
     }
 
+    /// `MalformedPolicy` if it speaks of users that there are not.
+    pub(crate) fn check_principals(&self, users: &Users) -> S3Result<()> {
+        let names = self.statements.iter().flat_map(|statement| &statement.principals);
+        let mut unknown = names.filter(|name| *name != "*" && users.get(name).is_none());
+        unknown.next().map_or(Ok(()), |_| Err(malformed("Invalid principal in policy")))
+    }
+
     /// Whether it lets everybody in.
     pub(crate) fn is_public(&self) -> bool {
         let is_anybody = |statement: &Statement| statement.principals.iter().any(|name| name == "*");
-        self.statements.iter().any(|statement| statement.allows && is_anybody(statement))
+        self.statements
+            .iter()
+            .any(|statement| statement.allows && is_anybody(statement) && statement.conditions.is_empty())
     }
 }
 
 impl Statement {
     fn parse(value: Value, bucket: &str) -> S3Result<Self> {
-        let known = ["Sid", "Effect", "Principal", "Action", "Resource"];
+        let known = ["Sid", "Effect", "Principal", "Action", "Resource", "Condition"];
         if let Some(other) =
             value.as_object().and_then(|fields| fields.keys().find(|field| !known.contains(&field.as_str())))
         {
             return Err(malformed(&format!("{other} is not supported here")));
         }
-        let document: StatementDocument = serde_json::from_value(value)
-            .map_err(|error| malformed(&format!("This policy contains invalid Json: {error}")))?;
+        let document: StatementDocument =
+            serde_json::from_value(value).map_err(|_| malformed("This policy contains invalid Json"))?;
         let allows = match document.effect.as_deref() {
             Some("Allow") => true,
             Some("Deny") => false,
@@ -142,7 +159,8 @@ impl Statement {
             return Err(malformed("Policy has invalid resource"));
         }
         must_apply(&actions, &resources)?;
-        Ok(Self { allows, principals, actions, resources })
+        let conditions = policy_condition::parse(document.condition, &actions)?;
+        Ok(Self { allows, principals, actions, resources, conditions })
     }
 
     fn is_about(&self, asked: Asked<'_>) -> bool {
@@ -153,6 +171,7 @@ impl Statement {
                 .iter()
                 .any(|pattern| is_like(&pattern.to_ascii_lowercase(), &asked.action.to_ascii_lowercase()))
             && self.resources.iter().any(|pattern| is_like(pattern, asked.resource))
+            && self.conditions.iter().all(|condition| condition.holds(asked.circumstances))
     }
 }
 
@@ -160,8 +179,11 @@ impl Statement {
 fn must_apply(actions: &[String], resources: &[String]) -> S3Result<()> {
     let has_objects = resources.iter().any(|resource| resource.contains('/') || resource.ends_with('*'));
     let has_buckets = resources.iter().any(|resource| !resource.contains('/'));
-    let is_possible = |action: &String| {
-        action.contains('*') || if is_of_object(action) { has_objects } else { has_buckets }
+    let is_possible = |pattern: &String| {
+        let pattern = pattern.to_ascii_lowercase();
+        let may_be =
+            |known: &[&str]| known.iter().any(|known| is_like(&pattern, &known.to_ascii_lowercase()));
+        has_objects && may_be(&OF_OBJECTS) || has_buckets && may_be(&OF_BUCKETS)
     };
     if actions.iter().all(is_possible) {
         return Ok(());
@@ -188,14 +210,15 @@ fn principals(value: Option<Value>) -> S3Result<Vec<String>> {
             _ => name,
         })
         .collect();
-    if names.is_empty() || names.iter().any(String::is_empty) {
+    let is_all_and_one = names.len() > 1 && names.iter().any(|name| name == "*");
+    if names.is_empty() || is_all_and_one || names.iter().any(String::is_empty) {
         return Err(invalid());
     }
     Ok(names)
 }
 
 /// A text, or a list of texts.
-fn texts(value: Option<Value>) -> Option<Vec<String>> {
+pub(crate) fn texts(value: Option<Value>) -> Option<Vec<String>> {
     match value? {
         Value::String(text) => Some(vec![text]),
         Value::Array(list) => list.into_iter().map(|item| item.as_str().map(str::to_owned)).collect(),
@@ -210,7 +233,10 @@ fn is_of(resource: &str, bucket: &str) -> bool {
 }
 
 /// The actions that are of objects.
-const OF_OBJECTS: [&str; 24] = [
+const OF_OBJECTS: [&str; 27] = [
+    "s3:GetObjectTorrent",
+    "s3:GetObjectVersionAcl",
+    "s3:PutObjectVersionAcl",
     "s3:AbortMultipartUpload",
     "s3:BypassGovernanceRetention",
     "s3:DeleteObject",
@@ -274,10 +300,6 @@ const OF_BUCKETS: [&str; 33] = [
     "s3:PutLifecycleConfiguration",
 ];
 
-fn is_of_object(action: &str) -> bool {
-    OF_OBJECTS.iter().any(|known| known.eq_ignore_ascii_case(action))
-}
-
 /// Whether an action exists, or a pattern may mean one.
 fn is_action(pattern: &str) -> bool {
     if pattern == "*" {
@@ -289,7 +311,7 @@ fn is_action(pattern: &str) -> bool {
 }
 
 /// Whether a text is like a pattern with `*` and `?`.
-fn is_like(pattern: &str, text: &str) -> bool {
+pub(crate) fn is_like(pattern: &str, text: &str) -> bool {
     let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
     let (mut p, mut t) = (0, 0);
     // Where the last star was, and how far it reaches.
@@ -311,7 +333,7 @@ fn is_like(pattern: &str, text: &str) -> bool {
     pattern[p..].iter().all(|&c| c == b'*')
 }
 
-fn malformed(message: &str) -> S3Error {
+pub(crate) fn malformed(message: &str) -> S3Error {
     S3Error::with_message(S3ErrorCode::MalformedPolicy, message.to_owned())
 }
 
@@ -319,8 +341,10 @@ fn malformed(message: &str) -> S3Error {
 mod tests {
     use super::*;
 
+    const NOWHERE: Circumstances = Circumstances { source: None, prefix: None, delimiter: None };
+
     fn asked<'a>(user: Option<&'a str>, action: &'a str, resource: &'a str) -> Asked<'a> {
-        Asked { user, action, resource }
+        Asked { user, action, resource, circumstances: &NOWHERE }
     }
 
     #[test]
@@ -349,7 +373,9 @@ mod tests {
         };
         Policy::parse(&statement(""), "b").unwrap();
         for bad in [
-            statement(r#","Condition":{"IpAddress":{"aws:SourceIp":"10.0.0.0/8"}}"#),
+            statement(r#","Condition":{"Bool":{"aws:SecureTransport":"true"}}"#),
+            statement(r#","NotAction":"s3:GetObject""#),
+            statement("").replace(r#""Principal":"*""#, r#""Principal":["*","eve"]"#),
             statement("").replace("Allow", "allow"),
             statement("").replace("s3:GetObject", "s3:GetNothing"),
             statement("").replace(":::b/", ":::other/"),

@@ -9,7 +9,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use rustls::ServerConfig;
 use s3s::StdError;
 use std::convert::Infallible;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -23,6 +23,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::Endpoint;
 use crate::patience::Patient;
+use crate::policy_condition::Peer;
 
 /// A connection's buffer for a request's head: S3 allows 8 KB of headers and as much of a path.
 const HEAD_BYTES_MAX: usize = 64 << 10;
@@ -140,7 +141,7 @@ impl Served {
             tokio::select! {
                 () = ended(&mut ends) => return,
                 taken = taken => match taken {
-                    Some((Ok((stream, _)), permit)) => self.take(stream, permit),
+                    Some((Ok((stream, peer)), permit)) => self.take(stream, peer.ip(), permit),
                     Some((Err(error), _)) => {
                         tracing::warn!(%error, "a connection could not be taken");
                         tokio::time::sleep(PAUSE).await;
@@ -151,15 +152,15 @@ impl Served {
         }
     }
 
-    fn take(&mut self, stream: TcpStream, permit: OwnedSemaphorePermit) {
+    fn take(&mut self, stream: TcpStream, peer: IpAddr, permit: OwnedSemaphorePermit) {
         let served = self.clone();
         stream.set_nodelay(true).ok();
         tokio::spawn(async move {
             let _permit = permit;
             match &served.tls {
-                None => served.serve(stream).await,
+                None => served.serve(stream, peer).await,
                 Some(tls) => match tokio::time::timeout(HANDSHAKE_WITHIN, tls.accept(stream)).await {
-                    Ok(Ok(stream)) => served.serve(stream).await,
+                    Ok(Ok(stream)) => served.serve(stream, peer).await,
                     Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
                     Err(_) => tracing::debug!("a TLS handshake took too long"),
                 },
@@ -167,8 +168,9 @@ impl Served {
         });
     }
 
-    async fn serve(&self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
-        let answer = |request: http::Request<Incoming>| {
+    async fn serve(&self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, peer: IpAddr) {
+        let answer = |mut request: http::Request<Incoming>| {
+            request.extensions_mut().insert(Peer(peer));
             let served = self.clone();
             async move { Ok::<_, Infallible>(served.answer(request).await) }
         };

@@ -3,20 +3,21 @@
 //! What is not here is answered with `NotImplemented` by the protocol layer.
 
 use s3s::dto::*;
-use s3s::route::S3Route;
-use s3s::{Body, S3, S3Request, S3Response, S3Result, s3_error};
+use s3s::{S3, S3Request, S3Response, S3Result, s3_error};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::access::Gate;
 use crate::authorization::argument;
+use crate::checksums;
 use crate::conditions;
 use crate::endpoint::{Shared, location};
 use crate::error::{custom, from_store};
 use crate::error_document::with_details;
 use crate::headers;
-use crate::ops::{self, lock, settings};
+use crate::ops::{self, acl, lock, settings};
 use crate::policy::Policy;
+use crate::policy_condition::Circumstances;
 
 /// The operations.
 #[derive(Debug, Clone)]
@@ -46,15 +47,25 @@ impl Service {
         if input.object_lock_enabled_for_bucket.unwrap_or(false) {
             lock::enable(&bucket).await?;
         }
-        if let Some(ownership) = &input.object_ownership {
-            bucket.set(settings::OWNERSHIP, Some(&ownership.as_str())).await?;
+        let ownership = input.object_ownership.as_ref().map(|ownership| ownership.as_str());
+        if let Some(settings) = bucket.store.settings() {
+            let text = serde_json::to_vec(ownership.unwrap_or(settings::ENFORCED)).unwrap_or_default();
+            settings.set(settings::OWNERSHIP, Some(text.into())).await.map_err(from_store)?;
         }
-        Ok(())
+        let given = acl::given_acl!(input, None);
+        acl::put_first(&bucket, given, ownership.unwrap_or(settings::ENFORCED), &self.shared.users).await
     }
 
     async fn source(&self, source: &CopySource) -> S3Result<crate::buckets::Bucket> {
         self.bucket(ops::copy::named(source)?.0).await
     }
+}
+
+/// An answer with the checksum for which it has no field.
+fn with_checksum<T>(output: T, checksum: Option<&checksums::Checksum>) -> S3Result<S3Response<T>> {
+    let mut response = S3Response::new(output);
+    checksums::show_header(&mut response.headers, checksum);
+    Ok(response)
 }
 
 fn ok<T>(output: T) -> S3Result<S3Response<T>> {
@@ -65,7 +76,8 @@ fn ok<T>(output: T) -> S3Result<S3Response<T>> {
 impl S3 for Service {
     async fn get_object(&self, request: S3Request<GetObjectInput>) -> S3Result<S3Response<GetObjectOutput>> {
         let bucket = self.bucket(&request.input.bucket).await?;
-        ok(ops::get::get(bucket, request.input).await?)
+        let (output, checksum) = ops::get::get(bucket, request.input).await?;
+        with_checksum(output, checksum.as_ref())
     }
 
     async fn head_object(
@@ -73,7 +85,12 @@ impl S3 for Service {
         request: S3Request<HeadObjectInput>,
     ) -> S3Result<S3Response<HeadObjectOutput>> {
         let bucket = self.bucket(&request.input.bucket).await?;
-        ok(ops::get::head(bucket, request.input).await?)
+        let found = ops::get::head(bucket, request.input).await?;
+        let mut response = with_checksum(found.output, found.checksum.as_ref())?;
+        if let Some(count) = found.tag_count {
+            response.headers.insert("x-amz-tagging-count", http::HeaderValue::from(count));
+        }
+        Ok(response)
     }
 
     async fn get_object_attributes(
@@ -86,10 +103,10 @@ impl S3 for Service {
 
     async fn put_object(&self, request: S3Request<PutObjectInput>) -> S3Result<S3Response<PutObjectOutput>> {
         let bucket = self.bucket(&request.input.bucket).await?;
-        let (output, _, _) =
+        let (output, checksum) =
             ops::put::put(bucket, request.input, &request.headers, request.trailing_headers, self.now())
                 .await?;
-        ok(output)
+        with_checksum(output, checksum.as_ref())
     }
 
     async fn copy_object(
@@ -99,8 +116,7 @@ impl S3 for Service {
         let from = self.source(&request.input.copy_source).await?;
         let to = self.bucket(&request.input.bucket).await?;
         let precondition = conditions::of_headers(&request.headers)?;
-        let (output, _, _) = ops::copy::copy(from, to, request.input, precondition, self.now()).await?;
-        ok(output)
+        ok(ops::copy::copy(from, to, request.input, precondition, self.now()).await?)
     }
 
     async fn delete_object(
@@ -118,13 +134,19 @@ impl S3 for Service {
         let bucket = self.bucket(&request.input.bucket).await?;
         let user = request.credentials.as_ref().map(|credentials| credentials.access_key.as_str());
         let bypasses = request.input.bypass_governance_retention.unwrap_or(false);
+        let around = Circumstances::of(&request.uri, &request.extensions);
         let mut denied = BTreeSet::new();
         for (at, object) in request.input.delete.objects.iter().enumerate() {
             let version = object.version_id.as_deref().filter(|version| !version.is_empty());
             let action = if version.is_some() { "s3:DeleteObjectVersion" } else { "s3:DeleteObject" };
             let bypass = bypasses.then_some("s3:BypassGovernanceRetention");
             for action in std::iter::once(action).chain(bypass) {
-                if self.gate.check(user, action, Some(&bucket.name), Some(&object.key)).await.is_err() {
+                if self
+                    .gate
+                    .check(user, action, Some(&bucket.name), Some(&object.key), &around)
+                    .await
+                    .is_err()
+                {
                     denied.insert(at);
                 }
             }
@@ -169,8 +191,10 @@ impl S3 for Service {
         request: S3Request<UploadPartInput>,
     ) -> S3Result<S3Response<UploadPartOutput>> {
         let bucket = self.bucket(&request.input.bucket).await?;
-        ok(ops::multipart::upload_part(&bucket, request.input, &request.headers, request.trailing_headers)
-            .await?)
+        let (headers, trailers) = (&request.headers, request.trailing_headers);
+        let (output, checksum) =
+            ops::multipart::upload_part(&bucket, request.input, headers, trailers).await?;
+        with_checksum(output, checksum.as_ref())
     }
 
     async fn upload_part_copy(
@@ -188,7 +212,7 @@ impl S3 for Service {
     ) -> S3Result<S3Response<CompleteMultipartUploadOutput>> {
         let bucket = self.bucket(&request.input.bucket).await?;
         let at = location(&request.headers, &request.input.bucket, &request.input.key);
-        let (mut output, _, _) = ops::multipart::complete(&bucket, request.input).await?;
+        let mut output = ops::multipart::complete(&bucket, request.input).await?;
         output.location = Some(at);
         ok(output)
     }
@@ -426,6 +450,47 @@ impl S3 for Service {
         ok(PutObjectLegalHoldOutput::default())
     }
 
+    async fn get_bucket_acl(
+        &self,
+        request: S3Request<GetBucketAclInput>,
+    ) -> S3Result<S3Response<GetBucketAclOutput>> {
+        let bucket = self.bucket(&request.input.bucket).await?;
+        let owner = self.owner();
+        let grants = acl::get(&bucket, &owner).await?;
+        ok(GetBucketAclOutput { grants: Some(grants), owner: Some(owner) })
+    }
+
+    async fn put_bucket_acl(
+        &self,
+        request: S3Request<PutBucketAclInput>,
+    ) -> S3Result<S3Response<PutBucketAclOutput>> {
+        let bucket = self.bucket(&request.input.bucket).await?;
+        let input = request.input;
+        let given = acl::given_acl!(input, input.access_control_policy);
+        acl::put(&bucket, given, &self.shared.users).await?;
+        ok(PutBucketAclOutput::default())
+    }
+
+    async fn get_object_acl(
+        &self,
+        request: S3Request<GetObjectAclInput>,
+    ) -> S3Result<S3Response<GetObjectAclOutput>> {
+        let bucket = self.bucket(&request.input.bucket).await?;
+        let key = crate::buckets::key(&request.input.key)?;
+        crate::versioned::look(&bucket, &key, request.input.version_id.as_deref()).await?;
+        let owner = self.owner();
+        let grants = Some(vec![acl::of_owner(&owner)]);
+        ok(GetObjectAclOutput { grants, owner: Some(owner), ..Default::default() })
+    }
+
+    async fn put_object_acl(
+        &self,
+        request: S3Request<PutObjectAclInput>,
+    ) -> S3Result<S3Response<PutObjectAclOutput>> {
+        acl::put_object(&self.bucket(&request.input.bucket).await?).await?;
+        ok(PutObjectAclOutput::default())
+    }
+
     async fn get_bucket_tagging(
         &self,
         request: S3Request<GetBucketTaggingInput>,
@@ -463,7 +528,7 @@ impl S3 for Service {
         request: S3Request<PutBucketPolicyInput>,
     ) -> S3Result<S3Response<PutBucketPolicyOutput>> {
         let bucket = self.bucket(&request.input.bucket).await?;
-        settings::put_policy(&bucket, request.input.policy).await?;
+        settings::put_policy(&bucket, request.input.policy, &self.shared.users).await?;
         ok(PutBucketPolicyOutput::default())
     }
 
@@ -507,6 +572,30 @@ impl S3 for Service {
     ) -> S3Result<S3Response<DeleteBucketCorsOutput>> {
         settings::delete_cors(&self.bucket(&request.input.bucket).await?).await?;
         ok(DeleteBucketCorsOutput::default())
+    }
+
+    async fn get_bucket_website(
+        &self,
+        request: S3Request<GetBucketWebsiteInput>,
+    ) -> S3Result<S3Response<GetBucketWebsiteOutput>> {
+        ok(ops::website::get(&self.bucket(&request.input.bucket).await?).await?)
+    }
+
+    async fn put_bucket_website(
+        &self,
+        request: S3Request<PutBucketWebsiteInput>,
+    ) -> S3Result<S3Response<PutBucketWebsiteOutput>> {
+        let bucket = self.bucket(&request.input.bucket).await?;
+        ops::website::put(&bucket, &request.input.website_configuration).await?;
+        ok(PutBucketWebsiteOutput::default())
+    }
+
+    async fn delete_bucket_website(
+        &self,
+        request: S3Request<DeleteBucketWebsiteInput>,
+    ) -> S3Result<S3Response<DeleteBucketWebsiteOutput>> {
+        ops::website::delete(&self.bucket(&request.input.bucket).await?).await?;
+        ok(DeleteBucketWebsiteOutput::default())
     }
 
     async fn get_bucket_lifecycle_configuration(
@@ -580,40 +669,5 @@ impl S3 for Service {
     ) -> S3Result<S3Response<DeleteBucketOwnershipControlsOutput>> {
         settings::delete_ownership(&self.bucket(&request.input.bucket).await?).await?;
         ok(DeleteBucketOwnershipControlsOutput::default())
-    }
-}
-
-/// RenameObject, which the protocol layer does not know.
-#[derive(Debug)]
-pub(crate) struct Renames {
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) gate: Gate,
-}
-
-#[async_trait::async_trait]
-impl S3Route for Renames {
-    fn is_match(
-        &self,
-        method: &http::Method,
-        uri: &http::Uri,
-        _headers: &http::HeaderMap,
-        _extensions: &mut http::Extensions,
-    ) -> bool {
-        let words = uri.query().unwrap_or_default().split('&');
-        *method == http::Method::PUT
-            && words.map(|word| word.split('=').next()).any(|word| word == Some("renameObject"))
-    }
-
-    async fn call(&self, request: S3Request<Body>) -> S3Result<S3Response<Body>> {
-        let rename = ops::rename::Asked::read(request.uri.path(), &request.headers)?;
-        let user = request.credentials.as_ref().map(|credentials| credentials.access_key.as_str());
-        for (action, key) in
-            [("s3:GetObject", &rename.from), ("s3:DeleteObject", &rename.from), ("s3:PutObject", &rename.to)]
-        {
-            self.gate.check(user, action, Some(&rename.bucket), Some(key)).await?;
-        }
-        let bucket = self.shared.bucket(&rename.bucket).await?;
-        ops::rename::rename(&bucket, rename).await?;
-        ok(Body::empty())
     }
 }

@@ -44,7 +44,7 @@ pub(crate) async fn find(bucket: &Bucket, key: &ObjectKey, id: &str) -> S3Result
     }
 }
 
-/// The version that a request about an object's tags or lock means: its id, and whether the bucket names it.
+/// The version that a request about an object's tags or lock means.
 pub(crate) async fn named(bucket: &Bucket, key: &ObjectKey, id: Option<&str>) -> S3Result<Named> {
     let meta = look(bucket, key, id).await?;
     let id = meta.object.version.clone().unwrap_or_else(|| NULL_VERSION.into());

@@ -2,6 +2,11 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
+mod access;
+mod checksums;
 mod clients;
 mod hostile;
+mod raw;
+mod sessions;
+mod versions;
 mod world;

@@ -64,7 +64,7 @@ pub(crate) async fn copy(
     input: CopyObjectInput,
     precondition: Precondition,
     now: store::Timestamp,
-) -> S3Result<(CopyObjectOutput, ObjectRef, u64)> {
+) -> S3Result<CopyObjectOutput> {
     let (source_bucket, source_key, source_version) = named(&input.copy_source)?;
     let target_key = key(&input.key)?;
     let replaces = directive(
@@ -120,7 +120,6 @@ pub(crate) async fn copy(
         false => None,
     };
     let checksum = attributes.user.get(CHECKSUM).and_then(|text| Checksum::from_text(text));
-    let size_bytes = source.meta.size_bytes;
     let object = if source_bucket == to.name {
         let options = CopyOptions { attributes: Some(attributes), precondition };
         within(&to, &source, &target_key, options, tags).await?
@@ -139,13 +138,12 @@ pub(crate) async fn copy(
         ..Default::default()
     };
     show_checksum!(result, checksum);
-    let output = CopyObjectOutput {
+    Ok(CopyObjectOutput {
         copy_object_result: Some(result),
         copy_source_version_id: source.meta.object.version.map(String::from),
         version_id: versioned::of_write(&object),
         ..Default::default()
-    };
-    Ok((output, object, size_bytes))
+    })
 }
 
 fn directive(given: Option<&str>, name: &str, unknown: &str) -> S3Result<bool> {

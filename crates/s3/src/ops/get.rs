@@ -66,15 +66,16 @@ macro_rules! show {
         $output.content_length = Some(length(meta, wanted));
         $output.content_range = content_range(meta, wanted);
         $output.parts_count = wanted.parts_count();
-        if $with_checksum && !matches!(wanted, Wanted::Some(_)) {
-            let checksum = checksum(meta);
-            $output.checksum_type = checksum.as_ref().map(Checksum::kind);
-            show_checksum!($output, checksum);
-        }
+        let checksum = shown_checksum(meta, wanted, $with_checksum);
+        $output.checksum_type = checksum.as_ref().map(Checksum::kind);
+        show_checksum!($output, checksum);
     }};
 }
 
-pub(crate) async fn get(bucket: Bucket, input: GetObjectInput) -> S3Result<GetObjectOutput> {
+pub(crate) async fn get(
+    bucket: Bucket,
+    input: GetObjectInput,
+) -> S3Result<(GetObjectOutput, Option<Checksum>)> {
     let key = key(&input.key)?;
     let conditions = conditions!(input);
     let id = input.version_id.as_deref().filter(|id| !id.is_empty());
@@ -111,11 +112,12 @@ pub(crate) async fn get(bucket: Bucket, input: GetObjectInput) -> S3Result<GetOb
     show!(output, meta, &wanted, input.checksum_mode.is_some());
     output.tag_count = tag_count(&bucket, &meta.object).await;
     let len = wanted.range().map_or(meta.size_bytes, |range| range.end - range.start);
+    let checksum = shown_checksum(meta, &wanted, input.checksum_mode.is_some());
     output.body = (!is_empty_range).then(|| body::outgoing(object.body, len));
-    Ok(output)
+    Ok((output, checksum))
 }
 
-pub(crate) async fn head(bucket: Bucket, input: HeadObjectInput) -> S3Result<HeadObjectOutput> {
+pub(crate) async fn head(bucket: Bucket, input: HeadObjectInput) -> S3Result<Headed> {
     let key = key(&input.key)?;
     check_part_number(input.part_number)?;
     let id = input.version_id.as_deref().filter(|id| !id.is_empty());
@@ -132,7 +134,15 @@ pub(crate) async fn head(bucket: Bucket, input: HeadObjectInput) -> S3Result<Hea
     output.content_encoding = input.response_content_encoding.or(output.content_encoding);
     output.content_language = input.response_content_language.or(output.content_language);
     output.expires = input.response_expires.or(output.expires);
-    Ok(output)
+    let checksum = shown_checksum(&meta, &wanted, input.checksum_mode.is_some());
+    Ok(Headed { output, checksum, tag_count: tag_count(&bucket, &meta.object).await })
+}
+
+/// What HEAD answers, with what its answer has no field for.
+pub(crate) struct Headed {
+    pub(crate) output: HeadObjectOutput,
+    pub(crate) checksum: Option<Checksum>,
+    pub(crate) tag_count: Option<i32>,
 }
 
 pub(crate) async fn attributes(
@@ -206,6 +216,11 @@ fn object_parts(
         total_parts_count: i32::try_from(sizes.len()).ok(),
         parts: Some(parts),
     })
+}
+
+/// The checksum of an object that is read whole by who wants to see it.
+fn shown_checksum(meta: &ObjectMeta, wanted: &Wanted, is_asked: bool) -> Option<Checksum> {
+    checksum(meta).filter(|_| is_asked && !matches!(wanted, Wanted::Some(_)))
 }
 
 /// The checksum kept with an object.

@@ -39,6 +39,11 @@ impl Encoding {
         text
     }
 
+    /// What a request gave; what it left empty is left out of the answer.
+    fn given(self, text: Option<String>) -> Option<String> {
+        self.string(text.filter(|text| !text.is_empty()))
+    }
+
     fn string(self, text: Option<String>) -> Option<String> {
         text.map(|text| self.text(text.as_bytes()))
     }
@@ -93,8 +98,8 @@ pub(crate) async fn v1(
     let Shown { objects, prefixes } = shown(&page, encoding, Some(owner));
     Ok(dto::ListObjectsOutput {
         name: Some(bucket.name.clone()),
-        prefix: Some(encoding.text(input.prefix.unwrap_or_default().as_bytes())),
-        marker: Some(encoding.text(input.marker.unwrap_or_default().as_bytes())),
+        prefix: encoding.given(input.prefix),
+        marker: encoding.given(input.marker),
         max_keys: i32::try_from(limit).ok(),
         is_truncated: Some(page.is_truncated),
         // Without a delimiter a client goes on after the last key it was shown.
@@ -130,7 +135,7 @@ pub(crate) async fn v2(
     let Shown { objects, prefixes } = shown(&page, encoding, owner);
     Ok(dto::ListObjectsV2Output {
         name: Some(bucket.name.clone()),
-        prefix: Some(encoding.text(input.prefix.unwrap_or_default().as_bytes())),
+        prefix: encoding.given(input.prefix),
         max_keys: i32::try_from(limit).ok(),
         key_count: i32::try_from(page.entries.len()).ok(),
         continuation_token: input.continuation_token,

@@ -1,5 +1,6 @@
 //! S3's operations, one file per family. Each takes a request's input and returns the answer's output.
 
+pub(crate) mod acl;
 pub(crate) mod copy;
 pub(crate) mod delete;
 pub(crate) mod get;
@@ -9,5 +10,7 @@ pub(crate) mod multipart;
 pub(crate) mod put;
 pub(crate) mod rename;
 pub(crate) mod settings;
+pub(crate) mod sts;
 pub(crate) mod tagging;
 pub(crate) mod versions;
+pub(crate) mod website;

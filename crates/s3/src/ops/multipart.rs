@@ -111,7 +111,7 @@ pub(crate) async fn upload_part(
     input: dto::UploadPartInput,
     request: &http::HeaderMap,
     trailers: Option<TrailingHeaders>,
-) -> S3Result<dto::UploadPartOutput> {
+) -> S3Result<(dto::UploadPartOutput, Option<Checksum>)> {
     let (key, number) = (key(&input.key)?, number(input.part_number)?);
     let uploads = bucket.uploads()?;
     let upload = uploads.find(&key, &input.upload_id).await.map_err(from_upload)?;
@@ -129,16 +129,15 @@ pub(crate) async fn upload_part(
             .await?;
     let mut output = dto::UploadPartOutput { e_tag: Some(headers::etag(&part.etag)), ..Default::default() };
     show_checksum!(output, checksum);
-    Ok(output)
+    Ok((output, checksum))
 }
 
 /// A part has the checksum that its upload was begun with, if it was begun with one.
 fn must_agree(kind: Option<Kind>, declared: &Declared) -> S3Result<()> {
     let named = declared.checksum.as_ref().map(|(algorithm, _)| *algorithm).or(declared.algorithm);
     match (kind, named) {
-        (Some(kind), Some(named)) if kind.algorithm != named => {
-            let name = |algorithm: Algorithm| algorithm.name().to_ascii_lowercase();
-            let (expected, actual) = (name(kind.algorithm), name(named));
+        (Some(kind), named) if named.map_or(kind.is_composite, |named| kind.algorithm != named) => {
+            let (expected, actual) = (kind.algorithm.name(), named.map_or("null", Algorithm::name));
             Err(s3_error!(
                 InvalidRequest,
                 "Checksum Type mismatch occurred, expected checksum Type: {expected}, actual checksum Type: {actual}"
@@ -220,7 +219,7 @@ fn source_range(text: &str, size: u64) -> S3Result<std::ops::Range<u64>> {
 pub(crate) async fn complete(
     bucket: &Bucket,
     input: dto::CompleteMultipartUploadInput,
-) -> S3Result<(dto::CompleteMultipartUploadOutput, ObjectRef, u64)> {
+) -> S3Result<dto::CompleteMultipartUploadOutput> {
     let key = key(&input.key)?;
     let uploads = bucket.uploads()?;
     let upload = match uploads.find(&key, &input.upload_id).await {
@@ -234,6 +233,7 @@ pub(crate) async fn complete(
         ));
     }
     let there = uploads.parts(&key, &input.upload_id).await.map_err(from_upload)?;
+    let given = only_for_whole(given_checksums!(input))?;
     let chosen = input.multipart_upload.and_then(|list| list.parts).unwrap_or_default();
     let kind = Kind::declared(&upload);
     must_be_kind(kind, input.checksum_type.as_ref())?;
@@ -247,7 +247,7 @@ pub(crate) async fn complete(
         ));
     }
     let checksum = joined(kind, &parts);
-    if let Some((algorithm, given)) = only_for_whole(given_checksums!(input))? {
+    if let Some((algorithm, given)) = given {
         must_match(algorithm, &given, kind, checksum.as_ref())?;
     }
     let sizes: Vec<u64> = parts.iter().map(|part| part.size_bytes).collect();
@@ -258,7 +258,7 @@ pub(crate) async fn complete(
     let numbers: Vec<u32> = parts.iter().map(|part| part.number).collect();
     let options = CompleteOptions { user, precondition };
     let object = uploads.complete(&key, &input.upload_id, &numbers, options).await.map_err(from_upload)?;
-    Ok((completed(bucket, input.key, &object, checksum.as_ref()), object, size_bytes))
+    Ok(completed(bucket, input.key, &object, checksum.as_ref()))
 }
 
 /// Who did not hear that an upload was completed asks again: the object knows of which upload it is.
@@ -266,12 +266,11 @@ async fn completed_before(
     bucket: &Bucket,
     key: &ObjectKey,
     input: &dto::CompleteMultipartUploadInput,
-) -> S3Result<(dto::CompleteMultipartUploadOutput, ObjectRef, u64)> {
+) -> S3Result<dto::CompleteMultipartUploadOutput> {
     let found = bucket.store.find(key).await.map_err(from_store)?;
     let of_this = found.filter(|meta| meta.attributes.user.get(UPLOAD) == Some(&input.upload_id));
     let meta = of_this.ok_or_else(no_such_upload)?;
-    let output = completed(bucket, input.key.clone(), &meta.object, get::checksum(&meta).as_ref());
-    Ok((output, meta.object, meta.size_bytes))
+    Ok(completed(bucket, input.key.clone(), &meta.object, get::checksum(&meta).as_ref()))
 }
 
 fn completed(
@@ -346,7 +345,16 @@ fn choose(chosen: &[CompletedPart], there: &[Part], kind: Option<Kind>) -> S3Res
 
 fn must_have_checksum(named: &CompletedPart, part: &Part, kind: Option<Kind>) -> S3Result<()> {
     let stored = part.note.as_deref().and_then(Checksum::from_text);
-    let given = checksums::only(given_checksums!(named))?;
+    let given = given_checksums!(named);
+    let values = given.iter().filter_map(|(algorithm, value)| Some((algorithm.name(), value.as_deref()?)));
+    let shown: Vec<(&str, &str)> = values.collect();
+    let given = checksums::only(given.clone()).map_err(|_| {
+        let shown = match shown.as_slice() {
+            [(_, value)] => (*value).to_owned(),
+            several => several.iter().map(|(name, value)| format!("{name}:{value};")).collect(),
+        };
+        argument("Invalid Base64 or multiple checksums present in request", "Checksum", &shown)
+    })?;
     match (given, kind) {
         (Some((algorithm, value)), _) => {
             let is_same = stored.is_some_and(|stored| stored.algorithm == algorithm && stored.value == value);
@@ -355,7 +363,7 @@ fn must_have_checksum(named: &CompletedPart, part: &Part, kind: Option<Kind>) ->
             }
             match kind {
                 Some(kind) if kind.algorithm != algorithm => {
-                    let (number, name) = (part.number, kind.algorithm.name().to_ascii_lowercase());
+                    let (number, name) = (part.number, algorithm.name().to_ascii_lowercase());
                     Err(s3_error!(
                         BadDigest,
                         "The {name} you specified for part {number} did not match what we received."
@@ -378,10 +386,17 @@ fn must_have_checksum(named: &CompletedPart, part: &Part, kind: Option<Kind>) ->
 
 /// The checksum of a whole object as a client gives it; a composite one may say the number of parts.
 fn only_for_whole(given: checksums::Given) -> S3Result<Option<(Algorithm, String)>> {
-    let plain = given.map(|(algorithm, value)| {
-        let digest = value.as_deref().map(|value| value.split('-').next().unwrap_or_default().to_owned());
-        (algorithm, digest)
-    });
+    let mut plain = Vec::with_capacity(given.len());
+    for (algorithm, value) in given {
+        let digest = match value.as_deref().and_then(|value| value.split_once('-')) {
+            Some((_, count)) if count.is_empty() || !count.bytes().all(|byte| byte.is_ascii_digit()) => {
+                return Err(checksums::invalid(algorithm));
+            }
+            Some((digest, _)) => Some(digest.to_owned()),
+            None => value,
+        };
+        plain.push((algorithm, digest));
+    }
     checksums::only(plain)
 }
 
@@ -405,7 +420,7 @@ fn must_match(
         .filter(|computed| computed.algorithm == algorithm)
         .map(|computed| computed.value.split('-').next().unwrap_or_default().to_owned());
     if digest.is_some_and(|digest| digest != given) {
-        let name = algorithm.name().to_ascii_lowercase();
+        let name = algorithm.name();
         return Err(s3_error!(BadDigest, "The {name} you specified did not match the calculated checksum."));
     }
     Ok(())
@@ -507,6 +522,7 @@ pub(crate) async fn list_uploads(
     let delimiter = input.delimiter.clone().filter(|delimiter| !delimiter.is_empty());
     let (mut shown, mut prefixes) = (Vec::new(), BTreeSet::new());
     let (mut is_truncated, mut last) = (false, None);
+    let marker = input.key_marker.clone().unwrap_or_default();
     for upload in uploads {
         let text = upload.key.as_bytes();
         let folded = delimiter.as_ref().and_then(|delimiter| {
@@ -514,14 +530,18 @@ pub(crate) async fn list_uploads(
             let at = rest.windows(delimiter.len()).position(|window| window == delimiter.as_bytes())?;
             Some(text[..prefix.len() + at + delimiter.len()].to_vec())
         });
-        if folded.as_ref().is_some_and(|folded| prefixes.contains(folded)) {
+        let is_before = |folded: &Vec<u8>| !marker.is_empty() && folded.as_slice() <= marker.as_bytes();
+        if folded.as_ref().is_some_and(|folded| prefixes.contains(folded) || is_before(folded)) {
             continue;
         }
         if shown.len() + prefixes.len() == limit {
             is_truncated = limit > 0;
             break;
         }
-        last = Some((upload.key.clone(), upload.id.clone()));
+        last = Some(match &folded {
+            Some(folded) => (folded.clone(), None),
+            None => (text.to_vec(), Some(upload.id.clone())),
+        });
         match folded {
             Some(folded) => drop(prefixes.insert(folded)),
             None => shown.push(shown_upload(&upload, encoding, owner)),
@@ -540,8 +560,8 @@ pub(crate) async fn list_uploads(
         key_marker: Some(input.key_marker.unwrap_or_default()),
         upload_id_marker: Some(input.upload_id_marker.unwrap_or_default()),
         max_uploads: i32::try_from(limit).ok(),
-        next_key_marker: next.as_ref().map(|(key, _)| encoding.text(key.as_bytes())),
-        next_upload_id_marker: next.map(|(_, id)| id),
+        next_key_marker: next.as_ref().map(|(text, _)| encoding.text(text)),
+        next_upload_id_marker: next.and_then(|(_, id)| id),
         prefix: Some(encoding.text(prefix.as_bytes())),
         ..Default::default()
     })
@@ -569,6 +589,9 @@ fn after_markers(uploads: Vec<Upload>, key: Option<&str>, id: Option<&str>) -> S
     let Some(id) = id else {
         return Ok(uploads.into_iter().filter(|upload| upload.key.as_bytes() > key.as_bytes()).collect());
     };
+    if uploads.iter().all(|upload| upload.key.as_bytes() != key.as_bytes()) {
+        return Ok(uploads.into_iter().filter(|upload| upload.key.as_bytes() > key.as_bytes()).collect());
+    }
     let at = uploads.iter().position(|upload| upload.id == id && upload.key.as_bytes() == key.as_bytes());
     let at = at.ok_or_else(|| argument("Invalid uploadId marker", "upload-id-marker", id))?;
     Ok(uploads.into_iter().skip(at + 1).collect())
@@ -589,6 +612,6 @@ fn number(number: i32) -> S3Result<u32> {
 fn invalid_part() -> S3Error {
     s3_error!(
         InvalidPart,
-        "One or more of the specified parts could not be found. The part may not have been uploaded, or the specified entity tag may not match the part's entity tag."
+        "One or more of the specified parts could not be found.  The part may not have been uploaded, or the specified entity tag may not match the part's entity tag."
     )
 }

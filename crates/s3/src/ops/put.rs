@@ -22,10 +22,11 @@ pub(crate) fn declared(
     headers: &http::HeaderMap,
     trailers: Option<TrailingHeaders>,
 ) -> S3Result<Declared> {
-    let checksum = checksums::only(given)?;
+    let checksum = checksums::only_with_headers(given, headers)?;
     let trailer = headers.get("x-amz-trailer").and_then(|value| value.to_str().ok());
     let trailer = trailer.and_then(|name| name.trim().strip_prefix("x-amz-checksum-")).map(Algorithm::named);
-    let named = algorithm.map(Algorithm::named).transpose()?;
+    let sdk = headers.get("x-amz-sdk-checksum-algorithm").and_then(|value| value.to_str().ok());
+    let named = sdk.or(algorithm).map(Algorithm::named).transpose()?;
     let algorithm = match trailer.transpose()? {
         Some(trailer) if checksum.is_some() => {
             let _ = trailer;
@@ -34,10 +35,16 @@ pub(crate) fn declared(
         Some(trailer) => Some(trailer),
         None => named,
     };
+    if sdk.is_some() && checksum.is_none() && headers.get("x-amz-trailer").is_none() {
+        return Err(s3_error!(
+            InvalidRequest,
+            "x-amz-sdk-checksum-algorithm specified, but no corresponding x-amz-checksum-* or x-amz-trailer headers were found."
+        ));
+    }
     if let (Some((given, _)), Some(named)) = (&checksum, named)
         && *given != named
     {
-        return Err(s3_error!(InvalidRequest, "Value for x-amz-sdk-checksum-algorithm header is invalid."));
+        return Err(checksums::invalid_header("x-amz-sdk-checksum-algorithm"));
     }
     Ok(Declared { md5, checksum, algorithm, trailers })
 }
@@ -64,7 +71,7 @@ pub(crate) async fn put(
     request: &http::HeaderMap,
     trailers: Option<TrailingHeaders>,
     now: store::Timestamp,
-) -> S3Result<(PutObjectOutput, store::ObjectRef, u64)> {
+) -> S3Result<(PutObjectOutput, Option<Checksum>)> {
     let key = key(&input.key)?;
     let algorithm = input.checksum_algorithm.as_ref().map(|algorithm| algorithm.as_str());
     let declared =
@@ -88,5 +95,5 @@ pub(crate) async fn put(
         ..Default::default()
     };
     show_checksum!(output, made.checksum);
-    Ok((output, made.object, made.size_bytes))
+    Ok((output, made.checksum))
 }

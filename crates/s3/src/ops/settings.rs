@@ -7,6 +7,7 @@ use s3s::{S3Result, s3_error};
 use crate::buckets::Bucket;
 use crate::error::malformed_xml;
 use crate::headers;
+use crate::users::Users;
 
 /// The names of the documents.
 pub(crate) const POLICY: &str = "policy";
@@ -16,8 +17,10 @@ const LIFECYCLE: &str = "lifecycle";
 const NOTIFICATION: &str = "notification";
 pub(crate) const OWNERSHIP: &str = "ownership";
 
+/// Everything in the bucket is its owner's.
+pub(crate) const ENFORCED: &str = "BucketOwnerEnforced";
 /// Who owns what others write.
-pub(crate) const OWNERSHIPS: [&str; 3] = ["BucketOwnerPreferred", "ObjectWriter", "BucketOwnerEnforced"];
+pub(crate) const OWNERSHIPS: [&str; 3] = ["BucketOwnerPreferred", "ObjectWriter", ENFORCED];
 
 /// S3's most tags of a bucket.
 const BUCKET_TAGS_MAX: usize = 50;
@@ -47,14 +50,14 @@ pub(crate) async fn get_policy(bucket: &Bucket) -> S3Result<String> {
     Ok(String::from_utf8_lossy(&policy).into_owned())
 }
 
-pub(crate) async fn put_policy(bucket: &Bucket, policy: String) -> S3Result<()> {
+pub(crate) async fn put_policy(bucket: &Bucket, policy: String, users: &Users) -> S3Result<()> {
     if policy.len() > POLICY_BYTES_MAX {
         return Err(s3_error!(
             MalformedPolicy,
             "Normalized policy document exceeds the maximum allowed size of 20480 bytes."
         ));
     }
-    crate::policy::Policy::parse(&policy, &bucket.name)?;
+    crate::policy::Policy::parse(&policy, &bucket.name)?.check_principals(users)?;
     bucket.set_text(POLICY, Some(Bytes::from(policy))).await
 }
 

@@ -1,0 +1,289 @@
+//! Access control lists of buckets (S3 User Guide, "Access control list (ACL) overview").
+//!
+//! A bucket's objects are all its owner's: an object has no list of its own but the one that says so.
+
+use s3s::dto::{self, AccessControlPolicy};
+use s3s::{S3Error, S3Result, s3_error};
+use serde::{Deserialize, Serialize};
+
+use crate::authorization::argument;
+use crate::buckets::Bucket;
+use crate::error::{custom, not_implemented};
+use crate::ops::settings::{ENFORCED, OWNERSHIP};
+use crate::users::Users;
+
+const SETTING: &str = "acl";
+const EVERYBODY: &str = "http://acs.amazonaws.com/groups/global/AllUsers";
+const SIGNED_IN: &str = "http://acs.amazonaws.com/groups/global/AuthenticatedUsers";
+const FULL_CONTROL: &str = "FULL_CONTROL";
+const PERMISSIONS: [&str; 5] = [FULL_CONTROL, "READ", "READ_ACP", "WRITE", "WRITE_ACP"];
+/// S3's most grants of a list.
+const GRANTS_MAX: usize = 100;
+
+/// Who may do what to a bucket, beside its owner.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Grant {
+    grantee: Grantee,
+    permission: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+enum Grantee {
+    Everybody,
+    SignedIn,
+    User(String),
+}
+
+impl Grantee {
+    fn is(&self, user: Option<&str>) -> bool {
+        match self {
+            Self::Everybody => true,
+            Self::SignedIn => user.is_some(),
+            Self::User(name) => user == Some(name.as_str()),
+        }
+    }
+
+    fn dto(&self) -> dto::Grantee {
+        let (kind, id, uri) = match self {
+            Self::Everybody => ("Group", None, Some(EVERYBODY.to_owned())),
+            Self::SignedIn => ("Group", None, Some(SIGNED_IN.to_owned())),
+            Self::User(name) => ("CanonicalUser", Some(name.clone()), None),
+        };
+        let type_ = dto::Type::from_static(kind);
+        dto::Grantee { display_name: id.clone(), email_address: None, id, type_, uri }
+    }
+}
+
+/// Whether the bucket's list lets a user do something to the bucket.
+pub(crate) async fn allows(bucket: &Bucket, user: Option<&str>, action: &str) -> S3Result<bool> {
+    let permission = match action {
+        "s3:ListBucket" | "s3:ListBucketVersions" | "s3:ListBucketMultipartUploads" => "READ",
+        "s3:PutObject" => "WRITE",
+        "s3:GetBucketAcl" => "READ_ACP",
+        "s3:PutBucketAcl" => "WRITE_ACP",
+        _ => return Ok(false),
+    };
+    let grants = grants(bucket).await?;
+    let allows = |grant: &Grant| {
+        grant.grantee.is(user) && [permission, FULL_CONTROL].contains(&grant.permission.as_str())
+    };
+    Ok(grants.iter().any(allows) && !is_enforced(bucket).await?)
+}
+
+async fn grants(bucket: &Bucket) -> S3Result<Vec<Grant>> {
+    Ok(bucket.setting(SETTING).await?.unwrap_or_default())
+}
+
+/// Whether the bucket has no lists; where nobody said so, it has none.
+async fn is_enforced(bucket: &Bucket) -> S3Result<bool> {
+    let ownership: Option<String> = bucket.setting(OWNERSHIP).await?;
+    Ok(ownership.is_none_or(|ownership| ownership == ENFORCED))
+}
+
+pub(crate) async fn get(bucket: &Bucket, owner: &dto::Owner) -> S3Result<Vec<dto::Grant>> {
+    let shown = grants(bucket).await?.into_iter().map(|grant| dto::Grant {
+        grantee: Some(grant.grantee.dto()),
+        permission: Some(dto::Permission::from(grant.permission)),
+    });
+    Ok(std::iter::once(of_owner(owner)).chain(shown).collect())
+}
+
+/// What the owner of everything may do with it.
+pub(crate) fn of_owner(owner: &dto::Owner) -> dto::Grant {
+    let owner = Grantee::User(owner.id.clone().unwrap_or_default());
+    let permission = Some(dto::Permission::from_static(FULL_CONTROL));
+    dto::Grant { grantee: Some(owner.dto()), permission }
+}
+
+/// A list as a request gives it: by name, by headers, or in full.
+#[derive(Debug, Default)]
+pub(crate) struct Given {
+    pub(crate) canned: Option<String>,
+    /// By permission.
+    pub(crate) headers: Vec<(&'static str, String)>,
+    pub(crate) policy: Option<AccessControlPolicy>,
+}
+
+/// The fields that CreateBucket and PutBucketAcl share.
+macro_rules! given_acl {
+    ($input:expr, $policy:expr) => {
+        $crate::ops::acl::Given {
+            canned: $input.acl.as_ref().map(|acl| acl.as_str().to_owned()),
+            headers: [
+                ("FULL_CONTROL", $input.grant_full_control.clone()),
+                ("READ", $input.grant_read.clone()),
+                ("READ_ACP", $input.grant_read_acp.clone()),
+                ("WRITE", $input.grant_write.clone()),
+                ("WRITE_ACP", $input.grant_write_acp.clone()),
+            ]
+            .into_iter()
+            .filter_map(|(permission, given)| Some((permission, given?)))
+            .collect(),
+            policy: $policy,
+        }
+    };
+}
+pub(crate) use given_acl;
+
+impl Given {
+    fn is_nothing(&self) -> bool {
+        self.canned.is_none() && self.headers.is_empty() && self.policy.is_none()
+    }
+
+    /// The grants beside the owner's own.
+    fn grants(self, users: &Users) -> S3Result<Vec<Grant>> {
+        let mut grants = match (self.canned, self.headers.is_empty(), self.policy) {
+            (None, true, None) => {
+                let message = "Your request was missing a required header.";
+                return Err(custom("MissingSecurityHeader", http::StatusCode::BAD_REQUEST, message));
+            }
+            (Some(_), false, None) => {
+                return Err(s3_error!(
+                    InvalidRequest,
+                    "Specifying both Canned ACLs and Header Grants is not allowed."
+                ));
+            }
+            (Some(canned), true, None) => canned_grants(&canned)?,
+            (None, false, None) => of_headers(self.headers, users)?,
+            (None, true, Some(policy)) => of_policy(policy, users)?,
+            _ => return Err(s3_error!(UnexpectedContent, "This request does not support content.")),
+        };
+        if grants.len() > GRANTS_MAX {
+            return Err(malformed());
+        }
+        let owner =
+            Grant { grantee: Grantee::User(users.owner().to_owned()), permission: FULL_CONTROL.into() };
+        grants.retain(|grant| *grant != owner);
+        Ok(grants)
+    }
+}
+
+fn canned_grants(name: &str) -> S3Result<Vec<Grant>> {
+    let grant = |grantee: &Grantee, permission: &str| Grant {
+        grantee: grantee.clone(),
+        permission: permission.to_owned(),
+    };
+    Ok(match name {
+        "private" => Vec::new(),
+        "public-read" => vec![grant(&Grantee::Everybody, "READ")],
+        "public-read-write" => {
+            vec![grant(&Grantee::Everybody, "READ"), grant(&Grantee::Everybody, "WRITE")]
+        }
+        "authenticated-read" => vec![grant(&Grantee::SignedIn, "READ")],
+        other => return Err(argument("", "x-amz-acl", other)),
+    })
+}
+
+/// `id="name", uri="http://..."`, by permission.
+fn of_headers(headers: Vec<(&'static str, String)>, users: &Users) -> S3Result<Vec<Grant>> {
+    let mut grants = Vec::new();
+    for (permission, list) in headers {
+        for one in list.split(',').map(str::trim).filter(|one| !one.is_empty()) {
+            let (kind, name) = one.split_once('=').unwrap_or(("id", one));
+            let name = name.trim_matches('"').to_owned();
+            let grantee = match kind {
+                "id" => user(name, users)?,
+                "uri" => group(&name)?,
+                _ => return Err(not_implemented("A grant to an e-mail address")),
+            };
+            grants.push(Grant { grantee, permission: permission.to_owned() });
+        }
+    }
+    Ok(grants)
+}
+
+fn of_policy(policy: AccessControlPolicy, users: &Users) -> S3Result<Vec<Grant>> {
+    let owner = policy.owner.and_then(|owner| owner.id).filter(|id| !id.is_empty()).ok_or_else(malformed)?;
+    if owner != users.owner() {
+        return Err(s3_error!(AccessDenied, "Access Denied."));
+    }
+    let mut grants = Vec::new();
+    for given in policy.grants.unwrap_or_default() {
+        let permission = given.permission.ok_or_else(malformed)?.as_str().to_owned();
+        let grantee = given.grantee.ok_or_else(malformed)?;
+        if !PERMISSIONS.contains(&permission.as_str()) {
+            return Err(malformed());
+        }
+        let grantee = match grantee.type_.as_str() {
+            "CanonicalUser" => user(grantee.id.filter(|id| !id.is_empty()).ok_or_else(malformed)?, users)?,
+            "Group" => group(&grantee.uri.ok_or_else(malformed)?)?,
+            "AmazonCustomerByEmail" => return Err(not_implemented("A grant to an e-mail address")),
+            _ => return Err(malformed()),
+        };
+        grants.push(Grant { grantee, permission });
+    }
+    Ok(grants)
+}
+
+fn user(name: String, users: &Users) -> S3Result<Grantee> {
+    match users.get(&name) {
+        Some(_) => Ok(Grantee::User(name)),
+        None => Err(argument("Invalid id", "CanonicalUser/ID", &name)),
+    }
+}
+
+fn group(uri: &str) -> S3Result<Grantee> {
+    match uri {
+        EVERYBODY => Ok(Grantee::Everybody),
+        SIGNED_IN => Ok(Grantee::SignedIn),
+        other => Err(argument("Invalid group uri", "Group/URI", other)),
+    }
+}
+
+pub(crate) async fn put(bucket: &Bucket, given: Given, users: &Users) -> S3Result<()> {
+    if is_enforced(bucket).await? {
+        return Err(not_supported());
+    }
+    let grants = given.grants(users)?;
+    bucket.set(SETTING, (!grants.is_empty()).then_some(&grants)).await
+}
+
+/// The list that a new bucket is made with, of whose ownership the request says this.
+pub(crate) async fn put_first(bucket: &Bucket, given: Given, ownership: &str, users: &Users) -> S3Result<()> {
+    if given.is_nothing() {
+        return Ok(());
+    }
+    let grants = given.grants(users)?;
+    if grants.is_empty() {
+        return Ok(());
+    }
+    if ownership == ENFORCED {
+        return Err(s3_error!(
+            InvalidBucketAclWithObjectOwnership,
+            "Bucket cannot have ACLs set with ObjectOwnership's BucketOwnerEnforced setting"
+        ));
+    }
+    bucket.set(SETTING, Some(&grants)).await
+}
+
+/// Refuses a list for an object that is about to be written, unless it says what holds anyhow.
+pub(crate) async fn check_object(bucket: &Bucket, headers: &http::HeaderMap) -> S3Result<()> {
+    let canned = headers.get("x-amz-acl").map(http::HeaderValue::as_bytes);
+    let is_granted = headers.keys().any(|name| name.as_str().starts_with("x-amz-grant-"));
+    match canned {
+        None if !is_granted => Ok(()),
+        Some(b"bucket-owner-full-control") if !is_granted => Ok(()),
+        _ if is_enforced(bucket).await? => Err(not_supported()),
+        Some(b"private" | b"bucket-owner-read") if !is_granted => Ok(()),
+        _ => Err(not_implemented("An access control list of an object")),
+    }
+}
+
+/// As [`check_object`], for an object that is there.
+pub(crate) async fn put_object(bucket: &Bucket) -> S3Result<()> {
+    match is_enforced(bucket).await? {
+        true => Err(not_supported()),
+        false => Err(not_implemented("An access control list of an object")),
+    }
+}
+
+fn not_supported() -> S3Error {
+    s3_error!(AccessControlListNotSupported, "The bucket does not allow ACLs.")
+}
+
+fn malformed() -> S3Error {
+    s3_error!(
+        MalformedACLError,
+        "The XML you provided was not well-formed or did not validate against our published schema."
+    )
+}

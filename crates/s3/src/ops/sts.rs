@@ -1,0 +1,56 @@
+//! AssumeRole (AWS Security Token Service API Reference): credentials that end by themselves.
+//!
+//! There are no roles here: whatever role is named, the credentials have the rights of who asks for them.
+
+use s3s::dto::{Timestamp, TimestampFormat};
+use s3s::{S3Error, S3Result};
+use std::collections::BTreeMap;
+
+use crate::error::{custom, not_implemented};
+use crate::sessions::Sessions;
+use crate::users::User;
+
+/// STS's shortest, longest and usual session.
+const SECS: std::ops::RangeInclusive<i64> = 900..=43_200;
+const SECS_DEFAULT: i64 = 3600;
+/// Fields that change nothing where there are no roles.
+const KNOWN: [&str; 5] = ["Action", "Version", "RoleArn", "RoleSessionName", "DurationSeconds"];
+
+/// Answers a form; the XML of the answer.
+pub(crate) fn answer(form: &[u8], user: &User, sessions: &Sessions, id: &str) -> S3Result<String> {
+    let fields: BTreeMap<String, String> = url::form_urlencoded::parse(form).into_owned().collect();
+    let field = |name: &str| fields.get(name).map(String::as_str).filter(|value| !value.is_empty());
+    if field("Action") != Some("AssumeRole") {
+        return Err(not_implemented(&format!("The action {}", field("Action").unwrap_or("without a name"))));
+    }
+    if let Some(other) = fields.keys().find(|name| !KNOWN.contains(&name.as_str())) {
+        return Err(not_implemented(&format!("{other} of AssumeRole")));
+    }
+    let role = field("RoleArn").ok_or_else(|| invalid("RoleArn"))?;
+    let name = field("RoleSessionName").ok_or_else(|| invalid("RoleSessionName"))?;
+    let secs = match field("DurationSeconds") {
+        None => SECS_DEFAULT,
+        Some(text) => {
+            let secs = text.parse().ok().filter(|secs| SECS.contains(secs));
+            secs.ok_or_else(|| invalid("DurationSeconds"))?
+        }
+    };
+    let session = sessions.begin(user, secs);
+    let mut ends = Vec::new();
+    Timestamp::from(session.ends.to_system_time()).format(TimestampFormat::DateTime, &mut ends).ok();
+    let ends = String::from_utf8_lossy(&ends);
+    let escaped = crate::error_document::escaped;
+    Ok(format!(
+        "<AssumeRoleResponse xmlns=\"https://sts.amazonaws.com/doc/2011-06-15/\"><AssumeRoleResult><AssumedRoleUser><AssumedRoleId>{}:{}</AssumedRoleId><Arn>{}</Arn></AssumedRoleUser><Credentials><AccessKeyId>{}</AccessKeyId><SecretAccessKey>{}</SecretAccessKey><SessionToken>{}</SessionToken><Expiration>{ends}</Expiration></Credentials></AssumeRoleResult><ResponseMetadata><RequestId>{id}</RequestId></ResponseMetadata></AssumeRoleResponse>",
+        escaped(&user.access_key),
+        escaped(name),
+        escaped(role),
+        session.access_key,
+        session.secret_key,
+        session.token,
+    ))
+}
+
+fn invalid(name: &str) -> S3Error {
+    custom("ValidationError", http::StatusCode::BAD_REQUEST, format!("{name} is missing or not valid"))
+}

@@ -1,0 +1,302 @@
+//! Conditions of policies (IAM User Guide, "IAM JSON policy elements: Condition").
+//!
+//! What is understood is evaluated; everything else is refused when the policy is set.
+
+use s3s::S3Result;
+use serde_json::Value;
+use std::net::IpAddr;
+
+use crate::error::not_implemented;
+use crate::policy::{is_like, malformed, texts};
+
+/// What a request says beyond who wants to do what.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Circumstances {
+    /// Who is at the other end of the connection.
+    pub(crate) source: Option<IpAddr>,
+    pub(crate) prefix: Option<String>,
+    pub(crate) delimiter: Option<String>,
+}
+
+/// The address that a request's connection comes from.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Peer(pub(crate) IpAddr);
+
+impl Circumstances {
+    pub(crate) fn of(uri: &http::Uri, extensions: &http::Extensions) -> Self {
+        let query = uri.query().unwrap_or_default().as_bytes();
+        let word = |name: &str| {
+            let mut words = url::form_urlencoded::parse(query);
+            words.find(|(word, _)| word == name).map(|(_, value)| value.into_owned())
+        };
+        let source = extensions.get::<Peer>().map(|peer| peer.0);
+        Self { source, prefix: word("prefix"), delimiter: word("delimiter") }
+    }
+}
+
+/// One condition: a key, and what its value must be.
+#[derive(Debug, Clone)]
+pub(crate) struct Condition {
+    key: Key,
+    test: Test,
+    /// Whether it holds where the test does not.
+    is_negated: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Key {
+    SourceIp,
+    Prefix,
+    Delimiter,
+}
+
+#[derive(Debug, Clone)]
+enum Test {
+    Equals(Vec<String>),
+    EqualsAnyCase(Vec<String>),
+    Like(Vec<String>),
+    In(Vec<Network>),
+}
+
+/// Addresses that begin with the same bits.
+#[derive(Debug, Clone, Copy)]
+struct Network {
+    address: IpAddr,
+    bits: u8,
+}
+
+impl Network {
+    fn parse(text: &str) -> Option<Self> {
+        let (address, bits) =
+            text.split_once('/').map_or((text, None), |(address, bits)| (address, Some(bits)));
+        let address: IpAddr = address.parse().ok()?;
+        let most = if address.is_ipv4() { 32 } else { 128 };
+        let bits = bits.map_or(Some(most), |bits| bits.parse().ok().filter(|bits| *bits <= most))?;
+        Some(Self { address, bits })
+    }
+
+    fn holds(self, other: IpAddr) -> bool {
+        let same = |one: u128, other: u128, width: u32| {
+            let rest = width - u32::from(self.bits);
+            one.checked_shr(rest).unwrap_or(0) == other.checked_shr(rest).unwrap_or(0)
+        };
+        match (self.address, other.to_canonical()) {
+            (IpAddr::V4(one), IpAddr::V4(other)) => same(one.to_bits().into(), other.to_bits().into(), 32),
+            (IpAddr::V6(one), IpAddr::V6(other)) => same(one.to_bits(), other.to_bits(), 128),
+            _ => false,
+        }
+    }
+}
+
+impl Condition {
+    pub(crate) fn holds(&self, circumstances: &Circumstances) -> bool {
+        let text = match self.key {
+            Key::SourceIp => None,
+            Key::Prefix => circumstances.prefix.as_deref(),
+            Key::Delimiter => circumstances.delimiter.as_deref(),
+        };
+        let passes = match &self.test {
+            Test::In(networks) => circumstances
+                .source
+                .is_some_and(|source| networks.iter().any(|network| network.holds(source))),
+            Test::Equals(values) => text.is_some_and(|text| values.iter().any(|value| value == text)),
+            Test::EqualsAnyCase(values) => {
+                text.is_some_and(|text| values.iter().any(|value| value.eq_ignore_ascii_case(text)))
+            }
+            Test::Like(patterns) => text.is_some_and(|text| patterns.iter().any(|like| is_like(like, text))),
+        };
+        passes != self.is_negated
+    }
+}
+
+/// Reads the conditions of a statement about these actions.
+pub(crate) fn parse(value: Option<Value>, actions: &[String]) -> S3Result<Vec<Condition>> {
+    let Some(value) = value else { return Ok(Vec::new()) };
+    let invalid = || malformed("This policy contains invalid Json");
+    let Value::Object(operators) = value else { return Err(invalid()) };
+    let mut conditions = Vec::new();
+    for (operator, keys) in operators {
+        if !is_operator(&operator) {
+            return Err(malformed(&format!("Invalid Condition type : {operator}")));
+        }
+        let Value::Object(keys) = keys else { return Err(invalid()) };
+        for (key, values) in keys {
+            let values = texts(Some(values)).ok_or_else(invalid)?;
+            conditions.push(one(&operator, &key, values, actions)?);
+        }
+    }
+    Ok(conditions)
+}
+
+fn one(operator: &str, key: &str, values: Vec<String>, actions: &[String]) -> S3Result<Condition> {
+    let lower = key.to_ascii_lowercase();
+    if !KEYS.iter().any(|known| known.eq_ignore_ascii_case(key)) {
+        return Err(malformed("Policy has an invalid condition key"));
+    }
+    let networks: Option<Vec<Network>> = values.iter().map(|value| Network::parse(value)).collect();
+    if lower == "aws:sourceip" && networks.is_none() {
+        return Err(malformed("Invalid IP address in Conditions"));
+    }
+    if !actions.iter().all(|action| applies(&lower, action)) {
+        return Err(malformed(
+            "Conditions do not apply to combination of actions and resources in statement",
+        ));
+    }
+    let unsupported = || not_implemented(&format!("The condition {operator} on {key} in a policy"));
+    let key = match lower.as_str() {
+        "aws:sourceip" => Key::SourceIp,
+        "s3:prefix" => Key::Prefix,
+        "s3:delimiter" => Key::Delimiter,
+        _ => return Err(unsupported()),
+    };
+    let (test, is_negated) = match (operator, key, networks) {
+        ("IpAddress", Key::SourceIp, Some(networks)) => (Test::In(networks), false),
+        ("NotIpAddress", Key::SourceIp, Some(networks)) => (Test::In(networks), true),
+        (_, Key::SourceIp, _) => return Err(unsupported()),
+        ("StringEquals", ..) => (Test::Equals(values), false),
+        ("StringNotEquals", ..) => (Test::Equals(values), true),
+        ("StringEqualsIgnoreCase", ..) => (Test::EqualsAnyCase(values), false),
+        ("StringNotEqualsIgnoreCase", ..) => (Test::EqualsAnyCase(values), true),
+        ("StringLike", ..) => (Test::Like(values), false),
+        ("StringNotLike", ..) => (Test::Like(values), true),
+        _ => return Err(unsupported()),
+    };
+    Ok(Condition { key, test, is_negated })
+}
+
+/// Whether a key says something of requests for an action.
+fn applies(key: &str, action: &str) -> bool {
+    let action = action.to_ascii_lowercase();
+    let may_be = |known: &[&str]| known.iter().any(|known| is_like(&action, known));
+    match key {
+        "s3:prefix" | "s3:delimiter" | "s3:max-keys" => may_be(&["s3:listbucket", "s3:listbucketversions"]),
+        "s3:versionid" => action.contains("version") || action.contains('*'),
+        "s3:x-amz-acl" => may_be(&["s3:putobject", "s3:putbucketacl", "s3:putobjectacl", "s3:createbucket"]),
+        _ => true,
+    }
+}
+
+/// The operators there are, without what may stand before and after them.
+const OPERATORS: [&str; 27] = [
+    "StringEquals",
+    "StringNotEquals",
+    "StringEqualsIgnoreCase",
+    "StringNotEqualsIgnoreCase",
+    "StringLike",
+    "StringNotLike",
+    "NumericEquals",
+    "NumericNotEquals",
+    "NumericLessThan",
+    "NumericLessThanEquals",
+    "NumericGreaterThan",
+    "NumericGreaterThanEquals",
+    "DateEquals",
+    "DateNotEquals",
+    "DateLessThan",
+    "DateLessThanEquals",
+    "DateGreaterThan",
+    "DateGreaterThanEquals",
+    "Bool",
+    "BinaryEquals",
+    "IpAddress",
+    "NotIpAddress",
+    "ArnEquals",
+    "ArnLike",
+    "ArnNotEquals",
+    "ArnNotLike",
+    "Null",
+];
+
+fn is_operator(name: &str) -> bool {
+    let name = name.strip_prefix("ForAllValues:").or(name.strip_prefix("ForAnyValue:")).unwrap_or(name);
+    let bare = name.strip_suffix("IfExists").filter(|bare| *bare != "Null").unwrap_or(name);
+    OPERATORS.contains(&bare)
+}
+
+/// The keys there are (Service Authorization Reference, "Condition keys for Amazon S3"; IAM User Guide, "AWS global
+/// condition context keys").
+const KEYS: [&str; 33] = [
+    "aws:CurrentTime",
+    "aws:EpochTime",
+    "aws:PrincipalAccount",
+    "aws:PrincipalArn",
+    "aws:PrincipalOrgID",
+    "aws:PrincipalType",
+    "aws:Referer",
+    "aws:SecureTransport",
+    "aws:SourceAccount",
+    "aws:SourceArn",
+    "aws:SourceIp",
+    "aws:SourceVpc",
+    "aws:SourceVpce",
+    "aws:UserAgent",
+    "aws:userid",
+    "aws:username",
+    "s3:ExistingObjectTag",
+    "s3:LocationConstraint",
+    "s3:RequestObjectTag",
+    "s3:RequestObjectTagKeys",
+    "s3:TlsVersion",
+    "s3:VersionId",
+    "s3:authType",
+    "s3:delimiter",
+    "s3:max-keys",
+    "s3:object-lock-mode",
+    "s3:prefix",
+    "s3:signatureAge",
+    "s3:signatureversion",
+    "s3:x-amz-acl",
+    "s3:x-amz-content-sha256",
+    "s3:x-amz-copy-source",
+    "s3:x-amz-storage-class",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use s3s::S3Error;
+
+    fn condition(text: &str, action: &str) -> Result<Condition, S3Error> {
+        let value: Value = serde_json::from_str(text).unwrap();
+        parse(Some(value), &[action.to_owned()]).map(|mut conditions| conditions.remove(0))
+    }
+
+    #[test]
+    fn addresses_are_in_networks() {
+        let from = |address: &str| Circumstances { source: address.parse().ok(), ..Circumstances::default() };
+        let inside = condition(r#"{"IpAddress":{"aws:SourceIp":["10.1.0.0/16","::1"]}}"#, "s3:*").unwrap();
+        for (address, is) in [("10.1.2.3", true), ("10.2.0.1", false), ("::1", true), ("::2", false)] {
+            assert_eq!(inside.holds(&from(address)), is, "{address}");
+        }
+        assert!(!inside.holds(&Circumstances::default()));
+        let everywhere = condition(r#"{"IpAddress":{"aws:SourceIp":"0.0.0.0/0"}}"#, "s3:*").unwrap();
+        assert!(everywhere.holds(&from("::ffff:9.9.9.9")));
+        let outside = condition(r#"{"NotIpAddress":{"aws:SourceIp":"10.0.0.0/8"}}"#, "s3:*").unwrap();
+        assert!(outside.holds(&from("9.9.9.9")) && !outside.holds(&from("10.9.9.9")));
+    }
+
+    #[test]
+    fn prefixes_are_compared() {
+        let of = |prefix: &str| Circumstances { prefix: Some(prefix.into()), ..Circumstances::default() };
+        let like = condition(r#"{"StringLike":{"s3:prefix":["home/*"]}}"#, "s3:ListBucket").unwrap();
+        assert!(
+            like.holds(&of("home/a")) && !like.holds(&of("etc/")) && !like.holds(&Circumstances::default())
+        );
+        let not = condition(r#"{"StringNotEquals":{"s3:prefix":"a"}}"#, "s3:ListBucket").unwrap();
+        assert!(not.holds(&of("b")) && !not.holds(&of("a")) && not.holds(&Circumstances::default()));
+    }
+
+    #[test]
+    fn what_is_not_understood_is_refused() {
+        for (text, action, code) in [
+            (r#"{"Nonsense":{"aws:SourceIp":"::1"}}"#, "s3:*", "MalformedPolicy"),
+            (r#"{"StringEquals":{"s3:nonsense":"a"}}"#, "s3:*", "MalformedPolicy"),
+            (r#"{"IpAddress":{"aws:SourceIp":"10.0.0.0/33"}}"#, "s3:*", "MalformedPolicy"),
+            (r#"{"StringEquals":{"s3:prefix":"a"}}"#, "s3:GetObject", "MalformedPolicy"),
+            (r#"{"Bool":{"aws:SecureTransport":"true"}}"#, "s3:*", "NotImplemented"),
+            (r#"{"StringEqualsIfExists":{"s3:prefix":"a"}}"#, "s3:ListBucket", "NotImplemented"),
+        ] {
+            assert_eq!(condition(text, action).unwrap_err().code().as_str(), code, "{text}");
+        }
+    }
+}

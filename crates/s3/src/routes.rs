@@ -1,0 +1,75 @@
+//! Operations that the protocol layer does not know.
+
+use http::HeaderValue;
+use http::header::CONTENT_TYPE;
+use s3s::route::S3Route;
+use s3s::{Body, S3Request, S3Response, S3Result, s3_error};
+use std::sync::Arc;
+
+use crate::access::Gate;
+use crate::endpoint::Shared;
+use crate::ops;
+use crate::policy_condition::Circumstances;
+
+/// The longest form of a request to STS.
+const FORM_BYTES_MAX: usize = 16 << 10;
+
+/// RenameObject, and AssumeRole.
+#[derive(Debug)]
+pub(crate) struct Routes {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) gate: Gate,
+}
+
+#[async_trait::async_trait]
+impl S3Route for Routes {
+    fn is_match(
+        &self,
+        method: &http::Method,
+        uri: &http::Uri,
+        _headers: &http::HeaderMap,
+        _extensions: &mut http::Extensions,
+    ) -> bool {
+        let mut words = uri.query().unwrap_or_default().split('&').map(|word| word.split('=').next());
+        let is_rename = *method == http::Method::PUT && words.any(|word| word == Some("renameObject"));
+        is_rename || is_sts(method, uri)
+    }
+
+    async fn call(&self, request: S3Request<Body>) -> S3Result<S3Response<Body>> {
+        if is_sts(&request.method, &request.uri) {
+            return self.assume_role(request).await;
+        }
+        let around = Circumstances::of(&request.uri, &request.extensions);
+        let rename = ops::rename::Asked::read(request.uri.path(), &request.headers)?;
+        let user = request.credentials.as_ref().map(|credentials| credentials.access_key.as_str());
+        for (action, key) in
+            [("s3:GetObject", &rename.from), ("s3:DeleteObject", &rename.from), ("s3:PutObject", &rename.to)]
+        {
+            self.gate.check(user, action, Some(&rename.bucket), Some(key), &around).await?;
+        }
+        let bucket = self.shared.bucket(&rename.bucket).await?;
+        ops::rename::rename(&bucket, rename).await?;
+        Ok(S3Response::new(Body::empty()))
+    }
+}
+
+impl Routes {
+    async fn assume_role(&self, request: S3Request<Body>) -> S3Result<S3Response<Body>> {
+        let signer = request.credentials.as_ref().map(|credentials| credentials.access_key.as_str());
+        // Who has credentials that end cannot make them last.
+        let user = signer.and_then(|name| self.shared.users.get(name));
+        let user = user.ok_or_else(|| s3_error!(AccessDenied, "Access Denied."))?;
+        let mut body = request.input;
+        let form = body.store_all_limited(FORM_BYTES_MAX).await;
+        let form = form.map_err(|_| s3_error!(MaxMessageLengthExceeded, "Your request was too big."))?;
+        let id = format!("{:016X}", self.shared.entropy.next_u64());
+        let answer = ops::sts::answer(&form, user, &self.shared.sessions, &id)?;
+        let mut response = S3Response::new(Body::from(answer));
+        response.headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/xml"));
+        Ok(response)
+    }
+}
+
+fn is_sts(method: &http::Method, uri: &http::Uri) -> bool {
+    *method == http::Method::POST && uri.path() == "/"
+}

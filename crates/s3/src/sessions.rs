@@ -1,0 +1,117 @@
+//! Temporary credentials: an access key and a secret that end by themselves, with a token that goes with every request
+//! (IAM User Guide, "Temporary security credentials in IAM").
+//!
+//! They are kept in memory: who holds them asks anew when the endpoint was restarted. Secret and token are derived from
+//! the secret of the user who asked for them, so that only who has that one could make them.
+
+use aws_lc_rs::{constant_time, hmac};
+use base64::Engine as _;
+use s3s::S3Error;
+use s3s::auth::{S3Auth, SecretKey};
+use s3s::{S3Result, s3_error};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use store::{Clock, Entropy, Timestamp};
+
+use crate::users::{User, Users};
+
+/// Sessions at the same time: the one that ends first makes room for another.
+const SESSIONS_MAX: usize = 10_000;
+
+/// Credentials that end by themselves.
+#[derive(Clone)]
+pub(crate) struct Session {
+    pub(crate) access_key: String,
+    pub(crate) secret_key: String,
+    pub(crate) token: String,
+    pub(crate) ends: Timestamp,
+    /// Whose rights they have.
+    user: String,
+}
+
+impl std::fmt::Debug for Session {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Session").field("user", &self.user).field("ends", &self.ends).finish_non_exhaustive()
+    }
+}
+
+/// All sessions of an endpoint, and the users whose they are.
+#[derive(Debug, Clone)]
+pub(crate) struct Sessions {
+    users: Users,
+    clock: Arc<dyn Clock>,
+    entropy: Arc<Entropy>,
+    by_key: Arc<Mutex<BTreeMap<String, Session>>>,
+}
+
+impl Sessions {
+    pub(crate) fn new(users: Users, clock: Arc<dyn Clock>, entropy: Arc<Entropy>) -> Self {
+        Self { users, clock, entropy, by_key: Arc::default() }
+    }
+
+    fn by_key(&self) -> MutexGuard<'_, BTreeMap<String, Session>> {
+        self.by_key.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins a session of a user.
+    pub(crate) fn begin(&self, user: &User, secs: i64) -> Session {
+        let now = self.clock.now();
+        let unique = [self.entropy.next_u64(), self.entropy.next_u64(), now.0 as u64];
+        let key = hmac::Key::new(hmac::HMAC_SHA256, user.secret_key.as_bytes());
+        let derived = |what: &str| {
+            let text = format!("{what} {} {unique:x?}", user.access_key);
+            base64::engine::general_purpose::STANDARD.encode(hmac::sign(&key, text.as_bytes()))
+        };
+        let session = Session {
+            access_key: format!("ASIA{:016X}", unique[0] ^ unique[1].rotate_left(32)),
+            secret_key: derived("secret"),
+            token: derived("token"),
+            ends: Timestamp(now.0.saturating_add(secs.saturating_mul(1_000_000_000))),
+            user: user.access_key.clone(),
+        };
+        let mut by_key = self.by_key();
+        by_key.retain(|_, kept| kept.ends > now);
+        if by_key.len() >= SESSIONS_MAX
+            && let Some(first) =
+                by_key.values().min_by_key(|kept| kept.ends).map(|kept| kept.access_key.clone())
+        {
+            by_key.remove(&first);
+        }
+        by_key.insert(session.access_key.clone(), session.clone());
+        session
+    }
+
+    fn find(&self, access_key: &str) -> Option<Session> {
+        let now = self.clock.now();
+        self.by_key().get(access_key).filter(|session| session.ends > now).cloned()
+    }
+
+    /// The access key of the user whose rights a request has.
+    pub(crate) fn user_of(&self, access_key: &str) -> Option<String> {
+        self.find(access_key).map(|session| session.user)
+    }
+
+    /// Refuses a token that does not go with the access key, and a session's key without one.
+    pub(crate) fn check_token(&self, access_key: Option<&str>, token: Option<&str>) -> Result<(), S3Error> {
+        let session = access_key.and_then(|access_key| self.find(access_key));
+        let is_right = match (&session, token) {
+            (None, None) => true,
+            (Some(session), Some(token)) => {
+                constant_time::verify_slices_are_equal(session.token.as_bytes(), token.as_bytes()).is_ok()
+            }
+            _ => false,
+        };
+        let error = || s3_error!(InvalidToken, "The provided token is malformed or otherwise invalid.");
+        if is_right { Ok(()) } else { Err(error()) }
+    }
+}
+
+#[async_trait::async_trait]
+impl S3Auth for Sessions {
+    async fn get_secret_key(&self, access_key: &str) -> S3Result<SecretKey> {
+        match self.find(access_key) {
+            Some(session) => Ok(SecretKey::from(session.secret_key)),
+            None => self.users.get_secret_key(access_key).await,
+        }
+    }
+}
