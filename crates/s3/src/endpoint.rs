@@ -265,7 +265,10 @@ fn wanted_expires(uri: &Uri) -> Option<HeaderValue> {
 async fn without_quotes(response: Response<Body>) -> Response<Body> {
     let (mut head, body) = response.into_parts();
     let Ok(body) = body.collect().await else { return Response::from_parts(head, Body::empty()) };
-    let text = String::from_utf8_lossy(&body.to_bytes()).replace("&quot;", "");
+    let text = String::from_utf8_lossy(&body.to_bytes())
+        .replace("<ETag>\"", "<ETag>")
+        .replace("\"</ETag>", "</ETag>")
+        .replace("&quot;", "");
     head.headers.insert(CONTENT_LENGTH, HeaderValue::from(text.len()));
     Response::from_parts(head, Body::from(text))
 }

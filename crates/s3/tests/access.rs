@@ -17,17 +17,17 @@ async fn a_public_list_lets_everybody_list() {
     send(&world, Some(KEY), ("PUT", "/closed", ""), &[], "").await.is(200);
     let public = [("x-amz-acl", "public-read")];
     let answer = send(&world, Some(KEY), ("PUT", "/closed", "acl"), &public, "").await;
-    answer.is_error(400, "AccessControlListNotSupported");
+    answer.errs(400, "AccessControlListNotSupported");
     send(&world, Some(KEY), ("PUT", "/open", ""), &PREFERRED, "").await.is(200);
-    send(&world, None, ("GET", "/open", ""), &[], "").await.is_error(403, "AccessDenied");
+    send(&world, None, ("GET", "/open", ""), &[], "").await.errs(403, "AccessDenied");
     send(&world, Some(KEY), ("PUT", "/open", "acl"), &public, "").await.is(200);
     send(&world, None, ("GET", "/open", ""), &[], "").await.is(200);
-    send(&world, None, ("PUT", "/open/a", ""), &[], "x").await.is_error(403, "AccessDenied");
+    send(&world, None, ("PUT", "/open/a", ""), &[], "x").await.errs(403, "AccessDenied");
     let list = send(&world, Some(KEY), ("GET", "/open", "acl"), &[], "").await.is(200);
     assert!(list.body.contains("groups/global/AllUsers"), "{}", list.body);
     let enforced = "<OwnershipControls><Rule><ObjectOwnership>BucketOwnerEnforced</ObjectOwnership></Rule></OwnershipControls>";
     send(&world, Some(KEY), ("PUT", "/open", "ownershipControls"), &[], enforced).await.is(200);
-    send(&world, None, ("GET", "/open", ""), &[], "").await.is_error(403, "AccessDenied");
+    send(&world, None, ("GET", "/open", ""), &[], "").await.errs(403, "AccessDenied");
 }
 
 #[tokio::test]
@@ -37,7 +37,7 @@ async fn conditions_are_looked_at() {
     let here = policy("s3:ListBucket", "bucket", r#"{"StringLike":{"s3:prefix":"home/*"}}"#);
     send(&world, Some(KEY), ("PUT", "/bucket", "policy"), &[], &here).await.is(204);
     send(&world, None, ("GET", "/bucket", "prefix=home%2Fa"), &[], "").await.is(200);
-    send(&world, None, ("GET", "/bucket", "prefix=etc%2F"), &[], "").await.is_error(403, "AccessDenied");
+    send(&world, None, ("GET", "/bucket", "prefix=etc%2F"), &[], "").await.errs(403, "AccessDenied");
     for (network, status) in [("127.0.0.0/8", 200), ("10.0.0.0/8", 403)] {
         let condition = format!(r#"{{"IpAddress":{{"aws:SourceIp":"{network}"}}}}"#);
         let from = policy("s3:ListBucket", "bucket", &condition);
@@ -46,10 +46,10 @@ async fn conditions_are_looked_at() {
     }
     let odd = policy("s3:ListBucket", "bucket", r#"{"Bool":{"aws:SecureTransport":"true"}}"#);
     let answer = send(&world, Some(KEY), ("PUT", "/bucket", "policy"), &[], &odd).await;
-    answer.is_error(501, "NotImplemented");
+    answer.errs(501, "NotImplemented");
     let stranger = here.replace(r#""Principal":"*""#, r#""Principal":{"AWS":"stranger"}"#);
     let answer = send(&world, Some(KEY), ("PUT", "/bucket", "policy"), &[], &stranger).await;
-    answer.is_error(400, "MalformedPolicy");
+    answer.errs(400, "MalformedPolicy");
 }
 
 #[tokio::test]
@@ -65,14 +65,12 @@ async fn a_request_for_another_owners_bucket_is_denied() {
 #[tokio::test]
 async fn errors_say_what_they_are_about() {
     let world = World::start().await;
-    let none =
-        send(&world, Some(KEY), ("GET", "/nowhere/a", ""), &[], "").await.is_error(404, "NoSuchBucket");
+    let none = send(&world, Some(KEY), ("GET", "/nowhere/a", ""), &[], "").await.errs(404, "NoSuchBucket");
     assert_eq!(none.element("BucketName"), Some("nowhere"));
     assert_eq!(none.header("content-type"), Some("application/xml"));
     send(&world, Some(KEY), ("PUT", "/bucket", ""), &[], "").await.is(200);
-    let none =
-        send(&world, Some(KEY), ("GET", "/bucket/a%3Cb", ""), &[], "").await.is_error(404, "NoSuchKey");
+    let none = send(&world, Some(KEY), ("GET", "/bucket/a%3Cb", ""), &[], "").await.errs(404, "NoSuchKey");
     assert_eq!(none.element("Key"), Some("a&lt;b"));
     let odd = send(&world, Some(KEY), ("GET", "/bucket", "max-keys=-1"), &[], "").await;
-    assert_eq!(odd.is_error(400, "InvalidArgument").element("ArgumentValue"), Some("-1"));
+    assert_eq!(odd.errs(400, "InvalidArgument").element("ArgumentValue"), Some("-1"));
 }

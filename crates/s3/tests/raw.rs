@@ -46,7 +46,7 @@ impl Answer {
     }
 
     #[track_caller]
-    pub(crate) fn is_error(self, status: u16, code: &str) -> Self {
+    pub(crate) fn errs(self, status: u16, code: &str) -> Self {
         let answer = self.is(status);
         assert_eq!(answer.element("Code"), Some(code), "{}", answer.body);
         answer

@@ -20,13 +20,13 @@ async fn a_session_has_the_rights_of_who_began_it() {
     let with_token = [("x-amz-security-token", token)];
     assert_eq!(send_with(&world, session, get, &with_token, "").await.is(200).body, "x");
     let put = ("PUT", "/bucket/a", "");
-    send_with(&world, session, put, &with_token, "y").await.is_error(403, "AccessDenied");
-    send_with(&world, session, get, &[], "").await.is_error(400, "InvalidToken");
+    send_with(&world, session, put, &with_token, "y").await.errs(403, "AccessDenied");
+    send_with(&world, session, get, &[], "").await.errs(400, "InvalidToken");
     let wrong = [("x-amz-security-token", "wrong")];
-    send_with(&world, session, get, &wrong, "").await.is_error(400, "InvalidToken");
-    send(&world, Some("reader"), get, &with_token, "").await.is_error(400, "InvalidToken");
+    send_with(&world, session, get, &wrong, "").await.errs(400, "InvalidToken");
+    send(&world, Some("reader"), get, &with_token, "").await.errs(400, "InvalidToken");
     let headers = [FORM[0], with_token[0]];
-    send_with(&world, session, root, &headers, ASSUME).await.is_error(403, "AccessDenied");
+    send_with(&world, session, root, &headers, ASSUME).await.errs(403, "AccessDenied");
 }
 
 #[tokio::test]
@@ -38,6 +38,6 @@ async fn what_a_session_cannot_be_is_refused() {
         let form = format!("{ASSUME}{more}");
         send(&world, Some(KEY), ("POST", "/", ""), &FORM, &form).await.is(status);
     }
-    send(&world, None, ("POST", "/", ""), &FORM, ASSUME).await.is_error(403, "AccessDenied");
-    send(&world, Some(KEY), ("POST", "/", ""), &FORM, "Action=GetUser").await.is_error(501, "NotImplemented");
+    send(&world, None, ("POST", "/", ""), &FORM, ASSUME).await.errs(403, "AccessDenied");
+    send(&world, Some(KEY), ("POST", "/", ""), &FORM, "Action=GetUser").await.errs(501, "NotImplemented");
 }

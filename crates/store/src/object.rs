@@ -44,7 +44,7 @@ pub struct Version {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum VersionEntry {
     /// A version.
-    Version(Version),
+    Version(Box<Version>),
     /// Keys folded by the delimiter: the common beginning, delimiter included.
     Prefix(Bytes),
 }

@@ -4,8 +4,7 @@ use super::world::{Outcome, Refusal, World, holds, key, refused, same, when};
 use super::{Capabilities, Case, Failures, cases, finish, verdict};
 use crate::{
     Attributes, GetOptions, ListVersions, Lock, LockMode, NULL_VERSION, ObjectRef, ObjectStore, Precondition,
-    PutOptions, Removal, Result, Retention, StoreError, Timestamp, Version, VersionEntry, Versioning,
-    Versions,
+    PutOptions, Removal, Result, Retention, StoreError, Timestamp, VersionEntry, Versioning, Versions,
 };
 use bytes::Bytes;
 use std::sync::Arc;
@@ -327,8 +326,8 @@ fn owned((name, id, is_newest): (&str, String, bool)) -> Shown {
 
 fn shown(entry: VersionEntry) -> Option<Shown> {
     match entry {
-        VersionEntry::Version(Version { key, id, is_newest, .. }) => {
-            Some((key.to_string(), id.into(), is_newest))
+        VersionEntry::Version(version) => {
+            Some((version.key.to_string(), version.id.into(), version.is_newest))
         }
         VersionEntry::Prefix(_) => None,
     }

@@ -261,7 +261,7 @@ impl Objects {
             && let Ok(key) = ObjectKey::new(after.clone())
         {
             let rest = self.of(&key).into_iter().skip_while(|found| *found.id != *version).skip(1);
-            entries.extend(rest.map(VersionEntry::Version));
+            entries.extend(rest.map(entry));
         }
         let mut from = match &scan.after {
             Some(after) if **after >= *scan.prefix => Bound::Excluded(after.to_vec()),
@@ -280,7 +280,7 @@ impl Objects {
                     from = Bound::Included(next);
                 }
                 None => {
-                    entries.extend(self.of(key).into_iter().map(VersionEntry::Version));
+                    entries.extend(self.of(key).into_iter().map(entry));
                     from = Bound::Excluded(key.as_bytes().to_vec());
                 }
             }
@@ -288,6 +288,10 @@ impl Objects {
         entries.truncate(scan.limit);
         entries
     }
+}
+
+fn entry(version: Version) -> VersionEntry {
+    VersionEntry::Version(Box::new(version))
 }
 
 impl Shared {
