@@ -69,7 +69,7 @@ impl Served {
             .inspect_err(|error| tracing::warn!("`tenon status` will not list this mount: {error:#}"))
             .ok();
         mount.answers().await?;
-        tracing::info!("{} is at {}", mount.opened.volume.url(), mount.is_at());
+        tracing::info!("{} is {}", mount.opened.volume.url(), mount.is_at());
         Ok(Self { mount, control, signals, state: state.root().to_owned(), _registration: registration })
     }
 
@@ -97,7 +97,7 @@ impl Served {
         }
         self.control.stop(ANSWERS_WITHIN).await;
         socket::remove(&self.state);
-        tracing::info!("unmounted");
+        tracing::info!("ended");
         outcome.map_err(|error| anyhow!("not everything was stored: {error}"))
     }
 }
@@ -113,7 +113,9 @@ impl Running {
 
     /// Where the volume is reached.
     fn is_at(&self) -> String {
-        [self.mount_point(), self.url()].into_iter().flatten().collect::<Vec<_>>().join(" and ")
+        let mounted = self.mount_point().map(|path| format!("mounted at {path}"));
+        let served = self.url().map(|url| format!("served at {url}"));
+        [mounted, served].into_iter().flatten().collect::<Vec<_>>().join(" and ")
     }
 
     fn mount_point(&self) -> Option<String> {

@@ -40,7 +40,6 @@ pub struct Version {
 }
 
 /// One entry of a listing of versions, by key, and the newest of a key first.
-#[expect(clippy::large_enum_variant, reason = "a page of them holds little else than versions")]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum VersionEntry {
     /// A version.
