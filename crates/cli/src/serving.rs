@@ -97,7 +97,7 @@ impl Served {
         }
         self.control.stop(ANSWERS_WITHIN).await;
         socket::remove(&self.state);
-        tracing::info!("ended");
+        tracing::info!("unmounted");
         outcome.map_err(|error| anyhow!("not everything was stored: {error}"))
     }
 }
