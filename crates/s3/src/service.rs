@@ -487,7 +487,9 @@ impl S3 for Service {
         &self,
         request: S3Request<PutObjectAclInput>,
     ) -> S3Result<S3Response<PutObjectAclOutput>> {
-        acl::put_object(&self.bucket(&request.input.bucket).await?).await?;
+        let bucket = self.bucket(&request.input.bucket).await?;
+        let list = request.input.access_control_policy.as_ref();
+        acl::put_object(&bucket, &self.owner(), list, &request.headers).await?;
         ok(PutObjectAclOutput::default())
     }
 
