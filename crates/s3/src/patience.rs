@@ -1,36 +1,53 @@
-//! Connections of clients that stop reading: they end instead of holding a request's place for ever.
+//! Clients that stop sending or reading: they lose their place instead of holding it for ever.
 
 use std::io;
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
+
+/// How long somebody has done nothing.
+#[derive(Debug)]
+pub(crate) struct Stall {
+    patience: Duration,
+    /// Runs while something is waited for.
+    waiting: Option<Pin<Box<Sleep>>>,
+}
+
+impl Stall {
+    pub(crate) fn new(patience: Duration) -> Self {
+        Self { patience, waiting: None }
+    }
+
+    /// What was waited for, or `None` if that took too long.
+    pub(crate) fn poll<T>(&mut self, awaited: Poll<T>, context: &mut Context<'_>) -> Poll<Option<T>> {
+        if let Poll::Ready(done) = awaited {
+            self.waiting = None;
+            return Poll::Ready(Some(done));
+        }
+        let patience = self.patience;
+        let waiting = self.waiting.get_or_insert_with(|| Box::pin(tokio::time::sleep(patience)));
+        waiting.as_mut().poll(context).map(|()| None)
+    }
+}
 
 /// A stream whose writes fail with `TimedOut` when nobody has taken any byte for so long.
 #[derive(Debug)]
 pub(crate) struct Patient<S> {
     stream: S,
-    patience: Duration,
-    /// Runs while a write waits.
-    waiting: Option<Pin<Box<Sleep>>>,
+    stall: Stall,
 }
 
 impl<S> Patient<S> {
     pub(crate) fn new(stream: S, patience: Duration) -> Self {
-        Self { stream, patience, waiting: None }
+        Self { stream, stall: Stall::new(patience) }
     }
 
     /// What a write came to, unless it has waited too long.
     fn waited<T>(&mut self, written: Poll<io::Result<T>>, context: &mut Context<'_>) -> Poll<io::Result<T>> {
-        if written.is_ready() {
-            self.waiting = None;
-            return written;
-        }
-        let patience = self.patience;
-        let waiting = self.waiting.get_or_insert_with(|| Box::pin(tokio::time::sleep(patience)));
-        ready!(waiting.as_mut().poll(context));
-        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client does not read its answer")))
+        let deaf = || Err(io::Error::new(io::ErrorKind::TimedOut, "the client does not read its answer"));
+        self.stall.poll(written, context).map(|written| written.unwrap_or_else(deaf))
     }
 }
 

@@ -13,16 +13,15 @@ use std::net::{IpAddr, SocketAddr};
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
-use tokio::time::Sleep;
 use tokio_rustls::TlsAcceptor;
 
 use crate::Endpoint;
-use crate::patience::Patient;
+use crate::patience::{Patient, Stall};
 use crate::policy_condition::Peer;
 
 /// A connection's buffer for a request's head: S3 allows 8 KB of headers and as much of a path.
@@ -200,9 +199,8 @@ impl Served {
         let Ok(place) = self.requests.clone().try_acquire_owned() else {
             return Endpoint::slow_down();
         };
-        let body = |body| {
-            s3s::Body::http_body_unsync(Timed { body, within: self.limits.stall_within, waiting: None })
-        };
+        let body =
+            |body| s3s::Body::http_body_unsync(Timed { body, stall: Stall::new(self.limits.stall_within) });
         let answer = AssertUnwindSafe(self.endpoint.answer(request.map(body)));
         // A broken invariant costs one request, not the connection: the panic's own message is in the log.
         let answer = answer.catch_unwind().await.unwrap_or_else(|_| Endpoint::broken());
@@ -213,8 +211,7 @@ impl Served {
 /// A request's body, which fails when nothing of it comes for too long.
 struct Timed {
     body: Incoming,
-    within: Duration,
-    waiting: Option<Pin<Box<Sleep>>>,
+    stall: Stall,
 }
 
 impl Body for Timed {
@@ -226,14 +223,10 @@ impl Body for Timed {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, StdError>>> {
         let frame = Pin::new(&mut self.body).poll_frame(context);
-        if let Poll::Ready(frame) = frame {
-            self.waiting = None;
-            return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
-        }
-        let within = self.within;
-        let waiting = self.waiting.get_or_insert_with(|| Box::pin(tokio::time::sleep(within)));
-        ready!(waiting.as_mut().poll(context));
-        Poll::Ready(Some(Err(crate::body::timed_out().into())))
+        self.stall.poll(frame, context).map(|frame| match frame {
+            Some(frame) => frame.map(|frame| frame.map_err(Into::into)),
+            None => Some(Err(crate::body::timed_out().into())),
+        })
     }
 
     fn is_end_stream(&self) -> bool {

@@ -1,7 +1,7 @@
 //! The suite for [`Buckets`].
 
 use super::world::{Outcome, holds, same};
-use super::{Case, Failures, cases, finish, verdict};
+use super::{Case, Failures, cases, run_each};
 use crate::{Buckets, ObjectKey, Precondition, PutOptions, Result, StoreError};
 use std::sync::Arc;
 
@@ -11,15 +11,7 @@ where
     Factory: Fn() -> Making,
     Making: Future<Output = Result<Arc<dyn Buckets>>>,
 {
-    let mut results = Vec::new();
-    for case in bucket_cases() {
-        let outcome = match factory().await {
-            Ok(buckets) => finish((case.run)(buckets)).await,
-            Err(error) => Err(error.into()),
-        };
-        results.push((case.name, outcome));
-    }
-    verdict(results)
+    run_each(bucket_cases(), factory, |buckets| buckets).await
 }
 
 fn bucket_cases() -> Vec<Case<Arc<dyn Buckets>>> {

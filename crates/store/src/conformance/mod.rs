@@ -124,10 +124,23 @@ where
     Factory: Fn() -> Making,
     Making: Future<Output = Result<Arc<dyn ObjectStore>>>,
 {
+    run_each(object_cases(), factory, |store| World { store, capabilities }).await
+}
+
+/// Runs every case on a world of its own, made of what the factory makes.
+async fn run_each<Made, World, Factory, Making>(
+    cases: Vec<Case<World>>,
+    factory: Factory,
+    world: impl Fn(Made) -> World,
+) -> Result<usize, Failures>
+where
+    Factory: Fn() -> Making,
+    Making: Future<Output = Result<Made>>,
+{
     let mut results = Vec::new();
-    for case in object_cases() {
+    for case in cases {
         let outcome = match factory().await {
-            Ok(store) => finish((case.run)(World { store, capabilities })).await,
+            Ok(made) => finish((case.run)(world(made))).await,
             Err(error) => Err(error.into()),
         };
         results.push((case.name, outcome));

@@ -2,7 +2,7 @@
 
 use super::attributes::text_map;
 use super::world::{Outcome, Refusal, World, holds, key, pattern, refused, same};
-use super::{Capabilities, Case, Failures, cases, finish, verdict};
+use super::{Capabilities, Case, Failures, cases, run_each};
 use crate::{
     Attributes, CompleteOptions, ObjectStore, Part, Precondition, Result, StoreError, Tags, Uploads,
 };
@@ -19,15 +19,7 @@ where
     Factory: Fn() -> Making,
     Making: Future<Output = Result<Arc<dyn ObjectStore>>>,
 {
-    let mut results = Vec::new();
-    for case in upload_cases() {
-        let outcome = match factory().await {
-            Ok(store) => finish((case.run)(World { store, capabilities })).await,
-            Err(error) => Err(error.into()),
-        };
-        results.push((case.name, outcome));
-    }
-    verdict(results)
+    run_each(upload_cases(), factory, |store| World { store, capabilities }).await
 }
 
 use super::uploads;

@@ -1,7 +1,7 @@
 //! Versions and their locks.
 
 use super::world::{Outcome, Refusal, World, holds, key, refused, same, when};
-use super::{Capabilities, Case, Failures, cases, finish, verdict};
+use super::{Capabilities, Case, Failures, cases, run_each};
 use crate::{
     Attributes, GetOptions, ListVersions, Lock, LockMode, NULL_VERSION, ObjectRef, ObjectStore, Precondition,
     PutOptions, Removal, Result, Retention, StoreError, Timestamp, VersionEntry, Versioning, Versions,
@@ -18,15 +18,7 @@ where
     Factory: Fn() -> Making,
     Making: Future<Output = Result<Arc<dyn ObjectStore>>>,
 {
-    let mut results = Vec::new();
-    for case in version_cases() {
-        let outcome = match factory().await {
-            Ok(store) => finish((case.run)(World { store, capabilities })).await,
-            Err(error) => Err(error.into()),
-        };
-        results.push((case.name, outcome));
-    }
-    verdict(results)
+    run_each(version_cases(), factory, |store| World { store, capabilities }).await
 }
 
 use super::versions;
