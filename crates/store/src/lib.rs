@@ -10,7 +10,9 @@
 //! Invariants: a key is stored and listed byte for byte; a listing is in byte order; an error says through
 //! [`StoreError::is_retryable`] what a caller can do; a `put` that fails leaves the old object whole.
 
+mod aliases;
 mod blocking;
+mod claims;
 mod clock;
 mod error;
 mod key;
@@ -19,6 +21,7 @@ mod object;
 mod pages;
 mod payload;
 mod seam;
+mod wire;
 
 pub mod bucket_name;
 pub mod byte_range;
@@ -27,12 +30,14 @@ pub mod conformance;
 pub mod dir;
 pub mod listing;
 pub mod memory;
+pub mod mover;
 pub mod names;
 pub mod s3;
 pub mod wrap;
 pub mod writeback;
 
 pub use blocking::blocking;
+pub use claims::{Claim, Claims};
 pub use clock::{Clock, Entropy, SystemClock, Timestamp};
 pub use error::{Result, StoreError};
 pub use key::{ETag, InvalidKey, KEY_BYTES_MAX, ObjectKey};

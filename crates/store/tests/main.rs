@@ -4,6 +4,7 @@
 
 mod dir;
 mod memory;
+mod mover;
 mod s3;
 mod wrap;
 mod writeback;

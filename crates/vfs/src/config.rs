@@ -56,10 +56,13 @@ pub struct Config {
     pub write_back: bool,
     /// Where files being edited at random live; made if missing.
     pub cache_dir: PathBuf,
+    /// The journal of what was renamed and has not moved in the bucket yet, of a volume named by path; made if missing.
+    /// What it says outlives the mount.
+    pub moves_path: PathBuf,
 }
 
 impl Config {
-    /// The defaults of `tenon mount`, with the cache in `cache_dir`.
+    /// The defaults of `tenon mount`, with cache and journal in `cache_dir`.
     pub fn new(cache_dir: PathBuf) -> Self {
         Self {
             prefix: Vec::new(),
@@ -76,6 +79,7 @@ impl Config {
             page_cache_above: false,
             is_uncached: false,
             write_back: false,
+            moves_path: cache_dir.join("moves"),
             cache_dir,
         }
     }

@@ -4,22 +4,22 @@ use meta::{Ctx, Ino, Inode, Kind, Name, Namespace};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use store::names::BadName;
-use store::{Clock, Entropy, InvalidKey, ObjectKey, ObjectRef, ObjectStore, Timestamp};
+use store::mover::{Mover, MoverOptions};
+use store::{Claims, Clock, Entropy, InvalidKey, ObjectKey, ObjectMeta, ObjectRef, ObjectStore, StoreError, Timestamp};
 use tokio::sync::{OnceCell, RwLock, Semaphore, mpsc};
 
 use crate::access_times::AccessTimes;
 use crate::budget::Budget;
 use crate::changes::Changes;
-use crate::claims::Claims;
 use crate::config::{AttributeSource, Config, Parts};
 use crate::directories::Directories;
 use crate::discards::Discards;
 use crate::evict::Hand;
 use crate::exports::Exports;
 use crate::handles::Handles;
-use crate::headers::Defaults;
+use crate::headers::{self, Defaults};
 use crate::invalidation::{Invalidation, Invalidations};
-use crate::layout::Layout;
+use crate::layout::{Layout, lost_key};
 use crate::objects::{SettingsCache, Storing};
 use crate::open_file::OpenFiles;
 use crate::pin::Pin;
@@ -38,6 +38,8 @@ const ASSEMBLED_PARTS_MAX: usize = 4;
 pub struct Filesystem {
     pub(crate) me: Weak<Self>,
     pub(crate) store: Arc<dyn ObjectStore>,
+    /// The same store, where names are keys: what renames.
+    pub(crate) mover: Option<Arc<Mover>>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) entropy: Arc<Entropy>,
     pub(crate) names: Namespace,
@@ -56,9 +58,11 @@ pub struct Filesystem {
     pub(crate) references: References,
     pub(crate) hand: Hand,
     pub(crate) changes: Changes,
-    pub(crate) claims: Claims,
+    /// Keys that somebody is about to change: storing an object and naming it are two steps, and two changes of one mount
+    /// under one key must not take each other's objects for a stranger's. Claimed after a file's work and `moves`.
+    pub(crate) claims: Claims<ObjectKey>,
     /// Uploads that somebody is changing, by their ids.
-    pub(crate) uploads: Claims,
+    pub(crate) uploads: Claims<ObjectKey>,
     pub(crate) storing: Storing,
     pub(crate) settings: SettingsCache,
     pub(crate) access_times: AccessTimes,
@@ -80,10 +84,18 @@ impl Filesystem {
         let ctx = Ctx { now: parts.clock.now(), uid: config.uid, gid: config.gid };
         let names = Namespace::new(parts.engine, &ctx)?;
         let layout = Layout::of(&config.prefix, record.as_ref(), names.inode(Ino::ROOT)?.btime);
+        let (store, mover) = match layout.follows_paths() {
+            true => {
+                let mover = open_mover(&parts.store, &parts.entropy, &config)?;
+                (mover.clone() as Arc<dyn ObjectStore>, Some(mover))
+            }
+            false => (parts.store, None),
+        };
         let pool = ((config.read_bytes() + config.write_bytes()) as usize / SLAB_BYTES).max(1);
-        Ok(Arc::new_cyclic(|me| Self {
+        let fs = Arc::new_cyclic(|me: &Weak<Self>| Self {
             me: me.clone(),
-            store: parts.store,
+            store,
+            mover,
             clock: parts.clock.clone(),
             entropy: parts.entropy,
             names,
@@ -122,7 +134,34 @@ impl Filesystem {
             volume_record: record.map_or_else(OnceCell::new, |record| OnceCell::new_with(Some(record))),
             recording: Turns::default(),
             config,
-        }))
+        });
+        fs.tell_mover();
+        Ok(fs)
+    }
+
+    /// Objects move after the names that say so, and are known by their files.
+    fn tell_mover(&self) {
+        let Some(mover) = &self.mover else { return };
+        let me = self.me.clone();
+        mover.moves_after(move || {
+            let me = me.upgrade();
+            Box::pin(async move {
+                match me {
+                    Some(me) => me.sync_names().await.map_err(|error| StoreError::Unavailable(error.to_string())),
+                    None => Err(StoreError::Unavailable("the volume is closed".into())),
+                }
+            })
+        });
+        let me = self.me.clone();
+        mover.knows_by(move |key, found| me.upgrade().is_some_and(|me| me.knows(key, found).unwrap_or(false)));
+    }
+
+    /// Whether an object is the file that its key leads to, by what its headers say.
+    fn knows(&self, key: &ObjectKey, found: &ObjectMeta) -> Result<bool> {
+        let Some(known) = self.known_way(key)?.filter(|known| known.is_last) else { return Ok(false) };
+        let Some(name) = known.next else { return Ok(false) };
+        let inode = self.names.lookup(known.dir, &self.shown_name(known.dir, &name)?)?;
+        Ok(inode.is_some_and(|inode| headers::are_of(&inode, found)))
     }
 
     /// How long a front end may believe entries and attributes.
@@ -241,6 +280,16 @@ impl Filesystem {
             None => inode,
         }
     }
+}
+
+fn open_mover(store: &Arc<dyn ObjectStore>, entropy: &Arc<Entropy>, config: &Config) -> Result<Arc<Mover>> {
+    let prefix = config.prefix.clone();
+    let options = MoverOptions {
+        copies_at_once: config.write_back,
+        // A path too long to be kept aside under its name stays where it was, as the newer one.
+        lost: Arc::new(move |key, unique| lost_key(&prefix, key, unique).unwrap_or_else(|_| key.clone())),
+    };
+    Ok(Mover::open(&config.moves_path, store.clone(), options, entropy.clone())?)
 }
 
 /// Half the share for writing, at least one part.

@@ -16,7 +16,6 @@ mod attr;
 mod audit;
 mod budget;
 mod changes;
-mod claims;
 mod config;
 mod directories;
 mod discards;

@@ -287,12 +287,17 @@ impl World {
     /// Another mount of the same bucket with the same settings, which knows nothing yet.
     pub(crate) async fn remount(&self) -> Self {
         let config = self.config.clone();
-        self.bucket.mount(|fresh| *fresh = Config { cache_dir: fresh.cache_dir.clone(), ..config }).await
+        let here = |fresh: &Config| (fresh.cache_dir.clone(), fresh.moves_path.clone());
+        let change = |fresh: &mut Config| {
+            let (cache_dir, moves_path) = here(fresh);
+            *fresh = Config { cache_dir, moves_path, ..config };
+        };
+        self.bucket.mount(change).await
     }
 
     /// From now on no local file can be made.
     pub(crate) fn remove_cache_dir(&self) {
-        std::fs::remove_dir(self.cache.path()).unwrap();
+        std::fs::remove_dir_all(self.cache.path()).unwrap();
     }
 
     /// What was learned before is too old to be believed.
@@ -421,11 +426,24 @@ impl World {
         self.fs.rmdir(dir, &name).await
     }
 
+    /// Renames, and waits until the objects have moved.
     pub(crate) async fn rename(&self, from: impl AsRef<[u8]>, to: impl AsRef<[u8]>) -> Result<()> {
         self.rename_with(from, to, 0).await
     }
 
     pub(crate) async fn rename_with(
+        &self,
+        from: impl AsRef<[u8]>,
+        to: impl AsRef<[u8]>,
+        flags: u32,
+    ) -> Result<()> {
+        self.rename_at_once(from, to, flags).await?;
+        self.fs.moves_rest().await;
+        Ok(())
+    }
+
+    /// Renames, and does not wait for the objects.
+    pub(crate) async fn rename_at_once(
         &self,
         from: impl AsRef<[u8]>,
         to: impl AsRef<[u8]>,

@@ -2,7 +2,7 @@
 
 use super::pending::{Change, Piece, Waiting, slice};
 use super::record::Record;
-use super::{Alias, Writeback};
+use super::Writeback;
 use crate::{
     CopyOptions, ETag, Multipart, ObjectKey, ObjectRef, Payload, Precondition, PutOptions, Result,
     StoreError, Timestamp, blocking,
@@ -100,7 +100,7 @@ impl Writeback {
         }
         if let (Some(object), Some(there)) = (&change.object, &etag) {
             // Before it is out of the pending ones: who reads next asks the bucket by its tag.
-            self.remember(key, Alias { given: object.described.etag.clone(), there: there.clone() });
+            self.aliases().remember(key, object.described.etag.clone(), there.clone());
         }
         self.pending().done(key, change.number, etag);
         self.went_up.fetch_add(1, Ordering::AcqRel);
@@ -248,18 +248,6 @@ impl Writeback {
         let (Some(me), Some(_)) = (self.me.upgrade(), self.log.last_unneeded()) else { return };
         if let Err(error) = blocking(move || me.log.reclaim()).await {
             tracing::warn!(%error, "a segment of the write-back log cannot be removed");
-        }
-    }
-
-    fn remember(&self, key: &ObjectKey, alias: Alias) {
-        let mut aliases = self.aliases();
-        if aliases.by_key.insert(key.clone(), alias).is_none() {
-            aliases.order.push_back(key.clone());
-        }
-        while aliases.order.len() > super::ALIASES_MAX {
-            if let Some(oldest) = aliases.order.pop_front() {
-                aliases.by_key.remove(&oldest);
-            }
         }
     }
 }

@@ -4,8 +4,9 @@
 //! survives the loss of power; a segment goes only when nothing refers to it nor to an older one, so that what
 //! undoes a record never goes before it.
 
-use super::record::{self, Crc, FRAME_BYTES, Record};
+use super::record::{self, FRAME_BYTES, Record};
 use crate::Payload;
+use crate::wire::Crc;
 use bytes::{Bytes, BytesMut};
 use std::collections::BTreeMap;
 use std::fs::{self, File};

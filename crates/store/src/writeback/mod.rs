@@ -24,7 +24,7 @@ mod upload;
 use crate::{
     Attributes, Clock, CopyOptions, ETag, Entropy, GetOptions, ListPage, ListRequest, Multipart, Object,
     ObjectKey, ObjectMeta, ObjectRef, ObjectStore, Payload, Precondition, PutOptions, Result, StoreError,
-    Tags, blocking, byte_range,
+    Tags, aliases::Aliases, blocking, byte_range,
 };
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
@@ -34,7 +34,7 @@ use notes::Notes;
 use pending::{Change, Pending, Piece, Waiting, slice};
 use record::{Described, PieceAt, Record};
 use replay::Replay;
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::HashSet;
 use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -43,8 +43,6 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use upload::WaitingUpload;
 
-/// So many tags of objects that went up are remembered.
-const ALIASES_MAX: usize = 1 << 16;
 /// Longer bodies are appended before the record that describes them, in bytes.
 const BODY_BYTES_MAX: u64 = 64 << 10;
 
@@ -108,19 +106,6 @@ pub struct Writeback {
     went_up: AtomicU64,
     /// How many want everything up now.
     hurried: AtomicU64,
-}
-
-/// Tags that were given for waiting objects, and those that the bucket gave them.
-#[derive(Debug, Default)]
-struct Aliases {
-    by_key: HashMap<ObjectKey, Alias>,
-    order: VecDeque<ObjectKey>,
-}
-
-#[derive(Debug, Clone)]
-struct Alias {
-    given: ETag,
-    there: ETag,
 }
 
 impl Writeback {
@@ -322,31 +307,17 @@ impl Writeback {
 
     /// A condition in the bucket's words.
     fn there(&self, key: &ObjectKey, asked: &Precondition) -> Precondition {
-        match asked {
-            Precondition::Matches(etag) => Precondition::Matches(self.tag_there(key, etag)),
-            other => other.clone(),
-        }
-    }
-
-    /// The bucket's tag for one that was given here.
-    fn tag_there(&self, key: &ObjectKey, given: &ETag) -> ETag {
-        let aliases = self.aliases();
-        let alias = aliases.by_key.get(key).filter(|alias| alias.given == *given);
-        alias.map_or_else(|| given.clone(), |alias| alias.there.clone())
+        self.aliases().condition_there(key, asked)
     }
 
     /// An object of the bucket with the tag that was given for it here.
-    fn as_given(&self, mut object: ObjectRef) -> ObjectRef {
-        let aliases = self.aliases();
-        if let Some(alias) = aliases.by_key.get(&object.key).filter(|alias| alias.there == object.etag) {
-            object.etag = alias.given.clone();
-        }
-        object
+    fn as_given(&self, object: ObjectRef) -> ObjectRef {
+        self.aliases().as_given(object)
     }
 
     /// An object as the bucket knows it. One that was given so long ago that its tag is forgotten may be another.
     fn object_there(&self, object: &ObjectRef) -> Result<ObjectRef> {
-        let etag = self.tag_there(&object.key, &object.etag);
+        let etag = self.aliases().there(&object.key, &object.etag);
         if etag.is_provisional() && !self.options.keys_are_used_once {
             return Err(StoreError::PreconditionFailed(object.key.clone()));
         }

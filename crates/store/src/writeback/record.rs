@@ -4,6 +4,7 @@
 //! little-endian. The header says what was asked, the body is bytes that objects consist of. `docs/format.md` has the
 //! fields.
 
+use crate::wire::{Crc, Sink, Source};
 use crate::{Attributes, ETag, ObjectKey, ObjectRef, Precondition, Tags, Timestamp};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -86,34 +87,12 @@ pub(super) fn checksum(frame: &[u8; FRAME_BYTES]) -> u32 {
     u32::from_le_bytes([frame[4], frame[5], frame[6], frame[7]])
 }
 
-/// CRC-32C over several pieces.
-pub(super) struct Crc(crc_fast::Digest);
-
-impl Default for Crc {
-    fn default() -> Self {
-        Self(crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi))
-    }
-}
-
-impl Crc {
-    pub(super) fn add(&mut self, bytes: &[u8]) {
-        self.0.update(bytes);
-    }
-
-    pub(super) fn sum(&self) -> u32 {
-        self.0.finalize() as u32
-    }
-}
-
 /// The record of a header; `None` if it is damaged, or of a newer Tenon.
 pub(super) fn decode(header: &[u8]) -> Option<Record> {
     let mut source = Source(header);
     let record = source.record()?;
     source.0.is_empty().then_some(record)
 }
-
-#[derive(Default)]
-struct Sink(Vec<u8>);
 
 impl Sink {
     fn record(&mut self, record: &Record) {
@@ -150,38 +129,11 @@ impl Sink {
         self.number(number);
     }
 
-    fn number(&mut self, number: u64) {
-        self.0.extend(number.to_le_bytes());
-    }
-
-    fn bytes(&mut self, bytes: &[u8]) {
-        self.number(bytes.len() as u64);
-        self.0.extend(bytes);
-    }
-
-    fn optional(&mut self, text: Option<&str>) {
-        self.0.push(u8::from(text.is_some()));
-        if let Some(text) = text {
-            self.bytes(text.as_bytes());
-        }
-    }
-
     fn map(&mut self, map: &BTreeMap<String, String>) {
         self.number(map.len() as u64);
         for (name, value) in map {
             self.bytes(name.as_bytes());
             self.bytes(value.as_bytes());
-        }
-    }
-
-    fn precondition(&mut self, precondition: &Precondition) {
-        match precondition {
-            Precondition::None => self.0.push(0),
-            Precondition::Absent => self.0.push(1),
-            Precondition::Matches(etag) => {
-                self.0.push(2);
-                self.bytes(etag.as_str().as_bytes());
-            }
         }
     }
 
@@ -216,8 +168,6 @@ impl Sink {
     }
 }
 
-struct Source<'a>(&'a [u8]);
-
 impl Source<'_> {
     fn record(&mut self) -> Option<Record> {
         match self.byte()? {
@@ -243,53 +193,9 @@ impl Source<'_> {
         }
     }
 
-    fn byte(&mut self) -> Option<u8> {
-        let (first, rest) = self.0.split_first()?;
-        self.0 = rest;
-        Some(*first)
-    }
-
-    fn number(&mut self) -> Option<u64> {
-        let (number, rest) = self.0.split_first_chunk()?;
-        self.0 = rest;
-        Some(u64::from_le_bytes(*number))
-    }
-
-    fn bytes(&mut self) -> Option<&[u8]> {
-        let len = usize::try_from(self.number()?).ok()?;
-        let (bytes, rest) = self.0.split_at_checked(len)?;
-        self.0 = rest;
-        Some(bytes)
-    }
-
-    fn key(&mut self) -> Option<ObjectKey> {
-        ObjectKey::try_from(self.bytes()?).ok()
-    }
-
-    fn text(&mut self) -> Option<String> {
-        Some(std::str::from_utf8(self.bytes()?).ok()?.to_owned())
-    }
-
-    fn optional(&mut self) -> Option<Option<String>> {
-        match self.byte()? {
-            0 => Some(None),
-            1 => Some(Some(self.text()?)),
-            _ => None,
-        }
-    }
-
     fn map(&mut self) -> Option<BTreeMap<String, String>> {
         let count = self.number()?;
         (0..count).map(|_| Some((self.text()?, self.text()?))).collect()
-    }
-
-    fn precondition(&mut self) -> Option<Precondition> {
-        match self.byte()? {
-            0 => Some(Precondition::None),
-            1 => Some(Precondition::Absent),
-            2 => Some(Precondition::Matches(ETag::new(&self.text()?))),
-            _ => None,
-        }
     }
 
     fn described(&mut self) -> Option<Described> {

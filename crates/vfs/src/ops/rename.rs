@@ -1,19 +1,18 @@
 //! Renaming.
 //!
-//! Under path naming a rename moves objects: they are copied inside the store, then the name changes, then the old
-//! objects go. It returns when that is done. A crash in between leaves both, never neither. What the bucket does not
-//! show is renamed in the namespace alone.
+//! Under path naming a new name is a new key. The [mover](store::mover) shows objects under their new keys at once and moves
+//! them in the background; the name changes in the same step. What the bucket does not show is renamed in the namespace
+//! alone.
 
 mod tree;
 
 use meta::{FsError, Ino, Inode, Kind, Name, Op, RenameHow};
-use store::{Attributes, CopyOptions, ObjectKey, ObjectRef, Precondition, StoreError};
+use store::mover::Mover;
+use store::{Claim, ObjectKey, ObjectRef, Precondition, StoreError};
 use tokio::sync::MutexGuard;
 
 use crate::changes::Changing;
-use crate::claims::Claim;
 use crate::filesystem::name;
-use crate::headers;
 use crate::layout::{is_reserved, object_key, stored, stored_at};
 use crate::open_file::OpenFile;
 use crate::write::{Dirty, When};
@@ -28,7 +27,7 @@ type Place = (Ino, Name);
 /// What a file leaves behind: its old object, whose key and name are free when it is deleted.
 struct Left<'l> {
     object: ObjectRef,
-    _claim: Claim<'l>,
+    _claim: Claim<'l, ObjectKey>,
     _changing: Changing<'l>,
 }
 
@@ -192,7 +191,6 @@ impl Filesystem {
         let (mut work, replaced) = lock_both(source, target).await;
         self.complete(source, &mut work).await?;
         self.adopt_if_tried(source, &mut work).await?;
-        let mut was_shared = false;
         let old = match replaced {
             None => self.move_object(ends, source, &mut work).await?,
             Some((target, mut replaced)) => {
@@ -201,10 +199,10 @@ impl Filesystem {
                 // Whoever replaces a file by another expects the other's bytes there, also if it was just made.
                 self.begin_new(source, &mut work)?;
                 self.commit_locked(source, &mut work, When::Closed).await?;
-                was_shared = self.names.inode(target.ino)?.nlink > 1;
+                let is_shared = self.names.inode(target.ino)?.nlink > 1;
                 let aside = match self.files.users(target.ino) {
                     0 | 1 => None,
-                    _ if was_shared => None,
+                    _ if is_shared => None,
                     _ => self.set_aside(target, &mut replaced).await?,
                 };
                 let moved = self.move_object(ends, source, &mut work).await;
@@ -212,22 +210,11 @@ impl Filesystem {
                 moved?
             }
         };
-        if was_shared || !self.is_told_by_bucket(source.ino)? {
+        if let Some(old) = old {
             self.names_first().await?;
-        }
-        match old {
-            Some(old) if self.layout.owner(&old.object.key).is_some() => self.discard(old.object.key).await,
-            Some(old) => self.delete_moved(&old.object).await?,
-            None => {}
+            self.delete_moved(&old.object).await?;
         }
         Box::pin(self.show(source, &mut work)).await
-    }
-
-    /// Whether a look at the bucket would bring back all of a file that lies at its path.
-    fn is_told_by_bucket(&self, ino: Ino) -> Result<bool> {
-        let inode = self.names.inode(ino)?;
-        let is_whole = self.lies_at_path(&inode)? && !inode.is_ahead();
-        Ok(is_whole && inode.nlink == 1 && self.names.xattrs(ino)?.is_empty())
     }
 
     /// Before a name goes that has the key of a file with other names: another of them gets it, which the object
@@ -249,41 +236,19 @@ impl Filesystem {
             let Some(heir) = self.names.names(file.ino)?.into_iter().nth(1) else { return Ok(()) };
             let (from, to) = ((parent, name.clone()), heir.clone());
             let ends = Ends { from, to, source: inode.clone(), target: Some(inode), how: How::HandOn };
-            match self.move_object(&ends, file, work).await {
-                Ok(old) => {
-                    self.names_first().await?;
-                    return match old {
-                        Some(old) => self.delete_moved(&old.object).await,
-                        None => Ok(()),
-                    };
-                }
+            let prefix = self.layout.directory(&self.names, heir.0)?;
+            match object_key(&prefix, heir.1.as_bytes()) {
                 // Somebody else stored an object there: to the bucket the name is that one's.
-                Err(error) if error.errno() == libc::EEXIST => self.probe(heir.0, &heir.1).await?,
-                Err(error) => return Err(error),
+                Ok(key) if self.store.find(&key).await?.is_some() => self.probe(heir.0, &heir.1).await?,
+                _ => return self.move_object(&ends, file, work).await.map(drop),
             }
         }
         Err(Error::new(libc::EBUSY, "the other names of the file are taken by others all the time"))
     }
 
-    /// Copies, then names; returns the old object, which is to be deleted before anybody stores under its key.
+    /// Renames an object and its file; returns the object of the file replaced, where that is to be deleted before anybody
+    /// stores under its key.
     async fn move_object(&self, ends: &Ends, file: &OpenFile, work: &mut Dirty) -> Result<Option<Left<'_>>> {
-        match self.copy_and_rename(ends, file, work).await {
-            // New headers may have got there unheard.
-            Err(Error::Store(StoreError::PreconditionFailed(_)))
-                if self.adopt_unheard(file, work).await? =>
-            {
-                self.copy_and_rename(ends, file, work).await
-            }
-            moved => moved,
-        }
-    }
-
-    async fn copy_and_rename(
-        &self,
-        ends: &Ends,
-        file: &OpenFile,
-        work: &mut Dirty,
-    ) -> Result<Option<Left<'_>>> {
         let _moves = self.moves.read().await;
         let source = self.names.inode(ends.source.ino)?;
         if self.names.entry(ends.from.0, &ends.from.1)?.is_none_or(|entry| entry.ino != source.ino) {
@@ -308,17 +273,38 @@ impl Filesystem {
         }
         let (_claim, _coming_claim) = self.claims.claim_both(&old.key, &key).await;
         let (_changing, _coming) = self.changing(ends);
-        self.must_be_as_found(ends)?;
-        let moved = self.copy_and_name(&source, &old, &key, ends).await?;
-        match (comes, is_shown) {
-            (true, _) => self.publish(&source, &moved, source.size_bytes, None)?,
-            (false, true) => self.relocate(&source, &stored(&moved))?,
-            (false, false) => self.relocate(&source, &stored_at(&moved))?,
-        }
-        self.references.caches(source.ino, Some(&moved.etag));
+        let at_target = self.at_target(ends, is_shown)?;
+        let named = |moved: &ObjectRef| {
+            self.rename_entry(ends)?;
+            match (comes, is_shown) {
+                (true, _) => self.publish(&source, moved, source.size_bytes, None)?,
+                (false, true) => self.relocate(&source, &stored(moved))?,
+                (false, false) => self.relocate(&source, &stored_at(moved))?,
+            }
+            Ok::<_, Error>(moved.etag.clone())
+        };
+        let etag = self.mover()?.rename_object(&old, &key, &at_target, named).await?;
+        self.references.caches(source.ino, Some(&etag));
         file.repin(|| self.pin_of(source.ino))?;
         work.rebase(file.pin().0);
-        Ok(Some(Left { object: old, _claim, _changing }))
+        Ok(None)
+    }
+
+    /// What the bucket must have at the new name: the object of the file that is replaced there.
+    fn at_target(&self, ends: &Ends, is_shown: bool) -> Result<Precondition> {
+        let target = match &ends.target {
+            Some(target) if is_shown && ends.how != How::HandOn => self.names.inode(target.ino)?,
+            _ => return Ok(Precondition::Absent),
+        };
+        let object = match self.is_shown(ends.to.0, &ends.to.1, &target)? {
+            true => self.object(&target)?,
+            false => None,
+        };
+        Ok(object.map_or(Precondition::Absent, |object| Precondition::Matches(object.etag)))
+    }
+
+    fn mover(&self) -> Result<&Mover> {
+        self.mover.as_deref().ok_or(Error::new(libc::EXDEV, "only a volume whose names are keys moves objects"))
     }
 
     /// Renames what the bucket does not show; returns the object of the file replaced, if it shows that.
@@ -348,78 +334,6 @@ impl Filesystem {
             Ok(()) | Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)) => Ok(()),
             Err(error) => Err(error.into()),
         }
-    }
-
-    async fn copy_and_name(
-        &self,
-        source: &Inode,
-        old: &ObjectRef,
-        key: &ObjectKey,
-        ends: &Ends,
-    ) -> Result<ObjectRef> {
-        let moved = self.copy_with_headers(source, old, key, ends).await?;
-        if let Err(error) = self.rename_entry(ends) {
-            // What it replaced is gone: better the new object there than none.
-            if ends.target.is_none() {
-                self.store.delete(key, Precondition::Matches(moved.etag)).await.ok();
-            }
-            return Err(error);
-        }
-        Ok(moved)
-    }
-
-    /// Copies; headers that wait to be exported go along.
-    async fn copy_with_headers(
-        &self,
-        inode: &Inode,
-        from: &ObjectRef,
-        to: &ObjectKey,
-        ends: &Ends,
-    ) -> Result<ObjectRef> {
-        let mut options = CopyOptions::default();
-        if matches!(ends.how, How::HandOn | How::Rename(RenameHow::NoReplace)) {
-            options.precondition = Precondition::Absent;
-        }
-        let waits = self.exports.remove(inode.ino);
-        let copied = async {
-            if waits {
-                let described = self.store.head(&from.key).await?;
-                options.attributes = Some(headers::with_posix(described.attributes, inode));
-            }
-            self.store.copy(from, to, options.clone()).await
-        };
-        let copied = copied.await;
-        if waits && copied.is_err() {
-            self.export_later(inode.ino)?;
-        }
-        match copied {
-            Err(StoreError::PreconditionFailed(key)) if key == *to => {
-                match self.copied_before(from, to, options.attributes.as_ref()).await? {
-                    Some(copy) => Ok(copy),
-                    None => {
-                        self.directories.get(ends.to.0).forget();
-                        Err(Error::EXISTS)
-                    }
-                }
-            }
-            copied => Ok(copied?),
-        }
-    }
-
-    /// What lies under a key that must be free, if it is a copy of ours whose answer nobody heard. Times in nanoseconds
-    /// tell it from anybody else's.
-    async fn copied_before(
-        &self,
-        from: &ObjectRef,
-        to: &ObjectKey,
-        asked: Option<&Attributes>,
-    ) -> Result<Option<ObjectRef>> {
-        let (ours, there) = (self.store.head(&from.key).await?, self.store.head(to).await?);
-        let asked = asked.unwrap_or(&ours.attributes);
-        let is_copy = headers::has_time(&there.attributes)
-            && there.attributes.user == asked.user
-            && there.size_bytes == ours.size_bytes;
-        Ok(is_copy.then_some(there.object))
     }
 
     fn must_be_as_found(&self, ends: &Ends) -> Result<()> {

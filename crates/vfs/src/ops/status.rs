@@ -1,6 +1,7 @@
 //! What a mount is doing.
 
 use meta::Ino;
+use store::mover::Moving;
 
 use crate::Filesystem;
 
@@ -36,6 +37,8 @@ pub struct Status {
     pub exports_waiting: usize,
     /// Objects that nothing refers to and that wait to be deleted.
     pub discards_waiting: usize,
+    /// What was renamed and has not moved in the bucket yet.
+    pub moving: Moving,
     /// Ops committed to the namespace.
     pub ops: u64,
     /// The limit all of it stays under, in bytes.
@@ -72,6 +75,7 @@ impl Filesystem {
             kernel_inodes: self.references.len(),
             exports_waiting: self.exports.len(),
             discards_waiting: self.discards.len(),
+            moving: self.mover.as_ref().map(|mover| mover.moving()).unwrap_or_default(),
             ops: self.names.engine().head().0,
             memory_limit_bytes: self.config.memory_limit_bytes,
         }

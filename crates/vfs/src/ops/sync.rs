@@ -60,12 +60,23 @@ impl Filesystem {
         outcome
     }
 
-    /// Syncs, for at most `patience`. The log names the files that are not stored then.
+    /// Returns when what was renamed lies in the bucket where it shows here, or could not be moved there for now.
+    pub async fn moves_rest(&self) {
+        if let Some(mover) = &self.mover {
+            mover.rests().await;
+        }
+    }
+
+    /// Syncs, for at most `patience`, and has what was renamed move. The log names the files that are not stored then.
     pub async fn shutdown(&self, patience: Duration) -> Result<()> {
         let late = || Error::new(libc::ETIMEDOUT, "not everything was stored in the time allowed");
         let Some(me) = self.me.upgrade() else { return Err(late()) };
         // Whoever is cut off while he stores a file has its writes with him, so he goes on.
-        let syncing = tokio::spawn(async move { me.sync_as(When::Closed).await });
+        let syncing = tokio::spawn(async move {
+            let synced = me.sync_as(When::Closed).await;
+            me.moves_rest().await;
+            synced
+        });
         let outcome = match tokio::time::timeout(patience, syncing).await {
             Ok(Ok(outcome)) => outcome,
             Ok(Err(_)) | Err(_) => Err(late()),

@@ -1,32 +1,35 @@
-//! Keys that somebody is about to change.
+//! Keys that somebody is about to change: one at a time.
 //!
-//! Storing an object and naming it are two steps. Whoever takes both claims the key meanwhile, so that two changes
-//! of one mount under one key do not take each other's objects for a stranger's: a new file waits until the one
-//! that had its name is gone, and until a rename to its name has happened or been given up.
-//!
-//! Order: a file's work, then `moves`, then claims; of two keys the smaller first.
+//! Of two keys the smaller is claimed first.
 
 use std::collections::HashSet;
+use std::hash::Hash;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use store::ObjectKey;
 use tokio::sync::Notify;
 
-#[derive(Debug, Default)]
-pub(crate) struct Claims {
-    keys: Mutex<HashSet<ObjectKey>>,
+/// What is claimed. A key is whatever tells things apart: an object's key, or a number.
+#[derive(Debug)]
+pub struct Claims<K: Eq + Hash> {
+    keys: Mutex<HashSet<K>>,
     freed: Notify,
 }
 
 /// One claimed key; free again when dropped.
 #[derive(Debug)]
-pub(crate) struct Claim<'c> {
-    claims: &'c Claims,
-    key: ObjectKey,
+pub struct Claim<'c, K: Eq + Hash> {
+    claims: &'c Claims<K>,
+    key: K,
 }
 
-impl Claims {
+impl<K: Eq + Hash> Default for Claims<K> {
+    fn default() -> Self {
+        Self { keys: Mutex::default(), freed: Notify::new() }
+    }
+}
+
+impl<K: Eq + Hash + Ord + Clone> Claims<K> {
     /// Waits until nobody else has the key.
-    pub(crate) async fn claim(&self, key: &ObjectKey) -> Claim<'_> {
+    pub async fn claim(&self, key: &K) -> Claim<'_, K> {
         loop {
             let freed = self.freed.notified();
             if self.lock().insert(key.clone()) {
@@ -37,8 +40,11 @@ impl Claims {
     }
 
     /// Both of two different keys; the first claim is the first key's.
-    pub(crate) async fn claim_both(&self, one: &ObjectKey, other: &ObjectKey) -> (Claim<'_>, Claim<'_>) {
-        assert_ne!(one, other, "a key cannot be claimed twice");
+    ///
+    /// # Panics
+    /// If they are the same, for which nobody could wait long enough.
+    pub async fn claim_both(&self, one: &K, other: &K) -> (Claim<'_, K>, Claim<'_, K>) {
+        assert!(one != other, "a key cannot be claimed twice");
         if one < other {
             let first = self.claim(one).await;
             (first, self.claim(other).await)
@@ -48,12 +54,15 @@ impl Claims {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashSet<ObjectKey>> {
+}
+
+impl<K: Eq + Hash> Claims<K> {
+    fn lock(&self) -> MutexGuard<'_, HashSet<K>> {
         self.keys.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for Claim<'_> {
+impl<K: Eq + Hash> Drop for Claim<'_, K> {
     fn drop(&mut self) {
         self.claims.lock().remove(&self.key);
         self.claims.freed.notify_waiters();
@@ -67,7 +76,7 @@ mod tests {
     #[tokio::test]
     async fn who_comes_next_waits_for_who_was_first() {
         let claims = Claims::default();
-        let (a, b) = (ObjectKey::try_from("a").unwrap(), ObjectKey::try_from("b").unwrap());
+        let (a, b) = ("a", "b");
         let (first, second) = claims.claim_both(&b, &a).await;
         let mut next = std::pin::pin!(claims.claim(&b));
         assert!(futures_util::poll!(&mut next).is_pending());

@@ -1,0 +1,275 @@
+//! What moves, on disk: steps appended to one file, in frames that belong together.
+//!
+//! A frame is: length of the steps (4 bytes), CRC-32C of them (4), steps; numbers little-endian. `docs/format.md` has the
+//! fields. Invariants: a frame counts whole or not at all; the file holds no more than twice what is on its way, and
+//! some.
+
+use super::moves::{Move, Moves, Step, Target};
+use crate::wire::{Crc, Sink, Source};
+use crate::ETag;
+use std::fs::{self, File};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+
+const FRAME_BYTES: usize = 8;
+/// A shorter file is not written anew.
+const COMPACTED_BYTES_MIN: u64 = 1 << 20;
+
+/// The file, open at its end.
+#[derive(Debug)]
+pub(super) struct Journal {
+    path: PathBuf,
+    file: File,
+    end: u64,
+    /// Bytes ever appended here, and how many of them survive the loss of power.
+    appended: u64,
+    synced: u64,
+    /// Its length when it was written anew.
+    compacted: u64,
+}
+
+impl Journal {
+    /// Opens the file, made if it is missing; what it says is on its way. What comes after half a frame was promised to
+    /// nobody.
+    pub(super) fn open(path: &Path) -> io::Result<(Self, Moves)> {
+        if let Some(dir) = path.parent() {
+            fs::create_dir_all(dir)?;
+        }
+        let file = File::options().create(true).truncate(false).read(true).write(true).open(path)?;
+        rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive)?;
+        let bytes = fs::read(path)?;
+        let mut moves = Moves::default();
+        let end = replay(&bytes, &mut moves)?;
+        if end < bytes.len() as u64 {
+            tracing::warn!(path = %path.display(), end, "the journal of moves ends in half a step");
+            file.set_len(end)?;
+        }
+        // A process that ended need not have synced what it appended.
+        file.sync_all()?;
+        Ok((Self { path: path.to_owned(), file, end, appended: 0, synced: 0, compacted: 0 }, moves))
+    }
+
+    /// Appends steps that belong together.
+    pub(super) fn append(&mut self, steps: &[Step]) -> io::Result<()> {
+        let frame = encode(steps);
+        if let Err(error) = self.file.write_all_at(&frame, self.end) {
+            // Half a frame would hide what comes after it.
+            self.file.set_len(self.end)?;
+            return Err(error);
+        }
+        self.end += frame.len() as u64;
+        self.appended += frame.len() as u64;
+        Ok(())
+    }
+
+    /// Takes back what was appended after `end`, which nobody was told of.
+    pub(super) fn cut(&mut self, end: u64) -> io::Result<()> {
+        self.file.set_len(end)?;
+        self.end = end;
+        Ok(())
+    }
+
+    /// Where the next frame goes.
+    pub(super) fn end(&self) -> u64 {
+        self.end
+    }
+
+    /// How many bytes of the file survive the loss of power, as far as this process knows.
+    pub(super) fn synced_bytes(&self) -> u64 {
+        self.end.saturating_sub(self.appended - self.synced)
+    }
+
+    /// Bytes ever appended here.
+    pub(super) fn appended(&self) -> u64 {
+        self.appended
+    }
+
+    /// A handle to sync with, where something was appended since.
+    pub(super) fn unsynced(&self) -> io::Result<Option<File>> {
+        if self.synced < self.appended { self.file.try_clone().map(Some) } else { Ok(None) }
+    }
+
+    /// What was appended up to there survives the loss of power.
+    pub(super) fn has_synced(&mut self, appended: u64) {
+        self.synced = self.synced.max(appended);
+    }
+
+    /// Writes what is on its way anew where most of the file is not any more.
+    pub(super) fn compact(&mut self, moves: &Moves) -> io::Result<()> {
+        if self.end < COMPACTED_BYTES_MIN.max(2 * self.compacted) {
+            return Ok(());
+        }
+        let begin = |(number, one): (u64, &Move)| Step::Begin { number, one: one.clone() };
+        let frame = encode(&moves.all().map(begin).collect::<Vec<_>>());
+        let new = self.path.with_extension("new");
+        let file = File::options().create(true).truncate(true).read(true).write(true).open(&new)?;
+        rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive)?;
+        file.write_all_at(&frame, 0)?;
+        file.sync_all()?;
+        fs::rename(&new, &self.path)?;
+        if let Some(dir) = self.path.parent() {
+            File::open(dir)?.sync_all()?;
+        }
+        let end = frame.len() as u64;
+        (self.file, self.end, self.synced, self.compacted) = (file, end, self.appended, end);
+        Ok(())
+    }
+}
+
+/// Applies every whole frame; returns where the last one ends.
+fn replay(bytes: &[u8], moves: &mut Moves) -> io::Result<u64> {
+    let mut at = 0;
+    while let Some(payload) = frame_at(&bytes[at..]) {
+        let newer = || io::Error::new(ErrorKind::InvalidData, "the journal of moves was written by a newer Tenon");
+        decode(payload).ok_or_else(newer)?.into_iter().for_each(|step| moves.apply(step));
+        at += FRAME_BYTES + payload.len();
+    }
+    Ok(at as u64)
+}
+
+/// The steps of the frame that begins here, if it is whole.
+fn frame_at(bytes: &[u8]) -> Option<&[u8]> {
+    let (head, rest) = bytes.split_first_chunk::<FRAME_BYTES>()?;
+    let len = u32::from_le_bytes([head[0], head[1], head[2], head[3]]) as usize;
+    let payload = rest.get(..len).filter(|_| len > 0)?;
+    let mut crc = Crc::default();
+    crc.add(payload);
+    (crc.sum().to_le_bytes() == head[4..]).then_some(payload)
+}
+
+fn encode(steps: &[Step]) -> Vec<u8> {
+    let mut sink = Sink::default();
+    sink.number(steps.len() as u64);
+    steps.iter().for_each(|step| sink.step(step));
+    let mut crc = Crc::default();
+    crc.add(&sink.0);
+    [&(sink.0.len() as u32).to_le_bytes()[..], &crc.sum().to_le_bytes(), &sink.0].concat()
+}
+
+fn decode(payload: &[u8]) -> Option<Vec<Step>> {
+    let mut source = Source(payload);
+    let count = source.number()?;
+    let steps = (0..count).map(|_| source.step()).collect::<Option<_>>()?;
+    source.0.is_empty().then_some(steps)
+}
+
+impl Sink {
+    fn step(&mut self, step: &Step) {
+        match step {
+            Step::Begin { number, one } => {
+                self.0.push(0);
+                self.number(*number);
+                self.0.push(u8::from(one.is_tree));
+                self.bytes(&one.from);
+                self.optional(one.etag.as_ref().map(ETag::as_str));
+                self.target(&one.to);
+            }
+            Step::Retarget { number, to } => {
+                self.0.push(1);
+                self.number(*number);
+                self.target(to);
+            }
+            Step::Done { number } => {
+                self.0.push(2);
+                self.number(*number);
+            }
+        }
+    }
+
+    fn target(&mut self, target: &Target) {
+        match target {
+            Target::Nowhere => self.0.push(0),
+            Target::Place(to, precondition) => {
+                self.0.push(1);
+                self.bytes(to);
+                self.precondition(precondition);
+            }
+        }
+    }
+}
+
+impl Source<'_> {
+    fn step(&mut self) -> Option<Step> {
+        match self.byte()? {
+            0 => {
+                let (number, is_tree) = (self.number()?, self.byte()? == 1);
+                let from = self.bytes()?.to_vec();
+                let etag = self.optional()?.map(|text| ETag::new(&text));
+                Some(Step::Begin { number, one: Move { from, is_tree, etag, to: self.target()? } })
+            }
+            1 => Some(Step::Retarget { number: self.number()?, to: self.target()? }),
+            2 => Some(Step::Done { number: self.number()? }),
+            _ => None,
+        }
+    }
+
+    fn target(&mut self) -> Option<Target> {
+        match self.byte()? {
+            0 => Some(Target::Nowhere),
+            1 => Some(Target::Place(self.bytes()?.to_vec(), self.precondition()?)),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ObjectKey, Precondition};
+
+    fn renamed(moves: &Moves, from: &str, to: &str) -> Vec<Step> {
+        let key = |text| ObjectKey::try_from(text).unwrap();
+        let from: Vec<_> =
+            moves.candidates(&key(from)).into_iter().map(|there| (ETag::new("e"), there)).collect();
+        moves.rename(&from, &key(to), &Precondition::Matches(ETag::new("t")))
+    }
+
+    #[test]
+    fn what_was_appended_comes_back_and_half_a_frame_does_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("moves");
+        let (mut journal, mut moves) = Journal::open(&path).unwrap();
+        for (from, to) in [("a", "b"), ("b", "c"), ("x", "y")] {
+            let steps = renamed(&moves, from, to);
+            journal.append(&steps).unwrap();
+            steps.into_iter().for_each(|step| moves.apply(step));
+        }
+        let tree = moves.rename_tree(b"d/", b"e/");
+        journal.append(&tree).unwrap();
+        tree.into_iter().for_each(|step| moves.apply(step));
+        drop(journal);
+        let all: Vec<_> = moves.all().map(|(number, one)| (number, one.clone())).collect();
+        let found = |moves: &Moves| moves.all().map(|(number, one)| (number, one.clone())).collect::<Vec<_>>();
+        assert_eq!(found(&Journal::open(&path).unwrap().1), all);
+        let whole = fs::read(&path).unwrap();
+        fs::write(&path, &whole[..whole.len() - 1]).unwrap();
+        let (mut journal, moves) = Journal::open(&path).unwrap();
+        assert_eq!(found(&moves), all[..all.len() - 1]);
+        journal.append(&[Step::Done { number: 0 }]).unwrap();
+        drop(journal);
+        assert_eq!(found(&Journal::open(&path).unwrap().1), all[1..all.len() - 1]);
+    }
+
+    #[test]
+    fn a_file_of_what_is_done_is_written_anew() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("moves");
+        let (mut journal, mut moves) = Journal::open(&path).unwrap();
+        for round in 0..20_000 {
+            let steps = renamed(&moves, &format!("from{round}"), &format!("to{round}"));
+            let done = Step::Done { number: round };
+            for step in [steps, vec![done]] {
+                journal.append(&step).unwrap();
+                step.into_iter().for_each(|step| moves.apply(step));
+            }
+            journal.compact(&moves).unwrap();
+        }
+        assert!(journal.end() < 2 * COMPACTED_BYTES_MIN);
+        drop(journal);
+        let (_, reopened) = Journal::open(&path).unwrap();
+        assert_eq!(reopened.len(), 0);
+        let numbers = |steps: Vec<Step>| matches!(steps[0], Step::Begin { number: 20_000.., .. });
+        assert!(numbers(renamed(&moves, "a", "b")));
+    }
+}

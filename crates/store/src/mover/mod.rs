@@ -1,0 +1,576 @@
+//! Renames that return at once: a store in front of another, whose objects follow their names in the background.
+//!
+//! A bucket has no rename; what can be had is a copy inside the store and a deletion, which take their time. Here a rename
+//! is a step in a local journal. Reads and listings show every object where it was renamed to, wherever it lies by then; a
+//! write waits for the one object that is still at its place, or, where a whole tree has moved away from, for that. The
+//! objects are copied in the background, several at a time, and their old keys deleted.
+//!
+//! Invariants: an object is deleted where it lay only after it is where it goes to; nothing moves before the journal, and
+//! whatever else says where it is now ([`Mover::moves_after`]), survives the loss of power; a move that was done in part
+//! goes on where it ended, and done again does no harm; somebody else's object at the new place stays, and ours is kept
+//! under the key that [`MoverOptions::lost`] gives.
+
+mod journal;
+mod listing;
+mod moves;
+mod run;
+mod upload;
+
+use crate::aliases::Aliases;
+use crate::writeback::LostKey;
+use crate::{
+    Attributes, Claims, CopyOptions, ETag, Entropy, GetOptions, ListPage, ListRequest, Multipart, Object,
+    ObjectKey, ObjectMeta, ObjectRef, ObjectStore, Payload, Precondition, PutOptions, Result, StoreError,
+    Tags, blocking,
+};
+use futures_util::future::BoxFuture;
+use journal::Journal;
+use moves::{Candidate, Move, Moves, Step};
+use std::fmt;
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use tokio::sync::Notify;
+
+/// Who renames more waits until some are done.
+const MOVES_MAX: usize = 1 << 16;
+
+/// How a mover behaves.
+#[derive(Clone)]
+pub struct MoverOptions {
+    /// The store below acknowledges copies and deletions before they are done, in order: objects that are renamed one by one
+    /// are left to it.
+    pub copies_at_once: bool,
+    /// Where our bytes go if somebody else stored something at the new place.
+    pub lost: LostKey,
+}
+
+impl fmt::Debug for MoverOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MoverOptions").field("copies_at_once", &self.copies_at_once).finish_non_exhaustive()
+    }
+}
+
+/// What is on its way.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Moving {
+    /// Renames whose objects have not all moved.
+    pub renames: usize,
+    /// Objects that have moved since this mover was opened.
+    pub objects_moved: u64,
+    /// Why the last attempt failed, if nothing has moved since.
+    pub failure: Option<String>,
+}
+
+/// One rename on its way.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Renamed {
+    /// Where it lies: a key, or what keys begin with, which ends in `/`.
+    pub from: Vec<u8>,
+    /// Where it shows.
+    pub to: Vec<u8>,
+    /// The tag of the object, if it is one.
+    pub etag: Option<ETag>,
+}
+
+/// A store in front of another.
+pub struct Mover {
+    me: Weak<Self>,
+    store: Arc<dyn ObjectStore>,
+    state: Mutex<State>,
+    aliases: Mutex<Aliases>,
+    /// Places that somebody is moving an object from.
+    places: Claims<ObjectKey>,
+    /// Moves that somebody is carrying out, by number.
+    running: Claims<u64>,
+    entropy: Arc<Entropy>,
+    options: MoverOptions,
+    safe: OnceLock<Safe>,
+    knows: OnceLock<Knows>,
+    has_runner: AtomicBool,
+    objects_moved: AtomicU64,
+    /// Moves begun when so much had been appended to the journal may be carried out.
+    safe_up_to: AtomicU64,
+    failure: Mutex<Option<String>>,
+    /// A move is done, or an attempt at one failed.
+    changed: Notify,
+}
+
+/// Has what must survive the loss of power before anything moves survive it.
+type Safe = Box<dyn Fn() -> BoxFuture<'static, Result<()>> + Send + Sync>;
+
+/// Whether an object with another tag than it had is still the one that shows under a key.
+type Knows = Box<dyn Fn(&ObjectKey, &ObjectMeta) -> bool + Send + Sync>;
+
+#[derive(Debug)]
+struct State {
+    moves: Moves,
+    journal: Journal,
+}
+
+impl State {
+    fn take(&mut self, steps: Vec<Step>) -> Result<()> {
+        self.journal.append(&steps).map_err(failed)?;
+        self.apply(steps)
+    }
+
+    fn apply(&mut self, steps: Vec<Step>) -> Result<()> {
+        for step in steps {
+            if let Step::Begin { number, one } = &step
+                && !one.is_tree
+            {
+                self.moves.is_new(*number);
+            }
+            self.moves.apply(step);
+        }
+        self.journal.compact(&self.moves).map_err(failed)
+    }
+
+    /// Takes the steps of a rename if what belongs to it succeeds. The journal is first: a crash in between leaves a
+    /// rename that nobody was told of.
+    fn rename<T, E: From<StoreError>>(
+        &mut self,
+        plan: impl FnOnce(&Moves) -> Vec<Step>,
+        name: impl FnOnce() -> Result<T, E>,
+    ) -> Result<T, E> {
+        let steps = plan(&self.moves);
+        let end = self.journal.end();
+        self.journal.append(&steps).map_err(failed)?;
+        match name() {
+            Ok(done) => {
+                self.apply(steps)?;
+                Ok(done)
+            }
+            Err(error) => {
+                self.journal.cut(end).map_err(failed)?;
+                Err(error)
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Mover {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Mover").field("store", &self.store).finish_non_exhaustive()
+    }
+}
+
+impl Mover {
+    /// Opens the journal at `path` in front of a store; `WouldBlock` if another process has it open. What it says is seen
+    /// at once, and moves from [`Mover::resume`] or the next rename on.
+    pub fn open(
+        path: &Path,
+        store: Arc<dyn ObjectStore>,
+        options: MoverOptions,
+        entropy: Arc<Entropy>,
+    ) -> io::Result<Arc<Self>> {
+        let (journal, moves) = Journal::open(path)?;
+        Ok(Arc::new_cyclic(|me| Self {
+            me: me.clone(),
+            store,
+            state: Mutex::new(State { moves, journal }),
+            aliases: Mutex::default(),
+            places: Claims::default(),
+            running: Claims::default(),
+            entropy,
+            options,
+            safe: OnceLock::new(),
+            knows: OnceLock::new(),
+            has_runner: AtomicBool::new(false),
+            objects_moved: AtomicU64::new(0),
+            safe_up_to: AtomicU64::new(0),
+            failure: Mutex::default(),
+            changed: Notify::new(),
+        }))
+    }
+
+    /// Says what must be safe before anything moves. The first call counts.
+    pub fn moves_after(&self, safe: impl Fn() -> BoxFuture<'static, Result<()>> + Send + Sync + 'static) {
+        let _ = self.safe.set(Box::new(safe));
+    }
+
+    /// Says how to know an object, by the key under which it shows, that has another tag than when it was renamed: new headers
+    /// may have been stored and nobody heard of it. The first call counts.
+    pub fn knows_by(&self, knows: impl Fn(&ObjectKey, &ObjectMeta) -> bool + Send + Sync + 'static) {
+        let _ = self.knows.set(Box::new(knows));
+    }
+
+    /// What is on its way.
+    pub fn moving(&self) -> Moving {
+        Moving {
+            renames: self.state().moves.len(),
+            objects_moved: self.objects_moved.load(Ordering::Acquire),
+            failure: self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+        }
+    }
+
+    /// What was renamed and has not all moved.
+    pub fn pending(&self) -> Vec<Renamed> {
+        let state = self.state();
+        let renamed = |one: &Move| match &one.to {
+            moves::Target::Place(to, _) => {
+                Some(Renamed { from: one.from.clone(), to: to.clone(), etag: one.etag.clone() })
+            }
+            moves::Target::Nowhere => None,
+        };
+        state.moves.all().filter_map(|(_, one)| renamed(one)).collect()
+    }
+
+    /// How many bytes of the journal survive the loss of power, as far as this process knows: for simulators, which take the
+    /// rest away.
+    pub fn synced(&self) -> u64 {
+        self.state().journal.synced_bytes()
+    }
+
+    /// Returns when nothing is on its way, or the last attempt failed.
+    pub async fn rests(&self) {
+        loop {
+            let changed = self.changed.notified();
+            if self.is_idle() || self.moving().failure.is_some() {
+                return;
+            }
+            self.resume();
+            changed.await;
+        }
+    }
+
+    /// Returns when nothing is on its way.
+    pub async fn arrived(&self) {
+        loop {
+            let changed = self.changed.notified();
+            if self.is_idle() {
+                return;
+            }
+            self.resume();
+            changed.await;
+        }
+    }
+
+    /// Renames an object; what shows at the target goes if it is as asked. `name` is told what shows at the new place then,
+    /// and does whatever else belongs to the rename: nothing moves before it has succeeded, and nothing is renamed if it
+    /// fails. Returns at once, and conditions are checked when the object moves.
+    pub async fn rename_object<T, E: From<StoreError>>(
+        &self,
+        from: &ObjectRef,
+        to: &ObjectKey,
+        at_target: &Precondition,
+        name: impl FnOnce(&ObjectRef) -> Result<T, E>,
+    ) -> Result<T, E> {
+        if from.key == *to {
+            return Err(StoreError::Invalid("an object cannot be moved to its own key".into()).into());
+        }
+        if self.options.copies_at_once {
+            return self.rename_below(from, to, at_target, name).await;
+        }
+        self.make_room().await;
+        self.vacate(to.as_bytes(), |one| {
+            !one.is_tree && one.from == to.as_bytes() && one.shows_at(from.key.as_bytes())
+        })
+        .await?;
+        let places = self.candidates(&from.key);
+        let mut claims = Vec::with_capacity(places.len());
+        for there in &places {
+            // What is being moved from there is at the next place then.
+            claims.push(self.places.claim(&there.key).await);
+        }
+        let (places, at_target) = {
+            let aliases = self.aliases();
+            let tagged = |there: Candidate| (aliases.there(&there.key, &from.etag), there);
+            let places: Vec<_> = places.into_iter().map(tagged).collect();
+            (places, aliases.condition_there(to, at_target))
+        };
+        let renamed = ObjectRef { version: None, last_modified: None, ..from.clone() };
+        let renamed = ObjectRef { key: to.clone(), ..renamed };
+        let done = self.state().rename(|moves| moves.rename(&places, to, &at_target), || name(&renamed))?;
+        self.resume();
+        Ok(done)
+    }
+
+    /// The store below does it later, in this order.
+    async fn rename_below<T, E: From<StoreError>>(
+        &self,
+        from: &ObjectRef,
+        to: &ObjectKey,
+        at_target: &Precondition,
+        name: impl FnOnce(&ObjectRef) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let options = CopyOptions { attributes: None, precondition: at_target.clone() };
+        let copy = self.copy(from, to, options).await?;
+        let done = match name(&copy) {
+            Ok(done) => done,
+            Err(error) => {
+                self.delete(to, Precondition::Matches(copy.etag)).await?;
+                return Err(error);
+            }
+        };
+        self.delete(&from.key, Precondition::Matches(from.etag.clone())).await?;
+        Ok(done)
+    }
+
+    /// Renames everything whose keys begin with `from`, which ends in `/` as `to` does. Nobody stores anything there
+    /// meanwhile, and nothing shows at the target but an empty object of the target's own name, which goes. `name` as in
+    /// [`Mover::rename_object`].
+    pub async fn rename_tree<T, E: From<StoreError>>(
+        &self,
+        from: &[u8],
+        to: &[u8],
+        name: impl FnOnce() -> Result<T, E>,
+    ) -> Result<T, E> {
+        self.make_room().await;
+        self.vacate(to, |one| one.is_tree && one.from == to && one.shows_at(from)).await?;
+        if self.options.copies_at_once {
+            // The journal must not know of what the store below could lose.
+            self.store.sync().await?;
+        }
+        let done = self.state().rename(|moves| moves.rename_tree(from, to), name)?;
+        if self.options.copies_at_once {
+            self.sync_journal().await?;
+        }
+        self.resume();
+        Ok(done)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn aliases(&self) -> MutexGuard<'_, Aliases> {
+        self.aliases.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_idle(&self) -> bool {
+        self.state().moves.len() == 0
+    }
+
+    fn candidates(&self, key: &ObjectKey) -> Vec<Candidate> {
+        self.state().moves.candidates(key)
+    }
+
+    async fn make_room(&self) {
+        loop {
+            let changed = self.changed.notified();
+            if self.state().moves.len() < MOVES_MAX {
+                return;
+            }
+            self.resume();
+            changed.await;
+        }
+    }
+
+    async fn sync_journal(&self) -> Result<()> {
+        let (unsynced, appended) = {
+            let journal = &self.state().journal;
+            (journal.unsynced().map_err(failed)?, journal.appended())
+        };
+        let Some(file) = unsynced else { return Ok(()) };
+        blocking(move || file.sync_data()).await.map_err(failed)?;
+        self.state().journal.has_synced(appended);
+        Ok(())
+    }
+
+    /// Has moved what shows under a key to that key, so that it can be changed there.
+    async fn settle(&self, key: &ObjectKey) -> Result<()> {
+        if self.is_idle() {
+            return Ok(());
+        }
+        self.vacate(key.as_bytes(), |_| false).await?;
+        for there in self.candidates(key) {
+            if let Some(number) = there.by {
+                self.move_one(number, &there).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until nothing is to leave a place any more, but for what `may_stay`.
+    async fn vacate(&self, place: &[u8], may_stay: impl Fn(&Move) -> bool) -> Result<()> {
+        loop {
+            let in_the_way = {
+                let moves = &self.state().moves;
+                let near = match place.ends_with(b"/") {
+                    true => moves.owner_near(place),
+                    false => moves.owner(place),
+                };
+                near.filter(|number| !moves.get(*number).is_some_and(&may_stay))
+            };
+            match in_the_way {
+                None => return Ok(()),
+                Some(number) => self.carry_out(number).await?,
+            }
+        }
+    }
+
+    /// The first of the places where something may lie that has it.
+    async fn first<T, F: Future<Output = Result<T>>>(
+        &self,
+        key: &ObjectKey,
+        attempt: impl Fn(Candidate) -> F,
+    ) -> Result<T> {
+        for there in self.candidates(key) {
+            let must_match = there.etag.is_some();
+            match attempt(there).await {
+                Err(StoreError::NotFound(_)) => {}
+                // Something else is there by now.
+                Err(StoreError::PreconditionFailed(_)) if must_match => {}
+                outcome => return outcome,
+            }
+        }
+        Err(StoreError::NotFound(key.clone()))
+    }
+
+    /// An object as its callers know it.
+    fn shown(&self, key: &ObjectKey, meta: ObjectMeta) -> ObjectMeta {
+        let object = self.aliases().as_given(meta.object);
+        ObjectMeta { object: ObjectRef { key: key.clone(), ..object }, ..meta }
+    }
+
+    async fn get_at(&self, there: &Candidate, options: &GetOptions) -> Result<Object> {
+        let asked = options.if_match.as_ref().map(|given| self.aliases().there(&there.key, given));
+        if let (Some(asked), Some(known)) = (&asked, &there.etag)
+            && asked != known
+        {
+            return Err(StoreError::NotFound(there.key.clone()));
+        }
+        let if_match = asked.or_else(|| there.etag.clone());
+        self.store.get(&there.key, GetOptions { if_match, ..options.clone() }).await
+    }
+
+    async fn head_at(&self, key: &ObjectKey, there: &Candidate) -> Result<ObjectMeta> {
+        let meta = self.store.head(&there.key).await?;
+        match self.is_still(key, there.etag.as_ref(), &meta) {
+            true => Ok(meta),
+            false => Err(StoreError::NotFound(there.key.clone())),
+        }
+    }
+
+    /// Whether what was found is what shows under a key, and had this tag.
+    fn is_still(&self, key: &ObjectKey, etag: Option<&ETag>, found: &ObjectMeta) -> bool {
+        let is_known = || self.knows.get().is_some_and(|knows| knows(key, found));
+        etag.is_none_or(|etag| *etag == found.object.etag || is_known())
+    }
+}
+
+#[async_trait::async_trait]
+impl ObjectStore for Mover {
+    async fn get(&self, key: &ObjectKey, options: GetOptions) -> Result<Object> {
+        let options = &options;
+        let found = self.first(key, |there| async move { self.get_at(&there, options).await }).await;
+        match found {
+            Ok(Object { meta, body }) => Ok(Object { meta: self.shown(key, meta), body }),
+            // Under another tag, perhaps.
+            Err(StoreError::NotFound(_)) if options.if_match.is_some() && !self.is_idle() => {
+                self.head(key).await.and(Err(StoreError::PreconditionFailed(key.clone())))
+            }
+            Err(error) => Err(about(key, error)),
+        }
+    }
+
+    async fn head(&self, key: &ObjectKey) -> Result<ObjectMeta> {
+        let found = self.first(key, |there| async move { self.head_at(key, &there).await }).await;
+        found.map(|meta| self.shown(key, meta)).map_err(|error| about(key, error))
+    }
+
+    async fn put(&self, key: &ObjectKey, body: Payload, options: PutOptions) -> Result<ObjectRef> {
+        self.settle(key).await?;
+        let precondition = self.aliases().condition_there(key, &options.precondition);
+        self.store.put(key, body, PutOptions { precondition, ..options }).await
+    }
+
+    async fn multipart(
+        &self,
+        key: &ObjectKey,
+        attributes: Attributes,
+        tags: Tags,
+    ) -> Result<Arc<dyn Multipart>> {
+        let inner = self.store.multipart(key, attributes, tags).await?;
+        let me = self.me.upgrade().ok_or_else(closed)?;
+        Ok(Arc::new(upload::Upload::new(me, key.clone(), inner)))
+    }
+
+    async fn copy(&self, from: &ObjectRef, to: &ObjectKey, options: CopyOptions) -> Result<ObjectRef> {
+        self.settle(&from.key).await?;
+        self.settle(to).await?;
+        let (from, precondition) = {
+            let aliases = self.aliases();
+            let etag = aliases.there(&from.key, &from.etag);
+            (ObjectRef { etag, ..from.clone() }, aliases.condition_there(to, &options.precondition))
+        };
+        self.store.copy(&from, to, CopyOptions { precondition, ..options }).await
+    }
+
+    /// Unlike [`Mover::rename_object`] it asks first whether everything is as it must be.
+    async fn rename(&self, from: &ObjectRef, to: &ObjectKey, precondition: Precondition) -> Result<()> {
+        if self.head(&from.key).await?.object.etag != from.etag {
+            return Err(StoreError::PreconditionFailed(from.key.clone()));
+        }
+        let there = self.find(to).await?.map(|meta| meta.object.etag);
+        let holds = match (&precondition, &there) {
+            (Precondition::None, _) | (Precondition::Absent, None) => true,
+            (Precondition::Matches(wanted), Some(there)) => wanted == there,
+            (Precondition::Absent, Some(_)) | (Precondition::Matches(_), None) => false,
+        };
+        if !holds {
+            return Err(StoreError::PreconditionFailed(to.clone()));
+        }
+        let at_target = there.map_or(Precondition::Absent, Precondition::Matches);
+        self.rename_object(from, to, &at_target, |_| Ok(())).await
+    }
+
+    async fn delete(&self, key: &ObjectKey, precondition: Precondition) -> Result<()> {
+        if self.is_idle() || precondition != Precondition::None {
+            self.settle(key).await?;
+            let precondition = self.aliases().condition_there(key, &precondition);
+            return self.store.delete(key, precondition).await;
+        }
+        for there in self.candidates(key) {
+            match there.by {
+                Some(number) => self.delete_on_its_way(number, &there).await?,
+                None => self.store.delete(key, Precondition::None).await?,
+            }
+        }
+        Ok(())
+    }
+
+    async fn list(&self, request: ListRequest) -> Result<ListPage> {
+        self.list_as_shown(request).await
+    }
+
+    async fn tags(&self, key: &ObjectKey) -> Result<Tags> {
+        let found = self.first(key, |there| async move { self.store.tags(&there.key).await }).await;
+        found.map_err(|error| about(key, error))
+    }
+
+    async fn set_tags(&self, key: &ObjectKey, tags: Tags) -> Result<()> {
+        self.settle(key).await?;
+        self.store.set_tags(key, tags).await
+    }
+
+    async fn sync(&self) -> Result<()> {
+        self.sync_journal().await?;
+        self.store.sync().await
+    }
+}
+
+/// Errors name the key that was asked for.
+fn about(key: &ObjectKey, error: StoreError) -> StoreError {
+    match error {
+        StoreError::NotFound(_) => StoreError::NotFound(key.clone()),
+        StoreError::PreconditionFailed(_) => StoreError::PreconditionFailed(key.clone()),
+        StoreError::InvalidRange(_) => StoreError::InvalidRange(key.clone()),
+        error => error,
+    }
+}
+
+fn closed() -> StoreError {
+    StoreError::Unavailable("the store is closed".into())
+}
+
+fn failed(error: io::Error) -> StoreError {
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            StoreError::Full(format!("the disk of the journal of moves: {error}"))
+        }
+        _ => StoreError::Corrupt(format!("the journal of moves: {error}")),
+    }
+}

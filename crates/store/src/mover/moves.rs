@@ -1,0 +1,323 @@
+//! What is on its way: pure state, no I/O.
+//!
+//! A move says that what lies at one place of the bucket shows at another. The places that things lie at are the
+//! bucket's own keys and never change; where they show follows every further rename, so that however often something
+//! is renamed its objects are moved once.
+//!
+//! Invariants: no two moves begin at the same place; of moves that begin one inside the other the inner one has what
+//! lies there; nothing shows at a place that things have moved away from before they have left it.
+
+use crate::{ETag, ObjectKey, Precondition};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+
+/// What lies at `from` and shows at `to`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Move {
+    /// A key, or what keys begin with: a prefix that ends in `/`.
+    pub(super) from: Vec<u8>,
+    /// Whether `from` is what keys begin with.
+    pub(super) is_tree: bool,
+    /// The object's tag in the bucket; `None`: whatever lies there.
+    pub(super) etag: Option<ETag>,
+    pub(super) to: Target,
+}
+
+/// Where something goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Target {
+    /// There, where this must hold of what the bucket has.
+    Place(Vec<u8>, Precondition),
+    /// Nowhere: it is to be deleted.
+    Nowhere,
+}
+
+/// One step of the journal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Step {
+    Begin { number: u64, one: Move },
+    /// It is renamed again, or deleted, before it got there.
+    Retarget { number: u64, to: Target },
+    Done { number: u64 },
+}
+
+/// A place where an object may lie.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Candidate {
+    pub(super) key: ObjectKey,
+    /// The move that takes it from there; `None`: it is where it shows.
+    pub(super) by: Option<u64>,
+    /// The tag that it must have there.
+    pub(super) etag: Option<ETag>,
+}
+
+/// All moves under way, by their numbers, in which they were begun.
+#[derive(Debug, Default)]
+pub(super) struct Moves {
+    all: BTreeMap<u64, Move>,
+    objects: BTreeMap<Vec<u8>, u64>,
+    trees: BTreeMap<Vec<u8>, u64>,
+    by_target: BTreeMap<(Vec<u8>, u64), ()>,
+    /// Moves of one object that nobody has tried to carry out: it lies where it lay.
+    untried: BTreeSet<u64>,
+    next: u64,
+}
+
+impl Moves {
+    pub(super) fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    pub(super) fn get(&self, number: u64) -> Option<&Move> {
+        self.all.get(&number)
+    }
+
+    pub(super) fn all(&self) -> impl Iterator<Item = (u64, &Move)> {
+        self.all.iter().map(|(number, one)| (*number, one))
+    }
+
+    /// A move that was begun in this life of the journal.
+    pub(super) fn is_new(&mut self, number: u64) {
+        self.untried.insert(number);
+    }
+
+    /// Somebody carries a move out.
+    pub(super) fn is_tried(&mut self, number: u64) {
+        self.untried.remove(&number);
+    }
+
+    pub(super) fn apply(&mut self, step: Step) {
+        match step {
+            Step::Begin { number, one } => {
+                let starts = if one.is_tree { &mut self.trees } else { &mut self.objects };
+                starts.insert(one.from.clone(), number);
+                if let Target::Place(to, _) = &one.to {
+                    self.by_target.insert((to.clone(), number), ());
+                }
+                self.all.insert(number, one);
+                self.next = self.next.max(number + 1);
+            }
+            Step::Retarget { number, to } => {
+                let Some(one) = self.all.get_mut(&number) else { return };
+                if let Target::Place(old, _) = &one.to {
+                    self.by_target.remove(&(old.clone(), number));
+                }
+                if let Target::Place(new, _) = &to {
+                    self.by_target.insert((new.clone(), number), ());
+                }
+                one.to = to;
+            }
+            Step::Done { number } => {
+                self.next = self.next.max(number + 1);
+                self.untried.remove(&number);
+                let Some(one) = self.all.remove(&number) else { return };
+                let starts = if one.is_tree { &mut self.trees } else { &mut self.objects };
+                if starts.get(&one.from) == Some(&number) {
+                    starts.remove(&one.from);
+                }
+                if let Target::Place(to, _) = one.to {
+                    self.by_target.remove(&(to, number));
+                }
+            }
+        }
+    }
+
+    /// The move that takes away what lies under a key, or under all keys that begin so.
+    pub(super) fn owner(&self, place: &[u8]) -> Option<u64> {
+        let whole = self.objects.get(place).copied();
+        whole.or_else(|| inside(place).find_map(|prefix| self.trees.get(prefix).copied()))
+    }
+
+    /// A move that begins at, around or inside a place.
+    pub(super) fn owner_near(&self, prefix: &[u8]) -> Option<u64> {
+        let below = |starts: &BTreeMap<Vec<u8>, u64>| {
+            let range = (Bound::Included(prefix), Bound::Unbounded);
+            let first = starts.range::<[u8], _>(range).next();
+            first.filter(|(from, _)| from.starts_with(prefix)).map(|(_, number)| *number)
+        };
+        self.owner(prefix).or_else(|| below(&self.objects)).or_else(|| below(&self.trees))
+    }
+
+    /// Whether what lies under a key shows there.
+    pub(super) fn shows(&self, key: &[u8]) -> bool {
+        self.objects.is_empty() && self.trees.is_empty() || self.owner(key).is_none()
+    }
+
+    /// Where what a move takes from a key shows; `None` if it has nothing there, or is going.
+    pub(super) fn target_of(&self, number: u64, key: &[u8]) -> Option<ObjectKey> {
+        let one = self.all.get(&number).filter(|_| self.owner(key) == Some(number))?;
+        let Target::Place(to, _) = &one.to else { return None };
+        joined(to, key.strip_prefix(one.from.as_slice())?)
+    }
+
+    /// Where what shows under a key may lie, in the order in which it gets from one place to the next.
+    pub(super) fn candidates(&self, key: &ObjectKey) -> Vec<Candidate> {
+        let text = key.as_bytes();
+        let mut numbers: Vec<u64> = self.targeting(text).collect();
+        numbers.extend(inside(text).flat_map(|prefix| self.targeting(prefix)));
+        numbers.sort_unstable();
+        let lies = |number: &u64| self.source(*number, text);
+        let mut found: Vec<_> = numbers.iter().filter_map(lies).collect();
+        if self.owner(text).is_none() {
+            found.push(Candidate { key: key.clone(), by: None, etag: None });
+        }
+        found
+    }
+
+    /// The place that a move would have what shows at `text` from.
+    fn source(&self, number: u64, text: &[u8]) -> Option<Candidate> {
+        let one = self.all.get(&number)?;
+        let Target::Place(to, _) = &one.to else { return None };
+        let rest = text.strip_prefix(to.as_slice())?;
+        let key = joined(&one.from, rest).filter(|_| one.is_tree || rest.is_empty())?;
+        let is_its_own = self.owner(key.as_bytes()) == Some(number);
+        is_its_own.then(|| Candidate { key, by: Some(number), etag: one.etag.clone() })
+    }
+
+    fn targeting<'m>(&'m self, to: &'m [u8]) -> impl Iterator<Item = u64> + 'm {
+        self.below(to).take_while(move |(target, _)| *target == to).map(|(_, number)| number)
+    }
+
+    /// Moves whose targets begin so, by target.
+    fn below(&self, prefix: &[u8]) -> impl Iterator<Item = (&[u8], u64)> {
+        let all = self.by_target.range((prefix.to_vec(), 0)..);
+        let prefix = prefix.to_vec();
+        all.map(|((to, number), ())| (to.as_slice(), *number)).take_while(move |(to, _)| to.starts_with(&prefix))
+    }
+
+    /// Moves whose targets are among the keys that begin so, or around them, in their order.
+    pub(super) fn showing_in(&self, prefix: &[u8]) -> Vec<u64> {
+        let mut numbers: Vec<u64> = self.below(prefix).map(|(_, number)| number).collect();
+        let around = inside(prefix).filter(|around| *around != prefix);
+        numbers.extend(around.flat_map(|around| self.targeting(around)).filter(|number| self.all[number].is_tree));
+        numbers.sort_unstable();
+        numbers
+    }
+
+    /// What renames one object: from the places where it may lie, which have these tags there. What shows at the target now
+    /// goes.
+    pub(super) fn rename(
+        &self,
+        from: &[(ETag, Candidate)],
+        to: &ObjectKey,
+        at_target: &Precondition,
+    ) -> Vec<Step> {
+        let mut plan = Plan { next: self.next, steps: Vec::new() };
+        let mut at_target = at_target.clone();
+        for there in self.candidates(to) {
+            let Some(number) = there.by else { continue };
+            if let Some(Target::Place(_, replaced)) = self.plain(number).map(|one| &one.to) {
+                at_target = replaced.clone();
+                plan.steps.push(Step::Retarget { number, to: Target::Nowhere });
+            } else {
+                plan.begin(Move::of_object(&there.key, None, Target::Nowhere));
+            }
+        }
+        let is_surely_on_its_way = from.iter().any(|(_, there)| there.by.is_some_and(|by| self.untried.contains(&by)));
+        for (etag, there) in from.iter().filter(|(_, there)| there.by.is_some() || !is_surely_on_its_way) {
+            let target = Target::Place(to.as_bytes().to_vec(), at_target.clone());
+            let known = there.by.and_then(|number| Some((number, self.plain(number)?)));
+            match known {
+                Some((number, one)) => {
+                    plan.steps.push(match there.key == *to {
+                        true => Step::Done { number },
+                        false => Step::Retarget { number, to: target },
+                    });
+                    // What it was to replace where it showed until now is not replaced any more, and goes.
+                    plan.replaced_goes(one);
+                }
+                None => plan.begin(Move::of_object(&there.key, Some(etag.clone()), target)),
+            }
+        }
+        plan.steps
+    }
+
+    /// What deletes an object that is on its way.
+    pub(super) fn delete(&self, number: u64) -> Vec<Step> {
+        let mut plan = Plan { next: self.next, steps: vec![Step::Retarget { number, to: Target::Nowhere }] };
+        if let Some(one) = self.plain(number) {
+            plan.replaced_goes(one);
+        }
+        plan.steps
+    }
+
+    /// What renames everything whose keys begin so.
+    pub(super) fn rename_tree(&self, from: &[u8], to: &[u8]) -> Vec<Step> {
+        let mut plan = Plan { next: self.next, steps: Vec::new() };
+        for number in self.showing_in(from) {
+            let one = &self.all[&number];
+            let Target::Place(shown, at_target) = &one.to else { continue };
+            match shown.strip_prefix(from) {
+                Some(rest) => {
+                    let place = [to, rest].concat();
+                    plan.steps.push(match place == one.from {
+                        true => Step::Done { number },
+                        false => Step::Retarget { number, to: Target::Place(place, at_target.clone()) },
+                    });
+                }
+                None => {
+                    // It lies in a tree that is on its way itself.
+                    let there = [&one.from, &from[shown.len()..]].concat();
+                    if self.owner(&there) == Some(number) {
+                        plan.begin(Move::of_tree(there, to));
+                    }
+                }
+            }
+        }
+        if self.owner(from).is_none() {
+            plan.begin(Move::of_tree(from.to_vec(), to));
+        }
+        plan.steps
+    }
+
+    /// The move of one object.
+    fn plain(&self, number: u64) -> Option<&Move> {
+        self.all.get(&number).filter(|one| !one.is_tree)
+    }
+}
+
+impl Move {
+    /// Whether it shows exactly there.
+    pub(super) fn shows_at(&self, place: &[u8]) -> bool {
+        matches!(&self.to, Target::Place(to, _) if to == place)
+    }
+
+    fn of_object(from: &ObjectKey, etag: Option<ETag>, to: Target) -> Self {
+        Self { from: from.as_bytes().to_vec(), is_tree: false, etag, to }
+    }
+
+    fn of_tree(from: Vec<u8>, to: &[u8]) -> Self {
+        Self { from, is_tree: true, etag: None, to: Target::Place(to.to_vec(), Precondition::Absent) }
+    }
+}
+
+/// Steps that belong together.
+struct Plan {
+    next: u64,
+    steps: Vec<Step>,
+}
+
+impl Plan {
+    fn begin(&mut self, one: Move) {
+        self.steps.push(Step::Begin { number: self.next, one });
+        self.next += 1;
+    }
+
+    /// What a move was to replace goes without it, if it is still there.
+    fn replaced_goes(&mut self, one: &Move) {
+        if let Target::Place(shown, Precondition::Matches(replaced)) = &one.to {
+            let etag = Some(replaced.clone());
+            self.begin(Move { from: shown.clone(), is_tree: false, etag, to: Target::Nowhere });
+        }
+    }
+}
+
+/// What a key lies in, from the innermost on: its beginnings that end in `/`, itself included if it does.
+fn inside(key: &[u8]) -> impl Iterator<Item = &[u8]> {
+    (0..key.len()).rev().filter(|&at| key[at] == b'/').map(|at| &key[..=at])
+}
+
+/// A key that is too long, or empty, has nothing.
+fn joined(prefix: &[u8], rest: &[u8]) -> Option<ObjectKey> {
+    ObjectKey::new([prefix, rest].concat()).ok()
+}

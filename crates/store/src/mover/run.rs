@@ -1,0 +1,403 @@
+//! Objects follow their names: copies inside the store, then deletions.
+
+use super::moves::{Candidate, Move, Step, Target};
+use super::Mover;
+use crate::{
+    CopyOptions, GetOptions, ListEntry, ListRequest, ObjectKey, ObjectMeta, ObjectRef, Pages, Precondition,
+    Result, StoreError,
+};
+use futures_util::{StreamExt as _, TryStreamExt as _};
+use std::collections::HashSet;
+use std::sync::atomic::Ordering;
+use std::sync::{PoisonError, Weak};
+use std::time::Duration;
+
+/// Objects copied, or deleted, at the same time.
+const AT_ONCE: usize = 32;
+/// Keys asked for at once.
+const PAGE_ENTRIES: usize = 1000;
+/// So many objects of a tree are copied before their old keys are deleted: others see the new names the sooner, and it
+/// bounds what is remembered.
+const COPIED_BEFORE_DELETING: usize = 16_384;
+/// Somebody who changes an object again and again while it moves is followed so often.
+const ATTEMPTS_MAX: usize = 8;
+/// The first and the longest wait after a failure, in which the store's client has tried for a while already.
+const WAITS: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
+
+impl Mover {
+    /// Lets what is on its way go on, in the background. Needs a runtime.
+    pub fn resume(&self) {
+        if self.is_idle() {
+            return;
+        }
+        if !self.has_runner.swap(true, Ordering::AcqRel)
+            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+        {
+            runtime.spawn(run(self.me.clone()));
+        }
+    }
+
+    /// Tries every move once, in their order; objects several at a time. False if any failed.
+    async fn try_all(&self) -> bool {
+        let numbers: Vec<(u64, bool)> = self.state().moves.all().map(|(number, one)| (number, one.is_tree)).collect();
+        let mut has_failed = false;
+        for same in numbers.chunk_by(|one, next| !one.1 && !next.1) {
+            let tries: Vec<_> = same.iter().map(|(number, _)| self.carry_out(*number)).collect();
+            let outcomes: Vec<_> = futures_util::stream::iter(tries).buffer_unordered(AT_ONCE).collect().await;
+            for error in outcomes.into_iter().filter_map(Result::err) {
+                tracing::warn!(%error, "what was renamed has not moved in the bucket yet; it is tried again");
+                self.note_failure(Some(error.to_string()));
+                has_failed = true;
+            }
+        }
+        !has_failed
+    }
+
+    fn note_failure(&self, failure: Option<String>) {
+        *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = failure;
+        self.changed.notify_waiters();
+    }
+
+    /// Carries a move out, or waits for who does.
+    pub(super) async fn carry_out(&self, number: u64) -> Result<()> {
+        let _running = self.running.claim(&number).await;
+        let Some(one) = self.state().moves.get(number).cloned() else { return Ok(()) };
+        self.make_safe().await?;
+        match one.is_tree {
+            true => self.move_tree(number, &one).await?,
+            false => {
+                let Ok(key) = ObjectKey::new(one.from) else { return self.is_done(number) };
+                let _place = self.places.claim(&key).await;
+                self.state().moves.is_tried(number);
+                self.move_object(number, &key).await?;
+                self.is_done(number)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Everything that says where things are survives the loss of power.
+    async fn make_safe(&self) -> Result<()> {
+        let appended = self.state().journal.appended();
+        if self.safe_up_to.load(Ordering::Acquire) >= appended {
+            return Ok(());
+        }
+        if let Some(safe) = self.safe.get() {
+            safe().await?;
+        }
+        self.sync_journal().await?;
+        self.safe_up_to.fetch_max(appended, Ordering::AcqRel);
+        Ok(())
+    }
+
+    fn is_done(&self, number: u64) -> Result<()> {
+        self.state().take(vec![Step::Done { number }])?;
+        self.note_failure(None);
+        Ok(())
+    }
+
+    /// Moves the object at one place now.
+    pub(super) async fn move_one(&self, number: u64, there: &Candidate) -> Result<()> {
+        let is_tree = self.state().moves.get(number).is_some_and(|one| one.is_tree);
+        if !is_tree {
+            return self.carry_out(number).await;
+        }
+        self.make_safe().await?;
+        let _place = self.places.claim(&there.key).await;
+        if let Some(found) = self.store.find(&there.key).await?
+            && self.copy_below(number, found.object.clone(), false).await?
+        {
+            self.delete_moved(&found.object).await?;
+        }
+        Ok(())
+    }
+
+    /// Deletes an object where it is on its way from.
+    pub(super) async fn delete_on_its_way(&self, number: u64, there: &Candidate) -> Result<()> {
+        let _place = self.places.claim(&there.key).await;
+        let one = self.state().moves.get(number).cloned();
+        let Some(one) = one else { return self.store.delete(&there.key, Precondition::None).await };
+        if one.is_tree {
+            return self.store.delete(&there.key, Precondition::None).await;
+        }
+        {
+            let mut state = self.state();
+            let steps = state.moves.delete(number);
+            state.take(steps)?;
+        }
+        self.move_object(number, &there.key).await?;
+        self.is_done(number)
+    }
+
+    /// The move of one object, whose place is claimed.
+    async fn move_object(&self, number: u64, from: &ObjectKey) -> Result<()> {
+        let mut found: Option<ObjectRef> = None;
+        for _ in 0..ATTEMPTS_MAX {
+            // It may have been renamed again.
+            let Some(one) = self.state().moves.get(number).cloned() else { return Ok(()) };
+            let source = match (found.take(), &one.etag) {
+                (Some(source), _) => source,
+                (None, Some(etag)) => ObjectRef::new(from.clone(), etag.clone()),
+                (None, None) => match self.store.find(from).await? {
+                    Some(found) => found.object,
+                    None => return Ok(()),
+                },
+            };
+            let Target::Place(to, precondition) = &one.to else {
+                return self.delete_moved(&source).await;
+            };
+            let Ok(to) = ObjectKey::new(to.clone()) else { return Ok(()) };
+            if self.copy_to(&source, &to, precondition).await? {
+                return self.delete_moved(&source).await;
+            }
+            found = match self.store.find(from).await? {
+                Some(there) if self.is_still(&to, Some(&source.etag), &there) => Some(there.object),
+                // It has gone, or somebody has stored something new there, which is another object now.
+                _ => return Ok(()),
+            };
+        }
+        Err(StoreError::Unavailable(format!("'{from}' is changed all the time")))
+    }
+
+    /// Moves everything that a move takes from its tree, until there is nothing left.
+    async fn move_tree(&self, number: u64, one: &Move) -> Result<()> {
+        loop {
+            let mut copied = Vec::new();
+            let request = ListRequest {
+                prefix: one.from.clone().into(),
+                limit: PAGE_ENTRIES,
+                ..ListRequest::default()
+            };
+            let mut pages = Pages::of(self.store.as_ref(), request);
+            let mut found = 0;
+            while let Some(entries) = pages.next().await? {
+                let own = self.own(number, entries);
+                found += own.len();
+                copied.extend(self.copy_page(number, own).await?);
+                if copied.len() >= COPIED_BEFORE_DELETING {
+                    self.delete_all(std::mem::take(&mut copied)).await?;
+                }
+            }
+            self.delete_all(copied).await?;
+            if found == 0 {
+                return self.is_done(number);
+            }
+        }
+    }
+
+    /// The objects among the entries that the move takes, and none that begins another.
+    fn own(&self, number: u64, entries: Vec<ListEntry>) -> Vec<ObjectRef> {
+        let state = self.state();
+        let objects = entries.into_iter().filter_map(|entry| match entry {
+            ListEntry::Object { object, .. } => Some(object),
+            ListEntry::Prefix(_) => None,
+        });
+        objects.filter(|object| state.moves.owner(object.key.as_bytes()) == Some(number)).collect()
+    }
+
+    /// Copies the objects of a page; those that are at their new places.
+    async fn copy_page(&self, number: u64, objects: Vec<ObjectRef>) -> Result<Vec<ObjectRef>> {
+        let taken = self.taken(number, &objects).await?;
+        let copies: Vec<_> = objects.into_iter().map(|object| self.copy_listed(number, object, &taken)).collect();
+        let copied: Vec<_> = futures_util::stream::iter(copies).buffer_unordered(AT_ONCE).collect().await;
+        let mut moved = Vec::new();
+        let mut failed = Ok(());
+        for outcome in copied {
+            match outcome {
+                Ok(object) => moved.extend(object),
+                Err(error) => failed = Err(error),
+            }
+        }
+        if let Err(error) = failed {
+            self.delete_all(moved).await?;
+            return Err(error);
+        }
+        Ok(moved)
+    }
+
+    async fn copy_listed(
+        &self,
+        number: u64,
+        object: ObjectRef,
+        taken: &HashSet<ObjectKey>,
+    ) -> Result<Option<ObjectRef>> {
+        let _place = self.places.claim(&object.key).await;
+        let target = self.state().moves.target_of(number, object.key.as_bytes());
+        let is_free = target.is_some_and(|to| !taken.contains(&to));
+        Ok(self.copy_below(number, object.clone(), is_free).await?.then_some(object))
+    }
+
+    /// The keys that some of these objects, which are of one page, go to and that are there already.
+    async fn taken(&self, number: u64, objects: &[ObjectRef]) -> Result<HashSet<ObjectKey>> {
+        let targets: Vec<ObjectKey> = {
+            let state = self.state();
+            objects.iter().filter_map(|object| state.moves.target_of(number, object.key.as_bytes())).collect()
+        };
+        let (Some(first), Some(last)) = (targets.iter().min(), targets.iter().max()) else {
+            return Ok(HashSet::new());
+        };
+        let shared = first.as_bytes().iter().zip(last.as_bytes()).take_while(|(one, other)| one == other).count();
+        let request = ListRequest {
+            prefix: first.as_bytes()[..shared].to_vec().into(),
+            limit: PAGE_ENTRIES,
+            ..ListRequest::default()
+        };
+        let mut pages = Pages::of(self.store.as_ref(), request);
+        let mut taken = HashSet::new();
+        while let Some(entries) = pages.next().await? {
+            let is_over = entries.last().is_none_or(|entry| entry.text() > last.as_bytes());
+            taken.extend(entries.into_iter().filter_map(|entry| match entry {
+                ListEntry::Object { object, .. } => Some(object.key),
+                ListEntry::Prefix(_) => None,
+            }));
+            if is_over {
+                break;
+            }
+        }
+        Ok(taken)
+    }
+
+    /// Copies an object of a tree, whose place is claimed, to where it shows. Whether it is there.
+    async fn copy_below(&self, number: u64, mut object: ObjectRef, is_free: bool) -> Result<bool> {
+        for _ in 0..ATTEMPTS_MAX {
+            let Some(to) = self.state().moves.target_of(number, object.key.as_bytes()) else {
+                // It is on another way by now.
+                return Ok(false);
+            };
+            let precondition = if is_free { Precondition::None } else { Precondition::Absent };
+            if self.copy_to(&object, &to, &precondition).await? {
+                return Ok(true);
+            }
+            match self.store.find(&object.key).await? {
+                None => return Ok(false),
+                Some(found) => object = found.object,
+            }
+        }
+        Err(StoreError::Unavailable(format!("'{}' is changed all the time", object.key)))
+    }
+
+    /// Copies an object; what somebody else has stored at the target stays, and ours is kept beside. False if there is no
+    /// such object any more.
+    async fn copy_to(&self, from: &ObjectRef, to: &ObjectKey, precondition: &Precondition) -> Result<bool> {
+        let options = CopyOptions { attributes: None, precondition: precondition.clone() };
+        match self.store.copy(from, to, options).await {
+            Ok(copy) => {
+                self.has_moved(from, copy);
+                return Ok(true);
+            }
+            Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)) => {}
+            Err(error) => return Err(error),
+        }
+        let Some(ours) = self.store.find(&from.key).await?.filter(|ours| ours.object.etag == from.etag) else {
+            return Ok(false);
+        };
+        let Some(theirs) = self.store.find(to).await? else {
+            // What was to be replaced has gone.
+            let copy = self.store.copy(from, to, CopyOptions::default()).await?;
+            self.has_moved(from, copy);
+            return Ok(true);
+        };
+        if is_marker(&ours) && is_marker(&theirs) {
+            let copy = self.store.copy(from, to, CopyOptions::default()).await?;
+            self.has_moved(from, copy);
+            return Ok(true);
+        }
+        if self.is_copy(&ours, &theirs).await? {
+            self.has_moved(from, theirs.object);
+            return Ok(true);
+        }
+        let lost = (self.options.lost)(to, self.entropy.next_u64());
+        self.store.copy(from, &lost, CopyOptions::default()).await?;
+        tracing::warn!(from = %from.key, key = %to, kept = %lost, "somebody else stored an object where ours was renamed to: the bucket's stays");
+        Ok(true)
+    }
+
+    fn has_moved(&self, from: &ObjectRef, copy: ObjectRef) {
+        let mut aliases = self.aliases();
+        let given = aliases.as_given(from.clone()).etag;
+        if given != copy.etag {
+            aliases.remember(&copy.key, given, copy.etag);
+        }
+        drop(aliases);
+        self.objects_moved.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Whether an object is a copy of another: an earlier attempt made it, and nobody heard of it.
+    async fn is_copy(&self, ours: &ObjectMeta, theirs: &ObjectMeta) -> Result<bool> {
+        if ours.size_bytes != theirs.size_bytes || ours.attributes != theirs.attributes {
+            return Ok(false);
+        }
+        if ours.object.etag == theirs.object.etag {
+            return Ok(true);
+        }
+        let mut bytes = [Vec::new(), Vec::new()];
+        let body = |meta: &ObjectMeta| {
+            let options = GetOptions { if_match: Some(meta.object.etag.clone()), ..GetOptions::default() };
+            let key = meta.object.key.clone();
+            async move { Ok::<_, StoreError>(self.store.get(&key, options).await?.body) }
+        };
+        let (mut one, mut other) = (body(ours).await?, body(theirs).await?);
+        loop {
+            let [left, right] = &mut bytes;
+            match left.is_empty() {
+                true => match one.try_next().await? {
+                    Some(piece) => left.extend_from_slice(&piece),
+                    None => return Ok(right.is_empty() && other.try_next().await?.is_none()),
+                },
+                false if right.is_empty() => match other.try_next().await? {
+                    Some(piece) => right.extend_from_slice(&piece),
+                    None => return Ok(false),
+                },
+                false => {
+                    let same = left.len().min(right.len());
+                    if left[..same] != right[..same] {
+                        return Ok(false);
+                    }
+                    left.drain(..same);
+                    right.drain(..same);
+                }
+            }
+        }
+    }
+
+    async fn delete_all(&self, objects: Vec<ObjectRef>) -> Result<()> {
+        let deletes: Vec<_> = objects.iter().map(|object| self.delete_moved(object)).collect();
+        futures_util::stream::iter(deletes).buffer_unordered(AT_ONCE).try_collect().await
+    }
+
+    /// Deletes what has moved, unless somebody has stored something new there.
+    async fn delete_moved(&self, object: &ObjectRef) -> Result<()> {
+        match self.store.delete(&object.key, Precondition::Matches(object.etag.clone())).await {
+            Ok(()) | Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Whether an object only says that there is a directory.
+fn is_marker(meta: &ObjectMeta) -> bool {
+    meta.size_bytes == 0 && meta.object.key.as_bytes().ends_with(b"/")
+}
+
+/// Ends when nothing is on its way.
+async fn run(me: Weak<Mover>) {
+    let mut wait = WAITS.0;
+    loop {
+        let Some(mover) = me.upgrade() else { return };
+        if mover.try_all().await {
+            wait = WAITS.0;
+        } else {
+            drop(mover);
+            tokio::time::sleep(wait).await;
+            wait = (wait * 2).min(WAITS.1);
+            continue;
+        }
+        if mover.is_idle() {
+            mover.has_runner.store(false, Ordering::Release);
+            // What was begun in between has not started another.
+            if mover.is_idle() || mover.has_runner.swap(true, Ordering::AcqRel) {
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Numbers, bytes and conditions as the logs of this crate write them: little-endian, every text after its length.
+
+use crate::{ETag, ObjectKey, Precondition};
+
+/// CRC-32C over several pieces.
+pub(crate) struct Crc(crc_fast::Digest);
+
+impl Default for Crc {
+    fn default() -> Self {
+        Self(crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi))
+    }
+}
+
+impl Crc {
+    pub(crate) fn add(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    pub(crate) fn sum(&self) -> u32 {
+        self.0.finalize() as u32
+    }
+}
+
+/// What is written to.
+#[derive(Default)]
+pub(crate) struct Sink(pub(crate) Vec<u8>);
+
+impl Sink {
+    pub(crate) fn number(&mut self, number: u64) {
+        self.0.extend(number.to_le_bytes());
+    }
+
+    pub(crate) fn bytes(&mut self, bytes: &[u8]) {
+        self.number(bytes.len() as u64);
+        self.0.extend(bytes);
+    }
+
+    pub(crate) fn optional(&mut self, text: Option<&str>) {
+        self.0.push(u8::from(text.is_some()));
+        if let Some(text) = text {
+            self.bytes(text.as_bytes());
+        }
+    }
+
+    pub(crate) fn precondition(&mut self, precondition: &Precondition) {
+        match precondition {
+            Precondition::None => self.0.push(0),
+            Precondition::Absent => self.0.push(1),
+            Precondition::Matches(etag) => {
+                self.0.push(2);
+                self.bytes(etag.as_str().as_bytes());
+            }
+        }
+    }
+}
+
+/// What is read from, up to what it does not make sense of: `None` then.
+pub(crate) struct Source<'a>(pub(crate) &'a [u8]);
+
+impl Source<'_> {
+    pub(crate) fn byte(&mut self) -> Option<u8> {
+        let (first, rest) = self.0.split_first()?;
+        self.0 = rest;
+        Some(*first)
+    }
+
+    pub(crate) fn number(&mut self) -> Option<u64> {
+        let (number, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(u64::from_le_bytes(*number))
+    }
+
+    pub(crate) fn bytes(&mut self) -> Option<&[u8]> {
+        let len = usize::try_from(self.number()?).ok()?;
+        let (bytes, rest) = self.0.split_at_checked(len)?;
+        self.0 = rest;
+        Some(bytes)
+    }
+
+    pub(crate) fn key(&mut self) -> Option<ObjectKey> {
+        ObjectKey::try_from(self.bytes()?).ok()
+    }
+
+    pub(crate) fn text(&mut self) -> Option<String> {
+        Some(std::str::from_utf8(self.bytes()?).ok()?.to_owned())
+    }
+
+    pub(crate) fn optional(&mut self) -> Option<Option<String>> {
+        match self.byte()? {
+            0 => Some(None),
+            1 => Some(Some(self.text()?)),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn precondition(&mut self) -> Option<Precondition> {
+        match self.byte()? {
+            0 => Some(Precondition::None),
+            1 => Some(Precondition::Absent),
+            2 => Some(Precondition::Matches(ETag::new(&self.text()?))),
+            _ => None,
+        }
+    }
+}

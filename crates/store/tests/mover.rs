@@ -1,0 +1,363 @@
+//! Renames that return at once, and the objects that follow.
+
+use bytes::Bytes;
+use futures_util::TryStreamExt as _;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use store::conformance::{self, Capabilities};
+use store::memory::{MemoryLimits, MemoryStore};
+use store::mover::{Mover, MoverOptions};
+use store::wrap::{Fault, Faults, Faulty, Latency, Operation, Rule, Slow, Trace, Traced};
+use store::{
+    Attributes, CopyOptions, ETag, Entropy, GetOptions, ListEntry, ListRequest, ObjectKey, ObjectRef,
+    ObjectStore, Pages, Precondition, PutOptions, Result, StoreError, SystemClock,
+};
+use tempfile::TempDir;
+
+fn key(text: impl AsRef<[u8]>) -> ObjectKey {
+    ObjectKey::try_from(text.as_ref()).unwrap()
+}
+
+fn options() -> MoverOptions {
+    MoverOptions { copies_at_once: false, lost: Arc::new(|lost, _| key([b"lost/", lost.as_bytes()].concat())) }
+}
+
+/// A bucket that takes its time and can fail, with a mover in front of it.
+struct World {
+    memory: MemoryStore,
+    faults: Faults,
+    trace: Trace,
+    dir: TempDir,
+    mover: Arc<Mover>,
+}
+
+impl World {
+    fn new() -> Self {
+        let limits = MemoryLimits { part_bytes_min: 1, ..MemoryLimits::default() };
+        let memory = MemoryStore::with_limits(Arc::new(SystemClock), limits);
+        let (faults, trace) = (Faults::new(), Trace::new());
+        let dir = TempDir::new().unwrap();
+        let mover = open(dir.path(), &memory, &faults, &trace);
+        Self { memory, faults, trace, dir, mover }
+    }
+
+    /// Ends the process as a crash does, with requests on their way, and begins another with the journal as it was.
+    fn reopen(&mut self) {
+        self.faults.set_down(true);
+        self.faults = Faults::new();
+        let dir = TempDir::new().unwrap();
+        std::fs::copy(self.dir.path().join("moves"), dir.path().join("moves")).unwrap();
+        self.mover = open(dir.path(), &self.memory, &self.faults, &self.trace);
+        self.mover.resume();
+        self.dir = dir;
+    }
+
+    async fn put(&self, name: &str, body: &str) -> ObjectRef {
+        put(&*self.mover, name, body).await
+    }
+
+    async fn rename(&self, from: &ObjectRef, to: &str, at_target: Precondition) -> Result<ObjectRef> {
+        self.mover.rename_object(from, &key(to), &at_target, |renamed| Ok(renamed.clone())).await
+    }
+
+    async fn rename_tree(&self, from: &str, to: &str) {
+        self.mover.rename_tree(from.as_bytes(), to.as_bytes(), || Ok::<_, StoreError>(())).await.unwrap();
+    }
+}
+
+fn open(dir: &Path, memory: &MemoryStore, faults: &Faults, trace: &Trace) -> Arc<Mover> {
+    let bucket = Slow::new(memory.clone(), Latency::new(Duration::from_millis(10)));
+    let bucket = Arc::new(Traced::new(Faulty::new(bucket, faults.clone()), trace.clone()));
+    Mover::open(&dir.join("moves"), bucket, options(), Arc::new(Entropy::new(1))).unwrap()
+}
+
+async fn put(store: &dyn ObjectStore, name: &str, body: &str) -> ObjectRef {
+    let body = Bytes::copy_from_slice(body.as_bytes());
+    store.put(&key(name), body.into(), PutOptions::default()).await.unwrap()
+}
+
+async fn read(store: &dyn ObjectStore, name: &str) -> Result<String> {
+    let object = store.get(&key(name), GetOptions::default()).await?;
+    assert_eq!(object.meta.object.key, key(name));
+    let bytes = object.body.try_collect::<Vec<_>>().await?.concat();
+    Ok(String::from_utf8(bytes).unwrap())
+}
+
+/// Every key with its bytes.
+async fn contents(store: &dyn ObjectStore) -> BTreeMap<String, String> {
+    let mut found = BTreeMap::new();
+    for entry in Pages::of(store, ListRequest { limit: 3, ..ListRequest::default() }).all().await.unwrap() {
+        let ListEntry::Object { object, size_bytes } = entry else { panic!("no delimiter was given") };
+        let name = String::from_utf8(object.key.as_bytes().to_vec()).unwrap();
+        let body = read(store, &name).await.unwrap();
+        assert_eq!(body.len() as u64, size_bytes);
+        assert_eq!(store.head(&object.key).await.unwrap().object.etag, object.etag);
+        assert!(found.insert(name, body).is_none(), "nothing is listed twice");
+    }
+    found
+}
+
+fn expected(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+    pairs.iter().map(|(name, body)| ((*name).to_owned(), (*body).to_owned())).collect()
+}
+
+#[tokio::test]
+async fn a_store_with_nothing_on_its_way_conforms() {
+    let kept: Mutex<Vec<TempDir>> = Mutex::default();
+    let fresh = || async {
+        let dir = TempDir::new().unwrap();
+        let bucket = Arc::new(MemoryStore::new(Arc::new(SystemClock)));
+        let mover = Mover::open(&dir.path().join("moves"), bucket, options(), Arc::new(Entropy::new(1)));
+        kept.lock().unwrap().push(dir);
+        Ok(mover.unwrap() as Arc<dyn ObjectStore>)
+    };
+    conformance::run(fresh, Capabilities::ALL).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rename_asks_the_bucket_for_nothing_and_is_seen_at_once() {
+    let world = World::new();
+    let a = world.put("a", "one").await;
+    world.put("d/x", "two").await;
+    world.put("d/y/z", "three").await;
+    let before = world.trace.counts();
+    let b = world.rename(&a, "b", Precondition::Absent).await.unwrap();
+    world.rename_tree("d/", "e/").await;
+    assert_eq!(world.trace.counts().since(&before).total(), 0);
+    let after = expected(&[("b", "one"), ("e/x", "two"), ("e/y/z", "three")]);
+    assert_eq!(contents(&*world.mover).await, after);
+    assert_eq!(b.etag, a.etag);
+    assert!(matches!(read(&*world.mover, "a").await, Err(StoreError::NotFound(_))));
+    assert!(matches!(read(&*world.mover, "d/x").await, Err(StoreError::NotFound(_))));
+    world.mover.arrived().await;
+    assert_eq!(contents(&world.memory).await, after);
+    assert_eq!(contents(&*world.mover).await, after);
+    assert_eq!(world.mover.head(&key("b")).await.unwrap().object.etag, a.etag, "the tag that was given stays");
+    assert_eq!(world.mover.moving().renames, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_renamed_again_moves_once() {
+    let world = World::new();
+    let a = world.put("a", "one").await;
+    let b = world.rename(&a, "b", Precondition::Absent).await.unwrap();
+    let c = world.rename(&b, "c", Precondition::Absent).await.unwrap();
+    assert_eq!(world.mover.moving().renames, 1);
+    world.rename(&c, "a", Precondition::Absent).await.unwrap();
+    assert_eq!(world.mover.moving().renames, 0, "it is where it was");
+    assert_eq!(world.trace.counts().of(Operation::Copy), 0);
+    world.faults.add(Rule::new(Fault::unavailable()).on(Operation::Copy).always());
+    let b = world.rename(&a, "b", Precondition::Absent).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert!(world.mover.moving().failure.is_some());
+    world.rename(&b, "c", Precondition::Absent).await.unwrap();
+    assert_eq!(contents(&*world.mover).await, expected(&[("c", "one")]));
+    world.faults.clear();
+    world.mover.arrived().await;
+    assert_eq!(world.mover.moving().failure, None);
+    assert_eq!(contents(&world.memory).await, expected(&[("c", "one")]));
+}
+
+/// Who renames over a file sees the new one at once, and the old one is gone.
+#[tokio::test(start_paused = true)]
+async fn what_is_replaced_goes_and_what_somebody_else_stored_stays() {
+    let world = World::new();
+    let (old, new) = (world.put("f", "old").await, world.put("f.tmp", "new").await);
+    world.rename(&new, "f", Precondition::Matches(old.etag)).await.unwrap();
+    assert_eq!(contents(&*world.mover).await, expected(&[("f", "new")]));
+    world.mover.arrived().await;
+    assert_eq!(contents(&world.memory).await, expected(&[("f", "new")]));
+    let again = world.put("g.tmp", "ours").await;
+    world.rename(&again, "g", Precondition::Absent).await.unwrap();
+    put(&world.memory, "g", "theirs").await;
+    world.mover.arrived().await;
+    let both = expected(&[("f", "new"), ("g", "theirs"), ("lost/g", "ours")]);
+    assert_eq!(contents(&world.memory).await, both);
+}
+
+/// Another client replaces an object that was renamed and has not moved yet: the new bytes have the old name.
+#[tokio::test(start_paused = true)]
+async fn what_somebody_else_stores_at_the_old_place_is_another_object() {
+    let world = World::new();
+    let a = world.put("a", "ours").await;
+    put(&world.memory, "a", "theirs").await;
+    world.rename(&a, "b", Precondition::Absent).await.unwrap();
+    world.mover.arrived().await;
+    assert_eq!(contents(&*world.mover).await, expected(&[("a", "theirs")]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_object_waits_for_the_one_that_leaves_its_place() {
+    let world = World::new();
+    let log = world.put("log", "first").await;
+    world.put("d/x", "one").await;
+    world.rename(&log, "log.1", Precondition::Absent).await.unwrap();
+    world.put("log", "second").await;
+    world.rename_tree("d/", "d.old/").await;
+    world.put("d/x", "two").await;
+    let all = expected(&[("log", "second"), ("log.1", "first"), ("d/x", "two"), ("d.old/x", "one")]);
+    assert_eq!(contents(&*world.mover).await, all);
+    world.mover.arrived().await;
+    assert_eq!(contents(&world.memory).await, all);
+}
+
+#[tokio::test]
+async fn what_fails_with_a_rename_is_no_rename() {
+    let world = World::new();
+    let a = world.put("a", "one").await;
+    let refused = || Err::<(), _>(StoreError::Denied("no".into()));
+    let outcome = world.mover.rename_object(&a, &key("b"), &Precondition::Absent, |_| refused()).await;
+    assert!(matches!(outcome, Err(StoreError::Denied(_))));
+    assert!(world.mover.rename_tree(b"d/", b"e/", refused).await.is_err());
+    world.mover.arrived().await;
+    assert_eq!(contents(&*world.mover).await, expected(&[("a", "one")]));
+    let mut world = world;
+    world.reopen();
+    assert_eq!(world.mover.moving().renames, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_moves_before_what_must_be_safe_is() {
+    let world = World::new();
+    let is_safe = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let asked = is_safe.clone();
+    world.mover.moves_after(move || {
+        let outcome = match asked.load(std::sync::atomic::Ordering::SeqCst) {
+            true => Ok(()),
+            false => Err(StoreError::Unavailable("not yet".into())),
+        };
+        Box::pin(std::future::ready(outcome))
+    });
+    let a = world.put("a", "one").await;
+    world.rename(&a, "b", Precondition::Absent).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(contents(&world.memory).await, expected(&[("a", "one")]));
+    assert_eq!(contents(&*world.mover).await, expected(&[("b", "one")]));
+    is_safe.store(true, std::sync::atomic::Ordering::SeqCst);
+    world.mover.arrived().await;
+    assert_eq!(contents(&world.memory).await, expected(&[("b", "one")]));
+}
+
+/// Names of which some are below others, before and after `/` in a listing.
+const NAMES: [&str; 14] = [
+    "a", "a-", "a/x", "a/y", "a/s/x", "a/s/z", "b", "b/x", "b/s/x", "b/s/t/u", "c", "c/x", "c/y/z", "d/s/x",
+];
+const TREES: [&str; 8] = ["a/", "a/s/", "b/", "b/s/", "c/", "c/y/", "d/", "e/"];
+
+/// What a bucket with instant renames would have.
+#[derive(Default, Clone)]
+struct Model(BTreeMap<String, (String, ETag)>);
+
+impl Model {
+    fn bodies(&self) -> BTreeMap<String, String> {
+        self.0.iter().map(|(name, (body, _))| (name.clone(), body.clone())).collect()
+    }
+
+    fn has_below(&self, prefix: &str) -> bool {
+        self.0.keys().any(|name| name.starts_with(prefix))
+    }
+}
+
+async fn world_of(seed: u64) {
+    let entropy = Entropy::new(seed);
+    let below = |bound: usize| entropy.below(bound as u64) as usize;
+    let (mut world, mut model) = (World::new(), Model::default());
+    for step in 0..60 {
+        let place = format!("world {seed}, step {step}");
+        let (name, other) = (NAMES[below(NAMES.len())], NAMES[below(NAMES.len())]);
+        match below(12) {
+            0..=3 => {
+                let body = format!("{seed}.{step}");
+                let stored = world.put(name, &body).await;
+                model.0.insert(name.to_owned(), (body, stored.etag));
+            }
+            4 => {
+                world.mover.delete(&key(name), Precondition::None).await.unwrap();
+                model.0.remove(name);
+            }
+            5..=7 if name != other => {
+                let Some((body, etag)) = model.0.remove(name) else { continue };
+                let from = ObjectRef::new(key(name), etag.clone());
+                let at_target = match model.0.get(other) {
+                    Some((_, there)) => Precondition::Matches(there.clone()),
+                    None => Precondition::Absent,
+                };
+                let renamed = world.rename(&from, other, at_target).await.unwrap();
+                assert_eq!(renamed.etag, etag, "{place}");
+                model.0.insert(other.to_owned(), (body, etag));
+            }
+            8..=9 => {
+                let (from, to) = (TREES[below(TREES.len())], TREES[below(TREES.len())]);
+                if to.starts_with(from) || from.starts_with(to) || model.has_below(to) {
+                    continue;
+                }
+                world.rename_tree(from, to).await;
+                let all = std::mem::take(&mut model.0).into_iter();
+                let moved = |name: String| match name.strip_prefix(from) {
+                    Some(rest) => format!("{to}{rest}"),
+                    None => name,
+                };
+                model.0 = all.map(|(name, object)| (moved(name), object)).collect();
+            }
+            10 if name != other => {
+                let Some((body, etag)) = model.0.get(name).cloned() else { continue };
+                let from = ObjectRef::new(key(name), etag);
+                let copy = world.mover.copy(&from, &key(other), CopyOptions::default()).await.unwrap();
+                model.0.insert(other.to_owned(), (body, copy.etag));
+            }
+            _ => {
+                world.reopen();
+                for (name, (body, etag)) in &mut model.0 {
+                    let found = world.mover.head(&key(&name)).await;
+                    let found = found.unwrap_or_else(|error| panic!("{place}: '{name}' ({body}): {error}"));
+                    // The one that is known for as long as the process lives.
+                    *etag = found.object.etag;
+                }
+            }
+        }
+        if below(3) == 0 {
+            tokio::time::sleep(Duration::from_millis(entropy.below(60))).await;
+        }
+        assert_eq!(contents(&*world.mover).await, model.bodies(), "{place}");
+        for (name, (_, etag)) in &model.0 {
+            assert_eq!(world.mover.head(&key(name)).await.unwrap().object.etag, *etag, "{place}: {name}");
+        }
+        let request = ListRequest { delimiter: Some(b'/'), limit: 1 + below(4), ..ListRequest::default() };
+        let folded = Pages::of(&*world.mover, request).all().await.unwrap();
+        let folded: Vec<_> = folded.iter().map(|entry| String::from_utf8_lossy(entry.text()).into_owned()).collect();
+        let fold = |name: &String| match name.split_once('/') {
+            Some((first, _)) => format!("{first}/"),
+            None => name.clone(),
+        };
+        let expected: std::collections::BTreeSet<_> = model.0.keys().map(fold).collect();
+        assert_eq!(folded, expected.into_iter().collect::<Vec<_>>(), "{place}");
+    }
+    world.mover.arrived().await;
+    assert_eq!(contents(&world.memory).await, model.bodies(), "world {seed}, at its end");
+}
+
+#[test]
+fn any_order_of_changes_crashes_and_moves_ends_as_if_renames_took_no_time() {
+    for seed in 0..100 {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
+        runtime.unwrap().block_on(world_of(seed));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn headers_and_tags_move_along() {
+    let world = World::new();
+    let attributes = Attributes { content_type: Some("text/plain".into()), ..Attributes::default() };
+    let tags = BTreeMap::from([("k".to_owned(), "v".to_owned())]);
+    let options = PutOptions { attributes: attributes.clone(), tags: tags.clone(), ..PutOptions::default() };
+    let a = world.mover.put(&key("a"), Bytes::from_static(b"x").into(), options).await.unwrap();
+    world.rename(&a, "b", Precondition::Absent).await.unwrap();
+    for _ in 0..2 {
+        assert_eq!(world.mover.head(&key("b")).await.unwrap().attributes, attributes);
+        assert_eq!(world.mover.tags(&key("b")).await.unwrap(), tags);
+        world.mover.arrived().await;
+    }
+    assert_eq!(world.memory.tags(&key("b")).await.unwrap(), tags);
+}
