@@ -141,5 +141,6 @@ fn config(volume: &Volume, flags: &VolumeFlags, state: &State) -> vfs::Config {
         is_uncached: flags.cache == Cache::None,
         write_back: flags.writeback,
         cache_dir: state.cache_dir(),
+        moves_path: state.moves_path(),
     }
 }

@@ -276,6 +276,7 @@ impl Running {
             dirty_files: status.dirty_files as u64,
             write_bytes: status.write_bytes,
             exports: status.exports_waiting as u64,
+            renames: status.moving.renames as u64,
             backlog_changes: backlog.changes as u64,
             backlog_bytes: backlog.bytes,
         }
@@ -294,6 +295,8 @@ impl Running {
             read_only: self.opened.read_only,
             open_handles: status.open_handles as u64,
             pending: self.pending(),
+            objects_moved: status.moving.objects_moved,
+            move_failure: status.moving.failure,
             read_bytes: status.read_bytes,
             metadata_bytes: status.metadata_bytes,
             kernel_inodes: status.kernel_inodes as u64,

@@ -12,6 +12,7 @@ use std::io::{Read, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use store::mover::Mover;
 use store::writeback::Writeback;
 
 const LOCK_FILE: &str = "lock";
@@ -60,6 +61,11 @@ impl State {
     /// Where changes wait that the bucket does not have yet.
     pub(crate) fn writeback_dir(&self) -> PathBuf {
         writeback_dir(&self.root)
+    }
+
+    /// What was renamed and has not moved in the bucket yet.
+    pub(crate) fn moves_path(&self) -> PathBuf {
+        moves_path(&self.root)
     }
 
     /// Where files that are edited at random live; empty between mounts.
@@ -111,7 +117,12 @@ pub(crate) fn writeback_dir(root: &Path) -> PathBuf {
     root.join("writeback")
 }
 
-/// Whether another process has a write-back log open.
+/// Where a state directory keeps what was renamed and has not moved in the bucket yet.
+pub(crate) fn moves_path(root: &Path) -> PathBuf {
+    root.join("moves")
+}
+
+/// Whether another process has a log open.
 pub(crate) fn is_locked(error: &std::io::Error) -> bool {
     error.kind() == std::io::ErrorKind::WouldBlock
 }
@@ -129,6 +140,18 @@ pub(crate) fn nothing_waits(root: &Path) -> Result<()> {
     }
 }
 
+/// Refuses a state directory with renames whose objects have not all moved.
+fn nothing_moves(root: &Path) -> Result<()> {
+    let path = moves_path(root);
+    let moving = when_free(|| Mover::waiting_in(&path), is_locked);
+    match moving.with_context(|| format!("cannot read {}", path.display()))? {
+        0 => Ok(()),
+        count => {
+            bail!("{count} renames are not finished in the bucket yet; mount the volume, and they will be")
+        }
+    }
+}
+
 /// Holds the directory without saying for whom, which must not have changes that wait.
 pub(crate) fn hold(root: &Path) -> Result<File> {
     let lock = open_lock(root)?;
@@ -136,6 +159,7 @@ pub(crate) fn hold(root: &Path) -> Result<File> {
         bail!("the state in {} is in use by a mount that does not answer; end it first", root.display());
     }
     nothing_waits(root)?;
+    nothing_moves(root)?;
     Ok(lock)
 }
 

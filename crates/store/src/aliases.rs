@@ -17,12 +17,14 @@ pub(crate) struct Aliases {
 struct Alias {
     given: ETag,
     there: ETag,
+    /// Whoever was given the one knows the other by now.
+    is_known: bool,
 }
 
 impl Aliases {
     /// What was `given` for a key has the tag `there` in the bucket.
     pub(crate) fn remember(&mut self, key: &ObjectKey, given: ETag, there: ETag) {
-        if self.by_key.insert(key.clone(), Alias { given, there }).is_none() {
+        if self.by_key.insert(key.clone(), Alias { given, there, is_known: false }).is_none() {
             self.order.push_back(key.clone());
         }
         while self.order.len() > ALIASES_MAX {
@@ -32,9 +34,23 @@ impl Aliases {
         }
     }
 
+    /// Tells whoever was given another tag of the one in the bucket, by which it knows the object from then on.
+    pub(crate) fn tell(&mut self, key: &ObjectKey, told: impl FnOnce(&ETag, &ETag)) {
+        if let Some(alias) = self.by_key.get_mut(key).filter(|alias| !alias.is_known) {
+            told(&alias.given, &alias.there);
+            alias.is_known = true;
+        }
+    }
+
     /// The bucket's tag for one that was given.
     pub(crate) fn there(&self, key: &ObjectKey, given: &ETag) -> ETag {
         let alias = self.by_key.get(key).filter(|alias| alias.given == *given);
+        alias.map_or_else(|| given.clone(), |alias| alias.there.clone())
+    }
+
+    /// The tag by which whoever was given one knows the object now.
+    pub(crate) fn known(&self, key: &ObjectKey, given: &ETag) -> ETag {
+        let alias = self.by_key.get(key).filter(|alias| alias.given == *given && alias.is_known);
         alias.map_or_else(|| given.clone(), |alias| alias.there.clone())
     }
 
@@ -48,7 +64,9 @@ impl Aliases {
 
     /// An object of the bucket with the tag that was given for it.
     pub(crate) fn as_given(&self, mut object: ObjectRef) -> ObjectRef {
-        if let Some(alias) = self.by_key.get(&object.key).filter(|alias| alias.there == object.etag) {
+        if let Some(alias) =
+            self.by_key.get(&object.key).filter(|alias| alias.there == object.etag && !alias.is_known)
+        {
             object.etag = alias.given.clone();
         }
         object

@@ -53,7 +53,6 @@ impl<K: Eq + Hash + Ord + Clone> Claims<K> {
             (self.claim(one).await, second)
         }
     }
-
 }
 
 impl<K: Eq + Hash> Claims<K> {

@@ -21,7 +21,10 @@ fn key(text: impl AsRef<[u8]>) -> ObjectKey {
 }
 
 fn options() -> MoverOptions {
-    MoverOptions { copies_at_once: false, lost: Arc::new(|lost, _| key([b"lost/", lost.as_bytes()].concat())) }
+    MoverOptions {
+        copies_at_once: false,
+        lost: Arc::new(|lost, _| key([b"lost/", lost.as_bytes()].concat())),
+    }
 }
 
 /// A bucket that takes its time and can fail, with a mover in front of it.
@@ -134,7 +137,11 @@ async fn a_rename_asks_the_bucket_for_nothing_and_is_seen_at_once() {
     world.mover.arrived().await;
     assert_eq!(contents(&world.memory).await, after);
     assert_eq!(contents(&*world.mover).await, after);
-    assert_eq!(world.mover.head(&key("b")).await.unwrap().object.etag, a.etag, "the tag that was given stays");
+    assert_eq!(
+        world.mover.head(&key("b")).await.unwrap().object.etag,
+        a.etag,
+        "the tag that was given stays"
+    );
     assert_eq!(world.mover.moving().renames, 0);
 }
 
@@ -241,9 +248,8 @@ async fn nothing_moves_before_what_must_be_safe_is() {
 }
 
 /// Names of which some are below others, before and after `/` in a listing.
-const NAMES: [&str; 14] = [
-    "a", "a-", "a/x", "a/y", "a/s/x", "a/s/z", "b", "b/x", "b/s/x", "b/s/t/u", "c", "c/x", "c/y/z", "d/s/x",
-];
+const NAMES: [&str; 14] =
+    ["a", "a-", "a/x", "a/y", "a/s/x", "a/s/z", "b", "b/x", "b/s/x", "b/s/t/u", "c", "c/x", "c/y/z", "d/s/x"];
 const TREES: [&str; 8] = ["a/", "a/s/", "b/", "b/s/", "c/", "c/y/", "d/", "e/"];
 
 /// What a bucket with instant renames would have.
@@ -326,7 +332,8 @@ async fn world_of(seed: u64) {
         }
         let request = ListRequest { delimiter: Some(b'/'), limit: 1 + below(4), ..ListRequest::default() };
         let folded = Pages::of(&*world.mover, request).all().await.unwrap();
-        let folded: Vec<_> = folded.iter().map(|entry| String::from_utf8_lossy(entry.text()).into_owned()).collect();
+        let folded: Vec<_> =
+            folded.iter().map(|entry| String::from_utf8_lossy(entry.text()).into_owned()).collect();
         let fold = |name: &String| match name.split_once('/') {
             Some((first, _)) => format!("{first}/"),
             None => name.clone(),

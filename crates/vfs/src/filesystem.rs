@@ -3,9 +3,9 @@
 use meta::{Ctx, Ino, Inode, Kind, Name, Namespace};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
+use store::mover::Mover;
 use store::names::BadName;
-use store::mover::{Mover, MoverOptions};
-use store::{Claims, Clock, Entropy, InvalidKey, ObjectKey, ObjectMeta, ObjectRef, ObjectStore, StoreError, Timestamp};
+use store::{Claims, Clock, Entropy, InvalidKey, ObjectKey, ObjectRef, ObjectStore, Timestamp};
 use tokio::sync::{OnceCell, RwLock, Semaphore, mpsc};
 
 use crate::access_times::AccessTimes;
@@ -17,9 +17,10 @@ use crate::discards::Discards;
 use crate::evict::Hand;
 use crate::exports::Exports;
 use crate::handles::Handles;
-use crate::headers::{self, Defaults};
+use crate::headers::Defaults;
 use crate::invalidation::{Invalidation, Invalidations};
-use crate::layout::{Layout, lost_key};
+use crate::layout::Layout;
+use crate::moving;
 use crate::objects::{SettingsCache, Storing};
 use crate::open_file::OpenFiles;
 use crate::pin::Pin;
@@ -86,7 +87,7 @@ impl Filesystem {
         let layout = Layout::of(&config.prefix, record.as_ref(), names.inode(Ino::ROOT)?.btime);
         let (store, mover) = match layout.follows_paths() {
             true => {
-                let mover = open_mover(&parts.store, &parts.entropy, &config)?;
+                let mover = moving::open(&parts.store, &parts.entropy, &config)?;
                 (mover.clone() as Arc<dyn ObjectStore>, Some(mover))
             }
             false => (parts.store, None),
@@ -137,31 +138,6 @@ impl Filesystem {
         });
         fs.tell_mover();
         Ok(fs)
-    }
-
-    /// Objects move after the names that say so, and are known by their files.
-    fn tell_mover(&self) {
-        let Some(mover) = &self.mover else { return };
-        let me = self.me.clone();
-        mover.moves_after(move || {
-            let me = me.upgrade();
-            Box::pin(async move {
-                match me {
-                    Some(me) => me.sync_names().await.map_err(|error| StoreError::Unavailable(error.to_string())),
-                    None => Err(StoreError::Unavailable("the volume is closed".into())),
-                }
-            })
-        });
-        let me = self.me.clone();
-        mover.knows_by(move |key, found| me.upgrade().is_some_and(|me| me.knows(key, found).unwrap_or(false)));
-    }
-
-    /// Whether an object is the file that its key leads to, by what its headers say.
-    fn knows(&self, key: &ObjectKey, found: &ObjectMeta) -> Result<bool> {
-        let Some(known) = self.known_way(key)?.filter(|known| known.is_last) else { return Ok(false) };
-        let Some(name) = known.next else { return Ok(false) };
-        let inode = self.names.lookup(known.dir, &self.shown_name(known.dir, &name)?)?;
-        Ok(inode.is_some_and(|inode| headers::are_of(&inode, found)))
     }
 
     /// How long a front end may believe entries and attributes.
@@ -280,16 +256,6 @@ impl Filesystem {
             None => inode,
         }
     }
-}
-
-fn open_mover(store: &Arc<dyn ObjectStore>, entropy: &Arc<Entropy>, config: &Config) -> Result<Arc<Mover>> {
-    let prefix = config.prefix.clone();
-    let options = MoverOptions {
-        copies_at_once: config.write_back,
-        // A path too long to be kept aside under its name stays where it was, as the newer one.
-        lost: Arc::new(move |key, unique| lost_key(&prefix, key, unique).unwrap_or_else(|_| key.clone())),
-    };
-    Ok(Mover::open(&config.moves_path, store.clone(), options, entropy.clone())?)
 }
 
 /// Half the share for writing, at least one part.

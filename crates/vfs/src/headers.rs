@@ -85,11 +85,6 @@ pub(crate) fn type_of(kind: Kind) -> Attributes {
     Attributes { content_type, ..Attributes::default() }
 }
 
-/// Whether headers say when their file was last written, as ours do.
-pub(crate) fn has_time(attributes: &Attributes) -> bool {
-    attributes.user.contains_key(MTIME)
-}
-
 /// Whether an object has the bytes of an inode as it is, apart from what lies beside: by its length and the time of the
 /// last write.
 pub(crate) fn are_of(inode: &Inode, meta: &ObjectMeta) -> bool {

@@ -30,6 +30,7 @@ mod imports;
 mod invalidation;
 mod layout;
 mod learn;
+mod moving;
 mod objects;
 mod observe;
 mod open_file;

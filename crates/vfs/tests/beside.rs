@@ -242,7 +242,7 @@ async fn s21_a_file_is_complete_before_it_moves() {
         world.mkdir("dir").await.unwrap();
         let (handle, body) = with_a_delta(&world).await;
         world.bucket.faults.add(Rule::new(Fault::unavailable()).on(Operation::Delete).always());
-        assert_eq!(errno(world.rename(from, to).await), libc::EIO);
+        world.rename(from, to).await.unwrap();
         world.bucket.faults.clear();
         assert!(world.bucket.object("dir/file").await.unwrap() == body);
         assert!(world.read_all(handle).await.unwrap() == body);
@@ -270,10 +270,9 @@ async fn s93_a_name_goes_although_an_earlier_attempt_left_its_copy() {
     world.write_file("first", b"one").await.unwrap();
     world.link("first", "second").await.unwrap();
     world.bucket.faults.add(Rule::new(Fault::lost_reply()).on(Operation::Copy));
-    assert_eq!(errno(world.unlink("first").await), libc::EIO);
-    world.chmod("first", 0o600).await.unwrap();
-    world.fs.sync().await.unwrap();
     world.unlink("first").await.unwrap();
+    world.chmod("second", 0o600).await.unwrap();
+    world.fs.sync().await.unwrap();
     assert_eq!(shown(&world).await, ["second"]);
     assert_eq!(world.read_file("second").await.unwrap(), b"one");
     world.assert_healthy().await;

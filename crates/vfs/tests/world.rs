@@ -418,7 +418,10 @@ impl World {
 
     pub(crate) async fn unlink(&self, path: impl AsRef<[u8]>) -> Result<()> {
         let (dir, name) = self.parent(path.as_ref()).await?;
-        self.fs.unlink(dir, &name).await
+        self.fs.unlink(dir, &name).await?;
+        // The object of a file with other names goes to one of them.
+        self.fs.moves_rest().await;
+        Ok(())
     }
 
     pub(crate) async fn rmdir(&self, path: impl AsRef<[u8]>) -> Result<()> {
@@ -491,6 +494,7 @@ impl World {
     /// Everything is in the bucket.
     pub(crate) async fn settle(&self) {
         self.fs.sync().await.unwrap();
+        self.fs.moves_end().await;
         if let Some(log) = &self.log {
             log.drained().await;
         }

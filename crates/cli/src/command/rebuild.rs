@@ -47,7 +47,6 @@ impl Rebuild {
             bail!("there is no metadata of {} in {}; `tenon mount` makes it", volume.url(), root.display());
         }
         let _held = state::hold(&root)?;
-        state::nothing_waits(&root)?;
         let runtime = tokio::runtime::Runtime::new().context("cannot start")?;
         runtime.block_on(self.rebuild(&volume, &root))?;
         Ok(ExitCode::SUCCESS)
@@ -71,6 +70,7 @@ impl Rebuild {
         let store = bucket.store.as_ref();
         let metadata = metadata::open(volume, record.as_ref(), store, root, None, MEMORY_BYTES).await?;
         let mut config = vfs::Config::new(root.join("cache"));
+        config.moves_path = state::moves_path(root);
         config.prefix = volume.prefix().as_bytes().to_vec();
         config.uid = rustix::process::getuid().as_raw();
         config.gid = rustix::process::getgid().as_raw();

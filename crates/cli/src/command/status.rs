@@ -76,11 +76,20 @@ fn detail(status: &protocol::Status) -> String {
         ("process", format!("{}, version {}, up {}", status.pid, status.version, uptime(status.uptime_secs))),
         ("open", format!("{} handles", status.open_handles)),
         ("pending", status.pending.to_string()),
+        ("renames", renames(status)),
         ("memory", memory(status)),
         ("store requests", requests(&status.store_requests)),
         ("FUSE requests", requests(&status.fuse_requests)),
     ];
     lines.map(|(title, text)| format!("{title:<16}{text}\n")).concat()
+}
+
+fn renames(status: &protocol::Status) -> String {
+    let moved = format!("{} to finish, {} objects moved", status.pending.renames, status.objects_moved);
+    match &status.move_failure {
+        Some(failure) => format!("{moved}; last attempt: {failure}"),
+        None => moved,
+    }
 }
 
 fn uptime(secs: u64) -> String {

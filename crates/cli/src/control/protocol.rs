@@ -122,6 +122,9 @@ pub(crate) struct Pending {
     pub(crate) write_bytes: u64,
     /// Attribute changes waiting to be exported.
     pub(crate) exports: u64,
+    /// Renames whose objects have not all moved.
+    #[serde(default)]
+    pub(crate) renames: u64,
     /// Changes in the write-back log.
     #[serde(default)]
     pub(crate) backlog_changes: u64,
@@ -185,6 +188,12 @@ pub(crate) struct Status {
     pub(crate) open_handles: u64,
     /// What is not in the store yet.
     pub(crate) pending: Pending,
+    /// Objects that have followed renames since the mount began.
+    #[serde(default)]
+    pub(crate) objects_moved: u64,
+    /// Why what was renamed could not move when it was last tried.
+    #[serde(default)]
+    pub(crate) move_failure: Option<String>,
     /// Bytes of file data cached for reading.
     pub(crate) read_bytes: u64,
     /// Bytes of metadata in memory.
@@ -206,6 +215,9 @@ impl fmt::Display for Pending {
             return f.write_str("everything is stored");
         }
         write!(f, "{} dirty files, {} attribute exports to store", self.dirty_files, self.exports)?;
+        if self.renames > 0 {
+            write!(f, ", {} renames to finish in the bucket", self.renames)?;
+        }
         match self.backlog_changes {
             0 => Ok(()),
             changes => {
@@ -218,7 +230,7 @@ impl fmt::Display for Pending {
 impl Pending {
     /// Whether everything is stored.
     pub(crate) fn is_empty(self) -> bool {
-        self.dirty_files == 0 && self.exports == 0 && self.backlog_changes == 0
+        self.dirty_files == 0 && self.exports == 0 && self.renames == 0 && self.backlog_changes == 0
     }
 }
 
@@ -240,7 +252,7 @@ mod tests {
         .unwrap();
         assert_eq!(
             line,
-            r#"{"answer":"progress","dirty_files":1,"write_bytes":2,"exports":0,"backlog_changes":0,"backlog_bytes":0}"#
+            r#"{"answer":"progress","dirty_files":1,"write_bytes":2,"exports":0,"renames":0,"backlog_changes":0,"backlog_bytes":0}"#
         );
     }
 }

@@ -5,8 +5,8 @@
 //! some.
 
 use super::moves::{Move, Moves, Step, Target};
-use crate::wire::{Crc, Sink, Source};
 use crate::ETag;
+use crate::wire::{Crc, Sink, Source};
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileExt as _;
@@ -121,7 +121,8 @@ impl Journal {
 fn replay(bytes: &[u8], moves: &mut Moves) -> io::Result<u64> {
     let mut at = 0;
     while let Some(payload) = frame_at(&bytes[at..]) {
-        let newer = || io::Error::new(ErrorKind::InvalidData, "the journal of moves was written by a newer Tenon");
+        let newer =
+            || io::Error::new(ErrorKind::InvalidData, "the journal of moves was written by a newer Tenon");
         decode(payload).ok_or_else(newer)?.into_iter().for_each(|step| moves.apply(step));
         at += FRAME_BYTES + payload.len();
     }
@@ -240,7 +241,8 @@ mod tests {
         tree.into_iter().for_each(|step| moves.apply(step));
         drop(journal);
         let all: Vec<_> = moves.all().map(|(number, one)| (number, one.clone())).collect();
-        let found = |moves: &Moves| moves.all().map(|(number, one)| (number, one.clone())).collect::<Vec<_>>();
+        let found =
+            |moves: &Moves| moves.all().map(|(number, one)| (number, one.clone())).collect::<Vec<_>>();
         assert_eq!(found(&Journal::open(&path).unwrap().1), all);
         let whole = fs::read(&path).unwrap();
         fs::write(&path, &whole[..whole.len() - 1]).unwrap();

@@ -58,7 +58,8 @@ impl Mover {
 
     /// What lies where it shows.
     async fn stretch_there(&self, scan: &Scan) -> Result<Stretch> {
-        let (page, up_to) = self.page(scan.prefix.clone(), scan.delimiter, scan.after.clone(), scan.limit).await?;
+        let (page, up_to) =
+            self.page(scan.prefix.clone(), scan.delimiter, scan.after.clone(), scan.limit).await?;
         let mut entries = BTreeMap::new();
         for entry in page {
             let is_here = match &entry {
@@ -81,7 +82,8 @@ impl Mover {
         if near.is_none() || whole.is_some() {
             return Ok(whole.is_none());
         }
-        let request = ListRequest { prefix: prefix.clone(), limit: PAGE_ENTRIES_MAX, ..ListRequest::default() };
+        let request =
+            ListRequest { prefix: prefix.clone(), limit: PAGE_ENTRIES_MAX, ..ListRequest::default() };
         let mut pages = Pages::of(self.store.as_ref(), request);
         while let Some(entries) = pages.next().await? {
             let state = self.state();

@@ -88,6 +88,7 @@ pub struct Mover {
     options: MoverOptions,
     safe: OnceLock<Safe>,
     knows: OnceLock<Knows>,
+    has_arrived: OnceLock<Arrived>,
     has_runner: AtomicBool,
     objects_moved: AtomicU64,
     /// Moves begun when so much had been appended to the journal may be carried out.
@@ -99,6 +100,9 @@ pub struct Mover {
 
 /// Has what must survive the loss of power before anything moves survive it.
 type Safe = Box<dyn Fn() -> BoxFuture<'static, Result<()>> + Send + Sync>;
+
+/// Hears of an object that has arrived under a key with another tag (the second) than it had.
+type Arrived = Box<dyn Fn(&ObjectKey, &ETag, &ETag) + Send + Sync>;
 
 /// Whether an object with another tag than it had is still the one that shows under a key.
 type Knows = Box<dyn Fn(&ObjectKey, &ObjectMeta) -> bool + Send + Sync>;
@@ -177,12 +181,22 @@ impl Mover {
             options,
             safe: OnceLock::new(),
             knows: OnceLock::new(),
+            has_arrived: OnceLock::new(),
             has_runner: AtomicBool::new(false),
             objects_moved: AtomicU64::new(0),
             safe_up_to: AtomicU64::new(0),
             failure: Mutex::default(),
             changed: Notify::new(),
         }))
+    }
+
+    /// How many renames the journal at `path`, which may be missing, holds that are not finished; `WouldBlock` if a process
+    /// has it open.
+    pub fn waiting_in(path: &Path) -> io::Result<usize> {
+        match path.exists() {
+            true => Ok(Journal::open(path)?.1.len()),
+            false => Ok(0),
+        }
     }
 
     /// Says what must be safe before anything moves. The first call counts.
@@ -194,6 +208,12 @@ impl Mover {
     /// may have been stored and nobody heard of it. The first call counts.
     pub fn knows_by(&self, knows: impl Fn(&ObjectKey, &ObjectMeta) -> bool + Send + Sync + 'static) {
         let _ = self.knows.set(Box::new(knows));
+    }
+
+    /// Says who must hear of objects that have another tag where they arrived; from then on they are shown with it. Must not
+    /// call the mover. The first call counts.
+    pub fn tells(&self, has_arrived: impl Fn(&ObjectKey, &ETag, &ETag) + Send + Sync + 'static) {
+        let _ = self.has_arrived.set(Box::new(has_arrived));
     }
 
     /// What is on its way.
@@ -274,14 +294,13 @@ impl Mover {
             // What is being moved from there is at the next place then.
             claims.push(self.places.claim(&there.key).await);
         }
-        let (places, at_target) = {
+        let (places, at_target, etag) = {
             let aliases = self.aliases();
             let tagged = |there: Candidate| (aliases.there(&there.key, &from.etag), there);
             let places: Vec<_> = places.into_iter().map(tagged).collect();
-            (places, aliases.condition_there(to, at_target))
+            (places, aliases.condition_there(to, at_target), aliases.known(&from.key, &from.etag))
         };
-        let renamed = ObjectRef { version: None, last_modified: None, ..from.clone() };
-        let renamed = ObjectRef { key: to.clone(), ..renamed };
+        let renamed = ObjectRef::new(to.clone(), etag);
         let done = self.state().rename(|moves| moves.rename(&places, to, &at_target), || name(&renamed))?;
         self.resume();
         Ok(done)
@@ -407,16 +426,18 @@ impl Mover {
         key: &ObjectKey,
         attempt: impl Fn(Candidate) -> F,
     ) -> Result<T> {
+        let mut missed = StoreError::NotFound(key.clone());
         for there in self.candidates(key) {
-            let must_match = there.etag.is_some();
             match attempt(there).await {
                 Err(StoreError::NotFound(_)) => {}
-                // Something else is there by now.
-                Err(StoreError::PreconditionFailed(_)) if must_match => {}
+                // Something else is there, or it has another tag at the next place.
+                Err(StoreError::PreconditionFailed(_)) => {
+                    missed = StoreError::PreconditionFailed(key.clone())
+                }
                 outcome => return outcome,
             }
         }
-        Err(StoreError::NotFound(key.clone()))
+        Err(missed)
     }
 
     /// An object as its callers know it.
@@ -427,13 +448,12 @@ impl Mover {
 
     async fn get_at(&self, there: &Candidate, options: &GetOptions) -> Result<Object> {
         let asked = options.if_match.as_ref().map(|given| self.aliases().there(&there.key, given));
-        if let (Some(asked), Some(known)) = (&asked, &there.etag)
-            && asked != known
-        {
-            return Err(StoreError::NotFound(there.key.clone()));
-        }
+        let is_asked = asked.is_some();
         let if_match = asked.or_else(|| there.etag.clone());
-        self.store.get(&there.key, GetOptions { if_match, ..options.clone() }).await
+        match self.store.get(&there.key, GetOptions { if_match, ..options.clone() }).await {
+            Err(StoreError::PreconditionFailed(key)) if !is_asked => Err(StoreError::NotFound(key)),
+            found => found,
+        }
     }
 
     async fn head_at(&self, key: &ObjectKey, there: &Candidate) -> Result<ObjectMeta> {
@@ -458,10 +478,6 @@ impl ObjectStore for Mover {
         let found = self.first(key, |there| async move { self.get_at(&there, options).await }).await;
         match found {
             Ok(Object { meta, body }) => Ok(Object { meta: self.shown(key, meta), body }),
-            // Under another tag, perhaps.
-            Err(StoreError::NotFound(_)) if options.if_match.is_some() && !self.is_idle() => {
-                self.head(key).await.and(Err(StoreError::PreconditionFailed(key.clone())))
-            }
             Err(error) => Err(about(key, error)),
         }
     }

@@ -35,10 +35,18 @@ pub(super) enum Target {
 /// One step of the journal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Step {
-    Begin { number: u64, one: Move },
+    Begin {
+        number: u64,
+        one: Move,
+    },
     /// It is renamed again, or deleted, before it got there.
-    Retarget { number: u64, to: Target },
-    Done { number: u64 },
+    Retarget {
+        number: u64,
+        to: Target,
+    },
+    Done {
+        number: u64,
+    },
 }
 
 /// A place where an object may lie.
@@ -182,14 +190,17 @@ impl Moves {
     fn below(&self, prefix: &[u8]) -> impl Iterator<Item = (&[u8], u64)> {
         let all = self.by_target.range((prefix.to_vec(), 0)..);
         let prefix = prefix.to_vec();
-        all.map(|((to, number), ())| (to.as_slice(), *number)).take_while(move |(to, _)| to.starts_with(&prefix))
+        all.map(|((to, number), ())| (to.as_slice(), *number))
+            .take_while(move |(to, _)| to.starts_with(&prefix))
     }
 
     /// Moves whose targets are among the keys that begin so, or around them, in their order.
     pub(super) fn showing_in(&self, prefix: &[u8]) -> Vec<u64> {
         let mut numbers: Vec<u64> = self.below(prefix).map(|(_, number)| number).collect();
         let around = inside(prefix).filter(|around| *around != prefix);
-        numbers.extend(around.flat_map(|around| self.targeting(around)).filter(|number| self.all[number].is_tree));
+        numbers.extend(
+            around.flat_map(|around| self.targeting(around)).filter(|number| self.all[number].is_tree),
+        );
         numbers.sort_unstable();
         numbers
     }
@@ -213,7 +224,8 @@ impl Moves {
                 plan.begin(Move::of_object(&there.key, None, Target::Nowhere));
             }
         }
-        let is_surely_on_its_way = from.iter().any(|(_, there)| there.by.is_some_and(|by| self.untried.contains(&by)));
+        let is_surely_on_its_way =
+            from.iter().any(|(_, there)| there.by.is_some_and(|by| self.untried.contains(&by)));
         for (etag, there) in from.iter().filter(|(_, there)| there.by.is_some() || !is_surely_on_its_way) {
             let target = Target::Place(to.as_bytes().to_vec(), at_target.clone());
             let known = there.by.and_then(|number| Some((number, self.plain(number)?)));

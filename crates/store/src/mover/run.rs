@@ -1,7 +1,7 @@
 //! Objects follow their names: copies inside the store, then deletions.
 
-use super::moves::{Candidate, Move, Step, Target};
 use super::Mover;
+use super::moves::{Candidate, Move, Step, Target};
 use crate::{
     CopyOptions, GetOptions, ListEntry, ListRequest, ObjectKey, ObjectMeta, ObjectRef, Pages, Precondition,
     Result, StoreError,
@@ -24,6 +24,9 @@ const ATTEMPTS_MAX: usize = 8;
 /// The first and the longest wait after a failure, in which the store's client has tried for a while already.
 const WAITS: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
 
+/// What was copied, and where it is now too.
+type Copied = (ObjectRef, ObjectKey);
+
 impl Mover {
     /// Lets what is on its way go on, in the background. Needs a runtime.
     pub fn resume(&self) {
@@ -39,11 +42,13 @@ impl Mover {
 
     /// Tries every move once, in their order; objects several at a time. False if any failed.
     async fn try_all(&self) -> bool {
-        let numbers: Vec<(u64, bool)> = self.state().moves.all().map(|(number, one)| (number, one.is_tree)).collect();
+        let numbers: Vec<(u64, bool)> =
+            self.state().moves.all().map(|(number, one)| (number, one.is_tree)).collect();
         let mut has_failed = false;
         for same in numbers.chunk_by(|one, next| !one.1 && !next.1) {
             let tries: Vec<_> = same.iter().map(|(number, _)| self.carry_out(*number)).collect();
-            let outcomes: Vec<_> = futures_util::stream::iter(tries).buffer_unordered(AT_ONCE).collect().await;
+            let outcomes: Vec<_> =
+                futures_util::stream::iter(tries).buffer_unordered(AT_ONCE).collect().await;
             for error in outcomes.into_iter().filter_map(Result::err) {
                 tracing::warn!(%error, "what was renamed has not moved in the bucket yet; it is tried again");
                 self.note_failure(Some(error.to_string()));
@@ -104,12 +109,11 @@ impl Mover {
         }
         self.make_safe().await?;
         let _place = self.places.claim(&there.key).await;
-        if let Some(found) = self.store.find(&there.key).await?
-            && self.copy_below(number, found.object.clone(), false).await?
-        {
-            self.delete_moved(&found.object).await?;
+        let Some(found) = self.store.find(&there.key).await? else { return Ok(()) };
+        match self.copy_below(number, found.object, false).await? {
+            Some(copied) => self.leave(&copied).await,
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// Deletes an object where it is on its way from.
@@ -148,7 +152,7 @@ impl Mover {
             };
             let Ok(to) = ObjectKey::new(to.clone()) else { return Ok(()) };
             if self.copy_to(&source, &to, precondition).await? {
-                return self.delete_moved(&source).await;
+                return self.leave(&(source, to)).await;
             }
             found = match self.store.find(from).await? {
                 Some(there) if self.is_still(&to, Some(&source.etag), &there) => Some(there.object),
@@ -175,10 +179,10 @@ impl Mover {
                 found += own.len();
                 copied.extend(self.copy_page(number, own).await?);
                 if copied.len() >= COPIED_BEFORE_DELETING {
-                    self.delete_all(std::mem::take(&mut copied)).await?;
+                    self.leave_all(std::mem::take(&mut copied)).await?;
                 }
             }
-            self.delete_all(copied).await?;
+            self.leave_all(copied).await?;
             if found == 0 {
                 return self.is_done(number);
             }
@@ -196,20 +200,21 @@ impl Mover {
     }
 
     /// Copies the objects of a page; those that are at their new places.
-    async fn copy_page(&self, number: u64, objects: Vec<ObjectRef>) -> Result<Vec<ObjectRef>> {
+    async fn copy_page(&self, number: u64, objects: Vec<ObjectRef>) -> Result<Vec<Copied>> {
         let taken = self.taken(number, &objects).await?;
-        let copies: Vec<_> = objects.into_iter().map(|object| self.copy_listed(number, object, &taken)).collect();
+        let copies: Vec<_> =
+            objects.into_iter().map(|object| self.copy_listed(number, object, &taken)).collect();
         let copied: Vec<_> = futures_util::stream::iter(copies).buffer_unordered(AT_ONCE).collect().await;
         let mut moved = Vec::new();
         let mut failed = Ok(());
         for outcome in copied {
             match outcome {
-                Ok(object) => moved.extend(object),
+                Ok(copied) => moved.extend(copied),
                 Err(error) => failed = Err(error),
             }
         }
         if let Err(error) = failed {
-            self.delete_all(moved).await?;
+            self.leave_all(moved).await?;
             return Err(error);
         }
         Ok(moved)
@@ -220,11 +225,11 @@ impl Mover {
         number: u64,
         object: ObjectRef,
         taken: &HashSet<ObjectKey>,
-    ) -> Result<Option<ObjectRef>> {
+    ) -> Result<Option<Copied>> {
         let _place = self.places.claim(&object.key).await;
         let target = self.state().moves.target_of(number, object.key.as_bytes());
         let is_free = target.is_some_and(|to| !taken.contains(&to));
-        Ok(self.copy_below(number, object.clone(), is_free).await?.then_some(object))
+        self.copy_below(number, object, is_free).await
     }
 
     /// The keys that some of these objects, which are of one page, go to and that are there already.
@@ -236,7 +241,8 @@ impl Mover {
         let (Some(first), Some(last)) = (targets.iter().min(), targets.iter().max()) else {
             return Ok(HashSet::new());
         };
-        let shared = first.as_bytes().iter().zip(last.as_bytes()).take_while(|(one, other)| one == other).count();
+        let shared =
+            first.as_bytes().iter().zip(last.as_bytes()).take_while(|(one, other)| one == other).count();
         let request = ListRequest {
             prefix: first.as_bytes()[..shared].to_vec().into(),
             limit: PAGE_ENTRIES,
@@ -257,19 +263,17 @@ impl Mover {
         Ok(taken)
     }
 
-    /// Copies an object of a tree, whose place is claimed, to where it shows. Whether it is there.
-    async fn copy_below(&self, number: u64, mut object: ObjectRef, is_free: bool) -> Result<bool> {
+    /// Copies an object of a tree, whose place is claimed, to where it shows; `None` if it is on another way by now, or gone.
+    async fn copy_below(&self, number: u64, mut object: ObjectRef, is_free: bool) -> Result<Option<Copied>> {
         for _ in 0..ATTEMPTS_MAX {
-            let Some(to) = self.state().moves.target_of(number, object.key.as_bytes()) else {
-                // It is on another way by now.
-                return Ok(false);
-            };
+            let target = self.state().moves.target_of(number, object.key.as_bytes());
+            let Some(to) = target else { return Ok(None) };
             let precondition = if is_free { Precondition::None } else { Precondition::Absent };
             if self.copy_to(&object, &to, &precondition).await? {
-                return Ok(true);
+                return Ok(Some((object, to)));
             }
             match self.store.find(&object.key).await? {
-                None => return Ok(false),
+                None => return Ok(None),
                 Some(found) => object = found.object,
             }
         }
@@ -288,7 +292,8 @@ impl Mover {
             Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)) => {}
             Err(error) => return Err(error),
         }
-        let Some(ours) = self.store.find(&from.key).await?.filter(|ours| ours.object.etag == from.etag) else {
+        let Some(ours) = self.store.find(&from.key).await?.filter(|ours| ours.object.etag == from.etag)
+        else {
             return Ok(false);
         };
         let Some(theirs) = self.store.find(to).await? else {
@@ -360,9 +365,18 @@ impl Mover {
         }
     }
 
-    async fn delete_all(&self, objects: Vec<ObjectRef>) -> Result<()> {
-        let deletes: Vec<_> = objects.iter().map(|object| self.delete_moved(object)).collect();
-        futures_util::stream::iter(deletes).buffer_unordered(AT_ONCE).try_collect().await
+    async fn leave_all(&self, copied: Vec<Copied>) -> Result<()> {
+        let leaves: Vec<_> = copied.iter().map(|one| self.leave(one)).collect();
+        futures_util::stream::iter(leaves).buffer_unordered(AT_ONCE).try_collect().await
+    }
+
+    /// An object has arrived, and goes where it was.
+    async fn leave(&self, (from, to): &Copied) -> Result<()> {
+        self.delete_moved(from).await?;
+        if let Some(has_arrived) = self.has_arrived.get() {
+            self.aliases().tell(to, |given, there| has_arrived(to, given, there));
+        }
+        Ok(())
     }
 
     /// Deletes what has moved, unless somebody has stored something new there.

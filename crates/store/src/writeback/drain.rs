@@ -1,8 +1,8 @@
 //! Changes go up: the oldest first, several at a time, until nothing waits.
 
+use super::Writeback;
 use super::pending::{Change, Piece, Waiting, slice};
 use super::record::Record;
-use super::Writeback;
 use crate::{
     CopyOptions, ETag, Multipart, ObjectKey, ObjectRef, Payload, Precondition, PutOptions, Result,
     StoreError, Timestamp, blocking,

@@ -191,6 +191,7 @@ impl Filesystem {
         let (mut work, replaced) = lock_both(source, target).await;
         self.complete(source, &mut work).await?;
         self.adopt_if_tried(source, &mut work).await?;
+        let mut was_shared = false;
         let old = match replaced {
             None => self.move_object(ends, source, &mut work).await?,
             Some((target, mut replaced)) => {
@@ -199,10 +200,10 @@ impl Filesystem {
                 // Whoever replaces a file by another expects the other's bytes there, also if it was just made.
                 self.begin_new(source, &mut work)?;
                 self.commit_locked(source, &mut work, When::Closed).await?;
-                let is_shared = self.names.inode(target.ino)?.nlink > 1;
+                was_shared = self.names.inode(target.ino)?.nlink > 1;
                 let aside = match self.files.users(target.ino) {
                     0 | 1 => None,
-                    _ if is_shared => None,
+                    _ if was_shared => None,
                     _ => self.set_aside(target, &mut replaced).await?,
                 };
                 let moved = self.move_object(ends, source, &mut work).await;
@@ -210,11 +211,20 @@ impl Filesystem {
                 moved?
             }
         };
-        if let Some(old) = old {
+        if was_shared || !self.is_told_by_bucket(source.ino)? {
             self.names_first().await?;
+        }
+        if let Some(old) = old {
             self.delete_moved(&old.object).await?;
         }
         Box::pin(self.show(source, &mut work)).await
+    }
+
+    /// Whether a look at the bucket would bring back all of a file that lies at its path.
+    fn is_told_by_bucket(&self, ino: Ino) -> Result<bool> {
+        let inode = self.names.inode(ino)?;
+        let is_whole = self.lies_at_path(&inode)? && !inode.is_ahead();
+        Ok(is_whole && inode.nlink == 1 && self.names.xattrs(ino)?.is_empty())
     }
 
     /// Before a name goes that has the key of a file with other names: another of them gets it, which the object
@@ -269,18 +279,18 @@ impl Filesystem {
             false => self.content_key(source.ino)?,
         };
         if key == old.key {
-            return self.rename_entry(ends).map(|()| None);
+            return self.rename_entry(ends, None).map(|()| None);
         }
         let (_claim, _coming_claim) = self.claims.claim_both(&old.key, &key).await;
         let (_changing, _coming) = self.changing(ends);
         let at_target = self.at_target(ends, is_shown)?;
         let named = |moved: &ObjectRef| {
-            self.rename_entry(ends)?;
-            match (comes, is_shown) {
-                (true, _) => self.publish(&source, moved, source.size_bytes, None)?,
-                (false, true) => self.relocate(&source, &stored(moved))?,
-                (false, false) => self.relocate(&source, &stored_at(moved))?,
-            }
+            let content = match (comes, is_shown) {
+                (true, _) => self.publication(source.ino, moved, source.size_bytes, None)?,
+                (false, true) => self.relocation(source.ino, &stored(moved))?,
+                (false, false) => self.relocation(source.ino, &stored_at(moved))?,
+            };
+            self.rename_entry(ends, Some(content))?;
             Ok::<_, Error>(moved.etag.clone())
         };
         let etag = self.mover()?.rename_object(&old, &key, &at_target, named).await?;
@@ -304,7 +314,9 @@ impl Filesystem {
     }
 
     fn mover(&self) -> Result<&Mover> {
-        self.mover.as_deref().ok_or(Error::new(libc::EXDEV, "only a volume whose names are keys moves objects"))
+        self.mover
+            .as_deref()
+            .ok_or(Error::new(libc::EXDEV, "only a volume whose names are keys moves objects"))
     }
 
     /// Renames what the bucket does not show; returns the object of the file replaced, if it shows that.
@@ -315,10 +327,10 @@ impl Filesystem {
             Some(target) if self.is_shown(ends.to.0, &ends.to.1, target)? => self.object(target)?,
             _ => None,
         };
-        let Some(object) = replaced else { return self.rename_entry(ends).map(|()| None) };
+        let Some(object) = replaced else { return self.rename_entry(ends, None).map(|()| None) };
         let _claim = self.claims.claim(&object.key).await;
         let (_going, _changing) = self.changing(ends);
-        self.rename_entry(ends)?;
+        self.rename_entry(ends, None)?;
         Ok(Some(Left { object, _claim, _changing }))
     }
 
@@ -345,18 +357,21 @@ impl Filesystem {
         }
     }
 
-    /// The namespace's part: one op.
-    fn rename_entry(&self, ends: &Ends) -> Result<()> {
+    /// The namespace's part: one commit, with what becomes of the content.
+    fn rename_entry(&self, ends: &Ends, content: Option<Op>) -> Result<()> {
         self.must_be_as_found(ends)?;
         let (from, to) = (ends.from.clone(), ends.to.clone());
-        let How::Rename(how) = ends.how else {
-            let (parent, name) = to;
-            self.names.commit(&self.ctx(), &Op::HandOn { ino: ends.source.ino, parent, name })?;
-            return Ok(());
-        };
         // A file that is replaced is open, if only here: its last close purges it.
         let keep = ends.target.as_ref().is_some_and(|target| target.kind != Kind::Directory);
-        self.names.commit(&self.ctx(), &Op::Rename { from, to, how, keep })?;
+        let op = match ends.how {
+            How::Rename(how) => Op::Rename { from, to, how, keep },
+            How::HandOn => Op::HandOn { ino: ends.source.ino, parent: to.0, name: to.1 },
+        };
+        let ops: Vec<Op> = [op].into_iter().chain(content).collect();
+        self.names.commit_together(&self.ctx(), &ops)?;
+        if ends.how == How::HandOn {
+            return Ok(());
+        }
         if let Some(target) = &ends.target {
             // Of a file that has other names they are still to come.
             if self.names.inode(target.ino).is_ok_and(|left| left.nlink == 0) {

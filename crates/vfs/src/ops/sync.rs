@@ -60,13 +60,6 @@ impl Filesystem {
         outcome
     }
 
-    /// Returns when what was renamed lies in the bucket where it shows here, or could not be moved there for now.
-    pub async fn moves_rest(&self) {
-        if let Some(mover) = &self.mover {
-            mover.rests().await;
-        }
-    }
-
     /// Syncs, for at most `patience`, and has what was renamed move. The log names the files that are not stored then.
     pub async fn shutdown(&self, patience: Duration) -> Result<()> {
         let late = || Error::new(libc::ETIMEDOUT, "not everything was stored in the time allowed");

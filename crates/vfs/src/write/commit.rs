@@ -281,7 +281,7 @@ impl Filesystem {
         if headers_are_old { self.export_later(inode.ino) } else { Ok(()) }
     }
 
-    /// One op: this object is the inode's content now, whatever the namespace thought it was.
+    /// This object is the inode's content now, whatever the namespace thought it was.
     pub(crate) fn publish(
         &self,
         inode: &Inode,
@@ -289,20 +289,37 @@ impl Filesystem {
         size_bytes: u64,
         mtime: Option<store::Timestamp>,
     ) -> Result<()> {
-        let ino = inode.ino;
-        let base = self.names.inode(ino)?.object().map(|object| object.etag.clone());
-        let content = whole(stored(object), size_bytes);
-        self.names.commit(&self.ctx(), &Op::Publish { ino, base, content, size_bytes, mtime })?;
+        let op = self.publication(inode.ino, object, size_bytes, mtime)?;
+        self.names.commit(&self.ctx(), &op)?;
         Ok(())
     }
 
-    /// One op: what an inode had at its path is a copy elsewhere, or with another tag, now.
+    /// What says so.
+    pub(crate) fn publication(
+        &self,
+        ino: Ino,
+        object: &ObjectRef,
+        size_bytes: u64,
+        mtime: Option<store::Timestamp>,
+    ) -> Result<Op> {
+        let base = self.names.inode(ino)?.object().map(|object| object.etag.clone());
+        let content = whole(stored(object), size_bytes);
+        Ok(Op::Publish { ino, base, content, size_bytes, mtime })
+    }
+
+    /// What an inode has at its path, whatever tag it had, is a copy elsewhere, or with another tag, now.
     pub(crate) fn relocate(&self, inode: &Inode, there: &Stored) -> Result<()> {
-        let (ino, size_bytes) = (inode.ino, inode.size_bytes);
+        let op = self.relocation(inode.ino, there)?;
+        self.names.commit(&self.ctx(), &op)?;
+        Ok(())
+    }
+
+    /// What says so.
+    pub(crate) fn relocation(&self, ino: Ino, there: &Stored) -> Result<Op> {
+        let inode = self.names.inode(ino)?;
         let base = inode.object().map(|object| object.etag.clone());
         let content = relocated(&inode.content, there);
-        self.names.commit(&self.ctx(), &Op::Publish { ino, base, content, size_bytes, mtime: None })?;
-        Ok(())
+        Ok(Op::Publish { ino, base, content, size_bytes: inode.size_bytes, mtime: None })
     }
 
     async fn upload(

@@ -363,6 +363,7 @@ async fn s189_by_path_a_file_is_an_object_by_all_its_names() {
     let handle = world.open_handle("b", libc::O_RDONLY).await.unwrap();
     delete(&objects, "a").await;
     assert_eq!(world.read_all(handle).await.unwrap(), b"shared");
+    world.fs.moves_end().await;
     assert_eq!(world.bucket.object("b").await.unwrap(), b"shared");
     assert_eq!(errno(world.stat("a").await), libc::ENOENT);
     delete(&objects, "b").await;

@@ -22,12 +22,12 @@ impl Filesystem {
         let from = self.layout.directory(&self.names, ends.source.ino)?;
         let to = self.layout.directory(&self.names, ends.to.0)?.child_dir(ends.to.1.as_bytes())?;
         match (self.layout.lists(&from), self.layout.lists(&to)) {
-            (false, false) => return self.rename_entry(ends),
+            (false, false) => return self.rename_entry(ends, None),
             (true, true) => self.must_fit(ends.source.ino, &from, &to)?,
             _ => return Err(TOO_LONG),
         }
         let (_going, _coming) = self.changing(ends);
-        let named = || self.rename_entry(ends);
+        let named = || self.rename_entry(ends, None);
         self.mover()?.rename_tree(from.as_bytes(), to.as_bytes(), named).await?;
         self.repin_tree(ends.source.ino)
     }

@@ -1,0 +1,157 @@
+//! What a volume named by path and its [mover](store::mover) say to each other.
+//!
+//! The mover shows objects under their new keys at once and moves them in the background. It hears from here when it may,
+//! and by what an object is known that got new headers nobody heard of; and it says when an object has another tag where it
+//! arrived.
+
+use meta::{Extent, Ino, Inode, Name, Op, RenameHow, Stored};
+use std::sync::Arc;
+use store::mover::{Mover, MoverOptions, Renamed};
+use store::{ETag, Entropy, ObjectKey, ObjectMeta, ObjectStore, StoreError};
+
+use crate::config::Config;
+use crate::headers;
+use crate::layout::lost_key;
+use crate::{Filesystem, Result};
+
+/// The store that a volume named by path sees, over a bucket.
+pub(crate) fn open(
+    store: &Arc<dyn ObjectStore>,
+    entropy: &Arc<Entropy>,
+    config: &Config,
+) -> Result<Arc<Mover>> {
+    let prefix = config.prefix.clone();
+    let options = MoverOptions {
+        copies_at_once: config.write_back,
+        // A path too long to be kept aside under its name stays where it was, as the newer one.
+        lost: Arc::new(move |key, unique| lost_key(&prefix, key, unique).unwrap_or_else(|_| key.clone())),
+    };
+    Ok(Mover::open(&config.moves_path, store.clone(), options, entropy.clone())?)
+}
+
+impl Filesystem {
+    /// Objects move after the names that say so, and are known by their files.
+    pub(crate) fn tell_mover(&self) {
+        let Some(mover) = &self.mover else { return };
+        let me = self.me.clone();
+        mover.moves_after(move || {
+            let me = me.upgrade();
+            Box::pin(async move {
+                match me {
+                    Some(me) => {
+                        me.sync_names().await.map_err(|error| StoreError::Unavailable(error.to_string()))
+                    }
+                    None => Err(StoreError::Unavailable("the volume is closed".into())),
+                }
+            })
+        });
+        let me = self.me.clone();
+        mover
+            .knows_by(move |key, found| me.upgrade().is_some_and(|me| me.knows(key, found).unwrap_or(false)));
+        let me = self.me.clone();
+        mover.tells(move |key, given, there| {
+            if let Some(me) = me.upgrade()
+                && let Err(error) = me.has_moved(key, given, there)
+            {
+                // It is found out by the next look, as if somebody else had stored it.
+                tracing::debug!(%key, %error, "the new tag of an object is not known");
+            }
+        });
+    }
+
+    /// An object has another tag where it was moved to.
+    fn has_moved(&self, key: &ObjectKey, given: &ETag, there: &ETag) -> Result<()> {
+        let inode = match self.layout.owner(key) {
+            Some(ino) => Some(self.names.inode(ino)?),
+            None => self.known_object(key)?,
+        };
+        let Some(inode) = inode else { return Ok(()) };
+        let lies_there = |extent: &Extent| {
+            extent.object.etag == *given
+                && extent.object.key.as_ref().map_or(self.layout.owner(key).is_none(), |own| own == key)
+        };
+        let with_tag = |extent: &Extent| match lies_there(extent) {
+            true => {
+                Extent { object: Stored { etag: there.clone(), ..extent.object.clone() }, ..extent.clone() }
+            }
+            false => extent.clone(),
+        };
+        if !inode.content.iter().any(lies_there) {
+            return Ok(());
+        }
+        let (ino, size_bytes) = (inode.ino, inode.size_bytes);
+        let base = inode.object().map(|object| object.etag.clone());
+        let content = inode.content.iter().map(with_tag).collect();
+        self.names.commit(&self.ctx(), &Op::Publish { ino, base, content, size_bytes, mtime: None })?;
+        self.references.caches(ino, Some(there));
+        match self.files.get(ino) {
+            Some(file) => file.repin(|| self.pin_of(ino)),
+            None => Ok(()),
+        }
+    }
+
+    /// What a key leads to, as far as it is known: a file, or the directory whose marker it is.
+    fn known_object(&self, key: &ObjectKey) -> Result<Option<Inode>> {
+        let Some(known) = self.known_way(key)?.filter(|known| known.is_last) else { return Ok(None) };
+        match known.next {
+            Some(name) => Ok(self.names.lookup(known.dir, &self.shown_name(known.dir, &name)?)?),
+            None => Ok(Some(self.names.inode(known.dir)?)),
+        }
+    }
+
+    /// Whether an object is the file that its key leads to, by what its headers say.
+    fn knows(&self, key: &ObjectKey, found: &ObjectMeta) -> Result<bool> {
+        let inode = self.known_object(key)?;
+        Ok(inode.is_some_and(|inode| headers::are_of(&inode, found)))
+    }
+
+    /// What a mount that ended had renamed goes on moving.
+    pub(crate) fn resume_moves(&self) -> Result<()> {
+        let Some(mover) = &self.mover else { return Ok(()) };
+        self.rename_again(&mover.pending())?;
+        mover.resume();
+        Ok(())
+    }
+
+    /// What the journal of moves says was renamed has its new name, also where the loss of power took that from the names: the
+    /// bucket shows it there, and knows neither further names nor extended attributes.
+    fn rename_again(&self, renamed: &[Renamed]) -> Result<()> {
+        for Renamed { from, to, etag } in renamed {
+            let (Some(from), Some(to)) = (self.place_of(from)?, self.place_of(to)?) else { continue };
+            let Some(inode) = self.names.lookup(from.0, &from.1)? else { continue };
+            let is_it = match etag {
+                Some(etag) => inode.object().is_some_and(|object| object.etag == *etag),
+                // One that was made since has nothing in it yet.
+                None => inode.object().is_some() || !self.names.entries(inode.ino, None, 1)?.is_empty(),
+            };
+            if is_it && self.names.entry(to.0, &to.1)?.is_none() {
+                let op = Op::Rename { from, to, how: RenameHow::NoReplace, keep: false };
+                self.names.commit(&self.ctx(), &op)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The name of a key, or of what keys begin with, if the way there is known.
+    fn place_of(&self, text: &[u8]) -> Result<Option<(Ino, Name)>> {
+        let Ok(key) = ObjectKey::new(text.strip_suffix(b"/").unwrap_or(text).to_vec()) else {
+            return Ok(None);
+        };
+        let known = self.known_way(&key)?.filter(|known| known.is_last);
+        Ok(known.and_then(|known| Some((known.dir, known.next?))))
+    }
+
+    /// Returns when what was renamed lies in the bucket where it shows here, or could not be moved there for now.
+    pub async fn moves_rest(&self) {
+        if let Some(mover) = &self.mover {
+            mover.rests().await;
+        }
+    }
+
+    /// Returns when everything that was renamed lies in the bucket where it shows here.
+    pub async fn moves_end(&self) {
+        if let Some(mover) = &self.mover {
+            mover.arrived().await;
+        }
+    }
+}
