@@ -148,6 +148,11 @@ impl Filesystem {
         }
     }
 
+    /// How many bytes of the journal of moves survive the loss of power: for simulators, which take the rest away.
+    pub fn moves_synced_bytes(&self) -> u64 {
+        self.mover.as_ref().map_or(0, |mover| mover.synced())
+    }
+
     /// Returns when everything that was renamed lies in the bucket where it shows here.
     pub async fn moves_end(&self) {
         if let Some(mover) = &self.mover {

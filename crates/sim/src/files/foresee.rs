@@ -131,7 +131,7 @@ fn rename(model: &Model, from: &str, to: &str, how: How) -> Foreseen {
         };
         moved.insert(new, *node);
     }
-    Ok(Effect { node: Some(source), ..renamed(moved) })
+    Ok(Effect { node: Some(source), is_rename: true, ..renamed(moved) })
 }
 
 /// Everything that forbids it: which of several is told is nobody's promise.

@@ -71,7 +71,7 @@ impl World {
         let end = in_runtime(async || {
             let mount = self.mount(is_first).await?;
             let end = self.run(&mount).await;
-            self.machine.has_synced(mount.synced());
+            self.machine.has_synced(mount.synced(), mount.fs.moves_synced_bytes());
             end
         })?;
         self.lost = match end {
@@ -144,6 +144,7 @@ impl World {
         if mount.fs.shutdown(PATIENCE).await.is_err() {
             told("shutdown", mount.fs.shutdown(PATIENCE).await)?;
         }
+        mount.fs.moves_end().await;
         for program in &mut self.programs {
             program.check(&mount.fs, &mount.weather).await?;
             program.model.synced(mount.weather.struck());
@@ -177,6 +178,7 @@ impl World {
         let mount = self.mount(false).await?;
         let _calm = mount.weather.calm();
         told("sync", mount.fs.sync().await)?;
+        mount.fs.moves_end().await;
         told("collecting garbage", mount.fs.collect_garbage(false).await)?;
         if let Some(log) = &mount.writeback {
             log.drained().await;

@@ -44,6 +44,8 @@ pub(super) struct Machine {
     dir: TempDir,
     /// How much of each file of the log is safe.
     synced: BTreeMap<u64, u64>,
+    /// How many bytes of the journal of moves are safe.
+    synced_moves: u64,
 }
 
 /// One mount of the volume.
@@ -74,6 +76,7 @@ impl Machine {
             clock,
             disk: Arc::new(Mutex::new(Platter::empty())),
             synced: BTreeMap::new(),
+            synced_moves: 0,
             dir: dir.map_err(|error| format!("no directory for the cache: {error}"))?,
         })
     }
@@ -115,6 +118,7 @@ impl Machine {
         if loss == Loss::Process {
             return Ok(());
         }
+        self.lose_moves().map_err(|error| format!("the journal of moves: {error}"))?;
         if self.setting.write_back {
             return self.lose_log().map_err(|error| format!("the log: {error}"));
         }
@@ -124,8 +128,9 @@ impl Machine {
         disk.keep(kept).map_err(|error| error.to_string())
     }
 
-    /// What of the write-back log is safe from now on.
-    pub(super) fn has_synced(&mut self, synced: Vec<(u64, u64)>) {
+    /// What of the write-back log and of the journal of moves is safe from now on.
+    pub(super) fn has_synced(&mut self, synced: Vec<(u64, u64)>, moves: u64) {
+        self.synced_moves = moves;
         for (number, bytes) in synced {
             let known = self.synced.entry(number).or_default();
             *known = bytes.max(*known);
@@ -141,7 +146,8 @@ impl Machine {
             engine: Arc::new(meta::MemoryEngine::default()),
             record,
         };
-        Filesystem::mount(parts, self.config()).map_err(|error| format!("no mount elsewhere: {error}"))
+        let config = Config { moves_path: self.dir.path().join("moves elsewhere"), ..self.config() };
+        Filesystem::mount(parts, config).map_err(|error| format!("no mount elsewhere: {error}"))
     }
 
     /// What `.tenon/volume` says; nothing in a bucket that nobody prepared.
@@ -161,6 +167,7 @@ impl Machine {
             memory_limit_bytes: self.setting.memory_limit_bytes,
             part_size_bytes: self.setting.part_size_bytes,
             write_back: self.setting.write_back,
+            moves_path: self.moves_path(),
             ..Config::new(self.dir.path().join("cache"))
         }
     }
@@ -209,6 +216,19 @@ impl Machine {
             *synced = kept;
         }
         Ok(())
+    }
+
+    fn lose_moves(&mut self) -> io::Result<()> {
+        let Ok(file) = File::options().write(true).open(self.moves_path()) else { return Ok(()) };
+        let length = file.metadata()?.len();
+        let kept = self.synced_moves + self.entropy.below(length.saturating_sub(self.synced_moves) + 1);
+        self.tale
+            .tell(format!("{kept} of {length} bytes of moves are left, {} were synced", self.synced_moves));
+        file.set_len(kept.min(length))
+    }
+
+    fn moves_path(&self) -> PathBuf {
+        self.dir.path().join("moves")
     }
 
     fn log_dir(&self) -> PathBuf {

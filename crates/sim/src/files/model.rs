@@ -50,6 +50,8 @@ pub(super) struct Effect {
     pub(super) write: Option<Write>,
     /// The node that the op is about.
     pub(super) node: Option<NodeId>,
+    /// Names that the bucket has only once their objects have moved.
+    pub(super) is_rename: bool,
 }
 
 /// Bytes on their way to a place in a file.
@@ -67,11 +69,19 @@ pub(super) struct Model {
     pub(super) nodes: Vec<Node>,
     /// A file has had several names since names were synced.
     links_wait: bool,
+    /// Something was renamed by path since: its objects may not have moved.
+    renames_wait: bool,
 }
 
 impl Model {
     pub(super) fn new(setting: Setting) -> Self {
-        Self { setting, names: Past::new(Names::new()), nodes: Vec::new(), links_wait: false }
+        Self {
+            setting,
+            names: Past::new(Names::new()),
+            nodes: Vec::new(),
+            links_wait: false,
+            renames_wait: false,
+        }
     }
 
     pub(super) fn add(&mut self, kind: Kind, mode: u16, struck: u64) -> NodeId {
@@ -115,7 +125,8 @@ impl Model {
     fn of_names(&self) -> Promise {
         match (self.setting.by_path(), self.setting.write_back) {
             (_, true) => Promise::Process,
-            (true, false) if !self.links_wait => Promise::Power,
+            (true, false) if !self.links_wait && !self.renames_wait => Promise::Power,
+            (true, false) if !self.links_wait => Promise::Process,
             (_, false) => Promise::Nothing,
         }
     }
@@ -147,6 +158,7 @@ impl Model {
     pub(super) fn done(&mut self, effect: &Effect) {
         if let Some(names) = &effect.names {
             self.links_wait |= self.has_links();
+            self.renames_wait |= effect.is_rename;
             self.names.set(names.clone());
             self.links_wait |= self.has_links();
             self.names.promise(self.of_names());
@@ -204,6 +216,7 @@ impl Model {
     fn names_synced(&mut self) {
         self.names.promise(Promise::Power);
         self.links_wait = false;
+        self.renames_wait = false;
         let by_path = self.setting.by_path();
         for node in &mut self.nodes {
             node.content.sync();
