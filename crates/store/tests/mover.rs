@@ -62,7 +62,7 @@ impl World {
     }
 
     async fn rename(&self, from: &ObjectRef, to: &str, at_target: Precondition) -> Result<ObjectRef> {
-        self.mover.rename_object(from, &key(to), &at_target, |renamed| Ok(renamed.clone())).await
+        self.mover.rename_object(from, &key(to), &at_target, false, |renamed| Ok(renamed.clone())).await
     }
 
     async fn rename_tree(&self, from: &str, to: &str) {
@@ -215,7 +215,7 @@ async fn what_fails_with_a_rename_is_no_rename() {
     let world = World::new();
     let a = world.put("a", "one").await;
     let refused = || Err::<(), _>(StoreError::Denied("no".into()));
-    let outcome = world.mover.rename_object(&a, &key("b"), &Precondition::Absent, |_| refused()).await;
+    let outcome = world.mover.rename_object(&a, &key("b"), &Precondition::Absent, true, |_| refused()).await;
     assert!(matches!(outcome, Err(StoreError::Denied(_))));
     assert!(world.mover.rename_tree(b"d/", b"e/", refused).await.is_err());
     world.mover.arrived().await;

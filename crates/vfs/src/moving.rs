@@ -124,10 +124,16 @@ impl Filesystem {
                 // One that was made since has nothing in it yet.
                 None => inode.object().is_some() || !self.names.entries(inode.ino, None, 1)?.is_empty(),
             };
-            if is_it && self.names.entry(to.0, &to.1)?.is_none() {
-                let op = Op::Rename { from, to, how: RenameHow::NoReplace, keep: false };
-                self.names.commit(&self.ctx(), &op)?;
-            }
+            let op = match self.names.entry(to.0, &to.1)? {
+                _ if !is_it => continue,
+                None => Op::Rename { from, to, how: RenameHow::NoReplace, keep: false },
+                // The key was handed on to another of its names.
+                Some(entry) if entry.ino == inode.ino => {
+                    Op::HandOn { ino: inode.ino, parent: to.0, name: to.1 }
+                }
+                Some(_) => continue,
+            };
+            self.names.commit(&self.ctx(), &op)?;
         }
         Ok(())
     }

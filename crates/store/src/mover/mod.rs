@@ -26,6 +26,7 @@ use crate::{
 use futures_util::future::BoxFuture;
 use journal::Journal;
 use moves::{Candidate, Move, Moves, Step};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
 use std::path::Path;
@@ -111,6 +112,9 @@ type Knows = Box<dyn Fn(&ObjectKey, &ObjectMeta) -> bool + Send + Sync>;
 struct State {
     moves: Moves,
     journal: Journal,
+    /// Places that moves have left, and how much had been appended to the journal when it said so: before something new is
+    /// stored there that must survive the loss of power, or it would be moved too.
+    left: Vec<(Move, u64)>,
 }
 
 impl State {
@@ -131,16 +135,46 @@ impl State {
         self.journal.compact(&self.moves).map_err(failed)
     }
 
+    /// A move has been carried out.
+    fn finish(&mut self, number: u64) -> Result<()> {
+        let one = self.moves.get(number).cloned();
+        self.take(vec![Step::Done { number }])?;
+        self.left.extend(one.map(|one| (one, self.journal.appended())));
+        Ok(())
+    }
+
+    /// Whether something has left a place, or places that begin so, and the journal may lose that.
+    fn was_left(&self, place: &[u8]) -> bool {
+        let covers = |one: &Move| match one.is_tree {
+            true => place.starts_with(&one.from) || one.from.starts_with(place),
+            false => one.from == place || place.ends_with(b"/") && one.from.starts_with(place),
+        };
+        self.left.iter().any(|(one, _)| covers(one))
+    }
+
+    fn has_synced(&mut self, appended: u64) {
+        self.journal.has_synced(appended);
+        self.left.retain(|(_, at)| *at > appended);
+    }
+
     /// Takes the steps of a rename if what belongs to it succeeds. The journal is first: a crash in between leaves a
     /// rename that nobody was told of.
     fn rename<T, E: From<StoreError>>(
         &mut self,
+        is_safe_first: bool,
         plan: impl FnOnce(&Moves) -> Vec<Step>,
         name: impl FnOnce() -> Result<T, E>,
     ) -> Result<T, E> {
         let steps = plan(&self.moves);
         let end = self.journal.end();
         self.journal.append(&steps).map_err(failed)?;
+        if is_safe_first {
+            let appended = self.journal.appended();
+            if let Some(file) = self.journal.unsynced().map_err(failed)? {
+                file.sync_data().map_err(failed)?;
+            }
+            self.has_synced(appended);
+        }
         match name() {
             Ok(done) => {
                 self.apply(steps)?;
@@ -173,7 +207,7 @@ impl Mover {
         Ok(Arc::new_cyclic(|me| Self {
             me: me.clone(),
             store,
-            state: Mutex::new(State { moves, journal }),
+            state: Mutex::new(State { moves, journal, left: Vec::new() }),
             aliases: Mutex::default(),
             places: Claims::default(),
             running: Claims::default(),
@@ -269,12 +303,14 @@ impl Mover {
 
     /// Renames an object; what shows at the target goes if it is as asked. `name` is told what shows at the new place then,
     /// and does whatever else belongs to the rename: nothing moves before it has succeeded, and nothing is renamed if it
-    /// fails. Returns at once, and conditions are checked when the object moves.
+    /// fails. Returns at once, and conditions are checked when the object moves. Where what `name` does must not survive the
+    /// loss of power without the rename, `is_safe_first` makes the journal safe before.
     pub async fn rename_object<T, E: From<StoreError>>(
         &self,
         from: &ObjectRef,
         to: &ObjectKey,
         at_target: &Precondition,
+        is_safe_first: bool,
         name: impl FnOnce(&ObjectRef) -> Result<T, E>,
     ) -> Result<T, E> {
         if from.key == *to {
@@ -288,12 +324,15 @@ impl Mover {
             !one.is_tree && one.from == to.as_bytes() && one.shows_at(from.key.as_bytes())
         })
         .await?;
-        let places = self.candidates(&from.key);
+        // What is being moved from one place, or to be replaced, is at the next then.
+        let going = self.candidates(to).into_iter().filter(|there| there.by.is_some());
+        let places: BTreeSet<ObjectKey> =
+            self.candidates(&from.key).into_iter().chain(going).map(|there| there.key).collect();
         let mut claims = Vec::with_capacity(places.len());
-        for there in &places {
-            // What is being moved from there is at the next place then.
-            claims.push(self.places.claim(&there.key).await);
+        for place in &places {
+            claims.push(self.places.claim(place).await);
         }
+        let places = self.candidates(&from.key);
         let (places, at_target, etag) = {
             let aliases = self.aliases();
             let tagged = |there: Candidate| (aliases.there(&there.key, &from.etag), there);
@@ -301,7 +340,9 @@ impl Mover {
             (places, aliases.condition_there(to, at_target), aliases.known(&from.key, &from.etag))
         };
         let renamed = ObjectRef::new(to.clone(), etag);
-        let done = self.state().rename(|moves| moves.rename(&places, to, &at_target), || name(&renamed))?;
+        let plan = |moves: &Moves| moves.rename(&places, to, &at_target);
+        let done = self.state().rename(is_safe_first, plan, || name(&renamed))?;
+        drop(claims);
         self.resume();
         Ok(done)
     }
@@ -342,7 +383,7 @@ impl Mover {
             // The journal must not know of what the store below could lose.
             self.store.sync().await?;
         }
-        let done = self.state().rename(|moves| moves.rename_tree(from, to), name)?;
+        let done = self.state().rename(false, |moves| moves.rename_tree(from, to), name)?;
         if self.options.copies_at_once {
             self.sync_journal().await?;
         }
@@ -384,15 +425,12 @@ impl Mover {
         };
         let Some(file) = unsynced else { return Ok(()) };
         blocking(move || file.sync_data()).await.map_err(failed)?;
-        self.state().journal.has_synced(appended);
+        self.state().has_synced(appended);
         Ok(())
     }
 
     /// Has moved what shows under a key to that key, so that it can be changed there.
     async fn settle(&self, key: &ObjectKey) -> Result<()> {
-        if self.is_idle() {
-            return Ok(());
-        }
         self.vacate(key.as_bytes(), |_| false).await?;
         for there in self.candidates(key) {
             if let Some(number) = there.by {
@@ -414,10 +452,12 @@ impl Mover {
                 near.filter(|number| !moves.get(*number).is_some_and(&may_stay))
             };
             match in_the_way {
-                None => return Ok(()),
+                None => break,
                 Some(number) => self.carry_out(number).await?,
             }
         }
+        let was_left = self.state().was_left(place);
+        if was_left { self.sync_journal().await } else { Ok(()) }
     }
 
     /// The first of the places where something may lie that has it.
@@ -530,7 +570,7 @@ impl ObjectStore for Mover {
             return Err(StoreError::PreconditionFailed(to.clone()));
         }
         let at_target = there.map_or(Precondition::Absent, Precondition::Matches);
-        self.rename_object(from, to, &at_target, |_| Ok(())).await
+        self.rename_object(from, to, &at_target, false, |_| Ok(())).await
     }
 
     async fn delete(&self, key: &ObjectKey, precondition: Precondition) -> Result<()> {

@@ -1,7 +1,7 @@
 //! Objects follow their names: copies inside the store, then deletions.
 
 use super::Mover;
-use super::moves::{Candidate, Move, Step, Target};
+use super::moves::{Candidate, Move, Target};
 use crate::{
     CopyOptions, GetOptions, ListEntry, ListRequest, ObjectKey, ObjectMeta, ObjectRef, Pages, Precondition,
     Result, StoreError,
@@ -55,6 +55,10 @@ impl Mover {
                 has_failed = true;
             }
         }
+        // What is done is soon known to be.
+        if let Err(error) = self.sync_journal().await {
+            tracing::warn!(%error, "what has moved is moved again after a loss of power");
+        }
         !has_failed
     }
 
@@ -96,7 +100,7 @@ impl Mover {
     }
 
     fn is_done(&self, number: u64) -> Result<()> {
-        self.state().take(vec![Step::Done { number }])?;
+        self.state().finish(number)?;
         self.note_failure(None);
         Ok(())
     }

@@ -293,7 +293,9 @@ impl Filesystem {
             self.rename_entry(ends, Some(content))?;
             Ok::<_, Error>(moved.etag.clone())
         };
-        let etag = self.mover()?.rename_object(&old, &key, &at_target, named).await?;
+        // Names that no bucket tells would lead to nothing if they outlived the journal.
+        let is_safe_first = !self.is_told_by_bucket(source.ino)?;
+        let etag = self.mover()?.rename_object(&old, &key, &at_target, is_safe_first, named).await?;
         self.references.caches(source.ino, Some(&etag));
         file.repin(|| self.pin_of(source.ino))?;
         work.rebase(file.pin().0);
