@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_is_what_aws_documents() {
+    fn s194_a_message_is_what_aws_documents() {
         let message: serde_json::Value =
             serde_json::from_slice(&message(&event(b"a b/\xc3\xbc+.txt"), "new ones")).unwrap();
         let expected = serde_json::json!({"Records": [{

@@ -22,7 +22,7 @@ async fn subscribers_hear_what_happens_from_then_on() {
 
 /// Who tells never waits: a subscriber that stands still learns how much it missed, and goes on with what is left.
 #[tokio::test]
-async fn who_is_slow_is_told_so() {
+async fn s193_who_is_slow_is_told_so() {
     let channel = Channel::default();
     let mut slow = channel.subscribe();
     for number in 0..10_000 {

@@ -60,7 +60,7 @@ fn letters(dir: &Path) -> Vec<u64> {
 }
 
 #[tokio::test]
-async fn events_of_a_key_arrive_in_order_with_the_token() {
+async fn s196_events_of_a_key_arrive_in_order_with_the_token() {
     let (dir, receiver) = (tempfile::tempdir().unwrap(), Receiver::start().await);
     let webhook = start(config(&receiver.url(), dir.path()));
     for number in 0..300 {
@@ -84,7 +84,7 @@ async fn events_of_a_key_arrive_in_order_with_the_token() {
 
 /// A receiver in trouble gets the event again, before the next of its key.
 #[tokio::test]
-async fn a_failure_is_repeated() {
+async fn s196_a_failure_is_repeated() {
     let dir = tempfile::tempdir().unwrap();
     let answers = |number| match number {
         0 | 1 => (StatusCode::SERVICE_UNAVAILABLE, Duration::ZERO),
@@ -102,7 +102,7 @@ async fn a_failure_is_repeated() {
 }
 
 #[tokio::test]
-async fn what_came_while_the_receiver_was_down_arrives_when_it_is_back() {
+async fn s196_what_came_while_the_receiver_was_down_arrives_when_it_is_back() {
     let (dir, receiver) = (tempfile::tempdir().unwrap(), Receiver::start().await);
     let (address, url) = (receiver.address.to_string(), receiver.url());
     drop(receiver);
@@ -124,7 +124,7 @@ async fn what_came_while_the_receiver_was_down_arrives_when_it_is_back() {
 /// Nobody is there for longer than events are tried: they are dead letters, in the order of their key, and readable by their
 /// owner only.
 #[tokio::test]
-async fn what_was_tried_for_too_long_is_a_dead_letter() {
+async fn s196_what_was_tried_for_too_long_is_a_dead_letter() {
     use std::os::unix::fs::PermissionsExt as _;
     let dir = tempfile::tempdir().unwrap();
     let config =
@@ -141,7 +141,7 @@ async fn what_was_tried_for_too_long_is_a_dead_letter() {
 }
 
 #[tokio::test]
-async fn what_is_refused_is_a_dead_letter_at_once() {
+async fn s196_what_is_refused_is_a_dead_letter_at_once() {
     let dir = tempfile::tempdir().unwrap();
     let answers = |number| match number {
         0 => (StatusCode::FORBIDDEN, Duration::ZERO),
@@ -160,7 +160,7 @@ async fn what_is_refused_is_a_dead_letter_at_once() {
 
 /// Handing in never waits: what finds no place in the queue is a dead letter.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_slow_receiver_makes_nobody_wait() {
+async fn s193_s196_a_slow_receiver_makes_nobody_wait() {
     let dir = tempfile::tempdir().unwrap();
     let answers = |_| (StatusCode::OK, Duration::from_secs(3600));
     let receiver = Receiver::answering("127.0.0.1:0", Box::new(answers)).await;

@@ -15,6 +15,7 @@ use crate::error::{custom, from_store};
 use crate::error_document::with_details;
 use crate::fold;
 use crate::headers::{self, show_attributes};
+use crate::lifecycle;
 use crate::ops::tagging;
 use crate::parts;
 use crate::versioned;
@@ -111,6 +112,9 @@ pub(crate) async fn get(
     let mut output = GetObjectOutput::default();
     show!(output, meta, &wanted, input.checksum_mode.is_some());
     output.tag_count = tag_count(&bucket, &meta.object).await;
+    if id.is_none() {
+        output.expiration = lifecycle::expiration(&bucket, meta).await;
+    }
     let len = wanted.range().map_or(meta.size_bytes, |range| range.end - range.start);
     let checksum = shown_checksum(meta, &wanted, input.checksum_mode.is_some());
     output.body = (!is_empty_range).then(|| body::outgoing(object.body, len));
@@ -134,6 +138,9 @@ pub(crate) async fn head(bucket: Bucket, input: HeadObjectInput) -> S3Result<Hea
     output.content_encoding = input.response_content_encoding.or(output.content_encoding);
     output.content_language = input.response_content_language.or(output.content_language);
     output.expires = input.response_expires.or(output.expires);
+    if id.is_none() {
+        output.expiration = lifecycle::expiration(&bucket, &meta).await;
+    }
     let checksum = shown_checksum(&meta, &wanted, input.checksum_mode.is_some());
     Ok(Headed { output, checksum, tag_count: tag_count(&bucket, &meta.object).await })
 }

@@ -8,6 +8,7 @@ use crate::buckets::{Bucket, key};
 use crate::checksums::{self, Algorithm, Checksum, Declared, Digests, given_checksums, show_checksum};
 use crate::conditions;
 use crate::headers::{self, given_attributes};
+use crate::lifecycle::{self, Aspects};
 use crate::ops::lock;
 use crate::versioned;
 
@@ -78,17 +79,20 @@ pub(crate) async fn put(
         declared(given_checksums!(input), algorithm, input.content_md5.clone(), request, trailers)?;
     let mut attributes = given_attributes!(input)?;
     lock::given(&bucket, &mut attributes, lock::asked_lock!(input), now).await?;
+    let tags = headers::tags_of_header(input.tagging.as_deref())?;
     let target = Target {
         store: bucket.store.as_ref(),
         key: &key,
         attributes,
-        tags: headers::tags_of_header(input.tagging.as_deref())?,
+        tags: tags.clone(),
         precondition: conditions::of_write(input.if_match.as_ref(), input.if_none_match.as_ref())?,
     };
     let announced = announced(input.content_length, request)?;
     let digests = Digests::begin(declared, Some(Algorithm::Crc64Nvme))?;
     let made = body::put(Incoming::new(input.body, announced, digests), target).await?;
+    let new = Aspects { key: key.as_bytes(), size_bytes: announced, modified: Some(now) };
     let mut output = PutObjectOutput {
+        expiration: lifecycle::expiration_of_new(&bucket, new, &tags).await,
         e_tag: Some(headers::etag(&made.object.etag)),
         version_id: versioned::of_write(&made.object),
         checksum_type: made.checksum.as_ref().map(Checksum::kind),
