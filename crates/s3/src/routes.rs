@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::access::Gate;
 use crate::endpoint::Shared;
-use crate::notify::{Action, Cause};
+use crate::notify::Action;
 use crate::ops;
 use crate::policy_condition::Circumstances;
 
@@ -48,9 +48,7 @@ impl S3Route for Routes {
         {
             self.gate.check(user, action, Some(&rename.bucket), Some(key), &around).await?;
         }
-        let bucket = self.shared.bucket(&rename.bucket).await?;
-        let cause = Cause::of(&request, Action::Rename, &self.shared.sessions);
-        let bucket = self.shared.notifier.watch(bucket, cause);
+        let bucket = self.shared.changed(&request, &rename.bucket, Action::Rename).await?;
         ops::rename::rename(&bucket, rename).await?;
         Ok(S3Response::new(Body::empty()))
     }

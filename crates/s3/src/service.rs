@@ -16,7 +16,7 @@ use crate::error::{custom, from_store};
 use crate::error_document::with_details;
 use crate::headers;
 use crate::lifecycle;
-use crate::notify::{self, Action, Cause};
+use crate::notify::{self, Action};
 use crate::ops::{self, acl, lock, settings};
 use crate::policy::Policy;
 use crate::policy_condition::Circumstances;
@@ -41,17 +41,6 @@ impl Service {
 
     async fn bucket(&self, name: &str) -> S3Result<crate::buckets::Bucket> {
         self.shared.bucket(name).await
-    }
-
-    /// A bucket that a request changes: what was done to its objects is told.
-    async fn changed<T>(
-        &self,
-        name: &str,
-        request: &S3Request<T>,
-        action: Action,
-    ) -> S3Result<crate::buckets::Bucket> {
-        let cause = Cause::of(request, action, &self.shared.sessions);
-        Ok(self.shared.notifier.watch(self.bucket(name).await?, cause))
     }
 
     /// What a new bucket is to be like.
@@ -115,7 +104,8 @@ impl S3 for Service {
     }
 
     async fn put_object(&self, request: S3Request<PutObjectInput>) -> S3Result<S3Response<PutObjectOutput>> {
-        let bucket = self.changed(&request.input.bucket, &request, Action::of_put(&request.method)).await?;
+        let bucket =
+            self.shared.changed(&request, &request.input.bucket, Action::of_put(&request.method)).await?;
         let (output, checksum) =
             ops::put::put(bucket, request.input, &request.headers, request.trailing_headers, self.now())
                 .await?;
@@ -127,7 +117,7 @@ impl S3 for Service {
         request: S3Request<CopyObjectInput>,
     ) -> S3Result<S3Response<CopyObjectOutput>> {
         let from = self.source(&request.input.copy_source).await?;
-        let to = self.changed(&request.input.bucket, &request, Action::Copy).await?;
+        let to = self.shared.changed(&request, &request.input.bucket, Action::Copy).await?;
         let precondition = conditions::of_headers(&request.headers)?;
         ok(ops::copy::copy(from, to, request.input, precondition, self.now()).await?)
     }
@@ -136,7 +126,7 @@ impl S3 for Service {
         &self,
         request: S3Request<DeleteObjectInput>,
     ) -> S3Result<S3Response<DeleteObjectOutput>> {
-        let bucket = self.changed(&request.input.bucket, &request, Action::Delete).await?;
+        let bucket = self.shared.changed(&request, &request.input.bucket, Action::Delete).await?;
         ok(ops::delete::delete(&bucket, &request.input).await?)
     }
 
@@ -144,7 +134,7 @@ impl S3 for Service {
         &self,
         request: S3Request<DeleteObjectsInput>,
     ) -> S3Result<S3Response<DeleteObjectsOutput>> {
-        let bucket = self.changed(&request.input.bucket, &request, Action::Delete).await?;
+        let bucket = self.shared.changed(&request, &request.input.bucket, Action::Delete).await?;
         let user = request.credentials.as_ref().map(|credentials| credentials.access_key.as_str());
         let bypasses = request.input.bypass_governance_retention.unwrap_or(false);
         let around = Circumstances::of(&request.uri, &request.extensions);
@@ -223,7 +213,7 @@ impl S3 for Service {
         &self,
         request: S3Request<CompleteMultipartUploadInput>,
     ) -> S3Result<S3Response<CompleteMultipartUploadOutput>> {
-        let bucket = self.changed(&request.input.bucket, &request, Action::Complete).await?;
+        let bucket = self.shared.changed(&request, &request.input.bucket, Action::Complete).await?;
         let at = location(&request.headers, &request.input.bucket, &request.input.key);
         let mut output = ops::multipart::complete(&bucket, request.input).await?;
         output.location = Some(at);
@@ -264,7 +254,7 @@ impl S3 for Service {
         &self,
         request: S3Request<PutObjectTaggingInput>,
     ) -> S3Result<S3Response<PutObjectTaggingOutput>> {
-        let bucket = self.changed(&request.input.bucket, &request, Action::PutTags).await?;
+        let bucket = self.shared.changed(&request, &request.input.bucket, Action::PutTags).await?;
         let input = request.input;
         ok(ops::tagging::put(&bucket, &input.key, input.version_id.as_deref(), &input.tagging.tag_set)
             .await?)
@@ -274,7 +264,7 @@ impl S3 for Service {
         &self,
         request: S3Request<DeleteObjectTaggingInput>,
     ) -> S3Result<S3Response<DeleteObjectTaggingOutput>> {
-        let bucket = self.changed(&request.input.bucket, &request, Action::DeleteTags).await?;
+        let bucket = self.shared.changed(&request, &request.input.bucket, Action::DeleteTags).await?;
         let input = request.input;
         ok(ops::tagging::delete(&bucket, &input.key, input.version_id.as_deref()).await?)
     }

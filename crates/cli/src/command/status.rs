@@ -80,7 +80,8 @@ fn detail(status: &protocol::Status) -> String {
         ("store requests", requests(&status.store_requests)),
         ("FUSE requests", requests(&status.fuse_requests)),
     ];
-    lines.map(|(title, text)| format!("{title:<16}{text}\n")).concat()
+    let webhooks = status.webhooks.iter().map(|(name, counts)| ("webhook", format!("{name}: {counts}")));
+    lines.into_iter().chain(webhooks).map(|(title, text)| format!("{title:<16}{text}\n")).collect()
 }
 
 fn uptime(secs: u64) -> String {

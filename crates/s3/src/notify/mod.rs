@@ -14,7 +14,7 @@ mod watched;
 
 use events::{Channel, Described, EventKind, Heard, Notice, ObjectEvent, Sequence, Sequencer, Subscription};
 use events::{Webhook, WebhookCounts};
-use s3s::S3Request;
+use s3s::{S3Request, S3Result};
 use std::collections::BTreeMap;
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
@@ -24,8 +24,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use store::{Attributes, Clock, NULL_VERSION, ObjectKey, ObjectMeta, Tags, Timestamp};
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
 
 use crate::buckets::Bucket;
+use crate::endpoint::Shared;
 use crate::headers;
 use crate::ops::{settings, tagging};
 use crate::policy_condition::Peer;
@@ -95,7 +97,7 @@ pub(crate) struct Cause {
 }
 
 impl Cause {
-    pub(crate) fn of<T>(request: &S3Request<T>, action: Action, sessions: &Sessions) -> Self {
+    fn of<T>(request: &S3Request<T>, action: Action, sessions: &Sessions) -> Self {
         let signer = request.credentials.as_ref().map(|credentials| credentials.access_key.as_str());
         let principal = signer.map(|signer| sessions.user_of(signer).unwrap_or_else(|| signer.to_owned()));
         let id = request.extensions.get::<RequestId>();
@@ -105,6 +107,19 @@ impl Cause {
             source: request.extensions.get::<Peer>().map(|peer| peer.0),
             request_id: id.map(|id| id.0.clone()).unwrap_or_default(),
         }
+    }
+}
+
+impl Shared {
+    /// A bucket that a request changes: what was done to its objects is told when the request is through with it.
+    pub(crate) async fn changed<T>(
+        &self,
+        request: &S3Request<T>,
+        bucket: &str,
+        action: Action,
+    ) -> S3Result<Bucket> {
+        let cause = Cause::of(request, action, &self.sessions);
+        Ok(self.notifier.watch(self.bucket(bucket).await?, cause))
     }
 }
 
@@ -191,6 +206,7 @@ impl Notifier {
 
     /// Returns when everything is told and delivered, or given up after `patience`.
     pub(crate) async fn finish(&self, patience: Duration) {
+        let until = Instant::now() + patience;
         let flushed = async {
             for lane in &self.lanes {
                 let (sender, flushed) = oneshot::channel();
@@ -199,10 +215,11 @@ impl Notifier {
                 }
             }
         };
-        if tokio::time::timeout(patience, flushed).await.is_err() {
+        if tokio::time::timeout_at(until, flushed).await.is_err() {
             tracing::warn!("some events were not told");
         }
-        let stopped = self.telling.webhooks.values().map(|webhook| webhook.stop(patience));
+        let left = until.saturating_duration_since(Instant::now());
+        let stopped = self.telling.webhooks.values().map(|webhook| webhook.stop(left));
         futures_util::future::join_all(stopped).await;
     }
 
