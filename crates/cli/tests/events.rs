@@ -303,3 +303,61 @@ fn what_is_no_receiver_is_refused() {
     let said = refused(&["--webhook=hook=http://127.0.0.1/", "--webhook-token=hook=token"]);
     assert!(said.contains("chmod 600"), "{said}");
 }
+
+/// What a rule says is over goes while the volume is mounted, and is told; what is not stays.
+fn what_is_over_expires(format: &[&str]) {
+    let receiver = Receiver::start("127.0.0.1:0", Duration::ZERO);
+    let home = Home::new().with_users().with_token();
+    home.ok(["format", "volume"].iter().chain(format));
+    let more = [&receiver.flag(), "--webhook-token=hook=token", "--metadata-ttl=0s"];
+    let url = home.mount_and_serve("volume", &more);
+    for name in ["old/a", "old/sub/b", "days/fresh", "days/aged", "kept"] {
+        let path = home.mnt().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, name).unwrap();
+    }
+    home.boto(
+        &url,
+        r#"
+notify(Events=["s3:LifecycleExpiration:*"])
+rule = lambda prefix, **expiration: {"Status": "Enabled", "Filter": {"Prefix": prefix}, "Expiration": expiration}
+rules = [rule("old/", Date="2020-01-01T00:00:00Z"), rule("days/", Days=30)]
+s3.put_bucket_lifecycle_configuration(Bucket="volume", LifecycleConfiguration={"Rules": rules})
+assert "expiry-date" in s3.head_object(Bucket="volume", Key="days/fresh")["Expiration"]
+assert "Expiration" not in s3.head_object(Bucket="volume", Key="kept")
+"#,
+    );
+    let by_inode = format.contains(&"inode");
+    if by_inode {
+        // A file is as old as its last modification.
+        let aged = fs::File::options().write(true).open(home.mnt().join("days/aged")).unwrap();
+        aged.set_modified(std::time::UNIX_EPOCH + Duration::from_secs(1_577_836_800)).unwrap();
+    }
+    home.ok(["umount", "mnt"]);
+    home.mount_and_serve("volume", &more);
+    let mut gone = vec!["old/a", "old/sub/b"];
+    if by_inode {
+        gone.insert(0, "days/aged");
+    }
+    eventually("what is over is gone", || gone.iter().all(|name| !home.mnt().join(name).exists()));
+    // The directories are objects too, which somebody made.
+    let of_files =
+        || -> Vec<String> { receiver.keys().into_iter().filter(|key| !key.ends_with('/')).collect() };
+    eventually("it is told", || of_files() == gone);
+    assert!(receiver.got().iter().all(|event| event.kind == EventKind::ExpirationDelete));
+    for name in ["days/fresh", "kept"] {
+        assert_eq!(fs::read_to_string(home.mnt().join(name)).unwrap(), name);
+    }
+    home.ok(["umount", "mnt"]);
+    home.ok(["fsck", "volume"]);
+}
+
+#[test]
+fn s198_what_is_over_expires_in_a_volume_named_by_inode() {
+    what_is_over_expires(&["--naming", "inode"]);
+}
+
+#[test]
+fn s198_what_is_over_expires_in_a_volume_named_by_path() {
+    what_is_over_expires(&["--naming", "file-path"]);
+}

@@ -21,7 +21,7 @@ const PAGE_ENTRIES: usize = 1000;
 /// Objects that are deleted at the same time.
 const DELETED_AT_ONCE: usize = 8;
 /// Failures after which a bucket is left alone until the next sweep.
-const FAILURES_MAX: u64 = 100;
+const FAILURES_MAX: u64 = 16;
 /// Who an event says it was.
 const PRINCIPAL: &str = "tenon:lifecycle";
 
@@ -290,8 +290,10 @@ impl Sweep {
             Ok(false)
             | Err(StoreError::NotFound(_) | StoreError::PreconditionFailed(_) | StoreError::Locked(_)) => {}
             Err(error) => {
-                counts.failures.fetch_add(1, Ordering::Relaxed);
-                tracing::warn!(bucket = self.bucket.name, %error, "something that is due cannot be deleted");
+                let earlier = counts.failures.fetch_add(1, Ordering::Relaxed);
+                if earlier == 0 {
+                    tracing::warn!(bucket = self.bucket.name, %error, "what is due cannot be deleted");
+                }
             }
         }
     }

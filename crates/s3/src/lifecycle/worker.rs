@@ -15,7 +15,7 @@ use crate::endpoint::Shared;
 /// How often it is looked whether a bucket is to be swept.
 const LOOK_EVERY: Duration = Duration::from_secs(600);
 /// After the start, until the first look: an endpoint that is only started to be asked something is left in peace.
-const FIRST_LOOK: Duration = Duration::from_secs(30);
+const FIRST_LOOK: Duration = Duration::from_secs(5);
 const DAY_SECS: i64 = 86_400;
 
 /// The day and the rules that a bucket was last swept by.
