@@ -1,7 +1,7 @@
 //! Lifecycle rules: what is due is deleted, and nothing else.
 
 use super::raw::{Answer, send};
-use super::world::{KEY, World};
+use super::world::{KEY, OneBucket, World};
 use events::{EventKind, Heard, Subscription};
 use s3::Expired;
 use std::sync::Arc;
@@ -170,28 +170,6 @@ impl Layer for Again {
             self.0.put(&key, "same".into(), PutOptions::default()).await.unwrap();
         }
         done
-    }
-}
-
-#[derive(Debug)]
-struct OneBucket(Arc<dyn ObjectStore>);
-
-#[async_trait::async_trait]
-impl Buckets for OneBucket {
-    async fn open(&self, _name: &str) -> store::Result<Arc<dyn ObjectStore>> {
-        Ok(self.0.clone())
-    }
-
-    async fn create(&self, _name: &str) -> store::Result<()> {
-        Ok(())
-    }
-
-    async fn delete(&self, _name: &str) -> store::Result<()> {
-        Ok(())
-    }
-
-    async fn list(&self) -> store::Result<Vec<String>> {
-        Ok(vec!["bucket".to_owned()])
     }
 }
 

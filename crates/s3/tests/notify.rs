@@ -1,13 +1,16 @@
 //! Events: what is told of which request, to whom, and in what order.
 
 use super::raw::{Answer, send};
-use super::world::{KEY, World};
+use super::world::{KEY, OneBucket, World};
 use events::{EventKind, Heard, ObjectEvent, Subscription, Webhook, WebhookConfig};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use store::{Entropy, ObjectKey, Payload, Precondition, PutOptions};
+use store::memory::MemoryStore;
+use store::wrap::{Call, Layer, Operation, Wrapped};
+use store::{Entropy, ObjectKey, Payload, Precondition, PutOptions, SystemClock};
+use tokio::sync::Semaphore;
 
 const ENABLED: &str = "<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>";
 
@@ -180,6 +183,45 @@ async fn s193_what_failed_is_not_told() {
     ask_with(&world, "PUT", "/bucket/b", &source, "").await.errs(404, "NoSuchKey");
     ask(&world, "GET", "/bucket/a", "", "").await.errs(404, "NoSuchKey");
     assert_eq!(all(&world, &mut heard).await, []);
+}
+
+/// A store that has done what it was asked for and takes its time to say so.
+#[derive(Debug, Clone)]
+struct Late {
+    done: Arc<Semaphore>,
+    may_answer: Arc<Semaphore>,
+}
+
+impl Layer for Late {
+    async fn around<T: Send>(
+        &self,
+        call: &Call,
+        work: impl Future<Output = store::Result<T>> + Send,
+    ) -> store::Result<T> {
+        let outcome = work.await;
+        if call.operation == Operation::Put {
+            self.done.add_permits(1);
+            self.may_answer.acquire().await.unwrap().forget();
+        }
+        outcome
+    }
+}
+
+/// The client goes away while the store is storing. What is stored is told all the same.
+#[tokio::test]
+async fn s193_what_a_client_did_not_wait_for_is_told() {
+    let late = Late { done: Arc::new(Semaphore::new(0)), may_answer: Arc::new(Semaphore::new(0)) };
+    let store = Wrapped::new(MemoryStore::new(Arc::new(SystemClock)), late.clone());
+    let world = Arc::new(World::over(Arc::new(OneBucket(Arc::new(store)))).await);
+    let mut heard = world.server.endpoint().subscribe();
+    let asking = world.clone();
+    let client = tokio::spawn(async move { ask(&asking, "PUT", "/bucket/a", "", "x").await });
+    late.done.acquire().await.unwrap().forget();
+    client.abort();
+    assert!(client.await.is_err());
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    late.may_answer.add_permits(1);
+    assert_eq!(shown(&*next(&mut heard).await), (EventKind::CreatedPut, "a".to_owned()));
 }
 
 /// Writers and removers of one key race. Whoever takes the event with the greatest sequence for the truth is right, in every round.

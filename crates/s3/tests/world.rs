@@ -87,3 +87,26 @@ impl World {
         buckets.open(&name).await
     }
 }
+
+/// A place with one bucket, called `bucket`, that was there before.
+#[derive(Debug)]
+pub(crate) struct OneBucket(pub(crate) Arc<dyn ObjectStore>);
+
+#[async_trait::async_trait]
+impl Buckets for OneBucket {
+    async fn open(&self, _name: &str) -> store::Result<Arc<dyn ObjectStore>> {
+        Ok(self.0.clone())
+    }
+
+    async fn create(&self, _name: &str) -> store::Result<()> {
+        Ok(())
+    }
+
+    async fn delete(&self, _name: &str) -> store::Result<()> {
+        Ok(())
+    }
+
+    async fn list(&self) -> store::Result<Vec<String>> {
+        Ok(vec!["bucket".to_owned()])
+    }
+}

@@ -28,7 +28,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 /// Events that are on their way at the same time.
-const LANES: usize = 4;
+const LANES: usize = 8;
 /// Events that may wait in each lane; one with all the metadata and tags there may be has some 8 KiB.
 const WAITING_MAX: usize = 1024;
 
@@ -205,15 +205,17 @@ impl Webhook {
     }
 }
 
-/// A receiver's address; `https` or not.
+/// A receiver's address.
 fn parse_url(url: &str) -> Result<Uri, WebhookError> {
-    let parsed: Uri = url.parse().map_err(|_| WebhookError::Url(url.to_owned()))?;
-    let authority = parsed.authority().ok_or_else(|| WebhookError::Url(url.to_owned()))?;
-    if authority.as_str().contains('@') {
+    let invalid = || WebhookError::Url(url.to_owned());
+    // Before anything else: no error shows a secret.
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    if rest.split(['/', '?', '#']).next().is_some_and(|authority| authority.contains('@')) {
         return Err(WebhookError::Credentials);
     }
-    match parsed.scheme_str() {
-        Some("http" | "https") => Ok(parsed),
-        _ => Err(WebhookError::Url(url.to_owned())),
+    let parsed: Uri = url.parse().map_err(|_| invalid())?;
+    match (parsed.scheme_str(), parsed.authority()) {
+        (Some("http" | "https"), Some(_)) => Ok(parsed),
+        _ => Err(invalid()),
     }
 }

@@ -293,6 +293,10 @@ impl Telling {
             true => look(&pending).await,
             false => Found::Unknown,
         };
+        if pending.is_crowded && matches!(found, Found::Unknown) {
+            // Nobody knows what the last of several calls left there.
+            self.channel.tell(Heard::Lost(1));
+        }
         let own = own(&pending, &found);
         let correction = correction(&pending, &own, found);
         self.send(&pending, pending.kind, own, pending.sequence, &routes);
@@ -305,9 +309,17 @@ impl Telling {
         if self.webhooks.is_empty() {
             return Vec::new();
         }
-        // A damaged configuration is logged where it is read; it routes nothing.
-        let configured = settings::get_notification(bucket).await;
-        configured.map(configuration::routes).unwrap_or_default()
+        match settings::get_notification(bucket).await {
+            Ok(configured) => configuration::routes(configured),
+            Err(error) => {
+                tracing::warn!(
+                    bucket = bucket.name,
+                    ?error,
+                    "an event is sent nowhere: nobody knows where to"
+                );
+                Vec::new()
+            }
+        }
     }
 
     fn send(
