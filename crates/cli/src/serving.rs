@@ -316,6 +316,7 @@ impl Running {
             store_requests: self.opened.bucket.requests(),
             fuse_requests: fuse_requests.map(|(name, count)| (name.to_owned(), count)).collect(),
             webhooks: self.webhooks(),
+            events_lost: self.endpoint.as_ref().map_or(0, |server| server.endpoint().events_lost()),
         }
     }
 }

@@ -193,6 +193,11 @@ impl Endpoint {
         self.shared.notifier.counts()
     }
 
+    /// Changes that nobody was told of, as they came faster than objects could be looked at.
+    pub fn events_lost(&self) -> u64 {
+        self.shared.notifier.lost()
+    }
+
     /// Acts on the lifecycle rules of all buckets now. A server does it by itself, once a day.
     pub async fn expire(&self) -> Expired {
         lifecycle::expire_all(&self.shared).await

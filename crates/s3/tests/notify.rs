@@ -224,6 +224,50 @@ async fn s193_what_a_client_did_not_wait_for_is_told() {
     assert_eq!(shown(&*next(&mut heard).await), (EventKind::CreatedPut, "a".to_owned()));
 }
 
+/// A store whose tags nobody can read for a while.
+#[derive(Debug, Clone)]
+struct Stuck(Arc<Semaphore>);
+
+impl Layer for Stuck {
+    async fn around<T: Send>(
+        &self,
+        call: &Call,
+        work: impl Future<Output = store::Result<T>> + Send,
+    ) -> store::Result<T> {
+        if call.operation == Operation::GetTags {
+            drop(self.0.acquire().await);
+        }
+        work.await
+    }
+}
+
+/// Objects change faster than they can be looked at: requests go on, and who listens hears how many events are lost.
+#[tokio::test]
+async fn s193_s196_what_finds_no_place_is_told_as_lost() {
+    const COPIES: u64 = 600;
+    let stuck = Stuck(Arc::new(Semaphore::new(0)));
+    let store = Wrapped::new(MemoryStore::new(Arc::new(SystemClock)), stuck.clone());
+    let world = World::over(Arc::new(OneBucket(Arc::new(store)))).await;
+    ask(&world, "PUT", "/bucket/a", "", "x").await.is(200);
+    let mut heard = world.server.endpoint().subscribe();
+    let source = [("x-amz-copy-source", "/bucket/a")];
+    for _ in 0..COPIES {
+        ask_with(&world, "PUT", "/bucket/b", &source, "").await.is(200);
+    }
+    stuck.0.close();
+    world.server.endpoint().finish(Duration::from_secs(10)).await;
+    let (mut told, mut lost) = (0, 0);
+    while told + lost < COPIES {
+        match tokio::time::timeout(Duration::from_secs(10), heard.next()).await {
+            Ok(Some(Heard::Event(_))) => told += 1,
+            Ok(Some(Heard::Lost(count))) => lost += count,
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(told > 0 && lost > 0 && told + lost == COPIES, "{told} and {lost}");
+    assert_eq!(world.server.endpoint().events_lost(), lost);
+}
+
 /// Writers and removers of one key race. Whoever takes the event with the greatest sequence for the truth is right, in every round.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn s197_the_last_event_of_a_key_is_what_is_there() {

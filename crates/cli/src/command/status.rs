@@ -81,7 +81,13 @@ fn detail(status: &protocol::Status) -> String {
         ("FUSE requests", requests(&status.fuse_requests)),
     ];
     let webhooks = status.webhooks.iter().map(|(name, counts)| ("webhook", format!("{name}: {counts}")));
-    lines.into_iter().chain(webhooks).map(|(title, text)| format!("{title:<16}{text}\n")).collect()
+    let lost = (status.events_lost > 0).then(|| ("events lost", status.events_lost.to_string()));
+    lines
+        .into_iter()
+        .chain(webhooks)
+        .chain(lost)
+        .map(|(title, text)| format!("{title:<16}{text}\n"))
+        .collect()
 }
 
 fn uptime(secs: u64) -> String {

@@ -200,6 +200,9 @@ pub(crate) struct Status {
     /// What receivers of events got, by their names.
     #[serde(default)]
     pub(crate) webhooks: BTreeMap<String, Webhook>,
+    /// Changes that nobody was told of.
+    #[serde(default)]
+    pub(crate) events_lost: u64,
 }
 
 /// What a receiver of events got.

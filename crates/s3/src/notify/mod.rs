@@ -204,6 +204,11 @@ impl Notifier {
         webhooks.map(|(name, webhook)| (name.clone(), webhook.counts())).collect()
     }
 
+    /// Changes of which nobody was told.
+    pub(crate) fn lost(&self) -> u64 {
+        self.lost.load(Ordering::Relaxed)
+    }
+
     /// Returns when everything is told and delivered, or given up after `patience`.
     pub(crate) async fn finish(&self, patience: Duration) {
         let until = Instant::now() + patience;
