@@ -23,7 +23,7 @@ use crate::cors::Asked;
 use crate::error::{custom, from_store, not_implemented};
 use crate::error_document;
 use crate::lifecycle::{self, Expired};
-use crate::notify::{Notifier, RequestId};
+use crate::notify::{Notifier, Received};
 use crate::ops::settings;
 use crate::query;
 use crate::routes::Routes;
@@ -127,7 +127,8 @@ impl Endpoint {
     /// Answers a request.
     pub async fn answer(&self, mut request: Request<Body>) -> Response<Body> {
         let id = format!("{:016X}", self.shared.entropy.next_u64());
-        request.extensions_mut().insert(RequestId(id.clone()));
+        let received = Received { id: id.clone(), method: request.method().clone() };
+        request.extensions_mut().insert(received);
         let method = request.method().clone();
         let asked = Asked::of(&method, request.headers());
         let bucket = bucket_of(&request);

@@ -158,7 +158,7 @@ pub(crate) fn expires(attributes: &Attributes) -> Option<Timestamp> {
     Timestamp::parse(TimestampFormat::HttpDate, attributes.system.get("expires")?).ok()
 }
 
-pub(crate) fn http_date(time: &Timestamp) -> S3Result<String> {
+fn http_date(time: &Timestamp) -> S3Result<String> {
     let mut text = Vec::new();
     time.format(TimestampFormat::HttpDate, &mut text)
         .map_err(|error| s3_error!(InvalidArgument, "Expires: {error}"))?;

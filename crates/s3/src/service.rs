@@ -105,7 +105,7 @@ impl S3 for Service {
 
     async fn put_object(&self, request: S3Request<PutObjectInput>) -> S3Result<S3Response<PutObjectOutput>> {
         let bucket =
-            self.shared.changed(&request, &request.input.bucket, Action::of_put(&request.method)).await?;
+            self.shared.changed(&request, &request.input.bucket, Action::of_put(&request.extensions)).await?;
         let (output, checksum) =
             ops::put::put(bucket, request.input, &request.headers, request.trailing_headers, self.now())
                 .await?;

@@ -14,7 +14,7 @@ pub use sweep::Expired;
 pub(crate) use worker::{expire_all, run};
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use s3s::dto::LifecycleRule;
+use s3s::dto::{LifecycleRule, TimestampFormat};
 use s3s::{S3Error, S3ErrorCode, S3Result};
 use store::{Entropy, ObjectMeta, ObjectRef, Tags, Timestamp};
 
@@ -92,6 +92,8 @@ fn shown(rules: &[Rule], object: &Aspects<'_>, tags: Option<&Tags>) -> Option<St
     });
     let dues = about.filter_map(|rule| Some((rule.expires?.due(object.modified?), &rule.id)));
     let (due, id) = dues.min_by_key(|(due, _)| *due)?;
-    let date = headers::http_date(&headers::timestamp(due)).ok()?;
-    Some(format!("expiry-date=\"{date}\", rule-id=\"{}\"", utf8_percent_encode(id, &ENCODED)))
+    let mut date = Vec::new();
+    headers::timestamp(due).format(TimestampFormat::HttpDate, &mut date).ok()?;
+    let (date, id) = (String::from_utf8_lossy(&date), utf8_percent_encode(id, &ENCODED));
+    Some(format!("expiry-date=\"{date}\", rule-id=\"{id}\""))
 }

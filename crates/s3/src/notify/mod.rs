@@ -60,8 +60,10 @@ pub(crate) enum Action {
 
 impl Action {
     /// PutObject, or POST from a browser, which is one too.
-    pub(crate) fn of_put(method: &http::Method) -> Self {
-        if *method == http::Method::POST { Self::Post } else { Self::Put }
+    pub(crate) fn of_put(extensions: &http::Extensions) -> Self {
+        let is_post =
+            extensions.get::<Received>().is_some_and(|received| received.method == http::Method::POST);
+        if is_post { Self::Post } else { Self::Put }
     }
 
     fn created(self) -> EventKind {
@@ -83,9 +85,13 @@ impl Action {
     }
 }
 
-/// The id of a request, as its answer shows it.
+/// A request as it came, before it took the form of an operation.
 #[derive(Debug, Clone)]
-pub(crate) struct RequestId(pub(crate) String);
+pub(crate) struct Received {
+    /// As its answer shows it.
+    pub(crate) id: String,
+    pub(crate) method: http::Method,
+}
 
 /// Who wants what.
 #[derive(Debug, Clone)]
@@ -100,12 +106,12 @@ impl Cause {
     fn of<T>(request: &S3Request<T>, action: Action, sessions: &Sessions) -> Self {
         let signer = request.credentials.as_ref().map(|credentials| credentials.access_key.as_str());
         let principal = signer.map(|signer| sessions.user_of(signer).unwrap_or_else(|| signer.to_owned()));
-        let id = request.extensions.get::<RequestId>();
+        let received = request.extensions.get::<Received>();
         Self {
             action,
             principal: principal.unwrap_or_else(|| ANONYMOUS.to_owned()),
             source: request.extensions.get::<Peer>().map(|peer| peer.0),
-            request_id: id.map(|id| id.0.clone()).unwrap_or_default(),
+            request_id: received.map(|received| received.id.clone()).unwrap_or_default(),
         }
     }
 }

@@ -130,6 +130,9 @@ pub(crate) async fn head(bucket: Bucket, input: HeadObjectInput) -> S3Result<Hea
     let wanted = wanted(&meta, input.range.as_ref(), input.part_number)?;
     let mut output = HeadObjectOutput::default();
     show!(output, &meta, &wanted, input.checksum_mode.is_some());
+    if id.is_none() {
+        output.expiration = lifecycle::expiration(&bucket, &meta).await;
+    }
     if let Some(given) = input.response_content_type {
         output.content_type = Some(given);
     }
@@ -138,9 +141,6 @@ pub(crate) async fn head(bucket: Bucket, input: HeadObjectInput) -> S3Result<Hea
     output.content_encoding = input.response_content_encoding.or(output.content_encoding);
     output.content_language = input.response_content_language.or(output.content_language);
     output.expires = input.response_expires.or(output.expires);
-    if id.is_none() {
-        output.expiration = lifecycle::expiration(&bucket, &meta).await;
-    }
     let checksum = shown_checksum(&meta, &wanted, input.checksum_mode.is_some());
     Ok(Headed { output, checksum, tag_count: tag_count(&bucket, &meta.object).await })
 }

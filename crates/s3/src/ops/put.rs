@@ -90,14 +90,14 @@ pub(crate) async fn put(
     let announced = announced(input.content_length, request)?;
     let digests = Digests::begin(declared, Some(Algorithm::Crc64Nvme))?;
     let made = body::put(Incoming::new(input.body, announced, digests), target).await?;
-    let new = Aspects { key: key.as_bytes(), size_bytes: announced, modified: Some(now) };
     let mut output = PutObjectOutput {
-        expiration: lifecycle::expiration_of_new(&bucket, new, &tags).await,
         e_tag: Some(headers::etag(&made.object.etag)),
         version_id: versioned::of_write(&made.object),
         checksum_type: made.checksum.as_ref().map(Checksum::kind),
         ..Default::default()
     };
     show_checksum!(output, made.checksum);
+    let new = Aspects { key: key.as_bytes(), size_bytes: announced, modified: Some(now) };
+    output.expiration = lifecycle::expiration_of_new(&bucket, new, &tags).await;
     Ok((output, made.checksum))
 }
