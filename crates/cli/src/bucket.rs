@@ -4,10 +4,8 @@ use crate::environment;
 use crate::flags::StoreFlags;
 use crate::state;
 use crate::volume::Volume;
-use anyhow::{Context, Error, Result, anyhow, bail};
+use anyhow::{Context, Error, Result, anyhow};
 use std::collections::BTreeMap;
-use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -189,11 +187,7 @@ fn credentials(flags: &StoreFlags) -> Result<Found> {
 /// `ACCESS-KEY:SECRET-KEY[:SESSION-TOKEN]`, as the first line of a file that only its owner reads.
 fn read_key_file(path: &Path) -> Result<Credentials> {
     let shown = path.display();
-    let mode = fs::metadata(path).with_context(|| format!("cannot read {shown}"))?.mode();
-    if mode & 0o077 != 0 {
-        bail!("{shown} holds a secret but others can read it; run `chmod 600 {shown}`");
-    }
-    let text = fs::read_to_string(path).with_context(|| format!("cannot read {shown}"))?;
+    let text = state::read_secret(path)?;
     let mut parts = text.lines().next().unwrap_or_default().trim().splitn(3, ':');
     match (parts.next(), parts.next(), parts.next()) {
         (Some(access), Some(secret), token) => {
@@ -219,6 +213,7 @@ fn advised(error: StoreError, bucket: &str) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
     use std::os::unix::fs::PermissionsExt;
 
     fn key_file(text: &str, mode: u32) -> (tempfile::NamedTempFile, Result<Credentials>) {

@@ -1,19 +1,18 @@
 //! The S3 endpoint of a volume: its buckets, its users, its certificate.
 
 use crate::bucket::World;
-use crate::flags::EndpointFlags;
+use crate::flags::{EndpointFlags, StoreFlags};
 use crate::opened::Opened;
 use crate::state::{self, State};
 use crate::volume::Volume;
+use crate::webhooks;
 use anyhow::{Context, Result, anyhow, bail};
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use s3::{Endpoint, EndpointOptions, Limits, Server, User, Users};
 use serde::{Deserialize, Serialize};
-use std::fs;
 use std::net::SocketAddr;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 use store::{Buckets, ObjectStore, StoreError};
@@ -30,6 +29,7 @@ pub(crate) async fn start(
     opened: &Opened,
     address: SocketAddr,
     flags: &EndpointFlags,
+    store: &StoreFlags,
     state: &State,
     world: &World,
 ) -> Result<Server> {
@@ -53,7 +53,9 @@ pub(crate) async fn start(
             (Arc::new(OneBucket { name, store }), shown)
         }
     };
-    let options = EndpointOptions { users, region: REGION.to_owned(), domains: flags.domain.clone() };
+    let webhooks = webhooks::start(flags, store, state, world)?;
+    let domains = flags.domain.clone();
+    let options = EndpointOptions { users, region: REGION.to_owned(), domains, webhooks };
     let endpoint = Endpoint::new(buckets, options, world.clock.clone(), world.entropy.clone());
     let endpoint = endpoint.map_err(|error| anyhow!("--domain: {error}"))?;
     let limits = Limits { requests: flags.max_requests.max(1), ..Limits::default() };
@@ -121,11 +123,7 @@ struct UsersFile {
 
 fn read_users(path: &Path) -> Result<Users> {
     let shown = path.display();
-    let mode = fs::metadata(path).with_context(|| format!("cannot read {shown}"))?.mode();
-    if mode & 0o077 != 0 {
-        bail!("{shown} holds secrets but others can read it; run `chmod 600 {shown}`");
-    }
-    let text = fs::read_to_string(path).with_context(|| format!("cannot read {shown}"))?;
+    let text = state::read_secret(path)?;
     let file: UsersFile =
         toml::from_str(&text).map_err(|error| anyhow!("{shown}: {}", first_line(error.message())))?;
     Users::new(file.user).with_context(|| shown.to_string())

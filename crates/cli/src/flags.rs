@@ -135,6 +135,33 @@ pub(crate) struct EndpointFlags {
     /// Requests answered at the same time; more are told to slow down
     #[arg(long, value_name = "COUNT", default_value = "256")]
     pub(crate) max_requests: usize,
+    /// Receiver of events, to which notification configurations send as arn:tenon:sqs::NAME:webhook
+    #[arg(long, value_name = "NAME=URL", value_parser = name_and)]
+    pub(crate) webhook: Vec<NameAnd>,
+    /// File whose first line is a receiver's token, readable by its owner only (default: in TENON_WEBHOOK_TOKEN_NAME)
+    #[arg(long, value_name = "NAME=FILE", value_parser = name_and)]
+    pub(crate) webhook_token: Vec<NameAnd>,
+}
+
+/// Something that is said of a receiver.
+#[derive(Debug, Clone)]
+pub(crate) struct NameAnd {
+    pub(crate) name: String,
+    pub(crate) value: String,
+}
+
+/// The longest name of a receiver.
+const NAME_BYTES_MAX: usize = 32;
+
+fn name_and(text: &str) -> Result<NameAnd, String> {
+    let (name, value) = text.split_once('=').unwrap_or_default();
+    let is_known = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    if !(1..=NAME_BYTES_MAX).contains(&name.len()) || !name.bytes().all(is_known) {
+        return Err(
+            "give a name of up to 32 lower-case letters, digits and '-', '=', and the value".to_owned()
+        );
+    }
+    Ok(NameAnd { name: name.to_owned(), value: value.to_owned() })
 }
 
 /// Where attributes come from.

@@ -24,6 +24,7 @@ mod serving;
 mod state;
 mod units;
 mod volume;
+mod webhooks;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::ffi::OsString;

@@ -2,7 +2,9 @@
 //! umount(8).
 
 use crate::command::version::VERSION;
-use crate::control::protocol::{Answer, Located, Pending, Piece, Quota, QuotaChange, Request, Status};
+use crate::control::protocol::{
+    Answer, Located, Pending, Piece, Quota, QuotaChange, Request, Status, Webhook,
+};
 use crate::control::server::{Replies, Service, Serving};
 use crate::control::socket;
 use crate::environment;
@@ -13,6 +15,7 @@ use crate::state::State;
 use anyhow::{Context, Result, anyhow};
 use fuse::{Session, UnmountError};
 use s3::Server;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -282,6 +285,18 @@ impl Running {
         }
     }
 
+    fn webhooks(&self) -> BTreeMap<String, Webhook> {
+        let counts = self.endpoint.iter().flat_map(|server| server.endpoint().webhooks());
+        let shown = |counts: events::WebhookCounts| Webhook {
+            queued: counts.queued,
+            sent: counts.sent,
+            retried: counts.retried,
+            failed: counts.failed,
+            dropped: counts.dropped,
+        };
+        counts.map(|(name, counts)| (name, shown(counts))).collect()
+    }
+
     fn status(&self) -> Status {
         let status = self.opened.fs.status();
         let fuse_requests = self.session.iter().flat_map(|session| session.requests().seen());
@@ -303,6 +318,8 @@ impl Running {
             memory_limit_bytes: status.memory_limit_bytes,
             store_requests: self.opened.bucket.requests(),
             fuse_requests: fuse_requests.map(|(name, count)| (name.to_owned(), count)).collect(),
+            webhooks: self.webhooks(),
+            events_lost: self.endpoint.as_ref().map_or(0, |server| server.endpoint().events_lost()),
         }
     }
 }

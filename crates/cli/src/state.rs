@@ -9,7 +9,7 @@ use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use store::mover::Mover;
@@ -66,6 +66,11 @@ impl State {
     /// What was renamed and has not moved in the bucket yet.
     pub(crate) fn moves_path(&self) -> PathBuf {
         moves_path(&self.root)
+    }
+
+    /// Where events go that a receiver did not take.
+    pub(crate) fn dead_letters(&self, webhook: &str) -> PathBuf {
+        self.root.join(format!("webhook-{webhook}.dead.jsonl"))
     }
 
     /// Where files that are edited at random live; empty between mounts.
@@ -252,6 +257,16 @@ pub(crate) fn write_durably(path: &Path, text: &str) -> std::io::Result<()> {
 /// As [`write_durably`], for nobody else to read.
 pub(crate) fn write_secret(path: &Path, text: &str) -> std::io::Result<()> {
     write_with_mode(path, text, 0o600)
+}
+
+/// The text of a file that only its owner may read.
+pub(crate) fn read_secret(path: &Path) -> Result<String> {
+    let shown = path.display();
+    let mode = fs::metadata(path).with_context(|| format!("cannot read {shown}"))?.mode();
+    if mode & 0o077 != 0 {
+        bail!("{shown} holds a secret but others can read it; run `chmod 600 {shown}`");
+    }
+    fs::read_to_string(path).with_context(|| format!("cannot read {shown}"))
 }
 
 fn write_with_mode(path: &Path, text: &str, mode: u32) -> std::io::Result<()> {

@@ -6,11 +6,11 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-const KEY: &str = "tenon-tests";
-const SECRET: &str = "not-a-secret-but-long-enough";
+pub(crate) const KEY: &str = "tenon-tests";
+pub(crate) const SECRET: &str = "not-a-secret-but-long-enough";
 
 impl Home {
-    fn with_users(self) -> Self {
+    pub(crate) fn with_users(self) -> Self {
         let users = format!("[[user]]\naccess_key = \"{KEY}\"\nsecret_key = \"{SECRET}\"\n");
         fs::write(self.path("users.toml"), users).unwrap();
         fs::set_permissions(self.path("users.toml"), fs::Permissions::from_mode(0o600)).unwrap();
@@ -18,7 +18,7 @@ impl Home {
     }
 
     /// Mounts a volume and serves it at a port of its own; the endpoint's URL.
-    fn mount_and_serve(&self, volume: &str, more: &[&str]) -> String {
+    pub(crate) fn mount_and_serve(&self, volume: &str, more: &[&str]) -> String {
         let words = ["mount", volume, "mnt", "--serve", "127.0.0.1:0", "--users", "users.toml"];
         self.ok(words.iter().chain(more));
         self.status()["endpoint"].as_str().unwrap().to_owned()

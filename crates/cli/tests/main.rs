@@ -8,6 +8,7 @@ mod by_inode;
 mod by_path;
 mod daemon;
 mod endpoint;
+mod events;
 mod fixture;
 mod interface;
 mod kills;

@@ -8,9 +8,12 @@ use s3s::dto::CORSConfiguration;
 use s3s::host::MultiDomain;
 use s3s::service::{S3Service, S3ServiceBuilder};
 use s3s::{Body, S3Error, S3Result, s3_error};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 use store::{Buckets, Clock, Entropy};
+use tokio::sync::watch;
 
 use crate::access::Gate;
 use crate::authorization;
@@ -19,6 +22,8 @@ use crate::conditions;
 use crate::cors::Asked;
 use crate::error::{custom, from_store, not_implemented};
 use crate::error_document;
+use crate::lifecycle::{self, Expired};
+use crate::notify::{Notifier, Received};
 use crate::ops::settings;
 use crate::query;
 use crate::routes::Routes;
@@ -53,6 +58,8 @@ pub struct EndpointOptions {
     pub region: String,
     /// Domains below which a bucket's name is the host's first label; without any, buckets are named in paths.
     pub domains: Vec<String>,
+    /// Where notification configurations can send events, by name.
+    pub webhooks: BTreeMap<String, events::Webhook>,
 }
 
 /// An S3 endpoint over some buckets. Clones share it.
@@ -71,6 +78,7 @@ pub(crate) struct Shared {
     pub(crate) region: String,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) entropy: Arc<Entropy>,
+    pub(crate) notifier: Arc<Notifier>,
 }
 
 impl Shared {
@@ -87,16 +95,19 @@ impl fmt::Debug for Endpoint {
 }
 
 impl Endpoint {
-    /// An endpoint over `buckets`; an error names a domain that is none.
+    /// An endpoint over `buckets`; an error names a domain that is none. To be called in a runtime, in which events are told.
     pub fn new(
         buckets: Arc<dyn Buckets>,
         options: EndpointOptions,
         clock: Arc<dyn Clock>,
         entropy: Arc<Entropy>,
     ) -> Result<Self, String> {
-        let EndpointOptions { users, region, domains } = options;
+        let EndpointOptions { users, region, domains, webhooks } = options;
         let sessions = Sessions::new(users.clone(), clock.clone(), entropy.clone());
-        let shared = Arc::new(Shared { buckets, users, sessions: sessions.clone(), region, clock, entropy });
+        let owner = users.owner().to_owned();
+        let notifier = Arc::new(Notifier::start(webhooks, region.clone(), owner, clock.clone()));
+        let shared = Shared { buckets, users, sessions: sessions.clone(), region, clock, entropy, notifier };
+        let shared = Arc::new(shared);
         let gate = Gate(shared.clone());
         let mut builder = S3ServiceBuilder::new(Service { shared: shared.clone(), gate: gate.clone() });
         builder.set_auth(sessions);
@@ -114,8 +125,10 @@ impl Endpoint {
     }
 
     /// Answers a request.
-    pub async fn answer(&self, request: Request<Body>) -> Response<Body> {
+    pub async fn answer(&self, mut request: Request<Body>) -> Response<Body> {
         let id = format!("{:016X}", self.shared.entropy.next_u64());
+        let received = Received { id: id.clone(), method: request.method().clone() };
+        request.extensions_mut().insert(received);
         let method = request.method().clone();
         let asked = Asked::of(&method, request.headers());
         let bucket = bucket_of(&request);
@@ -169,6 +182,36 @@ impl Endpoint {
         }
         response.headers_mut().insert(SERVER, HeaderValue::from_static("Tenon"));
         response
+    }
+
+    /// Hears what happens to objects of all buckets through this endpoint, from now on.
+    pub fn subscribe(&self) -> events::Subscription {
+        self.shared.notifier.subscribe()
+    }
+
+    /// What the webhooks did so far, by their names.
+    pub fn webhooks(&self) -> BTreeMap<String, events::WebhookCounts> {
+        self.shared.notifier.counts()
+    }
+
+    /// Changes that nobody was told of, as they came faster than objects could be looked at.
+    pub fn events_lost(&self) -> u64 {
+        self.shared.notifier.lost()
+    }
+
+    /// Acts on the lifecycle rules of all buckets now. A server does it by itself, once a day.
+    pub async fn expire(&self) -> Expired {
+        lifecycle::expire_all(&self.shared).await
+    }
+
+    /// As [`Endpoint::expire`], whenever it is time, until the end.
+    pub(crate) async fn keep_expiring(self, ends: watch::Receiver<bool>) {
+        lifecycle::run(self.shared, ends).await;
+    }
+
+    /// Returns when all events are told and delivered, or given up after about `patience`; webhooks take none afterwards.
+    pub async fn finish(&self, patience: Duration) {
+        self.shared.notifier.finish(patience).await;
     }
 
     /// The answer to a request that has no place.

@@ -21,6 +21,8 @@ mod error;
 mod error_document;
 mod fold;
 mod headers;
+mod lifecycle;
+mod notify;
 mod ops;
 mod parts;
 mod patience;
@@ -35,5 +37,6 @@ mod users;
 mod versioned;
 
 pub use endpoint::{Endpoint, EndpointOptions};
+pub use lifecycle::Expired;
 pub use server::{Limits, ServeError, Server};
 pub use users::{Role, User, Users, UsersError};

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use crate::access::Gate;
 use crate::endpoint::Shared;
+use crate::notify::Action;
 use crate::ops;
 use crate::policy_condition::Circumstances;
 
@@ -47,7 +48,7 @@ impl S3Route for Routes {
         {
             self.gate.check(user, action, Some(&rename.bucket), Some(key), &around).await?;
         }
-        let bucket = self.shared.bucket(&rename.bucket).await?;
+        let bucket = self.shared.changed(&request, &rename.bucket, Action::Rename).await?;
         ops::rename::rename(&bucket, rename).await?;
         Ok(S3Response::new(Body::empty()))
     }

@@ -66,6 +66,7 @@ pub enum ServeError {
 /// An endpoint that listens. It ends when it is dropped or stopped.
 #[derive(Debug)]
 pub struct Server {
+    endpoint: Endpoint,
     address: SocketAddr,
     ending: watch::Sender<bool>,
     connections: Arc<Semaphore>,
@@ -88,15 +89,16 @@ impl Server {
         let connections = Arc::new(Semaphore::new(limits.connections));
         let has_tls = tls.is_some();
         let served = Served {
-            endpoint,
+            endpoint: endpoint.clone(),
             limits,
             tls: tls.map(TlsAcceptor::from),
             requests: Arc::new(Semaphore::new(limits.requests)),
             ends,
         };
         tokio::spawn(served.take_connections(listener, connections.clone()));
+        tokio::spawn(endpoint.clone().keep_expiring(ending.subscribe()));
         let limit = u32::try_from(limits.connections).unwrap_or(u32::MAX);
-        Ok(Self { address, ending, connections, limit, has_tls })
+        Ok(Self { endpoint, address, ending, connections, limit, has_tls })
     }
 
     /// Where it listens.
@@ -110,13 +112,19 @@ impl Server {
         format!("{scheme}://{}", self.address)
     }
 
-    /// Takes no more connections and requests; those under way have `patience` to end.
+    /// What it serves.
+    pub fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
+    /// Takes no more connections and requests; those under way have `patience` to end, and then their events to be told.
     pub async fn stop(&self, patience: Duration) {
         self.ending.send_replace(true);
         let all_ended = self.connections.acquire_many(self.limit);
         if tokio::time::timeout(patience, all_ended).await.is_err() {
             tracing::warn!("requests to the endpoint were cut off");
         }
+        self.endpoint.finish(patience).await;
     }
 }
 

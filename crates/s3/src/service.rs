@@ -15,6 +15,8 @@ use crate::endpoint::{Shared, location};
 use crate::error::{custom, from_store};
 use crate::error_document::with_details;
 use crate::headers;
+use crate::lifecycle;
+use crate::notify::{self, Action};
 use crate::ops::{self, acl, lock, settings};
 use crate::policy::Policy;
 use crate::policy_condition::Circumstances;
@@ -102,7 +104,8 @@ impl S3 for Service {
     }
 
     async fn put_object(&self, request: S3Request<PutObjectInput>) -> S3Result<S3Response<PutObjectOutput>> {
-        let bucket = self.bucket(&request.input.bucket).await?;
+        let bucket =
+            self.shared.changed(&request, &request.input.bucket, Action::of_put(&request.extensions)).await?;
         let (output, checksum) =
             ops::put::put(bucket, request.input, &request.headers, request.trailing_headers, self.now())
                 .await?;
@@ -114,7 +117,7 @@ impl S3 for Service {
         request: S3Request<CopyObjectInput>,
     ) -> S3Result<S3Response<CopyObjectOutput>> {
         let from = self.source(&request.input.copy_source).await?;
-        let to = self.bucket(&request.input.bucket).await?;
+        let to = self.shared.changed(&request, &request.input.bucket, Action::Copy).await?;
         let precondition = conditions::of_headers(&request.headers)?;
         ok(ops::copy::copy(from, to, request.input, precondition, self.now()).await?)
     }
@@ -123,7 +126,7 @@ impl S3 for Service {
         &self,
         request: S3Request<DeleteObjectInput>,
     ) -> S3Result<S3Response<DeleteObjectOutput>> {
-        let bucket = self.bucket(&request.input.bucket).await?;
+        let bucket = self.shared.changed(&request, &request.input.bucket, Action::Delete).await?;
         ok(ops::delete::delete(&bucket, &request.input).await?)
     }
 
@@ -131,7 +134,7 @@ impl S3 for Service {
         &self,
         request: S3Request<DeleteObjectsInput>,
     ) -> S3Result<S3Response<DeleteObjectsOutput>> {
-        let bucket = self.bucket(&request.input.bucket).await?;
+        let bucket = self.shared.changed(&request, &request.input.bucket, Action::Delete).await?;
         let user = request.credentials.as_ref().map(|credentials| credentials.access_key.as_str());
         let bypasses = request.input.bypass_governance_retention.unwrap_or(false);
         let around = Circumstances::of(&request.uri, &request.extensions);
@@ -210,7 +213,7 @@ impl S3 for Service {
         &self,
         request: S3Request<CompleteMultipartUploadInput>,
     ) -> S3Result<S3Response<CompleteMultipartUploadOutput>> {
-        let bucket = self.bucket(&request.input.bucket).await?;
+        let bucket = self.shared.changed(&request, &request.input.bucket, Action::Complete).await?;
         let at = location(&request.headers, &request.input.bucket, &request.input.key);
         let mut output = ops::multipart::complete(&bucket, request.input).await?;
         output.location = Some(at);
@@ -251,7 +254,7 @@ impl S3 for Service {
         &self,
         request: S3Request<PutObjectTaggingInput>,
     ) -> S3Result<S3Response<PutObjectTaggingOutput>> {
-        let bucket = self.bucket(&request.input.bucket).await?;
+        let bucket = self.shared.changed(&request, &request.input.bucket, Action::PutTags).await?;
         let input = request.input;
         ok(ops::tagging::put(&bucket, &input.key, input.version_id.as_deref(), &input.tagging.tag_set)
             .await?)
@@ -261,7 +264,7 @@ impl S3 for Service {
         &self,
         request: S3Request<DeleteObjectTaggingInput>,
     ) -> S3Result<S3Response<DeleteObjectTaggingOutput>> {
-        let bucket = self.bucket(&request.input.bucket).await?;
+        let bucket = self.shared.changed(&request, &request.input.bucket, Action::DeleteTags).await?;
         let input = request.input;
         ok(ops::tagging::delete(&bucket, &input.key, input.version_id.as_deref()).await?)
     }
@@ -614,7 +617,7 @@ impl S3 for Service {
     ) -> S3Result<S3Response<PutBucketLifecycleConfigurationOutput>> {
         let bucket = self.bucket(&request.input.bucket).await?;
         let rules = request.input.lifecycle_configuration.map(|given| given.rules).unwrap_or_default();
-        settings::put_lifecycle(&bucket, &rules).await?;
+        lifecycle::put(&bucket, rules, &self.shared.entropy).await?;
         ok(PutBucketLifecycleConfigurationOutput::default())
     }
 
@@ -644,7 +647,9 @@ impl S3 for Service {
         request: S3Request<PutBucketNotificationConfigurationInput>,
     ) -> S3Result<S3Response<PutBucketNotificationConfigurationOutput>> {
         let bucket = self.bucket(&request.input.bucket).await?;
-        settings::put_notification(&bucket, &request.input.notification_configuration).await?;
+        let given = request.input.notification_configuration;
+        let shared = &self.shared;
+        notify::configuration::put(&bucket, given, &shared.notifier, &shared.entropy).await?;
         ok(PutBucketNotificationConfigurationOutput::default())
     }
 

@@ -6,6 +6,8 @@ mod access;
 mod checksums;
 mod clients;
 mod hostile;
+mod lifecycle;
+mod notify;
 mod raw;
 mod sessions;
 mod versions;

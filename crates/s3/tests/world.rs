@@ -1,11 +1,13 @@
 //! An endpoint of a test over buckets in memory, and Tenon's own client of it.
 
+use events::Webhook;
 use s3::{Endpoint, EndpointOptions, Limits, Role, Server, User, Users};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use store::memory::MemoryBuckets;
 use store::s3::{Credentials, S3Buckets, S3Config};
-use store::{Buckets, Entropy, ObjectStore, Result, SystemClock};
+use store::{Buckets, Clock, Entropy, ObjectStore, Result, SystemClock};
 
 pub(crate) const KEY: &str = "tests-admin";
 pub(crate) const SECRET: &str = "not-a-secret-but-long-enough";
@@ -25,6 +27,26 @@ impl World {
     }
 
     pub(crate) async fn with_limits(buckets: Arc<dyn Buckets>, limits: Limits) -> Self {
+        Self::with(buckets, limits, Arc::new(SystemClock), BTreeMap::new()).await
+    }
+
+    /// With webhooks by their names.
+    pub(crate) async fn with_webhooks(webhooks: BTreeMap<String, Webhook>) -> Self {
+        let clock = Arc::new(SystemClock);
+        Self::with(Arc::new(MemoryBuckets::new(clock.clone())), Limits::default(), clock, webhooks).await
+    }
+
+    /// With another clock for the endpoint than the machine's.
+    pub(crate) async fn at(buckets: Arc<dyn Buckets>, clock: Arc<dyn Clock>) -> Self {
+        Self::with(buckets, Limits::default(), clock, BTreeMap::new()).await
+    }
+
+    async fn with(
+        buckets: Arc<dyn Buckets>,
+        limits: Limits,
+        clock: Arc<dyn Clock>,
+        webhooks: BTreeMap<String, Webhook>,
+    ) -> Self {
         let user = |access_key: &str, role| User {
             access_key: access_key.to_owned(),
             secret_key: SECRET.to_owned(),
@@ -35,9 +57,9 @@ impl World {
             users: Users::new(users).unwrap(),
             region: "us-east-1".to_owned(),
             domains: Vec::new(),
+            webhooks,
         };
-        let endpoint =
-            Endpoint::new(buckets, options, Arc::new(SystemClock), Arc::new(Entropy::new(1))).unwrap();
+        let endpoint = Endpoint::new(buckets, options, clock, Arc::new(Entropy::new(1))).unwrap();
         let address = "127.0.0.1:0".parse().unwrap();
         let server = Server::start(endpoint, address, limits, None).await.unwrap();
         Self { server, next: AtomicU64::new(0) }
@@ -63,5 +85,28 @@ impl World {
         let buckets = self.client(KEY);
         buckets.create(&name).await?;
         buckets.open(&name).await
+    }
+}
+
+/// A place with one bucket, called `bucket`, that was there before.
+#[derive(Debug)]
+pub(crate) struct OneBucket(pub(crate) Arc<dyn ObjectStore>);
+
+#[async_trait::async_trait]
+impl Buckets for OneBucket {
+    async fn open(&self, _name: &str) -> store::Result<Arc<dyn ObjectStore>> {
+        Ok(self.0.clone())
+    }
+
+    async fn create(&self, _name: &str) -> store::Result<()> {
+        Ok(())
+    }
+
+    async fn delete(&self, _name: &str) -> store::Result<()> {
+        Ok(())
+    }
+
+    async fn list(&self) -> store::Result<Vec<String>> {
+        Ok(vec!["bucket".to_owned()])
     }
 }

@@ -116,7 +116,9 @@ impl Mount {
         let opened = Opened::open(volume, state, &self.volume_flags, &self.store, &world).await?;
         let session = fuse::mount(Arc::clone(&opened.fs), mount_point, &self.fuse_options(volume), runtime)?;
         let server = match self.serve {
-            Some(address) => Some(endpoint::start(&opened, address, &self.endpoint, state, &world).await?),
+            Some(address) => {
+                Some(endpoint::start(&opened, address, &self.endpoint, &self.store, state, &world).await?)
+            }
             None => None,
         };
         Served::start(opened, Some(session), server, state).await

@@ -44,7 +44,8 @@ impl Serve {
         let ended = runtime.block_on(async {
             let world = World::real()?;
             let opened = Opened::open(&volume, &state, &self.volume_flags, &self.store, &world).await?;
-            let server = endpoint::start(&opened, self.listen, &self.endpoint, &state, &world).await?;
+            let server =
+                endpoint::start(&opened, self.listen, &self.endpoint, &self.store, &state, &world).await?;
             println!("{}", server.url());
             let served = Served::start(opened, None, Some(server), &state).await?;
             served.until_the_end(self.volume_flags.drain_timeout, log).await

@@ -81,7 +81,14 @@ fn detail(status: &protocol::Status) -> String {
         ("store requests", requests(&status.store_requests)),
         ("FUSE requests", requests(&status.fuse_requests)),
     ];
-    lines.map(|(title, text)| format!("{title:<16}{text}\n")).concat()
+    let webhooks = status.webhooks.iter().map(|(name, counts)| ("webhook", format!("{name}: {counts}")));
+    let lost = (status.events_lost > 0).then(|| ("events lost", status.events_lost.to_string()));
+    lines
+        .into_iter()
+        .chain(webhooks)
+        .chain(lost)
+        .map(|(title, text)| format!("{title:<16}{text}\n"))
+        .collect()
 }
 
 fn renames(status: &protocol::Status) -> String {

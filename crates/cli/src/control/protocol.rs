@@ -206,6 +206,35 @@ pub(crate) struct Status {
     pub(crate) store_requests: BTreeMap<String, u64>,
     /// Requests from the kernel, by operation.
     pub(crate) fuse_requests: BTreeMap<String, u64>,
+    /// What receivers of events got, by their names.
+    #[serde(default)]
+    pub(crate) webhooks: BTreeMap<String, Webhook>,
+    /// Changes that nobody was told of.
+    #[serde(default)]
+    pub(crate) events_lost: u64,
+}
+
+/// What a receiver of events got.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Webhook {
+    /// Events that wait or are on their way.
+    pub(crate) queued: u64,
+    /// Events that it took.
+    pub(crate) sent: u64,
+    /// Requests that were repeated.
+    pub(crate) retried: u64,
+    /// Events among the dead letters.
+    pub(crate) failed: u64,
+    /// Events that are lost.
+    pub(crate) dropped: u64,
+}
+
+/// In words, for `tenon status`.
+impl fmt::Display for Webhook {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { queued, sent, retried, failed, dropped } = self;
+        write!(f, "{sent} sent, {queued} queued, {retried} retried, {failed} failed, {dropped} dropped")
+    }
 }
 
 /// In words, for progress and summaries.

@@ -12,6 +12,7 @@ use crate::checksums::{Algorithm, Checksum, Declared, Digests, show_checksum};
 use crate::conditions::Conditions;
 use crate::error::from_store;
 use crate::headers::{self, WEBSITE_REDIRECT, given_attributes};
+use crate::lifecycle;
 use crate::ops::{get, lock, tagging};
 use crate::versioned;
 
@@ -139,6 +140,7 @@ pub(crate) async fn copy(
     };
     show_checksum!(result, checksum);
     Ok(CopyObjectOutput {
+        expiration: lifecycle::expiration_of_made(&to, &object).await,
         copy_object_result: Some(result),
         copy_source_version_id: source.meta.object.version.map(String::from),
         version_id: versioned::of_write(&object),

@@ -15,6 +15,7 @@ use crate::error::{custom, from_store};
 use crate::error_document::with_details;
 use crate::fold;
 use crate::headers::{self, show_attributes};
+use crate::lifecycle;
 use crate::ops::tagging;
 use crate::parts;
 use crate::versioned;
@@ -111,6 +112,9 @@ pub(crate) async fn get(
     let mut output = GetObjectOutput::default();
     show!(output, meta, &wanted, input.checksum_mode.is_some());
     output.tag_count = tag_count(&bucket, &meta.object).await;
+    if id.is_none() {
+        output.expiration = lifecycle::expiration(&bucket, meta).await;
+    }
     let len = wanted.range().map_or(meta.size_bytes, |range| range.end - range.start);
     let checksum = shown_checksum(meta, &wanted, input.checksum_mode.is_some());
     output.body = (!is_empty_range).then(|| body::outgoing(object.body, len));
@@ -126,6 +130,9 @@ pub(crate) async fn head(bucket: Bucket, input: HeadObjectInput) -> S3Result<Hea
     let wanted = wanted(&meta, input.range.as_ref(), input.part_number)?;
     let mut output = HeadObjectOutput::default();
     show!(output, &meta, &wanted, input.checksum_mode.is_some());
+    if id.is_none() {
+        output.expiration = lifecycle::expiration(&bucket, &meta).await;
+    }
     if let Some(given) = input.response_content_type {
         output.content_type = Some(given);
     }

@@ -13,6 +13,7 @@ use crate::conditions;
 use crate::error::{from_store, from_upload, malformed_xml, no_such_upload};
 use crate::fold;
 use crate::headers::{self, given_attributes};
+use crate::lifecycle;
 use crate::ops::copy;
 use crate::ops::get;
 use crate::ops::listing::Encoding;
@@ -258,7 +259,9 @@ pub(crate) async fn complete(
     let numbers: Vec<u32> = parts.iter().map(|part| part.number).collect();
     let options = CompleteOptions { user, precondition };
     let object = uploads.complete(&key, &input.upload_id, &numbers, options).await.map_err(from_upload)?;
-    Ok(completed(bucket, input.key, &object, checksum.as_ref()))
+    let expiration = lifecycle::expiration_of_made(bucket, &object).await;
+    let output = completed(bucket, input.key, &object, checksum.as_ref());
+    Ok(dto::CompleteMultipartUploadOutput { expiration, ..output })
 }
 
 /// Who did not hear that an upload was completed asks again: the object knows of which upload it is.

@@ -8,6 +8,7 @@ use crate::buckets::{Bucket, key};
 use crate::checksums::{self, Algorithm, Checksum, Declared, Digests, given_checksums, show_checksum};
 use crate::conditions;
 use crate::headers::{self, given_attributes};
+use crate::lifecycle::{self, Aspects};
 use crate::ops::lock;
 use crate::versioned;
 
@@ -78,11 +79,12 @@ pub(crate) async fn put(
         declared(given_checksums!(input), algorithm, input.content_md5.clone(), request, trailers)?;
     let mut attributes = given_attributes!(input)?;
     lock::given(&bucket, &mut attributes, lock::asked_lock!(input), now).await?;
+    let tags = headers::tags_of_header(input.tagging.as_deref())?;
     let target = Target {
         store: bucket.store.as_ref(),
         key: &key,
         attributes,
-        tags: headers::tags_of_header(input.tagging.as_deref())?,
+        tags: tags.clone(),
         precondition: conditions::of_write(input.if_match.as_ref(), input.if_none_match.as_ref())?,
     };
     let announced = announced(input.content_length, request)?;
@@ -95,5 +97,7 @@ pub(crate) async fn put(
         ..Default::default()
     };
     show_checksum!(output, made.checksum);
+    let new = Aspects { key: key.as_bytes(), size_bytes: announced, modified: Some(now) };
+    output.expiration = lifecycle::expiration_of_new(&bucket, new, &tags).await;
     Ok((output, made.checksum))
 }

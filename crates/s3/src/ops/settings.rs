@@ -26,9 +26,8 @@ pub(crate) const OWNERSHIPS: [&str; 3] = ["BucketOwnerPreferred", "ObjectWriter"
 const BUCKET_TAGS_MAX: usize = 50;
 /// S3's longest policy, in bytes.
 const POLICY_BYTES_MAX: usize = 20 << 10;
-/// S3's most rules of a CORS or lifecycle configuration.
+/// S3's most rules of a CORS configuration.
 const CORS_RULES_MAX: usize = 100;
-const LIFECYCLE_RULES_MAX: usize = 1000;
 
 pub(crate) async fn get_tagging(bucket: &Bucket) -> S3Result<dto::GetBucketTaggingOutput> {
     let tags: Option<store::Tags> = bucket.setting(TAGGING).await?;
@@ -90,9 +89,6 @@ pub(crate) async fn get_lifecycle(bucket: &Bucket) -> S3Result<Vec<dto::Lifecycl
 }
 
 pub(crate) async fn put_lifecycle(bucket: &Bucket, rules: &[dto::LifecycleRule]) -> S3Result<()> {
-    if rules.is_empty() || rules.len() > LIFECYCLE_RULES_MAX {
-        return Err(malformed_xml());
-    }
     bucket.set(LIFECYCLE, Some(&rules)).await
 }
 

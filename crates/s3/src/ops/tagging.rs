@@ -21,11 +21,15 @@ pub(crate) async fn get(bucket: &Bucket, name: &str, id: Option<&str>) -> S3Resu
 
 /// The tags of an object, which may be an older one of its key.
 pub(crate) async fn of(bucket: &Bucket, object: &ObjectRef) -> S3Result<Tags> {
-    let tags = match (bucket.store.versions(), &object.version) {
+    read(bucket, object).await.map_err(from_store)
+}
+
+/// As [`of`], for who is no request.
+pub(crate) async fn read(bucket: &Bucket, object: &ObjectRef) -> store::Result<Tags> {
+    match (bucket.store.versions(), &object.version) {
         (Some(versions), Some(id)) => versions.tags(&object.key, id).await,
         _ => bucket.store.tags(&object.key).await,
-    };
-    tags.map_err(from_store)
+    }
 }
 
 pub(crate) async fn put(

@@ -40,7 +40,7 @@ pub(super) struct Client {
     pub(super) config: S3Config,
     pub(super) endpoint: Endpoint,
     pub(super) counts: Arc<RequestCounts>,
-    http: HttpClient,
+    http: HttpClient<Upload>,
     signer: Signer,
     quota: Arc<RetryQuota>,
     clock: Arc<dyn Clock>,
@@ -70,7 +70,11 @@ impl Client {
         };
         value("region", &config.region)?;
         Ok(Self {
-            http: connect::http_client(&config, &endpoint)?,
+            http: connect::http_client(
+                config.timeouts.connect,
+                config.ca_bundle.as_deref(),
+                endpoint.is_tls(),
+            )?,
             signer: Signer::new(&config.region),
             quota: Arc::new(RetryQuota::new(&config.retry)),
             user_agent: value("user agent", &config.user_agent)?,

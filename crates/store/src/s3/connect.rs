@@ -1,7 +1,6 @@
-//! Connections: TCP as S3 wants it, TLS with the machine's certificates and the user's.
+//! Connections, of this client and of others: TCP as S3 wants it, TLS with the machine's certificates and the user's.
 
-use super::config::{ConfigError, Endpoint, S3Config};
-use super::upload::Upload;
+use super::config::ConfigError;
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -13,7 +12,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub(super) type HttpClient = Client<HttpsConnector<HttpConnector>, Upload>;
+/// A client that keeps connections; `B` is the type of its requests' bodies.
+pub type HttpClient<B> = Client<HttpsConnector<HttpConnector>, B>;
 
 /// An idle connection is given up after this: before servers do it (20 s and more), so that a request rarely meets
 /// one that is just being closed.
@@ -28,15 +28,25 @@ const UNHEARD_MAX: Duration = Duration::from_secs(20);
 /// The largest read and write buffer of a connection, in bytes.
 const BUFFER_BYTES_MAX: usize = 512 << 10;
 
-pub(super) fn http_client(config: &S3Config, endpoint: &Endpoint) -> Result<HttpClient, ConfigError> {
+/// A client of servers behind `http` and, where `is_tls`, `https`: it trusts the machine's certificates and those in the PEM file
+/// `ca_bundle`, and gives up a connection that is not there after `connect_within`.
+pub fn http_client<B>(
+    connect_within: Duration,
+    ca_bundle: Option<&Path>,
+    is_tls: bool,
+) -> Result<HttpClient<B>, ConfigError>
+where
+    B: http_body::Body + Send,
+    B::Data: Send,
+{
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
     tcp.set_nodelay(true);
-    tcp.set_connect_timeout(Some(config.timeouts.connect));
+    tcp.set_connect_timeout(Some(connect_within));
     tcp.set_keepalive(Some(KEEPALIVE));
     tcp.set_keepalive_interval(Some(KEEPALIVE_EVERY));
     tcp.set_tcp_user_timeout(Some(UNHEARD_MAX));
-    let tls = tls(config, endpoint)?;
+    let tls = tls(ca_bundle, is_tls)?;
     let connector =
         HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1().wrap_connector(tcp);
     Ok(Client::builder(TokioExecutor::new())
@@ -46,17 +56,17 @@ pub(super) fn http_client(config: &S3Config, endpoint: &Endpoint) -> Result<Http
         .build(connector))
 }
 
-fn tls(config: &S3Config, endpoint: &Endpoint) -> Result<ClientConfig, ConfigError> {
+fn tls(ca_bundle: Option<&Path>, is_tls: bool) -> Result<ClientConfig, ConfigError> {
     let mut roots = RootCertStore::empty();
-    if endpoint.is_tls() {
+    if is_tls {
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     }
-    if let Some(path) = &config.ca_bundle {
+    if let Some(path) = ca_bundle {
         for certificate in read_bundle(path)? {
             roots.add(certificate).map_err(|error| unusable(path, &error))?;
         }
     }
-    if endpoint.is_tls() && roots.is_empty() {
+    if is_tls && roots.is_empty() {
         let reason = "this machine has none to trust: install ca-certificates or give a CA bundle";
         return Err(ConfigError::Certificates(reason.to_owned()));
     }

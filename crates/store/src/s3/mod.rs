@@ -38,6 +38,7 @@ mod xml;
 
 pub use buckets::S3Buckets;
 pub use config::{Addressing, ConfigError, DEFAULT_REGION, S3Config, Timeouts, UnsignedPayload};
+pub use connect::{HttpClient, http_client};
 pub use counts::{RequestCounts, RequestKind};
 pub use credentials::{Credentials, CredentialsError, CredentialsSource, Found, Search};
 pub use retry::RetryPolicy;

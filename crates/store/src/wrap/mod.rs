@@ -174,6 +174,10 @@ impl<S: ObjectStore, L: Layer> ObjectStore for Wrapped<S, L> {
     async fn sync(&self) -> Result<()> {
         self.store.sync().await
     }
+
+    fn settings(&self) -> Option<&dyn Settings> {
+        self.store.settings()
+    }
 }
 
 /// An upload with a layer around its calls.

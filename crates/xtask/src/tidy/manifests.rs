@@ -7,17 +7,18 @@ use super::tree::{File, Tree};
 use toml::{Table, Value};
 
 /// Every crate and the crates of this workspace that it may depend on.
-const EDGES: [(&str, &[&str]); 11] = [
+const EDGES: [(&str, &[&str]); 12] = [
     ("store", &[]),
     ("servers", &[]),
     ("meta", &["store"]),
     ("meta-rocks", &["meta"]),
     ("vfs", &["meta", "store"]),
-    ("s3", &["store"]),
+    ("events", &["store"]),
+    ("s3", &["store", "events"]),
     ("fuse", &["vfs"]),
     ("sim", &["store", "meta", "vfs"]),
     ("bench", &["store", "meta", "vfs", "fuse", "servers"]),
-    ("cli", &["store", "meta", "meta-rocks", "vfs", "fuse", "s3"]),
+    ("cli", &["store", "meta", "meta-rocks", "vfs", "fuse", "events", "s3"]),
     ("xtask", &["store", "meta", "vfs", "fuse", "servers", "bench"]),
 ];
 

@@ -1,0 +1,363 @@
+//! Events of a volume's endpoint: clients that people use on one side, an HTTP receiver on the other.
+
+use crate::endpoint::{KEY, SECRET};
+use crate::fixture::{Home, eventually, said};
+use events::{EventKind, ObjectEvent};
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::time::Instant;
+
+const TOKEN: &str = "hush-hush-token";
+
+/// A receiver that takes what has the right token, after a while.
+struct Receiver {
+    address: String,
+    got: Arc<Mutex<Vec<ObjectEvent>>>,
+    is_ending: Arc<AtomicBool>,
+    accepting: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Receiver {
+    fn start(address: &str, after: Duration) -> Self {
+        let listener = TcpListener::bind(address).unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let (got, is_ending) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicBool::new(false)));
+        let (noted, ending) = (got.clone(), is_ending.clone());
+        let accepting = std::thread::spawn(move || {
+            while let Ok((stream, _)) = listener.accept() {
+                if ending.load(Ordering::Relaxed) {
+                    return;
+                }
+                let (noted, ending) = (noted.clone(), ending.clone());
+                std::thread::spawn(move || serve(stream, &noted, &ending, after));
+            }
+        });
+        Self { address, got, is_ending, accepting: Some(accepting) }
+    }
+
+    fn flag(&self) -> String {
+        format!("--webhook=hook=http://{}/", self.address)
+    }
+
+    fn got(&self) -> Vec<ObjectEvent> {
+        self.got.lock().unwrap().clone()
+    }
+
+    fn keys(&self) -> Vec<String> {
+        let mut keys: Vec<String> = self.got().iter().map(|event| event.key.to_string()).collect();
+        keys.sort();
+        keys.dedup();
+        keys
+    }
+}
+
+/// Nobody listens there any more.
+impl Drop for Receiver {
+    fn drop(&mut self) {
+        self.is_ending.store(true, Ordering::Relaxed);
+        drop(TcpStream::connect(&self.address));
+        self.accepting.take().map(std::thread::JoinHandle::join);
+    }
+}
+
+fn serve(
+    stream: TcpStream,
+    noted: &Mutex<Vec<ObjectEvent>>,
+    ending: &AtomicBool,
+    after: Duration,
+) -> Option<()> {
+    let mut reader = BufReader::new(stream.try_clone().ok()?);
+    let mut writer = stream;
+    loop {
+        let mut headers = BTreeMap::new();
+        loop {
+            let mut line = String::new();
+            if reader.read_line(&mut line).ok()? == 0 {
+                return None;
+            }
+            match line.trim_end().split_once(": ") {
+                Some((name, value)) => headers.insert(name.to_ascii_lowercase(), value.to_owned()),
+                None if line.trim().is_empty() => break,
+                None => None,
+            };
+        }
+        let mut body = vec![0; headers["content-length"].parse().unwrap()];
+        reader.read_exact(&mut body).ok()?;
+        std::thread::sleep(after);
+        // A connection that outlived the receiver is none.
+        if ending.load(Ordering::Relaxed) {
+            return None;
+        }
+        let is_right = headers.get("authorization").map(String::as_str) == Some(&format!("Bearer {TOKEN}"));
+        let status = if is_right { "200 OK" } else { "403 Forbidden" };
+        if is_right {
+            noted.lock().unwrap().extend(events::aws::parse(&body).unwrap());
+        }
+        write!(writer, "HTTP/1.1 {status}\r\ncontent-length: 0\r\n\r\n").ok()?;
+    }
+}
+
+impl Home {
+    /// With the token in a file `token`.
+    fn with_token(self) -> Self {
+        fs::write(self.path("token"), format!("{TOKEN}\n")).unwrap();
+        fs::set_permissions(self.path("token"), fs::Permissions::from_mode(0o600)).unwrap();
+        self
+    }
+
+    /// Runs a program of boto3, which knows `s3` and the bucket `volume`.
+    fn boto(&self, url: &str, program: &str) {
+        let begin = r#"
+import boto3, io, json, os, urllib.request
+from botocore.config import Config
+s3 = boto3.client("s3", endpoint_url=os.environ["URL"], region_name="us-east-1", config=Config(retries={"max_attempts": 1}))
+def notify(**rule):
+    rule = {"QueueArn": "arn:tenon:sqs::hook:webhook", "Events": ["s3:ObjectCreated:*", "s3:ObjectRemoved:*", "s3:ObjectTagging:*"], **rule}
+    s3.put_bucket_notification_configuration(Bucket="volume", NotificationConfiguration={"QueueConfigurations": [rule]})
+"#;
+        let mut command = self.command("/usr/bin/python3");
+        command.args(["-c", &format!("{begin}{program}")]);
+        command.envs([("URL", url), ("AWS_ACCESS_KEY_ID", KEY), ("AWS_SECRET_ACCESS_KEY", SECRET)]);
+        let said = said(&mut command);
+        assert_eq!(said.code, 0, "{said:?}");
+    }
+
+    fn counts(&self) -> BTreeMap<String, u64> {
+        serde_json::from_value(self.status()["webhooks"]["hook"].clone()).unwrap()
+    }
+
+    fn dead_letters(&self) -> Vec<ObjectEvent> {
+        let text = fs::read_to_string(self.path("volume/state/webhook-hook.dead.jsonl")).unwrap_or_default();
+        text.lines().flat_map(|line| events::aws::parse(line.as_bytes()).unwrap()).collect()
+    }
+}
+
+fn what_clients_do_arrives(format: &[&str]) {
+    let receiver = Receiver::start("127.0.0.1:0", Duration::ZERO);
+    let home = Home::new().with_users().with_token();
+    home.ok(["format", "volume"].iter().chain(format));
+    let url = home.mount_and_serve("volume", &[&receiver.flag(), "--webhook-token=hook=token"]);
+    home.boto(
+        &url,
+        r#"
+notify()
+s3.put_object(Bucket="volume", Key="in/a b+ü.txt", Body=b"abc", ContentType="text/plain", Metadata={"project": "x"}, Tagging="class=raw")
+s3.copy_object(Bucket="volume", Key="copy", CopySource={"Bucket": "volume", "Key": "in/a b+ü.txt"})
+s3.put_object_tagging(Bucket="volume", Key="copy", Tagging={"TagSet": [{"Key": "k", "Value": "v"}]})
+s3.delete_object_tagging(Bucket="volume", Key="copy")
+s3.upload_fileobj(io.BytesIO(b"x" * (9 << 20)), "volume", "big", ExtraArgs={"Metadata": {"project": "y"}})
+s3.delete_objects(Bucket="volume", Delete={"Objects": [{"Key": "copy"}]})
+post = s3.generate_presigned_post("volume", "posted")
+line = "\r\n--b\r\nContent-Disposition: form-data; name=\"%s\"\r\n\r\n%s"
+form = "".join(line % field for field in list(post["fields"].items()) + [("file", "from a form")]) + "\r\n--b--\r\n"
+request = urllib.request.Request(post["url"], form.encode(), {"Content-Type": "multipart/form-data; boundary=b"})
+assert urllib.request.urlopen(request).status in (200, 204)
+"#,
+    );
+    eventually("everything arrived", || receiver.got().len() == 7);
+    let got = receiver.got();
+    let of = |key: &str| -> Vec<&ObjectEvent> {
+        got.iter().filter(|event| event.key.as_bytes() == key.as_bytes()).collect()
+    };
+    let kinds = |key: &str| -> Vec<EventKind> { of(key).iter().map(|event| event.kind).collect() };
+    let [put] = of("in/a b+ü.txt").try_into().unwrap();
+    assert_eq!((put.kind, put.object.size_bytes), (EventKind::CreatedPut, Some(3)));
+    assert_eq!(put.object.content_type.as_deref(), Some("text/plain"));
+    assert_eq!(put.object.user.get("project").map(String::as_str), Some("x"));
+    assert_eq!(put.object.tags.get("class").map(String::as_str), Some("raw"));
+    assert_eq!((put.bucket.as_str(), put.principal.as_str()), ("volume", KEY));
+    let copied =
+        [EventKind::CreatedCopy, EventKind::TaggingPut, EventKind::TaggingDelete, EventKind::RemovedDelete];
+    assert_eq!(kinds("copy"), copied);
+    assert!(of("copy").is_sorted_by_key(|event| event.sequence));
+    assert_eq!(of("copy")[0].object.tags.get("class").map(String::as_str), Some("raw"));
+    assert_eq!(kinds("big"), [EventKind::CreatedCompleteMultipartUpload]);
+    let big = &of("big")[0].object;
+    assert_eq!((big.size_bytes, big.user.get("project").map(String::as_str)), (Some(9 << 20), Some("y")));
+    assert_eq!(kinds("posted"), [EventKind::CreatedPost]);
+    assert_eq!((home.counts()["sent"], home.counts()["failed"]), (7, 0));
+    let shown = home.ok(["status", "mnt"]);
+    assert!(shown.contains("hook: 7 sent, 0 queued"), "{shown}");
+    home.ok(["umount", "mnt"]);
+}
+
+#[test]
+fn s193_s194_what_clients_do_arrives_from_a_volume_named_by_inode() {
+    what_clients_do_arrives(&["--naming", "inode"]);
+}
+
+#[test]
+fn s193_s194_what_clients_do_arrives_from_a_volume_named_by_path() {
+    what_clients_do_arrives(&["--naming", "file-path"]);
+}
+
+/// The receiver goes down while clients write, and comes back: everything arrives, and nobody waited.
+#[test]
+fn s196_a_receiver_that_was_down_gets_everything() {
+    let receiver = Receiver::start("127.0.0.1:0", Duration::ZERO);
+    let home = Home::new().with_users().with_token().with("TENON_WEBHOOK_TOKEN_HOOK", TOKEN);
+    home.ok(["format", "volume"]);
+    let url = home.mount_and_serve("volume", &[&receiver.flag()]);
+    home.boto(&url, "notify()\ns3.put_object(Bucket='volume', Key='before', Body=b'')");
+    eventually("the first arrived", || receiver.keys() == ["before"]);
+    let address = receiver.address.clone();
+    drop(receiver);
+    let program = "for n in range(40): s3.put_object(Bucket='volume', Key=f'while-{n % 10}', Body=b'%d' % n)";
+    home.boto(&url, program);
+    eventually("posts are repeated", || home.counts()["retried"] > 0);
+    assert_eq!(home.counts()["sent"], 1);
+    let receiver = Receiver::start(&address, Duration::ZERO);
+    eventually("the rest arrived", || home.counts()["sent"] == 41);
+    let got = receiver.got();
+    assert_eq!(receiver.keys().len(), 10);
+    for key in receiver.keys() {
+        let of_key: Vec<_> = got.iter().filter(|event| event.key.to_string() == key).collect();
+        assert!(of_key.len() >= 4 && of_key.is_sorted_by_key(|event| event.sequence), "{key}");
+    }
+    assert!(home.dead_letters().is_empty());
+    home.ok(["umount", "mnt"]);
+}
+
+#[test]
+fn s118_s196_a_wrong_token_makes_dead_letters_and_is_never_shown() {
+    let receiver = Receiver::start("127.0.0.1:0", Duration::ZERO);
+    let home = Home::new().with_users().with_token();
+    let wrong = "hush-hush-but-wrong";
+    fs::write(home.path("token"), wrong).unwrap();
+    home.ok(["format", "volume"]);
+    let more = [&receiver.flag(), "--webhook-token=hook=token", "--log-level=trace", "--log-file=log"];
+    let url = home.mount_and_serve("volume", &more);
+    home.boto(&url, "notify()\ns3.put_object(Bucket='volume', Key='a', Body=b'')");
+    eventually("it is a dead letter", || home.counts()["failed"] == 1);
+    assert_eq!(home.dead_letters()[0].key.as_bytes(), b"a");
+    assert!(receiver.got().is_empty());
+    let arguments = fs::read(format!("/proc/{}/cmdline", home.pid())).unwrap();
+    let seen = [
+        String::from_utf8_lossy(&arguments).into_owned(),
+        home.ok(["status", "mnt"]),
+        fs::read_to_string(home.path("log")).unwrap(),
+    ];
+    for text in seen {
+        assert!(!text.is_empty() && !text.contains(wrong), "{text}");
+    }
+    home.ok(["umount", "mnt"]);
+    // With the right one the next event arrives.
+    let home = home.with_token();
+    let url = home.mount_and_serve("volume", &more);
+    home.boto(&url, "s3.put_object(Bucket='volume', Key='b', Body=b'')");
+    eventually("it arrived", || receiver.keys() == ["b"]);
+    home.ok(["umount", "mnt"]);
+}
+
+/// Clients do not wait for a receiver that takes its time, nor does the end, beyond its own: what is left is a dead letter.
+#[test]
+fn s193_s196_nobody_waits_for_a_slow_receiver() {
+    let receiver = Receiver::start("127.0.0.1:0", Duration::from_secs(2));
+    let home = Home::new().with_users().with_token();
+    home.ok(["format", "volume", "--naming", "inode"]);
+    let url = home.mount_and_serve("volume", &[&receiver.flag(), "--webhook-token=hook=token"]);
+    let began = Instant::now();
+    home.boto(&url, "notify()\nfor n in range(60): s3.put_object(Bucket='volume', Key=f'{n}', Body=b'')");
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+    assert!(home.counts()["queued"] > 30, "{:?}", home.counts());
+    let began = Instant::now();
+    let pid = home.pid();
+    home.signal(pid, rustix::process::Signal::TERM);
+    eventually("it ended", || !std::path::Path::new(&format!("/proc/{pid}")).exists());
+    assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
+    let dead = home.dead_letters();
+    let mut keys: Vec<String> = dead.iter().map(|event| event.key.to_string()).collect();
+    keys.extend(receiver.keys());
+    keys.sort();
+    keys.dedup();
+    assert_eq!((keys.len(), dead.is_empty()), (60, false));
+}
+
+#[test]
+fn what_is_no_receiver_is_refused() {
+    let home = Home::new().with_users().with_token();
+    home.ok(["format", "volume"]);
+    let refused = |more: &[&str]| {
+        let words = ["serve", "volume", "--listen", "127.0.0.1:0", "--users", "users.toml"];
+        home.refused(words.iter().chain(more))
+    };
+    for (more, says) in [
+        (&["--webhook=http://127.0.0.1/"] as &[&str], "NAME=URL"),
+        (&["--webhook=Hook=http://127.0.0.1/"], "lower-case"),
+        (&["--webhook=hook=nowhere"], "https://host/path"),
+        (&["--webhook=hook=http://me:hush-hush-token@127.0.0.1/"], "token"),
+        (&["--webhook=hook=http://127.0.0.1/", "--webhook=hook=http://127.0.0.1/"], "twice"),
+        (&["--webhook-token=hook=token"], "there is no --webhook hook"),
+        (&["--webhook=hook=http://127.0.0.1/", "--webhook-token=hook=none"], "none"),
+    ] {
+        let said = refused(more);
+        assert!(said.contains(says) && !said.contains(TOKEN), "{said}");
+    }
+    fs::set_permissions(home.path("token"), fs::Permissions::from_mode(0o644)).unwrap();
+    let said = refused(&["--webhook=hook=http://127.0.0.1/", "--webhook-token=hook=token"]);
+    assert!(said.contains("chmod 600"), "{said}");
+}
+
+/// What a rule says is over goes while the volume is mounted, and is told; what is not stays.
+fn what_is_over_expires(format: &[&str]) {
+    let receiver = Receiver::start("127.0.0.1:0", Duration::ZERO);
+    let home = Home::new().with_users().with_token();
+    home.ok(["format", "volume"].iter().chain(format));
+    let more = [&receiver.flag(), "--webhook-token=hook=token", "--metadata-ttl=0s"];
+    let url = home.mount_and_serve("volume", &more);
+    for name in ["old/a", "old/sub/b", "days/fresh", "days/aged", "kept"] {
+        let path = home.mnt().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, name).unwrap();
+    }
+    home.boto(
+        &url,
+        r#"
+notify(Events=["s3:LifecycleExpiration:*"])
+rule = lambda prefix, **expiration: {"Status": "Enabled", "Filter": {"Prefix": prefix}, "Expiration": expiration}
+rules = [rule("old/", Date="2020-01-01T00:00:00Z"), rule("days/", Days=30)]
+s3.put_bucket_lifecycle_configuration(Bucket="volume", LifecycleConfiguration={"Rules": rules})
+assert "expiry-date" in s3.head_object(Bucket="volume", Key="days/fresh")["Expiration"]
+assert "Expiration" not in s3.head_object(Bucket="volume", Key="kept")
+"#,
+    );
+    let by_inode = format.contains(&"inode");
+    if by_inode {
+        // A file is as old as its last modification.
+        let aged = fs::File::options().write(true).open(home.mnt().join("days/aged")).unwrap();
+        aged.set_modified(std::time::UNIX_EPOCH + Duration::from_secs(1_577_836_800)).unwrap();
+    }
+    home.ok(["umount", "mnt"]);
+    home.mount_and_serve("volume", &more);
+    let mut gone = vec!["old/a", "old/sub/b"];
+    if by_inode {
+        gone.insert(0, "days/aged");
+    }
+    eventually("what is over is gone", || gone.iter().all(|name| !home.mnt().join(name).exists()));
+    // The directories are objects too, which somebody made.
+    let of_files =
+        || -> Vec<String> { receiver.keys().into_iter().filter(|key| !key.ends_with('/')).collect() };
+    eventually("it is told", || of_files() == gone);
+    assert!(receiver.got().iter().all(|event| event.kind == EventKind::ExpirationDelete));
+    for name in ["days/fresh", "kept"] {
+        assert_eq!(fs::read_to_string(home.mnt().join(name)).unwrap(), name);
+    }
+    home.ok(["umount", "mnt"]);
+    home.ok(["fsck", "volume"]);
+}
+
+#[test]
+fn s198_what_is_over_expires_in_a_volume_named_by_inode() {
+    what_is_over_expires(&["--naming", "inode"]);
+}
+
+#[test]
+fn s198_what_is_over_expires_in_a_volume_named_by_path() {
+    what_is_over_expires(&["--naming", "file-path"]);
+}

@@ -1,0 +1,20 @@
+//! What happened to objects, told to whoever wants to hear it.
+//!
+//! Owns the word [`ObjectEvent`], its order per key ([`Sequencer`]), AWS's way of writing it ([`aws`]), and the ways out:
+//! subscribers in this process ([`Channel`]) and receivers behind a URL ([`Webhook`]).
+//!
+//! Refuses: to know who makes events, or which of them a destination wants; to wait for a subscriber or a receiver.
+//!
+//! Invariants: an event is a hint, which may come twice and late, and the object is the truth; of the events of one key a
+//! later one has a greater [`Sequence`]; who lost events is told so; every queue is bounded.
+
+pub mod aws;
+mod channel;
+mod event;
+mod sequence;
+mod webhook;
+
+pub use channel::{Channel, Heard, Subscription};
+pub use event::{Described, EventKind, ObjectEvent};
+pub use sequence::{Sequence, Sequencer};
+pub use webhook::{Authorization, Notice, Webhook, WebhookConfig, WebhookCounts, WebhookError};

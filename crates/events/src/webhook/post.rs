@@ -1,0 +1,87 @@
+//! One POST, and what its answer means.
+
+use super::{Authorization, WebhookConfig, WebhookError, parse_url};
+use bytes::Bytes;
+use http::header::{AUTHORIZATION, CONTENT_TYPE, USER_AGENT};
+use http::{HeaderValue, Method, Request, StatusCode, Uri};
+use http_body_util::{BodyExt, Full, Limited};
+use std::time::Duration;
+use store::s3::{HttpClient, http_client};
+
+/// How long a connection may take.
+const CONNECT_WITHIN: Duration = Duration::from_secs(5);
+/// How much of an answer is read, so that its connection can be used again.
+const ANSWER_BYTES_MAX: usize = 64 << 10;
+
+/// What became of a POST.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// The receiver has it.
+    Taken,
+    /// The receiver will not have it however often it is asked.
+    Refused(StatusCode),
+    /// Nobody answered, or the receiver is in trouble.
+    Failed(String),
+}
+
+/// How to reach a receiver.
+#[derive(Debug)]
+pub(super) struct Post {
+    url: Uri,
+    authorization: Option<Authorization>,
+    client: HttpClient<Full<Bytes>>,
+}
+
+impl Post {
+    pub(super) fn new(config: &WebhookConfig) -> Result<Self, WebhookError> {
+        let url = parse_url(&config.url)?;
+        let is_tls = url.scheme() == Some(&http::uri::Scheme::HTTPS);
+        let client = http_client(CONNECT_WITHIN, config.ca_bundle.as_deref(), is_tls)?;
+        Ok(Self { url, authorization: config.authorization.clone(), client })
+    }
+
+    /// Posts a message, and waits at most so long for the whole answer.
+    pub(super) async fn send(&self, message: Bytes, within: Duration) -> Outcome {
+        match tokio::time::timeout(within, self.exchange(message)).await {
+            Ok(Ok(status)) => judged(status),
+            Ok(Err(why)) => Outcome::Failed(why),
+            Err(_) => Outcome::Failed("no answer in time".to_owned()),
+        }
+    }
+
+    async fn exchange(&self, message: Bytes) -> Result<StatusCode, String> {
+        let mut request = Request::new(Full::new(message));
+        *request.method_mut() = Method::POST;
+        *request.uri_mut() = self.url.clone();
+        let headers = request.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.insert(USER_AGENT, HeaderValue::from_static(concat!("tenon/", env!("CARGO_PKG_VERSION"))));
+        if let Some(authorization) = &self.authorization {
+            headers.insert(AUTHORIZATION, authorization.0.clone());
+        }
+        let answer = self.client.request(request).await.map_err(|error| reason(&error))?;
+        let status = answer.status();
+        // What it says does not matter, and a long or broken answer costs the connection only.
+        Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect().await.ok();
+        Ok(status)
+    }
+}
+
+/// The innermost cause: the outer ones say that something went wrong.
+fn reason(error: &dyn std::error::Error) -> String {
+    let mut innermost = error;
+    while let Some(source) = innermost.source() {
+        innermost = source;
+    }
+    innermost.to_string()
+}
+
+/// A receiver that wants something else of us will want it the next time too; one in trouble may recover.
+fn judged(status: StatusCode) -> Outcome {
+    let passes = [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_EARLY, StatusCode::TOO_MANY_REQUESTS];
+    match status {
+        status if status.is_success() => Outcome::Taken,
+        status if status.is_server_error() || passes.contains(&status) => Outcome::Failed(status.to_string()),
+        status => Outcome::Refused(status),
+    }
+}

@@ -1,0 +1,99 @@
+//! Lifecycle rules: what is deleted when it is old enough (S3 User Guide, "Managing the lifecycle of objects").
+//!
+//! Owns what rules may say, when they are due, what an answer says of that, and the worker that acts on them. Objects stay where
+//! they are: rules with transitions to other storage classes are refused.
+//!
+//! Invariant: what is deleted is what was judged. An object that was stored since is not.
+
+mod check;
+mod rule;
+mod sweep;
+mod worker;
+
+pub use sweep::Expired;
+pub(crate) use worker::{expire_all, run};
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use s3s::dto::{LifecycleRule, TimestampFormat};
+use s3s::{S3Error, S3ErrorCode, S3Result};
+use store::{Entropy, ObjectMeta, ObjectRef, Tags, Timestamp};
+
+use crate::buckets::Bucket;
+use crate::headers;
+use crate::ops::{settings, tagging};
+use rule::Rule;
+
+/// What an id keeps unencoded in a header.
+const ENCODED: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+
+/// Sets a bucket's rules. What has no id gets one.
+pub(crate) async fn put(bucket: &Bucket, mut rules: Vec<LifecycleRule>, entropy: &Entropy) -> S3Result<()> {
+    check::check(&rules)?;
+    for rule in &mut rules {
+        let id = rule.id.take().filter(|id| !id.is_empty());
+        rule.id = Some(id.unwrap_or_else(|| format!("{:016x}", entropy.next_u64())));
+    }
+    settings::put_lifecycle(bucket, &rules).await
+}
+
+/// The rules of a bucket that are enabled.
+async fn enabled(bucket: &Bucket) -> S3Result<Vec<Rule>> {
+    let is_none = |error: &S3Error| *error.code() == S3ErrorCode::NoSuchLifecycleConfiguration;
+    match settings::get_lifecycle(bucket).await {
+        Ok(rules) => Ok(rules.iter().filter_map(Rule::enabled).collect()),
+        Err(error) if is_none(&error) => Ok(Vec::new()),
+        Err(error) => Err(error),
+    }
+}
+
+/// What is known of an object, of which a header is to say when it expires.
+pub(crate) struct Aspects<'a> {
+    pub(crate) key: &'a [u8],
+    pub(crate) size_bytes: Option<u64>,
+    pub(crate) modified: Option<Timestamp>,
+}
+
+/// The header `x-amz-expiration` of the newest object of its key.
+pub(crate) async fn expiration(bucket: &Bucket, meta: &ObjectMeta) -> Option<String> {
+    let aspects = Aspects {
+        key: meta.object.key.as_bytes(),
+        size_bytes: Some(meta.size_bytes),
+        modified: meta.object.last_modified,
+    };
+    let rules = enabled(bucket).await.ok()?;
+    let mut tags = None;
+    if rules.iter().any(|rule| rule.filter.needs_tags()) {
+        tags = tagging::of(bucket, &meta.object).await.ok();
+    }
+    shown(&rules, &aspects, tags.as_ref())
+}
+
+/// The header of an object that was stored just now, with these tags.
+pub(crate) async fn expiration_of_new(bucket: &Bucket, new: Aspects<'_>, tags: &Tags) -> Option<String> {
+    shown(&enabled(bucket).await.ok()?, &new, Some(tags))
+}
+
+/// The header of an object that was made of others.
+pub(crate) async fn expiration_of_made(bucket: &Bucket, object: &ObjectRef) -> Option<String> {
+    if enabled(bucket).await.ok()?.is_empty() {
+        return None;
+    }
+    let meta = bucket.store.find(&object.key).await.ok()??;
+    expiration(bucket, &meta).await
+}
+
+/// Of several rules that expire it, the first that is due.
+fn shown(rules: &[Rule], object: &Aspects<'_>, tags: Option<&Tags>) -> Option<String> {
+    let about = rules.iter().filter(|rule| {
+        let fits = object.size_bytes.is_some_and(|size| rule.filter.fits(size));
+        (fits || !rule.filter.needs_size())
+            && rule.filter.is_about(object.key)
+            && (!rule.filter.needs_tags() || tags.is_some_and(|tags| rule.filter.has_tags(tags)))
+    });
+    let dues = about.filter_map(|rule| Some((rule.expires?.due(object.modified?), &rule.id)));
+    let (due, id) = dues.min_by_key(|(due, _)| *due)?;
+    let mut date = Vec::new();
+    headers::timestamp(due).format(TimestampFormat::HttpDate, &mut date).ok()?;
+    let (date, id) = (String::from_utf8_lossy(&date), utf8_percent_encode(id, &ENCODED));
+    Some(format!("expiry-date=\"{date}\", rule-id=\"{id}\""))
+}

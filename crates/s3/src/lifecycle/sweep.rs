@@ -1,0 +1,398 @@
+//! One look at everything in a bucket, and the end of what is due.
+
+use futures_util::StreamExt as _;
+use s3s::S3Result;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use store::{
+    ListEntry, ListRequest, ListVersions, ObjectKey, ObjectRef, Pages, Precondition, Removal, StoreError,
+    Tags, Timestamp, Upload, Version, VersionEntry, Versioning, Versions,
+};
+
+use super::rule::{Rule, after};
+use crate::buckets::Bucket;
+use crate::error::from_store;
+use crate::notify::{Action, Cause, Notifier};
+use crate::ops::tagging;
+use crate::versioned;
+
+/// Entries of a page.
+const PAGE_ENTRIES: usize = 1000;
+/// Objects that are deleted at the same time.
+const DELETED_AT_ONCE: usize = 8;
+/// Failures after which a bucket is left alone until the next sweep.
+const FAILURES_MAX: u64 = 16;
+/// Who an event says it was.
+const PRINCIPAL: &str = "tenon:lifecycle";
+
+/// What a sweep ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Expired {
+    /// Objects, which in a bucket with versions are hidden by a mark.
+    pub objects: u64,
+    /// Versions that were not the newest.
+    pub versions: u64,
+    /// Marks that hid nothing any more.
+    pub marks: u64,
+    /// Uploads.
+    pub uploads: u64,
+    /// What was due and could not be deleted.
+    pub failures: u64,
+}
+
+impl Expired {
+    pub(super) fn and(self, other: Self) -> Self {
+        Self {
+            objects: self.objects + other.objects,
+            versions: self.versions + other.versions,
+            marks: self.marks + other.marks,
+            uploads: self.uploads + other.uploads,
+            failures: self.failures + other.failures,
+        }
+    }
+}
+
+/// One bucket being swept.
+pub(super) struct Sweep {
+    pub(super) bucket: Bucket,
+    pub(super) rules: Vec<Rule>,
+    pub(super) now: Timestamp,
+    pub(super) notifier: Arc<Notifier>,
+    counts: Counts,
+}
+
+#[derive(Default)]
+struct Counts {
+    objects: AtomicU64,
+    versions: AtomicU64,
+    marks: AtomicU64,
+    uploads: AtomicU64,
+    failures: AtomicU64,
+}
+
+/// Something that is due.
+enum Due {
+    Object(ObjectRef),
+    /// The newest version, to be hidden.
+    Newest(ObjectRef),
+    /// A version that was replaced then, and how many newer ones were too.
+    Noncurrent(Box<Version>, Timestamp, usize),
+    Mark(Box<Version>),
+    Upload(Box<Upload>),
+}
+
+impl Sweep {
+    pub(super) fn new(bucket: Bucket, rules: Vec<Rule>, now: Timestamp, notifier: Arc<Notifier>) -> Self {
+        Self { bucket, rules, now, notifier, counts: Counts::default() }
+    }
+
+    /// Goes through the bucket once.
+    pub(super) async fn run(&self) -> S3Result<Expired> {
+        for prefix in self.prefixes(|rule| rule.aborts_after_days.is_some()) {
+            self.uploads(&prefix).await?;
+        }
+        let is_versioned = versioned::state(&self.bucket).await? != Versioning::Never;
+        match self.bucket.store.versions().filter(|_| is_versioned) {
+            Some(versions) => {
+                let is_about = |rule: &Rule| {
+                    rule.expires.is_some() || rule.noncurrent.is_some() || rule.removes_lone_marks
+                };
+                for prefix in self.prefixes(is_about) {
+                    self.versions(versions, &prefix).await?;
+                }
+            }
+            None => {
+                for prefix in self.prefixes(|rule| rule.expires.is_some()) {
+                    self.objects(&prefix).await?;
+                }
+            }
+        }
+        Ok(self.expired())
+    }
+
+    pub(super) fn expired(&self) -> Expired {
+        let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let counts = &self.counts;
+        Expired {
+            objects: of(&counts.objects),
+            versions: of(&counts.versions),
+            marks: of(&counts.marks),
+            uploads: of(&counts.uploads),
+            failures: of(&counts.failures),
+        }
+    }
+
+    fn has_failed_enough(&self) -> bool {
+        self.counts.failures.load(Ordering::Relaxed) >= FAILURES_MAX
+    }
+
+    /// What keys begin with that such rules are about; none is the beginning of another.
+    fn prefixes(&self, is_about: impl Fn(&Rule) -> bool) -> Vec<String> {
+        let rules = self.rules.iter().filter(|rule| is_about(rule));
+        let mut all: Vec<String> = rules.map(|rule| rule.filter.prefix.clone()).collect();
+        all.sort();
+        // After a prefix come those that it begins.
+        all.dedup_by(|longer, shorter| longer.starts_with(shorter.as_str()));
+        all
+    }
+
+    async fn objects(&self, prefix: &str) -> S3Result<()> {
+        let prefix = prefix.to_owned().into();
+        let request = ListRequest { prefix, limit: PAGE_ENTRIES, ..ListRequest::default() };
+        let mut pages = Pages::of(self.bucket.store.as_ref(), request);
+        while !self.has_failed_enough()
+            && let Some(page) = pages.next().await.map_err(from_store)?
+        {
+            let due = page.into_iter().filter_map(|entry| match entry {
+                ListEntry::Object { object, size_bytes } => {
+                    self.may_be_due(&object, size_bytes).then_some(Due::Object(object))
+                }
+                ListEntry::Prefix(_) => None,
+            });
+            self.end_all(due.collect()).await;
+        }
+        Ok(())
+    }
+
+    /// Whether a rule expires the object, if it has the tags that the rule wants.
+    fn may_be_due(&self, object: &ObjectRef, size_bytes: u64) -> bool {
+        object.last_modified.is_some_and(|stored| self.expiring(object, size_bytes, stored).next().is_some())
+    }
+
+    fn expiring(
+        &self,
+        object: &ObjectRef,
+        size_bytes: u64,
+        stored: Timestamp,
+    ) -> impl Iterator<Item = &Rule> {
+        self.rules.iter().filter(move |rule| {
+            rule.expires.is_some_and(|expires| expires.due(stored) <= self.now)
+                && rule.filter.is_about(object.key.as_bytes())
+                && rule.filter.fits(size_bytes)
+        })
+    }
+
+    async fn versions(&self, versions: &dyn Versions, prefix: &str) -> S3Result<()> {
+        let mut request =
+            ListVersions { prefix: prefix.to_owned().into(), limit: PAGE_ENTRIES, ..ListVersions::default() };
+        let mut key = OfKey::default();
+        while !self.has_failed_enough() {
+            let page = versions.list(request.clone()).await.map_err(from_store)?;
+            let is_last = page.len() < PAGE_ENTRIES;
+            let mut due = Vec::new();
+            for entry in page {
+                let VersionEntry::Version(version) = entry else { continue };
+                request.after = Some(bytes::Bytes::copy_from_slice(version.key.as_bytes()));
+                request.after_version = Some(version.id.clone());
+                due.extend(self.judge(&mut key, version));
+            }
+            if is_last {
+                due.extend(key.lone_mark().filter(|mark| self.is_mark_due(mark)).map(Due::Mark));
+            }
+            self.end_all(due).await;
+            if is_last {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// What is due by now that this version is known: it, or the mark of the key before, which turns out to be alone.
+    fn judge(&self, seen: &mut OfKey, version: Box<Version>) -> Vec<Due> {
+        let mut due = Vec::new();
+        if seen.key.as_ref() != Some(&version.key) {
+            due.extend(seen.lone_mark().filter(|mark| self.is_mark_due(mark)).map(Due::Mark));
+            *seen = OfKey { key: Some(version.key.clone()), ..OfKey::default() };
+        } else {
+            seen.mark = None;
+        }
+        let replaced_at = seen.newer_at.replace(version.last_modified);
+        match (replaced_at, &version.stored) {
+            (None, Some(meta)) => {
+                let object = &meta.object;
+                if self.expiring(object, meta.size_bytes, version.last_modified).next().is_some() {
+                    due.push(Due::Newest(ObjectRef { version: Some(version.id), ..object.clone() }));
+                }
+            }
+            (None, None) => seen.mark = Some(version),
+            (Some(replaced_at), _) => {
+                let newer = seen.noncurrent;
+                seen.noncurrent += 1;
+                if self.ending(&version, replaced_at, newer).next().is_some() {
+                    due.push(Due::Noncurrent(version, replaced_at, newer));
+                }
+            }
+        }
+        due
+    }
+
+    /// The rules that end a version which was replaced then, and of whose kind so many are newer.
+    fn ending(&self, version: &Version, replaced_at: Timestamp, newer: usize) -> impl Iterator<Item = &Rule> {
+        let size_bytes = version.stored.as_ref().map(|meta| meta.size_bytes);
+        self.rules.iter().filter(move |rule| {
+            let is_due = rule.noncurrent.is_some_and(|noncurrent| {
+                noncurrent.newer <= newer && after(replaced_at, noncurrent.days) <= self.now
+            });
+            let fits = match size_bytes {
+                Some(size_bytes) => rule.filter.fits(size_bytes),
+                None => rule.filter.is_of_keys(),
+            };
+            is_due && fits && rule.filter.is_about(version.key.as_bytes())
+        })
+    }
+
+    fn is_mark_due(&self, mark: &Version) -> bool {
+        self.rules.iter().any(|rule| {
+            let is_old = matches!(rule.expires, Some(expires @ super::rule::Expiry::Days(_))
+                if expires.due(mark.last_modified) <= self.now);
+            (rule.removes_lone_marks || is_old)
+                && rule.filter.is_of_keys()
+                && rule.filter.is_about(mark.key.as_bytes())
+        })
+    }
+
+    async fn uploads(&self, prefix: &str) -> S3Result<()> {
+        let Some(uploads) = self.bucket.store.uploads() else { return Ok(()) };
+        let there = uploads.list(prefix.as_bytes()).await.map_err(from_store)?;
+        let is_due = |upload: &Upload| {
+            self.rules.iter().any(|rule| {
+                rule.filter.is_about(upload.key.as_bytes())
+                    && rule.aborts_after_days.is_some_and(|days| after(upload.began, days) <= self.now)
+            })
+        };
+        let due = there.into_iter().filter(is_due).map(|upload| Due::Upload(Box::new(upload)));
+        self.end_all(due.collect()).await;
+        Ok(())
+    }
+
+    async fn end_all(&self, due: Vec<Due>) {
+        let ends = due.into_iter().map(|due| self.end(due));
+        futures_util::stream::iter(ends).buffer_unordered(DELETED_AT_ONCE).collect::<Vec<()>>().await;
+    }
+
+    async fn end(&self, due: Due) {
+        if self.has_failed_enough() {
+            return;
+        }
+        let counts = &self.counts;
+        let (ended, count) = match due {
+            Due::Object(object) => (self.end_object(object).await, &counts.objects),
+            Due::Newest(object) => (self.hide(object).await, &counts.objects),
+            Due::Noncurrent(version, replaced_at, newer) => {
+                (self.end_noncurrent(&version, replaced_at, newer).await, &counts.versions)
+            }
+            Due::Mark(mark) => (self.remove(&mark.key, &mark.id).await, &counts.marks),
+            Due::Upload(upload) => (self.abort(&upload).await, &counts.uploads),
+        };
+        match ended {
+            Ok(true) => drop(count.fetch_add(1, Ordering::Relaxed)),
+            // It went or was replaced meanwhile, or is locked.
+            Ok(false)
+            | Err(StoreError::NotFound(_) | StoreError::PreconditionFailed(_) | StoreError::Locked(_)) => {}
+            Err(error) => {
+                let earlier = counts.failures.fetch_add(1, Ordering::Relaxed);
+                if earlier == 0 {
+                    tracing::warn!(bucket = self.bucket.name, %error, "what is due cannot be deleted");
+                }
+            }
+        }
+    }
+
+    /// The bucket, of one deletion that is to be told.
+    fn watched(&self) -> Bucket {
+        let cause = Cause {
+            action: Action::Expire,
+            principal: PRINCIPAL.to_owned(),
+            source: None,
+            request_id: String::new(),
+        };
+        self.notifier.watch(self.bucket.clone(), cause)
+    }
+
+    /// Whether what was judged is still there, and due. Another object of the same bytes has the same etag: that it is not one which was
+    /// stored since, this look tells.
+    async fn is_still_due(&self, judged: &ObjectRef) -> store::Result<bool> {
+        let Some(found) = self.bucket.store.find(&judged.key).await? else { return Ok(false) };
+        let Some(stored) = found.object.last_modified else { return Ok(false) };
+        let rules: Vec<&Rule> = self.expiring(&found.object, found.size_bytes, stored).collect();
+        Ok(found.object.etag == judged.etag && self.any_has_tags(&rules, &found.object).await?)
+    }
+
+    async fn end_object(&self, judged: ObjectRef) -> store::Result<bool> {
+        let is_due = self.is_still_due(&judged).await?;
+        if is_due {
+            self.watched().store.delete(&judged.key, Precondition::Matches(judged.etag)).await?;
+        }
+        Ok(is_due)
+    }
+
+    async fn hide(&self, judged: ObjectRef) -> store::Result<bool> {
+        let watched = self.watched();
+        let Some(versions) = watched.store.versions() else { return Ok(false) };
+        let is_due = self.is_still_due(&judged).await?;
+        if is_due {
+            versions.mark(&judged.key, Precondition::Matches(judged.etag)).await?;
+        }
+        Ok(is_due)
+    }
+
+    async fn end_noncurrent(
+        &self,
+        version: &Version,
+        replaced_at: Timestamp,
+        newer: usize,
+    ) -> store::Result<bool> {
+        let rules: Vec<&Rule> = self.ending(version, replaced_at, newer).collect();
+        let is_due = match &version.stored {
+            Some(meta) => {
+                let object = ObjectRef { version: Some(version.id.clone()), ..meta.object.clone() };
+                self.any_has_tags(&rules, &object).await?
+            }
+            None => !rules.is_empty(),
+        };
+        Ok(is_due && self.remove(&version.key, &version.id).await?)
+    }
+
+    /// Whether the object has the tags that one of these rules wants.
+    async fn any_has_tags(&self, rules: &[&Rule], object: &ObjectRef) -> store::Result<bool> {
+        if rules.iter().any(|rule| !rule.filter.needs_tags()) {
+            return Ok(true);
+        }
+        if rules.is_empty() {
+            return Ok(false);
+        }
+        let tags: Tags = tagging::read(&self.bucket, object).await?;
+        Ok(rules.iter().any(|rule| rule.filter.has_tags(&tags)))
+    }
+
+    async fn remove(&self, key: &ObjectKey, id: &str) -> store::Result<bool> {
+        let watched = self.watched();
+        let Some(versions) = watched.store.versions() else { return Ok(false) };
+        versions.remove(key, id, Removal::default()).await?;
+        Ok(true)
+    }
+
+    async fn abort(&self, upload: &Upload) -> store::Result<bool> {
+        let Some(uploads) = self.bucket.store.uploads() else { return Ok(false) };
+        uploads.abort(&upload.key, &upload.id).await?;
+        Ok(true)
+    }
+}
+
+/// What was seen of a key's versions, the newest first.
+#[derive(Default)]
+struct OfKey {
+    key: Option<ObjectKey>,
+    /// When the version before this one, which is newer, was stored.
+    newer_at: Option<Timestamp>,
+    /// Versions so far that are not the newest.
+    noncurrent: usize,
+    /// The newest, if it is a mark and was the only one so far.
+    mark: Option<Box<Version>>,
+}
+
+impl OfKey {
+    fn lone_mark(&mut self) -> Option<Box<Version>> {
+        self.mark.take()
+    }
+}

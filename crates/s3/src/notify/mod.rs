@@ -1,0 +1,442 @@
+//! What happened to objects, told to subscribers and webhooks.
+//!
+//! Owns the way from a call that a store has done to the events of it. [`Watched`](watched::Watched) stands around the bucket's store in a
+//! request that changes something, and knows what was done; lanes bring it into the form of events, and look at objects where the call
+//! did not say enough. The request does not wait for any of it.
+//!
+//! Invariants: nothing is told before it is done. An event's sequence is taken after the store has done the call; where two calls
+//! of one key were under way at the same time, nobody knows which was last, so after them what is there is looked at, and told too if no
+//! event says it. Whoever follows the sequences of a key ends with what is there.
+
+pub(crate) mod configuration;
+mod underway;
+mod watched;
+
+use events::{Channel, Described, EventKind, Heard, Notice, ObjectEvent, Sequence, Sequencer, Subscription};
+use events::{Webhook, WebhookCounts};
+use s3s::{S3Request, S3Result};
+use std::collections::BTreeMap;
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash, Hasher};
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use store::{Attributes, Clock, NULL_VERSION, ObjectKey, ObjectMeta, Tags, Timestamp};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
+
+use crate::buckets::Bucket;
+use crate::endpoint::Shared;
+use crate::headers;
+use crate::ops::{settings, tagging};
+use crate::policy_condition::Peer;
+use crate::sessions::Sessions;
+use underway::{Turn, Underway};
+use watched::Watched;
+
+/// Changes that are made events of at the same time.
+const LANES: usize = 8;
+/// Changes that may wait in each lane.
+const WAITING_MAX: usize = 512;
+/// How long a look at an object may take.
+const LOOK_WITHIN: Duration = Duration::from_secs(10);
+/// What a request is called whose sender nobody knows.
+const ANONYMOUS: &str = "anonymous";
+
+/// What was asked for, as far as it says what its events are called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Action {
+    Put,
+    Post,
+    Copy,
+    Complete,
+    Delete,
+    PutTags,
+    DeleteTags,
+    Rename,
+    Expire,
+}
+
+impl Action {
+    /// PutObject, or POST from a browser, which is one too.
+    pub(crate) fn of_put(extensions: &http::Extensions) -> Self {
+        let is_post =
+            extensions.get::<Received>().is_some_and(|received| received.method == http::Method::POST);
+        if is_post { Self::Post } else { Self::Put }
+    }
+
+    fn created(self) -> EventKind {
+        match self {
+            Self::Post => EventKind::CreatedPost,
+            Self::Copy | Self::Rename => EventKind::CreatedCopy,
+            Self::Complete => EventKind::CreatedCompleteMultipartUpload,
+            _ => EventKind::CreatedPut,
+        }
+    }
+
+    fn removed(self, leaves_marker: bool) -> EventKind {
+        match (self, leaves_marker) {
+            (Self::Expire, false) => EventKind::ExpirationDelete,
+            (Self::Expire, true) => EventKind::ExpirationDeleteMarkerCreated,
+            (_, false) => EventKind::RemovedDelete,
+            (_, true) => EventKind::RemovedDeleteMarkerCreated,
+        }
+    }
+}
+
+/// A request as it came, before it took the form of an operation.
+#[derive(Debug, Clone)]
+pub(crate) struct Received {
+    /// As its answer shows it.
+    pub(crate) id: String,
+    pub(crate) method: http::Method,
+}
+
+/// Who wants what.
+#[derive(Debug, Clone)]
+pub(crate) struct Cause {
+    pub(crate) action: Action,
+    pub(crate) principal: String,
+    pub(crate) source: Option<IpAddr>,
+    pub(crate) request_id: String,
+}
+
+impl Cause {
+    fn of<T>(request: &S3Request<T>, action: Action, sessions: &Sessions) -> Self {
+        let signer = request.credentials.as_ref().map(|credentials| credentials.access_key.as_str());
+        let principal = signer.map(|signer| sessions.user_of(signer).unwrap_or_else(|| signer.to_owned()));
+        let received = request.extensions.get::<Received>();
+        Self {
+            action,
+            principal: principal.unwrap_or_else(|| ANONYMOUS.to_owned()),
+            source: request.extensions.get::<Peer>().map(|peer| peer.0),
+            request_id: received.map(|received| received.id.clone()).unwrap_or_default(),
+        }
+    }
+}
+
+impl Shared {
+    /// A bucket that a request changes: what was done to its objects is told when the request is through with it.
+    pub(crate) async fn changed<T>(
+        &self,
+        request: &S3Request<T>,
+        bucket: &str,
+        action: Action,
+    ) -> S3Result<Bucket> {
+        let cause = Cause::of(request, action, &self.sessions);
+        Ok(self.notifier.watch(self.bucket(bucket).await?, cause))
+    }
+}
+
+/// Something that a store has done.
+#[derive(Debug)]
+struct Change {
+    kind: EventKind,
+    known: Described,
+    /// Whether a look at the object would tell more.
+    needs_look: bool,
+    turn: Turn,
+}
+
+/// A change on its way to being told.
+#[derive(Debug)]
+struct Pending {
+    bucket: Bucket,
+    cause: Cause,
+    kind: EventKind,
+    key: ObjectKey,
+    known: Described,
+    needs_look: bool,
+    /// Whether another call of the key was under way at the same time.
+    is_crowded: bool,
+    time: Timestamp,
+    /// Its own, and the next after it is its correction's.
+    sequence: Sequence,
+}
+
+enum Told {
+    Change(Box<Pending>),
+    /// Everything before it is told.
+    Flush(oneshot::Sender<()>),
+}
+
+/// Where changes are handed in.
+#[derive(Debug)]
+pub(crate) struct Notifier {
+    telling: Arc<Telling>,
+    lanes: Vec<mpsc::Sender<Told>>,
+    underway: Arc<Underway>,
+    clock: Arc<dyn Clock>,
+    /// Sequences are taken and changes handed in by one at a time, so that they wait in their order.
+    order: Mutex<Sequencer>,
+    lost: AtomicU64,
+}
+
+impl Notifier {
+    /// Tells `webhooks`, by their names, and whoever subscribes. To be called in a runtime.
+    pub(crate) fn start(
+        webhooks: BTreeMap<String, Webhook>,
+        region: String,
+        owner: String,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        let telling = Arc::new(Telling { channel: Channel::default(), webhooks, region, owner });
+        let lane = |_| {
+            let (sender, waiting) = mpsc::channel(WAITING_MAX);
+            tokio::spawn(Arc::clone(&telling).tell_all(waiting));
+            sender
+        };
+        let lanes = (0..LANES).map(lane).collect();
+        let underway = Arc::default();
+        Self { telling, lanes, underway, clock, order: Mutex::default(), lost: AtomicU64::new(0) }
+    }
+
+    /// A bucket whose changes are told, because of this.
+    pub(crate) fn watch(self: &Arc<Self>, bucket: Bucket, cause: Cause) -> Bucket {
+        Bucket { name: bucket.name.clone(), store: Arc::new(Watched::new(bucket, cause, Arc::clone(self))) }
+    }
+
+    pub(crate) fn subscribe(&self) -> Subscription {
+        self.telling.channel.subscribe()
+    }
+
+    pub(crate) fn has_webhook(&self, name: &str) -> bool {
+        self.telling.webhooks.contains_key(name)
+    }
+
+    pub(crate) fn counts(&self) -> BTreeMap<String, WebhookCounts> {
+        let webhooks = self.telling.webhooks.iter();
+        webhooks.map(|(name, webhook)| (name.clone(), webhook.counts())).collect()
+    }
+
+    /// Changes of which nobody was told.
+    pub(crate) fn lost(&self) -> u64 {
+        self.lost.load(Ordering::Relaxed)
+    }
+
+    /// Returns when everything is told and delivered, or given up after `patience`.
+    pub(crate) async fn finish(&self, patience: Duration) {
+        let until = Instant::now() + patience;
+        let flushed = async {
+            for lane in &self.lanes {
+                let (sender, flushed) = oneshot::channel();
+                if lane.send(Told::Flush(sender)).await.is_ok() {
+                    flushed.await.ok();
+                }
+            }
+        };
+        if tokio::time::timeout_at(until, flushed).await.is_err() {
+            tracing::warn!("some events were not told");
+        }
+        let left = until.saturating_duration_since(Instant::now());
+        let stopped = self.telling.webhooks.values().map(|webhook| webhook.stop(left));
+        futures_util::future::join_all(stopped).await;
+    }
+
+    /// Hands in what a store has done. Where there is no place for it, whoever listens hears that something is lost.
+    fn emit(&self, bucket: &Bucket, cause: &Cause, changes: Vec<Change>) {
+        if self.telling.webhooks.is_empty() && !self.telling.channel.is_heard() {
+            return;
+        }
+        for change in changes {
+            let order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
+            let time = self.clock.now();
+            let pending = Pending {
+                bucket: bucket.clone(),
+                cause: cause.clone(),
+                kind: change.kind,
+                key: change.turn.key().clone(),
+                known: change.known,
+                needs_look: change.needs_look,
+                is_crowded: change.turn.is_crowded(),
+                time,
+                sequence: order.next_two(time),
+            };
+            if self.lane(&pending).try_send(Told::Change(Box::new(pending))).is_err() {
+                self.lose();
+            }
+        }
+    }
+
+    fn lane(&self, pending: &Pending) -> &mpsc::Sender<Told> {
+        let mut hasher = DefaultHasher::new();
+        (&pending.bucket.name, &pending.key).hash(&mut hasher);
+        &self.lanes[(hasher.finish() % LANES as u64) as usize]
+    }
+
+    fn lose(&self) {
+        let lost = self.lost.fetch_add(1, Ordering::Relaxed) + 1;
+        // Not a line for each: they come by the thousand or not at all.
+        if lost.is_power_of_two() {
+            tracing::warn!(lost, "events are lost: objects change faster than they can be looked at");
+        }
+        self.telling.channel.tell(Heard::Lost(1));
+    }
+}
+
+/// Who is told, and what is said of every event alike.
+#[derive(Debug)]
+struct Telling {
+    channel: Channel,
+    webhooks: BTreeMap<String, Webhook>,
+    region: String,
+    owner: String,
+}
+
+impl Telling {
+    async fn tell_all(self: Arc<Self>, mut waiting: mpsc::Receiver<Told>) {
+        while let Some(told) = waiting.recv().await {
+            match told {
+                Told::Change(pending) => self.tell(*pending).await,
+                Told::Flush(done) => drop(done.send(())),
+            }
+        }
+    }
+
+    async fn tell(&self, pending: Pending) {
+        let routes = self.routes(&pending.bucket).await;
+        let is_wanted = routes.iter().any(|route| route.is_about(&pending.key));
+        if !is_wanted && !self.channel.is_heard() {
+            return;
+        }
+        let found = match pending.needs_look || pending.is_crowded {
+            true => look(&pending).await,
+            false => Found::Unknown,
+        };
+        if pending.is_crowded && matches!(found, Found::Unknown) {
+            // Nobody knows what the last of several calls left there.
+            self.channel.tell(Heard::Lost(1));
+        }
+        let own = own(&pending, &found);
+        let correction = correction(&pending, &own, found);
+        self.send(&pending, pending.kind, own, pending.sequence, &routes);
+        if let Some((kind, object)) = correction {
+            self.send(&pending, kind, object, Sequence(pending.sequence.0 + 1), &routes);
+        }
+    }
+
+    async fn routes(&self, bucket: &Bucket) -> Vec<configuration::Route> {
+        if self.webhooks.is_empty() {
+            return Vec::new();
+        }
+        match settings::get_notification(bucket).await {
+            Ok(configured) => configuration::routes(configured),
+            Err(error) => {
+                tracing::warn!(
+                    bucket = bucket.name,
+                    ?error,
+                    "an event is sent nowhere: nobody knows where to"
+                );
+                Vec::new()
+            }
+        }
+    }
+
+    fn send(
+        &self,
+        pending: &Pending,
+        kind: EventKind,
+        object: Described,
+        sequence: Sequence,
+        routes: &[configuration::Route],
+    ) {
+        let event = Arc::new(ObjectEvent {
+            kind,
+            time: pending.time,
+            sequence,
+            region: self.region.clone(),
+            bucket: pending.bucket.name.clone(),
+            owner: self.owner.clone(),
+            key: pending.key.clone(),
+            object,
+            principal: pending.cause.principal.clone(),
+            source: pending.cause.source,
+            request_id: pending.cause.request_id.clone(),
+        });
+        for route in routes.iter().filter(|route| route.is_about(&event.key) && route.wants(kind)) {
+            if let Some(webhook) = self.webhooks.get(&route.destination) {
+                webhook.send(Notice { event: Arc::clone(&event), configuration: Arc::clone(&route.id) });
+            }
+        }
+        self.channel.tell(Heard::Event(event));
+    }
+}
+
+/// What a look at an object shows.
+enum Found {
+    There(Described),
+    Absent,
+    /// Nobody looked, or it could not be seen.
+    Unknown,
+}
+
+async fn look(pending: &Pending) -> Found {
+    let looked = async {
+        let (bucket, key) = (&pending.bucket, &pending.key);
+        // Of several calls only the newest object shows which was last.
+        let version = pending.known.version.as_deref().filter(|_| !pending.is_crowded);
+        let meta = match (bucket.store.versions(), version) {
+            (Some(versions), Some(id)) => versions.find(key, Some(id)).await?.stored,
+            _ => bucket.store.find(key).await?,
+        };
+        let Some(meta) = meta else { return Ok(Found::Absent) };
+        let tags = tagging::read(bucket, &meta.object).await.unwrap_or_default();
+        Ok::<_, store::StoreError>(Found::There(describe(&meta, tags)))
+    };
+    match tokio::time::timeout(LOOK_WITHIN, looked).await {
+        Ok(Ok(found)) => found,
+        Ok(Err(store::StoreError::NotFound(_))) => Found::Absent,
+        _ => Found::Unknown,
+    }
+}
+
+/// What the change itself did, with what was found of it.
+fn own(pending: &Pending, found: &Found) -> Described {
+    let known = &pending.known;
+    match found {
+        Found::There(found) if pending.needs_look => {
+            let is_of_tags = !pending.kind.is_created();
+            let is_same = known.etag.is_none() || known.etag == found.etag;
+            let tags = if is_of_tags { known.tags.clone() } else { found.tags.clone() };
+            if is_same { Described { tags, ..found.clone() } } else { known.clone() }
+        }
+        _ => known.clone(),
+    }
+}
+
+/// What is to be told beside a change that was not alone: what is there now, if it is something else.
+fn correction(pending: &Pending, own: &Described, found: Found) -> Option<(EventKind, Described)> {
+    let kind = pending.kind;
+    match found {
+        _ if !pending.is_crowded => None,
+        Found::Absent if !kind.is_removed() => Some((EventKind::RemovedDelete, Described::default())),
+        Found::There(found) if kind.is_removed() || found.etag != own.etag => {
+            Some((EventKind::CreatedPut, found))
+        }
+        Found::There(found) if found.tags != own.tags => Some((EventKind::TaggingPut, found)),
+        _ => None,
+    }
+}
+
+fn describe(meta: &ObjectMeta, tags: Tags) -> Described {
+    Described {
+        size_bytes: Some(meta.size_bytes),
+        etag: Some(meta.object.etag.clone()),
+        version: shown_version(meta.object.version.clone()),
+        ..of_attributes(&meta.attributes, tags)
+    }
+}
+
+fn shown_version(id: Option<store::VersionId>) -> Option<store::VersionId> {
+    id.filter(|id| **id != *NULL_VERSION)
+}
+
+fn of_attributes(attributes: &Attributes, tags: Tags) -> Described {
+    Described {
+        content_type: Some(headers::content_type(attributes)),
+        user: headers::metadata(attributes).into_iter().flatten().collect(),
+        tags,
+        ..Described::default()
+    }
+}

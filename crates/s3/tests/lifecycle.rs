@@ -1,0 +1,372 @@
+//! Lifecycle rules: what is due is deleted, and nothing else.
+
+use super::raw::{Answer, send};
+use super::world::{KEY, OneBucket, World};
+use events::{EventKind, Heard, Subscription};
+use s3::Expired;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+use store::memory::{MemoryBuckets, MemoryStore};
+use store::wrap::{Call, Layer, Operation, Wrapped};
+use store::{Buckets, Clock, ObjectKey, ObjectStore, PutOptions, SystemClock, Timestamp};
+
+const DAY_SECS: i64 = 86_400;
+const ENABLED: &str = "<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>";
+const LOCK: &str =
+    "<ObjectLockConfiguration><ObjectLockEnabled>Enabled</ObjectLockEnabled></ObjectLockConfiguration>";
+
+/// The machine's clock, so many seconds ahead.
+#[derive(Debug, Default)]
+struct Ahead(AtomicI64);
+
+impl Clock for Ahead {
+    fn now(&self) -> Timestamp {
+        let now = SystemClock.now();
+        Timestamp(now.0 + self.0.load(Ordering::Relaxed) * 1_000_000_000)
+    }
+}
+
+/// An endpoint of which requests are signed today, and whose clock can be set ahead.
+struct Days {
+    world: World,
+    clock: Arc<Ahead>,
+    heard: Subscription,
+}
+
+impl Days {
+    async fn start() -> Self {
+        let clock = Arc::new(Ahead::default());
+        let world = World::at(Arc::new(MemoryBuckets::new(clock.clone())), clock.clone()).await;
+        let heard = world.server.endpoint().subscribe();
+        let days = Self { world, clock, heard };
+        days.ask("PUT", "/bucket", "", "").await.is(200);
+        days
+    }
+
+    async fn ask(&self, method: &str, path: &str, query: &str, body: &str) -> Answer {
+        self.ask_with(method, path, query, &[], body).await
+    }
+
+    /// Requests are of today, also when the clock is ahead.
+    async fn ask_with(
+        &self,
+        method: &str,
+        path: &str,
+        query: &str,
+        headers: &[(&str, &str)],
+        body: &str,
+    ) -> Answer {
+        let ahead = self.clock.0.swap(0, Ordering::Relaxed);
+        let answer = send(&self.world, Some(KEY), (method, path, query), headers, body).await;
+        self.clock.0.store(ahead, Ordering::Relaxed);
+        answer
+    }
+
+    async fn put(&self, key: &str, tags: &str, body: &str) -> Answer {
+        let headers: &[(&str, &str)] = if tags.is_empty() { &[] } else { &[("x-amz-tagging", tags)] };
+        self.ask_with("PUT", &format!("/bucket/{key}"), "", headers, body).await.is(200)
+    }
+
+    async fn set(&self, rules: &str) -> Answer {
+        let body = format!("<LifecycleConfiguration>{rules}</LifecycleConfiguration>");
+        self.ask("PUT", "/bucket", "lifecycle", &body).await
+    }
+
+    /// What is deleted so many days from now.
+    async fn expire_in(&self, days: i64) -> Expired {
+        self.clock.0.store(days * DAY_SECS, Ordering::Relaxed);
+        self.world.server.endpoint().expire().await
+    }
+
+    async fn keys(&self) -> Vec<String> {
+        let listed = self.ask("GET", "/bucket", "list-type=2", "").await.is(200);
+        let keys = listed.body.split("<Key>").skip(1);
+        keys.map(|rest| rest.split("</Key>").next().unwrap().to_owned()).collect()
+    }
+
+    /// The events of what was deleted by rules.
+    async fn told(&mut self) -> Vec<(EventKind, String)> {
+        self.world.server.endpoint().finish(Duration::from_secs(10)).await;
+        let mut told = Vec::new();
+        while let Ok(Some(heard)) = tokio::time::timeout(Duration::from_millis(20), self.heard.next()).await {
+            let Heard::Event(event) = heard else { panic!("events are lost") };
+            if event.principal == "tenon:lifecycle" {
+                told.push((event.kind, event.key.to_string()));
+            }
+        }
+        told.sort_by_key(|(_, key)| key.clone());
+        told
+    }
+}
+
+fn rule(filter: &str, actions: &str) -> String {
+    format!("<Rule><Status>Enabled</Status><Filter>{filter}</Filter>{actions}</Rule>")
+}
+
+fn days(days: i64) -> String {
+    format!("<Expiration><Days>{days}</Days></Expiration>")
+}
+
+#[tokio::test]
+async fn s198_objects_expire_by_age_prefix_size_and_tag() {
+    let mut world = Days::start().await;
+    let and = "<And><Prefix>tagged/</Prefix><Tag><Key>class</Key><Value>scratch</Value></Tag><ObjectSizeGreaterThan>2</ObjectSizeGreaterThan></And>";
+    let rules = [
+        rule("<Prefix>logs/</Prefix>", &days(3)),
+        rule(and, &days(1)),
+        rule("<ObjectSizeGreaterThan>100</ObjectSizeGreaterThan>", &days(30)),
+        rule("<Prefix>kept/</Prefix>", &days(1)).replace("Enabled", "Disabled"),
+    ];
+    world.set(&rules.concat()).await.is(200);
+    for key in ["logs/a", "logs/b", "kept/a", "other"] {
+        world.put(key, "", "x").await;
+    }
+    world.put("tagged/yes", "class=scratch&more=1", "xxx").await;
+    world.put("tagged/small", "class=scratch", "xx").await;
+    world.put("tagged/no", "class=raw", "xxx").await;
+    world.put("large", "", &"x".repeat(101)).await;
+    assert_eq!(world.expire_in(0).await, Expired::default());
+    // Days end at the midnight that follows: of one day, the second is the first that is over for sure.
+    assert_eq!(world.expire_in(2).await, Expired { objects: 1, ..Expired::default() });
+    assert_eq!(world.expire_in(4).await, Expired { objects: 2, ..Expired::default() });
+    assert_eq!(world.expire_in(31).await, Expired { objects: 1, ..Expired::default() });
+    assert_eq!(world.expire_in(1000).await, Expired::default());
+    assert_eq!(world.keys().await, ["kept/a", "other", "tagged/no", "tagged/small"]);
+    let gone = ["large", "logs/a", "logs/b", "tagged/yes"];
+    assert_eq!(world.told().await, gone.map(|key| (EventKind::ExpirationDelete, key.to_owned())));
+}
+
+/// More than a page, and a rule that names a day.
+#[tokio::test(flavor = "multi_thread")]
+async fn s198_a_date_expires_what_is_there_then() {
+    let world = Days::start().await;
+    world.set(&rule("", "<Expiration><Date>2020-01-01T00:00:00Z</Date></Expiration>")).await.is(200);
+    let store = world.world.client(KEY).open("bucket").await.unwrap();
+    for at in 0..1100 {
+        let key = ObjectKey::try_from(format!("{at}").as_str()).unwrap();
+        store.put(&key, "x".into(), PutOptions::default()).await.unwrap();
+    }
+    assert_eq!(world.expire_in(0).await.objects, 1100);
+    assert_eq!(world.keys().await, [] as [&str; 0]);
+    world.set(&rule("", "<Expiration><Date>2200-01-01T00:00:00Z</Date></Expiration>")).await.is(200);
+    world.put("later", "", "x").await;
+    assert_eq!(world.expire_in(100).await, Expired::default());
+}
+
+/// A store in which somebody stores the object again, the same bytes, right after every listing.
+#[derive(Debug, Clone)]
+struct Again(MemoryStore);
+
+impl Layer for Again {
+    async fn around<T: Send>(
+        &self,
+        call: &Call,
+        work: impl Future<Output = store::Result<T>> + Send,
+    ) -> store::Result<T> {
+        let done = work.await;
+        if call.operation == Operation::List {
+            let key = ObjectKey::try_from("a").unwrap();
+            self.0.put(&key, "same".into(), PutOptions::default()).await.unwrap();
+        }
+        done
+    }
+}
+
+/// An object that is stored anew with the same bytes has the etag of the one that was judged, and is as young as it is.
+#[tokio::test]
+async fn s198_what_was_stored_since_it_was_judged_stays() {
+    let clock = Arc::new(Ahead::default());
+    let store = MemoryStore::new(clock.clone());
+    let wrapped = Arc::new(Wrapped::new(store.clone(), Again(store.clone())));
+    let world = World::at(Arc::new(OneBucket(wrapped)), clock.clone()).await;
+    let rules = format!("<LifecycleConfiguration>{}</LifecycleConfiguration>", rule("", &days(1)));
+    send(&world, Some(KEY), ("PUT", "/bucket", "lifecycle"), &[], &rules).await.is(200);
+    for key in ["a", "b"] {
+        let key = ObjectKey::try_from(key).unwrap();
+        store.put(&key, "same".into(), PutOptions::default()).await.unwrap();
+    }
+    clock.0.store(3 * DAY_SECS, Ordering::Relaxed);
+    assert_eq!(world.server.endpoint().expire().await, Expired { objects: 1, ..Expired::default() });
+    store.head(&ObjectKey::try_from("a").unwrap()).await.unwrap();
+}
+
+#[tokio::test]
+async fn s198_versions_and_lone_marks_expire() {
+    let mut world = Days::start().await;
+    world.ask("PUT", "/bucket", "versioning", ENABLED).await.is(200);
+    let old = "<NoncurrentVersionExpiration><NoncurrentDays>5</NoncurrentDays><NewerNoncurrentVersions>1</NewerNoncurrentVersions></NoncurrentVersionExpiration>";
+    let rules = [
+        rule("<Prefix>a</Prefix>", &format!("{}{old}", days(1))),
+        rule("<Prefix>kept</Prefix>", &format!("{}{old}", days(400))),
+    ];
+    world.set(&rules.concat()).await.is(200);
+    for body in ["1", "2", "3"] {
+        world.put("a", "", body).await;
+        world.put("kept", "", body).await;
+    }
+    // The newest of `a` is hidden; nothing is lost of it.
+    assert_eq!(world.expire_in(2).await, Expired { objects: 1, ..Expired::default() });
+    assert_eq!(world.keys().await, ["kept"]);
+    // Of both keys the newest noncurrent version is kept, and `a` has one more since it is hidden, by a mark of two days later.
+    let expired = world.expire_in(9).await;
+    assert_eq!(expired, Expired { versions: 3, ..Expired::default() });
+    let listed = world.ask("GET", "/bucket", "versions", "").await.is(200);
+    assert_eq!(listed.body.matches("<Version>").count(), 3, "{}", listed.body);
+    let told = world.told().await;
+    let hidden = (EventKind::ExpirationDeleteMarkerCreated, "a".to_owned());
+    let ended = |key: &str| (EventKind::ExpirationDelete, key.to_owned());
+    assert_eq!(told, [hidden, ended("a"), ended("a"), ended("kept")]);
+    // When the last version goes, the mark is alone, and goes too.
+    let last = listed.body.split("<VersionId>").skip(1).map(|rest| rest.split('<').next().unwrap());
+    let last: Vec<&str> = last.collect();
+    for id in last {
+        let answer = world.ask("GET", "/bucket/a", &format!("versionId={id}"), "").await;
+        if answer.status == 200 {
+            world.ask("DELETE", "/bucket/a", &format!("versionId={id}"), "").await.is(204);
+        }
+    }
+    assert_eq!(world.expire_in(10).await, Expired { marks: 1, ..Expired::default() });
+    let listed = world.ask("GET", "/bucket", "versions&prefix=a", "").await.is(200);
+    assert!(!listed.body.contains("<VersionId>"), "{}", listed.body);
+}
+
+#[tokio::test]
+async fn s198_marks_that_hide_nothing_go_at_once_and_locked_versions_stay() {
+    let world = Days::start().await;
+    world.ask("PUT", "/bucket", "versioning", ENABLED).await.is(200);
+    world.ask("PUT", "/bucket", "object-lock", LOCK).await.is(200);
+    let marks = "<Expiration><ExpiredObjectDeleteMarker>true</ExpiredObjectDeleteMarker></Expiration>";
+    let old = "<NoncurrentVersionExpiration><NoncurrentDays>1</NoncurrentDays></NoncurrentVersionExpiration>";
+    world.set(&rule("", &format!("{marks}{old}"))).await.is(200);
+    for key in ["alone", "z"] {
+        world.ask("DELETE", &format!("/bucket/{key}"), "", "").await.is(204);
+    }
+    let held = [("x-amz-object-lock-legal-hold", "ON"), ("content-md5", "xMpCOKC5I4INzFCab3WEmw==")];
+    world.ask_with("PUT", "/bucket/held", "", &held, "1").await.is(200);
+    world.ask("DELETE", "/bucket/held", "", "").await.is(204);
+    assert_eq!(world.expire_in(0).await, Expired { marks: 2, ..Expired::default() });
+    assert_eq!(world.expire_in(9).await, Expired::default());
+    let listed = world.ask("GET", "/bucket", "versions", "").await.is(200);
+    assert_eq!(listed.body.matches("<VersionId>").count(), 2, "{}", listed.body);
+}
+
+/// A rule that is due but wants tags does not delete what a rule without tags will delete later.
+#[tokio::test]
+async fn s198_each_rule_is_judged_by_itself() {
+    let world = Days::start().await;
+    world.ask("PUT", "/bucket", "versioning", ENABLED).await.is(200);
+    let old = |days: i64| {
+        format!(
+            "<NoncurrentVersionExpiration><NoncurrentDays>{days}</NoncurrentDays></NoncurrentVersionExpiration>"
+        )
+    };
+    let tag = "<Tag><Key>k</Key><Value>v</Value></Tag>";
+    world.set(&(rule(tag, &old(1)) + &rule("", &old(10)))).await.is(200);
+    world.put("plain", "", "1").await;
+    world.put("plain", "", "2").await;
+    world.put("tagged", "k=v", "1").await;
+    world.put("tagged", "", "2").await;
+    assert_eq!(world.expire_in(3).await, Expired { versions: 1, ..Expired::default() });
+    assert_eq!(world.expire_in(12).await, Expired { versions: 1, ..Expired::default() });
+}
+
+#[tokio::test]
+async fn s198_uploads_that_nobody_completes_are_given_up() {
+    let world = Days::start().await;
+    let abort = "<AbortIncompleteMultipartUpload><DaysAfterInitiation>7</DaysAfterInitiation></AbortIncompleteMultipartUpload>";
+    world.set(&rule("<Prefix>up/</Prefix>", abort)).await.is(200);
+    for key in ["up/a", "other"] {
+        world.ask("POST", &format!("/bucket/{key}"), "uploads", "").await.is(200);
+    }
+    assert_eq!(world.expire_in(6).await, Expired::default());
+    assert_eq!(world.expire_in(8).await, Expired { uploads: 1, ..Expired::default() });
+    let left = world.ask("GET", "/bucket", "uploads", "").await.is(200);
+    assert!(left.body.contains("<Key>other</Key>") && !left.body.contains("up/a"), "{}", left.body);
+}
+
+#[tokio::test]
+async fn s199_answers_say_when_an_object_expires() {
+    let world = Days::start().await;
+    let id = "<ID>of logs &amp; such</ID>";
+    let tag = "<Tag><Key>k</Key><Value>v</Value></Tag>";
+    let rules = [
+        rule("<Prefix>logs/</Prefix>", &format!("{id}{}", days(3))),
+        rule(tag, &format!("<ID>soon</ID>{}", days(1))),
+        rule(
+            "<ObjectSizeGreaterThan>2</ObjectSizeGreaterThan>",
+            "<ID>d</ID><Expiration><Date>2200-01-01T00:00:00Z</Date></Expiration>",
+        ),
+    ];
+    world.set(&rules.concat()).await.is(200);
+    let shows = |answer: &Answer, id: &str| {
+        let shown = answer.header("x-amz-expiration").unwrap_or_default().to_owned();
+        assert!(
+            shown.starts_with("expiry-date=\"")
+                && shown.contains(" 00:00:00 GMT\"")
+                && shown.ends_with(&format!("rule-id=\"{id}\"")),
+            "{shown}"
+        );
+    };
+    let answer = world.put("logs/a", "", "x").await;
+    shows(&answer, "of%20logs%20%26%20such");
+    for method in ["GET", "HEAD"] {
+        shows(&world.ask(method, "/bucket/logs/a", "", "").await.is(200), "of%20logs%20%26%20such");
+    }
+    shows(&world.put("logs/b", "k=v", "x").await, "soon");
+    shows(&world.ask("HEAD", "/bucket/logs/b", "", "").await.is(200), "soon");
+    assert_eq!(world.put("other", "", "x").await.header("x-amz-expiration"), None);
+    let large = world.put("other", "", "xxx").await;
+    assert!(large.header("x-amz-expiration").unwrap().contains("Wed, 01 Jan 2200 00:00:00 GMT"));
+    let source = [("x-amz-copy-source", "/bucket/other")];
+    let copied = world.ask_with("PUT", "/bucket/logs/c", "", &source, "").await.is(200);
+    shows(&copied, "of%20logs%20%26%20such");
+    world.ask("DELETE", "/bucket", "lifecycle", "").await.is(204);
+    assert_eq!(world.ask("HEAD", "/bucket/logs/a", "", "").await.is(200).header("x-amz-expiration"), None);
+}
+
+#[tokio::test]
+async fn s199_rules_that_say_nothing_sensible_are_refused() {
+    let world = Days::start().await;
+    let id = |id: &str| format!("<ID>{id}</ID>{}", days(1));
+    let and = "<And><Tag><Key>k</Key><Value>1</Value></Tag><Tag><Key>k</Key><Value>2</Value></Tag></And>";
+    let tag = "<Tag><Key>k</Key><Value>v</Value></Tag>";
+    let sizes = "<And><ObjectSizeGreaterThan>5</ObjectSizeGreaterThan><ObjectSizeLessThan>5</ObjectSizeLessThan></And>";
+    let abort = "<AbortIncompleteMultipartUpload><DaysAfterInitiation>1</DaysAfterInitiation></AbortIncompleteMultipartUpload>";
+    let mark = "<Expiration><ExpiredObjectDeleteMarker>true</ExpiredObjectDeleteMarker></Expiration>";
+    let none =
+        "<NoncurrentVersionExpiration><NoncurrentDays>0</NoncurrentDays></NoncurrentVersionExpiration>";
+    let date = |date: &str| format!("<Expiration><Date>{date}</Date></Expiration>");
+    let both = "<Expiration><Days>1</Days><Date>2030-01-01T00:00:00Z</Date></Expiration>";
+    let move_to = "<Transition><Days>1</Days><StorageClass>GLACIER</StorageClass></Transition>";
+    let prefixed = format!("<Rule><Prefix>a</Prefix><Filter/><Status>Enabled</Status>{}</Rule>", days(1));
+    for (rules, status, code) in [
+        (String::new(), 400, "MalformedXML"),
+        (rule("", ""), 400, "InvalidRequest"),
+        (rule("", &days(0)), 400, "InvalidArgument"),
+        (rule("", &days(-1)), 400, "InvalidArgument"),
+        (rule("", &days(1)).replace("Enabled", "enabled"), 400, "MalformedXML"),
+        (rule("", &id(&"x".repeat(256))), 400, "InvalidArgument"),
+        (rule("", &id("x")) + &rule("<Prefix>a</Prefix>", &id("x")), 400, "InvalidArgument"),
+        (rule("", both), 400, "MalformedXML"),
+        (rule("", &date("2030-01-01T01:00:00Z")), 400, "InvalidArgument"),
+        (rule("", &date("20300101")), 400, "MalformedXML"),
+        (rule("", none), 400, "InvalidArgument"),
+        (rule(and, &days(1)), 400, "InvalidRequest"),
+        (rule(sizes, &days(1)), 400, "InvalidRequest"),
+        (rule(tag, abort), 400, "InvalidRequest"),
+        (rule(tag, mark), 400, "InvalidRequest"),
+        (rule(&format!("<Prefix>a</Prefix>{tag}"), &days(1)), 400, "MalformedXML"),
+        (rule("", &days(1)).replace("<Filter></Filter>", ""), 400, "MalformedXML"),
+        (prefixed, 400, "MalformedXML"),
+        (rule("", move_to), 501, "NotImplemented"),
+    ] {
+        let answer = world.set(&rules).await;
+        assert_eq!((answer.status, answer.element("Code")), (status, Some(code)), "{rules}: {}", answer.body);
+    }
+    world.ask("GET", "/bucket", "lifecycle", "").await.errs(404, "NoSuchLifecycleConfiguration");
+    // What nobody named has a name.
+    world.set(&rule("", &days(1))).await.is(200);
+    let set = world.ask("GET", "/bucket", "lifecycle", "").await.is(200);
+    assert_eq!(set.element("ID").map(str::len), Some(16), "{}", set.body);
+}

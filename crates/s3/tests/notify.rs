@@ -1,0 +1,407 @@
+//! Events: what is told of which request, to whom, and in what order.
+
+use super::raw::{Answer, send};
+use super::world::{KEY, OneBucket, World};
+use events::{EventKind, Heard, ObjectEvent, Subscription, Webhook, WebhookConfig};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use store::memory::MemoryStore;
+use store::wrap::{Call, Layer, Operation, Wrapped};
+use store::{Entropy, ObjectKey, Payload, Precondition, PutOptions, SystemClock};
+use tokio::sync::Semaphore;
+
+const ENABLED: &str = "<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>";
+
+async fn ask(world: &World, method: &str, path: &str, query: &str, body: &str) -> Answer {
+    send(world, Some(KEY), (method, path, query), &[], body).await
+}
+
+async fn ask_with(world: &World, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
+    send(world, Some(KEY), (method, path, ""), headers, body).await
+}
+
+async fn bucket() -> (World, Subscription) {
+    let world = World::start().await;
+    ask(&world, "PUT", "/bucket", "", "").await.is(200);
+    let subscription = world.server.endpoint().subscribe();
+    (world, subscription)
+}
+
+async fn next(subscription: &mut Subscription) -> Arc<ObjectEvent> {
+    let heard = tokio::time::timeout(Duration::from_secs(10), subscription.next()).await;
+    match heard {
+        Ok(Some(Heard::Event(event))) => event,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// What was told until now.
+async fn all(world: &World, subscription: &mut Subscription) -> Vec<Arc<ObjectEvent>> {
+    world.server.endpoint().finish(Duration::from_secs(10)).await;
+    let mut heard = Vec::new();
+    while let Ok(next) = tokio::time::timeout(Duration::from_millis(20), subscription.next()).await {
+        match next {
+            Some(Heard::Event(event)) => heard.push(event),
+            other => panic!("{other:?}"),
+        }
+    }
+    heard
+}
+
+fn shown(event: &ObjectEvent) -> (EventKind, String) {
+    (event.kind, event.key.to_string())
+}
+
+#[tokio::test]
+async fn s193_what_was_stored_is_told_with_metadata_and_tags() {
+    let (world, mut heard) = bucket().await;
+    let headers = [
+        ("content-type", "text/plain"),
+        ("x-amz-meta-project", "x"),
+        ("x-amz-tagging", "class=raw&owner=me"),
+        ("x-amz-checksum-algorithm", "CRC32"),
+    ];
+    let answer = ask_with(&world, "PUT", "/bucket/a", &headers, "abc").await.is(200);
+    let put = next(&mut heard).await;
+    assert_eq!(shown(&put), (EventKind::CreatedPut, "a".to_owned()));
+    assert_eq!((put.bucket.as_str(), put.region.as_str()), ("bucket", "us-east-1"));
+    assert_eq!((put.principal.as_str(), put.owner.as_str()), (KEY, KEY));
+    assert_eq!(put.source, Some([127, 0, 0, 1].into()));
+    assert_eq!(Some(put.request_id.as_str()), answer.header("x-amz-request-id"));
+    let object = &put.object;
+    assert_eq!(
+        answer.header("etag"),
+        Some(format!("\"{}\"", object.etag.clone().unwrap().as_str()).as_str())
+    );
+    assert_eq!((object.size_bytes, object.content_type.as_deref()), (Some(3), Some("text/plain")));
+    assert_eq!(object.user, BTreeMap::from([("project".to_owned(), "x".to_owned())]));
+    let tags =
+        BTreeMap::from([("class".to_owned(), "raw".to_owned()), ("owner".to_owned(), "me".to_owned())]);
+    assert_eq!(object.tags, tags);
+
+    let source = [("x-amz-copy-source", "/bucket/a")];
+    ask_with(&world, "PUT", "/bucket/b", &source, "").await.is(200);
+    let copied = next(&mut heard).await;
+    assert_eq!(shown(&copied), (EventKind::CreatedCopy, "b".to_owned()));
+    assert_eq!((&copied.object.user, &copied.object.tags), (&object.user, &tags));
+    assert_eq!(copied.object.size_bytes, Some(3));
+    // The tags of a copy come after it; its event shows them.
+    let replaced = [source[0], ("x-amz-tagging-directive", "REPLACE"), ("x-amz-tagging", "class=new")];
+    ask_with(&world, "PUT", "/bucket/c", &replaced, "").await.is(200);
+    let copied = next(&mut heard).await;
+    assert_eq!(copied.object.tags, BTreeMap::from([("class".to_owned(), "new".to_owned())]));
+
+    let tagging = "<Tagging><TagSet><Tag><Key>k</Key><Value>v</Value></Tag></TagSet></Tagging>";
+    ask(&world, "PUT", "/bucket/a", "tagging", tagging).await.is(200);
+    let tagged = next(&mut heard).await;
+    assert_eq!(shown(&tagged), (EventKind::TaggingPut, "a".to_owned()));
+    assert_eq!(tagged.object.tags, BTreeMap::from([("k".to_owned(), "v".to_owned())]));
+    assert_eq!((&tagged.object.etag, tagged.object.size_bytes), (&object.etag, Some(3)));
+    assert!(tagged.sequence > put.sequence);
+    ask(&world, "DELETE", "/bucket/a", "tagging", "").await.is(204);
+    let untagged = next(&mut heard).await;
+    assert_eq!(
+        (untagged.kind, untagged.object.tags.is_empty(), untagged.object.size_bytes),
+        (EventKind::TaggingDelete, true, Some(3))
+    );
+}
+
+#[tokio::test]
+async fn s193_every_way_to_change_an_object_has_its_event() {
+    let (world, mut heard) = bucket().await;
+    let begun = ask(&world, "POST", "/bucket/big", "uploads", "").await.is(200);
+    let id = begun.element("UploadId").unwrap().to_owned();
+    let part =
+        ask(&world, "PUT", "/bucket/big", &format!("partNumber=1&uploadId={id}"), "part").await.is(200);
+    let etag = part.header("etag").unwrap();
+    let list = format!(
+        "<CompleteMultipartUpload><Part><PartNumber>1</PartNumber><ETag>{etag}</ETag></Part></CompleteMultipartUpload>"
+    );
+    for _ in 0..2 {
+        // The second time it was completed before, and nothing happens.
+        ask(&world, "POST", "/bucket/big", &format!("uploadId={id}"), &list).await.is(200);
+    }
+    let completed = next(&mut heard).await;
+    assert_eq!(shown(&completed), (EventKind::CreatedCompleteMultipartUpload, "big".to_owned()));
+    assert_eq!(completed.object.size_bytes, Some(4));
+    assert!(completed.object.user.is_empty(), "{:?}", completed.object.user);
+
+    let rename = [("x-amz-rename-source", "big")];
+    send(&world, Some(KEY), ("PUT", "/bucket/moved", "renameObject"), &rename, "").await.is(200);
+    let mut renamed = [next(&mut heard).await, next(&mut heard).await].map(|event| shown(&event));
+    renamed.sort_by_key(|(_, key)| key.clone());
+    let pair = [(EventKind::RemovedDelete, "big".to_owned()), (EventKind::CreatedCopy, "moved".to_owned())];
+    assert_eq!(renamed, pair);
+
+    ask(&world, "DELETE", "/bucket/moved", "", "").await.is(204);
+    assert_eq!(shown(&*next(&mut heard).await), (EventKind::RemovedDelete, "moved".to_owned()));
+    for key in ["x", "y"] {
+        ask(&world, "PUT", &format!("/bucket/{key}"), "", key).await.is(200);
+        next(&mut heard).await;
+    }
+    let many = "<Delete><Object><Key>x</Key></Object><Object><Key>y</Key></Object></Delete>";
+    ask(&world, "POST", "/bucket", "delete", many).await.is(200);
+    let mut deleted = [next(&mut heard).await, next(&mut heard).await].map(|event| shown(&event));
+    deleted.sort_by_key(|(_, key)| key.clone());
+    assert_eq!(deleted, ["x", "y"].map(|key| (EventKind::RemovedDelete, key.to_owned())));
+
+    // A body too long to be held.
+    let long = "x".repeat(17 << 20);
+    ask(&world, "PUT", "/bucket/long", "", &long).await.is(200);
+    let long = next(&mut heard).await;
+    assert_eq!((long.kind, long.object.size_bytes), (EventKind::CreatedPut, Some(17 << 20)));
+    assert_eq!(all(&world, &mut heard).await, []);
+}
+
+#[tokio::test]
+async fn s193_versions_and_marks_are_told() {
+    let (world, mut heard) = bucket().await;
+    ask(&world, "PUT", "/bucket", "versioning", ENABLED).await.is(200);
+    let put = ask(&world, "PUT", "/bucket/a", "", "1").await.is(200);
+    let version = put.header("x-amz-version-id").unwrap();
+    assert_eq!(next(&mut heard).await.object.version.as_deref(), Some(version));
+    let marked = ask(&world, "DELETE", "/bucket/a", "", "").await.is(204);
+    let event = next(&mut heard).await;
+    assert_eq!(event.kind, EventKind::RemovedDeleteMarkerCreated);
+    assert_eq!(event.object.version.as_deref(), marked.header("x-amz-version-id"));
+    ask(&world, "DELETE", "/bucket/a", &format!("versionId={version}"), "").await.is(204);
+    let event = next(&mut heard).await;
+    assert_eq!((event.kind, event.object.version.as_deref()), (EventKind::RemovedDelete, Some(version)));
+}
+
+#[tokio::test]
+async fn s193_what_failed_is_not_told() {
+    let (world, mut heard) = bucket().await;
+    ask_with(&world, "PUT", "/bucket/a", &[("if-match", "\"other\"")], "1").await.is(412);
+    let wrong = [("x-amz-checksum-crc32", "AAAAAA==")];
+    ask_with(&world, "PUT", "/bucket/a", &wrong, "1").await.is(400);
+    send(&world, Some("reader"), ("PUT", "/bucket/a", ""), &[], "1").await.errs(403, "AccessDenied");
+    ask(&world, "PUT", "/none/a", "", "1").await.errs(404, "NoSuchBucket");
+    let source = [("x-amz-copy-source", "/bucket/none")];
+    ask_with(&world, "PUT", "/bucket/b", &source, "").await.errs(404, "NoSuchKey");
+    ask(&world, "GET", "/bucket/a", "", "").await.errs(404, "NoSuchKey");
+    assert_eq!(all(&world, &mut heard).await, []);
+}
+
+/// A store that has done what it was asked for and takes its time to say so.
+#[derive(Debug, Clone)]
+struct Late {
+    done: Arc<Semaphore>,
+    may_answer: Arc<Semaphore>,
+}
+
+impl Layer for Late {
+    async fn around<T: Send>(
+        &self,
+        call: &Call,
+        work: impl Future<Output = store::Result<T>> + Send,
+    ) -> store::Result<T> {
+        let outcome = work.await;
+        if call.operation == Operation::Put {
+            self.done.add_permits(1);
+            self.may_answer.acquire().await.unwrap().forget();
+        }
+        outcome
+    }
+}
+
+/// The client goes away while the store is storing. What is stored is told all the same.
+#[tokio::test]
+async fn s193_what_a_client_did_not_wait_for_is_told() {
+    let late = Late { done: Arc::new(Semaphore::new(0)), may_answer: Arc::new(Semaphore::new(0)) };
+    let store = Wrapped::new(MemoryStore::new(Arc::new(SystemClock)), late.clone());
+    let world = Arc::new(World::over(Arc::new(OneBucket(Arc::new(store)))).await);
+    let mut heard = world.server.endpoint().subscribe();
+    let asking = world.clone();
+    let client = tokio::spawn(async move { ask(&asking, "PUT", "/bucket/a", "", "x").await });
+    late.done.acquire().await.unwrap().forget();
+    client.abort();
+    assert!(client.await.is_err());
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    late.may_answer.add_permits(1);
+    assert_eq!(shown(&*next(&mut heard).await), (EventKind::CreatedPut, "a".to_owned()));
+}
+
+/// A store whose tags nobody can read for a while.
+#[derive(Debug, Clone)]
+struct Stuck(Arc<Semaphore>);
+
+impl Layer for Stuck {
+    async fn around<T: Send>(
+        &self,
+        call: &Call,
+        work: impl Future<Output = store::Result<T>> + Send,
+    ) -> store::Result<T> {
+        if call.operation == Operation::GetTags {
+            drop(self.0.acquire().await);
+        }
+        work.await
+    }
+}
+
+/// Objects change faster than they can be looked at: requests go on, and who listens hears how many events are lost.
+#[tokio::test]
+async fn s193_s196_what_finds_no_place_is_told_as_lost() {
+    const COPIES: u64 = 600;
+    let stuck = Stuck(Arc::new(Semaphore::new(0)));
+    let store = Wrapped::new(MemoryStore::new(Arc::new(SystemClock)), stuck.clone());
+    let world = World::over(Arc::new(OneBucket(Arc::new(store)))).await;
+    ask(&world, "PUT", "/bucket/a", "", "x").await.is(200);
+    let mut heard = world.server.endpoint().subscribe();
+    let source = [("x-amz-copy-source", "/bucket/a")];
+    for _ in 0..COPIES {
+        ask_with(&world, "PUT", "/bucket/b", &source, "").await.is(200);
+    }
+    stuck.0.close();
+    world.server.endpoint().finish(Duration::from_secs(10)).await;
+    let (mut told, mut lost) = (0, 0);
+    while told + lost < COPIES {
+        match tokio::time::timeout(Duration::from_secs(10), heard.next()).await {
+            Ok(Some(Heard::Event(_))) => told += 1,
+            Ok(Some(Heard::Lost(count))) => lost += count,
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(told > 0 && lost > 0 && told + lost == COPIES, "{told} and {lost}");
+    assert_eq!(world.server.endpoint().events_lost(), lost);
+}
+
+/// Writers and removers of one key race. Whoever takes the event with the greatest sequence for the truth is right, in every round.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn s197_the_last_event_of_a_key_is_what_is_there() {
+    let world = World::start().await;
+    let store = world.fresh_bucket().await.unwrap();
+    let mut heard = world.server.endpoint().subscribe();
+    let key = ObjectKey::try_from("contended").unwrap();
+    let mut corrected = 0;
+    for round in 0..40_u64 {
+        let calls = (0..6).map(|number| {
+            let (store, key) = (store.clone(), key.clone());
+            tokio::spawn(async move {
+                if (number + round) % 3 == 0 {
+                    store.delete(&key, Precondition::None).await.unwrap();
+                } else {
+                    let body = Payload::from(format!("{round}-{number}"));
+                    store.put(&key, body, PutOptions::default()).await.unwrap();
+                }
+            })
+        });
+        futures_util::future::join_all(calls).await.into_iter().for_each(Result::unwrap);
+        let there = store.find(&key).await.unwrap().map(|meta| meta.object.etag);
+        let mut told = all(&world, &mut heard).await;
+        assert!(told.len() >= 6);
+        corrected += told.len() - 6;
+        let in_order = told.clone();
+        told.sort_by_key(|event| event.sequence);
+        assert_eq!(in_order, told, "they are told in their order");
+        let last = told.last().unwrap();
+        let says = if last.kind.is_created() { last.object.etag.clone() } else { None };
+        assert_eq!(says, there, "round {round}");
+    }
+    println!("{corrected} corrections");
+}
+
+fn webhooks(dir: &Path) -> BTreeMap<String, Webhook> {
+    let hook = |name: &str| {
+        let config = WebhookConfig {
+            name: name.to_owned(),
+            url: "http://127.0.0.1:1/".to_owned(),
+            authorization: None,
+            ca_bundle: None,
+            retry_for: Duration::ZERO,
+            dead_letters: dir.join(name),
+        };
+        (name.to_owned(), Webhook::start(config, Arc::new(Entropy::new(1))).unwrap())
+    };
+    ["one", "other"].map(hook).into()
+}
+
+/// What was sent to a webhook that nobody listens at: its dead letters.
+fn sent(dir: &Path, name: &str) -> Vec<(EventKind, String)> {
+    let text = std::fs::read_to_string(dir.join(name)).unwrap_or_default();
+    let mut sent: Vec<_> = text
+        .lines()
+        .flat_map(|line| events::aws::parse(line.as_bytes()).unwrap())
+        .map(|e| shown(&e))
+        .collect();
+    sent.sort_by_key(|(kind, key)| (key.clone(), kind.name()));
+    sent
+}
+
+fn queue(id: &str, hook: &str, events: &[&str], rules: &[(&str, &str)]) -> String {
+    let events: String = events.iter().map(|event| format!("<Event>s3:{event}</Event>")).collect();
+    let rule = |(name, value): &(&str, &str)| {
+        format!("<FilterRule><Name>{name}</Name><Value>{value}</Value></FilterRule>")
+    };
+    let rules: String = rules.iter().map(rule).collect();
+    let filter =
+        if rules.is_empty() { String::new() } else { format!("<Filter><S3Key>{rules}</S3Key></Filter>") };
+    let arn = format!("arn:tenon:sqs::{hook}:webhook");
+    format!("<QueueConfiguration><Id>{id}</Id><Queue>{arn}</Queue>{events}{filter}</QueueConfiguration>")
+}
+
+fn configuration(inner: &str) -> String {
+    format!("<NotificationConfiguration>{inner}</NotificationConfiguration>")
+}
+
+#[tokio::test]
+async fn s195_configurations_send_events_where_they_say() {
+    let dir = tempfile::tempdir().unwrap();
+    let world = World::with_webhooks(webhooks(dir.path())).await;
+    ask(&world, "PUT", "/bucket", "", "").await.is(200);
+    ask(&world, "PUT", "/bucket/before", "", "").await.is(200);
+    let jpg = queue("jpg", "one", &["ObjectCreated:*"], &[("prefix", "in/"), ("Suffix", ".jpg")]);
+    let gone = queue("gone", "other", &["ObjectRemoved:Delete", "ObjectTagging:*"], &[]);
+    ask(&world, "PUT", "/bucket", "notification", &configuration(&(jpg + &gone))).await.is(200);
+    let set = ask(&world, "GET", "/bucket", "notification", "").await.is(200);
+    assert!(set.body.contains("arn:tenon:sqs::one:webhook") && set.body.contains("in/"), "{}", set.body);
+    for key in ["in/a.jpg", "in/a.png", "out/a.jpg"] {
+        ask(&world, "PUT", &format!("/bucket/{key}"), "", "x").await.is(200);
+        ask(&world, "DELETE", &format!("/bucket/{key}"), "", "").await.is(204);
+    }
+    // An empty configuration is none.
+    ask(&world, "PUT", "/bucket", "notification", &configuration("")).await.is(200);
+    ask(&world, "PUT", "/bucket/in/after.jpg", "", "x").await.is(200);
+    world.server.endpoint().finish(Duration::from_secs(10)).await;
+    assert_eq!(sent(dir.path(), "one"), [(EventKind::CreatedPut, "in/a.jpg".to_owned())]);
+    let gone = ["in/a.jpg", "in/a.png", "out/a.jpg"].map(|key| (EventKind::RemovedDelete, key.to_owned()));
+    assert_eq!(sent(dir.path(), "other"), gone);
+    let counts = world.server.endpoint().webhooks();
+    assert_eq!((counts["one"].failed, counts["other"].failed), (1, 3));
+}
+
+#[tokio::test]
+async fn s195_what_cannot_be_sent_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let world = World::with_webhooks(webhooks(dir.path())).await;
+    ask(&world, "PUT", "/bucket", "", "").await.is(200);
+    let all = ["ObjectCreated:*"];
+    let long = "x".repeat(1025);
+    let topic = "<TopicConfiguration><Topic>arn:aws:sns:us-east-1:1:t</Topic><Event>s3:ObjectCreated:*</Event></TopicConfiguration>";
+    for (odd, says) in [
+        (queue("1", "none", &all, &[]), "destination"),
+        (topic.to_owned(), "destination"),
+        (queue("1", "one", &["ObjectCreated:Odd"], &[]), "not supported"),
+        (queue("1", "one", &["*"], &[]), "not supported"),
+        (queue("1", "one", &all, &[("infix", "a")]), "prefix or suffix"),
+        (queue("1", "one", &all, &[("prefix", "a"), ("Prefix", "b")]), "more than one prefix"),
+        (queue("1", "one", &all, &[("prefix", &long)]), "1024"),
+        (queue("1", "one", &all, &[]) + &queue("1", "one", &["ObjectRemoved:*"], &[]), "unique"),
+        (
+            queue("1", "one", &all, &[]) + &queue("2", "other", &["ObjectCreated:Put"], &[("prefix", "a")]),
+            "overlapping",
+        ),
+    ] {
+        let answer = ask(&world, "PUT", "/bucket", "notification", &configuration(&odd)).await;
+        let refused = answer.errs(400, "InvalidArgument");
+        assert!(refused.body.contains(says), "{}", refused.body);
+    }
+    let bridge = configuration("<EventBridgeConfiguration/>");
+    ask(&world, "PUT", "/bucket", "notification", &bridge).await.errs(501, "NotImplemented");
+    let set = ask(&world, "GET", "/bucket", "notification", "").await.is(200);
+    assert!(!set.body.contains("QueueConfiguration"), "{}", set.body);
+    let fine = queue("1", "one", &["ObjectRestore:*", "ObjectAcl:Put"], &[]);
+    ask(&world, "PUT", "/bucket", "notification", &configuration(&fine)).await.is(200);
+}
