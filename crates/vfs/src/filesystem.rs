@@ -12,6 +12,7 @@ use crate::budget::Budget;
 use crate::changes::Changes;
 use crate::claims::Claims;
 use crate::config::{AttributeSource, Config, Parts};
+use crate::conflicts::Conflicts;
 use crate::directories::Directories;
 use crate::discards::Discards;
 use crate::evict::Hand;
@@ -57,6 +58,7 @@ pub struct Filesystem {
     pub(crate) hand: Hand,
     pub(crate) changes: Changes,
     pub(crate) claims: Claims,
+    pub(crate) conflicts: Conflicts,
     /// Uploads that somebody is changing, by their ids.
     pub(crate) uploads: Claims,
     pub(crate) storing: Storing,
@@ -80,6 +82,7 @@ impl Filesystem {
         let ctx = Ctx { now: parts.clock.now(), uid: config.uid, gid: config.gid };
         let names = Namespace::new(parts.engine, &ctx)?;
         let layout = Layout::of(&config.prefix, record.as_ref(), names.inode(Ino::ROOT)?.btime);
+        let conflicts = Conflicts::load(&names)?;
         let pool = ((config.read_bytes() + config.write_bytes()) as usize / SLAB_BYTES).max(1);
         Ok(Arc::new_cyclic(|me| Self {
             me: me.clone(),
@@ -111,6 +114,7 @@ impl Filesystem {
             hand: Hand::default(),
             changes: Changes::new(parts.clock.clone()),
             claims: Claims::default(),
+            conflicts,
             uploads: Claims::default(),
             storing: Storing::default(),
             settings: SettingsCache::default(),

@@ -7,6 +7,7 @@ mod allocate;
 mod attributes;
 mod beside;
 mod by_inode;
+mod conflicts;
 mod consistency;
 mod content;
 mod copies;

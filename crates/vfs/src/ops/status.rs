@@ -36,6 +36,8 @@ pub struct Status {
     pub exports_waiting: usize,
     /// Objects that nothing refers to and that wait to be deleted.
     pub discards_waiting: usize,
+    /// Conflicts that nobody has resolved.
+    pub conflicts: usize,
     /// Ops committed to the namespace.
     pub ops: u64,
     /// The limit all of it stays under, in bytes.
@@ -72,6 +74,7 @@ impl Filesystem {
             kernel_inodes: self.references.len(),
             exports_waiting: self.exports.len(),
             discards_waiting: self.discards.len(),
+            conflicts: self.conflicts.len(),
             ops: self.names.engine().head().0,
             memory_limit_bytes: self.config.memory_limit_bytes,
         }
