@@ -386,3 +386,80 @@ async fn s55_so_many_conflicts_are_known() {
     assert_eq!((known.len(), known[0].path.as_slice()), (1000, &b"file5"[..]));
     assert_eq!(world.names("lost+found").await.unwrap().len(), 1005, "the bytes stay");
 }
+
+/// A file that was closed while the bucket could not be reached, and what it is.
+async fn waiting(policy: ConflictPolicy, written: Written) -> (World, Vec<u8>) {
+    let world = World::with(|config| {
+        (config.conflicts, config.write_back, config.part_size_bytes) = (policy, true, MIB as u64);
+    })
+    .await;
+    let (handle, ours) = dirty(&world, written).await;
+    // What goes up is refused; reads are not.
+    for operation in [Operation::Put, Operation::Complete] {
+        world
+            .bucket
+            .faults
+            .add(Rule::new(Fault::unavailable()).on(operation).below(b"dir/file.txt").always());
+    }
+    world.close(handle).await.unwrap();
+    (world, ours)
+}
+
+#[tokio::test(start_paused = true)]
+async fn s153_s55_the_same_holds_for_what_waited_in_the_write_back_log() {
+    for policy in POLICIES {
+        for written in [Written::Memory, Written::Stream, Written::Uncached] {
+            for is_put in [true, false] {
+                let what = format!("{policy:?} {written:?} {is_put}");
+                let (world, mut ours) = waiting(policy, written).await;
+                overtake(&world, is_put).await;
+                world.bucket.faults.clear();
+                world.settle().await;
+                let has_won = matches!(policy, FileWins | KeepBoth) && written != Written::Uncached;
+                if written == Written::Uncached {
+                    // The last part was to be copied inside the bucket.
+                    ours[2 * MIB..].fill(0);
+                }
+                let conflict = only(&world);
+                assert!(bytes(&world, conflict.file.as_ref()).await.unwrap() == ours, "{what}");
+                let theirs = is_put.then(|| b"theirs".to_vec());
+                assert_eq!(bytes(&world, conflict.bucket.as_ref()).await, theirs, "{what}");
+                let file_has_name = has_won && (policy == FileWins || !is_put);
+                let named = if file_has_name { Some(ours.clone()) } else { theirs.clone() };
+                assert!(world.bucket.object("dir/file.txt").await == named, "{what}");
+                world.expire();
+                match named {
+                    Some(named) => assert!(world.read_file("dir/file.txt").await.unwrap() == named, "{what}"),
+                    None => assert_eq!(errno(world.stat("dir/file.txt").await), libc::ENOENT, "{what}"),
+                }
+                world.fs.resolve_conflict(&conflict.id, Keep::File).await.unwrap();
+                world.settle().await;
+                assert!(world.bucket.object("dir/file.txt").await.unwrap() == ours, "{what}");
+                assert_eq!(below(&world, "lost+found/").await, [], "{what}");
+                world.assert_healthy().await;
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn s153_a_newer_change_does_not_replace_what_an_older_one_lost_to() {
+    let (world, _) = waiting(BucketWins, Written::Memory).await;
+    overtake(&world, true).await;
+    // It is on its way up while a newer one comes.
+    let found = world.bucket.late.hold(Operation::Head);
+    world.bucket.faults.clear();
+    let answer = found.done().await;
+    let handle = world.open_handle("dir/file.txt", libc::O_WRONLY | libc::O_TRUNC).await.unwrap();
+    world.write_all(handle, b"newer").await.unwrap();
+    world.close(handle).await.unwrap();
+    drop(answer);
+    world.settle().await;
+    assert_eq!(world.bucket.object("dir/file.txt").await.unwrap(), b"theirs");
+    let mut kept: Vec<_> = below(&world, "lost+found/").await.into_iter().map(|(_, body)| body).collect();
+    kept.sort();
+    assert_eq!(kept, [b"newer".to_vec(), b"ours".to_vec()]);
+    world.expire();
+    assert_eq!(world.read_file("dir/file.txt").await.unwrap(), b"theirs");
+    world.assert_healthy().await;
+}

@@ -7,6 +7,7 @@
 //! bucket's side loses the name; there are at most [`CONFLICTS_MAX`] of them.
 
 mod names;
+mod overtaken;
 mod record;
 mod resolve;
 

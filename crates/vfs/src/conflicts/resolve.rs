@@ -22,17 +22,19 @@ impl Filesystem {
     /// two any more.
     pub async fn resolve_conflict(&self, id: &str, keep: Keep) -> Result<()> {
         self.writable()?;
-        let conflict = self.conflict(id).ok_or(Error::new(libc::ENOENT, "there is no such conflict"))?;
+        let mut conflict = self.conflict(id).ok_or(Error::new(libc::ENOENT, "there is no such conflict"))?;
         let touched = {
             let _moves = self.moves.read().await;
             let _claim = self.claims.claim(&conflict.key).await;
+            if conflict.file.is_none() {
+                // Nobody heard whether it got there.
+                conflict.file = self.store.find(&conflict.key).await?.map(|found| Side::of(&found.object));
+            }
             self.carry_out(&conflict, keep).await.map_err(|error| changed_since(&conflict, error))?
         };
         self.forget_conflict(id)?;
         for key in touched {
-            let looked_at = self.now();
-            let found = self.store.find(&key).await?;
-            self.reconcile(&key, found.as_ref(), looked_at).await?;
+            self.look_at_key(&key).await?;
         }
         Ok(())
     }
