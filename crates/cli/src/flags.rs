@@ -84,6 +84,9 @@ pub(crate) struct VolumeFlags {
     /// Writers wait while the write-back log is longer
     #[arg(long, value_name = "SIZE", default_value = "10GiB", value_parser = units::size_bytes)]
     pub(crate) writeback_limit: u64,
+    /// Whose bytes have the name where an object changes in the bucket while its file is written here; noted in the volume
+    #[arg(long, value_name = "POLICY")]
+    pub(crate) conflict: Option<Conflict>,
     /// How long a termination signal waits for uploads
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = units::duration)]
     pub(crate) drain_timeout: Duration,
@@ -135,6 +138,30 @@ pub(crate) struct EndpointFlags {
     /// Requests answered at the same time; more are told to slow down
     #[arg(long, value_name = "COUNT", default_value = "256")]
     pub(crate) max_requests: usize,
+}
+
+/// Whose bytes have the name after a conflict.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Conflict {
+    /// The bucket's: close fails, the file's bytes are kept under lost+found.
+    BucketWins,
+    /// The file's: the bucket's bytes are kept under lost+found.
+    FileWins,
+    /// The bucket's; the file goes on under another name beside it.
+    KeepBoth,
+    /// As bucket-wins, and the path takes no writes until the conflict is resolved.
+    Fail,
+}
+
+impl From<Conflict> for vfs::ConflictPolicy {
+    fn from(policy: Conflict) -> Self {
+        match policy {
+            Conflict::BucketWins => Self::BucketWins,
+            Conflict::FileWins => Self::FileWins,
+            Conflict::KeepBoth => Self::KeepBoth,
+            Conflict::Fail => Self::Fail,
+        }
+    }
 }
 
 /// Where attributes come from.

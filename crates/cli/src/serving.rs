@@ -2,7 +2,9 @@
 //! umount(8).
 
 use crate::command::version::VERSION;
-use crate::control::protocol::{Answer, Located, Pending, Piece, Quota, QuotaChange, Request, Status};
+use crate::control::protocol::{
+    Answer, Conflict, Keep, Located, Pending, Piece, Quota, QuotaChange, Request, Status,
+};
 use crate::control::server::{Replies, Service, Serving};
 use crate::control::socket;
 use crate::environment;
@@ -262,6 +264,13 @@ impl Running {
         }
     }
 
+    async fn resolve(&self, id: &str, keep: Keep) -> Answer {
+        match self.opened.fs.resolve_conflict(id, keep.into()).await {
+            Ok(()) => Answer::Resolved,
+            Err(error) => failed(error.to_string()),
+        }
+    }
+
     fn check(&self) -> Answer {
         match self.opened.fs.check() {
             Ok(violations) => Answer::Checked { violations },
@@ -298,6 +307,8 @@ impl Running {
             metadata_bytes: status.metadata_bytes,
             kernel_inodes: status.kernel_inodes as u64,
             memory_limit_bytes: status.memory_limit_bytes,
+            conflict_policy: self.opened.fs.conflict_policy().to_string(),
+            conflicts: status.conflicts as u64,
             store_requests: self.opened.bucket.requests(),
             fuse_requests: fuse_requests.map(|(name, count)| (name.to_owned(), count)).collect(),
         }
@@ -316,6 +327,10 @@ impl Service for Running {
             Request::CollectGarbage { dry_run } => self.collect_garbage(dry_run).await,
             Request::Import => self.import().await,
             Request::Check => self.check(),
+            Request::Conflicts => Answer::Conflicts {
+                conflicts: self.opened.fs.conflicts().iter().map(Conflict::from).collect(),
+            },
+            Request::ResolveConflict { id, keep } => self.resolve(&id, keep).await,
         }
     }
 }

@@ -58,7 +58,11 @@ pub(crate) fn find(text: &str, mounts: Vec<Mount>) -> Result<Mount> {
 }
 
 fn summary(status: &protocol::Status) -> String {
-    format!("{}  {}  pid {}  {}", places(status), status.volume, status.pid, status.pending)
+    let conflicts = match status.conflicts {
+        0 => String::new(),
+        conflicts => format!(", {conflicts} conflicts"),
+    };
+    format!("{}  {}  pid {}  {}{conflicts}", places(status), status.volume, status.pid, status.pending)
 }
 
 /// Where the volume is reached.
@@ -76,6 +80,7 @@ fn detail(status: &protocol::Status) -> String {
         ("process", format!("{}, version {}, up {}", status.pid, status.version, uptime(status.uptime_secs))),
         ("open", format!("{} handles", status.open_handles)),
         ("pending", status.pending.to_string()),
+        ("conflicts", format!("{} to resolve; policy {}", status.conflicts, status.conflict_policy)),
         ("memory", memory(status)),
         ("store requests", requests(&status.store_requests)),
         ("FUSE requests", requests(&status.fuse_requests)),

@@ -38,6 +38,15 @@ pub(crate) enum Request {
     },
     /// Make files of what somebody else stored in a volume named by inode.
     Import,
+    /// The conflicts that nobody has resolved.
+    Conflicts,
+    /// Resolve a conflict.
+    ResolveConflict {
+        /// Which.
+        id: String,
+        /// What stays of it.
+        keep: Keep,
+    },
 }
 
 /// What the daemon says; a request is answered by any number of `Progress` and one other.
@@ -78,6 +87,13 @@ pub(crate) enum Answer {
         /// The files' paths, lossy where they are not text.
         paths: Vec<String>,
     },
+    /// To `Conflicts`.
+    Conflicts {
+        /// The oldest first.
+        conflicts: Vec<Conflict>,
+    },
+    /// To `ResolveConflict`.
+    Resolved,
     /// The request failed.
     Failed {
         /// One line.
@@ -111,6 +127,85 @@ pub(crate) struct Quota {
     pub(crate) files: Option<u64>,
     /// Their number.
     pub(crate) files_used: u64,
+}
+
+/// What stays of a conflict.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Keep {
+    /// What the bucket had.
+    Bucket,
+    /// What was written in the file.
+    File,
+    /// Both, as two files.
+    Both,
+}
+
+impl From<Keep> for vfs::Keep {
+    fn from(keep: Keep) -> Self {
+        match keep {
+            Keep::Bucket => Self::Bucket,
+            Keep::File => Self::File,
+            Keep::Both => Self::Both,
+        }
+    }
+}
+
+/// A conflict that nobody has resolved.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Conflict {
+    /// Tells it from others.
+    pub(crate) id: String,
+    /// The file's path, lossy where it is not text.
+    pub(crate) path: String,
+    /// The key that both sides wanted, escaped where it is not text.
+    pub(crate) key: String,
+    /// When it was found (RFC 3339).
+    pub(crate) at: String,
+    /// By which it was settled.
+    pub(crate) policy: String,
+    /// Where the bytes that were written here are.
+    pub(crate) file: Option<Side>,
+    /// Where the bucket's are; none if the object was deleted.
+    pub(crate) bucket: Option<Side>,
+    /// Whether the file's bytes are all there.
+    pub(crate) complete: bool,
+    /// Whether the path takes no writes.
+    pub(crate) blocks: bool,
+}
+
+/// Where one side's bytes are.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Side {
+    /// The object's key, escaped where it is not text.
+    pub(crate) key: String,
+    /// Its etag when it was stored.
+    pub(crate) etag: String,
+}
+
+impl Conflict {
+    /// Whether what was written here has the name.
+    pub(crate) fn is_file_named(&self) -> bool {
+        self.file.as_ref().is_none_or(|side| side.key == self.key)
+    }
+}
+
+impl From<&vfs::Conflict> for Conflict {
+    fn from(conflict: &vfs::Conflict) -> Self {
+        let at = jiff::Timestamp::from_second(conflict.at.secs()).unwrap_or_default();
+        let side = |side: &vfs::Side| Side { key: side.key.to_string(), etag: side.etag.to_string() };
+        Self {
+            id: conflict.id.clone(),
+            path: String::from_utf8_lossy(&conflict.path).into_owned(),
+            key: conflict.key.to_string(),
+            at: at.to_string(),
+            policy: conflict.policy.to_string(),
+            file: conflict.file.as_ref().map(side),
+            bucket: conflict.bucket.as_ref().map(side),
+            complete: conflict.is_complete,
+            blocks: conflict.blocks(),
+        }
+    }
 }
 
 /// What is not in the store yet.
@@ -193,6 +288,12 @@ pub(crate) struct Status {
     pub(crate) kernel_inodes: u64,
     /// The bound on memory.
     pub(crate) memory_limit_bytes: u64,
+    /// Whose bytes have the name after a conflict.
+    #[serde(default)]
+    pub(crate) conflict_policy: String,
+    /// Conflicts that nobody has resolved.
+    #[serde(default)]
+    pub(crate) conflicts: u64,
     /// Requests to the store, by operation.
     pub(crate) store_requests: BTreeMap<String, u64>,
     /// Requests from the kernel, by operation.

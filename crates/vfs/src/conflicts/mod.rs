@@ -51,6 +51,17 @@ impl ConflictPolicy {
     }
 }
 
+impl std::fmt::Display for ConflictPolicy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::BucketWins => "bucket-wins",
+            Self::FileWins => "file-wins",
+            Self::KeepBoth => "keep-both",
+            Self::Fail => "fail",
+        })
+    }
+}
+
 /// The conflicts that nobody has resolved.
 #[derive(Debug, Default)]
 pub(crate) struct Conflicts {
@@ -96,6 +107,11 @@ impl Filesystem {
         let mut found: Vec<_> = self.conflicts.lock().values().cloned().collect();
         found.sort_by(|one, other| (one.at, &one.id).cmp(&(other.at, &other.id)));
         found
+    }
+
+    /// Whose bytes have the name after a conflict.
+    pub fn conflict_policy(&self) -> ConflictPolicy {
+        self.config.conflicts
     }
 
     /// One of them, by its id.
