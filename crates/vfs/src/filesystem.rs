@@ -21,6 +21,7 @@ use crate::handles::Handles;
 use crate::headers::Defaults;
 use crate::invalidation::{Invalidation, Invalidations};
 use crate::layout::Layout;
+use crate::lister::Lister;
 use crate::objects::{SettingsCache, Storing};
 use crate::open_file::OpenFiles;
 use crate::pin::Pin;
@@ -56,6 +57,7 @@ pub struct Filesystem {
     pub(crate) directories: Directories,
     pub(crate) references: References,
     pub(crate) hand: Hand,
+    pub(crate) lister: Lister,
     pub(crate) changes: Changes,
     pub(crate) claims: Claims,
     pub(crate) conflicts: Conflicts,
@@ -112,6 +114,7 @@ impl Filesystem {
             directories: Directories::default(),
             references: References::default(),
             hand: Hand::default(),
+            lister: Lister::default(),
             changes: Changes::new(parts.clock.clone()),
             claims: Claims::default(),
             conflicts,

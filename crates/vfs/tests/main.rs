@@ -17,6 +17,7 @@ mod failure;
 mod foreign;
 mod identity;
 mod keys;
+mod lister;
 mod memory;
 mod names;
 mod objects;

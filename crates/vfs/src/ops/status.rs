@@ -38,6 +38,8 @@ pub struct Status {
     pub discards_waiting: usize,
     /// Conflicts that nobody has resolved.
     pub conflicts: usize,
+    /// What the background lister does.
+    pub lister: crate::ListerStatus,
     /// Ops committed to the namespace.
     pub ops: u64,
     /// The limit all of it stays under, in bytes.
@@ -75,6 +77,7 @@ impl Filesystem {
             exports_waiting: self.exports.len(),
             discards_waiting: self.discards.len(),
             conflicts: self.conflicts.len(),
+            lister: self.lister.status(),
             ops: self.names.engine().head().0,
             memory_limit_bytes: self.config.memory_limit_bytes,
         }
