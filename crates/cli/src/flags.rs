@@ -51,6 +51,9 @@ pub(crate) struct VolumeFlags {
     /// How long what is known of a name or an object is believed
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = units::duration)]
     pub(crate) metadata_ttl: Duration,
+    /// How often the bucket is asked in the background whether it still has what is known; 0 is never
+    #[arg(long, value_name = "RATE", default_value = "6/m", value_parser = units::each)]
+    pub(crate) list_budget: Duration,
     /// Where attributes come from: object headers (exact) or listings (fast)
     #[arg(long, value_name = "SOURCE", default_value = "auto")]
     pub(crate) attributes: Attributes,

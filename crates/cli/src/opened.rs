@@ -108,6 +108,7 @@ impl Opened {
                 tracing::info!("{} objects that somebody else stored are files now", imported.len());
             }
         }
+        fs.list_in_background(flags.list_budget);
         Ok(Self { fs, bucket, metadata, volume: volume.clone(), read_only: flags.read_only })
     }
 }

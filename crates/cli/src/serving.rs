@@ -3,7 +3,7 @@
 
 use crate::command::version::VERSION;
 use crate::control::protocol::{
-    Answer, Conflict, Keep, Located, Pending, Piece, Quota, QuotaChange, Request, Status,
+    Answer, Conflict, Keep, Lister, Located, Pending, Piece, Quota, QuotaChange, Request, Status,
 };
 use crate::control::server::{Replies, Service, Serving};
 use crate::control::socket;
@@ -309,6 +309,7 @@ impl Running {
             memory_limit_bytes: status.memory_limit_bytes,
             conflict_policy: self.opened.fs.conflict_policy().to_string(),
             conflicts: status.conflicts as u64,
+            lister: Lister::of(&status.lister),
             store_requests: self.opened.bucket.requests(),
             fuse_requests: fuse_requests.map(|(name, count)| (name.to_owned(), count)).collect(),
         }

@@ -81,11 +81,20 @@ fn detail(status: &protocol::Status) -> String {
         ("open", format!("{} handles", status.open_handles)),
         ("pending", status.pending.to_string()),
         ("conflicts", format!("{} to resolve; policy {}", status.conflicts, status.conflict_policy)),
+        ("listing", listing(status.lister.as_ref())),
         ("memory", memory(status)),
         ("store requests", requests(&status.store_requests)),
         ("FUSE requests", requests(&status.fuse_requests)),
     ];
     lines.map(|(title, text)| format!("{title:<16}{text}\n")).concat()
+}
+
+/// What the background lister does.
+fn listing(lister: Option<&protocol::Lister>) -> String {
+    let Some(lister) = lister else { return "off".to_owned() };
+    let at = if lister.idle { "idle".to_owned() } else { format!("at /{}", lister.dir) };
+    let round = lister.finished_at.as_ref().map_or("none yet", String::as_str);
+    format!("{at}; last full round {round}; {} requests, {} changes found", lister.requests, lister.changes)
 }
 
 fn uptime(secs: u64) -> String {

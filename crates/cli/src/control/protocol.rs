@@ -192,13 +192,12 @@ impl Conflict {
 
 impl From<&vfs::Conflict> for Conflict {
     fn from(conflict: &vfs::Conflict) -> Self {
-        let at = jiff::Timestamp::from_second(conflict.at.secs()).unwrap_or_default();
         let side = |side: &vfs::Side| Side { key: side.key.to_string(), etag: side.etag.to_string() };
         Self {
             id: conflict.id.clone(),
             path: String::from_utf8_lossy(&conflict.path).into_owned(),
             key: conflict.key.to_string(),
-            at: at.to_string(),
+            at: rfc3339(conflict.at),
             policy: conflict.policy.to_string(),
             file: conflict.file.as_ref().map(side),
             bucket: conflict.bucket.as_ref().map(side),
@@ -294,10 +293,43 @@ pub(crate) struct Status {
     /// Conflicts that nobody has resolved.
     #[serde(default)]
     pub(crate) conflicts: u64,
+    /// What the background lister does; none where it is off.
+    #[serde(default)]
+    pub(crate) lister: Option<Lister>,
     /// Requests to the store, by operation.
     pub(crate) store_requests: BTreeMap<String, u64>,
     /// Requests from the kernel, by operation.
     pub(crate) fuse_requests: BTreeMap<String, u64>,
+}
+
+/// What the background lister does, and has done since the mount began.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Lister {
+    /// Time for each request, in milliseconds.
+    pub(crate) every_ms: u64,
+    /// Whether it waits, as nobody has asked the mount anything for a while.
+    pub(crate) idle: bool,
+    /// The directory where it is, lossy where it is not text.
+    pub(crate) dir: String,
+    /// When the last full round ended (RFC 3339).
+    pub(crate) finished_at: Option<String>,
+    /// Requests.
+    pub(crate) requests: u64,
+    /// Names that were found changed or gone.
+    pub(crate) changes: u64,
+}
+
+impl Lister {
+    pub(crate) fn of(status: &vfs::ListerStatus) -> Option<Self> {
+        Some(Self {
+            every_ms: u64::try_from(status.every?.as_millis()).unwrap_or(u64::MAX),
+            idle: status.is_idle,
+            dir: String::from_utf8_lossy(&status.dir).into_owned(),
+            finished_at: status.finished_at.map(rfc3339),
+            requests: status.requests,
+            changes: status.changes,
+        })
+    }
 }
 
 /// In words, for progress and summaries.
@@ -321,6 +353,10 @@ impl Pending {
     pub(crate) fn is_empty(self) -> bool {
         self.dirty_files == 0 && self.exports == 0 && self.backlog_changes == 0
     }
+}
+
+fn rfc3339(at: store::Timestamp) -> String {
+    jiff::Timestamp::from_second(at.secs()).unwrap_or_default().to_string()
 }
 
 #[cfg(test)]
