@@ -25,8 +25,8 @@ use crate::{Filesystem, Result, texts};
 const POSITION: &[u8] = b"tenon.lister";
 /// The version of the position that this Tenon writes and reads.
 const VERSION: u32 = 1;
-/// How often it is written, and after each round.
-const WRITTEN_EVERY: Duration = Duration::from_secs(10);
+/// It is written after so many requests, and after each round.
+const WRITTEN_EVERY: u32 = 10;
 /// A mount in which nobody has asked anything for so long, and for as long as the kernel may answer, is idle.
 const QUIET: Duration = Duration::from_secs(60);
 /// How long a round that found nothing to ask waits, and a lister that nobody needs.
@@ -142,7 +142,9 @@ impl Filesystem {
         self.compare((dir, &prefix), (&after, end.as_deref()), page, looked_at)?;
         match end {
             Some(end) => at.after = end,
-            None => drop(self.go_on(at)?),
+            None => {
+                self.go_on(at)?;
+            }
         }
         self.lister.lock().requests += u64::from(requests);
         Ok(Step::Asked(requests))
@@ -299,16 +301,20 @@ impl Filesystem {
 
 async fn list(me: Weak<Filesystem>, every: Duration) {
     let Some(mut at) = me.upgrade().map(|fs| fs.position()) else { return };
-    let (mut wait, mut skipped, mut written_at) = (WAITS.0, 0, tokio::time::Instant::now());
+    let (mut wait, mut skipped, mut unwritten) = (WAITS.0, 0, 0);
     loop {
         let Some(fs) = me.upgrade() else { return };
         let is_idle = !fs.is_seen();
         fs.lister.lock().is_idle = is_idle;
+        let finished_at = at.finished_at;
         let step = if is_idle { Ok(Step::Skipped) } else { fs.look_on(&mut at).await };
         fs.show_position(&at);
-        let has_ended = matches!(step, Ok(Step::Ended));
-        if !is_idle && !fs.config.read_only && (has_ended || written_at.elapsed() >= WRITTEN_EVERY) {
-            written_at = tokio::time::Instant::now();
+        let has_ended = at.finished_at != finished_at;
+        if let Ok(Step::Asked(requests)) = step {
+            unwritten += requests;
+        }
+        if !fs.config.read_only && (has_ended && unwritten > 0 || unwritten >= WRITTEN_EVERY) {
+            unwritten = 0;
             if let Err(error) = fs.write_position(&at) {
                 tracing::warn!(%error, "where the background lister is cannot be written down");
             }

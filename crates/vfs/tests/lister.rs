@@ -98,7 +98,7 @@ async fn s202_a_round_goes_on_where_the_last_mount_was() {
     world.names("/").await.unwrap();
     sleep(EVERY * 2).await;
     let after = world.fs.status().lister;
-    // It is written down every ten seconds.
+    // It is written down every ten requests.
     assert!(after.dir >= b"dir10".to_vec() && after.dir <= before.dir, "{before:?} {after:?}");
     while world.fs.status().lister.finished_at.is_none() {
         sleep(EVERY).await;
