@@ -313,6 +313,37 @@ async fn s55_an_outage_in_the_middle_of_a_conflict_loses_nothing() {
 }
 
 #[tokio::test]
+async fn s55_a_crash_in_the_middle_of_a_conflict_loses_nothing() {
+    for policy in POLICIES {
+        let bucket = Bucket::with_metadata();
+        let world = bucket.mount(|config| config.conflicts = policy).await;
+        let (handle, ours) = dirty(&world, Written::Memory).await;
+        overtake(&world, true).await;
+        // The first is refused; the second has taken effect when the mount dies.
+        let (refused, stored) = (bucket.late.hold(Operation::Put), bucket.late.hold(Operation::Put));
+        let fs = world.fs.clone();
+        let closing = tokio::spawn(async move { fs.flush(handle).await });
+        drop(refused.done().await);
+        let answer = stored.done().await;
+        closing.abort();
+        assert!(closing.await.unwrap_err().is_cancelled());
+        drop((answer, world));
+        let world = bucket.mount(|_| {}).await;
+        world.fs.recover().await.unwrap();
+        let all: Vec<_> = below(&world, "").await.into_iter().map(|(_, body)| body).collect();
+        assert!(all.contains(&ours) && all.contains(&b"theirs".to_vec()), "{policy:?}: {all:?}");
+        let named = if policy == FileWins { ours } else { b"theirs".to_vec() };
+        assert_eq!(world.read_file("dir/file.txt").await.unwrap(), named, "{policy:?}");
+        if policy == FileWins {
+            world.fs.resolve_conflict(&only(&world).id, Keep::Bucket).await.unwrap();
+            assert_eq!(world.read_file("dir/file.txt").await.unwrap(), b"theirs");
+            assert_eq!(below(&world, "lost+found/").await, []);
+        }
+        world.assert_healthy().await;
+    }
+}
+
+#[tokio::test]
 async fn s55_conflicts_outlast_the_mount() {
     let bucket = Bucket::with_metadata();
     let world = bucket.mount(|config| config.conflicts = Fail).await;
@@ -377,14 +408,19 @@ async fn s55_the_policy_is_in_the_volumes_record() {
 #[tokio::test]
 async fn s55_so_many_conflicts_are_known() {
     let world = world(BucketWins).await;
+    world.write_file("file", "first").await.unwrap();
     for number in 0..1005 {
-        let handle = world.create(format!("file{number}")).await.unwrap();
-        world.bucket.put(format!("file{number}"), "theirs").await;
+        let handle = world.open_handle("file", libc::O_WRONLY | libc::O_TRUNC).await.unwrap();
+        world.fs.write(handle, 0, b"ours").await.unwrap();
+        world.bucket.put("file", number.to_string()).await;
         assert_eq!(errno(world.close(handle).await), libc::ESTALE);
     }
     let known = world.fs.conflicts();
-    assert_eq!((known.len(), known[0].path.as_slice()), (1000, &b"file5"[..]));
-    assert_eq!(world.names("lost+found").await.unwrap().len(), 1005, "the bytes stay");
+    assert_eq!(known.len(), 1000);
+    assert!(known.is_sorted_by_key(|conflict| conflict.at));
+    let lost = below(&world, "lost+found/").await;
+    assert_eq!(lost.len(), 1005, "the bytes stay");
+    assert_eq!(bytes(&world, known[999].bucket.as_ref()).await.unwrap(), b"1004", "the oldest went");
 }
 
 /// A file that was closed while the bucket could not be reached, and what it is.

@@ -146,7 +146,7 @@ impl Filesystem {
                 Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)) => {
                     let is_ours = self.adopt_tried(file, work, inode, key).await?;
                     if !is_ours || precondition(work.base(), key) == base {
-                        match self.settle_conflict(file, work, inode, key, &attributes).await? {
+                        match self.settle_conflict(file, work, inode, (key, is_ours), &attributes).await? {
                             Settled::Done => return Ok(()),
                             Settled::Ours => {}
                         }

@@ -29,26 +29,28 @@ pub(super) enum Settled {
 }
 
 impl Filesystem {
-    /// Somebody else changed the object at a file's path.
+    /// Somebody else changed the object at a file's path. If what is there is ours all the same, it is something else that
+    /// the file cannot be stored with, and no policy helps.
     pub(super) async fn settle_conflict(
         &self,
         file: &OpenFile,
         work: &mut Dirty,
         inode: &Inode,
-        key: &ObjectKey,
+        (key, is_ours): (&ObjectKey, bool),
         attributes: &Attributes,
     ) -> Result<Settled> {
         let is_complete = self.complete_base(file.ino, work, key).await?;
+        let may_win = is_complete && !is_ours;
         let theirs = self.store.find(key).await?.map(|meta| meta.object);
         let settled = match self.config.conflicts {
-            ConflictPolicy::FileWins if is_complete => {
+            ConflictPolicy::FileWins if may_win => {
                 self.replace_theirs(file, work, inode, key, attributes).await?
             }
             // Who deletes an object has no bytes to keep.
-            ConflictPolicy::KeepBoth if is_complete && theirs.is_none() => {
+            ConflictPolicy::KeepBoth if may_win && theirs.is_none() => {
                 self.replace_theirs(file, work, inode, key, attributes).await?
             }
-            ConflictPolicy::KeepBoth if is_complete => {
+            ConflictPolicy::KeepBoth if may_win => {
                 self.step_beside(file, work, inode, key, attributes).await?
             }
             _ => None,
