@@ -51,6 +51,9 @@ pub(crate) struct VolumeFlags {
     /// How long what is known of a name or an object is believed
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = units::duration)]
     pub(crate) metadata_ttl: Duration,
+    /// How often the bucket is asked in the background whether it still has what is known; 0 is never
+    #[arg(long, value_name = "RATE", default_value = "6/m", value_parser = units::each)]
+    pub(crate) list_budget: Duration,
     /// Where attributes come from: object headers (exact) or listings (fast)
     #[arg(long, value_name = "SOURCE", default_value = "auto")]
     pub(crate) attributes: Attributes,
@@ -84,6 +87,9 @@ pub(crate) struct VolumeFlags {
     /// Writers wait while the write-back log is longer
     #[arg(long, value_name = "SIZE", default_value = "10GiB", value_parser = units::size_bytes)]
     pub(crate) writeback_limit: u64,
+    /// Whose bytes have the name where an object changes in the bucket while its file is written here; noted in the volume
+    #[arg(long, value_name = "POLICY")]
+    pub(crate) conflict: Option<Conflict>,
     /// How long a termination signal waits for uploads
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = units::duration)]
     pub(crate) drain_timeout: Duration,
@@ -162,6 +168,30 @@ fn name_and(text: &str) -> Result<NameAnd, String> {
         );
     }
     Ok(NameAnd { name: name.to_owned(), value: value.to_owned() })
+}
+
+/// Whose bytes have the name after a conflict.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Conflict {
+    /// The bucket's: close fails, the file's bytes are kept under lost+found.
+    BucketWins,
+    /// The file's: the bucket's bytes are kept under lost+found.
+    FileWins,
+    /// The bucket's; the file goes on under another name beside it.
+    KeepBoth,
+    /// As bucket-wins, and the path takes no writes until the conflict is resolved.
+    Fail,
+}
+
+impl From<Conflict> for vfs::ConflictPolicy {
+    fn from(policy: Conflict) -> Self {
+        match policy {
+            Conflict::BucketWins => Self::BucketWins,
+            Conflict::FileWins => Self::FileWins,
+            Conflict::KeepBoth => Self::KeepBoth,
+            Conflict::Fail => Self::Fail,
+        }
+    }
 }
 
 /// Where attributes come from.

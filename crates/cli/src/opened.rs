@@ -59,10 +59,16 @@ impl Opened {
         let unusable = |error| anyhow!("cannot use {}: {error}", volume.url());
         let prefix = volume.prefix().as_bytes();
         let mut record = vfs::VolumeRecord::read(bucket.store.as_ref(), prefix).await.map_err(unusable)?;
+        if let Some(found) = record.take() {
+            record = Some(note_policy(found, &bucket, prefix, flags).await.map_err(unusable)?);
+        }
         if flags.writeback {
             let keys_are_used_once = record.as_ref().is_some_and(|found| found.naming == vfs::Naming::Inode);
             let options = writeback_options(volume, flags, keys_are_used_once);
             bucket.write_back(&state.writeback_dir(), options, world)?;
+            if let Some(log) = &bucket.writeback {
+                log.awaits_judge();
+            }
             record = vfs::VolumeRecord::read(bucket.store.as_ref(), prefix).await.map_err(unusable)?;
         } else {
             state::nothing_waits(state.root())?;
@@ -83,9 +89,15 @@ impl Opened {
             engine: metadata.engine.clone(),
             record,
         };
-        let config = config(volume, flags, state);
+        let mut config = config(volume, flags, state);
+        if let Some(found) = &parts.record {
+            config.conflicts = found.conflicts;
+        }
         let are_settings_new = metadata::note_settings(state.root(), &config)?;
         let fs = vfs::Filesystem::mount(parts, config).map_err(unusable)?;
+        if let Some(log) = &bucket.writeback {
+            log.judged_by(fs.judge());
+        }
         if are_settings_new {
             fs.forget_learned().map_err(unusable)?;
         }
@@ -96,8 +108,26 @@ impl Opened {
                 tracing::info!("{} objects that somebody else stored are files now", imported.len());
             }
         }
+        fs.list_in_background(flags.list_budget);
         Ok(Self { fs, bucket, metadata, volume: volume.clone(), read_only: flags.read_only })
     }
+}
+
+/// Who mounts may choose another policy for conflicts, which the volume then has.
+async fn note_policy(
+    record: vfs::VolumeRecord,
+    bucket: &Bucket,
+    prefix: &[u8],
+    flags: &VolumeFlags,
+) -> vfs::Result<vfs::VolumeRecord> {
+    let Some(wanted) = flags.conflict.map(Into::into).filter(|wanted| *wanted != record.conflicts) else {
+        return Ok(record);
+    };
+    let record = record.with_conflicts(wanted)?;
+    if !flags.read_only {
+        record.rewrite(bucket.store.as_ref(), prefix).await?;
+    }
+    Ok(record)
 }
 
 fn writeback_options(volume: &Volume, flags: &VolumeFlags, keys_are_used_once: bool) -> WritebackOptions {
@@ -140,6 +170,7 @@ fn config(volume: &Volume, flags: &VolumeFlags, state: &State) -> vfs::Config {
         page_cache_above: flags.cache == Cache::Full,
         is_uncached: flags.cache == Cache::None,
         write_back: flags.writeback,
+        conflicts: flags.conflict.map(Into::into).unwrap_or_default(),
         cache_dir: state.cache_dir(),
         moves_path: state.moves_path(),
     }

@@ -3,7 +3,7 @@
 
 use crate::command::version::VERSION;
 use crate::control::protocol::{
-    Answer, Located, Pending, Piece, Quota, QuotaChange, Request, Status, Webhook,
+    Answer, Conflict, Keep, Lister, Located, Pending, Piece, Quota, QuotaChange, Request, Status, Webhook,
 };
 use crate::control::server::{Replies, Service, Serving};
 use crate::control::socket;
@@ -265,6 +265,13 @@ impl Running {
         }
     }
 
+    async fn resolve(&self, id: &str, keep: Keep) -> Answer {
+        match self.opened.fs.resolve_conflict(id, keep.into()).await {
+            Ok(()) => Answer::Resolved,
+            Err(error) => failed(error.to_string()),
+        }
+    }
+
     fn check(&self) -> Answer {
         match self.opened.fs.check() {
             Ok(violations) => Answer::Checked { violations },
@@ -316,6 +323,9 @@ impl Running {
             metadata_bytes: status.metadata_bytes,
             kernel_inodes: status.kernel_inodes as u64,
             memory_limit_bytes: status.memory_limit_bytes,
+            conflict_policy: self.opened.fs.conflict_policy().to_string(),
+            conflicts: status.conflicts as u64,
+            lister: Lister::of(&status.lister),
             store_requests: self.opened.bucket.requests(),
             fuse_requests: fuse_requests.map(|(name, count)| (name.to_owned(), count)).collect(),
             webhooks: self.webhooks(),
@@ -336,6 +346,10 @@ impl Service for Running {
             Request::CollectGarbage { dry_run } => self.collect_garbage(dry_run).await,
             Request::Import => self.import().await,
             Request::Check => self.check(),
+            Request::Conflicts => Answer::Conflicts {
+                conflicts: self.opened.fs.conflicts().iter().map(Conflict::from).collect(),
+            },
+            Request::ResolveConflict { id, keep } => self.resolve(&id, keep).await,
         }
     }
 }

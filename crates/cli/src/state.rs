@@ -75,8 +75,13 @@ impl State {
 
     /// Where files that are edited at random live; empty between mounts.
     pub(crate) fn cache_dir(&self) -> PathBuf {
-        self.root.join("cache")
+        cache_dir(&self.root)
     }
+}
+
+/// Where files that are edited at random live, in the state directory `root`.
+pub(crate) fn cache_dir(root: &Path) -> PathBuf {
+    root.join("cache")
 }
 
 /// Where the log of a background mount goes unless told otherwise.

@@ -41,6 +41,23 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| format!("'{text}' is not a duration; write it like 5s, 500ms or 2m"))
 }
 
+/// Time for each of what may happen so often: `1/s`, `6/m` or `100/h`; `0` is never, and no time.
+pub(crate) fn each(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("'{text}' is not a rate; write it like 1/s, 6/m or 100/h, or 0 for never");
+    let (count, seconds) = match text.split_once('/') {
+        Some((count, "s")) => (count, 1.0),
+        Some((count, "m" | "min")) => (count, 60.0),
+        Some((count, "h")) => (count, 3600.0),
+        None if text == "0" => return Ok(Duration::ZERO),
+        _ => return Err(wrong()),
+    };
+    match count.parse::<f64>() {
+        Ok(0.0) => Ok(Duration::ZERO),
+        Ok(count) if count > 0.0 => Duration::try_from_secs_f64(seconds / count).map_err(|_| wrong()),
+        _ => Err(wrong()),
+    }
+}
+
 /// Permission bits from octal digits, as `chmod` takes them.
 pub(crate) fn mode(text: &str) -> Result<u16, String> {
     match u16::from_str_radix(text, 8) {
@@ -81,6 +98,17 @@ mod tests {
         assert_eq!(duration("1.5m"), Ok(Duration::from_secs(90)));
         for wrong in ["", "-1s", "soon", "5 days"] {
             assert!(duration(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn rates_are_times() {
+        assert_eq!(each("4/s"), Ok(Duration::from_millis(250)));
+        assert_eq!(each("6/m"), Ok(Duration::from_secs(10)));
+        assert_eq!(each("1/h"), Ok(Duration::from_secs(3600)));
+        assert_eq!((each("0"), each("0/s")), (Ok(Duration::ZERO), Ok(Duration::ZERO)));
+        for wrong in ["", "5", "1/week", "-1/s", "x/s", "/s"] {
+            assert!(each(wrong).is_err(), "{wrong}");
         }
     }
 

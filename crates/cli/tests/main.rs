@@ -6,6 +6,7 @@ mod acls;
 mod bad_input;
 mod by_inode;
 mod by_path;
+mod conflicts;
 mod daemon;
 mod endpoint;
 mod events;

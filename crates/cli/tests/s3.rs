@@ -100,3 +100,25 @@ fn s110_s112_a_mount_outlives_a_server_that_goes_and_comes_back() {
     fs::write(home.mnt().join("after"), "y").unwrap();
     assert_eq!(home.ok(["object", "get", &format!("{bucket}/after")]), "y");
 }
+
+/// The kernel may answer for an hour without asking: only the background lister finds out.
+#[test]
+fn s200_what_others_change_reaches_the_kernel_without_a_look() {
+    let server = servers::shared_minio();
+    let bucket = format!("s3://{}", new_bucket(server, "lister"));
+    let home = home(server).with("AWS_ENDPOINT_URL", &server.endpoint());
+    fs::write(home.path("source"), "old").unwrap();
+    for name in ["dir/changes", "dir/goes"] {
+        home.ok(["object", "put", &format!("{bucket}/{name}"), "source"]);
+    }
+    home.ok(["mount", &bucket, "mnt", "--metadata-ttl=1h", "--list-budget=20/s"]);
+    let (changes, goes) = (home.mnt().join("dir/changes"), home.mnt().join("dir/goes"));
+    assert_eq!(fs::read_to_string(&changes).unwrap() + &fs::read_to_string(&goes).unwrap(), "oldold");
+    fs::write(home.path("source"), "changed").unwrap();
+    home.ok(["object", "put", &format!("{bucket}/dir/changes"), "source"]);
+    home.ok(["object", "rm", &format!("{bucket}/dir/goes")]);
+    eventually("the change is seen", || fs::metadata(&changes).unwrap().len() == 7 && !goes.exists());
+    assert_eq!(fs::read_to_string(&changes).unwrap(), "changed");
+    assert_eq!(home.status()["lister"]["changes"], 2);
+    assert!(home.ok(["status", "mnt"]).contains("2 changes found"));
+}

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use store::{Clock, Entropy, ObjectStore};
 
-use crate::{Atime, VolumeRecord};
+use crate::{Atime, ConflictPolicy, VolumeRecord};
 
 /// Where attributes of objects that this mount did not write come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -54,6 +54,9 @@ pub struct Config {
     /// The store acknowledges changes before the bucket has them: a `close` survives the end of the process, an
     /// `fsync` the loss of power.
     pub write_back: bool,
+    /// Whose bytes have the name, where an object changed in the bucket while its file was written here. A volume without
+    /// a record gets it into its record.
+    pub conflicts: ConflictPolicy,
     /// Where files being edited at random live; made if missing.
     pub cache_dir: PathBuf,
     /// The journal of what was renamed and has not moved in the bucket yet, of a volume named by path; made if missing.
@@ -80,6 +83,7 @@ impl Config {
             is_uncached: false,
             write_back: false,
             moves_path: cache_dir.join("moves"),
+            conflicts: ConflictPolicy::default(),
             cache_dir,
         }
     }

@@ -12,6 +12,7 @@ use crate::access_times::AccessTimes;
 use crate::budget::Budget;
 use crate::changes::Changes;
 use crate::config::{AttributeSource, Config, Parts};
+use crate::conflicts::Conflicts;
 use crate::directories::Directories;
 use crate::discards::Discards;
 use crate::evict::Hand;
@@ -20,6 +21,7 @@ use crate::handles::Handles;
 use crate::headers::Defaults;
 use crate::invalidation::{Invalidation, Invalidations};
 use crate::layout::Layout;
+use crate::lister::Lister;
 use crate::moving;
 use crate::objects::{SettingsCache, Storing};
 use crate::open_file::OpenFiles;
@@ -58,10 +60,12 @@ pub struct Filesystem {
     pub(crate) directories: Directories,
     pub(crate) references: References,
     pub(crate) hand: Hand,
+    pub(crate) lister: Lister,
     pub(crate) changes: Changes,
     /// Keys that somebody is about to change: storing an object and naming it are two steps, and two changes of one mount
     /// under one key must not take each other's objects for a stranger's. Claimed after a file's work and `moves`.
     pub(crate) claims: Claims<ObjectKey>,
+    pub(crate) conflicts: Conflicts,
     /// Uploads that somebody is changing, by their ids.
     pub(crate) uploads: Claims<ObjectKey>,
     pub(crate) storing: Storing,
@@ -92,6 +96,7 @@ impl Filesystem {
             }
             false => (parts.store, None),
         };
+        let conflicts = Conflicts::load(&names)?;
         let pool = ((config.read_bytes() + config.write_bytes()) as usize / SLAB_BYTES).max(1);
         let fs = Arc::new_cyclic(|me: &Weak<Self>| Self {
             me: me.clone(),
@@ -122,8 +127,10 @@ impl Filesystem {
             directories: Directories::default(),
             references: References::default(),
             hand: Hand::default(),
+            lister: Lister::default(),
             changes: Changes::new(parts.clock.clone()),
             claims: Claims::default(),
+            conflicts,
             uploads: Claims::default(),
             storing: Storing::default(),
             settings: SettingsCache::default(),

@@ -116,7 +116,7 @@ impl Filesystem {
     }
 
     /// Directories after a page's end that have the name of an object in it: `a/` comes after every `a-…`.
-    async fn directories_beyond(&self, page: &ListPage) -> Result<Vec<ListEntry>> {
+    pub(crate) async fn directories_beyond(&self, page: &ListPage) -> Result<Vec<ListEntry>> {
         let mut found = Vec::new();
         let Some(end) = page.entries.last().filter(|_| page.next.is_some()) else { return Ok(found) };
         for entry in &page.entries {
@@ -294,7 +294,7 @@ impl Texts {
 }
 
 /// Past a directory's text nothing of that directory may follow.
-fn start_after(prefix: &KeyPrefix, after: &[u8]) -> Bytes {
+pub(crate) fn start_after(prefix: &KeyPrefix, after: &[u8]) -> Bytes {
     let beyond = if after.ends_with(b"/") { LAST } else { "" };
     [prefix.as_bytes(), after, beyond.as_bytes()].concat().into()
 }

@@ -60,6 +60,8 @@ struct Shared {
     is_linkable: bool,
     /// The headers of the object we stored last, which need not be asked for.
     carried: Option<(ETag, Attributes)>,
+    /// The conflict in which its writes lost.
+    conflict: Option<String>,
     /// Length and user metadata of uploads that may have got there, though nobody heard of it.
     tried: Vec<(u64, BTreeMap<String, String>)>,
 }
@@ -150,6 +152,16 @@ impl OpenFile {
     /// The headers of an object, if it is the one we stored last.
     pub(crate) fn carried(&self, etag: &ETag) -> Option<Attributes> {
         self.shared().carried.as_ref().filter(|(of, _)| of == etag).map(|(_, attributes)| attributes.clone())
+    }
+
+    /// Its writes lost in a conflict with this id.
+    pub(crate) fn lost_in(&self, conflict: &str) {
+        self.shared().conflict = Some(conflict.to_owned());
+    }
+
+    /// The conflict in which its writes lost last.
+    pub(crate) fn conflict(&self) -> Option<String> {
+        self.shared().conflict.clone()
     }
 
     /// An upload begins.

@@ -9,7 +9,7 @@ use store::{
 };
 
 use crate::layout::{Layout, volume_record};
-use crate::{Error, Result};
+use crate::{ConflictPolicy, Error, Result};
 
 /// The version that this Tenon writes, and the newest it reads.
 const VERSION: u32 = 1;
@@ -84,6 +84,9 @@ pub struct VolumeRecord {
     pub naming: Naming,
     /// Where attributes live.
     pub placement: Placement,
+    /// Whose bytes have the name after a conflict.
+    #[serde(default, skip_serializing_if = "ConflictPolicy::is_default")]
+    pub conflicts: ConflictPolicy,
     /// When the volume was made, in seconds since 1970.
     pub created_unix_s: i64,
 }
@@ -102,7 +105,18 @@ impl VolumeRecord {
             }
         };
         let (version, created_unix_s) = (VERSION, now.secs());
-        Ok(Self { version, id: format!("{id:032x}"), mapping, naming, placement, created_unix_s })
+        let conflicts = ConflictPolicy::default();
+        Ok(Self { version, id: format!("{id:032x}"), mapping, naming, placement, conflicts, created_unix_s })
+    }
+
+    /// The same with this policy. An error for a volume that has no conflicts.
+    pub fn with_conflicts(self, conflicts: ConflictPolicy) -> Result<Self> {
+        if self.naming == Naming::Inode && !conflicts.is_default() {
+            return Err(Error::Volume(
+                "needs no policy: a volume named by inode has no conflicts, as nobody else changes its objects".into(),
+            ));
+        }
+        Ok(Self { conflicts, ..self })
     }
 
     /// Reads the record of the volume below `prefix`; `None` where nobody has written one.
@@ -125,8 +139,18 @@ impl VolumeRecord {
 
     /// Stores the record of a new volume below `prefix`. An error if there is one already.
     pub async fn write(&self, store: &dyn ObjectStore, prefix: &[u8]) -> Result<()> {
+        self.put(store, prefix, Precondition::Absent).await
+    }
+
+    /// Stores the record of a volume that has one. An error if somebody else changes it meanwhile.
+    pub async fn rewrite(&self, store: &dyn ObjectStore, prefix: &[u8]) -> Result<()> {
+        let there = store.head(&volume_record(prefix)?).await?.object.etag;
+        self.put(store, prefix, Precondition::Matches(there)).await
+    }
+
+    async fn put(&self, store: &dyn ObjectStore, prefix: &[u8], precondition: Precondition) -> Result<()> {
         let options = PutOptions {
-            precondition: Precondition::Absent,
+            precondition,
             attributes: Attributes { content_type: Some("application/json".into()), ..Attributes::default() },
             tags: Tags::new(),
         };
@@ -164,6 +188,20 @@ mod tests {
         let chunked = Mapping::chunked(1 << 20).unwrap();
         let refused = VolumeRecord::new(chunked, Naming::FilePath, 7, Timestamp::from_secs(5, 0));
         assert!(refused.unwrap_err().to_string().contains("--naming inode"));
+    }
+
+    #[test]
+    fn the_policy_of_conflicts_is_only_said_where_it_is_another() {
+        let record = || VolumeRecord::new(Mapping::Whole, Naming::FilePath, 7, Timestamp::default()).unwrap();
+        assert!(!serde_json::to_string(&record()).unwrap().contains("conflicts"));
+        let record = record().with_conflicts(ConflictPolicy::KeepBoth).unwrap();
+        let text = serde_json::to_string(&record).unwrap();
+        assert!(text.contains(r#""conflicts":"keep-both""#), "{text}");
+        assert_eq!(parse(text.as_bytes()).unwrap(), record);
+        let by_inode = VolumeRecord::new(Mapping::Whole, Naming::Inode, 7, Timestamp::default()).unwrap();
+        assert!(
+            by_inode.with_conflicts(ConflictPolicy::Fail).unwrap_err().to_string().contains("no conflicts")
+        );
     }
 
     #[test]

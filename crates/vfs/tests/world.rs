@@ -196,6 +196,9 @@ impl Bucket {
             record: VolumeRecord::read(self.store.as_ref(), &config.prefix).await.unwrap(),
         };
         let fs = Filesystem::mount(parts, config.clone()).unwrap();
+        if let Some(log) = &log {
+            log.judged_by(fs.judge());
+        }
         World { fs, bucket: self.clone(), log, config, cache }
     }
 
@@ -211,7 +214,9 @@ impl Bucket {
             keys_are_used_once,
             lost: Arc::new(|key, unique| vfs::lost_key(b"", key, unique).unwrap()),
         };
-        Writeback::open(dir, store, options, self.clock.clone(), entropy).unwrap()
+        let log = Writeback::open(dir, store, options, self.clock.clone(), entropy).unwrap();
+        log.awaits_judge();
+        log
     }
 
     /// The bucket itself, with nothing in between.

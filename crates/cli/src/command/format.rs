@@ -1,7 +1,7 @@
 //! `tenon format`: makes a volume.
 
 use crate::bucket::{Bucket, World};
-use crate::flags::StoreFlags;
+use crate::flags::{Conflict, StoreFlags};
 use crate::units;
 use crate::volume::{self, Volume};
 use anyhow::{Context, Result, bail};
@@ -29,6 +29,10 @@ pub(crate) struct Format {
     /// Length of a chunk: 1MiB to 64MiB, a power of two
     #[arg(long, value_name = "SIZE", default_value = "4MiB", value_parser = units::size_bytes)]
     chunk_size: u64,
+    /// Whose bytes have the name where an object changes in the bucket while its file is written (default: bucket-wins);
+    /// `tenon mount --conflict` changes it
+    #[arg(long, value_name = "POLICY")]
+    conflict: Option<Conflict>,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -63,7 +67,9 @@ impl Format {
                 volume::format(root, &volume::new_record(random_id()?, jiff::Timestamp::now()))?;
                 true
             }
-            Volume::S3 { .. } | Volume::Directory { .. } => record.naming == vfs::Naming::Inode,
+            Volume::S3 { .. } | Volume::Directory { .. } => {
+                record.naming == vfs::Naming::Inode || self.conflict.is_some()
+            }
         };
         if made {
             self.write_record(&volume, &record)?;
@@ -82,7 +88,8 @@ impl Format {
             (Some(Naming::FilePath), _) | (None, Mapping::Whole) => vfs::Naming::FilePath,
         };
         let id = u128::from(random_id()?) << 64 | u128::from(random_id()?);
-        Ok(VolumeRecord::new(mapping, naming, id, World::real()?.clock.now())?)
+        let record = VolumeRecord::new(mapping, naming, id, World::real()?.clock.now())?;
+        Ok(record.with_conflicts(self.conflict.map(Into::into).unwrap_or_default())?)
     }
 
     /// Says in the bucket how files lie in its objects.

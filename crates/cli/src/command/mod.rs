@@ -1,5 +1,6 @@
 //! One file per command.
 
+pub(crate) mod conflicts;
 pub(crate) mod format;
 pub(crate) mod fsck;
 pub(crate) mod gc;

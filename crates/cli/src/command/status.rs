@@ -58,7 +58,11 @@ pub(crate) fn find(text: &str, mounts: Vec<Mount>) -> Result<Mount> {
 }
 
 fn summary(status: &protocol::Status) -> String {
-    format!("{}  {}  pid {}  {}", places(status), status.volume, status.pid, status.pending)
+    let conflicts = match status.conflicts {
+        0 => String::new(),
+        conflicts => format!(", {conflicts} conflicts"),
+    };
+    format!("{}  {}  pid {}  {}{conflicts}", places(status), status.volume, status.pid, status.pending)
 }
 
 /// Where the volume is reached.
@@ -77,6 +81,8 @@ fn detail(status: &protocol::Status) -> String {
         ("open", format!("{} handles", status.open_handles)),
         ("pending", status.pending.to_string()),
         ("renames", renames(status)),
+        ("conflicts", format!("{} to resolve; policy {}", status.conflicts, status.conflict_policy)),
+        ("listing", listing(status.lister.as_ref())),
         ("memory", memory(status)),
         ("store requests", requests(&status.store_requests)),
         ("FUSE requests", requests(&status.fuse_requests)),
@@ -97,6 +103,14 @@ fn renames(status: &protocol::Status) -> String {
         Some(failure) => format!("{moved}; last attempt: {failure}"),
         None => moved,
     }
+}
+
+/// What the background lister does.
+fn listing(lister: Option<&protocol::Lister>) -> String {
+    let Some(lister) = lister else { return "off".to_owned() };
+    let at = if lister.idle { "idle".to_owned() } else { format!("at /{}", lister.dir) };
+    let round = lister.finished_at.as_ref().map_or("none yet", String::as_str);
+    format!("{at}; last full round {round}; {} requests, {} changes found", lister.requests, lister.changes)
 }
 
 fn uptime(secs: u64) -> String {

@@ -38,6 +38,15 @@ pub(crate) enum Request {
     },
     /// Make files of what somebody else stored in a volume named by inode.
     Import,
+    /// The conflicts that nobody has resolved.
+    Conflicts,
+    /// Resolve a conflict.
+    ResolveConflict {
+        /// Which.
+        id: String,
+        /// What stays of it.
+        keep: Keep,
+    },
 }
 
 /// What the daemon says; a request is answered by any number of `Progress` and one other.
@@ -78,6 +87,13 @@ pub(crate) enum Answer {
         /// The files' paths, lossy where they are not text.
         paths: Vec<String>,
     },
+    /// To `Conflicts`.
+    Conflicts {
+        /// The oldest first.
+        conflicts: Vec<Conflict>,
+    },
+    /// To `ResolveConflict`.
+    Resolved,
     /// The request failed.
     Failed {
         /// One line.
@@ -111,6 +127,84 @@ pub(crate) struct Quota {
     pub(crate) files: Option<u64>,
     /// Their number.
     pub(crate) files_used: u64,
+}
+
+/// What stays of a conflict.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Keep {
+    /// What the bucket had.
+    Bucket,
+    /// What was written in the file.
+    File,
+    /// Both, as two files.
+    Both,
+}
+
+impl From<Keep> for vfs::Keep {
+    fn from(keep: Keep) -> Self {
+        match keep {
+            Keep::Bucket => Self::Bucket,
+            Keep::File => Self::File,
+            Keep::Both => Self::Both,
+        }
+    }
+}
+
+/// A conflict that nobody has resolved.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Conflict {
+    /// Tells it from others.
+    pub(crate) id: String,
+    /// The file's path, lossy where it is not text.
+    pub(crate) path: String,
+    /// The key that both sides wanted, escaped where it is not text.
+    pub(crate) key: String,
+    /// When it was found (RFC 3339).
+    pub(crate) at: String,
+    /// By which it was settled.
+    pub(crate) policy: String,
+    /// Where the bytes that were written here are.
+    pub(crate) file: Option<Side>,
+    /// Where the bucket's are; none if the object was deleted.
+    pub(crate) bucket: Option<Side>,
+    /// Whether the file's bytes are all there.
+    pub(crate) complete: bool,
+    /// Whether the path takes no writes.
+    pub(crate) blocks: bool,
+}
+
+/// Where one side's bytes are.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Side {
+    /// The object's key, escaped where it is not text.
+    pub(crate) key: String,
+    /// Its etag when it was stored.
+    pub(crate) etag: String,
+}
+
+impl Conflict {
+    /// Whether what was written here has the name.
+    pub(crate) fn is_file_named(&self) -> bool {
+        self.file.as_ref().is_none_or(|side| side.key == self.key)
+    }
+}
+
+impl From<&vfs::Conflict> for Conflict {
+    fn from(conflict: &vfs::Conflict) -> Self {
+        let side = |side: &vfs::Side| Side { key: side.key.to_string(), etag: side.etag.to_string() };
+        Self {
+            id: conflict.id.clone(),
+            path: String::from_utf8_lossy(&conflict.path).into_owned(),
+            key: conflict.key.to_string(),
+            at: rfc3339(conflict.at),
+            policy: conflict.policy.to_string(),
+            file: conflict.file.as_ref().map(side),
+            bucket: conflict.bucket.as_ref().map(side),
+            complete: conflict.is_complete,
+            blocks: conflict.blocks(),
+        }
+    }
 }
 
 /// What is not in the store yet.
@@ -202,6 +296,15 @@ pub(crate) struct Status {
     pub(crate) kernel_inodes: u64,
     /// The bound on memory.
     pub(crate) memory_limit_bytes: u64,
+    /// Whose bytes have the name after a conflict.
+    #[serde(default)]
+    pub(crate) conflict_policy: String,
+    /// Conflicts that nobody has resolved.
+    #[serde(default)]
+    pub(crate) conflicts: u64,
+    /// What the background lister does; none where it is off.
+    #[serde(default)]
+    pub(crate) lister: Option<Lister>,
     /// Requests to the store, by operation.
     pub(crate) store_requests: BTreeMap<String, u64>,
     /// Requests from the kernel, by operation.
@@ -237,6 +340,36 @@ impl fmt::Display for Webhook {
     }
 }
 
+/// What the background lister does, and has done since the mount began.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Lister {
+    /// Time for each request, in milliseconds.
+    pub(crate) every_ms: u64,
+    /// Whether it waits, as nobody has asked the mount anything for a while.
+    pub(crate) idle: bool,
+    /// The directory where it is, lossy where it is not text.
+    pub(crate) dir: String,
+    /// When the last full round ended (RFC 3339).
+    pub(crate) finished_at: Option<String>,
+    /// Requests.
+    pub(crate) requests: u64,
+    /// Names that were found changed or gone.
+    pub(crate) changes: u64,
+}
+
+impl Lister {
+    pub(crate) fn of(status: &vfs::ListerStatus) -> Option<Self> {
+        Some(Self {
+            every_ms: u64::try_from(status.every?.as_millis()).unwrap_or(u64::MAX),
+            idle: status.is_idle,
+            dir: String::from_utf8_lossy(&status.dir).into_owned(),
+            finished_at: status.finished_at.map(rfc3339),
+            requests: status.requests,
+            changes: status.changes,
+        })
+    }
+}
+
 /// In words, for progress and summaries.
 impl fmt::Display for Pending {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -261,6 +394,10 @@ impl Pending {
     pub(crate) fn is_empty(self) -> bool {
         self.dirty_files == 0 && self.exports == 0 && self.renames == 0 && self.backlog_changes == 0
     }
+}
+
+fn rfc3339(at: store::Timestamp) -> String {
+    jiff::Timestamp::from_second(at.secs()).unwrap_or_default().to_string()
 }
 
 #[cfg(test)]

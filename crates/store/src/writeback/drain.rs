@@ -1,6 +1,7 @@
 //! Changes go up: the oldest first, several at a time, until nothing waits.
 
 use super::Writeback;
+use super::overtaken::Went;
 use super::pending::{Change, Piece, Waiting, slice};
 use super::record::Record;
 use crate::{
@@ -81,14 +82,20 @@ impl Writeback {
             // lost then; nor may the log lose what the bucket has.
             self.sync_log().await?;
         }
-        let etag = match self.apply(key, change, change.base.clone()).await {
-            Ok(etag) => etag,
+        let went = match self.apply(key, change, change.base.clone()).await {
+            Ok(etag) => Went::Up(etag),
             Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)) => {
                 self.send_over(key, change).await?
             }
             Err(error) => return Err(error),
         };
-        self.is_there(key, change, etag)
+        match went {
+            Went::Up(etag) => self.is_there(key, change, etag),
+            Went::Aside => {
+                self.is_aside(key, change);
+                Ok(())
+            }
+        }
     }
 
     /// A change is in the bucket, where the object has this tag.
@@ -105,6 +112,19 @@ impl Writeback {
         self.pending().done(key, change.number, etag);
         self.went_up.fetch_add(1, Ordering::AcqRel);
         Ok(())
+    }
+
+    /// Somebody else's object has the key, and ours is elsewhere: a newer change meets theirs too.
+    fn is_aside(&self, key: &ObjectKey, change: &Change) {
+        let done = Record::Done { change: change.number, key: key.clone(), etag: None };
+        if let Err(error) = self.log.append(&done, &Payload::default()) {
+            tracing::warn!(%key, %error, "the write-back log cannot note that a change is done with");
+        }
+        self.pending().aside(key, change.number);
+        self.went_up.fetch_add(1, Ordering::AcqRel);
+        if let Some(judge) = self.judge() {
+            (judge.settled)(key);
+        }
     }
 
     /// A change that replaces what it is made of may have got there before the process ended, or its answer was lost.
@@ -124,14 +144,24 @@ impl Writeback {
     }
 
     /// Changes the bucket; returns the object's tag, if there is one now.
-    async fn apply(&self, key: &ObjectKey, change: &Change, base: Precondition) -> Result<Option<ETag>> {
+    pub(super) async fn apply(
+        &self,
+        key: &ObjectKey,
+        change: &Change,
+        base: Precondition,
+    ) -> Result<Option<ETag>> {
         match &change.object {
             None => self.bucket.delete(key, base).await.map(|()| None),
-            Some(object) => self.store(key, object, base).await.map(Some),
+            Some(object) => self.store(key, object, base).await.map(|stored| Some(stored.etag)),
         }
     }
 
-    async fn store(&self, key: &ObjectKey, object: &Waiting, base: Precondition) -> Result<ETag> {
+    pub(super) async fn store(
+        &self,
+        key: &ObjectKey,
+        object: &Waiting,
+        base: Precondition,
+    ) -> Result<ObjectRef> {
         let (attributes, tags) = (object.described.attributes.clone(), object.described.tags.clone());
         if let [Piece::There(from, range)] = object.pieces.as_slice()
             && let Some(copied) = self.copy_whole(from, range, key, object, &base).await?
@@ -142,7 +172,7 @@ impl Writeback {
         if size <= PART_BYTES {
             let body = self.bytes(object, 0..size).await?;
             let options = PutOptions { precondition: base, attributes, tags };
-            return Ok(self.bucket.put(key, body, options).await?.etag);
+            return self.bucket.put(key, body, options).await;
         }
         let upload = self.bucket.multipart(key, attributes, tags).await?;
         let outcome = match self.send_parts(object, upload.as_ref()).await {
@@ -152,7 +182,7 @@ impl Writeback {
         if outcome.is_err() {
             upload.abort().await.ok();
         }
-        Ok(outcome?.etag)
+        outcome
     }
 
     /// An object that is another whole one is copied inside the bucket.
@@ -163,14 +193,14 @@ impl Writeback {
         to: &ObjectKey,
         object: &Waiting,
         base: &Precondition,
-    ) -> Result<Option<ETag>> {
+    ) -> Result<Option<ObjectRef>> {
         let there = self.bucket.head(&from.key).await?;
         if there.object.etag != from.etag || *range != (0..there.size_bytes) {
             return Ok(None);
         }
         let attributes = Some(object.described.attributes.clone());
         let options = CopyOptions { attributes, precondition: base.clone() };
-        Ok(Some(self.bucket.copy(from, to, options).await?.etag))
+        self.bucket.copy(from, to, options).await.map(Some)
     }
 
     async fn send_parts(&self, object: &Waiting, upload: &dyn Multipart) -> Result<()> {
@@ -204,31 +234,6 @@ impl Writeback {
     async fn bytes(&self, object: &Waiting, range: Range<u64>) -> Result<Payload> {
         let body = self.read(slice(&object.pieces, &range)).await?;
         Ok(body.try_collect::<Vec<_>>().await?.into_iter().collect())
-    }
-
-    /// The bucket has something else than this change was made over: perhaps the change itself, whose answer was
-    /// lost. Else theirs stays, and our bytes go where they can be found. Returns the tag of what is there.
-    async fn send_over(&self, key: &ObjectKey, change: &Change) -> Result<Option<ETag>> {
-        let found = match self.bucket.head(key).await {
-            Ok(found) => Some(found),
-            Err(StoreError::NotFound(_)) => None,
-            Err(error) => return Err(error),
-        };
-        let form = found.as_ref().map(|found| (found.size_bytes, found.attributes.user.clone()));
-        let etag = found.map(|found| found.object.etag);
-        if form == change.form() {
-            return Ok(etag);
-        }
-        if change.follows(&form) {
-            // Ours too: it got there, and the process ended before it could say so.
-            let base = etag.map_or(Precondition::Absent, Precondition::Matches);
-            return self.apply(key, change, base).await;
-        }
-        let Some(object) = &change.object else { return Ok(etag) };
-        let lost = (self.options.lost)(key, self.entropy.next_u64());
-        self.store(&lost, object, Precondition::None).await?;
-        tracing::warn!(%key, kept = %lost, "the object was changed in the bucket while ours waited to go up: the bucket's stays");
-        Ok(etag)
     }
 
     /// Where all changes wait for each other's sources: the bytes that the oldest is made of come here.

@@ -4,8 +4,8 @@
 //! [`ObjectStore::sync`] the loss of power. Reads and listings show the bucket with the changes that wait. They go up in the
 //! background, the newest of each key only; opening the log again goes on where it ended.
 //!
-//! A condition is checked against a change of the key that waits, else when the change goes up: who loses then
-//! to somebody else's object finds its bytes under the key that [`WritebackOptions::lost`] gives.
+//! A condition is checked against a change of the key that waits, else when the change goes up: who meets somebody else's
+//! object then finds its bytes under the key that [`WritebackOptions::lost`] gives, or where a [`Judge`] says.
 //!
 //! Invariants: what was acknowledged is in the log until it is in the bucket; the bucket never has what the log could
 //! lose with the power, as it would then be taken for somebody else's; nothing is replaced in the bucket
@@ -15,6 +15,7 @@ mod drain;
 mod listing;
 mod log;
 mod notes;
+mod overtaken;
 mod pending;
 mod record;
 mod replay;
@@ -31,6 +32,8 @@ use futures_util::stream::BoxStream;
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use log::Log;
 use notes::Notes;
+use overtaken::Judged;
+pub use overtaken::{Judge, Outcome, Overtaken, Way};
 use pending::{Change, Pending, Piece, Waiting, slice};
 use record::{Described, PieceAt, Record};
 use replay::Replay;
@@ -106,6 +109,7 @@ pub struct Writeback {
     went_up: AtomicU64,
     /// How many want everything up now.
     hurried: AtomicU64,
+    judged: Mutex<Judged>,
 }
 
 impl Writeback {
@@ -137,6 +141,7 @@ impl Writeback {
             sending: AtomicU64::new(0),
             went_up: AtomicU64::new(0),
             hurried: AtomicU64::new(0),
+            judged: Mutex::default(),
         });
         writeback.start();
         Ok(writeback)

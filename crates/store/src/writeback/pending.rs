@@ -322,6 +322,14 @@ impl Pending {
         }
     }
 
+    /// A change is not under its key but elsewhere; one that came meanwhile finds what this one found.
+    pub(super) fn aside(&mut self, key: &ObjectKey, number: u64) {
+        self.ended(key);
+        if self.keys.get(key).is_some_and(|newest| newest.number == number) {
+            self.drop_newest(key);
+        }
+    }
+
     /// A change did not get there; it is tried again.
     pub(super) fn ended(&mut self, key: &ObjectKey) {
         if let Some(change) = self.going_up.remove(key) {

@@ -28,6 +28,7 @@ impl Filesystem {
         flags: i32,
     ) -> Result<(Attr, Opened)> {
         let name = self.free_name(parent, name_bytes, Kind::File).await?;
+        self.must_be_free_at(parent, &name)?;
         let (inode, file) = {
             // What is not stored and not open looks like something that a mount left which died.
             let _changing = self.layout.follows_paths().then(|| self.changes.begin(parent, &name));

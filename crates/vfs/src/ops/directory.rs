@@ -76,6 +76,7 @@ impl Filesystem {
         if self.names.inode(ino)?.kind != Kind::Directory {
             return Err(Error::NOT_DIRECTORY);
         }
+        self.lister.is_asked(self.now());
         Ok(self.handles.add_directory(DirectoryHandle { ino, cookies: Mutex::default() }))
     }
 

@@ -13,6 +13,7 @@ impl Filesystem {
     /// Finds a name. Counts one kernel reference to the inode.
     pub async fn lookup(&self, parent: Ino, name_bytes: &[u8]) -> Result<Attr> {
         let name = name(name_bytes)?;
+        self.lister.is_asked(self.now());
         loop {
             let found = self.find(parent, &name).await?;
             let inode = self.exact(self.must(found)?).await?;
@@ -47,6 +48,10 @@ impl Filesystem {
     /// What an inode is, not older than the revalidation time.
     pub async fn getattr(&self, ino: Ino) -> Result<Attr> {
         let inode = self.names.inode(ino)?;
+        if ino != Ino::ROOT {
+            // Who mounts looks at the root, to see whether the mount answers.
+            self.lister.is_asked(self.now());
+        }
         let inode = match inode.home.clone() {
             Some((parent, name)) if !self.has_unpublished_writes(ino) => {
                 let found = self.find(parent, &name).await?;

@@ -15,6 +15,7 @@ impl Filesystem {
     pub async fn open(&self, ino: Ino, flags: i32) -> Result<Opened> {
         if flags & libc::O_ACCMODE != libc::O_RDONLY || flags & libc::O_TRUNC != 0 {
             self.writable()?;
+            self.must_not_be_in_conflict(ino)?;
         }
         let inode = self.names.inode(ino)?;
         match inode.kind {
@@ -55,13 +56,20 @@ impl Filesystem {
     /// Publishes what was written through any handle: `close` returns when it is stored and named.
     pub async fn flush(&self, handle: Handle) -> Result<()> {
         let handle = self.handles.file(handle)?;
-        if handle.is_writable { self.commit(&handle.file, When::Closed).await } else { Ok(()) }
+        if !handle.is_writable {
+            return Ok(());
+        }
+        self.commit(&handle.file, When::Closed).await?;
+        self.must_not_be_in_conflict(handle.file.ino)
     }
 
     /// Publishes what was written and the attributes that wait to be exported.
     pub async fn fsync(&self, handle: Handle) -> Result<()> {
         let handle = self.handles.file(handle)?;
         self.commit(&handle.file, When::Open).await?;
+        if handle.is_writable {
+            self.must_not_be_in_conflict(handle.file.ino)?;
+        }
         self.export_now(handle.file.ino).await?;
         if self.layout.follows_paths() {
             self.store.sync().await?;

@@ -39,6 +39,10 @@ pub struct Status {
     pub discards_waiting: usize,
     /// What was renamed and has not moved in the bucket yet.
     pub moving: Moving,
+    /// Conflicts that nobody has resolved.
+    pub conflicts: usize,
+    /// What the background lister does.
+    pub lister: crate::ListerStatus,
     /// Ops committed to the namespace.
     pub ops: u64,
     /// The limit all of it stays under, in bytes.
@@ -76,6 +80,8 @@ impl Filesystem {
             exports_waiting: self.exports.len(),
             discards_waiting: self.discards.len(),
             moving: self.mover.as_ref().map(|mover| mover.moving()).unwrap_or_default(),
+            conflicts: self.conflicts.len(),
+            lister: self.lister.status(),
             ops: self.names.engine().head().0,
             memory_limit_bytes: self.config.memory_limit_bytes,
         }

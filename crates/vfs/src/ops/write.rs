@@ -66,6 +66,7 @@ impl Filesystem {
         if i64::try_from(offset.saturating_add(len)).is_err() {
             return Err(Error::new(libc::EFBIG, "a file has at most 2^63 - 1 bytes"));
         }
+        self.must_not_be_in_conflict(handle.file.ino)?;
         Ok(Arc::clone(&handle.file))
     }
 
@@ -79,6 +80,7 @@ impl Filesystem {
     /// Cuts a file, or extends it with a hole.
     pub(crate) async fn truncate(&self, file: &Arc<OpenFile>, size: u64) -> Result<()> {
         self.must_have_room(file.ino, size)?;
+        self.must_not_be_in_conflict(file.ino)?;
         {
             let mut work = file.work.lock().await;
             let outcome = self.truncate_locked(file, &mut work, size).await;

@@ -1,18 +1,19 @@
 //! Commit: the bytes are stored, then named.
 //!
 //! Invariant: data is durable before the metadata that names it. A commit that fails keeps the unpublished writes,
-//! so that another may succeed; one that meets somebody else's object loses to it and keeps ours beside.
+//! so that another may succeed; what one does that meets somebody else's object is in `conflict`.
 
-use meta::{Ino, Inode, Kind, Name, Op, Stored};
+use meta::{Ino, Inode, Kind, Op, Stored};
 use std::sync::Arc;
 use store::{
     Attributes, CopyOptions, ObjectKey, ObjectMeta, ObjectRef, Precondition, PutOptions, StoreError, Tags,
 };
 
 use super::assemble::Assembly;
+use super::conflict::Settled;
 use super::{Dirty, Local, Memory, Stream, When, precondition};
 use crate::headers;
-use crate::layout::{LOST_AND_FOUND, content_keys, relocated, stored, whole};
+use crate::layout::{content_keys, relocated, stored, whole};
 use crate::open_file::{OpenFile, Pending};
 use crate::pin::Pin;
 use crate::volume::{Mapping, Naming, VolumeRecord};
@@ -145,7 +146,10 @@ impl Filesystem {
                 Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)) => {
                     let is_ours = self.adopt_tried(file, work, inode, key).await?;
                     if !is_ours || precondition(work.base(), key) == base {
-                        return self.yield_to_bucket(file, work, inode, key, attributes).await;
+                        match self.settle_conflict(file, work, inode, (key, is_ours), &attributes).await? {
+                            Settled::Done => return Ok(()),
+                            Settled::Ours => {}
+                        }
                     }
                 }
                 Err(error) => return Err(error.into()),
@@ -155,7 +159,7 @@ impl Filesystem {
 
     /// An earlier upload of this file got there, and nobody heard of it, or only a mount that died: it is what lies below
     /// the writes, all of which are here still. The time of the last write in nanoseconds tells it from anybody else's.
-    async fn adopt_tried(
+    pub(super) async fn adopt_tried(
         &self,
         file: &OpenFile,
         work: &mut Dirty,
@@ -253,7 +257,7 @@ impl Filesystem {
     }
 
     /// Names the stored object.
-    async fn published(
+    pub(super) async fn published(
         &self,
         file: &OpenFile,
         work: &mut Dirty,
@@ -322,7 +326,7 @@ impl Filesystem {
         Ok(Op::Publish { ino, base, content, size_bytes: inode.size_bytes, mtime: None })
     }
 
-    async fn upload(
+    pub(super) async fn upload(
         &self,
         work: &mut Dirty,
         key: &ObjectKey,
@@ -381,93 +385,6 @@ impl Filesystem {
         Ok(moved)
     }
 
-    /// Somebody else changed the object meanwhile: the bucket wins, and our bytes go to `lost+found`.
-    async fn yield_to_bucket(
-        &self,
-        file: &OpenFile,
-        work: &mut Dirty,
-        inode: &Inode,
-        key: &ObjectKey,
-        attributes: Attributes,
-    ) -> Result<()> {
-        let path = self.names.path(inode.ino)?;
-        let path: Vec<&[u8]> = path.iter().map(Name::as_bytes).collect();
-        let lost = self.layout.lost(&path, self.entropy.next_u64())?;
-        self.keep_aside(work, &lost, attributes).await?;
-        tracing::warn!(%key, kept = %lost, "the object was changed in the bucket while its file was written: the bucket's stays");
-        *work = Dirty::Clean;
-        file.set_pending(Pending::default());
-        file.forget_tried();
-        if inode.is_beside() {
-            self.give_name_away(inode)?;
-        }
-        self.directories.get(Ino::ROOT).forget();
-        if let Some(dir) = self.names.entry(Ino::ROOT, &Name::new(LOST_AND_FOUND.as_bytes())?)? {
-            self.directories.get(dir.ino).forget();
-        }
-        self.look_again(inode).await.ok();
-        if file.replace(|| self.pin_of(inode.ino)).is_err() {
-            file.replace(|| Ok::<_, Error>(None))?;
-        }
-        let left = self.names.inode(inode.ino).as_ref().map(content_keys).unwrap_or_default();
-        for key in content_keys(inode).difference(&left).cloned() {
-            self.discard(key).await;
-        }
-        Err(Error::Stale(format!(
-            "'{key}' was changed in the bucket; this file's bytes are kept as '{lost}'"
-        )))
-    }
-
-    /// What lies beside its path is not shown there: its name is somebody else's object's.
-    fn give_name_away(&self, inode: &Inode) -> Result<()> {
-        if let Some((dir, name)) = &inode.home {
-            self.take_name_away(*dir, name, inode, self.now())?;
-            self.directories.get(*dir).forget();
-        }
-        Ok(())
-    }
-
-    /// What a file edited in place did not change may have gone with the object below: it is kept as zeros.
-    async fn keep_written(&self, work: &mut Dirty, lost: &ObjectKey, attributes: Attributes) -> Result<()> {
-        let kept = self.upload(work, lost, attributes.clone(), Precondition::Absent).await;
-        match (kept, &mut *work) {
-            (Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)), Dirty::Local(local)) => {
-                local.lose_base();
-                self.upload(work, lost, attributes, Precondition::Absent).await?;
-            }
-            (kept, _) => drop(kept?),
-        }
-        Ok(())
-    }
-
-    async fn keep_aside(&self, work: &mut Dirty, lost: &ObjectKey, attributes: Attributes) -> Result<()> {
-        let Dirty::Stream(stream) = work else { return self.keep_written(work, lost, attributes).await };
-        if let Some(ours) = stream.completed() {
-            self.store.copy(&ours, lost, CopyOptions::default()).await?;
-            self.store.delete(&ours.key, Precondition::Matches(ours.etag)).await?;
-            return Ok(());
-        }
-        // The parts belong to the key: the bucket's object steps aside while ours is completed and copied.
-        let key = &stream.key().cloned().ok_or(Error::NOT_FOUND)?;
-        let aside = self.layout.orphan(Ino::ROOT, self.entropy.next_u64())?;
-        let theirs = match self.store.find(key).await? {
-            Some(meta) => Some(self.store.copy(&meta.object, &aside, CopyOptions::default()).await?),
-            None => None,
-        };
-        let ours = stream.finish(Precondition::None).await?;
-        self.store.copy(&ours, lost, CopyOptions::default()).await?;
-        let unless_changed = Precondition::Matches(ours.etag.clone());
-        match theirs {
-            None => self.store.delete(key, unless_changed).await?,
-            Some(theirs) => {
-                let options = CopyOptions { attributes: None, precondition: unless_changed };
-                self.store.copy(&theirs, key, options).await?;
-                self.store.delete(&theirs.key, Precondition::None).await?;
-            }
-        }
-        Ok(())
-    }
-
     /// The headers to store with a file: what its object carried, and the inode's attributes.
     pub(crate) async fn attributes_to_store(
         &self,
@@ -494,7 +411,8 @@ impl Filesystem {
     pub(crate) async fn ensure_volume_record(&self) -> Result<()> {
         let put = async {
             let id = u128::from(self.entropy.next_u64()) << 64 | u128::from(self.entropy.next_u64());
-            let record = VolumeRecord::new(Mapping::Whole, Naming::FilePath, id, self.now())?;
+            let record = VolumeRecord::new(Mapping::Whole, Naming::FilePath, id, self.now())?
+                .with_conflicts(self.config.conflicts)?;
             match record.write(self.store.as_ref(), &self.config.prefix).await {
                 // Another mount was first.
                 Ok(()) | Err(Error::Store(StoreError::PreconditionFailed(_))) => Ok(record),

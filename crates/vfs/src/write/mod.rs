@@ -12,6 +12,7 @@
 
 mod assemble;
 mod commit;
+mod conflict;
 mod copy;
 mod local;
 mod memory;

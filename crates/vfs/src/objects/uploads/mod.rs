@@ -26,6 +26,7 @@ use super::Objects;
 use super::errors::{about, named};
 use crate::Filesystem;
 use record::{Begun, Kept, UPLOAD, ino_of, new_id};
+pub(crate) use record::{from_hex, to_hex};
 
 /// Orphans looked at in one step.
 const BATCH: usize = 256;

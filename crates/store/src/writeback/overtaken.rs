@@ -1,0 +1,272 @@
+//! A change goes up, and somebody else has changed its key in the bucket: perhaps it was the change itself, whose answer was
+//! lost; else a judge says whose object has the key.
+//!
+//! Invariants: theirs is replaced only under a condition on what was seen, after it was copied and the judge has noted that;
+//! zeros stand for what a change was made of that is gone, and such bytes never take a key that others have.
+
+use super::Writeback;
+use super::pending::{Change, Piece, Waiting, slice};
+use crate::{
+    CopyOptions, ETag, ObjectKey, ObjectMeta, ObjectRef, Payload, Precondition, PutOptions, Result,
+    StoreError,
+};
+use bytes::Bytes;
+use futures_util::TryStreamExt as _;
+use futures_util::future::BoxFuture;
+use std::ops::Range;
+use std::sync::{Arc, PoisonError};
+
+/// So often their object is replaced again by others before ours gives in.
+const ATTEMPTS_MAX: usize = 5;
+/// Longer objects go up in parts of this length, in bytes.
+const PART_BYTES: u64 = 8 << 20;
+
+/// A change that somebody else was faster than.
+#[derive(Debug, Clone)]
+pub struct Overtaken {
+    /// What both wanted.
+    pub key: ObjectKey,
+    /// Theirs; `None`: they deleted it.
+    pub theirs: Option<ObjectRef>,
+    /// Whether all is still there that our object is made of.
+    pub is_complete: bool,
+}
+
+/// Whose object has the key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Way {
+    /// Theirs; ours goes to this one.
+    OursTo(ObjectKey),
+    /// Ours; theirs is copied to this one before, if there is any.
+    TheirsTo(ObjectKey),
+}
+
+/// Where both sides are.
+#[derive(Debug, Clone)]
+pub struct Outcome {
+    /// The change.
+    pub overtaken: Overtaken,
+    /// Ours; `None`: it is about to replace theirs.
+    pub ours: Option<ObjectRef>,
+    /// Theirs, or the copy of it.
+    pub theirs: Option<ObjectRef>,
+}
+
+/// Says what becomes of changes that were overtaken.
+#[derive(Clone)]
+pub struct Judge {
+    /// Says whose object has the key. Must say something that works where ours is not complete: only
+    /// [`Way::OursTo`] does.
+    pub way: Arc<dyn Fn(&Overtaken) -> Way + Send + Sync>,
+    /// Notes where both sides are, before anything of theirs goes, and again once all is done. An error: it is tried again.
+    pub note: Arc<dyn Fn(Outcome) -> BoxFuture<'static, Result<()>> + Send + Sync>,
+    /// Theirs has the key, as everybody sees from now on.
+    pub settled: Arc<dyn Fn(&ObjectKey) + Send + Sync>,
+}
+
+impl std::fmt::Debug for Judge {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Judge")
+    }
+}
+
+/// Whether there is a judge.
+#[derive(Debug, Default)]
+pub(super) enum Judged {
+    /// None: ours goes where the options say.
+    #[default]
+    No,
+    /// One is to come.
+    Later,
+    By(Judge),
+}
+
+/// Where a change is.
+pub(super) enum Went {
+    /// Under its key, with this tag, or it was a deletion.
+    Up(Option<ETag>),
+    /// Elsewhere.
+    Aside,
+}
+
+impl Writeback {
+    /// What is overtaken waits from now on until [`Writeback::judged_by`] is called.
+    pub fn awaits_judge(&self) {
+        *self.judged.lock().unwrap_or_else(PoisonError::into_inner) = Judged::Later;
+    }
+
+    /// From now on this one says what becomes of changes that were overtaken.
+    pub fn judged_by(&self, judge: Judge) {
+        *self.judged.lock().unwrap_or_else(PoisonError::into_inner) = Judged::By(judge);
+    }
+
+    pub(super) fn judge(&self) -> Option<Judge> {
+        match &*self.judged.lock().unwrap_or_else(PoisonError::into_inner) {
+            Judged::By(judge) => Some(judge.clone()),
+            Judged::No | Judged::Later => None,
+        }
+    }
+
+    fn is_judge_to_come(&self) -> bool {
+        matches!(*self.judged.lock().unwrap_or_else(PoisonError::into_inner), Judged::Later)
+    }
+
+    /// The bucket has something else than this change was made over.
+    pub(super) async fn send_over(&self, key: &ObjectKey, change: &Change) -> Result<Went> {
+        for _ in 0..ATTEMPTS_MAX {
+            let found = self.bucket.find(key).await?;
+            if form(found.as_ref()) == change.form() {
+                return Ok(Went::Up(found.map(|found| found.object.etag)));
+            }
+            if change.follows(&form(found.as_ref())) {
+                // Ours too: it got there, and the process ended before it could say so.
+                return self.apply(key, change, exactly(found.as_ref())).await.map(Went::Up);
+            }
+            let Some(object) = &change.object else {
+                // Nothing of ours could be lost: theirs stays.
+                return Ok(Went::Aside);
+            };
+            if self.is_judge_to_come() {
+                return Err(StoreError::Unavailable("nobody can say yet whose object stays".into()));
+            }
+            let is_complete = self.is_complete(object).await?;
+            let theirs = found.as_ref().map(|found| found.object.clone());
+            let overtaken = Overtaken { key: key.clone(), theirs, is_complete };
+            match self.way(&overtaken) {
+                Way::OursTo(there) => return self.step_aside(overtaken, object, &there).await,
+                Way::TheirsTo(there) => {
+                    if let Some(went) = self.replace(overtaken, change, &there).await? {
+                        return Ok(went);
+                    }
+                }
+            }
+        }
+        Err(StoreError::PreconditionFailed(key.clone()))
+    }
+
+    fn way(&self, overtaken: &Overtaken) -> Way {
+        match self.judge() {
+            Some(judge) => (judge.way)(overtaken),
+            None => Way::OursTo((self.options.lost)(&overtaken.key, self.entropy.next_u64())),
+        }
+    }
+
+    async fn note(&self, outcome: Outcome) -> Result<()> {
+        match self.judge() {
+            Some(judge) => (judge.note)(outcome).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Theirs stays, and our bytes go where they can be found.
+    async fn step_aside(&self, overtaken: Overtaken, object: &Waiting, there: &ObjectKey) -> Result<Went> {
+        let ours = match overtaken.is_complete {
+            true => self.store(there, object, Precondition::None).await?,
+            false => self.store_rest(there, object).await?,
+        };
+        let key = overtaken.key.clone();
+        let theirs = overtaken.theirs.clone();
+        self.note(Outcome { overtaken, ours: Some(ours), theirs }).await?;
+        tracing::warn!(%key, kept = %there, "the object was changed in the bucket while ours waited to go up: the bucket's stays");
+        Ok(Went::Aside)
+    }
+
+    /// Ours replaces exactly theirs, which is copied before. `None`: it is another one by now.
+    async fn replace(
+        &self,
+        overtaken: Overtaken,
+        change: &Change,
+        there: &ObjectKey,
+    ) -> Result<Option<Went>> {
+        let copy = match &overtaken.theirs {
+            None => None,
+            Some(theirs) => match self.bucket.copy(theirs, there, CopyOptions::default()).await {
+                Ok(copy) => Some(copy),
+                Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)) => return Ok(None),
+                Err(error) => return Err(error),
+            },
+        };
+        let outcome = Outcome { overtaken, ours: None, theirs: copy };
+        self.note(outcome.clone()).await?;
+        let key = outcome.overtaken.key.clone();
+        let base = outcome.overtaken.theirs.as_ref();
+        let base = base.map_or(Precondition::Absent, |object| Precondition::Matches(object.etag.clone()));
+        match self.apply(&key, change, base).await {
+            Ok(etag) => {
+                tracing::warn!(%key, "the object was changed in the bucket while ours waited to go up: ours replaced it");
+                let ours = etag.clone().map(|etag| ObjectRef::new(key, etag));
+                self.note(Outcome { ours, ..outcome }).await?;
+                Ok(Some(Went::Up(etag)))
+            }
+            Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)) => {
+                if let Some(copy) = outcome.theirs {
+                    self.bucket.delete(&copy.key, Precondition::None).await?;
+                }
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether all objects are there that one is made of.
+    async fn is_complete(&self, object: &Waiting) -> Result<bool> {
+        for piece in &object.pieces {
+            let Piece::There(from, _) = piece else { continue };
+            let found = self.bucket.find(&from.key).await?;
+            if found.is_none_or(|found| found.object.etag != from.etag) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Stores an object of which some is gone: zeros stand for that.
+    async fn store_rest(&self, key: &ObjectKey, object: &Waiting) -> Result<ObjectRef> {
+        let (attributes, tags) = (object.described.attributes.clone(), object.described.tags.clone());
+        let size = object.size_bytes();
+        if size <= PART_BYTES {
+            let options = PutOptions { precondition: Precondition::None, attributes, tags };
+            return self.bucket.put(key, self.rest(object, 0..size).await?, options).await;
+        }
+        let upload = self.bucket.multipart(key, attributes, tags).await?;
+        let part_bytes = PART_BYTES.max(size.div_ceil(10_000).next_multiple_of(1 << 20));
+        let sent = async {
+            for (index, start) in (0..size).step_by(part_bytes as usize).enumerate() {
+                let body = self.rest(object, start..size.min(start + part_bytes)).await?;
+                upload.put_part(index as u32 + 1, body).await?;
+            }
+            upload.complete(Precondition::None).await
+        };
+        let outcome = sent.await;
+        if outcome.is_err() {
+            upload.abort().await.ok();
+        }
+        outcome
+    }
+
+    /// A range of an object, as far as it is there.
+    async fn rest(&self, object: &Waiting, range: Range<u64>) -> Result<Payload> {
+        let mut payload = Payload::default();
+        for piece in slice(&object.pieces, &range) {
+            let len = piece.len();
+            let read = async { self.read(vec![piece]).await?.try_collect::<Vec<_>>().await };
+            match read.await {
+                Ok(bytes) => bytes.into_iter().for_each(|bytes| payload.push(bytes)),
+                Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)) => {
+                    payload.push(Bytes::from(vec![0; len as usize]));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(payload)
+    }
+}
+
+/// What tells whose object was found.
+fn form(found: Option<&ObjectMeta>) -> super::pending::Form {
+    found.map(|found| (found.size_bytes, found.attributes.user.clone()))
+}
+
+fn exactly(found: Option<&ObjectMeta>) -> Precondition {
+    found.map_or(Precondition::Absent, |found| Precondition::Matches(found.object.etag.clone()))
+}

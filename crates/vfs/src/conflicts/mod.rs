@@ -1,0 +1,192 @@
+//! Conflicts: an object changed in the bucket while a file with the same name was written here.
+//!
+//! Owns the policy, which says whose bytes have the name then, and the record of each conflict until somebody resolves
+//! it. Detects none: that is for those who store (`write::conflict`, and the write-back log).
+//!
+//! Invariants: the bytes of both sides are stored before the record that names them; a record is durable before the
+//! bucket's side loses the name; there are at most [`CONFLICTS_MAX`] of them.
+
+mod names;
+mod overtaken;
+mod record;
+mod resolve;
+
+pub use record::{Conflict, Side};
+pub use resolve::Keep;
+
+use meta::{FsError, Ino, Name, Namespace, Op, XattrHow};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use store::{ObjectKey, Timestamp};
+
+use crate::layout::object_key;
+use crate::{Error, Filesystem, Result};
+
+/// What the extended attributes of the root begin with that are records of conflicts.
+const PREFIX: &[u8] = b"tenon.conflict.";
+/// So many conflicts are known, the newest; of older ones the bytes stay where they are.
+const CONFLICTS_MAX: usize = 1000;
+
+/// Whose bytes have the name, where an object changed in the bucket while its file was written here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ConflictPolicy {
+    /// The bucket's: the file's are kept under `lost+found`, and `close` fails.
+    #[default]
+    BucketWins,
+    /// The file's: the bucket's are kept under `lost+found`.
+    FileWins,
+    /// The bucket's, and the file becomes another one beside it.
+    KeepBoth,
+    /// As `BucketWins`, and the path takes no writes until somebody has resolved the conflict.
+    Fail,
+}
+
+impl ConflictPolicy {
+    /// Whether it is what a volume has that says nothing.
+    pub(crate) fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl std::fmt::Display for ConflictPolicy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::BucketWins => "bucket-wins",
+            Self::FileWins => "file-wins",
+            Self::KeepBoth => "keep-both",
+            Self::Fail => "fail",
+        })
+    }
+}
+
+/// The conflicts that nobody has resolved.
+#[derive(Debug, Default)]
+pub(crate) struct Conflicts {
+    known: Mutex<BTreeMap<String, Conflict>>,
+    /// How many of them let nobody write.
+    blocking: AtomicUsize,
+}
+
+impl Conflicts {
+    /// Those that the metadata has.
+    pub(crate) fn load(names: &Namespace) -> Result<Self> {
+        let conflicts = Self::default();
+        for name in names.xattrs(Ino::ROOT)? {
+            let Some(id) = name.strip_prefix(PREFIX).and_then(|id| std::str::from_utf8(id).ok()) else {
+                continue;
+            };
+            match Conflict::decode(id, &names.xattr(Ino::ROOT, &name)?) {
+                Ok(conflict) => drop(conflicts.lock().insert(id.to_owned(), conflict)),
+                Err(error) => tracing::warn!(id, %error, "the record of a conflict cannot be read"),
+            }
+        }
+        conflicts.count();
+        Ok(conflicts)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.lock().len()
+    }
+
+    fn count(&self) {
+        let blocking = self.lock().values().filter(|conflict| conflict.blocks()).count();
+        self.blocking.store(blocking, Ordering::Release);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Conflict>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Filesystem {
+    /// The conflicts that nobody has resolved, the oldest first.
+    pub fn conflicts(&self) -> Vec<Conflict> {
+        let mut found: Vec<_> = self.conflicts.lock().values().cloned().collect();
+        found.sort_by(|one, other| (one.at, &one.id).cmp(&(other.at, &other.id)));
+        found
+    }
+
+    /// Whose bytes have the name after a conflict.
+    pub fn conflict_policy(&self) -> ConflictPolicy {
+        self.config.conflicts
+    }
+
+    /// One of them, by its id.
+    pub fn conflict(&self, id: &str) -> Option<Conflict> {
+        self.conflicts.lock().get(id).cloned()
+    }
+
+    /// Records a conflict, or what became of it; of too many the oldest goes. It survives the loss of power.
+    pub(crate) async fn record_conflict(&self, conflict: &Conflict) -> Result<()> {
+        let surplus = (self.conflicts.len() + 1).saturating_sub(CONFLICTS_MAX);
+        for oldest in self.conflicts().into_iter().filter(|old| old.id != conflict.id).take(surplus) {
+            tracing::warn!(id = oldest.id, key = %oldest.key, "there are too many conflicts: the oldest is forgotten, its bytes stay");
+            self.forget_conflict(&oldest.id)?;
+        }
+        let (name, value) = (name_of(&conflict.id), conflict.encode().into());
+        let op = Op::SetXattr { ino: Ino::ROOT, name, value, how: XattrHow::Set };
+        self.names.commit(&self.ctx(), &op)?;
+        self.conflicts.lock().insert(conflict.id.clone(), conflict.clone());
+        self.conflicts.count();
+        self.names_first().await
+    }
+
+    /// A conflict is resolved, or was none.
+    pub(crate) fn forget_conflict(&self, id: &str) -> Result<()> {
+        match self.names.commit(&self.ctx(), &Op::RemoveXattr { ino: Ino::ROOT, name: name_of(id) }) {
+            Ok(_) | Err(FsError::NoData) => {}
+            Err(error) => return Err(error.into()),
+        }
+        self.conflicts.lock().remove(id);
+        self.conflicts.count();
+        Ok(())
+    }
+
+    /// The key of a new file beside the one with this key, for the side of a conflict that has not the name.
+    pub(crate) fn key_beside(&self, key: &ObjectKey, at: Timestamp) -> Result<ObjectKey> {
+        names::key_beside(key, at, self.entropy.next_u64()).map_err(|error| Error::Name(error.into()))
+    }
+
+    /// An error while the policy `fail` lets nobody write a file.
+    pub(crate) fn must_not_be_in_conflict(&self, ino: Ino) -> Result<()> {
+        if self.conflicts.blocking.load(Ordering::Acquire) == 0 {
+            return Ok(());
+        }
+        // Its name may have gone with the bucket's object.
+        let lost_in = self.files.get(ino).and_then(|file| self.conflict(&file.conflict()?));
+        if let Some(conflict) = lost_in.filter(Conflict::blocks) {
+            return self.must_be_free(&conflict.key);
+        }
+        match self.path_key(&self.names.inode(ino)?) {
+            Ok(Some(key)) => self.must_be_free(&key),
+            _ => Ok(()),
+        }
+    }
+
+    /// The same of a name that nothing has.
+    pub(crate) fn must_be_free_at(&self, dir: Ino, name: &Name) -> Result<()> {
+        if self.conflicts.blocking.load(Ordering::Acquire) == 0 {
+            return Ok(());
+        }
+        match object_key(&self.layout.directory(&self.names, dir)?, name.as_bytes()) {
+            Ok(key) => self.must_be_free(&key),
+            Err(_) => Ok(()),
+        }
+    }
+
+    fn must_be_free(&self, key: &ObjectKey) -> Result<()> {
+        match self.conflicts.lock().values().find(|conflict| conflict.blocks() && conflict.key == *key) {
+            None => Ok(()),
+            Some(Conflict { id, .. }) => Err(Error::Stale(format!(
+                "'{key}' takes no writes until its conflict is resolved: tenon conflicts resolve {id} --keep bucket|file|both"
+            ))),
+        }
+    }
+}
+
+fn name_of(id: &str) -> Box<[u8]> {
+    [PREFIX, id.as_bytes()].concat().into()
+}

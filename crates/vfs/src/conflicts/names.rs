@@ -1,0 +1,81 @@
+//! The name of the file that a conflict makes beside another.
+
+use store::names::NAME_BYTES_MAX;
+use store::{InvalidKey, ObjectKey, Timestamp};
+
+/// A longer ending after the last dot is part of the name, and no extension.
+const EXTENSION_BYTES_MAX: usize = 16;
+
+/// The key of a file beside the one with this key.
+pub(super) fn key_beside(key: &ObjectKey, at: Timestamp, unique: u64) -> Result<ObjectKey, InvalidKey> {
+    let key = key.as_bytes();
+    let (dir, name) = key.split_at(key.iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1));
+    ObjectKey::new([dir, &beside(name, at, unique)].concat())
+}
+
+/// `report.odt` becomes `report.conflict-20260131-235959-1a2b3c4d.odt`: when the conflict was found (UTC), and eight random
+/// hexadecimal digits. What is too long is cut before that.
+fn beside(name: &[u8], at: Timestamp, unique: u64) -> Vec<u8> {
+    let (stem, extension) = split(name);
+    let mark = format!(".conflict-{}-{:08x}", date(at), unique as u32);
+    let room = NAME_BYTES_MAX - mark.len() - extension.len();
+    [&stem[..cut(stem, room)], mark.as_bytes(), extension].concat()
+}
+
+/// At the last dot, unless that is the first byte.
+fn split(name: &[u8]) -> (&[u8], &[u8]) {
+    let dot = name.iter().rposition(|byte| *byte == b'.');
+    let dot = dot.filter(|at| *at > 0 && (2..=EXTENSION_BYTES_MAX).contains(&(name.len() - at)));
+    name.split_at(dot.unwrap_or(name.len()))
+}
+
+/// Where at most `room` bytes end, between two characters where it is text.
+fn cut(stem: &[u8], room: usize) -> usize {
+    let is_inside = |at: &usize| stem.get(*at).is_some_and(|byte| byte & 0xc0 == 0x80);
+    match std::str::from_utf8(stem) {
+        _ if stem.len() <= room => stem.len(),
+        Ok(_) => (0..=room).rev().find(|at| !is_inside(at)).unwrap_or(room),
+        Err(_) => room,
+    }
+}
+
+fn date(at: Timestamp) -> String {
+    let at = jiff::Timestamp::from_second(at.secs()).unwrap_or(jiff::Timestamp::UNIX_EPOCH);
+    at.strftime("%Y%m%d-%H%M%S").to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(name: &str) -> String {
+        String::from_utf8(beside(name.as_bytes(), Timestamp::from_secs(1_769_903_999, 0), 0x9_1a2b_3c4d))
+            .unwrap()
+    }
+
+    #[test]
+    fn the_extension_stays_last() {
+        assert_eq!(of("report.odt"), "report.conflict-20260131-235959-1a2b3c4d.odt");
+        assert_eq!(of("a.tar.gz"), "a.tar.conflict-20260131-235959-1a2b3c4d.gz");
+        for plain in ["Makefile", ".bashrc", "ends.", "what. a sentence that ends"] {
+            assert_eq!(of(plain), format!("{plain}.conflict-20260131-235959-1a2b3c4d"));
+        }
+    }
+
+    #[test]
+    fn it_is_in_the_same_directory() {
+        let key = |text: &str| ObjectKey::try_from(text).unwrap();
+        let there = key_beside(&key("a.b/c"), Timestamp(0), 1).unwrap();
+        assert_eq!(there, key("a.b/c.conflict-19700101-000000-00000001"));
+        assert!(key_beside(&key(&format!("{}/c", "a/".repeat(510))), Timestamp(0), 1).is_err());
+    }
+
+    #[test]
+    fn long_names_are_cut_between_characters() {
+        let name = of(&format!("{}.txt", "ä".repeat(125)));
+        assert!(
+            name.len() <= NAME_BYTES_MAX && name.ends_with("ä.conflict-20260131-235959-1a2b3c4d.txt"),
+            "{name}"
+        );
+    }
+}

@@ -1,0 +1,84 @@
+//! Conflicts that the write-back log finds, when it sends up what a program closed long ago.
+
+use std::sync::Arc;
+use store::names;
+use store::writeback::{Judge, Outcome, Overtaken, Way};
+use store::{ObjectKey, StoreError};
+
+use super::{Conflict, ConflictPolicy, Side};
+use crate::{Error, Filesystem, Result, lost_key};
+
+impl Filesystem {
+    /// Says to the write-back log what becomes of its changes where others were faster, by the volume's policy.
+    pub fn judge(&self) -> Judge {
+        let (way, note, settled) = (self.me.clone(), self.me.clone(), self.me.clone());
+        Judge {
+            way: Arc::new(move |overtaken| match way.upgrade() {
+                Some(fs) => fs.way(overtaken),
+                None => Way::OursTo(overtaken.key.clone()),
+            }),
+            note: Arc::new(move |outcome| {
+                let fs = note.upgrade();
+                Box::pin(async move {
+                    let Some(fs) = fs else { return Err(StoreError::Unavailable("it is unmounted".into())) };
+                    let noted = fs.note_outcome(outcome).await;
+                    noted.map_err(|error| {
+                        StoreError::Unavailable(format!("a conflict cannot be recorded: {error}"))
+                    })
+                })
+            }),
+            settled: Arc::new(move |key| {
+                let (Some(fs), key) = (settled.upgrade(), key.clone()) else { return };
+                tokio::spawn(async move {
+                    if let Err(error) = fs.look_at_key(&key).await {
+                        tracing::debug!(%key, %error, "what has the key is not known yet");
+                    }
+                });
+            }),
+        }
+    }
+
+    fn way(&self, overtaken: &Overtaken) -> Way {
+        let key = &overtaken.key;
+        // A path too long to be kept aside under its name stays where it was, as the newer one.
+        let lost =
+            || lost_key(&self.config.prefix, key, self.entropy.next_u64()).unwrap_or_else(|_| key.clone());
+        match (self.config.conflicts, &overtaken.theirs) {
+            (ConflictPolicy::FileWins, _) | (ConflictPolicy::KeepBoth, None) if overtaken.is_complete => {
+                Way::TheirsTo(lost())
+            }
+            (ConflictPolicy::KeepBoth, Some(_)) if overtaken.is_complete => {
+                Way::OursTo(self.key_beside(key, self.now()).unwrap_or_else(|_| lost()))
+            }
+            _ => Way::OursTo(lost()),
+        }
+    }
+
+    async fn note_outcome(&self, Outcome { overtaken, ours, theirs }: Outcome) -> Result<()> {
+        let Overtaken { key, theirs: seen, is_complete } = overtaken;
+        // An attempt to replace theirs was noted before.
+        let is_same = |known: &Conflict| known.key == key && known.file.is_none();
+        let id = self.conflicts().into_iter().find(is_same).map(|known| known.id);
+        let inside = key.as_bytes().strip_prefix(self.config.prefix.as_slice()).unwrap_or(key.as_bytes());
+        let inside = ObjectKey::new(inside.to_vec()).map_err(|error| Error::Name(error.into()))?;
+        let conflict = Conflict {
+            id: id.unwrap_or_else(|| format!("{:016x}", self.entropy.next_u64())),
+            path: names::key_to_path(&inside).join(&b'/'),
+            at: self.now(),
+            policy: self.config.conflicts,
+            seen: seen.map(|object| object.etag),
+            file: ours.as_ref().map(Side::of),
+            bucket: theirs.as_ref().map(Side::of),
+            is_complete,
+            key,
+        };
+        self.record_conflict(&conflict).await
+    }
+
+    /// Brings the names to agree with what a key has now.
+    pub(super) async fn look_at_key(&self, key: &ObjectKey) -> Result<()> {
+        let looked_at = self.now();
+        let found = self.store.find(key).await?;
+        self.reconcile(key, found.as_ref(), looked_at).await
+    }
+}

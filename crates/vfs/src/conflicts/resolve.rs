@@ -1,0 +1,121 @@
+//! Somebody says which side of a conflict stays.
+
+use store::{CopyOptions, ObjectKey, Precondition, StoreError};
+
+use super::{Conflict, Side};
+use crate::layout::LOST_AND_FOUND;
+use crate::{Error, Filesystem, Result};
+
+/// What stays of a conflict.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Keep {
+    /// What the bucket had; that may be nothing.
+    Bucket,
+    /// What was written here.
+    File,
+    /// Both: what has not the name is a file beside it.
+    Both,
+}
+
+impl Filesystem {
+    /// Resolves a conflict, whose record goes. `ESTALE` if the object that would be replaced or deleted is none of the
+    /// two any more.
+    pub async fn resolve_conflict(&self, id: &str, keep: Keep) -> Result<()> {
+        self.writable()?;
+        let mut conflict = self.conflict(id).ok_or(Error::new(libc::ENOENT, "there is no such conflict"))?;
+        let touched = {
+            let _moves = self.moves.read().await;
+            let _claim = self.claims.claim(&conflict.key).await;
+            if conflict.file.is_none() {
+                // Nobody heard whether it got there.
+                conflict.file = self.store.find(&conflict.key).await?.map(|found| Side::of(&found.object));
+            }
+            self.carry_out(&conflict, keep).await.map_err(|error| changed_since(&conflict, error))?
+        };
+        self.forget_conflict(id)?;
+        for key in touched {
+            self.look_at_key(&key).await?;
+        }
+        Ok(())
+    }
+
+    /// The keys that are not what they were.
+    async fn carry_out(&self, conflict: &Conflict, keep: Keep) -> Result<Vec<ObjectKey>> {
+        let named = conflict.named();
+        let (kept, other) = match keep {
+            Keep::Bucket => (conflict.bucket.as_ref(), conflict.file.as_ref()),
+            Keep::File => (conflict.file.as_ref(), conflict.bucket.as_ref()),
+            Keep::Both => return self.keep_both(conflict).await,
+        };
+        if kept == named {
+            // What has the name may have changed since, and stays so.
+            return self.drop_side(other).await;
+        }
+        let there = match named {
+            Some(side) => self.still(side).await?,
+            None => Precondition::Absent,
+        };
+        match kept {
+            Some(side) => {
+                self.copy_side(side, &conflict.key, there).await?;
+                let touched = self.drop_side(Some(side)).await?;
+                // Beside, where it has not the name: it was replaced just now.
+                let left = other.filter(|other| other.key != conflict.key);
+                Ok([vec![conflict.key.clone()], touched, self.drop_side(left).await?].concat())
+            }
+            None => {
+                self.store.delete(&conflict.key, there).await?;
+                Ok(vec![conflict.key.clone()])
+            }
+        }
+    }
+
+    /// What lies under `lost+found` becomes a file beside the other.
+    async fn keep_both(&self, conflict: &Conflict) -> Result<Vec<ObjectKey>> {
+        let lost = [self.config.prefix.as_slice(), LOST_AND_FOUND.as_bytes(), b"/"].concat();
+        let sides = [&conflict.file, &conflict.bucket];
+        let is_lost = |side: &&Side| side.key.as_bytes().starts_with(&lost) && side.key != conflict.key;
+        let Some(side) = sides.into_iter().flatten().find(is_lost) else { return Ok(Vec::new()) };
+        let there = self.key_beside(&conflict.key, conflict.at)?;
+        self.copy_side(side, &there, Precondition::Absent).await?;
+        Ok([vec![there], self.drop_side(Some(side)).await?].concat())
+    }
+
+    async fn copy_side(&self, side: &Side, to: &ObjectKey, precondition: Precondition) -> Result<()> {
+        let found = self.store.head(&side.key).await?;
+        self.store.copy(&found.object, to, CopyOptions { attributes: None, precondition }).await?;
+        Ok(())
+    }
+
+    /// Deletes a side's object, unless it has been changed since.
+    async fn drop_side(&self, side: Option<&Side>) -> Result<Vec<ObjectKey>> {
+        let Some(side) = side else { return Ok(Vec::new()) };
+        match self.still(side).await {
+            Ok(there) => self.store.delete(&side.key, there).await?,
+            Err(Error::Store(StoreError::NotFound(_))) => {}
+            Err(error) => return Err(error),
+        }
+        Ok(vec![side.key.clone()])
+    }
+
+    /// The condition that a side is what it was. One that waited in the write-back log has another tag by now.
+    async fn still(&self, side: &Side) -> Result<Precondition> {
+        let etag = match side.etag.is_provisional() {
+            true => self.store.head(&side.key).await?.object.etag,
+            false => side.etag.clone(),
+        };
+        Ok(Precondition::Matches(etag))
+    }
+}
+
+fn changed_since(conflict: &Conflict, error: Error) -> Error {
+    match error {
+        Error::Store(StoreError::PreconditionFailed(key) | StoreError::NotFound(key)) => {
+            Error::Stale(format!(
+                "'{key}' has changed since '{}' came into conflict: look at both; --keep both leaves everything as it is",
+                conflict.key
+            ))
+        }
+        error => error,
+    }
+}

@@ -1,0 +1,501 @@
+//! Conflicts: an object changed in the bucket while a file with the same name was written here.
+
+use crate::world::{Bucket, CALLER, MIB, World, errno, pattern};
+use store::wrap::{Fault, Operation, Rule};
+use vfs::{Changes, Conflict, ConflictPolicy, Handle, Keep};
+
+use ConflictPolicy::{BucketWins, Fail, FileWins, KeepBoth};
+
+const POLICIES: [ConflictPolicy; 4] = [BucketWins, FileWins, KeepBoth, Fail];
+
+/// How a file is dirty, and what it then is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Written {
+    /// Anew and short.
+    Memory,
+    /// Anew and long.
+    Stream,
+    /// At its beginning, the rest being in the cache.
+    Edit,
+    /// At its end, likewise.
+    Append,
+    /// Cut to its beginning, likewise.
+    Cut,
+    /// At its beginning, the rest being nowhere but in the bucket.
+    Uncached,
+}
+
+const ALL: [Written; 6] =
+    [Written::Memory, Written::Stream, Written::Edit, Written::Append, Written::Cut, Written::Uncached];
+
+async fn world(policy: ConflictPolicy) -> World {
+    World::with(|config| {
+        config.conflicts = policy;
+        config.part_size_bytes = MIB as u64;
+    })
+    .await
+}
+
+/// A file open for write, and what it would be.
+async fn dirty(world: &World, written: Written) -> (Handle, Vec<u8>) {
+    world.mkdir("dir").await.unwrap();
+    let old = pattern(3 * MIB);
+    world.bucket.put("dir/file.txt", &old).await;
+    world.expire();
+    if written != Written::Uncached {
+        assert!(world.read_file("dir/file.txt").await.unwrap() == old);
+    }
+    let is_new = matches!(written, Written::Memory | Written::Stream);
+    let flags = libc::O_RDWR | if is_new { libc::O_TRUNC } else { 0 };
+    let handle = world.open_handle("dir/file.txt", flags).await.unwrap();
+    let ours = match written {
+        Written::Memory => b"ours".to_vec(),
+        Written::Stream => vec![7; 3 * MIB + 5],
+        Written::Edit | Written::Uncached => [&[7; 100], &old[100..]].concat(),
+        Written::Append => [&old[..], &[7; 100]].concat(),
+        Written::Cut => old[..MIB].to_vec(),
+    };
+    match written {
+        Written::Memory | Written::Stream => world.write_all(handle, &ours).await.unwrap(),
+        Written::Edit | Written::Uncached => world.write_all(handle, &ours[..100]).await.unwrap(),
+        Written::Append => world.fs.write(handle, old.len() as u64, &[7; 100]).await.unwrap(),
+        Written::Cut => {
+            let changes = Changes { size_bytes: Some(MIB as u64), ..Changes::default() };
+            let ino = world.ino("dir/file.txt").await.unwrap();
+            world.fs.setattr(CALLER, ino, changes, Some(handle)).await.unwrap();
+        }
+    }
+    (handle, ours)
+}
+
+/// What somebody else does meanwhile.
+async fn overtake(world: &World, is_put: bool) {
+    match is_put {
+        true => world.bucket.put("dir/file.txt", "theirs").await,
+        false => world.bucket.delete("dir/file.txt").await,
+    }
+}
+
+/// Objects below a prefix that is not a whole key, with their bytes.
+async fn below(world: &World, prefix: &str) -> Vec<(String, Vec<u8>)> {
+    let mut found = Vec::new();
+    for key in world.bucket.keys().await.into_iter().filter(|key| key.starts_with(prefix)) {
+        found.push((key.clone(), world.bucket.object(&key).await.unwrap()));
+    }
+    found
+}
+
+fn only(world: &World) -> Conflict {
+    let conflicts = world.fs.conflicts();
+    let [conflict] = conflicts.as_slice() else { panic!("{conflicts:?}") };
+    assert_eq!(conflict.path, b"dir/file.txt");
+    assert_eq!(world.fs.status().conflicts, 1);
+    conflict.clone()
+}
+
+async fn bytes(world: &World, side: Option<&vfs::Side>) -> Option<Vec<u8>> {
+    world.bucket.object(side?.key.as_bytes()).await
+}
+
+#[tokio::test]
+async fn s52_s55_nobodys_bytes_are_lost_whatever_the_policy() {
+    for policy in POLICIES {
+        for written in ALL {
+            for is_put in [true, false] {
+                let what = format!("{policy:?} {written:?} {is_put}");
+                let world = world(policy).await;
+                let (handle, mut ours) = dirty(&world, written).await;
+                overtake(&world, is_put).await;
+                let closed = world.fs.flush(handle).await;
+                let has_won = matches!(policy, FileWins | KeepBoth) && written != Written::Uncached;
+                if has_won {
+                    closed.unwrap_or_else(|error| panic!("{what}: {error}"));
+                    assert!(world.fs.read(handle, 0, 8 << 20).await.unwrap() == ours, "{what}: it reads on");
+                } else {
+                    assert_eq!(errno(closed), libc::ESTALE, "{what}");
+                }
+                world.fs.release(handle).await.unwrap();
+                if written == Written::Uncached {
+                    ours[100..].fill(0);
+                }
+                let conflict = only(&world);
+                assert_eq!(conflict.policy, policy, "{what}");
+                assert_eq!(conflict.is_complete, written != Written::Uncached, "{what}");
+                assert!(bytes(&world, conflict.file.as_ref()).await.unwrap() == ours, "{what}");
+                let theirs = is_put.then(|| b"theirs".to_vec());
+                assert_eq!(bytes(&world, conflict.bucket.as_ref()).await, theirs, "{what}");
+                let file_has_name = has_won && (policy == FileWins || !is_put);
+                let named = if file_has_name { Some(ours.clone()) } else { theirs.clone() };
+                assert!(world.bucket.object("dir/file.txt").await == named, "{what}");
+                match named {
+                    Some(named) => assert!(world.read_file("dir/file.txt").await.unwrap() == named, "{what}"),
+                    None => assert_eq!(errno(world.stat("dir/file.txt").await), libc::ENOENT, "{what}"),
+                }
+                let lost = below(&world, "lost+found/").await.len();
+                let is_beside = has_won && policy == KeepBoth && is_put;
+                assert_eq!(lost, usize::from(!is_beside && (is_put || !file_has_name)), "{what}");
+                assert_eq!(
+                    below(&world, "dir/file.conflict-2026").await.len(),
+                    usize::from(is_beside),
+                    "{what}"
+                );
+                assert_eq!(below(&world, ".tenon/").await, [], "{what}");
+                world.assert_healthy().await;
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn s53_s55_of_two_who_create_a_file_both_keep_their_bytes() {
+    for policy in POLICIES {
+        for ours in [&b"ours"[..], &pattern(3 * MIB), b""] {
+            let world = world(policy).await;
+            world.mkdir("dir").await.unwrap();
+            let handle = world.create("dir/file.txt").await.unwrap();
+            world.write_all(handle, ours).await.unwrap();
+            overtake(&world, true).await;
+            let closed = world.close(handle).await;
+            assert_eq!(closed.is_ok(), matches!(policy, FileWins | KeepBoth), "{policy:?}: {closed:?}");
+            let conflict = only(&world);
+            assert!(bytes(&world, conflict.file.as_ref()).await.unwrap() == ours);
+            assert_eq!(bytes(&world, conflict.bucket.as_ref()).await.unwrap(), b"theirs");
+            let named = if policy == FileWins { ours } else { b"theirs" };
+            assert!(world.read_file("dir/file.txt").await.unwrap() == named, "{policy:?}");
+            world.assert_healthy().await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn s55_what_is_kept_beside_stays_open_and_is_written_on() {
+    let world = world(KeepBoth).await;
+    let (handle, _) = dirty(&world, Written::Memory).await;
+    overtake(&world, true).await;
+    world.fs.fsync(handle).await.unwrap();
+    world.fs.write(handle, 4, b" and more").await.unwrap();
+    world.close(handle).await.unwrap();
+    let names = world.names("dir").await.unwrap();
+    assert!(names.len() == 2 && names[0].starts_with("file.conflict-20260101-12"), "{names:?}");
+    assert!(names[0].ends_with(".txt") && names[1] == "file.txt", "{names:?}");
+    assert_eq!(world.read_file(format!("dir/{}", names[0])).await.unwrap(), b"ours and more");
+    assert_eq!(world.read_file("dir/file.txt").await.unwrap(), b"theirs");
+    world.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn s55_a_path_in_conflict_takes_no_writes_until_that_is_resolved() {
+    for is_put in [true, false] {
+        let world = world(Fail).await;
+        let (handle, ours) = dirty(&world, Written::Memory).await;
+        overtake(&world, is_put).await;
+        for _ in 0..2 {
+            assert_eq!(errno(world.fs.fsync(handle).await), libc::ESTALE);
+            assert_eq!(errno(world.fs.write(handle, 0, b"x").await), libc::ESTALE);
+            assert_eq!(errno(world.fs.flush(handle).await), libc::ESTALE);
+        }
+        world.fs.release(handle).await.unwrap();
+        match is_put {
+            true => {
+                assert_eq!(errno(world.open("dir/file.txt", libc::O_RDWR).await), libc::ESTALE);
+                assert_eq!(errno(world.truncate("dir/file.txt", 1).await), libc::ESTALE);
+                assert_eq!(world.read_file("dir/file.txt").await.unwrap(), b"theirs");
+            }
+            false => assert_eq!(errno(world.create("dir/file.txt").await), libc::ESTALE),
+        }
+        world.write_file("dir/other", "is free").await.unwrap();
+        world.fs.resolve_conflict(&only(&world).id, Keep::File).await.unwrap();
+        assert_eq!(world.read_file("dir/file.txt").await.unwrap(), ours);
+        world.write_file("dir/file.txt", "written").await.unwrap();
+        assert_eq!(world.fs.conflicts(), []);
+        world.assert_healthy().await;
+    }
+}
+
+#[tokio::test]
+async fn s55_whoever_resolves_a_conflict_says_what_stays() {
+    for policy in POLICIES {
+        for is_put in [true, false] {
+            for keep in [Keep::Bucket, Keep::File, Keep::Both] {
+                let what = format!("{policy:?} {is_put} {keep:?}");
+                let world = world(policy).await;
+                let (handle, ours) = dirty(&world, Written::Edit).await;
+                overtake(&world, is_put).await;
+                world.close(handle).await.ok();
+                let id = only(&world).id;
+                assert_eq!(errno(world.fs.resolve_conflict("none", keep).await), libc::ENOENT);
+                world.fs.resolve_conflict(&id, keep).await.unwrap_or_else(|error| panic!("{what}: {error}"));
+                assert_eq!((world.fs.conflicts(), world.fs.status().conflicts), (Vec::new(), 0), "{what}");
+                let theirs = is_put.then(|| b"theirs".to_vec());
+                assert_eq!(below(&world, "lost+found/").await, [], "{what}");
+                let mut left: Vec<_> =
+                    below(&world, "dir/file").await.into_iter().map(|(_, body)| body).collect();
+                let mut wanted: Vec<_> = match keep {
+                    Keep::Bucket => theirs.into_iter().collect(),
+                    Keep::File => vec![ours],
+                    Keep::Both => theirs.into_iter().chain([ours]).collect(),
+                };
+                left.sort();
+                wanted.sort();
+                assert!(left == wanted, "{what}");
+                world.assert_healthy().await;
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn s55_a_side_that_has_changed_since_is_not_thrown_away() {
+    for policy in [BucketWins, FileWins] {
+        let world = world(policy).await;
+        let (handle, ours) = dirty(&world, Written::Memory).await;
+        overtake(&world, true).await;
+        world.close(handle).await.ok();
+        world.bucket.put("dir/file.txt", "newer").await;
+        let id = only(&world).id;
+        let other = if policy == FileWins { Keep::Bucket } else { Keep::File };
+        assert_eq!(errno(world.fs.resolve_conflict(&id, other).await), libc::ESTALE);
+        assert_eq!(world.bucket.object("dir/file.txt").await.unwrap(), b"newer");
+        only(&world);
+        world.fs.resolve_conflict(&id, Keep::Both).await.unwrap();
+        let kept = below(&world, "dir/file.conflict-").await;
+        let kept_bytes = if policy == FileWins { b"theirs".to_vec() } else { ours };
+        assert!(kept.len() == 1 && kept[0].1 == kept_bytes, "{kept:?}");
+        world.expire();
+        assert_eq!(world.read_file("dir/file.txt").await.unwrap(), b"newer");
+        world.assert_healthy().await;
+    }
+}
+
+#[tokio::test]
+async fn s55_the_file_replaces_exactly_what_was_kept() {
+    let world = world(FileWins).await;
+    let (handle, ours) = dirty(&world, Written::Memory).await;
+    overtake(&world, true).await;
+    // Their object is replaced once more between the copy of it and our PUT.
+    let copied = world.bucket.late.hold(Operation::Copy);
+    let fs = world.fs.clone();
+    let closing = tokio::spawn(async move { fs.flush(handle).await });
+    let answer = copied.done().await;
+    world.bucket.put("dir/file.txt", "theirs again").await;
+    drop(answer);
+    closing.await.unwrap().unwrap();
+    world.fs.release(handle).await.unwrap();
+    assert_eq!(world.bucket.object("dir/file.txt").await.unwrap(), ours);
+    assert_eq!(bytes(&world, only(&world).bucket.as_ref()).await.unwrap(), b"theirs again");
+    assert_eq!(below(&world, "lost+found/").await.len(), 1, "what they replaced themselves is not kept");
+    world.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn s55_an_outage_in_the_middle_of_a_conflict_loses_nothing() {
+    for policy in POLICIES {
+        for operation in [Operation::Head, Operation::Copy, Operation::Put] {
+            for after in [false, true] {
+                let what = format!("{policy:?} {operation:?} {after}");
+                let world = world(policy).await;
+                let (handle, ours) = dirty(&world, Written::Memory).await;
+                overtake(&world, true).await;
+                let fault = if after { Fault::lost_reply() } else { Fault::unavailable() };
+                world.bucket.faults.add(Rule::new(fault).on(operation));
+                drop(world.fs.fsync(handle).await);
+                let second = world.fs.fsync(handle).await;
+                let is_refused = policy == Fail;
+                assert!(second.is_ok() != is_refused || policy == BucketWins, "{what}: {second:?}");
+                world.fs.release(handle).await.unwrap();
+                let all: Vec<_> = below(&world, "").await.into_iter().map(|(_, body)| body).collect();
+                assert!(all.contains(&ours) && all.contains(&b"theirs".to_vec()), "{what}: {all:?}");
+                assert!(!world.fs.conflicts().is_empty(), "{what}");
+                world.assert_healthy().await;
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn s55_a_crash_in_the_middle_of_a_conflict_loses_nothing() {
+    for policy in POLICIES {
+        let bucket = Bucket::with_metadata();
+        let world = bucket.mount(|config| config.conflicts = policy).await;
+        let (handle, ours) = dirty(&world, Written::Memory).await;
+        overtake(&world, true).await;
+        // The first is refused; the second has taken effect when the mount dies.
+        let (refused, stored) = (bucket.late.hold(Operation::Put), bucket.late.hold(Operation::Put));
+        let fs = world.fs.clone();
+        let closing = tokio::spawn(async move { fs.flush(handle).await });
+        drop(refused.done().await);
+        let answer = stored.done().await;
+        closing.abort();
+        assert!(closing.await.unwrap_err().is_cancelled());
+        drop((answer, world));
+        let world = bucket.mount(|_| {}).await;
+        world.fs.recover().await.unwrap();
+        let all: Vec<_> = below(&world, "").await.into_iter().map(|(_, body)| body).collect();
+        assert!(all.contains(&ours) && all.contains(&b"theirs".to_vec()), "{policy:?}: {all:?}");
+        let named = if policy == FileWins { ours } else { b"theirs".to_vec() };
+        assert_eq!(world.read_file("dir/file.txt").await.unwrap(), named, "{policy:?}");
+        if policy == FileWins {
+            world.fs.resolve_conflict(&only(&world).id, Keep::Bucket).await.unwrap();
+            assert_eq!(world.read_file("dir/file.txt").await.unwrap(), b"theirs");
+            assert_eq!(below(&world, "lost+found/").await, []);
+        }
+        world.assert_healthy().await;
+    }
+}
+
+#[tokio::test]
+async fn s55_conflicts_outlast_the_mount() {
+    let bucket = Bucket::with_metadata();
+    let world = bucket.mount(|config| config.conflicts = Fail).await;
+    let (handle, _) = dirty(&world, Written::Memory).await;
+    overtake(&world, true).await;
+    assert_eq!(errno(world.close(handle).await), libc::ESTALE);
+    let again = bucket.mount(|_| {}).await;
+    assert_eq!(again.fs.conflicts(), world.fs.conflicts());
+    assert_eq!(
+        errno(again.open("dir/file.txt", libc::O_WRONLY).await),
+        libc::ESTALE,
+        "it is still in conflict"
+    );
+    again.fs.resolve_conflict(&only(&again).id, Keep::Bucket).await.unwrap();
+    assert_eq!(bucket.mount(|_| {}).await.fs.conflicts(), []);
+}
+
+#[tokio::test]
+async fn s55_a_renamed_file_takes_its_conflict_along() {
+    for policy in POLICIES {
+        let world = world(policy).await;
+        let (handle, ours) = dirty(&world, Written::Memory).await;
+        world.rename("dir/file.txt", "dir/new.txt").await.unwrap();
+        world.bucket.put("dir/new.txt", "theirs").await;
+        let closed = world.close(handle).await;
+        assert_eq!(closed.is_ok(), matches!(policy, FileWins | KeepBoth), "{policy:?}: {closed:?}");
+        assert_eq!(world.fs.conflicts()[0].path, b"dir/new.txt");
+        let all: Vec<_> = below(&world, "").await.into_iter().map(|(_, body)| body).collect();
+        assert!(all.contains(&ours), "{policy:?}: {all:?}");
+        assert!(all.contains(&b"theirs".to_vec()), "{policy:?}: {all:?}");
+        world.assert_healthy().await;
+    }
+}
+
+#[tokio::test]
+async fn s55_old_versions_complete_what_was_edited_in_place() {
+    let world = world(FileWins).await;
+    world.bucket.store().versions().unwrap().set_state(store::Versioning::Enabled).await.unwrap();
+    world.write_file("file", pattern(3 * MIB)).await.unwrap();
+    let handle = world.open_handle("file", libc::O_RDWR).await.unwrap();
+    world.fs.write(handle, 5, b"ours").await.unwrap();
+    world.bucket.put("file", "theirs").await;
+    world.close(handle).await.unwrap();
+    let mut ours = pattern(3 * MIB);
+    ours[5..9].copy_from_slice(b"ours");
+    assert!(world.bucket.object("file").await.unwrap() == ours);
+    assert_eq!(world.fs.conflicts().len(), 1);
+    world.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn s55_the_policy_is_in_the_volumes_record() {
+    let world = world(KeepBoth).await;
+    world.write_file("file", "x").await.unwrap();
+    let record = vfs::VolumeRecord::read(world.bucket.store(), b"").await.unwrap().unwrap();
+    assert_eq!(record.conflicts, KeepBoth);
+    let changed = record.with_conflicts(Fail).unwrap();
+    changed.rewrite(world.bucket.store(), b"").await.unwrap();
+    assert_eq!(vfs::VolumeRecord::read(world.bucket.store(), b"").await.unwrap().unwrap(), changed);
+}
+
+#[tokio::test]
+async fn s55_so_many_conflicts_are_known() {
+    let world = world(BucketWins).await;
+    world.write_file("file", "first").await.unwrap();
+    for number in 0..1005 {
+        let handle = world.open_handle("file", libc::O_WRONLY | libc::O_TRUNC).await.unwrap();
+        world.fs.write(handle, 0, b"ours").await.unwrap();
+        world.bucket.put("file", number.to_string()).await;
+        assert_eq!(errno(world.close(handle).await), libc::ESTALE);
+    }
+    let known = world.fs.conflicts();
+    assert_eq!(known.len(), 1000);
+    assert!(known.is_sorted_by_key(|conflict| conflict.at));
+    let lost = below(&world, "lost+found/").await;
+    assert_eq!(lost.len(), 1005, "the bytes stay");
+    assert_eq!(bytes(&world, known[999].bucket.as_ref()).await.unwrap(), b"1004", "the oldest went");
+}
+
+/// A file that was closed while the bucket could not be reached, and what it is.
+async fn waiting(policy: ConflictPolicy, written: Written) -> (World, Vec<u8>) {
+    let world = World::with(|config| {
+        (config.conflicts, config.write_back, config.part_size_bytes) = (policy, true, MIB as u64);
+    })
+    .await;
+    let (handle, ours) = dirty(&world, written).await;
+    // What goes up is refused; reads are not.
+    for operation in [Operation::Put, Operation::Complete] {
+        world
+            .bucket
+            .faults
+            .add(Rule::new(Fault::unavailable()).on(operation).below(b"dir/file.txt").always());
+    }
+    world.close(handle).await.unwrap();
+    (world, ours)
+}
+
+#[tokio::test(start_paused = true)]
+async fn s153_s55_the_same_holds_for_what_waited_in_the_write_back_log() {
+    for policy in POLICIES {
+        for written in [Written::Memory, Written::Stream, Written::Uncached] {
+            for is_put in [true, false] {
+                let what = format!("{policy:?} {written:?} {is_put}");
+                let (world, mut ours) = waiting(policy, written).await;
+                overtake(&world, is_put).await;
+                world.bucket.faults.clear();
+                world.settle().await;
+                let has_won = matches!(policy, FileWins | KeepBoth) && written != Written::Uncached;
+                if written == Written::Uncached {
+                    // The last part was to be copied inside the bucket.
+                    ours[2 * MIB..].fill(0);
+                }
+                let conflict = only(&world);
+                assert!(bytes(&world, conflict.file.as_ref()).await.unwrap() == ours, "{what}");
+                let theirs = is_put.then(|| b"theirs".to_vec());
+                assert_eq!(bytes(&world, conflict.bucket.as_ref()).await, theirs, "{what}");
+                let file_has_name = has_won && (policy == FileWins || !is_put);
+                let named = if file_has_name { Some(ours.clone()) } else { theirs.clone() };
+                assert!(world.bucket.object("dir/file.txt").await == named, "{what}");
+                world.expire();
+                match named {
+                    Some(named) => assert!(world.read_file("dir/file.txt").await.unwrap() == named, "{what}"),
+                    None => assert_eq!(errno(world.stat("dir/file.txt").await), libc::ENOENT, "{what}"),
+                }
+                world.fs.resolve_conflict(&conflict.id, Keep::File).await.unwrap();
+                world.settle().await;
+                assert!(world.bucket.object("dir/file.txt").await.unwrap() == ours, "{what}");
+                assert_eq!(below(&world, "lost+found/").await, [], "{what}");
+                world.assert_healthy().await;
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn s153_a_newer_change_does_not_replace_what_an_older_one_lost_to() {
+    let (world, _) = waiting(BucketWins, Written::Memory).await;
+    overtake(&world, true).await;
+    // It is on its way up while a newer one comes.
+    let found = world.bucket.late.hold(Operation::Head);
+    world.bucket.faults.clear();
+    let answer = found.done().await;
+    let handle = world.open_handle("dir/file.txt", libc::O_WRONLY | libc::O_TRUNC).await.unwrap();
+    world.write_all(handle, b"newer").await.unwrap();
+    world.close(handle).await.unwrap();
+    drop(answer);
+    world.settle().await;
+    assert_eq!(world.bucket.object("dir/file.txt").await.unwrap(), b"theirs");
+    let mut kept: Vec<_> = below(&world, "lost+found/").await.into_iter().map(|(_, body)| body).collect();
+    kept.sort();
+    assert_eq!(kept, [b"newer".to_vec(), b"ours".to_vec()]);
+    world.expire();
+    assert_eq!(world.read_file("dir/file.txt").await.unwrap(), b"theirs");
+    world.assert_healthy().await;
+}
