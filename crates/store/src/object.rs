@@ -116,6 +116,8 @@ pub struct ObjectMeta {
     pub size_bytes: u64,
     /// Descriptive headers.
     pub attributes: Attributes,
+    /// How many tags it has, where the store says so unasked. S3 says nothing of an object that has none.
+    pub tag_count: Option<u32>,
 }
 
 /// An object being read: its description and its bytes.
