@@ -98,8 +98,8 @@ impl ObjectRef {
 pub struct Attributes {
     /// `Content-Type`.
     pub content_type: Option<String>,
-    /// `Content-Encoding`, `Content-Language`, `Content-Disposition`, `Cache-Control` and `Expires`, by
-    /// lower-case header name.
+    /// `Content-Encoding`, `Content-Language`, `Content-Disposition`, `Cache-Control` and `Expires`, and where a website
+    /// sends who asks for the object (`x-amz-website-redirect-location`), by lower-case header name.
     pub system: BTreeMap<String, String>,
     /// User metadata: names in lower case without `x-amz-meta-`, at most 2 KB in all on S3.
     pub user: BTreeMap<String, String>,
