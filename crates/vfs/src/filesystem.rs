@@ -20,6 +20,7 @@ use crate::handles::Handles;
 use crate::headers::Defaults;
 use crate::invalidation::{Invalidation, Invalidations};
 use crate::layout::Layout;
+use crate::metadata::{Known, Renamed, Turn};
 use crate::objects::{SettingsCache, Storing};
 use crate::open_file::OpenFiles;
 use crate::pin::Pin;
@@ -63,6 +64,9 @@ pub struct Filesystem {
     pub(crate) settings: SettingsCache,
     pub(crate) access_times: AccessTimes,
     pub(crate) exports: Exports,
+    pub(crate) known: Known,
+    pub(crate) waiting_turn: Turn,
+    pub(crate) renamed: Renamed,
     pub(crate) discards: Discards,
     pub(crate) invalidations: Invalidations,
     /// Read by whoever stores under a path, written by whoever moves a tree of paths.
@@ -116,6 +120,9 @@ impl Filesystem {
             settings: SettingsCache::default(),
             access_times: AccessTimes::default(),
             exports: Exports::default(),
+            known: Known::default(),
+            waiting_turn: Turn::default(),
+            renamed: Renamed::default(),
             discards: Discards::default(),
             invalidations: Invalidations::default(),
             moves: RwLock::new(()),

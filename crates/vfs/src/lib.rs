@@ -31,6 +31,7 @@ mod imports;
 mod invalidation;
 mod layout;
 mod learn;
+mod metadata;
 mod objects;
 mod observe;
 mod open_file;
