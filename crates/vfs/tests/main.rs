@@ -17,6 +17,7 @@ mod foreign;
 mod identity;
 mod keys;
 mod memory;
+mod metadata;
 mod names;
 mod objects;
 mod outages;
