@@ -203,7 +203,8 @@ async fn s104_creating_and_replacing_look_at_the_object() {
 #[tokio::test]
 async fn s104_what_others_put_is_shown_and_replaces_what_was() {
     let bucket = Bucket::in_memory();
-    let posix = [("file-permissions", "0100600"), ("mode", "33188"), ("mtime", "1"), ("uid", "7"), ("ctime", "2")];
+    let posix =
+        [("file-permissions", "0100600"), ("mode", "33188"), ("mtime", "1"), ("uid", "7"), ("ctime", "2")];
     let more = [("gcsfuse_mtime", "2020-07-17T16:22:00Z"), ("tenon-checksum", "x"), ("project", "apollo")];
     bucket.put_with("file", "one", &[&posix[..], &more[..]].concat()).await;
     let world = bucket.mount(|_| {}).await;
@@ -327,7 +328,8 @@ async fn s104_attributes_cost_a_look_at_the_object_and_no_more() {
     assert_eq!(world.requests(world.fs.getxattr(ino, b"user.project")).await, "nothing");
     let local = [&b"security.capability"[..], b"system.posix_acl_access", b"trusted.a"];
     for name in local {
-        let (found, counts) = world.counting(world.fs.getxattr(world.ino("file-2").await.unwrap(), name)).await;
+        let (found, counts) =
+            world.counting(world.fs.getxattr(world.ino("file-2").await.unwrap(), name)).await;
         assert_eq!((errno(found), counts.to_string().as_str()), (libc::ENODATA, "nothing"));
     }
     // Who edits an object without tags asks for none.
