@@ -115,7 +115,12 @@ impl Filesystem {
         if !self.exports.remove(ino) {
             return Ok(());
         }
-        let outcome = self.export(ino).await;
+        let outcome = loop {
+            match self.export(ino).await {
+                Err(Error::Store(StoreError::Invalid(why))) if self.refuse_waiting(ino, &why)? => {}
+                outcome => break outcome,
+            }
+        };
         if outcome.is_err() {
             self.export_later(ino)?;
         }

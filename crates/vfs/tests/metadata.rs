@@ -359,6 +359,52 @@ async fn s104_a_store_without_tags_says_so() {
     world.fs.sync().await.unwrap();
 }
 
+/// A server that does not take a tag refused the file's bytes with it.
+#[tokio::test]
+async fn s104_what_the_store_refuses_stays_here_and_the_bytes_are_stored() {
+    let world = World::new().await;
+    for (path, len, operation) in
+        [("small", 5, Operation::Put), ("large", 20 * MIB, Operation::BeginMultipart)]
+    {
+        let handle = world.create(path).await.unwrap();
+        world.set_xattr(path, "user.tag.stage", "raw").await.unwrap();
+        world.fs.setxattr(world.ino(path).await.unwrap(), b"user.who", b"me", 0, |_| true).await.unwrap();
+        let refused = Fault::Before(|| StoreError::Invalid("such a tag".into()));
+        world.bucket.faults.add(Rule::new(refused).on(operation).at(&key(path)).times(1));
+        world.write_all(handle, &pattern(len)).await.unwrap();
+        world.close(handle).await.unwrap();
+        assert_eq!(world.bucket.object(path).await.unwrap(), pattern(len));
+        assert_eq!(world.xattrs(path).await, ["user.tag.stage", "user.who"]);
+        assert_eq!(world.bucket.header(path, "who").await, None);
+    }
+    let refused = Fault::Before(|| StoreError::Invalid("such a tag".into()));
+    world.bucket.faults.add(Rule::new(refused).on(Operation::SetTags).always());
+    world.set_xattr("small", "user.tag.odd", "x").await.unwrap();
+    world.fs.sync().await.unwrap();
+    assert_eq!(world.xattr("small", "user.tag.odd").await.unwrap(), b"x");
+}
+
+#[tokio::test]
+async fn s104_s152_with_write_back_too() {
+    let bucket = Bucket::with_metadata();
+    let world = bucket.mount(|config| config.write_back = true).await;
+    let options = put_described(&bucket, "file", pattern(MIB)).await;
+    let handle = world.open_handle("file", libc::O_WRONLY).await.unwrap();
+    world.fs.write(handle, 5, b"edited").await.unwrap();
+    world.close(handle).await.unwrap();
+    world.set_xattr("file", "user.tag.more", "yes").await.unwrap();
+    world.set_xattr("file", "user.who", "me").await.unwrap();
+    world.settle().await;
+    let found = bucket.head("file").await.unwrap().attributes;
+    assert_eq!((found.user["project"].as_str(), found.user["who"].as_str()), ("apollo", "me"));
+    assert_eq!(
+        (found.system, found.storage_class),
+        (options.attributes.system, options.attributes.storage_class)
+    );
+    assert_eq!(world.tags_of("file").await, pairs([("more", "yes"), ("stage", "raw")]));
+    assert_eq!(world.xattrs("file").await, ["user.project", "user.tag.more", "user.tag.stage", "user.who"]);
+}
+
 #[tokio::test]
 async fn s104_a_copy_that_fails_is_tried_again() {
     let world = World::new().await;

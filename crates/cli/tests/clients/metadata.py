@@ -49,6 +49,8 @@ with open(path(), "w") as file:
     file.write("one")
 run("setfattr", "-n", "user.project", "-v", "apollo", path())
 run("setfattr", "-n", "user.who", "-v", "größe ☃", path())
+run("setfattr", "-n", "user.spaces", "-v", "two  spaces", path())
+run("setfattr", "-n", "user.tag.größe", "-v", "klein", path())
 run("setfattr", "-n", "user.empty", "-v", "", path())
 run("setfattr", "-n", "user.binary", "-v", "0xff00", path())
 run("setfattr", "-n", "user.tag.stage", "-v", "raw", path())
@@ -56,13 +58,16 @@ synced()
 found = head()
 assert found["Metadata"]["project"] == "apollo", found
 assert found["ContentType"] == "text/html", found
-assert tags() == {"stage": "raw"}
-names = ["user.binary", "user.empty", "user.project", "user.tag.stage", "user.who"]
+assert tags()["stage"] == "raw", tags()
+names = ["user.binary", "user.empty", "user.project", "user.spaces", "user.tag.größe", "user.tag.stage", "user.who"]
 assert sorted(shown()) == names, shown()
 assert os.getxattr(path(), "user.binary") == b"\xff\x00"
 assert os.getxattr(path(), "user.empty") == b""
+assert os.getxattr(path(), "user.spaces") == b"two  spaces"
+assert os.getxattr(path(), "user.tag.größe") == b"klein"
 assert os.getxattr(path(), "user.who") == "größe ☃".encode()
 run("setfattr", "-x", "user.project", path())
+run("setfattr", "-x", "user.tag.größe", path())
 run("setfattr", "-n", "user.tag.stage", "-v", "done", path())
 eventually(lambda: "project" not in head()["Metadata"] and tags() == {"stage": "done"})
 for name, flag, errno in [("user.who", os.XATTR_CREATE, 17), ("user.none", os.XATTR_REPLACE, 61)]:

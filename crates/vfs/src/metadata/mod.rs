@@ -77,7 +77,7 @@ impl Described {
                 if has_room(user, name, value) {
                     user.insert(name.to_owned(), value.to_owned());
                 }
-            } else if let (Some(packed), Ok(_)) = (&mut packed, std::str::from_utf8(name)) {
+            } else if let (Some(packed), true) = (&mut packed, is_packable(name)) {
                 packed.insert(name.clone(), value.clone());
                 if !has_room(user, s3fs::HEADER, &s3fs::pack(packed)) {
                     packed.remove(name);
@@ -108,7 +108,7 @@ impl Described {
 /// The extended attributes that an object's headers say.
 pub(crate) fn xattrs_of(attributes: &Attributes) -> BTreeMap<Vec<u8>, Bytes> {
     let mut found = s3fs::unpack(attributes.user.get(s3fs::HEADER)).unwrap_or_default();
-    found.retain(|name, _| name.starts_with(USER) && !name.starts_with(TAG));
+    found.retain(|name, _| is_packable(name));
     for (name, value) in &attributes.user {
         let name = [USER, name.as_bytes()].concat();
         if user_of(&name, value.as_bytes()).is_some() {
@@ -131,6 +131,11 @@ pub(crate) fn user_of<'x>(name: &'x [u8], value: &'x [u8]) -> Option<(&'x str, &
     let user = name.strip_prefix(USER).filter(|user| !user.is_empty() && user.iter().all(is_token))?;
     let user = std::str::from_utf8(user).ok().filter(|_| is_short && !name.starts_with(TAG))?;
     text(value).filter(|value| !is_others(user) && value.trim() == *value).map(|value| (user, value))
+}
+
+/// Whether an extended attribute may go into the header that holds several.
+fn is_packable(name: &[u8]) -> bool {
+    name.starts_with(USER) && !name.starts_with(TAG) && std::str::from_utf8(name).is_ok()
 }
 
 /// Whether user metadata of this name says something else.

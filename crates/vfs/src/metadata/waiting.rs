@@ -1,7 +1,8 @@
 //! Changes of metadata and tags that wait to be stored with their object.
 //!
 //! Values are extended attributes of the inode in the metadata engine; an attribute of Tenon's own says which of them wait,
-//! and which ones go from the object. What an object could not hold waits no more and stays in the engine.
+//! and which ones go from the object. What an object could not hold, or its store refused, waits no more and stays in the
+//! engine: an extended attribute never keeps bytes from being stored.
 //!
 //! Invariant: what waits is shown instead of what the object has; that is shown instead of what only the engine has.
 
@@ -152,6 +153,30 @@ impl Filesystem {
         ops.push(Op::RemoveXattr { ino, name: WAITING.into() });
         self.names.commit_together(&self.ctx(), &ops)?;
         Ok(false)
+    }
+
+    /// The store refuses what waits: it stays on this machine, and waits no more. At first only tags that are not
+    /// ASCII, which some servers do not take. Whether anything did.
+    pub(crate) fn refuse_waiting(&self, ino: Ino, why: &str) -> Result<bool> {
+        let _turn = self.waiting_turn.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut names = self.waiting_names(ino)?;
+        if names.is_empty() {
+            return Ok(false);
+        }
+        tracing::warn!(%ino, why, "the store refuses extended attributes: they stay on this machine");
+        let changes = self.waiting(ino)?;
+        let is_plain = |name: &Vec<u8>| {
+            let value = changes.get(name).and_then(Option::as_ref);
+            !name.starts_with(TAG) || name.is_ascii() && value.is_none_or(|value| value.is_ascii())
+        };
+        let before = names.len();
+        names.retain(|name, _| is_plain(name));
+        let op = match names.len() == before || names.is_empty() {
+            true => Op::RemoveXattr { ino, name: WAITING.into() },
+            false => Op::SetXattr { ino, name: WAITING.into(), value: encode(&names), how: XattrHow::Set },
+        };
+        self.names.commit(&self.ctx(), &op)?;
+        Ok(true)
     }
 
     /// Somebody else stored an object: it has the metadata that it came with.

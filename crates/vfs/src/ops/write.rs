@@ -2,6 +2,7 @@
 
 use meta::Inode;
 use std::sync::Arc;
+use store::StoreError;
 
 use crate::handles::Handle;
 use crate::metadata::Described;
@@ -188,8 +189,13 @@ impl Filesystem {
         }
         self.ensure_volume_record().await?;
         let _moves = self.moves.read().await;
-        let described = self.description_to_store(file, &inode, work.base()).await?;
-        let upload = self.begin_upload(&inode, &described).await?;
+        let (described, upload) = loop {
+            let described = self.description_to_store(file, &inode, work.base()).await?;
+            match self.begin_upload(&inode, &described).await {
+                Err(Error::Store(StoreError::Invalid(why))) if self.refuse_waiting(file.ino, &why)? => {}
+                upload => break (described, upload?),
+            }
+        };
         file.set_stream();
         let mut stream = Stream::begin(upload, (&inode, described), work.base().cloned(), part_bytes, held);
         if let Dirty::Memory(memory) = &*work {

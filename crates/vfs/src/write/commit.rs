@@ -133,7 +133,7 @@ impl Filesystem {
         key: &ObjectKey,
     ) -> Result<()> {
         let _claim = self.claims.claim(key).await;
-        let described = self.description_to_store(file, inode, work.base()).await?;
+        let mut described = self.description_to_store(file, inode, work.base()).await?;
         self.ensure_volume_record().await?;
         file.tries(&described.attributes, work.size_bytes().unwrap_or_default());
         loop {
@@ -148,6 +148,10 @@ impl Filesystem {
                     if !is_ours || precondition(work.base(), key) == base {
                         return self.yield_to_bucket(file, work, inode, key, &described).await;
                     }
+                }
+                Err(StoreError::Invalid(why)) if self.refuse_waiting(inode.ino, &why)? => {
+                    described = self.description_to_store(file, inode, work.base()).await?;
+                    file.tries(&described.attributes, work.size_bytes().unwrap_or_default());
                 }
                 Err(error) => return Err(error.into()),
             }
