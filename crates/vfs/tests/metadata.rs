@@ -349,7 +349,7 @@ async fn s104_a_store_without_tags_says_so() {
     let world = World::new().await;
     let no_tags = Fault::Before(|| StoreError::Unsupported("tags".into()));
     for operation in [Operation::GetTags, Operation::SetTags] {
-        world.bucket.faults.add(Rule::new(no_tags.clone()).on(operation).always());
+        world.bucket.faults.add(Rule::new(no_tags).on(operation).always());
     }
     world.write_file("file", b"x").await.unwrap();
     assert_eq!(errno(world.set_xattr("file", "user.tag.stage", "raw").await), libc::EOPNOTSUPP);
