@@ -9,7 +9,7 @@ use meta::{Ino, Inode, Kind};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use store::{CopyOptions, ObjectMeta, ObjectRef, Precondition, StoreError};
+use store::{CopyOptions, ObjectKey, ObjectMeta, ObjectRef, Precondition, StoreError};
 
 use crate::headers;
 use crate::layout::stored;
@@ -184,7 +184,7 @@ impl Filesystem {
                 }
                 file.repin(|| self.pin_of(inode.ino))?;
                 file.forget_tried();
-                self.redescribed(&inode, &wanted)
+                self.retag(&inode, &old.key, &had, &wanted).await
             }
             // Somebody stored other bytes meanwhile; their headers are theirs.
             Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)) => {
@@ -210,7 +210,7 @@ impl Filesystem {
         let wanted = self.to_store_with(inode, had.clone())?;
         let object = self.redescribe(&marker, &had, &wanted).await?;
         self.publish(inode, &object, 0, None)?;
-        self.redescribed(inode, &wanted)
+        self.retag(inode, &object.key, &had, &wanted).await
     }
 
     /// What an object has; its tags are only asked for where some wait.
@@ -221,7 +221,7 @@ impl Filesystem {
         }
     }
 
-    /// Stores other headers with an object by copying it onto itself, and other tags.
+    /// Stores other headers with an object by copying it onto itself.
     async fn redescribe(
         &self,
         there: &ObjectMeta,
@@ -229,29 +229,28 @@ impl Filesystem {
         wanted: &Described,
     ) -> Result<ObjectRef, StoreError> {
         let old = &there.object;
-        let mut object = old.clone();
-        if wanted.attributes != had.attributes {
-            let attributes = Some(wanted.attributes.clone());
-            let options = CopyOptions { attributes, precondition: Precondition::None };
-            object = match self.store.copy(old, &old.key, options).await {
-                // Only the answer may have been lost, or the copy made twice: the object has another tag then.
-                Err(error) => {
-                    let stored = self.already_stored(&old.key, &wanted.attributes, there.size_bytes).await;
-                    stored.unwrap_or(None).ok_or(error)?
-                }
-                Ok(copied) => copied,
-            };
+        if wanted.attributes == had.attributes {
+            return Ok(old.clone());
         }
-        if wanted.tags != had.tags {
-            self.store.set_tags(&old.key, wanted.tags.clone()).await?;
+        let attributes = Some(wanted.attributes.clone());
+        let options = CopyOptions { attributes, precondition: Precondition::None };
+        match self.store.copy(old, &old.key, options).await {
+            // Only the answer may have been lost, or the copy made twice: the object has another tag then.
+            Err(error) => {
+                let stored = self.already_stored(&old.key, &wanted.attributes, there.size_bytes).await;
+                stored.unwrap_or(None).ok_or(error)
+            }
+            copied => copied,
         }
-        Ok(object)
     }
 
-    /// An object is described as its inode wants it.
-    fn redescribed(&self, inode: &Inode, described: &Described) -> Result<()> {
+    /// Stores other tags with an object that has its headers: it is described as its inode wants it then.
+    async fn retag(&self, inode: &Inode, key: &ObjectKey, had: &Described, wanted: &Described) -> Result<()> {
         self.known.forget(inode.ino);
-        match self.settle_waiting(inode.ino, described)? {
+        if wanted.tags != had.tags {
+            self.store.set_tags(key, wanted.tags.clone()).await?;
+        }
+        match self.settle_waiting(inode.ino, wanted)? {
             true => self.export_later(inode.ino),
             false => {
                 self.renamed.forget(inode.ino);
