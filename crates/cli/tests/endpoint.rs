@@ -92,6 +92,28 @@ fn every_client_works_on_a_bucket_of_a_server() {
     home.ok(["umount", "mnt"]);
 }
 
+/// Whoever asks: the server behind, Tenon's endpoint over it, or one over a volume of another layout.
+#[test]
+fn s100_s104_s185_metadata_is_the_same_on_both_sides() {
+    let server = servers::shared_minio();
+    let bucket = crate::s3::new_bucket(server, "metadata");
+    let home = crate::s3::home(server).with("AWS_ENDPOINT_URL", &server.endpoint()).with_users();
+    let url = home.mount_and_serve(&format!("s3://{bucket}"), &["--metadata-ttl=1s"]);
+    home.run_client("metadata.py", &url, &bucket, &home.mnt());
+    let mut client = home.client("metadata.py", &server.endpoint(), &bucket, &home.mnt());
+    let said = said(client.env("KEY", server.access_key()).env("SECRET", server.secret_key()));
+    assert_eq!(said.code, 0, "{said:?}");
+    home.ok(["umount", "mnt"]);
+    for naming in ["inode", "file-path"] {
+        let home = Home::new().with_users();
+        home.ok(["format", "volume", "--naming", naming]);
+        let url = home.mount_and_serve("volume", &["--metadata-ttl=1s"]);
+        home.run_client("metadata.py", &url, "volume", &home.mnt());
+        home.ok(["umount", "mnt"]);
+        home.ok(["fsck", "volume"]);
+    }
+}
+
 /// Ends a process that a test started.
 struct Running(Child);
 

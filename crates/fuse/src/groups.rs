@@ -8,10 +8,24 @@ use fuser::Request;
 /// The capability to keep set-group-id bits whatever one's groups (capabilities(7)).
 const CAP_FSETID: u32 = 4;
 
-/// Whether the caller is in a group, or may do as if.
-pub(crate) fn has(request: &Request, gid: u32) -> bool {
-    let status = || std::fs::read_to_string(format!("/proc/{}/status", request.pid())).unwrap_or_default();
-    request.uid() == 0 || request.gid() == gid || says_so(&status(), gid)
+/// Who makes a request.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Caller {
+    pid: u32,
+    uid: u32,
+    gid: u32,
+}
+
+impl Caller {
+    pub(crate) fn of(request: &Request) -> Self {
+        Self { pid: request.pid(), uid: request.uid(), gid: request.gid() }
+    }
+
+    /// Whether the caller is in a group, or may do as if.
+    pub(crate) fn has(self, gid: u32) -> bool {
+        let status = || std::fs::read_to_string(format!("/proc/{}/status", self.pid)).unwrap_or_default();
+        self.uid == 0 || self.gid == gid || says_so(&status(), gid)
+    }
 }
 
 fn says_so(status: &str, gid: u32) -> bool {

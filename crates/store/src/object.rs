@@ -98,8 +98,8 @@ impl ObjectRef {
 pub struct Attributes {
     /// `Content-Type`.
     pub content_type: Option<String>,
-    /// `Content-Encoding`, `Content-Language`, `Content-Disposition`, `Cache-Control` and `Expires`, by
-    /// lower-case header name.
+    /// `Content-Encoding`, `Content-Language`, `Content-Disposition`, `Cache-Control` and `Expires`, and where a website
+    /// sends who asks for the object (`x-amz-website-redirect-location`), by lower-case header name.
     pub system: BTreeMap<String, String>,
     /// User metadata: names in lower case without `x-amz-meta-`, at most 2 KB in all on S3.
     pub user: BTreeMap<String, String>,
@@ -116,6 +116,8 @@ pub struct ObjectMeta {
     pub size_bytes: u64,
     /// Descriptive headers.
     pub attributes: Attributes,
+    /// How many tags it has, where the store says so unasked. S3 says nothing of an object that has none.
+    pub tag_count: Option<u32>,
 }
 
 /// An object being read: its description and its bytes.

@@ -1,18 +1,19 @@
-//! Attributes on their way to object headers, and files on their way to their paths.
+//! Attributes, metadata and tags on their way to objects, and files on their way to their paths.
 //!
 //! An attribute changed after its file was stored is exported by copying the object onto itself with new headers:
 //! not in the caller's way, many changes of one file as one copy, a bounded number of files at a time. One task
 //! does it, and only while something waits. So is a file stored at its path that could not be before.
 
 use futures_util::StreamExt as _;
-use meta::{Ino, Kind};
+use meta::{Ino, Inode, Kind};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use store::{CopyOptions, Precondition, StoreError};
+use store::{CopyOptions, ObjectKey, ObjectMeta, ObjectRef, Precondition, StoreError};
 
 use crate::headers;
 use crate::layout::stored;
+use crate::metadata::Described;
 use crate::{Error, Filesystem, Result};
 
 /// How often the exporter looks; what has been left alone for a whole turn is exported.
@@ -114,7 +115,12 @@ impl Filesystem {
         if !self.exports.remove(ino) {
             return Ok(());
         }
-        let outcome = self.export(ino).await;
+        let outcome = loop {
+            match self.export(ino).await {
+                Err(Error::Store(StoreError::Invalid(why))) if self.refuse_waiting(ino, &why)? => {}
+                outcome => break outcome,
+            }
+        };
         if outcome.is_err() {
             self.export_later(ino)?;
         }
@@ -122,9 +128,12 @@ impl Filesystem {
     }
 
     async fn export(&self, ino: Ino) -> Result<()> {
-        let Ok(inode) = self.names.inode(ino) else { return Ok(()) };
+        let Ok(inode) = self.names.inode(ino) else {
+            self.renamed.forget(ino);
+            return Ok(());
+        };
         if inode.kind == Kind::Directory {
-            return self.store_new(&inode, bytes::Bytes::new(), Precondition::None).await;
+            return self.export_directory(&inode).await;
         }
         let file = self.open_file(ino)?;
         let outcome = {
@@ -164,24 +173,18 @@ impl Filesystem {
             }
             Err(error) => return Err(error.into()),
         };
-        let (old, inode) = (described.object, self.names.inode(file.ino)?);
-        let attributes = headers::with_posix(described.attributes, &inode);
-        file.tries(&attributes, described.size_bytes);
-        let options = CopyOptions { attributes: Some(attributes.clone()), precondition: Precondition::None };
-        let copied = match self.store.copy(&old, &old.key, options).await {
-            // Only the answer may have been lost, or the copy made twice: the object has another tag then.
-            Err(error) => {
-                let stored = self.already_stored(&old.key, &attributes, described.size_bytes).await;
-                stored.unwrap_or(None).ok_or(error)
-            }
-            copied => copied,
-        };
-        match copied {
+        let (old, inode) = (described.object.clone(), self.names.inode(file.ino)?);
+        let had = self.with_waiting_tags(&inode, &described).await?;
+        let wanted = self.to_store_with(&inode, had.clone())?;
+        file.tries(&wanted.attributes, described.size_bytes);
+        match self.redescribe(&described, &had, &wanted).await {
             Ok(object) => {
-                self.relocate(&inode, &stored(&object))?;
+                if object.etag != old.etag {
+                    self.relocate(&inode, &stored(&object))?;
+                }
                 file.repin(|| self.pin_of(inode.ino))?;
                 file.forget_tried();
-                Ok(())
+                self.retag(&inode, &old.key, &had, &wanted).await
             }
             // Somebody stored other bytes meanwhile; their headers are theirs.
             Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)) => {
@@ -189,6 +192,70 @@ impl Filesystem {
                 Ok(())
             }
             Err(error) => Err(error.into()),
+        }
+    }
+
+    /// A directory's marker is an object like any other, if there is one.
+    async fn export_directory(&self, inode: &Inode) -> Result<()> {
+        let marker = match self.object(inode)? {
+            Some(object) => self.store.find(&object.key).await?,
+            None => None,
+        };
+        let Some(marker) = marker.filter(|marker| marker.size_bytes > 0) else {
+            return self.store_new(inode, bytes::Bytes::new(), Precondition::None).await;
+        };
+        let _moves = self.moves.read().await;
+        let _claim = self.claims.claim(&marker.object.key).await;
+        let had = self.with_waiting_tags(inode, &marker).await?;
+        let wanted = self.to_store_with(inode, had.clone())?;
+        let object = self.redescribe(&marker, &had, &wanted).await?;
+        self.publish(inode, &object, 0, None)?;
+        self.retag(inode, &object.key, &had, &wanted).await
+    }
+
+    /// What an object has; its tags are only asked for where some wait.
+    async fn with_waiting_tags(&self, inode: &Inode, meta: &ObjectMeta) -> Result<Described> {
+        match self.has_waiting_tags(inode.ino)? {
+            true => Ok(self.with_tags(meta).await?),
+            false => Ok(meta.attributes.clone().into()),
+        }
+    }
+
+    /// Stores other headers with an object by copying it onto itself.
+    async fn redescribe(
+        &self,
+        there: &ObjectMeta,
+        had: &Described,
+        wanted: &Described,
+    ) -> Result<ObjectRef, StoreError> {
+        let old = &there.object;
+        if wanted.attributes == had.attributes {
+            return Ok(old.clone());
+        }
+        let attributes = Some(wanted.attributes.clone());
+        let options = CopyOptions { attributes, precondition: Precondition::None };
+        match self.store.copy(old, &old.key, options).await {
+            // Only the answer may have been lost, or the copy made twice: the object has another tag then.
+            Err(error) => {
+                let stored = self.already_stored(&old.key, &wanted.attributes, there.size_bytes).await;
+                stored.unwrap_or(None).ok_or(error)
+            }
+            copied => copied,
+        }
+    }
+
+    /// Stores other tags with an object that has its headers: it is described as its inode wants it then.
+    async fn retag(&self, inode: &Inode, key: &ObjectKey, had: &Described, wanted: &Described) -> Result<()> {
+        self.known.forget(inode.ino);
+        if wanted.tags != had.tags {
+            self.store.set_tags(key, wanted.tags.clone()).await?;
+        }
+        match self.settle_waiting(inode.ino, wanted)? {
+            true => self.export_later(inode.ino),
+            false => {
+                self.renamed.forget(inode.ino);
+                Ok(())
+            }
         }
     }
 }

@@ -22,6 +22,7 @@ use crate::headers::Defaults;
 use crate::invalidation::{Invalidation, Invalidations};
 use crate::layout::Layout;
 use crate::lister::Lister;
+use crate::metadata::{Known, Renamed, Turn};
 use crate::moving;
 use crate::objects::{SettingsCache, Storing};
 use crate::open_file::OpenFiles;
@@ -72,6 +73,9 @@ pub struct Filesystem {
     pub(crate) settings: SettingsCache,
     pub(crate) access_times: AccessTimes,
     pub(crate) exports: Exports,
+    pub(crate) known: Known,
+    pub(crate) waiting_turn: Turn,
+    pub(crate) renamed: Renamed,
     pub(crate) discards: Discards,
     pub(crate) invalidations: Invalidations,
     /// Read by whoever stores under a path, written by whoever moves a tree of paths.
@@ -136,6 +140,9 @@ impl Filesystem {
             settings: SettingsCache::default(),
             access_times: AccessTimes::default(),
             exports: Exports::default(),
+            known: Known::default(),
+            waiting_turn: Turn::default(),
+            renamed: Renamed::default(),
             discards: Discards::default(),
             invalidations: Invalidations::default(),
             moves: RwLock::new(()),

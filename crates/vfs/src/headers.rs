@@ -2,16 +2,20 @@
 //!
 //! Written: the AWS dialect that FSx for Lustre, DataSync and S3 File Gateway share (`file-permissions` as octal
 //! type and mode, `file-owner`, `file-group`, `file-mtime` and `file-atime` in nanoseconds with the suffix `ns`).
-//! Read besides: s3fs (`mode`, `uid`, `gid`, `mtime`, `atime`), rclone (`mtime` as decimal seconds), gcsfuse
-//! (`gcsfuse_mtime` as RFC 3339, symlink markers) and goofys (as s3fs).
+//! Read besides: s3fs (`mode`, `uid`, `gid`, `mtime`, `atime`), rclone (`mtime` as decimal seconds, with `--metadata` also
+//! `mode` in octal and times as RFC 3339), gcsfuse (`gcsfuse_mtime` as RFC 3339, symlink markers), goofys and geesefs (as
+//! s3fs, symlink targets).
 //!
 //! Refuses to guess: a value that does not parse is as if it were absent.
 
+use bytes::Bytes;
 use meta::{Inode, Kind, Observed};
+use percent_encoding::percent_decode_str;
 use std::collections::BTreeMap;
 use store::{Attributes, ObjectMeta, ObjectRef, Timestamp};
 
 use crate::layout::stored;
+use crate::metadata;
 
 const PERMISSIONS: &str = "file-permissions";
 const OWNER: &str = "file-owner";
@@ -24,22 +28,35 @@ const RDEV: &str = "file-rdev";
 /// Every user-metadata name that Tenon writes.
 const WRITTEN: [&str; 6] = [PERMISSIONS, OWNER, GROUP, MTIME, ATIME, RDEV];
 
+/// Says of an object that its body is a symbolic link's target (Google's standard, which gcsfuse writes).
+const LINK_MARK: &str = "goog-reserved-file-is-symlink";
+/// Say where a symbolic link leads: gcsfuse's before there was a standard, and geesefs's, in percent form.
+const LINK_TARGETS: [&str; 2] = ["gcsfuse_symlink_target", "--symlink-target"];
+
 /// The names besides in which other programs' attributes are read.
-const READ: [&str; 8] = [
+const READ: [&str; 13] = [
     "mode",
     "uid",
     "gid",
+    "rdev",
     "mtime",
     "atime",
     "gcsfuse_mtime",
-    "goog-reserved-file-is-symlink",
-    "gcsfuse_symlink_target",
+    LINK_MARK,
+    LINK_TARGETS[0],
+    LINK_TARGETS[1],
+    "ctime",
+    "btime",
+    "file-acl",
 ];
 
-/// Whether a name of user metadata is one of a POSIX attribute, in any dialect.
+/// Whether a name of user metadata is one of a POSIX attribute, in any dialect, also one that nothing is made of here.
 pub(crate) fn is_posix(name: &str) -> bool {
     WRITTEN.contains(&name) || READ.contains(&name)
 }
+
+/// The largest mode.
+const MODE_MAX: u32 = 0o177_777;
 
 /// The permission bits in a mode.
 const PERMISSION_BITS: u32 = 0o7777;
@@ -67,6 +84,13 @@ pub(crate) fn with_posix(mut attributes: Attributes, inode: &Inode) -> Attribute
     if inode.rdev != 0 {
         attributes.user.insert(RDEV.to_owned(), inode.rdev.to_string());
     }
+    // What others said of the object stays; this machine knows these without it.
+    for name in [ATIME, GROUP, OWNER, PERMISSIONS, MTIME] {
+        if metadata::fits(&attributes.user) {
+            break;
+        }
+        attributes.user.remove(name);
+    }
     attributes
 }
 
@@ -83,6 +107,22 @@ pub(crate) fn of_other_bytes(mut attributes: Attributes) -> Attributes {
 pub(crate) fn type_of(kind: Kind) -> Attributes {
     let content_type = (kind == Kind::Directory).then(|| "application/x-directory".to_owned());
     Attributes { content_type, ..Attributes::default() }
+}
+
+/// The headers that a new object begins with.
+pub(crate) fn new(inode: &Inode) -> Attributes {
+    match (inode.kind, &inode.home) {
+        (Kind::File, Some((_, name))) => {
+            let content_type = metadata::content_type(name.as_bytes()).map(str::to_owned);
+            Attributes { content_type, ..Attributes::default() }
+        }
+        (kind, _) => type_of(kind),
+    }
+}
+
+/// Whether headers say when their file was last written, as ours do.
+pub(crate) fn has_time(attributes: &Attributes) -> bool {
+    attributes.user.contains_key(MTIME)
 }
 
 /// Whether an object has the bytes of an inode as it is, apart from what lies beside: by its length and the time of the
@@ -106,6 +146,7 @@ pub(crate) fn observed(
         seen.kind = kind(mode).filter(|kind| *kind != Kind::Directory).unwrap_or(Kind::File);
         if found.is_symlink {
             seen.kind = Kind::Symlink;
+            seen.target = found.target;
         }
     }
     if found.mode.is_some_and(|mode| mode & PERMISSION_BITS != 0 || mode & libc::S_IFMT != 0) {
@@ -191,23 +232,26 @@ struct Found {
     mtime: Option<Timestamp>,
     atime: Option<Timestamp>,
     is_symlink: bool,
+    /// Where it leads, if that is not in the body.
+    target: Option<Bytes>,
 }
 
 impl Found {
     fn read(user: &BTreeMap<String, String>) -> Self {
         let get = |names: &[&str]| names.iter().find_map(|name| user.get(*name)).map(String::as_str);
+        let [plain, escaped] = LINK_TARGETS.map(|name| user.get(name));
+        let target = plain
+            .map(|target| Bytes::copy_from_slice(target.as_bytes()))
+            .or_else(|| escaped.map(|target| percent_decode_str(target).collect::<Vec<u8>>().into()));
         Self {
             mode: get(&[PERMISSIONS]).and_then(octal).or_else(|| get(&["mode"]).and_then(decimal_or_octal)),
             uid: get(&[OWNER, "uid"]).and_then(|text| text.parse().ok()),
             gid: get(&[GROUP, "gid"]).and_then(|text| text.parse().ok()),
             rdev: get(&[RDEV]).and_then(|text| text.parse().ok()),
-            mtime: get(&[MTIME, "mtime"])
-                .and_then(time)
-                .or_else(|| get(&["gcsfuse_mtime"]).and_then(rfc3339)),
+            mtime: get(&[MTIME, "mtime", "gcsfuse_mtime"]).and_then(time),
             atime: get(&[ATIME, "atime"]).and_then(time),
-            is_symlink: ["goog-reserved-file-is-symlink", "gcsfuse_symlink_target"]
-                .iter()
-                .any(|n| user.contains_key(*n)),
+            is_symlink: user.contains_key(LINK_MARK) || target.is_some(),
+            target: target.filter(|target| !target.is_empty()),
         }
     }
 }
@@ -216,19 +260,24 @@ fn octal(text: &str) -> Option<u32> {
     u32::from_str_radix(text.trim_start_matches("0o"), 8).ok()
 }
 
-/// s3fs writes decimal; some of its kin write octal with a leading 0.
+/// s3fs writes decimal, rclone octal, some with a leading 0. Where both make a number, only one makes a mode.
 fn decimal_or_octal(text: &str) -> Option<u32> {
-    if text.len() > 1 && text.starts_with('0') { octal(text) } else { text.parse().ok() }
+    if text.len() > 1 && text.starts_with('0') {
+        return octal(text);
+    }
+    let is_mode = |mode: &u32| *mode <= MODE_MAX && (mode & libc::S_IFMT == 0 || kind(*mode).is_some());
+    text.parse().ok().filter(is_mode).or_else(|| octal(text).filter(is_mode))
 }
 
-/// `1595002920000000000ns`, `1595002920` or `1595002920.123456789`.
+/// `1595002920000000000ns`, `1595002920`, `1595002920.123456789` or `2020-07-17T16:22:00.123456789Z`.
 fn time(text: &str) -> Option<Timestamp> {
     if let Some(nanos) = text.strip_suffix("ns") {
         return nanos.parse().ok().map(Timestamp);
     }
     let (secs, fraction) = text.split_once('.').unwrap_or((text, ""));
+    let Ok(secs) = secs.parse() else { return rfc3339(text) };
     let digits: String = fraction.chars().chain("000000000".chars()).take(9).collect();
-    Some(Timestamp::from_secs(secs.parse().ok()?, digits.parse().ok()?))
+    Some(Timestamp::from_secs(secs, digits.parse().ok()?))
 }
 
 fn rfc3339(text: &str) -> Option<Timestamp> {
@@ -287,6 +336,11 @@ mod tests {
     #[test]
     fn s3fs_rclone_and_gcsfuse_are_read() {
         assert_eq!(found(&[("mode", "33204"), ("uid", "7")]).mode, Some(0o100_664));
+        for (text, mode) in
+            [("100664", 0o100_664), ("40755", 0o040_755), ("16877", 0o040_755), ("0644", 0o644)]
+        {
+            assert_eq!(found(&[("mode", text)]).mode, Some(mode), "{text}");
+        }
         assert_eq!(
             found(&[("mtime", "1595002920.5")]).mtime,
             Some(Timestamp::from_secs(1_595_002_920, 500_000_000))

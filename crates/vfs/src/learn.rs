@@ -152,9 +152,10 @@ impl Filesystem {
         };
         match described {
             Ok((meta, bytes)) => {
+                self.known.saw(inode.ino, &meta, looked_at);
                 let mut seen = headers::observed(&meta, is_marker, &self.defaults, looked_at);
                 if seen.kind == Kind::Symlink {
-                    seen.target = bytes;
+                    seen.target = seen.target.or(bytes);
                 }
                 Ok(Some(seen))
             }

@@ -32,6 +32,7 @@ mod invalidation;
 mod layout;
 mod learn;
 mod lister;
+mod metadata;
 mod moving;
 mod objects;
 mod observe;

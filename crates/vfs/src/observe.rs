@@ -120,6 +120,9 @@ impl Filesystem {
         let prefix = self.layout.directory(&self.names, dir)?;
         let shown = self.shown_name(dir, name)?;
         let seen = observed.map(|meta| headers::observed(meta, false, &self.defaults, looked_at));
+        if let Some(entry) = self.names.entry(dir, &shown)? {
+            self.known.forget(entry.ino);
+        }
         if !self.reconcile_shown((dir, &prefix), &shown, seen, looked_at)? {
             self.directories.get(dir).forget();
         }

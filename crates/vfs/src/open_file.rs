@@ -13,6 +13,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use store::{Attributes, ETag, Timestamp};
 
 use crate::Atime;
+use crate::headers;
+use crate::metadata::Described;
 use crate::pin::Pin;
 use crate::read::readahead::Readahead;
 use crate::turns::Turns;
@@ -59,11 +61,18 @@ struct Shared {
     /// It was made without a name, and may get one.
     is_linkable: bool,
     /// The headers of the object we stored last, which need not be asked for.
-    carried: Option<(ETag, Attributes)>,
+    carried: Option<Carried>,
     /// The conflict in which its writes lost.
     conflict: Option<String>,
     /// Length and user metadata of uploads that may have got there, though nobody heard of it.
     tried: Vec<(u64, BTreeMap<String, String>)>,
+}
+
+#[derive(Debug)]
+struct Carried {
+    of: ETag,
+    described: Described,
+    stored_at: Timestamp,
 }
 
 /// So many uploads that may have got there are remembered, the newest.
@@ -144,14 +153,16 @@ impl OpenFile {
         self.names_wait.store(false, Ordering::Release);
     }
 
-    /// Notes the headers stored with an object.
-    pub(crate) fn carries(&self, etag: &ETag, attributes: Attributes) {
-        self.shared().carried = Some((etag.clone(), attributes));
+    /// Notes the headers and tags stored with an object.
+    pub(crate) fn carries(&self, etag: &ETag, described: Described, stored_at: Timestamp) {
+        self.shared().carried = Some(Carried { of: etag.clone(), described, stored_at });
     }
 
-    /// The headers of an object, if it is the one we stored last.
-    pub(crate) fn carried(&self, etag: &ETag) -> Option<Attributes> {
-        self.shared().carried.as_ref().filter(|(of, _)| of == etag).map(|(_, attributes)| attributes.clone())
+    /// The headers and tags of an object, if it is the one we stored last, and when that was.
+    pub(crate) fn carried(&self, etag: &ETag) -> Option<(Described, Timestamp)> {
+        let shared = self.shared();
+        let carried = shared.carried.as_ref().filter(|carried| carried.of == *etag)?;
+        Some((carried.described.clone(), carried.stored_at))
     }
 
     /// Its writes lost in a conflict with this id.
@@ -175,7 +186,8 @@ impl OpenFile {
     /// Whether an object is of an upload that was not heard of.
     pub(crate) fn has_tried(&self, attributes: &Attributes, size_bytes: u64) -> bool {
         let is = |(size, user): &(u64, _)| *size == size_bytes && *user == attributes.user;
-        self.shared().tried.iter().any(is)
+        // What does not say when it was written may be anybody's.
+        headers::has_time(attributes) && self.shared().tried.iter().any(is)
     }
 
     /// Whether any upload was not heard of.

@@ -321,6 +321,7 @@ impl Filesystem {
     /// An inode was refreshed: its open handles and the kernel hear of it.
     fn refreshed(&self, before: &Inode, after: &Inode) -> Result<()> {
         if etag(before) != etag(after) {
+            self.forget_waiting(after.ino)?;
             if let Some(file) = self.files.get(after.ino) {
                 file.replace(|| self.pin_of(after.ino))?;
             }

@@ -127,25 +127,25 @@ async fn s143_extended_attributes_are_kept() {
     let world = Bucket::by_inode(Mapping::Whole).await.mount(|_| {}).await;
     world.write_file("file", b"x").await.unwrap();
     let ino = world.ino("file").await.unwrap();
-    world.fs.setxattr(ino, b"user.color", b"blue", 0, |_| true).unwrap();
-    world.fs.setxattr(ino, b"user.empty", b"", libc::XATTR_CREATE, |_| true).unwrap();
+    world.fs.setxattr(ino, b"user.color", b"blue", 0, |_| true).await.unwrap();
+    world.fs.setxattr(ino, b"user.empty", b"", libc::XATTR_CREATE, |_| true).await.unwrap();
     assert_eq!(
-        errno(world.fs.setxattr(ino, b"user.color", b"x", libc::XATTR_CREATE, |_| true)),
+        errno(world.fs.setxattr(ino, b"user.color", b"x", libc::XATTR_CREATE, |_| true).await),
         libc::EEXIST
     );
     assert_eq!(
-        errno(world.fs.setxattr(ino, b"user.other", b"x", libc::XATTR_REPLACE, |_| true)),
+        errno(world.fs.setxattr(ino, b"user.other", b"x", libc::XATTR_REPLACE, |_| true).await),
         libc::ENODATA
     );
-    assert_eq!(errno(world.fs.setxattr(ino, b"nonsense", b"x", 0, |_| true)), libc::EOPNOTSUPP);
+    assert_eq!(errno(world.fs.setxattr(ino, b"nonsense", b"x", 0, |_| true).await), libc::EOPNOTSUPP);
     let again = world.remount().await;
-    assert_eq!(again.fs.getxattr(ino, b"user.color").unwrap(), b"blue"[..]);
+    assert_eq!(again.fs.getxattr(ino, b"user.color").await.unwrap(), b"blue"[..]);
     assert_eq!(
-        again.fs.listxattr(ino).unwrap(),
+        again.fs.listxattr(ino).await.unwrap(),
         [b"user.color".to_vec().into(), b"user.empty".to_vec().into()]
     );
-    again.fs.removexattr(ino, b"user.color").unwrap();
-    assert_eq!(errno(again.fs.getxattr(ino, b"user.color")), libc::ENODATA);
+    again.fs.removexattr(ino, b"user.color").await.unwrap();
+    assert_eq!(errno(again.fs.getxattr(ino, b"user.color").await), libc::ENODATA);
     again.assert_healthy().await;
 }
 

@@ -19,6 +19,7 @@ mod identity;
 mod keys;
 mod lister;
 mod memory;
+mod metadata;
 mod names;
 mod objects;
 mod outages;

@@ -206,7 +206,7 @@ fn operations() -> Vec<Operation> {
         new("rename onto a file", |w, _| async { w.rename("small", "dir/large").await }.boxed()),
         new("rename a directory", |w, _| async { w.rename("dir", "made").await }.boxed()).turns(2),
         new("setxattr", |w, _| async {
-            w.fs.setxattr(w.ino("small").await?, b"user.a", b"value", 0, |_| true)
+            w.fs.setxattr(w.ino("small").await?, b"user.a", b"value", 0, |_| true).await
         }.boxed()),
         on("sync", written, |w, _| async { w.fs.sync().await }.boxed()),
         on("umount", written, |w, _| async { w.fs.shutdown(Duration::from_secs(600)).await }.boxed()),

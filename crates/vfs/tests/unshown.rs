@@ -180,13 +180,13 @@ async fn s89_extended_attributes_are_kept_and_keep_their_file_known() {
     let world = Bucket::with_metadata().mount(|_| {}).await;
     world.write_file("file", b"x").await.unwrap();
     let ino = world.ino("file").await.unwrap();
-    world.fs.setxattr(ino, b"user.colour", b"red", 0, |_| true).unwrap();
+    world.fs.setxattr(ino, b"user.colour", b"red", 0, |_| true).await.unwrap();
     world.rename("file", "renamed").await.unwrap();
     let again = world.remount().await;
     again.expire();
     let ino = again.ino("renamed").await.unwrap();
-    assert_eq!(again.fs.getxattr(ino, b"user.colour").unwrap(), "red");
-    assert_eq!(again.fs.listxattr(ino).unwrap().len(), 1);
+    assert_eq!(again.fs.getxattr(ino, b"user.colour").await.unwrap(), "red");
+    assert_eq!(again.fs.listxattr(ino).await.unwrap().len(), 1);
 }
 
 #[tokio::test]

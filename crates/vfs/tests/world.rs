@@ -174,6 +174,11 @@ impl Bucket {
         Self { engine: Some(engine), ..Self::in_memory() }
     }
 
+    /// The same bucket for a machine that has no metadata of it.
+    pub(crate) fn elsewhere(&self) -> Self {
+        Self { engine: None, ..self.clone() }
+    }
+
     /// A mount with fresh tables: what it knows, it learns from the bucket.
     pub(crate) async fn mount(&self, change: impl FnOnce(&mut Config)) -> World {
         let cache = TempDir::new().unwrap();

@@ -2,27 +2,29 @@
 
 use crate::adapter::Adapter;
 use crate::operations::Operation;
-use crate::reply::{Answer, failed};
+use crate::reply::failed;
 use crate::{convert, groups};
 use fuser::{Errno, INodeNo, ReplyEmpty, ReplyXattr, Request};
+use std::sync::Arc;
 use vfs::Error;
 
 impl Adapter {
     pub(crate) fn get_xattr(&self, ino: INodeNo, name: &[u8], size: u32, reply: ReplyXattr) {
+        let (fs, name) = (Arc::clone(&self.fs), name.to_vec());
         self.count(Operation::GetXattr);
-        answer(self.fs.getxattr(convert::ino(ino), name), size, reply);
+        self.carry_out(async move { answer(fs.getxattr(convert::ino(ino), &name).await, size, reply) });
     }
 
     /// The names, each with a NUL after it.
     pub(crate) fn list_xattrs(&self, ino: INodeNo, size: u32, reply: ReplyXattr) {
+        let fs = Arc::clone(&self.fs);
+        let joined = |names: Vec<Box<[u8]>>| {
+            names.iter().flat_map(|name| [name, &b"\0"[..]].concat()).collect::<Vec<u8>>()
+        };
         self.count(Operation::ListXattr);
-        let listed = self.fs.listxattr(convert::ino(ino));
-        answer(
-            listed
-                .map(|names| names.iter().flat_map(|name| [name, &b"\0"[..]].concat()).collect::<Vec<u8>>()),
-            size,
-            reply,
-        );
+        self.carry_out(async move {
+            answer(fs.listxattr(convert::ino(ino)).await.map(joined), size, reply);
+        });
     }
 
     pub(crate) fn set_xattr(
@@ -34,14 +36,20 @@ impl Adapter {
         flags: i32,
         reply: ReplyEmpty,
     ) {
-        self.count(Operation::SetXattr);
-        let is_in_group = |gid| groups::has(request, gid);
-        reply.answer(self.fs.setxattr(convert::ino(ino), name, value, flags, is_in_group));
+        let (fs, name, value) = (Arc::clone(&self.fs), name.to_vec(), value.to_vec());
+        let who = groups::Caller::of(request);
+        self.answer(Operation::SetXattr, reply, async move {
+            fs.setxattr(convert::ino(ino), &name, &value, flags, |gid| who.has(gid)).await
+        });
     }
 
     pub(crate) fn remove_xattr(&self, ino: INodeNo, name: &[u8], reply: ReplyEmpty) {
-        self.count(Operation::RemoveXattr);
-        reply.answer(self.fs.removexattr(convert::ino(ino), name));
+        let (fs, name) = (Arc::clone(&self.fs), name.to_vec());
+        self.answer(
+            Operation::RemoveXattr,
+            reply,
+            async move { fs.removexattr(convert::ino(ino), &name).await },
+        );
     }
 }
 

@@ -1,7 +1,7 @@
 //! Headers and tags travel with an object.
 
 use super::world::{Outcome, Refusal, World, key, refused, same};
-use crate::{Attributes, ObjectMeta, PutOptions, Result, Tags};
+use crate::{Attributes, GetOptions, ObjectMeta, PutOptions, Result, Tags};
 use std::collections::BTreeMap;
 
 pub(super) async fn content_headers(world: World) -> Outcome {
@@ -47,6 +47,18 @@ pub(super) async fn tags_with_put(world: World) -> Outcome {
     same(world.store.tags(&key("tagged")).await?, tags)?;
     world.put("tagged", "y").await?;
     same(world.store.tags(&key("tagged")).await?, Tags::new())
+}
+
+pub(super) async fn tags_counted(world: World) -> Outcome {
+    if !world.capabilities.tags {
+        return Ok(());
+    }
+    let options = PutOptions { tags: text_map([("k", "v"), ("l", "w")]), ..PutOptions::default() };
+    world.store.put(&key("tagged"), "x".into(), options).await?;
+    same(world.head("tagged").await?.tag_count, Some(2))?;
+    same(world.store.get(&key("tagged"), GetOptions::default()).await?.meta.tag_count, Some(2))?;
+    world.store.set_tags(&key("tagged"), Tags::new()).await?;
+    same(world.head("tagged").await?.tag_count.unwrap_or(0), 0)
 }
 
 pub(super) async fn tags_replaced(world: World) -> Outcome {

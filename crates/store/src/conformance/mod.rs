@@ -172,7 +172,7 @@ fn object_cases() -> Vec<Case<World>> {
             ranges_inside, ranges_that_end_beyond, ranges_that_begin_beyond, get_if_match,
         }
         attributes::{
-            content_headers, user_metadata, unicode_metadata, tags_with_put, tags_replaced,
+            content_headers, user_metadata, unicode_metadata, tags_with_put, tags_counted, tags_replaced,
             overwriting_replaces_attributes,
         }
         writes::{

@@ -294,8 +294,10 @@ impl Stored {
     }
 
     fn meta(&self, key: &ObjectKey) -> ObjectMeta {
-        let attributes = self.description.as_ref().map(|found| found.attributes.clone()).unwrap_or_default();
-        ObjectMeta { object: self.object_ref(key), size_bytes: self.body.len(), attributes }
+        let description = self.description.as_deref();
+        let attributes = description.map(|found| found.attributes.clone()).unwrap_or_default();
+        let tag_count = Some(description.map_or(0, |found| found.tags.len() as u32));
+        ObjectMeta { object: self.object_ref(key), size_bytes: self.body.len(), attributes, tag_count }
     }
 }
 

@@ -10,6 +10,7 @@ use super::odd_keys::OddKeys;
 use super::pace::Pace;
 use super::retry::{Retry, RetryPolicy, RetryQuota};
 use super::sign::{self, Signable, Signer};
+use super::uncopied::Uncopied;
 use super::upload::{Progress, Upload};
 use crate::{Clock, Entropy};
 use bytes::{Bytes, BytesMut};
@@ -46,6 +47,7 @@ pub(super) struct Client {
     clock: Arc<dyn Clock>,
     pub(super) entropy: Arc<Entropy>,
     pub(super) odd_keys: OddKeys,
+    pub(super) uncopied: Uncopied,
     user_agent: HeaderValue,
     sends_unsigned: bool,
 }
@@ -81,6 +83,7 @@ impl Client {
             sends_unsigned: endpoint.sends_unsigned(config.unsigned_payload),
             counts: Arc::default(),
             odd_keys: OddKeys::default(),
+            uncopied: Uncopied::default(),
             config,
             endpoint,
             clock,

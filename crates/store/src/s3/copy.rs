@@ -50,6 +50,7 @@ impl S3Store {
         if from.key == *to && options.attributes.is_none() {
             return self.copy_onto_itself(from).await;
         }
+        let options = self.copying_all(from, options).await?;
         match self.copy_whole(from, to, &options).await {
             Err(error @ (StoreError::Invalid(_) | StoreError::Unsupported(_))) => {
                 let source = self.head_object(&from.key).await?;

@@ -29,6 +29,7 @@ impl S3Store {
             .client
             .fetch_as(&call, &mut retry, |answer| headers::object_meta(key, &answer.headers))
             .await?;
+        self.client.uncopied.saw(&meta.attributes);
         Ok(meta)
     }
 
@@ -42,6 +43,7 @@ impl S3Store {
             let opened = source.open(options.range.clone(), options.if_match.as_ref(), &mut retry).await?;
             retry.succeeded();
             let (meta, size_bytes) = (opened.meta.clone(), opened.meta.size_bytes);
+            self.client.uncopied.saw(&meta.attributes);
             let has_sum = opened.crc64nvme.is_some();
             let body = Body::of(source.clone(), opened);
             if !has_sum || size_bytes > VERIFIED_BYTES_MAX {

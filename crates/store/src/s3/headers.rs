@@ -17,13 +17,32 @@ use http::header::{
 const USER_PREFIX: &str = "x-amz-meta-";
 const STORAGE_CLASS: HeaderName = HeaderName::from_static("x-amz-storage-class");
 const TAGGING: HeaderName = HeaderName::from_static("x-amz-tagging");
+const TAG_COUNT: HeaderName = HeaderName::from_static("x-amz-tagging-count");
 const VERSION_ID: HeaderName = HeaderName::from_static("x-amz-version-id");
-const ENCRYPTION: HeaderName = HeaderName::from_static("x-amz-server-side-encryption");
-const ENCRYPTION_KEY: HeaderName = HeaderName::from_static("x-amz-server-side-encryption-aws-kms-key-id");
+/// How an object is encrypted.
+pub(super) const ENCRYPTION: &str = "x-amz-server-side-encryption";
+const ENCRYPTION_KEY: &str = "x-amz-server-side-encryption-aws-kms-key-id";
 
-/// The descriptive headers S3 keeps, beside `Content-Type`.
-const SYSTEM: [&str; 5] =
-    ["cache-control", "content-disposition", "content-encoding", "content-language", "expires"];
+/// The descriptive headers S3 keeps, beside `Content-Type`; the last two say how it encrypts an object.
+const SYSTEM: [&str; 8] = [
+    "cache-control",
+    "content-disposition",
+    "content-encoding",
+    "content-language",
+    "expires",
+    WEBSITE_REDIRECT,
+    ENCRYPTION,
+    ENCRYPTION_KEY,
+];
+
+/// Where a website sends who asks for the object.
+pub(super) const WEBSITE_REDIRECT: &str = "x-amz-website-redirect-location";
+
+/// The storage class of what was given none.
+pub(super) const USUAL_CLASS: &str = "STANDARD";
+
+/// Encryption that S3 does without being asked to.
+const USUAL_ENCRYPTION: &str = "AES256";
 
 /// What S3 and its relatives say of an object that was stored without a type.
 const TYPES_OF_NOTHING: [&str; 2] = ["binary/octet-stream", "application/octet-stream"];
@@ -40,7 +59,9 @@ impl Client {
 
     /// Adds attributes and the configuration's encryption and storage class.
     pub(super) fn describe_as(&self, call: Call, attributes: &Attributes) -> Result<Call> {
-        let mut call = self.protect(call)?;
+        // An object keeps its own encryption.
+        let is_protected = attributes.system.contains_key(ENCRYPTION);
+        let mut call = if is_protected { call } else { self.protect(call)? };
         if let Some(text) = &attributes.content_type {
             call = call.header(CONTENT_TYPE, value("Content-Type", text)?);
         }
@@ -62,10 +83,10 @@ impl Client {
     /// Adds the configuration's encryption.
     pub(super) fn protect(&self, mut call: Call) -> Result<Call> {
         if let Some(encryption) = &self.config.encryption {
-            call = call.header(ENCRYPTION, value("encryption", encryption)?);
+            call = call.header(HeaderName::from_static(ENCRYPTION), value("encryption", encryption)?);
         }
         if let Some(key) = &self.config.encryption_key {
-            call = call.header(ENCRYPTION_KEY, value("encryption key", key)?);
+            call = call.header(HeaderName::from_static(ENCRYPTION_KEY), value("encryption key", key)?);
         }
         Ok(call)
     }
@@ -100,7 +121,12 @@ pub(super) fn object_meta(key: &ObjectKey, headers: &HeaderMap) -> Result<Object
             content_length(headers).ok_or_else(|| Failure::nonsense("an object without Content-Length"))?
         }
     };
-    Ok(ObjectMeta { object: object_ref(key, headers)?, size_bytes, attributes: attributes(headers) })
+    Ok(ObjectMeta {
+        object: object_ref(key, headers)?,
+        size_bytes,
+        attributes: attributes(headers),
+        tag_count: text(headers, &TAG_COUNT).and_then(|count| count.parse().ok()),
+    })
 }
 
 /// The identity of the object an answer is about.
@@ -124,7 +150,7 @@ fn attributes(headers: &HeaderMap) -> Attributes {
         content_type: text(headers, &CONTENT_TYPE)
             .filter(|t| !TYPES_OF_NOTHING.contains(t))
             .map(str::to_owned),
-        storage_class: text(headers, &STORAGE_CLASS).filter(|class| *class != "STANDARD").map(str::to_owned),
+        storage_class: text(headers, &STORAGE_CLASS).filter(|class| *class != USUAL_CLASS).map(str::to_owned),
         ..Attributes::default()
     };
     for (name, value) in headers {
@@ -134,6 +160,9 @@ fn attributes(headers: &HeaderMap) -> Attributes {
         } else if SYSTEM.contains(&name.as_str()) && !raw.is_empty() {
             attributes.system.insert(name.as_str().to_owned(), String::from_utf8_lossy(raw).into_owned());
         }
+    }
+    if attributes.system.get(ENCRYPTION).is_some_and(|how| how == USUAL_ENCRYPTION) {
+        attributes.system.remove(ENCRYPTION);
     }
     attributes
 }

@@ -16,8 +16,13 @@ impl S3Store {
     pub(super) async fn list_page(&self, request: ListRequest) -> Result<ListPage> {
         let Some(call) = self.list_call(&request)? else { return Ok(ListPage::default()) };
         let mut retry = self.client.retry();
-        let page =
-            self.client.fetch_as(&call, &mut retry, |answer| page(xml::listing(&answer.body)?, &request));
+        let page = self.client.fetch_as(&call, &mut retry, |answer| {
+            let listing = xml::listing(&answer.body)?;
+            if listing.has_classes {
+                self.client.uncopied.saw_some();
+            }
+            page(listing, &request)
+        });
         Ok(page.await?)
     }
 
@@ -85,7 +90,7 @@ mod tests {
         let listing = Listing {
             objects: vec![object("a-"), object("a0")],
             prefixes: vec![b"a/".to_vec(), b"b/".to_vec()],
-            next: None,
+            ..Listing::default()
         };
         let request = ListRequest { start_after: Some(Bytes::from_static(b"a-")), ..ListRequest::default() };
         let page = page(listing, &request).unwrap();

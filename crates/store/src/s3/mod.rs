@@ -33,6 +33,7 @@ mod put;
 mod retry;
 mod sign;
 mod tags;
+mod uncopied;
 mod upload;
 mod xml;
 

@@ -2,6 +2,7 @@
 
 use super::escape;
 use super::failure::Failure;
+use super::headers::USUAL_CLASS;
 use crate::Timestamp;
 use quick_xml::Reader;
 use quick_xml::events::{BytesRef, Event};
@@ -30,6 +31,8 @@ pub(super) struct Listing {
     pub(super) objects: Vec<ListedObject>,
     pub(super) prefixes: Vec<Vec<u8>>,
     pub(super) next: Option<String>,
+    /// Some object has a storage class of its own.
+    pub(super) has_classes: bool,
 }
 
 /// Buckets and, where there are more, the token of the next page.
@@ -64,6 +67,9 @@ pub(super) fn listing(body: &[u8]) -> Result<Listing, Failure> {
             "ListBucketResult/Contents/Key" => object.key = text.into(),
             "ListBucketResult/Contents/ETag" => object.etag = text.to_owned(),
             "ListBucketResult/Contents/Size" => object.size_bytes = number(text)?,
+            "ListBucketResult/Contents/StorageClass" => {
+                listing.has_classes |= !text.is_empty() && text != USUAL_CLASS;
+            }
             "ListBucketResult/Contents/LastModified" => object.last_modified = timestamp(text),
             "ListBucketResult/Contents" => listing.objects.push(std::mem::take(&mut object)),
             "ListBucketResult/CommonPrefixes/Prefix" => listing.prefixes.push(text.into()),

@@ -309,3 +309,44 @@ async fn a_bucket_elsewhere_says_where() {
     let text = server.buckets().open("bucket").await.unwrap_err().to_string();
     assert!(text.contains("bucket 'bucket' is in region eu-west-1: set the region to eu-west-1"), "{text}");
 }
+
+/// S3 gives a copy the bucket's own storage class, encryption and no redirect: whoever knows that there are others here
+/// looks at the source first, and nobody else does.
+#[tokio::test]
+async fn a_copy_keeps_what_the_server_does_not_copy() {
+    let plain = [("etag", "\"e\"")];
+    let special = [
+        ("etag", "\"e\""),
+        ("x-amz-storage-class", "STANDARD_IA"),
+        ("x-amz-website-redirect-location", "/there"),
+        ("x-amz-server-side-encryption", "aws:kms"),
+        ("x-amz-server-side-encryption-aws-kms-key-id", "the-key"),
+        ("x-amz-meta-project", "x"),
+    ];
+    let copied = || answer("200 OK", &[], "<CopyObjectResult><ETag>e</ETag></CopyObjectResult>");
+    let listed = "<ListBucketResult><Contents><Key>k</Key><ETag>e</ETag><Size>1</Size>\
+                  <StorageClass>STANDARD_IA</StorageClass></Contents></ListBucketResult>";
+    let from = ObjectRef::new(key(), ETag::new("e"));
+    let to = ObjectKey::try_from("to").unwrap();
+
+    let server = Scripted::start([answer("200 OK", &plain, ""), copied()]).await;
+    let store = server.store();
+    store.head(&key()).await.unwrap();
+    store.copy(&from, &to, CopyOptions::default()).await.unwrap();
+    assert_eq!(server.seen().len(), 2, "{:?}", server.lines());
+
+    for is_listed in [false, true] {
+        let look = if is_listed { answer("200 OK", &[], listed) } else { answer("200 OK", &special, "") };
+        let server = Scripted::start([look, answer("200 OK", &special, ""), copied()]).await;
+        let store = server.store();
+        match is_listed {
+            true => drop(store.list(ListRequest { limit: 9, ..ListRequest::default() }).await.unwrap()),
+            false => assert_eq!(store.head(&key()).await.unwrap().attributes.system.len(), 3),
+        }
+        store.copy(&from, &to, CopyOptions::default()).await.unwrap();
+        let sent = server.seen().last().unwrap().head.clone();
+        for (name, value) in &special[1..] {
+            assert!(sent.contains(&format!("{name}: {}", value.to_lowercase())), "{name} in {sent}");
+        }
+    }
+}

@@ -18,6 +18,7 @@ use store::{Attributes, ETag, StoreError, Tags, Timestamp};
 use super::etag::Given;
 use crate::headers;
 use crate::headers::OF_BYTES;
+use crate::metadata::{TAG, USER, USER_BYTES_MAX, tag_of, user_of};
 
 /// What the names of Tenon's own attributes begin with.
 pub(crate) const OWN: &[u8] = b"tenon.";
@@ -26,12 +27,6 @@ pub(super) const IMPLICIT: &[u8] = b"tenon.implicit";
 pub(super) const MARKER: &[u8] = b"tenon.marker";
 
 const VERSION: u32 = 1;
-const USER: &[u8] = b"user.";
-const TAG: &[u8] = b"user.tag.";
-/// S3 allows so much user metadata, names and values together.
-const USER_BYTES_MAX: usize = 2048;
-/// The longest value of a tag, and the longest key, in characters (S3 User Guide, "Object tagging").
-const TAG_CHARS_MAX: (usize, usize) = (128, 256);
 
 /// What no other attribute says.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -244,45 +239,9 @@ impl Record {
     }
 }
 
-/// The user metadata that an extended attribute is, if it can be that of an object.
-fn user_of<'x>(name: &'x [u8], value: &'x [u8]) -> Option<(&'x str, &'x str)> {
-    let is_token =
-        |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"!#$%&'*+-.^_`|~".contains(byte);
-    let is_short = name.len() <= meta::namespace::XATTR_NAME_BYTES_MAX && value.len() <= USER_BYTES_MAX;
-    let user = name.strip_prefix(USER).filter(|user| !user.is_empty() && user.iter().all(is_token))?;
-    let user = std::str::from_utf8(user).ok().filter(|_| is_short && !name.starts_with(TAG))?;
-    let is_others = headers::is_posix(user) || user.starts_with(OF_BYTES);
-    text(value).filter(|value| !is_others && value.trim() == *value).map(|value| (user, value))
-}
-
-/// The tag that an extended attribute is, if it can be one.
-fn tag_of<'x>(name: &'x [u8], value: &'x [u8]) -> Option<(&'x str, &'x str)> {
-    let is_short = name.len() <= meta::namespace::XATTR_NAME_BYTES_MAX;
-    let (tag, value) = (text(name.strip_prefix(TAG)?)?, text(value)?);
-    let (tag_max, value_max) = TAG_CHARS_MAX;
-    let fits = (1..=tag_max).contains(&tag.chars().count()) && value.chars().count() <= value_max;
-    (is_short && fits).then_some((tag, value))
-}
-
-fn text(bytes: &[u8]) -> Option<&str> {
-    std::str::from_utf8(bytes).ok().filter(|text| !text.chars().any(char::is_control))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn user(name: &str, value: &[u8]) -> bool {
-        user_of(&[USER, name.as_bytes()].concat(), value).is_some()
-    }
-
-    #[test]
-    fn what_cannot_be_a_header_is_none() {
-        assert!(user("project", b"apollo") && user("who", "größe ☃".as_bytes()));
-        assert!(!user("Project", b"x") && !user("a b", b"x") && !user("", b"x"));
-        assert!(!user("a", b"two\nlines") && !user("a", b"\xff") && !user("a", b" x"));
-        assert!(!user("mtime", b"1") && !user("tenon-sum", b"1") && !user("tag.x", b"1"));
-    }
 
     #[test]
     fn everything_given_is_found_again() {

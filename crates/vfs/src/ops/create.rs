@@ -3,13 +3,14 @@
 use bytes::Bytes;
 use meta::{Ino, Inode, Kind, Name, Op};
 use std::sync::Arc;
-use store::{Payload, Precondition, PutOptions, StoreError, Tags};
+use store::{Payload, Precondition, PutOptions, StoreError};
 
 use crate::attr::Caller;
 use crate::filesystem::name;
 use crate::handles::Opened;
 use crate::headers;
 use crate::layout::is_reserved;
+use crate::metadata::Described;
 use crate::open_file::OpenFile;
 use crate::write::When;
 use crate::{Attr, Error, Filesystem, Result};
@@ -250,12 +251,18 @@ impl Filesystem {
             // It was removed before it was stored.
             _ => return Ok(()),
         }
-        let options = PutOptions {
-            precondition,
-            attributes: headers::with_posix(headers::type_of(inode.kind), inode),
-            tags: Tags::new(),
+        let had = match self.object(inode)? {
+            Some(there) => self.store.find(&there.key).await?,
+            None => None,
         };
-        let (size_bytes, attributes) = (body.len() as u64, options.attributes.clone());
+        let had = match &had {
+            Some(meta) => self.with_tags(meta).await?,
+            None => headers::new(inode).into(),
+        };
+        let described = self.to_store_with(inode, had)?;
+        let Described { attributes, tags } = described.clone();
+        let options = PutOptions { precondition, attributes: attributes.clone(), tags };
+        let size_bytes = body.len() as u64;
         let object = match self.store.put(&key, Payload::from(body), options).await {
             Err(StoreError::PreconditionFailed(key)) => {
                 let ours = self.already_stored(&key, &attributes, size_bytes).await?;
@@ -263,7 +270,9 @@ impl Filesystem {
             }
             stored => stored?,
         };
-        self.publish(inode, &object, size_bytes, None)
+        self.publish(inode, &object, size_bytes, None)?;
+        self.known.stored(inode.ino, &object.etag, described.clone(), self.now());
+        if self.settle_waiting(inode.ino, &described)? { self.export_later(inode.ino) } else { Ok(()) }
     }
 
     pub(crate) fn unmake(&self, parent: Ino, name: &Name, inode: &Inode) -> Result<()> {

@@ -76,8 +76,7 @@ impl Filesystem {
         let object = self.store.get(&self.layout.key(&self.names, &inode)?, GetOptions::default()).await?;
         let mut seen = headers::observed(&object.meta, false, &self.defaults, looked_at);
         let pieces: Vec<Bytes> = object.body.try_collect().await?;
-        let target = Bytes::from(pieces.concat());
-        seen.target = Some(target.clone());
+        let target = seen.target.get_or_insert_with(|| pieces.concat().into()).clone();
         if seen.kind == Kind::Symlink {
             match self.names.commit(&self.ctx(), &Op::Refresh { ino, seen }) {
                 Ok(_) | Err(FsError::Late | FsError::NotFound) => {}

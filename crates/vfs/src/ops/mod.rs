@@ -61,6 +61,10 @@ mod tests {
         is_send(fs.release(handle));
         is_send(fs.opendir(ino));
         is_send(fs.readdir(handle, 0, 1, true));
+        is_send(fs.getxattr(ino, b"user.a"));
+        is_send(fs.listxattr(ino));
+        is_send(fs.setxattr(ino, b"user.a", b"b", 0, |_| true));
+        is_send(fs.removexattr(ino, b"user.a"));
         is_send(fs.sync());
     }
 }

@@ -177,6 +177,8 @@ impl Filesystem {
 
     pub(crate) async fn purge(&self, orphan: &meta::Inode) -> Result<()> {
         self.blocks.forget(orphan.ino);
+        self.known.forget(orphan.ino);
+        self.renamed.forget(orphan.ino);
         let (content, aside): (Vec<_>, Vec<_>) =
             content_keys(orphan).into_iter().partition(|key| self.layout.owner(key).is_some());
         // Set aside by this mount alone.

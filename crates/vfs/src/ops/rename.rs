@@ -126,9 +126,14 @@ impl Filesystem {
         self.must_be_allowed(&ends).await?;
         self.keep_directory(ends.from.0).await?;
         match ends.source.kind {
-            Kind::Directory => self.move_tree(&ends).await,
-            _ => self.move_file(&ends).await,
+            Kind::Directory => self.move_tree(&ends).await?,
+            _ => self.move_file(&ends).await?,
         }
+        let is_file = ends.source.kind == Kind::File;
+        if is_file && self.renamed.note(ends.source.ino, from.1.as_bytes(), to.1.as_bytes()) {
+            self.export_later(ends.source.ino)?;
+        }
+        Ok(())
     }
 
     async fn ends(&self, from: Place, to: Place, how: RenameHow) -> Result<Ends> {

@@ -2,9 +2,10 @@
 
 use meta::Inode;
 use std::sync::Arc;
-use store::{Attributes, Tags};
+use store::StoreError;
 
 use crate::handles::Handle;
+use crate::metadata::Described;
 use crate::open_file::{OpenFile, Pending};
 use crate::pin::Pin;
 use crate::volume::Mapping;
@@ -190,10 +191,15 @@ impl Filesystem {
         }
         self.ensure_volume_record().await?;
         let _moves = self.moves.read().await;
-        let attributes = self.attributes_to_store(file, &inode, work.base()).await?;
-        let upload = self.begin_upload(&inode, attributes).await?;
+        let (described, upload) = loop {
+            let described = self.description_to_store(file, &inode, work.base()).await?;
+            match self.begin_upload(&inode, &described).await {
+                Err(Error::Store(StoreError::Invalid(why))) if self.refuse_waiting(file.ino, &why)? => {}
+                upload => break (described, upload?),
+            }
+        };
         file.set_stream();
-        let mut stream = Stream::begin(upload, &inode, work.base().cloned(), part_bytes, held);
+        let mut stream = Stream::begin(upload, (&inode, described), work.base().cloned(), part_bytes, held);
         if let Dirty::Memory(memory) = &*work {
             for piece in memory.pieces() {
                 stream.append(&self.slabs, piece).await?;
@@ -204,7 +210,8 @@ impl Filesystem {
     }
 
     /// Where a stream goes: one object, or one for each chunk.
-    async fn begin_upload(&self, inode: &Inode, attributes: Attributes) -> Result<Upload> {
+    async fn begin_upload(&self, inode: &Inode, described: &Described) -> Result<Upload> {
+        let Described { attributes, tags } = described.clone();
         if let Mapping::Chunked { .. } = self.layout.mapping() {
             return Ok(Upload::chunks(self.me.clone(), inode.ino, attributes));
         }
@@ -212,7 +219,7 @@ impl Filesystem {
             Some(key) => key,
             None => self.content_key(inode.ino)?,
         };
-        let parts = self.store.multipart(&key, attributes, Tags::new()).await?;
+        let parts = self.store.multipart(&key, attributes, tags).await?;
         Ok(Upload::Object { parts, key })
     }
 

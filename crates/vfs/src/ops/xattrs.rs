@@ -2,8 +2,9 @@
 
 use bytes::Bytes;
 use meta::acl::{ACCESS, Acl};
-use meta::{AttrChanges, Ino, Op, SETGID, XattrHow};
+use meta::{AttrChanges, FsError, Ino, Op, SETGID, XattrHow};
 
+use crate::metadata::USER;
 use crate::objects::OWN;
 use crate::{Error, Filesystem, Result};
 
@@ -12,21 +13,27 @@ const NAME_SPACES: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
 
 impl Filesystem {
     /// The value of an extended attribute.
-    pub fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Bytes> {
+    pub async fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Bytes> {
         self.must_keep(name)?;
-        Ok(self.names.xattr(ino, name)?)
+        if !name.starts_with(USER) {
+            return Ok(self.names.xattr(ino, name)?);
+        }
+        let inode = self.names.inode(ino)?;
+        match self.is_of_object(&inode, name) {
+            true => Ok(self.object_xattr(&inode, name).await?.ok_or(FsError::NoData)?),
+            false => Ok(self.names.xattr(ino, name)?),
+        }
     }
 
     /// The names of an inode's extended attributes, apart from what Tenon keeps in some for itself.
-    pub fn listxattr(&self, ino: Ino) -> Result<Vec<Box<[u8]>>> {
-        let mut names = self.names.xattrs(ino)?;
-        names.retain(|name| !name.starts_with(OWN));
-        Ok(names)
+    pub async fn listxattr(&self, ino: Ino) -> Result<Vec<Box<[u8]>>> {
+        let names = self.all_xattrs(&self.names.inode(ino)?).await?;
+        Ok(names.into_iter().filter(|name| !name.starts_with(OWN)).collect())
     }
 
     /// Sets an extended attribute; `flags` are `setxattr`'s. An ACL that is set by somebody who is not in the file's
     /// group, which `is_in_group` knows of a group id, takes the set-group-id bit away, as a new mode does.
-    pub fn setxattr(
+    pub async fn setxattr(
         &self,
         ino: Ino,
         name: &[u8],
@@ -42,16 +49,17 @@ impl Filesystem {
             libc::XATTR_REPLACE => XattrHow::Replace,
             _ => return Err(Error::new(libc::EINVAL, "an extended attribute is created or replaced")),
         };
-        let mut ops = Vec::with_capacity(2);
-        if name == ACCESS {
-            let inode = self.names.inode(ino)?;
-            if inode.mode & SETGID != 0 && !is_in_group(inode.gid) {
-                let changes = AttrChanges { mode: Some(inode.mode & !SETGID), ..AttrChanges::default() };
-                ops.push(Op::SetAttr { ino, changes });
-            }
+        let value = Bytes::copy_from_slice(value);
+        let inode = self.names.inode(ino)?;
+        if self.is_of_object(&inode, name) {
+            return self.change_object_xattr(&inode, name, Some(value), how).await;
         }
-        let op = Op::SetXattr { ino, name: name.into(), value: Bytes::copy_from_slice(value), how };
-        ops.push(op);
+        let mut ops = Vec::with_capacity(2);
+        if name == ACCESS && inode.mode & SETGID != 0 && !is_in_group(inode.gid) {
+            let changes = AttrChanges { mode: Some(inode.mode & !SETGID), ..AttrChanges::default() };
+            ops.push(Op::SetAttr { ino, changes });
+        }
+        ops.push(Op::SetXattr { ino, name: name.into(), value, how });
         self.names.commit_together(&self.ctx(), &ops)?;
         if name == ACCESS {
             self.export_later(ino)?;
@@ -60,9 +68,13 @@ impl Filesystem {
     }
 
     /// Removes an extended attribute.
-    pub fn removexattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
+    pub async fn removexattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
         self.writable()?;
         self.must_keep(name)?;
+        let inode = self.names.inode(ino)?;
+        if self.is_of_object(&inode, name) {
+            return self.change_object_xattr(&inode, name, None, XattrHow::Set).await;
+        }
         self.names.commit(&self.ctx(), &Op::RemoveXattr { ino, name: name.into() })?;
         Ok(())
     }

@@ -2,14 +2,12 @@
 
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use std::ops::Range;
-use store::{
-    Attributes, GetOptions, Multipart, ObjectKey, ObjectRef, Payload, Precondition, PutOptions, StoreError,
-    Tags,
-};
+use store::{GetOptions, Multipart, ObjectKey, ObjectRef, Payload, Precondition, PutOptions, StoreError};
 
 use super::Local;
 use super::local::Source;
 use crate::Filesystem;
+use crate::metadata::Described;
 use crate::pin::{Cut, Pin};
 use crate::ranges::{total, zeros};
 use crate::read::readahead::WHOLE_BYTES_MAX;
@@ -61,19 +59,17 @@ impl Filesystem {
         &self,
         assembly: Assembly<'_>,
         key: &ObjectKey,
-        attributes: Attributes,
+        described: &Described,
         precondition: Precondition,
     ) -> Result<ObjectRef, StoreError> {
+        let Described { attributes, tags } = described.clone();
         let size = total(assembly.runs);
         let part_bytes = part_bytes(size, self.config.part_size_bytes);
         if size <= part_bytes {
             let body = self.merged(assembly, &(0..size)).await?;
-            return self
-                .store
-                .put(key, body, PutOptions { precondition, attributes, tags: Tags::new() })
-                .await;
+            return self.store.put(key, body, PutOptions { precondition, attributes, tags }).await;
         }
-        let upload = self.store.multipart(key, attributes, Tags::new()).await?;
+        let upload = self.store.multipart(key, attributes, tags).await?;
         self.send_and_complete(assembly, upload.as_ref(), precondition).await
     }
 

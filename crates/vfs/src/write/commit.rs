@@ -6,7 +6,7 @@
 use meta::{Ino, Inode, Kind, Op, Stored};
 use std::sync::Arc;
 use store::{
-    Attributes, CopyOptions, ObjectKey, ObjectMeta, ObjectRef, Precondition, PutOptions, StoreError, Tags,
+    Attributes, CopyOptions, ObjectKey, ObjectMeta, ObjectRef, Precondition, PutOptions, StoreError,
 };
 
 use super::assemble::Assembly;
@@ -14,6 +14,7 @@ use super::conflict::Settled;
 use super::{Dirty, Local, Memory, Stream, When, precondition};
 use crate::headers;
 use crate::layout::{content_keys, relocated, stored, whole};
+use crate::metadata::Described;
 use crate::open_file::{OpenFile, Pending};
 use crate::pin::Pin;
 use crate::volume::{Mapping, Naming, VolumeRecord};
@@ -133,24 +134,28 @@ impl Filesystem {
         key: &ObjectKey,
     ) -> Result<()> {
         let _claim = self.claims.claim(key).await;
-        let attributes = self.attributes_to_store(file, inode, work.base()).await?;
+        let mut described = self.description_to_store(file, inode, work.base()).await?;
         self.ensure_volume_record().await?;
-        file.tries(&attributes, work.size_bytes().unwrap_or_default());
+        file.tries(&described.attributes, work.size_bytes().unwrap_or_default());
         loop {
             let base = precondition(work.base(), key);
-            match self.upload(work, key, attributes.clone(), base.clone()).await {
+            match self.upload(work, key, &described, base.clone()).await {
                 Ok(object) => {
-                    let published = self.published(file, work, inode, &object, attributes).await;
+                    let published = self.published(file, work, inode, &object, described).await;
                     return self.or_keep(published, work);
                 }
                 Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)) => {
                     let is_ours = self.adopt_tried(file, work, inode, key).await?;
                     if !is_ours || precondition(work.base(), key) == base {
-                        match self.settle_conflict(file, work, inode, (key, is_ours), &attributes).await? {
+                        match self.settle_conflict(file, work, inode, (key, is_ours), &described).await? {
                             Settled::Done => return Ok(()),
                             Settled::Ours => {}
                         }
                     }
+                }
+                Err(StoreError::Invalid(why)) if self.refuse_waiting(inode.ino, &why)? => {
+                    described = self.description_to_store(file, inode, work.base()).await?;
+                    file.tries(&described.attributes, work.size_bytes().unwrap_or_default());
                 }
                 Err(error) => return Err(error.into()),
             }
@@ -176,7 +181,9 @@ impl Filesystem {
             true => self.relocate(&known, &stored(&found.object))?,
             false => self.publish(inode, &found.object, found.size_bytes, None)?,
         }
-        file.carries(&found.object.etag, found.attributes);
+        if found.tag_count.is_none_or(|count| count == 0) {
+            file.carries(&found.object.etag, found.attributes.into(), self.now());
+        }
         file.repin(|| self.pin_of(inode.ino))?;
         work.rebase(file.pin().0);
         if !known.is_ahead() {
@@ -263,26 +270,37 @@ impl Filesystem {
         work: &mut Dirty,
         inode: &Inode,
         object: &ObjectRef,
-        attributes: Attributes,
+        described: Described,
     ) -> Result<()> {
         let size_bytes = work.size_bytes().unwrap_or(inode.size_bytes);
-        let stream_is_old = match work {
-            Dirty::Stream(stream) => Some(!stream.carries(inode, file.pending().touched)),
-            _ => None,
+        let (described, stream_is_old) = match work {
+            Dirty::Stream(stream) => {
+                let carries = stream.carries(inode, file.pending().touched);
+                (stream.described().clone(), Some(!carries))
+            }
+            _ => (described, None),
         };
         self.publish(inode, object, size_bytes, file.pending().touched)?;
         self.references.caches(inode.ino, Some(&object.etag));
-        file.carries(&object.etag, attributes.clone());
+        file.carries(&object.etag, described.clone(), self.now());
+        self.known.stored(inode.ino, &object.etag, described.clone(), self.now());
         file.repin(|| self.pin_of(inode.ino))?;
         file.forget_tried();
         *work = Dirty::Clean;
         file.set_pending(Pending::default());
         self.discard_beside(inode).await?;
+        let waits = self.settle_waiting(inode.ino, &described)?;
         // From here on who changes attributes exports them; until here they may have come too late for the headers.
         let now = self.names.inode(inode.ino)?;
-        let headers_are_old =
-            stream_is_old.unwrap_or_else(|| headers::with_posix(attributes.clone(), &now) != attributes);
-        if headers_are_old { self.export_later(inode.ino) } else { Ok(()) }
+        let is_old = match stream_is_old {
+            Some(is_old) => is_old,
+            None => self.to_store_with(&now, described.clone())? != described,
+        };
+        if is_old || waits {
+            return self.export_later(inode.ino);
+        }
+        self.renamed.forget(inode.ino);
+        Ok(())
     }
 
     /// This object is the inode's content now, whatever the namespace thought it was.
@@ -330,13 +348,13 @@ impl Filesystem {
         &self,
         work: &mut Dirty,
         key: &ObjectKey,
-        attributes: Attributes,
+        described: &Described,
         precondition: Precondition,
     ) -> Result<ObjectRef, StoreError> {
         match std::mem::replace(work, Dirty::Clean) {
             Dirty::Clean => Err(StoreError::Invalid("there is nothing to upload".into())),
             Dirty::Memory(memory) => {
-                let (outcome, memory) = self.upload_memory(memory, key, attributes, precondition).await;
+                let (outcome, memory) = self.upload_memory(memory, key, described, precondition).await;
                 *work = Dirty::Memory(memory);
                 outcome
             }
@@ -348,7 +366,7 @@ impl Filesystem {
             Dirty::Local(local) => {
                 let whole = 0..local.size_bytes();
                 let assembly = Assembly { local: &local, runs: std::slice::from_ref(&whole) };
-                let outcome = self.assemble(assembly, key, attributes, precondition).await;
+                let outcome = self.assemble(assembly, key, described, precondition).await;
                 *work = Dirty::Local(local);
                 outcome
             }
@@ -359,11 +377,12 @@ impl Filesystem {
         &self,
         memory: Memory,
         key: &ObjectKey,
-        attributes: Attributes,
+        described: &Described,
         precondition: Precondition,
     ) -> (Result<ObjectRef, StoreError>, Memory) {
         let frozen = memory.freeze();
-        let options = PutOptions { precondition, attributes, tags: Tags::new() };
+        let Described { attributes, tags } = described.clone();
+        let options = PutOptions { precondition, attributes, tags };
         let outcome = self.store.put(key, frozen.payload.clone(), options).await;
         let kept = if outcome.is_ok() { frozen.stored() } else { frozen.thaw(&self.slabs) };
         (outcome, kept)
@@ -385,26 +404,32 @@ impl Filesystem {
         Ok(moved)
     }
 
-    /// The headers to store with a file: what its object carried, and the inode's attributes.
-    pub(crate) async fn attributes_to_store(
+    /// What to store with a file's bytes: what its object carried, the inode's attributes, and what waits.
+    pub(crate) async fn description_to_store(
         &self,
         file: &OpenFile,
         inode: &Inode,
         base: Option<&Arc<Pin>>,
-    ) -> Result<Attributes> {
+    ) -> Result<Described> {
         let replaced = match base.filter(|_| inode.kind == Kind::File) {
             // What lies beside its path for now carries what its object carried there.
             Some(pin) => self.path_key(inode)?.and_then(|key| pin.object_at(&key).or(pin.first_object())),
             None => None,
         };
         let Some(object) = replaced else {
-            return Ok(headers::with_posix(Attributes::default(), inode));
+            let is_shown = self.path_key(inode)?.is_some();
+            let fresh = if is_shown { headers::new(inode) } else { headers::type_of(inode.kind) };
+            return self.to_store_with(inode, fresh.into());
         };
-        let carried = match file.carried(&object.etag) {
-            Some(carried) => carried,
-            None => self.store.find(&object.key).await?.map(|meta| meta.attributes).unwrap_or_default(),
+        let carried = match file.carried(&object.etag).filter(|(_, stored_at)| self.is_fresh(*stored_at)) {
+            Some((carried, _)) => carried,
+            None => match self.store.find(&object.key).await? {
+                Some(meta) => self.with_tags(&meta).await?,
+                None => Described::default(),
+            },
         };
-        Ok(headers::with_posix(headers::of_other_bytes(carried), inode))
+        let attributes = headers::of_other_bytes(carried.attributes);
+        self.to_store_with(inode, Described { attributes, ..carried })
     }
 
     /// Says once, in the bucket, that attributes are in headers here.

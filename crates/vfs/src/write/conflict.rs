@@ -7,12 +7,13 @@ use bytes::BytesMut;
 use meta::{Ino, Inode, Name, Op, RenameHow};
 use std::ops::Range;
 use store::names::Entry;
-use store::{Attributes, CopyOptions, GetOptions, ObjectKey, ObjectRef, Precondition, StoreError};
+use store::{CopyOptions, GetOptions, ObjectKey, ObjectRef, Precondition, StoreError};
 
 use super::local::Source;
 use super::{Dirty, Local, Stream};
 use crate::conflicts::{Conflict, ConflictPolicy, Side};
 use crate::layout::{LOST_AND_FOUND, content_keys};
+use crate::metadata::Described;
 use crate::open_file::{OpenFile, Pending};
 use crate::pin::{Cut, Piece, Pin};
 use crate::{Error, Filesystem, Result};
@@ -37,27 +38,27 @@ impl Filesystem {
         work: &mut Dirty,
         inode: &Inode,
         (key, is_ours): (&ObjectKey, bool),
-        attributes: &Attributes,
+        described: &Described,
     ) -> Result<Settled> {
         let is_complete = self.complete_base(file.ino, work, key).await?;
         let may_win = is_complete && !is_ours;
         let theirs = self.store.find(key).await?.map(|meta| meta.object);
         let settled = match self.config.conflicts {
             ConflictPolicy::FileWins if may_win => {
-                self.replace_theirs(file, work, inode, key, attributes).await?
+                self.replace_theirs(file, work, inode, key, described).await?
             }
             // Who deletes an object has no bytes to keep.
             ConflictPolicy::KeepBoth if may_win && theirs.is_none() => {
-                self.replace_theirs(file, work, inode, key, attributes).await?
+                self.replace_theirs(file, work, inode, key, described).await?
             }
             ConflictPolicy::KeepBoth if may_win => {
-                self.step_beside(file, work, inode, key, attributes).await?
+                self.step_beside(file, work, inode, key, described).await?
             }
             _ => None,
         };
         match settled {
             Some(settled) => Ok(settled),
-            None => self.yield_to_bucket(file, work, inode, (key, theirs), attributes, is_complete).await,
+            None => self.yield_to_bucket(file, work, inode, (key, theirs), described, is_complete).await,
         }
     }
 
@@ -68,19 +69,19 @@ impl Filesystem {
         work: &mut Dirty,
         inode: &Inode,
         key: &ObjectKey,
-        attributes: &Attributes,
+        described: &Described,
     ) -> Result<Option<Settled>> {
         for _ in 0..ATTEMPTS_MAX {
             let theirs = self.store.find(key).await?.map(|meta| meta.object);
             let Some(conflict) = self.keep_theirs(inode, key, theirs.as_ref()).await? else { continue };
             let there = theirs.map_or(Precondition::Absent, |object| Precondition::Matches(object.etag));
-            match self.upload(work, key, attributes.clone(), there).await {
+            match self.upload(work, key, described, there).await {
                 Ok(object) => {
                     let conflict = Conflict { file: Some(Side::of(&object)), ..conflict };
                     tracing::warn!(%key, id = conflict.id, "the object was changed in the bucket while its file was written: the file replaced it");
                     let published = async {
                         self.record_conflict(&conflict).await?;
-                        self.published(file, work, inode, &object, attributes.clone()).await
+                        self.published(file, work, inode, &object, described.clone()).await
                     };
                     let published = published.await;
                     return self.or_keep(published, work).map(|()| Some(Settled::Done));
@@ -142,7 +143,7 @@ impl Filesystem {
         work: &mut Dirty,
         inode: &Inode,
         key: &ObjectKey,
-        attributes: &Attributes,
+        described: &Described,
     ) -> Result<Option<Settled>> {
         let Some((dir, name)) = inode.home.clone() else { return Ok(None) };
         let prefix = self.layout.directory(&self.names, dir)?;
@@ -151,7 +152,7 @@ impl Filesystem {
         let beside = Name::new(&beside)?;
         let theirs = self.store.find(key).await?.map(|meta| meta.object);
         let _changing = (self.changes.begin(dir, &name), self.changes.begin(dir, &beside));
-        let kept = self.keep_aside(work, inode, &there, attributes).await;
+        let kept = self.keep_aside(work, inode, &there, described).await;
         let ours = kept?;
         let conflict = Conflict {
             file: Some(Side::of(&ours)),
@@ -167,7 +168,7 @@ impl Filesystem {
             self.directories.get(dir).forget();
             self.invalidations.entry(dir, name.as_bytes());
             self.invalidations.entry(dir, beside.as_bytes());
-            self.published(file, work, inode, &ours, attributes.clone()).await
+            self.published(file, work, inode, &ours, described.clone()).await
         };
         let published = published.await;
         self.or_keep(published, work).map(|()| Some(Settled::Done))
@@ -180,11 +181,11 @@ impl Filesystem {
         work: &mut Dirty,
         inode: &Inode,
         (key, theirs): (&ObjectKey, Option<ObjectRef>),
-        attributes: &Attributes,
+        described: &Described,
         is_complete: bool,
     ) -> Result<Settled> {
         let lost = self.lost(inode)?;
-        let ours = self.keep_aside(work, inode, &lost, attributes).await?;
+        let ours = self.keep_aside(work, inode, &lost, described).await?;
         let conflict = Conflict {
             file: Some(Side::of(&ours)),
             bucket: theirs.as_ref().map(Side::of),
@@ -321,16 +322,16 @@ impl Filesystem {
         work: &mut Dirty,
         inode: &Inode,
         there: &ObjectKey,
-        attributes: &Attributes,
+        described: &Described,
     ) -> Result<ObjectRef> {
         if let Dirty::Stream(stream) = work {
             return self.keep_stream(stream, inode, there).await;
         }
-        let kept = self.upload(work, there, attributes.clone(), Precondition::Absent).await;
+        let kept = self.upload(work, there, described, Precondition::Absent).await;
         match (kept, &mut *work) {
             (Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)), Dirty::Local(local)) => {
                 local.lose_base();
-                Ok(self.upload(work, there, attributes.clone(), Precondition::Absent).await?)
+                Ok(self.upload(work, there, described, Precondition::Absent).await?)
             }
             (kept, _) => Ok(kept?),
         }

@@ -175,7 +175,7 @@ impl Filesystem {
         attributes: &Attributes,
     ) -> Result<Vec<Extent>, StoreError> {
         let key = self.content_key(ino)?;
-        let stored = self.assemble(assembly, &key, attributes.clone(), Precondition::None).await;
+        let stored = self.assemble(assembly, &key, &attributes.clone().into(), Precondition::None).await;
         let object = self.or_stored_before(stored, &key, attributes, total(assembly.runs)).await?;
         Ok(extents(&object, assembly.runs))
     }

@@ -10,6 +10,7 @@ use tokio::task::JoinSet;
 
 use crate::Filesystem;
 use crate::budget::{Budget, Held};
+use crate::metadata::Described;
 use crate::pin::Pin;
 use crate::slab::{SLAB_BYTES, Slab, SlabPool};
 
@@ -32,6 +33,8 @@ pub(crate) struct Stream {
     pub(crate) base: Option<Arc<Pin>>,
     /// Mode, owner and group in the headers, which are sent before the first part.
     sent: (u16, u32, u32),
+    /// All that was sent then.
+    described: Described,
     upload: Upload,
     part_bytes: u64,
     parts_sent: u32,
@@ -91,7 +94,7 @@ pub(crate) fn reserve(budget: &Budget, part_bytes: u64) -> Option<Held> {
 impl Stream {
     pub(crate) fn begin(
         upload: Upload,
-        inode: &Inode,
+        (inode, described): (&Inode, Described),
         base: Option<Arc<Pin>>,
         part_bytes: u64,
         held: Held,
@@ -100,6 +103,7 @@ impl Stream {
         Self {
             base,
             sent: (inode.mode, inode.uid, inode.gid),
+            described,
             upload,
             part_bytes,
             parts_sent: 0,
@@ -121,6 +125,11 @@ impl Stream {
 
     pub(crate) fn size_bytes(&self) -> u64 {
         self.size
+    }
+
+    /// The headers and tags sent at the beginning.
+    pub(crate) fn described(&self) -> &Described {
+        &self.described
     }
 
     /// Whether the headers sent at the beginning still say what the inode is: its owner and mode are the same, and

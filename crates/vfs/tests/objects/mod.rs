@@ -220,20 +220,20 @@ async fn s185_user_metadata_and_tags_are_extended_attributes_both_ways() {
         let names = |names: Vec<Box<[u8]>>| {
             names.iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect::<Vec<_>>()
         };
-        assert_eq!(names(world.fs.listxattr(ino).unwrap()), ["user.project", "user.tag.stage"]);
+        assert_eq!(names(world.fs.listxattr(ino).await.unwrap()), ["user.project", "user.tag.stage"]);
         assert_eq!(world.stat("file").await.unwrap().mtime.0, 1_500_000_000);
         assert_eq!(objects.head(&key("file")).await.unwrap().attributes.user, text_map(given));
-        assert_eq!(errno(world.fs.getxattr(ino, b"tenon.object")), libc::EOPNOTSUPP);
-        world.fs.setxattr(ino, b"user.project", b"gemini", 0, |_| true).unwrap();
-        world.fs.setxattr(ino, b"user.tag.more", b"yes", 0, |_| true).unwrap();
-        world.fs.setxattr(ino, b"user.binary", b"\xff\x00", 0, |_| true).unwrap();
-        world.fs.removexattr(ino, b"user.tag.stage").unwrap();
+        assert_eq!(errno(world.fs.getxattr(ino, b"tenon.object").await), libc::EOPNOTSUPP);
+        world.fs.setxattr(ino, b"user.project", b"gemini", 0, |_| true).await.unwrap();
+        world.fs.setxattr(ino, b"user.tag.more", b"yes", 0, |_| true).await.unwrap();
+        world.fs.setxattr(ino, b"user.binary", b"\xff\x00", 0, |_| true).await.unwrap();
+        world.fs.removexattr(ino, b"user.tag.stage").await.unwrap();
         let seen = [("project", "gemini"), ("tenon-sum", "abc"), ("mtime", "1.5")];
         assert_eq!(objects.head(&key("file")).await.unwrap().attributes.user, text_map(seen));
         assert_eq!(objects.tags(&key("file")).await.unwrap(), text_map([("more", "yes")]));
         objects.set_tags(&key("file"), text_map([("a", "b")])).await.unwrap();
         assert_eq!(
-            names(world.fs.listxattr(ino).unwrap()),
+            names(world.fs.listxattr(ino).await.unwrap()),
             ["user.binary", "user.project", "user.tag.a"],
             "what is no tag stays"
         );

@@ -83,7 +83,7 @@ impl Objects {
             ..ObjectRef::new(key.clone(), etag::of(inode, None))
         };
         let attributes = headers::with_posix(headers::type_of(inode.kind), inode);
-        Ok(ObjectMeta { object, size_bytes: inode.size_bytes, attributes })
+        Ok(ObjectMeta { object, size_bytes: inode.size_bytes, attributes, tag_count: Some(0) })
     }
 
     async fn get_unshown(
@@ -264,7 +264,11 @@ impl Objects {
 
     pub(super) async fn set_tags_at_path(&self, key: &ObjectKey, tags: Tags) -> store::Result<()> {
         let full = self.object_key_of(key)?;
-        self.fs.store.set_tags(&full, tags).await.map_err(|error| about_key(key, error))
+        let set = self.fs.store.set_tags(&full, tags).await.map_err(|error| about_key(key, error));
+        if let Ok(Some((_, _, Some(inode)))) = self.known(&full) {
+            self.fs.known.forget(inode.ino);
+        }
+        set
     }
 
     /// The key of the object that has a key's tags.

@@ -19,6 +19,7 @@ use super::description::{IMPLICIT, Kept, MARKER, Record};
 use super::errors::{named, no_such_key, reserved};
 use super::{Objects, etag};
 use crate::layout::is_reserved;
+use crate::metadata::content_type;
 
 /// Somebody else changes the same names so often before it is given up.
 pub(super) const ATTEMPTS_MAX: usize = 100;
@@ -184,7 +185,11 @@ impl Objects {
         if inode.is_dir() && attributes.content_type.is_none() {
             attributes.content_type = crate::headers::type_of(Kind::Directory).content_type;
         }
-        Ok((ObjectMeta { object, size_bytes, attributes }, kept))
+        if inode.kind == Kind::File && attributes.content_type.is_none() {
+            attributes.content_type = content_type(key.as_bytes()).map(str::to_owned);
+        }
+        let tag_count = Some(kept.tags().len() as u32);
+        Ok((ObjectMeta { object, size_bytes, attributes, tag_count }, kept))
     }
 
     pub(super) fn etag_of(&self, key: &ObjectKey, inode: &Inode) -> Result<ETag, FsError> {

@@ -1,0 +1,50 @@
+//! Extended attributes in one header, as s3fs has them: `x-amz-meta-xattr` is a JSON object in percent form, of full names
+//! with values in base64.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+use std::collections::BTreeMap;
+
+/// The header's name among user metadata.
+pub(super) const HEADER: &str = "xattr";
+
+/// What a header leaves as it is.
+const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// The attributes that a header holds, none if there is no header; `None`: it is something else.
+pub(super) fn unpack(header: Option<&String>) -> Option<BTreeMap<Vec<u8>, Bytes>> {
+    let Some(header) = header else { return Some(BTreeMap::new()) };
+    let json = percent_decode_str(header).decode_utf8().ok()?;
+    let pairs: BTreeMap<String, String> = serde_json::from_str(&json).ok()?;
+    let value =
+        |(name, value): (String, String)| Some((name.into_bytes(), STANDARD.decode(value).ok()?.into()));
+    pairs.into_iter().map(value).collect()
+}
+
+/// The header that holds attributes. Names that are no text are none of s3fs's.
+pub(super) fn pack(attributes: &BTreeMap<Vec<u8>, Bytes>) -> String {
+    let pair = |(name, value): (&Vec<u8>, &Bytes)| {
+        (String::from_utf8_lossy(name).into_owned(), STANDARD.encode(value))
+    };
+    let pairs: BTreeMap<String, String> = attributes.iter().map(pair).collect();
+    let json = serde_json::json!(pairs).to_string();
+    utf8_percent_encode(&json, ESCAPED).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_s3fs_writes_is_read() {
+        let header = "%7B%22user.color%22%3A%22Ymx1ZQ%3D%3D%22%2C%22user.empty%22%3A%22%22%7D".to_owned();
+        let found = unpack(Some(&header)).unwrap();
+        assert_eq!(found[&b"user.color"[..]], "blue");
+        assert_eq!(found[&b"user.empty"[..]], "");
+        assert_eq!(pack(&found), header);
+        assert_eq!(unpack(Some(&"{\"a\":\"Yg==\"}".to_owned())).unwrap()[&b"a"[..]], "b");
+        assert_eq!(unpack(Some(&"mine".to_owned())), None);
+    }
+}
