@@ -6,6 +6,7 @@ mod acls;
 mod bad_input;
 mod by_inode;
 mod by_path;
+mod credentials;
 mod daemon;
 mod endpoint;
 mod fixture;

@@ -1,6 +1,6 @@
 //! Connections: TCP as S3 wants it, TLS with the machine's certificates and the user's.
 
-use super::config::{ConfigError, Endpoint, S3Config};
+use super::config::ConfigError;
 use super::upload::Upload;
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
@@ -28,15 +28,20 @@ const UNHEARD_MAX: Duration = Duration::from_secs(20);
 /// The largest read and write buffer of a connection, in bytes.
 const BUFFER_BYTES_MAX: usize = 512 << 10;
 
-pub(super) fn http_client(config: &S3Config, endpoint: &Endpoint) -> Result<HttpClient, ConfigError> {
+/// A pool of connections to one server, which may be reached by TLS only if that is said.
+pub(super) fn http_client(
+    ca_bundle: Option<&Path>,
+    is_tls: bool,
+    connect: Duration,
+) -> Result<HttpClient, ConfigError> {
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
     tcp.set_nodelay(true);
-    tcp.set_connect_timeout(Some(config.timeouts.connect));
+    tcp.set_connect_timeout(Some(connect));
     tcp.set_keepalive(Some(KEEPALIVE));
     tcp.set_keepalive_interval(Some(KEEPALIVE_EVERY));
     tcp.set_tcp_user_timeout(Some(UNHEARD_MAX));
-    let tls = tls(config, endpoint)?;
+    let tls = tls(ca_bundle, is_tls)?;
     let connector =
         HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1().wrap_connector(tcp);
     Ok(Client::builder(TokioExecutor::new())
@@ -46,17 +51,17 @@ pub(super) fn http_client(config: &S3Config, endpoint: &Endpoint) -> Result<Http
         .build(connector))
 }
 
-fn tls(config: &S3Config, endpoint: &Endpoint) -> Result<ClientConfig, ConfigError> {
+fn tls(ca_bundle: Option<&Path>, is_tls: bool) -> Result<ClientConfig, ConfigError> {
     let mut roots = RootCertStore::empty();
-    if endpoint.is_tls() {
+    if is_tls {
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     }
-    if let Some(path) = &config.ca_bundle {
+    if let Some(path) = ca_bundle {
         for certificate in read_bundle(path)? {
             roots.add(certificate).map_err(|error| unusable(path, &error))?;
         }
     }
-    if endpoint.is_tls() && roots.is_empty() {
+    if is_tls && roots.is_empty() {
         let reason = "this machine has none to trust: install ca-certificates or give a CA bundle";
         return Err(ConfigError::Certificates(reason.to_owned()));
     }

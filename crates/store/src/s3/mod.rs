@@ -28,7 +28,6 @@ mod list;
 mod multipart;
 mod odd_keys;
 mod pace;
-mod profile;
 mod put;
 mod retry;
 mod sign;
@@ -39,7 +38,7 @@ mod xml;
 pub use buckets::S3Buckets;
 pub use config::{Addressing, ConfigError, DEFAULT_REGION, S3Config, Timeouts, UnsignedPayload};
 pub use counts::{RequestCounts, RequestKind};
-pub use credentials::{Credentials, CredentialsError, CredentialsSource, Found, Search};
+pub use credentials::{Credentials, CredentialsError, CredentialsSource, Found, Provider, Search};
 pub use retry::RetryPolicy;
 
 use crate::{
