@@ -13,6 +13,8 @@
 mod blocking;
 mod clock;
 mod error;
+#[cfg(feature = "fuzz")]
+pub mod fuzz;
 mod key;
 mod lock;
 mod object;

@@ -22,6 +22,8 @@ mod credentials;
 mod delete;
 mod escape;
 mod failure;
+#[cfg(feature = "fuzz")]
+pub(crate) mod fuzz;
 mod get;
 mod headers;
 mod list;

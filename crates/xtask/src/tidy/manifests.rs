@@ -7,7 +7,7 @@ use super::tree::{File, Tree};
 use toml::{Table, Value};
 
 /// Every crate and the crates of this workspace that it may depend on.
-const EDGES: [(&str, &[&str]); 11] = [
+const EDGES: [(&str, &[&str]); 12] = [
     ("store", &[]),
     ("servers", &[]),
     ("meta", &["store"]),
@@ -17,6 +17,7 @@ const EDGES: [(&str, &[&str]); 11] = [
     ("fuse", &["vfs"]),
     ("sim", &["store", "meta", "vfs"]),
     ("bench", &["store", "meta", "vfs", "fuse", "servers"]),
+    ("fuzz", &["store", "meta", "s3"]),
     ("cli", &["store", "meta", "meta-rocks", "vfs", "fuse", "s3"]),
     ("xtask", &["store", "meta", "vfs", "fuse", "servers", "bench"]),
 ];

@@ -11,6 +11,8 @@
 mod ask;
 mod container;
 mod document;
+#[cfg(feature = "fuzz")]
+mod fuzz;
 mod instance;
 mod keyring;
 mod process;
@@ -22,6 +24,8 @@ mod sso;
 mod web_identity;
 
 pub(super) use ask::World;
+#[cfg(feature = "fuzz")]
+pub(super) use fuzz::{documents as fuzz_documents, files as fuzz_files};
 pub(super) use keyring::{Doubt, Keyring};
 pub use provider::Provider;
 pub use search::{Found, Search};

@@ -82,7 +82,7 @@ fn file_name(session: &str) -> String {
 }
 
 /// The token in a file of the cache, and when it ends.
-fn read(text: &[u8]) -> Result<(Secret, Timestamp), String> {
+pub(super) fn read(text: &[u8]) -> Result<(Secret, Timestamp), String> {
     let object = document::json(text).map_err(|error| format!("the cached login: {error}"))?;
     let field = |name: &str| object.get(name).and_then(Value::as_str);
     let token = field("accessToken").ok_or("the cached login has no accessToken")?;
