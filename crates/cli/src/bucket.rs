@@ -99,6 +99,7 @@ impl Bucket {
     async fn open_s3(bucket: &str, flags: &StoreFlags, world: &World) -> Result<Self> {
         let (clock, entropy) = (Arc::clone(&world.clock), Arc::clone(&world.entropy));
         let buckets = S3Buckets::new(s3_config(flags)?, clock, entropy)?;
+        buckets.sign_in().await?;
         let opened = buckets.open_store(bucket).await.map_err(|error| advised(error, bucket))?;
         Ok(Self { store: Arc::new(opened), writeback: None, requests: Requests::Wire(buckets.requests()) })
     }
@@ -180,8 +181,8 @@ fn credentials(flags: &StoreFlags) -> Result<Found> {
         return Ok(Found { credentials: CredentialsSource::Anonymous, region, endpoint: endpoint(flags) });
     }
     let explicit = flags.access_key_file.as_deref().map(read_key_file).transpose()?;
-    let search = Search { explicit, profile: flags.profile.clone(), env: &environment::variable };
-    Ok(search.run()?)
+    let (profile, region) = (flags.profile.clone(), flags.region.clone());
+    Ok(Search { explicit, profile, region, env: &environment::variable }.run()?)
 }
 
 /// `ACCESS-KEY:SECRET-KEY[:SESSION-TOKEN]`, as the first line of a file that only its owner reads.

@@ -1,6 +1,7 @@
 //! The S3 endpoint of a volume: its buckets, its users, its certificate.
 
 use crate::bucket::World;
+use crate::descriptors;
 use crate::flags::{EndpointFlags, StoreFlags};
 use crate::opened::Opened;
 use crate::state::{self, State};
@@ -58,10 +59,24 @@ pub(crate) async fn start(
     let options = EndpointOptions { users, region: REGION.to_owned(), domains, webhooks };
     let endpoint = Endpoint::new(buckets, options, world.clock.clone(), world.entropy.clone());
     let endpoint = endpoint.map_err(|error| anyhow!("--domain: {error}"))?;
-    let limits = Limits { requests: flags.max_requests.max(1), ..Limits::default() };
+    let limits = limits(flags);
     let server = Server::start(endpoint, address, limits, tls).await?;
     tracing::info!("objects of {} are at {}: {shown}", opened.volume.url(), server.url());
     Ok(server)
+}
+
+/// What clients may take, as far as this process has the descriptors for it.
+fn limits(flags: &EndpointFlags) -> Limits {
+    let usual = Limits::default();
+    let descriptors = descriptors::raise();
+    let connections = descriptors::for_connections(descriptors, usual.connections);
+    if connections < usual.connections {
+        tracing::warn!(
+            "clients may have {connections} connections at a time, not {}: this process may open {descriptors} files; raise that limit (`ulimit -n`, LimitNOFILE=)",
+            usual.connections
+        );
+    }
+    Limits { requests: flags.max_requests.max(1), connections, ..usual }
 }
 
 /// A volume as one bucket.

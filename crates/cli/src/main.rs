@@ -11,6 +11,7 @@ mod bucket;
 mod command;
 mod control;
 mod daemon;
+mod descriptors;
 mod endpoint;
 mod environment;
 mod flags;

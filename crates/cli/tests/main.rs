@@ -3,10 +3,12 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod acls;
+mod attacks;
 mod bad_input;
 mod by_inode;
 mod by_path;
 mod conflicts;
+mod credentials;
 mod daemon;
 mod endpoint;
 mod events;

@@ -121,6 +121,17 @@ fn ops_of_the_first_version_are_read() {
     assert_eq!((mode, umask, uid), (0o755, 0, 1000));
 }
 
+/// Found by the crate `fuzz`: a damaged row was read as an extent of another place than its key says.
+#[test]
+fn an_extent_of_another_row_is_refused() {
+    let stored = Stored { key: None, etag: ETag::new("e"), version: None, last_modified: None };
+    let mut row = encode_extent(&extent(4096, 10, stored));
+    decode_extent(4096, &row).unwrap();
+    // The second byte is how far behind its row's place an extent begins.
+    row[1] = 98;
+    assert_eq!(decode_extent(4096, &row), Err(DecodeError::Field("an extent of another row")));
+}
+
 #[test]
 fn a_newer_version_is_named_as_such() {
     let newer = |what| DecodeError::Version { what, found: 2, known: 1 };

@@ -1,8 +1,8 @@
 //! Bodies of requests: read piece by piece, digested on the way, and stored without being held whole.
 
 use bytes::Bytes;
-use futures_util::StreamExt as _;
-use futures_util::stream::BoxStream;
+use futures_util::stream::{BoxStream, FuturesUnordered};
+use futures_util::{StreamExt as _, TryStreamExt as _};
 use s3s::dto::StreamingBlob;
 use s3s::{S3Error, S3Result, StdError, s3_error};
 use std::pin::Pin;
@@ -13,6 +13,7 @@ use store::{StoreError, Tags};
 
 use crate::checksums::{Checksum, Digests};
 use crate::error::{custom, from_store, from_upload};
+use crate::places::{self, Place};
 
 /// Bodies up to this length are held and stored by one call; longer ones go out in parts of this length.
 const PART_BYTES: u64 = 8 << 20;
@@ -24,6 +25,8 @@ const PIECES_PIPED: usize = 4;
 /// A body that is being read and digested.
 pub(crate) struct Incoming {
     body: Option<StreamingBlob>,
+    /// A piece that was read to see whether one comes.
+    ahead: Option<Bytes>,
     digests: Option<Digests>,
     left: Option<u64>,
     len: u64,
@@ -32,11 +35,14 @@ pub(crate) struct Incoming {
 impl Incoming {
     /// `announced`: its length in bytes, if the request says so.
     pub(crate) fn new(body: Option<StreamingBlob>, announced: Option<u64>, digests: Digests) -> Self {
-        Self { body, digests: Some(digests), left: announced, len: 0 }
+        Self { body, ahead: None, digests: Some(digests), left: announced, len: 0 }
     }
 
     /// The next piece, not empty; `None` at the end.
     async fn next(&mut self) -> S3Result<Option<Bytes>> {
+        if let Some(piece) = self.ahead.take() {
+            return Ok(Some(piece));
+        }
         loop {
             let Some(body) = &mut self.body else { return Ok(None) };
             match body.next().await {
@@ -66,25 +72,37 @@ impl Incoming {
         Ok(piece)
     }
 
-    /// Up to about [`PART_BYTES`] more.
-    async fn part(&mut self) -> S3Result<Payload> {
-        let mut part = Payload::default();
-        while part.len() < PART_BYTES
+    /// Up to about [`PART_BYTES`] more. Nobody may wait for it who holds another part and does not send it.
+    async fn part(&mut self) -> S3Result<Part> {
+        let mut part = Part::default();
+        while part.bytes.len() < PART_BYTES
             && let Some(piece) = self.next().await?
         {
-            part.push(piece);
+            part.bytes.push(piece);
+            if part.place.is_none() && part.bytes.len() > places::SMALL_BYTES {
+                part.place = Some(places::for_part().await?);
+            }
         }
         Ok(part)
     }
 
-    fn is_at_end(&self) -> bool {
-        self.body.is_none()
+    /// Whether nothing more comes.
+    async fn is_at_end(&mut self) -> S3Result<bool> {
+        self.ahead = self.next().await?;
+        Ok(self.ahead.is_none())
     }
 
     /// What arrived is what was declared: its checksum.
     fn finish(&mut self) -> S3Result<Option<Checksum>> {
         self.digests.take().map_or(Ok(None), Digests::finish)
     }
+}
+
+/// Bytes of a body that are held, and the place for them, if they need one.
+#[derive(Default)]
+struct Part {
+    bytes: Payload,
+    place: Option<Place>,
 }
 
 /// An object to be made of a body.
@@ -105,26 +123,24 @@ pub(crate) struct Made {
 /// Stores a body. It shows as an object only when it has arrived whole.
 pub(crate) async fn put(mut incoming: Incoming, target: Target<'_>) -> S3Result<Made> {
     let first = incoming.part().await?;
-    // One more look tells the end of a body of just this length.
-    let second = if incoming.is_at_end() { Payload::default() } else { incoming.part().await? };
-    if second.is_empty() {
-        let checksum = incoming.finish()?;
-        let attributes = with_checksum(target.attributes, checksum.as_ref());
-        let options = PutOptions { precondition: target.precondition, attributes, tags: target.tags };
-        let object = target.store.put(target.key, first, options).await.map_err(from_store)?;
-        return Ok(Made { object, checksum });
+    if !incoming.is_at_end().await? {
+        return put_in_parts(incoming, target, first).await;
     }
-    put_in_parts(incoming, target, [first, second]).await
+    let checksum = incoming.finish()?;
+    let attributes = with_checksum(target.attributes, checksum.as_ref());
+    let options = PutOptions { precondition: target.precondition, attributes, tags: target.tags };
+    let object = target.store.put(target.key, first.bytes, options).await.map_err(from_store)?;
+    Ok(Made { object, checksum })
 }
 
 /// A body that is too long to be held. Headers are stored before it: a checksum that comes after it is not kept.
-async fn put_in_parts(mut incoming: Incoming, target: Target<'_>, held: [Payload; 2]) -> S3Result<Made> {
+async fn put_in_parts(mut incoming: Incoming, target: Target<'_>, first: Part) -> S3Result<Made> {
     let declared = incoming.digests.as_ref().and_then(Digests::declared);
     let attributes = with_checksum(target.attributes, declared.as_ref());
     let begun = target.store.multipart(target.key, attributes, target.tags).await;
     let upload = begun.map_err(from_store)?;
     let stored = async {
-        send_parts(&mut incoming, upload.as_ref(), held).await?;
+        send_parts(&mut incoming, upload.as_ref(), first).await?;
         let checksum = incoming.finish()?;
         let object = upload.complete(target.precondition).await.map_err(from_store)?;
         Ok(Made { object, checksum })
@@ -138,29 +154,32 @@ async fn put_in_parts(mut incoming: Incoming, target: Target<'_>, held: [Payload
     stored
 }
 
-async fn send_parts(incoming: &mut Incoming, upload: &dyn Multipart, held: [Payload; 2]) -> S3Result<()> {
-    let mut sending = futures_util::stream::FuturesUnordered::new();
-    let mut number = 0;
-    let mut held = held.into_iter();
-    loop {
-        let part = match held.next() {
-            Some(part) => part,
-            None => incoming.part().await?,
-        };
-        if part.is_empty() {
-            break;
-        }
+/// Sends parts while the next one is read.
+async fn send_parts(incoming: &mut Incoming, upload: &dyn Multipart, first: Part) -> S3Result<()> {
+    let mut sending = FuturesUnordered::new();
+    let (mut number, mut part) = (0, first);
+    while !part.bytes.is_empty() {
         number += 1;
-        sending.push(upload.put_part(number, part));
-        if sending.len() >= PARTS_AT_ONCE
-            && let Some(sent) = sending.next().await
-        {
-            sent.map_err(from_store)?;
+        sending.push(send(upload, number, part));
+        while sending.len() >= PARTS_AT_ONCE {
+            sending.try_next().await.map_err(from_store)?;
         }
+        let mut next = std::pin::pin!(incoming.part());
+        part = loop {
+            tokio::select! {
+                part = &mut next => break part?,
+                Some(sent) = sending.next() => sent.map_err(from_store)?,
+            }
+        };
     }
-    while let Some(sent) = sending.next().await {
-        sent.map_err(from_store)?;
-    }
+    while sending.try_next().await.map_err(from_store)?.is_some() {}
+    Ok(())
+}
+
+/// Sends a part and gives its place back.
+async fn send(upload: &dyn Multipart, number: u32, part: Part) -> store::Result<()> {
+    upload.put_part(number, part.bytes).await?;
+    drop(part.place);
     Ok(())
 }
 

@@ -25,6 +25,7 @@ use crate::error_document;
 use crate::lifecycle::{self, Expired};
 use crate::notify::{Notifier, Received};
 use crate::ops::settings;
+use crate::places;
 use crate::query;
 use crate::routes::Routes;
 use crate::service::Service;
@@ -225,6 +226,7 @@ impl Endpoint {
     }
 
     async fn serve(&self, request: Request<Body>) -> S3Result<Response<Body>> {
+        let _place = places::for_document(&request).await?;
         let answered = self.service.call(request).await;
         answered.map_err(|error| {
             tracing::warn!(?error, "a request could not be answered");

@@ -20,12 +20,15 @@ mod endpoint;
 mod error;
 mod error_document;
 mod fold;
+#[cfg(feature = "fuzz")]
+pub mod fuzz;
 mod headers;
 mod lifecycle;
 mod notify;
 mod ops;
 mod parts;
 mod patience;
+mod places;
 mod policy;
 mod policy_condition;
 mod query;

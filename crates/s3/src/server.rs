@@ -179,7 +179,8 @@ impl Served {
         let answer = |mut request: http::Request<Incoming>| {
             request.extensions_mut().insert(Peer(peer));
             let served = self.clone();
-            async move { Ok::<_, Infallible>(served.answer(request).await) }
+            // Boxed, for a connection that is idle has room for it as well.
+            Box::pin(async move { Ok::<_, Infallible>(served.answer(request).await) })
         };
         let connection = hyper::server::conn::http1::Builder::new()
             .timer(TokioTimer::new())

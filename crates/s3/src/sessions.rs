@@ -70,7 +70,7 @@ impl Sessions {
             user: user.access_key.clone(),
         };
         let mut by_key = self.by_key();
-        by_key.retain(|_, kept| kept.ends > now);
+        // Those that have ended stay for a while: who uses one hears that it ended.
         if by_key.len() >= SESSIONS_MAX
             && let Some(first) =
                 by_key.values().min_by_key(|kept| kept.ends).map(|kept| kept.access_key.clone())
@@ -91,9 +91,12 @@ impl Sessions {
         self.find(access_key).map(|session| session.user)
     }
 
-    /// Refuses a token that does not go with the access key, and a session's key without one.
+    /// Refuses a session that has ended, a token that does not go with the access key, and a session's key without one.
     pub(crate) fn check_token(&self, access_key: Option<&str>, token: Option<&str>) -> Result<(), S3Error> {
-        let session = access_key.and_then(|access_key| self.find(access_key));
+        let session = access_key.and_then(|access_key| self.by_key().get(access_key).cloned());
+        if session.as_ref().is_some_and(|session| session.ends <= self.clock.now()) {
+            return Err(s3_error!(ExpiredToken, "The provided token has expired."));
+        }
         let is_right = match (&session, token) {
             (None, None) => true,
             (Some(session), Some(token)) => {
@@ -113,5 +116,42 @@ impl S3Auth for Sessions {
             Some(session) => Ok(SecretKey::from(session.secret_key)),
             None => self.users.get_secret_key(access_key).await,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::users::Role;
+    use std::sync::atomic::{AtomicI64, Ordering};
+
+    #[derive(Debug, Default)]
+    struct Hand(AtomicI64);
+
+    impl Clock for Hand {
+        fn now(&self) -> Timestamp {
+            Timestamp::from_secs(self.0.load(Ordering::SeqCst), 0)
+        }
+    }
+
+    /// A client whose session had ended heard that nobody knows its access key, and did not ask for another session.
+    #[test]
+    fn who_uses_a_session_that_ended_hears_so() {
+        let user = User {
+            access_key: "somebody".to_owned(),
+            secret_key: "long-enough".to_owned(),
+            role: Role::Admin,
+        };
+        let (users, clock) = (Users::new([user.clone()]).unwrap(), Arc::new(Hand::default()));
+        let sessions = Sessions::new(users, clock.clone(), Arc::new(Entropy::new(7)));
+        let session = sessions.begin(&user, 900);
+        let check = || sessions.check_token(Some(&session.access_key), Some(&session.token));
+        clock.0.store(899, Ordering::SeqCst);
+        check().unwrap();
+        assert_eq!(sessions.user_of(&session.access_key).as_deref(), Some("somebody"));
+        clock.0.store(900, Ordering::SeqCst);
+        sessions.begin(&user, 900);
+        assert_eq!(check().unwrap_err().code().as_str(), "ExpiredToken");
+        assert_eq!(sessions.user_of(&session.access_key), None);
     }
 }

@@ -33,6 +33,11 @@ impl Timestamp {
         Duration::from_nanos(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
     }
 
+    /// The moment so long after this one, clamped to what fits.
+    pub fn after(self, span: Duration) -> Self {
+        Self(self.0.saturating_add(i64::try_from(span.as_nanos()).unwrap_or(i64::MAX)))
+    }
+
     /// This moment as the standard library's.
     pub fn to_system_time(self) -> SystemTime {
         let magnitude = Duration::from_nanos(self.0.unsigned_abs());

@@ -15,6 +15,8 @@ mod blocking;
 mod claims;
 mod clock;
 mod error;
+#[cfg(feature = "fuzz")]
+pub mod fuzz;
 mod key;
 mod lock;
 mod object;

@@ -4,6 +4,7 @@
 //! each takes its arguments and returns an error to be shown on one line.
 
 mod bench;
+mod fuzz;
 mod tidy;
 
 use anyhow::{Context, Result, bail};
@@ -16,7 +17,10 @@ usage: cargo xtask <command>
   tidy [--semantics]   check the project's own rules; with --semantics every statement of
                        docs/semantics.md that holds now must have a test
   bench [--quick]      the six jobs over a mount beside the raw S3 client
-  figures [--quick]    the ObjectFS paper's Figures 2 to 5, measured and drawn into docs/figures";
+  figures [--quick]    the ObjectFS paper's Figures 2 to 5, measured and drawn into docs/figures
+  fuzz [--minutes N] [--keep] [TARGET...]
+                       throws changed inputs at everything that reads bytes from outside; --keep
+                       makes the shortest inputs that take all ways found the corpus";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -34,6 +38,7 @@ fn run(arguments: &[String]) -> Result<()> {
     match command.as_str() {
         "tidy" => tidy::run(&workspace_root()?, rest),
         "bench" => bench::run(&workspace_root()?, rest),
+        "fuzz" => fuzz::run(&workspace_root()?, rest),
         "figures" => bench::figures::run(&workspace_root()?, rest),
         "help" | "--help" | "-h" => {
             println!("{USAGE}");

@@ -170,5 +170,8 @@ pub fn decode_extent(offset: u64, bytes: &[u8]) -> Result<Extent, DecodeError> {
     let mut source = Source::with_version(bytes, "an extent", VERSION)?;
     let extent = read_extent(&mut source, offset, Timestamp(0))?;
     source.finish()?;
+    if extent.offset != offset {
+        return Err(DecodeError::Field("an extent of another row"));
+    }
     Ok(extent)
 }

@@ -18,6 +18,8 @@ mod buckets;
 mod commit;
 mod copy;
 mod errno;
+#[cfg(feature = "fuzz")]
+pub(crate) mod fuzz;
 mod locks;
 mod place;
 mod read;

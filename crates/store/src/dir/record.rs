@@ -124,7 +124,7 @@ impl Record {
         }
     }
 
-    fn encode(&self) -> Vec<u8> {
+    pub(super) fn encode(&self) -> Vec<u8> {
         let mut out = vec![VERSION];
         put_text(&mut out, &self.etag);
         out.extend_from_slice(&self.modified.0.to_le_bytes());
@@ -141,7 +141,7 @@ impl Record {
         out
     }
 
-    fn decode(bytes: &[u8]) -> Option<Self> {
+    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
         let mut rest = bytes.strip_prefix(&[VERSION])?;
         let etag = take_text(&mut rest)?;
         let modified = Timestamp(i64::from_le_bytes(take(&mut rest)?));

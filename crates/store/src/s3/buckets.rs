@@ -4,6 +4,7 @@ use super::call::Call;
 use super::client::Client;
 use super::config::{ConfigError, DEFAULT_REGION, S3Config};
 use super::counts::{RequestCounts, RequestKind};
+use super::credentials::CredentialsError;
 use super::failure::Failure;
 use super::retry::RetryPolicy;
 use super::{S3Store, xml};
@@ -29,6 +30,11 @@ impl S3Buckets {
     /// The requests sent so far through this client and the stores it opened.
     pub fn requests(&self) -> Arc<RequestCounts> {
         self.client.counts.clone()
+    }
+
+    /// Gets credentials now, before the first request needs them: who finds none hears why.
+    pub async fn sign_in(&self) -> Result<(), CredentialsError> {
+        self.client.sign_in().await
     }
 
     /// A bucket whose existence is not checked; sends nothing.

@@ -4,6 +4,7 @@ use super::call::{Call, Target};
 use super::config::{Addressing, ConfigError, Endpoint, S3Config};
 use super::connect::{self, HttpClient};
 use super::counts::{RequestCounts, RequestKind};
+use super::credentials::{Credentials, CredentialsError, Keyring, World};
 use super::escape;
 use super::failure::{self, Failure};
 use super::odd_keys::OddKeys;
@@ -42,6 +43,7 @@ pub(super) struct Client {
     pub(super) endpoint: Endpoint,
     pub(super) counts: Arc<RequestCounts>,
     http: HttpClient<Upload>,
+    keyring: Keyring,
     signer: Signer,
     quota: Arc<RetryQuota>,
     clock: Arc<dyn Clock>,
@@ -71,13 +73,12 @@ impl Client {
                 .map_err(|_| ConfigError::Value(format!("no header can hold this {name}: {text:?}")))
         };
         value("region", &config.region)?;
+        let ca_bundle = config.ca_bundle.as_deref();
+        let world = World { ca_bundle: config.ca_bundle.clone(), clock: clock.clone() };
         Ok(Self {
-            http: connect::http_client(
-                config.timeouts.connect,
-                config.ca_bundle.as_deref(),
-                endpoint.is_tls(),
-            )?,
-            signer: Signer::new(&config.region),
+            http: connect::http_client(config.timeouts.connect, ca_bundle, endpoint.is_tls())?,
+            keyring: Keyring::new(config.credentials.clone(), world, entropy.clone()),
+            signer: Signer::new(&config.region, "s3"),
             quota: Arc::new(RetryQuota::new(&config.retry)),
             user_agent: value("user agent", &config.user_agent)?,
             sends_unsigned: endpoint.sends_unsigned(config.unsigned_payload),
@@ -136,19 +137,43 @@ impl Client {
         Ok(Answer { headers: head.headers, body })
     }
 
-    /// One attempt, up to the head of an answer that is no error.
+    /// Gets the credentials that the next request needs.
+    pub(super) async fn sign_in(&self) -> Result<(), CredentialsError> {
+        self.keyring.current().await.map(drop)
+    }
+
+    /// One attempt, up to the head of an answer that is no error; another one with new credentials if the server calls
+    /// these ended.
     pub(super) async fn attempt(
         &self,
         call: &Call,
         retry: &mut Retry,
+    ) -> Result<Response<Incoming>, Failure> {
+        let who = self.keyring.current().await?;
+        let answered = self.attempt_as(call, retry, who.as_deref()).await;
+        let doubt = answered.as_ref().err().and_then(|failure| failure.doubt);
+        if let (Some(used), Some(doubt)) = (&who, doubt)
+            && self.keyring.ended(used, doubt)
+        {
+            let who = self.keyring.current().await?;
+            return self.attempt_as(call, retry, who.as_deref()).await;
+        }
+        answered
+    }
+
+    async fn attempt_as(
+        &self,
+        call: &Call,
+        retry: &mut Retry,
+        who: Option<&Credentials>,
     ) -> Result<Response<Incoming>, Failure> {
         self.counts.add(call.kind);
         if retry.attempt() {
             self.counts.add_retry();
         }
         let progress = (!call.body.is_empty()).then(Progress::default);
-        let request = self.request(call, progress.as_ref())?;
-        let response = self.answer(call, request, progress).await?;
+        let request = self.request(call, progress.as_ref(), who)?;
+        let response = self.answer(call, request, progress, who).await?;
         tracing::debug!(kind = call.kind.name(), key = ?call.key(), status = response.status().as_u16(), "S3 request");
         if response.status().is_success() {
             return Ok(response);
@@ -166,6 +191,7 @@ impl Client {
         call: &Call,
         request: Request<Upload>,
         progress: Option<Progress>,
+        who: Option<&Credentials>,
     ) -> Result<Response<Incoming>, Failure> {
         let limit = self.config.timeouts.answer;
         let until = Instant::now() + self.longest_answer(call);
@@ -178,7 +204,7 @@ impl Client {
                 Err(_) if taken() > seen => seen = taken(),
                 Err(_) if Instant::now() < until => tokio::select! {
                     answered = &mut response => return answered.map_err(|error| self.transport(&error)),
-                    is_there = self.answers_at_all(call) => if !is_there { return Err(self.silent(2 * limit)) },
+                    is_there = self.answers_at_all(call, who) => if !is_there { return Err(self.silent(2 * limit)) },
                 },
                 Err(_) => return Err(self.silent(limit)),
             }
@@ -195,11 +221,11 @@ impl Client {
     }
 
     /// Whether the server answers a question that costs it nothing, whatever it says.
-    async fn answers_at_all(&self, call: &Call) -> bool {
+    async fn answers_at_all(&self, call: &Call, who: Option<&Credentials>) -> bool {
         let Some(bucket) = &call.bucket else { return false };
         let question = Call::bucket_call(RequestKind::HeadBucket, Method::HEAD, bucket.clone());
         self.counts.add(question.kind);
-        let Ok(request) = self.request(&question, None) else { return false };
+        let Ok(request) = self.request(&question, None, who) else { return false };
         let answer = tokio::time::timeout(self.config.timeouts.answer, self.http.request(request)).await;
         answer.is_ok_and(|answered| answered.is_ok())
     }
@@ -250,7 +276,12 @@ impl Client {
         Failure::silence(format!("{}: nothing came for {} s", self.endpoint, limit.as_secs_f32()))
     }
 
-    fn request(&self, call: &Call, progress: Option<&Progress>) -> Result<Request<Upload>, Failure> {
+    fn request(
+        &self,
+        call: &Call,
+        progress: Option<&Progress>,
+        who: Option<&Credentials>,
+    ) -> Result<Request<Upload>, Failure> {
         let address = self.address(call)?;
         let mut headers = call.headers.clone();
         headers.insert(HOST, address.host.clone());
@@ -260,7 +291,7 @@ impl Client {
         if self.config.requester_pays {
             headers.insert(REQUEST_PAYER, HeaderValue::from_static("requester"));
         }
-        if let Some(who) = self.config.credentials.current() {
+        if let Some(who) = who {
             let payload = self.payload_hash(call);
             let (path, query) = address.path_and_query();
             let what = Signable { method: call.method.as_str(), path, query, payload: &payload };

@@ -141,13 +141,19 @@ pub(super) struct Endpoint {
 
 impl Endpoint {
     pub(super) fn of(config: &S3Config) -> Result<Self, ConfigError> {
-        match &config.endpoint {
+        Self::given_or_aws(config.endpoint.as_deref(), "s3", &config.region)
+    }
+
+    /// The one that is given, or AWS's of a service in a region.
+    pub(super) fn given_or_aws(url: Option<&str>, service: &str, region: &str) -> Result<Self, ConfigError> {
+        let domain = if region.starts_with("cn-") { "amazonaws.com.cn" } else { "amazonaws.com" };
+        match url {
             Some(url) => Self::parse(url),
-            None => Self::parse(&format!("https://s3.{}.amazonaws.com", config.region)),
+            None => Self::parse(&format!("https://{service}.{region}.{domain}")),
         }
     }
 
-    fn parse(url: &str) -> Result<Self, ConfigError> {
+    pub(super) fn parse(url: &str) -> Result<Self, ConfigError> {
         let wrong = |reason| ConfigError::Endpoint { url: without_login(url), reason };
         let uri: Uri = url.parse().map_err(|_| wrong("not a URL; write http://host:port or https://host"))?;
         let parts = uri.into_parts();

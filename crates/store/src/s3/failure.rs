@@ -5,6 +5,7 @@
 
 use super::call::{Call, Target};
 use super::counts::RequestKind;
+use super::credentials::{CredentialsError, Doubt};
 use super::xml;
 use crate::StoreError;
 use http::header::SERVER;
@@ -27,11 +28,20 @@ pub(super) struct Failure {
     pub(super) doubtful: bool,
     /// How long the server asks to wait.
     pub(super) retry_after: Option<Duration>,
+    /// What it may say about the credentials.
+    pub(super) doubt: Option<Doubt>,
 }
 
 impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Self {
-        Self { error, code: String::new(), ambiguous: false, doubtful: false, retry_after: None }
+        Self { error, code: String::new(), ambiguous: false, doubtful: false, retry_after: None, doubt: None }
+    }
+}
+
+impl From<CredentialsError> for Failure {
+    fn from(error: CredentialsError) -> Self {
+        let text = error.to_string();
+        if error.may_pass() { StoreError::Unavailable(text).into() } else { StoreError::Denied(text).into() }
     }
 }
 
@@ -67,6 +77,7 @@ impl Failure {
             ambiguous: matches!(error, StoreError::Unavailable(_)),
             retry_after: retry_after.map(Duration::from_secs).filter(|_| error.is_retryable()),
             doubtful: fault.is_doubtful(call, headers),
+            doubt: fault.doubt(call, status),
             code: fault.code,
             error,
         }
@@ -150,6 +161,21 @@ impl Fault {
             | "InsufficientCapacity" => StoreError::Full(text),
             "NotImplemented" | "MethodNotAllowed" => StoreError::Unsupported(text),
             _ => self.by_status(call, status, headers),
+        }
+    }
+
+    /// Whether the server says that the credentials have ended or that it knows of no such session, or may mean that.
+    fn doubt(&self, call: &Call, status: StatusCode) -> Option<Doubt> {
+        match self.code.as_str() {
+            "ExpiredToken"
+            | "ExpiredTokenException"
+            | "TokenRefreshRequired"
+            | "InvalidToken"
+            | "InvalidAccessKeyId" => Some(Doubt::Told),
+            "" if call.method == Method::HEAD && matches!(status.as_u16(), 400 | 401 | 403) => {
+                Some(Doubt::Guessed)
+            }
+            _ => None,
         }
     }
 

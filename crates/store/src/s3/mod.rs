@@ -22,13 +22,14 @@ mod credentials;
 mod delete;
 mod escape;
 mod failure;
+#[cfg(feature = "fuzz")]
+pub(crate) mod fuzz;
 mod get;
 mod headers;
 mod list;
 mod multipart;
 mod odd_keys;
 mod pace;
-mod profile;
 mod put;
 mod retry;
 mod sign;
@@ -41,7 +42,7 @@ pub use buckets::S3Buckets;
 pub use config::{Addressing, ConfigError, DEFAULT_REGION, S3Config, Timeouts, UnsignedPayload};
 pub use connect::{HttpClient, http_client};
 pub use counts::{RequestCounts, RequestKind};
-pub use credentials::{Credentials, CredentialsError, CredentialsSource, Found, Search};
+pub use credentials::{Credentials, CredentialsError, CredentialsSource, Found, Provider, Search};
 pub use retry::RetryPolicy;
 
 use crate::{

@@ -20,9 +20,10 @@ pub(super) const X_AMZ_SECURITY_TOKEN: HeaderName = HeaderName::from_static("x-a
 
 const ALGORITHM: &str = "AWS4-HMAC-SHA256";
 
-/// Signs for one region, keeping the key derived for the current day.
+/// Signs for one region of one service, keeping the key derived for the current day.
 pub(super) struct Signer {
     region: Box<str>,
+    service: &'static str,
     derived: Mutex<Option<Arc<Derived>>>,
 }
 
@@ -30,6 +31,7 @@ pub(super) struct Signer {
 struct Derived {
     day: String,
     access_key: String,
+    secret_key: String,
     key: hmac::Key,
 }
 
@@ -44,8 +46,8 @@ pub(super) struct Signable<'a> {
 }
 
 impl Signer {
-    pub(super) fn new(region: &str) -> Self {
-        Self { region: region.into(), derived: Mutex::new(None) }
+    pub(super) fn new(region: &str, service: &'static str) -> Self {
+        Self { region: region.into(), service, derived: Mutex::new(None) }
     }
 
     /// Adds date, payload hash, session token and signature to `headers`, which hold `host` already. Signs all
@@ -67,7 +69,7 @@ impl Signer {
             headers.insert(X_AMZ_SECURITY_TOKEN, token);
         }
         let (canonical, names) = canonical_request(what, headers);
-        let scope = format!("{day}/{}/s3/aws4_request", self.region);
+        let scope = format!("{day}/{}/{}/aws4_request", self.region, self.service);
         let mut to_sign = format!("{ALGORITHM}\n{date}\n{scope}\n").into_bytes();
         escape::push_hex(&mut to_sign, digest::digest(&digest::SHA256, &canonical).as_ref());
         let tag = hmac::sign(&self.derived(day, who).key, &to_sign);
@@ -80,16 +82,23 @@ impl Signer {
 
     fn derived(&self, day: &str, who: &Credentials) -> Arc<Derived> {
         let mut cached = self.derived.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(derived) = cached.as_ref().filter(|d| d.day == day && d.access_key == who.access_key()) {
+        if let Some(derived) = cached.as_ref().filter(|derived| derived.is_of(day, who)) {
             return derived.clone();
         }
         let fresh = Arc::new(Derived {
             day: day.to_owned(),
             access_key: who.access_key().to_owned(),
-            key: derive(who.secret_key(), day, &self.region),
+            secret_key: who.secret_key().to_owned(),
+            key: derive(who.secret_key(), day, &self.region, self.service),
         });
         *cached = Some(fresh.clone());
         fresh
+    }
+}
+
+impl Derived {
+    fn is_of(&self, day: &str, who: &Credentials) -> bool {
+        self.day == day && self.access_key == who.access_key() && self.secret_key == who.secret_key()
     }
 }
 
@@ -146,9 +155,9 @@ fn push_collapsed(out: &mut Vec<u8>, value: &[u8]) {
     }
 }
 
-fn derive(secret: &str, day: &str, region: &str) -> hmac::Key {
+fn derive(secret: &str, day: &str, region: &str, service: &str) -> hmac::Key {
     let first = hmac::Key::new(hmac::HMAC_SHA256, format!("AWS4{secret}").as_bytes());
-    [day, region, "s3", "aws4_request"].iter().fold(first, |key, step| {
+    [day, region, service, "aws4_request"].iter().fold(first, |key, step| {
         hmac::Key::new(hmac::HMAC_SHA256, hmac::sign(&key, step.as_bytes()).as_ref())
     })
 }
@@ -188,7 +197,7 @@ mod tests {
         }
         let what = Signable { method, path: path.as_bytes(), query: query.as_bytes(), payload };
         let now = Timestamp::from_secs(1_369_353_600, 0);
-        Signer::new("us-east-1").sign(what, &mut headers, &who, now);
+        Signer::new("us-east-1", "s3").sign(what, &mut headers, &who, now);
         let value = headers[AUTHORIZATION].to_str().unwrap();
         value.rsplit_once("Signature=").unwrap().1.to_owned()
     }
@@ -216,12 +225,16 @@ mod tests {
         assert_eq!(list, "34b48302e7b5fa45bde8084f4b7868a86f0a534bc59db6670ed5711ef69dc6f7");
     }
 
+    /// A provider may give another secret for the same access key.
     #[test]
-    fn the_key_follows_the_day() {
+    fn the_key_follows_the_day_and_the_secret() {
         let who = Credentials::new("A", "B", None).unwrap();
-        let signer = Signer::new("r");
+        let signer = Signer::new("r", "s3");
         let first = signer.derived("20130524", &who);
         assert!(Arc::ptr_eq(&first, &signer.derived("20130524", &who)));
         assert!(!Arc::ptr_eq(&first, &signer.derived("20130525", &who)));
+        let renewed = Credentials::new("A", "C", None).unwrap();
+        let (old, new) = (signer.derived("20130525", &who), signer.derived("20130525", &renewed));
+        assert!(!Arc::ptr_eq(&old, &new));
     }
 }

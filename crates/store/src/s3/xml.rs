@@ -205,7 +205,10 @@ fn push(out: &mut String, element: &str, text: &str) {
 
 /// Calls `visit` at the end of every element, with its path (`Root/Child/Leaf`) and its text; returns the root's
 /// name. Text around child elements is nobody's.
-fn read(body: &[u8], mut visit: impl FnMut(&str, &str) -> Result<(), Failure>) -> Result<String, Failure> {
+pub(super) fn read(
+    body: &[u8],
+    mut visit: impl FnMut(&str, &str) -> Result<(), Failure>,
+) -> Result<String, Failure> {
     let document = std::str::from_utf8(body).map_err(|_| Failure::nonsense("XML that is not UTF-8"))?;
     let mut reader = Reader::from_str(document);
     reader.config_mut().expand_empty_elements = true;
@@ -264,7 +267,7 @@ fn number(text: &str) -> Result<u64, Failure> {
 }
 
 /// An ISO 8601 moment, in whole seconds like the one in headers: what a listing and a HEAD say must be equal.
-fn timestamp(text: &str) -> Option<Timestamp> {
+pub(super) fn timestamp(text: &str) -> Option<Timestamp> {
     let moment: jiff::Timestamp = text.trim().parse().ok()?;
     Some(Timestamp::from_secs(moment.as_second(), 0))
 }

@@ -12,6 +12,8 @@
 //! that a waiting object is made of; the log is no longer than its limit and one change.
 
 mod drain;
+#[cfg(feature = "fuzz")]
+pub(crate) mod fuzz;
 mod listing;
 mod log;
 mod notes;

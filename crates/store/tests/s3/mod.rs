@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
 mod budget;
+mod credentials;
 mod misbehaving;
 mod real;
 mod scripted;

@@ -106,6 +106,11 @@ impl Scripted {
         Self { endpoint, seen }
     }
 
+    /// Its URL.
+    pub(crate) fn endpoint(&self) -> &str {
+        &self.endpoint
+    }
+
     pub(crate) fn config(&self) -> S3Config {
         let credentials = Credentials::new("AKIAEXAMPLE", "hush-this-is-secret", None).unwrap();
         let quick = Duration::from_millis(300);

@@ -7,7 +7,7 @@ use super::tree::{File, Tree};
 use toml::{Table, Value};
 
 /// Every crate and the crates of this workspace that it may depend on.
-const EDGES: [(&str, &[&str]); 12] = [
+const EDGES: [(&str, &[&str]); 13] = [
     ("store", &[]),
     ("servers", &[]),
     ("meta", &["store"]),
@@ -18,6 +18,7 @@ const EDGES: [(&str, &[&str]); 12] = [
     ("fuse", &["vfs"]),
     ("sim", &["store", "meta", "vfs"]),
     ("bench", &["store", "meta", "vfs", "fuse", "servers"]),
+    ("fuzz", &["store", "meta", "s3"]),
     ("cli", &["store", "meta", "meta-rocks", "vfs", "fuse", "events", "s3"]),
     ("xtask", &["store", "meta", "vfs", "fuse", "servers", "bench"]),
 ];

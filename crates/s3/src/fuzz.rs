@@ -1,0 +1,146 @@
+//! Targets of the crate `fuzz`: whatever a client sends, nothing panics, an answer is S3's, and what was read is written as the
+//! same again.
+
+use bytes::Bytes;
+use http::header::{HeaderName, HeaderValue};
+use http::{Method, Request, StatusCode};
+use http_body_util::BodyExt as _;
+use s3s::Body;
+use std::sync::Arc;
+use store::memory::MemoryBuckets;
+use store::{Buckets, Clock, Entropy, SystemClock};
+
+use crate::checksums::Checksum;
+use crate::policy::{self, Asked, Policy};
+use crate::policy_condition::Circumstances;
+use crate::sessions::Sessions;
+use crate::users::{Role, User, Users};
+use crate::{Endpoint, EndpointOptions, authorization, headers, ops, parts};
+
+/// An answer to a request that is no object holds no more than this, in bytes.
+const ANSWER_BYTES_MAX: usize = 1 << 20;
+
+const OPEN: &str = r#"{"Statement":[{"Effect":"Allow","Principal":"*","Action":"s3:*","Resource":["arn:aws:s3:::open","arn:aws:s3:::open/*"]}]}"#;
+
+/// A request to a bucket that everybody may use: `METHOD path`, headers a line each, an empty line, the body.
+pub fn request(bytes: &[u8]) {
+    let Some(request) = parsed(bytes) else { return };
+    let is_head = request.method() == Method::HEAD;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+    let runtime = runtime.unwrap_or_else(|error| panic!("no runtime: {error}"));
+    runtime.block_on(async {
+        let endpoint = endpoint().await;
+        let answer = endpoint.answer(request.map(|body| Body::from(Bytes::from(body)))).await;
+        let (head, body) = answer.into_parts();
+        let body = body.collect().await.unwrap_or_else(|error| panic!("an answer that breaks off: {error}"));
+        let body = body.to_bytes();
+        assert!(head.status.as_u16() >= 200 && body.len() <= ANSWER_BYTES_MAX, "{head:?}");
+        assert_ne!(head.status, StatusCode::INTERNAL_SERVER_ERROR, "{}", String::from_utf8_lossy(&body));
+        if head.status.is_client_error() && !is_head {
+            let text = String::from_utf8_lossy(&body);
+            assert!(text.contains("<Code>") || text.starts_with("<html"), "{head:?}: {text}");
+        }
+    });
+}
+
+/// How a request says who sends it.
+pub fn authorization(bytes: &[u8]) {
+    if let Some(request) = parsed(bytes) {
+        drop(authorization::problem(&request, "us-east-1", &sessions()));
+    }
+    let end = bytes.iter().position(|byte| *byte == b'\n').unwrap_or(bytes.len());
+    if let Ok(value) = HeaderValue::from_bytes(&bytes[..end]) {
+        let request = Request::get("/bucket/key").header(http::header::AUTHORIZATION, value).body(());
+        drop(request.map(|request| authorization::problem(&request, "us-east-1", &sessions())));
+    }
+}
+
+/// A policy is understood or refused, and what is understood answers every question.
+pub fn policy(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    if let Ok(policy) = Policy::parse(&text, "open") {
+        let source = Some(std::net::IpAddr::from([10, 0, 0, 1]));
+        let circumstances = Circumstances { source, prefix: Some("a/b".to_owned()), delimiter: None };
+        for (user, resource) in [(None, "open"), (Some("tests-admin"), "open/key"), (None, "other")] {
+            policy.says(Asked { user, action: "s3:GetObject", resource, circumstances: &circumstances });
+        }
+        policy.is_public();
+        drop(policy.check_principals(&users()));
+    }
+    let (pattern, text) = text.split_once('\n').unwrap_or((&text, ""));
+    let _ = policy::is_like(pattern, text);
+    assert!(
+        policy::is_like("*", text) && (pattern.contains(['*', '?']) || policy::is_like(pattern, pattern))
+    );
+}
+
+/// Short texts in headers, forms and metadata.
+pub fn texts(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    if let Some(sizes) = parts::from_text(&text)
+        && let Some(written) = parts::to_text(&sizes)
+    {
+        assert_eq!(parts::from_text(&written), Some(sizes));
+    }
+    if let Some(checksum) = Checksum::from_text(&text) {
+        let again = Checksum::from_text(&checksum.to_text()).map(|again| again.to_text());
+        assert_eq!(again, Some(checksum.to_text()));
+    }
+    drop(headers::tags_of_header(Some(&text)));
+    if let Some(user) = users().get("tests-admin") {
+        drop(ops::sts::answer(bytes, user, &sessions(), "id"));
+    }
+}
+
+fn parsed(bytes: &[u8]) -> Option<Request<Vec<u8>>> {
+    let cut = bytes.windows(2).position(|two| two == b"\n\n").unwrap_or(bytes.len());
+    let mut lines = bytes[..cut].split(|byte| *byte == b'\n');
+    let first = std::str::from_utf8(lines.next()?).ok()?;
+    let (method, target) = first.split_once(' ')?;
+    let mut request = Request::builder().method(method).uri(target);
+    for line in lines {
+        let at = line.iter().position(|byte| *byte == b':')?;
+        let name = HeaderName::from_bytes(&line[..at]).ok()?;
+        request = request.header(name, HeaderValue::from_bytes(line[at + 1..].trim_ascii()).ok()?);
+    }
+    let body = bytes.get(cut + 2..).unwrap_or_default().to_vec();
+    request.body(body).ok()
+}
+
+fn users() -> Users {
+    let user = User {
+        access_key: "tests-admin".to_owned(),
+        secret_key: "not-a-secret-but-long-enough".to_owned(),
+        role: Role::Admin,
+    };
+    Users::new([user]).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn sessions() -> Sessions {
+    Sessions::new(users(), Arc::new(SystemClock), Arc::new(Entropy::new(1)))
+}
+
+/// An endpoint of one bucket with an object, which everybody may use.
+async fn endpoint() -> Endpoint {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let buckets = Arc::new(MemoryBuckets::new(clock.clone()));
+    let made = async {
+        buckets.create("open").await?;
+        let store = buckets.open("open").await?;
+        let key = store::ObjectKey::new(b"key".as_slice())?;
+        store.put(&key, store::Payload::from("a small object"), store::PutOptions::default()).await?;
+        if let Some(settings) = store.settings() {
+            settings.set("policy", Some(Bytes::from_static(OPEN.as_bytes()))).await?;
+        }
+        Ok::<_, store::StoreError>(())
+    };
+    made.await.unwrap_or_else(|error| panic!("{error}"));
+    let options = EndpointOptions {
+        users: users(),
+        region: "us-east-1".to_owned(),
+        domains: Vec::new(),
+        webhooks: std::collections::BTreeMap::new(),
+    };
+    let entropy = Arc::new(Entropy::new(1));
+    Endpoint::new(buckets, options, clock, entropy).unwrap_or_else(|error| panic!("{error}"))
+}

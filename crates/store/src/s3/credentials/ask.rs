@@ -1,0 +1,165 @@
+//! One request to who gives credentials: one attempt with a time limit. Trying again is left to the calls that need the
+//! credentials.
+
+use super::CredentialsError;
+use crate::s3::connect;
+use crate::s3::failure::{chain, one_line};
+use crate::s3::upload::{Progress, Upload};
+use crate::s3::xml;
+use crate::{Clock, Payload};
+use bytes::Bytes;
+use http::header::{ACCEPT, HeaderMap, HeaderName, HeaderValue};
+use http::{Method, Request, StatusCode, Uri};
+use http_body_util::{BodyExt, Limited};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The longest answer that is read, in bytes: a session token has some kilobytes at most.
+const ANSWER_BYTES_MAX: usize = 256 << 10;
+
+/// What providers need of the world.
+#[derive(Debug)]
+pub(in crate::s3) struct World {
+    /// More certificates to trust, in a PEM file.
+    pub(in crate::s3) ca_bundle: Option<PathBuf>,
+    pub(in crate::s3) clock: Arc<dyn Clock>,
+}
+
+/// What is asked.
+#[derive(Debug)]
+pub(super) struct Question {
+    pub(super) method: Method,
+    pub(super) uri: Uri,
+    pub(super) headers: HeaderMap,
+    pub(super) body: Bytes,
+    /// For a connection, and for the whole.
+    pub(super) within: (Duration, Duration),
+}
+
+/// Why there is no answer.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Trouble {
+    pub(super) reason: String,
+    pub(super) may_pass: bool,
+    /// The answer's status; `None` without one.
+    pub(super) status: Option<StatusCode>,
+}
+
+impl Trouble {
+    /// What no second attempt changes.
+    pub(super) fn lasting(reason: impl Into<String>) -> Self {
+        Self { reason: reason.into(), may_pass: false, status: None }
+    }
+
+    /// What a second attempt may change.
+    pub(super) fn passing(reason: impl Into<String>) -> Self {
+        Self { reason: reason.into(), may_pass: true, status: None }
+    }
+
+    pub(super) fn of(self, provider: &impl std::fmt::Display) -> CredentialsError {
+        CredentialsError::Failed {
+            provider: provider.to_string(),
+            reason: self.reason,
+            may_pass: self.may_pass,
+        }
+    }
+}
+
+/// A document whose text makes no sense.
+impl From<String> for Trouble {
+    fn from(reason: String) -> Self {
+        Self::lasting(reason)
+    }
+}
+
+impl Question {
+    pub(super) fn get(url: &str, within: (Duration, Duration)) -> Result<Self, Trouble> {
+        let uri = url.parse().map_err(|_| Trouble::lasting(format!("'{url}' is no URL")))?;
+        Ok(Self { method: Method::GET, uri, headers: HeaderMap::new(), body: Bytes::new(), within })
+    }
+
+    /// Adds a header that is never shown.
+    pub(super) fn secret(mut self, name: &'static str, value: &str) -> Result<Self, Trouble> {
+        let mut value = HeaderValue::from_str(value)
+            .map_err(|_| Trouble::lasting("a token with characters that no header can hold"))?;
+        value.set_sensitive(true);
+        self.headers.insert(HeaderName::from_static(name), value);
+        Ok(self)
+    }
+
+    /// Sends it; the body of an answer without error.
+    pub(super) async fn send(self, world: &World) -> Result<Bytes, Trouble> {
+        let (server, within) = (server_of(&self.uri), self.within.1);
+        let asking = tokio::time::timeout(within, self.exchange(world));
+        let late = |_| Trouble::passing(format!("{server} gave no answer in {} s", within.as_secs()));
+        asking.await.map_err(late)?
+    }
+
+    async fn exchange(mut self, world: &World) -> Result<Bytes, Trouble> {
+        let server = server_of(&self.uri);
+        let is_tls = self.uri.scheme() == Some(&http::uri::Scheme::HTTPS);
+        let client = connect::http_client::<Upload>(self.within.0, world.ca_bundle.as_deref(), is_tls)
+            .map_err(|error| Trouble::lasting(error.to_string()))?;
+        self.headers.entry(ACCEPT).or_insert(HeaderValue::from_static("*/*"));
+        let body = Upload::of(&Payload::from(self.body), Progress::default());
+        let mut request = Request::new(body);
+        (*request.method_mut(), *request.uri_mut()) = (self.method, self.uri);
+        *request.headers_mut() = self.headers;
+        let silent = |error: &dyn std::error::Error| Trouble::passing(format!("{server}: {}", chain(error)));
+        let (head, body) = client.request(request).await.map_err(|error| silent(&error))?.into_parts();
+        let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
+        let body = body.map_err(|error| silent(error.as_ref()))?.to_bytes();
+        if head.status.is_success() { Ok(body) } else { Err(refusal(&server, head.status, &body)) }
+    }
+}
+
+/// An answer that is an error. Of its document only code and message are told.
+fn refusal(server: &str, status: StatusCode, body: &[u8]) -> Trouble {
+    let told = xml::error(body).map(|document| (document.code, document.message));
+    let told = told.or_else(|| {
+        let object = serde_json::from_slice::<serde_json::Value>(body).ok()?;
+        let text =
+            |names: [&str; 2]| names.iter().find_map(|name| object.get(*name)?.as_str()).map(str::to_owned);
+        Some((text(["code", "Code"]), text(["message", "Message"])))
+    });
+    let (code, message) = told.unwrap_or_default();
+    let parts = [code, message].into_iter().flatten().map(|part| one_line(&part));
+    let parts: Vec<String> = parts.filter(|part| !part.is_empty()).collect();
+    let reason = status.canonical_reason().unwrap_or_default().to_owned();
+    let said = if parts.is_empty() { reason } else { parts.join(": ") };
+    let may_pass = status.is_server_error()
+        || status == StatusCode::TOO_MANY_REQUESTS
+        || said.starts_with("Throttling")
+        || said.starts_with("IDPCommunicationError");
+    Trouble {
+        reason: format!("{server} answers {}: {said}", status.as_u16()),
+        may_pass,
+        status: Some(status),
+    }
+}
+
+/// Scheme, host and port: the rest may hold what is nobody's business.
+pub(super) fn server_of(uri: &Uri) -> String {
+    let port = uri.port().map_or(String::new(), |port| format!(":{port}"));
+    format!("{}://{}{port}", uri.scheme_str().unwrap_or("http"), uri.host().unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_tells_code_and_message() {
+        let told = |status: u16, body: &str| {
+            let trouble = refusal("http://x", StatusCode::from_u16(status).unwrap(), body.as_bytes());
+            (trouble.reason, trouble.may_pass)
+        };
+        let xml = "<ErrorResponse><Error><Code>AccessDenied</Code><Message>not\nyou</Message></Error></ErrorResponse>";
+        assert_eq!(told(403, xml), ("http://x answers 403: AccessDenied: not you".to_owned(), false));
+        let json = r#"{"message":"Session token not found or invalid"}"#;
+        assert_eq!(told(401, json).0, "http://x answers 401: Session token not found or invalid");
+        assert_eq!(told(503, ""), ("http://x answers 503: Service Unavailable".to_owned(), true));
+        assert_eq!(told(404, "<html>hush</html>").0, "http://x answers 404: Not Found");
+    }
+}

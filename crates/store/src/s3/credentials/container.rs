@@ -1,0 +1,124 @@
+//! Credentials of a container: an agent beside it gives them (ECS, EKS Pod Identity, Greengrass).
+
+use super::ask::{self, Question, Trouble, World};
+use super::{CredentialsError, Lease, Secret, document, web_identity};
+use http::Uri;
+use http::uri::Scheme;
+use std::fmt;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// The agent of ECS, to which relative URIs go.
+const ECS: &str = "http://169.254.170.2";
+
+/// The agents of ECS and EKS, which may be asked in clear.
+const AGENTS: [&str; 3] = ["169.254.170.2", "169.254.170.23", "fd00:ec2::23"];
+
+const WITHIN: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(5));
+
+pub(super) struct Container {
+    url: Uri,
+    token: Option<Token>,
+}
+
+#[derive(Debug)]
+pub(super) enum Token {
+    /// In a file that somebody keeps fresh.
+    File(PathBuf),
+    Text(Secret),
+}
+
+impl Container {
+    /// At a path of ECS's agent.
+    pub(super) fn relative(path: &str, token: Option<Token>) -> Result<Self, CredentialsError> {
+        Self::at("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", &format!("{ECS}{path}"), token)
+    }
+
+    /// At a URL: whoever sets the variable must not be able to lead the token to another machine in clear.
+    pub(super) fn full(url: &str, token: Option<Token>) -> Result<Self, CredentialsError> {
+        Self::at("AWS_CONTAINER_CREDENTIALS_FULL_URI", url, token)
+    }
+
+    fn at(place: &str, url: &str, token: Option<Token>) -> Result<Self, CredentialsError> {
+        let malformed = |reason: &str| CredentialsError::malformed(place, reason);
+        let url: Uri = url.parse().map_err(|_| malformed("not a URL"))?;
+        match url.scheme() {
+            Some(scheme) if *scheme == Scheme::HTTPS => {}
+            Some(scheme) if *scheme == Scheme::HTTP && is_near(url.host().unwrap_or_default()) => {}
+            _ => return Err(malformed("neither https nor an address of this machine, of ECS or of EKS")),
+        }
+        Ok(Self { url, token })
+    }
+
+    pub(super) async fn lease(&self, world: &World) -> Result<Lease, CredentialsError> {
+        self.ask(world).await.map_err(|trouble| trouble.of(self))
+    }
+
+    async fn ask(&self, world: &World) -> Result<Lease, Trouble> {
+        let mut question = Question::get(&self.url.to_string(), WITHIN)?;
+        if let Some(token) = &self.token {
+            question = question.secret("authorization", &token.read().await?)?;
+        }
+        let answer = document::json(&question.send(world).await?)?;
+        Ok(document::lease(&answer, document::METADATA)?)
+    }
+}
+
+impl Token {
+    async fn read(&self) -> Result<String, Trouble> {
+        match self {
+            Self::File(file) => web_identity::read_token(file).await,
+            Self::Text(text) => Ok(text.0.clone()),
+        }
+    }
+}
+
+fn is_near(host: &str) -> bool {
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    host == "localhost"
+        || AGENTS.contains(&host)
+        || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+/// Whoever knows the path can ask as well, so that it is not shown.
+impl fmt::Debug for Container {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Container").field("server", &ask::server_of(&self.url)).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Display for Container {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the container's agent at {}", ask::server_of(&self.url))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_goes_in_clear_to_near_hosts_only() {
+        for (url, is_asked) in [
+            ("http://127.0.0.1:8080/creds?x=y", true),
+            ("http://[::1]/creds", true),
+            ("http://localhost/creds", true),
+            ("http://169.254.170.2/v2/x", true),
+            ("http://169.254.170.23/v1/credentials", true),
+            ("http://[fd00:ec2::23]/v1/credentials", true),
+            ("https://example.com/creds", true),
+            ("http://example.com/creds", false),
+            ("http://127.0.0.1.example.com/creds", false),
+            ("http://169.254.169.254/creds", false),
+            ("http://10.0.0.1/creds", false),
+            ("ftp://localhost/", false),
+            ("/creds", false),
+            ("", false),
+        ] {
+            assert_eq!(Container::full(url, None).is_ok(), is_asked, "{url}");
+        }
+        assert!(Container::relative("@evil.example/x", None).is_err());
+        assert!(Container::relative("/v2/credentials/1", None).is_ok());
+    }
+}

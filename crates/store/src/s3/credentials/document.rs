@@ -1,0 +1,127 @@
+//! The documents in which providers give credentials: JSON of one shape with different names, and the XML of STS.
+
+use super::{Credentials, Lease};
+use crate::Timestamp;
+use crate::s3::xml;
+use serde_json::Value;
+
+/// How a document calls its fields.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Names {
+    pub(super) access_key: &'static str,
+    pub(super) secret_key: &'static str,
+    pub(super) token: &'static str,
+    pub(super) ends: &'static str,
+}
+
+/// Of `credential_process` (AWS SDKs and Tools Reference Guide, "Process credential provider").
+pub(super) const PROCESS: Names = Names {
+    access_key: "AccessKeyId",
+    secret_key: "SecretAccessKey",
+    token: "SessionToken",
+    ends: "Expiration",
+};
+
+/// Of containers and instances.
+pub(super) const METADATA: Names = Names { token: "Token", ..PROCESS };
+
+/// Of the SSO portal (GetRoleCredentials), inside `roleCredentials`.
+pub(super) const SSO: Names = Names {
+    access_key: "accessKeyId",
+    secret_key: "secretAccessKey",
+    token: "sessionToken",
+    ends: "expiration",
+};
+
+/// JSON, or what is wrong with it; the text itself is never repeated.
+pub(super) fn json(text: &[u8]) -> Result<Value, String> {
+    serde_json::from_slice(text).map_err(|error| format!("no JSON: {error}"))
+}
+
+/// The credentials in an object.
+pub(super) fn lease(object: &Value, names: Names) -> Result<Lease, String> {
+    let text = |name: &str| object.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
+    let must = |name: &str| text(name).ok_or_else(|| format!("an answer without {name}"));
+    let credentials = Credentials::new(must(names.access_key)?, must(names.secret_key)?, text(names.token))
+        .map_err(|error| error.to_string())?;
+    Ok(Lease { credentials, ends: ends(object.get(names.ends), names.ends)? })
+}
+
+/// A moment as text (ISO 8601) or in milliseconds since 1970; nothing, empty or null: they do not end.
+fn ends(value: Option<&Value>, name: &str) -> Result<Option<Timestamp>, String> {
+    let unclear = || format!("an answer whose {name} is no moment");
+    match value {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(text)) if text.is_empty() => Ok(None),
+        Some(Value::String(text)) => xml::timestamp(text).map(Some).ok_or_else(unclear),
+        Some(value) => {
+            let millis = value.as_i64().ok_or_else(unclear)?;
+            Ok(Some(Timestamp::from_secs(millis.div_euclid(1000), 0)))
+        }
+    }
+}
+
+/// The credentials in an answer of STS to `action`.
+pub(super) fn sts(body: &[u8], action: &str) -> Result<Lease, String> {
+    let (mut access, mut secret, mut token, mut ends) = (None, None, None, None);
+    let place = format!("{action}Response/{action}Result/Credentials/");
+    xml::read(body, |path, text| {
+        let field = match path.strip_prefix(&place) {
+            Some("AccessKeyId") => &mut access,
+            Some("SecretAccessKey") => &mut secret,
+            Some("SessionToken") => &mut token,
+            Some("Expiration") => &mut ends,
+            _ => return Ok(()),
+        };
+        *field = Some(text.to_owned());
+        Ok(())
+    })
+    .map_err(|_| format!("no answer to {action}"))?;
+    let (Some(access), Some(secret), Some(ends)) = (access, secret, ends) else {
+        return Err(format!("an answer to {action} without credentials"));
+    };
+    let credentials =
+        Credentials::new(&access, &secret, token.as_deref()).map_err(|error| error.to_string())?;
+    let ends = xml::timestamp(&ends).ok_or("an answer whose Expiration is no moment")?;
+    Ok(Lease { credentials, ends: Some(ends) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lease_of(text: &str, names: Names) -> Result<Lease, String> {
+        lease(&json(text.as_bytes())?, names)
+    }
+
+    #[test]
+    fn every_form_of_an_end_is_read() {
+        let ends = |end: &str| {
+            let text = format!(r#"{{"AccessKeyId":"A","SecretAccessKey":"s","Expiration":{end}}}"#);
+            lease_of(&text, PROCESS).map(|lease| lease.ends)
+        };
+        let moment = Some(Timestamp::from_secs(1_795_219_201, 0));
+        assert_eq!(ends("\"2026-11-21T00:00:01Z\"").unwrap(), moment);
+        assert_eq!(ends("\"2026-11-21T01:00:01+01:00\"").unwrap(), moment);
+        assert_eq!(ends("1795219201000").unwrap(), moment);
+        assert_eq!((ends("null").unwrap(), ends("\"\"").unwrap()), (None, None));
+        assert!(ends("\"tomorrow\"").unwrap_err().contains("Expiration"));
+    }
+
+    #[test]
+    fn nonsense_is_told_without_repeating_it() {
+        for text in [
+            "hush",
+            "[\"hush\"]",
+            r#"{"AccessKeyId":"A","SecretAccessKey":{"hush":1}}"#,
+            r#"{"AccessKeyId":"A","SecretAccessKey":"hush hush"}"#,
+            r#"{"AccessKeyId":"A","SecretAccessKey":"hush","#,
+        ] {
+            let told = lease_of(text, PROCESS).unwrap_err();
+            assert!(!told.contains("hush") && told.lines().count() == 1, "{told}");
+        }
+        for body in [b"".as_slice(), b"<html/>", b"<AssumeRoleResponse></AssumeRoleResponse>"] {
+            assert!(sts(body, "AssumeRole").is_err());
+        }
+    }
+}

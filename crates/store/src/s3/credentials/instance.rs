@@ -1,0 +1,104 @@
+//! Credentials of a machine: the instance metadata service, by sessions only (EC2 User Guide, "Use the Instance Metadata
+//! Service": IMDSv2). Requests without a session are what a fooled program can be made to send; they are never sent.
+
+use super::ask::{Question, Trouble, World};
+use super::{CredentialsError, Lease, document};
+use crate::s3::config::Endpoint;
+use http::{Method, StatusCode};
+use serde_json::Value;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// Where it is, by IPv4 and IPv6.
+pub(super) const IPV4: &str = "http://169.254.169.254";
+pub(super) const IPV6: &str = "http://[fd00:ec2::254]";
+
+/// It is on the machine: what it does not answer at once it does not answer. Beyond a router (a container's bridge) the
+/// session's answer may not come because of its hop limit.
+const WITHIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(2));
+
+/// How long a session may last: it is used for one question.
+const SESSION_SECS: &str = "60";
+
+const ROLES: &str = "/latest/meta-data/iam/security-credentials/";
+
+#[derive(Debug)]
+pub(super) struct Instance {
+    endpoint: Endpoint,
+    /// The places looked at before, where it is asked because nobody else is there.
+    last_of: Option<String>,
+    /// Whether it has given any: then its silence is a moment's.
+    has_given: AtomicBool,
+}
+
+impl Instance {
+    pub(super) fn new(endpoint: Endpoint, last_of: Option<String>) -> Self {
+        Self { endpoint, last_of, has_given: AtomicBool::new(false) }
+    }
+
+    pub(super) async fn lease(&self, world: &World) -> Result<Lease, CredentialsError> {
+        match (self.ask(world).await, &self.last_of) {
+            (Ok(lease), _) => {
+                self.has_given.store(true, Ordering::Relaxed);
+                Ok(lease)
+            }
+            (Err(trouble), Some(places))
+                if is_absent(&trouble) && !self.has_given.load(Ordering::Relaxed) =>
+            {
+                Err(CredentialsError::Missing(format!("{places}, {self} ({})", trouble.reason)))
+            }
+            (Err(trouble), _) => Err(trouble.of(self)),
+        }
+    }
+
+    async fn ask(&self, world: &World) -> Result<Lease, Trouble> {
+        let session = self.session(world).await?;
+        let roles = self.read(ROLES, &session, world).await?;
+        let role = roles.lines().next().unwrap_or_default().trim().to_owned();
+        if role.is_empty() {
+            return Err(Trouble {
+                status: Some(StatusCode::NOT_FOUND),
+                ..Trouble::lasting("it has no role")
+            });
+        }
+        let answer = self.read(&format!("{ROLES}{role}"), &session, world).await?;
+        read(answer.as_bytes())
+    }
+
+    async fn session(&self, world: &World) -> Result<String, Trouble> {
+        let mut question = Question::get(&format!("{}/latest/api/token", self.endpoint), WITHIN)?;
+        question = question.secret("x-aws-ec2-metadata-token-ttl-seconds", SESSION_SECS)?;
+        question.method = Method::PUT;
+        text(question.send(world).await?)
+    }
+
+    async fn read(&self, path: &str, session: &str, world: &World) -> Result<String, Trouble> {
+        let question = Question::get(&format!("{}{path}", self.endpoint), WITHIN)?;
+        text(question.secret("x-aws-ec2-metadata-token", session)?.send(world).await?)
+    }
+}
+
+/// Whether no such service is there, or it gives no role to this machine.
+fn is_absent(trouble: &Trouble) -> bool {
+    matches!(trouble.status, None | Some(StatusCode::NOT_FOUND | StatusCode::FORBIDDEN))
+}
+
+fn text(bytes: bytes::Bytes) -> Result<String, Trouble> {
+    String::from_utf8(bytes.into()).map_err(|_| Trouble::lasting("an answer that is no text"))
+}
+
+/// The credentials in its answer, which may be an error with status 200.
+fn read(answer: &[u8]) -> Result<Lease, Trouble> {
+    let answer = document::json(answer)?;
+    match answer.get("Code").and_then(Value::as_str) {
+        None | Some("Success") => Ok(document::lease(&answer, document::METADATA)?),
+        Some(code) => Err(Trouble::passing(format!("it answers {}", crate::s3::failure::one_line(code)))),
+    }
+}
+
+impl fmt::Display for Instance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the instance metadata at {}", self.endpoint)
+    }
+}

@@ -1,0 +1,221 @@
+//! The credentials in use, renewed in time.
+//!
+//! Invariants: at most one renewal runs at a time; nobody waits for one while what is held is still good; what a server
+//! calls ended is not used again. A renewal runs as a task of its own, so that it survives the request that began it.
+
+use super::ask::World;
+use super::provider::Provider;
+use super::{Credentials, CredentialsError, CredentialsSource, Lease};
+use crate::{Entropy, Timestamp};
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, Shared};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Renewal begins so long before the end, or in the last quarter of what is left if that is later; jitter adds up to
+/// half of it, so that a fleet started at once does not ask at once. Instances and containers have new credentials at
+/// least five minutes before the old ones end.
+const AHEAD: Duration = Duration::from_secs(5 * 60);
+const AHEAD_SHARE: u32 = 4;
+
+/// After a renewal that failed while the old credentials are good, the next begins after this.
+const AGAIN_AFTER: Duration = Duration::from_secs(30);
+
+/// So long a provider's failure answers everybody: many calls may need credentials at once.
+const FAILURE_STANDS: Duration = Duration::from_secs(1);
+
+/// How a server's answer says that credentials have ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::s3) enum Doubt {
+    /// In words.
+    Told,
+    /// Perhaps: answers to HEAD have no words, and a refusal may have other reasons.
+    Guessed,
+}
+
+impl Doubt {
+    /// Credentials younger than this are not given up: new ones would be no better, and providers are not asked for
+    /// every refusal.
+    fn age_min(self) -> Duration {
+        match self {
+            Self::Told => Duration::from_secs(1),
+            Self::Guessed => Duration::from_secs(60),
+        }
+    }
+}
+
+type Renewal = Shared<BoxFuture<'static, Result<Arc<Credentials>, CredentialsError>>>;
+
+/// Who signs, now.
+#[derive(Debug)]
+pub(in crate::s3) struct Keyring {
+    source: CredentialsSource,
+    held: Arc<Held>,
+}
+
+#[derive(Debug)]
+struct Held {
+    world: World,
+    entropy: Arc<Entropy>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    good: Option<Good>,
+    failed: Option<(Timestamp, CredentialsError)>,
+    renewal: Option<Renewal>,
+}
+
+#[derive(Debug)]
+struct Good {
+    credentials: Arc<Credentials>,
+    since: Timestamp,
+    renew_at: Option<Timestamp>,
+    ends: Option<Timestamp>,
+}
+
+impl Keyring {
+    pub(in crate::s3) fn new(source: CredentialsSource, world: World, entropy: Arc<Entropy>) -> Self {
+        Self { source, held: Arc::new(Held { world, entropy, state: Mutex::default() }) }
+    }
+
+    /// The credentials to sign with now; `None` for anonymous requests.
+    pub(in crate::s3) async fn current(&self) -> Result<Option<Arc<Credentials>>, CredentialsError> {
+        match &self.source {
+            CredentialsSource::Anonymous => Ok(None),
+            CredentialsSource::Fixed(credentials) => Ok(Some(credentials.clone())),
+            CredentialsSource::Provider(provider) => self.held_or_new(provider).await.map(Some),
+        }
+    }
+
+    /// Takes note that a server calls these ended; whether others may be had.
+    pub(in crate::s3) fn ended(&self, used: &Arc<Credentials>, doubt: Doubt) -> bool {
+        if !matches!(self.source, CredentialsSource::Provider(_)) {
+            return false;
+        }
+        let now = self.held.world.clock.now();
+        let mut state = self.held.lock();
+        match &state.good {
+            Some(good) if !Arc::ptr_eq(&good.credentials, used) => true,
+            Some(good) if now.since(good.since) < doubt.age_min() => false,
+            _ => {
+                state.good = None;
+                true
+            }
+        }
+    }
+
+    async fn held_or_new(&self, provider: &Arc<Provider>) -> Result<Arc<Credentials>, CredentialsError> {
+        let renewal = {
+            let now = self.held.world.clock.now();
+            let mut state = self.held.lock();
+            match &state.good {
+                Some(good) if good.ends.is_none_or(|ends| now < ends) => {
+                    let credentials = good.credentials.clone();
+                    if good.renew_at.is_some_and(|at| at <= now) {
+                        drop(self.held.renew(provider, &mut state));
+                    }
+                    return Ok(credentials);
+                }
+                _ => {}
+            }
+            match &state.failed {
+                Some((at, error)) if now.since(*at) < FAILURE_STANDS => return Err(error.clone()),
+                _ => self.held.renew(provider, &mut state),
+            }
+        };
+        renewal.await
+    }
+}
+
+impl Held {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The renewal that runs, or a new one.
+    fn renew(self: &Arc<Self>, provider: &Arc<Provider>, state: &mut State) -> Renewal {
+        if let Some(running) = state.renewal.as_ref().filter(|running| running.peek().is_none()) {
+            return running.clone();
+        }
+        let (held, provider) = (self.clone(), provider.clone());
+        let task = tokio::spawn(async move { held.ask(&provider).await });
+        let renewal = async move {
+            let interrupted = |_| CredentialsError::malformed("credentials", "the renewal was interrupted");
+            task.await.map_err(interrupted)?
+        };
+        state.renewal.insert(renewal.boxed().shared()).clone()
+    }
+
+    async fn ask(&self, provider: &Provider) -> Result<Arc<Credentials>, CredentialsError> {
+        let asked = provider.lease(&self.world).await;
+        let now = self.world.clock.now();
+        let asked = asked.and_then(|lease| self.good(lease, provider, now));
+        let mut state = self.lock();
+        state.renewal = None;
+        match asked {
+            Ok(good) => {
+                tracing::debug!(%provider, access_key = good.credentials.access_key(), "new credentials");
+                let credentials = good.credentials.clone();
+                (state.good, state.failed) = (Some(good), None);
+                Ok(credentials)
+            }
+            Err(error) => {
+                if let Some(good) = &mut state.good {
+                    tracing::warn!(%error, "the credentials could not be renewed; what is left of the old ones is used");
+                    good.renew_at = Some(now.after(AGAIN_AFTER));
+                }
+                state.failed = Some((now, error.clone()));
+                Err(error)
+            }
+        }
+    }
+
+    /// What was given, if it has not ended already.
+    fn good(&self, lease: Lease, provider: &Provider, now: Timestamp) -> Result<Good, CredentialsError> {
+        let renew_at = match lease.ends {
+            Some(ends) if ends <= now => {
+                let reason = "what it gave has ended already: is this machine's clock right?".to_owned();
+                return Err(CredentialsError::Failed {
+                    provider: provider.to_string(),
+                    reason,
+                    may_pass: false,
+                });
+            }
+            Some(ends) => Some(self.renew_at(now, ends)),
+            None => None,
+        };
+        Ok(Good { credentials: Arc::new(lease.credentials), since: now, renew_at, ends: lease.ends })
+    }
+
+    fn renew_at(&self, now: Timestamp, ends: Timestamp) -> Timestamp {
+        let left = ends.since(now);
+        let ahead = AHEAD.min(left / AHEAD_SHARE);
+        let jitter = Duration::from_nanos(self.entropy.below(ahead.as_nanos() as u64 / 2 + 1));
+        now.after(left - ahead - jitter)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::SystemClock;
+
+    fn held(seed: u64) -> Held {
+        let world = World { ca_bundle: None, clock: Arc::new(SystemClock) };
+        Held { world, entropy: Arc::new(Entropy::new(seed)), state: Mutex::default() }
+    }
+
+    #[test]
+    fn renewal_begins_before_the_end_and_not_at_once_everywhere() {
+        let now = Timestamp::from_secs(1_000_000, 0);
+        for (left, earliest, latest) in [(3600, 3600 - 450, 3600 - 300), (60, 37, 45), (1, 0, 1)] {
+            let times =
+                (0..100).map(|seed| held(seed).renew_at(now, Timestamp::from_secs(1_000_000 + left, 0)));
+            let times: Vec<i64> = times.map(|at| at.secs() - 1_000_000).collect();
+            assert!(times.iter().all(|at| (earliest..=latest).contains(at)), "{times:?}");
+            assert!(left < 60 || times.iter().any(|at| *at != times[0]));
+        }
+    }
+}

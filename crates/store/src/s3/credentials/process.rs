@@ -1,0 +1,75 @@
+//! A program that prints credentials: `credential_process` of a profile.
+//!
+//! Its command line and what it says on standard error may hold secrets, so that neither is repeated.
+
+use super::ask::{Trouble, World};
+use super::{CredentialsError, Lease, document};
+use serde_json::Value;
+use std::fmt;
+use std::process::Stdio;
+use std::time::Duration;
+use tokio::io::AsyncReadExt;
+
+/// So long it may take: it may ask somebody.
+const WITHIN: Duration = Duration::from_secs(60);
+
+/// The longest output, in bytes.
+const OUTPUT_BYTES_MAX: u64 = 256 << 10;
+
+pub(super) struct Process {
+    pub(super) profile: String,
+    pub(super) command: String,
+}
+
+impl Process {
+    pub(super) async fn lease(&self, _: &World) -> Result<Lease, CredentialsError> {
+        let late = || Trouble::passing(format!("not done in {} s", WITHIN.as_secs()));
+        let ran = tokio::time::timeout(WITHIN, self.run()).await.unwrap_or_else(|_| Err(late()));
+        let lease = ran.and_then(|output| Ok(read(&output)?));
+        lease.map_err(|trouble| trouble.of(self))
+    }
+
+    async fn run(&self) -> Result<Vec<u8>, Trouble> {
+        let broken = |error: std::io::Error| Trouble::lasting(format!("cannot be run: {error}"));
+        let mut child = tokio::process::Command::new("/bin/sh")
+            .args(["-c", &self.command])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .kill_on_drop(true)
+            .spawn()
+            .map_err(broken)?;
+        let mut output = Vec::new();
+        if let Some(out) = child.stdout.take() {
+            out.take(OUTPUT_BYTES_MAX).read_to_end(&mut output).await.map_err(broken)?;
+        }
+        let status = child.wait().await.map_err(broken)?;
+        if !status.success() {
+            return Err(Trouble::lasting(format!(
+                "it failed ({status}); run the command by hand to see why"
+            )));
+        }
+        Ok(output)
+    }
+}
+
+/// The credentials in what it printed.
+pub(super) fn read(output: &[u8]) -> Result<Lease, String> {
+    let object = document::json(output)?;
+    if object.get("Version").and_then(Value::as_i64) != Some(1) {
+        return Err("its output has no \"Version\": 1".to_owned());
+    }
+    document::lease(&object, document::PROCESS)
+}
+
+impl fmt::Debug for Process {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Process").field("profile", &self.profile).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Display for Process {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the credential_process of profile '{}'", self.profile)
+    }
+}

@@ -1,0 +1,54 @@
+//! Who can give credentials: a closed set.
+
+use super::ask::World;
+use super::container::Container;
+use super::instance::Instance;
+use super::process::Process;
+use super::role::Role;
+use super::sso::Sso;
+use super::web_identity::WebIdentity;
+use super::{Credentials, CredentialsError, Lease};
+
+/// Who gives credentials when asked, made by [`Search`](super::Search).
+#[derive(Debug)]
+pub struct Provider(pub(super) Kind);
+
+#[derive(Debug)]
+pub(super) enum Kind {
+    Fixed(Credentials),
+    Role(Role),
+    WebIdentity(WebIdentity),
+    Process(Process),
+    Sso(Sso),
+    Container(Container),
+    Instance(Instance),
+}
+
+impl Provider {
+    /// Asks for credentials, once.
+    pub(super) async fn lease(&self, world: &World) -> Result<Lease, CredentialsError> {
+        match &self.0 {
+            Kind::Fixed(credentials) => Ok(Lease { credentials: credentials.clone(), ends: None }),
+            Kind::Role(role) => role.lease(world).await,
+            Kind::WebIdentity(identity) => identity.lease(world).await,
+            Kind::Process(process) => process.lease(world).await,
+            Kind::Sso(sso) => sso.lease(world).await,
+            Kind::Container(container) => container.lease(world).await,
+            Kind::Instance(instance) => instance.lease(world).await,
+        }
+    }
+}
+
+impl std::fmt::Display for Provider {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.0 {
+            Kind::Fixed(_) => f.write_str("the keys that were given"),
+            Kind::Role(role) => role.fmt(f),
+            Kind::WebIdentity(identity) => identity.fmt(f),
+            Kind::Process(process) => process.fmt(f),
+            Kind::Sso(sso) => sso.fmt(f),
+            Kind::Container(container) => container.fmt(f),
+            Kind::Instance(instance) => instance.fmt(f),
+        }
+    }
+}

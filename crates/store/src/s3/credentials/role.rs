@@ -1,0 +1,107 @@
+//! Roles: credentials of STS's AssumeRole for others that are had already (AWS Security Token Service API Reference).
+
+use super::ask::{Question, Trouble, World};
+use super::provider::Provider;
+use super::{Credentials, CredentialsError, Lease, document};
+use crate::s3::config::Endpoint;
+use crate::s3::sign::{self, Signable, Signer};
+use bytes::Bytes;
+use http::Method;
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderMap, HeaderValue};
+use std::fmt;
+use std::time::Duration;
+
+const VERSION: &str = "2011-06-15";
+
+/// For a connection to STS, and for its answer.
+const WITHIN: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(20));
+
+/// The session's name where nobody names one.
+pub(super) const SESSION_NAME: &str = "tenon";
+
+/// A role, and who assumes it.
+#[derive(Debug)]
+pub(super) struct Role {
+    /// The profile that says so.
+    pub(super) profile: String,
+    pub(super) arn: String,
+    pub(super) source: Box<Provider>,
+    pub(super) session_name: String,
+    pub(super) external_id: Option<String>,
+    pub(super) duration_secs: Option<u32>,
+    pub(super) sts: Sts,
+}
+
+/// A Security Token Service.
+#[derive(Debug, Clone)]
+pub(super) struct Sts {
+    endpoint: Endpoint,
+    region: String,
+}
+
+impl Sts {
+    /// AWS's of the region, if no endpoint is given.
+    pub(super) fn new(endpoint: Option<&str>, region: &str) -> Result<Self, CredentialsError> {
+        let endpoint = Endpoint::given_or_aws(endpoint, "sts", region)
+            .map_err(|error| CredentialsError::malformed("STS", &error.to_string()))?;
+        Ok(Self { endpoint, region: region.to_owned() })
+    }
+
+    /// Sends a form, signed if somebody is there to do so.
+    pub(super) async fn ask(
+        &self,
+        action: &str,
+        fields: &[(&str, &str)],
+        who: Option<&Credentials>,
+        world: &World,
+    ) -> Result<Lease, Trouble> {
+        let body = Bytes::from(form(action, fields));
+        let path = format!("{}/", self.endpoint.base_path);
+        let mut question =
+            Question::get(&format!("{}://{}{path}", self.endpoint.scheme, self.endpoint.authority), WITHIN)?;
+        question.method = Method::POST;
+        question.headers = self.headers(body.len())?;
+        if let Some(who) = who {
+            let payload = sign::sha256_hex([body.as_ref()]);
+            let what = Signable { method: "POST", path: path.as_bytes(), query: b"", payload: &payload };
+            Signer::new(&self.region, "sts").sign(what, &mut question.headers, who, world.clock.now());
+        }
+        question.body = body;
+        Ok(document::sts(&question.send(world).await?, action)?)
+    }
+
+    fn headers(&self, len: usize) -> Result<HeaderMap, Trouble> {
+        let host = HeaderValue::from_str(self.endpoint.authority.as_str())
+            .map_err(|_| Trouble::lasting("a host that no header can hold"))?;
+        let form = HeaderValue::from_static("application/x-www-form-urlencoded; charset=utf-8");
+        Ok([(HOST, host), (CONTENT_TYPE, form), (CONTENT_LENGTH, len.into())].into_iter().collect())
+    }
+}
+
+fn form(action: &str, fields: &[(&str, &str)]) -> String {
+    let query = crate::s3::escape::query;
+    let mut form = format!("Action={action}&Version={VERSION}");
+    for (name, value) in fields {
+        form.push_str(&format!("&{name}={}", query(value)));
+    }
+    form
+}
+
+impl Role {
+    pub(super) async fn lease(&self, world: &World) -> Result<Lease, CredentialsError> {
+        // A role's source may be a role.
+        let source = Box::pin(self.source.lease(world)).await?;
+        let duration = self.duration_secs.map(|secs| secs.to_string());
+        let mut fields = vec![("RoleArn", self.arn.as_str()), ("RoleSessionName", &self.session_name)];
+        fields.extend(self.external_id.as_deref().map(|id| ("ExternalId", id)));
+        fields.extend(duration.as_deref().map(|secs| ("DurationSeconds", secs)));
+        let asked = self.sts.ask("AssumeRole", &fields, Some(&source.credentials), world).await;
+        asked.map_err(|trouble| trouble.of(self))
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "role {} of profile '{}'", self.arn, self.profile)
+    }
+}

@@ -1,0 +1,122 @@
+//! IAM Identity Center: a token that `aws sso login` leaves in its cache, given to the portal for a role's credentials
+//! (AWS SDKs and Tools Reference Guide, "IAM Identity Center credential provider").
+
+use super::ask::{Question, Trouble, World};
+use super::{CredentialsError, Lease, Secret, document};
+use crate::Timestamp;
+use crate::s3::config::Endpoint;
+use crate::s3::{escape, xml};
+use aws_lc_rs::digest;
+use serde_json::Value;
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+const WITHIN: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(20));
+
+#[derive(Debug)]
+pub(super) struct Sso {
+    pub(super) profile: String,
+    /// What the cache's file is called after: the session's name, or the start URL of a profile without one.
+    pub(super) session: String,
+    /// `~/.aws/sso/cache`.
+    pub(super) cache: PathBuf,
+    pub(super) account_id: String,
+    pub(super) role_name: String,
+    pub(super) portal: Endpoint,
+}
+
+impl Sso {
+    pub(super) async fn lease(&self, world: &World) -> Result<Lease, CredentialsError> {
+        self.ask(world).await.map_err(|trouble| trouble.of(self))
+    }
+
+    async fn ask(&self, world: &World) -> Result<Lease, Trouble> {
+        let token = self.token(world.clock.now()).await?;
+        let url = format!(
+            "{}/federation/credentials?account_id={}&role_name={}",
+            self.portal,
+            escape::query(&self.account_id),
+            escape::query(&self.role_name)
+        );
+        let question = Question::get(&url, WITHIN)?.secret("x-amz-sso_bearer_token", &token.0)?;
+        let answer = question.send(world).await.map_err(|trouble| self.refused(trouble))?;
+        let answer = document::json(&answer)?;
+        let object =
+            answer.get("roleCredentials").ok_or_else(|| "an answer without credentials".to_owned())?;
+        Ok(document::lease(object, document::SSO)?)
+    }
+
+    async fn token(&self, now: Timestamp) -> Result<Secret, Trouble> {
+        let text = tokio::fs::read(self.cache.join(file_name(&self.session))).await;
+        let text = text.map_err(|_| Trouble::lasting(format!("nobody is logged in: {}", self.advice())))?;
+        let (token, ends) = read(&text)?;
+        if ends <= now {
+            return Err(Trouble::lasting(format!("the login is over: {}", self.advice())));
+        }
+        Ok(token)
+    }
+
+    /// The portal knows better than the cache whether the token still counts.
+    fn refused(&self, trouble: Trouble) -> Trouble {
+        match trouble.status {
+            Some(http::StatusCode::UNAUTHORIZED) => {
+                Trouble { reason: format!("{}: {}", trouble.reason, self.advice()), ..trouble }
+            }
+            _ => trouble,
+        }
+    }
+
+    fn advice(&self) -> String {
+        match self.profile.as_str() {
+            "default" => "run `aws sso login`".to_owned(),
+            profile => format!("run `aws sso login --profile {profile}`"),
+        }
+    }
+}
+
+/// The name of the cache's file: SHA-1 in hexadecimal.
+fn file_name(session: &str) -> String {
+    let sum = digest::digest(&digest::SHA1_FOR_LEGACY_USE_ONLY, session.as_bytes());
+    format!("{}.json", escape::hex(sum.as_ref()))
+}
+
+/// The token in a file of the cache, and when it ends.
+pub(super) fn read(text: &[u8]) -> Result<(Secret, Timestamp), String> {
+    let object = document::json(text).map_err(|error| format!("the cached login: {error}"))?;
+    let field = |name: &str| object.get(name).and_then(Value::as_str);
+    let token = field("accessToken").ok_or("the cached login has no accessToken")?;
+    // Old versions of the AWS CLI wrote `2020-06-17T10:02:08UTC`.
+    let ends = field("expiresAt").map(|text| text.replace("UTC", "Z"));
+    let ends = ends.and_then(|text| xml::timestamp(&text)).ok_or("the cached login has no expiresAt")?;
+    Ok((Secret(token.to_owned()), ends))
+}
+
+impl fmt::Display for Sso {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the SSO of profile '{}'", self.profile)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The example of botocore's documentation of the cache: a start URL's SHA-1.
+    #[test]
+    fn the_cache_is_found_by_its_name() {
+        assert_eq!(file_name("admin"), "d033e22ae348aeb5660fc2140aec35850c4da997.json");
+    }
+
+    #[test]
+    fn a_cached_login_is_read() {
+        let text = br#"{"startUrl":"https://x","accessToken":"hush","expiresAt":"2026-11-21T00:00:01UTC"}"#;
+        let (token, ends) = read(text).unwrap();
+        assert_eq!((token.0.as_str(), ends), ("hush", Timestamp::from_secs(1_795_219_201, 0)));
+        for text in
+            ["{}", "hush", r#"{"accessToken":"hush"}"#, r#"{"accessToken":"hush","expiresAt":"hush"}"#]
+        {
+            assert!(!read(text.as_bytes()).unwrap_err().contains("hush"));
+        }
+    }
+}

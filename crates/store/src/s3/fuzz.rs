@@ -1,0 +1,59 @@
+//! What servers, files and programs tell the S3 client.
+
+use super::config::Endpoint;
+use super::credentials;
+use super::{escape, headers, xml};
+use crate::ObjectKey;
+use http::HeaderMap;
+use http::header::{HeaderName, HeaderValue};
+
+/// Documents of servers. What is read is no larger than what was sent.
+pub fn answers(body: &[u8]) {
+    if let Some(error) = xml::error(body) {
+        let all = [error.code, error.message, error.region].into_iter().flatten();
+        assert!(all.map(|text| text.len()).sum::<usize>() <= body.len());
+    }
+    if let Ok(listing) = xml::listing(body) {
+        let keys = listing.objects.iter().map(|object| &object.key).chain(&listing.prefixes);
+        assert!(keys.map(Vec::len).sum::<usize>() <= body.len());
+    }
+    if let Ok(tags) = xml::tags(body) {
+        let is_xml = |text: &String| text.chars().all(|c| c >= ' ' && c != '\u{fffe}' && c != '\u{ffff}');
+        if tags.iter().all(|(name, value)| is_xml(name) && is_xml(value)) {
+            assert_eq!(xml::tags(xml::tagging(&tags).as_bytes()).ok().as_ref(), Some(&tags));
+        }
+    }
+    drop((xml::buckets(body), xml::initiated(body), xml::made(body, "CopyObjectResult")));
+    credentials::fuzz_documents(body);
+}
+
+/// Headers of servers, a line each, and what was put into them.
+pub fn headers(bytes: &[u8]) {
+    let mut all = HeaderMap::new();
+    for line in bytes.split(|byte| *byte == b'\n') {
+        let at = line.iter().position(|byte| *byte == b':').unwrap_or(line.len());
+        let value = line.get(at + 1..).unwrap_or_default().trim_ascii();
+        if let (Ok(name), Ok(value)) = (HeaderName::from_bytes(&line[..at]), HeaderValue::from_bytes(value)) {
+            all.append(name, value);
+        }
+        escape::metadata_text(line);
+    }
+    if let Ok(key) = ObjectKey::new(b"key".as_slice()) {
+        drop(headers::object_meta(&key, &all));
+    }
+    let text = String::from_utf8_lossy(bytes);
+    assert_eq!(escape::metadata_text(escape::metadata_value(&text).as_bytes()), text);
+    assert_eq!(escape::url_decode(&escape::query(&text)), text.as_bytes());
+    assert!(escape::url_decode(&text).len() <= text.len());
+}
+
+/// Files of the AWS tools, what programs and agents answer, URLs.
+pub fn credentials(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    credentials::fuzz_files(&text);
+    credentials::fuzz_documents(bytes);
+    if let Ok(endpoint) = Endpoint::parse(text.trim()) {
+        let again = Endpoint::parse(&endpoint.to_string()).map(|again| again.to_string());
+        assert_eq!(again.ok(), Some(endpoint.to_string()));
+    }
+}
