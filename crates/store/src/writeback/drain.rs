@@ -2,7 +2,7 @@
 
 use super::pending::{Change, Piece, Waiting, slice};
 use super::record::Record;
-use super::{Alias, Writeback};
+use super::{Alias, Asked, Writeback};
 use crate::{
     CopyOptions, ETag, Multipart, ObjectKey, ObjectRef, Payload, Precondition, PutOptions, Result,
     StoreError, Timestamp, blocking,
@@ -33,6 +33,14 @@ const IDLE_MIN: Duration = Duration::from_millis(1);
 const LOOKS_EVERY: Duration = Duration::from_secs(30);
 /// The first and the longest wait after a failure, in which the store's client has tried for a while already.
 const WAITS: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(5));
+
+/// What the bucket has once a change was sent.
+enum There {
+    /// The change, under this tag; `None`: the key is deleted.
+    Ours(Option<ETag>),
+    /// What another client made of the key.
+    Theirs,
+}
 
 impl Writeback {
     /// Lets changes go up for as long as anybody holds the store.
@@ -81,30 +89,41 @@ impl Writeback {
             // lost then; nor may the log lose what the bucket has.
             self.sync_log().await?;
         }
-        let etag = match self.apply(key, change, change.base.clone()).await {
-            Ok(etag) => etag,
+        let there = match self.apply(key, change, change.base.clone()).await {
+            Ok(etag) => There::Ours(etag),
             Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)) => {
                 self.send_over(key, change).await?
             }
             Err(error) => return Err(error),
         };
-        self.is_there(key, change, etag)
+        match there {
+            There::Ours(etag) => self.is_there(key, change, etag),
+            There::Theirs => {
+                self.note_done(key, change, None);
+                self.pending().lost(key, change.number);
+                self.went_up.fetch_add(1, Ordering::AcqRel);
+            }
+        }
+        Ok(())
     }
 
-    /// A change is in the bucket, where the object has this tag.
-    fn is_there(&self, key: &ObjectKey, change: &Change, etag: Option<ETag>) -> Result<()> {
-        let done = Record::Done { change: change.number, key: key.clone(), etag: etag.clone() };
+    fn note_done(&self, key: &ObjectKey, change: &Change, etag: Option<ETag>) {
+        let done = Record::Done { change: change.number, key: key.clone(), etag };
         if let Err(error) = self.log.append(&done, &Payload::default()) {
             // After a crash it goes up once more, and is recognised there. To keep it for that would keep a full disk full.
             tracing::warn!(%key, %error, "the write-back log cannot note that a change went up");
         }
+    }
+
+    /// A change is in the bucket, where the object has this tag.
+    fn is_there(&self, key: &ObjectKey, change: &Change, etag: Option<ETag>) {
+        self.note_done(key, change, etag.clone());
         if let (Some(object), Some(there)) = (&change.object, &etag) {
             // Before it is out of the pending ones: who reads next asks the bucket by its tag.
             self.remember(key, Alias { given: object.described.etag.clone(), there: there.clone() });
         }
         self.pending().done(key, change.number, etag);
         self.went_up.fetch_add(1, Ordering::AcqRel);
-        Ok(())
     }
 
     /// A change that replaces what it is made of may have got there before the process ended, or its answer was lost.
@@ -118,7 +137,7 @@ impl Writeback {
         };
         let form = Some((found.size_bytes, found.attributes.user));
         if form == change.form() && self.pending().waits(key, change.number) {
-            self.is_there(key, &change, Some(found.object.etag))?;
+            self.is_there(key, &change, Some(found.object.etag));
         }
         Ok(())
     }
@@ -175,7 +194,7 @@ impl Writeback {
 
     async fn send_parts(&self, object: &Waiting, upload: &dyn Multipart) -> Result<()> {
         let size = object.size_bytes();
-        let part_bytes = PART_BYTES.max(size.div_ceil(10_000).next_multiple_of(1 << 20));
+        let part_bytes = part_bytes(size);
         let parts: Vec<_> = (0..size.div_ceil(part_bytes))
             .map(|index| {
                 let range = index * part_bytes..((index + 1) * part_bytes).min(size);
@@ -207,8 +226,8 @@ impl Writeback {
     }
 
     /// The bucket has something else than this change was made over: perhaps the change itself, whose answer was
-    /// lost. Else theirs stays, and our bytes go where they can be found. Returns the tag of what is there.
-    async fn send_over(&self, key: &ObjectKey, change: &Change) -> Result<Option<ETag>> {
+    /// lost. Else theirs stays, and our bytes go where they can be found.
+    async fn send_over(&self, key: &ObjectKey, change: &Change) -> Result<There> {
         let found = match self.bucket.head(key).await {
             Ok(found) => Some(found),
             Err(StoreError::NotFound(_)) => None,
@@ -217,18 +236,59 @@ impl Writeback {
         let form = found.as_ref().map(|found| (found.size_bytes, found.attributes.user.clone()));
         let etag = found.map(|found| found.object.etag);
         if form == change.form() {
-            return Ok(etag);
+            return Ok(There::Ours(etag));
         }
         if change.follows(&form) {
             // Ours too: it got there, and the process ended before it could say so.
             let base = etag.map_or(Precondition::Absent, Precondition::Matches);
-            return self.apply(key, change, base).await;
+            return self.apply(key, change, base).await.map(There::Ours);
         }
-        let Some(object) = &change.object else { return Ok(etag) };
+        let Some(object) = &change.object else { return Ok(There::Theirs) };
         let lost = (self.options.lost)(key, self.entropy.next_u64());
-        self.store(&lost, object, Precondition::None).await?;
+        match self.store(&lost, object, Precondition::None).await {
+            Err(StoreError::NotFound(_) | StoreError::PreconditionFailed(_)) => {
+                self.keep_what_is_ours(&lost, object).await?;
+            }
+            kept => drop(kept?),
+        }
         tracing::warn!(%key, kept = %lost, "the object was changed in the bucket while ours waited to go up: the bucket's stays");
-        Ok(etag)
+        Ok(There::Theirs)
+    }
+
+    /// What an object is made of may have gone with what another client replaced or deleted: zeros stand for it.
+    async fn keep_what_is_ours(&self, lost: &ObjectKey, object: &Waiting) -> Result<()> {
+        if !object.has_bytes_here() {
+            tracing::warn!(kept = %lost, "nothing is kept: another client deleted what was moved or copied here");
+            return Ok(());
+        }
+        let (attributes, tags) = (object.described.attributes.clone(), object.described.tags.clone());
+        let size = object.size_bytes();
+        if size <= PART_BYTES {
+            let options = PutOptions { precondition: Precondition::None, attributes, tags };
+            return self.bucket.put(lost, self.ours(object, 0..size).await?, options).await.map(drop);
+        }
+        let part_bytes = part_bytes(size);
+        let upload = self.bucket.multipart(lost, attributes, tags).await?;
+        for (index, start) in (0..size).step_by(part_bytes as usize).enumerate() {
+            let body = self.ours(object, start..(start + part_bytes).min(size)).await?;
+            upload.put_part(index as u32 + 1, body).await?;
+        }
+        upload.complete(Precondition::None).await.map(drop)
+    }
+
+    async fn ours(&self, object: &Waiting, range: Range<u64>) -> Result<Payload> {
+        let mut body = Payload::default();
+        for piece in slice(&object.pieces, &range) {
+            let len = piece.len();
+            let read = async { self.read(vec![piece]).await?.try_collect::<Vec<_>>().await };
+            match read.await {
+                Err(StoreError::NotFound(_) | StoreError::PreconditionFailed(_)) => {
+                    body.push(vec![0; len as usize].into());
+                }
+                bytes => bytes?.into_iter().for_each(|bytes| body.push(bytes)),
+            }
+        }
+        Ok(body)
     }
 
     /// Where all changes wait for each other's sources: the bytes that the oldest is made of come here.
@@ -241,7 +301,8 @@ impl Writeback {
             pieces.extend(self.append_bytes(&body).await?);
         }
         let same = Precondition::Matches(object.described.etag.clone());
-        self.change(key, &same, Some((object.described.clone(), pieces)), Payload::default()).await
+        let asked = Asked { precondition: &same, look: None };
+        self.change(key, &asked, Some((object.described.clone(), pieces)), Payload::default()).await
     }
 
     async fn reclaim(&self) {
@@ -262,6 +323,11 @@ impl Writeback {
             }
         }
     }
+}
+
+/// The length of the parts of an object, of which there are at most 10,000.
+fn part_bytes(size: u64) -> u64 {
+    PART_BYTES.max(size.div_ceil(10_000).next_multiple_of(1 << 20))
 }
 
 async fn drain(me: Weak<Writeback>) {
