@@ -14,6 +14,7 @@ mod disk;
 mod durability;
 mod failure;
 mod foreign;
+mod hints;
 mod identity;
 mod keys;
 mod memory;

@@ -27,6 +27,8 @@ impl Filesystem {
         let published = async {
             let mut work = file.work.lock().await;
             self.commit_locked(file, &mut work, when).await?;
+            // Also one that nothing was written to.
+            file.set_new(false);
             if file.names_wait() {
                 self.names_first().await?;
                 file.names_are_synced();
@@ -381,7 +383,8 @@ impl Filesystem {
         *work = Dirty::Clean;
         file.set_pending(Pending::default());
         file.forget_tried();
-        if inode.is_beside() {
+        if inode.is_beside() || inode.object().is_none() {
+            // Nothing of it was ever under its name, which is somebody else's object's now.
             self.give_name_away(inode)?;
         }
         self.directories.get(Ino::ROOT).forget();
