@@ -468,6 +468,9 @@ impl Program {
         let Some(may) = self.stage.may_be(&key, By::Files, since) else { return Ok(()) };
         let size = self.below(2000);
         self.tell(format!("truncates '{key}' to {size}"));
+        // Who has it open to read sees that.
+        let readers = self.open.iter_mut().filter(|open| !open.writes && open.key.as_ref() == Some(&key));
+        readers.for_each(|open| open.contents.clear());
         // Who changes it at the same time makes it something else to cut.
         let contents: Vec<_> = may.iter().flatten().map(|old| Some(cut(old, size))).collect();
         let is_alone = contents.len() == 1;
@@ -564,7 +567,8 @@ impl Program {
             let history = &self.stage.inner.borrow().history;
             // Of what failed nobody heard whether it was stored: it is taken for somebody else's.
             let is_other = |key: &&str| history.is_touched(key, &others, 0) || history.is_doubtful(key);
-            keys.is_empty() || keys.iter().any(is_other)
+            // Nobody keeps a history of markers.
+            keys.is_empty() || keys.iter().any(|key| DIRS.contains(key) || is_other(key))
         };
         let is_right = match error.errno() {
             libc::EIO => weather.struck() > 0,
