@@ -132,12 +132,14 @@ async fn note_policy(
 
 fn writeback_options(volume: &Volume, flags: &VolumeFlags, keys_are_used_once: bool) -> WritebackOptions {
     let prefix = volume.prefix().as_bytes().to_vec();
+    let root = prefix.clone();
     WritebackOptions {
         limit_bytes: flags.writeback_limit,
         limit_changes: (flags.memory_limit / WAITING_MEMORY_SHARE / WAITING_BYTES) as usize,
         patience: ROOM_WITHIN,
         delay: UPLOAD_DELAY,
         checks_at_once: !keys_are_used_once,
+        shared: Arc::new(move |key| !keys_are_used_once && vfs::is_shared(&root, key)),
         keys_are_used_once,
         lost: Arc::new(move |key, unique| {
             // A path too long to be kept aside under its name stays where it was, as the newer one.

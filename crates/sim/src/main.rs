@@ -9,7 +9,7 @@ const USAGE: &str = "usage: sim [WORLD] [--seed N] [--worlds N] [--all] [--tale]
   --seed N    the first seed; without --worlds the only one
   --worlds N  so many of each kind, one seed after the other
   --all       go on after a failure
-  --tale      tell what happens in the world of files, line by line";
+  --tale      tell what happens in the world of files, or the dual one, line by line";
 
 /// So many worlds of each kind, beginning with the seed, unless told otherwise.
 const WORLDS_DEFAULT: u64 = 1000;
@@ -58,8 +58,12 @@ fn plan(mut arguments: impl Iterator<Item = String>) -> Result<Plan, String> {
 }
 
 fn tell(plan: &Plan) -> ExitCode {
+    let tale = match plan.worlds.as_slice() {
+        [("dual", _)] => sim::dual::tale,
+        _ => sim::files::tale,
+    };
     for seed in plan.first..plan.first.saturating_add(plan.count) {
-        sim::files::tale(seed).iter().for_each(|line| println!("{line}"));
+        tale(seed).iter().for_each(|line| println!("{line}"));
     }
     ExitCode::SUCCESS
 }

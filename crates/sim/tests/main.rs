@@ -16,6 +16,25 @@ fn files_worlds_agree_with_their_models() {
     agree(sim::files::world, 200, &what);
 }
 
+#[test]
+fn dual_worlds_agree_with_their_history() {
+    let what = [
+        "files read",
+        "files stored",
+        "files that lost to the bucket",
+        "renames",
+        "objects read",
+        "changes of objects",
+        "conditions that did not hold",
+        "listings",
+        "hints",
+        "kills",
+        "power cuts",
+        "orderly ends",
+    ];
+    agree(sim::dual::world, 150, &what);
+}
+
 /// Each must have happened once in thirty worlds, at least.
 fn agree(world: fn(u64) -> Result<Report, Failure>, seeds_default: u64, happens: &[&str]) {
     let (mut all, seeds) = (Report::default(), seeds(seeds_default));
@@ -44,8 +63,9 @@ fn one_seed_is_one_world() {
 }
 
 #[test]
-fn one_seed_tells_one_tale_of_files() {
+fn one_seed_tells_one_tale() {
     for seed in 0..40 {
         assert_eq!(sim::files::tale(seed), sim::files::tale(seed), "seed {seed}");
+        assert_eq!(sim::dual::tale(seed), sim::dual::tale(seed), "seed {seed}");
     }
 }

@@ -26,6 +26,7 @@ fn options(delay: Duration) -> WritebackOptions {
         patience: LATER,
         delay,
         checks_at_once: true,
+        shared: Arc::new(|key| key.as_bytes().starts_with(b"shared/")),
         keys_are_used_once: false,
         lost: Arc::new(|lost, _| key([b"lost/", lost.as_bytes()].concat())),
     }
@@ -173,6 +174,101 @@ async fn s153_who_loses_to_another_client_finds_his_bytes() {
     let expected = [("file", "theirs"), ("lost/file", "ours")];
     let expected = expected.map(|(name, body)| (name.to_owned(), Bytes::from(body)));
     assert_eq!(contents(&*world.writeback).await, BTreeMap::from(expected));
+}
+
+/// The tag that was given for our bytes then named theirs: a reader who had ours open was handed a mixture of the two, and
+/// a mount, which saw the same tag, went on showing our length.
+#[tokio::test]
+async fn s153_a_tag_of_bytes_that_lost_names_no_others() {
+    let world = World::new(options(LATER));
+    let ours = world.put("file", "ours", Precondition::Absent).await.unwrap();
+    world.memory.put(&key("file"), "theirs".into(), PutOptions::default()).await.unwrap();
+    world.writeback.drained().await;
+    let theirs = world.memory.head(&key("file")).await.unwrap().object.etag;
+    assert_eq!(world.writeback.head(&key("file")).await.unwrap().object.etag, theirs);
+    let options = GetOptions { if_match: Some(ours.etag), ..GetOptions::default() };
+    let read = world.writeback.get(&key("file"), options).await;
+    assert!(matches!(read, Err(StoreError::PreconditionFailed(_))), "{:?}", read.err());
+}
+
+/// A PUT or DELETE that asks for nothing went over whatever another client had made of the key while it waited, for hours
+/// in an outage: the other's newer object was gone.
+#[tokio::test]
+async fn s153_what_waits_without_a_condition_does_not_undo_what_another_client_made_meanwhile() {
+    for was_there in [false, true] {
+        let world = World::new(options(LATER));
+        for name in ["shared/put", "shared/deleted", "shared/copied"] {
+            if was_there {
+                world.memory.put(&key(name), "old".into(), PutOptions::default()).await.unwrap();
+            }
+        }
+        let source = world.put("source", "ours", Precondition::None).await.unwrap();
+        world.put("shared/put", "first", Precondition::None).await.unwrap();
+        world.put("shared/put", "ours", Precondition::None).await.unwrap();
+        world.writeback.copy(&source, &key("shared/copied"), CopyOptions::default()).await.unwrap();
+        world.writeback.delete(&key("shared/deleted"), Precondition::None).await.unwrap();
+        for name in ["shared/put", "shared/deleted", "shared/copied"] {
+            world.memory.put(&key(name), "theirs".into(), PutOptions::default()).await.unwrap();
+        }
+        world.writeback.drained().await;
+        let expected = [
+            ("lost/shared/copied", "ours"),
+            ("lost/shared/put", "ours"),
+            ("shared/copied", "theirs"),
+            ("shared/deleted", "theirs"),
+            ("shared/put", "theirs"),
+            ("source", "ours"),
+        ];
+        let expected = expected.map(|(name, body)| (name.to_owned(), Bytes::from(body)));
+        assert_eq!(contents(&world.memory).await, BTreeMap::from(expected));
+    }
+}
+
+/// It was tried again for ever: the log was never empty, and an unmount never in order.
+#[tokio::test]
+async fn s153_a_change_goes_though_another_client_took_what_it_is_made_of() {
+    let world = World::new(options(LATER));
+    let body: Vec<u8> = (0..9 << 20).map(|at| (at >> 16) as u8 | 1).collect();
+    world.memory.put(&key("shared/source"), body.clone().into(), PutOptions::default()).await.unwrap();
+    let source = world.writeback.head(&key("shared/source")).await.unwrap().object;
+    world.writeback.copy(&source, &key("shared/copy"), CopyOptions::default()).await.unwrap();
+    let upload =
+        world.writeback.multipart(&key("shared/source"), Attributes::default(), Tags::new()).await.unwrap();
+    upload.copy_part(1, &source, 0..(9 << 20) - 4).await.unwrap();
+    upload.put_part(2, "ours".into()).await.unwrap();
+    upload.complete(Precondition::Matches(source.etag)).await.unwrap();
+    world.memory.put(&key("shared/source"), "theirs".into(), PutOptions::default()).await.unwrap();
+    tokio::time::timeout(Duration::from_secs(60), world.writeback.drained()).await.unwrap();
+    let mut ours = vec![0; (9 << 20) - 4];
+    ours.extend_from_slice(b"ours");
+    let found = contents(&world.memory).await;
+    assert_eq!(found.keys().collect::<Vec<_>>(), ["lost/shared/source", "shared/source"]);
+    assert!(found["lost/shared/source"] == ours && found["shared/source"] == "theirs");
+}
+
+#[tokio::test]
+async fn changes_of_shared_keys_go_over_what_was_there() {
+    let world = World::new(options(LATER));
+    for name in ["shared/put", "shared/deleted"] {
+        world.memory.put(&key(name), "old".into(), PutOptions::default()).await.unwrap();
+        world.put(name, "new", Precondition::None).await.unwrap();
+    }
+    world.writeback.delete(&key("shared/deleted"), Precondition::None).await.unwrap();
+    world.writeback.delete(&key("shared/absent"), Precondition::None).await.unwrap();
+    world.writeback.drained().await;
+    assert_eq!(contents(&world.memory).await, BTreeMap::from([("shared/put".to_owned(), "new".into())]));
+}
+
+/// The second deletion found no put among what waited, and took the first for one that had nothing to do.
+#[tokio::test]
+async fn what_is_deleted_twice_is_deleted() {
+    let world = World::new(WritebackOptions { keys_are_used_once: true, ..options(LATER) });
+    world.memory.put(&key("a"), "old".into(), PutOptions::default()).await.unwrap();
+    for _ in 0..2 {
+        world.writeback.delete(&key("a"), Precondition::None).await.unwrap();
+    }
+    world.writeback.drained().await;
+    assert_eq!(contents(&world.memory).await, BTreeMap::new());
 }
 
 #[tokio::test]

@@ -66,6 +66,11 @@ impl Changes {
         })
     }
 
+    /// Whether a look at a time counts for a name.
+    pub(crate) fn count(&self, parent: Ino, name: &Name, looked_at: Timestamp) -> bool {
+        self.frozen(|counts| counts(parent, name, looked_at))
+    }
+
     /// Waits until nobody changes a name.
     pub(crate) async fn settled(&self, parent: Ino, name: &Name) {
         let place = (parent, name.clone());

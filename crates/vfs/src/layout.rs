@@ -170,9 +170,7 @@ impl Layout {
 
     /// Whether a key, or what keys begin with, is one of Tenon's own.
     pub(crate) fn is_own(&self, text: &[u8]) -> bool {
-        let inside =
-            text.strip_prefix(self.root.as_bytes()).and_then(|rest| rest.strip_prefix(RESERVED.as_bytes()));
-        inside.is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
+        is_own(self.root.as_bytes(), text)
     }
 
     /// What the keys of Tenon's own objects begin with.
@@ -196,6 +194,16 @@ fn reserved(root: &[u8], rest: &[u8]) -> Result<ObjectKey> {
 
 fn own_key(bytes: Vec<u8>) -> Result<ObjectKey> {
     ObjectKey::new(bytes).map_err(|error| Error::Name(error.into()))
+}
+
+/// Whether other clients change what is under a key of the volume below `prefix`: it is none of Tenon's own.
+pub fn is_shared(prefix: &[u8], key: &ObjectKey) -> bool {
+    !is_own(prefix, key.as_bytes())
+}
+
+fn is_own(root: &[u8], text: &[u8]) -> bool {
+    let inside = text.strip_prefix(root).and_then(|rest| rest.strip_prefix(RESERVED.as_bytes()));
+    inside.is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
 }
 
 /// Where bytes that lost to somebody else's object are kept in the volume below `prefix`.

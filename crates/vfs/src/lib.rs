@@ -60,7 +60,7 @@ pub use filesystem::Filesystem;
 pub use garbage::unused_content;
 pub use handles::{Handle, Opened};
 pub use invalidation::{Invalidation, Mark};
-pub use layout::{LOST_AND_FOUND, RESERVED, lost_key};
+pub use layout::{LOST_AND_FOUND, RESERVED, is_shared, lost_key};
 pub use lister::ListerStatus;
 pub use meta::{Ino, Kind, Limits, Quota, Usage};
 pub use objects::{DirectoryBuckets, Objects};

@@ -163,6 +163,22 @@ async fn s53_creating_what_another_client_created_is_no_silent_overwrite() {
     }
 }
 
+/// Of a new file that lost nothing had ever been stored; its name went on leading to an empty file for as long as the
+/// listing was believed that did not show the other's.
+#[tokio::test]
+async fn s53_who_lost_sees_the_other_object_at_once() {
+    let world = World::new().await;
+    world.mkdir("dir").await.unwrap();
+    assert_eq!(world.names("dir").await.unwrap(), [""; 0]);
+    let handle = world.create("dir/file").await.unwrap();
+    world.bucket.put("dir/file", "theirs").await;
+    assert_eq!(errno(world.fs.flush(handle).await), libc::ESTALE);
+    world.fs.release(handle).await.unwrap();
+    assert_eq!(world.read_file("dir/file").await.unwrap(), b"theirs");
+    assert_eq!(world.names("dir").await.unwrap(), ["file"]);
+    world.assert_healthy().await;
+}
+
 #[tokio::test]
 async fn s53_what_is_stored_at_once_does_not_overwrite_either() {
     let world = World::new().await;

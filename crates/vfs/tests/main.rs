@@ -15,6 +15,7 @@ mod disk;
 mod durability;
 mod failure;
 mod foreign;
+mod hints;
 mod identity;
 mod keys;
 mod lister;

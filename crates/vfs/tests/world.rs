@@ -216,6 +216,7 @@ impl Bucket {
             patience: Duration::from_secs(60),
             delay: Duration::ZERO,
             checks_at_once: !keys_are_used_once,
+            shared: Arc::new(move |key| !keys_are_used_once && vfs::is_shared(b"", key)),
             keys_are_used_once,
             lost: Arc::new(|key, unique| vfs::lost_key(b"", key, unique).unwrap()),
         };

@@ -2,11 +2,13 @@
 
 use super::machine::{Loss, Machine, Mount};
 use super::program::{EXPIRED, Program};
+use super::setting::Setting;
 use super::tale::Tale;
 use crate::{Failure, Report};
 use futures_util::future::{join_all, try_join_all};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
+use store::Entropy;
 use vfs::{Audit, Caller, Ino};
 
 /// A crash comes within so many calls for each op of a program.
@@ -41,7 +43,8 @@ pub(super) fn live(seed: u64, tale: &Tale) -> Result<Report, Failure> {
 
 impl World {
     fn begin(seed: u64, tale: Tale) -> Result<Self, String> {
-        let machine = Machine::new(seed, tale.clone())?;
+        let entropy = Entropy::new(seed);
+        let machine = Machine::new(Setting::of(&entropy), entropy, tale.clone())?;
         let programs = (0..machine.setting.programs)
             .map(|number| Program::new(number, machine.setting, machine.entropy.next_u64(), tale.clone()))
             .collect();

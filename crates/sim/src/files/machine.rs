@@ -25,7 +25,7 @@ const MEMORY: &str = "/dev/shm";
 
 /// What a crash takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Loss {
+pub(crate) enum Loss {
     /// The process, and nothing that it had handed to the machine.
     Process,
     /// What was not synced.
@@ -33,12 +33,12 @@ pub(super) enum Loss {
 }
 
 /// What outlives a mount.
-pub(super) struct Machine {
-    pub(super) setting: Setting,
-    pub(super) entropy: Entropy,
-    pub(super) tale: Tale,
-    clock: Arc<RuntimeClock>,
-    pub(super) bucket: MemoryStore,
+pub(crate) struct Machine {
+    pub(crate) setting: Setting,
+    pub(crate) entropy: Entropy,
+    pub(crate) tale: Tale,
+    pub(crate) clock: Arc<RuntimeClock>,
+    pub(crate) bucket: MemoryStore,
     disk: Arc<Mutex<Platter>>,
     /// The cache and the write-back log.
     dir: TempDir,
@@ -49,20 +49,18 @@ pub(super) struct Machine {
 }
 
 /// One mount of the volume.
-pub(super) struct Mount {
-    pub(super) fs: Arc<Filesystem>,
-    pub(super) weather: Arc<Weather>,
-    pub(super) engine: Arc<DiskEngine>,
-    pub(super) writeback: Option<Arc<Writeback>>,
+pub(crate) struct Mount {
+    pub(crate) fs: Arc<Filesystem>,
+    pub(crate) weather: Arc<Weather>,
+    engine: Arc<DiskEngine>,
+    pub(crate) writeback: Option<Arc<Writeback>>,
     /// As the file system sees it, in fine weather.
-    pub(super) store: Arc<dyn ObjectStore>,
-    pub(super) record: Option<VolumeRecord>,
+    pub(crate) store: Arc<dyn ObjectStore>,
+    pub(crate) record: Option<VolumeRecord>,
 }
 
 impl Machine {
-    pub(super) fn new(seed: u64, tale: Tale) -> Result<Self, String> {
-        let entropy = Entropy::new(seed);
-        let setting = Setting::of(&entropy);
+    pub(crate) fn new(setting: Setting, entropy: Entropy, tale: Tale) -> Result<Self, String> {
         let clock = Arc::new(RuntimeClock::default());
         let limits = MemoryLimits { part_bytes_min: 1, ..MemoryLimits::default() };
         let memory = Path::new(MEMORY);
@@ -82,7 +80,7 @@ impl Machine {
     }
 
     /// Mounts the volume in a runtime of its own; the first time the volume is made.
-    pub(super) async fn mount(&mut self) -> Result<Mount, String> {
+    pub(crate) async fn mount(&mut self) -> Result<Mount, String> {
         self.clock.begin_runtime();
         let record = self.record().await.map_err(|error| format!("no volume: {error}"))?;
         let setting = self.setting;
@@ -114,7 +112,7 @@ impl Machine {
     }
 
     /// The machine crashes, or the process ends: what was in memory is gone.
-    pub(super) fn lose(&mut self, loss: Loss) -> Result<(), String> {
+    pub(crate) fn lose(&mut self, loss: Loss) -> Result<(), String> {
         if loss == Loss::Process {
             return Ok(());
         }
@@ -129,7 +127,7 @@ impl Machine {
     }
 
     /// What of the write-back log and of the journal of moves is safe from now on.
-    pub(super) fn has_synced(&mut self, synced: Vec<(u64, u64)>, moves: u64) {
+    pub(crate) fn has_synced(&mut self, synced: Vec<(u64, u64)>, moves: u64) {
         self.synced_moves = moves;
         for (number, bytes) in synced {
             let known = self.synced.entry(number).or_default();
@@ -138,7 +136,7 @@ impl Machine {
     }
 
     /// Another mount straight over the bucket, as another machine has it.
-    pub(super) fn elsewhere(&self, record: Option<VolumeRecord>) -> Result<Arc<Filesystem>, String> {
+    pub(crate) fn elsewhere(&self, record: Option<VolumeRecord>) -> Result<Arc<Filesystem>, String> {
         let parts = Parts {
             store: Arc::new(self.bucket.clone()),
             clock: self.clock.clone(),
@@ -180,6 +178,10 @@ impl Machine {
             patience: Duration::from_secs(60),
             delay: Duration::from_secs(1),
             checks_at_once: self.setting.by_path(),
+            shared: match self.setting.by_path() {
+                true => Arc::new(|key| vfs::is_shared(b"", key)),
+                false => Arc::new(|_| false),
+            },
             keys_are_used_once: !self.setting.by_path(),
             lost: Arc::new(|key, unique| vfs::lost_key(b"", key, unique).unwrap_or_else(|_| key.clone())),
         };
@@ -242,16 +244,16 @@ impl Machine {
 
 impl Mount {
     /// What of the write-back log survives the loss of power.
-    pub(super) fn synced(&self) -> Vec<(u64, u64)> {
+    pub(crate) fn synced(&self) -> Vec<(u64, u64)> {
         self.writeback.as_ref().map(|log| log.synced()).unwrap_or_default()
     }
 
     /// The metadata engine writes its tables, as it does from time to time.
-    pub(super) fn checkpoint(&self) -> Result<(), String> {
+    pub(crate) fn checkpoint(&self) -> Result<(), String> {
         self.engine.checkpoint().map_err(|error| error.to_string())
     }
 
-    pub(super) fn engine(&self) -> &dyn Engine {
+    pub(crate) fn engine(&self) -> &dyn Engine {
         &*self.engine
     }
 }

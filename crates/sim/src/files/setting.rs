@@ -5,40 +5,40 @@ use vfs::{Mapping, Naming};
 
 /// The volume and what happens to it.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Setting {
-    pub(super) naming: Naming,
-    pub(super) mapping: Mapping,
-    pub(super) write_back: bool,
+pub(crate) struct Setting {
+    pub(crate) naming: Naming,
+    pub(crate) mapping: Mapping,
+    pub(crate) write_back: bool,
     /// Programs at the same time, each in a directory of its own.
-    pub(super) programs: u64,
+    pub(crate) programs: u64,
     /// Mounts, one after the other.
-    pub(super) lives: u64,
+    pub(crate) lives: u64,
     /// Ops of a program in one life.
-    pub(super) ops: u64,
+    pub(crate) ops: u64,
     /// Calls take their time, so that those of several programs overlap.
-    pub(super) is_slow: bool,
-    pub(super) rates: Rates,
+    pub(crate) is_slow: bool,
+    pub(crate) rates: Rates,
     /// Writes are mostly shorter, in bytes.
-    pub(super) write_bytes: u64,
+    pub(crate) write_bytes: u64,
     /// Writes begin at most so far behind the end of the file, in bytes.
-    pub(super) gap_bytes: u64,
-    pub(super) part_size_bytes: u64,
-    pub(super) memory_limit_bytes: u64,
+    pub(crate) gap_bytes: u64,
+    pub(crate) part_size_bytes: u64,
+    pub(crate) memory_limit_bytes: u64,
 }
 
 /// How often in a thousand calls of the store.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Rates {
+pub(crate) struct Rates {
     /// One fails, before or after its effect.
-    pub(super) failures: u64,
+    pub(crate) failures: u64,
     /// One is made twice, as a client does that got no answer; the second answer counts.
-    pub(super) repeats: u64,
+    pub(crate) repeats: u64,
     /// A commit of the metadata, or a sync, fails without effect.
-    pub(super) disk_failures: u64,
+    pub(crate) disk_failures: u64,
 }
 
 impl Setting {
-    pub(super) fn of(entropy: &Entropy) -> Self {
+    pub(crate) fn of(entropy: &Entropy) -> Self {
         let below = |bound| entropy.below(bound);
         let (naming, mapping) = volume(entropy);
         let programs = [1, 1, 1, 2, 2, 3][below(6) as usize];
@@ -65,7 +65,7 @@ impl Setting {
         }
     }
 
-    pub(super) fn by_path(&self) -> bool {
+    pub(crate) fn by_path(&self) -> bool {
         self.naming == Naming::FilePath
     }
 }

@@ -5,23 +5,23 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The lines of one world. Clones share them.
 #[derive(Clone, Default)]
-pub(super) struct Tale(Arc<Mutex<Vec<String>>>);
+pub(crate) struct Tale(Arc<Mutex<Vec<String>>>);
 
 /// So many of the last lines tell a failure.
 const TOLD_OF_FAILURE: usize = 40;
 
 impl Tale {
-    pub(super) fn tell(&self, line: impl Into<String>) {
+    pub(crate) fn tell(&self, line: impl Into<String>) {
         self.lines().push(line.into());
     }
 
     /// The end of the tale, for people.
-    pub(super) fn end(&self) -> String {
+    pub(crate) fn end(&self) -> String {
         let lines = self.lines();
         lines[lines.len().saturating_sub(TOLD_OF_FAILURE)..].join("\n")
     }
 
-    pub(super) fn whole(&self) -> Vec<String> {
+    pub(crate) fn whole(&self) -> Vec<String> {
         self.lines().clone()
     }
 

@@ -19,8 +19,8 @@ const BODY_BYTES_CUT: u64 = 7;
 
 /// The weather of one life.
 #[derive(Debug)]
-pub(super) struct Weather {
-    pub(super) entropy: Arc<Entropy>,
+pub(crate) struct Weather {
+    pub(crate) entropy: Arc<Entropy>,
     rates: Rates,
     is_slow: bool,
     faults: Faults,
@@ -41,7 +41,7 @@ pub(super) struct Weather {
 
 /// What a call finds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Sky {
+pub(crate) enum Sky {
     Clear,
     CrashBefore,
     CrashAfter,
@@ -49,11 +49,11 @@ pub(super) enum Sky {
 
 /// The weather is fine until this is dropped.
 #[derive(Debug)]
-pub(super) struct Calm(Arc<Weather>);
+pub(crate) struct Calm(Arc<Weather>);
 
 impl Weather {
     /// Fine, until [`Weather::begin`].
-    pub(super) fn new(seed: u64, rates: Rates, is_slow: bool, tale: Tale) -> Arc<Self> {
+    pub(crate) fn new(seed: u64, rates: Rates, is_slow: bool, tale: Tale) -> Arc<Self> {
         Arc::new(Self {
             entropy: Arc::new(Entropy::new(seed)),
             rates,
@@ -72,32 +72,32 @@ impl Weather {
     }
 
     /// From now on calls fail, and after so many the machine crashes.
-    pub(super) fn begin(&self, calls_to_crash: Option<u64>) {
+    pub(crate) fn begin(&self, calls_to_crash: Option<u64>) {
         self.calls_left.store(calls_to_crash.unwrap_or(0), Ordering::SeqCst);
         self.unsettle();
     }
 
     /// No more crash: the life ends as it should.
-    pub(super) fn end(&self) {
+    pub(crate) fn end(&self) {
         self.calls_left.store(0, Ordering::SeqCst);
     }
 
-    pub(super) fn calm(self: &Arc<Self>) -> Calm {
+    pub(crate) fn calm(self: &Arc<Self>) -> Calm {
         self.calm.fetch_add(1, Ordering::SeqCst);
         self.faults.clear();
         Calm(self.clone())
     }
 
-    pub(super) fn faults(&self) -> Faults {
+    pub(crate) fn faults(&self) -> Faults {
         self.faults.clone()
     }
 
-    pub(super) fn has_crashed(&self) -> bool {
+    pub(crate) fn has_crashed(&self) -> bool {
         self.has_crashed.load(Ordering::SeqCst)
     }
 
     /// Returns when the machine crashes.
-    pub(super) async fn crash(&self) {
+    pub(crate) async fn crash(&self) {
         loop {
             let crash = self.crash.notified();
             if self.has_crashed() {
@@ -108,31 +108,31 @@ impl Weather {
     }
 
     /// How many calls did not go as they should so far.
-    pub(super) fn struck(&self) -> u64 {
+    pub(crate) fn struck(&self) -> u64 {
         let failed: u64 = Operation::ALL.iter().map(|operation| self.faults.struck(*operation)).sum();
         let others = [&self.repeats, &self.disk_failures, &self.answered];
         failed + others.iter().map(|count| count.load(Ordering::SeqCst)).sum::<u64>()
     }
 
     /// A program's sync of everything begins or ends.
-    pub(super) fn note_sync(&self) {
+    pub(crate) fn note_sync(&self) {
         self.syncs.fetch_add(1, Ordering::SeqCst);
     }
 
     /// How many syncs began or ended so far.
-    pub(super) fn syncs(&self) -> u64 {
+    pub(crate) fn syncs(&self) -> u64 {
         self.syncs.load(Ordering::SeqCst)
     }
 
     /// Whether a call is made twice.
-    pub(super) fn repeats(&self) -> bool {
+    pub(crate) fn repeats(&self) -> bool {
         let repeats = self.may_happen(|| self.entropy.below(1000) < self.rates.repeats);
         self.repeats.fetch_add(u64::from(repeats), Ordering::SeqCst);
         repeats
     }
 
     /// Whether the disk of the metadata is full.
-    pub(super) fn disk_fails(&self) -> bool {
+    pub(crate) fn disk_fails(&self) -> bool {
         let fails = self.may_happen(|| self.entropy.below(1000) < self.rates.disk_failures);
         self.disk_failures.fetch_add(u64::from(fails), Ordering::SeqCst);
         fails
@@ -143,7 +143,7 @@ impl Weather {
     }
 
     /// Counts a call, or a commit of the metadata.
-    pub(super) fn sky(&self) -> Sky {
+    pub(crate) fn sky(&self) -> Sky {
         let left = self.calls_left.load(Ordering::SeqCst);
         self.calls_left.store(left.saturating_sub(1), Ordering::SeqCst);
         match left {
@@ -153,11 +153,11 @@ impl Weather {
         }
     }
 
-    pub(super) fn tell(&self, line: String) {
+    pub(crate) fn tell(&self, line: String) {
         self.tale.tell(line);
     }
 
-    pub(super) fn strike(&self, what: &str) {
+    pub(crate) fn strike(&self, what: &str) {
         self.tale.tell(format!("    the machine crashes at {what}"));
         self.has_crashed.store(true, Ordering::SeqCst);
         self.crash.notify_waiters();
@@ -199,10 +199,10 @@ impl Drop for Calm {
 
 /// Between the file system and what keeps its bytes.
 #[derive(Debug, Clone)]
-pub(super) struct Way {
-    pub(super) weather: Arc<Weather>,
+pub(crate) struct Way {
+    pub(crate) weather: Arc<Weather>,
     /// For the tale.
-    pub(super) to: &'static str,
+    pub(crate) to: &'static str,
 }
 
 impl Layer for Way {

@@ -1,5 +1,6 @@
 //! Changes go up: the oldest first, several at a time, until nothing waits.
 
+use super::Asked;
 use super::Writeback;
 use super::overtaken::Went;
 use super::pending::{Change, Piece, Waiting, slice};
@@ -91,35 +92,33 @@ impl Writeback {
         };
         match went {
             Went::Up(etag) => self.is_there(key, change, etag),
-            Went::Aside => {
-                self.is_aside(key, change);
-                Ok(())
-            }
+            Went::Aside => self.is_aside(key, change),
         }
+        Ok(())
     }
 
-    /// A change is in the bucket, where the object has this tag.
-    fn is_there(&self, key: &ObjectKey, change: &Change, etag: Option<ETag>) -> Result<()> {
-        let done = Record::Done { change: change.number, key: key.clone(), etag: etag.clone() };
+    fn note_done(&self, key: &ObjectKey, change: &Change, etag: Option<ETag>) {
+        let done = Record::Done { change: change.number, key: key.clone(), etag };
         if let Err(error) = self.log.append(&done, &Payload::default()) {
             // After a crash it goes up once more, and is recognised there. To keep it for that would keep a full disk full.
             tracing::warn!(%key, %error, "the write-back log cannot note that a change went up");
         }
+    }
+
+    /// A change is in the bucket, where the object has this tag.
+    fn is_there(&self, key: &ObjectKey, change: &Change, etag: Option<ETag>) {
+        self.note_done(key, change, etag.clone());
         if let (Some(object), Some(there)) = (&change.object, &etag) {
             // Before it is out of the pending ones: who reads next asks the bucket by its tag.
             self.aliases().remember(key, object.described.etag.clone(), there.clone());
         }
         self.pending().done(key, change.number, etag);
         self.went_up.fetch_add(1, Ordering::AcqRel);
-        Ok(())
     }
 
     /// Somebody else's object has the key, and ours is elsewhere: a newer change meets theirs too.
     fn is_aside(&self, key: &ObjectKey, change: &Change) {
-        let done = Record::Done { change: change.number, key: key.clone(), etag: None };
-        if let Err(error) = self.log.append(&done, &Payload::default()) {
-            tracing::warn!(%key, %error, "the write-back log cannot note that a change is done with");
-        }
+        self.note_done(key, change, None);
         self.pending().aside(key, change.number);
         self.went_up.fetch_add(1, Ordering::AcqRel);
         if let Some(judge) = self.judge() {
@@ -138,7 +137,7 @@ impl Writeback {
         };
         let form = Some((found.size_bytes, found.attributes.user));
         if form == change.form() && self.pending().waits(key, change.number) {
-            self.is_there(key, &change, Some(found.object.etag))?;
+            self.is_there(key, &change, Some(found.object.etag));
         }
         Ok(())
     }
@@ -205,7 +204,7 @@ impl Writeback {
 
     async fn send_parts(&self, object: &Waiting, upload: &dyn Multipart) -> Result<()> {
         let size = object.size_bytes();
-        let part_bytes = PART_BYTES.max(size.div_ceil(10_000).next_multiple_of(1 << 20));
+        let part_bytes = part_bytes(size);
         let parts: Vec<_> = (0..size.div_ceil(part_bytes))
             .map(|index| {
                 let range = index * part_bytes..((index + 1) * part_bytes).min(size);
@@ -246,7 +245,8 @@ impl Writeback {
             pieces.extend(self.append_bytes(&body).await?);
         }
         let same = Precondition::Matches(object.described.etag.clone());
-        self.change(key, &same, Some((object.described.clone(), pieces)), Payload::default()).await
+        let asked = Asked { precondition: &same, look: None };
+        self.change(key, &asked, Some((object.described.clone(), pieces)), Payload::default()).await
     }
 
     async fn reclaim(&self) {
@@ -255,6 +255,11 @@ impl Writeback {
             tracing::warn!(%error, "a segment of the write-back log cannot be removed");
         }
     }
+}
+
+/// The length of the parts of an object, of which there are at most 10,000.
+fn part_bytes(size: u64) -> u64 {
+    PART_BYTES.max(size.div_ceil(10_000).next_multiple_of(1 << 20))
 }
 
 async fn drain(me: Weak<Writeback>) {

@@ -11,6 +11,7 @@
 //! lose with the power, as it would then be taken for somebody else's; nothing is replaced in the bucket
 //! that a waiting object is made of; the log is no longer than its limit and one change.
 
+mod asked;
 mod drain;
 #[cfg(feature = "fuzz")]
 pub(crate) mod fuzz;
@@ -29,6 +30,7 @@ use crate::{
     ObjectKey, ObjectMeta, ObjectRef, ObjectStore, Payload, Precondition, PutOptions, Result, StoreError,
     Tags, aliases::Aliases, blocking, byte_range,
 };
+use asked::{Asked, Look, check};
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
 use futures_util::{StreamExt as _, TryStreamExt as _};
@@ -64,6 +66,9 @@ pub struct WritebackOptions {
     pub delay: Duration,
     /// A condition on a key of which no change waits is asked of the bucket at once, by one more request.
     pub checks_at_once: bool,
+    /// Keys that other clients change too. Who changes one whatever it is changes what it is then, for one more request: what
+    /// they make of it before the change goes up is not lost.
+    pub shared: SharedKeys,
     /// No key is used again after it was deleted, nor for other bytes: what never went up need not be deleted.
     pub keys_are_used_once: bool,
     /// Where our bytes go if somebody else changed the key in the bucket.
@@ -72,6 +77,9 @@ pub struct WritebackOptions {
 
 /// Gives the key under which bytes are kept that lost to somebody else's, from theirs and a random number.
 pub type LostKey = Arc<dyn Fn(&ObjectKey, u64) -> ObjectKey + Send + Sync>;
+
+/// Says of a key whether other clients change it.
+pub type SharedKeys = Arc<dyn Fn(&ObjectKey) -> bool + Send + Sync>;
 
 impl std::fmt::Debug for WritebackOptions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -221,7 +229,7 @@ impl Writeback {
     async fn change(
         &self,
         key: &ObjectKey,
-        asked: &Precondition,
+        asked: &Asked<'_>,
         object: Option<(Described, Vec<Piece>)>,
         mut body: Payload,
     ) -> Result<()> {
@@ -248,12 +256,12 @@ impl Writeback {
     fn try_change(
         &self,
         key: &ObjectKey,
-        asked: &Precondition,
+        asked: &Asked<'_>,
         object: Option<&(Described, Vec<Piece>)>,
         body: &Payload,
     ) -> Result<()> {
         let mut pending = self.pending();
-        check(key, pending.seen(key), asked)?;
+        check(key, pending.seen(key), asked.precondition)?;
         let never_there = pending.never_there(key, self.options.keys_are_used_once);
         if let (None, Some(change)) = (object, never_there) {
             let done = Record::Done { change, key: key.clone(), etag: None };
@@ -261,7 +269,7 @@ impl Writeback {
             pending.cancel(key);
             return Ok(());
         }
-        let base = pending.base(key, &self.there(key, asked));
+        let base = self.base(&pending, key, asked);
         let change = self.next_change.fetch_add(1, Ordering::Relaxed);
         let record = match object {
             None => Record::Delete { change, key: key.clone(), base: base.clone() },
@@ -329,25 +337,6 @@ impl Writeback {
             return Err(StoreError::PreconditionFailed(object.key.clone()));
         }
         Ok(ObjectRef { etag, ..object.clone() })
-    }
-
-    /// Asks the bucket for a condition, where that is wanted and no change of the key waits. What was seen counts for
-    /// as long as the look lasts.
-    async fn check_there(&self, key: &ObjectKey, asked: &Precondition) -> Result<Option<Look<'_>>> {
-        if *asked == Precondition::None || !self.options.checks_at_once {
-            return Ok(None);
-        }
-        let look = Look::begin(self);
-        if self.pending().seen(key).is_some() {
-            return Ok(Some(look));
-        }
-        let found = self.bucket.find(key).await?.map(|meta| meta.object.etag);
-        let holds = match (self.there(key, asked), found) {
-            (Precondition::None, _) | (Precondition::Absent, None) => true,
-            (Precondition::Matches(wanted), Some(found)) => wanted == found,
-            (Precondition::Absent, Some(_)) | (Precondition::Matches(_), None) => false,
-        };
-        if holds { Ok(Some(look)) } else { Err(StoreError::PreconditionFailed(key.clone())) }
     }
 
     fn describe(&self, attributes: Attributes, tags: Tags) -> Described {
@@ -484,10 +473,10 @@ impl ObjectStore for Writeback {
     }
 
     async fn put(&self, key: &ObjectKey, body: Payload, options: PutOptions) -> Result<ObjectRef> {
-        let _look = self.check_there(key, &options.precondition).await?;
+        let asked = self.check_there(key, &options.precondition).await?;
         let described = self.describe(options.attributes, options.tags);
         let object = reference(key, &described);
-        self.change(key, &options.precondition, Some((described, Vec::new())), body).await?;
+        self.change(key, &asked, Some((described, Vec::new())), body).await?;
         Ok(object)
     }
 
@@ -506,16 +495,16 @@ impl ObjectStore for Writeback {
             return Err(StoreError::Invalid("a copy of an object onto itself changes nothing".into()));
         }
         let Source { pieces, attributes, tags, held: _held } = self.source(from).await?;
-        let _look = self.check_there(to, &options.precondition).await?;
+        let asked = self.check_there(to, &options.precondition).await?;
         let described = self.describe(options.attributes.unwrap_or(attributes), tags);
         let object = reference(to, &described);
-        self.change(to, &options.precondition, Some((described, pieces)), Payload::default()).await?;
+        self.change(to, &asked, Some((described, pieces)), Payload::default()).await?;
         Ok(object)
     }
 
     async fn delete(&self, key: &ObjectKey, precondition: Precondition) -> Result<()> {
-        let _look = self.check_there(key, &precondition).await?;
-        self.change(key, &precondition, None, Payload::default()).await
+        let asked = self.check_there(key, &precondition).await?;
+        self.change(key, &asked, None, Payload::default()).await
     }
 
     async fn list(&self, request: ListRequest) -> Result<ListPage> {
@@ -538,7 +527,10 @@ impl ObjectStore for Writeback {
             let (Some(waiting), _held) = self.hold(key).await? else { continue };
             let described = Described { tags: tags.clone(), ..waiting.described.clone() };
             let same = Precondition::Matches(waiting.described.etag.clone());
-            match self.change(key, &same, Some((described, waiting.pieces.clone())), Payload::default()).await
+            let asked = Asked { precondition: &same, look: None };
+            match self
+                .change(key, &asked, Some((described, waiting.pieces.clone())), Payload::default())
+                .await
             {
                 Err(StoreError::PreconditionFailed(_)) => {}
                 changed => return changed,
@@ -582,22 +574,6 @@ impl Drop for Held {
     }
 }
 
-/// A look at the bucket, which ends when it is dropped.
-struct Look<'w>(&'w Writeback);
-
-impl<'w> Look<'w> {
-    fn begin(writeback: &'w Writeback) -> Self {
-        writeback.pending().begin_look();
-        Self(writeback)
-    }
-}
-
-impl Drop for Look<'_> {
-    fn drop(&mut self) {
-        self.0.pending().end_look();
-    }
-}
-
 /// Everything goes up without delay until this is dropped.
 struct Hurry<'w>(&'w Writeback);
 
@@ -619,17 +595,6 @@ fn places(pieces: &[Piece], body: &Payload) -> Vec<PieceAt> {
     };
     let body = (!body.is_empty()).then_some(PieceAt::Body);
     pieces.iter().map(place).chain(body).collect()
-}
-
-/// A condition against a change that waits; what does not wait is asked for when a change goes up.
-fn check(key: &ObjectKey, waiting: Option<&Change>, asked: &Precondition) -> Result<()> {
-    let Some(change) = waiting else { return Ok(()) };
-    let holds = match (asked, &change.object) {
-        (Precondition::None, _) | (Precondition::Absent, None) => true,
-        (Precondition::Matches(wanted), Some(object)) => *wanted == object.described.etag,
-        (Precondition::Absent, Some(_)) | (Precondition::Matches(_), None) => false,
-    };
-    if holds { Ok(()) } else { Err(StoreError::PreconditionFailed(key.clone())) }
 }
 
 fn closed() -> StoreError {

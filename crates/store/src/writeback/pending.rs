@@ -246,8 +246,9 @@ impl Pending {
     /// The number of the newest change of a key, if the bucket has never seen any: a deletion leaves nothing to do.
     pub(super) fn never_there(&self, key: &ObjectKey, keys_are_used_once: bool) -> Option<u64> {
         let waiting = self.keys.get(key)?;
-        let is_new =
-            waiting.base == Precondition::Absent || keys_are_used_once && waiting.base == Precondition::None;
+        // What is deleted whatever it is may be there.
+        let is_first = keys_are_used_once && waiting.base == Precondition::None && waiting.object.is_some();
+        let is_new = waiting.base == Precondition::Absent || is_first;
         (is_new && !waiting.is_tried && waiting.earlier.is_empty()).then_some(waiting.number)
     }
 
@@ -287,8 +288,11 @@ impl Pending {
 
     /// Whether this is the newest change of a key, and not on its way up.
     pub(super) fn waits(&self, key: &ObjectKey, number: u64) -> bool {
-        let is_newest = self.keys.get(key).is_some_and(|newest| newest.number == number);
-        is_newest && !self.going_up.contains_key(key)
+        self.waits_as(key, number) && !self.going_up.contains_key(key)
+    }
+
+    fn waits_as(&self, key: &ObjectKey, number: u64) -> bool {
+        self.keys.get(key).is_some_and(|newest| newest.number == number)
     }
 
     /// The oldest change that is made of objects, where all wait for each other: a deletion waits only for others.

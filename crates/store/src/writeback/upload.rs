@@ -67,13 +67,11 @@ impl Multipart for WaitingUpload {
         if parts.is_empty() {
             return Err(StoreError::Invalid("an upload has at least one part".into()));
         }
-        let _look = self.writeback.check_there(&self.key, &precondition).await?;
+        let asked = self.writeback.check_there(&self.key, &precondition).await?;
         let described = self.writeback.describe(self.attributes.clone(), self.tags.clone());
         let object = reference(&self.key, &described);
         let pieces = parts.values().flat_map(|part| part.pieces.clone()).collect();
-        self.writeback
-            .change(&self.key, &precondition, Some((described, pieces)), Payload::default())
-            .await?;
+        self.writeback.change(&self.key, &asked, Some((described, pieces)), Payload::default()).await?;
         *self.parts() = None;
         Ok(object)
     }

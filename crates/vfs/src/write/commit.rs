@@ -29,6 +29,8 @@ impl Filesystem {
         let published = async {
             let mut work = file.work.lock().await;
             self.commit_locked(file, &mut work, when).await?;
+            // Also one that nothing was written to.
+            file.set_new(false);
             if file.names_wait() {
                 self.names_first().await?;
                 file.names_are_synced();

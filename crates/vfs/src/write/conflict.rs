@@ -199,12 +199,9 @@ impl Filesystem {
         file.set_pending(Pending::default());
         file.forget_tried();
         file.lost_in(&conflict.id);
-        if inode.is_beside() {
+        if inode.is_beside() || inode.object().is_none() {
+            // Nothing of it was ever under its name, which is somebody else's object's now.
             self.give_name_away(inode)?;
-        }
-        if let Some((dir, _)) = &inode.home {
-            // Of a file that was never stored nothing tells what has its name now.
-            self.directories.get(*dir).forget();
         }
         self.forget_lost_and_found()?;
         self.look_again(inode).await.ok();

@@ -102,6 +102,37 @@ async fn s39_what_is_put_the_mount_shows_at_once() {
     }
 }
 
+/// The look that was to show it did not count, as the name was being changed, and nobody looked again when that failed.
+#[tokio::test]
+async fn s39_what_is_put_is_shown_though_a_rename_fails_meanwhile() {
+    let world = Bucket::with_metadata().mount(|_| {}).await;
+    let objects = Arc::new(objects(&world));
+    put(&objects, "from", "old").await;
+    assert_eq!(world.read_file("from").await.unwrap(), b"old");
+    let putting = world.bucket.late.hold(Operation::Put);
+    let put = tokio::spawn({
+        let objects = objects.clone();
+        async move { objects.put(&key("from"), "newer".into(), PutOptions::default()).await }
+    });
+    let put_is_done = putting.done().await;
+    let fs = world.fs.clone();
+    // It waits for the key, and finds another object there than it wants to move.
+    let renaming = tokio::spawn(async move { fs.rename((Ino::ROOT, b"from"), (Ino::ROOT, b"to"), 0).await });
+    let (looking, copying) =
+        (world.bucket.late.hold(Operation::Head), world.bucket.late.hold(Operation::Copy));
+    put_is_done.send(()).unwrap();
+    let look_is_done = looking.done().await;
+    let copy_is_done = copying.done().await;
+    look_is_done.send(()).unwrap();
+    for _ in 0..10 {
+        tokio::task::yield_now().await;
+    }
+    copy_is_done.send(()).unwrap();
+    put.await.unwrap().unwrap();
+    assert!(renaming.await.unwrap().is_err());
+    assert_eq!(world.read_file("from").await.unwrap(), b"newer");
+}
+
 #[tokio::test]
 async fn s181_what_is_written_is_an_object_when_it_is_closed() {
     for world in each().await {
@@ -120,6 +151,12 @@ async fn s181_what_is_written_is_an_object_when_it_is_closed() {
         world.close(handle).await.unwrap();
         assert_eq!(get(&objects, "file").await.unwrap(), b"TWO");
         assert_ne!(objects.head(&key("file")).await.unwrap().object.etag, before.object.etag);
+        // One that nothing was written to was none after an fsync.
+        let handle = world.create("empty").await.unwrap();
+        assert_eq!(get(&objects, "empty").await, None);
+        world.fs.fsync(handle).await.unwrap();
+        assert_eq!(get(&objects, "empty").await.unwrap(), b"");
+        world.close(handle).await.unwrap();
         assert_sound(&world).await;
     }
 }
@@ -182,6 +219,26 @@ async fn s186_directories_go_with_their_last_object_unless_they_were_made() {
         assert_eq!(keys(&objects).await, ["made/"]);
         delete(&objects, "made/").await;
         assert_eq!(errno(world.stat("made").await), libc::ENOENT);
+        assert_sound(&world).await;
+    }
+}
+
+/// A program saw an empty directory that no listing showed, and that no client could remove.
+#[tokio::test]
+async fn s186_a_directory_that_a_program_emptied_is_an_object_until_it_is_deleted() {
+    for bucket in Bucket::by_inode_each().await {
+        let world = bucket.mount(|_| {}).await;
+        let objects = objects(&world);
+        put(&objects, "dir/deep/file", "x").await;
+        assert_eq!(keys(&objects).await, ["dir/deep/file"]);
+        world.unlink("dir/deep/file").await.unwrap();
+        assert_eq!(keys(&objects).await, ["dir/deep/"]);
+        assert_eq!(get(&objects, "dir/deep/").await.unwrap(), b"");
+        put(&objects, "dir/deep/file", "x").await;
+        assert_eq!(keys(&objects).await, ["dir/deep/file"]);
+        world.unlink("dir/deep/file").await.unwrap();
+        delete(&objects, "dir/deep/").await;
+        assert_eq!(errno(world.stat("dir").await), libc::ENOENT);
         assert_sound(&world).await;
     }
 }

@@ -118,3 +118,16 @@ async fn a_long_part_is_one_object_or_one_for_each_chunk() {
         assert_sound(&world).await;
     }
 }
+
+/// An orphan without content has no pin, and the upload was said not to be there.
+#[tokio::test]
+async fn an_upload_of_nothing_is_an_empty_object() {
+    for world in each().await {
+        let objects = objects(&world);
+        let id = objects.begin(&key("empty"), Attributes::default(), Tags::new()).await.unwrap();
+        objects.put_part(&key("empty"), &id, 1, body(&[]), Box::new(|| Ok(None))).await.unwrap();
+        objects.complete(&key("empty"), &id, &[1], CompleteOptions::default()).await.unwrap();
+        assert_eq!(get(&objects, "empty").await.unwrap(), b"");
+        assert_sound(&world).await;
+    }
+}

@@ -9,7 +9,7 @@ mod multipart;
 use meta::{Ino, Inode, Kind, Name};
 use store::{
     CopyOptions, GetOptions, Object, ObjectKey, ObjectMeta, ObjectRef, Payload, Precondition, PutOptions,
-    StoreError, Tags,
+    StoreError, Tags, Timestamp,
 };
 
 use super::Objects;
@@ -21,6 +21,9 @@ use crate::changes::Changing;
 use crate::headers;
 use crate::invalidation::Invalidation;
 use crate::pin::Pin;
+
+/// So often a key is looked at whose name programs change all the time.
+const LOOKS_MAX: u32 = 8;
 
 impl Objects {
     /// The bucket's key of a key.
@@ -156,7 +159,27 @@ impl Objects {
     }
 
     async fn look(&self, full: &ObjectKey, is_gone: bool) -> crate::Result<Vec<Invalidation>> {
-        let looked_at = self.fs.now();
+        let mut looked_at = self.fs.now();
+        let mut news = self.look_once(full, is_gone, looked_at).await?;
+        for _ in 1..LOOKS_MAX {
+            let Some((dir, name, _)) = self.known(full)? else { break };
+            if self.fs.changes.count(dir, &name, looked_at) {
+                break;
+            }
+            // A program changed the name meanwhile: if that failed, what is there is this still.
+            self.fs.changes.settled(dir, &name).await;
+            looked_at = self.fs.now();
+            news.extend(self.look_once(full, is_gone, looked_at).await?);
+        }
+        Ok(news)
+    }
+
+    async fn look_once(
+        &self,
+        full: &ObjectKey,
+        is_gone: bool,
+        looked_at: Timestamp,
+    ) -> crate::Result<Vec<Invalidation>> {
         let is_asked = self.is_looked_at(full)?;
         let seen = if is_asked { self.fs.store.find(full).await? } else { None };
         match is_asked || is_gone {

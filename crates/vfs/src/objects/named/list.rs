@@ -252,10 +252,9 @@ impl Walk<'_> {
     }
 
     fn has_marker(&self, dir: Ino) -> store::Result<bool> {
-        match self.objects.is_implicit(dir) {
-            Ok(is_implicit) => Ok(!is_implicit),
+        match self.objects.has_marker(dir) {
             Err(FsError::NotFound) => Ok(false),
-            Err(error) => Err(unread(error)),
+            has_marker => has_marker.map_err(unread),
         }
     }
 

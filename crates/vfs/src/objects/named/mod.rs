@@ -104,7 +104,7 @@ impl Objects {
             let taken = self.taken(way)?.map(|(_, inode)| inode);
             return Ok(taken.filter(|inode| self.is_object(inode)));
         }
-        match way.missing.is_empty() && !self.is_implicit(way.dir)? {
+        match way.missing.is_empty() && self.has_marker(way.dir)? {
             true => Ok(Some(self.fs.names.inode(way.dir)?)),
             false => Ok(None),
         }
@@ -143,7 +143,13 @@ impl Objects {
         }
     }
 
-    /// Whether a directory is there for what is in it, and has no marker.
+    /// Whether a directory is an object: somebody made it, or a program took out of it what it was there for, and it is
+    /// empty.
+    pub(super) fn has_marker(&self, dir: Ino) -> Result<bool, FsError> {
+        Ok(!self.is_implicit(dir)? || self.fs.names.entries(dir, None, 1)?.is_empty())
+    }
+
+    /// Whether a directory was made for what is in it.
     pub(super) fn is_implicit(&self, dir: Ino) -> Result<bool, FsError> {
         match self.fs.names.xattr(dir, IMPLICIT) {
             Ok(_) => Ok(true),

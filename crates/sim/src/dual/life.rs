@@ -1,0 +1,251 @@
+//! A world from its first mount to its last, round by round.
+
+use super::client::Client;
+use super::history::Moment;
+use super::judge;
+use super::program::Program;
+use super::stage::Stage;
+use super::stranger::Stranger;
+use crate::files::machine::{Loss, Machine, Mount};
+use crate::files::setting::Setting;
+use crate::files::tale::Tale;
+use crate::{Failure, Report};
+use futures_util::future::{FutureExt as _, LocalBoxFuture, try_join_all};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+use store::Entropy;
+use vfs::{Audit, Mapping, Naming, Objects};
+
+/// A crash comes within so many calls for each thing that somebody does.
+const CALLS_OF_OP: u64 = 3;
+/// After so long everything that is known of the bucket is looked at again.
+const EXPIRED: Duration = Duration::from_secs(6);
+
+enum End {
+    Crash(Loss),
+    Round,
+}
+
+struct World {
+    machine: Machine,
+    stage: Stage,
+    program: Program,
+    clients: Vec<Client>,
+    stranger: Option<Stranger>,
+}
+
+/// Lives through the world of a seed, whose tale is told.
+pub(super) fn live(seed: u64, tale: &Tale) -> Result<Report, Failure> {
+    let fail = |step, what| Failure { world: "dual", seed, step, what: format!("{what}\n{}", tale.end()) };
+    let mut world = World::begin(seed, tale).map_err(|what| fail(0, what))?;
+    let lived = catch_unwind(AssertUnwindSafe(|| world.lives()));
+    let steps = world.stage.inner.borrow().steps;
+    match lived.unwrap_or_else(|_| Err("something panicked, see above".into())) {
+        Ok(()) => Ok(world.stage.inner.borrow().report.clone()),
+        Err(what) => Err(fail(steps, what)),
+    }
+}
+
+/// As those of files, but that half of the volumes are named by path and everything overlaps.
+fn setting(entropy: &Entropy) -> Setting {
+    let setting = Setting { is_slow: true, lives: 1 + entropy.below(3), ..Setting::of(entropy) };
+    match entropy.below(3) {
+        0 => Setting { naming: Naming::FilePath, mapping: Mapping::Whole, ..setting },
+        _ => setting,
+    }
+}
+
+impl World {
+    fn begin(seed: u64, tale: &Tale) -> Result<Self, String> {
+        let entropy = Entropy::new(seed);
+        let setting = setting(&entropy);
+        let machine = Machine::new(setting, entropy, tale.clone())?;
+        let stage = Stage::new(
+            setting,
+            machine.clock.clone(),
+            machine.entropy.next_u64(),
+            tale.clone(),
+            EXPIRED.as_nanos() as Moment,
+        );
+        let clients = (0..1 + machine.entropy.below(2)).map(|number| Client::new(number, stage.clone()));
+        let stranger = setting.by_path().then(|| Stranger::new(stage.clone(), machine.bucket.clone()));
+        let (program, clients) = (Program::new(stage.clone()), clients.collect());
+        Ok(Self { machine, stage, program, clients, stranger })
+    }
+
+    fn lives(&mut self) -> Result<(), String> {
+        let mut lost = None;
+        for life in 0..self.machine.setting.lives {
+            self.stage.tell(format!("life {life}"));
+            lost = self.life(lost)?;
+        }
+        self.stage.tell("the end".into());
+        in_runtime(async || self.end(lost).await)
+    }
+
+    /// What its end took.
+    fn life(&mut self, lost: Option<Loss>) -> Result<Option<Loss>, String> {
+        let end = in_runtime(async || {
+            let mount = self.mount(lost).await?;
+            let end = self.rounds(&mount).await;
+            self.machine.has_synced(mount.synced(), mount.fs.moves_synced_bytes());
+            end
+        })?;
+        let End::Crash(loss) = end else {
+            self.stage.count("orderly ends");
+            return Ok(None);
+        };
+        self.stage.count(if loss == Loss::Power { "power cuts" } else { "kills" });
+        self.machine.lose(loss)?;
+        if loss == Loss::Power && (self.stage.write_back || !self.stage.by_path) {
+            self.stage.inner.borrow_mut().history.lose_power();
+        }
+        let loses_uploads = loss == Loss::Power && self.stage.write_back;
+        self.clients.iter_mut().for_each(|client| client.recover(loses_uploads));
+        self.program.recover();
+        Ok(Some(loss))
+    }
+
+    async fn mount(&mut self, lost: Option<Loss>) -> Result<Mount, String> {
+        let mount = self.machine.mount().await?;
+        {
+            let _calm = mount.weather.calm();
+            if lost == Some(Loss::Power) {
+                // No machine boots faster.
+                tokio::time::sleep(EXPIRED).await;
+            }
+            told("recover", mount.fs.recover().await)?;
+        }
+        self.settle(&mount).await?;
+        Ok(mount)
+    }
+
+    async fn rounds(&mut self, mount: &Mount) -> Result<End, String> {
+        let rounds = 1 + self.machine.entropy.below(4);
+        let last = self.machine.entropy.below(3 * rounds / 2 + 1);
+        for round in 0..rounds {
+            self.stage.tell(format!("round {round}"));
+            if let End::Crash(loss) = self.round(mount, round == last).await? {
+                return Ok(End::Crash(loss));
+            }
+            self.settle(mount).await?;
+        }
+        self.end_in_order(mount).await?;
+        Ok(End::Round)
+    }
+
+    /// Everybody does some things, or the machine crashes.
+    async fn round(&mut self, mount: &Mount, crashes: bool) -> Result<End, String> {
+        let entropy = &self.machine.entropy;
+        let ops: Vec<u64> = (0..4).map(|_| 1 + entropy.below(8)).collect();
+        let calls = ops.iter().sum::<u64>() * CALLS_OF_OP;
+        let calls_to_crash = crashes.then(|| 1 + entropy.below(calls));
+        let loss = if entropy.below(2) == 0 { Loss::Process } else { Loss::Power };
+        mount.weather.begin(calls_to_crash);
+        let mut all: Vec<LocalBoxFuture<'_, Result<(), String>>> =
+            vec![self.program.live(mount, 2 * ops[0]).boxed_local()];
+        for (client, ops) in self.clients.iter_mut().zip(&ops[1..]) {
+            all.push(client.live(mount, *ops).boxed_local());
+        }
+        all.extend(self.stranger.as_mut().map(|stranger| stranger.live(mount, ops[3]).boxed_local()));
+        tokio::select! {
+            biased;
+            () = mount.weather.crash() => return Ok(End::Crash(loss)),
+            done = try_join_all(all) => drop(done?),
+        }
+        mount.weather.end();
+        Ok(End::Round)
+    }
+
+    /// Everybody has stopped, the weather is fine and time passes: what is there is what may be, from all sides.
+    async fn settle(&mut self, mount: &Mount) -> Result<(), String> {
+        self.stage.tell("all have stopped".into());
+        let _calm = mount.weather.calm();
+        if let Some(stranger) = self.stranger.as_mut().filter(|_| self.machine.entropy.below(3) > 0) {
+            stranger.tell_all(mount).await?;
+        }
+        tokio::time::sleep(EXPIRED).await;
+        if mount.fs.sync().await.is_err() {
+            // Faults of the past may be told once more.
+            told("sync", mount.fs.sync().await)?;
+        }
+        mount.fs.moves_end().await;
+        if let Some(log) = &mount.writeback {
+            log.drained().await;
+        }
+        tokio::time::sleep(EXPIRED).await;
+        let endpoint = Objects::new(mount.fs.clone(), b"");
+        // Either may be asked first.
+        let is_first = self.machine.entropy.below(2) == 0;
+        let early = if is_first { Some(judge::tree(&mount.fs).await?) } else { None };
+        let objects = judge::objects(&endpoint).await?;
+        if self.stage.by_path {
+            // What has waited in a log keeps the tag that it was given there as long as the mount lives.
+            let compares_tags = !self.stage.write_back;
+            let bucket = judge::objects(&self.machine.bucket).await?;
+            judge::same("endpoint and bucket", &objects, &bucket, compares_tags)?;
+        }
+        for tree in early.into_iter().chain([judge::tree(&mount.fs).await?]) {
+            judge::agree(&tree, &objects)?;
+        }
+        judge::same("now and a moment later", &objects, &judge::objects(&endpoint).await?, true)?;
+        let found = judge::be(&self.stage, &objects)?;
+        self.audit(mount).await?;
+        self.stage.conditions.take();
+        let now = self.stage.now();
+        self.stage.inner.borrow_mut().history.settle(found, now);
+        Ok(())
+    }
+
+    async fn end_in_order(&mut self, mount: &Mount) -> Result<(), String> {
+        let _calm = mount.weather.calm();
+        told("shutdown", mount.fs.shutdown(Duration::from_secs(600)).await)
+    }
+
+    /// The tables are sound, and every object that they name is there.
+    async fn audit(&self, mount: &Mount) -> Result<(), String> {
+        let violations = told("check", mount.fs.check())?;
+        if !violations.is_empty() {
+            return Err(violations.join("; "));
+        }
+        let record = mount.record.as_ref();
+        let audit = told("audit", Audit::make(mount.engine(), &*mount.store, record, b"").await)?;
+        match audit.missing.first() {
+            Some((ino, key)) => Err(format!("{key}, the content of inode {ino}, is missing")),
+            None => Ok(()),
+        }
+    }
+
+    /// A mount that knows nothing sees the same, and nothing is left that nobody needs.
+    async fn end(&mut self, lost: Option<Loss>) -> Result<(), String> {
+        let mount = self.mount(lost).await?;
+        let _calm = mount.weather.calm();
+        for client in &mut self.clients {
+            client.leave(&mount).await?;
+        }
+        // What is being read is open for a moment longer.
+        tokio::time::sleep(EXPIRED).await;
+        told("collecting garbage", mount.fs.collect_garbage(false).await)?;
+        self.settle(&mount).await?;
+        if self.stage.by_path {
+            let elsewhere = self.machine.elsewhere(mount.record.clone())?;
+            let objects = judge::objects(&self.machine.bucket).await?;
+            let cold = judge::agree(&judge::tree(&elsewhere).await?, &objects);
+            cold.map_err(|what| format!("elsewhere: {what}"))?;
+        }
+        match told("garbage", mount.fs.collect_garbage(true).await)?.first() {
+            None => Ok(()),
+            Some(key) => Err(format!("{key} is garbage that was not collected")),
+        }
+    }
+}
+
+/// Time stands still unless everything waits for it, and everything is on this thread.
+fn in_runtime<T>(work: impl AsyncFnOnce() -> Result<T, String>) -> Result<T, String> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+    runtime.map_err(|error| format!("no runtime: {error}"))?.block_on(work())
+}
+
+fn told<T>(what: &str, outcome: vfs::Result<T>) -> Result<T, String> {
+    outcome.map_err(|error| format!("{what} failed in fine weather: {error}"))
+}

@@ -1,0 +1,114 @@
+//! A file that the program has open, and what is known of it.
+
+use super::history::{By, ChangeId, Moment, Place, What};
+use super::stage::Stage;
+use bytes::Bytes;
+use vfs::{Handle, Ino};
+
+pub(super) struct Open {
+    pub(super) handle: Handle,
+    pub(super) ino: Ino,
+    /// The key that it has; none once it has no name any more.
+    pub(super) key: Option<String>,
+    pub(super) writes: bool,
+    /// When it was opened.
+    pub(super) since: Moment,
+    /// When what its object is was last known to it.
+    pub(super) based_at: Moment,
+    /// What it reads: one of these. Of one that only reads: nothing until it was read.
+    pub(super) contents: Vec<Bytes>,
+    pub(super) is_dirty: bool,
+    /// When its first unstored change began.
+    pub(super) dirty_since: Moment,
+    /// Somebody else may have taken its name, or its writes may be lost.
+    pub(super) is_certain: bool,
+    /// It may have been stored by a sync of everything.
+    pub(super) is_maybe_stored: bool,
+    /// The one file among all, and its states so far, each of which its key may be.
+    pub(super) number: u64,
+    pub(super) drafts: Vec<ChangeId>,
+    states: u64,
+}
+
+impl Open {
+    pub(super) fn new(handle: Handle, ino: Ino, key: &str, writes: bool, since: Moment) -> Self {
+        Self {
+            handle,
+            ino,
+            key: Some(key.into()),
+            writes,
+            since,
+            based_at: since,
+            contents: Vec::new(),
+            is_dirty: false,
+            dirty_since: since,
+            is_certain: true,
+            is_maybe_stored: false,
+            number: since as u64,
+            drafts: Vec::new(),
+            states: 0,
+        }
+    }
+
+    /// What a write may go over: what was read, or what somebody else has stored since, as long as nothing was written.
+    pub(super) fn before_write(&self, stage: &Stage) -> Vec<Bytes> {
+        let mut before = self.contents.clone();
+        if let Some(key) = self.key.as_ref().filter(|_| !self.is_dirty) {
+            let may = stage.may_be(key, By::Files, self.since).unwrap_or_default();
+            let others = may.into_iter().flatten().filter(|bytes| !self.contents.contains(bytes));
+            before.extend(others.collect::<Vec<_>>());
+        }
+        before
+    }
+
+    /// From before a write to it on its key may be one of these.
+    pub(super) fn begins_write(&mut self, stage: &Stage, contents: Vec<Bytes>) {
+        let now = stage.now();
+        if !self.is_dirty {
+            (self.is_dirty, self.dirty_since) = (true, now);
+        }
+        stage.inner.borrow_mut().written.extend(contents.iter().cloned());
+        if let Some(key) = self.key.clone() {
+            let what = What::Becomes(contents.iter().cloned().map(Some).collect());
+            let id = stage.begin(By::Files, Place::Key(key), what);
+            self.is_state(stage, id);
+            self.drafts.push(id);
+        }
+        self.contents = contents;
+    }
+
+    /// What it has now is stored by a change, which began with the first write of it.
+    pub(super) fn stores(&mut self, stage: &Stage, id: ChangeId) {
+        self.is_state(stage, id);
+        stage.inner.borrow_mut().history.began_at(id, self.dirty_since);
+    }
+
+    fn is_state(&mut self, stage: &Stage, id: ChangeId) {
+        self.states += 1;
+        stage.inner.borrow_mut().history.is_state_of(id, self.number, self.states);
+    }
+
+    /// By path the bucket wins: what others stored since the file was opened is not overwritten.
+    pub(super) fn must_not_overwrite(&self, stage: &Stage, key: &str, began: Moment) -> Result<(), String> {
+        // What waits in a log knows of a stranger's change only when it goes up.
+        let others: &[By] = if stage.write_back { &[By::Endpoint] } else { &[By::Endpoint, By::Stranger] };
+        let inner = stage.inner.borrow();
+        // Deleted through the endpoint it has no name any more, and overwrites nothing.
+        let is_removed = inner.history.may_become(key, &None, (self.based_at, began), &[]);
+        let is_overwritten = inner.history.is_changed_between(key, others, self.based_at, began);
+        match stage.by_path && self.is_certain && !self.is_maybe_stored && is_overwritten && !is_removed {
+            true => Err(format!("'{key}' was stored over what others had stored since it was opened")),
+            false => Ok(()),
+        }
+    }
+
+    /// Its states are no more than what was stored of them.
+    pub(super) fn forget_drafts(&mut self, stage: &Stage, are_vain: bool) {
+        for id in self.drafts.drain(..) {
+            match are_vain {
+                true => stage.in_vain(id),
+                false => stage.doubt(id),
+            }
+        }
+    }
+}

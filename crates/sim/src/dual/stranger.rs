@@ -1,0 +1,170 @@
+//! Somebody else, who goes to the bucket itself; and what is told of it: true observations, that come when they come.
+
+use super::history::By;
+use super::stage::{Stage, object_key, told_bytes};
+use crate::files::machine::Mount;
+use bytes::Bytes;
+use std::time::Duration;
+use store::memory::MemoryStore;
+use store::{
+    CopyOptions, ObjectKey, ObjectMeta, ObjectStore as _, Payload, Precondition, PutOptions, StoreError,
+    Timestamp,
+};
+
+/// So many observations are on their way at most.
+const HINTS_MAX: usize = 12;
+/// Markers that the stranger makes and deletes.
+const MARKERS: [&str; 3] = ["d/", "e/", "d/f/"];
+/// The stranger's pauses, in milliseconds.
+const PAUSE_MS: u64 = 12;
+
+/// What a key was seen to be, at a time.
+struct Hint {
+    key: ObjectKey,
+    seen: Option<ObjectMeta>,
+    looked_at: Timestamp,
+}
+
+pub(super) struct Stranger {
+    stage: Stage,
+    bucket: MemoryStore,
+    hints: Vec<Hint>,
+}
+
+impl Stranger {
+    pub(super) fn new(stage: Stage, bucket: MemoryStore) -> Self {
+        Self { stage, bucket, hints: Vec::new() }
+    }
+
+    pub(super) async fn live(&mut self, mount: &Mount, ops: u64) -> Result<(), String> {
+        for _ in 0..ops {
+            tokio::time::sleep(Duration::from_millis(self.stage.below(PAUSE_MS))).await;
+            self.stage.step();
+            match self.stage.below(10) {
+                0..=3 => self.change().await?,
+                4 => self.mark().await?,
+                5..=6 => self.observe().await?,
+                _ => self.tell(mount).await?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Everything that was observed so far is told, in any order, or is lost.
+    pub(super) async fn tell_all(&mut self, mount: &Mount) -> Result<(), String> {
+        while !self.hints.is_empty() {
+            self.tell(mount).await?;
+        }
+        Ok(())
+    }
+
+    async fn change(&mut self) -> Result<(), String> {
+        let key = self.stage.key();
+        let done = match self.stage.below(6) {
+            0..=2 => self.put(&key).await,
+            3 => self.copy(&key).await,
+            _ => self.delete(&key).await,
+        };
+        done.map_err(|error| format!("the bucket itself: {error}"))?;
+        if self.stage.below(2) == 0 { self.observe_key(&key).await } else { Ok(()) }
+    }
+
+    async fn put(&self, key: &str) -> store::Result<()> {
+        let content = self.stage.bytes();
+        self.stage.tell(format!("stranger puts '{key}' {}", told_bytes(&content)));
+        let id = self.stage.becomes(By::Stranger, key, Some(content.clone()));
+        self.bucket.put(&own(key)?, Payload::from(content), PutOptions::default()).await?;
+        self.stage.done(id, true);
+        Ok(())
+    }
+
+    async fn copy(&self, to: &str) -> store::Result<()> {
+        let from = self.stage.key();
+        if from == to {
+            return Ok(());
+        }
+        let Some(meta) = self.bucket.find(&own(&from)?).await? else { return Ok(()) };
+        let content = self.content(&meta.object.key).await?;
+        self.stage.tell(format!("stranger copies '{from}' to '{to}', {}", told_bytes(&content)));
+        let id = self.stage.becomes(By::Stranger, to, Some(content));
+        self.bucket.copy(&meta.object, &own(to)?, CopyOptions::default()).await?;
+        self.stage.done(id, true);
+        Ok(())
+    }
+
+    async fn delete(&self, key: &str) -> store::Result<()> {
+        if self.bucket.find(&own(key)?).await?.is_none() {
+            // What waits in a log is not deleted.
+            return Ok(());
+        }
+        self.stage.tell(format!("stranger deletes '{key}'"));
+        let id = self.stage.becomes(By::Stranger, key, None);
+        self.bucket.delete(&own(key)?, Precondition::None).await?;
+        self.stage.done(id, true);
+        Ok(())
+    }
+
+    async fn content(&self, key: &ObjectKey) -> store::Result<Bytes> {
+        super::judge::content_of(&self.bucket, key).await.map(|(_, content)| content)
+    }
+
+    /// A directory's marker is nothing that has content.
+    async fn mark(&self) -> Result<(), String> {
+        let key = MARKERS[self.stage.below(MARKERS.len() as u64) as usize];
+        let marker = object_key(key)?;
+        let done = match self.stage.below(2) {
+            0 => self.bucket.put(&marker, Payload::default(), PutOptions::default()).await.map(drop),
+            _ => self.bucket.delete(&marker, Precondition::None).await,
+        };
+        self.stage.tell(format!("stranger marks or unmarks '{key}'"));
+        done.map_err(|error| error.to_string())
+    }
+
+    async fn observe(&mut self) -> Result<(), String> {
+        let key = match self.stage.below(5) {
+            0 => MARKERS[self.stage.below(MARKERS.len() as u64) as usize].to_owned(),
+            _ => self.stage.key(),
+        };
+        self.observe_key(&key).await
+    }
+
+    async fn observe_key(&mut self, key: &str) -> Result<(), String> {
+        let key = object_key(key)?;
+        let looked_at = Timestamp(self.stage.now());
+        let seen = self.bucket.find(&key).await.map_err(|error| error.to_string())?;
+        if self.hints.len() < HINTS_MAX {
+            self.hints.push(Hint { key, seen, looked_at });
+        }
+        Ok(())
+    }
+
+    /// One of the hints: it is told, and may be told again; or it is lost.
+    async fn tell(&mut self, mount: &Mount) -> Result<(), String> {
+        if self.hints.is_empty() {
+            return Ok(());
+        }
+        let hint = self.hints.swap_remove(self.stage.below(self.hints.len() as u64) as usize);
+        if self.stage.below(5) == 0 {
+            return Ok(());
+        }
+        let Hint { key, seen, looked_at } = &hint;
+        let what = seen.as_ref().map_or("nothing".into(), |meta| format!("{:?}", meta.object.etag));
+        self.stage.tell(format!("hint: '{key}' was {what} at {}", looked_at.0));
+        self.stage.count("hints");
+        let told = mount.fs.reconcile(key, seen.as_ref(), *looked_at).await;
+        if self.stage.below(4) == 0 && self.hints.len() < HINTS_MAX {
+            self.hints.push(hint);
+        }
+        match told {
+            _ if mount.weather.has_crashed() => Ok(()),
+            Err(error) if error.errno() != libc::EIO || mount.weather.struck() == 0 => {
+                Err(format!("a hint failed for no reason: {error}"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn own(key: &str) -> store::Result<ObjectKey> {
+    ObjectKey::try_from(key).map_err(StoreError::from)
+}

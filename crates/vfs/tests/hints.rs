@@ -1,0 +1,84 @@
+//! What is told of the bucket's keys: true observations, which may come late, twice, in any order, or never.
+
+use crate::world::{Bucket, World, errno};
+use std::collections::BTreeMap;
+use store::{ObjectKey, ObjectMeta, Timestamp};
+
+/// What a key was seen to be, at a time.
+struct Hint(ObjectKey, Option<ObjectMeta>, Timestamp);
+
+const KEYS: [&str; 5] = ["dir/a", "dir/b", "dir/deep/c", "top", "gone/x"];
+
+async fn observe(bucket: &Bucket, key: &str) -> Hint {
+    let looked_at = store::Clock::now(&*bucket.clock);
+    Hint(ObjectKey::try_from(key).unwrap(), bucket.head(key).await, looked_at)
+}
+
+async fn tell(world: &World, hint: &Hint) {
+    world.fs.reconcile(&hint.0, hint.1.as_ref(), hint.2).await.unwrap();
+}
+
+async fn shown(world: &World) -> BTreeMap<String, Vec<u8>> {
+    let tree = world.tree().await.into_iter();
+    tree.filter(|(_, kind, _)| *kind == vfs::Kind::File).map(|(path, _, body)| (path, body)).collect()
+}
+
+/// Each of several orders of the same observations, and each with some lost and others told twice, ends in what the bucket
+/// holds.
+#[tokio::test]
+async fn s56_events_that_are_lost_late_repeated_or_out_of_order_leave_the_same() {
+    let mut ends = Vec::new();
+    for order in 0..12 {
+        let bucket = Bucket::in_memory();
+        for key in KEYS {
+            bucket.put(key, format!("{key} at first")).await;
+        }
+        let world = bucket.mount(|_| {}).await;
+        shown(&world).await;
+        let mut hints = Vec::new();
+        for (step, key) in KEYS.iter().cycle().take(20).enumerate() {
+            match (step * 7 + 3) % 5 {
+                0 | 1 => bucket.delete(key).await,
+                _ => bucket.put(key, format!("{key} at step {step}")).await,
+            }
+            hints.push(observe(&bucket, key).await);
+        }
+        match order % 4 {
+            0 => {}
+            1 => hints.reverse(),
+            2 => hints.rotate_left(order),
+            _ => hints.sort_by_key(|hint| hint.0.as_bytes().last().copied()),
+        }
+        for (index, hint) in hints.iter().enumerate() {
+            let times = (index + order) % 3;
+            for _ in 0..times {
+                tell(&world, hint).await;
+            }
+        }
+        world.expire();
+        ends.push(shown(&world).await);
+        for (path, body) in &ends[order] {
+            assert_eq!(bucket.object(path.trim_start_matches('/')).await.as_ref(), Some(body), "{path}");
+        }
+        world.assert_healthy().await;
+    }
+    assert!(!ends[0].is_empty() && ends.iter().all(|end| *end == ends[0]), "{ends:?}");
+}
+
+/// What was told in time is seen at once, before the revalidation time has passed.
+#[tokio::test]
+async fn s56_an_event_is_seen_at_once() {
+    let bucket = Bucket::in_memory();
+    bucket.put("dir/a", "one").await;
+    let world = bucket.mount(|_| {}).await;
+    assert_eq!(world.read_file("dir/a").await.unwrap(), b"one");
+    bucket.put("dir/a", "second").await;
+    tell(&world, &observe(&bucket, "dir/a").await).await;
+    assert_eq!(world.read_file("dir/a").await.unwrap(), b"second");
+    bucket.put("dir/b", "new").await;
+    tell(&world, &observe(&bucket, "dir/b").await).await;
+    assert_eq!(world.names("dir").await.unwrap(), ["a", "b"]);
+    bucket.delete("dir/a").await;
+    tell(&world, &observe(&bucket, "dir/a").await).await;
+    assert_eq!(errno(world.stat("dir/a").await), libc::ENOENT);
+}
