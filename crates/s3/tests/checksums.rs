@@ -28,3 +28,43 @@ async fn they_are_checked_kept_and_shown() {
         assert_eq!(got.header(&header), Some(right));
     }
 }
+
+#[tokio::test]
+async fn uploads_in_parts_have_them_too() {
+    let world = World::start().await;
+    send(&world, Some(KEY), ("PUT", "/bucket", ""), &[], "").await.is(200);
+    for (name, right) in KNOWN {
+        let upper = name.to_ascii_uppercase();
+        let path = format!("/bucket/parts-{name}");
+        let begin = [("x-amz-checksum-algorithm", upper.as_str()), ("x-amz-checksum-type", "COMPOSITE")];
+        let begun = send(&world, Some(KEY), ("POST", &path, "uploads"), &begin, "").await.is(200);
+        let id = begun.element("UploadId").unwrap().to_owned();
+        let header = format!("x-amz-checksum-{name}");
+        let part = format!("partNumber=1&uploadId={id}");
+        let put = send(&world, Some(KEY), ("PUT", &path, &part), &[(&header, right)], "abc").await.is(200);
+        let etag = put.header("etag").unwrap().to_owned();
+        let upload = format!("uploadId={id}");
+        let element = format!("Checksum{upper}");
+        let listed = send(&world, Some(KEY), ("GET", &path, &upload), &[], "").await.is(200);
+        assert_eq!(listed.element(&element), Some(right), "{}", listed.body);
+        let complete = |checksum: &str| {
+            format!(
+                "<CompleteMultipartUpload><Part><PartNumber>1</PartNumber><ETag>{etag}</ETag><{element}>{checksum}</{element}></Part></CompleteMultipartUpload>"
+            )
+        };
+        let wrong = complete(&right.replacen(&right[..1], "A", 1));
+        send(&world, Some(KEY), ("POST", &path, &upload), &[], &wrong).await.errs(400, "InvalidPart");
+        let whole = [(header.as_str(), right)];
+        let answer = send(&world, Some(KEY), ("POST", &path, &upload), &whole, &complete(right)).await;
+        answer.errs(400, "BadDigest");
+        let done = send(&world, Some(KEY), ("POST", &path, &upload), &[], &complete(right)).await.is(200);
+        let composite = done.element(&element).unwrap().to_owned();
+        assert!(composite.ends_with("-1"), "{composite}");
+        let asked = [("x-amz-object-attributes", "Checksum")];
+        let shown = send(&world, Some(KEY), ("GET", &path, "attributes"), &asked, "").await.is(200);
+        assert_eq!(shown.element(&element), Some(composite.as_str()), "{}", shown.body);
+        let source = [("x-amz-copy-source", path.as_str())];
+        let copy = send(&world, Some(KEY), ("PUT", "/bucket/copy", ""), &source, "").await.is(200);
+        assert_eq!(copy.element(&element), Some(composite.as_str()), "{}", copy.body);
+    }
+}
