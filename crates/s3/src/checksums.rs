@@ -166,13 +166,28 @@ pub(crate) struct Checksum {
     /// In base64; a composite one ends in `-` and the number of parts.
     pub(crate) value: String,
     pub(crate) is_composite: bool,
+    /// Another one of the same bytes.
+    pub(crate) also: Option<Box<Self>>,
 }
 
 impl Checksum {
+    /// Of a whole.
+    pub(crate) fn new(algorithm: Algorithm, value: String) -> Self {
+        Self { algorithm, value, is_composite: false, also: None }
+    }
+
+    /// The one of an algorithm, if it is among them.
+    pub(crate) fn by(&self, algorithm: Algorithm) -> Option<&Self> {
+        if self.algorithm == algorithm {
+            return Some(self);
+        }
+        self.also.as_deref()?.by(algorithm)
+    }
+
     pub(crate) fn of(algorithm: Algorithm, bytes: &[u8]) -> Self {
         let mut hasher = algorithm.hasher();
         hasher.update(bytes);
-        Self { algorithm, value: hasher.finish(), is_composite: false }
+        Self::new(algorithm, hasher.finish())
     }
 
     /// What stands in SHA-256's element for a checksum that the protocol layer has no element for.
@@ -184,14 +199,16 @@ impl Checksum {
     /// As it is kept with an object or a part.
     pub(crate) fn to_text(&self) -> String {
         let kind = if self.is_composite { "COMPOSITE" } else { "FULL_OBJECT" };
-        format!("{} {kind} {}", self.algorithm.name(), self.value)
+        let text = format!("{} {kind} {}", self.algorithm.name(), self.value);
+        self.also.as_ref().map_or(text.clone(), |also| format!("{text} {}", also.to_text()))
     }
 
     pub(crate) fn from_text(text: &str) -> Option<Self> {
-        let mut words = text.split(' ');
+        let mut words = text.splitn(4, ' ');
         let (algorithm, kind, value) = (words.next()?, words.next()?, words.next()?);
         let algorithm = Algorithm::named(algorithm).ok()?;
-        Some(Self { algorithm, value: value.to_owned(), is_composite: kind == "COMPOSITE" })
+        let also = words.next().and_then(Self::from_text).map(Box::new);
+        Some(Self { algorithm, value: value.to_owned(), is_composite: kind == "COMPOSITE", also })
     }
 
     pub(crate) fn kind(&self) -> dto::ChecksumType {
@@ -208,7 +225,7 @@ impl Checksum {
             count += 1;
         }
         let value = format!("{}-{count}", Self::of(algorithm, &digests).value);
-        Some(Self { algorithm, value, is_composite: true })
+        Some(Self { is_composite: true, ..Self::new(algorithm, value) })
     }
 
     /// The checksum of what parts of these lengths make together; only CRCs have one.
@@ -228,7 +245,7 @@ impl Checksum {
             Some(crc_fast::checksum_combine(crc, whole, number(part)?, *len))
         })?;
         let digest = &whole.to_be_bytes()[8 - algorithm.digest_bytes()..];
-        Some(Self { algorithm, value: encode(digest), is_composite: false })
+        Some(Self::new(algorithm, encode(digest)))
     }
 }
 
@@ -360,6 +377,7 @@ pub(crate) struct Digests {
     md5: Option<(crypto::Md5, Vec<u8>)>,
     algorithm: Option<Algorithm>,
     hasher: Option<Hasher>,
+    also: Option<(Algorithm, Hasher)>,
 }
 
 impl Digests {
@@ -375,7 +393,13 @@ impl Digests {
         let declares = declared.checksum.as_ref().map(|(algorithm, _)| *algorithm).or(declared.algorithm);
         let algorithm = declares.or(default);
         let hasher = algorithm.map(Algorithm::hasher);
-        Ok(Self { declared, md5, algorithm, hasher })
+        Ok(Self { declared, md5, algorithm, hasher, also: None })
+    }
+
+    /// Computes another one too, if it is another.
+    pub(crate) fn and(mut self, algorithm: Algorithm) -> Self {
+        self.also = (self.algorithm != Some(algorithm)).then(|| (algorithm, algorithm.hasher()));
+        self
     }
 
     pub(crate) fn update(&mut self, piece: &Bytes) {
@@ -385,12 +409,15 @@ impl Digests {
         if let Some(hasher) = &mut self.hasher {
             hasher.update(piece);
         }
+        if let Some((_, hasher)) = &mut self.also {
+            hasher.update(piece);
+        }
     }
 
     /// The checksum that was declared before the body came.
     pub(crate) fn declared(&self) -> Option<Checksum> {
         let (algorithm, value) = self.declared.checksum.clone()?;
-        Some(Checksum { algorithm, value, is_composite: false })
+        Some(Checksum::new(algorithm, value))
     }
 
     /// The body has ended: its checksum, or `BadDigest` if it is not as declared.
@@ -402,7 +429,8 @@ impl Digests {
             }
         }
         let (Some(algorithm), Some(hasher)) = (self.algorithm, self.hasher) else { return Ok(None) };
-        let checksum = Checksum { algorithm, value: hasher.finish(), is_composite: false };
+        let also = self.also.map(|(algorithm, hasher)| Box::new(Checksum::new(algorithm, hasher.finish())));
+        let checksum = Checksum { also, ..Checksum::new(algorithm, hasher.finish()) };
         let declared = match self.declared.checksum {
             Some((_, value)) => Some(value),
             None => trailing(self.declared.trailer.as_ref(), algorithm)?,

@@ -173,11 +173,16 @@ impl Endpoint {
             Ok(signer) => signer,
             Err(answer) => return Ok(*answer),
         };
-        if let Some(bucket) = named.bucket.as_deref().filter(|_| wire::needs_bucket(&head)) {
-            // That there is no bucket is said before what is wrong with a document or a copy's source.
+        // That there is no bucket is said before what is wrong with a copy's source, or with what a document says.
+        let (copies, brings_document) = (wire::copies(&head), wire::brings_document(&head));
+        let bucket = named.bucket.as_deref();
+        if let Some(bucket) = bucket.filter(|_| copies) {
             shared.bucket(bucket).await?;
         }
         let plain = wire::plain(head, body, named, signer.as_ref()).await?;
+        if let Some(bucket) = bucket.filter(|_| brings_document) {
+            shared.bucket(bucket).await?;
+        }
         self.call(plain).await
     }
 

@@ -68,3 +68,24 @@ async fn uploads_in_parts_have_them_too() {
         assert_eq!(copy.element(&element), Some(composite.as_str()), "{}", copy.body);
     }
 }
+
+/// The bug: parts had the checksum that clients send by default, and the whole had none, so that a wrong one passed.
+#[tokio::test]
+async fn s191_a_whole_has_a_checksum_whatever_its_parts_have() {
+    let world = World::start().await;
+    send(&world, Some(KEY), ("PUT", "/bucket", ""), &[], "").await.is(200);
+    let begun = send(&world, Some(KEY), ("POST", "/bucket/a", "uploads"), &[], "").await.is(200);
+    let upload = format!("uploadId={}", begun.element("UploadId").unwrap());
+    let part = format!("partNumber=1&{upload}");
+    let crc = [("x-amz-checksum-crc32", "NSRBwg==")];
+    let put = send(&world, Some(KEY), ("PUT", "/bucket/a", &part), &crc, "abc").await.is(200);
+    let etag = put.header("etag").unwrap();
+    let list = format!(
+        "<CompleteMultipartUpload><Part><PartNumber>1</PartNumber><ETag>{etag}</ETag><ChecksumCRC32>NSRBwg==</ChecksumCRC32></Part></CompleteMultipartUpload>"
+    );
+    let wrong = [("x-amz-checksum-crc64nvme", "AAAAAAAAAAA=")];
+    send(&world, Some(KEY), ("POST", "/bucket/a", &upload), &wrong, &list).await.errs(400, "BadDigest");
+    send(&world, Some(KEY), ("HEAD", "/bucket/a", ""), &[], "").await.is(404);
+    let done = send(&world, Some(KEY), ("POST", "/bucket/a", &upload), &[], &list).await.is(200);
+    assert!(done.element("ChecksumCRC64NVME").is_some(), "{}", done.body);
+}

@@ -116,6 +116,8 @@ pub struct ObjectMeta {
     pub size_bytes: u64,
     /// Descriptive headers.
     pub attributes: Attributes,
+    /// How many tags it has, where the store knows without another request.
+    pub tag_count: Option<usize>,
 }
 
 /// An object being read: its description and its bytes.

@@ -123,7 +123,7 @@ pub(crate) async fn get(bucket: Bucket, input: GetObjectInput) -> S3Result<Shown
     let wanted = wanted(meta, input.range.as_ref(), input.part_number)?;
     let mut output = GetObjectOutput::default();
     show!(output, meta, &wanted, input.checksum_mode.is_some());
-    output.tag_count = tag_count(&bucket, &meta.object).await;
+    output.tag_count = tag_count(&bucket, meta).await;
     let len = wanted.range().map_or(meta.size_bytes, |range| range.end - range.start);
     let checksum = shown_checksum(meta, &wanted, input.checksum_mode.is_some());
     output.body = (!is_empty_range).then(|| body::outgoing(object.body, len));
@@ -148,7 +148,7 @@ pub(crate) async fn head(bucket: Bucket, input: HeadObjectInput) -> S3Result<Sho
     output.content_language = input.response_content_language.or(output.content_language);
     let checksum = shown_checksum(&meta, &wanted, input.checksum_mode.is_some());
     let mut shown = Shown::new(output, &meta, checksum.as_ref());
-    if let Some(count) = tag_count(&bucket, &meta.object).await {
+    if let Some(count) = tag_count(&bucket, &meta).await {
         shown.headers.insert("x-amz-tagging-count", HeaderValue::from(count));
     }
     Ok(shown)
@@ -316,7 +316,10 @@ fn content_range(meta: &ObjectMeta, wanted: &Wanted) -> Option<String> {
     Some(format!("bytes {}-{}/{}", range.start, range.end - 1, meta.size_bytes))
 }
 
-async fn tag_count(bucket: &Bucket, object: &store::ObjectRef) -> Option<i32> {
-    let tags = tagging::of(bucket, object).await.ok()?;
-    i32::try_from(tags.len()).ok().filter(|count| *count > 0)
+async fn tag_count(bucket: &Bucket, meta: &ObjectMeta) -> Option<i32> {
+    let count = match meta.tag_count {
+        Some(count) => count,
+        None => tagging::of(bucket, &meta.object).await.ok()?.len(),
+    };
+    i32::try_from(count).ok().filter(|count| *count > 0)
 }

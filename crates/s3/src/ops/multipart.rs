@@ -67,9 +67,12 @@ impl Kind {
 
     /// As it is kept with the upload: a [`Checksum`] that has no value yet.
     fn to_text(self) -> String {
-        let empty =
-            Checksum { algorithm: self.algorithm, value: String::new(), is_composite: self.is_composite };
-        empty.to_text().trim_end().to_owned()
+        self.checksum().to_text().trim_end().to_owned()
+    }
+
+    /// Without a value.
+    fn checksum(self) -> Checksum {
+        Checksum { is_composite: self.is_composite, ..Checksum::new(self.algorithm, String::new()) }
     }
 
     fn declared(upload: &Upload) -> Option<Self> {
@@ -111,7 +114,7 @@ fn is_type(text: &str) -> bool {
 }
 
 fn checksum_type(kind: Kind) -> dto::ChecksumType {
-    Checksum { algorithm: kind.algorithm, value: String::new(), is_composite: kind.is_composite }.kind()
+    kind.checksum().kind()
 }
 
 pub(crate) async fn upload_part(
@@ -130,7 +133,8 @@ pub(crate) async fn upload_part(
     must_agree(kind, &declared)?;
     let announced = put::announced(input.content_length)?;
     let default = kind.map_or(Algorithm::Crc64Nvme, |kind| kind.algorithm);
-    let digests = Digests::begin(declared, Some(default))?;
+    // Of parts with any checksums the whole has the default one.
+    let digests = Digests::begin(declared, Some(default))?.and(default);
     let incoming = Incoming::new(input.body, announced, digests);
     let (part, checksum) =
         body::pipe(incoming, |body, note| uploads.put_part(&key, &input.upload_id, number, body, note))
@@ -372,7 +376,8 @@ fn must_have_checksum(named: &CompletedPart, part: &Part, kind: Option<Kind>) ->
     })?;
     match (given, kind) {
         (Some((algorithm, value)), _) => {
-            let is_same = stored.is_some_and(|stored| stored.algorithm == algorithm && stored.value == value);
+            let known = stored.as_ref().and_then(|stored| stored.by(algorithm));
+            let is_same = known.is_some_and(|known| known.value == value);
             if is_same {
                 return Ok(());
             }
@@ -446,7 +451,7 @@ fn joined(kind: Option<Kind>, parts: &[Part]) -> Option<Checksum> {
     let kind = kind.unwrap_or(Kind { algorithm: Algorithm::Crc64Nvme, is_composite: false });
     let noted = parts.iter().map(|part| {
         let checksum = Checksum::from_text(part.note.as_deref()?)?;
-        (checksum.algorithm == kind.algorithm).then_some((checksum, part.size_bytes))
+        Some((checksum.by(kind.algorithm)?.clone(), part.size_bytes))
     });
     let noted: Vec<(Checksum, u64)> = noted.collect::<Option<_>>()?;
     if kind.is_composite {

@@ -56,16 +56,19 @@ impl Trailer {
     }
 }
 
-/// Whether a request brings a document, or copies: its bucket must be there before that is looked at.
-pub(crate) fn needs_bucket(head: &Parts) -> bool {
-    let query = head.uri.query().unwrap_or_default();
-    query::is_document(&head.method, query) || head.headers.contains_key("x-amz-copy-source")
+/// Whether a request copies an object, or a part of one.
+pub(crate) fn copies(head: &Parts) -> bool {
+    head.headers.contains_key("x-amz-copy-source")
+}
+
+/// Whether a request sets something of a bucket or an object that is there, by a document.
+pub(crate) fn brings_document(head: &Parts) -> bool {
+    query::is_document(&head.method, head.uri.query().unwrap_or_default())
 }
 
 /// Whether a request is CreateBucket.
 fn makes_bucket(head: &Parts, named: &Named) -> bool {
-    let query = head.uri.query().unwrap_or_default();
-    head.method == Method::PUT && named.is_bucket() && !query::is_document(&head.method, query)
+    head.method == Method::PUT && named.is_bucket() && !brings_document(head)
 }
 
 /// A request in its plain form: its body without framing, its headers as the protocol layer reads them, its signer among
@@ -78,7 +81,7 @@ pub(crate) async fn plain(
 ) -> S3Result<Request<Body>> {
     let framing = framing::Framing::of(&head, &body, signer)?;
     let makes_bucket = makes_bucket(&head, named);
-    let is_document = makes_bucket || query::is_document(&head.method, head.uri.query().unwrap_or_default());
+    let is_document = makes_bucket || brings_document(&head);
     if is_document {
         framing.must_be_whole()?;
     }

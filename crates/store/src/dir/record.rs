@@ -72,6 +72,7 @@ impl Found {
             object: self.object_ref(key),
             size_bytes: self.size_bytes(),
             attributes: self.record.attributes.clone(),
+            tag_count: Some(self.record.tags.len()),
         }
     }
 }

@@ -295,7 +295,8 @@ impl Stored {
 
     fn meta(&self, key: &ObjectKey) -> ObjectMeta {
         let attributes = self.description.as_ref().map(|found| found.attributes.clone()).unwrap_or_default();
-        ObjectMeta { object: self.object_ref(key), size_bytes: self.body.len(), attributes }
+        let tag_count = Some(self.description.as_ref().map_or(0, |found| found.tags.len()));
+        ObjectMeta { object: self.object_ref(key), size_bytes: self.body.len(), attributes, tag_count }
     }
 }
 

@@ -18,6 +18,7 @@ const USER_PREFIX: &str = "x-amz-meta-";
 const STORAGE_CLASS: HeaderName = HeaderName::from_static("x-amz-storage-class");
 const TAGGING: HeaderName = HeaderName::from_static("x-amz-tagging");
 const VERSION_ID: HeaderName = HeaderName::from_static("x-amz-version-id");
+const TAGGING_COUNT: HeaderName = HeaderName::from_static("x-amz-tagging-count");
 const ENCRYPTION: HeaderName = HeaderName::from_static("x-amz-server-side-encryption");
 const ENCRYPTION_KEY: HeaderName = HeaderName::from_static("x-amz-server-side-encryption-aws-kms-key-id");
 
@@ -100,7 +101,14 @@ pub(super) fn object_meta(key: &ObjectKey, headers: &HeaderMap) -> Result<Object
             content_length(headers).ok_or_else(|| Failure::nonsense("an object without Content-Length"))?
         }
     };
-    Ok(ObjectMeta { object: object_ref(key, headers)?, size_bytes, attributes: attributes(headers) })
+    // An object without tags has no such header, nor has one whose tags this user may not read.
+    let tag_count = text(headers, &TAGGING_COUNT).and_then(|count| count.parse().ok()).unwrap_or(0);
+    Ok(ObjectMeta {
+        object: object_ref(key, headers)?,
+        size_bytes,
+        attributes: attributes(headers),
+        tag_count: Some(tag_count),
+    })
 }
 
 /// The identity of the object an answer is about.

@@ -69,7 +69,8 @@ impl Waiting {
             last_modified: Some(self.described.stored_at),
         };
         let attributes = self.described.attributes.clone();
-        ObjectMeta { object, size_bytes: self.size_bytes(), attributes }
+        let tag_count = Some(self.described.tags.len());
+        ObjectMeta { object, size_bytes: self.size_bytes(), attributes, tag_count }
     }
 
     /// The objects of the bucket that it is made of.

@@ -83,7 +83,7 @@ impl Objects {
             ..ObjectRef::new(key.clone(), etag::of(inode, None))
         };
         let attributes = headers::with_posix(headers::type_of(inode.kind), inode);
-        Ok(ObjectMeta { object, size_bytes: inode.size_bytes, attributes })
+        Ok(ObjectMeta { object, size_bytes: inode.size_bytes, attributes, tag_count: None })
     }
 
     async fn get_unshown(

@@ -184,7 +184,8 @@ impl Objects {
         if inode.is_dir() && attributes.content_type.is_none() {
             attributes.content_type = crate::headers::type_of(Kind::Directory).content_type;
         }
-        Ok((ObjectMeta { object, size_bytes, attributes }, kept))
+        let tag_count = Some(kept.tags().len());
+        Ok((ObjectMeta { object, size_bytes, attributes, tag_count }, kept))
     }
 
     pub(super) fn etag_of(&self, key: &ObjectKey, inode: &Inode) -> Result<ETag, FsError> {

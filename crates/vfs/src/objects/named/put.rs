@@ -322,7 +322,7 @@ impl Objects {
         defaults: &Defaults,
     ) -> Observed {
         let object = ObjectRef { last_modified: Some(at), ..ObjectRef::new(key.clone(), ETag::new("")) };
-        let meta = ObjectMeta { object, size_bytes, attributes: attributes.clone() };
+        let meta = ObjectMeta { object, size_bytes, attributes: attributes.clone(), tag_count: None };
         headers::observed(&meta, key.as_bytes().ends_with(b"/"), defaults, at)
     }
 
