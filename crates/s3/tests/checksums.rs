@@ -89,3 +89,29 @@ async fn s191_a_whole_has_a_checksum_whatever_its_parts_have() {
     let done = send(&world, Some(KEY), ("POST", "/bucket/a", &upload), &[], &list).await.is(200);
     assert!(done.element("ChecksumCRC64NVME").is_some(), "{}", done.body);
 }
+
+/// The bug: the checksum of the whole was shown with one part of it, and the client took the part for damaged.
+#[tokio::test]
+async fn a_part_is_not_shown_with_the_checksum_of_the_whole() {
+    let world = World::start().await;
+    send(&world, Some(KEY), ("PUT", "/bucket", ""), &[], "").await.is(200);
+    let begun = send(&world, Some(KEY), ("POST", "/bucket/a", "uploads"), &[], "").await.is(200);
+    let upload = format!("uploadId={}", begun.element("UploadId").unwrap());
+    let mut list = String::new();
+    for (number, body) in [(1, "a".repeat(5 << 20)), (2, "b".to_owned())] {
+        let part = format!("partNumber={number}&{upload}");
+        let put = send(&world, Some(KEY), ("PUT", "/bucket/a", &part), &[], &body).await.is(200);
+        let etag = put.header("etag").unwrap();
+        list.push_str(&format!("<Part><PartNumber>{number}</PartNumber><ETag>{etag}</ETag></Part>"));
+    }
+    let list = format!("<CompleteMultipartUpload>{list}</CompleteMultipartUpload>");
+    send(&world, Some(KEY), ("POST", "/bucket/a", &upload), &[], &list).await.is(200);
+    let mode = [("x-amz-checksum-mode", "ENABLED")];
+    for (query, is_shown) in [("", true), ("partNumber=1", false), ("partNumber=2", false)] {
+        for method in ["HEAD", "GET"] {
+            let answer = send(&world, Some(KEY), (method, "/bucket/a", query), &mode, "").await;
+            let shown = answer.header("x-amz-checksum-crc64nvme");
+            assert_eq!(shown.is_some(), is_shown, "{method} {query}: {}", answer.head);
+        }
+    }
+}

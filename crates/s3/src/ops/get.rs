@@ -233,9 +233,14 @@ fn object_parts(
     })
 }
 
-/// The checksum of an object that is read whole by who wants to see it.
+/// The checksum of an object that is read whole by who wants to see it. Clients check it against what they read.
 fn shown_checksum(meta: &ObjectMeta, wanted: &Wanted, is_asked: bool) -> Option<Checksum> {
-    checksum(meta).filter(|_| is_asked && !matches!(wanted, Wanted::Some(_)))
+    let is_whole = match wanted {
+        Wanted::All => true,
+        Wanted::Some(_) => false,
+        Wanted::Part(range, _) => *range == (0..meta.size_bytes),
+    };
+    checksum(meta).filter(|_| is_asked && is_whole)
 }
 
 /// The checksum kept with an object.
