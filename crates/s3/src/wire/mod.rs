@@ -20,6 +20,7 @@ mod post;
 mod post_policy;
 mod verifier;
 
+use futures_util::StreamExt as _;
 use http::header::{AUTHORIZATION, CONTENT_LENGTH, HeaderValue};
 use http::request::Parts;
 use http::{Method, Request, Uri};
@@ -34,6 +35,9 @@ pub(crate) use document::{BYTES_MAX as DOCUMENT_BYTES_MAX, BucketTags};
 pub(crate) use normal::{EXPIRES, check as check_form};
 pub(crate) use post::{is_post, read as read_post};
 pub(crate) use verifier::Verifier;
+
+/// The most that is read of a body that counts for nothing.
+const LEFT_BYTES_MAX: usize = 1 << 20;
 
 /// Who signed a request. The protocol layer hands it on among the request's extensions.
 #[derive(Debug, Clone)]
@@ -94,7 +98,10 @@ pub(crate) async fn plain(
     if makes_bucket && let Some(tags) = document::bucket_tags(&body.bytes().unwrap_or_default())? {
         head.extensions.insert(tags);
     }
-    normal::rewrite(&mut head)?;
+    if let Err(error) = normal::rewrite(&mut head) {
+        leave(body).await;
+        return Err(error);
+    }
     if let Some(length) = length {
         head.headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
     }
@@ -103,6 +110,16 @@ pub(crate) async fn plain(
     head.uri = without_signature(&head.uri);
     head.extensions.extend(signer_and_trailer(signer, trailer));
     Ok(Request::from_parts(head, body))
+}
+
+/// Reads what a client is still sending of a short body, so that it hears the answer before the connection ends.
+async fn leave(mut body: Body) {
+    let mut read = 0;
+    while read < LEFT_BYTES_MAX
+        && let Some(Ok(piece)) = body.next().await
+    {
+        read += piece.len();
+    }
 }
 
 fn signer_and_trailer(signer: Option<&Credentials>, trailer: Option<Trailer>) -> http::Extensions {
