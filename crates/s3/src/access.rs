@@ -13,6 +13,7 @@ use crate::ops::settings;
 use crate::policy::{Asked, Policy, Says};
 use crate::policy_condition::Circumstances;
 use crate::users::Role;
+use crate::wire::Signer;
 
 /// The gate of an endpoint.
 #[derive(Debug, Clone)]
@@ -73,7 +74,8 @@ impl S3Access for Gate {
     async fn check(&self, context: &mut S3AccessContext<'_>) -> S3Result<()> {
         let action = of_version(action(context.s3_op().name()), context.uri());
         must_be_owner(context.headers(), self.0.users.owner())?;
-        if context.credentials().is_none() && overrides_headers(context.uri()) {
+        let user = Signer::of(context.extensions_mut()).map(str::to_owned);
+        if user.is_none() && overrides_headers(context.uri()) {
             return Err(s3_error!(
                 InvalidRequest,
                 "Request specific response headers cannot be used for anonymous GET requests."
@@ -81,7 +83,6 @@ impl S3Access for Gate {
         }
         let uri = context.uri().clone();
         let around = Circumstances::of(&uri, context.extensions_mut());
-        let user = context.credentials().map(|credentials| credentials.access_key.clone());
         let (bucket, key) = match context.s3_path() {
             S3Path::Root => (None, None),
             S3Path::Bucket { bucket } => (Some(bucket.as_ref()), None),
@@ -111,14 +112,14 @@ impl S3Access for Gate {
     async fn copy_object(&self, request: &mut S3Request<CopyObjectInput>) -> S3Result<()> {
         let (bucket, key, version) = copy::named(&request.input.copy_source)?;
         let around = Circumstances::of(&request.uri, &request.extensions);
-        self.check_source(request.credentials.as_ref(), bucket, key.as_bytes(), version.is_some(), &around)
+        self.check_source(Signer::of(&request.extensions), bucket, key.as_bytes(), version.is_some(), &around)
             .await
     }
 
     async fn upload_part_copy(&self, request: &mut S3Request<UploadPartCopyInput>) -> S3Result<()> {
         let (bucket, key, version) = copy::named(&request.input.copy_source)?;
         let around = Circumstances::of(&request.uri, &request.extensions);
-        self.check_source(request.credentials.as_ref(), bucket, key.as_bytes(), version.is_some(), &around)
+        self.check_source(Signer::of(&request.extensions), bucket, key.as_bytes(), version.is_some(), &around)
             .await
     }
 }
@@ -126,14 +127,13 @@ impl S3Access for Gate {
 impl Gate {
     async fn check_source(
         &self,
-        credentials: Option<&s3s::auth::Credentials>,
+        user: Option<&str>,
         bucket: &str,
         key: &[u8],
         is_version: bool,
         around: &Circumstances,
     ) -> S3Result<()> {
         let action = if is_version { "s3:GetObjectVersion" } else { "s3:GetObject" };
-        let user = credentials.map(|credentials| credentials.access_key.as_str());
         let key = String::from_utf8_lossy(key);
         Gate::check(self, user, action, Some(bucket), Some(&key), around).await
     }

@@ -2,13 +2,15 @@
 //!
 //! Only the form is checked here, so that a client hears what is wrong with it; signatures are the protocol layer's.
 
-use http::{HeaderMap, Request};
+use http::HeaderMap;
+use http::request::Parts;
 use s3s::{S3Error, S3ErrorCode, s3_error};
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 
 use crate::error::custom;
 use crate::error_document::{Asked, with_details};
+use crate::headers;
 use crate::sessions::Sessions;
 
 const ALGORITHM: &str = "AWS4-HMAC-SHA256";
@@ -24,23 +26,33 @@ const UNHASHED: [&str; 4] = [
     "STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER",
 ];
 
-/// What is wrong with the way in which a request says who sends it, if anything.
-pub(crate) fn problem<B>(request: &Request<B>, region: &str, sessions: &Sessions) -> Option<S3Error> {
-    let headers = request.headers();
-    let query = request.uri().query().unwrap_or_default();
+/// Refuses what is wrong with the way in which a request says who sends it.
+pub(crate) fn check(
+    head: &Parts,
+    region: &str,
+    sessions: &Sessions,
+    now: store::Timestamp,
+) -> Result<(), S3Error> {
+    let headers = &head.headers;
+    let query = head.uri.query().unwrap_or_default();
     let query: BTreeMap<String, String> =
         url::form_urlencoded::parse(query.as_bytes()).into_owned().collect();
     let checked = match headers.get(http::header::AUTHORIZATION) {
+        // Else one could be looked at for its form, and the other for its signature.
+        Some(_) if ["X-Amz-Signature", "Signature"].iter().any(|word| query.contains_key(*word)) => {
+            Err(s3_error!(InvalidArgument, "Only one auth mechanism allowed"))
+        }
         Some(value) => in_header(value.to_str().unwrap_or_default(), headers, region),
         None if query.keys().any(|key| key.starts_with("X-Amz-") && key != "X-Amz-Date") => {
-            in_query(&query, headers, region)
+            in_query(&query, headers, region, now)
         }
+        None if query.contains_key("Signature") => Err(unsupported()),
         None => Ok(()),
     };
     let in_header = headers.get("x-amz-security-token").and_then(|value| value.to_str().ok());
     let token = in_header.or_else(|| query.get("X-Amz-Security-Token").map(String::as_str));
-    let access_key = Asked::of(request).access_key;
-    checked.and_then(|()| sessions.check_token(access_key.as_deref(), token)).err()
+    checked?;
+    sessions.check_token(Asked::of(head).access_key.as_deref(), token)
 }
 
 fn in_header(value: &str, headers: &HeaderMap, region: &str) -> Result<(), S3Error> {
@@ -144,7 +156,12 @@ fn must_be_signed(headers: &HeaderMap, signed: &str) -> Result<(), S3Error> {
     Err(with_details(error, &[("HeadersNotSigned", &unsigned.join(", "))]))
 }
 
-fn in_query(query: &BTreeMap<String, String>, headers: &HeaderMap, region: &str) -> Result<(), S3Error> {
+fn in_query(
+    query: &BTreeMap<String, String>,
+    headers: &HeaderMap,
+    region: &str,
+    now: store::Timestamp,
+) -> Result<(), S3Error> {
     let given = |name: &str| query.get(name).map(String::as_str).filter(|value| !value.is_empty());
     let missing = || {
         query_error(
@@ -155,7 +172,7 @@ fn in_query(query: &BTreeMap<String, String>, headers: &HeaderMap, region: &str)
         None => return Err(missing()),
         Some(ALGORITHM) => {}
         Some("AWS4-ECDSA-P256-SHA256") => {
-            return Err(s3_error!(NotImplemented, "AWS4-ECDSA-P256-SHA256 is not implemented here"));
+            return Err(query_error("X-Amz-Algorithm only supports \"AWS4-HMAC-SHA256\""));
         }
         Some(_) => {
             return Err(query_error(
@@ -192,32 +209,51 @@ fn in_query(query: &BTreeMap<String, String>, headers: &HeaderMap, region: &str)
             "Invalid credential date {given:?}. This date is not the same as X-Amz-Date: {expected:?}."
         )));
     }
+    must_not_be_over(date, expires, now)?;
     must_be_signed(headers, signed)
 }
 
+fn must_not_be_over(date: &str, expires: i64, now: store::Timestamp) -> Result<(), S3Error> {
+    let Some(ends) = headers::basic_date(date).map(|date| date.saturating_add(expires)) else {
+        return Ok(());
+    };
+    if now.secs() <= ends {
+        return Ok(());
+    }
+    let shown = |time: store::Timestamp| {
+        let mut text = Vec::new();
+        headers::timestamp(time).format(s3s::dto::TimestampFormat::DateTime, &mut text).ok();
+        String::from_utf8_lossy(&text).into_owned()
+    };
+    let (server, ends) = (shown(now), shown(store::Timestamp::from_secs(ends, 0)));
+    let error = S3Error::with_message(S3ErrorCode::AccessDenied, "Request has expired");
+    let seconds = expires.to_string();
+    Err(with_details(error, &[("X-Amz-Expires", &seconds), ("Expires", &ends), ("ServerTime", &server)]))
+}
+
 /// `AKID/date/region/service/aws4_request`.
-struct Credential<'a> {
-    date: &'a str,
+pub(crate) struct Credential<'a> {
+    pub(crate) date: &'a str,
     region: &'a str,
     service: &'a str,
     terminal: &'a str,
 }
 
 /// What a credential says wrongly.
-struct Wrong {
-    text: String,
+pub(crate) struct Wrong {
+    pub(crate) text: String,
     is_region: bool,
 }
 
 impl<'a> Credential<'a> {
-    fn parse(text: &'a str) -> Option<Self> {
+    pub(crate) fn parse(text: &'a str) -> Option<Self> {
         match text.split('/').collect::<Vec<_>>().as_slice() {
             [_, date, region, service, terminal] => Some(Self { date, region, service, terminal }),
             _ => None,
         }
     }
 
-    fn check(&self, region: &str) -> Result<(), Wrong> {
+    pub(crate) fn check(&self, region: &str) -> Result<(), Wrong> {
         let wrong = |text: String| Err(Wrong { text, is_region: false });
         if self.terminal != TERMINAL {
             return wrong(format!(

@@ -12,7 +12,7 @@ use store::{Attributes, Multipart, ObjectKey, ObjectRef, ObjectStore, Payload, P
 use store::{StoreError, Tags};
 
 use crate::checksums::{Checksum, Digests};
-use crate::error::{custom, from_store, from_upload};
+use crate::error::{from_store, from_upload};
 use crate::places::{self, Place};
 
 /// Bodies up to this length are held and stored by one call; longer ones go out in parts of this length.
@@ -48,7 +48,7 @@ impl Incoming {
             match body.next().await {
                 Some(Ok(piece)) if piece.is_empty() => {}
                 Some(Ok(piece)) => return self.take(piece).map(Some),
-                Some(Err(error)) => return Err(broken(&error)),
+                Some(Err(error)) => return Err(broken(error)),
                 None => {
                     self.body = None;
                     return match self.left {
@@ -297,10 +297,11 @@ impl http_body::Body for Outgoing {
     }
 }
 
-fn incomplete() -> S3Error {
+/// A body of another length than announced.
+pub(crate) fn incomplete() -> S3Error {
     s3_error!(
         IncompleteBody,
-        "You did not provide the number of bytes specified by the Content-Length HTTP header."
+        "You did not provide the number of bytes specified by the Content-Length HTTP header"
     )
 }
 
@@ -312,34 +313,13 @@ pub(crate) fn timed_out() -> S3Error {
     )
 }
 
-/// Why a body ended early. The protocol layer says so in words only.
-fn broken(error: &StdError) -> S3Error {
-    let text = error.to_string();
-    if let Some(error) = error.downcast_ref::<S3Error>() {
-        let mut same = S3Error::new(error.code().clone());
-        if let Some(message) = error.message() {
-            same.set_message(message.to_owned());
+/// Why a body ended early.
+pub(crate) fn broken(error: StdError) -> S3Error {
+    match error.downcast::<S3Error>() {
+        Ok(error) => *error,
+        Err(error) => {
+            tracing::debug!(%error, "a body broke off");
+            incomplete()
         }
-        return same;
-    }
-    if text.contains("RequestTimeout") {
-        return timed_out();
-    }
-    let is = |name: &str| text.contains(name);
-    if is("SignatureMismatch") {
-        s3_error!(
-            SignatureDoesNotMatch,
-            "The request signature we calculated does not match the signature you provided. Check your key and signing method."
-        )
-    } else if is("ChecksumMismatch") || is("ContentSha256") {
-        custom(
-            "XAmzContentSHA256Mismatch",
-            http::StatusCode::BAD_REQUEST,
-            "The provided 'x-amz-content-sha256' header does not match what was computed.",
-        )
-    } else if is("TooLarge") || is("TooMany") || is("FormatError") {
-        s3_error!(InvalidRequest, "The body is not well-formed: {text}")
-    } else {
-        incomplete()
     }
 }

@@ -8,9 +8,12 @@ use bytes::Bytes;
 use crc_fast::CrcAlgorithm;
 use s3s::crypto::{self, Checksum as _};
 use s3s::dto;
-use s3s::{S3Error, S3Result, TrailingHeaders, s3_error};
+use s3s::{S3Error, S3Result, s3_error};
 use xxhash_rust::xxh3::Xxh3;
 use xxhash_rust::xxh64::Xxh64;
+
+use crate::error_document::with_details;
+use crate::wire::Trailer;
 
 /// A checksum algorithm of S3.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -163,26 +166,49 @@ pub(crate) struct Checksum {
     /// In base64; a composite one ends in `-` and the number of parts.
     pub(crate) value: String,
     pub(crate) is_composite: bool,
+    /// Another one of the same bytes.
+    pub(crate) also: Option<Box<Self>>,
 }
 
 impl Checksum {
+    /// Of a whole.
+    pub(crate) fn new(algorithm: Algorithm, value: String) -> Self {
+        Self { algorithm, value, is_composite: false, also: None }
+    }
+
+    /// The one of an algorithm, if it is among them.
+    pub(crate) fn by(&self, algorithm: Algorithm) -> Option<&Self> {
+        if self.algorithm == algorithm {
+            return Some(self);
+        }
+        self.also.as_deref()?.by(algorithm)
+    }
+
     pub(crate) fn of(algorithm: Algorithm, bytes: &[u8]) -> Self {
         let mut hasher = algorithm.hasher();
         hasher.update(bytes);
-        Self { algorithm, value: hasher.finish(), is_composite: false }
+        Self::new(algorithm, hasher.finish())
+    }
+
+    /// What stands in SHA-256's element for a checksum that the protocol layer has no element for.
+    pub(crate) fn carried(&self) -> Option<String> {
+        let is_unknown = Algorithm::UNKNOWN.contains(&self.algorithm);
+        is_unknown.then(|| format!("{}:{}", self.algorithm.name(), self.value))
     }
 
     /// As it is kept with an object or a part.
     pub(crate) fn to_text(&self) -> String {
         let kind = if self.is_composite { "COMPOSITE" } else { "FULL_OBJECT" };
-        format!("{} {kind} {}", self.algorithm.name(), self.value)
+        let text = format!("{} {kind} {}", self.algorithm.name(), self.value);
+        self.also.as_ref().map_or(text.clone(), |also| format!("{text} {}", also.to_text()))
     }
 
     pub(crate) fn from_text(text: &str) -> Option<Self> {
-        let mut words = text.split(' ');
+        let mut words = text.splitn(4, ' ');
         let (algorithm, kind, value) = (words.next()?, words.next()?, words.next()?);
         let algorithm = Algorithm::named(algorithm).ok()?;
-        Some(Self { algorithm, value: value.to_owned(), is_composite: kind == "COMPOSITE" })
+        let also = words.next().and_then(Self::from_text).map(Box::new);
+        Some(Self { algorithm, value: value.to_owned(), is_composite: kind == "COMPOSITE", also })
     }
 
     pub(crate) fn kind(&self) -> dto::ChecksumType {
@@ -199,7 +225,7 @@ impl Checksum {
             count += 1;
         }
         let value = format!("{}-{count}", Self::of(algorithm, &digests).value);
-        Some(Self { algorithm, value, is_composite: true })
+        Some(Self { is_composite: true, ..Self::new(algorithm, value) })
     }
 
     /// The checksum of what parts of these lengths make together; only CRCs have one.
@@ -219,7 +245,7 @@ impl Checksum {
             Some(crc_fast::checksum_combine(crc, whole, number(part)?, *len))
         })?;
         let digest = &whole.to_be_bytes()[8 - algorithm.digest_bytes()..];
-        Some(Self { algorithm, value: encode(digest), is_composite: false })
+        Some(Self::new(algorithm, encode(digest)))
     }
 }
 
@@ -243,6 +269,17 @@ macro_rules! show_checksum {
 }
 pub(crate) use show_checksum;
 
+/// As [`show_checksum`], in a document. What has no element there is carried by another one.
+macro_rules! write_checksum {
+    ($output:expr, $checksum:expr) => {
+        $crate::checksums::show_checksum!($output, $checksum);
+        if let Some(carried) = $checksum.as_ref().and_then(|checksum| checksum.carried()) {
+            $output.checksum_sha256 = Some(carried);
+        }
+    };
+}
+pub(crate) use write_checksum;
+
 /// The checksums in the five fields that carry them in S3's requests.
 macro_rules! given_checksums {
     ($input:expr) => {
@@ -262,19 +299,24 @@ pub(crate) type Given = Vec<(Algorithm, Option<String>)>;
 
 /// The one checksum given, checked for its form. `InvalidRequest` if there are several.
 pub(crate) fn only(given: Given) -> S3Result<Option<(Algorithm, String)>> {
-    let mut found = None;
-    for (algorithm, value) in given {
-        let Some(value) = value else { continue };
-        if found.is_some() {
-            return Err(several());
-        }
-        let is_digest = decode(&value).is_some_and(|bytes| bytes.len() == algorithm.digest_bytes());
-        if !is_digest {
-            return Err(invalid(algorithm));
-        }
-        found = Some((algorithm, value));
+    let mut found = given.into_iter().filter_map(|(algorithm, value)| Some((algorithm, value?)));
+    let Some((algorithm, value)) = found.next() else { return Ok(None) };
+    if found.next().is_some() {
+        return Err(several());
     }
-    Ok(found)
+    let is_digest = decode(&value).is_some_and(|bytes| bytes.len() == algorithm.digest_bytes());
+    if is_digest { Ok(Some((algorithm, value))) } else { Err(invalid(algorithm)) }
+}
+
+/// What the five fields hold, with what one of them carries for another algorithm.
+pub(crate) fn uncarried(given: Given) -> Given {
+    let taken = given.into_iter().map(|(algorithm, value)| {
+        let carried = value.as_deref().and_then(|value| value.split_once(':'));
+        let carried =
+            carried.and_then(|(name, value)| Some((Algorithm::named(name).ok()?, value.to_owned())));
+        carried.map_or((algorithm, value), |(algorithm, value)| (algorithm, Some(value)))
+    });
+    taken.collect()
 }
 
 pub(crate) fn several() -> S3Error {
@@ -288,15 +330,20 @@ pub(crate) fn invalid(algorithm: Algorithm) -> S3Error {
     invalid_header(&algorithm.header())
 }
 
-/// As [`only`], among the fields and the headers, of which the protocol layer reads some, and none that is empty.
-pub(crate) fn only_with_headers(
-    mut given: Given,
-    headers: &http::HeaderMap,
-) -> S3Result<Option<(Algorithm, String)>> {
+/// What the fields hold, and the headers, of which the protocol layer reads some, and none that is empty.
+pub(crate) fn with_headers(mut given: Given, headers: &http::HeaderMap) -> Given {
     let text = |algorithm: Algorithm| Some(headers.get(algorithm.header())?.to_str().ok()?.to_owned());
     given.retain(|(algorithm, _)| text(*algorithm).is_none());
     given.extend(Algorithm::ALL.map(|algorithm| (algorithm, text(algorithm))));
-    only(given)
+    given
+}
+
+/// As [`only`], of [`with_headers`].
+pub(crate) fn only_with_headers(
+    given: Given,
+    headers: &http::HeaderMap,
+) -> S3Result<Option<(Algorithm, String)>> {
+    only(with_headers(given, headers))
 }
 
 /// The header of an answer that shows a checksum for which it has no field.
@@ -321,7 +368,7 @@ pub(crate) struct Declared {
     pub(crate) checksum: Option<(Algorithm, String)>,
     /// Named by `x-amz-sdk-checksum-algorithm` or a trailer; the value comes after the body, if at all.
     pub(crate) algorithm: Option<Algorithm>,
-    pub(crate) trailers: Option<TrailingHeaders>,
+    pub(crate) trailer: Option<Trailer>,
 }
 
 /// The digests of a body that is being read.
@@ -330,6 +377,7 @@ pub(crate) struct Digests {
     md5: Option<(crypto::Md5, Vec<u8>)>,
     algorithm: Option<Algorithm>,
     hasher: Option<Hasher>,
+    also: Option<(Algorithm, Hasher)>,
 }
 
 impl Digests {
@@ -338,16 +386,20 @@ impl Digests {
         let md5 = match &declared.md5 {
             None => None,
             Some(text) => {
-                let digest = decode(text).filter(|bytes| bytes.len() == 16);
-                let digest = digest
-                    .ok_or_else(|| s3_error!(InvalidDigest, "The Content-MD5 you specified was invalid."))?;
-                Some((crypto::Md5::new(), digest))
+                let digest = MD5_CODE.decode(text).ok().filter(|bytes| bytes.len() == 16);
+                Some((crypto::Md5::new(), digest.ok_or_else(|| invalid_digest(text))?))
             }
         };
         let declares = declared.checksum.as_ref().map(|(algorithm, _)| *algorithm).or(declared.algorithm);
         let algorithm = declares.or(default);
         let hasher = algorithm.map(Algorithm::hasher);
-        Ok(Self { declared, md5, algorithm, hasher })
+        Ok(Self { declared, md5, algorithm, hasher, also: None })
+    }
+
+    /// Computes another one too, if it is another.
+    pub(crate) fn and(mut self, algorithm: Algorithm) -> Self {
+        self.also = (self.algorithm != Some(algorithm)).then(|| (algorithm, algorithm.hasher()));
+        self
     }
 
     pub(crate) fn update(&mut self, piece: &Bytes) {
@@ -357,29 +409,31 @@ impl Digests {
         if let Some(hasher) = &mut self.hasher {
             hasher.update(piece);
         }
+        if let Some((_, hasher)) = &mut self.also {
+            hasher.update(piece);
+        }
     }
 
     /// The checksum that was declared before the body came.
     pub(crate) fn declared(&self) -> Option<Checksum> {
         let (algorithm, value) = self.declared.checksum.clone()?;
-        Some(Checksum { algorithm, value, is_composite: false })
+        Some(Checksum::new(algorithm, value))
     }
 
     /// The body has ended: its checksum, or `BadDigest` if it is not as declared.
     pub(crate) fn finish(self) -> S3Result<Option<Checksum>> {
-        if let Some((md5, declared)) = self.md5
-            && md5.finalize().as_slice() != declared
-        {
-            return Err(s3_error!(
-                BadDigest,
-                "The Content-MD5 you specified did not match what we received."
-            ));
+        if let Some((md5, declared)) = self.md5 {
+            let found = md5.finalize();
+            if found.as_slice() != declared {
+                return Err(bad_md5(&declared, found.as_slice()));
+            }
         }
         let (Some(algorithm), Some(hasher)) = (self.algorithm, self.hasher) else { return Ok(None) };
-        let checksum = Checksum { algorithm, value: hasher.finish(), is_composite: false };
+        let also = self.also.map(|(algorithm, hasher)| Box::new(Checksum::new(algorithm, hasher.finish())));
+        let checksum = Checksum { also, ..Checksum::new(algorithm, hasher.finish()) };
         let declared = match self.declared.checksum {
             Some((_, value)) => Some(value),
-            None => trailing(self.declared.trailers.as_ref(), algorithm)?,
+            None => trailing(self.declared.trailer.as_ref(), algorithm)?,
         };
         if declared.is_some_and(|declared| declared != checksum.value) {
             let name = algorithm.name();
@@ -393,18 +447,35 @@ impl Digests {
 }
 
 /// The checksum that came after the body.
-fn trailing(trailers: Option<&TrailingHeaders>, algorithm: Algorithm) -> S3Result<Option<String>> {
-    let header = algorithm.header();
-    let read = trailers.and_then(|trailers| {
-        trailers.read(|headers| headers.get(&header).and_then(|value| value.to_str().ok()).map(str::to_owned))
-    });
-    match read.flatten() {
-        Some(text) if decode(&text).is_none_or(|bytes| bytes.len() != algorithm.digest_bytes()) => {
+fn trailing(trailer: Option<&Trailer>, algorithm: Algorithm) -> S3Result<Option<String>> {
+    let Some(text) = trailer.and_then(Trailer::get) else { return Ok(None) };
+    let is_digest = decode(text).is_some_and(|bytes| bytes.len() == algorithm.digest_bytes());
+    match is_digest {
+        true => Ok(Some(text.to_owned())),
+        false => {
+            let header = algorithm.header();
             Err(s3_error!(InvalidRequest, "Value for {header} trailing header is invalid."))
         }
-        text => Ok(text),
     }
 }
+
+/// An MD5 that is none.
+pub(crate) fn invalid_digest(text: &str) -> S3Error {
+    let error = s3_error!(InvalidDigest, "The Content-Md5 you specified is not valid.");
+    with_details(error, &[("Content-MD5", text)])
+}
+
+fn bad_md5(declared: &[u8], found: &[u8]) -> S3Error {
+    let error = s3_error!(BadDigest, "The Content-MD5 you specified did not match what we received.");
+    let declared: String = declared.iter().map(|byte| format!("{byte:02x}")).collect();
+    with_details(error, &[("CalculatedDigest", &encode(found)), ("ExpectedDigest", &declared)])
+}
+
+/// S3 does not look at the bits of an MD5's last character that stand for nothing.
+const MD5_CODE: base64::engine::GeneralPurpose = base64::engine::GeneralPurpose::new(
+    &base64::alphabet::STANDARD,
+    base64::engine::general_purpose::PAD.with_decode_allow_trailing_bits(true),
+);
 
 fn encode(bytes: &[u8]) -> String {
     base64::engine::general_purpose::STANDARD.encode(bytes)

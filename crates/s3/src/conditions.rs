@@ -2,9 +2,10 @@
 
 use s3s::dto::{ETagCondition, Timestamp};
 use s3s::{S3Error, S3ErrorCode, S3Result, s3_error};
-use store::{ETag, ObjectMeta, Precondition};
+use store::{ETag, ObjectKey, ObjectMeta, Precondition, StoreError};
 
-use crate::error::precondition_failed;
+use crate::buckets::Bucket;
+use crate::error::{from_store, precondition_failed};
 use crate::headers;
 
 /// The conditions of a read.
@@ -68,6 +69,20 @@ pub(crate) fn of_write(
         (Some(ETagCondition::ETag(etag)), None) => Ok(Precondition::Matches(ETag::new(etag.value()))),
         (None, Some(ETagCondition::Any)) => Ok(Precondition::Absent),
         _ => Err(unusual()),
+    }
+}
+
+/// Why a write that must find an object failed: there is none (S3 API, PutObject: 404 where the key is gone).
+pub(crate) async fn of_failure(
+    error: S3Error,
+    wanted: Option<&ETagCondition>,
+    bucket: &Bucket,
+    key: &ObjectKey,
+) -> S3Error {
+    let is_about_etag = wanted.is_some() && *error.code() == S3ErrorCode::PreconditionFailed;
+    match bucket.store.find(key).await {
+        Ok(None) if is_about_etag => from_store(StoreError::NotFound(key.clone())),
+        _ => error,
     }
 }
 

@@ -87,14 +87,14 @@ impl Asked {
 
 /// The headers that a browser wants to send.
 fn asked_headers(headers: &HeaderMap) -> S3Result<Vec<String>> {
-    let asked = headers.get(ACCESS_CONTROL_REQUEST_HEADERS).and_then(|value| value.to_str().ok());
-    let asked = asked.unwrap_or_default().split(',').map(str::trim).filter(|name| !name.is_empty());
-    let asked: Vec<&str> = asked.collect();
-    match asked.iter().find(|name| HeaderName::from_bytes(name.as_bytes()).is_err()) {
+    let asked = headers.get(ACCESS_CONTROL_REQUEST_HEADERS).map(http::HeaderValue::as_bytes);
+    let asked = String::from_utf8_lossy(asked.unwrap_or_default()).into_owned();
+    let asked: Vec<&str> = asked.split(',').filter(|name| !name.trim().is_empty()).collect();
+    match asked.iter().find(|name| HeaderName::from_bytes(name.trim().as_bytes()).is_err()) {
         Some(bad) => {
             Err(bad_request(format!("Access-Control-Request-Headers \"{bad}\" contains invalid character.")))
         }
-        None => Ok(asked.iter().map(|name| name.to_ascii_lowercase()).collect()),
+        None => Ok(asked.iter().map(|name| name.trim().to_ascii_lowercase()).collect()),
     }
 }
 

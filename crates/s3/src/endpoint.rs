@@ -1,11 +1,10 @@
 //! One request in, one answer out: what stands around the S3 operations.
 
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE, EXPIRES, HOST, SERVER};
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri};
-use http_body_util::BodyExt as _;
+use http::header::{HOST, SERVER};
+use http::request::Parts;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use s3s::config::{S3Config, StaticConfigProvider};
 use s3s::dto::CORSConfiguration;
-use s3s::host::MultiDomain;
 use s3s::service::{S3Service, S3ServiceBuilder};
 use s3s::{Body, S3Error, S3Result, s3_error};
 use std::collections::BTreeMap;
@@ -21,25 +20,23 @@ use crate::buckets::Bucket;
 use crate::conditions;
 use crate::cors::Asked;
 use crate::error::{custom, from_store, not_implemented};
-use crate::error_document;
 use crate::lifecycle::{self, Expired};
+use crate::mending::Mending;
+use crate::named::{Hosts, Named, domains_of};
 use crate::notify::{Notifier, Received};
 use crate::ops::settings;
 use crate::places;
 use crate::query;
-use crate::routes::Routes;
+use crate::routes::{Routes, is_sts};
 use crate::service::Service;
 use crate::sessions::Sessions;
 use crate::users::Users;
+use crate::wire::{self, DOCUMENT_BYTES_MAX, Verifier};
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-amz-request-id");
 
-/// The longest XML of a request: a completion of 10,000 parts with checksums has 2 MB.
-const XML_BYTES_MAX: usize = 4 << 20;
-/// The longest object of a POST from a browser, which is held in memory.
-const POST_BYTES_MAX: u64 = 64 << 20;
-/// The longest form of such a POST, beside the object.
-const FORM_BYTES_MAX: usize = 1 << 20;
+/// The longest form of a request to STS.
+pub(crate) const STS_BYTES_MAX: usize = 8 << 10;
 
 /// Headers that ask for what is not implemented: overlooked, they would leave data less safe than its owner thinks.
 const NOT_IMPLEMENTED: [&str; 5] = [
@@ -66,7 +63,9 @@ pub struct EndpointOptions {
 /// An S3 endpoint over some buckets. Clones share it.
 #[derive(Clone)]
 pub struct Endpoint {
+    verifier: Verifier,
     service: S3Service,
+    hosts: Hosts,
     shared: Arc<Shared>,
 }
 
@@ -111,18 +110,19 @@ impl Endpoint {
         let shared = Arc::new(shared);
         let gate = Gate(shared.clone());
         let mut builder = S3ServiceBuilder::new(Service { shared: shared.clone(), gate: gate.clone() });
-        builder.set_auth(sessions);
+        // Signatures were checked before; without this nothing would be asked of the gate.
+        builder.set_auth(sessions.clone());
         builder.set_access(gate.clone());
         builder.set_route(Routes { shared: shared.clone(), gate });
         let mut config = S3Config::default();
-        config.xml_max_body_size = XML_BYTES_MAX;
-        config.post_object_max_file_size = POST_BYTES_MAX;
-        config.form_max_fields_size = FORM_BYTES_MAX;
+        config.xml_max_body_size = DOCUMENT_BYTES_MAX;
         builder.set_config(Arc::new(StaticConfigProvider::new(Arc::new(config))));
-        if !domains.is_empty() {
-            builder.set_host(MultiDomain::new(&domains).map_err(|error| error.to_string())?);
+        if let Some(hosts) = domains_of(&domains)? {
+            builder.set_host(hosts);
         }
-        Ok(Self { service: builder.build(), shared })
+        let verifier = Verifier::new(sessions, domains_of(&domains)?);
+        let hosts = Hosts::new(&domains)?;
+        Ok(Self { verifier, service: builder.build(), hosts, shared })
     }
 
     /// Answers a request.
@@ -130,59 +130,35 @@ impl Endpoint {
         let id = format!("{:016X}", self.shared.entropy.next_u64());
         let received = Received { id: id.clone(), method: request.method().clone() };
         request.extensions_mut().insert(received);
-        let method = request.method().clone();
-        let asked = Asked::of(&method, request.headers());
-        let bucket = bucket_of(&request);
-        let named = error_document::Asked::of(&request);
-        let expires = wanted_expires(request.uri());
-        let names_part = has_word(request.uri(), "partNumber");
-        let sets_tags = method == Method::PUT && is_of_bucket(request.uri(), "tagging");
-        let shows_attributes = has_word(request.uri(), "attributes");
-        let (asked, is_odd) = match asked {
-            Ok(asked) => (asked, None),
-            Err(odd) => (None, Some(odd)),
+        let (head, body) = request.into_parts();
+        let named = self.hosts.named(&head);
+        let mending = Mending::of(&head, &named);
+        let asked = match head.method {
+            Method::OPTIONS => Ok(None),
+            _ => Asked::of(&head.method, &head.headers),
         };
-        let refused = refused(&request).or_else(|| match method {
-            Method::OPTIONS => None,
-            _ => is_odd
-                .or_else(|| authorization::problem(&request, &self.shared.region, &self.shared.sessions)),
-        });
-        let answered = match refused {
-            Some(error) => Err(error),
-            None if method == Method::OPTIONS => self.preflight(&request, bucket.as_deref()).await,
-            None => self.serve(request).await,
+        let answered = match (refused(&head), &asked) {
+            (Some(error), _) => Err(error),
+            (None, Err(odd)) => {
+                Err(S3Error::with_message(odd.code().clone(), odd.message().unwrap_or_default().to_owned()))
+            }
+            (None, Ok(_)) if head.method == Method::OPTIONS => {
+                self.preflight(&head, named.bucket.as_deref()).await
+            }
+            (None, Ok(_)) => self.serve(head, body, &named).await,
         };
-        let response = answered.unwrap_or_else(error_response);
-        let mut response = error_document::completed(response, &named, &id).await;
-        if method == Method::HEAD && names_part && response.status() == StatusCode::OK {
-            *response.status_mut() = StatusCode::PARTIAL_CONTENT;
-        }
-        if sets_tags && response.status() == StatusCode::OK {
-            *response.status_mut() = StatusCode::NO_CONTENT;
-        }
-        if shows_attributes && response.status() == StatusCode::OK {
-            response = without_quotes(response).await;
-        }
-        if let Some(expires) = expires
-            && response.status().is_success()
-        {
-            response.headers_mut().insert(EXPIRES, expires);
-        }
-        if matches!(response.status(), StatusCode::NOT_MODIFIED | StatusCode::NO_CONTENT) {
-            *response.body_mut() = Body::empty();
-            response.headers_mut().remove(CONTENT_LENGTH);
-            response.headers_mut().remove(CONTENT_TYPE);
-        }
-        if let (Some(asked), Some(bucket), true) = (asked, bucket, method != Method::OPTIONS)
+        let answer = answered.unwrap_or_else(error_response);
+        let mut answer = mending.mend(answer, &id).await;
+        if let (Ok(Some(asked)), Some(bucket)) = (asked, named.bucket)
             && let Ok(Some(headers)) = self.cors(&bucket).await.map(|cors| asked.answer(&cors?))
         {
-            response.headers_mut().extend(headers);
+            answer.headers_mut().extend(headers);
         }
         if let Ok(id) = HeaderValue::from_str(&id) {
-            response.headers_mut().insert(REQUEST_ID, id);
+            answer.headers_mut().insert(REQUEST_ID, id);
         }
-        response.headers_mut().insert(SERVER, HeaderValue::from_static("Tenon"));
-        response
+        answer.headers_mut().insert(SERVER, HeaderValue::from_static("Tenon"));
+        answer
     }
 
     /// Hears what happens to objects of all buckets through this endpoint, from now on.
@@ -225,8 +201,37 @@ impl Endpoint {
         error_response(s3_error!(InternalError, "We encountered an internal error, please try again."))
     }
 
-    async fn serve(&self, request: Request<Body>) -> S3Result<Response<Body>> {
-        let _place = places::for_document(&request).await?;
+    async fn serve(&self, head: Parts, body: Body, named: &Named) -> S3Result<Response<Body>> {
+        let _place = places::for_document(&head).await?;
+        let (shared, now) = (&self.shared, self.shared.clock.now());
+        if wire::is_post(&head, named) {
+            let (put, posted) =
+                wire::read_post(head, body, named, &shared.region, &shared.sessions, now).await?;
+            return Ok(posted.answer(self.call(put).await?));
+        }
+        authorization::check(&head, &shared.region, &shared.sessions, now)?;
+        let (body, signed) = match is_sts(&head.method, &head.uri) {
+            false => (body, Body::empty()),
+            true => twice(body).await?,
+        };
+        let signer = match self.verifier.verify(&head, signed).await {
+            Ok(signer) => signer,
+            Err(answer) => return Ok(*answer),
+        };
+        // That there is no bucket is said before what is wrong with a copy's source, or with what a document says.
+        let (copies, brings_document) = (wire::copies(&head), wire::brings_document(&head));
+        let bucket = named.bucket.as_deref();
+        if let Some(bucket) = bucket.filter(|_| copies) {
+            shared.bucket(bucket).await?;
+        }
+        let plain = wire::plain(head, body, named, signer.as_ref()).await?;
+        if let Some(bucket) = bucket.filter(|_| brings_document) {
+            shared.bucket(bucket).await?;
+        }
+        self.call(plain).await
+    }
+
+    async fn call(&self, request: Request<Body>) -> S3Result<Response<Body>> {
         let answered = self.service.call(request).await;
         answered.map_err(|error| {
             tracing::warn!(?error, "a request could not be answered");
@@ -235,12 +240,12 @@ impl Endpoint {
     }
 
     /// Answers a browser that asks before it sends a request.
-    async fn preflight(&self, request: &Request<Body>, bucket: Option<&str>) -> S3Result<Response<Body>> {
+    async fn preflight(&self, head: &Parts, bucket: Option<&str>) -> S3Result<Response<Body>> {
         let forbidden =
             |why: &str| custom("AccessForbidden", StatusCode::FORBIDDEN, format!("CORSResponse: {why}"));
         let bucket = bucket.ok_or_else(|| forbidden("CORS is not enabled for this bucket."))?;
         self.shared.bucket(bucket).await?;
-        let asked = Asked::before(request.headers())?;
+        let asked = Asked::before(&head.headers)?;
         let cors = self.cors(bucket).await?;
         let cors = cors.ok_or_else(|| forbidden("CORS is not enabled for this bucket."))?;
         let headers = asked.answer(&cors).ok_or_else(|| {
@@ -258,31 +263,19 @@ impl Endpoint {
 }
 
 /// What is refused before anybody looks who asks.
-fn refused(request: &Request<Body>) -> Option<S3Error> {
-    if let Some(word) = request.uri().query().and_then(query::unknown_word) {
+fn refused(head: &Parts) -> Option<S3Error> {
+    if let Some(word) = head.uri.query().and_then(query::unknown_word) {
         return Some(not_implemented(&format!("A query with '{word}'")));
     }
-    if let Some(length) =
-        request.headers().get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok())
-        && XML_BYTES_MAX < length
-        && query::is_document(request.method(), request.uri().query().unwrap_or_default())
-    {
-        return Some(s3_error!(MaxMessageLengthExceeded, "Your request was too big."));
+    if let Err(error) = wire::check_form(head) {
+        return Some(error);
     }
-    let is_write = [Method::PUT, Method::POST].contains(request.method());
-    let if_none_match = request.headers().get(http::header::IF_NONE_MATCH);
+    let is_write = [Method::PUT, Method::POST].contains(&head.method);
+    let if_none_match = head.headers.get(http::header::IF_NONE_MATCH);
     if is_write && if_none_match.is_some_and(|value| value.as_bytes() != b"*") {
         return Some(conditions::unusual());
     }
-    let is_empty = |name: &str| request.headers().get(name).is_none_or(HeaderValue::is_empty);
-    if has_word(request.uri(), "attributes") && is_empty("x-amz-object-attributes") {
-        return Some(s3_error!(
-            InvalidRequest,
-            "The x-amz-object-attributes header specifying the attributes to be retrieved is either missing or empty"
-        ));
-    }
-    let asked = |name: &&&str| request.headers().contains_key(**name);
-    NOT_IMPLEMENTED.iter().find(asked).map(|name| {
+    NOT_IMPLEMENTED.iter().find(|name| head.headers.contains_key(**name)).map(|name| {
         s3_error!(
             NotImplemented,
             "A header you provided implies functionality that is not implemented: {name}"
@@ -290,38 +283,11 @@ fn refused(request: &Request<Body>) -> Option<S3Error> {
     })
 }
 
-fn has_word(uri: &Uri, name: &str) -> bool {
-    uri.query().unwrap_or_default().split('&').any(|word| word.split('=').next() == Some(name))
-}
-
-/// Whether a request is one about a bucket, not an object, and has a word in its query.
-fn is_of_bucket(uri: &Uri, word: &str) -> bool {
-    !uri.path().trim_matches('/').contains('/') && has_word(uri, word)
-}
-
-/// The `Expires` that a GET asks for, as it is written.
-fn wanted_expires(uri: &Uri) -> Option<HeaderValue> {
-    let query = uri.query()?.as_bytes();
-    let (_, wanted) = url::form_urlencoded::parse(query).find(|(word, _)| word == "response-expires")?;
-    HeaderValue::from_str(&wanted).ok()
-}
-
-/// GetObjectAttributes shows an object's tag without its quotes, other than all other answers.
-async fn without_quotes(response: Response<Body>) -> Response<Body> {
-    let (mut head, body) = response.into_parts();
-    let Ok(body) = body.collect().await else { return Response::from_parts(head, Body::empty()) };
-    let text = String::from_utf8_lossy(&body.to_bytes())
-        .replace("<ETag>\"", "<ETag>")
-        .replace("\"</ETag>", "</ETag>")
-        .replace("&quot;", "");
-    head.headers.insert(CONTENT_LENGTH, HeaderValue::from(text.len()));
-    Response::from_parts(head, Body::from(text))
-}
-
-/// The bucket that a path names; virtual hosts say it in the host.
-fn bucket_of(request: &Request<Body>) -> Option<String> {
-    let name = request.uri().path().trim_start_matches('/').split('/').next()?;
-    (!name.is_empty()).then(|| name.to_owned())
+/// A short body, to be read twice.
+async fn twice(mut body: Body) -> S3Result<(Body, Body)> {
+    let bytes = body.store_all_limited(STS_BYTES_MAX).await;
+    let bytes = bytes.map_err(|_| s3_error!(MaxMessageLengthExceeded, "Your request was too big."))?;
+    Ok((Body::from(bytes.clone()), Body::from(bytes)))
 }
 
 fn error_response(error: S3Error) -> Response<Body> {

@@ -4,7 +4,8 @@
 //! elements that say more: what was too long, which argument was wrong, whose key is unknown.
 
 use http::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE};
-use http::{HeaderName, HeaderValue, Request, Response};
+use http::request::Parts;
+use http::{HeaderName, HeaderValue, Response};
 use http_body_util::BodyExt as _;
 use s3s::{Body, S3Error};
 use std::fmt::Write as _;
@@ -69,19 +70,19 @@ pub(crate) struct Asked {
 }
 
 impl Asked {
-    pub(crate) fn of<B>(request: &Request<B>) -> Self {
+    pub(crate) fn of(head: &Parts) -> Self {
         let query: Vec<(String, String)> =
-            url::form_urlencoded::parse(request.uri().query().unwrap_or_default().as_bytes())
+            url::form_urlencoded::parse(head.uri.query().unwrap_or_default().as_bytes())
                 .into_owned()
                 .collect();
         let word = |name: &str| query.iter().find(|(word, _)| word == name).map(|(_, value)| value.clone());
-        let header = request.headers().get(AUTHORIZATION).and_then(|value| value.to_str().ok());
+        let header = head.headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
         let credential =
             header.and_then(|text| text.split_once("Credential=")).map(|(_, rest)| rest.to_owned());
         let credential = credential.or_else(|| word("X-Amz-Credential"));
         Self {
-            resource: request.uri().path().to_owned(),
-            method: request.method().to_string(),
+            resource: head.uri.path().to_owned(),
+            method: head.method.to_string(),
             upload: word("uploadId"),
             access_key: credential.and_then(|text| text.split('/').next().map(str::to_owned)),
         }

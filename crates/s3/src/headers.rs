@@ -25,14 +25,14 @@ const TAG_VALUE_CHARS_MAX: usize = 256;
 
 /// The fields that PUT, POST, CreateMultipartUpload and CopyObject share.
 macro_rules! given_attributes {
-    ($input:expr) => {
+    ($input:expr, $headers:expr) => {
         $crate::headers::attributes($crate::headers::Described {
             content_type: $input.content_type.clone(),
             cache_control: $input.cache_control.clone(),
             content_disposition: $input.content_disposition.clone(),
             content_encoding: $input.content_encoding.clone(),
             content_language: $input.content_language.clone(),
-            expires: $input.expires.clone(),
+            expires: $crate::headers::given_expires($headers),
             metadata: $input.metadata.clone(),
             storage_class: $input.storage_class.as_ref().map(|class| class.as_str().to_owned()),
             website_redirect: $input.website_redirect_location.clone(),
@@ -52,7 +52,6 @@ macro_rules! show_attributes {
         $output.content_disposition = system("content-disposition");
         $output.content_encoding = system("content-encoding");
         $output.content_language = system("content-language");
-        $output.expires = $crate::headers::expires(attributes);
         $output.website_redirect_location = system("x-amz-website-redirect-location");
         $output.metadata = $crate::headers::metadata(attributes);
         let class = attributes.storage_class.clone().unwrap_or_else(|| "STANDARD".to_owned());
@@ -76,7 +75,8 @@ pub(crate) struct Described {
     pub(crate) content_disposition: Option<String>,
     pub(crate) content_encoding: Option<String>,
     pub(crate) content_language: Option<String>,
-    pub(crate) expires: Option<Timestamp>,
+    /// As it is written.
+    pub(crate) expires: Option<String>,
     pub(crate) metadata: Option<dto::Metadata>,
     pub(crate) storage_class: Option<String>,
     pub(crate) website_redirect: Option<String>,
@@ -95,13 +95,12 @@ pub(crate) fn attributes(described: Described) -> S3Result<Attributes> {
             "The website redirect location must have a prefix of 'http://' or 'https://' or '/'.",
         ));
     }
-    let expires = described.expires.map(|time| http_date(&time)).transpose()?;
     let system = [
         ("cache-control", described.cache_control),
         ("content-disposition", described.content_disposition),
         ("content-encoding", described.content_encoding.and_then(|text| without_chunked(&text))),
         ("content-language", described.content_language),
-        ("expires", expires),
+        ("expires", described.expires),
         (WEBSITE_REDIRECT, described.website_redirect),
     ];
     let system: BTreeMap<String, String> =
@@ -154,15 +153,16 @@ pub(crate) fn metadata(attributes: &Attributes) -> Option<dto::Metadata> {
     (!shown.is_empty()).then_some(shown)
 }
 
-pub(crate) fn expires(attributes: &Attributes) -> Option<Timestamp> {
-    Timestamp::parse(TimestampFormat::HttpDate, attributes.system.get("expires")?).ok()
+/// The `Expires` of a request that describes an object.
+pub(crate) fn given_expires(headers: &http::HeaderMap) -> Option<String> {
+    let value = headers.get(crate::wire::EXPIRES)?.to_str().ok()?;
+    (!value.is_empty()).then(|| value.to_owned())
 }
 
-fn http_date(time: &Timestamp) -> S3Result<String> {
-    let mut text = Vec::new();
-    time.format(TimestampFormat::HttpDate, &mut text)
-        .map_err(|error| s3_error!(InvalidArgument, "Expires: {error}"))?;
-    Ok(String::from_utf8_lossy(&text).into_owned())
+/// Writes an object's `Expires` as it was given, which the protocol layer would write anew.
+pub(crate) fn show_expires(headers: &mut http::HeaderMap, attributes: &Attributes) {
+    let expires = attributes.system.get("expires").and_then(|text| http::HeaderValue::try_from(text).ok());
+    headers.extend(expires.map(|expires| (http::header::EXPIRES, expires)));
 }
 
 /// A store's moment as S3's.
@@ -186,6 +186,24 @@ pub(crate) fn secs(time: &Timestamp) -> i64 {
     let written = time.format(TimestampFormat::EpochSeconds, &mut text);
     let whole = text.split(|byte| *byte == b'.').next().unwrap_or_default();
     written.ok().and_then(|()| std::str::from_utf8(whole).ok()?.parse().ok()).unwrap_or(0)
+}
+
+/// `20130524T000000Z`, in seconds since 1970.
+pub(crate) fn basic_date(text: &str) -> Option<i64> {
+    let is_long = text.len() == 16 && text.is_ascii() && text.as_bytes()[8] == b'T';
+    let part = |range: std::ops::Range<usize>| text.get(range).filter(|_| is_long);
+    let (date, time) = (part(0..8)?, part(9..16)?);
+    let iso = format!(
+        "{}-{}-{}T{}:{}:{}",
+        &date[..4],
+        &date[4..6],
+        &date[6..],
+        &time[..2],
+        &time[2..4],
+        &time[4..]
+    );
+    let time = Timestamp::parse(TimestampFormat::DateTime, &iso).ok()?;
+    Some(secs(&time))
 }
 
 pub(crate) fn etag(etag: &store::ETag) -> dto::ETag {

@@ -3,8 +3,9 @@
 //! Who waits for a place reads nothing, so that its client waits too; who waits for too long is told to slow down.
 //! Invariant: nobody waits for a place while holding one that only that wait's end would give back.
 
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
-use http::{HeaderMap, Method, Request};
+use http::HeaderMap;
+use http::header::CONTENT_LENGTH;
+use http::request::Parts;
 use s3s::{S3Result, s3_error};
 use std::time::Duration;
 use tokio::sync::{Semaphore, SemaphorePermit};
@@ -14,7 +15,7 @@ use crate::query;
 /// Up to so many bytes are held without a place: by 256 requests 64 MiB.
 pub(crate) const SMALL_BYTES: u64 = 256 << 10;
 
-/// Parts of bodies (8 MiB), and documents (4 MiB, and several times that when they are understood) and forms, held at the same
+/// Parts of bodies (8 MiB), and documents (4 MiB, and several times that when they are understood), held at the same
 /// time, however many clients send slowly.
 const PARTS: usize = 32;
 const DOCUMENTS: usize = 16;
@@ -34,16 +35,10 @@ pub(crate) async fn for_part() -> S3Result<Place> {
     of(&FOR_PARTS).await
 }
 
-/// For a request whose body is read as a whole and not short: a document, or a browser's form with its file.
-pub(crate) async fn for_document<B>(request: &Request<B>) -> S3Result<Option<Place>> {
-    let is_document = query::is_document(request.method(), request.uri().query().unwrap_or_default());
-    let is_whole = is_document || is_form(request);
-    if is_whole && !is_short(request.headers()) { of(&FOR_DOCUMENTS).await.map(Some) } else { Ok(None) }
-}
-
-fn is_form<B>(request: &Request<B>) -> bool {
-    let kind = request.headers().get(CONTENT_TYPE).map_or(b"".as_slice(), |kind| kind.as_bytes());
-    request.method() == Method::POST && kind.to_ascii_lowercase().starts_with(b"multipart/form-data")
+/// For a request whose body is a document, which is read as a whole, and not short.
+pub(crate) async fn for_document(head: &Parts) -> S3Result<Option<Place>> {
+    let is_document = query::is_document(&head.method, head.uri.query().unwrap_or_default());
+    if is_document && !is_short(&head.headers) { of(&FOR_DOCUMENTS).await.map(Some) } else { Ok(None) }
 }
 
 fn is_short(headers: &HeaderMap) -> bool {

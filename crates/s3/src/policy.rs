@@ -158,8 +158,8 @@ impl Statement {
         if resources.iter().any(|resource| !is_of(resource, bucket)) {
             return Err(malformed("Policy has invalid resource"));
         }
-        must_apply(&actions, &resources)?;
         let conditions = policy_condition::parse(document.condition, &actions)?;
+        must_apply(&actions, &resources)?;
         Ok(Self { allows, principals, actions, resources, conditions })
     }
 

@@ -99,6 +99,11 @@ pub(crate) fn unknown_word(query: &str) -> Option<String> {
     words.into_iter().find(|word| !is_known(word))
 }
 
+/// Whether a request's query has a word.
+pub(crate) fn has_word(uri: &http::Uri, name: &str) -> bool {
+    uri.query().unwrap_or_default().split('&').any(|word| word.split('=').next() == Some(name))
+}
+
 /// Whether the body of a request with this query is a document, which is read as a whole.
 pub(crate) fn is_document(method: &Method, query: &str) -> bool {
     let has = |name: &str| query.split('&').any(|word| word.split('=').next() == Some(name));

@@ -7,13 +7,12 @@ use s3s::{Body, S3Request, S3Response, S3Result, s3_error};
 use std::sync::Arc;
 
 use crate::access::Gate;
-use crate::endpoint::Shared;
+use crate::body::broken;
+use crate::endpoint::{STS_BYTES_MAX, Shared};
 use crate::notify::Action;
 use crate::ops;
 use crate::policy_condition::Circumstances;
-
-/// The longest form of a request to STS.
-const FORM_BYTES_MAX: usize = 16 << 10;
+use crate::wire::Signer;
 
 /// RenameObject, and AssumeRole.
 #[derive(Debug)]
@@ -36,13 +35,18 @@ impl S3Route for Routes {
         is_rename || is_sts(method, uri)
     }
 
+    async fn check_access(&self, request: &mut S3Request<Body>) -> S3Result<()> {
+        let signer = Signer::of(&request.extensions);
+        signer.map(drop).ok_or_else(|| s3_error!(AccessDenied, "Access Denied."))
+    }
+
     async fn call(&self, request: S3Request<Body>) -> S3Result<S3Response<Body>> {
         if is_sts(&request.method, &request.uri) {
             return self.assume_role(request).await;
         }
         let around = Circumstances::of(&request.uri, &request.extensions);
         let rename = ops::rename::Asked::read(request.uri.path(), &request.headers)?;
-        let user = request.credentials.as_ref().map(|credentials| credentials.access_key.as_str());
+        let user = Signer::of(&request.extensions);
         for (action, key) in
             [("s3:GetObject", &rename.from), ("s3:DeleteObject", &rename.from), ("s3:PutObject", &rename.to)]
         {
@@ -56,13 +60,12 @@ impl S3Route for Routes {
 
 impl Routes {
     async fn assume_role(&self, request: S3Request<Body>) -> S3Result<S3Response<Body>> {
-        let signer = request.credentials.as_ref().map(|credentials| credentials.access_key.as_str());
+        let signer = Signer::of(&request.extensions);
         // Who has credentials that end cannot make them last.
         let user = signer.and_then(|name| self.shared.users.get(name));
         let user = user.ok_or_else(|| s3_error!(AccessDenied, "Access Denied."))?;
         let mut body = request.input;
-        let form = body.store_all_limited(FORM_BYTES_MAX).await;
-        let form = form.map_err(|_| s3_error!(MaxMessageLengthExceeded, "Your request was too big."))?;
+        let form = body.store_all_limited(STS_BYTES_MAX).await.map_err(broken)?;
         let id = format!("{:016X}", self.shared.entropy.next_u64());
         let answer = ops::sts::answer(&form, user, &self.shared.sessions, &id)?;
         let mut response = S3Response::new(Body::from(answer));
@@ -71,6 +74,7 @@ impl Routes {
     }
 }
 
-fn is_sts(method: &http::Method, uri: &http::Uri) -> bool {
+/// Whether a request is one to STS.
+pub(crate) fn is_sts(method: &http::Method, uri: &http::Uri) -> bool {
     *method == http::Method::POST && uri.path() == "/"
 }

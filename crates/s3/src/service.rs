@@ -10,7 +10,6 @@ use std::sync::Arc;
 use crate::access::Gate;
 use crate::authorization::argument;
 use crate::checksums;
-use crate::conditions;
 use crate::endpoint::{Shared, location};
 use crate::error::{custom, from_store};
 use crate::error_document::with_details;
@@ -20,6 +19,7 @@ use crate::notify::{self, Action};
 use crate::ops::{self, acl, lock, settings};
 use crate::policy::Policy;
 use crate::policy_condition::Circumstances;
+use crate::wire::{BucketTags, Signer};
 
 /// The operations.
 #[derive(Debug, Clone)]
@@ -44,8 +44,11 @@ impl Service {
     }
 
     /// What a new bucket is to be like.
-    async fn set_up(&self, input: &CreateBucketInput) -> S3Result<()> {
+    async fn set_up(&self, input: &CreateBucketInput, tags: Option<&BucketTags>) -> S3Result<()> {
         let bucket = self.bucket(&input.bucket).await?;
+        if let Some(BucketTags(tags)) = tags.filter(|tags| !tags.0.is_empty()) {
+            settings::put_tagging(&bucket, tags).await?;
+        }
         if input.object_lock_enabled_for_bucket.unwrap_or(false) {
             lock::enable(&bucket).await?;
         }
@@ -70,6 +73,12 @@ fn with_checksum<T>(output: T, checksum: Option<&checksums::Checksum>) -> S3Resu
     Ok(response)
 }
 
+fn shown<T>(shown: ops::get::Shown<T>) -> S3Result<S3Response<T>> {
+    let mut response = S3Response::new(shown.output);
+    response.headers = shown.headers;
+    Ok(response)
+}
+
 fn ok<T>(output: T) -> S3Result<S3Response<T>> {
     Ok(S3Response::new(output))
 }
@@ -78,8 +87,7 @@ fn ok<T>(output: T) -> S3Result<S3Response<T>> {
 impl S3 for Service {
     async fn get_object(&self, request: S3Request<GetObjectInput>) -> S3Result<S3Response<GetObjectOutput>> {
         let bucket = self.bucket(&request.input.bucket).await?;
-        let (output, checksum) = ops::get::get(bucket, request.input).await?;
-        with_checksum(output, checksum.as_ref())
+        shown(ops::get::get(bucket, request.input).await?)
     }
 
     async fn head_object(
@@ -87,12 +95,7 @@ impl S3 for Service {
         request: S3Request<HeadObjectInput>,
     ) -> S3Result<S3Response<HeadObjectOutput>> {
         let bucket = self.bucket(&request.input.bucket).await?;
-        let found = ops::get::head(bucket, request.input).await?;
-        let mut response = with_checksum(found.output, found.checksum.as_ref())?;
-        if let Some(count) = found.tag_count {
-            response.headers.insert("x-amz-tagging-count", http::HeaderValue::from(count));
-        }
-        Ok(response)
+        shown(ops::get::head(bucket, request.input).await?)
     }
 
     async fn get_object_attributes(
@@ -106,9 +109,9 @@ impl S3 for Service {
     async fn put_object(&self, request: S3Request<PutObjectInput>) -> S3Result<S3Response<PutObjectOutput>> {
         let bucket =
             self.shared.changed(&request, &request.input.bucket, Action::of_put(&request.extensions)).await?;
+        let trailer = request.extensions.get().cloned();
         let (output, checksum) =
-            ops::put::put(bucket, request.input, &request.headers, request.trailing_headers, self.now())
-                .await?;
+            ops::put::put(bucket, request.input, &request.headers, trailer, self.now()).await?;
         with_checksum(output, checksum.as_ref())
     }
 
@@ -118,8 +121,7 @@ impl S3 for Service {
     ) -> S3Result<S3Response<CopyObjectOutput>> {
         let from = self.source(&request.input.copy_source).await?;
         let to = self.shared.changed(&request, &request.input.bucket, Action::Copy).await?;
-        let precondition = conditions::of_headers(&request.headers)?;
-        ok(ops::copy::copy(from, to, request.input, precondition, self.now()).await?)
+        ok(ops::copy::copy(from, to, request.input, &request.headers, self.now()).await?)
     }
 
     async fn delete_object(
@@ -135,7 +137,7 @@ impl S3 for Service {
         request: S3Request<DeleteObjectsInput>,
     ) -> S3Result<S3Response<DeleteObjectsOutput>> {
         let bucket = self.shared.changed(&request, &request.input.bucket, Action::Delete).await?;
-        let user = request.credentials.as_ref().map(|credentials| credentials.access_key.as_str());
+        let user = Signer::of(&request.extensions);
         let bypasses = request.input.bypass_governance_retention.unwrap_or(false);
         let around = Circumstances::of(&request.uri, &request.extensions);
         let mut denied = BTreeSet::new();
@@ -186,7 +188,7 @@ impl S3 for Service {
         request: S3Request<CreateMultipartUploadInput>,
     ) -> S3Result<S3Response<CreateMultipartUploadOutput>> {
         let bucket = self.bucket(&request.input.bucket).await?;
-        ok(ops::multipart::create(&bucket, request.input, self.now()).await?)
+        ok(ops::multipart::create(&bucket, request.input, &request.headers, self.now()).await?)
     }
 
     async fn upload_part(
@@ -194,9 +196,9 @@ impl S3 for Service {
         request: S3Request<UploadPartInput>,
     ) -> S3Result<S3Response<UploadPartOutput>> {
         let bucket = self.bucket(&request.input.bucket).await?;
-        let (headers, trailers) = (&request.headers, request.trailing_headers);
+        let (headers, trailer) = (&request.headers, request.extensions.get().cloned());
         let (output, checksum) =
-            ops::multipart::upload_part(&bucket, request.input, headers, trailers).await?;
+            ops::multipart::upload_part(&bucket, request.input, headers, trailer).await?;
         with_checksum(output, checksum.as_ref())
     }
 
@@ -204,8 +206,9 @@ impl S3 for Service {
         &self,
         request: S3Request<UploadPartCopyInput>,
     ) -> S3Result<S3Response<UploadPartCopyOutput>> {
-        let from = self.source(&request.input.copy_source).await?;
         let bucket = self.bucket(&request.input.bucket).await?;
+        ops::multipart::number(request.input.part_number)?;
+        let from = self.source(&request.input.copy_source).await?;
         ok(ops::multipart::upload_part_copy(from, &bucket, request.input).await?)
     }
 
@@ -215,7 +218,7 @@ impl S3 for Service {
     ) -> S3Result<S3Response<CompleteMultipartUploadOutput>> {
         let bucket = self.shared.changed(&request, &request.input.bucket, Action::Complete).await?;
         let at = location(&request.headers, &request.input.bucket, &request.input.key);
-        let mut output = ops::multipart::complete(&bucket, request.input).await?;
+        let mut output = ops::multipart::complete(&bucket, request.input, &request.headers).await?;
         output.location = Some(at);
         ok(output)
     }
@@ -340,7 +343,8 @@ impl S3 for Service {
             store::StoreError::Invalid(_) => s3_error!(InvalidBucketName, "{error}"),
             error => from_store(error),
         })?;
-        let made = self.set_up(&request.input).await;
+        let tags = request.extensions.get::<BucketTags>();
+        let made = self.set_up(&request.input, tags).await;
         if made.is_err() {
             self.shared.buckets.delete(name).await.map_err(from_store)?;
         }

@@ -5,6 +5,9 @@
 mod access;
 mod checksums;
 mod clients;
+mod forms;
+mod framing;
+mod headers;
 mod hostile;
 mod lifecycle;
 mod notify;

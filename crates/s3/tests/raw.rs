@@ -6,7 +6,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 /// A moment that the endpoint's clock is near to is not to be had without a clock: the test's own.
-fn now() -> String {
+pub(crate) fn now() -> String {
     let secs = store::Clock::now(&store::SystemClock).secs();
     let (days, rest) = (secs / 86_400, secs % 86_400);
     // Years are counted from March, so that the odd day comes last.
@@ -72,20 +72,42 @@ pub(crate) async fn send_with(
     headers: &[(&str, &str)],
     body: &str,
 ) -> Answer {
-    let host = world.server.address().to_string();
+    let signed = signed(world, user, (method, path, query), headers, body);
+    send_signed(world, (method, path, query), &signed, body).await
+}
+
+/// The headers of a request with its signature.
+pub(crate) fn signed(
+    world: &World,
+    user: Option<(&str, &str)>,
+    what: (&str, &str, &str),
+    headers: &[(&str, &str)],
+    body: &str,
+) -> Vec<(String, String)> {
     let mut headers: Vec<(String, String)> =
         headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-    headers.push(("host".to_owned(), host.clone()));
+    headers.push(("host".to_owned(), world.server.address().to_string()));
     if let Some(user) = user {
-        sign(user, (method, path, query), &mut headers, body);
+        sign(user, what, &mut headers, body);
     }
+    headers
+}
+
+/// Sends a request with just these headers.
+pub(crate) async fn send_signed(
+    world: &World,
+    (method, path, query): (&str, &str, &str),
+    headers: &[(String, String)],
+    body: &str,
+) -> Answer {
+    let host = world.server.address();
     let target = if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") };
     let mut request = format!("{method} {target} HTTP/1.1\r\n");
-    for (name, value) in &headers {
+    for (name, value) in headers {
         request.push_str(&format!("{name}: {value}\r\n"));
     }
     request.push_str(&format!("content-length: {}\r\nconnection: close\r\n\r\n{body}", body.len()));
-    let mut stream = TcpStream::connect(&host).await.unwrap();
+    let mut stream = TcpStream::connect(host).await.unwrap();
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).await.unwrap();
@@ -102,8 +124,11 @@ fn sign(
     body: &str,
 ) {
     let time = now();
-    let (date, hash) = (&time[..8], hex(&Sha256::digest(body)));
-    headers.push(("x-amz-content-sha256".to_owned(), hash.clone()));
+    let given = headers.iter().find(|(name, _)| name == "x-amz-content-sha256").map(|(_, hash)| hash.clone());
+    let hash = given.clone().unwrap_or_else(|| sha256(body));
+    if given.is_none() {
+        headers.push(("x-amz-content-sha256".to_owned(), hash.clone()));
+    }
     headers.push(("x-amz-date".to_owned(), time.clone()));
     headers.sort();
     let names: Vec<&str> = headers.iter().map(|(name, _)| name.as_str()).collect();
@@ -114,16 +139,30 @@ fn sign(
     words.iter_mut().filter(|word| !word.contains('=')).for_each(|word| word.push('='));
     words.sort();
     let canonical = format!("{method}\n{path}\n{}\n{lines}\n{names}\n{hash}", words.join("&"));
-    let scope = format!("{date}/us-east-1/s3/aws4_request");
-    let text = format!("AWS4-HMAC-SHA256\n{time}\n{scope}\n{}", hex(&Sha256::digest(canonical)));
-    let mut key = format!("AWS4{secret}").into_bytes();
-    for part in [date, "us-east-1", "s3", "aws4_request"] {
-        key = hmac(&key, part.as_bytes());
-    }
-    let signature = hex(&hmac(&key, text.as_bytes()));
+    let scope = scope(&time);
+    let text = format!("AWS4-HMAC-SHA256\n{time}\n{scope}\n{}", sha256(&canonical));
+    let signature = signature(secret, &time, &text);
     let value =
         format!("AWS4-HMAC-SHA256 Credential={user}/{scope}, SignedHeaders={names}, Signature={signature}");
     headers.push(("authorization".to_owned(), value));
+}
+
+/// Where a key is good at a time.
+pub(crate) fn scope(time: &str) -> String {
+    format!("{}/us-east-1/s3/aws4_request", &time[..8])
+}
+
+/// A text's signature by the key of a secret at a time.
+pub(crate) fn signature(secret: &str, time: &str, text: &str) -> String {
+    let mut key = format!("AWS4{secret}").into_bytes();
+    for part in scope(time).split('/') {
+        key = hmac(&key, part.as_bytes());
+    }
+    hex(&hmac(&key, text.as_bytes()))
+}
+
+pub(crate) fn sha256(text: &str) -> String {
+    hex(&Sha256::digest(text))
 }
 
 /// RFC 2104, for keys up to a block.

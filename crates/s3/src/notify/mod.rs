@@ -32,6 +32,7 @@ use crate::headers;
 use crate::ops::{settings, tagging};
 use crate::policy_condition::Peer;
 use crate::sessions::Sessions;
+use crate::wire::Signer;
 use underway::{Turn, Underway};
 use watched::Watched;
 
@@ -104,7 +105,7 @@ pub(crate) struct Cause {
 
 impl Cause {
     fn of<T>(request: &S3Request<T>, action: Action, sessions: &Sessions) -> Self {
-        let signer = request.credentials.as_ref().map(|credentials| credentials.access_key.as_str());
+        let signer = Signer::of(&request.extensions);
         let principal = signer.map(|signer| sessions.user_of(signer).unwrap_or_else(|| signer.to_owned()));
         let received = request.extensions.get::<Received>();
         Self {

@@ -8,8 +8,8 @@ use store::{CopyOptions, GetOptions, ObjectKey, ObjectMeta, ObjectRef, Precondit
 use crate::authorization::argument;
 use crate::body::{self, CHECKSUM, Incoming, PARTS, Target};
 use crate::buckets::{Bucket, key};
-use crate::checksums::{Algorithm, Checksum, Declared, Digests, show_checksum};
-use crate::conditions::Conditions;
+use crate::checksums::{Algorithm, Checksum, Declared, Digests, write_checksum};
+use crate::conditions::{self, Conditions};
 use crate::error::from_store;
 use crate::headers::{self, WEBSITE_REDIRECT, given_attributes};
 use crate::lifecycle;
@@ -63,7 +63,7 @@ pub(crate) async fn copy(
     from: Bucket,
     to: Bucket,
     input: CopyObjectInput,
-    precondition: Precondition,
+    request: &http::HeaderMap,
     now: store::Timestamp,
 ) -> S3Result<CopyObjectOutput> {
     let (source_bucket, source_key, source_version) = named(&input.copy_source)?;
@@ -78,6 +78,8 @@ pub(crate) async fn copy(
         "x-amz-tagging-directive",
         "Unknown tagging directive.",
     )?;
+    let algorithm =
+        input.checksum_algorithm.as_ref().map(|named| Algorithm::named(named.as_str())).transpose()?;
     let is_same = source_bucket == to.name && source_key == target_key && source_version.is_none();
     let changes_class = input.storage_class.is_some();
     if is_same && !replaces && !changes_class && input.website_redirect_location.is_none() {
@@ -93,7 +95,8 @@ pub(crate) async fn copy(
             "The specified copy source is larger than the maximum allowable size for a copy source: 5368709120"
         ));
     }
-    let given = given_attributes!(input)?;
+    let precondition = conditions::of_headers(request)?;
+    let given = given_attributes!(input, request)?;
     let mut attributes = if replaces { given } else { source.meta.attributes.clone() };
     // Where a website sends its visitors, and locks, are not copied.
     let redirect = input.website_redirect_location.clone();
@@ -109,12 +112,11 @@ pub(crate) async fn copy(
             attributes.user.insert(own.to_owned(), value.clone());
         }
     }
-    if let Some(named) = &input.checksum_algorithm {
-        let named = Algorithm::named(named.as_str())?;
-        if get::checksum(&source.meta).is_none_or(|known| known.algorithm != named) {
-            let computed = compute(&source, named).await?;
-            attributes.user.insert(CHECKSUM.to_owned(), computed.to_text());
-        }
+    if let Some(named) = algorithm
+        && get::checksum(&source.meta).is_none_or(|known| known.algorithm != named)
+    {
+        let computed = compute(&source, named).await?;
+        attributes.user.insert(CHECKSUM.to_owned(), computed.to_text());
     }
     let tags = match replaces_tags {
         true => Some(headers::tags_of_header(input.tagging.as_deref())?),
@@ -138,7 +140,7 @@ pub(crate) async fn copy(
         checksum_type: checksum.as_ref().map(Checksum::kind),
         ..Default::default()
     };
-    show_checksum!(result, checksum);
+    write_checksum!(result, checksum);
     Ok(CopyObjectOutput {
         expiration: lifecycle::expiration_of_made(&to, &object).await,
         copy_object_result: Some(result),

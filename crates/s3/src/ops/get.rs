@@ -1,5 +1,6 @@
 //! GetObject, HeadObject, GetObjectAttributes.
 
+use http::{HeaderMap, HeaderValue};
 use s3s::dto::{self, GetObjectAttributesInput, GetObjectAttributesOutput, GetObjectInput, GetObjectOutput};
 use s3s::dto::{HeadObjectInput, HeadObjectOutput};
 use s3s::{S3Error, S3Result, s3_error};
@@ -9,7 +10,7 @@ use store::{GetOptions, ObjectMeta, StoreError};
 use crate::authorization::argument;
 use crate::body::{self, CHECKSUM, PARTS};
 use crate::buckets::{Bucket, key};
-use crate::checksums::{Checksum, show_checksum};
+use crate::checksums::{Checksum, show_checksum, show_header, write_checksum};
 use crate::conditions::Conditions;
 use crate::error::{custom, from_store};
 use crate::error_document::with_details;
@@ -73,10 +74,22 @@ macro_rules! show {
     }};
 }
 
-pub(crate) async fn get(
-    bucket: Bucket,
-    input: GetObjectInput,
-) -> S3Result<(GetObjectOutput, Option<Checksum>)> {
+/// What GET and HEAD answer, with the headers for which the output has no field.
+pub(crate) struct Shown<T> {
+    pub(crate) output: T,
+    pub(crate) headers: HeaderMap,
+}
+
+impl<T> Shown<T> {
+    fn new(output: T, meta: &ObjectMeta, checksum: Option<&Checksum>) -> Self {
+        let mut headers = HeaderMap::new();
+        show_header(&mut headers, checksum);
+        headers::show_expires(&mut headers, &meta.attributes);
+        Self { output, headers }
+    }
+}
+
+pub(crate) async fn get(bucket: Bucket, input: GetObjectInput) -> S3Result<Shown<GetObjectOutput>> {
     let key = key(&input.key)?;
     let conditions = conditions!(input);
     let id = input.version_id.as_deref().filter(|id| !id.is_empty());
@@ -111,17 +124,17 @@ pub(crate) async fn get(
     let wanted = wanted(meta, input.range.as_ref(), input.part_number)?;
     let mut output = GetObjectOutput::default();
     show!(output, meta, &wanted, input.checksum_mode.is_some());
-    output.tag_count = tag_count(&bucket, &meta.object).await;
+    output.tag_count = tag_count(&bucket, meta).await;
     if id.is_none() {
         output.expiration = lifecycle::expiration(&bucket, meta).await;
     }
     let len = wanted.range().map_or(meta.size_bytes, |range| range.end - range.start);
     let checksum = shown_checksum(meta, &wanted, input.checksum_mode.is_some());
     output.body = (!is_empty_range).then(|| body::outgoing(object.body, len));
-    Ok((output, checksum))
+    Ok(Shown::new(output, meta, checksum.as_ref()))
 }
 
-pub(crate) async fn head(bucket: Bucket, input: HeadObjectInput) -> S3Result<Headed> {
+pub(crate) async fn head(bucket: Bucket, input: HeadObjectInput) -> S3Result<Shown<HeadObjectOutput>> {
     let key = key(&input.key)?;
     check_part_number(input.part_number)?;
     let id = input.version_id.as_deref().filter(|id| !id.is_empty());
@@ -140,16 +153,12 @@ pub(crate) async fn head(bucket: Bucket, input: HeadObjectInput) -> S3Result<Hea
     output.content_disposition = input.response_content_disposition.or(output.content_disposition);
     output.content_encoding = input.response_content_encoding.or(output.content_encoding);
     output.content_language = input.response_content_language.or(output.content_language);
-    output.expires = input.response_expires.or(output.expires);
     let checksum = shown_checksum(&meta, &wanted, input.checksum_mode.is_some());
-    Ok(Headed { output, checksum, tag_count: tag_count(&bucket, &meta.object).await })
-}
-
-/// What HEAD answers, with what its answer has no field for.
-pub(crate) struct Headed {
-    pub(crate) output: HeadObjectOutput,
-    pub(crate) checksum: Option<Checksum>,
-    pub(crate) tag_count: Option<i32>,
+    let mut shown = Shown::new(output, &meta, checksum.as_ref());
+    if let Some(count) = tag_count(&bucket, &meta).await {
+        shown.headers.insert("x-amz-tagging-count", HeaderValue::from(count));
+    }
+    Ok(shown)
 }
 
 pub(crate) async fn attributes(
@@ -159,6 +168,12 @@ pub(crate) async fn attributes(
     let key = key(&input.key)?;
     let asked = |name: &str| input.object_attributes.iter().any(|attribute| attribute.as_str() == name);
     let known = ["ETag", "Checksum", "ObjectParts", "StorageClass", "ObjectSize"];
+    if input.object_attributes.iter().all(|attribute| attribute.as_str().is_empty()) {
+        return Err(s3_error!(
+            InvalidRequest,
+            "The x-amz-object-attributes header specifying the attributes to be retrieved is either missing or empty"
+        ));
+    }
     let odd = input.object_attributes.iter().find(|attribute| !known.contains(&attribute.as_str()));
     if let Some(odd) = odd {
         let message = "Invalid attribute name specified.";
@@ -186,7 +201,7 @@ pub(crate) async fn attributes(
         && let Some(found) = &checksum
     {
         let mut shown = dto::Checksum { checksum_type: Some(found.kind()), ..Default::default() };
-        show_checksum!(shown, checksum);
+        write_checksum!(shown, checksum);
         output.checksum = Some(shown);
     }
     if asked("ObjectParts")
@@ -225,9 +240,14 @@ fn object_parts(
     })
 }
 
-/// The checksum of an object that is read whole by who wants to see it.
+/// The checksum of an object that is read whole by who wants to see it. Clients check it against what they read.
 fn shown_checksum(meta: &ObjectMeta, wanted: &Wanted, is_asked: bool) -> Option<Checksum> {
-    checksum(meta).filter(|_| is_asked && !matches!(wanted, Wanted::Some(_)))
+    let is_whole = match wanted {
+        Wanted::All => true,
+        Wanted::Some(_) => false,
+        Wanted::Part(range, _) => *range == (0..meta.size_bytes),
+    };
+    checksum(meta).filter(|_| is_asked && is_whole)
 }
 
 /// The checksum kept with an object.
@@ -308,7 +328,10 @@ fn content_range(meta: &ObjectMeta, wanted: &Wanted) -> Option<String> {
     Some(format!("bytes {}-{}/{}", range.start, range.end - 1, meta.size_bytes))
 }
 
-async fn tag_count(bucket: &Bucket, object: &store::ObjectRef) -> Option<i32> {
-    let tags = tagging::of(bucket, object).await.ok()?;
-    i32::try_from(tags.len()).ok().filter(|count| *count > 0)
+async fn tag_count(bucket: &Bucket, meta: &ObjectMeta) -> Option<i32> {
+    let count = match meta.tag_count {
+        Some(count) => count as usize,
+        None => tagging::of(bucket, &meta.object).await.ok()?.len(),
+    };
+    i32::try_from(count).ok().filter(|count| *count > 0)
 }

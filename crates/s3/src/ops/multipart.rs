@@ -1,14 +1,15 @@
 //! Objects in parts.
 
 use s3s::dto::{self, CompletedPart};
-use s3s::{S3Error, S3Result, TrailingHeaders, s3_error};
+use s3s::{S3Error, S3Result, s3_error};
 use std::collections::{BTreeMap, BTreeSet};
 use store::{CompleteOptions, GetOptions, ObjectKey, ObjectRef, Part, StoreError, Upload};
 
 use crate::authorization::argument;
 use crate::body::{self, CHECKSUM, Incoming, PARTS, UPLOAD};
 use crate::buckets::{Bucket, key};
-use crate::checksums::{self, Algorithm, Checksum, Declared, Digests, given_checksums, show_checksum};
+use crate::checksums::{self, Algorithm, Checksum, Declared, Digests};
+use crate::checksums::{given_checksums, show_checksum, write_checksum};
 use crate::conditions;
 use crate::error::{from_store, from_upload, malformed_xml, no_such_upload};
 use crate::fold;
@@ -21,6 +22,7 @@ use crate::ops::lock;
 use crate::ops::put;
 use crate::parts;
 use crate::versioned;
+use crate::wire::Trailer;
 
 /// S3's shortest part but the last.
 const PART_BYTES_MIN: u64 = 5 << 20;
@@ -38,6 +40,7 @@ impl Kind {
         let Some(algorithm) = algorithm else {
             return match kind {
                 None => Ok(None),
+                Some(kind) if !is_type(kind) => Err(checksums::invalid_header("x-amz-checksum-type")),
                 Some(_) => Err(s3_error!(
                     InvalidRequest,
                     "The x-amz-checksum-type header can only be used with the x-amz-checksum-algorithm header."
@@ -49,9 +52,7 @@ impl Kind {
             None => algorithm.can_be_composite(),
             Some(dto::ChecksumType::COMPOSITE) => true,
             Some(dto::ChecksumType::FULL_OBJECT) => false,
-            Some(_) => {
-                return Err(s3_error!(InvalidRequest, "Value for x-amz-checksum-type header is invalid."));
-            }
+            Some(_) => return Err(checksums::invalid_header("x-amz-checksum-type")),
         };
         let can_be = if is_composite { algorithm.can_be_composite() } else { algorithm.can_be_whole() };
         if !can_be {
@@ -67,9 +68,12 @@ impl Kind {
 
     /// As it is kept with the upload: a [`Checksum`] that has no value yet.
     fn to_text(self) -> String {
-        let empty =
-            Checksum { algorithm: self.algorithm, value: String::new(), is_composite: self.is_composite };
-        empty.to_text().trim_end().to_owned()
+        self.checksum().to_text().trim_end().to_owned()
+    }
+
+    /// Without a value.
+    fn checksum(self) -> Checksum {
+        Checksum { is_composite: self.is_composite, ..Checksum::new(self.algorithm, String::new()) }
     }
 
     fn declared(upload: &Upload) -> Option<Self> {
@@ -81,12 +85,13 @@ impl Kind {
 pub(crate) async fn create(
     bucket: &Bucket,
     input: dto::CreateMultipartUploadInput,
+    request: &http::HeaderMap,
     now: store::Timestamp,
 ) -> S3Result<dto::CreateMultipartUploadOutput> {
     let key = key(&input.key)?;
     let algorithm = input.checksum_algorithm.as_ref().map(|algorithm| algorithm.as_str());
     let kind = Kind::of(algorithm, input.checksum_type.as_ref().map(|kind| kind.as_str()))?;
-    let mut attributes = given_attributes!(input)?;
+    let mut attributes = given_attributes!(input, request)?;
     if let Some(kind) = kind {
         attributes.user.insert(CHECKSUM.to_owned(), kind.to_text());
     }
@@ -103,27 +108,34 @@ pub(crate) async fn create(
     })
 }
 
+fn is_type(text: &str) -> bool {
+    [dto::ChecksumType::COMPOSITE, dto::ChecksumType::FULL_OBJECT]
+        .iter()
+        .any(|kind| kind.eq_ignore_ascii_case(text))
+}
+
 fn checksum_type(kind: Kind) -> dto::ChecksumType {
-    Checksum { algorithm: kind.algorithm, value: String::new(), is_composite: kind.is_composite }.kind()
+    kind.checksum().kind()
 }
 
 pub(crate) async fn upload_part(
     bucket: &Bucket,
     input: dto::UploadPartInput,
     request: &http::HeaderMap,
-    trailers: Option<TrailingHeaders>,
+    trailer: Option<Trailer>,
 ) -> S3Result<(dto::UploadPartOutput, Option<Checksum>)> {
     let (key, number) = (key(&input.key)?, number(input.part_number)?);
     let uploads = bucket.uploads()?;
     let upload = uploads.find(&key, &input.upload_id).await.map_err(from_upload)?;
     let algorithm = input.checksum_algorithm.as_ref().map(|algorithm| algorithm.as_str());
     let declared =
-        put::declared(given_checksums!(input), algorithm, input.content_md5.clone(), request, trailers)?;
+        put::declared(given_checksums!(input), algorithm, input.content_md5.clone(), request, trailer)?;
     let kind = Kind::declared(&upload);
     must_agree(kind, &declared)?;
-    let announced = put::announced(input.content_length, request)?;
+    let announced = put::announced(input.content_length)?;
     let default = kind.map_or(Algorithm::Crc64Nvme, |kind| kind.algorithm);
-    let digests = Digests::begin(declared, Some(default))?;
+    // Of parts with any checksums the whole has the default one.
+    let digests = Digests::begin(declared, Some(default))?.and(default);
     let incoming = Incoming::new(input.body, announced, digests);
     let (part, checksum) =
         body::pipe(incoming, |body, note| uploads.put_part(&key, &input.upload_id, number, body, note))
@@ -183,7 +195,7 @@ pub(crate) async fn upload_part_copy(
         ..Default::default()
     };
     if kind.is_some() {
-        show_checksum!(result, checksum);
+        write_checksum!(result, checksum);
     }
     let copy_source_version_id = source.meta.object.version.map(String::from);
     Ok(dto::UploadPartCopyOutput {
@@ -220,6 +232,7 @@ fn source_range(text: &str, size: u64) -> S3Result<std::ops::Range<u64>> {
 pub(crate) async fn complete(
     bucket: &Bucket,
     input: dto::CompleteMultipartUploadInput,
+    request: &http::HeaderMap,
 ) -> S3Result<dto::CompleteMultipartUploadOutput> {
     let key = key(&input.key)?;
     let uploads = bucket.uploads()?;
@@ -234,7 +247,7 @@ pub(crate) async fn complete(
         ));
     }
     let there = uploads.parts(&key, &input.upload_id).await.map_err(from_upload)?;
-    let given = only_for_whole(given_checksums!(input))?;
+    let given = only_for_whole(checksums::with_headers(given_checksums!(input), request))?;
     let chosen = input.multipart_upload.and_then(|list| list.parts).unwrap_or_default();
     let kind = Kind::declared(&upload);
     must_be_kind(kind, input.checksum_type.as_ref())?;
@@ -258,7 +271,13 @@ pub(crate) async fn complete(
     let precondition = conditions::of_write(input.if_match.as_ref(), input.if_none_match.as_ref())?;
     let numbers: Vec<u32> = parts.iter().map(|part| part.number).collect();
     let options = CompleteOptions { user, precondition };
-    let object = uploads.complete(&key, &input.upload_id, &numbers, options).await.map_err(from_upload)?;
+    let object = match uploads.complete(&key, &input.upload_id, &numbers, options).await {
+        Ok(object) => object,
+        Err(error) => {
+            let (error, wanted) = (from_upload(error), input.if_match.as_ref());
+            return Err(conditions::of_failure(error, wanted, bucket, &key).await);
+        }
+    };
     let expiration = lifecycle::expiration_of_made(bucket, &object).await;
     let output = completed(bucket, input.key, &object, checksum.as_ref());
     Ok(dto::CompleteMultipartUploadOutput { expiration, ..output })
@@ -290,14 +309,14 @@ fn completed(
         checksum_type: checksum.map(Checksum::kind),
         ..Default::default()
     };
-    show_checksum!(output, checksum);
+    write_checksum!(output, checksum);
     output
 }
 
 fn must_be_kind(kind: Option<Kind>, given: Option<&dto::ChecksumType>) -> S3Result<()> {
     let Some(given) = given.map(|given| given.as_str().to_ascii_uppercase()) else { return Ok(()) };
-    if given != dto::ChecksumType::COMPOSITE && given != dto::ChecksumType::FULL_OBJECT {
-        return Err(s3_error!(InvalidRequest, "Value for x-amz-checksum-type header is invalid."));
+    if !is_type(&given) {
+        return Err(checksums::invalid_header("x-amz-checksum-type"));
     }
     let expected = kind.map(|kind| checksum_type(kind).as_str().to_owned());
     match expected {
@@ -348,7 +367,7 @@ fn choose(chosen: &[CompletedPart], there: &[Part], kind: Option<Kind>) -> S3Res
 
 fn must_have_checksum(named: &CompletedPart, part: &Part, kind: Option<Kind>) -> S3Result<()> {
     let stored = part.note.as_deref().and_then(Checksum::from_text);
-    let given = given_checksums!(named);
+    let given = checksums::uncarried(given_checksums!(named));
     let values = given.iter().filter_map(|(algorithm, value)| Some((algorithm.name(), value.as_deref()?)));
     let shown: Vec<(&str, &str)> = values.collect();
     let given = checksums::only(given.clone()).map_err(|_| {
@@ -360,7 +379,8 @@ fn must_have_checksum(named: &CompletedPart, part: &Part, kind: Option<Kind>) ->
     })?;
     match (given, kind) {
         (Some((algorithm, value)), _) => {
-            let is_same = stored.is_some_and(|stored| stored.algorithm == algorithm && stored.value == value);
+            let known = stored.as_ref().and_then(|stored| stored.by(algorithm));
+            let is_same = known.is_some_and(|known| known.value == value);
             if is_same {
                 return Ok(());
             }
@@ -434,7 +454,7 @@ fn joined(kind: Option<Kind>, parts: &[Part]) -> Option<Checksum> {
     let kind = kind.unwrap_or(Kind { algorithm: Algorithm::Crc64Nvme, is_composite: false });
     let noted = parts.iter().map(|part| {
         let checksum = Checksum::from_text(part.note.as_deref()?)?;
-        (checksum.algorithm == kind.algorithm).then_some((checksum, part.size_bytes))
+        Some((checksum.by(kind.algorithm)?.clone(), part.size_bytes))
     });
     let noted: Vec<(Checksum, u64)> = noted.collect::<Option<_>>()?;
     if kind.is_composite {
@@ -468,10 +488,8 @@ pub(crate) async fn list_parts(
     let after = match input.part_number_marker {
         None => 0,
         Some(marker) => u32::try_from(marker).map_err(|_| {
-            s3_error!(
-                InvalidArgument,
-                "Argument part-number-marker must be an integer between 0 and 2147483647"
-            )
+            let message = format!("Argument {marker} must be an integer between 0 and 2147483647");
+            argument(&message, "part-number-marker", &marker.to_string())
         })?,
     };
     let upload = uploads.find(&key, &input.upload_id).await.map_err(from_upload)?;
@@ -490,7 +508,7 @@ pub(crate) async fn list_parts(
         };
         let checksum = part.note.as_deref().and_then(Checksum::from_text);
         let checksum = checksum.filter(|found| kind.is_none_or(|kind| kind.algorithm == found.algorithm));
-        show_checksum!(shown, checksum);
+        write_checksum!(shown, checksum);
         shown
     });
     let next = page.last().map_or(after, |part| part.number);
@@ -604,7 +622,7 @@ fn storage_class(upload: &Upload) -> dto::StorageClass {
     dto::StorageClass::from(upload.attributes.storage_class.clone().unwrap_or_else(|| "STANDARD".to_owned()))
 }
 
-fn number(number: i32) -> S3Result<u32> {
+pub(crate) fn number(number: i32) -> S3Result<u32> {
     let valid = u32::try_from(number).ok().filter(|_| NUMBERS.contains(&number));
     valid.ok_or_else(|| {
         let message = "Part number must be an integer between 1 and 10000, inclusive.";

@@ -1,7 +1,7 @@
 //! PutObject, which POST Object is too.
 
 use s3s::dto::{PutObjectInput, PutObjectOutput};
-use s3s::{S3Result, TrailingHeaders, s3_error};
+use s3s::{S3Result, s3_error};
 
 use crate::body::{self, Incoming, Target};
 use crate::buckets::{Bucket, key};
@@ -11,9 +11,10 @@ use crate::headers::{self, given_attributes};
 use crate::lifecycle::{self, Aspects};
 use crate::ops::lock;
 use crate::versioned;
+use crate::wire::Trailer;
 
 /// S3's longest body of one PUT or part.
-const BODY_BYTES_MAX: u64 = 5 << 30;
+pub(crate) const BODY_BYTES_MAX: u64 = 5 << 30;
 
 /// What a request says of its body.
 pub(crate) fn declared(
@@ -21,42 +22,33 @@ pub(crate) fn declared(
     algorithm: Option<&str>,
     md5: Option<String>,
     headers: &http::HeaderMap,
-    trailers: Option<TrailingHeaders>,
+    trailer: Option<Trailer>,
 ) -> S3Result<Declared> {
     let checksum = checksums::only_with_headers(given, headers)?;
-    let trailer = headers.get("x-amz-trailer").and_then(|value| value.to_str().ok());
-    let trailer = trailer.and_then(|name| name.trim().strip_prefix("x-amz-checksum-")).map(Algorithm::named);
+    let after = headers.get("x-amz-trailer").and_then(|value| value.to_str().ok());
+    let after = after.and_then(|name| name.trim().strip_prefix("x-amz-checksum-")).map(Algorithm::named);
     let sdk = headers.get("x-amz-sdk-checksum-algorithm").and_then(|value| value.to_str().ok());
     let named = sdk.or(algorithm).map(Algorithm::named).transpose()?;
-    let algorithm = match trailer.transpose()? {
-        Some(trailer) if checksum.is_some() => {
-            let _ = trailer;
-            return Err(checksums::several());
-        }
-        Some(trailer) => Some(trailer),
-        None => named,
-    };
+    let after = after.transpose()?;
+    if after.is_some() && checksum.is_some() {
+        return Err(checksums::several());
+    }
     if sdk.is_some() && checksum.is_none() && headers.get("x-amz-trailer").is_none() {
         return Err(s3_error!(
             InvalidRequest,
             "x-amz-sdk-checksum-algorithm specified, but no corresponding x-amz-checksum-* or x-amz-trailer headers were found."
         ));
     }
-    if let (Some((given, _)), Some(named)) = (&checksum, named)
-        && *given != named
-    {
+    let given = checksum.as_ref().map(|(given, _)| *given).or(after);
+    if given.zip(named).is_some_and(|(given, named)| given != named) {
         return Err(checksums::invalid_header("x-amz-sdk-checksum-algorithm"));
     }
-    Ok(Declared { md5, checksum, algorithm, trailers })
+    Ok(Declared { md5, checksum, algorithm: after.or(named), trailer })
 }
 
-/// The length that a body announces. `EntityTooLarge`, and `MissingContentLength` if it announces none.
-pub(crate) fn announced(length: Option<i64>, headers: &http::HeaderMap) -> S3Result<Option<u64>> {
-    let decoded = headers.get("x-amz-decoded-content-length").and_then(|value| value.to_str().ok());
-    let announced = match decoded {
-        Some(text) => text.parse().ok(),
-        None => length.and_then(|length| u64::try_from(length).ok()),
-    };
+/// The length that a body announces. `EntityTooLarge`.
+pub(crate) fn announced(length: Option<i64>) -> S3Result<Option<u64>> {
+    let announced = length.and_then(|length| u64::try_from(length).ok());
     if announced.is_some_and(|length| length > BODY_BYTES_MAX) {
         return Err(s3_error!(
             EntityTooLarge,
@@ -70,14 +62,13 @@ pub(crate) async fn put(
     bucket: Bucket,
     input: PutObjectInput,
     request: &http::HeaderMap,
-    trailers: Option<TrailingHeaders>,
+    trailer: Option<Trailer>,
     now: store::Timestamp,
 ) -> S3Result<(PutObjectOutput, Option<Checksum>)> {
     let key = key(&input.key)?;
     let algorithm = input.checksum_algorithm.as_ref().map(|algorithm| algorithm.as_str());
-    let declared =
-        declared(given_checksums!(input), algorithm, input.content_md5.clone(), request, trailers)?;
-    let mut attributes = given_attributes!(input)?;
+    let declared = declared(given_checksums!(input), algorithm, input.content_md5.clone(), request, trailer)?;
+    let mut attributes = given_attributes!(input, request)?;
     lock::given(&bucket, &mut attributes, lock::asked_lock!(input), now).await?;
     let tags = headers::tags_of_header(input.tagging.as_deref())?;
     let target = Target {
@@ -87,9 +78,14 @@ pub(crate) async fn put(
         tags: tags.clone(),
         precondition: conditions::of_write(input.if_match.as_ref(), input.if_none_match.as_ref())?,
     };
-    let announced = announced(input.content_length, request)?;
+    let announced = announced(input.content_length)?;
     let digests = Digests::begin(declared, Some(Algorithm::Crc64Nvme))?;
-    let made = body::put(Incoming::new(input.body, announced, digests), target).await?;
+    let made = match body::put(Incoming::new(input.body, announced, digests), target).await {
+        Ok(made) => made,
+        Err(error) => {
+            return Err(conditions::of_failure(error, input.if_match.as_ref(), &bucket, &key).await);
+        }
+    };
     let mut output = PutObjectOutput {
         e_tag: Some(headers::etag(&made.object.etag)),
         version_id: versioned::of_write(&made.object),

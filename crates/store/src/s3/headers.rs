@@ -121,11 +121,13 @@ pub(super) fn object_meta(key: &ObjectKey, headers: &HeaderMap) -> Result<Object
             content_length(headers).ok_or_else(|| Failure::nonsense("an object without Content-Length"))?
         }
     };
+    // An object without tags has no such header, nor has one whose tags this user may not read.
+    let tag_count = text(headers, &TAG_COUNT).and_then(|count| count.parse().ok()).unwrap_or(0);
     Ok(ObjectMeta {
         object: object_ref(key, headers)?,
         size_bytes,
         attributes: attributes(headers),
-        tag_count: text(headers, &TAG_COUNT).and_then(|count| count.parse().ok()),
+        tag_count: Some(tag_count),
     })
 }
 

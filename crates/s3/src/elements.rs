@@ -1,0 +1,46 @@
+//! Elements of checksums that the protocol layer has no names for: inside it they stand in SHA-256's element, with their
+//! algorithm's name before the value (see [`Checksum::carried`]).
+//!
+//! [`Checksum::carried`]: crate::checksums::Checksum::carried
+
+use crate::checksums::Algorithm;
+
+const CARRIER: &str = "ChecksumSHA256";
+
+/// A document of a request as the protocol layer reads it.
+pub(crate) fn carried(xml: &str) -> String {
+    Algorithm::UNKNOWN.iter().fold(xml.to_owned(), |xml, algorithm| {
+        let name = algorithm.name();
+        xml.replace(&format!("<Checksum{name}>"), &format!("<{CARRIER}>{name}:"))
+            .replace(&format!("</Checksum{name}>"), &format!("</{CARRIER}>"))
+    })
+}
+
+/// A document of an answer as clients read it.
+pub(crate) fn named(xml: &str) -> String {
+    let (open, close) = (format!("<{CARRIER}>"), format!("</{CARRIER}>"));
+    let mut parts = xml.split(open.as_str());
+    let mut text = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let (value, rest) = part.split_once(close.as_str()).unwrap_or((part, ""));
+        match value.split_once(':') {
+            Some((name, value)) => text.push_str(&format!("<Checksum{name}>{value}</Checksum{name}>{rest}")),
+            None => text.push_str(&format!("{open}{value}{close}{rest}")),
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn elements_come_back() {
+        let xml = "<a><ChecksumMD5>x==</ChecksumMD5><b/><ChecksumSHA256>y=</ChecksumSHA256><ChecksumXXHASH128>z</ChecksumXXHASH128></a>";
+        let inside = carried(xml);
+        assert_eq!(inside.matches("<ChecksumSHA256>").count(), 3, "{inside}");
+        assert_eq!(named(&inside), xml);
+        assert_eq!(named("<a/>"), "<a/>");
+    }
+}

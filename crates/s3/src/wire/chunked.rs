@@ -1,0 +1,292 @@
+//! Bodies in chunks of `aws-chunked`, signed one by one or not at all (S3 API Reference, "Signature calculations for the
+//! Authorization header: transferring payload in multiple chunks", and "... including trailing headers").
+//!
+//! A chunk goes on before its signature is there to be checked: a body counts for nothing before its end, and a wrong
+//! signature ends it with an error.
+
+use aws_lc_rs::digest;
+use bytes::{Bytes, BytesMut};
+use futures_util::StreamExt as _;
+use s3s::{Body, S3Error, S3Result, s3_error};
+
+use super::Trailer;
+use super::credentials::{Key, Scope, are_same, hex, sha256};
+use super::framing::Pieces;
+use crate::body::broken;
+use crate::error::custom;
+use crate::error_document::with_details;
+
+/// All chunks but the last have so many bytes (S3's rule).
+const CHUNK_BYTES_MIN: u64 = 8192;
+/// The longest line before a chunk.
+const LINE_BYTES_MAX: usize = 1024;
+/// The longest trailers.
+const TRAILERS_BYTES_MAX: usize = 16 << 10;
+const SIGNATURE_CHARS: usize = 64;
+
+/// Signatures of chunks, each of which goes on from the one before.
+pub(super) struct Chain {
+    key: Key,
+    time: String,
+    scope: Scope,
+    last: String,
+}
+
+impl Chain {
+    /// Begins at the signature of the request's headers.
+    pub(super) fn new(key: Key, time: &str, scope: Scope, seed: &str) -> Self {
+        Self { key, time: time.to_owned(), scope, last: seed.to_owned() }
+    }
+
+    fn check(&mut self, kind: &str, rest: &str, given: &str) -> S3Result<()> {
+        let (time, scope, last) = (&self.time, self.scope.text(), &self.last);
+        let right = self.key.sign(&format!("AWS4-HMAC-SHA256-{kind}\n{time}\n{scope}\n{last}\n{rest}"));
+        if !are_same(&right, given) {
+            return Err(s3_error!(
+                SignatureDoesNotMatch,
+                "The request signature we calculated does not match the signature you provided. Check your key and signing method."
+            ));
+        }
+        self.last = right;
+        Ok(())
+    }
+}
+
+/// The trailers that a body may have.
+pub(super) struct Trailers {
+    /// What the header `x-amz-trailer` announced.
+    pub(super) name: Option<String>,
+    pub(super) found: Trailer,
+}
+
+/// A body in chunks.
+pub(super) struct Chunked {
+    body: Body,
+    /// What was read and not yet looked at.
+    ahead: Bytes,
+    chain: Option<Box<Chain>>,
+    trailers: Option<Trailers>,
+    /// The length of all chunks together, as the request announces it.
+    announced: u64,
+    seen: u64,
+    chunk: Option<Chunk>,
+    chunks: u64,
+    /// Of the chunk before.
+    size_before: u64,
+    has_ended: bool,
+}
+
+/// A chunk whose bytes are being read.
+struct Chunk {
+    size: u64,
+    left: u64,
+    signature: String,
+    digest: digest::Context,
+}
+
+impl Pieces for Chunked {
+    async fn next(&mut self) -> S3Result<Option<Bytes>> {
+        while !self.has_ended {
+            match self.chunk.take() {
+                None => self.begin().await?,
+                Some(chunk) if chunk.left == 0 => self.end(chunk).await?,
+                Some(chunk) => {
+                    let piece = self.piece(chunk).await?;
+                    if !piece.is_empty() {
+                        return Ok(Some(piece));
+                    }
+                }
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl Chunked {
+    pub(super) fn new(
+        body: Body,
+        announced: u64,
+        chain: Option<Box<Chain>>,
+        trailers: Option<Trailers>,
+    ) -> Self {
+        Self {
+            body,
+            ahead: Bytes::new(),
+            chain,
+            trailers,
+            announced,
+            seen: 0,
+            chunk: None,
+            chunks: 0,
+            size_before: CHUNK_BYTES_MIN,
+            has_ended: false,
+        }
+    }
+
+    /// Reads the line before a chunk.
+    async fn begin(&mut self) -> S3Result<()> {
+        let line = self.line().await?;
+        let (size, signature) = match line.split_once(';') {
+            Some((size, extension)) => (size, extension.strip_prefix("chunk-signature=").ok_or_else(cut)?),
+            None => (line.as_str(), ""),
+        };
+        let is_right = match self.chain {
+            Some(_) => is_signature(signature),
+            None => signature.is_empty(),
+        };
+        if !is_right {
+            return Err(cut());
+        }
+        let is_hex = (1..=16).contains(&size.len()) && size.bytes().all(|digit| digit.is_ascii_hexdigit());
+        let size = u64::from_str_radix(size, 16).ok().filter(|_| is_hex).ok_or_else(cut)?;
+        self.chunks += 1;
+        if size > 0 && self.size_before < CHUNK_BYTES_MIN {
+            return Err(too_small(self.chunks - 1, self.size_before));
+        }
+        let digest = digest::Context::new(&digest::SHA256);
+        let chunk = Chunk { size, left: size, signature: signature.to_owned(), digest };
+        if size == 0 {
+            self.check_signature(chunk)?;
+            return self.finish().await;
+        }
+        self.size_before = size;
+        self.chunk = Some(chunk);
+        Ok(())
+    }
+
+    /// Some bytes of a chunk. Those that are beyond the announced length go nowhere: they are counted only.
+    async fn piece(&mut self, mut chunk: Chunk) -> S3Result<Bytes> {
+        if !self.fill().await? {
+            return Err(cut());
+        }
+        let len = usize::try_from(chunk.left).unwrap_or(usize::MAX).min(self.ahead.len());
+        let mut piece = self.ahead.split_to(len);
+        if self.chain.is_some() {
+            chunk.digest.update(&piece);
+        }
+        chunk.left -= len as u64;
+        self.chunk = Some(chunk);
+        let room = usize::try_from(self.announced.saturating_sub(self.seen)).unwrap_or(usize::MAX);
+        self.seen += len as u64;
+        piece.truncate(room);
+        Ok(piece)
+    }
+
+    async fn end(&mut self, chunk: Chunk) -> S3Result<()> {
+        for expected in *b"\r\n" {
+            if self.byte().await? != Some(expected) {
+                return Err(cut());
+            }
+        }
+        if self.seen > self.announced {
+            return Err(crate::body::incomplete());
+        }
+        self.check_signature(chunk)
+    }
+
+    fn check_signature(&mut self, chunk: Chunk) -> S3Result<()> {
+        let Some(chain) = &mut self.chain else { return Ok(()) };
+        let data = match chunk.size {
+            0 => sha256(b""),
+            _ => hex(chunk.digest.finish().as_ref()),
+        };
+        chain.check("PAYLOAD", &format!("{}\n{data}", sha256(b"")), &chunk.signature)
+    }
+
+    /// Reads what comes after the last chunk, to the end of the body.
+    async fn finish(&mut self) -> S3Result<()> {
+        let mut rest = BytesMut::new();
+        while self.fill().await? {
+            rest.extend_from_slice(&std::mem::take(&mut self.ahead));
+            if rest.len() > TRAILERS_BYTES_MAX {
+                return Err(malformed_trailer());
+            }
+        }
+        let rest = String::from_utf8(rest.to_vec()).map_err(|_| malformed_trailer())?;
+        let lines = rest.strip_suffix("\r\n").ok_or_else(cut)?;
+        self.has_ended = true;
+        match self.trailers.take() {
+            None if lines.is_empty() => {}
+            None => return Err(cut()),
+            Some(trailers) => self.take_trailers(lines, &trailers)?,
+        }
+        if self.seen == self.announced { Ok(()) } else { Err(crate::body::incomplete()) }
+    }
+
+    fn take_trailers(&mut self, lines: &str, expected: &Trailers) -> S3Result<()> {
+        if !lines.is_empty() && !lines.ends_with('\n') {
+            return Err(cut());
+        }
+        let lines = lines.lines().map(str::trim_end).filter(|line| !line.is_empty());
+        let mut found: Vec<(String, &str)> = Vec::new();
+        for line in lines {
+            let (name, value) = line.split_once(':').ok_or_else(malformed_trailer)?;
+            found.push((name.trim().to_ascii_lowercase(), value.trim()));
+        }
+        let signature = found.iter().position(|(name, _)| name == "x-amz-trailer-signature");
+        let signature = signature.map(|at| found.remove(at).1);
+        if self.chain.is_some() && !signature.is_some_and(is_signature) {
+            return Err(cut());
+        }
+        match (&expected.name, found.as_slice()) {
+            (None, []) => {}
+            (Some(name), [(given, value)]) if name == given => {
+                drop(expected.found.0.set((*value).to_owned()))
+            }
+            _ => return Err(malformed_trailer()),
+        }
+        if let (Some(chain), Some(signature)) = (&mut self.chain, signature) {
+            let text: String = found.iter().map(|(name, value)| format!("{name}:{value}\n")).collect();
+            chain.check("TRAILER", &sha256(text.as_bytes()), signature)?;
+        }
+        Ok(())
+    }
+
+    /// A line without its end.
+    async fn line(&mut self) -> S3Result<String> {
+        let mut line = Vec::new();
+        while line.len() <= LINE_BYTES_MAX {
+            line.push(self.byte().await?.ok_or_else(cut)?);
+            if let Some(whole) = line.strip_suffix(b"\r\n") {
+                return String::from_utf8(whole.to_vec()).map_err(|_| cut());
+            }
+        }
+        Err(cut())
+    }
+
+    async fn byte(&mut self) -> S3Result<Option<u8>> {
+        let has_more = self.fill().await?;
+        Ok(has_more.then(|| self.ahead.split_to(1)[0]))
+    }
+
+    /// Reads on if nothing is left; false at the end.
+    async fn fill(&mut self) -> S3Result<bool> {
+        while self.ahead.is_empty() {
+            match self.body.next().await {
+                None => return Ok(false),
+                Some(piece) => self.ahead = piece.map_err(broken)?,
+            }
+        }
+        Ok(true)
+    }
+}
+
+fn is_signature(text: &str) -> bool {
+    text.len() == SIGNATURE_CHARS && text.bytes().all(|digit| digit.is_ascii_hexdigit())
+}
+
+/// A body that ends, or goes on otherwise, where something else must come.
+fn cut() -> S3Error {
+    s3_error!(IncompleteBody, "The request body terminated unexpectedly")
+}
+
+fn malformed_trailer() -> S3Error {
+    let message = "The request contained trailing data that was not well-formed or did not conform to our published schema.";
+    custom("MalformedTrailerError", http::StatusCode::BAD_REQUEST, message)
+}
+
+fn too_small(chunk: u64, size: u64) -> S3Error {
+    let message = "Only the last chunk is allowed to have a size less than 8192 bytes";
+    let error = custom("InvalidChunkSizeError", http::StatusCode::BAD_REQUEST, message);
+    with_details(error, &[("Chunk", &chunk.to_string()), ("BadChunkSize", &size.to_string())])
+}

@@ -1,0 +1,69 @@
+//! What `x-amz-copy-source` may say: `bucket/key`, encoded, and perhaps `?versionId=` and a version.
+
+use http::HeaderMap;
+use s3s::{S3Error, S3Result};
+
+use crate::authorization::argument;
+
+const NAME: &str = "x-amz-copy-source";
+
+/// `InvalidArgument` for a source that names no object.
+pub(super) fn check(headers: &HeaderMap) -> S3Result<()> {
+    let Some(value) = headers.get(NAME) else { return Ok(()) };
+    let odd = |message: &str, shown: &str| -> S3Error { argument(message, NAME, shown) };
+    let text = value.to_str().map_err(|_| odd("Invalid copy source encoding", ""))?;
+    let path = text.split_once("?versionId=").map_or(text, |(path, _)| path);
+    let decoded = decoded(path).ok_or_else(|| odd("Invalid copy source encoding", text))?;
+    let path = decoded.strip_prefix('/').unwrap_or(&decoded);
+    if path.starts_with("arn:") {
+        return Ok(());
+    }
+    let (bucket, key) = path.split_once('/').unwrap_or((path, ""));
+    if !s3s::path::check_bucket_name(bucket) {
+        return Err(odd("Invalid copy source bucket name", text));
+    }
+    if key.is_empty() {
+        return Err(odd("Invalid copy source object key", key));
+    }
+    Ok(())
+}
+
+/// `None` where a percent sign stands for no byte, or the bytes are no text.
+fn decoded(text: &str) -> Option<String> {
+    let is_code = |rest: &str| {
+        let code = rest.as_bytes().get(..2);
+        code.is_some_and(|code| code.iter().all(u8::is_ascii_hexdigit))
+    };
+    if !text.split('%').skip(1).all(is_code) {
+        return None;
+    }
+    percent_encoding::percent_decode_str(text).decode_utf8().ok().map(std::borrow::Cow::into_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_source_names_an_object() {
+        let check = |text: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(NAME, text.parse().unwrap());
+            check(&headers).map_err(|error| error.message().unwrap_or_default().to_owned())
+        };
+        for right in ["bucket/key", "/bucket/a%2Fb", "bucket/..", "bucket/a?versionId=1%", "bucket/%C3%A4"] {
+            check(right).unwrap();
+        }
+        for (wrong, what) in [
+            ("bucket/%ZZ", "encoding"),
+            ("bucket/%C3%", "encoding"),
+            ("bucket/%C3", "encoding"),
+            ("192.168.1.1/a", "bucket name"),
+            ("b@k/a", "bucket name"),
+            ("bucket", "object key"),
+            ("bucket/", "object key"),
+        ] {
+            assert!(check(wrong).unwrap_err().contains(what), "{wrong}");
+        }
+    }
+}

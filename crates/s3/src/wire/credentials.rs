@@ -1,0 +1,54 @@
+//! Keys that sign (S3 API Reference, "Authenticating requests: AWS Signature Version 4").
+
+use aws_lc_rs::{constant_time, digest, hmac};
+use std::fmt::Write as _;
+
+pub(super) const ALGORITHM: &str = "AWS4-HMAC-SHA256";
+
+/// What a credential says of where it is good: `date/region/service/aws4_request`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Scope(String);
+
+impl Scope {
+    /// Of `access-key/date/region/service/aws4_request`.
+    pub(super) fn of(credential: &str) -> Option<Self> {
+        credential.split_once('/').map(|(_, scope)| Self(scope.to_owned()))
+    }
+
+    pub(super) fn text(&self) -> &str {
+        &self.0
+    }
+
+    /// The key of a secret for this scope.
+    pub(super) fn key(&self, secret: &str) -> Key {
+        let first = hmac::Key::new(hmac::HMAC_SHA256, format!("AWS4{secret}").as_bytes());
+        Key(self.0.split('/').fold(first, |key, step| {
+            hmac::Key::new(hmac::HMAC_SHA256, hmac::sign(&key, step.as_bytes()).as_ref())
+        }))
+    }
+}
+
+/// A key that signs texts.
+pub(super) struct Key(hmac::Key);
+
+impl Key {
+    /// In hexadecimal.
+    pub(super) fn sign(&self, text: &str) -> String {
+        hex(hmac::sign(&self.0, text.as_bytes()).as_ref())
+    }
+}
+
+pub(super) fn are_same(one: &str, other: &str) -> bool {
+    constant_time::verify_slices_are_equal(one.as_bytes(), other.as_bytes()).is_ok()
+}
+
+pub(super) fn sha256(bytes: &[u8]) -> String {
+    hex(digest::digest(&digest::SHA256, bytes).as_ref())
+}
+
+pub(super) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+        write!(text, "{byte:02x}").ok();
+        text
+    })
+}

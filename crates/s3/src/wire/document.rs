@@ -1,0 +1,77 @@
+//! Requests whose body is a document: read whole, and checked as its headers say, before anybody reads what it says.
+
+use bytes::{Bytes, BytesMut};
+use futures_util::StreamExt as _;
+use http::Method;
+use http::request::Parts;
+use s3s::dto::{Tag, Tagging};
+use s3s::{Body, S3Error, S3Result, s3_error};
+
+use crate::body::broken;
+use crate::checksums::{self, Declared, Digests};
+use crate::elements;
+use crate::error::malformed_xml;
+use crate::error_document::with_details;
+use crate::query::has_word;
+
+/// The longest document: a completion of 10,000 parts with checksums has 2 MB.
+pub(crate) const BYTES_MAX: usize = 4 << 20;
+/// The longest configuration of a website (S3 API, PutBucketWebsite).
+const WEBSITE_BYTES_MAX: usize = 128 << 10;
+
+/// Reads a document. `MaxMessageLengthExceeded`, and `BadDigest` if it is not what its headers say.
+pub(super) async fn read(head: &Parts, mut body: Body) -> S3Result<Body> {
+    let is = |name: &str| has_word(&head.uri, name);
+    let bytes_max = if is("website") { WEBSITE_BYTES_MAX } else { BYTES_MAX };
+    let mut digests = Digests::begin(declared(head, is("uploadId"))?, None)?;
+    let mut text = BytesMut::new();
+    while let Some(piece) = body.next().await {
+        let piece: Bytes = piece.map_err(broken)?;
+        if text.len() + piece.len() > bytes_max {
+            return Err(too_long(bytes_max));
+        }
+        digests.update(&piece);
+        text.extend_from_slice(&piece);
+    }
+    digests.finish()?;
+    if is("uploadId")
+        && let Ok(xml) = std::str::from_utf8(&text)
+    {
+        return Ok(Body::from(elements::carried(xml)));
+    }
+    Ok(Body::from(text.freeze()))
+}
+
+/// What headers say of a document. Of a completed upload they say what the object is.
+fn declared(head: &Parts, is_of_upload: bool) -> S3Result<Declared> {
+    let md5 = head.headers.get("content-md5").and_then(|value| value.to_str().ok()).map(str::to_owned);
+    let checksum = match head.method == Method::POST && is_of_upload {
+        true => None,
+        false => checksums::only_with_headers(Vec::new(), &head.headers)?,
+    };
+    Ok(Declared { md5, checksum, ..Declared::default() })
+}
+
+/// The tags of a document `Tagging`.
+pub(super) fn tags(xml: &str) -> S3Result<Vec<Tag>> {
+    let mut reader = s3s::xml::Deserializer::new(xml.as_bytes());
+    let tagging = <Tagging as s3s::xml::Deserialize>::deserialize(&mut reader);
+    tagging.map(|tagging| tagging.tag_set).map_err(|_| malformed_xml())
+}
+
+/// The tags that a new bucket is to have, which the protocol layer overlooks.
+pub(super) fn bucket_tags(xml: &[u8]) -> S3Result<Option<BucketTags>> {
+    let xml = String::from_utf8_lossy(xml);
+    let inside = xml.split_once("<Tags>").and_then(|(_, rest)| rest.split_once("</Tags>"));
+    let Some((inside, _)) = inside else { return Ok(None) };
+    tags(&format!("<Tagging><TagSet>{inside}</TagSet></Tagging>")).map(|tags| Some(BucketTags(tags)))
+}
+
+/// The tags that a new bucket is to have.
+#[derive(Debug, Clone)]
+pub(crate) struct BucketTags(pub(crate) Vec<Tag>);
+
+fn too_long(bytes_max: usize) -> S3Error {
+    let error = s3_error!(MaxMessageLengthExceeded, "Your request was too big.");
+    with_details(error, &[("MaxMessageLengthBytes", &bytes_max.to_string())])
+}

@@ -1,0 +1,323 @@
+//! Forms as browsers send them (RFC 7578): the fields are read whole, the file that ends them goes on as it comes.
+
+use bytes::{Bytes, BytesMut};
+use futures_util::StreamExt as _;
+use s3s::{Body, S3Error, S3Result};
+
+use super::framing::{Pieces, streamed};
+use crate::authorization::argument;
+use crate::body::broken;
+use crate::error::custom;
+
+/// The longest fields of a form together, with their heads.
+const FIELDS_BYTES_MAX: usize = 1 << 20;
+/// What is read after the file, where clients still send something.
+const AFTER_BYTES_MAX: usize = 64 << 10;
+/// The field whose value is the object.
+const FILE: &str = "file";
+
+/// A form up to its file.
+pub(super) struct Form {
+    /// Names in lower case, in the order in which they came.
+    fields: Vec<(String, String)>,
+    /// What the browser calls the file.
+    pub(super) filename: String,
+    pub(super) file: FormFile,
+}
+
+impl Form {
+    /// Reads the fields. `boundary`: as the request's `Content-Type` says. `MalformedPOSTRequest`.
+    pub(super) async fn read(body: Body, boundary: &str) -> S3Result<Self> {
+        let mut reader = Reader { body, held: BytesMut::new(), read: 0 };
+        // The first delimiter has no line before it.
+        reader.held.extend_from_slice(b"\r\n");
+        let delimiter = format!("\r\n--{boundary}").into_bytes();
+        reader.until(&delimiter).await?;
+        let mut fields = Vec::new();
+        while !reader.is_last().await? {
+            let head = reader.until(b"\r\n\r\n").await?;
+            let head = Head::parse(&String::from_utf8_lossy(&head)).ok_or_else(malformed)?;
+            if head.name == FILE {
+                let file =
+                    FormFile { reader, delimiter, has_ended: false, len_max: u64::MAX, len_min: 0, len: 0 };
+                return Ok(Self { fields, filename: head.filename, file });
+            }
+            let value = reader.until(&delimiter).await?;
+            fields.push((head.name, String::from_utf8(value.to_vec()).map_err(|_| malformed())?));
+        }
+        Err(argument("POST requires exactly one file upload per request.", FILE, "0"))
+    }
+
+    /// The value of a field.
+    pub(super) fn field(&self, name: &str) -> Option<&str> {
+        self.fields().find(|(field, _)| *field == name).map(|(_, value)| value)
+    }
+
+    pub(super) fn fields(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.fields.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+
+    /// Puts the file's name in the place of `${filename}`.
+    pub(super) fn expand(&mut self) {
+        let name = self.filename.rsplit(['/', '\\']).next().unwrap_or_default().to_owned();
+        self.fields.iter_mut().for_each(|(_, value)| *value = value.replace("${filename}", &name));
+    }
+}
+
+/// The lines before a field's value.
+struct Head {
+    name: String,
+    filename: String,
+}
+
+impl Head {
+    fn parse(text: &str) -> Option<Self> {
+        let disposition = text.lines().find_map(|line| {
+            let (name, value) = line.split_once(':')?;
+            name.trim().eq_ignore_ascii_case("content-disposition").then_some(value)
+        })?;
+        let name = parameter(disposition, "name")?.to_ascii_lowercase();
+        Some(Self { name, filename: parameter(disposition, "filename").unwrap_or_default() })
+    }
+}
+
+/// A parameter of a header's value, quoted or not.
+pub(super) fn parameter(value: &str, wanted: &str) -> Option<String> {
+    let mut rest = value;
+    loop {
+        rest = rest.split_once(';')?.1.trim_start();
+        let (name, after) = rest.split_once('=')?;
+        let (text, next) = match after.strip_prefix('"') {
+            Some(quoted) => until_quote(quoted)?,
+            None => {
+                let end = after.find(';').unwrap_or(after.len());
+                (after[..end].trim().to_owned(), &after[end..])
+            }
+        };
+        if name.trim().eq_ignore_ascii_case(wanted) {
+            return Some(text);
+        }
+        rest = next;
+    }
+}
+
+fn until_quote(text: &str) -> Option<(String, &str)> {
+    let mut value = String::new();
+    let mut chars = text.char_indices();
+    while let Some((at, c)) = chars.next() {
+        match c {
+            '"' => return Some((value, &text[at + 1..])),
+            '\\' => value.push(chars.next()?.1),
+            c => value.push(c),
+        }
+    }
+    None
+}
+
+/// The file of a form: all up to the next delimiter.
+pub(super) struct FormFile {
+    reader: Reader,
+    delimiter: Vec<u8>,
+    has_ended: bool,
+    len_min: u64,
+    len_max: u64,
+    len: u64,
+}
+
+impl FormFile {
+    /// The file's bytes, of which there must be so many.
+    pub(super) fn open(mut self, (len_min, len_max): (u64, u64)) -> Body {
+        (self.len_min, self.len_max) = (len_min, len_max);
+        streamed(self)
+    }
+}
+
+impl Pieces for FormFile {
+    async fn next(&mut self) -> S3Result<Option<Bytes>> {
+        if self.has_ended {
+            return Ok(None);
+        }
+        let piece = match self.reader.before(&self.delimiter).await? {
+            Before::Some(piece) => piece,
+            Before::Last(piece) => {
+                self.has_ended = true;
+                self.reader.leave().await?;
+                piece
+            }
+        };
+        self.len += piece.len() as u64;
+        if self.len > self.len_max {
+            return Err(wrong_size("EntityTooLarge", self.len, ("MaxSizeAllowed", self.len_max)));
+        }
+        if self.has_ended && self.len < self.len_min {
+            return Err(wrong_size("EntityTooSmall", self.len, ("MinSizeAllowed", self.len_min)));
+        }
+        Ok(Some(piece))
+    }
+}
+
+/// Bytes of a form.
+struct Reader {
+    body: Body,
+    held: BytesMut,
+    /// Bytes of fields, up to the file.
+    read: usize,
+}
+
+/// What comes before a delimiter.
+enum Before {
+    Some(Bytes),
+    Last(Bytes),
+}
+
+impl Reader {
+    /// All before a text, which is skipped.
+    async fn until(&mut self, text: &[u8]) -> S3Result<Bytes> {
+        let mut from = 0;
+        loop {
+            if let Some(at) = find(&self.held[from..], text) {
+                let before = self.held.split_to(from + at).freeze();
+                drop(self.held.split_to(text.len()));
+                self.read += before.len() + text.len();
+                return Ok(before);
+            }
+            from = self.held.len().saturating_sub(text.len() - 1);
+            if self.read + self.held.len() > FIELDS_BYTES_MAX {
+                return Err(too_long());
+            }
+            self.fill().await?;
+        }
+    }
+
+    /// Some of what comes before a text. Where a piece may begin the text, it is held back.
+    async fn before(&mut self, text: &[u8]) -> S3Result<Before> {
+        loop {
+            if let Some(at) = find(&self.held, text) {
+                return Ok(Before::Last(self.held.split_to(at).freeze()));
+            }
+            let safe = self.held.len().saturating_sub(text.len() - 1);
+            if safe > 0 {
+                return Ok(Before::Some(self.held.split_to(safe).freeze()));
+            }
+            self.fill().await?;
+        }
+    }
+
+    /// Whether a delimiter is the form's last one.
+    async fn is_last(&mut self) -> S3Result<bool> {
+        while self.held.len() < 2 {
+            self.fill().await?;
+        }
+        if &self.held[..2] == b"--" {
+            return Ok(true);
+        }
+        // A delimiter may have blanks after it.
+        let blanks = self.until(b"\r\n").await?;
+        if blanks.iter().all(|byte| b" \t".contains(byte)) { Ok(false) } else { Err(malformed()) }
+    }
+
+    /// Reads what comes after the file and counts for nothing, so that the client hears the answer.
+    async fn leave(&mut self) -> S3Result<()> {
+        let mut read = 0;
+        while read < AFTER_BYTES_MAX
+            && let Some(piece) = self.body.next().await
+        {
+            read += piece.map_err(broken)?.len();
+        }
+        Ok(())
+    }
+
+    async fn fill(&mut self) -> S3Result<()> {
+        let piece = self.body.next().await.ok_or_else(malformed)?;
+        self.held.extend_from_slice(&piece.map_err(broken)?);
+        Ok(())
+    }
+}
+
+/// Where a text begins.
+fn find(bytes: &[u8], text: &[u8]) -> Option<usize> {
+    let (first, rest) = text.split_first()?;
+    let mut from = 0;
+    while let Some(at) = bytes.get(from..)?.iter().position(|byte| byte == first) {
+        from += at + 1;
+        if bytes[from..].starts_with(rest) {
+            return Some(from - 1);
+        }
+    }
+    None
+}
+
+pub(super) fn malformed() -> S3Error {
+    let message = "The body of your POST request is not well-formed multipart/form-data.";
+    custom("MalformedPOSTRequest", http::StatusCode::BAD_REQUEST, message)
+}
+
+fn too_long() -> S3Error {
+    let message = "Your POST request fields preceding the upload file were too large.";
+    custom("MaxPostPreDataLengthExceeded", http::StatusCode::BAD_REQUEST, message)
+}
+
+fn wrong_size(code: &'static str, size: u64, (name, limit): (&str, u64)) -> S3Error {
+    let error = custom(code, http::StatusCode::BAD_REQUEST, "");
+    let (size, limit) = (size.to_string(), limit.to_string());
+    crate::error_document::with_details(error, &[("ProposedSize", &size), (name, &limit)])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// In pieces of so many bytes.
+    fn body(text: &str, size: usize) -> Body {
+        struct Text(Vec<Bytes>);
+        impl Pieces for Text {
+            async fn next(&mut self) -> S3Result<Option<Bytes>> {
+                Ok(self.0.pop())
+            }
+        }
+        let pieces = text.as_bytes().chunks(size).rev().map(Bytes::copy_from_slice);
+        streamed(Text(pieces.collect()))
+    }
+
+    const FORM: &str = "--x\r\nContent-Disposition: form-data; name=\"Key\"\r\n\r\na/${filename}\r\n--x\r\ncontent-disposition: form-data; name=file; filename=\"C:\\\\d\\\\e \\\"1\\\".txt\"\r\nContent-Type: text/plain\r\n\r\none\r\n--y\r\ntwo\r\n--x--\r\nignored";
+
+    #[tokio::test]
+    async fn fields_and_a_file_come_in_any_pieces() {
+        for size in [1, 2, 7, 1000] {
+            let mut form = Form::read(body(FORM, size), "x").await.unwrap();
+            form.expand();
+            assert_eq!(form.field("key"), Some("a/e \"1\".txt"));
+            let mut file = form.file.open((0, 100));
+            let file = file.store_all_limited(1000).await.unwrap();
+            assert_eq!(file, "one\r\n--y\r\ntwo");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_no_form_is_refused() {
+        for (text, code) in [
+            ("", "MalformedPOSTRequest"),
+            ("--x", "MalformedPOSTRequest"),
+            ("--x\r\n\r\n\r\na\r\n--x--", "MalformedPOSTRequest"),
+            ("--x--\r\n", "InvalidArgument"),
+        ] {
+            let error = Form::read(body(text, 3), "x").await.err().unwrap();
+            assert_eq!(error.code().as_str(), code, "{text}");
+        }
+        let cut = &FORM[..FORM.len() - 20];
+        let form = Form::read(body(cut, 3), "x").await.unwrap();
+        assert!(form.file.open((0, 100)).store_all_limited(1000).await.is_err());
+        let long = format!("--x\r\ncontent-disposition: form-data; name=a\r\n\r\n{}", "a".repeat(2 << 20));
+        let error = Form::read(body(&long, 1 << 16), "x").await.err().unwrap();
+        assert_eq!(error.code().as_str(), "MaxPostPreDataLengthExceeded");
+    }
+
+    #[tokio::test]
+    async fn a_file_is_as_long_as_it_may_be() {
+        for (bounds, is_right) in [((0, 13), true), ((13, 100), true), ((0, 12), false), ((14, 100), false)] {
+            let form = Form::read(body(FORM, 5), "x").await.unwrap();
+            let read = form.file.open(bounds).store_all_limited(1000).await;
+            assert_eq!(read.is_ok(), is_right, "{bounds:?}");
+        }
+    }
+}

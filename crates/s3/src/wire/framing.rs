@@ -1,0 +1,194 @@
+//! How a body is framed, as `x-amz-content-sha256` says: not at all, with its hash, or in chunks.
+
+use aws_lc_rs::digest;
+use bytes::Bytes;
+use futures_util::{StreamExt as _, TryStreamExt as _};
+use http::header::{AUTHORIZATION, CONTENT_LENGTH, HeaderMap};
+use http::request::Parts;
+use http_body::{Body as _, Frame};
+use http_body_util::StreamBody;
+use s3s::auth::Credentials;
+use s3s::{Body, S3Error, S3Result, StdError, s3_error};
+
+use super::Trailer;
+use super::chunked::{Chain, Chunked, Trailers};
+use super::credentials::{Scope, are_same, hex};
+use crate::body::broken;
+use crate::error::custom;
+use crate::error_document::with_details;
+
+/// A body's framing.
+pub(super) enum Framing {
+    Plain,
+    /// The hash of the body in hexadecimal.
+    Hashed(String),
+    Chunked {
+        length: u64,
+        chain: Option<Box<Chain>>,
+        trailers: Option<Trailers>,
+    },
+}
+
+impl Framing {
+    /// As a request's headers say. The request's own signature was checked.
+    pub(super) fn of(head: &Parts, body: &Body, signer: Option<&Credentials>) -> S3Result<Self> {
+        let text = |name: &str| head.headers.get(name).and_then(|value| value.to_str().ok());
+        let kind = text("x-amz-content-sha256").unwrap_or_default();
+        let Some(kind) = kind.strip_prefix("STREAMING-") else {
+            if !head.headers.contains_key(CONTENT_LENGTH) && body.size_hint().exact().is_none() {
+                return Err(missing_length());
+            }
+            let is_hash = kind.len() == 64 && kind.bytes().all(|digit| digit.is_ascii_hexdigit());
+            return Ok(if is_hash { Self::Hashed(kind.to_ascii_lowercase()) } else { Self::Plain });
+        };
+        let length = decoded_length(&head.headers)?;
+        let chain = match kind.strip_prefix("AWS4-HMAC-SHA256-PAYLOAD") {
+            Some(_) => Some(Box::new(chain(head, signer)?)),
+            None if kind == "UNSIGNED-PAYLOAD-TRAILER" => None,
+            None => return Err(not_here()),
+        };
+        let trailers = match kind.strip_suffix("-TRAILER") {
+            Some(_) => Some(Trailers { name: announced_trailer(head)?, found: Trailer::default() }),
+            None => None,
+        };
+        Ok(Self::Chunked { length, chain, trailers })
+    }
+
+    /// Documents come in one piece.
+    pub(super) fn must_be_whole(&self) -> S3Result<()> {
+        match self {
+            Self::Chunked { .. } => Err(not_here()),
+            _ => Ok(()),
+        }
+    }
+
+    /// The length of what is in the frames, where the request's length is another.
+    pub(super) fn length(&self) -> Option<u64> {
+        match self {
+            Self::Chunked { length, .. } => Some(*length),
+            _ => None,
+        }
+    }
+
+    pub(super) fn trailer(&self) -> Option<Trailer> {
+        match self {
+            Self::Chunked { trailers: Some(trailers), .. } => Some(trailers.found.clone()),
+            _ => None,
+        }
+    }
+
+    /// What is in the frames.
+    pub(super) fn open(self, body: Body) -> Body {
+        match self {
+            Self::Plain => body,
+            Self::Hashed(expected) => {
+                let digest = Some(digest::Context::new(&digest::SHA256));
+                streamed(Hashed { body, digest, expected })
+            }
+            Self::Chunked { length, chain, trailers } => {
+                streamed(Chunked::new(body, length, chain, trailers))
+            }
+        }
+    }
+}
+
+/// What gives a body piece by piece.
+pub(super) trait Pieces: Send + 'static {
+    /// The next piece; `None` at the end.
+    fn next(&mut self) -> impl Future<Output = S3Result<Option<Bytes>>> + Send;
+}
+
+pub(super) fn streamed(source: impl Pieces) -> Body {
+    let pieces = futures_util::stream::try_unfold(source, |mut source| async move {
+        let piece = source.next().await?;
+        Ok::<_, S3Error>(piece.map(|piece| (Frame::data(piece), source)))
+    });
+    Body::http_body_unsync(StreamBody::new(pieces.map_err(StdError::from)))
+}
+
+/// A body whose hash is known before it comes.
+struct Hashed {
+    body: Body,
+    digest: Option<digest::Context>,
+    expected: String,
+}
+
+impl Pieces for Hashed {
+    async fn next(&mut self) -> S3Result<Option<Bytes>> {
+        let Some(digest) = &mut self.digest else { return Ok(None) };
+        if let Some(piece) = self.body.next().await {
+            let piece = piece.map_err(broken)?;
+            digest.update(&piece);
+            return Ok(Some(piece));
+        }
+        let found = self.digest.take().map(|digest| hex(digest.finish().as_ref())).unwrap_or_default();
+        if are_same(&found, &self.expected) {
+            return Ok(None);
+        }
+        let message = "The provided 'x-amz-content-sha256' header does not match what was computed.";
+        let error = custom("XAmzContentSHA256Mismatch", http::StatusCode::BAD_REQUEST, message);
+        let (given, found) = (self.expected.as_str(), found.as_str());
+        Err(with_details(
+            error,
+            &[("ClientComputedContentSHA256", given), ("S3ComputedContentSHA256", found)],
+        ))
+    }
+}
+
+/// The signatures of a body's chunks go on from the one of the request's headers.
+fn chain(head: &Parts, signer: Option<&Credentials>) -> S3Result<Chain> {
+    let text = |name: &str| head.headers.get(name).and_then(|value| value.to_str().ok());
+    let part = |name: &str| {
+        let (_, rest) = text(AUTHORIZATION.as_str())?.split_once(name)?;
+        Some(rest.split([',', ' ']).next().unwrap_or_default())
+    };
+    let scope = part("Credential=").and_then(Scope::of);
+    let (Some(signer), Some(scope), Some(seed)) = (signer, scope, part("Signature=")) else {
+        return Err(s3_error!(
+            InvalidRequest,
+            "Anonymous requests don't support this x-amz-content-sha256 value. Please use UNSIGNED-PAYLOAD or STREAMING-UNSIGNED-PAYLOAD-TRAILER."
+        ));
+    };
+    let key = scope.key(signer.secret_key.expose());
+    Ok(Chain::new(key, text("x-amz-date").unwrap_or_default(), scope, seed))
+}
+
+/// The header that is announced to come after the body: a checksum.
+fn announced_trailer(head: &Parts) -> S3Result<Option<String>> {
+    let Some(value) = head.headers.get("x-amz-trailer") else { return Ok(None) };
+    let name = value.to_str().unwrap_or_default().trim().to_ascii_lowercase();
+    if name.is_empty() {
+        return Ok(None);
+    }
+    if !name.starts_with("x-amz-checksum-") {
+        return Err(s3_error!(
+            InvalidRequest,
+            "The value specified in the x-amz-trailer header is not supported"
+        ));
+    }
+    Ok(Some(name))
+}
+
+/// The length of what is in the chunks.
+fn decoded_length(headers: &HeaderMap) -> S3Result<u64> {
+    let length =
+        headers.get("x-amz-decoded-content-length").and_then(|value| value.to_str().ok()?.parse().ok());
+    length.ok_or_else(missing_length)
+}
+
+/// What is refused of a framing before anybody looks who asks.
+pub(super) fn check(headers: &HeaderMap) -> S3Result<()> {
+    let kind = headers.get("x-amz-content-sha256");
+    match kind.is_some_and(|kind| kind.as_bytes().starts_with(b"STREAMING-")) {
+        true => decoded_length(headers).map(drop),
+        false => Ok(()),
+    }
+}
+
+fn missing_length() -> S3Error {
+    s3_error!(MissingContentLength, "You must provide the Content-Length HTTP header.")
+}
+
+fn not_here() -> S3Error {
+    s3_error!(InvalidRequest, "The value of x-amz-content-sha256 header is invalid.")
+}

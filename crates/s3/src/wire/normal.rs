@@ -1,0 +1,128 @@
+//! Headers as the protocol layer reads them: S3's clients write some in more ways than it knows.
+
+use http::request::Parts;
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use s3s::dto::{Range, Timestamp, TimestampFormat};
+use s3s::{S3Error, S3Result, s3_error};
+
+use super::copy_source;
+use super::framing;
+use crate::authorization::argument;
+use crate::checksums::Algorithm;
+use crate::error::custom;
+use crate::error_document::with_details;
+
+/// Carries `Expires` as it is written through the protocol layer, which would read and write it anew.
+pub(crate) const EXPIRES: HeaderName = HeaderName::from_static("x-tenon-expires");
+
+/// The longest headers together (S3 User Guide, "Working with object metadata": 8 KB).
+const HEADERS_BYTES_MAX: usize = 8 << 10;
+
+const ETAGS: [HeaderName; 4] = [
+    http::header::IF_MATCH,
+    http::header::IF_NONE_MATCH,
+    HeaderName::from_static("x-amz-copy-source-if-match"),
+    HeaderName::from_static("x-amz-copy-source-if-none-match"),
+];
+
+/// Numbers among the words of a query.
+const NUMBERS: [&str; 4] = ["max-keys", "max-parts", "max-uploads", "part-number-marker"];
+
+/// What is refused of a request's headers and query before anybody looks who asks.
+pub(crate) fn check(head: &Parts) -> S3Result<()> {
+    let bytes: usize = head.headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
+    if bytes > HEADERS_BYTES_MAX {
+        let message = "Your request header section exceeds the maximum allowed size.";
+        let error = custom("RequestHeaderSectionTooLarge", http::StatusCode::BAD_REQUEST, message);
+        return Err(with_details(error, &[("MaxSizeAllowed", &HEADERS_BYTES_MAX.to_string())]));
+    }
+    framing::check(&head.headers)
+}
+
+/// Writes headers as the protocol layer reads them.
+pub(super) fn rewrite(head: &mut Parts) -> S3Result<()> {
+    check_numbers(head.uri.query().unwrap_or_default())?;
+    check_checksums(&head.headers)?;
+    copy_source::check(&head.headers)?;
+    let headers = &mut head.headers;
+    check_retention(headers)?;
+    if headers.get("content-md5").is_some_and(HeaderValue::is_empty) {
+        return Err(crate::checksums::invalid_digest(""));
+    }
+    if [Method::GET, Method::HEAD].contains(&head.method) {
+        rewrite_range(headers);
+    }
+    ETAGS.iter().for_each(|name| quote(headers, name));
+    join_metadata(headers);
+    headers.remove(&EXPIRES);
+    if let Some(expires) = headers.remove(http::header::EXPIRES) {
+        headers.insert(EXPIRES, expires);
+    }
+    Ok(())
+}
+
+/// A range that is none, or several, is as if it were not there (RFC 9110 section 14.2).
+fn rewrite_range(headers: &mut HeaderMap) {
+    let Some(value) = headers.remove(http::header::RANGE) else { return };
+    let range = value.to_str().ok().and_then(|text| Range::parse(text).ok());
+    if let Some(range) = range.and_then(|range| HeaderValue::try_from(range.to_header_string()).ok()) {
+        headers.insert(http::header::RANGE, range);
+    }
+}
+
+/// Clients leave out the quotes of an entity tag.
+fn quote(headers: &mut HeaderMap, name: &HeaderName) {
+    let Some(text) = headers.get(name).and_then(|value| value.to_str().ok()) else { return };
+    if text.is_empty() || text == "*" || text.starts_with('"') || text.starts_with("W/") {
+        return;
+    }
+    if let Ok(quoted) = HeaderValue::try_from(format!("\"{text}\"")) {
+        headers.insert(name, quoted);
+    }
+}
+
+/// User metadata that is there several times has all its values (S3 User Guide, "Working with object metadata").
+fn join_metadata(headers: &mut HeaderMap) {
+    let names: Vec<HeaderName> =
+        headers.keys().filter(|name| name.as_str().starts_with("x-amz-meta-")).cloned().collect();
+    for name in names {
+        let values: Vec<&[u8]> = headers.get_all(&name).iter().map(HeaderValue::as_bytes).collect();
+        if values.len() > 1
+            && let Ok(joined) = HeaderValue::from_bytes(&values.join(&b","[..]))
+        {
+            headers.insert(name, joined);
+        }
+    }
+}
+
+fn check_numbers(query: &str) -> S3Result<()> {
+    for (word, value) in url::form_urlencoded::parse(query.as_bytes()) {
+        if NUMBERS.contains(&word.as_ref()) && !value.is_empty() && value.parse::<i32>().is_err() {
+            let message = format!("Provided {value} not an integer or within integer range");
+            return Err(argument(&message, &word, &value));
+        }
+    }
+    Ok(())
+}
+
+fn check_checksums(headers: &HeaderMap) -> S3Result<()> {
+    let names = headers.keys().filter_map(|name| name.as_str().strip_prefix("x-amz-checksum-"));
+    let is_known =
+        |name: &str| ["algorithm", "mode", "type"].contains(&name) || Algorithm::named(name).is_ok();
+    match names.into_iter().all(is_known) {
+        true => Ok(()),
+        false => Err(s3_error!(
+            InvalidRequest,
+            "The algorithm type you specified in x-amz-checksum- header is invalid."
+        )),
+    }
+}
+
+fn check_retention(headers: &HeaderMap) -> S3Result<()> {
+    let name = "x-amz-object-lock-retain-until-date";
+    let Some(text) = headers.get(name).map(|value| value.to_str().unwrap_or_default()) else { return Ok(()) };
+    let is_date = text.is_empty() || Timestamp::parse(TimestampFormat::DateTime, text).is_ok();
+    let odd =
+        || -> S3Error { argument("The retain until date must be provided in ISO 8601 format", name, text) };
+    if is_date { Ok(()) } else { Err(odd()) }
+}

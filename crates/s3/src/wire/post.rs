@@ -1,0 +1,320 @@
+//! POST Object (S3 API Reference, "Browser-based uploads using POST"): a form is checked, and becomes the PUT that its
+//! fields say.
+
+use aws_lc_rs::hmac;
+use base64::Engine as _;
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, ETAG, HeaderMap, HeaderName, HeaderValue, LOCATION};
+use http::request::Parts;
+use http::{Method, Request, Response, StatusCode};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+use s3s::auth::S3Auth as _;
+use s3s::{Body, S3Error, S3Result, s3_error};
+use std::fmt::Write as _;
+
+use super::Signer;
+use super::credentials::{ALGORITHM, Scope, are_same};
+use super::document;
+use super::form::{Form, malformed, parameter};
+use super::normal;
+use super::post_policy::{Policy, expired};
+use crate::authorization::{Credential, argument};
+use crate::endpoint::location;
+use crate::error::{malformed_xml, not_implemented};
+use crate::error_document::{escaped, with_details};
+use crate::headers;
+use crate::named::Named;
+use crate::ops::put::BODY_BYTES_MAX;
+use crate::sessions::Sessions;
+
+/// A signature is good for a week from its date.
+const SIGNED_SECS_MAX: i64 = 7 * 24 * 3600;
+/// How far a client's clock may be ahead.
+const AHEAD_SECS_MAX: i64 = 15 * 60;
+
+/// The fields of a signed form.
+const SIGNED: [&str; 5] = ["policy", "x-amz-algorithm", "x-amz-credential", "x-amz-date", "x-amz-signature"];
+
+/// Fields that are headers of a PUT, beside all `x-amz-meta-`, `x-amz-checksum-` and `x-amz-object-lock-`.
+const HEADERS: [&str; 12] = [
+    "cache-control",
+    "content-disposition",
+    "content-encoding",
+    "content-language",
+    "content-md5",
+    "content-type",
+    "expires",
+    "x-amz-acl",
+    "x-amz-server-side-encryption",
+    "x-amz-storage-class",
+    "x-amz-tagging",
+    "x-amz-website-redirect-location",
+];
+const HEADER_FAMILIES: [&str; 4] = ["x-amz-meta-", "x-amz-checksum-", "x-amz-object-lock-", "x-amz-grant-"];
+/// Fields of Amazon's that say something else.
+const OTHERS: [&str; 2] = ["x-amz-security-token", "x-amz-sdk-checksum-algorithm"];
+
+/// What a path leaves as it is.
+const PATH: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b'/');
+
+/// What a form asks to be answered.
+#[derive(Debug)]
+pub(crate) struct Posted {
+    bucket: String,
+    key: String,
+    headers: HeaderMap,
+    status: StatusCode,
+    redirect: Option<url::Url>,
+}
+
+/// Whether a request is a form to a bucket.
+pub(crate) fn is_post(head: &Parts, named: &Named) -> bool {
+    head.method == Method::POST && named.is_bucket() && head.uri.query().is_none_or(str::is_empty)
+}
+
+fn is_form(value: &[u8]) -> bool {
+    let kind = value.split(|byte| *byte == b';').next().unwrap_or_default();
+    kind.trim_ascii().eq_ignore_ascii_case(b"multipart/form-data")
+}
+
+/// Reads a form to a bucket, and checks who made it and what it may say.
+pub(crate) async fn read(
+    head: Parts,
+    body: Body,
+    named: &Named,
+    region: &str,
+    sessions: &Sessions,
+    now: store::Timestamp,
+) -> S3Result<(Request<Body>, Posted)> {
+    let bucket = named.bucket.as_deref().unwrap_or_default();
+    let kind = head.headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
+    if !is_form(kind) {
+        let wanted = "Bucket POST must be of the enclosure-type multipart/form-data";
+        return Err(with_details(crate::error::precondition_failed(), &[("Condition", wanted)]));
+    }
+    let boundary = parameter(&String::from_utf8_lossy(kind), "boundary").ok_or_else(malformed)?;
+    let mut form = Form::read(body, &boundary).await?;
+    form.expand();
+    let signer = signer(&form, region, sessions, now).await?;
+    let lengths = match form.field("policy") {
+        Some(policy) if signer.is_some() => {
+            let policy = Policy::parse(policy)?;
+            policy.check(&form, bucket, now)?;
+            let (min, max) = policy.lengths();
+            (min, max.min(BODY_BYTES_MAX))
+        }
+        _ => (0, BODY_BYTES_MAX),
+    };
+    let key = form.field("key").filter(|key| !key.is_empty());
+    let key = key.ok_or_else(|| missing("key"))?.to_owned();
+    let posted = Posted {
+        bucket: bucket.to_owned(),
+        key: key.clone(),
+        status: status(form.field("success_action_status")),
+        redirect: redirect(&form),
+        headers: head.headers.clone(),
+    };
+    let mut put = head;
+    put.method = Method::PUT;
+    let path = format!("{}/{}", put.uri.path().trim_end_matches('/'), utf8_percent_encode(&key, &PATH));
+    put.uri = path.parse().map_err(|_| s3_error!(InvalidURI))?;
+    put.headers = put_headers(&form, &put.headers)?;
+    normal::rewrite(&mut put)?;
+    if let Some(signer) = signer {
+        put.extensions.insert(Signer(signer));
+    }
+    Ok((Request::from_parts(put, form.file.open(lengths)), posted))
+}
+
+/// The access key of who signed the form's policy; `None`: nobody did.
+async fn signer(
+    form: &Form,
+    region: &str,
+    sessions: &Sessions,
+    now: store::Timestamp,
+) -> S3Result<Option<String>> {
+    if let Some(access_key) = form.field("awsaccesskeyid") {
+        return signer_of_version_2(form, access_key, sessions).await.map(Some);
+    }
+    if SIGNED.iter().all(|name| form.field(name).is_none()) {
+        return Ok(None);
+    }
+    let field = |name: &'static str| form.field(name).ok_or_else(|| missing(name));
+    let (policy, signature) = (field("policy")?, field("x-amz-signature")?);
+    let (credential, date) = (field("x-amz-credential")?, field("x-amz-date")?);
+    let algorithm = field("x-amz-algorithm")?;
+    if algorithm != ALGORITHM {
+        return Err(argument("Only AWS4-HMAC-SHA256 is supported", "X-Amz-Algorithm", algorithm));
+    }
+    let signed = headers::basic_date(date)
+        .ok_or_else(|| argument("X-Amz-Date must be formated via ISO8601 Long format", "X-Amz-Date", date))?;
+    let odd = |what: &str| argument(what, "x-amz-credential", credential);
+    let parsed = Credential::parse(credential).ok_or_else(|| {
+        odd("the Credential is mal-formed; expecting \"<YOUR-AKID>/YYYYMMDD/REGION/SERVICE/aws4_request\".")
+    })?;
+    parsed.check(region).map_err(|wrong| odd(&wrong.text))?;
+    if !date.starts_with(parsed.date) {
+        return Err(odd("the date is not the one of x-amz-date"));
+    }
+    let age = now.secs().saturating_sub(signed);
+    if !(-AHEAD_SECS_MAX..=SIGNED_SECS_MAX).contains(&age) {
+        return Err(expired());
+    }
+    let access_key = credential.split('/').next().unwrap_or_default();
+    let secret = secret(access_key, sessions).await?;
+    let scope = Scope::of(credential).ok_or_else(|| odd("the Credential is mal-formed"))?;
+    if !are_same(&scope.key(secret.expose()).sign(policy), signature) {
+        return Err(mismatch(access_key, policy, signature));
+    }
+    sessions.check_token(Some(access_key), form.field("x-amz-security-token"))?;
+    Ok(Some(access_key.to_owned()))
+}
+
+/// As forms were signed before (S3 User Guide, "Signing and authenticating REST requests (AWS signature version 2)").
+async fn signer_of_version_2(form: &Form, access_key: &str, sessions: &Sessions) -> S3Result<String> {
+    let (policy, signature) = match (form.field("policy"), form.field("signature")) {
+        (Some(policy), Some(signature)) => (policy, signature),
+        (None, _) => return Err(missing("policy")),
+        (_, None) => return Err(missing("signature")),
+    };
+    let secret = secret(access_key, sessions).await?;
+    let key = hmac::Key::new(hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY, secret.expose().as_bytes());
+    let right = base64::engine::general_purpose::STANDARD.encode(hmac::sign(&key, policy.as_bytes()));
+    if !are_same(&right, signature) {
+        return Err(mismatch(access_key, policy, signature));
+    }
+    sessions.check_token(Some(access_key), form.field("x-amz-security-token"))?;
+    Ok(access_key.to_owned())
+}
+
+async fn secret(access_key: &str, sessions: &Sessions) -> S3Result<s3s::auth::SecretKey> {
+    let secret = sessions.get_secret_key(access_key).await;
+    secret.map_err(|error| with_details(error, &[("AWSAccessKeyId", access_key)]))
+}
+
+/// The headers of the PUT that a form is.
+fn put_headers(form: &Form, request: &HeaderMap) -> S3Result<HeaderMap> {
+    let mut headers = HeaderMap::new();
+    for name in
+        [http::header::HOST, http::header::ORIGIN, HeaderName::from_static("x-amz-expected-bucket-owner")]
+    {
+        headers.extend(request.get(&name).map(|value| (name.clone(), value.clone())));
+    }
+    for (field, value) in form.fields() {
+        let name = match field {
+            "acl" => "x-amz-acl",
+            "tagging" => {
+                let tags = tags(value)?;
+                headers.insert("x-amz-tagging", HeaderValue::try_from(tags).map_err(|_| malformed_xml())?);
+                continue;
+            }
+            field => field,
+        };
+        let is_header =
+            HEADERS.contains(&name) || HEADER_FAMILIES.iter().any(|family| name.starts_with(family));
+        if is_header {
+            let odd = || argument("The value of a form's field is not one of a header", field, value);
+            let name = HeaderName::try_from(name).map_err(|_| odd())?;
+            headers.append(name, HeaderValue::from_bytes(value.as_bytes()).map_err(|_| odd())?);
+        } else if name.starts_with("x-amz-") && !SIGNED.contains(&name) && !OTHERS.contains(&name) {
+            return Err(not_implemented(&format!("The field {field} of a form")));
+        }
+    }
+    Ok(headers)
+}
+
+/// A document of tags as a header has them.
+fn tags(xml: &str) -> S3Result<String> {
+    let mut query = url::form_urlencoded::Serializer::new(String::new());
+    for tag in document::tags(xml)? {
+        query.append_pair(&tag.key.unwrap_or_default(), &tag.value.unwrap_or_default());
+    }
+    Ok(query.finish())
+}
+
+/// What else is asked than 200 or 201 is answered with 204.
+fn status(asked: Option<&str>) -> StatusCode {
+    match asked {
+        Some("200") => StatusCode::OK,
+        Some("201") => StatusCode::CREATED,
+        _ => StatusCode::NO_CONTENT,
+    }
+}
+
+fn redirect(form: &Form) -> Option<url::Url> {
+    let target = form.field("success_action_redirect").or_else(|| form.field("redirect"))?;
+    target.parse::<url::Url>().ok().filter(|url| ["http", "https"].contains(&url.scheme()))
+}
+
+impl Posted {
+    /// The answer to the form, of the one to the PUT.
+    pub(crate) fn answer(self, mut answer: Response<Body>) -> Response<Body> {
+        if !answer.status().is_success() {
+            return answer;
+        }
+        let etag = answer.headers().get(ETAG).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let etag = etag.to_owned();
+        let at = location(&self.headers, &self.bucket, &self.key);
+        *answer.status_mut() = self.status;
+        if let Some(mut target) = self.redirect {
+            *answer.status_mut() = StatusCode::SEE_OTHER;
+            let query = [("bucket", &self.bucket), ("key", &self.key), ("etag", &etag)];
+            target.query_pairs_mut().extend_pairs(query);
+            insert(answer.headers_mut(), LOCATION, target.as_str());
+            return answer;
+        }
+        insert(answer.headers_mut(), LOCATION, &encoded(&at));
+        if self.status == StatusCode::CREATED {
+            let body = format!(
+                "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<PostResponse xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"><Location>{}</Location><Bucket>{}</Bucket><Key>{}</Key><ETag>{}</ETag></PostResponse>",
+                escaped(&encoded(&at)),
+                escaped(&self.bucket),
+                escaped(&self.key),
+                escaped(&etag)
+            );
+            insert(answer.headers_mut(), CONTENT_TYPE, "application/xml");
+            insert(answer.headers_mut(), CONTENT_LENGTH, &body.len().to_string());
+            *answer.body_mut() = Body::from(body);
+        }
+        answer
+    }
+}
+
+/// A URL's odd bytes, encoded.
+fn encoded(url: &str) -> String {
+    const URL: AsciiSet = PATH.remove(b':');
+    utf8_percent_encode(&percent_decode_str(url).decode_utf8_lossy(), &URL).to_string()
+}
+
+fn insert(headers: &mut HeaderMap, name: HeaderName, value: &str) {
+    if let Ok(value) = HeaderValue::try_from(value) {
+        headers.insert(name, value);
+    }
+}
+
+fn missing(field: &str) -> S3Error {
+    let message = format!(
+        "Bucket POST must contain a field named '{field}'.  If it is specified, please check the order of the fields."
+    );
+    argument(&message, field, "")
+}
+
+fn mismatch(access_key: &str, policy: &str, signature: &str) -> S3Error {
+    let mut bytes = policy.bytes().fold(String::new(), |mut text, byte| {
+        write!(text, "{byte:02x} ").ok();
+        text
+    });
+    bytes.pop();
+    let error = s3_error!(
+        SignatureDoesNotMatch,
+        "The request signature we calculated does not match the signature you provided. Check your key and signing method."
+    );
+    with_details(
+        error,
+        &[
+            ("AWSAccessKeyId", access_key),
+            ("StringToSign", policy),
+            ("SignatureProvided", signature),
+            ("StringToSignBytes", &bytes),
+        ],
+    )
+}

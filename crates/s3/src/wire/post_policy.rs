@@ -1,0 +1,186 @@
+//! Policies of forms (S3 API Reference, "POST policy"): until when a form is good, and what its fields may say.
+
+use base64::Engine as _;
+use s3s::dto::{Timestamp, TimestampFormat};
+use s3s::{S3Error, S3ErrorCode, S3Result};
+use serde_json::{Map, Value};
+
+use super::form::Form;
+use crate::error::custom;
+use crate::headers;
+
+/// Fields that no condition must allow.
+const FREE: [&str; 6] = ["policy", "x-amz-signature", "signature", "awsaccesskeyid", "file", "submit"];
+
+/// A parsed policy.
+pub(super) struct Policy {
+    expires: Timestamp,
+    conditions: Vec<Condition>,
+}
+
+struct Condition {
+    test: Test,
+    /// As an error shows it.
+    shown: String,
+}
+
+enum Test {
+    Equals(String, String),
+    Begins(String, String),
+    Length(u64, u64),
+    /// Of no field.
+    Fails,
+}
+
+impl Policy {
+    /// Reads a policy as a form has it: in base64. `InvalidPolicyDocument`.
+    pub(super) fn parse(text: &str) -> S3Result<Self> {
+        if text.is_empty() {
+            return Err(invalid("Expecting '{' but found End-of-Input"));
+        }
+        let json = base64::engine::general_purpose::STANDARD.decode(text.trim());
+        let json = json.map_err(|_| invalid("invalid Base64 encoding."))?;
+        let document: Map<String, Value> = serde_json::from_slice(&json).map_err(|_| no_json())?;
+        let known = ["expiration", "conditions"];
+        if let Some(other) = document.keys().find(|key| !known.contains(&key.as_str())) {
+            return Err(invalid(&format!("Unexpected: {other:?}")));
+        }
+        let expires = match document.get("expiration") {
+            None => return Err(invalid("Policy missing expiration.")),
+            Some(Value::String(text)) => Timestamp::parse(TimestampFormat::DateTime, text)
+                .map_err(|_| invalid(&format!("Invalid 'expiration' value: '{text}'")))?,
+            Some(_) => return Err(no_json()),
+        };
+        let conditions = match document.get("conditions") {
+            None => return Err(invalid("Policy missing conditions.")),
+            Some(Value::Array(list)) => list.iter().map(Condition::parse).collect::<S3Result<_>>()?,
+            Some(_) => return Err(invalid("Invalid 'conditions' value: must be a List.")),
+        };
+        Ok(Self { expires, conditions })
+    }
+
+    /// `AccessDenied` if the form is not one that the policy allows, or comes too late.
+    pub(super) fn check(&self, form: &Form, bucket: &str, now: store::Timestamp) -> S3Result<()> {
+        if headers::moment(&self.expires) <= now {
+            return Err(expired());
+        }
+        let value = |name: &str| match name {
+            "bucket" => Some(bucket),
+            name => form.field(name),
+        };
+        for condition in &self.conditions {
+            if !condition.test.holds(value) {
+                return Err(against(&format!("Policy Condition failed: {}", condition.shown)));
+            }
+        }
+        let is_free = |name: &str| FREE.contains(&name) || name.starts_with("x-ignore-");
+        let is_named = |name: &str| self.conditions.iter().any(|condition| condition.test.is_of(name));
+        match form.fields().find(|(name, _)| !is_free(name) && !is_named(name)) {
+            Some((name, _)) => Err(against(&format!("Extra input fields: {name}"))),
+            None => Ok(()),
+        }
+    }
+
+    /// The shortest and the longest file that it allows.
+    pub(super) fn lengths(&self) -> (u64, u64) {
+        let lengths = self.conditions.iter().filter_map(|condition| match condition.test {
+            Test::Length(min, max) => Some((min, max)),
+            _ => None,
+        });
+        lengths.fold((0, u64::MAX), |(min, max), (more, less)| (min.max(more), max.min(less)))
+    }
+}
+
+impl Condition {
+    fn parse(value: &Value) -> S3Result<Self> {
+        match value {
+            Value::Object(fields) => Self::simple(fields),
+            Value::Array(items) => Self::list(items),
+            _ => Err(invalid("Invalid condition test: must be a List or Object.")),
+        }
+    }
+
+    fn simple(fields: &Map<String, Value>) -> S3Result<Self> {
+        let mut fields = fields.iter();
+        let (Some((name, value)), None) = (fields.next(), fields.next()) else {
+            let what =
+                "Invalid Simple-Condition: Simple-Conditions must have exactly one property specified.";
+            return Err(invalid(what));
+        };
+        let Value::String(value) = value else {
+            return Err(invalid("Invalid Simple-Condition: value must be a string."));
+        };
+        let shown = format!("[\"eq\", {}, {}]", quoted(&format!("${name}")), quoted(value));
+        Ok(Self { test: Test::Equals(name.to_ascii_lowercase(), value.clone()), shown })
+    }
+
+    fn list(items: &[Value]) -> S3Result<Self> {
+        let shown = Value::from(items.to_vec()).to_string();
+        let Some((operator, arguments)) = items.split_first() else {
+            return Err(invalid("Invalid Condition: missing operation identifier."));
+        };
+        let operator = operator.as_str().ok_or_else(no_json)?;
+        let lower = operator.to_ascii_lowercase();
+        if !["eq", "starts-with", "content-length-range"].contains(&lower.as_str()) {
+            return Err(invalid(&format!("Invalid Condition: unknown operation '{operator}'.")));
+        }
+        let [first, second] = arguments else {
+            return Err(invalid(&format!("Invalid {operator}: wrong number of arguments.")));
+        };
+        if lower == "content-length-range" {
+            let length = |value: &Value| match value {
+                Value::String(text) => text.parse().ok(),
+                value => value.as_u64(),
+            };
+            let (min, max) = length(first).zip(length(second)).ok_or_else(no_json)?;
+            return Ok(Self { test: Test::Length(min, max), shown });
+        }
+        let (name, value) = first.as_str().zip(second.as_str()).ok_or_else(no_json)?;
+        let test = match name.strip_prefix('$').map(str::to_ascii_lowercase) {
+            None => Test::Fails,
+            Some(name) if lower == "eq" => Test::Equals(name, value.to_owned()),
+            Some(name) => Test::Begins(name, value.to_owned()),
+        };
+        Ok(Self { test, shown })
+    }
+}
+
+impl Test {
+    fn holds<'a>(&self, value: impl Fn(&str) -> Option<&'a str>) -> bool {
+        match self {
+            Self::Equals(name, wanted) => value(name) == Some(wanted.as_str()),
+            // A list of types has each of them begin so.
+            Self::Begins(name, wanted) if name == "content-type" => {
+                value(name).is_some_and(|types| types.split(',').all(|one| one.trim().starts_with(wanted)))
+            }
+            Self::Begins(name, wanted) => value(name).is_some_and(|value| value.starts_with(wanted)),
+            Self::Length(..) => true,
+            Self::Fails => false,
+        }
+    }
+
+    fn is_of(&self, field: &str) -> bool {
+        matches!(self, Self::Equals(name, _) | Self::Begins(name, _) if name == field)
+    }
+}
+
+fn quoted(text: &str) -> String {
+    Value::from(text).to_string()
+}
+
+fn invalid(what: &str) -> S3Error {
+    let status = http::StatusCode::BAD_REQUEST;
+    custom("InvalidPolicyDocument", status, format!("Invalid Policy: {what}"))
+}
+
+fn no_json() -> S3Error {
+    invalid("Invalid JSON.")
+}
+
+fn against(what: &str) -> S3Error {
+    S3Error::with_message(S3ErrorCode::AccessDenied, format!("Invalid according to Policy: {what}"))
+}
+
+pub(super) fn expired() -> S3Error {
+    against("Policy expired.")
+}

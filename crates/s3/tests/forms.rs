@@ -1,0 +1,155 @@
+//! POST Object: what a form may do, and what it is answered.
+
+use super::raw::{Answer, now, scope, send, signature};
+use super::world::{KEY, SECRET, World};
+use base64::Engine as _;
+
+const TYPE: [(&str, &str); 1] = [("content-type", "multipart/form-data; boundary=\"frontier\"")];
+
+async fn world() -> World {
+    let world = World::start().await;
+    send(&world, Some(KEY), ("PUT", "/bucket", ""), &[], "").await.is(200);
+    world
+}
+
+fn form(fields: &[(&str, &str)], file: &str) -> String {
+    let part = |(name, value): &(&str, &str)| {
+        format!("--frontier\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n{value}\r\n")
+    };
+    let fields: String = fields.iter().map(part).collect();
+    format!(
+        "{fields}--frontier\r\nContent-Disposition: form-data; name=\"file\"; filename=\"me.txt\"\r\nContent-Type: text/html\r\n\r\n{file}\r\n--frontier--\r\n"
+    )
+}
+
+/// Posts a form with a policy that allows what `conditions` say.
+async fn post(world: &World, conditions: &str, fields: &[(&str, &str)], file: &str) -> Answer {
+    let time = now();
+    let credential = format!("{KEY}/{}", scope(&time));
+    let policy = format!(
+        r#"{{"expiration":"2099-01-01T00:00:00Z","conditions":[{{"x-amz-algorithm":"AWS4-HMAC-SHA256"}},{{"x-amz-credential":"{credential}"}},{{"x-amz-date":"{time}"}},{{"bucket":"bucket"}}{conditions}]}}"#
+    );
+    let policy = base64::engine::general_purpose::STANDARD.encode(policy);
+    let signature = signature(SECRET, &time, &policy);
+    let mut all = vec![
+        ("x-amz-algorithm", "AWS4-HMAC-SHA256"),
+        ("x-amz-credential", &credential),
+        ("x-amz-date", &time),
+        ("policy", &policy),
+        ("x-amz-signature", &signature),
+    ];
+    // A field that is given again takes the place of the right one.
+    all.retain(|(name, _)| fields.iter().all(|(given, _)| given != name));
+    all.extend(fields);
+    send(world, None, ("POST", "/bucket", ""), &TYPE, &form(&all, file)).await
+}
+
+const ANY_KEY: &str = r#",["starts-with","$key",""]"#;
+
+#[tokio::test]
+async fn a_form_makes_an_object() {
+    let world = world().await;
+    let conditions = format!(
+        r#"{ANY_KEY},["eq","$Content-Type","text/plain"],["starts-with","$x-amz-meta-who",""],["starts-with","$tagging",""],{{"x-amz-checksum-crc32":"Nu3PGg=="}}"#
+    );
+    let tagging = "<Tagging><TagSet><Tag><Key>k</Key><Value>a b</Value></Tag></TagSet></Tagging>";
+    let fields = [
+        ("key", "to/${filename}"),
+        ("Content-Type", "text/plain"),
+        ("x-amz-meta-who", "me"),
+        ("tagging", tagging),
+        ("x-amz-checksum-crc32", "AAAAAA=="),
+        ("x-ignore-this", "1"),
+    ];
+    let wrong = conditions.replace("Nu3PGg==", "AAAAAA==");
+    post(&world, &wrong, &fields, "one\r\n--two").await.errs(400, "BadDigest");
+    send(&world, Some(KEY), ("HEAD", "/bucket/to/me.txt", ""), &[], "").await.is(404);
+    let fields: Vec<_> = fields.into_iter().filter(|(name, _)| !name.contains("crc32")).collect();
+    let conditions = conditions.replace(r#",{"x-amz-checksum-crc32":"Nu3PGg=="}"#, "");
+    let put = post(&world, &conditions, &fields, "one\r\n--two").await.is(204);
+    assert!(put.header("etag").is_some() && put.header("location").unwrap().ends_with("/bucket/to/me.txt"));
+    let got = send(&world, Some(KEY), ("GET", "/bucket/to/me.txt", ""), &[], "").await.is(200);
+    assert_eq!(got.body, "one\r\n--two");
+    let headers = ["content-type", "x-amz-meta-who", "x-amz-tagging-count"];
+    assert_eq!(headers.map(|name| got.header(name)), [Some("text/plain"), Some("me"), Some("1")]);
+    let tags = send(&world, Some(KEY), ("GET", "/bucket/to/me.txt", "tagging"), &[], "").await;
+    assert_eq!(tags.element("Value"), Some("a b"));
+}
+
+#[tokio::test]
+async fn a_form_says_what_it_wants_to_hear() {
+    let world = world().await;
+    let status = format!(r#"{ANY_KEY},["starts-with","$success_action_status",""]"#);
+    for (asked, answered) in [("200", 200), ("201", 201), ("404", 204)] {
+        let fields = [("key", "a b"), ("success_action_status", asked)];
+        let answer = post(&world, &status, &fields, "x").await.is(answered);
+        if answered == 201 {
+            assert_eq!((answer.element("Bucket"), answer.element("Key")), (Some("bucket"), Some("a b")));
+            assert!(answer.element("Location").unwrap().ends_with("/bucket/a%20b"), "{}", answer.body);
+        }
+    }
+    let redirect = format!(r#"{ANY_KEY},["starts-with","$success_action_redirect","http://here/"]"#);
+    let fields = [("key", "a"), ("success_action_redirect", "http://here/done?x=1")];
+    let answer = post(&world, &redirect, &fields, "x").await.is(303);
+    let target = answer.header("location").unwrap();
+    assert!(target.starts_with("http://here/done?x=1&bucket=bucket&key=a&etag=%22"), "{target}");
+}
+
+#[tokio::test]
+async fn a_form_does_what_its_policy_allows_and_no_more() {
+    let world = world().await;
+    let key = ("key", "a");
+    let other = format!("{KEY}/20200101/us-east-1/s3/aws4_request");
+    type Fields<'a> = &'a [(&'a str, &'a str)];
+    let cases: [(&str, Fields<'_>, u16, &str); 13] = [
+        (r#",{"key":"b"}"#, &[key], 403, "AccessDenied"),
+        (r#",["starts-with","$key","b"]"#, &[key], 403, "AccessDenied"),
+        ("", &[key], 403, "AccessDenied"),
+        (ANY_KEY, &[key, ("acl", "public-read")], 403, "AccessDenied"),
+        (ANY_KEY, &[key, ("x-amz-copy-source", "bucket/b")], 403, "AccessDenied"),
+        (
+            r#",["starts-with","$key",""],{"x-amz-copy-source":"b/b"}"#,
+            &[key, ("x-amz-copy-source", "b/b")],
+            501,
+            "NotImplemented",
+        ),
+        (r#",["starts-with","$key",""],["content-length-range",5,9]"#, &[key], 400, "EntityTooSmall"),
+        (r#",["starts-with","$key",""],["content-length-range",0,2]"#, &[key], 400, "EntityTooLarge"),
+        (r#",["like","$key",""]"#, &[key], 400, "InvalidPolicyDocument"),
+        (ANY_KEY, &[key, ("x-amz-signature", "0")], 403, "SignatureDoesNotMatch"),
+        (ANY_KEY, &[key, ("x-amz-credential", &other)], 400, "InvalidArgument"),
+        (ANY_KEY, &[key, ("policy", "e30=")], 403, "SignatureDoesNotMatch"),
+        ("", &[], 400, "InvalidArgument"),
+    ];
+    for (conditions, fields, status, code) in cases {
+        let answer = post(&world, conditions, fields, "xyz").await;
+        assert_eq!(
+            (answer.status, answer.element("Code")),
+            (status, Some(code)),
+            "{conditions} {fields:?}: {}",
+            answer.body
+        );
+        send(&world, Some(KEY), ("HEAD", "/bucket/a", ""), &[], "").await.is(404);
+    }
+}
+
+#[tokio::test]
+async fn s191_a_form_that_breaks_off_stores_nothing() {
+    let world = world().await;
+    let whole = form(&[("key", "a")], "content");
+    let everybody = r#"{"Statement":[{"Effect":"Allow","Principal":"*","Action":"s3:PutObject","Resource":"arn:aws:s3:::bucket/*"}]}"#;
+    let denied = send(&world, None, ("POST", "/bucket", ""), &TYPE, &whole).await;
+    denied.errs(403, "AccessDenied");
+    send(&world, Some(KEY), ("PUT", "/bucket", "policy"), &[], everybody).await.is(204);
+    let cut = &whole[..whole.len() - 6];
+    let answer = send(&world, None, ("POST", "/bucket", ""), &TYPE, cut).await;
+    answer.errs(400, "MalformedPOSTRequest");
+    send(&world, Some(KEY), ("HEAD", "/bucket/a", ""), &[], "").await.is(404);
+    let no_file = "--frontier\r\nContent-Disposition: form-data; name=\"key\"\r\n\r\na\r\n--frontier--\r\n";
+    send(&world, None, ("POST", "/bucket", ""), &TYPE, no_file).await.errs(400, "InvalidArgument");
+    let json = [("content-type", "application/json")];
+    send(&world, None, ("POST", "/bucket", ""), &json, "{}").await.errs(412, "PreconditionFailed");
+    let bare = [("content-type", "multipart/form-data")];
+    send(&world, None, ("POST", "/bucket", ""), &bare, &whole).await.errs(400, "MalformedPOSTRequest");
+    send(&world, None, ("POST", "/bucket", ""), &TYPE, &whole).await.is(204);
+}
