@@ -139,9 +139,7 @@ impl Endpoint {
         };
         let answered = match (refused(&head), &asked) {
             (Some(error), _) => Err(error),
-            (None, Err(odd)) => {
-                Err(S3Error::with_message(odd.code().clone(), odd.message().unwrap_or_default().to_owned()))
-            }
+            (None, Err(odd)) => Err(again(odd)),
             (None, Ok(_)) if head.method == Method::OPTIONS => {
                 self.preflight(&head, named.bucket.as_deref()).await
             }
@@ -288,6 +286,16 @@ async fn twice(mut body: Body) -> S3Result<(Body, Body)> {
     let bytes = body.store_all_limited(STS_BYTES_MAX).await;
     let bytes = bytes.map_err(|_| s3_error!(MaxMessageLengthExceeded, "Your request was too big."))?;
     Ok((Body::from(bytes.clone()), Body::from(bytes)))
+}
+
+/// The same error once more.
+fn again(error: &S3Error) -> S3Error {
+    let message = error.message().unwrap_or_default().to_owned();
+    let mut same = S3Error::with_message(error.code().clone(), message);
+    if let Some(status) = error.status_code() {
+        same.set_status_code(status);
+    }
+    same
 }
 
 fn error_response(error: S3Error) -> Response<Body> {

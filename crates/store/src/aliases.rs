@@ -34,12 +34,22 @@ impl Aliases {
         }
     }
 
-    /// Tells whoever was given another tag of the one in the bucket, by which it knows the object from then on.
-    pub(crate) fn tell(&mut self, key: &ObjectKey, told: impl FnOnce(&ETag, &ETag)) {
-        if let Some(alias) = self.by_key.get_mut(key).filter(|alias| !alias.is_known) {
-            told(&alias.given, &alias.there);
+    /// Tells whoever was given other tags of those in the bucket, by which it knows the objects from then on: of one key, or
+    /// of all that begin so, where that ends in `/`.
+    pub(crate) fn tell(&mut self, place: &[u8], told: impl Fn(&ObjectKey, &ETag, &ETag)) {
+        let is_tree = place.ends_with(b"/");
+        let tell = |key: &ObjectKey, alias: &mut Alias| {
+            told(key, &alias.given, &alias.there);
             alias.is_known = true;
+        };
+        let alias = self.by_key.get_mut(place).filter(|alias| !alias.is_known);
+        if let (Some(alias), Ok(key)) = (alias, ObjectKey::try_from(place)) {
+            tell(&key, alias);
         }
+        let below = self.by_key.iter_mut().filter(|_| is_tree);
+        below
+            .filter(|(key, alias)| !alias.is_known && key.as_bytes().starts_with(place))
+            .for_each(|(key, alias)| tell(key, alias));
     }
 
     /// The bucket's tag for one that was given.

@@ -195,6 +195,21 @@ async fn what_somebody_else_stores_at_the_old_place_is_another_object() {
     assert_eq!(contents(&*world.mover).await, expected(&[("a", "theirs")]));
 }
 
+/// The same of one that was to replace another: what it replaced came back (world 107 of both sides).
+#[tokio::test(start_paused = true)]
+async fn what_was_replaced_does_not_come_back_when_somebody_deletes_what_replaced_it() {
+    let world = World::new();
+    let (new, old) = (world.put("new", "new").await, world.put("f", "old").await);
+    world.faults.set_down(true);
+    world.rename(&new, "f", Precondition::Matches(old.etag)).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    world.memory.delete(&key("new"), Precondition::None).await.unwrap();
+    world.faults.set_down(false);
+    assert_eq!(contents(&*world.mover).await, expected(&[]));
+    world.mover.arrived().await;
+    assert_eq!(contents(&world.memory).await, expected(&[]));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_new_object_waits_for_the_one_that_leaves_its_place() {
     let world = World::new();

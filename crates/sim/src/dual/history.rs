@@ -288,7 +288,7 @@ impl History {
         before: Moment,
         found: &mut BTreeSet<Content>,
     ) -> Option<()> {
-        if self.wild.contains(key) || self.lacks_source(key, SOURCES_MAX) {
+        if self.wild.contains(key) || self.lacks_source(key, SOURCES_MAX) || self.is_crossed(key) {
             return None;
         }
         let is_asked = |change: &&Change| match change.what {
@@ -306,7 +306,11 @@ impl History {
         }
         for change in &there {
             let is_over = change.outcome == Outcome::Vain && change.ended.is_some_and(|at| at < since);
-            let is_replaced = || there.iter().any(|other| is_seen(other) && self.follows(change, other));
+            let is_replaced = || {
+                there
+                    .iter()
+                    .any(|other| is_seen(other) && !self.passes(change, other) && self.follows(change, other))
+            };
             if change.begun >= until || is_over || is_replaced() {
                 continue;
             }
@@ -321,6 +325,27 @@ impl History {
             }
         }
         Some(())
+    }
+
+    /// Whether a change waits in a log while a stranger deletes what he has there, and comes after it.
+    fn passes(&self, change: &Change, other: &Change) -> bool {
+        let is_deletion = other.what == What::Becomes(vec![None]);
+        self.notice.is_none() && change.by != By::Stranger && other.by == By::Stranger && is_deletion
+    }
+
+    /// Whether a stranger changed a key that objects were on their way from, or to: they follow a rename in the background. What
+    /// was changed before and not noticed is found then, too.
+    fn is_crossed(&self, key: &str) -> bool {
+        self.changes.iter().any(|change| match &change.what {
+            What::Moves { from } => {
+                let since = self.notice.map_or(0, |notice| change.begun.saturating_sub(notice));
+                let touched = |key: &str| self.is_touched(key, &[By::Stranger], since);
+                let came_from = change.place.before(from, key);
+                from.covers(key) && touched(key)
+                    || came_from.is_some_and(|source| touched(&source) || touched(key))
+            }
+            _ => false,
+        })
     }
 
     /// Whether what waits in a log for a key may be made of what a stranger took meanwhile.

@@ -63,7 +63,7 @@ impl Mover {
         let mut entries = BTreeMap::new();
         for entry in page {
             let is_here = match &entry {
-                ListEntry::Object { object, .. } => self.state().moves.shows(object.key.as_bytes()),
+                ListEntry::Object { object, .. } => self.state().moves.shows_object(object),
                 ListEntry::Prefix(prefix) => self.shows_any(prefix).await?,
             };
             if is_here {
@@ -79,7 +79,8 @@ impl Mover {
             let moves = &self.state().moves;
             (moves.owner(prefix), moves.owner_near(prefix))
         };
-        if near.is_none() || whole.is_some() {
+        let is_target = !self.state().moves.showing_in(prefix).is_empty();
+        if whole.is_some() || near.is_none() && !is_target {
             return Ok(whole.is_none());
         }
         let request =
@@ -87,7 +88,11 @@ impl Mover {
         let mut pages = Pages::of(self.store.as_ref(), request);
         while let Some(entries) = pages.next().await? {
             let state = self.state();
-            if entries.iter().any(|entry| state.moves.shows(entry.text())) {
+            let shows = |entry: &ListEntry| match entry {
+                ListEntry::Object { object, .. } => state.moves.shows_object(object),
+                ListEntry::Prefix(prefix) => state.moves.shows(prefix),
+            };
+            if entries.iter().any(shows) {
                 return Ok(true);
             }
         }

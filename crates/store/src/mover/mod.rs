@@ -492,13 +492,14 @@ impl Mover {
         let if_match = asked.or_else(|| there.etag.clone());
         match self.store.get(&there.key, GetOptions { if_match, ..options.clone() }).await {
             Err(StoreError::PreconditionFailed(key)) if !is_asked => Err(StoreError::NotFound(key)),
+            Ok(found) if there.is_replaced(&found.meta) => Err(StoreError::NotFound(there.key.clone())),
             found => found,
         }
     }
 
     async fn head_at(&self, key: &ObjectKey, there: &Candidate) -> Result<ObjectMeta> {
         let meta = self.store.head(&there.key).await?;
-        match self.is_still(key, there.etag.as_ref(), &meta) {
+        match self.is_still(key, there.etag.as_ref(), &meta) && !there.is_replaced(&meta) {
             true => Ok(meta),
             false => Err(StoreError::NotFound(there.key.clone())),
         }

@@ -7,7 +7,7 @@
 //! Invariants: no two moves begin at the same place; of moves that begin one inside the other the inner one has what
 //! lies there; nothing shows at a place that things have moved away from before they have left it.
 
-use crate::{ETag, ObjectKey, Precondition};
+use crate::{ETag, ObjectKey, ObjectMeta, ObjectRef, Precondition};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
@@ -57,6 +57,15 @@ pub(super) struct Candidate {
     pub(super) by: Option<u64>,
     /// The tag that it must have there.
     pub(super) etag: Option<ETag>,
+    /// The tag of what is replaced there, and gone for who looks.
+    pub(super) replaced: Option<ETag>,
+}
+
+impl Candidate {
+    /// Whether what was found there is what is replaced.
+    pub(super) fn is_replaced(&self, found: &ObjectMeta) -> bool {
+        self.replaced.as_ref() == Some(&found.object.etag)
+    }
 }
 
 /// All moves under way, by their numbers, in which they were begun.
@@ -146,6 +155,16 @@ impl Moves {
         self.owner(prefix).or_else(|| below(&self.objects)).or_else(|| below(&self.trees))
     }
 
+    /// Whether an object of the bucket shows under its own key.
+    pub(super) fn shows_object(&self, object: &ObjectRef) -> bool {
+        let text = object.key.as_bytes();
+        let is_replaced = |number| {
+            let replaced = Precondition::Matches(object.etag.clone());
+            self.plain(number).is_some_and(|one| matches!(&one.to, Target::Place(_, at) if *at == replaced))
+        };
+        self.shows(text) && !self.targeting(text).any(is_replaced)
+    }
+
     /// Whether what lies under a key shows there.
     pub(super) fn shows(&self, key: &[u8]) -> bool {
         self.objects.is_empty() && self.trees.is_empty() || self.owner(key).is_none()
@@ -167,7 +186,11 @@ impl Moves {
         let lies = |number: &u64| self.source(*number, text);
         let mut found: Vec<_> = numbers.iter().filter_map(lies).collect();
         if self.owner(text).is_none() {
-            found.push(Candidate { key: key.clone(), by: None, etag: None });
+            let replaced = self.targeting(text).find_map(|number| match &self.plain(number)?.to {
+                Target::Place(_, Precondition::Matches(etag)) => Some(etag.clone()),
+                _ => None,
+            });
+            found.push(Candidate { key: key.clone(), by: None, etag: None, replaced });
         }
         found
     }
@@ -179,7 +202,7 @@ impl Moves {
         let rest = text.strip_prefix(to.as_slice())?;
         let key = joined(&one.from, rest).filter(|_| one.is_tree || rest.is_empty())?;
         let is_its_own = self.owner(key.as_bytes()) == Some(number);
-        is_its_own.then(|| Candidate { key, by: Some(number), etag: one.etag.clone() })
+        is_its_own.then(|| Candidate { key, by: Some(number), etag: one.etag.clone(), replaced: None })
     }
 
     fn targeting<'m>(&'m self, to: &'m [u8]) -> impl Iterator<Item = u64> + 'm {

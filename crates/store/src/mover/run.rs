@@ -100,6 +100,10 @@ impl Mover {
     }
 
     fn is_done(&self, number: u64) -> Result<()> {
+        let one = self.state().moves.get(number).cloned();
+        if let Some(Move { to: Target::Place(to, _), .. }) = one {
+            self.tell_arrived(&to);
+        }
         self.state().finish(number)?;
         self.note_failure(None);
         Ok(())
@@ -160,11 +164,19 @@ impl Mover {
             }
             found = match self.store.find(from).await? {
                 Some(there) if self.is_still(&to, Some(&source.etag), &there) => Some(there.object),
-                // It has gone, or somebody has stored something new there, which is another object now.
-                _ => return Ok(()),
+                // It has gone, or somebody has stored something new there, which is another object now. What it was to replace
+                // is replaced all the same.
+                _ => return self.delete_replaced(&to, precondition).await,
             };
         }
         Err(StoreError::Unavailable(format!("'{from}' is changed all the time")))
+    }
+
+    async fn delete_replaced(&self, to: &ObjectKey, at_target: &Precondition) -> Result<()> {
+        match at_target {
+            Precondition::Matches(etag) => self.delete_moved(&ObjectRef::new(to.clone(), etag.clone())).await,
+            Precondition::None | Precondition::Absent => Ok(()),
+        }
     }
 
     /// Moves everything that a move takes from its tree, until there is nothing left.
@@ -376,11 +388,34 @@ impl Mover {
 
     /// An object has arrived, and goes where it was.
     async fn leave(&self, (from, to): &Copied) -> Result<()> {
-        self.delete_moved(from).await?;
-        if let Some(has_arrived) = self.has_arrived.get() {
-            self.aliases().tell(to, |given, there| has_arrived(to, given, there));
+        match self.store.delete(&from.key, Precondition::Matches(from.etag.clone())).await {
+            Ok(()) | Err(StoreError::NotFound(_)) => {}
+            Err(StoreError::PreconditionFailed(_)) => self.leave_copy(&from.key, to).await?,
+            Err(error) => return Err(error),
         }
+        self.tell_arrived(to.as_bytes());
         Ok(())
+    }
+
+    /// A copy to there of which nobody had heard, or which was made twice, has another tag; by the times in its headers it
+    /// is known. Anything else is somebody else's.
+    async fn leave_copy(&self, from: &ObjectKey, to: &ObjectKey) -> Result<()> {
+        let (left, arrived) = (self.store.find(from).await?, self.store.find(to).await?);
+        match (left, arrived) {
+            (Some(left), Some(arrived))
+                if !left.attributes.user.is_empty() && self.is_copy(&left, &arrived).await? =>
+            {
+                self.delete_moved(&left.object).await
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Who was given other tags for what shows under a key, or under keys that begin so, hears of those it has now.
+    fn tell_arrived(&self, place: &[u8]) {
+        if let Some(has_arrived) = self.has_arrived.get() {
+            self.aliases().tell(place, |key, given, there| has_arrived(key, given, there));
+        }
     }
 
     /// Deletes what has moved, unless somebody has stored something new there.

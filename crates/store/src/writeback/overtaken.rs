@@ -160,6 +160,10 @@ impl Writeback {
 
     /// Theirs stays, and our bytes go where they can be found.
     async fn step_aside(&self, overtaken: Overtaken, object: &Waiting, there: &ObjectKey) -> Result<Went> {
+        if !overtaken.is_complete && !object.has_bytes_here() {
+            tracing::warn!(key = %overtaken.key, "nothing is kept: another client replaced or deleted what was moved or copied here");
+            return Ok(Went::Aside);
+        }
         let ours = match overtaken.is_complete {
             true => self.store(there, object, Precondition::None).await?,
             false => self.store_rest(there, object).await?,

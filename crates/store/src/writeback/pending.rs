@@ -82,6 +82,11 @@ impl Waiting {
         there.collect()
     }
 
+    /// Whether any of it is in the log.
+    pub(super) fn has_bytes_here(&self) -> bool {
+        self.bytes_here() > 0
+    }
+
     fn bytes_here(&self) -> u64 {
         let here = self.pieces.iter().filter(|piece| matches!(piece, Piece::Here(..)));
         here.map(Piece::len).sum()
