@@ -331,7 +331,7 @@ async fn world_of(seed: u64) {
             _ => {
                 world.reopen();
                 for (name, (body, etag)) in &mut model.0 {
-                    let found = world.mover.head(&key(&name)).await;
+                    let found = world.mover.head(&key(name)).await;
                     let found = found.unwrap_or_else(|error| panic!("{place}: '{name}' ({body}): {error}"));
                     // The one that is known for as long as the process lives.
                     *etag = found.object.etag;
