@@ -75,9 +75,10 @@ fn in_the_foreground_the_log_is_standard_error() {
     eventually("it is mounted", || home.tenon(["status", "mnt"]).code == 0);
     assert_eq!(home.pid(), child.id());
     home.signal(child.id(), Signal::INT);
-    assert!(child.wait().unwrap().success());
-    assert!(!is_mounted(&mnt));
     let log = std::io::read_to_string(child.stderr.take().unwrap()).unwrap();
+    let ended = child.wait().unwrap();
+    assert!(ended.success(), "{ended}: {log}");
+    assert!(!is_mounted(&mnt));
     assert!(log.lines().all(|line| serde_json::from_str::<serde_json::Value>(line).is_ok()), "{log}");
 }
 

@@ -1,7 +1,7 @@
 //! Tags that a store in front of a bucket gave its callers, and those that the bucket has for the same bytes.
 
 use crate::{ETag, ObjectKey, ObjectRef, Precondition};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 
 /// So many tags are remembered.
 const ALIASES_MAX: usize = 1 << 16;
@@ -37,19 +37,16 @@ impl Aliases {
     /// Tells whoever was given other tags of those in the bucket, by which it knows the objects from then on: of one key, or
     /// of all that begin so, where that ends in `/`.
     pub(crate) fn tell(&mut self, place: &[u8], told: impl Fn(&ObjectKey, &ETag, &ETag)) {
-        let is_tree = place.ends_with(b"/");
-        let tell = |key: &ObjectKey, alias: &mut Alias| {
-            told(key, &alias.given, &alias.there);
-            alias.is_known = true;
+        let keys: BTreeSet<ObjectKey> = match place.ends_with(b"/") {
+            true => self.by_key.keys().filter(|key| key.as_bytes().starts_with(place)).cloned().collect(),
+            false => self.by_key.get_key_value(place).map(|(key, _)| key.clone()).into_iter().collect(),
         };
-        let alias = self.by_key.get_mut(place).filter(|alias| !alias.is_known);
-        if let (Some(alias), Ok(key)) = (alias, ObjectKey::try_from(place)) {
-            tell(&key, alias);
+        for key in keys {
+            if let Some(alias) = self.by_key.get_mut(&key).filter(|alias| !alias.is_known) {
+                told(&key, &alias.given, &alias.there);
+                alias.is_known = true;
+            }
         }
-        let below = self.by_key.iter_mut().filter(|_| is_tree);
-        below
-            .filter(|(key, alias)| !alias.is_known && key.as_bytes().starts_with(place))
-            .for_each(|(key, alias)| tell(key, alias));
     }
 
     /// The bucket's tag for one that was given.

@@ -225,6 +225,25 @@ async fn a_new_object_waits_for_the_one_that_leaves_its_place() {
     assert_eq!(contents(&world.memory).await, all);
 }
 
+/// Somebody who goes on storing at the old place of a directory kept it on its way for ever.
+#[tokio::test(start_paused = true)]
+async fn who_goes_on_storing_at_the_old_place_makes_new_objects_there() {
+    let world = World::new();
+    world.put("d/x", "ours").await;
+    world.rename_tree("d/", "e/").await;
+    let memory = world.memory.clone();
+    let theirs = tokio::spawn(async move {
+        for n in 0.. {
+            put(&memory, &format!("d/{n}"), "theirs").await;
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    });
+    tokio::time::timeout(Duration::from_secs(60), world.mover.arrived()).await.unwrap();
+    theirs.abort();
+    assert_eq!(read(&*world.mover, "e/x").await.unwrap(), "ours");
+    assert!(contents(&*world.mover).await.keys().any(|name| name.starts_with("d/")));
+}
+
 #[tokio::test]
 async fn what_fails_with_a_rename_is_no_rename() {
     let world = World::new();

@@ -49,6 +49,15 @@ impl Filesystem {
         mover
             .knows_by(move |key, found| me.upgrade().is_some_and(|me| me.knows(key, found).unwrap_or(false)));
         let me = self.me.clone();
+        mover.tells_of_nothing(move |from, to| {
+            if let Some(me) = me.upgrade() {
+                for key in [from, to] {
+                    // Who cannot be told looks again in time.
+                    me.is_void(key).ok();
+                }
+            }
+        });
+        let me = self.me.clone();
         mover.tells(move |key, given, there| {
             if let Some(me) = me.upgrade()
                 && let Err(error) = me.has_moved(key, given, there)
@@ -57,6 +66,14 @@ impl Filesystem {
                 tracing::debug!(%key, %error, "the new tag of an object is not known");
             }
         });
+    }
+
+    /// A rename came to nothing: what is at both keys is to be looked at again.
+    fn is_void(&self, key: &ObjectKey) -> Result<()> {
+        if let Some(known) = self.known_way(key)? {
+            self.directories.get(known.dir).forget();
+        }
+        Ok(())
     }
 
     /// An object has another tag where it was moved to.

@@ -44,6 +44,11 @@ def eventually(holds):
     raise AssertionError((shown(), head(), tags()))
 
 
+def is_there():
+    """Objects follow renames in the background."""
+    return any(found["Key"] == key for found in s3.list_objects_v2(Bucket=bucket, Prefix=key).get("Contents", []))
+
+
 # A program's, on the object.
 with open(path(), "w") as file:
     file.write("one")
@@ -109,6 +114,7 @@ with open(path(), "w") as file:
 has_all("a rewrite")
 old, key = key, "moved-" + key
 os.rename(os.path.join(root, old), path())
+eventually(is_there)
 has_all("a rename")
 assert open(path()).read() == "anew"
 

@@ -90,6 +90,7 @@ pub struct Mover {
     safe: OnceLock<Safe>,
     knows: OnceLock<Knows>,
     has_arrived: OnceLock<Arrived>,
+    is_void: OnceLock<Void>,
     has_runner: AtomicBool,
     objects_moved: AtomicU64,
     /// Moves begun when so much had been appended to the journal may be carried out.
@@ -104,6 +105,10 @@ type Safe = Box<dyn Fn() -> BoxFuture<'static, Result<()>> + Send + Sync>;
 
 /// Hears of an object that has arrived under a key with another tag (the second) than it had.
 type Arrived = Box<dyn Fn(&ObjectKey, &ETag, &ETag) + Send + Sync>;
+
+/// Hears of a rename that came to nothing, as somebody else changed the object before it moved: the keys from which and to
+/// which.
+type Void = Box<dyn Fn(&ObjectKey, &ObjectKey) + Send + Sync>;
 
 /// Whether an object with another tag than it had is still the one that shows under a key.
 type Knows = Box<dyn Fn(&ObjectKey, &ObjectMeta) -> bool + Send + Sync>;
@@ -216,6 +221,7 @@ impl Mover {
             safe: OnceLock::new(),
             knows: OnceLock::new(),
             has_arrived: OnceLock::new(),
+            is_void: OnceLock::new(),
             has_runner: AtomicBool::new(false),
             objects_moved: AtomicU64::new(0),
             safe_up_to: AtomicU64::new(0),
@@ -248,6 +254,11 @@ impl Mover {
     /// call the mover. The first call counts.
     pub fn tells(&self, has_arrived: impl Fn(&ObjectKey, &ETag, &ETag) + Send + Sync + 'static) {
         let _ = self.has_arrived.set(Box::new(has_arrived));
+    }
+
+    /// Says who must hear of renames that came to nothing. The first call counts.
+    pub fn tells_of_nothing(&self, is_void: impl Fn(&ObjectKey, &ObjectKey) + Send + Sync + 'static) {
+        let _ = self.is_void.set(Box::new(is_void));
     }
 
     /// What is on its way.
@@ -319,7 +330,7 @@ impl Mover {
         if self.options.copies_at_once {
             return self.rename_below(from, to, at_target, name).await;
         }
-        self.make_room().await;
+        self.make_room().await?;
         self.vacate(to.as_bytes(), |one| {
             !one.is_tree && one.from == to.as_bytes() && one.shows_at(from.key.as_bytes())
         })
@@ -377,7 +388,7 @@ impl Mover {
         to: &[u8],
         name: impl FnOnce() -> Result<T, E>,
     ) -> Result<T, E> {
-        self.make_room().await;
+        self.make_room().await?;
         self.vacate(to, |one| one.is_tree && one.from == to && one.shows_at(from)).await?;
         if self.options.copies_at_once {
             // The journal must not know of what the store below could lose.
@@ -407,11 +418,16 @@ impl Mover {
         self.state().moves.candidates(key)
     }
 
-    async fn make_room(&self) {
+    async fn make_room(&self) -> Result<()> {
         loop {
             let changed = self.changed.notified();
             if self.state().moves.len() < MOVES_MAX {
-                return;
+                return Ok(());
+            }
+            if let Some(failure) = self.moving().failure {
+                return Err(StoreError::Unavailable(format!(
+                    "{MOVES_MAX} renames wait for the bucket: {failure}"
+                )));
             }
             self.resume();
             changed.await;

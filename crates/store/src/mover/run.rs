@@ -21,6 +21,9 @@ const PAGE_ENTRIES: usize = 1000;
 const COPIED_BEFORE_DELETING: usize = 16_384;
 /// Somebody who changes an object again and again while it moves is followed so often.
 const ATTEMPTS_MAX: usize = 8;
+/// A tree is gone through so often: what was on its way there lands behind the first pass. Who goes on storing at the old
+/// place makes new objects there.
+const PASSES_MAX: usize = 4;
 /// The first and the longest wait after a failure, in which the store's client has tried for a while already.
 const WAITS: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
 
@@ -166,7 +169,13 @@ impl Mover {
                 Some(there) if self.is_still(&to, Some(&source.etag), &there) => Some(there.object),
                 // It has gone, or somebody has stored something new there, which is another object now. What it was to replace
                 // is replaced all the same.
-                _ => return self.delete_replaced(&to, precondition).await,
+                _ => {
+                    self.delete_replaced(&to, precondition).await?;
+                    if let Some(is_void) = self.is_void.get() {
+                        is_void(from, &to);
+                    }
+                    return Ok(());
+                }
             };
         }
         Err(StoreError::Unavailable(format!("'{from}' is changed all the time")))
@@ -179,9 +188,9 @@ impl Mover {
         }
     }
 
-    /// Moves everything that a move takes from its tree, until there is nothing left.
+    /// Moves everything that a move takes from its tree.
     async fn move_tree(&self, number: u64, one: &Move) -> Result<()> {
-        loop {
+        for _ in 0..PASSES_MAX {
             let mut copied = Vec::new();
             let request = ListRequest {
                 prefix: one.from.clone().into(),
@@ -200,9 +209,10 @@ impl Mover {
             }
             self.leave_all(copied).await?;
             if found == 0 {
-                return self.is_done(number);
+                break;
             }
         }
+        self.is_done(number)
     }
 
     /// The objects among the entries that the move takes, and none that begins another.
