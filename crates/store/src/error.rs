@@ -64,6 +64,26 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    /// The same error of another key, as a caller knows the object that it is about.
+    pub fn about(self, key: &ObjectKey) -> Self {
+        match self {
+            Self::NotFound(_) => Self::NotFound(key.clone()),
+            Self::PreconditionFailed(_) => Self::PreconditionFailed(key.clone()),
+            Self::InvalidRange(_) => Self::InvalidRange(key.clone()),
+            error => error,
+        }
+    }
+
+    /// An error of a file on this machine in which a store in front of a bucket keeps what waits.
+    pub(crate) fn of_log(what: &str, error: std::io::Error) -> Self {
+        match error.kind() {
+            std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
+                Self::Full(format!("the disk of {what}: {error}"))
+            }
+            _ => Self::Corrupt(format!("{what}: {error}")),
+        }
+    }
+
     /// Whether the same call may succeed a moment later.
     pub fn is_retryable(&self) -> bool {
         matches!(self, Self::Throttled(_) | Self::Unavailable(_) | Self::Corrupt(_))

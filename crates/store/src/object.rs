@@ -174,6 +174,17 @@ pub enum Precondition {
     Matches(ETag),
 }
 
+impl Precondition {
+    /// Whether it holds where an object with this tag is, or none.
+    pub fn holds(&self, found: Option<&ETag>) -> bool {
+        match (self, found) {
+            (Self::None, _) | (Self::Absent, None) => true,
+            (Self::Matches(wanted), Some(found)) => wanted == found,
+            (Self::Absent, Some(_)) | (Self::Matches(_), None) => false,
+        }
+    }
+}
+
 /// One page of a listing.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ListRequest {

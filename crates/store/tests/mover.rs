@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use store::conformance::{self, Capabilities};
 use store::memory::{MemoryLimits, MemoryStore};
-use store::mover::{Mover, MoverOptions};
+use store::mover::{Keeper, Mover, MoverOptions};
 use store::wrap::{Fault, Faults, Faulty, Latency, Operation, Rule, Slow, Trace, Traced};
 use store::{
     Attributes, CopyOptions, ETag, Entropy, GetOptions, ListEntry, ListRequest, ObjectKey, ObjectRef,
@@ -264,12 +264,17 @@ async fn nothing_moves_before_what_must_be_safe_is() {
     let world = World::new();
     let is_safe = Arc::new(std::sync::atomic::AtomicBool::new(false));
     let asked = is_safe.clone();
-    world.mover.moves_after(move || {
-        let outcome = match asked.load(std::sync::atomic::Ordering::SeqCst) {
-            true => Ok(()),
-            false => Err(StoreError::Unavailable("not yet".into())),
-        };
-        Box::pin(std::future::ready(outcome))
+    world.mover.kept_by(Keeper {
+        make_safe: Box::new(move || {
+            let outcome = match asked.load(std::sync::atomic::Ordering::SeqCst) {
+                true => Ok(()),
+                false => Err(StoreError::Unavailable("not yet".into())),
+            };
+            Box::pin(std::future::ready(outcome))
+        }),
+        knows: Box::new(|_, _| false),
+        has_arrived: Box::new(|_, _, _| {}),
+        is_void: Box::new(|_, _| {}),
     });
     let a = world.put("a", "one").await;
     world.rename(&a, "b", Precondition::Absent).await.unwrap();

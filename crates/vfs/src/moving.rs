@@ -6,7 +6,7 @@
 
 use meta::{Extent, Ino, Inode, Name, Op, RenameHow, Stored};
 use std::sync::Arc;
-use store::mover::{Mover, MoverOptions, Renamed};
+use store::mover::{Keeper, Mover, MoverOptions, Renamed};
 use store::{ETag, Entropy, ObjectKey, ObjectMeta, ObjectStore, StoreError};
 
 use crate::config::Config;
@@ -33,38 +33,36 @@ impl Filesystem {
     /// Objects move after the names that say so, and are known by their files.
     pub(crate) fn tell_mover(&self) {
         let Some(mover) = &self.mover else { return };
-        let me = self.me.clone();
-        mover.moves_after(move || {
-            let me = me.upgrade();
-            Box::pin(async move {
-                match me {
-                    Some(me) => {
-                        me.sync_names().await.map_err(|error| StoreError::Unavailable(error.to_string()))
+        let me = || self.me.clone();
+        let (makes_safe, knows, has_arrived, is_void) = (me(), me(), me(), me());
+        mover.kept_by(Keeper {
+            make_safe: Box::new(move || {
+                let me = makes_safe.upgrade();
+                Box::pin(async move {
+                    let closed = || StoreError::Unavailable("the volume is closed".into());
+                    let synced = me.ok_or_else(closed)?.sync_names().await;
+                    synced.map_err(|error| StoreError::Unavailable(error.to_string()))
+                })
+            }),
+            knows: Box::new(move |key, found| {
+                knows.upgrade().is_some_and(|me| me.knows(key, found).unwrap_or(false))
+            }),
+            has_arrived: Box::new(move |key, given, there| {
+                if let Some(me) = has_arrived.upgrade()
+                    && let Err(error) = me.has_moved(key, given, there)
+                {
+                    // It is found out by the next look, as if somebody else had stored it.
+                    tracing::debug!(%key, %error, "the new tag of an object is not known");
+                }
+            }),
+            is_void: Box::new(move |from, to| {
+                if let Some(me) = is_void.upgrade() {
+                    for key in [from, to] {
+                        // Who cannot be told looks again in time.
+                        me.is_void(key).ok();
                     }
-                    None => Err(StoreError::Unavailable("the volume is closed".into())),
                 }
-            })
-        });
-        let me = self.me.clone();
-        mover
-            .knows_by(move |key, found| me.upgrade().is_some_and(|me| me.knows(key, found).unwrap_or(false)));
-        let me = self.me.clone();
-        mover.tells_of_nothing(move |from, to| {
-            if let Some(me) = me.upgrade() {
-                for key in [from, to] {
-                    // Who cannot be told looks again in time.
-                    me.is_void(key).ok();
-                }
-            }
-        });
-        let me = self.me.clone();
-        mover.tells(move |key, given, there| {
-            if let Some(me) = me.upgrade()
-                && let Err(error) = me.has_moved(key, given, there)
-            {
-                // It is found out by the next look, as if somebody else had stored it.
-                tracing::debug!(%key, %error, "the new tag of an object is not known");
-            }
+            }),
         });
     }
 
@@ -164,22 +162,28 @@ impl Filesystem {
         Ok(known.and_then(|known| Some((known.dir, known.next?))))
     }
 
-    /// Returns when what was renamed lies in the bucket where it shows here, or could not be moved there for now.
+    /// Returns when what was renamed lies in the bucket where it shows here, or could not be moved there for now. A mount that
+    /// only reads moves nothing.
     pub async fn moves_rest(&self) {
-        if let Some(mover) = &self.mover {
+        if let Some(mover) = self.moving() {
             mover.rests().await;
         }
+    }
+
+    /// Returns when everything that was renamed lies in the bucket where it shows here.
+    pub async fn moves_end(&self) {
+        if let Some(mover) = self.moving() {
+            mover.arrived().await;
+        }
+    }
+
+    /// Who moves objects here.
+    fn moving(&self) -> Option<&Mover> {
+        self.mover.as_deref().filter(|_| !self.config.read_only)
     }
 
     /// How many bytes of the journal of moves survive the loss of power: for simulators, which take the rest away.
     pub fn moves_synced_bytes(&self) -> u64 {
         self.mover.as_ref().map_or(0, |mover| mover.synced())
-    }
-
-    /// Returns when everything that was renamed lies in the bucket where it shows here.
-    pub async fn moves_end(&self) {
-        if let Some(mover) = &self.mover {
-            mover.arrived().await;
-        }
     }
 }

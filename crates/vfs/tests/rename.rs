@@ -256,15 +256,8 @@ async fn s81_what_was_renamed_outlives_the_mount() {
     world.rename_at_once("old", "there", 0).await.unwrap();
     world.fs.sync_names().await.unwrap();
     drop(world);
-    let again = loop {
-        // The one before lets go of the journal when its last attempt ends.
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-        let moves = std::fs::File::open(moves.path()).unwrap();
-        if rustix::fs::flock(&moves, rustix::fs::FlockOperation::NonBlockingLockExclusive).is_ok() {
-            drop(moves);
-            break bucket.mount(keep).await;
-        }
-    };
+    freed(moves.path()).await;
+    let again = bucket.mount(keep).await;
     bucket.faults.set_down(false);
     assert_eq!(again.names("/").await.unwrap(), ["moved", "there"]);
     assert_eq!(again.read_file("there").await.unwrap(), b"new bytes");
@@ -272,4 +265,32 @@ async fn s81_what_was_renamed_outlives_the_mount() {
     again.fs.recover().await.unwrap();
     again.assert_healthy().await;
     assert_eq!(bucket.keys().await, ["moved/", "moved/file", "there"]);
+}
+
+/// The end of a mount that only reads moved what an earlier one had renamed.
+#[tokio::test]
+async fn s81_s90_a_mount_that_only_reads_shows_what_was_renamed_and_moves_nothing() {
+    let bucket = Bucket::with_metadata();
+    let moves = tempfile::NamedTempFile::new().unwrap();
+    let world = bucket.mount(|config| config.moves_path = moves.path().to_owned()).await;
+    world.write_file("old", b"bytes").await.unwrap();
+    bucket.faults.set_down(true);
+    world.rename_at_once("old", "new", 0).await.unwrap();
+    drop(world);
+    freed(moves.path()).await;
+    bucket.faults.set_down(false);
+    let reading =
+        bucket.mount(|config| (config.moves_path, config.read_only) = (moves.path().to_owned(), true)).await;
+    assert_eq!(reading.names("/").await.unwrap(), ["new"]);
+    assert_eq!(reading.read_file("new").await.unwrap(), b"bytes");
+    reading.fs.shutdown(std::time::Duration::from_secs(10)).await.unwrap();
+    assert_eq!(bucket.keys().await, ["old"]);
+}
+
+/// The mount before lets go of the journal when its last attempt ends.
+async fn freed(moves: &std::path::Path) {
+    let file = std::fs::File::open(moves).unwrap();
+    while rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive).is_err() {
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
 }

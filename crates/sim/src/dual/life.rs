@@ -6,7 +6,7 @@ use super::judge;
 use super::program::Program;
 use super::stage::Stage;
 use super::stranger::Stranger;
-use crate::files::machine::{Loss, Machine, Mount};
+use crate::files::machine::{Loss, Machine, Mount, in_runtime, told};
 use crate::files::setting::Setting;
 use crate::files::tale::Tale;
 use crate::{Failure, Report};
@@ -14,7 +14,7 @@ use futures_util::future::{FutureExt as _, LocalBoxFuture, try_join_all};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 use store::Entropy;
-use vfs::{Audit, Mapping, Naming, Objects};
+use vfs::{Mapping, Naming, Objects};
 
 /// A crash comes within so many calls for each thing that somebody does.
 const CALLS_OF_OP: u64 = 3;
@@ -190,7 +190,7 @@ impl World {
         }
         judge::same("now and a moment later", &objects, &judge::objects(&endpoint).await?, true)?;
         let found = judge::be(&self.stage, &objects)?;
-        self.audit(mount).await?;
+        mount.audit().await?;
         self.stage.conditions.take();
         let now = self.stage.now();
         self.stage.inner.borrow_mut().history.settle(found, now);
@@ -200,20 +200,6 @@ impl World {
     async fn end_in_order(&mut self, mount: &Mount) -> Result<(), String> {
         let _calm = mount.weather.calm();
         told("shutdown", mount.fs.shutdown(Duration::from_secs(600)).await)
-    }
-
-    /// The tables are sound, and every object that they name is there.
-    async fn audit(&self, mount: &Mount) -> Result<(), String> {
-        let violations = told("check", mount.fs.check())?;
-        if !violations.is_empty() {
-            return Err(violations.join("; "));
-        }
-        let record = mount.record.as_ref();
-        let audit = told("audit", Audit::make(mount.engine(), &*mount.store, record, b"").await)?;
-        match audit.missing.first() {
-            Some((ino, key)) => Err(format!("{key}, the content of inode {ino}, is missing")),
-            None => Ok(()),
-        }
     }
 
     /// A mount that knows nothing sees the same, and nothing is left that nobody needs.
@@ -238,14 +224,4 @@ impl World {
             Some(key) => Err(format!("{key} is garbage that was not collected")),
         }
     }
-}
-
-/// Time stands still unless everything waits for it, and everything is on this thread.
-fn in_runtime<T>(work: impl AsyncFnOnce() -> Result<T, String>) -> Result<T, String> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
-    runtime.map_err(|error| format!("no runtime: {error}"))?.block_on(work())
-}
-
-fn told<T>(what: &str, outcome: vfs::Result<T>) -> Result<T, String> {
-    outcome.map_err(|error| format!("{what} failed in fine weather: {error}"))
 }

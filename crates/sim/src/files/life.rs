@@ -1,6 +1,6 @@
 //! A world from its first mount to its last: each ends by a crash or in order, and the next finds what must be there.
 
-use super::machine::{Loss, Machine, Mount};
+use super::machine::{Loss, Machine, Mount, in_runtime, told};
 use super::program::{EXPIRED, Program};
 use super::setting::Setting;
 use super::tale::Tale;
@@ -9,7 +9,7 @@ use futures_util::future::{join_all, try_join_all};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 use store::Entropy;
-use vfs::{Audit, Caller, Ino};
+use vfs::{Caller, Ino};
 
 /// A crash comes within so many calls for each op of a program.
 const CALLS_OF_OP: u64 = 2;
@@ -112,7 +112,7 @@ impl World {
             // An orderly end loses as little as possible.
             program.recover(&mount, self.lost.unwrap_or(Loss::Process)).await?;
         }
-        self.audit(&mount).await?;
+        mount.audit().await?;
         Ok(mount)
     }
 
@@ -152,7 +152,7 @@ impl World {
             program.check(&mount.fs, &mount.weather).await?;
             program.model.synced(mount.weather.struck());
         }
-        self.audit(mount).await?;
+        mount.audit().await?;
         if let Some(log) = &mount.writeback
             && self.machine.entropy.below(2) == 0
         {
@@ -160,20 +160,6 @@ impl World {
             mount.checkpoint()?;
         }
         Ok(())
-    }
-
-    /// The tables are sound, and every object that they name is there.
-    async fn audit(&self, mount: &Mount) -> Result<(), String> {
-        let violations = told("check", mount.fs.check())?;
-        if !violations.is_empty() {
-            return Err(violations.join("; "));
-        }
-        let record = mount.record.as_ref();
-        let audit = told("audit", Audit::make(mount.engine(), &*mount.store, record, b"").await)?;
-        match audit.missing.first() {
-            Some((ino, key)) => Err(format!("{key}, the content of inode {ino}, is missing")),
-            None => Ok(()),
-        }
     }
 
     /// In fine weather: everything is there, for a mount that knows nothing too, and garbage can be collected.
@@ -189,7 +175,7 @@ impl World {
         for program in &mut self.programs {
             program.check(&mount.fs, &mount.weather).await?;
         }
-        self.audit(&mount).await?;
+        mount.audit().await?;
         if self.machine.setting.by_path() {
             let elsewhere = self.machine.elsewhere(mount.record.clone())?;
             // Further names of a file are known on one machine only.
@@ -202,14 +188,4 @@ impl World {
             Some(key) => Err(format!("{key} is garbage that was not collected")),
         }
     }
-}
-
-/// Time stands still unless everything waits for it, and everything is on this thread.
-fn in_runtime<T>(work: impl AsyncFnOnce() -> Result<T, String>) -> Result<T, String> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
-    runtime.map_err(|error| format!("no runtime: {error}"))?.block_on(work())
-}
-
-fn told<T>(what: &str, outcome: vfs::Result<T>) -> Result<T, String> {
-    outcome.map_err(|error| format!("{what} failed in fine weather: {error}"))
 }

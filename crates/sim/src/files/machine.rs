@@ -18,7 +18,7 @@ use store::wrap::{Faulty, Wrapped};
 use store::writeback::{Writeback, WritebackOptions};
 use store::{Clock as _, Entropy, ObjectStore};
 use tempfile::TempDir;
-use vfs::{AttributeSource, Config, Filesystem, Naming, Parts, VolumeRecord};
+use vfs::{AttributeSource, Audit, Config, Filesystem, Naming, Parts, VolumeRecord};
 
 /// A file system in memory, where a sync of a file costs nothing.
 const MEMORY: &str = "/dev/shm";
@@ -253,7 +253,31 @@ impl Mount {
         self.engine.checkpoint().map_err(|error| error.to_string())
     }
 
+    /// The tables are sound, and every object that they name is there.
+    pub(crate) async fn audit(&self) -> Result<(), String> {
+        let violations = told("check", self.fs.check())?;
+        if !violations.is_empty() {
+            return Err(violations.join("; "));
+        }
+        let record = self.record.as_ref();
+        let audit = told("audit", Audit::make(self.engine(), &*self.store, record, b"").await)?;
+        match audit.missing.first() {
+            Some((ino, key)) => Err(format!("{key}, the content of inode {ino}, is missing")),
+            None => Ok(()),
+        }
+    }
+
     pub(crate) fn engine(&self) -> &dyn Engine {
         &*self.engine
     }
+}
+
+/// Time stands still unless everything waits for it, and everything is on this thread.
+pub(crate) fn in_runtime<T>(work: impl AsyncFnOnce() -> Result<T, String>) -> Result<T, String> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+    runtime.map_err(|error| format!("no runtime: {error}"))?.block_on(work())
+}
+
+pub(crate) fn told<T>(what: &str, outcome: vfs::Result<T>) -> Result<T, String> {
+    outcome.map_err(|error| format!("{what} failed in fine weather: {error}"))
 }

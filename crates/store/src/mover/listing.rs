@@ -4,7 +4,7 @@
 //! longer is listed first, so that nothing that moves meanwhile is missed.
 
 use super::Mover;
-use super::moves::Target;
+use super::moves::{Moves, Target};
 use crate::listing::{Scan, token_after};
 use crate::{ListEntry, ListPage, ListRequest, ObjectKey, ObjectRef, Pages, Result};
 use bytes::Bytes;
@@ -83,16 +83,20 @@ impl Mover {
         if whole.is_some() || near.is_none() && !is_target {
             return Ok(whole.is_none());
         }
-        let request =
-            ListRequest { prefix: prefix.clone(), limit: PAGE_ENTRIES_MAX, ..ListRequest::default() };
+        let shows = |moves: &Moves, entry: &ListEntry| match entry {
+            ListEntry::Object { object, .. } => moves.shows_object(object),
+            ListEntry::Prefix(prefix) => moves.shows(prefix),
+        };
+        self.any(prefix.clone(), shows).await
+    }
+
+    /// Whether any key of the bucket that begins so is such a one.
+    async fn any(&self, prefix: Bytes, is_such: impl Fn(&Moves, &ListEntry) -> bool) -> Result<bool> {
+        let request = ListRequest { prefix, limit: PAGE_ENTRIES_MAX, ..ListRequest::default() };
         let mut pages = Pages::of(self.store.as_ref(), request);
         while let Some(entries) = pages.next().await? {
             let state = self.state();
-            let shows = |entry: &ListEntry| match entry {
-                ListEntry::Object { object, .. } => state.moves.shows_object(object),
-                ListEntry::Prefix(prefix) => state.moves.shows(prefix),
-            };
-            if entries.iter().any(shows) {
+            if entries.iter().any(|entry| is_such(&state.moves, entry)) {
                 return Ok(true);
             }
         }
@@ -181,16 +185,8 @@ impl Mover {
 
     /// Whether a move takes anything that begins so.
     async fn has_any(&self, number: u64, prefix: &[u8]) -> Result<bool> {
-        let prefix = Bytes::copy_from_slice(prefix);
-        let request = ListRequest { prefix, limit: PAGE_ENTRIES_MAX, ..ListRequest::default() };
-        let mut pages = Pages::of(self.store.as_ref(), request);
-        while let Some(entries) = pages.next().await? {
-            let state = self.state();
-            if entries.iter().any(|entry| state.moves.owner(entry.text()) == Some(number)) {
-                return Ok(true);
-            }
-        }
-        Ok(false)
+        let is_its_own = |moves: &Moves, entry: &ListEntry| moves.owner(entry.text()) == Some(number);
+        self.any(Bytes::copy_from_slice(prefix), is_its_own).await
     }
 
     /// Entries after a text, and the last of them if there are more.

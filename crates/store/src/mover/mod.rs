@@ -6,7 +6,7 @@
 //! objects are copied in the background, several at a time, and their old keys deleted.
 //!
 //! Invariants: an object is deleted where it lay only after it is where it goes to; nothing moves before the journal, and
-//! whatever else says where it is now ([`Mover::moves_after`]), survives the loss of power; a move that was done in part
+//! whatever else says where it is now ([`Keeper`]), survives the loss of power; a move that was done in part
 //! goes on where it ended, and done again does no harm; somebody else's object at the new place stays, and ours is kept
 //! under the key that [`MoverOptions::lost`] gives.
 
@@ -87,10 +87,7 @@ pub struct Mover {
     running: Claims<u64>,
     entropy: Arc<Entropy>,
     options: MoverOptions,
-    safe: OnceLock<Safe>,
-    knows: OnceLock<Knows>,
-    has_arrived: OnceLock<Arrived>,
-    is_void: OnceLock<Void>,
+    keeper: OnceLock<Keeper>,
     has_runner: AtomicBool,
     objects_moved: AtomicU64,
     /// Moves begun when so much had been appended to the journal may be carried out.
@@ -100,18 +97,26 @@ pub struct Mover {
     changed: Notify,
 }
 
-/// Has what must survive the loss of power before anything moves survive it.
-type Safe = Box<dyn Fn() -> BoxFuture<'static, Result<()>> + Send + Sync>;
+/// Who says elsewhere where things are, as a namespace does. None of it may call the mover but what makes safe.
+#[expect(clippy::type_complexity, reason = "each call is said once, where it is described")]
+pub struct Keeper {
+    /// Has what must survive the loss of power before anything moves survive it.
+    pub make_safe: Box<dyn Fn() -> BoxFuture<'static, Result<()>> + Send + Sync>,
+    /// Whether an object with another tag than when it was renamed is still the one that shows under a key: new headers may
+    /// have been stored and nobody heard of it.
+    pub knows: Box<dyn Fn(&ObjectKey, &ObjectMeta) -> bool + Send + Sync>,
+    /// Hears of an object that has arrived under a key with another tag, the second, than it had; from then on it is shown with
+    /// that.
+    pub has_arrived: Box<dyn Fn(&ObjectKey, &ETag, &ETag) + Send + Sync>,
+    /// Hears of a rename, from a key to a key, that came to nothing: somebody else changed the object before it moved.
+    pub is_void: Box<dyn Fn(&ObjectKey, &ObjectKey) + Send + Sync>,
+}
 
-/// Hears of an object that has arrived under a key with another tag (the second) than it had.
-type Arrived = Box<dyn Fn(&ObjectKey, &ETag, &ETag) + Send + Sync>;
-
-/// Hears of a rename that came to nothing, as somebody else changed the object before it moved: the keys from which and to
-/// which.
-type Void = Box<dyn Fn(&ObjectKey, &ObjectKey) + Send + Sync>;
-
-/// Whether an object with another tag than it had is still the one that shows under a key.
-type Knows = Box<dyn Fn(&ObjectKey, &ObjectMeta) -> bool + Send + Sync>;
+impl fmt::Debug for Keeper {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Keeper")
+    }
+}
 
 #[derive(Debug)]
 struct State {
@@ -125,10 +130,11 @@ struct State {
 impl State {
     fn take(&mut self, steps: Vec<Step>) -> Result<()> {
         self.journal.append(&steps).map_err(failed)?;
-        self.apply(steps)
+        self.apply(steps);
+        Ok(())
     }
 
-    fn apply(&mut self, steps: Vec<Step>) -> Result<()> {
+    fn apply(&mut self, steps: Vec<Step>) {
         for step in steps {
             if let Step::Begin { number, one } = &step
                 && !one.is_tree
@@ -137,15 +143,18 @@ impl State {
             }
             self.moves.apply(step);
         }
-        self.journal.compact(&self.moves).map_err(failed)
+        if let Err(error) = self.journal.compact(&self.moves) {
+            // What it says is true, only longer.
+            tracing::warn!(%error, "the journal of moves cannot be written anew");
+        }
     }
 
     /// A move has been carried out.
-    fn finish(&mut self, number: u64) -> Result<()> {
+    fn finish(&mut self, number: u64) -> Result<Option<Move>> {
         let one = self.moves.get(number).cloned();
         self.take(vec![Step::Done { number }])?;
-        self.left.extend(one.map(|one| (one, self.journal.appended())));
-        Ok(())
+        self.left.extend(one.clone().map(|one| (one, self.journal.appended())));
+        Ok(one)
     }
 
     /// Whether something has left a place, or places that begin so, and the journal may lose that.
@@ -173,16 +182,10 @@ impl State {
         let steps = plan(&self.moves);
         let end = self.journal.end();
         self.journal.append(&steps).map_err(failed)?;
-        if is_safe_first {
-            let appended = self.journal.appended();
-            if let Some(file) = self.journal.unsynced().map_err(failed)? {
-                file.sync_data().map_err(failed)?;
-            }
-            self.has_synced(appended);
-        }
-        match name() {
+        let is_safe = if is_safe_first { self.sync() } else { Ok(()) };
+        match is_safe.map_err(E::from).and_then(|()| name()) {
             Ok(done) => {
-                self.apply(steps)?;
+                self.apply(steps);
                 Ok(done)
             }
             Err(error) => {
@@ -190,6 +193,15 @@ impl State {
                 Err(error)
             }
         }
+    }
+
+    fn sync(&mut self) -> Result<()> {
+        let appended = self.journal.appended();
+        if let Some(file) = self.journal.unsynced().map_err(failed)? {
+            file.sync_data().map_err(failed)?;
+        }
+        self.has_synced(appended);
+        Ok(())
     }
 }
 
@@ -218,10 +230,7 @@ impl Mover {
             running: Claims::default(),
             entropy,
             options,
-            safe: OnceLock::new(),
-            knows: OnceLock::new(),
-            has_arrived: OnceLock::new(),
-            is_void: OnceLock::new(),
+            keeper: OnceLock::new(),
             has_runner: AtomicBool::new(false),
             objects_moved: AtomicU64::new(0),
             safe_up_to: AtomicU64::new(0),
@@ -239,26 +248,9 @@ impl Mover {
         }
     }
 
-    /// Says what must be safe before anything moves. The first call counts.
-    pub fn moves_after(&self, safe: impl Fn() -> BoxFuture<'static, Result<()>> + Send + Sync + 'static) {
-        let _ = self.safe.set(Box::new(safe));
-    }
-
-    /// Says how to know an object, by the key under which it shows, that has another tag than when it was renamed: new headers
-    /// may have been stored and nobody heard of it. The first call counts.
-    pub fn knows_by(&self, knows: impl Fn(&ObjectKey, &ObjectMeta) -> bool + Send + Sync + 'static) {
-        let _ = self.knows.set(Box::new(knows));
-    }
-
-    /// Says who must hear of objects that have another tag where they arrived; from then on they are shown with it. Must not
-    /// call the mover. The first call counts.
-    pub fn tells(&self, has_arrived: impl Fn(&ObjectKey, &ETag, &ETag) + Send + Sync + 'static) {
-        let _ = self.has_arrived.set(Box::new(has_arrived));
-    }
-
-    /// Says who must hear of renames that came to nothing. The first call counts.
-    pub fn tells_of_nothing(&self, is_void: impl Fn(&ObjectKey, &ObjectKey) + Send + Sync + 'static) {
-        let _ = self.is_void.set(Box::new(is_void));
+    /// Says who else keeps where things are. The first call counts.
+    pub fn kept_by(&self, keeper: Keeper) {
+        let _ = self.keeper.set(keeper);
     }
 
     /// What is on its way.
@@ -523,7 +515,7 @@ impl Mover {
 
     /// Whether what was found is what shows under a key, and had this tag.
     fn is_still(&self, key: &ObjectKey, etag: Option<&ETag>, found: &ObjectMeta) -> bool {
-        let is_known = || self.knows.get().is_some_and(|knows| knows(key, found));
+        let is_known = || self.keeper.get().is_some_and(|keeper| (keeper.knows)(key, found));
         etag.is_none_or(|etag| *etag == found.object.etag || is_known())
     }
 }
@@ -535,13 +527,13 @@ impl ObjectStore for Mover {
         let found = self.first(key, |there| async move { self.get_at(&there, options).await }).await;
         match found {
             Ok(Object { meta, body }) => Ok(Object { meta: self.shown(key, meta), body }),
-            Err(error) => Err(about(key, error)),
+            Err(error) => Err(error.about(key)),
         }
     }
 
     async fn head(&self, key: &ObjectKey) -> Result<ObjectMeta> {
         let found = self.first(key, |there| async move { self.head_at(key, &there).await }).await;
-        found.map(|meta| self.shown(key, meta)).map_err(|error| about(key, error))
+        found.map(|meta| self.shown(key, meta)).map_err(|error| error.about(key))
     }
 
     async fn put(&self, key: &ObjectKey, body: Payload, options: PutOptions) -> Result<ObjectRef> {
@@ -578,12 +570,7 @@ impl ObjectStore for Mover {
             return Err(StoreError::PreconditionFailed(from.key.clone()));
         }
         let there = self.find(to).await?.map(|meta| meta.object.etag);
-        let holds = match (&precondition, &there) {
-            (Precondition::None, _) | (Precondition::Absent, None) => true,
-            (Precondition::Matches(wanted), Some(there)) => wanted == there,
-            (Precondition::Absent, Some(_)) | (Precondition::Matches(_), None) => false,
-        };
-        if !holds {
+        if !precondition.holds(there.as_ref()) {
             return Err(StoreError::PreconditionFailed(to.clone()));
         }
         let at_target = there.map_or(Precondition::Absent, Precondition::Matches);
@@ -611,7 +598,7 @@ impl ObjectStore for Mover {
 
     async fn tags(&self, key: &ObjectKey) -> Result<Tags> {
         let found = self.first(key, |there| async move { self.store.tags(&there.key).await }).await;
-        found.map_err(|error| about(key, error))
+        found.map_err(|error| error.about(key))
     }
 
     async fn set_tags(&self, key: &ObjectKey, tags: Tags) -> Result<()> {
@@ -625,25 +612,10 @@ impl ObjectStore for Mover {
     }
 }
 
-/// Errors name the key that was asked for.
-fn about(key: &ObjectKey, error: StoreError) -> StoreError {
-    match error {
-        StoreError::NotFound(_) => StoreError::NotFound(key.clone()),
-        StoreError::PreconditionFailed(_) => StoreError::PreconditionFailed(key.clone()),
-        StoreError::InvalidRange(_) => StoreError::InvalidRange(key.clone()),
-        error => error,
-    }
-}
-
 fn closed() -> StoreError {
     StoreError::Unavailable("the store is closed".into())
 }
 
 fn failed(error: io::Error) -> StoreError {
-    match error.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            StoreError::Full(format!("the disk of the journal of moves: {error}"))
-        }
-        _ => StoreError::Corrupt(format!("the journal of moves: {error}")),
-    }
+    StoreError::of_log("the journal of moves", error)
 }

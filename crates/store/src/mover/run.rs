@@ -94,8 +94,8 @@ impl Mover {
         if self.safe_up_to.load(Ordering::Acquire) >= appended {
             return Ok(());
         }
-        if let Some(safe) = self.safe.get() {
-            safe().await?;
+        if let Some(keeper) = self.keeper.get() {
+            (keeper.make_safe)().await?;
         }
         self.sync_journal().await?;
         self.safe_up_to.fetch_max(appended, Ordering::AcqRel);
@@ -103,11 +103,10 @@ impl Mover {
     }
 
     fn is_done(&self, number: u64) -> Result<()> {
-        let one = self.state().moves.get(number).cloned();
+        let one = self.state().finish(number)?;
         if let Some(Move { to: Target::Place(to, _), .. }) = one {
             self.tell_arrived(&to);
         }
-        self.state().finish(number)?;
         self.note_failure(None);
         Ok(())
     }
@@ -171,8 +170,8 @@ impl Mover {
                 // is replaced all the same.
                 _ => {
                     self.delete_replaced(&to, precondition).await?;
-                    if let Some(is_void) = self.is_void.get() {
-                        is_void(from, &to);
+                    if let Some(keeper) = self.keeper.get() {
+                        (keeper.is_void)(from, &to);
                     }
                     return Ok(());
                 }
@@ -218,11 +217,8 @@ impl Mover {
     /// The objects among the entries that the move takes, and none that begins another.
     fn own(&self, number: u64, entries: Vec<ListEntry>) -> Vec<ObjectRef> {
         let state = self.state();
-        let objects = entries.into_iter().filter_map(|entry| match entry {
-            ListEntry::Object { object, .. } => Some(object),
-            ListEntry::Prefix(_) => None,
-        });
-        objects.filter(|object| state.moves.owner(object.key.as_bytes()) == Some(number)).collect()
+        let is_own = |object: &ObjectRef| state.moves.owner(object.key.as_bytes()) == Some(number);
+        objects_of(entries).filter(is_own).collect()
     }
 
     /// Copies the objects of a page; those that are at their new places.
@@ -278,10 +274,7 @@ impl Mover {
         let mut taken = HashSet::new();
         while let Some(entries) = pages.next().await? {
             let is_over = entries.last().is_none_or(|entry| entry.text() > last.as_bytes());
-            taken.extend(entries.into_iter().filter_map(|entry| match entry {
-                ListEntry::Object { object, .. } => Some(object.key),
-                ListEntry::Prefix(_) => None,
-            }));
+            taken.extend(objects_of(entries).map(|object| object.key));
             if is_over {
                 break;
             }
@@ -309,12 +302,8 @@ impl Mover {
     /// Copies an object; what somebody else has stored at the target stays, and ours is kept beside. False if there is no
     /// such object any more.
     async fn copy_to(&self, from: &ObjectRef, to: &ObjectKey, precondition: &Precondition) -> Result<bool> {
-        let options = CopyOptions { attributes: None, precondition: precondition.clone() };
-        match self.store.copy(from, to, options).await {
-            Ok(copy) => {
-                self.has_moved(from, copy);
-                return Ok(true);
-            }
+        match self.copy_if(from, to, precondition.clone()).await {
+            Ok(()) => return Ok(true),
             Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)) => {}
             Err(error) => return Err(error),
         }
@@ -322,17 +311,11 @@ impl Mover {
         else {
             return Ok(false);
         };
-        let Some(theirs) = self.store.find(to).await? else {
-            // What was to be replaced has gone.
-            let copy = self.store.copy(from, to, CopyOptions::default()).await?;
-            self.has_moved(from, copy);
-            return Ok(true);
+        let theirs = self.store.find(to).await?;
+        let Some(theirs) = theirs.filter(|theirs| !(is_marker(&ours) && is_marker(theirs))) else {
+            // What was to be replaced has gone, or says no more than ours does.
+            return self.copy_if(from, to, Precondition::None).await.map(|()| true);
         };
-        if is_marker(&ours) && is_marker(&theirs) {
-            let copy = self.store.copy(from, to, CopyOptions::default()).await?;
-            self.has_moved(from, copy);
-            return Ok(true);
-        }
         if self.is_copy(&ours, &theirs).await? {
             self.has_moved(from, theirs.object);
             return Ok(true);
@@ -341,6 +324,12 @@ impl Mover {
         self.store.copy(from, &lost, CopyOptions::default()).await?;
         tracing::warn!(from = %from.key, key = %to, kept = %lost, "somebody else stored an object where ours was renamed to: the bucket's stays");
         Ok(true)
+    }
+
+    async fn copy_if(&self, from: &ObjectRef, to: &ObjectKey, precondition: Precondition) -> Result<()> {
+        let copy = self.store.copy(from, to, CopyOptions { attributes: None, precondition }).await?;
+        self.has_moved(from, copy);
+        Ok(())
     }
 
     fn has_moved(&self, from: &ObjectRef, copy: ObjectRef) {
@@ -423,8 +412,8 @@ impl Mover {
 
     /// Who was given other tags for what shows under a key, or under keys that begin so, hears of those it has now.
     fn tell_arrived(&self, place: &[u8]) {
-        if let Some(has_arrived) = self.has_arrived.get() {
-            self.aliases().tell(place, |key, given, there| has_arrived(key, given, there));
+        if let Some(keeper) = self.keeper.get() {
+            self.aliases().tell(place, |key, given, there| (keeper.has_arrived)(key, given, there));
         }
     }
 
@@ -435,6 +424,13 @@ impl Mover {
             Err(error) => Err(error),
         }
     }
+}
+
+fn objects_of(entries: Vec<ListEntry>) -> impl Iterator<Item = ObjectRef> {
+    entries.into_iter().filter_map(|entry| match entry {
+        ListEntry::Object { object, .. } => Some(object),
+        ListEntry::Prefix(_) => None,
+    })
 }
 
 /// Whether an object only says that there is a directory.

@@ -50,11 +50,7 @@ impl Writeback {
             return Ok(Asked { precondition, look: Some(look) });
         }
         let found = self.bucket.find(key).await?.map(|meta| meta.object.etag);
-        let holds = match (self.there(key, precondition), &found) {
-            (Precondition::None, _) | (Precondition::Absent, None) => true,
-            (Precondition::Matches(wanted), Some(found)) => wanted == *found,
-            (Precondition::Absent, Some(_)) | (Precondition::Matches(_), None) => false,
-        };
+        let holds = self.there(key, precondition).holds(found.as_ref());
         look.over = found.map_or(Precondition::Absent, Precondition::Matches);
         if holds {
             Ok(Asked { precondition, look: Some(look) })
@@ -83,10 +79,9 @@ impl Writeback {
 /// A condition against a change that waits; what does not wait is asked for when a change goes up.
 pub(super) fn check(key: &ObjectKey, waiting: Option<&Change>, asked: &Precondition) -> Result<()> {
     let Some(change) = waiting else { return Ok(()) };
-    let holds = match (asked, &change.object) {
-        (Precondition::None, _) | (Precondition::Absent, None) => true,
-        (Precondition::Matches(wanted), Some(object)) => *wanted == object.described.etag,
-        (Precondition::Absent, Some(_)) | (Precondition::Matches(_), None) => false,
-    };
-    if holds { Ok(()) } else { Err(StoreError::PreconditionFailed(key.clone())) }
+    if asked.holds(change.object.as_ref().map(|object| &object.described.etag)) {
+        Ok(())
+    } else {
+        Err(StoreError::PreconditionFailed(key.clone()))
+    }
 }

@@ -602,10 +602,5 @@ fn closed() -> StoreError {
 }
 
 fn failed(error: io::Error) -> StoreError {
-    match error.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            StoreError::Full(format!("the disk of the write-back log: {error}"))
-        }
-        _ => StoreError::Corrupt(format!("the write-back log: {error}")),
-    }
+    StoreError::of_log("the write-back log", error)
 }

@@ -310,10 +310,7 @@ fn renamed(key: &ObjectKey, meta: ObjectMeta) -> ObjectMeta {
 /// Errors name the key as the caller knows it.
 pub(super) fn about_key(key: &ObjectKey, error: StoreError) -> StoreError {
     match error {
-        StoreError::NotFound(_) => StoreError::NotFound(key.clone()),
-        StoreError::PreconditionFailed(_) => StoreError::PreconditionFailed(key.clone()),
-        StoreError::InvalidRange(_) => StoreError::InvalidRange(key.clone()),
         StoreError::InvalidKey { reason, .. } => no_such_key(key, &reason),
-        error => error,
+        error => error.about(key),
     }
 }
