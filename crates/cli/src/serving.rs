@@ -20,6 +20,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::Instant;
 
@@ -31,6 +32,14 @@ const LAST_CLOSES_WITHIN: Duration = Duration::from_secs(5);
 const LAST_REQUESTS_WITHIN: Duration = Duration::from_secs(10);
 /// How long the end waits for the last answers on the control socket.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(2);
+/// How long the end waits for threads: one may be in a call of the system that hangs.
+const LAST_CALLS_WITHIN: Duration = Duration::from_secs(5);
+
+/// Ends what still runs, so that nothing has the names open when the process exits: RocksDB aborts if a thread uses it
+/// while its global state is taken down.
+pub(crate) fn end(runtime: Runtime) {
+    runtime.shutdown_timeout(LAST_CALLS_WITHIN);
+}
 
 /// A volume that answers.
 pub(crate) struct Served {

@@ -8,7 +8,7 @@ use crate::endpoint;
 use crate::flags::{EndpointFlags, LogFlags, MountFlags, StoreFlags, VolumeFlags};
 use crate::logging::{self, LogFile};
 use crate::opened::{self, Opened};
-use crate::serving::Served;
+use crate::serving::{self, Served};
 use crate::state::{self, State};
 use crate::volume::Volume;
 use anyhow::{Context, Result, bail};
@@ -87,8 +87,7 @@ impl Mount {
         }
         // Before the runtime, whose end closes the connection that `tenon umount` waits on.
         drop(state);
-        // What still runs (a request to a server that hangs) must not keep the process.
-        runtime.shutdown_background();
+        serving::end(runtime);
         ended.map(|()| ExitCode::SUCCESS)
     }
 

@@ -5,7 +5,7 @@ use crate::endpoint;
 use crate::flags::{EndpointFlags, LogFlags, StoreFlags, VolumeFlags};
 use crate::logging::{self, LogFile};
 use crate::opened::{self, Opened};
-use crate::serving::Served;
+use crate::serving::{self, Served};
 use crate::volume::Volume;
 use anyhow::{Context, Result};
 use clap::Args;
@@ -51,7 +51,7 @@ impl Serve {
             served.until_the_end(self.volume_flags.drain_timeout, log).await
         });
         drop(state);
-        runtime.shutdown_background();
+        serving::end(runtime);
         ended.map(|()| ExitCode::SUCCESS)
     }
 }
