@@ -79,9 +79,11 @@ pub(crate) async fn of_failure(
     bucket: &Bucket,
     key: &ObjectKey,
 ) -> S3Error {
-    let is_about_etag = wanted.is_some() && *error.code() == S3ErrorCode::PreconditionFailed;
+    if wanted.is_none() || *error.code() != S3ErrorCode::PreconditionFailed {
+        return error;
+    }
     match bucket.store.find(key).await {
-        Ok(None) if is_about_etag => from_store(StoreError::NotFound(key.clone())),
+        Ok(None) => from_store(StoreError::NotFound(key.clone())),
         _ => error,
     }
 }

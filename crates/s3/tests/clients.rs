@@ -1,9 +1,12 @@
 //! Tenon's own client against Tenon's own endpoint.
 
-use super::world::World;
+use super::raw::send;
+use super::world::{KEY, OneBucket, World};
 use std::sync::{Arc, Mutex};
 use store::conformance::{self, Capabilities};
-use store::{Buckets, ObjectKey};
+use store::memory::MemoryStore;
+use store::wrap::{Fault, Faults, Faulty, Operation, Rule, Trace, Traced};
+use store::{Buckets, ObjectKey, SystemClock};
 
 /// Keys of S3 are UTF-8, and the client sends a NUL to AWS alone.
 fn refuses(key: &ObjectKey) -> bool {
@@ -23,9 +26,29 @@ async fn its_buckets_conform() {
     let running = Mutex::new(Vec::new());
     let fresh = || async {
         let world = World::start().await;
-        let buckets = world.client(super::world::KEY);
+        let buckets = world.client(KEY);
         running.lock().unwrap().push(world);
         Ok(Arc::new(buckets) as Arc<dyn Buckets>)
     };
     conformance::run_buckets(fresh).await.unwrap();
+}
+
+/// A PUT to a store that was down was answered after twice the time that it was tried for: the store was asked what is
+/// there, whatever had failed.
+#[tokio::test]
+async fn a_put_that_fails_asks_the_store_no_more() {
+    let (faults, trace) = (Faults::new(), Trace::new());
+    let store = Faulty::new(MemoryStore::new(Arc::new(SystemClock)), faults.clone());
+    let store = Arc::new(Traced::new(store, trace.clone()));
+    let world = World::over(Arc::new(OneBucket(store))).await;
+    let put = |headers| send(&world, Some(KEY), ("PUT", "/bucket/a", ""), headers, "x");
+    let looks = || trace.counts().of(Operation::Head);
+    faults.add(Rule::new(Fault::unavailable()).on(Operation::Put));
+    put(&[]).await.errs(503, "ServiceUnavailable");
+    put(&[("content-md5", "AAAAAAAAAAAAAAAAAAAAAA==")]).await.errs(400, "BadDigest");
+    put(&[("if-none-match", "*")]).await.is(200);
+    put(&[("if-none-match", "*")]).await.errs(412, "PreconditionFailed");
+    assert_eq!(looks(), 0);
+    put(&[("if-match", "\"other\"")]).await.errs(412, "PreconditionFailed");
+    assert_eq!(looks(), 1);
 }
