@@ -114,13 +114,7 @@ fn bucket_name(volume: &Volume, flags: &EndpointFlags) -> Result<Option<String>>
     if flags.directories_as_buckets {
         return Ok(None);
     }
-    let name = match (flags.bucket.as_deref(), volume) {
-        (Some(name), _) => name.to_owned(),
-        (None, Volume::S3 { bucket, .. }) => bucket.clone(),
-        (None, Volume::Directory { root } | Volume::Embedded { root }) => {
-            root.file_name().map(|name| name.to_string_lossy().to_lowercase()).unwrap_or_default()
-        }
-    };
+    let name = flags.bucket.clone().unwrap_or_else(|| volume.bucket_name());
     if store::bucket_name::check(&name).is_err() {
         bail!(
             "'{name}' is no name of a bucket (3 to 63 lower-case letters, digits, '-' and '.'); give one with --bucket"

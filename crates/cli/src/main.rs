@@ -23,6 +23,7 @@ mod progress;
 mod registry;
 mod serving;
 mod state;
+mod target;
 mod units;
 mod volume;
 mod webhooks;
@@ -58,6 +59,7 @@ enum Command {
     Rebuild(command::rebuild::Rebuild),
     Serve(command::serve::Serve),
     Version(command::version::Version),
+    Views(command::views::Views),
 }
 
 fn main() -> ExitCode {
@@ -87,6 +89,7 @@ fn run(command: Command, argv: &[OsString]) -> anyhow::Result<ExitCode> {
         Command::Rebuild(rebuild) => rebuild.run(),
         Command::Serve(serve) => serve.run(),
         Command::Version(version) => version.run(),
+        Command::Views(views) => views.run(),
     }
 }
 

@@ -80,6 +80,16 @@ impl Volume {
         }
     }
 
+    /// What the volume is called as a bucket: its directory's name, where it is one.
+    pub(crate) fn bucket_name(&self) -> String {
+        match self {
+            Self::S3 { bucket, .. } => bucket.clone(),
+            Self::Directory { root } | Self::Embedded { root } => {
+                root.file_name().map(|name| name.to_string_lossy().to_lowercase()).unwrap_or_default()
+            }
+        }
+    }
+
     /// The beginning that all keys of the volume share: empty, or ending in `/`.
     pub(crate) fn prefix(&self) -> &str {
         match self {

@@ -14,3 +14,4 @@ pub(crate) mod serve;
 pub(crate) mod status;
 pub(crate) mod umount;
 pub(crate) mod version;
+pub(crate) mod views;

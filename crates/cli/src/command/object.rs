@@ -2,14 +2,15 @@
 
 use crate::bucket::{Bucket, World};
 use crate::flags::StoreFlags;
-use crate::volume::{self, Volume};
-use anyhow::{Context, Result, anyhow, bail};
+use crate::target::{split, split_key};
+use crate::volume::Volume;
+use anyhow::{Context, Result};
 use bytes::Bytes;
 use clap::{Args, Subcommand};
 use futures_util::TryStreamExt;
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use store::{
@@ -250,77 +251,6 @@ fn described(meta: &ObjectMeta, json: bool) -> String {
 }
 
 /// Like `println!`, but a reader who has gone (`| head`) is no defect.
-fn print_line(line: &str) -> Result<()> {
+pub(crate) fn print_line(line: &str) -> Result<()> {
     writeln!(io::stdout(), "{line}").context("cannot write the output")
-}
-
-fn split_key(target: &str) -> Result<(Volume, ObjectKey)> {
-    let (volume, key) = split(target)?;
-    let key =
-        ObjectKey::new(key).map_err(|_| anyhow!("'{target}' names no object; write {}/KEY", volume.url()))?;
-    Ok((volume, key))
-}
-
-/// The volume and the key (or its beginning). A path belongs to the embedded volume it lies in; in `file://` the
-/// deepest directory that exists is the bucket.
-fn split(target: &str) -> Result<(Volume, Vec<u8>)> {
-    if let Some(rest) = target.strip_prefix("s3://") {
-        let (bucket, key) = rest.split_once('/').unwrap_or((rest, ""));
-        return Ok((Volume::parse(&format!("s3://{bucket}"))?, key.into()));
-    }
-    let in_directory = target.strip_prefix("file://");
-    let path = in_directory.unwrap_or(target);
-    let is_volume = |dir: &Path| match in_directory {
-        Some(_) => dir.is_dir(),
-        None => volume::read_record(dir).is_ok(),
-    };
-    // Cut at slashes of the text, not at components of the path: keys may have `//` and a `/` at their end.
-    for at in ends_of_directories(path) {
-        let (dir, key) = path.split_at(at);
-        if is_volume(Path::new(if dir.is_empty() { "/" } else { dir })) {
-            let key = key.strip_prefix('/').unwrap_or(key).as_bytes().to_vec();
-            return Ok((
-                Volume::parse(&format!("{}{dir}", if in_directory.is_some() { "file://" } else { "" }))?,
-                key,
-            ));
-        }
-    }
-    match Volume::parse(target) {
-        Ok(volume) => Ok((volume, Vec::new())),
-        Err(_) => {
-            bail!("'{target}' lies in no volume; write s3://bucket/KEY, file:///dir/KEY or VOLUME-DIR/KEY")
-        }
-    }
-}
-
-/// Where directories of a path may end, deepest first.
-fn ends_of_directories(path: &str) -> impl Iterator<Item = usize> {
-    let slashes: Vec<usize> = path.match_indices('/').map(|(at, _)| at).filter(|at| *at > 0).collect();
-    std::iter::once(path.len()).chain(slashes.into_iter().rev())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_target_is_cut_into_volume_and_key() {
-        let (volume, key) = split("s3://bucket/a//b/").unwrap();
-        assert_eq!((volume.url().as_str(), key.as_slice()), ("s3://bucket", b"a//b/".as_slice()));
-        let dir = tempfile::tempdir().unwrap();
-        let root = dir.path().canonicalize().unwrap().join("v");
-        volume::format(&root, &volume::new_record(1, jiff::Timestamp::UNIX_EPOCH)).unwrap();
-        let text = root.to_str().unwrap();
-        for (target, expected) in [("", ""), ("/", ""), ("/k", "k"), ("/a/b", "a/b"), ("/a//b/", "a//b/")] {
-            let (volume, key) = split(&format!("{text}{target}")).unwrap();
-            assert_eq!(
-                (volume, String::from_utf8(key).unwrap().as_str()),
-                (Volume::Embedded { root: root.clone() }, expected)
-            );
-        }
-        let (volume, key) = split(&format!("file://{text}/x/y")).unwrap();
-        assert_eq!((volume, key), (Volume::Directory { root: root.clone() }, b"x/y".to_vec()));
-        assert!(split(dir.path().to_str().unwrap()).is_err());
-        assert!(split_key(text).unwrap_err().to_string().contains("names no object"));
-    }
 }

@@ -1,0 +1,116 @@
+//! `tenon views`: files of rulesets, checked and explained.
+
+use crate::bucket::{Bucket, World};
+use crate::command::object::print_line;
+use crate::flags::StoreFlags;
+use crate::target::split_key;
+use anyhow::{Context, Result, bail};
+use clap::{Args, Subcommand};
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use store::Timestamp;
+use views::{ObjectState, Ruleset};
+
+/// What a file of rulesets has at most: nobody writes more, and a device file has no end.
+const FILE_BYTES_MAX: u64 = 16 << 20;
+
+/// Check rulesets, and see why an object is shown or not.
+///
+/// A ruleset is a directory's name and the rules that an object must keep, all of them, to be a file there; see docs/views.md.
+#[derive(Debug, Args)]
+pub(crate) struct Views {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Read a file of rulesets, and show what is wrong with it or what it says
+    Check {
+        /// YAML
+        file: PathBuf,
+    },
+    /// Show which rules of which rulesets an object keeps
+    Explain {
+        /// YAML
+        file: PathBuf,
+        /// The object
+        #[arg(value_name = "VOLUME/KEY")]
+        target: String,
+        #[command(flatten)]
+        store: StoreFlags,
+    },
+}
+
+impl Views {
+    pub(crate) fn run(self) -> Result<ExitCode> {
+        match self.action {
+            Action::Check { file } => check(&file),
+            Action::Explain { file, target, store } => {
+                let runtime = tokio::runtime::Runtime::new().context("cannot start")?;
+                runtime.block_on(explain(&read(&file)?, &target, &store))
+            }
+        }
+    }
+}
+
+fn check(file: &Path) -> Result<ExitCode> {
+    for ruleset in read(file)? {
+        print_line(&ruleset.name)?;
+        ruleset.rules.iter().try_for_each(|rule| print_line(&format!("  {rule}")))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn explain(rulesets: &[Ruleset], target: &str, store: &StoreFlags) -> Result<ExitCode> {
+    let (volume, key) = split_key(target)?;
+    let world = World::real()?;
+    let bucket = Bucket::open(&volume, store, true, &world).await?;
+    let meta = bucket.store.head(&key).await?;
+    let tags = bucket.store.tags(&key).await?;
+    let object = ObjectState {
+        container: &volume.bucket_name(),
+        key: key.as_bytes(),
+        size_bytes: meta.size_bytes,
+        modified: meta.object.last_modified.unwrap_or_default(),
+        accessed: None,
+        content_type: meta.attributes.content_type.as_deref(),
+        properties: &meta.attributes.user,
+        tags: &tags,
+    };
+    rulesets.iter().try_for_each(|ruleset| print_reasons(ruleset, &object, world.clock.now()))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn print_reasons(ruleset: &Ruleset, object: &ObjectState<'_>, now: Timestamp) -> Result<()> {
+    let is_shown = if ruleset.matches(object, now) { "shown" } else { "not shown" };
+    print_line(&format!("{}: {is_shown}", ruleset.name))?;
+    ruleset.explain(object, now).iter().try_for_each(|reason| {
+        let (holds, but) = if reason.holds {
+            ("yes", String::new())
+        } else {
+            ("no", format!(", but it is {}", reason.found))
+        };
+        print_line(&format!("  {holds:<3} {}{but}", reason.rule))
+    })
+}
+
+/// The rulesets of a file; what is wrong with it goes to standard error, a line each.
+fn read(file: &Path) -> Result<Vec<Ruleset>> {
+    let shown = file.display();
+    let mut text = String::new();
+    let opened = std::fs::File::open(file).with_context(|| format!("cannot read {shown}"))?;
+    opened.take(FILE_BYTES_MAX).read_to_string(&mut text).with_context(|| format!("cannot read {shown}"))?;
+    let problems = match views::read(&text) {
+        Ok(rulesets) => return Ok(rulesets),
+        Err(problems) => problems,
+    };
+    for problem in &problems {
+        eprintln!("{shown}:{problem}");
+    }
+    match problems.len() {
+        1 => bail!("{shown} has a problem"),
+        count => bail!("{shown} has {count} problems"),
+    }
+}

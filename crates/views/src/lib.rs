@@ -1,0 +1,18 @@
+//! Directories that are queries: who sees which objects.
+//!
+//! Owns the word ruleset: what a file of them says ([`read`]), and whether an object matches one ([`Ruleset::matches`]).
+//! From `../shared/papers/delvefs.txt`, section III-D.
+//!
+//! Refuses: to read files, to ask a store, to know what time it is.
+//!
+//! Invariants: whether an object matches is a function of the ruleset, of what is known of the object, and of a moment;
+//! [`Ruleset::explain`] and [`Ruleset::matches`] are the same judgement.
+
+mod ruleset;
+mod yaml;
+
+pub use ruleset::bound::{SizeBound, TimeBound};
+pub use ruleset::pattern::Pattern;
+pub use ruleset::read::read;
+pub use ruleset::{ObjectState, Reason, Rule, Ruleset, Wanted};
+pub use yaml::{Place, Problem};

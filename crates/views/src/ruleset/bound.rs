@@ -1,0 +1,155 @@
+//! Bounds on sizes and times.
+
+use jiff::tz::TimeZone;
+use jiff::{Span, Zoned, civil};
+use std::fmt;
+use store::Timestamp;
+
+/// A bound on the length of an object: `>10MiB`, `<=4096`, `=0`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SizeBound {
+    how: Comparison,
+    bytes: u64,
+    written: String,
+}
+
+/// A bound on a time: `<7 days` is within the last seven days, `>2026-01-31` is after that day began (UTC).
+#[derive(Debug, Clone)]
+pub struct TimeBound {
+    how: Comparison,
+    than: Moment,
+    written: String,
+}
+
+/// What a time is compared with.
+#[derive(Debug, Clone)]
+enum Moment {
+    /// So long before the moment at which is asked.
+    Ago(Span),
+    At(Timestamp),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Comparison {
+    Less,
+    AtMost,
+    More,
+    AtLeast,
+    Equal,
+}
+
+impl SizeBound {
+    /// A number of bytes, with `B`, `kB` to `TB` (1,000s) or `KiB` to `TiB` (1,024s), after `<`, `<=`, `>`, `>=` or `=`.
+    pub fn new(text: &str) -> Result<Self, String> {
+        let wrong = || format!("'{text}' is no size; write it like \">10MiB\" or \"<=4096\"");
+        let (how, size) = Comparison::split(text);
+        let bytes = size_bytes(size).ok_or_else(wrong)?;
+        Ok(Self { how: how.unwrap_or(Comparison::Equal), bytes, written: text.trim().to_owned() })
+    }
+
+    /// Whether a length is within the bound.
+    pub fn holds(&self, size_bytes: u64) -> bool {
+        self.how.holds(size_bytes, self.bytes)
+    }
+}
+
+impl TimeBound {
+    /// An age (`<7 days`, `>36h`, `<P1Y`) or a moment (`>=2026-01-31`, `<2026-01-31T12:00:00Z`).
+    pub fn new(text: &str) -> Result<Self, String> {
+        let wrong = || format!("'{text}' is no time; write it like \"<7 days\" or \">2026-01-31\"");
+        let (how, than) = Comparison::split(text);
+        let how = how.filter(|how| *how != Comparison::Equal);
+        let how = how.ok_or_else(|| format!("'{text}' needs < or > before the time, as in \"<7 days\""))?;
+        let than = moment(than).ok_or_else(wrong)?;
+        Ok(Self { how, than, written: text.trim().to_owned() })
+    }
+
+    /// Whether a time is within the bound at a moment: an age is less the later the time is.
+    pub fn holds(&self, time: Timestamp, now: Timestamp) -> bool {
+        match &self.than {
+            Moment::At(moment) => self.how.holds(time, *moment),
+            Moment::Ago(span) => self.how.holds(before(now, span), time),
+        }
+    }
+}
+
+impl Comparison {
+    fn split(text: &str) -> (Option<Self>, &str) {
+        let text = text.trim();
+        let signs = [
+            ("<=", Self::AtMost),
+            (">=", Self::AtLeast),
+            ("<", Self::Less),
+            (">", Self::More),
+            ("=", Self::Equal),
+        ];
+        let found = signs.into_iter().find_map(|(sign, how)| Some((how, text.strip_prefix(sign)?)));
+        found.map_or((None, text), |(how, rest)| (Some(how), rest.trim()))
+    }
+
+    fn holds<T: Ord>(self, left: T, right: T) -> bool {
+        match self {
+            Self::Less => left < right,
+            Self::AtMost => left <= right,
+            Self::More => left > right,
+            Self::AtLeast => left >= right,
+            Self::Equal => left == right,
+        }
+    }
+}
+
+fn size_bytes(text: &str) -> Option<u64> {
+    let digits = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
+    let (number, unit) = (text[..digits].trim(), text[digits..].trim());
+    let unit: u64 = match unit.to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "kb" => 1_000,
+        "mb" => 1_000_000,
+        "gb" => 1_000_000_000,
+        "tb" => 1_000_000_000_000,
+        "k" | "kib" => 1 << 10,
+        "m" | "mib" => 1 << 20,
+        "g" | "gib" => 1 << 30,
+        "t" | "tib" => 1 << 40,
+        _ => return None,
+    };
+    if let Ok(whole) = number.parse::<u64>() {
+        return whole.checked_mul(unit);
+    }
+    let number = number.parse::<f64>().ok().filter(|number| number.is_finite() && *number >= 0.0)?;
+    Some((number * unit as f64) as u64)
+}
+
+fn moment(text: &str) -> Option<Moment> {
+    if let Ok(at) = text.parse::<jiff::Timestamp>() {
+        return Some(Moment::At(timestamp(at)));
+    }
+    if let Ok(day) = text.parse::<civil::Date>() {
+        return Some(Moment::At(timestamp(day.to_zoned(TimeZone::UTC).ok()?.timestamp())));
+    }
+    let span: Span = text.parse().ok()?;
+    (!span.is_negative()).then_some(Moment::Ago(span))
+}
+
+fn timestamp(at: jiff::Timestamp) -> Timestamp {
+    Timestamp::from_system_time(at.into())
+}
+
+/// By the calendar, in UTC; what lies before all times is the first.
+fn before(now: Timestamp, span: &Span) -> Timestamp {
+    let now = jiff::Timestamp::from_nanosecond(i128::from(now.0)).map(|now| now.to_zoned(TimeZone::UTC));
+    let then = now.and_then(|now: Zoned| now.checked_sub(*span));
+    then.map_or(Timestamp(i64::MIN), |then| timestamp(then.timestamp()))
+}
+
+impl fmt::Display for SizeBound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.written)
+    }
+}
+
+impl fmt::Display for TimeBound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.written)
+    }
+}

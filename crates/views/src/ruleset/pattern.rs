@@ -1,0 +1,54 @@
+//! Texts with wildcards.
+
+use globset::GlobBuilder;
+use regex::bytes::{Regex, RegexBuilder};
+use std::fmt;
+
+/// A text in which `*` stands for any characters, `?` for one, `[a-z]` for one of these, and `{a,b}` for either.
+///
+/// Of object keys `*` and `?` leave out `/`, and `**` between slashes stands for any number of directories; a key is its
+/// exact bytes, which need not be UTF-8.
+#[derive(Debug, Clone)]
+pub struct Pattern {
+    written: String,
+    regex: Regex,
+}
+
+impl Pattern {
+    /// Of keys of objects.
+    pub fn of_key(text: &str) -> Result<Self, String> {
+        Self::new(text, true)
+    }
+
+    /// Of values, where `/` is a character like any other.
+    pub fn of_value(text: &str) -> Result<Self, String> {
+        Self::new(text, false)
+    }
+
+    fn new(text: &str, is_path: bool) -> Result<Self, String> {
+        let glob = GlobBuilder::new(text).literal_separator(is_path).backslash_escape(true).build();
+        let glob = glob.map_err(|error| format!("'{text}' is no pattern: {}", error.kind()))?;
+        let regex = RegexBuilder::new(glob.regex()).dot_matches_new_line(true).unicode(false).build();
+        let regex = regex.map_err(|_| format!("'{text}' is too large for a pattern"))?;
+        Ok(Self { written: text.to_owned(), regex })
+    }
+
+    /// Whether all of the text is what the pattern stands for.
+    pub fn matches(&self, text: &[u8]) -> bool {
+        self.regex.is_match(text)
+    }
+}
+
+impl fmt::Display for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.written)
+    }
+}
+
+impl PartialEq for Pattern {
+    fn eq(&self, other: &Self) -> bool {
+        self.regex.as_str() == other.regex.as_str()
+    }
+}
+
+impl Eq for Pattern {}

@@ -1,0 +1,126 @@
+//! YAML as a tree whose nodes know where they stand, and whose mappings keep repeated keys, which rulesets use.
+
+use granit_parser::{Event, Parser, ScalarStyle, Span, StrInput, options};
+use std::fmt;
+
+/// Rulesets are four levels deep; a file that is deeper is none, and must not exhaust the stack.
+const DEPTH_MAX: usize = 16;
+
+/// Where something stands in a text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    /// From 1.
+    pub line: usize,
+    /// In characters, from 1.
+    pub column: usize,
+}
+
+/// What is wrong at a place, and what would be right.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{place}: {says}")]
+pub struct Problem {
+    /// Where.
+    pub place: Place,
+    /// What.
+    pub says: String,
+}
+
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) place: Place,
+    pub(crate) value: Value,
+}
+
+#[derive(Debug)]
+pub(crate) enum Value {
+    Nothing,
+    Text(String),
+    List(Vec<Node>),
+    /// In the order of the text; keys may be repeated.
+    Map(Vec<(Node, Node)>),
+}
+
+/// The documents of a text, without empty ones.
+pub(crate) fn documents(text: &str) -> Result<Vec<Node>, Problem> {
+    let events = Parser::new_from_str_with_options(text, options! { emit_comments: false });
+    let mut reader = Reader { events, text };
+    let mut documents = Vec::new();
+    while let Some((event, span)) = reader.next()? {
+        if let Event::DocumentStart(..) | Event::DocumentEnd | Event::StreamStart | Event::StreamEnd = event {
+            continue;
+        }
+        documents.push(reader.node(event, &span, DEPTH_MAX)?);
+    }
+    documents.retain(|document| !matches!(document.value, Value::Nothing));
+    Ok(documents)
+}
+
+struct Reader<'a> {
+    events: Parser<'a, StrInput<'a>>,
+    text: &'a str,
+}
+
+impl<'a> Reader<'a> {
+    fn next(&mut self) -> Result<Option<(Event<'a>, Span)>, Problem> {
+        self.events.next().transpose().map_err(|error| {
+            let place = place(error.marker());
+            let hint = hint(self.text, place).unwrap_or_default();
+            Problem { place, says: format!("this is not YAML: {}{hint}", error.info()) }
+        })
+    }
+
+    /// The next node of a collection, or `None` at its end.
+    fn child(&mut self, depth: usize) -> Result<Option<Node>, Problem> {
+        match self.next()? {
+            None | Some((Event::SequenceEnd | Event::MappingEnd, _)) => Ok(None),
+            Some((event, span)) => self.node(event, &span, depth).map(Some),
+        }
+    }
+
+    fn node(&mut self, event: Event<'_>, span: &Span, depth: usize) -> Result<Node, Problem> {
+        let place = place(&span.start);
+        let wrong = |says: &str| Problem { place, says: says.to_owned() };
+        let Some(depth) = depth.checked_sub(1) else { return Err(wrong("no ruleset is as deep as this")) };
+        let value = match event {
+            Event::Scalar(text, ScalarStyle::Plain, ..) if matches!(&*text, "" | "~" | "null") => {
+                Value::Nothing
+            }
+            Event::Scalar(text, ..) => Value::Text(text.into_owned()),
+            Event::SequenceStart(..) => {
+                let mut items = Vec::new();
+                while let Some(item) = self.child(depth)? {
+                    items.push(item);
+                }
+                Value::List(items)
+            }
+            Event::MappingStart(..) => {
+                let mut entries = Vec::new();
+                while let Some(key) = self.child(depth)? {
+                    let Some(value) = self.child(depth)? else { break };
+                    entries.push((key, value));
+                }
+                Value::Map(entries)
+            }
+            _ => return Err(wrong("aliases (*name) are not for rulesets; write the value out")),
+        };
+        Ok(Node { place, value })
+    }
+}
+
+fn place(marker: &granit_parser::Marker) -> Place {
+    Place { line: marker.line(), column: marker.col() + 1 }
+}
+
+/// In YAML a value that begins with `>` is a folded text, one that begins with `*` an alias and one with `!` a tag.
+fn hint(text: &str, place: Place) -> Option<String> {
+    let near = text.lines().take(place.line).skip(place.line.saturating_sub(2));
+    let value = near.filter_map(|line| line.split_once(": ")).map(|(_, value)| value.trim());
+    let special = value.filter(|value| value.starts_with(['>', '*', '!', '[', '%', '@'])).last()?;
+    Some(format!("; put the value in quotes: \"{special}\""))
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.line, self.column)
+    }
+}
