@@ -24,6 +24,7 @@ mod registry;
 mod serving;
 mod state;
 mod units;
+mod users;
 mod volume;
 mod webhooks;
 

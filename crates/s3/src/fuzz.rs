@@ -118,6 +118,7 @@ fn users() -> Users {
         access_key: "tests-admin".to_owned(),
         secret_key: "not-a-secret-but-long-enough".to_owned(),
         role: Role::Admin,
+        buckets: Vec::new(),
     };
     Users::new([user]).unwrap_or_else(|error| panic!("{error}"))
 }
