@@ -22,5 +22,6 @@ mod outages;
 mod programs;
 mod s3;
 mod secrets;
+mod users;
 mod volumes;
 mod writeback;
