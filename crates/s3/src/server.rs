@@ -2,6 +2,8 @@
 
 use bytes::Bytes;
 use futures_util::FutureExt as _;
+use http::HeaderValue;
+use http::header::CONNECTION;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -13,6 +15,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -208,11 +211,18 @@ impl Served {
         let Ok(place) = self.requests.clone().try_acquire_owned() else {
             return Endpoint::slow_down();
         };
-        let body =
-            |body| s3s::Body::http_body_unsync(Timed { body, stall: Stall::new(self.limits.stall_within) });
+        let is_read = Arc::new(AtomicBool::new(request.body().is_end_stream()));
+        let body = |body| {
+            let stall = Stall::new(self.limits.stall_within);
+            s3s::Body::http_body_unsync(Timed { body, stall, is_read: is_read.clone() })
+        };
         let answer = AssertUnwindSafe(self.endpoint.answer(request.map(body)));
         // A broken invariant costs one request, not the connection: the panic's own message is in the log.
-        let answer = answer.catch_unwind().await.unwrap_or_else(|_| Endpoint::broken());
+        let mut answer = answer.catch_unwind().await.unwrap_or_else(|_| Endpoint::broken());
+        if !is_read.load(Ordering::Relaxed) {
+            // The connection ends with what nobody reads: who hears so sends no further request into it (RFC 9112, 9.6).
+            answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
         answer.map(|body| s3s::Body::http_body_unsync(Placed { body, _place: place }))
     }
 }
@@ -221,6 +231,8 @@ impl Served {
 struct Timed {
     body: Incoming,
     stall: Stall,
+    /// Nothing of it is left.
+    is_read: Arc<AtomicBool>,
 }
 
 impl Body for Timed {
@@ -232,6 +244,9 @@ impl Body for Timed {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, StdError>>> {
         let frame = Pin::new(&mut self.body).poll_frame(context);
+        if matches!(frame, Poll::Ready(None)) || self.body.is_end_stream() {
+            self.is_read.store(true, Ordering::Relaxed);
+        }
         self.stall.poll(frame, context).map(|frame| match frame {
             Some(frame) => frame.map(|frame| frame.map_err(Into::into)),
             None => Some(Err(crate::body::timed_out().into())),
