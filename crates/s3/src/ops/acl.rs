@@ -80,8 +80,13 @@ async fn is_enforced(bucket: &Bucket) -> S3Result<bool> {
     Ok(ownership.is_none_or(|ownership| ownership == ENFORCED))
 }
 
+/// The list as it counts: what was granted before lists were disabled counts no more.
 pub(crate) async fn get(bucket: &Bucket, owner: &dto::Owner) -> S3Result<Vec<dto::Grant>> {
-    let shown = grants(bucket).await?.into_iter().map(|grant| dto::Grant {
+    let grants = match is_enforced(bucket).await? {
+        true => Vec::new(),
+        false => grants(bucket).await?,
+    };
+    let shown = grants.into_iter().map(|grant| dto::Grant {
         grantee: Some(grant.grantee.dto()),
         permission: Some(dto::Permission::from(grant.permission)),
     });
