@@ -75,6 +75,24 @@ async fn who_is_refused_before_the_body_hears_that_the_connection_ends() {
     assert!(said.starts_with("HTTP/1.1 403") && says_close(&said), "{said}");
 }
 
+/// A client that sends on while it is refused lost the answer: the connection was closed under its last bytes.
+#[tokio::test]
+async fn who_is_refused_while_sending_hears_why() {
+    let (world, _) = world(Limits::default()).await;
+    for _ in 0..8 {
+        let mut stream = world.connect().await;
+        let head = "PUT /nowhere/a HTTP/1.1\r\nHost: x\r\nContent-Length: 8388608\r\n\r\n";
+        stream.write_all(head.as_bytes()).await.unwrap();
+        for _ in 0..8 {
+            stream.write_all(&vec![0; 1 << 20]).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let mut said = String::new();
+        stream.read_to_string(&mut said).await.unwrap();
+        assert!(said.starts_with("HTTP/1.1 403"), "{said}");
+    }
+}
+
 #[tokio::test]
 async fn s188_nonsense_is_answered_or_hung_up_on() {
     let (world, store) = world(Limits::default()).await;
