@@ -5,6 +5,7 @@ use crate::fixture::{Home, eventually, said, tenon};
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
 use std::process::{Child, Stdio};
 
 /// `tenon serve` with a file of users, and what it logs.
@@ -110,4 +111,26 @@ fn s222_a_wrong_file_of_users_changes_nothing() {
     eventually("a file that is gone is said", || served.refusals() == wrong.len() + 2);
     assert_eq!(served.hears("later"), "ok");
     assert!(!served.log().contains(SECRET), "{}", served.log());
+}
+
+/// What versitygw's client tests ask of `versitygw admin`.
+#[test]
+fn the_stand_in_for_versitygws_admin_changes_users() {
+    let served = Served::start();
+    let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../scripts/versitygw-admin");
+    let asks = |words: &[&str]| {
+        let mut command = served.home.command("/usr/bin/python3");
+        let who = ["admin", "-a", KEY, "-s", SECRET, "-er", &served.url];
+        command.arg(&script).args(who).args(words).env("USERS", served.home.path("users.toml"));
+        said(&mut command)
+    };
+    let create = ["create-user", "-a", "later", "-s", SECRET, "-r", "user"];
+    let made = asks(&create);
+    assert_eq!((made.code, served.hears("later").as_str()), (0, "AccessDenied"), "{made:?}");
+    assert!(asks(&create).err.contains("is there"));
+    assert_eq!(asks(&["change-bucket-owner", "-b", "volume", "-o", "later"]).code, 0);
+    assert_eq!(served.hears("later"), "ok");
+    assert!(asks(&["list-users"]).out.contains("later policy-only"));
+    assert_eq!(asks(&["delete-user", "-a", "later"]).code, 0);
+    assert_eq!(served.hears("later"), "InvalidAccessKeyId");
 }
