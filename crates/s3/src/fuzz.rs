@@ -94,7 +94,7 @@ pub fn texts(bytes: &[u8]) {
     }
     drop(headers::tags_of_header(Some(&text)));
     if let Some(user) = users().get("tests-admin") {
-        drop(ops::sts::answer(bytes, user, &sessions(), "id"));
+        drop(ops::sts::answer(bytes, &user, &sessions(), "id"));
     }
 }
 
