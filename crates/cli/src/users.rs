@@ -103,13 +103,23 @@ struct File {
 
 fn read(path: &Path) -> Result<Vec<User>> {
     let text = state::read_secret(path)?;
-    let file: File = toml::from_str(&text)
-        .map_err(|error| anyhow!("{}: {}", path.display(), first_line(error.message())))?;
+    let file: File =
+        toml::from_str(&text).map_err(|error| anyhow!("{}{}", path.display(), said(&error, &text)))?;
     Ok(file.user)
 }
 
-fn first_line(text: &str) -> &str {
-    text.lines().next().unwrap_or_default()
+/// What is wrong, and in which line; of a value of the wrong kind not the value, which may be a secret.
+fn said(error: &toml::de::Error, text: &str) -> String {
+    let line =
+        error.span().and_then(|span| text.get(..span.start)).map(|before| before.matches('\n').count() + 1);
+    let line = line.map_or_else(String::new, |line| format!(", line {line}"));
+    let message = error.message().lines().next().unwrap_or_default();
+    match message.split_once(", expected ") {
+        Some((what, expected)) if what.starts_with("invalid type") => {
+            format!("{line}: a value must be {expected}")
+        }
+        _ => format!("{line}: {message}"),
+    }
 }
 
 /// The user of a volume for whom nobody named one: made once, and kept in its state directory.
