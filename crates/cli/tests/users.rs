@@ -136,4 +136,13 @@ fn the_stand_in_for_versitygws_admin_changes_users() {
     assert!(asks(&["list-users"]).out.contains("later policy-only"));
     assert_eq!(asks(&["delete-user", "-a", "later"]).code, 0);
     assert_eq!(served.hears("later"), "InvalidAccessKeyId");
+    // Where the file is as before once more, the program of that name runs.
+    assert_eq!(asks(&create).code, 0);
+    let other = served.home.path("versitygw");
+    fs::write(&other, "#!/bin/sh\necho \"$@\"\n").unwrap();
+    fs::set_permissions(&other, fs::Permissions::from_mode(0o700)).unwrap();
+    let mut test = served.home.command("/usr/bin/python3");
+    test.arg(&script).args(["test", "a-case"]).env("PATH", served.home.path("."));
+    assert_eq!(said(test.env("USERS", served.home.path("users.toml"))).out, "test a-case\n");
+    assert_eq!(served.hears("later"), "InvalidAccessKeyId");
 }

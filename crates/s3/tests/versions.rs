@@ -108,9 +108,9 @@ async fn a_locked_version_stays() {
     send(&world, Some(KEY), delete, &bypass, "").await.is(204);
 }
 
-/// Where no version was ever kept, every id but `null` is one that nobody was given.
+/// Where no version was ever kept there is none but `null`.
 #[tokio::test]
-async fn an_id_that_was_never_given_is_invalid() {
+async fn an_id_is_unknown_or_none_where_no_versions_are() {
     let dir = tempfile::tempdir().unwrap();
     let (clock, entropy) = (Arc::new(SystemClock), Arc::new(Entropy::new(3)));
     let buckets = DirBuckets::open(dir.path(), DirOptions::default(), clock, entropy).unwrap();
@@ -128,5 +128,7 @@ async fn an_id_that_was_never_given_is_invalid() {
         let answer = send(&world, Some(KEY), (method, "/bucket/a", query), &attributes, "").await;
         assert_eq!(answer.errs(400, "InvalidArgument").element("ArgumentName"), Some("versionId"));
     }
+    let other = "versionId=01G65Z755AFWAKHE12NY0CQ9FH";
+    ask(&world, "GET", "/bucket/a", other, "").await.errs(404, "NoSuchVersion");
     assert_eq!(ask(&world, "GET", "/bucket/a", "versionId=null", "").await.is(200).body, "x");
 }
