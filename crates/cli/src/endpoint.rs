@@ -4,23 +4,20 @@ use crate::bucket::World;
 use crate::descriptors;
 use crate::flags::{EndpointFlags, StoreFlags};
 use crate::opened::Opened;
-use crate::state::{self, State};
+use crate::state::State;
+use crate::users;
 use crate::volume::Volume;
 use crate::webhooks;
 use anyhow::{Context, Result, anyhow, bail};
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use s3::{Endpoint, EndpointOptions, Limits, Server, User, Users};
-use serde::{Deserialize, Serialize};
+use s3::{Endpoint, EndpointOptions, Limits, Server};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use store::{Buckets, ObjectStore, StoreError};
 use vfs::{DirectoryBuckets, Objects};
-
-/// Where the user that nobody named is kept, in the state directory.
-const OWN_USERS_FILE: &str = "s3-users.toml";
 
 /// What signatures are for where nobody asks for a region.
 const REGION: &str = "us-east-1";
@@ -35,10 +32,7 @@ pub(crate) async fn start(
     world: &World,
 ) -> Result<Server> {
     let name = bucket_name(&opened.volume, flags)?;
-    let users = match &flags.users {
-        Some(path) => read_users(path)?,
-        None => own_users(state, world)?,
-    };
+    let users = users::of(flags.users.as_deref(), state, world)?;
     let tls = match (&flags.tls_cert, &flags.tls_key) {
         (Some(chain), Some(key)) => Some(Arc::new(certificate(chain, key)?)),
         _ => None,
@@ -121,56 +115,6 @@ fn bucket_name(volume: &Volume, flags: &EndpointFlags) -> Result<Option<String>>
         );
     }
     Ok(Some(name))
-}
-
-/// A file of users.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct UsersFile {
-    user: Vec<User>,
-}
-
-fn read_users(path: &Path) -> Result<Users> {
-    let shown = path.display();
-    let text = state::read_secret(path)?;
-    let file: UsersFile =
-        toml::from_str(&text).map_err(|error| anyhow!("{shown}: {}", first_line(error.message())))?;
-    Users::new(file.user).with_context(|| shown.to_string())
-}
-
-fn first_line(text: &str) -> &str {
-    text.lines().next().unwrap_or_default()
-}
-
-/// The user of a volume for whom nobody named one: made once, and kept in its state directory.
-#[derive(Debug, Serialize)]
-struct OwnUsers {
-    user: [OwnUser; 1],
-}
-
-#[derive(Debug, Serialize)]
-struct OwnUser {
-    access_key: String,
-    secret_key: String,
-}
-
-fn own_users(state: &State, world: &World) -> Result<Users> {
-    let path = state.root().join(OWN_USERS_FILE);
-    if !path.exists() {
-        let access_key = format!("tenon-{:08x}", world.entropy.next_u64() >> 32);
-        let own = OwnUsers { user: [OwnUser { access_key, secret_key: secret()? }] };
-        state::write_secret(&path, &toml::to_string(&own)?)
-            .with_context(|| format!("cannot write {}", path.display()))?;
-    }
-    let users = read_users(&path)?;
-    tracing::info!("the access key and its secret are in {}", path.display());
-    Ok(users)
-}
-
-/// 256 bits of the system's randomness, in hexadecimal.
-fn secret() -> Result<String> {
-    let words = [(); 4].map(|()| crate::command::format::random_id());
-    words.into_iter().map(|word| Ok(format!("{:016x}", word?))).collect()
 }
 
 fn certificate(chain: &Path, key: &Path) -> Result<ServerConfig> {

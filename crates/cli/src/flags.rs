@@ -126,7 +126,7 @@ pub(crate) struct EndpointFlags {
     /// Serve the directories at the volume's root as buckets, instead of the volume as one
     #[arg(long)]
     pub(crate) directories_as_buckets: bool,
-    /// TOML file of users, readable by its owner only (default: one user, made at the first start)
+    /// TOML file of users, readable by its owner only, read anew when it changes (default: one user, made at the first start)
     #[arg(long, value_name = "FILE")]
     pub(crate) users: Option<PathBuf>,
     /// PEM file of the certificate chain, for https

@@ -25,6 +25,7 @@ mod serving;
 mod state;
 mod target;
 mod units;
+mod users;
 mod volume;
 mod webhooks;
 

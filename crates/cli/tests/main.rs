@@ -23,5 +23,6 @@ mod programs;
 mod s3;
 mod secrets;
 mod views;
+mod users;
 mod volumes;
 mod writeback;

@@ -10,7 +10,8 @@ use crate::endpoint::Shared;
 use crate::ops::acl;
 use crate::ops::copy;
 use crate::ops::settings;
-use crate::policy::{Asked, Policy, Says};
+use crate::owners;
+use crate::policy::{self, Asked, Policy, Says};
 use crate::policy_condition::Circumstances;
 use crate::users::Role;
 use crate::wire::Signer;
@@ -29,20 +30,45 @@ impl Gate {
         key: Option<&str>,
         circumstances: &Circumstances,
     ) -> S3Result<()> {
-        let owner = user.and_then(|user| self.0.sessions.user_of(user));
-        let user = owner.as_deref().or(user);
+        let user = self.0.user_of(user);
+        let user = user.as_deref();
         let role = user.and_then(|user| self.0.users.get(user)).map(|user| user.role);
         let says = match bucket {
             Some(bucket) => self.policy_says(user, action, bucket, key, circumstances).await?,
             None => Says::Nothing,
         };
         let is_allowed = match says {
-            Says::Deny => role == Some(Role::Admin) && action.ends_with("BucketPolicy"),
             Says::Allow => true,
             Says::Nothing if role.is_some_and(|role| may(role, action)) => true,
-            Says::Nothing => self.list_allows(user, action, bucket).await?,
+            // Of what is listed, one's own.
+            Says::Nothing if role.is_some() && action == "s3:ListAllMyBuckets" => true,
+            Says::Nothing => self.owns(user, bucket).await? || self.list_allows(user, action, bucket).await?,
+            // Who could give the bucket another policy is not locked out by this one.
+            Says::Deny if !action.ends_with("BucketPolicy") => false,
+            Says::Deny => role == Some(Role::Admin) || self.owns(user, bucket).await?,
         };
-        if is_allowed { Ok(()) } else { Err(denied()) }
+        match (is_allowed, says, user) {
+            (true, _, _) => Ok(()),
+            (false, Says::Deny, Some(user)) => Err(denied_by_policy(user, action, bucket, key)),
+            (false, _, _) => Err(denied()),
+        }
+    }
+
+    /// Whether the bucket is there, and a user's own.
+    async fn owns(&self, user: Option<&str>, bucket: Option<&str>) -> S3Result<bool> {
+        let (Some(user), Some(bucket)) = (user, bucket) else { return Ok(false) };
+        match self.0.bucket(bucket).await {
+            Ok(bucket) => Ok(owners::of(&bucket, &self.0.users).await? == user),
+            Err(_) => Ok(false),
+        }
+    }
+
+    /// `AccessDenied` if a request is meant for a bucket of somebody else than whose it is.
+    async fn must_belong(&self, bucket: Option<&str>, wanted: Option<&str>) -> S3Result<()> {
+        let (Some(wanted), Some(bucket)) = (wanted, bucket) else { return Ok(()) };
+        // A bucket that is not there is for the operation to say.
+        let Ok(bucket) = self.0.bucket(bucket).await else { return Ok(()) };
+        if owners::of(&bucket, &self.0.users).await? == wanted { Ok(()) } else { Err(denied()) }
     }
 
     async fn list_allows(&self, user: Option<&str>, action: &str, bucket: Option<&str>) -> S3Result<bool> {
@@ -73,7 +99,6 @@ impl Gate {
 impl S3Access for Gate {
     async fn check(&self, context: &mut S3AccessContext<'_>) -> S3Result<()> {
         let action = of_version(action(context.s3_op().name()), context.uri());
-        must_be_owner(context.headers(), self.0.users.owner())?;
         let user = Signer::of(context.extensions_mut()).map(str::to_owned);
         if user.is_none() && overrides_headers(context.uri()) {
             return Err(s3_error!(
@@ -88,6 +113,8 @@ impl S3Access for Gate {
             S3Path::Bucket { bucket } => (Some(bucket.as_ref()), None),
             S3Path::Object { bucket, key } => (Some(bucket.as_ref()), Some(key.as_ref())),
         };
+        let wanted = context.headers().get("x-amz-expected-bucket-owner");
+        self.must_belong(bucket, wanted.map(|wanted| wanted.to_str().unwrap_or_default())).await?;
         // Each key of a DeleteObjects is asked for by itself.
         let bypasses = context.headers().get("x-amz-bypass-governance-retention");
         if bypasses.is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"true")) && key.is_some() {
@@ -111,6 +138,7 @@ impl S3Access for Gate {
 
     async fn copy_object(&self, request: &mut S3Request<CopyObjectInput>) -> S3Result<()> {
         let (bucket, key, version) = copy::named(&request.input.copy_source)?;
+        self.must_belong(Some(bucket), request.input.expected_source_bucket_owner.as_deref()).await?;
         let around = Circumstances::of(&request.uri, &request.extensions);
         self.check_source(Signer::of(&request.extensions), bucket, key.as_bytes(), version.is_some(), &around)
             .await
@@ -118,6 +146,7 @@ impl S3Access for Gate {
 
     async fn upload_part_copy(&self, request: &mut S3Request<UploadPartCopyInput>) -> S3Result<()> {
         let (bucket, key, version) = copy::named(&request.input.copy_source)?;
+        self.must_belong(Some(bucket), request.input.expected_source_bucket_owner.as_deref()).await?;
         let around = Circumstances::of(&request.uri, &request.extensions);
         self.check_source(Signer::of(&request.extensions), bucket, key.as_bytes(), version.is_some(), &around)
             .await
@@ -164,6 +193,11 @@ fn may(role: Role, action: &str) -> bool {
     }
 }
 
+/// Whether a role sees all buckets; others see their own.
+pub(crate) fn sees_all_buckets(role: Role) -> bool {
+    may(role, "s3:ListAllMyBuckets")
+}
+
 fn reads(action: &str) -> bool {
     action.starts_with("s3:GetObject") || action.starts_with("s3:List") || action == "s3:GetBucketLocation"
 }
@@ -191,13 +225,6 @@ fn of_version(action: &'static str, uri: &http::Uri) -> &'static str {
 fn overrides_headers(uri: &http::Uri) -> bool {
     let query = uri.query().unwrap_or_default().as_bytes();
     url::form_urlencoded::parse(query).any(|(word, _)| word.starts_with("response-"))
-}
-
-/// `AccessDenied` if a request is meant for buckets of another owner.
-fn must_be_owner(headers: &http::HeaderMap, owner: &str) -> S3Result<()> {
-    let names = ["x-amz-expected-bucket-owner", "x-amz-source-expected-bucket-owner"];
-    let is_other = |name: &str| headers.get(name).is_some_and(|wanted| wanted.as_bytes() != owner.as_bytes());
-    if names.into_iter().any(is_other) { Err(denied()) } else { Ok(()) }
 }
 
 /// The action of IAM that an operation needs (Service Authorization Reference, "Actions defined by Amazon S3").
@@ -257,6 +284,17 @@ fn action(operation: &str) -> &'static str {
         // Whatever else there is, is an administrator's.
         _ => "s3:Other",
     }
+}
+
+/// The answer to a user whom a bucket's policy refuses by name of what it refuses (IAM User Guide, "Troubleshoot access
+/// denied error messages").
+fn denied_by_policy(user: &str, action: &str, bucket: Option<&str>, key: Option<&str>) -> S3Error {
+    let resource = bucket.into_iter().chain(key).collect::<Vec<_>>().join("/");
+    let message = format!(
+        "User: {user} is not authorized to perform: {action} on resource: \"{}{resource}\" with an explicit deny in a resource-based policy",
+        policy::ARN
+    );
+    S3Error::with_message(s3s::S3ErrorCode::AccessDenied, message)
 }
 
 fn denied() -> S3Error {

@@ -50,7 +50,7 @@ const NOT_IMPLEMENTED: [&str; 5] = [
 /// How an endpoint answers.
 #[derive(Debug, Clone)]
 pub struct EndpointOptions {
-    /// Who may come in. With none at all nobody may.
+    /// Who may come in, which may change while the endpoint serves. With none at all nobody may.
     pub users: Users,
     /// The region that buckets say they are in.
     pub region: String,
@@ -86,6 +86,12 @@ impl Shared {
         let store = self.buckets.open(name).await.map_err(from_store)?;
         Ok(Bucket { name: name.to_owned(), store })
     }
+
+    /// The access key of the user whose rights a signer has.
+    pub(crate) fn user_of(&self, signer: Option<&str>) -> Option<String> {
+        let signer = signer?;
+        Some(self.sessions.user_of(signer).unwrap_or_else(|| signer.to_owned()))
+    }
 }
 
 impl fmt::Debug for Endpoint {
@@ -104,8 +110,7 @@ impl Endpoint {
     ) -> Result<Self, String> {
         let EndpointOptions { users, region, domains, webhooks } = options;
         let sessions = Sessions::new(users.clone(), clock.clone(), entropy.clone());
-        let owner = users.owner().to_owned();
-        let notifier = Arc::new(Notifier::start(webhooks, region.clone(), owner, clock.clone()));
+        let notifier = Arc::new(Notifier::start(webhooks, region.clone(), users.clone(), clock.clone()));
         let shared = Shared { buckets, users, sessions: sessions.clone(), region, clock, entropy, notifier };
         let shared = Arc::new(shared);
         let gate = Gate(shared.clone());

@@ -94,7 +94,7 @@ pub fn texts(bytes: &[u8]) {
     }
     drop(headers::tags_of_header(Some(&text)));
     if let Some(user) = users().get("tests-admin") {
-        drop(ops::sts::answer(bytes, user, &sessions(), "id"));
+        drop(ops::sts::answer(bytes, &user, &sessions(), "id"));
     }
 }
 
@@ -118,6 +118,7 @@ fn users() -> Users {
         access_key: "tests-admin".to_owned(),
         secret_key: "not-a-secret-but-long-enough".to_owned(),
         role: Role::Admin,
+        buckets: Vec::new(),
     };
     Users::new([user]).unwrap_or_else(|error| panic!("{error}"))
 }

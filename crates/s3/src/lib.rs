@@ -29,6 +29,7 @@ mod mending;
 mod named;
 mod notify;
 mod ops;
+mod owners;
 mod parts;
 mod patience;
 mod places;

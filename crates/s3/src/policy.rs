@@ -9,7 +9,8 @@ use serde_json::Value;
 use crate::policy_condition::{self, Circumstances, Condition};
 use crate::users::Users;
 
-const ARN: &str = "arn:aws:s3:::";
+/// What the names of buckets and objects begin with.
+pub(crate) const ARN: &str = "arn:aws:s3:::";
 
 /// A parsed policy.
 #[derive(Debug, Clone)]

@@ -67,7 +67,7 @@ impl Routes {
         let mut body = request.input;
         let form = body.store_all_limited(STS_BYTES_MAX).await.map_err(broken)?;
         let id = format!("{:016X}", self.shared.entropy.next_u64());
-        let answer = ops::sts::answer(&form, user, &self.shared.sessions, &id)?;
+        let answer = ops::sts::answer(&form, &user, &self.shared.sessions, &id)?;
         let mut response = S3Response::new(Body::from(answer));
         response.headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/xml"));
         Ok(response)

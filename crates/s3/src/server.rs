@@ -2,7 +2,10 @@
 
 use bytes::Bytes;
 use futures_util::FutureExt as _;
+use http::HeaderValue;
+use http::header::{CONNECTION, EXPECT};
 use http_body::{Body, Frame, SizeHint};
+use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -13,10 +16,12 @@ use std::net::{IpAddr, SocketAddr};
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
 
@@ -30,6 +35,9 @@ const HEAD_BYTES_MAX: usize = 64 << 10;
 const HANDSHAKE_WITHIN: Duration = Duration::from_secs(10);
 /// After an error of the listener (no file descriptor is left), until the next connection is taken.
 const PAUSE: Duration = Duration::from_millis(100);
+
+/// How long somebody reads on of a body that was refused: a client that sends hears the answer only after the last byte.
+const LINGER: Duration = Duration::from_secs(5);
 
 /// What clients may take.
 #[derive(Debug, Clone, Copy)]
@@ -208,19 +216,46 @@ impl Served {
         let Ok(place) = self.requests.clone().try_acquire_owned() else {
             return Endpoint::slow_down();
         };
-        let body =
-            |body| s3s::Body::http_body_unsync(Timed { body, stall: Stall::new(self.limits.stall_within) });
+        let is_read = Arc::new(AtomicBool::new(request.body().is_end_stream()));
+        // Who asks before sending is not to send what nobody wants.
+        let lingers = !request.headers().contains_key(EXPECT);
+        let body = |body| {
+            let stall = Stall::new(self.limits.stall_within);
+            let body = Some(body);
+            s3s::Body::http_body_unsync(Timed { body, stall, is_read: is_read.clone(), lingers })
+        };
         let answer = AssertUnwindSafe(self.endpoint.answer(request.map(body)));
         // A broken invariant costs one request, not the connection: the panic's own message is in the log.
-        let answer = answer.catch_unwind().await.unwrap_or_else(|_| Endpoint::broken());
+        let mut answer = answer.catch_unwind().await.unwrap_or_else(|_| Endpoint::broken());
+        if !is_read.load(Ordering::Relaxed) {
+            // The connection ends with what was refused: who hears so sends no further request into it (RFC 9112, 9.6).
+            answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
         answer.map(|body| s3s::Body::http_body_unsync(Placed { body, _place: place }))
     }
 }
 
 /// A request's body, which fails when nothing of it comes for too long.
 struct Timed {
-    body: Incoming,
+    /// `None` once it is dropped.
+    body: Option<Incoming>,
     stall: Stall,
+    /// Nothing of it is left.
+    is_read: Arc<AtomicBool>,
+    /// What is left when the answer is known is taken from the client all the same.
+    lingers: bool,
+}
+
+impl Drop for Timed {
+    fn drop(&mut self) {
+        let rest = self.body.take().filter(|_| self.lingers && !self.is_read.load(Ordering::Relaxed));
+        if let (Some(mut rest), Ok(runtime)) = (rest, Handle::try_current()) {
+            runtime.spawn(async move {
+                let read = async { while let Some(Ok(_)) = rest.frame().await {} };
+                tokio::time::timeout(LINGER, read).await.ok();
+            });
+        }
+    }
 }
 
 impl Body for Timed {
@@ -231,7 +266,11 @@ impl Body for Timed {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, StdError>>> {
-        let frame = Pin::new(&mut self.body).poll_frame(context);
+        let Some(body) = &mut self.body else { return Poll::Ready(None) };
+        let frame = Pin::new(&mut *body).poll_frame(context);
+        if matches!(frame, Poll::Ready(None)) || body.is_end_stream() {
+            self.is_read.store(true, Ordering::Relaxed);
+        }
         self.stall.poll(frame, context).map(|frame| match frame {
             Some(frame) => frame.map(|frame| frame.map_err(Into::into)),
             None => Some(Err(crate::body::timed_out().into())),
@@ -239,11 +278,11 @@ impl Body for Timed {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.body.as_ref().is_none_or(Body::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        self.body.as_ref().map(Body::size_hint).unwrap_or_default()
     }
 }
 

@@ -8,15 +8,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::access::Gate;
-use crate::authorization::argument;
 use crate::checksums;
 use crate::endpoint::{Shared, location};
-use crate::error::{custom, from_store};
-use crate::error_document::with_details;
-use crate::headers;
+use crate::error::from_store;
 use crate::lifecycle;
 use crate::notify::{self, Action};
 use crate::ops::{self, acl, lock, settings};
+use crate::owners;
 use crate::policy::Policy;
 use crate::policy_condition::Circumstances;
 use crate::wire::{BucketTags, Signer};
@@ -29,10 +27,9 @@ pub(crate) struct Service {
 }
 
 impl Service {
-    /// Who owns buckets and objects: users are no accounts of their own.
-    fn owner(&self) -> Owner {
-        let name = self.shared.users.owner().to_owned();
-        Owner { id: Some(name.clone()), display_name: Some(name) }
+    /// Who owns a bucket and its objects.
+    async fn owner(&self, bucket: &crate::buckets::Bucket) -> S3Result<Owner> {
+        Ok(owners::shown(owners::of(bucket, &self.shared.users).await?))
     }
 
     fn now(&self) -> store::Timestamp {
@@ -41,24 +38,6 @@ impl Service {
 
     async fn bucket(&self, name: &str) -> S3Result<crate::buckets::Bucket> {
         self.shared.bucket(name).await
-    }
-
-    /// What a new bucket is to be like.
-    async fn set_up(&self, input: &CreateBucketInput, tags: Option<&BucketTags>) -> S3Result<()> {
-        let bucket = self.bucket(&input.bucket).await?;
-        if let Some(BucketTags(tags)) = tags.filter(|tags| !tags.0.is_empty()) {
-            settings::put_tagging(&bucket, tags).await?;
-        }
-        if input.object_lock_enabled_for_bucket.unwrap_or(false) {
-            lock::enable(&bucket).await?;
-        }
-        let ownership = input.object_ownership.as_ref().map(|ownership| ownership.as_str());
-        if let Some(settings) = bucket.store.settings() {
-            let text = serde_json::to_vec(ownership.unwrap_or(settings::ENFORCED)).unwrap_or_default();
-            settings.set(settings::OWNERSHIP, Some(text.into())).await.map_err(from_store)?;
-        }
-        let given = acl::given_acl!(input, None);
-        acl::put_first(&bucket, given, ownership.unwrap_or(settings::ENFORCED), &self.shared.users).await
     }
 
     async fn source(&self, source: &CopySource) -> S3Result<crate::buckets::Bucket> {
@@ -164,7 +143,7 @@ impl S3 for Service {
         request: S3Request<ListObjectsInput>,
     ) -> S3Result<S3Response<ListObjectsOutput>> {
         let bucket = self.bucket(&request.input.bucket).await?;
-        ok(ops::listing::v1(&bucket, &self.owner(), request.input).await?)
+        ok(ops::listing::v1(&bucket, &self.owner(&bucket).await?, request.input).await?)
     }
 
     async fn list_objects_v2(
@@ -172,7 +151,7 @@ impl S3 for Service {
         request: S3Request<ListObjectsV2Input>,
     ) -> S3Result<S3Response<ListObjectsV2Output>> {
         let bucket = self.bucket(&request.input.bucket).await?;
-        ok(ops::listing::v2(&bucket, &self.owner(), request.input).await?)
+        ok(ops::listing::v2(&bucket, &self.owner(&bucket).await?, request.input).await?)
     }
 
     async fn list_object_versions(
@@ -180,7 +159,7 @@ impl S3 for Service {
         request: S3Request<ListObjectVersionsInput>,
     ) -> S3Result<S3Response<ListObjectVersionsOutput>> {
         let bucket = self.bucket(&request.input.bucket).await?;
-        ok(ops::listing::versions(&bucket, &self.owner(), request.input).await?)
+        ok(ops::listing::versions(&bucket, &self.owner(&bucket).await?, request.input).await?)
     }
 
     async fn create_multipart_upload(
@@ -234,7 +213,7 @@ impl S3 for Service {
 
     async fn list_parts(&self, request: S3Request<ListPartsInput>) -> S3Result<S3Response<ListPartsOutput>> {
         let bucket = self.bucket(&request.input.bucket).await?;
-        ok(ops::multipart::list_parts(&bucket, &self.owner(), request.input).await?)
+        ok(ops::multipart::list_parts(&bucket, &self.owner(&bucket).await?, request.input).await?)
     }
 
     async fn list_multipart_uploads(
@@ -242,7 +221,7 @@ impl S3 for Service {
         request: S3Request<ListMultipartUploadsInput>,
     ) -> S3Result<S3Response<ListMultipartUploadsOutput>> {
         let bucket = self.bucket(&request.input.bucket).await?;
-        ok(ops::multipart::list_uploads(&bucket, &self.owner(), request.input).await?)
+        ok(ops::multipart::list_uploads(&bucket, &self.owner(&bucket).await?, request.input).await?)
     }
 
     async fn get_object_tagging(
@@ -276,33 +255,8 @@ impl S3 for Service {
         &self,
         request: S3Request<ListBucketsInput>,
     ) -> S3Result<S3Response<ListBucketsOutput>> {
-        let input = request.input;
-        let prefix = input.prefix.clone().unwrap_or_default();
-        let limit = match input.max_buckets {
-            None => usize::MAX,
-            Some(max) => {
-                usize::try_from(max).ok().filter(|max| (1..=10_000).contains(max)).ok_or_else(|| {
-                    let message = "Argument max-buckets must be an integer between 1 and 10000.";
-                    argument(message, "max-buckets", &max.to_string())
-                })?
-            }
-        };
-        let names = self.shared.buckets.list().await.map_err(from_store)?;
-        let after = input.continuation_token.as_deref().unwrap_or_default();
-        let mut rest = names.into_iter().filter(|name| name.starts_with(&prefix) && name.as_str() > after);
-        let page: Vec<String> = rest.by_ref().take(limit).collect();
-        let continuation_token = rest.next().and_then(|_| page.last().cloned());
-        let mut buckets = Vec::with_capacity(page.len());
-        for name in page {
-            let made_at = self.shared.buckets.made_at(&name).await.map_err(from_store)?;
-            buckets.push(Bucket {
-                name: Some(name),
-                creation_date: Some(headers::timestamp(made_at)),
-                bucket_region: Some(self.shared.region.clone()),
-            });
-        }
-        let owner = Some(self.owner());
-        ok(ListBucketsOutput { buckets: Some(buckets), continuation_token, owner, prefix: input.prefix })
+        let user = self.shared.user_of(Signer::of(&request.extensions));
+        ok(ops::buckets::list(&self.shared, user, request.input).await?)
     }
 
     async fn head_bucket(
@@ -317,38 +271,10 @@ impl S3 for Service {
         &self,
         request: S3Request<CreateBucketInput>,
     ) -> S3Result<S3Response<CreateBucketOutput>> {
-        let name = &request.input.bucket;
-        if self.shared.buckets.open(name).await.is_ok() {
-            return Err(s3_error!(
-                BucketAlreadyOwnedByYou,
-                "Your previous request to create the named bucket succeeded and you already own it."
-            ));
-        }
-        if let Some(wanted) = &request.input.object_ownership
-            && !settings::OWNERSHIPS.contains(&wanted.as_str())
-        {
-            let message = format!("Invalid x-amz-object-ownership header: {}", wanted.as_str());
-            return Err(argument(&message, "x-amz-object-ownership", ""));
-        }
-        let region = request.input.create_bucket_configuration.as_ref();
-        if let Some(region) = region.and_then(|given| given.location_constraint.as_ref())
-            && (region.as_str() == "us-east-1" || region.as_str() != self.shared.region)
-        {
-            let message = "The specified location-constraint is not valid";
-            let error = custom("InvalidLocationConstraint", http::StatusCode::BAD_REQUEST, message);
-            return Err(with_details(error, &[("LocationConstraint", region.as_str())]));
-        }
-        self.shared.buckets.create(name).await.map_err(|error| match error {
-            store::StoreError::BucketState { .. } => s3_error!(BucketAlreadyOwnedByYou, "{error}"),
-            store::StoreError::Invalid(_) => s3_error!(InvalidBucketName, "{error}"),
-            error => from_store(error),
-        })?;
+        let maker = self.shared.user_of(Signer::of(&request.extensions));
         let tags = request.extensions.get::<BucketTags>();
-        let made = self.set_up(&request.input, tags).await;
-        if made.is_err() {
-            self.shared.buckets.delete(name).await.map_err(from_store)?;
-        }
-        made?;
+        ops::buckets::create(&self.shared, &request.input, tags, maker.as_deref()).await?;
+        let name = &request.input.bucket;
         let mut response = S3Response::new(CreateBucketOutput { location: Some(format!("/{name}")) });
         if let Ok(arn) = format!("arn:aws:s3:::{name}").parse() {
             response.headers.insert("x-amz-bucket-arn", arn);
@@ -462,7 +388,7 @@ impl S3 for Service {
         request: S3Request<GetBucketAclInput>,
     ) -> S3Result<S3Response<GetBucketAclOutput>> {
         let bucket = self.bucket(&request.input.bucket).await?;
-        let owner = self.owner();
+        let owner = self.owner(&bucket).await?;
         let grants = acl::get(&bucket, &owner).await?;
         ok(GetBucketAclOutput { grants: Some(grants), owner: Some(owner) })
     }
@@ -474,7 +400,8 @@ impl S3 for Service {
         let bucket = self.bucket(&request.input.bucket).await?;
         let input = request.input;
         let given = acl::given_acl!(input, input.access_control_policy);
-        acl::put(&bucket, given, &self.shared.users).await?;
+        let owner = owners::of(&bucket, &self.shared.users).await?;
+        acl::put(&bucket, given, &self.shared.users, &owner).await?;
         ok(PutBucketAclOutput::default())
     }
 
@@ -485,7 +412,7 @@ impl S3 for Service {
         let bucket = self.bucket(&request.input.bucket).await?;
         let key = crate::buckets::key(&request.input.key)?;
         crate::versioned::look(&bucket, &key, request.input.version_id.as_deref()).await?;
-        let owner = self.owner();
+        let owner = self.owner(&bucket).await?;
         let grants = Some(vec![acl::of_owner(&owner)]);
         ok(GetObjectAclOutput { grants, owner: Some(owner), ..Default::default() })
     }
@@ -496,7 +423,7 @@ impl S3 for Service {
     ) -> S3Result<S3Response<PutObjectAclOutput>> {
         let bucket = self.bucket(&request.input.bucket).await?;
         let list = request.input.access_control_policy.as_ref();
-        acl::put_object(&bucket, &self.owner(), list, &request.headers).await?;
+        acl::put_object(&bucket, &self.owner(&bucket).await?, list, &request.headers).await?;
         ok(PutObjectAclOutput::default())
     }
 

@@ -83,7 +83,9 @@ impl Sessions {
 
     fn find(&self, access_key: &str) -> Option<Session> {
         let now = self.clock.now();
-        self.by_key().get(access_key).filter(|session| session.ends > now).cloned()
+        let session = self.by_key().get(access_key).filter(|session| session.ends > now).cloned();
+        // Who was removed is out, with all sessions.
+        session.filter(|session| self.users.get(&session.user).is_some())
     }
 
     /// The access key of the user whose rights a request has.
@@ -141,6 +143,7 @@ mod tests {
             access_key: "somebody".to_owned(),
             secret_key: "long-enough".to_owned(),
             role: Role::Admin,
+            buckets: Vec::new(),
         };
         let (users, clock) = (Users::new([user.clone()]).unwrap(), Arc::new(Hand::default()));
         let sessions = Sessions::new(users, clock.clone(), Arc::new(Entropy::new(7)));

@@ -40,7 +40,7 @@ pub(crate) async fn find(bucket: &Bucket, key: &ObjectKey, id: &str) -> S3Result
                 stored: Some(meta),
             })
         }
-        None => Err(from_versions(StoreError::NotFound(key.clone()), id)),
+        None => Err(unknown(key, id)),
     }
 }
 
@@ -97,13 +97,25 @@ fn marked(mark: &Version, code: S3ErrorCode) -> S3Error {
 /// An error of a call that names a version.
 pub(crate) fn from_versions(error: StoreError, id: &str) -> S3Error {
     match error {
-        StoreError::Invalid(_) => argument("Invalid version id specified", "versionId", id),
+        StoreError::Invalid(_) => invalid(id),
         StoreError::NotFound(key) => {
             let error = s3_error!(NoSuchVersion, "The specified version does not exist.");
             with_details(error, &[("Key", &key.to_string()), ("VersionId", id)])
         }
         error => from_store(error),
     }
+}
+
+/// What an id is in a bucket that cannot keep versions, and gave none.
+pub(crate) fn unknown(key: &ObjectKey, id: &str) -> S3Error {
+    match store::version_id::is_one(id) {
+        true => from_versions(StoreError::NotFound(key.clone()), id),
+        false => invalid(id),
+    }
+}
+
+fn invalid(id: &str) -> S3Error {
+    argument("Invalid version id specified", "versionId", id)
 }
 
 /// Whether the bucket keeps versions, or ever did.

@@ -28,6 +28,8 @@ async fn a_public_list_lets_everybody_list() {
     let enforced = "<OwnershipControls><Rule><ObjectOwnership>BucketOwnerEnforced</ObjectOwnership></Rule></OwnershipControls>";
     send(&world, Some(KEY), ("PUT", "/open", "ownershipControls"), &[], enforced).await.is(200);
     send(&world, None, ("GET", "/open", ""), &[], "").await.errs(403, "AccessDenied");
+    let list = send(&world, Some(KEY), ("GET", "/open", "acl"), &[], "").await.is(200);
+    assert!(!list.body.contains("AllUsers"), "{}", list.body);
 }
 
 #[tokio::test]

@@ -53,6 +53,46 @@ impl World {
     }
 }
 
+/// The client of versitygw's tests sent its next request into a connection that ended because of the last one's body,
+/// which was refused unread: it heard nothing but the end.
+#[tokio::test]
+async fn who_is_refused_before_the_body_hears_that_the_connection_ends() {
+    let (world, _) = world(Limits::default()).await;
+    let says_close = |answer: &str| answer.to_ascii_lowercase().contains("\r\nconnection: close\r\n");
+    let mut stream = world.connect().await;
+    let put = |key: &str| format!("PUT /{key} HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\n");
+    let mut answer = vec![0; 4096];
+    for _ in 0..2 {
+        stream.write_all(put("open/a").as_bytes()).await.unwrap();
+        stream.write_all(b"body").await.unwrap();
+        let read = stream.read(&mut answer).await.unwrap();
+        let said = String::from_utf8_lossy(&answer[..read]);
+        assert!(said.starts_with("HTTP/1.1 200") && !says_close(&said), "{said}");
+    }
+    stream.write_all(put("nowhere/a").as_bytes()).await.unwrap();
+    let mut said = String::new();
+    stream.read_to_string(&mut said).await.unwrap();
+    assert!(said.starts_with("HTTP/1.1 403") && says_close(&said), "{said}");
+}
+
+/// A client that sends on while it is refused lost the answer: the connection was closed under its last bytes.
+#[tokio::test]
+async fn who_is_refused_while_sending_hears_why() {
+    let (world, _) = world(Limits::default()).await;
+    for _ in 0..8 {
+        let mut stream = world.connect().await;
+        let head = "PUT /nowhere/a HTTP/1.1\r\nHost: x\r\nContent-Length: 8388608\r\n\r\n";
+        stream.write_all(head.as_bytes()).await.unwrap();
+        for _ in 0..8 {
+            stream.write_all(&vec![0; 1 << 20]).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let mut said = String::new();
+        stream.read_to_string(&mut said).await.unwrap();
+        assert!(said.starts_with("HTTP/1.1 403"), "{said}");
+    }
+}
+
 #[tokio::test]
 async fn s188_nonsense_is_answered_or_hung_up_on() {
     let (world, store) = world(Limits::default()).await;

@@ -13,5 +13,6 @@ mod lifecycle;
 mod notify;
 mod raw;
 mod sessions;
+mod users;
 mod versions;
 mod world;

@@ -2,6 +2,9 @@
 
 use super::raw::{Answer, send};
 use super::world::{KEY, World};
+use std::sync::Arc;
+use store::dir::{DirBuckets, DirOptions};
+use store::{Entropy, SystemClock};
 
 const ENABLED: &str = "<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>";
 const SUSPENDED: &str = "<VersioningConfiguration><Status>Suspended</Status></VersioningConfiguration>";
@@ -103,4 +106,29 @@ async fn a_locked_version_stays() {
     ask(&world, "PUT", "/bucket/a", &format!("legal-hold&{query}"), held).await.is(200);
     send(&world, Some("writer"), delete, &bypass, "").await.errs(403, "AccessDenied");
     send(&world, Some(KEY), delete, &bypass, "").await.is(204);
+}
+
+/// Where no version was ever kept there is none but `null`.
+#[tokio::test]
+async fn an_id_is_unknown_or_none_where_no_versions_are() {
+    let dir = tempfile::tempdir().unwrap();
+    let (clock, entropy) = (Arc::new(SystemClock), Arc::new(Entropy::new(3)));
+    let buckets = DirBuckets::open(dir.path(), DirOptions::default(), clock, entropy).unwrap();
+    let world = World::over(Arc::new(buckets)).await;
+    ask(&world, "PUT", "/bucket", "", "").await.is(200);
+    ask(&world, "PUT", "/bucket/a", "", "x").await.is(200);
+    for (method, query) in [
+        ("GET", "versionId=odd"),
+        ("GET", "tagging&versionId=odd"),
+        ("GET", "attributes&versionId=odd"),
+        ("DELETE", "versionId=odd"),
+        ("DELETE", "tagging&versionId=odd"),
+    ] {
+        let attributes = [("x-amz-object-attributes", "ETag")];
+        let answer = send(&world, Some(KEY), (method, "/bucket/a", query), &attributes, "").await;
+        assert_eq!(answer.errs(400, "InvalidArgument").element("ArgumentName"), Some("versionId"));
+    }
+    let other = "versionId=01G65Z755AFWAKHE12NY0CQ9FH";
+    ask(&world, "GET", "/bucket/a", other, "").await.errs(404, "NoSuchVersion");
+    assert_eq!(ask(&world, "GET", "/bucket/a", "versionId=null", "").await.is(200).body, "x");
 }

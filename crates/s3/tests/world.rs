@@ -14,6 +14,8 @@ pub(crate) const SECRET: &str = "not-a-secret-but-long-enough";
 
 pub(crate) struct World {
     pub(crate) server: Server,
+    /// Who may come in, to be changed meanwhile.
+    pub(crate) users: Users,
     next: AtomicU64,
 }
 
@@ -47,14 +49,9 @@ impl World {
         clock: Arc<dyn Clock>,
         webhooks: BTreeMap<String, Webhook>,
     ) -> Self {
-        let user = |access_key: &str, role| User {
-            access_key: access_key.to_owned(),
-            secret_key: SECRET.to_owned(),
-            role,
-        };
-        let users = [user(KEY, Role::Admin), user("reader", Role::ReadOnly), user("writer", Role::ReadWrite)];
+        let users = Users::new(first_users()).unwrap();
         let options = EndpointOptions {
-            users: Users::new(users).unwrap(),
+            users: users.clone(),
             region: "us-east-1".to_owned(),
             domains: Vec::new(),
             webhooks,
@@ -62,7 +59,7 @@ impl World {
         let endpoint = Endpoint::new(buckets, options, clock, Arc::new(Entropy::new(1))).unwrap();
         let address = "127.0.0.1:0".parse().unwrap();
         let server = Server::start(endpoint, address, limits, None).await.unwrap();
-        Self { server, next: AtomicU64::new(0) }
+        Self { server, users, next: AtomicU64::new(0) }
     }
 
     pub(crate) fn url(&self) -> String {
@@ -86,6 +83,22 @@ impl World {
         buckets.create(&name).await?;
         buckets.open(&name).await
     }
+}
+
+/// A user whose secret is [`SECRET`].
+pub(crate) fn user(access_key: &str, role: Role, buckets: &[&str]) -> User {
+    User {
+        access_key: access_key.to_owned(),
+        secret_key: SECRET.to_owned(),
+        role,
+        buckets: buckets.iter().map(|&bucket| bucket.to_owned()).collect(),
+    }
+}
+
+/// Those whom every endpoint begins with.
+pub(crate) fn first_users() -> Vec<User> {
+    let roles = [(KEY, Role::Admin), ("reader", Role::ReadOnly), ("writer", Role::ReadWrite)];
+    roles.map(|(access_key, role)| user(access_key, role, &[])).into()
 }
 
 /// A place with one bucket, called `bucket`, that was there before.

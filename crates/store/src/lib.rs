@@ -35,6 +35,7 @@ pub mod memory;
 pub mod mover;
 pub mod names;
 pub mod s3;
+pub mod version_id;
 pub mod wrap;
 pub mod writeback;
 

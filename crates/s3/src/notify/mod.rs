@@ -30,8 +30,10 @@ use crate::buckets::Bucket;
 use crate::endpoint::Shared;
 use crate::headers;
 use crate::ops::{settings, tagging};
+use crate::owners;
 use crate::policy_condition::Peer;
 use crate::sessions::Sessions;
+use crate::users::Users;
 use crate::wire::Signer;
 use underway::{Turn, Underway};
 use watched::Watched;
@@ -179,10 +181,10 @@ impl Notifier {
     pub(crate) fn start(
         webhooks: BTreeMap<String, Webhook>,
         region: String,
-        owner: String,
+        users: Users,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        let telling = Arc::new(Telling { channel: Channel::default(), webhooks, region, owner });
+        let telling = Arc::new(Telling { channel: Channel::default(), webhooks, region, users });
         let lane = |_| {
             let (sender, waiting) = mpsc::channel(WAITING_MAX);
             tokio::spawn(Arc::clone(&telling).tell_all(waiting));
@@ -282,7 +284,7 @@ struct Telling {
     channel: Channel,
     webhooks: BTreeMap<String, Webhook>,
     region: String,
-    owner: String,
+    users: Users,
 }
 
 impl Telling {
@@ -311,9 +313,12 @@ impl Telling {
         }
         let own = own(&pending, &found);
         let correction = correction(&pending, &own, found);
-        self.send(&pending, pending.kind, own, pending.sequence, &routes);
+        let owner = owners::of(&pending.bucket, &self.users).await;
+        let owner = owner.unwrap_or_else(|_| self.users.first_admin());
+        self.send(&pending, &owner, (pending.kind, own, pending.sequence), &routes);
         if let Some((kind, object)) = correction {
-            self.send(&pending, kind, object, Sequence(pending.sequence.0 + 1), &routes);
+            let sequence = Sequence(pending.sequence.0 + 1);
+            self.send(&pending, &owner, (kind, object, sequence), &routes);
         }
     }
 
@@ -337,9 +342,8 @@ impl Telling {
     fn send(
         &self,
         pending: &Pending,
-        kind: EventKind,
-        object: Described,
-        sequence: Sequence,
+        owner: &str,
+        (kind, object, sequence): (EventKind, Described, Sequence),
         routes: &[configuration::Route],
     ) {
         let event = Arc::new(ObjectEvent {
@@ -348,7 +352,7 @@ impl Telling {
             sequence,
             region: self.region.clone(),
             bucket: pending.bucket.name.clone(),
-            owner: self.owner.clone(),
+            owner: owner.to_owned(),
             key: pending.key.clone(),
             object,
             principal: pending.cause.principal.clone(),

@@ -80,8 +80,13 @@ async fn is_enforced(bucket: &Bucket) -> S3Result<bool> {
     Ok(ownership.is_none_or(|ownership| ownership == ENFORCED))
 }
 
+/// The list as it counts: what was granted before lists were disabled counts no more.
 pub(crate) async fn get(bucket: &Bucket, owner: &dto::Owner) -> S3Result<Vec<dto::Grant>> {
-    let shown = grants(bucket).await?.into_iter().map(|grant| dto::Grant {
+    let grants = match is_enforced(bucket).await? {
+        true => Vec::new(),
+        false => grants(bucket).await?,
+    };
+    let shown = grants.into_iter().map(|grant| dto::Grant {
         grantee: Some(grant.grantee.dto()),
         permission: Some(dto::Permission::from(grant.permission)),
     });
@@ -131,7 +136,7 @@ impl Given {
     }
 
     /// The grants beside the owner's own.
-    fn grants(self, users: &Users) -> S3Result<Vec<Grant>> {
+    fn grants(self, users: &Users, owner: &str) -> S3Result<Vec<Grant>> {
         let mut grants = match (self.canned, self.headers.is_empty(), self.policy) {
             (None, true, None) => {
                 let message = "Your request was missing a required header.";
@@ -145,14 +150,13 @@ impl Given {
             }
             (Some(canned), true, None) => canned_grants(&canned)?,
             (None, false, None) => of_headers(self.headers, users)?,
-            (None, true, Some(policy)) => of_policy(policy, users)?,
+            (None, true, Some(policy)) => of_policy(policy, users, owner)?,
             _ => return Err(s3_error!(UnexpectedContent, "This request does not support content.")),
         };
         if grants.len() > GRANTS_MAX {
             return Err(malformed());
         }
-        let owner =
-            Grant { grantee: Grantee::User(users.owner().to_owned()), permission: FULL_CONTROL.into() };
+        let owner = Grant { grantee: Grantee::User(owner.to_owned()), permission: FULL_CONTROL.into() };
         grants.retain(|grant| *grant != owner);
         Ok(grants)
     }
@@ -192,9 +196,10 @@ fn of_headers(headers: Vec<(&'static str, String)>, users: &Users) -> S3Result<V
     Ok(grants)
 }
 
-fn of_policy(policy: AccessControlPolicy, users: &Users) -> S3Result<Vec<Grant>> {
-    let owner = policy.owner.and_then(|owner| owner.id).filter(|id| !id.is_empty()).ok_or_else(malformed)?;
-    if owner != users.owner() {
+fn of_policy(policy: AccessControlPolicy, users: &Users, owner: &str) -> S3Result<Vec<Grant>> {
+    let named = policy.owner.and_then(|owner| owner.id).filter(|id| !id.is_empty()).ok_or_else(malformed)?;
+    if named != owner {
+        user(named, users)?;
         return Err(s3_error!(AccessDenied, "Access Denied."));
     }
     let mut grants = Vec::new();
@@ -230,20 +235,26 @@ fn group(uri: &str) -> S3Result<Grantee> {
     }
 }
 
-pub(crate) async fn put(bucket: &Bucket, given: Given, users: &Users) -> S3Result<()> {
+pub(crate) async fn put(bucket: &Bucket, given: Given, users: &Users, owner: &str) -> S3Result<()> {
     if is_enforced(bucket).await? {
         return Err(not_supported());
     }
-    let grants = given.grants(users)?;
+    let grants = given.grants(users, owner)?;
     bucket.set(SETTING, (!grants.is_empty()).then_some(&grants)).await
 }
 
 /// The list that a new bucket is made with, of whose ownership the request says this.
-pub(crate) async fn put_first(bucket: &Bucket, given: Given, ownership: &str, users: &Users) -> S3Result<()> {
+pub(crate) async fn put_first(
+    bucket: &Bucket,
+    given: Given,
+    ownership: &str,
+    users: &Users,
+    owner: &str,
+) -> S3Result<()> {
     if given.is_nothing() {
         return Ok(());
     }
-    let grants = given.grants(users)?;
+    let grants = given.grants(users, owner)?;
     if grants.is_empty() {
         return Ok(());
     }

@@ -132,9 +132,7 @@ async fn delete_one(
             versions.remove(&key, id, removal).await.map_err(|error| from_versions(error, id))
         }
         (Some(versions), None) => versions.mark(&key, precondition).await.map_err(from_store),
-        (None, Some(id)) if id != NULL_VERSION => {
-            Err(from_versions(store::StoreError::NotFound(key.clone()), id))
-        }
+        (None, Some(id)) if id != NULL_VERSION => Err(versioned::unknown(&key, id)),
         (None, _) => {
             bucket.store.delete(&key, precondition).await.map_err(from_store)?;
             Ok(Deleted::default())

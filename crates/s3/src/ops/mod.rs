@@ -1,6 +1,7 @@
 //! S3's operations, one file per family. Each takes a request's input and returns the answer's output.
 
 pub(crate) mod acl;
+pub(crate) mod buckets;
 pub(crate) mod copy;
 pub(crate) mod delete;
 pub(crate) mod get;

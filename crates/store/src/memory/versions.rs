@@ -5,14 +5,12 @@ use crate::listing::{Scan, successor};
 use crate::{
     Deleted, ListRequest, ListVersions, Lock, NULL_VERSION, ObjectKey, Precondition, Removal, Result,
     Retention, StoreError, Tags, Timestamp, Version, VersionEntry, VersionId, Versioning, Versions,
+    version_id,
 };
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-/// The digits of a version id (Crockford's base 32): 26 of them, of which the first holds three bits.
-const DIGITS: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
-const ID_DIGITS: usize = 26;
 /// The most entries of one page.
 const ENTRIES_MAX: usize = 1001;
 
@@ -46,29 +44,21 @@ impl Naming {
         match self {
             Self::Unnamed => None,
             Self::Null => Some(NULL_VERSION.into()),
-            Self::Own => Some(id(write, modified)),
+            Self::Own => Some(version_id::new(write, modified)),
         }
     }
 
     fn is(self, wanted: &str, write: u64, modified: Timestamp) -> bool {
         match self {
             Self::Unnamed | Self::Null => wanted == NULL_VERSION,
-            Self::Own => *id(write, modified) == *wanted,
+            Self::Own => *version_id::new(write, modified) == *wanted,
         }
     }
 }
 
-fn id(write: u64, modified: Timestamp) -> VersionId {
-    let millis = (modified.0.max(0) / 1_000_000) as u128;
-    let number = millis << 80 | u128::from(write);
-    let digit = |at: usize| char::from(DIGITS[(number >> (5 * (ID_DIGITS - 1 - at)) & 31) as usize]);
-    (0..ID_DIGITS).map(digit).collect::<String>().into()
-}
-
 /// `Invalid` for a text that no version was ever named by.
 fn check_id(text: &str) -> Result<()> {
-    let is_id = text.len() == ID_DIGITS && text.bytes().all(|byte| DIGITS.contains(&byte)) && text < "8";
-    if is_id || text == NULL_VERSION {
+    if version_id::is_one(text) || text == NULL_VERSION {
         return Ok(());
     }
     Err(StoreError::Invalid(format!("'{text}' is no version's id")))

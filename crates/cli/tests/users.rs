@@ -1,0 +1,148 @@
+//! The file of users, changed while an endpoint serves.
+
+use crate::endpoint::{KEY, SECRET};
+use crate::fixture::{Home, eventually, said, tenon};
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::{Child, Stdio};
+
+/// `tenon serve` with a file of users, and what it logs.
+struct Served {
+    home: Home,
+    process: Child,
+    url: String,
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.process.kill().ok();
+        self.process.wait().ok();
+    }
+}
+
+impl Served {
+    fn start() -> Self {
+        let home = Home::new().with_users();
+        home.ok(["format", "volume", "--naming", "inode"]);
+        let mut command = home.command(tenon());
+        let log = fs::File::create(home.path("log")).unwrap();
+        command.args(["serve", "volume", "--users", "users.toml", "--listen", "127.0.0.1:0"]);
+        let mut process = command.stdout(Stdio::piped()).stderr(log).spawn().unwrap();
+        let mut url = String::new();
+        BufReader::new(process.stdout.take().unwrap()).read_line(&mut url).unwrap();
+        Self { home, process, url: url.trim().to_owned() }
+    }
+
+    /// What boto3 hears when a user lists the bucket: `ok`, or the error's code.
+    fn hears(&self, user: &str) -> String {
+        let program = r#"
+import boto3, botocore, os, sys
+s3 = boto3.client("s3", endpoint_url=os.environ["URL"], region_name="us-east-1")
+try:
+    s3.list_objects_v2(Bucket="volume")
+    print("ok")
+except botocore.exceptions.ClientError as error:
+    print(error.response["Error"]["Code"])
+"#;
+        let mut script = self.home.command("/usr/bin/python3");
+        script.args(["-c", program]).env("URL", &self.url);
+        script.env("AWS_ACCESS_KEY_ID", user).env("AWS_SECRET_ACCESS_KEY", SECRET);
+        let said = said(&mut script);
+        assert_eq!(said.code, 0, "{said:?}");
+        said.out.trim().to_owned()
+    }
+
+    /// Puts another file in the place of the file of users, as a whole.
+    fn write(&self, text: &str, mode: u32) {
+        let staged = self.home.path("users.toml.new");
+        fs::write(&staged, text).unwrap();
+        fs::set_permissions(&staged, fs::Permissions::from_mode(mode)).unwrap();
+        fs::rename(&staged, self.home.path("users.toml")).unwrap();
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.home.path("log")).unwrap()
+    }
+
+    fn refusals(&self) -> usize {
+        self.log().matches("the users stay as they were").count()
+    }
+}
+
+fn users(names: &[&str]) -> String {
+    let user = |name: &&str| format!("[[user]]\naccess_key = \"{name}\"\nsecret_key = \"{SECRET}\"\n");
+    names.iter().map(user).collect()
+}
+
+#[test]
+fn s221_the_file_of_users_is_read_anew() {
+    let served = Served::start();
+    assert_eq!(served.hears("later"), "InvalidAccessKeyId");
+    served.write(&users(&[KEY, "later"]), 0o600);
+    eventually("a new user comes in", || served.hears("later") == "ok");
+    served.write(&users(&["later"]), 0o600);
+    eventually("who was removed is out", || served.hears(KEY) == "InvalidAccessKeyId");
+    assert_eq!(served.hears("later"), "ok");
+    assert!(served.log().contains("was read anew: 1 users"), "{}", served.log());
+}
+
+#[test]
+fn s222_a_wrong_file_of_users_changes_nothing() {
+    let served = Served::start();
+    let wrong = [
+        ("[[user]", 0o600),
+        ("[[user]]\naccess_key = \"later\"\n", 0o600),
+        ("[[user]]\naccess_key = \"later\"\nsecret_key = 12345678901\n", 0o600),
+        (&users(&["later", "later"]), 0o600),
+        (&users(&["later"]), 0o644),
+    ];
+    for (at, (text, mode)) in wrong.iter().enumerate() {
+        served.write(text, *mode);
+        eventually("the log says so", || served.refusals() == at + 1);
+        assert_eq!(served.hears(KEY), "ok", "{text}");
+    }
+    // What is wrong is said once, and again to who asks.
+    served.home.signal(served.process.id(), rustix::process::Signal::HUP);
+    eventually("SIGHUP reads it", || served.refusals() == wrong.len() + 1);
+    fs::set_permissions(served.home.path("users.toml"), fs::Permissions::from_mode(0o600)).unwrap();
+    eventually("a mode that was mended counts", || served.hears("later") == "ok");
+    fs::remove_file(served.home.path("users.toml")).unwrap();
+    eventually("a file that is gone is said", || served.refusals() == wrong.len() + 2);
+    assert_eq!(served.hears("later"), "ok");
+    let log = served.log();
+    assert!(log.contains("users.toml, line 3: a value must be a string"), "{log}");
+    assert!(!log.contains(SECRET) && !log.contains("12345678901"), "{log}");
+}
+
+/// What versitygw's client tests ask of `versitygw admin`.
+#[test]
+fn the_stand_in_for_versitygws_admin_changes_users() {
+    let served = Served::start();
+    let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../scripts/versitygw-admin");
+    let asks = |words: &[&str]| {
+        let mut command = served.home.command("/usr/bin/python3");
+        let who = ["admin", "-a", KEY, "-s", SECRET, "-er", &served.url];
+        command.arg(&script).args(who).args(words).env("USERS", served.home.path("users.toml"));
+        said(&mut command)
+    };
+    let create = ["create-user", "-a", "later", "-s", SECRET, "-r", "user"];
+    let made = asks(&create);
+    assert_eq!((made.code, served.hears("later").as_str()), (0, "AccessDenied"), "{made:?}");
+    assert!(asks(&create).err.contains("is there"));
+    assert_eq!(asks(&["change-bucket-owner", "-b", "volume", "-o", "later"]).code, 0);
+    assert_eq!(served.hears("later"), "ok");
+    assert!(asks(&["list-users"]).out.contains("later policy-only"));
+    assert_eq!(asks(&["delete-user", "-a", "later"]).code, 0);
+    assert_eq!(served.hears("later"), "InvalidAccessKeyId");
+    // Where the file is as before once more, the program of that name runs.
+    assert_eq!(asks(&create).code, 0);
+    let other = served.home.path("versitygw");
+    fs::write(&other, "#!/bin/sh\necho \"$@\"\n").unwrap();
+    fs::set_permissions(&other, fs::Permissions::from_mode(0o700)).unwrap();
+    let mut test = served.home.command("/usr/bin/python3");
+    test.arg(&script).args(["test", "a-case"]).env("PATH", served.home.path("."));
+    assert_eq!(said(test.env("USERS", served.home.path("users.toml"))).out, "test a-case\n");
+    assert_eq!(served.hears("later"), "InvalidAccessKeyId");
+}
