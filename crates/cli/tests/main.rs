@@ -22,7 +22,7 @@ mod outages;
 mod programs;
 mod s3;
 mod secrets;
-mod views;
 mod users;
+mod views;
 mod volumes;
 mod writeback;
