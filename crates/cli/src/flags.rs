@@ -81,6 +81,9 @@ pub(crate) struct VolumeFlags {
     /// What is kept between a program and the bucket
     #[arg(long, value_name = "KIND", default_value = "full", value_enum)]
     pub(crate) cache: Cache,
+    /// Other machines mount this bucket too, with this flag: agree with them in it, and refuse locks
+    #[arg(long, conflicts_with = "writeback")]
+    pub(crate) shared: bool,
     /// Acknowledge writes when they are in a log on this machine's disk; the bucket has them soon after
     #[arg(long, conflicts_with = "read_only")]
     pub(crate) writeback: bool,

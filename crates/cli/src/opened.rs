@@ -172,6 +172,7 @@ fn config(volume: &Volume, flags: &VolumeFlags, state: &State) -> vfs::Config {
         page_cache_above: flags.cache == Cache::Full,
         is_uncached: flags.cache == Cache::None,
         write_back: flags.writeback,
+        is_shared: flags.shared,
         conflicts: flags.conflict.map(Into::into).unwrap_or_default(),
         cache_dir: state.cache_dir(),
         moves_path: state.moves_path(),

@@ -15,6 +15,7 @@ mod events;
 mod fixture;
 mod interface;
 mod kills;
+mod machines;
 mod million;
 mod mount8;
 mod odd_keys;

@@ -3,12 +3,14 @@
 use crate::convert;
 use crate::operations::{Operation, RequestCounts};
 use crate::reply::{Answer, Believed};
+use crate::requests::LookingAgain;
+use crate::session::Locks;
 use fuser::{
     AccessFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem as Requests, INodeNo, InitFlags,
     IoctlFlags, KernelConfig, LockOwner, OpenFlags, PollEvents, PollFlags, PollNotifier, RenameFlags,
     ReplyAttr, ReplyBmap, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry,
-    ReplyIoctl, ReplyLseek, ReplyOpen, ReplyPoll, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow,
-    WriteFlags,
+    ReplyIoctl, ReplyLock, ReplyLseek, ReplyOpen, ReplyPoll, ReplyStatfs, ReplyWrite, ReplyXattr, Request,
+    TimeOrNow, WriteFlags,
 };
 use std::ffi::OsStr;
 use std::future::Future;
@@ -31,8 +33,8 @@ const BACKGROUND_REQUESTS_MAX: u16 = 64;
 
 /// What is asked of the kernel where it can do it. Not asked: `AUTO_INVAL_DATA` (`keep_cache` and
 /// notifications say exactly what is stale), `WRITEBACK_CACHE` (`vfs` must see writes in their order),
-/// `POSIX_LOCKS` (the kernel keeps them itself), `ATOMIC_O_TRUNC` (a file would be cut before the kernel finds that a
-/// program runs from it), `SETXATTR_EXT` (the transport does not know its longer request, see [`crate::groups`]).
+/// `POSIX_LOCKS` and `FLOCK_LOCKS` unless locks are refused (the kernel keeps them itself), `ATOMIC_O_TRUNC` (a file would be
+/// cut before the kernel finds that a program runs from it), `SETXATTR_EXT` (the transport does not know its longer request, see [`crate::groups`]).
 /// `HANDLE_KILLPRIV_V2` saves a GETXATTR per WRITE; with `POSIX_ACL` the kernel checks the lists that it reads as extended
 /// attributes, and with `DONT_MASK` it leaves the umask to whoever knows the directory's default list.
 const WANTED: [InitFlags; 9] = [
@@ -47,17 +49,27 @@ const WANTED: [InitFlags; 9] = [
     InitFlags::FUSE_DONT_MASK,
 ];
 
+/// With these the kernel asks for every lock, instead of keeping it for this mount alone.
+const LOCKS: [InitFlags; 2] = [InitFlags::FUSE_POSIX_LOCKS, InitFlags::FUSE_FLOCK_LOCKS];
+
 /// One mounted file system.
 #[derive(Debug)]
 pub(crate) struct Adapter {
     pub(crate) fs: Arc<Filesystem>,
+    pub(crate) looking_again: Arc<LookingAgain>,
+    locks: Locks,
     counts: Arc<RequestCounts>,
     runtime: Handle,
 }
 
 impl Adapter {
-    pub(crate) fn new(fs: Arc<Filesystem>, counts: Arc<RequestCounts>, runtime: Handle) -> Self {
-        Self { fs, counts, runtime }
+    pub(crate) fn new(
+        fs: Arc<Filesystem>,
+        locks: Locks,
+        counts: Arc<RequestCounts>,
+        runtime: Handle,
+    ) -> Self {
+        Self { fs, looking_again: Arc::default(), locks, counts, runtime }
     }
 
     /// Counts the request and answers it with what `work` gives.
@@ -101,7 +113,8 @@ impl Adapter {
 /// The transport's trait, and nothing but the way to each family of requests.
 impl Requests for Adapter {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
-        for capability in WANTED {
+        let locks = if self.locks == Locks::Refused { &LOCKS[..] } else { &[] };
+        for &capability in WANTED.iter().chain(locks) {
             if config.add_capabilities(capability).is_err() {
                 tracing::debug!("this kernel's FUSE lacks {capability:?}");
             }
@@ -251,7 +264,7 @@ impl Requests for Adapter {
         offset: u64,
         data: &[u8],
         flags: WriteFlags,
-        _: OpenFlags,
+        open_flags: OpenFlags,
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
@@ -260,7 +273,9 @@ impl Requests for Adapter {
         {
             return reply.answer(Err(error));
         }
-        self.write_bytes(handle, offset, data, reply);
+        // What was written through a mapping comes by whichever descriptor there is.
+        let appends = open_flags.0 & libc::O_APPEND != 0 && !flags.contains(WriteFlags::FUSE_WRITE_CACHE);
+        self.write_bytes(handle, offset, data, appends, reply);
     }
 
     fn flush(&self, _: &Request, _: INodeNo, handle: FileHandle, _: LockOwner, reply: ReplyEmpty) {
@@ -379,6 +394,41 @@ impl Requests for Adapter {
         reply: ReplyWrite,
     ) {
         self.copy_bytes((from, from_offset), (to, to_offset), len, reply);
+    }
+
+    // Asked only where locks are refused: a kernel that cannot be told so keeps them itself.
+
+    fn getlk(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: FileHandle,
+        _: LockOwner,
+        _: u64,
+        _: u64,
+        _: i32,
+        _: u32,
+        reply: ReplyLock,
+    ) {
+        self.count(Operation::Other);
+        reply.error(Errno::ENOLCK);
+    }
+
+    fn setlk(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: FileHandle,
+        _: LockOwner,
+        _: u64,
+        _: u64,
+        _: i32,
+        _: u32,
+        _: bool,
+        reply: ReplyEmpty,
+    ) {
+        self.count(Operation::Other);
+        reply.error(Errno::ENOLCK);
     }
 
     // Answered once per mount with ENOSYS, after which the kernel does without, or does it itself.

@@ -25,4 +25,4 @@ mod session;
 pub use mount_point::{MountPointError, check as check_mount_point};
 pub use mount_table::{FILE_SYSTEM_TYPE, Mounted, mounted_at, mounts};
 pub use operations::{Operation, RequestCounts};
-pub use session::{MountError, MountOptions, Session, UnmountError, detach, mount, unmount};
+pub use session::{Locks, MountError, MountOptions, Session, UnmountError, detach, mount, unmount};

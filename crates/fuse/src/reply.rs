@@ -33,7 +33,8 @@ pub(crate) struct OpenFile {
 /// Logs what the caller cannot see from the number alone.
 pub(crate) fn failed(error: &Error) -> Errno {
     let errno = error.errno();
-    if matches!(errno, libc::EIO | libc::ESTALE | libc::ENOSPC | libc::EACCES) {
+    let is_serious = matches!(errno, libc::EIO | libc::ESTALE | libc::ENOSPC | libc::EACCES);
+    if is_serious && !matches!(error, Error::LookAgain(_)) {
         tracing::warn!(errno, "{error}");
     } else {
         tracing::trace!(errno, "{error}");

@@ -16,6 +16,16 @@ use vfs::Filesystem;
 /// requests, so that the store is asked before the reader waits.
 const READ_AHEAD_KIB: u32 = 4096;
 
+/// Who keeps `flock` and `fcntl` locks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Locks {
+    /// The kernel, for this mount alone.
+    #[default]
+    Kernel,
+    /// Nobody: asking for one gives ENOLCK.
+    Refused,
+}
+
 /// How to mount.
 #[derive(Debug, Clone)]
 pub struct MountOptions {
@@ -31,6 +41,8 @@ pub struct MountOptions {
     pub suid: bool,
     /// Open device files as devices. Only root may.
     pub dev: bool,
+    /// Who keeps locks.
+    pub locks: Locks,
     /// Threads that read requests, at least 1.
     pub threads: usize,
 }
@@ -85,7 +97,7 @@ pub fn mount(
 ) -> Result<Session, MountError> {
     let counts = Arc::new(RequestCounts::default());
     let invalidations = fs.invalidations();
-    let adapter = Adapter::new(fs, Arc::clone(&counts), runtime.clone());
+    let adapter = Adapter::new(fs, options.locks, Arc::clone(&counts), runtime.clone());
     let session = open(adapter, mount_point, options)?;
     raise_read_ahead(mount_point);
     let (ending, ended) = watch::channel(false);

@@ -50,6 +50,7 @@ pub(crate) fn options() -> MountOptions {
         no_exec: false,
         suid: false,
         dev: false,
+        locks: fuse::Locks::Kernel,
         threads: 3,
     }
 }

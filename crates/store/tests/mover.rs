@@ -23,6 +23,7 @@ fn key(text: impl AsRef<[u8]>) -> ObjectKey {
 fn options() -> MoverOptions {
     MoverOptions {
         copies_at_once: false,
+        is_shared: false,
         lost: Arc::new(|lost, _| key([b"lost/", lost.as_bytes()].concat())),
     }
 }
@@ -406,4 +407,48 @@ async fn headers_and_tags_move_along() {
         world.mover.arrived().await;
     }
     assert_eq!(world.memory.tags(&key("b")).await.unwrap(), tags);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_an_arrival_finds_it_in_the_bucket_and_nothing_at_the_old_place() {
+    let world = World::new();
+    let a = world.put("a", "one").await;
+    world.put("d/x", "two").await;
+    world.put("d/y", "three").await;
+    world.rename(&a, "b", Precondition::Absent).await.unwrap();
+    world.mover.arrive(&key("b")).await.unwrap();
+    assert_eq!(contents(&world.memory).await, expected(&[("b", "one"), ("d/x", "two"), ("d/y", "three")]));
+    world.rename_tree("d/", "e/").await;
+    world.mover.arrive_tree(b"e/").await.unwrap();
+    assert_eq!(contents(&world.memory).await, expected(&[("b", "one"), ("e/x", "two"), ("e/y", "three")]));
+    world.faults.set_down(true);
+    let b = world.memory.head(&key("b")).await.unwrap().object;
+    world.rename(&b, "c", Precondition::Absent).await.unwrap();
+    assert!(matches!(world.mover.arrive(&key("c")).await, Err(StoreError::Unavailable(_))));
+    world.faults.set_down(false);
+    world.mover.arrive(&key("c")).await.unwrap();
+    assert_eq!(read(&world.memory, "c").await.unwrap(), "one");
+}
+
+/// Who renamed hears that it came to nothing, and what was to be replaced was not.
+#[tokio::test(start_paused = true)]
+async fn where_others_share_the_bucket_a_rename_that_came_to_nothing_replaces_nothing() {
+    for is_shared in [false, true] {
+        let memory = MemoryStore::new(Arc::new(SystemClock));
+        let dir = TempDir::new().unwrap();
+        let options = MoverOptions { is_shared, ..options() };
+        let bucket = Arc::new(memory.clone());
+        let mover =
+            Mover::open(&dir.path().join("moves"), bucket, options, Arc::new(Entropy::new(1))).unwrap();
+        let (from, target) = (put(&*mover, "from", "new").await, put(&*mover, "target", "old").await);
+        let at_target = Precondition::Matches(target.etag);
+        mover
+            .rename_object(&from, &key("target"), &at_target, false, |_| Ok::<_, StoreError>(()))
+            .await
+            .unwrap();
+        memory.delete(&key("from"), Precondition::None).await.unwrap();
+        mover.arrive(&key("target")).await.unwrap();
+        let kept = if is_shared { expected(&[("target", "old")]) } else { expected(&[]) };
+        assert_eq!(contents(&memory).await, kept);
+    }
 }

@@ -54,6 +54,8 @@ pub struct Config {
     /// The store acknowledges changes before the bucket has them: a `close` survives the end of the process, an
     /// `fsync` the loss of power.
     pub write_back: bool,
+    /// Other machines mount the bucket too: what can be agreed with them at once is.
+    pub is_shared: bool,
     /// Whose bytes have the name, where an object changed in the bucket while its file was written here. A volume without
     /// a record gets it into its record.
     pub conflicts: ConflictPolicy,
@@ -82,6 +84,7 @@ impl Config {
             page_cache_above: false,
             is_uncached: false,
             write_back: false,
+            is_shared: false,
             moves_path: cache_dir.join("moves"),
             conflicts: ConflictPolicy::default(),
             cache_dir,

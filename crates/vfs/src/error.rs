@@ -26,6 +26,9 @@ pub enum Error {
     /// The bucket holds other bytes than the ones this file was opened with.
     #[error("the object changed under an open file: {0}")]
     Stale(String),
+    /// What the caller knows of a name is old: who looks it up again may go on.
+    #[error("to be looked up again: {0}")]
+    LookAgain(&'static str),
     /// The volume's record cannot be used; says why.
     #[error("the volume's record {0}")]
     Volume(String),
@@ -65,7 +68,7 @@ impl Error {
             Self::Name(BadName::Reserved) => libc::EINVAL,
             Self::Name(BadName::Key(_)) => libc::ENAMETOOLONG,
             Self::Cache(error) => cache_errno(error),
-            Self::Stale(_) => libc::ESTALE,
+            Self::Stale(_) | Self::LookAgain(_) => libc::ESTALE,
             Self::Volume(_) => libc::EIO,
             Self::Errno { errno, .. } => *errno,
         }

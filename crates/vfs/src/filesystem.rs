@@ -29,6 +29,7 @@ use crate::open_file::OpenFiles;
 use crate::pin::Pin;
 use crate::read::blocks::Blocks;
 use crate::references::References;
+use crate::sharing::Sharing;
 use crate::slab::{SLAB_BYTES, SlabPool};
 use crate::turns::Turns;
 use crate::volume::VolumeRecord;
@@ -67,6 +68,8 @@ pub struct Filesystem {
     /// under one key must not take each other's objects for a stranger's. Claimed after a file's work and `moves`.
     pub(crate) claims: Claims<ObjectKey>,
     pub(crate) conflicts: Conflicts,
+    /// What is agreed with other mounts of the bucket, where there are any.
+    pub(crate) sharing: Option<Sharing>,
     /// Uploads that somebody is changing, by their ids.
     pub(crate) uploads: Claims<ObjectKey>,
     pub(crate) storing: Storing,
@@ -87,12 +90,17 @@ pub struct Filesystem {
 
 impl Filesystem {
     /// Opens the volume; lists nothing.
-    pub fn mount(parts: Parts, config: Config) -> Result<Arc<Self>> {
+    pub fn mount(parts: Parts, mut config: Config) -> Result<Arc<Self>> {
+        if config.is_shared {
+            // What is almost too old here is believed as long again by the front end.
+            config.metadata_ttl /= 2;
+        }
         std::fs::create_dir_all(&config.cache_dir)?;
         let record = parts.record;
         let ctx = Ctx { now: parts.clock.now(), uid: config.uid, gid: config.gid };
         let names = Namespace::new(parts.engine, &ctx)?;
         let layout = Layout::of(&config.prefix, record.as_ref(), names.inode(Ino::ROOT)?.btime);
+        let sharing = Sharing::of(&parts.store, &parts.entropy, &layout, &config)?;
         let (store, mover) = match layout.follows_paths() {
             true => {
                 let mover = moving::open(&parts.store, &parts.entropy, &config)?;
@@ -111,7 +119,7 @@ impl Filesystem {
             names,
             reads_headers: layout.follows_paths()
                 && match config.attributes {
-                    AttributeSource::Auto => record.is_some(),
+                    AttributeSource::Auto => record.is_some() || config.is_shared,
                     AttributeSource::Headers => true,
                     AttributeSource::Listing => false,
                 },
@@ -135,6 +143,7 @@ impl Filesystem {
             changes: Changes::new(parts.clock.clone()),
             claims: Claims::default(),
             conflicts,
+            sharing,
             uploads: Claims::default(),
             storing: Storing::default(),
             settings: SettingsCache::default(),

@@ -1,7 +1,9 @@
-//! Content that no file has: what an upload left whose mount died before it was named, or a deletion that failed.
+//! Content that no file has: what an upload left whose mount died before it was named, or a deletion that failed. And leases
+//! that nobody renews.
 
 use meta::namespace::read_inode;
 use meta::{Engine, Ino};
+use store::leases::left_over;
 use store::{ListEntry, ListRequest, ObjectKey, ObjectStore, Pages};
 
 use crate::layout::Layout;
@@ -22,7 +24,7 @@ pub async fn unused_content(
 }
 
 impl Filesystem {
-    /// Finds content that no file has, and deletes it unless it is only to be found.
+    /// Finds content that no file has, and leases that nobody renews, and deletes them unless they are only to be found.
     pub async fn collect_garbage(&self, only_find: bool) -> Result<Vec<ObjectKey>> {
         // What was stored for a file that is open, or for an object, may be about to be named.
         let is_busy = |ino| self.files.get(ino).is_some() || self.storing.is_for(ino);
@@ -33,7 +35,21 @@ impl Filesystem {
             }
             self.discards.drained().await;
         }
-        Ok(keys)
+        let leases = match self.layout.follows_paths() {
+            true => left_over(self.store.as_ref(), &self.layout.leases(), only_find).await?,
+            false => Vec::new(),
+        };
+        Ok(keys.into_iter().chain(leases).collect())
+    }
+
+    /// In the background: what mounts left that died is in nobody's way, but it is not to add up.
+    pub(crate) fn clean_leases(&self) {
+        let (store, beginning) = (self.store.clone(), self.layout.leases());
+        tokio::spawn(async move {
+            if let Err(error) = left_over(store.as_ref(), &beginning, false).await {
+                tracing::debug!(%error, "leases of mounts that died stay");
+            }
+        });
     }
 }
 

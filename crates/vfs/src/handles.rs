@@ -21,6 +21,8 @@ pub struct Opened {
     pub keep_cache: bool,
     /// Whether nothing may be cached above.
     pub is_uncached: bool,
+    /// Whether other bytes were found than were known: a front end may have told another length.
+    pub was_replaced: bool,
 }
 
 #[derive(Debug, Default)]

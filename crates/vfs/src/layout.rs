@@ -178,6 +178,11 @@ impl Layout {
         [self.root.as_bytes(), RESERVED.as_bytes(), b"/"].concat()
     }
 
+    /// What the keys of leases begin with.
+    pub(crate) fn leases(&self) -> Vec<u8> {
+        leases(self.root.as_bytes())
+    }
+
     fn reserved(&self, rest: &[u8]) -> Result<ObjectKey> {
         reserved(self.root.as_bytes(), rest)
     }
@@ -186,6 +191,11 @@ impl Layout {
 /// The record that says Tenon wrote below `prefix`.
 pub(crate) fn volume_record(prefix: &[u8]) -> Result<ObjectKey> {
     reserved(prefix, b"volume")
+}
+
+/// What the keys of leases begin with in the volume below `prefix`.
+pub fn leases(prefix: &[u8]) -> Vec<u8> {
+    [prefix, RESERVED.as_bytes(), b"/leases/"].concat()
 }
 
 fn reserved(root: &[u8], rest: &[u8]) -> Result<ObjectKey> {

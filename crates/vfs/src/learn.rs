@@ -62,7 +62,10 @@ impl Filesystem {
 
     /// The inode with attributes that can be believed.
     pub(crate) async fn exact(&self, inode: Inode) -> Result<Inode> {
-        if !self.reads_headers || inode.exact || inode.home.is_none() || inode.ino == Ino::ROOT {
+        if !self.reads_headers || inode.home.is_none() || inode.ino == Ino::ROOT {
+            return Ok(inode);
+        }
+        if inode.exact && !self.sharing.as_ref().is_some_and(|sharing| sharing.must_look(inode.ino)) {
             return Ok(inode);
         }
         self.look_again(&inode).await

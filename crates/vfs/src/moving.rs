@@ -23,6 +23,7 @@ pub(crate) fn open(
     let prefix = config.prefix.clone();
     let options = MoverOptions {
         copies_at_once: config.write_back,
+        is_shared: config.is_shared,
         // A path too long to be kept aside under its name stays where it was, as the newer one.
         lost: Arc::new(move |key, unique| lost_key(&prefix, key, unique).unwrap_or_else(|_| key.clone())),
     };
@@ -57,6 +58,9 @@ impl Filesystem {
             }),
             is_void: Box::new(move |from, to| {
                 if let Some(me) = is_void.upgrade() {
+                    if let Some(sharing) = &me.sharing {
+                        sharing.is_void(to);
+                    }
                     for key in [from, to] {
                         // Who cannot be told looks again in time.
                         me.is_void(key).ok();

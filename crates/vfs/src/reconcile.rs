@@ -193,7 +193,11 @@ impl Filesystem {
     /// A directory's own marker was listed inside it.
     fn see_marker(&self, dir: Ino, seen: Observed) -> Result<()> {
         let inode = self.names.inode(dir)?;
-        if !is_other(&inode, &seen) || dir == Ino::ROOT {
+        if dir == Ino::ROOT {
+            return Ok(());
+        }
+        if !is_other(&inode, &seen) {
+            self.share_look(&inode, &seen);
             return Ok(());
         }
         let seen = Observed { mode: inode.mode, uid: inode.uid, gid: inode.gid, ..seen };
@@ -270,14 +274,17 @@ impl Filesystem {
                     self.export_later(local.ino)?;
                 }
                 (Some(local), Some(seen)) => {
-                    if look == Look::Name && local.observed_at < looked_at && !is_other(&local, &seen) {
-                        // Only that it is so: its attributes stay.
-                        let seen = Observed { exact: false, ..seen.clone() };
-                        ops.extend(local.exact.then_some(Op::Refresh { ino: local.ino, seen }));
+                    if look == Look::Page && !is_other(&local, &seen) {
+                        self.share_look(&local, &seen);
                     }
-                    if let Some(seen) = self.news(&local, seen, looked_at) {
+                    if let Some(seen) = self.news(&local, seen.clone(), looked_at) {
                         ops.push(Op::Refresh { ino: local.ino, seen });
                         refreshed.push(local);
+                    } else if look == Look::Name && local.observed_at < looked_at && !is_other(&local, &seen)
+                    {
+                        // Only that it is so: its attributes stay.
+                        let seen = Observed { exact: false, ..seen };
+                        ops.extend(local.exact.then_some(Op::Refresh { ino: local.ino, seen }));
                     }
                 }
             }
@@ -305,6 +312,13 @@ impl Filesystem {
         if is_late || self.has_unpublished_writes(local.ino) {
             return None;
         }
+        if let Some(sharing) = &self.sharing
+            && same_bytes
+            && !self.exports.contains(local.ino)
+            && let Some(seen) = sharing.attributes(local, &seen)
+        {
+            return Some(seen);
+        }
         if seen.kind == Kind::Directory {
             let is_better = seen.exact && (!local.exact || !same_bytes);
             return (is_better && local.kind == Kind::Directory).then_some(seen);
@@ -316,6 +330,14 @@ impl Filesystem {
             return Some(seen);
         }
         Some(Observed { mode: local.mode, uid: local.uid, gid: local.gid, ..seen })
+    }
+
+    /// Where other machines mount the bucket too: a listing of the bytes that are known may show that one of them changed
+    /// attributes.
+    fn share_look(&self, local: &Inode, seen: &Observed) {
+        if let Some(sharing) = self.sharing.as_ref().filter(|_| local.exact) {
+            sharing.listed(local, seen);
+        }
     }
 
     /// An inode was refreshed: its open handles and the kernel hear of it.

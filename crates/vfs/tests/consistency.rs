@@ -210,3 +210,18 @@ async fn s36_readdir_shows_what_was_there_throughout_exactly_once() {
         assert!(seen.values().all(|count| *count == 1));
     }
 }
+
+/// A front end knew the file as it was before another client made it longer, and its program's line went over that.
+#[tokio::test]
+async fn s33_what_is_appended_lands_at_the_end_wherever_the_front_end_takes_that_to_be() {
+    let world = World::new().await;
+    world.bucket.put("log", "one\ntwo\n").await;
+    let handle = world.open_handle("log", libc::O_WRONLY | libc::O_APPEND).await.unwrap();
+    assert!(world.fs.append_now(handle, 4, b"three\n").is_none());
+    world.fs.append(handle, 4, b"three\n").await.unwrap();
+    world.fs.append(handle, 14, b"four\n").await.unwrap();
+    assert!(world.fs.append_now(handle, 14, b"five\n").is_none());
+    world.close(handle).await.unwrap();
+    assert_eq!(world.bucket.object("log").await.unwrap(), b"one\ntwo\nthree\nfour\n");
+    world.assert_healthy().await;
+}

@@ -19,6 +19,7 @@ mod hints;
 mod identity;
 mod keys;
 mod lister;
+mod machines;
 mod memory;
 mod metadata;
 mod names;

@@ -19,6 +19,7 @@ use clap::Args;
 use futures_util::stream::{self, StreamExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use store::leases::left_over;
 use store::{ListEntry, ListRequest, ObjectKey, ObjectMeta, Pages, Precondition, StoreError};
 
 /// Something is left that `fsck` did not repair (fsck(8)).
@@ -119,6 +120,15 @@ impl Fsck {
                     findings.fixed(&what);
                 }
                 false => findings.left(&format!("{what} (--remove-orphans removes it)")),
+            }
+        }
+        for key in
+            left_over(bucket.store.as_ref(), &vfs::leases(volume.prefix().as_bytes()), self.dry_run).await?
+        {
+            let what = format!("the lease of a mount that died: {key}");
+            match self.dry_run {
+                true => findings.left(&what),
+                false => findings.fixed(&what),
             }
         }
         if self.headers {

@@ -13,14 +13,15 @@ use clap::Args;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use store::Precondition;
+use store::leases::left_over;
 
 /// What the metadata engine may use meanwhile.
 const MEMORY_BYTES: u64 = 256 << 20;
 
 /// Delete content that no file has.
 ///
-/// A mount that died while it stored a file leaves objects behind that no name leads to. In volumes whose objects are
-/// named by path, only those are looked at that Tenon keeps beside the paths.
+/// A mount that died while it stored a file leaves objects behind that no name leads to, and one that was shared leases. In
+/// volumes whose objects are named by path, only those are looked at that Tenon keeps beside the paths.
 #[derive(Debug, Args)]
 pub(crate) struct Gc {
     /// A volume, or where it is mounted
@@ -72,8 +73,12 @@ impl Gc {
             let (store, prefix) = (bucket.store.as_ref(), volume.prefix().as_bytes());
             let record = vfs::VolumeRecord::read(store, prefix).await?;
             let is_by_inode = record.as_ref().is_some_and(|record| record.naming == vfs::Naming::Inode);
+            let leases = match is_by_inode {
+                true => Vec::new(),
+                false => left_over(store, &vfs::leases(prefix), self.dry_run).await?,
+            };
             if !is_by_inode && !metadata::is_in(&root) {
-                return Ok(Vec::new());
+                return Ok(leases.iter().map(ToString::to_string).collect());
             }
             if !root.is_dir() {
                 bail!(
@@ -89,7 +94,7 @@ impl Gc {
             for key in keys.iter().filter(|_| !self.dry_run) {
                 store.delete(key, Precondition::None).await?;
             }
-            Ok(keys.iter().map(ToString::to_string).collect())
+            Ok(keys.iter().chain(&leases).map(ToString::to_string).collect())
         })
     }
 }

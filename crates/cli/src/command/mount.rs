@@ -70,6 +70,12 @@ impl Mount {
             bail!("only root may mount with --allow-suid or --allow-dev");
         }
         let volume = Volume::parse(&self.volume)?;
+        if self.volume_flags.shared && !matches!(volume, Volume::S3 { .. }) {
+            bail!(
+                "--shared is for buckets of a server, which other machines mount too: {} is on this one",
+                volume.url()
+            );
+        }
         let mount_point = fuse::check_mount_point(&self.mount_point, self.mount.nonempty)?;
         let state = opened::take_state(&volume, mount_point.clone(), &self.volume_flags, &self.store)?;
         let log = self.start_log(&state)?;
@@ -132,6 +138,7 @@ impl Mount {
             no_exec: self.mount.noexec,
             suid: self.mount.allow_suid,
             dev: self.mount.allow_dev,
+            locks: if self.volume_flags.shared { fuse::Locks::Refused } else { fuse::Locks::Kernel },
             threads: processors.clamp(*FUSE_THREADS.start(), *FUSE_THREADS.end()),
         }
     }

@@ -7,7 +7,7 @@ use crate::logging::{self, LogFile};
 use crate::opened::{self, Opened};
 use crate::serving::{self, Served};
 use crate::volume::Volume;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::Args;
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -35,6 +35,9 @@ pub(crate) struct Serve {
 
 impl Serve {
     pub(crate) fn run(self) -> Result<ExitCode> {
+        if self.volume_flags.shared {
+            bail!("--shared is for mounts: what the endpoint renames is not agreed with other machines");
+        }
         let volume = Volume::parse(&self.volume)?;
         let at = format!("http://{}", self.listen).into();
         let state = opened::take_state(&volume, at, &self.volume_flags, &self.store)?;

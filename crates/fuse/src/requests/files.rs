@@ -9,8 +9,29 @@ use fuser::{
     Errno, FileHandle, FopenFlags, INodeNo, OpenFlags, ReplyCreate, ReplyData, ReplyEmpty, ReplyLseek,
     ReplyOpen, ReplyWrite,
 };
-use std::sync::Arc;
-use vfs::{Caller, Handle, Opened, Whence};
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, PoisonError};
+use vfs::{Caller, Error, Handle, Ino, Opened, Whence};
+
+/// More are forgotten: their next open may be told to look again once more.
+const LOOKING_AGAIN_MAX: usize = 1024;
+
+/// Inodes whose open was answered with a demand to look the name up again, which is made once.
+#[derive(Debug, Default)]
+pub(crate) struct LookingAgain(Mutex<HashSet<Ino>>);
+
+impl LookingAgain {
+    fn must_look(&self, ino: Ino, was_replaced: bool) -> bool {
+        let mut inodes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if inodes.remove(&ino) || !was_replaced {
+            return false;
+        }
+        if inodes.len() >= LOOKING_AGAIN_MAX {
+            inodes.clear();
+        }
+        inodes.insert(ino)
+    }
+}
 
 impl Adapter {
     pub(crate) fn create_file(
@@ -32,13 +53,19 @@ impl Adapter {
     }
 
     /// A truncation comes as a request of its own.
+    ///
+    /// Where other bytes were found than the kernel knows, it is told to look the name up again, once: else it would append, and
+    /// end a read, where it takes the end to be.
     pub(crate) fn open_file(&self, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        let (fs, ino) = (Arc::clone(&self.fs), convert::ino(ino));
-        self.answer(
-            Operation::Open,
-            reply,
-            async move { Ok(open_file(fs.open(ino, flags.0).await?, flags.0)) },
-        );
+        let (fs, ino, looking_again) = (Arc::clone(&self.fs), convert::ino(ino), self.looking_again.clone());
+        self.answer(Operation::Open, reply, async move {
+            let opened = fs.open(ino, flags.0).await?;
+            if looking_again.must_look(ino, opened.was_replaced) {
+                fs.release(opened.handle).await?;
+                return Err(Error::LookAgain("other bytes were found than the kernel knows"));
+            }
+            Ok(open_file(opened, flags.0))
+        });
     }
 
     pub(crate) fn allocate(&self, handle: FileHandle, mode: i32, offset: u64, len: u64, reply: ReplyEmpty) {
@@ -69,16 +96,32 @@ impl Adapter {
         );
     }
 
-    /// A write that has to wait keeps a copy of its bytes: the next request overwrites the reader thread's buffer.
-    pub(crate) fn write_bytes(&self, handle: FileHandle, offset: u64, data: &[u8], reply: ReplyWrite) {
+    /// A write that has to wait keeps a copy of its bytes: the next request overwrites the reader thread's buffer. Of one that
+    /// appends the offset is what the kernel takes for the end.
+    pub(crate) fn write_bytes(
+        &self,
+        handle: FileHandle,
+        offset: u64,
+        data: &[u8],
+        appends: bool,
+        reply: ReplyWrite,
+    ) {
         let (handle, written) = (Handle(handle.0), data.len() as u32);
-        if let Some(outcome) = self.fs.write_now(handle, offset, data) {
+        let done = match appends {
+            true => self.fs.append_now(handle, offset, data),
+            false => self.fs.write_now(handle, offset, data),
+        };
+        if let Some(outcome) = done {
             self.count(Operation::Write);
             return reply.answer(outcome.map(|()| written));
         }
         let (fs, data) = (Arc::clone(&self.fs), Bytes::copy_from_slice(data));
         self.answer(Operation::Write, reply, async move {
-            fs.write(handle, offset, &data).await.map(|()| written)
+            let outcome = match appends {
+                true => fs.append(handle, offset, &data).await,
+                false => fs.write(handle, offset, &data).await,
+            };
+            outcome.map(|()| written)
         });
     }
 

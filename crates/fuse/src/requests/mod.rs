@@ -5,3 +5,5 @@ mod directories;
 mod files;
 mod names;
 mod xattrs;
+
+pub(crate) use files::LookingAgain;

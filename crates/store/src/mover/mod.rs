@@ -10,6 +10,7 @@
 //! goes on where it ended, and done again does no harm; somebody else's object at the new place stays, and ours is kept
 //! under the key that [`MoverOptions::lost`] gives.
 
+mod arrive;
 mod journal;
 mod listing;
 mod moves;
@@ -43,6 +44,8 @@ pub struct MoverOptions {
     /// The store below acknowledges copies and deletions before they are done, in order: objects that are renamed one by one
     /// are left to it.
     pub copies_at_once: bool,
+    /// Who renames waits and hears whether it came to nothing: what was to be replaced then stays.
+    pub is_shared: bool,
     /// Where our bytes go if somebody else stored something at the new place.
     pub lost: LostKey,
 }

@@ -167,9 +167,11 @@ impl Mover {
             found = match self.store.find(from).await? {
                 Some(there) if self.is_still(&to, Some(&source.etag), &there) => Some(there.object),
                 // It has gone, or somebody has stored something new there, which is another object now. What it was to replace
-                // is replaced all the same.
+                // is replaced all the same, unless it is said that it is not.
                 _ => {
-                    self.delete_replaced(&to, precondition).await?;
+                    if !self.options.is_shared {
+                        self.delete_replaced(&to, precondition).await?;
+                    }
                     if let Some(keeper) = self.keeper.get() {
                         (keeper.is_void)(from, &to);
                     }

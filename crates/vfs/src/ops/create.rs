@@ -19,7 +19,8 @@ use crate::{Attr, Error, Filesystem, Result};
 const TARGET_BYTES_MAX: usize = 4095;
 
 impl Filesystem {
-    /// Makes and opens a file; nothing is stored before it is closed.
+    /// Makes and opens a file; nothing is stored before it is closed, but where other machines mount the bucket too and
+    /// `flags` say that it must be new.
     pub async fn create(
         &self,
         caller: Caller,
@@ -30,10 +31,48 @@ impl Filesystem {
     ) -> Result<(Attr, Opened)> {
         let name = self.free_name(parent, name_bytes, Kind::File).await?;
         self.must_be_free_at(parent, &name)?;
+        if self.sharing.is_some() {
+            return self.create_shared(caller, parent, &name, mode, flags).await;
+        }
+        self.create_here(caller, parent, &name, mode, flags).await
+    }
+
+    /// Whoever else mounts the bucket may have made the file: for who must be first an empty object decides, others open what
+    /// is there then.
+    async fn create_shared(
+        &self,
+        caller: Caller,
+        parent: Ino,
+        name: &Name,
+        mode: u16,
+        flags: i32,
+    ) -> Result<(Attr, Opened)> {
+        let has_key = self.layout.has_key(&self.layout.directory(&self.names, parent)?, name, Kind::File);
+        if flags & libc::O_EXCL == 0 || !has_key {
+            self.probe(parent, name).await?;
+            if self.names.entry(parent, name)?.is_some() {
+                return Err(Error::LookAgain("another mount of the bucket has just made it"));
+            }
+            return self.create_here(caller, parent, name, mode, flags).await;
+        }
+        let attr = self.make_stored(caller, parent, name, Kind::File, mode, 0, None).await?;
+        // Its reference is counted already.
+        let file = self.open_file(attr.ino)?;
+        Ok((attr, self.opened(file, flags | libc::O_RDWR)))
+    }
+
+    async fn create_here(
+        &self,
+        caller: Caller,
+        parent: Ino,
+        name: &Name,
+        mode: u16,
+        flags: i32,
+    ) -> Result<(Attr, Opened)> {
         let (inode, file) = {
             // What is not stored and not open looks like something that a mount left which died.
-            let _changing = self.layout.follows_paths().then(|| self.changes.begin(parent, &name));
-            let inode = self.make(caller, parent, &name, Kind::File, mode, 0, None)?;
+            let _changing = self.layout.follows_paths().then(|| self.changes.begin(parent, name));
+            let inode = self.make(caller, parent, name, Kind::File, mode, 0, None)?;
             let file = self.open_file(inode.ino)?;
             file.set_new(true);
             (inode, file)
@@ -41,7 +80,7 @@ impl Filesystem {
         let begun = self.begin_new(&file, &mut *file.work.lock().await);
         if let Err(error) = begun {
             self.close_file(&file).await?;
-            self.unmake(parent, &name, &inode)?;
+            self.unmake(parent, name, &inode)?;
             return Err(error);
         }
         self.references.add(inode.ino);
@@ -123,6 +162,10 @@ impl Filesystem {
         let before = self.names.inode(ino)?;
         if before.kind == Kind::Directory {
             return Err(Error::new(libc::EPERM, "a directory has one name"));
+        }
+        if self.sharing.is_some() {
+            let why = "a bucket shows one name of a file: other mounts of it would not know of this one";
+            return Err(Error::new(libc::EPERM, why));
         }
         let name = self.free_name(parent, name_bytes, before.kind).await?;
         let unnamed = if before.is_orphan() { Some(self.linkable(ino)?) } else { None };

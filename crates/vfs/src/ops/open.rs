@@ -31,6 +31,8 @@ impl Filesystem {
                 self.look_again(&found).await?;
             }
         }
+        let was_replaced = self.names.inode(ino)?.object().map(|object| &object.etag)
+            != inode.object().map(|object| &object.etag);
         let file = self.open_file(ino)?;
         if flags & libc::O_TRUNC != 0
             && let Err(error) = self.truncate(&file, 0).await
@@ -38,19 +40,19 @@ impl Filesystem {
             self.close_file(&file).await?;
             return Err(error);
         }
-        Ok(self.opened(file, flags))
+        Ok(Opened { was_replaced, ..self.opened(file, flags) })
     }
 
-    /// Whether what is known of a file is no older than the revalidation time. A directory that took many pages to
-    /// list is believed longer, but not by who opens a file.
+    /// Whether what is known of a file is no older than the revalidation time, or where other machines mount the bucket too
+    /// than the question. A directory that took many pages to list is believed longer, but not by who opens a file.
     fn is_recent(&self, parent: Ino, inode: &meta::Inode, asked_at: Timestamp) -> bool {
         let (now, ttl) = (self.now(), self.config.metadata_ttl);
         !self.layout.follows_paths()
             || inode.observed_at >= asked_at
-            || self.is_fresh(inode.observed_at)
             || self.has_unpublished_writes(inode.ino)
             || inode.object().is_none()
-            || self.directories.get(parent).known().is_recent(asked_at, now, ttl)
+            || self.sharing.is_none() && self.is_fresh(inode.observed_at)
+            || self.sharing.is_none() && self.directories.get(parent).known().is_recent(asked_at, now, ttl)
     }
 
     /// Publishes what was written through any handle: `close` returns when it is stored and named.
@@ -172,7 +174,8 @@ impl Filesystem {
         {
             self.invalidations.attributes(ino);
         }
-        Opened { handle: self.handles.add_file(handle), keep_cache, is_uncached: self.config.is_uncached }
+        let handle = self.handles.add_file(handle);
+        Opened { handle, keep_cache, is_uncached: self.config.is_uncached, was_replaced: false }
     }
 
     pub(crate) async fn purge(&self, orphan: &meta::Inode) -> Result<()> {

@@ -13,6 +13,9 @@ impl Filesystem {
     /// assembles those that were being written. Uploads under way stay. How many were removed.
     pub async fn recover(&self) -> Result<usize> {
         self.resume_moves()?;
+        if self.sharing.is_some() {
+            self.clean_leases();
+        }
         if self.layout.follows_paths() {
             self.assemble_interrupted().await?;
         }

@@ -4,6 +4,7 @@
 //! them in the background; the name changes in the same step. What the bucket does not show is renamed in the namespace
 //! alone.
 
+mod agreed;
 mod tree;
 
 use meta::{FsError, Ino, Inode, Kind, Name, Op, RenameHow};
@@ -67,16 +68,25 @@ impl Filesystem {
                 "a volume named by path has no whiteouts: its names are objects",
             ));
         }
-        if how == RenameHow::Exchange {
-            return self.exchange(from, to).await;
+        match (how, &self.sharing) {
+            (RenameHow::Exchange, None) => self.exchange(from, to).await,
+            (RenameHow::Exchange, Some(_)) => Err(Error::new(
+                libc::EINVAL,
+                "nothing is exchanged where other machines mount the bucket too",
+            )),
+            (_, None) => self.rename_here(&from, &to, how).await,
+            (_, Some(sharing)) => Box::pin(self.rename_shared(sharing, &from, &to, how)).await,
         }
+    }
+
+    async fn rename_here(&self, from: &Place, to: &Place, how: RenameHow) -> Result<()> {
         for _ in 1..ATTEMPTS_MAX {
-            match self.rename_once(&from, &to, how).await {
+            match self.rename_once(from, to, how).await {
                 Err(Error::Namespace(FsError::Conflict)) => {}
                 outcome => return outcome,
             }
         }
-        self.rename_once(&from, &to, how).await
+        self.rename_once(from, to, how).await
     }
 
     /// One commit, whiteout included: a character device 0/0 at the old name (rename(2)).

@@ -15,14 +15,32 @@ use crate::{Error, Filesystem, Result};
 impl Filesystem {
     /// Writes all of `data` at `offset`.
     pub async fn write(&self, handle: Handle, offset: u64, data: &[u8]) -> Result<()> {
-        let file = self.file_with_room(handle, offset, data.len() as u64)?;
-        {
+        self.write_at(handle, Some(offset), data).await.map(drop)
+    }
+
+    /// Writes all of `data` at the end of the file, wherever a front end takes that to be.
+    pub async fn append(&self, handle: Handle, expected: u64, data: &[u8]) -> Result<()> {
+        if self.write_at(handle, None, data).await? != expected {
+            // It keeps what was written elsewhere.
+            self.invalidations.inode(self.handles.file(handle)?.file.ino);
+        }
+        Ok(())
+    }
+
+    /// Where it was written: without an offset at the end.
+    async fn write_at(&self, handle: Handle, offset: Option<u64>, data: &[u8]) -> Result<u64> {
+        let file = self.writable_file(handle, offset.unwrap_or(0), data.len() as u64)?;
+        let at = {
             let mut work = file.work.lock().await;
-            let outcome = self.write_locked(&file, &mut work, offset, data).await;
+            let at = offset.unwrap_or_else(|| end_of(&file, &work));
+            self.file_with_room(handle, at, data.len() as u64)?;
+            let outcome = self.write_locked(&file, &mut work, at, data).await;
             self.note(&file, &work);
             outcome?;
-        }
-        self.write_through(&file).await
+            at
+        };
+        self.write_through(&file).await?;
+        Ok(at)
     }
 
     /// Stores what was written, where nothing is kept.
@@ -33,6 +51,21 @@ impl Filesystem {
     /// Writes all of `data` if that needs no wait, as most writes do: a front end need not keep a copy of the
     /// bytes for it. `None`: nothing is written, call [`Filesystem::write`].
     pub fn write_now(&self, handle: Handle, offset: u64, data: &[u8]) -> Option<Result<()>> {
+        self.write_now_if(handle, offset, data, |_, _| true)
+    }
+
+    /// The same of [`Filesystem::append`].
+    pub fn append_now(&self, handle: Handle, expected: u64, data: &[u8]) -> Option<Result<()>> {
+        self.write_now_if(handle, expected, data, |file, work| end_of(file, work) == expected)
+    }
+
+    fn write_now_if(
+        &self,
+        handle: Handle,
+        offset: u64,
+        data: &[u8],
+        may_write: impl FnOnce(&OpenFile, &Dirty) -> bool,
+    ) -> Option<Result<()>> {
         if self.config.is_uncached {
             return None;
         }
@@ -40,7 +73,7 @@ impl Filesystem {
             Ok(file) => file,
             Err(error) => return Some(Err(error)),
         };
-        let mut work = file.work.try_lock().ok()?;
+        let mut work = file.work.try_lock().ok().filter(|work| may_write(&file, work))?;
         let end = offset + data.len() as u64;
         let is_done = match &mut *work {
             Dirty::Memory(memory) => {
@@ -237,4 +270,9 @@ impl Filesystem {
         };
         file.set_pending(pending);
     }
+}
+
+/// Where the bytes that a file has now end.
+fn end_of(file: &OpenFile, work: &Dirty) -> u64 {
+    work.size_bytes().unwrap_or_else(|| file.pin().0.map_or(0, |pin| pin.size_bytes))
 }

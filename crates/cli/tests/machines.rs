@@ -1,0 +1,216 @@
+//! Two machines that mount one bucket: two processes with nothing in common but the server.
+
+use crate::fixture::{Home, eventually, said};
+use crate::s3::{home, new_bucket};
+use rustix::fs::FlockOperation;
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io::{ErrorKind, Write as _};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// What the mounts of these tests believe for at most.
+const TTL: Duration = Duration::from_secs(1);
+/// What a busy machine adds to that.
+const SLACK: Duration = Duration::from_secs(2);
+
+/// A home with two mounts of a bucket of its own, `mnt` and `there`.
+fn two_mounts(name: &str) -> (Home, PathBuf, PathBuf) {
+    let server = servers::shared_minio();
+    let bucket = format!("s3://{}", new_bucket(server, name));
+    let home = home(server).with("AWS_ENDPOINT_URL", &server.endpoint());
+    fs::create_dir(home.path("there")).unwrap();
+    for (mount_point, state) in [("mnt", "state"), ("there", "state-there")] {
+        mount(&home, &bucket, mount_point, state);
+    }
+    let (here, there) = (home.mnt(), home.path("there"));
+    (home, here, there)
+}
+
+fn mount(home: &Home, bucket: &str, mount_point: &str, state: &str) {
+    home.ok(["mount", bucket, mount_point, "--shared", "--metadata-ttl=1s", "--state-dir", state]);
+}
+
+/// Returns when it holds, which must be within the revalidation time.
+fn seen(what: &str, holds: impl Fn() -> bool) {
+    let began = Instant::now();
+    eventually(what, holds);
+    assert!(began.elapsed() < TTL + SLACK, "{what} after {:?}", began.elapsed());
+}
+
+/// How often each of two threads succeeded.
+fn race(work: impl Fn(usize) -> std::io::Result<()> + Sync, in_vain: ErrorKind) -> usize {
+    let attempt = |which: usize| match work(which) {
+        Ok(()) => 1,
+        Err(error) => {
+            assert_eq!(error.kind(), in_vain, "{error}");
+            0
+        }
+    };
+    std::thread::scope(|scope| {
+        let other = scope.spawn(|| attempt(1));
+        attempt(0) + other.join().unwrap()
+    })
+}
+
+#[test]
+fn s213_one_of_two_machines_makes_a_file_exclusively() {
+    let (_home, here, there) = two_mounts("shared-excl");
+    let make = |dir: &Path, number: usize| {
+        OpenOptions::new().write(true).create_new(true).open(dir.join(number.to_string())).map(drop)
+    };
+    let won: usize = (0..30)
+        .map(|number| race(|which| make([&here, &there][which], number), ErrorKind::AlreadyExists))
+        .sum();
+    assert_eq!(won, 30);
+    let won: usize = (0..10)
+        .map(|number| {
+            let dir = |which: usize| [&here, &there][which].join(format!("dir{number}"));
+            race(|which| fs::create_dir(dir(which)), ErrorKind::AlreadyExists)
+        })
+        .sum();
+    assert_eq!(won, 10);
+}
+
+#[test]
+fn s214_lines_appended_by_turns_are_all_there() {
+    let (_home, here, there) = two_mounts("shared-append");
+    // Whoever makes it: the other looked before it was there.
+    assert!(!there.join("log").exists());
+    let mut expected = String::new();
+    for number in 0..20 {
+        let dir = [&here, &there][number % 2];
+        let mut log = OpenOptions::new().append(true).create(true).open(dir.join("log")).unwrap();
+        writeln!(log, "{number}").unwrap();
+        drop(log);
+        expected += &format!("{number}\n");
+        assert_eq!(fs::read_to_string(dir.join("log")).unwrap(), expected);
+    }
+}
+
+#[test]
+fn s215_each_change_is_seen_within_the_revalidation_time() {
+    let (_home, here, there) = two_mounts("shared-seen");
+    let (file, theirs) = (here.join("file"), there.join("file"));
+    assert!(!theirs.exists());
+    fs::write(&file, "text").unwrap();
+    seen("a new file", || theirs.exists());
+    fs::write(&file, "longer text").unwrap();
+    assert_eq!(fs::read_to_string(&theirs).unwrap(), "longer text", "an open looks at once");
+    seen("its length", || fs::metadata(&theirs).unwrap().len() == 11);
+    for mode in [0o600, 0o755, 0o644] {
+        fs::set_permissions(&file, Permissions::from_mode(mode)).unwrap();
+        File::open(&file).unwrap().sync_all().unwrap();
+        seen("a mode", || fs::metadata(&theirs).unwrap().mode() & 0o777 == mode);
+    }
+    fs::rename(&file, here.join("renamed")).unwrap();
+    seen("a rename", || !theirs.exists() && there.join("renamed").exists());
+    fs::create_dir(here.join("dir")).unwrap();
+    seen("a directory", || there.join("dir").is_dir());
+    fs::remove_dir(there.join("dir")).unwrap();
+    seen("its end", || !here.join("dir").exists());
+    fs::remove_file(there.join("renamed")).unwrap();
+    seen("the end of a file", || fs::read_dir(&here).unwrap().next().is_none());
+}
+
+#[test]
+fn s216_one_of_two_machines_renames_a_file() {
+    let (home, here, there) = two_mounts("shared-rename");
+    for number in 0..30 {
+        fs::write(here.join(number.to_string()), "").unwrap();
+    }
+    seen("the last", || there.join("29").exists());
+    let rename = |which: usize, number: usize| {
+        let dir = [&here, &there][which];
+        fs::rename(dir.join(number.to_string()), dir.join(format!("{number}-{which}")))
+    };
+    let won: usize = (0..30).map(|number| race(|which| rename(which, number), ErrorKind::NotFound)).sum();
+    assert_eq!(won, 30);
+    for number in 0..10 {
+        let dir = here.join(format!("dir{number}"));
+        fs::create_dir(&dir).unwrap();
+        fs::write(dir.join("file"), "text").unwrap();
+    }
+    seen("the last directory", || there.join("dir9/file").exists());
+    let rename = |which: usize, number: usize| {
+        let dir = [&here, &there][which];
+        fs::rename(dir.join(format!("dir{number}")), dir.join(format!("{number}-dir-{which}")))
+    };
+    let won: usize = (0..10).map(|number| race(|which| rename(which, number), ErrorKind::NotFound)).sum();
+    assert_eq!(won, 10);
+    let keys = home.ok(["object", "ls", &volume(&home), "-r"]);
+    let count = keys.lines().filter(|line| !line.contains(".tenon/")).count();
+    assert_eq!(count, 30 + 20, "no object is at two places: {keys}");
+}
+
+/// What the mount at `mnt` is a mount of.
+fn volume(home: &Home) -> String {
+    home.status()["volume"].as_str().unwrap().to_owned()
+}
+
+/// What cannot hold between machines is not pretended to.
+#[test]
+fn s218_locks_and_hard_links_are_refused() {
+    let (home, here, _) = two_mounts("shared-locks");
+    let file = File::create(here.join("file")).unwrap();
+    let flocked = rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive);
+    assert_eq!(flocked.unwrap_err(), rustix::io::Errno::NOLCK);
+    let locked = rustix::fs::fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive);
+    assert_eq!(locked.unwrap_err(), rustix::io::Errno::NOLCK);
+    let linked = fs::hard_link(here.join("file"), here.join("other")).unwrap_err();
+    assert_eq!(linked.kind(), ErrorKind::PermissionDenied);
+    let refused = home.refused(["mount", "file:///tmp", "there", "--shared"]);
+    assert!(refused.contains("--shared is for buckets"), "{refused}");
+    let both = home.refused(["mount", &volume(&home), "there", "--shared", "--writeback"]);
+    assert!(both.contains("cannot be used with"), "{both}");
+    home.ok(["umount", "there"]);
+    home.ok(["mount", &volume(&home), "there", "-o", "shared,state_dir=state-there"]);
+}
+
+/// The lease of who was killed lapses, and nothing that it held is lost, whoever goes on.
+#[test]
+fn s217_a_machine_that_dies_while_it_renames_stops_the_others_for_seconds_only() {
+    let (home, here, there) = two_mounts("shared-kill");
+    for number in 0..200 {
+        fs::write(here.join(number.to_string()), number.to_string()).unwrap();
+    }
+    seen("the last", || there.join("199").exists());
+    let renaming = {
+        let here = here.clone();
+        std::thread::spawn(move || {
+            // Until the mount is gone.
+            (0..200).find(|number| {
+                fs::rename(here.join(number.to_string()), here.join(format!("{number}-here"))).is_err()
+            })
+        })
+    };
+    std::thread::sleep(Duration::from_millis(500));
+    home.signal(home.pid(), rustix::process::Signal::KILL);
+    let at = renaming.join().unwrap().expect("it was killed in between");
+    let began = Instant::now();
+    for number in 0..200 {
+        match fs::rename(there.join(number.to_string()), there.join(format!("{number}-there"))) {
+            Ok(()) => assert!(number >= at, "{number} had been renamed"),
+            Err(error) => assert!(error.kind() == ErrorKind::NotFound && number <= at, "{number}: {error}"),
+        }
+    }
+    assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
+    home.ok(["umount", "--lazy", "mnt"]);
+    let bucket = format!("s3://cli-{}", "shared-kill");
+    mount(&home, &bucket, "mnt", "state");
+    for number in 0..200 {
+        let name = if number < at { format!("{number}-here") } else { format!("{number}-there") };
+        if number != at {
+            assert_eq!(fs::read_to_string(here.join(&name)).unwrap(), number.to_string());
+        }
+    }
+    let kept = [format!("{at}-here"), format!("{at}-there")];
+    seen("the one in between at one place", || {
+        kept.iter().filter(|name| here.join(name).exists()).count() == 1
+    });
+    let said = said(home.command(crate::fixture::tenon()).args(["gc", "mnt"]));
+    assert_eq!(said.code, 0, "{said:?}");
+    let own = home.ok(["object", "ls", &format!("{bucket}/.tenon/"), "-r"]);
+    assert!(!own.contains("leases"), "{own}");
+}

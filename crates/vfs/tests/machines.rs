@@ -1,0 +1,281 @@
+//! Mounts of one bucket on several machines, which agree in it.
+
+use crate::world::{Bucket, CALLER, World, errno};
+use std::sync::Arc;
+use store::leases::LAPSE;
+use store::wrap::{Fault, Operation, Rule};
+use vfs::{Config, Ino, Mapping};
+
+async fn mounts(bucket: &Bucket) -> [World; 2] {
+    [bucket.mount(shared).await, bucket.mount(shared).await]
+}
+
+fn shared(config: &mut Config) {
+    config.is_shared = true;
+}
+
+async fn create_exclusively(world: &World, name: &str) -> vfs::Result<vfs::Handle> {
+    let flags = libc::O_CREAT | libc::O_EXCL | libc::O_WRONLY;
+    let made = world.fs.create(CALLER, Ino::ROOT, name.as_bytes(), 0o600, flags).await;
+    made.map(|(_, opened)| opened.handle)
+}
+
+/// Without a wait for objects that are on their way.
+async fn rename(world: &World, from: &str, to: &str) -> vfs::Result<()> {
+    world.rename_at_once(from, to, 0).await
+}
+
+#[tokio::test]
+async fn s213_one_of_several_mounts_makes_a_file_exclusively() {
+    let bucket = Bucket::in_memory();
+    let [here, there] = mounts(&bucket).await;
+    assert!(here.names("/").await.unwrap().is_empty() && there.names("/").await.unwrap().is_empty());
+    let handle = create_exclusively(&here, "file").await.unwrap();
+    assert_eq!(bucket.object("file").await.unwrap(), b"", "before it is closed");
+    assert_eq!(errno(create_exclusively(&there, "file").await), libc::EEXIST);
+    // Who lost finds it at once.
+    assert_eq!(there.read_file("file").await.unwrap(), b"");
+    here.write_all(handle, b"first").await.unwrap();
+    here.close(handle).await.unwrap();
+    assert_eq!(bucket.object("file").await.unwrap(), b"first");
+    assert_eq!(there.read_file("file").await.unwrap(), b"first");
+    for world in [&here, &there] {
+        world.assert_healthy().await;
+    }
+}
+
+#[tokio::test]
+async fn s213_one_of_several_mounts_makes_a_directory_or_a_link() {
+    let bucket = Bucket::in_memory();
+    let [here, there] = mounts(&bucket).await;
+    assert!(there.names("/").await.unwrap().is_empty());
+    here.mkdir("dir").await.unwrap();
+    assert_eq!(errno(there.mkdir("dir").await), libc::EEXIST);
+    assert_eq!(there.names("dir").await.unwrap(), Vec::<String>::new(), "as mkdir -p expects");
+    here.symlink("link", b"dir").await.unwrap();
+    assert_eq!(errno(there.symlink("link", b"elsewhere").await), libc::EEXIST);
+    assert_eq!(there.stat("link").await.unwrap().kind, vfs::Kind::Symlink);
+}
+
+/// Two machines that made the same log within the revalidation time each had its lines, and one lost them when it closed.
+#[tokio::test]
+async fn s214_who_opens_a_file_to_make_it_finds_what_another_mount_made() {
+    let bucket = Bucket::in_memory();
+    let [here, there] = mounts(&bucket).await;
+    assert!(there.names("/").await.unwrap().is_empty());
+    here.write_file("log", "one").await.unwrap();
+    let flags = libc::O_CREAT | libc::O_WRONLY;
+    let made = there.fs.create(CALLER, Ino::ROOT, b"log", 0o600, flags).await;
+    assert_eq!(errno(made), libc::ESTALE, "upon which the kernel looks again and opens");
+    assert_eq!(there.read_file("log").await.unwrap(), b"one");
+}
+
+#[tokio::test]
+async fn s214_an_open_sees_what_another_mount_closed_at_once() {
+    let bucket = Bucket::in_memory();
+    let [here, there] = mounts(&bucket).await;
+    here.write_file("file", "first").await.unwrap();
+    assert_eq!(there.read_file("file").await.unwrap(), b"first");
+    here.write_file("file", "and second").await.unwrap();
+    assert_eq!(there.read_file("file").await.unwrap(), b"and second");
+    there.write_file("file", "third").await.unwrap();
+    assert_eq!(here.read_file("file").await.unwrap(), b"third");
+}
+
+/// The bytes and so the tag are the same: nothing but the time of the object says that something is new.
+#[tokio::test]
+async fn s215_attributes_that_another_mount_changed_are_seen() {
+    let bucket = Bucket::in_memory();
+    let [here, there] = mounts(&bucket).await;
+    here.write_file("file", "text").await.unwrap();
+    assert_eq!(there.stat("file").await.unwrap().mode, here.stat("file").await.unwrap().mode);
+    for mode in [0o600, 0o640, 0o755] {
+        here.chmod("file", mode).await.unwrap();
+        here.fs.sync().await.unwrap();
+        there.expire();
+        assert_eq!(there.stat("file").await.unwrap().mode, mode);
+        // And what this one says of it nobody takes back.
+        there.chmod("file", mode | 0o001).await.unwrap();
+        assert_eq!(there.stat("file").await.unwrap().mode, mode | 0o001);
+        there.expire();
+        assert_eq!(there.stat("file").await.unwrap().mode, mode | 0o001, "not stored yet");
+        there.fs.sync().await.unwrap();
+        there.expire();
+        assert_eq!(here.stat("file").await.unwrap().mode, mode | 0o001);
+    }
+}
+
+#[tokio::test]
+async fn s215_attributes_of_a_directory_that_another_mount_changed_are_seen_once_it_is_listed() {
+    let bucket = Bucket::in_memory();
+    let [here, there] = mounts(&bucket).await;
+    here.mkdir("dir").await.unwrap();
+    assert_eq!(there.stat("dir").await.unwrap().mode, here.stat("dir").await.unwrap().mode);
+    for mode in [0o700, 0o750] {
+        here.chmod("dir", mode).await.unwrap();
+        here.fs.sync().await.unwrap();
+        there.expire();
+        assert!(there.names("dir").await.unwrap().is_empty());
+        assert_eq!(there.stat("dir").await.unwrap().mode, mode);
+    }
+}
+
+#[tokio::test]
+async fn s216_one_of_several_mounts_renames_a_file() {
+    let bucket = Bucket::in_memory();
+    let [here, there] = mounts(&bucket).await;
+    for number in 0..20 {
+        let (from, ours, theirs) = (format!("f{number}"), format!("a{number}"), format!("b{number}"));
+        here.write_file(&from, "").await.unwrap();
+        there.expire();
+        assert_eq!(there.stat(&from).await.unwrap().size_bytes, 0);
+        let (one, other) = tokio::join!(rename(&here, &from, &ours), rename(&there, &from, &theirs));
+        assert!(bucket.head(&from).await.is_none(), "it has moved when the calls return");
+        let (winner, lost) = if one.is_ok() { (&ours, other) } else { (&theirs, one) };
+        assert_eq!(errno(lost), libc::ENOENT);
+        assert!(bucket.head(winner).await.is_some());
+    }
+    assert_eq!(bucket.keys().await.len(), 20, "no lease is left, and no copy");
+}
+
+#[tokio::test]
+async fn s216_of_two_that_rename_to_one_name_the_last_has_it() {
+    let bucket = Bucket::in_memory();
+    let [here, there] = mounts(&bucket).await;
+    here.write_file("target", "old").await.unwrap();
+    assert_eq!(there.read_file("target").await.unwrap(), b"old");
+    here.write_file("one", "1").await.unwrap();
+    there.write_file("other", "2").await.unwrap();
+    let (one, other) = tokio::join!(rename(&here, "one", "target"), rename(&there, "other", "target"));
+    one.and(other).unwrap();
+    assert_eq!(bucket.keys().await, ["target"]);
+    let found = bucket.object("target").await.unwrap();
+    assert!(found == b"1" || found == b"2");
+    assert_eq!(here.read_file("target").await.unwrap(), found);
+    assert_eq!(there.read_file("target").await.unwrap(), found);
+}
+
+#[tokio::test]
+async fn s216_of_two_that_must_not_replace_the_first_has_the_name() {
+    let bucket = Bucket::in_memory();
+    let [here, there] = mounts(&bucket).await;
+    here.write_file("one", "1").await.unwrap();
+    there.write_file("other", "2").await.unwrap();
+    let flags = libc::RENAME_NOREPLACE;
+    let (one, other) = tokio::join!(
+        here.rename_at_once("one", "target", flags),
+        there.rename_at_once("other", "target", flags)
+    );
+    let (kept, left, lost) = if one.is_ok() { ("1", "other", other) } else { ("2", "one", one) };
+    assert_eq!(errno(lost), libc::EEXIST);
+    assert_eq!(bucket.object("target").await.unwrap(), kept.as_bytes());
+    assert_eq!(bucket.keys().await, [left, "target"]);
+}
+
+#[tokio::test]
+async fn s216_one_of_several_mounts_renames_a_directory() {
+    let bucket = Bucket::in_memory();
+    let [here, there] = mounts(&bucket).await;
+    here.mkdir("dir").await.unwrap();
+    for number in 0..30 {
+        here.write_file(format!("dir/{number}"), "text").await.unwrap();
+    }
+    assert_eq!(there.names("dir").await.unwrap().len(), 30);
+    let (one, other) = tokio::join!(rename(&here, "dir", "a"), rename(&there, "dir", "b"));
+    let (winner, lost) = if one.is_ok() { ("a", other) } else { ("b", one) };
+    assert_eq!(errno(lost), libc::ENOENT);
+    let keys = bucket.keys().await;
+    assert_eq!(keys.len(), 31);
+    assert!(keys.iter().all(|key| key.starts_with(&format!("{winner}/"))), "{keys:?}");
+    for world in [&here, &there] {
+        world.expire();
+        assert_eq!(world.names("/").await.unwrap(), [winner]);
+    }
+}
+
+#[tokio::test]
+async fn s216_a_file_that_went_before_it_was_renamed_replaces_nothing() {
+    let bucket = Bucket::in_memory();
+    let [here, _] = mounts(&bucket).await;
+    here.write_file("target", "old").await.unwrap();
+    here.write_file("file", "new").await.unwrap();
+    let held = here.bucket.late.hold(Operation::List);
+    let renaming = async { rename(&here, "file", "target").await };
+    let deleting = async {
+        // Both names have been looked at.
+        let answer = held.done().await;
+        bucket.delete("file").await;
+        drop(answer);
+    };
+    let (renamed, ()) = tokio::join!(renaming, deleting);
+    assert_eq!(errno(renamed), libc::ENOENT);
+    assert_eq!(bucket.object("target").await.unwrap(), b"old");
+    assert_eq!(here.read_file("target").await.unwrap(), b"old");
+}
+
+#[tokio::test]
+async fn s216_a_file_that_changed_before_it_was_renamed_is_renamed_as_it_is() {
+    let bucket = Bucket::in_memory();
+    let [here, _] = mounts(&bucket).await;
+    here.write_file("file", "text").await.unwrap();
+    let held = here.bucket.late.hold(Operation::List);
+    let changing = async {
+        let answer = held.done().await;
+        bucket.put("file", "newer").await;
+        drop(answer);
+    };
+    let (renamed, ()) = tokio::join!(rename(&here, "file", "there"), changing);
+    renamed.unwrap();
+    assert_eq!(bucket.keys().await, ["there"]);
+    assert_eq!(here.read_file("there").await.unwrap(), b"newer");
+}
+
+#[tokio::test(start_paused = true)]
+async fn s217_a_rename_of_a_mount_that_died_keeps_the_others_no_longer_than_its_lease() {
+    let bucket = Bucket::in_memory();
+    let [here, there] = mounts(&bucket).await;
+    let here = Arc::new(here);
+    here.write_file("file", "text").await.unwrap();
+    assert_eq!(there.read_file("file").await.unwrap(), b"text");
+    // It has the leases, and looks at what is there.
+    bucket.faults.add(Rule::new(Fault::Stall).on(Operation::List).times(1));
+    let dying = {
+        let here = here.clone();
+        tokio::spawn(async move { rename(&here, "file", "a").await })
+    };
+    tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    dying.abort();
+    let began = tokio::time::Instant::now();
+    rename(&there, "file", "b").await.unwrap();
+    assert!(began.elapsed() >= LAPSE / 2, "{:?}", began.elapsed());
+    assert_eq!(bucket.keys().await.len(), 2, "the lease on the other name is in nobody's way");
+    assert_eq!(there.fs.collect_garbage(false).await.unwrap().len(), 1);
+    assert_eq!(bucket.keys().await, ["b"]);
+}
+
+#[tokio::test]
+async fn s218_what_other_mounts_would_not_know_of_is_refused() {
+    let [here, _] = mounts(&Bucket::in_memory()).await;
+    here.write_file("file", "text").await.unwrap();
+    here.write_file("other", "text").await.unwrap();
+    assert_eq!(errno(here.link("file", "name").await), libc::EPERM);
+    let exchanged = here.rename_with("file", "other", libc::RENAME_EXCHANGE).await;
+    assert_eq!(errno(exchanged), libc::EINVAL);
+}
+
+#[tokio::test]
+async fn s218_a_volume_whose_names_are_on_one_machine_is_not_shared() {
+    let bucket = Bucket::by_inode(Mapping::Whole).await;
+    let record = vfs::VolumeRecord::read(bucket.store(), b"").await.unwrap();
+    let cache = tempfile::TempDir::new().unwrap();
+    let parts = vfs::Parts {
+        store: Arc::new(store::memory::MemoryStore::new(bucket.clock.clone())),
+        clock: bucket.clock.clone(),
+        entropy: Arc::new(store::Entropy::new(1)),
+        engine: Arc::new(meta::MemoryEngine::default()),
+        record,
+    };
+    let config = Config { is_shared: true, ..Config::new(cache.path().to_owned()) };
+    let refused = vfs::Filesystem::mount(parts, config).unwrap_err().to_string();
+    assert!(refused.contains("cannot be shared"), "{refused}");
+}
