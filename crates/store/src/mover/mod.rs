@@ -358,7 +358,7 @@ impl Mover {
         at_target: &Precondition,
         name: impl FnOnce(&ObjectRef) -> Result<T, E>,
     ) -> Result<T, E> {
-        let options = CopyOptions { attributes: None, precondition: at_target.clone() };
+        let options = CopyOptions { precondition: at_target.clone(), ..CopyOptions::default() };
         let copy = self.copy(from, to, options).await?;
         let done = match name(&copy) {
             Ok(done) => done,

@@ -83,7 +83,8 @@ impl Filesystem {
 
     async fn copy_side(&self, side: &Side, to: &ObjectKey, precondition: Precondition) -> Result<()> {
         let found = self.store.head(&side.key).await?;
-        self.store.copy(&found.object, to, CopyOptions { attributes: None, precondition }).await?;
+        let options = CopyOptions { attributes: None, precondition, size_bytes: Some(found.size_bytes) };
+        self.store.copy(&found.object, to, options).await?;
         Ok(())
     }
 
