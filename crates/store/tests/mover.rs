@@ -167,6 +167,23 @@ async fn what_is_renamed_again_moves_once() {
     assert_eq!(contents(&world.memory).await, expected(&[("c", "one")]));
 }
 
+/// After failures the next attempt is half a minute away, and what was renamed in that time waited for it.
+#[tokio::test(start_paused = true)]
+async fn what_is_renamed_does_not_wait_for_what_cannot_be_moved() {
+    let world = World::new();
+    let (stuck, next) = (world.put("stuck", "one").await, world.put("next", "two").await);
+    world.faults.add(Rule::new(Fault::unavailable()).on(Operation::Copy).at(&key("stuck.moved")).always());
+    world.rename(&stuck, "stuck.moved", Precondition::Absent).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(95)).await;
+    let tries = world.trace.counts().of(Operation::Copy);
+    // Who only waits does not have the bucket asked the more.
+    let arrived = tokio::time::timeout(Duration::from_secs(10), world.mover.arrived()).await;
+    assert!(arrived.is_err() && world.trace.counts().of(Operation::Copy) == tries);
+    world.rename(&next, "next.moved", Precondition::Absent).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(contents(&world.memory).await, expected(&[("stuck", "one"), ("next.moved", "two")]));
+}
+
 /// Who renames over a file sees the new one at once, and the old one is gone.
 #[tokio::test(start_paused = true)]
 async fn what_is_replaced_goes_and_what_somebody_else_stored_stays() {

@@ -95,6 +95,8 @@ pub struct Mover {
     failure: Mutex<Option<String>>,
     /// A move is done, or an attempt at one failed.
     changed: Notify,
+    /// Something was renamed.
+    woken: Arc<Notify>,
 }
 
 /// Who says elsewhere where things are, as a namespace does. None of it may call the mover but what makes safe.
@@ -236,6 +238,7 @@ impl Mover {
             safe_up_to: AtomicU64::new(0),
             failure: Mutex::default(),
             changed: Notify::new(),
+            woken: Arc::default(),
         }))
     }
 
@@ -346,7 +349,7 @@ impl Mover {
         let plan = |moves: &Moves| moves.rename(&places, to, &at_target);
         let done = self.state().rename(is_safe_first, plan, || name(&renamed))?;
         drop(claims);
-        self.resume();
+        self.goes_on();
         Ok(done)
     }
 
@@ -390,8 +393,14 @@ impl Mover {
         if self.options.copies_at_once {
             self.sync_journal().await?;
         }
-        self.resume();
+        self.goes_on();
         Ok(done)
+    }
+
+    /// Something has been renamed, and does not wait for what could not be moved before.
+    fn goes_on(&self) {
+        self.woken.notify_waiters();
+        self.resume();
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -24,7 +24,8 @@ const ATTEMPTS_MAX: usize = 8;
 /// A tree is gone through so often: what was on its way there lands behind the first pass. Who goes on storing at the old
 /// place makes new objects there.
 const PASSES_MAX: usize = 4;
-/// The first and the longest wait after a failure, in which the store's client has tried for a while already.
+/// The first and the longest wait after a failure, in which the store's client has tried for a while already. What is renamed
+/// meanwhile waits for the first.
 const WAITS: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
 
 /// What was copied, and where it is now too.
@@ -461,11 +462,16 @@ async fn run(me: Weak<Mover>) {
     let mut wait = WAITS.0;
     loop {
         let Some(mover) = me.upgrade() else { return };
+        let woken = mover.woken.clone();
+        // What is renamed from here on need not be among what is tried now.
+        let mut renamed = std::pin::pin!(woken.notified());
+        renamed.as_mut().enable();
         if mover.try_all().await {
             wait = WAITS.0;
         } else {
             drop(mover);
-            tokio::time::sleep(wait).await;
+            tokio::time::sleep(WAITS.0).await;
+            let _ = tokio::time::timeout(wait.saturating_sub(WAITS.0), renamed).await;
             wait = (wait * 2).min(WAITS.1);
             continue;
         }
