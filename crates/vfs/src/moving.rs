@@ -59,15 +59,16 @@ impl Filesystem {
                 if let Some(me) = is_void.upgrade() {
                     for key in [from, to] {
                         // Who cannot be told looks again in time.
-                        me.is_void(key).ok();
+                        me.look_later(key).ok();
                     }
                 }
             }),
+            judge: self.judge(),
         });
     }
 
-    /// A rename came to nothing: what is at both keys is to be looked at again.
-    fn is_void(&self, key: &ObjectKey) -> Result<()> {
+    /// What is at a key is to be looked at again.
+    pub(crate) fn look_later(&self, key: &ObjectKey) -> Result<()> {
         if let Some(known) = self.known_way(key)? {
             self.directories.get(known.dir).forget();
         }

@@ -7,17 +7,18 @@
 //!
 //! Invariants: an object is deleted where it lay only after it is where it goes to; nothing moves before the journal, and
 //! whatever else says where it is now ([`Keeper`]), survives the loss of power; a move that was done in part
-//! goes on where it ended, and done again does no harm; somebody else's object at the new place stays, and ours is kept
-//! under the key that [`MoverOptions::lost`] gives.
+//! goes on where it ended, and done again does no harm; nobody's object at the new place is replaced unless the
+//! [`Judge`] says so and it was kept.
 
 mod journal;
 mod listing;
 mod moves;
+mod overtaken;
 mod run;
 mod upload;
 
 use crate::aliases::Aliases;
-use crate::writeback::LostKey;
+use crate::writeback::{Judge, LostKey};
 use crate::{
     Attributes, Claims, CopyOptions, ETag, Entropy, GetOptions, ListPage, ListRequest, Multipart, Object,
     ObjectKey, ObjectMeta, ObjectRef, ObjectStore, Payload, Precondition, PutOptions, Result, StoreError,
@@ -26,7 +27,8 @@ use crate::{
 use futures_util::future::BoxFuture;
 use journal::Journal;
 use moves::{Candidate, Move, Moves, Step};
-use std::collections::BTreeSet;
+use run::Copied;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::io;
 use std::path::Path;
@@ -43,7 +45,7 @@ pub struct MoverOptions {
     /// The store below acknowledges copies and deletions before they are done, in order: objects that are renamed one by one
     /// are left to it.
     pub copies_at_once: bool,
-    /// Where our bytes go if somebody else stored something at the new place.
+    /// Where our bytes go if somebody else stored something at the new place, and there is no [`Judge`].
     pub lost: LostKey,
 }
 
@@ -85,6 +87,8 @@ pub struct Mover {
     places: Claims<ObjectKey>,
     /// Moves that somebody is carrying out, by number.
     running: Claims<u64>,
+    /// What met another object where it was to go, and is still where it was, by its key there.
+    overtaken: Mutex<HashMap<ObjectKey, Copied>>,
     entropy: Arc<Entropy>,
     options: MoverOptions,
     keeper: OnceLock<Keeper>,
@@ -112,6 +116,8 @@ pub struct Keeper {
     pub has_arrived: Box<dyn Fn(&ObjectKey, &ETag, &ETag) + Send + Sync>,
     /// Hears of a rename, from a key to a key, that came to nothing: somebody else changed the object before it moved.
     pub is_void: Box<dyn Fn(&ObjectKey, &ObjectKey) + Send + Sync>,
+    /// Says whose object has a key that both want, and notes what became of the other.
+    pub judge: Judge,
 }
 
 impl fmt::Debug for Keeper {
@@ -230,6 +236,7 @@ impl Mover {
             aliases: Mutex::default(),
             places: Claims::default(),
             running: Claims::default(),
+            overtaken: Mutex::default(),
             entropy,
             options,
             keeper: OnceLock::new(),

@@ -29,13 +29,32 @@ const PASSES_MAX: usize = 4;
 const WAITS: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
 
 /// What was copied, and where it is now too.
-type Copied = (ObjectRef, ObjectKey);
+#[derive(Debug, Clone)]
+pub(super) struct Copied {
+    pub(super) from: ObjectRef,
+    pub(super) to: ObjectKey,
+    /// Where it, or what somebody else stored at the target, is kept.
+    pub(super) kept: Option<ObjectKey>,
+}
+
+impl Copied {
+    pub(super) fn new(source: &Source, to: &ObjectKey, kept: Option<ObjectKey>) -> Self {
+        Self { from: source.object.clone(), to: to.clone(), kept }
+    }
+}
 
 /// What is to be copied, and how large it is, if that is known.
 #[derive(Debug, Clone)]
-struct Source {
-    object: ObjectRef,
+pub(super) struct Source {
+    pub(super) object: ObjectRef,
     size_bytes: Option<u64>,
+}
+
+impl Source {
+    /// How to copy it as it is.
+    pub(super) fn options(&self, precondition: Precondition) -> CopyOptions {
+        CopyOptions { attributes: None, precondition, size_bytes: self.size_bytes }
+    }
 }
 
 impl From<ObjectMeta> for Source {
@@ -177,14 +196,17 @@ impl Mover {
                 return self.delete_moved(&source.object).await;
             };
             let Ok(to) = ObjectKey::new(to.clone()) else { return Ok(()) };
-            if self.copy_to(&source, &to, precondition).await? {
-                return self.leave(&(source.object, to)).await;
+            if let Some(copied) = self.copy_to(&source, &to, precondition).await? {
+                return self.leave(&copied).await;
             }
             found = match self.store.find(from).await? {
                 Some(there) if self.is_still(&to, Some(&source.object.etag), &there) => Some(there.into()),
                 // It has gone, or somebody has stored something new there, which is another object now. What it was to replace
                 // is replaced all the same.
-                _ => {
+                there => {
+                    if let Some(theirs) = there {
+                        self.note_void(&source.object, theirs.object).await?;
+                    }
                     self.delete_replaced(&to, precondition).await?;
                     if let Some(keeper) = self.keeper.get() {
                         (keeper.is_void)(from, &to);
@@ -305,8 +327,8 @@ impl Mover {
             let target = self.state().moves.target_of(number, source.object.key.as_bytes());
             let Some(to) = target else { return Ok(None) };
             let precondition = if is_free { Precondition::None } else { Precondition::Absent };
-            if self.copy_to(&source, &to, &precondition).await? {
-                return Ok(Some((source.object, to)));
+            if let Some(copied) = self.copy_to(&source, &to, &precondition).await? {
+                return Ok(Some(copied));
             }
             match self.store.find(&source.object.key).await? {
                 None => return Ok(None),
@@ -316,39 +338,49 @@ impl Mover {
         Err(StoreError::Unavailable(format!("'{}' is changed all the time", source.object.key)))
     }
 
-    /// Copies an object; what somebody else has stored at the target stays, and ours is kept beside. False if there is no
-    /// such object any more.
-    async fn copy_to(&self, source: &Source, to: &ObjectKey, precondition: &Precondition) -> Result<bool> {
+    /// Copies an object; of what somebody else has stored at the target nothing is lost. `None` if there is no such object
+    /// any more.
+    async fn copy_to(
+        &self,
+        source: &Source,
+        to: &ObjectKey,
+        precondition: &Precondition,
+    ) -> Result<Option<Copied>> {
+        if let Some(settled) = self.was_overtaken(source, to) {
+            return Ok(Some(settled));
+        }
         match self.copy_if(source, to, precondition.clone()).await {
-            Ok(()) => return Ok(true),
+            Ok(_) => return Ok(Some(Copied::new(source, to, None))),
             Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)) => {}
             Err(error) => return Err(error),
         }
         let from = &source.object;
         let Some(ours) = self.store.find(&from.key).await?.filter(|ours| ours.object.etag == from.etag)
         else {
-            return Ok(false);
+            return Ok(None);
         };
         let theirs = self.store.find(to).await?;
         let Some(theirs) = theirs.filter(|theirs| !(is_marker(&ours) && is_marker(theirs))) else {
             // What was to be replaced has gone, or says no more than ours does.
-            return self.copy_if(source, to, Precondition::None).await.map(|()| true);
+            self.copy_if(source, to, Precondition::None).await?;
+            return Ok(Some(Copied::new(source, to, None)));
         };
         if self.is_copy(&ours, &theirs).await? {
             self.has_moved(from, theirs.object);
-            return Ok(true);
+            return Ok(Some(Copied::new(source, to, None)));
         }
-        let lost = (self.options.lost)(to, self.entropy.next_u64());
-        self.store.copy(from, &lost, CopyOptions::default()).await?;
-        tracing::warn!(from = %from.key, key = %to, kept = %lost, "somebody else stored an object where ours was renamed to: the bucket's stays");
-        Ok(true)
+        self.settle_overtaken(source, to, theirs.object).await.map(Some)
     }
 
-    async fn copy_if(&self, source: &Source, to: &ObjectKey, precondition: Precondition) -> Result<()> {
-        let options = CopyOptions { attributes: None, precondition, size_bytes: source.size_bytes };
-        let copy = self.store.copy(&source.object, to, options).await?;
-        self.has_moved(&source.object, copy);
-        Ok(())
+    pub(super) async fn copy_if(
+        &self,
+        source: &Source,
+        to: &ObjectKey,
+        precondition: Precondition,
+    ) -> Result<ObjectRef> {
+        let copy = self.store.copy(&source.object, to, source.options(precondition)).await?;
+        self.has_moved(&source.object, copy.clone());
+        Ok(copy)
     }
 
     fn has_moved(&self, from: &ObjectRef, copy: ObjectRef) {
@@ -405,13 +437,17 @@ impl Mover {
     }
 
     /// An object has arrived, and goes where it was.
-    async fn leave(&self, (from, to): &Copied) -> Result<()> {
+    async fn leave(&self, Copied { from, to, kept }: &Copied) -> Result<()> {
         match self.store.delete(&from.key, Precondition::Matches(from.etag.clone())).await {
             Ok(()) | Err(StoreError::NotFound(_)) => {}
             Err(StoreError::PreconditionFailed(_)) => self.leave_copy(&from.key, to).await?,
             Err(error) => return Err(error),
         }
         self.tell_arrived(to.as_bytes());
+        if let Some(kept) = kept {
+            self.has_left(from);
+            self.tell_settled([to, kept]);
+        }
         Ok(())
     }
 
