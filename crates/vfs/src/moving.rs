@@ -100,6 +100,7 @@ impl Filesystem {
         let content = inode.content.iter().map(with_tag).collect();
         self.names.commit(&self.ctx(), &Op::Publish { ino, base, content, size_bytes, mtime: None })?;
         self.references.caches(ino, Some(there));
+        self.blocks.has_tag(ino, given, there);
         match self.files.get(ino) {
             Some(file) => file.repin(|| self.pin_of(ino)),
             None => Ok(()),

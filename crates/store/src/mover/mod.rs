@@ -103,7 +103,8 @@ pub struct Mover {
     woken: Arc<Notify>,
 }
 
-/// Who says elsewhere where things are, as a namespace does. None of it may call the mover but what makes safe.
+/// Who says elsewhere where things are, as a namespace does. None of it may wait for what the mover
+/// moves.
 #[expect(clippy::type_complexity, reason = "each call is said once, where it is described")]
 pub struct Keeper {
     /// Has what must survive the loss of power before anything moves survive it.

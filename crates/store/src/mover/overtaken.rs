@@ -84,11 +84,20 @@ impl Mover {
         }
     }
 
+    /// A copy of which nobody knows is made anew by the next attempt.
+    async fn note_copy(&self, outcome: Outcome, copy: &ObjectRef) -> Result<()> {
+        let noted = self.note(outcome).await;
+        if noted.is_err() {
+            self.store.delete(&copy.key, Precondition::Matches(copy.etag.clone())).await.ok();
+        }
+        noted
+    }
+
     /// Theirs stays, and ours goes where it can be found.
     async fn give_way(&self, source: &Source, overtaken: Overtaken, there: &ObjectKey) -> Result<()> {
         let ours = self.store.copy(&source.object, there, source.options(Precondition::None)).await?;
         let (key, theirs) = (overtaken.key.clone(), overtaken.theirs.clone());
-        self.note(Outcome { overtaken, ours: Some(ours.clone()), theirs }).await?;
+        self.note_copy(Outcome { overtaken, ours: Some(ours.clone()), theirs }, &ours).await?;
         tracing::warn!(from = %source.object.key, %key, kept = %there, "somebody else stored an object where ours was renamed to: the bucket's stays");
         Ok(())
     }
@@ -108,7 +117,7 @@ impl Mover {
         };
         let key = overtaken.key.clone();
         let outcome = Outcome { overtaken, ours: None, theirs: Some(copy.clone()) };
-        self.note(outcome.clone()).await?;
+        self.note_copy(outcome.clone(), &copy).await?;
         match self.copy_if(source, &key, Precondition::Matches(theirs.etag.clone())).await {
             Ok(ours) => {
                 tracing::warn!(from = %source.object.key, %key, kept = %there, "somebody else stored an object where ours was renamed to: ours replaced it");
