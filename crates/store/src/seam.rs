@@ -42,6 +42,8 @@ pub struct CopyOptions {
     pub attributes: Option<Attributes>,
     /// What must hold at the target.
     pub precondition: Precondition,
+    /// How large the source is, in bytes, as far as that is known: a large one may be copied otherwise than a small one.
+    pub size_bytes: Option<u64>,
 }
 
 /// A bucket: bytes under keys.
@@ -200,7 +202,7 @@ pub async fn rename_by_copy<S: ObjectStore + ?Sized>(
     if from.key == *to {
         return Err(StoreError::Invalid("an object cannot be moved to its own key".into()));
     }
-    store.copy(from, to, CopyOptions { attributes: None, precondition }).await?;
+    store.copy(from, to, CopyOptions { precondition, ..CopyOptions::default() }).await?;
     store.delete(&from.key, Precondition::Matches(from.etag.clone())).await
 }
 

@@ -10,6 +10,7 @@ use store::conformance::{self, Capabilities};
 use store::memory::{MemoryLimits, MemoryStore};
 use store::mover::{Keeper, Mover, MoverOptions};
 use store::wrap::{Fault, Faults, Faulty, Latency, Operation, Rule, Slow, Trace, Traced};
+use store::writeback::{Judge, Outcome, Way};
 use store::{
     Attributes, CopyOptions, ETag, Entropy, GetOptions, ListEntry, ListRequest, ObjectKey, ObjectRef,
     ObjectStore, Pages, Precondition, PutOptions, Result, StoreError, SystemClock,
@@ -168,6 +169,23 @@ async fn what_is_renamed_again_moves_once() {
     assert_eq!(contents(&world.memory).await, expected(&[("c", "one")]));
 }
 
+/// After failures the next attempt is half a minute away, and what was renamed in that time waited for it.
+#[tokio::test(start_paused = true)]
+async fn what_is_renamed_does_not_wait_for_what_cannot_be_moved() {
+    let world = World::new();
+    let (stuck, next) = (world.put("stuck", "one").await, world.put("next", "two").await);
+    world.faults.add(Rule::new(Fault::unavailable()).on(Operation::Copy).at(&key("stuck.moved")).always());
+    world.rename(&stuck, "stuck.moved", Precondition::Absent).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(95)).await;
+    let tries = world.trace.counts().of(Operation::Copy);
+    // Who only waits does not have the bucket asked the more.
+    let arrived = tokio::time::timeout(Duration::from_secs(10), world.mover.arrived()).await;
+    assert!(arrived.is_err() && world.trace.counts().of(Operation::Copy) == tries);
+    world.rename(&next, "next.moved", Precondition::Absent).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(contents(&world.memory).await, expected(&[("stuck", "one"), ("next.moved", "two")]));
+}
+
 /// Who renames over a file sees the new one at once, and the old one is gone.
 #[tokio::test(start_paused = true)]
 async fn what_is_replaced_goes_and_what_somebody_else_stored_stays() {
@@ -276,6 +294,7 @@ async fn nothing_moves_before_what_must_be_safe_is() {
         knows: Box::new(|_, _| false),
         has_arrived: Box::new(|_, _, _| {}),
         is_void: Box::new(|_, _| {}),
+        judge: theirs_goes(Arc::default()),
     });
     let a = world.put("a", "one").await;
     world.rename(&a, "b", Precondition::Absent).await.unwrap();
@@ -285,6 +304,48 @@ async fn nothing_moves_before_what_must_be_safe_is() {
     is_safe.store(true, std::sync::atomic::Ordering::SeqCst);
     world.mover.arrived().await;
     assert_eq!(contents(&world.memory).await, expected(&[("b", "one")]));
+}
+
+/// Notes what it hears.
+fn theirs_goes(noted: Arc<Mutex<Vec<Outcome>>>) -> Judge {
+    Judge {
+        way: Arc::new(|overtaken| Way::TheirsTo(key(format!("kept/{}", overtaken.key)))),
+        note: Arc::new(move |outcome| {
+            noted.lock().unwrap().push(outcome);
+            Box::pin(std::future::ready(Ok(())))
+        }),
+        settled: Arc::new(|_| {}),
+    }
+}
+
+/// A store that takes no deletions: each attempt kept the bytes once more.
+#[tokio::test(start_paused = true)]
+async fn what_met_another_object_is_settled_once() {
+    let world = World::new();
+    let noted = Arc::<Mutex<Vec<Outcome>>>::default();
+    world.mover.kept_by(Keeper {
+        make_safe: Box::new(|| Box::pin(std::future::ready(Ok(())))),
+        knows: Box::new(|_, _| false),
+        has_arrived: Box::new(|_, _, _| {}),
+        is_void: Box::new(|_, _| {}),
+        judge: theirs_goes(noted.clone()),
+    });
+    let a = world.put("a", "ours").await;
+    world.put("d/x", "ours too").await;
+    world.faults.set_down(true);
+    world.rename(&a, "b", Precondition::Absent).await.unwrap();
+    world.rename_tree("d/", "e/").await;
+    put(&world.memory, "b", "theirs").await;
+    put(&world.memory, "e/x", "theirs too").await;
+    world.faults.set_down(false);
+    world.faults.add(Rule::new(Fault::unavailable()).on(Operation::Delete).always());
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    world.faults.clear();
+    world.mover.arrived().await;
+    let all = [("b", "ours"), ("e/x", "ours too"), ("kept/b", "theirs"), ("kept/e/x", "theirs too")];
+    assert_eq!(contents(&world.memory).await, expected(&all));
+    let noted: Vec<_> = noted.lock().unwrap().iter().map(|noted| noted.ours.is_some()).collect();
+    assert_eq!(noted, [false, true, false, true], "before theirs goes, and when all is done");
 }
 
 /// Names of which some are below others, before and after `/` in a listing.

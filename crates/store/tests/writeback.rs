@@ -441,7 +441,7 @@ async fn s122_a_reader_does_not_wait_for_the_bucket_to_be_back() {
     let stored = world.writeback.head(&key("file")).await.unwrap().object;
     let attributes =
         Some(Attributes { user: [("mode".into(), "0600".into())].into(), ..Attributes::default() });
-    let options = CopyOptions { attributes, precondition: Precondition::None };
+    let options = CopyOptions { attributes, ..CopyOptions::default() };
     world.writeback.copy(&stored, &key("file"), options).await.unwrap();
     world.faults.add(Rule::new(Fault::InVain(Duration::from_secs(30))).always());
     tokio::time::sleep(Duration::from_secs(1)).await;

@@ -233,7 +233,7 @@ impl Filesystem {
             return Ok(old.clone());
         }
         let attributes = Some(wanted.attributes.clone());
-        let options = CopyOptions { attributes, precondition: Precondition::None };
+        let options = CopyOptions { attributes, ..CopyOptions::default() };
         match self.store.copy(old, &old.key, options).await {
             // Only the answer may have been lost, or the copy made twice: the object has another tag then.
             Err(error) => {

@@ -63,15 +63,16 @@ impl Filesystem {
                     }
                     for key in [from, to] {
                         // Who cannot be told looks again in time.
-                        me.is_void(key).ok();
+                        me.look_later(key).ok();
                     }
                 }
             }),
+            judge: self.judge(),
         });
     }
 
-    /// A rename came to nothing: what is at both keys is to be looked at again.
-    fn is_void(&self, key: &ObjectKey) -> Result<()> {
+    /// What is at a key is to be looked at again.
+    pub(crate) fn look_later(&self, key: &ObjectKey) -> Result<()> {
         if let Some(known) = self.known_way(key)? {
             self.directories.get(known.dir).forget();
         }
@@ -103,6 +104,7 @@ impl Filesystem {
         let content = inode.content.iter().map(with_tag).collect();
         self.names.commit(&self.ctx(), &Op::Publish { ino, base, content, size_bytes, mtime: None })?;
         self.references.caches(ino, Some(there));
+        self.blocks.has_tag(ino, given, there);
         match self.files.get(ino) {
             Some(file) => file.repin(|| self.pin_of(ino)),
             None => Ok(()),

@@ -8,6 +8,7 @@ mod attributes;
 mod beside;
 mod by_inode;
 mod conflicts;
+mod conflicts_of_renames;
 mod consistency;
 mod content;
 mod copies;

@@ -44,6 +44,27 @@ async fn s75_a_rename_of_a_file_is_a_copy_and_a_delete() {
     assert_eq!(world.bucket.header("c", "file-permissions").await.unwrap(), "0100600");
 }
 
+/// A copy has another tag than what it was made of, and means the same bytes.
+#[tokio::test]
+async fn s225_what_is_cached_of_a_file_stays_when_its_object_has_moved() {
+    let world = World::new().await;
+    let body = pattern(3 * MIB);
+    world.write_file("a", &body).await.unwrap();
+    assert!(world.read_file("a").await.unwrap() == body);
+    let before = world.bucket.head("a").await.unwrap().object.etag;
+    let reader = world.open_handle("a", libc::O_RDONLY).await.unwrap();
+    world.rename("a", "b").await.unwrap();
+    assert_ne!(world.bucket.head("b").await.unwrap().object.etag, before);
+    world.expire();
+    let (read, counts) = world.counting(world.read_file("b")).await;
+    assert!(read.unwrap() == body);
+    assert_eq!(counts.of(Operation::Get), 0, "{counts}");
+    assert_eq!(world.fs.read(reader, 0, 9).await.unwrap(), body[..9]);
+    world.close(reader).await.unwrap();
+    assert!(world.fs.conflicts().is_empty());
+    world.assert_healthy().await;
+}
+
 #[tokio::test]
 async fn s76_a_rename_over_a_file_replaces_it() {
     let world = World::new().await;

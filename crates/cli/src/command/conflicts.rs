@@ -226,9 +226,10 @@ fn detail(conflict: &Conflict) -> String {
         Some(side) => format!("{} (etag {})", side.key, side.etag),
         None => "nothing: it was deleted".to_owned(),
     };
-    let file = match conflict.complete {
-        true => place(&conflict.file),
-        false => format!("{}; zeros stand for what was not written here", place(&conflict.file)),
+    let file = match (conflict.complete, &conflict.file) {
+        (true, _) => place(&conflict.file),
+        (false, None) => "nothing is left: it was replaced before it moved to its new name".to_owned(),
+        (false, Some(_)) => format!("{}; zeros stand for what was not written here", place(&conflict.file)),
     };
     let writes = if conflict.blocks { "refused until this is resolved" } else { "taken" };
     let lines = [

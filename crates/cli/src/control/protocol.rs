@@ -186,7 +186,7 @@ pub(crate) struct Side {
 impl Conflict {
     /// Whether what was written here has the name.
     pub(crate) fn is_file_named(&self) -> bool {
-        self.file.as_ref().is_none_or(|side| side.key == self.key)
+        self.file.as_ref().map_or(self.complete, |side| side.key == self.key)
     }
 }
 

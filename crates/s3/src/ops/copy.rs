@@ -124,7 +124,8 @@ pub(crate) async fn copy(
     };
     let checksum = attributes.user.get(CHECKSUM).and_then(|text| Checksum::from_text(text));
     let object = if source_bucket == to.name {
-        let options = CopyOptions { attributes: Some(attributes), precondition };
+        let size_bytes = Some(source.meta.size_bytes);
+        let options = CopyOptions { attributes: Some(attributes), precondition, size_bytes };
         within(&to, &source, &target_key, options, tags).await?
     } else {
         let target = (&to, &target_key);

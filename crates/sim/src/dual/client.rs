@@ -380,7 +380,7 @@ impl Client {
         let since = self.stage.now();
         let change = self.stage.becomes(By::Endpoint, &to, Some(content.clone()));
         self.stage.inner.borrow_mut().history.is_made_of(change, from);
-        let options = CopyOptions { attributes: None, precondition: precondition.clone() };
+        let options = CopyOptions { precondition: precondition.clone(), ..CopyOptions::default() };
         let copied = objects.copy(&meta.object, &object_key(&to)?, options).await;
         let attempt = Try { key: &to, since, precondition, changes: vec![change] };
         if self.source_went(from, &copied, since) {

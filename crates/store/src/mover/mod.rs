@@ -7,18 +7,19 @@
 //!
 //! Invariants: an object is deleted where it lay only after it is where it goes to; nothing moves before the journal, and
 //! whatever else says where it is now ([`Keeper`]), survives the loss of power; a move that was done in part
-//! goes on where it ended, and done again does no harm; somebody else's object at the new place stays, and ours is kept
-//! under the key that [`MoverOptions::lost`] gives.
+//! goes on where it ended, and done again does no harm; nobody's object at the new place is replaced unless the
+//! [`Judge`] says so and it was kept.
 
 mod arrive;
 mod journal;
 mod listing;
 mod moves;
+mod overtaken;
 mod run;
 mod upload;
 
 use crate::aliases::Aliases;
-use crate::writeback::LostKey;
+use crate::writeback::{Judge, LostKey};
 use crate::{
     Attributes, Claims, CopyOptions, ETag, Entropy, GetOptions, ListPage, ListRequest, Multipart, Object,
     ObjectKey, ObjectMeta, ObjectRef, ObjectStore, Payload, Precondition, PutOptions, Result, StoreError,
@@ -27,7 +28,8 @@ use crate::{
 use futures_util::future::BoxFuture;
 use journal::Journal;
 use moves::{Candidate, Move, Moves, Step};
-use std::collections::BTreeSet;
+use run::Copied;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::io;
 use std::path::Path;
@@ -46,7 +48,7 @@ pub struct MoverOptions {
     pub copies_at_once: bool,
     /// Who renames waits and hears whether it came to nothing: what was to be replaced then stays.
     pub is_shared: bool,
-    /// Where our bytes go if somebody else stored something at the new place.
+    /// Where our bytes go if somebody else stored something at the new place, and there is no [`Judge`].
     pub lost: LostKey,
 }
 
@@ -88,6 +90,8 @@ pub struct Mover {
     places: Claims<ObjectKey>,
     /// Moves that somebody is carrying out, by number.
     running: Claims<u64>,
+    /// What met another object where it was to go, and is still where it was, by its key there.
+    overtaken: Mutex<HashMap<ObjectKey, Copied>>,
     entropy: Arc<Entropy>,
     options: MoverOptions,
     keeper: OnceLock<Keeper>,
@@ -98,9 +102,12 @@ pub struct Mover {
     failure: Mutex<Option<String>>,
     /// A move is done, or an attempt at one failed.
     changed: Notify,
+    /// Something was renamed.
+    woken: Arc<Notify>,
 }
 
-/// Who says elsewhere where things are, as a namespace does. None of it may call the mover but what makes safe.
+/// Who says elsewhere where things are, as a namespace does. None of it may wait for what the mover
+/// moves.
 #[expect(clippy::type_complexity, reason = "each call is said once, where it is described")]
 pub struct Keeper {
     /// Has what must survive the loss of power before anything moves survive it.
@@ -113,6 +120,8 @@ pub struct Keeper {
     pub has_arrived: Box<dyn Fn(&ObjectKey, &ETag, &ETag) + Send + Sync>,
     /// Hears of a rename, from a key to a key, that came to nothing: somebody else changed the object before it moved.
     pub is_void: Box<dyn Fn(&ObjectKey, &ObjectKey) + Send + Sync>,
+    /// Says whose object has a key that both want, and notes what became of the other.
+    pub judge: Judge,
 }
 
 impl fmt::Debug for Keeper {
@@ -231,6 +240,7 @@ impl Mover {
             aliases: Mutex::default(),
             places: Claims::default(),
             running: Claims::default(),
+            overtaken: Mutex::default(),
             entropy,
             options,
             keeper: OnceLock::new(),
@@ -239,6 +249,7 @@ impl Mover {
             safe_up_to: AtomicU64::new(0),
             failure: Mutex::default(),
             changed: Notify::new(),
+            woken: Arc::default(),
         }))
     }
 
@@ -349,7 +360,7 @@ impl Mover {
         let plan = |moves: &Moves| moves.rename(&places, to, &at_target);
         let done = self.state().rename(is_safe_first, plan, || name(&renamed))?;
         drop(claims);
-        self.resume();
+        self.goes_on();
         Ok(done)
     }
 
@@ -361,7 +372,7 @@ impl Mover {
         at_target: &Precondition,
         name: impl FnOnce(&ObjectRef) -> Result<T, E>,
     ) -> Result<T, E> {
-        let options = CopyOptions { attributes: None, precondition: at_target.clone() };
+        let options = CopyOptions { precondition: at_target.clone(), ..CopyOptions::default() };
         let copy = self.copy(from, to, options).await?;
         let done = match name(&copy) {
             Ok(done) => done,
@@ -393,8 +404,14 @@ impl Mover {
         if self.options.copies_at_once {
             self.sync_journal().await?;
         }
-        self.resume();
+        self.goes_on();
         Ok(done)
+    }
+
+    /// Something has been renamed, and does not wait for what could not be moved before.
+    fn goes_on(&self) {
+        self.woken.notify_waiters();
+        self.resume();
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

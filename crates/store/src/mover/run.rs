@@ -24,11 +24,44 @@ const ATTEMPTS_MAX: usize = 8;
 /// A tree is gone through so often: what was on its way there lands behind the first pass. Who goes on storing at the old
 /// place makes new objects there.
 const PASSES_MAX: usize = 4;
-/// The first and the longest wait after a failure, in which the store's client has tried for a while already.
+/// The first and the longest wait after a failure, in which the store's client has tried for a while already. What is renamed
+/// meanwhile waits for the first.
 const WAITS: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
 
 /// What was copied, and where it is now too.
-type Copied = (ObjectRef, ObjectKey);
+#[derive(Debug, Clone)]
+pub(super) struct Copied {
+    pub(super) from: ObjectRef,
+    pub(super) to: ObjectKey,
+    /// Where it, or what somebody else stored at the target, is kept.
+    pub(super) kept: Option<ObjectKey>,
+}
+
+impl Copied {
+    pub(super) fn new(source: &Source, to: &ObjectKey, kept: Option<ObjectKey>) -> Self {
+        Self { from: source.object.clone(), to: to.clone(), kept }
+    }
+}
+
+/// What is to be copied, and how large it is, if that is known.
+#[derive(Debug, Clone)]
+pub(super) struct Source {
+    pub(super) object: ObjectRef,
+    size_bytes: Option<u64>,
+}
+
+impl Source {
+    /// How to copy it as it is.
+    pub(super) fn options(&self, precondition: Precondition) -> CopyOptions {
+        CopyOptions { attributes: None, precondition, size_bytes: self.size_bytes }
+    }
+}
+
+impl From<ObjectMeta> for Source {
+    fn from(found: ObjectMeta) -> Self {
+        Self { object: found.object, size_bytes: Some(found.size_bytes) }
+    }
+}
 
 impl Mover {
     /// Lets what is on its way go on, in the background. Needs a runtime.
@@ -120,7 +153,7 @@ impl Mover {
         self.make_safe().await?;
         let _place = self.places.claim(&there.key).await;
         let Some(found) = self.store.find(&there.key).await? else { return Ok(()) };
-        match self.copy_below(number, found.object, false).await? {
+        match self.copy_below(number, found.into(), false).await? {
             Some(copied) => self.leave(&copied).await,
             None => Ok(()),
         }
@@ -145,31 +178,36 @@ impl Mover {
 
     /// The move of one object, whose place is claimed.
     async fn move_object(&self, number: u64, from: &ObjectKey) -> Result<()> {
-        let mut found: Option<ObjectRef> = None;
+        let mut found: Option<Source> = None;
         for _ in 0..ATTEMPTS_MAX {
             // It may have been renamed again.
             let Some(one) = self.state().moves.get(number).cloned() else { return Ok(()) };
             let source = match (found.take(), &one.etag) {
                 (Some(source), _) => source,
-                (None, Some(etag)) => ObjectRef::new(from.clone(), etag.clone()),
+                (None, Some(etag)) => {
+                    Source { object: ObjectRef::new(from.clone(), etag.clone()), size_bytes: None }
+                }
                 (None, None) => match self.store.find(from).await? {
-                    Some(found) => found.object,
+                    Some(found) => found.into(),
                     None => return Ok(()),
                 },
             };
             let Target::Place(to, precondition) = &one.to else {
-                return self.delete_moved(&source).await;
+                return self.delete_moved(&source.object).await;
             };
             let Ok(to) = ObjectKey::new(to.clone()) else { return Ok(()) };
-            if self.copy_to(&source, &to, precondition).await? {
-                return self.leave(&(source, to)).await;
+            if let Some(copied) = self.copy_to(&source, &to, precondition).await? {
+                return self.leave(&copied).await;
             }
             found = match self.store.find(from).await? {
-                Some(there) if self.is_still(&to, Some(&source.etag), &there) => Some(there.object),
+                Some(there) if self.is_still(&to, Some(&source.object.etag), &there) => Some(there.into()),
                 // It has gone, or somebody has stored something new there, which is another object now. What it was to replace
-                // is replaced all the same, unless it is said that it is not.
-                _ => {
+                // is replaced all the same, unless who renames waits, and tries again.
+                there => {
                     if !self.options.is_shared {
+                        if let Some(theirs) = there {
+                            self.note_void(&source.object, theirs.object).await?;
+                        }
                         self.delete_replaced(&to, precondition).await?;
                     }
                     if let Some(keeper) = self.keeper.get() {
@@ -217,14 +255,14 @@ impl Mover {
     }
 
     /// The objects among the entries that the move takes, and none that begins another.
-    fn own(&self, number: u64, entries: Vec<ListEntry>) -> Vec<ObjectRef> {
+    fn own(&self, number: u64, entries: Vec<ListEntry>) -> Vec<Source> {
         let state = self.state();
-        let is_own = |object: &ObjectRef| state.moves.owner(object.key.as_bytes()) == Some(number);
+        let is_own = |found: &Source| state.moves.owner(found.object.key.as_bytes()) == Some(number);
         objects_of(entries).filter(is_own).collect()
     }
 
     /// Copies the objects of a page; those that are at their new places.
-    async fn copy_page(&self, number: u64, objects: Vec<ObjectRef>) -> Result<Vec<Copied>> {
+    async fn copy_page(&self, number: u64, objects: Vec<Source>) -> Result<Vec<Copied>> {
         let taken = self.taken(number, &objects).await?;
         let copies: Vec<_> =
             objects.into_iter().map(|object| self.copy_listed(number, object, &taken)).collect();
@@ -247,20 +285,21 @@ impl Mover {
     async fn copy_listed(
         &self,
         number: u64,
-        object: ObjectRef,
+        source: Source,
         taken: &HashSet<ObjectKey>,
     ) -> Result<Option<Copied>> {
-        let _place = self.places.claim(&object.key).await;
-        let target = self.state().moves.target_of(number, object.key.as_bytes());
+        let _place = self.places.claim(&source.object.key).await;
+        let target = self.state().moves.target_of(number, source.object.key.as_bytes());
         let is_free = target.is_some_and(|to| !taken.contains(&to));
-        self.copy_below(number, object, is_free).await
+        self.copy_below(number, source, is_free).await
     }
 
     /// The keys that some of these objects, which are of one page, go to and that are there already.
-    async fn taken(&self, number: u64, objects: &[ObjectRef]) -> Result<HashSet<ObjectKey>> {
+    async fn taken(&self, number: u64, objects: &[Source]) -> Result<HashSet<ObjectKey>> {
         let targets: Vec<ObjectKey> = {
             let state = self.state();
-            objects.iter().filter_map(|object| state.moves.target_of(number, object.key.as_bytes())).collect()
+            let target = |found: &Source| state.moves.target_of(number, found.object.key.as_bytes());
+            objects.iter().filter_map(target).collect()
         };
         let (Some(first), Some(last)) = (targets.iter().min(), targets.iter().max()) else {
             return Ok(HashSet::new());
@@ -276,7 +315,7 @@ impl Mover {
         let mut taken = HashSet::new();
         while let Some(entries) = pages.next().await? {
             let is_over = entries.last().is_none_or(|entry| entry.text() > last.as_bytes());
-            taken.extend(objects_of(entries).map(|object| object.key));
+            taken.extend(objects_of(entries).map(|found| found.object.key));
             if is_over {
                 break;
             }
@@ -285,53 +324,65 @@ impl Mover {
     }
 
     /// Copies an object of a tree, whose place is claimed, to where it shows; `None` if it is on another way by now, or gone.
-    async fn copy_below(&self, number: u64, mut object: ObjectRef, is_free: bool) -> Result<Option<Copied>> {
+    async fn copy_below(&self, number: u64, mut source: Source, is_free: bool) -> Result<Option<Copied>> {
         for _ in 0..ATTEMPTS_MAX {
-            let target = self.state().moves.target_of(number, object.key.as_bytes());
+            let target = self.state().moves.target_of(number, source.object.key.as_bytes());
             let Some(to) = target else { return Ok(None) };
             let precondition = if is_free { Precondition::None } else { Precondition::Absent };
-            if self.copy_to(&object, &to, &precondition).await? {
-                return Ok(Some((object, to)));
+            if let Some(copied) = self.copy_to(&source, &to, &precondition).await? {
+                return Ok(Some(copied));
             }
-            match self.store.find(&object.key).await? {
+            match self.store.find(&source.object.key).await? {
                 None => return Ok(None),
-                Some(found) => object = found.object,
+                Some(found) => source = found.into(),
             }
         }
-        Err(StoreError::Unavailable(format!("'{}' is changed all the time", object.key)))
+        Err(StoreError::Unavailable(format!("'{}' is changed all the time", source.object.key)))
     }
 
-    /// Copies an object; what somebody else has stored at the target stays, and ours is kept beside. False if there is no
-    /// such object any more.
-    async fn copy_to(&self, from: &ObjectRef, to: &ObjectKey, precondition: &Precondition) -> Result<bool> {
-        match self.copy_if(from, to, precondition.clone()).await {
-            Ok(()) => return Ok(true),
+    /// Copies an object; of what somebody else has stored at the target nothing is lost. `None` if there is no such object
+    /// any more.
+    async fn copy_to(
+        &self,
+        source: &Source,
+        to: &ObjectKey,
+        precondition: &Precondition,
+    ) -> Result<Option<Copied>> {
+        if let Some(settled) = self.was_overtaken(source, to) {
+            return Ok(Some(settled));
+        }
+        match self.copy_if(source, to, precondition.clone()).await {
+            Ok(_) => return Ok(Some(Copied::new(source, to, None))),
             Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)) => {}
             Err(error) => return Err(error),
         }
+        let from = &source.object;
         let Some(ours) = self.store.find(&from.key).await?.filter(|ours| ours.object.etag == from.etag)
         else {
-            return Ok(false);
+            return Ok(None);
         };
         let theirs = self.store.find(to).await?;
         let Some(theirs) = theirs.filter(|theirs| !(is_marker(&ours) && is_marker(theirs))) else {
             // What was to be replaced has gone, or says no more than ours does.
-            return self.copy_if(from, to, Precondition::None).await.map(|()| true);
+            self.copy_if(source, to, Precondition::None).await?;
+            return Ok(Some(Copied::new(source, to, None)));
         };
         if self.is_copy(&ours, &theirs).await? {
             self.has_moved(from, theirs.object);
-            return Ok(true);
+            return Ok(Some(Copied::new(source, to, None)));
         }
-        let lost = (self.options.lost)(to, self.entropy.next_u64());
-        self.store.copy(from, &lost, CopyOptions::default()).await?;
-        tracing::warn!(from = %from.key, key = %to, kept = %lost, "somebody else stored an object where ours was renamed to: the bucket's stays");
-        Ok(true)
+        self.settle_overtaken(source, to, theirs.object).await.map(Some)
     }
 
-    async fn copy_if(&self, from: &ObjectRef, to: &ObjectKey, precondition: Precondition) -> Result<()> {
-        let copy = self.store.copy(from, to, CopyOptions { attributes: None, precondition }).await?;
-        self.has_moved(from, copy);
-        Ok(())
+    pub(super) async fn copy_if(
+        &self,
+        source: &Source,
+        to: &ObjectKey,
+        precondition: Precondition,
+    ) -> Result<ObjectRef> {
+        let copy = self.store.copy(&source.object, to, source.options(precondition)).await?;
+        self.has_moved(&source.object, copy.clone());
+        Ok(copy)
     }
 
     fn has_moved(&self, from: &ObjectRef, copy: ObjectRef) {
@@ -388,13 +439,17 @@ impl Mover {
     }
 
     /// An object has arrived, and goes where it was.
-    async fn leave(&self, (from, to): &Copied) -> Result<()> {
+    async fn leave(&self, Copied { from, to, kept }: &Copied) -> Result<()> {
         match self.store.delete(&from.key, Precondition::Matches(from.etag.clone())).await {
             Ok(()) | Err(StoreError::NotFound(_)) => {}
             Err(StoreError::PreconditionFailed(_)) => self.leave_copy(&from.key, to).await?,
             Err(error) => return Err(error),
         }
         self.tell_arrived(to.as_bytes());
+        if let Some(kept) = kept {
+            self.has_left(from);
+            self.tell_settled([to, kept]);
+        }
         Ok(())
     }
 
@@ -428,9 +483,9 @@ impl Mover {
     }
 }
 
-fn objects_of(entries: Vec<ListEntry>) -> impl Iterator<Item = ObjectRef> {
+fn objects_of(entries: Vec<ListEntry>) -> impl Iterator<Item = Source> {
     entries.into_iter().filter_map(|entry| match entry {
-        ListEntry::Object { object, .. } => Some(object),
+        ListEntry::Object { object, size_bytes } => Some(Source { object, size_bytes: Some(size_bytes) }),
         ListEntry::Prefix(_) => None,
     })
 }
@@ -445,11 +500,16 @@ async fn run(me: Weak<Mover>) {
     let mut wait = WAITS.0;
     loop {
         let Some(mover) = me.upgrade() else { return };
+        let woken = mover.woken.clone();
+        // What is renamed from here on need not be among what is tried now.
+        let mut renamed = std::pin::pin!(woken.notified());
+        renamed.as_mut().enable();
         if mover.try_all().await {
             wait = WAITS.0;
         } else {
             drop(mover);
-            tokio::time::sleep(wait).await;
+            tokio::time::sleep(WAITS.0).await;
+            let _ = tokio::time::timeout(wait.saturating_sub(WAITS.0), renamed).await;
             wait = (wait * 2).min(WAITS.1);
             continue;
         }

@@ -3,6 +3,7 @@
 use super::call::{Call, Target};
 use super::config::{Addressing, ConfigError, Endpoint, S3Config};
 use super::connect::{self, HttpClient};
+use super::copy_parts::PartCopies;
 use super::counts::{RequestCounts, RequestKind};
 use super::credentials::{Credentials, CredentialsError, Keyring, World};
 use super::escape;
@@ -50,6 +51,7 @@ pub(super) struct Client {
     pub(super) entropy: Arc<Entropy>,
     pub(super) odd_keys: OddKeys,
     pub(super) uncopied: Uncopied,
+    pub(super) part_copies: PartCopies,
     user_agent: HeaderValue,
     sends_unsigned: bool,
 }
@@ -85,6 +87,7 @@ impl Client {
             counts: Arc::default(),
             odd_keys: OddKeys::default(),
             uncopied: Uncopied::default(),
+            part_copies: PartCopies::default(),
             config,
             endpoint,
             clock,

@@ -13,26 +13,12 @@ use super::escape;
 use super::failure::Failure;
 use super::headers::{self, value};
 use super::xml;
-use crate::{
-    CopyOptions, ETag, Multipart, ObjectKey, ObjectMeta, ObjectRef, ObjectStore as _, Precondition, Result,
-    StoreError,
-};
-use futures_util::{StreamExt, TryStreamExt, stream};
+use crate::{CopyOptions, ETag, ObjectKey, ObjectRef, ObjectStore as _, Precondition, Result, StoreError};
 use http::Method;
 use http::header::{HeaderName, HeaderValue};
-use std::ops::Range;
 
 /// The largest object CopyObject copies, in bytes (S3 API reference, CopyObject).
 const WHOLE_BYTES_MAX: u64 = 5 << 30;
-
-/// The smallest part of a copy in parts, in bytes.
-const PART_BYTES_MIN: u64 = 1 << 30;
-
-/// The most parts an object can have.
-const PARTS_MAX: u64 = 10_000;
-
-/// Parts copied at the same time.
-const PARALLEL: usize = 8;
 
 const SOURCE: HeaderName = HeaderName::from_static("x-amz-copy-source");
 const SOURCE_IF_MATCH: HeaderName = HeaderName::from_static("x-amz-copy-source-if-match");
@@ -50,6 +36,15 @@ impl S3Store {
         if from.key == *to && options.attributes.is_none() {
             return self.copy_onto_itself(from).await;
         }
+        if from.key != *to
+            && let Some(source) = self.large(from, options.size_bytes).await?
+        {
+            match self.copy_in_parts(from, to, &options, source).await {
+                // Not every server, nor every user, copies parts.
+                Err(StoreError::Invalid(_) | StoreError::Unsupported(_) | StoreError::Denied(_)) => {}
+                copied => return copied,
+            }
+        }
         let options = self.copying_all(from, options).await?;
         match self.copy_whole(from, to, &options).await {
             Err(error @ (StoreError::Invalid(_) | StoreError::Unsupported(_))) => {
@@ -57,8 +52,7 @@ impl S3Store {
                 if source.size_bytes <= WHOLE_BYTES_MAX {
                     return Err(error);
                 }
-                let part_bytes = source.size_bytes.div_ceil(PARTS_MAX).max(PART_BYTES_MIN);
-                self.copy_in_parts(from, to, options, source, part_bytes).await
+                self.copy_in_parts(from, to, &options, source).await
             }
             copied => copied,
         }
@@ -113,30 +107,6 @@ impl S3Store {
         Ok(meta.object)
     }
 
-    /// Copies what is too large for one request; parts keep neither headers nor tags, so both are read first.
-    pub(super) async fn copy_in_parts(
-        &self,
-        from: &ObjectRef,
-        to: &ObjectKey,
-        options: CopyOptions,
-        source: ObjectMeta,
-        part_bytes: u64,
-    ) -> Result<ObjectRef> {
-        let tags = self.get_tags(&from.key).await?;
-        let attributes = options.attributes.unwrap_or(source.attributes);
-        let upload = self.begin_multipart(to, &attributes, &tags).await?;
-        let copies =
-            parts(source.size_bytes, part_bytes).map(|(number, range)| upload.copy_part(number, from, range));
-        match stream::iter(copies).buffer_unordered(PARALLEL).try_collect::<Vec<_>>().await {
-            Ok(_) => upload.complete(options.precondition).await,
-            Err(error) => {
-                // The first error counts; parts that cannot be freed are garbage.
-                let _ = upload.abort().await;
-                Err(error)
-            }
-        }
-    }
-
     /// Names the source of a copy; it must still have the ref's tag.
     pub(super) fn copying(&self, call: Call, from: &ObjectRef) -> Result<Call> {
         let mut source = Vec::with_capacity(128);
@@ -171,25 +141,12 @@ fn is_refused(failure: &Failure) -> bool {
     matches!(failure.error, StoreError::PreconditionFailed(_))
 }
 
-/// Numbers and ranges of parts of equal size.
-fn parts(size_bytes: u64, part_bytes: u64) -> impl Iterator<Item = (u32, Range<u64>)> {
-    let starts = (0..size_bytes.div_ceil(part_bytes)).map(move |index| index * part_bytes);
-    (1..).zip(starts.map(move |start| start..(start + part_bytes).min(size_bytes)))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::s3::{Credentials, S3Buckets, S3Config};
-    use crate::{Attributes, Buckets, Entropy, GetOptions, ObjectStore, Payload, PutOptions, SystemClock};
+    use crate::{Buckets, Entropy, ObjectStore, Payload, SystemClock};
     use std::sync::Arc;
-
-    #[test]
-    fn parts_cover_the_object() {
-        let got: Vec<_> = parts(10, 4).collect();
-        assert_eq!(got, [(1, 0..4), (2, 4..8), (3, 8..10)]);
-        assert_eq!(parts(8, 4).last(), Some((2, 4..8)));
-    }
 
     async fn store(server: &servers::S3Server) -> S3Store {
         let credentials = Credentials::new(server.access_key(), server.secret_key(), None).unwrap();
@@ -201,31 +158,6 @@ mod tests {
         let buckets = S3Buckets::new(config, Arc::new(SystemClock), Arc::new(Entropy::new(7))).unwrap();
         buckets.create("bucket").await.unwrap();
         buckets.open_store("bucket").await.unwrap()
-    }
-
-    #[tokio::test]
-    async fn a_copy_in_parts_keeps_bytes_headers_and_tags() {
-        for server in [servers::minio(), servers::versitygw()] {
-            let store = store(&server).await;
-            let (from, to) = (ObjectKey::try_from("from").unwrap(), ObjectKey::try_from("dir/to").unwrap());
-            let body: Vec<u8> = (0..13_u32 << 20).map(|at| (at / 1000) as u8).collect();
-            let attributes = Attributes {
-                content_type: Some("text/x-long".to_owned()),
-                user: [("mode".to_owned(), "0600".to_owned())].into(),
-                ..Attributes::default()
-            };
-            let tags = [("stage".to_owned(), "raw".to_owned())].into();
-            let options = PutOptions { attributes: attributes.clone(), tags, ..PutOptions::default() };
-            let object = store.put(&from, Payload::from(body.clone()), options.clone()).await.unwrap();
-            let source = store.head(&from).await.unwrap();
-            let copied =
-                store.copy_in_parts(&object, &to, CopyOptions::default(), source, 5 << 20).await.unwrap();
-            let found = store.head(&to).await.unwrap();
-            assert_eq!((found.object.etag, found.attributes), (copied.etag, attributes));
-            assert_eq!(store.tags(&to).await.unwrap(), options.tags);
-            let stored = store.get(&to, GetOptions::default()).await.unwrap().body;
-            assert!(stored.try_collect::<Vec<_>>().await.unwrap().concat() == body);
-        }
     }
 
     /// The servers verify the checksum that every PUT and part carries: bytes that changed on the way are refused.

@@ -30,6 +30,7 @@ impl S3Store {
             .fetch_as(&call, &mut retry, |answer| headers::object_meta(key, &answer.headers))
             .await?;
         self.client.uncopied.saw(&meta.attributes);
+        self.client.part_copies.saw(meta.size_bytes);
         Ok(meta)
     }
 
@@ -44,6 +45,7 @@ impl S3Store {
             retry.succeeded();
             let (meta, size_bytes) = (opened.meta.clone(), opened.meta.size_bytes);
             self.client.uncopied.saw(&meta.attributes);
+            self.client.part_copies.saw(size_bytes);
             let has_sum = opened.crc64nvme.is_some();
             let body = Body::of(source.clone(), opened);
             if !has_sum || size_bytes > VERIFIED_BYTES_MAX {

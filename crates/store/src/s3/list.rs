@@ -21,6 +21,8 @@ impl S3Store {
             if listing.has_classes {
                 self.client.uncopied.saw_some();
             }
+            let largest = listing.objects.iter().map(|object| object.size_bytes).max();
+            self.client.part_copies.saw(largest.unwrap_or(0));
             page(listing, &request)
         });
         Ok(page.await?)

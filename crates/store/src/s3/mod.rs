@@ -17,6 +17,7 @@ mod client;
 mod config;
 mod connect;
 mod copy;
+mod copy_parts;
 mod counts;
 mod credentials;
 mod delete;

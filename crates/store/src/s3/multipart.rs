@@ -131,6 +131,7 @@ impl Multipart for S3Multipart {
             let version = headers::version(&answer.headers);
             Ok(ObjectRef { key: self.key.clone(), etag, version, last_modified: None })
         });
+        self.store.client.part_copies.saw(size_of(&parts));
         match completed.await {
             Ok(object) => Ok(object),
             Err(failure) if retry.was_ambiguous() || self.in_doubt.load(Ordering::Relaxed) => {
@@ -165,9 +166,8 @@ impl S3Multipart {
         if !definite || self.is_there().await? {
             return Err(self.refused(failure, precondition));
         }
-        let size_bytes = parts.values().map(|part| part.size_bytes).sum::<u64>();
         match self.store.head_object(&self.key).await {
-            Ok(meta) if meta.size_bytes == size_bytes => Ok(meta.object),
+            Ok(meta) if meta.size_bytes == size_of(parts) => Ok(meta.object),
             // It was completed and has been replaced or removed since.
             Ok(_) | Err(StoreError::NotFound(_)) => Err(StoreError::PreconditionFailed(self.key.clone())),
             Err(error) => Err(error),
@@ -207,6 +207,10 @@ impl S3Multipart {
     fn keep(&self, number: u32, part: Part) {
         self.parts.lock().unwrap_or_else(PoisonError::into_inner).insert(number, part);
     }
+}
+
+fn size_of(parts: &BTreeMap<u32, Part>) -> u64 {
+    parts.values().map(|part| part.size_bytes).sum()
 }
 
 fn done(parts: &BTreeMap<u32, Part>) -> Vec<DonePart> {

@@ -28,6 +28,7 @@ impl S3Store {
         let call = self.call(RequestKind::Put, Method::PUT, key)?.condition(&options.precondition)?;
         let mut call = self.client.describe(call, &options.attributes, &options.tags)?.body(body);
         call.checksum = self.client.config.checksums.then(|| crc64nvme(&call.body));
+        self.client.part_copies.saw(call.body.len());
         let mut retry = self.client.retry();
         let put =
             self.client.fetch_as(&call, &mut retry, |answer| headers::object_ref(key, &answer.headers)).await;

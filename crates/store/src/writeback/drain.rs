@@ -198,7 +198,8 @@ impl Writeback {
             return Ok(None);
         }
         let attributes = Some(object.described.attributes.clone());
-        let options = CopyOptions { attributes, precondition: base.clone() };
+        let options =
+            CopyOptions { attributes, precondition: base.clone(), size_bytes: Some(there.size_bytes) };
         self.bucket.copy(from, to, options).await.map(Some)
     }
 

@@ -46,7 +46,7 @@ pub enum Way {
 pub struct Outcome {
     /// The change.
     pub overtaken: Overtaken,
-    /// Ours; `None`: it is about to replace theirs.
+    /// Ours; `None`: it is about to replace theirs, or where it is not complete nothing is left of it.
     pub ours: Option<ObjectRef>,
     /// Theirs, or the copy of it.
     pub theirs: Option<ObjectRef>,

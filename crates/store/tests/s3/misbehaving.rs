@@ -251,7 +251,7 @@ async fn a_copy_whose_answer_was_lost_is_recognised() {
         let server = Scripted::start(steps).await;
         let attributes =
             Attributes { user: [("mode".to_owned(), "0600".to_owned())].into(), ..Attributes::default() };
-        let options = CopyOptions { attributes: Some(attributes), precondition: Precondition::None };
+        let options = CopyOptions { attributes: Some(attributes), ..CopyOptions::default() };
         server.store().copy(&from, &key(), options).await.map(|object| object.etag)
     };
     assert_eq!(copy(vec![silence(), refused(), head("0600")]).await.unwrap(), ETag::new("new"));

@@ -4,6 +4,7 @@
 
 mod budget;
 mod credentials;
+mod large_copies;
 mod misbehaving;
 mod real;
 mod scripted;

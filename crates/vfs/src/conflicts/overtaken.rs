@@ -1,4 +1,5 @@
-//! Conflicts that the write-back log finds, when it sends up what a program closed long ago.
+//! Conflicts that are found in the background: by the write-back log, when it sends up what a program closed long ago, and by
+//! the mover, when it moves what was renamed.
 
 use std::sync::Arc;
 use store::names;
@@ -9,7 +10,8 @@ use super::{Conflict, ConflictPolicy, Side};
 use crate::{Error, Filesystem, Result, lost_key};
 
 impl Filesystem {
-    /// Says to the write-back log what becomes of its changes where others were faster, by the volume's policy.
+    /// Says to the write-back log, and to the mover, what becomes of their changes where others were faster, by the volume's
+    /// policy.
     pub fn judge(&self) -> Judge {
         let (way, note, settled) = (self.me.clone(), self.me.clone(), self.me.clone());
         Judge {
@@ -32,6 +34,7 @@ impl Filesystem {
                 tokio::spawn(async move {
                     if let Err(error) = fs.look_at_key(&key).await {
                         tracing::debug!(%key, %error, "what has the key is not known yet");
+                        fs.look_later(&key).ok();
                     }
                 });
             }),
@@ -57,7 +60,8 @@ impl Filesystem {
     async fn note_outcome(&self, Outcome { overtaken, ours, theirs }: Outcome) -> Result<()> {
         let Overtaken { key, theirs: seen, is_complete } = overtaken;
         // An attempt to replace theirs was noted before.
-        let is_same = |known: &Conflict| known.key == key && known.file.is_none();
+        let is_same =
+            |known: &Conflict| known.key == key && known.file.is_none() && known.is_complete == is_complete;
         let id = self.conflicts().into_iter().find(is_same).map(|known| known.id);
         let inside = key.as_bytes().strip_prefix(self.config.prefix.as_slice()).unwrap_or(key.as_bytes());
         let inside = ObjectKey::new(inside.to_vec()).map_err(|error| Error::Name(error.into()))?;

@@ -24,7 +24,8 @@ pub struct Conflict {
     pub policy: ConflictPolicy,
     /// The tag of the bucket's object when it was found; `None`: it was deleted.
     pub seen: Option<ETag>,
-    /// Where the bytes that were written here are. `None` while they are being stored.
+    /// Where the bytes that were written here are. `None` while they are being stored, and if they are not complete and
+    /// nothing is left of them.
     pub file: Option<Side>,
     /// Where the bucket's bytes are. `None`: it was deleted there.
     pub bucket: Option<Side>,
@@ -51,6 +52,11 @@ impl Conflict {
     /// Whether the path takes no writes until it is resolved.
     pub fn blocks(&self) -> bool {
         self.policy == ConflictPolicy::Fail
+    }
+
+    /// Whether nothing is left of the file's bytes.
+    pub fn is_gone(&self) -> bool {
+        self.file.is_none() && !self.is_complete
     }
 
     /// The side that has the name.

@@ -6,6 +6,11 @@ use super::{Conflict, Side};
 use crate::layout::LOST_AND_FOUND;
 use crate::{Error, Filesystem, Result};
 
+const GONE: Error = Error::new(
+    libc::ENOENT,
+    "nothing is left of the file: its object was replaced before it moved; --keep bucket or both",
+);
+
 /// What stays of a conflict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Keep {
@@ -26,7 +31,10 @@ impl Filesystem {
         let touched = {
             let _moves = self.moves.read().await;
             let _claim = self.claims.claim(&conflict.key).await;
-            if conflict.file.is_none() {
+            if conflict.is_gone() && keep == Keep::File {
+                return Err(GONE);
+            }
+            if conflict.file.is_none() && !conflict.is_gone() {
                 // Nobody heard whether it got there.
                 conflict.file = self.store.find(&conflict.key).await?.map(|found| Side::of(&found.object));
             }
@@ -83,7 +91,8 @@ impl Filesystem {
 
     async fn copy_side(&self, side: &Side, to: &ObjectKey, precondition: Precondition) -> Result<()> {
         let found = self.store.head(&side.key).await?;
-        self.store.copy(&found.object, to, CopyOptions { attributes: None, precondition }).await?;
+        let options = CopyOptions { attributes: None, precondition, size_bytes: Some(found.size_bytes) };
+        self.store.copy(&found.object, to, options).await?;
         Ok(())
     }
 

@@ -21,7 +21,6 @@ use crate::slab::SLAB_BYTES;
 /// A piece of an object, there or on its way.
 #[derive(Debug)]
 pub(crate) struct Block {
-    etag: ETag,
     /// Which bytes of the object.
     pub(crate) range: Range<u64>,
     outcome: OnceLock<Result<Bytes, Arc<StoreError>>>,
@@ -126,14 +125,13 @@ impl Blocks {
                 let end = (start / piece * piece + piece).min(gap.end);
                 let Some(held) = self.room(&mut inner, end - start, start < must) else { return reserved };
                 let block = Arc::new(Block {
-                    etag: etag.clone(),
                     range: start..end,
                     outcome: OnceLock::new(),
                     landed: Notify::new(),
                     used: AtomicBool::new(false),
                     _held: held,
                 });
-                inner.enter(ino, block.clone());
+                inner.enter(ino, etag, block.clone());
                 reserved.push(block);
                 start = end;
             }
@@ -163,6 +161,22 @@ impl Blocks {
             first.remove();
         }
         inner.prune(ino, etag);
+    }
+
+    /// An object has another tag now, for the same bytes.
+    pub(crate) fn has_tag(&self, ino: Ino, before: &ETag, now: &ETag) {
+        let mut inner = self.lock();
+        let Some(file) = inner.files.get_mut(&ino) else { return };
+        let Some(object) = file.remove(before) else { return };
+        // What is on its way need not come any more from where the object was.
+        let (there, coming): (Object, Object) =
+            object.into_iter().partition(|(_, block)| matches!(block.outcome.get(), Some(Ok(_))));
+        for (etag, blocks) in [(before, coming), (now, there)] {
+            if !blocks.is_empty() {
+                file.entry(etag.clone()).or_insert(blocks);
+            }
+        }
+        inner.prune(ino, before);
     }
 
     /// Forgets a file.
@@ -211,8 +225,8 @@ impl Inner {
         gaps
     }
 
-    fn enter(&mut self, ino: Ino, block: Arc<Block>) {
-        let object = self.files.entry(ino).or_default().entry(block.etag.clone()).or_default();
+    fn enter(&mut self, ino: Ino, etag: &ETag, block: Arc<Block>) {
+        let object = self.files.entry(ino).or_default().entry(etag.clone()).or_default();
         object.insert(block.range.start, block.clone());
         self.queue.push_back((ino, Arc::downgrade(&block)));
         if self.queue.len() >= self.sweep_at {
@@ -236,13 +250,18 @@ impl Inner {
         false
     }
 
+    /// Its object may have another tag than when it was entered.
     fn remove(&mut self, ino: Ino, block: &Arc<Block>) {
         let Some(file) = self.files.get_mut(&ino) else { return };
-        let Some(object) = file.get_mut(&block.etag) else { return };
-        if object.get(&block.range.start).is_some_and(|there| Arc::ptr_eq(there, block)) {
-            object.remove(&block.range.start);
+        for object in file.values_mut() {
+            if object.get(&block.range.start).is_some_and(|there| Arc::ptr_eq(there, block)) {
+                object.remove(&block.range.start);
+            }
         }
-        self.prune(ino, &block.etag);
+        file.retain(|_, object| !object.is_empty());
+        if file.is_empty() {
+            self.files.remove(&ino);
+        }
     }
 
     /// Forgets an object without blocks, and a file without objects.
@@ -289,6 +308,20 @@ mod tests {
         drop(first);
         assert_eq!(blocks.reserve(Ino(4), &etag("a"), 0..50, 0, 50).len(), 1);
         assert!(blocks.held_bytes() <= 150);
+    }
+
+    /// What was read of a file was read again once its object had moved, as a copy has another tag.
+    #[test]
+    fn what_is_there_stays_under_another_tag() {
+        let blocks = Blocks::new(1000);
+        let reserved = blocks.reserve(Ino(2), &etag("a"), 0..30, 30, 10);
+        reserved[..2].iter().for_each(|block| block.land(Ok(Bytes::from_static(&[0; 10]))));
+        blocks.has_tag(Ino(2), &etag("a"), &etag("b"));
+        assert_eq!(ranges(&blocks.find(Ino(2), &etag("b"), &(0..30))), [0..10, 10..20]);
+        assert_eq!(ranges(&blocks.find(Ino(2), &etag("a"), &(20..30))), [20..30]);
+        blocks.discard(Ino(2), &reserved);
+        drop(reserved);
+        assert_eq!(blocks.held_bytes(), 0);
     }
 
     #[tokio::test]

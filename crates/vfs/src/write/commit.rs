@@ -401,7 +401,8 @@ impl Filesystem {
             return stream.finish(precondition).await;
         }
         let object = stream.finish(Precondition::Absent).await?;
-        let moved = self.store.copy(&object, key, CopyOptions { attributes: None, precondition }).await?;
+        let moved =
+            self.store.copy(&object, key, CopyOptions { precondition, ..CopyOptions::default() }).await?;
         self.store.delete(&object.key, Precondition::Matches(object.etag)).await?;
         Ok(moved)
     }

@@ -376,7 +376,7 @@ impl Filesystem {
         match theirs {
             None => self.store.delete(&ours.key, unless_changed).await?,
             Some(theirs) => {
-                let options = CopyOptions { attributes: None, precondition: unless_changed };
+                let options = CopyOptions { precondition: unless_changed, ..CopyOptions::default() };
                 self.store.copy(&theirs, &ours.key, options).await?;
                 self.store.delete(&theirs.key, Precondition::None).await?;
             }

@@ -1,6 +1,7 @@
 //! The volume as objects: what Tenon's own S3 endpoint serves, and what the mount shows of it.
 
 mod conform;
+mod renames;
 mod uploads;
 
 use crate::world::{Bucket, CALLER, MIB, World, errno, pattern};

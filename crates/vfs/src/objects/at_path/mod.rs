@@ -5,6 +5,7 @@
 
 mod list;
 mod multipart;
+mod rename;
 
 use meta::{Ino, Inode, Kind, Name};
 use store::{

@@ -102,7 +102,7 @@ impl Objects {
                 self.changing(&full, self.fs.store.put(&full, Payload::default(), options)).await
             }
             [(one, _)] if tags.is_empty() && precondition == Precondition::None => {
-                let options = CopyOptions { attributes: Some(attributes), precondition };
+                let options = CopyOptions { attributes: Some(attributes), precondition, size_bytes: None };
                 self.changing(&full, self.fs.store.copy(one, &full, options)).await
             }
             many => {

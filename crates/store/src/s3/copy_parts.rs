@@ -1,0 +1,170 @@
+//! Copies of large objects inside the store, several parts at the same time.
+//!
+//! One request copies at the pace of one stream, and nothing above 5 GiB. Parts keep neither headers nor tags, so both are
+//! read first.
+//!
+//! Invariants: a client copies at most [`PARTS_AT_ONCE`] parts at a time, however many objects they are of; of a copy that
+//! fails, or that nobody waits for any more, the parts are freed.
+
+use super::S3Store;
+use super::multipart::S3Multipart;
+use crate::{CopyOptions, Multipart as _, ObjectKey, ObjectMeta, ObjectRef, ObjectStore as _, Result};
+use futures_util::{StreamExt as _, stream};
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tokio::sync::Semaphore;
+
+/// What is smaller one request copies as fast, in bytes.
+const LARGE_BYTES_MIN: u64 = 64 << 20;
+/// The smallest part, in bytes: each is a request.
+const PART_BYTES_MIN: u64 = 16 << 20;
+/// The most parts an object can have.
+const PARTS_MAX: u64 = 10_000;
+/// Parts that a client copies at the same time.
+const PARTS_AT_ONCE: usize = 16;
+
+/// What the copies of one client share.
+#[derive(Debug)]
+pub(super) struct PartCopies {
+    turns: Semaphore,
+    /// Whether the client has seen a large object: most buckets have none, and sources need not be asked for their size.
+    has_seen_large: AtomicBool,
+}
+
+impl Default for PartCopies {
+    fn default() -> Self {
+        Self { turns: Semaphore::new(PARTS_AT_ONCE), has_seen_large: AtomicBool::new(false) }
+    }
+}
+
+impl PartCopies {
+    /// There is an object of so many bytes.
+    pub(super) fn saw(&self, size_bytes: u64) {
+        if size_bytes >= LARGE_BYTES_MIN {
+            self.has_seen_large.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether an object may be large.
+    fn may_be_large(&self, size_bytes: Option<u64>) -> bool {
+        let is_large = size_bytes.map(|size_bytes| size_bytes >= LARGE_BYTES_MIN);
+        is_large.unwrap_or_else(|| self.has_seen_large.load(Ordering::Relaxed))
+    }
+}
+
+impl S3Store {
+    /// What is to be known of the source of a copy if it is large; `None` also if it is not there, or another one.
+    pub(super) async fn large(
+        &self,
+        from: &ObjectRef,
+        size_bytes: Option<u64>,
+    ) -> Result<Option<ObjectMeta>> {
+        if !self.client.part_copies.may_be_large(size_bytes) {
+            return Ok(None);
+        }
+        let found = self.find(&from.key).await?;
+        Ok(found.filter(|found| found.object.etag == from.etag && found.size_bytes >= LARGE_BYTES_MIN))
+    }
+
+    pub(super) async fn copy_in_parts(
+        &self,
+        from: &ObjectRef,
+        to: &ObjectKey,
+        options: &CopyOptions,
+        source: ObjectMeta,
+    ) -> Result<ObjectRef> {
+        let part_bytes = source.size_bytes.div_ceil(PARTS_MAX).max(PART_BYTES_MIN);
+        self.copy_by(from, to, options, source, part_bytes).await
+    }
+
+    async fn copy_by(
+        &self,
+        from: &ObjectRef,
+        to: &ObjectKey,
+        options: &CopyOptions,
+        source: ObjectMeta,
+        part_bytes: u64,
+    ) -> Result<ObjectRef> {
+        let tags = self.get_tags(&from.key).await?;
+        let attributes = options.attributes.as_ref().unwrap_or(&source.attributes);
+        let upload = self.begin_multipart(to, attributes, &tags).await?;
+        let mut unfinished = Unfinished { upload: upload.clone(), is_over: false };
+        let joined = async {
+            self.copy_all_parts(&upload, from, parts(source.size_bytes, part_bytes)).await?;
+            // It took a while, and not every server looks itself.
+            self.check(to, &options.precondition).await?;
+            upload.complete(options.precondition.clone()).await
+        };
+        let joined = joined.await;
+        if joined.is_err() {
+            free(upload.clone()).await;
+        }
+        unfinished.is_over = true;
+        joined
+    }
+
+    /// None is under way any more when it returns: what is stored after an abort stays.
+    async fn copy_all_parts(
+        &self,
+        upload: &S3Multipart,
+        from: &ObjectRef,
+        parts: impl Iterator<Item = (u32, Range<u64>)>,
+    ) -> Result<()> {
+        let has_failed = AtomicBool::new(false);
+        let copy = async |number, range| {
+            let _turn = self.client.part_copies.turns.acquire().await;
+            if has_failed.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+            let copied = upload.copy_part(number, from, range).await;
+            has_failed.fetch_or(copied.is_err(), Ordering::Relaxed);
+            copied
+        };
+        let copies = parts.map(|(number, range)| copy(number, range));
+        let copied: Vec<_> = stream::iter(copies).buffer_unordered(PARTS_AT_ONCE).collect().await;
+        copied.into_iter().collect()
+    }
+}
+
+/// An upload that is aborted unless it has been completed.
+struct Unfinished {
+    upload: Arc<S3Multipart>,
+    is_over: bool,
+}
+
+impl Drop for Unfinished {
+    /// Nobody waits for the copy any more.
+    fn drop(&mut self) {
+        if !self.is_over
+            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+        {
+            runtime.spawn(free(self.upload.clone()));
+        }
+    }
+}
+
+/// The first error counts; parts that cannot be freed are garbage.
+async fn free(upload: Arc<S3Multipart>) {
+    if let Err(error) = upload.abort().await {
+        tracing::warn!(%error, "the parts of a copy are left in the bucket");
+    }
+}
+
+/// Numbers and ranges of parts of equal size.
+fn parts(size_bytes: u64, part_bytes: u64) -> impl Iterator<Item = (u32, Range<u64>)> {
+    let starts = (0..size_bytes.div_ceil(part_bytes)).map(move |index| index * part_bytes);
+    (1..).zip(starts.map(move |start| start..(start + part_bytes).min(size_bytes)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_cover_the_object() {
+        let got: Vec<_> = parts(10, 4).collect();
+        assert_eq!(got, [(1, 0..4), (2, 4..8), (3, 8..10)]);
+        assert_eq!(parts(8, 4).last(), Some((2, 4..8)));
+    }
+}
