@@ -3,12 +3,14 @@
 use crate::convert;
 use crate::operations::{Operation, RequestCounts};
 use crate::reply::{Answer, Believed};
+use crate::requests::Asked;
+use crate::sharing::{self, Sharing};
 use fuser::{
     AccessFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem as Requests, INodeNo, InitFlags,
     IoctlFlags, KernelConfig, LockOwner, OpenFlags, PollEvents, PollFlags, PollNotifier, RenameFlags,
     ReplyAttr, ReplyBmap, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry,
-    ReplyIoctl, ReplyLseek, ReplyOpen, ReplyPoll, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow,
-    WriteFlags,
+    ReplyIoctl, ReplyLock, ReplyLseek, ReplyOpen, ReplyPoll, ReplyStatfs, ReplyWrite, ReplyXattr, Request,
+    TimeOrNow, WriteFlags,
 };
 use std::ffi::OsStr;
 use std::future::Future;
@@ -17,7 +19,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 use tokio::runtime::Handle;
 use vfs::{Attr, Error, Filesystem};
 
@@ -31,7 +33,7 @@ const BACKGROUND_REQUESTS_MAX: u16 = 64;
 
 /// What is asked of the kernel where it can do it. Not asked: `AUTO_INVAL_DATA` (`keep_cache` and
 /// notifications say exactly what is stale), `WRITEBACK_CACHE` (`vfs` must see writes in their order),
-/// `POSIX_LOCKS` (the kernel keeps them itself), `ATOMIC_O_TRUNC` (a file would be cut before the kernel finds that a
+/// `POSIX_LOCKS` (the kernel keeps them itself; see [`sharing`]), `ATOMIC_O_TRUNC` (a file would be cut before the kernel finds that a
 /// program runs from it), `SETXATTR_EXT` (the transport does not know its longer request, see [`crate::groups`]).
 /// `HANDLE_KILLPRIV_V2` saves a GETXATTR per WRITE; with `POSIX_ACL` the kernel checks the lists that it reads as extended
 /// attributes, and with `DONT_MASK` it leaves the umask to whoever knows the directory's default list.
@@ -51,13 +53,20 @@ const WANTED: [InitFlags; 9] = [
 #[derive(Debug)]
 pub(crate) struct Adapter {
     pub(crate) fs: Arc<Filesystem>,
+    /// None where this is the file system's only mount.
+    pub(crate) sharing: Option<Arc<Sharing>>,
     counts: Arc<RequestCounts>,
     runtime: Handle,
 }
 
 impl Adapter {
-    pub(crate) fn new(fs: Arc<Filesystem>, counts: Arc<RequestCounts>, runtime: Handle) -> Self {
-        Self { fs, counts, runtime }
+    pub(crate) fn new(
+        fs: Arc<Filesystem>,
+        sharing: Option<Arc<Sharing>>,
+        counts: Arc<RequestCounts>,
+        runtime: Handle,
+    ) -> Self {
+        Self { fs, sharing, counts, runtime }
     }
 
     /// Counts the request and answers it with what `work` gives.
@@ -89,8 +98,23 @@ impl Adapter {
 
     /// Attributes with the time for which the kernel may believe them.
     pub(crate) fn believed(&self) -> impl Fn(Attr) -> Believed + Send + 'static {
-        let ttl = self.fs.ttl();
+        let ttl = self.ttl();
         move |attr| Believed { attr, ttl }
+    }
+
+    /// The same of an inode to which the kernel has one more reference.
+    pub(crate) fn found(&self) -> impl Fn(Attr) -> Believed + Send + 'static {
+        let (believed, sharing) = (self.believed(), self.sharing.clone());
+        move |attr| {
+            if let Some(sharing) = &sharing {
+                sharing.refers(attr.ino);
+            }
+            believed(attr)
+        }
+    }
+
+    pub(crate) fn ttl(&self) -> Duration {
+        if self.sharing.is_some() { Duration::ZERO } else { self.fs.ttl() }
     }
 
     pub(crate) fn count(&self, operation: Operation) {
@@ -101,7 +125,11 @@ impl Adapter {
 /// The transport's trait, and nothing but the way to each family of requests.
 impl Requests for Adapter {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
-        for capability in WANTED {
+        let (more, less) = match self.sharing {
+            Some(_) => (&sharing::WANTED[..], &sharing::UNWANTED[..]),
+            None => (&[][..], &[][..]),
+        };
+        for &capability in WANTED.iter().chain(more).filter(|wanted| !less.contains(wanted)) {
             if config.add_capabilities(capability).is_err() {
                 tracing::debug!("this kernel's FUSE lacks {capability:?}");
             }
@@ -111,12 +139,21 @@ impl Requests for Adapter {
         Ok(())
     }
 
+    fn destroy(&mut self) {
+        if let Some(sharing) = &self.sharing {
+            sharing.ended(&self.fs, &self.runtime);
+        }
+    }
+
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         self.find(parent, name.as_bytes(), reply);
     }
 
     fn forget(&self, _: &Request, ino: INodeNo, count: u64) {
         self.count(Operation::Forget);
+        if let Some(sharing) = &self.sharing {
+            sharing.forgets(convert::ino(ino), count);
+        }
         self.fs.forget(convert::ino(ino), count);
     }
 
@@ -251,7 +288,7 @@ impl Requests for Adapter {
         offset: u64,
         data: &[u8],
         flags: WriteFlags,
-        _: OpenFlags,
+        how: OpenFlags,
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
@@ -260,11 +297,18 @@ impl Requests for Adapter {
         {
             return reply.answer(Err(error));
         }
-        self.write_bytes(handle, offset, data, reply);
+        // The kernel takes the end that it knows, which may be another mount's past.
+        let is_appended = self.sharing.is_some()
+            && how.0 & libc::O_APPEND != 0
+            && !flags.contains(WriteFlags::FUSE_WRITE_CACHE);
+        match is_appended {
+            true => self.append_bytes(handle, data, reply),
+            false => self.write_bytes(handle, offset, data, reply),
+        }
     }
 
-    fn flush(&self, _: &Request, _: INodeNo, handle: FileHandle, _: LockOwner, reply: ReplyEmpty) {
-        self.flush_file(handle, reply);
+    fn flush(&self, _: &Request, ino: INodeNo, handle: FileHandle, owner: LockOwner, reply: ReplyEmpty) {
+        self.flush_file(ino, handle, owner, reply);
     }
 
     fn release(
@@ -379,6 +423,37 @@ impl Requests for Adapter {
         reply: ReplyWrite,
     ) {
         self.copy_bytes((from, from_offset), (to, to_offset), len, reply);
+    }
+
+    fn getlk(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        _: FileHandle,
+        owner: LockOwner,
+        first: u64,
+        last: u64,
+        kind: i32,
+        pid: u32,
+        reply: ReplyLock,
+    ) {
+        self.test_lock(ino, &Asked { owner, first, last, kind, pid }, reply);
+    }
+
+    fn setlk(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        handle: FileHandle,
+        owner: LockOwner,
+        first: u64,
+        last: u64,
+        kind: i32,
+        pid: u32,
+        waits: bool,
+        reply: ReplyEmpty,
+    ) {
+        self.set_lock(request, (ino, handle), &Asked { owner, first, last, kind, pid }, waits, reply);
     }
 
     // Answered once per mount with ENOSYS, after which the kernel does without, or does it itself.

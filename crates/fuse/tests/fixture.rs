@@ -51,6 +51,7 @@ pub(crate) fn options() -> MountOptions {
         suid: false,
         dev: false,
         threads: 3,
+        is_shared: false,
     }
 }
 

@@ -4,13 +4,14 @@ use crate::adapter::Adapter;
 use crate::convert::{self, permissions};
 use crate::operations::Operation;
 use crate::reply::{Answer, OpenFile};
+use crate::sharing::Sharing;
 use bytes::Bytes;
 use fuser::{
-    Errno, FileHandle, FopenFlags, INodeNo, OpenFlags, ReplyCreate, ReplyData, ReplyEmpty, ReplyLseek,
-    ReplyOpen, ReplyWrite,
+    Errno, FileHandle, FopenFlags, INodeNo, LockOwner, OpenFlags, ReplyCreate, ReplyData, ReplyEmpty,
+    ReplyLseek, ReplyOpen, ReplyWrite,
 };
 use std::sync::Arc;
-use vfs::{Caller, Handle, Opened, Whence};
+use vfs::{Caller, Handle, Ino, Opened, Whence};
 
 impl Adapter {
     pub(crate) fn create_file(
@@ -22,23 +23,24 @@ impl Adapter {
         flags: i32,
         reply: ReplyCreate,
     ) {
-        let (fs, believed, name) = (Arc::clone(&self.fs), self.believed(), Bytes::copy_from_slice(name));
+        let (fs, found, name) = (Arc::clone(&self.fs), self.found(), Bytes::copy_from_slice(name));
+        let sharing = self.sharing.clone();
         self.answer(Operation::Create, reply, async move {
             let (attr, opened) =
                 fs.create(caller, convert::ino(parent), &name, permissions(mode), flags).await?;
             // Its close stores the file, so the kernel must say when that is.
-            Ok((believed(attr), open_file(opened, flags | libc::O_RDWR)))
+            let file = open_file(sharing.as_deref(), attr.ino, opened, flags | libc::O_RDWR);
+            Ok((found(attr), file))
         });
     }
 
     /// A truncation comes as a request of its own.
     pub(crate) fn open_file(&self, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        let (fs, ino) = (Arc::clone(&self.fs), convert::ino(ino));
-        self.answer(
-            Operation::Open,
-            reply,
-            async move { Ok(open_file(fs.open(ino, flags.0).await?, flags.0)) },
-        );
+        let (fs, sharing, ino) = (Arc::clone(&self.fs), self.sharing.clone(), convert::ino(ino));
+        self.answer(Operation::Open, reply, async move {
+            let opened = fs.open(ino, flags.0).await?;
+            Ok(open_file(sharing.as_deref(), ino, opened, flags.0))
+        });
     }
 
     pub(crate) fn allocate(&self, handle: FileHandle, mode: i32, offset: u64, len: u64, reply: ReplyEmpty) {
@@ -82,6 +84,14 @@ impl Adapter {
         });
     }
 
+    /// Where the file ends is for the file system to say.
+    pub(crate) fn append_bytes(&self, handle: FileHandle, data: &[u8], reply: ReplyWrite) {
+        let (fs, data) = (Arc::clone(&self.fs), Bytes::copy_from_slice(data));
+        self.answer(Operation::Write, reply, async move {
+            fs.append(Handle(handle.0), &data).await.map(|()| data.len() as u32)
+        });
+    }
+
     pub(crate) fn copy_bytes(
         &self,
         from: (FileHandle, u64),
@@ -97,13 +107,23 @@ impl Adapter {
         });
     }
 
-    pub(crate) fn flush_file(&self, handle: FileHandle, reply: ReplyEmpty) {
-        let fs = Arc::clone(&self.fs);
-        self.answer(Operation::Flush, reply, async move { fs.flush(Handle(handle.0)).await });
+    /// Comes with each `close`, which ends the locks of whoever closes.
+    pub(crate) fn flush_file(&self, ino: INodeNo, handle: FileHandle, owner: LockOwner, reply: ReplyEmpty) {
+        let (fs, sharing) = (Arc::clone(&self.fs), self.sharing.clone());
+        self.answer(Operation::Flush, reply, async move {
+            let flushed = fs.flush(Handle(handle.0)).await;
+            if let Some(sharing) = sharing {
+                sharing.flushed(&fs, Handle(handle.0), ino, owner);
+            }
+            flushed
+        });
     }
 
     pub(crate) fn release_file(&self, handle: FileHandle, reply: ReplyEmpty) {
         let fs = Arc::clone(&self.fs);
+        if let Some(sharing) = &self.sharing {
+            sharing.released(&fs, Handle(handle.0));
+        }
         self.answer(Operation::Release, reply, async move { fs.release(Handle(handle.0)).await });
     }
 
@@ -113,11 +133,16 @@ impl Adapter {
     }
 }
 
-/// A descriptor that cannot write has nothing to flush, which saves a request per close.
-fn open_file(opened: Opened, flags: i32) -> OpenFile {
+/// A descriptor that cannot write has nothing to flush, which saves a request per close; but locks may end with it.
+fn open_file(sharing: Option<&Sharing>, ino: Ino, opened: Opened, flags: i32) -> OpenFile {
+    if let Some(sharing) = sharing {
+        sharing.opened(opened.handle, ino);
+    }
+    let (is_alone, is_read) = (sharing.is_none(), flags & libc::O_ACCMODE == libc::O_RDONLY);
+    let is_cached = is_alone && !opened.is_uncached;
     let mut kernel = FopenFlags::empty();
-    kernel.set(FopenFlags::FOPEN_KEEP_CACHE, opened.keep_cache && !opened.is_uncached);
-    kernel.set(FopenFlags::FOPEN_DIRECT_IO, opened.is_uncached);
-    kernel.set(FopenFlags::FOPEN_NOFLUSH, flags & libc::O_ACCMODE == libc::O_RDONLY);
+    kernel.set(FopenFlags::FOPEN_KEEP_CACHE, opened.keep_cache && is_cached);
+    kernel.set(FopenFlags::FOPEN_DIRECT_IO, !is_cached);
+    kernel.set(FopenFlags::FOPEN_NOFLUSH, is_read && is_alone);
     OpenFile { handle: FileHandle(opened.handle.0), flags: kernel }
 }

@@ -3,5 +3,8 @@
 mod attributes;
 mod directories;
 mod files;
+mod locks;
 mod names;
 mod xattrs;
+
+pub(crate) use locks::Asked;

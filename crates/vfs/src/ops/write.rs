@@ -25,6 +25,22 @@ impl Filesystem {
         self.write_through(&file).await
     }
 
+    /// Writes all of `data` where the file ends, wherever a front end believes that to be.
+    pub async fn append(&self, handle: Handle, data: &[u8]) -> Result<()> {
+        let len = data.len() as u64;
+        let file = self.writable_file(handle, 0, len)?;
+        {
+            let mut work = file.work.lock().await;
+            let stored_bytes = || file.pin().0.map_or(0, |pin| pin.size_bytes);
+            let end = work.size_bytes().unwrap_or_else(stored_bytes);
+            self.file_with_room(handle, end, len)?;
+            let outcome = self.write_locked(&file, &mut work, end, data).await;
+            self.note(&file, &work);
+            outcome?;
+        }
+        self.write_through(&file).await
+    }
+
     /// Stores what was written, where nothing is kept.
     pub(crate) async fn write_through(&self, file: &OpenFile) -> Result<()> {
         if self.config.is_uncached { self.commit(file, When::Open).await } else { Ok(()) }
