@@ -93,6 +93,7 @@ impl Sharing {
         let owner = self.owner(owner);
         if let Some(file) = self.held().files.get_mut(&handle) {
             file.owners.remove(&owner);
+            file.owners.iter().for_each(|owner| fs.locks().may_end(file.ino, *owner));
         }
         fs.locks().release_all(convert::ino(ino), owner);
     }

@@ -11,9 +11,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use vfs::{Error, Filesystem, Ino, Lock, LockKind};
 
-/// How long a try waits. The kernel says in the background that an open file is closed, and who closed it must not find
-/// it locked.
-const TRY_FOR: Duration = Duration::from_millis(10);
+/// How long a try waits for a lock whose open file may be closed already: the kernel says so in the background, and who
+/// closed it must not find it locked.
+const TRY_FOR: Duration = Duration::from_millis(500);
 
 /// What a request says of a lock: `struct file_lock` of `linux/fuse.h`.
 pub(crate) struct Asked {
@@ -87,7 +87,7 @@ impl Adapter {
 
 async fn try_lock(fs: &Filesystem, ino: Ino, wanted: Lock) -> Result<(), Error> {
     match fs.locks().try_take(ino, wanted) {
-        Err(error) if error.errno() == libc::EAGAIN => {
+        Err(error) if error.errno() == libc::EAGAIN && fs.locks().may_be_free_soon(ino, &wanted) => {
             let taken = fs.locks().take(ino, wanted, tokio::time::sleep(TRY_FOR)).await;
             taken.map_err(|later| if later.errno() == libc::ENOLCK { later } else { error })
         }

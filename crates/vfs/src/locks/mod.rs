@@ -37,6 +37,8 @@ struct FileLocks {
     held: Held,
     /// The first is the next.
     queue: VecDeque<Waiter>,
+    /// Whose locks may be about to end.
+    ending: HashSet<LockOwner>,
 }
 
 #[derive(Debug)]
@@ -95,7 +97,24 @@ impl Locks {
 
     /// Gives up all that an owner has of a file.
     pub fn release_all(&self, ino: Ino, owner: LockOwner) {
-        self.change(ino, |file| file.held.drop_all(|held| held == owner));
+        self.change(ino, |file| {
+            file.held.drop_all(|held| held == owner);
+            file.ending.remove(&owner);
+        });
+    }
+
+    /// Somebody closed what an owner's locks hang on, and it may have been the last one.
+    pub fn may_end(&self, ino: Ino, owner: LockOwner) {
+        self.change(ino, |file| {
+            file.ending.insert(owner);
+        });
+    }
+
+    /// Whether all that stands in the way of a lock may be about to end.
+    pub fn may_be_free_soon(&self, ino: Ino, wanted: &Lock) -> bool {
+        let state = self.lock();
+        let Some(file) = state.files.get(&ino) else { return true };
+        file.held.against(wanted).all(|held| file.ending.contains(&held.owner))
     }
 
     /// Gives up everything of a session; who waits in it is told EINTR.
@@ -104,6 +123,7 @@ impl Locks {
         for file in state.files.values_mut() {
             file.queue.retain(|waiter| waiter.wanted.owner.session != session);
             file.held.drop_all(|owner| owner.session == session);
+            file.ending.retain(|owner| owner.session != session);
             file.serve();
         }
         state.files.retain(|_, file| !file.is_empty());
@@ -138,6 +158,7 @@ impl State {
         }
         let file = self.files.entry(ino).or_default();
         file.held.set(wanted);
+        file.ending.remove(&wanted.owner);
         // A shared lock in place of an exclusive one makes room.
         file.serve();
         Ok(())
@@ -355,6 +376,24 @@ mod tests {
         assert!(is_done(&mut other));
         assert_eq!(errno(now(same).unwrap()), libc::EINTR);
         locks.end_session(0);
+        assert!(locks.lock().files.is_empty());
+    }
+
+    #[test]
+    fn a_lock_whose_owner_was_closed_may_be_about_to_end() {
+        let locks = Locks::default();
+        locks.try_take(FILE, shared(1)).unwrap();
+        locks.try_take(FILE, shared(2)).unwrap();
+        let wanted = exclusive(3);
+        locks.may_end(FILE, shared(1).owner);
+        assert!(!locks.may_be_free_soon(FILE, &wanted));
+        locks.may_end(FILE, shared(2).owner);
+        assert!(locks.may_be_free_soon(FILE, &wanted));
+        // It was closed by one of several, and is used.
+        locks.try_take(FILE, shared(1)).unwrap();
+        assert!(!locks.may_be_free_soon(FILE, &wanted));
+        locks.release_all(FILE, shared(1).owner);
+        locks.release_all(FILE, shared(2).owner);
         assert!(locks.lock().files.is_empty());
     }
 
