@@ -102,6 +102,9 @@ pub(crate) struct VolumeFlags {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Mount")]
 pub(crate) struct MountFlags {
+    /// Mount it on this directory too; all show the same at any time (repeatable)
+    #[arg(long, value_name = "DIR")]
+    pub(crate) also: Vec<PathBuf>,
     /// Let other users in, not only the one who mounts
     #[arg(long)]
     pub(crate) allow_other: bool,

@@ -19,6 +19,7 @@ mod logging;
 mod metadata;
 mod opened;
 mod options;
+mod places;
 mod progress;
 mod registry;
 mod serving;

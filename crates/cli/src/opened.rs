@@ -33,26 +33,30 @@ pub(crate) struct Opened {
     pub(crate) read_only: bool,
 }
 
-/// Holds a volume's state directory; `at` is where the volume will be reached.
+/// Holds a volume's state directory; `at` is where the volume will be reached, and `also` where else.
 pub(crate) fn take_state(
     volume: &Volume,
     at: PathBuf,
+    also: &[PathBuf],
     flags: &VolumeFlags,
     store: &StoreFlags,
 ) -> Result<State> {
     let root = bucket::state_dir(volume, flags.state_dir.as_deref(), store);
     let root = std::path::absolute(&root).with_context(|| format!("cannot resolve {}", root.display()))?;
-    let holder = Holder { pid: std::process::id(), mount_point: at, volume: volume.url() };
+    let holder =
+        Holder { pid: std::process::id(), mount_point: at, also: also.to_vec(), volume: volume.url() };
     State::take(&root, &holder)
 }
 
 impl Opened {
-    /// Opens a volume, and brings in order what a process left that died.
+    /// Opens a volume, and brings in order what a process left that died. `has_page_cache`: the kernel may keep what is
+    /// read.
     pub(crate) async fn open(
         volume: &Volume,
         state: &State,
         flags: &VolumeFlags,
         store: &StoreFlags,
+        has_page_cache: bool,
         world: &World,
     ) -> Result<Self> {
         let mut bucket = Bucket::open(volume, store, flags.read_only, world).await?;
@@ -90,6 +94,7 @@ impl Opened {
             record,
         };
         let mut config = config(volume, flags, state);
+        config.page_cache_above &= has_page_cache;
         if let Some(found) = &parts.record {
             config.conflicts = found.conflicts;
         }

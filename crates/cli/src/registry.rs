@@ -3,6 +3,7 @@
 //! The links are hints; the control socket of the state directory is the truth. A link behind which nobody
 //! answers is stale and is removed by whoever sees it.
 
+use crate::control::client::Client;
 use crate::state::{self, Holder};
 use anyhow::{Context, Result};
 use std::ffi::OsString;
@@ -20,7 +21,7 @@ pub(crate) struct Registry {
 pub(crate) struct Mount {
     /// Its state directory.
     pub(crate) state: PathBuf,
-    /// What its lock says.
+    /// What its lock says, without the directories that were taken away since.
     pub(crate) holder: Holder,
 }
 
@@ -62,7 +63,7 @@ impl Registry {
 
     /// The mount at exactly this mount point.
     pub(crate) fn at(&self, mount_point: &Path) -> Option<Mount> {
-        self.mounts().into_iter().find(|mount| mount.holder.mount_point == mount_point)
+        self.mounts().into_iter().find(|mount| mount.holder.is_at(mount_point))
     }
 }
 
@@ -83,7 +84,21 @@ fn alive(link: PathBuf) -> Option<Mount> {
         let _ = fs::remove_file(&link);
         return None;
     };
-    Some(Mount { state, holder })
+    Some(without_left(Mount { state, holder }))
+}
+
+/// Of several directories some may have been taken away, which only the daemon knows.
+fn without_left(mut mount: Mount) -> Mount {
+    if mount.holder.also.is_empty() {
+        return mount;
+    }
+    let Ok(status) = Client::connect(&mount).and_then(|mut client| client.status()) else { return mount };
+    let is_there = |path: &PathBuf| status.mount_points().any(|there| there == path.display().to_string());
+    let all = mount.holder.mount_points().map(Path::to_owned);
+    let mut left = all.filter(is_there).collect::<Vec<_>>().into_iter();
+    mount.holder.mount_point = left.next().unwrap_or_default();
+    mount.holder.also = left.collect();
+    mount
 }
 
 #[cfg(test)]
@@ -95,7 +110,7 @@ mod tests {
     fn mounts_appear_and_stale_links_go() {
         let dir = tempfile::tempdir().unwrap();
         let registry = Registry { places: vec![dir.path().join("run")] };
-        let holder = Holder { pid: 1, mount_point: "/mnt/x".into(), volume: "v".into() };
+        let holder = Holder { pid: 1, mount_point: "/mnt/x".into(), also: Vec::new(), volume: "v".into() };
         let state = State::take(&dir.path().join("state"), &holder).unwrap();
         let socket = crate::control::socket::bind(state.root()).unwrap();
         let registration = registry.register(state.root()).unwrap();

@@ -4,18 +4,22 @@
 use crate::command::version::VERSION;
 use crate::control::protocol::{
     Answer, Conflict, Keep, Lister, Located, Pending, Piece, Quota, QuotaChange, Request, Status, Webhook,
+    from_hex,
 };
 use crate::control::server::{Replies, Service, Serving};
 use crate::control::socket;
 use crate::environment;
 use crate::logging::LogFile;
 use crate::opened::Opened;
+use crate::places::Places;
 use crate::registry::Registration;
 use crate::state::State;
 use anyhow::{Context, Result, anyhow};
 use fuse::{Session, UnmountError};
 use s3::Server;
 use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -55,7 +59,7 @@ struct Running {
     /// `tenon umount` has waited for the write-back log as long as it would.
     gave_up: AtomicBool,
     opened: Opened,
-    session: Option<Session>,
+    places: Places,
     endpoint: Option<Server>,
     since: Instant,
 }
@@ -64,23 +68,23 @@ impl Served {
     /// Opens the control socket and checks that the mount answers.
     pub(crate) async fn start(
         opened: Opened,
-        session: Option<Session>,
+        sessions: Vec<Session>,
         endpoint: Option<Server>,
         state: &State,
     ) -> Result<Self> {
         // Before anybody is told that the mount is ready: a signal unwatched kills.
         let signals = Signals::watch()?;
         let listener = socket::bind(state.root()).context("cannot open the control socket")?;
-        let mount =
-            Running { gave_up: AtomicBool::new(false), opened, session, endpoint, since: Instant::now() };
-        let mount = Arc::new(mount);
+        let (gave_up, places) = (AtomicBool::new(false), Places::new(sessions));
+        let mount = Arc::new(Running { gave_up, opened, places, endpoint, since: Instant::now() });
         let control =
             Serving::start(listener, Arc::clone(&mount)).context("cannot open the control socket")?;
         let registration = environment::registry().register(state.root());
         let registration = registration
             .inspect_err(|error| tracing::warn!("`tenon status` will not list this mount: {error:#}"))
             .ok();
-        mount.answers().await?;
+        // The promise behind "ready".
+        mount.places.answer().await.context("the mount does not answer")?;
         tracing::info!("{} is {}", mount.opened.volume.url(), mount.is_at());
         Ok(Self { mount, control, signals, state: state.root().to_owned(), _registration: registration })
     }
@@ -91,7 +95,7 @@ impl Served {
         let Signals { stop, hangup } = &mut self.signals;
         let patience = loop {
             tokio::select! {
-                () = self.mount.ended() => break patience,
+                () = self.mount.places.ended() => break patience,
                 () = stop.asked() => {
                     self.mount.stop(patience, stop).await?;
                     break patience.min(LAST_CLOSES_WITHIN);
@@ -115,35 +119,15 @@ impl Served {
 }
 
 impl Running {
-    /// The promise behind "ready": a program that looks at the mount gets an answer.
-    async fn answers(&self) -> Result<()> {
-        let Some(session) = &self.session else { return Ok(()) };
-        let root = session.mount_point().to_owned();
-        let looked = tokio::task::spawn_blocking(move || std::fs::metadata(root)).await?;
-        looked.map(drop).context("the mount does not answer")
-    }
-
     /// Where the volume is reached.
     fn is_at(&self) -> String {
-        let mounted = self.mount_point().map(|path| format!("mounted at {path}"));
+        let mounted = self.places.shown().into_iter().map(|path| format!("mounted at {path}"));
         let served = self.url().map(|url| format!("served at {url}"));
-        [mounted, served].into_iter().flatten().collect::<Vec<_>>().join(" and ")
-    }
-
-    fn mount_point(&self) -> Option<String> {
-        self.session.as_ref().map(|session| session.mount_point().display().to_string())
+        mounted.chain(served).collect::<Vec<_>>().join(" and ")
     }
 
     fn url(&self) -> Option<String> {
         self.endpoint.as_ref().map(Server::url)
-    }
-
-    /// Returns when the directory is not mounted any more; without one, never.
-    async fn ended(&self) {
-        match &self.session {
-            Some(session) => session.ended().await,
-            None => std::future::pending().await,
-        }
     }
 
     /// Ends because of a signal: what programs still hold open is detached.
@@ -157,27 +141,52 @@ impl Running {
             }
             () = stop.asked() => return Err(anyhow!("stopped by a second signal; {} was lost", self.pending())),
         }
-        if matches!(self.unmount(false).await, Err(UnmountError::Busy(_))) {
-            tracing::warn!("programs have files open; the mount is detached");
-            if let Err(error) = self.unmount(true).await {
-                tracing::warn!("{error}");
+        for path in self.places.mounted() {
+            if matches!(self.places.unmount(&path, false).await, Err(UnmountError::Busy(_))) {
+                tracing::warn!("programs have files open; the mount at {} is detached", path.display());
+                if let Err(error) = self.places.unmount(&path, true).await {
+                    tracing::warn!("{error}");
+                }
             }
         }
         Ok(())
     }
 
-    /// On a thread of its own: the kernel asks us things while it unmounts.
-    async fn unmount(&self, lazily: bool) -> Result<(), UnmountError> {
-        let Some(session) = &self.session else { return Ok(()) };
-        let root: PathBuf = session.mount_point().to_owned();
-        let path = root.clone();
-        let work = move || if lazily { fuse::detach(&root) } else { fuse::unmount(&root) };
-        let ended = tokio::task::spawn_blocking(work).await;
-        ended.unwrap_or_else(|error| Err(UnmountError::Io(path, std::io::Error::other(error))))
+    /// Takes one directory away, or all. With the last the process ends.
+    async fn unmount(
+        &self,
+        mount_point_hex: Option<&str>,
+        lazily: bool,
+        patience: Duration,
+        replies: &mut Replies,
+    ) -> Answer {
+        let mounted = self.places.mounted();
+        let Some(digits) = mount_point_hex else {
+            return self.leave(&mounted, lazily, patience, replies).await;
+        };
+        let Some(bytes) = from_hex(digits) else { return failed("the path is not hexadecimal".to_owned()) };
+        let path = PathBuf::from(OsString::from_vec(bytes));
+        if mounted.iter().all(|other| *other == path) {
+            return self.leave(&[path], lazily, patience, replies).await;
+        }
+        match self.places.unmount(&path, lazily).await {
+            Ok(()) => {
+                tracing::info!("unmounted {}; the volume stays {}", path.display(), self.is_at());
+                Answer::Unmounted { goes_on: true, backlog_changes: 0 }
+            }
+            Err(UnmountError::Busy(_)) => Answer::Busy,
+            Err(error) => failed(error.to_string()),
+        }
     }
 
     /// Stores what is pending, telling of it, then unmounts. If it cannot be stored, the mount stays.
-    async fn leave(&self, lazily: bool, patience: Duration, replies: &mut Replies) -> Answer {
+    async fn leave(
+        &self,
+        from: &[PathBuf],
+        lazily: bool,
+        patience: Duration,
+        replies: &mut Replies,
+    ) -> Answer {
         let mut storing = std::pin::pin!(self.opened.fs.shutdown(patience));
         let stored = loop {
             tokio::select! {
@@ -189,13 +198,14 @@ impl Running {
             return failed(format!("cannot store everything: {error}; the mount stays"));
         }
         self.drain(patience, replies).await;
-        match self.unmount(lazily).await {
-            Ok(()) | Err(UnmountError::NotMounted(_)) => {
-                Answer::Unmounted { backlog_changes: self.pending().backlog_changes }
+        for path in from {
+            match self.places.unmount(path, lazily).await {
+                Ok(()) | Err(UnmountError::NotMounted(_)) => {}
+                Err(UnmountError::Busy(_)) => return Answer::Busy,
+                Err(error) => return failed(error.to_string()),
             }
-            Err(UnmountError::Busy(_)) => Answer::Busy,
-            Err(error) => failed(error.to_string()),
         }
+        Answer::Unmounted { goes_on: false, backlog_changes: self.pending().backlog_changes }
     }
 
     /// The same for who has nobody to tell, after the last closes.
@@ -315,11 +325,12 @@ impl Running {
 
     fn status(&self) -> Status {
         let status = self.opened.fs.status();
-        let fuse_requests = self.session.iter().flat_map(|session| session.requests().seen());
+        let mut mount_points = self.places.shown().into_iter();
         Status {
             pid: std::process::id(),
             volume: self.opened.volume.url(),
-            mount_point: self.mount_point().unwrap_or_default(),
+            mount_point: mount_points.next().unwrap_or_default(),
+            also: mount_points.collect(),
             endpoint: self.url(),
             version: VERSION.to_owned(),
             uptime_secs: self.since.elapsed().as_secs(),
@@ -336,7 +347,7 @@ impl Running {
             conflicts: status.conflicts as u64,
             lister: Lister::of(&status.lister),
             store_requests: self.opened.bucket.requests(),
-            fuse_requests: fuse_requests.map(|(name, count)| (name.to_owned(), count)).collect(),
+            fuse_requests: self.places.requests(),
             webhooks: self.webhooks(),
             events_lost: self.endpoint.as_ref().map_or(0, |server| server.endpoint().events_lost()),
         }
@@ -347,8 +358,9 @@ impl Service for Running {
     async fn answer(&self, request: Request, replies: &mut Replies) -> Answer {
         match request {
             Request::Status => Answer::Status(Box::new(self.status())),
-            Request::Unmount { lazy, patience_secs } => {
-                self.leave(lazy, Duration::from_secs(patience_secs), replies).await
+            Request::Unmount { mount_point_hex, lazy, patience_secs } => {
+                let patience = Duration::from_secs(patience_secs);
+                self.unmount(mount_point_hex.as_deref(), lazy, patience, replies).await
             }
             Request::Locate { path_hex } => self.locate(&path_hex).await,
             Request::Quota { path_hex, change } => self.quota(&path_hex, change).await,
@@ -423,9 +435,4 @@ fn reopen(log: Option<&LogFile>) {
 
 fn failed(reason: String) -> Answer {
     Answer::Failed { reason }
-}
-
-fn from_hex(text: &str) -> Option<Vec<u8>> {
-    let digits = text.as_bytes().chunks(2);
-    digits.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()).collect()
 }

@@ -27,8 +27,23 @@ pub(crate) struct Holder {
     pub(crate) pid: u32,
     /// Where it mounts, or the URL at which it serves without mounting.
     pub(crate) mount_point: PathBuf,
+    /// Where else it mounts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) also: Vec<PathBuf>,
     /// What it mounts.
     pub(crate) volume: String,
+}
+
+impl Holder {
+    /// Everywhere it mounts.
+    pub(crate) fn mount_points(&self) -> impl Iterator<Item = &Path> {
+        [&self.mount_point].into_iter().chain(&self.also).map(PathBuf::as_path)
+    }
+
+    /// Whether it mounts exactly there.
+    pub(crate) fn is_at(&self, path: &Path) -> bool {
+        self.mount_points().any(|mount_point| mount_point == path)
+    }
 }
 
 /// A state directory that this process holds until it ends.
@@ -182,12 +197,15 @@ pub(crate) fn leftovers(root: &Path) -> Vec<PathBuf> {
 }
 
 fn held_message(root: &Path, holder: &Holder) -> String {
+    let places: Vec<String> = holder.mount_points().map(|path| path.display().to_string()).collect();
+    let umounts: Vec<String> = places.iter().map(|place| format!("`tenon umount {place}`")).collect();
     format!(
-        "the state in {} is in use: process {} mounts {} at {}; `tenon umount {3}` first, or give another --state-dir",
+        "the state in {} is in use: process {} mounts {} at {}; {} first, or give another --state-dir",
         root.display(),
         holder.pid,
         holder.volume,
-        holder.mount_point.display()
+        places.join(" and "),
+        umounts.join(" and ")
     )
 }
 
@@ -289,7 +307,7 @@ mod tests {
     use super::*;
 
     fn somebody() -> Holder {
-        Holder { pid: 42, mount_point: "/mnt/a".into(), volume: "s3://bucket".into() }
+        Holder { pid: 42, mount_point: "/mnt/a".into(), also: Vec::new(), volume: "s3://bucket".into() }
     }
 
     #[test]

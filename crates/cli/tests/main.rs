@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod acls;
+mod also;
 mod attacks;
 mod bad_input;
 mod by_inode;

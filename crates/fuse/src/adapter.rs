@@ -3,8 +3,9 @@
 use crate::convert;
 use crate::operations::{Operation, RequestCounts};
 use crate::reply::{Answer, Believed};
-use crate::requests::LookingAgain;
+use crate::requests::{Asked, LookingAgain};
 use crate::session::Locks;
+use crate::sharing::{self, Sharing};
 use fuser::{
     AccessFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem as Requests, INodeNo, InitFlags,
     IoctlFlags, KernelConfig, LockOwner, OpenFlags, PollEvents, PollFlags, PollNotifier, RenameFlags,
@@ -19,7 +20,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 use tokio::runtime::Handle;
 use vfs::{Attr, Error, Filesystem};
 
@@ -33,7 +34,7 @@ const BACKGROUND_REQUESTS_MAX: u16 = 64;
 
 /// What is asked of the kernel where it can do it. Not asked: `AUTO_INVAL_DATA` (`keep_cache` and
 /// notifications say exactly what is stale), `WRITEBACK_CACHE` (`vfs` must see writes in their order),
-/// `POSIX_LOCKS` and `FLOCK_LOCKS` unless locks are refused (the kernel keeps them itself), `ATOMIC_O_TRUNC` (a file would be
+/// `POSIX_LOCKS` and `FLOCK_LOCKS` where the mount is alone (the kernel keeps them itself), `ATOMIC_O_TRUNC` (a file would be
 /// cut before the kernel finds that a program runs from it), `SETXATTR_EXT` (the transport does not know its longer request, see [`crate::groups`]).
 /// `HANDLE_KILLPRIV_V2` saves a GETXATTR per WRITE; with `POSIX_ACL` the kernel checks the lists that it reads as extended
 /// attributes, and with `DONT_MASK` it leaves the umask to whoever knows the directory's default list.
@@ -57,7 +58,9 @@ const LOCKS: [InitFlags; 2] = [InitFlags::FUSE_POSIX_LOCKS, InitFlags::FUSE_FLOC
 pub(crate) struct Adapter {
     pub(crate) fs: Arc<Filesystem>,
     pub(crate) looking_again: Arc<LookingAgain>,
-    locks: Locks,
+    pub(crate) locks: Locks,
+    /// None where this is the file system's only mount.
+    pub(crate) sharing: Option<Arc<Sharing>>,
     counts: Arc<RequestCounts>,
     runtime: Handle,
 }
@@ -66,10 +69,11 @@ impl Adapter {
     pub(crate) fn new(
         fs: Arc<Filesystem>,
         locks: Locks,
+        sharing: Option<Arc<Sharing>>,
         counts: Arc<RequestCounts>,
         runtime: Handle,
     ) -> Self {
-        Self { fs, looking_again: Arc::default(), locks, counts, runtime }
+        Self { fs, looking_again: Arc::default(), locks, sharing, counts, runtime }
     }
 
     /// Counts the request and answers it with what `work` gives.
@@ -101,8 +105,23 @@ impl Adapter {
 
     /// Attributes with the time for which the kernel may believe them.
     pub(crate) fn believed(&self) -> impl Fn(Attr) -> Believed + Send + 'static {
-        let ttl = self.fs.ttl();
+        let ttl = self.ttl();
         move |attr| Believed { attr, ttl }
+    }
+
+    /// The same of an inode to which the kernel has one more reference.
+    pub(crate) fn found(&self) -> impl Fn(Attr) -> Believed + Send + 'static {
+        let (believed, sharing) = (self.believed(), self.sharing.clone());
+        move |attr| {
+            if let Some(sharing) = &sharing {
+                sharing.refers(attr.ino);
+            }
+            believed(attr)
+        }
+    }
+
+    pub(crate) fn ttl(&self) -> Duration {
+        if self.sharing.is_some() { Duration::ZERO } else { self.fs.ttl() }
     }
 
     pub(crate) fn count(&self, operation: Operation) {
@@ -113,8 +132,10 @@ impl Adapter {
 /// The transport's trait, and nothing but the way to each family of requests.
 impl Requests for Adapter {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
-        let locks = if self.locks == Locks::Refused { &LOCKS[..] } else { &[] };
-        for &capability in WANTED.iter().chain(locks) {
+        let has_locks = self.locks == Locks::Refused || self.sharing.is_some();
+        let more = if has_locks { &LOCKS[..] } else { &[] };
+        let less = if self.sharing.is_some() { &sharing::UNWANTED[..] } else { &[] };
+        for &capability in WANTED.iter().chain(more).filter(|wanted| !less.contains(wanted)) {
             if config.add_capabilities(capability).is_err() {
                 tracing::debug!("this kernel's FUSE lacks {capability:?}");
             }
@@ -124,12 +145,21 @@ impl Requests for Adapter {
         Ok(())
     }
 
+    fn destroy(&mut self) {
+        if let Some(sharing) = &self.sharing {
+            sharing.ended(&self.fs, &self.runtime);
+        }
+    }
+
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         self.find(parent, name.as_bytes(), reply);
     }
 
     fn forget(&self, _: &Request, ino: INodeNo, count: u64) {
         self.count(Operation::Forget);
+        if let Some(sharing) = &self.sharing {
+            sharing.forgets(convert::ino(ino), count);
+        }
         self.fs.forget(convert::ino(ino), count);
     }
 
@@ -278,8 +308,8 @@ impl Requests for Adapter {
         self.write_bytes(handle, offset, data, appends, reply);
     }
 
-    fn flush(&self, _: &Request, _: INodeNo, handle: FileHandle, _: LockOwner, reply: ReplyEmpty) {
-        self.flush_file(handle, reply);
+    fn flush(&self, _: &Request, ino: INodeNo, handle: FileHandle, owner: LockOwner, reply: ReplyEmpty) {
+        self.flush_file(ino, handle, owner, reply);
     }
 
     fn release(
@@ -396,39 +426,35 @@ impl Requests for Adapter {
         self.copy_bytes((from, from_offset), (to, to_offset), len, reply);
     }
 
-    // Asked only where locks are refused: a kernel that cannot be told so keeps them itself.
-
     fn getlk(
         &self,
         _: &Request,
-        _: INodeNo,
+        ino: INodeNo,
         _: FileHandle,
-        _: LockOwner,
-        _: u64,
-        _: u64,
-        _: i32,
-        _: u32,
+        owner: LockOwner,
+        first: u64,
+        last: u64,
+        kind: i32,
+        pid: u32,
         reply: ReplyLock,
     ) {
-        self.count(Operation::Other);
-        reply.error(Errno::ENOLCK);
+        self.test_lock(ino, &Asked { owner, first, last, kind, pid }, reply);
     }
 
     fn setlk(
         &self,
-        _: &Request,
-        _: INodeNo,
-        _: FileHandle,
-        _: LockOwner,
-        _: u64,
-        _: u64,
-        _: i32,
-        _: u32,
-        _: bool,
+        request: &Request,
+        ino: INodeNo,
+        handle: FileHandle,
+        owner: LockOwner,
+        first: u64,
+        last: u64,
+        kind: i32,
+        pid: u32,
+        waits: bool,
         reply: ReplyEmpty,
     ) {
-        self.count(Operation::Other);
-        reply.error(Errno::ENOLCK);
+        self.set_lock(request, (ino, handle), &Asked { owner, first, last, kind, pid }, waits, reply);
     }
 
     // Answered once per mount with ENOSYS, after which the kernel does without, or does it itself.

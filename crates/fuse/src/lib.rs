@@ -21,6 +21,8 @@ mod operations;
 mod reply;
 mod requests;
 mod session;
+mod sharing;
+mod signals;
 
 pub use mount_point::{MountPointError, check as check_mount_point};
 pub use mount_table::{FILE_SYSTEM_TYPE, Mounted, mounted_at, mounts};

@@ -89,6 +89,12 @@ operations! {
     Lseek = "LSEEK",
     /// Copy a range of one file to another.
     CopyFileRange = "COPY_FILE_RANGE",
+    /// Ask who holds a lock.
+    GetLk = "GETLK",
+    /// Take a lock, or give it up.
+    SetLk = "SETLK",
+    /// Take a lock as soon as it is free.
+    SetLkW = "SETLKW",
     /// Something that is not offered; the kernel does without, or does it itself.
     Other = "OTHER",
 }

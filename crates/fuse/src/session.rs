@@ -5,6 +5,7 @@ use crate::connection;
 use crate::invalidation;
 use crate::mount_table;
 use crate::operations::RequestCounts;
+use crate::sharing::Sharing;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -45,6 +46,9 @@ pub struct MountOptions {
     pub locks: Locks,
     /// Threads that read requests, at least 1.
     pub threads: usize,
+    /// The same file system is mounted elsewhere too, or will be: the kernel keeps nothing, so that all mounts show the
+    /// same at any time, and locks hold across them.
+    pub is_shared: bool,
 }
 
 /// Why mounting failed.
@@ -97,14 +101,13 @@ pub fn mount(
 ) -> Result<Session, MountError> {
     let counts = Arc::new(RequestCounts::default());
     let invalidations = fs.invalidations();
-    let adapter = Adapter::new(fs, options.locks, Arc::clone(&counts), runtime.clone());
+    let sharing = options.is_shared.then(|| Arc::new(Sharing::new()));
+    let adapter = Adapter::new(fs, options.locks, sharing, Arc::clone(&counts), runtime.clone());
     let session = open(adapter, mount_point, options)?;
     raise_read_ahead(mount_point);
     let (ending, ended) = watch::channel(false);
     let start = |error| MountError::Start(mount_point.to_owned(), error);
-    if let Some(news) = invalidations {
-        invalidation::start(news, session.notifier(), ended.clone(), runtime.clone()).map_err(start)?;
-    }
+    invalidation::start(invalidations, session.notifier(), ended.clone(), runtime.clone()).map_err(start)?;
     serve(session, ending).map_err(start)?;
     Ok(Session { mount_point: mount_point.to_owned(), counts, ended })
 }
@@ -131,6 +134,11 @@ impl Session {
         &self.counts
     }
 
+    /// Whether the mount is gone, and no file is open in it.
+    pub fn has_ended(&self) -> bool {
+        *self.ended.borrow()
+    }
+
     /// Returns when the mount is gone, whoever unmounted it.
     pub async fn ended(&self) {
         let _ = self.ended.clone().wait_for(|ended| *ended).await;
@@ -139,7 +147,7 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        if *self.ended.borrow() {
+        if self.has_ended() {
             return;
         }
         if let Err(error) = detach(&self.mount_point) {

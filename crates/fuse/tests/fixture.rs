@@ -52,6 +52,7 @@ pub(crate) fn options() -> MountOptions {
         dev: false,
         locks: fuse::Locks::Kernel,
         threads: 3,
+        is_shared: false,
     }
 }
 

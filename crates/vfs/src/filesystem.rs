@@ -22,6 +22,7 @@ use crate::headers::Defaults;
 use crate::invalidation::{Invalidation, Invalidations};
 use crate::layout::Layout;
 use crate::lister::Lister;
+use crate::locks::Locks;
 use crate::metadata::{Known, Renamed, Turn};
 use crate::moving;
 use crate::objects::{SettingsCache, Storing};
@@ -63,6 +64,7 @@ pub struct Filesystem {
     pub(crate) references: References,
     pub(crate) hand: Hand,
     pub(crate) lister: Lister,
+    pub(crate) locks: Locks,
     pub(crate) changes: Changes,
     /// Keys that somebody is about to change: storing an object and naming it are two steps, and two changes of one mount
     /// under one key must not take each other's objects for a stranger's. Claimed after a file's work and `moves`.
@@ -140,6 +142,7 @@ impl Filesystem {
             references: References::default(),
             hand: Hand::default(),
             lister: Lister::default(),
+            locks: Locks::default(),
             changes: Changes::new(parts.clock.clone()),
             claims: Claims::default(),
             conflicts,
@@ -168,9 +171,14 @@ impl Filesystem {
         self.config.metadata_ttl
     }
 
-    /// Changes that a front end's caches must hear of. Taken once.
-    pub fn invalidations(&self) -> Option<mpsc::Receiver<Invalidation>> {
-        self.invalidations.take()
+    /// Changes from now on that a front end's caches must hear of. Every front end listens by itself.
+    pub fn invalidations(&self) -> mpsc::Receiver<Invalidation> {
+        self.invalidations.listen()
+    }
+
+    /// Locks of programs, for front ends that cannot see each other's.
+    pub fn locks(&self) -> &Locks {
+        &self.locks
     }
 
     pub(crate) fn now(&self) -> Timestamp {

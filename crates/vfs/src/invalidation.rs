@@ -1,10 +1,12 @@
-//! News for the caches of a front end.
+//! News for the caches of front ends.
 //!
-//! A hint: the queue is bounded, and what does not fit is dropped, since every cached answer expires by itself.
+//! A hint: every front end's queue is bounded, and what does not fit is dropped, since every cached answer expires by
+//! itself. Without a front end nobody is told.
 
 use bytes::Bytes;
+use futures_util::future::join_all;
 use meta::Ino;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
@@ -58,34 +60,40 @@ impl PartialEq for Mark {
 
 impl Eq for Mark {}
 
-#[derive(Debug)]
-pub(crate) struct Invalidations {
-    sender: mpsc::Sender<Invalidation>,
-    receiver: Mutex<Option<mpsc::Receiver<Invalidation>>>,
-}
-
-impl Default for Invalidations {
-    fn default() -> Self {
-        let (sender, receiver) = mpsc::channel(QUEUE_MAX);
-        Self { sender, receiver: Mutex::new(Some(receiver)) }
-    }
-}
+/// Who listens.
+#[derive(Debug, Default)]
+pub(crate) struct Invalidations(Mutex<Vec<mpsc::Sender<Invalidation>>>);
 
 impl Invalidations {
-    pub(crate) fn take(&self) -> Option<mpsc::Receiver<Invalidation>> {
-        self.receiver.lock().unwrap_or_else(PoisonError::into_inner).take()
+    pub(crate) fn listen(&self) -> mpsc::Receiver<Invalidation> {
+        let (sender, receiver) = mpsc::channel(QUEUE_MAX);
+        self.listeners().push(sender);
+        receiver
     }
 
     pub(crate) fn say(&self, news: Invalidation) {
-        self.sender.try_send(news).ok();
+        for listener in self.listeners().iter() {
+            listener.try_send(news.clone()).ok();
+        }
     }
 
     pub(crate) fn inode(&self, ino: Ino) {
-        self.sender.try_send(Invalidation::Inode(ino)).ok();
+        self.say(Invalidation::Inode(ino));
+    }
+
+    /// An inode was changed through a front end, which knows. Where there are several, the others hear of it.
+    pub(crate) fn others(&self, ino: Ino) {
+        if self.listeners().len() > 1 {
+            self.inode(ino);
+        }
     }
 
     pub(crate) fn attributes(&self, ino: Ino) {
-        self.sender.try_send(Invalidation::Attributes(ino)).ok();
+        self.say(Invalidation::Attributes(ino));
+    }
+
+    pub(crate) fn entry(&self, parent: Ino, name: &[u8]) {
+        self.say(Invalidation::Entry { parent, name: Bytes::copy_from_slice(name) });
     }
 
     /// Asks for an entry to be let go of, whose memory is wanted; only while there is room for news beside.
@@ -95,34 +103,35 @@ impl Invalidations {
         }
     }
 
-    /// Whether half the queue is full.
+    /// Whether half of somebody's queue is full.
     pub(crate) fn is_busy(&self) -> bool {
-        self.sender.capacity() < QUEUE_MAX / 2
+        self.listeners().iter().any(|listener| listener.capacity() < QUEUE_MAX / 2)
     }
 
-    /// Says what changed, and returns when the front end has handed it on: at once where there is none, and in any case
+    /// Says what changed, and returns when all front ends have handed it on: at once where there is none, and in any case
     /// after a second.
     pub(crate) async fn told(&self, news: Vec<Invalidation>) {
-        let is_heard = self.receiver.lock().unwrap_or_else(PoisonError::into_inner).is_none();
-        if !is_heard {
-            news.into_iter().for_each(|one| drop(self.sender.try_send(one)));
-            return;
-        }
-        let (mark, reached) = Mark::new();
-        let told = async {
-            for one in news.into_iter().chain([Invalidation::Reached(mark)]) {
-                if self.sender.send(one).await.is_err() {
-                    return;
-                }
-            }
-            reached.await.ok();
-        };
+        let listeners = self.listeners().clone();
+        let told = join_all(listeners.iter().map(|listener| tell(listener, &news)));
         if tokio::time::timeout(PATIENCE, told).await.is_err() {
-            tracing::debug!("the front end has not dropped yet what changed");
+            tracing::debug!("a front end has not dropped yet what changed");
         }
     }
 
-    pub(crate) fn entry(&self, parent: Ino, name: &[u8]) {
-        self.sender.try_send(Invalidation::Entry { parent, name: Bytes::copy_from_slice(name) }).ok();
+    /// Those who are still there.
+    fn listeners(&self) -> MutexGuard<'_, Vec<mpsc::Sender<Invalidation>>> {
+        let mut listeners = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        listeners.retain(|listener| !listener.is_closed());
+        listeners
     }
+}
+
+async fn tell(listener: &mpsc::Sender<Invalidation>, news: &[Invalidation]) {
+    let (mark, reached) = Mark::new();
+    for one in news.iter().cloned().chain([Invalidation::Reached(mark)]) {
+        if listener.send(one).await.is_err() {
+            return;
+        }
+    }
+    reached.await.ok();
 }

@@ -34,7 +34,7 @@ async fn s200_changes_reach_what_is_known_without_a_look() {
     let world = known(&bucket, 5).await;
     let deep = world.ino("dir03/sub/deep").await.unwrap();
     let (gone, sub) = (world.ino("dir01").await.unwrap(), world.ino("dir03/sub").await.unwrap());
-    let mut news = world.fs.invalidations().unwrap();
+    let mut news = world.fs.invalidations();
     world.fs.list_in_background(EVERY);
     sleep(EVERY * 20).await;
     assert_eq!(world.fs.status().lister.changes, 0);

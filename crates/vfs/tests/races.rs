@@ -191,3 +191,28 @@ async fn s18_a_mode_is_exported_where_nothing_is_to_be_published() {
     assert_eq!(world.bucket.header("file", "file-permissions").await.unwrap(), "0100600");
     assert_eq!(world.read_file("file").await.unwrap(), b"body");
 }
+
+/// The kernel says in the background that a file is closed. An unlink that came between was done, and said that there was no
+/// such file, as the last handle had taken the orphan along.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s31_a_file_is_removed_while_its_last_handle_is_closed() {
+    for bucket in Bucket::by_inode_each().await {
+        let world = Arc::new(bucket.mount(|_| {}).await);
+        for round in 0..500 {
+            world.write_file("file", "x").await.unwrap();
+            if round % 2 == 0 {
+                world.write_file("other", "y").await.unwrap();
+            }
+            let handle = world.open_handle("file", libc::O_RDONLY).await.unwrap();
+            let closing = world.clone();
+            let closed = tokio::spawn(async move { closing.fs.release(handle).await });
+            let removed = match round % 2 {
+                0 => world.rename("other", "file").await,
+                _ => world.unlink("file").await,
+            };
+            removed.unwrap();
+            closed.await.unwrap().unwrap();
+        }
+        world.assert_healthy().await;
+    }
+}

@@ -1,7 +1,7 @@
 //! `tenon locate`: from a path in a mount to its object, and from a key to its path.
 
 use crate::control::client::Client;
-use crate::control::protocol::{Answer, Located, Piece, Request};
+use crate::control::protocol::{Answer, Located, Piece, Request, to_hex};
 use crate::environment;
 use crate::registry::Mount;
 use crate::volume::Volume;
@@ -55,7 +55,10 @@ impl Locate {
         let mounts = environment::registry().mounts().into_iter();
         let mounted: Vec<String> = mounts
             .filter(|mount| mount.holder.volume == volume.url())
-            .map(|mount| mount.holder.mount_point.join(&path).display().to_string())
+            .flat_map(|mount| {
+                let inside = mount.holder.mount_points().map(|root| root.join(&path).display().to_string());
+                inside.collect::<Vec<_>>()
+            })
             .collect();
         if self.json {
             println!("{}", serde_json::json!({ "path": path, "mounted": mounted }));
@@ -71,17 +74,19 @@ impl Locate {
 /// The mount a path lies in, and the rest of the path as the control protocol has it.
 pub(super) fn in_mount(path: &Path) -> Result<(Mount, String)> {
     let (mount, inside) = mount_of(&resolve(path)?)?;
-    Ok((mount, inside.iter().map(|byte| format!("{byte:02x}")).collect()))
+    Ok((mount, to_hex(&inside)))
 }
 
 /// The mount a path lies in, and the rest of the path.
 fn mount_of(path: &Path) -> Result<(Mount, Vec<u8>)> {
     let mounts = environment::registry().mounts().into_iter();
     let inside = mounts.filter_map(|mount| {
-        let rest = path.strip_prefix(&mount.holder.mount_point).ok()?.as_os_str().as_bytes().to_vec();
+        let rests = mount.holder.mount_points().filter_map(|root| path.strip_prefix(root).ok());
+        let rest = rests.map(|rest| rest.as_os_str().as_bytes()).min_by_key(|rest| rest.len())?.to_vec();
         Some((mount, rest))
     });
-    match inside.max_by_key(|(mount, _)| mount.holder.mount_point.as_os_str().len()) {
+    // The innermost one.
+    match inside.min_by_key(|(_, rest)| rest.len()) {
         Some(found) => Ok(found),
         None => bail!("{} lies in no Tenon mount; `tenon status` lists them", path.display()),
     }

@@ -76,12 +76,13 @@ impl Mount {
                 volume.url()
             );
         }
-        let mount_point = fuse::check_mount_point(&self.mount_point, self.mount.nonempty)?;
-        let state = opened::take_state(&volume, mount_point.clone(), &self.volume_flags, &self.store)?;
+        let (mount_point, also) = self.mount_points()?;
+        let state = opened::take_state(&volume, mount_point.clone(), &also, &self.volume_flags, &self.store)?;
+        let mount_points = [vec![mount_point], also].concat();
         let log = self.start_log(&state)?;
         let runtime = Runtime::new().context("cannot start")?;
         let ended = runtime.block_on(async {
-            let served = self.start(&volume, &mount_point, &state, runtime.handle()).await?;
+            let served = self.start(&volume, &mount_points, &state, runtime.handle()).await?;
             if let (true, Some(log)) = (self.daemon_child, &log) {
                 log.take_stderr().context("cannot log")?;
                 daemon::announce()?;
@@ -89,12 +90,31 @@ impl Mount {
             served.until_the_end(self.volume_flags.drain_timeout, log).await
         });
         if ended.is_err() {
-            leave_no_dead_mount(&mount_point);
+            mount_points.iter().for_each(|mount_point| leave_no_dead_mount(mount_point));
         }
         // Before the runtime, whose end closes the connection that `tenon umount` waits on.
         drop(state);
         serving::end(runtime);
         ended.map(|()| ExitCode::SUCCESS)
+    }
+
+    /// Where to mount, and where else: no directory lies in another.
+    fn mount_points(&self) -> Result<(PathBuf, Vec<PathBuf>)> {
+        let check = |path| fuse::check_mount_point(path, self.mount.nonempty);
+        let mount_point = check(&self.mount_point)?;
+        let mut also: Vec<PathBuf> = Vec::new();
+        for path in &self.mount.also {
+            let path = check(path)?;
+            let overlaps = |other: &&PathBuf| path.starts_with(other) || other.starts_with(&path);
+            if let Some(other) = [&mount_point].into_iter().chain(&also).find(overlaps) {
+                let (path, other) = (path.display(), other.display());
+                bail!(
+                    "{path} and {other} are one directory, or one lies in the other; mount on directories beside each other"
+                );
+            }
+            also.push(path);
+        }
+        Ok((mount_point, also))
     }
 
     /// In the foreground the log is standard error, unless a file is named.
@@ -113,20 +133,23 @@ impl Mount {
     async fn start(
         &self,
         volume: &Volume,
-        mount_point: &Path,
+        mount_points: &[PathBuf],
         state: &State,
         runtime: &Handle,
     ) -> Result<Served> {
         let world = World::real()?;
-        let opened = Opened::open(volume, state, &self.volume_flags, &self.store, &world).await?;
-        let session = fuse::mount(Arc::clone(&opened.fs), mount_point, &self.fuse_options(volume), runtime)?;
+        let is_alone = self.mount.also.is_empty();
+        let opened = Opened::open(volume, state, &self.volume_flags, &self.store, is_alone, &world).await?;
+        let options = self.fuse_options(volume);
+        let mount = |at: &PathBuf| fuse::mount(Arc::clone(&opened.fs), at, &options, runtime);
+        let sessions = mount_points.iter().map(mount).collect::<Result<Vec<_>, _>>()?;
         let server = match self.serve {
             Some(address) => {
                 Some(endpoint::start(&opened, address, &self.endpoint, &self.store, state, &world).await?)
             }
             None => None,
         };
-        Served::start(opened, Some(session), server, state).await
+        Served::start(opened, sessions, server, state).await
     }
 
     fn fuse_options(&self, volume: &Volume) -> fuse::MountOptions {
@@ -140,6 +163,7 @@ impl Mount {
             dev: self.mount.allow_dev,
             locks: if self.volume_flags.shared { fuse::Locks::Refused } else { fuse::Locks::Kernel },
             threads: processors.clamp(*FUSE_THREADS.start(), *FUSE_THREADS.end()),
+            is_shared: !self.mount.also.is_empty(),
         }
     }
 }

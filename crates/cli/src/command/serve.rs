@@ -40,17 +40,18 @@ impl Serve {
         }
         let volume = Volume::parse(&self.volume)?;
         let at = format!("http://{}", self.listen).into();
-        let state = opened::take_state(&volume, at, &self.volume_flags, &self.store)?;
+        let state = opened::take_state(&volume, at, &[], &self.volume_flags, &self.store)?;
         let log = self.log.log_file.as_deref().map(LogFile::open).transpose()?;
         logging::start(&self.log, log.clone())?;
         let runtime = Runtime::new().context("cannot start")?;
         let ended = runtime.block_on(async {
             let world = World::real()?;
-            let opened = Opened::open(&volume, &state, &self.volume_flags, &self.store, &world).await?;
+            let opened =
+                Opened::open(&volume, &state, &self.volume_flags, &self.store, false, &world).await?;
             let server =
                 endpoint::start(&opened, self.listen, &self.endpoint, &self.store, &state, &world).await?;
             println!("{}", server.url());
-            let served = Served::start(opened, None, Some(server), &state).await?;
+            let served = Served::start(opened, Vec::new(), Some(server), &state).await?;
             served.until_the_end(self.volume_flags.drain_timeout, log).await
         });
         drop(state);

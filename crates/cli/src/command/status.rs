@@ -51,7 +51,7 @@ pub(crate) fn find(text: &str, mounts: Vec<Mount>) -> Result<Mount> {
     let path =
         Path::new(text).canonicalize().or_else(|_| std::path::absolute(text)).unwrap_or_else(|_| text.into());
     let url = Volume::parse_unchecked(text).map(|volume| volume.url()).unwrap_or_default();
-    match mounts.into_iter().find(|mount| mount.holder.mount_point == path || mount.holder.volume == url) {
+    match mounts.into_iter().find(|mount| mount.holder.is_at(&path) || mount.holder.volume == url) {
         Some(mount) => Ok(mount),
         None => bail!("{text} is not mounted; `tenon status` lists what is"),
     }
@@ -67,14 +67,13 @@ fn summary(status: &protocol::Status) -> String {
 
 /// Where the volume is reached.
 fn places(status: &protocol::Status) -> String {
-    let mount_point = Some(status.mount_point.as_str()).filter(|path| !path.is_empty());
-    let places: Vec<&str> = [mount_point, status.endpoint.as_deref()].into_iter().flatten().collect();
+    let places: Vec<&str> = status.mount_points().chain(status.endpoint.as_deref()).collect();
     places.join(" and ")
 }
 
 fn detail(status: &protocol::Status) -> String {
     let lines = [
-        ("mount point", status.mount_point.clone()),
+        ("mount point", status.mount_points().collect::<Vec<_>>().join(" and ")),
         ("S3 endpoint", status.endpoint.clone().unwrap_or_else(|| "none".to_owned())),
         ("volume", format!("{}{}", status.volume, if status.read_only { " (read-only)" } else { "" })),
         ("process", format!("{}, version {}, up {}", status.pid, status.version, uptime(status.uptime_secs))),

@@ -1,7 +1,7 @@
 //! `tenon umount`: stores what is pending, then takes the mount away.
 
 use crate::control::client::Client;
-use crate::control::protocol::{Answer, Request};
+use crate::control::protocol::{Answer, Request, to_hex};
 use crate::environment;
 use crate::progress::Progress;
 use crate::registry::Mount;
@@ -9,6 +9,7 @@ use crate::units;
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -17,7 +18,7 @@ use std::time::Duration;
 const DYING_LOOKS: u32 = 40;
 const DYING_PAUSE: Duration = Duration::from_millis(50);
 
-/// Unmount, after everything that is pending is stored.
+/// Unmount, after everything that is pending is stored. Of several directories it takes this one away.
 #[derive(Debug, Args)]
 pub(crate) struct Umount {
     /// Where it is mounted
@@ -38,7 +39,7 @@ impl Umount {
             bail!("no Tenon volume is mounted at {}; `tenon status` lists what is", mount_point.display());
         }
         match environment::registry().at(&mount_point) {
-            Some(mount) => match self.ask(&mount) {
+            Some(mount) => match self.ask(&mount, &mount_point) {
                 // It died when it was asked, or just before.
                 Err(error) if error.root_cause().is::<std::io::Error>() && dies(mount.holder.pid) => {
                     self.without_daemon(&mount_point)?;
@@ -50,12 +51,17 @@ impl Umount {
         Ok(ExitCode::SUCCESS)
     }
 
-    fn ask(&self, mount: &Mount) -> Result<()> {
+    fn ask(&self, mount: &Mount, mount_point: &Path) -> Result<()> {
         let mut client = Client::connect(mount)?;
         let progress = Progress::start();
-        let request = Request::Unmount { lazy: self.lazy, patience_secs: self.timeout.as_secs() };
+        let request = Request::Unmount {
+            mount_point_hex: Some(to_hex(mount_point.as_os_str().as_bytes())),
+            lazy: self.lazy,
+            patience_secs: self.timeout.as_secs(),
+        };
         match client.ask(&request, |pending| progress.tell(&pending.to_string()))? {
-            Answer::Unmounted { backlog_changes } => {
+            Answer::Unmounted { goes_on: true, .. } => Ok(()),
+            Answer::Unmounted { backlog_changes, .. } => {
                 client.wait_for_end();
                 if backlog_changes > 0 {
                     eprintln!(
@@ -64,7 +70,7 @@ impl Umount {
                 }
                 Ok(())
             }
-            Answer::Busy => Err(busy(&mount.holder.mount_point)),
+            Answer::Busy => Err(busy(mount_point)),
             other => client.unexpected(&other),
         }
     }

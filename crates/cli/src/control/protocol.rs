@@ -10,8 +10,11 @@ use std::fmt;
 pub(crate) enum Request {
     /// How the mount is.
     Status,
-    /// Store what is pending, then unmount and end.
+    /// Store what is pending, then unmount and end; of several directories, take one away.
     Unmount {
+        /// Which directory, its bytes in hexadecimal; none means all.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        mount_point_hex: Option<String>,
         /// Detach at once even if files are open; they stay usable until closed.
         lazy: bool,
         /// How long pending uploads may take.
@@ -57,8 +60,11 @@ pub(crate) enum Answer {
     Progress(Pending),
     /// To `Status`.
     Status(Box<Status>),
-    /// To `Unmount`: the mount is gone; the daemon ends, which closes the connection.
+    /// To `Unmount`: the mount is gone; the daemon ends, which closes the connection, unless others stay.
     Unmounted {
+        /// The volume is mounted at other directories still, and the daemon goes on.
+        #[serde(default)]
+        goes_on: bool,
         /// Changes left in the write-back log.
         #[serde(default)]
         backlog_changes: u64,
@@ -269,6 +275,9 @@ pub(crate) struct Status {
     pub(crate) volume: String,
     /// Where; empty if it is only served as objects.
     pub(crate) mount_point: String,
+    /// Where else.
+    #[serde(default)]
+    pub(crate) also: Vec<String>,
     /// Where its objects are served, if they are.
     #[serde(default)]
     pub(crate) endpoint: Option<String>,
@@ -315,6 +324,14 @@ pub(crate) struct Status {
     /// Changes that nobody was told of.
     #[serde(default)]
     pub(crate) events_lost: u64,
+}
+
+impl Status {
+    /// Everywhere it is mounted.
+    pub(crate) fn mount_points(&self) -> impl Iterator<Item = &str> {
+        let all = [&self.mount_point].into_iter().chain(&self.also);
+        all.map(String::as_str).filter(|path| !path.is_empty())
+    }
 }
 
 /// What a receiver of events got.
@@ -396,6 +413,17 @@ impl Pending {
     }
 }
 
+/// Bytes that need not be text.
+pub(crate) fn to_hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// What [`to_hex`] made.
+pub(crate) fn from_hex(text: &str) -> Option<Vec<u8>> {
+    let digits = text.as_bytes().chunks(2);
+    digits.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()).collect()
+}
+
 fn rfc3339(at: store::Timestamp) -> String {
     jiff::Timestamp::from_second(at.secs()).unwrap_or_default().to_string()
 }
@@ -406,7 +434,7 @@ mod tests {
 
     #[test]
     fn messages_are_lines_that_say_their_kind() {
-        let request = Request::Unmount { lazy: false, patience_secs: 60 };
+        let request = Request::Unmount { mount_point_hex: None, lazy: false, patience_secs: 60 };
         let line = serde_json::to_string(&request).unwrap();
         assert_eq!(line, r#"{"request":"unmount","lazy":false,"patience_secs":60}"#);
         assert_eq!(serde_json::from_str::<Request>(&line).unwrap(), request);

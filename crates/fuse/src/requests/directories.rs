@@ -20,15 +20,21 @@ const ENTRIES_PER_CALL_WITH_ATTRIBUTES: usize = 128;
 
 impl Adapter {
     pub(crate) fn open_directory(&self, ino: INodeNo, reply: ReplyOpen) {
-        let fs = Arc::clone(&self.fs);
+        let (fs, sharing) = (Arc::clone(&self.fs), self.sharing.clone());
         self.answer(Operation::OpenDir, reply, async move {
             let handle = fs.opendir(convert::ino(ino)).await?;
+            if let Some(sharing) = sharing {
+                sharing.opened_directory(handle);
+            }
             Ok(OpenFile { handle: FileHandle(handle.0), flags: FopenFlags::empty() })
         });
     }
 
     pub(crate) fn release_directory(&self, handle: FileHandle, reply: ReplyEmpty) {
         self.count(Operation::ReleaseDir);
+        if let Some(sharing) = &self.sharing {
+            sharing.closed_directory(Handle(handle.0));
+        }
         self.fs.releasedir(Handle(handle.0));
         reply.ok();
     }

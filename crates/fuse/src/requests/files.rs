@@ -4,10 +4,11 @@ use crate::adapter::Adapter;
 use crate::convert::{self, permissions};
 use crate::operations::Operation;
 use crate::reply::{Answer, OpenFile};
+use crate::sharing::Sharing;
 use bytes::Bytes;
 use fuser::{
-    Errno, FileHandle, FopenFlags, INodeNo, OpenFlags, ReplyCreate, ReplyData, ReplyEmpty, ReplyLseek,
-    ReplyOpen, ReplyWrite,
+    Errno, FileHandle, FopenFlags, INodeNo, LockOwner, OpenFlags, ReplyCreate, ReplyData, ReplyEmpty,
+    ReplyLseek, ReplyOpen, ReplyWrite,
 };
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -43,12 +44,14 @@ impl Adapter {
         flags: i32,
         reply: ReplyCreate,
     ) {
-        let (fs, believed, name) = (Arc::clone(&self.fs), self.believed(), Bytes::copy_from_slice(name));
+        let (fs, found, name) = (Arc::clone(&self.fs), self.found(), Bytes::copy_from_slice(name));
+        let sharing = self.sharing.clone();
         self.answer(Operation::Create, reply, async move {
             let (attr, opened) =
                 fs.create(caller, convert::ino(parent), &name, permissions(mode), flags).await?;
             // Its close stores the file, so the kernel must say when that is.
-            Ok((believed(attr), open_file(opened, flags | libc::O_RDWR)))
+            let file = open_file(sharing.as_deref(), attr.ino, opened, flags | libc::O_RDWR);
+            Ok((found(attr), file))
         });
     }
 
@@ -58,13 +61,14 @@ impl Adapter {
     /// end a read, where it takes the end to be.
     pub(crate) fn open_file(&self, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let (fs, ino, looking_again) = (Arc::clone(&self.fs), convert::ino(ino), self.looking_again.clone());
+        let sharing = self.sharing.clone();
         self.answer(Operation::Open, reply, async move {
             let opened = fs.open(ino, flags.0).await?;
             if looking_again.must_look(ino, opened.was_replaced) {
                 fs.release(opened.handle).await?;
                 return Err(Error::LookAgain("other bytes were found than the kernel knows"));
             }
-            Ok(open_file(opened, flags.0))
+            Ok(open_file(sharing.as_deref(), ino, opened, flags.0))
         });
     }
 
@@ -140,13 +144,23 @@ impl Adapter {
         });
     }
 
-    pub(crate) fn flush_file(&self, handle: FileHandle, reply: ReplyEmpty) {
-        let fs = Arc::clone(&self.fs);
-        self.answer(Operation::Flush, reply, async move { fs.flush(Handle(handle.0)).await });
+    /// Comes with each `close`, which ends the locks of whoever closes.
+    pub(crate) fn flush_file(&self, ino: INodeNo, handle: FileHandle, owner: LockOwner, reply: ReplyEmpty) {
+        let (fs, sharing) = (Arc::clone(&self.fs), self.sharing.clone());
+        self.answer(Operation::Flush, reply, async move {
+            let flushed = fs.flush(Handle(handle.0)).await;
+            if let Some(sharing) = sharing {
+                sharing.flushed(&fs, Handle(handle.0), ino, owner);
+            }
+            flushed
+        });
     }
 
     pub(crate) fn release_file(&self, handle: FileHandle, reply: ReplyEmpty) {
         let fs = Arc::clone(&self.fs);
+        if let Some(sharing) = &self.sharing {
+            sharing.released(&fs, Handle(handle.0));
+        }
         self.answer(Operation::Release, reply, async move { fs.release(Handle(handle.0)).await });
     }
 
@@ -156,11 +170,16 @@ impl Adapter {
     }
 }
 
-/// A descriptor that cannot write has nothing to flush, which saves a request per close.
-fn open_file(opened: Opened, flags: i32) -> OpenFile {
+/// A descriptor that cannot write has nothing to flush, which saves a request per close; but locks may end with it.
+fn open_file(sharing: Option<&Sharing>, ino: Ino, opened: Opened, flags: i32) -> OpenFile {
+    if let Some(sharing) = sharing {
+        sharing.opened(opened.handle, ino);
+    }
+    let (is_alone, is_read) = (sharing.is_none(), flags & libc::O_ACCMODE == libc::O_RDONLY);
+    let is_cached = is_alone && !opened.is_uncached;
     let mut kernel = FopenFlags::empty();
-    kernel.set(FopenFlags::FOPEN_KEEP_CACHE, opened.keep_cache && !opened.is_uncached);
-    kernel.set(FopenFlags::FOPEN_DIRECT_IO, opened.is_uncached);
-    kernel.set(FopenFlags::FOPEN_NOFLUSH, flags & libc::O_ACCMODE == libc::O_RDONLY);
+    kernel.set(FopenFlags::FOPEN_KEEP_CACHE, opened.keep_cache && is_cached);
+    kernel.set(FopenFlags::FOPEN_DIRECT_IO, !is_cached);
+    kernel.set(FopenFlags::FOPEN_NOFLUSH, is_read && is_alone);
     OpenFile { handle: FileHandle(opened.handle.0), flags: kernel }
 }

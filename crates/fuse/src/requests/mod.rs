@@ -3,7 +3,9 @@
 mod attributes;
 mod directories;
 mod files;
+mod locks;
 mod names;
 mod xattrs;
 
 pub(crate) use files::LookingAgain;
+pub(crate) use locks::Asked;

@@ -1,6 +1,6 @@
 //! Opening and closing files.
 
-use meta::{Ino, Kind, Name, Op};
+use meta::{FsError, Ino, Kind, Name, Op};
 use std::sync::{Arc, PoisonError};
 use store::Timestamp;
 
@@ -188,7 +188,11 @@ impl Filesystem {
         for key in aside {
             self.delete(&key).await?;
         }
-        self.names.commit(&self.ctx(), &Op::Purge { ino: orphan.ino })?;
+        match self.names.commit(&self.ctx(), &Op::Purge { ino: orphan.ino }) {
+            // Two who closed it last both do this.
+            Ok(_) | Err(FsError::NotFound) => {}
+            Err(error) => return Err(error.into()),
+        }
         for key in content {
             self.discard(key).await;
         }

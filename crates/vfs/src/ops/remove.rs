@@ -35,9 +35,12 @@ impl Filesystem {
 
     /// An inode that lost its last name goes with its last handle, which may be long gone.
     pub(crate) async fn let_go(&self, removed: &Applied) -> Result<()> {
-        match &removed.removed {
-            Some(orphan) if removed.orphaned => self.close_file(&*self.open_file(orphan.ino)?).await,
-            _ => Ok(()),
+        let Some(orphan) = removed.removed.as_ref().filter(|_| removed.orphaned) else { return Ok(()) };
+        match self.open_file(orphan.ino) {
+            Ok(file) => self.close_file(&file).await,
+            // Its last handle was closed since, and took it along.
+            Err(Error::Namespace(FsError::NotFound)) => Ok(()),
+            Err(error) => Err(error),
         }
     }
 

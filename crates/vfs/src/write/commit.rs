@@ -287,6 +287,7 @@ impl Filesystem {
         file.carries(&object.etag, described.clone(), self.now());
         self.known.stored(inode.ino, &object.etag, described.clone(), self.now());
         file.repin(|| self.pin_of(inode.ino))?;
+        self.invalidations.others(inode.ino);
         file.forget_tried();
         *work = Dirty::Clean;
         file.set_pending(Pending::default());

@@ -140,6 +140,7 @@ impl Filesystem {
         let pin = self.pin(&after)?.ok_or(Error::NOT_FOUND)?;
         self.references.caches(ino, Some(&pin.identity()));
         file.repin(|| Ok::<_, Error>(Some(pin.clone())))?;
+        self.invalidations.others(ino);
         for key in content_keys(&before).difference(&content_keys(&after)).cloned() {
             self.discard(key).await;
         }

@@ -477,7 +477,7 @@ async fn settings_are_kept_beside_the_objects() {
 #[tokio::test]
 async fn a_change_waits_until_the_front_end_has_heard_of_it() {
     for world in each().await {
-        let mut news = world.fs.invalidations().unwrap();
+        let mut news = world.fs.invalidations();
         let heard: Arc<Mutex<Vec<Invalidation>>> = Arc::default();
         let told = heard.clone();
         let listening = tokio::spawn(async move {

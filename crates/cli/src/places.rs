@@ -1,0 +1,84 @@
+//! The directories at which one process has a volume mounted: each a session of its own, over one file system.
+
+use fuse::{Session, UnmountError};
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Where a volume is mounted; nowhere, if it is only served as objects.
+#[derive(Debug)]
+pub(crate) struct Places(Vec<Place>);
+
+#[derive(Debug)]
+struct Place {
+    session: Session,
+    /// It was taken away, though programs may still have files open in it.
+    is_left: AtomicBool,
+}
+
+impl Places {
+    pub(crate) fn new(sessions: Vec<Session>) -> Self {
+        let place = |session| Place { session, is_left: AtomicBool::new(false) };
+        Self(sessions.into_iter().map(place).collect())
+    }
+
+    /// The directories that are mounted now, the first one first.
+    pub(crate) fn mounted(&self) -> Vec<PathBuf> {
+        let here = self.0.iter().filter(|place| place.is_here());
+        here.map(|place| place.session.mount_point().to_owned()).collect()
+    }
+
+    /// The same, as text.
+    pub(crate) fn shown(&self) -> Vec<String> {
+        self.mounted().iter().map(|path| path.display().to_string()).collect()
+    }
+
+    /// The kernel's requests so far, by operation.
+    pub(crate) fn requests(&self) -> BTreeMap<String, u64> {
+        let mut counts = BTreeMap::new();
+        for (name, count) in self.0.iter().flat_map(|place| place.session.requests().seen()) {
+            *counts.entry(name.to_owned()).or_default() += count;
+        }
+        counts
+    }
+
+    /// Returns when none is mounted any more, and no file is open in any; without one, never.
+    pub(crate) async fn ended(&self) {
+        if self.0.is_empty() {
+            return std::future::pending().await;
+        }
+        for place in &self.0 {
+            place.session.ended().await;
+        }
+    }
+
+    /// Returns when a program that looks at them gets an answer.
+    pub(crate) async fn answer(&self) -> io::Result<()> {
+        for path in self.mounted() {
+            tokio::task::spawn_blocking(move || std::fs::metadata(path))
+                .await
+                .map_err(io::Error::other)??;
+        }
+        Ok(())
+    }
+
+    /// Takes one away, on a thread of its own: the kernel asks us things while it unmounts.
+    pub(crate) async fn unmount(&self, path: &Path, lazily: bool) -> Result<(), UnmountError> {
+        let not_mounted = || UnmountError::NotMounted(path.to_owned());
+        let is_meant = |place: &&Place| place.is_here() && place.session.mount_point() == path;
+        let place = self.0.iter().find(is_meant).ok_or_else(not_mounted)?;
+        let root = path.to_owned();
+        let work = move || if lazily { fuse::detach(&root) } else { fuse::unmount(&root) };
+        let ended = tokio::task::spawn_blocking(work).await;
+        ended.unwrap_or_else(|error| Err(UnmountError::Io(path.to_owned(), io::Error::other(error))))?;
+        place.is_left.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+impl Place {
+    fn is_here(&self) -> bool {
+        !self.is_left.load(Ordering::Relaxed) && !self.session.has_ended()
+    }
+}

@@ -1,0 +1,221 @@
+//! The locks of one file: who holds which bytes of it, and how. Pure.
+//!
+//! Invariants: the locks of one owner do not overlap, and those of one kind do not touch; an exclusive lock overlaps no
+//! lock of another owner.
+
+/// Who holds a lock: what a front end says belongs together, one process' descriptors or one open file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LockOwner {
+    /// The front end, which numbers its owners by itself.
+    pub session: u64,
+    /// Its owner.
+    pub id: u64,
+}
+
+/// What others may do beside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LockKind {
+    /// Hold shared locks.
+    Shared,
+    /// Nothing.
+    Exclusive,
+}
+
+/// A range of bytes that somebody has, or wants, for himself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lock {
+    /// Who.
+    pub owner: LockOwner,
+    /// The first byte.
+    pub first: u64,
+    /// The last byte.
+    pub last: u64,
+    /// How.
+    pub kind: LockKind,
+    /// The process that asked, which others are told.
+    pub pid: u32,
+}
+
+impl Lock {
+    fn overlaps(&self, first: u64, last: u64) -> bool {
+        self.first <= last && first <= self.last
+    }
+
+    /// Whether both can not be held.
+    pub(super) fn excludes(&self, other: &Self) -> bool {
+        let is_any_exclusive = self.kind == LockKind::Exclusive || other.kind == LockKind::Exclusive;
+        is_any_exclusive && self.owner != other.owner && self.overlaps(other.first, other.last)
+    }
+}
+
+/// The locks that are held of one file, by their first byte.
+#[derive(Debug, Default)]
+pub(super) struct Held(Vec<Lock>);
+
+impl Held {
+    /// The locks that stand in the way, by their first byte.
+    pub(super) fn against<'a>(&'a self, wanted: &'a Lock) -> impl Iterator<Item = &'a Lock> {
+        self.0.iter().filter(|held| held.excludes(wanted))
+    }
+
+    /// Gives the owner this lock in place of what he has in its range. Nothing may stand in the way.
+    pub(super) fn set(&mut self, wanted: Lock) {
+        debug_assert!(
+            self.against(&wanted).next().is_none(),
+            "{wanted:?} is given although others hold {self:?}"
+        );
+        self.clear(wanted.owner, wanted.first, wanted.last);
+        let touches = |held: &Lock| {
+            (held.owner, held.kind) == (wanted.owner, wanted.kind)
+                && held.overlaps(wanted.first.saturating_sub(1), wanted.last.saturating_add(1))
+        };
+        let mut merged = wanted;
+        for neighbour in self.0.extract_if(.., |held| touches(held)) {
+            merged.first = merged.first.min(neighbour.first);
+            merged.last = merged.last.max(neighbour.last);
+        }
+        self.insert(merged);
+    }
+
+    /// Takes away what an owner has in a range.
+    pub(super) fn clear(&mut self, owner: LockOwner, first: u64, last: u64) {
+        let cut: Vec<Lock> =
+            self.0.extract_if(.., |held| held.owner == owner && held.overlaps(first, last)).collect();
+        for held in cut {
+            if held.first < first {
+                self.insert(Lock { last: first - 1, ..held });
+            }
+            if held.last > last {
+                self.insert(Lock { first: last + 1, ..held });
+            }
+        }
+    }
+
+    /// Takes away what certain owners have.
+    pub(super) fn drop_all(&mut self, is_meant: impl Fn(LockOwner) -> bool) {
+        self.0.retain(|held| !is_meant(held.owner));
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn insert(&mut self, lock: Lock) {
+        let at = self.0.partition_point(|held| held.first <= lock.first);
+        self.0.insert(at, lock);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Bytes of the model; its last stands for all behind it.
+    const BYTES: u64 = 12;
+    const OWNERS: u64 = 3;
+
+    #[derive(Debug, Clone, Copy)]
+    enum Step {
+        Set(Lock),
+        Clear(LockOwner, u64, u64),
+        DropAll(LockOwner),
+    }
+
+    fn owner(number: u64) -> LockOwner {
+        // Two owners with one number in different sessions are two.
+        LockOwner { session: number % 2, id: number / 2 }
+    }
+
+    fn last(byte: u64) -> u64 {
+        if byte == BYTES - 1 { u64::MAX } else { byte }
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let range = (0..BYTES, 0..BYTES).prop_map(|(a, b)| (a.min(b), last(a.max(b))));
+        let kind = prop_oneof![Just(LockKind::Shared), Just(LockKind::Exclusive)];
+        let who = (0..OWNERS).prop_map(owner);
+        let step = prop_oneof![
+            6 => (who.clone(), range.clone(), kind).prop_map(|(owner, (first, last), kind)| {
+                Step::Set(Lock { owner, first, last, kind, pid: owner.id as u32 })
+            }),
+            3 => (who.clone(), range).prop_map(|(owner, (first, last))| Step::Clear(owner, first, last)),
+            1 => who.prop_map(Step::DropAll),
+        ];
+        proptest::collection::vec(step, 1..60)
+    }
+
+    /// What each owner has of each byte.
+    #[derive(Default, PartialEq, Debug)]
+    struct Model([[Option<LockKind>; OWNERS as usize]; BYTES as usize]);
+
+    fn number(owner: LockOwner) -> usize {
+        (owner.id * 2 + owner.session) as usize
+    }
+
+    impl Model {
+        fn write(&mut self, owner: LockOwner, first: u64, last: u64, kind: Option<LockKind>) {
+            for byte in first..=last.min(BYTES - 1) {
+                self.0[byte as usize][number(owner)] = kind;
+            }
+        }
+
+        fn allows(&self, lock: &Lock) -> bool {
+            (lock.first..=lock.last.min(BYTES - 1)).all(|byte| {
+                let others = self.0[byte as usize].iter().enumerate();
+                others.filter(|(other, _)| *other != number(lock.owner)).all(|(_, held)| match held {
+                    None => true,
+                    Some(kind) => (*kind, lock.kind) == (LockKind::Shared, LockKind::Shared),
+                })
+            })
+        }
+
+        fn of(held: &Held) -> Self {
+            let mut model = Self::default();
+            for lock in &held.0 {
+                model.write(lock.owner, lock.first, lock.last, Some(lock.kind));
+            }
+            model
+        }
+    }
+
+    fn assert_normal(held: &Held) {
+        assert!(held.0.is_sorted_by_key(|lock| lock.first), "{held:?}");
+        for (at, one) in held.0.iter().enumerate() {
+            assert!(one.first <= one.last, "{one:?}");
+            for other in held.0[at + 1..].iter().filter(|other| other.owner == one.owner) {
+                let may_touch = u64::from(one.kind == other.kind);
+                assert!(one.last.saturating_add(may_touch) < other.first, "{held:?}");
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn locks_are_what_a_plain_model_says(steps in steps()) {
+            let (mut held, mut model) = (Held::default(), Model::default());
+            for step in steps {
+                match step {
+                    Step::Set(lock) => {
+                        let fits = held.against(&lock).next().is_none();
+                        prop_assert_eq!(fits, model.allows(&lock), "{:?} {:?}", lock, held);
+                        if fits {
+                            held.set(lock);
+                            model.write(lock.owner, lock.first, lock.last, Some(lock.kind));
+                        }
+                    }
+                    Step::Clear(owner, first, last) => {
+                        held.clear(owner, first, last);
+                        model.write(owner, first, last, None);
+                    }
+                    Step::DropAll(owner) => {
+                        held.drop_all(|held| held == owner);
+                        model.write(owner, 0, u64::MAX, None);
+                    }
+                }
+                prop_assert_eq!(Model::of(&held), Model(model.0));
+                assert_normal(&held);
+            }
+        }
+    }
+}
