@@ -16,6 +16,8 @@ use store::{
 };
 use tempfile::TempDir;
 
+use super::s3::{client_of, config, fresh_bucket};
+
 fn key(text: impl AsRef<[u8]>) -> ObjectKey {
     ObjectKey::try_from(text.as_ref()).unwrap()
 }
@@ -195,9 +197,10 @@ async fn what_somebody_else_stores_at_the_old_place_is_another_object() {
     assert_eq!(contents(&*world.mover).await, expected(&[("a", "theirs")]));
 }
 
-/// The same of one that was to replace another: what it replaced came back (world 107 of both sides).
+/// The same of one that was to replace another: a rename that comes to nothing takes nothing. What was to be replaced was
+/// deleted, after which nobody had either.
 #[tokio::test(start_paused = true)]
-async fn what_was_replaced_does_not_come_back_when_somebody_deletes_what_replaced_it() {
+async fn s80_what_was_to_be_replaced_stays_when_somebody_deletes_what_was_to_replace_it() {
     let world = World::new();
     let (new, old) = (world.put("new", "new").await, world.put("f", "old").await);
     world.faults.set_down(true);
@@ -205,9 +208,119 @@ async fn what_was_replaced_does_not_come_back_when_somebody_deletes_what_replace
     tokio::time::sleep(Duration::from_millis(100)).await;
     world.memory.delete(&key("new"), Precondition::None).await.unwrap();
     world.faults.set_down(false);
-    assert_eq!(contents(&*world.mover).await, expected(&[]));
     world.mover.arrived().await;
-    assert_eq!(contents(&world.memory).await, expected(&[]));
+    assert_eq!(contents(&*world.mover).await, expected(&[("f", "old")]));
+    assert_eq!(contents(&world.memory).await, expected(&[("f", "old")]));
+}
+
+/// Where tags are sums of bytes, a copy over an equal object has the tag of what it replaced. When nobody heard that its
+/// source was deleted, it was taken for what was to be replaced, and deleted: both were gone.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_replaced_its_equal_is_not_taken_for_it() {
+    let server = servers::shared_minio();
+    let bucket = fresh_bucket(&client_of(config(server))).await.unwrap();
+    let (dir, faults) = (TempDir::new().unwrap(), Faults::new());
+    let faulty = Arc::new(Faulty::new(bucket.clone(), faults.clone()));
+    let mover = Mover::open(&dir.path().join("moves"), faulty, options(), Arc::new(Entropy::new(1))).unwrap();
+    let (new, old) = (put(&*mover, "new", "same").await, put(&*mover, "f", "same").await);
+    assert_eq!(new.etag, old.etag);
+    faults.add(Rule::new(Fault::lost_reply()).on(Operation::Delete).at(&key("new")));
+    let to = key("f");
+    let at_target = Precondition::Matches(old.etag);
+    mover.rename_object(&new, &to, &at_target, false, |_| Ok::<_, StoreError>(())).await.unwrap();
+    mover.rests().await;
+    assert!(mover.moving().failure.is_some());
+    assert_eq!(contents(&*mover).await, expected(&[("f", "same")]), "it is there all the time");
+    mover.arrived().await;
+    assert_eq!(contents(&bucket).await, expected(&[("f", "same")]));
+}
+
+/// A copy whose answer was lost stayed where nothing was renamed to any more (world 497 of both sides).
+#[tokio::test(start_paused = true)]
+async fn a_copy_that_nobody_heard_of_does_not_stay_where_it_is_renamed_from() {
+    let world = World::new();
+    let a = world.put("a", "one").await;
+    world.faults.add(Rule::new(Fault::lost_reply()).on(Operation::Copy));
+    let b = world.rename(&a, "b", Precondition::Absent).await.unwrap();
+    world.mover.rests().await;
+    assert_eq!(contents(&world.memory).await, expected(&[("a", "one"), ("b", "one")]));
+    world.rename(&b, "c", Precondition::Absent).await.unwrap();
+    assert_eq!(contents(&*world.mover).await, expected(&[("c", "one")]));
+    world.mover.arrived().await;
+    assert_eq!(contents(&world.memory).await, expected(&[("c", "one")]));
+}
+
+/// Somebody else replaced an object while it was compared with its copy, and who wrote to the new name was told that
+/// this one had changed (world 1070 of both sides).
+#[tokio::test(start_paused = true)]
+async fn what_is_replaced_while_it_is_compared_is_somebody_elses() {
+    let world = World::new();
+    let a = world.put("a", "ours").await;
+    world.faults.add(Rule::new(Fault::lost_reply()).on(Operation::Copy));
+    world.faults.add(Rule::new(Fault::Stall).on(Operation::Get).at(&key("a")));
+    world.rename(&a, "b", Precondition::Absent).await.unwrap();
+    world.mover.rests().await;
+    let mover = world.mover.clone();
+    let written = tokio::spawn(async move { put(&*mover, "b", "newer").await });
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    put(&world.memory, "a", "theirs").await;
+    world.faults.release();
+    written.await.unwrap();
+    world.mover.arrived().await;
+    assert_eq!(contents(&world.memory).await, expected(&[("a", "theirs"), ("b", "newer")]));
+}
+
+/// What had arrived and could then not be deleted had two tags for ever, one here and one in the bucket (world 1010 of both
+/// sides).
+#[tokio::test(start_paused = true)]
+async fn what_could_not_be_deleted_on_its_way_is_known_by_its_own_tag() {
+    let world = World::new();
+    let told: Arc<Mutex<Vec<ObjectKey>>> = Arc::default();
+    let hears = told.clone();
+    world.mover.kept_by(Keeper {
+        make_safe: Box::new(|| Box::pin(std::future::ready(Ok(())))),
+        knows: Box::new(|_, _| false),
+        has_arrived: Box::new(move |key, _, _| hears.lock().unwrap().push(key.clone())),
+        is_void: Box::new(|_, _| {}),
+    });
+    let a = world.put("a", "one").await;
+    world.faults.add(Rule::new(Fault::unavailable()).on(Operation::Delete).at(&key("a")).times(2));
+    world.rename(&a, "b", Precondition::Absent).await.unwrap();
+    world.mover.rests().await;
+    let deleted = world.mover.delete(&key("b"), Precondition::None).await;
+    assert!(matches!(deleted, Err(StoreError::Unavailable(_))));
+    world.mover.arrived().await;
+    let (here, there) =
+        (world.mover.head(&key("b")).await.unwrap(), world.memory.head(&key("b")).await.unwrap());
+    assert_eq!(here.object.etag, there.object.etag);
+    assert_eq!(*told.lock().unwrap(), [key("b")]);
+}
+
+/// Who listed the bucket before an object went and heard of it after that took it for one that lies there (world 2383 of
+/// both sides).
+#[tokio::test(start_paused = true)]
+async fn what_leaves_while_it_is_listed_does_not_show_where_it_was() {
+    let world = World::new();
+    world.put("d/a", "one").await;
+    world.put("d/s/x", "two").await;
+    world.put("d/s/y", "three").await;
+    let after = expected(&[("a", "one"), ("t/x", "two"), ("t/y", "three")]);
+    for so_long in 0..40 {
+        let a = world.mover.head(&key("d/a")).await.unwrap().object;
+        world.rename(&a, "a", Precondition::Absent).await.unwrap();
+        world.rename_tree("d/s/", "t/").await;
+        tokio::time::sleep(Duration::from_millis(so_long)).await;
+        for delimiter in [None, Some(b'/')] {
+            let request = ListRequest { prefix: "d/".into(), delimiter, limit: 9, ..ListRequest::default() };
+            assert_eq!(world.mover.list(request).await.unwrap().entries, [], "{so_long}");
+        }
+        world.mover.arrived().await;
+        assert_eq!(contents(&world.memory).await, after);
+        let back = world.mover.head(&key("a")).await.unwrap().object;
+        world.rename(&back, "d/a", Precondition::Absent).await.unwrap();
+        world.rename_tree("t/", "d/s/").await;
+        world.mover.arrived().await;
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -66,6 +66,8 @@ pub struct Filesystem {
     /// Keys that somebody is about to change: storing an object and naming it are two steps, and two changes of one mount
     /// under one key must not take each other's objects for a stranger's. Claimed after a file's work and `moves`.
     pub(crate) claims: Claims<ObjectKey>,
+    /// Keys that the endpoint changes, until the names say what became of them. Claimed before everything else.
+    pub(crate) unseen: Claims<ObjectKey>,
     pub(crate) conflicts: Conflicts,
     /// Uploads that somebody is changing, by their ids.
     pub(crate) uploads: Claims<ObjectKey>,
@@ -134,6 +136,7 @@ impl Filesystem {
             lister: Lister::default(),
             changes: Changes::new(parts.clock.clone()),
             claims: Claims::default(),
+            unseen: Claims::default(),
             conflicts,
             uploads: Claims::default(),
             storing: Storing::default(),

@@ -201,7 +201,7 @@ pub(super) fn be(stage: &Stage, objects: &Objects) -> Result<BTreeMap<String, By
             return Err(format!("'{key}' is {} at last, and may be {}", told(&seen), may.join(" or ")));
         }
     }
-    for one in &inner.kept {
+    for (_, one) in &inner.kept {
         if !one.iter().any(|bytes| kept.iter().any(|seen| is_of(seen, bytes))) {
             let one = one.iter().map(told_bytes).collect::<Vec<_>>().join(" or ");
             return Err(format!("what lost to the bucket is not kept: {one}"));

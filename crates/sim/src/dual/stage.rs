@@ -40,8 +40,8 @@ pub(super) struct Inner {
     pub(super) history: History,
     /// Which bytes a tag of a key stands for.
     tags: BTreeMap<(String, ETag), Bytes>,
-    /// What of the files lost to the bucket: any one of each.
-    pub(super) kept: Vec<Vec<Bytes>>,
+    /// What of the files lost to the bucket, and when: any one of each.
+    pub(super) kept: Vec<(Moment, Vec<Bytes>)>,
     /// Everything that any key ever was: a program moves and edits what others stored, too.
     pub(super) written: BTreeSet<Bytes>,
     /// The number that is in all bytes of one change.

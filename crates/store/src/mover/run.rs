@@ -78,6 +78,11 @@ impl Mover {
         match one.is_tree {
             true => self.move_tree(number, &one).await?,
             false => {
+                // What may be a copy of what they bring is known when that has arrived.
+                let earlier = self.state().moves.earlier(number);
+                for number in earlier {
+                    Box::pin(self.carry_out(number)).await?;
+                }
                 let Ok(key) = ObjectKey::new(one.from) else { return self.is_done(number) };
                 let _place = self.places.claim(&key).await;
                 self.state().moves.is_tried(number);
@@ -139,6 +144,10 @@ impl Mover {
             let steps = state.moves.delete(number);
             state.take(steps)?;
         }
+        if let Target::Place(to, _) = &one.to {
+            // What has arrived there stays if this fails, and is known by its own tag.
+            self.tell_arrived(to);
+        }
         self.move_object(number, &there.key).await?;
         self.is_done(number)
     }
@@ -166,10 +175,12 @@ impl Mover {
             }
             found = match self.store.find(from).await? {
                 Some(there) if self.is_still(&to, Some(&source.etag), &there) => Some(there.object),
+                Some(there) if self.is_double(number, &there, &to).await? => {
+                    return self.delete_moved(&there.object).await;
+                }
                 // It has gone, or somebody has stored something new there, which is another object now. What it was to replace
-                // is replaced all the same.
+                // stays: it may be what came from here, and nobody would have either.
                 _ => {
-                    self.delete_replaced(&to, precondition).await?;
                     if let Some(keeper) = self.keeper.get() {
                         (keeper.is_void)(from, &to);
                     }
@@ -180,10 +191,14 @@ impl Mover {
         Err(StoreError::Unavailable(format!("'{from}' is changed all the time")))
     }
 
-    async fn delete_replaced(&self, to: &ObjectKey, at_target: &Precondition) -> Result<()> {
-        match at_target {
-            Precondition::Matches(etag) => self.delete_moved(&ObjectRef::new(to.clone(), etag.clone())).await,
-            Precondition::None | Precondition::Absent => Ok(()),
+    /// Whether what lies where an attempt of unknown outcome copied to is that copy: what was copied has arrived elsewhere.
+    async fn is_double(&self, number: u64, there: &ObjectMeta, to: &ObjectKey) -> Result<bool> {
+        if !self.state().moves.is_double(number) {
+            return Ok(false);
+        }
+        match self.store.find(to).await? {
+            Some(arrived) => self.is_copy(there, &arrived).await,
+            None => Ok(false),
         }
     }
 
@@ -321,7 +336,10 @@ impl Mover {
             return Ok(true);
         }
         let lost = (self.options.lost)(to, self.entropy.next_u64());
-        self.store.copy(from, &lost, CopyOptions::default()).await?;
+        match self.store.copy(from, &lost, CopyOptions::default()).await {
+            Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)) => return Ok(false),
+            kept => kept?,
+        };
         tracing::warn!(from = %from.key, key = %to, kept = %lost, "somebody else stored an object where ours was renamed to: the bucket's stays");
         Ok(true)
     }
@@ -350,6 +368,14 @@ impl Mover {
         if ours.object.etag == theirs.object.etag {
             return Ok(true);
         }
+        match self.has_same_bytes(ours, theirs).await {
+            // One of them was replaced while it was read.
+            Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)) => Ok(false),
+            has => has,
+        }
+    }
+
+    async fn has_same_bytes(&self, ours: &ObjectMeta, theirs: &ObjectMeta) -> Result<bool> {
         let mut bytes = [Vec::new(), Vec::new()];
         let body = |meta: &ObjectMeta| {
             let options = GetOptions { if_match: Some(meta.object.etag.clone()), ..GetOptions::default() };
