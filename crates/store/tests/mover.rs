@@ -171,6 +171,23 @@ async fn what_is_renamed_again_moves_once() {
     assert_eq!(contents(&world.memory).await, expected(&[("c", "one")]));
 }
 
+/// What was to be replaced came along with its directory and was there first: what was to replace it went to `lost+found`
+/// (world 4700 of both sides).
+#[tokio::test(start_paused = true)]
+async fn what_is_replaced_does_not_come_along_with_its_directory() {
+    let world = World::new();
+    let (old, other) = (world.put("d/f", "old").await, world.put("d/g", "other").await);
+    let new = world.put("d/new", "new").await;
+    world.rename(&new, "d/f", Precondition::Matches(old.etag)).await.unwrap();
+    world.rename_tree("d/", "e/").await;
+    world.rename(&ObjectRef { key: key("e/g"), ..other }, "d/g", Precondition::Absent).await.unwrap();
+    let after = expected(&[("d/g", "other"), ("e/f", "new")]);
+    assert_eq!(contents(&*world.mover).await, after);
+    world.mover.arrived().await;
+    assert_eq!(contents(&world.memory).await, after);
+    assert_eq!(contents(&*world.mover).await, after);
+}
+
 /// Who renames over a file sees the new one at once, and the old one is gone.
 #[tokio::test(start_paused = true)]
 async fn what_is_replaced_goes_and_what_somebody_else_stored_stays() {

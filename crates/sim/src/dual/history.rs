@@ -349,7 +349,7 @@ impl History {
 
     /// Whether a stranger changed a key that objects were on their way from, or to: they follow a rename in the background. What
     /// was changed before and not noticed is found then, too.
-    fn is_crossed(&self, key: &str) -> bool {
+    pub(super) fn is_crossed(&self, key: &str) -> bool {
         self.changes.iter().any(|change| match &change.what {
             What::Moves { from } => {
                 let since = self.notice.map_or(0, |notice| change.begun.saturating_sub(notice));

@@ -10,6 +10,8 @@ pub(super) struct Open {
     pub(super) ino: Ino,
     /// The key that it has; none once it has no name any more.
     pub(super) key: Option<String>,
+    /// Those that it had before: what others stored there may have come along.
+    pub(super) former: Vec<String>,
     pub(super) writes: bool,
     /// When it was opened.
     pub(super) since: Moment,
@@ -38,6 +40,7 @@ impl Open {
             handle,
             ino,
             key: Some(key.into()),
+            former: Vec::new(),
             writes,
             since,
             based_at: since,

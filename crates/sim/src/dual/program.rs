@@ -327,8 +327,10 @@ impl Program {
                 open.begins_write(&self.stage, may);
             }
             Err(_) => {
+                let mut inner = self.stage.inner.borrow_mut();
+                inner.torn.extend(open.contents.iter().cloned());
                 if let Some(key) = &open.key {
-                    self.stage.inner.borrow_mut().history.is_wild(key);
+                    inner.history.is_wild(key);
                 }
             }
         }
@@ -432,7 +434,8 @@ impl Program {
                 }
                 let may = if error.errno() == libc::EIO { None } else { Some(key.as_str()) };
                 open.is_dirty &= error.errno() != libc::ESTALE;
-                let keys: Vec<&str> = may.into_iter().collect();
+                let former = open.former.clone();
+                let keys: Vec<&str> = may.into_iter().chain(former.iter().map(String::as_str)).collect();
                 self.may_fail(mount, &keys, since, &error)?;
                 match is_sync {
                     true => Box::pin(self.give_up(mount, slot)).await,
@@ -591,7 +594,9 @@ impl Program {
         let is_disputed = || {
             let history = &self.stage.inner.borrow().history;
             // Of what failed nobody heard whether it was stored: it is taken for somebody else's.
-            let is_other = |key: &&str| history.is_touched(key, &others, 0) || history.is_doubtful(key);
+            let is_other = |key: &&str| {
+                history.is_touched(key, &others, 0) || history.is_doubtful(key) || history.is_crossed(key)
+            };
             // Nobody keeps a history of markers.
             keys.is_empty() || keys.iter().any(|key| DIRS.contains(key) || is_other(key))
         };

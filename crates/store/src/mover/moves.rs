@@ -308,10 +308,18 @@ impl Moves {
             match shown.strip_prefix(from) {
                 Some(rest) => {
                     let place = [to, rest].concat();
+                    // What it was to replace lies in the tree that moves, and does not come along.
+                    let at_target = match at_target {
+                        Precondition::Matches(_) => Precondition::Absent,
+                        other => other.clone(),
+                    };
                     plan.steps.push(match place == one.from {
                         true => Step::Done { number },
-                        false => Step::Retarget { number, to: Target::Place(place, at_target.clone()) },
+                        false => Step::Retarget { number, to: Target::Place(place, at_target) },
                     });
+                    if one.replaced().is_some() || self.untried.contains(&number) {
+                        plan.replaced_goes(one);
+                    }
                 }
                 None => {
                     // It lies in a tree that is on its way itself.

@@ -153,6 +153,7 @@ impl Program {
             let mut inner = stage.inner.borrow_mut();
             inner.open.iter_mut().filter(|open| **open == key).for_each(|open| open.clone_from(&moved));
             drop(inner);
+            open.former.push(key);
             open.key = Some(moved);
             // It may have been stored on the way.
             open.based_at = now;
