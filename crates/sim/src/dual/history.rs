@@ -364,13 +364,26 @@ impl History {
 
     /// Whether what a key was renamed from may have been something else by then, and nobody had heard of it: then nothing moves.
     fn may_come_to_nothing(&self, change: &Change, key: &str) -> bool {
-        let What::Moves { from } = &change.what else { return false };
-        let Some(source) = change.place.before(from, key).filter(|_| self.endpoint_notice > 0) else {
+        let Some(source) = self.moved_from(change, key).filter(|_| self.endpoint_notice > 0) else {
             return false;
         };
         let since = change.begun.saturating_sub(self.endpoint_notice);
         self.touching(&source, &[By::Files, By::Endpoint], since)
             .any(|other| other.by == By::Endpoint || other.outcome == Outcome::Doubtful)
+    }
+
+    /// The key whose one object a change moves here, or away from here.
+    fn moved_from(&self, change: &Change, key: &str) -> Option<String> {
+        let takes_it = |other: &Change| {
+            other.begun == change.begun
+                && other.what == What::Moves { from: change.place.clone() }
+                && change.place == Place::Key(key.into())
+        };
+        match &change.what {
+            What::Moves { from: from @ Place::Key(_) } => change.place.before(from, key),
+            What::Becomes(_) if self.changes.iter().any(takes_it) => Some(key.to_owned()),
+            _ => None,
+        }
     }
 
     /// Whether what waits in a log for a key may be made of what a stranger took meanwhile.

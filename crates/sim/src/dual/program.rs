@@ -200,6 +200,11 @@ impl Program {
                 return self.may_fail(mount, &[&key], since, &error);
             }
         };
+        if writes {
+            // Who has it open to read sees what is written.
+            let readers = self.open.iter_mut().filter(|open| !open.writes && open.ino == ino);
+            readers.for_each(|open| open.contents.clear());
+        }
         let mut open = Open::new(handle, ino, &key, writes, since);
         if truncates {
             open.begins_write(&self.stage, vec![Bytes::new()]);
