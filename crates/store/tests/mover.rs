@@ -351,6 +351,18 @@ async fn what_leaves_while_it_is_listed_does_not_show_where_it_was() {
         .unwrap();
     assert_eq!(list("d/a", None).await, []);
     assert_eq!(mover.moving().renames, 0);
+    let (new, old) = (put(&*mover, "f/new", "new").await, put(&*mover, "f/old", "old").await);
+    // Who began to list before a rename finds one of the two (world 6120 of both sides).
+    mover.rename_tree(b"g/", b"h/", || Ok::<_, StoreError>(())).await.unwrap();
+    let (at_old, to) = (Precondition::Matches(old.etag), key("f/old"));
+    let renamed = async {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        mover.rename_object(&new, &to, &at_old, false, |_| Ok::<_, StoreError>(())).await.unwrap();
+    };
+    let (found, ()) = futures_util::join!(list("f/old", None), renamed);
+    assert_eq!(found.len(), 1);
+    mover.arrived().await;
+    mover.delete(&to, Precondition::None).await.unwrap();
     mover.rename_tree(b"d/", b"e/", || Ok::<_, StoreError>(())).await.unwrap();
     tokio::time::sleep(Duration::from_millis(450)).await;
     assert_eq!(list("d", Some(b'/')).await, []);

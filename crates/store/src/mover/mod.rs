@@ -127,8 +127,9 @@ struct State {
     /// Places that moves have left, and how much had been appended to the journal when it said so: before something new is
     /// stored there that must survive the loss of power, or it would be moved too.
     left: Vec<(Move, u64)>,
-    /// The last of the moves that are done, and how many there were before them: who listed a place meanwhile saw what was.
-    done: VecDeque<Move>,
+    /// The last of the moves that are done, by number, and how many there were before them: who listed a place meanwhile saw
+    /// what was.
+    done: VecDeque<(u64, Move)>,
     done_before: u64,
 }
 
@@ -159,7 +160,7 @@ impl State {
         let one = self.moves.get(number).cloned();
         self.take(vec![Step::Done { number }])?;
         self.left.extend(one.clone().map(|one| (one, self.journal.appended())));
-        self.done.extend(one.clone());
+        self.done.extend(one.clone().map(|one| (number, one)));
         if self.done.len() > DONE_MAX {
             self.done.pop_front();
             self.done_before += 1;
@@ -172,10 +173,11 @@ impl State {
         self.done_before + self.done.len() as u64
     }
 
-    /// Whether what lay under a key, or under keys that begin so, has left since so many moves were done.
-    fn has_left_since(&self, since: u64, place: &[u8]) -> bool {
+    /// Whether what lay under a key, or under keys that begin so, has left since so many moves were done, by one that had been
+    /// begun before `before`.
+    fn has_left_since(&self, since: u64, before: u64, place: &[u8]) -> bool {
         let first = since.saturating_sub(self.done_before) as usize;
-        self.done.iter().skip(first).any(|one| one.covers(place))
+        self.done.iter().skip(first).any(|(number, one)| *number < before && one.covers(place))
     }
 
     /// Whether something has left a place, or places that begin so, and the journal may lose that.

@@ -180,12 +180,19 @@ impl Moves {
         self.owner(prefix).or_else(|| below(&self.objects)).or_else(|| below(&self.trees))
     }
 
-    /// Whether an object of the bucket shows under its own key.
-    pub(super) fn shows_object(&self, object: &ObjectRef) -> bool {
+    /// The number of the next move.
+    pub(super) fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// Whether an object of the bucket shows under its own key, as far as the moves before `before` say: who looks at these
+    /// does not see where others show it.
+    pub(super) fn shows_object(&self, object: &ObjectRef, before: u64) -> bool {
         let text = object.key.as_bytes();
         let is_replaced =
             |number| self.plain(number).and_then(Move::replaced).is_some_and(|etag| *etag == object.etag);
-        self.shows(text) && !self.targeting(text).any(is_replaced)
+        let stays = self.shows(text) || self.owner(text).is_some_and(|number| number >= before);
+        stays && !self.targeting(text).take_while(|number| *number < before).any(is_replaced)
     }
 
     /// Whether what lies under a key shows there.
