@@ -32,7 +32,7 @@ fn dual_worlds_agree_with_their_history() {
         "power cuts",
         "orderly ends",
     ];
-    agree(sim::dual::world, 150, &what);
+    agree(sim::dual::world, 400, &what);
 }
 
 /// Each must have happened once in thirty worlds, at least.

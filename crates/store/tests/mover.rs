@@ -9,13 +9,17 @@ use std::time::Duration;
 use store::conformance::{self, Capabilities};
 use store::memory::{MemoryLimits, MemoryStore};
 use store::mover::{Keeper, Mover, MoverOptions};
-use store::wrap::{Fault, Faults, Faulty, Latency, Operation, Rule, Slow, Trace, Traced};
+use store::wrap::{
+    Call, Fault, Faults, Faulty, Latency, Layer, Operation, Rule, Slow, Trace, Traced, Wrapped,
+};
 use store::writeback::{Judge, Outcome, Way};
 use store::{
     Attributes, CopyOptions, ETag, Entropy, GetOptions, ListEntry, ListRequest, ObjectKey, ObjectRef,
     ObjectStore, Pages, Precondition, PutOptions, Result, StoreError, SystemClock,
 };
 use tempfile::TempDir;
+
+use super::s3::{client_of, config, fresh_bucket};
 
 fn key(text: impl AsRef<[u8]>) -> ObjectKey {
     ObjectKey::try_from(text.as_ref()).unwrap()
@@ -186,6 +190,23 @@ async fn what_is_renamed_does_not_wait_for_what_cannot_be_moved() {
     assert_eq!(contents(&world.memory).await, expected(&[("stuck", "one"), ("next.moved", "two")]));
 }
 
+/// What was to be replaced came along with its directory and was there first: what was to replace it went to `lost+found`
+/// (world 4700 of both sides).
+#[tokio::test(start_paused = true)]
+async fn what_is_replaced_does_not_come_along_with_its_directory() {
+    let world = World::new();
+    let (old, other) = (world.put("d/f", "old").await, world.put("d/g", "other").await);
+    let new = world.put("d/new", "new").await;
+    world.rename(&new, "d/f", Precondition::Matches(old.etag)).await.unwrap();
+    world.rename_tree("d/", "e/").await;
+    world.rename(&ObjectRef { key: key("e/g"), ..other }, "d/g", Precondition::Absent).await.unwrap();
+    let after = expected(&[("d/g", "other"), ("e/f", "new")]);
+    assert_eq!(contents(&*world.mover).await, after);
+    world.mover.arrived().await;
+    assert_eq!(contents(&world.memory).await, after);
+    assert_eq!(contents(&*world.mover).await, after);
+}
+
 /// Who renames over a file sees the new one at once, and the old one is gone.
 #[tokio::test(start_paused = true)]
 async fn what_is_replaced_goes_and_what_somebody_else_stored_stays() {
@@ -214,9 +235,10 @@ async fn what_somebody_else_stores_at_the_old_place_is_another_object() {
     assert_eq!(contents(&*world.mover).await, expected(&[("a", "theirs")]));
 }
 
-/// The same of one that was to replace another: what it replaced came back (world 107 of both sides).
+/// The same of one that was to replace another: a rename that comes to nothing takes nothing. What was to be replaced was
+/// deleted, after which nobody had either.
 #[tokio::test(start_paused = true)]
-async fn what_was_replaced_does_not_come_back_when_somebody_deletes_what_replaced_it() {
+async fn s80_what_was_to_be_replaced_stays_when_somebody_deletes_what_was_to_replace_it() {
     let world = World::new();
     let (new, old) = (world.put("new", "new").await, world.put("f", "old").await);
     world.faults.set_down(true);
@@ -224,9 +246,148 @@ async fn what_was_replaced_does_not_come_back_when_somebody_deletes_what_replace
     tokio::time::sleep(Duration::from_millis(100)).await;
     world.memory.delete(&key("new"), Precondition::None).await.unwrap();
     world.faults.set_down(false);
-    assert_eq!(contents(&*world.mover).await, expected(&[]));
     world.mover.arrived().await;
-    assert_eq!(contents(&world.memory).await, expected(&[]));
+    assert_eq!(contents(&*world.mover).await, expected(&[("f", "old")]));
+    assert_eq!(contents(&world.memory).await, expected(&[("f", "old")]));
+}
+
+/// Where tags are sums of bytes, a copy over an equal object has the tag of what it replaced. When nobody heard that its
+/// source was deleted, it was taken for what was to be replaced, and deleted: both were gone.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_replaced_its_equal_is_not_taken_for_it() {
+    let server = servers::shared_minio();
+    let bucket = fresh_bucket(&client_of(config(server))).await.unwrap();
+    let (dir, faults) = (TempDir::new().unwrap(), Faults::new());
+    let faulty = Arc::new(Faulty::new(bucket.clone(), faults.clone()));
+    let mover = Mover::open(&dir.path().join("moves"), faulty, options(), Arc::new(Entropy::new(1))).unwrap();
+    let (new, old) = (put(&*mover, "new", "same").await, put(&*mover, "f", "same").await);
+    assert_eq!(new.etag, old.etag);
+    faults.add(Rule::new(Fault::lost_reply()).on(Operation::Delete).at(&key("new")));
+    let to = key("f");
+    let at_target = Precondition::Matches(old.etag);
+    mover.rename_object(&new, &to, &at_target, false, |_| Ok::<_, StoreError>(())).await.unwrap();
+    mover.rests().await;
+    assert!(mover.moving().failure.is_some());
+    assert_eq!(contents(&*mover).await, expected(&[("f", "same")]), "it is there all the time");
+    mover.arrived().await;
+    assert_eq!(contents(&bucket).await, expected(&[("f", "same")]));
+}
+
+/// A copy whose answer was lost stayed where nothing was renamed to any more (world 497 of both sides).
+#[tokio::test(start_paused = true)]
+async fn a_copy_that_nobody_heard_of_does_not_stay_where_it_is_renamed_from() {
+    let world = World::new();
+    let a = world.put("a", "one").await;
+    world.faults.add(Rule::new(Fault::lost_reply()).on(Operation::Copy));
+    let b = world.rename(&a, "b", Precondition::Absent).await.unwrap();
+    world.mover.rests().await;
+    assert_eq!(contents(&world.memory).await, expected(&[("a", "one"), ("b", "one")]));
+    world.rename(&b, "c", Precondition::Absent).await.unwrap();
+    assert_eq!(contents(&*world.mover).await, expected(&[("c", "one")]));
+    world.mover.arrived().await;
+    assert_eq!(contents(&world.memory).await, expected(&[("c", "one")]));
+}
+
+/// Somebody else replaced an object while it was compared with its copy, and who wrote to the new name was told that
+/// this one had changed (world 1070 of both sides).
+#[tokio::test(start_paused = true)]
+async fn what_is_replaced_while_it_is_compared_is_somebody_elses() {
+    let world = World::new();
+    let a = world.put("a", "ours").await;
+    world.faults.add(Rule::new(Fault::lost_reply()).on(Operation::Copy));
+    world.faults.add(Rule::new(Fault::Stall).on(Operation::Get).at(&key("a")));
+    world.rename(&a, "b", Precondition::Absent).await.unwrap();
+    world.mover.rests().await;
+    let mover = world.mover.clone();
+    let written = tokio::spawn(async move { put(&*mover, "b", "newer").await });
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    put(&world.memory, "a", "theirs").await;
+    world.faults.release();
+    written.await.unwrap();
+    world.mover.arrived().await;
+    assert_eq!(contents(&world.memory).await, expected(&[("a", "theirs"), ("b", "newer")]));
+}
+
+/// What had arrived and could then not be deleted had two tags for ever, one here and one in the bucket (world 1010 of both
+/// sides).
+#[tokio::test(start_paused = true)]
+async fn what_could_not_be_deleted_on_its_way_is_known_by_its_own_tag() {
+    let world = World::new();
+    let told: Arc<Mutex<Vec<ObjectKey>>> = Arc::default();
+    let hears = told.clone();
+    world.mover.kept_by(Keeper {
+        make_safe: Box::new(|| Box::pin(std::future::ready(Ok(())))),
+        knows: Box::new(|_, _| false),
+        has_arrived: Box::new(move |key, _, _| hears.lock().unwrap().push(key.clone())),
+        is_void: Box::new(|_, _| {}),
+        judge: theirs_goes(Arc::default()),
+    });
+    let a = world.put("a", "one").await;
+    world.faults.add(Rule::new(Fault::unavailable()).on(Operation::Delete).at(&key("a")).times(2));
+    world.rename(&a, "b", Precondition::Absent).await.unwrap();
+    world.mover.rests().await;
+    let deleted = world.mover.delete(&key("b"), Precondition::None).await;
+    assert!(matches!(deleted, Err(StoreError::Unavailable(_))));
+    world.mover.arrived().await;
+    let (here, there) =
+        (world.mover.head(&key("b")).await.unwrap(), world.memory.head(&key("b")).await.unwrap());
+    assert_eq!(here.object.etag, there.object.etag);
+    assert_eq!(*told.lock().unwrap(), [key("b")]);
+}
+
+/// Listings whose answers take their time: what they saw is old by then.
+#[derive(Debug, Clone)]
+struct LateLists;
+
+impl Layer for LateLists {
+    async fn around<T: Send>(&self, call: &Call, work: impl Future<Output = Result<T>> + Send) -> Result<T> {
+        let done = work.await;
+        if call.operation == Operation::List {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        done
+    }
+}
+
+/// Who listed the bucket before an object went and heard of it after that took it for one that lies there (world 2383 of
+/// both sides).
+#[tokio::test(start_paused = true)]
+async fn what_leaves_while_it_is_listed_does_not_show_where_it_was() {
+    let (memory, dir) = (MemoryStore::new(Arc::new(SystemClock)), TempDir::new().unwrap());
+    let slow = Slow::new(memory.clone(), Latency::new(Duration::from_millis(10)));
+    let bucket = Arc::new(Wrapped::new(slow, LateLists));
+    let path = dir.path().join("moves");
+    let mover = Mover::open(&path, bucket, options(), Arc::new(Entropy::new(1))).unwrap();
+    let a = put(&*mover, "d/a", "one").await;
+    put(&*mover, "d/s/x", "two").await;
+    let list = async |prefix: &str, delimiter| {
+        let prefix = Bytes::copy_from_slice(prefix.as_bytes());
+        let request = ListRequest { prefix, delimiter, limit: 9, ..ListRequest::default() };
+        mover.list(request).await.unwrap().entries
+    };
+    mover
+        .rename_object(&a, &key("a"), &Precondition::Absent, false, |_| Ok::<_, StoreError>(()))
+        .await
+        .unwrap();
+    assert_eq!(list("d/a", None).await, []);
+    assert_eq!(mover.moving().renames, 0);
+    let (new, old) = (put(&*mover, "f/new", "new").await, put(&*mover, "f/old", "old").await);
+    // Who began to list before a rename finds one of the two (world 6120 of both sides).
+    mover.rename_tree(b"g/", b"h/", || Ok::<_, StoreError>(())).await.unwrap();
+    let (at_old, to) = (Precondition::Matches(old.etag), key("f/old"));
+    let renamed = async {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        mover.rename_object(&new, &to, &at_old, false, |_| Ok::<_, StoreError>(())).await.unwrap();
+    };
+    let (found, ()) = futures_util::join!(list("f/old", None), renamed);
+    assert_eq!(found.len(), 1);
+    mover.arrived().await;
+    mover.delete(&to, Precondition::None).await.unwrap();
+    mover.rename_tree(b"d/", b"e/", || Ok::<_, StoreError>(())).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(450)).await;
+    assert_eq!(list("d", Some(b'/')).await, []);
+    mover.arrived().await;
+    assert_eq!(contents(&memory).await, expected(&[("a", "one"), ("e/s/x", "two")]));
 }
 
 #[tokio::test(start_paused = true)]
@@ -491,9 +652,9 @@ async fn who_waits_for_an_arrival_finds_it_in_the_bucket_and_nothing_at_the_old_
     assert_eq!(read(&world.memory, "c").await.unwrap(), "one");
 }
 
-/// Who renamed hears that it came to nothing, and what was to be replaced was not.
+/// Who renames and waits tries again with what is there then: that is no conflict.
 #[tokio::test(start_paused = true)]
-async fn where_others_share_the_bucket_a_rename_that_came_to_nothing_replaces_nothing() {
+async fn who_waits_for_a_rename_that_came_to_nothing_has_no_conflict() {
     for is_shared in [false, true] {
         let memory = MemoryStore::new(Arc::new(SystemClock));
         let dir = TempDir::new().unwrap();
@@ -501,15 +662,22 @@ async fn where_others_share_the_bucket_a_rename_that_came_to_nothing_replaces_no
         let bucket = Arc::new(memory.clone());
         let mover =
             Mover::open(&dir.path().join("moves"), bucket, options, Arc::new(Entropy::new(1))).unwrap();
-        let (from, target) = (put(&*mover, "from", "new").await, put(&*mover, "target", "old").await);
-        let at_target = Precondition::Matches(target.etag);
+        let noted = Arc::default();
+        mover.kept_by(Keeper {
+            make_safe: Box::new(|| Box::pin(std::future::ready(Ok(())))),
+            knows: Box::new(|_, _| false),
+            has_arrived: Box::new(|_, _, _| {}),
+            is_void: Box::new(|_, _| {}),
+            judge: theirs_goes(Arc::clone(&noted)),
+        });
+        let from = put(&*mover, "from", "ours").await;
         mover
-            .rename_object(&from, &key("target"), &at_target, false, |_| Ok::<_, StoreError>(()))
+            .rename_object(&from, &key("to"), &Precondition::Absent, false, |_| Ok::<_, StoreError>(()))
             .await
             .unwrap();
-        memory.delete(&key("from"), Precondition::None).await.unwrap();
-        mover.arrive(&key("target")).await.unwrap();
-        let kept = if is_shared { expected(&[("target", "old")]) } else { expected(&[]) };
-        assert_eq!(contents(&memory).await, kept);
+        put(&memory, "from", "theirs").await;
+        mover.arrive(&key("to")).await.unwrap();
+        assert_eq!(contents(&memory).await, expected(&[("from", "theirs")]));
+        assert_eq!(noted.lock().unwrap().is_empty(), is_shared);
     }
 }

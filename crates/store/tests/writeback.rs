@@ -224,6 +224,32 @@ async fn s153_what_waits_without_a_condition_does_not_undo_what_another_client_m
     }
 }
 
+#[tokio::test]
+async fn s153_what_another_client_stored_and_deleted_again_hinders_nothing() {
+    let world = World::new(options(LATER));
+    world.put("shared/new", "ours", Precondition::Absent).await.unwrap();
+    world.memory.put(&key("shared/new"), "theirs".into(), PutOptions::default()).await.unwrap();
+    world.memory.delete(&key("shared/new"), Precondition::None).await.unwrap();
+    world.writeback.drained().await;
+    assert_eq!(contents(&world.memory).await, BTreeMap::from([("shared/new".to_owned(), "ours".into())]));
+}
+
+/// A directory that two made was kept in `lost+found` as an empty file (world 1968 of both sides).
+#[tokio::test]
+async fn s153_what_only_says_that_there_is_a_directory_is_not_kept() {
+    let world = World::new(options(LATER));
+    world.put("dir/", "", Precondition::Absent).await.unwrap();
+    world.put("empty", "", Precondition::Absent).await.unwrap();
+    let attributes = Attributes { user: [("by".into(), "them".into())].into(), ..Attributes::default() };
+    for name in ["dir/", "empty"] {
+        let options = PutOptions { attributes: attributes.clone(), ..PutOptions::default() };
+        world.memory.put(&key(name), "".into(), options).await.unwrap();
+    }
+    world.writeback.drained().await;
+    let found = contents(&world.memory).await;
+    assert_eq!(found.keys().collect::<Vec<_>>(), ["dir/", "empty", "lost/empty"]);
+}
+
 /// It was tried again for ever: the log was never empty, and an unmount never in order.
 #[tokio::test]
 async fn s153_a_change_goes_though_another_client_took_what_it_is_made_of() {

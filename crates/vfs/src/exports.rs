@@ -154,6 +154,9 @@ impl Filesystem {
 
     async fn copy_onto_itself(&self, file: &crate::open_file::OpenFile) -> Result<()> {
         let _moves = self.moves.read().await;
+        let Some(object) = self.object(&self.names.inode(file.ino)?)? else { return Ok(()) };
+        // Else who looks at what the endpoint stored there meanwhile would take it for this.
+        let _claim = self.claims.claim(&object.key).await;
         let inode = self.names.inode(file.ino)?;
         let Some(old) = self.object(&inode)?.filter(|_| inode.home.is_some()) else { return Ok(()) };
         self.ensure_volume_record().await?;

@@ -69,6 +69,8 @@ pub struct Filesystem {
     /// Keys that somebody is about to change: storing an object and naming it are two steps, and two changes of one mount
     /// under one key must not take each other's objects for a stranger's. Claimed after a file's work and `moves`.
     pub(crate) claims: Claims<ObjectKey>,
+    /// Keys that the endpoint changes, until the names say what became of them. Claimed before everything else.
+    pub(crate) unseen: Claims<ObjectKey>,
     pub(crate) conflicts: Conflicts,
     /// What is agreed with other mounts of the bucket, where there are any.
     pub(crate) sharing: Option<Sharing>,
@@ -145,6 +147,7 @@ impl Filesystem {
             locks: Locks::default(),
             changes: Changes::new(parts.clock.clone()),
             claims: Claims::default(),
+            unseen: Claims::default(),
             conflicts,
             sharing,
             uploads: Claims::default(),

@@ -9,7 +9,7 @@ use store::{GetOptions, ListEntry, ListPage, ListRequest, ObjectKey, ObjectMeta,
 use crate::directories::{Directory, Known, LOOKUP_PAGES_MAX};
 use crate::headers;
 use crate::layout::{is_reserved, object_key};
-use crate::{Filesystem, Result};
+use crate::{Error, Filesystem, Result};
 
 /// Entries of a listing page (the most that S3 gives).
 pub(crate) const PAGE_ENTRIES: usize = 1000;
@@ -88,6 +88,9 @@ impl Filesystem {
 
     /// The next page of a directory's listing after `after`.
     pub(crate) async fn learn_page(&self, dir: Ino, directory: &Directory, after: &[u8]) -> Result<()> {
+        if !self.names.inode(dir)?.is_dir() {
+            return Err(Error::NOT_DIRECTORY);
+        }
         loop {
             let looked_at = self.now();
             let prefix = self.layout.directory(&self.names, dir)?;

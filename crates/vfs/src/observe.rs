@@ -24,14 +24,23 @@ pub(crate) struct Known {
 impl Filesystem {
     /// Brings the names to agree with what was seen of a key of the bucket at a time: an object, or nothing. What this
     /// mount has not learned of yet it goes on not knowing, and asks the bucket when it is looked at. In a volume
-    /// named by inode keys mean nothing.
+    /// named by inode keys mean nothing. With write-back it only says which key is to be looked at.
     pub async fn reconcile(
         &self,
         key: &ObjectKey,
         observed: Option<&ObjectMeta>,
         looked_at: Timestamp,
     ) -> Result<()> {
-        let news = self.observe(key, observed, looked_at).await?;
+        let news = match self.config.write_back {
+            false => self.observe(key, observed, looked_at).await?,
+            true if self.known_way(key)?.is_none() => return Ok(()),
+            // Who looks at the bucket does not see what waits for it.
+            true => {
+                let looked_at = self.now();
+                let seen = self.store.find(key).await?;
+                self.observe(key, seen.as_ref(), looked_at).await?
+            }
+        };
         for one in news {
             self.invalidations.say(one);
         }

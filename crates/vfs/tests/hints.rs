@@ -2,6 +2,7 @@
 
 use crate::world::{Bucket, World, errno};
 use std::collections::BTreeMap;
+use store::wrap::{Fault, Operation, Rule};
 use store::{ObjectKey, ObjectMeta, Timestamp};
 
 /// What a key was seen to be, at a time.
@@ -81,4 +82,23 @@ async fn s56_an_event_is_seen_at_once() {
     bucket.delete("dir/a").await;
     tell(&world, &observe(&bucket, "dir/a").await).await;
     assert_eq!(errno(world.stat("dir/a").await), libc::ENOENT);
+}
+
+/// With write-back the bucket does not have what was just put, and who had looked there brought back what was before (world
+/// 688 of both sides).
+#[tokio::test]
+async fn s56_an_event_does_not_hide_what_waits_for_the_bucket() {
+    let bucket = Bucket::in_memory();
+    bucket.put("dir/a", "old").await;
+    let world = bucket.mount(|config| config.write_back = true).await;
+    bucket.faults.add(Rule::new(Fault::unavailable()).on(Operation::Put).always());
+    world.write_file("dir/a", "newer").await.unwrap();
+    tell(&world, &observe(&bucket, "dir/a").await).await;
+    assert_eq!(world.read_file("dir/a").await.unwrap(), b"newer");
+    bucket.faults.clear();
+    world.settle().await;
+    assert_eq!(bucket.object("dir/a").await.unwrap(), b"newer");
+    bucket.put("dir/a", "theirs").await;
+    tell(&world, &observe(&bucket, "dir/a").await).await;
+    assert_eq!(world.read_file("dir/a").await.unwrap(), b"theirs");
 }

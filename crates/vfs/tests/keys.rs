@@ -1,6 +1,6 @@
 //! Every key is reachable: names that no file system holds, and the names that are Tenon's own.
 
-use crate::world::{Bucket, World, errno};
+use crate::world::{Bucket, CALLER, World, errno};
 use vfs::{Ino, Kind};
 
 /// Keys and the paths they show at.
@@ -281,4 +281,21 @@ async fn s60_a_volume_is_its_prefix_and_nothing_else() {
     assert_eq!(located.as_bytes(), b"some/where/moved/new");
     assert_eq!(world.fs.path_of(&located).unwrap(), "moved/new");
     world.assert_healthy().await;
+}
+
+/// Keys below a file that somebody had just stored were found when a program went on inside it, and the file became a
+/// directory under its number (world 1137 of both sides).
+#[tokio::test]
+async fn a_file_is_no_directory_whatever_lies_below_its_key() {
+    let bucket = Bucket::in_memory();
+    bucket.put("file", "one").await;
+    let world = bucket.mount(|_| {}).await;
+    let file = world.ino("file").await.unwrap();
+    bucket.put("file/", "").await;
+    bucket.put("file/x", "two").await;
+    assert_eq!(errno(world.fs.mkdir(CALLER, file, b"dir", 0o755).await), libc::ENOTDIR);
+    assert_eq!(errno(world.fs.lookup(file, b"x").await), libc::ENOTDIR);
+    assert_eq!(world.read_file("file").await.unwrap(), b"one");
+    world.expire();
+    assert_eq!(world.read_file("file/x").await.unwrap(), b"two");
 }

@@ -188,14 +188,16 @@ impl History {
         !self.wild.contains(key)
     }
 
-    /// The machine lost power: of what was not synced nobody knows whether it is there.
-    pub(super) fn lose_power(&mut self) {
+    /// The machine lost power: of what was not synced nobody knows whether it is there. What was done before this moment
+    /// was.
+    pub(super) fn lose_power(&mut self) -> Moment {
         let synced = self.synced;
         for change in &mut self.changes {
             if !change.survives_power && change.ended.is_none_or(|at| at > synced) {
                 (change.ended, change.outcome) = (None, Outcome::Doubtful);
             }
         }
+        synced
     }
 
     /// What somebody who looks from one moment to another may see of a key; `None`: anything.
@@ -244,11 +246,18 @@ impl History {
         self.changes.iter().any(is_doubtful)
     }
 
-    /// Whether a change that somebody of these surely made lies between two moments.
-    pub(super) fn is_changed_between(&self, key: &str, by: &[By], since: Moment, until: Moment) -> bool {
+    /// Whether a change that somebody of these surely made lies between two moments; `but`: other than this.
+    pub(super) fn is_changed_between(
+        &self,
+        key: &str,
+        by: &[By],
+        but: &What,
+        (since, until): (Moment, Moment),
+    ) -> bool {
         self.touching(key, by, since).any(|change| {
             change.outcome == Outcome::Done
                 && change.what != What::Stays
+                && change.what != *but
                 && change.begun > since
                 && change.ended.is_some_and(|at| at < until)
         })
@@ -299,18 +308,18 @@ impl History {
         let there: Vec<&Change> =
             self.changes.iter().filter(|change| change.place.covers(key)).filter(is_asked).collect();
         let is_seen = |other: &Change| {
-            other.outcome == Outcome::Done && self.noticed(other, reader).is_some_and(|at| at < since)
+            other.outcome == Outcome::Done
+                && self.noticed(other, reader).is_some_and(|at| at < since)
+                && !self.may_come_to_nothing(other, key)
         };
         if !there.iter().any(|other| is_seen(other)) {
             found.insert(self.start.get(key).cloned());
         }
         for change in &there {
+            let passes = |other: &Change| there.iter().any(|later| self.passes(change, other, later));
             let is_over = change.outcome == Outcome::Vain && change.ended.is_some_and(|at| at < since);
-            let is_replaced = || {
-                there
-                    .iter()
-                    .any(|other| is_seen(other) && !self.passes(change, other) && self.follows(change, other))
-            };
+            let is_replaced =
+                || there.iter().any(|other| is_seen(other) && !passes(other) && self.follows(change, other));
             if change.begun >= until || is_over || is_replaced() {
                 continue;
             }
@@ -327,15 +336,20 @@ impl History {
         Some(())
     }
 
-    /// Whether a change waits in a log while a stranger deletes what he has there, and comes after it.
-    fn passes(&self, change: &Change, other: &Change) -> bool {
-        let is_deletion = other.what == What::Becomes(vec![None]);
-        self.notice.is_none() && change.by != By::Stranger && other.by == By::Stranger && is_deletion
+    /// Whether a change waits in a log while a stranger deletes what he has there, just now or later, and comes after it.
+    fn passes(&self, change: &Change, other: &Change, later: &Change) -> bool {
+        let is_deletion = later.what == What::Becomes(vec![None]);
+        let are_strangers = other.by == By::Stranger && later.by == By::Stranger;
+        self.notice.is_none()
+            && change.by != By::Stranger
+            && are_strangers
+            && is_deletion
+            && later.begun >= other.begun
     }
 
     /// Whether a stranger changed a key that objects were on their way from, or to: they follow a rename in the background. What
     /// was changed before and not noticed is found then, too.
-    fn is_crossed(&self, key: &str) -> bool {
+    pub(super) fn is_crossed(&self, key: &str) -> bool {
         self.changes.iter().any(|change| match &change.what {
             What::Moves { from } => {
                 let since = self.notice.map_or(0, |notice| change.begun.saturating_sub(notice));
@@ -346,6 +360,30 @@ impl History {
             }
             _ => false,
         })
+    }
+
+    /// Whether what a key was renamed from may have been something else by then, and nobody had heard of it: then nothing moves.
+    fn may_come_to_nothing(&self, change: &Change, key: &str) -> bool {
+        let Some(source) = self.moved_from(change, key).filter(|_| self.endpoint_notice > 0) else {
+            return false;
+        };
+        let since = change.begun.saturating_sub(self.endpoint_notice);
+        self.touching(&source, &[By::Files, By::Endpoint], since)
+            .any(|other| other.by == By::Endpoint || other.outcome == Outcome::Doubtful)
+    }
+
+    /// The key whose one object a change moves here, or away from here.
+    fn moved_from(&self, change: &Change, key: &str) -> Option<String> {
+        let takes_it = |other: &Change| {
+            other.begun == change.begun
+                && other.what == What::Moves { from: change.place.clone() }
+                && change.place == Place::Key(key.into())
+        };
+        match &change.what {
+            What::Moves { from: from @ Place::Key(_) } => change.place.before(from, key),
+            What::Becomes(_) if self.changes.iter().any(takes_it) => Some(key.to_owned()),
+            _ => None,
+        }
     }
 
     /// Whether what waits in a log for a key may be made of what a stranger took meanwhile.

@@ -201,13 +201,17 @@ pub(super) fn be(stage: &Stage, objects: &Objects) -> Result<BTreeMap<String, By
             return Err(format!("'{key}' is {} at last, and may be {}", told(&seen), may.join(" or ")));
         }
     }
-    for one in &inner.kept {
+    for (_, one) in &inner.kept {
         if !one.iter().any(|bytes| kept.iter().any(|seen| is_of(seen, bytes))) {
             let one = one.iter().map(told_bytes).collect::<Vec<_>>().join(" or ");
             return Err(format!("what lost to the bucket is not kept: {one}"));
         }
     }
-    match kept.iter().find(|seen| !inner.written.iter().any(|bytes| is_of(seen, bytes))) {
+    let is_torn = |seen: &Bytes| {
+        inner.torn.iter().any(|bytes| seen.len() < bytes.len() && is_of(seen, &bytes.slice(..seen.len())))
+    };
+    let is_written = |seen: &Bytes| inner.written.iter().any(|bytes| is_of(seen, bytes)) || is_torn(seen);
+    match kept.iter().find(|seen| !is_written(seen)) {
         Some(seen) => Err(format!("nobody wrote what is kept: {}", told_bytes(seen))),
         None => Ok(found),
     }

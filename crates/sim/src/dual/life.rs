@@ -98,7 +98,12 @@ impl World {
         self.stage.count(if loss == Loss::Power { "power cuts" } else { "kills" });
         self.machine.lose(loss)?;
         if loss == Loss::Power && (self.stage.write_back || !self.stage.by_path) {
-            self.stage.inner.borrow_mut().history.lose_power();
+            let mut inner = self.stage.inner.borrow_mut();
+            let synced = inner.history.lose_power();
+            if self.stage.write_back {
+                // What is kept aside waits in the log like anything else.
+                inner.kept.retain(|(at, _)| *at <= synced);
+            }
         }
         let loses_uploads = loss == Loss::Power && self.stage.write_back;
         self.clients.iter_mut().for_each(|client| client.recover(loses_uploads));
@@ -152,6 +157,10 @@ impl World {
             biased;
             () = mount.weather.crash() => return Ok(End::Crash(loss)),
             done = try_join_all(all) => drop(done?),
+        }
+        if mount.weather.has_crashed() {
+            // At the last commit of all.
+            return Ok(End::Crash(loss));
         }
         mount.weather.end();
         Ok(End::Round)

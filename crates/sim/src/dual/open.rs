@@ -10,6 +10,8 @@ pub(super) struct Open {
     pub(super) ino: Ino,
     /// The key that it has; none once it has no name any more.
     pub(super) key: Option<String>,
+    /// Those that it had before: what others stored there may have come along.
+    pub(super) former: Vec<String>,
     pub(super) writes: bool,
     /// When it was opened.
     pub(super) since: Moment,
@@ -22,6 +24,8 @@ pub(super) struct Open {
     pub(super) dirty_since: Moment,
     /// Somebody else may have taken its name, or its writes may be lost.
     pub(super) is_certain: bool,
+    /// It was made, and not stored since: nothing shows it but files.
+    pub(super) is_new: bool,
     /// It may have been stored by a sync of everything.
     pub(super) is_maybe_stored: bool,
     /// The one file among all, and its states so far, each of which its key may be.
@@ -36,6 +40,7 @@ impl Open {
             handle,
             ino,
             key: Some(key.into()),
+            former: Vec::new(),
             writes,
             since,
             based_at: since,
@@ -43,6 +48,7 @@ impl Open {
             is_dirty: false,
             dirty_since: since,
             is_certain: true,
+            is_new: false,
             is_maybe_stored: false,
             number: since as u64,
             drafts: Vec::new(),
@@ -50,10 +56,10 @@ impl Open {
         }
     }
 
-    /// What a write may go over: what was read, or what somebody else has stored since, as long as nothing was written.
+    /// What a write may go over: what was read, or by path what somebody else has stored since, as long as nothing was written.
     pub(super) fn before_write(&self, stage: &Stage) -> Vec<Bytes> {
         let mut before = self.contents.clone();
-        if let Some(key) = self.key.as_ref().filter(|_| !self.is_dirty) {
+        if let Some(key) = self.key.as_ref().filter(|_| stage.by_path && !self.is_dirty) {
             let may = stage.may_be(key, By::Files, self.since).unwrap_or_default();
             let others = may.into_iter().flatten().filter(|bytes| !self.contents.contains(bytes));
             before.extend(others.collect::<Vec<_>>());
@@ -95,7 +101,8 @@ impl Open {
         let inner = stage.inner.borrow();
         // Deleted through the endpoint it has no name any more, and overwrites nothing.
         let is_removed = inner.history.may_become(key, &None, (self.based_at, began), &[]);
-        let is_overwritten = inner.history.is_changed_between(key, others, self.based_at, began);
+        let is_overwritten =
+            inner.history.is_changed_between(key, others, &What::Stays, (self.based_at, began));
         match stage.by_path && self.is_certain && !self.is_maybe_stored && is_overwritten && !is_removed {
             true => Err(format!("'{key}' was stored over what others had stored since it was opened")),
             false => Ok(()),

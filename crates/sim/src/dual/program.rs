@@ -149,6 +149,7 @@ impl Program {
                 let mut open = Open::new(opened.handle, attr.ino, &key, true, since);
                 open.begins_write(&self.stage, vec![Bytes::new()]);
                 open.based_at = self.stage.now();
+                open.is_new = true;
                 self.open.push(open);
                 Ok(())
             }
@@ -199,6 +200,11 @@ impl Program {
                 return self.may_fail(mount, &[&key], since, &error);
             }
         };
+        if writes {
+            // Who has it open to read sees what is written.
+            let readers = self.open.iter_mut().filter(|open| !open.writes && open.ino == ino);
+            readers.for_each(|open| open.contents.clear());
+        }
         let mut open = Open::new(handle, ino, &key, writes, since);
         if truncates {
             open.begins_write(&self.stage, vec![Bytes::new()]);
@@ -240,7 +246,8 @@ impl Program {
             self.stage.must_be(key, By::Files, open.since, &Some(seen.clone()))?;
         }
         let (now, open) = (self.stage.now(), &mut self.open[slot]);
-        if open.contents.is_empty() {
+        // By inode it is what was opened, whatever has the name by now.
+        if open.contents.is_empty() && self.stage.by_path {
             open.based_at = now;
         }
         // Of a file that the program writes too, a reader sees each state.
@@ -291,13 +298,15 @@ impl Program {
             return Ok(());
         }
         let first = self.open[slot].contents[0].clone();
+        // What was written may hide all of what it went over.
+        let is_like_others = self.open[slot].contents[1..].contains(&first);
         {
             let _calm = mount.weather.calm();
             self.read(mount, slot).await?;
         }
         let now = self.stage.now();
         let open = &mut self.open[slot];
-        if open.contents != [first] {
+        if is_like_others || open.contents != [first] {
             open.based_at = now;
         }
         Ok(())
@@ -323,8 +332,10 @@ impl Program {
                 open.begins_write(&self.stage, may);
             }
             Err(_) => {
+                let mut inner = self.stage.inner.borrow_mut();
+                inner.torn.extend(open.contents.iter().cloned());
                 if let Some(key) = &open.key {
-                    self.stage.inner.borrow_mut().history.is_wild(key);
+                    inner.history.is_wild(key);
                 }
             }
         }
@@ -393,11 +404,13 @@ impl Program {
             Ok(()) if !open.is_dirty => Ok(()),
             Ok(()) => {
                 open.must_not_overwrite(&stage, &key, began)?;
+                // A deletion does not see what is no object yet.
+                let but = if open.is_new { What::Becomes(vec![None]) } else { What::Stays };
                 let loses_name = stage.inner.borrow().history.is_changed_between(
                     &key,
                     &[By::Endpoint],
-                    open.based_at,
-                    began,
+                    &but,
+                    (open.based_at, began),
                 );
                 let contents: Vec<_> = open.contents.iter().cloned().map(Some).collect();
                 let id = stage.begin(By::Files, Place::Key(key.clone()), What::Becomes(contents));
@@ -411,6 +424,7 @@ impl Program {
                     (false, false) => stage.done(id, is_sync || !stage.write_back),
                 }
                 (open.is_dirty, open.is_maybe_stored, open.based_at) = (false, false, now);
+                open.is_new = false;
                 // By inode its name may be another's since.
                 open.is_certain &= stage.by_path || !is_disputed;
                 stage.count("files stored");
@@ -420,12 +434,13 @@ impl Program {
                 let (since, is_known) = (open.since, open.is_certain && error.errno() == libc::ESTALE);
                 if is_known && open.is_dirty && stage.by_path {
                     stage.count("files that lost to the bucket");
-                    stage.inner.borrow_mut().kept.push(open.contents.clone());
+                    stage.inner.borrow_mut().kept.push((now, open.contents.clone()));
                     open.forget_drafts(&stage, true);
                 }
                 let may = if error.errno() == libc::EIO { None } else { Some(key.as_str()) };
                 open.is_dirty &= error.errno() != libc::ESTALE;
-                let keys: Vec<&str> = may.into_iter().collect();
+                let former = open.former.clone();
+                let keys: Vec<&str> = may.into_iter().chain(former.iter().map(String::as_str)).collect();
                 self.may_fail(mount, &keys, since, &error)?;
                 match is_sync {
                     true => Box::pin(self.give_up(mount, slot)).await,
@@ -488,7 +503,10 @@ impl Program {
         let others = [By::Endpoint, By::Stranger];
         let is_disputed = self.stage.inner.borrow().history.is_touched(&key, &others, since);
         if is_disputed {
-            self.stage.inner.borrow_mut().history.is_wild(&key);
+            let may = self.stage.may_be(&key, By::Files, since).unwrap_or_default();
+            let mut inner = self.stage.inner.borrow_mut();
+            inner.written.extend(may.iter().flatten().map(|old| cut(old, size)));
+            inner.history.is_wild(&key);
         }
         match done {
             Ok(_) if is_alone && !is_disputed => self.stage.done(id, !self.stage.write_back),
@@ -549,9 +567,24 @@ impl Program {
             Err(error) => {
                 let keys: Vec<String> = self.open.iter().filter_map(|open| open.key.clone()).collect();
                 let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
-                self.may_fail(mount, &keys, began, &error)
+                self.may_fail(mount, &keys, began, &error)?;
+                match error.errno() {
+                    libc::ESTALE => self.give_up_all(mount).await,
+                    _ => Ok(()),
+                }
             }
         }
+    }
+
+    /// Which of them lost to others nobody says, and what did goes on as what the bucket has.
+    async fn give_up_all(&mut self, mount: &Mount) -> Step {
+        while let Some(slot) = self.open.iter().position(|open| open.writes && open.is_dirty) {
+            self.give_up(mount, slot).await?;
+            if mount.weather.has_crashed() {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// An error has a reason.
@@ -566,7 +599,9 @@ impl Program {
         let is_disputed = || {
             let history = &self.stage.inner.borrow().history;
             // Of what failed nobody heard whether it was stored: it is taken for somebody else's.
-            let is_other = |key: &&str| history.is_touched(key, &others, 0) || history.is_doubtful(key);
+            let is_other = |key: &&str| {
+                history.is_touched(key, &others, 0) || history.is_doubtful(key) || history.is_crossed(key)
+            };
             // Nobody keeps a history of markers.
             keys.is_empty() || keys.iter().any(|key| DIRS.contains(key) || is_other(key))
         };

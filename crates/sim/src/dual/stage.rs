@@ -40,10 +40,12 @@ pub(super) struct Inner {
     pub(super) history: History,
     /// Which bytes a tag of a key stands for.
     tags: BTreeMap<(String, ETag), Bytes>,
-    /// What of the files lost to the bucket: any one of each.
-    pub(super) kept: Vec<Vec<Bytes>>,
+    /// What of the files lost to the bucket, and when: any one of each.
+    pub(super) kept: Vec<(Moment, Vec<Bytes>)>,
     /// Everything that any key ever was: a program moves and edits what others stored, too.
     pub(super) written: BTreeSet<Bytes>,
+    /// What would have been written by who failed half-way, nobody knows where.
+    pub(super) torn: Vec<Bytes>,
     /// The number that is in all bytes of one change.
     stamp: u32,
     /// What the header says of bytes that the endpoint was given.
@@ -71,6 +73,7 @@ impl Stage {
             tags: BTreeMap::new(),
             kept: Vec::new(),
             written: BTreeSet::new(),
+            torn: Vec::new(),
             stamp: 0,
             described: BTreeMap::new(),
             open: Vec::new(),

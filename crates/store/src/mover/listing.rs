@@ -21,7 +21,10 @@ struct Stretch {
 
 impl Mover {
     pub(super) async fn list_as_shown(&self, request: ListRequest) -> Result<ListPage> {
-        let numbers = self.state().moves.showing_in(&request.prefix);
+        let (numbers, before) = {
+            let moves = &self.state().moves;
+            (moves.showing_in(&request.prefix), moves.next())
+        };
         if self.is_idle() {
             let page = self.store.list(request).await?;
             let entries = page.entries.into_iter().map(|entry| self.as_given(entry)).collect();
@@ -33,7 +36,7 @@ impl Mover {
             for number in &numbers {
                 stretches.extend(self.stretch_of(*number, &scan).await?);
             }
-            stretches.push(self.stretch_there(&scan).await?);
+            stretches.push(self.stretch_there(&scan, before).await?);
             let up_to = stretches.iter().filter_map(|stretch| stretch.up_to.clone()).min();
             let mut entries = BTreeMap::new();
             for stretch in stretches.into_iter().rev() {
@@ -57,14 +60,19 @@ impl Mover {
     }
 
     /// What lies where it shows.
-    async fn stretch_there(&self, scan: &Scan) -> Result<Stretch> {
+    async fn stretch_there(&self, scan: &Scan, before: u64) -> Result<Stretch> {
+        let since = self.state().done_count();
         let (page, up_to) =
             self.page(scan.prefix.clone(), scan.delimiter, scan.after.clone(), scan.limit).await?;
         let mut entries = BTreeMap::new();
         for entry in page {
             let is_here = match &entry {
-                ListEntry::Object { object, .. } => self.state().moves.shows_object(object),
-                ListEntry::Prefix(prefix) => self.shows_any(prefix).await?,
+                ListEntry::Object { object, .. } => {
+                    let state = self.state();
+                    state.moves.shows_object(object, before)
+                        && !state.has_left_since(since, before, object.key.as_bytes())
+                }
+                ListEntry::Prefix(prefix) => self.shows_any(prefix, since).await?,
             };
             if is_here {
                 entries.insert(entry.text().to_vec(), self.as_given(entry));
@@ -73,18 +81,19 @@ impl Mover {
         Ok(Stretch { entries, up_to })
     }
 
-    /// Whether anything that begins so lies where it shows.
-    async fn shows_any(&self, prefix: &Bytes) -> Result<bool> {
-        let (whole, near) = {
-            let moves = &self.state().moves;
-            (moves.owner(prefix), moves.owner_near(prefix))
+    /// Whether anything that begins so lies where it shows, if anything left it since so many moves were done.
+    async fn shows_any(&self, prefix: &Bytes, since: u64) -> Result<bool> {
+        let (whole, is_touched) = {
+            let state = self.state();
+            let is_near =
+                state.moves.owner_near(prefix).is_some() || state.has_left_since(since, u64::MAX, prefix);
+            (state.moves.owner(prefix), is_near || !state.moves.showing_in(prefix).is_empty())
         };
-        let is_target = !self.state().moves.showing_in(prefix).is_empty();
-        if whole.is_some() || near.is_none() && !is_target {
+        if whole.is_some() || !is_touched {
             return Ok(whole.is_none());
         }
         let shows = |moves: &Moves, entry: &ListEntry| match entry {
-            ListEntry::Object { object, .. } => moves.shows_object(object),
+            ListEntry::Object { object, .. } => moves.shows_object(object, u64::MAX),
             ListEntry::Prefix(prefix) => moves.shows(prefix),
         };
         self.any(prefix.clone(), shows).await

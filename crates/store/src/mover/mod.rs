@@ -29,7 +29,7 @@ use futures_util::future::BoxFuture;
 use journal::Journal;
 use moves::{Candidate, Move, Moves, Step};
 use run::Copied;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fmt;
 use std::io;
 use std::path::Path;
@@ -39,6 +39,8 @@ use tokio::sync::Notify;
 
 /// Who renames more waits until some are done.
 const MOVES_MAX: usize = 1 << 16;
+/// So many moves that are done are remembered: more than are done while the bucket is asked for a page.
+const DONE_MAX: usize = 4096;
 
 /// How a mover behaves.
 #[derive(Clone)]
@@ -46,7 +48,7 @@ pub struct MoverOptions {
     /// The store below acknowledges copies and deletions before they are done, in order: objects that are renamed one by one
     /// are left to it.
     pub copies_at_once: bool,
-    /// Who renames waits and hears whether it came to nothing: what was to be replaced then stays.
+    /// Who renames waits, hears whether it came to nothing, and tries again: nothing is a conflict then.
     pub is_shared: bool,
     /// Where our bytes go if somebody else stored something at the new place, and there is no [`Judge`].
     pub lost: LostKey,
@@ -137,6 +139,10 @@ struct State {
     /// Places that moves have left, and how much had been appended to the journal when it said so: before something new is
     /// stored there that must survive the loss of power, or it would be moved too.
     left: Vec<(Move, u64)>,
+    /// The last of the moves that are done, by number, and how many there were before them: who listed a place meanwhile saw
+    /// what was.
+    done: VecDeque<(u64, Move)>,
+    done_before: u64,
 }
 
 impl State {
@@ -166,16 +172,29 @@ impl State {
         let one = self.moves.get(number).cloned();
         self.take(vec![Step::Done { number }])?;
         self.left.extend(one.clone().map(|one| (one, self.journal.appended())));
+        self.done.extend(one.clone().map(|one| (number, one)));
+        if self.done.len() > DONE_MAX {
+            self.done.pop_front();
+            self.done_before += 1;
+        }
         Ok(one)
+    }
+
+    /// How many moves are done.
+    fn done_count(&self) -> u64 {
+        self.done_before + self.done.len() as u64
+    }
+
+    /// Whether what lay under a key, or under keys that begin so, has left since so many moves were done, by one that had been
+    /// begun before `before`.
+    fn has_left_since(&self, since: u64, before: u64, place: &[u8]) -> bool {
+        let first = since.saturating_sub(self.done_before) as usize;
+        self.done.iter().skip(first).any(|(number, one)| *number < before && one.covers(place))
     }
 
     /// Whether something has left a place, or places that begin so, and the journal may lose that.
     fn was_left(&self, place: &[u8]) -> bool {
-        let covers = |one: &Move| match one.is_tree {
-            true => place.starts_with(&one.from) || one.from.starts_with(place),
-            false => one.from == place || place.ends_with(b"/") && one.from.starts_with(place),
-        };
-        self.left.iter().any(|(one, _)| covers(one))
+        self.left.iter().any(|(one, _)| one.covers(place))
     }
 
     fn has_synced(&mut self, appended: u64) {
@@ -236,7 +255,13 @@ impl Mover {
         Ok(Arc::new_cyclic(|me| Self {
             me: me.clone(),
             store,
-            state: Mutex::new(State { moves, journal, left: Vec::new() }),
+            state: Mutex::new(State {
+                moves,
+                journal,
+                left: Vec::new(),
+                done: VecDeque::new(),
+                done_before: 0,
+            }),
             aliases: Mutex::default(),
             places: Claims::default(),
             running: Claims::default(),

@@ -77,6 +77,8 @@ pub(super) struct Moves {
     by_target: BTreeMap<(Vec<u8>, u64), ()>,
     /// Moves of one object that nobody has tried to carry out: it lies where it lay.
     untried: BTreeSet<u64>,
+    /// Moves from a place to which an earlier one may have copied, before both were renamed to another.
+    doubles: BTreeSet<u64>,
     next: u64,
 }
 
@@ -106,6 +108,9 @@ impl Moves {
     pub(super) fn apply(&mut self, step: Step) {
         match step {
             Step::Begin { number, one } => {
+                if self.may_be_double(&one) {
+                    self.doubles.insert(number);
+                }
                 let starts = if one.is_tree { &mut self.trees } else { &mut self.objects };
                 starts.insert(one.from.clone(), number);
                 if let Target::Place(to, _) = &one.to {
@@ -127,6 +132,7 @@ impl Moves {
             Step::Done { number } => {
                 self.next = self.next.max(number + 1);
                 self.untried.remove(&number);
+                self.doubles.remove(&number);
                 let Some(one) = self.all.remove(&number) else { return };
                 let starts = if one.is_tree { &mut self.trees } else { &mut self.objects };
                 if starts.get(&one.from) == Some(&number) {
@@ -136,6 +142,25 @@ impl Moves {
                     self.by_target.remove(&(to, number));
                 }
             }
+        }
+    }
+
+    /// Whether what a move of one object finds may be a copy of what an earlier one brings to the same place.
+    pub(super) fn is_double(&self, number: u64) -> bool {
+        self.doubles.contains(&number)
+    }
+
+    fn may_be_double(&self, one: &Move) -> bool {
+        matches!(&one.to, Target::Place(to, _) if !one.is_tree && self.targeting(to).next().is_some())
+    }
+
+    /// Moves before one of what may be a copy, to the same place.
+    pub(super) fn earlier(&self, number: u64) -> Vec<u64> {
+        match self.plain(number).map(|one| &one.to) {
+            Some(Target::Place(to, _)) if self.is_double(number) => {
+                self.targeting(to).take_while(|other| *other < number).collect()
+            }
+            _ => Vec::new(),
         }
     }
 
@@ -155,14 +180,19 @@ impl Moves {
         self.owner(prefix).or_else(|| below(&self.objects)).or_else(|| below(&self.trees))
     }
 
-    /// Whether an object of the bucket shows under its own key.
-    pub(super) fn shows_object(&self, object: &ObjectRef) -> bool {
+    /// The number of the next move.
+    pub(super) fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// Whether an object of the bucket shows under its own key, as far as the moves before `before` say: who looks at these
+    /// does not see where others show it.
+    pub(super) fn shows_object(&self, object: &ObjectRef, before: u64) -> bool {
         let text = object.key.as_bytes();
-        let is_replaced = |number| {
-            let replaced = Precondition::Matches(object.etag.clone());
-            self.plain(number).is_some_and(|one| matches!(&one.to, Target::Place(_, at) if *at == replaced))
-        };
-        self.shows(text) && !self.targeting(text).any(is_replaced)
+        let is_replaced =
+            |number| self.plain(number).and_then(Move::replaced).is_some_and(|etag| *etag == object.etag);
+        let stays = self.shows(text) || self.owner(text).is_some_and(|number| number >= before);
+        stays && !self.targeting(text).take_while(|number| *number < before).any(is_replaced)
     }
 
     /// Whether what lies under a key shows there.
@@ -186,10 +216,7 @@ impl Moves {
         let lies = |number: &u64| self.source(*number, text);
         let mut found: Vec<_> = numbers.iter().filter_map(lies).collect();
         if self.owner(text).is_none() {
-            let replaced = self.targeting(text).find_map(|number| match &self.plain(number)?.to {
-                Target::Place(_, Precondition::Matches(etag)) => Some(etag.clone()),
-                _ => None,
-            });
+            let replaced = self.targeting(text).find_map(|number| self.plain(number)?.replaced().cloned());
             found.push(Candidate { key: key.clone(), by: None, etag: None, replaced });
         }
         found
@@ -258,8 +285,11 @@ impl Moves {
                         true => Step::Done { number },
                         false => Step::Retarget { number, to: target },
                     });
-                    // What it was to replace where it showed until now is not replaced any more, and goes.
-                    plan.replaced_goes(one);
+                    // What it was to replace where it showed until now is not replaced any more, and goes, unless it may be what
+                    // has just arrived there.
+                    if one.replaced().is_some() || is_surely_on_its_way {
+                        plan.replaced_goes(one);
+                    }
                 }
                 None => plan.begin(Move::of_object(&there.key, Some(etag.clone()), target)),
             }
@@ -285,10 +315,18 @@ impl Moves {
             match shown.strip_prefix(from) {
                 Some(rest) => {
                     let place = [to, rest].concat();
+                    // What it was to replace lies in the tree that moves, and does not come along.
+                    let at_target = match at_target {
+                        Precondition::Matches(_) => Precondition::Absent,
+                        other => other.clone(),
+                    };
                     plan.steps.push(match place == one.from {
                         true => Step::Done { number },
-                        false => Step::Retarget { number, to: Target::Place(place, at_target.clone()) },
+                        false => Step::Retarget { number, to: Target::Place(place, at_target) },
                     });
+                    if one.replaced().is_some() || self.untried.contains(&number) {
+                        plan.replaced_goes(one);
+                    }
                 }
                 None => {
                     // It lies in a tree that is on its way itself.
@@ -315,6 +353,20 @@ impl Move {
     /// Whether it shows exactly there.
     pub(super) fn shows_at(&self, place: &[u8]) -> bool {
         matches!(&self.to, Target::Place(to, _) if to == place)
+    }
+
+    /// Whether it takes what lies under a key, or any of what lies under keys that begin so.
+    pub(super) fn covers(&self, place: &[u8]) -> bool {
+        let is_inside = self.is_tree && place.starts_with(&self.from) || self.from == place;
+        is_inside || place.ends_with(b"/") && self.from.starts_with(place)
+    }
+
+    /// The tag of what it replaces. Of two with the same tag nobody can tell which is there, and either will do.
+    fn replaced(&self) -> Option<&ETag> {
+        match &self.to {
+            Target::Place(_, Precondition::Matches(etag)) if self.etag.as_ref() != Some(etag) => Some(etag),
+            _ => None,
+        }
     }
 
     fn of_object(from: &ObjectKey, etag: Option<ETag>, to: Target) -> Self {

@@ -111,6 +111,11 @@ impl Mover {
         match one.is_tree {
             true => self.move_tree(number, &one).await?,
             false => {
+                // What may be a copy of what they bring is known when that has arrived.
+                let earlier = self.state().moves.earlier(number);
+                for number in earlier {
+                    Box::pin(self.carry_out(number)).await?;
+                }
                 let Ok(key) = ObjectKey::new(one.from) else { return self.is_done(number) };
                 let _place = self.places.claim(&key).await;
                 self.state().moves.is_tried(number);
@@ -172,6 +177,10 @@ impl Mover {
             let steps = state.moves.delete(number);
             state.take(steps)?;
         }
+        if let Target::Place(to, _) = &one.to {
+            // What has arrived there stays if this fails, and is known by its own tag.
+            self.tell_arrived(to);
+        }
         self.move_object(number, &there.key).await?;
         self.is_done(number)
     }
@@ -201,14 +210,14 @@ impl Mover {
             }
             found = match self.store.find(from).await? {
                 Some(there) if self.is_still(&to, Some(&source.object.etag), &there) => Some(there.into()),
+                Some(there) if self.is_double(number, &there, &to).await? => {
+                    return self.delete_moved(&there.object).await;
+                }
                 // It has gone, or somebody has stored something new there, which is another object now. What it was to replace
-                // is replaced all the same, unless who renames waits, and tries again.
+                // stays: it may be what came from here, and nobody would have either.
                 there => {
-                    if !self.options.is_shared {
-                        if let Some(theirs) = there {
-                            self.note_void(&source.object, theirs.object).await?;
-                        }
-                        self.delete_replaced(&to, precondition).await?;
+                    if let Some(theirs) = there.filter(|_| !self.options.is_shared) {
+                        self.note_void(&source.object, theirs.object).await?;
                     }
                     if let Some(keeper) = self.keeper.get() {
                         (keeper.is_void)(from, &to);
@@ -220,10 +229,14 @@ impl Mover {
         Err(StoreError::Unavailable(format!("'{from}' is changed all the time")))
     }
 
-    async fn delete_replaced(&self, to: &ObjectKey, at_target: &Precondition) -> Result<()> {
-        match at_target {
-            Precondition::Matches(etag) => self.delete_moved(&ObjectRef::new(to.clone(), etag.clone())).await,
-            Precondition::None | Precondition::Absent => Ok(()),
+    /// Whether what lies where an attempt of unknown outcome copied to is that copy: what was copied has arrived elsewhere.
+    async fn is_double(&self, number: u64, there: &ObjectMeta, to: &ObjectKey) -> Result<bool> {
+        if !self.state().moves.is_double(number) {
+            return Ok(false);
+        }
+        match self.store.find(to).await? {
+            Some(arrived) => self.is_copy(there, &arrived).await,
+            None => Ok(false),
         }
     }
 
@@ -371,7 +384,11 @@ impl Mover {
             self.has_moved(from, theirs.object);
             return Ok(Some(Copied::new(source, to, None)));
         }
-        self.settle_overtaken(source, to, theirs.object).await.map(Some)
+        match self.settle_overtaken(source, to, theirs.object).await {
+            // Ours was changed meanwhile, or theirs again.
+            Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)) => Ok(None),
+            settled => settled.map(Some),
+        }
     }
 
     pub(super) async fn copy_if(
@@ -403,6 +420,14 @@ impl Mover {
         if ours.object.etag == theirs.object.etag {
             return Ok(true);
         }
+        match self.has_same_bytes(ours, theirs).await {
+            // One of them was replaced while it was read.
+            Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)) => Ok(false),
+            has => has,
+        }
+    }
+
+    async fn has_same_bytes(&self, ours: &ObjectMeta, theirs: &ObjectMeta) -> Result<bool> {
         let mut bytes = [Vec::new(), Vec::new()];
         let body = |meta: &ObjectMeta| {
             let options = GetOptions { if_match: Some(meta.object.etag.clone()), ..GetOptions::default() };

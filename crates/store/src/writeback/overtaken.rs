@@ -122,9 +122,10 @@ impl Writeback {
                 // Ours too: it got there, and the process ended before it could say so.
                 return self.apply(key, change, exactly(found.as_ref())).await.map(Went::Up);
             }
-            let Some(object) = &change.object else {
-                // Nothing of ours could be lost: theirs stays.
-                return Ok(Went::Aside);
+            let object = match &change.object {
+                Some(object) if !(key.as_bytes().ends_with(b"/") && object.size_bytes() == 0) => object,
+                // Nothing of ours could be lost, which is a deletion or only says that there is a directory: theirs stays.
+                _ => return Ok(Went::Aside),
             };
             if self.is_judge_to_come() {
                 return Err(StoreError::Unavailable("nobody can say yet whose object stays".into()));

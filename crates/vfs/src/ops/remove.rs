@@ -1,8 +1,8 @@
 //! Removing files and directories.
 
 use bytes::Bytes;
-use meta::{Applied, FsError, Ino, Inode, Kind, Name, Op};
-use store::{ListRequest, ObjectKey, Precondition, StoreError};
+use meta::{Applied, FsError, Ino, Inode, Kind, Name, Op, RenameHow};
+use store::{ListRequest, ObjectKey, Precondition, StoreError, names};
 
 use crate::filesystem::name;
 use crate::open_file::OpenFile;
@@ -97,8 +97,7 @@ impl Filesystem {
             return Err(Error::NOT_DIRECTORY);
         }
         if !self.layout.follows_paths() {
-            self.names.commit(&self.ctx(), &Op::Rmdir { parent, name })?;
-            return Ok(());
+            return self.forget_directory(parent, name);
         }
         self.must_be_empty(&inode).await?;
         self.keep_directory(parent).await?;
@@ -110,6 +109,18 @@ impl Filesystem {
         removed?;
         self.directories.remove(inode.ino);
         Ok(())
+    }
+
+    /// What lies beside a directory has its plain name again when that goes.
+    pub(crate) fn plain_again(&self, parent: Ino, name: &Name) -> Result<Option<Op>, FsError> {
+        let Ok(beside) = Name::new(&names::beside(name.as_bytes())) else { return Ok(None) };
+        let is_there = self.names.entry(parent, &beside)?.is_some_and(|entry| entry.kind != Kind::Directory);
+        if is_there {
+            self.invalidations.entry(parent, beside.as_bytes());
+            self.invalidations.entry(parent, name.as_bytes());
+        }
+        let (from, to) = ((parent, beside), (parent, name.clone()));
+        Ok(is_there.then_some(Op::Rename { from, to, how: RenameHow::NoReplace, keep: true }))
     }
 
     /// Deletes the marker, then the name.
@@ -129,7 +140,19 @@ impl Filesystem {
             self.delete(marker).await?;
         }
         self.exports.remove(inode.ino);
-        self.names.commit(&self.ctx(), &Op::Rmdir { parent, name })?;
+        self.forget_directory(parent, name)
+    }
+
+    fn forget_directory(&self, parent: Ino, name: Name) -> Result<()> {
+        let again = self.plain_again(parent, &name)?;
+        let has_beside = again.is_some();
+        let rmdir = Op::Rmdir { parent, name };
+        let ops: Vec<Op> = [rmdir.clone()].into_iter().chain(again).collect();
+        match self.names.commit_together(&self.ctx(), &ops) {
+            // What lay beside has gone in between.
+            Err(FsError::NotFound) if has_beside => drop(self.names.commit(&self.ctx(), &rmdir)?),
+            done => drop(done?),
+        }
         Ok(())
     }
 

@@ -120,6 +120,9 @@ impl Filesystem {
         leaves_whiteout: bool,
     ) -> Result<()> {
         let mut ops = vec![Op::Rename { from: from.clone(), to: to.clone(), how, keep: true }];
+        if how != RenameHow::Exchange && self.leads_to_directory(&from)? {
+            ops.extend(self.plain_again(from.0, &from.1)?);
+        }
         // Two names of one inode stay as they are, and nothing is left behind.
         if leaves_whiteout && !self.lead_to_the_same(&from, &to)? {
             let ctx = self.ctx();
@@ -142,6 +145,10 @@ impl Filesystem {
             Some(moved) => self.let_go(moved).await,
             None => Ok(()),
         }
+    }
+
+    fn leads_to_directory(&self, place: &Place) -> Result<bool> {
+        Ok(self.names.entry(place.0, &place.1)?.is_some_and(|entry| entry.kind == Kind::Directory))
     }
 
     fn lead_to_the_same(&self, from: &Place, to: &Place) -> Result<bool> {
@@ -168,7 +175,10 @@ impl Filesystem {
         }
         match ends.source.kind {
             Kind::Directory => self.move_tree(&ends).await?,
-            _ => self.move_file(&ends).await?,
+            _ => {
+                let _seen = self.both_seen(&ends).await?;
+                self.move_file(&ends).await?;
+            }
         }
         let is_file = ends.source.kind == Kind::File;
         if is_file && self.renamed.note(ends.source.ino, from.1.as_bytes(), to.1.as_bytes()) {
@@ -201,6 +211,26 @@ impl Filesystem {
             (_, true, true) => self.must_be_empty(target).await,
             (_, false, false) => Ok(()),
         }
+    }
+
+    /// Waits until the names say what the endpoint did to either key, which does no more meanwhile: an object moves by the tag
+    /// that it is known by.
+    async fn both_seen(
+        &self,
+        ends: &Ends,
+    ) -> Result<(Option<Claim<'_, ObjectKey>>, Option<Claim<'_, ObjectKey>>)> {
+        let key = |place: &Place| {
+            let prefix = self.layout.directory(&self.names, place.0)?;
+            Ok::<_, Error>(object_key(&prefix, place.1.as_bytes()).ok())
+        };
+        Ok(match (key(&ends.from)?, key(&ends.to)?) {
+            (Some(from), Some(to)) if from != to => {
+                let (from, to) = self.unseen.claim_both(&from, &to).await;
+                (Some(from), Some(to))
+            }
+            (Some(one), _) | (None, Some(one)) => (Some(self.unseen.claim(&one).await), None),
+            (None, None) => (None, None),
+        })
     }
 
     fn is_below(&self, mut dir: Ino, ancestor: Ino) -> Result<bool> {

@@ -153,6 +153,12 @@ impl Program {
             let mut inner = stage.inner.borrow_mut();
             inner.open.iter_mut().filter(|open| **open == key).for_each(|open| open.clone_from(&moved));
             drop(inner);
+            if !stage.by_path {
+                // The name may be another's by now, which moved.
+                let is_other = |at| stage.inner.borrow().history.is_touched(&key, &[By::Endpoint], at);
+                open.is_certain &= !is_other(open.based_at);
+            }
+            open.former.push(key);
             open.key = Some(moved);
             // It may have been stored on the way.
             open.based_at = now;

@@ -123,22 +123,28 @@ impl Objects {
         options: PutOptions,
     ) -> store::Result<ObjectRef> {
         let full = self.full_key(key)?;
-        let stored = self.changing(&full, self.fs.store.put(&full, body, options)).await;
+        let stored = self.changing(&full, false, self.fs.store.put(&full, body, options)).await;
         let stored = stored.map_err(|error| about_key(key, error))?;
-        self.show(&full, false).await;
         Ok(ObjectRef { key: key.clone(), ..stored })
     }
 
-    /// Does something to a key while nobody else here does, and no look counts.
+    /// Does something to a key while nobody else here does, and no look counts; then the mount shows it. Who renames what has
+    /// the key waits until it does.
     pub(super) async fn changing<T>(
         &self,
         full: &ObjectKey,
+        is_gone: bool,
         work: impl Future<Output = store::Result<T>>,
     ) -> store::Result<T> {
-        let _moves = self.fs.moves.read().await;
-        let _claim = self.fs.claims.claim(full).await;
-        let _changing = self.note(full);
-        work.await
+        let _unseen = self.fs.unseen.claim(full).await;
+        let done = {
+            let _moves = self.fs.moves.read().await;
+            let _claim = self.fs.claims.claim(full).await;
+            let _changing = self.note(full);
+            work.await?
+        };
+        self.show(full, is_gone).await;
+        Ok(done)
     }
 
     fn note(&self, full: &ObjectKey) -> Option<Changing<'_>> {
@@ -148,7 +154,7 @@ impl Objects {
 
     /// What became of a key the mount shows when this returns: where it knows nothing of the directory, it will ask. What
     /// was done is done, also if the bucket does not say now what it made of it.
-    pub(super) async fn show(&self, full: &ObjectKey, is_gone: bool) {
+    async fn show(&self, full: &ObjectKey, is_gone: bool) {
         let news = match Box::pin(self.look(full, is_gone)).await {
             Ok(news) => Ok(news),
             Err(error) => {
@@ -214,14 +220,13 @@ impl Objects {
     ) -> store::Result<ObjectRef> {
         let source = self.source_at_path(from)?;
         let full = self.full_key(to)?;
-        let copied = self.changing(&full, self.fs.store.copy(&source, &full, options)).await;
+        let copied = self.changing(&full, false, self.fs.store.copy(&source, &full, options)).await;
         let copied = copied.map_err(|error| match &error {
             StoreError::NotFound(key) | StoreError::PreconditionFailed(key) if *key == source.key => {
                 about_key(&from.key, error)
             }
             _ => about_key(to, error),
         })?;
-        self.show(&full, false).await;
         Ok(ObjectRef { key: to.clone(), ..copied })
     }
 
@@ -255,14 +260,14 @@ impl Objects {
                     Err(error) if error.errno() == libc::ENOENT => {}
                     removed => removed.map_err(about(key))?,
                 }
+                self.show(&full, true).await;
+                Ok(())
             }
             _ => {
-                let deleted = self.changing(&full, self.fs.store.delete(&full, precondition)).await;
-                deleted.map_err(|error| about_key(key, error))?;
+                let deleted = self.changing(&full, true, self.fs.store.delete(&full, precondition)).await;
+                deleted.map_err(|error| about_key(key, error))
             }
         }
-        self.show(&full, true).await;
-        Ok(())
     }
 
     /// Whether a file's going is more than its object's: somebody has it open, or it has other names.

@@ -1,7 +1,7 @@
 //! Removing objects of a volume named by inode, and directories that were there for them alone.
 
-use meta::{FsError, Ino, Kind, Name, Op, RenameHow};
-use store::{ObjectKey, Precondition, names};
+use meta::{FsError, Ino, Name, Op};
+use store::{ObjectKey, Precondition};
 
 use super::put::Change;
 use super::{ATTEMPTS_MAX, Way, busy, is_race};
@@ -142,12 +142,12 @@ impl Objects {
         change.entry(parent, name);
         change.ops.push(Op::RemoveXattr { ino: dir, name: IMPLICIT.into() });
         change.ops.push(Op::Rmdir { parent, name: name.clone() });
-        let Ok(beside) = Name::new(&names::beside(name.as_bytes())) else { return Ok(change) };
-        if self.fs.names.entry(parent, &beside)?.is_some_and(|entry| entry.kind != Kind::Directory) {
-            change.entry(parent, &beside);
-            let (from, to) = ((parent, beside), (parent, name.clone()));
-            change.ops.push(Op::Rename { from, to, how: RenameHow::NoReplace, keep: true });
+        let again = self.fs.plain_again(parent, name)?;
+        if let Some(Op::Rename { from: (_, beside), .. }) = &again {
+            // Whoever asked for this waits until the front end has heard of it.
+            change.entry(parent, beside);
         }
+        change.ops.extend(again);
         Ok(change)
     }
 }

@@ -99,16 +99,16 @@ impl Objects {
         let stored = match sources.as_slice() {
             [] => {
                 let options = PutOptions { precondition, attributes, tags };
-                self.changing(&full, self.fs.store.put(&full, Payload::default(), options)).await
+                self.changing(&full, false, self.fs.store.put(&full, Payload::default(), options)).await
             }
             [(one, _)] if tags.is_empty() && precondition == Precondition::None => {
                 let options = CopyOptions { attributes: Some(attributes), precondition, size_bytes: None };
-                self.changing(&full, self.fs.store.copy(one, &full, options)).await
+                self.changing(&full, false, self.fs.store.copy(one, &full, options)).await
             }
             many => {
                 let inner = self.fs.store.multipart(&full, attributes, tags).await?;
                 let stored = match copy_all(inner.as_ref(), many).await {
-                    Ok(()) => self.changing(&full, inner.complete(precondition)).await,
+                    Ok(()) => self.changing(&full, false, inner.complete(precondition)).await,
                     Err(error) => Err(unless_ours(error)),
                 };
                 if stored.is_err() {
@@ -118,7 +118,6 @@ impl Objects {
             }
         };
         let stored = stored.map_err(|error| about_key(key, error))?;
-        self.show(&full, false).await;
         Ok(ObjectRef { key: key.clone(), ..stored })
     }
 }

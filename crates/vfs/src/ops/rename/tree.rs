@@ -22,14 +22,18 @@ impl Filesystem {
         let from = self.layout.directory(&self.names, ends.source.ino)?;
         let to = self.layout.directory(&self.names, ends.to.0)?.child_dir(ends.to.1.as_bytes())?;
         match (self.layout.lists(&from), self.layout.lists(&to)) {
-            (false, false) => return self.rename_entry(ends, None),
+            (false, false) => return self.rename_directory_entry(ends),
             (true, true) => self.must_fit(ends.source.ino, &from, &to)?,
             _ => return Err(TOO_LONG),
         }
         let (_going, _coming) = self.changing(ends);
-        let named = || self.rename_entry(ends, None);
+        let named = || self.rename_directory_entry(ends);
         self.mover()?.rename_tree(from.as_bytes(), to.as_bytes(), named).await?;
         self.repin_tree(ends.source.ino)
+    }
+
+    fn rename_directory_entry(&self, ends: &Ends) -> Result<()> {
+        self.rename_entry(ends, self.plain_again(ends.from.0, &ends.from.1)?)
     }
 
     /// Everything known below a directory must be something that the bucket shows, before and afterwards.
