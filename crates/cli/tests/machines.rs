@@ -206,9 +206,8 @@ fn s217_a_machine_that_dies_while_it_renames_stops_the_others_for_seconds_only()
         }
     }
     let kept = [format!("{at}-here"), format!("{at}-there")];
-    seen("the one in between at one place", || {
-        kept.iter().filter(|name| here.join(name).exists()).count() == 1
-    });
+    // Both, if its copy had been made.
+    seen("the one in between", || kept.iter().any(|name| here.join(name).exists()));
     let said = said(home.command(crate::fixture::tenon()).args(["gc", "mnt"]));
     assert_eq!(said.code, 0, "{said:?}");
     let own = home.ok(["object", "ls", &format!("{bucket}/.tenon/"), "-r"]);

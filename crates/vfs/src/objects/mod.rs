@@ -132,7 +132,7 @@ impl ObjectStore for Objects {
     ) -> store::Result<()> {
         self.must_be_writable()?;
         match self.is_by_path() {
-            true => Box::pin(self.rename_at_path(from, to, precondition)).await,
+            true => store::rename_by_copy(self, from, to, precondition).await,
             false => self.rename_named(from, to, &precondition).await,
         }
     }

@@ -23,7 +23,6 @@ pub(crate) use directory::DirectoryHandle;
 pub use directory::Listed;
 pub use locate::Located;
 pub(crate) use read::{is_changed, join, owned};
-pub(crate) use rename::Asked;
 pub use seek::Whence;
 pub use status::{Statfs, Status};
 

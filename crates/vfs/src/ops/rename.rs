@@ -9,7 +9,7 @@ mod tree;
 
 use meta::{FsError, Ino, Inode, Kind, Name, Op, RenameHow};
 use store::mover::Mover;
-use store::{Claim, ETag, ObjectKey, ObjectRef, Precondition, StoreError};
+use store::{Claim, ObjectKey, ObjectRef, Precondition, StoreError};
 use tokio::sync::MutexGuard;
 
 use crate::changes::Changing;
@@ -41,15 +41,6 @@ enum How {
     HandOn,
 }
 
-/// What must hold of the objects of a rename.
-#[derive(Debug, Clone)]
-pub(crate) struct Asked {
-    /// The tag of the one that is renamed.
-    pub(crate) source: ETag,
-    /// Of what has the other name.
-    pub(crate) target: Precondition,
-}
-
 /// The two ends of a rename.
 struct Ends {
     from: Place,
@@ -57,7 +48,6 @@ struct Ends {
     source: Inode,
     target: Option<Inode>,
     how: How,
-    asked: Option<Asked>,
 }
 
 impl Filesystem {
@@ -84,31 +74,19 @@ impl Filesystem {
                 libc::EINVAL,
                 "nothing is exchanged where other machines mount the bucket too",
             )),
-            (_, None) => self.rename_asked(&from, &to, how, None).await,
+            (_, None) => self.rename_here(&from, &to, how).await,
             (_, Some(sharing)) => Box::pin(self.rename_shared(sharing, &from, &to, how)).await,
         }
     }
 
-    /// Renames a file whose name is a key, whatever has the other name, if all is as asked.
-    pub(crate) async fn rename_if(&self, from: &Place, to: &Place, asked: &Asked) -> Result<()> {
-        self.writable()?;
-        self.rename_asked(from, to, RenameHow::Replace, Some(asked)).await
-    }
-
-    async fn rename_asked(
-        &self,
-        from: &Place,
-        to: &Place,
-        how: RenameHow,
-        asked: Option<&Asked>,
-    ) -> Result<()> {
+    async fn rename_here(&self, from: &Place, to: &Place, how: RenameHow) -> Result<()> {
         for _ in 1..ATTEMPTS_MAX {
-            match Box::pin(self.rename_once(from, to, how, asked)).await {
+            match Box::pin(self.rename_once(from, to, how)).await {
                 Err(Error::Namespace(FsError::Conflict)) => {}
                 outcome => return outcome,
             }
         }
-        Box::pin(self.rename_once(from, to, how, asked)).await
+        Box::pin(self.rename_once(from, to, how)).await
     }
 
     /// One commit, whiteout included: a character device 0/0 at the old name (rename(2)).
@@ -157,22 +135,13 @@ impl Filesystem {
     }
 
     /// `Conflict` if something else got the new name meanwhile.
-    async fn rename_once(
-        &self,
-        from: &Place,
-        to: &Place,
-        how: RenameHow,
-        asked: Option<&Asked>,
-    ) -> Result<()> {
-        let ends = Ends { asked: asked.cloned(), ..self.ends(from.clone(), to.clone(), how).await? };
+    async fn rename_once(&self, from: &Place, to: &Place, how: RenameHow) -> Result<()> {
+        let ends = self.ends(from.clone(), to.clone(), how).await?;
         if ends.target.as_ref().is_some_and(|target| target.ino == ends.source.ino) {
             return Ok(());
         }
         self.must_be_allowed(&ends).await?;
-        if ends.asked.is_none() {
-            // A program's directory stays; one that only objects showed goes with the last of them.
-            self.keep_directory(ends.from.0).await?;
-        }
+        self.keep_directory(ends.from.0).await?;
         match ends.source.kind {
             Kind::Directory => self.move_tree(&ends).await?,
             _ => {
@@ -194,7 +163,7 @@ impl Filesystem {
         if target.is_none() {
             self.must_be_plain(to.0, &to.1, source.kind)?;
         }
-        Ok(Ends { from, to, source, target, how: How::Rename(how), asked: None })
+        Ok(Ends { from, to, source, target, how: How::Rename(how) })
     }
 
     /// What POSIX refuses, before any object moves.
@@ -322,7 +291,7 @@ impl Filesystem {
             let Some(heir) = self.names.names(file.ino)?.into_iter().nth(1) else { return Ok(()) };
             let (from, to) = ((parent, name.clone()), heir.clone());
             let (source, target) = (inode.clone(), Some(inode));
-            let ends = Ends { from, to, source, target, how: How::HandOn, asked: None };
+            let ends = Ends { from, to, source, target, how: How::HandOn };
             let prefix = self.layout.directory(&self.names, heir.0)?;
             match object_key(&prefix, heir.1.as_bytes()) {
                 // Somebody else stored an object there: to the bucket the name is that one's.
@@ -361,9 +330,6 @@ impl Filesystem {
         let (_claim, _coming_claim) = self.claims.claim_both(&old.key, &key).await;
         let (_changing, _coming) = self.changing(ends);
         let at_target = self.at_target(ends, is_shown)?;
-        if let Some(asked) = &ends.asked {
-            asked.must_hold(&old, &key, &at_target)?;
-        }
         let named = |moved: &ObjectRef| {
             let content = match (comes, is_shown) {
                 (true, _) => self.publication(source.ino, moved, source.size_bytes, None)?,
@@ -473,28 +439,6 @@ impl Filesystem {
         match self.names.inode(file.ino)?.is_ahead() {
             true => self.try_to_show(file, work).await,
             false => Ok(()),
-        }
-    }
-}
-
-impl Asked {
-    /// Nobody here stores under either key meanwhile.
-    fn must_hold(
-        &self,
-        source: &ObjectRef,
-        target: &ObjectKey,
-        at_target: &Precondition,
-    ) -> Result<(), StoreError> {
-        if source.etag != self.source {
-            return Err(StoreError::PreconditionFailed(source.key.clone()));
-        }
-        let there = match at_target {
-            Precondition::Matches(etag) => Some(etag),
-            Precondition::Absent | Precondition::None => None,
-        };
-        match self.target.holds(there) {
-            true => Ok(()),
-            false => Err(StoreError::PreconditionFailed(target.clone())),
         }
     }
 }

@@ -5,7 +5,6 @@
 
 mod list;
 mod multipart;
-mod rename;
 
 use meta::{Ino, Inode, Kind, Name};
 use store::{

@@ -45,7 +45,7 @@ impl Filesystem {
     ) -> Result<bool> {
         let key = self.key_at(to)?;
         let arriving = key.as_ref().map(|key| sharing.arriving(key));
-        self.rename_asked(from, to, how, None).await?;
+        self.rename_here(from, to, how).await?;
         let is_directory = self.names.entry(to.0, &to.1)?.is_some_and(|entry| entry.kind == Kind::Directory);
         match (is_directory, &key) {
             (true, _) => {
