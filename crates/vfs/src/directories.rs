@@ -24,8 +24,10 @@ pub(crate) struct Directory {
     /// Taken while a page is fetched, so that many lookups share it.
     pub(crate) learning: Turns,
     known: Mutex<Known>,
-    /// Counts how often it was forgotten.
+    /// Counts how often it was forgotten, in part or whole.
     forgotten: AtomicU64,
+    /// Counts how often all of it was, as something in it has changed.
+    changes: AtomicU64,
 }
 
 /// The known stretch: after `from`, up to and with `up_to` (to the end if complete).
@@ -37,6 +39,8 @@ pub(crate) struct Known {
     /// When its oldest page was listed.
     since: Timestamp,
     pub(crate) pages: u32,
+    /// Something changed while a page was listed, which may not show it: who asked before may still have it, and nobody else.
+    is_overtaken: bool,
 }
 
 impl Known {
@@ -44,6 +48,7 @@ impl Known {
     /// so that listing never takes more than a share of the requests.
     pub(crate) fn is_fresh(&self, now: Timestamp, ttl: Duration) -> bool {
         (self.pages > 0 || self.is_complete)
+            && !self.is_overtaken
             && now.since(self.since) < ttl * (self.pages / LOOKUP_PAGES_MAX).max(1)
     }
 
@@ -54,7 +59,7 @@ impl Known {
 
     /// Whether it was listed no longer ago than the revalidation time, or since `asked_at`.
     pub(crate) fn is_recent(&self, asked_at: Timestamp, now: Timestamp, ttl: Duration) -> bool {
-        self.since >= asked_at || now.since(self.since) < ttl
+        self.since >= asked_at || !self.is_overtaken && now.since(self.since) < ttl
     }
 
     /// Whether a name with these texts, as object and as directory, is inside the stretch.
@@ -76,13 +81,19 @@ impl Directory {
         self.lock().clone()
     }
 
+    /// What to give [`Directory::learned`], from before the page is listed.
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes.load(Ordering::SeqCst)
+    }
+
     /// A page was listed: what follows `after`, up to `end` or to the directory's end.
-    pub(crate) fn learned(&self, after: &[u8], end: Option<&[u8]>, at: Timestamp) {
+    pub(crate) fn learned(&self, after: &[u8], end: Option<&[u8]>, at: Timestamp, changes: u64) {
         let mut known = self.lock();
         let extends = known.pages > 0 && !known.is_complete && known.up_to == after;
         if !extends {
             *known = Known { from: after.to_vec(), since: at, ..Known::default() };
         }
+        known.is_overtaken |= self.changes() != changes;
         known.pages += 1;
         known.is_complete = end.is_none();
         known.up_to = end.unwrap_or_default().to_vec();
@@ -113,6 +124,7 @@ impl Directory {
     /// Nothing is known any more.
     pub(crate) fn forget(&self) {
         self.forgotten.fetch_add(1, Ordering::SeqCst);
+        self.changes.fetch_add(1, Ordering::SeqCst);
         *self.lock() = Known::default();
     }
 
@@ -153,10 +165,10 @@ mod tests {
     #[test]
     fn pages_that_follow_each_other_are_one_stretch() {
         let dir = Directory::default();
-        dir.learned(b"", Some(b"m"), NOW);
+        dir.learned(b"", Some(b"m"), NOW, 0);
         assert!(dir.known().covers(b"a", b"a/"));
         assert!(!dir.known().covers(b"m", b"m/"), "the directory m/ comes after m");
-        dir.learned(b"m", None, NOW);
+        dir.learned(b"m", None, NOW, 0);
         assert!(dir.known().covers(b"z", b"z/") && dir.known().covers(b"a", b"a/"));
         assert_eq!(dir.known().pages, 2);
     }
@@ -164,8 +176,8 @@ mod tests {
     #[test]
     fn a_page_elsewhere_begins_a_new_stretch() {
         let dir = Directory::default();
-        dir.learned(b"", Some(b"c"), NOW);
-        dir.learned(b"p", Some(b"r"), NOW);
+        dir.learned(b"", Some(b"c"), NOW, 0);
+        dir.learned(b"p", Some(b"r"), NOW, 0);
         assert!(!dir.known().covers(b"a", b"a/"));
         assert!(dir.known().covers(b"q", b"q/"));
         assert!(dir.known().continues(b"p") && !dir.known().continues(b"r"));
@@ -174,18 +186,31 @@ mod tests {
     #[test]
     fn the_beginning_of_a_stretch_can_be_forgotten() {
         let dir = Directory::default();
-        dir.learned(b"", Some(b"m"), NOW);
+        dir.learned(b"", Some(b"m"), NOW, 0);
         dir.forget_up_to(b"f");
         dir.forget_up_to(b"c");
         assert!(!dir.known().covers(b"f", b"f/") && dir.known().covers(b"g", b"g/"));
         assert!(dir.known().continues(b"f") && !dir.known().continues(b"c"));
-        dir.learned(b"m", None, NOW);
+        dir.learned(b"m", None, NOW, 0);
         assert!(dir.known().covers(b"x", b"x/") && !dir.known().covers(b"a", b"a/"));
-        dir.learned(b"", Some(b"m"), NOW);
+        dir.learned(b"", Some(b"m"), NOW, 0);
         dir.forget_up_to(b"x");
         assert!(dir.known().covers(b"a", b"a/"), "it was not in the stretch");
         dir.forget_up_to(b"m");
         assert!(!dir.known().covers(b"a", b"a/"));
+    }
+
+    #[test]
+    fn what_changed_while_a_page_was_listed_is_asked_for_again() {
+        let dir = Directory::default();
+        let changes = dir.changes();
+        dir.forget();
+        dir.learned(b"", None, NOW, changes);
+        assert!(dir.known().is_fresh_for(NOW, NOW, TTL), "who asked before that");
+        let later = Timestamp(NOW.0 + 1);
+        assert!(!dir.known().is_fresh_for(later, later, TTL) && !dir.known().is_recent(later, later, TTL));
+        dir.learned(b"", None, later, dir.changes());
+        assert!(dir.known().is_fresh(later, TTL));
     }
 
     #[test]

@@ -92,7 +92,7 @@ impl Filesystem {
             return Err(Error::NOT_DIRECTORY);
         }
         loop {
-            let looked_at = self.now();
+            let (looked_at, changes) = (self.now(), directory.changes());
             let prefix = self.layout.directory(&self.names, dir)?;
             let request = ListRequest {
                 prefix: Bytes::copy_from_slice(prefix.as_bytes()),
@@ -106,7 +106,7 @@ impl Filesystem {
             let end = if page.next.is_some() { last } else { None };
             page.entries.extend(self.directories_beyond(&page).await?);
             if self.reconcile_page((dir, &prefix), (after, end.as_deref()), &page.entries, looked_at)? {
-                directory.learned(after, end.as_deref(), looked_at);
+                directory.learned(after, end.as_deref(), looked_at, changes);
                 return Ok(());
             }
             self.settled(dir).await?;

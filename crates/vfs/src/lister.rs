@@ -125,7 +125,7 @@ impl Filesystem {
             true => Vec::new(),
             false => before(&next.text).max(&at.after).to_vec(),
         };
-        let looked_at = self.now();
+        let looked = (self.now(), self.directories.get(dir).changes());
         let request = ListRequest {
             prefix: Bytes::copy_from_slice(prefix.as_bytes()),
             delimiter: Some(b'/'),
@@ -139,7 +139,7 @@ impl Filesystem {
         let beyond = self.directories_beyond(&page).await?;
         let requests = 1 + u32::try_from(beyond.len()).unwrap_or(u32::MAX);
         page.entries.extend(beyond);
-        self.compare((dir, &prefix), (&after, end.as_deref()), page, looked_at)?;
+        self.compare((dir, &prefix), (&after, end.as_deref()), page, looked)?;
         match end {
             Some(end) => at.after = end,
             None => {
@@ -156,7 +156,7 @@ impl Filesystem {
         (dir, prefix): (Ino, &KeyPrefix),
         (after, end): (&[u8], Option<&[u8]>),
         mut page: ListPage,
-        looked_at: Timestamp,
+        (looked_at, changes): (Timestamp, u64),
     ) -> Result<()> {
         let before = self.tags(dir, after, end)?;
         let listed = page.entries.len();
@@ -174,7 +174,7 @@ impl Filesystem {
         }
         if after.is_empty() && end.is_none() && page.entries.len() == listed {
             // All there is, and all of it known: who looks next need not ask.
-            self.directories.get(dir).learned(after, end, looked_at);
+            self.directories.get(dir).learned(after, end, looked_at, changes);
         }
         let changed = |(name, tag): &&(Name, Option<ETag>)| {
             let now = self.names.lookup(dir, name).ok().flatten();

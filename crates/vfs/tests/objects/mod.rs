@@ -132,6 +132,29 @@ async fn s39_a_rename_moves_what_was_put_just_before() {
     assert_eq!(world.bucket.keys().await, ["to"]);
 }
 
+/// A listing was on its way when an object was put: its answer was believed for the whole revalidation time (world 6471 of
+/// both sides).
+#[tokio::test]
+async fn s39_what_is_put_is_shown_though_a_listing_did_not_see_it() {
+    let bucket = Bucket::in_memory();
+    bucket.put("d/old", "old").await;
+    let world = Arc::new(bucket.mount(|_| {}).await);
+    let objects = objects(&world);
+    let held = bucket.late.hold(Operation::List);
+    let other = world.clone();
+    let listing = tokio::spawn(async move { other.names("d").await.unwrap() });
+    let root_is_listed = held.done().await;
+    let held = bucket.late.hold(Operation::List);
+    drop(root_is_listed);
+    let answer = held.done().await;
+    put(&objects, "d/new", "new").await;
+    drop(answer);
+    assert_eq!(listing.await.unwrap(), ["old"], "who asked before");
+    assert_eq!(world.read_file("d/new").await.unwrap(), b"new");
+    assert_eq!(world.names("d").await.unwrap(), ["new", "old"]);
+    world.assert_healthy().await;
+}
+
 /// Attributes were being exported: what was put meanwhile was taken for that, and nobody looked again (world 2812 of both
 /// sides).
 #[tokio::test(start_paused = true)]
