@@ -268,8 +268,8 @@ impl Requests for Adapter {
         self.create_file(convert::caller(request, umask), parent, name.as_bytes(), mode, flags, reply);
     }
 
-    fn open(&self, _: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        self.open_file(ino, flags, reply);
+    fn open(&self, request: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        self.open_file(request, ino, flags, reply);
     }
 
     fn read(

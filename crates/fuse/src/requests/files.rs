@@ -8,7 +8,7 @@ use crate::sharing::Sharing;
 use bytes::Bytes;
 use fuser::{
     Errno, FileHandle, FopenFlags, INodeNo, LockOwner, OpenFlags, ReplyCreate, ReplyData, ReplyEmpty,
-    ReplyLseek, ReplyOpen, ReplyWrite,
+    ReplyLseek, ReplyOpen, ReplyWrite, Request,
 };
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,20 +17,20 @@ use vfs::{Caller, Error, Handle, Ino, Opened, Whence};
 /// More are forgotten: their next open may be told to look again once more.
 const LOOKING_AGAIN_MAX: usize = 1024;
 
-/// Inodes whose open was answered with a demand to look the name up again, which is made once.
+/// Threads, and inodes whose open by them was answered with a demand to look the name up again: it is made once.
 #[derive(Debug, Default)]
-pub(crate) struct LookingAgain(Mutex<HashSet<Ino>>);
+pub(crate) struct LookingAgain(Mutex<HashSet<(u32, Ino)>>);
 
 impl LookingAgain {
-    fn must_look(&self, ino: Ino, was_replaced: bool) -> bool {
-        let mut inodes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if inodes.remove(&ino) || !was_replaced {
+    fn must_look(&self, thread: u32, ino: Ino, was_replaced: bool) -> bool {
+        let mut demands = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if demands.remove(&(thread, ino)) || !was_replaced {
             return false;
         }
-        if inodes.len() >= LOOKING_AGAIN_MAX {
-            inodes.clear();
+        if demands.len() >= LOOKING_AGAIN_MAX {
+            demands.clear();
         }
-        inodes.insert(ino)
+        demands.insert((thread, ino))
     }
 }
 
@@ -58,13 +58,13 @@ impl Adapter {
     /// A truncation comes as a request of its own.
     ///
     /// Where other bytes were found than the kernel knows, it is told to look the name up again, once: else it would append, and
-    /// end a read, where it takes the end to be.
-    pub(crate) fn open_file(&self, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+    /// end a read, where it takes the end to be. One that keeps nothing need not be told.
+    pub(crate) fn open_file(&self, request: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let (fs, ino, looking_again) = (Arc::clone(&self.fs), convert::ino(ino), self.looking_again.clone());
-        let sharing = self.sharing.clone();
+        let (sharing, thread) = (self.sharing.clone(), request.pid());
         self.answer(Operation::Open, reply, async move {
             let opened = fs.open(ino, flags.0).await?;
-            if looking_again.must_look(ino, opened.was_replaced) {
+            if sharing.is_none() && looking_again.must_look(thread, ino, opened.was_replaced) {
                 fs.release(opened.handle).await?;
                 return Err(Error::LookAgain("other bytes were found than the kernel knows"));
             }
@@ -182,4 +182,22 @@ fn open_file(sharing: Option<&Sharing>, ino: Ino, opened: Opened, flags: i32) ->
     kernel.set(FopenFlags::FOPEN_DIRECT_IO, !is_cached);
     kernel.set(FopenFlags::FOPEN_NOFLUSH, is_read && is_alone);
     OpenFile { handle: FileHandle(opened.handle.0), flags: kernel }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two programs opened a file that another client had just replaced, and one of them got ESTALE: the kernel asks a second
+    /// time, not a third, and the first program's second open was taken for the other's.
+    #[test]
+    fn who_was_told_to_look_again_is_not_told_twice() {
+        let looking_again = LookingAgain::default();
+        assert!(looking_again.must_look(1, Ino(7), true));
+        assert!(looking_again.must_look(2, Ino(7), true));
+        assert!(!looking_again.must_look(1, Ino(7), true));
+        assert!(!looking_again.must_look(2, Ino(7), true));
+        assert!(looking_again.must_look(1, Ino(7), true), "another open");
+        assert!(!looking_again.must_look(3, Ino(7), false));
+    }
 }
