@@ -196,9 +196,6 @@ async fn all(store: &dyn ObjectStore, beginning: &[u8]) -> Result<BTreeSet<(Obje
     let request =
         ListRequest { prefix: beginning.to_vec().into(), limit: PAGE_ENTRIES, ..ListRequest::default() };
     let entries = Pages::of(store, request).all().await?;
-    let leases = entries.into_iter().filter_map(|entry| match entry {
-        ListEntry::Object { object, .. } => Some((object.key, object.etag)),
-        ListEntry::Prefix(_) => None,
-    });
-    Ok(leases.collect())
+    let leases = entries.into_iter().filter_map(ListEntry::into_object);
+    Ok(leases.map(|(object, _)| (object.key, object.etag)).collect())
 }

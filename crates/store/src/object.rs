@@ -222,6 +222,14 @@ impl ListEntry {
             Self::Prefix(prefix) => prefix,
         }
     }
+
+    /// The object and its length in bytes, if it is one.
+    pub fn into_object(self) -> Option<(ObjectRef, u64)> {
+        match self {
+            Self::Object { object, size_bytes } => Some((object, size_bytes)),
+            Self::Prefix(_) => None,
+        }
+    }
 }
 
 /// A page of a listing.

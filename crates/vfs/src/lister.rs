@@ -19,6 +19,7 @@ use store::{ETag, ListEntry, ListPage, ListRequest, Timestamp};
 use crate::layout::is_reserved;
 use crate::learn::{PAGE_ENTRIES, start_after};
 use crate::objects::{from_hex, to_hex};
+use crate::reconcile::etag;
 use crate::{Filesystem, Result, texts};
 
 /// The extended attribute of the root that says where a round is.
@@ -178,7 +179,7 @@ impl Filesystem {
         }
         let changed = |(name, tag): &&(Name, Option<ETag>)| {
             let now = self.names.lookup(dir, name).ok().flatten();
-            now.is_none_or(|now| now.object().map(|object| &object.etag) != tag.as_ref())
+            now.is_none_or(|now| etag(&now) != tag.as_ref())
         };
         self.lister.lock().changes += before.iter().filter(changed).count() as u64;
         Ok(())

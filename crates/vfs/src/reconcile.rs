@@ -277,14 +277,17 @@ impl Filesystem {
                     if look == Look::Page && !is_other(&local, &seen) {
                         self.share_look(&local, &seen);
                     }
-                    if let Some(seen) = self.news(&local, seen.clone(), looked_at) {
+                    let is_confirmed = look == Look::Name
+                        && local.exact
+                        && local.observed_at < looked_at
+                        && !is_other(&local, &seen);
+                    // Only that it is so: its attributes stay.
+                    let confirmed = is_confirmed.then(|| Observed { exact: false, ..seen.clone() });
+                    if let Some(seen) = self.news(&local, seen, looked_at) {
                         ops.push(Op::Refresh { ino: local.ino, seen });
                         refreshed.push(local);
-                    } else if look == Look::Name && local.observed_at < looked_at && !is_other(&local, &seen)
-                    {
-                        // Only that it is so: its attributes stay.
-                        let seen = Observed { exact: false, ..seen };
-                        ops.extend(local.exact.then_some(Op::Refresh { ino: local.ino, seen }));
+                    } else if let Some(seen) = confirmed {
+                        ops.push(Op::Refresh { ino: local.ino, seen });
                     }
                 }
             }
@@ -455,6 +458,7 @@ fn stored_at(inode: &Inode) -> Option<Timestamp> {
     inode.object().and_then(|object| object.last_modified)
 }
 
-fn etag(inode: &Inode) -> Option<&ETag> {
+/// The tag of the object that a file is, if it is one.
+pub(crate) fn etag(inode: &Inode) -> Option<&ETag> {
     inode.object().map(|object| &object.etag)
 }

@@ -20,7 +20,7 @@ use futures_util::stream::{self, StreamExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use store::leases::left_over;
-use store::{ListEntry, ListRequest, ObjectKey, ObjectMeta, Pages, Precondition, StoreError};
+use store::{ListRequest, ObjectKey, ObjectMeta, Pages, Precondition, StoreError};
 
 /// Something is left that `fsck` did not repair (fsck(8)).
 const EXIT_LEFT: u8 = 4;
@@ -246,11 +246,7 @@ fn check_live(mount: &Mount, findings: &mut Findings) -> Result<()> {
 async fn keys(bucket: &Bucket, prefix: Vec<u8>) -> Result<Vec<ObjectKey>> {
     let request = ListRequest { prefix: Bytes::from(prefix), limit: PAGE_ENTRIES, ..ListRequest::default() };
     let entries = Pages::of(bucket.store.as_ref(), request).all().await?;
-    let keys = entries.into_iter().filter_map(|entry| match entry {
-        ListEntry::Object { object, .. } => Some(object.key),
-        ListEntry::Prefix(_) => None,
-    });
-    Ok(keys.collect())
+    Ok(entries.into_iter().filter_map(|entry| Some(entry.into_object()?.0.key)).collect())
 }
 
 /// Attribute headers that do not say what they should; a mount takes defaults instead.

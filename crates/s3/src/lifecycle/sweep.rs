@@ -5,8 +5,8 @@ use s3s::S3Result;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use store::{
-    ListEntry, ListRequest, ListVersions, ObjectKey, ObjectRef, Pages, Precondition, Removal, StoreError,
-    Tags, Timestamp, Upload, Version, VersionEntry, Versioning, Versions,
+    ListRequest, ListVersions, ObjectKey, ObjectRef, Pages, Precondition, Removal, StoreError, Tags,
+    Timestamp, Upload, Version, VersionEntry, Versioning, Versions,
 };
 
 use super::rule::{Rule, after};
@@ -143,11 +143,9 @@ impl Sweep {
         while !self.has_failed_enough()
             && let Some(page) = pages.next().await.map_err(from_store)?
         {
-            let due = page.into_iter().filter_map(|entry| match entry {
-                ListEntry::Object { object, size_bytes } => {
-                    self.may_be_due(&object, size_bytes).then_some(Due::Object(object))
-                }
-                ListEntry::Prefix(_) => None,
+            let due = page.into_iter().filter_map(|entry| {
+                let (object, size_bytes) = entry.into_object()?;
+                self.may_be_due(&object, size_bytes).then_some(Due::Object(object))
             });
             self.end_all(due.collect()).await;
         }

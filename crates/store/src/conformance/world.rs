@@ -207,12 +207,7 @@ impl World {
     pub(super) async fn all_keys(&self) -> Outcome<Vec<ObjectKey>> {
         let pages = self.pages(everything()).await?;
         let entries = pages.into_iter().flat_map(|page| page.entries);
-        Ok(entries
-            .filter_map(|entry| match entry {
-                ListEntry::Object { object, .. } => Some(object.key),
-                ListEntry::Prefix(_) => None,
-            })
-            .collect())
+        Ok(entries.filter_map(|entry| Some(entry.into_object()?.0.key)).collect())
     }
 
     /// All pages of a listing; fails on a page that is too long or a listing that does not advance.

@@ -509,10 +509,8 @@ impl Mover {
 }
 
 fn objects_of(entries: Vec<ListEntry>) -> impl Iterator<Item = Source> {
-    entries.into_iter().filter_map(|entry| match entry {
-        ListEntry::Object { object, size_bytes } => Some(Source { object, size_bytes: Some(size_bytes) }),
-        ListEntry::Prefix(_) => None,
-    })
+    let objects = entries.into_iter().filter_map(ListEntry::into_object);
+    objects.map(|(object, size_bytes)| Source { object, size_bytes: Some(size_bytes) })
 }
 
 /// Whether an object only says that there is a directory.

@@ -7,6 +7,7 @@ use store::Timestamp;
 use crate::handles::{Handle, Opened};
 use crate::layout::content_keys;
 use crate::open_file::{FileHandle, OpenFile};
+use crate::reconcile::etag;
 use crate::write::{Dirty, When};
 use crate::{Atime, Error, Filesystem, Result};
 
@@ -23,16 +24,16 @@ impl Filesystem {
             Kind::Directory => return Err(Error::IS_DIRECTORY),
             _ => return Err(Error::new(libc::ELOOP, "not a regular file")),
         }
+        let mut was_replaced = false;
         if let Some((parent, name)) = &inode.home {
             let asked_at = self.now();
             let found = self.find(*parent, name).await?;
-            let found = self.must(found.filter(|found| found.ino == ino))?;
+            let mut found = self.must(found.filter(|found| found.ino == ino))?;
             if !self.is_recent(*parent, &found, asked_at) {
-                self.look_again(&found).await?;
+                found = self.look_again(&found).await?;
             }
+            was_replaced = etag(&found) != etag(&inode);
         }
-        let was_replaced = self.names.inode(ino)?.object().map(|object| &object.etag)
-            != inode.object().map(|object| &object.etag);
         let file = self.open_file(ino)?;
         if flags & libc::O_TRUNC != 0
             && let Err(error) = self.truncate(&file, 0).await

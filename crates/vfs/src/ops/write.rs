@@ -29,7 +29,7 @@ impl Filesystem {
 
     /// Where it was written: without an offset at the end.
     async fn write_at(&self, handle: Handle, offset: Option<u64>, data: &[u8]) -> Result<u64> {
-        let file = self.writable_file(handle, offset.unwrap_or(0), data.len() as u64)?;
+        let file = Arc::clone(&self.handles.file(handle)?.file);
         let at = {
             let mut work = file.work.lock().await;
             let at = offset.unwrap_or_else(|| end_of(&file, &work));
