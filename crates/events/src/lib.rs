@@ -1,7 +1,8 @@
-//! What happened to objects, told to whoever wants to hear it.
+//! What happened to objects: told to whoever wants to hear it, and heard from whoever tells it.
 //!
 //! Owns the word [`ObjectEvent`], its order per key ([`Sequencer`]), AWS's way of writing it ([`aws`]), and the ways out:
-//! subscribers in this process ([`Channel`]) and receivers behind a URL ([`Webhook`]).
+//! subscribers in this process ([`Channel`]) and receivers behind a URL ([`Webhook`]). Of the way in it owns what others say
+//! ([`Hint`]) and from where it comes ([`Source`]).
 //!
 //! Refuses: to know who makes events, or which of them a destination wants; to wait for a subscriber or a receiver.
 //!
@@ -11,10 +12,14 @@
 pub mod aws;
 mod channel;
 mod event;
+mod hint;
 mod sequence;
+mod source;
 mod webhook;
 
 pub use channel::{Channel, Heard, Subscription};
 pub use event::{Described, EventKind, ObjectEvent};
+pub use hint::{Hint, Order, Said, What};
 pub use sequence::{Sequence, Sequencer};
+pub use source::{Message, Source, SourceError};
 pub use webhook::{Authorization, Notice, Webhook, WebhookConfig, WebhookCounts, WebhookError};

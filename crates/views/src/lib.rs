@@ -8,9 +8,11 @@
 //! Invariants: whether an object matches is a function of the ruleset, of what is known of the object, and of a moment;
 //! [`Ruleset::explain`] and [`Ruleset::matches`] are the same judgement.
 
+mod changes;
 mod ruleset;
 mod yaml;
 
+pub use changes::{Changes, Cursor, ObjectName, Shown, ViewError, ViewId, Views};
 pub use ruleset::bound::{SizeBound, TimeBound};
 pub use ruleset::pattern::Pattern;
 pub use ruleset::read::read;

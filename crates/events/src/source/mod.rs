@@ -1,0 +1,44 @@
+//! Where events come from.
+
+use bytes::Bytes;
+use std::fmt;
+
+/// A queue, stream or subscription of messages, each of which says what happened to objects.
+///
+/// At least once: what was received and not acknowledged comes again, to this source or to another that shares the work, after
+/// the connection or the process ended.
+#[async_trait::async_trait]
+pub trait Source: Send + fmt::Debug {
+    /// Waits for messages: one at least, `max` at most, in the order of the source. May be dropped while it waits; nothing is
+    /// lost by that.
+    ///
+    /// # Errors
+    /// Whatever ends the connection. Whoever asks waits a little and asks again, which connects anew.
+    async fn receive(&mut self, max: usize) -> Result<Vec<Message>, SourceError>;
+
+    /// Says that everything received so far was processed, durably.
+    ///
+    /// # Errors
+    /// As `receive`; the messages then come again.
+    async fn acknowledge(&mut self) -> Result<(), SourceError>;
+}
+
+/// One message: events in some dialect.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Message {
+    /// What it says.
+    pub body: Bytes,
+    /// What the transport says besides: header names in lower case.
+    pub attributes: Vec<(String, String)>,
+}
+
+/// A source that could not be asked.
+#[derive(Debug, thiserror::Error)]
+pub enum SourceError {
+    /// It may go well later.
+    #[error("{0}")]
+    Unavailable(String),
+    /// It will not go well without somebody's help.
+    #[error("{0}")]
+    Refused(String),
+}

@@ -1,0 +1,75 @@
+//! Directories that hold no names of their own: what they show are files of the volume, by their keys.
+
+use meta::Name;
+use std::collections::BTreeMap;
+use std::fmt;
+use store::{ETag, ObjectKey, Tags, Timestamp};
+
+use crate::Result;
+
+/// A tree of derived directories. Paths are names from its root down; the root is the empty path.
+///
+/// Implemented where views and volumes are joined, as neither knows the other.
+#[async_trait::async_trait]
+pub trait Derived: Send + Sync + fmt::Debug {
+    /// What is under a path.
+    async fn find(&self, path: &[Name]) -> Result<Option<DerivedEntry>>;
+
+    /// The entries of a directory after a name, in the order of names; none at the end.
+    async fn list(
+        &self,
+        directory: &[Name],
+        after: Option<&Name>,
+        limit: usize,
+    ) -> Result<Vec<(Name, DerivedEntry)>>;
+
+    /// Where a file that is made under a path lies, and what it gets so that it stays there. EINVAL for one that the directory
+    /// could not show.
+    async fn place(&self, path: &[Name]) -> Result<Placed>;
+
+    /// Makes a directory.
+    async fn make_directory(&self, path: &[Name]) -> Result<()>;
+
+    /// Removes an empty one.
+    async fn remove_directory(&self, path: &[Name]) -> Result<()>;
+
+    /// Moves a directory, or a file to another one of the same view, whose name stays.
+    async fn rename(&self, from: &[Name], to: &[Name]) -> Result<()>;
+}
+
+/// What a name of a derived directory leads to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DerivedEntry {
+    /// A further derived directory.
+    Directory,
+    /// A file of the volume.
+    File(DerivedFile),
+}
+
+/// A file, as it was last heard of: enough to say what it is like without asking the store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DerivedFile {
+    /// Its key in the volume, which is its path.
+    pub key: ObjectKey,
+    /// Length in bytes.
+    pub size_bytes: u64,
+    /// Which bytes.
+    pub etag: ETag,
+    /// When it was stored.
+    pub modified: Timestamp,
+    /// User metadata, where it is known.
+    pub properties: Option<BTreeMap<String, String>>,
+}
+
+/// Where a new file lies.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Placed {
+    /// Its path in the volume.
+    pub path: Vec<Vec<u8>>,
+    /// User metadata that it gets.
+    pub properties: BTreeMap<String, String>,
+    /// Tags that it gets.
+    pub tags: Tags,
+    /// `Content-Type`, where the view asks for one.
+    pub content_type: Option<String>,
+}
