@@ -319,6 +319,7 @@ async fn what_could_not_be_deleted_on_its_way_is_known_by_its_own_tag() {
         make_safe: Box::new(|| Box::pin(std::future::ready(Ok(())))),
         knows: Box::new(|_, _| false),
         has_arrived: Box::new(move |key, _, _| hears.lock().unwrap().push(key.clone())),
+        has_left: Box::new(|_| {}),
         is_void: Box::new(|_, _| {}),
         judge: theirs_goes(Arc::default()),
     });
@@ -454,6 +455,7 @@ async fn nothing_moves_before_what_must_be_safe_is() {
         }),
         knows: Box::new(|_, _| false),
         has_arrived: Box::new(|_, _, _| {}),
+        has_left: Box::new(|_| {}),
         is_void: Box::new(|_, _| {}),
         judge: theirs_goes(Arc::default()),
     });
@@ -488,6 +490,7 @@ async fn what_met_another_object_is_settled_once() {
         make_safe: Box::new(|| Box::pin(std::future::ready(Ok(())))),
         knows: Box::new(|_, _| false),
         has_arrived: Box::new(|_, _, _| {}),
+        has_left: Box::new(|_| {}),
         is_void: Box::new(|_, _| {}),
         judge: theirs_goes(noted.clone()),
     });
@@ -667,6 +670,7 @@ async fn who_waits_for_a_rename_that_came_to_nothing_has_no_conflict() {
             make_safe: Box::new(|| Box::pin(std::future::ready(Ok(())))),
             knows: Box::new(|_, _| false),
             has_arrived: Box::new(|_, _, _| {}),
+            has_left: Box::new(|_| {}),
             is_void: Box::new(|_, _| {}),
             judge: theirs_goes(Arc::clone(&noted)),
         });

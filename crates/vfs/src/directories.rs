@@ -68,6 +68,11 @@ impl Known {
             && (self.is_complete || directory_text <= self.up_to.as_slice())
     }
 
+    /// Whether the stretch was listed after `looked_at`: what was seen then and is not there now has gone since.
+    pub(crate) fn is_newer_than(&self, looked_at: Timestamp) -> bool {
+        (self.pages > 0 || self.is_complete) && self.since > looked_at
+    }
+
     /// Whether the stretch goes on right after `text`.
     pub(crate) fn continues(&self, text: &[u8]) -> bool {
         (self.pages > 0 || self.is_complete)

@@ -217,6 +217,15 @@ impl Filesystem {
             && known.covers(&texts.object, &texts.directory)
     }
 
+    /// Whether the directory was listed after a look, and the name is not in it.
+    pub(crate) fn has_gone_since(&self, dir: Ino, name: &Name, looked_at: Timestamp) -> Result<bool> {
+        let known = self.directories.get(dir).known();
+        let texts = Texts::of(name)?;
+        Ok(known.is_newer_than(looked_at)
+            && known.covers(&texts.object, &texts.directory)
+            && self.names.entry(dir, name)?.is_none())
+    }
+
     async fn learn(&self, dir: Ino, name: &Name, texts: &Texts, directory: &Directory) -> Result<()> {
         let asked_at = self.now();
         let learned = async {

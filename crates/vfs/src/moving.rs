@@ -12,6 +12,7 @@ use store::{ETag, Entropy, ObjectKey, ObjectMeta, ObjectStore, StoreError};
 use crate::config::Config;
 use crate::headers;
 use crate::layout::lost_key;
+use crate::observe::Known;
 use crate::{Filesystem, Result};
 
 /// The store that a volume named by path sees, over a bucket.
@@ -35,7 +36,7 @@ impl Filesystem {
     pub(crate) fn tell_mover(&self) {
         let Some(mover) = &self.mover else { return };
         let me = || self.me.clone();
-        let (makes_safe, knows, has_arrived, is_void) = (me(), me(), me(), me());
+        let (makes_safe, knows, has_arrived, has_left, is_void) = (me(), me(), me(), me(), me());
         mover.kept_by(Keeper {
             make_safe: Box::new(move || {
                 let me = makes_safe.upgrade();
@@ -54,6 +55,12 @@ impl Filesystem {
                 {
                     // It is found out by the next look, as if somebody else had stored it.
                     tracing::debug!(%key, %error, "the new tag of an object is not known");
+                }
+            }),
+            has_left: Box::new(move |key| {
+                if let Some(me) = has_left.upgrade() {
+                    // Who cannot be told finds it gone when it is opened.
+                    me.has_left(key).ok();
                 }
             }),
             is_void: Box::new(move |from, to| {
@@ -75,6 +82,14 @@ impl Filesystem {
     pub(crate) fn look_later(&self, key: &ObjectKey) -> Result<()> {
         if let Some(known) = self.known_way(key)? {
             self.directories.get(known.dir).forget();
+        }
+        Ok(())
+    }
+
+    /// An object that was renamed is gone from its old key: who looked there before saw what has left.
+    fn has_left(&self, key: &ObjectKey) -> Result<()> {
+        if let Some(Known { dir, next: Some(name), is_last: true }) = self.known_way(key)? {
+            drop(self.changes.begin(dir, &name));
         }
         Ok(())
     }

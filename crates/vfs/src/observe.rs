@@ -31,17 +31,31 @@ impl Filesystem {
         observed: Option<&ObjectMeta>,
         looked_at: Timestamp,
     ) -> Result<()> {
-        let news = match self.config.write_back {
-            false => self.observe(key, observed, looked_at).await?,
-            true if self.known_way(key)?.is_none() => return Ok(()),
+        match self.config.write_back {
             // Who looks at the bucket does not see what waits for it.
-            true => {
-                let looked_at = self.now();
-                let seen = self.store.find(key).await?;
-                self.observe(key, seen.as_ref(), looked_at).await?
-            }
-        };
-        for one in news {
+            true => self.look(key).await,
+            false => self.agree_with(key, observed, looked_at).await,
+        }
+    }
+
+    /// Somebody says that something happened to a key of the bucket: looks at it, and brings the names to agree with what is
+    /// there. One request, for keys that mean something here.
+    pub async fn look(&self, key: &ObjectKey) -> Result<()> {
+        if self.known_way(key)?.is_none() {
+            return Ok(());
+        }
+        let looked_at = self.now();
+        let seen = self.store.find(key).await?;
+        self.agree_with(key, seen.as_ref(), looked_at).await
+    }
+
+    async fn agree_with(
+        &self,
+        key: &ObjectKey,
+        observed: Option<&ObjectMeta>,
+        looked_at: Timestamp,
+    ) -> Result<()> {
+        for one in self.observe(key, observed, looked_at).await? {
             self.invalidations.say(one);
         }
         Ok(())
@@ -128,6 +142,9 @@ impl Filesystem {
     ) -> Result<()> {
         let prefix = self.layout.directory(&self.names, dir)?;
         let shown = self.shown_name(dir, name)?;
+        if observed.is_some() && self.has_gone_since(dir, &shown, looked_at)? {
+            return Ok(());
+        }
         let seen = observed.map(|meta| headers::observed(meta, false, &self.defaults, looked_at));
         if let Some(entry) = self.names.entry(dir, &shown)? {
             self.known.forget(entry.ino);

@@ -2,6 +2,7 @@
 
 use crate::world::{Bucket, World, errno};
 use std::collections::BTreeMap;
+use std::time::Duration;
 use store::wrap::{Fault, Operation, Rule};
 use store::{ObjectKey, ObjectMeta, Timestamp};
 
@@ -82,6 +83,32 @@ async fn s56_an_event_is_seen_at_once() {
     bucket.delete("dir/a").await;
     tell(&world, &observe(&bucket, "dir/a").await).await;
     assert_eq!(errno(world.stat("dir/a").await), libc::ENOENT);
+}
+
+/// Both were shown again, and who opened them was told that somebody had removed them (worlds 6920 and 6710 of both sides).
+#[tokio::test]
+async fn s56_an_old_look_does_not_bring_back_what_is_known_to_be_gone() {
+    let bucket = Bucket::with_metadata();
+    bucket.put("dir/removed", "foreign").await;
+    let world = bucket.mount(|_| {}).await;
+    world.write_file("dir/old", b"ours").await.unwrap();
+    let removed = observe(&bucket, "dir/removed").await;
+    bucket.delete("dir/removed").await;
+    world.expire();
+    assert_eq!(world.names("dir").await.unwrap(), ["old"]);
+    tell(&world, &removed).await;
+    assert_eq!(world.names("dir").await.unwrap(), ["old"], "it was listed since");
+
+    let moving = bucket.late.hold(Operation::Copy);
+    world.rename_at_once("dir/old", "dir/new", 0).await.unwrap();
+    bucket.clock.advance(Duration::from_millis(1));
+    let renamed = observe(&bucket, "dir/old").await;
+    assert!(renamed.1.is_some(), "it has not moved yet");
+    drop(moving.done().await);
+    world.fs.moves_end().await;
+    tell(&world, &renamed).await;
+    assert_eq!(errno(world.stat("dir/old").await), libc::ENOENT);
+    world.assert_healthy().await;
 }
 
 /// With write-back the bucket does not have what was just put, and who had looked there brought back what was before (world

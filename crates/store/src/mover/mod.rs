@@ -120,6 +120,8 @@ pub struct Keeper {
     /// Hears of an object that has arrived under a key with another tag, the second, than it had; from then on it is shown with
     /// that.
     pub has_arrived: Box<dyn Fn(&ObjectKey, &ETag, &ETag) + Send + Sync>,
+    /// Hears of a key whose object has arrived elsewhere and is gone from here: older looks may still show it.
+    pub has_left: Box<dyn Fn(&ObjectKey) + Send + Sync>,
     /// Hears of a rename, from a key to a key, that came to nothing: somebody else changed the object before it moved.
     pub is_void: Box<dyn Fn(&ObjectKey, &ObjectKey) + Send + Sync>,
     /// Says whose object has a key that both want, and notes what became of the other.

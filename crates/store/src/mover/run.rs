@@ -471,6 +471,9 @@ impl Mover {
             Err(error) => return Err(error),
         }
         self.tell_arrived(to.as_bytes());
+        if let Some(keeper) = self.keeper.get() {
+            (keeper.has_left)(&from.key);
+        }
         if let Some(kept) = kept {
             self.has_left(from);
             self.tell_settled([to, kept]);
