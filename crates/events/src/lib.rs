@@ -11,6 +11,7 @@
 
 pub mod aws;
 mod channel;
+mod dialect;
 mod event;
 mod hint;
 mod sequence;
@@ -18,6 +19,7 @@ mod source;
 mod webhook;
 
 pub use channel::{Channel, Heard, Subscription};
+pub use dialect::{Dialect, DialectError};
 pub use event::{Described, EventKind, ObjectEvent};
 pub use hint::{Hint, Order, Said, What};
 pub use sequence::{Sequence, Sequencer};
