@@ -225,7 +225,7 @@ fn version(kind: EventKind) -> &'static str {
 }
 
 /// ISO 8601 with milliseconds.
-fn time_text(time: Timestamp) -> String {
+pub(crate) fn time_text(time: Timestamp) -> String {
     let time = jiff::Timestamp::from_nanosecond(i128::from(time.0)).unwrap_or_default();
     time.strftime("%Y-%m-%dT%H:%M:%S.%3fZ").to_string()
 }
