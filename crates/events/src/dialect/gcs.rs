@@ -1,10 +1,9 @@
 //! Google Cloud Storage by Pub/Sub (Cloud Storage documentation, "Pub/Sub notifications"): attributes say what happened, and a
 //! payload, if one is sent, is the object's resource. A push has both in an envelope of its own.
 
-use super::text::{Pairs, Text, Whole};
-use super::{DialectError, checked, s3, unbase64};
+use super::json::{Json, Pairs};
+use super::{DialectError, bytes, checked, filled, lower, unbase64};
 use crate::{Hint, Message, Order, Said, What};
-use serde::Deserialize;
 use std::borrow::Cow;
 
 /// Greater than the metageneration of whatever was there.
@@ -66,7 +65,7 @@ impl<'a> Attributes<'a> {
     {
         let resource: Resource<'m> = match payload.trim_ascii() {
             b"" => Resource::default(),
-            payload => serde_json::from_slice(payload)?,
+            payload => Resource::read_from(payload)?,
         };
         if let Some(hint) = self.hint(resource)? {
             each(hint);
@@ -78,28 +77,29 @@ impl<'a> Attributes<'a> {
         let Some(what) = self.what() else { return Ok(None) };
         let meta_generation = match what {
             What::Removed => AFTER_ALL,
-            _ => resource.meta_generation.0.unwrap_or(0),
+            _ => resource.meta_generation.unwrap_or(0),
         };
         let order = |generation| Order(u128::from(generation) << 64 | u128::from(meta_generation));
-        let is_told = resource.generation.0.is_some();
+        let is_told = resource.generation.is_some();
         let said = match what {
             What::Stored | What::Changed if is_told => Said {
-                size_bytes: resource.size.0,
+                size_bytes: resource.size_bytes,
                 version: self.generation.map(|generation| Cow::Owned(generation.to_string())),
-                content_type: resource.content_type.filled(),
-                properties: Some(resource.metadata.0.into_iter().map(named).collect()),
+                content_type: filled(resource.content_type),
+                properties: Some(resource.metadata.into_iter().map(named).collect()),
                 ..Said::default()
             },
             _ => Said::default(),
         };
-        checked(Hint {
+        let hint = Hint {
             bucket: self.bucket,
-            key: Text(self.key).bytes(),
+            key: bytes(self.key),
             what,
             order: self.generation.map(order),
-            time: Text(self.time).timestamp(),
+            time: crate::aws::time(&self.time),
             said,
-        })
+        };
+        checked(hint).map(Some)
     }
 
     /// What was overwritten is there, as what another event tells.
@@ -114,37 +114,62 @@ impl<'a> Attributes<'a> {
 }
 
 fn named<'a>((name, value): (Cow<'a, str>, Cow<'a, str>)) -> (Cow<'a, str>, Cow<'a, str>) {
-    (s3::lower(name), value)
+    (lower(name), value)
 }
 
 /// The object's resource, of which the etag is left out: it is not that of the S3 side.
-#[derive(Deserialize, Default)]
+#[derive(Default)]
 struct Resource<'a> {
-    #[serde(default)]
-    generation: Whole,
-    #[serde(rename = "metageneration", default)]
-    meta_generation: Whole,
-    #[serde(default)]
-    size: Whole,
-    #[serde(rename = "contentType", borrow, default)]
-    content_type: Text<'a>,
-    #[serde(borrow, default)]
+    generation: Option<u64>,
+    meta_generation: Option<u64>,
+    size_bytes: Option<u64>,
+    content_type: Cow<'a, str>,
     metadata: Pairs<'a>,
 }
 
+impl<'a> Resource<'a> {
+    fn read_from(payload: &'a [u8]) -> Result<Self, DialectError> {
+        let (mut json, mut resource) = (Json::new(payload)?, Self::default());
+        json.fields(|json, name| {
+            match name {
+                "generation" => resource.generation = json.whole()?,
+                "metageneration" => resource.meta_generation = json.whole()?,
+                "size" => resource.size_bytes = json.whole()?,
+                "contentType" => resource.content_type = json.text()?,
+                "metadata" => resource.metadata = json.pairs()?,
+                _ => json.skip()?,
+            }
+            Ok::<_, DialectError>(())
+        })?;
+        json.end()?;
+        Ok(resource)
+    }
+}
+
 /// What is pushed.
-#[derive(Deserialize)]
+#[derive(Default)]
 pub(super) struct Pushed<'a> {
-    #[serde(borrow, default)]
     attributes: Pairs<'a>,
-    #[serde(borrow, default)]
-    data: Text<'a>,
+    data: Cow<'a, str>,
 }
 
 impl<'a> Pushed<'a> {
+    pub(super) fn read_from(json: &mut Json<'a>) -> Result<Self, DialectError> {
+        let mut pushed = Self::default();
+        json.fields(|json, name| {
+            match name {
+                "attributes" => pushed.attributes = json.pairs()?,
+                "data" => pushed.data = json.text()?,
+                _ => json.skip()?,
+            }
+            Ok::<_, DialectError>(())
+        })?;
+        Ok(pushed)
+    }
+
     pub(super) fn read(self, each: &mut dyn FnMut(Hint<'a>)) -> Result<(), DialectError> {
         let payload = unbase64(&self.data)?;
-        let attributes = self.attributes.0.iter().map(|(name, value)| (&**name, Cow::Borrowed(&**value)));
+        let attributes = self.attributes.iter().map(|(name, value)| (&**name, Cow::Borrowed(&**value)));
         let attributes = Attributes::among(attributes).ok_or(DialectError::Field("attributes"))?;
         attributes.read(&payload, &mut |hint| each(hint.into_owned()))
     }

@@ -10,17 +10,17 @@
 
 mod event_bridge;
 mod gcs;
+mod json;
 mod openio;
 mod s3;
-mod text;
 
 use crate::{Hint, Message};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use serde::Deserialize;
+use json::{Broken, Json};
+use std::borrow::Cow;
 use std::fmt;
 use store::KEY_BYTES_MAX;
-use text::Text;
 
 /// A form of event messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -45,7 +45,7 @@ pub enum Dialect {
 pub enum DialectError {
     /// It is not the JSON that it should be.
     #[error("no JSON of events: {0}")]
-    Json(#[from] serde_json::Error),
+    Json(#[from] Broken),
     /// It is JSON, of another kind.
     #[error("no {0} message")]
     Unknown(Dialect),
@@ -88,8 +88,7 @@ impl Dialect {
         message: &'m Message,
         each: &mut impl FnMut(Hint<'m>),
     ) -> Result<(), DialectError> {
-        let attributes = gcs::Attributes::of(message);
-        match attributes {
+        match gcs::Attributes::of(message) {
             Some(attributes) if self.is(Self::Gcs) => attributes.read(&message.body, each),
             _ => self.read_body(&message.body, true, each),
         }
@@ -101,42 +100,62 @@ impl Dialect {
         may_be_wrapped: bool,
         each: &mut dyn FnMut(Hint<'m>),
     ) -> Result<(), DialectError> {
-        if body.trim_ascii_start().first() == Some(&b'[') {
-            let batches: Vec<s3::Access<'_>> = serde_json::from_slice(body)?;
-            return all(batches.into_iter().flat_map(|batch| batch.records), s3::Record::read, each);
+        let mut json = Json::new(body)?;
+        let mut records = s3::Records::default();
+        if json.peek() == Some(b'[') {
+            if !self.is(Self::S3) {
+                return Err(DialectError::Unknown(self));
+            }
+            json.elements(|json| records.read_access(json, each))?;
+            json.end()?;
+            return records.outcome();
         }
-        self.read_top(serde_json::from_slice(body)?, may_be_wrapped, each)
-    }
-
-    fn read_top<'m>(
-        self,
-        top: Top<'m>,
-        may_be_wrapped: bool,
-        each: &mut dyn FnMut(Hint<'m>),
-    ) -> Result<(), DialectError> {
+        let mut top = Top::default();
+        json.fields(|json, name| self.read_field(json, name, &mut top, &mut records, each))?;
+        json.end()?;
         match top {
-            Top { records: Some(records), .. } if self.is(Self::S3) => all(records, s3::Record::read, each),
-            Top { event: Some(event), when, url, data, parts, .. } if self.is(Self::OpenIo) => {
-                openio::Event { event, when, url, data, parts }.read(each)
-            }
-            Top { test: Some(test), .. } if self.is(Self::S3) && test == "s3:TestEvent" => Ok(()),
-            Top { detail_type: Some(kind), detail: Some(detail), time, .. } if self.is(Self::EventBridge) => {
-                detail.read(&kind, time.as_ref(), each)
-            }
-            Top { pushed: Some(pushed), .. } if self.is(Self::Gcs) => pushed.read(each),
-            Top { sns_kind: Some(kind), sns: Some(inner), .. } if self.is(Self::Sns) && may_be_wrapped => {
-                match &*kind {
-                    "Notification" => Self::Detected.read_wrapped(inner.as_bytes(), each),
-                    _ => Err(DialectError::Unconfirmed),
+            _ if records.were_there() => records.outcome(),
+            Top { is_test: true, .. } => Ok(()),
+            Top { open_io: event, .. } if event.is_one() => event.read(each),
+            Top { event_bridge: event, .. } if event.is_one() => event.read(each),
+            Top { pushed: Some(pushed), .. } => pushed.read(each),
+            Top { sns: Some(inner), .. } if may_be_wrapped => {
+                if top.sns_kind != "Notification" {
+                    return Err(DialectError::Unconfirmed);
                 }
+                // What was packed has to be unpacked: its hints are their own.
+                Self::Detected.read_body(inner.as_bytes(), false, &mut |hint| each(hint.into_owned()))
             }
             _ => Err(DialectError::Unknown(self)),
         }
     }
 
-    /// What was packed into a message: its hints are their own, for it has to be unpacked.
-    fn read_wrapped<'m>(self, body: &[u8], each: &mut dyn FnMut(Hint<'m>)) -> Result<(), DialectError> {
-        self.read_body(body, false, &mut |hint| each(hint.into_owned()))
+    /// Reads a field at the top of a message; whose it is, is seen by its name.
+    fn read_field<'m>(
+        self,
+        json: &mut Json<'m>,
+        name: &str,
+        top: &mut Top<'m>,
+        records: &mut s3::Records,
+        each: &mut dyn FnMut(Hint<'m>),
+    ) -> Result<(), DialectError> {
+        match name {
+            "Records" if self.is(Self::S3) => return records.read(json, each),
+            "Event" if self.is(Self::S3) => top.is_test = json.text()? == "s3:TestEvent",
+            "event" if self.is(Self::OpenIo) => top.open_io.kind = json.text()?,
+            "when" | "url" | "data" | "parts" if self.is(Self::OpenIo) => {
+                top.open_io.read_field(json, name)?
+            }
+            "detail-type" if self.is(Self::EventBridge) => top.event_bridge.kind = json.text()?,
+            "time" | "detail" if self.is(Self::EventBridge) => top.event_bridge.read_field(json, name)?,
+            "message" if self.is(Self::Gcs) && json.peek() == Some(b'{') => {
+                top.pushed = Some(gcs::Pushed::read_from(json)?);
+            }
+            "Type" if self.is(Self::Sns) => top.sns_kind = json.text()?,
+            "Message" if self.is(Self::Sns) => top.sns = Some(json.text()?),
+            _ => json.skip()?,
+        }
+        Ok(())
     }
 
     fn is(self, other: Self) -> bool {
@@ -153,64 +172,51 @@ impl fmt::Display for Dialect {
     }
 }
 
-/// What stands at the top of a message of any dialect: which it is, is seen in what is there.
-#[derive(Deserialize)]
+/// What stands at the top of a message of any dialect but S3's, whose records are read as they come.
+#[derive(Default)]
 struct Top<'a> {
-    #[serde(rename = "Records", borrow)]
-    records: Option<s3::Records<'a>>,
-    #[serde(rename = "Event", borrow)]
-    test: Option<Text<'a>>,
-    #[serde(borrow)]
-    event: Option<Text<'a>>,
-    when: Option<u64>,
-    #[serde(borrow)]
-    url: Option<openio::Url<'a>>,
-    #[serde(borrow)]
-    data: Option<openio::Data<'a>>,
-    parts: Option<u32>,
-    #[serde(rename = "detail-type", borrow)]
-    detail_type: Option<Text<'a>>,
-    #[serde(borrow)]
-    time: Option<Text<'a>>,
-    #[serde(borrow)]
-    detail: Option<event_bridge::Detail<'a>>,
-    #[serde(rename = "Type", borrow)]
-    sns_kind: Option<Text<'a>>,
-    #[serde(rename = "Message", borrow)]
-    sns: Option<Text<'a>>,
-    #[serde(rename = "message", borrow)]
+    is_test: bool,
+    open_io: openio::Event<'a>,
+    event_bridge: event_bridge::Event<'a>,
     pushed: Option<gcs::Pushed<'a>>,
-}
-
-/// Hands on all that can be read, and then the first error.
-fn all<'m, R>(
-    records: impl IntoIterator<Item = R>,
-    read: impl Fn(R) -> Result<Option<Hint<'m>>, DialectError>,
-    each: &mut dyn FnMut(Hint<'m>),
-) -> Result<(), DialectError> {
-    let mut outcome = Ok(());
-    for record in records {
-        match read(record) {
-            Ok(hint) => hint.into_iter().for_each(&mut *each),
-            Err(error) => outcome = outcome.and(Err(error)),
-        }
-    }
-    outcome
+    sns_kind: Cow<'a, str>,
+    sns: Option<Cow<'a, str>>,
 }
 
 /// A hint whose names can be ones.
-fn checked(hint: Hint<'_>) -> Result<Option<Hint<'_>>, DialectError> {
+fn checked(hint: Hint<'_>) -> Result<Hint<'_>, DialectError> {
     if hint.bucket.is_empty() {
         return Err(DialectError::Field("bucket"));
     }
     if hint.key.is_empty() || hint.key.len() > KEY_BYTES_MAX {
         return Err(DialectError::Field("key"));
     }
-    Ok(Some(hint))
+    Ok(hint)
 }
 
 fn unbase64(text: &str) -> Result<Vec<u8>, DialectError> {
     BASE64_STANDARD.decode(text).map_err(|_| DialectError::Field("data"))
+}
+
+/// The bytes of a name.
+fn bytes(text: Cow<'_, str>) -> Cow<'_, [u8]> {
+    match text {
+        Cow::Borrowed(text) => Cow::Borrowed(text.as_bytes()),
+        Cow::Owned(text) => Cow::Owned(text.into_bytes()),
+    }
+}
+
+/// In lower case.
+fn lower(name: Cow<'_, str>) -> Cow<'_, str> {
+    if name.bytes().any(|byte| byte.is_ascii_uppercase()) {
+        return Cow::Owned(name.to_ascii_lowercase());
+    }
+    name
+}
+
+/// The text, unless it is empty.
+fn filled(text: Cow<'_, str>) -> Option<Cow<'_, str>> {
+    Some(text).filter(|text| !text.is_empty())
 }
 
 #[cfg(test)]

@@ -3,11 +3,10 @@
 //! A key is written as in a query: `+` is a space, `%` and two digits a byte. MinIO and its kin say content type and user
 //! metadata, with names as Go writes headers; Ceph says metadata and tags as lists; Tenon says all of it as MinIO does.
 
-use super::text::{Few, Pairs, Text, Whole};
-use super::{DialectError, checked};
+use super::json::{Json, Pairs};
+use super::{DialectError, bytes, checked, filled, lower};
 use crate::{Hint, Order, Said, What};
 use percent_encoding::percent_decode;
-use serde::Deserialize;
 use std::borrow::Cow;
 
 /// Before the names of user metadata.
@@ -15,98 +14,164 @@ const USER_PREFIX: &str = "x-amz-meta-";
 /// Begins what a header holds that is no ASCII (RFC 2047): the object says what it means.
 const ENCODED_WORD: &str = "=?";
 
-/// All records of a message.
-pub(super) type Records<'a> = Few<Record<'a>>;
-
-/// What MinIO adds to a list in Redis: several in a row.
-#[derive(Deserialize)]
-pub(super) struct Access<'a> {
-    #[serde(rename = "Event", alias = "Records", borrow)]
-    pub(super) records: Records<'a>,
+/// The records of a message: they are handed on as they are read.
+#[derive(Default)]
+pub(super) struct Records {
+    were_there: bool,
+    error: Option<DialectError>,
 }
 
-#[derive(Debug, Deserialize)]
-pub(super) struct Record<'a> {
-    #[serde(rename = "eventSource", borrow, default)]
-    source: Text<'a>,
-    #[serde(rename = "eventTime", borrow)]
-    time: Option<Text<'a>>,
-    #[serde(rename = "eventName", borrow)]
-    name: Text<'a>,
-    #[serde(borrow)]
-    s3: About<'a>,
+impl Records {
+    /// Reads a list of records. One that tells nothing of sense does not take the others with it.
+    pub(super) fn read<'m>(
+        &mut self,
+        json: &mut Json<'m>,
+        each: &mut dyn FnMut(Hint<'m>),
+    ) -> Result<(), DialectError> {
+        self.were_there = true;
+        json.elements(|json| {
+            match Record::read_from(json)?.hint() {
+                Ok(hint) => hint.into_iter().for_each(&mut *each),
+                Err(error) => self.error = self.error.take().or(Some(error)),
+            }
+            Ok(())
+        })
+    }
+
+    /// Reads what MinIO adds to a list in Redis.
+    pub(super) fn read_access<'m>(
+        &mut self,
+        json: &mut Json<'m>,
+        each: &mut dyn FnMut(Hint<'m>),
+    ) -> Result<(), DialectError> {
+        json.fields(|json, name| match name {
+            "Event" | "Records" => self.read(json, each),
+            _ => Ok(json.skip()?),
+        })
+    }
+
+    pub(super) fn were_there(&self) -> bool {
+        self.were_there
+    }
+
+    /// The first thing that made no sense.
+    pub(super) fn outcome(self) -> Result<(), DialectError> {
+        self.error.map_or(Ok(()), Err)
+    }
 }
 
-#[derive(Debug, Deserialize)]
-struct About<'a> {
-    #[serde(borrow)]
-    bucket: Bucket<'a>,
-    #[serde(borrow)]
+#[derive(Default)]
+struct Record<'a> {
+    source: Cow<'a, str>,
+    time: Cow<'a, str>,
+    name: Cow<'a, str>,
+    bucket: Cow<'a, str>,
     object: Object<'a>,
 }
 
-#[derive(Debug, Deserialize)]
-pub(super) struct Bucket<'a> {
-    #[serde(borrow)]
-    pub(super) name: Text<'a>,
-}
-
-#[derive(Debug, Deserialize)]
+#[derive(Default)]
 struct Object<'a> {
-    #[serde(borrow)]
-    key: Text<'a>,
-    #[serde(default)]
-    size: Whole,
-    #[serde(rename = "eTag", borrow, default)]
-    etag: Text<'a>,
-    #[serde(rename = "versionId", borrow, default)]
-    version: Text<'a>,
-    #[serde(borrow, default)]
-    sequencer: Text<'a>,
-    #[serde(rename = "contentType", borrow, default)]
-    content_type: Text<'a>,
-    #[serde(rename = "userMetadata", borrow)]
+    key: Cow<'a, str>,
+    size_bytes: Option<u64>,
+    etag: Cow<'a, str>,
+    version: Cow<'a, str>,
+    sequencer: Cow<'a, str>,
+    content_type: Cow<'a, str>,
     user: Option<Pairs<'a>>,
-    #[serde(borrow, default)]
     metadata: Pairs<'a>,
-    #[serde(borrow)]
     tags: Option<Pairs<'a>>,
 }
 
 impl<'a> Record<'a> {
-    pub(super) fn read(self) -> Result<Option<Hint<'a>>, DialectError> {
+    fn read_from(json: &mut Json<'a>) -> Result<Self, DialectError> {
+        let mut record = Self::default();
+        json.fields(|json, name| {
+            match name {
+                "eventSource" => record.source = json.text()?,
+                "eventTime" => record.time = json.text()?,
+                "eventName" => record.name = json.text()?,
+                "s3" => json.fields(|json, name| match name {
+                    "bucket" => {
+                        record.bucket = bucket(json)?;
+                        Ok(())
+                    }
+                    "object" => record.object.read_from(json),
+                    _ => Ok(json.skip()?),
+                })?,
+                _ => json.skip()?,
+            }
+            Ok::<_, DialectError>(())
+        })?;
+        Ok(record)
+    }
+
+    fn hint(self) -> Result<Option<Hint<'a>>, DialectError> {
         let name = self.name.strip_prefix("s3:").unwrap_or(&self.name);
-        let mut object = self.s3.object;
+        if name.is_empty() {
+            return Err(DialectError::Field("eventName"));
+        }
+        let mut object = self.object;
         let Some(what) = what(name, &object.version) else { return Ok(None) };
         let is_ceph = self.source == "ceph:s3";
-        let order = order(&object.sequencer).filter(|_| has_order(what, &self.source));
-        checked(Hint {
-            bucket: self.s3.bucket.name.0,
+        let hint = Hint {
+            bucket: self.bucket,
             key: key(std::mem::take(&mut object.key)),
             what,
-            order,
-            time: self.time.and_then(|time| time.timestamp()),
+            order: order(&object.sequencer).filter(|_| has_order(what, &self.source)),
+            time: crate::aws::time(&self.time),
             said: if says_what_is(name) { object.said(is_ceph) } else { Said::default() },
-        })
+        };
+        checked(hint).map(Some)
     }
 }
 
 impl<'a> Object<'a> {
+    fn read_from(&mut self, json: &mut Json<'a>) -> Result<(), DialectError> {
+        json.fields(|json, name| {
+            match name {
+                "key" => self.key = json.text()?,
+                "size" => self.size_bytes = json.whole()?,
+                "eTag" => self.etag = json.text()?,
+                "versionId" => self.version = json.text()?,
+                "sequencer" => self.sequencer = json.text()?,
+                "contentType" => self.content_type = json.text()?,
+                "userMetadata" => self.user = Some(json.pairs()?),
+                "metadata" => self.metadata = json.pairs()?,
+                "tags" => self.tags = Some(json.pairs()?),
+                _ => json.skip()?,
+            }
+            Ok(())
+        })
+    }
+
     fn said(self, is_ceph: bool) -> Said<'a> {
         Said {
-            size_bytes: self.size.0,
+            size_bytes: self.size_bytes,
             etag: etag(self.etag),
-            version: self.version.filled(),
-            content_type: self.content_type.filled(),
+            version: filled(self.version),
+            content_type: filled(self.content_type),
             properties: match self.user {
                 Some(user) => properties(user),
-                None if self.metadata.0.is_empty() => None,
+                None if self.metadata.is_empty() => None,
                 None => properties(self.metadata),
             },
             // Ceph writes the lists also where it did not look.
-            tags: self.tags.map(|tags| tags.0).filter(|tags| !is_ceph || !tags.is_empty()),
+            tags: self.tags.filter(|tags| !is_ceph || !tags.is_empty()),
         }
     }
+}
+
+/// The name of a bucket.
+pub(super) fn bucket<'a>(json: &mut Json<'a>) -> Result<Cow<'a, str>, DialectError> {
+    let mut bucket = Cow::Borrowed("");
+    json.fields(|json, name| {
+        match name {
+            "name" => bucket = json.text()?,
+            _ => json.skip()?,
+        }
+        Ok::<_, DialectError>(())
+    })?;
+    Ok(bucket)
 }
 
 /// Whether an event of this name describes the object that is there now.
@@ -147,8 +212,8 @@ pub(super) fn order(sequencer: &str) -> Option<Order> {
 }
 
 /// An etag without its quotes.
-pub(super) fn etag(text: Text<'_>) -> Option<Cow<'_, str>> {
-    let text = text.filled()?;
+pub(super) fn etag(text: Cow<'_, str>) -> Option<Cow<'_, str>> {
+    let text = filled(text)?;
     if !text.starts_with('"') {
         return Some(text);
     }
@@ -156,8 +221,8 @@ pub(super) fn etag(text: Text<'_>) -> Option<Cow<'_, str>> {
 }
 
 /// The bytes of a key that is written as in a query.
-fn key(text: Text<'_>) -> Cow<'_, [u8]> {
-    let bytes = text.bytes();
+fn key(text: Cow<'_, str>) -> Cow<'_, [u8]> {
+    let bytes = bytes(text);
     if !bytes.iter().any(|byte| matches!(byte, b'+' | b'%')) {
         return bytes;
     }
@@ -166,9 +231,9 @@ fn key(text: Text<'_>) -> Cow<'_, [u8]> {
 }
 
 /// The user metadata among headers; `None` where a value is not written as it is.
-fn properties<'a>(headers: Pairs<'a>) -> Option<Vec<(Cow<'a, str>, Cow<'a, str>)>> {
-    let mut properties = Vec::with_capacity(headers.0.len());
-    for (name, value) in headers.0 {
+fn properties(headers: Pairs<'_>) -> Option<Pairs<'_>> {
+    let mut properties = Vec::with_capacity(headers.len());
+    for (name, value) in headers {
         let Some(name) = without_prefix(name) else { continue };
         if value.starts_with(ENCODED_WORD) {
             return None;
@@ -184,17 +249,8 @@ fn without_prefix(name: Cow<'_, str>) -> Option<Cow<'_, str>> {
     if !prefix.eq_ignore_ascii_case(USER_PREFIX) {
         return None;
     }
-    let rest = match name {
+    Some(lower(match name {
         Cow::Borrowed(name) => Cow::Borrowed(&name[USER_PREFIX.len()..]),
         Cow::Owned(name) => Cow::Owned(name[USER_PREFIX.len()..].to_owned()),
-    };
-    Some(lower(rest))
-}
-
-/// In lower case.
-pub(super) fn lower(name: Cow<'_, str>) -> Cow<'_, str> {
-    if name.bytes().any(|byte| byte.is_ascii_uppercase()) {
-        return Cow::Owned(name.to_ascii_lowercase());
-    }
-    name
+    }))
 }
