@@ -139,6 +139,9 @@ impl Feed {
                 }
             };
             self.counters.is_connected(true);
+            if source.take_lost() {
+                self.tell_lost().await;
+            }
             self.process(&messages).await;
             match source.acknowledge().await {
                 Ok(()) => failures = Failures::default(),
@@ -162,10 +165,7 @@ impl Feed {
 
     async fn pass_on(&self, heard: &[Heard]) {
         if heard.iter().any(|heard| matches!(heard, Heard::Lost(_))) {
-            tracing::warn!(feed = self.name, "events were lost; all objects are listed again");
-            for sink in &self.sinks {
-                sink.lost(None).await;
-            }
+            self.tell_lost().await;
         }
         let events = heard.iter().filter_map(|heard| match heard {
             Heard::Event(event) => Some(Hint::from(&**event)),
@@ -174,6 +174,13 @@ impl Feed {
         let hints: Vec<Hint<'_>> = events.filter(|hint| self.wanted.has(hint)).collect();
         self.counters.messages(heard.len());
         self.give(&hints).await;
+    }
+
+    async fn tell_lost(&self) {
+        tracing::warn!(feed = self.name, "events were lost; only a look at all objects says what is there");
+        for sink in &self.sinks {
+            sink.lost(None).await;
+        }
     }
 
     /// Reads messages and sees to it that what they say is not lost.
