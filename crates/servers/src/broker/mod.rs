@@ -1,5 +1,6 @@
-//! Brokers: NATS, Redis and RabbitMQ, as Debian has them.
+//! Brokers: NATS, Redis, RabbitMQ and beanstalkd, as Debian has them.
 
+mod beanstalkd;
 mod nats;
 mod rabbitmq;
 mod redis;
@@ -11,6 +12,7 @@ use std::ops::{Deref, DerefMut};
 use std::path::Path;
 use std::time::Duration;
 
+pub use beanstalkd::beanstalkd;
 pub use nats::nats;
 pub use rabbitmq::rabbitmq;
 pub use redis::redis;
@@ -112,5 +114,10 @@ mod tests {
     #[test]
     fn rabbitmq_lives_and_dies_with_its_handle() {
         live_and_die(rabbitmq());
+    }
+
+    #[test]
+    fn beanstalkd_lives_and_dies_with_its_handle() {
+        live_and_die(beanstalkd());
     }
 }
