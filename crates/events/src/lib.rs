@@ -14,6 +14,8 @@ mod channel;
 mod dialect;
 mod event;
 mod feed;
+#[cfg(feature = "fuzz")]
+pub mod fuzz;
 mod hint;
 mod letters;
 mod sequence;

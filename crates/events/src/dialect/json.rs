@@ -256,6 +256,34 @@ fn signs(eight: &[u8]) -> u64 {
     zeros(word ^ (ONES * u64::from(b'"'))) | zeros(word ^ (ONES * u64::from(b'\\')))
 }
 
+/// What a strict reader takes, this one takes, and reads the same texts in it.
+#[cfg(feature = "fuzz")]
+pub(crate) fn fuzz_json(bytes: &[u8]) {
+    let strict = serde_json::from_slice::<serde_json::Value>(bytes);
+    let Ok(mut json) = Json::new(bytes) else {
+        assert!(strict.is_err());
+        return;
+    };
+    let mut whole = json.clone();
+    let passed = whole.skip().and_then(|()| whole.end());
+    let Ok(strict) = strict else { return };
+    assert_eq!(passed, Ok(()));
+    let Some(strict) = strict.as_object() else { return };
+    let mut last = std::collections::BTreeMap::new();
+    let read = json.fields(|json, name| {
+        let text = if json.peek() == Some(b'"') { Some(json.text()?) } else { json.skip().map(|()| None)? };
+        last.insert(name, text);
+        Ok::<_, Broken>(())
+    });
+    assert_eq!(read, Ok(()));
+    // An escaped name may be one of the others.
+    if last.keys().all(|name| !name.contains('\\')) {
+        for (name, text) in last {
+            assert_eq!(text.as_deref(), strict[name].as_str());
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -17,6 +17,8 @@ mod s3;
 use crate::{Hint, Message};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
+#[cfg(feature = "fuzz")]
+pub(crate) use json::fuzz_json;
 use json::{Broken, Json};
 use std::borrow::Cow;
 use std::fmt;

@@ -82,7 +82,7 @@ fn s230_what_aws_writes() {
             version: Some("096fKKXTRTtl3on89fVO.nfljtsv6qko".into()),
             ..Said::default()
         },
-        ..hint("photos", "2026/a b+ü.jpg".as_bytes(), What::Stored, 0x55_aed6_dcd9_0281_e5)
+        ..hint("photos", "2026/a b+ü.jpg".as_bytes(), What::Stored, 0x55ae_d6dc_d902_81e5)
     };
     assert_eq!(one(AWS), expected);
     assert_eq!(
@@ -181,7 +181,7 @@ fn s230_event_bridge_writes_keys_as_they_are() {
         version: Some("IYV3".into()),
         ..Said::default()
     };
-    let expected = Hint { said, ..hint("b", b"a+b %20", What::Stored, 0x61_7f08_2993_29d1_89) };
+    let expected = Hint { said, ..hint("b", b"a+b %20", What::Stored, 0x617f_0829_9329_d189) };
     assert_eq!(one(EVENT_BRIDGE), expected);
     let deleted = EVENT_BRIDGE.replace("Object Created", "Object Deleted");
     assert_eq!(one(&deleted).what, What::Changed, "a version is gone");
@@ -238,7 +238,10 @@ fn s230_gcs_says_it_in_attributes_and_in_a_payload() {
         ..Said::default()
     };
     let full = Hint { said, ..hint("b", b"a+b", What::Stored, 7 << 64 | 2) };
-    assert_eq!(read_as(Dialect::Gcs, &gcs("OBJECT_FINALIZE", RESOURCE)).unwrap(), [full.clone()]);
+    assert_eq!(
+        read_as(Dialect::Gcs, &gcs("OBJECT_FINALIZE", RESOURCE)).unwrap(),
+        std::slice::from_ref(&full)
+    );
     let updated = read_as(Dialect::Gcs, &gcs("OBJECT_METADATA_UPDATE", RESOURCE)).unwrap();
     assert_eq!(updated, [Hint { what: What::Changed, ..full.clone() }]);
     // A deletion comes after whatever happened to the generation.
