@@ -45,7 +45,7 @@ impl Records {
         each: &mut dyn FnMut(Hint<'m>),
     ) -> Result<(), DialectError> {
         json.fields(|json, name| match name {
-            "Event" | "Records" => self.read(json, each),
+            b"Event" | b"Records" => self.read(json, each),
             _ => Ok(json.skip()?),
         })
     }
@@ -87,15 +87,15 @@ impl<'a> Record<'a> {
         let mut record = Self::default();
         json.fields(|json, name| {
             match name {
-                "eventSource" => record.source = json.text()?,
-                "eventTime" => record.time = json.text()?,
-                "eventName" => record.name = json.text()?,
-                "s3" => json.fields(|json, name| match name {
-                    "bucket" => {
+                b"eventSource" => record.source = json.text()?,
+                b"eventTime" => record.time = json.text()?,
+                b"eventName" => record.name = json.text()?,
+                b"s3" => json.fields(|json, name| match name {
+                    b"bucket" => {
                         record.bucket = bucket(json)?;
                         Ok(())
                     }
-                    "object" => record.object.read_from(json),
+                    b"object" => record.object.read_from(json),
                     _ => Ok(json.skip()?),
                 })?,
                 _ => json.skip()?,
@@ -129,15 +129,15 @@ impl<'a> Object<'a> {
     fn read_from(&mut self, json: &mut Json<'a>) -> Result<(), DialectError> {
         json.fields(|json, name| {
             match name {
-                "key" => self.key = json.text()?,
-                "size" => self.size_bytes = json.whole()?,
-                "eTag" => self.etag = json.text()?,
-                "versionId" => self.version = json.text()?,
-                "sequencer" => self.sequencer = json.text()?,
-                "contentType" => self.content_type = json.text()?,
-                "userMetadata" => self.user = Some(json.pairs()?),
-                "metadata" => self.metadata = json.pairs()?,
-                "tags" => self.tags = Some(json.pairs()?),
+                b"key" => self.key = json.text()?,
+                b"size" => self.size_bytes = json.whole()?,
+                b"eTag" => self.etag = json.text()?,
+                b"versionId" => self.version = json.text()?,
+                b"sequencer" => self.sequencer = json.text()?,
+                b"contentType" => self.content_type = json.text()?,
+                b"userMetadata" => self.user = Some(json.pairs()?),
+                b"metadata" => self.metadata = json.pairs()?,
+                b"tags" => self.tags = Some(json.pairs()?),
                 _ => json.skip()?,
             }
             Ok(())
@@ -166,7 +166,7 @@ pub(super) fn bucket<'a>(json: &mut Json<'a>) -> Result<Cow<'a, str>, DialectErr
     let mut bucket = Cow::Borrowed("");
     json.fields(|json, name| {
         match name {
-            "name" => bucket = json.text()?,
+            b"name" => bucket = json.text()?,
             _ => json.skip()?,
         }
         Ok::<_, DialectError>(())
@@ -232,15 +232,11 @@ fn key(text: Cow<'_, str>) -> Cow<'_, [u8]> {
 
 /// The user metadata among headers; `None` where a value is not written as it is.
 fn properties(headers: Pairs<'_>) -> Option<Pairs<'_>> {
-    let mut properties = Vec::with_capacity(headers.len());
-    for (name, value) in headers {
-        let Some(name) = without_prefix(name) else { continue };
-        if value.starts_with(ENCODED_WORD) {
-            return None;
-        }
-        properties.push((name, value));
+    if headers.iter().any(|(_, value)| value.starts_with(ENCODED_WORD)) {
+        return None;
     }
-    Some(properties)
+    let named = |(name, value)| Some((without_prefix(name)?, value));
+    Some(headers.into_iter().filter_map(named).collect())
 }
 
 /// The name of user metadata, in lower case; `None` for other headers.
