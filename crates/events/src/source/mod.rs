@@ -1,7 +1,14 @@
 //! Where events come from.
 
+mod connection;
+mod nats;
+mod place;
+mod redis;
+
 use bytes::Bytes;
 use std::fmt;
+
+pub use place::{Access, Login};
 
 /// A queue, stream or subscription of messages, each of which says what happened to objects.
 ///
@@ -21,6 +28,12 @@ pub trait Source: Send + fmt::Debug {
     /// # Errors
     /// As `receive`; the messages then come again.
     async fn acknowledge(&mut self) -> Result<(), SourceError>;
+
+    /// Whether messages may have been lost since this was last asked, so that somebody has to list again. Only of sources that
+    /// nobody keeps anything for; asked after `receive`.
+    fn take_lost(&mut self) -> bool {
+        false
+    }
 }
 
 /// One message: events in some dialect.
@@ -32,6 +45,12 @@ pub struct Message {
     pub attributes: Vec<(String, String)>,
 }
 
+impl From<Bytes> for Message {
+    fn from(body: Bytes) -> Self {
+        Self { body, attributes: Vec::new() }
+    }
+}
+
 /// A source that could not be asked.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
@@ -41,4 +60,16 @@ pub enum SourceError {
     /// It will not go well without somebody's help.
     #[error("{0}")]
     Refused(String),
+}
+
+/// The source of a broker's URL.
+///
+/// # Errors
+/// If the URL says none.
+pub fn open(url: &url::Url, access: &Access) -> Result<Box<dyn Source>, SourceError> {
+    match url.scheme() {
+        "nats" | "tls" => nats::open(url, access),
+        "redis" | "rediss" => redis::open(url, access),
+        other => Err(SourceError::Refused(format!("no source is called '{other}'"))),
+    }
 }
