@@ -21,5 +21,5 @@ pub use channel::{Channel, Heard, Subscription};
 pub use event::{Described, EventKind, ObjectEvent};
 pub use hint::{Hint, Order, Said, What};
 pub use sequence::{Sequence, Sequencer};
-pub use source::{Access, Login, Message, Source, SourceError, open};
+pub use source::{BrokerAccess, Login, Message, Source, SourceError, open_broker};
 pub use webhook::{Authorization, Notice, Webhook, WebhookConfig, WebhookCounts, WebhookError};

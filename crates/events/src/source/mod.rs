@@ -1,14 +1,11 @@
 //! Where events come from.
 
-mod connection;
-mod nats;
-mod place;
-mod redis;
+mod broker;
 
 use bytes::Bytes;
 use std::fmt;
 
-pub use place::{Access, Login};
+pub use broker::{BrokerAccess, Login, open_broker};
 
 /// A queue, stream or subscription of messages, each of which says what happened to objects.
 ///
@@ -16,8 +13,8 @@ pub use place::{Access, Login};
 /// the connection or the process ended.
 #[async_trait::async_trait]
 pub trait Source: Send + fmt::Debug {
-    /// Waits for messages: one at least, `max` at most, in the order of the source. May be dropped while it waits; nothing is
-    /// lost by that.
+    /// Waits for messages: one at least, `max` at most, in the order of the source; none only where `take_lost` has something to
+    /// say. May be dropped while it waits; nothing is lost by that.
     ///
     /// # Errors
     /// Whatever ends the connection. Whoever asks waits a little and asks again, which connects anew.
@@ -60,16 +57,4 @@ pub enum SourceError {
     /// It will not go well without somebody's help.
     #[error("{0}")]
     Refused(String),
-}
-
-/// The source of a broker's URL.
-///
-/// # Errors
-/// If the URL says none.
-pub fn open(url: &url::Url, access: &Access) -> Result<Box<dyn Source>, SourceError> {
-    match url.scheme() {
-        "nats" | "tls" => nats::open(url, access),
-        "redis" | "rediss" => redis::open(url, access),
-        other => Err(SourceError::Refused(format!("no source is called '{other}'"))),
-    }
 }

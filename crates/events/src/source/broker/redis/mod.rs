@@ -5,8 +5,8 @@ mod list;
 mod stream;
 
 use super::connection::{PATIENCE, connect, within};
-use super::place::{Access, Form, Place};
-use super::{Source, SourceError};
+use super::place::{BrokerAccess, Form, Place};
+use crate::source::{Source, SourceError};
 use redis::aio::MultiplexedConnection;
 use redis::{
     AsyncConnectionConfig, Pipeline, ProtocolVersion, RedisConnectionInfo, RedisError, RedisResult, Value,
@@ -37,7 +37,7 @@ const LOOK_FOR_LEFT: Duration = Duration::from_secs(5);
 ///
 /// # Errors
 /// If the URL says no source.
-pub(super) fn open(url: &Url, access: &Access) -> Result<Box<dyn Source>, SourceError> {
+pub(super) fn open(url: &Url, access: &BrokerAccess) -> Result<Box<dyn Source>, SourceError> {
     let place = Place::read(url, access, &FORM)?;
     let database = if place.path.is_empty() { "0" } else { &place.path };
     let database = database.parse().map_err(|_| FORM.refuse("its path is not a database's number"))?;

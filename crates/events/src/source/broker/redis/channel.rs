@@ -64,6 +64,7 @@ impl Source for Subscribed {
     async fn receive(&mut self, max: usize) -> Result<Vec<Message>, SourceError> {
         if self.subscription.is_none() {
             self.subscription = Some(self.channel.subscribe().await?);
+            return Ok(Vec::new());
         }
         let Some(subscription) = &mut self.subscription else { return Ok(Vec::new()) };
         let mut messages = Vec::new();

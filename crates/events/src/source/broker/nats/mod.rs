@@ -4,8 +4,8 @@ mod jetstream;
 mod subject;
 
 use super::connection::within;
-use super::place::{Access, Form, Place};
-use super::{Message, Source, SourceError};
+use super::place::{BrokerAccess, Form, Place};
+use crate::source::{Message, Source, SourceError};
 use async_nats::{Client, ConnectErrorKind, ConnectOptions, Event};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,7 +23,7 @@ const FORM: Form = Form {
 ///
 /// # Errors
 /// If the URL says no source.
-pub(super) fn open(url: &Url, access: &Access) -> Result<Box<dyn Source>, SourceError> {
+pub(super) fn open(url: &Url, access: &BrokerAccess) -> Result<Box<dyn Source>, SourceError> {
     let place = Place::read(url, access, &FORM)?;
     let given = |name| place.parameter(name).map(str::to_owned);
     let (consumer, subject, queue) = (given("consumer"), given("subject"), given("queue"));

@@ -1,6 +1,6 @@
 //! Where a broker is, what is wanted of it, and who wants it.
 
-use super::SourceError;
+use crate::source::SourceError;
 use percent_encoding::percent_decode_str;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,7 +10,7 @@ use url::Url;
 
 /// What a source needs besides its URL.
 #[derive(Debug, Clone, Default)]
-pub struct Access {
+pub struct BrokerAccess {
     /// Who logs in; `None` means whom the URL names, if anybody.
     pub login: Option<Login>,
     /// Whom to trust in TLS connections; `None` allows none.
@@ -59,7 +59,7 @@ pub(super) struct Form {
 }
 
 impl Place {
-    pub(super) fn read(url: &Url, access: &Access, form: &Form) -> Result<Self, SourceError> {
+    pub(super) fn read(url: &Url, access: &BrokerAccess, form: &Form) -> Result<Self, SourceError> {
         let host = url.host_str().filter(|host| !host.is_empty());
         let host = host.ok_or_else(|| form.refuse("it names no host"))?;
         let [clear, tls] = form.schemes;
@@ -160,7 +160,7 @@ mod tests {
     };
 
     fn read(url: &str) -> Result<Place, SourceError> {
-        Place::read(&Url::parse(url).unwrap(), &Access::default(), &FORM)
+        Place::read(&Url::parse(url).unwrap(), &BrokerAccess::default(), &FORM)
     }
 
     #[test]

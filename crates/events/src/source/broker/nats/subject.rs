@@ -1,8 +1,8 @@
 //! A plain subject, which nobody keeps: what is published while this is not connected, or faster than it is read, is lost.
 
 use super::{Link, message};
-use crate::source::connection::within;
-use crate::source::place::Place;
+use crate::source::broker::connection::within;
+use crate::source::broker::place::Place;
 use crate::source::{Message, Source, SourceError};
 use async_nats::Subscriber;
 use futures_util::{FutureExt, StreamExt};
@@ -47,6 +47,7 @@ impl Source for Subscribed {
             self.subscription = Some(self.subscribe().await?);
             // What was published until now nobody kept.
             self.is_anew = true;
+            return Ok(Vec::new());
         }
         let Some((link, subscriber)) = &mut self.subscription else { return Ok(Vec::new()) };
         let mut came = link.until_it_ends(&self.place, subscriber.next()).await.ok().flatten();
