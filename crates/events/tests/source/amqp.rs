@@ -1,9 +1,9 @@
 //! AMQP, of RabbitMQ.
 
 use super::{Queue, assert_refused, drain, open, receive};
-use lapin::options::{BasicPublishOptions, QueueDeclareOptions};
+use lapin::options::{BasicPublishOptions, ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions};
 use lapin::types::{AMQPValue, FieldTable};
-use lapin::{BasicProperties, Channel, Connection, ConnectionProperties};
+use lapin::{BasicProperties, Channel, Connection, ConnectionProperties, ExchangeKind};
 use servers::Broker;
 use std::ops::Range;
 use std::time::Duration;
@@ -15,22 +15,39 @@ struct Rabbitmq {
 /// With a queue that outlasts the broker.
 async fn queue() -> Rabbitmq {
     let queue = Rabbitmq { broker: servers::rabbitmq() };
-    let (_connection, channel) = queue.channel().await;
-    let durable = QueueDeclareOptions { durable: true, ..Default::default() };
-    channel.queue_declare("events".into(), durable, FieldTable::default()).await.unwrap();
+    make_queue(&queue.broker).await;
     queue
 }
 
-impl Rabbitmq {
-    async fn channel(&self) -> (Connection, Channel) {
-        let connection =
-            Connection::connect(&self.broker.url(), ConnectionProperties::default()).await.unwrap();
-        let channel = connection.create_channel().await.unwrap();
-        (connection, channel)
-    }
+async fn connected(broker: &Broker) -> (Connection, Channel) {
+    let connection = Connection::connect(&broker.url(), ConnectionProperties::default()).await.unwrap();
+    let channel = connection.create_channel().await.unwrap();
+    (connection, channel)
+}
 
+async fn make_queue(broker: &Broker) {
+    let (_connection, channel) = connected(broker).await;
+    let durable = QueueDeclareOptions { durable: true, ..Default::default() };
+    channel.queue_declare("events".into(), durable, FieldTable::default()).await.unwrap();
+}
+
+/// Makes the queue of all that is sent to an exchange.
+pub(super) async fn bind_to_exchange(broker: &Broker, exchange: &str) {
+    make_queue(broker).await;
+    let (_connection, channel) = connected(broker).await;
+    let durable = ExchangeDeclareOptions { durable: true, ..Default::default() };
+    let made =
+        channel.exchange_declare(exchange.into(), ExchangeKind::Fanout, durable, FieldTable::default());
+    made.await.unwrap();
+    let options = QueueBindOptions::default();
+    let bound =
+        channel.queue_bind("events".into(), exchange.into(), "".into(), options, FieldTable::default());
+    bound.await.unwrap();
+}
+
+impl Rabbitmq {
     async fn send(&self, bodies: Vec<String>, properties: BasicProperties) {
-        let (connection, channel) = self.channel().await;
+        let (connection, channel) = connected(&self.broker).await;
         channel.confirm_select(Default::default()).await.unwrap();
         let mut confirmed = Vec::new();
         for body in bodies {

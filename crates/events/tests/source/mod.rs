@@ -1,6 +1,7 @@
 //! What every source over a broker does, on the real broker.
 
 mod amqp;
+mod minio;
 mod nats;
 mod redis;
 

@@ -11,33 +11,31 @@ struct Nats {
     tail: &'static str,
 }
 
-/// With a stream of all that is published below `events`.
 async fn stream(tail: &'static str) -> Nats {
     let nats = Nats { broker: servers::nats(), tail };
+    make_stream(&nats.broker).await;
+    nats
+}
+
+async fn connected(broker: &Broker) -> async_nats::Client {
+    let (user, password) = (broker.user().to_owned(), broker.password().to_owned());
+    let options = async_nats::ConnectOptions::with_user_and_password(user, password);
+    options.connect(broker.url_without_user()).await.unwrap()
+}
+
+/// Makes a stream of all that is published below `events`.
+pub(super) async fn make_stream(broker: &Broker) {
     let config = jetstream::stream::Config {
         name: "EVENTS".to_owned(),
         subjects: vec!["events.>".to_owned()],
         ..Default::default()
     };
-    nats.context().await.create_stream(config).await.unwrap();
-    nats
+    jetstream::new(connected(broker).await).create_stream(config).await.unwrap();
 }
 
 impl Nats {
-    async fn client(&self) -> async_nats::Client {
-        {
-            let (user, password) = (self.broker.user(), self.broker.password());
-            let options = async_nats::ConnectOptions::with_user_and_password(user.into(), password.into());
-            options.connect(self.broker.url_without_user()).await.unwrap()
-        }
-    }
-
-    async fn context(&self) -> jetstream::Context {
-        jetstream::new(self.client().await)
-    }
-
     async fn publish_to(&self, subject: &'static str, numbers: Range<u32>) {
-        let client = self.client().await;
+        let client = connected(&self.broker).await;
         for number in numbers {
             client.publish(subject, number.to_string().into()).await.unwrap();
         }
@@ -58,7 +56,7 @@ impl Queue for Nats {
     }
 
     async fn publish(&mut self, numbers: Range<u32>) {
-        let context = self.context().await;
+        let context = jetstream::new(connected(&self.broker).await);
         let mut stored = Vec::new();
         for number in numbers {
             stored.push(context.publish("events.x", number.to_string().into()).await.unwrap());
