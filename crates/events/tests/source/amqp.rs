@@ -1,6 +1,6 @@
 //! AMQP, of RabbitMQ.
 
-use super::{Queue, assert_refused, drain, open, receive};
+use super::{Queue, assert_refused, drain, open, open_url, receive};
 use lapin::options::{BasicPublishOptions, ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions};
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{BasicProperties, Channel, Connection, ConnectionProperties, ExchangeKind};
@@ -84,7 +84,7 @@ impl Queue for Rabbitmq {
     }
 }
 
-super::every_queue!(super::amqp::queue().await);
+super::every_shared_queue!(super::amqp::queue().await);
 
 #[tokio::test]
 async fn headers_are_attributes() {
@@ -92,7 +92,7 @@ async fn headers_are_attributes() {
     let mut headers = FieldTable::default();
     headers.insert("Kind".into(), AMQPValue::LongString("x".into()));
     queue.send(vec!["one".to_owned()], BasicProperties::default().with_headers(headers)).await;
-    let mut source = open(&queue.url());
+    let mut source = open(&queue);
     let messages = receive(&mut *source, Duration::from_secs(9)).await;
     assert_eq!(messages[0].attributes, [("kind".to_owned(), "x".to_owned())]);
     assert_eq!(messages[0].body, "one");
@@ -102,9 +102,15 @@ async fn headers_are_attributes() {
 async fn what_has_to_be_put_right_is_said() {
     let mut queue = queue().await;
     let url = queue.url();
-    assert_refused(&url.replace(queue.broker().password(), "secret"), "does not let this user in").await;
-    assert_refused(&url.replace("/?", "/nowhere?"), "does not let this user in").await;
-    assert_refused(&url.replace("events", "others"), "there is no queue 'others': make it").await;
+    assert_refused(
+        &url.replace(queue.broker().password(), "secret"),
+        &queue.access(),
+        "does not let this user in",
+    )
+    .await;
+    assert_refused(&url.replace("/?", "/nowhere?"), &queue.access(), "does not let this user in").await;
+    assert_refused(&url.replace("events", "others"), &queue.access(), "there is no queue 'others': make it")
+        .await;
     queue.publish(0..3).await;
-    drain(&mut *open(&url.replace("/?", "/%2f?")), 0..3).await;
+    drain(&mut *open_url(&url.replace("/?", "/%2f?"), &queue.access()), 0..3).await;
 }

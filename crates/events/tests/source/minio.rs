@@ -1,7 +1,7 @@
 //! MinIO's notifications, through real brokers.
 
-use super::{BATCH, open};
-use events::Source;
+use super::{BATCH, open_url};
+use events::{BrokerAccess, Source};
 use serde_json::Value;
 use servers::{Broker, S3Server};
 use std::process::{Command, Stdio};
@@ -97,7 +97,7 @@ async fn events_come_through_jetstream() {
         ],
     );
     super::nats::make_stream(&broker).await;
-    let mut source = open(&format!("{}/EVENTS?consumer=views", broker.url()));
+    let mut source = open_url(&format!("{}/EVENTS?consumer=views", broker.url()), &BrokerAccess::default());
     assert_heard(&heard(&server, &mut *source).await);
 }
 
@@ -118,7 +118,7 @@ fn through_redis(broker: &Broker, format: &str) -> S3Server {
 async fn events_come_through_a_list_of_redis() {
     let broker = servers::redis();
     let server = through_redis(&broker, "access");
-    let mut source = open(&format!("{}/0?list=events", broker.url()));
+    let mut source = open_url(&format!("{}/0?list=events", broker.url()), &BrokerAccess::default());
     assert_heard(&heard(&server, &mut *source).await);
 }
 
@@ -130,7 +130,7 @@ async fn a_hash_of_redis_is_no_queue() {
     mc(&server, &["pipe", "it/bucket/a"], "hello");
     tokio::time::sleep(Duration::from_secs(1)).await;
     let url = format!("{}/0?list=events", broker.url());
-    super::assert_refused(&url, "holds something else").await;
+    super::assert_refused(&url, &BrokerAccess::default(), "holds something else").await;
 }
 
 #[tokio::test]
@@ -148,6 +148,6 @@ async fn events_come_through_amqp() {
             ("ROUTING_KEY", "any"),
         ],
     );
-    let mut source = open(&format!("{}/?queue=events", broker.url()));
+    let mut source = open_url(&format!("{}/?queue=events", broker.url()), &BrokerAccess::default());
     assert_heard(&heard(&server, &mut *source).await);
 }

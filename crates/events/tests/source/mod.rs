@@ -1,6 +1,7 @@
 //! What every source over a broker does, on the real broker.
 
 mod amqp;
+mod kafka;
 mod minio;
 mod nats;
 mod redis;
@@ -21,6 +22,11 @@ trait Queue: Send {
     /// The URL of its source.
     fn url(&self) -> String;
 
+    /// What it needs besides.
+    fn access(&self) -> BrokerAccess {
+        BrokerAccess::default()
+    }
+
     /// Sends a message for each number.
     async fn publish(&mut self, numbers: Range<u32>);
 }
@@ -33,8 +39,12 @@ const QUIET: Duration = Duration::from_secs(3);
 
 const BATCH: usize = 256;
 
-fn open(url: &str) -> Box<dyn Source> {
-    events::open_broker(url, &BrokerAccess::default()).unwrap()
+fn open(queue: &dyn Queue) -> Box<dyn Source> {
+    open_url(&queue.url(), &queue.access())
+}
+
+fn open_url(url: &str, access: &BrokerAccess) -> Box<dyn Source> {
+    events::open_broker(url, access).unwrap()
 }
 
 /// What comes within the time; tries again as a feed does.
@@ -90,11 +100,11 @@ async fn assert_quiet(source: &mut dyn Source) {
 /// In order, each once, and what was acknowledged does not come again, not even from a broker that was killed.
 async fn order_and_acknowledgement(queue: &mut dyn Queue) {
     queue.publish(0..1000).await;
-    let mut source = open(&queue.url());
+    let mut source = open(queue);
     assert_eq!(drain(&mut *source, 0..1000).await, Vec::from_iter(0..1000));
     assert_quiet(&mut *source).await;
     drop(source);
-    let mut source = open(&queue.url());
+    let mut source = open(queue);
     assert_quiet(&mut *source).await;
     queue.broker().restart();
     queue.publish(1000..1010).await;
@@ -104,18 +114,18 @@ async fn order_and_acknowledgement(queue: &mut dyn Queue) {
 /// What was received and not acknowledged comes again: to somebody else, and after the broker was killed.
 async fn unacknowledged_comes_again(queue: &mut dyn Queue) {
     queue.publish(0..500).await;
-    let mut source = open(&queue.url());
+    let mut source = open(queue);
     let first = receive(&mut *source, PATIENCE).await;
     assert_eq!(numbers(&first), Vec::from_iter(0..first.len() as u32));
     drop(source);
     queue.broker().restart();
-    let mut source = open(&queue.url());
+    let mut source = open(queue);
     drain(&mut *source, 0..500).await;
 }
 
 /// Two share the messages; one dies with some of them.
 async fn two_share_and_one_dies(queue: &mut dyn Queue) {
-    let (mut one, mut two) = (open(&queue.url()), open(&queue.url()));
+    let (mut one, mut two) = (open(queue), open(queue));
     // Both are known before there is anything.
     let _ = tokio::join!(receive(&mut *one, QUIET), receive(&mut *two, QUIET));
     queue.publish(0..2000).await;
@@ -131,7 +141,7 @@ async fn two_share_and_one_dies(queue: &mut dyn Queue) {
 
 /// A broker that is away for a while, and one that does not answer.
 async fn outages_end(queue: &mut dyn Queue) {
-    let mut source = open(&queue.url());
+    let mut source = open(queue);
     queue.publish(0..10).await;
     drain(&mut *source, 0..10).await;
     queue.broker().stop();
@@ -150,7 +160,7 @@ async fn outages_end(queue: &mut dyn Queue) {
 
 /// A question that is dropped loses nothing, and what it brought is not acknowledged with others.
 async fn dropped_questions_lose_nothing(queue: &mut dyn Queue) {
-    let mut source = open(&queue.url());
+    let mut source = open(queue);
     let mut missing: BTreeSet<u32> = (0..300).collect();
     for start in (0..300).step_by(10) {
         for micros in [100, 200, 300, 2000] {
@@ -165,8 +175,8 @@ async fn dropped_questions_lose_nothing(queue: &mut dyn Queue) {
 }
 
 /// What somebody must put right is refused, in words that say what.
-async fn assert_refused(url: &str, said: &str) {
-    let refused = timeout(PATIENCE, open(url).receive(1)).await.unwrap();
+async fn assert_refused(url: &str, access: &BrokerAccess, said: &str) {
+    let refused = timeout(PATIENCE, open_url(url, access).receive(1)).await.unwrap();
     let Err(SourceError::Refused(reason)) = refused else { panic!("{refused:?}") };
     assert!(reason.contains(said), "{reason}");
     assert!(!reason.contains("secret") && !reason.contains('\n'), "{reason}");
@@ -186,11 +196,6 @@ macro_rules! every_queue {
         }
 
         #[tokio::test]
-        async fn two_share_the_messages_and_one_dies() {
-            crate::source::two_share_and_one_dies(&mut $fresh).await;
-        }
-
-        #[tokio::test]
         async fn a_broker_that_is_away_or_silent_is_waited_for() {
             crate::source::outages_end(&mut $fresh).await;
         }
@@ -202,3 +207,16 @@ macro_rules! every_queue {
     };
 }
 use every_queue;
+
+/// And on those whose broker shares the messages out.
+macro_rules! every_shared_queue {
+    ($fresh:expr) => {
+        crate::source::every_queue!($fresh);
+
+        #[tokio::test]
+        async fn two_share_the_messages_and_one_dies() {
+            crate::source::two_share_and_one_dies(&mut $fresh).await;
+        }
+    };
+}
+use every_shared_queue;

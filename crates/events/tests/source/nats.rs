@@ -67,24 +67,24 @@ impl Queue for Nats {
     }
 }
 
-super::every_queue!(super::nats::stream("EVENTS?consumer=views").await);
+super::every_shared_queue!(super::nats::stream("EVENTS?consumer=views").await);
 
 #[tokio::test]
 async fn subjects_are_filtered_by_the_server() {
     let mut queue = stream("EVENTS?consumer=views&subject=events.mine.*").await;
     queue.publish(0..10).await;
     queue.publish_to("events.mine.a", 10..20).await;
-    let mut source = open(&queue.url());
+    let mut source = open(&queue);
     assert_eq!(drain(&mut *source, 10..20).await, Vec::from_iter(10..20));
     // The consumer that is there now has another filter.
-    assert_refused(&queue.url().replace("mine", "yours"), "is not one as is wanted").await;
+    assert_refused(&queue.url().replace("mine", "yours"), &queue.access(), "is not one as is wanted").await;
 }
 
 /// What is published while nobody listens is lost, and whoever listens is told that something may be.
 #[tokio::test]
 async fn a_plain_subject_says_that_messages_may_be_lost() {
     let mut queue = Nats { broker: servers::nats(), tail: "?subject=plain" };
-    let mut source = open(&queue.url());
+    let mut source = open(&queue);
     assert!(receive(&mut *source, Duration::from_millis(500)).await.is_empty());
     assert!(source.take_lost() && !source.take_lost());
     queue.publish_to("plain", 0..100).await;
@@ -101,7 +101,12 @@ async fn a_plain_subject_says_that_messages_may_be_lost() {
 async fn what_has_to_be_put_right_is_said() {
     let mut queue = stream("EVENTS?consumer=views").await;
     let url = queue.url();
-    assert_refused(&url.replace(queue.broker().password(), "secret"), "no such user with this password")
+    assert_refused(
+        &url.replace(queue.broker().password(), "secret"),
+        &queue.access(),
+        "no such user with this password",
+    )
+    .await;
+    assert_refused(&url.replace("EVENTS", "OTHERS"), &queue.access(), "there is no stream 'OTHERS': make it")
         .await;
-    assert_refused(&url.replace("EVENTS", "OTHERS"), "there is no stream 'OTHERS': make it").await;
 }

@@ -56,18 +56,18 @@ impl Queue for Redis {
 }
 
 mod lists {
-    super::super::every_queue!(super::list());
+    super::super::every_shared_queue!(super::list());
 }
 
 mod streams {
-    super::super::every_queue!(super::stream());
+    super::super::every_shared_queue!(super::stream());
 }
 
 /// What is published while nobody listens is lost, and whoever listens is told that something may be.
 #[tokio::test]
 async fn a_channel_says_that_messages_may_be_lost() {
     let mut queue = channel();
-    let mut source = open(&queue.url());
+    let mut source = open(&queue);
     assert!(receive(&mut *source, Duration::from_millis(500)).await.is_empty());
     assert!(source.take_lost() && !source.take_lost());
     queue.publish(0..100).await;
@@ -89,14 +89,14 @@ async fn entries_of_streams_have_attributes_and_may_be_deleted() {
     commands.cmd("XADD").arg(&["events", "1-1", "body", "one", "Kind", "x"]);
     commands.cmd("XADD").arg(&["events", "1-2", "body", "two"]);
     queue.do_all(&commands).await;
-    let mut source = open(&queue.url());
+    let mut source = open(&queue);
     let messages = receive(&mut *source, Duration::from_secs(9)).await;
     assert_eq!(messages[0].attributes, [("kind".to_owned(), "x".to_owned())]);
     drop(source);
     let mut commands = redis::pipe();
     commands.cmd("XDEL").arg(&["events", "1-1"]);
     queue.do_all(&commands).await;
-    let mut source = open(&queue.url());
+    let mut source = open(&queue);
     let messages = receive(&mut *source, super::PATIENCE).await;
     assert_eq!(messages.len(), 1);
     assert_eq!(messages[0].body, "two");
@@ -106,10 +106,19 @@ async fn entries_of_streams_have_attributes_and_may_be_deleted() {
 async fn what_has_to_be_put_right_is_said() {
     let mut queue = list();
     let url = queue.url();
-    assert_refused(&url.replace(queue.broker().password(), "secret"), "no such user with this password")
-        .await;
-    assert_refused(&url.replace("tenon:no-secret-either@", ""), "no such user with this password").await;
+    assert_refused(
+        &url.replace(queue.broker().password(), "secret"),
+        &queue.access(),
+        "no such user with this password",
+    )
+    .await;
+    assert_refused(
+        &url.replace("tenon:no-secret-either@", ""),
+        &queue.access(),
+        "no such user with this password",
+    )
+    .await;
     queue.publish(0..1).await;
     let url = url.replace("list=events", "stream=events&group=x");
-    assert_refused(&url, "holds something else").await;
+    assert_refused(&url, &queue.access(), "holds something else").await;
 }

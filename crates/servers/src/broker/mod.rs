@@ -1,5 +1,6 @@
-//! Brokers: NATS, Redis and RabbitMQ, as Debian has them.
+//! Brokers: NATS, Redis and RabbitMQ as Debian has them, and Kafka.
 
+mod kafka;
 mod nats;
 mod rabbitmq;
 mod redis;
@@ -11,6 +12,7 @@ use std::ops::{Deref, DerefMut};
 use std::path::Path;
 use std::time::Duration;
 
+pub use kafka::kafka;
 pub use nats::nats;
 pub use rabbitmq::rabbitmq;
 pub use redis::redis;
@@ -97,6 +99,11 @@ mod tests {
         drop(broker);
         assert!(TcpStream::connect(address).is_err());
         assert!(!dir.exists());
+    }
+
+    #[test]
+    fn kafka_lives_and_dies_with_its_handle() {
+        live_and_die(kafka());
     }
 
     #[test]
