@@ -8,12 +8,12 @@ use servers::Broker;
 use std::ops::Range;
 use std::time::Duration;
 
-struct Rabbitmq {
+pub(super) struct Rabbitmq {
     broker: Broker,
 }
 
 /// With a queue that outlasts the broker.
-async fn queue() -> Rabbitmq {
+pub(super) async fn queue() -> Rabbitmq {
     let queue = Rabbitmq { broker: servers::rabbitmq() };
     make_queue(&queue.broker).await;
     queue

@@ -10,14 +10,14 @@ use std::ops::Range;
 use std::time::Duration;
 use tempfile::TempDir;
 
-struct Kafka {
-    broker: Broker,
+pub(super) struct Kafka {
+    pub(super) broker: Broker,
     positions: TempDir,
     compression: Compression,
 }
 
 /// With a topic of so many partitions.
-async fn topic(partitions: i32) -> Kafka {
+pub(super) async fn topic(partitions: i32) -> Kafka {
     let positions = TempDir::new().unwrap();
     let kafka = Kafka { broker: servers::kafka(), positions, compression: Compression::NoCompression };
     let controller = kafka.client().await.controller_client().unwrap();

@@ -151,3 +151,22 @@ async fn events_come_through_amqp() {
     let mut source = open_url(&format!("{}/?queue=events", broker.url()), &BrokerAccess::default());
     assert_heard(&heard(&server, &mut *source).await);
 }
+
+#[tokio::test]
+async fn events_come_through_kafka() {
+    let topic = super::kafka::topic(1).await;
+    let server = minio(
+        "kafka",
+        &[
+            ("ENABLE", "on"),
+            ("BROKERS", &topic.broker.address().to_string()),
+            ("TOPIC", "events"),
+            ("SASL", "on"),
+            ("SASL_USERNAME", topic.broker.user()),
+            ("SASL_PASSWORD", topic.broker.password()),
+            ("SASL_MECHANISM", "plain"),
+        ],
+    );
+    let mut source = super::open(&topic);
+    assert_heard(&heard(&server, &mut *source).await);
+}

@@ -5,6 +5,7 @@ mod kafka;
 mod minio;
 mod nats;
 mod redis;
+mod tls;
 
 use events::{BrokerAccess, Message, Source, SourceError};
 use servers::Broker;

@@ -6,9 +6,9 @@ use servers::Broker;
 use std::ops::Range;
 use std::time::Duration;
 
-struct Nats {
-    broker: Broker,
-    tail: &'static str,
+pub(super) struct Nats {
+    pub(super) broker: Broker,
+    pub(super) tail: &'static str,
 }
 
 async fn stream(tail: &'static str) -> Nats {
@@ -25,12 +25,18 @@ async fn connected(broker: &Broker) -> async_nats::Client {
 
 /// Makes a stream of all that is published below `events`.
 pub(super) async fn make_stream(broker: &Broker) {
+    make_stream_by(connected(broker).await).await;
+}
+
+pub(super) async fn make_stream_by(client: async_nats::Client) -> jetstream::Context {
     let config = jetstream::stream::Config {
         name: "EVENTS".to_owned(),
         subjects: vec!["events.>".to_owned()],
         ..Default::default()
     };
-    jetstream::new(connected(broker).await).create_stream(config).await.unwrap();
+    let context = jetstream::new(client);
+    context.create_stream(config).await.unwrap();
+    context
 }
 
 impl Nats {

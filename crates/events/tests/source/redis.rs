@@ -5,13 +5,13 @@ use servers::Broker;
 use std::ops::Range;
 use std::time::Duration;
 
-struct Redis {
+pub(super) struct Redis {
     broker: Broker,
     query: &'static str,
     command: &'static [&'static str],
 }
 
-fn list() -> Redis {
+pub(super) fn list() -> Redis {
     Redis { broker: servers::redis(), query: "list=events", command: &["RPUSH", "events"] }
 }
 

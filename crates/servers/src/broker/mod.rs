@@ -13,7 +13,7 @@ use std::path::Path;
 use std::time::Duration;
 
 pub use kafka::kafka;
-pub use nats::nats;
+pub use nats::{nats, nats_with_tls};
 pub use rabbitmq::rabbitmq;
 pub use redis::redis;
 
