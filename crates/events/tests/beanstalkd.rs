@@ -16,6 +16,7 @@ pub(crate) fn access() -> SourceAccess {
         credentials: CredentialsSource::Anonymous,
         region: None,
         ca_bundle: None,
+        positions: None,
         clock: Arc::new(SystemClock),
         entropy: Arc::new(Entropy::new(1)),
     }

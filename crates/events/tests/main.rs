@@ -9,5 +9,6 @@ mod hearing;
 mod minio;
 mod receiver;
 mod sqs;
+mod source;
 mod webhook;
 mod webhook_source;

@@ -15,6 +15,17 @@ pub fn program(name: &str) -> PathBuf {
     })
 }
 
+/// The directory `name` beside the programs.
+///
+/// # Panics
+/// If it is in none of their places; the text says what to do.
+pub(crate) fn directory(name: &str) -> PathBuf {
+    let found = places().into_iter().map(|dir| dir.join(name)).find(|dir| dir.is_dir());
+    found.unwrap_or_else(|| {
+        panic!("no directory '{name}' for the tests: run scripts/servers (it needs Maven), or set TENON_SERVERS_DIR")
+    })
+}
+
 /// The program `name` of the Debian package `package`.
 ///
 /// # Panics

@@ -1,12 +1,14 @@
 //! Where events come from.
 
 mod beanstalkd;
+mod broker;
 mod open;
 mod sqs;
 mod webhook;
 
 #[cfg(feature = "fuzz")]
 pub use beanstalkd::fuzz_jobs;
+pub use broker::{BrokerAccess, Login, open_broker};
 pub use open::{SourceAccess, open};
 pub use webhook::WebhookSource;
 
@@ -19,8 +21,8 @@ use std::fmt;
 /// the connection or the process ended.
 #[async_trait::async_trait]
 pub trait Source: Send + fmt::Debug {
-    /// Waits for messages: one at least, `max` at most, in the order of the source. May be dropped while it waits; nothing is
-    /// lost by that.
+    /// Waits for messages: one at least, `max` at most, in the order of the source; none only where `take_lost` has something to
+    /// say. May be dropped while it waits; nothing is lost by that.
     ///
     /// # Errors
     /// Whatever ends the connection. Whoever asks waits a little and asks again, which connects anew.

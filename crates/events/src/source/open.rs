@@ -2,19 +2,21 @@
 
 use super::beanstalkd::Beanstalkd;
 use super::sqs::Sqs;
+use super::broker::{BrokerAccess, Login, is_broker, is_encrypted, open_broker};
 use super::{Source, SourceError, WebhookSource};
 use crate::Authorization;
 use http::Uri;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use store::s3::CredentialsSource;
+use store::s3::{CredentialsSource, tls_config};
 use store::{Clock, Entropy};
 
 /// What a source needs besides its URL.
 #[derive(Clone)]
 pub struct SourceAccess {
-    /// What a webhook's sender has to know: a token, sent as `Bearer TOKEN`, or the whole of `Authorization`.
+    /// What a webhook's sender has to know: a token, sent as `Bearer TOKEN`, or the whole of `Authorization`. Who logs in to a
+    /// broker: `USER:PASSWORD`, or a password alone.
     pub secret: Option<String>,
     /// Who asks services of AWS.
     pub credentials: CredentialsSource,
@@ -22,6 +24,8 @@ pub struct SourceAccess {
     pub region: Option<String>,
     /// PEM file of certificate authorities to trust besides the system's.
     pub ca_bundle: Option<PathBuf>,
+    /// A directory for the positions of sources that are not kept where they come from: Kafka.
+    pub positions: Option<PathBuf>,
     /// The time, for signatures.
     pub clock: Arc<dyn Clock>,
     /// Chance, for pauses.
@@ -34,8 +38,8 @@ impl fmt::Debug for SourceAccess {
     }
 }
 
-/// Opens the source that a URL names: `webhook://ADDRESS:PORT/PATH`, `beanstalkd://HOST[:PORT]/TUBE`, `sqs+https://HOST/ACCOUNT/QUEUE`.
-/// Only a webhook does something at once: it listens.
+/// Opens the source that a URL names: `webhook://ADDRESS:PORT/PATH`, `beanstalkd://HOST[:PORT]/TUBE`, `sqs+https://HOST/ACCOUNT/QUEUE`, or
+/// a broker's ([`open_broker`]). Only a webhook does something at once: it listens.
 ///
 /// # Errors
 /// [`SourceError::Refused`], which says what is wrong.
@@ -65,7 +69,22 @@ pub async fn open(url: &str, access: SourceAccess) -> Result<Box<dyn Source>, So
             Ok(Box::new(Beanstalkd::new(authority.host(), authority.port_u16(), tube)))
         }
         "sqs+http" | "sqs+https" => Ok(Box::new(Sqs::new(url.trim_start_matches("sqs+"), access)?)),
-        _ => refuse("no source is called so; there are webhook, beanstalkd, sqs+http and sqs+https"),
+        _ if is_broker(scheme) => open_broker(url, &access.for_broker(scheme)?),
+        _ => refuse(
+            "no source is called so; there are webhook, beanstalkd, sqs+https, nats, redis, kafka and amqp",
+        ),
+    }
+}
+
+impl SourceAccess {
+    fn for_broker(&self, scheme: &str) -> Result<BrokerAccess, SourceError> {
+        let tls = is_encrypted(scheme).then(|| tls_config(self.ca_bundle.as_deref())).transpose();
+        let tls = tls.map_err(|error| SourceError::Refused(error.to_string()))?;
+        Ok(BrokerAccess {
+            login: self.secret.as_deref().map(Login::of),
+            tls: tls.map(Arc::new),
+            positions: self.positions.clone(),
+        })
     }
 }
 

@@ -1,6 +1,7 @@
-//! Brokers: NATS, Redis, RabbitMQ and beanstalkd, as Debian has them.
+//! Brokers: NATS, Redis, RabbitMQ and beanstalkd as Debian has them, and Kafka.
 
 mod beanstalkd;
+mod kafka;
 mod nats;
 mod rabbitmq;
 mod redis;
@@ -13,7 +14,8 @@ use std::path::Path;
 use std::time::Duration;
 
 pub use beanstalkd::beanstalkd;
-pub use nats::nats;
+pub use kafka::kafka;
+pub use nats::{nats, nats_with_tls};
 pub use rabbitmq::rabbitmq;
 pub use redis::redis;
 
@@ -99,6 +101,11 @@ mod tests {
         drop(broker);
         assert!(TcpStream::connect(address).is_err());
         assert!(!dir.exists());
+    }
+
+    #[test]
+    fn kafka_lives_and_dies_with_its_handle() {
+        live_and_die(kafka());
     }
 
     #[test]

@@ -56,6 +56,14 @@ where
         .build(connector))
 }
 
+/// Whom TLS connections of other clients trust: the machine's certificates and those in the PEM file `ca_bundle`.
+///
+/// # Errors
+/// If there are none, or the file is not one of certificates.
+pub fn tls_config(ca_bundle: Option<&Path>) -> Result<ClientConfig, ConfigError> {
+    tls(ca_bundle, true)
+}
+
 fn tls(ca_bundle: Option<&Path>, is_tls: bool) -> Result<ClientConfig, ConfigError> {
     let mut roots = RootCertStore::empty();
     if is_tls {

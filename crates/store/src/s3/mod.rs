@@ -42,7 +42,7 @@ mod xml;
 
 pub use buckets::S3Buckets;
 pub use config::{Addressing, ConfigError, DEFAULT_REGION, S3Config, Timeouts, UnsignedPayload};
-pub use connect::{HttpClient, http_client, innermost};
+pub use connect::{HttpClient, http_client, innermost, tls_config};
 pub use counts::{RequestCounts, RequestKind};
 pub use credentials::{Credentials, CredentialsError, CredentialsSource, Found, Provider, Search};
 pub use retry::RetryPolicy;

@@ -1,0 +1,189 @@
+//! AMQP 0.9.1: queues of RabbitMQ, say.
+//!
+//! A queue gives each of those who consume it a share of what comes, and what one had not acknowledged when its connection ended to
+//! another. An acknowledgement has no answer: what was acknowledged on a connection that then ended may come again.
+
+mod network;
+
+use super::connection::within;
+use super::place::{BrokerAccess, Form, Place};
+use crate::source::{Message, Source, SourceError};
+use futures_util::{FutureExt, StreamExt};
+use lapin::message::Delivery;
+use lapin::options::{BasicAckOptions, BasicConsumeOptions, BasicQosOptions, QueueDeclareOptions};
+use lapin::types::{AMQPValue, FieldTable};
+use lapin::uri::{AMQPAuthority, AMQPQueryString, AMQPScheme, AMQPUri, AMQPUserInfo};
+use lapin::{Channel, Connection, Consumer, ErrorKind};
+use url::Url;
+
+const FORM: Form = Form {
+    schemes: ["amqp", "amqps"],
+    port: 5672,
+    parameters: &["queue"],
+    example: "amqp://HOST:PORT/VHOST?queue=NAME",
+};
+
+/// How many messages the broker sends before it waits for an acknowledgement.
+const UNACKNOWLEDGED_MAX: u16 = 2048;
+
+/// Who has said nothing for twice this is gone.
+const HEARTBEAT_SECS: u16 = 5;
+
+/// What AMQP calls its errors (its specification, 1.2).
+const ACCESS_REFUSED: u16 = 403;
+const NOT_FOUND: u16 = 404;
+const RESOURCE_LOCKED: u16 = 405;
+const NOT_ALLOWED: u16 = 530;
+
+/// The source of an `amqp:` URL. Nothing is asked of the broker yet.
+///
+/// # Errors
+/// If the URL says no source.
+pub(super) fn open(url: &Url, access: &BrokerAccess) -> Result<Box<dyn Source>, SourceError> {
+    let place = Place::read(url, access, &FORM)?;
+    let queue = place.required("queue", &FORM)?.to_owned();
+    Ok(Box::new(Queue { place, queue, share: None }))
+}
+
+/// A queue's source.
+#[derive(Debug)]
+struct Queue {
+    place: Place,
+    queue: String,
+    share: Option<Share>,
+}
+
+struct Share {
+    messages: Consumer,
+    /// The last that was handed out and not yet acknowledged.
+    last: Option<u64>,
+    channel: Channel,
+    /// Ends when this does.
+    _connection: Connection,
+}
+
+impl std::fmt::Debug for Share {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Share").field("last", &self.last).finish_non_exhaustive()
+    }
+}
+
+#[async_trait::async_trait]
+impl Source for Queue {
+    async fn receive(&mut self, max: usize) -> Result<Vec<Message>, SourceError> {
+        if self.share.is_none() {
+            let joined = within(&self.place, self.join()).await?;
+            self.share = Some(joined.map_err(|error| self.error(&error))?);
+        }
+        let Some(share) = &mut self.share else { return Ok(Vec::new()) };
+        let mut came = match share.messages.next().await {
+            Some(Ok(first)) => Some(first),
+            Some(Err(error)) => {
+                self.share = None;
+                return Err(self.error(&error));
+            }
+            None => {
+                self.share = None;
+                return Err(self.place.unavailable("the broker ended it, as when the queue was deleted"));
+            }
+        };
+        let mut messages = Vec::new();
+        while let Some(one) = came {
+            share.last = Some(one.delivery_tag);
+            messages.push(message(one));
+            // What ended is told by the next call.
+            let is_more = messages.len() < max;
+            came = is_more
+                .then(|| share.messages.next().now_or_never())
+                .flatten()
+                .flatten()
+                .and_then(Result::ok);
+        }
+        Ok(messages)
+    }
+
+    async fn acknowledge(&mut self) -> Result<(), SourceError> {
+        let Some(share) = &mut self.share else { return Ok(()) };
+        let Some(last) = share.last.take() else { return Ok(()) };
+        let said =
+            within(&self.place, share.channel.basic_ack(last, BasicAckOptions { multiple: true })).await;
+        match said {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => {
+                self.share = None;
+                Err(self.error(&error))
+            }
+            Err(error) => {
+                self.share = None;
+                Err(error)
+            }
+        }
+    }
+}
+
+impl Queue {
+    async fn join(&self) -> lapin::Result<Share> {
+        let connection = network::greet(&self.place, self.uri()).await?;
+        let channel = connection.create_channel().await?;
+        channel.basic_qos(UNACKNOWLEDGED_MAX, BasicQosOptions::default()).await?;
+        // Asks whether it is there, and makes none: what is bound to it is whoever's who made it.
+        let passive = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
+        let queue = self.queue.as_str();
+        channel.queue_declare(queue.into(), passive, FieldTable::default()).await?;
+        let options = BasicConsumeOptions::default();
+        let messages = channel.basic_consume(queue.into(), "".into(), options, FieldTable::default()).await?;
+        Ok(Share { messages, last: None, channel, _connection: connection })
+    }
+
+    fn uri(&self) -> AMQPUri {
+        let place = &self.place;
+        let login = place.login.clone();
+        let (username, password) = login.map_or_else(guest, |login| (login.user, login.password));
+        AMQPUri {
+            // TLS is below it.
+            scheme: AMQPScheme::AMQP,
+            authority: AMQPAuthority {
+                userinfo: AMQPUserInfo { username, password },
+                host: place.host.clone(),
+                port: place.port,
+            },
+            vhost: if place.path.is_empty() { "/".to_owned() } else { place.path.clone() },
+            query: AMQPQueryString { heartbeat: Some(HEARTBEAT_SECS), ..AMQPQueryString::default() },
+        }
+    }
+
+    /// What an error means to who has to do something about it.
+    fn error(&self, error: &lapin::Error) -> SourceError {
+        let ErrorKind::ProtocolError(said) = error.kind() else { return self.place.unavailable(error) };
+        let text = said.get_message();
+        match said.get_id() {
+            NOT_FOUND => {
+                let make = "make it and bind it to the exchange of the events, or name another";
+                self.place.refused(format_args!("there is no queue '{}': {make}", self.queue))
+            }
+            ACCESS_REFUSED | NOT_ALLOWED => {
+                self.place.refused(format_args!("the broker does not let this user in: {text}"))
+            }
+            RESOURCE_LOCKED => self
+                .place
+                .refused(format_args!("the queue '{}' is somebody else's alone: {text}", self.queue)),
+            _ => self.place.unavailable(error),
+        }
+    }
+}
+
+/// Who logs in at a broker on the same machine without a name.
+fn guest() -> (String, String) {
+    ("guest".to_owned(), "guest".to_owned())
+}
+
+fn message(delivery: Delivery) -> Message {
+    let headers = delivery.properties.headers().iter().flat_map(|headers| headers.inner());
+    let text = |value: &AMQPValue| match value {
+        AMQPValue::LongString(text) => Some(text.to_string()),
+        AMQPValue::ShortString(text) => Some(text.to_string()),
+        _ => None,
+    };
+    let pairs = headers.filter_map(|(name, value)| Some((name.as_str().to_lowercase(), text(value)?)));
+    Message { attributes: pairs.collect(), body: delivery.data.into() }
+}

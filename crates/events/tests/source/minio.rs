@@ -1,0 +1,172 @@
+//! MinIO's notifications, through real brokers.
+
+use super::{BATCH, open_url};
+use events::{BrokerAccess, Source};
+use serde_json::Value;
+use servers::{Broker, S3Server};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// MinIO that sends events to a target of this kind, with a bucket whose events go there.
+fn minio(kind: &str, settings: &[(&str, &str)]) -> S3Server {
+    let kind_upper = kind.to_uppercase();
+    let named: Vec<_> = settings
+        .iter()
+        .map(|(name, value)| (format!("MINIO_NOTIFY_{kind_upper}_{name}_TESTS"), *value))
+        .collect();
+    let environment: Vec<_> = named.iter().map(|(name, value)| (name.as_str(), *value)).collect();
+    let server = servers::minio_with(&environment);
+    mc(&server, &["mb", "it/bucket"], "");
+    let target = format!("arn:minio:sqs:{}:TESTS:{kind}", server.region());
+    mc(&server, &["event", "add", "it/bucket", &target, "--event", "put,delete"], "");
+    server
+}
+
+/// Runs MinIO's client, which calls the server `it`.
+fn mc(server: &S3Server, arguments: &[&str], input: &str) {
+    use std::io::Write;
+    let host = format!("http://{}:{}@{}", server.access_key(), server.secret_key(), server.address());
+    let mut child = Command::new(servers::program("mc"))
+        .args(["--quiet", "--config-dir"])
+        .arg(server.data_dir().join("../mc"))
+        .args(arguments)
+        .env("MC_HOST_it", host)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    assert!(child.wait().unwrap().success(), "mc {arguments:?}");
+}
+
+/// What was heard of a PUT with metadata, of tags, and of a deletion: name, key, and user metadata of each event.
+async fn heard(server: &S3Server, source: &mut dyn Source) -> Vec<(String, String, Value)> {
+    mc(server, &["pipe", "--attr", "project=apollo", "it/bucket/a dir/b.txt"], "hello");
+    mc(server, &["tag", "set", "it/bucket/a dir/b.txt", "colour=red"], "");
+    mc(server, &["rm", "it/bucket/a dir/b.txt"], "");
+    let mut heard = Vec::new();
+    while heard.len() < 3 {
+        let received = timeout(super::PATIENCE, source.receive(BATCH)).await.unwrap().unwrap();
+        for message in received {
+            let said: Value = serde_json::from_slice(&message.body).unwrap();
+            heard.extend(records(&said).iter().map(summary));
+        }
+        source.acknowledge().await.unwrap();
+    }
+    heard
+}
+
+/// The records of an envelope, or of what the format `access` makes of it.
+fn records(said: &Value) -> &[Value] {
+    said["Records"].as_array().or_else(|| said[0]["Event"].as_array()).unwrap()
+}
+
+fn summary(record: &Value) -> (String, String, Value) {
+    let object = &record["s3"]["object"];
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    (text(&record["eventName"]), text(&object["key"]), object["userMetadata"]["X-Amz-Meta-Project"].clone())
+}
+
+fn assert_heard(heard: &[(String, String, Value)]) {
+    let names: Vec<_> = heard.iter().map(|(name, ..)| name.as_str()).collect();
+    assert_eq!(
+        names,
+        [
+            "s3:ObjectCreated:CompleteMultipartUpload",
+            "s3:ObjectCreated:PutTagging",
+            "s3:ObjectRemoved:Delete"
+        ]
+    );
+    assert!(heard.iter().all(|(_, key, _)| key == "a+dir%2Fb.txt"), "{heard:?}");
+    assert_eq!(heard[0].2, "apollo");
+}
+
+#[tokio::test]
+async fn events_come_through_jetstream() {
+    let broker = servers::nats();
+    let server = minio(
+        "nats",
+        &[
+            ("ENABLE", "on"),
+            ("ADDRESS", &broker.address().to_string()),
+            ("SUBJECT", "events.minio"),
+            ("USERNAME", broker.user()),
+            ("PASSWORD", broker.password()),
+            ("JETSTREAM", "on"),
+        ],
+    );
+    super::nats::make_stream(&broker).await;
+    let mut source = open_url(&format!("{}/EVENTS?consumer=views", broker.url()), &BrokerAccess::default());
+    assert_heard(&heard(&server, &mut *source).await);
+}
+
+fn through_redis(broker: &Broker, format: &str) -> S3Server {
+    minio(
+        "redis",
+        &[
+            ("ENABLE", "on"),
+            ("ADDRESS", &broker.address().to_string()),
+            ("FORMAT", format),
+            ("KEY", "events"),
+            ("PASSWORD", broker.password()),
+        ],
+    )
+}
+
+#[tokio::test]
+async fn events_come_through_a_list_of_redis() {
+    let broker = servers::redis();
+    let server = through_redis(&broker, "access");
+    let mut source = open_url(&format!("{}/0?list=events", broker.url()), &BrokerAccess::default());
+    assert_heard(&heard(&server, &mut *source).await);
+}
+
+/// MinIO's other format keeps the last event of each object in a hash: that is no queue, and is refused with words.
+#[tokio::test]
+async fn a_hash_of_redis_is_no_queue() {
+    let broker = servers::redis();
+    let server = through_redis(&broker, "namespace");
+    mc(&server, &["pipe", "it/bucket/a"], "hello");
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let url = format!("{}/0?list=events", broker.url());
+    super::assert_refused(&url, &BrokerAccess::default(), "holds something else").await;
+}
+
+#[tokio::test]
+async fn events_come_through_amqp() {
+    let broker = servers::rabbitmq();
+    super::amqp::bind_to_exchange(&broker, "minio").await;
+    let server = minio(
+        "amqp",
+        &[
+            ("ENABLE", "on"),
+            ("URL", &broker.url()),
+            ("EXCHANGE", "minio"),
+            ("EXCHANGE_TYPE", "fanout"),
+            ("DURABLE", "on"),
+            ("ROUTING_KEY", "any"),
+        ],
+    );
+    let mut source = open_url(&format!("{}/?queue=events", broker.url()), &BrokerAccess::default());
+    assert_heard(&heard(&server, &mut *source).await);
+}
+
+#[tokio::test]
+async fn events_come_through_kafka() {
+    let topic = super::kafka::topic(1).await;
+    let server = minio(
+        "kafka",
+        &[
+            ("ENABLE", "on"),
+            ("BROKERS", &topic.broker.address().to_string()),
+            ("TOPIC", "events"),
+            ("SASL", "on"),
+            ("SASL_USERNAME", topic.broker.user()),
+            ("SASL_PASSWORD", topic.broker.password()),
+            ("SASL_MECHANISM", "plain"),
+        ],
+    );
+    let mut source = super::open(&topic);
+    assert_heard(&heard(&server, &mut *source).await);
+}
