@@ -1,3 +1,5 @@
+//! Messages of every dialect, written after their documentation.
+
 use super::*;
 use crate::{Order, Said, What};
 use std::borrow::Cow;
