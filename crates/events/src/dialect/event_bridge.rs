@@ -1,7 +1,7 @@
 //! Amazon EventBridge (S3 User Guide, "EventBridge event message structure"). A key is written as it is.
 
 use super::json::Json;
-use super::s3::{bucket, etag, order};
+use super::s3::{Bucket, etag, order};
 use super::{DialectError, bytes, checked, filled};
 use crate::{Hint, Said, What};
 use std::borrow::Cow;
@@ -37,7 +37,7 @@ impl<'a> Event<'a> {
 
     fn read_detail(&mut self, json: &mut Json<'a>, name: &[u8]) -> Result<(), DialectError> {
         match name {
-            b"bucket" => self.bucket = bucket(json)?,
+            b"bucket" => self.bucket = Bucket::read_from(json)?.name,
             b"deletion-type" => self.deletion = json.text()?,
             b"object" => json.fields(|json, name| {
                 match name {

@@ -1,7 +1,8 @@
 //! Records as S3 has them (S3 User Guide, "Event message structure"), and what others put into them.
 //!
 //! A key is written as in a query: `+` is a space, `%` and two digits a byte. MinIO and its kin say content type and user
-//! metadata, with names as Go writes headers; Ceph says metadata and tags as lists; Tenon says all of it as MinIO does.
+//! metadata, with names as Go writes headers; Ceph says metadata and tags as lists; Tenon says all of it as MinIO does. versitygw
+//! writes keys as they are, and counts from one whenever it starts, which is no order.
 
 use super::json::{Json, Pairs};
 use super::{DialectError, bytes, checked, filled, lower};
@@ -65,8 +66,14 @@ struct Record<'a> {
     source: Cow<'a, str>,
     time: Cow<'a, str>,
     name: Cow<'a, str>,
-    bucket: Cow<'a, str>,
+    bucket: Bucket<'a>,
     object: Object<'a>,
+}
+
+#[derive(Default)]
+pub(super) struct Bucket<'a> {
+    pub(super) name: Cow<'a, str>,
+    arn: Cow<'a, str>,
 }
 
 #[derive(Default)]
@@ -92,7 +99,7 @@ impl<'a> Record<'a> {
                 b"eventName" => record.name = json.text()?,
                 b"s3" => json.fields(|json, name| match name {
                     b"bucket" => {
-                        record.bucket = bucket(json)?;
+                        record.bucket = Bucket::read_from(json)?;
                         Ok(())
                     }
                     b"object" => record.object.read_from(json),
@@ -113,11 +120,16 @@ impl<'a> Record<'a> {
         let mut object = self.object;
         let Some(what) = what(name, &object.version) else { return Ok(None) };
         let is_ceph = self.source == "ceph:s3";
+        let is_versitygw = self.bucket.is_versitygw();
+        let has_order = !is_versitygw && has_order(what, &self.source);
+        let text = std::mem::take(&mut object.key);
+        // versitygw has no lengths of copies.
+        object.size_bytes = object.size_bytes.filter(|size| *size > 0 || !is_versitygw);
         let hint = Hint {
-            bucket: self.bucket,
-            key: key(std::mem::take(&mut object.key)),
+            bucket: self.bucket.name,
+            key: if is_versitygw { bytes(text) } else { key(text) },
             what,
-            order: order(&object.sequencer).filter(|_| has_order(what, &self.source)),
+            order: order(&object.sequencer).filter(|_| has_order),
             time: crate::aws::time(&self.time),
             said: if says_what_is(name) { object.said(is_ceph) } else { Said::default() },
         };
@@ -161,17 +173,24 @@ impl<'a> Object<'a> {
     }
 }
 
-/// The name of a bucket.
-pub(super) fn bucket<'a>(json: &mut Json<'a>) -> Result<Cow<'a, str>, DialectError> {
-    let mut bucket = Cow::Borrowed("");
-    json.fields(|json, name| {
-        match name {
-            b"name" => bucket = json.text()?,
-            _ => json.skip()?,
-        }
-        Ok::<_, DialectError>(())
-    })?;
-    Ok(bucket)
+impl<'a> Bucket<'a> {
+    pub(super) fn read_from(json: &mut Json<'a>) -> Result<Self, DialectError> {
+        let mut bucket = Self::default();
+        json.fields(|json, name| {
+            match name {
+                b"name" => bucket.name = json.text()?,
+                b"arn" => bucket.arn = json.text()?,
+                _ => json.skip()?,
+            }
+            Ok::<_, DialectError>(())
+        })?;
+        Ok(bucket)
+    }
+
+    /// versitygw calls itself AWS; it alone names the whole path there.
+    fn is_versitygw(&self) -> bool {
+        self.arn.starts_with("arn:aws:s3:::/")
+    }
 }
 
 /// Whether an event of this name describes the object that is there now.
