@@ -2,7 +2,7 @@
 //!
 //! Owns the word [`ObjectEvent`], its order per key ([`Sequencer`]), AWS's way of writing it ([`aws`]), and the ways out:
 //! subscribers in this process ([`Channel`]) and receivers behind a URL ([`Webhook`]). Of the way in it owns what others say
-//! ([`Hint`]) and from where it comes ([`Source`]).
+//! ([`Hint`]) and from where it comes ([`Source`]), brokers among it ([`open_broker`]).
 //!
 //! Refuses: to know who makes events, or which of them a destination wants; to wait for a subscriber or a receiver.
 //!
