@@ -2,7 +2,8 @@
 //!
 //! Owns the word [`ObjectEvent`], its order per key ([`Sequencer`]), AWS's way of writing it ([`aws`]), and the ways out:
 //! subscribers in this process ([`Channel`]) and receivers behind a URL ([`Webhook`]). Of the way in it owns from where messages
-//! come ([`Source`]), how they are read ([`Dialect`]), what they say ([`Hint`]), and how it gets to whoever takes it ([`Feed`], [`Sink`]).
+//! come ([`Source`], [`open`]), how they are read ([`Dialect`]), what they say ([`Hint`]), and how it gets to whoever takes it ([`Feed`],
+//! [`Sink`]).
 //!
 //! Refuses: to know who makes events, or which of them a destination wants; to wait for a subscriber or a receiver.
 //!

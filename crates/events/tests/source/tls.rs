@@ -1,6 +1,6 @@
 //! TLS to brokers.
 
-use super::{Queue, nats::Nats, open_url, receive};
+use super::{Queue, drain, nats::Nats, open_url};
 use events::{BrokerAccess, SourceError};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -8,7 +8,6 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
-use std::time::Duration;
 use tempfile::TempDir;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
@@ -73,9 +72,7 @@ fn acceptor(certificate: &Path, key: &Path) -> TlsAcceptor {
 /// What was published arrives with the authority, and nothing does without.
 async fn arrives_only_from_whom_is_trusted(url: &str, certified: &Certified) {
     let mut source = open_url(url, &certified.access());
-    let messages = receive(&mut *source, Duration::from_secs(20)).await;
-    assert_eq!(messages.len(), 3, "{url}");
-    source.acknowledge().await.unwrap();
+    drain(&mut *source, 0..3).await;
     let stranger = Certified::new();
     let refused = open_url(url, &stranger.access()).receive(1).await;
     assert!(matches!(&refused, Err(SourceError::Unavailable(_))), "{refused:?}");
@@ -116,8 +113,8 @@ async fn nats_is_reached_by_tls() {
     let place = format!("tls://localhost:{}", queue.broker.address().port());
     let client = options.connect(place).await.unwrap();
     let context = super::nats::make_stream_by(client).await;
-    for _ in 0..3 {
-        context.publish("events.x", "1".into()).await.unwrap().await.unwrap();
+    for number in 0..3 {
+        context.publish("events.x", number.to_string().into()).await.unwrap().await.unwrap();
     }
     let url = queue.url().replace("127.0.0.1", "localhost");
     arrives_only_from_whom_is_trusted(&url, &certified).await;

@@ -35,7 +35,7 @@ const OWNED: [(&str, &[&str]); 11] = [
     ("tracing-subscriber", &["cli", "xtask", "bench"]),
     ("hyper", &["store", "events", "s3", "servers", "bench"]),
     ("hyper-util", &["store", "events", "s3", "servers", "bench"]),
-    ("rustls", &["store", "s3", "cli", "servers"]),
+    ("rustls", &["store", "s3", "cli", "servers", "events"]),
     ("quick-xml", &["store"]),
     ("s3s", &["s3"]),
     ("granit-parser", &["views"]),

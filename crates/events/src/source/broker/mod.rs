@@ -23,10 +23,10 @@ pub(super) fn is_broker(scheme: &str) -> bool {
 
 /// Whether it is one with TLS; `tls` is NATS's own word.
 pub(super) fn is_encrypted(scheme: &str) -> bool {
-    matches!(scheme, "amqps" | "kafkas" | "tls" | "rediss")
+    matches!(scheme, "amqps" | "tls" | "rediss")
 }
 
-/// The source of a broker's URL: `amqp:` and `amqps:`, `kafka:` and `kafkas:`, `nats:` and `tls:` (NATS), `redis:` and `rediss:`. Nothing is asked of the broker yet.
+/// The source of a broker's URL: `amqp:` and `amqps:`, `kafka:`, `nats:` and `tls:` (NATS), `redis:` and `rediss:`. Nothing is asked of the broker yet.
 ///
 /// # Errors
 /// [`SourceError::Refused`], which says what is wrong.
@@ -34,7 +34,7 @@ pub fn open_broker(url: &str, access: &BrokerAccess) -> Result<Box<dyn Source>, 
     let url = Url::parse(url).map_err(|error| SourceError::Refused(format!("a source's URL: {error}")))?;
     match url.scheme() {
         "amqp" | "amqps" => amqp::open(&url, access),
-        "kafka" | "kafkas" => kafka::open(&url, access),
+        "kafka" => kafka::open(&url, access),
         "nats" | "tls" => nats::open(&url, access),
         "redis" | "rediss" => redis::open(&url, access),
         other => Err(SourceError::Refused(format!("no broker's source is called '{other}'"))),

@@ -58,8 +58,9 @@ pub(super) struct Place {
 
 /// What the URLs of one kind of broker look like.
 pub(super) struct Form {
-    /// The schemes, first that in the clear, then that with TLS.
-    pub(super) schemes: [&'static str; 2],
+    /// The scheme in the clear, and that with TLS.
+    pub(super) scheme: &'static str,
+    pub(super) tls_scheme: Option<&'static str>,
     pub(super) port: u16,
     pub(super) parameters: &'static [&'static str],
     /// For errors.
@@ -70,13 +71,9 @@ impl Place {
     pub(super) fn read(url: &Url, access: &BrokerAccess, form: &Form) -> Result<Self, SourceError> {
         let host = url.host_str().filter(|host| !host.is_empty());
         let host = host.ok_or_else(|| form.refuse("it names no host"))?;
-        let [clear, tls] = form.schemes;
-        let is_tls = url.scheme() == tls;
-        if !is_tls && url.scheme() != clear {
-            return Err(form.refuse(&format!("its scheme is neither {clear} nor {tls}")));
-        }
+        let is_tls = Some(url.scheme()) == form.tls_scheme;
         if is_tls && access.tls.is_none() {
-            return Err(form.refuse(&format!("{tls} needs certificates to trust, and none are known")));
+            return Err(form.refuse("TLS needs certificates to trust, and none are known"));
         }
         Ok(Self {
             scheme: url.scheme().to_owned(),
@@ -124,7 +121,7 @@ impl fmt::Debug for Place {
 impl Form {
     /// An error of who wrote the URL.
     pub(super) fn refuse(&self, what: &str) -> SourceError {
-        let [scheme, _] = self.schemes;
+        let scheme = self.scheme;
         SourceError::Refused(format!("the URL of a {scheme} source: {what}; write {}", self.example))
     }
 }
@@ -161,7 +158,8 @@ mod tests {
     use super::*;
 
     const FORM: Form = Form {
-        schemes: ["redis", "rediss"],
+        scheme: "redis",
+        tls_scheme: Some("rediss"),
         port: 6379,
         parameters: &["list"],
         example: "redis://host/0?list=NAME",
@@ -183,7 +181,6 @@ mod tests {
     fn what_is_wrong_with_a_url_is_said() {
         for (url, said) in [
             ("redis:///0", "names no host"),
-            ("http://host/0", "neither redis nor rediss"),
             ("rediss://host/0", "needs certificates"),
             ("redis://host/?lists=x", "unknown 'lists'"),
             ("redis://host/?list=x&list=y", "twice"),

@@ -17,7 +17,8 @@ use lapin::{Channel, Connection, Consumer, ErrorKind};
 use url::Url;
 
 const FORM: Form = Form {
-    schemes: ["amqp", "amqps"],
+    scheme: "amqp",
+    tls_scheme: Some("amqps"),
     port: 5672,
     parameters: &["queue"],
     example: "amqp://HOST:PORT/VHOST?queue=NAME",

@@ -24,7 +24,8 @@ use tokio::task::JoinSet;
 use url::Url;
 
 const FORM: Form = Form {
-    schemes: ["kafka", "kafkas"],
+    scheme: "kafka",
+    tls_scheme: None,
     port: 9092,
     parameters: &["group", "partitions"],
     example: "kafka://HOST:PORT/TOPIC?group=NAME, with &partitions=0,2 where others read the rest",
@@ -173,9 +174,6 @@ impl Named {
         if let Some(login) = &self.place.login {
             let credentials = Credentials::new(login.user.clone(), login.password.clone());
             builder = builder.sasl_config(SaslConfig::Plain(credentials));
-        }
-        if let Some(tls) = &self.place.tls {
-            builder = builder.tls_config(tls.clone());
         }
         builder.build().await
     }

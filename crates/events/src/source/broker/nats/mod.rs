@@ -13,7 +13,8 @@ use tokio::sync::watch;
 use url::Url;
 
 const FORM: Form = Form {
-    schemes: ["nats", "tls"],
+    scheme: "nats",
+    tls_scheme: Some("tls"),
     port: 4222,
     parameters: &["consumer", "subject", "queue"],
     example: "nats://HOST:PORT/STREAM?consumer=NAME, or nats://HOST:PORT/?subject=SUBJECT",

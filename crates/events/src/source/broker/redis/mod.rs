@@ -17,7 +17,8 @@ use tokio::task::JoinHandle;
 use url::Url;
 
 const FORM: Form = Form {
-    schemes: ["redis", "rediss"],
+    scheme: "redis",
+    tls_scheme: Some("rediss"),
     port: 6379,
     parameters: &["stream", "group", "list", "channel"],
     example: "redis://HOST:PORT/0?stream=KEY&group=NAME, ?list=KEY, or ?channel=NAME",
