@@ -104,9 +104,12 @@ impl Directory {
         known.up_to = end.unwrap_or_default().to_vec();
     }
 
-    /// The directory is new and ours: all that is in it is known.
+    /// The directory is new and ours: all that is in it is known, unless somebody has been there already.
     pub(crate) fn is_ours(&self, at: Timestamp) {
-        *self.lock() = Known { is_complete: true, since: at, ..Known::default() };
+        let mut known = self.lock();
+        if self.changes() == 0 {
+            *known = Known { is_complete: true, since: at, ..Known::default() };
+        }
     }
 
     /// An entry with this text is evicted: what is known begins after it at the earliest.

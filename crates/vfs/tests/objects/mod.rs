@@ -155,6 +155,24 @@ async fn s39_what_is_put_is_shown_though_a_listing_did_not_see_it() {
     world.assert_healthy().await;
 }
 
+/// A directory was being made: what was put into it meanwhile was not there for whoever looked then, who made a file of that
+/// name (world 11648 of both sides).
+#[tokio::test]
+async fn s39_what_is_put_into_a_directory_that_is_being_made_is_shown() {
+    let bucket = Bucket::in_memory();
+    let world = Arc::new(bucket.mount(|_| {}).await);
+    let objects = objects(&world);
+    let marker = bucket.late.hold(Operation::Put);
+    let other = world.clone();
+    let making = tokio::spawn(async move { other.mkdir("d").await.unwrap() });
+    let marker_is_put = marker.done().await;
+    put(&objects, "d/new", "new").await;
+    drop(marker_is_put);
+    making.await.unwrap();
+    assert_eq!(world.names("d").await.unwrap(), ["new"]);
+    world.assert_healthy().await;
+}
+
 /// Attributes were being exported: what was put meanwhile was taken for that, and nobody looked again (world 2812 of both
 /// sides).
 #[tokio::test(start_paused = true)]
