@@ -29,5 +29,7 @@ pub use event::{Described, EventKind, ObjectEvent};
 pub use feed::{Feed, FeedCounts, FeedStatus, Filter, Sink, SinkError, Wanted};
 pub use hint::{Hint, Order, Said, What};
 pub use sequence::{Sequence, Sequencer};
-pub use source::{BrokerAccess, Login, Message, Source, SourceAccess, SourceError, WebhookSource, open, open_broker};
+pub use source::{
+    BrokerAccess, Login, Message, Source, SourceAccess, SourceError, WebhookSource, open, open_broker,
+};
 pub use webhook::{Authorization, Notice, Webhook, WebhookConfig, WebhookCounts, WebhookError};

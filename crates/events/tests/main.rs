@@ -9,7 +9,7 @@ mod hearing;
 
 mod receiver;
 mod servers;
-mod sqs;
 mod source;
+mod sqs;
 mod webhook;
 mod webhook_source;

@@ -1,8 +1,8 @@
 //! The source that a URL names.
 
 use super::beanstalkd::Beanstalkd;
-use super::sqs::Sqs;
 use super::broker::{BrokerAccess, Login, is_broker, is_encrypted, open_broker};
+use super::sqs::Sqs;
 use super::{Source, SourceError, WebhookSource};
 use crate::Authorization;
 use http::Uri;

@@ -173,6 +173,25 @@ async fn s39_what_is_put_into_a_directory_that_is_being_made_is_shown() {
     world.assert_healthy().await;
 }
 
+/// A file that the mount had not learned of was not there while an endpoint's client replaced it (world 7403 of both sides).
+#[tokio::test]
+async fn s39_what_is_being_replaced_is_found_meanwhile() {
+    let bucket = Bucket::in_memory();
+    bucket.put("d/old", "old").await;
+    let world = Arc::new(bucket.mount(|_| {}).await);
+    let objects = Arc::new(objects(&world));
+    world.stat("d").await.unwrap();
+    let held = bucket.late.hold(Operation::Put);
+    let other = objects.clone();
+    let putting = tokio::spawn(async move { put(&other, "d/old", "newer").await });
+    let answer = held.done().await;
+    assert!(world.stat("d/old").await.is_ok());
+    drop(answer);
+    putting.await.unwrap();
+    assert_eq!(world.read_file("d/old").await.unwrap(), b"newer");
+    world.assert_healthy().await;
+}
+
 /// Attributes were being exported: what was put meanwhile was taken for that, and nobody looked again (world 2812 of both
 /// sides).
 #[tokio::test(start_paused = true)]

@@ -127,7 +127,7 @@ impl Objects {
         Ok(ObjectRef { key: key.clone(), ..stored })
     }
 
-    /// Does something to a key while nobody else here does, and no look counts; then the mount shows it. Who renames what has
+    /// Does something to a key while nobody else here does, and no look counts against what is known; then the mount shows it. Who renames what has
     /// the key waits until it does.
     pub(super) async fn changing<T>(
         &self,
@@ -139,16 +139,19 @@ impl Objects {
         let done = {
             let _moves = self.fs.moves.read().await;
             let _claim = self.fs.claims.claim(full).await;
-            let _changing = self.note(full);
-            work.await?
+            // What is not known yet may be found meanwhile: it is there until then.
+            let _changing = self.note(full, |known| known.is_some());
+            let done = work.await?;
+            drop(self.note(full, |_| true));
+            done
         };
         self.show(full, is_gone).await;
         Ok(done)
     }
 
-    fn note(&self, full: &ObjectKey) -> Option<Changing<'_>> {
-        let (dir, name, _) = self.known(full).ok()??;
-        Some(self.fs.changes.begin(dir, &name))
+    fn note(&self, full: &ObjectKey, counts: impl Fn(Option<Inode>) -> bool) -> Option<Changing<'_>> {
+        let (dir, name, known) = self.known(full).ok()??;
+        counts(known).then(|| self.fs.changes.begin(dir, &name))
     }
 
     /// What became of a key the mount shows when this returns: where it knows nothing of the directory, it will ask. What
