@@ -18,6 +18,8 @@ usage: cargo xtask <command>
   tidy [--semantics]   check the project's own rules; with --semantics every statement of
                        docs/semantics.md that holds now must have a test
   bench [--quick]      the six jobs over a mount beside the raw S3 client
+  brokers [--messages N]
+                       events a second through real brokers beside what each can give
   figures [--quick]    the ObjectFS paper's Figures 2 to 5, measured and drawn into docs/figures
   dialects             how long a message of events takes to be read
   fuzz [--minutes N] [--keep] [TARGET...]
@@ -42,6 +44,7 @@ fn run(arguments: &[String]) -> Result<()> {
         "bench" => bench::run(&workspace_root()?, rest),
         "dialects" => dialects::run(),
         "fuzz" => fuzz::run(&workspace_root()?, rest),
+        "brokers" => bench::brokers::run(rest),
         "figures" => bench::figures::run(&workspace_root()?, rest),
         "help" | "--help" | "-h" => {
             println!("{USAGE}");

@@ -12,6 +12,7 @@ use servers::Broker;
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::time::Duration;
+use store::Entropy;
 use tokio::time::{Instant, timeout};
 
 /// A queue of some broker, which the test fills.
@@ -175,6 +176,48 @@ async fn dropped_questions_lose_nothing(queue: &mut dyn Queue) {
     receive_all(&mut *source, missing).await;
 }
 
+/// Consumers that die with what they have, questions that are dropped, and a broker that is killed, at any time: what was not
+/// acknowledged comes again.
+async fn whatever_dies_nothing_is_missed(queue: &mut dyn Queue) {
+    let chance = Entropy::new(7);
+    let mut source = open(queue);
+    let (mut published, mut restarts) = (0, 0);
+    let mut missing = BTreeSet::new();
+    while published < 1000 {
+        match chance.below(12) {
+            0..=4 => {
+                queue.publish(published..published + 40).await;
+                missing.extend(published..published + 40);
+                published += 40;
+            }
+            5..=7 => {
+                let messages = receive(&mut *source, Duration::from_millis(300)).await;
+                // An acknowledgement whose answer was lost may have been made.
+                let _ = source.acknowledge().await;
+                strike(&mut missing, &messages);
+            }
+            8 => {
+                let asked = timeout(Duration::from_micros(chance.below(3000)), source.receive(BATCH)).await;
+                // What it brought dies with the consumer.
+                if matches!(asked, Ok(Ok(_))) {
+                    source = open(queue);
+                }
+            }
+            9 | 10 => {
+                let _ = receive(&mut *source, Duration::from_millis(300)).await;
+                source = open(queue);
+            }
+            _ if restarts < 2 => {
+                queue.broker().restart();
+                restarts += 1;
+            }
+            _ => {}
+        }
+    }
+    drop(source);
+    receive_all(&mut *open(queue), missing).await;
+}
+
 /// What somebody must put right is refused, in words that say what.
 async fn assert_refused(url: &str, access: &BrokerAccess, said: &str) {
     let refused = timeout(PATIENCE, open_url(url, access).receive(1)).await.unwrap();
@@ -194,6 +237,11 @@ macro_rules! every_queue {
         #[tokio::test]
         async fn messages_that_were_not_acknowledged_come_again() {
             crate::source::unacknowledged_comes_again(&mut $fresh).await;
+        }
+
+        #[tokio::test]
+        async fn whatever_dies_at_random_nothing_is_missed() {
+            crate::source::whatever_dies_nothing_is_missed(&mut $fresh).await;
         }
 
         #[tokio::test]

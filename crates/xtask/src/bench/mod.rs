@@ -5,6 +5,7 @@
 //! bucket holds every byte; reads start cold, with a fresh mount and an empty state directory, and every byte is
 //! compared. Memory is in use before each measurement, see [`memory`].
 
+pub(crate) mod brokers;
 mod content;
 pub(crate) mod figures;
 mod measure;
