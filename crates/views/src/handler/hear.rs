@@ -365,10 +365,11 @@ fn described<'a>(there: There<'a>, hint: &'a Hint<'_>) -> There<'a> {
     }
 }
 
-/// The same bytes with other metadata: what was not said is not known any more.
+/// The same bytes with other metadata, if the hint says that they are the same and it is not of later ones: what was not said is
+/// not known any more.
 fn changed<'a>(old: There<'a>, hint: &'a Hint<'_>, needs: Needs) -> Option<There<'a>> {
     let said = &hint.said;
-    let is_same = said.etag.as_deref().is_none_or(|etag| etag == old.etag);
+    let is_same = said.etag.as_deref() == Some(old.etag);
     let there = There {
         content_type: said.content_type.as_deref().map(Some),
         properties: said.properties.as_deref().map(Pairs::Said),
