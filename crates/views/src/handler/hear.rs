@@ -179,7 +179,8 @@ impl Table {
         let known = slot.map(|slot| self.known(slot));
         let old = known.and_then(|known| known.there);
         let there = looked.map(|looked| looked.there(old.and_then(|there| there.accessed)));
-        // What was seen has the place of the hint that says the same; if none does, that of what was known of the same bytes.
+        // What was seen has the place of the hint that says the same; if none does, that of what was known of the same bytes. What is
+        // gone may have been there and gone meanwhile.
         let order = match doubt {
             Some(doubt) if doubt.is_of(there.as_ref()) => Some(doubt.order),
             _ if is_same_version(old.as_ref(), there.as_ref()) => known.and_then(|known| known.order),
@@ -224,7 +225,6 @@ impl Doubt {
 
 fn is_same_version(left: Option<&There<'_>>, right: Option<&There<'_>>) -> bool {
     match (left, right) {
-        (None, None) => true,
         (Some(left), Some(right)) => left.etag == right.etag && is_same_second(left.modified, right.modified),
         _ => false,
     }
