@@ -298,8 +298,8 @@ fn produce(task: &Task, queues: &[Queue], begun: &[AtomicI64]) {
     let start = SystemClock.now();
     let mut number = 0;
     while number < total {
-        if task.rate > 0 {
-            let due = start.after(Duration::from_nanos(number as u64 * 1_000_000_000 / task.rate));
+        if let Some(due_ns) = (number as u64 * 1_000_000_000).checked_div(task.rate) {
+            let due = start.after(Duration::from_nanos(due_ns));
             let now = SystemClock.now();
             if now < due {
                 std::thread::sleep(due.since(now).min(Duration::from_micros(100)));
