@@ -17,6 +17,7 @@ usage: cargo xtask <command>
   tidy [--semantics]   check the project's own rules; with --semantics every statement of
                        docs/semantics.md that holds now must have a test
   bench [--quick]      the six jobs over a mount beside the raw S3 client
+  bench events         rates and latencies of the event handler
   figures [--quick]    the ObjectFS paper's Figures 2 to 5, measured and drawn into docs/figures
   fuzz [--minutes N] [--keep] [TARGET...]
                        throws changed inputs at everything that reads bytes from outside; --keep
