@@ -20,6 +20,7 @@ usage: cargo xtask <command>
   bench [--quick]      the six jobs over a mount beside the raw S3 client
   brokers [--messages N]
                        events a second through real brokers beside what each can give
+  bench events         rates and latencies of the event handler
   figures [--quick]    the ObjectFS paper's Figures 2 to 5, measured and drawn into docs/figures
   dialects             how long a message of events takes to be read
   fuzz [--minutes N] [--keep] [TARGET...]

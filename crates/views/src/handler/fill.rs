@@ -146,7 +146,13 @@ impl Handler {
         }
         container.set_running(None);
         self.look_at_all(container, doubtful).await;
-        Ok(views.iter().map(|view| (view.keys.clone(), view.needs)).collect())
+        let mut covered: Vec<(String, Needs)> = Vec::new();
+        for view in views {
+            if !covered.iter().any(|(keys, needs)| *keys == view.keys && *needs == view.needs) {
+                covered.push((view.keys.clone(), view.needs));
+            }
+        }
+        Ok(covered)
     }
 
     /// Hints of before are not believed any more where nothing is known.

@@ -38,6 +38,12 @@ impl Views for Handler {
         let found = self.registry().views.get(number as usize).cloned();
         let view = found.filter(|found| found.id() == view).ok_or(ViewError::Unknown)?;
         let containers = self.ready(&view).await?;
+        // Not before: of many that are opened in a row all come into force at once.
+        for container in &containers {
+            if container.is_outdated.load(Ordering::Acquire) {
+                self.put_in_force(container);
+            }
+        }
         let is_ours = |cursor: &&Cursor| cursor.epoch == self.epoch && cursor.versions.len() == 2 * SHARDS;
         let now = self.clock.now();
         let following = since
@@ -146,11 +152,6 @@ impl Handler {
         let all = self.containers();
         let containers: Vec<Arc<Container>> =
             all.values().filter(|container| container.has(view.number)).cloned().collect();
-        for container in &containers {
-            if container.is_outdated.load(Ordering::Acquire) {
-                self.put_in_force(container);
-            }
-        }
         let has_patterns = view.containers().1;
         let listings = containers.iter().map(|container| self.listed(container, view));
         let listings = futures_util::future::join_all(listings).await;

@@ -7,6 +7,7 @@
 
 pub(crate) mod brokers;
 mod content;
+mod events;
 pub(crate) mod figures;
 mod measure;
 mod memory;
@@ -85,13 +86,19 @@ struct Row {
 }
 
 const USAGE: &str = "\
-usage: cargo xtask bench [--quick] [--rounds N] [--fresh-memory] [--json] [--out FILE]
+usage: cargo xtask bench events [SCENARIO...]
+       cargo xtask bench [--quick] [--rounds N] [--fresh-memory] [--json] [--out FILE]
 
   --quick         64 MiB files and 1,024 small ones instead of 256 MiB and 4,096
   --fresh-memory  do not put free memory to use before each measurement";
 
 /// Runs the benchmark and prints the table.
 pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<()> {
+    if let Some((first, rest)) = arguments.split_first()
+        && first == "events"
+    {
+        return events::run(root, rest);
+    }
     let (scale, json, out) = parse(arguments)?;
     if cfg!(debug_assertions) {
         return again_in_release(root, "bench", arguments);
