@@ -10,6 +10,7 @@
 
 mod changes;
 mod ruleset;
+pub mod tree;
 mod yaml;
 
 pub use changes::{Changes, Cursor, ObjectName, Shown, ViewError, ViewId, Views};

@@ -4,5 +4,7 @@
 
 mod bounds;
 mod patterns;
+mod plain;
 mod problems;
 mod rulesets;
+mod tree;

@@ -108,7 +108,7 @@ impl Ruleset {
 }
 
 impl Rule {
-    fn holds(&self, object: &ObjectState<'_>, now: Timestamp) -> bool {
+    pub(crate) fn holds(&self, object: &ObjectState<'_>, now: Timestamp) -> bool {
         match self {
             Self::Container(names) => matches_any(names, object.container.as_bytes()),
             Self::Object(keys) => matches_any(keys, object.key),

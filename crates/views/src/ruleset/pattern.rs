@@ -33,6 +33,31 @@ impl Pattern {
         Ok(Self { written: text.to_owned(), regex })
     }
 
+    /// The text, where the pattern stands for only one.
+    pub fn literal(&self) -> Option<String> {
+        let (literal, is_all) = self.beginning();
+        is_all.then_some(literal)
+    }
+
+    /// What all texts that the pattern stands for begin with, as far as that is written out.
+    pub fn literal_prefix(&self) -> String {
+        self.beginning().0
+    }
+
+    /// What is before the first wildcard, and whether that is all.
+    fn beginning(&self) -> (String, bool) {
+        let mut literal = String::new();
+        let mut characters = self.written.chars();
+        while let Some(character) = characters.next() {
+            match character {
+                '*' | '?' | '[' | '{' => return (literal, false),
+                '\\' => literal.extend(characters.next()),
+                _ => literal.push(character),
+            }
+        }
+        (literal, true)
+    }
+
     /// Whether all of the text is what the pattern stands for.
     pub fn matches(&self, text: &[u8]) -> bool {
         self.regex.is_match(text)
