@@ -8,3 +8,4 @@ mod plain;
 mod problems;
 mod rulesets;
 mod tree;
+mod writing;

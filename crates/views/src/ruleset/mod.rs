@@ -3,6 +3,7 @@
 pub(crate) mod bound;
 pub(crate) mod pattern;
 pub(crate) mod read;
+mod write;
 
 use bound::{SizeBound, TimeBound};
 use pattern::Pattern;

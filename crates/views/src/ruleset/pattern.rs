@@ -33,31 +33,6 @@ impl Pattern {
         Ok(Self { written: text.to_owned(), regex })
     }
 
-    /// The text, where the pattern stands for only one.
-    pub fn literal(&self) -> Option<String> {
-        let (literal, is_all) = self.beginning();
-        is_all.then_some(literal)
-    }
-
-    /// What all texts that the pattern stands for begin with, as far as that is written out.
-    pub fn literal_prefix(&self) -> String {
-        self.beginning().0
-    }
-
-    /// What is before the first wildcard, and whether that is all.
-    fn beginning(&self) -> (String, bool) {
-        let mut literal = String::new();
-        let mut characters = self.written.chars();
-        while let Some(character) = characters.next() {
-            match character {
-                '*' | '?' | '[' | '{' => return (literal, false),
-                '\\' => literal.extend(characters.next()),
-                _ => literal.push(character),
-            }
-        }
-        (literal, true)
-    }
-
     /// Whether all of the text is what the pattern stands for.
     pub fn matches(&self, text: &[u8]) -> bool {
         self.regex.is_match(text)
@@ -77,3 +52,26 @@ impl PartialEq for Pattern {
 }
 
 impl Eq for Pattern {}
+
+/// What is written out in a pattern, which new names can be made of.
+impl Pattern {
+    /// The text, where the pattern stands for only one.
+    pub(crate) fn only_text(&self) -> Option<String> {
+        let (text, is_all) = self.beginning();
+        is_all.then_some(text)
+    }
+
+    /// What is before the first wildcard, and whether that is all.
+    pub(crate) fn beginning(&self) -> (String, bool) {
+        let mut text = String::new();
+        let mut characters = self.written.chars();
+        while let Some(character) = characters.next() {
+            match character {
+                '*' | '?' | '[' | '{' => return (text, false),
+                '\\' => text.extend(characters.next()),
+                _ => text.push(character),
+            }
+        }
+        (text, true)
+    }
+}

@@ -94,7 +94,7 @@ fn keys(ruleset: &Ruleset, directory: &[&[u8]], name: &[u8]) -> Vec<ObjectKey> {
 
 /// The directories that a pattern begins with, each with its `/`.
 fn folder(pattern: &Pattern) -> String {
-    let mut prefix = pattern.literal_prefix();
+    let (mut prefix, _) = pattern.beginning();
     prefix.truncate(prefix.rfind('/').map_or(0, |at| at + 1));
     prefix
 }
@@ -132,14 +132,14 @@ fn breach(ruleset: &Ruleset, place: &Place) -> Option<String> {
 }
 
 fn first_literal(patterns: &[Pattern]) -> Option<String> {
-    patterns.iter().find_map(Pattern::literal)
+    patterns.iter().find_map(Pattern::only_text)
 }
 
 /// The first alternative that says just what the value is; none where that is "not there".
 fn first_wanted(wanted: &[Wanted]) -> Option<String> {
     let said = wanted.iter().find_map(|wanted| match wanted {
         Wanted::Absent => Some(None),
-        Wanted::Like(pattern) => pattern.literal().map(Some),
+        Wanted::Like(pattern) => pattern.only_text().map(Some),
     });
     said.flatten()
 }
