@@ -9,6 +9,9 @@
 //! [`Ruleset::explain`] and [`Ruleset::matches`] are the same judgement.
 
 mod changes;
+#[cfg(any(test, feature = "conformance"))]
+pub mod conformance;
+pub mod remote;
 mod ruleset;
 pub mod tree;
 mod yaml;

@@ -6,6 +6,7 @@ mod bounds;
 mod patterns;
 mod plain;
 mod problems;
+mod remote;
 mod rulesets;
 mod tree;
 mod writing;

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use store::Timestamp;
+use store::{ETag, ObjectKey, StoreError, Timestamp};
+use views::conformance::{CONTAINER, World};
 use views::{Changes, Cursor, ObjectName, Ruleset, Shown, ViewError, ViewId, Views};
 
 #[derive(Debug, Default)]
@@ -97,6 +98,10 @@ impl Views for Plain {
     async fn open(&self, ruleset: &Ruleset) -> Result<ViewId, ViewError> {
         let mut state = self.state.lock().unwrap();
         state.answers()?;
+        if ruleset.to_yaml().contains("not-there") {
+            let source = StoreError::NoSuchBucket("not-there".into());
+            return Err(ViewError::Store { container: "not-there".into(), source });
+        }
         let known = state.views.iter().position(|known| known.name == ruleset.name);
         let number = known.unwrap_or_else(|| {
             state.views.push(ruleset.clone());
@@ -134,4 +139,38 @@ impl Views for Plain {
 /// Whether a ruleset without times shows an object.
 fn matches(ruleset: &Ruleset, shown: &Shown) -> bool {
     ruleset.matches(&shown.state(None), Timestamp(0))
+}
+
+/// A plain handler, and whoever is asked in its place.
+pub(crate) struct PlainWorld {
+    pub(crate) handler: Arc<Plain>,
+    pub(crate) views: Arc<dyn Views>,
+}
+
+fn object(key: &str) -> ObjectName {
+    ObjectName { container: CONTAINER.into(), key: ObjectKey::try_from(key).unwrap() }
+}
+
+#[async_trait::async_trait]
+impl World for PlainWorld {
+    fn views(&self) -> &dyn Views {
+        &*self.views
+    }
+
+    async fn put(&self, key: &str, size_bytes: u64, properties: &[(&str, &str)]) {
+        let properties = properties.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        self.handler.put(Shown {
+            name: object(key),
+            size_bytes,
+            etag: ETag::new("e"),
+            modified: Timestamp(0),
+            content_type: None,
+            properties: Some(properties.collect()),
+            tags: None,
+        });
+    }
+
+    async fn remove(&self, key: &str) {
+        self.handler.remove(&object(key));
+    }
 }
