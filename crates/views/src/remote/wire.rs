@@ -193,9 +193,9 @@ mod tests {
             size_bytes,
             etag: ETag::new("e-1"),
             modified: Timestamp(modified),
-            content_type: (size_bytes % 2 == 0).then(|| "text/plain".to_owned()),
-            properties: (size_bytes % 3 == 0).then(|| [("a".to_owned(), "ü\n".to_owned())].into()),
-            tags: (size_bytes % 5 == 0).then(Tags::new),
+            content_type: size_bytes.is_multiple_of(2).then(|| "text/plain".to_owned()),
+            properties: size_bytes.is_multiple_of(3).then(|| [("a".to_owned(), "ü\n".to_owned())].into()),
+            tags: size_bytes.is_multiple_of(5).then(Tags::new),
         }
     }
 

@@ -67,8 +67,8 @@ async fn what_is_no_handler_is_told_so() {
     let url = format!("http://{}", listener.local_addr().unwrap());
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
-            let mut head = [0; 1024];
-            stream.read(&mut head).await.ok();
+            let mut head = [0; 64];
+            stream.read_exact(&mut head).await.ok();
             stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello").await.ok();
         }
     });
