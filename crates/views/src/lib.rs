@@ -11,14 +11,17 @@
 mod changes;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
+mod handler;
 pub mod remote;
 mod ruleset;
 pub mod tree;
 mod yaml;
 
 pub use changes::{Changes, Cursor, ObjectName, Shown, ViewError, ViewId, Views};
+pub use handler::{Handler, HandlerConfig, HandlerError, HandlerParts};
 pub use ruleset::bound::{SizeBound, TimeBound};
 pub use ruleset::pattern::Pattern;
 pub use ruleset::read::read;
+pub use ruleset::write::write;
 pub use ruleset::{ObjectState, Reason, Rule, Ruleset, Wanted};
 pub use yaml::{Place, Problem};
