@@ -15,7 +15,7 @@ use store::s3::{
 };
 use store::wrap::{Operation, Trace, Traced};
 use store::writeback::{Writeback, WritebackOptions};
-use store::{Clock, Entropy, ObjectStore, StoreError};
+use store::{Buckets, Clock, Entropy, ObjectStore, StoreError};
 
 /// Who wants to hear of errors soon has single attempts given up sooner as well, but no server is that fast.
 const ANSWER_WITHIN_MIN: Duration = Duration::from_secs(5);
@@ -114,6 +114,14 @@ impl Bucket {
     }
 }
 
+/// All buckets that the flags' credentials reach.
+pub(crate) async fn all(flags: &StoreFlags, world: &World) -> Result<Arc<dyn Buckets>> {
+    let (clock, entropy) = (Arc::clone(&world.clock), Arc::clone(&world.entropy));
+    let buckets = S3Buckets::new(s3_config(flags)?, clock, entropy)?;
+    buckets.sign_in().await?;
+    Ok(Arc::new(buckets))
+}
+
 /// The S3 request that a call to a store stands for.
 fn kind(call: Operation) -> RequestKind {
     match call {
@@ -148,7 +156,8 @@ pub(crate) fn state_dir(volume: &Volume, named: Option<&Path>, flags: &StoreFlag
     named.map_or_else(own, Path::to_owned)
 }
 
-fn s3_config(flags: &StoreFlags) -> Result<S3Config> {
+/// How to reach the buckets that the flags name.
+pub(crate) fn s3_config(flags: &StoreFlags) -> Result<S3Config> {
     let found = credentials(flags)?;
     let mut config = S3Config {
         endpoint: flags.endpoint_url.clone().or(found.endpoint),

@@ -2,6 +2,7 @@
 
 use crate::units;
 use clap::{Args, ValueEnum};
+use events::Dialect;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -120,6 +121,52 @@ pub(crate) struct MountFlags {
     /// Open device files as devices (root only)
     #[arg(long)]
     pub(crate) allow_dev: bool,
+}
+
+/// What an event handler hears.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Events")]
+pub(crate) struct EventFlags {
+    /// Source of events, like webhook://ADDRESS:PORT/PATH or beanstalkd://HOST/TUBE (repeatable)
+    #[arg(long, value_name = "URL")]
+    pub(crate) events: Vec<String>,
+    /// Events say when objects are read, so that rulesets may ask for it
+    #[arg(long)]
+    pub(crate) access_events: bool,
+    #[command(flatten)]
+    pub(crate) sources: SourceFlags,
+}
+
+/// What is to be known of sources of events.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Events")]
+pub(crate) struct SourceFlags {
+    /// How events are written: auto, s3, eventbridge, sns, gcs or openio
+    #[arg(long, value_name = "NAME", default_value = "auto", value_parser = dialect)]
+    pub(crate) event_dialect: Dialect,
+    /// File whose first line a webhook's sender must know, readable by its owner only
+    #[arg(long, value_name = "FILE")]
+    pub(crate) event_secret: Option<PathBuf>,
+}
+
+fn dialect(name: &str) -> Result<Dialect, String> {
+    let names = || Dialect::ALL.map(Dialect::name).join(", ");
+    Dialect::named(name).ok_or_else(|| format!("there are {}", names()))
+}
+
+/// Where an event handler is that serves many clients.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Event handler")]
+pub(crate) struct HandlerFlags {
+    /// An event handler, as `tenon events serve` says where it is (repeatable: where one does not answer the next is asked)
+    #[arg(long, value_name = "URL")]
+    pub(crate) handler: Vec<String>,
+    /// File whose first line is the handler's token, readable by its owner only
+    #[arg(long, value_name = "FILE", requires = "handler")]
+    pub(crate) handler_token: Option<PathBuf>,
+    /// PEM file of certificate authorities to trust for the handler besides the system's
+    #[arg(long, value_name = "FILE", requires = "handler")]
+    pub(crate) handler_ca_bundle: Option<PathBuf>,
 }
 
 /// How it is served as objects.

@@ -12,6 +12,7 @@ mod changes;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
 mod handler;
+pub mod part;
 pub mod remote;
 mod ruleset;
 pub mod tree;
