@@ -19,7 +19,7 @@ pub mod tree;
 mod yaml;
 
 pub use changes::{Changes, Cursor, ObjectName, Shown, ViewError, ViewId, Views};
-pub use handler::{Handler, HandlerConfig, HandlerError, HandlerParts};
+pub use handler::{Handler, HandlerConfig, HandlerError, HandlerParts, HandlerStats, HintCounts, ViewStats};
 pub use ruleset::bound::{SizeBound, TimeBound};
 pub use ruleset::pattern::Pattern;
 pub use ruleset::read::read;

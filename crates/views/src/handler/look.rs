@@ -52,6 +52,12 @@ impl Looks {
         queue.wanted.len() + queue.in_flight.len()
     }
 
+    /// Shows the containers and keys of all.
+    pub(super) fn each(&self, mut see: impl FnMut(u32, &[u8])) {
+        let queue = self.queue();
+        queue.wanted.keys().chain(&queue.in_flight).for_each(|(container, key)| see(*container, key));
+    }
+
     /// Waits until what is asked of the queue holds.
     async fn until(&self, holds: impl Fn(&Queue) -> bool) {
         loop {
@@ -140,6 +146,9 @@ impl Handler {
     async fn work(&self) {
         while let Some((container, key, doubt)) = self.next_look() {
             self.look_until_known(&container, &key, doubt.as_ref()).await;
+            if let Err(error) = self.keep() {
+                tracing::warn!(%error, "the views' state cannot be kept");
+            }
             self.looks.queue().in_flight.remove(&(container.number, key));
             self.looks.changed.notify_waiters();
         }
