@@ -5,6 +5,7 @@ use clap::{Args, ValueEnum};
 use events::Dialect;
 use std::path::PathBuf;
 use std::time::Duration;
+use views::part::Part;
 
 /// How to reach the object store. Secrets are never flags: `ps` shows those to everybody.
 #[derive(Debug, Clone, Args)]
@@ -130,6 +131,9 @@ pub(crate) struct EventFlags {
     /// Source of events, like webhook://ADDRESS:PORT/PATH or beanstalkd://HOST/TUBE (repeatable)
     #[arg(long, value_name = "URL")]
     pub(crate) events: Vec<String>,
+    /// Keep only a part of all objects, like 2/3: other handlers keep the others, each with its own sources of all events
+    #[arg(long, value_name = "PART")]
+    pub(crate) part: Option<Part>,
     /// Events say when objects are read, so that rulesets may ask for it
     #[arg(long)]
     pub(crate) access_events: bool,
@@ -158,15 +162,34 @@ fn dialect(name: &str) -> Result<Dialect, String> {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Event handler")]
 pub(crate) struct HandlerFlags {
-    /// An event handler, as `tenon events serve` says where it is (repeatable: where one does not answer the next is asked)
-    #[arg(long, value_name = "URL")]
-    pub(crate) handler: Vec<String>,
+    /// An event handler, where `tenon events serve` says it is (repeatable: where one does not answer the next is asked);
+    /// with handlers of parts each as PART=URL, like 2/3=http://HOST:9100
+    #[arg(long, value_name = "[PART=]URL", value_parser = handler_at)]
+    pub(crate) handler: Vec<HandlerAt>,
     /// File whose first line is the handler's token, readable by its owner only
     #[arg(long, value_name = "FILE", requires = "handler")]
     pub(crate) handler_token: Option<PathBuf>,
     /// PEM file of certificate authorities to trust for the handler besides the system's
     #[arg(long, value_name = "FILE", requires = "handler")]
     pub(crate) handler_ca_bundle: Option<PathBuf>,
+}
+
+/// Where a handler is, and of which part of all objects it is.
+#[derive(Debug, Clone)]
+pub(crate) struct HandlerAt {
+    pub(crate) part: Part,
+    pub(crate) url: String,
+}
+
+fn handler_at(text: &str) -> Result<HandlerAt, String> {
+    let named = text.split_once('=').map(|(part, url)| Ok((part.parse::<Part>()?, url)));
+    let (part, url) = match named {
+        Some(Ok(named)) => named,
+        // An address may have the sign, too.
+        Some(Err(error)) if !text.starts_with("http") => return Err(error),
+        _ => (Part::ALL, text),
+    };
+    Ok(HandlerAt { part, url: url.to_owned() })
 }
 
 /// How it is served as objects.

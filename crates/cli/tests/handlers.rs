@@ -126,6 +126,7 @@ fn s276_s277_clients_of_a_handler_see_changes_and_go_on_while_it_is_killed_and_b
     assert_eq!(listed, "green: 1 objects, 2 bytes\n");
     let stats = home.ok([&["events", "stats"], &client[..]].concat());
     assert!(stats.contains("connected") && stats.contains("unreadable 0"), "{stats}");
+    assert!(stats.starts_with("1 views of "), "{stats}");
     drop(handler);
     home.boto(
         &url,
@@ -151,6 +152,9 @@ fn s278_a_handler_is_only_for_who_knows_its_token_and_ends_in_good_order() {
         let refused = home.refused([&["views", "list", "rules.yaml", "--handler", &at], more].concat());
         assert!(refused.contains("token") && !refused.contains(TOKEN), "{refused}");
     }
+    let halves = format!("1/2={at}");
+    let refused = home.refused(["views", "list", "rules.yaml", "--handler", &halves]);
+    assert!(refused.contains("a handler of each part"), "{refused}");
     let port = free_port().to_string();
     let second = home.refused([
         "events",

@@ -29,6 +29,9 @@ pub struct Part {
 }
 
 impl Part {
+    /// The only one of one.
+    pub const ALL: Self = Self { index: 0, count: 1 };
+
     /// How many parts there are.
     pub fn count(self) -> usize {
         self.count as usize
@@ -41,6 +44,9 @@ impl Part {
 
     /// Whether an object belongs to it.
     pub fn has(self, container: &str, key: &[u8]) -> bool {
+        if self.count == 1 {
+            return true;
+        }
         let mut hash = Xxh3Default::new();
         hash.update(container.as_bytes());
         hash.update(&[0]);
@@ -50,11 +56,17 @@ impl Part {
 
     /// Hands on the hints of objects that belong to it.
     pub fn of_hints(self, sink: Arc<dyn Sink>) -> Arc<dyn Sink> {
+        if self == Self::ALL {
+            return sink;
+        }
         Arc::new(PartSink { part: self, sink })
     }
 
     /// The buckets, whose listings show what belongs to it.
     pub fn of_buckets(self, buckets: Arc<dyn Buckets>) -> Arc<dyn Buckets> {
+        if self == Self::ALL {
+            return buckets;
+        }
         Arc::new(PartBuckets { part: self, buckets })
     }
 }

@@ -105,3 +105,24 @@ async fn a_listing_goes_on_where_it_was() {
     assert!(matches!(world.tree.list(&split("set/x"), None, 1).await, Err(TreeError::NotFound)));
     assert!(matches!(world.tree.list(&split("x"), None, 1).await, Err(TreeError::NotFound)));
 }
+
+/// However large a view is, a page of a listing costs what is on it; this is a debug build's time on a busy machine.
+#[tokio::test]
+async fn a_hundred_thousand_objects_are_listed_soon() {
+    let world = World::with_recency(SETS, Duration::from_secs(3600)).await;
+    for number in 0..100_000 {
+        world.handler.put(object(&format!("d{}/file-{number:06}", number % 100), ""));
+    }
+    let path = split("set");
+    assert_eq!(world.tree.list(&path, None, 10).await.unwrap().len(), 10);
+    let began = tokio::time::Instant::now();
+    let (mut count, mut after) = (0, None::<std::sync::Arc<[u8]>>);
+    loop {
+        let page = world.tree.list(&path, after.as_deref(), 1000).await.unwrap();
+        let Some((last, _)) = page.last() else { break };
+        (count, after) = (count + page.len(), Some(last.clone()));
+    }
+    let took = began.elapsed();
+    assert_eq!(count, 100_000);
+    assert!(took < Duration::from_secs(2), "{took:?}");
+}

@@ -16,6 +16,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Runtime;
+use views::part::Part;
 use views::remote::{RemoteServer, Report, Served};
 
 /// How long answers under way may take when the process is to end.
@@ -85,7 +86,12 @@ impl Serve {
             tracing::warn!("whoever reaches {} may ask what objects there are; give a --token", self.listen);
         }
         let buckets = bucket::all(&self.store, &world).await?;
-        let dir = state.root().join("views");
+        // Of another part everything is another state.
+        let part = self.events.part.unwrap_or(Part::ALL);
+        let dir = match part {
+            Part::ALL => state.root().join("views"),
+            part => state.root().join(format!("views-{}", part.to_string().replace('/', "-of-"))),
+        };
         let handling = Handling::start(buckets, dir, &self.events, &self.store, &world).await?;
         let handling = Arc::new(handling);
         let reporting = Arc::clone(&handling);
@@ -101,6 +107,7 @@ impl Serve {
         println!("{}", server.url());
         stop.asked().await;
         server.stop(ANSWERS_WITHIN).await;
+        handling.stop().await;
         Ok(())
     }
 }
