@@ -42,6 +42,8 @@ pub(super) struct Rules {
     pub(super) views: Vec<Arc<View>>,
     pub(super) matcher: Arc<Matcher>,
     pub(super) moment: Arc<Moment>,
+    /// The last moment that the log knows of.
+    pub(super) noted: Option<Timestamp>,
 }
 
 /// What is known of the whole container.
@@ -123,7 +125,7 @@ impl Container {
         Self {
             number,
             name,
-            rules: Mutex::new(Rules { views: Vec::new(), matcher, moment }),
+            rules: Mutex::new(Rules { views: Vec::new(), matcher, moment, noted: None }),
             is_outdated: AtomicBool::new(true),
             running: AtomicU32::new(0),
             listing: Mutex::default(),

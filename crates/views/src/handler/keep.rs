@@ -179,6 +179,9 @@ impl Handler {
         for container in containers {
             let record = Record { mark: Mark::Container, number: container.number, version: 0, body: &[] };
             Record { body: container.name.as_bytes(), ..record }.append(into);
+            if let Some(noted) = container.rules().noted {
+                Record { mark: Mark::Time, version: noted.0 as u64, ..record }.append(into);
+            }
             let listing = container.listing();
             let is_stale = listing.is_stale || (listing.running.is_some() && !listing.covered.is_empty());
             Record { mark: Mark::Listed, body: &pack_covered(&listing.covered), ..record }.append(into);
@@ -208,16 +211,9 @@ impl Handler {
         }
     }
 
-    /// What a life begins with: when every table's sets were right for the last time.
+    /// What a life begins with.
     pub(super) fn life(&self) -> Record<'_> {
-        let mut oldest = self.clock.now();
-        for shard in 0..SHARDS {
-            let shard = self.shard_at(shard);
-            let moments =
-                shard.tables().filter(|table| table.matcher.has_ages()).map(|table| table.moment().now);
-            oldest = moments.fold(oldest, Ord::min);
-        }
-        Record { mark: Mark::Life, number: self.life, version: oldest.0 as u64, body: &self.boot }
+        Record { mark: Mark::Life, number: self.life, version: 0, body: &self.boot }
     }
 }
 

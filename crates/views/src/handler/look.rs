@@ -1,7 +1,7 @@
 //! Looking at objects of which hints say too little: each key once at a time, so many at once, and not for ever.
 
 use super::container::Container;
-use super::hear::{Doubt, Looked, Outcome};
+use super::hear::{Doubt, Looked};
 use super::object::Known;
 use super::pen::Mark;
 use super::{Handler, hash};
@@ -216,11 +216,10 @@ impl Handler {
         if table.find(hash, key).map(|slot| table.version_of(slot)) != version {
             return Ok(false);
         }
-        if table.look(hash, key, looked.as_ref(), doubt, running, pen) != Outcome::Applied {
-            let mut record = Vec::new();
-            Known { key, order: None, there: None }.pack(&mut record);
-            pen.write(Mark::Looked, container.number, &record);
-        }
+        table.look(hash, key, looked.as_ref(), doubt, running, pen);
+        let mut record = Vec::new();
+        Known { key, order: None, there: None }.pack(&mut record);
+        pen.write(Mark::Looked, container.number, &record);
         Ok(true)
     }
 

@@ -20,7 +20,7 @@ pub(super) enum Mark {
     Object = 1,
     /// Somebody has to look at an object of a container.
     Look = 2,
-    /// Somebody looked at an object of a container and nothing was new.
+    /// Somebody looked at an object of a container; if something was new, an [`Mark::Object`] came before.
     Looked = 3,
     /// A view has these rules.
     View = 4,
@@ -30,12 +30,14 @@ pub(super) enum Mark {
     Listed = 6,
     /// A container has to be listed again.
     Stale = 7,
-    /// A handler goes on: the number of its life, when it was last known what time does, on which start of which machine.
+    /// A handler goes on: the number of its life, and on which start of which machine.
     Life = 8,
     /// A shard's objects of before are those of the snapshot; its version.
     Shard = 9,
     /// The snapshot is whole.
     End = 10,
+    /// The sets of a container's objects were right at a moment, and somebody was told.
+    Time = 11,
 }
 
 /// One record.
@@ -49,7 +51,7 @@ pub(super) struct Record<'a> {
 }
 
 impl Mark {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 11] = [
         Self::Object,
         Self::Look,
         Self::Looked,
@@ -60,6 +62,7 @@ impl Mark {
         Self::Life,
         Self::Shard,
         Self::End,
+        Self::Time,
     ];
 }
 

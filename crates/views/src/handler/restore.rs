@@ -31,12 +31,13 @@ struct Survey {
     files: Vec<Name>,
     epoch: Option<u64>,
     life: u32,
-    time: Option<Timestamp>,
     boot: Vec<u8>,
     views: Vec<(u32, Vec<Rule>)>,
     containers: Vec<String>,
     /// By container: what was listed, and whether that is to be done again.
     listed: HashMap<u32, (Vec<(String, Needs)>, bool)>,
+    /// For which moment clients were told last, by container.
+    times: HashMap<u32, Timestamp>,
     /// The last log ended in what is no frame.
     is_cut: bool,
 }
@@ -170,9 +171,9 @@ impl Survey {
             Mark::Stale => self.listed.entry(record.number).or_default().1 = true,
             Mark::Life => {
                 self.life = record.number;
-                self.time = Some(Timestamp(record.version as i64));
                 self.boot = record.body.to_vec();
             }
+            Mark::Time => drop(self.times.insert(record.number, Timestamp(record.version as i64))),
             Mark::Object | Mark::Look | Mark::Looked | Mark::Shard | Mark::End => {}
         }
         Some(())
@@ -224,17 +225,19 @@ impl Handler {
 
     /// Views and containers as they were.
     fn register(&self, survey: &Survey, is_doubtful: bool) {
-        let time = survey.time.unwrap_or_else(|| self.clock.now());
         let mut registry = self.registry();
         for (number, (life, rules)) in (0..).zip(&survey.views) {
             registry.add(&Arc::new(View::new(number, *life, rules.clone())));
         }
         let mut containers = HashMap::new();
         for (number, name) in (0..).zip(&survey.containers) {
-            let container = Arc::new(Container::new(number, name.as_str().into(), time));
+            let time = survey.times.get(&number).copied();
+            let now = time.unwrap_or_else(|| self.clock.now());
+            let container = Arc::new(Container::new(number, name.as_str().into(), now));
+            container.rules().noted = time;
             let views = registry.views.iter().filter(|view| view.names(name));
             views.for_each(|view| container.add(view));
-            self.put_in_force_at(&container, time);
+            self.put_in_force_at(&container, now);
             let (covered, is_stale) = survey.listed.get(&number).cloned().unwrap_or_default();
             let mut listing = container.listing();
             listing.is_stale = !covered.is_empty() && (is_stale || is_doubtful);
@@ -272,9 +275,6 @@ impl Handler {
             Mark::Look => drop(looks.insert((record.number, key.into()))),
             Mark::Looked => drop(looks.remove(&(record.number, key.into()))),
             Mark::Object => {
-                if !looks.is_empty() {
-                    looks.remove(&(record.number, key.into()));
-                }
                 if (!is_log || record.version > floors[number])
                     && let Some((table, _)) = self.shard_at(number).table(record.number)
                 {

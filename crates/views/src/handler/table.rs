@@ -480,13 +480,16 @@ impl Table {
         self.forget(true);
     }
 
+    /// A record says so, too: clients that have not heard of it yet do not find out otherwise after a restart.
     fn flip(&mut self, slot: u32, pen: &mut Pen) {
         let record = std::mem::take(&mut self.slots[slot as usize].record);
         let class = self.slots[slot as usize].class;
-        let set = Known::read(&record).and_then(|known| known.there).map(|there| self.set_of(class, &there));
+        let there = Known::read(&record).and_then(|known| known.there);
+        let set = there.map(|there| self.set_of(class, &there));
+        let is_other = set != Some(self.slots[slot as usize].set);
+        let version = is_other.then(|| pen.write(Mark::Object, self.container, &record));
         self.slots[slot as usize].record = record;
-        if let Some(set) = set.filter(|set| *set != self.slots[slot as usize].set) {
-            let version = pen.next();
+        if let (Some(set), Some(version)) = (set, version) {
             self.take_out(slot, version, Some(set));
             let found = &mut self.slots[slot as usize];
             (found.version, found.set) = (version, set);

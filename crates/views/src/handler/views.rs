@@ -189,8 +189,23 @@ impl Handler {
                 self.changes_of_shard(shard, view, &mut asked, (since[0], since[1]), room, &mut found)?;
             (since[0], since[1]) = until;
         }
+        asked.iter().for_each(|asked| self.note_time(&asked.container, now));
         found.cursor.versions = versions.into();
         Some(found)
+    }
+
+    /// Where time alone changes sets, who goes on with the state must know for which moment they were told.
+    fn note_time(&self, container: &Container, now: Timestamp) {
+        let mut rules = container.rules();
+        if rules.matcher.has_ages() && rules.noted != Some(now) {
+            rules.noted = Some(now);
+            self.note(Record {
+                mark: Mark::Time,
+                number: container.number,
+                version: now.0 as u64,
+                body: &[],
+            });
+        }
     }
 
     /// Adds what changed in a shard since a version, and says up to where; `None` if nobody knows any more what left since. What
