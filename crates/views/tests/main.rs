@@ -4,5 +4,9 @@
 
 mod bounds;
 mod patterns;
+mod plain;
 mod problems;
+mod remote;
 mod rulesets;
+mod tree;
+mod writing;

@@ -1,0 +1,122 @@
+//! From a ruleset to a file, which reads as the same ruleset.
+
+use super::{Rule, Ruleset, Wanted};
+use jiff::SignedDuration;
+use std::collections::BTreeMap;
+use std::fmt::{self, Display, Write as _};
+
+impl Ruleset {
+    /// The ruleset as YAML, one text for one ruleset: what [`read`](crate::read) makes the same of. Several after each other are a
+    /// file of several.
+    pub fn to_yaml(&self) -> String {
+        let mut lines = vec![(Quoted(&self.name).to_string(), String::new())];
+        let mut say = |word: &str, value: String| lines.push((format!("  {word}"), value));
+        if let Some(account) = &self.account {
+            say("account", Quoted(account).to_string());
+        }
+        for (word, values) in values_by_word(&self.rules) {
+            say(word, list(values));
+        }
+        for (word, of) in
+            [("properties", named(&self.rules, is_property)), ("tags", named(&self.rules, is_tag))]
+        {
+            if !of.is_empty() {
+                say(word, mapping(of.into_iter().map(|(name, wanted)| (name, alternatives(wanted)))));
+            }
+        }
+        if !self.directories {
+            say("directories", "off".to_owned());
+        }
+        if let Some(recency) = self.recency {
+            say("recency", SignedDuration::try_from(recency).unwrap_or(SignedDuration::MAX).to_string());
+        }
+        if !self.output.is_empty() {
+            let output = self.output.iter().map(|(name, value)| (name, Quoted(value).to_string()));
+            say("output", mapping(output));
+        }
+        let mut text = String::new();
+        for (word, value) in lines {
+            let space = if value.is_empty() { "" } else { " " };
+            // A text takes all that is written to it.
+            let _ = writeln!(text, "{word}:{space}{value}");
+        }
+        text
+    }
+}
+
+/// The rules that have no names, each word once, in the order of the rules.
+fn values_by_word(rules: &[Rule]) -> Vec<(&'static str, Vec<String>)> {
+    let mut words: Vec<(&'static str, Vec<String>)> = Vec::new();
+    for rule in rules {
+        let (word, said) = match rule {
+            Rule::Container(names) => ("container", quoted(names)),
+            Rule::Object(keys) => ("object", quoted(keys)),
+            Rule::ContentType(types) => ("content_type", quoted(types)),
+            Rule::Size(bound) => ("size", quoted(std::slice::from_ref(bound))),
+            Rule::Modified(bound) => ("modified", quoted(std::slice::from_ref(bound))),
+            Rule::Accessed(bound) => ("accessed", quoted(std::slice::from_ref(bound))),
+            Rule::Property(..) | Rule::Tag(..) => continue,
+        };
+        match words.iter_mut().find(|(known, _)| *known == word) {
+            Some((_, values)) => values.extend(said),
+            None => words.push((word, said)),
+        }
+    }
+    words
+}
+
+/// A name and what it may be.
+type Named<'r> = (&'r String, &'r Vec<Wanted>);
+
+fn is_property(rule: &Rule) -> Option<Named<'_>> {
+    if let Rule::Property(name, wanted) = rule { Some((name, wanted)) } else { None }
+}
+
+fn is_tag(rule: &Rule) -> Option<Named<'_>> {
+    if let Rule::Tag(name, wanted) = rule { Some((name, wanted)) } else { None }
+}
+
+fn named<'r>(
+    rules: &'r [Rule],
+    of: fn(&'r Rule) -> Option<Named<'r>>,
+) -> BTreeMap<&'r String, &'r Vec<Wanted>> {
+    rules.iter().filter_map(of).collect()
+}
+
+fn alternatives(wanted: &[Wanted]) -> String {
+    let said = wanted.iter().map(|wanted| match wanted {
+        Wanted::Absent => "null".to_owned(),
+        Wanted::Like(pattern) => Quoted(&pattern.to_string()).to_string(),
+    });
+    list(said.collect())
+}
+
+fn quoted<T: Display>(values: &[T]) -> Vec<String> {
+    values.iter().map(|value| Quoted(&value.to_string()).to_string()).collect()
+}
+
+fn list(values: Vec<String>) -> String {
+    format!("[{}]", values.join(", "))
+}
+
+fn mapping<'n>(entries: impl Iterator<Item = (&'n String, String)>) -> String {
+    let entries: Vec<String> = entries.map(|(name, value)| format!("{}: {value}", Quoted(name))).collect();
+    format!("{{{}}}", entries.join(", "))
+}
+
+/// A text in double quotes (YAML 1.2.2, 7.3.1), in ASCII.
+struct Quoted<'t>(&'t str);
+
+impl Display for Quoted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_char('"')?;
+        for character in self.0.chars() {
+            match character {
+                '"' | '\\' => write!(f, "\\{character}")?,
+                ' '..='~' => f.write_char(character)?,
+                _ => write!(f, "\\U{:08X}", u32::from(character))?,
+            }
+        }
+        f.write_char('"')
+    }
+}
