@@ -9,12 +9,15 @@
 //! [`Ruleset::explain`] and [`Ruleset::matches`] are the same judgement.
 
 mod changes;
+mod handler;
 mod ruleset;
 mod yaml;
 
 pub use changes::{Changes, Cursor, ObjectName, Shown, ViewError, ViewId, Views};
 pub use ruleset::bound::{SizeBound, TimeBound};
 pub use ruleset::pattern::Pattern;
+pub use handler::{Handler, HandlerConfig, HandlerError, HandlerParts};
 pub use ruleset::read::read;
+pub use ruleset::write::write;
 pub use ruleset::{ObjectState, Reason, Rule, Ruleset, Wanted};
 pub use yaml::{Place, Problem};

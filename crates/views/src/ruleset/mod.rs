@@ -3,6 +3,7 @@
 pub(crate) mod bound;
 pub(crate) mod pattern;
 pub(crate) mod read;
+pub(crate) mod write;
 
 use bound::{SizeBound, TimeBound};
 use pattern::Pattern;
@@ -108,7 +109,7 @@ impl Ruleset {
 }
 
 impl Rule {
-    fn holds(&self, object: &ObjectState<'_>, now: Timestamp) -> bool {
+    pub(crate) fn holds(&self, object: &ObjectState<'_>, now: Timestamp) -> bool {
         match self {
             Self::Container(names) => matches_any(names, object.container.as_bytes()),
             Self::Object(keys) => matches_any(keys, object.key),
