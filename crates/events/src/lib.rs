@@ -12,6 +12,7 @@
 pub mod aws;
 mod channel;
 mod event;
+mod feed;
 mod hint;
 mod sequence;
 mod source;
@@ -19,6 +20,7 @@ mod webhook;
 
 pub use channel::{Channel, Heard, Subscription};
 pub use event::{Described, EventKind, ObjectEvent};
+pub use feed::{Sink, SinkError};
 pub use hint::{Hint, Order, Said, What};
 pub use sequence::{Sequence, Sequencer};
 pub use source::{Message, Source, SourceError};

@@ -6,7 +6,7 @@ use crate::key::{InvalidKey, ObjectKey};
 pub type Result<T, E = StoreError> = std::result::Result<T, E>;
 
 /// An error of an [`ObjectStore`](crate::ObjectStore). Every text is one line and holds no secret.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
     /// No object has this key.

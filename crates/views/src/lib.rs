@@ -9,6 +9,7 @@
 //! [`Ruleset::explain`] and [`Ruleset::matches`] are the same judgement.
 
 mod changes;
+mod handler;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
 pub mod remote;
@@ -19,6 +20,8 @@ mod yaml;
 pub use changes::{Changes, Cursor, ObjectName, Shown, ViewError, ViewId, Views};
 pub use ruleset::bound::{SizeBound, TimeBound};
 pub use ruleset::pattern::Pattern;
+pub use handler::{Handler, HandlerConfig, HandlerError, HandlerParts};
 pub use ruleset::read::read;
+
 pub use ruleset::{ObjectState, Reason, Rule, Ruleset, Wanted};
 pub use yaml::{Place, Problem};

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod bounds;
+mod handler;
 mod patterns;
 mod plain;
 mod problems;

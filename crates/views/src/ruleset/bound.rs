@@ -51,6 +51,11 @@ impl SizeBound {
     pub fn holds(&self, size_bytes: u64) -> bool {
         self.how.holds(size_bytes, self.bytes)
     }
+
+    /// Lengths between which the answer is the same: each cuts what is below from itself and what is above.
+    pub(crate) fn cuts(&self) -> [u64; 2] {
+        [self.bytes, self.bytes.saturating_add(1)]
+    }
 }
 
 impl TimeBound {
@@ -70,6 +75,20 @@ impl TimeBound {
             Moment::At(moment) => self.how.holds(time, *moment),
             Moment::Ago(span) => self.how.holds(before(now, span), time),
         }
+    }
+
+    /// Times between which the answer is the same at a moment.
+    pub(crate) fn cuts(&self, now: Timestamp) -> [Timestamp; 2] {
+        let than = match &self.than {
+            Moment::At(moment) => *moment,
+            Moment::Ago(span) => before(now, span),
+        };
+        [than, Timestamp(than.0.saturating_add(1))]
+    }
+
+    /// Whether the answer changes as time goes by.
+    pub(crate) fn is_age(&self) -> bool {
+        matches!(self.than, Moment::Ago(_))
     }
 }
 

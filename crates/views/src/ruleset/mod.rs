@@ -4,6 +4,7 @@ pub(crate) mod bound;
 pub(crate) mod pattern;
 pub(crate) mod read;
 mod write;
+pub(crate) mod write_rules;
 
 use bound::{SizeBound, TimeBound};
 use pattern::Pattern;

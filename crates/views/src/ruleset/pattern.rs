@@ -14,6 +14,9 @@ pub struct Pattern {
     regex: Regex,
 }
 
+/// What makes a text more than itself.
+pub(crate) const WILD: [char; 6] = ['*', '?', '[', '{', '}', '\\'];
+
 impl Pattern {
     /// Of keys of objects.
     pub fn of_key(text: &str) -> Result<Self, String> {
@@ -36,6 +39,21 @@ impl Pattern {
     /// Whether all of the text is what the pattern stands for.
     pub fn matches(&self, text: &[u8]) -> bool {
         self.regex.is_match(text)
+    }
+
+    /// As it was written.
+    pub(crate) fn written(&self) -> &str {
+        &self.written
+    }
+
+    /// What every text that it stands for begins with.
+    pub(crate) fn prefix(&self) -> &str {
+        &self.written[..self.written.find(WILD).unwrap_or(self.written.len())]
+    }
+
+    /// The one text that it stands for, if it has no wildcards.
+    pub(crate) fn literal(&self) -> Option<&str> {
+        (!self.written.contains(WILD)).then_some(&self.written)
     }
 }
 

@@ -15,7 +15,7 @@ const EDGES: [(&str, &[&str]); 14] = [
     ("vfs", &["meta", "store"]),
     ("events", &["store"]),
     ("s3", &["store", "events"]),
-    ("views", &["store"]),
+    ("views", &["store", "events"]),
     ("fuse", &["vfs"]),
     ("sim", &["store", "meta", "vfs"]),
     ("bench", &["store", "meta", "vfs", "fuse", "servers"]),

@@ -1,0 +1,160 @@
+//! A container that some view names: its rulesets, and how far it was listed.
+
+use super::matcher::{Matcher, Moment, Needs};
+use crate::ruleset::write_rules::write_rules;
+use crate::{Pattern, Rule};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use store::{ObjectStore, StoreError, Timestamp};
+use tokio::sync::watch;
+
+/// What is wanted to be seen: the rules of a ruleset, whatever its name is.
+#[derive(Debug)]
+pub(super) struct View {
+    pub(super) number: u32,
+    pub(super) rules: Vec<Rule>,
+    /// What equal views have in common.
+    pub(super) text: String,
+    /// The rules on keys as text, empty if every key will do.
+    pub(super) keys: String,
+    pub(super) needs: Needs,
+}
+
+#[derive(Debug)]
+pub(super) struct Container {
+    pub(super) number: u32,
+    pub(super) name: Arc<str>,
+    rules: Mutex<Rules>,
+    /// There are views that the matcher does not know.
+    pub(super) is_outdated: AtomicBool,
+    /// The listing that runs, or 0.
+    running: AtomicU32,
+    pub(super) listing: Mutex<Listing>,
+    pub(super) store: Mutex<Option<Arc<dyn ObjectStore>>>,
+}
+
+#[derive(Debug)]
+pub(super) struct Rules {
+    pub(super) views: Vec<Arc<View>>,
+    pub(super) matcher: Arc<Matcher>,
+    pub(super) moment: Arc<Moment>,
+}
+
+/// What is known of the whole container.
+#[derive(Debug, Default)]
+pub(super) struct Listing {
+    /// How many there were.
+    pub(super) number: u32,
+    /// What came of the one that runs, to come.
+    pub(super) running: Option<watch::Receiver<Option<Result<(), StoreError>>>>,
+    /// What was listed, by rules on keys, and what was learnt of the objects.
+    pub(super) covered: Vec<(String, Needs)>,
+    /// Since then events were lost, or nobody could look.
+    pub(super) is_stale: bool,
+    /// When it was last tried.
+    pub(super) tried: Timestamp,
+}
+
+impl View {
+    pub(super) fn new(number: u32, rules: Vec<Rule>) -> Self {
+        let keys = rules.iter().filter(|rule| matches!(rule, Rule::Object(_))).map(Rule::to_string);
+        let keys = keys.collect::<Vec<_>>().join("\n");
+        Self { number, text: text_of(&rules), keys, needs: Needs::of(&rules), rules }
+    }
+
+    /// Whether a container is named.
+    pub(super) fn names(&self, container: &str) -> bool {
+        let names = |rule: &Rule| match rule {
+            Rule::Container(names) => names.iter().any(|name| name.matches(container.as_bytes())),
+            _ => true,
+        };
+        self.rules.iter().all(names)
+    }
+
+    /// The containers that are named literally, and whether there are patterns besides.
+    pub(super) fn containers(&self) -> (Vec<&str>, bool) {
+        let names = self.rules.iter().filter_map(|rule| match rule {
+            Rule::Container(names) => Some(names),
+            _ => None,
+        });
+        let names: Vec<&Pattern> = names.flatten().collect();
+        let literal: Vec<&str> = names.iter().filter_map(|name| name.literal()).collect();
+        let has_patterns = names.is_empty() || literal.len() < names.len();
+        (literal, has_patterns)
+    }
+
+    /// What every key that is wanted begins with, for each of the alternatives.
+    pub(super) fn prefixes(&self) -> Vec<&str> {
+        let keys = self.rules.iter().find_map(|rule| match rule {
+            Rule::Object(keys) => Some(keys),
+            _ => None,
+        });
+        keys.map_or_else(|| vec![""], |keys| keys.iter().map(Pattern::prefix).collect())
+    }
+}
+
+/// Equal rulesets have equal texts; names and what only clients act on are none of the handler's.
+pub(super) fn text_of(rules: &[Rule]) -> String {
+    let mut text = String::new();
+    write_rules(&mut text, rules);
+    text
+}
+
+impl Container {
+    pub(super) fn new(number: u32, name: Arc<str>, now: Timestamp) -> Self {
+        let matcher = Arc::new(Matcher::new(std::iter::empty()));
+        let moment = Arc::new(matcher.moment(now));
+        Self {
+            number,
+            name,
+            rules: Mutex::new(Rules { views: Vec::new(), matcher, moment }),
+            is_outdated: AtomicBool::new(true),
+            running: AtomicU32::new(0),
+            listing: Mutex::default(),
+            store: Mutex::default(),
+        }
+    }
+
+    pub(super) fn rules(&self) -> MutexGuard<'_, Rules> {
+        self.rules.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn listing(&self) -> MutexGuard<'_, Listing> {
+        self.listing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn store(&self) -> MutexGuard<'_, Option<Arc<dyn ObjectStore>>> {
+        self.store.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Another view names it.
+    pub(super) fn add(&self, view: &Arc<View>) {
+        let mut rules = self.rules();
+        if !rules.views.iter().any(|is| is.number == view.number) {
+            rules.views.push(Arc::clone(view));
+            self.is_outdated.store(true, Ordering::Release);
+        }
+    }
+
+    pub(super) fn has(&self, view: u32) -> bool {
+        self.rules().views.iter().any(|is| is.number == view)
+    }
+
+    /// The number of the listing that runs.
+    pub(super) fn running(&self) -> Option<u32> {
+        Some(self.running.load(Ordering::Acquire)).filter(|number| *number > 0)
+    }
+
+    pub(super) fn set_running(&self, number: Option<u32>) {
+        self.running.store(number.unwrap_or(0), Ordering::Release);
+    }
+}
+
+impl Listing {
+    /// Whether everything that a view wants was listed.
+    pub(super) fn covers(&self, view: &View) -> bool {
+        self.covered.iter().any(|(keys, needs)| {
+            (keys.is_empty() || *keys == view.keys) && needs.and(view.needs) == *needs
+        })
+    }
+}

@@ -1,0 +1,142 @@
+//! Which rules on keys a key keeps, for many rules at once.
+//!
+//! Rules are found by the first name of the key where that is literal in the pattern, and by one automaton for the rest, so that
+//! a key costs about the same under ten rules and under ten thousand that differ in their first name.
+
+use crate::Pattern;
+use crate::ruleset::pattern::WILD;
+use globset::{Candidate, GlobBuilder, GlobSet, GlobSetBuilder};
+use hashbrown::HashMap;
+
+/// Rules on keys by number; a rule is patterns, of which one must match.
+#[derive(Debug, Default)]
+pub(super) struct KeyRules {
+    /// Patterns that are the whole key.
+    exact: HashMap<Box<[u8]>, Vec<u32>>,
+    /// Patterns whose first name is literal, by that name.
+    by_first: HashMap<Box<[u8]>, Globs>,
+    rest: Globs,
+}
+
+/// Patterns, and the rules that they are of.
+#[derive(Debug, Default)]
+struct Globs {
+    patterns: Vec<(Pattern, u32)>,
+    /// `None` for so few patterns that they are tried one by one.
+    set: Option<GlobSet>,
+}
+
+/// Fewer patterns than this are tried one by one.
+const SET_PATTERNS_MIN: usize = 4;
+
+impl KeyRules {
+    /// Rules by their numbers in the list.
+    pub(super) fn new(rules: &[Vec<Pattern>]) -> Self {
+        let mut keys = Self::default();
+        for (rule, patterns) in (0..).zip(rules) {
+            for pattern in patterns {
+                keys.add(pattern, rule);
+            }
+        }
+        keys.by_first.values_mut().for_each(Globs::build);
+        keys.rest.build();
+        keys
+    }
+
+    fn add(&mut self, pattern: &Pattern, rule: u32) {
+        if let Some(key) = pattern.literal() {
+            self.exact.entry(key.as_bytes().into()).or_default().push(rule);
+            return;
+        }
+        let globs = match literal_first(pattern.written()) {
+            Some(first) => self.by_first.entry(first.as_bytes().into()).or_default(),
+            None => &mut self.rest,
+        };
+        globs.patterns.push((pattern.clone(), rule));
+    }
+
+    /// Puts the numbers of the rules that the key keeps into `found`, ascending.
+    pub(super) fn find(&self, key: &[u8], found: &mut Vec<u32>) {
+        found.clear();
+        if let Some(rules) = self.exact.get(key) {
+            found.extend_from_slice(rules);
+        }
+        if let Some(end) = key.iter().position(|byte| *byte == b'/')
+            && let Some(globs) = self.by_first.get(&key[..end])
+        {
+            globs.find(key, found);
+        }
+        self.rest.find(key, found);
+        found.sort_unstable();
+        found.dedup();
+    }
+}
+
+impl Globs {
+    fn build(&mut self) {
+        if self.patterns.len() < SET_PATTERNS_MIN {
+            return;
+        }
+        let mut set = GlobSetBuilder::new();
+        for (pattern, _) in &self.patterns {
+            // It was built once already.
+            let Ok(glob) =
+                GlobBuilder::new(pattern.written()).literal_separator(true).backslash_escape(true).build()
+            else {
+                return;
+            };
+            set.add(glob);
+        }
+        self.set = set.build().ok();
+    }
+
+    fn find(&self, key: &[u8], found: &mut Vec<u32>) {
+        match &self.set {
+            Some(set) if is_path(key) => {
+                let Ok(text) = std::str::from_utf8(key) else { return self.try_each(key, found) };
+                let matched = set.matches_candidate(&Candidate::new(text));
+                found.extend(matched.into_iter().map(|pattern| self.patterns[pattern].1));
+            }
+            _ => self.try_each(key, found),
+        }
+    }
+
+    fn try_each(&self, key: &[u8], found: &mut Vec<u32>) {
+        let kept = self.patterns.iter().filter(|(pattern, _)| pattern.matches(key));
+        found.extend(kept.map(|(_, rule)| *rule));
+    }
+}
+
+/// The first name of a pattern, if it is literal and more follows it.
+fn literal_first(pattern: &str) -> Option<&str> {
+    let (first, _) = pattern.split_once('/')?;
+    (!first.contains(WILD)).then_some(first)
+}
+
+/// Whether the set of patterns, which takes texts for paths, sees the key as it is.
+fn is_path(key: &[u8]) -> bool {
+    key.split(|byte| *byte == b'/').all(|name| !matches!(name, b"" | b"." | b"..") && !name.ends_with(b"."))
+        && !key.contains(&b'\n')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    proptest::proptest! {
+        #[test]
+        fn many_rules_at_once_are_each_rule(
+            rules in proptest::collection::vec("(\\*\\*/|a/|b/|\\{a,b\\}/|)(\\*|\\*\\*|x\\*|\\?|[a-c])(\\.[a-c]|/\\*\\*|)", 1..12),
+            keys in proptest::collection::vec(proptest::collection::vec(proptest::sample::select(b"abcx./\n\xff".to_vec()), 1..8), 1..20),
+        ) {
+            let rules: Vec<Vec<Pattern>> = rules.iter().filter_map(|rule| Pattern::of_key(rule).ok().map(|rule| vec![rule])).collect();
+            let all = KeyRules::new(&rules);
+            let mut found = Vec::new();
+            for key in keys {
+                all.find(&key, &mut found);
+                let expected: Vec<u32> = (0..).zip(&rules).filter(|(_, rule)| rule[0].matches(&key)).map(|(number, _)| number).collect();
+                proptest::prop_assert_eq!(&found, &expected, "{:?} under {:?}", key, &rules);
+            }
+        }
+    }
+}

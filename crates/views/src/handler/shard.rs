@@ -1,0 +1,40 @@
+//! A part of the state behind one lock: a table for each container.
+
+use super::matcher::{Matcher, Moment};
+use super::pen::Pen;
+use super::table::Table;
+use std::sync::Arc;
+
+#[derive(Debug)]
+pub(super) struct Shard {
+    tables: Vec<Option<Box<Table>>>,
+    pub(super) pen: Pen,
+}
+
+impl Shard {
+    pub(super) fn new(version: u64, keeps: bool) -> Self {
+        Self { tables: Vec::new(), pen: Pen::new(version, keeps) }
+    }
+
+    /// The table of a container, with what numbers its changes; `None` before rulesets were put in force.
+    pub(super) fn table(&mut self, container: u32) -> Option<(&mut Table, &mut Pen)> {
+        let table = self.tables.get_mut(container as usize)?.as_deref_mut()?;
+        Some((table, &mut self.pen))
+    }
+
+    pub(super) fn tables(&self) -> impl Iterator<Item = &Table> {
+        self.tables.iter().filter_map(|table| table.as_deref())
+    }
+
+    /// Puts rulesets in force.
+    pub(super) fn switch(&mut self, container: u32, matcher: &Arc<Matcher>, moment: &Arc<Moment>) {
+        let place = container as usize;
+        if self.tables.len() <= place {
+            self.tables.resize_with(place + 1, || None);
+        }
+        match &mut self.tables[place] {
+            Some(table) => table.switch(matcher, moment, &mut self.pen),
+            none => *none = Some(Box::new(Table::new(container, Arc::clone(matcher), Arc::clone(moment)))),
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! Hints come in.
+
+use super::container::Container;
+use super::hear::{Doubt, Outcome};
+use super::{Containers, Handler, hash};
+use events::{Hint, Sink, SinkError};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use store::Timestamp;
+
+#[async_trait::async_trait]
+impl Sink for Handler {
+    async fn take(&self, hints: &[Hint<'_>]) -> Result<(), SinkError> {
+        let mut containers = self.containers();
+        let now = self.clock.now();
+        let mut looks = Vec::new();
+        let mut last: Option<Arc<Container>> = None;
+        for hint in hints {
+            let container = match &last {
+                Some(last) if *last.name == *hint.bucket => Some(Arc::clone(last)),
+                _ => self.container_of(hint, &mut containers),
+            };
+            let Some(container) = container else { continue };
+            if self.hear(&container, hint, now) == Outcome::Look {
+                looks.push((Arc::clone(&container), Box::from(&*hint.key), Doubt::of(hint)));
+            }
+            last = Some(container);
+        }
+        self.look_later(looks).await;
+        Ok(())
+    }
+
+    async fn lost(&self, bucket: Option<&str>) {
+        let containers = self.containers();
+        let lost = containers.values().filter(|container| bucket.is_none_or(|name| *container.name == *name));
+        for container in lost {
+            self.list_again(container);
+        }
+    }
+}
+
+impl Handler {
+    /// Somebody knows that an object changed, but not how.
+    pub async fn look_again(&self, container: &str, key: &[u8]) {
+        if let Some(container) = self.containers().get(container) {
+            let hash = hash(container.number, key);
+            if let Some((table, pen)) = self.shard(hash).table(container.number) {
+                table.note_look(key, pen);
+            }
+            self.look_later(vec![(Arc::clone(container), key.into(), None)]).await;
+        }
+    }
+
+    fn container_of(&self, hint: &Hint<'_>, containers: &mut Arc<Containers>) -> Option<Arc<Container>> {
+        let found = containers.get(&*hint.bucket).cloned();
+        if found.is_some() {
+            return found;
+        }
+        let container = self.stranger(&hint.bucket)?;
+        *containers = self.containers();
+        Some(container)
+    }
+
+    fn hear(&self, container: &Arc<Container>, hint: &Hint<'_>, now: Timestamp) -> Outcome {
+        if container.is_outdated.load(Ordering::Acquire) {
+            self.put_in_force(container);
+        }
+        let hash = hash(container.number, &hint.key);
+        let mut shard = self.shard(hash);
+        let running = container.running();
+        match shard.table(container.number) {
+            Some((table, pen)) => table.hear(hash, hint, now, running, pen),
+            None => Outcome::Unwanted,
+        }
+    }
+}

@@ -1,0 +1,293 @@
+//! Clients ask.
+
+use super::container::{Container, View, text_of};
+use super::matcher::{Matcher, Moment};
+use super::object::Pairs;
+use super::pen::Pen;
+use super::table::{Change, Table};
+use super::{Handler, Registry, SHARDS};
+use crate::{Changes, Cursor, ObjectName, Rule, Ruleset, Shown, ViewError, ViewId, Views};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use store::{ObjectKey, StoreError, Timestamp};
+
+#[async_trait::async_trait]
+impl Views for Handler {
+    async fn open(&self, ruleset: &Ruleset) -> Result<ViewId, ViewError> {
+        let asks_accessed = ruleset.rules.iter().any(|rule| matches!(rule, Rule::Accessed(_)));
+        if asks_accessed && !self.config.knows_accessed {
+            return Err(ViewError::Refused(format!(
+                "ruleset '{}' asks when objects were last read, which nobody says here: have access events sent, or use 'modified'",
+                ruleset.name
+            )));
+        }
+        let view = self.view_of(ruleset);
+        let (literal, has_patterns) = view.containers();
+        let mut names: Vec<String> = literal.into_iter().map(str::to_owned).collect();
+        if has_patterns {
+            let all = self.buckets.list().await.map_err(|error| of_store("*", error))?;
+            names.extend(all.into_iter().filter(|name| view.names(name)));
+        }
+        names.iter().for_each(|name| drop(self.container(name)));
+        self.ready(&view).await?;
+        Ok(ViewId(u64::from(view.number)))
+    }
+
+    async fn changes(
+        &self,
+        view: ViewId,
+        since: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<Changes, ViewError> {
+        let number = u32::try_from(view.0).map_err(|_| ViewError::Unknown)?;
+        let view = self.registry().views.get(number as usize).cloned().ok_or(ViewError::Unknown)?;
+        let containers = self.ready(&view).await?;
+        let is_ours = |cursor: &&Cursor| cursor.epoch == self.epoch && cursor.versions.len() == SHARDS;
+        let now = self.clock.now();
+        if let Some(cursor) = since.filter(is_ours)
+            && let Some(changes) = self.changes_since(number, &containers, &cursor.versions, limit, now)
+        {
+            return Ok(changes);
+        }
+        let beginning = self.changes_since(number, &containers, &[0; SHARDS], limit, now);
+        let beginning = beginning.ok_or_else(|| ViewError::Refused("a view has no beginning".to_owned()))?;
+        Ok(Changes { is_beginning: true, ..beginning })
+    }
+}
+
+impl Handler {
+    fn view_of(&self, ruleset: &Ruleset) -> Arc<View> {
+        let mut registry = self.registry();
+        let text = text_of(&ruleset.rules);
+        if let Some(number) = registry.by_text.get(&text) {
+            return Arc::clone(&registry.views[*number as usize]);
+        }
+        let view = Arc::new(View::new(registry.views.len() as u32, ruleset.rules.clone()));
+        registry.add(&view);
+        view
+    }
+
+    /// A container by name, with the views that name it.
+    pub(super) fn container(&self, name: &str) -> Arc<Container> {
+        let mut registry = self.registry();
+        if let Some(container) = registry.containers.get(name) {
+            return Arc::clone(container);
+        }
+        let number = registry.containers.len() as u32;
+        let container = Arc::new(Container::new(number, name.into(), self.clock.now()));
+        let views = registry.views.iter().filter(|view| view.names(name));
+        views.for_each(|view| container.add(view));
+        self.put_in_force(&container);
+        let mut containers = (*registry.containers).clone();
+        containers.insert(Arc::clone(&container.name), Arc::clone(&container));
+        registry.containers = Arc::new(containers);
+        container
+    }
+
+    /// The container of a name that nobody has opened, if some view names it by a pattern: it is listed, then.
+    pub(super) fn stranger(&self, name: &str) -> Option<Arc<Container>> {
+        let mut registry = self.registry();
+        if !registry.has_patterns || registry.strangers.contains(name) {
+            return None;
+        }
+        if !registry.views.iter().any(|view| view.names(name)) {
+            registry.remember_stranger(name);
+            return None;
+        }
+        drop(registry);
+        let container = self.container(name);
+        self.list_again(&container);
+        Some(container)
+    }
+
+    /// Puts the rulesets in force that came since.
+    pub(super) fn put_in_force(&self, container: &Container) {
+        let mut rules = container.rules();
+        if !container.is_outdated.swap(false, Ordering::AcqRel) {
+            return;
+        }
+        let views = rules.views.iter().map(|view| (view.number, view.rules.as_slice()));
+        rules.matcher = Arc::new(Matcher::new(views));
+        rules.moment = Arc::new(rules.matcher.moment(self.clock.now()));
+        for shard in 0..SHARDS {
+            self.shard_at(shard).switch(container.number, &rules.matcher, &rules.moment);
+        }
+    }
+
+    /// The containers of a view, which are listed.
+    async fn ready(&self, view: &View) -> Result<Vec<Arc<Container>>, ViewError> {
+        let all = self.containers();
+        let containers: Vec<Arc<Container>> =
+            all.values().filter(|container| container.has(view.number)).cloned().collect();
+        for container in &containers {
+            if container.is_outdated.load(Ordering::Acquire) {
+                self.put_in_force(container);
+            }
+        }
+        let has_patterns = view.containers().1;
+        let listings = containers.iter().map(|container| self.listed(container, view));
+        let listings = futures_util::future::join_all(listings).await;
+        for (container, listed) in containers.iter().zip(listings) {
+            match listed {
+                Err(error) if has_patterns && is_of_one(&error) => {
+                    tracing::warn!(container = %container.name, %error, "a view leaves a container out");
+                }
+                Err(error) => return Err(of_store(&container.name, error)),
+                Ok(()) => {}
+            }
+        }
+        Ok(containers)
+    }
+
+    fn changes_since(
+        &self,
+        view: u32,
+        containers: &[Arc<Container>],
+        since: &[u64],
+        limit: usize,
+        now: Timestamp,
+    ) -> Option<Changes> {
+        let mut found = Changes {
+            cursor: Cursor { epoch: self.epoch, versions: Arc::new([]) },
+            is_beginning: false,
+            has_more: false,
+            shown: Vec::new(),
+            gone: Vec::new(),
+        };
+        let mut asked: Vec<Asked> = containers.iter().map(|container| Asked::new(container, now)).collect();
+        let mut versions = since.to_vec();
+        for (shard, version) in versions.iter_mut().enumerate() {
+            let room = limit.max(1).saturating_sub(found.shown.len() + found.gone.len());
+            *version = self.changes_of_shard(shard, view, &mut asked, *version, room, &mut found)?;
+        }
+        found.cursor.versions = versions.into();
+        Some(found)
+    }
+
+    /// Adds what changed in a shard, and says up to where.
+    fn changes_of_shard(
+        &self,
+        shard: usize,
+        view: u32,
+        asked: &mut [Asked],
+        since: u64,
+        room: usize,
+        found: &mut Changes,
+    ) -> Option<u64> {
+        let mut shard = self.shard_at(shard);
+        for asked in asked.iter_mut() {
+            if let Some((table, pen)) = shard.table(asked.container.number) {
+                asked.come_to(table, pen);
+            }
+        }
+        if room == 0 {
+            found.has_more |= shard.pen.version() > since;
+            return Some(since);
+        }
+        let mut changes = Vec::new();
+        for asked in asked.iter_mut() {
+            let Some((table, _)) = shard.table(asked.container.number) else { continue };
+            asked.matcher.add_sets_with(view, &mut asked.is_in);
+            table.changes(view, &asked.is_in, since, &mut changes)?;
+        }
+        let mut until = shard.pen.version();
+        if changes.len() > room {
+            found.has_more = true;
+            changes.sort_unstable_by_key(|(version, _, _)| *version);
+            changes.truncate(room);
+            until = changes.last().map_or(since, |(version, _, _)| *version);
+        }
+        for (_, number, change) in changes {
+            let Some(asked) = asked.iter().find(|asked| asked.container.number == number) else { continue };
+            let Some((table, _)) = shard.table(number) else { continue };
+            found.add(&asked.container, table, change);
+        }
+        Some(until)
+    }
+}
+
+/// A container as one question sees it.
+struct Asked {
+    container: Arc<Container>,
+    matcher: Arc<Matcher>,
+    moment: Arc<Moment>,
+    /// Of the matcher's sets, whether the view is in them.
+    is_in: Vec<bool>,
+}
+
+impl Asked {
+    fn new(container: &Arc<Container>, now: Timestamp) -> Self {
+        let mut rules = container.rules();
+        if rules.matcher.has_ages() && rules.moment.now != now {
+            rules.moment = Arc::new(rules.matcher.moment(now));
+        }
+        let (matcher, moment) = (Arc::clone(&rules.matcher), Arc::clone(&rules.moment));
+        Self { container: Arc::clone(container), matcher, moment, is_in: Vec::new() }
+    }
+
+    /// Goes on with a table, which may have other rules than when the question came.
+    fn come_to(&mut self, table: &mut Table, pen: &mut Pen) {
+        if Arc::ptr_eq(&self.matcher, &table.matcher) {
+            table.advance(&self.moment, pen);
+        } else {
+            self.matcher = Arc::clone(&table.matcher);
+            self.moment = Arc::clone(table.moment());
+            self.is_in.clear();
+        }
+    }
+}
+
+impl Changes {
+    fn add(&mut self, container: &Container, table: &Table, change: Change) {
+        match change {
+            Change::Shown(slot) => {
+                let known = table.known(slot);
+                if let (Some(there), Some(name)) = (known.there, name(container, known.key)) {
+                    self.shown.push(Arc::new(Shown {
+                        name,
+                        size_bytes: there.size_bytes,
+                        etag: there.etag(),
+                        modified: there.modified,
+                        content_type: there.content_type.flatten().map(str::to_owned),
+                        properties: there.properties.map(Pairs::to_map),
+                        tags: there.tags.map(Pairs::to_map),
+                    }));
+                }
+            }
+            Change::Gone(key) => self.gone.extend(name(container, &key)),
+        }
+    }
+}
+
+impl Registry {
+    fn add(&mut self, view: &Arc<View>) {
+        self.by_text.insert(view.text.clone(), view.number);
+        self.views.push(Arc::clone(view));
+        self.has_patterns |= view.containers().1;
+        self.strangers.clear();
+        let named = self.containers.values().filter(|container| view.names(&container.name));
+        named.for_each(|container| container.add(view));
+    }
+
+    fn remember_stranger(&mut self, name: &str) {
+        /// More names than this are asked for anew.
+        const STRANGERS_MAX: usize = 65_536;
+        if self.strangers.len() >= STRANGERS_MAX {
+            self.strangers.clear();
+        }
+        self.strangers.insert(name.into());
+    }
+}
+
+fn name(container: &Container, key: &[u8]) -> Option<ObjectName> {
+    Some(ObjectName { container: Arc::clone(&container.name), key: ObjectKey::try_from(key).ok()? })
+}
+
+fn of_store(container: &str, source: StoreError) -> ViewError {
+    ViewError::Store { container: container.to_owned(), source }
+}
+
+/// Whether the error is of the bucket, so that the others may do.
+fn is_of_one(error: &StoreError) -> bool {
+    matches!(error, StoreError::NoSuchBucket(_) | StoreError::Denied(_))
+}

@@ -1,0 +1,6 @@
+//! Tests of the event handler.
+
+
+
+mod random;
+mod world;

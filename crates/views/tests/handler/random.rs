@@ -1,0 +1,179 @@
+//! Random worlds: whatever is lost, repeated, late or cut off, in the end every view shows what its rules say of the store.
+
+use super::world::{Client, Told, World, map, ruleset};
+use events::Sink;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use store::Entropy;
+use views::{Handler, Ruleset};
+
+const RULESETS: [&str; 9] = [
+    "container: alpha",
+    "container: alpha\nobject: \"d0/*\"\nsize: \">3\"",
+    "container: alpha\nmodified: \"<2 days\"",
+    "container: [alpha, beta]\nmodified: [\">1 hour\", \"<1 month\"]\nsize: \"<=4\"",
+    "container: alpha\nproperties:\n  color: [black, \"gr*\"]",
+    "container: beta\nproperties:\n  stage: null\nobject: \"**/x*\"",
+    "container: alpha\ntags:\n  project: [one, null]",
+    "container: \"*\"\ncontent_type: \"text/*\"\nobject: [\"d1/**\", \"*\"]",
+    "container: beta\nobject: \"d1/x1\"",
+];
+
+struct Random {
+    world: World,
+    entropy: Entropy,
+    pending: Vec<Told>,
+    /// The order of what was stored last, by bucket and key.
+    orders: BTreeMap<(String, String), u128>,
+    is_lost: bool,
+    clients: Vec<(Ruleset, Client)>,
+}
+
+impl Random {
+    fn below(&self, bound: u64) -> u64 {
+        self.entropy.below(bound)
+    }
+
+    fn key(&self) -> String {
+        let name = format!("x{}", self.below(6));
+        match self.below(3) {
+            0 => name,
+            directory => format!("d{}/{name}", directory - 1),
+        }
+    }
+
+    async fn change(&mut self) {
+        let bucket = ["alpha", "beta"][self.below(2) as usize];
+        let key = self.key();
+        let is_there = self.orders.contains_key(&(bucket.to_owned(), key.clone()));
+        let pick = |values: &[&str], random: u64| values[random as usize % values.len()].to_owned();
+        let mut properties = BTreeMap::new();
+        if self.below(2) == 0 {
+            properties.insert("color".to_owned(), pick(&["black", "green", "white"], self.below(3)));
+        }
+        if self.below(3) == 0 {
+            properties.insert("stage".to_owned(), "raw".to_owned());
+        }
+        let tags = if self.below(2) == 0 { map(&[("project", &pick(&["one", "two"], self.below(2)))]) } else { map(&[]) };
+        let told = match self.below(5) {
+            0 if is_there => {
+                self.orders.remove(&(bucket.to_owned(), key.clone()));
+                self.world.delete(bucket, &key).await
+            }
+            1 if is_there => {
+                let repeated = self.orders[&(bucket.to_owned(), key.clone())];
+                let order = (self.below(2) == 0).then_some(repeated);
+                self.world.set_tags(bucket, &key, tags, order).await
+            }
+            _ => {
+                let size = self.below(8) as usize;
+                let told = self.world.put(bucket, &key, size, properties, tags).await;
+                self.orders.insert((bucket.to_owned(), key), told.order.unwrap());
+                told
+            }
+        };
+        self.pending.push(match self.below(4) {
+            0 => told.terse(),
+            1 => Told { order: None, ..told },
+            _ => told,
+        });
+    }
+
+    async fn deliver(&mut self, handler: &Handler) {
+        if self.pending.is_empty() {
+            return;
+        }
+        let chosen = self.below(self.pending.len() as u64) as usize;
+        let told = match self.below(4) {
+            // Again later.
+            0 => self.pending[chosen].clone(),
+            _ => self.pending.remove(chosen),
+        };
+        handler.take(&[told.hint()]).await.unwrap();
+    }
+
+    fn lose(&mut self) {
+        if !self.pending.is_empty() {
+            let chosen = self.below(self.pending.len() as u64) as usize;
+            self.pending.remove(chosen);
+            self.is_lost = true;
+        }
+    }
+
+    async fn step(&mut self, handler: &Handler) {
+        match self.below(20) {
+            0..8 => self.change().await,
+            8..13 => self.deliver(handler).await,
+            13 => self.lose(),
+            14 if self.is_lost => {
+                self.is_lost = false;
+                handler.lost(None).await;
+            }
+            15 => drop(self.world.clock.advance(Duration::from_secs(self.below(100_000)))),
+            16 if self.clients.len() < RULESETS.len() => {
+                let ruleset = ruleset(RULESETS[self.clients.len()]);
+                let client = Client::open(handler, &ruleset).await;
+                self.clients.push((ruleset, client));
+            }
+            _ if !self.clients.is_empty() => {
+                let (client, limit) = (self.below(self.clients.len() as u64), 1 + self.below(5));
+                self.clients[client as usize].1.ask(handler, limit as usize).await;
+            }
+            _ => {}
+        }
+        // Whatever was begun goes on a little, or not.
+        for _ in 0..self.below(3) {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Everything that was told arrives, and what was lost is known to be.
+    async fn settle(&mut self, handler: &Handler) {
+        while !self.pending.is_empty() {
+            self.deliver(handler).await;
+        }
+        if std::mem::take(&mut self.is_lost) {
+            handler.lost(Some("alpha")).await;
+            handler.lost(Some("beta")).await;
+        }
+        handler.settled().await;
+    }
+
+    async fn check(&mut self, handler: &Handler, seed: u64) {
+        for (ruleset, client) in &mut self.clients {
+            let expected = self.world.expected(ruleset).await;
+            client.follow(handler, 3).await;
+            assert_eq!(client.shown(), expected, "followed, seed {seed}: {ruleset:?}");
+            let mut new = Client::open(handler, ruleset).await;
+            new.follow(handler, 1000).await;
+            assert_eq!(new.shown(), expected, "anew, seed {seed}: {ruleset:?}");
+        }
+    }
+}
+
+async fn world(seed: u64) {
+    let mut random = Random {
+        world: World::new(&["alpha", "beta"]).await,
+        entropy: Entropy::new(seed),
+        pending: Vec::new(),
+        orders: BTreeMap::new(),
+        is_lost: false,
+        clients: Vec::new(),
+    };
+    let handler: Arc<Handler> = random.world.start(None, seed).await;
+    for _ in 0..6 {
+        for _ in 0..40 {
+            random.step(&handler).await;
+        }
+        random.settle(&handler).await;
+        random.check(&handler, seed).await;
+    }
+}
+
+#[tokio::test]
+async fn s250_views_are_what_the_rules_say_of_the_store() {
+    for seed in 0..2000 {
+        world(seed).await;
+    }
+}
