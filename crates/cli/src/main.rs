@@ -27,6 +27,7 @@ mod state;
 mod target;
 mod units;
 mod users;
+mod viewing;
 mod volume;
 mod webhooks;
 

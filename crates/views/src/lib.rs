@@ -9,18 +9,18 @@
 //! [`Ruleset::explain`] and [`Ruleset::matches`] are the same judgement.
 
 mod changes;
-mod handler;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
+mod handler;
 pub mod remote;
 mod ruleset;
 pub mod tree;
 mod yaml;
 
 pub use changes::{Changes, Cursor, ObjectName, Shown, ViewError, ViewId, Views};
+pub use handler::{Handler, HandlerConfig, HandlerError, HandlerParts};
 pub use ruleset::bound::{SizeBound, TimeBound};
 pub use ruleset::pattern::Pattern;
-pub use handler::{Handler, HandlerConfig, HandlerError, HandlerParts};
 pub use ruleset::read::read;
 
 pub use ruleset::{ObjectState, Reason, Rule, Ruleset, Wanted};

@@ -4,16 +4,13 @@ use crate::bucket::{Bucket, World};
 use crate::command::object::print_line;
 use crate::flags::StoreFlags;
 use crate::target::split_key;
-use anyhow::{Context, Result, bail};
+use crate::viewing::read;
+use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use store::Timestamp;
 use views::{ObjectState, Ruleset};
-
-/// What a file of rulesets has at most: nobody writes more, and a device file has no end.
-const FILE_BYTES_MAX: u64 = 16 << 20;
 
 /// Check rulesets, and see why an object is shown or not.
 ///
@@ -94,23 +91,4 @@ fn print_reasons(ruleset: &Ruleset, object: &ObjectState<'_>, now: Timestamp) ->
         };
         print_line(&format!("  {holds:<3} {}{but}", reason.rule))
     })
-}
-
-/// The rulesets of a file; what is wrong with it goes to standard error, a line each.
-fn read(file: &Path) -> Result<Vec<Ruleset>> {
-    let shown = file.display();
-    let mut text = String::new();
-    let opened = std::fs::File::open(file).with_context(|| format!("cannot read {shown}"))?;
-    opened.take(FILE_BYTES_MAX).read_to_string(&mut text).with_context(|| format!("cannot read {shown}"))?;
-    let problems = match views::read(&text) {
-        Ok(rulesets) => return Ok(rulesets),
-        Err(problems) => problems,
-    };
-    for problem in &problems {
-        eprintln!("{shown}:{problem}");
-    }
-    match problems.len() {
-        1 => bail!("{shown} has a problem"),
-        count => bail!("{shown} has {count} problems"),
-    }
 }

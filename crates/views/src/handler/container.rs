@@ -153,8 +153,8 @@ impl Container {
 impl Listing {
     /// Whether everything that a view wants was listed.
     pub(super) fn covers(&self, view: &View) -> bool {
-        self.covered.iter().any(|(keys, needs)| {
-            (keys.is_empty() || *keys == view.keys) && needs.and(view.needs) == *needs
-        })
+        self.covered
+            .iter()
+            .any(|(keys, needs)| (keys.is_empty() || *keys == view.keys) && needs.and(view.needs) == *needs)
     }
 }

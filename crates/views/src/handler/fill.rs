@@ -156,7 +156,8 @@ impl Handler {
         number: u32,
         is_again: bool,
     ) -> Result<Vec<Box<[u8]>>, StoreError> {
-        let request = ListRequest { prefix: prefix.into_bytes().into(), limit: PAGE_ENTRIES, ..ListRequest::default() };
+        let request =
+            ListRequest { prefix: prefix.into_bytes().into(), limit: PAGE_ENTRIES, ..ListRequest::default() };
         let mut pages = Pages::of(store, request);
         let mut doubtful = Vec::new();
         while let Some(entries) = pages.next().await? {
@@ -201,5 +202,9 @@ fn prefixes(views: &[Arc<View>]) -> Vec<String> {
             shortest.push(prefix);
         }
     }
-    if shortest.len() > PREFIXES_MAX { vec![String::new()] } else { shortest.into_iter().map(str::to_owned).collect() }
+    if shortest.len() > PREFIXES_MAX {
+        vec![String::new()]
+    } else {
+        shortest.into_iter().map(str::to_owned).collect()
+    }
 }

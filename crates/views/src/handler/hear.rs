@@ -84,7 +84,14 @@ impl Table {
     }
 
     /// Takes an entry of a listing. Whoever changed the object while the listing ran may know better.
-    pub(super) fn list(&mut self, hash: u64, entry: &ListEntry, listing: u32, always_looks: bool, pen: &mut Pen) -> Outcome {
+    pub(super) fn list(
+        &mut self,
+        hash: u64,
+        entry: &ListEntry,
+        listing: u32,
+        always_looks: bool,
+        pen: &mut Pen,
+    ) -> Outcome {
         let ListEntry::Object { object, size_bytes } = entry else { return Outcome::Unwanted };
         let key = object.key.as_bytes();
         let Some(class) = self.class_of(key) else { return Outcome::Unwanted };
@@ -172,15 +179,13 @@ impl Table {
         let known = slot.map(|slot| self.known(slot));
         let old = known.and_then(|known| known.there);
         let there = looked.map(|looked| looked.there(old.and_then(|there| there.accessed)));
-        // What was seen has the place of the hint that says the same; if none does, that of what was known of the same bytes.
+        // What was seen has the place of the hint that says the same; if none does, that of what was known of the same bytes. What is
+        // gone may have been there and gone meanwhile.
         let order = match doubt {
             Some(doubt) if doubt.is_of(there.as_ref()) => Some(doubt.order),
             _ if is_same_version(old.as_ref(), there.as_ref()) => known.and_then(|known| known.order),
             _ => None,
         };
-        if known.is_none() && there.is_none() && order.is_none() {
-            return Outcome::Repeated;
-        }
         let next = Known { key, order, there };
         if known == Some(next) {
             return Outcome::Repeated;
@@ -220,7 +225,6 @@ impl Doubt {
 
 fn is_same_version(left: Option<&There<'_>>, right: Option<&There<'_>>) -> bool {
     match (left, right) {
-        (None, None) => true,
         (Some(left), Some(right)) => left.etag == right.etag && is_same_second(left.modified, right.modified),
         _ => false,
     }
@@ -297,7 +301,11 @@ fn judge<'a>(
         Some(None) => {
             return match there.filter(|_| is_same && hint.what == What::Stored) {
                 Some(there) if hint.time.is_some_and(|time| is_same_second(time, there.modified)) => {
-                    Judged::So(Known { key: &hint.key, order: Some(order), there: Some(described(there, hint)) })
+                    Judged::So(Known {
+                        key: &hint.key,
+                        order: Some(order),
+                        there: Some(described(there, hint)),
+                    })
                 }
                 _ => look,
             };
@@ -357,10 +365,11 @@ fn described<'a>(there: There<'a>, hint: &'a Hint<'_>) -> There<'a> {
     }
 }
 
-/// The same bytes with other metadata: what was not said is not known any more.
+/// The same bytes with other metadata, if the hint says that they are the same and it is not of later ones: what was not said is
+/// not known any more.
 fn changed<'a>(old: There<'a>, hint: &'a Hint<'_>, needs: Needs) -> Option<There<'a>> {
     let said = &hint.said;
-    let is_same = said.etag.as_deref().is_none_or(|etag| etag == old.etag);
+    let is_same = said.etag.as_deref() == Some(old.etag);
     let there = There {
         content_type: said.content_type.as_deref().map(Some),
         properties: said.properties.as_deref().map(Pairs::Said),

@@ -181,7 +181,12 @@ impl Handler {
     }
 
     /// Looks once; whether what was seen counts: the object may have changed meanwhile.
-    async fn look(&self, container: &Container, key: &[u8], doubt: Option<&Doubt>) -> Result<bool, StoreError> {
+    async fn look(
+        &self,
+        container: &Container,
+        key: &[u8],
+        doubt: Option<&Doubt>,
+    ) -> Result<bool, StoreError> {
         let hash = hash(container.number, key);
         let Ok(name) = ObjectKey::try_from(key) else { return Ok(true) };
         let Some((version, needs_tags)) = self.before_look(container, hash, key) else { return Ok(true) };

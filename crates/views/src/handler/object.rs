@@ -111,7 +111,11 @@ impl<'a> There<'a> {
             size_bytes: u64::from_le_bytes(rest.array()?),
             modified: Timestamp(i64::from_le_bytes(rest.array()?)),
             etag: rest.str()?,
-            accessed: if has(HAS_ACCESSED) { Some(Timestamp(i64::from_le_bytes(rest.array()?))) } else { None },
+            accessed: if has(HAS_ACCESSED) {
+                Some(Timestamp(i64::from_le_bytes(rest.array()?)))
+            } else {
+                None
+            },
             content_type: match (has(HAS_TYPE), has(HAS_NO_TYPE)) {
                 (true, _) => Some(Some(rest.str()?)),
                 (false, is_known) => is_known.then_some(None),
@@ -126,7 +130,9 @@ impl<'a> Pairs<'a> {
     /// The value of a name.
     pub(super) fn get(&self, name: &str) -> Option<&'a str> {
         match self {
-            Self::Said(pairs) => pairs.iter().find(|(found, _)| found == name).map(|(_, value)| value.as_ref()),
+            Self::Said(pairs) => {
+                pairs.iter().find(|(found, _)| found == name).map(|(_, value)| value.as_ref())
+            }
             Self::Map(map) => map.get(name).map(String::as_str),
             Self::Packed(_) => {
                 let mut found = None;

@@ -183,7 +183,14 @@ impl Table {
     }
 
     /// Makes an object what is known of it now.
-    pub(super) fn put(&mut self, hash: u64, class: ClassId, known: &Known<'_>, seen: Option<Seen>, pen: &mut Pen) {
+    pub(super) fn put(
+        &mut self,
+        hash: u64,
+        class: ClassId,
+        known: &Known<'_>,
+        seen: Option<Seen>,
+        pen: &mut Pen,
+    ) {
         let mut record = std::mem::take(&mut self.scratch);
         record.clear();
         known.pack(&mut record);
@@ -192,7 +199,14 @@ impl Table {
     }
 
     /// The same of a packed record.
-    pub(super) fn put_packed(&mut self, hash: u64, class: ClassId, record: &[u8], seen: Option<Seen>, pen: &mut Pen) {
+    pub(super) fn put_packed(
+        &mut self,
+        hash: u64,
+        class: ClassId,
+        record: &[u8],
+        seen: Option<Seen>,
+        pen: &mut Pen,
+    ) {
         let version = pen.write(Mark::Object, self.container, record);
         let slot = self.place(hash, class, record, version);
         if seen.is_some() {
@@ -254,7 +268,9 @@ impl Table {
             }
         };
         let slots = &self.slots;
-        self.index.insert_unique(hash, slot, |slot| super::hash(self.container, key_of(&slots[*slot as usize].record)));
+        self.index.insert_unique(hash, slot, |slot| {
+            super::hash(self.container, key_of(&slots[*slot as usize].record))
+        });
         slot
     }
 
@@ -289,7 +305,9 @@ impl Table {
     }
 
     fn order(&mut self, slot: u32) {
-        let Some(there) = Known::read(&self.slots[slot as usize].record).and_then(|known| known.there) else { return };
+        let Some(there) = Known::read(&self.slots[slot as usize].record).and_then(|known| known.there) else {
+            return;
+        };
         let (modified, accessed) = (there.modified, there.accessed);
         self.by_modified.insert((modified, slot));
         accessed.map(|accessed| self.by_accessed.insert((accessed, slot)));
@@ -304,10 +322,18 @@ impl Table {
         let Slot { previous, next, .. } = self.slots[slot as usize];
         let list = self.list_of(slot, is_there);
         list.count -= 1;
-        if previous == NONE { list.head = next }
-        if next == NONE { list.tail = previous }
-        if previous != NONE { self.slots[previous as usize].next = next }
-        if next != NONE { self.slots[next as usize].previous = previous }
+        if previous == NONE {
+            list.head = next
+        }
+        if next == NONE {
+            list.tail = previous
+        }
+        if previous != NONE {
+            self.slots[previous as usize].next = next
+        }
+        if next != NONE {
+            self.slots[next as usize].previous = previous
+        }
     }
 
     fn link(&mut self, slot: u32, is_there: bool) {
@@ -315,7 +341,11 @@ impl Table {
         let last = list.tail;
         list.count += 1;
         list.tail = slot;
-        if last == NONE { list.head = slot } else { self.slots[last as usize].next = slot }
+        if last == NONE {
+            list.head = slot
+        } else {
+            self.slots[last as usize].next = slot
+        }
         let found = &mut self.slots[slot as usize];
         (found.previous, found.next) = (last, NONE);
     }
@@ -448,7 +478,13 @@ impl Table {
     }
 
     /// What changed in a view since a version; `None` if that is not known any more. Of version 0 everything that is there.
-    pub(super) fn changes(&self, view: u32, is_in: &[bool], since: u64, into: &mut Vec<(u64, u32, Change)>) -> Option<()> {
+    pub(super) fn changes(
+        &self,
+        view: u32,
+        is_in: &[bool],
+        since: u64,
+        into: &mut Vec<(u64, u32, Change)>,
+    ) -> Option<()> {
         if since > 0 && since < self.left_floor {
             return None;
         }

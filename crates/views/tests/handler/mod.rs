@@ -1,6 +1,4 @@
 //! Tests of the event handler.
 
-
-
 mod random;
 mod world;

@@ -8,8 +8,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use store::memory::{MemoryBuckets, MemoryLimits};
 use store::{
-    Attributes, Buckets, Clock, Entropy, ListRequest, ObjectKey, ObjectStore, Pages, Payload, PutOptions,
-    Precondition, Tags, Timestamp,
+    Attributes, Buckets, Clock, Entropy, ListRequest, ObjectKey, ObjectStore, Pages, Payload, Precondition,
+    PutOptions, Tags, Timestamp,
 };
 use views::{
     Cursor, Handler, HandlerConfig, HandlerParts, ObjectName, ObjectState, Ruleset, Shown, ViewId, Views,
@@ -116,8 +116,11 @@ impl World {
         tags: Tags,
     ) -> Told {
         let content_type = (size_bytes % 2 == 1).then(|| "text/plain".to_owned());
-        let attributes =
-            Attributes { content_type: content_type.clone(), user: properties.clone(), ..Attributes::default() };
+        let attributes = Attributes {
+            content_type: content_type.clone(),
+            user: properties.clone(),
+            ..Attributes::default()
+        };
         let options = PutOptions { attributes, tags: tags.clone(), ..PutOptions::default() };
         let body = Payload::from(bytes::Bytes::from(vec![b'x'; size_bytes]));
         let stored = self.bucket(bucket).await.put(&key_of(key), body, options).await.unwrap();
@@ -141,7 +144,13 @@ impl World {
     }
 
     /// Replaces tags; what is told does not say them, and repeats the order of what was stored if one is given, as MinIO does.
-    pub(crate) async fn set_tags(&mut self, bucket: &str, key: &str, tags: Tags, order: Option<u128>) -> Told {
+    pub(crate) async fn set_tags(
+        &mut self,
+        bucket: &str,
+        key: &str,
+        tags: Tags,
+        order: Option<u128>,
+    ) -> Told {
         self.bucket(bucket).await.set_tags(&key_of(key), tags).await.unwrap();
         let told = self.told(bucket, key, What::Changed);
         Told { order: order.or(told.order), ..told }
@@ -167,7 +176,9 @@ impl World {
         let mut expected = Vec::new();
         for container in self.buckets.list().await.unwrap() {
             let store = self.bucket(&container).await;
-            for entry in Pages::of(&*store, ListRequest { limit: 1000, ..ListRequest::default() }).all().await.unwrap() {
+            for entry in
+                Pages::of(&*store, ListRequest { limit: 1000, ..ListRequest::default() }).all().await.unwrap()
+            {
                 let (object, size_bytes) = entry.into_object().unwrap();
                 let meta = store.head(&object.key).await.unwrap();
                 let tags = store.tags(&object.key).await.unwrap();
