@@ -176,6 +176,23 @@ pub(crate) fn state_dir(volume: &Volume, named: Option<&Path>, flags: &StoreFlag
     named.map_or_else(own, Path::to_owned)
 }
 
+/// What sources of events may need: who asks, and what whoever posts has to know.
+pub(crate) fn source_access(
+    flags: &StoreFlags,
+    secret: Option<String>,
+    world: &World,
+) -> Result<events::SourceAccess> {
+    let found = credentials(flags)?;
+    Ok(events::SourceAccess {
+        secret,
+        credentials: found.credentials,
+        region: flags.region.clone().or(found.region),
+        ca_bundle: flags.ca_bundle.clone(),
+        clock: Arc::clone(&world.clock),
+        entropy: Arc::clone(&world.entropy),
+    })
+}
+
 fn s3_config(flags: &StoreFlags) -> Result<S3Config> {
     let found = credentials(flags)?;
     let mut config = S3Config {

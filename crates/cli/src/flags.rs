@@ -132,6 +132,9 @@ pub(crate) struct ViewFlags {
     /// Where it is said what happens to objects, like webhook://ADDRESS:PORT/PATH (repeatable; else buckets are listed again)
     #[arg(long, value_name = "URL", requires = "views")]
     pub(crate) events: Vec<String>,
+    /// Event handler of others (`tenon events serve`) in place of one in this process (repeatable)
+    #[arg(long, value_name = "URL", requires = "views", conflicts_with = "events")]
+    pub(crate) handler: Vec<String>,
 }
 
 /// How it is served as objects.

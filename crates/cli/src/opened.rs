@@ -86,7 +86,7 @@ impl Opened {
             record = Some(joined_record(world)?);
         }
         let viewing = match views {
-            Some(wanted) => Some(wanted.open(volume, &mut bucket, state, flags, world).await?),
+            Some(wanted) => Some(wanted.open(volume, &mut bucket, state, (flags, store), world).await?),
             None => None,
         };
         let metadata = metadata::open(
@@ -150,7 +150,7 @@ impl Wanted<'_> {
         volume: &Volume,
         bucket: &mut Bucket,
         state: &State,
-        flags: &VolumeFlags,
+        (flags, store): (&VolumeFlags, &StoreFlags),
         world: &World,
     ) -> Result<Arc<Viewing>> {
         let only = || {
@@ -161,6 +161,7 @@ impl Wanted<'_> {
             volume,
             buckets: bucket.buckets.clone().unwrap_or_else(only),
             dir: state.root().join("views"),
+            store,
             metadata_ttl: flags.metadata_ttl,
             world,
         };

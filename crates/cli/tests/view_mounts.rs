@@ -112,6 +112,36 @@ fn s264_a_mount_of_views_alone_shows_objects_of_several_buckets() {
     fs::remove_file(done.join("newer.txt")).unwrap();
     assert_eq!(names(&done), ["a.txt"]);
     assert!(one.find("newer.txt").is_none());
+    assert!(home.ok(["status", "mnt"]).contains("raw: 1 objects"));
+    home.ok(["umount", "mnt"]);
+}
+
+#[test]
+fn s263_directories_of_a_view_are_properties_of_its_objects() {
+    let server = servers::shared_minio();
+    let bucket = new_bucket(server, "views-directories");
+    let client = Client::of(server, &bucket);
+    let home = home(server).with("AWS_ENDPOINT_URL", &server.endpoint());
+    fs::write(home.path("rules.yaml"), format!("all:\n  container: {bucket}\n  properties: {{os: linux}}\n")).unwrap();
+    client.put("flat-1", "one", &[("os", "linux"), ("tenon-directory", "usr/bin")]);
+    home.ok(["mount", "--views=rules.yaml", "mnt", "--metadata-ttl=500ms"]);
+    let all = home.mnt().join("all");
+    assert_eq!(names(&all), ["usr"]);
+    assert_eq!(fs::read_to_string(all.join("usr/bin/flat-1")).unwrap(), "one");
+    fs::create_dir(all.join("etc")).unwrap();
+    fs::write(all.join("etc/passwd"), "root").unwrap();
+    assert_eq!(client.user("etc/passwd")["tenon-directory"], "etc");
+    fs::rename(all.join("etc"), all.join("conf")).unwrap();
+    assert_eq!(names(&all), ["conf", "usr"]);
+    assert_eq!(fs::read_to_string(all.join("conf/passwd")).unwrap(), "root");
+    eventually("the object says so", || {
+        client.user("etc/passwd").get("tenon-directory").is_some_and(|at| at == "conf")
+    });
+    fs::rename(all.join("conf/passwd"), all.join("usr/bin/passwd")).unwrap();
+    assert_eq!(names(&all.join("usr/bin")), ["flat-1", "passwd"]);
+    eventually("it follows", || client.user("etc/passwd")["tenon-directory"] == "usr/bin");
+    fs::remove_dir(all.join("conf")).unwrap();
+    assert_eq!(names(&all), ["usr"]);
     home.ok(["umount", "mnt"]);
 }
 

@@ -122,10 +122,10 @@ struct Object<'a> {
     sequencer: Cow<'a, str>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     content_type: Option<Cow<'a, str>>,
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    user_metadata: BTreeMap<Cow<'a, str>, Cow<'a, str>>,
-    #[serde(default, skip_serializing_if = "Tags::is_empty")]
-    tags: Tags,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    user_metadata: Option<BTreeMap<Cow<'a, str>, Cow<'a, str>>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    tags: Option<Tags>,
 }
 
 impl<'a> Record<'a> {
@@ -179,6 +179,7 @@ impl<'a> Record<'a> {
 impl<'a> Object<'a> {
     fn of(event: &'a ObjectEvent) -> Self {
         let object = &event.object;
+        let is_there = !event.kind.is_removed();
         let user = object.user.iter();
         let user =
             user.map(|(name, value)| (Cow::from(header(&format!("{USER_PREFIX}{name}"))), Cow::from(value)));
@@ -189,13 +190,14 @@ impl<'a> Object<'a> {
             version_id: object.version.as_deref().map(Cow::from),
             sequencer: Cow::from(event.sequence.to_string()),
             content_type: object.content_type.as_deref().map(Cow::from),
-            user_metadata: user.collect(),
-            tags: object.tags.clone(),
+            // Of what is there it is all, so that nobody has to look whether there is more.
+            user_metadata: is_there.then(|| user.collect()),
+            tags: is_there.then(|| object.tags.clone()),
         }
     }
 
     fn read(self) -> Described {
-        let user = self.user_metadata.into_iter().filter_map(|(name, value)| {
+        let user = self.user_metadata.into_iter().flatten().filter_map(|(name, value)| {
             let name = name.to_ascii_lowercase();
             // MinIO has the type among them too.
             Some((name.strip_prefix(USER_PREFIX)?.to_owned(), value.into_owned()))
@@ -206,7 +208,7 @@ impl<'a> Object<'a> {
             version: self.version_id.filter(|id| !id.is_empty()).map(|id| id.as_ref().into()),
             content_type: self.content_type.map(Cow::into_owned),
             user: user.collect(),
-            tags: self.tags,
+            tags: self.tags.unwrap_or_default(),
         }
     }
 }
@@ -223,12 +225,13 @@ fn version(kind: EventKind) -> &'static str {
 }
 
 /// ISO 8601 with milliseconds.
-fn time_text(time: Timestamp) -> String {
+pub(crate) fn time_text(time: Timestamp) -> String {
     let time = jiff::Timestamp::from_nanosecond(i128::from(time.0)).unwrap_or_default();
     time.strftime("%Y-%m-%dT%H:%M:%S.%3fZ").to_string()
 }
 
-fn time(text: &str) -> Option<Timestamp> {
+/// A moment as ISO 8601 has it.
+pub(crate) fn time(text: &str) -> Option<Timestamp> {
     let time: jiff::Timestamp = text.parse().ok()?;
     i64::try_from(time.as_nanosecond()).ok().map(Timestamp)
 }

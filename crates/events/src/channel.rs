@@ -3,7 +3,7 @@
 use crate::ObjectEvent;
 use std::sync::Arc;
 use tokio::sync::broadcast;
-use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 
 /// Events that a subscriber may be behind.
 const BEHIND_MAX: usize = 4096;
@@ -56,6 +56,15 @@ impl Subscription {
             Ok(heard) => Some(heard),
             Err(RecvError::Lagged(count)) => Some(Heard::Lost(count)),
             Err(RecvError::Closed) => None,
+        }
+    }
+
+    /// The next, if there is one already.
+    pub fn next_ready(&mut self) -> Option<Heard> {
+        match self.0.try_recv() {
+            Ok(heard) => Some(heard),
+            Err(TryRecvError::Lagged(count)) => Some(Heard::Lost(count)),
+            Err(TryRecvError::Empty | TryRecvError::Closed) => None,
         }
     }
 }

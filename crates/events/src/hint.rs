@@ -29,7 +29,7 @@ pub enum What {
     Stored,
     /// It is gone.
     Removed,
-    /// The same bytes have other metadata, tags or permissions.
+    /// The same bytes have other metadata, tags or permissions; or a version is gone, and what is there now is not said.
     Changed,
     /// Somebody read it.
     Read,
@@ -65,11 +65,45 @@ impl From<Sequence> for Order {
     }
 }
 
+impl Hint<'_> {
+    /// The same, borrowing nothing.
+    pub fn into_owned(self) -> Hint<'static> {
+        Hint {
+            bucket: Cow::Owned(self.bucket.into_owned()),
+            key: Cow::Owned(self.key.into_owned()),
+            what: self.what,
+            order: self.order,
+            time: self.time,
+            said: self.said.into_owned(),
+        }
+    }
+}
+
+impl Said<'_> {
+    fn into_owned(self) -> Said<'static> {
+        let text = |text: Option<Cow<'_, str>>| text.map(|text| Cow::Owned(text.into_owned()));
+        let pair = |(name, value): (Cow<'_, str>, Cow<'_, str>)| {
+            (Cow::Owned(name.into_owned()), Cow::Owned(value.into_owned()))
+        };
+        Said {
+            size_bytes: self.size_bytes,
+            etag: text(self.etag),
+            version: text(self.version),
+            content_type: text(self.content_type),
+            properties: self.properties.map(|all| all.into_iter().map(pair).collect()),
+            tags: self.tags.map(|all| all.into_iter().map(pair).collect()),
+        }
+    }
+}
+
 /// What this process's own endpoint did.
 impl<'a> From<&'a ObjectEvent> for Hint<'a> {
     fn from(event: &'a ObjectEvent) -> Self {
+        let is_a_version = event.object.version.is_some();
         let what = match event.kind {
             EventKind::TaggingPut | EventKind::TaggingDelete => What::Changed,
+            // Only a version is gone, which may be an old one.
+            EventKind::RemovedDelete | EventKind::ExpirationDelete if is_a_version => What::Changed,
             kind if kind.is_removed() => What::Removed,
             _ => What::Stored,
         };
@@ -77,7 +111,7 @@ impl<'a> From<&'a ObjectEvent> for Hint<'a> {
             (Cow::Borrowed(name.as_str()), Cow::Borrowed(value.as_str()))
         };
         let object = &event.object;
-        let is_there = what != What::Removed;
+        let is_there = !event.kind.is_removed();
         Self {
             bucket: Cow::Borrowed(&event.bucket),
             key: Cow::Borrowed(event.key.as_bytes()),

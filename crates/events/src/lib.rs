@@ -11,17 +11,20 @@
 
 pub mod aws;
 mod channel;
+mod dialect;
 mod event;
 mod feed;
 mod hint;
+mod letters;
 mod sequence;
 mod source;
 mod webhook;
 
 pub use channel::{Channel, Heard, Subscription};
+pub use dialect::{Dialect, DialectError};
 pub use event::{Described, EventKind, ObjectEvent};
-pub use feed::{Sink, SinkError};
+pub use feed::{Feed, FeedCounts, FeedStatus, Filter, Sink, SinkError, Wanted};
 pub use hint::{Hint, Order, Said, What};
 pub use sequence::{Sequence, Sequencer};
-pub use source::{Message, Source, SourceError};
+pub use source::{Message, Source, SourceAccess, SourceError, WebhookSource, open};
 pub use webhook::{Authorization, Notice, Webhook, WebhookConfig, WebhookCounts, WebhookError};

@@ -1,7 +1,13 @@
-//! Tests of the ways out.
+//! Tests of the ways out and in.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
+mod beanstalkd;
 mod channel;
+mod feed;
+mod hearing;
+mod minio;
 mod receiver;
+mod sqs;
 mod webhook;
+mod webhook_source;

@@ -1,4 +1,4 @@
-//! Real servers for tests, started on free loopback ports and gone with the test.
+//! Real servers and brokers for tests, started on free loopback ports and gone with the test.
 //!
 //! Owns finding the programs, starting them on a fresh directory, waiting until they answer, stopping and
 //! reviving them, and cleaning up. Development only: no product crate depends on it, and it depends on none.
@@ -10,13 +10,17 @@
 //!
 //! Invariant: however the test process ends, the server is killed and its directory removed (see [`reaper`]).
 
+mod broker;
 mod program;
 mod proxy;
 mod reaper;
 mod s3;
+mod server;
 mod small_disk;
 
+pub use broker::{Broker, beanstalkd, nats, rabbitmq, redis};
 pub use program::program;
 pub use proxy::{Mode, Proxy};
-pub use s3::{S3Server, minio, shared_minio, shared_versitygw, versitygw};
+pub use s3::{S3Server, minio, minio_with, shared_minio, shared_versitygw, versitygw};
+pub use server::Server;
 pub use small_disk::SmallDisk;

@@ -1,6 +1,6 @@
 //! Where the servers' and clients' programs are.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The program `name`: in `$TENON_SERVERS_DIR`, else in `~/.cache/tenon/bin`, else on the path.
 ///
@@ -13,6 +13,19 @@ pub fn program(name: &str) -> PathBuf {
             "no program '{name}' for the tests: run scripts/servers (it needs Go), or set TENON_SERVERS_DIR"
         )
     })
+}
+
+/// The program `name` of the Debian package `package`.
+///
+/// # Panics
+/// If it is not installed; the text says what to do.
+pub(crate) fn debian_program(name: &str, package: &str) -> PathBuf {
+    /// RabbitMQ's own, before `sbin`, where there is one that becomes another user.
+    const PLACES: [&str; 3] = ["/usr/lib/rabbitmq/bin", "/usr/bin", "/usr/sbin"];
+    let mut places = PLACES.iter().map(|dir| Path::new(dir).join(name));
+    places
+        .find(|file| file.is_file())
+        .unwrap_or_else(|| panic!("no program '{name}' for the tests: run scripts/packages {package}"))
 }
 
 #[expect(clippy::disallowed_methods, reason = "a test tool is set up by the environment")]

@@ -1,8 +1,8 @@
 //! Cleaning up after a test process, however it ends.
 //!
 //! A small shell holds the reading end of a pipe whose writing end only the test process has. Each line tells it
-//! which process to kill (an empty one: none). At the pipe's end, which comes when the test drops the server
-//! and just as well when the test is killed, it kills that process and removes the directory.
+//! which process to kill with its whole group (an empty one: none). At the pipe's end, which comes when the test drops
+//! the server and just as well when the test is killed, it kills that group and removes the directory.
 
 use std::io::Write;
 use std::os::unix::process::CommandExt;
@@ -13,7 +13,7 @@ const SCRIPT: &str = r#"
 trap '' INT TERM HUP
 pid=
 while read -r line; do pid=$line; done
-if [ -n "$pid" ]; then kill -9 "$pid" 2>/dev/null; fi
+if [ -n "$pid" ]; then kill -9 "-$pid" 2>/dev/null; fi
 umount -l -- "$1/data" 2>/dev/null
 rm -rf -- "$1" || { sleep 1; rm -rf -- "$1"; }
 "#;
@@ -36,7 +36,7 @@ impl Reaper {
         Self(shell.unwrap_or_else(|error| panic!("no /bin/sh to clean up with: {error}")))
     }
 
-    /// From now on, kill this process at the end, or none.
+    /// From now on, kill this leader of a process group and the group at the end, or none.
     pub(crate) fn watch(&mut self, pid: Option<u32>) {
         let line = pid.map_or_else(|| "\n".to_owned(), |pid| format!("{pid}\n"));
         let pipe = self.0.stdin.as_mut();

@@ -17,7 +17,7 @@ impl SmallDisk {
     /// # Panics
     /// If it cannot be mounted: that takes root.
     pub fn with_room_for(bytes: u64) -> Self {
-        let dir = crate::s3::fresh_dir("disk");
+        let dir = crate::server::fresh_dir("disk");
         let reaper = Reaper::for_dir(&dir);
         let mounted = Command::new("mount")
             .args(["-t", "tmpfs", "-o", &format!("size={bytes}"), "tenon-tests"])

@@ -302,7 +302,8 @@ impl Multipart for JoinedUpload {
 /// A bucket's name and what follows it; `None` without a `/`, or where no bucket could have what is before it as its name.
 fn split(text: &[u8]) -> Option<(&str, &[u8])> {
     let at = text.iter().position(|&byte| byte == b'/')?;
-    let name = std::str::from_utf8(&text[..at]).ok().filter(|name| !name.is_empty() && !name.starts_with('.'))?;
+    let name =
+        std::str::from_utf8(&text[..at]).ok().filter(|name| !name.is_empty() && !name.starts_with('.'))?;
     Some((name, &text[at + 1..]))
 }
 

@@ -22,6 +22,6 @@ pub use handler::{Handler, HandlerConfig, HandlerError, HandlerParts};
 pub use ruleset::bound::{SizeBound, TimeBound};
 pub use ruleset::pattern::Pattern;
 pub use ruleset::read::read;
-
+pub use ruleset::write::write;
 pub use ruleset::{ObjectState, Reason, Rule, Ruleset, Wanted};
 pub use yaml::{Place, Problem};

@@ -3,6 +3,7 @@
 //! Owns what belongs to one mount: its tree of views, the event handler in this process, what that is fed with, and telling both
 //! at once what was done through the mount.
 
+mod feeding;
 mod reach;
 mod shown;
 mod telling;
@@ -10,16 +11,24 @@ mod telling;
 pub(crate) use reach::{Reach, containers};
 
 use crate::bucket::World;
-use crate::flags::ViewFlags;
+use crate::control::protocol;
+use crate::environment;
+use crate::flags::{StoreFlags, ViewFlags};
 use crate::volume::Volume;
 use anyhow::{Context, Result, anyhow, bail};
+use events::{FeedCounts, Sink};
+use feeding::Feeds;
 use std::io::Read as _;
-use std::path::Path;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use store::{Buckets, Clock, Entropy, ObjectMeta, ObjectStore, StoreError, Tags, Timestamp};
-use views::tree::{Tree, TreeParts};
-use views::{Handler, HandlerConfig, HandlerParts, ObjectName, Rule, Ruleset, Shown};
+use store::{Buckets, Clock, Entropy, ObjectKey, ObjectMeta, ObjectStore, StoreError, Tags, Timestamp};
+use views::remote::{RemoteConfig, RemoteViews, Token};
+use views::tree::{Tree, TreeParts, ViewStatus};
+use views::{Handler, HandlerConfig, HandlerParts, ObjectName, Rule, Ruleset, Shown, Views};
+
+/// What a handler that others run wants to be told; secrets are never flags.
+const HANDLER_TOKEN: &str = "TENON_HANDLER_TOKEN";
 
 /// What a file of rulesets has at most: nobody writes more, and a device file has no end.
 const FILE_BYTES_MAX: u64 = 16 << 20;
@@ -28,10 +37,14 @@ const FILE_BYTES_MAX: u64 = 16 << 20;
 #[derive(Debug)]
 pub(crate) struct Viewing {
     tree: Tree,
-    handler: Arc<Handler>,
+    /// The one in this process, where there is one.
+    handler: Option<Arc<Handler>>,
     reach: Reach,
     rulesets: Vec<Ruleset>,
+    /// For how long what is known is recent, where a ruleset does not say it.
+    recency: Duration,
     clock: Arc<dyn Clock>,
+    feeds: Feeds,
     /// Where nobody says what happens: containers are listed again, this long after they were.
     lister: Option<Lister>,
 }
@@ -40,7 +53,7 @@ pub(crate) struct Viewing {
 #[derive(Debug)]
 struct Lister {
     every: Duration,
-    last: std::sync::Mutex<Timestamp>,
+    last: Mutex<Timestamp>,
 }
 
 /// What a mount needs for its views.
@@ -48,8 +61,9 @@ pub(crate) struct ViewingParts<'p> {
     pub(crate) volume: &'p Volume,
     /// Its bucket, or all of them.
     pub(crate) buckets: Arc<dyn Buckets>,
-    /// Where the handler's state is kept.
-    pub(crate) dir: std::path::PathBuf,
+    /// Where the state of views is kept.
+    pub(crate) dir: PathBuf,
+    pub(crate) store: &'p StoreFlags,
     /// For how long what was listed is recent.
     pub(crate) metadata_ttl: Duration,
     pub(crate) world: &'p World,
@@ -65,25 +79,37 @@ impl Viewing {
         let reach = Reach::of(parts.volume);
         rulesets.iter().try_for_each(|ruleset| must_be_here(ruleset, &reach))?;
         let clock = Arc::clone(&parts.world.clock);
-        let handler = Handler::start(HandlerParts {
-            buckets: Arc::clone(&parts.buckets),
-            clock: Arc::clone(&clock),
-            entropy: Entropy::new(parts.world.entropy.next_u64()),
-            dir: Some(parts.dir),
-            config: HandlerConfig::default(),
-        })
-        .await?;
-        let tree = Tree::new(TreeParts {
-            views: handler.clone(),
+        std::fs::create_dir_all(&parts.dir)
+            .with_context(|| format!("cannot make {}", parts.dir.display()))?;
+        let handler = match flags.handler.is_empty() {
+            true => Some(embedded(&parts).await?),
+            false => None,
+        };
+        let views: Arc<dyn Views> = match &handler {
+            Some(handler) => handler.clone(),
+            None => Arc::new(remote(flags, parts.store)?),
+        };
+        let recency = if handler.is_some() { Duration::ZERO } else { parts.metadata_ttl };
+        let tree = Tree::start(TreeParts {
+            views,
             rulesets: rulesets.clone(),
-            recency: Duration::ZERO,
+            recency,
             clock: Arc::clone(&clock),
+            buckets: Arc::clone(&parts.buckets),
+            dir: Some(parts.dir.join("tree")),
         });
-        let lister = flags
-            .events
-            .is_empty()
-            .then(|| Lister { every: parts.metadata_ttl, last: std::sync::Mutex::new(clock.now()) });
-        Ok(Arc::new(Self { tree, handler, reach, rulesets, clock, lister }))
+        let tree = tree.await.context("cannot keep the directories of views")?;
+        let feeds = match &handler {
+            Some(handler) => {
+                let (sink, wanted) = (handler.clone() as Arc<dyn Sink>, containers(&rulesets));
+                Feeds::open(flags, parts.store, wanted, sink, &parts.dir, parts.world).await?
+            }
+            None => Feeds::default(),
+        };
+        let lists = handler.is_some() && flags.events.is_empty();
+        let (every, last) = (parts.metadata_ttl, Mutex::new(clock.now()));
+        let lister = lists.then_some(Lister { every, last });
+        Ok(Arc::new(Self { tree, handler, reach, rulesets, recency, clock, feeds, lister }))
     }
 
     /// A store whose changes the views hear of.
@@ -104,29 +130,85 @@ impl Viewing {
             properties: Some(attributes.user),
             tags,
         });
-        self.handler.look_again(&container, key.as_bytes()).await;
+        self.look_again(&container, &key).await;
     }
 
     /// An object was removed.
     async fn removed(&self, object: &ObjectName) {
         self.tree.told_removed(object);
-        self.handler.look_again(&object.container, object.key.as_bytes()).await;
+        self.look_again(&object.container, &object.key).await;
+    }
+
+    /// The handler in this process looks for itself; another hears of it by its own ways.
+    async fn look_again(&self, container: &str, key: &ObjectKey) {
+        if let Some(handler) = &self.handler {
+            handler.look_again(container, key.as_bytes()).await;
+        }
+    }
+
+    /// How the views stand.
+    pub(crate) fn status(&self) -> Vec<protocol::View> {
+        let views = self.tree.status().into_iter();
+        let view = |view: ViewStatus| protocol::View {
+            name: view.name,
+            objects: view.objects as u64,
+            lost: view.lost.map(|lost| lost.why),
+        };
+        views.map(view).collect()
+    }
+
+    /// How the sources of events do.
+    pub(crate) fn sources(&self) -> Vec<protocol::EventSource> {
+        let source = |(url, counts): (&str, FeedCounts)| protocol::EventSource {
+            url: url.to_owned(),
+            messages: counts.messages,
+            hints: counts.hints,
+            unreadable: counts.unreadable,
+            failures: counts.failures,
+            connected: counts.is_connected,
+            last_error: counts.last_error,
+        };
+        self.feeds.statuses().map(source).collect()
     }
 
     /// Somebody looks: where nobody says what happens, that is when to find out.
     fn is_looked_at(&self) {
-        let Some(lister) = &self.lister else { return };
+        let (Some(lister), Some(handler)) = (&self.lister, &self.handler) else { return };
         let now = self.clock.now();
         {
-            let mut last = lister.last.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            let mut last = lister.last.lock().unwrap_or_else(PoisonError::into_inner);
             if now.since(*last) < lister.every {
                 return;
             }
             *last = now;
         }
-        let handler = Arc::clone(&self.handler);
-        tokio::spawn(async move { events::Sink::lost(&*handler, None).await });
+        let handler = Arc::clone(handler);
+        tokio::spawn(async move { handler.lost(None).await });
     }
+}
+
+/// The handler of this process.
+async fn embedded(parts: &ViewingParts<'_>) -> Result<Arc<Handler>> {
+    let handler = Handler::start(HandlerParts {
+        buckets: Arc::clone(&parts.buckets),
+        clock: Arc::clone(&parts.world.clock),
+        entropy: Entropy::new(parts.world.entropy.next_u64()),
+        dir: Some(parts.dir.join("handler")),
+        config: HandlerConfig::default(),
+    });
+    Ok(handler.await?)
+}
+
+/// One that others run.
+fn remote(flags: &ViewFlags, store: &StoreFlags) -> Result<RemoteViews> {
+    let token = environment::variable(HANDLER_TOKEN);
+    let token = token.map(|token| Token::new(&token).map_err(|error| anyhow!("{HANDLER_TOKEN}: {error}")));
+    let config = RemoteConfig {
+        addresses: flags.handler.clone(),
+        token: token.transpose()?,
+        ca_bundle: store.ca_bundle.clone(),
+    };
+    RemoteViews::new(&config).map_err(|error| anyhow!("--handler: {error}"))
 }
 
 /// The rulesets of a file; what is wrong with it goes to standard error, a line each.

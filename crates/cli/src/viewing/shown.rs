@@ -73,7 +73,7 @@ impl Derived for Viewing {
     fn recency(&self, directory: &[Name]) -> Duration {
         let of =
             |name: &Name| self.rulesets.iter().find(|ruleset| ruleset.name.as_bytes() == name.as_bytes());
-        directory.first().and_then(of).and_then(|ruleset| ruleset.recency).unwrap_or_default()
+        directory.first().and_then(of).and_then(|ruleset| ruleset.recency).unwrap_or(self.recency)
     }
 }
 
@@ -109,6 +109,7 @@ fn told(error: TreeError) -> Error {
         TreeError::NotEmpty => errno(libc_errno::NOT_EMPTY, "not empty"),
         TreeError::NotDirectory => errno(libc_errno::NOT_DIRECTORY, "a file of the view"),
         TreeError::IsDirectory => errno(libc_errno::IS_DIRECTORY, "a directory of the view"),
+        TreeError::Elsewhere => errno(libc_errno::CROSS, "only a copy and a removal can do it"),
         TreeError::Fixed => errno(libc_errno::NOT_PERMITTED, "views are made by rulesets"),
         TreeError::Invalid(why) => {
             tracing::warn!("{why}");

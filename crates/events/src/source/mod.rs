@@ -1,5 +1,13 @@
 //! Where events come from.
 
+mod beanstalkd;
+mod open;
+mod sqs;
+mod webhook;
+
+pub use open::{SourceAccess, open};
+pub use webhook::WebhookSource;
+
 use bytes::Bytes;
 use std::fmt;
 
@@ -21,6 +29,12 @@ pub trait Source: Send + fmt::Debug {
     /// # Errors
     /// As `receive`; the messages then come again.
     async fn acknowledge(&mut self) -> Result<(), SourceError>;
+
+    /// Whether messages may have been lost since this was last asked, so that somebody has to list again. Only of sources that
+    /// nobody keeps anything for; asked after `receive`.
+    fn take_lost(&mut self) -> bool {
+        false
+    }
 }
 
 /// One message: events in some dialect.
@@ -30,6 +44,12 @@ pub struct Message {
     pub body: Bytes,
     /// What the transport says besides: header names in lower case.
     pub attributes: Vec<(String, String)>,
+}
+
+impl From<Bytes> for Message {
+    fn from(body: Bytes) -> Self {
+        Self { body, attributes: Vec::new() }
+    }
 }
 
 /// A source that could not be asked.

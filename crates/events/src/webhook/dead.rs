@@ -1,17 +1,13 @@
 //! What could not be delivered, in a file: a line for each message, so that it can be posted by hand.
 
 use super::{Counters, Notice, count};
-use crate::aws;
+use crate::{aws, letters};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use tokio::fs::{File, OpenOptions};
-use tokio::io::AsyncWriteExt as _;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
-/// The longest file of dead letters.
-const FILE_BYTES_MAX: u64 = 64 << 20;
 /// Letters that may wait to be written.
 const WAITING_MAX: usize = 1024;
 
@@ -81,11 +77,5 @@ async fn write_all(
 async fn append(path: &Path, notice: &Notice) -> io::Result<()> {
     let mut line = aws::message(&notice.event, &notice.configuration);
     line.push(b'\n');
-    let mut options = OpenOptions::new();
-    let mut file: File = options.create(true).append(true).mode(0o600).open(path).await?;
-    if file.metadata().await?.len() + line.len() as u64 > FILE_BYTES_MAX {
-        return Err(io::Error::other("the file of dead letters is full; post its lines and remove it"));
-    }
-    file.write_all(&line).await?;
-    file.flush().await
+    letters::append(path, &line).await
 }

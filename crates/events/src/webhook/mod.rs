@@ -44,6 +44,12 @@ impl Authorization {
         value.set_sensitive(true);
         Ok(Self(value))
     }
+
+    /// Whether a header says the same; how long that takes does not say how much of it is right.
+    pub fn is(&self, header: Option<&HeaderValue>) -> bool {
+        let said = header.map(HeaderValue::as_bytes).unwrap_or_default();
+        aws_lc_rs::constant_time::verify_slices_are_equal(self.0.as_bytes(), said).is_ok()
+    }
 }
 
 impl fmt::Debug for Authorization {

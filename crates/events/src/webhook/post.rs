@@ -6,7 +6,7 @@ use http::header::{AUTHORIZATION, CONTENT_TYPE, USER_AGENT};
 use http::{HeaderValue, Method, Request, StatusCode, Uri};
 use http_body_util::{BodyExt, Full, Limited};
 use std::time::Duration;
-use store::s3::{HttpClient, http_client};
+use store::s3::{HttpClient, http_client, innermost};
 
 /// How long a connection may take.
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
@@ -59,21 +59,12 @@ impl Post {
         if let Some(authorization) = &self.authorization {
             headers.insert(AUTHORIZATION, authorization.0.clone());
         }
-        let answer = self.client.request(request).await.map_err(|error| reason(&error))?;
+        let answer = self.client.request(request).await.map_err(|error| innermost(&error))?;
         let status = answer.status();
         // What it says does not matter, and a long or broken answer costs the connection only.
         Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect().await.ok();
         Ok(status)
     }
-}
-
-/// The innermost cause: the outer ones say that something went wrong.
-fn reason(error: &dyn std::error::Error) -> String {
-    let mut innermost = error;
-    while let Some(source) = innermost.source() {
-        innermost = source;
-    }
-    innermost.to_string()
 }
 
 /// A receiver that wants something else of us will want it the next time too; one in trouble may recover.

@@ -90,3 +90,12 @@ fn read_bundle(path: &Path) -> Result<Vec<CertificateDer<'static>>, ConfigError>
 fn unusable(path: &Path, error: &dyn std::fmt::Display) -> ConfigError {
     ConfigError::Certificates(format!("{}: {error}", path.display()))
 }
+
+/// The innermost cause: the outer ones say that something went wrong.
+pub fn innermost(error: &dyn std::error::Error) -> String {
+    let mut innermost = error;
+    while let Some(source) = innermost.source() {
+        innermost = source;
+    }
+    innermost.to_string()
+}

@@ -33,6 +33,7 @@ mod odd_keys;
 mod pace;
 mod put;
 mod retry;
+mod service;
 mod sign;
 mod tags;
 mod uncopied;
@@ -41,10 +42,11 @@ mod xml;
 
 pub use buckets::S3Buckets;
 pub use config::{Addressing, ConfigError, DEFAULT_REGION, S3Config, Timeouts, UnsignedPayload};
-pub use connect::{HttpClient, http_client};
+pub use connect::{HttpClient, http_client, innermost};
 pub use counts::{RequestCounts, RequestKind};
 pub use credentials::{Credentials, CredentialsError, CredentialsSource, Found, Provider, Search};
 pub use retry::RetryPolicy;
+pub use service::{AwsService, AwsServiceError};
 
 use crate::{
     Attributes, CopyOptions, GetOptions, ListPage, ListRequest, Multipart, Object, ObjectKey, ObjectMeta,

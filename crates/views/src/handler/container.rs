@@ -1,7 +1,7 @@
 //! A container that some view names: its rulesets, and how far it was listed.
 
 use super::matcher::{Matcher, Moment, Needs};
-use crate::ruleset::write_rules::write_rules;
+use crate::ruleset::write::write_rules;
 use crate::{Pattern, Rule};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

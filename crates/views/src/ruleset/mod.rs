@@ -3,8 +3,7 @@
 pub(crate) mod bound;
 pub(crate) mod pattern;
 pub(crate) mod read;
-mod write;
-pub(crate) mod write_rules;
+pub(crate) mod write;
 
 use bound::{SizeBound, TimeBound};
 use pattern::Pattern;

@@ -5,43 +5,51 @@ use jiff::SignedDuration;
 use std::collections::BTreeMap;
 use std::fmt::{self, Display, Write as _};
 
+/// Rulesets as the text of a file.
+pub fn write(rulesets: &[Ruleset]) -> String {
+    rulesets.iter().map(Ruleset::to_yaml).collect()
+}
+
+/// The rules as they stand below a ruleset's name. Rules that are written alike mean the same.
+pub(crate) fn write_rules(text: &mut String, rules: &[Rule]) {
+    for (word, values) in values_by_word(rules) {
+        say(text, word, &list(values));
+    }
+    for (word, of) in [("properties", named(rules, is_property)), ("tags", named(rules, is_tag))] {
+        if !of.is_empty() {
+            let entries = of.into_iter().map(|(name, wanted)| (name, alternatives(wanted)));
+            say(text, word, &mapping(entries));
+        }
+    }
+}
+
 impl Ruleset {
     /// The ruleset as YAML, one text for one ruleset: what [`read`](crate::read) makes the same of. Several after each other are a
     /// file of several.
     pub fn to_yaml(&self) -> String {
-        let mut lines = vec![(Quoted(&self.name).to_string(), String::new())];
-        let mut say = |word: &str, value: String| lines.push((format!("  {word}"), value));
+        let mut text = format!("{}:\n", Quoted(&self.name));
         if let Some(account) = &self.account {
-            say("account", Quoted(account).to_string());
+            say(&mut text, "account", &Quoted(account).to_string());
         }
-        for (word, values) in values_by_word(&self.rules) {
-            say(word, list(values));
-        }
-        for (word, of) in
-            [("properties", named(&self.rules, is_property)), ("tags", named(&self.rules, is_tag))]
-        {
-            if !of.is_empty() {
-                say(word, mapping(of.into_iter().map(|(name, wanted)| (name, alternatives(wanted)))));
-            }
-        }
+        write_rules(&mut text, &self.rules);
         if !self.directories {
-            say("directories", "off".to_owned());
+            say(&mut text, "directories", "off");
         }
         if let Some(recency) = self.recency {
-            say("recency", SignedDuration::try_from(recency).unwrap_or(SignedDuration::MAX).to_string());
+            let recency = SignedDuration::try_from(recency).unwrap_or(SignedDuration::MAX);
+            say(&mut text, "recency", &recency.to_string());
         }
         if !self.output.is_empty() {
             let output = self.output.iter().map(|(name, value)| (name, Quoted(value).to_string()));
-            say("output", mapping(output));
-        }
-        let mut text = String::new();
-        for (word, value) in lines {
-            let space = if value.is_empty() { "" } else { " " };
-            // A text takes all that is written to it.
-            let _ = writeln!(text, "{word}:{space}{value}");
+            say(&mut text, "output", &mapping(output));
         }
         text
     }
+}
+
+fn say(text: &mut String, word: &str, value: &str) {
+    // A text takes all that is written to it.
+    let _ = writeln!(text, "  {word}: {value}");
 }
 
 /// The rules that have no names, each word once, in the order of the rules.

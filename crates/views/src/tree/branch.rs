@@ -3,10 +3,12 @@
 //! Invariants: of several who look at one time one asks; a handler that is lost is asked again, and until it answers there is
 //! what was there.
 
+use super::follow::End;
+use super::journal::Move;
 use super::names::{Entry, Names};
 use super::naming::EntryName;
-use super::told::{GRACE, Told};
-use super::{DIRECTORY_PROPERTY, Lost, Place, TreeError, ViewStatus};
+use super::told::Told;
+use super::{DIRECTORY_PROPERTY, Lost, News, Place, TreeError, ViewStatus};
 use crate::{Changes, Cursor, ObjectName, Rule, Ruleset, Shown, ViewError, ViewId, Views};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
@@ -45,11 +47,16 @@ impl Branch {
         recency: Duration,
         views: Arc<dyn Views>,
         clock: Arc<dyn Clock>,
+        moves: &[Move],
     ) -> Self {
-        let told = Told::new(Names::new(ruleset.directories));
+        let told = Told::new(Names::new(ruleset.directories), moves);
         let state = RwLock::new(State { told, view: None, cursor: None, asked: 0, known: None, lost: None });
         let recency = ruleset.recency.unwrap_or(recency);
         Self { ruleset, recency, views, clock, turn: Claims::default(), state }
+    }
+
+    pub(super) fn recency(&self) -> Duration {
+        self.recency
     }
 
     pub(super) fn names<T>(&self, look: impl FnOnce(&Names) -> T) -> T {
@@ -85,15 +92,38 @@ impl Branch {
         })
     }
 
-    /// Takes what this client did to objects, as one step.
-    pub(super) fn tell(&self, news: &[(ObjectName, Option<Arc<Shown>>)]) {
+    /// Takes what this client did to objects, as one step. What it does not say is as it was.
+    pub(super) fn tell(&self, news: &[News]) {
         let now = self.clock.now();
         let mut state = self.write();
         for (object, shown) in news {
-            let shown = shown.clone().filter(|shown| self.would_show(shown, now));
+            let shown = shown.clone().map(|shown| match state.told.names.get(object) {
+                Some(known) => with_known(shown, known),
+                None => shown,
+            });
+            let shown = shown.filter(|shown| self.would_show(shown, now));
             if shown.is_some() || self.could_show(object) {
-                state.told.tell(object, shown, Some(now.after(GRACE)));
+                state.told.tell(object, shown, now);
             }
+        }
+    }
+
+    /// Shows objects where they are to lie, and with them the directories that were made here, as one step.
+    pub(super) fn move_all(&self, moves: &[Move], made: Option<[&[&[u8]]; 2]>) {
+        let told = &mut self.write().told;
+        if let Some([from, to]) = made {
+            told.names.move_made(from, to);
+        }
+        moves.iter().for_each(|one| told.begin_move(one));
+    }
+
+    /// A move has ended: from now on the object lies where it says.
+    pub(super) fn has_moved(&self, one: &Move, end: &End) {
+        self.write().told.end_move(one);
+        match end {
+            End::Says(shown) => self.tell(&[(one.object.clone(), Some(shown.clone()))]),
+            End::Gone => self.write().told.heard(&one.object, None),
+            End::Unknown => {}
         }
     }
 
@@ -232,6 +262,17 @@ impl Branch {
     fn write(&self) -> RwLockWriteGuard<'_, State> {
         self.state.write().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// What is new of an object, with the metadata that is known besides.
+fn with_known(shown: Arc<Shown>, known: &Shown) -> Arc<Shown> {
+    if shown.properties.is_some() && shown.tags.is_some() {
+        return shown;
+    }
+    let mut shown = Arc::unwrap_or_clone(shown);
+    shown.properties = shown.properties.or_else(|| known.properties.clone());
+    shown.tags = shown.tags.or_else(|| known.tags.clone());
+    Arc::new(shown)
 }
 
 fn fill(names: &mut Names, changes: Changes) {

@@ -10,21 +10,28 @@
 
 mod branch;
 mod directory;
+mod follow;
+mod journal;
 mod names;
 mod naming;
 mod place;
+mod rename;
 mod told;
 
 use crate::{ObjectName, Ruleset, Shown, ViewError, Views};
 use branch::Branch;
+use follow::Follower;
 pub use names::Entry;
 pub use naming::{DIRECTORY_PROPERTY, EntryName};
 pub use place::Place;
 use std::collections::BTreeMap;
+use std::io;
 use std::ops::Bound;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use store::{Clock, Timestamp};
+use store::{Buckets, Claims, Clock, Timestamp};
+use tokio::task::AbortHandle;
 
 /// What a tree is made of.
 #[derive(Debug)]
@@ -37,12 +44,23 @@ pub struct TreeParts {
     pub recency: Duration,
     /// What time it is.
     pub clock: Arc<dyn Clock>,
+    /// Where the objects are, which are told of renames.
+    pub buckets: Arc<dyn Buckets>,
+    /// Where renames under way are kept, in a directory of this tree's own; in memory only if `None`.
+    pub dir: Option<PathBuf>,
 }
+
+/// What this client did to an object: what it is like now, or that it is gone.
+type News = (ObjectName, Option<Arc<Shown>>);
 
 /// Directories that rulesets fill. Paths are names from the tree's root, in which the views lie by their names.
 #[derive(Debug)]
 pub struct Tree {
-    branches: BTreeMap<EntryName, Branch>,
+    branches: Arc<BTreeMap<EntryName, Branch>>,
+    follower: Arc<Follower>,
+    following: AbortHandle,
+    /// One rename at a time.
+    renaming: Claims<()>,
 }
 
 /// How a view stands.
@@ -88,6 +106,12 @@ pub enum TreeError {
     /// The view could never show it; holds the reason (`EINVAL`).
     #[error("{0}")]
     Invalid(String),
+    /// Only a copy and a removal can do it (`EXDEV`).
+    #[error("this cannot be renamed in one step")]
+    Elsewhere,
+    /// Renames cannot be kept (`EIO`).
+    #[error("the journal of directories cannot be written: {0}")]
+    State(io::Error),
     /// Rulesets say which views there are (`EPERM`).
     #[error("views are made and removed in the file of rulesets")]
     Fixed,
@@ -97,14 +121,22 @@ pub enum TreeError {
 }
 
 impl Tree {
-    /// The views of some rulesets; none is asked for before somebody looks at it.
-    pub fn new(parts: TreeParts) -> Self {
-        let TreeParts { views, rulesets, recency, clock } = parts;
+    /// The views of some rulesets; none is asked for before somebody looks at it. Renames that were under way go on, for as long as
+    /// the tree is there.
+    ///
+    /// # Errors
+    /// If the directory cannot be read or written, or is damaged.
+    pub async fn start(parts: TreeParts) -> io::Result<Self> {
+        let TreeParts { views, rulesets, recency, clock, buckets, dir } = parts;
+        let follower = Arc::new(Follower::open(buckets, clock.clone(), dir).await?);
+        let moves = follower.moves();
         let branch = |ruleset: Ruleset| {
             let name = ruleset.name.as_bytes().into();
-            (name, Branch::new(Arc::new(ruleset), recency, views.clone(), clock.clone()))
+            (name, Branch::new(Arc::new(ruleset), recency, views.clone(), clock.clone(), &moves))
         };
-        Self { branches: rulesets.into_iter().map(branch).collect() }
+        let branches: Arc<BTreeMap<_, _>> = Arc::new(rulesets.into_iter().map(branch).collect());
+        let following = tokio::spawn(follower.clone().run(branches.clone())).abort_handle();
+        Ok(Self { branches, follower, following, renaming: Claims::default() })
     }
 
     /// What is under a path.
@@ -207,12 +239,23 @@ impl Tree {
         self.tell(&[(object.clone(), None)]);
     }
 
+    /// For how long what is known of the view of a path is recent.
+    pub fn recency(&self, path: &[&[u8]]) -> Duration {
+        let branch = path.first().and_then(|name| self.branches.get(*name));
+        branch.map_or(Duration::MAX, Branch::recency)
+    }
+
+    /// How many objects do not say yet that they were renamed with their directory.
+    pub fn following(&self) -> usize {
+        self.follower.len()
+    }
+
     /// How the views stand, in the order of their names.
     pub fn status(&self) -> Vec<ViewStatus> {
         self.branches.values().map(Branch::status).collect()
     }
 
-    fn tell(&self, news: &[(ObjectName, Option<Arc<Shown>>)]) {
+    fn tell(&self, news: &[News]) {
         self.branches.values().for_each(|branch| branch.tell(news));
     }
 
@@ -233,5 +276,12 @@ impl Tree {
             [] | [_] => Err(TreeError::Fixed),
             [name, rest @ ..] => Ok((self.branches.get(*name).ok_or(TreeError::NotFound)?, rest)),
         }
+    }
+}
+
+impl Drop for Tree {
+    fn drop(&mut self) {
+        // What is under way goes on with the next tree.
+        self.following.abort();
     }
 }

@@ -158,6 +158,42 @@ impl Names {
         }
     }
 
+    /// Moves the directories that were made here in or below a path; what lies in them follows.
+    pub(super) fn move_made(&mut self, from: &[&[u8]], to: &[&[u8]]) {
+        let mut made = self.made_paths();
+        made.retain(|path| {
+            path.len() >= from.len() && path.iter().zip(from).all(|(name, from)| **name == **from)
+        });
+        // The deepest first: those above are empty when their turn comes.
+        made.sort_by_key(|path| std::cmp::Reverse(path.len()));
+        for path in made {
+            let moved: Vec<&[u8]> =
+                to.iter().copied().chain(path[from.len()..].iter().map(|name| &**name)).collect();
+            self.make(&moved);
+            let path: Vec<&[u8]> = path.iter().map(|name| &**name).collect();
+            self.unmake(&path);
+        }
+    }
+
+    /// The objects in and below a directory, each with the directories between.
+    pub(super) fn beneath(&self, path: &[&[u8]]) -> Vec<(Vec<EntryName>, Arc<Shown>)> {
+        let mut found = Vec::new();
+        let mut left: Vec<(DirectoryId, Vec<EntryName>)> = Vec::new();
+        left.extend(self.directory(path).map(|top| (top, Vec::new())));
+        while let Some((id, below)) = left.pop() {
+            let Some(directory) = self.directories.get(&id) else { continue };
+            for (name, slot) in directory.after(None) {
+                match slot {
+                    Slot::File(shown) => found.push((below.clone(), shown.clone())),
+                    Slot::Directory(id) => {
+                        left.push((*id, [&below[..], std::slice::from_ref(name)].concat()))
+                    }
+                }
+            }
+        }
+        found
+    }
+
     fn directory(&self, path: &[&[u8]]) -> Option<DirectoryId> {
         path.iter().try_fold(TOP, |at, name| self.directories.get(&at)?.directory(name))
     }

@@ -5,13 +5,16 @@ use crate::plain::Plain;
 use crate::tree::{Hand, name, object, split};
 use std::sync::Arc;
 use std::time::Duration;
+use store::memory::MemoryBuckets;
 use views::tree::{Entry, Tree, TreeParts};
 
-fn tree(views: views::remote::RemoteViews) -> (Tree, Arc<Hand>) {
+async fn tree(views: views::remote::RemoteViews) -> (Tree, Arc<Hand>) {
     let clock = Arc::new(Hand::default());
     let rulesets = views::read("set: {container: bucket}").unwrap();
+    let buckets = Arc::new(MemoryBuckets::new(clock.clone()));
     let (views, recency) = (Arc::new(views), Duration::ZERO);
-    (Tree::new(TreeParts { views, rulesets, recency, clock: clock.clone() }), clock)
+    let parts = TreeParts { views, rulesets, recency, clock: clock.clone(), buckets, dir: None };
+    (Tree::start(parts).await.unwrap(), clock)
 }
 
 async fn names(tree: &Tree) -> Vec<String> {
@@ -25,7 +28,7 @@ async fn a_client_goes_on_while_its_handler_is_killed_and_back() {
     handler.put(object("a", ""));
     let server = serve(&handler, None, ANY).await;
     let address = server.url().strip_prefix("http://").unwrap().parse().unwrap();
-    let (tree, clock) = tree(client(&[server.url()], None));
+    let (tree, clock) = tree(client(&[server.url()], None)).await;
     assert_eq!(names(&tree).await, ["a"]);
     server.stop(Duration::from_secs(5)).await;
     drop(server);
@@ -49,7 +52,7 @@ async fn where_one_handler_does_not_answer_the_next_does() {
         handler.put(object("a", ""));
     }
     let (first, second) = (serve(&one, None, ANY).await, serve(&other, None, ANY).await);
-    let (tree, clock) = tree(client(&[first.url(), second.url()], None));
+    let (tree, clock) = tree(client(&[first.url(), second.url()], None)).await;
     assert_eq!(names(&tree).await, ["a"]);
     first.stop(Duration::from_secs(5)).await;
     drop(first);

@@ -3,8 +3,12 @@
 mod model;
 mod placing;
 mod recency;
+mod renames;
+mod shop;
 
 use crate::plain::Plain;
+use shop::Shop;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
@@ -17,6 +21,11 @@ use views::{ObjectName, Shown};
 pub(crate) struct Hand(AtomicI64);
 
 impl Hand {
+    /// A moment later.
+    pub(crate) fn tick(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
     pub(crate) fn move_by(&self, secs: i64) {
         self.0.fetch_add(secs * 1_000_000_000, Ordering::Relaxed);
     }
@@ -32,20 +41,21 @@ impl Clock for Hand {
 pub(crate) struct World {
     pub(crate) handler: Arc<Plain>,
     pub(crate) clock: Arc<Hand>,
+    pub(crate) shop: Shop,
     pub(crate) tree: Tree,
 }
 
 impl World {
     /// Views that are asked for at every look.
-    pub(crate) fn new(rulesets: &str) -> Self {
-        Self::with_recency(rulesets, Duration::ZERO)
+    pub(crate) async fn new(rulesets: &str) -> Self {
+        Self::with_recency(rulesets, Duration::ZERO).await
     }
 
-    pub(crate) fn with_recency(rulesets: &str, recency: Duration) -> Self {
+    pub(crate) async fn with_recency(rulesets: &str, recency: Duration) -> Self {
         let (handler, clock) = (Arc::new(Plain::default()), Arc::new(Hand(AtomicI64::new(1 << 60))));
-        let rulesets = views::read(rulesets).unwrap();
-        let tree = Tree::new(TreeParts { views: handler.clone(), rulesets, recency, clock: clock.clone() });
-        Self { handler, clock, tree }
+        let shop = Shop::new(clock.clone());
+        let tree = tree(rulesets, recency, &handler, &clock, &shop, None).await;
+        Self { handler, clock, shop, tree }
     }
 
     /// The names under a path, directories with a `/`.
@@ -65,6 +75,20 @@ impl World {
             Entry::File(shown) => Some(String::from_utf8_lossy(shown.name.key.as_bytes()).into_owned()),
         }
     }
+}
+
+pub(crate) async fn tree(
+    rulesets: &str,
+    recency: Duration,
+    handler: &Arc<Plain>,
+    clock: &Arc<Hand>,
+    shop: &Shop,
+    dir: Option<&Path>,
+) -> Tree {
+    let rulesets = views::read(rulesets).unwrap();
+    let (views, clock, buckets) = (handler.clone(), clock.clone(), Arc::new(shop.clone()));
+    let dir = dir.map(Path::to_owned);
+    Tree::start(TreeParts { views, rulesets, recency, clock, buckets, dir }).await.unwrap()
 }
 
 pub(crate) fn split(path: &str) -> Vec<&[u8]> {

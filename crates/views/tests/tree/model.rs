@@ -26,6 +26,40 @@ impl Model {
         all
     }
 
+    /// Moves a directory, or a file to another one, if that can be.
+    fn rename(&mut self, from: &str, to: &str) -> bool {
+        let (above, last) = to.rsplit_once('/').unwrap_or(("", to));
+        let (from_above, from_last) = from.rsplit_once('/').unwrap_or(("", from));
+        let all = self.directories();
+        if let Some(Some(object)) = self.list(from_above).0.remove(from_last) {
+            let has_parent = above.is_empty() || all.contains(above);
+            let is_taken = self.list(above).0.contains_key(last);
+            let can = !to.is_empty() && (from == to || last == from_last && has_parent && !is_taken);
+            if can {
+                self.objects.insert(object, above.to_owned());
+            }
+            return can;
+        }
+        let is_file = matches!(self.list(above).0.get(last), Some(Some(_)));
+        let is_free = !all.contains(to) && !is_file;
+        let (entries, longer) = self.list(to);
+        let is_empty = all.contains(to) && entries.is_empty() && longer == 0;
+        let can = !from.is_empty()
+            && !to.is_empty()
+            && all.contains(from)
+            && (from == to
+                || !within(to, from) && (above.is_empty() || all.contains(above)) && (is_free || is_empty));
+        if can && from != to {
+            let moved = |path: &String| match path.strip_prefix(from) {
+                Some(rest) if within(path, from) => format!("{to}{rest}"),
+                _ => path.clone(),
+            };
+            self.objects.values_mut().for_each(|at| *at = moved(at));
+            self.made = self.made.iter().map(moved).collect();
+        }
+        can
+    }
+
     /// Plain names in a directory; of objects whose plain name something else has, only how many there are.
     fn list(&self, directory: &str) -> (BTreeMap<String, Option<ObjectName>>, usize) {
         let prefix = if directory.is_empty() { String::new() } else { format!("{directory}/") };
@@ -47,6 +81,11 @@ impl Model {
     }
 }
 
+/// Whether a path is one, or lies below it.
+fn within(path: &str, above: &str) -> bool {
+    path.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
 #[derive(Debug, Clone)]
 enum Step {
     Put(String, String),
@@ -56,6 +95,8 @@ enum Step {
     ToldPut(String, String),
     ToldRemoved(String),
     HandlerStartsAnew,
+    Rename(String, String),
+    HandlerHears,
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -70,6 +111,9 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         (key(), directory()).prop_map(|(key, at)| Step::ToldPut(key, at)),
         key().prop_map(Step::ToldRemoved),
         Just(Step::HandlerStartsAnew),
+        (directory(), directory()).prop_map(|(from, to)| Step::Rename(from, to)),
+        (directory(), directory()).prop_map(|(from, to)| Step::Rename(from, to)),
+        Just(Step::HandlerHears),
     ];
     proptest::collection::vec(step, 1..40)
 }
@@ -77,21 +121,27 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 async fn take(world: &World, model: &mut Model, step: Step) {
     match step {
         Step::Put(key, at) => {
-            world.handler.put(object(&key, &at));
+            let shown = world.shop.put(&key, &at).await;
+            world.handler.put(shown);
             model.objects.insert(name(&key), at);
         }
+        // What is gone has no time: a handler that says so may be late, unless it has heard of what was done here.
         Step::Remove(key) => {
+            hear(world, model).await;
+            world.shop.remove(&key).await;
             world.handler.remove(&name(&key));
             model.objects.remove(&name(&key));
         }
         // The handler hears of it too, but the tree knew before.
         Step::ToldPut(key, at) => {
-            world.tree.told_stored(object(&key, &at));
+            let shown = world.shop.put(&key, &at).await;
+            world.tree.told_stored(shown.clone());
             model.objects.insert(name(&key), at.clone());
             compare(world, model).await;
-            world.handler.put(object(&key, &at));
+            world.handler.put(shown);
         }
         Step::ToldRemoved(key) => {
+            world.shop.remove(&key).await;
             world.tree.told_removed(&name(&key));
             if let Some(at) = model.objects.remove(&name(&key)).filter(|at| !at.is_empty()) {
                 model.made.insert(at);
@@ -120,7 +170,24 @@ async fn take(world: &World, model: &mut Model, step: Step) {
             }
         }
         Step::HandlerStartsAnew => world.handler.start_anew(),
+        Step::Rename(from, to) => {
+            let (from_path, to_path) = (format!("set/{from}"), format!("set/{to}"));
+            let renamed = world.tree.rename(&split(&from_path), &split(&to_path)).await;
+            assert_eq!(renamed.is_ok(), model.rename(&from, &to), "{from} to {to}: {renamed:?}");
+        }
+        // Events of what followed come late, or not before the next rename.
+        Step::HandlerHears => hear(world, model).await,
     }
+}
+
+async fn hear(world: &World, model: &Model) {
+    world.followed().await;
+    for (object, at) in &model.objects {
+        let key = String::from_utf8_lossy(object.key.as_bytes());
+        assert_eq!(world.shop.directory(&key).await, *at, "{key}");
+        world.handler.put(world.shop.shown(&key).await);
+    }
+    world.names("set").await;
 }
 
 async fn compare(world: &World, model: &Model) {
@@ -152,15 +219,17 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
     fn a_tree_shows_what_a_plain_model_says(steps in steps(), page in 0_usize..4) {
-        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         runtime.block_on(async {
-            let world = World::new("set: {container: bucket}");
+            let world = World::new("set: {container: bucket}").await;
             world.handler.page.store(page, Ordering::Relaxed);
             let mut model = Model::default();
             for step in steps {
                 take(&world, &mut model, step).await;
                 compare(&world, &model).await;
             }
+            take(&world, &mut model, Step::HandlerHears).await;
+            compare(&world, &model).await;
         });
     }
 }
@@ -168,7 +237,7 @@ proptest! {
 /// A name once given goes on working, and who wants somebody else's longer name gets another.
 #[tokio::test]
 async fn namesakes_have_longer_names_that_stay() {
-    let world = World::new("set: {container: bucket}");
+    let world = World::new("set: {container: bucket}").await;
     world.handler.put(object("b/x.fq", ""));
     assert_eq!(world.names("set").await, ["x.fq"]);
     world.handler.put(object("c/x.fq", ""));
@@ -197,7 +266,7 @@ async fn namesakes_have_longer_names_that_stay() {
 
 #[tokio::test]
 async fn without_directories_all_lie_in_the_view() {
-    let world = World::new("flat: {container: bucket, directories: off}\ndeep: {container: bucket}");
+    let world = World::new("flat: {container: bucket, directories: off}\ndeep: {container: bucket}").await;
     world.handler.put(object("a", "u/v"));
     world.handler.put(object("marker/", ""));
     world.handler.put(object("b", "../v"));

@@ -13,10 +13,8 @@ fn key(place: &Place) -> String {
 
 #[tokio::test]
 async fn a_new_file_gets_what_the_rules_ask_for() {
-    let world = World::new(
-        "out:\n  container: [result-*, results]\n  object: 'reads/**/*.fq'\n  content_type: [text/*, text/plain]\n  \
-         properties: {color: ['gr*', black, green], stage: null}\n  tags: {kind: raw}\n  output: {project: bowtie}\n",
-    );
+    let world = World::new("out:\n  container: [result-*, results]\n  object: 'reads/**/*.fq'\n  content_type: [text/*, text/plain]\n  \
+         properties: {color: ['gr*', black, green], stage: null}\n  tags: {kind: raw}\n  output: {project: bowtie}\n",).await;
     let found = place(&world, "out/a.fq").await.unwrap();
     assert_eq!((found.container.as_str(), key(&found).as_str()), ("results", "reads/a.fq"));
     let pairs = [("color", "black"), ("project", "bowtie")];
@@ -39,7 +37,8 @@ async fn what_rules_leave_open_output_says() {
          pattern: {container: bucket, properties: {color: 'gr*'}}\n\
          green: {container: bucket, properties: {color: 'gr*'}, output: {color: green}}\n\
          red: {container: bucket, properties: {color: 'gr*'}, output: {color: red}}\n",
-    );
+    )
+    .await;
     assert!(place(&world, "any/x").await.unwrap_err().contains("output: {container: BUCKET}"));
     let said = place(&world, "said/x").await.unwrap();
     assert_eq!((said.container.as_str(), said.content_type.as_deref()), ("bucket", Some("a/b")));
@@ -53,7 +52,7 @@ async fn what_rules_leave_open_output_says() {
 /// Where keys have no room for directories, files of several directories cannot have one name.
 #[tokio::test]
 async fn a_pattern_without_directories_puts_files_beside_each_other() {
-    let world = World::new("set: {container: bucket, object: ['in/*.fasta', 'b\\*.txt', readme]}");
+    let world = World::new("set: {container: bucket, object: ['in/*.fasta', 'b\\*.txt', readme]}").await;
     for path in ["set/d", "set/e"] {
         world.tree.make_directory(&split(path)).await.unwrap();
     }
@@ -70,7 +69,7 @@ async fn a_pattern_without_directories_puts_files_beside_each_other() {
 
 #[tokio::test]
 async fn a_new_file_needs_a_directory_to_lie_in() {
-    let world = World::new("set: {container: bucket}");
+    let world = World::new("set: {container: bucket}").await;
     world.handler.put(object("a", ""));
     world.handler.put(object("b", "d"));
     assert!(matches!(world.tree.place(&split("set/none/x")).await, Err(TreeError::NotFound)));

@@ -9,7 +9,7 @@ const SETS: &str = "set: {container: bucket}\nother: {container: bucket, object:
 
 #[tokio::test]
 async fn a_view_is_asked_for_when_it_is_looked_at_and_not_recent() {
-    let world = World::with_recency(SETS, Duration::from_secs(5));
+    let world = World::with_recency(SETS, Duration::from_secs(5)).await;
     world.handler.put(object("a", ""));
     assert_eq!(world.names("").await, ["other/", "set/"]);
     assert_eq!(world.handler.asked.load(Ordering::Relaxed), 0);
@@ -29,7 +29,7 @@ async fn a_view_is_asked_for_when_it_is_looked_at_and_not_recent() {
 
 #[tokio::test]
 async fn of_many_who_look_at_one_time_few_ask() {
-    let world = World::new(SETS);
+    let world = World::new(SETS).await;
     world.handler.put(object("a", ""));
     let path = split("set/a");
     let looks = (0..1000).map(|_| world.tree.find(&path));
@@ -43,7 +43,7 @@ async fn of_many_who_look_at_one_time_few_ask() {
 
 #[tokio::test]
 async fn a_lost_handler_takes_nothing_away() {
-    let world = World::new(SETS);
+    let world = World::new(SETS).await;
     world.handler.lose(true);
     let listed = world.tree.list(&split("set"), None, 10).await;
     assert!(matches!(listed, Err(TreeError::View(_))), "{listed:?}");
@@ -73,7 +73,7 @@ async fn a_lost_handler_takes_nothing_away() {
 
 #[tokio::test]
 async fn what_this_client_did_is_seen_at_once_and_until_the_handler_had_time_to_hear() {
-    let world = World::new(SETS);
+    let world = World::new(SETS).await;
     world.handler.put(object("old", ""));
     assert_eq!(world.names("set").await, ["old"]);
     world.tree.told_stored(object("on", ""));
@@ -91,7 +91,7 @@ async fn what_this_client_did_is_seen_at_once_and_until_the_handler_had_time_to_
 
 #[tokio::test]
 async fn a_listing_goes_on_where_it_was() {
-    let world = World::new(SETS);
+    let world = World::new(SETS).await;
     for key in ["a", "b", "c"] {
         world.handler.put(object(key, ""));
     }

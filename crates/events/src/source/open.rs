@@ -1,0 +1,80 @@
+//! The source that a URL names.
+
+use super::beanstalkd::Beanstalkd;
+use super::sqs::Sqs;
+use super::{Source, SourceError, WebhookSource};
+use crate::Authorization;
+use http::Uri;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use store::s3::CredentialsSource;
+use store::{Clock, Entropy};
+
+/// What a source needs besides its URL.
+#[derive(Clone)]
+pub struct SourceAccess {
+    /// What a webhook's sender has to know: a token, sent as `Bearer TOKEN`, or the whole of `Authorization`.
+    pub secret: Option<String>,
+    /// Who asks services of AWS.
+    pub credentials: CredentialsSource,
+    /// The region of services of AWS whose address does not say it.
+    pub region: Option<String>,
+    /// PEM file of certificate authorities to trust besides the system's.
+    pub ca_bundle: Option<PathBuf>,
+    /// The time, for signatures.
+    pub clock: Arc<dyn Clock>,
+    /// Chance, for pauses.
+    pub entropy: Arc<Entropy>,
+}
+
+impl fmt::Debug for SourceAccess {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SourceAccess").field("region", &self.region).finish_non_exhaustive()
+    }
+}
+
+/// Opens the source that a URL names: `webhook://ADDRESS:PORT/PATH`, `beanstalkd://HOST[:PORT]/TUBE`, `sqs+https://HOST/ACCOUNT/QUEUE`.
+/// Only a webhook does something at once: it listens.
+///
+/// # Errors
+/// [`SourceError::Refused`], which says what is wrong.
+pub async fn open(url: &str, access: SourceAccess) -> Result<Box<dyn Source>, SourceError> {
+    let refuse = |what: &str| Err(SourceError::Refused(format!("the source '{}': {what}", redacted(url))));
+    let Ok(place) = url.parse::<Uri>() else { return refuse("this is no URL") };
+    let (Some(scheme), Some(authority)) = (place.scheme_str(), place.authority()) else {
+        return refuse("write it as SCHEME://HOST/NAME");
+    };
+    if authority.as_str().contains('@') {
+        return refuse("a URL with a user or a password shows them to everybody; give them apart from it");
+    }
+    match scheme {
+        "webhook" => {
+            let secret = access.secret.as_deref().map(Authorization::of).transpose();
+            let secret = secret.map_err(|error| SourceError::Refused(error.to_string()))?;
+            let Ok(address) = authority.as_str().parse() else {
+                return refuse("write it as webhook://ADDRESS:PORT/PATH, with a numeric address");
+            };
+            Ok(Box::new(WebhookSource::listen(address, place.path(), secret).await?))
+        }
+        "beanstalkd" | "beanstalk" => {
+            let tube = place.path().trim_start_matches('/');
+            if tube.is_empty() || tube.len() > 200 || !tube.bytes().all(|byte| byte.is_ascii_graphic()) {
+                return refuse("write it as beanstalkd://HOST:11300/TUBE");
+            }
+            Ok(Box::new(Beanstalkd::new(authority.host(), authority.port_u16(), tube)))
+        }
+        "sqs+http" | "sqs+https" => Ok(Box::new(Sqs::new(url.trim_start_matches("sqs+"), access)?)),
+        _ => refuse("no source is called so; there are webhook, beanstalkd, sqs+http and sqs+https"),
+    }
+}
+
+/// A URL as it may be shown: without a user and a password, if somebody put them in.
+fn redacted(url: &str) -> String {
+    let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
+    let end = rest.find('/').unwrap_or(rest.len());
+    match rest[..end].rfind('@') {
+        Some(at) => format!("{scheme}://{}", &rest[at + 1..]),
+        None => url.to_owned(),
+    }
+}

@@ -1,0 +1,188 @@
+//! Amazon SQS, and what speaks as it does (SQS API reference, JSON protocol).
+
+use super::{Message, Source, SourceAccess, SourceError};
+use bytes::Bytes;
+use futures_util::future::join_all;
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+use store::s3::{AwsService, AwsServiceError};
+
+/// Messages of a request, which SQS limits.
+const REQUEST_MAX: usize = 10;
+/// Requests at the same time.
+const REQUESTS_MAX: usize = 16;
+/// How long SQS waits for a first message, in seconds: the most that it allows.
+const WAIT_SECS: u32 = 20;
+/// How long an answer may take beyond that.
+const ANSWER_WITHIN: Duration = Duration::from_secs(20);
+
+/// A queue. What was received comes again when its visibility timeout is over.
+#[derive(Debug)]
+pub(super) struct Sqs {
+    service: AwsService,
+    queue: String,
+    receipts: Vec<String>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct Receive<'a> {
+    queue_url: &'a str,
+    max_number_of_messages: usize,
+    wait_time_seconds: u32,
+}
+
+#[derive(Deserialize)]
+struct Received {
+    #[serde(rename = "Messages", default)]
+    messages: Vec<Got>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Got {
+    body: String,
+    receipt_handle: String,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct Delete<'a> {
+    queue_url: &'a str,
+    entries: Vec<Entry<'a>>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct Entry<'a> {
+    id: String,
+    receipt_handle: &'a str,
+}
+
+#[derive(Deserialize)]
+struct Deleted {
+    #[serde(rename = "Failed", default)]
+    failed: Vec<serde::de::IgnoredAny>,
+}
+
+impl Sqs {
+    /// The queue of this URL.
+    pub(super) fn new(url: &str, access: SourceAccess) -> Result<Self, SourceError> {
+        let region = access.region.clone().or_else(|| region(url)).ok_or_else(|| {
+            SourceError::Refused(format!("the queue {url}: its address does not say its region; give one"))
+        })?;
+        let service = AwsService::new(
+            "sqs",
+            url,
+            &region,
+            access.credentials,
+            access.ca_bundle,
+            access.clock,
+            access.entropy,
+        );
+        let service = service.map_err(|error| SourceError::Refused(format!("the queue {url}: {error}")))?;
+        Ok(Self { service, queue: url.to_owned(), receipts: Vec::new() })
+    }
+
+    async fn receive_some(&self, max: usize, wait_time_seconds: u32) -> Result<Vec<Got>, SourceError> {
+        let request = Receive {
+            queue_url: &self.queue,
+            max_number_of_messages: max.clamp(1, REQUEST_MAX),
+            wait_time_seconds,
+        };
+        let received: Received = self.call("AmazonSQS.ReceiveMessage", &request).await?;
+        Ok(received.messages)
+    }
+
+    async fn delete(&self, receipts: &[String]) -> Result<(), SourceError> {
+        let entry = |(number, receipt): (usize, &'_ String)| (number.to_string(), receipt.clone());
+        let entries: Vec<_> = receipts.iter().enumerate().map(entry).collect();
+        let entries =
+            entries.iter().map(|(id, receipt)| Entry { id: id.clone(), receipt_handle: receipt }).collect();
+        let request = Delete { queue_url: &self.queue, entries };
+        let deleted: Deleted = self.call("AmazonSQS.DeleteMessageBatch", &request).await?;
+        if !deleted.failed.is_empty() {
+            tracing::debug!(queue = self.queue, count = deleted.failed.len(), "messages come again");
+        }
+        Ok(())
+    }
+
+    async fn call<T: for<'de> Deserialize<'de>>(
+        &self,
+        target: &'static str,
+        request: &impl Serialize,
+    ) -> Result<T, SourceError> {
+        let unavailable =
+            |reason: String| SourceError::Unavailable(format!("the queue {}: {reason}", self.queue));
+        let body = serde_json::to_vec(request).map_err(|error| unavailable(error.to_string()))?;
+        let limit = ANSWER_WITHIN + Duration::from_secs(u64::from(WAIT_SECS));
+        let headers = [("content-type", "application/x-amz-json-1.0"), ("x-amz-target", target)];
+        let answer = self.service.post(&headers, Bytes::from(body), limit).await;
+        let answer = answer.map_err(|error| match error {
+            AwsServiceError::Refused(reason) => {
+                SourceError::Refused(format!("the queue {}: {reason}", self.queue))
+            }
+            other => unavailable(other.to_string()),
+        })?;
+        serde_json::from_slice(&answer)
+            .map_err(|error| unavailable(format!("an answer of no sense: {error}")))
+    }
+}
+
+#[async_trait::async_trait]
+impl Source for Sqs {
+    async fn receive(&mut self, max: usize) -> Result<Vec<Message>, SourceError> {
+        let mut got = Vec::new();
+        while got.is_empty() {
+            got = self.receive_some(max, WAIT_SECS).await?;
+        }
+        // A full answer says that there may be more: several ask for it at once.
+        let requests = max.saturating_sub(got.len()).div_ceil(REQUEST_MAX).min(REQUESTS_MAX);
+        if got.len() == REQUEST_MAX && requests > 0 {
+            let more = (0..requests).map(|_| self.receive_some(REQUEST_MAX, 0));
+            for more in join_all(more).await {
+                match more {
+                    Ok(more) => got.extend(more),
+                    Err(error) => tracing::debug!(%error, "less was received than there may be"),
+                }
+            }
+        }
+        let message = |got: Got| {
+            self.receipts.push(got.receipt_handle);
+            Message::from(Bytes::from(got.body))
+        };
+        Ok(got.into_iter().map(message).collect())
+    }
+
+    async fn acknowledge(&mut self) -> Result<(), SourceError> {
+        let receipts = std::mem::take(&mut self.receipts);
+        let deleting: Vec<&[String]> = receipts.chunks(REQUEST_MAX).collect();
+        for some in deleting.chunks(REQUESTS_MAX) {
+            let deleted = join_all(some.iter().map(|some| self.delete(some))).await;
+            deleted.into_iter().collect::<Result<(), _>>()?;
+        }
+        Ok(())
+    }
+}
+
+/// The region that an address of AWS says: `sqs.REGION.amazonaws.com`, or the older `REGION.queue.amazonaws.com`.
+fn region(url: &str) -> Option<String> {
+    let host = url.split_once("://")?.1.split(['/', ':']).next()?;
+    let (host, _) = host.split_once(".amazonaws.com")?;
+    let region = host.strip_prefix("sqs.").or_else(|| host.strip_suffix(".queue"))?;
+    Some(region.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_aws_say_their_region() {
+        let of = |url: &str| region(url);
+        assert_eq!(of("https://sqs.eu-west-1.amazonaws.com/1/q").as_deref(), Some("eu-west-1"));
+        assert_eq!(of("https://sqs.cn-north-1.amazonaws.com.cn/1/q").as_deref(), Some("cn-north-1"));
+        assert_eq!(of("https://us-west-2.queue.amazonaws.com/1/q").as_deref(), Some("us-west-2"));
+        assert_eq!(of("http://127.0.0.1:9324/1/q"), None);
+    }
+}

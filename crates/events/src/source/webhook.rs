@@ -1,0 +1,234 @@
+//! A source that others post to: MinIO, Ceph, Tenon's endpoint, EventBridge, SNS, Pub/Sub.
+//!
+//! Owns the listener, who may post, and how much. A post is answered with success once what it says will not be lost.
+//!
+//! Refuses: to keep what it cannot hand on; a sender that is told 503 sends it again.
+
+use super::{Message, Source, SourceError};
+use crate::Authorization;
+use bytes::Bytes;
+use http::header::{ALLOW, AUTHORIZATION, CONTENT_LENGTH};
+use http::{HeaderValue, Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt as _, Empty, Limited};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::task::JoinSet;
+
+/// The longest post: AWS, OpenIO and Pub/Sub stay far below it.
+const BODY_BYTES_MAX: usize = 1 << 20;
+/// What posts may take together, in units of [`UNIT_BYTES`].
+const UNITS_MAX: usize = 64 << 10;
+const UNIT_BYTES: usize = 1 << 10;
+/// Posts that may wait to be received.
+const WAITING_MAX: usize = 4096;
+/// Connections at the same time; more wait to be taken.
+const CONNECTIONS_MAX: usize = 1024;
+/// A connection's buffer for a request's head.
+const HEAD_BYTES_MAX: usize = 16 << 10;
+/// How long the head of a request may take, and a connection may be idle.
+const HEAD_WITHIN: Duration = Duration::from_secs(60);
+/// How long a body may take.
+const BODY_WITHIN: Duration = Duration::from_secs(30);
+/// How long a sender waits for its answer, before it is told to come again.
+const ANSWER_WITHIN: Duration = Duration::from_secs(60);
+/// After an error of the listener (no file descriptor is left), until the next connection is taken.
+const PAUSE: Duration = Duration::from_millis(100);
+/// Attributes of Pub/Sub, which a push without an envelope has as headers.
+const ATTRIBUTE_PREFIX: &str = "x-goog-pubsub-attr-";
+
+/// A source that listens. Dropping it closes the listener and the connections; who waits for an answer gets none.
+#[derive(Debug)]
+pub struct WebhookSource {
+    address: SocketAddr,
+    posts: mpsc::Receiver<Post>,
+    /// Who waits for the end of what was received.
+    answers: Vec<oneshot::Sender<()>>,
+    _serving: JoinSet<()>,
+}
+
+/// A post on its way.
+#[derive(Debug)]
+struct Post {
+    message: Message,
+    answer: oneshot::Sender<()>,
+}
+
+impl WebhookSource {
+    /// Listens at an address, for posts to a path; port 0 takes a free one.
+    ///
+    /// # Errors
+    /// [`SourceError::Refused`] if the address is not to be had, or if others could post to it without a secret.
+    pub async fn listen(
+        address: SocketAddr,
+        path: &str,
+        secret: Option<Authorization>,
+    ) -> Result<Self, SourceError> {
+        if secret.is_none() && !address.ip().is_loopback() {
+            let reason = format!(
+                "a webhook at {address} is open to everybody: give it a secret, or listen at 127.0.0.1"
+            );
+            return Err(SourceError::Refused(reason));
+        }
+        let listen = |error| SourceError::Refused(format!("cannot listen at {address}: {error}"));
+        let listener = TcpListener::bind(address).await.map_err(listen)?;
+        let address = listener.local_addr().map_err(listen)?;
+        let (sender, posts) = mpsc::channel(WAITING_MAX);
+        let gate = Gate { path: path.into(), secret, sender, units: Arc::new(Semaphore::new(UNITS_MAX)) };
+        let mut serving = JoinSet::new();
+        serving.spawn(take_connections(listener, Arc::new(gate)));
+        Ok(Self { address, posts, answers: Vec::new(), _serving: serving })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+#[async_trait::async_trait]
+impl Source for WebhookSource {
+    async fn receive(&mut self, max: usize) -> Result<Vec<Message>, SourceError> {
+        let mut posts = Vec::new();
+        if self.posts.recv_many(&mut posts, max).await == 0 {
+            return Err(SourceError::Unavailable(format!("nobody listens at {} any more", self.address)));
+        }
+        let (messages, answers): (Vec<_>, Vec<_>) =
+            posts.into_iter().map(|post| (post.message, post.answer)).unzip();
+        self.answers.extend(answers);
+        Ok(messages)
+    }
+
+    async fn acknowledge(&mut self) -> Result<(), SourceError> {
+        for answer in self.answers.drain(..) {
+            // An error says that the sender waits no longer; it will come again.
+            answer.send(()).ok();
+        }
+        Ok(())
+    }
+}
+
+/// What a connection needs to know.
+#[derive(Debug)]
+struct Gate {
+    path: Box<str>,
+    secret: Option<Authorization>,
+    sender: mpsc::Sender<Post>,
+    units: Arc<Semaphore>,
+}
+
+async fn take_connections(listener: TcpListener, gate: Arc<Gate>) {
+    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    // They end with this.
+    let mut connections = JoinSet::new();
+    loop {
+        while connections.try_join_next().is_some() {}
+        let Ok(place) = places.clone().acquire_owned().await else { return };
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let gate = gate.clone();
+                connections.spawn(async move {
+                    let _place = place;
+                    gate.serve(stream).await;
+                });
+            }
+            Err(error) => {
+                tracing::warn!(%error, "a connection to a webhook could not be taken");
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+    }
+}
+
+impl Gate {
+    async fn serve(self: Arc<Self>, stream: TcpStream) {
+        let answer = |request| {
+            let gate = self.clone();
+            Box::pin(async move { Ok::<_, Infallible>(gate.answer(request).await) })
+        };
+        let served = hyper::server::conn::http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(HEAD_WITHIN)
+            .max_buf_size(HEAD_BYTES_MAX)
+            .serve_connection(TokioIo::new(stream), service_fn(answer))
+            .await;
+        if let Err(error) = served {
+            tracing::debug!(%error, "a connection to a webhook ended");
+        }
+    }
+
+    async fn answer(&self, request: Request<Incoming>) -> Response<Empty<Bytes>> {
+        let status = match self.take(request).await {
+            Ok(()) => StatusCode::OK,
+            Err(status) => status,
+        };
+        let mut answer = Response::new(Empty::new());
+        *answer.status_mut() = status;
+        if status == StatusCode::METHOD_NOT_ALLOWED {
+            answer.headers_mut().insert(ALLOW, HeaderValue::from_static("POST"));
+        }
+        answer
+    }
+
+    /// Takes a post, and waits until what it says will not be lost.
+    async fn take(&self, request: Request<Incoming>) -> Result<(), StatusCode> {
+        let secret = self.secret.as_ref();
+        if secret.is_some_and(|secret| !secret.is(request.headers().get(AUTHORIZATION))) {
+            return Err(StatusCode::UNAUTHORIZED);
+        }
+        if request.uri().path() != &*self.path {
+            return Err(StatusCode::NOT_FOUND);
+        }
+        if request.method() != Method::POST {
+            return Err(StatusCode::METHOD_NOT_ALLOWED);
+        }
+        let units = units(&request)?;
+        let Ok(_room) = self.units.try_acquire_many(units) else {
+            return Err(StatusCode::SERVICE_UNAVAILABLE);
+        };
+        let message = message(request).await?;
+        let (answer, answered) = oneshot::channel();
+        let post = Post { message, answer };
+        self.sender.try_send(post).map_err(|_| StatusCode::SERVICE_UNAVAILABLE)?;
+        match tokio::time::timeout(ANSWER_WITHIN, answered).await {
+            Ok(Ok(())) => Ok(()),
+            _ => Err(StatusCode::SERVICE_UNAVAILABLE),
+        }
+    }
+}
+
+/// How much room a post may take: what it says, or the most that it may.
+fn units(request: &Request<Incoming>) -> Result<u32, StatusCode> {
+    let length = match request.headers().get(CONTENT_LENGTH) {
+        None => BODY_BYTES_MAX,
+        Some(length) => {
+            let length = length.to_str().ok().and_then(|length| length.parse().ok());
+            length.ok_or(StatusCode::BAD_REQUEST)?
+        }
+    };
+    if length > BODY_BYTES_MAX {
+        return Err(StatusCode::PAYLOAD_TOO_LARGE);
+    }
+    Ok((length / UNIT_BYTES + 1) as u32)
+}
+
+async fn message(request: Request<Incoming>) -> Result<Message, StatusCode> {
+    let (head, body) = request.into_parts();
+    let body = Limited::new(body, BODY_BYTES_MAX).collect();
+    let body = tokio::time::timeout(BODY_WITHIN, body).await.map_err(|_| StatusCode::REQUEST_TIMEOUT)?;
+    let body = body.map_err(|error| {
+        let is_long = error.is::<http_body_util::LengthLimitError>();
+        if is_long { StatusCode::PAYLOAD_TOO_LARGE } else { StatusCode::BAD_REQUEST }
+    })?;
+    let attribute = |(name, value): (&http::HeaderName, &HeaderValue)| {
+        let name = name.as_str().strip_prefix(ATTRIBUTE_PREFIX)?;
+        Some((name.to_owned(), value.to_str().ok()?.to_owned()))
+    };
+    Ok(Message { body: body.to_bytes(), attributes: head.headers.iter().filter_map(attribute).collect() })
+}

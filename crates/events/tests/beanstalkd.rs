@@ -1,0 +1,143 @@
+//! A real beanstalkd.
+
+use super::hearing::{Fed, eventually, message};
+use events::{Source, SourceAccess, Wanted, open};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use store::s3::CredentialsSource;
+use store::{Entropy, SystemClock};
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::TcpStream;
+
+pub(crate) fn access() -> SourceAccess {
+    SourceAccess {
+        secret: None,
+        credentials: CredentialsSource::Anonymous,
+        region: None,
+        ca_bundle: None,
+        clock: Arc::new(SystemClock),
+        entropy: Arc::new(Entropy::new(1)),
+    }
+}
+
+async fn source(url: &str) -> Box<dyn Source> {
+    open(&format!("{url}/oio"), access()).await.unwrap()
+}
+
+/// Speaks to the server as OpenIO's services do.
+struct Speaker(BufReader<TcpStream>);
+
+impl Speaker {
+    async fn connect(address: SocketAddr) -> Self {
+        let mut speaker = Self(BufReader::new(TcpStream::connect(address).await.unwrap()));
+        assert_eq!(speaker.ask("use oio").await, "USING oio");
+        speaker
+    }
+
+    async fn ask(&mut self, command: &str) -> String {
+        self.0.write_all(format!("{command}\r\n").as_bytes()).await.unwrap();
+        let mut line = String::new();
+        self.0.read_line(&mut line).await.unwrap();
+        line.trim_end().to_owned()
+    }
+
+    async fn put(&mut self, job: &str) {
+        let said = self.ask(&format!("put 0 0 60 {}\r\n{job}", job.len())).await;
+        assert!(said.starts_with("INSERTED "), "{said}");
+    }
+
+    async fn ready_and_reserved(&mut self) -> (String, String) {
+        let head = self.ask("stats-tube oio").await;
+        assert!(head.starts_with("OK "), "{head}");
+        let (mut ready, mut reserved) = (String::new(), String::new());
+        loop {
+            let mut line = String::new();
+            self.0.read_line(&mut line).await.unwrap();
+            match line.trim_end().split_once(": ") {
+                Some(("current-jobs-ready", count)) => ready = count.to_owned(),
+                Some(("current-jobs-reserved", count)) => reserved = count.to_owned(),
+                _ if line.trim().is_empty() => return (ready, reserved),
+                _ => {}
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s234_jobs_are_deleted_when_they_were_taken() {
+    let server = servers::beanstalkd();
+    let mut speaker = Speaker::connect(server.address()).await;
+    for number in 0..1000 {
+        speaker.put(&message(&format!("key-{number}"), number)).await;
+    }
+    let mut source = source(&server.url_without_user()).await;
+    let first = source.receive(300).await.unwrap();
+    assert!((2..=300).contains(&first.len()), "{}", first.len());
+    drop(source);
+    let dir = tempfile::tempdir().unwrap();
+    let source = self::source(&server.url_without_user()).await;
+    let fed = Fed::start(source, &dir.path().join("dead"), Wanted::default());
+    fed.hearing.has(1000).await;
+    let mut keys = fed.hearing.keys();
+    keys.sort();
+    keys.dedup();
+    assert_eq!(keys.len(), 1000, "what the first had received came again, and nothing twice");
+    speaker.put("nonsense").await;
+    speaker.put(&message("late", 1)).await;
+    fed.hearing.has(1001).await;
+    eventually("the unreadable was put aside", || fed.status.counts().unreadable == 1).await;
+    for _ in 0..500 {
+        if speaker.ready_and_reserved().await == ("0".to_owned(), "0".to_owned()) {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("jobs are left: {:?}", speaker.ready_and_reserved().await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s234_a_server_that_comes_back_is_found_again() {
+    let mut server = servers::beanstalkd();
+    let dir = tempfile::tempdir().unwrap();
+    let source = source(&server.url_without_user()).await;
+    let fed = Fed::start(source, &dir.path().join("dead"), Wanted::default());
+    Speaker::connect(server.address()).await.put(&message("a", 1)).await;
+    fed.hearing.has(1).await;
+    server.stop();
+    eventually("it was missed", || !fed.status.counts().is_connected).await;
+    server.restart();
+    Speaker::connect(server.address()).await.put(&message("b", 2)).await;
+    eventually("the second was heard", || fed.hearing.keys().contains(&"b".to_owned())).await;
+    assert!(fed.status.counts().last_error.unwrap().contains("beanstalkd://127.0.0.1:"));
+}
+
+/// Who stops waiting loses nothing.
+#[tokio::test]
+async fn a_wait_may_be_given_up() {
+    let server = servers::beanstalkd();
+    let mut source = source(&server.url_without_user()).await;
+    for _ in 0..3 {
+        assert!(tokio::time::timeout(Duration::from_millis(100), source.receive(10)).await.is_err());
+    }
+    Speaker::connect(server.address()).await.put("job").await;
+    let [got] = source.receive(10).await.unwrap().try_into().unwrap();
+    assert_eq!(got.body, "job");
+    source.acknowledge().await.unwrap();
+}
+
+#[tokio::test]
+async fn what_is_no_source_is_refused() {
+    for (url, expected) in [
+        ("no where", "no URL"),
+        ("/path", "SCHEME://"),
+        ("gopher://host/", "no source is called so"),
+        ("beanstalkd://host:11300", "TUBE"),
+        ("beanstalkd://user:hush@host/oio", "apart"),
+        ("webhook://localhost:80/", "numeric"),
+        ("sqs+http://127.0.0.1:9324/0/queue", "region"),
+    ] {
+        let error = open(url, access()).await.unwrap_err().to_string();
+        assert!(error.contains(expected) && !error.contains("hush"), "{url}: {error}");
+    }
+}

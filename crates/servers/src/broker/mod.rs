@@ -1,0 +1,123 @@
+//! Brokers: NATS, Redis, RabbitMQ and beanstalkd, as Debian has them.
+
+mod beanstalkd;
+mod nats;
+mod rabbitmq;
+mod redis;
+
+use crate::server::{Kind, Server};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::ops::{Deref, DerefMut};
+use std::path::Path;
+use std::time::Duration;
+
+pub use beanstalkd::beanstalkd;
+pub use nats::nats;
+pub use rabbitmq::rabbitmq;
+pub use redis::redis;
+
+const USER: &str = "tenon";
+const PASSWORD: &str = "no-secret-either";
+
+/// A running broker that knows one user. What it keeps outlasts [`Server::stop`] and [`Server::restart`].
+#[derive(Debug)]
+pub struct Broker {
+    scheme: &'static str,
+    server: Server,
+}
+
+impl Broker {
+    fn launch(scheme: &'static str, kind: impl Kind + 'static) -> Self {
+        Self { scheme, server: Server::launch(Box::new(kind)) }
+    }
+
+    /// `scheme://user:password@127.0.0.1:port`.
+    pub fn url(&self) -> String {
+        format!("{}://{USER}:{PASSWORD}@{}", self.scheme, self.address())
+    }
+
+    /// `scheme://127.0.0.1:port`.
+    pub fn url_without_user(&self) -> String {
+        format!("{}://{}", self.scheme, self.address())
+    }
+
+    /// The user who may do everything.
+    pub fn user(&self) -> &'static str {
+        USER
+    }
+
+    /// The user's password.
+    pub fn password(&self) -> &'static str {
+        PASSWORD
+    }
+}
+
+impl Deref for Broker {
+    type Target = Server;
+
+    fn deref(&self) -> &Server {
+        &self.server
+    }
+}
+
+impl DerefMut for Broker {
+    fn deref_mut(&mut self) -> &mut Server {
+        &mut self.server
+    }
+}
+
+/// Writes the file of settings that a broker is started with.
+fn configure(file: &Path, settings: &str) {
+    std::fs::write(file, settings).unwrap_or_else(|error| panic!("cannot write {}: {error}", file.display()));
+}
+
+/// Whether what the broker says, after it was told `greeting`, begins with `expected`.
+fn begins(address: SocketAddr, greeting: &[u8], expected: &[u8]) -> bool {
+    let ask = || -> std::io::Result<bool> {
+        let mut stream = TcpStream::connect(address)?;
+        stream.set_read_timeout(Some(Duration::from_secs(2)))?;
+        stream.write_all(greeting)?;
+        let mut answer = vec![0; expected.len()];
+        stream.read_exact(&mut answer)?;
+        Ok(answer == expected)
+    };
+    ask().unwrap_or(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn live_and_die(mut broker: Broker) {
+        let (address, dir) = (broker.address(), broker.data_dir());
+        assert!(TcpStream::connect(address).is_ok());
+        broker.stop();
+        assert!(TcpStream::connect(address).is_err());
+        broker.restart();
+        assert_eq!(broker.address(), address);
+        drop(broker);
+        assert!(TcpStream::connect(address).is_err());
+        assert!(!dir.exists());
+    }
+
+    #[test]
+    fn nats_lives_and_dies_with_its_handle() {
+        live_and_die(nats());
+    }
+
+    #[test]
+    fn redis_lives_and_dies_with_its_handle() {
+        live_and_die(redis());
+    }
+
+    #[test]
+    fn rabbitmq_lives_and_dies_with_its_handle() {
+        live_and_die(rabbitmq());
+    }
+
+    #[test]
+    fn beanstalkd_lives_and_dies_with_its_handle() {
+        live_and_die(beanstalkd());
+    }
+}

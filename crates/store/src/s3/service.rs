@@ -1,0 +1,136 @@
+//! Calls to other services of AWS, which are signed as those to S3 are.
+
+use super::config::{ConfigError, Endpoint};
+use super::connect::{HttpClient, http_client, innermost};
+use super::credentials::{CredentialsError, CredentialsSource, Keyring, World};
+use super::sign::{Signable, Signer, sha256_hex};
+use crate::{Clock, Entropy};
+use bytes::Bytes;
+use http::header::{HOST, HeaderMap, HeaderName, HeaderValue};
+use http::{Method, Request, StatusCode, Uri};
+use http_body_util::{BodyExt as _, Full, Limited};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a connection may take.
+const CONNECT_WITHIN: Duration = Duration::from_secs(5);
+/// The longest answer, in bytes: ten messages of SQS have 10 MiB at most, escaped perhaps twice that.
+const ANSWER_BYTES_MAX: usize = 24 << 20;
+/// How much of an error is shown.
+const SHOWN_BYTES_MAX: usize = 300;
+
+/// A service at an address.
+#[derive(Debug)]
+pub struct AwsService {
+    root: Uri,
+    host: HeaderValue,
+    http: HttpClient<Full<Bytes>>,
+    keyring: Keyring,
+    signer: Signer,
+    clock: Arc<dyn Clock>,
+}
+
+/// A call that came to nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum AwsServiceError {
+    /// It may go well later.
+    #[error("{0}")]
+    Unavailable(String),
+    /// The service will not do it, however often it is asked.
+    #[error("{0}")]
+    Refused(String),
+    /// There is nobody to sign.
+    #[error(transparent)]
+    Credentials(#[from] CredentialsError),
+}
+
+impl AwsService {
+    /// The service of this name (as signatures have it) at the host of a URL.
+    ///
+    /// # Errors
+    /// If the URL is none, or if there is nothing to trust.
+    pub fn new(
+        name: &'static str,
+        url: &str,
+        region: &str,
+        credentials: CredentialsSource,
+        ca_bundle: Option<PathBuf>,
+        clock: Arc<dyn Clock>,
+        entropy: Arc<Entropy>,
+    ) -> Result<Self, ConfigError> {
+        let endpoint = Endpoint::parse(url)?;
+        let value = |text: &str| {
+            HeaderValue::from_str(text)
+                .map_err(|_| ConfigError::Value(format!("no header can hold {text:?}")))
+        };
+        value(region)?;
+        let root = Uri::builder()
+            .scheme(endpoint.scheme.clone())
+            .authority(endpoint.authority.clone())
+            .path_and_query("/")
+            .build()
+            .map_err(|error| ConfigError::Value(error.to_string()))?;
+        Ok(Self {
+            host: value(endpoint.authority.as_str())?,
+            root,
+            http: http_client(CONNECT_WITHIN, ca_bundle.as_deref(), endpoint.is_tls())?,
+            keyring: Keyring::new(credentials, World { ca_bundle, clock: clock.clone() }, entropy),
+            signer: Signer::new(region, name),
+            clock,
+        })
+    }
+
+    /// Posts a document, and waits at most so long for the whole answer.
+    ///
+    /// # Errors
+    /// If there is no answer, or if it is none of success.
+    pub async fn post(
+        &self,
+        headers: &[(&'static str, &'static str)],
+        body: Bytes,
+        within: Duration,
+    ) -> Result<Bytes, AwsServiceError> {
+        let request = self.request(headers, body).await?;
+        let (status, answer) = tokio::time::timeout(within, self.exchange(request))
+            .await
+            .unwrap_or_else(|_| Err(AwsServiceError::Unavailable("no answer in time".to_owned())))?;
+        if status.is_success() {
+            return Ok(answer);
+        }
+        let shown = String::from_utf8_lossy(&answer[..answer.len().min(SHOWN_BYTES_MAX)]);
+        let reason = format!("{status}: {shown}");
+        let is_lasting = status.is_client_error() && status != StatusCode::TOO_MANY_REQUESTS;
+        Err(if is_lasting { AwsServiceError::Refused(reason) } else { AwsServiceError::Unavailable(reason) })
+    }
+
+    async fn request(
+        &self,
+        headers: &[(&'static str, &'static str)],
+        body: Bytes,
+    ) -> Result<Request<Full<Bytes>>, AwsServiceError> {
+        let mut all = HeaderMap::new();
+        all.insert(HOST, self.host.clone());
+        for (name, value) in headers {
+            all.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
+        }
+        if let Some(who) = self.keyring.current().await? {
+            let hash = sha256_hex([&*body]);
+            let what = Signable { method: "POST", path: b"/", query: b"", payload: &hash };
+            self.signer.sign(what, &mut all, &who, self.clock.now());
+        }
+        let mut request = Request::new(Full::new(body));
+        *request.method_mut() = Method::POST;
+        *request.uri_mut() = self.root.clone();
+        *request.headers_mut() = all;
+        Ok(request)
+    }
+
+    async fn exchange(&self, request: Request<Full<Bytes>>) -> Result<(StatusCode, Bytes), AwsServiceError> {
+        let unavailable = |error: &dyn std::error::Error| AwsServiceError::Unavailable(innermost(error));
+        let answer = self.http.request(request).await.map_err(|error| unavailable(&error))?;
+        let status = answer.status();
+        let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect().await;
+        Ok((status, body.map_err(|error| unavailable(&*error))?.to_bytes()))
+    }
+}
