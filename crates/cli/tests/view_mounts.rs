@@ -122,7 +122,8 @@ fn s263_directories_of_a_view_are_properties_of_its_objects() {
     let bucket = new_bucket(server, "views-directories");
     let client = Client::of(server, &bucket);
     let home = home(server).with("AWS_ENDPOINT_URL", &server.endpoint());
-    fs::write(home.path("rules.yaml"), format!("all:\n  container: {bucket}\n  properties: {{os: linux}}\n")).unwrap();
+    fs::write(home.path("rules.yaml"), format!("all:\n  container: {bucket}\n  properties: {{os: linux}}\n"))
+        .unwrap();
     client.put("flat-1", "one", &[("os", "linux"), ("tenon-directory", "usr/bin")]);
     home.ok(["mount", "--views=rules.yaml", "mnt", "--metadata-ttl=500ms"]);
     let all = home.mnt().join("all");
@@ -142,6 +143,51 @@ fn s263_directories_of_a_view_are_properties_of_its_objects() {
     eventually("it follows", || client.user("etc/passwd")["tenon-directory"] == "usr/bin");
     fs::remove_dir(all.join("conf")).unwrap();
     assert_eq!(names(&all), ["usr"]);
+    home.ok(["umount", "mnt"]);
+}
+
+/// A bucket that says what happens in it is not listed again.
+#[test]
+fn s265_what_a_bucket_says_is_seen_soon() {
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let url = format!("http://127.0.0.1:{port}/minio");
+    let server = servers::minio_with(&[
+        ("MINIO_NOTIFY_WEBHOOK_ENABLE_TENON", "on"),
+        ("MINIO_NOTIFY_WEBHOOK_ENDPOINT_TENON", &url),
+        ("MINIO_NOTIFY_WEBHOOK_AUTH_TOKEN_TENON", "hush"),
+    ]);
+    let bucket = new_bucket(&server, "views-events");
+    let client = Client::of(&server, &bucket);
+    let home = home(&server).with("AWS_ENDPOINT_URL", &server.endpoint()).with("TENON_EVENTS_SECRET", "hush");
+    let rules = format!(
+        "raw: {{container: {bucket}, properties: {{stage: raw}}}}\ndone: {{container: {bucket}, properties: {{stage: done}}}}\n"
+    );
+    fs::write(home.path("rules.yaml"), rules).unwrap();
+    let events = format!("--events=webhook://127.0.0.1:{port}/minio");
+    home.ok(["mount", "--views=rules.yaml", &events, "mnt", "--metadata-ttl=1h"]);
+    let (raw, done) = (home.mnt().join("raw"), home.mnt().join("done"));
+    assert_eq!((names(&raw), names(&done)), (Vec::new(), Vec::new()));
+    let host = server
+        .endpoint()
+        .replace("http://", &format!("http://{}:{}@", server.access_key(), server.secret_key()));
+    let mut mc = home.command(servers::program("mc"));
+    mc.env("MC_HOST_m", host).args(["--quiet", "event", "add", &format!("m/{bucket}")]);
+    let said = crate::fixture::said(mc.args(["arn:minio:sqs::TENON:webhook", "--event", "put,delete"]));
+    assert_eq!(said.code, 0, "{said:?}");
+    let began = std::time::Instant::now();
+    for number in 0..20 {
+        let name = format!("{number}.txt");
+        client.put(&name, "x", &[("stage", "raw")]);
+        eventually("it is shown", || raw.join(&name).exists());
+    }
+    eprintln!("20 objects were put and seen in {:?}", began.elapsed());
+    client.put("0.txt", "processed", &[("stage", "done")]);
+    eventually("it changes its view", || done.join("0.txt").exists() && !raw.join("0.txt").exists());
+    assert_eq!(fs::read_to_string(done.join("0.txt")).unwrap(), "processed");
+    client.delete("1.txt");
+    eventually("it goes", || !raw.join("1.txt").exists());
+    let status = home.ok(["status", "mnt"]);
+    assert!(status.contains("connected") && status.contains("raw: 18 objects"), "{status}");
     home.ok(["umount", "mnt"]);
 }
 

@@ -64,10 +64,7 @@ impl Derived for Viewing {
     }
 
     async fn rename(&self, from: &[Name], to: &[Name]) -> Result<()> {
-        {
-            let _ = (from, to);
-            Err(Error::Errno { errno: libc_errno::CROSS, what: "only a copy can do it" })
-        }
+        self.tree.rename(&bytes(from), &bytes(to)).await.map_err(told)
     }
 
     fn recency(&self, directory: &[Name]) -> Duration {
