@@ -2,37 +2,31 @@
 //!
 //! Mounts with views have one, and `tenon events serve` is one for many clients.
 
-use crate::bucket::{self, World};
-use crate::flags::{EventFlags, HandlerFlags, SourceFlags, StoreFlags};
+use crate::bucket::World;
+use crate::environment;
+use crate::feeding::{FeedParts, Feeds};
+use crate::flags::{EventFlags, HandlerFlags, StoreFlags};
 use crate::state;
 use anyhow::{Context, Result, anyhow, bail};
-use events::{Feed, FeedCounts, FeedStatus, SourceAccess};
+use events::FeedCounts;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use store::{Buckets, Entropy};
-use tokio::task::AbortHandle;
 use views::part::{Part, Union};
 use views::remote::{RemoteConfig, RemoteViews, Token};
 use views::{Handler, HandlerConfig, HandlerParts, HandlerStats, Views};
 
-/// Messages that nobody can read, in a handler's directory.
-const DEAD_LETTERS: &str = "dead-letters.jsonl";
+/// What a handler wants to be told, where no file says it.
+const HANDLER_TOKEN: &str = "TENON_HANDLER_TOKEN";
 
 /// A handler and its feeds; these end with it.
 #[derive(Debug)]
 pub(crate) struct Handling {
     /// Who is asked.
     pub(crate) handler: Arc<Handler>,
-    feeds: Vec<Running>,
-}
-
-#[derive(Debug)]
-struct Running {
-    name: String,
-    status: FeedStatus,
-    task: AbortHandle,
+    feeds: Mutex<Feeds>,
 }
 
 /// What a handler process says of itself.
@@ -91,33 +85,32 @@ impl Handling {
         world: &World,
     ) -> Result<Self> {
         let config = HandlerConfig { knows_accessed: flags.access_events };
-        let dead_letters = dir.join(DEAD_LETTERS);
+        std::fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
         let part = flags.part.unwrap_or(Part::ALL);
         let handler = Handler::start(HandlerParts {
             buckets: part.of_buckets(buckets),
             clock: Arc::clone(&world.clock),
             entropy: Entropy::new(world.entropy.next_u64()),
-            dir: Some(dir),
+            dir: Some(dir.clone()),
             config,
         });
-        let mut handling = Self { handler: handler.await?, feeds: Vec::new() };
-        let access = access(&flags.sources, store, world)?;
-        for url in &flags.events {
-            let source =
-                events::open(url, access.clone()).await.map_err(|error| anyhow!("--events: {error}"))?;
-            let (clock, entropy) = (Arc::clone(&world.clock), Arc::clone(&world.entropy));
-            let feed = Feed::new(url, flags.sources.event_dialect, dead_letters.clone(), clock, entropy);
-            let feed = feed.into_sink(part.of_hints(handling.handler.clone()));
-            let status = feed.status();
-            let task = tokio::spawn(feed.run(source)).abort_handle();
-            handling.feeds.push(Running { name: url.clone(), status, task });
-        }
-        Ok(handling)
+        let handler = handler.await?;
+        let feeds = Feeds::open(FeedParts {
+            urls: &flags.events,
+            flags: &flags.sources,
+            store,
+            containers: None,
+            sink: part.of_hints(handler.clone()),
+            dir: &dir,
+            world,
+        });
+        Ok(Self { feeds: Mutex::new(feeds.await?), handler })
     }
 
     /// How it stands.
     pub(crate) fn report(&self) -> Report {
-        let feeds = self.feeds.iter().map(|feed| feed_report(&feed.name, feed.status.counts()));
+        let feeds = self.feeds.lock().unwrap_or_else(PoisonError::into_inner);
+        let feeds = feeds.statuses().map(|(url, counts)| feed_report(url, counts));
         let HandlerStats { views, containers, objects, memory_bytes, looks, hints, .. } =
             self.handler.stats();
         Report {
@@ -140,17 +133,11 @@ impl Handling {
 
     /// Ends the feeds, and writes down what is known so that the next start is short.
     pub(crate) async fn stop(&self) {
-        self.feeds.iter().for_each(|feed| feed.task.abort());
+        // What was not acknowledged comes again.
+        drop(std::mem::take(&mut *self.feeds.lock().unwrap_or_else(PoisonError::into_inner)));
         if let Err(error) = self.handler.snapshot().await {
             tracing::warn!("the next start takes longer: {error}");
         }
-    }
-}
-
-impl Drop for Handling {
-    fn drop(&mut self) {
-        // What was not acknowledged comes again.
-        self.feeds.iter().for_each(|feed| feed.task.abort());
     }
 }
 
@@ -169,19 +156,6 @@ fn feed_report(name: &str, counts: FeedCounts) -> FeedReport {
     }
 }
 
-/// How sources are reached.
-pub(crate) fn access(flags: &SourceFlags, store: &StoreFlags, world: &World) -> Result<SourceAccess> {
-    let config = bucket::s3_config(store)?;
-    Ok(SourceAccess {
-        secret: flags.event_secret.as_deref().map(first_line).transpose()?,
-        credentials: config.credentials,
-        region: Some(config.region),
-        ca_bundle: store.ca_bundle.clone(),
-        clock: Arc::clone(&world.clock),
-        entropy: Arc::clone(&world.entropy),
-    })
-}
-
 /// A secret: the first line of a file that only its owner reads.
 pub(crate) fn first_line(path: &Path) -> Result<String> {
     let text = state::read_secret(path)?;
@@ -191,18 +165,22 @@ pub(crate) fn first_line(path: &Path) -> Result<String> {
     }
 }
 
-/// Clients of the handlers that the flags name, one for each part of all objects.
+/// Clients of handlers elsewhere, one for each part of all objects.
 pub(crate) fn clients(flags: &HandlerFlags) -> Result<Vec<Arc<RemoteViews>>> {
     let mut parts: BTreeMap<Part, Vec<String>> = BTreeMap::new();
     for at in &flags.handler {
         parts.entry(at.part).or_default().push(at.url.clone());
     }
     let count = parts.keys().next().map_or(0, |part| part.count());
-    let is_whole = parts.len() == count && parts.keys().all(|part| part.count() == count);
-    if !is_whole {
+    if parts.len() != count || parts.keys().any(|part| part.count() != count) {
         bail!("--handler: name a handler of each part, like 1/2=URL and 2/2=URL, or of no part");
     }
-    let token = flags.handler_token.as_deref().map(token).transpose()?;
+    let token = match &flags.handler_token {
+        Some(file) => Some(token(file)?),
+        None => environment::variable(HANDLER_TOKEN)
+            .map(|text| Token::new(&text).map_err(|what| anyhow!("{HANDLER_TOKEN}: {what}")))
+            .transpose()?,
+    };
     let client = |addresses| {
         let (token, ca_bundle) = (token.clone(), flags.handler_ca_bundle.clone());
         let config = RemoteConfig { addresses, token, ca_bundle };
@@ -213,17 +191,9 @@ pub(crate) fn clients(flags: &HandlerFlags) -> Result<Vec<Arc<RemoteViews>>> {
 
 /// The handlers that the flags name, as one.
 pub(crate) fn elsewhere(flags: &HandlerFlags) -> Result<Arc<dyn Views>> {
-    let mut clients: Vec<Arc<dyn Views>> = Vec::new();
-    for client in self::clients(flags)? {
-        clients.push(client);
-    }
-    Ok(match clients.pop() {
-        Some(only) if clients.is_empty() => only,
-        last => {
-            clients.extend(last);
-            Arc::new(Union::new(clients))
-        }
-    })
+    let clients = clients(flags)?.into_iter().map(|client| client as Arc<dyn Views>);
+    let mut clients: Vec<_> = clients.collect();
+    if clients.len() == 1 { Ok(clients.remove(0)) } else { Ok(Arc::new(Union::new(clients))) }
 }
 
 /// The secret that a handler shares with its clients.

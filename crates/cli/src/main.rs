@@ -14,6 +14,7 @@ mod daemon;
 mod descriptors;
 mod endpoint;
 mod environment;
+mod feeding;
 mod flags;
 mod handling;
 mod logging;
@@ -28,6 +29,7 @@ mod state;
 mod target;
 mod units;
 mod users;
+mod viewing;
 mod volume;
 mod webhooks;
 

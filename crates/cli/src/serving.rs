@@ -350,6 +350,8 @@ impl Running {
             fuse_requests: self.places.requests(),
             webhooks: self.webhooks(),
             events_lost: self.endpoint.as_ref().map_or(0, |server| server.endpoint().events_lost()),
+            views: self.opened.viewing.as_ref().map(|viewing| viewing.status()).unwrap_or_default(),
+            event_sources: self.opened.viewing.as_ref().map(|viewing| viewing.sources()).unwrap_or_default(),
         }
     }
 }

@@ -26,6 +26,7 @@ mod programs;
 mod s3;
 mod secrets;
 mod users;
+mod view_mounts;
 mod views;
 mod volumes;
 mod writeback;

@@ -6,17 +6,14 @@ use crate::command::watching::{self, Asked};
 use crate::flags::StoreFlags;
 use crate::target::split_key;
 use crate::units;
+use crate::viewing::read;
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 use store::Timestamp;
 use views::{ObjectState, Ruleset};
-
-/// What a file of rulesets has at most: nobody writes more, and a device file has no end.
-const FILE_BYTES_MAX: u64 = 16 << 20;
 
 /// Check rulesets, and see why an object is shown or not.
 ///
@@ -129,23 +126,4 @@ fn print_reasons(ruleset: &Ruleset, object: &ObjectState<'_>, now: Timestamp) ->
         };
         print_line(&format!("  {holds:<3} {}{but}", reason.rule))
     })
-}
-
-/// The rulesets of a file; what is wrong with it goes to standard error, a line each.
-fn read(file: &Path) -> Result<Vec<Ruleset>> {
-    let shown = file.display();
-    let mut text = String::new();
-    let opened = std::fs::File::open(file).with_context(|| format!("cannot read {shown}"))?;
-    opened.take(FILE_BYTES_MAX).read_to_string(&mut text).with_context(|| format!("cannot read {shown}"))?;
-    let problems = match views::read(&text) {
-        Ok(rulesets) => return Ok(rulesets),
-        Err(problems) => problems,
-    };
-    for problem in &problems {
-        eprintln!("{shown}:{problem}");
-    }
-    match problems.len() {
-        1 => bail!("{shown} has a problem"),
-        count => bail!("{shown} has {count} problems"),
-    }
 }

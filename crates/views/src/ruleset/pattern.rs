@@ -74,7 +74,7 @@ impl Eq for Pattern {}
 /// What is written out in a pattern, which new names can be made of.
 impl Pattern {
     /// The text, where the pattern stands for only one.
-    pub(crate) fn only_text(&self) -> Option<String> {
+    pub fn only_text(&self) -> Option<String> {
         let (text, is_all) = self.beginning();
         is_all.then_some(text)
     }

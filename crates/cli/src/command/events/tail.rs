@@ -2,8 +2,8 @@
 
 use crate::bucket::World;
 use crate::command::object::print_line;
+use crate::feeding;
 use crate::flags::{SourceFlags, StoreFlags};
-use crate::handling;
 use anyhow::{Context, Result, anyhow};
 use clap::Args;
 use events::{Hint, Message, What};
@@ -45,7 +45,7 @@ impl Tail {
 
     async fn tail(&self) -> Result<()> {
         let world = World::real()?;
-        let access = handling::access(&self.sources, &self.store, &world)?;
+        let access = feeding::access(&self.sources, &self.store, &world)?;
         let mut source = events::open(&self.url, access).await.map_err(|error| anyhow!("{error}"))?;
         let mut left = self.count.unwrap_or(usize::MAX);
         while left > 0 {
