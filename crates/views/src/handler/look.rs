@@ -26,6 +26,9 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// A key to look at, with the latest hint that asked for it.
 pub(super) type Wanted = (Arc<Container>, Box<[u8]>, Option<Doubt>);
 
+/// A container by number, and a key in it.
+type Key = (u32, Box<[u8]>);
+
 /// Objects that are to be looked at.
 #[derive(Debug, Default)]
 pub(super) struct Looks {
@@ -35,9 +38,9 @@ pub(super) struct Looks {
 
 #[derive(Debug, Default)]
 struct Queue {
-    waiting: VecDeque<(u32, Box<[u8]>)>,
-    wanted: HashMap<(u32, Box<[u8]>), (Arc<Container>, Option<Doubt>)>,
-    in_flight: HashSet<(u32, Box<[u8]>)>,
+    waiting: VecDeque<Key>,
+    wanted: HashMap<Key, (Arc<Container>, Option<Doubt>)>,
+    in_flight: HashSet<Key>,
     workers: usize,
 }
 

@@ -1,4 +1,5 @@
 //! Tests of the event handler.
 
+mod filling;
 mod random;
 mod world;
