@@ -1,8 +1,8 @@
 //! What happened to objects: told to whoever wants to hear it, and heard from whoever tells it.
 //!
 //! Owns the word [`ObjectEvent`], its order per key ([`Sequencer`]), AWS's way of writing it ([`aws`]), and the ways out:
-//! subscribers in this process ([`Channel`]) and receivers behind a URL ([`Webhook`]). Of the way in it owns what others say
-//! ([`Hint`]) and from where it comes ([`Source`]).
+//! subscribers in this process ([`Channel`]) and receivers behind a URL ([`Webhook`]). Of the way in it owns from where messages
+//! come ([`Source`]), how they are read ([`Dialect`]), what they say ([`Hint`]), and how it gets to whoever takes it ([`Feed`], [`Sink`]).
 //!
 //! Refuses: to know who makes events, or which of them a destination wants; to wait for a subscriber or a receiver.
 //!
@@ -14,6 +14,8 @@ mod channel;
 mod dialect;
 mod event;
 mod feed;
+#[cfg(feature = "fuzz")]
+pub mod fuzz;
 mod hint;
 mod letters;
 mod sequence;

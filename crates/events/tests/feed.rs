@@ -76,7 +76,7 @@ async fn s231_what_was_taken_is_acknowledged() {
     let counts = fed.status.counts();
     assert_eq!((counts.messages, counts.hints, counts.failures, counts.unreadable), (3, 3, 2, 0));
     assert_eq!((counts.last_error.as_deref(), counts.is_connected), (Some("away"), true));
-    assert!(counts.lag > std::time::Duration::ZERO || counts.hints > 0);
+    assert_eq!(counts.lag, std::time::Duration::from_secs(5));
 }
 
 /// A sink in trouble is asked until it takes the batch; meanwhile nothing is acknowledged and nothing more is received.
@@ -128,7 +128,8 @@ async fn s232_what_nobody_can_read_is_a_dead_letter() {
     let letters: Vec<serde_json::Value> =
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!((&letters[0]["text"], &letters[0]["source"]), (&"no \"event\"".into(), &"test".into()));
-    assert!(letters[0]["reason"].as_str().unwrap().contains("JSON") && letters[0]["time"].is_string());
+    assert!(letters[0]["reason"].as_str().unwrap().contains("JSON"));
+    assert_eq!(letters[0]["time"], "2026-09-21T14:13:25.000Z");
     assert_eq!((&letters[1]["base64"], &letters[1]["attributes"][0][1]), (&"/wA=".into(), &"b".into()));
     assert_eq!(std::fs::metadata(&dead).unwrap().permissions().mode() & 0o777, 0o600);
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use store::{Entropy, SystemClock};
+use store::{Clock, Entropy, Timestamp};
 use tokio::task::JoinSet;
 
 #[derive(Debug, Default)]
@@ -83,8 +83,18 @@ impl Fed {
     }
 }
 
+/// It is always five seconds after the time of all test events.
+#[derive(Debug)]
+struct Late;
+
+impl Clock for Late {
+    fn now(&self) -> Timestamp {
+        super::webhook::event("a", 1).time.after(Duration::from_secs(5))
+    }
+}
+
 pub(crate) fn feed(dead_letters: &Path) -> Feed {
-    let (clock, entropy) = (Arc::new(SystemClock), Arc::new(Entropy::new(1)));
+    let (clock, entropy) = (Arc::new(Late), Arc::new(Entropy::new(1)));
     Feed::new("test", Dialect::Detected, dead_letters.to_owned(), clock, entropy)
 }
 

@@ -6,8 +6,9 @@ mod beanstalkd;
 mod channel;
 mod feed;
 mod hearing;
-mod minio;
+
 mod receiver;
+mod servers;
 mod sqs;
 mod webhook;
 mod webhook_source;

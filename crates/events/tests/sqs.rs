@@ -1,1 +1,222 @@
+//! A double of SQS, which checks signatures by code of its own.
 
+use super::beanstalkd::access;
+use super::hearing::{Fed, eventually, message};
+use events::{SourceAccess, Wanted, open};
+use http::{HeaderMap, Request, Response, StatusCode};
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use store::s3::{Credentials, CredentialsSource};
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+
+const SECRET: &str = "not-a-secret";
+const REGION: &str = "eu-test-1";
+
+#[derive(Debug, Default)]
+struct Queue {
+    waiting: Vec<String>,
+    /// With their receipts.
+    received: Vec<(String, String)>,
+    requests: usize,
+    unsigned: usize,
+}
+
+struct Sqs {
+    address: SocketAddr,
+    queue: Arc<Mutex<Queue>>,
+    _serving: JoinSet<()>,
+}
+
+impl Sqs {
+    async fn start(waiting: Vec<String>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let queue = Arc::new(Mutex::new(Queue { waiting, ..Queue::default() }));
+        let (shared, mut serving) = (queue.clone(), JoinSet::new());
+        serving.spawn(async move {
+            let mut connections = JoinSet::new();
+            loop {
+                let (stream, _) = listener.accept().await.unwrap();
+                let queue = shared.clone();
+                let answer = service_fn(move |request| answer(request, queue.clone()));
+                connections.spawn(async move {
+                    let serving = hyper::server::conn::http1::Builder::new();
+                    serving.serve_connection(TokioIo::new(stream), answer).await.ok();
+                });
+            }
+        });
+        Self { address, queue, _serving: serving }
+    }
+
+    fn url(&self) -> String {
+        format!("sqs+http://{}/000000000000/events", self.address)
+    }
+
+    fn left(&self) -> (usize, usize) {
+        let queue = self.queue.lock().unwrap();
+        (queue.waiting.len(), queue.received.len())
+    }
+}
+
+async fn answer(
+    request: Request<Incoming>,
+    queue: Arc<Mutex<Queue>>,
+) -> Result<Response<Full<Bytes>>, Infallible> {
+    let (head, body) = request.into_parts();
+    let body = body.collect().await.unwrap().to_bytes();
+    let is_signed = head.uri.path() == "/" && is_signed(&head.headers, &body);
+    {
+        let mut queue = queue.lock().unwrap();
+        queue.requests += 1;
+        queue.unsigned += usize::from(!is_signed);
+    }
+    if !is_signed {
+        let mut refusal = Response::new(Full::from(r#"{"__type":"InvalidSignatureException"}"#));
+        *refusal.status_mut() = StatusCode::FORBIDDEN;
+        return Ok(refusal);
+    }
+    let asked: Value = serde_json::from_slice(&body).unwrap();
+    assert!(asked["QueueUrl"].as_str().unwrap().ends_with("/000000000000/events"));
+    let said = match head.headers["x-amz-target"].to_str().unwrap() {
+        "AmazonSQS.ReceiveMessage" => receive(&asked, &queue).await,
+        "AmazonSQS.DeleteMessageBatch" => delete(&asked, &queue),
+        other => panic!("{other}"),
+    };
+    Ok(Response::new(Full::from(said.to_string())))
+}
+
+async fn receive(asked: &Value, queue: &Mutex<Queue>) -> Value {
+    let max = asked["MaxNumberOfMessages"].as_u64().unwrap() as usize;
+    assert!((1..=10).contains(&max));
+    if queue.lock().unwrap().waiting.is_empty() && asked["WaitTimeSeconds"].as_u64().unwrap() > 0 {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let mut queue = queue.lock().unwrap();
+    let count = max.min(queue.waiting.len());
+    let bodies: Vec<String> = queue.waiting.drain(..count).collect();
+    if bodies.is_empty() {
+        // As AWS says it: no list at all.
+        return json!({});
+    }
+    let mut messages = Vec::new();
+    for body in bodies {
+        let receipt = format!("receipt of {}", hex(&Sha256::digest(&body)));
+        messages.push(json!({"MessageId": "1", "ReceiptHandle": receipt, "MD5OfBody": "", "Body": body}));
+        queue.received.push((receipt, body));
+    }
+    json!({"Messages": messages})
+}
+
+fn delete(asked: &Value, queue: &Mutex<Queue>) -> Value {
+    let entries = asked["Entries"].as_array().unwrap();
+    assert!((1..=10).contains(&entries.len()));
+    let mut queue = queue.lock().unwrap();
+    let (mut done, mut failed) = (Vec::new(), Vec::new());
+    for entry in entries {
+        let before = queue.received.len();
+        queue.received.retain(|(receipt, _)| entry["ReceiptHandle"] != receipt.as_str());
+        let list = if queue.received.len() < before { &mut done } else { &mut failed };
+        list.push(json!({"Id": entry["Id"], "Code": "ReceiptHandleIsInvalid", "SenderFault": true}));
+    }
+    json!({"Successful": done, "Failed": failed})
+}
+
+/// Signature Version 4 as its documentation says it, for a POST to the root.
+fn is_signed(headers: &HeaderMap, body: &[u8]) -> bool {
+    let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap()).unwrap_or_default();
+    let Some(authorization) = text("authorization").strip_prefix("AWS4-HMAC-SHA256 ") else { return false };
+    let part = |name: &str| {
+        let mut parts = authorization.split(',').map(str::trim);
+        parts.find_map(|part| part.strip_prefix(name)?.strip_prefix('=')).unwrap()
+    };
+    let (scope, names) = (part("Credential").split_once('/').unwrap().1, part("SignedHeaders"));
+    for needed in ["host", "x-amz-date", "x-amz-target"] {
+        assert!(names.split(';').any(|name| name == needed), "{needed} is not signed");
+    }
+    let canonical: String = names.split(';').map(|name| format!("{name}:{}\n", text(name).trim())).collect();
+    let request = format!("POST\n/\n\n{canonical}\n{names}\n{}", hex(&Sha256::digest(body)));
+    let date = text("x-amz-date");
+    let to_sign = format!("AWS4-HMAC-SHA256\n{date}\n{scope}\n{}", hex(&Sha256::digest(request)));
+    assert_eq!(scope, format!("{}/{REGION}/sqs/aws4_request", &date[..8]));
+    let mut key = format!("AWS4{SECRET}").into_bytes();
+    for step in scope.split('/') {
+        key = hmac(&key, step.as_bytes());
+    }
+    hex(&hmac(&key, to_sign.as_bytes())) == part("Signature")
+}
+
+fn hmac(key: &[u8], message: &[u8]) -> Vec<u8> {
+    let mut block = [0; 64];
+    block[..key.len()].copy_from_slice(key);
+    let padded = |pad: u8| block.map(|byte| byte ^ pad);
+    let inner = Sha256::new().chain_update(padded(0x36)).chain_update(message).finalize();
+    Sha256::new().chain_update(padded(0x5c)).chain_update(inner).finalize().to_vec()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn signed(secret: &str) -> SourceAccess {
+    let credentials = Credentials::new("AKIATEST", secret, None).unwrap();
+    SourceAccess {
+        credentials: CredentialsSource::Fixed(Arc::new(credentials)),
+        region: Some(REGION.to_owned()),
+        ..access()
+    }
+}
+
+fn messages(count: u64) -> Vec<String> {
+    (0..count).map(|number| message(&format!("key-{number}"), number)).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s235_messages_of_sqs_are_deleted_when_they_were_taken() {
+    let dir = tempfile::tempdir().unwrap();
+    let sqs = Sqs::start(messages(501)).await;
+    let source = open(&sqs.url(), signed(SECRET)).await.unwrap();
+    let fed = Fed::start(source, &dir.path().join("dead"), Wanted::default());
+    fed.hearing.has(501).await;
+    eventually("all are deleted", || sqs.left() == (0, 0)).await;
+    sqs.queue.lock().unwrap().waiting.extend(messages(1));
+    fed.hearing.has(502).await;
+    eventually("the last is deleted", || sqs.left() == (0, 0)).await;
+    let queue = sqs.queue.lock().unwrap();
+    assert_eq!((queue.unsigned, fed.status.counts().failures), (0, 0));
+    assert!(queue.requests < 200, "{}", queue.requests);
+}
+
+#[tokio::test]
+async fn s235_what_was_not_acknowledged_is_not_deleted() {
+    let sqs = Sqs::start(messages(30)).await;
+    let mut source = open(&sqs.url(), signed(SECRET)).await.unwrap();
+    let received = source.receive(25).await.unwrap();
+    assert!((10..=25).contains(&received.len()), "{}", received.len());
+    let (waiting, invisible) = sqs.left();
+    assert_eq!(waiting + invisible, 30);
+    source.acknowledge().await.unwrap();
+    assert_eq!(sqs.left(), (waiting, 0));
+    source.acknowledge().await.unwrap();
+}
+
+#[tokio::test]
+async fn who_may_not_ask_is_told_so() {
+    let sqs = Sqs::start(messages(1)).await;
+    let mut source = open(&sqs.url(), signed("another-secret")).await.unwrap();
+    let error = source.receive(1).await.unwrap_err().to_string();
+    assert!(error.contains("InvalidSignature") && error.contains("/events"), "{error}");
+    assert!(!error.contains("another-secret") && !format!("{source:?}").contains("another-secret"));
+    let address = sqs.address;
+    drop(sqs);
+    let mut source = open(&format!("sqs+http://{address}/0/events"), signed(SECRET)).await.unwrap();
+    assert!(matches!(source.receive(1).await, Err(events::SourceError::Unavailable(_))));
+}

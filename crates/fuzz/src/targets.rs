@@ -23,6 +23,8 @@ pub const TARGETS: &[Target] = &[
     Target { name: "headers", run: store::fuzz::headers, words: HEADERS },
     Target { name: "credentials", run: store::fuzz::credentials, words: CREDENTIALS },
     Target { name: "names", run: store::fuzz::names, words: NAMES },
+    Target { name: "messages", run: events::fuzz::messages, words: MESSAGES },
+    Target { name: "jobs", run: events::fuzz::jobs, words: JOBS },
     Target { name: "log", run: store::fuzz::write_back_log, words: &[] },
     Target { name: "file", run: store::fuzz::file_record, words: &[] },
     Target { name: "tables", run: tables, words: &[] },
@@ -242,6 +244,51 @@ const CREDENTIALS: &[&str] = &[
     "http://",
     "https://[::1]:1/a",
 ];
+
+const MESSAGES: &[&str] = &[
+    "{\"Records\":[",
+    "{\"eventSource\":\"minio:s3\",",
+    "\"eventSource\":\"ceph:s3\",",
+    "\"eventTime\":\"2026-11-21T00:00:01.5Z\",",
+    "\"eventName\":\"ObjectCreated:Put\",",
+    "\"eventName\":\"ObjectRemoved:Delete\",",
+    "\"s3\":{\"bucket\":{\"name\":\"b\"},\"object\":{\"key\":\"k\",",
+    "\"size\":1,",
+    "\"eTag\":\"e\",",
+    "\"versionId\":\"v\",",
+    "\"sequencer\":\"18D7\",",
+    "\"userMetadata\":{\"X-Amz-Meta-A\":\"b\"},",
+    "\"metadata\":[{\"key\":\"x-amz-meta-a\",\"val\":\"b\"}],",
+    "\"tags\":{\"a\":\"b\"},",
+    "{\"detail-type\":\"Object Created\",",
+    "\"detail\":{\"bucket\":{\"name\":\"b\"},\"object\":{\"key\":\"k\"}}",
+    "{\"Type\":\"Notification\",\"Message\":\"",
+    "{\"message\":{\"attributes\":{\"eventType\":\"OBJECT_FINALIZE\",\"bucketId\":\"b\",\"objectId\":\"k\"},",
+    "\"objectGeneration\":\"1\"",
+    "\"data\":\"e30=\"",
+    "{\"event\":\"storage.content.new\",",
+    "\"when\":1790000000123456,",
+    "\"url\":{\"user\":\"u\",\"path\":\"p\"},",
+    "\"data\":[{\"type\":\"properties\",\"key\":\"a\",\"value\":\"b\"}]",
+    "{\"Event\":\"s3:TestEvent\"}",
+    "[{\"Event\":[",
+    "\\u00fc",
+    "\\\"",
+    "%2B",
+    "+",
+    "null",
+    "1e3",
+    "}]}",
+    "{",
+    "}",
+    "[",
+    "]",
+    ",",
+    ":",
+];
+
+const JOBS: &[&str] =
+    &["RESERVED 1 3\r\nabc\r\n", "TIMED_OUT\r\n", "DEADLINE_SOON\r\n", "\r\n", "18446744073709551615"];
 
 const NAMES: &[&str] = &["/", "//", "./", "../", "%", "%=", "%+", "%%", "%2F", "\0", ".tenon/", "..", "."];
 

@@ -21,6 +21,6 @@ mod small_disk;
 pub use broker::{Broker, beanstalkd, nats, rabbitmq, redis};
 pub use program::program;
 pub use proxy::{Mode, Proxy};
-pub use s3::{S3Server, minio, minio_with, shared_minio, shared_versitygw, versitygw};
+pub use s3::{S3Server, minio, minio_with, shared_minio, shared_versitygw, versitygw, versitygw_with};
 pub use server::Server;
 pub use small_disk::SmallDisk;

@@ -31,8 +31,7 @@ pub fn minio() -> S3Server {
 /// # Panics
 /// If the program is missing or does not answer.
 pub fn minio_with(environment: &[(&str, &str)]) -> S3Server {
-    let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
-    let environment = environment.iter().map(owned).collect();
+    let environment = owned(environment);
     S3Server(Server::launch(Box::new(Minio { program: program::program("minio"), environment })))
 }
 
@@ -41,7 +40,16 @@ pub fn minio_with(environment: &[(&str, &str)]) -> S3Server {
 /// # Panics
 /// If the program is missing or does not answer.
 pub fn versitygw() -> S3Server {
-    S3Server(Server::launch(Box::new(Versitygw { program: program::program("versitygw") })))
+    versitygw_with(&[])
+}
+
+/// Starts a versitygw that is also told this by its environment: where it shall send events, say.
+///
+/// # Panics
+/// If the program is missing or does not answer.
+pub fn versitygw_with(environment: &[(&str, &str)]) -> S3Server {
+    let environment = owned(environment);
+    S3Server(Server::launch(Box::new(Versitygw { program: program::program("versitygw"), environment })))
 }
 
 /// The one MinIO of this test process, started at first use; take a bucket of your own.
@@ -128,6 +136,7 @@ impl Kind for Minio {
 #[derive(Debug)]
 struct Versitygw {
     program: PathBuf,
+    environment: Vec<(String, String)>,
 }
 
 impl Kind for Versitygw {
@@ -140,6 +149,7 @@ impl Kind for Versitygw {
         command
             .current_dir(dir)
             .env("HOME", dir)
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .env("ROOT_ACCESS_KEY", ACCESS_KEY)
             .env("ROOT_SECRET_KEY", SECRET_KEY)
             // Without --keep-alive it closes the connection after every answer.
@@ -152,6 +162,10 @@ impl Kind for Versitygw {
     fn answers(&self, address: SocketAddr) -> bool {
         has_status(address, "/health", "200") && has_status(address, "/", "403")
     }
+}
+
+fn owned(environment: &[(&str, &str)]) -> Vec<(String, String)> {
+    environment.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
 }
 
 /// Whether a request without credentials gets this status.

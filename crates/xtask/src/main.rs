@@ -4,6 +4,7 @@
 //! each takes its arguments and returns an error to be shown on one line.
 
 mod bench;
+mod dialects;
 mod fuzz;
 mod tidy;
 
@@ -18,6 +19,7 @@ usage: cargo xtask <command>
                        docs/semantics.md that holds now must have a test
   bench [--quick]      the six jobs over a mount beside the raw S3 client
   figures [--quick]    the ObjectFS paper's Figures 2 to 5, measured and drawn into docs/figures
+  dialects             how long a message of events takes to be read
   fuzz [--minutes N] [--keep] [TARGET...]
                        throws changed inputs at everything that reads bytes from outside; --keep
                        makes the shortest inputs that take all ways found the corpus";
@@ -38,6 +40,7 @@ fn run(arguments: &[String]) -> Result<()> {
     match command.as_str() {
         "tidy" => tidy::run(&workspace_root()?, rest),
         "bench" => bench::run(&workspace_root()?, rest),
+        "dialects" => dialects::run(),
         "fuzz" => fuzz::run(&workspace_root()?, rest),
         "figures" => bench::figures::run(&workspace_root()?, rest),
         "help" | "--help" | "-h" => {

@@ -1,7 +1,7 @@
 //! Amazon EventBridge (S3 User Guide, "EventBridge event message structure"). A key is written as it is.
 
 use super::json::Json;
-use super::s3::{bucket, etag, order};
+use super::s3::{Bucket, etag, order};
 use super::{DialectError, bytes, checked, filled};
 use crate::{Hint, Said, What};
 use std::borrow::Cow;
@@ -24,10 +24,10 @@ impl<'a> Event<'a> {
         !self.kind.is_empty()
     }
 
-    pub(super) fn read_field(&mut self, json: &mut Json<'a>, name: &str) -> Result<(), DialectError> {
+    pub(super) fn read_field(&mut self, json: &mut Json<'a>, name: &[u8]) -> Result<(), DialectError> {
         match name {
-            "time" => self.time = json.text()?,
-            "detail" if json.peek() == Some(b'{') => {
+            b"time" => self.time = json.text()?,
+            b"detail" if json.peek() == Some(b'{') => {
                 json.fields(|json, name| self.read_detail(json, name))?
             }
             _ => json.skip()?,
@@ -35,17 +35,17 @@ impl<'a> Event<'a> {
         Ok(())
     }
 
-    fn read_detail(&mut self, json: &mut Json<'a>, name: &str) -> Result<(), DialectError> {
+    fn read_detail(&mut self, json: &mut Json<'a>, name: &[u8]) -> Result<(), DialectError> {
         match name {
-            "bucket" => self.bucket = bucket(json)?,
-            "deletion-type" => self.deletion = json.text()?,
-            "object" => json.fields(|json, name| {
+            b"bucket" => self.bucket = Bucket::read_from(json)?.name,
+            b"deletion-type" => self.deletion = json.text()?,
+            b"object" => json.fields(|json, name| {
                 match name {
-                    "key" => self.key = json.text()?,
-                    "size" => self.size_bytes = json.whole()?,
-                    "etag" => self.etag = json.text()?,
-                    "version-id" => self.version = json.text()?,
-                    "sequencer" => self.sequencer = json.text()?,
+                    b"key" => self.key = json.text()?,
+                    b"size" => self.size_bytes = json.whole()?,
+                    b"etag" => self.etag = json.text()?,
+                    b"version-id" => self.version = json.text()?,
+                    b"sequencer" => self.sequencer = json.text()?,
                     _ => json.skip()?,
                 }
                 Ok::<_, DialectError>(())

@@ -132,11 +132,11 @@ impl<'a> Resource<'a> {
         let (mut json, mut resource) = (Json::new(payload)?, Self::default());
         json.fields(|json, name| {
             match name {
-                "generation" => resource.generation = json.whole()?,
-                "metageneration" => resource.meta_generation = json.whole()?,
-                "size" => resource.size_bytes = json.whole()?,
-                "contentType" => resource.content_type = json.text()?,
-                "metadata" => resource.metadata = json.pairs()?,
+                b"generation" => resource.generation = json.whole()?,
+                b"metageneration" => resource.meta_generation = json.whole()?,
+                b"size" => resource.size_bytes = json.whole()?,
+                b"contentType" => resource.content_type = json.text()?,
+                b"metadata" => resource.metadata = json.pairs()?,
                 _ => json.skip()?,
             }
             Ok::<_, DialectError>(())
@@ -158,8 +158,8 @@ impl<'a> Pushed<'a> {
         let mut pushed = Self::default();
         json.fields(|json, name| {
             match name {
-                "attributes" => pushed.attributes = json.pairs()?,
-                "data" => pushed.data = json.text()?,
+                b"attributes" => pushed.attributes = json.pairs()?,
+                b"data" => pushed.data = json.text()?,
                 _ => json.skip()?,
             }
             Ok::<_, DialectError>(())

@@ -32,6 +32,7 @@ impl<'a> Json<'a> {
     }
 
     /// The first byte of what comes next, after white space.
+    #[inline]
     pub(super) fn peek(&mut self) -> Option<u8> {
         let bytes = self.text.as_bytes();
         while let Some(byte) = bytes.get(self.at) {
@@ -46,15 +47,16 @@ impl<'a> Json<'a> {
     /// Reads an object: `field` reads or passes over each value.
     pub(super) fn fields<E: From<Broken>>(
         &mut self,
-        mut field: impl FnMut(&mut Self, &'a str) -> Result<(), E>,
+        mut field: impl FnMut(&mut Self, &'a [u8]) -> Result<(), E>,
     ) -> Result<(), E> {
         self.expect(b'{', "an object")?;
         if self.take(b'}') {
             return Ok(());
         }
         loop {
-            // An escape in a name that is known is not worth its price.
-            let (name, _) = self.raw_string()?;
+            // No name that is known has an escape in it.
+            let (start, end, _) = self.string()?;
+            let name = &self.text.as_bytes()[start..end];
             self.expect(b':', "a colon")?;
             field(self, name)?;
             if !self.take(b',') {
@@ -83,7 +85,8 @@ impl<'a> Json<'a> {
     /// Reads a text; a number is taken for its digits, and `null` for no text.
     pub(super) fn text(&mut self) -> Result<Cow<'a, str>, Broken> {
         if self.peek() == Some(b'"') {
-            let (raw, is_escaped) = self.raw_string()?;
+            let (start, end, is_escaped) = self.string()?;
+            let raw = &self.text[start..end];
             return if is_escaped { self.unescaped(raw) } else { Ok(Cow::Borrowed(raw)) };
         }
         let word = self.word()?;
@@ -108,8 +111,8 @@ impl<'a> Json<'a> {
                 let (mut name, mut value) = (Cow::Borrowed(""), Cow::Borrowed(""));
                 json.fields(|json, field| {
                     match field {
-                        "key" => name = json.text()?,
-                        "val" | "value" => value = json.text()?,
+                        b"key" => name = json.text()?,
+                        b"val" | b"value" => value = json.text()?,
                         _ => json.skip()?,
                     }
                     Ok::<_, Broken>(())
@@ -124,6 +127,7 @@ impl<'a> Json<'a> {
 
     fn entries(&mut self, mut entry: impl FnMut(Cow<'a, str>, Cow<'a, str>)) -> Result<(), Broken> {
         self.fields(|json, name| {
+            let name = std::str::from_utf8(name).map_err(|_| json.broken("a name"))?;
             let name = if name.contains('\\') { json.unescaped(name)? } else { Cow::Borrowed(name) };
             entry(name, json.text()?);
             Ok(())
@@ -133,7 +137,7 @@ impl<'a> Json<'a> {
     /// Passes over a value.
     pub(super) fn skip(&mut self) -> Result<(), Broken> {
         match self.peek() {
-            Some(b'"') => self.raw_string().map(drop),
+            Some(b'"') => self.string().map(drop),
             Some(b'{' | b'[') => self.skip_nested(),
             _ => self.word().map(drop),
         }
@@ -149,23 +153,23 @@ impl<'a> Json<'a> {
 
     fn skip_nested(&mut self) -> Result<(), Broken> {
         let bytes = self.text.as_bytes();
-        let mut depth = 0_usize;
-        loop {
-            match bytes.get(self.at) {
-                Some(b'"') => {
-                    self.raw_string()?;
-                    continue;
+        let (mut at, mut depth) = (self.at, 0_usize);
+        while let Some(byte) = bytes.get(at) {
+            at += 1;
+            match byte {
+                b'"' => at = after_string(bytes, at).0,
+                b'{' | b'[' => depth += 1,
+                b'}' | b']' => {
+                    depth -= 1;
+                    if depth == 0 {
+                        self.at = at;
+                        return Ok(());
+                    }
                 }
-                Some(b'{' | b'[') => depth += 1,
-                Some(b'}' | b']') => depth -= 1,
-                Some(_) => {}
-                None => return Err(self.broken("a brace or a bracket")),
-            }
-            self.at += 1;
-            if depth == 0 {
-                return Ok(());
+                _ => {}
             }
         }
+        Err(self.broken("a brace or a bracket"))
     }
 
     /// A number, or one of JSON's three words.
@@ -181,34 +185,16 @@ impl<'a> Json<'a> {
         Ok(&rest[..len])
     }
 
-    /// What stands between quotes, and whether there are escapes in it.
-    fn raw_string(&mut self) -> Result<(&'a str, bool), Broken> {
+    /// Where what stands between quotes begins and ends, and whether there are escapes in it.
+    fn string(&mut self) -> Result<(usize, usize, bool), Broken> {
         self.expect(b'"', "a text")?;
-        let rest = &self.text.as_bytes()[self.at..];
-        let len = plain(rest);
-        if rest.get(len) != Some(&b'"') {
-            return self.escaped_string(len);
-        }
-        let raw = &self.text[self.at..self.at + len];
-        self.at += len + 1;
-        Ok((raw, false))
-    }
-
-    /// The same, where the first `len` bytes are plain and then comes a backslash or nothing.
-    #[cold]
-    fn escaped_string(&mut self, len: usize) -> Result<(&'a str, bool), Broken> {
-        let bytes = self.text.as_bytes();
-        let mut end = self.at + len;
-        while bytes.get(end) == Some(&b'\\') {
-            end = (end + 2).min(bytes.len());
-            end += plain(&bytes[end..]);
-        }
-        if end >= bytes.len() {
+        let start = self.at;
+        let (after, is_escaped) = after_string(self.text.as_bytes(), start);
+        if after > self.text.len() {
             return Err(self.broken("a quote"));
         }
-        let raw = &self.text[self.at..end];
-        self.at = end + 1;
-        Ok((raw, true))
+        self.at = after;
+        Ok((start, after - 1, is_escaped))
     }
 
     /// Rare enough to be left to a strict reader.
@@ -217,10 +203,12 @@ impl<'a> Json<'a> {
         serde_json::from_str(&quoted).map(Cow::Owned).map_err(|_| self.broken("a text"))
     }
 
+    #[inline]
     fn expect(&mut self, byte: u8, wanted: &'static str) -> Result<(), Broken> {
         if self.take(byte) { Ok(()) } else { Err(self.broken(wanted)) }
     }
 
+    #[inline]
     fn take(&mut self, byte: u8) -> bool {
         let is_next = self.peek() == Some(byte);
         self.at += usize::from(is_next);
@@ -232,28 +220,69 @@ impl<'a> Json<'a> {
     }
 }
 
-/// How many bytes come before the next quote or backslash, or before the end.
-fn plain(bytes: &[u8]) -> usize {
-    let (chunks, rest) = bytes.as_chunks::<16>();
-    for (number, chunk) in chunks.iter().enumerate() {
-        let (low, high) = (signs(&chunk[..8]), signs(&chunk[8..]));
-        // Both at once: how long a text is, no processor foretells.
-        if low | high != 0 {
-            let at = if low != 0 { low.trailing_zeros() } else { 64 + high.trailing_zeros() };
-            return number * 16 + (at / 8) as usize;
-        }
-    }
-    let at = rest.iter().position(|byte| matches!(byte, b'"' | b'\\'));
-    chunks.len() * 16 + at.unwrap_or(rest.len())
+/// Where the text that begins at `at` is over: after its closing quote, or beyond the end if it has none; and whether there are
+/// escapes in it.
+#[inline]
+fn after_string(bytes: &[u8], at: usize) -> (usize, bool) {
+    let end = sign(bytes, at);
+    if bytes.get(end) == Some(&b'"') { (end + 1, false) } else { (after_escapes(bytes, end), true) }
 }
 
-/// The high bit of every byte of eight that is a quote or a backslash, and none below the first of them.
-fn signs(eight: &[u8]) -> u64 {
+#[cold]
+fn after_escapes(bytes: &[u8], mut at: usize) -> usize {
+    while bytes.get(at) == Some(&b'\\') {
+        at = sign(bytes, at + 2);
+    }
+    at.min(bytes.len()) + 1
+}
+
+/// Where the next quote or backslash is from `at` on, or the end: eight bytes at a time.
+#[inline]
+fn sign(bytes: &[u8], mut at: usize) -> usize {
     const ONES: u64 = 0x0101_0101_0101_0101;
     const HIGHS: u64 = 0x8080_8080_8080_8080;
-    let word = eight.try_into().map_or(0, u64::from_le_bytes);
+    // The high bit of every byte that is zero, and none below the first of them.
     let zeros = |word: u64| word.wrapping_sub(ONES) & !word & HIGHS;
-    zeros(word ^ (ONES * u64::from(b'"'))) | zeros(word ^ (ONES * u64::from(b'\\')))
+    while let Some(eight) = bytes.get(at..).and_then(|rest| rest.first_chunk::<8>()) {
+        let word = u64::from_le_bytes(*eight);
+        let found = zeros(word ^ (ONES * u64::from(b'"'))) | zeros(word ^ (ONES * u64::from(b'\\')));
+        if found != 0 {
+            return at + (found.trailing_zeros() / 8) as usize;
+        }
+        at += 8;
+    }
+    while bytes.get(at).is_some_and(|byte| !matches!(byte, b'"' | b'\\')) {
+        at += 1;
+    }
+    at
+}
+
+/// What a strict reader takes, this one takes, and reads the same texts in it.
+#[cfg(feature = "fuzz")]
+pub(crate) fn fuzz_json(bytes: &[u8]) {
+    let strict = serde_json::from_slice::<serde_json::Value>(bytes);
+    let Ok(mut json) = Json::new(bytes) else {
+        assert!(strict.is_err());
+        return;
+    };
+    let mut whole = json.clone();
+    let passed = whole.skip().and_then(|()| whole.end());
+    let Ok(strict) = strict else { return };
+    assert_eq!(passed, Ok(()));
+    let Some(strict) = strict.as_object() else { return };
+    let mut last = std::collections::BTreeMap::new();
+    let read = json.fields(|json, name| {
+        let text = if json.peek() == Some(b'"') { Some(json.text()?) } else { json.skip().map(|()| None)? };
+        last.insert(String::from_utf8_lossy(name), text);
+        Ok::<_, Broken>(())
+    });
+    assert_eq!(read, Ok(()));
+    // An escaped name may be one of the others.
+    if last.keys().all(|name| !name.contains('\\')) {
+        for (name, text) in last {
+            assert_eq!(text.as_deref(), strict[&*name].as_str());
+        }
+    }
 }
 
 #[cfg(test)]
@@ -312,13 +341,14 @@ mod tests {
     }
 
     #[test]
-    fn plain_text_is_counted_to_the_first_sign() {
+    fn plain_text_is_passed_to_the_first_sign() {
         for before in 0..20 {
             for sign in ['"', '\\'] {
                 let text = format!("{}{sign}{}", "ü".repeat(before), "\"".repeat(9));
-                assert_eq!(plain(text.as_bytes()), 2 * before);
+                assert_eq!(super::sign(text.as_bytes(), 0), 2 * before);
             }
-            assert_eq!(plain("!".repeat(before).as_bytes()), before);
+            assert_eq!(sign("!".repeat(before).as_bytes(), 0), before);
         }
+        assert_eq!((sign(b"ab", 2), sign(b"ab", 9)), (2, 9));
     }
 }

@@ -17,6 +17,8 @@ mod s3;
 use crate::{Hint, Message};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
+#[cfg(feature = "fuzz")]
+pub(crate) use json::fuzz_json;
 use json::{Broken, Json};
 use std::borrow::Cow;
 use std::fmt;
@@ -134,25 +136,25 @@ impl Dialect {
     fn read_field<'m>(
         self,
         json: &mut Json<'m>,
-        name: &str,
+        name: &[u8],
         top: &mut Top<'m>,
         records: &mut s3::Records,
         each: &mut dyn FnMut(Hint<'m>),
     ) -> Result<(), DialectError> {
         match name {
-            "Records" if self.is(Self::S3) => return records.read(json, each),
-            "Event" if self.is(Self::S3) => top.is_test = json.text()? == "s3:TestEvent",
-            "event" if self.is(Self::OpenIo) => top.open_io.kind = json.text()?,
-            "when" | "url" | "data" | "parts" if self.is(Self::OpenIo) => {
+            b"Records" if self.is(Self::S3) => return records.read(json, each),
+            b"Event" if self.is(Self::S3) => top.is_test = json.text()? == "s3:TestEvent",
+            b"event" if self.is(Self::OpenIo) => top.open_io.kind = json.text()?,
+            b"when" | b"url" | b"data" | b"parts" if self.is(Self::OpenIo) => {
                 top.open_io.read_field(json, name)?
             }
-            "detail-type" if self.is(Self::EventBridge) => top.event_bridge.kind = json.text()?,
-            "time" | "detail" if self.is(Self::EventBridge) => top.event_bridge.read_field(json, name)?,
-            "message" if self.is(Self::Gcs) && json.peek() == Some(b'{') => {
+            b"detail-type" if self.is(Self::EventBridge) => top.event_bridge.kind = json.text()?,
+            b"time" | b"detail" if self.is(Self::EventBridge) => top.event_bridge.read_field(json, name)?,
+            b"message" if self.is(Self::Gcs) && json.peek() == Some(b'{') => {
                 top.pushed = Some(gcs::Pushed::read_from(json)?);
             }
-            "Type" if self.is(Self::Sns) => top.sns_kind = json.text()?,
-            "Message" if self.is(Self::Sns) => top.sns = Some(json.text()?),
+            b"Type" if self.is(Self::Sns) => top.sns_kind = json.text()?,
+            b"Message" if self.is(Self::Sns) => top.sns = Some(json.text()?),
             _ => json.skip()?,
         }
         Ok(())

@@ -38,22 +38,22 @@ impl<'a> Event<'a> {
         self.kind.starts_with("storage.")
     }
 
-    pub(super) fn read_field(&mut self, json: &mut Json<'a>, name: &str) -> Result<(), DialectError> {
+    pub(super) fn read_field(&mut self, json: &mut Json<'a>, name: &[u8]) -> Result<(), DialectError> {
         match (name, json.peek()) {
-            ("when", _) => self.when = json.whole()?,
-            ("parts", _) => self.parts = json.whole()?,
-            ("url", Some(b'{')) => json.fields(|json, name| {
+            (b"when", _) => self.when = json.whole()?,
+            (b"parts", _) => self.parts = json.whole()?,
+            (b"url", Some(b'{')) => json.fields(|json, name| {
                 match name {
-                    "user" => self.user = json.text()?,
-                    "bucket" => self.bucket = json.text()?,
-                    "path" => self.path = json.text()?,
-                    "version" => self.version = json.text()?,
+                    b"user" => self.user = json.text()?,
+                    b"bucket" => self.bucket = json.text()?,
+                    b"path" => self.path = json.text()?,
+                    b"version" => self.version = json.text()?,
                     _ => json.skip()?,
                 }
                 Ok::<_, DialectError>(())
             })?,
             // Events of containers have an object there.
-            ("data", Some(b'[')) => json.elements(|json| {
+            (b"data", Some(b'[')) => json.elements(|json| {
                 self.add(Bean::read_from(json)?);
                 Ok::<_, DialectError>(())
             })?,
@@ -116,12 +116,12 @@ impl<'a> Bean<'a> {
         let mut bean = Self::default();
         json.fields(|json, name| {
             match name {
-                "type" => bean.kind = json.text()?,
-                "size" => bean.size_bytes = json.whole()?,
-                "hash" => bean.hash = json.text()?,
-                "mime-type" => bean.mime_type = json.text()?,
-                "key" => bean.key = json.text()?,
-                "value" => bean.value = json.text()?,
+                b"type" => bean.kind = json.text()?,
+                b"size" => bean.size_bytes = json.whole()?,
+                b"hash" => bean.hash = json.text()?,
+                b"mime-type" => bean.mime_type = json.text()?,
+                b"key" => bean.key = json.text()?,
+                b"value" => bean.value = json.text()?,
                 _ => json.skip()?,
             }
             Ok::<_, DialectError>(())

@@ -1,7 +1,8 @@
 //! Records as S3 has them (S3 User Guide, "Event message structure"), and what others put into them.
 //!
 //! A key is written as in a query: `+` is a space, `%` and two digits a byte. MinIO and its kin say content type and user
-//! metadata, with names as Go writes headers; Ceph says metadata and tags as lists; Tenon says all of it as MinIO does.
+//! metadata, with names as Go writes headers; Ceph says metadata and tags as lists; Tenon says all of it as MinIO does. versitygw
+//! writes keys as they are, and counts from one whenever it starts, which is no order.
 
 use super::json::{Json, Pairs};
 use super::{DialectError, bytes, checked, filled, lower};
@@ -45,7 +46,7 @@ impl Records {
         each: &mut dyn FnMut(Hint<'m>),
     ) -> Result<(), DialectError> {
         json.fields(|json, name| match name {
-            "Event" | "Records" => self.read(json, each),
+            b"Event" | b"Records" => self.read(json, each),
             _ => Ok(json.skip()?),
         })
     }
@@ -65,8 +66,14 @@ struct Record<'a> {
     source: Cow<'a, str>,
     time: Cow<'a, str>,
     name: Cow<'a, str>,
-    bucket: Cow<'a, str>,
+    bucket: Bucket<'a>,
     object: Object<'a>,
+}
+
+#[derive(Default)]
+pub(super) struct Bucket<'a> {
+    pub(super) name: Cow<'a, str>,
+    arn: Cow<'a, str>,
 }
 
 #[derive(Default)]
@@ -87,15 +94,15 @@ impl<'a> Record<'a> {
         let mut record = Self::default();
         json.fields(|json, name| {
             match name {
-                "eventSource" => record.source = json.text()?,
-                "eventTime" => record.time = json.text()?,
-                "eventName" => record.name = json.text()?,
-                "s3" => json.fields(|json, name| match name {
-                    "bucket" => {
-                        record.bucket = bucket(json)?;
+                b"eventSource" => record.source = json.text()?,
+                b"eventTime" => record.time = json.text()?,
+                b"eventName" => record.name = json.text()?,
+                b"s3" => json.fields(|json, name| match name {
+                    b"bucket" => {
+                        record.bucket = Bucket::read_from(json)?;
                         Ok(())
                     }
-                    "object" => record.object.read_from(json),
+                    b"object" => record.object.read_from(json),
                     _ => Ok(json.skip()?),
                 })?,
                 _ => json.skip()?,
@@ -113,11 +120,16 @@ impl<'a> Record<'a> {
         let mut object = self.object;
         let Some(what) = what(name, &object.version) else { return Ok(None) };
         let is_ceph = self.source == "ceph:s3";
+        let is_versitygw = self.bucket.is_versitygw();
+        let has_order = !is_versitygw && has_order(what, &self.source);
+        let text = std::mem::take(&mut object.key);
+        // versitygw has no lengths of copies.
+        object.size_bytes = object.size_bytes.filter(|size| *size > 0 || !is_versitygw);
         let hint = Hint {
-            bucket: self.bucket,
-            key: key(std::mem::take(&mut object.key)),
+            bucket: self.bucket.name,
+            key: if is_versitygw { bytes(text) } else { key(text) },
             what,
-            order: order(&object.sequencer).filter(|_| has_order(what, &self.source)),
+            order: order(&object.sequencer).filter(|_| has_order),
             time: crate::aws::time(&self.time),
             said: if says_what_is(name) { object.said(is_ceph) } else { Said::default() },
         };
@@ -129,15 +141,15 @@ impl<'a> Object<'a> {
     fn read_from(&mut self, json: &mut Json<'a>) -> Result<(), DialectError> {
         json.fields(|json, name| {
             match name {
-                "key" => self.key = json.text()?,
-                "size" => self.size_bytes = json.whole()?,
-                "eTag" => self.etag = json.text()?,
-                "versionId" => self.version = json.text()?,
-                "sequencer" => self.sequencer = json.text()?,
-                "contentType" => self.content_type = json.text()?,
-                "userMetadata" => self.user = Some(json.pairs()?),
-                "metadata" => self.metadata = json.pairs()?,
-                "tags" => self.tags = Some(json.pairs()?),
+                b"key" => self.key = json.text()?,
+                b"size" => self.size_bytes = json.whole()?,
+                b"eTag" => self.etag = json.text()?,
+                b"versionId" => self.version = json.text()?,
+                b"sequencer" => self.sequencer = json.text()?,
+                b"contentType" => self.content_type = json.text()?,
+                b"userMetadata" => self.user = Some(json.pairs()?),
+                b"metadata" => self.metadata = json.pairs()?,
+                b"tags" => self.tags = Some(json.pairs()?),
                 _ => json.skip()?,
             }
             Ok(())
@@ -161,17 +173,24 @@ impl<'a> Object<'a> {
     }
 }
 
-/// The name of a bucket.
-pub(super) fn bucket<'a>(json: &mut Json<'a>) -> Result<Cow<'a, str>, DialectError> {
-    let mut bucket = Cow::Borrowed("");
-    json.fields(|json, name| {
-        match name {
-            "name" => bucket = json.text()?,
-            _ => json.skip()?,
-        }
-        Ok::<_, DialectError>(())
-    })?;
-    Ok(bucket)
+impl<'a> Bucket<'a> {
+    pub(super) fn read_from(json: &mut Json<'a>) -> Result<Self, DialectError> {
+        let mut bucket = Self::default();
+        json.fields(|json, name| {
+            match name {
+                b"name" => bucket.name = json.text()?,
+                b"arn" => bucket.arn = json.text()?,
+                _ => json.skip()?,
+            }
+            Ok::<_, DialectError>(())
+        })?;
+        Ok(bucket)
+    }
+
+    /// versitygw calls itself AWS; it alone names the whole path there.
+    fn is_versitygw(&self) -> bool {
+        self.arn.starts_with("arn:aws:s3:::/")
+    }
 }
 
 /// Whether an event of this name describes the object that is there now.
@@ -232,15 +251,11 @@ fn key(text: Cow<'_, str>) -> Cow<'_, [u8]> {
 
 /// The user metadata among headers; `None` where a value is not written as it is.
 fn properties(headers: Pairs<'_>) -> Option<Pairs<'_>> {
-    let mut properties = Vec::with_capacity(headers.len());
-    for (name, value) in headers {
-        let Some(name) = without_prefix(name) else { continue };
-        if value.starts_with(ENCODED_WORD) {
-            return None;
-        }
-        properties.push((name, value));
+    if headers.iter().any(|(_, value)| value.starts_with(ENCODED_WORD)) {
+        return None;
     }
-    Some(properties)
+    let named = |(name, value)| Some((without_prefix(name)?, value));
+    Some(headers.into_iter().filter_map(named).collect())
 }
 
 /// The name of user metadata, in lower case; `None` for other headers.

@@ -162,34 +162,19 @@ impl Connection {
 
     /// The answer to a reservation; `None` if there is no job.
     async fn job(&mut self) -> Result<Option<(u64, Bytes)>, String> {
-        let line = self.line().await?;
-        if let "TIMED_OUT" | "DEADLINE_SOON" = &*line {
-            return Ok(None);
-        }
-        let nonsense = || format!("'{line}' to a reservation");
-        let mut words = line.strip_prefix("RESERVED ").ok_or_else(nonsense)?.split(' ');
-        let (id, length) = (words.next(), words.next());
-        let id = id.and_then(|id| id.parse().ok()).ok_or_else(nonsense)?;
-        let length: usize = length.and_then(|length| length.parse().ok()).ok_or_else(nonsense)?;
-        if length > JOB_BYTES_MAX {
-            return Err(format!("a job of {length} bytes"));
-        }
-        while self.unread.len() < length + 2 {
+        loop {
+            if let Some(job) = take_job(&mut self.unread)? {
+                return Ok(job);
+            }
             self.read().await?;
         }
-        let body = self.unread.split_to(length).freeze();
-        self.unread.advance(2);
-        Ok(Some((id, body)))
     }
 
     async fn line(&mut self) -> Result<String, String> {
         loop {
-            if let Some(end) = self.unread.iter().position(|byte| *byte == b'\n') {
-                let line = self.unread.split_to(end + 1);
-                return Ok(String::from_utf8_lossy(line.trim_ascii_end()).into_owned());
-            }
-            if self.unread.len() > LINE_BYTES_MAX {
-                return Err("an answer without an end".to_owned());
+            if let Some((line, length)) = line(&self.unread)? {
+                self.unread.advance(length);
+                return Ok(line);
             }
             self.read().await?;
         }
@@ -202,4 +187,60 @@ impl Connection {
             Err(error) => Err(error.to_string()),
         }
     }
+}
+
+/// Takes the answer to a reservation out of what was read, which is a job or says that there is none; `None` until it is all
+/// there.
+fn take_job(unread: &mut BytesMut) -> Result<Option<Option<(u64, Bytes)>>, String> {
+    let Some((line, head)) = line(unread)? else { return Ok(None) };
+    if let "TIMED_OUT" | "DEADLINE_SOON" = &*line {
+        unread.advance(head);
+        return Ok(Some(None));
+    }
+    let nonsense = || format!("'{line}' to a reservation");
+    let mut words = line.strip_prefix("RESERVED ").ok_or_else(nonsense)?.split(' ');
+    let (id, length) = (words.next(), words.next());
+    let id = id.and_then(|id| id.parse().ok()).ok_or_else(nonsense)?;
+    let length: usize = length.and_then(|length| length.parse().ok()).ok_or_else(nonsense)?;
+    if length > JOB_BYTES_MAX {
+        return Err(format!("a job of {length} bytes"));
+    }
+    if unread.len() < head + length + 2 {
+        return Ok(None);
+    }
+    unread.advance(head);
+    let body = unread.split_to(length).freeze();
+    unread.advance(2);
+    Ok(Some(Some((id, body))))
+}
+
+/// The first line, and how many bytes it takes; `None` until it is all there.
+fn line(unread: &[u8]) -> Result<Option<(String, usize)>, String> {
+    let start = &unread[..unread.len().min(LINE_BYTES_MAX)];
+    match start.iter().position(|byte| *byte == b'\n') {
+        Some(end) => {
+            let line = String::from_utf8_lossy(start[..end].trim_ascii_end()).into_owned();
+            Ok(Some((line, end + 1)))
+        }
+        None if start.len() == LINE_BYTES_MAX => Err("an answer without an end".to_owned()),
+        None => Ok(None),
+    }
+}
+
+/// What a server sends: however it comes in pieces, the jobs are the same.
+#[cfg(feature = "fuzz")]
+pub fn fuzz_jobs(bytes: &[u8]) {
+    let all = |mut unread: BytesMut| {
+        let mut jobs = Vec::new();
+        while let Ok(Some(job)) = take_job(&mut unread) {
+            jobs.push(job);
+        }
+        (jobs, unread)
+    };
+    let (whole, _) = all(BytesMut::from(bytes));
+    let (first, second) = bytes.split_at(bytes.len() / 2);
+    let (mut jobs, mut unread) = all(BytesMut::from(first));
+    unread.extend_from_slice(second);
+    jobs.extend(all(unread).0);
+    assert_eq!(jobs, whole);
 }

@@ -5,6 +5,8 @@ mod open;
 mod sqs;
 mod webhook;
 
+#[cfg(feature = "fuzz")]
+pub use beanstalkd::fuzz_jobs;
 pub use open::{SourceAccess, open};
 pub use webhook::WebhookSource;
 

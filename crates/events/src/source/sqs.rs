@@ -49,14 +49,14 @@ struct Got {
 #[serde(rename_all = "PascalCase")]
 struct Delete<'a> {
     queue_url: &'a str,
-    entries: Vec<Entry<'a>>,
+    entries: Vec<Entry>,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
-struct Entry<'a> {
+struct Entry {
     id: String,
-    receipt_handle: &'a str,
+    receipt_handle: String,
 }
 
 #[derive(Deserialize)]
@@ -95,10 +95,11 @@ impl Sqs {
     }
 
     async fn delete(&self, receipts: &[String]) -> Result<(), SourceError> {
-        let entry = |(number, receipt): (usize, &'_ String)| (number.to_string(), receipt.clone());
-        let entries: Vec<_> = receipts.iter().enumerate().map(entry).collect();
-        let entries =
-            entries.iter().map(|(id, receipt)| Entry { id: id.clone(), receipt_handle: receipt }).collect();
+        let entry = |(number, receipt): (usize, &'_ String)| Entry {
+            id: number.to_string(),
+            receipt_handle: receipt.clone(),
+        };
+        let entries = receipts.iter().enumerate().map(entry).collect();
         let request = Delete { queue_url: &self.queue, entries };
         let deleted: Deleted = self.call("AmazonSQS.DeleteMessageBatch", &request).await?;
         if !deleted.failed.is_empty() {
@@ -137,10 +138,10 @@ impl Source for Sqs {
             got = self.receive_some(max, WAIT_SECS).await?;
         }
         // A full answer says that there may be more: several ask for it at once.
-        let requests = max.saturating_sub(got.len()).div_ceil(REQUEST_MAX).min(REQUESTS_MAX);
-        if got.len() == REQUEST_MAX && requests > 0 {
-            let more = (0..requests).map(|_| self.receive_some(REQUEST_MAX, 0));
-            for more in join_all(more).await {
+        if got.len() == REQUEST_MAX {
+            let left = max.saturating_sub(got.len());
+            let more = (0..left).step_by(REQUEST_MAX).take(REQUESTS_MAX);
+            for more in join_all(more.map(|asked| self.receive_some(left - asked, 0))).await {
                 match more {
                     Ok(more) => got.extend(more),
                     Err(error) => tracing::debug!(%error, "less was received than there may be"),

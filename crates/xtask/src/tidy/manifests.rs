@@ -19,9 +19,9 @@ const EDGES: [(&str, &[&str]); 14] = [
     ("fuse", &["vfs"]),
     ("sim", &["store", "meta", "vfs"]),
     ("bench", &["store", "meta", "vfs", "fuse", "servers"]),
-    ("fuzz", &["store", "meta", "s3"]),
+    ("fuzz", &["store", "meta", "events", "s3"]),
     ("cli", &["store", "meta", "meta-rocks", "vfs", "fuse", "events", "s3", "views"]),
-    ("xtask", &["store", "meta", "vfs", "fuse", "servers", "bench"]),
+    ("xtask", &["store", "meta", "vfs", "fuse", "events", "servers", "bench"]),
 ];
 
 /// Crates that any other may use in its tests.
@@ -33,8 +33,8 @@ const OWNED: [(&str, &[&str]); 11] = [
     ("clap", &["cli", "xtask", "bench"]),
     ("indicatif", &["cli", "xtask", "bench"]),
     ("tracing-subscriber", &["cli", "xtask", "bench"]),
-    ("hyper", &["store", "s3", "views", "servers", "bench"]),
-    ("hyper-util", &["store", "s3", "views", "servers", "bench"]),
+    ("hyper", &["store", "events", "s3", "views", "servers", "bench"]),
+    ("hyper-util", &["store", "events", "s3", "views", "servers", "bench"]),
     ("rustls", &["store", "s3", "views", "cli", "servers"]),
     ("quick-xml", &["store"]),
     ("s3s", &["s3"]),

@@ -1,0 +1,35 @@
+//! Targets of the crate `fuzz`: whatever the bytes are, nothing panics, and what was read makes sense.
+
+pub use crate::source::fuzz_jobs as jobs;
+
+use crate::{Dialect, Message};
+use store::KEY_BYTES_MAX;
+
+/// Messages of every dialect; with lines of attributes before them, up to an empty one, if they begin with `#`.
+pub fn messages(bytes: &[u8]) {
+    crate::dialect::fuzz_json(bytes);
+    let (attributes, body) = match bytes.strip_prefix(b"#") {
+        None => (Vec::new(), bytes),
+        Some(rest) => {
+            let end = rest.windows(2).position(|two| two == b"\n\n").unwrap_or(rest.len());
+            let head = String::from_utf8_lossy(&rest[..end]).into_owned();
+            let pairs = head.lines().filter_map(|line| line.split_once(':'));
+            let pairs = pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+            (pairs, rest.get(end + 2..).unwrap_or_default())
+        }
+    };
+    let message = Message { body: bytes::Bytes::copy_from_slice(body), attributes };
+    for dialect in Dialect::ALL {
+        let mut read = 0;
+        let outcome = dialect.read(&message, &mut |hint| {
+            assert!(!hint.bucket.is_empty() && (1..=KEY_BYTES_MAX).contains(&hint.key.len()));
+            assert_eq!(hint.clone().into_owned(), hint);
+            read += 1;
+        });
+        if dialect != Dialect::Detected && outcome.is_ok() {
+            let mut detected = 0;
+            let again = Dialect::Detected.read(&message, &mut |_| detected += 1);
+            assert!(read == 0 || again.is_err() || detected > 0);
+        }
+    }
+}
