@@ -5,17 +5,18 @@ use crate::flags::StoreFlags;
 use crate::state;
 use crate::volume::Volume;
 use anyhow::{Context, Error, Result, anyhow};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use store::dir::{DirOptions, DirStore};
+use store::joined::JoinedStore;
 use store::s3::{
     self, Addressing, Credentials, CredentialsSource, Found, RequestKind, S3Buckets, S3Config, Search,
 };
 use store::wrap::{Operation, Trace, Traced};
 use store::writeback::{Writeback, WritebackOptions};
-use store::{Clock, Entropy, ObjectStore, StoreError};
+use store::{Buckets, Clock, Entropy, ObjectStore, StoreError};
 
 /// Who wants to hear of errors soon has single attempts given up sooner as well, but no server is that fast.
 const ANSWER_WITHIN_MIN: Duration = Duration::from_secs(5);
@@ -25,6 +26,8 @@ const ANSWER_WITHIN_MIN: Duration = Duration::from_secs(5);
 pub(crate) struct Bucket {
     /// The objects.
     pub(crate) store: Arc<dyn ObjectStore>,
+    /// Where the volume is several buckets: those, each by itself.
+    pub(crate) buckets: Option<Arc<dyn Buckets>>,
     /// The log in front of it, where there is one.
     pub(crate) writeback: Option<Arc<Writeback>>,
     requests: Requests,
@@ -66,6 +69,7 @@ impl Bucket {
             Volume::S3 { bucket, .. } => Self::open_s3(bucket, flags, world).await,
             Volume::Directory { root } => Self::open_dir(root, read_only, world),
             Volume::Embedded { root } => Self::open_dir(&root.join("objects"), read_only, world),
+            Volume::Buckets { names, .. } => Self::open_buckets(names.as_ref(), flags, world).await,
         }
     }
 
@@ -101,7 +105,31 @@ impl Bucket {
         let buckets = S3Buckets::new(s3_config(flags)?, clock, entropy)?;
         buckets.sign_in().await?;
         let opened = buckets.open_store(bucket).await.map_err(|error| advised(error, bucket))?;
-        Ok(Self { store: Arc::new(opened), writeback: None, requests: Requests::Wire(buckets.requests()) })
+        let requests = Requests::Wire(buckets.requests());
+        Ok(Self { store: Arc::new(opened), buckets: None, writeback: None, requests })
+    }
+
+    /// These buckets, each of which must be there, or all.
+    async fn open_buckets(
+        names: Option<&BTreeSet<String>>,
+        flags: &StoreFlags,
+        world: &World,
+    ) -> Result<Self> {
+        let (clock, entropy) = (Arc::clone(&world.clock), Arc::clone(&world.entropy));
+        let buckets = S3Buckets::new(s3_config(flags)?, clock, entropy)?;
+        buckets.sign_in().await?;
+        match names {
+            Some(names) => {
+                for name in names {
+                    buckets.open_store(name).await.map_err(|error| advised(error, name))?;
+                }
+            }
+            None => drop(buckets.list().await.context("cannot list the buckets")?),
+        }
+        let requests = Requests::Wire(buckets.requests());
+        let buckets: Arc<dyn Buckets> = Arc::new(buckets);
+        let store = Arc::new(JoinedStore::new(Arc::clone(&buckets), names.cloned()));
+        Ok(Self { store, buckets: Some(buckets), writeback: None, requests })
     }
 
     fn open_dir(root: &Path, read_only: bool, world: &World) -> Result<Self> {
@@ -110,8 +138,16 @@ impl Bucket {
             .with_context(|| format!("cannot use {} as a bucket", root.display()))?;
         let trace = Trace::new();
         let store = Arc::new(Traced::new(opened, trace.clone()));
-        Ok(Self { store, writeback: None, requests: Requests::Calls(trace) })
+        Ok(Self { store, buckets: None, writeback: None, requests: Requests::Calls(trace) })
     }
+}
+
+/// All buckets that the flags' credentials reach.
+pub(crate) async fn all(flags: &StoreFlags, world: &World) -> Result<Arc<dyn Buckets>> {
+    let (clock, entropy) = (Arc::clone(&world.clock), Arc::clone(&world.entropy));
+    let buckets = S3Buckets::new(s3_config(flags)?, clock, entropy)?;
+    buckets.sign_in().await?;
+    Ok(Arc::new(buckets))
 }
 
 /// The S3 request that a call to a store stands for.
@@ -148,7 +184,8 @@ pub(crate) fn state_dir(volume: &Volume, named: Option<&Path>, flags: &StoreFlag
     named.map_or_else(own, Path::to_owned)
 }
 
-fn s3_config(flags: &StoreFlags) -> Result<S3Config> {
+/// How to reach the buckets that the flags name.
+pub(crate) fn s3_config(flags: &StoreFlags) -> Result<S3Config> {
     let found = credentials(flags)?;
     let mut config = S3Config {
         endpoint: flags.endpoint_url.clone().or(found.endpoint),

@@ -14,7 +14,9 @@ mod daemon;
 mod descriptors;
 mod endpoint;
 mod environment;
+mod feeding;
 mod flags;
+mod handling;
 mod logging;
 mod metadata;
 mod opened;
@@ -27,6 +29,7 @@ mod state;
 mod target;
 mod units;
 mod users;
+mod viewing;
 mod volume;
 mod webhooks;
 
@@ -51,6 +54,7 @@ enum Command {
     Umount(command::umount::Umount),
     Format(command::format::Format),
     Status(command::status::Status),
+    Events(command::events::Events),
     Fsck(command::fsck::Fsck),
     Gc(command::gc::Gc),
     Import(command::import::Import),
@@ -81,6 +85,7 @@ fn run(command: Command, argv: &[OsString]) -> anyhow::Result<ExitCode> {
         Command::Umount(umount) => umount.run(),
         Command::Format(format) => format.run(),
         Command::Status(status) => status.run(),
+        Command::Events(events) => events.run(),
         Command::Fsck(fsck) => fsck.run(),
         Command::Gc(gc) => gc.run(),
         Command::Import(import) => import.run(),

@@ -3,14 +3,16 @@
 //! Order matters: the state directory is held before the bucket is asked.
 
 use crate::bucket::{self, Bucket, World};
-use crate::flags::{Atime, Attributes, Cache, StoreFlags, VolumeFlags};
+use crate::flags::{Atime, Attributes, Cache, StoreFlags, ViewFlags, VolumeFlags};
 use crate::metadata::{self, Metadata};
 use crate::state::{self, Holder, State};
+use crate::viewing::{OnlyBucket, Viewing, ViewingParts};
 use crate::volume::Volume;
 use anyhow::{Context, Result, anyhow};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+use store::Buckets;
 use store::writeback::WritebackOptions;
 
 /// A bucket that takes nothing for so long makes a full log an error of who writes.
@@ -31,6 +33,7 @@ pub(crate) struct Opened {
     pub(crate) metadata: Metadata,
     pub(crate) volume: Volume,
     pub(crate) read_only: bool,
+    pub(crate) viewing: Option<Arc<Viewing>>,
 }
 
 /// Holds a volume's state directory; `at` is where the volume will be reached, and `also` where else.
@@ -57,6 +60,7 @@ impl Opened {
         flags: &VolumeFlags,
         store: &StoreFlags,
         has_page_cache: bool,
+        views: Option<Wanted<'_>>,
         world: &World,
     ) -> Result<Self> {
         let mut bucket = Bucket::open(volume, store, flags.read_only, world).await?;
@@ -77,6 +81,14 @@ impl Opened {
         } else {
             state::nothing_waits(state.root())?;
         }
+        if matches!(volume, Volume::Buckets { .. }) {
+            // Of several buckets none can hold it.
+            record = Some(joined_record(world)?);
+        }
+        let viewing = match views {
+            Some(wanted) => Some(wanted.open(volume, &mut bucket, state, (flags, store), world).await?),
+            None => None,
+        };
         let metadata = metadata::open(
             volume,
             record.as_ref(),
@@ -100,6 +112,10 @@ impl Opened {
         }
         let are_settings_new = metadata::note_settings(state.root(), &config)?;
         let fs = vfs::Filesystem::mount(parts, config).map_err(unusable)?;
+        if let Some(viewing) = &viewing {
+            let at = (!is_views_alone(volume)).then_some(VIEWS_NAME);
+            fs.derive(at, viewing.clone()).map_err(unusable)?;
+        }
         if let Some(log) = &bucket.writeback {
             log.judged_by(fs.judge());
         }
@@ -114,8 +130,56 @@ impl Opened {
             }
         }
         fs.list_in_background(flags.list_budget);
-        Ok(Self { fs, bucket, metadata, volume: volume.clone(), read_only: flags.read_only })
+        Ok(Self { fs, bucket, metadata, volume: volume.clone(), read_only: flags.read_only, viewing })
     }
+}
+
+/// Where a volume has views, in its root.
+const VIEWS_NAME: &[u8] = b".views";
+
+/// The views that a mount is to show.
+pub(crate) struct Wanted<'v> {
+    pub(crate) flags: &'v ViewFlags,
+    pub(crate) rulesets: Vec<views::Ruleset>,
+}
+
+impl Wanted<'_> {
+    /// Opens them; what is done through the bucket they hear of from now on.
+    async fn open(
+        self,
+        volume: &Volume,
+        bucket: &mut Bucket,
+        state: &State,
+        (flags, store): (&VolumeFlags, &StoreFlags),
+        world: &World,
+    ) -> Result<Arc<Viewing>> {
+        let only = || {
+            let store = Arc::clone(&bucket.store);
+            Arc::new(OnlyBucket { name: volume.bucket_name(), store }) as Arc<dyn Buckets>
+        };
+        let parts = ViewingParts {
+            volume,
+            buckets: bucket.buckets.clone().unwrap_or_else(only),
+            dir: state.root().join("views"),
+            store,
+            metadata_ttl: flags.metadata_ttl,
+            world,
+        };
+        let viewing = Viewing::start(self.flags, self.rulesets, parts).await?;
+        bucket.store = viewing.watch(Arc::clone(&bucket.store));
+        Ok(viewing)
+    }
+}
+
+/// Whether a volume is there for the views of it, and has no other directories to show.
+fn is_views_alone(volume: &Volume) -> bool {
+    matches!(volume, Volume::Buckets { url, .. } if !url.starts_with("s3://"))
+}
+
+/// What is known of buckets as directories.
+fn joined_record(world: &World) -> Result<vfs::VolumeRecord> {
+    let id = u128::from(world.entropy.next_u64());
+    Ok(vfs::VolumeRecord::new(vfs::Mapping::Whole, vfs::Naming::FilePath, id, world.clock.now())?)
 }
 
 /// Who mounts may choose another policy for conflicts, which the volume then has.
@@ -163,6 +227,8 @@ fn config(volume: &Volume, flags: &VolumeFlags, state: &State) -> vfs::Config {
         dir_mode: flags.dir_mode,
         metadata_ttl: flags.metadata_ttl,
         attributes: match flags.attributes {
+            // Which of several buckets Tenon wrote in nobody has asked.
+            Attributes::Auto if matches!(volume, Volume::Buckets { .. }) => vfs::AttributeSource::Listing,
             Attributes::Auto => vfs::AttributeSource::Auto,
             Attributes::Headers => vfs::AttributeSource::Headers,
             Attributes::Listing => vfs::AttributeSource::Listing,

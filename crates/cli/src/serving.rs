@@ -350,6 +350,8 @@ impl Running {
             fuse_requests: self.places.requests(),
             webhooks: self.webhooks(),
             events_lost: self.endpoint.as_ref().map_or(0, |server| server.endpoint().events_lost()),
+            views: self.opened.viewing.as_ref().map(|viewing| viewing.status()).unwrap_or_default(),
+            event_sources: self.opened.viewing.as_ref().map(|viewing| viewing.sources()).unwrap_or_default(),
         }
     }
 }
@@ -387,19 +389,21 @@ impl Signals {
     }
 }
 
-/// The signals that end the mount.
-struct Stop {
+/// The signals that end the process.
+pub(crate) struct Stop {
     terminate: Signal,
     interrupt: Signal,
 }
 
 impl Stop {
-    fn new() -> Result<Self> {
+    /// Watched from now on: unwatched, they kill.
+    pub(crate) fn new() -> Result<Self> {
         let watch = |kind| signal(kind).context("cannot watch signals");
         Ok(Self { terminate: watch(SignalKind::terminate())?, interrupt: watch(SignalKind::interrupt())? })
     }
 
-    async fn asked(&mut self) {
+    /// Waits for one.
+    pub(crate) async fn asked(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}

@@ -5,12 +5,16 @@
 //! | `s3://bucket[/prefix]` | a bucket, or the part of it below a prefix |
 //! | `file:///dir` | a directory as a bucket: its files are the objects |
 //! | a path | an embedded volume, made by `tenon format` |
+//! | `s3://` | all buckets of a server, as directories |
+//!
+//! A mount of views alone has no name on the command line; its volume is the buckets that its rulesets name.
 //!
 //! Refuses credentials in a URL, so that none can reach `ps`, the mount table or a log.
 
 use crate::state;
 use anyhow::{Context, Result, anyhow, bail};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use store::{ObjectKey, names};
@@ -28,6 +32,8 @@ pub(crate) enum Volume {
     Directory { root: PathBuf },
     /// A directory made by `tenon format`.
     Embedded { root: PathBuf },
+    /// Buckets of a server as directories: these, or all.
+    Buckets { url: String, names: Option<BTreeSet<String>> },
 }
 
 /// What `tenon.toml` says of an embedded volume; how files lie in its objects says [`vfs::VolumeRecord`], in the bucket.
@@ -59,6 +65,7 @@ impl Volume {
     /// Like [`Volume::parse`], but nothing need be there yet.
     pub(crate) fn parse_unchecked(text: &str) -> Result<Self> {
         match text.split_once("://") {
+            Some(("s3", "")) => Ok(Self::Buckets { url: text.to_owned(), names: None }),
             Some(("s3", rest)) => parse_s3(rest),
             Some(("file", path)) if path.starts_with('/') => Ok(Self::Directory { root: absolute(path)? }),
             Some(("file", _)) => bail!("'{text}' has no absolute path; write file:///dir"),
@@ -77,7 +84,14 @@ impl Volume {
             Self::S3 { bucket, prefix } => format!("s3://{bucket}/{}", prefix.trim_end_matches('/')),
             Self::Directory { root } => format!("file://{}", root.display()),
             Self::Embedded { root } => root.display().to_string(),
+            Self::Buckets { url, .. } => url.clone(),
         }
+    }
+
+    /// The buckets of a file of rulesets, under its name.
+    pub(crate) fn of_views(rules: &Path, names: Option<BTreeSet<String>>) -> Result<Self> {
+        let path = absolute(&rules.to_string_lossy())?;
+        Ok(Self::Buckets { url: format!("views:{}", path.display()), names })
     }
 
     /// What the volume is called as a bucket: its directory's name, where it is one.
@@ -87,6 +101,7 @@ impl Volume {
             Self::Directory { root } | Self::Embedded { root } => {
                 root.file_name().map(|name| name.to_string_lossy().to_lowercase()).unwrap_or_default()
             }
+            Self::Buckets { .. } => "buckets".to_owned(),
         }
     }
 
@@ -94,7 +109,7 @@ impl Volume {
     pub(crate) fn prefix(&self) -> &str {
         match self {
             Self::S3 { prefix, .. } => prefix,
-            Self::Directory { .. } | Self::Embedded { .. } => "",
+            Self::Directory { .. } | Self::Embedded { .. } | Self::Buckets { .. } => "",
         }
     }
 
@@ -106,6 +121,7 @@ impl Volume {
             Self::S3 { bucket, .. } => format!("s3://{bucket}/{shown}"),
             Self::Directory { root } => format!("file://{}/{}", root.display(), file()),
             Self::Embedded { root } => format!("file://{}/objects/{}", root.display(), file()),
+            Self::Buckets { .. } => format!("s3://{shown}"),
         }
     }
 }
@@ -195,8 +211,9 @@ mod tests {
         assert_eq!(Volume::parse("s3://bucket/a/b").unwrap(), s3("bucket", "a/b/"));
         assert_eq!(Volume::parse("s3://bucket/a/b/").unwrap().url(), "s3://bucket/a/b");
         assert_eq!(Volume::parse("file:///").unwrap(), Volume::Directory { root: "/".into() });
+        assert!(matches!(Volume::parse("s3://").unwrap(), Volume::Buckets { names: None, .. }));
         for wrong in
-            ["", "s3://", "s3://a", "s3://UP/../x y", "gs://bucket", "file://relative", "s3://no bucket"]
+            ["", "s3:///a", "s3://a", "s3://UP/../x y", "gs://bucket", "file://relative", "s3://no bucket"]
         {
             if wrong != "s3://UP/../x y" {
                 assert!(Volume::parse(wrong).is_err(), "{wrong}");

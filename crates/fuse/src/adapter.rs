@@ -109,14 +109,15 @@ impl Adapter {
         move |attr| Believed { attr, ttl }
     }
 
-    /// The same of an inode to which the kernel has one more reference.
-    pub(crate) fn found(&self) -> impl Fn(Attr) -> Believed + Send + 'static {
-        let (believed, sharing) = (self.believed(), self.sharing.clone());
+    /// The same of an inode to which the kernel has one more reference, by a name in a directory.
+    pub(crate) fn found(&self, parent: INodeNo) -> impl Fn(Attr) -> Believed + Send + 'static {
+        let sharing = self.sharing.clone();
+        let ttl = self.ttl().min(self.fs.ttl_in(convert::ino(parent)));
         move |attr| {
             if let Some(sharing) = &sharing {
                 sharing.refers(attr.ino);
             }
-            believed(attr)
+            Believed { attr, ttl }
         }
     }
 

@@ -30,6 +30,7 @@ pub mod byte_range;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
 pub mod dir;
+pub mod joined;
 pub mod leases;
 pub mod listing;
 pub mod memory;

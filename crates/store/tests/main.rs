@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod dir;
+mod joined;
 mod leases;
 mod memory;
 mod mover;

@@ -1,7 +1,7 @@
 //! The file system's fields and its beginning; what it does is in `ops`, `reconcile`, `write` and `exports`.
 
 use meta::{Ctx, Ino, Inode, Kind, Name, Namespace};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 use store::mover::Mover;
 use store::names::BadName;
@@ -13,6 +13,7 @@ use crate::budget::Budget;
 use crate::changes::Changes;
 use crate::config::{AttributeSource, Config, Parts};
 use crate::conflicts::Conflicts;
+use crate::derived::Derivation;
 use crate::directories::Directories;
 use crate::discards::Discards;
 use crate::evict::Hand;
@@ -61,6 +62,8 @@ pub struct Filesystem {
     pub(crate) files: OpenFiles,
     pub(crate) handles: Handles,
     pub(crate) directories: Directories,
+    /// What is shown besides, where something is.
+    pub(crate) derived: OnceLock<Derivation>,
     pub(crate) references: References,
     pub(crate) hand: Hand,
     pub(crate) lister: Lister,
@@ -141,6 +144,7 @@ impl Filesystem {
             files: OpenFiles::default(),
             handles: Handles::default(),
             directories: Directories::default(),
+            derived: OnceLock::new(),
             references: References::default(),
             hand: Hand::default(),
             lister: Lister::default(),

@@ -95,11 +95,18 @@ pub(crate) fn with_posix(mut attributes: Attributes, inode: &Inode) -> Attribute
 }
 
 /// What Tenon's endpoint says of an object's very bytes, such as their checksum, begins so.
-pub(crate) const OF_BYTES: &str = "tenon-";
+const OF_BYTES: &str = "tenon-";
+/// So does the name of the user metadata that says in which directory of its views an object lies, and is like any other.
+const DIRECTORY: &str = "tenon-directory";
+
+/// Whether user metadata speaks of an object's very bytes.
+pub(crate) fn is_of_bytes(name: &str) -> bool {
+    name.starts_with(OF_BYTES) && name != DIRECTORY
+}
 
 /// The headers of an object whose bytes become others.
 pub(crate) fn of_other_bytes(mut attributes: Attributes) -> Attributes {
-    attributes.user.retain(|name, _| !name.starts_with(OF_BYTES));
+    attributes.user.retain(|name, _| !is_of_bytes(name));
     attributes
 }
 

@@ -58,6 +58,7 @@ impl Filesystem {
         if !self.names.has_quotas() {
             return Ok(None);
         }
+        let ino = if self.is_derived_directory(ino) { Ino::ROOT } else { ino };
         match self.names.tree(&self.names.inode(ino)?)? {
             Some(tree) => Ok(self.names.quota(tree)?),
             None => Ok(self.names.quota(Ino::ROOT)?),

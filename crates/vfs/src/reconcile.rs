@@ -7,6 +7,8 @@
 //! Invariants: unpublished writes are never touched; what was changed here after the look wins over the look: names
 //! by `changes`, inodes because the ops say when the look was made.
 
+mod told;
+
 use meta::{Applied, Dentry, FsError, Ino, Inode, Kind, Name, Observed, Op, RenameHow};
 use std::collections::BTreeMap;
 use store::names::{self, KeyPrefix};

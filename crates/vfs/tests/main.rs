@@ -12,6 +12,7 @@ mod conflicts_of_renames;
 mod consistency;
 mod content;
 mod copies;
+mod derived;
 mod disk;
 mod durability;
 mod failure;

@@ -1,6 +1,6 @@
 //! What a client of rulesets asks for, and what it hears.
 
-use crate::Ruleset;
+use crate::{ObjectState, Ruleset};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use store::{ETag, ObjectKey, Tags, Timestamp};
@@ -77,6 +77,25 @@ pub struct Shown {
     pub properties: Option<BTreeMap<String, String>>,
     /// Tags, where they are known.
     pub tags: Option<Tags>,
+}
+
+/// What is not known of an object is empty to rules.
+static NONE: BTreeMap<String, String> = BTreeMap::new();
+
+impl Shown {
+    /// The object as rules see it, last read then.
+    pub fn state(&self, accessed: Option<Timestamp>) -> ObjectState<'_> {
+        ObjectState {
+            container: &self.name.container,
+            key: self.name.key.as_bytes(),
+            size_bytes: self.size_bytes,
+            modified: self.modified,
+            accessed,
+            content_type: self.content_type.as_deref(),
+            properties: self.properties.as_ref().unwrap_or(&NONE),
+            tags: self.tags.as_ref().unwrap_or(&NONE),
+        }
+    }
 }
 
 /// Why a view does not say what it shows.

@@ -9,8 +9,13 @@
 //! [`Ruleset::explain`] and [`Ruleset::matches`] are the same judgement.
 
 mod changes;
+#[cfg(any(test, feature = "conformance"))]
+pub mod conformance;
 mod handler;
+pub mod part;
+pub mod remote;
 mod ruleset;
+pub mod tree;
 mod yaml;
 
 pub use changes::{Changes, Cursor, ObjectName, Shown, ViewError, ViewId, Views};

@@ -4,6 +4,11 @@
 
 mod bounds;
 mod handler;
+mod parts;
 mod patterns;
+mod plain;
 mod problems;
+mod remote;
 mod rulesets;
+mod tree;
+mod writing;

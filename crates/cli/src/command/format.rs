@@ -67,6 +67,7 @@ impl Format {
                 volume::format(root, &volume::new_record(random_id()?, jiff::Timestamp::now()))?;
                 true
             }
+            Volume::Buckets { .. } => bail!("s3:// is all buckets of a server: name one, s3://bucket"),
             Volume::S3 { .. } | Volume::Directory { .. } => {
                 record.naming == vfs::Naming::Inode || self.conflict.is_some()
             }

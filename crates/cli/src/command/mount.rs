@@ -5,11 +5,12 @@
 use crate::bucket::World;
 use crate::daemon;
 use crate::endpoint;
-use crate::flags::{EndpointFlags, LogFlags, MountFlags, StoreFlags, VolumeFlags};
+use crate::flags::{EndpointFlags, LogFlags, MountFlags, StoreFlags, ViewFlags, VolumeFlags};
 use crate::logging::{self, LogFile};
-use crate::opened::{self, Opened};
+use crate::opened::{self, Opened, Wanted};
 use crate::serving::{self, Served};
 use crate::state::{self, State};
+use crate::viewing;
 use crate::volume::Volume;
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -19,6 +20,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use tokio::runtime::{Handle, Runtime};
+use views::Ruleset;
 
 /// Threads that read requests from the kernel: one per processor within these bounds. More only adds switching,
 /// as nothing waits on them.
@@ -30,11 +32,12 @@ const FUSE_THREADS: std::ops::RangeInclusive<usize> = 2..=4;
 /// option for `-o`, fstab and mount(8).
 #[derive(Debug, Args)]
 pub(crate) struct Mount {
-    /// What to mount
+    /// What to mount; with --views it may be left out
+    #[arg(value_name = "VOLUME")]
     volume: String,
     /// An empty directory
-    #[arg(value_name = "DIR")]
-    mount_point: PathBuf,
+    #[arg(value_name = "DIR", required_unless_present = "views")]
+    mount_point: Option<PathBuf>,
     /// Stay in the foreground and log to standard error
     #[arg(short, long)]
     foreground: bool,
@@ -47,6 +50,8 @@ pub(crate) struct Mount {
     volume_flags: VolumeFlags,
     #[command(flatten)]
     mount: MountFlags,
+    #[command(flatten)]
+    views: ViewFlags,
     /// Serve the volume as objects too, at this address
     #[arg(long, value_name = "ADDR:PORT", help_heading = "S3 endpoint")]
     serve: Option<SocketAddr>,
@@ -69,7 +74,11 @@ impl Mount {
         if (self.mount.allow_suid || self.mount.allow_dev) && !rustix::process::geteuid().is_root() {
             bail!("only root may mount with --allow-suid or --allow-dev");
         }
-        let volume = Volume::parse(&self.volume)?;
+        if self.views.views.is_none() && !self.views.elsewhere.handler.is_empty() {
+            bail!("--handler is for views: say which with --views FILE");
+        }
+        let rulesets = self.views.views.as_deref().map(viewing::read).transpose()?;
+        let volume = self.volume(rulesets.as_deref())?;
         if self.volume_flags.shared && !matches!(volume, Volume::S3 { .. }) {
             bail!(
                 "--shared is for buckets of a server, which other machines mount too: {} is on this one",
@@ -82,7 +91,8 @@ impl Mount {
         let log = self.start_log(&state)?;
         let runtime = Runtime::new().context("cannot start")?;
         let ended = runtime.block_on(async {
-            let served = self.start(&volume, &mount_points, &state, runtime.handle()).await?;
+            let wanted = rulesets.map(|rulesets| Wanted { flags: &self.views, rulesets });
+            let served = self.start(&volume, &mount_points, &state, wanted, runtime.handle()).await?;
             if let (true, Some(log)) = (self.daemon_child, &log) {
                 log.take_stderr().context("cannot log")?;
                 daemon::announce()?;
@@ -98,10 +108,18 @@ impl Mount {
         ended.map(|()| ExitCode::SUCCESS)
     }
 
+    /// What is mounted: a volume, or the buckets of the rulesets.
+    fn volume(&self, rulesets: Option<&[Ruleset]>) -> Result<Volume> {
+        match (&self.mount_point, rulesets, &self.views.views) {
+            (None, Some(rulesets), Some(file)) => Volume::of_views(file, viewing::containers(rulesets)),
+            _ => Volume::parse(&self.volume),
+        }
+    }
+
     /// Where to mount, and where else: no directory lies in another.
     fn mount_points(&self) -> Result<(PathBuf, Vec<PathBuf>)> {
-        let check = |path| fuse::check_mount_point(path, self.mount.nonempty);
-        let mount_point = check(&self.mount_point)?;
+        let check = |path: &Path| fuse::check_mount_point(path, self.mount.nonempty);
+        let mount_point = check(self.mount_point.as_deref().unwrap_or(Path::new(&self.volume)))?;
         let mut also: Vec<PathBuf> = Vec::new();
         for path in &self.mount.also {
             let path = check(path)?;
@@ -135,11 +153,13 @@ impl Mount {
         volume: &Volume,
         mount_points: &[PathBuf],
         state: &State,
+        views: Option<Wanted<'_>>,
         runtime: &Handle,
     ) -> Result<Served> {
         let world = World::real()?;
         let is_alone = self.mount.also.is_empty();
-        let opened = Opened::open(volume, state, &self.volume_flags, &self.store, is_alone, &world).await?;
+        let opened =
+            Opened::open(volume, state, &self.volume_flags, &self.store, is_alone, views, &world).await?;
         let options = self.fuse_options(volume);
         let mount = |at: &PathBuf| fuse::mount(Arc::clone(&opened.fs), at, &options, runtime);
         let sessions = mount_points.iter().map(mount).collect::<Result<Vec<_>, _>>()?;

@@ -47,7 +47,7 @@ impl Serve {
         let ended = runtime.block_on(async {
             let world = World::real()?;
             let opened =
-                Opened::open(&volume, &state, &self.volume_flags, &self.store, false, &world).await?;
+                Opened::open(&volume, &state, &self.volume_flags, &self.store, false, None, &world).await?;
             let server =
                 endpoint::start(&opened, self.listen, &self.endpoint, &self.store, &state, &world).await?;
             println!("{}", server.url());

@@ -92,8 +92,26 @@ fn detail(status: &protocol::Status) -> String {
         .into_iter()
         .chain(webhooks)
         .chain(lost)
+        .chain(status.views.iter().map(|view| ("view", view_line(view))))
+        .chain(status.event_sources.iter().map(|source| ("events from", source_line(source))))
         .map(|(title, text)| format!("{title:<16}{text}\n"))
         .collect()
+}
+
+fn view_line(view: &protocol::View) -> String {
+    let lost = view.lost.as_ref().map(|why| format!("; as it was, {why}")).unwrap_or_default();
+    format!("{}: {} objects{lost}", view.name, view.objects)
+}
+
+fn source_line(source: &protocol::EventSource) -> String {
+    let state = if source.connected { "connected" } else { "not connected" };
+    let unreadable = match source.unreadable {
+        0 => String::new(),
+        count => format!(", {count} that nobody could read"),
+    };
+    let error = source.last_error.as_ref().map(|error| format!("; {error}")).unwrap_or_default();
+    let (url, messages) = (&source.url, source.messages);
+    format!("{url}: {state}, {messages} messages{unreadable}, {} failures{error}", source.failures)
 }
 
 fn renames(status: &protocol::Status) -> String {

@@ -324,6 +324,42 @@ pub(crate) struct Status {
     /// Changes that nobody was told of.
     #[serde(default)]
     pub(crate) events_lost: u64,
+    /// The views that it shows.
+    #[serde(default)]
+    pub(crate) views: Vec<View>,
+    /// Where it hears what happens to objects.
+    #[serde(default)]
+    pub(crate) event_sources: Vec<EventSource>,
+}
+
+/// A view, and how it stands.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct View {
+    /// Its directory's name.
+    pub(crate) name: String,
+    /// How many objects it shows, as far as is known.
+    pub(crate) objects: u64,
+    /// Why its handler does not answer.
+    pub(crate) lost: Option<String>,
+}
+
+/// A source of events, and what came from it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct EventSource {
+    /// Which.
+    pub(crate) url: String,
+    /// Messages that came.
+    pub(crate) messages: u64,
+    /// What they said of objects.
+    pub(crate) hints: u64,
+    /// Messages that nobody could read.
+    pub(crate) unreadable: u64,
+    /// Failures of it.
+    pub(crate) failures: u64,
+    /// Whether it answered when it was last asked.
+    pub(crate) connected: bool,
+    /// The last failure.
+    pub(crate) last_error: Option<String>,
 }
 
 impl Status {

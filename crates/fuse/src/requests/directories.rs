@@ -11,12 +11,15 @@ use futures_util::future::join_all;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
+use std::time::Duration;
 use vfs::{Attr, Error, Filesystem, Handle, Ino, Listed};
 
 /// Entries asked of `vfs` at a time. A buffer of glibc's 32 KiB holds about a thousand short names ...
 const ENTRIES_PER_CALL: usize = 512;
 /// ... or about two hundred with attributes.
 const ENTRIES_PER_CALL_WITH_ATTRIBUTES: usize = 128;
+/// What a listing has just said the kernel may believe for so long, also where names are asked for each time.
+const LISTED_FOR: Duration = Duration::from_millis(200);
 
 impl Adapter {
     pub(crate) fn open_directory(&self, ino: INodeNo, reply: ReplyOpen) {
@@ -106,7 +109,8 @@ async fn fill_plus(
     from: u64,
     reply: &mut ReplyDirectoryPlus,
 ) -> Result<(), Error> {
-    let ttl = fs.ttl();
+    // Who lists looks at the entries next.
+    let ttl = fs.ttl().min(fs.ttl_in(directory).max(LISTED_FOR));
     let mut cookie = from;
     loop {
         let entries = match fs.readdir(handle, cookie, ENTRIES_PER_CALL_WITH_ATTRIBUTES, true).await {

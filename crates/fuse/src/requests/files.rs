@@ -44,7 +44,7 @@ impl Adapter {
         flags: i32,
         reply: ReplyCreate,
     ) {
-        let (fs, found, name) = (Arc::clone(&self.fs), self.found(), Bytes::copy_from_slice(name));
+        let (fs, found, name) = (Arc::clone(&self.fs), self.found(parent), Bytes::copy_from_slice(name));
         let sharing = self.sharing.clone();
         self.answer(Operation::Create, reply, async move {
             let (attr, opened) =

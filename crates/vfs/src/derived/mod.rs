@@ -1,8 +1,25 @@
 //! Directories that hold no names of their own: what they show are files of the volume, by their keys.
+//!
+//! Owns their inode numbers, which are no namespace's ([`nodes`]), and what each operation means in them. A file that is found
+//! there is the volume's inode of its key, so that it is one file by whichever name it is opened, and everything but finding,
+//! making and moving it is as elsewhere.
+//!
+//! Refuses: to ask the store what a file is like, which the view says; to make, move or remove anything in a view but files and
+//! its directories.
+
+mod listing;
+mod making;
+mod moving;
+mod nodes;
+mod own;
+mod seeing;
+
+pub(crate) use nodes::{Derivation, is_derived};
 
 use meta::Name;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::time::Duration;
 use store::{ETag, ObjectKey, Tags, Timestamp};
 
 use crate::Result;
@@ -35,6 +52,9 @@ pub trait Derived: Send + Sync + fmt::Debug {
 
     /// Moves a directory, or a file to another one of the same view, whose name stays.
     async fn rename(&self, from: &[Name], to: &[Name]) -> Result<()>;
+
+    /// How long what is under a directory may be believed.
+    fn recency(&self, directory: &[Name]) -> Duration;
 }
 
 /// What a name of a derived directory leads to.

@@ -20,10 +20,12 @@ use bytes::Bytes;
 use std::collections::BTreeMap;
 use store::{Attributes, Tags};
 
-use crate::headers::{self, OF_BYTES};
+use crate::headers;
 
 pub(crate) const USER: &[u8] = b"user.";
 pub(crate) const TAG: &[u8] = b"user.tag.";
+/// The object's `Content-Type`, among what waits. It is no extended attribute that programs see.
+pub(crate) const CONTENT_TYPE: &[u8] = b"tenon.content-type";
 /// S3 allows so much user metadata, names and values together.
 pub(crate) const USER_BYTES_MAX: usize = 2048;
 /// S3 allows so many tags (S3 User Guide, "Object tagging").
@@ -52,6 +54,9 @@ pub(crate) type Changes = BTreeMap<Vec<u8>, Option<Bytes>>;
 impl Described {
     /// The same with changes, as far as an object can hold them.
     pub(crate) fn with(mut self, changes: &Changes) -> Self {
+        if let Some(Some(value)) = changes.get(CONTENT_TYPE) {
+            self.attributes.content_type = text(value).map(str::to_owned);
+        }
         let user = &mut self.attributes.user;
         let mut packed = s3fs::unpack(user.get(s3fs::HEADER));
         let before = packed.clone();
@@ -140,7 +145,7 @@ fn is_packable(name: &[u8]) -> bool {
 
 /// Whether user metadata of this name says something else.
 fn is_others(name: &str) -> bool {
-    headers::is_posix(name) || name == s3fs::HEADER || name.starts_with(OF_BYTES)
+    headers::is_posix(name) || name == s3fs::HEADER || headers::is_of_bytes(name)
 }
 
 /// The tag that an extended attribute is, if it can be one.

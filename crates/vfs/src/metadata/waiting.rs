@@ -11,7 +11,7 @@ use meta::{FsError, Ino, Inode, Kind, Op, XattrHow};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
 
-use super::{Changes, Described, TAG, is_of_object, tag_of};
+use super::{CONTENT_TYPE, Changes, Described, TAG, is_of_object, tag_of};
 use crate::{Filesystem, Result, headers};
 
 /// The names that wait: a sign (`+` set, `-` removed), the name, a NUL, for each.
@@ -94,7 +94,7 @@ impl Filesystem {
         self.export_later(inode.ino)
     }
 
-    fn note_change(&self, ino: Ino, name: &[u8], value: Option<Bytes>) -> Result<()> {
+    pub(crate) fn note_change(&self, ino: Ino, name: &[u8], value: Option<Bytes>) -> Result<()> {
         let _turn = self.waiting_turn.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut names = self.waiting_names(ino)?;
         names.insert(name.to_vec(), value.is_some());
@@ -147,7 +147,7 @@ impl Filesystem {
             return Ok(true);
         }
         let holds = stored.xattrs();
-        let is_held = |name: &Vec<u8>| holds.contains_key(name) && names[name];
+        let is_held = |name: &Vec<u8>| (holds.contains_key(name) || name == CONTENT_TYPE) && names[name];
         let held = names.keys().filter(|name| is_held(name)).map(|name| name.as_slice().into());
         let mut ops: Vec<Op> = held.map(|name| Op::RemoveXattr { ino, name }).collect();
         ops.push(Op::RemoveXattr { ino, name: WAITING.into() });

@@ -17,6 +17,7 @@ impl Filesystem {
         handle: Option<Handle>,
     ) -> Result<Attr> {
         self.writable()?;
+        self.must_not_be_derived_directory(ino)?;
         let changes = self.with_set_id_dropped(caller, ino, changes)?;
         if let Some(size) = changes.size_bytes {
             self.set_size(ino, size, handle).await?;

@@ -29,6 +29,10 @@ impl Filesystem {
         mode: u16,
         flags: i32,
     ) -> Result<(Attr, Opened)> {
+        if let Some(views) = self.derived_at(parent) {
+            return Box::pin(self.create_derived(views, caller, (parent, name_bytes), mode, flags)).await;
+        }
+        self.must_not_be_derived(parent, name_bytes)?;
         let name = self.free_name(parent, name_bytes, Kind::File).await?;
         self.must_be_free_at(parent, &name)?;
         if self.sharing.is_some() {
@@ -61,7 +65,7 @@ impl Filesystem {
         Ok((attr, self.opened(file, flags | libc::O_RDWR)))
     }
 
-    async fn create_here(
+    pub(crate) async fn create_here(
         &self,
         caller: Caller,
         parent: Ino,
@@ -127,12 +131,17 @@ impl Filesystem {
         mode: u16,
         rdev: u32,
     ) -> Result<Attr> {
+        self.must_not_be_derived(parent, name_bytes)?;
         let name = self.free_name(parent, name_bytes, kind).await?;
         self.make_stored(caller, parent, &name, kind, mode, rdev, None).await
     }
 
     /// Makes a directory and its marker object.
     pub async fn mkdir(&self, caller: Caller, parent: Ino, name_bytes: &[u8], mode: u16) -> Result<Attr> {
+        if let Some(views) = self.derived_at(parent) {
+            return self.mkdir_derived(views, parent, name_bytes).await;
+        }
+        self.must_not_be_derived(parent, name_bytes)?;
         let name = self.free_name(parent, name_bytes, Kind::Directory).await?;
         self.make_stored(caller, parent, &name, Kind::Directory, mode, 0, None).await
     }
@@ -145,6 +154,7 @@ impl Filesystem {
         name_bytes: &[u8],
         target: &[u8],
     ) -> Result<Attr> {
+        self.must_not_be_derived(parent, name_bytes)?;
         if target.is_empty() {
             return Err(Error::new(libc::ENOENT, "a target has at least one byte"));
         }
@@ -159,6 +169,7 @@ impl Filesystem {
     /// Gives a file another name, or one without a name its first: what was written to it is stored then. In a volume
     /// named by path the bucket goes on showing a file under the first.
     pub async fn link(&self, ino: Ino, parent: Ino, name_bytes: &[u8]) -> Result<Attr> {
+        self.must_not_be_derived(parent, name_bytes)?;
         let before = self.names.inode(ino)?;
         if before.kind == Kind::Directory {
             return Err(Error::new(libc::EPERM, "a directory has one name"));
@@ -204,7 +215,7 @@ impl Filesystem {
     }
 
     /// A name that may be taken: valid, not Tenon's own, not there as far as the bucket says.
-    async fn free_name(&self, parent: Ino, bytes: &[u8], kind: Kind) -> Result<Name> {
+    pub(crate) async fn free_name(&self, parent: Ino, bytes: &[u8], kind: Kind) -> Result<Name> {
         self.writable()?;
         let name = name(bytes)?;
         if is_reserved(parent, bytes) {

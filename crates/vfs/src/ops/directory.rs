@@ -2,10 +2,11 @@
 
 use bytes::Bytes;
 use futures_util::{StreamExt as _, TryStreamExt as _};
-use meta::{Ino, Inode, Kind};
+use meta::{Ino, Inode, Kind, Name};
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 
+use crate::derived::Derivation;
 use crate::directories::Known;
 use crate::handles::Handle;
 use crate::learn::PAGE_ENTRIES;
@@ -18,6 +19,7 @@ const COOKIES_KEPT: usize = 16_384;
 const DESCRIBED_AT_ONCE: usize = 32;
 /// `.` and `..` have the first two cookies.
 const DOTS: u64 = 2;
+const LOST_POSITION: Error = Error::new(libc::EINVAL, "the position lies too far back: rewind the directory");
 
 /// One entry of a listing.
 #[derive(Debug, Clone)]
@@ -73,7 +75,7 @@ impl Cookies {
 impl Filesystem {
     /// Opens a directory for listing.
     pub async fn opendir(&self, ino: Ino) -> Result<Handle> {
-        if self.names.inode(ino)?.kind != Kind::Directory {
+        if self.derived_at(ino).is_none() && self.names.inode(ino)?.kind != Kind::Directory {
             return Err(Error::NOT_DIRECTORY);
         }
         self.lister.is_asked(self.now());
@@ -90,6 +92,9 @@ impl Filesystem {
         plus: bool,
     ) -> Result<Vec<Listed>> {
         let handle = self.handles.directory(handle)?;
+        if let Some(views) = self.derived_at(handle.ino) {
+            return Box::pin(self.readdir_derived(views, &handle, cookie, limit, plus)).await;
+        }
         if cookie == 0 {
             self.accessed(handle.ino);
         }
@@ -97,7 +102,7 @@ impl Filesystem {
         let limit = limit.saturating_sub(listed.len()).max(1);
         let mut cookie = cookie.max(listed.last().map_or(0, |dot| dot.cookie));
         let Some(mut after) = cookies(&handle).text(cookie) else {
-            return Err(Error::new(libc::EINVAL, "the position lies too far back: rewind the directory"));
+            return Err(LOST_POSITION);
         };
         let directory = self.directories.get(handle.ino);
         loop {
@@ -113,12 +118,42 @@ impl Filesystem {
             for (entry, inode) in entries.into_iter().zip(inodes) {
                 cookie = cookies(&handle).next(cookie, &entry.text);
                 let Some(inode) = inode else { continue };
+                if self.is_derived_name(handle.ino, entry.name.as_bytes()) {
+                    continue;
+                }
                 listed.push(self.listed(&entry, inode, cookie, plus));
             }
             // If all of them vanished while they were described, the end is not here yet.
             if !listed.is_empty() {
                 return Ok(listed);
             }
+        }
+    }
+
+    /// The same of a derived directory, whose entries are told by name.
+    async fn readdir_derived(
+        &self,
+        views: &Derivation,
+        handle: &DirectoryHandle,
+        cookie: u64,
+        limit: usize,
+        plus: bool,
+    ) -> Result<Vec<Listed>> {
+        let mut listed = self.dots(handle.ino, cookie)?;
+        let mut cookie = cookie.max(listed.last().map_or(0, |dot| dot.cookie));
+        let text = cookies(handle).text(cookie).ok_or(LOST_POSITION)?;
+        let mut after = if text.is_empty() { None } else { Some(Name::new(&text)?) };
+        loop {
+            let (entries, last) =
+                self.list_derived(views, handle.ino, after.as_ref(), limit.max(1), plus).await?;
+            for entry in entries {
+                cookie = cookies(handle).next(cookie, &entry.name);
+                listed.push(Listed { cookie, ..entry });
+            }
+            if last.is_none() || !listed.is_empty() {
+                return Ok(listed);
+            }
+            after = last;
         }
     }
 
@@ -148,7 +183,10 @@ impl Filesystem {
     }
 
     fn dots(&self, dir: Ino, cookie: u64) -> Result<Vec<Listed>> {
-        let parent = self.names.inode(dir)?.home.map_or(Ino::ROOT, |(parent, _)| parent);
+        let parent = match self.derived_at(dir) {
+            Some(views) => views.parent(dir),
+            None => self.names.inode(dir)?.home.map_or(Ino::ROOT, |(parent, _)| parent),
+        };
         let dot = |name: &'static [u8], ino, cookie| Listed {
             name: Bytes::from_static(name),
             ino,
@@ -202,6 +240,11 @@ impl Filesystem {
         if !plus || !self.reads_headers {
             return Ok(inodes);
         }
+        self.exact_all(inodes).await
+    }
+
+    /// Inodes with attributes that can be believed, many asked for at a time; those that are gone are left out.
+    pub(crate) async fn exact_all(&self, inodes: Vec<Option<Inode>>) -> Result<Vec<Option<Inode>>> {
         let exact = inodes.into_iter().map(|inode| async {
             match inode {
                 None => Ok(None),

@@ -14,6 +14,10 @@ impl Filesystem {
     pub async fn lookup(&self, parent: Ino, name_bytes: &[u8]) -> Result<Attr> {
         let name = name(name_bytes)?;
         self.lister.is_asked(self.now());
+        let is_derived = self.derived_at(parent).is_some() || self.is_derived_name(parent, name_bytes);
+        if let Some(views) = self.derived.get().filter(|_| is_derived) {
+            return Box::pin(self.lookup_derived(views, parent, name)).await;
+        }
         loop {
             let found = self.find(parent, &name).await?;
             let inode = self.exact(self.must(found)?).await?;
@@ -38,15 +42,25 @@ impl Filesystem {
 
     /// The kernel forgets `count` references.
     pub fn forget(&self, ino: Ino, count: u64) {
-        if self.references.forget(ino, count)
-            && let Err(error) = self.evict_forgotten(ino)
-        {
+        if let Some(views) = self.derived_at(ino) {
+            return views.forget(ino, count);
+        }
+        if !self.references.forget(ino, count) {
+            return;
+        }
+        if let Some(views) = self.derived.get() {
+            views.forgot(ino);
+        }
+        if let Err(error) = self.evict_forgotten(ino) {
             tracing::debug!(%error, "an inode stays in memory");
         }
     }
 
     /// What an inode is, not older than the revalidation time.
     pub async fn getattr(&self, ino: Ino) -> Result<Attr> {
+        if let Some(views) = self.derived_at(ino).filter(|_| ino != Ino::ROOT) {
+            return self.derived_attr(views, ino).await;
+        }
         let inode = self.names.inode(ino)?;
         if ino != Ino::ROOT {
             // Who mounts looks at the root, to see whether the mount answers.
@@ -54,8 +68,13 @@ impl Filesystem {
         }
         let inode = match inode.home.clone() {
             Some((parent, name)) if !self.has_unpublished_writes(ino) => {
-                let found = self.find(parent, &name).await?;
-                self.exact(self.must(found.filter(|found| found.ino == ino))?).await?
+                match Box::pin(self.shown_again(ino)).await? {
+                    Some(inode) => inode,
+                    None => {
+                        let found = self.find(parent, &name).await?;
+                        self.exact(self.must(found.filter(|found| found.ino == ino))?).await?
+                    }
+                }
             }
             _ => inode,
         };

@@ -11,6 +11,9 @@ use crate::{Error, Filesystem, Result};
 impl Filesystem {
     /// Removes a file; who has it open reads and writes on.
     pub async fn unlink(&self, parent: Ino, name_bytes: &[u8]) -> Result<()> {
+        if let Some(views) = self.derived_at(parent) {
+            return Box::pin(self.unlink_derived(views, parent, name_bytes)).await;
+        }
         self.writable()?;
         let name = name(name_bytes)?;
         if !self.layout.follows_paths() {
@@ -90,6 +93,10 @@ impl Filesystem {
 
     /// Removes an empty directory.
     pub async fn rmdir(&self, parent: Ino, name_bytes: &[u8]) -> Result<()> {
+        if let Some(views) = self.derived_at(parent) {
+            return self.rmdir_derived(views, parent, name_bytes).await;
+        }
+        self.must_not_be_derived(parent, name_bytes)?;
         self.writable()?;
         let name = name(name_bytes)?;
         let inode = self.must(self.find(parent, &name).await?)?;

@@ -54,6 +54,21 @@ impl Filesystem {
     /// Renames; `flags` are `renameat2`'s.
     pub async fn rename(&self, from: (Ino, &[u8]), to: (Ino, &[u8]), flags: u32) -> Result<()> {
         self.writable()?;
+        if let Some(views) = self.derived_at(from.0).or_else(|| self.derived_at(to.0)) {
+            return Box::pin(self.rename_derived(views, from, to, flags)).await;
+        }
+        self.must_not_be_derived(from.0, from.1)?;
+        self.must_not_be_derived(to.0, to.1)?;
+        Box::pin(self.rename_in_volume(from, to, flags)).await
+    }
+
+    /// The same of names in the volume's own directories.
+    pub(crate) async fn rename_in_volume(
+        &self,
+        from: (Ino, &[u8]),
+        to: (Ino, &[u8]),
+        flags: u32,
+    ) -> Result<()> {
         let (how, leaves_whiteout) = how(flags)?;
         if is_reserved(to.0, to.1) {
             return Err(Error::new(libc::EPERM, "'.tenon' at the root is Tenon's own"));

@@ -15,6 +15,9 @@ impl Filesystem {
     /// The value of an extended attribute.
     pub async fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Bytes> {
         self.must_keep(name)?;
+        if self.is_derived_directory(ino) {
+            return Err(FsError::NoData.into());
+        }
         if !name.starts_with(USER) {
             return Ok(self.names.xattr(ino, name)?);
         }
@@ -27,6 +30,9 @@ impl Filesystem {
 
     /// The names of an inode's extended attributes, apart from what Tenon keeps in some for itself.
     pub async fn listxattr(&self, ino: Ino) -> Result<Vec<Box<[u8]>>> {
+        if self.is_derived_directory(ino) {
+            return Ok(Vec::new());
+        }
         let names = self.all_xattrs(&self.names.inode(ino)?).await?;
         Ok(names.into_iter().filter(|name| !name.starts_with(OWN)).collect())
     }
@@ -43,6 +49,7 @@ impl Filesystem {
     ) -> Result<()> {
         self.writable()?;
         self.must_keep(name)?;
+        self.must_not_be_derived_directory(ino)?;
         let how = match flags {
             0 => XattrHow::Set,
             libc::XATTR_CREATE => XattrHow::Create,
@@ -71,6 +78,7 @@ impl Filesystem {
     pub async fn removexattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
         self.writable()?;
         self.must_keep(name)?;
+        self.must_not_be_derived_directory(ino)?;
         let inode = self.names.inode(ino)?;
         if self.is_of_object(&inode, name) {
             return self.change_object_xattr(&inode, name, None, XattrHow::Set).await;

@@ -70,3 +70,26 @@ impl PartialEq for Pattern {
 }
 
 impl Eq for Pattern {}
+
+/// What is written out in a pattern, which new names can be made of.
+impl Pattern {
+    /// The text, where the pattern stands for only one.
+    pub fn only_text(&self) -> Option<String> {
+        let (text, is_all) = self.beginning();
+        is_all.then_some(text)
+    }
+
+    /// What is before the first wildcard, and whether that is all.
+    pub(crate) fn beginning(&self) -> (String, bool) {
+        let mut text = String::new();
+        let mut characters = self.written.chars();
+        while let Some(character) = characters.next() {
+            match character {
+                '*' | '?' | '[' | '{' => return (text, false),
+                '\\' => text.extend(characters.next()),
+                _ => text.push(character),
+            }
+        }
+        (text, true)
+    }
+}

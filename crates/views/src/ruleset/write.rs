@@ -1,96 +1,130 @@
-//! From rulesets to a file: what [`read`](super::read::read) gives back.
+//! From a ruleset to a file, which reads as the same ruleset.
 
 use super::{Rule, Ruleset, Wanted};
-use std::fmt::{Display, Write};
+use jiff::SignedDuration;
+use std::collections::BTreeMap;
+use std::fmt::{self, Display, Write as _};
 
-/// Rulesets as the YAML text of one document.
+/// Rulesets as the text of a file.
 pub fn write(rulesets: &[Ruleset]) -> String {
-    let mut text = String::new();
-    for ruleset in rulesets {
-        line(&mut text, 0, &ruleset.name, "");
-        if let Some(account) = &ruleset.account {
-            line(&mut text, 1, "account", &quoted(account));
-        }
-        write_rules(&mut text, &ruleset.rules);
-        if !ruleset.directories {
-            line(&mut text, 1, "directories", "off");
-        }
-        if let Some(recency) = ruleset.recency {
-            line(&mut text, 1, "recency", &format!("{}ns", recency.as_nanos()));
-        }
-        if !ruleset.output.is_empty() {
-            line(&mut text, 1, "output", "");
-            ruleset.output.iter().for_each(|(name, value)| line(&mut text, 2, name, &quoted(value)));
-        }
-    }
-    text
+    rulesets.iter().map(Ruleset::to_yaml).collect()
 }
 
 /// The rules as they stand below a ruleset's name. Rules that are written alike mean the same.
 pub(crate) fn write_rules(text: &mut String, rules: &[Rule]) {
-    let mut sizes = Vec::new();
-    let (mut modified, mut accessed) = (Vec::new(), Vec::new());
-    let (mut properties, mut tags) = (Vec::new(), Vec::new());
+    for (word, values) in values_by_word(rules) {
+        say(text, word, &list(values));
+    }
+    for (word, of) in [("properties", named(rules, is_property)), ("tags", named(rules, is_tag))] {
+        if !of.is_empty() {
+            let entries = of.into_iter().map(|(name, wanted)| (name, alternatives(wanted)));
+            say(text, word, &mapping(entries));
+        }
+    }
+}
+
+impl Ruleset {
+    /// The ruleset as YAML, one text for one ruleset: what [`read`](crate::read) makes the same of. Several after each other are a
+    /// file of several.
+    pub fn to_yaml(&self) -> String {
+        let mut text = format!("{}:\n", Quoted(&self.name));
+        if let Some(account) = &self.account {
+            say(&mut text, "account", &Quoted(account).to_string());
+        }
+        write_rules(&mut text, &self.rules);
+        if !self.directories {
+            say(&mut text, "directories", "off");
+        }
+        if let Some(recency) = self.recency {
+            let recency = SignedDuration::try_from(recency).unwrap_or(SignedDuration::MAX);
+            say(&mut text, "recency", &recency.to_string());
+        }
+        if !self.output.is_empty() {
+            let output = self.output.iter().map(|(name, value)| (name, Quoted(value).to_string()));
+            say(&mut text, "output", &mapping(output));
+        }
+        text
+    }
+}
+
+fn say(text: &mut String, word: &str, value: &str) {
+    // A text takes all that is written to it.
+    let _ = writeln!(text, "  {word}: {value}");
+}
+
+/// The rules that have no names, each word once, in the order of the rules.
+fn values_by_word(rules: &[Rule]) -> Vec<(&'static str, Vec<String>)> {
+    let mut words: Vec<(&'static str, Vec<String>)> = Vec::new();
     for rule in rules {
-        match rule {
-            Rule::Container(names) => line(text, 1, "container", &list(names)),
-            Rule::Object(keys) => line(text, 1, "object", &list(keys)),
-            Rule::ContentType(types) => line(text, 1, "content_type", &list(types)),
-            Rule::Size(bound) => sizes.push(bound),
-            Rule::Modified(bound) => modified.push(bound),
-            Rule::Accessed(bound) => accessed.push(bound),
-            Rule::Property(name, values) => properties.push((name, values)),
-            Rule::Tag(name, values) => tags.push((name, values)),
+        let (word, said) = match rule {
+            Rule::Container(names) => ("container", quoted(names)),
+            Rule::Object(keys) => ("object", quoted(keys)),
+            Rule::ContentType(types) => ("content_type", quoted(types)),
+            Rule::Size(bound) => ("size", quoted(std::slice::from_ref(bound))),
+            Rule::Modified(bound) => ("modified", quoted(std::slice::from_ref(bound))),
+            Rule::Accessed(bound) => ("accessed", quoted(std::slice::from_ref(bound))),
+            Rule::Property(..) | Rule::Tag(..) => continue,
+        };
+        match words.iter_mut().find(|(known, _)| *known == word) {
+            Some((_, values)) => values.extend(said),
+            None => words.push((word, said)),
         }
     }
-    if !sizes.is_empty() {
-        line(text, 1, "size", &list(&sizes));
-    }
-    for (word, bounds) in [("modified", modified), ("accessed", accessed)] {
-        if !bounds.is_empty() {
-            line(text, 1, word, &list(&bounds));
-        }
-    }
-    for (word, wanted) in [("properties", properties), ("tags", tags)] {
-        if !wanted.is_empty() {
-            line(text, 1, word, "");
-        }
-        wanted.into_iter().for_each(|(name, values)| line(text, 2, name, &alternatives(values)));
-    }
+    words
 }
 
-fn line(text: &mut String, depth: usize, name: &str, value: &str) {
-    let name = if depth == 1 { name.to_owned() } else { quoted(name) };
-    let gap = if value.is_empty() { "" } else { " " };
-    // Writing into a string cannot fail.
-    let _ = writeln!(text, "{:indent$}{name}:{gap}{value}", "", indent = depth * 2);
+/// A name and what it may be.
+type Named<'r> = (&'r String, &'r Vec<Wanted>);
+
+fn is_property(rule: &Rule) -> Option<Named<'_>> {
+    if let Rule::Property(name, wanted) = rule { Some((name, wanted)) } else { None }
 }
 
-fn list<T: Display>(values: &[T]) -> String {
-    let values: Vec<String> = values.iter().map(|value| quoted(&value.to_string())).collect();
+fn is_tag(rule: &Rule) -> Option<Named<'_>> {
+    if let Rule::Tag(name, wanted) = rule { Some((name, wanted)) } else { None }
+}
+
+fn named<'r>(
+    rules: &'r [Rule],
+    of: fn(&'r Rule) -> Option<Named<'r>>,
+) -> BTreeMap<&'r String, &'r Vec<Wanted>> {
+    rules.iter().filter_map(of).collect()
+}
+
+fn alternatives(wanted: &[Wanted]) -> String {
+    let said = wanted.iter().map(|wanted| match wanted {
+        Wanted::Absent => "null".to_owned(),
+        Wanted::Like(pattern) => Quoted(&pattern.to_string()).to_string(),
+    });
+    list(said.collect())
+}
+
+fn quoted<T: Display>(values: &[T]) -> Vec<String> {
+    values.iter().map(|value| Quoted(&value.to_string()).to_string()).collect()
+}
+
+fn list(values: Vec<String>) -> String {
     format!("[{}]", values.join(", "))
 }
 
-fn alternatives(values: &[Wanted]) -> String {
-    let value = |wanted: &Wanted| match wanted {
-        Wanted::Absent => "null".to_owned(),
-        Wanted::Like(pattern) => quoted(&pattern.to_string()),
-    };
-    format!("[{}]", values.iter().map(value).collect::<Vec<_>>().join(", "))
+fn mapping<'n>(entries: impl Iterator<Item = (&'n String, String)>) -> String {
+    let entries: Vec<String> = entries.map(|(name, value)| format!("{}: {value}", Quoted(name))).collect();
+    format!("{{{}}}", entries.join(", "))
 }
 
-/// A double-quoted scalar (YAML 1.2.2, section 7.3.1).
-fn quoted(text: &str) -> String {
-    let mut quoted = String::from("\"");
-    for c in text.chars() {
-        match c {
-            '"' | '\\' => quoted.extend(['\\', c]),
-            c if c.is_control() || c == '\u{2028}' || c == '\u{2029}' || c == '\u{feff}' => {
-                let _ = write!(quoted, "\\U{:08x}", u32::from(c));
+/// A text in double quotes (YAML 1.2.2, 7.3.1), in ASCII.
+struct Quoted<'t>(&'t str);
+
+impl Display for Quoted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_char('"')?;
+        for character in self.0.chars() {
+            match character {
+                '"' | '\\' => write!(f, "\\{character}")?,
+                ' '..='~' => f.write_char(character)?,
+                _ => write!(f, "\\U{:08X}", u32::from(character))?,
             }
-            c => quoted.push(c),
         }
+        f.write_char('"')
     }
-    quoted.push('"');
-    quoted
 }

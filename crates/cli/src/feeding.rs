@@ -1,0 +1,78 @@
+//! What an event handler of this process hears, and from where.
+
+use crate::bucket::{self, World};
+use crate::environment;
+use crate::flags::{SourceFlags, StoreFlags};
+use crate::handling::first_line;
+use anyhow::{Result, anyhow};
+use events::{Feed, FeedStatus, Filter, Sink, SourceAccess, Wanted};
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+use tokio::task::JoinSet;
+
+/// What whoever posts events has to know, where no file says it.
+const SECRET: &str = "TENON_EVENTS_SECRET";
+/// What could not be read of what came.
+const DEAD_LETTERS_FILE: &str = "dead-letters";
+
+/// Sources that feed a handler for as long as this is there.
+#[derive(Debug, Default)]
+pub(crate) struct Feeds {
+    statuses: Vec<(String, FeedStatus)>,
+    _running: JoinSet<()>,
+}
+
+/// What is fed, and how.
+pub(crate) struct FeedParts<'p> {
+    /// The sources.
+    pub(crate) urls: &'p [String],
+    pub(crate) flags: &'p SourceFlags,
+    pub(crate) store: &'p StoreFlags,
+    /// Only what is of these is wanted; `None` is all.
+    pub(crate) containers: Option<BTreeSet<String>>,
+    pub(crate) sink: Arc<dyn Sink>,
+    /// For what cannot be read.
+    pub(crate) dir: &'p Path,
+    pub(crate) world: &'p World,
+}
+
+impl Feeds {
+    /// Opens the sources.
+    pub(crate) async fn open(parts: FeedParts<'_>) -> Result<Self> {
+        let FeedParts { urls, flags, store, containers, sink, dir, world } = parts;
+        let filter = |bucket| Filter { bucket: Some(bucket), prefix: Vec::new() };
+        let wanted = Wanted::new(containers.into_iter().flatten().map(filter).collect());
+        let (mut statuses, mut running) = (Vec::new(), JoinSet::new());
+        for url in urls {
+            let access = access(flags, store, world)?;
+            let source = events::open(url, access).await.map_err(|error| anyhow!("--events: {error}"))?;
+            let (clock, entropy) = (Arc::clone(&world.clock), Arc::clone(&world.entropy));
+            let feed = Feed::new(url, flags.event_dialect, dir.join(DEAD_LETTERS_FILE), clock, entropy)
+                .wanting(wanted.clone())
+                .into_sink(Arc::clone(&sink));
+            statuses.push((url.clone(), feed.status()));
+            running.spawn(feed.run(source));
+        }
+        Ok(Self { statuses, _running: running })
+    }
+
+    /// How each source does, by its URL.
+    pub(crate) fn statuses(&self) -> impl Iterator<Item = (&str, events::FeedCounts)> {
+        self.statuses.iter().map(|(url, status)| (url.as_str(), status.counts()))
+    }
+}
+
+/// How sources are reached: who asks, and what whoever posts has to know.
+pub(crate) fn access(flags: &SourceFlags, store: &StoreFlags, world: &World) -> Result<SourceAccess> {
+    let config = bucket::s3_config(store)?;
+    let secret = flags.event_secret.as_deref().map(first_line).transpose()?;
+    Ok(SourceAccess {
+        secret: secret.or_else(|| environment::variable(SECRET)),
+        credentials: config.credentials,
+        region: Some(config.region),
+        ca_bundle: store.ca_bundle.clone(),
+        clock: Arc::clone(&world.clock),
+        entropy: Arc::clone(&world.entropy),
+    })
+}

@@ -1,0 +1,270 @@
+//! Views in a mount: who knows which objects match (`views`), joined with the directories that show them (`vfs`).
+//!
+//! Owns what belongs to one mount: its tree of views, the event handler in this process, what that is fed with, and telling both
+//! at once what was done through the mount.
+
+mod reach;
+mod shown;
+mod telling;
+
+pub(crate) use reach::{Reach, containers};
+
+use crate::bucket::World;
+use crate::control::protocol;
+use crate::feeding::{FeedParts, Feeds};
+use crate::flags::{StoreFlags, ViewFlags};
+use crate::handling;
+use crate::volume::Volume;
+use anyhow::{Context, Result, anyhow, bail};
+use events::{FeedCounts, Sink};
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use store::{Buckets, Clock, Entropy, ObjectKey, ObjectMeta, ObjectStore, StoreError, Tags, Timestamp};
+use views::tree::{Tree, TreeParts, ViewStatus};
+use views::{Handler, HandlerConfig, HandlerParts, ObjectName, Rule, Ruleset, Shown, Views};
+
+/// What a file of rulesets has at most: nobody writes more, and a device file has no end.
+const FILE_BYTES_MAX: u64 = 16 << 20;
+
+/// The views of a mount.
+#[derive(Debug)]
+pub(crate) struct Viewing {
+    tree: Tree,
+    /// The one in this process, where there is one.
+    handler: Option<Arc<Handler>>,
+    reach: Reach,
+    rulesets: Vec<Ruleset>,
+    /// For how long what is known is recent, where a ruleset does not say it.
+    recency: Duration,
+    clock: Arc<dyn Clock>,
+    feeds: Feeds,
+    /// Where nobody says what happens: containers are listed again, this long after they were.
+    lister: Option<Lister>,
+}
+
+/// Lists again what somebody looks at.
+#[derive(Debug)]
+struct Lister {
+    every: Duration,
+    last: Mutex<Timestamp>,
+}
+
+/// What a mount needs for its views.
+pub(crate) struct ViewingParts<'p> {
+    pub(crate) volume: &'p Volume,
+    /// Its bucket, or all of them.
+    pub(crate) buckets: Arc<dyn Buckets>,
+    /// Where the state of views is kept.
+    pub(crate) dir: PathBuf,
+    pub(crate) store: &'p StoreFlags,
+    /// For how long what was listed is recent.
+    pub(crate) metadata_ttl: Duration,
+    pub(crate) world: &'p World,
+}
+
+impl Viewing {
+    /// Opens the views that a file of rulesets says.
+    pub(crate) async fn start(
+        flags: &ViewFlags,
+        rulesets: Vec<Ruleset>,
+        parts: ViewingParts<'_>,
+    ) -> Result<Arc<Self>> {
+        let reach = Reach::of(parts.volume);
+        rulesets.iter().try_for_each(|ruleset| must_be_here(ruleset, &reach))?;
+        let clock = Arc::clone(&parts.world.clock);
+        std::fs::create_dir_all(&parts.dir)
+            .with_context(|| format!("cannot make {}", parts.dir.display()))?;
+        let handler = match flags.elsewhere.handler.is_empty() {
+            true => Some(embedded(&parts).await?),
+            false => None,
+        };
+        let views: Arc<dyn Views> = match &handler {
+            Some(handler) => handler.clone(),
+            None => handling::elsewhere(&flags.elsewhere)?,
+        };
+        let recency = if handler.is_some() { Duration::ZERO } else { parts.metadata_ttl };
+        let tree = Tree::start(TreeParts {
+            views,
+            rulesets: rulesets.clone(),
+            recency,
+            clock: Arc::clone(&clock),
+            buckets: Arc::clone(&parts.buckets),
+            dir: Some(parts.dir.join("tree")),
+        });
+        let tree = tree.await.context("cannot keep the directories of views")?;
+        let feeds = match &handler {
+            Some(handler) => {
+                let feeds = Feeds::open(FeedParts {
+                    urls: &flags.events,
+                    flags: &flags.sources,
+                    store: parts.store,
+                    containers: containers(&rulesets),
+                    sink: handler.clone(),
+                    dir: &parts.dir,
+                    world: parts.world,
+                });
+                feeds.await?
+            }
+            None => Feeds::default(),
+        };
+        let lists = handler.is_some() && flags.events.is_empty();
+        let (every, last) = (parts.metadata_ttl, Mutex::new(clock.now()));
+        let lister = lists.then_some(Lister { every, last });
+        Ok(Arc::new(Self { tree, handler, reach, rulesets, recency, clock, feeds, lister }))
+    }
+
+    /// A store whose changes the views hear of.
+    pub(crate) fn watch(self: &Arc<Self>, store: Arc<dyn ObjectStore>) -> Arc<dyn ObjectStore> {
+        telling::watched(store, Arc::clone(self))
+    }
+
+    /// An object was stored.
+    async fn stored(&self, object: ObjectName, meta: ObjectMeta, tags: Option<Tags>) {
+        let ObjectMeta { object: at, size_bytes, attributes, .. } = meta;
+        let (container, key) = (Arc::clone(&object.container), object.key.clone());
+        self.tree.told_stored(Shown {
+            name: object,
+            size_bytes,
+            etag: at.etag,
+            modified: at.last_modified.unwrap_or_else(|| self.clock.now()),
+            content_type: attributes.content_type,
+            properties: Some(attributes.user),
+            tags,
+        });
+        self.look_again(&container, &key).await;
+    }
+
+    /// An object was removed.
+    async fn removed(&self, object: &ObjectName) {
+        self.tree.told_removed(object);
+        self.look_again(&object.container, &object.key).await;
+    }
+
+    /// The handler in this process looks for itself; another hears of it by its own ways.
+    async fn look_again(&self, container: &str, key: &ObjectKey) {
+        if let Some(handler) = &self.handler {
+            handler.look_again(container, key.as_bytes()).await;
+        }
+    }
+
+    /// How the views stand.
+    pub(crate) fn status(&self) -> Vec<protocol::View> {
+        let views = self.tree.status().into_iter();
+        let view = |view: ViewStatus| protocol::View {
+            name: view.name,
+            objects: view.objects as u64,
+            lost: view.lost.map(|lost| lost.why),
+        };
+        views.map(view).collect()
+    }
+
+    /// How the sources of events do.
+    pub(crate) fn sources(&self) -> Vec<protocol::EventSource> {
+        let source = |(url, counts): (&str, FeedCounts)| protocol::EventSource {
+            url: url.to_owned(),
+            messages: counts.messages,
+            hints: counts.hints,
+            unreadable: counts.unreadable,
+            failures: counts.failures,
+            connected: counts.is_connected,
+            last_error: counts.last_error,
+        };
+        self.feeds.statuses().map(source).collect()
+    }
+
+    /// Somebody looks: where nobody says what happens, that is when to find out.
+    fn is_looked_at(&self) {
+        let (Some(lister), Some(handler)) = (&self.lister, &self.handler) else { return };
+        let now = self.clock.now();
+        {
+            let mut last = lister.last.lock().unwrap_or_else(PoisonError::into_inner);
+            if now.since(*last) < lister.every {
+                return;
+            }
+            *last = now;
+        }
+        let handler = Arc::clone(handler);
+        tokio::spawn(async move { handler.lost(None).await });
+    }
+}
+
+/// The handler of this process.
+async fn embedded(parts: &ViewingParts<'_>) -> Result<Arc<Handler>> {
+    let handler = Handler::start(HandlerParts {
+        buckets: Arc::clone(&parts.buckets),
+        clock: Arc::clone(&parts.world.clock),
+        entropy: Entropy::new(parts.world.entropy.next_u64()),
+        dir: Some(parts.dir.join("handler")),
+        config: HandlerConfig::default(),
+    });
+    Ok(handler.await?)
+}
+
+/// The rulesets of a file; what is wrong with it goes to standard error, a line each.
+pub(crate) fn read(file: &Path) -> Result<Vec<Ruleset>> {
+    let shown = file.display();
+    let mut text = String::new();
+    let opened = std::fs::File::open(file).with_context(|| format!("cannot read {shown}"))?;
+    opened.take(FILE_BYTES_MAX).read_to_string(&mut text).with_context(|| format!("cannot read {shown}"))?;
+    let problems = match views::read(&text) {
+        Ok(rulesets) => return Ok(rulesets),
+        Err(problems) => problems,
+    };
+    for problem in &problems {
+        eprintln!("{shown}:{problem}");
+    }
+    match problems.len() {
+        1 => bail!("{shown} has a problem"),
+        count => bail!("{shown} has {count} problems"),
+    }
+}
+
+/// An error for a ruleset that a mount cannot show.
+fn must_be_here(ruleset: &Ruleset, reach: &Reach) -> Result<()> {
+    let name = &ruleset.name;
+    if let Some(account) = &ruleset.account {
+        bail!("'{name}' is of the account '{account}': a mount shows views of its own endpoint only");
+    }
+    let Reach::Bucket { name: bucket, .. } = reach else { return Ok(()) };
+    let containers = ruleset.rules.iter().filter_map(|rule| match rule {
+        Rule::Container(names) => Some(names),
+        _ => None,
+    });
+    match containers.flatten().any(|pattern| pattern.matches(bucket.as_bytes())) {
+        true => Ok(()),
+        false => Err(anyhow!(
+            "'{name}' shows nothing of the bucket '{bucket}', which is mounted; name that as its container, or mount --views without a volume"
+        )),
+    }
+}
+
+/// A volume's bucket, as the only one there is.
+#[derive(Debug)]
+pub(crate) struct OnlyBucket {
+    pub(crate) name: String,
+    pub(crate) store: Arc<dyn ObjectStore>,
+}
+
+#[async_trait::async_trait]
+impl Buckets for OnlyBucket {
+    async fn open(&self, name: &str) -> store::Result<Arc<dyn ObjectStore>> {
+        match name == self.name {
+            true => Ok(Arc::clone(&self.store)),
+            false => Err(StoreError::NoSuchBucket(name.to_owned())),
+        }
+    }
+
+    async fn create(&self, _name: &str) -> store::Result<()> {
+        Err(StoreError::Denied(format!("only the bucket '{}' is mounted", self.name)))
+    }
+
+    async fn delete(&self, _name: &str) -> store::Result<()> {
+        Err(StoreError::Denied(format!("the bucket '{}' is mounted", self.name)))
+    }
+
+    async fn list(&self) -> store::Result<Vec<String>> {
+        Ok(vec![self.name.clone()])
+    }
+}

@@ -1,0 +1,75 @@
+//! Which objects are files of a mounted volume, and by which keys.
+
+use std::collections::BTreeSet;
+use store::ObjectKey;
+use views::{ObjectName, Rule, Ruleset};
+
+use crate::volume::Volume;
+
+/// The objects that a volume has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// Those of one bucket, below a beginning of keys.
+    Bucket { name: String, prefix: Vec<u8> },
+    /// Those of several, each below its bucket's name.
+    Buckets,
+}
+
+impl Reach {
+    /// What a volume has.
+    pub(crate) fn of(volume: &Volume) -> Self {
+        match volume {
+            Volume::Buckets { .. } => Self::Buckets,
+            _ => Self::Bucket { name: volume.bucket_name(), prefix: volume.prefix().as_bytes().to_vec() },
+        }
+    }
+
+    /// The key by which the volume has an object, if it does.
+    pub(super) fn key(&self, object: &ObjectName) -> Option<ObjectKey> {
+        match self {
+            Self::Bucket { name, prefix } => {
+                let has = *object.container == **name && object.key.as_bytes().starts_with(prefix);
+                has.then(|| object.key.clone())
+            }
+            Self::Buckets => {
+                ObjectKey::new([object.container.as_bytes(), b"/", object.key.as_bytes()].concat()).ok()
+            }
+        }
+    }
+
+    /// The object that a key of the volume is.
+    pub(super) fn object(&self, key: &ObjectKey) -> Option<ObjectName> {
+        match self {
+            Self::Bucket { name, .. } => {
+                Some(ObjectName { container: name.as_str().into(), key: key.clone() })
+            }
+            Self::Buckets => {
+                let text = key.as_bytes();
+                let at = text.iter().position(|&byte| byte == b'/')?;
+                let container = std::str::from_utf8(&text[..at]).ok()?.into();
+                Some(ObjectName { container, key: ObjectKey::new(text[at + 1..].to_vec()).ok()? })
+            }
+        }
+    }
+
+    /// What all keys of the volume begin with.
+    pub(super) fn prefix(&self) -> &[u8] {
+        match self {
+            Self::Bucket { prefix, .. } => prefix,
+            Self::Buckets => b"",
+        }
+    }
+}
+
+/// The buckets that rulesets name; `None` if one names them by a pattern.
+pub(crate) fn containers(rulesets: &[Ruleset]) -> Option<BTreeSet<String>> {
+    let mut names = BTreeSet::new();
+    for rule in rulesets.iter().flat_map(|ruleset| &ruleset.rules) {
+        if let Rule::Container(patterns) = rule {
+            for pattern in patterns {
+                names.insert(pattern.only_text()?);
+            }
+        }
+    }
+    Some(names)
+}

@@ -1,0 +1,135 @@
+//! A mount's views as directories of its file system.
+
+use super::Viewing;
+use meta::Name;
+use std::sync::Arc;
+use std::time::Duration;
+use store::{ObjectKey, names};
+use vfs::{Derived, DerivedEntry, DerivedFile, Error, Placed, Result};
+use views::tree::{Entry, TreeError};
+use views::{ObjectName, Shown};
+
+#[async_trait::async_trait]
+impl Derived for Viewing {
+    async fn find(&self, path: &[Name]) -> Result<Option<DerivedEntry>> {
+        self.is_looked_at();
+        Ok(self.tree.find(&bytes(path)).await.map_err(told)?.and_then(|entry| self.entry(entry)))
+    }
+
+    async fn list(
+        &self,
+        directory: &[Name],
+        after: Option<&Name>,
+        limit: usize,
+    ) -> Result<Vec<(Name, DerivedEntry)>> {
+        self.is_looked_at();
+        let mut after: Option<Arc<[u8]>> = after.map(|name| name.as_bytes().into());
+        loop {
+            let listed = self.tree.list(&bytes(directory), after.as_deref(), limit).await.map_err(told)?;
+            let Some((last, _)) = listed.last() else { return Ok(Vec::new()) };
+            after = Some(Arc::clone(last));
+            let entries = listed.into_iter().filter_map(|(name, entry)| Some((name, self.entry(entry)?)));
+            let named = entries.filter_map(|(name, entry)| Some((Name::new(&name).ok()?, entry)));
+            let named: Vec<_> = named.collect();
+            // The end is where the tree has nothing more.
+            if !named.is_empty() {
+                return Ok(named);
+            }
+        }
+    }
+
+    async fn place(&self, path: &[Name]) -> Result<Placed> {
+        let place = self.tree.place(&bytes(path)).await.map_err(told)?;
+        let object = ObjectName { container: place.container.into(), key: place.key };
+        let key = self.reach.key(&object).ok_or_else(|| {
+            tracing::info!("{} is not in the volume: no file is made there", object.key);
+            Error::Errno { errno: libc_errno::INVALID, what: "the view puts new files outside of the volume" }
+        })?;
+        let inside = ObjectKey::new(key.as_bytes()[self.reach.prefix().len()..].to_vec());
+        let inside = inside.map_err(|error| Error::Name(error.into()))?;
+        Ok(Placed {
+            path: names::key_to_path(&inside),
+            properties: place.properties,
+            tags: place.tags,
+            content_type: place.content_type,
+        })
+    }
+
+    async fn make_directory(&self, path: &[Name]) -> Result<()> {
+        self.tree.make_directory(&bytes(path)).await.map_err(told)
+    }
+
+    async fn remove_directory(&self, path: &[Name]) -> Result<()> {
+        self.tree.remove_directory(&bytes(path)).await.map_err(told)
+    }
+
+    async fn rename(&self, from: &[Name], to: &[Name]) -> Result<()> {
+        self.tree.rename(&bytes(from), &bytes(to)).await.map_err(told)
+    }
+
+    fn recency(&self, directory: &[Name]) -> Duration {
+        let of =
+            |name: &Name| self.rulesets.iter().find(|ruleset| ruleset.name.as_bytes() == name.as_bytes());
+        directory.first().and_then(of).and_then(|ruleset| ruleset.recency).unwrap_or(self.recency)
+    }
+}
+
+impl Viewing {
+    /// `None` for an object that the volume does not have.
+    fn entry(&self, entry: Entry) -> Option<DerivedEntry> {
+        match entry {
+            Entry::Directory => Some(DerivedEntry::Directory),
+            Entry::File(shown) => {
+                let Shown { name, size_bytes, etag, modified, properties, .. } = &*shown;
+                Some(DerivedEntry::File(DerivedFile {
+                    key: self.reach.key(name)?,
+                    size_bytes: *size_bytes,
+                    etag: etag.clone(),
+                    modified: *modified,
+                    properties: properties.clone(),
+                }))
+            }
+        }
+    }
+}
+
+fn bytes(path: &[Name]) -> Vec<&[u8]> {
+    path.iter().map(Name::as_bytes).collect()
+}
+
+/// What a program is told; what it cannot see from the number alone is logged.
+fn told(error: TreeError) -> Error {
+    let errno = |errno, what| Error::Errno { errno, what };
+    match error {
+        TreeError::NotFound => errno(libc_errno::NOT_FOUND, "no such file or directory in the view"),
+        TreeError::Exists => errno(libc_errno::EXISTS, "exists in the view"),
+        TreeError::NotEmpty => errno(libc_errno::NOT_EMPTY, "not empty"),
+        TreeError::NotDirectory => errno(libc_errno::NOT_DIRECTORY, "a file of the view"),
+        TreeError::IsDirectory => errno(libc_errno::IS_DIRECTORY, "a directory of the view"),
+        TreeError::Elsewhere => errno(libc_errno::CROSS, "only a copy and a removal can do it"),
+        TreeError::Fixed => errno(libc_errno::NOT_PERMITTED, "views are made by rulesets"),
+        TreeError::Invalid(why) => {
+            tracing::warn!("{why}");
+            errno(libc_errno::INVALID, "the view could not show it")
+        }
+        error => {
+            tracing::warn!("{error}");
+            errno(libc_errno::IO, "the view cannot be read")
+        }
+    }
+}
+
+/// Error numbers of Linux.
+mod libc_errno {
+    use rustix::io::Errno;
+
+    pub(super) const NOT_FOUND: i32 = Errno::NOENT.raw_os_error();
+    pub(super) const EXISTS: i32 = Errno::EXIST.raw_os_error();
+    pub(super) const NOT_EMPTY: i32 = Errno::NOTEMPTY.raw_os_error();
+    pub(super) const NOT_DIRECTORY: i32 = Errno::NOTDIR.raw_os_error();
+    pub(super) const IS_DIRECTORY: i32 = Errno::ISDIR.raw_os_error();
+    pub(super) const NOT_PERMITTED: i32 = Errno::PERM.raw_os_error();
+    pub(super) const INVALID: i32 = Errno::INVAL.raw_os_error();
+    pub(super) const CROSS: i32 = Errno::XDEV.raw_os_error();
+    pub(super) const IO: i32 = Errno::IO.raw_os_error();
+}

@@ -1,0 +1,66 @@
+//! From one bucket into another: read here, stored there, a part at a time.
+
+use crate::{
+    CopyOptions, GetOptions, Multipart, ObjectKey, ObjectRef, ObjectStore, Payload, PutOptions, Result,
+};
+use bytes::{Bytes, BytesMut};
+use futures_util::TryStreamExt as _;
+use std::ops::Range;
+
+/// What is no longer is stored by one call, in bytes.
+const WHOLE_BYTES_MAX: u64 = 16 << 20;
+/// S3 allows this many parts.
+const PARTS_MAX: u64 = 10_000;
+
+/// Copies an object with its tags, as `ObjectStore::copy` does within a bucket.
+pub(super) async fn copy(
+    (source, from): (&dyn ObjectStore, &ObjectRef),
+    (target, to): (&dyn ObjectStore, &ObjectKey),
+    options: CopyOptions,
+) -> Result<ObjectRef> {
+    let asked = GetOptions { if_match: Some(from.etag.clone()), ..GetOptions::default() };
+    let object = source.get(&from.key, asked).await?;
+    let tags = source.tags(&from.key).await?;
+    let size_bytes = object.meta.size_bytes;
+    let attributes = options.attributes.unwrap_or(object.meta.attributes);
+    if size_bytes <= WHOLE_BYTES_MAX {
+        let body: Vec<Bytes> = object.body.try_collect().await?;
+        let options = PutOptions { precondition: options.precondition, attributes, tags };
+        return target.put(to, Payload::from(Bytes::from(body.concat())), options).await;
+    }
+    drop(object.body);
+    let upload = target.multipart(to, attributes, tags).await?;
+    let copied = async {
+        let part_bytes = size_bytes.div_ceil(PARTS_MAX).max(WHOLE_BYTES_MAX);
+        let starts = (0..size_bytes.div_ceil(part_bytes)).map(|index| index * part_bytes);
+        for (number, start) in (1..).zip(starts) {
+            let range = start..(start + part_bytes).min(size_bytes);
+            copy_part(source, from, range, &*upload, number).await?;
+        }
+        upload.complete(options.precondition).await
+    };
+    let copied = copied.await;
+    if copied.is_err()
+        && let Err(error) = upload.abort().await
+    {
+        tracing::warn!(%error, "the parts of a copy are left in the bucket");
+    }
+    copied
+}
+
+/// Makes a part of a range of an object in another bucket.
+pub(super) async fn copy_part(
+    source: &dyn ObjectStore,
+    from: &ObjectRef,
+    range: Range<u64>,
+    upload: &dyn Multipart,
+    number: u32,
+) -> Result<()> {
+    let asked = GetOptions { range: Some(range), if_match: Some(from.etag.clone()), ..GetOptions::default() };
+    let mut body = source.get(&from.key, asked).await?.body;
+    let mut part = BytesMut::new();
+    while let Some(piece) = body.try_next().await? {
+        part.extend_from_slice(&piece);
+    }
+    upload.put_part(number, Payload::from(part.freeze())).await
+}

@@ -1,0 +1,112 @@
+//! Listings of derived directories.
+
+use bytes::Bytes;
+use meta::{Ino, Inode, Kind, Name};
+use std::collections::BTreeMap;
+
+use super::nodes::Derivation;
+use super::{DerivedEntry, DerivedFile};
+use crate::ops::Listed;
+use crate::{Attr, Filesystem, Result};
+
+/// An entry of a derived directory; `None`: a directory.
+type Entry = (Name, Option<Inode>);
+
+impl Filesystem {
+    /// Up to `limit` entries after a name and whatever was made here among them, without cookies; and the last name that was
+    /// gone past, none at the end.
+    pub(crate) async fn list_derived(
+        &self,
+        views: &Derivation,
+        dir: Ino,
+        after: Option<&Name>,
+        limit: usize,
+        plus: bool,
+    ) -> Result<(Vec<Listed>, Option<Name>)> {
+        let path = views.path(dir)?;
+        let asked_at = self.now();
+        let told = views.tree.list(&path, after, limit).await?;
+        let end = told.last().map(|(name, _)| name.clone());
+        let own = self.own_files(views, dir, after, end.as_ref())?;
+        let last = end.or_else(|| own.keys().next_back().cloned());
+        let mut entries = self.entries_told(told, own, asked_at).await?;
+        if plus && self.reads_headers {
+            entries = self.exact_entries(entries).await?;
+        }
+        let listed = entries.into_iter().map(|entry| self.listed_derived(views, dir, entry, plus));
+        Ok((listed.collect(), last))
+    }
+
+    /// Files that were made here and of which the view does not know yet.
+    fn own_files(
+        &self,
+        views: &Derivation,
+        dir: Ino,
+        after: Option<&Name>,
+        to: Option<&Name>,
+    ) -> Result<BTreeMap<Name, Inode>> {
+        let mut own = BTreeMap::new();
+        for name in views.own.names(dir, after, to) {
+            if let Some(inode) = self.own_file(views, &(dir, name.clone()))? {
+                own.insert(name, inode);
+            }
+        }
+        Ok(own)
+    }
+
+    async fn entries_told(
+        &self,
+        told: Vec<(Name, DerivedEntry)>,
+        mut own: BTreeMap<Name, Inode>,
+        asked_at: store::Timestamp,
+    ) -> Result<Vec<Entry>> {
+        let files = told.iter().filter_map(|(_, entry)| match entry {
+            DerivedEntry::File(file) => Some(file),
+            DerivedEntry::Directory => None,
+        });
+        let files: Vec<&DerivedFile> = files.collect();
+        let mut inodes = self.told(&files, asked_at).await?.into_iter();
+        let mut entries = Vec::with_capacity(told.len() + own.len());
+        for (name, entry) in &told {
+            own.remove(name);
+            match entry {
+                DerivedEntry::Directory => entries.push((name.clone(), None)),
+                DerivedEntry::File(_) => {
+                    if let Some(inode) = inodes.next().flatten() {
+                        entries.push((name.clone(), Some(inode)));
+                    }
+                }
+            }
+        }
+        if !own.is_empty() {
+            entries.extend(own.into_iter().map(|(name, inode)| (name, Some(inode))));
+            entries.sort_by(|(one, _), (other, _)| one.cmp(other));
+        }
+        Ok(entries)
+    }
+
+    /// The same with attributes that can be believed, many asked for at a time; what is gone is left out.
+    async fn exact_entries(&self, entries: Vec<Entry>) -> Result<Vec<Entry>> {
+        let (names, inodes): (Vec<Name>, Vec<Option<Inode>>) = entries.into_iter().unzip();
+        let is_directory: Vec<bool> = inodes.iter().map(Option::is_none).collect();
+        let exact = self.exact_all(inodes).await?;
+        let entries = names.into_iter().zip(exact).zip(is_directory);
+        let is_there =
+            |((_, inode), is_directory): &((Name, Option<Inode>), bool)| *is_directory || inode.is_some();
+        Ok(entries.filter(is_there).map(|(entry, _)| entry).collect())
+    }
+
+    fn listed_derived(&self, views: &Derivation, dir: Ino, (name, inode): Entry, plus: bool) -> Listed {
+        let place = (dir, name);
+        let shown = Bytes::copy_from_slice(place.1.as_bytes());
+        let Some(inode) = inode else {
+            let ino = if plus { views.refer(place) } else { views.number(&place) };
+            let attr = plus.then(|| views.attr(ino, &self.defaults));
+            return Listed { name: shown, ino, kind: Some(Kind::Directory), cookie: 0, attr };
+        };
+        let is_sure = !self.reads_headers || inode.exact;
+        let (ino, kind) = (inode.ino, is_sure.then_some(inode.kind));
+        let attr = (plus && self.refer_shown(views, ino, &place)).then(|| Attr::from(&self.seen(inode)));
+        Listed { name: shown, ino, kind, cookie: 0, attr }
+    }
+}

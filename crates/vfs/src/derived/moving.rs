@@ -1,0 +1,117 @@
+//! Renames in derived directories.
+//!
+//! A file that gets another name in its directory is renamed in the volume, where it lies; one that gets another directory is
+//! told so by its properties, which the view changes. Nothing moves between views, or between a view and the volume's own
+//! directories.
+
+use meta::{Ino, Inode, Name};
+
+use super::nodes::{Derivation, Place};
+use super::seeing::Seen;
+use crate::filesystem::name;
+use crate::{Error, Filesystem, Result};
+
+const ELSEWHERE: Error =
+    Error::new(libc::EXDEV, "what is in a view is moved within the view: elsewhere it is copied");
+
+impl Filesystem {
+    /// Renames where one end at least is in a view.
+    pub(crate) async fn rename_derived(
+        &self,
+        views: &Derivation,
+        from: (Ino, &[u8]),
+        to: (Ino, &[u8]),
+        flags: u32,
+    ) -> Result<()> {
+        self.writable()?;
+        let is_within = self.derived_at(from.0).is_some() && self.derived_at(to.0).is_some();
+        if !is_within {
+            return Err(ELSEWHERE);
+        }
+        if flags & !libc::RENAME_NOREPLACE != 0 {
+            return Err(Error::new(libc::EINVAL, "nothing is exchanged in a view"));
+        }
+        let (from, to) = ((from.0, name(from.1)?), (to.0, name(to.1)?));
+        let (old, new) = (views.path_of((from.0, &from.1))?, views.path_of((to.0, &to.1))?);
+        if old.len() < 2 || new.len() < 2 {
+            return Err(Error::new(libc::EPERM, "views are named by rulesets"));
+        }
+        if old[0] != new[0] {
+            return Err(ELSEWHERE);
+        }
+        let source = self.see(views, &from).await?.ok_or(Error::NOT_FOUND)?;
+        let target = self.see(views, &to).await?;
+        if target.is_some() && flags & libc::RENAME_NOREPLACE != 0 {
+            return Err(Error::EXISTS);
+        }
+        match (source, target) {
+            (Seen::Directory, Some(Seen::File(_))) => Err(Error::NOT_DIRECTORY),
+            (Seen::File(_), Some(Seen::Directory)) => Err(Error::IS_DIRECTORY),
+            (Seen::Directory, _) => self.move_shown_directory(views, (&from, &old), (&to, &new)).await,
+            (Seen::File(file), None) => self.move_shown(views, *file, (&from, &old), (&to, &new)).await,
+            (Seen::File(file), Some(Seen::File(other))) => {
+                self.replace_shown(views, *file, *other, &from, &to).await
+            }
+        }
+    }
+
+    async fn move_shown_directory(
+        &self,
+        views: &Derivation,
+        (from, old): (&Place, &[Name]),
+        (to, new): (&Place, &[Name]),
+    ) -> Result<()> {
+        if new.starts_with(old) && new.len() > old.len() {
+            return Err(Error::new(libc::EINVAL, "a directory cannot lie in itself"));
+        }
+        views.tree.rename(old, new).await?;
+        views.renamed(from, to);
+        Ok(())
+    }
+
+    async fn move_shown(
+        &self,
+        views: &Derivation,
+        file: Inode,
+        (from, old): (&Place, &[Name]),
+        (to, new): (&Place, &[Name]),
+    ) -> Result<()> {
+        if from.0 == to.0 {
+            // The view refuses a name that it could not show.
+            views.tree.place(new).await?;
+            let (dir, home) = file.home.clone().ok_or(Error::NOT_FOUND)?;
+            self.rename_in_volume((dir, home.as_bytes()), (dir, to.1.as_bytes()), libc::RENAME_NOREPLACE)
+                .await?;
+        } else if from.1 == to.1 {
+            views.tree.rename(old, new).await?;
+        } else {
+            return Err(ELSEWHERE);
+        }
+        views.own.remove(from);
+        views.own.made(to.clone(), file.ino);
+        Ok(())
+    }
+
+    /// A file takes the place of another, also in the volume.
+    async fn replace_shown(
+        &self,
+        views: &Derivation,
+        file: Inode,
+        other: Inode,
+        from: &Place,
+        to: &Place,
+    ) -> Result<()> {
+        if file.ino == other.ino {
+            return Ok(());
+        }
+        if from.0 != to.0 {
+            return Err(ELSEWHERE);
+        }
+        let (dir, home) = file.home.clone().ok_or(Error::NOT_FOUND)?;
+        let (other_dir, other_home) = other.home.clone().ok_or(Error::NOT_FOUND)?;
+        self.rename_in_volume((dir, home.as_bytes()), (other_dir, other_home.as_bytes()), 0).await?;
+        views.own.remove(from);
+        views.own.made(to.clone(), file.ino);
+        Ok(())
+    }
+}

@@ -1,0 +1,247 @@
+//! Derived directories by number, and what the kernel holds of them.
+//!
+//! A number has its highest bit set, which no inode of a namespace has, and is made of the directory's place, so that it stays
+//! the same as long as nothing else has it. A directory that is renamed keeps its own.
+
+use meta::{Ino, Kind, Name};
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use store::Timestamp;
+
+use super::Derived;
+use super::own::Own;
+use crate::headers::Defaults;
+use crate::{Attr, Error, Result};
+
+const DERIVED_BIT: u64 = 1 << 63;
+
+/// Whether a number is a derived directory's.
+pub(crate) fn is_derived(ino: Ino) -> bool {
+    ino.0 & DERIVED_BIT != 0
+}
+
+/// Directory and name.
+pub(super) type Place = (Ino, Name);
+
+/// The derived directories of a file system.
+#[derive(Debug)]
+pub(crate) struct Derivation {
+    pub(super) tree: Arc<dyn Derived>,
+    /// The name in the root under which they are; `None`: they are all there is.
+    pub(crate) at: Option<Name>,
+    pub(crate) root: Ino,
+    since: Timestamp,
+    nodes: Mutex<Nodes>,
+    /// Files that were made in them.
+    pub(super) own: Own,
+}
+
+#[derive(Debug, Default)]
+struct Nodes {
+    by_ino: HashMap<Ino, Node>,
+    by_place: HashMap<Place, Ino>,
+    /// Under which of their names the kernel found files that it holds.
+    files: HashMap<Ino, Place>,
+}
+
+#[derive(Debug)]
+struct Node {
+    place: Place,
+    references: u64,
+}
+
+impl Derivation {
+    pub(crate) fn new(tree: Arc<dyn Derived>, at: Option<Name>, since: Timestamp) -> Self {
+        let root = if at.is_some() { Ino(DERIVED_BIT) } else { Ino::ROOT };
+        Self { tree, at, root, since, nodes: Mutex::default(), own: Own::default() }
+    }
+
+    /// The names that lead to a derived directory.
+    pub(super) fn path(&self, mut dir: Ino) -> Result<Vec<Name>> {
+        let nodes = self.nodes();
+        let mut path = Vec::new();
+        while dir != self.root {
+            let node = nodes.by_ino.get(&dir).ok_or(Error::NOT_FOUND)?;
+            path.push(node.place.1.clone());
+            dir = node.place.0;
+        }
+        path.reverse();
+        Ok(path)
+    }
+
+    pub(super) fn path_of(&self, (dir, name): (Ino, &Name)) -> Result<Vec<Name>> {
+        let mut path = self.path(dir)?;
+        path.push(name.clone());
+        Ok(path)
+    }
+
+    /// What has a directory in it.
+    pub(crate) fn parent(&self, dir: Ino) -> Ino {
+        self.nodes().by_ino.get(&dir).map_or(Ino::ROOT, |node| node.place.0)
+    }
+
+    /// The number of a directory, which nobody holds by that.
+    pub(super) fn number(&self, place: &Place) -> Ino {
+        self.nodes().number(place)
+    }
+
+    /// The same with one more reference of the kernel.
+    pub(super) fn refer(&self, place: Place) -> Ino {
+        let mut nodes = self.nodes();
+        let ino = nodes.number(&place);
+        let node = nodes.by_ino.entry(ino).or_insert_with(|| Node { place: place.clone(), references: 0 });
+        node.references += 1;
+        nodes.by_place.insert(place, ino);
+        ino
+    }
+
+    /// Takes references away.
+    pub(crate) fn forget(&self, ino: Ino, count: u64) {
+        let mut nodes = self.nodes();
+        let Some(node) = nodes.by_ino.get_mut(&ino) else { return };
+        node.references = node.references.saturating_sub(count);
+        if node.references == 0 {
+            let place = node.place.clone();
+            nodes.by_ino.remove(&ino);
+            if nodes.by_place.get(&place) == Some(&ino) {
+                nodes.by_place.remove(&place);
+            }
+        }
+    }
+
+    /// A directory has another place.
+    pub(super) fn renamed(&self, from: &Place, to: &Place) {
+        let mut nodes = self.nodes();
+        let Some(ino) = nodes.by_place.remove(from) else { return };
+        if let Some(node) = nodes.by_ino.get_mut(&ino) {
+            node.place = to.clone();
+        }
+        nodes.by_place.insert(to.clone(), ino);
+    }
+
+    /// A directory's place is free.
+    pub(super) fn removed(&self, place: &Place) {
+        self.nodes().by_place.remove(place);
+    }
+
+    /// The kernel holds a file that it found here.
+    pub(super) fn shows(&self, ino: Ino, place: Place) {
+        self.nodes().files.insert(ino, place);
+    }
+
+    /// Where the kernel found a file that it holds.
+    pub(super) fn shown_at(&self, ino: Ino) -> Option<Place> {
+        self.nodes().files.get(&ino).cloned()
+    }
+
+    /// The kernel holds a file no more.
+    pub(crate) fn forgot(&self, ino: Ino) {
+        self.nodes().files.remove(&ino);
+    }
+
+    /// What a derived directory looks like.
+    pub(super) fn attr(&self, ino: Ino, defaults: &Defaults) -> Attr {
+        Attr {
+            ino,
+            kind: Kind::Directory,
+            mode: defaults.dir_mode,
+            uid: defaults.uid,
+            gid: defaults.gid,
+            nlink: 2,
+            rdev: 0,
+            size_bytes: 0,
+            blocks: 0,
+            atime: self.since,
+            mtime: self.since,
+            ctime: self.since,
+            btime: self.since,
+        }
+    }
+
+    fn nodes(&self) -> MutexGuard<'_, Nodes> {
+        self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Nodes {
+    fn number(&self, place: &Place) -> Ino {
+        if let Some(ino) = self.by_place.get(place) {
+            return *ino;
+        }
+        let mut hasher = DefaultHasher::new();
+        (place.0.0, place.1.as_bytes()).hash(&mut hasher);
+        let mut number = hasher.finish();
+        loop {
+            let ino = Ino(number | DERIVED_BIT);
+            if ino.0 != DERIVED_BIT && !self.by_ino.contains_key(&ino) {
+                return ino;
+            }
+            number = number.wrapping_add(1);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::derived::{DerivedEntry, Placed};
+    use std::time::Duration;
+
+    #[derive(Debug)]
+    struct Nothing;
+
+    #[async_trait::async_trait]
+    impl Derived for Nothing {
+        async fn find(&self, _: &[Name]) -> Result<Option<DerivedEntry>> {
+            Ok(None)
+        }
+        async fn list(&self, _: &[Name], _: Option<&Name>, _: usize) -> Result<Vec<(Name, DerivedEntry)>> {
+            Ok(Vec::new())
+        }
+        async fn place(&self, _: &[Name]) -> Result<Placed> {
+            Err(Error::NOT_FOUND)
+        }
+        async fn make_directory(&self, _: &[Name]) -> Result<()> {
+            Ok(())
+        }
+        async fn remove_directory(&self, _: &[Name]) -> Result<()> {
+            Ok(())
+        }
+        async fn rename(&self, _: &[Name], _: &[Name]) -> Result<()> {
+            Ok(())
+        }
+        fn recency(&self, _: &[Name]) -> Duration {
+            Duration::ZERO
+        }
+    }
+
+    fn name(text: &str) -> Name {
+        Name::try_from(text).unwrap()
+    }
+
+    #[test]
+    fn a_directory_keeps_its_number_through_a_rename_and_its_old_place_gets_another() {
+        let views = Derivation::new(Arc::new(Nothing), Some(name(".views")), Timestamp::default());
+        let a = views.refer((views.root, name("a")));
+        let below = views.refer((a, name("below")));
+        assert!(is_derived(a) && is_derived(views.root) && a != views.root);
+        assert_eq!(views.refer((views.root, name("a"))), a);
+        views.renamed(&(views.root, name("a")), &(views.root, name("b")));
+        assert_eq!(views.path(below).unwrap(), [name("b"), name("below")]);
+        let other = views.refer((views.root, name("a")));
+        assert!(other != a && views.number(&(views.root, name("b"))) == a);
+        views.forget(a, 2);
+        assert!(views.path(a).is_err() && views.path(other).is_ok());
+    }
+
+    #[test]
+    fn a_number_nobody_holds_is_the_one_that_is_given_later() {
+        let views = Derivation::new(Arc::new(Nothing), None, Timestamp::default());
+        let place = (Ino::ROOT, name("a"));
+        let listed = views.number(&place);
+        assert_eq!(views.refer(place.clone()), listed);
+        views.forget(listed, 1);
+        assert_eq!(views.refer(place), listed);
+    }
+}

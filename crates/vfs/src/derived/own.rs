@@ -1,0 +1,99 @@
+//! Files that were made in derived directories: there until the view has heard of them.
+
+use meta::{Ino, Name};
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use store::Timestamp;
+
+use super::nodes::Place;
+
+/// More are forgotten: they are there again when their view has heard of them.
+const FILES_MAX: usize = 1 << 16;
+
+/// A view hears of what was stored so much later at most than it is recent.
+const HEARD_WITHIN: Duration = Duration::from_secs(2);
+
+/// By their places.
+#[derive(Debug, Default)]
+pub(super) struct Own(Mutex<BTreeMap<Place, Made>>);
+
+#[derive(Debug, Clone, Copy)]
+struct Made {
+    ino: Ino,
+    /// From when on the view decides, once it is stored.
+    until: Option<Timestamp>,
+}
+
+impl Own {
+    pub(super) fn made(&self, place: Place, ino: Ino) {
+        let mut files = self.files();
+        if files.len() >= FILES_MAX {
+            files.clear();
+        }
+        files.insert(place, Made { ino, until: None });
+    }
+
+    pub(super) fn get(&self, place: &Place) -> Option<Ino> {
+        self.files().get(place).map(|made| made.ino)
+    }
+
+    pub(super) fn remove(&self, place: &Place) {
+        self.files().remove(place);
+    }
+
+    /// A file of these is stored: whether it is still there although its view does not say so.
+    pub(super) fn is_awaited(&self, place: &Place, now: Timestamp, recency: Duration) -> bool {
+        let mut files = self.files();
+        let Some(made) = files.get_mut(place) else { return false };
+        let until = *made.until.get_or_insert(now.after(recency + HEARD_WITHIN));
+        if now < until {
+            return true;
+        }
+        files.remove(place);
+        false
+    }
+
+    /// The names made in a directory after one, up to another.
+    pub(super) fn names(&self, dir: Ino, after: Option<&Name>, to: Option<&Name>) -> Vec<Name> {
+        let files = self.files();
+        if files.is_empty() {
+            return Vec::new();
+        }
+        let from = after.map_or(Bound::Unbounded, |after| Bound::Excluded((dir, after.clone())));
+        files
+            .range((from, Bound::Unbounded))
+            .skip_while(|((other, _), _)| *other < dir)
+            .take_while(|((other, name), _)| *other == dir && to.is_none_or(|to| name <= to))
+            .map(|((_, name), _)| name.clone())
+            .collect()
+    }
+
+    fn files(&self) -> MutexGuard<'_, BTreeMap<Place, Made>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_there_until_its_view_must_have_heard_of_it() {
+        let own = Own::default();
+        let name = |text: &str| Name::try_from(text).unwrap();
+        let place = (Ino(9), name("m"));
+        own.made(place.clone(), Ino(77));
+        own.made((Ino(8), name("z")), Ino(78));
+        assert_eq!(own.names(Ino(9), None, None), [name("m")]);
+        assert_eq!(own.names(Ino(9), Some(&name("m")), None), []);
+        assert_eq!(own.names(Ino(9), Some(&name("a")), Some(&name("l"))), []);
+        let now = Timestamp::from_secs(100, 0);
+        let recency = Duration::from_secs(5);
+        assert!(own.is_awaited(&place, now, recency));
+        assert!(own.is_awaited(&place, now.after(recency), recency));
+        assert!(!own.is_awaited(&place, now.after(recency + HEARD_WITHIN), recency));
+        assert_eq!(own.get(&place), None);
+    }
+}

@@ -1,0 +1,147 @@
+//! What is under the names of derived directories.
+
+use meta::{Ino, Inode, Name};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::nodes::{Derivation, Place};
+use super::{Derived, DerivedEntry, is_derived};
+use crate::filesystem::name;
+use crate::{Attr, Error, Filesystem, Result};
+
+/// What a name of a derived directory stands for.
+#[derive(Debug)]
+pub(super) enum Seen {
+    Directory,
+    File(Box<Inode>),
+}
+
+impl Filesystem {
+    /// Shows derived directories from now on, once and before anybody looks: under a name in the root, which listings leave out,
+    /// or in place of everything else.
+    pub fn derive(&self, at: Option<&[u8]>, tree: Arc<dyn Derived>) -> Result<()> {
+        let at = at.map(name).transpose()?;
+        if !self.layout.follows_paths() {
+            return Err(Error::Volume(
+                "says that it is named by inode: its objects are no files, and no view can find them".into(),
+            ));
+        }
+        let derivation = Derivation::new(tree, at, self.now());
+        self.derived
+            .set(derivation)
+            .map_err(|_| Error::new(libc::EBUSY, "derived directories are shown already"))
+    }
+
+    /// The derived directories, if an inode is one of them.
+    pub(crate) fn derived_at(&self, ino: Ino) -> Option<&Derivation> {
+        self.derived.get().filter(|views| is_derived(ino) || ino == views.root)
+    }
+
+    /// Whether a name in a directory is that of the derived directories, which hide whatever else has it.
+    pub(crate) fn is_derived_name(&self, parent: Ino, name: &[u8]) -> bool {
+        parent == Ino::ROOT
+            && self
+                .derived
+                .get()
+                .is_some_and(|views| views.at.as_ref().is_some_and(|at| at.as_bytes() == name))
+    }
+
+    /// Whether an inode is a derived directory, the root included where it is one.
+    pub(crate) fn is_derived_directory(&self, ino: Ino) -> bool {
+        self.derived_at(ino).is_some()
+    }
+
+    /// An error for changes of attributes, which derived directories do not keep.
+    pub(crate) fn must_not_be_derived_directory(&self, ino: Ino) -> Result<()> {
+        match self.is_derived_directory(ino) {
+            true => Err(Error::new(libc::EPERM, "a directory of a view keeps no attributes of its own")),
+            false => Ok(()),
+        }
+    }
+
+    /// How long a front end may believe what is in a directory.
+    pub fn ttl_in(&self, dir: Ino) -> Duration {
+        match self.derived_at(dir) {
+            Some(views) => views.path(dir).map_or(Duration::ZERO, |path| views.tree.recency(&path)),
+            None => self.ttl(),
+        }
+    }
+
+    pub(crate) async fn lookup_derived(&self, views: &Derivation, parent: Ino, name: Name) -> Result<Attr> {
+        if parent == Ino::ROOT && views.root != Ino::ROOT {
+            return Ok(views.attr(views.root, &self.defaults));
+        }
+        let place = (parent, name);
+        loop {
+            match self.see(views, &place).await?.ok_or(Error::NOT_FOUND)? {
+                Seen::Directory => return Ok(views.attr(views.refer(place), &self.defaults)),
+                Seen::File(inode) => {
+                    let inode = self.exact(*inode).await?;
+                    if self.refer_shown(views, inode.ino, &place) {
+                        return Ok(Attr::from(&self.seen(inode)));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Counts one kernel reference to a file that was found in a derived directory, unless it was evicted since.
+    pub(super) fn refer_shown(&self, views: &Derivation, ino: Ino, place: &Place) -> bool {
+        let is_referred = self.refer(ino);
+        if is_referred {
+            views.shows(ino, place.clone());
+        }
+        is_referred
+    }
+
+    /// What is under a name.
+    pub(super) async fn see(&self, views: &Derivation, place: &Place) -> Result<Option<Seen>> {
+        let path = views.path_of((place.0, &place.1))?;
+        let asked_at = self.now();
+        match views.tree.find(&path).await? {
+            Some(DerivedEntry::Directory) => Ok(Some(Seen::Directory)),
+            Some(DerivedEntry::File(file)) => {
+                let inode = self.told(&[&file], asked_at).await?.pop().flatten();
+                views.own.remove(place);
+                Ok(inode.map(|inode| Seen::File(Box::new(inode))))
+            }
+            None => Ok(self.own_file(views, place)?.map(|inode| Seen::File(Box::new(inode)))),
+        }
+    }
+
+    /// A file that was made here and of which the view has not heard yet.
+    pub(super) fn own_file(&self, views: &Derivation, place: &Place) -> Result<Option<Inode>> {
+        let Some(ino) = views.own.get(place) else { return Ok(None) };
+        let inode = self.names.inodes(&[ino])?.pop().flatten();
+        let Some(inode) = inode.filter(|inode| inode.home.is_some()) else {
+            views.own.remove(place);
+            return Ok(None);
+        };
+        let is_stored = inode.object().is_some() && !self.has_unpublished_writes(ino);
+        let recency = || views.path(place.0).map_or(Duration::ZERO, |path| views.tree.recency(&path));
+        if is_stored && !views.own.is_awaited(place, self.now(), recency()) {
+            return Ok(None);
+        }
+        Ok(Some(inode))
+    }
+
+    /// What a view says of a file that was found in it, if it still shows it.
+    pub(crate) async fn shown_again(&self, ino: Ino) -> Result<Option<Inode>> {
+        let Some(views) = self.derived.get() else { return Ok(None) };
+        let Some(place) = views.shown_at(ino) else { return Ok(None) };
+        match self.see(views, &place).await {
+            Ok(Some(Seen::File(inode))) if inode.ino == ino => Ok(Some(self.exact(*inode).await?)),
+            Ok(_) | Err(Error::Errno { errno: libc::ENOENT, .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// What a derived directory is.
+    pub(crate) async fn derived_attr(&self, views: &Derivation, ino: Ino) -> Result<Attr> {
+        let path = views.path(ino)?;
+        if !path.is_empty() && !matches!(views.tree.find(&path).await?, Some(DerivedEntry::Directory)) {
+            return Err(Error::NOT_FOUND);
+        }
+        Ok(views.attr(ino, &self.defaults))
+    }
+}

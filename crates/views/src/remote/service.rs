@@ -1,0 +1,200 @@
+//! One request, and its answer.
+
+use super::wire::{Failure, Opened, Page, read_cursor};
+use super::{Report, Token};
+use crate::{Ruleset, ViewError, ViewId, Views};
+use bytes::Bytes;
+use futures_util::FutureExt as _;
+use futures_util::future::{BoxFuture, Shared};
+use http::header::{AUTHORIZATION, CONTENT_TYPE};
+use http::{HeaderValue, Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::body::Incoming;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// A file of rulesets is smaller, and this is one ruleset.
+const RULESET_BYTES_MAX: usize = 1 << 20;
+/// How long the body of a request may take.
+const BODY_WITHIN: Duration = Duration::from_secs(30);
+/// A bucket whose listing takes longer is answered for by "not yet", so that clients can tell a long listing from a dead handler.
+const LISTED_WITHIN: Duration = Duration::from_secs(10);
+/// Objects of one answer.
+const OBJECTS_MAX: usize = 10_000;
+
+/// What it comes to when somebody opens a view.
+type Opening = Shared<BoxFuture<'static, Result<ViewId, Arc<ViewError>>>>;
+
+#[derive(Debug)]
+pub(super) struct Service {
+    views: Arc<dyn Views>,
+    report: Report,
+    token: Option<Token>,
+    /// Rulesets that wait for a listing, by their text: it goes on when who asked is told "not yet".
+    opening: Mutex<HashMap<String, Opening>>,
+}
+
+impl Service {
+    pub(super) fn new(views: Arc<dyn Views>, report: Report, token: Option<Token>) -> Arc<Self> {
+        Arc::new(Self { views, report, token, opening: Mutex::default() })
+    }
+
+    pub(super) async fn answer(self: Arc<Self>, request: Request<Incoming>) -> Response<Full<Bytes>> {
+        if !self.is_allowed(&request) {
+            return refused(StatusCode::UNAUTHORIZED, "this needs the handler's token");
+        }
+        let path = request.uri().path().to_owned();
+        let segments: Vec<&str> = path.split('/').skip(1).collect();
+        match (request.method(), segments.as_slice()) {
+            (&Method::POST, ["v1", "views"]) => self.open(request).await,
+            (&Method::GET, ["v1", "views", view, "changes"]) => {
+                let query = request.uri().query().unwrap_or_default().to_owned();
+                self.changes(view, &query).await
+            }
+            (&Method::GET, ["v1", "report"]) => json(StatusCode::OK, (self.report.0)().into()),
+            _ => refused(StatusCode::NOT_FOUND, "a handler of views has no such path"),
+        }
+    }
+
+    fn is_allowed(&self, request: &Request<Incoming>) -> bool {
+        let Some(token) = &self.token else { return true };
+        request.headers().get(AUTHORIZATION).is_some_and(|value| token.is_header(value.as_bytes()))
+    }
+
+    async fn open(self: Arc<Self>, request: Request<Incoming>) -> Response<Full<Bytes>> {
+        let body = Limited::new(request.into_body(), RULESET_BYTES_MAX).collect();
+        let Ok(Ok(body)) = tokio::time::timeout(BODY_WITHIN, body).await else {
+            return refused(StatusCode::PAYLOAD_TOO_LARGE, "no ruleset is as long as this, or takes as long");
+        };
+        self.open_ruleset(&body.to_bytes()).await
+    }
+
+    async fn open_ruleset(self: &Arc<Self>, body: &[u8]) -> Response<Full<Bytes>> {
+        let rulesets = std::str::from_utf8(body).ok().and_then(|text| crate::read(text).ok());
+        let Some(Ok([ruleset])) = rulesets.map(<[Ruleset; 1]>::try_from) else {
+            return refused(StatusCode::BAD_REQUEST, "the body must be one ruleset");
+        };
+        match tokio::time::timeout(LISTED_WITHIN, self.opening(ruleset)).await {
+            Ok(Ok(view)) => said(&Opened { view: view.0 }),
+            Ok(Err(error)) => failed(&error),
+            Err(_) => json(StatusCode::ACCEPTED, Bytes::from_static(b"{}")),
+        }
+    }
+
+    /// Opens a view, or joins whoever does.
+    fn opening(self: &Arc<Self>, ruleset: Ruleset) -> Opening {
+        let mut opening = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
+        let text = ruleset.to_yaml();
+        if let Some(known) = opening.get(&text) {
+            return known.clone();
+        }
+        let (service, key) = (self.clone(), text.clone());
+        let opened = async move {
+            let opened = service.views.open(&ruleset).await.map_err(Arc::new);
+            service.opening.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
+            opened
+        };
+        let opened = opened.boxed().shared();
+        opening.insert(text, opened.clone());
+        tokio::spawn(opened.clone());
+        opened
+    }
+
+    async fn changes(&self, view: &str, query: &str) -> Response<Full<Bytes>> {
+        let Ok(view) = view.parse() else { return failed(&ViewError::Unknown) };
+        let (mut since, mut limit) = (None, OBJECTS_MAX);
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            match pair.split_once('=') {
+                Some(("since", text)) => match read_cursor(text) {
+                    Some(cursor) => since = Some(cursor),
+                    None => return refused(StatusCode::BAD_REQUEST, "'since' is no cursor of a handler"),
+                },
+                Some(("limit", text)) => match text.parse() {
+                    Ok(wanted) => limit = OBJECTS_MAX.min(wanted),
+                    Err(_) => return refused(StatusCode::BAD_REQUEST, "'limit' is no number"),
+                },
+                _ => return refused(StatusCode::BAD_REQUEST, "there are 'since' and 'limit'"),
+            }
+        }
+        match self.views.changes(ViewId(view), since.as_ref(), limit.max(1)).await {
+            Ok(changes) => said(&Page::new(&changes)),
+            Err(error) => failed(&error),
+        }
+    }
+}
+
+fn said(body: &impl serde::Serialize) -> Response<Full<Bytes>> {
+    match serde_json::to_vec(body) {
+        Ok(body) => json(StatusCode::OK, body.into()),
+        Err(error) => refused(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
+    }
+}
+
+fn failed(error: &ViewError) -> Response<Full<Bytes>> {
+    let status = match error {
+        ViewError::Unknown => StatusCode::NOT_FOUND,
+        ViewError::Unreachable(_) => StatusCode::BAD_GATEWAY,
+        ViewError::Refused(_) | ViewError::Store { .. } => StatusCode::UNPROCESSABLE_ENTITY,
+    };
+    with_failure(status, &Failure::from(error))
+}
+
+/// A request that is wrong in itself, or one too many.
+pub(super) fn refused(status: StatusCode, says: &str) -> Response<Full<Bytes>> {
+    with_failure(status, &Failure { kind: "refused".to_owned(), says: says.to_owned(), container: None })
+}
+
+fn with_failure(status: StatusCode, failure: &Failure) -> Response<Full<Bytes>> {
+    json(status, serde_json::to_vec(failure).unwrap_or_default().into())
+}
+
+fn json(status: StatusCode, body: Bytes) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(body));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Changes, Cursor};
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    /// Lists for a minute.
+    #[derive(Debug, Default)]
+    struct Slow(AtomicUsize);
+
+    #[async_trait::async_trait]
+    impl Views for Slow {
+        async fn open(&self, _: &Ruleset) -> Result<ViewId, ViewError> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            tokio::time::sleep(Duration::from_secs(60)).await;
+            Ok(ViewId(7))
+        }
+
+        async fn changes(&self, _: ViewId, _: Option<&Cursor>, _: usize) -> Result<Changes, ViewError> {
+            Err(ViewError::Unknown)
+        }
+    }
+
+    /// However often, and by however many, it is asked for meanwhile, it is listed once.
+    #[tokio::test(start_paused = true)]
+    async fn a_long_listing_is_told_from_a_dead_handler() {
+        let slow = Arc::new(Slow::default());
+        let service = Service::new(slow.clone(), Report(Arc::new(String::new)), None);
+        let ruleset = b"set: {container: bucket}";
+        let mut answers = 0;
+        loop {
+            let (one, other) = tokio::join!(service.open_ruleset(ruleset), service.open_ruleset(ruleset));
+            assert_eq!(one.status(), other.status());
+            match one.status() {
+                StatusCode::ACCEPTED => answers += 1,
+                status => break assert_eq!(status, StatusCode::OK),
+            }
+        }
+        assert_eq!((answers, slow.0.load(Ordering::Relaxed)), (5, 1));
+        assert!(service.opening.lock().unwrap().is_empty());
+    }
+}

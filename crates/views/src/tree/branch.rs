@@ -1,0 +1,281 @@
+//! One ruleset's directory: asked for when it is looked at, and no more often than its recency says.
+//!
+//! Invariants: of several who look at one time one asks; a handler that is lost is asked again, and until it answers there is
+//! what was there.
+
+use super::follow::End;
+use super::journal::Move;
+use super::names::{Entry, Names};
+use super::naming::EntryName;
+use super::told::Told;
+use super::{DIRECTORY_PROPERTY, Lost, News, Place, TreeError, ViewStatus};
+use crate::{Changes, Cursor, ObjectName, Rule, Ruleset, Shown, ViewError, ViewId, Views};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Duration;
+use store::{Claims, Clock, Timestamp};
+
+/// Objects asked for at once.
+const PAGE: usize = 8192;
+/// A handler that is lost is asked again after so long, so that not everybody who looks waits for it.
+const AGAIN: Duration = Duration::from_secs(1);
+
+#[derive(Debug)]
+pub(super) struct Branch {
+    pub(super) ruleset: Arc<Ruleset>,
+    recency: Duration,
+    views: Arc<dyn Views>,
+    clock: Arc<dyn Clock>,
+    turn: Claims<()>,
+    state: RwLock<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    told: Told,
+    view: Option<ViewId>,
+    cursor: Option<Cursor>,
+    /// How often the handler was begun to be asked.
+    asked: u64,
+    /// When the last answer was asked for that came.
+    known: Option<Timestamp>,
+    lost: Option<(Lost, Timestamp)>,
+}
+
+impl Branch {
+    pub(super) fn new(
+        ruleset: Arc<Ruleset>,
+        recency: Duration,
+        views: Arc<dyn Views>,
+        clock: Arc<dyn Clock>,
+        moves: &[Move],
+    ) -> Self {
+        let told = Told::new(Names::new(ruleset.directories), moves);
+        let state = RwLock::new(State { told, view: None, cursor: None, asked: 0, known: None, lost: None });
+        let recency = ruleset.recency.unwrap_or(recency);
+        Self { ruleset, recency, views, clock, turn: Claims::default(), state }
+    }
+
+    pub(super) fn recency(&self) -> Duration {
+        self.recency
+    }
+
+    pub(super) fn names<T>(&self, look: impl FnOnce(&Names) -> T) -> T {
+        look(&self.read().told.names)
+    }
+
+    pub(super) fn change<T>(&self, change: impl FnOnce(&mut Names) -> T) -> T {
+        change(&mut self.write().told.names)
+    }
+
+    pub(super) fn find(&self, path: &[&[u8]]) -> Option<Entry> {
+        self.names(|names| names.find(path))
+    }
+
+    pub(super) fn list(
+        &self,
+        path: &[&[u8]],
+        after: Option<&[u8]>,
+        limit: usize,
+    ) -> Option<Vec<(EntryName, Entry)>> {
+        self.names(|names| names.list(path, after, limit))
+    }
+
+    /// Whether no other object of the view is at a place: what is there would be the file itself.
+    pub(super) fn is_free(&self, place: &Place) -> bool {
+        let object = ObjectName { container: place.container.as_str().into(), key: place.key.clone() };
+        let directory = place.properties.get(DIRECTORY_PROPERTY);
+        self.names(|names| {
+            let there = names.get(&object).map(|shown| shown.properties.as_ref());
+            there.is_none_or(|properties| {
+                properties.and_then(|said| said.get(DIRECTORY_PROPERTY)) == directory
+            })
+        })
+    }
+
+    /// Takes what this client did to objects, as one step. What it does not say is as it was.
+    pub(super) fn tell(&self, news: &[News]) {
+        let now = self.clock.now();
+        let mut state = self.write();
+        for (object, shown) in news {
+            let shown = shown.clone().map(|shown| match state.told.names.get(object) {
+                Some(known) => with_known(shown, known),
+                None => shown,
+            });
+            let shown = shown.filter(|shown| self.would_show(shown, now));
+            if shown.is_some() || self.could_show(object) {
+                state.told.tell(object, shown, now);
+            }
+        }
+    }
+
+    /// Shows objects where they are to lie, and with them the directories that were made here, as one step.
+    pub(super) fn move_all(&self, moves: &[Move], made: Option<[&[&[u8]]; 2]>) {
+        let told = &mut self.write().told;
+        if let Some([from, to]) = made {
+            told.names.move_made(from, to);
+        }
+        moves.iter().for_each(|one| told.begin_move(one));
+    }
+
+    /// A move has ended: from now on the object lies where it says.
+    pub(super) fn has_moved(&self, one: &Move, end: &End) {
+        self.write().told.end_move(one);
+        match end {
+            End::Says(shown) => self.tell(&[(one.object.clone(), Some(shown.clone()))]),
+            End::Gone => self.write().told.heard(&one.object, None),
+            End::Unknown => {}
+        }
+    }
+
+    /// Whether the ruleset shows an object that somebody here has just had in hand.
+    fn would_show(&self, shown: &Shown, now: Timestamp) -> bool {
+        self.ruleset.matches(&shown.state(Some(now)), now)
+    }
+
+    /// Whether the handler may say that an object is seen: it may be late.
+    fn could_show(&self, object: &ObjectName) -> bool {
+        self.ruleset.rules.iter().all(|rule| match rule {
+            Rule::Container(names) => names.iter().any(|name| name.matches(object.container.as_bytes())),
+            Rule::Object(keys) => keys.iter().any(|key| key.matches(object.key.as_bytes())),
+            _ => true,
+        })
+    }
+
+    pub(super) fn status(&self) -> ViewStatus {
+        let state = self.read();
+        ViewStatus {
+            name: self.ruleset.name.clone(),
+            objects: state.told.names.len(),
+            known: state.known,
+            lost: state.lost.as_ref().map(|(lost, _)| lost.clone()),
+        }
+    }
+
+    /// Sees to it that what is here is as recent as it must be, if the handler answers. An error if it never did.
+    pub(super) async fn refresh(&self) -> Result<(), TreeError> {
+        let Some(asked) = self.needs_asking() else { return Ok(()) };
+        let _turn = self.turn.claim(&()).await;
+        if self.read().asked > asked {
+            // Who had the turn began to ask after this call did.
+            return self.standing();
+        }
+        let began = self.clock.now();
+        self.write().asked += 1;
+        let outcome = self.ask().await;
+        let mut state = self.write();
+        match outcome {
+            Ok(()) => (state.known, state.lost) = (Some(began), None),
+            Err(error) => {
+                let now = self.clock.now();
+                let since = state.lost.take().map_or(now, |(lost, _)| lost.since);
+                state.lost = Some((Lost { since, why: error.to_string() }, now.after(AGAIN)));
+                if state.known.is_none() {
+                    return Err(TreeError::View(error));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// How often somebody has asked so far, if somebody should again.
+    fn needs_asking(&self) -> Option<u64> {
+        let now = self.clock.now();
+        let state = self.read();
+        // A clock that was put back says nothing.
+        let is_recent = |known: Timestamp| known <= now && now.since(known) < self.recency;
+        let waits = |again: Timestamp| now < again && again <= now.after(AGAIN);
+        let is_known = state.known.is_some();
+        let goes_on = state.known.is_some_and(is_recent)
+            || (is_known && state.lost.as_ref().is_some_and(|(_, again)| waits(*again)));
+        (!goes_on).then_some(state.asked)
+    }
+
+    fn standing(&self) -> Result<(), TreeError> {
+        let state = self.read();
+        match &state.lost {
+            Some((lost, _)) if state.known.is_none() => {
+                Err(TreeError::View(ViewError::Unreachable(lost.why.clone())))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Fetches what changed, to the end.
+    async fn ask(&self) -> Result<(), ViewError> {
+        let mut anew: Option<Names> = None;
+        let mut cursor = self.read().cursor.clone();
+        loop {
+            let changes = self.page(cursor.as_ref()).await?;
+            cursor = Some(changes.cursor.clone());
+            let has_more = changes.has_more;
+            if changes.is_beginning {
+                anew = Some(Names::new(self.ruleset.directories));
+            }
+            match &mut anew {
+                Some(names) => fill(names, changes),
+                None => self.hear(changes),
+            }
+            if !has_more {
+                break;
+            }
+        }
+        let mut state = self.write();
+        if let Some(names) = anew {
+            state.told.begin_anew(names);
+        }
+        state.cursor = cursor;
+        let now = self.clock.now();
+        state.told.settle(now);
+        Ok(())
+    }
+
+    async fn page(&self, cursor: Option<&Cursor>) -> Result<Changes, ViewError> {
+        let known = self.read().view;
+        if let Some(view) = known {
+            match self.views.changes(view, cursor, PAGE).await {
+                Err(ViewError::Unknown) => {}
+                answer => return answer,
+            }
+        }
+        let view = self.views.open(&self.ruleset).await?;
+        self.write().view = Some(view);
+        self.views.changes(view, cursor, PAGE).await
+    }
+
+    /// Takes a part of what changed, as one step.
+    fn hear(&self, changes: Changes) {
+        let mut state = self.write();
+        for object in &changes.gone {
+            state.told.heard(object, None);
+        }
+        for shown in changes.shown {
+            let name = shown.name.clone();
+            state.told.heard(&name, Some(shown));
+        }
+        state.cursor = Some(changes.cursor);
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, State> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, State> {
+        self.state.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What is new of an object, with the metadata that is known besides.
+fn with_known(shown: Arc<Shown>, known: &Shown) -> Arc<Shown> {
+    if shown.properties.is_some() && shown.tags.is_some() {
+        return shown;
+    }
+    let mut shown = Arc::unwrap_or_clone(shown);
+    shown.properties = shown.properties.or_else(|| known.properties.clone());
+    shown.tags = shown.tags.or_else(|| known.tags.clone());
+    Arc::new(shown)
+}
+
+fn fill(names: &mut Names, changes: Changes) {
+    changes.gone.iter().for_each(|object| names.remove(object));
+    changes.shown.into_iter().for_each(|shown| names.put(shown));
+}

@@ -1,0 +1,213 @@
+//! Which objects are to lie in another directory, on disk: lines appended to one file.
+//!
+//! A line is JSON: `{"container", "key", "from": [...], "to"}` when a move begins, and `{"container", "key", "done": to}` when it has
+//! ended (`docs/format.md`). Of one object the last line that begins counts. Invariant: a line counts whole or not at all; a last
+//! one without its end was promised to nobody.
+
+use crate::ObjectName;
+use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, percent_encode};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Write as _};
+use std::path::{Path, PathBuf};
+use store::ObjectKey;
+
+/// What of a key's bytes is in percent form.
+const KEY: AsciiSet = CONTROLS.add(b'%');
+/// A shorter file is not emptied when nothing is under way.
+const EMPTIED_BYTES_MIN: u64 = 1 << 20;
+
+/// An object that is to lie in another directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Move {
+    pub(super) object: ObjectName,
+    /// The directories that it may say it lies in, as long as it says nothing newer; `None` is the top.
+    pub(super) from: Vec<Option<String>>,
+    /// Where it is to lie.
+    pub(super) to: Option<String>,
+}
+
+pub(super) type Moves = BTreeMap<ObjectName, Move>;
+
+/// The file, open at its end.
+#[derive(Debug)]
+pub(super) struct Journal {
+    file: File,
+    bytes: u64,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Line {
+    container: String,
+    key: String,
+    #[serde(flatten)]
+    step: Step,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(untagged)]
+enum Step {
+    Begin { from: Vec<Option<String>>, to: Option<String> },
+    Done { done: Option<String> },
+}
+
+impl Journal {
+    /// Opens the file in a directory, both made if they are missing; what it says is under way.
+    pub(super) fn open(dir: &Path) -> io::Result<(Self, Moves)> {
+        fs::create_dir_all(dir)?;
+        let path = dir.join("directories");
+        let moves = match fs::read(&path) {
+            Ok(bytes) => replay(&path, &bytes)?,
+            Err(error) if error.kind() == ErrorKind::NotFound => Moves::new(),
+            Err(error) => return Err(error),
+        };
+        let new: PathBuf = dir.join("directories.new");
+        let mut file = File::create(&new)?;
+        let text: Vec<u8> = moves.values().flat_map(|one| line(&one.object, begin(one))).collect();
+        file.write_all(&text)?;
+        file.sync_all()?;
+        fs::rename(&new, &path)?;
+        File::open(dir)?.sync_all()?;
+        Ok((Self { file, bytes: text.len() as u64 }, moves))
+    }
+
+    /// Says that moves begin; it survives the loss of power.
+    pub(super) fn begin(&mut self, moves: &[Move]) -> io::Result<()> {
+        let text: Vec<u8> = moves.iter().flat_map(|one| line(&one.object, begin(one))).collect();
+        self.append(&text)?;
+        self.file.sync_data()
+    }
+
+    /// Says that a move has ended. It does no harm if that is lost.
+    pub(super) fn done(&mut self, one: &Move, is_last: bool) -> io::Result<()> {
+        if is_last && self.bytes >= EMPTIED_BYTES_MIN {
+            self.file.set_len(0)?;
+            io::Seek::rewind(&mut self.file)?;
+            self.bytes = 0;
+            return Ok(());
+        }
+        self.append(&line(&one.object, Step::Done { done: one.to.clone() }))
+    }
+
+    fn append(&mut self, text: &[u8]) -> io::Result<()> {
+        if let Err(error) = self.file.write_all(text) {
+            // Half a line would hide what comes after it.
+            self.file.set_len(self.bytes)?;
+            io::Seek::seek(&mut self.file, io::SeekFrom::Start(self.bytes))?;
+            return Err(error);
+        }
+        self.bytes += text.len() as u64;
+        Ok(())
+    }
+}
+
+/// Takes one more move of an object into account: it may be at any place on the way.
+pub(super) fn merge(moves: &mut Moves, mut one: Move) {
+    if let Some(before) = moves.remove(&one.object) {
+        one.from.extend(before.from.into_iter().chain([before.to]));
+        one.from.sort();
+        one.from.dedup();
+    }
+    moves.insert(one.object.clone(), one);
+}
+
+fn begin(one: &Move) -> Step {
+    Step::Begin { from: one.from.clone(), to: one.to.clone() }
+}
+
+fn line(object: &ObjectName, step: Step) -> Vec<u8> {
+    let key = percent_encode(object.key.as_bytes(), &KEY).to_string();
+    let line = Line { container: object.container.to_string(), key, step };
+    let mut text = serde_json::to_vec(&line).unwrap_or_default();
+    text.push(b'\n');
+    text
+}
+
+fn replay(path: &Path, bytes: &[u8]) -> io::Result<Moves> {
+    let mut moves = Moves::new();
+    let whole = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
+    for (number, text) in bytes[..whole].split_inclusive(|&byte| byte == b'\n').enumerate() {
+        let damaged = || {
+            let says = format!(
+                "{}: line {} is damaged; remove the file, and directories that were renamed \
+                 last may have their old names",
+                path.display(),
+                number + 1
+            );
+            io::Error::new(ErrorKind::InvalidData, says)
+        };
+        let line: Line = serde_json::from_slice(text).map_err(|_| damaged())?;
+        let key: Vec<u8> = percent_decode_str(&line.key).collect();
+        let key = ObjectKey::new(key).map_err(|_| damaged())?;
+        let object = ObjectName { container: line.container.as_str().into(), key };
+        match line.step {
+            Step::Begin { from, to } => merge(&mut moves, Move { object, from, to }),
+            Step::Done { done } => {
+                if moves.get(&object).is_some_and(|one| one.to == done) {
+                    moves.remove(&object);
+                }
+            }
+        }
+    }
+    Ok(moves)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn a_move(key: &str, from: Option<&str>, to: Option<&str>) -> Move {
+        let object = ObjectName { container: "b".into(), key: ObjectKey::try_from(key).unwrap() };
+        Move { object, from: vec![from.map(str::to_owned)], to: to.map(str::to_owned) }
+    }
+
+    #[test]
+    fn what_began_and_has_not_ended_comes_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut journal, moves) = Journal::open(dir.path()).unwrap();
+        assert!(moves.is_empty());
+        let (one, two) = (a_move("k%\n1", None, Some("a/ü")), a_move("k2", Some("a"), None));
+        journal.begin(&[one.clone(), two.clone()]).unwrap();
+        let again = a_move("k2", None, Some("c"));
+        journal.begin(std::slice::from_ref(&again)).unwrap();
+        journal.done(&one, false).unwrap();
+        // An end that is not of the last move is none.
+        journal.done(&two, false).unwrap();
+        fs::OpenOptions::new()
+            .append(true)
+            .open(dir.path().join("directories"))
+            .unwrap()
+            .write_all(b"{\"con")
+            .unwrap();
+        drop(journal);
+        for _ in 0..2 {
+            let (_, moves) = Journal::open(dir.path()).unwrap();
+            assert_eq!(moves.len(), 1);
+            let found = &moves[&again.object];
+            assert_eq!(
+                (found.from.as_slice(), found.to.as_deref()),
+                ([None, Some("a".into())].as_slice(), Some("c"))
+            );
+        }
+        let path = dir.path().join("directories");
+        fs::write(&path, "{\"con\n").unwrap();
+        assert!(Journal::open(dir.path()).unwrap_err().to_string().contains("line 1 is damaged"));
+    }
+
+    #[test]
+    fn a_long_file_of_what_has_ended_is_emptied() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut journal, _) = Journal::open(dir.path()).unwrap();
+        let moves: Vec<_> =
+            (0..20_000).map(|number| a_move(&format!("key{number}"), None, Some("a"))).collect();
+        journal.begin(&moves).unwrap();
+        for (at, one) in moves.iter().enumerate() {
+            journal.done(one, at + 1 == moves.len()).unwrap();
+        }
+        journal.begin(&moves[..1]).unwrap();
+        drop(journal);
+        assert!(fs::metadata(dir.path().join("directories")).unwrap().len() < 200);
+        assert_eq!(Journal::open(dir.path()).unwrap().1.len(), 1);
+    }
+}

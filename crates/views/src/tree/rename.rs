@@ -1,0 +1,82 @@
+//! Directories, and files of them, move within a view.
+
+use super::journal::Move;
+use super::names::{Entry, Names};
+use super::naming::{self, DIRECTORY_PROPERTY, EntryName};
+use super::{Tree, TreeError};
+use crate::Shown;
+
+impl Tree {
+    /// Moves a directory, or a file to another directory, within a view. Everybody who looks at this tree sees it as one step; what
+    /// moved says so itself soon after, which survives the end of the process.
+    ///
+    /// # Errors
+    /// [`TreeError::Elsewhere`] where only a copy can do it: from view to view, to another name of a file, or in place of a file.
+    /// [`TreeError::NotFound`], [`TreeError::NotDirectory`], [`TreeError::IsDirectory`], [`TreeError::NotEmpty`] of what is there;
+    /// [`TreeError::Invalid`] for a directory into itself; [`TreeError::Fixed`] for a view.
+    pub async fn rename(&self, from: &[&[u8]], to: &[&[u8]]) -> Result<(), TreeError> {
+        let ([view, from @ ..], [to_view, to @ ..]) = (from, to) else { return Err(TreeError::Fixed) };
+        if from.is_empty() || to.is_empty() {
+            return Err(TreeError::Fixed);
+        }
+        if view != to_view {
+            return Err(TreeError::Elsewhere);
+        }
+        let branch = self.branches.get(*view).ok_or(TreeError::NotFound)?;
+        branch.refresh().await?;
+        if from == to {
+            return branch.find(from).map(|_| ()).ok_or(TreeError::NotFound);
+        }
+        let _turn = self.renaming.claim(&()).await;
+        let moves = branch.names(|names| match names.find(from) {
+            None => Err(TreeError::NotFound),
+            Some(Entry::File(shown)) => file_moves(names, &shown, from, to),
+            Some(Entry::Directory) => directory_moves(names, from, to),
+        })?;
+        let moves = self.follower.begin(moves).await.map_err(TreeError::State)?;
+        for other in self.branches.values() {
+            let made = std::ptr::eq(other, branch).then_some([from, to]);
+            other.move_all(&moves, made);
+        }
+        Ok(())
+    }
+}
+
+fn file_moves(names: &Names, shown: &Shown, from: &[&[u8]], to: &[&[u8]]) -> Result<Vec<Move>, TreeError> {
+    let (Some(name), Some((to_name, above))) = (from.last(), to.split_last()) else {
+        return Err(TreeError::Fixed);
+    };
+    match (names.find(above), names.find(to)) {
+        (None, _) => return Err(TreeError::NotFound),
+        (Some(Entry::File(_)), _) => return Err(TreeError::NotDirectory),
+        (_, Some(Entry::Directory)) => return Err(TreeError::IsDirectory),
+        (_, Some(Entry::File(_))) => return Err(TreeError::Elsewhere),
+        (Some(Entry::Directory), None) => {}
+    }
+    let is_plain = naming::plain(&shown.name).is_some_and(|plain| *plain == **to_name);
+    if name != to_name && !is_plain {
+        return Err(TreeError::Elsewhere);
+    }
+    Ok(vec![a_move(shown, above)])
+}
+
+fn directory_moves(names: &Names, from: &[&[u8]], to: &[&[u8]]) -> Result<Vec<Move>, TreeError> {
+    if to.starts_with(from) {
+        return Err(TreeError::Invalid("a directory cannot lie in itself".to_owned()));
+    }
+    match names.find(to) {
+        None => names.expect_vacant(to)?,
+        Some(Entry::File(_)) => return Err(TreeError::NotDirectory),
+        Some(Entry::Directory) => names.expect_empty(to)?,
+    }
+    let moves = names.beneath(from).into_iter().map(|(rest, shown)| {
+        let path: Vec<EntryName> = to.iter().map(|name| (*name).into()).chain(rest).collect();
+        a_move(&shown, &path)
+    });
+    Ok(moves.collect())
+}
+
+fn a_move(shown: &Shown, to: &[impl AsRef<[u8]>]) -> Move {
+    let says = shown.properties.as_ref().and_then(|properties| properties.get(DIRECTORY_PROPERTY)).cloned();
+    Move { object: shown.name.clone(), from: vec![says], to: naming::written_directory(to) }
+}

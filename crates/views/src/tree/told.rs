@@ -1,0 +1,139 @@
+//! What a view shows: what the handler said, and over it what this client did and the handler has not heard yet.
+
+use super::follow::moved;
+use super::journal::Move;
+use super::names::Names;
+use super::naming::directory_of;
+use crate::{ObjectName, Shown};
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+use store::Timestamp;
+
+/// For so long the handler may say otherwise than this client did: events take their time. Then it is believed.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// Names, and what the handler does not know of them yet.
+#[derive(Debug)]
+pub(super) struct Told {
+    pub(super) names: Names,
+    told: HashMap<ObjectName, Belief>,
+    ends: VecDeque<(Timestamp, ObjectName)>,
+    /// What is to lie in another directory than it says.
+    moving: HashMap<ObjectName, Move>,
+}
+
+/// What this client did to an object.
+#[derive(Debug)]
+struct Belief {
+    /// `None`: it is not to be seen any more.
+    shown: Option<Arc<Shown>>,
+    /// What the handler has said meanwhile.
+    heard: Option<Option<Arc<Shown>>>,
+    until: Timestamp,
+}
+
+impl Told {
+    pub(super) fn new(names: Names, moves: &[Move]) -> Self {
+        let moving = moves.iter().map(|one| (one.object.clone(), one.clone())).collect();
+        Self { names, told: HashMap::new(), ends: VecDeque::new(), moving }
+    }
+
+    /// Takes what the handler says: an object that matches now, or one that does not.
+    pub(super) fn heard(&mut self, object: &ObjectName, said: Option<Arc<Shown>>) {
+        if let Some(belief) = self.told.get_mut(object) {
+            if !confirms(&said, &belief.shown) {
+                belief.heard = Some(said);
+                return;
+            }
+            self.told.remove(object);
+        }
+        self.show(object, said);
+    }
+
+    /// Takes what this client did. Where an object is gone, its directory stays.
+    pub(super) fn tell(&mut self, object: &ObjectName, shown: Option<Arc<Shown>>, now: Timestamp) {
+        match &shown {
+            Some(shown) => self.put(shown.clone()),
+            None => self.names.remove_and_keep_directory(object),
+        }
+        let until = now.after(GRACE);
+        self.ends.push_back((until, object.clone()));
+        let heard = self.told.remove(object).and_then(|before| before.heard);
+        self.told.insert(object.clone(), Belief { shown, heard, until });
+    }
+
+    /// Believes the handler of whatever it had the time to hear of.
+    pub(super) fn settle(&mut self, now: Timestamp) {
+        while let Some((_, object)) = self.ends.pop_front_if(|(until, _)| is_over(*until, now)) {
+            // What was told again meanwhile has another end.
+            if self.told.get(&object).is_some_and(|belief| is_over(belief.until, now))
+                && let Some(Belief { heard: Some(heard), .. }) = self.told.remove(&object)
+            {
+                self.show(&object, heard);
+            }
+        }
+    }
+
+    /// Replaces all that the handler said.
+    pub(super) fn begin_anew(&mut self, mut names: Names) {
+        self.names.made_paths().iter().for_each(|path| names.make(path));
+        self.names = names;
+        for (object, belief) in &mut self.told {
+            belief.heard = Some(self.names.get(object).cloned());
+            match &belief.shown {
+                Some(shown) => self.names.put(shown.clone()),
+                None => self.names.remove(object),
+            }
+        }
+        let moving: Vec<ObjectName> = self.moving.keys().cloned().collect();
+        moving.iter().for_each(|object| self.show_anew(object));
+    }
+
+    /// Shows an object where it is to lie from now on.
+    pub(super) fn begin_move(&mut self, one: &Move) {
+        self.moving.insert(one.object.clone(), one.clone());
+        self.show_anew(&one.object);
+    }
+
+    /// From now on an object lies where it says, if that was its newest move. Nothing is shown otherwise before somebody says so.
+    pub(super) fn end_move(&mut self, one: &Move) {
+        if self.moving.get(&one.object).is_some_and(|newest| newest.to == one.to) {
+            self.moving.remove(&one.object);
+        }
+    }
+
+    fn show_anew(&mut self, object: &ObjectName) {
+        if let Some(shown) = self.names.get(object).cloned() {
+            self.put(shown);
+        }
+    }
+
+    fn show(&mut self, object: &ObjectName, said: Option<Arc<Shown>>) {
+        match said {
+            Some(shown) => self.put(shown),
+            None => self.names.remove(object),
+        }
+    }
+
+    fn put(&mut self, shown: Arc<Shown>) {
+        self.names.put(moved(&self.moving, shown));
+    }
+}
+
+/// Whether a belief has ended; also where the clock was put back.
+fn is_over(until: Timestamp, now: Timestamp) -> bool {
+    until <= now || now.after(GRACE) < until
+}
+
+/// Whether the handler has heard of what was told, or of what came after it.
+fn confirms(said: &Option<Arc<Shown>>, told: &Option<Arc<Shown>>) -> bool {
+    match (said, told) {
+        (None, None) => true,
+        (Some(said), Some(told)) => {
+            said.modified > told.modified
+                || (said.etag == told.etag && directory_of(said) == directory_of(told))
+        }
+        _ => false,
+    }
+}

@@ -1,0 +1,39 @@
+//! A handler for clients elsewhere, by real connections.
+
+mod input;
+mod lost;
+
+use crate::plain::{Plain, PlainWorld};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use views::remote::{RemoteConfig, RemoteServer, RemoteViews, Report, Served, Token};
+
+const ANY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
+
+/// A server in front of a plain handler.
+pub(crate) async fn serve(handler: &Arc<Plain>, token: Option<&str>, address: SocketAddr) -> RemoteServer {
+    let report = Report(Arc::new(|| "{\"views\":[]}".to_owned()));
+    let token = token.map(|token| Token::new(token).unwrap());
+    let served = Served { views: handler.clone(), report, token, tls: None };
+    RemoteServer::start(served, address).await.unwrap()
+}
+
+pub(crate) fn client(addresses: &[String], token: Option<&str>) -> RemoteViews {
+    let token = token.map(|token| Token::new(token).unwrap());
+    RemoteViews::new(&RemoteConfig { addresses: addresses.to_vec(), token, ca_bundle: None }).unwrap()
+}
+
+#[tokio::test]
+async fn a_handler_elsewhere_is_as_one_here() {
+    let handler = Arc::new(Plain::default());
+    let server = serve(&handler, Some("secret"), ANY).await;
+    let views = Arc::new(client(&[server.url()], Some("secret")));
+    views::conformance::run(&PlainWorld { handler, views: views.clone() }).await;
+    assert_eq!(views.report().await.unwrap(), "{\"views\":[]}");
+}
+
+#[tokio::test]
+async fn the_plain_handler_of_these_tests_is_one() {
+    let handler = Arc::new(Plain::default());
+    views::conformance::run(&PlainWorld { views: handler.clone(), handler }).await;
+}

@@ -1,0 +1,114 @@
+//! One client's directories.
+
+mod model;
+mod placing;
+mod recency;
+mod renames;
+mod shop;
+
+use crate::plain::Plain;
+use shop::Shop;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+use store::{Clock, ETag, ObjectKey, Timestamp};
+use views::tree::{DIRECTORY_PROPERTY, Entry, Tree, TreeParts};
+use views::{ObjectName, Shown};
+
+/// A clock that tests set.
+#[derive(Debug, Default)]
+pub(crate) struct Hand(AtomicI64);
+
+impl Hand {
+    /// A moment later.
+    pub(crate) fn tick(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn move_by(&self, secs: i64) {
+        self.0.fetch_add(secs * 1_000_000_000, Ordering::Relaxed);
+    }
+}
+
+impl Clock for Hand {
+    fn now(&self) -> Timestamp {
+        Timestamp(self.0.load(Ordering::Relaxed))
+    }
+}
+
+/// A tree over a plain handler.
+pub(crate) struct World {
+    pub(crate) handler: Arc<Plain>,
+    pub(crate) clock: Arc<Hand>,
+    pub(crate) shop: Shop,
+    pub(crate) tree: Tree,
+}
+
+impl World {
+    /// Views that are asked for at every look.
+    pub(crate) async fn new(rulesets: &str) -> Self {
+        Self::with_recency(rulesets, Duration::ZERO).await
+    }
+
+    pub(crate) async fn with_recency(rulesets: &str, recency: Duration) -> Self {
+        let (handler, clock) = (Arc::new(Plain::default()), Arc::new(Hand(AtomicI64::new(1 << 60))));
+        let shop = Shop::new(clock.clone());
+        let tree = tree(rulesets, recency, &handler, &clock, &shop, None).await;
+        Self { handler, clock, shop, tree }
+    }
+
+    /// The names under a path, directories with a `/`.
+    pub(crate) async fn names(&self, path: &str) -> Vec<String> {
+        let entries = self.tree.list(&split(path), None, usize::MAX).await.unwrap();
+        let shown = |(name, entry): (Arc<[u8]>, Entry)| {
+            let slash = if entry == Entry::Directory { "/" } else { "" };
+            format!("{}{slash}", String::from_utf8_lossy(&name))
+        };
+        entries.into_iter().map(shown).collect()
+    }
+
+    /// The key of the file under a path.
+    pub(crate) async fn key(&self, path: &str) -> Option<String> {
+        match self.tree.find(&split(path)).await.unwrap()? {
+            Entry::Directory => Some("/".into()),
+            Entry::File(shown) => Some(String::from_utf8_lossy(shown.name.key.as_bytes()).into_owned()),
+        }
+    }
+}
+
+pub(crate) async fn tree(
+    rulesets: &str,
+    recency: Duration,
+    handler: &Arc<Plain>,
+    clock: &Arc<Hand>,
+    shop: &Shop,
+    dir: Option<&Path>,
+) -> Tree {
+    let rulesets = views::read(rulesets).unwrap();
+    let (views, clock, buckets) = (handler.clone(), clock.clone(), Arc::new(shop.clone()));
+    let dir = dir.map(Path::to_owned);
+    Tree::start(TreeParts { views, rulesets, recency, clock, buckets, dir }).await.unwrap()
+}
+
+pub(crate) fn split(path: &str) -> Vec<&[u8]> {
+    path.split('/').filter(|name| !name.is_empty()).map(str::as_bytes).collect()
+}
+
+pub(crate) fn name(key: &str) -> ObjectName {
+    ObjectName { container: "bucket".into(), key: ObjectKey::try_from(key).unwrap() }
+}
+
+/// An object, which lies in a directory if one is named.
+pub(crate) fn object(key: &str, directory: &str) -> Shown {
+    let said = (!directory.is_empty()).then(|| (DIRECTORY_PROPERTY.to_owned(), directory.to_owned()));
+    Shown {
+        name: name(key),
+        size_bytes: 7,
+        etag: ETag::new("e"),
+        modified: Timestamp(0),
+        content_type: None,
+        properties: Some(said.into_iter().collect()),
+        tags: None,
+    }
+}

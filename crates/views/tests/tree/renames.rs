@@ -1,0 +1,174 @@
+//! Directories that are renamed, and objects that follow.
+
+use super::{Hand, World, split, tree};
+use crate::plain::Plain;
+use crate::tree::shop::Shop;
+use std::sync::Arc;
+use std::time::Duration;
+use store::StoreError;
+use store::wrap::{Fault, Operation, Rule};
+use views::tree::{Tree, TreeError};
+
+const SETS: &str = "set: {container: bucket}\nother: {container: bucket, object: '**/*.fq'}";
+
+impl World {
+    /// Waits until all objects have followed.
+    pub(crate) async fn followed(&self) {
+        followed(&self.tree).await;
+    }
+
+    async fn rename(&self, from: &str, to: &str) -> Result<(), TreeError> {
+        self.tree.rename(&split(from), &split(to)).await
+    }
+
+    async fn store(&self, key: &str, directory: &str) {
+        let shown = self.shop.put(key, directory).await;
+        self.handler.put(shown);
+    }
+}
+
+async fn followed(tree: &Tree) {
+    for _ in 0..10_000 {
+        if tree.following() == 0 {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    panic!("{} objects have not followed", tree.following());
+}
+
+#[tokio::test]
+async fn s272_a_directory_moves_at_once_and_its_objects_follow() {
+    let world = World::new(SETS).await;
+    for (key, at) in [("a.fq", "u"), ("b", "u/v"), ("c", "w"), ("d", "")] {
+        world.store(key, at).await;
+    }
+    world.tree.make_directory(&split("set/u/empty")).await.unwrap();
+    world.shop.faults().set_down(true);
+    world.rename("set/u", "set/x%y").await.unwrap();
+    for _ in 0..2 {
+        assert_eq!(world.names("set").await, ["d", "w/", "x%y/"]);
+        assert_eq!(world.names("set/x%y").await, ["a.fq", "empty/", "v/"]);
+        // The property is the object's: it has moved in all views.
+        assert_eq!(world.names("other").await, ["x%y/"]);
+        world.handler.start_anew();
+        world.clock.move_by(60);
+    }
+    assert_eq!(world.tree.following(), 2);
+    world.shop.faults().set_down(false);
+    world.followed().await;
+    assert_eq!(world.shop.directory("a.fq").await, "x%25y");
+    assert_eq!(world.shop.directory("b").await, "x%25y/v");
+    assert_eq!(world.shop.directory("c").await, "w");
+    // Events come late.
+    assert_eq!(world.names("set").await, ["d", "w/", "x%y/"]);
+    for key in ["a.fq", "b"] {
+        world.handler.put(world.shop.shown(key).await);
+    }
+    world.clock.move_by(60);
+    assert_eq!(world.names("set").await, ["d", "w/", "x%y/"]);
+}
+
+/// What was renamed before a process was killed is renamed after it, and follows then.
+#[tokio::test]
+async fn s272_a_rename_survives_the_end_of_the_process() {
+    let dir = tempfile::tempdir().unwrap();
+    let (handler, clock) = (Arc::new(Plain::default()), Arc::new(Hand::default()));
+    let shop = Shop::new(clock.clone());
+    for number in 0..100 {
+        handler.put(shop.put(&format!("key{number}"), "old").await);
+    }
+    let start = || tree(SETS, Duration::ZERO, &handler, &clock, &shop, Some(dir.path()));
+    let first = start().await;
+    // Some follow, and then the store does not answer.
+    shop.faults().add(Rule::new(Fault::unavailable()).on(Operation::Copy).after(30).always());
+    first.rename(&split("set/old"), &split("set/new")).await.unwrap();
+    while shop.faults().struck(Operation::Copy) == 0 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    drop(first);
+    shop.faults().clear();
+    for number in 0..100 {
+        handler.put(shop.shown(&format!("key{number}")).await);
+    }
+    let second = start().await;
+    let names = second.list(&split("set/new"), None, 1000).await.unwrap();
+    assert_eq!(names.len(), 100);
+    assert!(second.find(&split("set/old")).await.unwrap().is_none());
+    followed(&second).await;
+    for number in 0..100 {
+        assert_eq!(shop.directory(&format!("key{number}")).await, "new");
+    }
+    drop(second);
+    assert_eq!(start().await.following(), 0);
+}
+
+#[tokio::test]
+async fn s272_of_several_renames_the_newest_wins_and_of_several_people_too() {
+    let world = World::new(SETS).await;
+    world.store("a", "one").await;
+    world.store("b", "one").await;
+    world.store("c", "one").await;
+    world.shop.faults().set_down(true);
+    world.rename("set/one", "set/two").await.unwrap();
+    world.rename("set/two", "set/three").await.unwrap();
+    // Somebody else stores one anew where it is meant to stay, and one in the old directory.
+    world.shop.faults().set_down(false);
+    world.shop.put("b", "elsewhere").await;
+    world.shop.put("c", "one").await;
+    world.followed().await;
+    assert_eq!(world.shop.directory("a").await, "three");
+    assert_eq!(world.shop.directory("b").await, "elsewhere");
+    assert_eq!(world.shop.directory("c").await, "three");
+    assert_eq!(world.names("set").await, ["elsewhere/", "three/"]);
+    assert_eq!(world.names("set/three").await, ["a", "c"]);
+}
+
+#[tokio::test]
+async fn s272_an_object_that_cannot_follow_is_shown_where_it_is() {
+    let world = World::new(SETS).await;
+    world.store("a", "old").await;
+    world.store("gone", "old").await;
+    assert_eq!(world.names("set/old").await, ["a", "gone"]);
+    world.shop.remove("gone").await;
+    let denied = Fault::Before(|| StoreError::Denied("not yours".into()));
+    world.shop.faults().add(Rule::new(denied).on(Operation::Copy).always());
+    world.rename("set/old", "set/new").await.unwrap();
+    world.followed().await;
+    assert_eq!(world.names("set").await, ["old/"]);
+    assert_eq!(world.names("set/old").await, ["a"]);
+    assert_eq!(world.shop.directory("a").await, "old");
+}
+
+#[tokio::test]
+async fn files_move_between_directories_and_keep_their_names() {
+    let world = World::new(SETS).await;
+    world.store("a/x.fq", "").await;
+    world.store("b/x.fq", "d").await;
+    world.store("y.fq", "").await;
+    world.rename("set/y.fq", "set/d/y.fq").await.unwrap();
+    assert_eq!(world.key("set/d/y.fq").await.unwrap(), "y.fq");
+    world.followed().await;
+    assert_eq!(world.shop.directory("y.fq").await, "d");
+    for (from, to) in [("set/d/y.fq", "set/z.fq"), ("set/x.fq", "set/d/x.fq"), ("set/x.fq", "other/x.fq")] {
+        let renamed = world.rename(from, to).await;
+        assert!(matches!(renamed, Err(TreeError::Elsewhere)), "{from} {to}: {renamed:?}");
+    }
+    world.rename("set/d/y.fq", "set/y.fq").await.unwrap();
+    world.followed().await;
+    assert_eq!(world.shop.directory("y.fq").await, "");
+    for (from, to, wanted) in [
+        ("set/none", "set/x", "NotFound"),
+        ("set/y.fq", "set/none/y.fq", "NotFound"),
+        ("set/y.fq", "set/x.fq/y.fq", "NotDirectory"),
+        ("set/y.fq", "set/d", "IsDirectory"),
+        ("set/d", "set/y.fq", "NotDirectory"),
+        ("set/d", "set/d/e", "Invalid"),
+        ("set", "set2", "Fixed"),
+        ("set/d", "other", "Fixed"),
+    ] {
+        let error = world.rename(from, to).await.unwrap_err();
+        assert!(format!("{error:?}").starts_with(wanted), "{from} {to}: {error:?}");
+    }
+    assert!(world.rename("set/y.fq", "set/y.fq").await.is_ok());
+}

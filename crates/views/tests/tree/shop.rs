@@ -1,0 +1,84 @@
+//! The bucket of the objects that trees show, which can fail.
+
+use super::{Hand, name, object};
+use std::sync::Arc;
+use store::memory::MemoryStore;
+use store::wrap::{Faults, Faulty};
+use store::{
+    Attributes, Buckets, Clock as _, ObjectStore, Payload, Precondition, PutOptions, Result, StoreError,
+};
+use views::Shown;
+use views::tree::DIRECTORY_PROPERTY;
+
+#[derive(Debug, Clone)]
+pub(crate) struct Shop {
+    store: Faulty<MemoryStore>,
+    clock: Arc<Hand>,
+}
+
+impl Shop {
+    pub(crate) fn new(clock: Arc<Hand>) -> Self {
+        Self { store: Faulty::new(MemoryStore::new(clock.clone()), Faults::new()), clock }
+    }
+
+    pub(crate) fn faults(&self) -> &Faults {
+        self.store.layer()
+    }
+
+    /// Stores an object, which lies in a directory if one is named.
+    pub(crate) async fn put(&self, key: &str, directory: &str) -> Shown {
+        self.clock.tick();
+        let mut shown = object(key, directory);
+        shown.modified = self.clock.now();
+        let user = shown.properties.clone().unwrap();
+        let attributes = Attributes { user, ..Attributes::default() };
+        let options = PutOptions {
+            attributes,
+            tags: [("kind".to_owned(), "raw".to_owned())].into(),
+            ..PutOptions::default()
+        };
+        shown.etag = self.store.put(&shown.name.key, Payload::from("bytes"), options).await.unwrap().etag;
+        shown
+    }
+
+    pub(crate) async fn remove(&self, key: &str) {
+        self.store.delete(&name(key).key, Precondition::None).await.unwrap();
+    }
+
+    /// An object as it is.
+    pub(crate) async fn shown(&self, key: &str) -> Shown {
+        let found = self.store.head(&name(key).key).await.unwrap();
+        let properties = Some(found.attributes.user);
+        let (etag, modified) = (found.object.etag, found.object.last_modified.unwrap());
+        Shown { etag, modified, properties, ..object(key, "") }
+    }
+
+    /// In which directory an object says it lies.
+    pub(crate) async fn directory(&self, key: &str) -> String {
+        let found = self.store.head(&name(key).key).await.unwrap();
+        assert_eq!(self.store.tags(&name(key).key).await.unwrap().len(), 1);
+        found.attributes.user.get(DIRECTORY_PROPERTY).cloned().unwrap_or_default()
+    }
+}
+
+#[async_trait::async_trait]
+impl Buckets for Shop {
+    async fn open(&self, name: &str) -> Result<Arc<dyn ObjectStore>> {
+        match name {
+            "bucket" => Ok(Arc::new(self.store.clone())),
+            _ => Err(StoreError::NoSuchBucket(name.to_owned())),
+        }
+    }
+
+    async fn create(&self, name: &str) -> Result<()> {
+        Err(StoreError::Denied(name.to_owned()))
+    }
+
+    async fn delete(&self, name: &str) -> Result<()> {
+        Err(StoreError::Denied(name.to_owned()))
+    }
+
+    async fn list(&self) -> Result<Vec<String>> {
+        Ok(vec!["bucket".to_owned()])
+    }
+}
