@@ -142,6 +142,14 @@ impl Bucket {
     }
 }
 
+/// All buckets that the flags' credentials reach.
+pub(crate) async fn all(flags: &StoreFlags, world: &World) -> Result<Arc<dyn Buckets>> {
+    let (clock, entropy) = (Arc::clone(&world.clock), Arc::clone(&world.entropy));
+    let buckets = S3Buckets::new(s3_config(flags)?, clock, entropy)?;
+    buckets.sign_in().await?;
+    Ok(Arc::new(buckets))
+}
+
 /// The S3 request that a call to a store stands for.
 fn kind(call: Operation) -> RequestKind {
     match call {
@@ -176,24 +184,8 @@ pub(crate) fn state_dir(volume: &Volume, named: Option<&Path>, flags: &StoreFlag
     named.map_or_else(own, Path::to_owned)
 }
 
-/// What sources of events may need: who asks, and what whoever posts has to know.
-pub(crate) fn source_access(
-    flags: &StoreFlags,
-    secret: Option<String>,
-    world: &World,
-) -> Result<events::SourceAccess> {
-    let found = credentials(flags)?;
-    Ok(events::SourceAccess {
-        secret,
-        credentials: found.credentials,
-        region: flags.region.clone().or(found.region),
-        ca_bundle: flags.ca_bundle.clone(),
-        clock: Arc::clone(&world.clock),
-        entropy: Arc::clone(&world.entropy),
-    })
-}
-
-fn s3_config(flags: &StoreFlags) -> Result<S3Config> {
+/// How to reach the buckets that the flags name.
+pub(crate) fn s3_config(flags: &StoreFlags) -> Result<S3Config> {
     let found = credentials(flags)?;
     let mut config = S3Config {
         endpoint: flags.endpoint_url.clone().or(found.endpoint),

@@ -117,7 +117,8 @@ fn bucket_name(volume: &Volume, flags: &EndpointFlags) -> Result<Option<String>>
     Ok(Some(name))
 }
 
-fn certificate(chain: &Path, key: &Path) -> Result<ServerConfig> {
+/// A certificate with its key, from PEM files.
+pub(crate) fn certificate(chain: &Path, key: &Path) -> Result<ServerConfig> {
     let about = |path: &Path| format!("cannot use {}", path.display());
     let certificates: Vec<CertificateDer> =
         CertificateDer::pem_file_iter(chain).and_then(Iterator::collect).with_context(|| about(chain))?;

@@ -2,8 +2,10 @@
 
 use crate::units;
 use clap::{Args, ValueEnum};
+use events::Dialect;
 use std::path::PathBuf;
 use std::time::Duration;
+use views::part::Part;
 
 /// How to reach the object store. Secrets are never flags: `ps` shows those to everybody.
 #[derive(Debug, Clone, Args)]
@@ -129,12 +131,78 @@ pub(crate) struct ViewFlags {
     /// YAML file of rulesets, each a directory: in .views of the volume, or without a volume in DIR itself
     #[arg(long, value_name = "FILE")]
     pub(crate) views: Option<PathBuf>,
-    /// Where it is said what happens to objects, like webhook://ADDRESS:PORT/PATH (repeatable; else buckets are listed again)
-    #[arg(long, value_name = "URL", requires = "views")]
+    #[command(flatten)]
+    pub(crate) events: EventFlags,
+    #[command(flatten)]
+    pub(crate) handler: HandlerFlags,
+}
+
+/// What an event handler hears.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Events")]
+pub(crate) struct EventFlags {
+    /// Source of events, like webhook://ADDRESS:PORT/PATH or beanstalkd://HOST/TUBE (repeatable)
+    #[arg(long, value_name = "URL")]
     pub(crate) events: Vec<String>,
-    /// Event handler of others (`tenon events serve`) in place of one in this process (repeatable)
-    #[arg(long, value_name = "URL", requires = "views", conflicts_with = "events")]
-    pub(crate) handler: Vec<String>,
+    /// Keep only a part of all objects, like 2/3: other handlers keep the others, each with its own sources of all events
+    #[arg(long, value_name = "PART")]
+    pub(crate) part: Option<Part>,
+    /// Events say when objects are read, so that rulesets may ask for it
+    #[arg(long)]
+    pub(crate) access_events: bool,
+    #[command(flatten)]
+    pub(crate) sources: SourceFlags,
+}
+
+/// What is to be known of sources of events.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Events")]
+pub(crate) struct SourceFlags {
+    /// How events are written: auto, s3, eventbridge, sns, gcs or openio
+    #[arg(long, value_name = "NAME", default_value = "auto", value_parser = dialect)]
+    pub(crate) event_dialect: Dialect,
+    /// File whose first line a webhook's sender must know, readable by its owner only
+    #[arg(long, value_name = "FILE")]
+    pub(crate) event_secret: Option<PathBuf>,
+}
+
+fn dialect(name: &str) -> Result<Dialect, String> {
+    let names = || Dialect::ALL.map(Dialect::name).join(", ");
+    Dialect::named(name).ok_or_else(|| format!("there are {}", names()))
+}
+
+/// Where an event handler is that serves many clients.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Event handler")]
+pub(crate) struct HandlerFlags {
+    /// An event handler, where `tenon events serve` says it is (repeatable: where one does not answer the next is asked);
+    /// with handlers of parts each as PART=URL, like 2/3=http://HOST:9100
+    #[arg(long, value_name = "[PART=]URL", value_parser = handler_at)]
+    pub(crate) handler: Vec<HandlerAt>,
+    /// File whose first line is the handler's token, readable by its owner only
+    #[arg(long, value_name = "FILE", requires = "handler")]
+    pub(crate) handler_token: Option<PathBuf>,
+    /// PEM file of certificate authorities to trust for the handler besides the system's
+    #[arg(long, value_name = "FILE", requires = "handler")]
+    pub(crate) handler_ca_bundle: Option<PathBuf>,
+}
+
+/// Where a handler is, and of which part of all objects it is.
+#[derive(Debug, Clone)]
+pub(crate) struct HandlerAt {
+    pub(crate) part: Part,
+    pub(crate) url: String,
+}
+
+fn handler_at(text: &str) -> Result<HandlerAt, String> {
+    let named = text.split_once('=').map(|(part, url)| Ok((part.parse::<Part>()?, url)));
+    let (part, url) = match named {
+        Some(Ok(named)) => named,
+        // An address may have the sign, too.
+        Some(Err(error)) if !text.starts_with("http") => return Err(error),
+        _ => (Part::ALL, text),
+    };
+    Ok(HandlerAt { part, url: url.to_owned() })
 }
 
 /// How it is served as objects.

@@ -15,6 +15,7 @@ mod descriptors;
 mod endpoint;
 mod environment;
 mod flags;
+mod handling;
 mod logging;
 mod metadata;
 mod opened;
@@ -52,6 +53,7 @@ enum Command {
     Umount(command::umount::Umount),
     Format(command::format::Format),
     Status(command::status::Status),
+    Events(command::events::Events),
     Fsck(command::fsck::Fsck),
     Gc(command::gc::Gc),
     Import(command::import::Import),
@@ -82,6 +84,7 @@ fn run(command: Command, argv: &[OsString]) -> anyhow::Result<ExitCode> {
         Command::Umount(umount) => umount.run(),
         Command::Format(format) => format.run(),
         Command::Status(status) => status.run(),
+        Command::Events(events) => events.run(),
         Command::Fsck(fsck) => fsck.run(),
         Command::Gc(gc) => gc.run(),
         Command::Import(import) => import.run(),

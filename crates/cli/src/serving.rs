@@ -107,6 +107,9 @@ impl Served {
             endpoint.stop(patience.min(LAST_REQUESTS_WITHIN)).await;
         }
         let outcome = self.mount.opened.fs.shutdown(patience).await;
+        if let Some(viewing) = &self.mount.opened.viewing {
+            viewing.stop().await;
+        }
         self.mount.drain_quietly(patience).await;
         if let Err(error) = self.mount.opened.metadata.checkpoint() {
             tracing::warn!("names stay in the write-back log until the next mount: {error:#}");
@@ -389,19 +392,21 @@ impl Signals {
     }
 }
 
-/// The signals that end the mount.
-struct Stop {
+/// The signals that end the process.
+pub(crate) struct Stop {
     terminate: Signal,
     interrupt: Signal,
 }
 
 impl Stop {
-    fn new() -> Result<Self> {
+    /// Watched from now on: unwatched, they kill.
+    pub(crate) fn new() -> Result<Self> {
         let watch = |kind| signal(kind).context("cannot watch signals");
         Ok(Self { terminate: watch(SignalKind::terminate())?, interrupt: watch(SignalKind::interrupt())? })
     }
 
-    async fn asked(&mut self) {
+    /// Waits for one.
+    pub(crate) async fn asked(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::time::Instant;
 
-const TOKEN: &str = "hush-hush-token";
+pub(crate) const TOKEN: &str = "hush-hush-token";
 
 /// A receiver that takes what has the right token, after a while.
 struct Receiver {
@@ -105,14 +105,14 @@ fn serve(
 
 impl Home {
     /// With the token in a file `token`.
-    fn with_token(self) -> Self {
+    pub(crate) fn with_token(self) -> Self {
         fs::write(self.path("token"), format!("{TOKEN}\n")).unwrap();
         fs::set_permissions(self.path("token"), fs::Permissions::from_mode(0o600)).unwrap();
         self
     }
 
     /// Runs a program of boto3, which knows `s3` and the bucket `volume`.
-    fn boto(&self, url: &str, program: &str) {
+    pub(crate) fn boto(&self, url: &str, program: &str) {
         let begin = r#"
 import boto3, io, json, os, urllib.request
 from botocore.config import Config

@@ -14,6 +14,7 @@ mod daemon;
 mod endpoint;
 mod events;
 mod fixture;
+mod handlers;
 mod interface;
 mod kills;
 mod machines;

@@ -7,7 +7,7 @@ use rustix::fs::XattrFlags;
 use servers::S3Server;
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
 use store::s3::{Credentials, S3Buckets, S3Config};
@@ -200,13 +200,15 @@ fn s265_what_a_bucket_says_is_seen_soon() {
     ]);
     let bucket = new_bucket(&server, "views-events");
     let client = Client::of(&server, &bucket);
-    let home = home(&server).with("AWS_ENDPOINT_URL", &server.endpoint()).with("TENON_EVENTS_SECRET", "hush");
+    let home = home(&server).with("AWS_ENDPOINT_URL", &server.endpoint());
+    fs::write(home.path("secret"), "hush").unwrap();
+    fs::set_permissions(home.path("secret"), fs::Permissions::from_mode(0o600)).unwrap();
     let rules = format!(
         "raw: {{container: {bucket}, properties: {{stage: raw}}}}\ndone: {{container: {bucket}, properties: {{stage: done}}}}\n"
     );
     fs::write(home.path("rules.yaml"), rules).unwrap();
     let events = format!("--events=webhook://127.0.0.1:{port}/minio");
-    home.ok(["mount", "--views=rules.yaml", &events, "mnt", "--metadata-ttl=1h"]);
+    home.ok(["mount", "--views=rules.yaml", &events, "--event-secret=secret", "mnt", "--metadata-ttl=1h"]);
     let (raw, done) = (home.mnt().join("raw"), home.mnt().join("done"));
     assert_eq!((names(&raw), names(&done)), (Vec::new(), Vec::new()));
     let host = server

@@ -12,13 +12,14 @@ mod changes;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
 mod handler;
+pub mod part;
 pub mod remote;
 mod ruleset;
 pub mod tree;
 mod yaml;
 
 pub use changes::{Changes, Cursor, ObjectName, Shown, ViewError, ViewId, Views};
-pub use handler::{Handler, HandlerConfig, HandlerError, HandlerParts};
+pub use handler::{Handler, HandlerConfig, HandlerError, HandlerParts, HandlerStats, HintCounts, ViewStats};
 pub use ruleset::bound::{SizeBound, TimeBound};
 pub use ruleset::pattern::Pattern;
 pub use ruleset::read::read;

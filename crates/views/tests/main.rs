@@ -4,6 +4,7 @@
 
 mod bounds;
 mod handler;
+mod parts;
 mod patterns;
 mod plain;
 mod problems;

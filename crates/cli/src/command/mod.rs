@@ -1,6 +1,7 @@
 //! One file per command.
 
 pub(crate) mod conflicts;
+pub(crate) mod events;
 pub(crate) mod format;
 pub(crate) mod fsck;
 pub(crate) mod gc;
@@ -15,3 +16,4 @@ pub(crate) mod status;
 pub(crate) mod umount;
 pub(crate) mod version;
 pub(crate) mod views;
+pub(crate) mod watching;

@@ -74,6 +74,15 @@ impl Mount {
         if (self.mount.allow_suid || self.mount.allow_dev) && !rustix::process::geteuid().is_root() {
             bail!("only root may mount with --allow-suid or --allow-dev");
         }
+        let ViewFlags { views, events, handler } = &self.views;
+        if views.is_none() && (!events.events.is_empty() || !handler.handler.is_empty()) {
+            bail!("--events and --handler are for views: add --views FILE");
+        }
+        if !events.events.is_empty() && !handler.handler.is_empty() {
+            bail!(
+                "--events is for the handler of this mount, and --handler for one of others: give one of them"
+            );
+        }
         let rulesets = self.views.views.as_deref().map(viewing::read).transpose()?;
         let volume = self.volume(rulesets.as_deref())?;
         if self.volume_flags.shared && !matches!(volume, Volume::S3 { .. }) {

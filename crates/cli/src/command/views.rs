@@ -2,13 +2,16 @@
 
 use crate::bucket::{Bucket, World};
 use crate::command::object::print_line;
+use crate::command::watching::{self, Asked};
 use crate::flags::StoreFlags;
 use crate::target::split_key;
+use crate::units;
 use crate::viewing::read;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 use store::Timestamp;
 use views::{ObjectState, Ruleset};
 
@@ -38,6 +41,25 @@ enum Action {
         #[command(flatten)]
         store: StoreFlags,
     },
+    /// Show how many objects each view has
+    List {
+        /// YAML
+        file: PathBuf,
+        #[command(flatten)]
+        asked: Asked,
+    },
+    /// Show objects as they enter views (+), change (~) and leave (-), beginning with those that are there
+    Watch {
+        /// YAML
+        file: PathBuf,
+        /// Only the view of this name
+        name: Option<String>,
+        /// How often to ask
+        #[arg(long, value_name = "TIME", default_value = "1s", value_parser = units::duration)]
+        interval: Duration,
+        #[command(flatten)]
+        asked: Asked,
+    },
 }
 
 impl Views {
@@ -47,6 +69,19 @@ impl Views {
             Action::Explain { file, target, store } => {
                 let runtime = tokio::runtime::Runtime::new().context("cannot start")?;
                 runtime.block_on(explain(&read(&file)?, &target, &store))
+            }
+            Action::List { file, asked } => {
+                let runtime = tokio::runtime::Runtime::new().context("cannot start")?;
+                runtime.block_on(watching::list(&read(&file)?, &asked))
+            }
+            Action::Watch { file, name, interval, asked } => {
+                let mut rulesets = read(&file)?;
+                rulesets.retain(|ruleset| name.as_ref().is_none_or(|name| ruleset.name == *name));
+                if rulesets.is_empty() {
+                    bail!("{} has no ruleset '{}'", file.display(), name.unwrap_or_default());
+                }
+                let runtime = tokio::runtime::Runtime::new().context("cannot start")?;
+                runtime.block_on(watching::watch(&rulesets, interval, &asked))
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use super::matcher::{Matcher, Moment, Needs};
 use crate::ruleset::write::write_rules;
-use crate::{Pattern, Rule};
+use crate::{Pattern, Rule, ViewId};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use store::{ObjectStore, StoreError, Timestamp};
@@ -12,12 +12,16 @@ use tokio::sync::watch;
 #[derive(Debug)]
 pub(super) struct View {
     pub(super) number: u32,
+    /// In which life of the handler it was opened: a number whose view was lost with the end of a log has another one then.
+    pub(super) life: u32,
     pub(super) rules: Vec<Rule>,
     /// What equal views have in common.
     pub(super) text: String,
     /// The rules on keys as text, empty if every key will do.
     pub(super) keys: String,
     pub(super) needs: Needs,
+    /// The containers that it names are there, in this life.
+    pub(super) has_containers: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -38,6 +42,8 @@ pub(super) struct Rules {
     pub(super) views: Vec<Arc<View>>,
     pub(super) matcher: Arc<Matcher>,
     pub(super) moment: Arc<Moment>,
+    /// The last moment that the log knows of.
+    pub(super) noted: Option<Timestamp>,
 }
 
 /// What is known of the whole container.
@@ -56,10 +62,22 @@ pub(super) struct Listing {
 }
 
 impl View {
-    pub(super) fn new(number: u32, rules: Vec<Rule>) -> Self {
+    pub(super) fn new(number: u32, life: u32, rules: Vec<Rule>) -> Self {
         let keys = rules.iter().filter(|rule| matches!(rule, Rule::Object(_))).map(Rule::to_string);
         let keys = keys.collect::<Vec<_>>().join("\n");
-        Self { number, text: text_of(&rules), keys, needs: Needs::of(&rules), rules }
+        Self {
+            number,
+            life,
+            text: text_of(&rules),
+            keys,
+            needs: Needs::of(&rules),
+            rules,
+            has_containers: AtomicBool::new(false),
+        }
+    }
+
+    pub(super) fn id(&self) -> ViewId {
+        ViewId(u64::from(self.life) << 32 | u64::from(self.number))
     }
 
     /// Whether a container is named.
@@ -107,7 +125,7 @@ impl Container {
         Self {
             number,
             name,
-            rules: Mutex::new(Rules { views: Vec::new(), matcher, moment }),
+            rules: Mutex::new(Rules { views: Vec::new(), matcher, moment, noted: None }),
             is_outdated: AtomicBool::new(true),
             running: AtomicU32::new(0),
             listing: Mutex::default(),

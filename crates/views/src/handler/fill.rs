@@ -2,7 +2,9 @@
 
 use super::container::{Container, Listing, View};
 use super::hear::Outcome;
+use super::keep::pack_covered;
 use super::matcher::Needs;
+use super::pen::{Mark, Record};
 use super::{Handler, SHARDS, hash};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use std::sync::Arc;
@@ -48,6 +50,7 @@ impl Handler {
     pub(super) fn list_again(&self, container: &Arc<Container>) {
         let mut listing = container.listing();
         listing.is_stale = true;
+        self.note(Record { mark: Mark::Stale, number: container.number, version: 0, body: &[] });
         self.start_listing(container, &mut listing);
     }
 
@@ -94,8 +97,11 @@ impl Handler {
         listing.running = None;
         let listed = match listed {
             Ok(covered) => {
+                let body = pack_covered(&covered);
+                self.note(Record { mark: Mark::Listed, number: container.number, version: 0, body: &body });
                 listing.covered = covered;
                 if listing.is_stale {
+                    self.note(Record { mark: Mark::Stale, number: container.number, version: 0, body: &[] });
                     self.start_listing(container, &mut listing);
                 }
                 Ok(())
@@ -106,6 +112,11 @@ impl Handler {
                 Err(error)
             }
         };
+        drop(listing);
+        // Otherwise it is listed again after a restart.
+        if let Err(error) = self.keep() {
+            tracing::warn!(%error, "the views' state cannot be kept");
+        }
         ended.send_replace(Some(listed));
     }
 

@@ -1,7 +1,7 @@
 //! Looking at objects of which hints say too little: each key once at a time, so many at once, and not for ever.
 
 use super::container::Container;
-use super::hear::{Doubt, Looked, Outcome};
+use super::hear::{Doubt, Looked};
 use super::object::Known;
 use super::pen::Mark;
 use super::{Handler, hash};
@@ -50,6 +50,12 @@ impl Looks {
     pub(super) fn count(&self) -> usize {
         let queue = self.queue();
         queue.wanted.len() + queue.in_flight.len()
+    }
+
+    /// Shows the containers and keys of all.
+    pub(super) fn each(&self, mut see: impl FnMut(u32, &[u8])) {
+        let queue = self.queue();
+        queue.wanted.keys().chain(&queue.in_flight).for_each(|(container, key)| see(*container, key));
     }
 
     /// Waits until what is asked of the queue holds.
@@ -140,6 +146,9 @@ impl Handler {
     async fn work(&self) {
         while let Some((container, key, doubt)) = self.next_look() {
             self.look_until_known(&container, &key, doubt.as_ref()).await;
+            if let Err(error) = self.keep() {
+                tracing::warn!(%error, "the views' state cannot be kept");
+            }
             self.looks.queue().in_flight.remove(&(container.number, key));
             self.looks.changed.notify_waiters();
         }
@@ -207,11 +216,10 @@ impl Handler {
         if table.find(hash, key).map(|slot| table.version_of(slot)) != version {
             return Ok(false);
         }
-        if table.look(hash, key, looked.as_ref(), doubt, running, pen) != Outcome::Applied {
-            let mut record = Vec::new();
-            Known { key, order: None, there: None }.pack(&mut record);
-            pen.write(Mark::Looked, container.number, &record);
-        }
+        table.look(hash, key, looked.as_ref(), doubt, running, pen);
+        let mut record = Vec::new();
+        Known { key, order: None, there: None }.pack(&mut record);
+        pen.write(Mark::Looked, container.number, &record);
         Ok(true)
     }
 

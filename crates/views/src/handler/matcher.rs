@@ -166,19 +166,14 @@ impl Matcher {
         is_in.extend(new.iter().map(|set| set.binary_search(&view).is_ok()));
     }
 
-    /// How many sets and classes were found so far.
-    pub(super) fn counts(&self) -> (usize, usize) {
-        let found = self.found();
-        (found.sets.len(), found.classes.len())
+    /// How many sets were found so far.
+    pub(super) fn set_count(&self) -> usize {
+        self.found().sets.len()
     }
 
     /// Whether time alone can change a set.
     pub(super) fn has_ages(&self) -> bool {
         self.modified.iter().chain(&self.accessed).any(TimeBound::is_age)
-    }
-
-    pub(super) fn has_accessed(&self) -> bool {
-        !self.accessed.is_empty()
     }
 
     pub(super) fn moment(&self, now: Timestamp) -> Moment {
@@ -316,6 +311,17 @@ impl Needs {
             tags: self.tags || other.tags,
             accessed: self.accessed || other.accessed,
         }
+    }
+
+    /// As one byte of a file.
+    pub(super) fn bits(self) -> u8 {
+        let flags = [self.properties, self.content_type, self.tags, self.accessed];
+        (0..).zip(flags).map(|(bit, is_set)| u8::from(is_set) << bit).sum()
+    }
+
+    pub(super) fn from_bits(bits: u8) -> Self {
+        let has = |bit: u8| bits >> bit & 1 == 1;
+        Self { properties: has(0), content_type: has(1), tags: has(2), accessed: has(3) }
     }
 
     /// Whether everything that is needed is known of the object.

@@ -12,12 +12,16 @@
 mod container;
 mod fill;
 mod hear;
+mod keep;
 mod keys;
+mod log;
 mod look;
 mod matcher;
 mod object;
 mod pen;
+mod restore;
 mod shard;
+mod stats;
 mod strings;
 mod table;
 mod take;
@@ -25,8 +29,11 @@ mod views;
 
 use container::{Container, View};
 use hashbrown::{HashMap, HashSet};
+use keep::Keeper;
 use look::Looks;
 use shard::Shard;
+use stats::Counts;
+pub use stats::{HandlerStats, HintCounts, ViewStats};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use store::{Buckets, Clock, Entropy};
@@ -71,9 +78,15 @@ pub struct Handler {
     clock: Arc<dyn Clock>,
     config: HandlerConfig,
     epoch: u64,
+    /// How often the state was gone on with.
+    life: u32,
+    /// Which start of the machine this is.
+    boot: Vec<u8>,
     shards: Box<[Mutex<Shard>]>,
     registry: Mutex<Registry>,
     looks: Looks,
+    keeper: Option<Keeper>,
+    counts: Counts,
 }
 
 /// Views and containers.
@@ -99,18 +112,11 @@ impl Handler {
     /// # Errors
     /// If what is kept cannot be read or written.
     pub async fn start(parts: HandlerParts) -> Result<Arc<Self>, HandlerError> {
-        let HandlerParts { buckets, clock, entropy, config, .. } = parts;
-        let shards = (0..SHARDS).map(|_| Mutex::new(Shard::new(1, false))).collect();
-        Ok(Arc::new_cyclic(|me| Self {
-            me: me.clone(),
-            buckets,
-            clock,
-            config,
-            epoch: entropy.next_u64(),
-            shards,
-            registry: Mutex::default(),
-            looks: Looks::default(),
-        }))
+        let dir = parts.dir.clone().unwrap_or_default();
+        let restored = store::blocking(move || Ok(restore::restore(parts))).await;
+        let (handler, looks) = restored.map_err(|error| HandlerError::new(&dir, error.to_string()))??;
+        handler.resume(looks).await;
+        Ok(handler)
     }
 
     fn registry(&self) -> MutexGuard<'_, Registry> {
@@ -122,7 +128,7 @@ impl Handler {
     }
 
     fn shard(&self, hash: u64) -> MutexGuard<'_, Shard> {
-        self.shard_at((hash >> 32) as usize % SHARDS)
+        self.shard_at(shard_of(hash))
     }
 
     fn shard_at(&self, shard: usize) -> MutexGuard<'_, Shard> {
@@ -133,6 +139,11 @@ impl Handler {
     fn me(&self) -> Option<Arc<Self>> {
         self.me.upgrade()
     }
+}
+
+/// The part of the state that a hash belongs to; not by the bits that tables use.
+fn shard_of(hash: u64) -> usize {
+    (hash >> 32) as usize % SHARDS
 }
 
 /// Of a key in a container.

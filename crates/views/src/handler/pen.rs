@@ -1,4 +1,8 @@
 //! Numbers what happens in a shard, and writes it down for the log.
+//!
+//! Owns the records of the handler's files (docs/format.md, "The event handler's files").
+
+use super::object::Rest;
 
 /// The version of a shard, and what of it is not in the log yet.
 #[derive(Debug, Default)]
@@ -8,16 +12,83 @@ pub(super) struct Pen {
     records: Option<Vec<u8>>,
 }
 
-/// What a record says (docs/format.md, "The event handler's log").
+/// What a record says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Mark {
-    /// An object is so now, or gone.
+    /// An object of a container is so now, or gone.
     Object = 1,
-    /// Somebody has to look at an object.
+    /// Somebody has to look at an object of a container.
     Look = 2,
-    /// Somebody looked at an object and nothing was new.
+    /// Somebody looked at an object of a container; if something was new, an [`Mark::Object`] came before.
     Looked = 3,
+    /// A view has these rules.
+    View = 4,
+    /// A container has this name.
+    Container = 5,
+    /// A container was listed for these rules on keys.
+    Listed = 6,
+    /// A container has to be listed again.
+    Stale = 7,
+    /// A handler goes on: the number of its life, and on which start of which machine.
+    Life = 8,
+    /// A shard's objects of before are those of the snapshot; its version.
+    Shard = 9,
+    /// The snapshot is whole.
+    End = 10,
+    /// The sets of a container's objects were right at a moment, and somebody was told.
+    Time = 11,
+}
+
+/// One record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Record<'a> {
+    pub(super) mark: Mark,
+    /// Of the container, view, shard or life.
+    pub(super) number: u32,
+    pub(super) version: u64,
+    pub(super) body: &'a [u8],
+}
+
+impl Mark {
+    const ALL: [Self; 11] = [
+        Self::Object,
+        Self::Look,
+        Self::Looked,
+        Self::View,
+        Self::Container,
+        Self::Listed,
+        Self::Stale,
+        Self::Life,
+        Self::Shard,
+        Self::End,
+        Self::Time,
+    ];
+}
+
+impl<'a> Record<'a> {
+    pub(super) fn append(&self, into: &mut Vec<u8>) {
+        into.push(self.mark as u8);
+        into.extend_from_slice(&self.number.to_le_bytes());
+        into.extend_from_slice(&self.version.to_le_bytes());
+        into.extend_from_slice(&(self.body.len() as u32).to_le_bytes());
+        into.extend_from_slice(self.body);
+    }
+
+    /// The records of a frame; `None` for bytes that are none.
+    pub(super) fn all(frame: &'a [u8]) -> Option<Vec<Self>> {
+        let mut rest = Rest(frame);
+        let mut records = Vec::new();
+        while !rest.0.is_empty() {
+            let mark = rest.take(1)?[0];
+            let mark = Mark::ALL.into_iter().find(|known| *known as u8 == mark)?;
+            let number = u32::from_le_bytes(rest.array()?);
+            let version = u64::from_le_bytes(rest.array()?);
+            let bytes = u32::from_le_bytes(rest.array()?);
+            records.push(Self { mark, number, version, body: rest.take(bytes as usize)? });
+        }
+        Some(records)
+    }
 }
 
 impl Pen {
@@ -39,11 +110,7 @@ impl Pen {
     pub(super) fn write(&mut self, mark: Mark, container: u32, object: &[u8]) -> u64 {
         let version = self.next();
         if let Some(records) = &mut self.records {
-            records.push(mark as u8);
-            records.extend_from_slice(&container.to_le_bytes());
-            records.extend_from_slice(&version.to_le_bytes());
-            records.extend_from_slice(&(object.len() as u32).to_le_bytes());
-            records.extend_from_slice(object);
+            Record { mark, number: container, version, body: object }.append(records);
         }
         version
     }

@@ -22,6 +22,17 @@ impl Shard {
         Some((table, &mut self.pen))
     }
 
+    /// Nobody knows what was gone before a version.
+    pub(super) fn forget_until(&mut self, version: u64) {
+        self.tables.iter_mut().flatten().for_each(|table| table.forget_until(version));
+    }
+
+    /// Up to which version nobody knows what left views of a container.
+    pub(super) fn left_floor(&self, container: u32) -> u64 {
+        let table = self.tables.get(container as usize).and_then(Option::as_deref);
+        table.map_or(0, |table| table.left_floor)
+    }
+
     pub(super) fn tables(&self) -> impl Iterator<Item = &Table> {
         self.tables.iter().filter_map(|table| table.as_deref())
     }

@@ -33,7 +33,7 @@ pub(super) struct Table {
     live: usize,
     left: VecDeque<Left>,
     /// Of the newest that is not in `left` any more.
-    left_floor: u64,
+    pub(super) left_floor: u64,
     pub(super) doubts: Doubts,
     by_modified: BTreeSet<(Timestamp, u32)>,
     by_accessed: BTreeSet<(Timestamp, u32)>,
@@ -140,9 +140,10 @@ impl Table {
             + self.sets.len() * 96
     }
 
-    /// The number of live objects in a view, given of each set whether the view is in it.
-    pub(super) fn count(&self, is_in: &[bool]) -> usize {
-        self.lists.iter().filter(|(set, _)| is_set(is_in, **set)).map(|(_, list)| list.count).sum()
+    /// The sets that there are objects of, and how many.
+    pub(super) fn set_sizes(&self) -> impl Iterator<Item = (Set, usize)> {
+        let filled = self.lists.iter().filter(|(_, list)| list.count > 0);
+        filled.map(|(set, list)| (self.matcher.set(*set), list.count))
     }
 
     pub(super) fn find(&self, hash: u64, key: &[u8]) -> Option<u32> {
@@ -213,6 +214,22 @@ impl Table {
             self.see(slot, seen);
         }
         self.forget(seen.is_some());
+    }
+
+    /// The same of a record that a snapshot or, in the order of versions, the log has.
+    pub(super) fn put_back(&mut self, hash: u64, record: &[u8], version: u64, is_log: bool) {
+        let key = key_of(record);
+        let Some(class) = self.class_of(key) else { return };
+        if is_log && self.find(hash, key).is_some() {
+            // Nobody knows which views it was in by then.
+            self.left.push_back(Left { version, key: key.into(), from: None });
+        }
+        self.place(hash, class, record, version);
+        self.forget(false);
+    }
+
+    pub(super) fn forget_until(&mut self, version: u64) {
+        self.left_floor = version;
     }
 
     fn place(&mut self, hash: u64, class: ClassId, record: &[u8], version: u64) -> u32 {
@@ -463,13 +480,16 @@ impl Table {
         self.forget(true);
     }
 
+    /// A record says so, too: clients that have not heard of it yet do not find out otherwise after a restart.
     fn flip(&mut self, slot: u32, pen: &mut Pen) {
         let record = std::mem::take(&mut self.slots[slot as usize].record);
         let class = self.slots[slot as usize].class;
-        let set = Known::read(&record).and_then(|known| known.there).map(|there| self.set_of(class, &there));
+        let there = Known::read(&record).and_then(|known| known.there);
+        let set = there.map(|there| self.set_of(class, &there));
+        let is_other = set != Some(self.slots[slot as usize].set);
+        let version = is_other.then(|| pen.write(Mark::Object, self.container, &record));
         self.slots[slot as usize].record = record;
-        if let Some(set) = set.filter(|set| *set != self.slots[slot as usize].set) {
-            let version = pen.next();
+        if let (Some(set), Some(version)) = (set, version) {
             self.take_out(slot, version, Some(set));
             let found = &mut self.slots[slot as usize];
             (found.version, found.set) = (version, set);
@@ -477,17 +497,8 @@ impl Table {
         }
     }
 
-    /// What changed in a view since a version; `None` if that is not known any more. Of version 0 everything that is there.
-    pub(super) fn changes(
-        &self,
-        view: u32,
-        is_in: &[bool],
-        since: u64,
-        into: &mut Vec<(u64, u32, Change)>,
-    ) -> Option<()> {
-        if since > 0 && since < self.left_floor {
-            return None;
-        }
+    /// What changed in a view since a version. Of version 0 everything that is there.
+    pub(super) fn changes(&self, view: u32, is_in: &[bool], since: u64, into: &mut Vec<(u64, u32, Change)>) {
         for (_, list) in self.lists.iter().filter(|(set, _)| is_set(is_in, **set)) {
             let mut at = list.tail;
             while at != NONE && self.slots[at as usize].version > since {
@@ -499,7 +510,6 @@ impl Table {
         if since > 0 {
             self.gone(view, is_in, since, into);
         }
-        Some(())
     }
 
     fn gone(&self, view: u32, is_in: &[bool], since: u64, into: &mut Vec<(u64, u32, Change)>) {

@@ -2,7 +2,7 @@
 
 use super::container::Container;
 use super::hear::{Doubt, Outcome};
-use super::{Containers, Handler, hash};
+use super::{Containers, Handler, HintCounts, hash};
 use events::{Hint, Sink, SinkError};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,20 +14,27 @@ impl Sink for Handler {
         let mut containers = self.containers();
         let now = self.clock.now();
         let mut looks = Vec::new();
+        let mut counts = HintCounts::default();
         let mut last: Option<Arc<Container>> = None;
         for hint in hints {
             let container = match &last {
                 Some(last) if *last.name == *hint.bucket => Some(Arc::clone(last)),
                 _ => self.container_of(hint, &mut containers),
             };
-            let Some(container) = container else { continue };
-            if self.hear(&container, hint, now) == Outcome::Look {
+            let Some(container) = container else {
+                counts.unwanted += 1;
+                continue;
+            };
+            let outcome = self.hear(&container, hint, now);
+            counts.add(outcome);
+            if outcome == Outcome::Look {
                 looks.push((Arc::clone(&container), Box::from(&*hint.key), Doubt::of(hint)));
             }
             last = Some(container);
         }
         self.look_later(looks).await;
-        Ok(())
+        self.counts.add(&counts);
+        self.keep().map_err(|error| SinkError(format!("the views' state cannot be kept: {error}")))
     }
 
     async fn lost(&self, bucket: Option<&str>) {
@@ -35,6 +42,9 @@ impl Sink for Handler {
         let lost = containers.values().filter(|container| bucket.is_none_or(|name| *container.name == *name));
         for container in lost {
             self.list_again(container);
+        }
+        if let Err(error) = self.keep() {
+            tracing::warn!(%error, "the views' state cannot be kept");
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::container::{Container, View, text_of};
 use super::matcher::{Matcher, Moment};
 use super::object::Pairs;
-use super::pen::Pen;
+use super::pen::{Mark, Pen, Record};
 use super::table::{Change, Table};
 use super::{Handler, Registry, SHARDS};
 use crate::{Changes, Cursor, ObjectName, Rule, Ruleset, Shown, ViewError, ViewId, Views};
@@ -22,15 +22,10 @@ impl Views for Handler {
             )));
         }
         let view = self.view_of(ruleset);
-        let (literal, has_patterns) = view.containers();
-        let mut names: Vec<String> = literal.into_iter().map(str::to_owned).collect();
-        if has_patterns {
-            let all = self.buckets.list().await.map_err(|error| of_store("*", error))?;
-            names.extend(all.into_iter().filter(|name| view.names(name)));
-        }
-        names.iter().for_each(|name| drop(self.container(name)));
+        self.find_containers(&view).await?;
         self.ready(&view).await?;
-        Ok(ViewId(u64::from(view.number)))
+        self.keep().map_err(not_kept)?;
+        Ok(view.id())
     }
 
     async fn changes(
@@ -39,19 +34,23 @@ impl Views for Handler {
         since: Option<&Cursor>,
         limit: usize,
     ) -> Result<Changes, ViewError> {
-        let number = u32::try_from(view.0).map_err(|_| ViewError::Unknown)?;
-        let view = self.registry().views.get(number as usize).cloned().ok_or(ViewError::Unknown)?;
+        let number = view.0 as u32;
+        let found = self.registry().views.get(number as usize).cloned();
+        let view = found.filter(|found| found.id() == view).ok_or(ViewError::Unknown)?;
         let containers = self.ready(&view).await?;
-        let is_ours = |cursor: &&Cursor| cursor.epoch == self.epoch && cursor.versions.len() == SHARDS;
+        let is_ours = |cursor: &&Cursor| cursor.epoch == self.epoch && cursor.versions.len() == 2 * SHARDS;
         let now = self.clock.now();
-        if let Some(cursor) = since.filter(is_ours)
-            && let Some(changes) = self.changes_since(number, &containers, &cursor.versions, limit, now)
-        {
-            return Ok(changes);
-        }
-        let beginning = self.changes_since(number, &containers, &[0; SHARDS], limit, now);
-        let beginning = beginning.ok_or_else(|| ViewError::Refused("a view has no beginning".to_owned()))?;
-        Ok(Changes { is_beginning: true, ..beginning })
+        let following = since
+            .filter(is_ours)
+            .and_then(|cursor| self.changes_since(number, &containers, &cursor.versions, limit, now));
+        let beginning = || {
+            let changes = self.changes_since(number, &containers, &[0; 2 * SHARDS], limit, now)?;
+            Some(Changes { is_beginning: true, ..changes })
+        };
+        let changes = following.or_else(beginning).ok_or(ViewError::Unknown)?;
+        // What a client was told must not be forgotten: it could never be told that it is gone.
+        self.keep().map_err(not_kept)?;
+        Ok(changes)
     }
 }
 
@@ -62,8 +61,15 @@ impl Handler {
         if let Some(number) = registry.by_text.get(&text) {
             return Arc::clone(&registry.views[*number as usize]);
         }
-        let view = Arc::new(View::new(registry.views.len() as u32, ruleset.rules.clone()));
+        let view = Arc::new(View::new(registry.views.len() as u32, self.life, ruleset.rules.clone()));
         registry.add(&view);
+        let rules = format!("view:\n{text}");
+        self.note(Record {
+            mark: Mark::View,
+            number: view.number,
+            version: u64::from(view.life),
+            body: rules.as_bytes(),
+        });
         view
     }
 
@@ -78,6 +84,7 @@ impl Handler {
         let views = registry.views.iter().filter(|view| view.names(name));
         views.for_each(|view| container.add(view));
         self.put_in_force(&container);
+        self.note(Record { mark: Mark::Container, number, version: 0, body: name.as_bytes() });
         let mut containers = (*registry.containers).clone();
         containers.insert(Arc::clone(&container.name), Arc::clone(&container));
         registry.containers = Arc::new(containers);
@@ -102,20 +109,40 @@ impl Handler {
 
     /// Puts the rulesets in force that came since.
     pub(super) fn put_in_force(&self, container: &Container) {
+        self.put_in_force_at(container, self.clock.now());
+    }
+
+    pub(super) fn put_in_force_at(&self, container: &Container, now: Timestamp) {
         let mut rules = container.rules();
         if !container.is_outdated.swap(false, Ordering::AcqRel) {
             return;
         }
         let views = rules.views.iter().map(|view| (view.number, view.rules.as_slice()));
         rules.matcher = Arc::new(Matcher::new(views));
-        rules.moment = Arc::new(rules.matcher.moment(self.clock.now()));
+        rules.moment = Arc::new(rules.matcher.moment(now));
         for shard in 0..SHARDS {
             self.shard_at(shard).switch(container.number, &rules.matcher, &rules.moment);
         }
     }
 
+    /// Finds what a view names, now.
+    async fn find_containers(&self, view: &View) -> Result<(), ViewError> {
+        let (literal, has_patterns) = view.containers();
+        let mut names: Vec<String> = literal.into_iter().map(str::to_owned).collect();
+        if has_patterns {
+            let all = self.buckets.list().await.map_err(|error| of_store("*", error))?;
+            names.extend(all.into_iter().filter(|name| view.names(name)));
+        }
+        names.iter().for_each(|name| drop(self.container(name)));
+        view.has_containers.store(true, Ordering::Release);
+        Ok(())
+    }
+
     /// The containers of a view, which are listed.
     async fn ready(&self, view: &View) -> Result<Vec<Arc<Container>>, ViewError> {
+        if !view.has_containers.load(Ordering::Acquire) {
+            self.find_containers(view).await?;
+        }
         let all = self.containers();
         let containers: Vec<Arc<Container>> =
             all.values().filter(|container| container.has(view.number)).cloned().collect();
@@ -156,24 +183,42 @@ impl Handler {
         };
         let mut asked: Vec<Asked> = containers.iter().map(|container| Asked::new(container, now)).collect();
         let mut versions = since.to_vec();
-        for (shard, version) in versions.iter_mut().enumerate() {
+        for (shard, since) in versions.chunks_exact_mut(2).enumerate() {
             let room = limit.max(1).saturating_sub(found.shown.len() + found.gone.len());
-            *version = self.changes_of_shard(shard, view, &mut asked, *version, room, &mut found)?;
+            let until =
+                self.changes_of_shard(shard, view, &mut asked, (since[0], since[1]), room, &mut found)?;
+            (since[0], since[1]) = until;
         }
+        asked.iter().for_each(|asked| self.note_time(&asked.container, now));
         found.cursor.versions = versions.into();
         Some(found)
     }
 
-    /// Adds what changed in a shard, and says up to where.
+    /// Where time alone changes sets, who goes on with the state must know for which moment they were told.
+    fn note_time(&self, container: &Container, now: Timestamp) {
+        let mut rules = container.rules();
+        if rules.matcher.has_ages() && rules.noted != Some(now) {
+            rules.noted = Some(now);
+            self.note(Record {
+                mark: Mark::Time,
+                number: container.number,
+                version: now.0 as u64,
+                body: &[],
+            });
+        }
+    }
+
+    /// Adds what changed in a shard since a version, and says up to where; `None` if nobody knows any more what left since. What
+    /// had left before the client began is no matter: with the version goes up to where that was forgotten.
     fn changes_of_shard(
         &self,
         shard: usize,
         view: u32,
         asked: &mut [Asked],
-        since: u64,
+        (since, forgotten): (u64, u64),
         room: usize,
         found: &mut Changes,
-    ) -> Option<u64> {
+    ) -> Option<(u64, u64)> {
         let mut shard = self.shard_at(shard);
         for asked in asked.iter_mut() {
             if let Some((table, pen)) = shard.table(asked.container.number) {
@@ -182,13 +227,18 @@ impl Handler {
         }
         if room == 0 {
             found.has_more |= shard.pen.version() > since;
-            return Some(since);
+            return Some((since, forgotten));
+        }
+        let floors = asked.iter().map(|asked| shard.left_floor(asked.container.number));
+        let floor = floors.max().unwrap_or(0);
+        if since > 0 && since < floor && forgotten != floor {
+            return None;
         }
         let mut changes = Vec::new();
         for asked in asked.iter_mut() {
             let Some((table, _)) = shard.table(asked.container.number) else { continue };
             asked.matcher.add_sets_with(view, &mut asked.is_in);
-            table.changes(view, &asked.is_in, since, &mut changes)?;
+            table.changes(view, &asked.is_in, since, &mut changes);
         }
         let mut until = shard.pen.version();
         if changes.len() > room {
@@ -202,7 +252,7 @@ impl Handler {
             let Some((table, _)) = shard.table(number) else { continue };
             found.add(&asked.container, table, change);
         }
-        Some(until)
+        Some((until, floor))
     }
 }
 
@@ -260,7 +310,7 @@ impl Changes {
 }
 
 impl Registry {
-    fn add(&mut self, view: &Arc<View>) {
+    pub(super) fn add(&mut self, view: &Arc<View>) {
         self.by_text.insert(view.text.clone(), view.number);
         self.views.push(Arc::clone(view));
         self.has_patterns |= view.containers().1;
@@ -281,6 +331,10 @@ impl Registry {
 
 fn name(container: &Container, key: &[u8]) -> Option<ObjectName> {
     Some(ObjectName { container: Arc::clone(&container.name), key: ObjectKey::try_from(key).ok()? })
+}
+
+fn not_kept(error: std::io::Error) -> ViewError {
+    ViewError::Refused(format!("the views' state cannot be kept: {error}"))
 }
 
 fn of_store(container: &str, source: StoreError) -> ViewError {

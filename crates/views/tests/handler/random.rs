@@ -3,6 +3,7 @@
 use super::world::{Client, Told, World, map, ruleset};
 use events::Sink;
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use store::Entropy;
@@ -156,7 +157,24 @@ impl Random {
     }
 }
 
-async fn world(seed: u64) {
+/// What a kill leaves: the files as they are, perhaps without the end of the last write.
+fn killed(dir: &Path, number: usize, cut_bytes: u64) -> PathBuf {
+    let copy = dir.with_extension(number.to_string());
+    std::fs::create_dir(&copy).unwrap();
+    let mut names: Vec<_> = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    for name in &names {
+        std::fs::copy(dir.join(name), copy.join(name)).unwrap();
+    }
+    let last = names.iter().rfind(|name| name.to_str().unwrap().starts_with("log-")).unwrap();
+    let log = std::fs::OpenOptions::new().write(true).open(copy.join(last)).unwrap();
+    log.set_len(log.metadata().unwrap().len() - cut_bytes).unwrap();
+    copy
+}
+
+async fn world(seed: u64, is_kept: bool) {
+    let scratch = tempfile::tempdir().unwrap();
+    let mut dir = is_kept.then(|| scratch.path().join("state"));
     let mut random = Random {
         world: World::new(&["alpha", "beta"]).await,
         entropy: Entropy::new(seed),
@@ -165,10 +183,19 @@ async fn world(seed: u64) {
         is_lost: false,
         clients: Vec::new(),
     };
-    let handler: Arc<Handler> = random.world.start(None, seed).await;
-    for _ in 0..6 {
+    let mut handler: Arc<Handler> = random.world.start(dir.clone(), seed).await;
+    for round in 0..6 {
         for _ in 0..40 {
             random.step(&handler).await;
+        }
+        if let Some(before) = &dir {
+            if random.below(3) == 0 {
+                handler.snapshot().await.unwrap();
+                random.step(&handler).await;
+            }
+            let after = killed(before, round, random.below(2) * random.below(8));
+            handler = random.world.start(Some(after.clone()), seed + 1_000 * (1 + round as u64)).await;
+            dir = Some(after);
         }
         random.settle(&handler).await;
         random.check(&handler, seed).await;
@@ -178,6 +205,13 @@ async fn world(seed: u64) {
 #[tokio::test]
 async fn s250_views_are_what_the_rules_say_of_the_store() {
     for seed in 0..60 {
-        world(seed).await;
+        world(seed, false).await;
+    }
+}
+
+#[tokio::test]
+async fn s251_after_a_kill_a_handler_goes_on_with_what_it_had_taken() {
+    for seed in 0..60 {
+        world(seed, true).await;
     }
 }

@@ -12,7 +12,8 @@ use store::{
     PutOptions, Tags, Timestamp,
 };
 use views::{
-    Cursor, Handler, HandlerConfig, HandlerParts, ObjectName, ObjectState, Ruleset, Shown, ViewId, Views,
+    Cursor, Handler, HandlerConfig, HandlerParts, ObjectName, ObjectState, Ruleset, Shown, ViewError, ViewId,
+    Views,
 };
 
 /// What would be in an event.
@@ -216,6 +217,7 @@ pub(crate) async fn tell(handler: &Handler, told: &[Told]) {
 /// Who follows a view.
 #[derive(Debug, Clone)]
 pub(crate) struct Client {
+    pub(crate) ruleset: Ruleset,
     pub(crate) view: ViewId,
     pub(crate) cursor: Option<Cursor>,
     pub(crate) knows: BTreeMap<ObjectName, Arc<Shown>>,
@@ -225,12 +227,18 @@ pub(crate) struct Client {
 impl Client {
     pub(crate) async fn open(handler: &Handler, ruleset: &Ruleset) -> Self {
         let view = handler.open(ruleset).await.unwrap();
-        Self { view, cursor: None, knows: BTreeMap::new(), beginnings: 0 }
+        Self { ruleset: ruleset.clone(), view, cursor: None, knows: BTreeMap::new(), beginnings: 0 }
     }
 
     /// Asks once; whether there is more.
     pub(crate) async fn ask(&mut self, handler: &Handler, limit: usize) -> bool {
-        let changes = handler.changes(self.view, self.cursor.as_ref(), limit).await.unwrap();
+        let changes = match handler.changes(self.view, self.cursor.as_ref(), limit).await {
+            Err(ViewError::Unknown) => {
+                self.view = handler.open(&self.ruleset).await.unwrap();
+                handler.changes(self.view, None, limit).await.unwrap()
+            }
+            changes => changes.unwrap(),
+        };
         if changes.is_beginning {
             self.knows.clear();
             self.beginnings += 1;

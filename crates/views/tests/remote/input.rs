@@ -13,7 +13,7 @@ fn ruleset() -> Ruleset {
 }
 
 #[tokio::test]
-async fn who_has_not_the_token_hears_nothing() {
+async fn s278_who_has_not_the_token_hears_nothing() {
     let handler = Arc::new(Plain::default());
     let server = serve(&handler, Some("secret"), ANY).await;
     for token in [None, Some("secre"), Some("secrets"), Some("Secret")] {
@@ -26,7 +26,7 @@ async fn who_has_not_the_token_hears_nothing() {
 }
 
 #[tokio::test]
-async fn requests_that_make_no_sense_are_refused_and_others_go_on() {
+async fn s278_requests_that_make_no_sense_are_refused_and_others_go_on() {
     let handler = Arc::new(Plain::default());
     let server = serve(&handler, None, ANY).await;
     let address = server.url().strip_prefix("http://").unwrap().to_owned();

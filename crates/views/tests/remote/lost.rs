@@ -23,7 +23,7 @@ async fn names(tree: &Tree) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_client_goes_on_while_its_handler_is_killed_and_back() {
+async fn s277_a_client_goes_on_while_its_handler_is_killed_and_back() {
     let handler = Arc::new(Plain::default());
     handler.put(object("a", ""));
     let server = serve(&handler, None, ANY).await;
@@ -45,7 +45,7 @@ async fn a_client_goes_on_while_its_handler_is_killed_and_back() {
 }
 
 #[tokio::test]
-async fn where_one_handler_does_not_answer_the_next_does() {
+async fn s277_where_one_handler_does_not_answer_the_next_does() {
     let (one, other) = (Arc::new(Plain::default()), Arc::new(Plain::default()));
     other.start_anew();
     for handler in [&one, &other] {

@@ -218,7 +218,7 @@ async fn compare(world: &World, model: &Model) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
-    fn a_tree_shows_what_a_plain_model_says(steps in steps(), page in 0_usize..4) {
+    fn s270_s271_s272_a_tree_shows_what_a_plain_model_says(steps in steps(), page in 0_usize..4) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         runtime.block_on(async {
             let world = World::new("set: {container: bucket}").await;
@@ -236,7 +236,7 @@ proptest! {
 
 /// A name once given goes on working, and who wants somebody else's longer name gets another.
 #[tokio::test]
-async fn namesakes_have_longer_names_that_stay() {
+async fn s270_namesakes_have_longer_names_that_stay() {
     let world = World::new("set: {container: bucket}").await;
     world.handler.put(object("b/x.fq", ""));
     assert_eq!(world.names("set").await, ["x.fq"]);
@@ -265,7 +265,7 @@ async fn namesakes_have_longer_names_that_stay() {
 }
 
 #[tokio::test]
-async fn without_directories_all_lie_in_the_view() {
+async fn s271_without_directories_all_lie_in_the_view() {
     let world = World::new("flat: {container: bucket, directories: off}\ndeep: {container: bucket}").await;
     world.handler.put(object("a", "u/v"));
     world.handler.put(object("marker/", ""));

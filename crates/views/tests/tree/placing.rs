@@ -12,7 +12,7 @@ fn key(place: &Place) -> String {
 }
 
 #[tokio::test]
-async fn a_new_file_gets_what_the_rules_ask_for() {
+async fn s275_a_new_file_gets_what_the_rules_ask_for() {
     let world = World::new("out:\n  container: [result-*, results]\n  object: 'reads/**/*.fq'\n  content_type: [text/*, text/plain]\n  \
          properties: {color: ['gr*', black, green], stage: null}\n  tags: {kind: raw}\n  output: {project: bowtie}\n",).await;
     let found = place(&world, "out/a.fq").await.unwrap();
@@ -30,7 +30,7 @@ async fn a_new_file_gets_what_the_rules_ask_for() {
 }
 
 #[tokio::test]
-async fn what_rules_leave_open_output_says() {
+async fn s275_what_rules_leave_open_output_says() {
     let world = World::new(
         "any: {container: '*'}\nsaid: {container: 'b*', output: {container: bucket, content_type: a/b}}\n\
          wrong: {container: 'b*', output: {container: other}}\n\
@@ -51,7 +51,7 @@ async fn what_rules_leave_open_output_says() {
 
 /// Where keys have no room for directories, files of several directories cannot have one name.
 #[tokio::test]
-async fn a_pattern_without_directories_puts_files_beside_each_other() {
+async fn s275_a_pattern_without_directories_puts_files_beside_each_other() {
     let world = World::new("set: {container: bucket, object: ['in/*.fasta', 'b\\*.txt', readme]}").await;
     for path in ["set/d", "set/e"] {
         world.tree.make_directory(&split(path)).await.unwrap();

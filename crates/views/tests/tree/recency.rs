@@ -8,7 +8,7 @@ use views::tree::TreeError;
 const SETS: &str = "set: {container: bucket}\nother: {container: bucket, object: 'o*'}";
 
 #[tokio::test]
-async fn a_view_is_asked_for_when_it_is_looked_at_and_not_recent() {
+async fn s274_a_view_is_asked_for_when_it_is_looked_at_and_not_recent() {
     let world = World::with_recency(SETS, Duration::from_secs(5)).await;
     world.handler.put(object("a", ""));
     assert_eq!(world.names("").await, ["other/", "set/"]);
@@ -28,7 +28,7 @@ async fn a_view_is_asked_for_when_it_is_looked_at_and_not_recent() {
 }
 
 #[tokio::test]
-async fn of_many_who_look_at_one_time_few_ask() {
+async fn s274_of_many_who_look_at_one_time_few_ask() {
     let world = World::new(SETS).await;
     world.handler.put(object("a", ""));
     let path = split("set/a");
@@ -42,7 +42,7 @@ async fn of_many_who_look_at_one_time_few_ask() {
 }
 
 #[tokio::test]
-async fn a_lost_handler_takes_nothing_away() {
+async fn s274_a_lost_handler_takes_nothing_away() {
     let world = World::new(SETS).await;
     world.handler.lose(true);
     let listed = world.tree.list(&split("set"), None, 10).await;
@@ -72,7 +72,7 @@ async fn a_lost_handler_takes_nothing_away() {
 }
 
 #[tokio::test]
-async fn what_this_client_did_is_seen_at_once_and_until_the_handler_had_time_to_hear() {
+async fn s273_what_this_client_did_is_seen_at_once_and_until_the_handler_had_time_to_hear() {
     let world = World::new(SETS).await;
     world.handler.put(object("old", ""));
     assert_eq!(world.names("set").await, ["old"]);
@@ -104,4 +104,25 @@ async fn a_listing_goes_on_where_it_was() {
     assert!(matches!(world.tree.list(&split("set/a"), None, 1).await, Err(TreeError::NotDirectory)));
     assert!(matches!(world.tree.list(&split("set/x"), None, 1).await, Err(TreeError::NotFound)));
     assert!(matches!(world.tree.list(&split("x"), None, 1).await, Err(TreeError::NotFound)));
+}
+
+/// However large a view is, a page of a listing costs what is on it; this is a debug build's time on a busy machine.
+#[tokio::test]
+async fn a_hundred_thousand_objects_are_listed_soon() {
+    let world = World::with_recency(SETS, Duration::from_secs(3600)).await;
+    for number in 0..100_000 {
+        world.handler.put(object(&format!("d{}/file-{number:06}", number % 100), ""));
+    }
+    let path = split("set");
+    assert_eq!(world.tree.list(&path, None, 10).await.unwrap().len(), 10);
+    let began = tokio::time::Instant::now();
+    let (mut count, mut after) = (0, None::<std::sync::Arc<[u8]>>);
+    loop {
+        let page = world.tree.list(&path, after.as_deref(), 1000).await.unwrap();
+        let Some((last, _)) = page.last() else { break };
+        (count, after) = (count + page.len(), Some(last.clone()));
+    }
+    let took = began.elapsed();
+    assert_eq!(count, 100_000);
+    assert!(took < Duration::from_secs(2), "{took:?}");
 }

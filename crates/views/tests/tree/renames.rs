@@ -38,7 +38,7 @@ async fn followed(tree: &Tree) {
 }
 
 #[tokio::test]
-async fn a_directory_moves_at_once_and_its_objects_follow() {
+async fn s272_a_directory_moves_at_once_and_its_objects_follow() {
     let world = World::new(SETS).await;
     for (key, at) in [("a.fq", "u"), ("b", "u/v"), ("c", "w"), ("d", "")] {
         world.store(key, at).await;
@@ -71,7 +71,7 @@ async fn a_directory_moves_at_once_and_its_objects_follow() {
 
 /// What was renamed before a process was killed is renamed after it, and follows then.
 #[tokio::test]
-async fn a_rename_survives_the_end_of_the_process() {
+async fn s272_a_rename_survives_the_end_of_the_process() {
     let dir = tempfile::tempdir().unwrap();
     let (handler, clock) = (Arc::new(Plain::default()), Arc::new(Hand::default()));
     let shop = Shop::new(clock.clone());
@@ -104,7 +104,7 @@ async fn a_rename_survives_the_end_of_the_process() {
 }
 
 #[tokio::test]
-async fn of_several_renames_the_newest_wins_and_of_several_people_too() {
+async fn s272_of_several_renames_the_newest_wins_and_of_several_people_too() {
     let world = World::new(SETS).await;
     world.store("a", "one").await;
     world.store("b", "one").await;
@@ -125,7 +125,7 @@ async fn of_several_renames_the_newest_wins_and_of_several_people_too() {
 }
 
 #[tokio::test]
-async fn an_object_that_cannot_follow_is_shown_where_it_is() {
+async fn s272_an_object_that_cannot_follow_is_shown_where_it_is() {
     let world = World::new(SETS).await;
     world.store("a", "old").await;
     world.store("gone", "old").await;

@@ -1,0 +1,33 @@
+//! `tenon events`: what happens to objects, heard and handled.
+
+mod serve;
+mod stats;
+mod tail;
+
+use anyhow::Result;
+use clap::{Args, Subcommand};
+use std::process::ExitCode;
+
+/// Handle events for the views of many clients, and see what sources say.
+#[derive(Debug, Args)]
+pub(crate) struct Events {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    Serve(serve::Serve),
+    Tail(tail::Tail),
+    Stats(stats::Stats),
+}
+
+impl Events {
+    pub(crate) fn run(self) -> Result<ExitCode> {
+        match self.action {
+            Action::Serve(serve) => serve.run(),
+            Action::Tail(tail) => tail.run(),
+            Action::Stats(stats) => stats.run(),
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! `tenon events stats`: how a handler's sources stand.
+
+use crate::command::object::print_line;
+use crate::flags::HandlerFlags;
+use crate::handling::{self, HintReport, Report};
+use crate::units;
+use anyhow::{Context, Result};
+use clap::Args;
+use std::process::ExitCode;
+
+/// Show how the sources of an event handler stand.
+#[derive(Debug, Args)]
+pub(crate) struct Stats {
+    #[command(flatten)]
+    handler: HandlerFlags,
+    /// As the handler says it, in one line of JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Stats {
+    pub(crate) fn run(self) -> Result<ExitCode> {
+        let runtime = tokio::runtime::Runtime::new().context("cannot start")?;
+        for client in handling::clients(&self.handler)? {
+            let report = runtime.block_on(client.report())?;
+            if self.json {
+                print_line(&report)?;
+            } else {
+                show(&serde_json::from_str(&report).context("the handler is of another version")?)?;
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn show(report: &Report) -> Result<()> {
+    let HintReport { applied, repeated, late, unwanted, looked } = &report.hints;
+    let memory = units::human_bytes(report.memory_bytes as u64);
+    print_line(&format!(
+        "{} views of {} objects in {} buckets, {memory}; {} objects wait to be looked at",
+        report.views, report.objects, report.buckets, report.looks
+    ))?;
+    print_line(&format!(
+        "hints: {applied} applied, {repeated} repeated, {late} late, {unwanted} unwanted, {looked} looked at"
+    ))?;
+    if report.feeds.is_empty() {
+        print_line("no sources: nobody says what happens to objects")?;
+    }
+    for feed in &report.feeds {
+        let state = if feed.connected { "connected" } else { "not connected" };
+        print_line(&format!("{}\n  {state}, {} ms behind", feed.source, feed.lag_ms))?;
+        print_line(&format!(
+            "  messages {}, hints {}, unreadable {}, lost {}, repeated {}, failures {}",
+            feed.messages, feed.hints, feed.unreadable, feed.lost, feed.repeated, feed.failures
+        ))?;
+        if let Some(error) = &feed.last_error {
+            print_line(&format!("  last failure: {error}"))?;
+        }
+    }
+    Ok(())
+}

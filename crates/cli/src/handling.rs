@@ -1,0 +1,233 @@
+//! An event handler in this process: what it is made of, what feeds it, and what it says of itself.
+//!
+//! Mounts with views have one, and `tenon events serve` is one for many clients.
+
+use crate::bucket::{self, World};
+use crate::flags::{EventFlags, HandlerFlags, SourceFlags, StoreFlags};
+use crate::state;
+use anyhow::{Context, Result, anyhow, bail};
+use events::{Feed, FeedCounts, FeedStatus, SourceAccess};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use store::{Buckets, Entropy};
+use tokio::task::AbortHandle;
+use views::part::{Part, Union};
+use views::remote::{RemoteConfig, RemoteViews, Token};
+use views::{Handler, HandlerConfig, HandlerParts, HandlerStats, Views};
+
+/// Messages that nobody can read, in a handler's directory.
+const DEAD_LETTERS: &str = "dead-letters.jsonl";
+
+/// A handler and its feeds; these end with it.
+#[derive(Debug)]
+pub(crate) struct Handling {
+    /// Who is asked.
+    pub(crate) handler: Arc<Handler>,
+    feeds: Vec<Running>,
+}
+
+#[derive(Debug)]
+struct Running {
+    name: String,
+    status: FeedStatus,
+    task: AbortHandle,
+}
+
+/// What a handler process says of itself.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Report {
+    /// Of Tenon.
+    pub(crate) version: String,
+    /// Views that somebody asked for, and the buckets and objects in which they look.
+    pub(crate) views: usize,
+    pub(crate) buckets: usize,
+    pub(crate) objects: usize,
+    pub(crate) memory_bytes: usize,
+    /// Objects that wait to be looked at.
+    pub(crate) looks: usize,
+    /// What came of hints.
+    pub(crate) hints: HintReport,
+    /// Its feeds, in the order of the flags.
+    pub(crate) feeds: Vec<FeedReport>,
+}
+
+/// What came of hints.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct HintReport {
+    pub(crate) applied: u64,
+    pub(crate) repeated: u64,
+    pub(crate) late: u64,
+    pub(crate) unwanted: u64,
+    pub(crate) looked: u64,
+}
+
+/// How a feed stands.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct FeedReport {
+    /// Its source.
+    pub(crate) source: String,
+    pub(crate) connected: bool,
+    pub(crate) messages: u64,
+    pub(crate) hints: u64,
+    /// Messages among the dead letters, and those that could not be kept even there.
+    pub(crate) unreadable: u64,
+    pub(crate) lost: u64,
+    /// Batches that came again, and failures of the source or of the handler.
+    pub(crate) repeated: u64,
+    pub(crate) failures: u64,
+    pub(crate) lag_ms: u64,
+    pub(crate) last_error: Option<String>,
+}
+
+impl Handling {
+    /// A handler of the objects of some buckets, with its state in a directory, fed by what the flags name.
+    pub(crate) async fn start(
+        buckets: Arc<dyn Buckets>,
+        dir: PathBuf,
+        flags: &EventFlags,
+        store: &StoreFlags,
+        world: &World,
+    ) -> Result<Self> {
+        let config = HandlerConfig { knows_accessed: flags.access_events };
+        let dead_letters = dir.join(DEAD_LETTERS);
+        let part = flags.part.unwrap_or(Part::ALL);
+        let handler = Handler::start(HandlerParts {
+            buckets: part.of_buckets(buckets),
+            clock: Arc::clone(&world.clock),
+            entropy: Entropy::new(world.entropy.next_u64()),
+            dir: Some(dir),
+            config,
+        });
+        let mut handling = Self { handler: handler.await?, feeds: Vec::new() };
+        let access = access(&flags.sources, store, world)?;
+        for url in &flags.events {
+            let source =
+                events::open(url, access.clone()).await.map_err(|error| anyhow!("--events: {error}"))?;
+            let (clock, entropy) = (Arc::clone(&world.clock), Arc::clone(&world.entropy));
+            let feed = Feed::new(url, flags.sources.event_dialect, dead_letters.clone(), clock, entropy);
+            let feed = feed.into_sink(part.of_hints(handling.handler.clone()));
+            let status = feed.status();
+            let task = tokio::spawn(feed.run(source)).abort_handle();
+            handling.feeds.push(Running { name: url.clone(), status, task });
+        }
+        Ok(handling)
+    }
+
+    /// How it stands.
+    pub(crate) fn report(&self) -> Report {
+        let feeds = self.feeds.iter().map(|feed| feed_report(&feed.name, feed.status.counts()));
+        let HandlerStats { views, containers, objects, memory_bytes, looks, hints, .. } =
+            self.handler.stats();
+        Report {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            views: views.len(),
+            buckets: containers,
+            objects,
+            memory_bytes,
+            looks,
+            hints: HintReport {
+                applied: hints.applied,
+                repeated: hints.repeated,
+                late: hints.late,
+                unwanted: hints.unwanted,
+                looked: hints.looked,
+            },
+            feeds: feeds.collect(),
+        }
+    }
+
+    /// Ends the feeds, and writes down what is known so that the next start is short.
+    pub(crate) async fn stop(&self) {
+        self.feeds.iter().for_each(|feed| feed.task.abort());
+        if let Err(error) = self.handler.snapshot().await {
+            tracing::warn!("the next start takes longer: {error}");
+        }
+    }
+}
+
+impl Drop for Handling {
+    fn drop(&mut self) {
+        // What was not acknowledged comes again.
+        self.feeds.iter().for_each(|feed| feed.task.abort());
+    }
+}
+
+fn feed_report(name: &str, counts: FeedCounts) -> FeedReport {
+    FeedReport {
+        source: name.to_owned(),
+        connected: counts.is_connected,
+        messages: counts.messages,
+        hints: counts.hints,
+        unreadable: counts.unreadable,
+        lost: counts.lost,
+        repeated: counts.repeated,
+        failures: counts.failures,
+        lag_ms: u64::try_from(counts.lag.as_millis()).unwrap_or(u64::MAX),
+        last_error: counts.last_error,
+    }
+}
+
+/// How sources are reached.
+pub(crate) fn access(flags: &SourceFlags, store: &StoreFlags, world: &World) -> Result<SourceAccess> {
+    let config = bucket::s3_config(store)?;
+    Ok(SourceAccess {
+        secret: flags.event_secret.as_deref().map(first_line).transpose()?,
+        credentials: config.credentials,
+        region: Some(config.region),
+        ca_bundle: store.ca_bundle.clone(),
+        clock: Arc::clone(&world.clock),
+        entropy: Arc::clone(&world.entropy),
+    })
+}
+
+/// A secret: the first line of a file that only its owner reads.
+pub(crate) fn first_line(path: &Path) -> Result<String> {
+    let text = state::read_secret(path)?;
+    match text.lines().next().map(str::trim) {
+        Some(secret) if !secret.is_empty() => Ok(secret.to_owned()),
+        _ => bail!("{} has nothing in its first line", path.display()),
+    }
+}
+
+/// Clients of the handlers that the flags name, one for each part of all objects.
+pub(crate) fn clients(flags: &HandlerFlags) -> Result<Vec<Arc<RemoteViews>>> {
+    let mut parts: BTreeMap<Part, Vec<String>> = BTreeMap::new();
+    for at in &flags.handler {
+        parts.entry(at.part).or_default().push(at.url.clone());
+    }
+    let count = parts.keys().next().map_or(0, |part| part.count());
+    let is_whole = parts.len() == count && parts.keys().all(|part| part.count() == count);
+    if !is_whole {
+        bail!("--handler: name a handler of each part, like 1/2=URL and 2/2=URL, or of no part");
+    }
+    let token = flags.handler_token.as_deref().map(token).transpose()?;
+    let client = |addresses| {
+        let (token, ca_bundle) = (token.clone(), flags.handler_ca_bundle.clone());
+        let config = RemoteConfig { addresses, token, ca_bundle };
+        RemoteViews::new(&config).map(Arc::new).context("--handler")
+    };
+    parts.into_values().map(client).collect()
+}
+
+/// The handlers that the flags name, as one.
+pub(crate) fn elsewhere(flags: &HandlerFlags) -> Result<Arc<dyn Views>> {
+    let mut clients: Vec<Arc<dyn Views>> = Vec::new();
+    for client in self::clients(flags)? {
+        clients.push(client);
+    }
+    Ok(match clients.pop() {
+        Some(only) if clients.is_empty() => only,
+        last => {
+            clients.extend(last);
+            Arc::new(Union::new(clients))
+        }
+    })
+}
+
+/// The secret that a handler shares with its clients.
+pub(crate) fn token(path: &Path) -> Result<Token> {
+    let text = first_line(path)?;
+    Token::new(&text).map_err(|what| anyhow!("{}: {what}", path.display()))
+}

@@ -1,0 +1,24 @@
+//! What a part hears.
+
+use super::Part;
+use events::{Hint, Sink, SinkError};
+use std::sync::Arc;
+
+#[derive(Debug)]
+pub(super) struct PartSink {
+    pub(super) part: Part,
+    pub(super) sink: Arc<dyn Sink>,
+}
+
+#[async_trait::async_trait]
+impl Sink for PartSink {
+    async fn take(&self, hints: &[Hint<'_>]) -> Result<(), SinkError> {
+        let own = hints.iter().filter(|hint| self.part.has(&hint.bucket, &hint.key));
+        let own: Vec<Hint<'_>> = own.cloned().collect();
+        if own.is_empty() { Ok(()) } else { self.sink.take(&own).await }
+    }
+
+    async fn lost(&self, bucket: Option<&str>) {
+        self.sink.lost(bucket).await;
+    }
+}
