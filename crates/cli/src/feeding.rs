@@ -7,7 +7,7 @@ use crate::handling::first_line;
 use anyhow::{Result, anyhow};
 use events::{Feed, FeedStatus, Filter, Sink, SourceAccess, Wanted};
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio::task::JoinSet;
 
@@ -45,7 +45,7 @@ impl Feeds {
         let wanted = Wanted::new(containers.into_iter().flatten().map(filter).collect());
         let (mut statuses, mut running) = (Vec::new(), JoinSet::new());
         for url in urls {
-            let access = access(flags, store, world)?;
+            let access = access(flags, store, Some(dir.to_owned()), world)?;
             let source = events::open(url, access).await.map_err(|error| anyhow!("--events: {error}"))?;
             let (clock, entropy) = (Arc::clone(&world.clock), Arc::clone(&world.entropy));
             let feed = Feed::new(url, flags.event_dialect, dir.join(DEAD_LETTERS_FILE), clock, entropy)
@@ -63,8 +63,13 @@ impl Feeds {
     }
 }
 
-/// How sources are reached: who asks, and what whoever posts has to know.
-pub(crate) fn access(flags: &SourceFlags, store: &StoreFlags, world: &World) -> Result<SourceAccess> {
+/// How sources are reached: who asks, what whoever posts has to know, and where positions are that no source keeps.
+pub(crate) fn access(
+    flags: &SourceFlags,
+    store: &StoreFlags,
+    positions: Option<PathBuf>,
+    world: &World,
+) -> Result<SourceAccess> {
     let config = bucket::s3_config(store)?;
     let secret = flags.event_secret.as_deref().map(first_line).transpose()?;
     Ok(SourceAccess {
@@ -72,6 +77,7 @@ pub(crate) fn access(flags: &SourceFlags, store: &StoreFlags, world: &World) -> 
         credentials: config.credentials,
         region: Some(config.region),
         ca_bundle: store.ca_bundle.clone(),
+        positions,
         clock: Arc::clone(&world.clock),
         entropy: Arc::clone(&world.entropy),
     })

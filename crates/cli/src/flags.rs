@@ -131,13 +131,10 @@ pub(crate) struct ViewFlags {
     /// YAML file of rulesets, each a directory: in .views of the volume, or without a volume in DIR itself
     #[arg(long, value_name = "FILE")]
     pub(crate) views: Option<PathBuf>,
-    /// Where it is said what happens to objects, like webhook://ADDRESS:PORT/PATH (repeatable; else buckets are listed again)
-    #[arg(long, value_name = "URL", requires = "views", conflicts_with = "handler")]
-    pub(crate) events: Vec<String>,
     #[command(flatten)]
-    pub(crate) sources: SourceFlags,
+    pub(crate) events: EventFlags,
     #[command(flatten)]
-    pub(crate) elsewhere: HandlerFlags,
+    pub(crate) handler: HandlerFlags,
 }
 
 /// What an event handler hears.

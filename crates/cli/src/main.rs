@@ -50,7 +50,7 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    Mount(command::mount::Mount),
+    Mount(Box<command::mount::Mount>),
     Umount(command::umount::Umount),
     Format(command::format::Format),
     Status(command::status::Status),

@@ -107,6 +107,9 @@ impl Served {
             endpoint.stop(patience.min(LAST_REQUESTS_WITHIN)).await;
         }
         let outcome = self.mount.opened.fs.shutdown(patience).await;
+        if let Some(viewing) = &self.mount.opened.viewing {
+            viewing.stop().await;
+        }
         self.mount.drain_quietly(patience).await;
         if let Err(error) = self.mount.opened.metadata.checkpoint() {
             tracing::warn!("names stay in the write-back log until the next mount: {error:#}");

@@ -200,3 +200,31 @@ fn what_a_source_says_is_shown_as_it_comes() {
     let refused = home.refused(["events", "tail", "webhook://127.0.0.1:1/x", "--event-dialect", "klingon"]);
     assert!(refused.contains("eventbridge"), "{refused}");
 }
+
+/// Two mounts with rulesets of their own ask one handler; one goes on with what it knows when that is gone.
+#[test]
+fn s265_mounts_ask_a_handler_that_others_run() {
+    let events = free_port();
+    let (home, url) = Home::new().served(events);
+    let handler = home.handler(&url, "127.0.0.1:0", events);
+    let at = handler.first_line();
+    fs::create_dir(home.path("views")).unwrap();
+    fs::write(home.path("rules.yaml"), RULES.replace("properties", "recency: 100ms\n  properties")).unwrap();
+    let words = ["mount", "--views=rules.yaml", "views", "--handler", &at, "--handler-token=client-token"];
+    home.ok(words.iter().chain(&["--endpoint-url", &url]));
+    let green = home.path("views/green");
+    assert_eq!(fs::read_dir(&green).unwrap().count(), 0);
+    fs::write(green.join("made"), "in a view").unwrap();
+    assert_eq!(fs::read_to_string(home.mnt().join("made")).unwrap(), "in a view");
+    fs::write(home.path("body"), "put").unwrap();
+    let put =
+        |key: &str| home.ok(["object", "put", &format!("s3://volume/{key}"), "body", "--endpoint-url", &url]);
+    put("plain");
+    assert!(!green.join("plain").exists());
+    drop(handler);
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    assert_eq!(fs::read_to_string(green.join("made")).unwrap(), "in a view", "without the handler");
+    let status = home.ok(["status", "views"]);
+    assert!(status.contains("green: 1 objects; as it was"), "{status}");
+    home.ok(["umount", "views"]);
+}

@@ -74,8 +74,14 @@ impl Mount {
         if (self.mount.allow_suid || self.mount.allow_dev) && !rustix::process::geteuid().is_root() {
             bail!("only root may mount with --allow-suid or --allow-dev");
         }
-        if self.views.views.is_none() && !self.views.elsewhere.handler.is_empty() {
-            bail!("--handler is for views: say which with --views FILE");
+        let ViewFlags { views, events, handler } = &self.views;
+        if views.is_none() && (!events.events.is_empty() || !handler.handler.is_empty()) {
+            bail!("--events and --handler are for views: add --views FILE");
+        }
+        if !events.events.is_empty() && !handler.handler.is_empty() {
+            bail!(
+                "--events is for the handler of this mount, and --handler for one of others: give one of them"
+            );
         }
         let rulesets = self.views.views.as_deref().map(viewing::read).transpose()?;
         let volume = self.volume(rulesets.as_deref())?;

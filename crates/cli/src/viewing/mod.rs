@@ -11,19 +11,18 @@ pub(crate) use reach::{Reach, containers};
 
 use crate::bucket::World;
 use crate::control::protocol;
-use crate::feeding::{FeedParts, Feeds};
 use crate::flags::{StoreFlags, ViewFlags};
-use crate::handling;
+use crate::handling::{self, FeedReport, Handling};
 use crate::volume::Volume;
 use anyhow::{Context, Result, anyhow, bail};
-use events::{FeedCounts, Sink};
+use events::Sink;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use store::{Buckets, Clock, Entropy, ObjectKey, ObjectMeta, ObjectStore, StoreError, Tags, Timestamp};
+use store::{Buckets, Clock, ObjectKey, ObjectMeta, ObjectStore, StoreError, Tags, Timestamp};
 use views::tree::{Tree, TreeParts, ViewStatus};
-use views::{Handler, HandlerConfig, HandlerParts, ObjectName, Rule, Ruleset, Shown, Views};
+use views::{ObjectName, Rule, Ruleset, Shown, Views};
 
 /// What a file of rulesets has at most: nobody writes more, and a device file has no end.
 const FILE_BYTES_MAX: u64 = 16 << 20;
@@ -32,14 +31,13 @@ const FILE_BYTES_MAX: u64 = 16 << 20;
 #[derive(Debug)]
 pub(crate) struct Viewing {
     tree: Tree,
-    /// The one in this process, where there is one.
-    handler: Option<Arc<Handler>>,
+    /// The handler of this process, where there is one.
+    handling: Option<Handling>,
     reach: Reach,
     rulesets: Vec<Ruleset>,
     /// For how long what is known is recent, where a ruleset does not say it.
     recency: Duration,
     clock: Arc<dyn Clock>,
-    feeds: Feeds,
     /// Where nobody says what happens: containers are listed again, this long after they were.
     lister: Option<Lister>,
 }
@@ -71,20 +69,24 @@ impl Viewing {
         rulesets: Vec<Ruleset>,
         parts: ViewingParts<'_>,
     ) -> Result<Arc<Self>> {
+        if flags.events.part.is_some() {
+            bail!("--part is of a handler for many clients: a mount has views of all objects");
+        }
         let reach = Reach::of(parts.volume);
         rulesets.iter().try_for_each(|ruleset| must_be_here(ruleset, &reach))?;
         let clock = Arc::clone(&parts.world.clock);
-        std::fs::create_dir_all(&parts.dir)
-            .with_context(|| format!("cannot make {}", parts.dir.display()))?;
-        let handler = match flags.elsewhere.handler.is_empty() {
-            true => Some(embedded(&parts).await?),
+        let handling = match flags.handler.handler.is_empty() {
+            true => {
+                let (buckets, dir) = (Arc::clone(&parts.buckets), parts.dir.join("handler"));
+                Some(Handling::start(buckets, dir, &flags.events, parts.store, parts.world).await?)
+            }
             false => None,
         };
-        let views: Arc<dyn Views> = match &handler {
-            Some(handler) => handler.clone(),
-            None => handling::elsewhere(&flags.elsewhere)?,
+        let views: Arc<dyn Views> = match &handling {
+            Some(handling) => handling.handler.clone(),
+            None => handling::elsewhere(&flags.handler)?,
         };
-        let recency = if handler.is_some() { Duration::ZERO } else { parts.metadata_ttl };
+        let recency = if handling.is_some() { Duration::ZERO } else { parts.metadata_ttl };
         let tree = Tree::start(TreeParts {
             views,
             rulesets: rulesets.clone(),
@@ -94,25 +96,17 @@ impl Viewing {
             dir: Some(parts.dir.join("tree")),
         });
         let tree = tree.await.context("cannot keep the directories of views")?;
-        let feeds = match &handler {
-            Some(handler) => {
-                let feeds = Feeds::open(FeedParts {
-                    urls: &flags.events,
-                    flags: &flags.sources,
-                    store: parts.store,
-                    containers: containers(&rulesets),
-                    sink: handler.clone(),
-                    dir: &parts.dir,
-                    world: parts.world,
-                });
-                feeds.await?
-            }
-            None => Feeds::default(),
-        };
-        let lists = handler.is_some() && flags.events.is_empty();
+        let lists = handling.is_some() && flags.events.events.is_empty();
         let (every, last) = (parts.metadata_ttl, Mutex::new(clock.now()));
         let lister = lists.then_some(Lister { every, last });
-        Ok(Arc::new(Self { tree, handler, reach, rulesets, recency, clock, feeds, lister }))
+        Ok(Arc::new(Self { tree, handling, reach, rulesets, recency, clock, lister }))
+    }
+
+    /// The mount ends.
+    pub(crate) async fn stop(&self) {
+        if let Some(handling) = &self.handling {
+            handling.stop().await;
+        }
     }
 
     /// A store whose changes the views hear of.
@@ -144,8 +138,8 @@ impl Viewing {
 
     /// The handler in this process looks for itself; another hears of it by its own ways.
     async fn look_again(&self, container: &str, key: &ObjectKey) {
-        if let Some(handler) = &self.handler {
-            handler.look_again(container, key.as_bytes()).await;
+        if let Some(handling) = &self.handling {
+            handling.handler.look_again(container, key.as_bytes()).await;
         }
     }
 
@@ -162,21 +156,22 @@ impl Viewing {
 
     /// How the sources of events do.
     pub(crate) fn sources(&self) -> Vec<protocol::EventSource> {
-        let source = |(url, counts): (&str, FeedCounts)| protocol::EventSource {
-            url: url.to_owned(),
-            messages: counts.messages,
-            hints: counts.hints,
-            unreadable: counts.unreadable,
-            failures: counts.failures,
-            connected: counts.is_connected,
-            last_error: counts.last_error,
+        let feeds = self.handling.iter().flat_map(|handling| handling.report().feeds);
+        let source = |feed: FeedReport| protocol::EventSource {
+            url: feed.source,
+            messages: feed.messages,
+            hints: feed.hints,
+            unreadable: feed.unreadable,
+            failures: feed.failures,
+            connected: feed.connected,
+            last_error: feed.last_error,
         };
-        self.feeds.statuses().map(source).collect()
+        feeds.map(source).collect()
     }
 
     /// Somebody looks: where nobody says what happens, that is when to find out.
     fn is_looked_at(&self) {
-        let (Some(lister), Some(handler)) = (&self.lister, &self.handler) else { return };
+        let (Some(lister), Some(handling)) = (&self.lister, &self.handling) else { return };
         let now = self.clock.now();
         {
             let mut last = lister.last.lock().unwrap_or_else(PoisonError::into_inner);
@@ -185,21 +180,9 @@ impl Viewing {
             }
             *last = now;
         }
-        let handler = Arc::clone(handler);
+        let handler = Arc::clone(&handling.handler);
         tokio::spawn(async move { handler.lost(None).await });
     }
-}
-
-/// The handler of this process.
-async fn embedded(parts: &ViewingParts<'_>) -> Result<Arc<Handler>> {
-    let handler = Handler::start(HandlerParts {
-        buckets: Arc::clone(&parts.buckets),
-        clock: Arc::clone(&parts.world.clock),
-        entropy: Entropy::new(parts.world.entropy.next_u64()),
-        dir: Some(parts.dir.join("handler")),
-        config: HandlerConfig::default(),
-    });
-    Ok(handler.await?)
 }
 
 /// The rulesets of a file; what is wrong with it goes to standard error, a line each.

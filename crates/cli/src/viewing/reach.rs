@@ -26,11 +26,12 @@ impl Reach {
 
     /// The key by which the volume has an object, if it does.
     pub(super) fn key(&self, object: &ObjectName) -> Option<ObjectKey> {
+        let inside = object.key.as_bytes().strip_prefix(self.prefix())?;
+        if inside.strip_prefix(vfs::RESERVED.as_bytes()).is_some_and(|rest| rest.starts_with(b"/")) {
+            return None;
+        }
         match self {
-            Self::Bucket { name, prefix } => {
-                let has = *object.container == **name && object.key.as_bytes().starts_with(prefix);
-                has.then(|| object.key.clone())
-            }
+            Self::Bucket { name, .. } => (*object.container == **name).then(|| object.key.clone()),
             Self::Buckets => {
                 ObjectKey::new([object.container.as_bytes(), b"/", object.key.as_bytes()].concat()).ok()
             }

@@ -19,7 +19,7 @@ const ENTRIES_PER_CALL: usize = 512;
 /// ... or about two hundred with attributes.
 const ENTRIES_PER_CALL_WITH_ATTRIBUTES: usize = 128;
 /// What a listing has just said the kernel may believe for so long, also where names are asked for each time.
-const LISTED_FOR: Duration = Duration::from_millis(200);
+const LISTED_FOR: Duration = Duration::from_secs(1);
 
 impl Adapter {
     pub(crate) fn open_directory(&self, ino: INodeNo, reply: ReplyOpen) {

@@ -45,7 +45,7 @@ impl Tail {
 
     async fn tail(&self) -> Result<()> {
         let world = World::real()?;
-        let access = feeding::access(&self.sources, &self.store, &world)?;
+        let access = feeding::access(&self.sources, &self.store, None, &world)?;
         let mut source = events::open(&self.url, access).await.map_err(|error| anyhow!("{error}"))?;
         let mut left = self.count.unwrap_or(usize::MAX);
         while left > 0 {
