@@ -1,0 +1,120 @@
+//! What the endpoint changes while the mount is looking, or changing something beside it.
+
+use super::{key, objects, put};
+use crate::world::Bucket;
+use std::sync::Arc;
+use store::wrap::Operation;
+use store::{ObjectStore as _, PutOptions};
+use vfs::Ino;
+
+/// A rename in between took the object for another, replaced by somebody else, and came to nothing: what it was to replace was
+/// deleted, and nothing had its name (world 1867 of both sides).
+#[tokio::test]
+async fn s39_a_rename_moves_what_was_put_just_before() {
+    let world = Bucket::with_metadata().mount(|_| {}).await;
+    let objects = Arc::new(objects(&world));
+    put(&objects, "to", "replaced").await;
+    put(&objects, "from", "old").await;
+    assert_eq!(world.read_file("from").await.unwrap(), b"old");
+    assert_eq!(world.read_file("to").await.unwrap(), b"replaced");
+    let looking = world.bucket.late.hold(Operation::Head);
+    let put = tokio::spawn({
+        let objects = objects.clone();
+        async move { objects.put(&key("from"), "newer".into(), PutOptions::default()).await }
+    });
+    let look_is_done = looking.done().await;
+    let fs = world.fs.clone();
+    let renaming = tokio::spawn(async move { fs.rename((Ino::ROOT, b"from"), (Ino::ROOT, b"to"), 0).await });
+    for _ in 0..10 {
+        tokio::task::yield_now().await;
+    }
+    look_is_done.send(()).unwrap();
+    put.await.unwrap().unwrap();
+    renaming.await.unwrap().unwrap();
+    world.fs.moves_end().await;
+    assert_eq!(world.read_file("to").await.unwrap(), b"newer");
+    assert_eq!(world.bucket.keys().await, ["to"]);
+}
+
+/// A listing was on its way when an object was put: its answer was believed for the whole revalidation time (world 6471 of
+/// both sides).
+#[tokio::test]
+async fn s39_what_is_put_is_shown_though_a_listing_did_not_see_it() {
+    let bucket = Bucket::in_memory();
+    bucket.put("d/old", "old").await;
+    let world = Arc::new(bucket.mount(|_| {}).await);
+    let objects = objects(&world);
+    let held = bucket.late.hold(Operation::List);
+    let other = world.clone();
+    let listing = tokio::spawn(async move { other.names("d").await.unwrap() });
+    let root_is_listed = held.done().await;
+    let held = bucket.late.hold(Operation::List);
+    drop(root_is_listed);
+    let answer = held.done().await;
+    put(&objects, "d/new", "new").await;
+    drop(answer);
+    assert_eq!(listing.await.unwrap(), ["old"], "who asked before");
+    assert_eq!(world.read_file("d/new").await.unwrap(), b"new");
+    assert_eq!(world.names("d").await.unwrap(), ["new", "old"]);
+    world.assert_healthy().await;
+}
+
+/// A directory was being made: what was put into it meanwhile was not there for whoever looked then, who made a file of that
+/// name (world 11648 of both sides).
+#[tokio::test]
+async fn s39_what_is_put_into_a_directory_that_is_being_made_is_shown() {
+    let bucket = Bucket::in_memory();
+    let world = Arc::new(bucket.mount(|_| {}).await);
+    let objects = objects(&world);
+    let marker = bucket.late.hold(Operation::Put);
+    let other = world.clone();
+    let making = tokio::spawn(async move { other.mkdir("d").await.unwrap() });
+    let marker_is_put = marker.done().await;
+    put(&objects, "d/new", "new").await;
+    drop(marker_is_put);
+    making.await.unwrap();
+    assert_eq!(world.names("d").await.unwrap(), ["new"]);
+    world.assert_healthy().await;
+}
+
+/// A file that the mount had not learned of was not there while an endpoint's client replaced it (world 7403 of both sides).
+#[tokio::test]
+async fn s39_what_is_being_replaced_is_found_meanwhile() {
+    let bucket = Bucket::in_memory();
+    bucket.put("d/old", "old").await;
+    let world = Arc::new(bucket.mount(|_| {}).await);
+    let objects = Arc::new(objects(&world));
+    world.stat("d").await.unwrap();
+    let held = bucket.late.hold(Operation::Put);
+    let other = objects.clone();
+    let putting = tokio::spawn(async move { put(&other, "d/old", "newer").await });
+    let answer = held.done().await;
+    assert!(world.stat("d/old").await.is_ok());
+    drop(answer);
+    putting.await.unwrap();
+    assert_eq!(world.read_file("d/old").await.unwrap(), b"newer");
+    world.assert_healthy().await;
+}
+
+/// Attributes were being exported: what was put meanwhile was taken for that, and nobody looked again (world 2812 of both
+/// sides).
+#[tokio::test(start_paused = true)]
+async fn s39_what_is_put_is_shown_though_attributes_are_exported_meanwhile() {
+    let world = Bucket::with_metadata().mount(|_| {}).await;
+    let objects = Arc::new(objects(&world));
+    put(&objects, "file", "old").await;
+    world.chmod("file", 0o600).await.unwrap();
+    let copying = world.bucket.late.hold(Operation::Copy);
+    let fs = world.fs.clone();
+    let syncing = tokio::spawn(async move { fs.sync().await });
+    let copy_is_done = copying.done().await;
+    let put = tokio::spawn({
+        let objects = objects.clone();
+        async move { objects.put(&key("file"), "newer".into(), PutOptions::default()).await }
+    });
+    tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    copy_is_done.send(()).unwrap();
+    put.await.unwrap().unwrap();
+    syncing.await.unwrap().unwrap();
+    assert_eq!(world.read_file("file").await.unwrap(), b"newer");
+}
