@@ -43,11 +43,13 @@ impl Places {
         counts
     }
 
-    /// Returns when none is mounted any more, and no file is open in any; without one, never.
+    /// Whether there ever was one.
+    pub(crate) fn are_any(&self) -> bool {
+        !self.0.is_empty()
+    }
+
+    /// Returns when none is mounted any more, and no file is open in any.
     pub(crate) async fn ended(&self) {
-        if self.0.is_empty() {
-            return std::future::pending().await;
-        }
         for place in &self.0 {
             place.session.ended().await;
         }

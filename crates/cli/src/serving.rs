@@ -95,7 +95,7 @@ impl Served {
         let Signals { stop, hangup } = &mut self.signals;
         let patience = loop {
             tokio::select! {
-                () = self.mount.places.ended() => break patience,
+                () = self.mount.places.ended(), if self.mount.places.are_any() => break patience,
                 () = stop.asked() => {
                     self.mount.stop(patience, stop).await?;
                     break patience.min(LAST_CLOSES_WITHIN);
@@ -106,7 +106,11 @@ impl Served {
         if let Some(endpoint) = &self.mount.endpoint {
             endpoint.stop(patience.min(LAST_REQUESTS_WITHIN)).await;
         }
-        let outcome = self.mount.opened.fs.shutdown(patience).await;
+        let (outcome, _) = tokio::join!(
+            self.mount.opened.fs.shutdown(patience),
+            // The threads that serve the kernel have the names open, too.
+            tokio::time::timeout(patience, self.mount.places.ended()),
+        );
         if let Some(viewing) = &self.mount.opened.viewing {
             viewing.stop().await;
         }

@@ -23,6 +23,7 @@ usage: cargo xtask <command>
   bench events         rates and latencies of the event handler
   figures [--quick]    the ObjectFS paper's Figures 2 to 5, measured and drawn into docs/figures
   dialects             how long a message of events takes to be read
+  views [--objects N]  listings of views over a large bucket, beside the raw client and s3fs
   fuzz [--minutes N] [--keep] [TARGET...]
                        throws changed inputs at everything that reads bytes from outside; --keep
                        makes the shortest inputs that take all ways found the corpus";
@@ -46,6 +47,7 @@ fn run(arguments: &[String]) -> Result<()> {
         "dialects" => dialects::run(),
         "fuzz" => fuzz::run(&workspace_root()?, rest),
         "brokers" => bench::brokers::run(rest),
+        "views" => bench::views::run(&workspace_root()?, rest),
         "figures" => bench::figures::run(&workspace_root()?, rest),
         "help" | "--help" | "-h" => {
             println!("{USAGE}");

@@ -16,6 +16,7 @@ mod plot;
 mod rates;
 mod raw;
 mod report;
+pub(crate) mod views;
 
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};

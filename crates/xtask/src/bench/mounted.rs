@@ -22,7 +22,8 @@ pub(super) struct Mount {
     tenon: PathBuf,
     folder: tempfile::TempDir,
     pid: u32,
-    volume: String,
+    /// `None`: a mount of views alone.
+    volume: Option<String>,
     flags: Vec<String>,
     environment: Vec<(&'static str, String)>,
 }
@@ -127,13 +128,33 @@ impl Mount {
         format: &[&str],
         flags: &[&str],
     ) -> Result<Self> {
+        let volume = format!("s3://{bucket}");
+        let mut mount = Self::unmounted(tenon, server, Some(volume.clone()), flags)?;
+        if !format.is_empty() {
+            let made = mount.command(&["format", &volume]).args(format).output()?;
+            ensure!(made.status.success(), "tenon format failed: {}", String::from_utf8_lossy(&made.stderr));
+        }
+        mount.start()?;
+        Ok(mount)
+    }
+
+    /// Views alone, of the rulesets in a file.
+    pub(super) fn of_views(tenon: &Path, server: &S3Server, rules: &Path, flags: &[&str]) -> Result<Self> {
+        let rules = rules.to_str().context("a path in UTF-8")?;
+        let flags = [&["--views", rules], flags].concat();
+        let mut mount = Self::unmounted(tenon, server, None, &flags)?;
+        mount.start()?;
+        Ok(mount)
+    }
+
+    fn unmounted(tenon: &Path, server: &S3Server, volume: Option<String>, flags: &[&str]) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         std::fs::create_dir(folder.path().join("mnt"))?;
-        let mut mount = Self {
+        Ok(Self {
             tenon: tenon.to_owned(),
             folder,
             pid: 0,
-            volume: format!("s3://{bucket}"),
+            volume,
             flags: flags.iter().map(|&flag| flag.to_owned()).collect(),
             environment: vec![
                 ("AWS_ACCESS_KEY_ID", server.access_key().to_owned()),
@@ -141,13 +162,7 @@ impl Mount {
                 ("AWS_ENDPOINT_URL", server.endpoint()),
                 ("AWS_REGION", server.region().to_owned()),
             ],
-        };
-        if !format.is_empty() {
-            let made = mount.command(&["format", &mount.volume]).args(format).output()?;
-            ensure!(made.status.success(), "tenon format failed: {}", String::from_utf8_lossy(&made.stderr));
-        }
-        mount.start()?;
-        Ok(mount)
+        })
     }
 
     /// Unmounts, and mounts with the same state: nothing of the files is in memory.
@@ -160,8 +175,8 @@ impl Mount {
 
     fn start(&mut self) -> Result<()> {
         let state = self.folder.path().join("state");
-        let mut mounting = self.command(&["mount", &self.volume]);
-        mounting.arg(self.point()).arg("--state-dir").arg(state).args(&self.flags);
+        let mut mounting = self.command(&["mount"]);
+        mounting.args(&self.volume).arg(self.point()).arg("--state-dir").arg(state).args(&self.flags);
         ensure!(mounting.status()?.success(), "tenon mount failed");
         let pid =
             self.status()?.get("pid").and_then(serde_json::Value::as_u64).context("status without pid")?;
@@ -173,6 +188,11 @@ impl Mount {
         let mut command = Command::new(&self.tenon);
         command.args(words).envs(self.environment.iter().map(|(name, value)| (name, value)));
         command
+    }
+
+    /// The daemon's process.
+    pub(super) fn pid(&self) -> u32 {
+        self.pid
     }
 
     pub(super) fn point(&self) -> PathBuf {

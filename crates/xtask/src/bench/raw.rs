@@ -21,6 +21,14 @@ const PART_BYTES: u64 = 8 << 20;
 const ALONE: usize = 4;
 const AMONG_OTHERS: usize = 2;
 
+/// What is done to an object without a body.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Call {
+    Put,
+    Head,
+    Delete,
+}
+
 /// A bucket reached by the raw client.
 #[derive(Debug)]
 pub(super) struct Bucket {
@@ -124,6 +132,25 @@ impl Bucket {
         let complete = sizes.iter().filter(|size| **size == job.file_bytes(scale)).count();
         ensure!(complete == paths.len(), "{complete} of {} files are in the bucket", paths.len());
         Ok(())
+    }
+
+    /// How many objects there are, by pages of a listing, one after the other.
+    pub(super) async fn count(&self, prefix: &str) -> Result<usize> {
+        Ok(self.sizes(prefix).await?.len())
+    }
+
+    /// Does the same to objects of these names, so many at a time.
+    pub(super) async fn call_each(&self, call: Call, names: &[String], at_once: usize) -> Result<()> {
+        let calls = names.iter().map(|name| async move {
+            let key = ObjectKey::try_from(name.as_str())?;
+            match call {
+                Call::Put => drop(self.store.put(&key, Payload::default(), PutOptions::default()).await?),
+                Call::Head => drop(self.store.head(&key).await?),
+                Call::Delete => self.store.delete(&key, Precondition::None).await?,
+            }
+            anyhow::Ok(())
+        });
+        futures_util::stream::iter(calls).buffer_unordered(at_once).try_collect().await
     }
 
     async fn sizes(&self, prefix: &str) -> Result<Vec<u64>, StoreError> {
