@@ -630,13 +630,16 @@ impl ObjectStore for Mover {
             let precondition = self.aliases().condition_there(key, &precondition);
             return self.store.delete(key, precondition).await;
         }
-        for there in self.candidates(key) {
-            match there.by {
-                Some(number) => self.delete_on_its_way(number, &there).await?,
-                None => self.store.delete(key, Precondition::None).await?,
+        'anew: loop {
+            for there in self.candidates(key) {
+                match there.by {
+                    Some(number) if !self.delete_on_its_way(number, &there).await? => continue 'anew,
+                    Some(_) => {}
+                    None => self.store.delete(key, Precondition::None).await?,
+                }
             }
+            return Ok(());
         }
-        Ok(())
     }
 
     async fn list(&self, request: ListRequest) -> Result<ListPage> {

@@ -164,13 +164,13 @@ impl Mover {
         }
     }
 
-    /// Deletes an object where it is on its way from.
-    pub(super) async fn delete_on_its_way(&self, number: u64, there: &Candidate) -> Result<()> {
+    /// Deletes an object where it is on its way from. False if it has arrived meanwhile: what is there now is another.
+    pub(super) async fn delete_on_its_way(&self, number: u64, there: &Candidate) -> Result<bool> {
         let _place = self.places.claim(&there.key).await;
         let one = self.state().moves.get(number).cloned();
-        let Some(one) = one else { return self.store.delete(&there.key, Precondition::None).await };
+        let Some(one) = one else { return Ok(false) };
         if one.is_tree {
-            return self.store.delete(&there.key, Precondition::None).await;
+            return self.store.delete(&there.key, Precondition::None).await.map(|()| true);
         }
         {
             let mut state = self.state();
@@ -182,7 +182,8 @@ impl Mover {
             self.tell_arrived(to);
         }
         self.move_object(number, &there.key).await?;
-        self.is_done(number)
+        self.is_done(number)?;
+        Ok(true)
     }
 
     /// The move of one object, whose place is claimed.
