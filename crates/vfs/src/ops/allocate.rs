@@ -56,9 +56,7 @@ impl Filesystem {
 
     /// Zeros a range inside the file.
     async fn zero(&self, file: &OpenFile, work: &mut Dirty, range: Range<u64>) -> Result<()> {
-        if work.is_clean() {
-            *work = self.begin_edit(file)?;
-        }
+        self.begin_edit(file, work)?;
         if let Dirty::Memory(memory) = work {
             for start in range.clone().step_by(ZEROS.len()) {
                 let len = (range.end - start).min(ZEROS.len() as u64) as usize;
@@ -67,9 +65,7 @@ impl Filesystem {
             return Ok(());
         }
         self.settle(file, work).await?;
-        if work.is_clean() {
-            *work = self.begin_edit(file)?;
-        }
+        self.begin_edit(file, work)?;
         match work {
             Dirty::Local(local) => Ok(local.punch(range)?),
             _ => Err(Error::new(libc::EIO, "the file is in no state to zero a range of")),

@@ -141,9 +141,7 @@ impl Filesystem {
     }
 
     async fn write_locked(&self, file: &OpenFile, work: &mut Dirty, offset: u64, data: &[u8]) -> Result<()> {
-        if work.is_clean() {
-            *work = self.begin_edit(file)?;
-        }
+        self.begin_edit(file, work)?;
         let end = offset + data.len() as u64;
         if let Dirty::Memory(memory) = work {
             if end <= self.config.part_size_bytes && memory.reserve(end) {
@@ -160,9 +158,7 @@ impl Filesystem {
             }
             self.settle(file, work).await?;
         }
-        if work.is_clean() {
-            *work = self.begin_edit(file)?;
-        }
+        self.begin_edit(file, work)?;
         if let Dirty::Memory(_) = work {
             self.settle(file, work).await?;
         }
@@ -202,13 +198,17 @@ impl Filesystem {
     }
 
     /// The first write to a clean file: over its object, or anew where that is empty.
-    pub(crate) fn begin_edit(&self, file: &OpenFile) -> Result<Dirty> {
-        match file.pin().0 {
-            Some(pin) if pin.size_bytes > 0 => {
-                Ok(Dirty::Local(Local::begin(&self.config.cache_dir, Some(pin))?))
-            }
-            base => self.empty(base),
+    pub(crate) fn begin_edit(&self, file: &OpenFile, work: &mut Dirty) -> Result<()> {
+        if !work.is_clean() {
+            return Ok(());
         }
+        *work = match file.pin().0 {
+            Some(pin) if pin.size_bytes > 0 => Dirty::Local(Local::begin(&self.config.cache_dir, Some(pin))?),
+            base => self.empty(base)?,
+        };
+        // Before it waits for anything: what others store from now on is a conflict.
+        self.note(file, work);
+        Ok(())
     }
 
     /// Turns memory into a stream; false if there is no memory for one, or no name to store it under.

@@ -1,7 +1,7 @@
 //! What the endpoint changes while the mount is looking, or changing something beside it.
 
 use super::{key, objects, put};
-use crate::world::Bucket;
+use crate::world::{Bucket, MIB, pattern};
 use std::sync::Arc;
 use store::wrap::Operation;
 use store::{ObjectStore as _, PutOptions};
@@ -117,4 +117,23 @@ async fn s39_what_is_put_is_shown_though_attributes_are_exported_meanwhile() {
     put.await.unwrap().unwrap();
     syncing.await.unwrap().unwrap();
     assert_eq!(world.read_file("file").await.unwrap(), b"newer");
+}
+
+/// While the first write waited for the bucket the file counted as unchanged: what others stored became what it was based on, and
+/// was replaced without a word (world 9284 of both sides).
+#[tokio::test]
+async fn s52_what_others_store_during_the_first_write_is_a_conflict() {
+    let bucket = Bucket::with_metadata();
+    bucket.put("file", "").await;
+    let world = Arc::new(bucket.mount(|config| config.part_size_bytes = MIB as u64).await);
+    let handle = world.open_handle("file", libc::O_RDWR).await.unwrap();
+    let begun = bucket.late.hold(Operation::BeginMultipart);
+    let fs = world.fs.clone();
+    let writing = tokio::spawn(async move { fs.write(handle, 0, &pattern(2 * MIB)).await });
+    let upload_is_begun = begun.done().await;
+    put(&objects(&world), "file", "theirs").await;
+    drop(upload_is_begun);
+    writing.await.unwrap().ok();
+    assert!(world.close(handle).await.is_err());
+    assert_eq!(bucket.object("file").await.unwrap(), b"theirs");
 }
