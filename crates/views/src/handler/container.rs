@@ -90,24 +90,24 @@ impl View {
     }
 
     /// The containers that are named literally, and whether there are patterns besides.
-    pub(super) fn containers(&self) -> (Vec<&str>, bool) {
+    pub(super) fn containers(&self) -> (Vec<String>, bool) {
         let names = self.rules.iter().filter_map(|rule| match rule {
             Rule::Container(names) => Some(names),
             _ => None,
         });
         let names: Vec<&Pattern> = names.flatten().collect();
-        let literal: Vec<&str> = names.iter().filter_map(|name| name.literal()).collect();
+        let literal: Vec<String> = names.iter().filter_map(|name| name.only_text()).collect();
         let has_patterns = names.is_empty() || literal.len() < names.len();
         (literal, has_patterns)
     }
 
     /// What every key that is wanted begins with, for each of the alternatives.
-    pub(super) fn prefixes(&self) -> Vec<&str> {
+    pub(super) fn prefixes(&self) -> Vec<String> {
         let keys = self.rules.iter().find_map(|rule| match rule {
             Rule::Object(keys) => Some(keys),
             _ => None,
         });
-        keys.map_or_else(|| vec![""], |keys| keys.iter().map(Pattern::prefix).collect())
+        keys.map_or_else(|| vec![String::new()], |keys| keys.iter().map(|key| key.beginning().0).collect())
     }
 }
 

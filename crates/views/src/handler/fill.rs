@@ -211,17 +211,8 @@ impl Handler {
 
 /// What the keys begin with that views want, none the beginning of another.
 fn prefixes(views: &[Arc<View>]) -> Vec<String> {
-    let mut all: Vec<&str> = views.iter().flat_map(|view| view.prefixes()).collect();
+    let mut all: Vec<String> = views.iter().flat_map(|view| view.prefixes()).collect();
     all.sort_unstable();
-    let mut shortest: Vec<&str> = Vec::new();
-    for prefix in all {
-        if !shortest.last().is_some_and(|last| prefix.starts_with(last)) {
-            shortest.push(prefix);
-        }
-    }
-    if shortest.len() > PREFIXES_MAX {
-        vec![String::new()]
-    } else {
-        shortest.into_iter().map(str::to_owned).collect()
-    }
+    all.dedup_by(|next, last| next.starts_with(last.as_str()));
+    if all.len() > PREFIXES_MAX { vec![String::new()] } else { all }
 }

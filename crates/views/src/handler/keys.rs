@@ -44,7 +44,7 @@ impl KeyRules {
     }
 
     fn add(&mut self, pattern: &Pattern, rule: u32) {
-        if let Some(key) = pattern.literal() {
+        if let Some(key) = pattern.only_text() {
             self.exact.entry(key.as_bytes().into()).or_default().push(rule);
             return;
         }

@@ -31,7 +31,7 @@ impl Wishes {
     }
 
     fn add_pattern(&mut self, pattern: &Pattern) {
-        match pattern.literal() {
+        match pattern.only_text() {
             Some(text) => {
                 let next = self.literals.len() as u32 + 1;
                 self.literals.entry(text.into()).or_insert(next);

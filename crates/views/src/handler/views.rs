@@ -133,8 +133,7 @@ impl Handler {
 
     /// Finds what a view names, now.
     async fn find_containers(&self, view: &View) -> Result<(), ViewError> {
-        let (literal, has_patterns) = view.containers();
-        let mut names: Vec<String> = literal.into_iter().map(str::to_owned).collect();
+        let (mut names, has_patterns) = view.containers();
         if has_patterns {
             let all = self.buckets.list().await.map_err(|error| of_store("*", error))?;
             names.extend(all.into_iter().filter(|name| view.names(name)));

@@ -46,14 +46,24 @@ impl Pattern {
         &self.written
     }
 
-    /// What every text that it stands for begins with.
-    pub(crate) fn prefix(&self) -> &str {
-        &self.written[..self.written.find(WILD).unwrap_or(self.written.len())]
+    /// The text, where the pattern stands for only one.
+    pub fn only_text(&self) -> Option<String> {
+        let (text, is_all) = self.beginning();
+        is_all.then_some(text)
     }
 
-    /// The one text that it stands for, if it has no wildcards.
-    pub(crate) fn literal(&self) -> Option<&str> {
-        (!self.written.contains(WILD)).then_some(&self.written)
+    /// What is before the first wildcard, with which every text that it stands for begins, and whether that is all.
+    pub(crate) fn beginning(&self) -> (String, bool) {
+        let mut text = String::new();
+        let mut characters = self.written.chars();
+        while let Some(character) = characters.next() {
+            match character {
+                '*' | '?' | '[' | '{' => return (text, false),
+                '\\' => text.extend(characters.next()),
+                _ => text.push(character),
+            }
+        }
+        (text, true)
     }
 }
 
@@ -70,26 +80,3 @@ impl PartialEq for Pattern {
 }
 
 impl Eq for Pattern {}
-
-/// What is written out in a pattern, which new names can be made of.
-impl Pattern {
-    /// The text, where the pattern stands for only one.
-    pub fn only_text(&self) -> Option<String> {
-        let (text, is_all) = self.beginning();
-        is_all.then_some(text)
-    }
-
-    /// What is before the first wildcard, and whether that is all.
-    pub(crate) fn beginning(&self) -> (String, bool) {
-        let mut text = String::new();
-        let mut characters = self.written.chars();
-        while let Some(character) = characters.next() {
-            match character {
-                '*' | '?' | '[' | '{' => return (text, false),
-                '\\' => text.extend(characters.next()),
-                _ => text.push(character),
-            }
-        }
-        (text, true)
-    }
-}

@@ -2,6 +2,7 @@
 
 use super::place::Place;
 use crate::source::SourceError;
+use futures_util::{FutureExt as _, Stream, StreamExt as _};
 use rustls::pki_types::ServerName;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -10,6 +11,16 @@ use tokio_rustls::TlsConnector;
 
 /// A broker that has not taken a connection, or answered a request that it answers at once, after this has vanished.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The first of a stream and what follows it without a wait, `max` in all. What ended is told when it is asked again.
+pub(super) fn with_ready<T, E>(
+    first: T,
+    stream: &mut (impl Stream<Item = Result<T, E>> + Unpin),
+    max: usize,
+) -> Vec<T> {
+    let next = || stream.next().now_or_never().flatten().and_then(Result::ok);
+    std::iter::once(first).chain(std::iter::from_fn(next)).take(max.max(1)).collect()
+}
 
 /// Bytes in both directions.
 pub(super) trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}

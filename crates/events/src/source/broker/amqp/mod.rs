@@ -5,10 +5,10 @@
 
 mod network;
 
-use super::connection::within;
+use super::connection::{with_ready, within};
 use super::place::{BrokerAccess, Form, Place};
 use crate::source::{Message, Source, SourceError};
-use futures_util::{FutureExt, StreamExt};
+use futures_util::StreamExt;
 use lapin::message::Delivery;
 use lapin::options::{BasicAckOptions, BasicConsumeOptions, BasicQosOptions, QueueDeclareOptions};
 use lapin::types::{AMQPValue, FieldTable};
@@ -77,8 +77,8 @@ impl Source for Queue {
             self.share = Some(joined.map_err(|error| self.error(&error))?);
         }
         let Some(share) = &mut self.share else { return Ok(Vec::new()) };
-        let mut came = match share.messages.next().await {
-            Some(Ok(first)) => Some(first),
+        let first = match share.messages.next().await {
+            Some(Ok(first)) => first,
             Some(Err(error)) => {
                 self.share = None;
                 return Err(self.error(&error));
@@ -88,19 +88,9 @@ impl Source for Queue {
                 return Err(self.place.unavailable("the broker ended it, as when the queue was deleted"));
             }
         };
-        let mut messages = Vec::new();
-        while let Some(one) = came {
-            share.last = Some(one.delivery_tag);
-            messages.push(message(one));
-            // What ended is told by the next call.
-            let is_more = messages.len() < max;
-            came = is_more
-                .then(|| share.messages.next().now_or_never())
-                .flatten()
-                .flatten()
-                .and_then(Result::ok);
-        }
-        Ok(messages)
+        let came = with_ready(first, &mut share.messages, max);
+        share.last = came.last().map(|last| last.delivery_tag);
+        Ok(came.into_iter().map(message).collect())
     }
 
     async fn acknowledge(&mut self) -> Result<(), SourceError> {

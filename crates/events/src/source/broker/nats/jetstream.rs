@@ -5,13 +5,13 @@
 //! are known to have come, for the server reads them in their order.
 
 use super::{Link, message};
-use crate::source::broker::connection::{PATIENCE, within};
+use crate::source::broker::connection::{PATIENCE, with_ready, within};
 use crate::source::broker::place::Place;
 use crate::source::{Message, Source, SourceError};
 use async_nats::jetstream::consumer::{AckPolicy, PullConsumer, pull};
 use async_nats::jetstream::context::GetStreamErrorKind;
 use async_nats::jetstream::{self, ErrorCode, message::Acker};
-use futures_util::{FutureExt, StreamExt};
+use futures_util::StreamExt;
 use std::time::Duration;
 
 /// A message that was not acknowledged after this goes to somebody else.
@@ -118,8 +118,8 @@ impl Source for Durable {
         }
         let Some(share) = &mut self.share else { return Ok(Vec::new()) };
         let next = share.link.until_it_ends(&self.place, share.messages.next()).await;
-        let mut came = match next {
-            Ok(Some(Ok(first))) => Some(first),
+        let first = match next {
+            Ok(Some(Ok(first))) => first,
             Ok(Some(Err(error))) => return Err(self.end(error)),
             Ok(None) => return Err(self.end("the consumer ended")),
             Err(error) => {
@@ -128,17 +128,10 @@ impl Source for Durable {
             }
         };
         let mut messages = Vec::new();
-        while let Some(one) = came {
+        for one in with_ready(first, &mut share.messages, max) {
             let (one, acker) = one.split();
             share.handed.push(acker);
             messages.push(message(one));
-            // What ended is told by the next call.
-            let is_more = messages.len() < max;
-            came = is_more
-                .then(|| share.messages.next().now_or_never())
-                .flatten()
-                .flatten()
-                .and_then(Result::ok);
         }
         Ok(messages)
     }
