@@ -36,7 +36,12 @@ impl Filesystem {
         if is_reserved(parent, name.as_bytes()) {
             return Ok(None);
         }
-        let local = self.names.lookup(parent, name)?;
+        let mut local = self.names.lookup(parent, name)?;
+        if let Some(inode) = &local
+            && self.hear_of(inode.ino).await?
+        {
+            local = self.names.lookup(parent, name)?;
+        }
         if !self.layout.follows_paths() || local.as_ref().is_some_and(|inode| self.needs_no_look(inode)) {
             return Ok(local);
         }
@@ -58,6 +63,16 @@ impl Filesystem {
                 return Ok(found);
             }
         }
+    }
+
+    /// Looks at a file that was closed though something may have been stored of it. Whether it was.
+    pub(crate) async fn hear_of(&self, ino: Ino) -> Result<bool> {
+        let is_unheard = self.files.take_unheard(ino);
+        if is_unheard && let Err(error) = self.look_again(&self.names.inode(ino)?).await {
+            self.files.went_unheard(ino);
+            return Err(error);
+        }
+        Ok(is_unheard)
     }
 
     /// The inode with attributes that can be believed.

@@ -7,7 +7,7 @@
 //! stream exactly while `work` is one.
 
 use meta::{Ino, Inode};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use store::{Attributes, ETag, Timestamp};
@@ -64,6 +64,8 @@ struct Shared {
     carried: Option<Carried>,
     /// The conflict in which its writes lost.
     conflict: Option<String>,
+    /// Somebody else stored an object under its name while it was written, as far as was seen.
+    is_overtaken: bool,
     /// Length and user metadata of uploads that may have got there, though nobody heard of it.
     tried: Vec<(u64, BTreeMap<String, String>)>,
 }
@@ -113,7 +115,20 @@ impl OpenFile {
     }
 
     pub(crate) fn set_pending(&self, pending: Pending) {
-        self.shared().pending = pending;
+        let mut shared = self.shared();
+        shared.is_overtaken &= pending.is_edited;
+        shared.pending = pending;
+    }
+
+    /// Another object than it was based on was seen under its name.
+    pub(crate) fn overtake(&self) {
+        let mut shared = self.shared();
+        shared.is_overtaken = shared.pending.is_edited;
+    }
+
+    /// Whether somebody else stored an object under its name while it was written, as far as was seen.
+    pub(crate) fn is_overtaken(&self) -> bool {
+        self.shared().is_overtaken
     }
 
     /// Parts go out under the file's key from now on.
@@ -224,7 +239,11 @@ impl OpenFile {
 
 /// Every open file of the mount.
 #[derive(Debug, Default)]
-pub(crate) struct OpenFiles(Mutex<BTreeMap<Ino, (Arc<OpenFile>, usize)>>);
+pub(crate) struct OpenFiles {
+    open: Mutex<BTreeMap<Ino, (Arc<OpenFile>, usize)>>,
+    /// Files that were closed though uploads may have got there of which nobody heard.
+    unheard: Mutex<BTreeSet<Ino>>,
+}
 
 impl OpenFiles {
     /// Opens once more; `pin` is asked for when nobody has it open yet.
@@ -265,6 +284,16 @@ impl OpenFiles {
         is_last
     }
 
+    /// A file was closed, and an upload may have got there of which nobody heard.
+    pub(crate) fn went_unheard(&self, ino: Ino) {
+        self.unheard.lock().unwrap_or_else(PoisonError::into_inner).insert(ino);
+    }
+
+    /// Whether that was so, until now: who asks looks.
+    pub(crate) fn take_unheard(&self, ino: Ino) -> bool {
+        self.unheard.lock().unwrap_or_else(PoisonError::into_inner).remove(&ino)
+    }
+
     pub(crate) fn all(&self) -> Vec<Arc<OpenFile>> {
         self.lock().values().map(|(file, _)| file.clone()).collect()
     }
@@ -274,7 +303,7 @@ impl OpenFiles {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Ino, (Arc<OpenFile>, usize)>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -238,6 +238,12 @@ impl Filesystem {
                 continue;
             }
             let local = self.names.lookup(dir, &name)?;
+            if let (Some(local), Some(seen)) = (&local, &seen)
+                && is_other(local, seen)
+                && let Some(file) = self.files.get(local.ino)
+            {
+                file.overtake();
+            }
             match (local, seen) {
                 (None, None) => {}
                 (None, Some(seen)) => {

@@ -189,3 +189,50 @@ async fn s93_a_hand_on_that_the_disk_has_no_room_for_changes_nothing() {
     }
     world.assert_healthy().await;
 }
+
+/// What a failed close had stored was taken for somebody else's: the next attempt to save the file ended in `lost+found`, and a
+/// rename came to nothing (world 8725 of both sides).
+#[tokio::test]
+async fn s228_what_a_failed_close_has_stored_is_nobody_elses() {
+    let disk = Arc::new(Disk::default());
+    let bucket = Bucket::with_metadata_on(disk.clone());
+    let world = bucket.mount(|_| {}).await;
+    for (is_new, next) in [true, false]
+        .into_iter()
+        .flat_map(|is_new| ["rename", "write", "truncate", "unlink"].map(|next| (is_new, next)))
+    {
+        let file = format!("{next} {is_new}");
+        if !is_new {
+            world.write_file(&file, b"old").await.unwrap();
+        }
+        let handle = match is_new {
+            true => world.create(&file).await.unwrap(),
+            false => world.open_handle(&file, libc::O_RDWR | libc::O_TRUNC).await.unwrap(),
+        };
+        world.fs.write(handle, 0, b"first attempt").await.unwrap();
+        disk.fill(true);
+        assert_eq!(errno(world.close(handle).await), libc::EIO);
+        disk.fill(false);
+        match next {
+            "rename" => {
+                world.rename_at_once(&file, "renamed", 0).await.unwrap();
+                world.fs.moves_end().await;
+                assert_eq!(world.read_file("renamed").await.unwrap(), b"first attempt", "{file}");
+            }
+            "write" => {
+                world.write_file(&file, b"second attempt").await.unwrap();
+                assert_eq!(bucket.object(&file).await.unwrap(), b"second attempt", "{file}");
+            }
+            "truncate" => {
+                world.truncate(&file, 5).await.unwrap();
+                assert_eq!(bucket.object(&file).await.unwrap(), b"first", "{file}");
+            }
+            _ => {
+                world.unlink(&file).await.unwrap();
+                assert_eq!(bucket.object(&file).await, None, "{file}");
+            }
+        }
+    }
+    assert!(world.fs.conflicts().is_empty());
+    world.assert_healthy().await;
+}

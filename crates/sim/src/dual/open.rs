@@ -1,6 +1,6 @@
 //! A file that the program has open, and what is known of it.
 
-use super::history::{By, ChangeId, Moment, Place, What};
+use super::history::{By, ChangeId, History, Moment, Place, What};
 use super::stage::Stage;
 use bytes::Bytes;
 use vfs::{Handle, Ino};
@@ -99,14 +99,18 @@ impl Open {
         // What waits in a log knows of a stranger's change only when it goes up.
         let others: &[By] = if stage.write_back { &[By::Endpoint] } else { &[By::Endpoint, By::Stranger] };
         let inner = stage.inner.borrow();
-        // Deleted through the endpoint it has no name any more, and overwrites nothing.
-        let is_removed = inner.history.may_become(key, &None, (self.based_at, began), &[]);
         let is_overwritten =
             inner.history.is_changed_between(key, others, &What::Stays, (self.based_at, began));
+        let is_removed = self.may_be_removed(&inner.history, key, began);
         match stage.by_path && self.is_certain && !self.is_maybe_stored && is_overwritten && !is_removed {
             true => Err(format!("'{key}' was stored over what others had stored since it was opened")),
             false => Ok(()),
         }
+    }
+
+    /// Deleted through the endpoint it has no name any more, and overwrites nothing.
+    pub(super) fn may_be_removed(&self, history: &History, key: &str, until: Moment) -> bool {
+        history.may_become(key, &None, (self.based_at, until), &[])
     }
 
     /// Its states are no more than what was stored of them.

@@ -412,7 +412,10 @@ impl Program {
                     &but,
                     (open.based_at, began),
                 );
+                let may_be_removed = open.may_be_removed(&stage.inner.borrow().history, &key, now);
                 let contents: Vec<_> = open.contents.iter().cloned().map(Some).collect();
+                // By inode an empty file that was made is a name alone, which is synced a moment later.
+                let is_name = open.is_new && !stage.by_path && contents.iter().flatten().all(Bytes::is_empty);
                 let id = stage.begin(By::Files, Place::Key(key.clone()), What::Becomes(contents));
                 open.stores(&stage, id);
                 match (loses_name && !stage.by_path && open.is_certain, is_disputed || !open.is_certain) {
@@ -421,12 +424,12 @@ impl Program {
                         open.forget_drafts(&stage, true);
                     }
                     (_, true) => stage.doubt(id),
-                    (false, false) => stage.done(id, is_sync || !stage.write_back),
+                    (false, false) => stage.done(id, is_sync || !stage.write_back && !is_name),
                 }
                 (open.is_dirty, open.is_maybe_stored, open.based_at) = (false, false, now);
                 open.is_new = false;
-                // By inode its name may be another's since.
-                open.is_certain &= stage.by_path || !is_disputed;
+                // Its name may be another's since: by inode whatever was done, by path if it was removed.
+                open.is_certain &= !is_disputed || stage.by_path && !may_be_removed;
                 stage.count("files stored");
                 Ok(())
             }

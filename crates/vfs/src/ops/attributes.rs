@@ -74,6 +74,7 @@ impl Filesystem {
             Kind::Directory => return Err(Error::IS_DIRECTORY),
             _ => return Err(Error::new(libc::EINVAL, "only regular files have a size to set")),
         }
+        self.hear_of(ino).await?;
         let file = self.open_file(ino)?;
         let outcome = match self.truncate(&file, size).await {
             Ok(()) => self.commit(&file, When::Closed).await,

@@ -129,6 +129,12 @@ impl Filesystem {
         let was_never_stored = self.layout.follows_paths()
             && is_dropped
             && inode.as_ref().is_ok_and(|inode| inode.object().is_none());
+        if is_dropped
+            && file.has_tried_any()
+            && let Ok(inode) = &inode
+        {
+            self.look_when_asked(inode);
+        }
         if let Dirty::Stream(stream) = dropped {
             // Under a key that is its path the object is a file; under one of its own nobody names it any more.
             if let Some(object) = stream.completed().filter(|object| self.layout.owner(&object.key).is_some())
@@ -143,6 +149,16 @@ impl Filesystem {
             // The attributes were to go with the writes.
             Ok(inode) if is_dropped => self.export_later(inode.ino),
             _ => Ok(()),
+        }
+    }
+
+    /// Of what was tried to be stored something may have got there: who asks for the file next looks, before anybody takes that
+    /// for somebody else's.
+    fn look_when_asked(&self, inode: &meta::Inode) {
+        match (&inode.home, inode.object()) {
+            (Some(_), Some(_)) => self.files.went_unheard(inode.ino),
+            (Some((parent, _)), None) => self.directories.get(*parent).forget(),
+            (None, _) => {}
         }
     }
 

@@ -65,25 +65,25 @@ impl Filesystem {
             0 | 1 => None,
             _ => self.set_aside(file, &mut work).await?,
         };
-        let taken = self.take_name(parent, name, file.ino).await;
+        let taken = self.take_name(parent, name, file).await;
         self.settle_aside(file, &mut work, aside, taken.is_ok()).await?;
         taken
     }
 
     /// Deletes the object, then the name. The file is open, if only here: its last close purges it.
-    async fn take_name(&self, parent: Ino, name: &Name, ino: Ino) -> Result<()> {
+    async fn take_name(&self, parent: Ino, name: &Name, file: &OpenFile) -> Result<()> {
         let _moves = self.moves.read().await;
-        let key = self.layout.key(&self.names, &self.names.inode(ino)?)?;
+        let key = self.layout.key(&self.names, &self.names.inode(file.ino)?)?;
         let _claim = self.claims.claim(&key).await;
         let _changing = self.changes.begin(parent, name);
-        let inode = self.names.inode(ino)?;
+        let inode = self.names.inode(file.ino)?;
         if inode.home.as_ref() != Some(&(parent, name.clone())) {
             return Err(Error::NOT_FOUND);
         }
-        if inode.object().is_some() {
+        if inode.object().is_some() || file.is_overtaken() {
             self.delete(&key).await?;
         }
-        self.exports.remove(ino);
+        self.exports.remove(file.ino);
         match self.names.commit(&self.ctx(), &Op::Unlink { parent, name: name.clone(), keep: true }) {
             // The directory above was found to be gone.
             Ok(_) | Err(FsError::NotFound) => Ok(()),

@@ -344,7 +344,7 @@ impl Filesystem {
         }
         let (_claim, _coming_claim) = self.claims.claim_both(&old.key, &key).await;
         let (_changing, _coming) = self.changing(ends);
-        let at_target = self.at_target(ends, is_shown)?;
+        let at_target = self.at_target(ends, is_shown).await?;
         let named = |moved: &ObjectRef| {
             let content = match (comes, is_shown) {
                 (true, _) => self.publication(source.ino, moved, source.size_bytes, None)?,
@@ -364,16 +364,29 @@ impl Filesystem {
     }
 
     /// What the bucket must have at the new name: the object of the file that is replaced there.
-    fn at_target(&self, ends: &Ends, is_shown: bool) -> Result<Precondition> {
-        let target = match &ends.target {
-            Some(target) if is_shown && ends.how != How::HandOn => self.names.inode(target.ino)?,
-            _ => return Ok(Precondition::Absent),
-        };
-        let object = match self.is_shown(ends.to.0, &ends.to.1, &target)? {
-            true => self.object(&target)?,
+    async fn at_target(&self, ends: &Ends, is_shown: bool) -> Result<Precondition> {
+        let object = match is_shown && ends.how != How::HandOn {
+            true => self.replaced(ends).await?,
             false => None,
         };
         Ok(object.map_or(Precondition::Absent, |object| Precondition::Matches(object.etag)))
+    }
+
+    /// The object that shows at the new name: of the file that is replaced, or what others stored there while that was written.
+    async fn replaced(&self, ends: &Ends) -> Result<Option<ObjectRef>> {
+        let Some(target) = &ends.target else { return Ok(None) };
+        // It may have been stored, or given its key away, since the ends were looked up.
+        let target = self.names.inode(target.ino)?;
+        if !self.is_shown(ends.to.0, &ends.to.1, &target)? {
+            return Ok(None);
+        }
+        match self.files.get(target.ino).is_some_and(|file| file.is_overtaken()) {
+            true => {
+                let key = self.layout.key(&self.names, &target)?;
+                Ok(self.store.find(&key).await?.map(|there| there.object))
+            }
+            false => self.object(&target),
+        }
     }
 
     fn mover(&self) -> Result<&Mover> {
@@ -384,13 +397,9 @@ impl Filesystem {
 
     /// Renames what the bucket does not show; returns the object of the file replaced, if it shows that.
     async fn move_name(&self, ends: &Ends) -> Result<Option<Left<'_>>> {
-        // It may have been stored, or given its key away, since the ends were looked up.
-        let target = ends.target.as_ref().map(|target| self.names.inode(target.ino)).transpose()?;
-        let replaced = match &target {
-            Some(target) if self.is_shown(ends.to.0, &ends.to.1, target)? => self.object(target)?,
-            _ => None,
+        let Some(object) = self.replaced(ends).await? else {
+            return self.rename_entry(ends, None).map(|()| None);
         };
-        let Some(object) = replaced else { return self.rename_entry(ends, None).map(|()| None) };
         let _claim = self.claims.claim(&object.key).await;
         let (_going, _changing) = self.changing(ends);
         self.rename_entry(ends, None)?;

@@ -137,3 +137,53 @@ async fn s52_what_others_store_during_the_first_write_is_a_conflict() {
     assert!(world.close(handle).await.is_err());
     assert_eq!(bucket.object("file").await.unwrap(), b"theirs");
 }
+
+/// The file that had the name was not stored yet, and what the endpoint had stored there was taken for somebody else's, whom nobody
+/// knew of: it kept the name, and the renamed file was in `lost+found` (world 9868 of both sides).
+#[tokio::test]
+async fn s39_s229_a_rename_over_a_file_being_written_replaces_what_was_put_there() {
+    let bucket = Bucket::with_metadata();
+    let world = bucket.mount(|_| {}).await;
+    world.write_file("from", b"renamed").await.unwrap();
+    world.write_file("stored", b"old").await.unwrap();
+    for to in ["new", "stored"] {
+        let handle = match to {
+            "new" => world.create(to).await.unwrap(),
+            _ => world.open_handle(to, libc::O_RDWR).await.unwrap(),
+        };
+        world.fs.write(handle, 0, b"written").await.unwrap();
+        put(&objects(&world), to, "put").await;
+        world.rename_at_once("from", to, 0).await.unwrap();
+        world.fs.moves_end().await;
+        assert_eq!(world.read_file(to).await.unwrap(), b"renamed");
+        assert_eq!(world.read_all(handle).await.unwrap(), b"written");
+        world.close(handle).await.unwrap();
+        assert_eq!(bucket.object(to).await.unwrap(), b"renamed");
+        world.rename_at_once(to, "from", 0).await.unwrap();
+    }
+    assert!(world.fs.conflicts().is_empty());
+    world.fs.moves_end().await;
+    world.assert_healthy().await;
+}
+
+/// The same of a removal.
+#[tokio::test]
+async fn s39_s229_a_removal_of_a_file_being_written_removes_what_was_put_there() {
+    let bucket = Bucket::with_metadata();
+    let world = bucket.mount(|_| {}).await;
+    world.write_file("stored", b"old").await.unwrap();
+    for name in ["new", "stored"] {
+        let handle = match name {
+            "new" => world.create(name).await.unwrap(),
+            _ => world.open_handle(name, libc::O_RDWR).await.unwrap(),
+        };
+        world.fs.write(handle, 0, b"written").await.unwrap();
+        put(&objects(&world), name, "put").await;
+        world.unlink(name).await.unwrap();
+        world.close(handle).await.unwrap();
+        world.expire();
+        assert!(world.names("/").await.unwrap().iter().all(|there| there != name), "{name}");
+        assert_eq!(bucket.object(name).await, None, "{name}");
+    }
+    world.assert_healthy().await;
+}
