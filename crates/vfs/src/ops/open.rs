@@ -126,15 +126,6 @@ impl Filesystem {
         if is_dropped && !is_orphan {
             tracing::error!(path = %self.shown(file.ino), size = dropped.size_bytes(), "writes that could not be stored are dropped with the last handle");
         }
-        let was_never_stored = self.layout.follows_paths()
-            && is_dropped
-            && inode.as_ref().is_ok_and(|inode| inode.object().is_none());
-        if is_dropped
-            && file.has_tried_any()
-            && let Ok(inode) = &inode
-        {
-            self.look_when_asked(inode);
-        }
         if let Dirty::Stream(stream) = dropped {
             // Under a key that is its path the object is a file; under one of its own nobody names it any more.
             if let Some(object) = stream.completed().filter(|object| self.layout.owner(&object.key).is_some())
@@ -145,20 +136,31 @@ impl Filesystem {
         }
         match inode {
             Ok(inode) if is_orphan => self.purge(&inode).await,
-            Ok(inode) if was_never_stored => self.unmake_file(&inode),
-            // The attributes were to go with the writes.
-            Ok(inode) if is_dropped => self.export_later(inode.ino),
+            Ok(inode) if is_dropped => self.lose_writes(file, &inode),
             _ => Ok(()),
         }
     }
 
-    /// Of what was tried to be stored something may have got there: who asks for the file next looks, before anybody takes that
-    /// for somebody else's.
-    fn look_when_asked(&self, inode: &meta::Inode) {
-        match (&inode.home, inode.object()) {
-            (Some(_), Some(_)) => self.files.went_unheard(inode.ino),
-            (Some((parent, _)), None) => self.directories.get(*parent).forget(),
-            (None, _) => {}
+    /// A file's writes go with its last handle, and by path the file, if it was never stored. Of what was tried something may have
+    /// got there: who asks for the file next looks, before anybody takes that for somebody else's.
+    fn lose_writes(&self, file: &OpenFile, inode: &meta::Inode) -> Result<()> {
+        let may_be_there = file.has_tried_any();
+        match &inode.home {
+            Some((parent, name)) if inode.object().is_none() && self.layout.follows_paths() => {
+                if may_be_there {
+                    self.directories.get(*parent).forget();
+                }
+                self.unmake(*parent, name, inode)?;
+                self.invalidations.entry(*parent, name.as_bytes());
+                Ok(())
+            }
+            _ => {
+                if may_be_there {
+                    self.files.went_unheard(inode.ino);
+                }
+                // The attributes were to go with the writes.
+                self.export_later(inode.ino)
+            }
         }
     }
 
@@ -167,14 +169,6 @@ impl Filesystem {
         let text = |name: &Name| String::from_utf8_lossy(name.as_bytes()).into_owned();
         let path = self.names.path(ino).map(|path| path.iter().map(text).collect::<Vec<_>>().join("/"));
         path.unwrap_or_else(|_| format!("inode {ino}"))
-    }
-
-    /// A file whose bytes were never stored goes with its last handle.
-    fn unmake_file(&self, inode: &meta::Inode) -> Result<()> {
-        let Some((parent, name)) = inode.home.clone() else { return Ok(()) };
-        self.unmake(parent, &name, inode)?;
-        self.invalidations.entry(parent, name.as_bytes());
-        Ok(())
     }
 
     pub(crate) fn opened(&self, file: Arc<OpenFile>, flags: i32) -> Opened {
