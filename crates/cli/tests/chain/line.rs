@@ -1,0 +1,67 @@
+//! A line between a client and a server that can be cut, and mended.
+
+use std::io;
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+/// Its threads end with the test process.
+#[derive(Debug)]
+pub(super) struct Line {
+    pub(super) address: SocketAddr,
+    ends: Arc<Mutex<Ends>>,
+}
+
+#[derive(Debug, Default)]
+struct Ends {
+    is_cut: bool,
+    open: Vec<TcpStream>,
+}
+
+impl Line {
+    pub(super) fn to(server: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let line = Self { address: listener.local_addr().unwrap(), ends: Arc::default() };
+        let ends = Arc::clone(&line.ends);
+        thread::spawn(move || {
+            for client in listener.incoming().flatten() {
+                // A connection that comes to nothing is the client's to see.
+                let _ = connect(client, server, &ends);
+            }
+        });
+        line
+    }
+
+    /// Ends what goes through, in the middle of whatever it is.
+    pub(super) fn cut(&self) {
+        let mut ends = self.ends.lock().unwrap();
+        ends.is_cut = true;
+        ends.open.drain(..).for_each(|stream| drop(stream.shutdown(Shutdown::Both)));
+    }
+
+    pub(super) fn mend(&self) {
+        self.ends.lock().unwrap().is_cut = false;
+    }
+}
+
+fn connect(client: TcpStream, server: SocketAddr, ends: &Mutex<Ends>) -> io::Result<()> {
+    let server = TcpStream::connect(server)?;
+    let mut ends = ends.lock().unwrap();
+    if ends.is_cut {
+        return Ok(());
+    }
+    for stream in [&client, &server] {
+        stream.set_nodelay(true)?;
+        ends.open.push(stream.try_clone()?);
+    }
+    let (from, to) = (client.try_clone()?, server.try_clone()?);
+    thread::spawn(move || pass(from, to));
+    thread::spawn(move || pass(server, client));
+    Ok(())
+}
+
+fn pass(mut from: TcpStream, mut to: TcpStream) {
+    let _ = io::copy(&mut from, &mut to);
+    let _ = to.shutdown(Shutdown::Both);
+    let _ = from.shutdown(Shutdown::Both);
+}
