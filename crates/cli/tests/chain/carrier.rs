@@ -127,7 +127,7 @@ impl Carrier {
             }
             Kind::Amqp => {
                 let exchange = [("EXCHANGE", "minio"), ("EXCHANGE_TYPE", "fanout"), ("DURABLE", "on")];
-                let kept = [("DELIVERY_MODE", "2"), ("PUBLISHER_CONFIRMS", "on"), ("ROUTING_KEY", "any")];
+                let kept = [("DELIVERY_MODE", "2"), ("PUBLISHING_CONFIRMS", "on"), ("ROUTING_KEY", "any")];
                 let all = exchange.into_iter().chain(kept).map(|(name, value)| (name, value.to_owned()));
                 vec![("amqp", all.chain([("URL", broker.url())]).collect())]
             }
@@ -188,6 +188,15 @@ impl Carrier {
             (None, Some(broker)) => broker.thaw(),
             (None, None) => {}
         }
+    }
+
+    /// What has not come to a broker or a handler, for whoever wonders: posts by receiver, and what MinIO could not send.
+    pub(super) fn waiting(&self) -> String {
+        let held = self.posts.as_ref().map(Posts::held).unwrap_or_default();
+        let queues = std::fs::read_dir(self.queues.path()).into_iter().flatten().flatten();
+        let targets = queues.flat_map(|queue| std::fs::read_dir(queue.path())).flatten().flatten();
+        let queued = targets.map(|target| std::fs::read_dir(target.path()).map_or(0, Iterator::count));
+        format!("posts {held:?}, in MinIO's queues {:?}", queued.collect::<Vec<_>>())
     }
 
     /// Kills the broker, and starts it again.

@@ -12,7 +12,7 @@ mod rules;
 mod world;
 
 use carrier::Kind;
-use world::{Setting, live};
+use world::{Setting, World, live};
 
 #[expect(clippy::disallowed_methods, reason = "a test is told how long it may take")]
 fn worlds(setting: &Setting) {
@@ -57,4 +57,29 @@ fn s279_through_beanstalkd() {
 #[test]
 fn s279_through_webhooks() {
     worlds(&Setting { carrier: Kind::Webhook, handlers: TWO, mounts: 1, steps: 120 });
+}
+
+/// What boto3 does meanwhile is heard by whoever is left.
+fn three_handlers_of_which_one_dies(setting: &Setting, lost: usize) {
+    let mut world = World::new(setting, 7);
+    let load = world.load(400);
+    (0..20).for_each(|_| world.ask());
+    world.lose_handler(lost);
+    load.join().unwrap();
+    world.rest();
+    world.end();
+}
+
+#[test]
+fn s280_one_of_three_handlers_of_everything_dies_under_load() {
+    let handlers = &["", "", ""];
+    let setting = Setting { carrier: Kind::JetStream, handlers, mounts: 1, steps: 0 };
+    three_handlers_of_which_one_dies(&setting, 0);
+}
+
+#[test]
+fn s280_one_of_two_handlers_of_a_third_dies_under_load() {
+    let handlers = &["1/3", "2/3", "3/3", "1/3", "2/3", "3/3"];
+    let setting = Setting { carrier: Kind::RedisStream, handlers, mounts: 1, steps: 0 };
+    three_handlers_of_which_one_dies(&setting, 1);
 }

@@ -47,6 +47,11 @@ impl Posts {
         posts
     }
 
+    /// How many posts each receiver has not got.
+    pub(super) fn held(&self) -> Vec<usize> {
+        self.held.lock().unwrap().iter().map(Vec::len).collect()
+    }
+
     /// Gives each receiver up to so many posts, in any order, and some of them again later.
     pub(super) fn deliver(&self, most: u64, entropy: &Entropy) {
         for (at, receiver) in self.receivers.iter().enumerate() {

@@ -3,15 +3,16 @@
 use super::carrier::{Carrier, Kind};
 use super::clients::{Follower, Mounted, flag};
 use super::rules::{BUCKETS, RULES, Seen};
-use crate::fixture::Home;
+use crate::fixture::{Home, said};
 use crate::handlers::Run;
 use crate::s3::{buckets, home};
 use futures_util::TryStreamExt as _;
 use servers::S3Server;
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::Duration;
 use store::{
     Attributes, Buckets as _, CopyOptions, Entropy, GetOptions, ListRequest, ObjectKey, ObjectStore, Pages,
@@ -20,7 +21,7 @@ use store::{
 use tokio::runtime::Runtime;
 
 /// How often it is looked whether all has come to rest, in fifths of a second: brokers give what a dead client had to another after 25 s.
-const LOOKS: usize = 750;
+const LOOKS: usize = 300;
 
 /// What a world is made of.
 pub(super) struct Setting {
@@ -36,7 +37,7 @@ pub(super) struct World {
     entropy: Entropy,
     runtime: Runtime,
     carrier: Carrier,
-    pub(super) server: S3Server,
+    server: S3Server,
     stores: Vec<Arc<dyn ObjectStore>>,
     handlers: Vec<Handler>,
     follower: Follower,
@@ -274,6 +275,26 @@ impl World {
         }
     }
 
+    /// boto3 makes so many changes, meanwhile.
+    pub(super) fn load(&self, count: u32) -> JoinHandle<()> {
+        let home = home(&self.server).with("AWS_ENDPOINT_URL", &self.server.endpoint());
+        let (script, seed) =
+            (Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/writer.py"), self.seed);
+        std::thread::spawn(move || {
+            let mut python = home.command("/usr/bin/python3");
+            let written = said(python.arg(script).args([seed.to_string(), count.to_string()]));
+            assert_eq!(written.code, 0, "{written:?}");
+        })
+    }
+
+    /// Every client asks, while things happen.
+    pub(super) fn ask(&mut self) {
+        self.carrier.deliver(10, &self.entropy);
+        self.follower.ask(100, &self.runtime).unwrap();
+        self.look_at_a_mount();
+        std::thread::sleep(Duration::from_millis(20));
+    }
+
     /// One of the handlers dies, and does not come back.
     pub(super) fn lose_handler(&mut self, number: usize) {
         let handler = &mut self.handlers[number];
@@ -348,7 +369,7 @@ impl World {
         }
         let flags: Vec<String> = self.at().iter().map(flag).collect();
         let report = Home::new().tenon(["events", "stats", "--handler", &flags[0]]);
-        eprintln!("{}\n{report:?}", self.tale.join("\n"));
+        eprintln!("{}\n{report:?}\n{}", self.tale.join("\n"), self.carrier.waiting());
         panic!("world {}: {what}", self.seed);
     }
 
