@@ -33,6 +33,11 @@ impl Run {
         Self { child, lines }
     }
 
+    /// Its process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     fn lines(&self) -> Vec<String> {
         self.lines.lock().unwrap().clone()
     }
@@ -51,7 +56,7 @@ impl Drop for Run {
 }
 
 /// A port that nobody has at the moment.
-fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 

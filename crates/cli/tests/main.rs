@@ -27,6 +27,7 @@ mod programs;
 mod s3;
 mod secrets;
 mod users;
+mod view_faults;
 mod view_mounts;
 mod views;
 mod volumes;

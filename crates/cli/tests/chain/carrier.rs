@@ -4,12 +4,12 @@ use super::line::Line;
 use super::posts::{Posts, To};
 use super::rules::BUCKETS;
 use crate::fixture::{Home, said};
+use crate::handlers::free_port;
 use lapin::options::{ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions};
 use lapin::types::FieldTable;
 use lapin::{Connection, ConnectionProperties, ExchangeKind};
 use rskafka::client::{ClientBuilder, Credentials, SaslConfig};
 use servers::{Broker, S3Server};
-use std::net::{SocketAddr, TcpListener};
 use store::{Buckets as _, Entropy};
 use tokio::runtime::Runtime;
 
@@ -249,10 +249,4 @@ async fn prepare(kind: Kind, broker: &Broker, handlers: usize) {
         }
         _ => {}
     }
-}
-
-/// A port that nobody has at the moment.
-fn free_port() -> u16 {
-    let address: SocketAddr = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    address.port()
 }

@@ -1,25 +1,27 @@
 //! A line between a client and a server that can be cut, and mended.
 
-use std::io;
+use std::io::{self, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
 /// Its threads end with the test process.
 #[derive(Debug)]
-pub(super) struct Line {
-    pub(super) address: SocketAddr,
+pub(crate) struct Line {
+    pub(crate) address: SocketAddr,
     ends: Arc<Mutex<Ends>>,
 }
 
 #[derive(Debug, Default)]
 struct Ends {
     is_cut: bool,
+    /// All that clients have sent.
+    sent: Vec<u8>,
     open: Vec<TcpStream>,
 }
 
 impl Line {
-    pub(super) fn to(server: SocketAddr) -> Self {
+    pub(crate) fn to(server: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let line = Self { address: listener.local_addr().unwrap(), ends: Arc::default() };
         let ends = Arc::clone(&line.ends);
@@ -39,14 +41,20 @@ impl Line {
         ends.open.drain(..).for_each(|stream| drop(stream.shutdown(Shutdown::Both)));
     }
 
+    /// How often clients have sent a text.
+    pub(crate) fn count(&self, text: &str) -> usize {
+        let ends = self.ends.lock().unwrap();
+        ends.sent.windows(text.len()).filter(|window| *window == text.as_bytes()).count()
+    }
+
     pub(super) fn mend(&self) {
         self.ends.lock().unwrap().is_cut = false;
     }
 }
 
-fn connect(client: TcpStream, server: SocketAddr, ends: &Mutex<Ends>) -> io::Result<()> {
+fn connect(client: TcpStream, server: SocketAddr, line: &Arc<Mutex<Ends>>) -> io::Result<()> {
     let server = TcpStream::connect(server)?;
-    let mut ends = ends.lock().unwrap();
+    let mut ends = line.lock().unwrap();
     if ends.is_cut {
         return Ok(());
     }
@@ -55,13 +63,20 @@ fn connect(client: TcpStream, server: SocketAddr, ends: &Mutex<Ends>) -> io::Res
         ends.open.push(stream.try_clone()?);
     }
     let (from, to) = (client.try_clone()?, server.try_clone()?);
-    thread::spawn(move || pass(from, to));
-    thread::spawn(move || pass(server, client));
+    let sent = Arc::clone(line);
+    thread::spawn(move || pass(from, to, |bytes| sent.lock().unwrap().sent.extend_from_slice(bytes)));
+    thread::spawn(move || pass(server, client, |_| {}));
     Ok(())
 }
 
-fn pass(mut from: TcpStream, mut to: TcpStream) {
-    let _ = io::copy(&mut from, &mut to);
+fn pass(mut from: TcpStream, mut to: TcpStream, note: impl Fn(&[u8])) {
+    let mut buffer = vec![0; 64 << 10];
+    while let Ok(count @ 1..) = from.read(&mut buffer) {
+        note(&buffer[..count]);
+        if to.write_all(&buffer[..count]).is_err() {
+            break;
+        }
+    }
     let _ = to.shutdown(Shutdown::Both);
     let _ = from.shutdown(Shutdown::Both);
 }

@@ -6,7 +6,7 @@
 
 mod carrier;
 mod clients;
-mod line;
+pub(crate) mod line;
 mod posts;
 mod rules;
 mod world;
