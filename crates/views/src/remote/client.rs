@@ -17,7 +17,7 @@ use store::s3::{ConfigError, HttpClient, http_client};
 /// How long a connection may take.
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 /// How long an answer may take; a handler that has to list a bucket says "not yet" sooner.
-const ANSWER_WITHIN: Duration = Duration::from_secs(30);
+const ANSWER_WITHIN: Duration = Duration::from_secs(15);
 /// Between two questions whether a bucket is listed, each of which the handler takes its time for.
 const ASKED_EVERY: Duration = Duration::from_millis(100);
 /// More than any answer: 10,000 objects with all the metadata that S3 lets them have.
