@@ -39,11 +39,11 @@ impl Follower {
             let part = if part.is_empty() { Part::ALL } else { part.parse().unwrap() };
             parts.entry(part).or_default().push(url.clone());
         }
-        let remote = |addresses| {
-            let config = RemoteConfig { addresses, token: None, ca_bundle: None };
+        let remote = |(part, addresses)| {
+            let config = RemoteConfig { addresses, part, token: None, ca_bundle: None };
             Arc::new(RemoteViews::new(&config).unwrap()) as Arc<dyn Views>
         };
-        let mut parts: Vec<_> = parts.into_values().map(remote).collect();
+        let mut parts: Vec<_> = parts.into_iter().map(remote).collect();
         let views = if parts.len() == 1 { parts.remove(0) } else { Arc::new(Union::new(parts)) };
         let followed = |ruleset| Followed { ruleset, view: None, cursor: None, knows: BTreeMap::new() };
         let followed = views::read(&rules::file()).unwrap().into_iter().map(followed).collect();
