@@ -181,12 +181,12 @@ pub(crate) fn clients(flags: &HandlerFlags) -> Result<Vec<Arc<RemoteViews>>> {
             .map(|text| Token::new(&text).map_err(|what| anyhow!("{HANDLER_TOKEN}: {what}")))
             .transpose()?,
     };
-    let client = |addresses| {
+    let client = |(part, addresses)| {
         let (token, ca_bundle) = (token.clone(), flags.handler_ca_bundle.clone());
-        let config = RemoteConfig { addresses, token, ca_bundle };
+        let config = RemoteConfig { addresses, part, token, ca_bundle };
         RemoteViews::new(&config).map(Arc::new).context("--handler")
     };
-    parts.into_values().map(client).collect()
+    parts.into_iter().map(client).collect()
 }
 
 /// The handlers that the flags name, as one.

@@ -5,7 +5,7 @@ use crate::fixture::{Home, eventually, said};
 use events::{EventKind, ObjectEvent};
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -75,20 +75,7 @@ fn serve(
     let mut reader = BufReader::new(stream.try_clone().ok()?);
     let mut writer = stream;
     loop {
-        let mut headers = BTreeMap::new();
-        loop {
-            let mut line = String::new();
-            if reader.read_line(&mut line).ok()? == 0 {
-                return None;
-            }
-            match line.trim_end().split_once(": ") {
-                Some((name, value)) => headers.insert(name.to_ascii_lowercase(), value.to_owned()),
-                None if line.trim().is_empty() => break,
-                None => None,
-            };
-        }
-        let mut body = vec![0; headers["content-length"].parse().unwrap()];
-        reader.read_exact(&mut body).ok()?;
+        let (headers, body) = read_post(&mut reader)?;
         std::thread::sleep(after);
         // A connection that outlived the receiver is none.
         if ending.load(Ordering::Relaxed) {
@@ -101,6 +88,25 @@ fn serve(
         }
         write!(writer, "HTTP/1.1 {status}\r\ncontent-length: 0\r\n\r\n").ok()?;
     }
+}
+
+/// The next post of a connection, its headers and its body, unless the connection ended.
+pub(crate) fn read_post(reader: &mut impl BufRead) -> Option<(BTreeMap<String, String>, Vec<u8>)> {
+    let mut headers = BTreeMap::new();
+    loop {
+        let mut line = String::new();
+        if reader.read_line(&mut line).ok()? == 0 {
+            return None;
+        }
+        match line.trim_end().split_once(": ") {
+            Some((name, value)) => headers.insert(name.to_ascii_lowercase(), value.to_owned()),
+            None if line.trim().is_empty() => break,
+            None => None,
+        };
+    }
+    let mut body = vec![0; headers.get("content-length").map_or(0, |len| len.parse().unwrap())];
+    reader.read_exact(&mut body).ok()?;
+    Some((headers, body))
 }
 
 impl Home {

@@ -123,9 +123,10 @@ async fn the_handler_elsewhere_does_too() {
     let buckets = buckets().await;
     let handler = handler(buckets.clone(), 1).await;
     let report = Report(Arc::new(String::new));
-    let served = Served { views: handler.clone(), report, token: None, tls: None };
+    let served = Served { views: handler.clone(), report, part: Part::ALL, token: None, tls: None };
     let server = RemoteServer::start(served, "127.0.0.1:0".parse().unwrap()).await.unwrap();
-    let config = RemoteConfig { addresses: vec![server.url()], token: None, ca_bundle: None };
+    let config =
+        RemoteConfig { addresses: vec![server.url()], part: Part::ALL, token: None, ca_bundle: None };
     let views = Arc::new(RemoteViews::new(&config).unwrap());
     conformance::run(&Handled::new(buckets, handler, views)).await;
 }
@@ -176,4 +177,28 @@ async fn a_part_that_begins_anew_hides_nothing() {
     assert_eq!((anew.shown.len(), anew.is_beginning), (20, true));
     let later = other.changes(view, Some(&anew.cursor), 100).await.unwrap();
     assert_eq!((later.shown.len(), later.is_beginning), (0, false));
+}
+
+/// Two handlers of the same part, named as those of both: half of all objects would not be seen, and nobody told so.
+#[tokio::test]
+async fn s284_a_handler_that_is_named_as_one_of_another_part_says_so() {
+    let ruleset = views::read("all: {container: bucket}").unwrap().remove(0);
+    let part = |text: &str| text.parse::<Part>().unwrap();
+    for (own, asked, says) in
+        [("1/2", "2/2", Some("1/2=URL")), ("1/1", "1/2", Some("--handler URL")), ("2/2", "2/2", None)]
+    {
+        let handler = handler(buckets().await, 1).await;
+        let report = Report(Arc::new(String::new));
+        let served = Served { views: handler, report, part: part(own), token: None, tls: None };
+        let server = RemoteServer::start(served, "127.0.0.1:0".parse().unwrap()).await.unwrap();
+        let config =
+            RemoteConfig { addresses: vec![server.url()], part: part(asked), token: None, ca_bundle: None };
+        let opened = RemoteViews::new(&config).unwrap().open(&ruleset).await;
+        match says {
+            Some(says) => {
+                assert!(matches!(&opened, Err(ViewError::Refused(why)) if why.contains(says)), "{opened:?}");
+            }
+            None => assert!(opened.is_ok(), "{opened:?}"),
+        }
+    }
 }

@@ -93,6 +93,7 @@ impl Viewing {
             recency,
             clock: Arc::clone(&clock),
             buckets: Arc::clone(&parts.buckets),
+            handler: handling.as_ref().map(|handling| handling.handler.clone() as Arc<dyn Sink>),
             dir: Some(parts.dir.join("tree")),
         });
         let tree = tree.await.context("cannot keep the directories of views")?;

@@ -8,6 +8,7 @@ use super::object::{Known, Pairs, There};
 use super::pen::{Mark, Pen};
 use super::table::{Seen, Table};
 use events::{Hint, Order, What};
+use std::time::Duration;
 use store::{ListEntry, ObjectMeta, Tags, Timestamp};
 
 /// What came of a hint, or of an entry of a listing.
@@ -24,6 +25,9 @@ pub(super) enum Outcome {
     /// Somebody has to look at the object.
     Look,
 }
+
+/// By how much a source's clock may be ahead of this one.
+const AHEAD_MAX: Duration = Duration::from_secs(2);
 
 /// Orders whose lengths in bits differ by more than this are of sources of different kinds.
 const KIND_BITS: u32 = 4;
@@ -206,9 +210,9 @@ pub(super) struct Doubt {
 }
 
 impl Doubt {
-    pub(super) fn of(hint: &Hint<'_>) -> Option<Self> {
+    pub(super) fn of(hint: &Hint<'_>, now: Timestamp) -> Option<Self> {
         let stored = || (hint.said.etag.as_deref().map(Box::from), hint.time);
-        Some(Self { order: hint.order?.0, stored: (hint.what != What::Removed).then(stored) })
+        Some(Self { order: place(hint, now)?.0, stored: (hint.what != What::Removed).then(stored) })
     }
 
     /// Whether the hint says what was seen.
@@ -269,6 +273,12 @@ enum Judged<'a> {
     Not(Outcome),
 }
 
+/// A hint's place in the order of its object, if it can be believed. Most orders are times: after one that is ahead of all
+/// that is true would be taken for late, once the source's clock is put back.
+fn place(hint: &Hint<'_>, now: Timestamp) -> Option<Order> {
+    hint.order.filter(|_| hint.time.is_none_or(|time| time <= now.after(AHEAD_MAX)))
+}
+
 fn judge<'a>(
     known: Option<&Known<'a>>,
     hint: &'a Hint<'_>,
@@ -280,8 +290,8 @@ fn judge<'a>(
     if hint.what == What::Read {
         return read(known, there, hint, needs, now);
     }
-    let Some(Order(order)) = hint.order else { return Judged::Not(Outcome::Look) };
     let look = Judged::Not(Outcome::Look);
+    let Some(Order(order)) = place(hint, now) else { return look };
     let is_same = there.is_some_and(|there| hint.said.etag.as_deref() == Some(there.etag));
     let is_doubtful = there.is_none() && hint.what == What::Stored && hint.time <= doubts.until;
     match known.map(|known| known.order) {
@@ -299,7 +309,8 @@ fn judge<'a>(
         Some(Some(_)) => {}
         // The store said so, nobody knows when: a hint of the same bytes has their place, and knows no tags of later.
         Some(None) => {
-            return match there.filter(|_| is_same && hint.what == What::Stored) {
+            let is_told = |there: &There<'_>| is_same && says_the_same(hint, there, needs);
+            return match there.filter(|there| hint.what == What::Stored && is_told(there)) {
                 Some(there) if hint.time.is_some_and(|time| is_same_second(time, there.modified)) => {
                     Judged::So(Known {
                         key: &hint.key,
@@ -319,6 +330,18 @@ fn judge<'a>(
         _ => stored(there, hint, needs).map(Some),
     };
     next.map_or(look, |there| Judged::So(Known { key: &hint.key, order: Some(order), there }))
+}
+
+/// Whether a hint of the same bytes says the metadata that is known, of what is needed: a copy of an object onto itself changes
+/// that alone, perhaps within the same second.
+fn says_the_same(hint: &Hint<'_>, there: &There<'_>, needs: Needs) -> bool {
+    let said = &hint.said;
+    let properties = said.properties.as_deref().map(Pairs::Said);
+    let content_type = said.content_type.as_deref().map(Some);
+    let tags = said.tags.as_deref().map(Pairs::Said);
+    (!needs.properties || properties == there.properties)
+        && (!needs.content_type || content_type == there.content_type)
+        && (!needs.tags || tags == there.tags)
 }
 
 /// Somebody read the object, which changes nothing but that.

@@ -28,7 +28,7 @@ impl Sink for Handler {
             let outcome = self.hear(&container, hint, now);
             counts.add(outcome);
             if outcome == Outcome::Look {
-                looks.push((Arc::clone(&container), Box::from(&*hint.key), Doubt::of(hint)));
+                looks.push((Arc::clone(&container), Box::from(&*hint.key), Doubt::of(hint, now)));
             }
             last = Some(container);
         }

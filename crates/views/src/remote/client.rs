@@ -2,6 +2,7 @@
 
 use super::Token;
 use super::wire::{Failure, Opened, Page, cursor_text};
+use crate::part::Part;
 use crate::{Changes, Cursor, Ruleset, ViewError, ViewId, Views};
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, USER_AGENT};
@@ -17,7 +18,7 @@ use store::s3::{ConfigError, HttpClient, http_client};
 /// How long a connection may take.
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 /// How long an answer may take; a handler that has to list a bucket says "not yet" sooner.
-const ANSWER_WITHIN: Duration = Duration::from_secs(30);
+const ANSWER_WITHIN: Duration = Duration::from_secs(15);
 /// Between two questions whether a bucket is listed, each of which the handler takes its time for.
 const ASKED_EVERY: Duration = Duration::from_millis(100);
 /// More than any answer: 10,000 objects with all the metadata that S3 lets them have.
@@ -30,6 +31,8 @@ const ATTEMPTS: usize = 2;
 pub struct RemoteConfig {
     /// `http://host:port` or `https://host:port`; where the first does not answer the next is asked.
     pub addresses: Vec<String>,
+    /// Of which part of all objects it is.
+    pub part: Part,
     /// The secret that it shares with its clients.
     pub token: Option<Token>,
     /// A PEM file of certificates to trust besides the machine's.
@@ -54,6 +57,8 @@ pub enum RemoteError {
 #[derive(Debug)]
 pub struct RemoteViews {
     addresses: Vec<Uri>,
+    /// What is asked to open a view.
+    open_path: String,
     authorization: Option<HeaderValue>,
     client: HttpClient<Full<Bytes>>,
     /// The one that answered last.
@@ -103,7 +108,15 @@ impl RemoteViews {
             Ok::<_, RemoteError>(value)
         });
         let authorization = authorization.transpose()?;
-        Ok(Self { addresses, authorization, client, current: AtomicUsize::new(0), known: Mutex::default() })
+        let open_path = format!("/v1/views?part={}", config.part);
+        Ok(Self {
+            addresses,
+            open_path,
+            authorization,
+            client,
+            current: AtomicUsize::new(0),
+            known: Mutex::default(),
+        })
     }
 
     /// What a handler says of itself, as JSON.
@@ -150,7 +163,7 @@ impl RemoteViews {
         let ruleset = usize::try_from(view).ok().and_then(|view| self.known().rulesets.get(view).cloned());
         let Some(ruleset) = ruleset else { return Ok(Err(ViewError::Unknown)) };
         loop {
-            match self.exchange(at, Method::POST, "/v1/views", ruleset.clone()).await {
+            match self.exchange(at, Method::POST, &self.open_path, ruleset.clone()).await {
                 Answer::Dead(why) => return Err(why),
                 // A listing has an end; who waits for it is told that it goes on.
                 Answer::Said(StatusCode::ACCEPTED, _) => tokio::time::sleep(ASKED_EVERY).await,

@@ -3,6 +3,7 @@
 use super::Token;
 use super::service::{Service, refused};
 use crate::Views;
+use crate::part::Part;
 use http::StatusCode;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -53,6 +54,8 @@ pub struct Served {
     pub views: Arc<dyn Views>,
     /// What it says of itself.
     pub report: Report,
+    /// Of which part of all objects it is.
+    pub part: Part,
     /// What clients must know; everybody who reaches the address may ask if `None`.
     pub token: Option<Token>,
     /// HTTPS instead of HTTP.
@@ -79,10 +82,10 @@ impl RemoteServer {
         let address = listener.local_addr().map_err(listen)?;
         let (ending, ends) = watch::channel(false);
         let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX as usize));
-        let Served { views, report, token, tls } = served;
+        let Served { views, report, part, token, tls } = served;
         let has_tls = tls.is_some();
         let taking = Taking {
-            service: Service::new(views, report, token),
+            service: Service::new(views, report, part, token),
             tls: tls.map(TlsAcceptor::from),
             requests: Arc::new(Semaphore::new(REQUESTS_MAX)),
             ends,

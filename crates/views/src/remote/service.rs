@@ -2,6 +2,7 @@
 
 use super::wire::{Failure, Opened, Page, read_cursor};
 use super::{Report, Token};
+use crate::part::Part;
 use crate::{Ruleset, ViewError, ViewId, Views};
 use bytes::Bytes;
 use futures_util::FutureExt as _;
@@ -30,14 +31,15 @@ type Opening = Shared<BoxFuture<'static, Result<ViewId, Arc<ViewError>>>>;
 pub(super) struct Service {
     views: Arc<dyn Views>,
     report: Report,
+    part: Part,
     token: Option<Token>,
     /// Rulesets that wait for a listing, by their text: it goes on when who asked is told "not yet".
     opening: Mutex<HashMap<String, Opening>>,
 }
 
 impl Service {
-    pub(super) fn new(views: Arc<dyn Views>, report: Report, token: Option<Token>) -> Arc<Self> {
-        Arc::new(Self { views, report, token, opening: Mutex::default() })
+    pub(super) fn new(views: Arc<dyn Views>, report: Report, part: Part, token: Option<Token>) -> Arc<Self> {
+        Arc::new(Self { views, report, part, token, opening: Mutex::default() })
     }
 
     pub(super) async fn answer(self: Arc<Self>, request: Request<Incoming>) -> Response<Full<Bytes>> {
@@ -63,11 +65,24 @@ impl Service {
     }
 
     async fn open(self: Arc<Self>, request: Request<Incoming>) -> Response<Full<Bytes>> {
+        if let Some(says) = self.is_misnamed(request.uri().query()) {
+            return refused(StatusCode::UNPROCESSABLE_ENTITY, &says);
+        }
         let body = Limited::new(request.into_body(), RULESET_BYTES_MAX).collect();
         let Ok(Ok(body)) = tokio::time::timeout(BODY_WITHIN, body).await else {
             return refused(StatusCode::PAYLOAD_TOO_LARGE, "no ruleset is as long as this, or takes as long");
         };
         self.open_ruleset(&body.to_bytes()).await
+    }
+
+    /// What is to be said to a client that takes this for the handler of another part: the rest would be seen by nobody.
+    fn is_misnamed(&self, query: Option<&str>) -> Option<String> {
+        let asked = query.and_then(|query| query.strip_prefix("part=")).unwrap_or("1/1");
+        let own = self.part.to_string();
+        (asked != own).then(|| {
+            let name = if self.part == Part::ALL { String::new() } else { format!("{own}=") };
+            format!("this handler has part {own} of all objects, not {asked}: name it as --handler {name}URL")
+        })
     }
 
     async fn open_ruleset(self: &Arc<Self>, body: &[u8]) -> Response<Full<Bytes>> {
@@ -183,7 +198,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_long_listing_is_told_from_a_dead_handler() {
         let slow = Arc::new(Slow::default());
-        let service = Service::new(slow.clone(), Report(Arc::new(String::new)), None);
+        let service = Service::new(slow.clone(), Report(Arc::new(String::new)), Part::ALL, None);
         let ruleset = b"set: {container: bucket}";
         let mut answers = 0;
         loop {

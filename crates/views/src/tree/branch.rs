@@ -18,6 +18,8 @@ use store::{Claims, Clock, Timestamp};
 const PAGE: usize = 8192;
 /// A handler that is lost is asked again after so long, so that not everybody who looks waits for it.
 const AGAIN: Duration = Duration::from_secs(1);
+/// Who looks at a view that is known waits so long for an answer, and then goes on with what there is.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
 pub(super) struct Branch {
@@ -39,6 +41,8 @@ struct State {
     /// When the last answer was asked for that came.
     known: Option<Timestamp>,
     lost: Option<(Lost, Timestamp)>,
+    /// Somebody asks for longer than others wait: nobody else does meanwhile.
+    is_late: bool,
 }
 
 impl Branch {
@@ -50,7 +54,15 @@ impl Branch {
         moves: &[Move],
     ) -> Self {
         let told = Told::new(Names::new(ruleset.directories), moves);
-        let state = RwLock::new(State { told, view: None, cursor: None, asked: 0, known: None, lost: None });
+        let state = RwLock::new(State {
+            told,
+            view: None,
+            cursor: None,
+            asked: 0,
+            known: None,
+            lost: None,
+            is_late: false,
+        });
         let recency = ruleset.recency.unwrap_or(recency);
         Self { ruleset, recency, views, clock, turn: Claims::default(), state }
     }
@@ -152,8 +164,32 @@ impl Branch {
     }
 
     /// Sees to it that what is here is as recent as it must be, if the handler answers. An error if it never did.
-    pub(super) async fn refresh(&self) -> Result<(), TreeError> {
+    pub(super) async fn refresh(self: &Arc<Self>) -> Result<(), TreeError> {
         let Some(asked) = self.needs_asking() else { return Ok(()) };
+        let is_known = self.read().known.is_some();
+        let mut asking = Box::pin(Arc::clone(self).ask_in_turn(asked));
+        if !is_known {
+            return asking.await;
+        }
+        if let Ok(outcome) = tokio::time::timeout(PATIENCE, &mut asking).await {
+            return outcome;
+        }
+        self.is_late();
+        tokio::spawn(asking);
+        Ok(())
+    }
+
+    /// The handler takes its time.
+    fn is_late(&self) {
+        let now = self.clock.now();
+        let mut state = self.write();
+        if !std::mem::replace(&mut state.is_late, true) && state.lost.is_none() {
+            let why = "the handler does not answer".to_owned();
+            state.lost = Some((Lost { since: now, why }, now));
+        }
+    }
+
+    async fn ask_in_turn(self: Arc<Self>, asked: u64) -> Result<(), TreeError> {
         let _turn = self.turn.claim(&()).await;
         if self.read().asked > asked {
             // Who had the turn began to ask after this call did.
@@ -163,6 +199,7 @@ impl Branch {
         self.write().asked += 1;
         let outcome = self.ask().await;
         let mut state = self.write();
+        state.is_late = false;
         match outcome {
             Ok(()) => (state.known, state.lost) = (Some(began), None),
             Err(error) => {
@@ -185,7 +222,8 @@ impl Branch {
         let is_recent = |known: Timestamp| known <= now && now.since(known) < self.recency;
         let waits = |again: Timestamp| now < again && again <= now.after(AGAIN);
         let is_known = state.known.is_some();
-        let goes_on = state.known.is_some_and(is_recent)
+        let goes_on = state.is_late
+            || state.known.is_some_and(is_recent)
             || (is_known && state.lost.as_ref().is_some_and(|(_, again)| waits(*again)));
         (!goes_on).then_some(state.asked)
     }

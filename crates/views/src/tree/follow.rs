@@ -8,7 +8,9 @@ use super::branch::Branch;
 use super::journal::{self, Journal, Move, Moves};
 use super::naming::{DIRECTORY_PROPERTY, EntryName};
 use crate::{ObjectName, Shown};
+use events::{Hint, Said, Sink, What};
 use futures_util::StreamExt as _;
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::path::PathBuf;
@@ -28,6 +30,7 @@ const WAITS: (Duration, Duration) = (Duration::from_millis(500), Duration::from_
 #[derive(Debug)]
 pub(super) struct Follower {
     buckets: Arc<dyn Buckets>,
+    handler: Option<Arc<dyn Sink>>,
     clock: Arc<dyn Clock>,
     journal: Option<Arc<Mutex<Journal>>>,
     moves: Mutex<Moves>,
@@ -54,6 +57,7 @@ impl Follower {
     /// With what was under way when the last one ended, if there is a directory to keep that in.
     pub(super) async fn open(
         buckets: Arc<dyn Buckets>,
+        handler: Option<Arc<dyn Sink>>,
         clock: Arc<dyn Clock>,
         dir: Option<PathBuf>,
     ) -> io::Result<Self> {
@@ -64,7 +68,7 @@ impl Follower {
             }
             None => (None, Moves::new()),
         };
-        Ok(Self { buckets, clock, journal, moves: Mutex::new(moves), begun: Notify::new() })
+        Ok(Self { buckets, handler, clock, journal, moves: Mutex::new(moves), begun: Notify::new() })
     }
 
     /// Everything that is under way.
@@ -94,7 +98,7 @@ impl Follower {
     }
 
     /// Makes moves for as long as it is let.
-    pub(super) async fn run(self: Arc<Self>, branches: Arc<BTreeMap<EntryName, Branch>>) {
+    pub(super) async fn run(self: Arc<Self>, branches: Arc<BTreeMap<EntryName, Arc<Branch>>>) {
         let mut wait = WAITS.0;
         loop {
             let begun = self.begun.notified();
@@ -117,7 +121,7 @@ impl Follower {
     }
 
     /// Makes one move; false if it has to be made later.
-    async fn follow(&self, one: Move, branches: &BTreeMap<EntryName, Branch>) -> bool {
+    async fn follow(&self, one: Move, branches: &BTreeMap<EntryName, Arc<Branch>>) -> bool {
         let end = match self.outcome(&one).await {
             Outcome::Ends(end) => end,
             Outcome::Later(error) => {
@@ -126,8 +130,26 @@ impl Follower {
             }
         };
         branches.values().for_each(|branch| branch.has_moved(&one, &end));
+        self.tell(&one.object).await;
         self.end(&one).await;
         true
+    }
+
+    /// Lets the handler look at what followed. It must know before the journal forgets: otherwise who comes after this process is
+    /// shown where the object was.
+    async fn tell(&self, object: &ObjectName) {
+        let Some(handler) = &self.handler else { return };
+        let hint = Hint {
+            bucket: Cow::Borrowed(&object.container),
+            key: Cow::Borrowed(object.key.as_bytes()),
+            what: What::Changed,
+            order: None,
+            time: None,
+            said: Said::default(),
+        };
+        if let Err(error) = handler.take(&[hint]).await {
+            tracing::warn!(key = %object.key, %error, "the handler hears by other ways that an object was moved");
+        }
     }
 
     async fn end(&self, one: &Move) {

@@ -20,6 +20,7 @@ mod told;
 
 use crate::{ObjectName, Ruleset, Shown, ViewError, Views};
 use branch::Branch;
+use events::Sink;
 use follow::Follower;
 pub use names::Entry;
 pub use naming::{DIRECTORY_PROPERTY, EntryName};
@@ -46,6 +47,8 @@ pub struct TreeParts {
     pub clock: Arc<dyn Clock>,
     /// Where the objects are, which are told of renames.
     pub buckets: Arc<dyn Buckets>,
+    /// The handler of this process, if there is one: it is told which objects were told of renames, as nobody else may tell it.
+    pub handler: Option<Arc<dyn Sink>>,
     /// Where renames under way are kept, in a directory of this tree's own; in memory only if `None`.
     pub dir: Option<PathBuf>,
 }
@@ -56,7 +59,7 @@ type News = (ObjectName, Option<Arc<Shown>>);
 /// Directories that rulesets fill. Paths are names from the tree's root, in which the views lie by their names.
 #[derive(Debug)]
 pub struct Tree {
-    branches: Arc<BTreeMap<EntryName, Branch>>,
+    branches: Arc<BTreeMap<EntryName, Arc<Branch>>>,
     follower: Arc<Follower>,
     following: AbortHandle,
     /// One rename at a time.
@@ -127,12 +130,13 @@ impl Tree {
     /// # Errors
     /// If the directory cannot be read or written, or is damaged.
     pub async fn start(parts: TreeParts) -> io::Result<Self> {
-        let TreeParts { views, rulesets, recency, clock, buckets, dir } = parts;
-        let follower = Arc::new(Follower::open(buckets, clock.clone(), dir).await?);
+        let TreeParts { views, rulesets, recency, clock, buckets, handler, dir } = parts;
+        let follower = Arc::new(Follower::open(buckets, handler, clock.clone(), dir).await?);
         let moves = follower.moves();
         let branch = |ruleset: Ruleset| {
             let name = ruleset.name.as_bytes().into();
-            (name, Branch::new(Arc::new(ruleset), recency, views.clone(), clock.clone(), &moves))
+            let branch = Branch::new(Arc::new(ruleset), recency, views.clone(), clock.clone(), &moves);
+            (name, Arc::new(branch))
         };
         let branches: Arc<BTreeMap<_, _>> = Arc::new(rulesets.into_iter().map(branch).collect());
         let following = tokio::spawn(follower.clone().run(branches.clone())).abort_handle();
@@ -242,7 +246,7 @@ impl Tree {
     /// For how long what is known of the view of a path is recent.
     pub fn recency(&self, path: &[&[u8]]) -> Duration {
         let branch = path.first().and_then(|name| self.branches.get(*name));
-        branch.map_or(Duration::MAX, Branch::recency)
+        branch.map_or(Duration::MAX, |branch| branch.recency())
     }
 
     /// How many objects do not say yet that they were renamed with their directory.
@@ -252,7 +256,7 @@ impl Tree {
 
     /// How the views stand, in the order of their names.
     pub fn status(&self) -> Vec<ViewStatus> {
-        self.branches.values().map(Branch::status).collect()
+        self.branches.values().map(|branch| branch.status()).collect()
     }
 
     fn tell(&self, news: &[News]) {
@@ -265,13 +269,16 @@ impl Tree {
         names.take(limit).map(|name| (name.clone(), Entry::Directory)).collect()
     }
 
-    fn branch(&self, path: &[&[u8]]) -> Result<&Branch, TreeError> {
+    fn branch(&self, path: &[&[u8]]) -> Result<&Arc<Branch>, TreeError> {
         let name = path.first().ok_or(TreeError::IsDirectory)?;
         self.branches.get(*name).ok_or(TreeError::NotFound)
     }
 
     /// The branch, and the path in it, of what is not a view itself, or beside one.
-    fn inside<'a, 'p>(&'a self, path: &'p [&'p [u8]]) -> Result<(&'a Branch, &'p [&'p [u8]]), TreeError> {
+    fn inside<'a, 'p>(
+        &'a self,
+        path: &'p [&'p [u8]],
+    ) -> Result<(&'a Arc<Branch>, &'p [&'p [u8]]), TreeError> {
         match path {
             [] | [_] => Err(TreeError::Fixed),
             [name, rest @ ..] => Ok((self.branches.get(*name).ok_or(TreeError::NotFound)?, rest)),

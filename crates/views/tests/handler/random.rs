@@ -61,7 +61,12 @@ impl Random {
         } else {
             map(&[])
         };
-        let told = match self.below(5) {
+        let told = match self.below(6) {
+            5 if is_there => {
+                let told = self.world.describe(bucket, &key, properties).await;
+                self.orders.insert((bucket.to_owned(), key), told.order.unwrap());
+                told
+            }
             0 if is_there => {
                 self.orders.remove(&(bucket.to_owned(), key.clone()));
                 self.world.delete(bucket, &key).await

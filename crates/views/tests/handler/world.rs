@@ -8,8 +8,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use store::memory::{MemoryBuckets, MemoryLimits};
 use store::{
-    Attributes, Buckets, Clock, Entropy, ListRequest, ObjectKey, ObjectStore, Pages, Payload, Precondition,
-    PutOptions, Tags, Timestamp,
+    Attributes, Buckets, Clock, CopyOptions, Entropy, ListRequest, ObjectKey, ObjectStore, Pages, Payload,
+    Precondition, PutOptions, Tags, Timestamp,
 };
 use views::{
     Cursor, Handler, HandlerConfig, HandlerParts, ObjectName, ObjectState, Ruleset, Shown, ViewError, ViewId,
@@ -155,6 +155,29 @@ impl World {
         self.bucket(bucket).await.set_tags(&key_of(key), tags).await.unwrap();
         let told = self.told(bucket, key, What::Changed);
         Told { order: order.or(told.order), ..told }
+    }
+
+    /// Replaces properties by a copy of the object onto itself, which leaves its tag as it was.
+    pub(crate) async fn describe(
+        &mut self,
+        bucket: &str,
+        key: &str,
+        properties: BTreeMap<String, String>,
+    ) -> Told {
+        let (store, key) = (self.bucket(bucket).await, key_of(key));
+        let meta = store.head(&key).await.unwrap();
+        let attributes = Attributes { user: properties.clone(), ..meta.attributes };
+        let content_type = attributes.content_type.clone();
+        let options = CopyOptions { attributes: Some(attributes), ..CopyOptions::default() };
+        let copied = store.copy(&meta.object, &key, options).await.unwrap();
+        Told {
+            time: copied.last_modified.unwrap(),
+            etag: Some(copied.etag.as_str().to_owned()),
+            size_bytes: Some(meta.size_bytes),
+            content_type,
+            properties: Some(properties),
+            ..self.told(bucket, &key.to_string(), What::Stored)
+        }
     }
 
     pub(crate) fn told(&mut self, bucket: &str, key: &str, what: What) -> Told {

@@ -5,6 +5,7 @@ use crate::plain::Plain;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use views::part::Part;
 use views::remote::{RemoteConfig, RemoteViews, Token};
 use views::{Ruleset, ViewError, Views as _};
 
@@ -59,7 +60,12 @@ async fn s278_requests_that_make_no_sense_are_refused_and_others_go_on() {
 #[tokio::test]
 async fn what_is_no_handler_is_told_so() {
     for address in ["", "host:1", "ftp://host", "http://", "http://host/?a"] {
-        let config = RemoteConfig { addresses: vec![address.to_owned()], token: None, ca_bundle: None };
+        let config = RemoteConfig {
+            addresses: vec![address.to_owned()],
+            part: Part::ALL,
+            token: None,
+            ca_bundle: None,
+        };
         let error = RemoteViews::new(&config).unwrap_err().to_string();
         assert!(error.contains("is no address of a handler"), "{error}");
     }

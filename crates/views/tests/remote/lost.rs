@@ -13,7 +13,8 @@ async fn tree(views: views::remote::RemoteViews) -> (Tree, Arc<Hand>) {
     let rulesets = views::read("set: {container: bucket}").unwrap();
     let buckets = Arc::new(MemoryBuckets::new(clock.clone()));
     let (views, recency) = (Arc::new(views), Duration::ZERO);
-    let parts = TreeParts { views, rulesets, recency, clock: clock.clone(), buckets, dir: None };
+    let parts =
+        TreeParts { views, rulesets, recency, clock: clock.clone(), buckets, handler: None, dir: None };
     (Tree::start(parts).await.unwrap(), clock)
 }
 

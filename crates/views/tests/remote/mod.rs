@@ -6,6 +6,7 @@ mod lost;
 use crate::plain::{Plain, PlainWorld};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use views::part::Part;
 use views::remote::{RemoteConfig, RemoteServer, RemoteViews, Report, Served, Token};
 
 const ANY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
@@ -14,13 +15,14 @@ const ANY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr:
 pub(crate) async fn serve(handler: &Arc<Plain>, token: Option<&str>, address: SocketAddr) -> RemoteServer {
     let report = Report(Arc::new(|| "{\"views\":[]}".to_owned()));
     let token = token.map(|token| Token::new(token).unwrap());
-    let served = Served { views: handler.clone(), report, token, tls: None };
+    let served = Served { views: handler.clone(), report, part: Part::ALL, token, tls: None };
     RemoteServer::start(served, address).await.unwrap()
 }
 
 pub(crate) fn client(addresses: &[String], token: Option<&str>) -> RemoteViews {
     let token = token.map(|token| Token::new(token).unwrap());
-    RemoteViews::new(&RemoteConfig { addresses: addresses.to_vec(), token, ca_bundle: None }).unwrap()
+    RemoteViews::new(&RemoteConfig { addresses: addresses.to_vec(), part: Part::ALL, token, ca_bundle: None })
+        .unwrap()
 }
 
 #[tokio::test]

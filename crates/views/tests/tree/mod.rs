@@ -88,7 +88,8 @@ pub(crate) async fn tree(
     let rulesets = views::read(rulesets).unwrap();
     let (views, clock, buckets) = (handler.clone(), clock.clone(), Arc::new(shop.clone()));
     let dir = dir.map(Path::to_owned);
-    Tree::start(TreeParts { views, rulesets, recency, clock, buckets, dir }).await.unwrap()
+    let parts = TreeParts { views, rulesets, recency, clock, buckets, handler: None, dir };
+    Tree::start(parts).await.unwrap()
 }
 
 pub(crate) fn split(path: &str) -> Vec<&[u8]> {

@@ -97,7 +97,7 @@ impl Serve {
         let reporting = Arc::clone(&handling);
         let report = move || serde_json::to_string(&reporting.report()).unwrap_or_default();
         let views = handling.handler.clone();
-        let served = Served { views, report: Report(Arc::new(report)), token, tls };
+        let served = Served { views, report: Report(Arc::new(report)), part, token, tls };
         let server = RemoteServer::start(served, self.listen).await?;
         if self.events.events.is_empty() {
             tracing::warn!(

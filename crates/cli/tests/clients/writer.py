@@ -1,0 +1,49 @@
+"""Random changes of two buckets, by boto3: puts with metadata and tags, changes of both, deletions."""
+
+import os, random, sys
+import boto3
+
+seed, count = int(sys.argv[1]), int(sys.argv[2])
+chance = random.Random(seed)
+s3 = boto3.client("s3", endpoint_url=os.environ["AWS_ENDPOINT_URL"], region_name="us-east-1")
+
+
+def place():
+    """As in the worlds' other changes: the last components of keys all differ."""
+    bucket, number, directory = chance.choice(["one", "two"]), chance.randrange(10), chance.choice(["", "d1/", "d1/e/", "d2/"])
+    last = f"{bucket}-{directory.replace('/', '-')}{number}"
+    return {"Bucket": bucket, "Key": f"{directory}{last}.{'bin' if number % 2 else 'txt'}"}
+
+
+def described():
+    metadata = {}
+    if chance.random() < 0.5:
+        metadata["color"] = chance.choice(["green", "red", "blue", "black"])
+    if chance.random() < 0.4:
+        metadata["stage"] = "raw"
+    if chance.random() < 0.4:
+        metadata["tenon-directory"] = chance.choice(["usr/bin", "usr/share", "etc"])
+    return {"Metadata": metadata, "ContentType": chance.choice(["text/plain", "application/octet-stream"])}
+
+
+def is_gone(error):
+    return error.response["Error"]["Code"] in ("NoSuchKey", "404")
+
+
+for step in range(count):
+    at, kind = place(), chance.random()
+    try:
+        if kind < 0.6:
+            tags = {"Tagging": "project=" + chance.choice(["apollo", "mercury"])} if chance.random() < 0.2 else {}
+            # Never none: after such a PUT with tags Debian's boto3 and MinIO wait for each other on the same connection.
+            s3.put_object(Body=b"x" * (1 + chance.randrange(8)), **at, **described(), **tags)
+        elif kind < 0.75:
+            project = chance.choice(["apollo", "gemini", "mercury"])
+            s3.put_object_tagging(Tagging={"TagSet": [{"Key": "project", "Value": project}]}, **at)
+        elif kind < 0.85:
+            s3.copy_object(CopySource=at, MetadataDirective="REPLACE", **at, **described())
+        else:
+            s3.delete_object(**at)
+    except s3.exceptions.ClientError as error:
+        if not is_gone(error):
+            raise

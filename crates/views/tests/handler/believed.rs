@@ -1,0 +1,59 @@
+//! Hints that say less than they seem to, or what is not so.
+
+use super::world::{Client, Told, World, map, ruleset, tell};
+use std::time::Duration;
+
+const COLORS: &str = "container: alpha\nproperties:\n  color: green";
+
+/// A world of the whole chain: an object was stored, looked at by a listing, and described anew, all in one second. The event of
+/// the description was taken for that of the bytes, whose tag it repeats, and its metadata never seen.
+#[tokio::test]
+async fn s250_a_copy_onto_itself_within_a_second_of_a_listing_is_noticed() {
+    for is_terse in [false, true] {
+        let mut world = World::new(&["alpha"]).await;
+        let rules = ruleset(COLORS);
+        let stored = world.put("alpha", "x", 1, map(&[("color", "red")]), map(&[])).await;
+        let handler = world.start(None, 1).await;
+        let mut client = Client::open(&handler, &rules).await;
+        let described = world.describe("alpha", "x", map(&[("color", "green")])).await;
+        // As S3's is, of the bytes alone.
+        let described = Told { etag: stored.etag.clone(), ..described };
+        let described = if is_terse { described.terse() } else { described };
+        tell(&handler, &[described, stored]).await;
+        handler.settled().await;
+        client.follow(&handler, 10).await;
+        assert_eq!((client.shown(), client.knows.len()), (world.expected(&rules).await, 1));
+    }
+}
+
+/// What a source said while its clock was ahead would be later than all that comes after it was put right.
+#[tokio::test]
+async fn s281_a_source_whose_clock_is_put_back_loses_nothing() {
+    for is_removed in [false, true] {
+        let mut world = World::new(&["alpha"]).await;
+        let rules = ruleset("container: alpha\nsize: \">0\"");
+        let handler = world.start(None, 1).await;
+        let mut client = Client::open(&handler, &rules).await;
+        let hour = Duration::from_secs(3600);
+        let ahead = |told: Told| Told {
+            order: told.order.map(|order| order + hour.as_nanos()),
+            time: told.time.after(hour),
+            ..told
+        };
+        let stored = world.put("alpha", "x", 1, map(&[]), map(&[])).await;
+        tell(&handler, &[ahead(stored)]).await;
+        handler.settled().await;
+        if is_removed {
+            let removed = world.delete("alpha", "x").await;
+            tell(&handler, &[ahead(removed)]).await;
+            handler.settled().await;
+        }
+        client.follow(&handler, 10).await;
+        assert_eq!((client.shown(), client.knows.is_empty()), (world.expected(&rules).await, is_removed));
+        let right = world.put("alpha", "x", 2, map(&[]), map(&[])).await;
+        tell(&handler, &[right]).await;
+        handler.settled().await;
+        client.follow(&handler, 10).await;
+        assert_eq!((client.shown(), client.knows.len()), (world.expected(&rules).await, 1));
+    }
+}
