@@ -14,9 +14,9 @@ pub(crate) fn raise() -> u64 {
 }
 
 /// How many connections clients may have under this limit, of those that they could have.
-pub(crate) fn for_connections(limit: u64, wanted: usize) -> usize {
+pub(crate) fn for_connections(limit: u64, wanted: u32) -> u32 {
     let left = limit.saturating_sub(OWN).max(limit / 2);
-    wanted.min(usize::try_from(left).unwrap_or(usize::MAX))
+    wanted.min(u32::try_from(left).unwrap_or(u32::MAX))
 }
 
 #[cfg(test)]

@@ -63,14 +63,15 @@ pub(crate) async fn start(
 fn limits(flags: &EndpointFlags) -> Limits {
     let usual = Limits::default();
     let descriptors = descriptors::raise();
-    let connections = descriptors::for_connections(descriptors, usual.connections);
-    if connections < usual.connections {
+    let wanted = usual.connections.connections;
+    let connections = descriptors::for_connections(descriptors, wanted);
+    if connections < wanted {
         tracing::warn!(
-            "clients may have {connections} connections at a time, not {}: this process may open {descriptors} files; raise that limit (`ulimit -n`, LimitNOFILE=)",
-            usual.connections
+            "clients may have {connections} connections at a time, not {wanted}: this process may open {descriptors} files; raise that limit (`ulimit -n`, LimitNOFILE=)",
         );
     }
-    Limits { requests: flags.max_requests.max(1), connections, ..usual }
+    let connections = listen::Limits { connections, ..usual.connections };
+    Limits { connections, requests: flags.max_requests.max(1) }
 }
 
 /// A volume as one bucket.

@@ -4,14 +4,10 @@ use events::ObjectEvent;
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Empty};
 use hyper::body::{Bytes, Incoming};
-use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
-use std::convert::Infallible;
+use listen::{Limits, Listener};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tokio::net::TcpListener;
-use tokio::task::JoinSet;
 
 /// A request as it came.
 #[derive(Debug, Clone)]
@@ -24,9 +20,8 @@ pub(crate) struct Got {
 pub(crate) type Answers = Box<dyn Fn(usize) -> (StatusCode, Duration) + Send + Sync>;
 
 pub(crate) struct Receiver {
-    pub(crate) address: SocketAddr,
+    listener: Listener,
     got: Arc<Mutex<Vec<Got>>>,
-    _serving: JoinSet<()>,
 }
 
 impl Receiver {
@@ -36,29 +31,19 @@ impl Receiver {
     }
 
     pub(crate) async fn answering(address: &str, answers: Answers) -> Self {
-        let listener = TcpListener::bind(address).await.unwrap();
-        let address = listener.local_addr().unwrap();
         let got: Arc<Mutex<Vec<Got>>> = Arc::default();
         let (answers, noted) = (Arc::new(answers), got.clone());
-        let mut serving = JoinSet::new();
-        serving.spawn(async move {
-            // Ends with the receiver, as do the connections.
-            let mut connections = JoinSet::new();
-            loop {
-                let (stream, _) = listener.accept().await.unwrap();
-                let (answers, noted) = (answers.clone(), noted.clone());
-                let answer = service_fn(move |request| answer(request, answers.clone(), noted.clone()));
-                connections.spawn(async move {
-                    let serving = hyper::server::conn::http1::Builder::new();
-                    serving.serve_connection(TokioIo::new(stream), answer).await.ok();
-                });
-            }
-        });
-        Self { address, got, _serving: serving }
+        let answer = move |request, _| answer(request, answers.clone(), noted.clone());
+        let listener = Listener::start(address.parse().unwrap(), Limits::default(), None, answer);
+        Self { listener: listener.await.unwrap(), got }
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.listener.address()
     }
 
     pub(crate) fn url(&self) -> String {
-        format!("http://{}/events", self.address)
+        format!("{}/events", self.listener.url())
     }
 
     pub(crate) fn got(&self) -> Vec<Got> {
@@ -70,7 +55,7 @@ async fn answer(
     request: Request<Incoming>,
     answers: Arc<Answers>,
     noted: Arc<Mutex<Vec<Got>>>,
-) -> Result<Response<Empty<Bytes>>, Infallible> {
+) -> Response<Empty<Bytes>> {
     let header = |name| request.headers().get(name).map(|value| value.to_str().unwrap().to_owned());
     let authorization = header(http::header::AUTHORIZATION);
     let message = request.into_body().collect().await.unwrap().to_bytes();
@@ -84,5 +69,5 @@ async fn answer(
     tokio::time::sleep(after).await;
     let mut answer = Response::new(Empty::new());
     *answer.status_mut() = status;
-    Ok(answer)
+    answer
 }

@@ -6,17 +6,12 @@ use events::{SourceAccess, Wanted, open};
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Bytes, Incoming};
-use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
+use listen::{Limits, Listener};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
-use std::convert::Infallible;
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use store::s3::{Credentials, CredentialsSource};
-use tokio::net::TcpListener;
-use tokio::task::JoinSet;
 
 const SECRET: &str = "not-a-secret";
 const REGION: &str = "eu-test-1";
@@ -31,34 +26,22 @@ struct Queue {
 }
 
 struct Sqs {
-    address: SocketAddr,
+    listener: Listener,
     queue: Arc<Mutex<Queue>>,
-    _serving: JoinSet<()>,
 }
 
 impl Sqs {
     async fn start(waiting: Vec<String>) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
         let queue = Arc::new(Mutex::new(Queue { waiting, ..Queue::default() }));
-        let (shared, mut serving) = (queue.clone(), JoinSet::new());
-        serving.spawn(async move {
-            let mut connections = JoinSet::new();
-            loop {
-                let (stream, _) = listener.accept().await.unwrap();
-                let queue = shared.clone();
-                let answer = service_fn(move |request| answer(request, queue.clone()));
-                connections.spawn(async move {
-                    let serving = hyper::server::conn::http1::Builder::new();
-                    serving.serve_connection(TokioIo::new(stream), answer).await.ok();
-                });
-            }
-        });
-        Self { address, queue, _serving: serving }
+        let shared = queue.clone();
+        let answer = move |request, _| answer(request, shared.clone());
+        let address = "127.0.0.1:0".parse().unwrap();
+        let listener = Listener::start(address, Limits::default(), None, answer).await.unwrap();
+        Self { listener, queue }
     }
 
     fn url(&self) -> String {
-        format!("sqs+http://{}/000000000000/events", self.address)
+        format!("sqs+{}/000000000000/events", self.listener.url())
     }
 
     fn left(&self) -> (usize, usize) {
@@ -67,10 +50,7 @@ impl Sqs {
     }
 }
 
-async fn answer(
-    request: Request<Incoming>,
-    queue: Arc<Mutex<Queue>>,
-) -> Result<Response<Full<Bytes>>, Infallible> {
+async fn answer(request: Request<Incoming>, queue: Arc<Mutex<Queue>>) -> Response<Full<Bytes>> {
     let (head, body) = request.into_parts();
     let body = body.collect().await.unwrap().to_bytes();
     let is_signed = head.uri.path() == "/" && is_signed(&head.headers, &body);
@@ -82,7 +62,7 @@ async fn answer(
     if !is_signed {
         let mut refusal = Response::new(Full::from(r#"{"__type":"InvalidSignatureException"}"#));
         *refusal.status_mut() = StatusCode::FORBIDDEN;
-        return Ok(refusal);
+        return refusal;
     }
     let asked: Value = serde_json::from_slice(&body).unwrap();
     assert!(asked["QueueUrl"].as_str().unwrap().ends_with("/000000000000/events"));
@@ -91,7 +71,7 @@ async fn answer(
         "AmazonSQS.DeleteMessageBatch" => delete(&asked, &queue),
         other => panic!("{other}"),
     };
-    Ok(Response::new(Full::from(said.to_string())))
+    Response::new(Full::from(said.to_string()))
 }
 
 async fn receive(asked: &Value, queue: &Mutex<Queue>) -> Value {
@@ -215,7 +195,7 @@ async fn who_may_not_ask_is_told_so() {
     let error = source.receive(1).await.unwrap_err().to_string();
     assert!(error.contains("InvalidSignature") && error.contains("/events"), "{error}");
     assert!(!error.contains("another-secret") && !format!("{source:?}").contains("another-secret"));
-    let address = sqs.address;
+    let address = sqs.listener.address();
     drop(sqs);
     let mut source = open(&format!("sqs+http://{address}/0/events"), signed(SECRET)).await.unwrap();
     assert!(matches!(source.receive(1).await, Err(events::SourceError::Unavailable(_))));

@@ -104,7 +104,7 @@ async fn s196_a_failure_is_repeated() {
 #[tokio::test]
 async fn s196_what_came_while_the_receiver_was_down_arrives_when_it_is_back() {
     let (dir, receiver) = (tempfile::tempdir().unwrap(), Receiver::start().await);
-    let (address, url) = (receiver.address.to_string(), receiver.url());
+    let (address, url) = (receiver.address().to_string(), receiver.url());
     drop(receiver);
     let webhook = start(config(&url, dir.path()));
     for number in 0..20 {

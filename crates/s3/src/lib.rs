@@ -31,7 +31,6 @@ mod notify;
 mod ops;
 mod owners;
 mod parts;
-mod patience;
 mod places;
 mod policy;
 mod policy_condition;
@@ -46,5 +45,5 @@ mod wire;
 
 pub use endpoint::{Endpoint, EndpointOptions};
 pub use lifecycle::Expired;
-pub use server::{Limits, ServeError, Server};
+pub use server::{Limits, Server};
 pub use users::{Role, User, Users, UsersError};

@@ -1,4 +1,4 @@
-//! Connections: taken, bounded in number and in time, and ended in good order.
+//! The endpoint as a server: how many requests it answers at once, and how long their bodies may take.
 
 use bytes::Bytes;
 use futures_util::FutureExt as _;
@@ -7,11 +7,9 @@ use http::header::{CONNECTION, EXPECT};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use listen::{ListenError, Listener, Stall};
 use rustls::ServerConfig;
 use s3s::StdError;
-use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
@@ -19,22 +17,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
-use tokio_rustls::TlsAcceptor;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::Endpoint;
-use crate::patience::{Patient, Stall};
 use crate::policy_condition::Peer;
-
-/// A connection's buffer for a request's head: S3 allows 8 KB of headers and as much of a path.
-const HEAD_BYTES_MAX: usize = 64 << 10;
-/// How long a TLS client may take to shake hands.
-const HANDSHAKE_WITHIN: Duration = Duration::from_secs(10);
-/// After an error of the listener (no file descriptor is left), until the next connection is taken.
-const PAUSE: Duration = Duration::from_millis(100);
 
 /// How long somebody reads on of a body that was refused: a client that sends hears the answer only after the last byte.
 const LINGER: Duration = Duration::from_secs(5);
@@ -42,82 +29,58 @@ const LINGER: Duration = Duration::from_secs(5);
 /// What clients may take.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Connections at the same time; more wait to be taken.
-    pub connections: usize,
+    /// Of connections. A head may have 64 KiB: S3 allows 8 KB of headers and as much of a path.
+    pub connections: listen::Limits,
     /// Requests that are being answered at the same time; more are told to slow down.
     pub requests: usize,
-    /// How long a request's head may take to arrive, and a connection may be idle.
-    pub head_within: Duration,
-    /// How long a client may send nothing of a body, or take nothing of an answer.
-    pub stall_within: Duration,
 }
 
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            connections: 16_384,
+            connections: listen::Limits { connections: 16_384, ..listen::Limits::default() },
             requests: 256,
-            head_within: Duration::from_secs(60),
-            stall_within: Duration::from_secs(60),
         }
     }
-}
-
-/// Why an endpoint cannot be served.
-#[derive(Debug, thiserror::Error)]
-pub enum ServeError {
-    /// The address cannot be listened at.
-    #[error("cannot listen at {0}: {1}")]
-    Listen(SocketAddr, std::io::Error),
 }
 
 /// An endpoint that listens. It ends when it is dropped or stopped.
 #[derive(Debug)]
 pub struct Server {
     endpoint: Endpoint,
-    address: SocketAddr,
-    ending: watch::Sender<bool>,
-    connections: Arc<Semaphore>,
-    limit: u32,
-    has_tls: bool,
+    listener: Listener,
 }
 
 impl Server {
     /// Listens at an address and serves from then on; port 0 takes a free one.
+    ///
+    /// # Errors
+    /// If the address cannot be listened at.
     pub async fn start(
         endpoint: Endpoint,
         address: SocketAddr,
         limits: Limits,
         tls: Option<Arc<ServerConfig>>,
-    ) -> Result<Self, ServeError> {
-        let listen = |error| ServeError::Listen(address, error);
-        let listener = TcpListener::bind(address).await.map_err(listen)?;
-        let address = listener.local_addr().map_err(listen)?;
-        let (ending, ends) = watch::channel(false);
-        let connections = Arc::new(Semaphore::new(limits.connections));
-        let has_tls = tls.is_some();
+    ) -> Result<Self, ListenError> {
         let served = Served {
             endpoint: endpoint.clone(),
-            limits,
-            tls: tls.map(TlsAcceptor::from),
+            stall_within: limits.connections.stall_within,
             requests: Arc::new(Semaphore::new(limits.requests)),
-            ends,
         };
-        tokio::spawn(served.take_connections(listener, connections.clone()));
-        tokio::spawn(endpoint.clone().keep_expiring(ending.subscribe()));
-        let limit = u32::try_from(limits.connections).unwrap_or(u32::MAX);
-        Ok(Self { endpoint, address, ending, connections, limit, has_tls })
+        let answer = move |request, peer| served.clone().answer(request, peer);
+        let listener = Listener::start(address, limits.connections, tls, answer).await?;
+        tokio::spawn(endpoint.clone().keep_expiring(listener.ending()));
+        Ok(Self { endpoint, listener })
     }
 
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.listener.address()
     }
 
     /// The URL of its root.
     pub fn url(&self) -> String {
-        let scheme = if self.has_tls { "https" } else { "http" };
-        format!("{scheme}://{}", self.address)
+        self.listener.url()
     }
 
     /// What it serves.
@@ -127,9 +90,7 @@ impl Server {
 
     /// Takes no more connections and requests; those under way have `patience` to end, and then their events to be told.
     pub async fn stop(&self, patience: Duration) {
-        self.ending.send_replace(true);
-        let all_ended = self.connections.acquire_many(self.limit);
-        if tokio::time::timeout(patience, all_ended).await.is_err() {
+        if !self.listener.stop(patience).await {
             tracing::warn!("requests to the endpoint were cut off");
         }
         self.endpoint.finish(patience).await;
@@ -139,88 +100,21 @@ impl Server {
 #[derive(Clone)]
 struct Served {
     endpoint: Endpoint,
-    limits: Limits,
-    tls: Option<TlsAcceptor>,
+    stall_within: Duration,
     requests: Arc<Semaphore>,
-    ends: watch::Receiver<bool>,
 }
 
 impl Served {
-    async fn take_connections(mut self, listener: TcpListener, connections: Arc<Semaphore>) {
-        let mut ends = self.ends.clone();
-        loop {
-            let taken = async {
-                let permit = connections.clone().acquire_owned().await.ok()?;
-                Some((listener.accept().await, permit))
-            };
-            tokio::select! {
-                () = ended(&mut ends) => return,
-                taken = taken => match taken {
-                    Some((Ok((stream, peer)), permit)) => self.take(stream, peer.ip(), permit),
-                    Some((Err(error), _)) => {
-                        tracing::warn!(%error, "a connection could not be taken");
-                        tokio::time::sleep(PAUSE).await;
-                    }
-                    None => return,
-                },
-            }
-        }
-    }
-
-    fn take(&mut self, stream: TcpStream, peer: IpAddr, permit: OwnedSemaphorePermit) {
-        let served = self.clone();
-        stream.set_nodelay(true).ok();
-        tokio::spawn(async move {
-            let _permit = permit;
-            match &served.tls {
-                None => served.serve(stream, peer).await,
-                Some(tls) => match tokio::time::timeout(HANDSHAKE_WITHIN, tls.accept(stream)).await {
-                    Ok(Ok(stream)) => served.serve(stream, peer).await,
-                    Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
-                    Err(_) => tracing::debug!("a TLS handshake took too long"),
-                },
-            }
-        });
-    }
-
-    async fn serve(&self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, peer: IpAddr) {
-        let answer = |mut request: http::Request<Incoming>| {
-            request.extensions_mut().insert(Peer(peer));
-            let served = self.clone();
-            // Boxed, for a connection that is idle has room for it as well.
-            Box::pin(async move { Ok::<_, Infallible>(served.answer(request).await) })
-        };
-        let connection = hyper::server::conn::http1::Builder::new()
-            .timer(TokioTimer::new())
-            .header_read_timeout(self.limits.head_within)
-            .max_buf_size(HEAD_BYTES_MAX)
-            .serve_connection(
-                TokioIo::new(Patient::new(stream, self.limits.stall_within)),
-                service_fn(answer),
-            );
-        let mut connection = std::pin::pin!(connection);
-        let mut ends = self.ends.clone();
-        let ended = tokio::select! {
-            ended = connection.as_mut() => ended,
-            () = self::ended(&mut ends) => {
-                connection.as_mut().graceful_shutdown();
-                connection.await
-            }
-        };
-        if let Err(error) = ended {
-            tracing::debug!(%error, "a connection ended");
-        }
-    }
-
-    async fn answer(&self, request: http::Request<Incoming>) -> http::Response<s3s::Body> {
-        let Ok(place) = self.requests.clone().try_acquire_owned() else {
+    async fn answer(self, mut request: http::Request<Incoming>, peer: IpAddr) -> http::Response<s3s::Body> {
+        let Ok(place) = self.requests.try_acquire_owned() else {
             return Endpoint::slow_down();
         };
+        request.extensions_mut().insert(Peer(peer));
         let is_read = Arc::new(AtomicBool::new(request.body().is_end_stream()));
         // Who asks before sending is not to send what nobody wants.
         let lingers = !request.headers().contains_key(EXPECT);
         let body = |body| {
-            let stall = Stall::new(self.limits.stall_within);
+            let stall = Stall::new(self.stall_within);
             let body = Some(body);
             s3s::Body::http_body_unsync(Timed { body, stall, is_read: is_read.clone(), lingers })
         };
@@ -310,10 +204,4 @@ impl Body for Placed {
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
     }
-}
-
-/// Waits until the server ends.
-async fn ended(ends: &mut watch::Receiver<bool>) {
-    // An error says that the server was dropped.
-    drop(ends.wait_for(|ending| *ending).await);
 }

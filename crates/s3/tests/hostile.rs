@@ -218,8 +218,15 @@ async fn s191_a_body_that_breaks_off_stores_nothing() {
 #[tokio::test]
 async fn s190_slow_clients_lose_their_place() {
     let short = Duration::from_millis(300);
-    let (world, store) =
-        world(Limits { requests: 1, head_within: short, stall_within: short, ..Limits::default() }).await;
+    let (world, store) = world(Limits {
+        connections: listen::Limits {
+            head_within: short,
+            stall_within: short,
+            ..Limits::default().connections
+        },
+        requests: 1,
+    })
+    .await;
     let long: Payload = (0..64).map(|_| Bytes::from(vec![7; 1 << 20])).collect();
     store.put(&key("long"), long, PutOptions::default()).await.unwrap();
     // A head that never ends.

@@ -11,15 +11,11 @@ use http::header::{ALLOW, AUTHORIZATION, CONTENT_LENGTH};
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Empty, Limited};
 use hyper::body::Incoming;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use std::convert::Infallible;
+use listen::{Limits, Listener};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc, oneshot};
-use tokio::task::JoinSet;
 
 /// The longest post: AWS, OpenIO and Pub/Sub stay far below it.
 const BODY_BYTES_MAX: usize = 1 << 20;
@@ -28,29 +24,20 @@ const UNITS_MAX: usize = 64 << 10;
 const UNIT_BYTES: usize = 1 << 10;
 /// Posts that may wait to be received.
 const WAITING_MAX: usize = 4096;
-/// Connections at the same time; more wait to be taken.
-const CONNECTIONS_MAX: usize = 1024;
-/// A connection's buffer for a request's head.
-const HEAD_BYTES_MAX: usize = 16 << 10;
-/// How long the head of a request may take, and a connection may be idle.
-const HEAD_WITHIN: Duration = Duration::from_secs(60);
 /// How long a body may take.
 const BODY_WITHIN: Duration = Duration::from_secs(30);
 /// How long a sender waits for its answer, before it is told to come again.
 const ANSWER_WITHIN: Duration = Duration::from_secs(60);
-/// After an error of the listener (no file descriptor is left), until the next connection is taken.
-const PAUSE: Duration = Duration::from_millis(100);
 /// Attributes of Pub/Sub, which a push without an envelope has as headers.
 const ATTRIBUTE_PREFIX: &str = "x-goog-pubsub-attr-";
 
-/// A source that listens. Dropping it closes the listener and the connections; who waits for an answer gets none.
+/// A source that listens. Dropping it closes the listener; who waits for an answer is told to come again.
 #[derive(Debug)]
 pub struct WebhookSource {
-    address: SocketAddr,
+    listener: Listener,
     posts: mpsc::Receiver<Post>,
     /// Who waits for the end of what was received.
     answers: Vec<oneshot::Sender<()>>,
-    _serving: JoinSet<()>,
 }
 
 /// A post on its way.
@@ -76,19 +63,18 @@ impl WebhookSource {
             );
             return Err(SourceError::Refused(reason));
         }
-        let listen = |error| SourceError::Refused(format!("cannot listen at {address}: {error}"));
-        let listener = TcpListener::bind(address).await.map_err(listen)?;
-        let address = listener.local_addr().map_err(listen)?;
         let (sender, posts) = mpsc::channel(WAITING_MAX);
-        let gate = Gate { path: path.into(), secret, sender, units: Arc::new(Semaphore::new(UNITS_MAX)) };
-        let mut serving = JoinSet::new();
-        serving.spawn(take_connections(listener, Arc::new(gate)));
-        Ok(Self { address, posts, answers: Vec::new(), _serving: serving })
+        let gate =
+            Arc::new(Gate { path: path.into(), secret, sender, units: Arc::new(Semaphore::new(UNITS_MAX)) });
+        let answer = move |request, _| gate.clone().answer(request);
+        let listener = Listener::start(address, Limits::default(), None, answer).await;
+        let listener = listener.map_err(|error| SourceError::Refused(error.to_string()))?;
+        Ok(Self { listener, posts, answers: Vec::new() })
     }
 
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.listener.address()
     }
 }
 
@@ -97,7 +83,7 @@ impl Source for WebhookSource {
     async fn receive(&mut self, max: usize) -> Result<Vec<Message>, SourceError> {
         let mut posts = Vec::new();
         if self.posts.recv_many(&mut posts, max).await == 0 {
-            return Err(SourceError::Unavailable(format!("nobody listens at {} any more", self.address)));
+            return Err(SourceError::Unavailable(format!("nobody listens at {} any more", self.address())));
         }
         let (messages, answers): (Vec<_>, Vec<_>) =
             posts.into_iter().map(|post| (post.message, post.answer)).unzip();
@@ -123,47 +109,8 @@ struct Gate {
     units: Arc<Semaphore>,
 }
 
-async fn take_connections(listener: TcpListener, gate: Arc<Gate>) {
-    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-    // They end with this.
-    let mut connections = JoinSet::new();
-    loop {
-        while connections.try_join_next().is_some() {}
-        let Ok(place) = places.clone().acquire_owned().await else { return };
-        match listener.accept().await {
-            Ok((stream, _)) => {
-                let gate = gate.clone();
-                connections.spawn(async move {
-                    let _place = place;
-                    gate.serve(stream).await;
-                });
-            }
-            Err(error) => {
-                tracing::warn!(%error, "a connection to a webhook could not be taken");
-                tokio::time::sleep(PAUSE).await;
-            }
-        }
-    }
-}
-
 impl Gate {
-    async fn serve(self: Arc<Self>, stream: TcpStream) {
-        let answer = |request| {
-            let gate = self.clone();
-            Box::pin(async move { Ok::<_, Infallible>(gate.answer(request).await) })
-        };
-        let served = hyper::server::conn::http1::Builder::new()
-            .timer(TokioTimer::new())
-            .header_read_timeout(HEAD_WITHIN)
-            .max_buf_size(HEAD_BYTES_MAX)
-            .serve_connection(TokioIo::new(stream), service_fn(answer))
-            .await;
-        if let Err(error) = served {
-            tracing::debug!(%error, "a connection to a webhook ended");
-        }
-    }
-
-    async fn answer(&self, request: Request<Incoming>) -> Response<Empty<Bytes>> {
+    async fn answer(self: Arc<Self>, request: Request<Incoming>) -> Response<Empty<Bytes>> {
         let status = match self.take(request).await {
             Ok(()) => StatusCode::OK,
             Err(status) => status,

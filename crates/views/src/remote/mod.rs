@@ -13,7 +13,7 @@ mod service;
 mod wire;
 
 pub use client::{RemoteConfig, RemoteError, RemoteViews};
-pub use server::{RemoteServer, Report, ServeError, Served};
+pub use server::{RemoteServer, Report, Served};
 
 /// A secret that server and clients share, sent as a bearer token (RFC 6750).
 #[derive(Clone, PartialEq, Eq)]

@@ -7,20 +7,21 @@ use super::tree::{File, Tree};
 use toml::{Table, Value};
 
 /// Every crate and the crates of this workspace that it may depend on.
-const EDGES: [(&str, &[&str]); 14] = [
+const EDGES: [(&str, &[&str]); 15] = [
+    ("listen", &[]),
     ("store", &[]),
     ("servers", &[]),
     ("meta", &["store"]),
     ("meta-rocks", &["meta"]),
     ("vfs", &["meta", "store"]),
-    ("events", &["store"]),
-    ("s3", &["store", "events"]),
-    ("views", &["store", "events"]),
+    ("events", &["store", "listen"]),
+    ("s3", &["store", "events", "listen"]),
+    ("views", &["store", "events", "listen"]),
     ("fuse", &["vfs"]),
     ("sim", &["store", "meta", "vfs"]),
     ("bench", &["store", "meta", "vfs", "fuse", "servers"]),
     ("fuzz", &["store", "meta", "events", "s3"]),
-    ("cli", &["store", "meta", "meta-rocks", "vfs", "fuse", "events", "s3", "views"]),
+    ("cli", &["store", "meta", "meta-rocks", "vfs", "fuse", "listen", "events", "s3", "views"]),
     ("xtask", &["store", "meta", "vfs", "fuse", "events", "servers", "bench"]),
 ];
 
@@ -33,9 +34,9 @@ const OWNED: [(&str, &[&str]); 11] = [
     ("clap", &["cli", "xtask", "bench"]),
     ("indicatif", &["cli", "xtask", "bench"]),
     ("tracing-subscriber", &["cli", "xtask", "bench"]),
-    ("hyper", &["store", "events", "s3", "views", "servers", "bench"]),
-    ("hyper-util", &["store", "events", "s3", "views", "servers", "bench"]),
-    ("rustls", &["store", "s3", "views", "cli", "servers", "events"]),
+    ("hyper", &["listen", "store", "events", "s3", "views", "servers", "bench"]),
+    ("hyper-util", &["listen", "store", "events", "s3", "views", "servers", "bench"]),
+    ("rustls", &["listen", "store", "s3", "views", "cli", "servers", "events"]),
     ("quick-xml", &["store"]),
     ("s3s", &["s3"]),
     ("granit-parser", &["views"]),

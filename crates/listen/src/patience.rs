@@ -9,19 +9,20 @@ use tokio::time::Sleep;
 
 /// How long somebody has done nothing.
 #[derive(Debug)]
-pub(crate) struct Stall {
+pub struct Stall {
     patience: Duration,
     /// Runs while something is waited for.
     waiting: Option<Pin<Box<Sleep>>>,
 }
 
 impl Stall {
-    pub(crate) fn new(patience: Duration) -> Self {
+    /// Runs out when something has been waited for as long as `patience`.
+    pub fn new(patience: Duration) -> Self {
         Self { patience, waiting: None }
     }
 
     /// What was waited for, or `None` if that took too long.
-    pub(crate) fn poll<T>(&mut self, awaited: Poll<T>, context: &mut Context<'_>) -> Poll<Option<T>> {
+    pub fn poll<T>(&mut self, awaited: Poll<T>, context: &mut Context<'_>) -> Poll<Option<T>> {
         if let Poll::Ready(done) = awaited {
             self.waiting = None;
             return Poll::Ready(Some(done));
