@@ -67,12 +67,18 @@ impl Filesystem {
 
     /// Looks at a file that was closed though something may have been stored of it. Whether it was.
     pub(crate) async fn hear_of(&self, ino: Ino) -> Result<bool> {
-        let is_unheard = self.files.take_unheard(ino);
-        if is_unheard && let Err(error) = self.look_again(&self.names.inode(ino)?).await {
-            self.files.went_unheard(ino);
-            return Err(error);
+        if !self.files.take_unheard(ino) {
+            return Ok(false);
         }
-        Ok(is_unheard)
+        match self.look_again(&self.names.inode(ino)?).await {
+            // Somebody else deleted it.
+            Err(error) if error.errno() == libc::ENOENT => Ok(true),
+            Err(error) => {
+                self.files.went_unheard(ino);
+                Err(error)
+            }
+            Ok(_) => Ok(true),
+        }
     }
 
     /// The inode with attributes that can be believed.

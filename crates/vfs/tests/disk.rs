@@ -199,7 +199,7 @@ async fn s228_what_a_failed_close_has_stored_is_nobody_elses() {
     let world = bucket.mount(|_| {}).await;
     for (is_new, next) in [true, false]
         .into_iter()
-        .flat_map(|is_new| ["rename", "write", "truncate", "unlink"].map(|next| (is_new, next)))
+        .flat_map(|is_new| ["rename", "write", "truncate", "unlink", "make anew"].map(|next| (is_new, next)))
     {
         let file = format!("{next} {is_new}");
         if !is_new {
@@ -227,9 +227,15 @@ async fn s228_what_a_failed_close_has_stored_is_nobody_elses() {
                 world.truncate(&file, 5).await.unwrap();
                 assert_eq!(bucket.object(&file).await.unwrap(), b"first", "{file}");
             }
-            _ => {
+            "unlink" => {
                 world.unlink(&file).await.unwrap();
                 assert_eq!(bucket.object(&file).await, None, "{file}");
+            }
+            _ => {
+                bucket.delete(&file).await;
+                let handle = world.create(&file).await.unwrap();
+                world.close(handle).await.unwrap();
+                assert_eq!(bucket.object(&file).await.unwrap(), b"", "{file}");
             }
         }
     }
