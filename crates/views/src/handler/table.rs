@@ -179,8 +179,8 @@ impl Table {
         class
     }
 
-    pub(super) fn class(&mut self, id: ClassId) -> Arc<Class> {
-        Arc::clone(self.classes.entry(id).or_insert_with(|| self.matcher.class(id)))
+    pub(super) fn class(&mut self, id: ClassId) -> &Class {
+        self.classes.entry(id).or_insert_with(|| self.matcher.class(id))
     }
 
     /// Makes an object what is known of it now.
@@ -400,12 +400,12 @@ impl Table {
         let mut outline = std::mem::take(&mut self.outline);
         outline.clear();
         outline.push(class.0);
-        let rules = self.class(class);
+        let rules = self.classes.entry(class).or_insert_with(|| self.matcher.class(class));
         rules.outline(there, &self.moment, &mut outline);
         let set = match self.sets.get(outline.as_slice()) {
             Some(set) => *set,
             None => {
-                let set = self.matcher.ask(&rules, there, self.moment.now);
+                let set = self.matcher.ask(rules, there, self.moment.now);
                 self.sets.insert(outline.as_slice().into(), set);
                 set
             }
