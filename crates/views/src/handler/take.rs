@@ -29,8 +29,8 @@ impl Sink for Handler {
                 looks.push((Arc::clone(container), Box::from(&*hint.key), Doubt::of(hint)));
             }
         }
+        self.counts.add(&counts, self.clock.now().since(now));
         self.look_later(looks).await;
-        self.counts.add(&counts);
         self.keep().map_err(|error| SinkError(format!("the views' state cannot be kept: {error}")))
     }
 

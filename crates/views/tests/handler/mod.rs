@@ -1,5 +1,6 @@
 //! Tests of the event handler.
 
 mod filling;
+mod measured;
 mod random;
 mod world;

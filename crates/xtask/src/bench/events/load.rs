@@ -99,7 +99,10 @@ impl Handling {
     pub(super) async fn start(dir: Option<&Path>, rulesets: &[Ruleset]) -> Result<Self> {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let buckets = MemoryBuckets::new(Arc::clone(&clock));
-        buckets.create(BUCKET).await?;
+        // A handler that goes on has to know everything from what it kept: it finds nothing to list.
+        if dir.is_none_or(|dir| !dir.exists()) {
+            buckets.create(BUCKET).await?;
+        }
         let parts = HandlerParts {
             buckets: Arc::new(buckets),
             clock,
