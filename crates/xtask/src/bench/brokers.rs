@@ -2,7 +2,8 @@
 //!
 //! Each broker is filled with events of MinIO's size; then they are received and acknowledged by `events`' source, in batches, and, of as
 //! many again, read by the shortest way there is: for Redis by `redis-benchmark`, for NATS by its client with a consumer that
-//! wants no acknowledgements, for beanstalkd by reservations one behind the other.
+//! wants no acknowledgements, for
+//! beanstalkd, where the reader waits for each deletion, by reservations and deletions sent ahead.
 
 use anyhow::{Context, Result, bail};
 use async_nats::jetstream;
@@ -29,6 +30,9 @@ const MESSAGES: usize = 200_000;
 
 /// About as long as what MinIO sends of a PUT.
 const EVENT_BYTES: usize = 950;
+
+/// As OpenIO starts it.
+const OPENIO_SYNC_MS: u32 = 1000;
 
 /// Runs it; `--messages N` for other than 200,000.
 pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<()> {
@@ -73,7 +77,7 @@ async fn receive_from(mut source: Box<dyn Source>, messages: usize) -> Result<f6
 }
 
 async fn beanstalkd(messages: usize) -> Result<(f64, f64)> {
-    let broker = servers::beanstalkd();
+    let broker = servers::beanstalkd_synced_every(OPENIO_SYNC_MS);
     let access = SourceAccess {
         secret: None,
         credentials: CredentialsSource::Anonymous,
@@ -85,23 +89,30 @@ async fn beanstalkd(messages: usize) -> Result<(f64, f64)> {
     };
     let mut connection = TcpStream::connect(broker.address()).await?;
     let put = [format!("put 0 0 3600 {EVENT_BYTES}\r\n").as_bytes(), &event(), b"\r\n"].concat();
-    ask(&mut connection, &put, 1, messages).await?;
+    ask(&mut connection, messages, 1, |_| put.clone()).await?;
     let source = events::open(&format!("{}/default", broker.url_without_user()), access).await?;
     let ours = receive_from(source, messages).await?;
-    ask(&mut connection, &put, 1, messages).await?;
+    ask(&mut connection, messages, 1, |_| put.clone()).await?;
     let begun = now();
-    ask(&mut connection, b"reserve-with-timeout 0\r\n", 2, messages).await?;
+    ask(&mut connection, messages, 2, |_| b"reserve-with-timeout 0\r\n".to_vec()).await?;
+    // Jobs are numbered from 1, and those of before are gone.
+    ask(&mut connection, messages, 1, |job| format!("delete {}\r\n", messages + job + 1).into_bytes())
+        .await?;
     Ok((ours, rate(messages, begun)))
 }
 
-/// Sends a command of beanstalkd so many times, a batch ahead of the answers, which have so many lines each.
-async fn ask(connection: &mut TcpStream, command: &[u8], lines: usize, times: usize) -> Result<()> {
+/// Sends so many commands of beanstalkd, a batch ahead of the answers, which have so many lines each.
+async fn ask(
+    connection: &mut TcpStream,
+    times: usize,
+    lines: usize,
+    command: impl Fn(usize) -> Vec<u8>,
+) -> Result<()> {
     let mut answer = vec![0; 1 << 20];
-    let mut left = times;
-    while left > 0 {
-        let some = left.min(BATCH);
-        connection.write_all(&command.repeat(some)).await?;
-        let mut missing = some * lines;
+    for from in (0..times).step_by(BATCH) {
+        let some = from..(from + BATCH).min(times);
+        let mut missing = some.len() * lines;
+        connection.write_all(&some.flat_map(&command).collect::<Vec<u8>>()).await?;
         while missing > 0 {
             let bytes = connection.read(&mut answer).await?;
             if bytes == 0 {
@@ -109,7 +120,6 @@ async fn ask(connection: &mut TcpStream, command: &[u8], lines: usize, times: us
             }
             missing -= answer[..bytes].iter().filter(|byte| **byte == b'\n').count();
         }
-        left -= some;
     }
     Ok(())
 }

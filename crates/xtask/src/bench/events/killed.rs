@@ -150,7 +150,7 @@ impl Plain {
         let color = ["black", "green", "white"][number / 3 % 3];
         Self {
             above_bytes: (number % 3 != 2).then_some(100_000 + number as u64 * 7),
-            color: (number % 3 != 0).then_some(color),
+            color: (!number.is_multiple_of(3)).then_some(color),
         }
     }
 

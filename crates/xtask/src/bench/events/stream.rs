@@ -106,7 +106,7 @@ pub(super) fn dialect(name: &str) -> Option<Dialect> {
 /// What an event says, by its number.
 pub(super) fn said(number: usize, objects: usize, removes: bool) -> Said {
     let stored = Stored { size_bytes: 100_000 + (number % 997) as u64, color: COLORS[number / objects % 3] };
-    let is_removed = removes && number % REMOVED_EVERY == 0;
+    let is_removed = removes && number.is_multiple_of(REMOVED_EVERY);
     Said { object: number % objects, stored: (!is_removed).then_some(stored) }
 }
 
