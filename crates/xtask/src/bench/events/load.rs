@@ -25,6 +25,9 @@ pub(super) const BUCKET: &str = "bench";
 const PUSHED: usize = 32;
 /// By how much the events' clock is ahead: none of them may be older than the listing of what was there before.
 const AHEAD: Duration = Duration::from_millis(5);
+/// From then until the first event: OpenIO's microseconds tell no more than a million events a second apart, and the handler does not
+/// believe what is of after now.
+const LATE: Duration = Duration::from_secs(3);
 
 /// A handler with its views.
 pub(super) struct Handling {
@@ -48,14 +51,16 @@ pub(super) fn run(task: &Task) -> Result<()> {
     let pushed: Vec<AtomicI64> =
         (0..if task.rate > 0 { task.total() } else { 0 }).map(|_| AtomicI64::new(0)).collect();
     let feeds = Feeds::start(task, &handling.handler, own.path(), &runtime, task.total(), |_| Ok(None))?;
+    let first = begun();
+    thread::sleep(LATE);
     let pid = std::process::id();
     let used = cpu(pid)?;
     let ((producing, latencies), time) = timed(|| {
         thread::scope(|scope| {
-            let producer = scope.spawn(|| produce(task, &feeds.queues, &pushed));
+            let producer = scope.spawn(|| produce(task, &feeds.queues, first, &pushed));
             let client = (task.rate > 0)
                 .then(|| scope.spawn(|| client::follow(&handling, &pushed, task.objects(), &runtime)));
-            runtime.block_on(feeds.done.all());
+            runtime.block_on(feeds.done());
             let producing = producer.join().ok().context("the producer ended early")??;
             let latencies =
                 client.map(|client| client.join().ok().context("the client ended early")?).transpose()?;
@@ -164,9 +169,9 @@ fn rulesets(count: usize) -> Vec<Ruleset> {
 }
 
 /// Puts the events into the queues; returns what that took of the processor.
-fn produce(task: &Task, queues: &[Arc<Queue>], times: &[AtomicI64]) -> Result<Duration> {
+fn produce(task: &Task, queues: &[Arc<Queue>], first: Timestamp, times: &[AtomicI64]) -> Result<Duration> {
     let bucket = if task.scenario == Scenario::Raw { "elsewhere" } else { BUCKET };
-    let mut stream = Stream::new(task.dialect, bucket, task.objects(), false, begun());
+    let mut stream = Stream::new(task.dialect, bucket, task.objects(), false, first);
     let pushed = if task.rate > 0 { 1 } else { PUSHED };
     let start = SystemClock.now();
     let mut messages = Vec::with_capacity(pushed);

@@ -32,7 +32,7 @@ usage: cargo xtask bench events [raw|match|db_match|killed|memory] [OPTION...]  
   --dialect D   openio or s3 (openio)";
 
 /// The paper's scenarios, and what else is stated.
-const ALL: [&str; 20] = [
+const ALL: [&str; 21] = [
     "raw --threads 1",
     "raw --threads 2",
     "raw --threads 3",
@@ -53,6 +53,7 @@ const ALL: [&str; 20] = [
     "match --rate 50000",
     "db_match --rate 50000",
     "killed",
+    "memory --events 10000000",
 ];
 
 /// What is measured.
