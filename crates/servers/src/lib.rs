@@ -18,7 +18,7 @@ mod s3;
 mod server;
 mod small_disk;
 
-pub use broker::{Broker, beanstalkd, kafka, nats, nats_with_tls, rabbitmq, redis};
+pub use broker::{Broker, beanstalkd, beanstalkd_synced_every, kafka, nats, nats_with_tls, rabbitmq, redis};
 pub use program::program;
 pub use proxy::{Mode, Proxy};
 pub use s3::{S3Server, minio, minio_with, shared_minio, shared_versitygw, versitygw, versitygw_with};

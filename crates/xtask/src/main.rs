@@ -20,7 +20,8 @@ usage: cargo xtask <command>
   bench [--quick]      the six jobs over a mount beside the raw S3 client
   brokers [--messages N]
                        events a second through real brokers beside what each can give
-  bench events         rates and latencies of the event handler
+  bench events [SCENARIO]
+                       rates and latencies of the event handler, also when it is killed
   figures [--quick]    the ObjectFS paper's Figures 2 to 5, measured and drawn into docs/figures
   dialects             how long a message of events takes to be read
   views [--objects N]  listings of views over a large bucket, beside the raw client and s3fs
@@ -46,7 +47,7 @@ fn run(arguments: &[String]) -> Result<()> {
         "bench" => bench::run(&workspace_root()?, rest),
         "dialects" => dialects::run(),
         "fuzz" => fuzz::run(&workspace_root()?, rest),
-        "brokers" => bench::brokers::run(rest),
+        "brokers" => bench::brokers::run(&workspace_root()?, rest),
         "views" => bench::views::run(&workspace_root()?, rest),
         "figures" => bench::figures::run(&workspace_root()?, rest),
         "help" | "--help" | "-h" => {

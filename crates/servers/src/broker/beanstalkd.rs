@@ -12,12 +12,22 @@ use std::process::Command;
 /// # Panics
 /// If the program is missing or does not answer.
 pub fn beanstalkd() -> Broker {
-    Broker::launch("beanstalkd", Beanstalkd { program: program::debian_program("beanstalkd", "beanstalkd") })
+    beanstalkd_synced_every(0)
+}
+
+/// The same with a log that is synced so often, in milliseconds: OpenIO has 1000.
+///
+/// # Panics
+/// If the program is missing or does not answer.
+pub fn beanstalkd_synced_every(sync_ms: u32) -> Broker {
+    let program = program::debian_program("beanstalkd", "beanstalkd");
+    Broker::launch("beanstalkd", Beanstalkd { program, sync_ms })
 }
 
 #[derive(Debug)]
 struct Beanstalkd {
     program: PathBuf,
+    sync_ms: u32,
 }
 
 impl Kind for Beanstalkd {
@@ -28,7 +38,8 @@ impl Kind for Beanstalkd {
     fn command(&self, address: SocketAddr, dir: &Path) -> Command {
         let mut command = Command::new(&self.program);
         let (ip, port) = (address.ip().to_string(), address.port().to_string());
-        command.current_dir(dir).args(["-l", &ip, "-p", &port, "-f0", "-b"]).arg(dir.join("data"));
+        let sync = self.sync_ms.to_string();
+        command.current_dir(dir).args(["-l", &ip, "-p", &port, "-f", &sync, "-b"]).arg(dir.join("data"));
         command
     }
 

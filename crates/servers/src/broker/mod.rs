@@ -13,7 +13,7 @@ use std::ops::{Deref, DerefMut};
 use std::path::Path;
 use std::time::Duration;
 
-pub use beanstalkd::beanstalkd;
+pub use beanstalkd::{beanstalkd, beanstalkd_synced_every};
 pub use kafka::kafka;
 pub use nats::{nats, nats_with_tls};
 pub use rabbitmq::rabbitmq;

@@ -72,7 +72,7 @@ impl Table {
             self.give_back(slot, record);
         }
         match outcome {
-            Outcome::Applied => self.put_packed(hash, class, &packed, seen, pen),
+            Outcome::Applied => self.put_packed(slot, hash, class, &packed, seen, pen),
             Outcome::Look => self.note_look(&hint.key, pen),
             Outcome::Repeated | Outcome::Late | Outcome::Unwanted => {}
         }
@@ -196,7 +196,7 @@ impl Table {
         }
         let mut packed = Vec::new();
         next.pack(&mut packed);
-        self.put_packed(hash, class, &packed, listing.map(Seen::ByEventDuring), pen);
+        self.put_packed(slot, hash, class, &packed, listing.map(Seen::ByEventDuring), pen);
         Outcome::Applied
     }
 }

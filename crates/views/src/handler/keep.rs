@@ -9,13 +9,13 @@
 use super::log::{Name, Writer};
 use super::matcher::Needs;
 use super::object::text;
-use super::pen::{Mark, Record};
+use super::pen::{Mark, Record, Unkept};
 use super::{Handler, HandlerError, SHARDS};
 use crate::ruleset::write::write_rules;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A log of fewer bytes needs no snapshot.
 const LOG_BYTES_MIN: u64 = 64 << 20;
@@ -28,6 +28,7 @@ pub(super) struct Keeper {
     log: Mutex<Log>,
     /// What is of no shard.
     notes: Mutex<Vec<u8>>,
+    pub(super) unkept: Arc<Unkept>,
     /// Held as long as the handler lives, so that there is no second one.
     _only: File,
 }
@@ -44,7 +45,7 @@ impl Keeper {
     pub(super) fn new(dir: PathBuf, epoch: u64, number: u64, only: File) -> io::Result<Self> {
         let writer = Writer::create(&Name::Log(number).path(&dir), epoch)?;
         let log = Mutex::new(Log { writer, number, due_bytes: Some(LOG_BYTES_MIN) });
-        Ok(Self { dir, epoch, log, notes: Mutex::default(), _only: only })
+        Ok(Self { dir, epoch, log, notes: Mutex::default(), unkept: Arc::default(), _only: only })
     }
 
     fn log(&self) -> MutexGuard<'_, Log> {
@@ -84,9 +85,7 @@ impl Handler {
     fn gather(&self, keeper: &Keeper, log: &mut Log) {
         let frame = log.writer.frame();
         frame.append(&mut keeper.notes());
-        for shard in 0..SHARDS {
-            self.shard_at(shard).pen.take(frame);
-        }
+        keeper.unkept.take().for_each(|shard| self.shard_at(shard).pen.take(frame));
     }
 
     /// From now on another log; what was in the ones before goes into a snapshot, in the background.

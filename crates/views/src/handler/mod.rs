@@ -105,6 +105,8 @@ type Containers = HashMap<Arc<str>, Arc<Container>>;
 
 /// The state is divided into so many parts: enough that threads seldom meet, and few enough that a cursor is small.
 const SHARDS: usize = 64;
+// A bit of each: see `Unkept`.
+const _: () = assert!(SHARDS <= u64::BITS as usize);
 
 impl Handler {
     /// A handler with the state that it had when it ended, if that was kept.

@@ -3,14 +3,28 @@
 //! Owns the records of the handler's files (docs/format.md, "The event handler's files").
 
 use super::object::Rest;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The version of a shard, and what of it is not in the log yet.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Pen {
     version: u64,
     /// `None` where nothing is kept.
-    records: Option<Vec<u8>>,
+    page: Option<Page>,
 }
+
+/// The records of a shard that are not in the log yet.
+#[derive(Debug)]
+pub(super) struct Page {
+    shard: usize,
+    records: Vec<u8>,
+    unkept: Arc<Unkept>,
+}
+
+/// Which shards have records that are not in the log yet: a bit of each, set before the shard's lock is given back.
+#[derive(Debug, Default)]
+pub(super) struct Unkept(AtomicU64);
 
 /// What a record says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,8 +106,8 @@ impl<'a> Record<'a> {
 }
 
 impl Pen {
-    pub(super) fn new(version: u64, keeps: bool) -> Self {
-        Self { version, records: keeps.then(Vec::new) }
+    pub(super) fn new(version: u64, page: Option<Page>) -> Self {
+        Self { version, page }
     }
 
     pub(super) fn version(&self) -> u64 {
@@ -109,16 +123,37 @@ impl Pen {
     /// Of a change, with the packed record of the object.
     pub(super) fn write(&mut self, mark: Mark, container: u32, object: &[u8]) -> u64 {
         let version = self.next();
-        if let Some(records) = &mut self.records {
-            Record { mark, number: container, version, body: object }.append(records);
+        if let Some(page) = &mut self.page {
+            page.write(&Record { mark, number: container, version, body: object });
         }
         version
     }
 
     /// What was written since the last time, which is now somebody else's.
     pub(super) fn take(&mut self, into: &mut Vec<u8>) {
-        if let Some(records) = &mut self.records {
-            into.append(records);
+        if let Some(page) = &mut self.page {
+            into.append(&mut page.records);
         }
+    }
+}
+
+impl Page {
+    pub(super) fn new(shard: usize, unkept: &Arc<Unkept>) -> Self {
+        Self { shard, records: Vec::new(), unkept: Arc::clone(unkept) }
+    }
+
+    fn write(&mut self, record: &Record<'_>) {
+        if self.records.is_empty() {
+            self.unkept.0.fetch_or(1 << self.shard, Ordering::Release);
+        }
+        record.append(&mut self.records);
+    }
+}
+
+impl Unkept {
+    /// The shards, which from now on count as kept: whoever asks takes what they have.
+    pub(super) fn take(&self) -> impl Iterator<Item = usize> {
+        let shards = self.0.swap(0, Ordering::Acquire);
+        (0..u64::BITS as usize).filter(move |shard| shards >> shard & 1 == 1)
     }
 }

@@ -8,7 +8,7 @@ use super::log::{Frames, Name, Next};
 use super::look::Looks;
 use super::matcher::Needs;
 use super::object::{Rest, key_of};
-use super::pen::{Mark, Record};
+use super::pen::{Mark, Page, Record};
 use super::shard::Shard;
 use super::{Handler, HandlerError, HandlerParts, Registry, SHARDS, hash};
 use crate::Rule;
@@ -205,7 +205,8 @@ impl Handler {
     fn new(parts: HandlerParts, epoch: u64, life: u32, kept: Option<(Keeper, Vec<u8>)>) -> Arc<Self> {
         let HandlerParts { buckets, clock, config, .. } = parts;
         let first = u64::from(life) << LIFE_BITS;
-        let shards = (0..SHARDS).map(|_| Mutex::new(Shard::new(first, kept.is_some()))).collect();
+        let page = |shard| kept.as_ref().map(|(keeper, _)| Page::new(shard, &keeper.unkept));
+        let shards = (0..SHARDS).map(|shard| Mutex::new(Shard::new(first, page(shard)))).collect();
         let (keeper, boot) = kept.map_or((None, Vec::new()), |(keeper, boot)| (Some(keeper), boot));
         Arc::new_cyclic(|me| Self {
             me: me.clone(),

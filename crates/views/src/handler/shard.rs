@@ -1,7 +1,7 @@
 //! A part of the state behind one lock: a table for each container.
 
 use super::matcher::{Matcher, Moment};
-use super::pen::Pen;
+use super::pen::{Page, Pen};
 use super::table::Table;
 use std::sync::Arc;
 
@@ -12,8 +12,8 @@ pub(super) struct Shard {
 }
 
 impl Shard {
-    pub(super) fn new(version: u64, keeps: bool) -> Self {
-        Self { tables: Vec::new(), pen: Pen::new(version, keeps) }
+    pub(super) fn new(version: u64, page: Option<Page>) -> Self {
+        Self { tables: Vec::new(), pen: Pen::new(version, page) }
     }
 
     /// The table of a container, with what numbers its changes; `None` before rulesets were put in force.

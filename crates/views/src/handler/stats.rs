@@ -4,6 +4,7 @@ use super::hear::Outcome;
 use super::{Handler, SHARDS};
 use crate::ViewId;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 /// How a handler is.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -20,6 +21,8 @@ pub struct HandlerStats {
     pub memory_bytes: usize,
     /// What came of hints since the start.
     pub hints: HintCounts,
+    /// How long it took in all to find out what comes of them, and in which views their objects are.
+    pub matching: Duration,
     /// Objects that wait to be looked at, or are.
     pub looks: usize,
     /// Bytes of the log since the last snapshot.
@@ -59,6 +62,7 @@ pub(super) struct Counts {
     late: AtomicU64,
     unwanted: AtomicU64,
     looked: AtomicU64,
+    matching_ns: AtomicU64,
 }
 
 impl HintCounts {
@@ -75,7 +79,7 @@ impl HintCounts {
 }
 
 impl Counts {
-    pub(super) fn add(&self, counts: &HintCounts) {
+    pub(super) fn add(&self, counts: &HintCounts, matching: Duration) {
         let add = |to: &AtomicU64, count: u64| {
             if count > 0 {
                 to.fetch_add(count, Ordering::Relaxed);
@@ -86,6 +90,7 @@ impl Counts {
         add(&self.late, counts.late);
         add(&self.unwanted, counts.unwanted);
         add(&self.looked, counts.looked);
+        add(&self.matching_ns, u64::try_from(matching.as_nanos()).unwrap_or(u64::MAX));
     }
 
     fn get(&self) -> HintCounts {
@@ -110,6 +115,7 @@ impl Handler {
         let mut stats = HandlerStats {
             containers: containers.len(),
             hints: self.counts.get(),
+            matching: Duration::from_nanos(self.counts.matching_ns.load(Ordering::Relaxed)),
             looks: self.looks.count(),
             log_bytes: self.log_bytes(),
             ..HandlerStats::default()

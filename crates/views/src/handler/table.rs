@@ -179,8 +179,8 @@ impl Table {
         class
     }
 
-    pub(super) fn class(&mut self, id: ClassId) -> Arc<Class> {
-        Arc::clone(self.classes.entry(id).or_insert_with(|| self.matcher.class(id)))
+    pub(super) fn class(&mut self, id: ClassId) -> &Class {
+        self.classes.entry(id).or_insert_with(|| self.matcher.class(id))
     }
 
     /// Makes an object what is known of it now.
@@ -195,13 +195,15 @@ impl Table {
         let mut record = std::mem::take(&mut self.scratch);
         record.clear();
         known.pack(&mut record);
-        self.put_packed(hash, class, &record, seen, pen);
+        let slot = self.find(hash, known.key);
+        self.put_packed(slot, hash, class, &record, seen, pen);
         self.scratch = record;
     }
 
-    /// The same of a packed record.
+    /// The same of a packed record, whose slot was found.
     pub(super) fn put_packed(
         &mut self,
+        slot: Option<u32>,
         hash: u64,
         class: ClassId,
         record: &[u8],
@@ -209,7 +211,7 @@ impl Table {
         pen: &mut Pen,
     ) {
         let version = pen.write(Mark::Object, self.container, record);
-        let slot = self.place(hash, class, record, version);
+        let slot = self.place(slot, hash, class, record, version);
         if seen.is_some() {
             self.see(slot, seen);
         }
@@ -220,11 +222,12 @@ impl Table {
     pub(super) fn put_back(&mut self, hash: u64, record: &[u8], version: u64, is_log: bool) {
         let key = key_of(record);
         let Some(class) = self.class_of(key) else { return };
-        if is_log && self.find(hash, key).is_some() {
+        let slot = self.find(hash, key);
+        if is_log && slot.is_some() {
             // Nobody knows which views it was in by then.
             self.left.push_back(Left { version, key: key.into(), from: None });
         }
-        self.place(hash, class, record, version);
+        self.place(slot, hash, class, record, version);
         self.forget(false);
     }
 
@@ -232,10 +235,10 @@ impl Table {
         self.left_floor = version;
     }
 
-    fn place(&mut self, hash: u64, class: ClassId, record: &[u8], version: u64) -> u32 {
+    fn place(&mut self, slot: Option<u32>, hash: u64, class: ClassId, record: &[u8], version: u64) -> u32 {
         let there = Known::read(record).and_then(|known| known.there);
         let set = there.map_or(SetId::NONE, |there| self.set_of(class, &there));
-        let slot = match self.find(hash, key_of(record)) {
+        let slot = match slot {
             Some(slot) => {
                 self.take_out(slot, version, there.is_some().then_some(set));
                 slot
@@ -400,12 +403,12 @@ impl Table {
         let mut outline = std::mem::take(&mut self.outline);
         outline.clear();
         outline.push(class.0);
-        let rules = self.class(class);
+        let rules = self.classes.entry(class).or_insert_with(|| self.matcher.class(class));
         rules.outline(there, &self.moment, &mut outline);
         let set = match self.sets.get(outline.as_slice()) {
             Some(set) => *set,
             None => {
-                let set = self.matcher.ask(&rules, there, self.moment.now);
+                let set = self.matcher.ask(rules, there, self.moment.now);
                 self.sets.insert(outline.as_slice().into(), set);
                 set
             }

@@ -15,25 +15,22 @@ impl Sink for Handler {
         let now = self.clock.now();
         let mut looks = Vec::new();
         let mut counts = HintCounts::default();
-        let mut last: Option<Arc<Container>> = None;
+        // What most hints have in common is asked once.
+        let mut last: Option<(&str, Option<Arc<Container>>)> = None;
         for hint in hints {
             let container = match &last {
-                Some(last) if *last.name == *hint.bucket => Some(Arc::clone(last)),
-                _ => self.container_of(hint, &mut containers),
+                Some((bucket, container)) if *bucket == hint.bucket => container,
+                _ => &last.insert((&hint.bucket, self.container_of(hint, &mut containers))).1,
             };
-            let Some(container) = container else {
-                counts.unwanted += 1;
-                continue;
-            };
-            let outcome = self.hear(&container, hint, now);
+            let outcome =
+                container.as_ref().map_or(Outcome::Unwanted, |container| self.hear(container, hint, now));
             counts.add(outcome);
-            if outcome == Outcome::Look {
-                looks.push((Arc::clone(&container), Box::from(&*hint.key), Doubt::of(hint, now)));
+            if let (Outcome::Look, Some(container)) = (outcome, container) {
+                looks.push((Arc::clone(container), Box::from(&*hint.key), Doubt::of(hint, now)));
             }
-            last = Some(container);
         }
+        self.counts.add(&counts, self.clock.now().since(now));
         self.look_later(looks).await;
-        self.counts.add(&counts);
         self.keep().map_err(|error| SinkError(format!("the views' state cannot be kept: {error}")))
     }
 

@@ -2,5 +2,6 @@
 
 mod believed;
 mod filling;
+mod measured;
 mod random;
 mod world;

@@ -2,16 +2,26 @@
 //!
 //! Each broker is filled with events of MinIO's size; then they are received and acknowledged by `events`' source, in batches, and, of as
 //! many again, read by the shortest way there is: for Redis by `redis-benchmark`, for NATS by its client with a consumer that
-//! wants no acknowledgements.
+//! wants no acknowledgements, for
+//! beanstalkd, where the reader waits for each deletion, by reservations and deletions sent ahead.
 
 use anyhow::{Context, Result, bail};
 use async_nats::jetstream;
 use async_nats::jetstream::consumer::{AckPolicy, pull};
-use events::BrokerAccess;
+use events::{BrokerAccess, Source, SourceAccess};
 use futures_util::StreamExt;
 use servers::Broker;
+use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+use store::s3::CredentialsSource;
+use store::{Entropy, SystemClock};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use super::again_in_release;
+use super::measure::load_average;
 
 /// What a feed asks for at a time.
 const BATCH: usize = 512;
@@ -21,17 +31,26 @@ const MESSAGES: usize = 200_000;
 /// About as long as what MinIO sends of a PUT.
 const EVENT_BYTES: usize = 950;
 
+/// As OpenIO starts it.
+const OPENIO_SYNC_MS: u32 = 1000;
+
 /// Runs it; `--messages N` for other than 200,000.
-pub(crate) fn run(arguments: &[String]) -> Result<()> {
+pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<()> {
     let messages = match arguments {
         [] => MESSAGES,
         [flag, count] if flag == "--messages" => count.parse().context("--messages wants a number")?,
         _ => bail!("usage: cargo xtask brokers [--messages N]"),
     };
+    if cfg!(debug_assertions) {
+        return again_in_release(root, "brokers", arguments);
+    }
     let runtime = tokio::runtime::Runtime::new()?;
-    println!("{messages} events of {EVENT_BYTES} bytes, {BATCH} at a time, messages a second\n");
+    let load = load_average()?;
+    println!("{messages} events of {EVENT_BYTES} bytes, {BATCH} at a time, messages a second; load {load}\n");
     println!("| broker | received and acknowledged | the broker's own |\n|---|---|---|");
     runtime.block_on(async {
+        let (ours, own) = beanstalkd(messages).await?;
+        println!("| beanstalkd | {ours:.0} | {own:.0} |");
         let (ours, own) = redis_stream(messages).await?;
         println!("| Redis stream | {ours:.0} | {own:.0} |");
         let ours = redis_list(messages).await?;
@@ -44,7 +63,10 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
 
 /// Receives and acknowledges them all.
 async fn receive_all(url: &str, messages: usize) -> Result<f64> {
-    let mut source = events::open_broker(url, &BrokerAccess::default())?;
+    receive_from(events::open_broker(url, &BrokerAccess::default())?, messages).await
+}
+
+async fn receive_from(mut source: Box<dyn Source>, messages: usize) -> Result<f64> {
     let begun = now();
     let mut received = 0;
     while received < messages {
@@ -52,6 +74,54 @@ async fn receive_all(url: &str, messages: usize) -> Result<f64> {
         source.acknowledge().await?;
     }
     Ok(rate(messages, begun))
+}
+
+async fn beanstalkd(messages: usize) -> Result<(f64, f64)> {
+    let broker = servers::beanstalkd_synced_every(OPENIO_SYNC_MS);
+    let access = SourceAccess {
+        secret: None,
+        credentials: CredentialsSource::Anonymous,
+        region: None,
+        ca_bundle: None,
+        positions: None,
+        clock: Arc::new(SystemClock),
+        entropy: Arc::new(Entropy::new(1)),
+    };
+    let mut connection = TcpStream::connect(broker.address()).await?;
+    let put = [format!("put 0 0 3600 {EVENT_BYTES}\r\n").as_bytes(), &event(), b"\r\n"].concat();
+    ask(&mut connection, messages, 1, |_| put.clone()).await?;
+    let source = events::open(&format!("{}/default", broker.url_without_user()), access).await?;
+    let ours = receive_from(source, messages).await?;
+    ask(&mut connection, messages, 1, |_| put.clone()).await?;
+    let begun = now();
+    ask(&mut connection, messages, 2, |_| b"reserve-with-timeout 0\r\n".to_vec()).await?;
+    // Jobs are numbered from 1, and those of before are gone.
+    ask(&mut connection, messages, 1, |job| format!("delete {}\r\n", messages + job + 1).into_bytes())
+        .await?;
+    Ok((ours, rate(messages, begun)))
+}
+
+/// Sends so many commands of beanstalkd, a batch ahead of the answers, which have so many lines each.
+async fn ask(
+    connection: &mut TcpStream,
+    times: usize,
+    lines: usize,
+    command: impl Fn(usize) -> Vec<u8>,
+) -> Result<()> {
+    let mut answer = vec![0; 1 << 20];
+    for from in (0..times).step_by(BATCH) {
+        let some = from..(from + BATCH).min(times);
+        let mut missing = some.len() * lines;
+        connection.write_all(&some.flat_map(&command).collect::<Vec<u8>>()).await?;
+        while missing > 0 {
+            let bytes = connection.read(&mut answer).await?;
+            if bytes == 0 {
+                bail!("beanstalkd ended the connection");
+            }
+            missing -= answer[..bytes].iter().filter(|byte| **byte == b'\n').count();
+        }
+    }
+    Ok(())
 }
 
 async fn redis_stream(messages: usize) -> Result<(f64, f64)> {

@@ -27,9 +27,7 @@ pub(super) fn cpu(pid: u32) -> Result<Duration> {
 
 /// The largest resident size a process has had, in bytes.
 pub(super) fn memory_peak_bytes(pid: u32) -> Result<u64> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).context("the process is gone")?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap_or("0 kB");
-    Ok(line.trim().trim_end_matches(" kB").parse::<u64>().unwrap_or(0) * 1024)
+    size_of_process(pid, "VmHWM:")
 }
 
 /// Runs and takes the wall time. Benchmarks are the one place that may read the monotonic clock.
@@ -38,4 +36,21 @@ pub(super) fn timed<T>(work: impl FnOnce() -> Result<T>) -> Result<(T, Duration)
     let start = std::time::Instant::now();
     let value = work()?;
     Ok((value, start.elapsed()))
+}
+
+/// The resident size of a process, in bytes.
+pub(super) fn resident_bytes(pid: u32) -> Result<u64> {
+    size_of_process(pid, "VmRSS:")
+}
+
+fn size_of_process(pid: u32, what: &str) -> Result<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).context("the process is gone")?;
+    let line = status.lines().find_map(|line| line.strip_prefix(what)).unwrap_or("0 kB");
+    Ok(line.trim().trim_end_matches(" kB").parse::<u64>().unwrap_or(0) * 1024)
+}
+
+/// How many processes want to run, over the last minute: figures of a machine that does other things say less.
+pub(super) fn load_average() -> Result<String> {
+    let text = std::fs::read_to_string("/proc/loadavg").context("cannot read the load")?;
+    Ok(text.split(' ').next().unwrap_or_default().to_owned())
 }

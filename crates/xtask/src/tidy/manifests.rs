@@ -22,7 +22,7 @@ const EDGES: [(&str, &[&str]); 15] = [
     ("bench", &["store", "meta", "vfs", "fuse", "servers"]),
     ("fuzz", &["store", "meta", "events", "s3"]),
     ("cli", &["store", "meta", "meta-rocks", "vfs", "fuse", "listen", "events", "s3", "views"]),
-    ("xtask", &["store", "meta", "vfs", "fuse", "events", "servers", "bench"]),
+    ("xtask", &["store", "meta", "vfs", "fuse", "events", "views", "servers", "bench"]),
 ];
 
 /// Crates that any other may use in its tests.

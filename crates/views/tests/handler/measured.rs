@@ -1,0 +1,68 @@
+//! What a handler says of itself.
+
+use events::{Hint, Order, Said, Sink as _, What};
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+use store::memory::MemoryBuckets;
+use store::{Buckets as _, Clock, Entropy, Timestamp};
+use views::{Handler, HandlerConfig, HandlerParts, HintCounts, Views as _};
+
+/// A clock that goes on by a microsecond whenever it is read.
+#[derive(Debug, Default)]
+struct Ticking(AtomicI64);
+
+impl Clock for Ticking {
+    fn now(&self) -> Timestamp {
+        Timestamp(self.0.fetch_add(1000, Ordering::Relaxed))
+    }
+}
+
+fn hint<'a>(bucket: &'a str, key: &'a str, order: u128, time: Timestamp) -> Hint<'a> {
+    Hint {
+        bucket: Cow::Borrowed(bucket),
+        key: Cow::Borrowed(key.as_bytes()),
+        what: What::Stored,
+        order: Some(Order(order)),
+        time: Some(time),
+        said: Said { size_bytes: Some(7), etag: Some(Cow::Borrowed("e")), ..Said::default() },
+    }
+}
+
+#[tokio::test]
+async fn stats_say_what_came_of_hints_how_long_it_took_and_how_large_views_are() {
+    let clock = Arc::new(Ticking::default());
+    let buckets = MemoryBuckets::new(clock.clone());
+    buckets.create("alpha").await.unwrap();
+    let parts = HandlerParts {
+        buckets: Arc::new(buckets),
+        clock: clock.clone(),
+        entropy: Entropy::new(1),
+        dir: None,
+        config: HandlerConfig::default(),
+    };
+    let handler = Handler::start(parts).await.unwrap();
+    for ruleset in
+        views::read("all:\n  container: alpha\nfew:\n  container: alpha\n  object: \"a/*\"\n").unwrap()
+    {
+        handler.open(&ruleset).await.unwrap();
+    }
+    let time = Timestamp(clock.now().0 + 1_000_000);
+    let batch = [
+        hint("alpha", "a/1", 9, time),
+        hint("alpha", "b/1", 9, time),
+        hint("alpha", "b/1", 9, time),
+        hint("alpha", "b/1", 8, time),
+        hint("beta", "a/1", 9, time),
+    ];
+    handler.take(&batch).await.unwrap();
+    let stats = handler.stats();
+    let hints = HintCounts { applied: 2, repeated: 1, late: 1, unwanted: 1, looked: 0 };
+    assert_eq!((stats.hints, stats.objects), (hints, 2));
+    assert_eq!(stats.views.iter().map(|view| view.objects).collect::<Vec<_>>(), [2, 1]);
+    let matching = stats.matching;
+    assert!(matching >= Duration::from_micros(1), "{matching:?}");
+    handler.take(&batch[..1]).await.unwrap();
+    assert!(handler.stats().matching > matching);
+}

@@ -1,0 +1,54 @@
+//! What objects take that are tracked.
+
+use super::load::{BUCKET, Handling, begun, runtime};
+use crate::bench::measure::{resident_bytes, timed};
+use anyhow::{Result, ensure};
+use events::{Hint, Order, Said, Sink as _, What};
+use std::borrow::Cow;
+use store::Timestamp;
+
+/// As many as a feed hands on at once.
+const BATCH: usize = 512;
+
+/// Tracks objects with keys of 60 bytes and no properties, as their events tell of them.
+pub(super) fn run(objects: usize) -> Result<()> {
+    let runtime = runtime()?;
+    let ruleset = views::read(&format!("all:\n  container: {BUCKET}\n")).unwrap_or_default();
+    let handling = runtime.block_on(Handling::start(None, &ruleset))?;
+    let (before, first) = (resident_bytes(std::process::id())?, begun());
+    let ((), time) = timed(|| {
+        (0..objects).step_by(BATCH).try_for_each(|from| {
+            let names: Vec<_> = (from..(from + BATCH).min(objects)).map(name).collect();
+            let hints: Vec<_> =
+                (from as u64..).zip(&names).map(|(number, name)| hint(name, first, number)).collect();
+            Ok(runtime.block_on(handling.handler.take(&hints))?)
+        })
+    })?;
+    let stats = handling.handler.stats();
+    ensure!(stats.objects == objects, "{} objects are tracked instead of {objects}", stats.objects);
+    let resident = resident_bytes(std::process::id())? - before;
+    println!(
+        "{objects} objects: {:.2} GiB resident, {} bytes each, {} by the handler's own count; {:.0} s",
+        resident as f64 / f64::from(1 << 30),
+        resident / objects as u64,
+        stats.memory_bytes / objects,
+        time.as_secs_f64(),
+    );
+    Ok(())
+}
+
+/// A key and an etag.
+fn name(number: usize) -> (String, String) {
+    (format!("tenant-0042/project-17/2026/11/22/run-03/part-{number:08}.fastq"), format!("{number:032x}"))
+}
+
+fn hint((key, etag): &(String, String), begun: Timestamp, number: u64) -> Hint<'_> {
+    Hint {
+        bucket: Cow::Borrowed(BUCKET),
+        key: Cow::Borrowed(key.as_bytes()),
+        what: What::Stored,
+        order: Some(Order(begun.0 as u128 + u128::from(number))),
+        time: Some(begun),
+        said: Said { size_bytes: Some(1), etag: Some(Cow::Borrowed(etag)), ..Said::default() },
+    }
+}
