@@ -130,6 +130,14 @@ impl Derived for View {
         Ok(())
     }
 
+    async fn version(&self, _: &[Name]) -> Result<u64> {
+        Ok(0)
+    }
+
+    fn lifetime(&self, _: &[Name]) -> Duration {
+        self.recency
+    }
+
     fn recency(&self, _: &[Name]) -> Duration {
         self.recency
     }

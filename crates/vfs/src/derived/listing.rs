@@ -102,11 +102,19 @@ impl Filesystem {
         let Some(inode) = inode else {
             let ino = if plus { views.refer(place) } else { views.number(&place) };
             let attr = plus.then(|| views.attr(ino, &self.defaults));
-            return Listed { name: shown, ino, kind: Some(Kind::Directory), cookie: 0, attr };
+            return Listed {
+                name: shown,
+                ino,
+                kind: Some(Kind::Directory),
+                cookie: 0,
+                attr,
+                is_awaited: false,
+            };
         };
         let is_sure = !self.reads_headers || inode.exact;
         let (ino, kind) = (inode.ino, is_sure.then_some(inode.kind));
         let attr = (plus && self.refer_shown(views, ino, &place)).then(|| Attr::from(&self.seen(inode)));
-        Listed { name: shown, ino, kind, cookie: 0, attr }
+        let is_awaited = views.own.get(&place).is_some();
+        Listed { name: shown, ino, kind, cookie: 0, attr, is_awaited }
     }
 }

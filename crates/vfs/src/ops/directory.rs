@@ -6,7 +6,7 @@ use meta::{Ino, Inode, Kind, Name};
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 
-use crate::derived::Derivation;
+use crate::derived::{Derivation, ListingCache};
 use crate::directories::Known;
 use crate::handles::Handle;
 use crate::learn::PAGE_ENTRIES;
@@ -34,6 +34,8 @@ pub struct Listed {
     pub cookie: u64,
     /// With `plus`: the attributes. Counts as a lookup.
     pub attr: Option<Attr>,
+    /// It may go without anybody saying so: not to be kept.
+    pub is_awaited: bool,
 }
 
 /// One `opendir`: which entry a cookie stands for.
@@ -41,6 +43,7 @@ pub struct Listed {
 pub(crate) struct DirectoryHandle {
     ino: Ino,
     cookies: Mutex<Cookies>,
+    pub(crate) cache: ListingCache,
 }
 
 /// Cookie `DOTS + n` stands after the `n`th entry handed out, remembered by its text in the listing.
@@ -75,11 +78,13 @@ impl Cookies {
 impl Filesystem {
     /// Opens a directory for listing.
     pub async fn opendir(&self, ino: Ino) -> Result<Handle> {
-        if self.derived_at(ino).is_none() && self.names.inode(ino)?.kind != Kind::Directory {
-            return Err(Error::NOT_DIRECTORY);
-        }
+        let cache = match self.derived_at(ino) {
+            Some(views) => Box::pin(self.open_derived(views, ino)).await?,
+            None if self.names.inode(ino)?.kind == Kind::Directory => ListingCache::None,
+            None => return Err(Error::NOT_DIRECTORY),
+        };
         self.lister.is_asked(self.now());
-        Ok(self.handles.add_directory(DirectoryHandle { ino, cookies: Mutex::default() }))
+        Ok(self.handles.add_directory(DirectoryHandle { ino, cookies: Mutex::default(), cache }))
     }
 
     /// Entries after `cookie` (0: from the beginning), `.` and `..` first; none at the end. Entries that come and
@@ -179,6 +184,12 @@ impl Filesystem {
 
     /// Closes a directory.
     pub fn releasedir(&self, handle: Handle) {
+        if let Ok(open) = self.handles.directory(handle)
+            && open.cache != ListingCache::None
+            && let Some(views) = self.derived_at(open.ino)
+        {
+            views.kept.close(open.ino);
+        }
         self.handles.remove_directory(handle);
     }
 
@@ -193,6 +204,7 @@ impl Filesystem {
             kind: Some(Kind::Directory),
             cookie,
             attr: None,
+            is_awaited: false,
         };
         Ok([dot(b".", dir, 1), dot(b"..", parent, 2)].into_iter().filter(|dot| dot.cookie > cookie).collect())
     }
@@ -267,6 +279,7 @@ impl Filesystem {
             kind: is_sure.then_some(inode.kind),
             cookie,
             attr,
+            is_awaited: false,
         }
     }
 }

@@ -32,6 +32,7 @@ impl Sink for Handler {
             }
             last = Some(container);
         }
+        self.say_news();
         self.look_later(looks).await;
         self.counts.add(&counts);
         self.keep().map_err(|error| SinkError(format!("the views' state cannot be kept: {error}")))

@@ -8,11 +8,12 @@ use super::journal::Move;
 use super::names::{Entry, Names};
 use super::naming::EntryName;
 use super::told::Told;
-use super::{DIRECTORY_PROPERTY, Lost, News, Place, TreeError, ViewStatus};
+use super::{DIRECTORY_PROPERTY, Lost, News, Place, Stale, TreeError, TreeParts, ViewStatus};
 use crate::{Changes, Cursor, ObjectName, Rule, Ruleset, Shown, ViewError, ViewId, Views};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 use store::{Claims, Clock, Timestamp};
+use tokio::sync::{Notify, watch};
 
 /// Objects asked for at once.
 const PAGE: usize = 8192;
@@ -25,6 +26,10 @@ pub(super) struct Branch {
     recency: Duration,
     views: Arc<dyn Views>,
     clock: Arc<dyn Clock>,
+    /// Where the handler says when something changes.
+    news: Option<watch::Receiver<u64>>,
+    /// Who passes on what is stale.
+    stirred: Arc<Notify>,
     turn: Claims<()>,
     state: RwLock<State>,
 }
@@ -36,23 +41,27 @@ struct State {
     cursor: Option<Cursor>,
     /// How often the handler was begun to be asked.
     asked: u64,
-    /// When the last answer was asked for that came.
+    /// When the last answer was asked for that came, and what the handler's number was then.
     known: Option<Timestamp>,
+    heard: Option<u64>,
     lost: Option<(Lost, Timestamp)>,
 }
 
 impl Branch {
     pub(super) fn new(
         ruleset: Arc<Ruleset>,
-        recency: Duration,
-        views: Arc<dyn Views>,
-        clock: Arc<dyn Clock>,
+        parts: &TreeParts,
+        stirred: Arc<Notify>,
         moves: &[Move],
     ) -> Self {
         let told = Told::new(Names::new(ruleset.directories), moves);
-        let state = RwLock::new(State { told, view: None, cursor: None, asked: 0, known: None, lost: None });
-        let recency = ruleset.recency.unwrap_or(recency);
-        Self { ruleset, recency, views, clock, turn: Claims::default(), state }
+        let (view, cursor, known, heard, lost) = (None, None, None, None, None);
+        let state = RwLock::new(State { told, view, cursor, asked: 0, known, heard, lost });
+        let recency = ruleset.recency.unwrap_or(parts.recency);
+        let (views, clock) = (parts.views.clone(), parts.clock.clone());
+        // What time alone changes nobody says.
+        let news = views.news().filter(|_| !ruleset.has_ages());
+        Self { ruleset, recency, views, clock, news, stirred, turn: Claims::default(), state }
     }
 
     pub(super) fn recency(&self) -> Duration {
@@ -64,7 +73,17 @@ impl Branch {
     }
 
     pub(super) fn change<T>(&self, change: impl FnOnce(&mut Names) -> T) -> T {
-        change(&mut self.write().told.names)
+        let changed = change(&mut self.write().told.names);
+        self.stirred.notify_one();
+        changed
+    }
+
+    /// The directories in which something happened, each once, with so many names at most, and whether there is more.
+    pub(super) fn take_stale(&self, limit: usize) -> (Vec<Stale>, bool) {
+        let (mut stale, has_more) = self.write().told.take_stale(limit);
+        let name = self.ruleset.name.as_bytes();
+        stale.iter_mut().for_each(|stale| stale.directory.insert(0, name.into()));
+        (stale, has_more)
     }
 
     pub(super) fn find(&self, path: &[&[u8]]) -> Option<Entry> {
@@ -106,6 +125,8 @@ impl Branch {
                 state.told.tell(object, shown, now);
             }
         }
+        drop(state);
+        self.stirred.notify_one();
     }
 
     /// Shows objects where they are to lie, and with them the directories that were made here, as one step.
@@ -115,6 +136,7 @@ impl Branch {
             told.names.move_made(from, to);
         }
         moves.iter().for_each(|one| told.begin_move(one));
+        self.stirred.notify_one();
     }
 
     /// A move has ended: from now on the object lies where it says.
@@ -122,7 +144,10 @@ impl Branch {
         self.write().told.end_move(one);
         match end {
             End::Says(shown) => self.tell(&[(one.object.clone(), Some(shown.clone()))]),
-            End::Gone => self.write().told.heard(&one.object, None),
+            End::Gone => {
+                self.write().told.heard(&one.object, None);
+                self.stirred.notify_one();
+            }
             End::Unknown => {}
         }
     }
@@ -153,18 +178,37 @@ impl Branch {
 
     /// Sees to it that what is here is as recent as it must be, if the handler answers. An error if it never did.
     pub(super) async fn refresh(&self) -> Result<(), TreeError> {
-        let Some(asked) = self.needs_asking() else { return Ok(()) };
+        match self.needs_asking() {
+            Some(asked) => self.ask_in_turn(asked).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Takes what changed, if somebody has looked at the view before. Failures are met by who looks next.
+    pub(super) async fn follow(&self) {
+        let asked = {
+            let state = self.read();
+            state.known.map(|_| state.asked).filter(|_| !self.is_all(state.heard))
+        };
+        if let Some(asked) = asked {
+            self.ask_in_turn(asked).await.ok();
+        }
+    }
+
+    /// Asks, unless somebody began to since it had been asked so often.
+    async fn ask_in_turn(&self, asked: u64) -> Result<(), TreeError> {
         let _turn = self.turn.claim(&()).await;
         if self.read().asked > asked {
             // Who had the turn began to ask after this call did.
             return self.standing();
         }
         let began = self.clock.now();
+        let heard = self.news.as_ref().map(|news| *news.borrow());
         self.write().asked += 1;
         let outcome = self.ask().await;
         let mut state = self.write();
         match outcome {
-            Ok(()) => (state.known, state.lost) = (Some(began), None),
+            Ok(()) => (state.known, state.heard, state.lost) = (Some(began), heard, None),
             Err(error) => {
                 let now = self.clock.now();
                 let since = state.lost.take().map_or(now, |(lost, _)| lost.since);
@@ -185,9 +229,16 @@ impl Branch {
         let is_recent = |known: Timestamp| known <= now && now.since(known) < self.recency;
         let waits = |again: Timestamp| now < again && again <= now.after(AGAIN);
         let is_known = state.known.is_some();
-        let goes_on = state.known.is_some_and(is_recent)
+        let is_said_to_be =
+            |known: Timestamp| known <= now && now.since(known) < AGAIN && self.is_all(state.heard);
+        let goes_on = state.known.is_some_and(|known| is_recent(known) || is_said_to_be(known))
             || (is_known && state.lost.as_ref().is_some_and(|(_, again)| waits(*again)));
         (!goes_on).then_some(state.asked)
+    }
+
+    /// Whether the handler says that nothing has changed since it said a number.
+    fn is_all(&self, heard: Option<u64>) -> bool {
+        self.news.as_ref().is_some_and(|news| heard == Some(*news.borrow()))
     }
 
     fn standing(&self) -> Result<(), TreeError> {
@@ -226,6 +277,9 @@ impl Branch {
         state.cursor = cursor;
         let now = self.clock.now();
         state.told.settle(now);
+        if state.told.is_stirred() {
+            self.stirred.notify_one();
+        }
         Ok(())
     }
 
