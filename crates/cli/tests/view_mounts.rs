@@ -227,13 +227,13 @@ impl Speaking {
         let said = crate::fixture::said(mc.args(["arn:minio:sqs::TENON:webhook", "--event", "put,delete"]));
         assert_eq!(said.code, 0, "{said:?}");
     }
+}
 
-    /// The kernel's requests for names, attributes and listings so far.
-    fn asked(&self) -> u64 {
-        let status = self.home.status();
-        let count = |name| status["fuse_requests"][name].as_u64().unwrap_or(0);
-        ["LOOKUP", "GETATTR", "READDIR", "READDIRPLUS", "GETXATTR"].map(count).iter().sum()
-    }
+/// The kernel's requests for names, attributes and listings so far.
+fn asked(home: &Home) -> u64 {
+    let status = home.status();
+    let count = |name| status["fuse_requests"][name].as_u64().unwrap_or(0);
+    ["LOOKUP", "GETATTR", "READDIR", "READDIRPLUS", "GETXATTR"].map(count).iter().sum()
 }
 
 /// Names and lengths, as `ls -l` finds them.
@@ -259,11 +259,11 @@ fn s266_the_kernel_keeps_what_it_found_in_a_view_until_it_is_another() {
     listed(&raw);
 
     // Nobody asks again.
-    let before = world.asked();
+    let before = asked(&world.home);
     for _ in 0..3 {
         assert_eq!(listed(&raw).len(), 51);
     }
-    assert!(world.asked() - before < 10, "{} requests", world.asked() - before);
+    assert!(asked(&world.home) - before < 10, "{} requests", asked(&world.home) - before);
     assert!(!raw.join("50").exists() && !done.join("07").exists());
 
     // What changes, comes, goes elsewhere, and goes.
@@ -332,6 +332,37 @@ fn s266_a_longer_name_is_kept_no_longer_than_the_plain_one() {
     world.client.delete("b/x.fq");
     eventually("neither", || !all.join("x.fq").exists() && !all.join(longer).exists());
     world.home.ok(["umount", "mnt"]);
+}
+
+/// Where nobody says what happens, the kernel asks again after the metadata's time.
+#[test]
+fn s267_without_events_the_kernel_keeps_views_for_a_time() {
+    let server = servers::shared_minio();
+    let bucket = new_bucket(server, "views-unheard");
+    let client = Client::of(server, &bucket);
+    let home = home(server).with("AWS_ENDPOINT_URL", &server.endpoint());
+    fs::write(home.path("rules.yaml"), format!("all: {{container: {bucket}}}\n")).unwrap();
+    (0..20).for_each(|number| client.put(&format!("{number:02}"), "x", &[]));
+    let all = home.mnt().join("all");
+    home.ok(["mount", "--views=rules.yaml", "mnt", "--metadata-ttl=1h"]);
+    listed(&all);
+    let (before, heads) = (asked(&home), requests(&home));
+    client.put("00", "longer", &[]);
+    assert_eq!(listed(&all).iter().map(|(_, len)| len).sum::<u64>(), 20);
+    assert!(asked(&home) - before < 10 && requests(&home) == heads);
+    fs::write(all.join("01"), "made here").unwrap();
+    assert_eq!(listed(&all)[1], ("01".to_owned(), 9));
+    home.ok(["umount", "mnt"]);
+    home.ok(["mount", "--views=rules.yaml", "mnt", "--metadata-ttl=500ms"]);
+    assert_eq!(listed(&all)[0], ("00".to_owned(), 6));
+    client.put("00", "the longest", &[]);
+    client.delete("02");
+    client.put("20", "x", &[]);
+    eventually("all of it is seen", || {
+        let listed = listed(&all);
+        listed.len() == 20 && listed[0].1 == 11 && !all.join("02").exists()
+    });
+    home.ok(["umount", "mnt"]);
 }
 
 /// A bucket that says what happens in it is not listed again.
