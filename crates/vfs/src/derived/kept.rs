@@ -7,7 +7,7 @@
 use meta::{Ino, Name};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::nodes::Derivation;
@@ -37,6 +37,33 @@ pub enum ListingCache {
     Kept,
 }
 
+/// What a handle has to do with the listing that a front end keeps.
+#[derive(Debug, Clone)]
+pub(crate) struct Reading {
+    cache: ListingCache,
+    /// The names in the order in which they were read for the front end: who reads what it kept may have to go on here.
+    names: Arc<Mutex<Vec<Name>>>,
+}
+
+impl Reading {
+    /// The entry of a number is read.
+    pub(crate) fn note(&self, number: usize, name: &[u8]) {
+        let mut names = self.names();
+        if names.len() == number {
+            names.extend(Name::new(name));
+        }
+    }
+
+    /// The entry of a number.
+    pub(crate) fn name(&self, number: usize) -> Option<Name> {
+        self.names().get(number).cloned()
+    }
+
+    fn names(&self) -> MutexGuard<'_, Vec<Name>> {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
     /// How often something was said to be stale.
@@ -50,20 +77,23 @@ struct Listing {
     open: usize,
     /// All of it is of this version, or of one after it.
     version: Option<u64>,
+    names: Arc<Mutex<Vec<Name>>>,
 }
 
 impl Kept {
     /// Somebody opens a directory.
-    fn open(&self, dir: Ino, version: u64) -> ListingCache {
+    fn open(&self, dir: Ino, version: u64) -> Reading {
         let mut listings = self.listings();
         let listing = listings.entry(dir).or_default();
         let is_kept = listing.version == Some(version);
         if !is_kept {
             // Who opened it before may go on reading what was.
             listing.version = (listing.open == 0).then_some(version);
+            listing.names = Arc::default();
         }
         listing.open += 1;
-        if is_kept { ListingCache::Kept } else { ListingCache::Anew }
+        let cache = if is_kept { ListingCache::Kept } else { ListingCache::Anew };
+        Reading { cache, names: Arc::clone(&listing.names) }
     }
 
     pub(crate) fn close(&self, dir: Ino) {
@@ -134,18 +164,19 @@ impl Filesystem {
 
     /// What a front end may keep of the listing that it reads through a handle.
     pub fn listing_cache(&self, handle: Handle) -> ListingCache {
-        self.handles.directory(handle).map_or(ListingCache::None, |handle| handle.cache)
+        let handle = self.handles.directory(handle).ok();
+        handle.and_then(|handle| Some(handle.kept.as_ref()?.cache)).unwrap_or(ListingCache::None)
     }
 
-    pub(crate) async fn open_derived(&self, views: &Derivation, dir: Ino) -> Result<ListingCache> {
+    pub(crate) async fn open_derived(&self, views: &Derivation, dir: Ino) -> Result<Option<Reading>> {
         let path = views.path(dir)?;
         // Who cannot be asked now says so when it is read.
-        let Ok(version) = views.tree.version(&path).await else { return Ok(ListingCache::None) };
+        let Ok(version) = views.tree.version(&path).await else { return Ok(None) };
         match views.own.names(dir, None, None).is_empty() {
-            true => Ok(views.kept.open(dir, version)),
+            true => Ok(Some(views.kept.open(dir, version))),
             false => {
                 views.kept.spoil(dir);
-                Ok(ListingCache::None)
+                Ok(None)
             }
         }
     }
@@ -189,15 +220,28 @@ mod tests {
     fn a_listing_is_kept_until_another_version_is_opened() {
         let kept = Kept::default();
         let dir = Ino(7);
-        assert_eq!(kept.open(dir, 1), ListingCache::Anew);
-        assert_eq!(kept.open(dir, 1), ListingCache::Kept);
+        let open = |version| kept.open(dir, version).cache;
+        assert_eq!(open(1), ListingCache::Anew);
+        assert_eq!(open(1), ListingCache::Kept);
         // Two still read the first version when the second is opened: what they bring is not kept.
-        assert_eq!(kept.open(dir, 2), ListingCache::Anew);
-        assert_eq!(kept.open(dir, 2), ListingCache::Anew);
+        assert_eq!(open(2), ListingCache::Anew);
+        assert_eq!(open(2), ListingCache::Anew);
         (0..4).for_each(|_| kept.close(dir));
-        assert_eq!(kept.open(dir, 2), ListingCache::Anew);
-        assert_eq!(kept.open(dir, 2), ListingCache::Kept);
+        assert_eq!(open(2), ListingCache::Anew);
+        assert_eq!(open(2), ListingCache::Kept);
         kept.forget(dir);
-        assert_eq!(kept.open(dir, 2), ListingCache::Anew);
+        assert_eq!(open(2), ListingCache::Anew);
+    }
+
+    #[test]
+    fn who_reads_what_is_kept_goes_on_where_another_was() {
+        let kept = Kept::default();
+        let (first, second) = (kept.open(Ino(7), 1), kept.open(Ino(7), 1));
+        first.note(0, b"a");
+        first.note(1, b"b");
+        first.note(0, b"a");
+        assert_eq!(second.name(1), Name::new(b"b").ok());
+        assert_eq!((second.name(2), kept.open(Ino(7), 2).name(0)), (None, None));
+        assert_eq!(first.name(0), Name::new(b"a").ok());
     }
 }

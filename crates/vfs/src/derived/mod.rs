@@ -15,6 +15,7 @@ mod nodes;
 mod own;
 mod seeing;
 
+pub(crate) use kept::Reading;
 pub use kept::{Asked, ListingCache};
 pub(crate) use nodes::{Derivation, is_derived};
 

@@ -195,6 +195,17 @@ impl Branch {
         }
     }
 
+    /// Whether something this client did is believed more than the handler, for a time.
+    pub(super) fn believes(&self) -> bool {
+        self.read().told.believes()
+    }
+
+    /// Ends what was believed long enough.
+    pub(super) fn settle(&self) {
+        let now = self.clock.now();
+        self.write().told.settle(now);
+    }
+
     /// Asks, unless somebody began to since it had been asked so often.
     async fn ask_in_turn(&self, asked: u64) -> Result<(), TreeError> {
         let _turn = self.turn.claim(&()).await;

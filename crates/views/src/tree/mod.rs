@@ -52,6 +52,9 @@ pub struct TreeParts {
     pub dir: Option<PathBuf>,
 }
 
+/// How often somebody sees whether what this client did was believed long enough.
+const SETTLED_EVERY: Duration = Duration::from_secs(1);
+
 /// What this client did to an object: what it is like now, or that it is gone.
 type News = (ObjectName, Option<Arc<Shown>>);
 
@@ -279,8 +282,15 @@ impl Tree {
                 None => std::future::pending().await,
             }
         };
+        let settled = async {
+            match self.branches.values().any(Branch::believes) {
+                true => tokio::time::sleep(SETTLED_EVERY).await,
+                false => std::future::pending().await,
+            }
+        };
         tokio::select! {
             () = self.stirred.notified() => {}
+            () = settled => self.branches.values().for_each(Branch::settle),
             news = said => self.followed.store(news, Ordering::Relaxed),
         }
         for branch in self.branches.values() {

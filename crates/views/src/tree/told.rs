@@ -78,6 +78,11 @@ impl Told {
         }
     }
 
+    /// Whether something this client did is believed more than the handler, for a time.
+    pub(super) fn believes(&self) -> bool {
+        !self.ends.is_empty()
+    }
+
     /// Replaces all that the handler said.
     pub(super) fn begin_anew(&mut self, mut names: Names) {
         self.names.made_paths().iter().for_each(|path| names.make(path));
