@@ -68,7 +68,7 @@ impl Viewing {
                 }
                 state.untold.pop_front();
             }
-            let (stale, _) = self.tree.take_stale(NAMES_MAX);
+            let stale = self.tree.take_stale(NAMES_MAX);
             if stale.is_empty() {
                 return true;
             }

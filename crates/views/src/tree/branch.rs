@@ -78,12 +78,12 @@ impl Branch {
         changed
     }
 
-    /// The directories in which something happened, each once, with so many names at most, and whether there is more.
-    pub(super) fn take_stale(&self, limit: usize) -> (Vec<Stale>, bool) {
-        let (mut stale, has_more) = self.write().told.take_stale(limit);
+    /// The directories in which something happened, each once, with so many names at most.
+    pub(super) fn take_stale(&self, limit: usize) -> Vec<Stale> {
+        let mut stale = self.write().told.take_stale(limit);
         let name = self.ruleset.name.as_bytes();
         stale.iter_mut().for_each(|stale| stale.directory.insert(0, name.into()));
-        (stale, has_more)
+        stale
     }
 
     pub(super) fn find(&self, path: &[&[u8]]) -> Option<Entry> {

@@ -138,7 +138,7 @@ impl Directory {
             Place::Occupied(mut occupied) => {
                 let name = occupied.key().clone();
                 let before = occupied.insert(slot);
-                self.is_stale(name, &before);
+                self.note_stale(name, &before);
                 Some(before)
             }
         }
@@ -147,11 +147,11 @@ impl Directory {
     /// Lets a name lead nowhere; returns to what it led.
     fn clear(&mut self, name: &EntryName) -> Option<Slot> {
         let before = self.slots.remove(name)?;
-        self.is_stale(name.clone(), &before);
+        self.note_stale(name.clone(), &before);
         Some(before)
     }
 
-    fn is_stale(&mut self, name: EntryName, before: &Slot) {
+    fn note_stale(&mut self, name: EntryName, before: &Slot) {
         if let Slot::File(shown) = before
             && self.is_called_longer.load(Ordering::Relaxed)
         {

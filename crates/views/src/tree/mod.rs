@@ -298,16 +298,14 @@ impl Tree {
         }
     }
 
-    /// The directories in which something happened, each once, with so many names at most, and whether there is more.
-    pub fn take_stale(&self, limit: usize) -> (Vec<Stale>, bool) {
-        let (mut all, mut has_more) = (Vec::new(), false);
+    /// The directories in which something happened, each once, with so many names at most; none is the end.
+    pub fn take_stale(&self, limit: usize) -> Vec<Stale> {
+        let mut all: Vec<Stale> = Vec::new();
         for branch in self.branches.values() {
-            let names: usize = all.iter().map(|one: &Stale| one.names.as_ref().map_or(1, Vec::len)).sum();
-            let (stale, more) = branch.take_stale(limit.saturating_sub(names));
-            all.extend(stale);
-            has_more |= more;
+            let names: usize = all.iter().map(|one| one.names.as_ref().map_or(1, Vec::len)).sum();
+            all.extend(branch.take_stale(limit.saturating_sub(names)));
         }
-        (all, has_more)
+        all
     }
 
     /// For how long what is known of the view of a path is recent.

@@ -128,8 +128,8 @@ impl Names {
         self.directories.values_mut().for_each(|directory| directory.version += by);
     }
 
-    /// The directories in which something happened, each once, with so many names at most, and whether there is more.
-    pub(super) fn take_stale(&mut self, limit: usize) -> (Vec<Stale>, bool) {
+    /// The directories in which something happened, each once, with so many names at most.
+    pub(super) fn take_stale(&mut self, limit: usize) -> Vec<Stale> {
         let (mut stale, mut room) = (Vec::new(), limit);
         let changed: Vec<DirectoryId> = self.changed.iter().copied().take(limit).collect();
         for id in changed {
@@ -148,7 +148,7 @@ impl Names {
             }
             stale.push(Stale { directory: self.path_of(id), names: Some(names) });
         }
-        (stale, !self.changed.is_empty())
+        stale
     }
 
     pub(super) fn is_stirred(&self) -> bool {
@@ -308,5 +308,64 @@ fn entry(slot: &Slot) -> Entry {
     match slot {
         Slot::Directory(_) => Entry::Directory,
         Slot::File(shown) => Entry::File(shown.clone()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+    use store::{ETag, ObjectKey, Timestamp};
+
+    fn shown(key: &str, at: &str, size_bytes: u64) -> Arc<Shown> {
+        let name = ObjectName { container: "bucket".into(), key: ObjectKey::try_from(key).unwrap() };
+        let properties = BTreeMap::from([(super::super::DIRECTORY_PROPERTY.to_owned(), at.to_owned())]);
+        Arc::new(Shown {
+            name,
+            size_bytes,
+            etag: ETag::new("e"),
+            modified: Timestamp::default(),
+            content_type: None,
+            properties: Some(properties),
+            tags: None,
+        })
+    }
+
+    fn stale(names: &mut Names) -> Vec<(String, Vec<String>)> {
+        let text = |name: &EntryName| String::from_utf8_lossy(name).into_owned();
+        let path = |path: &[EntryName]| path.iter().map(text).collect::<Vec<_>>().join("/");
+        let stale = names.take_stale(9).into_iter();
+        let mut all: Vec<_> = stale
+            .map(|one| (path(&one.directory), one.names.unwrap_or_default().iter().map(text).collect()))
+            .collect();
+        all.sort();
+        all
+    }
+
+    fn of(directory: &str, names: &[&str]) -> (String, Vec<String>) {
+        (directory.to_owned(), names.iter().map(|name| (*name).to_owned()).collect())
+    }
+
+    #[test]
+    fn what_led_nowhere_is_not_stale_and_every_content_has_a_version_of_its_own() {
+        let mut names = Names::new(true);
+        names.put(shown("a", "d", 1));
+        assert_eq!(stale(&mut names), [of("", &[]), of("d", &[])]);
+        assert_eq!(stale(&mut names), []);
+        let first = names.version(&[b"d"]);
+        names.put(shown("a", "d", 2));
+        assert_eq!(stale(&mut names), [of("d", &["a"])]);
+        assert!(names.version(&[b"d"]) > first && names.version(&[b"x"]).is_none());
+        names.put(shown("a", "", 2));
+        assert_eq!(stale(&mut names), [of("", &["d"])], "of a directory that is gone the one above says so");
+        names.put(shown("x/a", "", 3));
+        assert_eq!(stale(&mut names), [of("", &[])]);
+        names.remove(&shown("a", "", 2).name);
+        let [(_, top)] = &stale(&mut names)[..] else { panic!("one directory") };
+        assert!(top.len() == 2 && top[0] == "a" && top[1].starts_with("a~"), "{top:?}");
+        let mut others = Names::new(true);
+        others.put(shown("a", "", 1));
+        others.go_on_from(&names);
+        assert!(others.version(&[]) > names.version(&[]));
     }
 }

@@ -113,13 +113,13 @@ impl Told {
         }
     }
 
-    /// The directories in which something happened, each once, with so many names at most, and whether there is more.
-    pub(super) fn take_stale(&mut self, limit: usize) -> (Vec<Stale>, bool) {
+    /// The directories in which something happened, each once, with so many names at most.
+    pub(super) fn take_stale(&mut self, limit: usize) -> Vec<Stale> {
         if !std::mem::take(&mut self.is_anew) {
             return self.names.take_stale(limit);
         }
         self.names.forget_stale();
-        (vec![Stale { directory: Vec::new(), names: None }], false)
+        vec![Stale { directory: Vec::new(), names: None }]
     }
 
     /// Whether something happened that nobody took note of.
