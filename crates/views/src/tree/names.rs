@@ -155,6 +155,11 @@ impl Names {
         !self.changed.is_empty()
     }
 
+    /// Whether nothing is there, not even a directory.
+    pub(super) fn is_bare(&self) -> bool {
+        self.objects.is_empty() && self.directories.len() == 1
+    }
+
     /// Nobody needs to know what happened so far.
     pub(super) fn forget_stale(&mut self) {
         for id in self.changed.drain() {

@@ -87,8 +87,12 @@ impl Told {
     pub(super) fn begin_anew(&mut self, mut names: Names) {
         self.names.made_paths().iter().for_each(|path| names.make(path));
         names.go_on_from(&self.names);
+        // Of what showed nothing so far nobody remembers anything.
+        match self.names.is_bare() {
+            true => names.forget_stale(),
+            false => self.is_anew = true,
+        }
         self.names = names;
-        self.is_anew = true;
         for (object, belief) in &mut self.told {
             belief.heard = Some(self.names.get(object).cloned());
             match &belief.shown {

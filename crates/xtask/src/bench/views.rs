@@ -98,7 +98,7 @@ async fn fill(bucket: &raw::Bucket, objects: usize) -> Result<()> {
     let puts = puts.map(|put| async {
         put.await?;
         let count = done.fetch_add(1, std::sync::atomic::Ordering::Relaxed) + 1;
-        if count % 100_000 == 0 {
+        if count.is_multiple_of(100_000) {
             eprintln!("{count} of {objects}");
         }
         anyhow::Ok(())
