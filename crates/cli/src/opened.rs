@@ -115,6 +115,7 @@ impl Opened {
         if let Some(viewing) = &viewing {
             let at = (!is_views_alone(volume)).then_some(VIEWS_NAME);
             fs.derive(at, viewing.clone()).map_err(unusable)?;
+            viewing.follow(&fs);
         }
         if let Some(log) = &bucket.writeback {
             log.judged_by(fs.judge());

@@ -188,36 +188,193 @@ fn s265_what_goes_through_the_endpoint_is_seen_at_once() {
     home.ok(["umount", "mnt"]);
 }
 
+/// A bucket that says what happens in it, by a webhook to a mount of views alone.
+struct Speaking {
+    server: S3Server,
+    bucket: String,
+    client: Client,
+    home: Home,
+    events: String,
+}
+
+impl Speaking {
+    fn new(name: &str) -> Self {
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let url = format!("http://127.0.0.1:{port}/minio");
+        let server = servers::minio_with(&[
+            ("MINIO_NOTIFY_WEBHOOK_ENABLE_TENON", "on"),
+            ("MINIO_NOTIFY_WEBHOOK_ENDPOINT_TENON", &url),
+            ("MINIO_NOTIFY_WEBHOOK_AUTH_TOKEN_TENON", "hush"),
+        ]);
+        let bucket = new_bucket(&server, name);
+        let client = Client::of(&server, &bucket);
+        let home = home(&server).with("AWS_ENDPOINT_URL", &server.endpoint());
+        fs::write(home.path("secret"), "hush").unwrap();
+        fs::set_permissions(home.path("secret"), fs::Permissions::from_mode(0o600)).unwrap();
+        let events = format!("--events=webhook://127.0.0.1:{port}/minio");
+        Self { server, bucket, client, home, events }
+    }
+
+    /// Mounts, without a listing that would help, and has the bucket say what happens from then on.
+    fn mount(&self, rules: &str) {
+        fs::write(self.home.path("rules.yaml"), rules).unwrap();
+        let flags = [&self.events, "--event-secret=secret", "--metadata-ttl=1h"];
+        self.home.ok([&["mount", "--views=rules.yaml", "mnt"], &flags[..]].concat());
+        let secrets = format!("http://{}:{}@", self.server.access_key(), self.server.secret_key());
+        let mut mc = self.home.command(servers::program("mc"));
+        mc.env("MC_HOST_m", self.server.endpoint().replace("http://", &secrets));
+        mc.args(["--quiet", "event", "add", &format!("m/{}", self.bucket)]);
+        let said = crate::fixture::said(mc.args(["arn:minio:sqs::TENON:webhook", "--event", "put,delete"]));
+        assert_eq!(said.code, 0, "{said:?}");
+    }
+}
+
+/// The kernel's requests for names, attributes and listings so far.
+fn asked(home: &Home) -> u64 {
+    let status = home.status();
+    let count = |name| status["fuse_requests"][name].as_u64().unwrap_or(0);
+    ["LOOKUP", "GETATTR", "READDIR", "READDIRPLUS", "GETXATTR"].map(count).iter().sum()
+}
+
+/// Names and lengths, as `ls -l` finds them.
+fn listed(dir: &Path) -> Vec<(String, u64)> {
+    let names = names(dir).into_iter();
+    names.map(|name| (name.clone(), fs::metadata(dir.join(&name)).map_or(0, |found| found.len()))).collect()
+}
+
+/// Listed or not, open or not, by whichever name: what the kernel keeps of a view is what the bucket said last.
+#[test]
+fn s266_the_kernel_keeps_what_it_found_in_a_view_until_it_is_another() {
+    let world = Speaking::new("views-kept");
+    let client = &world.client;
+    for number in 0..50 {
+        client.put(&format!("in/{number:02}"), "x", &[("stage", "raw")]);
+    }
+    client.put("deep", "x", &[("stage", "raw"), ("tenon-directory", "a/b")]);
+    let rules = |name: &str, rest: &str| format!("{name}: {{container: {}{rest}}}\n", world.bucket);
+    let stage = |stage: &str| rules(stage, &format!(", properties: {{stage: {stage}}}"));
+    world.mount(&format!("{}{}{}", stage("raw"), stage("done"), rules("all", "")));
+    let [raw, done, all] = ["raw", "done", "all"].map(|name| world.home.mnt().join(name));
+    assert_eq!((listed(&raw).len(), listed(&done).len(), listed(&all).len()), (51, 0, 51));
+    listed(&raw);
+
+    // Nobody asks again.
+    let before = asked(&world.home);
+    for _ in 0..3 {
+        assert_eq!(listed(&raw).len(), 51);
+    }
+    assert!(asked(&world.home) - before < 10, "{} requests", asked(&world.home) - before);
+    assert!(!raw.join("50").exists() && !done.join("07").exists());
+
+    // What changes, comes, goes elsewhere, and goes.
+    let open = fs::File::open(raw.join("07")).unwrap();
+    client.put("in/07", "longer", &[("stage", "raw")]);
+    eventually("an open file is longer", || open.metadata().unwrap().len() == 6);
+    drop(open);
+    eventually("a file is longer", || listed(&raw)[7] == ("07".to_owned(), 6));
+    assert_eq!(fs::read_to_string(raw.join("07")).unwrap(), "longer");
+    client.put("in/50", "x", &[("stage", "raw")]);
+    eventually("a file is new", || raw.join("50").exists() && listed(&raw).len() == 52);
+    client.put("in/08", "yy", &[("stage", "done")]);
+    eventually("a file has left", || !raw.join("08").exists() && listed(&raw).len() == 51);
+    assert_eq!((listed(&done), listed(&all)[8].1), (vec![("08".to_owned(), 2)], 2));
+    client.delete("in/09");
+    eventually("a file is gone", || !raw.join("09").exists() && !all.join("09").exists());
+    assert_eq!((listed(&raw).len(), listed(&all).len()), (50, 51));
+
+    // Directories.
+    let deep = raw.join("a/b/deep");
+    assert!(deep.exists());
+    client.put("deep", "zz", &[("stage", "raw"), ("tenon-directory", "a/c")]);
+    eventually("a file lies elsewhere", || raw.join("a/c/deep").exists() && !deep.exists());
+    assert_eq!(names(&raw.join("a")), ["c"]);
+    fs::rename(raw.join("a"), raw.join("z")).unwrap();
+    assert_eq!(listed(&raw.join("z/c")), [("deep".to_owned(), 2)]);
+    assert!(!raw.join("a").exists() && names(&raw).contains(&"z".to_owned()));
+    client.put("deep", "zzz", &[("stage", "raw"), ("tenon-directory", "z/c")]);
+    eventually("a file below it is longer", || listed(&raw.join("z/c"))[0].1 == 3);
+
+    // What programs do here is seen at once, in the directory itself.
+    for number in 0..20 {
+        let made = raw.join(format!("made-{number}"));
+        fs::write(&made, "1234").unwrap();
+        assert!(names(&raw).contains(&format!("made-{number}")));
+        assert_eq!(fs::metadata(&made).unwrap().len(), 4);
+        let moved = raw.join(format!("moved-{number}"));
+        fs::rename(&made, &moved).unwrap();
+        assert!(!made.exists() && fs::metadata(&moved).unwrap().len() == 4);
+        fs::remove_file(&moved).unwrap();
+        assert!(!moved.exists() && !names(&raw).contains(&format!("moved-{number}")));
+    }
+    eventually("other views have none of it", || listed(&all).len() == listed(&raw).len() + 1);
+    world.home.ok(["umount", "mnt"]);
+}
+
+/// An object has a longer name besides its plain one; both lead to what it is.
+#[test]
+fn s266_a_longer_name_is_kept_no_longer_than_the_plain_one() {
+    let world = Speaking::new("views-namesakes");
+    world.client.put("a/x.fq", "first", &[]);
+    world.client.put("b/x.fq", "second", &[]);
+    world.mount(&format!("all: {{container: {}}}\n", world.bucket));
+    let all = world.home.mnt().join("all");
+    let names_then = names(&all);
+    assert_eq!(names_then.len(), 2, "{names_then:?}");
+    let longer = names_then.iter().find(|name| name.contains('~')).unwrap();
+    assert_eq!(fs::read_to_string(all.join(longer)).unwrap(), "second");
+    world.client.delete("a/x.fq");
+    eventually("the other has the plain name", || names(&all) == ["x.fq"]);
+    assert_eq!(fs::read_to_string(all.join("x.fq")).unwrap(), "second");
+    assert_eq!(fs::metadata(all.join(longer)).unwrap().len(), 6);
+    world.client.put("b/x.fq", "its third", &[]);
+    eventually("the plain name", || fs::metadata(all.join("x.fq")).unwrap().len() == 9);
+    eventually("the longer name", || fs::metadata(all.join(longer)).unwrap().len() == 9);
+    world.client.delete("b/x.fq");
+    eventually("neither", || !all.join("x.fq").exists() && !all.join(longer).exists());
+    world.home.ok(["umount", "mnt"]);
+}
+
+/// Where nobody says what happens, the kernel asks again after the metadata's time.
+#[test]
+fn s267_without_events_the_kernel_keeps_views_for_a_time() {
+    let server = servers::shared_minio();
+    let bucket = new_bucket(server, "views-unheard");
+    let client = Client::of(server, &bucket);
+    let home = home(server).with("AWS_ENDPOINT_URL", &server.endpoint());
+    fs::write(home.path("rules.yaml"), format!("all: {{container: {bucket}}}\n")).unwrap();
+    (0..20).for_each(|number| client.put(&format!("{number:02}"), "x", &[]));
+    let all = home.mnt().join("all");
+    home.ok(["mount", "--views=rules.yaml", "mnt", "--metadata-ttl=1h"]);
+    listed(&all);
+    let (before, heads) = (asked(&home), requests(&home));
+    client.put("00", "longer", &[]);
+    assert_eq!(listed(&all).iter().map(|(_, len)| len).sum::<u64>(), 20);
+    assert!(asked(&home) - before < 10 && requests(&home) == heads);
+    fs::write(all.join("01"), "made here").unwrap();
+    assert_eq!(listed(&all)[1], ("01".to_owned(), 9));
+    home.ok(["umount", "mnt"]);
+    home.ok(["mount", "--views=rules.yaml", "mnt", "--metadata-ttl=500ms"]);
+    eventually("what changed before is seen", || listed(&all)[0] == ("00".to_owned(), 6));
+    client.put("00", "the longest", &[]);
+    client.delete("02");
+    client.put("20", "x", &[]);
+    eventually("all of it is seen", || {
+        let listed = listed(&all);
+        listed.len() == 20 && listed[0].1 == 11 && !all.join("02").exists()
+    });
+    home.ok(["umount", "mnt"]);
+}
+
 /// A bucket that says what happens in it is not listed again.
 #[test]
 fn s265_what_a_bucket_says_is_seen_soon() {
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let url = format!("http://127.0.0.1:{port}/minio");
-    let server = servers::minio_with(&[
-        ("MINIO_NOTIFY_WEBHOOK_ENABLE_TENON", "on"),
-        ("MINIO_NOTIFY_WEBHOOK_ENDPOINT_TENON", &url),
-        ("MINIO_NOTIFY_WEBHOOK_AUTH_TOKEN_TENON", "hush"),
-    ]);
-    let bucket = new_bucket(&server, "views-events");
-    let client = Client::of(&server, &bucket);
-    let home = home(&server).with("AWS_ENDPOINT_URL", &server.endpoint());
-    fs::write(home.path("secret"), "hush").unwrap();
-    fs::set_permissions(home.path("secret"), fs::Permissions::from_mode(0o600)).unwrap();
-    let rules = format!(
-        "raw: {{container: {bucket}, properties: {{stage: raw}}}}\ndone: {{container: {bucket}, properties: {{stage: done}}}}\n"
-    );
-    fs::write(home.path("rules.yaml"), rules).unwrap();
-    let events = format!("--events=webhook://127.0.0.1:{port}/minio");
-    home.ok(["mount", "--views=rules.yaml", &events, "--event-secret=secret", "mnt", "--metadata-ttl=1h"]);
+    let world = Speaking::new("views-events");
+    let (client, home, bucket) = (&world.client, &world.home, &world.bucket);
     let (raw, done) = (home.mnt().join("raw"), home.mnt().join("done"));
+    world.mount(&format!(
+        "raw: {{container: {bucket}, properties: {{stage: raw}}}}\ndone: {{container: {bucket}, properties: {{stage: done}}}}\n"
+    ));
     assert_eq!((names(&raw), names(&done)), (Vec::new(), Vec::new()));
-    let host = server
-        .endpoint()
-        .replace("http://", &format!("http://{}:{}@", server.access_key(), server.secret_key()));
-    let mut mc = home.command(servers::program("mc"));
-    mc.env("MC_HOST_m", host).args(["--quiet", "event", "add", &format!("m/{bucket}")]);
-    let said = crate::fixture::said(mc.args(["arn:minio:sqs::TENON:webhook", "--event", "put,delete"]));
-    assert_eq!(said.code, 0, "{said:?}");
     for number in 0..20 {
         let name = format!("{number}.txt");
         client.put(&name, "x", &[("stage", "raw")]);

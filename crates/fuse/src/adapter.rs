@@ -6,6 +6,7 @@ use crate::reply::{Answer, Believed};
 use crate::requests::{Asked, LookingAgain};
 use crate::session::Locks;
 use crate::sharing::{self, Sharing};
+use bytes::Bytes;
 use fuser::{
     AccessFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem as Requests, INodeNo, InitFlags,
     IoctlFlags, KernelConfig, LockOwner, OpenFlags, PollEvents, PollFlags, PollNotifier, RenameFlags,
@@ -105,24 +106,32 @@ impl Adapter {
 
     /// Attributes with the time for which the kernel may believe them.
     pub(crate) fn believed(&self) -> impl Fn(Attr) -> Believed + Send + 'static {
-        let ttl = self.ttl();
-        move |attr| Believed { attr, ttl }
-    }
-
-    /// The same of an inode to which the kernel has one more reference, by a name in a directory.
-    pub(crate) fn found(&self, parent: INodeNo) -> impl Fn(Attr) -> Believed + Send + 'static {
-        let sharing = self.sharing.clone();
-        let ttl = self.ttl().min(self.fs.ttl_in(convert::ino(parent)));
-        move |attr| {
-            if let Some(sharing) = &sharing {
-                sharing.refers(attr.ino);
-            }
+        let (fs, keeps) = (Arc::clone(&self.fs), self.keeps());
+        move |attr: Attr| {
+            let ttl = if keeps { fs.lifetime_of(attr.ino) } else { Duration::ZERO };
             Believed { attr, ttl }
         }
     }
 
-    pub(crate) fn ttl(&self) -> Duration {
-        if self.sharing.is_some() { Duration::ZERO } else { self.fs.ttl() }
+    /// The same of an inode to which the kernel has one more reference, by a name in a directory.
+    pub(crate) fn found(&self, parent: INodeNo, name: &Bytes) -> impl Fn(Attr) -> Believed + Send + 'static {
+        let (fs, sharing, name) = (Arc::clone(&self.fs), self.sharing.clone(), name.clone());
+        let (parent, asked) = (convert::ino(parent), fs.asked());
+        move |attr| {
+            let ttl = match &sharing {
+                Some(sharing) => {
+                    sharing.refers(attr.ino);
+                    Duration::ZERO
+                }
+                None => fs.lifetime(parent, &name, asked),
+            };
+            Believed { attr, ttl }
+        }
+    }
+
+    /// Whether the kernel may keep anything.
+    pub(crate) fn keeps(&self) -> bool {
+        self.sharing.is_none()
     }
 
     pub(crate) fn count(&self, operation: Operation) {

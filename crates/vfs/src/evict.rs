@@ -194,6 +194,10 @@ impl Filesystem {
                 }
                 if holds(inode.ino) {
                     self.invalidations.let_go(dir, name.as_bytes());
+                    if let Some((dir, name)) = self.derived.get().and_then(|views| views.shown_at(inode.ino))
+                    {
+                        self.invalidations.let_go(dir, name.as_bytes());
+                    }
                 } else {
                     forget_text(&directory, name, inode.kind);
                     ops.push(Op::Evict { parent: dir, name: name.clone() });

@@ -77,6 +77,14 @@ impl Invalidations {
         }
     }
 
+    /// Says all of it to everybody; false if somebody lacks the room.
+    pub(crate) fn say_all(&self, news: Vec<Invalidation>) -> bool {
+        let listeners = self.listeners();
+        let has_room = listeners.iter().all(|listener| listener.capacity() >= news.len());
+        has_room
+            && news.iter().all(|one| listeners.iter().all(|listener| listener.try_send(one.clone()).is_ok()))
+    }
+
     pub(crate) fn inode(&self, ino: Ino) {
         self.say(Invalidation::Inode(ino));
     }

@@ -58,7 +58,7 @@ pub use attr::{Attr, Caller, Changes, Time};
 pub use audit::Audit;
 pub use config::{AttributeSource, Config, Parts};
 pub use conflicts::{Conflict, ConflictPolicy, Keep, Side};
-pub use derived::{Derived, DerivedEntry, DerivedFile, Placed};
+pub use derived::{Asked, Derived, DerivedEntry, DerivedFile, DerivedStale, ListingCache, Placed};
 pub use error::{Error, Result};
 pub use filesystem::Filesystem;
 pub use garbage::unused_content;

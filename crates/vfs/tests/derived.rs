@@ -6,7 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use store::{Attributes, ObjectKey, Payload, PutOptions};
-use vfs::{Attr, Derived, DerivedEntry, DerivedFile, Error, Handle, Ino, Kind, Placed, Result};
+use vfs::{
+    Attr, Derived, DerivedEntry, DerivedFile, DerivedStale, Error, Handle, Ino, Invalidation, Kind,
+    ListingCache, Placed, Result,
+};
 
 /// A view `raw` of everything whose `stage` is `raw`, with the directories that `tenon-directory` says; what it knows it was told.
 #[derive(Debug, Default)]
@@ -128,6 +131,14 @@ impl Derived for View {
             .map(|path| if path.starts_with(from) { moved(&path) } else { path })
             .collect();
         Ok(())
+    }
+
+    async fn version(&self, _: &[Name]) -> Result<u64> {
+        Ok(0)
+    }
+
+    fn lifetime(&self, _: &[Name]) -> Duration {
+        self.recency
     }
 
     fn recency(&self, _: &[Name]) -> Duration {
@@ -420,4 +431,67 @@ async fn a_view_that_says_more_of_a_file_saves_its_headers() {
     world.fs.derive(Some(b".views"), view).unwrap();
     let (attr, requests) = world.counting(world.stat(".views/raw/run")).await;
     assert_eq!((attr.unwrap().mode, requests.total()), (0o750, 0));
+}
+
+/// Who reads a listing that the kernel keeps comes to the file system in the middle, where the kernel lost the rest.
+#[tokio::test]
+async fn s266_a_kept_listing_goes_on_where_another_handle_was() {
+    let (world, view) = world().await;
+    world.bucket.put("x", "hello").await;
+    for name in ["a", "b", "c", "d", "e"] {
+        view.hear(&format!("raw/{name}"), &world.bucket, "x").await;
+    }
+    let dir = world.ino(".views/raw").await.unwrap();
+    let names = |page: Vec<vfs::Listed>| page.into_iter().map(|entry| entry.name).collect::<Vec<_>>();
+    let first = world.fs.opendir(dir).await.unwrap();
+    assert_eq!(world.fs.listing_cache(first), ListingCache::Anew);
+    let page = world.fs.readdir(first, 0, 9, true).await.unwrap();
+    let cookie = page.iter().find(|entry| &*entry.name == b"c").unwrap().cookie;
+    let second = world.fs.opendir(dir).await.unwrap();
+    assert_eq!(world.fs.listing_cache(second), ListingCache::Kept);
+    view.forget("raw/a");
+    assert_eq!(names(world.fs.readdir(second, cookie, 1, false).await.unwrap()), [&b"d"[..]]);
+    assert_eq!(names(world.fs.readdir(second, cookie + 1, 9, false).await.unwrap()), [&b"e"[..]]);
+    assert_eq!(names(world.fs.readdir(first, cookie, 9, false).await.unwrap()), [&b"d"[..], b"e"]);
+    // What was made here and the view has not heard of may go unsaid.
+    let (_, handle) = world.make(".views/raw", "new").await.unwrap();
+    let third = world.fs.opendir(dir).await.unwrap();
+    assert_eq!(world.fs.listing_cache(third), ListingCache::None);
+    assert_eq!(world.fs.lifetime(dir, b"new", world.fs.asked()), Duration::ZERO);
+    world.close(handle).await.unwrap();
+    for handle in [first, second, third] {
+        world.fs.releasedir(handle);
+    }
+}
+
+/// The name before the number: a lookup under way, which the kernel ends first, may be the first to find the file.
+#[tokio::test]
+async fn s266_front_ends_hear_what_is_stale_and_do_not_keep_what_was_asked_before() {
+    let world = World::new().await;
+    let view = Arc::new(View { recency: Duration::from_secs(5), ..View::default() });
+    world.fs.derive(Some(b".views"), view.clone()).unwrap();
+    world.bucket.put("x", "hello").await;
+    view.hear("raw/one", &world.bucket, "x").await;
+    let (dir, file) = (world.ino(".views/raw").await.unwrap(), world.ino(".views/raw/one").await.unwrap());
+    let asked = world.fs.asked();
+    assert_eq!(world.fs.lifetime(dir, b"one", asked), view.recency);
+    assert_eq!(world.fs.lifetime_of(file), view.recency);
+    let mut news = world.fs.invalidations();
+    let stale = DerivedStale { directory: vec![name("raw")], names: vec![name("one"), name("other")] };
+    assert!(world.fs.say_stale(&stale));
+    assert_eq!(world.fs.lifetime(dir, b"one", asked), Duration::ZERO);
+    let entry = |name: &'static [u8]| Invalidation::Entry { parent: dir, name: name.into() };
+    let expected = [Invalidation::Inode(dir), entry(b"one"), Invalidation::Attributes(file), entry(b"other")];
+    for one in expected {
+        assert_eq!(news.try_recv().unwrap(), one);
+    }
+    assert_eq!(world.fs.kept_below(&[]).len(), 2, "the view in the root, and the file in it");
+    // A front end that is busy is told later.
+    while world.fs.say_stale(&stale) {}
+    while news.try_recv().is_ok() {}
+    assert!(world.fs.say_stale(&stale));
+    // The file has left.
+    view.forget("raw/one");
+    world.fs.getattr(file).await.unwrap();
+    assert_eq!(world.fs.lifetime_of(file), world.fs.ttl());
 }

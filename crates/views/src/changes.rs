@@ -4,6 +4,7 @@ use crate::{ObjectState, Ruleset};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use store::{ETag, ObjectKey, Tags, Timestamp};
+use tokio::sync::watch;
 
 /// Who knows which objects match rulesets: a handler in this process, or one behind an address.
 #[async_trait::async_trait]
@@ -21,6 +22,11 @@ pub trait Views: Send + Sync + std::fmt::Debug {
     /// If the handler cannot be reached, or does not know the view: open it again.
     async fn changes(&self, view: ViewId, since: Option<&Cursor>, limit: usize)
     -> Result<Changes, ViewError>;
+
+    /// A number that becomes another with whatever changes in any view, but by age alone; `None`: only who asks hears of changes.
+    fn news(&self) -> Option<watch::Receiver<u64>> {
+        None
+    }
 }
 
 /// A view by its handler's number: equal rulesets have one.

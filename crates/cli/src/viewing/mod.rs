@@ -3,6 +3,7 @@
 //! Owns what belongs to one mount: its tree of views, the event handler in this process, what that is fed with, and telling both
 //! at once what was done through the mount.
 
+mod following;
 mod reach;
 mod shown;
 mod telling;
@@ -16,6 +17,7 @@ use crate::handling::{self, FeedReport, Handling};
 use crate::volume::Volume;
 use anyhow::{Context, Result, anyhow, bail};
 use events::Sink;
+use following::Following;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -27,6 +29,15 @@ use views::{ObjectName, Rule, Ruleset, Shown, Views};
 /// What a file of rulesets has at most: nobody writes more, and a device file has no end.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
+/// How changes that others make come to be known.
+#[derive(Debug, Clone, Copy)]
+enum Hearing {
+    /// By themselves.
+    OfAll,
+    /// By who looks, after such a time.
+    WhenAsked(Duration),
+}
+
 /// The views of a mount.
 #[derive(Debug)]
 pub(crate) struct Viewing {
@@ -37,6 +48,9 @@ pub(crate) struct Viewing {
     rulesets: Vec<Ruleset>,
     /// For how long what is known is recent, where a ruleset does not say it.
     recency: Duration,
+    hearing: Hearing,
+    /// Who keeps what it finds.
+    kernel: Following,
     clock: Arc<dyn Clock>,
     /// Where nobody says what happens: containers are listed again, this long after they were.
     lister: Option<Lister>,
@@ -98,13 +112,17 @@ impl Viewing {
         });
         let tree = tree.await.context("cannot keep the directories of views")?;
         let lists = handling.is_some() && flags.events.events.is_empty();
+        let has_feeds = handling.is_some() && !lists;
+        let hearing = if has_feeds { Hearing::OfAll } else { Hearing::WhenAsked(parts.metadata_ttl) };
         let (every, last) = (parts.metadata_ttl, Mutex::new(clock.now()));
         let lister = lists.then_some(Lister { every, last });
-        Ok(Arc::new(Self { tree, handling, reach, rulesets, recency, clock, lister }))
+        let kernel = Following::default();
+        Ok(Arc::new(Self { tree, handling, reach, rulesets, recency, hearing, kernel, clock, lister }))
     }
 
     /// The mount ends.
     pub(crate) async fn stop(&self) {
+        self.kernel.stop();
         if let Some(handling) = &self.handling {
             handling.stop().await;
         }
@@ -128,12 +146,14 @@ impl Viewing {
             properties: Some(attributes.user),
             tags,
         });
+        self.say_stale();
         self.look_again(&container, &key).await;
     }
 
     /// An object was removed.
     async fn removed(&self, object: &ObjectName) {
         self.tree.told_removed(object);
+        self.say_stale();
         self.look_again(&object.container, &object.key).await;
     }
 

@@ -1,13 +1,18 @@
 //! A mount's views as directories of its file system.
 
-use super::Viewing;
+use super::{Hearing, Viewing};
 use meta::Name;
 use std::sync::Arc;
 use std::time::Duration;
 use store::{ObjectKey, names};
 use vfs::{Derived, DerivedEntry, DerivedFile, Error, Placed, Result};
 use views::tree::{Entry, TreeError};
-use views::{ObjectName, Shown};
+use views::{ObjectName, Ruleset, Shown};
+
+/// Where changes come by themselves the kernel keeps what it found for so long: until it is told otherwise.
+const HEARD_FOR: Duration = Duration::from_secs(3600);
+/// What time alone changes nobody says: the kernel keeps it no longer than this.
+const AGES_FOR: Duration = Duration::from_secs(1);
 
 #[async_trait::async_trait]
 impl Derived for Viewing {
@@ -68,13 +73,30 @@ impl Derived for Viewing {
     }
 
     fn recency(&self, directory: &[Name]) -> Duration {
-        let of =
-            |name: &Name| self.rulesets.iter().find(|ruleset| ruleset.name.as_bytes() == name.as_bytes());
-        directory.first().and_then(of).and_then(|ruleset| ruleset.recency).unwrap_or(self.recency)
+        self.ruleset_of(directory).and_then(|ruleset| ruleset.recency).unwrap_or(self.recency)
+    }
+
+    fn lifetime(&self, directory: &[Name]) -> Duration {
+        let ruleset = self.ruleset_of(directory);
+        match self.hearing {
+            Hearing::OfAll if ruleset.is_some_and(Ruleset::has_ages) => AGES_FOR,
+            Hearing::OfAll => HEARD_FOR,
+            Hearing::WhenAsked(every) => ruleset.and_then(|ruleset| ruleset.recency).unwrap_or(every),
+        }
+    }
+
+    async fn version(&self, directory: &[Name]) -> Result<u64> {
+        self.is_looked_at();
+        self.tree.version(&bytes(directory)).await.map_err(told)
     }
 }
 
 impl Viewing {
+    fn ruleset_of(&self, directory: &[Name]) -> Option<&Ruleset> {
+        let name = directory.first()?.as_bytes();
+        self.rulesets.iter().find(|ruleset| ruleset.name.as_bytes() == name)
+    }
+
     /// `None` for an object that the volume does not have.
     fn entry(&self, entry: Entry) -> Option<DerivedEntry> {
         match entry {

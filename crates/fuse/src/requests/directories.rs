@@ -12,24 +12,26 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::time::Duration;
-use vfs::{Attr, Error, Filesystem, Handle, Ino, Listed};
+use vfs::{Attr, Error, Filesystem, Handle, Ino, Listed, ListingCache};
 
 /// Entries asked of `vfs` at a time. A buffer of glibc's 32 KiB holds about a thousand short names ...
 const ENTRIES_PER_CALL: usize = 512;
 /// ... or about two hundred with attributes.
 const ENTRIES_PER_CALL_WITH_ATTRIBUTES: usize = 128;
-/// What a listing has just said the kernel may believe for so long, also where names are asked for each time.
-const LISTED_FOR: Duration = Duration::from_secs(1);
 
 impl Adapter {
     pub(crate) fn open_directory(&self, ino: INodeNo, reply: ReplyOpen) {
         let (fs, sharing) = (Arc::clone(&self.fs), self.sharing.clone());
         self.answer(Operation::OpenDir, reply, async move {
             let handle = fs.opendir(convert::ino(ino)).await?;
-            if let Some(sharing) = sharing {
-                sharing.opened_directory(handle);
-            }
-            Ok(OpenFile { handle: FileHandle(handle.0), flags: FopenFlags::empty() })
+            let flags = match &sharing {
+                Some(sharing) => {
+                    sharing.opened_directory(handle);
+                    FopenFlags::empty()
+                }
+                None => flags(fs.listing_cache(handle)),
+            };
+            Ok(OpenFile { handle: FileHandle(handle.0), flags })
         });
     }
 
@@ -76,6 +78,14 @@ impl Adapter {
     }
 }
 
+fn flags(cache: ListingCache) -> FopenFlags {
+    match cache {
+        ListingCache::None => FopenFlags::empty(),
+        ListingCache::Anew => FopenFlags::FOPEN_CACHE_DIR,
+        ListingCache::Kept => FopenFlags::FOPEN_CACHE_DIR | FopenFlags::FOPEN_KEEP_CACHE,
+    }
+}
+
 /// Adds entries until the reply is full or the directory ends. An error after the first entries is left to the
 /// next request, so that what is known arrives.
 async fn fill(fs: &Filesystem, handle: Handle, from: u64, reply: &mut ReplyDirectory) -> Result<(), Error> {
@@ -109,10 +119,9 @@ async fn fill_plus(
     from: u64,
     reply: &mut ReplyDirectoryPlus,
 ) -> Result<(), Error> {
-    // Who lists looks at the entries next.
-    let ttl = fs.ttl().min(fs.ttl_in(directory).max(LISTED_FOR));
     let mut cookie = from;
     loop {
+        let asked = fs.asked();
         let entries = match fs.readdir(handle, cookie, ENTRIES_PER_CALL_WITH_ATTRIBUTES, true).await {
             Err(error) if cookie == from => return Err(error),
             Err(_) => return Ok(()),
@@ -121,8 +130,10 @@ async fn fill_plus(
         let Some(last) = entries.last() else { return Ok(()) };
         cookie = last.cookie;
         let known = with_attributes(fs, directory, entries).await;
+        let ttl = fs.lifetime_listed(directory, asked);
         let mut full = false;
         for (entry, attr) in known {
+            let ttl = if entry.is_awaited { Duration::ZERO } else { ttl };
             let shown = convert::attr(&attr);
             full = full
                 || reply.add(

@@ -44,7 +44,8 @@ impl Adapter {
         flags: i32,
         reply: ReplyCreate,
     ) {
-        let (fs, found, name) = (Arc::clone(&self.fs), self.found(parent), Bytes::copy_from_slice(name));
+        let (fs, name) = (Arc::clone(&self.fs), Bytes::copy_from_slice(name));
+        let found = self.found(parent, &name);
         let sharing = self.sharing.clone();
         self.answer(Operation::Create, reply, async move {
             let (attr, opened) =

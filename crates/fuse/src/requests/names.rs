@@ -10,7 +10,8 @@ use vfs::Caller;
 
 impl Adapter {
     pub(crate) fn find(&self, parent: INodeNo, name: &[u8], reply: ReplyEntry) {
-        let (fs, found, name) = (Arc::clone(&self.fs), self.found(parent), Bytes::copy_from_slice(name));
+        let (fs, name) = (Arc::clone(&self.fs), Bytes::copy_from_slice(name));
+        let found = self.found(parent, &name);
         self.answer(Operation::Lookup, reply, async move {
             fs.lookup(convert::ino(parent), &name).await.map(found)
         });
@@ -29,7 +30,8 @@ impl Adapter {
             self.count(Operation::MkNod);
             return reply.error(Errno::EINVAL);
         };
-        let (fs, found, name) = (Arc::clone(&self.fs), self.found(parent), Bytes::copy_from_slice(name));
+        let (fs, name) = (Arc::clone(&self.fs), Bytes::copy_from_slice(name));
+        let found = self.found(parent, &name);
         self.answer(Operation::MkNod, reply, async move {
             fs.mknod(caller, convert::ino(parent), &name, kind, permissions(mode), rdev).await.map(found)
         });
@@ -43,7 +45,8 @@ impl Adapter {
         mode: u32,
         reply: ReplyEntry,
     ) {
-        let (fs, found, name) = (Arc::clone(&self.fs), self.found(parent), Bytes::copy_from_slice(name));
+        let (fs, name) = (Arc::clone(&self.fs), Bytes::copy_from_slice(name));
+        let found = self.found(parent, &name);
         self.answer(Operation::MkDir, reply, async move {
             fs.mkdir(caller, convert::ino(parent), &name, permissions(mode)).await.map(found)
         });
@@ -57,7 +60,8 @@ impl Adapter {
         target: &[u8],
         reply: ReplyEntry,
     ) {
-        let (fs, found, name) = (Arc::clone(&self.fs), self.found(parent), Bytes::copy_from_slice(name));
+        let (fs, name) = (Arc::clone(&self.fs), Bytes::copy_from_slice(name));
+        let found = self.found(parent, &name);
         let target = Bytes::copy_from_slice(target);
         self.answer(Operation::Symlink, reply, async move {
             fs.symlink(caller, convert::ino(parent), &name, &target).await.map(found)
@@ -65,7 +69,8 @@ impl Adapter {
     }
 
     pub(crate) fn add_name(&self, ino: INodeNo, parent: INodeNo, name: &[u8], reply: ReplyEntry) {
-        let (fs, found, name) = (Arc::clone(&self.fs), self.found(parent), Bytes::copy_from_slice(name));
+        let (fs, name) = (Arc::clone(&self.fs), Bytes::copy_from_slice(name));
+        let found = self.found(parent, &name);
         self.answer(Operation::Link, reply, async move {
             fs.link(convert::ino(ino), convert::ino(parent), &name).await.map(found)
         });

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use meta::{Ino, Inode, Kind, Name};
 use std::collections::BTreeMap;
 
-use super::nodes::Derivation;
+use super::nodes::{Derivation, Place};
 use super::{DerivedEntry, DerivedFile};
 use crate::ops::Listed;
 use crate::{Attr, Filesystem, Result};
@@ -33,7 +33,12 @@ impl Filesystem {
         if plus && self.reads_headers {
             entries = self.exact_entries(entries).await?;
         }
-        let listed = entries.into_iter().map(|entry| self.listed_derived(views, dir, entry, plus));
+        let inos: Vec<Ino> = entries.iter().filter_map(|(_, inode)| Some(inode.as_ref()?.ino)).collect();
+        let mut referred = if plus { self.refer_all(&inos)? } else { vec![false; inos.len()] }.into_iter();
+        let listed = entries.into_iter().map(|(name, inode)| match inode {
+            None => self.listed_directory(views, (dir, name), plus),
+            Some(inode) => self.listed_file(views, (dir, name), inode, referred.next() == Some(true)),
+        });
         Ok((listed.collect(), last))
     }
 
@@ -96,17 +101,22 @@ impl Filesystem {
         Ok(entries.filter(is_there).map(|(entry, _)| entry).collect())
     }
 
-    fn listed_derived(&self, views: &Derivation, dir: Ino, (name, inode): Entry, plus: bool) -> Listed {
-        let place = (dir, name);
-        let shown = Bytes::copy_from_slice(place.1.as_bytes());
-        let Some(inode) = inode else {
-            let ino = if plus { views.refer(place) } else { views.number(&place) };
-            let attr = plus.then(|| views.attr(ino, &self.defaults));
-            return Listed { name: shown, ino, kind: Some(Kind::Directory), cookie: 0, attr };
-        };
+    fn listed_directory(&self, views: &Derivation, place: Place, plus: bool) -> Listed {
+        let name = Bytes::copy_from_slice(place.1.as_bytes());
+        let ino = if plus { views.refer(place) } else { views.number(&place) };
+        let attr = plus.then(|| views.attr(ino, &self.defaults));
+        Listed { name, ino, kind: Some(Kind::Directory), cookie: 0, attr, is_awaited: false }
+    }
+
+    fn listed_file(&self, views: &Derivation, place: Place, inode: Inode, is_referred: bool) -> Listed {
+        let name = Bytes::copy_from_slice(place.1.as_bytes());
         let is_sure = !self.reads_headers || inode.exact;
         let (ino, kind) = (inode.ino, is_sure.then_some(inode.kind));
-        let attr = (plus && self.refer_shown(views, ino, &place)).then(|| Attr::from(&self.seen(inode)));
-        Listed { name: shown, ino, kind, cookie: 0, attr }
+        let is_awaited = views.own.get(&place).is_some();
+        let attr = is_referred.then(|| {
+            views.shows(ino, place);
+            Attr::from(&self.seen(inode))
+        });
+        Listed { name, ino, kind, cookie: 0, attr, is_awaited }
     }
 }

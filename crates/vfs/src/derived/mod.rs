@@ -7,6 +7,7 @@
 //! Refuses: to ask the store what a file is like, which the view says; to make, move or remove anything in a view but files and
 //! its directories.
 
+mod kept;
 mod listing;
 mod making;
 mod moving;
@@ -14,6 +15,8 @@ mod nodes;
 mod own;
 mod seeing;
 
+pub(crate) use kept::Reading;
+pub use kept::{Asked, ListingCache};
 pub(crate) use nodes::{Derivation, is_derived};
 
 use meta::Name;
@@ -53,8 +56,23 @@ pub trait Derived: Send + Sync + fmt::Debug {
     /// Moves a directory, or a file to another one of the same view, whose name stays.
     async fn rename(&self, from: &[Name], to: &[Name]) -> Result<()>;
 
-    /// How long what is under a directory may be believed.
+    /// How much later than it happens at most a change is known of under a directory, where the source does not lag.
     fn recency(&self, directory: &[Name]) -> Duration;
+
+    /// How long a front end may believe what it found in a directory: for ever, as far as it is told what is stale.
+    fn lifetime(&self, directory: &[Name]) -> Duration;
+
+    /// A number that another content of a directory never had.
+    async fn version(&self, directory: &[Name]) -> Result<u64>;
+}
+
+/// Names that do not stand any more for what they stood for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DerivedStale {
+    /// The directory that they are in, in which others may be new.
+    pub directory: Vec<Name>,
+    /// Those that lead elsewhere by now, or nowhere, or to a file that changed.
+    pub names: Vec<Name>,
 }
 
 /// What a name of a derived directory leads to.

@@ -87,8 +87,7 @@ impl Filesystem {
         } else {
             return Err(ELSEWHERE);
         }
-        views.own.remove(from);
-        views.own.made(to.clone(), file.ino);
+        self.is_called_anew(views, from, to, &file);
         Ok(())
     }
 
@@ -110,8 +109,14 @@ impl Filesystem {
         let (dir, home) = file.home.clone().ok_or(Error::NOT_FOUND)?;
         let (other_dir, other_home) = other.home.clone().ok_or(Error::NOT_FOUND)?;
         self.rename_in_volume((dir, home.as_bytes()), (other_dir, other_home.as_bytes()), 0).await?;
+        self.is_called_anew(views, from, to, &file);
+        Ok(())
+    }
+
+    /// A file has another name here until the view has heard of it: front ends, which know, do not keep it so long.
+    fn is_called_anew(&self, views: &Derivation, from: &Place, to: &Place, file: &Inode) {
         views.own.remove(from);
         views.own.made(to.clone(), file.ino);
-        Ok(())
+        self.invalidations.entry(to.0, to.1.as_bytes());
     }
 }

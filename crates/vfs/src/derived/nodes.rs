@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use store::Timestamp;
 
 use super::Derived;
+use super::kept::Kept;
 use super::own::Own;
 use crate::headers::Defaults;
 use crate::{Attr, Error, Result};
@@ -35,6 +36,8 @@ pub(crate) struct Derivation {
     nodes: Mutex<Nodes>,
     /// Files that were made in them.
     pub(super) own: Own,
+    /// What front ends keep.
+    pub(crate) kept: Kept,
 }
 
 #[derive(Debug, Default)]
@@ -43,6 +46,9 @@ struct Nodes {
     by_place: HashMap<Place, Ino>,
     /// Under which of their names the kernel found files that it holds.
     files: HashMap<Ino, Place>,
+    /// The same by these names, and by those under which it found them before.
+    by_name: HashMap<Place, Ino>,
+    before: HashMap<Ino, Vec<Place>>,
 }
 
 #[derive(Debug)]
@@ -54,7 +60,8 @@ struct Node {
 impl Derivation {
     pub(crate) fn new(tree: Arc<dyn Derived>, at: Option<Name>, since: Timestamp) -> Self {
         let root = if at.is_some() { Ino(DERIVED_BIT) } else { Ino::ROOT };
-        Self { tree, at, root, since, nodes: Mutex::default(), own: Own::default() }
+        let (nodes, own, kept) = (Mutex::default(), Own::default(), Kept::default());
+        Self { tree, at, root, since, nodes, own, kept }
     }
 
     /// The names that lead to a derived directory.
@@ -107,6 +114,7 @@ impl Derivation {
             if nodes.by_place.get(&place) == Some(&ino) {
                 nodes.by_place.remove(&place);
             }
+            self.kept.forget(ino);
         }
     }
 
@@ -127,17 +135,41 @@ impl Derivation {
 
     /// The kernel holds a file that it found here.
     pub(super) fn shows(&self, ino: Ino, place: Place) {
-        self.nodes().files.insert(ino, place);
+        self.nodes().show(ino, place);
     }
 
     /// Where the kernel found a file that it holds.
-    pub(super) fn shown_at(&self, ino: Ino) -> Option<Place> {
+    pub(crate) fn shown_at(&self, ino: Ino) -> Option<Place> {
         self.nodes().files.get(&ino).cloned()
     }
 
     /// The kernel holds a file no more.
     pub(crate) fn forgot(&self, ino: Ino) {
-        self.nodes().files.remove(&ino);
+        self.nodes().forget_file(ino);
+    }
+
+    /// The file that the kernel found under a name, if it holds it.
+    pub(super) fn held_file(&self, place: &Place) -> Option<Ino> {
+        self.nodes().by_name.get(place).copied()
+    }
+
+    /// The number of a directory, if the kernel holds it and those above it.
+    pub(super) fn held(&self, path: &[Name]) -> Option<Ino> {
+        let nodes = self.nodes();
+        path.iter().try_fold(self.root, |dir, name| nodes.by_place.get(&(dir, name.clone())).copied())
+    }
+
+    /// The names that the kernel holds in a directory and those below it.
+    pub(super) fn held_below(&self, top: Ino) -> HashMap<Ino, Vec<Name>> {
+        let nodes = self.nodes();
+        let mut held: HashMap<Ino, Vec<Name>> = HashMap::new();
+        for (dir, name) in nodes.by_name.keys().chain(nodes.by_place.keys()) {
+            let mut ancestors = std::iter::successors(Some(*dir), |at| Some(nodes.by_ino.get(at)?.place.0));
+            if ancestors.any(|at| at == top) {
+                held.entry(*dir).or_default().push(name.clone());
+            }
+        }
+        held
     }
 
     /// What a derived directory looks like.
@@ -165,6 +197,27 @@ impl Derivation {
 }
 
 impl Nodes {
+    fn show(&mut self, ino: Ino, place: Place) {
+        self.by_name.insert(place.clone(), ino);
+        if let Some(before) = self.files.insert(ino, place)
+            && self.files.get(&ino) != Some(&before)
+        {
+            let all = self.before.entry(ino).or_default();
+            if !all.contains(&before) {
+                all.push(before);
+            }
+        }
+    }
+
+    fn forget_file(&mut self, ino: Ino) {
+        let before = self.before.remove(&ino).into_iter().flatten();
+        for place in self.files.remove(&ino).into_iter().chain(before) {
+            if self.by_name.get(&place) == Some(&ino) {
+                self.by_name.remove(&place);
+            }
+        }
+    }
+
     fn number(&self, place: &Place) -> Ino {
         if let Some(ino) = self.by_place.get(place) {
             return *ino;
@@ -213,6 +266,12 @@ mod tests {
         }
         fn recency(&self, _: &[Name]) -> Duration {
             Duration::ZERO
+        }
+        fn lifetime(&self, _: &[Name]) -> Duration {
+            Duration::ZERO
+        }
+        async fn version(&self, _: &[Name]) -> Result<u64> {
+            Ok(0)
         }
     }
 

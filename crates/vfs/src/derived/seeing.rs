@@ -59,14 +59,6 @@ impl Filesystem {
         }
     }
 
-    /// How long a front end may believe what is in a directory.
-    pub fn ttl_in(&self, dir: Ino) -> Duration {
-        match self.derived_at(dir) {
-            Some(views) => views.path(dir).map_or(Duration::ZERO, |path| views.tree.recency(&path)),
-            None => self.ttl(),
-        }
-    }
-
     pub(crate) async fn lookup_derived(&self, views: &Derivation, parent: Ino, name: Name) -> Result<Attr> {
         if parent == Ino::ROOT && views.root != Ino::ROOT {
             return Ok(views.attr(views.root, &self.defaults));
@@ -131,7 +123,10 @@ impl Filesystem {
         let Some(place) = views.shown_at(ino) else { return Ok(None) };
         match self.see(views, &place).await {
             Ok(Some(Seen::File(inode))) if inode.ino == ino => Ok(Some(self.exact(*inode).await?)),
-            Ok(_) | Err(Error::Errno { errno: libc::ENOENT, .. }) => Ok(None),
+            Ok(_) | Err(Error::Errno { errno: libc::ENOENT, .. }) => {
+                views.forgot(ino);
+                Ok(None)
+            }
             Err(error) => Err(error),
         }
     }

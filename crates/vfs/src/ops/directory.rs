@@ -6,7 +6,7 @@ use meta::{Ino, Inode, Kind, Name};
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 
-use crate::derived::Derivation;
+use crate::derived::{Derivation, Reading};
 use crate::directories::Known;
 use crate::handles::Handle;
 use crate::learn::PAGE_ENTRIES;
@@ -34,6 +34,8 @@ pub struct Listed {
     pub cookie: u64,
     /// With `plus`: the attributes. Counts as a lookup.
     pub attr: Option<Attr>,
+    /// It may go without anybody saying so: not to be kept.
+    pub is_awaited: bool,
 }
 
 /// One `opendir`: which entry a cookie stands for.
@@ -41,6 +43,8 @@ pub struct Listed {
 pub(crate) struct DirectoryHandle {
     ino: Ino,
     cookies: Mutex<Cookies>,
+    /// Of a derived directory, whose listing a front end may keep.
+    pub(crate) kept: Option<Reading>,
 }
 
 /// Cookie `DOTS + n` stands after the `n`th entry handed out, remembered by its text in the listing.
@@ -59,6 +63,11 @@ impl Cookies {
         self.texts.get(index as usize).cloned()
     }
 
+    /// Goes on at a cookie that somebody else was given.
+    fn begin_at(&mut self, cookie: u64) {
+        (self.first, self.texts) = (cookie - DOTS, VecDeque::new());
+    }
+
     /// The cookie after the entry with this text, which follows the one at `after`.
     fn next(&mut self, after: u64, text: &[u8]) -> u64 {
         let at = (after.max(DOTS) - DOTS).saturating_sub(self.first) as usize;
@@ -75,11 +84,13 @@ impl Cookies {
 impl Filesystem {
     /// Opens a directory for listing.
     pub async fn opendir(&self, ino: Ino) -> Result<Handle> {
-        if self.derived_at(ino).is_none() && self.names.inode(ino)?.kind != Kind::Directory {
-            return Err(Error::NOT_DIRECTORY);
-        }
+        let kept = match self.derived_at(ino) {
+            Some(views) => Box::pin(self.open_derived(views, ino)).await?,
+            None if self.names.inode(ino)?.kind == Kind::Directory => None,
+            None => return Err(Error::NOT_DIRECTORY),
+        };
         self.lister.is_asked(self.now());
-        Ok(self.handles.add_directory(DirectoryHandle { ino, cookies: Mutex::default() }))
+        Ok(self.handles.add_directory(DirectoryHandle { ino, cookies: Mutex::default(), kept }))
     }
 
     /// Entries after `cookie` (0: from the beginning), `.` and `..` first; none at the end. Entries that come and
@@ -141,12 +152,14 @@ impl Filesystem {
     ) -> Result<Vec<Listed>> {
         let mut listed = self.dots(handle.ino, cookie)?;
         let mut cookie = cookie.max(listed.last().map_or(0, |dot| dot.cookie));
-        let text = cookies(handle).text(cookie).ok_or(LOST_POSITION)?;
-        let mut after = if text.is_empty() { None } else { Some(Name::new(&text)?) };
+        let mut after = self.resumed(handle, cookie)?;
         loop {
             let (entries, last) =
                 self.list_derived(views, handle.ino, after.as_ref(), limit.max(1), plus).await?;
             for entry in entries {
+                if let Some(kept) = &handle.kept {
+                    kept.note((cookie - DOTS) as usize, &entry.name);
+                }
                 cookie = cookies(handle).next(cookie, &entry.name);
                 listed.push(Listed { cookie, ..entry });
             }
@@ -155,6 +168,17 @@ impl Filesystem {
             }
             after = last;
         }
+    }
+
+    /// The entry after which a listing of a derived directory goes on, which may have been read through another handle and kept.
+    fn resumed(&self, handle: &DirectoryHandle, cookie: u64) -> Result<Option<Name>> {
+        let Some(last) = cookie.checked_sub(DOTS + 1) else { return Ok(None) };
+        if let Some(text) = cookies(handle).text(cookie) {
+            return Ok(Some(Name::new(&text)?));
+        }
+        let kept = handle.kept.as_ref().and_then(|kept| kept.name(last as usize)).ok_or(LOST_POSITION)?;
+        cookies(handle).begin_at(cookie);
+        Ok(Some(kept))
     }
 
     /// Learns every name that the bucket shows, by listings alone; `told` hears how many there are so far.
@@ -179,6 +203,12 @@ impl Filesystem {
 
     /// Closes a directory.
     pub fn releasedir(&self, handle: Handle) {
+        if let Ok(open) = self.handles.directory(handle)
+            && open.kept.is_some()
+            && let Some(views) = self.derived_at(open.ino)
+        {
+            views.kept.close(open.ino);
+        }
         self.handles.remove_directory(handle);
     }
 
@@ -193,6 +223,7 @@ impl Filesystem {
             kind: Some(Kind::Directory),
             cookie,
             attr: None,
+            is_awaited: false,
         };
         Ok([dot(b".", dir, 1), dot(b"..", parent, 2)].into_iter().filter(|dot| dot.cookie > cookie).collect())
     }
@@ -267,6 +298,7 @@ impl Filesystem {
             kind: is_sure.then_some(inode.kind),
             cookie,
             attr,
+            is_awaited: false,
         }
     }
 }

@@ -40,6 +40,19 @@ impl Filesystem {
         is_known
     }
 
+    /// The same of many.
+    pub(crate) fn refer_all(&self, inos: &[Ino]) -> Result<Vec<bool>> {
+        inos.iter().for_each(|ino| self.references.add(*ino));
+        if let Err(error) = self.evict_if_needed(inos.len()) {
+            tracing::debug!(%error, "nothing is evicted");
+        }
+        let known: Vec<bool> = self.names.inodes(inos)?.iter().map(Option::is_some).collect();
+        for (ino, _) in inos.iter().zip(&known).filter(|(_, is_known)| !**is_known) {
+            self.references.forget(*ino, 1);
+        }
+        Ok(known)
+    }
+
     /// The kernel forgets `count` references.
     pub fn forget(&self, ino: Ino, count: u64) {
         if let Some(views) = self.derived_at(ino) {

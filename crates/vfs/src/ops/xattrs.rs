@@ -8,6 +8,9 @@ use crate::metadata::USER;
 use crate::objects::OWN;
 use crate::{Error, Filesystem, Result};
 
+/// Where a label of SELinux would be. With SELinux the kernel answers for file systems like this one: that there are none.
+const LABEL: &[u8] = b"security.selinux";
+
 /// What each kind of name begins with (xattr(7)).
 const NAME_SPACES: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
 
@@ -17,6 +20,9 @@ impl Filesystem {
         self.must_keep(name)?;
         if self.is_derived_directory(ino) {
             return Err(FsError::NoData.into());
+        }
+        if name == LABEL {
+            return self.label(ino);
         }
         if !name.starts_with(USER) {
             return Ok(self.names.xattr(ino, name)?);
@@ -85,6 +91,15 @@ impl Filesystem {
         }
         self.names.commit(&self.ctx(), &Op::RemoveXattr { ino, name: name.into() })?;
         Ok(())
+    }
+
+    /// A label that somebody has copied here. Where there is none `ls` asks for no other file's, if it hears that there are no labels
+    /// here, instead of that this file has none.
+    fn label(&self, ino: Ino) -> Result<Bytes> {
+        match self.names.xattr(ino, LABEL) {
+            Err(FsError::NoData) => Err(Error::new(libc::EOPNOTSUPP, "there are no labels here")),
+            outcome => Ok(outcome?),
+        }
     }
 
     fn must_keep(&self, name: &[u8]) -> Result<()> {

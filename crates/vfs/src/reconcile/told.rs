@@ -23,7 +23,9 @@ const LAG: Duration = Duration::from_secs(10);
 enum Told {
     /// It is this one.
     Is(Box<Inode>),
-    /// It is being made known under this name.
+    /// It was made known under this name, by this number unless somebody else was faster.
+    Made(Ino, Name, Ino),
+    /// It is what is known under this name now.
     New(Ino, Name),
     /// Only the bucket can say what is under this name of a directory.
     LookAt(Ino, Name),
@@ -50,9 +52,17 @@ impl Filesystem {
     ) -> Result<Vec<Option<Inode>>> {
         self.evict_if_needed(files.len())?;
         let mut found = Vec::with_capacity(files.len());
-        for (file, told) in files.iter().zip(self.believe(files, asked_at)?) {
+        let told = self.believe(files, asked_at)?;
+        let made =
+            told.iter().filter_map(|told| if let Told::Made(_, _, ino) = told { Some(*ino) } else { None });
+        let mut made = self.names.inodes(&made.collect::<Vec<_>>())?.into_iter();
+        for (file, told) in files.iter().zip(told) {
             found.push(match told {
                 Told::Is(inode) => Some(*inode),
+                Told::Made(dir, name, _) => match made.next().flatten() {
+                    Some(inode) => Some(inode),
+                    None => self.names.lookup(dir, &name)?,
+                },
                 Told::New(dir, name) => self.names.lookup(dir, &name)?,
                 Told::LookAt(dir, name) => self.look_on_the_way(dir, name, &file.key).await?,
                 Told::Nothing => None,
@@ -82,15 +92,23 @@ impl Filesystem {
             Ok(dir) => dir,
             Err((dir, name)) => return Ok(Told::LookAt(dir, name)),
         };
-        let name = self.shown_name(dir, &name)?;
-        let Some(local) = self.names.lookup(dir, &name)? else {
+        let (name, local) = match self.names.entry(dir, &name)? {
+            None => (name, None),
+            Some(Dentry { kind: Kind::Directory, .. }) => {
+                let name = self.shown_name(dir, &name)?;
+                let local = self.names.lookup(dir, &name)?;
+                (name, local)
+            }
+            Some(Dentry { ino, .. }) => (name, self.names.inodes(&[ino])?.pop().flatten()),
+        };
+        let Some(local) = local else {
             if !(saying.counts)(dir, &name, said_at) {
                 return Ok(Told::LookAt(dir, name));
             }
             let seen = self.said(file, file.modified.min(saying.asked_at));
             let ino = self.new_ino(dir)?;
             saying.ops.push(Op::Import { parent: dir, name: name.clone(), ino, seen });
-            return Ok(Told::New(dir, name));
+            return Ok(Told::Made(dir, name, ino));
         };
         self.believe_newer(file, (dir, name), local, saying)
     }

@@ -144,6 +144,7 @@ impl Handler {
                 doubtful.extend(table.sweep(number, pen));
             }
         }
+        self.say_news();
         container.set_running(None);
         self.look_at_all(container, doubtful).await;
         let mut covered: Vec<(String, Needs)> = Vec::new();
@@ -183,6 +184,7 @@ impl Handler {
                     doubtful.push(entry.text().into());
                 }
             }
+            self.say_news();
         }
         Ok(doubtful)
     }

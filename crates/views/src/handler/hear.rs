@@ -110,7 +110,9 @@ impl Table {
                     && is_same_second(there.modified, modified)
             });
             let is_known = self.known(slot).there.is_some_and(|there| needs.are_met(&there));
-            if is_same && is_known && !always_looks {
+            // A listing says nothing of metadata, which may be other than it was known to be.
+            let may_differ = always_looks && self.known(slot).there.is_some_and(|there| there.has_metadata());
+            if is_same && is_known && !may_differ {
                 self.see(slot, seen);
                 return Outcome::Repeated;
             }

@@ -223,6 +223,8 @@ impl Handler {
         let mut record = Vec::new();
         Known { key, order: None, there: None }.pack(&mut record);
         pen.write(Mark::Looked, container.number, &record);
+        drop(shard);
+        self.say_news();
         Ok(true)
     }
 

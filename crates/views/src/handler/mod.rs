@@ -37,6 +37,7 @@ pub use stats::{HandlerStats, HintCounts, ViewStats};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use store::{Buckets, Clock, Entropy};
+use tokio::sync::watch;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// What a handler is made of.
@@ -87,6 +88,8 @@ pub struct Handler {
     looks: Looks,
     keeper: Option<Keeper>,
     counts: Counts,
+    /// How often something changed.
+    news: watch::Sender<u64>,
 }
 
 /// Views and containers.
@@ -135,6 +138,11 @@ impl Handler {
 
     fn shard_at(&self, shard: usize) -> MutexGuard<'_, Shard> {
         self.shards[shard].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Wakes those who wait for news.
+    fn say_news(&self) {
+        self.news.send_modify(|count| *count += 1);
     }
 
     /// Itself, for what goes on after a call ended.

@@ -229,6 +229,11 @@ impl There<'_> {
     pub(super) fn etag(&self) -> ETag {
         ETag::new(self.etag)
     }
+
+    /// Whether more is known than a listing says.
+    pub(super) fn has_metadata(&self) -> bool {
+        self.content_type.is_some() || self.properties.is_some() || self.tags.is_some()
+    }
 }
 
 #[cfg(test)]

@@ -221,6 +221,7 @@ impl Handler {
             looks: Looks::default(),
             keeper,
             counts: Default::default(),
+            news: Default::default(),
         })
     }
 

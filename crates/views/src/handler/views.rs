@@ -10,6 +10,7 @@ use crate::{Changes, Cursor, ObjectName, Rule, Ruleset, Shown, ViewError, ViewId
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use store::{ObjectKey, StoreError, Timestamp};
+use tokio::sync::watch;
 
 #[async_trait::async_trait]
 impl Views for Handler {
@@ -57,6 +58,10 @@ impl Views for Handler {
         // What a client was told must not be forgotten: it could never be told that it is gone.
         self.keep().map_err(not_kept)?;
         Ok(changes)
+    }
+
+    fn news(&self) -> Option<watch::Receiver<u64>> {
+        Some(self.news.subscribe())
     }
 }
 

@@ -97,6 +97,15 @@ impl Ruleset {
         self.rules.iter().all(|rule| rule.holds(object, now))
     }
 
+    /// Whether time alone changes what is seen.
+    pub fn has_ages(&self) -> bool {
+        let is_age = |rule: &Rule| match rule {
+            Rule::Modified(bound) | Rule::Accessed(bound) => bound.is_age(),
+            _ => false,
+        };
+        self.rules.iter().any(is_age)
+    }
+
     /// The same, rule by rule.
     pub fn explain(&self, object: &ObjectState<'_>, now: Timestamp) -> Vec<Reason> {
         let reason = |rule: &Rule| Reason {

@@ -8,11 +8,12 @@ use super::journal::Move;
 use super::names::{Entry, Names};
 use super::naming::EntryName;
 use super::told::Told;
-use super::{DIRECTORY_PROPERTY, Lost, News, Place, TreeError, ViewStatus};
+use super::{DIRECTORY_PROPERTY, Lost, News, Place, Stale, TreeError, TreeParts, ViewStatus};
 use crate::{Changes, Cursor, ObjectName, Rule, Ruleset, Shown, ViewError, ViewId, Views};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 use store::{Claims, Clock, Timestamp};
+use tokio::sync::{Notify, watch};
 
 /// Objects asked for at once.
 const PAGE: usize = 8192;
@@ -27,6 +28,10 @@ pub(super) struct Branch {
     recency: Duration,
     views: Arc<dyn Views>,
     clock: Arc<dyn Clock>,
+    /// Where the handler says when something changes.
+    news: Option<watch::Receiver<u64>>,
+    /// Who passes on what is stale.
+    stirred: Arc<Notify>,
     turn: Claims<()>,
     state: RwLock<State>,
 }
@@ -38,8 +43,9 @@ struct State {
     cursor: Option<Cursor>,
     /// How often the handler was begun to be asked.
     asked: u64,
-    /// When the last answer was asked for that came.
+    /// When the last answer was asked for that came, and what the handler's number was then.
     known: Option<Timestamp>,
+    heard: Option<u64>,
     lost: Option<(Lost, Timestamp)>,
     /// Somebody asks for longer than others wait: nobody else does meanwhile.
     is_late: bool,
@@ -48,9 +54,8 @@ struct State {
 impl Branch {
     pub(super) fn new(
         ruleset: Arc<Ruleset>,
-        recency: Duration,
-        views: Arc<dyn Views>,
-        clock: Arc<dyn Clock>,
+        parts: &TreeParts,
+        stirred: Arc<Notify>,
         moves: &[Move],
     ) -> Self {
         let told = Told::new(Names::new(ruleset.directories), moves);
@@ -60,11 +65,15 @@ impl Branch {
             cursor: None,
             asked: 0,
             known: None,
+            heard: None,
             lost: None,
             is_late: false,
         });
-        let recency = ruleset.recency.unwrap_or(recency);
-        Self { ruleset, recency, views, clock, turn: Claims::default(), state }
+        let recency = ruleset.recency.unwrap_or(parts.recency);
+        let (views, clock) = (parts.views.clone(), parts.clock.clone());
+        // What time alone changes nobody says.
+        let news = views.news().filter(|_| !ruleset.has_ages());
+        Self { ruleset, recency, views, clock, news, stirred, turn: Claims::default(), state }
     }
 
     pub(super) fn recency(&self) -> Duration {
@@ -76,7 +85,17 @@ impl Branch {
     }
 
     pub(super) fn change<T>(&self, change: impl FnOnce(&mut Names) -> T) -> T {
-        change(&mut self.write().told.names)
+        let changed = change(&mut self.write().told.names);
+        self.stirred.notify_one();
+        changed
+    }
+
+    /// The directories in which something happened, each once, with so many names at most.
+    pub(super) fn take_stale(&self, limit: usize) -> Vec<Stale> {
+        let mut stale = self.write().told.take_stale(limit);
+        let name = self.ruleset.name.as_bytes();
+        stale.iter_mut().for_each(|stale| stale.directory.insert(0, name.into()));
+        stale
     }
 
     pub(super) fn find(&self, path: &[&[u8]]) -> Option<Entry> {
@@ -118,6 +137,8 @@ impl Branch {
                 state.told.tell(object, shown, now);
             }
         }
+        drop(state);
+        self.stirred.notify_one();
     }
 
     /// Shows objects where they are to lie, and with them the directories that were made here, as one step.
@@ -127,6 +148,7 @@ impl Branch {
             told.names.move_made(from, to);
         }
         moves.iter().for_each(|one| told.begin_move(one));
+        self.stirred.notify_one();
     }
 
     /// A move has ended: from now on the object lies where it says.
@@ -134,7 +156,10 @@ impl Branch {
         self.write().told.end_move(one);
         match end {
             End::Says(shown) => self.tell(&[(one.object.clone(), Some(shown.clone()))]),
-            End::Gone => self.write().told.heard(&one.object, None),
+            End::Gone => {
+                self.write().told.heard(&one.object, None);
+                self.stirred.notify_one();
+            }
             End::Unknown => {}
         }
     }
@@ -189,6 +214,29 @@ impl Branch {
         }
     }
 
+    /// Takes what changed, if somebody has looked at the view before. Failures are met by who looks next.
+    pub(super) async fn follow(self: &Arc<Self>) {
+        let asked = {
+            let state = self.read();
+            state.known.map(|_| state.asked).filter(|_| !self.is_all(state.heard))
+        };
+        if let Some(asked) = asked {
+            Arc::clone(self).ask_in_turn(asked).await.ok();
+        }
+    }
+
+    /// Whether something this client did is believed more than the handler, for a time.
+    pub(super) fn believes(&self) -> bool {
+        self.read().told.believes()
+    }
+
+    /// Ends what was believed long enough.
+    pub(super) fn settle(&self) {
+        let now = self.clock.now();
+        self.write().told.settle(now);
+    }
+
+    /// Asks, unless somebody began to since it had been asked so often.
     async fn ask_in_turn(self: Arc<Self>, asked: u64) -> Result<(), TreeError> {
         let _turn = self.turn.claim(&()).await;
         if self.read().asked > asked {
@@ -196,12 +244,13 @@ impl Branch {
             return self.standing();
         }
         let began = self.clock.now();
+        let heard = self.news.as_ref().map(|news| *news.borrow());
         self.write().asked += 1;
         let outcome = self.ask().await;
         let mut state = self.write();
         state.is_late = false;
         match outcome {
-            Ok(()) => (state.known, state.lost) = (Some(began), None),
+            Ok(()) => (state.known, state.heard, state.lost) = (Some(began), heard, None),
             Err(error) => {
                 let now = self.clock.now();
                 let since = state.lost.take().map_or(now, |(lost, _)| lost.since);
@@ -222,10 +271,17 @@ impl Branch {
         let is_recent = |known: Timestamp| known <= now && now.since(known) < self.recency;
         let waits = |again: Timestamp| now < again && again <= now.after(AGAIN);
         let is_known = state.known.is_some();
+        let is_said_to_be =
+            |known: Timestamp| known <= now && now.since(known) < AGAIN && self.is_all(state.heard);
         let goes_on = state.is_late
-            || state.known.is_some_and(is_recent)
+            || state.known.is_some_and(|known| is_recent(known) || is_said_to_be(known))
             || (is_known && state.lost.as_ref().is_some_and(|(_, again)| waits(*again)));
         (!goes_on).then_some(state.asked)
+    }
+
+    /// Whether the handler says that nothing has changed since it said a number.
+    fn is_all(&self, heard: Option<u64>) -> bool {
+        self.news.as_ref().is_some_and(|news| heard == Some(*news.borrow()))
     }
 
     fn standing(&self) -> Result<(), TreeError> {
@@ -264,6 +320,9 @@ impl Branch {
         state.cursor = cursor;
         let now = self.clock.now();
         state.told.settle(now);
+        if state.told.is_stirred() {
+            self.stirred.notify_one();
+        }
         Ok(())
     }
 

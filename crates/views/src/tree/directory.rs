@@ -1,14 +1,17 @@
 //! One directory of a view: which name leads to which object.
 //!
 //! Invariants: every object has exactly one name; of several with one plain name the least has it, unless a directory or another's
-//! longer name is called so; the others have longer names.
+//! longer name is called so; the others have longer names. A name that led somewhere and does so no more, or leads elsewhere, or
+//! to an object that changed, is noted until somebody takes note of it.
 
 use super::names::DirectoryId;
 use super::naming::{self, EntryName};
 use crate::{ObjectName, Shown};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::btree_map::Entry as Place;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 #[derive(Debug, Default)]
 pub(super) struct Directory {
@@ -16,6 +19,12 @@ pub(super) struct Directory {
     pub(super) parent: Option<(DirectoryId, EntryName)>,
     /// Somebody made it here, so it stays when it is empty.
     pub(super) is_made: bool,
+    /// Another one whenever something changes in it.
+    pub(super) version: u64,
+    /// Names that do not stand any more for what they stood for.
+    stale: BTreeSet<EntryName>,
+    /// Somebody came to an object by its longer name while it had the plain one.
+    is_called_longer: AtomicBool,
     slots: BTreeMap<EntryName, Slot>,
     /// The objects of one plain name and what they are called, where that is not simply one object and its plain name.
     namesakes: HashMap<EntryName, BTreeMap<ObjectName, EntryName>>,
@@ -48,6 +57,9 @@ impl Directory {
             Slot::File(shown) => naming::longer(&shown.name, &plain).take(2).any(|longer| *longer == *name),
             Slot::Directory(_) => false,
         };
+        if is_it {
+            self.is_called_longer.store(true, Ordering::Relaxed);
+        }
         is_it.then_some(slot)
     }
 
@@ -65,23 +77,29 @@ impl Directory {
         self.slots.range::<[u8], _>((from, Bound::Unbounded))
     }
 
+    /// Some of the names that do not stand any more for what they stood for, once; and whether there are more.
+    pub(super) fn take_stale(&mut self, limit: usize) -> (Vec<EntryName>, bool) {
+        let taken = std::iter::from_fn(|| self.stale.pop_first()).take(limit).collect();
+        (taken, !self.stale.is_empty())
+    }
+
     /// Takes an object in, or what is newly known of it.
     pub(super) fn put(&mut self, plain: &EntryName, shown: Arc<Shown>) {
         if let Some(name) = self.name_of(plain, &shown.name) {
-            self.slots.insert(name, Slot::File(shown));
+            self.set(name, Slot::File(shown));
         } else if self.namesakes.contains_key(plain) || self.slots.contains_key(plain) {
             self.group(plain);
             self.name_longer(plain, shown);
             self.promote(plain);
         } else {
-            self.slots.insert(plain.clone(), Slot::File(shown));
+            self.set(plain.clone(), Slot::File(shown));
         }
     }
 
     /// Lets an object go.
     pub(super) fn remove(&mut self, plain: &EntryName, object: &ObjectName) {
         let Some(name) = self.name_of(plain, object) else { return };
-        self.slots.remove(&name);
+        self.clear(&name);
         if let Some(group) = self.namesakes.get_mut(plain) {
             group.remove(object);
             if group.is_empty() {
@@ -94,7 +112,7 @@ impl Directory {
 
     /// A directory has its name whatever else is called so.
     pub(super) fn put_directory(&mut self, name: &EntryName, id: DirectoryId) {
-        let before = self.slots.insert(name.clone(), Slot::Directory(id));
+        let before = self.set(name.clone(), Slot::Directory(id));
         if let Some(Slot::File(shown)) = before
             && let Some(plain) = naming::plain(&shown.name)
         {
@@ -106,8 +124,40 @@ impl Directory {
     }
 
     pub(super) fn remove_directory(&mut self, name: &EntryName) {
-        self.slots.remove(name);
+        self.clear(name);
         self.promote(name);
+    }
+
+    /// Lets a name lead somewhere; returns to what it led.
+    fn set(&mut self, name: EntryName, slot: Slot) -> Option<Slot> {
+        match self.slots.entry(name) {
+            Place::Vacant(vacant) => {
+                vacant.insert(slot);
+                None
+            }
+            Place::Occupied(mut occupied) => {
+                let name = occupied.key().clone();
+                let before = occupied.insert(slot);
+                self.note_stale(name, &before);
+                Some(before)
+            }
+        }
+    }
+
+    /// Lets a name lead nowhere; returns to what it led.
+    fn clear(&mut self, name: &EntryName) -> Option<Slot> {
+        let before = self.slots.remove(name)?;
+        self.note_stale(name.clone(), &before);
+        Some(before)
+    }
+
+    fn note_stale(&mut self, name: EntryName, before: &Slot) {
+        if let Slot::File(shown) = before
+            && self.is_called_longer.load(Ordering::Relaxed)
+        {
+            self.stale.extend(naming::longer(&shown.name, &name).take(2));
+        }
+        self.stale.insert(name);
     }
 
     /// What an object that is here is called.
@@ -139,7 +189,7 @@ impl Directory {
         let free = naming::longer(&shown.name, plain).find(|name| !self.slots.contains_key(name));
         let Some(name) = free else { unreachable!("there are more names than objects") };
         self.namesakes.entry(plain.clone()).or_default().insert(shown.name.clone(), name.clone());
-        self.slots.insert(name, Slot::File(shown));
+        self.set(name, Slot::File(shown));
     }
 
     /// Gives a plain name to the least of those that want it.
@@ -153,8 +203,8 @@ impl Directory {
         };
         if name != plain {
             let (least, name) = (least.clone(), name.clone());
-            if let Some(slot) = self.slots.remove(&name) {
-                self.slots.insert(plain.clone(), slot);
+            if let Some(slot) = self.clear(&name) {
+                self.set(plain.clone(), slot);
             }
             if let Some(group) = self.namesakes.get_mut(plain) {
                 group.insert(least, plain.clone());

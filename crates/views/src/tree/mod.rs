@@ -30,8 +30,10 @@ use std::io;
 use std::ops::Bound;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use store::{Buckets, Claims, Clock, Timestamp};
+use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 
 /// What a tree is made of.
@@ -53,6 +55,9 @@ pub struct TreeParts {
     pub dir: Option<PathBuf>,
 }
 
+/// How often somebody sees whether what this client did was believed long enough.
+const SETTLED_EVERY: Duration = Duration::from_secs(1);
+
 /// What this client did to an object: what it is like now, or that it is gone.
 type News = (ObjectName, Option<Arc<Shown>>);
 
@@ -62,8 +67,23 @@ pub struct Tree {
     branches: Arc<BTreeMap<EntryName, Arc<Branch>>>,
     follower: Arc<Follower>,
     following: AbortHandle,
+    /// Where the handler says when something changes.
+    news: Option<watch::Receiver<u64>>,
+    /// The last of its numbers that was followed.
+    followed: AtomicU64,
+    stirred: Arc<Notify>,
     /// One rename at a time.
     renaming: Claims<()>,
+}
+
+/// A directory in which something happened, for who remembers what its names led to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stale {
+    /// Its path.
+    pub directory: Vec<EntryName>,
+    /// Names that lead elsewhere by now, or nowhere, or to a file that changed; `None`: any, here and below. Those that led nowhere
+    /// before are not among them.
+    pub names: Option<Vec<EntryName>>,
 }
 
 /// How a view stands.
@@ -130,17 +150,19 @@ impl Tree {
     /// # Errors
     /// If the directory cannot be read or written, or is damaged.
     pub async fn start(parts: TreeParts) -> io::Result<Self> {
-        let TreeParts { views, rulesets, recency, clock, buckets, handler, dir } = parts;
-        let follower = Arc::new(Follower::open(buckets, handler, clock.clone(), dir).await?);
-        let moves = follower.moves();
-        let branch = |ruleset: Ruleset| {
+        let (clock, dir, handler) = (parts.clock.clone(), parts.dir.clone(), parts.handler.clone());
+        let follower = Arc::new(Follower::open(parts.buckets.clone(), handler, clock, dir).await?);
+        let (moves, stirred) = (follower.moves(), Arc::new(Notify::new()));
+        let branch = |ruleset: &Ruleset| {
             let name = ruleset.name.as_bytes().into();
-            let branch = Branch::new(Arc::new(ruleset), recency, views.clone(), clock.clone(), &moves);
+            let branch = Branch::new(Arc::new(ruleset.clone()), &parts, stirred.clone(), &moves);
             (name, Arc::new(branch))
         };
-        let branches: Arc<BTreeMap<_, _>> = Arc::new(rulesets.into_iter().map(branch).collect());
+        let branches: Arc<BTreeMap<_, _>> = Arc::new(parts.rulesets.iter().map(branch).collect());
         let following = tokio::spawn(follower.clone().run(branches.clone())).abort_handle();
-        Ok(Self { branches, follower, following, renaming: Claims::default() })
+        let news = parts.views.news();
+        let (followed, renaming) = (AtomicU64::new(0), Claims::default());
+        Ok(Self { branches, follower, following, news, followed, stirred, renaming })
     }
 
     /// What is under a path.
@@ -241,6 +263,53 @@ impl Tree {
     /// Takes it that this client removed an object.
     pub fn told_removed(&self, object: &ObjectName) {
         self.tell(&[(object.clone(), None)]);
+    }
+
+    /// A number that another content of a directory never had, as recent as the view must be.
+    ///
+    /// # Errors
+    /// [`TreeError::NotFound`], or that the handler has never answered.
+    pub async fn version(&self, directory: &[&[u8]]) -> Result<u64, TreeError> {
+        let Some((_, path)) = directory.split_first() else { return Ok(0) };
+        let branch = self.branch(directory)?;
+        branch.refresh().await?;
+        branch.names(|names| names.version(path)).ok_or(TreeError::NotFound)
+    }
+
+    /// Waits until something may be stale, and takes what changed in the views that somebody has looked at. For one who waits.
+    pub async fn follow(&self) {
+        let followed = self.followed.load(Ordering::Relaxed);
+        let said = async {
+            match self.news.clone() {
+                // The handler lives as long as the tree.
+                Some(mut news) => news.wait_for(|news| *news != followed).await.map_or(0, |news| *news),
+                None => std::future::pending().await,
+            }
+        };
+        let settled = async {
+            match self.branches.values().any(Branch::believes) {
+                true => tokio::time::sleep(SETTLED_EVERY).await,
+                false => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = self.stirred.notified() => {}
+            () = settled => self.branches.values().for_each(Branch::settle),
+            news = said => self.followed.store(news, Ordering::Relaxed),
+        }
+        for branch in self.branches.values() {
+            branch.follow().await;
+        }
+    }
+
+    /// The directories in which something happened, each once, with so many names at most; none is the end.
+    pub fn take_stale(&self, limit: usize) -> Vec<Stale> {
+        let mut all: Vec<Stale> = Vec::new();
+        for branch in self.branches.values() {
+            let names: usize = all.iter().map(|one| one.names.as_ref().map_or(1, Vec::len)).sum();
+            all.extend(branch.take_stale(limit.saturating_sub(names)));
+        }
+        all
     }
 
     /// For how long what is known of the view of a path is recent.

@@ -3,11 +3,11 @@
 //! Invariants: an object lies in one directory, the one that it says; a directory other than the top is there as long as
 //! something lies in or below it, or it was made here.
 
-use super::TreeError;
 use super::directory::{Directory, Slot};
 use super::naming::{self, EntryName};
+use super::{Stale, TreeError};
 use crate::{ObjectName, Shown};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 /// One of the directories of a view.
@@ -31,6 +31,10 @@ pub(super) struct Names {
     directories: HashMap<DirectoryId, Directory>,
     objects: HashMap<ObjectName, Placed>,
     last: u64,
+    /// Counts what happens in directories.
+    changes: u64,
+    /// The directories in which something did, until somebody takes note of it.
+    changed: HashSet<DirectoryId>,
 }
 
 #[derive(Debug)]
@@ -43,7 +47,14 @@ impl Names {
     /// With directories, or all in the top.
     pub(super) fn new(has_directories: bool) -> Self {
         let directories = [(TOP, Directory::default())].into();
-        Self { has_directories, directories, objects: HashMap::new(), last: 0 }
+        Self {
+            has_directories,
+            directories,
+            objects: HashMap::new(),
+            last: 0,
+            changes: 0,
+            changed: HashSet::new(),
+        }
     }
 
     /// How many objects there are.
@@ -64,7 +75,7 @@ impl Names {
         let placed = Placed { shown: shown.clone(), directory };
         let before = self.objects.insert(name.clone(), placed).map(|before| before.directory);
         // It arrives before it leaves: else a directory above both could be forgotten.
-        self.at_mut(directory).put(&plain, shown);
+        self.changing(directory).put(&plain, shown);
         if let Some(before) = before.filter(|before| *before != directory) {
             self.leave(before, &plain, &name);
         }
@@ -103,6 +114,59 @@ impl Names {
         let directory = self.directories.get(&self.directory(path)?)?;
         let entries = directory.after(after).take(limit);
         Some(entries.map(|(name, slot)| (name.clone(), entry(slot))).collect())
+    }
+
+    /// A number that no other content of a directory had; `None` if there is no such directory.
+    pub(super) fn version(&self, path: &[&[u8]]) -> Option<u64> {
+        Some(self.directories.get(&self.directory(path)?)?.version)
+    }
+
+    /// Goes on where others end: no directory has a version that one of theirs had.
+    pub(super) fn go_on_from(&mut self, others: &Self) {
+        let by = others.changes + 1;
+        self.changes += by;
+        self.directories.values_mut().for_each(|directory| directory.version += by);
+    }
+
+    /// The directories in which something happened, each once, with so many names at most.
+    pub(super) fn take_stale(&mut self, limit: usize) -> Vec<Stale> {
+        let (mut stale, mut room) = (Vec::new(), limit);
+        let changed: Vec<DirectoryId> = self.changed.iter().copied().take(limit).collect();
+        for id in changed {
+            if room == 0 {
+                break;
+            }
+            // Of one that is gone the directory above says so.
+            let Some(directory) = self.directories.get_mut(&id) else {
+                self.changed.remove(&id);
+                continue;
+            };
+            let (names, has_more) = directory.take_stale(room);
+            room = room.saturating_sub(names.len().max(1));
+            if !has_more {
+                self.changed.remove(&id);
+            }
+            stale.push(Stale { directory: self.path_of(id), names: Some(names) });
+        }
+        stale
+    }
+
+    pub(super) fn is_stirred(&self) -> bool {
+        !self.changed.is_empty()
+    }
+
+    /// Whether nothing is there, not even a directory.
+    pub(super) fn is_bare(&self) -> bool {
+        self.objects.is_empty() && self.directories.len() == 1
+    }
+
+    /// Nobody needs to know what happened so far.
+    pub(super) fn forget_stale(&mut self) {
+        for id in self.changed.drain() {
+            if let Some(directory) = self.directories.get_mut(&id) {
+                directory.take_stale(usize::MAX);
+            }
+        }
     }
 
     /// Whether something new can have a path.
@@ -200,9 +264,9 @@ impl Names {
 
     /// The directory of a path, made with those above it as far as they are missing.
     fn made_way(&mut self, path: &[EntryName]) -> DirectoryId {
-        path.iter().fold(TOP, |at, name| match self.at_mut(at).directory(name) {
-            Some(there) => there,
-            None => self.made(at, name),
+        path.iter().fold(TOP, |at, name| {
+            let there = self.directories.get(&at).and_then(|at| at.directory(name));
+            there.unwrap_or_else(|| self.made(at, name))
         })
     }
 
@@ -210,12 +274,12 @@ impl Names {
         self.last += 1;
         let id = DirectoryId(self.last);
         self.directories.insert(id, Directory::within(parent, name.clone()));
-        self.at_mut(parent).put_directory(name, id);
+        self.changing(parent).put_directory(name, id);
         id
     }
 
     fn leave(&mut self, directory: DirectoryId, plain: &EntryName, object: &ObjectName) {
-        self.at_mut(directory).remove(plain, object);
+        self.changing(directory).remove(plain, object);
         self.forget_empty(directory);
     }
 
@@ -225,9 +289,19 @@ impl Names {
             && let Some((parent, name)) = directory.parent.clone()
         {
             self.directories.remove(&id);
-            self.at_mut(parent).remove_directory(&name);
+            self.changing(parent).remove_directory(&name);
             id = parent;
         }
+    }
+
+    /// A directory in which something is about to change.
+    fn changing(&mut self, id: DirectoryId) -> &mut Directory {
+        self.changes += 1;
+        self.changed.insert(id);
+        let version = self.changes;
+        let directory = self.at_mut(id);
+        directory.version = version;
+        directory
     }
 
     fn at_mut(&mut self, id: DirectoryId) -> &mut Directory {
@@ -239,5 +313,64 @@ fn entry(slot: &Slot) -> Entry {
     match slot {
         Slot::Directory(_) => Entry::Directory,
         Slot::File(shown) => Entry::File(shown.clone()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+    use store::{ETag, ObjectKey, Timestamp};
+
+    fn shown(key: &str, at: &str, size_bytes: u64) -> Arc<Shown> {
+        let name = ObjectName { container: "bucket".into(), key: ObjectKey::try_from(key).unwrap() };
+        let properties = BTreeMap::from([(super::super::DIRECTORY_PROPERTY.to_owned(), at.to_owned())]);
+        Arc::new(Shown {
+            name,
+            size_bytes,
+            etag: ETag::new("e"),
+            modified: Timestamp::default(),
+            content_type: None,
+            properties: Some(properties),
+            tags: None,
+        })
+    }
+
+    fn stale(names: &mut Names) -> Vec<(String, Vec<String>)> {
+        let text = |name: &EntryName| String::from_utf8_lossy(name).into_owned();
+        let path = |path: &[EntryName]| path.iter().map(text).collect::<Vec<_>>().join("/");
+        let stale = names.take_stale(9).into_iter();
+        let mut all: Vec<_> = stale
+            .map(|one| (path(&one.directory), one.names.unwrap_or_default().iter().map(text).collect()))
+            .collect();
+        all.sort();
+        all
+    }
+
+    fn of(directory: &str, names: &[&str]) -> (String, Vec<String>) {
+        (directory.to_owned(), names.iter().map(|name| (*name).to_owned()).collect())
+    }
+
+    #[test]
+    fn what_led_nowhere_is_not_stale_and_every_content_has_a_version_of_its_own() {
+        let mut names = Names::new(true);
+        names.put(shown("a", "d", 1));
+        assert_eq!(stale(&mut names), [of("", &[]), of("d", &[])]);
+        assert_eq!(stale(&mut names), []);
+        let first = names.version(&[b"d"]);
+        names.put(shown("a", "d", 2));
+        assert_eq!(stale(&mut names), [of("d", &["a"])]);
+        assert!(names.version(&[b"d"]) > first && names.version(&[b"x"]).is_none());
+        names.put(shown("a", "", 2));
+        assert_eq!(stale(&mut names), [of("", &["d"])], "of a directory that is gone the one above says so");
+        names.put(shown("x/a", "", 3));
+        assert_eq!(stale(&mut names), [of("", &[])]);
+        names.remove(&shown("a", "", 2).name);
+        let [(_, top)] = &stale(&mut names)[..] else { panic!("one directory") };
+        assert!(top.len() == 2 && top[0] == "a" && top[1].starts_with("a~"), "{top:?}");
+        let mut others = Names::new(true);
+        others.put(shown("a", "", 1));
+        others.go_on_from(&names);
+        assert!(others.version(&[]) > names.version(&[]));
     }
 }

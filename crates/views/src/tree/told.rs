@@ -1,5 +1,6 @@
 //! What a view shows: what the handler said, and over it what this client did and the handler has not heard yet.
 
+use super::Stale;
 use super::follow::moved;
 use super::journal::Move;
 use super::names::Names;
@@ -21,6 +22,8 @@ pub(super) struct Told {
     ends: VecDeque<(Timestamp, ObjectName)>,
     /// What is to lie in another directory than it says.
     moving: HashMap<ObjectName, Move>,
+    /// All was replaced, and nobody took note of it yet.
+    is_anew: bool,
 }
 
 /// What this client did to an object.
@@ -36,7 +39,7 @@ struct Belief {
 impl Told {
     pub(super) fn new(names: Names, moves: &[Move]) -> Self {
         let moving = moves.iter().map(|one| (one.object.clone(), one.clone())).collect();
-        Self { names, told: HashMap::new(), ends: VecDeque::new(), moving }
+        Self { names, told: HashMap::new(), ends: VecDeque::new(), moving, is_anew: false }
     }
 
     /// Takes what the handler says: an object that matches now, or one that does not.
@@ -75,9 +78,20 @@ impl Told {
         }
     }
 
+    /// Whether something this client did is believed more than the handler, for a time.
+    pub(super) fn believes(&self) -> bool {
+        !self.ends.is_empty()
+    }
+
     /// Replaces all that the handler said.
     pub(super) fn begin_anew(&mut self, mut names: Names) {
         self.names.made_paths().iter().for_each(|path| names.make(path));
+        names.go_on_from(&self.names);
+        // Of what showed nothing so far nobody remembers anything.
+        match self.names.is_bare() {
+            true => names.forget_stale(),
+            false => self.is_anew = true,
+        }
         self.names = names;
         for (object, belief) in &mut self.told {
             belief.heard = Some(self.names.get(object).cloned());
@@ -101,6 +115,20 @@ impl Told {
         if self.moving.get(&one.object).is_some_and(|newest| newest.to == one.to) {
             self.moving.remove(&one.object);
         }
+    }
+
+    /// The directories in which something happened, each once, with so many names at most.
+    pub(super) fn take_stale(&mut self, limit: usize) -> Vec<Stale> {
+        if !std::mem::take(&mut self.is_anew) {
+            return self.names.take_stale(limit);
+        }
+        self.names.forget_stale();
+        vec![Stale { directory: Vec::new(), names: None }]
+    }
+
+    /// Whether something happened that nobody took note of.
+    pub(super) fn is_stirred(&self) -> bool {
+        self.is_anew || self.names.is_stirred()
     }
 
     fn show_anew(&mut self, object: &ObjectName) {

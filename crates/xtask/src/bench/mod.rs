@@ -17,6 +17,7 @@ mod rates;
 mod raw;
 mod report;
 pub(crate) mod views;
+mod visible;
 
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};

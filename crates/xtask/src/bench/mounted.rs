@@ -205,6 +205,17 @@ impl Mount {
         Ok(serde_json::from_slice(&output.stdout)?)
     }
 
+    /// The address of its endpoint, where it has one.
+    pub(super) fn endpoint(&self) -> Result<String> {
+        let status = self.status()?;
+        Ok(status.get("endpoint").and_then(serde_json::Value::as_str).context("no endpoint")?.to_owned())
+    }
+
+    /// The kernel's requests so far.
+    pub(super) fn fuse_requests(&self) -> Result<u64> {
+        Ok(counts(&self.status()?, "fuse_requests").values().sum())
+    }
+
     fn unmount(&self) -> Result<()> {
         let status = Command::new(&self.tenon).arg("umount").arg(self.point()).status()?;
         ensure!(status.success(), "tenon umount failed");

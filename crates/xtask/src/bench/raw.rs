@@ -38,22 +38,16 @@ pub(super) struct Bucket {
 
 impl Bucket {
     pub(super) fn create(server: &S3Server, name: &str, runtime: &Runtime) -> Result<Self> {
-        let credentials = Credentials::new(server.access_key(), server.secret_key(), None)?;
-        let config = S3Config {
-            endpoint: Some(server.endpoint()),
-            region: server.region().to_owned(),
-            credentials: CredentialsSource::Fixed(Arc::new(credentials)),
-            ..S3Config::default()
-        };
-        let buckets = {
-            let _inside = runtime.enter();
-            S3Buckets::new(config, Arc::new(SystemClock), Arc::new(Entropy::new(1)))?
-        };
-        let store = runtime.block_on(async {
-            buckets.create(name).await?;
-            buckets.open(name).await
-        })?;
-        Ok(Self { name: name.to_owned(), store })
+        let keys = (server.access_key(), server.secret_key());
+        let buckets = buckets(server.endpoint(), server.region(), keys, runtime)?;
+        runtime.block_on(buckets.create(name))?;
+        Ok(Self { name: name.to_owned(), store: runtime.block_on(buckets.open(name))? })
+    }
+
+    /// A bucket that is there, at an endpoint.
+    pub(super) fn at(endpoint: String, keys: (&str, &str), name: &str, runtime: &Runtime) -> Result<Self> {
+        let buckets = buckets(endpoint, "us-east-1", keys, runtime)?;
+        Ok(Self { name: name.to_owned(), store: runtime.block_on(buckets.open(name))? })
     }
 
     pub(super) fn run(&self, job: &Job, scale: &Scale, runtime: &Runtime) -> Result<Measured> {
@@ -139,6 +133,11 @@ impl Bucket {
         Ok(self.sizes(prefix).await?.len())
     }
 
+    /// Does one thing to one object.
+    pub(super) async fn call_one(&self, call: Call, name: &str) -> Result<()> {
+        self.call_each(call, &[name.to_owned()], 1).await
+    }
+
     /// Does the same to objects of these names, so many at a time.
     pub(super) async fn call_each(&self, call: Call, names: &[String], at_once: usize) -> Result<()> {
         let calls = names.iter().map(|name| async move {
@@ -180,4 +179,16 @@ impl Bucket {
             }
         })
     }
+}
+
+fn buckets(endpoint: String, region: &str, keys: (&str, &str), runtime: &Runtime) -> Result<S3Buckets> {
+    let credentials = Credentials::new(keys.0, keys.1, None)?;
+    let config = S3Config {
+        endpoint: Some(endpoint),
+        region: region.to_owned(),
+        credentials: CredentialsSource::Fixed(Arc::new(credentials)),
+        ..S3Config::default()
+    };
+    let _inside = runtime.enter();
+    Ok(S3Buckets::new(config, Arc::new(SystemClock), Arc::new(Entropy::new(1)))?)
 }

@@ -2,7 +2,7 @@
 //! client and s3fs.
 //!
 //! One MinIO, one run. A listing is cold when the server was restarted and nothing is mounted; then it includes the start of the
-//! mount, whose handler lists the bucket. It is hot when it was done before.
+//! mount, whose handler lists the bucket. It is hot when it was done before. MinIO tells the mounts what happens by its webhook.
 
 use anyhow::{Context, Result, bail, ensure};
 use futures_util::{StreamExt as _, TryStreamExt as _};
@@ -15,7 +15,7 @@ use tokio::runtime::Runtime;
 
 use super::measure::{self, timed};
 use super::mounted::Mount;
-use super::{again_in_release, build, raw};
+use super::{again_in_release, build, raw, visible};
 
 /// Objects under the prefix that the small view asks for.
 const FEW: usize = 100;
@@ -56,20 +56,26 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<()> {
     }
     let tenon = build(root)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    let mut server = servers::minio();
+    let webhook = visible::Webhook::new()?;
+    let mut server = servers::minio_with(&webhook.settings());
     let bucket = raw::Bucket::create(&server, BUCKET, &runtime)?;
     eprintln!("{objects} objects ...");
     runtime.block_on(fill(&bucket, objects))?;
     let folder = tempfile::tempdir()?;
-    let bench = Bench { tenon, runtime, bucket, folder, objects };
+    let bench = Bench { tenon, runtime, bucket, folder, objects, webhook };
+    bench.webhook.attach(&server, BUCKET)?;
     println!("{objects} objects, one MinIO, two cores for all of it\n");
-    println!("| | cold, s | hot, s |\n|---|---|---|");
+    println!(
+        "| | cold, s | hot, s | the mount's CPU, s | hot: requests of the kernel |\n|---|---|---|---|---|"
+    );
     bench.raw_listing(&mut server)?;
     bench.views(&mut server)?;
     bench.small_view(&mut server)?;
     bench.s3fs(&mut server)?;
     println!("\n| {PROCESSES} times {FILES_EACH} empty files | raw, /s | view, /s |\n|---|---|---|");
-    bench.metadata(&server)
+    bench.metadata(&server)?;
+    println!("\n| PUT answered to shown by `ls` | p50, ms | p99, ms | most, ms |\n|---|---|---|---|");
+    visible::measure(&bench.tenon, &server, &bench.webhook, &bench.runtime)
 }
 
 /// What a program does with a file.
@@ -81,18 +87,43 @@ struct Bench {
     bucket: raw::Bucket,
     folder: tempfile::TempDir,
     objects: usize,
+    webhook: visible::Webhook,
 }
 
 async fn fill(bucket: &raw::Bucket, objects: usize) -> Result<()> {
     let few = (0..FEW).map(|number| format!("few-{number:03}"));
     let rest = (FEW..objects).map(|number| format!("many-{number:07}"));
     let puts = few.chain(rest).map(|key| async move { bucket.put_whole(&key, 16, 1).await });
+    let done = std::sync::atomic::AtomicUsize::new(0);
+    let puts = puts.map(|put| async {
+        put.await?;
+        let count = done.fetch_add(1, std::sync::atomic::Ordering::Relaxed) + 1;
+        if count.is_multiple_of(100_000) {
+            eprintln!("{count} of {objects}");
+        }
+        anyhow::Ok(())
+    });
     futures_util::stream::iter(puts).buffer_unordered(AT_ONCE).try_collect().await
 }
 
 fn row(what: &str, cold: Duration, hot: Option<Duration>) {
     let hot = hot.map_or_else(|| "".to_owned(), |hot| format!("{:.3}", hot.as_secs_f64()));
-    println!("| {what} | {:.3} | {hot} |", cold.as_secs_f64());
+    println!("| {what} | {:.3} | {hot} | | |", cold.as_secs_f64());
+}
+
+/// `ls -l` of a directory of a mount, twice, with what that cost.
+fn listings(what: &str, mount: &Mount, name: &str, expected: usize) -> Result<()> {
+    let directory = mount.point().join(name);
+    let cpu = || measure::cpu(mount.pid());
+    let before = cpu()?;
+    let (first, between) = (ls(&directory, expected)?, cpu()?);
+    let asked = mount.fuse_requests()?;
+    let hot = ls(&directory, expected)?;
+    let asked = mount.fuse_requests()? - asked;
+    let (first_cpu, hot_cpu) = (between - before, cpu()? - between);
+    let times = format!("{:.3} | {:.3}", first.as_secs_f64(), hot.as_secs_f64());
+    println!("| {what} | {times} | {:.2}, {:.2} | {asked} |", first_cpu.as_secs_f64(), hot_cpu.as_secs_f64());
+    Ok(())
 }
 
 /// `ls -l`, which must show so many files.
@@ -117,24 +148,22 @@ impl Bench {
     fn views(&self, server: &mut S3Server) -> Result<()> {
         server.restart();
         let rules = self.rules(RULES)?;
-        let (mount, start) = timed(|| Mount::of_views(&self.tenon, server, &rules, &[]))?;
-        let first = ls(&mount.point().join("all"), self.objects)?;
-        let hot = ls(&mount.point().join("all"), self.objects)?;
+        let flags = self.webhook.flags();
+        let (mount, start) = timed(|| Mount::of_views(&self.tenon, server, &rules, &[&flags]))?;
         row("start of the mount", start, None);
-        row("`ls -l` of all", first, Some(hot));
-        let (first, hot) = (ls(&mount.point().join("few"), FEW)?, ls(&mount.point().join("few"), FEW)?);
-        row("`ls -l` of 100 among them", first, Some(hot));
-        println!("| peak MiB | {} | |", measure::memory_peak_bytes(mount.pid())? >> 20);
+        listings("`ls -l` of all", &mount, "all", self.objects)?;
+        listings("`ls -l` of 100 among them", &mount, "few", FEW)?;
+        println!("| peak MiB | {} | | | |", measure::memory_peak_bytes(mount.pid())? >> 20);
         mount.end()
     }
 
     fn small_view(&self, server: &mut S3Server) -> Result<()> {
         server.restart();
         let rules = self.rules(FEW_RULES)?;
-        let (mount, start) = timed(|| Mount::of_views(&self.tenon, server, &rules, &[]))?;
-        let (first, hot) = (ls(&mount.point().join("few"), FEW)?, ls(&mount.point().join("few"), FEW)?);
+        let flags = self.webhook.flags();
+        let (mount, start) = timed(|| Mount::of_views(&self.tenon, server, &rules, &[&flags]))?;
         row("start of a mount with 100 objects", start, None);
-        row("`ls -l` there", first, Some(hot));
+        listings("`ls -l` there", &mount, "few", FEW)?;
         mount.end()
     }
 
