@@ -18,13 +18,13 @@ use store::{
 use tokio::runtime::Runtime;
 
 /// Another client of a bucket.
-struct Client {
+pub(crate) struct Client {
     runtime: Runtime,
     store: Arc<dyn ObjectStore>,
 }
 
 impl Client {
-    fn of(server: &S3Server, bucket: &str) -> Self {
+    pub(crate) fn of(server: &S3Server, bucket: &str) -> Self {
         let runtime = Runtime::new().unwrap();
         let store = runtime.block_on(buckets(server).open(bucket)).unwrap();
         Self { runtime, store }
@@ -47,12 +47,12 @@ impl Client {
         self.runtime.block_on(self.store.find(&ObjectKey::try_from(key).unwrap())).unwrap()
     }
 
-    fn user(&self, key: &str) -> BTreeMap<String, String> {
+    pub(crate) fn user(&self, key: &str) -> BTreeMap<String, String> {
         self.find(key).map(|meta| meta.attributes.user).unwrap_or_default()
     }
 }
 
-fn names(dir: &Path) -> Vec<String> {
+pub(crate) fn names(dir: &Path) -> Vec<String> {
     let entries = fs::read_dir(dir).unwrap();
     let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();
