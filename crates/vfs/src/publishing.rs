@@ -39,7 +39,7 @@ impl Filesystem {
         if let Err(error) = self.commit(file, When::Closed).await {
             let path = self.shown(file.ino);
             tracing::warn!(path, %error, "a file that is being written was not stored");
-            if !file.pending().is_edited {
+            if matches!(error, Error::Stale(_)) && !file.pending().is_edited {
                 file.lost_unheard();
             }
         }
