@@ -56,6 +56,9 @@ pub(crate) struct VolumeFlags {
     /// How often the bucket is asked in the background whether it still has what is known; 0 is never
     #[arg(long, value_name = "RATE", default_value = "6/m", value_parser = units::each)]
     pub(crate) list_budget: Duration,
+    /// Store what is written to a file that stays open so long after, so that others see it grow; 0 is at fsync and close only
+    #[arg(long, value_name = "TIME", default_value = "0s", value_parser = units::duration)]
+    pub(crate) publish_interval: Duration,
     /// Where attributes come from: object headers (exact) or listings (fast)
     #[arg(long, value_name = "SOURCE", default_value = "auto")]
     pub(crate) attributes: Attributes,

@@ -131,6 +131,7 @@ impl Opened {
             }
         }
         fs.list_in_background(flags.list_budget);
+        fs.publish_in_background(flags.publish_interval);
         Ok(Self { fs, bucket, metadata, volume: volume.clone(), read_only: flags.read_only, viewing })
     }
 }

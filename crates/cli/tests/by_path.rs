@@ -1,7 +1,7 @@
 //! Volumes named by path: what their bucket cannot show is in the state directory, and outlives every way a mount can
 //! end.
 
-use crate::fixture::Home;
+use crate::fixture::{Home, eventually};
 use rustix::fs::XattrFlags;
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -121,4 +121,23 @@ fn damaged_metadata_is_said_and_made_anew_from_the_bucket() {
         assert_eq!(fs::read_to_string(mnt.join(name)).unwrap(), name);
     }
     assert!(!mnt.join("link").exists(), "no bucket shows it");
+}
+
+/// A program that keeps its log open, and a client of the bucket that reads along.
+#[test]
+fn s285_an_s3_client_sees_an_open_file_grow() {
+    let server = servers::shared_minio();
+    let bucket = format!("s3://{}", crate::s3::new_bucket(server, "growing"));
+    let home = crate::s3::home(server).with("AWS_ENDPOINT_URL", &server.endpoint());
+    home.ok(["mount", &bucket, "mnt", "--publish-interval=200ms"]);
+    let mut log = File::create(home.mnt().join("log")).unwrap();
+    let mut text = String::new();
+    for line in ["first\n", "second\n", "third\n"] {
+        log.write_all(line.as_bytes()).unwrap();
+        text += line;
+        let key = format!("{bucket}/log");
+        eventually("the line is in the bucket", || home.tenon(["object", "get", &key]).out == text);
+    }
+    drop(log);
+    home.ok(["umount", "mnt"]);
 }

@@ -27,7 +27,7 @@ fn make_source(root: &Path) {
 
 impl Home {
     /// Runs a shell line in the home; it must succeed. What it printed.
-    fn shell(&self, line: &str) -> String {
+    pub(crate) fn shell(&self, line: &str) -> String {
         let said = said(self.command("/bin/sh").args(["-ec", line]));
         assert_eq!(said.code, 0, "{line}: {said:?}");
         said.out

@@ -184,6 +184,9 @@ impl Filesystem {
             Ok(object) => {
                 if object.etag != old.etag {
                     self.relocate(&inode, &stored(&object))?;
+                    // The bytes are the same: what was read of them need not be read again.
+                    self.references.has_tag(inode.ino, &old.etag, &object.etag);
+                    self.blocks.has_tag(inode.ino, &old.etag, &object.etag);
                 }
                 file.repin(|| self.pin_of(inode.ino))?;
                 file.forget_tried();

@@ -41,6 +41,7 @@ mod observe;
 mod open_file;
 mod ops;
 mod pin;
+mod publishing;
 mod quotas;
 mod ranges;
 mod read;

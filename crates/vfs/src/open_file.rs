@@ -48,6 +48,8 @@ pub(crate) struct OpenFile {
     shared: Mutex<Shared>,
     /// Content was named, which need not survive the loss of power yet.
     names_wait: AtomicBool,
+    /// Handles of an older lineage may have writes that lost in a conflict when nobody had asked for them to be stored.
+    lost_before: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -56,6 +58,8 @@ struct Shared {
     /// Counts foreign overwrites: a handle that has read bytes of an older one must not read on.
     lineage: u64,
     pending: Pending,
+    /// When the first of these writes was made, or an attempt to store them for others ended.
+    edited_since: Option<Timestamp>,
     /// It was made by who has it open, and nothing of it was published yet.
     is_new: bool,
     /// It was made without a name, and may get one.
@@ -82,8 +86,9 @@ const TRIED_MAX: usize = 16;
 
 impl OpenFile {
     fn new(ino: Ino) -> Self {
-        let (publishing, shared, names_wait) = Default::default();
-        Self { ino, work: tokio::sync::Mutex::new(Dirty::Clean), publishing, shared, names_wait }
+        let (publishing, shared, names_wait, lost_before) = Default::default();
+        let work = tokio::sync::Mutex::new(Dirty::Clean);
+        Self { ino, work, publishing, shared, names_wait, lost_before }
     }
 
     pub(crate) fn pin(&self) -> (Option<Arc<Pin>>, u64) {
@@ -117,6 +122,8 @@ impl OpenFile {
     pub(crate) fn set_pending(&self, pending: Pending) {
         let mut shared = self.shared();
         shared.is_overtaken &= pending.is_edited;
+        let since = shared.edited_since.or(pending.touched);
+        shared.edited_since = since.filter(|_| pending.is_edited);
         shared.pending = pending;
     }
 
@@ -129,6 +136,17 @@ impl OpenFile {
     /// Whether somebody else stored an object under its name while it was written, as far as was seen.
     pub(crate) fn is_overtaken(&self) -> bool {
         self.shared().is_overtaken
+    }
+
+    /// Since when there are bytes beside those it is pinned to, or since the last attempt to store them for others.
+    pub(crate) fn edited_since(&self) -> Option<Timestamp> {
+        self.shared().edited_since
+    }
+
+    /// Such an attempt has ended.
+    pub(crate) fn put_off(&self, until: Timestamp) {
+        let mut shared = self.shared();
+        shared.edited_since = shared.edited_since.map(|_| until);
     }
 
     /// Parts go out under the file's key from now on.
@@ -183,6 +201,13 @@ impl OpenFile {
     /// Its writes lost in a conflict with this id.
     pub(crate) fn lost_in(&self, conflict: &str) {
         self.shared().conflict = Some(conflict.to_owned());
+    }
+
+    /// Its writes lost in a conflict, and who made them does not know: whoever has it open must not go on.
+    pub(crate) fn lost_unheard(&self) {
+        let mut shared = self.shared();
+        shared.lineage += 1;
+        self.lost_before.store(shared.lineage, Ordering::Release);
     }
 
     /// The conflict in which its writes lost last.
@@ -319,6 +344,8 @@ pub(crate) struct FileHandle {
     looked_at_atime: AtomicI64,
     pub(crate) ahead: Mutex<Readahead>,
     lineage: AtomicU64,
+    /// The lineage when it was opened.
+    opened_at: u64,
     has_read: AtomicBool,
 }
 
@@ -334,6 +361,7 @@ impl FileHandle {
             looked_at_atime: AtomicI64::new(i64::MIN),
             ahead: Mutex::default(),
             lineage: AtomicU64::new(lineage),
+            opened_at: lineage,
             has_read: AtomicBool::new(false),
         }
     }
@@ -359,6 +387,11 @@ impl FileHandle {
                 true
             }
         }
+    }
+
+    /// Whether writes through it may have lost in a conflict that it has not heard of.
+    pub(crate) fn has_lost(&self) -> bool {
+        self.opened_at < self.file.lost_before.load(Ordering::Acquire)
     }
 
     pub(crate) fn mark_read(&self) {

@@ -49,6 +49,15 @@ impl References {
         same
     }
 
+    /// An object has another tag now, for the same bytes.
+    pub(crate) fn has_tag(&self, ino: Ino, before: &ETag, now: &ETag) {
+        let mut references = self.lock();
+        let cached = references.get_mut(&ino).and_then(|reference| reference.cached.as_mut());
+        if let Some(cached) = cached.filter(|cached| **cached == *before) {
+            *cached = now.clone();
+        }
+    }
+
     /// The next `limit` inodes that the kernel holds, by their numbers.
     pub(crate) fn after(&self, ino: Option<Ino>, limit: usize) -> Vec<Ino> {
         let from = ino.map_or(Bound::Unbounded, Bound::Excluded);

@@ -541,3 +541,26 @@ async fn s96_s104_the_dialects_of_others() {
     assert!(header.contains("security.capability%22%3A%22AQ%3D%3D"), "what is not ours stays: {header}");
     assert_eq!(world.xattr("s3fs", "user.color").await.unwrap(), b"\xff");
 }
+
+/// What was read of a file was read again when it had got an attribute: the copy onto itself has another etag in this store, as
+/// those of objects in parts have at AWS.
+#[tokio::test]
+async fn s286_who_gives_a_file_metadata_need_not_read_it_again() {
+    let bucket = Bucket::in_memory();
+    bucket.put("file", pattern(3 * MIB)).await;
+    let world = bucket.mount(|_| {}).await;
+    assert!(world.read_file("file").await.unwrap() == pattern(3 * MIB));
+    let before = bucket.head("file").await.unwrap().object.etag;
+    world.set_xattr("file", "user.color", "green").await.unwrap();
+    world.fs.sync().await.unwrap();
+    assert_ne!(bucket.head("file").await.unwrap().object.etag, before);
+    for _ in 0..3 {
+        world.expire();
+        let (opened, counts) = world.counting(world.open("file", libc::O_RDONLY)).await;
+        let opened = opened.unwrap();
+        assert!(opened.keep_cache && !counts.to_string().contains("Get"), "{counts}");
+        let (body, counts) = world.counting(world.read_all(opened.handle)).await;
+        assert!(body.unwrap() == pattern(3 * MIB) && counts.to_string() == "nothing", "{counts}");
+        world.close(opened.handle).await.unwrap();
+    }
+}

@@ -135,6 +135,12 @@ fn what_a_client_does_with_what_it_sees_is_read() {
     assert!(!ruleset.directories);
     assert_eq!(ruleset.recency, Some(std::time::Duration::from_millis(250)));
     assert_eq!(ruleset.output, [("project".to_owned(), "bowtie".to_owned())].into());
+    let on = one("directories: on\nproperties: {zebra: striped}");
+    let rules: Vec<String> = on.rules.iter().map(ToString::to_string).collect();
+    assert_eq!(rules[1..], ["property tenon-directory: * or none", "property zebra: striped"]);
+    let own = one("directories: on\nproperties: {tenon-directory: usr/*}");
+    assert_eq!(own.rules[1].to_string(), "property tenon-directory: usr/*");
     let plain = one("recency: 0");
     assert_eq!((plain.directories, plain.recency), (true, Some(std::time::Duration::ZERO)));
+    assert_eq!(plain.rules.len(), 1);
 }

@@ -36,7 +36,7 @@ fn files() -> impl Strategy<Value = String> {
         time.prop_map(|value| ("accessed", value)),
         properties().prop_map(|value| ("properties", value)),
         properties().prop_map(|value| ("tags", value)),
-        Just(("directories", "off".to_owned())),
+        proptest::sample::select(vec!["on", "off"]).prop_map(|is_on| ("directories", is_on.to_owned())),
         recency.prop_map(|value| ("recency", value)),
         output.prop_map(|value| ("output", value)),
     ];

@@ -7,6 +7,7 @@ use store::Timestamp;
 use crate::handles::{Handle, Opened};
 use crate::layout::content_keys;
 use crate::open_file::{FileHandle, OpenFile};
+use crate::publishing::must_not_have_lost;
 use crate::reconcile::etag;
 use crate::write::{Dirty, When};
 use crate::{Atime, Error, Filesystem, Result};
@@ -63,6 +64,7 @@ impl Filesystem {
             return Ok(());
         }
         self.commit(&handle.file, When::Closed).await?;
+        must_not_have_lost(&handle)?;
         self.must_not_be_in_conflict(handle.file.ino)
     }
 
@@ -71,6 +73,7 @@ impl Filesystem {
         let handle = self.handles.file(handle)?;
         self.commit(&handle.file, When::Open).await?;
         if handle.is_writable {
+            must_not_have_lost(&handle)?;
             self.must_not_be_in_conflict(handle.file.ino)?;
         }
         self.export_now(handle.file.ino).await?;

@@ -8,6 +8,7 @@ use crate::handles::Handle;
 use crate::metadata::Described;
 use crate::open_file::{OpenFile, Pending};
 use crate::pin::Pin;
+use crate::publishing::must_not_have_lost;
 use crate::volume::Mapping;
 use crate::write::{Dirty, Local, Memory, Stream, Upload, When, reserve_stream};
 use crate::{Error, Filesystem, Result};
@@ -100,6 +101,7 @@ impl Filesystem {
         if i64::try_from(offset.saturating_add(len)).is_err() {
             return Err(Error::new(libc::EFBIG, "a file has at most 2^63 - 1 bytes"));
         }
+        must_not_have_lost(&handle)?;
         self.must_not_be_in_conflict(handle.file.ino)?;
         Ok(Arc::clone(&handle.file))
     }

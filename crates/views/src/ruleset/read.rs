@@ -3,6 +3,7 @@
 use super::bound::{SizeBound, TimeBound};
 use super::pattern::Pattern;
 use super::{Rule, Ruleset, Wanted};
+use crate::tree::DIRECTORY_PROPERTY;
 use crate::yaml::{self, Node, Place, Problem, Value};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -106,9 +107,23 @@ impl Reader {
                 format!("ruleset '{}' does not say which container; add `container: BUCKET`", ruleset.name),
             );
         }
+        if ruleset.directories && seen.iter().any(|word| word == "directories") {
+            self.ask_for_directories(place, &mut ruleset.rules);
+        }
         // What is cheapest to tell and leaves most out comes first.
-        ruleset.rules.sort_by_key(rank);
+        ruleset.rules.sort_by(|one, other| rank(one).cmp(&rank(other)));
         Some(ruleset)
+    }
+
+    /// A rule that every object keeps, whatever its directory is: it is not shown before that is known.
+    fn ask_for_directories(&mut self, place: Place, rules: &mut Vec<Rule>) {
+        let asks = |rule: &Rule| matches!(rule, Rule::Property(name, _) if name == DIRECTORY_PROPERTY);
+        if !rules.iter().any(asks)
+            && let Some(any) = self.noted(place, Pattern::of_value("*"))
+        {
+            let wanted = vec![Wanted::Like(any), Wanted::Absent];
+            rules.push(Rule::Property(DIRECTORY_PROPERTY.to_owned(), wanted));
+        }
     }
 
     fn rule(&mut self, word: &str, place: Place, value: Node, ruleset: &mut Ruleset) {
@@ -278,14 +293,15 @@ fn unknown(word: &str) -> String {
     }
 }
 
-fn rank(rule: &Rule) -> u8 {
+/// By kind, and those with names by these.
+fn rank(rule: &Rule) -> (u8, &str) {
     match rule {
-        Rule::Container(_) => 0,
-        Rule::Object(_) => 1,
-        Rule::Size(_) => 2,
-        Rule::Modified(_) | Rule::Accessed(_) => 3,
-        Rule::ContentType(_) => 4,
-        Rule::Property(..) => 5,
-        Rule::Tag(..) => 6,
+        Rule::Container(_) => (0, ""),
+        Rule::Object(_) => (1, ""),
+        Rule::Size(_) => (2, ""),
+        Rule::Modified(_) | Rule::Accessed(_) => (3, ""),
+        Rule::ContentType(_) => (4, ""),
+        Rule::Property(name, _) => (5, name),
+        Rule::Tag(name, _) => (6, name),
     }
 }
