@@ -29,6 +29,8 @@ pub(super) struct Setting {
     /// Of each handler the part of all objects that it has, or "" for all.
     pub(super) handlers: &'static [&'static str],
     pub(super) mounts: usize,
+    /// How often all comes to rest, and what happens before.
+    pub(super) rests: usize,
     pub(super) steps: usize,
 }
 
@@ -414,7 +416,7 @@ fn or_gone(done: store::Result<()>) {
 /// Lives through a world.
 pub(super) fn live(setting: &Setting, seed: u64) {
     let mut world = World::new(setting, seed);
-    for _ in 0..2 {
+    for _ in 0..setting.rests {
         (0..setting.steps).for_each(|_| world.step());
         world.rest();
     }
