@@ -74,7 +74,7 @@ fn s272_a_mount_that_is_killed_during_a_rename_goes_on_with_it() {
 
 /// A handler that takes connections and says nothing is as lost as one that is gone, and nobody waits for it for long.
 #[test]
-fn s282_nobody_waits_long_for_a_handler_that_stands_still() {
+fn s274_nobody_waits_long_for_a_handler_that_stands_still() {
     let server = servers::shared_minio();
     let bucket = new_bucket(server, "still");
     let client = Client::of(server, &bucket);
@@ -172,7 +172,7 @@ fn event(bucket: &str, key: &str, time: &str) -> String {
 
 /// Wrong rules, buckets, secrets, messages and times: whoever is right notices nothing.
 #[test]
-fn s283_nonsense_harms_nobody_else() {
+fn s282_nonsense_harms_nobody_else() {
     let server = servers::shared_minio();
     let bucket = new_bucket(server, "nonsense");
     let client = Client::of(server, &bucket);

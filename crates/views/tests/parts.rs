@@ -181,7 +181,7 @@ async fn a_part_that_begins_anew_hides_nothing() {
 
 /// Two handlers of the same part, named as those of both: half of all objects would not be seen, and nobody told so.
 #[tokio::test]
-async fn s284_a_handler_that_is_named_as_one_of_another_part_says_so() {
+async fn s283_a_handler_that_is_named_as_one_of_another_part_says_so() {
     let ruleset = views::read("all: {container: bucket}").unwrap().remove(0);
     let part = |text: &str| text.parse::<Part>().unwrap();
     for (own, asked, says) in

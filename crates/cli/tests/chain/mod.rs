@@ -26,37 +26,37 @@ const HALVES: &[&str] = &["1/2", "2/2"];
 
 #[test]
 fn s279_through_jetstream() {
-    worlds(&Setting { carrier: Kind::JetStream, handlers: TWO, mounts: 1, steps: 120 });
+    worlds(&Setting { carrier: Kind::JetStream, handlers: TWO, mounts: 1, rests: 1, steps: 160 });
 }
 
 #[test]
 fn s279_through_lists_of_redis() {
-    worlds(&Setting { carrier: Kind::RedisList, handlers: TWO, mounts: 0, steps: 120 });
+    worlds(&Setting { carrier: Kind::RedisList, handlers: TWO, mounts: 0, rests: 1, steps: 160 });
 }
 
 #[test]
 fn s279_through_a_stream_of_redis() {
-    worlds(&Setting { carrier: Kind::RedisStream, handlers: HALVES, mounts: 1, steps: 120 });
+    worlds(&Setting { carrier: Kind::RedisStream, handlers: HALVES, mounts: 1, rests: 1, steps: 160 });
 }
 
 #[test]
 fn s279_through_amqp() {
-    worlds(&Setting { carrier: Kind::Amqp, handlers: TWO, mounts: 1, steps: 120 });
+    worlds(&Setting { carrier: Kind::Amqp, handlers: TWO, mounts: 1, rests: 1, steps: 160 });
 }
 
 #[test]
 fn s279_through_kafka() {
-    worlds(&Setting { carrier: Kind::Kafka, handlers: ONE, mounts: 0, steps: 80 });
+    worlds(&Setting { carrier: Kind::Kafka, handlers: ONE, mounts: 0, rests: 2, steps: 100 });
 }
 
 #[test]
 fn s279_through_beanstalkd() {
-    worlds(&Setting { carrier: Kind::Beanstalkd, handlers: HALVES, mounts: 1, steps: 120 });
+    worlds(&Setting { carrier: Kind::Beanstalkd, handlers: HALVES, mounts: 1, rests: 2, steps: 100 });
 }
 
 #[test]
 fn s279_through_webhooks() {
-    worlds(&Setting { carrier: Kind::Webhook, handlers: TWO, mounts: 1, steps: 120 });
+    worlds(&Setting { carrier: Kind::Webhook, handlers: TWO, mounts: 1, rests: 2, steps: 100 });
 }
 
 /// What boto3 does meanwhile is heard by whoever is left.
@@ -73,13 +73,13 @@ fn three_handlers_of_which_one_dies(setting: &Setting, lost: usize) {
 #[test]
 fn s280_one_of_three_handlers_of_everything_dies_under_load() {
     let handlers = &["", "", ""];
-    let setting = Setting { carrier: Kind::JetStream, handlers, mounts: 1, steps: 0 };
+    let setting = Setting { carrier: Kind::JetStream, handlers, mounts: 1, rests: 1, steps: 0 };
     three_handlers_of_which_one_dies(&setting, 0);
 }
 
 #[test]
 fn s280_one_of_two_handlers_of_a_third_dies_under_load() {
     let handlers = &["1/3", "2/3", "3/3", "1/3", "2/3", "3/3"];
-    let setting = Setting { carrier: Kind::RedisStream, handlers, mounts: 1, steps: 0 };
+    let setting = Setting { carrier: Kind::RedisStream, handlers, mounts: 1, rests: 1, steps: 0 };
     three_handlers_of_which_one_dies(&setting, 1);
 }

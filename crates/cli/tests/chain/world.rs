@@ -29,6 +29,8 @@ pub(super) struct Setting {
     /// Of each handler the part of all objects that it has, or "" for all.
     pub(super) handlers: &'static [&'static str],
     pub(super) mounts: usize,
+    /// How often all comes to rest, and what happens before.
+    pub(super) rests: usize,
     pub(super) steps: usize,
 }
 
@@ -315,12 +317,6 @@ impl World {
             handler.start();
         }
         self.until_equal();
-        let mut fresh = Follower::of(&self.at());
-        fresh.ask(1000, &self.runtime).unwrap();
-        let seen = self.seen();
-        if let Err(differs) = fresh.differs(&seen) {
-            self.fail(&format!("who begins now: {differs}"));
-        }
     }
 
     fn until_equal(&mut self) {
@@ -340,9 +336,18 @@ impl World {
         self.follower.ask(100, &self.runtime).map_err(|error| error.to_string())?;
         let seen = self.seen();
         self.follower.differs(&seen).map_err(|differs| format!("who followed: {differs}"))?;
-        self.mounts.iter().enumerate().try_for_each(|(at, mount)| {
-            mount.differs(&seen).map_err(|differs| format!("mount {at}: {differs}"))
-        })
+        for (at, mount) in self.mounts.iter().enumerate() {
+            mount.differs(&seen).map_err(|differs| format!("mount {at}: {differs}"))?;
+        }
+        // Each handler is the first that some new client asks.
+        let mut at = self.at();
+        for _ in 0..at.len() {
+            at.rotate_left(1);
+            let mut fresh = Follower::of(&at);
+            fresh.ask(1000, &self.runtime).map_err(|error| error.to_string())?;
+            fresh.differs(&seen).map_err(|differs| format!("who begins now at {}: {differs}", at[0].1))?;
+        }
+        Ok(())
     }
 
     /// All objects, by listing the buckets and looking at each.
@@ -411,7 +416,7 @@ fn or_gone(done: store::Result<()>) {
 /// Lives through a world.
 pub(super) fn live(setting: &Setting, seed: u64) {
     let mut world = World::new(setting, seed);
-    for _ in 0..2 {
+    for _ in 0..setting.rests {
         (0..setting.steps).for_each(|_| world.step());
         world.rest();
     }

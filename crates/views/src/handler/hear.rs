@@ -185,11 +185,14 @@ impl Table {
         let known = slot.map(|slot| self.known(slot));
         let old = known.and_then(|known| known.there);
         let there = looked.map(|looked| looked.there(old.and_then(|there| there.accessed)));
-        // What was seen has the place of the hint that says the same; if none does, that of what was known of the same bytes. What is
-        // gone may have been there and gone meanwhile.
-        let order = match doubt {
-            Some(doubt) if doubt.is_of(there.as_ref()) => Some(doubt.order),
-            _ if is_same_version(old.as_ref(), there.as_ref()) => known.and_then(|known| known.order),
+        // What was seen has the place of the hint that says the same; if none does, or a later one was heard meanwhile, that of what
+        // was known of the same bytes. What is gone may have been there and gone meanwhile.
+        let had = known.and_then(|known| known.order);
+        let said = doubt.filter(|doubt| doubt.is_of(there.as_ref())).map(|doubt| doubt.order);
+        let is_gone_still = said.is_some() && old.is_none() && there.is_none();
+        let order = match said {
+            Some(said) if Some(said) >= had => Some(said),
+            _ if is_gone_still || is_same_version(old.as_ref(), there.as_ref()) => had,
             _ => None,
         };
         let next = Known { key, order, there };

@@ -1,6 +1,7 @@
 //! Hints that say less than they seem to, or what is not so.
 
 use super::world::{Client, Told, World, map, ruleset, tell};
+use events::Sink as _;
 use std::time::Duration;
 
 const COLORS: &str = "container: alpha\nproperties:\n  color: green";
@@ -24,6 +25,27 @@ async fn s250_a_copy_onto_itself_within_a_second_of_a_listing_is_noticed() {
         client.follow(&handler, 10).await;
         assert_eq!((client.shown(), client.knows.len()), (world.expected(&rules).await, 1));
     }
+}
+
+/// A world of the whole chain: the same bytes were stored, removed and stored again in one second, and heard in another order. A look
+/// that an early event had asked for ended after a later one was heard, and put the object back to the early one's place: then the
+/// removal between them counted.
+#[tokio::test]
+async fn s250_a_look_does_not_undo_what_was_heard_meanwhile() {
+    let mut world = World::new(&["alpha"]).await;
+    let rules = ruleset("container: alpha\nproperties:\n  color: [red, green]");
+    let first = world.put("alpha", "x", 1, map(&[("color", "red")]), map(&[])).await;
+    let removed = world.delete("alpha", "x").await;
+    let last = world.put("alpha", "x", 1, map(&[("color", "green")]), map(&[])).await;
+    let first = Told { etag: last.etag.clone(), ..first };
+    let handler = world.start(None, 1).await;
+    let mut client = Client::open(&handler, &rules).await;
+    handler.take(&[first.hint(), last.hint()]).await.unwrap();
+    handler.settled().await;
+    tell(&handler, &[removed]).await;
+    handler.settled().await;
+    client.follow(&handler, 10).await;
+    assert_eq!((client.shown(), client.knows.len()), (world.expected(&rules).await, 1));
 }
 
 /// What a source said while its clock was ahead would be later than all that comes after it was put right.
