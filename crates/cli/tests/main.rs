@@ -8,6 +8,7 @@ mod attacks;
 mod bad_input;
 mod by_inode;
 mod by_path;
+mod coherence;
 mod conflicts;
 mod credentials;
 mod daemon;

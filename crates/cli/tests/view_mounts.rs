@@ -18,19 +18,19 @@ use store::{
 use tokio::runtime::Runtime;
 
 /// Another client of a bucket.
-struct Client {
+pub(crate) struct Client {
     runtime: Runtime,
     store: Arc<dyn ObjectStore>,
 }
 
 impl Client {
-    fn of(server: &S3Server, bucket: &str) -> Self {
+    pub(crate) fn of(server: &S3Server, bucket: &str) -> Self {
         let runtime = Runtime::new().unwrap();
         let store = runtime.block_on(buckets(server).open(bucket)).unwrap();
         Self { runtime, store }
     }
 
-    fn put(&self, key: &str, body: &str, user: &[(&str, &str)]) {
+    pub(crate) fn put(&self, key: &str, body: &str, user: &[(&str, &str)]) {
         let user = user.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         let options =
             PutOptions { attributes: Attributes { user, ..Attributes::default() }, ..PutOptions::default() };
@@ -38,12 +38,12 @@ impl Client {
         self.runtime.block_on(self.store.put(&key, Payload::from(body.to_owned()), options)).unwrap();
     }
 
-    fn delete(&self, key: &str) {
+    pub(crate) fn delete(&self, key: &str) {
         let key = ObjectKey::try_from(key).unwrap();
         self.runtime.block_on(self.store.delete(&key, Precondition::None)).unwrap();
     }
 
-    fn find(&self, key: &str) -> Option<ObjectMeta> {
+    pub(crate) fn find(&self, key: &str) -> Option<ObjectMeta> {
         self.runtime.block_on(self.store.find(&ObjectKey::try_from(key).unwrap())).unwrap()
     }
 
@@ -52,7 +52,7 @@ impl Client {
     }
 }
 
-fn names(dir: &Path) -> Vec<String> {
+pub(crate) fn names(dir: &Path) -> Vec<String> {
     let entries = fs::read_dir(dir).unwrap();
     let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();
@@ -63,7 +63,7 @@ fn errno<T: std::fmt::Debug>(outcome: std::io::Result<T>) -> rustix::io::Errno {
     rustix::io::Errno::from_io_error(&outcome.unwrap_err()).unwrap()
 }
 
-fn requests(home: &Home) -> u64 {
+pub(crate) fn requests(home: &Home) -> u64 {
     let status = home.status();
     status["store_requests"].as_object().unwrap().values().map(|count| count.as_u64().unwrap()).sum()
 }
@@ -188,36 +188,60 @@ fn s265_what_goes_through_the_endpoint_is_seen_at_once() {
     home.ok(["umount", "mnt"]);
 }
 
+/// A server whose buckets can say at a URL what happens in them.
+pub(crate) struct Telling {
+    pub(crate) server: S3Server,
+    /// The source's flags.
+    pub(crate) flags: [String; 2],
+}
+
+impl Telling {
+    pub(crate) fn start() -> Self {
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let server = servers::minio_with(&[
+            ("MINIO_NOTIFY_WEBHOOK_ENABLE_TENON", "on"),
+            ("MINIO_NOTIFY_WEBHOOK_ENDPOINT_TENON", &format!("http://127.0.0.1:{port}/minio")),
+            ("MINIO_NOTIFY_WEBHOOK_AUTH_TOKEN_TENON", "hush"),
+        ]);
+        let events = format!("--events=webhook://127.0.0.1:{port}/minio");
+        Self { server, flags: [events, "--event-secret=secret".to_owned()] }
+    }
+
+    /// A home that knows the server's credentials and the source's secret.
+    pub(crate) fn home(&self) -> Home {
+        let home = home(&self.server).with("AWS_ENDPOINT_URL", &self.server.endpoint());
+        fs::write(home.path("secret"), "hush").unwrap();
+        fs::set_permissions(home.path("secret"), fs::Permissions::from_mode(0o600)).unwrap();
+        home
+    }
+
+    /// Has a bucket tell, from now on; the receiver is there.
+    pub(crate) fn tells_of(&self, home: &Home, bucket: &str) {
+        let (user, password) = (self.server.access_key(), self.server.secret_key());
+        let host = self.server.endpoint().replace("http://", &format!("http://{user}:{password}@"));
+        let mut mc = home.command(servers::program("mc"));
+        mc.env("MC_HOST_m", host).args(["--quiet", "event", "add", &format!("m/{bucket}")]);
+        let said = crate::fixture::said(mc.args(["arn:minio:sqs::TENON:webhook", "--event", "put,delete"]));
+        assert_eq!(said.code, 0, "{said:?}");
+    }
+}
+
 /// A bucket that says what happens in it is not listed again.
 #[test]
 fn s265_what_a_bucket_says_is_seen_soon() {
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let url = format!("http://127.0.0.1:{port}/minio");
-    let server = servers::minio_with(&[
-        ("MINIO_NOTIFY_WEBHOOK_ENABLE_TENON", "on"),
-        ("MINIO_NOTIFY_WEBHOOK_ENDPOINT_TENON", &url),
-        ("MINIO_NOTIFY_WEBHOOK_AUTH_TOKEN_TENON", "hush"),
-    ]);
-    let bucket = new_bucket(&server, "views-events");
-    let client = Client::of(&server, &bucket);
-    let home = home(&server).with("AWS_ENDPOINT_URL", &server.endpoint());
-    fs::write(home.path("secret"), "hush").unwrap();
-    fs::set_permissions(home.path("secret"), fs::Permissions::from_mode(0o600)).unwrap();
+    let telling = Telling::start();
+    let bucket = new_bucket(&telling.server, "views-events");
+    let client = Client::of(&telling.server, &bucket);
+    let home = telling.home();
     let rules = format!(
         "raw: {{container: {bucket}, properties: {{stage: raw}}}}\ndone: {{container: {bucket}, properties: {{stage: done}}}}\n"
     );
     fs::write(home.path("rules.yaml"), rules).unwrap();
-    let events = format!("--events=webhook://127.0.0.1:{port}/minio");
-    home.ok(["mount", "--views=rules.yaml", &events, "--event-secret=secret", "mnt", "--metadata-ttl=1h"]);
+    let [events, secret] = &telling.flags;
+    home.ok(["mount", "--views=rules.yaml", events, secret, "mnt", "--metadata-ttl=1h"]);
     let (raw, done) = (home.mnt().join("raw"), home.mnt().join("done"));
     assert_eq!((names(&raw), names(&done)), (Vec::new(), Vec::new()));
-    let host = server
-        .endpoint()
-        .replace("http://", &format!("http://{}:{}@", server.access_key(), server.secret_key()));
-    let mut mc = home.command(servers::program("mc"));
-    mc.env("MC_HOST_m", host).args(["--quiet", "event", "add", &format!("m/{bucket}")]);
-    let said = crate::fixture::said(mc.args(["arn:minio:sqs::TENON:webhook", "--event", "put,delete"]));
-    assert_eq!(said.code, 0, "{said:?}");
+    telling.tells_of(&home, &bucket);
     for number in 0..20 {
         let name = format!("{number}.txt");
         client.put(&name, "x", &[("stage", "raw")]);

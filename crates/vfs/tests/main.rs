@@ -17,6 +17,7 @@ mod disk;
 mod durability;
 mod failure;
 mod foreign;
+mod hearing;
 mod hints;
 mod identity;
 mod keys;
