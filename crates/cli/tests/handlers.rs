@@ -13,13 +13,13 @@ use std::sync::{Arc, Mutex};
 const RULES: &str = "green:\n  container: volume\n  properties: {color: green}\n";
 
 /// A run of `tenon` that goes on, and what it has said so far.
-struct Run {
+pub(crate) struct Run {
     child: Child,
     lines: Arc<Mutex<Vec<String>>>,
 }
 
 impl Run {
-    fn start(home: &Home, words: &[&str]) -> Self {
+    pub(crate) fn start(home: &Home, words: &[&str]) -> Self {
         let mut command = home.command(tenon());
         let mut child = command.args(words).stdout(Stdio::piped()).spawn().unwrap();
         let (lines, out) = (Arc::new(Mutex::new(Vec::new())), child.stdout.take().unwrap());
@@ -37,7 +37,7 @@ impl Run {
         self.lines.lock().unwrap().clone()
     }
 
-    fn first_line(&self) -> String {
+    pub(crate) fn first_line(&self) -> String {
         eventually("the process says something", || !self.lines().is_empty());
         self.lines()[0].clone()
     }

@@ -24,6 +24,7 @@ mod mount8;
 mod odd_keys;
 mod outages;
 mod programs;
+mod replays;
 mod s3;
 mod secrets;
 mod users;

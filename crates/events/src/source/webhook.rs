@@ -41,7 +41,7 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(60);
 /// After an error of the listener (no file descriptor is left), until the next connection is taken.
 const PAUSE: Duration = Duration::from_millis(100);
 /// Attributes of Pub/Sub, which a push without an envelope has as headers.
-const ATTRIBUTE_PREFIX: &str = "x-goog-pubsub-attr-";
+pub(crate) const ATTRIBUTE_PREFIX: &str = "x-goog-pubsub-attr-";
 
 /// A source that listens. Dropping it closes the listener and the connections; who waits for an answer gets none.
 #[derive(Debug)]
