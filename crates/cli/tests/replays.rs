@@ -23,7 +23,7 @@ fn letter(key: &str) -> String {
 }
 
 #[test]
-fn what_is_taken_leaves_the_file_and_the_rest_stays() {
+fn s236_what_is_taken_leaves_the_file_and_the_rest_stays() {
     let receiver = Receiver::start("127.0.0.1:0", Duration::ZERO);
     let home = Home::new().with_token().with("TENON_EVENTS_SECRET", TOKEN);
     let to = format!("--to=http://{}/", receiver.address);
@@ -54,7 +54,7 @@ fn what_is_taken_leaves_the_file_and_the_rest_stays() {
 }
 
 #[test]
-fn nothing_is_lost_where_nobody_takes_it_or_a_replay_was_killed() {
+fn s236_nothing_is_lost_where_nobody_takes_it_or_a_replay_was_killed() {
     let receiver = Receiver::start("127.0.0.1:0", Duration::ZERO);
     let home = Home::new().with("TENON_EVENTS_SECRET", "wrong");
     let to = format!("--to=http://{}/", receiver.address);

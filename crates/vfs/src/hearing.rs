@@ -14,6 +14,7 @@ use store::{Attributes, ETag, ObjectKey, ObjectMeta, ObjectRef};
 
 use crate::headers;
 use crate::invalidation::Invalidation;
+use crate::observe::Known;
 use crate::{Filesystem, Result};
 
 /// Objects looked at for hints that come at once. For more it is cheaper to list, and only where somebody looks.
@@ -106,16 +107,18 @@ impl Filesystem {
         let Some(way) = self.known_way(&hint.key)? else { return Ok(Worth::Nothing) };
         // The marker of a known directory.
         let Some(name) = &way.next else { return Ok(Worth::Looking) };
+        let shown = self.shown_on(&way, name)?;
+        let known = self.names.lookup(way.dir, &shown)?;
+        if way.is_last && known.as_ref().is_some_and(|inode| self.is_named(inode, hint)) {
+            return Ok(Worth::Nothing);
+        }
+        // Who is just listing it may have asked before.
         self.directories.overtake(way.dir);
-        let shown = if way.is_last { self.shown_name(way.dir, name)? } else { name.clone() };
-        let Some(inode) = self.names.lookup(way.dir, &shown)? else {
+        let Some(inode) = known else {
             // That it is not there is known, or asked for.
             let is_news = hint.says != Says::Removed && self.is_listed(way.dir, name)?;
             return Ok(if is_news { Worth::Looking } else { Worth::Nothing });
         };
-        if way.is_last && self.is_named(&inode, hint) {
-            return Ok(Worth::Nothing);
-        }
         self.known.forget(inode.ino);
         let is_believed = self.is_believed(way.dir, inode.observed_at) || self.is_listed(way.dir, name)?;
         let is_open = self.files.get(inode.ino).is_some();
@@ -191,12 +194,19 @@ impl Filesystem {
 
     /// Has kernels drop what they know under a key's name.
     fn tell(&self, key: &ObjectKey, news: &mut Vec<Invalidation>) -> Result<()> {
-        let Some((dir, name)) = self.shown_at(key)? else { return Ok(()) };
-        match self.names.lookup(dir, &name)? {
+        let Some(way) = self.known_way(key)? else { return Ok(()) };
+        let Some(name) = &way.next else { return Ok(()) };
+        let shown = self.shown_on(&way, name)?;
+        match self.names.lookup(way.dir, &shown)? {
             Some(inode) => tell_of(&inode, news),
-            None => news.push(entry(dir, &name)),
+            None => news.push(entry(way.dir, &shown)),
         }
         Ok(())
+    }
+
+    /// The name that leads on to a key: an object's own may be beside a directory's.
+    fn shown_on(&self, way: &Known, name: &Name) -> Result<Name> {
+        if way.is_last { self.shown_name(way.dir, name) } else { Ok(name.clone()) }
     }
 }
 
