@@ -1,14 +1,13 @@
-//! What an event handler of this process hears, and from where.
+//! What this process hears of objects, and from where.
 
 use crate::bucket::{self, World};
 use crate::environment;
 use crate::flags::{SourceFlags, StoreFlags};
 use crate::handling::first_line;
 use anyhow::{Result, anyhow};
-use events::{Feed, FeedStatus, Filter, Sink, SourceAccess, Wanted};
-use std::collections::BTreeSet;
+use events::{Feed, FeedCounts, FeedStatus, Filter, Sink, SourceAccess, Wanted};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use tokio::task::JoinSet;
 
 /// What whoever posts events has to know, where no file says it.
@@ -16,11 +15,11 @@ const SECRET: &str = "TENON_EVENTS_SECRET";
 /// What could not be read of what came.
 const DEAD_LETTERS_FILE: &str = "dead-letters";
 
-/// Sources that feed a handler for as long as this is there.
-#[derive(Debug, Default)]
+/// Sources that are fed from until they are stopped, or this is gone.
+#[derive(Debug)]
 pub(crate) struct Feeds {
     statuses: Vec<(String, FeedStatus)>,
-    _running: JoinSet<()>,
+    running: Mutex<JoinSet<()>>,
 }
 
 /// What is fed, and how.
@@ -29,9 +28,9 @@ pub(crate) struct FeedParts<'p> {
     pub(crate) urls: &'p [String],
     pub(crate) flags: &'p SourceFlags,
     pub(crate) store: &'p StoreFlags,
-    /// Only what is of these is wanted; `None` is all.
-    pub(crate) containers: Option<BTreeSet<String>>,
-    pub(crate) sink: Arc<dyn Sink>,
+    /// Only what is of one of these is wanted; with none of them, all.
+    pub(crate) wanted: Vec<Filter>,
+    pub(crate) sinks: Vec<Arc<dyn Sink>>,
     /// For what cannot be read.
     pub(crate) dir: &'p Path,
     pub(crate) world: &'p World,
@@ -40,25 +39,28 @@ pub(crate) struct FeedParts<'p> {
 impl Feeds {
     /// Opens the sources.
     pub(crate) async fn open(parts: FeedParts<'_>) -> Result<Self> {
-        let FeedParts { urls, flags, store, containers, sink, dir, world } = parts;
-        let filter = |bucket| Filter { bucket: Some(bucket), prefix: Vec::new() };
-        let wanted = Wanted::new(containers.into_iter().flatten().map(filter).collect());
+        let FeedParts { urls, flags, store, wanted, sinks, dir, world } = parts;
         let (mut statuses, mut running) = (Vec::new(), JoinSet::new());
         for url in urls {
             let access = access(flags, store, Some(dir.to_owned()), world)?;
             let source = events::open(url, access).await.map_err(|error| anyhow!("--events: {error}"))?;
             let (clock, entropy) = (Arc::clone(&world.clock), Arc::clone(&world.entropy));
             let feed = Feed::new(url, flags.event_dialect, dir.join(DEAD_LETTERS_FILE), clock, entropy)
-                .wanting(wanted.clone())
-                .into_sink(Arc::clone(&sink));
+                .wanting(Wanted::new(wanted.clone()));
+            let feed = sinks.iter().fold(feed, |feed, sink| feed.into_sink(Arc::clone(sink)));
             statuses.push((url.clone(), feed.status()));
             running.spawn(feed.run(source));
         }
-        Ok(Self { statuses, _running: running })
+        Ok(Self { statuses, running: Mutex::new(running) })
+    }
+
+    /// Ends them; what was not acknowledged comes again.
+    pub(crate) fn stop(&self) {
+        drop(std::mem::take(&mut *self.running.lock().unwrap_or_else(PoisonError::into_inner)));
     }
 
     /// How each source does, by its URL.
-    pub(crate) fn statuses(&self) -> impl Iterator<Item = (&str, events::FeedCounts)> {
+    pub(crate) fn statuses(&self) -> impl Iterator<Item = (&str, FeedCounts)> {
         self.statuses.iter().map(|(url, status)| (url.as_str(), status.counts()))
     }
 }

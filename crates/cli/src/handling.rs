@@ -8,11 +8,11 @@ use crate::feeding::{FeedParts, Feeds};
 use crate::flags::{EventFlags, HandlerFlags, StoreFlags};
 use crate::state;
 use anyhow::{Context, Result, anyhow, bail};
-use events::FeedCounts;
+use events::{FeedCounts, Sink};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use store::{Buckets, Entropy};
 use views::part::{Part, Union};
 use views::remote::{RemoteConfig, RemoteViews, Token};
@@ -26,7 +26,7 @@ const HANDLER_TOKEN: &str = "TENON_HANDLER_TOKEN";
 pub(crate) struct Handling {
     /// Who is asked.
     pub(crate) handler: Arc<Handler>,
-    feeds: Mutex<Feeds>,
+    feeds: Feeds,
 }
 
 /// What a handler process says of itself.
@@ -76,12 +76,13 @@ pub(crate) struct FeedReport {
 }
 
 impl Handling {
-    /// A handler of the objects of some buckets, with its state in a directory, fed by what the flags name.
+    /// A handler of the objects of some buckets, with its state in a directory, fed by what the flags name; `also` hears that, too.
     pub(crate) async fn start(
         buckets: Arc<dyn Buckets>,
         dir: PathBuf,
         flags: &EventFlags,
         store: &StoreFlags,
+        also: Option<Arc<dyn Sink>>,
         world: &World,
     ) -> Result<Self> {
         let config = HandlerConfig { knows_accessed: flags.access_events };
@@ -99,18 +100,16 @@ impl Handling {
             urls: &flags.events,
             flags: &flags.sources,
             store,
-            containers: None,
-            sink: part.of_hints(handler.clone()),
+            wanted: Vec::new(),
+            sinks: [part.of_hints(handler.clone())].into_iter().chain(also).collect(),
             dir: &dir,
             world,
         });
-        Ok(Self { feeds: Mutex::new(feeds.await?), handler })
+        Ok(Self { feeds: feeds.await?, handler })
     }
 
     /// How it stands.
     pub(crate) fn report(&self) -> Report {
-        let feeds = self.feeds.lock().unwrap_or_else(PoisonError::into_inner);
-        let feeds = feeds.statuses().map(|(url, counts)| feed_report(url, counts));
         let HandlerStats { views, containers, objects, memory_bytes, looks, hints, .. } =
             self.handler.stats();
         Report {
@@ -127,18 +126,22 @@ impl Handling {
                 unwanted: hints.unwanted,
                 looked: hints.looked,
             },
-            feeds: feeds.collect(),
+            feeds: reports(&self.feeds),
         }
     }
 
     /// Ends the feeds, and writes down what is known so that the next start is short.
     pub(crate) async fn stop(&self) {
-        // What was not acknowledged comes again.
-        drop(std::mem::take(&mut *self.feeds.lock().unwrap_or_else(PoisonError::into_inner)));
+        self.feeds.stop();
         if let Err(error) = self.handler.snapshot().await {
             tracing::warn!("the next start takes longer: {error}");
         }
     }
+}
+
+/// How feeds stand.
+pub(crate) fn reports(feeds: &Feeds) -> Vec<FeedReport> {
+    feeds.statuses().map(|(url, counts)| feed_report(url, counts)).collect()
 }
 
 fn feed_report(name: &str, counts: FeedCounts) -> FeedReport {

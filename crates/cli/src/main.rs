@@ -8,6 +8,7 @@
 //! Exit codes: 0 done, 1 failed, 2 wrong use; `fsck` adds 4, something is left to repair.
 
 mod bucket;
+mod coherence;
 mod command;
 mod control;
 mod daemon;

@@ -3,12 +3,17 @@
 //! Order matters: the state directory is held before the bucket is asked.
 
 use crate::bucket::{self, Bucket, World};
+use crate::coherence::Coherence;
+use crate::control::protocol::EventSource;
+use crate::feeding::{FeedParts, Feeds};
 use crate::flags::{Atime, Attributes, Cache, StoreFlags, ViewFlags, VolumeFlags};
+use crate::handling;
 use crate::metadata::{self, Metadata};
 use crate::state::{self, Holder, State};
-use crate::viewing::{OnlyBucket, Viewing, ViewingParts};
+use crate::viewing::{OnlyBucket, Reach, Viewing, ViewingParts};
 use crate::volume::Volume;
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
+use events::Sink;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,6 +39,8 @@ pub(crate) struct Opened {
     pub(crate) volume: Volume,
     pub(crate) read_only: bool,
     pub(crate) viewing: Option<Arc<Viewing>>,
+    /// What the file system hears by itself; views hear for it where they hear at all.
+    feeds: Option<Feeds>,
 }
 
 /// Holds a volume's state directory; `at` is where the volume will be reached, and `also` where else.
@@ -60,7 +67,7 @@ impl Opened {
         flags: &VolumeFlags,
         store: &StoreFlags,
         has_page_cache: bool,
-        views: Option<Wanted<'_>>,
+        wanted: Option<Wanted<'_>>,
         world: &World,
     ) -> Result<Self> {
         let mut bucket = Bucket::open(volume, store, flags.read_only, world).await?;
@@ -85,8 +92,15 @@ impl Opened {
             // Of several buckets none can hold it.
             record = Some(joined_record(world)?);
         }
-        let viewing = match views {
-            Some(wanted) => Some(wanted.open(volume, &mut bucket, state, (flags, store), world).await?),
+        let coherence = match &wanted {
+            Some(wanted) => wanted.coherence(volume, record.as_ref())?,
+            None => None,
+        };
+        let viewing = match &wanted {
+            Some(wanted) => {
+                let also = coherence.clone();
+                wanted.open_views(volume, &mut bucket, state, (flags, store), also, world).await?
+            }
             None => None,
         };
         let metadata = metadata::open(
@@ -132,29 +146,98 @@ impl Opened {
         }
         fs.list_in_background(flags.list_budget);
         fs.publish_in_background(flags.publish_interval);
-        Ok(Self { fs, bucket, metadata, volume: volume.clone(), read_only: flags.read_only, viewing })
+        let feeds = match (&wanted, &coherence) {
+            (Some(wanted), Some(hears)) if !viewing.as_ref().is_some_and(|viewing| viewing.hears()) => {
+                Some(wanted.open_feeds(volume, hears, state, store, world).await?)
+            }
+            _ => None,
+        };
+        if let Some(coherence) = coherence {
+            coherence.begin(&fs).await;
+        }
+        let (volume, read_only) = (volume.clone(), flags.read_only);
+        Ok(Self { fs, bucket, metadata, volume, read_only, viewing, feeds })
+    }
+
+    /// How the sources of events do.
+    pub(crate) fn sources(&self) -> Vec<EventSource> {
+        let own = self.feeds.iter().flat_map(handling::reports).map(EventSource::from);
+        self.viewing.iter().flat_map(|viewing| viewing.sources()).chain(own).collect()
+    }
+
+    /// The mount ends.
+    pub(crate) async fn stop_hearing(&self) {
+        if let Some(feeds) = &self.feeds {
+            feeds.stop();
+        }
+        if let Some(viewing) = &self.viewing {
+            viewing.stop().await;
+        }
     }
 }
 
 /// Where a volume has views, in its root.
 const VIEWS_NAME: &[u8] = b".views";
 
-/// The views that a mount is to show.
+/// What a mount is to show besides its volume, and to hear of it.
 pub(crate) struct Wanted<'v> {
     pub(crate) flags: &'v ViewFlags,
-    pub(crate) rulesets: Vec<views::Ruleset>,
+    pub(crate) rulesets: Option<Vec<views::Ruleset>>,
 }
 
 impl Wanted<'_> {
-    /// Opens them; what is done through the bucket they hear of from now on.
-    async fn open(
-        self,
+    /// Who hears what sources say, if any are named.
+    fn coherence(
+        &self,
+        volume: &Volume,
+        record: Option<&vfs::VolumeRecord>,
+    ) -> Result<Option<Arc<Coherence>>> {
+        if self.flags.events.events.is_empty() {
+            return Ok(None);
+        }
+        if record.is_some_and(|record| record.naming == vfs::Naming::Inode) {
+            bail!(
+                "--events: {0} is named by inode, and others' objects are no files in it; `tenon import {0}` makes files of them",
+                volume.url()
+            );
+        }
+        Ok(Some(Coherence::of(Reach::of(volume))))
+    }
+
+    /// Opens the sources for the file system alone.
+    async fn open_feeds(
+        &self,
+        volume: &Volume,
+        hears: &Arc<Coherence>,
+        state: &State,
+        store: &StoreFlags,
+        world: &World,
+    ) -> Result<Feeds> {
+        let dir = state.root().join("events");
+        std::fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
+        let parts = FeedParts {
+            urls: &self.flags.events.events,
+            flags: &self.flags.events.sources,
+            store,
+            wanted: Reach::of(volume).wanted(),
+            sinks: vec![hears.clone()],
+            dir: &dir,
+            world,
+        };
+        Feeds::open(parts).await
+    }
+
+    /// Opens the views, if any are asked for; what is done through the bucket they hear of from now on.
+    async fn open_views(
+        &self,
         volume: &Volume,
         bucket: &mut Bucket,
         state: &State,
         (flags, store): (&VolumeFlags, &StoreFlags),
+        also: Option<Arc<Coherence>>,
         world: &World,
-    ) -> Result<Arc<Viewing>> {
+    ) -> Result<Option<Arc<Viewing>>> {
+        let Some(rulesets) = self.rulesets.clone() else { return Ok(None) };
         let only = || {
             let store = Arc::clone(&bucket.store);
             Arc::new(OnlyBucket { name: volume.bucket_name(), store }) as Arc<dyn Buckets>
@@ -164,12 +247,13 @@ impl Wanted<'_> {
             buckets: bucket.buckets.clone().unwrap_or_else(only),
             dir: state.root().join("views"),
             store,
+            also: also.map(|also| also as Arc<dyn Sink>),
             metadata_ttl: flags.metadata_ttl,
             world,
         };
-        let viewing = Viewing::start(self.flags, self.rulesets, parts).await?;
+        let viewing = Viewing::start(self.flags, rulesets, parts).await?;
         bucket.store = viewing.watch(Arc::clone(&bucket.store));
-        Ok(viewing)
+        Ok(Some(viewing))
     }
 }
 

@@ -111,9 +111,7 @@ impl Served {
             // The threads that serve the kernel have the names open, too.
             tokio::time::timeout(patience, self.mount.places.ended()),
         );
-        if let Some(viewing) = &self.mount.opened.viewing {
-            viewing.stop().await;
-        }
+        self.mount.opened.stop_hearing().await;
         self.mount.drain_quietly(patience).await;
         if let Err(error) = self.mount.opened.metadata.checkpoint() {
             tracing::warn!("names stay in the write-back log until the next mount: {error:#}");
@@ -358,7 +356,7 @@ impl Running {
             webhooks: self.webhooks(),
             events_lost: self.endpoint.as_ref().map_or(0, |server| server.endpoint().events_lost()),
             views: self.opened.viewing.as_ref().map(|viewing| viewing.status()).unwrap_or_default(),
-            event_sources: self.opened.viewing.as_ref().map(|viewing| viewing.sources()).unwrap_or_default(),
+            event_sources: self.opened.sources(),
         }
     }
 }

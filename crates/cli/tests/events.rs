@@ -16,15 +16,15 @@ use tokio::time::Instant;
 pub(crate) const TOKEN: &str = "hush-hush-token";
 
 /// A receiver that takes what has the right token, after a while.
-struct Receiver {
-    address: String,
+pub(crate) struct Receiver {
+    pub(crate) address: String,
     got: Arc<Mutex<Vec<ObjectEvent>>>,
     is_ending: Arc<AtomicBool>,
     accepting: Option<std::thread::JoinHandle<()>>,
 }
 
 impl Receiver {
-    fn start(address: &str, after: Duration) -> Self {
+    pub(crate) fn start(address: &str, after: Duration) -> Self {
         let listener = TcpListener::bind(address).unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let (got, is_ending) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicBool::new(false)));
@@ -41,15 +41,15 @@ impl Receiver {
         Self { address, got, is_ending, accepting: Some(accepting) }
     }
 
-    fn flag(&self) -> String {
+    pub(crate) fn flag(&self) -> String {
         format!("--webhook=hook=http://{}/", self.address)
     }
 
-    fn got(&self) -> Vec<ObjectEvent> {
+    pub(crate) fn got(&self) -> Vec<ObjectEvent> {
         self.got.lock().unwrap().clone()
     }
 
-    fn keys(&self) -> Vec<String> {
+    pub(crate) fn keys(&self) -> Vec<String> {
         let mut keys: Vec<String> = self.got().iter().map(|event| event.key.to_string()).collect();
         keys.sort();
         keys.dedup();

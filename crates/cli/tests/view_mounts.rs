@@ -38,12 +38,12 @@ impl Client {
         self.runtime.block_on(self.store.put(&key, Payload::from(body.to_owned()), options)).unwrap();
     }
 
-    fn delete(&self, key: &str) {
+    pub(crate) fn delete(&self, key: &str) {
         let key = ObjectKey::try_from(key).unwrap();
         self.runtime.block_on(self.store.delete(&key, Precondition::None)).unwrap();
     }
 
-    fn find(&self, key: &str) -> Option<ObjectMeta> {
+    pub(crate) fn find(&self, key: &str) -> Option<ObjectMeta> {
         self.runtime.block_on(self.store.find(&ObjectKey::try_from(key).unwrap())).unwrap()
     }
 
@@ -63,7 +63,7 @@ fn errno<T: std::fmt::Debug>(outcome: std::io::Result<T>) -> rustix::io::Errno {
     rustix::io::Errno::from_io_error(&outcome.unwrap_err()).unwrap()
 }
 
-fn requests(home: &Home) -> u64 {
+pub(crate) fn requests(home: &Home) -> u64 {
     let status = home.status();
     status["store_requests"].as_object().unwrap().values().map(|count| count.as_u64().unwrap()).sum()
 }
@@ -188,44 +188,66 @@ fn s265_what_goes_through_the_endpoint_is_seen_at_once() {
     home.ok(["umount", "mnt"]);
 }
 
+/// A server whose buckets can say at a URL what happens in them.
+pub(crate) struct Telling {
+    pub(crate) server: S3Server,
+    /// The source's flags.
+    pub(crate) flags: [String; 2],
+}
+
+impl Telling {
+    pub(crate) fn start() -> Self {
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let server = servers::minio_with(&[
+            ("MINIO_NOTIFY_WEBHOOK_ENABLE_TENON", "on"),
+            ("MINIO_NOTIFY_WEBHOOK_ENDPOINT_TENON", &format!("http://127.0.0.1:{port}/minio")),
+            ("MINIO_NOTIFY_WEBHOOK_AUTH_TOKEN_TENON", "hush"),
+        ]);
+        let events = format!("--events=webhook://127.0.0.1:{port}/minio");
+        Self { server, flags: [events, "--event-secret=secret".to_owned()] }
+    }
+
+    /// A home that knows the server's credentials and the source's secret.
+    pub(crate) fn home(&self) -> Home {
+        let home = home(&self.server).with("AWS_ENDPOINT_URL", &self.server.endpoint());
+        fs::write(home.path("secret"), "hush").unwrap();
+        fs::set_permissions(home.path("secret"), fs::Permissions::from_mode(0o600)).unwrap();
+        home
+    }
+
+    /// Has a bucket tell, from now on; the receiver is there.
+    pub(crate) fn tells_of(&self, home: &Home, bucket: &str) {
+        let (user, password) = (self.server.access_key(), self.server.secret_key());
+        let host = self.server.endpoint().replace("http://", &format!("http://{user}:{password}@"));
+        let mut mc = home.command(servers::program("mc"));
+        mc.env("MC_HOST_m", host).args(["--quiet", "event", "add", &format!("m/{bucket}")]);
+        let said = crate::fixture::said(mc.args(["arn:minio:sqs::TENON:webhook", "--event", "put,delete"]));
+        assert_eq!(said.code, 0, "{said:?}");
+    }
+}
+
 /// A bucket that says what happens in it, by a webhook to a mount of views alone.
 struct Speaking {
-    server: S3Server,
+    telling: Telling,
     bucket: String,
     client: Client,
     home: Home,
-    events: String,
 }
 
 impl Speaking {
     fn new(name: &str) -> Self {
-        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let url = format!("http://127.0.0.1:{port}/minio");
-        let server = servers::minio_with(&[
-            ("MINIO_NOTIFY_WEBHOOK_ENABLE_TENON", "on"),
-            ("MINIO_NOTIFY_WEBHOOK_ENDPOINT_TENON", &url),
-            ("MINIO_NOTIFY_WEBHOOK_AUTH_TOKEN_TENON", "hush"),
-        ]);
-        let bucket = new_bucket(&server, name);
-        let client = Client::of(&server, &bucket);
-        let home = home(&server).with("AWS_ENDPOINT_URL", &server.endpoint());
-        fs::write(home.path("secret"), "hush").unwrap();
-        fs::set_permissions(home.path("secret"), fs::Permissions::from_mode(0o600)).unwrap();
-        let events = format!("--events=webhook://127.0.0.1:{port}/minio");
-        Self { server, bucket, client, home, events }
+        let telling = Telling::start();
+        let bucket = new_bucket(&telling.server, name);
+        let (client, home) = (Client::of(&telling.server, &bucket), telling.home());
+        Self { telling, bucket, client, home }
     }
 
     /// Mounts, without a listing that would help, and has the bucket say what happens from then on.
     fn mount(&self, rules: &str) {
         fs::write(self.home.path("rules.yaml"), rules).unwrap();
-        let flags = [&self.events, "--event-secret=secret", "--metadata-ttl=1h"];
-        self.home.ok([&["mount", "--views=rules.yaml", "mnt"], &flags[..]].concat());
-        let secrets = format!("http://{}:{}@", self.server.access_key(), self.server.secret_key());
-        let mut mc = self.home.command(servers::program("mc"));
-        mc.env("MC_HOST_m", self.server.endpoint().replace("http://", &secrets));
-        mc.args(["--quiet", "event", "add", &format!("m/{}", self.bucket)]);
-        let said = crate::fixture::said(mc.args(["arn:minio:sqs::TENON:webhook", "--event", "put,delete"]));
-        assert_eq!(said.code, 0, "{said:?}");
+        let [events, secret] = &self.telling.flags;
+        self.home.ok(["mount", "--views=rules.yaml", events, secret, "mnt", "--metadata-ttl=1h"]);
+        self.telling.tells_of(&self.home, &self.bucket);
     }
 }
 

@@ -28,8 +28,11 @@ pub use dialect::{Dialect, DialectError};
 pub use event::{Described, EventKind, ObjectEvent};
 pub use feed::{Feed, FeedCounts, FeedStatus, Filter, Sink, SinkError, Wanted};
 pub use hint::{Hint, Order, Said, What};
+pub use letters::{Letter, NoLetter};
 pub use sequence::{Sequence, Sequencer};
 pub use source::{
     BrokerAccess, Login, Message, Source, SourceAccess, SourceError, WebhookSource, open, open_broker,
 };
-pub use webhook::{Authorization, Notice, Webhook, WebhookConfig, WebhookCounts, WebhookError};
+pub use webhook::{
+    Authorization, Notice, Outcome, Post, Webhook, WebhookConfig, WebhookCounts, WebhookError,
+};

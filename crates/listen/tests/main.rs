@@ -1,5 +1,7 @@
 //! Connections to a listener, over loopback.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
+
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::Full;

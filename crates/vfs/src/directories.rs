@@ -8,7 +8,7 @@
 
 use meta::Ino;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use store::Timestamp;
@@ -28,6 +28,8 @@ pub(crate) struct Directory {
     forgotten: AtomicU64,
     /// Counts how often all of it was, as something in it has changed.
     changes: AtomicU64,
+    /// What was seen in it until then is not believed any more, in nanoseconds.
+    doubted_at: AtomicI64,
 }
 
 /// The known stretch: after `from`, up to and with `up_to` (to the end if complete).
@@ -143,11 +145,46 @@ impl Directory {
 
 /// All directories something is known of.
 #[derive(Debug, Default)]
-pub(crate) struct Directories(Mutex<HashMap<Ino, Arc<Directory>>>);
+pub(crate) struct Directories {
+    known: Mutex<HashMap<Ino, Arc<Directory>>>,
+    /// When any of them was last doubted, and when all were, in nanoseconds.
+    doubted_at: AtomicI64,
+    all_doubted_at: AtomicI64,
+}
 
 impl Directories {
     pub(crate) fn get(&self, ino: Ino) -> Arc<Directory> {
         self.lock().entry(ino).or_default().clone()
+    }
+
+    /// Something changed in a directory: a page that is being listed may not show it.
+    pub(crate) fn overtake(&self, ino: Ino) {
+        if let Some(directory) = self.lock().get(&ino) {
+            directory.changes.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    /// Things may have changed in a directory, nobody knows what: whoever looks at something in it asks the bucket.
+    pub(crate) fn doubt(&self, ino: Ino, now: Timestamp) {
+        let directory = self.get(ino);
+        directory.doubted_at.fetch_max(now.0, Ordering::SeqCst);
+        self.doubted_at.fetch_max(now.0, Ordering::SeqCst);
+        directory.forget();
+    }
+
+    /// The same of all directories.
+    pub(crate) fn doubt_all(&self, now: Timestamp) {
+        self.all_doubted_at.fetch_max(now.0, Ordering::SeqCst);
+        self.doubted_at.fetch_max(now.0, Ordering::SeqCst);
+        self.lock().values().for_each(|directory| directory.forget());
+    }
+
+    /// Whether what was seen in a directory at a time is doubted since.
+    pub(crate) fn is_doubted(&self, ino: Ino, seen_at: Timestamp) -> bool {
+        let since = |doubted_at: &AtomicI64| seen_at.0 <= doubted_at.load(Ordering::SeqCst);
+        since(&self.doubted_at)
+            && (since(&self.all_doubted_at)
+                || self.lock().get(&ino).is_some_and(|directory| since(&directory.doubted_at)))
     }
 
     pub(crate) fn remove(&self, ino: Ino) {
@@ -159,7 +196,7 @@ impl Directories {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Ino, Arc<Directory>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

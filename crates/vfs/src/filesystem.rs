@@ -200,6 +200,11 @@ impl Filesystem {
         self.now().since(seen_at) < self.config.metadata_ttl
     }
 
+    /// The same of something in a directory, unless it is doubted since.
+    pub(crate) fn is_believed(&self, dir: Ino, seen_at: Timestamp) -> bool {
+        self.is_fresh(seen_at) && !self.directories.is_doubted(dir, seen_at)
+    }
+
     pub(crate) fn writable(&self) -> Result<()> {
         if self.config.read_only { Err(Error::READ_ONLY) } else { Ok(()) }
     }

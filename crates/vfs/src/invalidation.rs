@@ -119,11 +119,15 @@ impl Invalidations {
     /// Says what changed, and returns when all front ends have handed it on: at once where there is none, and in any case
     /// after a second.
     pub(crate) async fn told(&self, news: Vec<Invalidation>) {
-        let listeners = self.listeners().clone();
-        let told = join_all(listeners.iter().map(|listener| tell(listener, &news)));
-        if tokio::time::timeout(PATIENCE, told).await.is_err() {
+        if tokio::time::timeout(PATIENCE, self.surely_told(&news)).await.is_err() {
             tracing::debug!("a front end has not dropped yet what changed");
         }
+    }
+
+    /// The same, however long it takes.
+    pub(crate) async fn surely_told(&self, news: &[Invalidation]) {
+        let listeners = self.listeners().clone();
+        join_all(listeners.iter().map(|listener| tell(listener, news))).await;
     }
 
     /// Those who are still there.

@@ -42,7 +42,9 @@ impl Filesystem {
         {
             local = self.names.lookup(parent, name)?;
         }
-        if !self.layout.follows_paths() || local.as_ref().is_some_and(|inode| self.needs_no_look(inode)) {
+        if !self.layout.follows_paths()
+            || local.as_ref().is_some_and(|inode| self.needs_no_look(parent, inode))
+        {
             return Ok(local);
         }
         let prefix = self.layout.directory(&self.names, parent)?;
@@ -225,9 +227,9 @@ impl Filesystem {
         Observed { looked_at, ..times }
     }
 
-    fn needs_no_look(&self, inode: &Inode) -> bool {
+    fn needs_no_look(&self, parent: Ino, inode: &Inode) -> bool {
         match inode.object().is_some() || inode.is_dir() {
-            true => self.has_unpublished_writes(inode.ino) || self.is_fresh(inode.observed_at),
+            true => self.has_unpublished_writes(inode.ino) || self.is_believed(parent, inode.observed_at),
             // What nobody has open was being made when the last mount died.
             false => self.files.get(inode.ino).is_some(),
         }
@@ -236,6 +238,11 @@ impl Filesystem {
     fn is_answered(&self, known: &Known, texts: &Texts, asked_at: Timestamp) -> bool {
         known.is_fresh_for(asked_at, self.now(), self.config.metadata_ttl)
             && known.covers(&texts.object, &texts.directory)
+    }
+
+    /// Whether a name's absence or presence is answered without a look, as its directory was listed not long ago.
+    pub(crate) fn is_listed(&self, dir: Ino, name: &Name) -> Result<bool> {
+        Ok(self.is_answered(&self.directories.get(dir).known(), &Texts::of(name)?, self.now()))
     }
 
     /// Whether the directory was listed after a look, and the name is not in it.

@@ -2,6 +2,8 @@
 //!
 //! Level-triggered like all of `reconcile`, where it ends: a look that is late, lost or repeated does no harm.
 
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
 use meta::{Dentry, Ino, Kind, Name, Observed};
 use store::{ObjectKey, ObjectMeta, Timestamp, names};
 
@@ -9,6 +11,9 @@ use crate::headers;
 use crate::invalidation::Invalidation;
 use crate::layout::is_reserved;
 use crate::{Error, Filesystem, Result};
+
+/// So often a key is looked at whose name programs change all the time.
+const LOOKS_MAX: u32 = 8;
 
 /// How far the directories of a key are known.
 #[derive(Debug)]
@@ -33,35 +38,52 @@ impl Filesystem {
     ) -> Result<()> {
         match self.config.write_back {
             // Who looks at the bucket does not see what waits for it.
-            true => self.look(key).await,
-            false => self.agree_with(key, observed, looked_at).await,
-        }
-    }
-
-    /// Somebody says that something happened to a key of the bucket: looks at it, and brings the names to agree with what is
-    /// there. One request, for keys that mean something here.
-    pub async fn look(&self, key: &ObjectKey) -> Result<()> {
-        if self.known_way(key)?.is_none() {
-            return Ok(());
-        }
-        let looked_at = self.now();
-        let seen = self.store.find(key).await?;
-        self.agree_with(key, seen.as_ref(), looked_at).await
-    }
-
-    async fn agree_with(
-        &self,
-        key: &ObjectKey,
-        observed: Option<&ObjectMeta>,
-        looked_at: Timestamp,
-    ) -> Result<()> {
-        for one in self.observe(key, observed, looked_at).await? {
-            self.invalidations.say(one);
+            true => self.look(key).await?.into_iter().for_each(|news| self.invalidations.say(news)),
+            false => {
+                let news = self.observe(key, observed, looked_at).await?;
+                news.into_iter().for_each(|news| self.invalidations.say(news));
+            }
         }
         Ok(())
     }
 
-    /// The same; what a front end must hear of it.
+    /// Looks at a key of the bucket, and brings the names to agree with what is there; what a front end must hear of it.
+    /// One request, for keys that mean something here.
+    pub(crate) async fn look(&self, key: &ObjectKey) -> Result<Vec<Invalidation>> {
+        if self.known_way(key)?.is_none() {
+            return Ok(Vec::new());
+        }
+        let look = |looked_at| {
+            let look = async move {
+                let seen = self.store.find(key).await?;
+                self.observe(key, seen.as_ref(), looked_at).await
+            };
+            look.boxed()
+        };
+        self.look_until_it_counts(key, look).await
+    }
+
+    /// Looks, and again if a program changed the name meanwhile: if that failed, what is there is what was there before.
+    pub(crate) async fn look_until_it_counts<'l>(
+        &self,
+        key: &ObjectKey,
+        look: impl Fn(Timestamp) -> BoxFuture<'l, Result<Vec<Invalidation>>>,
+    ) -> Result<Vec<Invalidation>> {
+        let mut looked_at = self.now();
+        let mut news = look(looked_at).await?;
+        for _ in 1..LOOKS_MAX {
+            let Some((dir, name)) = self.shown_at(key)? else { break };
+            if self.changes.count(dir, &name, looked_at) {
+                break;
+            }
+            self.changes.settled(dir, &name).await;
+            looked_at = self.now();
+            news.extend(look(looked_at).await?);
+        }
+        Ok(news)
+    }
+
+    /// Brings the names to agree with what was seen of a key; what a front end must hear of it.
     pub(crate) async fn observe(
         &self,
         key: &ObjectKey,
@@ -72,7 +94,7 @@ impl Filesystem {
         let Some(known) = self.known_way(key)? else { return Ok(news) };
         match &known.next {
             Some(name) if !known.is_last => {
-                self.see_below(known.dir, name, observed.is_some(), &mut news).await?
+                self.see_below(known.dir, name, observed.is_some(), looked_at, &mut news).await?
             }
             Some(name) => self.see_object(known.dir, name, observed, looked_at, &mut news).await?,
             None => self.see_directory(known.dir, observed, looked_at, &mut news).await?,
@@ -107,6 +129,13 @@ impl Filesystem {
         Ok(Some(Known { dir, next, is_last: true }))
     }
 
+    /// The directory in which a key's object shows, if that is known, and the name there.
+    pub(crate) fn shown_at(&self, key: &ObjectKey) -> Result<Option<(Ino, Name)>> {
+        let Some(known) = self.known_way(key)?.filter(|known| known.is_last) else { return Ok(None) };
+        let Some(name) = known.next else { return Ok(None) };
+        Ok(Some((known.dir, self.shown_name(known.dir, &name)?)))
+    }
+
     /// The name under which an object shows: beside a directory that has its plain one.
     pub(crate) fn shown_name(&self, dir: Ino, name: &Name) -> Result<Name> {
         match self.names.entry(dir, name)? {
@@ -121,12 +150,17 @@ impl Filesystem {
         dir: Ino,
         name: &Name,
         exists: bool,
+        looked_at: Timestamp,
         news: &mut Vec<Invalidation>,
     ) -> Result<()> {
-        self.directories.get(dir).forget();
-        if exists && self.names.entry(dir, name)?.is_some() {
-            // A file until now.
-            self.probe(dir, name).await?;
+        let is_file = self.names.entry(dir, name)?.is_some();
+        let prefix = self.layout.directory(&self.names, dir)?;
+        let seen = headers::implicit_directory(looked_at, &self.defaults, false);
+        match exists {
+            // Until now.
+            true if is_file => self.probe(dir, name).await?,
+            true if self.reconcile_shown((dir, &prefix), name, Some(seen), looked_at)? => {}
+            _ => self.directories.get(dir).forget(),
         }
         say(news, dir, name);
         Ok(())

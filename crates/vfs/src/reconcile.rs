@@ -127,6 +127,12 @@ impl Filesystem {
                     sightings.insert(name.clone(), Some(directory));
                 }
                 (object, None) => {
+                    // Nothing needs to show beside a directory that is not there.
+                    if let Ok(beside) = Name::new(&names::beside(name.as_bytes()))
+                        && self.names.entry(place.0, &beside)?.is_some()
+                    {
+                        sightings.insert(beside, None);
+                    }
                     sightings.insert(name.clone(), object);
                 }
             }

@@ -18,6 +18,7 @@ mod durability;
 mod failure;
 mod foreign;
 mod growing;
+mod hearing;
 mod hints;
 mod identity;
 mod keys;

@@ -75,13 +75,11 @@ impl Mount {
             bail!("only root may mount with --allow-suid or --allow-dev");
         }
         let ViewFlags { views, events, handler } = &self.views;
-        if views.is_none() && (!events.events.is_empty() || !handler.handler.is_empty()) {
-            bail!("--events and --handler are for views: add --views FILE");
+        if views.is_none() && (!handler.handler.is_empty() || events.access_events) {
+            bail!("--handler and --access-events are for views: add --views FILE");
         }
-        if !events.events.is_empty() && !handler.handler.is_empty() {
-            bail!(
-                "--events is for the handler of this mount, and --handler for one of others: give one of them"
-            );
+        if events.part.is_some() {
+            bail!("--part is of a handler for many clients: a mount hears of all objects");
         }
         let rulesets = self.views.views.as_deref().map(viewing::read).transpose()?;
         let volume = self.volume(rulesets.as_deref())?;
@@ -97,7 +95,7 @@ impl Mount {
         let log = self.start_log(&state)?;
         let runtime = Runtime::new().context("cannot start")?;
         let ended = runtime.block_on(async {
-            let wanted = rulesets.map(|rulesets| Wanted { flags: &self.views, rulesets });
+            let wanted = Wanted { flags: &self.views, rulesets };
             let served = self.start(&volume, &mount_points, &state, wanted, runtime.handle()).await?;
             if let (true, Some(log)) = (self.daemon_child, &log) {
                 log.take_stderr().context("cannot log")?;
@@ -159,13 +157,14 @@ impl Mount {
         volume: &Volume,
         mount_points: &[PathBuf],
         state: &State,
-        views: Option<Wanted<'_>>,
+        wanted: Wanted<'_>,
         runtime: &Handle,
     ) -> Result<Served> {
         let world = World::real()?;
         let is_alone = self.mount.also.is_empty();
         let opened =
-            Opened::open(volume, state, &self.volume_flags, &self.store, is_alone, views, &world).await?;
+            Opened::open(volume, state, &self.volume_flags, &self.store, is_alone, Some(wanted), &world)
+                .await?;
         let options = self.fuse_options(volume);
         let mount = |at: &PathBuf| fuse::mount(Arc::clone(&opened.fs), at, &options, runtime);
         let sessions = mount_points.iter().map(mount).collect::<Result<Vec<_>, _>>()?;

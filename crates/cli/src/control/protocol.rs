@@ -1,5 +1,6 @@
 //! What is said over the control socket. Fields are added, never changed.
 
+use crate::handling::FeedReport;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -360,6 +361,20 @@ pub(crate) struct EventSource {
     pub(crate) connected: bool,
     /// The last failure.
     pub(crate) last_error: Option<String>,
+}
+
+impl From<FeedReport> for EventSource {
+    fn from(feed: FeedReport) -> Self {
+        Self {
+            url: feed.source,
+            messages: feed.messages,
+            hints: feed.hints,
+            unreadable: feed.unreadable,
+            failures: feed.failures,
+            connected: feed.connected,
+            last_error: feed.last_error,
+        }
+    }
 }
 
 impl Status {

@@ -13,7 +13,7 @@ pub(crate) use reach::{Reach, containers};
 use crate::bucket::World;
 use crate::control::protocol;
 use crate::flags::{StoreFlags, ViewFlags};
-use crate::handling::{self, FeedReport, Handling};
+use crate::handling::{self, Handling};
 use crate::volume::Volume;
 use anyhow::{Context, Result, anyhow, bail};
 use events::Sink;
@@ -71,6 +71,8 @@ pub(crate) struct ViewingParts<'p> {
     /// Where the state of views is kept.
     pub(crate) dir: PathBuf,
     pub(crate) store: &'p StoreFlags,
+    /// Who hears what the handler of this process hears.
+    pub(crate) also: Option<Arc<dyn Sink>>,
     /// For how long what was listed is recent.
     pub(crate) metadata_ttl: Duration,
     pub(crate) world: &'p World,
@@ -83,16 +85,14 @@ impl Viewing {
         rulesets: Vec<Ruleset>,
         parts: ViewingParts<'_>,
     ) -> Result<Arc<Self>> {
-        if flags.events.part.is_some() {
-            bail!("--part is of a handler for many clients: a mount has views of all objects");
-        }
         let reach = Reach::of(parts.volume);
         rulesets.iter().try_for_each(|ruleset| must_be_here(ruleset, &reach))?;
         let clock = Arc::clone(&parts.world.clock);
         let handling = match flags.handler.handler.is_empty() {
             true => {
                 let (buckets, dir) = (Arc::clone(&parts.buckets), parts.dir.join("handler"));
-                Some(Handling::start(buckets, dir, &flags.events, parts.store, parts.world).await?)
+                let (flags, also) = (&flags.events, parts.also);
+                Some(Handling::start(buckets, dir, flags, parts.store, also, parts.world).await?)
             }
             false => None,
         };
@@ -175,19 +175,14 @@ impl Viewing {
         views.map(view).collect()
     }
 
+    /// Whether what happens is heard by a handler of this process.
+    pub(crate) fn hears(&self) -> bool {
+        self.handling.is_some()
+    }
+
     /// How the sources of events do.
     pub(crate) fn sources(&self) -> Vec<protocol::EventSource> {
-        let feeds = self.handling.iter().flat_map(|handling| handling.report().feeds);
-        let source = |feed: FeedReport| protocol::EventSource {
-            url: feed.source,
-            messages: feed.messages,
-            hints: feed.hints,
-            unreadable: feed.unreadable,
-            failures: feed.failures,
-            connected: feed.connected,
-            last_error: feed.last_error,
-        };
-        feeds.map(source).collect()
+        self.handling.iter().flat_map(|handling| handling.report().feeds).map(Into::into).collect()
     }
 
     /// Somebody looks: where nobody says what happens, that is when to find out.

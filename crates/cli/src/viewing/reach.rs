@@ -1,5 +1,6 @@
 //! Which objects are files of a mounted volume, and by which keys.
 
+use events::Filter;
 use std::collections::BTreeSet;
 use store::ObjectKey;
 use views::{ObjectName, Rule, Ruleset};
@@ -25,7 +26,7 @@ impl Reach {
     }
 
     /// The key by which the volume has an object, if it does.
-    pub(super) fn key(&self, object: &ObjectName) -> Option<ObjectKey> {
+    pub(crate) fn key(&self, object: &ObjectName) -> Option<ObjectKey> {
         let inside = object.key.as_bytes().strip_prefix(self.prefix())?;
         if inside.strip_prefix(vfs::RESERVED.as_bytes()).is_some_and(|rest| rest.starts_with(b"/")) {
             return None;
@@ -35,6 +36,16 @@ impl Reach {
             Self::Buckets => {
                 ObjectKey::new([object.container.as_bytes(), b"/", object.key.as_bytes()].concat()).ok()
             }
+        }
+    }
+
+    /// Of what sources say, what is about objects of the volume; none of it is all.
+    pub(crate) fn wanted(&self) -> Vec<Filter> {
+        match self {
+            Self::Bucket { name, prefix } => {
+                vec![Filter { bucket: Some(name.clone()), prefix: prefix.clone() }]
+            }
+            Self::Buckets => Vec::new(),
         }
     }
 

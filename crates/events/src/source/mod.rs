@@ -10,6 +10,7 @@ mod webhook;
 pub use beanstalkd::fuzz_jobs;
 pub use broker::{BrokerAccess, Login, open_broker};
 pub use open::{SourceAccess, open};
+pub(crate) use webhook::ATTRIBUTE_PREFIX;
 pub use webhook::WebhookSource;
 
 use bytes::Bytes;

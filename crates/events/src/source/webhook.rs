@@ -29,7 +29,7 @@ const BODY_WITHIN: Duration = Duration::from_secs(30);
 /// How long a sender waits for its answer, before it is told to come again.
 const ANSWER_WITHIN: Duration = Duration::from_secs(60);
 /// Attributes of Pub/Sub, which a push without an envelope has as headers.
-const ATTRIBUTE_PREFIX: &str = "x-goog-pubsub-attr-";
+pub(crate) const ATTRIBUTE_PREFIX: &str = "x-goog-pubsub-attr-";
 
 /// A source that listens. Dropping it closes the listener; who waits for an answer is told to come again.
 #[derive(Debug)]

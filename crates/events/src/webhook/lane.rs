@@ -3,7 +3,7 @@
 use super::dead::DeadLetters;
 use super::post::{Outcome, Post};
 use super::{Counters, Notice, count};
-use crate::aws;
+use crate::{Message, aws};
 use bytes::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -55,12 +55,12 @@ impl Lane {
 
     async fn deliver(&mut self, Waiting { notice, since }: Waiting) {
         let until = since + self.retry_for;
-        let message = Bytes::from(aws::message(&notice.event, &notice.configuration));
+        let message = Message::from(Bytes::from(aws::message(&notice.event, &notice.configuration)));
         let mut pause = PAUSE_FIRST;
         // Behind an event that nobody took the next has waited as long: it need not show again that nobody is there.
         let mut may_try = !(self.is_over(until) && (self.is_down || self.has_ended()));
         while may_try {
-            let sent = self.before_end(self.post.send(message.clone(), ANSWER_WITHIN)).await;
+            let sent = self.before_end(self.post.send(&message, ANSWER_WITHIN)).await;
             match sent.unwrap_or_else(|| Outcome::Failed("the end came first".to_owned())) {
                 Outcome::Taken => {
                     count(&self.counters.sent);

@@ -10,11 +10,12 @@ mod dead;
 mod lane;
 mod post;
 
+pub use post::{Outcome, Post};
+
 use crate::ObjectEvent;
 use dead::DeadLetters;
 use http::{HeaderValue, Uri};
 use lane::{Lane, Waiting};
-use post::Post;
 use std::collections::hash_map::DefaultHasher;
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -146,7 +147,8 @@ struct Sending {
 impl Webhook {
     /// Begins to send, in the runtime that this is called in.
     pub fn start(config: WebhookConfig, entropy: Arc<Entropy>) -> Result<Self, WebhookError> {
-        let post = Arc::new(Post::new(&config)?);
+        let (authorization, ca_bundle) = (config.authorization.clone(), config.ca_bundle.as_deref());
+        let post = Arc::new(Post::new(&config.url, authorization, ca_bundle)?);
         let counters = Arc::new(Counters::default());
         let (dead, writing) = DeadLetters::open(config.dead_letters.clone(), Arc::clone(&counters));
         let (ending, ends) = watch::channel(None);

@@ -1,10 +1,13 @@
 //! One POST, and what its answer means.
 
-use super::{Authorization, WebhookConfig, WebhookError, parse_url};
+use super::{Authorization, WebhookError, parse_url};
+use crate::Message;
+use crate::source::ATTRIBUTE_PREFIX;
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, USER_AGENT};
-use http::{HeaderValue, Method, Request, StatusCode, Uri};
+use http::{HeaderName, HeaderValue, Method, Request, StatusCode, Uri};
 use http_body_util::{BodyExt, Full, Limited};
+use std::path::Path;
 use std::time::Duration;
 use store::s3::{HttpClient, http_client, innermost};
 
@@ -15,7 +18,7 @@ const ANSWER_BYTES_MAX: usize = 64 << 10;
 
 /// What became of a POST.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub enum Outcome {
     /// The receiver has it.
     Taken,
     /// The receiver will not have it however often it is asked.
@@ -24,24 +27,29 @@ pub(super) enum Outcome {
     Failed(String),
 }
 
-/// How to reach a receiver.
+/// How messages are posted to a receiver.
 #[derive(Debug)]
-pub(super) struct Post {
+pub struct Post {
     url: Uri,
     authorization: Option<Authorization>,
     client: HttpClient<Full<Bytes>>,
 }
 
 impl Post {
-    pub(super) fn new(config: &WebhookConfig) -> Result<Self, WebhookError> {
-        let url = parse_url(&config.url)?;
+    /// To a URL (`http` or `https`), as somebody; trusts the certificate authorities of a PEM file besides the system's.
+    pub fn new(
+        url: &str,
+        authorization: Option<Authorization>,
+        ca_bundle: Option<&Path>,
+    ) -> Result<Self, WebhookError> {
+        let url = parse_url(url)?;
         let is_tls = url.scheme() == Some(&http::uri::Scheme::HTTPS);
-        let client = http_client(CONNECT_WITHIN, config.ca_bundle.as_deref(), is_tls)?;
-        Ok(Self { url, authorization: config.authorization.clone(), client })
+        let client = http_client(CONNECT_WITHIN, ca_bundle, is_tls)?;
+        Ok(Self { url, authorization, client })
     }
 
-    /// Posts a message, and waits at most so long for the whole answer.
-    pub(super) async fn send(&self, message: Bytes, within: Duration) -> Outcome {
+    /// Posts a message, and waits at most so long for the whole answer. Attributes go as headers, as Pub/Sub writes them.
+    pub async fn send(&self, message: &Message, within: Duration) -> Outcome {
         match tokio::time::timeout(within, self.exchange(message)).await {
             Ok(Ok(status)) => judged(status),
             Ok(Err(why)) => Outcome::Failed(why),
@@ -49,8 +57,8 @@ impl Post {
         }
     }
 
-    async fn exchange(&self, message: Bytes) -> Result<StatusCode, String> {
-        let mut request = Request::new(Full::new(message));
+    async fn exchange(&self, message: &Message) -> Result<StatusCode, String> {
+        let mut request = Request::new(Full::new(message.body.clone()));
         *request.method_mut() = Method::POST;
         *request.uri_mut() = self.url.clone();
         let headers = request.headers_mut();
@@ -58,6 +66,13 @@ impl Post {
         headers.insert(USER_AGENT, HeaderValue::from_static(concat!("tenon/", env!("CARGO_PKG_VERSION"))));
         if let Some(authorization) = &self.authorization {
             headers.insert(AUTHORIZATION, authorization.0.clone());
+        }
+        for (name, value) in &message.attributes {
+            let name = HeaderName::try_from(format!("{ATTRIBUTE_PREFIX}{name}"));
+            // What no header can hold no webhook can have said.
+            if let (Ok(name), Ok(value)) = (name, HeaderValue::try_from(value)) {
+                headers.append(name, value);
+            }
         }
         let answer = self.client.request(request).await.map_err(|error| innermost(&error))?;
         let status = answer.status();

@@ -50,6 +50,11 @@ impl Known {
         self.lock().remove(&ino);
     }
 
+    /// Somebody may have changed any of them.
+    pub(crate) fn forget_all(&self) {
+        self.lock().clear();
+    }
+
     fn insert(&self, ino: Ino, entry: Entry) {
         let mut objects = self.lock();
         if objects.len() >= OBJECTS_MAX && !objects.contains_key(&ino) {

@@ -53,7 +53,7 @@ impl Filesystem {
             || inode.observed_at >= asked_at
             || self.has_unpublished_writes(inode.ino)
             || inode.object().is_none()
-            || self.sharing.is_none() && self.is_fresh(inode.observed_at)
+            || self.sharing.is_none() && self.is_believed(parent, inode.observed_at)
             || self.sharing.is_none() && self.directories.get(parent).known().is_recent(asked_at, now, ttl)
     }
 

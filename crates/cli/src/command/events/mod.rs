@@ -1,5 +1,6 @@
 //! `tenon events`: what happens to objects, heard and handled.
 
+mod replay;
 mod serve;
 mod stats;
 mod tail;
@@ -19,6 +20,7 @@ pub(crate) struct Events {
 enum Action {
     Serve(serve::Serve),
     Tail(tail::Tail),
+    Replay(replay::Replay),
     Stats(stats::Stats),
 }
 
@@ -27,6 +29,7 @@ impl Events {
         match self.action {
             Action::Serve(serve) => serve.run(),
             Action::Tail(tail) => tail.run(),
+            Action::Replay(replay) => replay.run(),
             Action::Stats(stats) => stats.run(),
         }
     }

@@ -92,7 +92,7 @@ impl Serve {
             Part::ALL => state.root().join("views"),
             part => state.root().join(format!("views-{}", part.to_string().replace('/', "-of-"))),
         };
-        let handling = Handling::start(buckets, dir, &self.events, &self.store, &world).await?;
+        let handling = Handling::start(buckets, dir, &self.events, &self.store, None, &world).await?;
         let handling = Arc::new(handling);
         let reporting = Arc::clone(&handling);
         let report = move || serde_json::to_string(&reporting.report()).unwrap_or_default();

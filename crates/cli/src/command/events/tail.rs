@@ -6,8 +6,12 @@ use crate::feeding;
 use crate::flags::{SourceFlags, StoreFlags};
 use anyhow::{Context, Result, anyhow};
 use clap::Args;
-use events::{Hint, Message, What};
+use events::{Hint, Letter, Message, What};
 use serde::Serialize;
+use std::fs::{File, OpenOptions};
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use store::Timestamp;
 
@@ -25,6 +29,9 @@ pub(crate) struct Tail {
     /// Take what is shown out of the source
     #[arg(long)]
     take: bool,
+    /// Keep the messages at the end of this file, for `tenon events replay`
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
     /// End after so many messages
     #[arg(long, value_name = "COUNT")]
     count: Option<usize>,
@@ -47,16 +54,27 @@ impl Tail {
         let world = World::real()?;
         let access = feeding::access(&self.sources, &self.store, None, &world)?;
         let mut source = events::open(&self.url, access).await.map_err(|error| anyhow!("{error}"))?;
+        let mut record = self.record.as_deref().map(open_record).transpose()?;
         let mut left = self.count.unwrap_or(usize::MAX);
         while left > 0 {
             let messages = source.receive(MESSAGES.min(left)).await.map_err(|error| anyhow!("{error}"))?;
             messages.iter().try_for_each(|message| self.show(message))?;
             left -= messages.len().min(left);
+            if let Some(file) = &mut record {
+                let lines = messages.iter().flat_map(|message| self.kept(message, &world));
+                file.write_all(&lines.collect::<Vec<_>>()).context("--record")?;
+                // Before the source forgets them.
+                file.sync_data().context("--record")?;
+            }
             if self.take {
                 source.acknowledge().await.map_err(|error| anyhow!("{error}"))?;
             }
         }
         Ok(())
+    }
+
+    fn kept(&self, message: &Message, world: &World) -> Vec<u8> {
+        Letter::of(&self.url, None, message, world.clock.now()).line()
     }
 
     fn show(&self, message: &Message) -> Result<()> {
@@ -82,6 +100,12 @@ impl Tail {
         let time = shown.time.unwrap_or_else(|| "-".to_owned());
         Ok(format!("{time} {:<7} s3://{}/{}{size}", shown.what, shown.bucket, shown.key))
     }
+}
+
+/// Only who owns it may read it.
+fn open_record(path: &Path) -> Result<File> {
+    let opened = OpenOptions::new().append(true).create(true).mode(0o600).open(path);
+    opened.with_context(|| format!("--record: cannot write {}", path.display()))
 }
 
 /// A hint, for people and programs.

@@ -6,6 +6,7 @@
 mod list;
 mod multipart;
 
+use futures_util::FutureExt as _;
 use meta::{Ino, Inode, Kind, Name};
 use store::{
     CopyOptions, GetOptions, Object, ObjectKey, ObjectMeta, ObjectRef, Payload, Precondition, PutOptions,
@@ -21,9 +22,6 @@ use crate::changes::Changing;
 use crate::headers;
 use crate::invalidation::Invalidation;
 use crate::pin::Pin;
-
-/// So often a key is looked at whose name programs change all the time.
-const LOOKS_MAX: u32 = 8;
 
 impl Objects {
     /// The bucket's key of a key.
@@ -41,11 +39,9 @@ impl Objects {
 
     /// The name that a key leads to, as far as it is known here: directory, name shown, inode.
     fn known(&self, full: &ObjectKey) -> crate::Result<Option<(Ino, Name, Option<Inode>)>> {
-        let Some(known) = self.fs.known_way(full)?.filter(|known| known.is_last) else { return Ok(None) };
-        let Some(name) = known.next else { return Ok(None) };
-        let shown = self.fs.shown_name(known.dir, &name)?;
-        let inode = self.fs.names.lookup(known.dir, &shown)?.filter(|inode| !inode.is_dir());
-        Ok(Some((known.dir, shown, inode)))
+        let Some((dir, shown)) = self.fs.shown_at(full)? else { return Ok(None) };
+        let inode = self.fs.names.lookup(dir, &shown)?.filter(|inode| !inode.is_dir());
+        Ok(Some((dir, shown, inode)))
     }
 
     /// The file behind a key that the bucket does not show there: a further name of one, or one that lies beside.
@@ -157,7 +153,8 @@ impl Objects {
     /// What became of a key the mount shows when this returns: where it knows nothing of the directory, it will ask. What
     /// was done is done, also if the bucket does not say now what it made of it.
     async fn show(&self, full: &ObjectKey, is_gone: bool) {
-        let news = match Box::pin(self.look(full, is_gone)).await {
+        let look = |looked_at| self.look_once(full, is_gone, looked_at).boxed();
+        let news = match self.fs.look_until_it_counts(full, look).await {
             Ok(news) => Ok(news),
             Err(error) => {
                 tracing::warn!(key = %full, %error, "what was stored is not seen yet: the bucket is asked later");
@@ -165,22 +162,6 @@ impl Objects {
             }
         };
         self.fs.invalidations.told(news.unwrap_or_default()).await;
-    }
-
-    async fn look(&self, full: &ObjectKey, is_gone: bool) -> crate::Result<Vec<Invalidation>> {
-        let mut looked_at = self.fs.now();
-        let mut news = self.look_once(full, is_gone, looked_at).await?;
-        for _ in 1..LOOKS_MAX {
-            let Some((dir, name, _)) = self.known(full)? else { break };
-            if self.fs.changes.count(dir, &name, looked_at) {
-                break;
-            }
-            // A program changed the name meanwhile: if that failed, what is there is this still.
-            self.fs.changes.settled(dir, &name).await;
-            looked_at = self.fs.now();
-            news.extend(self.look_once(full, is_gone, looked_at).await?);
-        }
-        Ok(news)
     }
 
     async fn look_once(
