@@ -238,6 +238,14 @@ impl History {
         self.touching(key, by, since).next().is_some()
     }
 
+    /// Whether something was done to a key of which nobody knows whether it happened.
+    pub(super) fn is_doubtful(&self, key: &str) -> bool {
+        let is_doubtful = |change: &Change| {
+            change.outcome == Outcome::Doubtful && change.ended.is_some() && change.place.covers(key)
+        };
+        self.changes.iter().any(is_doubtful)
+    }
+
     /// Whether a change that somebody of these surely made lies between two moments; `but`: other than this.
     pub(super) fn is_changed_between(
         &self,
@@ -360,7 +368,8 @@ impl History {
             return false;
         };
         let since = change.begun.saturating_sub(self.endpoint_notice);
-        self.is_touched(&source, &[By::Endpoint], since)
+        self.touching(&source, &[By::Files, By::Endpoint], since)
+            .any(|other| other.by == By::Endpoint || other.outcome == Outcome::Doubtful)
     }
 
     /// The key whose one object a change moves here, or away from here.
