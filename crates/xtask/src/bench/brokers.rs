@@ -11,6 +11,7 @@ use async_nats::jetstream::consumer::{AckPolicy, pull};
 use events::{BrokerAccess, Source, SourceAccess};
 use futures_util::StreamExt;
 use servers::Broker;
+use std::ops::Range;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
@@ -89,28 +90,32 @@ async fn beanstalkd(messages: usize) -> Result<(f64, f64)> {
     };
     let mut connection = TcpStream::connect(broker.address()).await?;
     let put = [format!("put 0 0 3600 {EVENT_BYTES}\r\n").as_bytes(), &event(), b"\r\n"].concat();
-    ask(&mut connection, messages, 1, |_| put.clone()).await?;
+    ask(&mut connection, 0..messages, 1, |_| put.clone()).await?;
     let source = events::open(&format!("{}/default", broker.url_without_user()), access).await?;
     let ours = receive_from(source, messages).await?;
-    ask(&mut connection, messages, 1, |_| put.clone()).await?;
+    ask(&mut connection, 0..messages, 1, |_| put.clone()).await?;
     let begun = now();
-    ask(&mut connection, messages, 2, |_| b"reserve-with-timeout 0\r\n".to_vec()).await?;
-    // Jobs are numbered from 1, and those of before are gone.
-    ask(&mut connection, messages, 1, |job| format!("delete {}\r\n", messages + job + 1).into_bytes())
-        .await?;
+    // Not all at once: beanstalkd looks through what a connection has reserved at each request.
+    for from in (0..messages).step_by(BATCH) {
+        let some = from..(from + BATCH).min(messages);
+        ask(&mut connection, some.clone(), 2, |_| b"reserve-with-timeout 0\r\n".to_vec()).await?;
+        // Jobs are numbered from 1, and those of before are gone.
+        let delete = |job| format!("delete {}\r\n", messages + job + 1).into_bytes();
+        ask(&mut connection, some, 1, delete).await?;
+    }
     Ok((ours, rate(messages, begun)))
 }
 
-/// Sends so many commands of beanstalkd, a batch ahead of the answers, which have so many lines each.
+/// Sends commands of beanstalkd by number, a batch ahead of the answers, which have so many lines each.
 async fn ask(
     connection: &mut TcpStream,
-    times: usize,
+    numbers: Range<usize>,
     lines: usize,
     command: impl Fn(usize) -> Vec<u8>,
 ) -> Result<()> {
     let mut answer = vec![0; 1 << 20];
-    for from in (0..times).step_by(BATCH) {
-        let some = from..(from + BATCH).min(times);
+    for from in numbers.clone().step_by(BATCH) {
+        let some = from..(from + BATCH).min(numbers.end);
         let mut missing = some.len() * lines;
         connection.write_all(&some.flat_map(&command).collect::<Vec<u8>>()).await?;
         while missing > 0 {
