@@ -372,8 +372,8 @@ impl World {
             let lines: Vec<&str> = text.lines().collect();
             eprintln!("{}:\n{}\n", log.display(), lines[lines.len().saturating_sub(40)..].join("\n"));
         }
-        let flags: Vec<String> = self.at().iter().map(flag).collect();
-        let report = Home::new().tenon(["events", "stats", "--handler", &flags[0]]);
+        let flags = self.at().into_iter().flat_map(|at| ["--handler".to_owned(), flag(&at)]);
+        let report = Home::new().tenon(["events", "stats"].map(str::to_owned).into_iter().chain(flags));
         eprintln!("{}\n{report:?}\n{}", self.tale.join("\n"), self.carrier.waiting());
         panic!("world {}: {what}", self.seed);
     }
