@@ -287,14 +287,14 @@ impl Tree {
             }
         };
         let settled = async {
-            match self.branches.values().any(Branch::believes) {
+            match self.branches.values().any(|branch| branch.believes()) {
                 true => tokio::time::sleep(SETTLED_EVERY).await,
                 false => std::future::pending().await,
             }
         };
         tokio::select! {
             () = self.stirred.notified() => {}
-            () = settled => self.branches.values().for_each(Branch::settle),
+            () = settled => self.branches.values().for_each(|branch| branch.settle()),
             news = said => self.followed.store(news, Ordering::Relaxed),
         }
         for branch in self.branches.values() {
