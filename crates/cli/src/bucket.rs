@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+use store::accounts::Accounts;
 use store::dir::{DirOptions, DirStore};
 use store::joined::JoinedStore;
 use store::s3::{
@@ -33,10 +34,13 @@ pub(crate) struct Bucket {
     requests: Requests,
 }
 
+/// Who owns buckets: a profile of the AWS files, or whom the flags and the environment say.
+pub(crate) type Account = Option<String>;
+
 /// Where requests are counted: on the wire if there is one.
 #[derive(Debug, Clone)]
 enum Requests {
-    Wire(Arc<s3::RequestCounts>),
+    Wire(Vec<Arc<s3::RequestCounts>>),
     Calls(Trace),
 }
 
@@ -69,7 +73,9 @@ impl Bucket {
             Volume::S3 { bucket, .. } => Self::open_s3(bucket, flags, world).await,
             Volume::Directory { root } => Self::open_dir(root, read_only, world),
             Volume::Embedded { root } => Self::open_dir(&root.join("objects"), read_only, world),
-            Volume::Buckets { names, .. } => Self::open_buckets(names.as_ref(), flags, world).await,
+            Volume::Buckets { names, accounts, .. } => {
+                Self::open_buckets(names.as_ref(), accounts, flags, world).await
+            }
         }
     }
 
@@ -89,8 +95,12 @@ impl Bucket {
     /// Requests to the store so far, by kind; every kind is there.
     pub(crate) fn requests(&self) -> BTreeMap<String, u64> {
         match &self.requests {
-            Requests::Wire(counts) => {
-                counts.snapshot().into_iter().map(|(kind, count)| (kind.name().to_owned(), count)).collect()
+            Requests::Wire(accounts) => {
+                let mut sum = BTreeMap::new();
+                for (kind, count) in accounts.iter().flat_map(|counts| counts.snapshot()) {
+                    *sum.entry(kind.name().to_owned()).or_default() += count;
+                }
+                sum
             }
             Requests::Calls(trace) => {
                 let counts = trace.counts();
@@ -102,32 +112,30 @@ impl Bucket {
 
     async fn open_s3(bucket: &str, flags: &StoreFlags, world: &World) -> Result<Self> {
         let (clock, entropy) = (Arc::clone(&world.clock), Arc::clone(&world.entropy));
-        let buckets = S3Buckets::new(s3_config(flags)?, clock, entropy)?;
+        let buckets = S3Buckets::new(s3_config(flags, None)?, clock, entropy)?;
         buckets.sign_in().await?;
         let opened = buckets.open_store(bucket).await.map_err(|error| advised(error, bucket))?;
-        let requests = Requests::Wire(buckets.requests());
+        let requests = Requests::Wire(vec![buckets.requests()]);
         Ok(Self { store: Arc::new(opened), buckets: None, writeback: None, requests })
     }
 
     /// These buckets, each of which must be there, or all.
     async fn open_buckets(
         names: Option<&BTreeSet<String>>,
+        accounts: &BTreeSet<Account>,
         flags: &StoreFlags,
         world: &World,
     ) -> Result<Self> {
-        let (clock, entropy) = (Arc::clone(&world.clock), Arc::clone(&world.entropy));
-        let buckets = S3Buckets::new(s3_config(flags)?, clock, entropy)?;
-        buckets.sign_in().await?;
+        let (buckets, counts) = sign_in(accounts, flags, world).await?;
         match names {
             Some(names) => {
                 for name in names {
-                    buckets.open_store(name).await.map_err(|error| advised(error, name))?;
+                    buckets.open(name).await.map_err(|error| advised(error, name))?;
                 }
             }
             None => drop(buckets.list().await.context("cannot list the buckets")?),
         }
-        let requests = Requests::Wire(buckets.requests());
-        let buckets: Arc<dyn Buckets> = Arc::new(buckets);
+        let requests = Requests::Wire(counts);
         let store = Arc::new(JoinedStore::new(Arc::clone(&buckets), names.cloned()));
         Ok(Self { store, buckets: Some(buckets), writeback: None, requests })
     }
@@ -142,12 +150,30 @@ impl Bucket {
     }
 }
 
-/// All buckets that the flags' credentials reach.
-pub(crate) async fn all(flags: &StoreFlags, world: &World) -> Result<Arc<dyn Buckets>> {
-    let (clock, entropy) = (Arc::clone(&world.clock), Arc::clone(&world.entropy));
-    let buckets = S3Buckets::new(s3_config(flags)?, clock, entropy)?;
-    buckets.sign_in().await?;
-    Ok(Arc::new(buckets))
+/// All buckets that the credentials of these accounts reach.
+pub(crate) async fn all(
+    accounts: &BTreeSet<Account>,
+    flags: &StoreFlags,
+    world: &World,
+) -> Result<Arc<dyn Buckets>> {
+    Ok(sign_in(accounts, flags, world).await?.0)
+}
+
+/// The buckets of accounts, and where each counts its requests.
+async fn sign_in(
+    accounts: &BTreeSet<Account>,
+    flags: &StoreFlags,
+    world: &World,
+) -> Result<(Arc<dyn Buckets>, Vec<Arc<s3::RequestCounts>>)> {
+    let (mut reached, mut counts) = (BTreeMap::<Account, Arc<dyn Buckets>>::new(), Vec::new());
+    for account in accounts {
+        let (clock, entropy) = (Arc::clone(&world.clock), Arc::clone(&world.entropy));
+        let buckets = S3Buckets::new(s3_config(flags, account.as_deref())?, clock, entropy)?;
+        buckets.sign_in().await?;
+        counts.push(buckets.requests());
+        reached.insert(account.clone(), Arc::new(buckets));
+    }
+    Ok((Arc::new(Accounts::new(reached)), counts))
 }
 
 /// The S3 request that a call to a store stands for.
@@ -184,11 +210,14 @@ pub(crate) fn state_dir(volume: &Volume, named: Option<&Path>, flags: &StoreFlag
     named.map_or_else(own, Path::to_owned)
 }
 
-/// How to reach the buckets that the flags name.
-pub(crate) fn s3_config(flags: &StoreFlags) -> Result<S3Config> {
-    let found = credentials(flags)?;
+/// How to reach the buckets of an account.
+pub(crate) fn s3_config(flags: &StoreFlags, account: Option<&str>) -> Result<S3Config> {
+    let found = match account {
+        None => own(flags)?,
+        Some(name) => profile(name).with_context(|| format!("the account '{name}'"))?,
+    };
     let mut config = S3Config {
-        endpoint: flags.endpoint_url.clone().or(found.endpoint),
+        endpoint: found.endpoint,
         credentials: found.credentials,
         ca_bundle: flags.ca_bundle.clone(),
         addressing: addressing(flags),
@@ -197,7 +226,7 @@ pub(crate) fn s3_config(flags: &StoreFlags) -> Result<S3Config> {
     config.retry.budget = flags.retry_timeout;
     let answer = flags.retry_timeout.clamp(ANSWER_WITHIN_MIN, config.timeouts.answer);
     (config.timeouts.answer, config.timeouts.stall) = (answer, answer);
-    if let Some(region) = flags.region.clone().or(found.region) {
+    if let Some(region) = found.region {
         config.region = region;
     }
     Ok(config)
@@ -209,6 +238,22 @@ fn addressing(flags: &StoreFlags) -> Option<Addressing> {
         (_, true) => Some(Addressing::Host),
         _ => None,
     }
+}
+
+/// What the flags say, and besides them the environment.
+fn own(flags: &StoreFlags) -> Result<Found> {
+    let found = credentials(flags)?;
+    let (endpoint, region) = (flags.endpoint_url.clone(), flags.region.clone());
+    Ok(Found { endpoint: endpoint.or(found.endpoint), region: region.or(found.region), ..found })
+}
+
+/// What a profile says; where to ask is nobody else's to say.
+fn profile(name: &str) -> Result<Found> {
+    let env = |name: &str| match name {
+        "AWS_ENDPOINT_URL" | "AWS_ENDPOINT_URL_S3" | "AWS_REGION" | "AWS_DEFAULT_REGION" => None,
+        _ => environment::variable(name),
+    };
+    Ok(Search { explicit: None, profile: Some(name.to_owned()), region: None, env: &env }.run()?)
 }
 
 fn credentials(flags: &StoreFlags) -> Result<Found> {

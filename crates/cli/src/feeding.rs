@@ -1,13 +1,15 @@
 //! What this process hears of objects, and from where.
 
-use crate::bucket::{self, World};
+use crate::bucket::{self, Account, World};
 use crate::environment;
-use crate::flags::{SourceFlags, StoreFlags};
+use crate::flags::{SourceAt, SourceFlags, StoreFlags};
 use crate::handling::first_line;
 use anyhow::{Result, anyhow};
-use events::{Feed, FeedCounts, FeedStatus, Filter, Sink, SourceAccess, Wanted};
+use events::{Feed, FeedCounts, FeedStatus, Filter, Hint, Sink, SinkError, SourceAccess, Wanted};
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use store::accounts::{account_of, in_account};
 use tokio::task::JoinSet;
 
 /// What whoever posts events has to know, where no file says it.
@@ -25,7 +27,7 @@ pub(crate) struct Feeds {
 /// What is fed, and how.
 pub(crate) struct FeedParts<'p> {
     /// The sources.
-    pub(crate) urls: &'p [String],
+    pub(crate) sources: &'p [SourceAt],
     pub(crate) flags: &'p SourceFlags,
     pub(crate) store: &'p StoreFlags,
     /// Only what is of one of these is wanted; with none of them, all.
@@ -39,15 +41,16 @@ pub(crate) struct FeedParts<'p> {
 impl Feeds {
     /// Opens the sources.
     pub(crate) async fn open(parts: FeedParts<'_>) -> Result<Self> {
-        let FeedParts { urls, flags, store, wanted, sinks, dir, world } = parts;
+        let FeedParts { sources, flags, store, wanted, sinks, dir, world } = parts;
         let (mut statuses, mut running) = (Vec::new(), JoinSet::new());
-        for url in urls {
-            let access = access(flags, store, Some(dir.to_owned()), world)?;
+        for SourceAt { account, url } in sources {
+            let access = access(flags, store, account.as_deref(), Some(dir.to_owned()), world)?;
             let source = events::open(url, access).await.map_err(|error| anyhow!("--events: {error}"))?;
             let (clock, entropy) = (Arc::clone(&world.clock), Arc::clone(&world.entropy));
             let feed = Feed::new(url, flags.event_dialect, dir.join(DEAD_LETTERS_FILE), clock, entropy)
-                .wanting(Wanted::new(wanted.clone()));
-            let feed = sinks.iter().fold(feed, |feed, sink| feed.into_sink(Arc::clone(sink)));
+                .wanting(Wanted::new(in_words_of(account, &wanted)));
+            let sinks = sinks.iter().map(|sink| of_account(account, Arc::clone(sink)));
+            let feed = sinks.fold(feed, Feed::into_sink);
             statuses.push((url.clone(), feed.status()));
             running.spawn(feed.run(source));
         }
@@ -69,10 +72,11 @@ impl Feeds {
 pub(crate) fn access(
     flags: &SourceFlags,
     store: &StoreFlags,
+    account: Option<&str>,
     positions: Option<PathBuf>,
     world: &World,
 ) -> Result<SourceAccess> {
-    let config = bucket::s3_config(store)?;
+    let config = bucket::s3_config(store, account)?;
     let secret = flags.event_secret.as_deref().map(first_line).transpose()?;
     Ok(SourceAccess {
         secret: secret.or_else(|| environment::variable(SECRET)),
@@ -83,4 +87,44 @@ pub(crate) fn access(
         clock: Arc::clone(&world.clock),
         entropy: Arc::clone(&world.entropy),
     })
+}
+
+/// What is wanted of an account's source, which says buckets as they are called there.
+fn in_words_of(account: &Account, wanted: &[Filter]) -> Vec<Filter> {
+    let told = wanted.iter().filter_map(|filter| match filter.bucket.as_deref().map(account_of) {
+        None => Some(filter.clone()),
+        Some((of, bucket)) => (of == account.as_deref())
+            .then(|| Filter { bucket: Some(bucket.to_owned()), prefix: filter.prefix.clone() }),
+    });
+    told.collect()
+}
+
+fn of_account(account: &Account, sink: Arc<dyn Sink>) -> Arc<dyn Sink> {
+    match account.clone() {
+        Some(account) => Arc::new(OfAccount { account, sink }),
+        None => sink,
+    }
+}
+
+/// A sink that hears of another account's buckets by their whole names.
+#[derive(Debug)]
+struct OfAccount {
+    account: String,
+    sink: Arc<dyn Sink>,
+}
+
+#[async_trait::async_trait]
+impl Sink for OfAccount {
+    async fn take(&self, hints: &[Hint<'_>]) -> Result<(), SinkError> {
+        let mut named = hints.to_vec();
+        for hint in &mut named {
+            hint.bucket = Cow::Owned(in_account(Some(&self.account), &hint.bucket));
+        }
+        self.sink.take(&named).await
+    }
+
+    async fn lost(&self, bucket: Option<&str>) {
+        let bucket = bucket.map(|bucket| in_account(Some(&self.account), bucket));
+        self.sink.lost(bucket.as_deref()).await;
+    }
 }

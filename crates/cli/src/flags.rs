@@ -1,5 +1,6 @@
 //! The flags that several commands share. Every one of them is also a `key=value` of `mount -o`.
 
+use crate::bucket::Account;
 use crate::units;
 use clap::{Args, ValueEnum};
 use events::Dialect;
@@ -144,9 +145,10 @@ pub(crate) struct ViewFlags {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Events")]
 pub(crate) struct EventFlags {
-    /// Source of events, like webhook://ADDRESS:PORT/PATH or beanstalkd://HOST/TUBE (repeatable)
-    #[arg(long, value_name = "URL")]
-    pub(crate) events: Vec<String>,
+    /// Source of events, like webhook://ADDRESS:PORT/PATH or beanstalkd://HOST/TUBE (repeatable); of another account's
+    /// buckets as ACCOUNT=URL
+    #[arg(long, value_name = "[ACCOUNT=]URL")]
+    pub(crate) events: Vec<SourceAt>,
     /// Keep only a part of all objects, like 2/3: other handlers keep the others, each with its own sources of all events
     #[arg(long, value_name = "PART")]
     pub(crate) part: Option<Part>,
@@ -155,6 +157,22 @@ pub(crate) struct EventFlags {
     pub(crate) access_events: bool,
     #[command(flatten)]
     pub(crate) sources: SourceFlags,
+}
+
+/// Where events come from, and of whose buckets.
+#[derive(Debug, Clone)]
+pub(crate) struct SourceAt {
+    pub(crate) account: Account,
+    pub(crate) url: String,
+}
+
+impl From<&str> for SourceAt {
+    fn from(text: &str) -> Self {
+        // A URL may have the sign, too, behind its scheme.
+        let named = text.split_once('=').filter(|(account, _)| !account.contains("://"));
+        let (account, url) = named.map_or((None, text), |(account, url)| (Some(account.to_owned()), url));
+        Self { account, url: url.to_owned() }
+    }
 }
 
 /// What is to be known of sources of events.

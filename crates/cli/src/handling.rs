@@ -16,7 +16,7 @@ use std::sync::Arc;
 use store::{Buckets, Entropy};
 use views::part::{Part, Union};
 use views::remote::{RemoteConfig, RemoteViews, Token};
-use views::{Handler, HandlerConfig, HandlerParts, HandlerStats, Views};
+use views::{Handler, HandlerConfig, HandlerParts, HandlerStats, ViewStats, Views};
 
 /// What a handler wants to be told, where no file says it.
 const HANDLER_TOKEN: &str = "TENON_HANDLER_TOKEN";
@@ -35,7 +35,7 @@ pub(crate) struct Report {
     /// Of Tenon.
     pub(crate) version: String,
     /// Views that somebody asked for, and the buckets and objects in which they look.
-    pub(crate) views: usize,
+    pub(crate) views: Vec<ViewReport>,
     pub(crate) buckets: usize,
     pub(crate) objects: usize,
     pub(crate) memory_bytes: usize,
@@ -43,8 +43,18 @@ pub(crate) struct Report {
     pub(crate) looks: usize,
     /// What came of hints.
     pub(crate) hints: HintReport,
+    /// How long it took in all to find that out, in nanoseconds.
+    pub(crate) matching_ns: u64,
     /// Its feeds, in the order of the flags.
     pub(crate) feeds: Vec<FeedReport>,
+}
+
+/// How large a view is.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct ViewReport {
+    /// Its rules as they would stand in a file.
+    pub(crate) rules: String,
+    pub(crate) objects: usize,
 }
 
 /// What came of hints.
@@ -97,7 +107,7 @@ impl Handling {
         });
         let handler = handler.await?;
         let feeds = Feeds::open(FeedParts {
-            urls: &flags.events,
+            sources: &flags.events,
             flags: &flags.sources,
             store,
             wanted: Vec::new(),
@@ -110,11 +120,12 @@ impl Handling {
 
     /// How it stands.
     pub(crate) fn report(&self) -> Report {
-        let HandlerStats { views, containers, objects, memory_bytes, looks, hints, .. } =
+        let HandlerStats { views, containers, objects, memory_bytes, looks, hints, matching, .. } =
             self.handler.stats();
+        let view = |view: ViewStats| ViewReport { rules: view.rules, objects: view.objects };
         Report {
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            views: views.len(),
+            views: views.into_iter().map(view).collect(),
             buckets: containers,
             objects,
             memory_bytes,
@@ -126,6 +137,7 @@ impl Handling {
                 unwanted: hints.unwanted,
                 looked: hints.looked,
             },
+            matching_ns: u64::try_from(matching.as_nanos()).unwrap_or(u64::MAX),
             feeds: reports(&self.feeds),
         }
     }

@@ -216,7 +216,7 @@ impl Wanted<'_> {
         let dir = state.root().join("events");
         std::fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
         let parts = FeedParts {
-            urls: &self.flags.events.events,
+            sources: &self.flags.events.events,
             flags: &self.flags.events.sources,
             store,
             wanted: Reach::of(volume).wanted(),

@@ -11,6 +11,7 @@
 //!
 //! Refuses credentials in a URL, so that none can reach `ps`, the mount table or a log.
 
+use crate::bucket::Account;
 use crate::state;
 use anyhow::{Context, Result, anyhow, bail};
 use serde::{Deserialize, Serialize};
@@ -32,8 +33,8 @@ pub(crate) enum Volume {
     Directory { root: PathBuf },
     /// A directory made by `tenon format`.
     Embedded { root: PathBuf },
-    /// Buckets of a server as directories: these, or all.
-    Buckets { url: String, names: Option<BTreeSet<String>> },
+    /// Buckets of accounts as directories: these, or all.
+    Buckets { url: String, names: Option<BTreeSet<String>>, accounts: BTreeSet<Account> },
 }
 
 /// What `tenon.toml` says of an embedded volume; how files lie in its objects says [`vfs::VolumeRecord`], in the bucket.
@@ -65,7 +66,9 @@ impl Volume {
     /// Like [`Volume::parse`], but nothing need be there yet.
     pub(crate) fn parse_unchecked(text: &str) -> Result<Self> {
         match text.split_once("://") {
-            Some(("s3", "")) => Ok(Self::Buckets { url: text.to_owned(), names: None }),
+            Some(("s3", "")) => {
+                Ok(Self::Buckets { url: text.to_owned(), names: None, accounts: [None].into() })
+            }
             Some(("s3", rest)) => parse_s3(rest),
             Some(("file", path)) if path.starts_with('/') => Ok(Self::Directory { root: absolute(path)? }),
             Some(("file", _)) => bail!("'{text}' has no absolute path; write file:///dir"),
@@ -89,9 +92,13 @@ impl Volume {
     }
 
     /// The buckets of a file of rulesets, under its name.
-    pub(crate) fn of_views(rules: &Path, names: Option<BTreeSet<String>>) -> Result<Self> {
+    pub(crate) fn of_views(
+        rules: &Path,
+        names: Option<BTreeSet<String>>,
+        accounts: BTreeSet<Account>,
+    ) -> Result<Self> {
         let path = absolute(&rules.to_string_lossy())?;
-        Ok(Self::Buckets { url: format!("views:{}", path.display()), names })
+        Ok(Self::Buckets { url: format!("views:{}", path.display()), names, accounts })
     }
 
     /// What the volume is called as a bucket: its directory's name, where it is one.

@@ -131,7 +131,10 @@ fn s276_s277_clients_of_a_handler_see_changes_and_go_on_while_it_is_killed_and_b
     assert_eq!(listed, "green: 1 objects, 2 bytes\n");
     let stats = home.ok([&["events", "stats"], &client[..]].concat());
     assert!(stats.contains("connected") && stats.contains("unreadable 0"), "{stats}");
-    assert!(stats.starts_with("1 views of "), "{stats}");
+    assert!(
+        stats.starts_with("1 views of ") && stats.contains("\n  1 objects: container: [\"volume\"], "),
+        "{stats}"
+    );
     drop(handler);
     home.boto(
         &url,

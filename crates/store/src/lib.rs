@@ -25,6 +25,7 @@ mod payload;
 mod seam;
 mod wire;
 
+pub mod accounts;
 pub mod bucket_name;
 pub mod byte_range;
 #[cfg(any(test, feature = "conformance"))]

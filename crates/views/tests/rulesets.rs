@@ -74,8 +74,7 @@ fn the_rulesets_of_the_paper_are_read() {
     let names: Vec<_> = rulesets.iter().map(|ruleset| ruleset.name.as_str()).collect();
     assert_eq!(names, ["Gecko", "Leopard"]);
     let gecko = &rulesets[0];
-    assert_eq!(gecko.account.as_deref(), Some("delvesfs"));
-    let object = Object::new();
+    let object = Object::new().with(|object| object.container = "delvesfs:gecko_genome");
     let color =
         |color: &str| object.with(|object| drop(object.properties.insert("color".into(), color.into())));
     assert!(color("green").is_in(gecko) && color("black").is_in(gecko));
@@ -85,7 +84,7 @@ fn the_rulesets_of_the_paper_are_read() {
     assert!(!object.with(|object| object.container = "gecko").is_in(gecko));
     assert!(!object.is_in(&rulesets[1]));
     let text: Vec<_> = gecko.rules.iter().map(ToString::to_string).collect();
-    assert_eq!(text, ["container gecko_genome", "object *.fasta", "property color: black or green"]);
+    assert_eq!(text, ["container delvesfs:gecko_genome", "object *.fasta", "property color: black or green"]);
 }
 
 #[test]
@@ -143,4 +142,26 @@ fn what_a_client_does_with_what_it_sees_is_read() {
     let plain = one("recency: 0");
     assert_eq!((plain.directories, plain.recency), (true, Some(std::time::Duration::ZERO)));
     assert_eq!(plain.rules.len(), 1);
+}
+
+/// A bucket of another account is another bucket, whatever it is called there.
+#[test]
+fn an_account_says_whose_buckets_are_meant() {
+    let text = "a: {container: [reads, 'x-*'], account: lab, output: {container: results}}\n\
+                b: {container: [reads, 'lab:reads']}\nc: {container: '*'}\nd: {container: 'lab:*'}\n";
+    let rulesets = read(text).unwrap();
+    let shown = |container: &'static str| {
+        let object = Object::new().with(|object| object.container = container);
+        let shown = rulesets.iter().filter(|ruleset| object.is_in(ruleset));
+        shown.map(|ruleset| ruleset.name.as_str()).collect::<String>()
+    };
+    assert_eq!(["reads", "lab:reads", "lab:x-1", "x-1"].map(shown), ["bc", "abd", "ad", "c"]);
+    assert_eq!(rulesets[0].output["container"], "lab:results");
+    for ruleset in &rulesets {
+        let again = read(&ruleset.to_yaml()).unwrap();
+        assert_eq!(again[0].to_yaml(), ruleset.to_yaml());
+    }
+    let wrong = read("a: {container: 'l*b:reads'}\nb: {container: reads, account: 'a:b'}\n").unwrap_err();
+    assert_eq!(wrong.len(), 2, "{wrong:?}");
+    assert!(wrong[0].to_string().contains("account") && wrong[1].to_string().contains("'a:b'"), "{wrong:?}");
 }

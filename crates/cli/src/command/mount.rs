@@ -115,7 +115,9 @@ impl Mount {
     /// What is mounted: a volume, or the buckets of the rulesets.
     fn volume(&self, rulesets: Option<&[Ruleset]>) -> Result<Volume> {
         match (&self.mount_point, rulesets, &self.views.views) {
-            (None, Some(rulesets), Some(file)) => Volume::of_views(file, viewing::containers(rulesets)),
+            (None, Some(rulesets), Some(file)) => {
+                Volume::of_views(file, viewing::containers(rulesets), viewing::accounts(rulesets))
+            }
             _ => Volume::parse(&self.volume),
         }
     }

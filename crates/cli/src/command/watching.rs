@@ -4,6 +4,7 @@ use crate::bucket::{self, World};
 use crate::command::object::print_line;
 use crate::flags::{HandlerFlags, StoreFlags};
 use crate::handling;
+use crate::viewing;
 use anyhow::{Context, Result};
 use clap::Args;
 use events::Sink;
@@ -40,13 +41,13 @@ struct Knower {
 }
 
 impl Asked {
-    async fn start(&self) -> Result<Knower> {
+    async fn start(&self, rulesets: &[Ruleset]) -> Result<Knower> {
         if !self.handler.handler.is_empty() {
             return Ok(Knower { views: handling::elsewhere(&self.handler)?, own: None });
         }
         let world = World::real()?;
         let handler = Handler::start(HandlerParts {
-            buckets: bucket::all(&self.store, &world).await?,
+            buckets: bucket::all(&viewing::accounts(rulesets), &self.store, &world).await?,
             clock: Arc::clone(&world.clock),
             entropy: Entropy::new(world.entropy.next_u64()),
             dir: None,
@@ -59,7 +60,7 @@ impl Asked {
 
 /// Prints how many objects each view has.
 pub(crate) async fn list(rulesets: &[Ruleset], asked: &Asked) -> Result<ExitCode> {
-    let knower = asked.start().await?;
+    let knower = asked.start(rulesets).await?;
     for ruleset in rulesets {
         let mut view = Watched::open(&*knower.views, ruleset).await?;
         view.ask(&*knower.views, &mut |_, _| Ok(())).await?;
@@ -71,7 +72,7 @@ pub(crate) async fn list(rulesets: &[Ruleset], asked: &Asked) -> Result<ExitCode
 
 /// Prints what enters, changes and leaves, until it is stopped.
 pub(crate) async fn watch(rulesets: &[Ruleset], interval: Duration, asked: &Asked) -> Result<ExitCode> {
-    let knower = asked.start().await?;
+    let knower = asked.start(rulesets).await?;
     let mut views = Vec::new();
     for ruleset in rulesets {
         views.push(Watched::open(&*knower.views, ruleset).await?);

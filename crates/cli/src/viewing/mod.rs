@@ -8,7 +8,7 @@ mod reach;
 mod shown;
 mod telling;
 
-pub(crate) use reach::{Reach, containers};
+pub(crate) use reach::{Reach, accounts, containers};
 
 use crate::bucket::World;
 use crate::control::protocol;
@@ -223,15 +223,12 @@ pub(crate) fn read(file: &Path) -> Result<Vec<Ruleset>> {
 /// An error for a ruleset that a mount cannot show.
 fn must_be_here(ruleset: &Ruleset, reach: &Reach) -> Result<()> {
     let name = &ruleset.name;
-    if let Some(account) = &ruleset.account {
-        bail!("'{name}' is of the account '{account}': a mount shows views of its own endpoint only");
-    }
     let Reach::Bucket { name: bucket, .. } = reach else { return Ok(()) };
     let containers = ruleset.rules.iter().filter_map(|rule| match rule {
         Rule::Container(names) => Some(names),
         _ => None,
     });
-    match containers.flatten().any(|pattern| pattern.matches(bucket.as_bytes())) {
+    match containers.flatten().any(|pattern| pattern.names(bucket)) {
         true => Ok(()),
         false => Err(anyhow!(
             "'{name}' shows nothing of the bucket '{bucket}', which is mounted; name that as its container, or mount --views without a volume"

@@ -3,8 +3,9 @@
 use events::Filter;
 use std::collections::BTreeSet;
 use store::ObjectKey;
-use views::{ObjectName, Rule, Ruleset};
+use views::{ObjectName, Pattern, Rule, Ruleset};
 
+use crate::bucket::Account;
 use crate::volume::Volume;
 
 /// The objects that a volume has.
@@ -75,13 +76,19 @@ impl Reach {
 
 /// The buckets that rulesets name; `None` if one names them by a pattern.
 pub(crate) fn containers(rulesets: &[Ruleset]) -> Option<BTreeSet<String>> {
-    let mut names = BTreeSet::new();
-    for rule in rulesets.iter().flat_map(|ruleset| &ruleset.rules) {
-        if let Rule::Container(patterns) = rule {
-            for pattern in patterns {
-                names.insert(pattern.only_text()?);
-            }
-        }
-    }
-    Some(names)
+    named(rulesets).map(Pattern::only_text).collect()
+}
+
+/// Whose they are.
+pub(crate) fn accounts(rulesets: &[Ruleset]) -> BTreeSet<Account> {
+    named(rulesets).map(|pattern| pattern.account().map(str::to_owned)).collect()
+}
+
+fn named(rulesets: &[Ruleset]) -> impl Iterator<Item = &Pattern> {
+    let rules = rulesets.iter().flat_map(|ruleset| &ruleset.rules);
+    let patterns = rules.filter_map(|rule| match rule {
+        Rule::Container(patterns) => Some(patterns),
+        _ => None,
+    });
+    patterns.flatten()
 }

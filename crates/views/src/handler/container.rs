@@ -83,7 +83,7 @@ impl View {
     /// Whether a container is named.
     pub(super) fn names(&self, container: &str) -> bool {
         let names = |rule: &Rule| match rule {
-            Rule::Container(names) => names.iter().any(|name| name.matches(container.as_bytes())),
+            Rule::Container(names) => names.iter().any(|name| name.names(container)),
             _ => true,
         };
         self.rules.iter().all(names)

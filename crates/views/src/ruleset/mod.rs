@@ -17,8 +17,6 @@ use store::{Tags, Timestamp};
 pub struct Ruleset {
     /// The directory's name.
     pub name: String,
-    /// The endpoint, by the name that it is configured under, and its credentials; the usual one if `None`.
-    pub account: Option<String>,
     /// The first is of the container.
     pub rules: Vec<Rule>,
     /// Whether objects that say in which directory they are lie in that one.
@@ -32,7 +30,7 @@ pub struct Ruleset {
 /// What an object must be like.
 #[derive(Debug, Clone)]
 pub enum Rule {
-    /// In a container (bucket) with one of these names.
+    /// In a container (bucket) with one of these names, as [`store::accounts`] says them.
     Container(Vec<Pattern>),
     /// Under one of these keys.
     Object(Vec<Pattern>),
@@ -120,7 +118,7 @@ impl Ruleset {
 impl Rule {
     pub(crate) fn holds(&self, object: &ObjectState<'_>, now: Timestamp) -> bool {
         match self {
-            Self::Container(names) => matches_any(names, object.container.as_bytes()),
+            Self::Container(names) => names.iter().any(|name| name.names(object.container)),
             Self::Object(keys) => matches_any(keys, object.key),
             Self::Size(bound) => bound.holds(object.size_bytes),
             Self::Modified(bound) => bound.holds(object.modified, now),

@@ -3,6 +3,7 @@
 use globset::GlobBuilder;
 use regex::bytes::{Regex, RegexBuilder};
 use std::fmt;
+use store::accounts::{account_of, in_account};
 
 /// A text in which `*` stands for any characters, `?` for one, `[a-z]` for one of these, and `{a,b}` for either.
 ///
@@ -28,6 +29,15 @@ impl Pattern {
         Self::new(text, false)
     }
 
+    /// Of containers of an account; a text may say another: `ACCOUNT:BUCKET`.
+    pub fn of_container(account: Option<&str>, text: &str) -> Result<Self, String> {
+        let (own, bucket) = account_of(text);
+        if own.is_some_and(|own| own.is_empty() || own.contains(WILD)) {
+            return Err(format!("'{text}' does not say which account: that takes a name, without wildcards"));
+        }
+        Self::of_value(&in_account(own.or(account), bucket))
+    }
+
     fn new(text: &str, is_path: bool) -> Result<Self, String> {
         let glob = GlobBuilder::new(text).literal_separator(is_path).backslash_escape(true).build();
         let glob = glob.map_err(|error| format!("'{text}' is no pattern: {}", error.kind()))?;
@@ -39,6 +49,16 @@ impl Pattern {
     /// Whether all of the text is what the pattern stands for.
     pub fn matches(&self, text: &[u8]) -> bool {
         self.regex.is_match(text)
+    }
+
+    /// The account whose containers it stands for.
+    pub fn account(&self) -> Option<&str> {
+        account_of(&self.written).0
+    }
+
+    /// Whether a container is what the pattern stands for. No wildcard stands for an account.
+    pub fn names(&self, container: &str) -> bool {
+        self.account() == account_of(container).0 && self.matches(container.as_bytes())
     }
 
     /// As it was written.

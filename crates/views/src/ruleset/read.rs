@@ -1,12 +1,13 @@
 //! From a file to rulesets: all that is wrong with it is said at once, with its place and what would be right.
 
 use super::bound::{SizeBound, TimeBound};
-use super::pattern::Pattern;
+use super::pattern::{Pattern, WILD};
 use super::{Rule, Ruleset, Wanted};
 use crate::tree::DIRECTORY_PROPERTY;
 use crate::yaml::{self, Node, Place, Problem, Value};
 use std::collections::BTreeMap;
 use std::time::Duration;
+use store::accounts::{account_of, in_account};
 
 /// What a ruleset may say.
 const WORDS: [&str; 12] = [
@@ -88,8 +89,8 @@ impl Reader {
 
     fn ruleset(&mut self, name: String, place: Place, entries: Vec<(Node, Node)>) -> Option<Ruleset> {
         let output = BTreeMap::new();
-        let mut ruleset =
-            Ruleset { name, account: None, rules: Vec::new(), directories: true, recency: None, output };
+        let mut ruleset = Ruleset { name, rules: Vec::new(), directories: true, recency: None, output };
+        let account = account(&entries);
         let mut seen = Vec::new();
         for (word, value) in entries {
             let place = word.place;
@@ -98,7 +99,14 @@ impl Reader {
                 self.wrong(place, format!("'{word}' is said twice; write its values as a list"));
                 continue;
             }
-            self.rule(&word, place, value, &mut ruleset);
+            match word.as_str() {
+                "account" => self.account(place, value),
+                "container" => {
+                    let of_account = |text: &str| Pattern::of_container(account.as_deref(), text);
+                    ruleset.rules.push(Rule::Container(self.each(value, &word, of_account)));
+                }
+                _ => self.rule(&word, place, value, &mut ruleset),
+            }
             seen.push(word);
         }
         if !seen.iter().any(|word| word == "container") {
@@ -109,6 +117,11 @@ impl Reader {
         }
         if ruleset.directories && seen.iter().any(|word| word == "directories") {
             self.ask_for_directories(place, &mut ruleset.rules);
+        }
+        if let Some(container) = ruleset.output.get_mut("container")
+            && let (None, bucket) = account_of(container)
+        {
+            *container = in_account(account.as_deref(), bucket);
         }
         // What is cheapest to tell and leaves most out comes first.
         ruleset.rules.sort_by(|one, other| rank(one).cmp(&rank(other)));
@@ -126,10 +139,16 @@ impl Reader {
         }
     }
 
+    fn account(&mut self, place: Place, value: Node) {
+        if let Some(name) = self.text(value, "an account")
+            && (name.is_empty() || name.contains(WILD) || name.contains(['/', ':']))
+        {
+            self.wrong(place, format!("'{name}' cannot be the name of an account"));
+        }
+    }
+
     fn rule(&mut self, word: &str, place: Place, value: Node, ruleset: &mut Ruleset) {
         match word {
-            "account" => ruleset.account = self.text(value, "an account"),
-            "container" => ruleset.rules.push(Rule::Container(self.each(value, word, Pattern::of_value))),
             "object" => ruleset.rules.push(Rule::Object(self.each(value, word, Pattern::of_key))),
             "content_type" => {
                 ruleset.rules.push(Rule::ContentType(self.each(value, word, Pattern::of_value)))
@@ -259,6 +278,14 @@ impl Reader {
             }
         }
     }
+}
+
+/// The account that a ruleset says, wherever it does.
+fn account(entries: &[(Node, Node)]) -> Option<String> {
+    entries.iter().find_map(|(word, value)| match (&word.value, &value.value) {
+        (Value::Text(word), Value::Text(name)) if word == "account" => Some(name.clone()),
+        _ => None,
+    })
 }
 
 fn check_name(name: &str) -> Result<(), String> {

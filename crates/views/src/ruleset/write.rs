@@ -28,9 +28,6 @@ impl Ruleset {
     /// file of several.
     pub fn to_yaml(&self) -> String {
         let mut text = format!("{}:\n", Quoted(&self.name));
-        if let Some(account) = &self.account {
-            say(&mut text, "account", &Quoted(account).to_string());
-        }
         write_rules(&mut text, &self.rules);
         if !self.directories {
             say(&mut text, "directories", "off");

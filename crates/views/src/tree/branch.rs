@@ -172,7 +172,7 @@ impl Branch {
     /// Whether the handler may say that an object is seen: it may be late.
     fn could_show(&self, object: &ObjectName) -> bool {
         self.ruleset.rules.iter().all(|rule| match rule {
-            Rule::Container(names) => names.iter().any(|name| name.matches(object.container.as_bytes())),
+            Rule::Container(names) => names.iter().any(|name| name.names(&object.container)),
             Rule::Object(keys) => keys.iter().any(|key| key.matches(object.key.as_bytes())),
             _ => true,
         })

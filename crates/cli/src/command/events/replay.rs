@@ -65,7 +65,7 @@ impl Replay {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let runtime = tokio::runtime::Runtime::new().context("cannot start")?;
         let world = World::real()?;
-        let access = feeding::access(&self.sources, &self.store, None, &world)?;
+        let access = feeding::access(&self.sources, &self.store, None, None, &world)?;
         let authorization = access.secret.as_deref().map(Authorization::of).transpose()?;
         let post = Post::new(&self.to, authorization, self.store.ca_bundle.as_deref()).context("--to")?;
         let counts = runtime.block_on(self.replay(&post))?;

@@ -42,6 +42,9 @@ pub(crate) struct Serve {
     /// Where the lock, what is known of objects, and the dead letters live
     #[arg(long, value_name = "DIR")]
     state_dir: Option<PathBuf>,
+    /// Account that rulesets may name besides the one that flags and environment say: a profile of the AWS files (repeatable)
+    #[arg(long, value_name = "PROFILE")]
+    account: Vec<String>,
     #[command(flatten)]
     events: EventFlags,
     #[command(flatten)]
@@ -85,7 +88,8 @@ impl Serve {
         if token.is_none() && !self.listen.ip().is_loopback() {
             tracing::warn!("whoever reaches {} may ask what objects there are; give a --token", self.listen);
         }
-        let buckets = bucket::all(&self.store, &world).await?;
+        let accounts = self.account.iter().cloned().map(Some).chain([None]).collect();
+        let buckets = bucket::all(&accounts, &self.store, &world).await?;
         // Of another part everything is another state.
         let part = self.events.part.unwrap_or(Part::ALL);
         let dir = match part {

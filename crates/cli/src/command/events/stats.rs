@@ -38,10 +38,19 @@ fn show(report: &Report) -> Result<()> {
     let memory = units::human_bytes(report.memory_bytes as u64);
     print_line(&format!(
         "{} views of {} objects in {} buckets, {memory}; {} objects wait to be looked at",
-        report.views, report.objects, report.buckets, report.looks
+        report.views.len(),
+        report.objects,
+        report.buckets,
+        report.looks
     ))?;
+    for view in &report.views {
+        let rules: Vec<&str> = view.rules.lines().map(str::trim).collect();
+        print_line(&format!("  {} objects: {}", view.objects, rules.join(", ")))?;
+    }
+    let heard = applied + repeated + late + unwanted + looked;
     print_line(&format!(
-        "hints: {applied} applied, {repeated} repeated, {late} late, {unwanted} unwanted, {looked} looked at"
+        "hints: {applied} applied, {repeated} repeated, {late} late, {unwanted} unwanted, {looked} looked at; {} ns each",
+        report.matching_ns.checked_div(heard).unwrap_or(0)
     ))?;
     if report.feeds.is_empty() {
         print_line("no sources: nobody says what happens to objects")?;

@@ -52,7 +52,7 @@ impl Tail {
 
     async fn tail(&self) -> Result<()> {
         let world = World::real()?;
-        let access = feeding::access(&self.sources, &self.store, None, &world)?;
+        let access = feeding::access(&self.sources, &self.store, None, None, &world)?;
         let mut source = events::open(&self.url, access).await.map_err(|error| anyhow!("{error}"))?;
         let mut record = self.record.as_deref().map(open_record).transpose()?;
         let mut left = self.count.unwrap_or(usize::MAX);

@@ -1,0 +1,87 @@
+//! Views of several accounts: rulesets that say whose buckets they mean.
+
+use crate::fixture::{Home, eventually};
+use crate::handlers::{Run, free_port};
+use crate::s3::new_bucket;
+use crate::view_mounts::{Client, Telling, names};
+use servers::S3Server;
+use std::fs;
+
+/// A profile of AWS's file, with an endpoint and keys of its own.
+fn write_profile(home: &Home, name: &str, server: &S3Server) {
+    let (endpoint, region) = (server.endpoint(), server.region());
+    let (key, secret) = (server.access_key(), server.secret_key());
+    let profile = format!(
+        "[profile {name}]\nendpoint_url = {endpoint}\nregion = {region}\naws_access_key_id = {key}\naws_secret_access_key = {secret}\n"
+    );
+    fs::write(home.path("aws-config"), profile).unwrap();
+}
+
+/// Two servers have a bucket of the same name, and one of them says what happens in it.
+#[test]
+fn s287_a_view_shows_buckets_of_another_account() {
+    let (own, telling) = (servers::shared_minio(), Telling::start());
+    let bucket = new_bucket(own, "accounts");
+    assert_eq!(new_bucket(&telling.server, "accounts"), bucket);
+    let (mine, theirs) = (Client::of(own, &bucket), Client::of(&telling.server, &bucket));
+    let home = telling.home().with("AWS_ENDPOINT_URL", &own.endpoint()).with("AWS_CONFIG_FILE", "aws-config");
+    write_profile(&home, "lab", &telling.server);
+    let rules = format!("mine: {{container: {bucket}}}\ntheirs: {{container: '{bucket}', account: lab}}\n");
+    fs::write(home.path("rules.yaml"), rules).unwrap();
+    mine.put("a", "mine", &[]);
+    theirs.put("b", "theirs", &[]);
+
+    let [events, secret] = &telling.flags;
+    let events = events.replace("--events=", "--events=lab=");
+    home.ok(["mount", "--views=rules.yaml", &events, secret, "mnt", "--metadata-ttl=1h"]);
+    let [shown, others] = ["mine", "theirs"].map(|name| home.mnt().join(name));
+    assert_eq!((names(&shown), names(&others)), (vec!["a".to_owned()], vec!["b".to_owned()]));
+    telling.tells_of(&home, &bucket);
+    theirs.put("c", "new", &[]);
+    eventually("what the other's source says is shown", || others.join("c").exists());
+    assert_eq!(fs::read_to_string(others.join("c")).unwrap(), "new");
+    fs::write(others.join("made"), "through the view").unwrap();
+    assert_eq!(theirs.find("made").unwrap().size_bytes, 16);
+    fs::rename(others.join("made"), others.join("renamed")).unwrap();
+    eventually("it has its new key", || theirs.find("renamed").is_some());
+    assert_eq!(names(&shown), ["a"]);
+    assert!(mine.find("made").is_none() && mine.find("renamed").is_none());
+    home.ok(["umount", "mnt"]);
+
+    let listed = home.ok(["views", "list", "rules.yaml"]);
+    assert!(listed.contains("mine: 1 object") && listed.contains("theirs: 3 objects"), "{listed}");
+}
+
+/// A handler looks only where whoever started it allows it to.
+#[test]
+fn s287_a_handler_knows_the_accounts_that_it_was_given() {
+    let (own, other) = (servers::shared_minio(), servers::minio());
+    let bucket = new_bucket(&other, "handled");
+    Client::of(&other, &bucket).put("a", "theirs", &[]);
+    let home =
+        crate::s3::home(own).with("AWS_ENDPOINT_URL", &own.endpoint()).with("AWS_CONFIG_FILE", "aws-config");
+    write_profile(&home, "lab", &other);
+    fs::write(home.path("rules.yaml"), format!("theirs: {{container: {bucket}, account: lab}}\n")).unwrap();
+    let listen = || format!("127.0.0.1:{}", free_port());
+    let handler = |flags: &[&str]| {
+        let listen = listen();
+        Run::start(
+            &home,
+            &[&["events", "serve", "--listen", &listen, "--state-dir", &listen], flags].concat(),
+        )
+    };
+    let asked = |handler: &Run| {
+        ["views", "list", "rules.yaml", "--handler"]
+            .map(str::to_owned)
+            .into_iter()
+            .chain([handler.first_line()])
+    };
+    let without = handler(&[]);
+    let said = home.refused(asked(&without));
+    assert!(said.contains("the account 'lab'"), "{said}");
+    let with = handler(&["--account=lab"]);
+    let said = home.ok(asked(&with));
+    assert!(said.contains("theirs: 1 object"), "{said}");
+    let nobody = home.refused(["events", "serve", "--account=nobody", "--listen", &listen()]);
+    assert!(nobody.contains("the account 'nobody'"), "{nobody}");
+}
