@@ -184,6 +184,11 @@ impl History {
         self.wild.insert(key.into());
     }
 
+    /// Somebody has looked.
+    pub(super) fn is_known(&mut self, key: &str) {
+        self.wild.remove(key);
+    }
+
     pub(super) fn knows(&self, key: &str) -> bool {
         !self.wild.contains(key)
     }

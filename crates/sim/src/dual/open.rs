@@ -83,6 +83,13 @@ impl Open {
         self.contents = contents;
     }
 
+    /// Its last state may have been seen before it was known.
+    pub(super) fn may_show_since(&self, stage: &Stage, since: Moment) {
+        if let Some(id) = self.drafts.last() {
+            stage.inner.borrow_mut().history.began_at(*id, since);
+        }
+    }
+
     /// What it has now is stored by a change, which began with the first write of it.
     pub(super) fn stores(&mut self, stage: &Stage, id: ChangeId) {
         self.is_state(stage, id);

@@ -312,15 +312,20 @@ impl Program {
         Ok(())
     }
 
-    /// A write that fails may have got so far as any byte of it: what is seen is believed.
+    /// A write that fails may have got so far as any byte of it: what is seen is believed. The look may store it, so others may see
+    /// it before that.
     async fn write_failed(&mut self, mount: &Mount, slot: usize, before: Vec<Bytes>, error: &Error) -> Step {
         let (since, key) = (self.open[slot].since, self.open[slot].key.clone());
         let keys: Vec<&str> = key.as_deref().into_iter().collect();
         self.may_fail(mount, &keys, since, error)?;
+        let looked = self.stage.now();
+        let unknown = key.filter(|key| self.stage.inner.borrow().history.knows(key));
+        unknown.iter().for_each(|key| self.stage.inner.borrow_mut().history.is_wild(key));
         let seen = {
             let _calm = mount.weather.calm();
             self.read_all(&mount.fs, self.open[slot].handle).await
         };
+        unknown.iter().for_each(|key| self.stage.inner.borrow_mut().history.is_known(key));
         if mount.weather.has_crashed() {
             return Ok(());
         }
@@ -330,6 +335,7 @@ impl Program {
                 let mut may = before;
                 may.push(seen);
                 open.begins_write(&self.stage, may);
+                open.may_show_since(&self.stage, looked);
             }
             Err(_) => {
                 let mut inner = self.stage.inner.borrow_mut();
