@@ -40,7 +40,7 @@ fn dual_worlds_agree_with_their_history() {
 /// stores nothing.
 #[test]
 fn dual_worlds_that_failed_once_do_no_more() {
-    for seed in [4964, 7970, 8725, 9868, 10161] {
+    for seed in [4964, 7970, 8725, 9868, 10161, 11520] {
         if let Err(failure) = sim::dual::world(seed) {
             panic!("{failure}");
         }

@@ -139,11 +139,13 @@ impl Filesystem {
         let outcome = {
             let mut work = file.work.lock().await;
             match work.is_published() {
-                true if inode.is_beside() => match self.try_to_show(&file, &mut work).await {
-                    // Somebody else's object is there, and ours is in `lost+found`; or the server has no such keys.
-                    Err(Error::Stale(_) | Error::Store(StoreError::InvalidKey { .. })) => Ok(()),
-                    shown => shown,
-                },
+                true if inode.is_beside() || inode.is_ahead() => {
+                    match self.try_to_show(&file, &mut work).await {
+                        // Somebody else's object is there, and ours is in `lost+found`; or the server has no such keys.
+                        Err(Error::Stale(_) | Error::Store(StoreError::InvalidKey { .. })) => Ok(()),
+                        shown => shown,
+                    }
+                }
                 true => self.copy_onto_itself(&file).await.map(|()| work.follow(&file)),
                 false => Ok(()),
             }

@@ -250,6 +250,24 @@ async fn s21_a_file_is_complete_before_it_moves() {
     }
 }
 
+/// The last close failed, and then only the attributes were written to the object, which lacked what the `fsync` had
+/// stored for as long as nobody wrote the file again (world of both sides 11520).
+#[tokio::test]
+async fn s21_what_was_synced_is_shown_though_the_last_close_failed() {
+    let world = Bucket::with_metadata().mount(|_| {}).await;
+    world.mkdir("dir").await.unwrap();
+    let (handle, body) = with_a_delta(&world).await;
+    world.fs.write(handle, 2000, b"lost").await.unwrap();
+    world.bucket.faults.add(Rule::new(Fault::unavailable()).on(Operation::Put).always());
+    world.bucket.faults.add(Rule::new(Fault::unavailable()).on(Operation::BeginMultipart).always());
+    assert_eq!(errno(world.close(handle).await), libc::EIO);
+    world.bucket.faults.clear();
+    world.fs.sync().await.unwrap();
+    assert!(world.bucket.object("dir/file").await.unwrap() == body);
+    assert!(world.read_file("dir/file").await.unwrap() == body);
+    world.assert_healthy().await;
+}
+
 /// `dir/file`, open, with bytes that are in no whole object.
 async fn with_a_delta(world: &World) -> (Handle, Vec<u8>) {
     let mut body = pattern(1 << 20);
