@@ -111,12 +111,9 @@ impl Bucket {
     }
 
     async fn open_s3(bucket: &str, flags: &StoreFlags, world: &World) -> Result<Self> {
-        let (clock, entropy) = (Arc::clone(&world.clock), Arc::clone(&world.entropy));
-        let buckets = S3Buckets::new(s3_config(flags, None)?, clock, entropy)?;
-        buckets.sign_in().await?;
-        let opened = buckets.open_store(bucket).await.map_err(|error| advised(error, bucket))?;
-        let requests = Requests::Wire(vec![buckets.requests()]);
-        Ok(Self { store: Arc::new(opened), buckets: None, writeback: None, requests })
+        let (buckets, counts) = sign_in(&[None].into(), flags, world).await?;
+        let store = buckets.open(bucket).await.map_err(|error| advised(error, bucket))?;
+        Ok(Self { store, buckets: None, writeback: None, requests: Requests::Wire(counts) })
     }
 
     /// These buckets, each of which must be there, or all.

@@ -1,8 +1,9 @@
 //! Where events go: one subscriber, to standard error or to a file that can be rotated.
 
 use crate::flags::{LogFlags, LogFormat};
+use crate::state;
 use anyhow::{Context, Result, anyhow};
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,7 +20,7 @@ pub(crate) struct LogFile {
 impl LogFile {
     /// Opens the file for appending.
     pub(crate) fn open(path: &Path) -> Result<Self> {
-        let file = append_to(path).with_context(|| {
+        let file = state::open_to_append(path).with_context(|| {
             format!("cannot write the log {}; choose another with --log-file", path.display())
         })?;
         Ok(Self { path: path.to_owned(), file: Arc::new(Mutex::new(file)) })
@@ -27,7 +28,7 @@ impl LogFile {
 
     /// Opens the path anew, after somebody moved the file away.
     pub(crate) fn reopen(&self) -> io::Result<()> {
-        let file = append_to(&self.path)?;
+        let file = state::open_to_append(&self.path)?;
         *self.lock() = file;
         Ok(())
     }
@@ -75,11 +76,6 @@ pub(crate) fn start(flags: &LogFlags, file: Option<LogFile>) -> Result<()> {
         (None, LogFormat::Json) => builder.json().with_writer(io::stderr).try_init(),
     };
     started.map_err(|error| anyhow!("cannot start logging: {error}"))
-}
-
-fn append_to(path: &Path) -> io::Result<File> {
-    use std::os::unix::fs::OpenOptionsExt;
-    OpenOptions::new().append(true).create(true).mode(0o600).open(path)
 }
 
 #[cfg(test)]

@@ -293,6 +293,11 @@ pub(crate) fn read_secret(path: &Path) -> Result<String> {
     fs::read_to_string(path).with_context(|| format!("cannot read {shown}"))
 }
 
+/// A file at whose end is written, and which only its owner may read; it is made if it is missing.
+pub(crate) fn open_to_append(path: &Path) -> std::io::Result<File> {
+    OpenOptions::new().append(true).create(true).mode(0o600).open(path)
+}
+
 fn write_with_mode(path: &Path, text: &str, mode: u32) -> std::io::Result<()> {
     let staged = path.with_extension("new");
     let mut options = OpenOptions::new();

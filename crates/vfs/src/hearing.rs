@@ -199,7 +199,7 @@ impl Filesystem {
         let shown = self.shown_on(&way, name)?;
         match self.names.lookup(way.dir, &shown)? {
             Some(inode) => tell_of(&inode, news),
-            None => news.push(entry(way.dir, &shown)),
+            None => news.push(Invalidation::entry(way.dir, shown.as_bytes())),
         }
         Ok(())
     }
@@ -213,13 +213,9 @@ impl Filesystem {
 /// Of a directory its name stays: somebody may be in it, and who asks for its attributes hears whether it is there.
 fn tell_of(inode: &Inode, news: &mut Vec<Invalidation>) {
     if let Some((dir, name)) = inode.home.as_ref().filter(|_| inode.kind != Kind::Directory) {
-        news.push(entry(*dir, name));
+        news.push(Invalidation::entry(*dir, name.as_bytes()));
     }
     news.push(Invalidation::Attributes(inode.ino));
-}
-
-fn entry(parent: Ino, name: &Name) -> Invalidation {
-    Invalidation::Entry { parent, name: bytes::Bytes::copy_from_slice(name.as_bytes()) }
 }
 
 /// One hint for each key. Where several say different things, only the bucket knows.

@@ -34,6 +34,13 @@ pub enum Invalidation {
     Reached(Mark),
 }
 
+impl Invalidation {
+    /// What a name of a directory stands for.
+    pub(crate) fn entry(parent: Ino, name: &[u8]) -> Self {
+        Self::Entry { parent, name: Bytes::copy_from_slice(name) }
+    }
+}
+
 /// A place in the news.
 #[derive(Debug, Clone)]
 pub struct Mark(Arc<Mutex<Option<oneshot::Sender<()>>>>);
@@ -101,7 +108,7 @@ impl Invalidations {
     }
 
     pub(crate) fn entry(&self, parent: Ino, name: &[u8]) {
-        self.say(Invalidation::Entry { parent, name: Bytes::copy_from_slice(name) });
+        self.say(Invalidation::entry(parent, name));
     }
 
     /// Asks for an entry to be let go of, whose memory is wanted; only while there is room for news beside.

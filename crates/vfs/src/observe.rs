@@ -235,7 +235,6 @@ impl Filesystem {
 }
 
 fn say(news: &mut Vec<Invalidation>, parent: Ino, name: &Name) {
-    let name = bytes::Bytes::copy_from_slice(name.as_bytes());
-    news.push(Invalidation::Entry { parent, name });
+    news.push(Invalidation::entry(parent, name.as_bytes()));
     news.push(Invalidation::Inode(parent));
 }

@@ -24,5 +24,5 @@ pub use ruleset::bound::{SizeBound, TimeBound};
 pub use ruleset::pattern::Pattern;
 pub use ruleset::read::read;
 pub use ruleset::write::write;
-pub use ruleset::{ObjectState, Reason, Rule, Ruleset, Wanted};
+pub use ruleset::{ObjectState, Reason, Rule, Ruleset, Wanted, containers};
 pub use yaml::{Place, Problem};

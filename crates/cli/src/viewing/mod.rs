@@ -24,7 +24,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use store::{Buckets, Clock, ObjectKey, ObjectMeta, ObjectStore, StoreError, Tags, Timestamp};
 use views::tree::{Tree, TreeParts, ViewStatus};
-use views::{ObjectName, Rule, Ruleset, Shown, Views};
+use views::{ObjectName, Ruleset, Shown, Views};
 
 /// What a file of rulesets has at most: nobody writes more, and a device file has no end.
 const FILE_BYTES_MAX: u64 = 16 << 20;
@@ -224,11 +224,7 @@ pub(crate) fn read(file: &Path) -> Result<Vec<Ruleset>> {
 fn must_be_here(ruleset: &Ruleset, reach: &Reach) -> Result<()> {
     let name = &ruleset.name;
     let Reach::Bucket { name: bucket, .. } = reach else { return Ok(()) };
-    let containers = ruleset.rules.iter().filter_map(|rule| match rule {
-        Rule::Container(names) => Some(names),
-        _ => None,
-    });
-    match containers.flatten().any(|pattern| pattern.names(bucket)) {
+    match views::containers(&ruleset.rules).any(|pattern| pattern.names(bucket)) {
         true => Ok(()),
         false => Err(anyhow!(
             "'{name}' shows nothing of the bucket '{bucket}', which is mounted; name that as its container, or mount --views without a volume"

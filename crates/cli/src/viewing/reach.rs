@@ -3,7 +3,7 @@
 use events::Filter;
 use std::collections::BTreeSet;
 use store::ObjectKey;
-use views::{ObjectName, Pattern, Rule, Ruleset};
+use views::{ObjectName, Pattern, Ruleset};
 
 use crate::bucket::Account;
 use crate::volume::Volume;
@@ -85,10 +85,5 @@ pub(crate) fn accounts(rulesets: &[Ruleset]) -> BTreeSet<Account> {
 }
 
 fn named(rulesets: &[Ruleset]) -> impl Iterator<Item = &Pattern> {
-    let rules = rulesets.iter().flat_map(|ruleset| &ruleset.rules);
-    let patterns = rules.filter_map(|rule| match rule {
-        Rule::Container(patterns) => Some(patterns),
-        _ => None,
-    });
-    patterns.flatten()
+    rulesets.iter().flat_map(|ruleset| views::containers(&ruleset.rules))
 }

@@ -188,11 +188,9 @@ impl Filesystem {
         let Some(dir) = views.held(&stale.directory) else { return true };
         let mut news = vec![Invalidation::Inode(dir)];
         for name in &stale.names {
-            let place = (dir, name.clone());
-            let name = bytes::Bytes::copy_from_slice(name.as_bytes());
             // In this order: a lookup under way ends before the front end lets go of what it found.
-            news.push(Invalidation::Entry { parent: dir, name });
-            news.extend(views.held_file(&place).map(Invalidation::Attributes));
+            news.push(Invalidation::entry(dir, name.as_bytes()));
+            news.extend(views.held_file(&(dir, name.clone())).map(Invalidation::Attributes));
         }
         self.invalidations.say_all(news)
     }

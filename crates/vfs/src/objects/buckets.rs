@@ -73,9 +73,7 @@ impl DirectoryBuckets {
     }
 
     async fn tell(&self, name: &str) {
-        let entry = bytes::Bytes::copy_from_slice(name.as_bytes());
-        let news =
-            vec![Invalidation::Entry { parent: Ino::ROOT, name: entry }, Invalidation::Inode(Ino::ROOT)];
+        let news = vec![Invalidation::entry(Ino::ROOT, name.as_bytes()), Invalidation::Inode(Ino::ROOT)];
         self.fs.invalidations.told(news).await;
     }
 }

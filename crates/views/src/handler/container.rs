@@ -2,7 +2,7 @@
 
 use super::matcher::{Matcher, Moment, Needs};
 use crate::ruleset::write::write_rules;
-use crate::{Pattern, Rule, ViewId};
+use crate::{Pattern, Rule, ViewId, containers};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use store::{ObjectStore, StoreError, Timestamp};
@@ -91,11 +91,7 @@ impl View {
 
     /// The containers that are named literally, and whether there are patterns besides.
     pub(super) fn containers(&self) -> (Vec<String>, bool) {
-        let names = self.rules.iter().filter_map(|rule| match rule {
-            Rule::Container(names) => Some(names),
-            _ => None,
-        });
-        let names: Vec<&Pattern> = names.flatten().collect();
+        let names: Vec<&Pattern> = containers(&self.rules).collect();
         let literal: Vec<String> = names.iter().filter_map(|name| name.only_text()).collect();
         let has_patterns = names.is_empty() || literal.len() < names.len();
         (literal, has_patterns)

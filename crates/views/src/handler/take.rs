@@ -30,7 +30,10 @@ impl Sink for Handler {
             }
         }
         self.counts.add(&counts, self.clock.now().since(now));
-        self.say_news();
+        // The rest changed no view.
+        if counts.applied > 0 {
+            self.say_news();
+        }
         self.look_later(looks).await;
         self.keep().map_err(|error| SinkError(format!("the views' state cannot be kept: {error}")))
     }

@@ -48,6 +48,15 @@ pub enum Rule {
     ContentType(Vec<Pattern>),
 }
 
+/// The names of containers that rules ask for.
+pub fn containers(rules: &[Rule]) -> impl Iterator<Item = &Pattern> {
+    let names = rules.iter().filter_map(|rule| match rule {
+        Rule::Container(names) => Some(names),
+        _ => None,
+    });
+    names.flatten()
+}
+
 /// What a property or a tag may be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Wanted {

@@ -16,7 +16,6 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use store::s3::CredentialsSource;
 use store::{Entropy, SystemClock};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -79,15 +78,7 @@ async fn receive_from(mut source: Box<dyn Source>, messages: usize) -> Result<f6
 
 async fn beanstalkd(messages: usize) -> Result<(f64, f64)> {
     let broker = servers::beanstalkd_synced_every(OPENIO_SYNC_MS);
-    let access = SourceAccess {
-        secret: None,
-        credentials: CredentialsSource::Anonymous,
-        region: None,
-        ca_bundle: None,
-        positions: None,
-        clock: Arc::new(SystemClock),
-        entropy: Arc::new(Entropy::new(1)),
-    };
+    let access = SourceAccess::unsigned(Arc::new(SystemClock), Arc::new(Entropy::new(1)));
     let mut connection = TcpStream::connect(broker.address()).await?;
     let put = [format!("put 0 0 3600 {EVENT_BYTES}\r\n").as_bytes(), &event(), b"\r\n"].concat();
     ask(&mut connection, 0..messages, 1, |_| put.clone()).await?;

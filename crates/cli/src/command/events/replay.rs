@@ -7,12 +7,12 @@ use crate::bucket::World;
 use crate::command::object::print_line;
 use crate::feeding;
 use crate::flags::{SourceFlags, StoreFlags};
+use crate::state;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use events::{Authorization, Letter, Message, NoLetter, Outcome, Post};
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -121,8 +121,7 @@ impl Replay {
         if file.try_lock().is_err() {
             bail!("{} is being replayed by somebody else", self.file.display());
         }
-        let mut options = OpenOptions::new();
-        let mut back = options.append(true).create(true).mode(0o600).open(&self.file)?;
+        let mut back = state::open_to_append(&self.file)?;
         self.post_all(post, file, Some(&mut back), counts).await?;
         back.sync_all().with_context(|| self.cannot("write"))?;
         fs::remove_file(beside).with_context(|| self.cannot("write"))?;
@@ -151,18 +150,18 @@ impl Replay {
                 return Ok(());
             }
             number += 1;
-            let stays = if nobody { Some(None) } else { self.post_one(post, &line).await.err().map(Some) };
-            let Some(stays) = stays else {
-                counts.sent += 1;
-                continue;
-            };
-            match stays {
-                Some(Stays::Alone(why)) => eprintln!("tenon: line {number}: {why}"),
-                Some(Stays::All(why)) => {
-                    eprintln!("tenon: line {number}: {why}; the rest stays, too");
-                    nobody = true;
+            if !nobody {
+                match self.post_one(post, &line).await {
+                    Ok(()) => {
+                        counts.sent += 1;
+                        continue;
+                    }
+                    Err(Stays::Alone(why)) => eprintln!("tenon: line {number}: {why}"),
+                    Err(Stays::All(why)) => {
+                        eprintln!("tenon: line {number}: {why}; the rest stays, too");
+                        nobody = true;
+                    }
                 }
-                None => {}
             }
             counts.stay += 1;
             if let Some(back) = &mut back {

@@ -4,13 +4,13 @@ use crate::bucket::World;
 use crate::command::object::print_line;
 use crate::feeding;
 use crate::flags::{SourceFlags, StoreFlags};
+use crate::state;
 use anyhow::{Context, Result, anyhow};
 use clap::Args;
 use events::{Hint, Letter, Message, What};
 use serde::Serialize;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::Write as _;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use store::Timestamp;
@@ -102,10 +102,8 @@ impl Tail {
     }
 }
 
-/// Only who owns it may read it.
 fn open_record(path: &Path) -> Result<File> {
-    let opened = OpenOptions::new().append(true).create(true).mode(0o600).open(path);
-    opened.with_context(|| format!("--record: cannot write {}", path.display()))
+    state::open_to_append(path).with_context(|| format!("--record: cannot write {}", path.display()))
 }
 
 /// A hint, for people and programs.

@@ -191,8 +191,7 @@ impl Objects {
         let Some(known) = self.fs.known_way(full)? else { return Ok(Vec::new()) };
         let Some(name) = known.next else { return Ok(Vec::new()) };
         self.fs.directories.get(known.dir).forget();
-        let name = bytes::Bytes::copy_from_slice(name.as_bytes());
-        Ok(vec![Invalidation::Entry { parent: known.dir, name }, Invalidation::Inode(known.dir)])
+        Ok(vec![Invalidation::entry(known.dir, name.as_bytes()), Invalidation::Inode(known.dir)])
     }
 
     pub(super) async fn copy_at_path(

@@ -56,8 +56,7 @@ pub(in crate::objects) struct Change {
 impl Change {
     /// Something changes under a name.
     pub(in crate::objects) fn entry(&mut self, parent: Ino, name: &Name) {
-        let name = Bytes::copy_from_slice(name.as_bytes());
-        self.news.push(Invalidation::Entry { parent, name });
+        self.news.push(Invalidation::entry(parent, name.as_bytes()));
         self.news.push(Invalidation::Inode(parent));
     }
 
