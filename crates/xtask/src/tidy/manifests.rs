@@ -7,10 +7,13 @@ use super::tree::{File, Tree};
 use toml::{Table, Value};
 
 /// Every crate and the crates of this workspace that it may depend on.
-const EDGES: [(&str, &[&str]); 15] = [
+const EDGES: [(&str, &[&str]); 18] = [
     ("listen", &[]),
     ("store", &[]),
+    ("sst", &[]),
     ("servers", &[]),
+    ("drive", &["store", "sst"]),
+    ("analyze", &["store"]),
     ("meta", &["store"]),
     ("meta-rocks", &["meta"]),
     ("vfs", &["meta", "store"]),
@@ -18,11 +21,26 @@ const EDGES: [(&str, &[&str]); 15] = [
     ("s3", &["store", "events", "listen"]),
     ("views", &["store", "events", "listen"]),
     ("fuse", &["vfs"]),
-    ("sim", &["store", "meta", "vfs"]),
+    ("sim", &["store", "meta", "vfs", "drive"]),
     ("bench", &["store", "meta", "vfs", "fuse", "servers"]),
-    ("fuzz", &["store", "meta", "events", "s3"]),
-    ("cli", &["store", "meta", "meta-rocks", "vfs", "fuse", "listen", "events", "s3", "views"]),
-    ("xtask", &["store", "meta", "vfs", "fuse", "events", "views", "servers", "bench"]),
+    ("fuzz", &["store", "meta", "events", "s3", "sst", "drive"]),
+    (
+        "cli",
+        &[
+            "store",
+            "meta",
+            "meta-rocks",
+            "vfs",
+            "fuse",
+            "listen",
+            "events",
+            "s3",
+            "views",
+            "drive",
+            "analyze",
+        ],
+    ),
+    ("xtask", &["store", "meta", "vfs", "fuse", "events", "views", "servers", "bench", "sst", "drive"]),
 ];
 
 /// Crates that any other may use in its tests.

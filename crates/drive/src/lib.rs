@@ -1,0 +1,5 @@
+//! The object drive: objects on a raw block device, or on a file that stands for one, without a file system below.
+//!
+//! Refuses: to trust a byte that it reads (everything on the device has a checksum), and to name what is not yet durable.
+
+pub mod device;
