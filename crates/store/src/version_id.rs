@@ -7,7 +7,7 @@ const DIGITS: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
 const LENGTH: usize = 26;
 
 /// The name of what a write stored.
-pub(crate) fn new(write: u64, modified: Timestamp) -> VersionId {
+pub fn new(write: u64, modified: Timestamp) -> VersionId {
     let millis = (modified.0.max(0) / 1_000_000) as u128;
     let number = millis << 80 | u128::from(write);
     let digit = |at: usize| char::from(DIGITS[(number >> (5 * (LENGTH - 1 - at)) & 31) as usize]);

@@ -1,0 +1,127 @@
+//! Checkpoint: what is in memory goes into a table, and the superblock leads to what the log begins after.
+
+use super::Core;
+use crate::device::{BlockDevice, Buffer};
+use crate::error::{Error, Result};
+use crate::format::{Manifest, SUPERBLOCK_BYTES, Superblock, blocks_of};
+use crate::index::{IndexTable, TableSink, of_table};
+use crate::space::{Loose, lock};
+use crate::wire::sum;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// A recovery reads at most so much of the log, in bytes.
+const LOG_BYTES_MAX: u64 = 512 << 20;
+
+/// What a table is longer than its entries, in bytes, however few they are.
+const TABLE_BYTES_MIN: u64 = 256 << 10;
+
+impl Core {
+    /// Whether memory or log have grown so that it is time.
+    pub(crate) fn wants_checkpoint(&self) -> bool {
+        let zones = lock(&self.space).geometry().zones();
+        let log_bytes_max = LOG_BYTES_MAX.min(zones * self.geometry.zone_bytes() / 16);
+        self.index.memory_bytes() > self.options.index_bytes / 2 || self.log().since_bytes > log_bytes_max
+    }
+
+    /// Whether something was committed since the last one.
+    pub(crate) fn is_dirty(&self) -> bool {
+        let log = self.log();
+        log.frame != log.since
+    }
+
+    /// Makes a table of what is in memory. After an error everything is as it was before, but that a device that failed is
+    /// not written to any more.
+    pub(crate) fn checkpoint(&self) -> Result<()> {
+        self.check_writable()?;
+        let mut root = self.root();
+        let mut manifest = self.freeze();
+        let table = match self.table_of_frozen() {
+            Ok(table) => table,
+            Err(error) => {
+                let _log = self.log();
+                self.index.unfreeze();
+                return Err(error);
+            }
+        };
+        self.index.thaw(table);
+        manifest.tables = self.index.view().tables.iter().map(|table| table.source().entry()).collect();
+        let run = self.write_manifest(&manifest)?;
+        let bytes = manifest.encode();
+        root.superblock.manifest = run.run();
+        root.superblock.manifest_bytes = bytes.len() as u64;
+        root.superblock.manifest_sum = sum(&bytes);
+        root.superblock.generation += 1;
+        write_superblock(&*self.device, &root.superblock).map_err(|error| self.fail(error))?;
+        root.manifest = Some(run);
+        let mut log = self.log();
+        log.since = manifest.next_frame;
+        let mut space = lock(&self.space);
+        space.needs_from(manifest.next_frame);
+        space.free_dead_zones();
+        Ok(())
+    }
+
+    /// What is known now, up to the tables; from here on it goes into another memory.
+    fn freeze(&self) -> Manifest {
+        let mut log = self.log();
+        self.index.freeze();
+        let last_write = self.last_write.load(Ordering::Relaxed);
+        let mut manifest =
+            Manifest { next_frame: log.frame, head_at: log.at, last_write, ..Manifest::default() };
+        log.since_bytes = 0;
+        lock(&self.space).describe(&mut manifest);
+        manifest
+    }
+
+    fn table_of_frozen(&self) -> Result<Option<Arc<IndexTable>>> {
+        let Some(entries) = self.index.frozen() else { return Ok(None) };
+        self.build_table(entries, self.index.frozen_bytes(), false)
+    }
+
+    /// Writes a table of entries, which take at most so many bytes; `None` if there are none.
+    pub(super) fn build_table(
+        &self,
+        mut entries: impl sst::Sorted,
+        entries_bytes: u64,
+        drops_deletions: bool,
+    ) -> Result<Option<Arc<IndexTable>>> {
+        let len_bytes_max = entries_bytes + entries_bytes / 8 + TABLE_BYTES_MIN;
+        let sink = TableSink::new(self.device.clone(), self.space.clone(), len_bytes_max)?;
+        let mut writer = sst::Writer::new(sink, sst::Options::default());
+        while entries.advance().map_err(of_table)? {
+            if !(drops_deletions && entries.value().is_empty()) {
+                writer.add(entries.key(), entries.value()).map_err(of_table)?;
+            }
+        }
+        let (sink, summary) = writer.finish().map_err(of_table)?;
+        if summary.entries == 0 {
+            return Ok(None);
+        }
+        let source = sink.finish(summary.len_bytes)?;
+        let id = self.last_table.fetch_add(1, Ordering::Relaxed);
+        match IndexTable::open(source, id, self.index.cache().clone()) {
+            Ok(table) => Ok(Some(Arc::new(table))),
+            Err(error) => Err(of_table(error)),
+        }
+    }
+
+    fn write_manifest(&self, manifest: &Manifest) -> Result<Loose> {
+        let bytes = manifest.encode();
+        let run = Loose::allocate_one_for_index(&self.space, blocks_of(bytes.len() as u64))?;
+        let failed = Error::device(run.run().at());
+        let written = self.device.write_at(run.run().at(), &Buffer::gathered([&bytes[..]]));
+        written.and_then(|()| self.device.flush()).map_err(|error| self.fail(failed(error)))?;
+        Ok(run)
+    }
+}
+
+/// One copy after the other, so that one is whole at any time.
+pub(super) fn write_superblock(device: &dyn BlockDevice, superblock: &Superblock) -> Result<()> {
+    let block = Buffer::gathered([&superblock.encode()[..]]);
+    for copy in 0..2 {
+        let at = copy * SUPERBLOCK_BYTES;
+        device.write_at(at, &block).and_then(|()| device.flush()).map_err(Error::device(at))?;
+    }
+    Ok(())
+}

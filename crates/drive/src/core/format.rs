@@ -1,0 +1,76 @@
+//! Format: a device becomes an empty drive.
+
+use super::Core;
+use crate::device::{BLOCK_BYTES, BlockDevice, Buffer};
+use crate::error::{Error, Result};
+use crate::format::{DriveId, Geometry, Manifest, SUPERBLOCK_BYTES, Superblock, blocks_of};
+use crate::space::{Space, ZONES_RESERVED};
+use crate::wire::sum;
+use std::sync::Arc;
+use store::Entropy;
+
+/// How to format a device.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct FormatOptions {
+    /// The length of a zone in bytes, a power of two of at least 1 MiB; as fits the device if not given.
+    pub zone_bytes: Option<u64>,
+}
+
+/// The shortest and the longest zone that is chosen for a device, in bytes.
+const ZONE_BYTES_MIN: u64 = 1 << 20;
+const ZONE_BYTES_MAX: u64 = 64 << 20;
+
+/// So many zones a device is divided into at least, where zones may be that short.
+const ZONES_AIMED: u64 = 256;
+
+/// The fewest zones that a drive works with.
+const ZONES_MIN: u64 = ZONES_RESERVED + 12;
+
+impl Core {
+    /// Makes a drive of a device. What was there is gone.
+    pub(crate) fn format(device: &Arc<dyn BlockDevice>, options: FormatOptions, entropy: &Entropy) -> Result<()> {
+        let geometry = geometry(device.len_bytes(), options)?;
+        let drive = DriveId { id: entropy.next_u64(), salt: entropy.next_u64() };
+        let mut space = Space::new(geometry);
+        space.begin_log()?;
+        let mut manifest = Manifest { next_frame: 1, ..Manifest::default() };
+        space.describe(&mut manifest);
+        let bytes = manifest.encode();
+        let run = space.allocate_one_for_index(blocks_of(bytes.len() as u64))?;
+        let superblock = Superblock {
+            drive,
+            geometry,
+            generation: 1,
+            manifest: run,
+            manifest_bytes: bytes.len() as u64,
+            manifest_sum: sum(&bytes),
+        };
+        let write = |at: u64, bytes: &[u8]| device.write_at(at, &Buffer::gathered([bytes])).map_err(Error::device(at));
+        // Whoever looks at it meanwhile sees no drive, neither the old nor the new one.
+        write(0, &[0; 2 * SUPERBLOCK_BYTES as usize])?;
+        device.flush().map_err(Error::device(0))?;
+        write(run.at(), &bytes)?;
+        device.flush().map_err(Error::device(run.at()))?;
+        super::checkpoint::write_superblock(&**device, &superblock)
+    }
+}
+
+fn geometry(len_bytes: u64, options: FormatOptions) -> Result<Geometry> {
+    let aimed = (len_bytes / ZONES_AIMED).max(1);
+    let fitting = (1 << aimed.ilog2()).clamp(ZONE_BYTES_MIN, ZONE_BYTES_MAX);
+    let zone_bytes = options.zone_bytes.unwrap_or(fitting);
+    if !zone_bytes.is_power_of_two() || zone_bytes < ZONE_BYTES_MIN {
+        return Err(Error::Unfit(format!("zones of {zone_bytes} bytes: a power of two of at least 1 MiB is needed")));
+    }
+    let zones = len_bytes / zone_bytes;
+    if zones < ZONES_MIN {
+        let least = ZONES_MIN * zone_bytes >> 20;
+        return Err(Error::Unfit(format!(
+            "a device of {} MiB is too small: with zones of {} MiB a drive needs {least} MiB",
+            len_bytes >> 20,
+            zone_bytes >> 20
+        )));
+    }
+    let zone_blocks = zone_bytes / BLOCK_BYTES;
+    Ok(Geometry { blocks: zones * zone_blocks, zone_blocks })
+}

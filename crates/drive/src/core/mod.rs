@@ -1,0 +1,119 @@
+//! The drive without threads and without a clock: what is on the device, and the steps that change it.
+//!
+//! Owns the device, the space, the index and the log's head. Every step is a call that ends: who calls `commit`, `checkpoint`
+//! and `compact`, and when, is the shell's business, or a simulated world's.
+//!
+//! Invariants: what `commit` has returned for survives the loss of power; data is flushed before the frame that names it is
+//! written; a frame is written only when the one before it is durable; after a write that failed nothing is written any more.
+
+mod checkpoint;
+mod commit;
+mod compact;
+mod format;
+mod open;
+
+pub(crate) use commit::Prepared;
+pub use format::FormatOptions;
+pub(crate) use open::LogReader;
+
+use crate::device::BlockDevice;
+use crate::error::{Error, Result};
+use crate::format::{DriveId, Geometry, Superblock};
+use crate::index::Index;
+use crate::space::{Loose, SharedSpace};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// The most bytes of a frame: what is committed together, but for one change that alone is longer.
+const FRAME_BYTES_MAX: u64 = 4 << 20;
+
+/// The longest object that is kept in a frame, in bytes, where zones are large enough.
+const PIECE_BYTES_MAX: u64 = 256 << 10;
+
+/// How to open a drive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OpenOptions {
+    /// How much memory the index may take, in bytes: half of it for what is in no table yet, half for what was read.
+    pub index_bytes: usize,
+    /// Write nothing at all.
+    pub read_only: bool,
+}
+
+impl Default for OpenOptions {
+    fn default() -> Self {
+        Self { index_bytes: 256 << 20, read_only: false }
+    }
+}
+
+/// A drive.
+#[derive(Debug)]
+pub(crate) struct Core {
+    pub(crate) device: Arc<dyn BlockDevice>,
+    pub(crate) drive: DriveId,
+    pub(crate) geometry: Geometry,
+    pub(crate) space: SharedSpace,
+    pub(crate) index: Index,
+    options: OpenOptions,
+    log: Mutex<Log>,
+    root: Mutex<Root>,
+    last_write: AtomicU64,
+    last_table: AtomicU64,
+    failed: OnceLock<String>,
+}
+
+/// Where the next frame goes.
+#[derive(Debug, Clone, Copy)]
+struct Log {
+    frame: u64,
+    /// In the head's zone, in bytes.
+    at: u64,
+    /// The frame that the newest manifest begins with, and how many bytes of frames came since.
+    since: u64,
+    since_bytes: u64,
+}
+
+/// What the superblock leads to.
+#[derive(Debug)]
+struct Root {
+    superblock: Superblock,
+    manifest: Option<Loose>,
+}
+
+impl Core {
+    /// The number of a write, greater than any before.
+    pub(crate) fn next_write(&self) -> u64 {
+        self.last_write.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// The longest object that is kept in a frame, in bytes.
+    pub(crate) fn piece_bytes_max(&self) -> u64 {
+        PIECE_BYTES_MAX.min(self.geometry.zone_bytes() / 8)
+    }
+
+    /// The most bytes that are committed together.
+    pub(crate) fn frame_bytes_max(&self) -> u64 {
+        FRAME_BYTES_MAX.min(self.geometry.zone_bytes() / 2)
+    }
+
+    /// Refuses writes after one that failed, and where only reading was asked for.
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        if self.options.read_only {
+            return Err(Error::Failed("it was opened to read only".into()));
+        }
+        self.failed.get().map_or(Ok(()), |reason| Err(Error::Failed(reason.clone())))
+    }
+
+    /// Nothing is written any more.
+    fn fail(&self, error: Error) -> Error {
+        let _first = self.failed.set(error.to_string());
+        error
+    }
+
+    fn log(&self) -> MutexGuard<'_, Log> {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn root(&self) -> MutexGuard<'_, Root> {
+        self.root.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,61 @@
+//! What can go wrong with a drive.
+
+use std::io;
+use store::StoreError;
+
+/// Shorthand for results of the drive.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// An error of a drive. Every text is one line and says what to do where something can be done.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The device failed to read, write or flush.
+    #[error("the device failed at byte {at}: {reason}")]
+    Device {
+        /// Where, in bytes from the device's beginning.
+        at: u64,
+        /// What the kernel said.
+        reason: String,
+    },
+    /// The device failed a write before, so that nobody knows what is on it: it is read only until it is opened again.
+    #[error("the drive takes no writes since the device failed: {0}; open it again when the device is well")]
+    Failed(String),
+    /// There is something else on the device.
+    #[error("{0}: not a drive; 'tenon drive format' makes one, and removes what is there")]
+    Foreign(String),
+    /// What is read is not what was written.
+    #[error("damaged: {what} at byte {at}")]
+    Damaged {
+        /// What was to be read.
+        what: &'static str,
+        /// Where, in bytes from the device's beginning.
+        at: u64,
+    },
+    /// No space is left.
+    #[error("the drive is full; deleting objects frees space")]
+    Full,
+    /// The device cannot hold a drive, or not the one that is asked for.
+    #[error("{0}")]
+    Unfit(String),
+}
+
+impl Error {
+    pub(crate) fn device(at: u64) -> impl Fn(io::Error) -> Self {
+        move |error| Self::Device { at, reason: error.to_string() }
+    }
+
+    pub(crate) const fn damaged(what: &'static str, at: u64) -> Self {
+        Self::Damaged { what, at }
+    }
+}
+
+impl From<Error> for StoreError {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Full => Self::Full(error.to_string()),
+            Error::Damaged { .. } => Self::Corrupt(error.to_string()),
+            _ => Self::Unavailable(error.to_string()),
+        }
+    }
+}

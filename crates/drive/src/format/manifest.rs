@@ -1,0 +1,90 @@
+//! The manifest: everything that is known without the log, as of one place in the log.
+
+use super::Run;
+use crate::wire::{Decoder, Encoder};
+
+/// A table of the index.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct TableEntry {
+    /// Where it lies; the table's bytes fill the runs in this order.
+    pub(crate) runs: Vec<Run>,
+    pub(crate) len_bytes: u64,
+}
+
+/// A pack zone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ZoneEntry {
+    pub(crate) zone: u64,
+    /// How many bytes of its pieces belong to somebody.
+    pub(crate) live_bytes: u64,
+    /// The number of the last frame in it.
+    pub(crate) last_frame: u64,
+    /// How many bytes of it are written.
+    pub(crate) used_bytes: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Manifest {
+    /// The number of the first frame that is not in the tables.
+    pub(crate) next_frame: u64,
+    /// Where that frame is to be: a zone and a place in it, in bytes.
+    pub(crate) head_zone: u64,
+    pub(crate) head_at: u64,
+    /// The zone after that.
+    pub(crate) next_zone: u64,
+    /// The number of the last write, which is a part of etags and version ids, as of then.
+    pub(crate) last_write: u64,
+    /// The newest first.
+    pub(crate) tables: Vec<TableEntry>,
+    /// The pack zones, head and next included.
+    pub(crate) zones: Vec<ZoneEntry>,
+    /// What belongs to no object and no zone; tables and this manifest lie in it.
+    pub(crate) free: Vec<Run>,
+    /// Runs with more than one owner, and how many more.
+    pub(crate) shared: Vec<(Run, u32)>,
+}
+
+impl Manifest {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut to = Encoder::default();
+        for number in [self.next_frame, self.head_zone, self.head_at, self.next_zone, self.last_write] {
+            to.number(number);
+        }
+        to.each(self.tables.iter(), |to, table| {
+            to.each(table.runs.iter(), |to, run| run.encode(to));
+            to.number(table.len_bytes);
+        });
+        to.each(self.zones.iter(), |to, zone| {
+            [zone.zone, zone.live_bytes, zone.last_frame, zone.used_bytes].iter().for_each(|&number| to.number(number));
+        });
+        to.each(self.free.iter(), |to, run| run.encode(to));
+        to.each(self.shared.iter(), |to, (run, more)| {
+            run.encode(to);
+            to.number((*more).into());
+        });
+        to.0
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut from = Decoder(bytes);
+        let from_ref = &mut from;
+        let manifest = Self {
+            next_frame: from_ref.number()?,
+            head_zone: from_ref.number()?,
+            head_at: from_ref.number()?,
+            next_zone: from_ref.number()?,
+            last_write: from_ref.number()?,
+            tables: from_ref.each(|from| {
+                let runs = from.each(Run::decode)?;
+                Some(TableEntry { runs, len_bytes: from.number()? })
+            })?,
+            zones: from_ref.each(|from| {
+                let (zone, live_bytes) = (from.number()?, from.number()?);
+                Some(ZoneEntry { zone, live_bytes, last_frame: from.number()?, used_bytes: from.number()? })
+            })?,
+            free: from_ref.each(Run::decode)?,
+            shared: from_ref.each(|from| Some((Run::decode(from)?, from.number32()?)))?,
+        };
+        from.end(manifest)
+    }
+}

@@ -1,0 +1,249 @@
+//! What the index keeps of an object: its description, and where its bytes lie.
+
+use super::{Run, SUMMED_BYTES, blocks_of, run_blocks_of};
+use crate::wire::{Decoder, Encoder};
+use std::collections::BTreeMap;
+use store::{Attributes, ETag, NULL_VERSION, Tags, Timestamp, VersionId, version_id};
+
+/// The bytes of a small object, in the frame that stored it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub(crate) struct Piece {
+    /// Where, in bytes from the device's beginning.
+    pub(crate) at: u64,
+    pub(crate) len: u32,
+    /// The checksum of each [`SUMMED_BYTES`].
+    pub(crate) sums: Vec<u32>,
+}
+
+/// Bytes of a run that belong to an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Extent {
+    /// The run. Behind its data lie the checksums of each [`SUMMED_BYTES`] of it.
+    pub(crate) run: Run,
+    /// The length of the run's data, in bytes.
+    pub(crate) data_bytes: u64,
+    /// Where in the data this object's bytes begin.
+    pub(crate) skip_bytes: u64,
+    pub(crate) len_bytes: u64,
+}
+
+impl Extent {
+    /// All of a run's data.
+    pub(crate) fn whole(run: Run, data_bytes: u64) -> Self {
+        Self { run, data_bytes, skip_bytes: 0, len_bytes: data_bytes }
+    }
+
+    /// Where the run's checksums begin, in bytes from the device's beginning.
+    pub(crate) fn sums_at(&self) -> u64 {
+        self.run.at() + blocks_of(self.data_bytes) * crate::device::BLOCK_BYTES
+    }
+
+    fn encode(&self, to: &mut Encoder) {
+        self.run.encode(to);
+        to.number(self.data_bytes);
+        to.number(self.skip_bytes);
+        to.number(self.len_bytes);
+    }
+
+    fn decode(from: &mut Decoder<'_>) -> Option<Self> {
+        let run = Run::decode(from)?;
+        let (data_bytes, skip_bytes, len_bytes) = (from.number()?, from.number()?, from.number()?);
+        let fits = data_bytes <= run.len_bytes()
+            && run_blocks_of(data_bytes) == run.blocks
+            && len_bytes > 0
+            && skip_bytes.checked_add(len_bytes)? <= data_bytes;
+        fits.then_some(Self { run, data_bytes, skip_bytes, len_bytes })
+    }
+}
+
+/// Where an object's bytes lie.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Body {
+    /// In a frame.
+    Piece(Piece),
+    /// In runs, in this order; none for the empty object.
+    Extents(Vec<Extent>),
+    /// Nowhere: this is a deletion's mark.
+    Mark,
+}
+
+impl Body {
+    pub(crate) const EMPTY: Self = Self::Extents(Vec::new());
+
+    pub(crate) fn len_bytes(&self) -> u64 {
+        match self {
+            Self::Piece(piece) => u64::from(piece.len),
+            Self::Extents(extents) => extents.iter().map(|extent| extent.len_bytes).sum(),
+            Self::Mark => 0,
+        }
+    }
+
+    fn encode(&self, to: &mut Encoder) {
+        match self {
+            Self::Piece(piece) => {
+                to.number(piece.at);
+                to.number(piece.len.into());
+                piece.sums.iter().for_each(|&sum| to.fixed32(sum));
+            }
+            Self::Extents(extents) => to.each(extents.iter(), |to, extent| extent.encode(to)),
+            Self::Mark => {}
+        }
+    }
+
+    fn decode(kind: u8, from: &mut Decoder<'_>) -> Option<Self> {
+        match kind {
+            0 => {
+                let (at, len) = (from.number()?, from.number32()?);
+                let sums = u64::from(len).div_ceil(SUMMED_BYTES);
+                let sums = (0..sums).map(|_| from.fixed32()).collect::<Option<_>>()?;
+                at.checked_add(len.into())?;
+                Some(Self::Piece(Piece { at, len, sums }))
+            }
+            1 => Some(Self::Extents(from.each(Extent::decode)?)),
+            2 => Some(Self::Mark),
+            _ => None,
+        }
+    }
+
+    fn kind(&self) -> u8 {
+        match self {
+            Self::Piece(_) => 0,
+            Self::Extents(_) => 1,
+            Self::Mark => 2,
+        }
+    }
+}
+
+/// How a version is named.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Naming {
+    /// Not at all: the bucket kept no versions when it was stored.
+    Unnamed,
+    /// As `null`.
+    Null,
+    /// By an id of its own.
+    Own,
+}
+
+/// An object, or a deletion's mark, or a part of an upload.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ObjectRecord {
+    /// The number of the write that stored it.
+    pub(crate) write: u64,
+    pub(crate) modified: Timestamp,
+    pub(crate) naming: Naming,
+    /// What who stored it calls its bytes; else they are called by the write.
+    pub(crate) etag: Option<ETag>,
+    pub(crate) body: Body,
+    pub(crate) attributes: Attributes,
+    pub(crate) tags: Tags,
+}
+
+/// What a listing shows of an object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Head {
+    pub(crate) write: u64,
+    pub(crate) modified: Timestamp,
+    pub(crate) naming: Naming,
+    pub(crate) etag: Option<ETag>,
+    pub(crate) len_bytes: u64,
+    pub(crate) is_mark: bool,
+}
+
+const DESCRIBED: u8 = 1 << 4;
+const ETAG_GIVEN: u8 = 1 << 5;
+
+impl ObjectRecord {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let is_described = self.attributes != Attributes::default() || !self.tags.is_empty();
+        let flags = [(is_described, DESCRIBED), (self.etag.is_some(), ETAG_GIVEN)];
+        let flags = flags.iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag).sum::<u8>();
+        let mut to = Encoder(Vec::with_capacity(64));
+        to.byte(flags | self.body.kind() | (self.naming as u8) << 2);
+        to.number(self.write);
+        to.fixed(self.modified.0 as u64);
+        to.number(self.body.len_bytes());
+        if let Some(etag) = &self.etag {
+            to.bytes(etag.as_str().as_bytes());
+        }
+        self.body.encode(&mut to);
+        if is_described {
+            encode_description(&mut to, &self.attributes, &self.tags);
+        }
+        to.0
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut from = Decoder(bytes);
+        let (flags, head) = Head::read(&mut from)?;
+        let body = Body::decode(flags & 3, &mut from)?;
+        if body.len_bytes() != head.len_bytes {
+            return None;
+        }
+        let (attributes, tags) = match flags & DESCRIBED {
+            0 => Default::default(),
+            _ => decode_description(&mut from)?,
+        };
+        let Head { write, modified, naming, etag, .. } = head;
+        from.end(Self { write, modified, naming, etag, body, attributes, tags })
+    }
+}
+
+impl Head {
+    /// The beginning of a record, which is all that a listing reads.
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+        Some(Self::read(&mut Decoder(bytes))?.1)
+    }
+
+    fn read(from: &mut Decoder<'_>) -> Option<(u8, Self)> {
+        let flags = from.byte()?;
+        let naming = match flags >> 2 & 3 {
+            0 => Naming::Unnamed,
+            1 => Naming::Null,
+            2 => Naming::Own,
+            _ => return None,
+        };
+        let (write, modified) = (from.number()?, Timestamp(from.fixed()? as i64));
+        let len_bytes = from.number()?;
+        let etag = match flags & ETAG_GIVEN {
+            0 => None,
+            _ => Some(ETag::new(from.text()?)),
+        };
+        let is_mark = flags & 3 == 2;
+        (flags >> 6 == 0).then_some((flags, Self { write, modified, naming, etag, len_bytes, is_mark }))
+    }
+}
+
+impl Naming {
+    /// What the version is called, where it is.
+    pub(crate) fn id(self, write: u64, modified: Timestamp) -> Option<VersionId> {
+        match self {
+            Self::Unnamed => None,
+            Self::Null => Some(NULL_VERSION.into()),
+            Self::Own => Some(version_id::new(write, modified)),
+        }
+    }
+}
+
+pub(crate) fn encode_description(to: &mut Encoder, attributes: &Attributes, tags: &Tags) {
+    to.optional(attributes.content_type.as_deref());
+    to.optional(attributes.storage_class.as_deref());
+    for map in [&attributes.system, &attributes.user, tags] {
+        to.each(map.iter(), |to, (name, value)| {
+            to.bytes(name.as_bytes());
+            to.bytes(value.as_bytes());
+        });
+    }
+}
+
+pub(crate) fn decode_description(from: &mut Decoder<'_>) -> Option<(Attributes, Tags)> {
+    let mut owned = |from: &mut Decoder<'_>| from.optional().map(|text| text.map(str::to_owned));
+    let (content_type, storage_class) = (owned(from)?, owned(from)?);
+    let (system, user, tags) = (decode_map(from)?, decode_map(from)?, decode_map(from)?);
+    Some((Attributes { content_type, system, user, storage_class }, tags))
+}
+
+fn decode_map(from: &mut Decoder<'_>) -> Option<BTreeMap<String, String>> {
+    let pairs = from.each(|from| Some((from.text()?.to_owned(), from.text()?.to_owned())))?;
+    Some(pairs.into_iter().collect())
+}

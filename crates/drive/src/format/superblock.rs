@@ -1,0 +1,101 @@
+//! The superblock: which drive this is, how it is laid out, and where its newest manifest lies.
+//!
+//! There are two copies, at the device's beginning and in its second block. A change writes one, flushes, writes the
+//! other and flushes: one of them is whole at any time, and of two that are the one of the later generation counts.
+
+use super::Run;
+use crate::device::BLOCK_BYTES;
+use crate::wire::{Decoder, Encoder, sum};
+
+/// The length of one copy.
+pub(crate) const SUPERBLOCK_BYTES: u64 = BLOCK_BYTES;
+
+/// What every superblock begins with. The last byte is the version of all formats of the device.
+const MAGIC: [u8; 8] = *b"tenond\0\x01";
+
+/// Which drive: drawn when it was formatted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct DriveId {
+    /// By which it is known.
+    pub(crate) id: u64,
+    /// What frames begin with, and nobody is told, so that nobody stores an object that is taken for a frame.
+    pub(crate) salt: u64,
+}
+
+/// How the device is divided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Geometry {
+    /// The blocks in use: whole zones.
+    pub(crate) blocks: u64,
+    /// The blocks of a zone.
+    pub(crate) zone_blocks: u64,
+}
+
+impl Geometry {
+    pub(crate) fn zones(&self) -> u64 {
+        self.blocks / self.zone_blocks
+    }
+
+    pub(crate) fn zone_bytes(&self) -> u64 {
+        self.zone_blocks * BLOCK_BYTES
+    }
+
+    /// Where a zone begins, in bytes.
+    pub(crate) fn zone_at(&self, zone: u64) -> u64 {
+        zone * self.zone_bytes()
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Superblock {
+    pub(crate) drive: DriveId,
+    pub(crate) geometry: Geometry,
+    /// Counts manifests.
+    pub(crate) generation: u64,
+    /// Where the manifest lies, and its length in bytes and checksum.
+    pub(crate) manifest: Run,
+    pub(crate) manifest_bytes: u64,
+    pub(crate) manifest_sum: u32,
+}
+
+impl Superblock {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut to = Encoder(MAGIC.to_vec());
+        to.fixed(self.drive.id);
+        to.fixed(self.drive.salt);
+        for number in [self.geometry.blocks, self.geometry.zone_blocks, self.generation] {
+            to.fixed(number);
+        }
+        for number in [self.manifest.start, self.manifest.blocks, self.manifest_bytes] {
+            to.fixed(number);
+        }
+        to.fixed32(self.manifest_sum);
+        to.0.resize(SUPERBLOCK_BYTES as usize - 4, 0);
+        let sum = sum(&to.0);
+        to.fixed32(sum);
+        to.0
+    }
+
+    pub(crate) fn decode(block: &[u8]) -> Option<Self> {
+        let (fields, stored) = block.split_last_chunk::<4>()?;
+        if sum(fields) != u32::from_le_bytes(*stored) {
+            return None;
+        }
+        let mut from = Decoder(fields.strip_prefix(&MAGIC)?);
+        let drive = DriveId { id: from.fixed()?, salt: from.fixed()? };
+        let geometry = Geometry { blocks: from.fixed()?, zone_blocks: from.fixed()? };
+        let generation = from.fixed()?;
+        let manifest = Run { start: from.fixed()?, blocks: from.fixed()? };
+        let (manifest_bytes, manifest_sum) = (from.fixed()?, from.fixed32()?);
+        let fits = geometry.zone_blocks > 0
+            && geometry.blocks.checked_mul(BLOCK_BYTES).is_some()
+            && manifest.start.checked_add(manifest.blocks)? <= geometry.blocks
+            && manifest_bytes <= manifest.blocks * BLOCK_BYTES;
+        fits.then_some(Self { drive, geometry, generation, manifest, manifest_bytes, manifest_sum })
+    }
+
+    /// Whether a block was meant to be a superblock, of whatever version.
+    pub(crate) fn is_meant(block: &[u8]) -> bool {
+        block.starts_with(&MAGIC[..7])
+    }
+}

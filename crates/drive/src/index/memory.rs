@@ -1,0 +1,80 @@
+//! What the index knows that is in no table yet.
+
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+/// What an entry takes beside its bytes, as far as the map shows.
+const ENTRY_BYTES: usize = 128;
+
+/// How many entries a cursor copies at a time.
+const CHUNK: usize = 256;
+
+/// Entries in memory, newer than any table. An empty value is a deletion.
+#[derive(Debug, Default)]
+pub(crate) struct Memory {
+    entries: RwLock<BTreeMap<Bytes, Bytes>>,
+    len_bytes: AtomicUsize,
+}
+
+impl Memory {
+    pub(crate) fn insert(&self, key: Bytes, value: Bytes) {
+        self.len_bytes.fetch_add(key.len() + value.len() + ENTRY_BYTES, Ordering::Relaxed);
+        self.entries.write().unwrap_or_else(PoisonError::into_inner).insert(key, value);
+    }
+
+    pub(crate) fn get(&self, key: &[u8]) -> Option<Bytes> {
+        self.entries.read().unwrap_or_else(PoisonError::into_inner).get(key).cloned()
+    }
+
+    /// About how much memory it takes; overwritten entries count until it is gone.
+    pub(crate) fn len_bytes(&self) -> usize {
+        self.len_bytes.load(Ordering::Relaxed)
+    }
+
+    /// The next entries, ascending; an empty list at the end.
+    fn chunk(&self, from: Bound<&[u8]>) -> Vec<(Bytes, Bytes)> {
+        let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
+        let range = entries.range::<[u8], _>((from, Bound::Unbounded));
+        range.take(CHUNK).map(|(key, value)| (key.clone(), value.clone())).collect()
+    }
+}
+
+/// Goes through the entries in order. What is inserted behind it meanwhile is not seen.
+#[derive(Debug)]
+pub(crate) struct MemoryCursor {
+    memory: Arc<Memory>,
+    from: Bound<Bytes>,
+    /// What was copied, the next entry last.
+    chunk: Vec<(Bytes, Bytes)>,
+    current: (Bytes, Bytes),
+}
+
+impl MemoryCursor {
+    pub(crate) fn new(memory: Arc<Memory>, from: Bound<Bytes>) -> Self {
+        Self { memory, from, chunk: Vec::new(), current: Default::default() }
+    }
+}
+
+impl sst::Sorted for MemoryCursor {
+    fn advance(&mut self) -> sst::Result<bool> {
+        if self.chunk.is_empty() {
+            self.chunk = self.memory.chunk(self.from.as_ref().map(|key| &key[..]));
+            self.chunk.reverse();
+        }
+        let Some(next) = self.chunk.pop() else { return Ok(false) };
+        self.from = Bound::Excluded(next.0.clone());
+        self.current = next;
+        Ok(true)
+    }
+
+    fn key(&self) -> &[u8] {
+        &self.current.0
+    }
+
+    fn value(&self) -> &Bytes {
+        &self.current.1
+    }
+}

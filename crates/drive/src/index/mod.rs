@@ -1,0 +1,195 @@
+//! The index: every entry by its key, in memory and in tables on the device.
+//!
+//! Owns what is in memory and the tables; refuses to know what an entry means. `commit` and `open` insert, `checkpoint`
+//! makes tables of what is in memory, `compact` makes one table of several.
+//!
+//! Invariants: an entry's newest value is in the first of memory, frozen memory and tables (newest first) that has one;
+//! an empty value is a deletion; a published view never changes but by what is inserted into its memory.
+
+mod memory;
+mod table;
+
+pub(crate) use table::{IndexTable, TableSink, TableSource};
+
+use crate::error::{Error, Result};
+use bytes::Bytes;
+use memory::{Memory, MemoryCursor};
+use std::ops::Bound;
+use std::sync::{Arc, PoisonError, RwLock};
+
+/// Everything the index knows at a moment.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct View {
+    memory: Arc<Memory>,
+    /// What a table is being made of.
+    frozen: Option<Arc<Memory>>,
+    /// The newest first.
+    pub(crate) tables: Vec<Arc<IndexTable>>,
+}
+
+/// All entries.
+#[derive(Debug)]
+pub(crate) struct Index {
+    view: RwLock<Arc<View>>,
+    cache: Arc<sst::Cache>,
+}
+
+impl Index {
+    pub(crate) fn new(tables: Vec<Arc<IndexTable>>, cache: Arc<sst::Cache>) -> Self {
+        Self { view: RwLock::new(Arc::new(View { tables, ..View::default() })), cache }
+    }
+
+    pub(crate) fn cache(&self) -> &Arc<sst::Cache> {
+        &self.cache
+    }
+
+    pub(crate) fn view(&self) -> Arc<View> {
+        self.view.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The entry's value now.
+    pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
+        self.view().get(key)
+    }
+
+    /// From now on the entry has this value; an empty one removes it.
+    pub(crate) fn insert(&self, key: Vec<u8>, value: Vec<u8>) {
+        self.view().memory.insert(key.into(), value.into());
+    }
+
+    /// About how much memory the entries take that are in no table.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.view().memory.len_bytes()
+    }
+
+    /// Goes through all entries from a key on that begin so.
+    pub(crate) fn scan(&self, from: Bound<&[u8]>, prefix: &[u8]) -> Result<Scan> {
+        let view = self.view();
+        let owned = from.map(Bytes::copy_from_slice);
+        let memories = std::iter::once(&view.memory).chain(&view.frozen);
+        let memories = memories.map(|memory| Cursor::Memory(MemoryCursor::new(memory.clone(), owned.clone())));
+        let tables = view.tables.iter().map(|table| Cursor::Table(table.scan(from)));
+        let merge = sst::Merge::new(memories.chain(tables).collect());
+        Ok(Scan { merge, prefix: prefix.to_vec() })
+    }
+
+    /// What is inserted from now on is not in the table that is to be made. Nobody inserts at the same time.
+    pub(crate) fn freeze(&self) {
+        self.publish(|view| {
+            assert!(view.frozen.is_none(), "one table is made at a time");
+            View { memory: Arc::default(), frozen: Some(view.memory.clone()), tables: view.tables.clone() }
+        });
+    }
+
+    /// The frozen entries, deletions included.
+    pub(crate) fn frozen(&self) -> Option<MemoryCursor> {
+        let frozen = self.view().frozen.clone()?;
+        Some(MemoryCursor::new(frozen, Bound::Unbounded))
+    }
+
+    /// About how many bytes a table of the frozen entries may take.
+    pub(crate) fn frozen_bytes(&self) -> u64 {
+        self.view().frozen.as_ref().map_or(0, |frozen| frozen.len_bytes() as u64)
+    }
+
+    /// The frozen entries are in this table; in none if there were none.
+    pub(crate) fn thaw(&self, table: Option<Arc<IndexTable>>) {
+        self.publish(|view| {
+            let tables = table.into_iter().chain(view.tables.iter().cloned()).collect();
+            View { memory: view.memory.clone(), frozen: None, tables }
+        });
+    }
+
+    /// One table is there instead of several that follow each other.
+    pub(crate) fn replace(&self, old: &[Arc<IndexTable>], new: Arc<IndexTable>) {
+        self.publish(|view| {
+            let is_old = |table: &Arc<IndexTable>| old.iter().any(|old| Arc::ptr_eq(old, table));
+            let at = view.tables.iter().position(is_old).unwrap_or(0);
+            let mut tables: Vec<_> = view.tables.iter().filter(|table| !is_old(table)).cloned().collect();
+            tables.insert(at, new);
+            View { tables, ..view.clone() }
+        });
+    }
+
+    fn publish(&self, next: impl FnOnce(&View) -> View) {
+        let mut view = self.view.write().unwrap_or_else(PoisonError::into_inner);
+        *view = Arc::new(next(&view));
+    }
+}
+
+impl View {
+    fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
+        let in_memory = self.memory.get(key).or_else(|| self.frozen.as_ref()?.get(key));
+        if let Some(value) = in_memory {
+            return Ok((!value.is_empty()).then_some(value));
+        }
+        for table in &self.tables {
+            if let Some(value) = table.get(key).map_err(of_table)? {
+                return Ok((!value.is_empty()).then_some(value));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// An error of a table as one of the drive.
+pub(crate) fn of_table(error: sst::Error) -> Error {
+    match error {
+        sst::Error::Corrupt { what, at } => Error::damaged(what, at),
+        sst::Error::Io(error) => Error::Device { at: 0, reason: error.to_string() },
+        error => Error::Unfit(error.to_string()),
+    }
+}
+
+/// Goes through entries in memory or in a table.
+#[derive(Debug)]
+pub(crate) enum Cursor {
+    Memory(MemoryCursor),
+    Table(sst::Cursor<TableSource>),
+}
+
+impl sst::Sorted for Cursor {
+    fn advance(&mut self) -> sst::Result<bool> {
+        match self {
+            Self::Memory(cursor) => cursor.advance(),
+            Self::Table(cursor) => cursor.advance(),
+        }
+    }
+
+    fn key(&self) -> &[u8] {
+        match self {
+            Self::Memory(cursor) => cursor.key(),
+            Self::Table(cursor) => cursor.key(),
+        }
+    }
+
+    fn value(&self) -> &Bytes {
+        match self {
+            Self::Memory(cursor) => cursor.value(),
+            Self::Table(cursor) => cursor.value(),
+        }
+    }
+}
+
+/// Entries in order, without what was deleted.
+#[derive(Debug)]
+pub(crate) struct Scan {
+    merge: sst::Merge<Cursor>,
+    prefix: Vec<u8>,
+}
+
+impl Scan {
+    /// The next entry; `None` at the end.
+    pub(crate) fn next(&mut self) -> Result<Option<(&[u8], &Bytes)>> {
+        use sst::Sorted as _;
+        loop {
+            if !self.merge.advance().map_err(of_table)? || !self.merge.key().starts_with(&self.prefix) {
+                return Ok(None);
+            }
+            if !self.merge.value().is_empty() {
+                break;
+            }
+        }
+        Ok(Some((self.merge.key(), self.merge.value())))
+    }
+}

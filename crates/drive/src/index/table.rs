@@ -1,0 +1,150 @@
+//! A table of the index on runs of the device.
+
+use crate::device::{BLOCK_BYTES, BlockDevice, Buffer};
+use crate::error::{Error, Result};
+use crate::format::{Run, TableEntry};
+use crate::space::{Loose, SharedSpace};
+use bytes::Bytes;
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// How much of a table is written at a time.
+const WRITE_BYTES: usize = 1 << 20;
+
+/// A table that can be read.
+pub(crate) type IndexTable = sst::Table<TableSource>;
+
+/// Where a table lies. When nobody reads it any more its blocks are free again, if it was retired.
+#[derive(Debug)]
+pub(crate) struct TableSource {
+    device: Arc<dyn BlockDevice>,
+    runs: Vec<Run>,
+    len_bytes: u64,
+    space: SharedSpace,
+    is_retired: AtomicBool,
+}
+
+impl TableSource {
+    /// A table that a manifest names; its blocks are the caller's.
+    pub(crate) fn new(device: Arc<dyn BlockDevice>, entry: &TableEntry, space: SharedSpace) -> Self {
+        let (runs, len_bytes) = (entry.runs.clone(), entry.len_bytes);
+        Self { device, runs, len_bytes, space, is_retired: AtomicBool::new(false) }
+    }
+
+    pub(crate) fn entry(&self) -> TableEntry {
+        TableEntry { runs: self.runs.clone(), len_bytes: self.len_bytes }
+    }
+
+    /// No manifest names it any more that could be the newest after a crash.
+    pub(crate) fn retire(&self) {
+        self.is_retired.store(true, Ordering::Release);
+    }
+}
+
+impl Drop for TableSource {
+    fn drop(&mut self) {
+        if self.is_retired.load(Ordering::Acquire) {
+            self.runs.iter().for_each(|&run| drop(Loose::claimed(&self.space, run)));
+        }
+    }
+}
+
+impl sst::Source for TableSource {
+    fn len_bytes(&self) -> u64 {
+        self.len_bytes
+    }
+
+    fn read_at(&self, at: u64, len: usize) -> io::Result<Bytes> {
+        let first = at / BLOCK_BYTES * BLOCK_BYTES;
+        let end = at.checked_add(len as u64).filter(|&end| end <= self.len_bytes);
+        let end = end.ok_or(io::ErrorKind::UnexpectedEof)?.next_multiple_of(BLOCK_BYTES);
+        let mut buffer = Buffer::zeroed((end - first) as usize);
+        let mut done = 0;
+        for (place, len) in places(&self.runs, first, end) {
+            self.device.read_at(place, &mut buffer[done..done + len])?;
+            done += len;
+        }
+        let skip = (at - first) as usize;
+        Ok(Bytes::from(buffer).slice(skip..skip + len))
+    }
+}
+
+/// Where the bytes of a range of a table lie on the device, piece by piece, and how long each piece is.
+fn places(runs: &[Run], first: u64, end: u64) -> impl Iterator<Item = (u64, usize)> {
+    let mut begins = 0;
+    runs.iter().filter_map(move |run| {
+        let (from, to) = (first.max(begins), end.min(begins + run.len_bytes()));
+        let place = run.at() + (from.max(begins) - begins);
+        begins += run.len_bytes();
+        (from < to).then(|| (place, (to - from) as usize))
+    })
+}
+
+/// Takes the bytes of a table that is being written.
+#[derive(Debug)]
+pub(crate) struct TableSink {
+    device: Arc<dyn BlockDevice>,
+    space: SharedSpace,
+    runs: Vec<Loose>,
+    waiting: Vec<u8>,
+    written: u64,
+}
+
+impl TableSink {
+    /// Room for so many bytes, which the table may not exceed.
+    pub(crate) fn new(device: Arc<dyn BlockDevice>, space: SharedSpace, len_bytes_max: u64) -> Result<Self> {
+        let runs = Loose::allocate_for_index(&space, len_bytes_max.div_ceil(BLOCK_BYTES).max(1))?;
+        Ok(Self { device, space, runs, waiting: Vec::with_capacity(WRITE_BYTES), written: 0 })
+    }
+
+    /// The table, when all of it was written. It is not flushed.
+    pub(crate) fn finish(mut self, len_bytes: u64) -> Result<TableSource> {
+        self.waiting.resize(self.waiting.len().next_multiple_of(BLOCK_BYTES as usize), 0);
+        self.write_waiting().map_err(Error::device(self.written))?;
+        let mut left = len_bytes.div_ceil(BLOCK_BYTES);
+        let mut runs = Vec::new();
+        for mut run in self.runs {
+            let used = left.min(run.run().blocks);
+            left -= used;
+            if used > 0 {
+                run.trim(used);
+                runs.push(run.run());
+                run.keep();
+            }
+        }
+        let entry = TableEntry { runs, len_bytes };
+        Ok(TableSource::new(self.device, &entry, self.space))
+    }
+
+    fn write_waiting(&mut self) -> io::Result<()> {
+        let waiting = Buffer::gathered([&self.waiting[..]]);
+        let runs: Vec<Run> = self.runs.iter().map(Loose::run).collect();
+        let mut done = 0;
+        for (place, len) in places(&runs, self.written, self.written + waiting.len() as u64) {
+            self.device.write_at(place, &waiting[done..done + len])?;
+            done += len;
+        }
+        if done < waiting.len() {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        self.written += done as u64;
+        self.waiting.clear();
+        Ok(())
+    }
+}
+
+impl Write for TableSink {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let taken = bytes.len().min(WRITE_BYTES - self.waiting.len());
+        self.waiting.extend_from_slice(&bytes[..taken]);
+        if self.waiting.len() == WRITE_BYTES {
+            self.write_waiting()?;
+        }
+        Ok(taken)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

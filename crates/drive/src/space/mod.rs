@@ -1,0 +1,358 @@
+//! Who has which blocks: free ones, runs and their owners, pack zones and what of them is alive.
+//!
+//! Owns no bytes and no log: `commit` and `open` tell it what a frame changed, once that is durable.
+//!
+//! Invariants: a block is free, or of one pack zone, or of one run; a run is owned by records that were committed
+//! (one, or as many more as `shared` says), or loose (allocated, and named by nothing that is committed yet, or by the manifest), or
+//! doomed (owned by nobody, and being read). What was released is not given out before nobody reads it.
+
+mod extents;
+mod loose;
+
+pub(crate) use extents::Extents;
+pub(crate) use loose::{Loose, Pins, SharedSpace, lock};
+
+use crate::error::{Error, Result};
+use crate::format::{Geometry, Manifest, Run, ZoneEntry};
+use std::collections::{BTreeMap, HashMap};
+
+/// Zones that only the log may take, so that what frees space goes on when the drive is full.
+pub(crate) const ZONES_RESERVED: u64 = 4;
+
+/// The part of the blocks that objects leave to the index.
+const INDEX_SHARE: u64 = 50;
+
+/// A pack zone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Zone {
+    /// How many bytes of its pieces belong to somebody.
+    pub(crate) live_bytes: u64,
+    /// The number of the last frame in it.
+    pub(crate) last_frame: u64,
+    /// How many bytes of it are written.
+    pub(crate) used_bytes: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct Space {
+    geometry: Geometry,
+    free: Extents,
+    /// Start and length of runs that are allocated and named by nothing committed.
+    loose: BTreeMap<u64, u64>,
+    /// Start and length of runs that are owned by nobody and being read.
+    doomed: BTreeMap<u64, u64>,
+    /// By start, how many owners more than one.
+    shared: HashMap<u64, (Run, u32)>,
+    /// By start (a zone's or a run's), how many readers.
+    pins: HashMap<u64, u32>,
+    zones: BTreeMap<u64, Zone>,
+    /// Where the log is, and where it goes on.
+    head: u64,
+    next: u64,
+    /// The first frame that a recovery would read: no zone with it or a later one is given out.
+    needed_frame: u64,
+}
+
+impl Space {
+    /// All of a device that holds nothing but its superblocks.
+    pub(crate) fn new(geometry: Geometry) -> Self {
+        let all = Run { start: 2, blocks: geometry.blocks - 2 };
+        let manifest = Manifest { free: vec![all], ..Manifest::default() };
+        Self::of(geometry, &manifest)
+    }
+
+    /// What a manifest says.
+    pub(crate) fn of(geometry: Geometry, manifest: &Manifest) -> Self {
+        let zone = |zone: &ZoneEntry| {
+            let ZoneEntry { zone, live_bytes, last_frame, used_bytes } = *zone;
+            (zone, Zone { live_bytes, last_frame, used_bytes })
+        };
+        Self {
+            geometry,
+            free: manifest.free.iter().copied().collect(),
+            loose: BTreeMap::new(),
+            doomed: BTreeMap::new(),
+            shared: manifest.shared.iter().map(|&(run, more)| (run.start, (run, more))).collect(),
+            pins: HashMap::new(),
+            zones: manifest.zones.iter().map(zone).collect(),
+            head: manifest.head_zone,
+            next: manifest.next_zone,
+            needed_frame: manifest.next_frame,
+        }
+    }
+
+    /// Writes into a manifest what of the blocks is committed.
+    pub(crate) fn describe(&self, manifest: &mut Manifest) {
+        let mut free = self.free.clone();
+        for (&start, &blocks) in self.loose.iter().chain(&self.doomed) {
+            free.insert(Run { start, blocks });
+        }
+        manifest.free = free.runs().collect();
+        manifest.shared = self.shared.values().copied().collect();
+        manifest.shared.sort_unstable();
+        let zone = |(&zone, entry): (&u64, &Zone)| {
+            let Zone { live_bytes, last_frame, used_bytes } = *entry;
+            ZoneEntry { zone, live_bytes, last_frame, used_bytes }
+        };
+        manifest.zones = self.zones.iter().map(zone).collect();
+        (manifest.head_zone, manifest.next_zone) = (self.head, self.next);
+    }
+
+    pub(crate) fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    /// How many blocks are free for objects.
+    pub(crate) fn available_blocks(&self) -> u64 {
+        self.free.blocks().saturating_sub(self.reserved_blocks())
+    }
+
+    fn reserved_blocks(&self) -> u64 {
+        self.geometry.blocks / INDEX_SHARE + self.geometry.zone_blocks
+    }
+
+    /// Blocks for an object: one run of so many, or where there is none the longest, but none shorter than `least`.
+    pub(crate) fn allocate(&mut self, blocks: u64, least: u64) -> Result<Run> {
+        let found = match self.free.best(blocks) {
+            Some(found) => Run { blocks, ..found },
+            None => self.free.longest().filter(|longest| longest.blocks >= least).ok_or(Error::Full)?,
+        };
+        if found.blocks > self.available_blocks() {
+            return Err(Error::Full);
+        }
+        self.take_loose(found);
+        if self.free_zones() < ZONES_RESERVED {
+            self.drop_loose(found);
+            return self.allocate_beside_zones(blocks, least);
+        }
+        Ok(found)
+    }
+
+    /// Blocks between what is used, where no whole zone is.
+    fn allocate_beside_zones(&mut self, blocks: u64, least: u64) -> Result<Run> {
+        let found = self.free.longest_below(self.geometry.zone_blocks).filter(|found| found.blocks >= least);
+        let found = found.ok_or(Error::Full)?;
+        let run = Run { blocks: found.blocks.min(blocks), ..found };
+        self.take_loose(run);
+        Ok(run)
+    }
+
+    /// One run for the index, from what objects leave.
+    pub(crate) fn allocate_one_for_index(&mut self, blocks: u64) -> Result<Run> {
+        let found = self.free.best(blocks).ok_or(Error::Full)?;
+        let run = Run { blocks, ..found };
+        self.take_loose(run);
+        Ok(run)
+    }
+
+    /// Blocks for the index, in as many runs as it takes, from what objects leave.
+    pub(crate) fn allocate_for_index(&mut self, blocks: u64) -> Result<Vec<Run>> {
+        if self.free.blocks() < blocks {
+            return Err(Error::Full);
+        }
+        let mut runs = Vec::new();
+        let mut left = blocks;
+        while left > 0 {
+            let found = self.free.best(left).or_else(|| self.free.longest()).ok_or(Error::Full)?;
+            let run = Run { blocks: found.blocks.min(left), ..found };
+            self.take_loose(run);
+            runs.push(run);
+            left -= run.blocks;
+        }
+        Ok(runs)
+    }
+
+    fn take_loose(&mut self, run: Run) {
+        assert!(self.free.remove(run), "what is allocated is free");
+        self.loose.insert(run.start, run.blocks);
+    }
+
+    /// Gives back the end of a loose run.
+    pub(crate) fn trim(&mut self, run: Run, blocks: u64) -> Run {
+        assert!(self.loose.get(&run.start) == Some(&run.blocks) && blocks > 0 && blocks <= run.blocks, "a loose run");
+        if blocks < run.blocks {
+            self.loose.insert(run.start, blocks);
+            assert!(self.free.insert(Run { start: run.start + blocks, blocks: run.blocks - blocks }), "its end");
+        }
+        Run { blocks, ..run }
+    }
+
+    /// A loose run is free again, unless something committed names it by now.
+    pub(crate) fn drop_loose(&mut self, run: Run) {
+        if self.loose.get(&run.start) == Some(&run.blocks) {
+            self.loose.remove(&run.start);
+            self.free_run(run);
+        }
+    }
+
+    /// What the manifest names is nobody else's. For `open`, after the log was replayed.
+    pub(crate) fn claim_loose(&mut self, run: Run) -> bool {
+        let is_free = self.free.remove(run);
+        if is_free {
+            self.loose.insert(run.start, run.blocks);
+        }
+        is_free
+    }
+
+    /// A committed record more owns the run; `false` if that cannot be.
+    pub(crate) fn retain(&mut self, run: Run) -> bool {
+        let held = Some(run.blocks);
+        if run.end() > self.geometry.blocks {
+            return false;
+        }
+        if self.loose.get(&run.start).copied() == held {
+            self.loose.remove(&run.start);
+        } else if self.doomed.get(&run.start).copied() == held {
+            self.doomed.remove(&run.start);
+        } else if !self.free.remove(run) {
+            self.shared.entry(run.start).or_insert((run, 0)).1 += 1;
+        }
+        true
+    }
+
+    /// A committed record less owns the run; `false` if it was free.
+    pub(crate) fn release(&mut self, run: Run) -> bool {
+        match self.shared.get_mut(&run.start) {
+            Some((_, more)) if *more > 1 => *more -= 1,
+            Some(_) => drop(self.shared.remove(&run.start)),
+            None => return self.free_run(run),
+        }
+        true
+    }
+
+    fn free_run(&mut self, run: Run) -> bool {
+        match self.pins.contains_key(&run.start) {
+            true => self.doomed.insert(run.start, run.blocks).is_none(),
+            false => self.free.insert(run),
+        }
+    }
+
+    fn pin(&mut self, start: u64) {
+        *self.pins.entry(start).or_default() += 1;
+    }
+
+    fn unpin(&mut self, start: u64) {
+        let Some(readers) = self.pins.get_mut(&start) else { return };
+        *readers -= 1;
+        if *readers == 0 {
+            self.pins.remove(&start);
+            if let Some(blocks) = self.doomed.remove(&start) {
+                self.free.insert(Run { start, blocks });
+            }
+        }
+    }
+
+    // Zones.
+
+    pub(crate) fn head(&self) -> u64 {
+        self.head
+    }
+
+    pub(crate) fn next(&self) -> u64 {
+        self.next
+    }
+
+    pub(crate) fn zones(&self) -> impl Iterator<Item = (u64, Zone)> {
+        self.zones.iter().map(|(&zone, &entry)| (zone, entry))
+    }
+
+    /// How many zones the log could still take.
+    pub(crate) fn free_zones(&self) -> u64 {
+        self.whole_zones().map(|(_, count)| count).sum()
+    }
+
+    /// Zones all of whose blocks are free: the first of each run, and how many follow each other there.
+    fn whole_zones(&self) -> impl Iterator<Item = (u64, u64)> {
+        let size = self.geometry.zone_blocks;
+        self.free.at_least(size).filter_map(move |run| {
+            let (first, end) = (run.start.div_ceil(size), run.end() / size);
+            (end > first).then(|| (first, end - first))
+        })
+    }
+
+    /// The log begins here. For `format`.
+    pub(crate) fn begin_log(&mut self) -> Result<()> {
+        self.head = self.take_zone()?;
+        self.next = self.take_zone()?;
+        Ok(())
+    }
+
+    /// A zone for the log after the next: the last that is free, far from where runs begin.
+    pub(crate) fn take_zone(&mut self) -> Result<u64> {
+        let last = self.whole_zones().map(|(first, count)| first + count - 1).max().ok_or(Error::Full)?;
+        assert!(self.claim_zone(last), "a free zone");
+        Ok(last)
+    }
+
+    /// A zone is the log's; `false` if it is not free. For `open`, where a frame says so.
+    pub(crate) fn claim_zone(&mut self, zone: u64) -> bool {
+        let is_free = zone < self.geometry.zones() && self.free.remove(self.zone_run(zone));
+        if is_free {
+            self.zones.insert(zone, Zone::default());
+        }
+        is_free
+    }
+
+    /// The log goes on in the next zone, and after it in this one.
+    pub(crate) fn advance(&mut self, next: u64) {
+        self.head = self.next;
+        self.next = next;
+    }
+
+    /// A frame was written to the head.
+    pub(crate) fn wrote(&mut self, frame: u64, used_bytes: u64, pieces_bytes: u64) {
+        let zone = self.zones.entry(self.head).or_default();
+        zone.last_frame = frame;
+        zone.used_bytes = used_bytes;
+        zone.live_bytes += pieces_bytes;
+    }
+
+    /// Pieces in the zone of this byte belong to nobody any more; `false` if there are none.
+    pub(crate) fn dead(&mut self, at: u64, len: u32) -> bool {
+        let zone = self.zones.get_mut(&(at / self.geometry.zone_bytes()));
+        let left = zone.as_ref().and_then(|zone| zone.live_bytes.checked_sub(len.into()));
+        if let (Some(zone), Some(left)) = (zone, left) {
+            zone.live_bytes = left;
+        }
+        left.is_some()
+    }
+
+    /// Everything before this frame is in tables that the superblock leads to.
+    pub(crate) fn needs_from(&mut self, frame: u64) {
+        self.needed_frame = frame;
+    }
+
+    /// Frees the zones of which nothing is alive or needed by a recovery.
+    pub(crate) fn free_dead_zones(&mut self) {
+        let dead: Vec<u64> = self.zones().filter(|&(zone, entry)| self.is_dead(zone, entry)).map(|(zone, _)| zone).collect();
+        for zone in dead {
+            self.zones.remove(&zone);
+            assert!(self.free.insert(self.zone_run(zone)), "a zone's blocks are nobody else's");
+        }
+    }
+
+    fn is_dead(&self, zone: u64, entry: Zone) -> bool {
+        entry.live_bytes == 0 && self.may_be_cleaned(zone, entry) && !self.pins.contains_key(&self.zone_run(zone).start)
+    }
+
+    /// Whether the log is past a zone for good.
+    fn may_be_cleaned(&self, zone: u64, entry: Zone) -> bool {
+        zone != self.head && zone != self.next && entry.last_frame < self.needed_frame
+    }
+
+    /// The zone whose cleaning moves the fewest bytes.
+    pub(crate) fn most_dead(&self) -> Option<(u64, Zone)> {
+        let candidates = self.zones().filter(|&(zone, entry)| self.may_be_cleaned(zone, entry) && entry.live_bytes > 0);
+        candidates.min_by_key(|(_, entry)| entry.live_bytes)
+    }
+
+    fn zone_run(&self, zone: u64) -> Run {
+        let blocks = self.geometry.zone_blocks;
+        Run { start: zone * blocks, blocks }
+    }
+
+    /// Whether runs may be where the caller says: for `check`.
+    pub(crate) fn free_runs(&self) -> &Extents {
+        &self.free
+    }
+}

@@ -1,0 +1,150 @@
+//! Numbers, bytes and sums as everything on the device is written: numbers as varints (LEB128), bytes after their length.
+
+/// The checksum of everything on the device: CRC-32C.
+pub(crate) fn sum(bytes: &[u8]) -> u32 {
+    crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes) as u32
+}
+
+/// What is written to.
+#[derive(Debug, Default)]
+pub(crate) struct Encoder(pub(crate) Vec<u8>);
+
+impl Encoder {
+    pub(crate) fn byte(&mut self, byte: u8) {
+        self.0.push(byte);
+    }
+
+    pub(crate) fn number(&mut self, mut number: u64) {
+        while number >= 0x80 {
+            self.0.push(number as u8 | 0x80);
+            number >>= 7;
+        }
+        self.0.push(number as u8);
+    }
+
+    /// Of a fixed length, for what is random.
+    pub(crate) fn fixed(&mut self, number: u64) {
+        self.0.extend(number.to_le_bytes());
+    }
+
+    pub(crate) fn fixed32(&mut self, number: u32) {
+        self.0.extend(number.to_le_bytes());
+    }
+
+    pub(crate) fn bytes(&mut self, bytes: &[u8]) {
+        self.number(bytes.len() as u64);
+        self.0.extend(bytes);
+    }
+
+    pub(crate) fn optional(&mut self, text: Option<&str>) {
+        self.byte(u8::from(text.is_some()));
+        if let Some(text) = text {
+            self.bytes(text.as_bytes());
+        }
+    }
+
+    pub(crate) fn each<T>(&mut self, of: impl ExactSizeIterator<Item = T>, mut write: impl FnMut(&mut Self, T)) {
+        self.number(of.len() as u64);
+        of.for_each(|one| write(self, one));
+    }
+}
+
+/// What is read from, up to what makes no sense: `None` then.
+#[derive(Debug, Clone)]
+pub(crate) struct Decoder<'a>(pub(crate) &'a [u8]);
+
+impl<'a> Decoder<'a> {
+    pub(crate) fn byte(&mut self) -> Option<u8> {
+        let (first, rest) = self.0.split_first()?;
+        self.0 = rest;
+        Some(*first)
+    }
+
+    pub(crate) fn number(&mut self) -> Option<u64> {
+        let mut number = 0;
+        for shift in (0..64).step_by(7) {
+            let byte = self.byte()?;
+            let bits = u64::from(byte & 0x7f);
+            if shift == 63 && bits > 1 {
+                return None;
+            }
+            number |= bits << shift;
+            if byte & 0x80 == 0 {
+                return Some(number);
+            }
+        }
+        None
+    }
+
+    pub(crate) fn number32(&mut self) -> Option<u32> {
+        self.number()?.try_into().ok()
+    }
+
+    pub(crate) fn fixed(&mut self) -> Option<u64> {
+        let (number, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(u64::from_le_bytes(*number))
+    }
+
+    pub(crate) fn fixed32(&mut self) -> Option<u32> {
+        let (number, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(u32::from_le_bytes(*number))
+    }
+
+    pub(crate) fn bytes(&mut self) -> Option<&'a [u8]> {
+        let len = usize::try_from(self.number()?).ok()?;
+        let (bytes, rest) = self.0.split_at_checked(len)?;
+        self.0 = rest;
+        Some(bytes)
+    }
+
+    pub(crate) fn text(&mut self) -> Option<&'a str> {
+        std::str::from_utf8(self.bytes()?).ok()
+    }
+
+    pub(crate) fn optional(&mut self) -> Option<Option<&'a str>> {
+        match self.byte()? {
+            0 => Some(None),
+            1 => Some(Some(self.text()?)),
+            _ => None,
+        }
+    }
+
+    /// A list, none of whose entries is shorter than a byte: a count that cannot be is refused before anything is held.
+    pub(crate) fn each<T>(&mut self, mut read: impl FnMut(&mut Self) -> Option<T>) -> Option<Vec<T>> {
+        let count = usize::try_from(self.number()?).ok()?;
+        if count > self.0.len() {
+            return None;
+        }
+        (0..count).map(|_| read(self)).collect()
+    }
+
+    /// The value, if that was all.
+    pub(crate) fn end<T>(self, value: T) -> Option<T> {
+        self.0.is_empty().then_some(value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_come_back() {
+        for number in [0, 1, 127, 128, 300, u64::from(u32::MAX), u64::MAX - 1, u64::MAX] {
+            let mut encoder = Encoder::default();
+            encoder.number(number);
+            assert_eq!(Decoder(&encoder.0).number(), Some(number));
+        }
+        assert_eq!(Decoder(&[0xff; 11]).number(), None);
+        assert_eq!(Decoder(&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2]).number(), None);
+    }
+
+    #[test]
+    fn a_count_beyond_the_bytes_is_refused() {
+        let mut encoder = Encoder::default();
+        encoder.number(u64::MAX);
+        assert_eq!(Decoder(&encoder.0).each(|decoder| decoder.byte()), None);
+    }
+}
