@@ -1,0 +1,32 @@
+//! Where the bytes of a table are.
+
+use bytes::Bytes;
+use std::io;
+
+/// Somewhere that a table lies: memory, a file, blocks of a device.
+pub trait Source: Send + Sync {
+    /// The length of the table, exactly, in bytes.
+    fn len_bytes(&self) -> u64;
+
+    /// Exactly `len` bytes from `at` on; asked only for what lies within [`Source::len_bytes`].
+    ///
+    /// # Errors
+    ///
+    /// The bytes cannot be read.
+    fn read_at(&self, at: u64, len: usize) -> io::Result<Bytes>;
+}
+
+impl Source for Bytes {
+    fn len_bytes(&self) -> u64 {
+        self.len() as u64
+    }
+
+    fn read_at(&self, at: u64, len: usize) -> io::Result<Bytes> {
+        let start = usize::try_from(at).ok();
+        let range = start.and_then(|start| Some(start..start.checked_add(len)?));
+        match range {
+            Some(range) if range.end <= self.len() => Ok(self.slice(range)),
+            _ => Err(io::ErrorKind::UnexpectedEof.into()),
+        }
+    }
+}

@@ -1,0 +1,7 @@
+//! Tests of tables as their users see them.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
+
+mod fixture;
+mod limits;
+mod model;
