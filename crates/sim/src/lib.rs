@@ -1,6 +1,6 @@
 //! Seeded worlds, for tests only: one seed is one world, with its own clock, random numbers and faults.
 //!
-//! Owns the simulated clocks and the worlds, each of which compares a layer of Tenon with a model while things fail:
+//! Owns the simulated clocks, the simulated block device ([`device`]) and the worlds, each of which compares a layer of Tenon with a model while things fail:
 //! [`namespace`] for `meta`, [`files`] for `vfs` with all below it, [`dual`] for files and objects of one volume, with others in
 //! its bucket. `cargo run -p sim -- --seed N` runs one again.
 //!
@@ -11,6 +11,7 @@
 mod clock;
 mod world;
 
+pub mod device;
 pub mod dual;
 pub mod files;
 pub mod namespace;

@@ -1,4 +1,19 @@
 //! The seam below the drive: blocks that are read, written and flushed.
+//!
+//! Owns [`BlockDevice`], the memory that goes to and from devices ([`Buffer`]), and the devices there are: a block
+//! device or a file by blocking calls ([`FileDevice`]).
+//!
+//! Refuses: to know what the blocks hold, and to cache them.
+
+mod buffer;
+#[cfg(any(test, feature = "conformance"))]
+pub mod conformance;
+mod file;
+#[cfg(test)]
+mod loopback;
+
+pub use buffer::Buffer;
+pub use file::{FileDevice, OpenError};
 
 use std::fmt;
 use std::io;
@@ -22,4 +37,27 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
 
     /// Returns when everything that was written before is on the medium.
     fn flush(&self) -> io::Result<()>;
+}
+
+/// Whether a range can be read: `UnexpectedEof` for one that does not lie on a device of that length. For those who
+/// implement [`BlockDevice`]; positions and lengths that are no multiples of a block are the caller's mistake.
+pub fn check_read(len_bytes: u64, at: u64, bytes: usize) -> io::Result<()> {
+    check_range(len_bytes, at, bytes, io::ErrorKind::UnexpectedEof)
+}
+
+/// Whether a range can be written: as [`check_read`], but `StorageFull`.
+pub fn check_write(len_bytes: u64, at: u64, bytes: usize) -> io::Result<()> {
+    check_range(len_bytes, at, bytes, io::ErrorKind::StorageFull)
+}
+
+fn check_range(len_bytes: u64, at: u64, bytes: usize, beyond: io::ErrorKind) -> io::Result<()> {
+    let bytes = bytes as u64;
+    assert!(
+        at.is_multiple_of(BLOCK_BYTES) && bytes.is_multiple_of(BLOCK_BYTES),
+        "{bytes} bytes at {at} are no whole blocks"
+    );
+    if at.checked_add(bytes).is_some_and(|end| end <= len_bytes) {
+        return Ok(());
+    }
+    Err(io::Error::new(beyond, format!("{bytes} bytes at {at} are beyond the device's end at {len_bytes}")))
 }

@@ -1,0 +1,360 @@
+//! A block device, or a file that stands for one, by calls that wait on the caller's thread.
+//!
+//! Owns the exclusive hold on it: nobody else writes to what is open here. A file system that is mounted keeps the
+//! device open exclusively (O_EXCL), another drive has it locked (flock(2)).
+
+use super::{BLOCK_BYTES, BlockDevice, Buffer, check_read, check_write};
+use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+use std::fs::File;
+use std::io::{self, Seek as _, SeekFrom};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::{FileExt as _, FileTypeExt as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How much is copied at a time where the caller's memory is not aligned, in bytes.
+const COPY_BYTES: usize = 1 << 20;
+
+/// How often a device is asked for its lock, and how long to wait in between: whoever looks at all devices that
+/// appear (udev) locks each for a moment.
+const LOCK_TRIES: u32 = 10;
+const LOCK_PAUSE: Duration = Duration::from_millis(50);
+
+/// Why a device could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The kernel refused.
+    #[error("cannot {doing} {path}: {source}")]
+    Refused {
+        /// What was tried.
+        doing: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// A file system on it is mounted, or the kernel uses it otherwise.
+    #[error("{0} is in use by the system: unmount it, or take it out of swap, RAID or LVM, first")]
+    Mounted(PathBuf),
+    /// Another process has it open as a drive.
+    #[error("{0} is in use by another tenon: end that first")]
+    Held(PathBuf),
+    /// It is a directory, a terminal, ...
+    #[error("{0} is neither a block device nor a regular file")]
+    NoDevice(PathBuf),
+    /// It asks for larger blocks than [`BLOCK_BYTES`].
+    #[error("{path} is written in sectors of {sector_bytes} bytes, and a drive in blocks of {BLOCK_BYTES}")]
+    Sectors {
+        /// The device.
+        path: PathBuf,
+        /// The size of its sectors, in bytes.
+        sector_bytes: u32,
+    },
+}
+
+/// A block device or a regular file, read and written past the page cache.
+#[derive(Debug)]
+pub struct FileDevice {
+    file: File,
+    len_bytes: u64,
+    /// Whether memory must be aligned.
+    direct: bool,
+}
+
+impl FileDevice {
+    /// Opens a block device or a regular file, for nobody else to write meanwhile. What goes beyond a whole number of
+    /// blocks is not used.
+    pub fn open(path: &Path) -> Result<Self, OpenError> {
+        Self::open_as(path, OFlags::RDWR)
+    }
+
+    /// Opens to read only, beside others who read, but not beside one who writes.
+    pub fn open_read_only(path: &Path) -> Result<Self, OpenError> {
+        Self::open_as(path, OFlags::RDONLY)
+    }
+
+    /// Makes a new file with all of its space reserved, and opens it. It reads as zeros.
+    pub fn create(path: &Path, len_bytes: u64) -> Result<Self, OpenError> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let file = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)
+            .map_err(|errno| refused("create", path, errno))?;
+        let reserved = reserve(path, &file, len_bytes);
+        if reserved.is_err() {
+            // What went wrong before says more than what goes wrong now.
+            let _ = std::fs::remove_file(path);
+        }
+        reserved?;
+        Self::open(path)
+    }
+
+    fn open_as(path: &Path, access: OFlags) -> Result<Self, OpenError> {
+        let writes = access == OFlags::RDWR;
+        let kind = std::fs::metadata(path).map_err(|source| refused("open", path, source))?.file_type();
+        let is_block_device = kind.is_block_device();
+        if !is_block_device && !kind.is_file() {
+            return Err(OpenError::NoDevice(path.to_owned()));
+        }
+        let exclusive = if is_block_device && writes { OFlags::EXCL } else { OFlags::empty() };
+        let (file, direct) = match open_direct(path, access | exclusive) {
+            Err(Errno::BUSY) => return Err(who_holds(path)),
+            opened => opened.map_err(|errno| refused("open", path, errno))?,
+        };
+        lock(path, &file, writes, is_block_device)?;
+        let device = Self { len_bytes: length(path, &file)?, file, direct };
+        if is_block_device {
+            device.check_sectors(path)?;
+        }
+        Ok(device)
+    }
+
+    fn check_sectors(&self, path: &Path) -> Result<(), OpenError> {
+        let sector_bytes = rustix::fs::ioctl_blksszget(&self.file)
+            .map_err(|errno| refused("ask for the sectors of", path, errno))?;
+        if u64::from(sector_bytes) > BLOCK_BYTES {
+            return Err(OpenError::Sectors { path: path.to_owned(), sector_bytes });
+        }
+        Ok(())
+    }
+
+    /// Whether memory can be handed to the kernel as it is.
+    fn takes(&self, memory: &[u8]) -> bool {
+        !self.direct || Buffer::is_aligned(memory)
+    }
+}
+
+impl AsFd for FileDevice {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+impl BlockDevice for FileDevice {
+    fn len_bytes(&self) -> u64 {
+        self.len_bytes
+    }
+
+    fn read_at(&self, at: u64, into: &mut [u8]) -> io::Result<()> {
+        check_read(self.len_bytes, at, into.len())?;
+        if self.takes(into) {
+            return self.file.read_exact_at(into, at);
+        }
+        let mut buffer = Buffer::zeroed(into.len().min(COPY_BYTES));
+        for (n, part) in into.chunks_mut(COPY_BYTES).enumerate() {
+            let buffer = &mut buffer[..part.len()];
+            self.file.read_exact_at(buffer, at + (n * COPY_BYTES) as u64)?;
+            part.copy_from_slice(buffer);
+        }
+        Ok(())
+    }
+
+    fn write_at(&self, at: u64, from: &[u8]) -> io::Result<()> {
+        check_write(self.len_bytes, at, from.len())?;
+        if self.takes(from) {
+            return self.file.write_all_at(from, at);
+        }
+        for (n, part) in from.chunks(COPY_BYTES).enumerate() {
+            self.file.write_all_at(&Buffer::gathered([part]), at + (n * COPY_BYTES) as u64)?;
+        }
+        Ok(())
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+}
+
+/// Opens past the page cache, or through it where the file system cannot do otherwise; says which.
+fn open_direct(path: &Path, flags: OFlags) -> Result<(File, bool), Errno> {
+    let open = |flags| rustix::fs::open(path, flags | OFlags::CLOEXEC, Mode::empty()).map(File::from);
+    match open(flags | OFlags::DIRECT) {
+        Err(Errno::INVAL) => {
+            tracing::warn!(
+                "{} is read and written through the page cache: no O_DIRECT there",
+                path.display()
+            );
+            Ok((open(flags)?, false))
+        }
+        opened => Ok((opened?, true)),
+    }
+}
+
+/// Who it is that has a block device open exclusively: a drive has it locked as well.
+fn who_holds(path: &Path) -> OpenError {
+    let probe = || {
+        let file = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+        rustix::fs::flock(file, FlockOperation::NonBlockingLockShared)
+    };
+    match probe() {
+        Err(Errno::WOULDBLOCK) => OpenError::Held(path.to_owned()),
+        _ => OpenError::Mounted(path.to_owned()),
+    }
+}
+
+fn lock(path: &Path, file: &File, writes: bool, is_block_device: bool) -> Result<(), OpenError> {
+    let how =
+        if writes { FlockOperation::NonBlockingLockExclusive } else { FlockOperation::NonBlockingLockShared };
+    let mut tries = if is_block_device { LOCK_TRIES } else { 1 };
+    loop {
+        match rustix::fs::flock(file, how) {
+            Ok(()) => return Ok(()),
+            Err(Errno::WOULDBLOCK) if tries > 1 => std::thread::sleep(LOCK_PAUSE),
+            Err(Errno::WOULDBLOCK) => return Err(OpenError::Held(path.to_owned())),
+            Err(errno) => return Err(refused("lock", path, errno)),
+        }
+        tries -= 1;
+    }
+}
+
+/// The length in whole blocks. Seeking works for files and block devices alike.
+fn length(path: &Path, mut file: &File) -> Result<u64, OpenError> {
+    let end = file.seek(SeekFrom::End(0)).map_err(|source| refused("find the length of", path, source))?;
+    Ok(end - end % BLOCK_BYTES)
+}
+
+/// Reserves the space of a new file, and makes the file's name and size durable.
+fn reserve(path: &Path, file: impl AsFd, len_bytes: u64) -> Result<(), OpenError> {
+    rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, len_bytes)
+        .map_err(|errno| refused("reserve the space of", path, errno))?;
+    rustix::fs::fsync(&file).map_err(|errno| refused("sync", path, errno))?;
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let synced = File::open(folder).and_then(|folder| folder.sync_all());
+    synced.map_err(|source| refused("sync", folder, source))
+}
+
+fn refused(doing: &'static str, path: &Path, source: impl Into<io::Error>) -> OpenError {
+    OpenError::Refused { doing, path: path.to_owned(), source: source.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::conformance;
+    use crate::device::loopback::Loop;
+
+    fn folder() -> tempfile::TempDir {
+        tempfile::tempdir().unwrap()
+    }
+
+    #[test]
+    fn a_file_keeps_the_rules() {
+        let folder = folder();
+        let device = FileDevice::create(&folder.path().join("drive"), conformance::LEN_BYTES_MIN).unwrap();
+        conformance::run(&device);
+    }
+
+    #[test]
+    fn a_block_device_keeps_the_rules() {
+        let folder = folder();
+        let block = Loop::new(&folder.path().join("below"), conformance::LEN_BYTES_MIN);
+        let device = FileDevice::open(block.path()).unwrap();
+        assert_eq!(device.len_bytes(), conformance::LEN_BYTES_MIN);
+        conformance::run(&device);
+    }
+
+    #[test]
+    fn a_file_through_the_page_cache_keeps_the_rules() {
+        let folder = folder();
+        let path = folder.path().join("drive");
+        let mut device = FileDevice::create(&path, conformance::LEN_BYTES_MIN).unwrap();
+        device.file = File::options().read(true).write(true).open(&path).unwrap();
+        device.direct = false;
+        conformance::run(&device);
+    }
+
+    #[test]
+    fn a_new_file_has_its_space_and_reads_as_zeros() {
+        use std::os::unix::fs::MetadataExt as _;
+        let folder = folder();
+        let path = folder.path().join("drive");
+        let device = FileDevice::create(&path, 1 << 20).unwrap();
+        assert!(std::fs::metadata(&path).unwrap().blocks() * 512 >= 1 << 20);
+        let mut bytes = Buffer::zeroed(1 << 20);
+        device.read_at(0, &mut bytes).unwrap();
+        assert!(bytes.iter().all(|byte| *byte == 0));
+    }
+
+    #[test]
+    fn what_is_there_is_not_made_anew() {
+        let folder = folder();
+        let path = folder.path().join("drive");
+        std::fs::write(&path, "precious").unwrap();
+        let error = FileDevice::create(&path, 1 << 20).unwrap_err();
+        assert!(error.to_string().contains("File exists"), "{error}");
+        assert_eq!(std::fs::read(&path).unwrap(), b"precious");
+    }
+
+    #[test]
+    fn space_that_is_not_there_leaves_no_file() {
+        let folder = folder();
+        let path = folder.path().join("drive");
+        let error = FileDevice::create(&path, 1 << 60).unwrap_err();
+        assert!(error.to_string().starts_with("cannot reserve the space of "), "{error}");
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn one_writes_or_several_read() {
+        let folder = folder();
+        let path = folder.path().join("drive");
+        let writer = FileDevice::create(&path, 1 << 20).unwrap();
+        assert!(matches!(FileDevice::open(&path), Err(OpenError::Held(_))));
+        assert!(matches!(FileDevice::open_read_only(&path), Err(OpenError::Held(_))));
+        drop(writer);
+        let reader = FileDevice::open_read_only(&path).unwrap();
+        let another = FileDevice::open_read_only(&path).unwrap();
+        assert!(matches!(FileDevice::open(&path), Err(OpenError::Held(_))));
+        drop((reader, another));
+        FileDevice::open(&path).unwrap();
+    }
+
+    #[test]
+    fn who_reads_only_cannot_write() {
+        let folder = folder();
+        let path = folder.path().join("drive");
+        drop(FileDevice::create(&path, 1 << 20).unwrap());
+        let device = FileDevice::open_read_only(&path).unwrap();
+        let error = device.write_at(0, &Buffer::zeroed(BLOCK_BYTES as usize)).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(Errno::BADF.raw_os_error()));
+    }
+
+    #[test]
+    fn a_block_device_is_opened_once() {
+        let folder = folder();
+        let block = Loop::new(&folder.path().join("below"), 1 << 20);
+        let device = FileDevice::open(block.path()).unwrap();
+        assert!(matches!(FileDevice::open(block.path()), Err(OpenError::Held(_))));
+        assert!(matches!(FileDevice::open_read_only(block.path()), Err(OpenError::Held(_))));
+        drop(device);
+        FileDevice::open(block.path()).unwrap();
+    }
+
+    /// A drive made on a mounted file system's device would be the end of both.
+    #[test]
+    fn a_mounted_device_is_refused() {
+        let folder = folder();
+        let block = Loop::new(&folder.path().join("below"), 32 << 20);
+        let mounted = block.mount_ext4(folder.path());
+        let error = FileDevice::open(block.path()).unwrap_err();
+        assert!(matches!(error, OpenError::Mounted(_)), "{error}");
+        assert!(error.to_string().ends_with("first"), "{error}");
+        drop(mounted);
+        FileDevice::open(block.path()).unwrap();
+    }
+
+    #[test]
+    fn what_is_no_device_is_refused() {
+        let error = FileDevice::open(Path::new("/dev/null")).unwrap_err();
+        assert_eq!(error.to_string(), "/dev/null is neither a block device nor a regular file");
+        let error = FileDevice::open(Path::new("/nowhere/drive")).unwrap_err();
+        assert!(error.to_string().starts_with("cannot open /nowhere/drive: "), "{error}");
+    }
+
+    #[test]
+    fn a_broken_end_is_not_used() {
+        let folder = folder();
+        let path = folder.path().join("drive");
+        drop(FileDevice::create(&path, (1 << 20) + 100).unwrap());
+        assert_eq!(FileDevice::open(&path).unwrap().len_bytes(), 1 << 20);
+    }
+}

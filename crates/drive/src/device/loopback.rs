@@ -1,0 +1,51 @@
+//! Block devices for tests: loop devices over files.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A loop device, as long as it lives. Tests that ask for one fail where losetup(8) is not permitted.
+#[derive(Debug)]
+pub(crate) struct Loop(PathBuf);
+
+impl Loop {
+    /// One over a new file, past the page cache.
+    pub(crate) fn new(below: &Path, len_bytes: u64) -> Self {
+        std::fs::File::create_new(below).unwrap().set_len(len_bytes).unwrap();
+        let shown = run(Command::new("losetup").args(["--find", "--show", "--direct-io=on"]).arg(below));
+        Self(PathBuf::from(shown.trim()))
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Makes an ext4 file system on it and mounts that, until what is returned goes.
+    pub(crate) fn mount_ext4(&self, folder: &Path) -> Mounted {
+        let at = folder.join("mounted");
+        std::fs::create_dir(&at).unwrap();
+        run(Command::new("mkfs.ext4").arg("-q").arg(&self.0));
+        run(Command::new("mount").arg(&self.0).arg(&at));
+        Mounted(at)
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        run(Command::new("losetup").arg("--detach").arg(&self.0));
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Mounted(PathBuf);
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        run(Command::new("umount").arg(&self.0));
+    }
+}
+
+fn run(command: &mut Command) -> String {
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}

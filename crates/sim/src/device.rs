@@ -1,0 +1,223 @@
+//! A block device in memory: power cuts, torn writes, rot and errors, each from a seed.
+//!
+//! Owns what a real device may do to a drive, and is stricter than one: calls that overlap while one of them writes,
+//! which a real one would answer with whatever comes first, are a panic here. Every operation is recorded.
+
+mod faults;
+mod medium;
+
+use drive::device::{BlockDevice, check_read, check_write};
+use faults::Faults;
+use medium::{Medium, WriteId};
+use std::io;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// What was asked of a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Operation {
+    /// What it was.
+    pub kind: OperationKind,
+    /// Where it began, in bytes; 0 for a flush.
+    pub at: u64,
+    /// How many bytes; 0 for a flush.
+    pub len: u64,
+}
+
+/// The kinds of operations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "they are the seam's calls")]
+pub enum OperationKind {
+    Read,
+    Write,
+    Flush,
+}
+
+/// A device in memory. Clones are the same device; a [`fork`](Self::fork) is one of its own.
+#[derive(Debug, Clone)]
+pub struct SimDevice {
+    len_bytes: u64,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug, Clone, Default)]
+struct State {
+    medium: Medium,
+    faults: Faults,
+    under_way: Vec<Operation>,
+    operations: Vec<Operation>,
+}
+
+impl SimDevice {
+    /// A device of zeros that nothing happens to.
+    pub fn new(len_bytes: u64) -> Self {
+        Self { len_bytes, state: Arc::default() }
+    }
+
+    /// Another device that is as this one is now: to let the power go at one moment in many ways.
+    pub fn fork(&self) -> Self {
+        Self { len_bytes: self.len_bytes, state: Arc::new(Mutex::new(self.lock().clone())) }
+    }
+
+    /// The power goes and comes back. What was flushed stays; of each write that was not, the seed says whether all, a
+    /// part of its sectors or nothing of it is there, and which of two at one place came last. Errors that were asked
+    /// for stay, but for [`cut_power_after`](Self::cut_power_after).
+    pub fn crash(&self, seed: u64) {
+        let mut state = self.lock();
+        assert!(state.under_way.is_empty(), "a crash while {:?} are under way", state.under_way);
+        state.medium.crash(seed);
+        state.faults.restore_power();
+    }
+
+    /// The medium rots: one bit of the range changes, whether it was flushed or not. Says in which byte.
+    pub fn flip(&self, seed: u64, range: Range<u64>) -> u64 {
+        assert!(range.start < range.end && range.end <= self.len_bytes, "no bytes of the device: {range:?}");
+        self.lock().medium.flip(seed, range)
+    }
+
+    /// Reads that touch the range fail.
+    pub fn fail_reads(&self, range: Range<u64>) {
+        self.lock().faults.reads.push(range);
+    }
+
+    /// Writes that touch the range fail, and leave some of their sectors.
+    pub fn fail_writes(&self, range: Range<u64>) {
+        self.lock().faults.writes.push(range);
+    }
+
+    /// One operation in `one_in` fails, as the seed says. What was written before a flush that fails is in doubt until
+    /// it is written anew: no later flush makes it safe, as on a real device.
+    pub fn fail_at_random(&self, seed: u64, one_in: u64) {
+        self.lock().faults.at_random(seed, one_in);
+    }
+
+    /// So many more operations are done, then the power is off until [`crash`](Self::crash): every call fails. The write
+    /// that meets the cut may leave anything of it.
+    pub fn cut_power_after(&self, operations: u64) {
+        self.lock().faults.cut_power_after(operations);
+    }
+
+    /// The device fails for good: every call.
+    pub fn break_down(&self) {
+        self.lock().faults.broken = true;
+    }
+
+    /// No more errors.
+    pub fn heal(&self) {
+        self.lock().faults = Faults::default();
+    }
+
+    /// What was asked since this was called last, in order.
+    pub fn take_operations(&self) -> Vec<Operation> {
+        std::mem::take(&mut self.lock().operations)
+    }
+
+    /// How many writes a crash could undo.
+    pub fn unflushed(&self) -> usize {
+        self.lock().medium.unflushed()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn begin(&self, kind: OperationKind, at: u64, bytes: usize) -> UnderWay<'_> {
+        let operation = Operation { kind, at, len: bytes as u64 };
+        let mut state = self.lock();
+        let conflict = state.under_way.iter().find(|other| operation.conflicts(other)).copied();
+        assert!(conflict.is_none(), "{operation:?} while {conflict:?} is under way");
+        state.operations.push(operation);
+        state.under_way.push(operation);
+        let verdict = state.faults.judge(&operation);
+        let written = state.medium.next_write();
+        drop(state);
+        // Whoever else would call now may: that is when conflicts show.
+        std::thread::yield_now();
+        UnderWay { device: self, operation, verdict, written }
+    }
+}
+
+impl BlockDevice for SimDevice {
+    fn len_bytes(&self) -> u64 {
+        self.len_bytes
+    }
+
+    fn read_at(&self, at: u64, into: &mut [u8]) -> io::Result<()> {
+        check_read(self.len_bytes, at, into.len())?;
+        let read = self.begin(OperationKind::Read, at, into.len());
+        read.verdict.outcome()?;
+        self.lock().medium.read(at, into);
+        Ok(())
+    }
+
+    fn write_at(&self, at: u64, from: &[u8]) -> io::Result<()> {
+        check_write(self.len_bytes, at, from.len())?;
+        let write = self.begin(OperationKind::Write, at, from.len());
+        match write.verdict {
+            Verdict::Done | Verdict::PowerGoes => self.lock().medium.write(at, from),
+            Verdict::Fails { seed } => self.lock().medium.write_torn(at, from, seed),
+            Verdict::PowerIsOff => {}
+        }
+        write.verdict.outcome()
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        let flush = self.begin(OperationKind::Flush, 0, 0);
+        match flush.verdict {
+            Verdict::Done => self.lock().medium.flush(flush.written),
+            Verdict::Fails { .. } => self.lock().medium.doubt(flush.written),
+            Verdict::PowerGoes | Verdict::PowerIsOff => {}
+        }
+        flush.verdict.outcome()
+    }
+}
+
+impl Operation {
+    fn conflicts(&self, other: &Self) -> bool {
+        let overlap = self.at < other.at + other.len && other.at < self.at + self.len;
+        overlap && (self.kind == OperationKind::Write || other.kind == OperationKind::Write)
+    }
+
+    fn touches(&self, range: &Range<u64>) -> bool {
+        self.at < range.end && range.start < self.at + self.len
+    }
+}
+
+/// What becomes of an operation.
+#[derive(Debug, Clone, Copy)]
+enum Verdict {
+    Done,
+    Fails { seed: u64 },
+    PowerGoes,
+    PowerIsOff,
+}
+
+impl Verdict {
+    fn outcome(self) -> io::Result<()> {
+        match self {
+            Self::Done => Ok(()),
+            _ => Err(io::Error::from_raw_os_error(libc::EIO)),
+        }
+    }
+}
+
+/// An operation from its call to its return.
+struct UnderWay<'a> {
+    device: &'a SimDevice,
+    operation: Operation,
+    verdict: Verdict,
+    /// Writes before this one had returned when it began.
+    written: WriteId,
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        let mut state = self.device.lock();
+        if let Some(place) = state.under_way.iter().position(|other| *other == self.operation) {
+            state.under_way.swap_remove(place);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,71 @@
+//! Which operations fail.
+
+use super::{Operation, OperationKind, Verdict};
+use std::ops::Range;
+use store::Entropy;
+
+/// What feeds the device.
+#[derive(Debug, Clone, Copy, Default)]
+enum Power {
+    #[default]
+    On,
+    /// For so many more operations.
+    Until(u64),
+    Off,
+}
+
+/// What was asked for.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Faults {
+    pub(super) reads: Vec<Range<u64>>,
+    pub(super) writes: Vec<Range<u64>>,
+    pub(super) broken: bool,
+    at_random: Option<(u64, u64)>,
+    power: Power,
+    /// How many operations there were: each has a number.
+    judged: u64,
+}
+
+impl Faults {
+    pub(super) fn at_random(&mut self, seed: u64, one_in: u64) {
+        self.at_random = Some((seed, one_in));
+    }
+
+    pub(super) fn cut_power_after(&mut self, operations: u64) {
+        self.power = Power::Until(operations);
+    }
+
+    pub(super) fn restore_power(&mut self) {
+        self.power = Power::On;
+    }
+
+    pub(super) fn judge(&mut self, operation: &Operation) -> Verdict {
+        self.judged += 1;
+        match self.power {
+            Power::On => {}
+            Power::Until(0) => {
+                self.power = Power::Off;
+                return Verdict::PowerGoes;
+            }
+            Power::Until(left) => self.power = Power::Until(left - 1),
+            Power::Off => return Verdict::PowerIsOff,
+        }
+        if self.broken || self.hits_range(operation) || self.hits_at_random() {
+            return Verdict::Fails { seed: self.judged };
+        }
+        Verdict::Done
+    }
+
+    fn hits_range(&self, operation: &Operation) -> bool {
+        let ranges = match operation.kind {
+            OperationKind::Read => &self.reads,
+            OperationKind::Write => &self.writes,
+            OperationKind::Flush => return false,
+        };
+        ranges.iter().any(|range| operation.touches(range))
+    }
+
+    fn hits_at_random(&self) -> bool {
+        self.at_random.is_some_and(|(seed, one_in)| Entropy::new(seed ^ self.judged).below(one_in) == 0)
+    }
+}
