@@ -2,4 +2,16 @@
 //!
 //! Refuses: to trust a byte that it reads (everything on the device has a checksum), and to name what is not yet durable.
 
+mod bucket;
+mod core;
 pub mod device;
+mod error;
+mod format;
+mod index;
+mod shell;
+mod space;
+mod wire;
+
+pub use core::{FormatOptions, OpenOptions};
+pub use error::{Error, Result};
+pub use shell::Drive;

@@ -43,7 +43,11 @@ impl Encoder {
         }
     }
 
-    pub(crate) fn each<T>(&mut self, of: impl ExactSizeIterator<Item = T>, mut write: impl FnMut(&mut Self, T)) {
+    pub(crate) fn each<T>(
+        &mut self,
+        of: impl ExactSizeIterator<Item = T>,
+        mut write: impl FnMut(&mut Self, T),
+    ) {
         self.number(of.len() as u64);
         of.for_each(|one| write(self, one));
     }

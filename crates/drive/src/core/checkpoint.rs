@@ -45,18 +45,21 @@ impl Core {
             }
         };
         self.index.thaw(table);
-        manifest.tables = self.index.view().tables.iter().map(|table| table.source().entry()).collect();
-        let run = self.write_manifest(&manifest)?;
+        let tables = self.index.view().tables.clone();
+        manifest.tables = tables.iter().map(|table| table.source().entry()).collect();
         let bytes = manifest.encode();
-        root.superblock.manifest = run.run();
+        let run = self.write_manifest(&bytes)?.keep();
+        let old = std::mem::replace(&mut root.superblock.manifest, run);
         root.superblock.manifest_bytes = bytes.len() as u64;
         root.superblock.manifest_sum = sum(&bytes);
         root.superblock.generation += 1;
         write_superblock(&*self.device, &root.superblock).map_err(|error| self.fail(error))?;
-        root.manifest = Some(run);
+        root.retiring.drain(..).for_each(|table| table.source().set_named(false));
+        tables.iter().for_each(|table| table.source().set_named(true));
         let mut log = self.log();
         log.since = manifest.next_frame;
         let mut space = lock(&self.space);
+        space.give_back(old);
         space.needs_from(manifest.next_frame);
         space.free_dead_zones();
         Ok(())
@@ -106,11 +109,10 @@ impl Core {
         }
     }
 
-    fn write_manifest(&self, manifest: &Manifest) -> Result<Loose> {
-        let bytes = manifest.encode();
+    fn write_manifest(&self, bytes: &[u8]) -> Result<Loose> {
         let run = Loose::allocate_one_for_index(&self.space, blocks_of(bytes.len() as u64))?;
         let failed = Error::device(run.run().at());
-        let written = self.device.write_at(run.run().at(), &Buffer::gathered([&bytes[..]]));
+        let written = self.device.write_at(run.run().at(), &Buffer::gathered([bytes]));
         written.and_then(|()| self.device.flush()).map_err(|error| self.fail(failed(error)))?;
         Ok(run)
     }

@@ -4,7 +4,7 @@ use super::{Core, Log};
 use crate::device::Buffer;
 use crate::error::{Error, Result};
 use crate::format::{Body, Change, FRAME_HEADER_BYTES, FrameWriter, IndexKey, ObjectRecord};
-use crate::space::{Loose, lock};
+use crate::space::{Hold, lock};
 use bytes::Bytes;
 use std::sync::atomic::Ordering;
 
@@ -17,8 +17,8 @@ pub(crate) struct Prepared {
     /// An object whose bytes go into the frame.
     pub(crate) small: Option<Small>,
     pub(crate) changes: Vec<Change>,
-    /// The runs that the changes name and nothing did before; their data is written, not flushed.
-    pub(crate) loose: Vec<Loose>,
+    /// Held until it is done: runs that the changes name, whose data is written, but not flushed.
+    pub(crate) holds: Vec<Hold>,
 }
 
 /// An object whose bytes go into the frame.
@@ -31,6 +31,28 @@ pub(crate) struct Small {
 }
 
 impl Prepared {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.small.is_none() && self.changes.is_empty()
+    }
+
+    /// A committed record more names this body.
+    pub(crate) fn retain(&mut self, body: &Body) {
+        if let Body::Extents(extents) = body {
+            self.changes.extend(extents.iter().map(|extent| Change::Retain(extent.run)));
+        }
+    }
+
+    /// A committed record less names this body.
+    pub(crate) fn release(&mut self, body: &Body) {
+        match body {
+            Body::Piece(piece) => self.changes.push(Change::Dead { at: piece.at, len: piece.len }),
+            Body::Extents(extents) => {
+                self.changes.extend(extents.iter().map(|extent| Change::Release(extent.run)));
+            }
+            Body::Mark => {}
+        }
+    }
+
     /// At most so many bytes of a frame.
     pub(crate) fn frame_bytes(&self) -> u64 {
         let small = self.small.as_ref().map_or(0, Small::frame_bytes);
@@ -75,22 +97,24 @@ impl Core {
         let mut frame = FrameWriter::new(place.at, len_bytes_max as usize);
         let mut pieces_bytes = 0;
         let mut changes = Vec::new();
-        let mut loose = Vec::new();
+        let mut holds = Vec::new();
         for prepared in batch {
             if let Some(small) = prepared.small {
                 pieces_bytes += small.record.body.len_bytes();
                 changes.push(put_small(&mut frame, small));
             }
             changes.extend(prepared.changes);
-            loose.extend(prepared.loose);
+            holds.extend(prepared.holds);
         }
         changes.iter().for_each(|change| frame.change(change));
-        let bytes = frame.finish(self.drive, log.frame, place.next_zone, self.last_write.load(Ordering::Relaxed));
-        self.write_frame(&place, &bytes, !loose.is_empty()).map_err(|error| self.fail(error))?;
+        let bytes =
+            frame.finish(self.drive, log.frame, place.next_zone, self.last_write.load(Ordering::Relaxed));
+        let names_runs = changes.iter().any(|change| matches!(change, Change::Retain(_)));
+        self.write_frame(&place, &bytes, names_runs).map_err(|error| self.fail(error))?;
         self.wrote(&mut log, &place, bytes.len() as u64, pieces_bytes);
         let applied = self.apply(changes);
         assert!(applied, "what is committed fits what is there");
-        loose.into_iter().for_each(Loose::keep);
+        drop(holds);
         Ok(())
     }
 

@@ -17,17 +17,18 @@ impl Core {
     /// the next checkpoint.
     pub(crate) fn compact(&self) -> Result<bool> {
         self.check_writable()?;
-        let _one_at_a_time = self.root();
+        let mut root = self.root();
         let tables = self.index.view().tables.clone();
         let lengths: Vec<u64> = tables.iter().map(|table| table.source().entry().len_bytes).collect();
         let Some(count) = worth_merging(&lengths) else { return Ok(false) };
         let old = &tables[..count];
         self.merge(old, count == tables.len())?;
+        root.retiring.extend_from_slice(old);
         Ok(true)
     }
 
     fn merge(&self, old: &[Arc<IndexTable>], is_all: bool) -> Result<()> {
-        let entries = sst::Merge::new(old.iter().map(|table| table.scan(Bound::Unbounded)).collect());
+        let entries = sst::Merge::new(old.iter().map(|table| table.scan(Bound::Unbounded)));
         let len_bytes = old.iter().map(|table| table.source().entry().len_bytes).sum();
         let new = self.build_table(entries, len_bytes, is_all)?;
         self.index.replace(old, new);

@@ -28,7 +28,11 @@ const ZONES_MIN: u64 = ZONES_RESERVED + 12;
 
 impl Core {
     /// Makes a drive of a device. What was there is gone.
-    pub(crate) fn format(device: &Arc<dyn BlockDevice>, options: FormatOptions, entropy: &Entropy) -> Result<()> {
+    pub(crate) fn format(
+        device: &Arc<dyn BlockDevice>,
+        options: FormatOptions,
+        entropy: &Entropy,
+    ) -> Result<()> {
         let geometry = geometry(device.len_bytes(), options)?;
         let drive = DriveId { id: entropy.next_u64(), salt: entropy.next_u64() };
         let mut space = Space::new(geometry);
@@ -36,7 +40,7 @@ impl Core {
         let mut manifest = Manifest { next_frame: 1, ..Manifest::default() };
         space.describe(&mut manifest);
         let bytes = manifest.encode();
-        let run = space.allocate_one_for_index(blocks_of(bytes.len() as u64))?;
+        let (run, _) = space.allocate_one_for_index(blocks_of(bytes.len() as u64))?;
         let superblock = Superblock {
             drive,
             geometry,
@@ -45,7 +49,9 @@ impl Core {
             manifest_bytes: bytes.len() as u64,
             manifest_sum: sum(&bytes),
         };
-        let write = |at: u64, bytes: &[u8]| device.write_at(at, &Buffer::gathered([bytes])).map_err(Error::device(at));
+        let write = |at: u64, bytes: &[u8]| {
+            device.write_at(at, &Buffer::gathered([bytes])).map_err(Error::device(at))
+        };
         // Whoever looks at it meanwhile sees no drive, neither the old nor the new one.
         write(0, &[0; 2 * SUPERBLOCK_BYTES as usize])?;
         device.flush().map_err(Error::device(0))?;
@@ -60,7 +66,9 @@ fn geometry(len_bytes: u64, options: FormatOptions) -> Result<Geometry> {
     let fitting = (1 << aimed.ilog2()).clamp(ZONE_BYTES_MIN, ZONE_BYTES_MAX);
     let zone_bytes = options.zone_bytes.unwrap_or(fitting);
     if !zone_bytes.is_power_of_two() || zone_bytes < ZONE_BYTES_MIN {
-        return Err(Error::Unfit(format!("zones of {zone_bytes} bytes: a power of two of at least 1 MiB is needed")));
+        return Err(Error::Unfit(format!(
+            "zones of {zone_bytes} bytes: a power of two of at least 1 MiB is needed"
+        )));
     }
     let zones = len_bytes / zone_bytes;
     if zones < ZONES_MIN {

@@ -12,15 +12,15 @@ mod compact;
 mod format;
 mod open;
 
-pub(crate) use commit::Prepared;
+pub(crate) use commit::{Prepared, Small};
 pub use format::FormatOptions;
 pub(crate) use open::LogReader;
 
 use crate::device::BlockDevice;
 use crate::error::{Error, Result};
 use crate::format::{DriveId, Geometry, Superblock};
-use crate::index::Index;
-use crate::space::{Loose, SharedSpace};
+use crate::index::{Index, IndexTable};
+use crate::space::SharedSpace;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -76,7 +76,8 @@ struct Log {
 #[derive(Debug)]
 struct Root {
     superblock: Superblock,
-    manifest: Option<Loose>,
+    /// Tables that the manifest names and the index does not any more.
+    retiring: Vec<Arc<IndexTable>>,
 }
 
 impl Core {
@@ -101,6 +102,11 @@ impl Core {
             return Err(Error::Failed("it was opened to read only".into()));
         }
         self.failed.get().map_or(Ok(()), |reason| Err(Error::Failed(reason.clone())))
+    }
+
+    /// How many bytes the log's zone still takes.
+    pub(crate) fn room_in_head(&self) -> u64 {
+        self.geometry.zone_bytes() - self.log().at
     }
 
     /// Nothing is written any more.

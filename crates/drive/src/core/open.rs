@@ -4,10 +4,10 @@ use super::{Core, Log, OpenOptions, Root};
 use crate::device::{BLOCK_BYTES, BlockDevice, Buffer};
 use crate::error::{Error, Result};
 use crate::format::{
-    DriveId, FRAME_HEADER_BYTES, Frame, FrameHeader, Geometry, Manifest, Run, SUPERBLOCK_BYTES, Superblock,
+    DriveId, FRAME_HEADER_BYTES, Frame, FrameHeader, Geometry, Manifest, SUPERBLOCK_BYTES, Superblock,
 };
 use crate::index::{Index, IndexTable, TableSource, of_table};
-use crate::space::{Loose, SharedSpace, Space, lock};
+use crate::space::{SharedSpace, Space, lock};
 use crate::wire::sum;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -22,10 +22,11 @@ impl Core {
         let manifest = read_manifest(&*device, &superblock)?;
         let (drive, geometry) = (superblock.drive, superblock.geometry);
         let space: SharedSpace = Arc::new(Mutex::new(Space::of(geometry, &manifest)));
-        let cache = Arc::new(sst::Cache::new(options.index_bytes / 2));
+        let cache = Arc::new(sst::Cache::new(options.index_bytes as u64 / 2));
         let mut tables = Vec::new();
         for (id, entry) in manifest.tables.iter().enumerate() {
             let source = TableSource::new(device.clone(), entry, space.clone());
+            source.set_named(true);
             tables.push(Arc::new(IndexTable::open(source, id as u64, cache.clone()).map_err(of_table)?));
         }
         let frame = manifest.next_frame;
@@ -38,7 +39,7 @@ impl Core {
             index: Index::new(tables, cache),
             options,
             log: Mutex::new(Log { frame, at: manifest.head_at, since: frame, since_bytes: 0 }),
-            root: Mutex::new(Root { superblock, manifest: None }),
+            root: Mutex::new(Root { superblock, retiring: Vec::new() }),
             last_write: AtomicU64::new(manifest.last_write),
             failed: OnceLock::new(),
         };
@@ -108,8 +109,7 @@ impl Core {
 
     /// The tables and the manifest have blocks that are free as far as objects go.
     fn claim_index(&self, manifest: &Manifest) -> Result<()> {
-        let mut root = self.root();
-        let own = root.superblock.manifest;
+        let own = self.root().superblock.manifest;
         let of_tables = manifest.tables.iter().flat_map(|table| &table.runs);
         let mut space = lock(&self.space);
         for &run in of_tables.chain([&own]) {
@@ -117,8 +117,6 @@ impl Core {
                 return Err(Error::damaged("the manifest, two of whose blocks are the same,", own.at()));
             }
         }
-        drop(space);
-        root.manifest = Some(Loose::claimed(&self.space, own));
         Ok(())
     }
 }
@@ -147,7 +145,6 @@ fn read_superblock(device: &dyn BlockDevice) -> Result<Superblock> {
 }
 
 fn read_manifest(device: &dyn BlockDevice, superblock: &Superblock) -> Result<Manifest> {
-    let Run { .. } = superblock.manifest;
     let at = superblock.manifest.at();
     let mut buffer = Buffer::zeroed(superblock.manifest.len_bytes() as usize);
     device.read_at(at, &mut buffer).map_err(Error::device(at))?;
@@ -178,7 +175,8 @@ impl LogReader {
             return Ok(None);
         }
         let drive = self.drive;
-        let Some(header) = FrameHeader::decode(drive, self.bytes(zone, from, FRAME_HEADER_BYTES as u64)?) else {
+        let Some(header) = FrameHeader::decode(drive, self.bytes(zone, from, FRAME_HEADER_BYTES as u64)?)
+        else {
             return Ok(None);
         };
         if from + header.len_bytes() > self.geometry.zone_bytes() {

@@ -98,6 +98,16 @@ impl IndexKey {
         self
     }
 
+    /// The bucket and the key of the object that an entry of kind `Object` or `Version` is about.
+    pub(crate) fn owner(&self) -> Option<(BucketId, Vec<u8>)> {
+        let bucket = u64::from_be_bytes(*self.0.get(1..)?.first_chunk()?);
+        match *self.0.first()? {
+            kind if kind == Kind::Object as u8 => Some((bucket, self.0[9..].to_vec())),
+            kind if kind == Kind::Version as u8 => Some((bucket, Self::escaped_key(&self.0)?.0)),
+            _ => None,
+        }
+    }
+
     /// The object's key in an entry of kind `Object`.
     pub(crate) fn object_key(entry: &[u8]) -> Option<ObjectKey> {
         ObjectKey::new(Bytes::copy_from_slice(entry.get(9..)?)).ok()

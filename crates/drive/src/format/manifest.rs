@@ -1,6 +1,6 @@
 //! The manifest: everything that is known without the log, as of one place in the log.
 
-use super::Run;
+use super::{Geometry, Run};
 use crate::wire::{Decoder, Encoder};
 
 /// A table of the index.
@@ -9,6 +9,12 @@ pub(crate) struct TableEntry {
     /// Where it lies; the table's bytes fill the runs in this order.
     pub(crate) runs: Vec<Run>,
     pub(crate) len_bytes: u64,
+}
+
+impl TableEntry {
+    fn is_long_enough(&self) -> bool {
+        self.len_bytes <= self.runs.iter().map(|run| run.len_bytes()).sum()
+    }
 }
 
 /// A pack zone.
@@ -55,7 +61,9 @@ impl Manifest {
             to.number(table.len_bytes);
         });
         to.each(self.zones.iter(), |to, zone| {
-            [zone.zone, zone.live_bytes, zone.last_frame, zone.used_bytes].iter().for_each(|&number| to.number(number));
+            [zone.zone, zone.live_bytes, zone.last_frame, zone.used_bytes]
+                .iter()
+                .for_each(|&number| to.number(number));
         });
         to.each(self.free.iter(), |to, run| run.encode(to));
         to.each(self.shared.iter(), |to, (run, more)| {
@@ -63,6 +71,23 @@ impl Manifest {
             to.number((*more).into());
         });
         to.0
+    }
+
+    /// Whether everything that it names can be where it says.
+    pub(crate) fn fits(&self, geometry: Geometry) -> bool {
+        let lies_inside = |run: &Run| run.end() <= geometry.blocks;
+        let mut named =
+            self.tables.iter().flat_map(|table| &table.runs).chain(self.shared.iter().map(|(run, _)| run));
+        self.free.is_sorted_by(|one, next| one.end() < next.start)
+            && self.free.last().is_none_or(lies_inside)
+            && named.all(lies_inside)
+            && self.tables.iter().all(TableEntry::is_long_enough)
+            && self.zones.is_sorted_by(|one, next| one.zone < next.zone)
+            && self.zones.last().is_some_and(|last| last.zone < geometry.zones())
+            && [self.head_zone, self.next_zone]
+                .iter()
+                .all(|log| self.zones.iter().any(|zone| zone.zone == *log))
+            && self.head_at <= geometry.zone_bytes()
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {

@@ -12,7 +12,9 @@ mod superblock;
 pub(crate) use frame::{Change, FRAME_HEADER_BYTES, Frame, FrameHeader, FrameWriter};
 pub(crate) use keys::{BucketId, IndexKey, Kind};
 pub(crate) use manifest::{Manifest, TableEntry, ZoneEntry};
-pub(crate) use record::{Body, Extent, Head, Naming, ObjectRecord, Piece, decode_description, encode_description};
+pub(crate) use record::{
+    Body, Extent, Head, Naming, ObjectRecord, Piece, decode_description, encode_description,
+};
 pub(crate) use superblock::{DriveId, Geometry, SUPERBLOCK_BYTES, Superblock};
 
 use crate::device::BLOCK_BYTES;
@@ -52,7 +54,8 @@ impl Run {
 
     pub(crate) fn decode(from: &mut Decoder<'_>) -> Option<Self> {
         let run = Self { start: from.number()?, blocks: from.number()? };
-        (run.blocks > 0 && run.start.checked_add(run.blocks)?.checked_mul(BLOCK_BYTES).is_some()).then_some(run)
+        (run.blocks > 0 && run.start.checked_add(run.blocks)?.checked_mul(BLOCK_BYTES).is_some())
+            .then_some(run)
     }
 }
 

@@ -68,8 +68,6 @@ pub(crate) enum Body {
 }
 
 impl Body {
-    pub(crate) const EMPTY: Self = Self::Extents(Vec::new());
-
     pub(crate) fn len_bytes(&self) -> u64 {
         match self {
             Self::Piece(piece) => u64::from(piece.len),
@@ -237,7 +235,7 @@ pub(crate) fn encode_description(to: &mut Encoder, attributes: &Attributes, tags
 }
 
 pub(crate) fn decode_description(from: &mut Decoder<'_>) -> Option<(Attributes, Tags)> {
-    let mut owned = |from: &mut Decoder<'_>| from.optional().map(|text| text.map(str::to_owned));
+    let owned = |from: &mut Decoder<'_>| from.optional().map(|text| text.map(str::to_owned));
     let (content_type, storage_class) = (owned(from)?, owned(from)?);
     let (system, user, tags) = (decode_map(from)?, decode_map(from)?, decode_map(from)?);
     Some((Attributes { content_type, system, user, storage_class }, tags))

@@ -25,6 +25,17 @@ impl Memory {
         self.entries.write().unwrap_or_else(PoisonError::into_inner).insert(key, value);
     }
 
+    /// Adds the entries of an older memory that this one has not.
+    pub(crate) fn fill(&self, older: &Self) {
+        let more_bytes = older.len_bytes();
+        let older = older.entries.read().unwrap_or_else(PoisonError::into_inner);
+        let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
+        for (key, value) in older.iter() {
+            entries.entry(key.clone()).or_insert_with(|| value.clone());
+        }
+        self.len_bytes.fetch_add(more_bytes, Ordering::Relaxed);
+    }
+
     pub(crate) fn get(&self, key: &[u8]) -> Option<Bytes> {
         self.entries.read().unwrap_or_else(PoisonError::into_inner).get(key).cloned()
     }

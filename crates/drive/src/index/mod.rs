@@ -52,6 +52,13 @@ impl Index {
         self.view().get(key)
     }
 
+    /// The entry's value, if that takes no look at the device.
+    pub(crate) fn get_in_memory(&self, key: &[u8]) -> Option<Option<Bytes>> {
+        let view = self.view();
+        let value = view.in_memory(key).or_else(|| view.tables.is_empty().then(Bytes::new))?;
+        Some((!value.is_empty()).then_some(value))
+    }
+
     /// From now on the entry has this value; an empty one removes it.
     pub(crate) fn insert(&self, key: Vec<u8>, value: Vec<u8>) {
         self.view().memory.insert(key.into(), value.into());
@@ -67,9 +74,10 @@ impl Index {
         let view = self.view();
         let owned = from.map(Bytes::copy_from_slice);
         let memories = std::iter::once(&view.memory).chain(&view.frozen);
-        let memories = memories.map(|memory| Cursor::Memory(MemoryCursor::new(memory.clone(), owned.clone())));
+        let memories =
+            memories.map(|memory| Cursor::Memory(MemoryCursor::new(memory.clone(), owned.clone())));
         let tables = view.tables.iter().map(|table| Cursor::Table(table.scan(from)));
-        let merge = sst::Merge::new(memories.chain(tables).collect());
+        let merge = sst::Merge::new(memories.chain(tables));
         Ok(Scan { merge, prefix: prefix.to_vec() })
     }
 
@@ -100,13 +108,23 @@ impl Index {
         });
     }
 
-    /// One table is there instead of several that follow each other.
-    pub(crate) fn replace(&self, old: &[Arc<IndexTable>], new: Arc<IndexTable>) {
+    /// No table can be made of the frozen entries now: they are as if they had not been frozen. Nobody inserts at the same time.
+    pub(crate) fn unfreeze(&self) {
+        self.publish(|view| {
+            if let Some(frozen) = &view.frozen {
+                view.memory.fill(frozen);
+            }
+            View { frozen: None, ..view.clone() }
+        });
+    }
+
+    /// One table, or none, is there instead of several that follow each other.
+    pub(crate) fn replace(&self, old: &[Arc<IndexTable>], new: Option<Arc<IndexTable>>) {
         self.publish(|view| {
             let is_old = |table: &Arc<IndexTable>| old.iter().any(|old| Arc::ptr_eq(old, table));
             let at = view.tables.iter().position(is_old).unwrap_or(0);
             let mut tables: Vec<_> = view.tables.iter().filter(|table| !is_old(table)).cloned().collect();
-            tables.insert(at, new);
+            tables.splice(at..at, new);
             View { tables, ..view.clone() }
         });
     }
@@ -118,9 +136,12 @@ impl Index {
 }
 
 impl View {
+    fn in_memory(&self, key: &[u8]) -> Option<Bytes> {
+        self.memory.get(key).or_else(|| self.frozen.as_ref()?.get(key))
+    }
+
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
-        let in_memory = self.memory.get(key).or_else(|| self.frozen.as_ref()?.get(key));
-        if let Some(value) = in_memory {
+        if let Some(value) = self.in_memory(key) {
             return Ok((!value.is_empty()).then_some(value));
         }
         for table in &self.tables {
@@ -181,7 +202,6 @@ pub(crate) struct Scan {
 impl Scan {
     /// The next entry; `None` at the end.
     pub(crate) fn next(&mut self) -> Result<Option<(&[u8], &Bytes)>> {
-        use sst::Sorted as _;
         loop {
             if !self.merge.advance().map_err(of_table)? || !self.merge.key().starts_with(&self.prefix) {
                 return Ok(None);

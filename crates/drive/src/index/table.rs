@@ -3,7 +3,7 @@
 use crate::device::{BLOCK_BYTES, BlockDevice, Buffer};
 use crate::error::{Error, Result};
 use crate::format::{Run, TableEntry};
-use crate::space::{Loose, SharedSpace};
+use crate::space::{Loose, SharedSpace, lock};
 use bytes::Bytes;
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -15,37 +15,39 @@ const WRITE_BYTES: usize = 1 << 20;
 /// A table that can be read.
 pub(crate) type IndexTable = sst::Table<TableSource>;
 
-/// Where a table lies. When nobody reads it any more its blocks are free again, if it was retired.
+/// Where a table lies. When nobody reads it any more its blocks are free again, unless a manifest names it that a recovery
+/// may read.
 #[derive(Debug)]
 pub(crate) struct TableSource {
     device: Arc<dyn BlockDevice>,
     runs: Vec<Run>,
     len_bytes: u64,
     space: SharedSpace,
-    is_retired: AtomicBool,
+    is_named: AtomicBool,
 }
 
 impl TableSource {
-    /// A table that a manifest names; its blocks are the caller's.
+    /// A table whose blocks are loose, and its own from now on.
     pub(crate) fn new(device: Arc<dyn BlockDevice>, entry: &TableEntry, space: SharedSpace) -> Self {
         let (runs, len_bytes) = (entry.runs.clone(), entry.len_bytes);
-        Self { device, runs, len_bytes, space, is_retired: AtomicBool::new(false) }
+        Self { device, runs, len_bytes, space, is_named: AtomicBool::new(false) }
     }
 
     pub(crate) fn entry(&self) -> TableEntry {
         TableEntry { runs: self.runs.clone(), len_bytes: self.len_bytes }
     }
 
-    /// No manifest names it any more that could be the newest after a crash.
-    pub(crate) fn retire(&self) {
-        self.is_retired.store(true, Ordering::Release);
+    /// Whether a manifest names it that a recovery may read.
+    pub(crate) fn set_named(&self, is_named: bool) {
+        self.is_named.store(is_named, Ordering::Release);
     }
 }
 
 impl Drop for TableSource {
     fn drop(&mut self) {
-        if self.is_retired.load(Ordering::Acquire) {
-            self.runs.iter().for_each(|&run| drop(Loose::claimed(&self.space, run)));
+        if !self.is_named.load(Ordering::Acquire) {
+            let mut space = lock(&self.space);
+            self.runs.iter().for_each(|&run| space.give_back(run));
         }
     }
 }
@@ -109,8 +111,7 @@ impl TableSink {
             left -= used;
             if used > 0 {
                 run.trim(used);
-                runs.push(run.run());
-                run.keep();
+                runs.push(run.keep());
             }
         }
         let entry = TableEntry { runs, len_bytes };

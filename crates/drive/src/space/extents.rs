@@ -50,7 +50,8 @@ impl Extents {
 
     /// Adds a run; `false` if a block of it was there already.
     pub(crate) fn insert(&mut self, run: Run) -> bool {
-        let before = self.by_start.range(..=run.start).next_back().map(|(&start, &blocks)| Run { start, blocks });
+        let before =
+            self.by_start.range(..=run.start).next_back().map(|(&start, &blocks)| Run { start, blocks });
         let after = self.by_start.range(run.start..).next().map(|(&start, &blocks)| Run { start, blocks });
         if before.is_some_and(|before| before.end() > run.start)
             || after.is_some_and(|after| after.start < run.end())
@@ -72,7 +73,9 @@ impl Extents {
 
     /// Takes a run out; `false` if a block of it is not there.
     pub(crate) fn remove(&mut self, run: Run) -> bool {
-        let Some(found) = self.around(run.start).filter(|found| run.end() <= found.end()) else { return false };
+        let Some(found) = self.around(run.start).filter(|found| run.end() <= found.end()) else {
+            return false;
+        };
         self.drop_run(found);
         if found.start < run.start {
             self.add_run(Run { start: found.start, blocks: run.start - found.start });

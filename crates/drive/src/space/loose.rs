@@ -1,8 +1,8 @@
 //! Holds on space that end with their holder: blocks that are being written, and blocks that are being read.
 
-use super::Space;
+use super::{Allocation, Space};
 use crate::error::Result;
-use crate::format::{Extent, Piece, Run};
+use crate::format::{Body, Run};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -16,32 +16,31 @@ pub(crate) fn lock(space: &Mutex<Space>) -> MutexGuard<'_, Space> {
 /// A run that nothing committed names yet. Dropped before something does, it is free again.
 pub(crate) struct Loose {
     run: Run,
-    is_kept: bool,
+    allocation: Allocation,
     space: SharedSpace,
 }
 
 impl Loose {
+    fn new(space: &SharedSpace, (run, allocation): (Run, Allocation)) -> Self {
+        Self { run, allocation, space: space.clone() }
+    }
+
     /// One run of so many blocks, or the longest there is, but none shorter than `least`.
     pub(crate) fn allocate(space: &SharedSpace, blocks: u64, least: u64) -> Result<Self> {
-        let run = lock(space).allocate(blocks, least)?;
-        Ok(Self::claimed(space, run))
+        let allocated = lock(space).allocate(blocks, least)?;
+        Ok(Self::new(space, allocated))
     }
 
     /// One run for the index.
     pub(crate) fn allocate_one_for_index(space: &SharedSpace, blocks: u64) -> Result<Self> {
-        let run = lock(space).allocate_one_for_index(blocks)?;
-        Ok(Self::claimed(space, run))
+        let allocated = lock(space).allocate_one_for_index(blocks)?;
+        Ok(Self::new(space, allocated))
     }
 
     /// Blocks for the index, in as many runs as it takes.
     pub(crate) fn allocate_for_index(space: &SharedSpace, blocks: u64) -> Result<Vec<Self>> {
-        let runs = lock(space).allocate_for_index(blocks)?;
-        Ok(runs.into_iter().map(|run| Self::claimed(space, run)).collect())
-    }
-
-    /// A run that the space already knows as loose.
-    pub(crate) fn claimed(space: &SharedSpace, run: Run) -> Self {
-        Self { run, is_kept: false, space: space.clone() }
+        let allocated = lock(space).allocate_for_index(blocks)?;
+        Ok(allocated.into_iter().map(|allocated| Self::new(space, allocated)).collect())
     }
 
     pub(crate) fn run(&self) -> Run {
@@ -53,17 +52,16 @@ impl Loose {
         self.run = lock(&self.space).trim(self.run, blocks);
     }
 
-    /// The run stays taken when its holder goes: what names it is on the device.
-    pub(crate) fn keep(mut self) {
-        self.is_kept = true;
+    /// The run stays taken until whoever has it now gives it back.
+    pub(crate) fn keep(mut self) -> Run {
+        self.allocation = 0;
+        self.run
     }
 }
 
 impl Drop for Loose {
     fn drop(&mut self) {
-        if !self.is_kept {
-            lock(&self.space).drop_loose(self.run);
-        }
+        lock(&self.space).drop_loose(self.run, self.allocation);
     }
 }
 
@@ -85,17 +83,17 @@ impl Pins {
         Self { starts: Vec::new(), space: space.clone() }
     }
 
-    pub(crate) fn piece(&mut self, piece: &Piece) {
+    /// What a body lies in.
+    pub(crate) fn body(&mut self, body: &Body) {
         let mut space = lock(&self.space);
-        let start = piece.at / space.geometry().zone_bytes() * space.geometry().zone_blocks;
-        space.pin(start);
-        self.starts.push(start);
-    }
-
-    pub(crate) fn extents(&mut self, extents: &[Extent]) {
-        let mut space = lock(&self.space);
-        extents.iter().for_each(|extent| space.pin(extent.run.start));
-        self.starts.extend(extents.iter().map(|extent| extent.run.start));
+        let geometry = space.geometry();
+        let starts: Vec<u64> = match body {
+            Body::Piece(piece) => vec![piece.at / geometry.zone_bytes() * geometry.zone_blocks],
+            Body::Extents(extents) => extents.iter().map(|extent| extent.run.start).collect(),
+            Body::Mark => Vec::new(),
+        };
+        starts.iter().for_each(|&start| space.pin(start));
+        self.starts.extend(starts);
     }
 }
 
@@ -109,5 +107,21 @@ impl Drop for Pins {
 impl fmt::Debug for Pins {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Pins").field("starts", &self.starts).finish_non_exhaustive()
+    }
+}
+
+/// What must not be given out before a commit that names it is done.
+#[derive(Debug, Clone)]
+pub(crate) struct Hold(#[expect(dead_code, reason = "it is held, not used")] Arc<(Vec<Loose>, Option<Pins>)>);
+
+impl Hold {
+    /// New runs.
+    pub(crate) fn runs(loose: Vec<Loose>) -> Self {
+        Self(Arc::new((loose, None)))
+    }
+
+    /// What is another's too.
+    pub(crate) fn pins(pins: Pins) -> Self {
+        Self(Arc::new((Vec::new(), Some(pins))))
     }
 }

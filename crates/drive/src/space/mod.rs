@@ -10,7 +10,7 @@ mod extents;
 mod loose;
 
 pub(crate) use extents::Extents;
-pub(crate) use loose::{Loose, Pins, SharedSpace, lock};
+pub(crate) use loose::{Hold, Loose, Pins, SharedSpace, lock};
 
 use crate::error::{Error, Result};
 use crate::format::{Geometry, Manifest, Run, ZoneEntry};
@@ -21,6 +21,9 @@ pub(crate) const ZONES_RESERVED: u64 = 4;
 
 /// The part of the blocks that objects leave to the index.
 const INDEX_SHARE: u64 = 50;
+
+/// Which allocation it was, of all since the drive was opened.
+pub(crate) type Allocation = u64;
 
 /// A pack zone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -37,8 +40,9 @@ pub(crate) struct Zone {
 pub(crate) struct Space {
     geometry: Geometry,
     free: Extents,
-    /// Start and length of runs that are allocated and named by nothing committed.
-    loose: BTreeMap<u64, u64>,
+    /// Start and length of runs that are allocated and named by nothing committed, and which allocation that was.
+    loose: BTreeMap<u64, (u64, Allocation)>,
+    last_allocation: Allocation,
     /// Start and length of runs that are owned by nobody and being read.
     doomed: BTreeMap<u64, u64>,
     /// By start, how many owners more than one.
@@ -71,6 +75,7 @@ impl Space {
             geometry,
             free: manifest.free.iter().copied().collect(),
             loose: BTreeMap::new(),
+            last_allocation: 0,
             doomed: BTreeMap::new(),
             shared: manifest.shared.iter().map(|&(run, more)| (run.start, (run, more))).collect(),
             pins: HashMap::new(),
@@ -84,8 +89,10 @@ impl Space {
     /// Writes into a manifest what of the blocks is committed.
     pub(crate) fn describe(&self, manifest: &mut Manifest) {
         let mut free = self.free.clone();
-        for (&start, &blocks) in self.loose.iter().chain(&self.doomed) {
-            free.insert(Run { start, blocks });
+        let loose = self.loose.iter().map(|(&start, &(blocks, _))| Run { start, blocks });
+        let doomed = self.doomed.iter().map(|(&start, &blocks)| Run { start, blocks });
+        for run in loose.chain(doomed) {
+            free.insert(run);
         }
         manifest.free = free.runs().collect();
         manifest.shared = self.shared.values().copied().collect();
@@ -112,7 +119,7 @@ impl Space {
     }
 
     /// Blocks for an object: one run of so many, or where there is none the longest, but none shorter than `least`.
-    pub(crate) fn allocate(&mut self, blocks: u64, least: u64) -> Result<Run> {
+    pub(crate) fn allocate(&mut self, blocks: u64, least: u64) -> Result<(Run, Allocation)> {
         let found = match self.free.best(blocks) {
             Some(found) => Run { blocks, ..found },
             None => self.free.longest().filter(|longest| longest.blocks >= least).ok_or(Error::Full)?,
@@ -120,33 +127,31 @@ impl Space {
         if found.blocks > self.available_blocks() {
             return Err(Error::Full);
         }
-        self.take_loose(found);
+        let allocation = self.take_loose(found);
         if self.free_zones() < ZONES_RESERVED {
-            self.drop_loose(found);
+            self.give_back(found);
             return self.allocate_beside_zones(blocks, least);
         }
-        Ok(found)
+        Ok((found, allocation))
     }
 
     /// Blocks between what is used, where no whole zone is.
-    fn allocate_beside_zones(&mut self, blocks: u64, least: u64) -> Result<Run> {
+    fn allocate_beside_zones(&mut self, blocks: u64, least: u64) -> Result<(Run, Allocation)> {
         let found = self.free.longest_below(self.geometry.zone_blocks).filter(|found| found.blocks >= least);
         let found = found.ok_or(Error::Full)?;
         let run = Run { blocks: found.blocks.min(blocks), ..found };
-        self.take_loose(run);
-        Ok(run)
+        Ok((run, self.take_loose(run)))
     }
 
     /// One run for the index, from what objects leave.
-    pub(crate) fn allocate_one_for_index(&mut self, blocks: u64) -> Result<Run> {
+    pub(crate) fn allocate_one_for_index(&mut self, blocks: u64) -> Result<(Run, Allocation)> {
         let found = self.free.best(blocks).ok_or(Error::Full)?;
         let run = Run { blocks, ..found };
-        self.take_loose(run);
-        Ok(run)
+        Ok((run, self.take_loose(run)))
     }
 
     /// Blocks for the index, in as many runs as it takes, from what objects leave.
-    pub(crate) fn allocate_for_index(&mut self, blocks: u64) -> Result<Vec<Run>> {
+    pub(crate) fn allocate_for_index(&mut self, blocks: u64) -> Result<Vec<(Run, Allocation)>> {
         if self.free.blocks() < blocks {
             return Err(Error::Full);
         }
@@ -155,54 +160,65 @@ impl Space {
         while left > 0 {
             let found = self.free.best(left).or_else(|| self.free.longest()).ok_or(Error::Full)?;
             let run = Run { blocks: found.blocks.min(left), ..found };
-            self.take_loose(run);
-            runs.push(run);
+            runs.push((run, self.take_loose(run)));
             left -= run.blocks;
         }
         Ok(runs)
     }
 
-    fn take_loose(&mut self, run: Run) {
+    fn take_loose(&mut self, run: Run) -> Allocation {
         assert!(self.free.remove(run), "what is allocated is free");
-        self.loose.insert(run.start, run.blocks);
+        self.last_allocation += 1;
+        self.loose.insert(run.start, (run.blocks, self.last_allocation));
+        self.last_allocation
     }
 
     /// Gives back the end of a loose run.
     pub(crate) fn trim(&mut self, run: Run, blocks: u64) -> Run {
-        assert!(self.loose.get(&run.start) == Some(&run.blocks) && blocks > 0 && blocks <= run.blocks, "a loose run");
+        let loose = self.loose.get_mut(&run.start).filter(|(held, _)| *held == run.blocks);
+        let fits = loose.is_some() && blocks > 0 && blocks <= run.blocks;
+        assert!(fits, "a loose run");
         if blocks < run.blocks {
-            self.loose.insert(run.start, blocks);
-            assert!(self.free.insert(Run { start: run.start + blocks, blocks: run.blocks - blocks }), "its end");
+            loose.into_iter().for_each(|(held, _)| *held = blocks);
+            assert!(
+                self.free.insert(Run { start: run.start + blocks, blocks: run.blocks - blocks }),
+                "its end"
+            );
         }
         Run { blocks, ..run }
     }
 
-    /// A loose run is free again, unless something committed names it by now.
-    pub(crate) fn drop_loose(&mut self, run: Run) {
-        if self.loose.get(&run.start) == Some(&run.blocks) {
-            self.loose.remove(&run.start);
-            self.free_run(run);
+    /// What an allocation gave is free again, unless something committed names it, or did meanwhile.
+    pub(crate) fn drop_loose(&mut self, run: Run, allocation: Allocation) {
+        if self.loose.get(&run.start).is_some_and(|(_, of)| *of == allocation) {
+            self.give_back(run);
+        }
+    }
+
+    /// A loose run is free again.
+    pub(crate) fn give_back(&mut self, run: Run) {
+        if self.loose.remove(&run.start).is_some() {
+            self.free.insert(run);
         }
     }
 
     /// What the manifest names is nobody else's. For `open`, after the log was replayed.
     pub(crate) fn claim_loose(&mut self, run: Run) -> bool {
-        let is_free = self.free.remove(run);
+        let is_free = self.free.holds(run);
         if is_free {
-            self.loose.insert(run.start, run.blocks);
+            self.take_loose(run);
         }
         is_free
     }
 
     /// A committed record more owns the run; `false` if that cannot be.
     pub(crate) fn retain(&mut self, run: Run) -> bool {
-        let held = Some(run.blocks);
         if run.end() > self.geometry.blocks {
             return false;
         }
-        if self.loose.get(&run.start).copied() == held {
+        if self.loose.get(&run.start).is_some_and(|(blocks, _)| *blocks == run.blocks) {
             self.loose.remove(&run.start);
-        } else if self.doomed.get(&run.start).copied() == held {
+        } else if self.doomed.get(&run.start) == Some(&run.blocks) {
             self.doomed.remove(&run.start);
         } else if !self.free.remove(run) {
             self.shared.entry(run.start).or_insert((run, 0)).1 += 1;
@@ -324,7 +340,8 @@ impl Space {
 
     /// Frees the zones of which nothing is alive or needed by a recovery.
     pub(crate) fn free_dead_zones(&mut self) {
-        let dead: Vec<u64> = self.zones().filter(|&(zone, entry)| self.is_dead(zone, entry)).map(|(zone, _)| zone).collect();
+        let dead: Vec<u64> =
+            self.zones().filter(|&(zone, entry)| self.is_dead(zone, entry)).map(|(zone, _)| zone).collect();
         for zone in dead {
             self.zones.remove(&zone);
             assert!(self.free.insert(self.zone_run(zone)), "a zone's blocks are nobody else's");
@@ -332,7 +349,9 @@ impl Space {
     }
 
     fn is_dead(&self, zone: u64, entry: Zone) -> bool {
-        entry.live_bytes == 0 && self.may_be_cleaned(zone, entry) && !self.pins.contains_key(&self.zone_run(zone).start)
+        entry.live_bytes == 0
+            && self.may_be_cleaned(zone, entry)
+            && !self.pins.contains_key(&self.zone_run(zone).start)
     }
 
     /// Whether the log is past a zone for good.
@@ -342,17 +361,13 @@ impl Space {
 
     /// The zone whose cleaning moves the fewest bytes.
     pub(crate) fn most_dead(&self) -> Option<(u64, Zone)> {
-        let candidates = self.zones().filter(|&(zone, entry)| self.may_be_cleaned(zone, entry) && entry.live_bytes > 0);
+        let candidates =
+            self.zones().filter(|&(zone, entry)| self.may_be_cleaned(zone, entry) && entry.live_bytes > 0);
         candidates.min_by_key(|(_, entry)| entry.live_bytes)
     }
 
     fn zone_run(&self, zone: u64) -> Run {
         let blocks = self.geometry.zone_blocks;
         Run { start: zone * blocks, blocks }
-    }
-
-    /// Whether runs may be where the caller says: for `check`.
-    pub(crate) fn free_runs(&self) -> &Extents {
-        &self.free
     }
 }

@@ -1,0 +1,86 @@
+//! A drive's buckets by name.
+
+use super::{BucketRecord, DriveBucket};
+use crate::core::Prepared;
+use crate::error::Result;
+use crate::format::{Change, IndexKey, Kind};
+use crate::shell::Drive;
+use std::sync::Arc;
+use store::{Buckets, ObjectStore, StoreError, Timestamp, Versioning, bucket_name};
+
+impl Drive {
+    async fn known(&self, name: &str) -> store::Result<BucketRecord> {
+        self.bucket_record(name).await?.ok_or_else(|| StoreError::NoSuchBucket(name.to_owned()))
+    }
+
+    async fn is_empty(&self, bucket: u64) -> Result<bool> {
+        for kind in [Kind::Object, Kind::Version, Kind::Upload] {
+            if !self.0.entries(IndexKey::of(kind, bucket), 1).await?.is_empty() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+#[async_trait::async_trait]
+impl Buckets for Drive {
+    async fn open(&self, name: &str) -> store::Result<Arc<dyn ObjectStore>> {
+        let record = self.known(name).await?;
+        Ok(Arc::new(DriveBucket { shell: self.0.clone(), name: name.into(), id: record.id }))
+    }
+
+    async fn create(&self, name: &str) -> store::Result<()> {
+        bucket_name::check(name)?;
+        let _held = self.0.locks.hold(0, name.as_bytes()).await;
+        if self.bucket_record(name).await?.is_some() {
+            return Err(bucket_name::exists(name));
+        }
+        let (id, made) = (self.0.core.next_write(), self.0.clock.now());
+        let record = BucketRecord { id, made, versioning: Versioning::Never };
+        let put = Change::Put { key: IndexKey::bucket(name).0, value: record.encode() };
+        Ok(self.0.commit(Prepared { changes: vec![put], ..Prepared::default() }).await?)
+    }
+
+    async fn delete(&self, name: &str) -> store::Result<()> {
+        let _held = self.0.locks.hold(0, name.as_bytes()).await;
+        let record = self.known(name).await?;
+        if !self.is_empty(record.id).await? {
+            return Err(bucket_name::not_empty(name));
+        }
+        let settings = self.0.entries(IndexKey::of(Kind::Setting, record.id), usize::MAX).await?;
+        let gone = settings.into_iter().map(|(key, _)| key).chain([IndexKey::bucket(name)]);
+        let changes = gone.map(|key| Change::Delete { key: key.0 }).collect();
+        Ok(self.0.commit(Prepared { changes, ..Prepared::default() }).await?)
+    }
+
+    async fn list(&self) -> store::Result<Vec<String>> {
+        let found = self.0.entries(IndexKey(vec![Kind::Bucket as u8]), usize::MAX).await?;
+        let name = |(key, _): (IndexKey, _)| String::from_utf8_lossy(&key.0[1..]).into_owned();
+        Ok(found.into_iter().map(name).collect())
+    }
+
+    async fn made_at(&self, name: &str) -> store::Result<Timestamp> {
+        Ok(self.known(name).await?.made)
+    }
+}
+
+impl DriveBucket {
+    /// What the bucket is now; `NoSuchBucket` if it was deleted since it was opened.
+    pub(super) async fn bucket_record(&self) -> store::Result<BucketRecord> {
+        let drive = Drive(self.shell.clone());
+        let record = drive.known(&self.name).await?;
+        match record.id == self.id {
+            true => Ok(record),
+            false => Err(StoreError::NoSuchBucket(self.name.to_string())),
+        }
+    }
+
+    /// Sets whether the bucket keeps versions.
+    pub(super) async fn set_versioning(&self, versioning: Versioning) -> store::Result<()> {
+        let _held = self.shell.locks.hold(0, self.name.as_bytes()).await;
+        let record = BucketRecord { versioning, ..self.bucket_record().await? };
+        let put = Change::Put { key: IndexKey::bucket(&self.name).0, value: record.encode() };
+        Ok(self.shell.commit(Prepared { changes: vec![put], ..Prepared::default() }).await?)
+    }
+}

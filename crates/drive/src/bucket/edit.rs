@@ -1,0 +1,228 @@
+//! What one commit does to a key.
+
+use super::{DriveBucket, shown};
+use crate::core::{Prepared, Small};
+use crate::error::Result;
+use crate::format::{Body, Change, IndexKey, Naming, ObjectRecord};
+use crate::shell::{Stored, decoded};
+use store::{Attributes, Deleted, ETag, ObjectKey, ObjectRef, Precondition, StoreError, Tags, Versioning};
+
+/// Changes of a key whose lock is held, until they are committed.
+#[derive(Debug)]
+pub(super) struct Edit<'a> {
+    bucket: &'a DriveBucket,
+    key: &'a ObjectKey,
+    /// Whether the bucket keeps versions.
+    pub(super) state: Versioning,
+    /// What the key is now.
+    pub(super) current: Option<ObjectRecord>,
+    prepared: Prepared,
+}
+
+/// A version that is not current: an object that was, or a mark.
+pub(super) type Older = (IndexKey, ObjectRecord);
+
+impl DriveBucket {
+    /// Begins to change a key. The caller holds its lock.
+    pub(super) async fn edit<'a>(&'a self, key: &'a ObjectKey) -> store::Result<Edit<'a>> {
+        let state = self.state().await?;
+        let current = self.shell.record(&IndexKey::object(self.id, key)).await?;
+        Ok(Edit { bucket: self, key, state, current, prepared: Prepared::default() })
+    }
+
+    /// Stores a body under a key.
+    pub(super) async fn place(
+        &self,
+        key: &ObjectKey,
+        stored: Stored,
+        description: (Attributes, Tags),
+        precondition: &Precondition,
+    ) -> store::Result<ObjectRef> {
+        let _held = self.shell.locks.hold(self.id, key.as_bytes()).await;
+        let mut edit = self.edit(key).await?;
+        edit.check(precondition)?;
+        let placed = edit.place(stored, description).await?;
+        edit.commit().await?;
+        Ok(placed)
+    }
+
+    /// A key's versions that are not current, the newest first; at most so many.
+    pub(super) async fn older(&self, key: &ObjectKey, limit: usize) -> Result<Vec<Older>> {
+        let prefix = IndexKey::versions(self.id, key.as_bytes());
+        let found = self.shell.entries(prefix, limit).await?;
+        found.into_iter().map(|(entry, value)| Ok((entry, decoded(&value)?))).collect()
+    }
+}
+
+impl Edit<'_> {
+    fn key_of_current(&self) -> IndexKey {
+        IndexKey::object(self.bucket.id, self.key)
+    }
+
+    /// `PreconditionFailed` unless the key is as it must be.
+    pub(super) fn check(&self, precondition: &Precondition) -> store::Result<()> {
+        let found = self.current.as_ref().map(|record| self.bucket.etag(record.write, record.etag.as_ref()));
+        check(self.key, found.as_ref(), precondition)
+    }
+
+    /// How what is stored now is named.
+    fn naming(&self) -> Naming {
+        match self.state {
+            Versioning::Never => Naming::Unnamed,
+            Versioning::Enabled => Naming::Own,
+            Versioning::Suspended => Naming::Null,
+        }
+    }
+
+    /// A body becomes what the key is.
+    pub(super) async fn place(
+        &mut self,
+        stored: Stored,
+        description: (Attributes, Tags),
+    ) -> Result<ObjectRef> {
+        self.make_room().await?;
+        let Stored { body, small, holds } = stored;
+        let (attributes, tags) = description;
+        let (write, modified) = (self.bucket.shell.core.next_write(), self.bucket.shell.clock.now());
+        let record =
+            ObjectRecord { write, modified, naming: self.naming(), etag: None, body, attributes, tags };
+        let placed = self.bucket.object_ref(self.key, &record, self.state);
+        self.prepared.holds.extend(holds);
+        let key = self.key_of_current();
+        match small.is_empty() {
+            true => {
+                self.prepared.retain(&record.body);
+                self.put(key, &record);
+            }
+            false => self.prepared.small = Some(Small { key, record, bytes: small }),
+        }
+        Ok(placed)
+    }
+
+    /// The key is deleted as far as the bucket deletes.
+    pub(super) async fn mark(&mut self) -> Result<Deleted> {
+        self.make_room().await?;
+        if self.current.is_some() {
+            self.delete(self.key_of_current());
+        }
+        let naming = self.naming();
+        if naming == Naming::Unnamed {
+            return Ok(Deleted::default());
+        }
+        let (write, modified) = (self.bucket.shell.core.next_write(), self.bucket.shell.clock.now());
+        let (attributes, tags) = Default::default();
+        let record = ObjectRecord { write, modified, naming, etag: None, body: Body::Mark, attributes, tags };
+        self.put(IndexKey::version(self.bucket.id, self.key.as_bytes(), write), &record);
+        Ok(Deleted { version: naming.id(write, modified), is_marker: true })
+    }
+
+    /// Lets what is current go, or become older.
+    async fn make_room(&mut self) -> Result<()> {
+        if self.state == Versioning::Suspended {
+            for (entry, record) in self.bucket.older(self.key, usize::MAX).await? {
+                if record.naming != Naming::Own {
+                    self.drop_version(entry, &record);
+                }
+            }
+        }
+        let Some(current) = self.current.clone() else { return Ok(()) };
+        let stays = match self.state {
+            Versioning::Never => false,
+            Versioning::Enabled => true,
+            Versioning::Suspended => current.naming == Naming::Own,
+        };
+        match stays {
+            true => self.put(IndexKey::version(self.bucket.id, self.key.as_bytes(), current.write), &current),
+            false => self.release(&current.body),
+        }
+        Ok(())
+    }
+
+    /// The current object goes, and what was before it, unless that is a mark, takes its place.
+    pub(super) async fn remove_current(&mut self) -> Result<()> {
+        let Some(current) = self.current.take() else { return Ok(()) };
+        self.release(&current.body);
+        self.delete(self.key_of_current());
+        let next = self.bucket.older(self.key, 1).await?.pop();
+        self.promote(next);
+        Ok(())
+    }
+
+    /// A version that is not current goes; where it was the newest, the one before takes its place.
+    pub(super) async fn remove_older(&mut self, entry: IndexKey, record: &ObjectRecord) -> Result<()> {
+        let newest = self.bucket.older(self.key, 2).await?;
+        let was_newest = self.current.is_none() && newest.first().is_some_and(|(first, _)| *first == entry);
+        self.drop_version(entry, record);
+        if was_newest {
+            self.promote(newest.into_iter().nth(1));
+        }
+        Ok(())
+    }
+
+    fn promote(&mut self, older: Option<Older>) {
+        if let Some((entry, record)) = older.filter(|(_, record)| record.body != Body::Mark) {
+            self.delete(entry);
+            self.put(self.key_of_current(), &record);
+        }
+    }
+
+    fn drop_version(&mut self, entry: IndexKey, record: &ObjectRecord) {
+        self.release(&record.body);
+        self.delete(entry);
+    }
+
+    /// An entry has this record.
+    pub(super) fn put(&mut self, key: IndexKey, record: &ObjectRecord) {
+        self.prepared.changes.push(Change::Put { key: key.0, value: record.encode() });
+    }
+
+    pub(super) fn delete(&mut self, key: IndexKey) {
+        self.prepared.changes.push(Change::Delete { key: key.0 });
+    }
+
+    fn release(&mut self, body: &Body) {
+        self.prepared.release(body);
+    }
+
+    /// What else happens with it.
+    pub(super) fn with(&mut self, changes: impl IntoIterator<Item = Change>) {
+        self.prepared.changes.extend(changes);
+    }
+
+    /// Makes it durable and seen.
+    pub(super) async fn commit(self) -> Result<()> {
+        if self.prepared.is_empty() {
+            return Ok(());
+        }
+        self.bucket.shell.commit(self.prepared).await
+    }
+
+    /// Makes this and what is done to another key durable and seen at once.
+    pub(super) async fn commit_with(mut self, other: Self) -> Result<()> {
+        assert!(other.prepared.small.is_none(), "one small object a commit");
+        self.prepared.changes.extend(other.prepared.changes);
+        self.prepared.holds.extend(other.prepared.holds);
+        self.commit().await
+    }
+
+    /// Whether this version is called so.
+    pub(super) fn is_called(&self, record: &ObjectRecord, id: &str) -> bool {
+        is_called(record, self.state, id)
+    }
+}
+
+/// Whether a version is called so.
+pub(super) fn is_called(record: &ObjectRecord, state: Versioning, id: &str) -> bool {
+    let naming = match shown(record.naming, state) {
+        Naming::Unnamed => Naming::Null,
+        naming => naming,
+    };
+    naming.id(record.write, record.modified).is_some_and(|name| *name == *id)
+}
+
+pub(super) fn check(key: &ObjectKey, found: Option<&ETag>, precondition: &Precondition) -> store::Result<()> {
+    match precondition.holds(found) {
+        true => Ok(()),
+        false => Err(StoreError::PreconditionFailed(key.clone())),
+    }
+}

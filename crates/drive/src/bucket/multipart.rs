@@ -1,0 +1,153 @@
+//! An object in parts that one caller sends: nothing is in the index before it is complete.
+
+use super::DriveBucket;
+use super::uploads::check_number;
+use crate::format::{Body, Extent};
+use crate::shell::Stored;
+use crate::space::Hold;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Range;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use store::{
+    Attributes, Multipart, ObjectKey, ObjectRef, Payload, Precondition, Result, StoreError, Tags, byte_range,
+};
+
+/// The smallest size of every part but the last, in bytes, as on S3.
+pub(super) const PART_BYTES_MIN: u64 = 5 << 20;
+
+/// Parts that belong together.
+pub(super) struct DriveMultipart {
+    bucket: DriveBucket,
+    key: ObjectKey,
+    description: (Attributes, Tags),
+    /// `None` once it was completed or aborted.
+    parts: Mutex<Option<BTreeMap<u32, Part>>>,
+    /// Who did not hear of it completes it once more.
+    completed: OnceLock<ObjectRef>,
+}
+
+/// Shared, so that a completion that is refused leaves it.
+#[derive(Debug, Clone)]
+struct Part {
+    extents: Vec<Extent>,
+    holds: Vec<Hold>,
+}
+
+impl Part {
+    fn len_bytes(&self) -> u64 {
+        self.extents.iter().map(|extent| extent.len_bytes).sum()
+    }
+}
+
+impl DriveMultipart {
+    pub(super) fn new(bucket: DriveBucket, key: ObjectKey, description: (Attributes, Tags)) -> Self {
+        Self {
+            bucket,
+            key,
+            description,
+            parts: Mutex::new(Some(BTreeMap::new())),
+            completed: OnceLock::new(),
+        }
+    }
+
+    fn parts(&self) -> MutexGuard<'_, Option<BTreeMap<u32, Part>>> {
+        self.parts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn insert(&self, number: u32, stored: Stored) -> Result<()> {
+        let Body::Extents(extents) = stored.body else { return Ok(()) };
+        let part = Part { extents, holds: stored.holds };
+        self.parts().as_mut().ok_or_else(ended)?.insert(number, part);
+        Ok(())
+    }
+
+    /// The parts in order, if they can be an object.
+    fn joined(&self) -> Result<Vec<Part>> {
+        let parts = self.parts();
+        let parts = parts.as_ref().ok_or_else(ended)?;
+        let Some((last, _)) = parts.last_key_value() else {
+            return Err(StoreError::Invalid("an upload without parts cannot be completed".into()));
+        };
+        if let Some((number, part)) =
+            parts.iter().find(|(number, part)| *number != last && part.len_bytes() < PART_BYTES_MIN)
+        {
+            let found = part.len_bytes();
+            return Err(StoreError::Invalid(format!(
+                "part {number} has {found} bytes, at least {PART_BYTES_MIN} are needed"
+            )));
+        }
+        Ok(parts.values().cloned().collect())
+    }
+}
+
+impl fmt::Debug for DriveMultipart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DriveMultipart").field("key", &self.key).finish_non_exhaustive()
+    }
+}
+
+#[async_trait::async_trait]
+impl Multipart for DriveMultipart {
+    async fn put_part(&self, number: u32, body: Payload) -> Result<()> {
+        check_number(number)?;
+        let stored = self.bucket.shell.store_in_runs(body).await?;
+        self.insert(number, stored)
+    }
+
+    async fn copy_part(&self, number: u32, from: &ObjectRef, range: Range<u64>) -> Result<()> {
+        check_number(number)?;
+        let stored = self.bucket.cut(from, range).await?;
+        self.insert(number, stored)
+    }
+
+    async fn complete(&self, precondition: Precondition) -> Result<ObjectRef> {
+        if let Some(object) = self.completed.get() {
+            return self.bucket.held_exactly(object).await.map(|_| object.clone());
+        }
+        let parts = self.joined()?;
+        let extents = parts.iter().flat_map(|part| part.extents.iter().copied()).collect();
+        let stored = Stored::of_extents(extents, parts.into_iter().flat_map(|part| part.holds).collect());
+        let object = self.bucket.place(&self.key, stored, self.description.clone(), &precondition).await?;
+        *self.parts() = None;
+        Ok(self.completed.get_or_init(|| object).clone())
+    }
+
+    async fn abort(&self) -> Result<()> {
+        *self.parts() = None;
+        Ok(())
+    }
+}
+
+impl DriveBucket {
+    /// A range of an object as a body of its own: of runs nothing is moved, what lies in a frame is written to a run.
+    pub(super) async fn cut(&self, from: &ObjectRef, range: Range<u64>) -> Result<Stored> {
+        let (record, pins) = self.held_exactly(from).await?;
+        let range = byte_range::inside(&from.key, range, record.body.len_bytes())?;
+        match record.body {
+            Body::Extents(extents) => {
+                Ok(Stored::of_extents(extents_within(&extents, range), vec![Hold::pins(pins)]))
+            }
+            body => {
+                let bytes = self.shell.read_all(body, range, pins).await?;
+                Ok(self.shell.store_in_runs(bytes.into_iter().collect()).await?)
+            }
+        }
+    }
+}
+
+fn extents_within(extents: &[Extent], range: Range<u64>) -> Vec<Extent> {
+    let mut begins = 0;
+    let cut = |extent: &Extent| {
+        let end = begins + extent.len_bytes;
+        let (from, to) = (range.start.clamp(begins, end) - begins, range.end.clamp(begins, end) - begins);
+        begins = end;
+        let skip_bytes = extent.skip_bytes + from;
+        (from < to).then_some(Extent { skip_bytes, len_bytes: to - from, ..*extent })
+    };
+    extents.iter().filter_map(cut).collect()
+}
+
+fn ended() -> StoreError {
+    StoreError::Invalid("the upload was completed or aborted before".into())
+}

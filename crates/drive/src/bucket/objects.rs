@@ -1,0 +1,176 @@
+//! A bucket's objects.
+
+use super::DriveBucket;
+use super::edit::{check, is_called};
+use super::multipart::DriveMultipart;
+use crate::format::{Body, IndexKey, ObjectRecord};
+use crate::shell::Stored;
+use crate::space::{Hold, Pins};
+use std::sync::Arc;
+use store::{
+    Attributes, CopyOptions, ETag, GetOptions, ListPage, ListRequest, Multipart, Object, ObjectKey,
+    ObjectMeta, ObjectRef, ObjectStore, Payload, Precondition, PutOptions, Result, Settings, StoreError,
+    Tags, Uploads, Versioning, Versions, byte_range, listing,
+};
+
+/// The most entries of one page.
+const PAGE_ENTRIES_MAX: usize = 1000;
+
+impl DriveBucket {
+    fn missing(key: &ObjectKey) -> StoreError {
+        StoreError::NotFound(key.clone())
+    }
+
+    /// An object and a hold on its bytes.
+    pub(super) async fn held(&self, key: &ObjectKey, version: Option<&str>) -> Result<(ObjectRecord, Pins)> {
+        let entry = match version {
+            None => IndexKey::object(self.id, key),
+            Some(id) => self.entry_of(key, id).await?.ok_or_else(|| Self::missing(key))?,
+        };
+        let (record, pins) = self.shell.held(&entry).await?.ok_or_else(|| Self::missing(key))?;
+        if record.body == Body::Mark {
+            return Err(Self::missing(key));
+        }
+        Ok((record, pins))
+    }
+
+    /// The entry of a version.
+    pub(super) async fn entry_of(&self, key: &ObjectKey, id: &str) -> Result<Option<IndexKey>> {
+        let state = self.state().await?;
+        let current = IndexKey::object(self.id, key);
+        if self.shell.record(&current).await?.is_some_and(|record| is_called(&record, state, id)) {
+            return Ok(Some(current));
+        }
+        let older = self.older(key, usize::MAX).await?;
+        Ok(older.into_iter().find(|(_, record)| is_called(record, state, id)).map(|(entry, _)| entry))
+    }
+
+    /// The very bytes that a ref names, and a hold on them.
+    pub(super) async fn held_exactly(&self, object: &ObjectRef) -> Result<(ObjectRecord, Pins)> {
+        let (record, pins) = self.held(&object.key, object.version.as_deref()).await?;
+        check(&object.key, Some(&self.etag_of(&record)), &Precondition::Matches(object.etag.clone()))?;
+        Ok((record, pins))
+    }
+
+    fn etag_of(&self, record: &ObjectRecord) -> ETag {
+        self.etag(record.write, record.etag.as_ref())
+    }
+
+    /// A body once more: runs have one owner more, what lies in a frame is written anew.
+    async fn again(&self, body: Body, pins: Pins) -> Result<Stored> {
+        match body {
+            Body::Extents(extents) => Ok(Stored::of_extents(extents, vec![Hold::pins(pins)])),
+            body => {
+                let len = body.len_bytes();
+                let bytes = self.shell.read_all(body, 0..len, pins).await?;
+                Ok(self.shell.store(bytes.into_iter().collect()).await?)
+            }
+        }
+    }
+}
+
+#[async_trait::async_trait]
+impl ObjectStore for DriveBucket {
+    async fn get(&self, key: &ObjectKey, options: GetOptions) -> Result<Object> {
+        let (record, pins) = self.held(key, options.version.as_deref()).await?;
+        let meta = self.meta(key, &record, self.state().await?);
+        if options.if_match.is_some_and(|etag| etag != meta.object.etag) {
+            return Err(StoreError::PreconditionFailed(key.clone()));
+        }
+        let range = match options.range {
+            Some(range) => byte_range::within(key, range, meta.size_bytes)?,
+            None => 0..meta.size_bytes,
+        };
+        Ok(Object { meta, body: self.shell.read(record.body, range, pins) })
+    }
+
+    async fn head(&self, key: &ObjectKey) -> Result<ObjectMeta> {
+        let record = self.shell.record(&IndexKey::object(self.id, key)).await?;
+        Ok(self.meta(key, &record.ok_or_else(|| Self::missing(key))?, self.state().await?))
+    }
+
+    async fn put(&self, key: &ObjectKey, body: Payload, options: PutOptions) -> Result<ObjectRef> {
+        let stored = self.shell.store(body).await?;
+        self.place(key, stored, (options.attributes, options.tags), &options.precondition).await
+    }
+
+    async fn multipart(
+        &self,
+        key: &ObjectKey,
+        attributes: Attributes,
+        tags: Tags,
+    ) -> Result<Arc<dyn Multipart>> {
+        Ok(Arc::new(DriveMultipart::new(self.clone(), key.clone(), (attributes, tags))))
+    }
+
+    async fn copy(&self, from: &ObjectRef, to: &ObjectKey, options: CopyOptions) -> Result<ObjectRef> {
+        let (record, pins) = self.held_exactly(from).await?;
+        let description = match options.attributes {
+            None if from.key == *to => {
+                return Err(StoreError::Invalid("a copy of an object onto itself changes nothing".into()));
+            }
+            None => (record.attributes, record.tags),
+            Some(attributes) => (attributes, record.tags),
+        };
+        let stored = self.again(record.body, pins).await?;
+        self.place(to, stored, description, &options.precondition).await
+    }
+
+    async fn rename(&self, from: &ObjectRef, to: &ObjectKey, precondition: Precondition) -> Result<()> {
+        if from.key == *to {
+            return Err(StoreError::Invalid("an object cannot be moved to its own key".into()));
+        }
+        let (record, pins) = self.held_exactly(from).await?;
+        let stored = self.again(record.body.clone(), pins).await?;
+        let _held = self.shell.locks.hold_both(self.id, [from.key.as_bytes(), to.as_bytes()]).await;
+        let mut target = self.edit(to).await?;
+        target.check(&precondition)?;
+        let mut source = self.edit(&from.key).await?;
+        source.check(&Precondition::Matches(from.etag.clone()))?;
+        target.place(stored, (record.attributes, record.tags)).await?;
+        source.mark().await?;
+        Ok(target.commit_with(source).await?)
+    }
+
+    async fn delete(&self, key: &ObjectKey, precondition: Precondition) -> Result<()> {
+        self.mark(key, precondition).await.map(drop)
+    }
+
+    async fn list(&self, request: ListRequest) -> Result<ListPage> {
+        let scan = listing::Scan::new(request, PAGE_ENTRIES_MAX)?;
+        self.page(scan).await
+    }
+
+    async fn tags(&self, key: &ObjectKey) -> Result<Tags> {
+        let record = self.shell.record(&IndexKey::object(self.id, key)).await?;
+        Ok(record.ok_or_else(|| Self::missing(key))?.tags)
+    }
+
+    async fn set_tags(&self, key: &ObjectKey, tags: Tags) -> Result<()> {
+        let _held = self.shell.locks.hold(self.id, key.as_bytes()).await;
+        let mut edit = self.edit(key).await?;
+        let mut record = edit.current.clone().ok_or_else(|| Self::missing(key))?;
+        record.tags = tags;
+        edit.put(IndexKey::object(self.id, key), &record);
+        Ok(edit.commit().await?)
+    }
+
+    fn uploads(&self) -> Option<&dyn Uploads> {
+        Some(self)
+    }
+
+    fn settings(&self) -> Option<&dyn Settings> {
+        Some(self)
+    }
+
+    fn versions(&self) -> Option<&dyn Versions> {
+        Some(self)
+    }
+}
+
+impl DriveBucket {
+    /// Whether the bucket keeps versions.
+    pub(super) async fn state(&self) -> Result<Versioning> {
+        Ok(self.bucket_record().await?.versioning)
+    }
+}

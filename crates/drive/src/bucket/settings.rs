@@ -1,0 +1,26 @@
+//! A bucket's settings.
+
+use super::DriveBucket;
+use crate::core::Prepared;
+use crate::format::{Change, IndexKey};
+use bytes::Bytes;
+use store::{Result, Settings};
+
+#[async_trait::async_trait]
+impl Settings for DriveBucket {
+    async fn get(&self, name: &str) -> Result<Option<Bytes>> {
+        let value = self.shell.entry(&IndexKey::setting(self.id, name)).await?;
+        Ok(value.map(|value| value.slice(1..)))
+    }
+
+    async fn set(&self, name: &str, value: Option<Bytes>) -> Result<()> {
+        self.bucket_record().await?;
+        let key = IndexKey::setting(self.id, name).0;
+        let change = match value {
+            // An empty value would be a deletion.
+            Some(value) => Change::Put { key, value: [&[0], &value[..]].concat() },
+            None => Change::Delete { key },
+        };
+        Ok(self.shell.commit(Prepared { changes: vec![change], ..Prepared::default() }).await?)
+    }
+}

@@ -1,0 +1,251 @@
+//! Uploads that outlast the call that began them: entries of the index, as their parts are.
+
+use super::DriveBucket;
+use super::edit::Edit;
+use crate::core::Prepared;
+use crate::error::Error;
+use crate::format::{
+    Body, Change, Extent, IndexKey, Kind, Naming, ObjectRecord, decode_description, encode_description,
+};
+use crate::shell::{Stored, decoded};
+use crate::space::Hold;
+use crate::wire::{Decoder, Encoder};
+use bytes::Bytes;
+use futures_util::StreamExt as _;
+use futures_util::stream::BoxStream;
+use store::{
+    Attributes, CompleteOptions, ObjectKey, ObjectRef, Part, PartNote, Payload, Result, StoreError, Tags,
+    Timestamp, Upload, Uploads,
+};
+
+/// The highest part number (S3 User Guide, "Amazon S3 multipart upload limits").
+const PART_NUMBER_MAX: u32 = 10_000;
+
+/// So much of a part is held before it is written, in bytes; a longer one is several runs.
+const HELD_BYTES: u64 = 8 << 20;
+
+/// What the index keeps of an upload.
+#[derive(Debug)]
+struct UploadRecord {
+    began: Timestamp,
+    attributes: Attributes,
+    tags: Tags,
+}
+
+/// What the index keeps of a part.
+#[derive(Debug)]
+struct PartRecord {
+    note: Option<String>,
+    stored: ObjectRecord,
+}
+
+pub(super) fn check_number(number: u32) -> Result<()> {
+    match (1..=PART_NUMBER_MAX).contains(&number) {
+        true => Ok(()),
+        false => Err(StoreError::Invalid(format!("part {number}: numbers go from 1 to {PART_NUMBER_MAX}"))),
+    }
+}
+
+impl UploadRecord {
+    fn encode(&self) -> Vec<u8> {
+        let mut to = Encoder::default();
+        to.fixed(self.began.0 as u64);
+        encode_description(&mut to, &self.attributes, &self.tags);
+        to.0
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Self, Error> {
+        let mut from = Decoder(bytes);
+        let mut read = || {
+            let began = Timestamp(from.fixed()? as i64);
+            let (attributes, tags) = decode_description(&mut from)?;
+            Some(Self { began, attributes, tags })
+        };
+        read().ok_or(Error::damaged("an upload's record in the index", 0))
+    }
+
+    fn shown(self, key: &ObjectKey, id: String) -> Upload {
+        Upload { key: key.clone(), id, began: self.began, attributes: self.attributes }
+    }
+}
+
+impl PartRecord {
+    fn encode(&self) -> Vec<u8> {
+        let mut to = Encoder::default();
+        to.optional(self.note.as_deref());
+        to.0.extend(self.stored.encode());
+        to.0
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Self, Error> {
+        let mut from = Decoder(bytes);
+        let note =
+            from.optional().ok_or(Error::damaged("a part's record in the index", 0))?.map(str::to_owned);
+        Ok(Self { note, stored: decoded(from.0)? })
+    }
+}
+
+/// The number in an upload's id.
+fn number_of(id: &str) -> Option<u64> {
+    (id.len() == 16).then(|| u64::from_str_radix(id, 16).ok()).flatten()
+}
+
+fn part_number(entry: &IndexKey) -> u32 {
+    entry.0.last_chunk().map_or(0, |number| u32::from_be_bytes(*number))
+}
+
+impl DriveBucket {
+    async fn upload(&self, key: &ObjectKey, id: &str) -> Result<(u64, UploadRecord)> {
+        let missing = || StoreError::NotFound(key.clone());
+        let number = number_of(id).ok_or_else(missing)?;
+        let value = self.shell.entry(&IndexKey::upload(self.id, key, number)).await?.ok_or_else(missing)?;
+        Ok((number, UploadRecord::decode(&value)?))
+    }
+
+    async fn part_records(&self, upload: u64) -> Result<Vec<(IndexKey, PartRecord)>> {
+        let found = self.shell.entries(IndexKey::parts(self.id, upload), usize::MAX).await?;
+        let decode = |(entry, value): (IndexKey, Bytes)| Ok((entry, PartRecord::decode(&value)?));
+        found.into_iter().map(decode).collect()
+    }
+
+    /// Stores a body piece by piece, as it comes.
+    async fn store_stream(&self, mut body: BoxStream<'_, Result<Bytes>>) -> Result<(Vec<Extent>, Vec<Hold>)> {
+        let (mut extents, mut holds) = (Vec::new(), Vec::new());
+        let mut held = Payload::default();
+        loop {
+            let next = body.next().await.transpose()?;
+            let is_end = next.is_none();
+            next.into_iter().for_each(|piece| held.push(piece));
+            if held.len() >= HELD_BYTES || (is_end && !held.is_empty()) {
+                let stored = self.shell.store_in_runs(std::mem::take(&mut held)).await?;
+                if let Body::Extents(more) = stored.body {
+                    extents.extend(more);
+                }
+                holds.extend(stored.holds);
+            }
+            if is_end {
+                return Ok((extents, holds));
+            }
+        }
+    }
+
+    fn part(&self, number: u32, record: &PartRecord) -> Part {
+        Part {
+            number,
+            etag: self.etag(record.stored.write, None),
+            size_bytes: record.stored.body.len_bytes(),
+            last_modified: record.stored.modified,
+            note: record.note.clone(),
+        }
+    }
+
+    /// Nothing is left of an upload.
+    async fn forget(&self, key: &ObjectKey, upload: u64) -> Result<Prepared> {
+        let mut prepared = Prepared::default();
+        for (entry, part) in self.part_records(upload).await? {
+            prepared.release(&part.stored.body);
+            prepared.changes.push(Change::Delete { key: entry.0 });
+        }
+        prepared.changes.push(Change::Delete { key: IndexKey::upload(self.id, key, upload).0 });
+        Ok(prepared)
+    }
+}
+
+#[async_trait::async_trait]
+impl Uploads for DriveBucket {
+    async fn begin(&self, key: &ObjectKey, attributes: Attributes, tags: Tags) -> Result<String> {
+        self.bucket_record().await?;
+        let (number, began) = (self.shell.core.next_write(), self.shell.clock.now());
+        let value = UploadRecord { began, attributes, tags }.encode();
+        let put = Change::Put { key: IndexKey::upload(self.id, key, number).0, value };
+        self.shell.commit(Prepared { changes: vec![put], ..Prepared::default() }).await?;
+        Ok(format!("{number:016x}"))
+    }
+
+    async fn find(&self, key: &ObjectKey, id: &str) -> Result<Upload> {
+        Ok(self.upload(key, id).await?.1.shown(key, id.to_owned()))
+    }
+
+    async fn put_part(
+        &self,
+        key: &ObjectKey,
+        id: &str,
+        number: u32,
+        body: BoxStream<'_, Result<Bytes>>,
+        note: PartNote<'_>,
+    ) -> Result<Part> {
+        check_number(number)?;
+        self.upload(key, id).await?;
+        let (extents, holds) = self.store_stream(body).await?;
+        let note = note()?;
+        let _held = self.shell.locks.hold(self.id, key.as_bytes()).await;
+        let (upload, _) = self.upload(key, id).await?;
+        let entry = IndexKey::part(self.id, upload, number);
+        let mut prepared = Prepared { holds, ..Prepared::default() };
+        if let Some(old) = self.shell.entry(&entry).await? {
+            prepared.release(&PartRecord::decode(&old)?.stored.body);
+        }
+        let (write, modified) = (self.shell.core.next_write(), self.shell.clock.now());
+        let (naming, body, (attributes, tags)) =
+            (Naming::Unnamed, Body::Extents(extents), Default::default());
+        prepared.retain(&body);
+        let stored = ObjectRecord { write, modified, naming, etag: None, body, attributes, tags };
+        let record = PartRecord { note, stored };
+        prepared.changes.push(Change::Put { key: entry.0, value: record.encode() });
+        self.shell.commit(prepared).await?;
+        Ok(self.part(number, &record))
+    }
+
+    async fn parts(&self, key: &ObjectKey, id: &str) -> Result<Vec<Part>> {
+        let (upload, _) = self.upload(key, id).await?;
+        let records = self.part_records(upload).await?;
+        Ok(records.iter().map(|(entry, record)| self.part(part_number(entry), record)).collect())
+    }
+
+    async fn complete(
+        &self,
+        key: &ObjectKey,
+        id: &str,
+        numbers: &[u32],
+        options: CompleteOptions,
+    ) -> Result<ObjectRef> {
+        let _held = self.shell.locks.hold(self.id, key.as_bytes()).await;
+        let (upload, record) = self.upload(key, id).await?;
+        let mut edit: Edit<'_> = self.edit(key).await?;
+        edit.check(&options.precondition)?;
+        let parts = self.part_records(upload).await?;
+        let mut extents = Vec::new();
+        for number in numbers {
+            let found = parts.iter().find(|(entry, _)| part_number(entry) == *number);
+            let (_, part) = found.ok_or_else(|| StoreError::Invalid("a part that is not there".into()))?;
+            if let Body::Extents(more) = &part.stored.body {
+                extents.extend_from_slice(more);
+            }
+        }
+        let UploadRecord { mut attributes, tags, .. } = record;
+        attributes.user.extend(options.user);
+        let placed = edit.place(Stored::of_extents(extents, Vec::new()), (attributes, tags)).await?;
+        edit.with(self.forget(key, upload).await?.changes);
+        edit.commit().await?;
+        Ok(placed)
+    }
+
+    async fn abort(&self, key: &ObjectKey, id: &str) -> Result<()> {
+        let _held = self.shell.locks.hold(self.id, key.as_bytes()).await;
+        let (upload, _) = self.upload(key, id).await?;
+        let prepared = self.forget(key, upload).await?;
+        Ok(self.shell.commit(prepared).await?)
+    }
+
+    async fn list(&self, prefix: &[u8]) -> Result<Vec<Upload>> {
+        let entries = IndexKey::of(Kind::Upload, self.id).escaped(prefix);
+        let mut found = Vec::new();
+        for (entry, value) in self.shell.entries(entries, usize::MAX).await? {
+            let (key, number) =
+                IndexKey::escaped_key(&entry.0).ok_or(Error::damaged("an upload's key in the index", 0))?;
+            let key = ObjectKey::new(key)?;
+            found.push(UploadRecord::decode(&value)?.shown(&key, format!("{number:016x}")));
+        }
+        Ok(found)
+    }
+}

@@ -1,0 +1,138 @@
+//! The drive as many callers use it at the same time: who waits for whom, and what runs where it may block.
+//!
+//! Owns the locks of keys, the queue of what waits to be committed, and the upkeep (checkpoints, compaction, cleaning), which
+//! whoever opened the drive runs by [`Drive::keep_up`]. On a runtime of one thread everything happens in place and in
+//! the order of the calls, so that a simulated world depends on its seed only.
+
+mod committer;
+mod keep;
+mod locks;
+mod read;
+mod write;
+
+pub(crate) use locks::KeyLocks;
+pub(crate) use write::Stored;
+
+use crate::core::{Core, FormatOptions, OpenOptions, Prepared};
+use crate::device::BlockDevice;
+use crate::error::{Error, Result};
+use crate::format::{IndexKey, ObjectRecord};
+use crate::space::Pins;
+use bytes::Bytes;
+use committer::Committer;
+use std::fmt;
+use std::ops::Bound;
+use std::sync::Arc;
+use store::{Clock, Entropy};
+use tokio::sync::Notify;
+
+/// A drive. Clones share it.
+#[derive(Clone)]
+pub struct Drive(pub(crate) Arc<Shell>);
+
+pub(crate) struct Shell {
+    pub(crate) core: Arc<Core>,
+    pub(crate) locks: KeyLocks,
+    pub(crate) clock: Arc<dyn Clock>,
+    committer: Committer,
+    /// Told when there may be something to keep up.
+    grown: Notify,
+    keeping: tokio::sync::Mutex<()>,
+}
+
+impl Drive {
+    /// Makes a drive of a device; what was there is gone. Blocks.
+    pub fn format(device: &Arc<dyn BlockDevice>, options: FormatOptions, entropy: &Entropy) -> Result<()> {
+        Core::format(device, options, entropy)
+    }
+
+    /// Opens a drive. Blocks while the log is read: up to 512 MiB of it, nothing after [`close`](Self::close).
+    ///
+    /// Errors: [`Error::Foreign`] if there is no drive on the device, [`Error::Damaged`] if what is there cannot be relied upon.
+    pub fn open(device: Arc<dyn BlockDevice>, options: OpenOptions, clock: Arc<dyn Clock>) -> Result<Self> {
+        let core = Arc::new(Core::open(device, options)?);
+        let (committer, locks) = (Committer::default(), KeyLocks::default());
+        let (grown, keeping) = (Notify::new(), tokio::sync::Mutex::default());
+        Ok(Self(Arc::new(Shell { core, locks, clock, committer, grown, keeping })))
+    }
+}
+
+impl fmt::Debug for Drive {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Drive").field("core", &self.0.core).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Shell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shell").field("core", &self.core).finish_non_exhaustive()
+    }
+}
+
+impl Shell {
+    /// Does work that waits for the device where it may.
+    pub(crate) async fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Arc<Core>) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let core = self.core.clone();
+        let done = store::blocking(move || Ok(work(&core))).await;
+        done.unwrap_or_else(|error| Err(Error::Failed(format!("a call was given up: {error}"))))
+    }
+
+    /// Makes changes durable and seen.
+    pub(crate) async fn commit(&self, prepared: Prepared) -> Result<()> {
+        self.committer.commit(&self.core, prepared).await?;
+        if self.core.wants_checkpoint() {
+            self.grown.notify_one();
+        }
+        Ok(())
+    }
+
+    /// An entry's value.
+    pub(crate) async fn entry(&self, key: &IndexKey) -> Result<Option<Bytes>> {
+        if let Some(known) = self.core.index.get_in_memory(&key.0) {
+            return Ok(known);
+        }
+        let key = key.0.clone();
+        self.blocking(move |core| core.index.get(&key)).await
+    }
+
+    /// Entries that begin so, at most so many.
+    pub(crate) async fn entries(&self, prefix: IndexKey, limit: usize) -> Result<Vec<(IndexKey, Bytes)>> {
+        let gather = move |core: &Arc<Core>| {
+            let mut scan = core.index.scan(Bound::Included(&prefix.0), &prefix.0)?;
+            let mut found = Vec::new();
+            while found.len() < limit
+                && let Some((key, value)) = scan.next()?
+            {
+                found.push((IndexKey(key.to_vec()), value.clone()));
+            }
+            Ok(found)
+        };
+        self.blocking(gather).await
+    }
+
+    /// An object's record.
+    pub(crate) async fn record(&self, key: &IndexKey) -> Result<Option<ObjectRecord>> {
+        self.entry(key).await?.map(|value| decoded(&value)).transpose()
+    }
+
+    /// An object's record, and a hold on its bytes: nobody writes over them while it lasts.
+    pub(crate) async fn held(&self, key: &IndexKey) -> Result<Option<(ObjectRecord, Pins)>> {
+        loop {
+            let Some(record) = self.record(key).await? else { return Ok(None) };
+            let mut pins = Pins::new(&self.core.space);
+            pins.body(&record.body);
+            // What was the object's before the hold may be another's by now; what still is stays.
+            if self.record(key).await?.is_some_and(|again| again == record) {
+                return Ok(Some((record, pins)));
+            }
+        }
+    }
+}
+
+/// A record of the index.
+pub(crate) fn decoded(value: &[u8]) -> Result<ObjectRecord> {
+    ObjectRecord::decode(value).ok_or(Error::damaged("an object's record in the index", 0))
+}

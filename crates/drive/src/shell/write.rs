@@ -1,0 +1,158 @@
+//! Storing bytes: small objects go into the frame that names them, others into runs.
+
+use super::Shell;
+use crate::core::Core;
+use crate::device::{BLOCK_BYTES, Buffer};
+use crate::error::{Error, Result};
+use crate::format::{Body, Extent, Piece, SUMMED_BYTES, run_blocks_of, sum_blocks_of};
+use crate::space::{Hold, Loose, ZONES_RESERVED, lock};
+use crate::wire::sum;
+use bytes::Bytes;
+use store::Payload;
+
+/// How much of a run is written at a time.
+const WRITE_BYTES: usize = 2 << 20;
+
+/// Where there is no run that is long enough, none shorter than this is taken, in blocks.
+const RUN_BLOCKS_MIN: u64 = 17;
+
+/// An object's bytes, stored but for the commit that names them.
+#[derive(Debug)]
+pub(crate) struct Stored {
+    pub(crate) body: Body,
+    /// The bytes, if they go into the frame.
+    pub(crate) small: Vec<Bytes>,
+    /// On the runs, until a commit names them.
+    pub(crate) holds: Vec<Hold>,
+}
+
+impl Stored {
+    pub(crate) fn of_extents(extents: Vec<Extent>, holds: Vec<Hold>) -> Self {
+        Self { body: Body::Extents(extents), small: Vec::new(), holds }
+    }
+
+    /// These bytes in a frame.
+    fn small(bytes: &Payload) -> Self {
+        let joined = bytes.to_bytes();
+        let sums = joined.chunks(SUMMED_BYTES as usize).map(sum).collect();
+        let body = Body::Piece(Piece { at: 0, len: joined.len() as u32, sums });
+        Self { body, small: vec![joined], holds: Vec::new() }
+    }
+}
+
+impl Shell {
+    /// Stores an object's bytes, as suits their length.
+    pub(crate) async fn store(&self, bytes: Payload) -> Result<Stored> {
+        self.core.check_writable()?;
+        match bytes.len() {
+            0 => Ok(Stored::of_extents(Vec::new(), Vec::new())),
+            len if len <= self.core.piece_bytes_max() => {
+                self.make_room(len).await?;
+                Ok(Stored::small(&bytes))
+            }
+            _ => self.store_in_runs(bytes).await,
+        }
+    }
+
+    /// Stores bytes in runs, whatever their length.
+    pub(crate) async fn store_in_runs(&self, bytes: Payload) -> Result<Stored> {
+        let written = self.blocking(move |core| core.write_runs(&bytes)).await?;
+        let (extents, loose) = written.into_iter().unzip();
+        Ok(Stored::of_extents(extents, vec![Hold::runs(loose)]))
+    }
+
+    /// Waits until zones were cleaned where the log is about to have no room for small objects. `Full` if that wins nothing.
+    async fn make_room(&self, len: u64) -> Result<()> {
+        while !self.core.has_room_for(len) {
+            let _one_at_a_time = self.keeping.lock().await;
+            if !self.core.has_room_for(len) && !self.clean_one().await? {
+                return Err(Error::Full);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Core {
+    /// Whether the log has room for small objects, and still for what frees space.
+    fn has_room_for(&self, len: u64) -> bool {
+        lock(&self.space).free_zones() > ZONES_RESERVED
+            || self.room_in_head() > 2 * len + self.frame_bytes_max()
+    }
+
+    /// Writes bytes to runs, one if there is one that is long enough.
+    fn write_runs(&self, bytes: &Payload) -> Result<Vec<(Extent, Loose)>> {
+        let mut written = Vec::new();
+        let mut done = 0;
+        while done < bytes.len() {
+            let left = bytes.len() - done;
+            let wanted = run_blocks_of(left);
+            let mut run = Loose::allocate(&self.space, wanted, RUN_BLOCKS_MIN.min(wanted))?;
+            let len = data_bytes_in(run.run().blocks).min(left);
+            run.trim(run_blocks_of(len));
+            self.write_run(&run, bytes, done, len)?;
+            written.push((Extent::whole(run.run(), len), run));
+            done += len;
+        }
+        Ok(written)
+    }
+
+    /// Writes some of the bytes and behind them their sums.
+    fn write_run(&self, run: &Loose, bytes: &Payload, from: u64, len: u64) -> Result<()> {
+        let mut at = run.run().at();
+        let mut sums = Vec::with_capacity(len.div_ceil(SUMMED_BYTES) as usize * 4);
+        let mut done = 0;
+        while done < len {
+            let part = (len - done).min(WRITE_BYTES as u64);
+            let is_last = done + part == len;
+            let slices = slices(bytes, from + done, part);
+            let mut buffer = Buffer::gathered(slices.iter().copied());
+            let data = &buffer[..part as usize];
+            data.chunks(SUMMED_BYTES as usize).for_each(|chunk| sums.extend(sum(chunk).to_le_bytes()));
+            if is_last {
+                buffer = Buffer::gathered([&buffer[..], &sums]);
+            }
+            self.device.write_at(at, &buffer).map_err(Error::device(at))?;
+            at += buffer.len() as u64;
+            done += part;
+        }
+        Ok(())
+    }
+}
+
+/// How many bytes of data a run of so many blocks holds beside their sums.
+fn data_bytes_in(blocks: u64) -> u64 {
+    let mut data_blocks = blocks - sum_blocks_of(blocks * BLOCK_BYTES);
+    while run_blocks_of((data_blocks + 1) * BLOCK_BYTES) <= blocks {
+        data_blocks += 1;
+    }
+    data_blocks * BLOCK_BYTES
+}
+
+/// The part of a rope that a range covers.
+fn slices(bytes: &Payload, from: u64, len: u64) -> Vec<&[u8]> {
+    let mut begins = 0;
+    let cut = |piece: &'_ Bytes| {
+        let end = begins + piece.len() as u64;
+        let (start, stop) = (from.clamp(begins, end) - begins, (from + len).clamp(begins, end) - begins);
+        begins = end;
+        (start as usize, stop as usize)
+    };
+    let cuts: Vec<_> = bytes.pieces().iter().map(cut).collect();
+    let pieces = bytes.pieces().iter().zip(cuts);
+    pieces.map(|(piece, (start, stop))| &piece[start..stop]).filter(|slice| !slice.is_empty()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_holds_what_it_is_said_to() {
+        for blocks in [2, 3, 17, 18, 1025, 1026, 16_384, 16_386, 20_000] {
+            let data_bytes = data_bytes_in(blocks);
+            assert!(run_blocks_of(data_bytes) <= blocks, "{blocks}");
+            assert!(run_blocks_of(data_bytes + 1) > blocks, "{blocks}");
+        }
+    }
+}

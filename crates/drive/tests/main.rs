@@ -1,0 +1,6 @@
+//! The drive from outside.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod conformance;
+mod reopening;
+mod start;
