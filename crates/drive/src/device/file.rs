@@ -118,7 +118,7 @@ impl FileDevice {
     }
 
     /// Whether memory can be handed to the kernel as it is.
-    fn takes(&self, memory: &[u8]) -> bool {
+    pub(super) fn takes(&self, memory: &[u8]) -> bool {
         !self.direct || Buffer::is_aligned(memory)
     }
 }

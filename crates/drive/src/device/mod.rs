@@ -1,19 +1,23 @@
 //! The seam below the drive: blocks that are read, written and flushed.
 //!
 //! Owns [`BlockDevice`], the memory that goes to and from devices ([`Buffer`]), and the devices there are: a block
-//! device or a file by blocking calls ([`FileDevice`]).
+//! device or a file by blocking calls ([`FileDevice`]) and by io_uring ([`Ring`]). [`Io`] is how those ask who await.
 //!
 //! Refuses: to know what the blocks hold, and to cache them.
 
+mod awaited;
 mod buffer;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
 mod file;
 #[cfg(test)]
 mod loopback;
+mod ring;
 
+pub use awaited::Io;
 pub use buffer::Buffer;
 pub use file::{FileDevice, OpenError};
+pub use ring::Ring;
 
 use std::fmt;
 use std::io;

@@ -47,7 +47,7 @@ const EDGES: [(&str, &[&str]); 18] = [
 const TEST_ONLY: [&str; 2] = ["servers", "sim"];
 
 /// Outside crates that belong to one concern, and who may use them.
-const OWNED: [(&str, &[&str]); 11] = [
+const OWNED: [(&str, &[&str]); 12] = [
     ("fuser", &["fuse"]),
     ("clap", &["cli", "xtask", "bench"]),
     ("indicatif", &["cli", "xtask", "bench"]),
@@ -58,6 +58,7 @@ const OWNED: [(&str, &[&str]); 11] = [
     ("quick-xml", &["store"]),
     ("s3s", &["s3"]),
     ("granit-parser", &["views"]),
+    ("io-uring", &["drive"]),
     ("rust-rocksdb", &["meta-rocks"]),
 ];
 

@@ -1,0 +1,338 @@
+//! The thread that owns a ring: it takes requests, keeps them under way and answers them.
+//!
+//! Invariants: a request's memory stays in its slot from its submission to its completion; a slot has at most one
+//! entry in the ring, so that the ring has room for all slots and the waker.
+
+use super::Waker;
+use crate::device::{Buffer, FileDevice};
+use bytes::Bytes;
+use io_uring::squeue::Entry;
+use io_uring::types::Fixed;
+use io_uring::{IoUring, Probe, cqueue, opcode, types};
+use std::io;
+use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
+use std::thread::JoinHandle;
+use tokio::sync::mpsc::error::TryRecvError;
+use tokio::sync::{mpsc, oneshot};
+
+/// How many requests are under way at once. Devices gain little beyond it.
+const DEPTH: usize = 128;
+
+/// The ring's entries: a power of two above the slots and the waker.
+const ENTRIES: u32 = 256;
+
+/// The device among the ring's registered files.
+const DEVICE: Fixed = Fixed(0);
+
+/// Stands for the waker where slots have their numbers.
+const WAKER: u64 = u64::MAX;
+
+/// The most that one entry of the ring moves, in bytes: the kernel does not do 2 GiB.
+const ENTRY_BYTES_MAX: usize = 1 << 30;
+
+/// How often the kernel may answer that a request be made again.
+const RETRIES: u32 = 32;
+
+/// Something to do, and whom to tell.
+#[derive(Debug)]
+pub(super) enum Request {
+    Read { at: u64, into: Buffer, reply: oneshot::Sender<io::Result<Buffer>> },
+    Write { at: u64, from: Bytes, reply: oneshot::Sender<io::Result<()>> },
+    Flush { reply: oneshot::Sender<io::Result<()>> },
+}
+
+/// Starts the thread, and returns when its ring works or cannot.
+pub(super) fn start(
+    device: Arc<FileDevice>,
+    requests: mpsc::Receiver<Request>,
+    waker: Arc<Waker>,
+) -> io::Result<JoinHandle<()>> {
+    let (tell, started) = sync_channel(1);
+    let thread = std::thread::Builder::new().name("tenon-ring".into()).spawn(move || {
+        // Whoever makes the ring is the only one who may submit to it.
+        let engine = Engine::new(device, requests, waker);
+        let (engine, outcome) = match engine {
+            Ok(engine) => (Some(engine), Ok(())),
+            Err(error) => (None, Err(error)),
+        };
+        if tell.send(outcome).is_ok()
+            && let Some(engine) = engine
+        {
+            engine.run();
+        }
+    })?;
+    started.recv().unwrap_or_else(|_| Err(super::ended()))?;
+    Ok(thread)
+}
+
+struct Engine {
+    ring: IoUring,
+    slots: Slots,
+    requests: mpsc::Receiver<Request>,
+    /// Nobody can ask any more.
+    closed: bool,
+    waker: Arc<Waker>,
+    /// Open as long as the ring is.
+    _device: Arc<FileDevice>,
+}
+
+impl Engine {
+    fn new(
+        device: Arc<FileDevice>,
+        requests: mpsc::Receiver<Request>,
+        waker: Arc<Waker>,
+    ) -> io::Result<Self> {
+        let ring = ring()?;
+        ring.submitter().register_files(&[device.as_fd().as_raw_fd()])?;
+        let mut engine =
+            Self { ring, slots: Slots::default(), requests, closed: false, waker, _device: device };
+        engine.watch_waker();
+        Ok(engine)
+    }
+
+    fn run(mut self) {
+        while !self.closed || self.slots.under_way > 0 {
+            self.take_requests();
+            if let Err(error) = self.submit_and_wait() {
+                // Who waits, and who asks from now on, hears that the thread has ended.
+                return tracing::error!("the device's ring fails: {error}");
+            }
+            self.answer();
+        }
+        // The kernel takes a ring apart some time after it was closed, and would hold the device's lock until then.
+        if let Err(error) = self.ring.submitter().unregister_files() {
+            tracing::warn!("the device stays locked for a moment: {error}");
+        }
+    }
+
+    fn take_requests(&mut self) {
+        while self.has_room() {
+            match self.requests.try_recv() {
+                Ok(request) => {
+                    let entry = self.slots.fill(request);
+                    self.push(entry);
+                }
+                Err(TryRecvError::Empty) => return,
+                Err(TryRecvError::Disconnected) => self.closed = true,
+            }
+        }
+    }
+
+    fn has_room(&self) -> bool {
+        !self.closed && self.slots.under_way < DEPTH
+    }
+
+    /// Sleeps until something is answered, or asked if there is room for it.
+    fn submit_and_wait(&mut self) -> io::Result<()> {
+        let mut least = usize::from(!self.closed || self.slots.under_way > 0);
+        if self.has_room() {
+            self.waker.will_sleep();
+            if !self.requests.is_empty() {
+                least = 0;
+            }
+        }
+        let submitted = self.ring.submit_and_wait(least);
+        self.waker.is_awake();
+        match submitted.map_err(|error| (error.raw_os_error(), error)) {
+            Ok(_) | Err((Some(libc::EINTR | libc::EAGAIN | libc::EBUSY), _)) => Ok(()),
+            Err((_, error)) => Err(error),
+        }
+    }
+
+    fn answer(&mut self) {
+        while let Some(entry) = self.completed() {
+            if entry.user_data() == WAKER {
+                if !cqueue::more(entry.flags()) {
+                    self.watch_waker();
+                }
+            } else if let Some(again) = self.slots.answer(entry.user_data() as usize, entry.result()) {
+                self.push(again);
+            }
+        }
+    }
+
+    fn completed(&mut self) -> Option<cqueue::Entry> {
+        self.ring.completion().next()
+    }
+
+    /// Has the kernel report every waking, until it says that it reports no more.
+    fn watch_waker(&mut self) {
+        let event = types::Fd(self.waker.fd());
+        let entry = opcode::PollAdd::new(event, libc::POLLIN as u32).multi(true).build().user_data(WAKER);
+        self.push(entry);
+    }
+
+    fn push(&mut self, entry: Entry) {
+        // SAFETY: what an entry points to is memory of a request in a slot, where it stays until the entry's
+        // completion (`Slots`), and the files it names are open as long as the engine.
+        let pushed = unsafe { self.ring.submission().push(&entry) };
+        assert!(pushed.is_ok(), "the ring has an entry for every slot and the waker");
+    }
+}
+
+/// A ring that does what is asked of it here.
+fn ring() -> io::Result<IoUring> {
+    let mut builder = IoUring::builder();
+    let ring = builder.setup_single_issuer().setup_defer_taskrun().build(ENTRIES)?;
+    let mut probe = Probe::new();
+    ring.submitter().register_probe(&mut probe)?;
+    let needed = [opcode::Read::CODE, opcode::Write::CODE, opcode::Fsync::CODE, opcode::PollAdd::CODE];
+    if needed.iter().all(|code| probe.is_supported(*code)) {
+        return Ok(ring);
+    }
+    Err(io::Error::new(io::ErrorKind::Unsupported, "the kernel's io_uring is too old"))
+}
+
+/// The requests under way.
+#[derive(Default)]
+struct Slots {
+    slots: Vec<Option<UnderWay>>,
+    free: Vec<usize>,
+    under_way: usize,
+}
+
+struct UnderWay {
+    request: Request,
+    done_bytes: usize,
+    retries: u32,
+}
+
+impl Slots {
+    /// Gives a request a slot, and says what to submit.
+    fn fill(&mut self, request: Request) -> Entry {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            self.slots.len() - 1
+        });
+        let under_way = self.slots[slot].insert(UnderWay { request, done_bytes: 0, retries: 0 });
+        self.under_way += 1;
+        under_way.entry(slot)
+    }
+
+    /// Answers the request of a slot, or says what is to be submitted again for it.
+    fn answer(&mut self, slot: usize, result: i32) -> Option<Entry> {
+        let mut under_way = self.slots[slot].take()?;
+        match under_way.progress(result) {
+            Some(outcome) => {
+                self.free.push(slot);
+                self.under_way -= 1;
+                under_way.request.reply(outcome);
+                None
+            }
+            None => Some(self.slots[slot].insert(under_way).entry(slot)),
+        }
+    }
+}
+
+impl Drop for Slots {
+    /// Something is under way only if the ring has failed: then the kernel may use the memory still, and it is never
+    /// given back.
+    fn drop(&mut self) {
+        for under_way in self.slots.drain(..).flatten() {
+            match under_way.request {
+                Request::Read { into, .. } => std::mem::forget(into),
+                Request::Write { from, .. } => std::mem::forget(from),
+                Request::Flush { .. } => {}
+            }
+        }
+    }
+}
+
+impl UnderWay {
+    /// What is still to be done.
+    fn entry(&mut self, slot: usize) -> Entry {
+        let done = self.done_bytes;
+        let entry = match &mut self.request {
+            Request::Read { at, into, .. } => {
+                let rest = &mut into[done..];
+                let len = rest.len().min(ENTRY_BYTES_MAX) as u32;
+                opcode::Read::new(DEVICE, rest.as_mut_ptr(), len).offset(*at + done as u64).build()
+            }
+            Request::Write { at, from, .. } => {
+                let rest = &from[done..];
+                let len = rest.len().min(ENTRY_BYTES_MAX) as u32;
+                opcode::Write::new(DEVICE, rest.as_ptr(), len).offset(*at + done as u64).build()
+            }
+            Request::Flush { .. } => opcode::Fsync::new(DEVICE).flags(types::FsyncFlags::DATASYNC).build(),
+        };
+        entry.user_data(slot as u64)
+    }
+
+    /// Takes the kernel's answer. Says how the request ended, if it did.
+    fn progress(&mut self, result: i32) -> Option<io::Result<()>> {
+        if result < 0 {
+            let may_retry = matches!(-result, libc::EINTR | libc::EAGAIN) && self.retries < RETRIES;
+            self.retries += 1;
+            return (!may_retry).then(|| Err(io::Error::from_raw_os_error(-result)));
+        }
+        self.done_bytes += result as usize;
+        let (wanted, nothing) = match &self.request {
+            Request::Read { into, .. } => (into.len(), io::ErrorKind::UnexpectedEof),
+            Request::Write { from, .. } => (from.len(), io::ErrorKind::WriteZero),
+            Request::Flush { .. } => return Some(Ok(())),
+        };
+        if self.done_bytes >= wanted {
+            return Some(Ok(()));
+        }
+        (result == 0).then(|| Err(nothing.into()))
+    }
+}
+
+impl Request {
+    /// Nobody may be waiting any more, which changes nothing.
+    fn reply(self, outcome: io::Result<()>) {
+        match self {
+            Self::Read { into, reply, .. } => drop(reply.send(outcome.map(|()| into))),
+            Self::Write { reply, .. } | Self::Flush { reply } => drop(reply.send(outcome)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(blocks: usize) -> (UnderWay, oneshot::Receiver<io::Result<Buffer>>) {
+        let (reply, answer) = oneshot::channel();
+        let request = Request::Read { at: 0, into: Buffer::zeroed(blocks * 4096), reply };
+        (UnderWay { request, done_bytes: 0, retries: 0 }, answer)
+    }
+
+    #[test]
+    fn what_was_read_in_part_is_read_on() {
+        let (mut read, _answer) = read(2);
+        assert!(read.progress(4096).is_none());
+        assert!(read.progress(512).is_none());
+        assert!(matches!(read.progress(3584), Some(Ok(()))));
+    }
+
+    #[test]
+    fn a_read_of_nothing_is_the_end() {
+        let (mut read, _answer) = read(2);
+        assert!(read.progress(4096).is_none());
+        let outcome = read.progress(0).unwrap();
+        assert_eq!(outcome.unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+    }
+
+    #[test]
+    fn what_was_interrupted_is_asked_again_but_not_for_ever() {
+        let (mut read, _answer) = read(1);
+        for _ in 0..RETRIES {
+            assert!(read.progress(-libc::EINTR).is_none());
+        }
+        let outcome = read.progress(-libc::EAGAIN).unwrap();
+        assert_eq!(outcome.unwrap_err().raw_os_error(), Some(libc::EAGAIN));
+    }
+
+    /// The kernel may still write to memory whose answer never came.
+    #[test]
+    fn who_waits_for_a_ring_that_fails_hears_of_it() {
+        let (reply, mut answer) = oneshot::channel();
+        let mut slots = Slots::default();
+        slots.fill(Request::Read { at: 0, into: Buffer::zeroed(4096), reply });
+        drop(slots);
+        assert!(matches!(answer.try_recv(), Err(oneshot::error::TryRecvError::Closed)));
+    }
+}

@@ -1,0 +1,167 @@
+//! The ring on files and block devices.
+
+use super::*;
+use crate::device::loopback::Loop;
+use crate::device::{BLOCK_BYTES, Io, conformance};
+use futures_util::future::join_all;
+use futures_util::poll;
+use std::path::Path;
+
+const BLOCK: usize = BLOCK_BYTES as usize;
+
+/// The awaited face as a device: each call waits on its thread.
+#[derive(Debug)]
+struct Awaited(Io);
+
+impl Awaited {
+    fn run<T>(&self, call: impl Future<Output = T>) -> T {
+        tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(call)
+    }
+}
+
+impl BlockDevice for Awaited {
+    fn len_bytes(&self) -> u64 {
+        self.0.device().len_bytes()
+    }
+
+    fn read_at(&self, at: u64, into: &mut [u8]) -> io::Result<()> {
+        let read = self.run(self.0.read(at, Buffer::zeroed(into.len())))?;
+        into.copy_from_slice(&read);
+        Ok(())
+    }
+
+    fn write_at(&self, at: u64, from: &[u8]) -> io::Result<()> {
+        assert!(from.len().is_multiple_of(BLOCK), "what is no whole blocks is filled up");
+        self.run(self.0.write(at, &[Bytes::copy_from_slice(from)]))
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.run(self.0.flush())
+    }
+}
+
+fn file(folder: &Path) -> Arc<FileDevice> {
+    Arc::new(FileDevice::create(&folder.join("drive"), conformance::LEN_BYTES_MIN).unwrap())
+}
+
+fn block_of(byte: u8) -> Buffer {
+    let mut block = Buffer::zeroed(BLOCK);
+    block.fill(byte);
+    block
+}
+
+#[test]
+fn a_file_by_the_ring_keeps_the_rules() {
+    let folder = tempfile::tempdir().unwrap();
+    let ring = Ring::start(file(folder.path())).unwrap();
+    conformance::run(&Awaited(Io::Ring(Arc::new(ring))));
+}
+
+#[test]
+fn a_block_device_by_the_ring_keeps_the_rules() {
+    let folder = tempfile::tempdir().unwrap();
+    let block = Loop::new(&folder.path().join("below"), conformance::LEN_BYTES_MIN);
+    let io = Io::open(FileDevice::open(block.path()).unwrap());
+    assert!(matches!(io, Io::Ring(_)));
+    conformance::run(&Awaited(io));
+}
+
+#[test]
+fn a_file_by_threads_keeps_the_rules() {
+    let folder = tempfile::tempdir().unwrap();
+    conformance::run(&Awaited(Io::Blocking(file(folder.path()))));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_at_once_each_get_their_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let ring = Arc::new(Ring::start(file(folder.path())).unwrap());
+    // More than are under way and in the queue.
+    let blocks = 1000;
+    join_all((0..blocks).map(|block| {
+        let ring = ring.clone();
+        async move { ring.write(block * BLOCK_BYTES, block_of(block as u8).into()).await.unwrap() }
+    }))
+    .await;
+    ring.flush().await.unwrap();
+    let readers = (0..8).map(|reader| {
+        let ring = ring.clone();
+        tokio::spawn(async move {
+            for round in 0..4 {
+                let reads = (0..blocks).map(|block| ring.read(block * BLOCK_BYTES, Buffer::zeroed(BLOCK)));
+                for (block, read) in join_all(reads).await.into_iter().enumerate() {
+                    assert!(*read.unwrap() == *block_of(block as u8), "reader {reader}, round {round}");
+                }
+            }
+        })
+    });
+    for reader in join_all(readers).await {
+        reader.unwrap();
+    }
+}
+
+/// A client that goes away drops its request: the memory is the kernel's until the read is done.
+#[tokio::test]
+async fn who_stops_waiting_takes_no_memory_away() {
+    let folder = tempfile::tempdir().unwrap();
+    let ring = Ring::start(file(folder.path())).unwrap();
+    ring.write(0, block_of(7).into()).await.unwrap();
+    for _ in 0..1000 {
+        let mut read = Box::pin(ring.read(0, Buffer::zeroed(BLOCK)));
+        let _ = poll!(read.as_mut());
+        drop(read);
+        let fresh = block_of(1);
+        assert!(fresh.iter().all(|byte| *byte == 1), "somebody reads into memory that was given back");
+    }
+    assert!(*ring.read(0, Buffer::zeroed(BLOCK)).await.unwrap() == *block_of(7));
+}
+
+/// Writes that nobody waits for are done when the ring has gone, and the device can be opened anew.
+#[tokio::test]
+async fn what_was_asked_is_done_before_the_ring_goes() {
+    let folder = tempfile::tempdir().unwrap();
+    let ring = Ring::start(file(folder.path())).unwrap();
+    for block in 0..64 {
+        let mut write = Box::pin(ring.write(block * BLOCK_BYTES, block_of(block as u8 + 1).into()));
+        let _ = poll!(write.as_mut());
+    }
+    drop(ring);
+    let device = FileDevice::open(&folder.path().join("drive")).unwrap();
+    for block in 0..64 {
+        let mut seen = Buffer::zeroed(BLOCK);
+        device.read_at(block * BLOCK_BYTES, &mut seen).unwrap();
+        assert!(*seen == *block_of(block as u8 + 1), "block {block}");
+    }
+}
+
+#[tokio::test]
+async fn a_file_that_became_shorter_ends_early() {
+    let folder = tempfile::tempdir().unwrap();
+    let ring = Ring::start(file(folder.path())).unwrap();
+    let path = folder.path().join("drive");
+    std::fs::File::options().write(true).open(path).unwrap().set_len(3 * BLOCK_BYTES).unwrap();
+    ring.read(0, Buffer::zeroed(3 * BLOCK)).await.unwrap();
+    let error = ring.read(2 * BLOCK_BYTES, Buffer::zeroed(2 * BLOCK)).await.unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+}
+
+#[tokio::test]
+async fn what_the_kernel_says_is_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    drop(file(folder.path()));
+    let device = FileDevice::open_read_only(&folder.path().join("drive")).unwrap();
+    let ring = Ring::start(Arc::new(device)).unwrap();
+    let error = ring.write(0, block_of(1).into()).await.unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(libc::EBADF));
+}
+
+#[tokio::test]
+async fn slices_are_joined_and_filled_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let io = Io::Blocking(file(folder.path()));
+    let slices = [Bytes::from_static(b"ab"), Bytes::from(block_of(3)), Bytes::new()];
+    io.write(0, &slices).await.unwrap();
+    let seen = io.read(0, Buffer::zeroed(2 * BLOCK)).await.unwrap();
+    assert_eq!(seen[..3], *b"ab\x03");
+    assert_eq!((seen[BLOCK + 1], seen[BLOCK + 2]), (3, 0));
+}
