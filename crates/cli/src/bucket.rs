@@ -2,6 +2,7 @@
 
 use crate::environment;
 use crate::flags::StoreFlags;
+use crate::local::Local;
 use crate::state;
 use crate::volume::Volume;
 use anyhow::{Context, Error, Result, anyhow};
@@ -29,6 +30,8 @@ pub(crate) struct Bucket {
     pub(crate) store: Arc<dyn ObjectStore>,
     /// Where the volume is several buckets: those, each by itself.
     pub(crate) buckets: Option<Arc<dyn Buckets>>,
+    /// Where they are on this machine, and want to be closed.
+    pub(crate) local: Option<Arc<Local>>,
     /// The log in front of it, where there is one.
     pub(crate) writeback: Option<Arc<Writeback>>,
     requests: Requests,
@@ -73,6 +76,9 @@ impl Bucket {
             Volume::S3 { bucket, .. } => Self::open_s3(bucket, flags, world).await,
             Volume::Directory { root } => Self::open_dir(root, read_only, world),
             Volume::Embedded { root } => Self::open_dir(&root.join("objects"), read_only, world),
+            Volume::Drive { .. } | Volume::Directories { .. } => {
+                Ok(Self::of_local(Local::open(volume, read_only, world).await?))
+            }
             Volume::Buckets { names, accounts, .. } => {
                 Self::open_buckets(names.as_ref(), accounts, flags, world).await
             }
@@ -113,7 +119,7 @@ impl Bucket {
     async fn open_s3(bucket: &str, flags: &StoreFlags, world: &World) -> Result<Self> {
         let (buckets, counts) = sign_in(&[None].into(), flags, world).await?;
         let store = buckets.open(bucket).await.map_err(|error| advised(error, bucket))?;
-        Ok(Self { store, buckets: None, writeback: None, requests: Requests::Wire(counts) })
+        Ok(Self { store, buckets: None, local: None, writeback: None, requests: Requests::Wire(counts) })
     }
 
     /// These buckets, each of which must be there, or all.
@@ -134,7 +140,15 @@ impl Bucket {
         }
         let requests = Requests::Wire(counts);
         let store = Arc::new(JoinedStore::new(Arc::clone(&buckets), names.cloned()));
-        Ok(Self { store, buckets: Some(buckets), writeback: None, requests })
+        Ok(Self { store, buckets: Some(buckets), local: None, writeback: None, requests })
+    }
+
+    /// All buckets that there are on this machine's device or directory.
+    fn of_local(local: Local) -> Self {
+        let (trace, buckets) = (Trace::new(), local.buckets());
+        let joined = JoinedStore::new(Arc::clone(&buckets), None);
+        let store = Arc::new(Traced::new(joined, trace.clone()));
+        Self { store, buckets: Some(buckets), local: Some(Arc::new(local)), writeback: None, requests: Requests::Calls(trace) }
     }
 
     fn open_dir(root: &Path, read_only: bool, world: &World) -> Result<Self> {
@@ -143,7 +157,7 @@ impl Bucket {
             .with_context(|| format!("cannot use {} as a bucket", root.display()))?;
         let trace = Trace::new();
         let store = Arc::new(Traced::new(opened, trace.clone()));
-        Ok(Self { store, buckets: None, writeback: None, requests: Requests::Calls(trace) })
+        Ok(Self { store, buckets: None, local: None, writeback: None, requests: Requests::Calls(trace) })
     }
 }
 

@@ -32,11 +32,6 @@ pub(crate) async fn start(
     world: &World,
 ) -> Result<Server> {
     let name = bucket_name(&opened.volume, flags)?;
-    let users = users::of(flags.users.as_deref(), state, world)?;
-    let tls = match (&flags.tls_cert, &flags.tls_key) {
-        (Some(chain), Some(key)) => Some(Arc::new(certificate(chain, key)?)),
-        _ => None,
-    };
     let (buckets, shown): (Arc<dyn Buckets>, String) = match name {
         None => {
             let buckets = Arc::new(DirectoryBuckets::new(Arc::clone(&opened.fs)));
@@ -48,15 +43,32 @@ pub(crate) async fn start(
             (Arc::new(OneBucket { name, store }), shown)
         }
     };
+    let server = over(buckets, address, flags, store, state, world).await?;
+    tracing::info!("objects of {} are at {}: {shown}", opened.volume.url(), server.url());
+    Ok(server)
+}
+
+/// Begins to serve some buckets.
+pub(crate) async fn over(
+    buckets: Arc<dyn Buckets>,
+    address: SocketAddr,
+    flags: &EndpointFlags,
+    store: &StoreFlags,
+    state: &State,
+    world: &World,
+) -> Result<Server> {
+    let users = users::of(flags.users.as_deref(), state, world)?;
+    let tls = match (&flags.tls_cert, &flags.tls_key) {
+        (Some(chain), Some(key)) => Some(Arc::new(certificate(chain, key)?)),
+        _ => None,
+    };
     let webhooks = webhooks::start(flags, store, state, world)?;
     let domains = flags.domain.clone();
     let options = EndpointOptions { users, region: REGION.to_owned(), domains, webhooks };
     let endpoint = Endpoint::new(buckets, options, world.clock.clone(), world.entropy.clone());
     let endpoint = endpoint.map_err(|error| anyhow!("--domain: {error}"))?;
     let limits = limits(flags);
-    let server = Server::start(endpoint, address, limits, tls).await?;
-    tracing::info!("objects of {} are at {}: {shown}", opened.volume.url(), server.url());
-    Ok(server)
+    Ok(Server::start(endpoint, address, limits, tls).await?)
 }
 
 /// What clients may take, as far as this process has the descriptors for it.

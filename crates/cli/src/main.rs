@@ -18,6 +18,7 @@ mod environment;
 mod feeding;
 mod flags;
 mod handling;
+mod local;
 mod logging;
 mod metadata;
 mod opened;
@@ -53,6 +54,7 @@ pub(crate) struct Cli {
 enum Command {
     Mount(Box<command::mount::Mount>),
     Umount(command::umount::Umount),
+    Drive(command::drive::Drive),
     Format(command::format::Format),
     Status(command::status::Status),
     Events(command::events::Events),
@@ -84,6 +86,7 @@ fn run(command: Command, argv: &[OsString]) -> anyhow::Result<ExitCode> {
     match command {
         Command::Mount(mount) => mount.run(argv),
         Command::Umount(umount) => umount.run(),
+        Command::Drive(drive) => drive.run(),
         Command::Format(format) => format.run(),
         Command::Status(status) => status.run(),
         Command::Events(events) => events.run(),

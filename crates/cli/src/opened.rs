@@ -88,7 +88,7 @@ impl Opened {
         } else {
             state::nothing_waits(state.root())?;
         }
-        if matches!(volume, Volume::Buckets { .. }) {
+        if volume.is_buckets() {
             // Of several buckets none can hold it.
             record = Some(joined_record(world)?);
         }
@@ -314,7 +314,7 @@ fn config(volume: &Volume, flags: &VolumeFlags, state: &State) -> vfs::Config {
         metadata_ttl: flags.metadata_ttl,
         attributes: match flags.attributes {
             // Which of several buckets Tenon wrote in nobody has asked.
-            Attributes::Auto if matches!(volume, Volume::Buckets { .. }) => vfs::AttributeSource::Listing,
+            Attributes::Auto if volume.is_buckets() => vfs::AttributeSource::Listing,
             Attributes::Auto => vfs::AttributeSource::Auto,
             Attributes::Headers => vfs::AttributeSource::Headers,
             Attributes::Listing => vfs::AttributeSource::Listing,

@@ -33,7 +33,7 @@ const PROGRESS_EVERY: Duration = Duration::from_millis(500);
 /// How long a stopped mount waits for what programs wrote while it was being unmounted.
 const LAST_CLOSES_WITHIN: Duration = Duration::from_secs(5);
 /// How long a stopped endpoint waits for the requests that are being answered.
-const LAST_REQUESTS_WITHIN: Duration = Duration::from_secs(10);
+pub(crate) const LAST_REQUESTS_WITHIN: Duration = Duration::from_secs(10);
 /// How long the end waits for the last answers on the control socket.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(2);
 /// How long the end waits for threads: one may be in a call of the system that hangs.
@@ -115,6 +115,11 @@ impl Served {
         self.mount.drain_quietly(patience).await;
         if let Err(error) = self.mount.opened.metadata.checkpoint() {
             tracing::warn!("names stay in the write-back log until the next mount: {error:#}");
+        }
+        if let Some(local) = &self.mount.opened.bucket.local
+            && let Err(error) = local.close().await
+        {
+            tracing::warn!("the next opening reads the drive's log: {error:#}");
         }
         self.control.stop(ANSWERS_WITHIN).await;
         socket::remove(&self.state);

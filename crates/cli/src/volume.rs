@@ -6,6 +6,8 @@
 //! | `file:///dir` | a directory as a bucket: its files are the objects |
 //! | a path | an embedded volume, made by `tenon format` |
 //! | `s3://` | all buckets of a server, as directories |
+//! | `drive:///device` | all buckets of an object drive |
+//! | `dirs:///dir` | a directory, each directory in which is a bucket |
 //!
 //! A mount of views alone has no name on the command line; its volume is the buckets that its rulesets name.
 //!
@@ -33,6 +35,10 @@ pub(crate) enum Volume {
     Directory { root: PathBuf },
     /// A directory made by `tenon format`.
     Embedded { root: PathBuf },
+    /// The buckets of an object drive, on a block device or a file, as directories.
+    Drive { device: PathBuf },
+    /// Directories of a directory, each a bucket.
+    Directories { root: PathBuf },
     /// Buckets of accounts as directories: these, or all.
     Buckets { url: String, names: Option<BTreeSet<String>>, accounts: BTreeSet<Account> },
 }
@@ -71,7 +77,11 @@ impl Volume {
             }
             Some(("s3", rest)) => parse_s3(rest),
             Some(("file", path)) if path.starts_with('/') => Ok(Self::Directory { root: absolute(path)? }),
-            Some(("file", _)) => bail!("'{text}' has no absolute path; write file:///dir"),
+            Some(("drive", path)) if path.starts_with('/') => Ok(Self::Drive { device: absolute(path)? }),
+            Some(("dirs", path)) if path.starts_with('/') => Ok(Self::Directories { root: absolute(path)? }),
+            Some((scheme @ ("file" | "drive" | "dirs"), _)) => {
+                bail!("'{text}' has no absolute path; write {scheme}:///path")
+            }
             Some((scheme, _)) => {
                 bail!("unknown kind of volume '{scheme}://'; use s3://bucket, file:///dir or a path")
             }
@@ -87,6 +97,8 @@ impl Volume {
             Self::S3 { bucket, prefix } => format!("s3://{bucket}/{}", prefix.trim_end_matches('/')),
             Self::Directory { root } => format!("file://{}", root.display()),
             Self::Embedded { root } => root.display().to_string(),
+            Self::Drive { device } => format!("drive://{}", device.display()),
+            Self::Directories { root } => format!("dirs://{}", root.display()),
             Self::Buckets { url, .. } => url.clone(),
         }
     }
@@ -108,7 +120,7 @@ impl Volume {
             Self::Directory { root } | Self::Embedded { root } => {
                 root.file_name().map(|name| name.to_string_lossy().to_lowercase()).unwrap_or_default()
             }
-            Self::Buckets { .. } => "buckets".to_owned(),
+            Self::Buckets { .. } | Self::Drive { .. } | Self::Directories { .. } => "buckets".to_owned(),
         }
     }
 
@@ -116,7 +128,7 @@ impl Volume {
     pub(crate) fn prefix(&self) -> &str {
         match self {
             Self::S3 { prefix, .. } => prefix,
-            Self::Directory { .. } | Self::Embedded { .. } | Self::Buckets { .. } => "",
+            _ => "",
         }
     }
 
@@ -128,8 +140,13 @@ impl Volume {
             Self::S3 { bucket, .. } => format!("s3://{bucket}/{shown}"),
             Self::Directory { root } => format!("file://{}/{}", root.display(), file()),
             Self::Embedded { root } => format!("file://{}/objects/{}", root.display(), file()),
-            Self::Buckets { .. } => format!("s3://{shown}"),
+            Self::Buckets { .. } | Self::Drive { .. } | Self::Directories { .. } => format!("s3://{shown}"),
         }
+    }
+
+    /// Whether it is several buckets, which are its directories.
+    pub(crate) fn is_buckets(&self) -> bool {
+        matches!(self, Self::Buckets { .. } | Self::Drive { .. } | Self::Directories { .. })
     }
 }
 

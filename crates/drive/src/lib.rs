@@ -14,4 +14,4 @@ mod wire;
 
 pub use core::{FormatOptions, OpenOptions};
 pub use error::{Error, Result};
-pub use shell::Drive;
+pub use shell::{Drive, Info, Scrubbed, ZoneUse};

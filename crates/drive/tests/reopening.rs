@@ -35,7 +35,7 @@ async fn reopened(device: &SimDevice) -> BTreeMap<String, Bytes> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn everything_acknowledged_is_there_after_a_power_cut_and_after_a_checkpoint() {
+async fn s300_everything_acknowledged_is_there_after_a_power_cut_and_after_a_checkpoint() {
     let device = formatted();
     let drive = open(&device).unwrap();
     drive.create("photos").await.unwrap();

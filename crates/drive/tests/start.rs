@@ -26,3 +26,9 @@ pub(crate) async fn bucket() -> store::Result<Arc<dyn ObjectStore>> {
     drive.create("tests").await?;
     Buckets::open(&drive, "tests").await
 }
+
+/// A new bucket of a drive.
+pub(crate) async fn bucket_of(drive: &Drive) -> Arc<dyn ObjectStore> {
+    drive.create("photos").await.unwrap();
+    Buckets::open(drive, "photos").await.unwrap()
+}

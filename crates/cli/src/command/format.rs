@@ -68,6 +68,8 @@ impl Format {
                 true
             }
             Volume::Buckets { .. } => bail!("s3:// is all buckets of a server: name one, s3://bucket"),
+            Volume::Drive { device } => bail!("a drive is made by `tenon drive format {}`", device.display()),
+            Volume::Directories { .. } => bail!("dirs:// is several buckets: name one, file:///dir/bucket"),
             Volume::S3 { .. } | Volume::Directory { .. } => {
                 record.naming == vfs::Naming::Inode || self.conflict.is_some()
             }

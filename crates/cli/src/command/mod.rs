@@ -1,6 +1,7 @@
 //! One file per command.
 
 pub(crate) mod conflicts;
+pub(crate) mod drive;
 pub(crate) mod events;
 pub(crate) mod format;
 pub(crate) mod fsck;

@@ -5,7 +5,9 @@ use crate::endpoint;
 use crate::flags::{EndpointFlags, LogFlags, StoreFlags, VolumeFlags};
 use crate::logging::{self, LogFile};
 use crate::opened::{self, Opened};
-use crate::serving::{self, Served};
+use crate::local::Local;
+use crate::serving::{self, Served, Stop};
+use crate::state::State;
 use crate::volume::Volume;
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -46,6 +48,9 @@ impl Serve {
         let runtime = Runtime::new().context("cannot start")?;
         let ended = runtime.block_on(async {
             let world = World::real()?;
+            if matches!(volume, Volume::Drive { .. } | Volume::Directories { .. }) {
+                return self.serve_buckets(&volume, &state, &world).await;
+            }
             let opened =
                 Opened::open(&volume, &state, &self.volume_flags, &self.store, false, None, &world).await?;
             let server =
@@ -57,5 +62,17 @@ impl Serve {
         drop(state);
         serving::end(runtime);
         ended.map(|()| ExitCode::SUCCESS)
+    }
+
+    /// Serves buckets that need no namespace: nothing stands between a request and what stores it.
+    async fn serve_buckets(&self, volume: &Volume, state: &State, world: &World) -> Result<()> {
+        let mut stop = Stop::new()?;
+        let local = Local::open(volume, self.volume_flags.read_only, world).await?;
+        let server = endpoint::over(local.buckets(), self.listen, &self.endpoint, &self.store, state, world).await?;
+        tracing::info!("the buckets of {} are at {}", volume.url(), server.url());
+        println!("{}", server.url());
+        stop.asked().await;
+        server.stop(self.volume_flags.drain_timeout.min(serving::LAST_REQUESTS_WITHIN)).await;
+        local.close().await
     }
 }

@@ -21,7 +21,7 @@ impl Reach {
     /// What a volume has.
     pub(crate) fn of(volume: &Volume) -> Self {
         match volume {
-            Volume::Buckets { .. } => Self::Buckets,
+            Volume::Buckets { .. } | Volume::Drive { .. } | Volume::Directories { .. } => Self::Buckets,
             _ => Self::Bucket { name: volume.bucket_name(), prefix: volume.prefix().as_bytes().to_vec() },
         }
     }

@@ -19,7 +19,7 @@ impl Core {
         self.check_writable()?;
         let mut root = self.root();
         let tables = self.index.view().tables.clone();
-        let lengths: Vec<u64> = tables.iter().map(|table| table.source().entry().len_bytes).collect();
+        let lengths: Vec<u64> = tables.iter().map(|table| table.source().len()).collect();
         let Some(count) = worth_merging(&lengths) else { return Ok(false) };
         let old = &tables[..count];
         self.merge(old, count == tables.len())?;
@@ -29,7 +29,7 @@ impl Core {
 
     fn merge(&self, old: &[Arc<IndexTable>], is_all: bool) -> Result<()> {
         let entries = sst::Merge::new(old.iter().map(|table| table.scan(Bound::Unbounded)));
-        let len_bytes = old.iter().map(|table| table.source().entry().len_bytes).sum();
+        let len_bytes = old.iter().map(|table| table.source().len()).sum();
         let new = self.build_table(entries, len_bytes, is_all)?;
         self.index.replace(old, new);
         Ok(())

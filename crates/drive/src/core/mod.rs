@@ -104,6 +104,11 @@ impl Core {
         self.failed.get().map_or(Ok(()), |reason| Err(Error::Failed(reason.clone())))
     }
 
+    /// How many bytes of the log a recovery would read.
+    pub(crate) fn log_bytes(&self) -> u64 {
+        self.log().since_bytes
+    }
+
     /// How many bytes the log's zone still takes.
     pub(crate) fn room_in_head(&self) -> u64 {
         self.geometry.zone_bytes() - self.log().at

@@ -16,6 +16,18 @@ pub enum Io {
     Blocking(Arc<dyn BlockDevice>),
 }
 
+impl<D: BlockDevice + 'static> From<Arc<D>> for Io {
+    fn from(device: Arc<D>) -> Self {
+        Self::Blocking(device)
+    }
+}
+
+impl From<Arc<dyn BlockDevice>> for Io {
+    fn from(device: Arc<dyn BlockDevice>) -> Self {
+        Self::Blocking(device)
+    }
+}
+
 impl Io {
     /// By a ring where the kernel permits one, else by threads, which the log says.
     pub fn open(device: FileDevice) -> Self {

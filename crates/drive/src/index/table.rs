@@ -33,6 +33,11 @@ impl TableSource {
         Self { device, runs, len_bytes, space, is_named: AtomicBool::new(false) }
     }
 
+    /// Its length in bytes.
+    pub(crate) fn len(&self) -> u64 {
+        self.len_bytes
+    }
+
     pub(crate) fn entry(&self) -> TableEntry {
         TableEntry { runs: self.runs.clone(), len_bytes: self.len_bytes }
     }

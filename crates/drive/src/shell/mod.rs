@@ -5,16 +5,20 @@
 //! the order of the calls, so that a simulated world depends on its seed only.
 
 mod committer;
+mod info;
 mod keep;
 mod locks;
 mod read;
+mod scrub;
 mod write;
 
+pub use info::{Info, ZoneUse};
 pub(crate) use locks::KeyLocks;
+pub use scrub::Scrubbed;
 pub(crate) use write::Stored;
 
 use crate::core::{Core, FormatOptions, OpenOptions, Prepared};
-use crate::device::BlockDevice;
+use crate::device::{BlockDevice, Buffer, Io};
 use crate::error::{Error, Result};
 use crate::format::{IndexKey, ObjectRecord};
 use crate::space::Pins;
@@ -32,6 +36,8 @@ pub struct Drive(pub(crate) Arc<Shell>);
 
 pub(crate) struct Shell {
     pub(crate) core: Arc<Core>,
+    /// By which data is read and written; what is committed goes through the core.
+    io: Io,
     pub(crate) locks: KeyLocks,
     pub(crate) clock: Arc<dyn Clock>,
     committer: Committer,
@@ -49,11 +55,12 @@ impl Drive {
     /// Opens a drive. Blocks while the log is read: up to 512 MiB of it, nothing after [`close`](Self::close).
     ///
     /// Errors: [`Error::Foreign`] if there is no drive on the device, [`Error::Damaged`] if what is there cannot be relied upon.
-    pub fn open(device: Arc<dyn BlockDevice>, options: OpenOptions, clock: Arc<dyn Clock>) -> Result<Self> {
-        let core = Arc::new(Core::open(device, options)?);
+    pub fn open(io: impl Into<Io>, options: OpenOptions, clock: Arc<dyn Clock>) -> Result<Self> {
+        let io = io.into();
+        let core = Arc::new(Core::open(io.device(), options)?);
         let (committer, locks) = (Committer::default(), KeyLocks::default());
         let (grown, keeping) = (Notify::new(), tokio::sync::Mutex::default());
-        Ok(Self(Arc::new(Shell { core, locks, clock, committer, grown, keeping })))
+        Ok(Self(Arc::new(Shell { core, io, locks, clock, committer, grown, keeping })))
     }
 }
 
@@ -78,6 +85,12 @@ impl Shell {
         let core = self.core.clone();
         let done = store::blocking(move || Ok(work(&core))).await;
         done.unwrap_or_else(|error| Err(Error::Failed(format!("a call was given up: {error}"))))
+    }
+
+    /// Blocks from a position on.
+    async fn read_blocks(&self, at: u64, len_bytes: u64) -> Result<Buffer> {
+        let buffer = Buffer::zeroed(len_bytes as usize);
+        self.io.read(at, buffer).await.map_err(Error::device(at))
     }
 
     /// Makes changes durable and seen.

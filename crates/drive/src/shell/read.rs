@@ -1,8 +1,7 @@
 //! Reading bytes: what is read is what was stored, or an error.
 
 use super::Shell;
-use crate::core::Core;
-use crate::device::{BLOCK_BYTES, Buffer};
+use crate::device::BLOCK_BYTES;
 use crate::error::{Error, Result};
 use crate::format::{Body, Extent, Piece, SUMMED_BYTES};
 use crate::space::Pins;
@@ -82,42 +81,30 @@ impl Shell {
     }
 
     async fn step(&self, step: Step) -> Result<Bytes> {
-        let sums = match &step.source {
-            Source::Piece(piece) => piece.sums.clone(),
+        match &step.source {
+            Source::Piece(piece) => self.read_summed(&step, &piece.sums).await,
             Source::Extent(extent) => {
-                let read = || {
-                    self.blocking({
-                        let extent = extent.0;
-                        move |core| core.read_sums(&extent)
-                    })
-                };
-                extent.1.get_or_try_init(read).await?.clone()
+                let sums = extent.1.get_or_try_init(|| self.read_sums(&extent.0)).await?;
+                self.read_summed(&step, sums).await
             }
-        };
-        self.blocking(move |core| core.read_summed(&step, &sums)).await
+        }
     }
-}
 
-impl Core {
     /// The checksums of a run.
-    fn read_sums(&self, extent: &Extent) -> Result<Vec<u32>> {
-        let count = extent.data_bytes.div_ceil(SUMMED_BYTES) as usize;
-        let mut buffer = Buffer::zeroed((count * 4).next_multiple_of(BLOCK_BYTES as usize));
-        let at = extent.sums_at();
-        self.device.read_at(at, &mut buffer).map_err(Error::device(at))?;
-        let sums = buffer.as_chunks::<4>().0.iter().take(count);
+    async fn read_sums(&self, extent: &Extent) -> Result<Vec<u32>> {
+        let count = extent.data_bytes.div_ceil(SUMMED_BYTES);
+        let buffer = self.read_blocks(extent.sums_at(), (count * 4).next_multiple_of(BLOCK_BYTES)).await?;
+        let sums = buffer.as_chunks::<4>().0.iter().take(count as usize);
         Ok(sums.map(|sum| u32::from_le_bytes(*sum)).collect())
     }
 
     /// Bytes of an object, compared with their checksums.
-    fn read_summed(&self, step: &Step, sums: &[u32]) -> Result<Bytes> {
+    async fn read_summed(&self, step: &Step, sums: &[u32]) -> Result<Bytes> {
         let (at, len) = (step.source.at(), step.source.len_bytes());
         let from = step.range.start / SUMMED_BYTES * SUMMED_BYTES;
         let to = step.range.end.next_multiple_of(SUMMED_BYTES).min(len);
         let first = (at + from) / BLOCK_BYTES * BLOCK_BYTES;
-        let end = (at + to).next_multiple_of(BLOCK_BYTES);
-        let mut buffer = Buffer::zeroed((end - first) as usize);
-        self.device.read_at(first, &mut buffer).map_err(Error::device(first))?;
+        let buffer = self.read_blocks(first, (at + to).next_multiple_of(BLOCK_BYTES) - first).await?;
         let skip = (at + from - first) as usize;
         let data = &buffer[skip..skip + (to - from) as usize];
         let sums = &sums[(from / SUMMED_BYTES) as usize..];

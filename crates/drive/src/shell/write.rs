@@ -11,7 +11,7 @@ use bytes::Bytes;
 use store::Payload;
 
 /// How much of a run is written at a time.
-const WRITE_BYTES: usize = 2 << 20;
+const WRITE_BYTES: u64 = 2 << 20;
 
 /// Where there is no run that is long enough, none shorter than this is taken, in blocks.
 const RUN_BLOCKS_MIN: u64 = 17;
@@ -56,9 +56,39 @@ impl Shell {
 
     /// Stores bytes in runs, whatever their length.
     pub(crate) async fn store_in_runs(&self, bytes: Payload) -> Result<Stored> {
-        let written = self.blocking(move |core| core.write_runs(&bytes)).await?;
-        let (extents, loose) = written.into_iter().unzip();
+        self.core.check_writable()?;
+        let (mut extents, mut loose) = (Vec::new(), Vec::new());
+        let mut done = 0;
+        while done < bytes.len() {
+            let (extent, run) = self.core.run_for(bytes.len() - done)?;
+            self.write_run(extent, &bytes, done).await?;
+            done += extent.len_bytes;
+            extents.push(extent);
+            loose.push(run);
+        }
         Ok(Stored::of_extents(extents, vec![Hold::runs(loose)]))
+    }
+
+    /// Writes as many of the bytes as the extent has, and behind them their sums.
+    async fn write_run(&self, extent: Extent, bytes: &Payload, from: u64) -> Result<()> {
+        let len = extent.len_bytes;
+        let mut at = extent.run.at();
+        let mut sums = Vec::with_capacity(len.div_ceil(SUMMED_BYTES) as usize * 4);
+        let mut done = 0;
+        while done < len {
+            let part = (len - done).min(WRITE_BYTES);
+            let mut buffer = Buffer::gathered(slices(bytes, from + done, part).iter().copied());
+            let data = &buffer[..part as usize];
+            data.chunks(SUMMED_BYTES as usize).for_each(|chunk| sums.extend(sum(chunk).to_le_bytes()));
+            done += part;
+            if done == len {
+                buffer = Buffer::gathered([&buffer[..], &sums]);
+            }
+            let written = buffer.len() as u64;
+            self.io.write(at, &[buffer.into()]).await.map_err(Error::device(at))?;
+            at += written;
+        }
+        Ok(())
     }
 
     /// Waits until zones were cleaned where the log is about to have no room for small objects. `Full` if that wins nothing.
@@ -80,43 +110,13 @@ impl Core {
             || self.room_in_head() > 2 * len + self.frame_bytes_max()
     }
 
-    /// Writes bytes to runs, one if there is one that is long enough.
-    fn write_runs(&self, bytes: &Payload) -> Result<Vec<(Extent, Loose)>> {
-        let mut written = Vec::new();
-        let mut done = 0;
-        while done < bytes.len() {
-            let left = bytes.len() - done;
-            let wanted = run_blocks_of(left);
-            let mut run = Loose::allocate(&self.space, wanted, RUN_BLOCKS_MIN.min(wanted))?;
-            let len = data_bytes_in(run.run().blocks).min(left);
-            run.trim(run_blocks_of(len));
-            self.write_run(&run, bytes, done, len)?;
-            written.push((Extent::whole(run.run(), len), run));
-            done += len;
-        }
-        Ok(written)
-    }
-
-    /// Writes some of the bytes and behind them their sums.
-    fn write_run(&self, run: &Loose, bytes: &Payload, from: u64, len: u64) -> Result<()> {
-        let mut at = run.run().at();
-        let mut sums = Vec::with_capacity(len.div_ceil(SUMMED_BYTES) as usize * 4);
-        let mut done = 0;
-        while done < len {
-            let part = (len - done).min(WRITE_BYTES as u64);
-            let is_last = done + part == len;
-            let slices = slices(bytes, from + done, part);
-            let mut buffer = Buffer::gathered(slices.iter().copied());
-            let data = &buffer[..part as usize];
-            data.chunks(SUMMED_BYTES as usize).for_each(|chunk| sums.extend(sum(chunk).to_le_bytes()));
-            if is_last {
-                buffer = Buffer::gathered([&buffer[..], &sums]);
-            }
-            self.device.write_at(at, &buffer).map_err(Error::device(at))?;
-            at += buffer.len() as u64;
-            done += part;
-        }
-        Ok(())
+    /// A run for so many bytes, or for the first of them where there is none that is long enough.
+    fn run_for(&self, len_bytes: u64) -> Result<(Extent, Loose)> {
+        let wanted = run_blocks_of(len_bytes);
+        let mut run = Loose::allocate(&self.space, wanted, RUN_BLOCKS_MIN.min(wanted))?;
+        let len_bytes = data_bytes_in(run.run().blocks).min(len_bytes);
+        run.trim(run_blocks_of(len_bytes));
+        Ok((Extent::whole(run.run(), len_bytes), run))
     }
 }
 

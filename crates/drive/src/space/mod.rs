@@ -366,6 +366,11 @@ impl Space {
         candidates.min_by_key(|(_, entry)| entry.live_bytes)
     }
 
+    /// What is free.
+    pub(crate) fn free(&self) -> &Extents {
+        &self.free
+    }
+
     fn zone_run(&self, zone: u64) -> Run {
         let blocks = self.geometry.zone_blocks;
         Run { start: zone * blocks, blocks }
