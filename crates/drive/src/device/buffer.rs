@@ -4,8 +4,12 @@ use super::BLOCK_BYTES;
 use bytes::Bytes;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 const ALIGNMENT: usize = BLOCK_BYTES as usize;
+
+/// Smaller buffers are not worth keeping, in bytes.
+const KEPT_BYTES_MIN: usize = 64 << 10;
 
 /// Bytes in whole blocks that begin at a multiple of [`BLOCK_BYTES`] in memory, as direct I/O asks. It becomes a
 /// [`Bytes`] without a copy.
@@ -14,15 +18,15 @@ pub struct Buffer {
     memory: Vec<u8>,
     start: usize,
     len: usize,
+    /// Where the memory goes after use.
+    shelf: Weak<Shelf>,
 }
 
 impl Buffer {
     /// Zeros. The length is a multiple of [`BLOCK_BYTES`].
     pub fn zeroed(len: usize) -> Self {
         assert!(len.is_multiple_of(ALIGNMENT), "{len} bytes are no whole blocks");
-        let memory = vec![0; len + ALIGNMENT];
-        let start = memory.as_ptr().align_offset(ALIGNMENT);
-        Self { memory, start, len }
+        Self::in_memory(vec![0; len + ALIGNMENT], len)
     }
 
     /// The slices one after the other, filled up with zeros to whole blocks.
@@ -37,12 +41,25 @@ impl Buffer {
             memory.extend_from_slice(slice);
         }
         memory.resize(start + len, 0);
-        Self { memory, start, len }
+        Self::in_memory(memory, len)
+    }
+
+    fn in_memory(memory: Vec<u8>, len: usize) -> Self {
+        let start = memory.as_ptr().align_offset(ALIGNMENT);
+        Self { memory, start, len, shelf: Weak::new() }
     }
 
     /// Whether a device can use the memory as it is: it begins and ends where a buffer would.
     pub fn is_aligned(bytes: &[u8]) -> bool {
         bytes.as_ptr().align_offset(ALIGNMENT) == 0 && bytes.len().is_multiple_of(ALIGNMENT)
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        if let Some(shelf) = self.shelf.upgrade() {
+            shelf.put(std::mem::take(&mut self.memory));
+        }
     }
 }
 
@@ -75,6 +92,60 @@ impl From<Buffer> for Bytes {
 impl fmt::Debug for Buffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Buffer").field("len", &self.len).finish_non_exhaustive()
+    }
+}
+
+/// Large buffers whose memory is used again. Memory that is new to the process costs as much CPU as reading a device
+/// into it does, or more (docs/decisions/0044).
+#[derive(Debug, Clone)]
+pub struct Buffers(Arc<Shelf>);
+
+#[derive(Debug)]
+struct Shelf {
+    keep_bytes: usize,
+    free: Mutex<Vec<Vec<u8>>>,
+}
+
+impl Buffers {
+    /// Keeps at most so much memory that nobody uses, in bytes.
+    pub fn new(keep_bytes: usize) -> Self {
+        Self(Arc::new(Shelf { keep_bytes, free: Mutex::default() }))
+    }
+
+    /// A buffer to be filled, whose bytes are any until then. The length is a multiple of [`BLOCK_BYTES`].
+    pub fn take(&self, len: usize) -> Buffer {
+        if len < KEPT_BYTES_MIN {
+            return Buffer::zeroed(len);
+        }
+        assert!(len.is_multiple_of(ALIGNMENT), "{len} bytes are no whole blocks");
+        // Few sizes, so that what one has left fits the next.
+        let bytes = len.next_power_of_two() + ALIGNMENT;
+        let memory = self.0.take(bytes).unwrap_or_else(|| vec![0; bytes]);
+        let mut buffer = Buffer::in_memory(memory, len);
+        buffer.shelf = Arc::downgrade(&self.0);
+        buffer
+    }
+}
+
+impl Shelf {
+    /// What was put last is still in the processor's caches.
+    fn take(&self, bytes: usize) -> Option<Vec<u8>> {
+        let mut free = self.lock();
+        let found = free.iter().rposition(|memory| memory.len() == bytes)?;
+        Some(free.remove(found))
+    }
+
+    fn put(&self, memory: Vec<u8>) {
+        let mut free = self.lock();
+        free.push(memory);
+        let mut kept: usize = free.iter().map(Vec::len).sum();
+        while kept > self.keep_bytes {
+            kept -= free.remove(0).len();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Vec<u8>>> {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -116,5 +187,40 @@ mod tests {
         let buffer = Buffer::zeroed(2 * ALIGNMENT);
         assert!(!Buffer::is_aligned(&buffer[1..=ALIGNMENT]));
         assert!(!Buffer::is_aligned(&buffer[..100]));
+    }
+
+    #[test]
+    fn memory_is_used_again_when_the_last_of_its_bytes_is_gone() {
+        let buffers = Buffers::new(4 << 20);
+        let buffer = buffers.take(1 << 20);
+        assert!(Buffer::is_aligned(&buffer));
+        let at = buffer.as_ptr();
+        let bytes = Bytes::from(buffer);
+        let part = bytes.slice(100..200);
+        drop(bytes);
+        assert_ne!(buffers.take(1 << 20).as_ptr(), at, "somebody still has a part of it");
+        drop(part);
+        assert_eq!(buffers.take(1 << 20).as_ptr(), at);
+        let smaller = buffers.take((1 << 20) - ALIGNMENT);
+        assert_eq!(smaller.len(), (1 << 20) - ALIGNMENT);
+        assert_eq!(smaller.as_ptr(), at, "nearly as large is as good");
+    }
+
+    #[test]
+    fn no_more_memory_is_kept_than_said() {
+        let buffers = Buffers::new(3 << 20);
+        let taken: Vec<_> = (0..8).map(|_| buffers.take(1 << 20)).collect();
+        drop(taken);
+        assert_eq!(buffers.0.lock().len(), 2);
+        drop(buffers.take(4 << 20));
+        assert_eq!(buffers.0.lock().len(), 0);
+    }
+
+    #[test]
+    fn buffers_outlive_where_they_came_from() {
+        let buffers = Buffers::new(1 << 20);
+        let buffer = buffers.take(128 << 10);
+        drop(buffers);
+        assert_eq!(buffer.len(), 128 << 10);
     }
 }

@@ -15,7 +15,7 @@ mod loopback;
 mod ring;
 
 pub use awaited::Io;
-pub use buffer::Buffer;
+pub use buffer::{Buffer, Buffers};
 pub use file::{FileDevice, OpenError};
 pub use ring::Ring;
 
