@@ -199,9 +199,9 @@ pub struct Step {
 pub struct LayerTimes {
     /// Calls counted.
     pub calls: u64,
-    /// In calls before the file system's first and after its last tracepoint, and in calls that never reached it.
+    /// In calls before the file system's first tracepoint, and in calls that never reached it.
     pub vfs_seconds: f64,
-    /// Between the file system's first and last tracepoint, less what is below.
+    /// From the file system's first tracepoint on, less what is below.
     pub file_system_seconds: f64,
     /// From queue to issue.
     pub block_seconds: f64,

@@ -37,6 +37,9 @@ pub(super) fn figures(systems: &[SystemResult]) -> Vec<Figure> {
     figures
 }
 
+/// A number and how it is written, or why there is none.
+type Shown = Result<(f64, String), String>;
+
 /// The class of a system's colour.
 fn colour(index: usize) -> String {
     format!("c{}", index % 8)
@@ -168,7 +171,7 @@ fn workload_figure(systems: &[SystemResult], workload: &str) -> Figure {
         .enumerate()
         .filter_map(|(index, system)| Some((index, system, run(system, workload)?)))
         .collect();
-    let bar_panel = |title: &str, value: &dyn Fn(&WorkloadResult) -> Result<(f64, String), String>| Panel {
+    let bar_panel = |title: &str, value: fn(&WorkloadResult) -> Shown| Panel {
         title: title.into(),
         svg: bars(
             &runs.iter().map(|(index, system, run)| bar(*index, system, value(run))).collect::<Vec<_>>(),
@@ -176,10 +179,10 @@ fn workload_figure(systems: &[SystemResult], workload: &str) -> Figure {
         is_wide: false,
     };
     let mut panels = vec![
-        bar_panel("(a) Execution time", &|run| Ok((run.seconds, seconds(run.seconds)))),
-        bar_panel("(b) Dentry-cache misses", &|run| counted(run, |metrics| &metrics.caches.dentry_misses)),
-        bar_panel("(c) I/Os to the device", &|run| ios(run)),
-        bar_panel("(d) Page-cache miss ratio", &|run| {
+        bar_panel("(a) Execution time", |run| Ok((run.seconds, seconds(run.seconds)))),
+        bar_panel("(b) Dentry-cache misses", |run| counted(run, |metrics| &metrics.caches.dentry_misses)),
+        bar_panel("(c) I/Os to the device", ios),
+        bar_panel("(d) Page-cache miss ratio", |run| {
             let ratio = &metrics_of(run)?.caches.page_miss_ratio;
             available(ratio).map(|ratio| (*ratio, percent(*ratio)))
         }),
@@ -207,7 +210,7 @@ fn workload_figure(systems: &[SystemResult], workload: &str) -> Figure {
     }
 }
 
-fn bar(index: usize, system: &SystemResult, value: Result<(f64, String), String>) -> Bar {
+fn bar(index: usize, system: &SystemResult, value: Shown) -> Bar {
     let label = system.system.clone();
     match value {
         Ok((value, note)) => Bar { label, value: Some(value), note, colour: colour(index) },
@@ -235,11 +238,11 @@ fn available<T>(measured: &Measured<T>) -> Result<&T, String> {
     }
 }
 
-fn counted(run: &WorkloadResult, of: fn(&Metrics) -> &Measured<u64>) -> Result<(f64, String), String> {
+fn counted(run: &WorkloadResult, of: fn(&Metrics) -> &Measured<u64>) -> Shown {
     available(of(metrics_of(run)?)).map(|value| (*value as f64, count(*value)))
 }
 
-fn ios(run: &WorkloadResult) -> Result<(f64, String), String> {
+fn ios(run: &WorkloadResult) -> Shown {
     let kinds = available(&metrics_of(run)?.io)?;
     let all: u64 = kinds.iter().map(|kind| kind.requests).sum();
     Ok((all as f64, count(all)))

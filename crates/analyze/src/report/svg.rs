@@ -134,7 +134,7 @@ pub(super) struct Axes {
 /// Curves over a logarithmic x.
 pub(super) fn curves(curves: &[Curve], axes: &Axes) -> String {
     const HEIGHT: f64 = 220.0;
-    const LEFT: f64 = 52.0;
+    const LEFT: f64 = 74.0;
     const BOTTOM: f64 = 190.0;
     const TOP: f64 = 14.0;
     let xs = || {
@@ -175,7 +175,7 @@ pub(super) fn curves(curves: &[Curve], axes: &Axes) -> String {
             body,
             r#"<line class="mark" x1="{x:.1}" x2="{x:.1}" y1="{TOP}" y2="{BOTTOM}"/><text class="tick" text-anchor="end" x="{:.1}" y="{:.1}">{}</text>"#,
             x_of(x) - 4.0,
-            TOP + 8.0,
+            BOTTOM - 6.0,
             escape(name),
             x = x_of(x),
         );

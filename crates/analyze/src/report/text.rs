@@ -15,7 +15,7 @@ pub(super) fn bytes(value: f64) -> String {
 /// `1.2 ms`, `34 s`, `1 h 5 min`.
 pub(super) fn seconds(value: f64) -> String {
     match value {
-        v if v == 0.0 => "0 s".into(),
+        0.0 => "0 s".into(),
         v if v < 1e-3 => format!("{} µs", short(v * 1e6)),
         v if v < 1.0 => format!("{} ms", short(v * 1e3)),
         v if v < 600.0 => format!("{} s", short(v)),
@@ -29,7 +29,7 @@ pub(super) fn count(value: u64) -> String {
     let digits = value.to_string();
     let mut text = String::new();
     for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index) % 3 == 0 {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
             text.push(',');
         }
         text.push(digit);

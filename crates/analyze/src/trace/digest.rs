@@ -131,7 +131,8 @@ struct Draft {
     begin_ns: u64,
     /// 0 until it ends.
     end_ns: u64,
-    file_system: Option<(u64, u64)>,
+    /// The file system's first tracepoint.
+    reached_ns: Option<u64>,
     /// Of a file of the node, as far as its arguments say.
     of_file: bool,
     opens: bool,
@@ -188,10 +189,7 @@ impl Digest {
 
     fn queued(&mut self, event: &Event, device: u8, asked: Asked, sector: u64, sectors: u32) {
         let file = self.threads.get(&event.tid).and_then(|thread| thread.file);
-        let kind = match asked.is_metadata() {
-            true => Kind::FileSystemMetadata,
-            false => self.known.kinds.of_io(file, sector),
-        };
+        let kind = self.known.kinds.of_io(file.filter(|_| sectors > 0), asked.is_metadata(), sector);
         let stream = match file {
             Some((device, inode)) if !asked.is_metadata() => u64::from(device) << STREAM_DEVICE_SHIFT | inode,
             _ => Request::THREAD_STREAM | u64::from(event.tid),
@@ -218,11 +216,7 @@ impl Digest {
         let bio = bio.unwrap_or(Bio {
             end: 0,
             at_ns: event.at_ns,
-            kind: if asked.is_metadata() || operation == Operation::Flush {
-                Kind::FileSystemMetadata
-            } else {
-                self.known.kinds.of_io(None, sector)
-            },
+            kind: self.known.kinds.of_io(None, asked.is_metadata(), sector),
             stream: Request::THREAD_STREAM | u64::from(event.tid),
             owner: self.owner(event.tid),
             tid: event.tid,
@@ -296,7 +290,7 @@ impl Digest {
                 family: call.family,
                 begin_ns: at_ns,
                 end_ns: 0,
-                file_system: None,
+                reached_ns: None,
                 of_file,
                 opens: calls::opens(number),
             });
@@ -326,8 +320,7 @@ impl Digest {
             FilePoint::InodeMiss => self.points.push(Point { at_ns, what: Counted::InodeMiss, amount: 1 }),
         }
         if let Some(owner) = self.owner(tid) {
-            let span = &mut self.drafts[owner].file_system;
-            *span = Some((span.map_or(at_ns, |(first, _)| first), at_ns));
+            self.drafts[owner].reached_ns.get_or_insert(at_ns);
         }
     }
 
@@ -343,7 +336,7 @@ impl Digest {
                 family: Family::Ring,
                 begin_ns: at_ns,
                 end_ns: 0,
-                file_system: None,
+                reached_ns: None,
                 of_file: true,
                 opens: false,
             });
@@ -395,7 +388,7 @@ impl Digest {
 
     /// Where the time of a call went; `None` if it was of no file, so no I/O.
     fn call(&self, draft: &Draft, own: &[usize], workers: &Workers) -> Option<Call> {
-        if !draft.of_file && own.is_empty() && draft.file_system.is_none() {
+        if !draft.of_file && own.is_empty() && draft.reached_ns.is_none() {
             return None;
         }
         let span = (draft.begin_ns, draft.end_ns);
@@ -406,21 +399,15 @@ impl Digest {
         let ended: Vec<&Request> = requests.into_iter().filter(|request| request.completed_ns > 0).collect();
         let device = covered(ended.iter().map(|r| (r.issued_ns, r.completed_ns)), span);
         let below = covered(ended.iter().map(|r| (r.queued_ns, r.completed_ns)), span);
-        let reached = draft.file_system.map(|(first, last)| {
-            let lowest = ended.iter().map(|request| request.completed_ns).max().unwrap_or(0);
-            // A flush has no work above the file system, and the file system does not say when it ends.
-            let last = if draft.family == Family::Flush { draft.end_ns } else { last.max(lowest) };
-            (first, last)
-        });
-        let from_file_system = covered(
-            ended.iter().map(|request| (request.queued_ns, request.completed_ns)).chain(reached),
-            span,
-        );
+        // File systems say when they begin, not when they end; above them there is little left to do then.
+        let submitted_ns = ended.iter().map(|request| request.queued_ns).min();
+        let reached_ns = [draft.reached_ns, submitted_ns].into_iter().flatten().min();
+        let from_file_system = reached_ns.map_or(0, |reached| span.1.saturating_sub(reached.max(span.0)));
         Some(Call {
             family: draft.family,
             begin_ns: draft.begin_ns,
             vfs_ns: (span.1 - span.0).saturating_sub(from_file_system),
-            file_system_ns: from_file_system - below,
+            file_system_ns: from_file_system.saturating_sub(below),
             block_ns: below - device,
             device_ns: device,
         })
@@ -472,3 +459,7 @@ fn covered(intervals: impl Iterator<Item = (u64, u64)>, span: (u64, u64)) -> u64
     }
     sum
 }
+
+#[cfg(test)]
+#[path = "digest_tests.rs"]
+mod tests;

@@ -111,7 +111,8 @@ pub(crate) enum Meaning {
 /// A tracepoint that is used: `group/name`, what it means, and the field of the device to filter by.
 pub(crate) type Tracepoint = (&'static str, Meaning, Option<&'static str>);
 
-/// Of the devices and their file systems, whoever does it.
+/// Of the devices and their file systems, whoever does it. Of the file systems those that come first in a call, and
+/// those that say whose data a thread is at.
 pub(crate) const OF_DEVICES: &[Tracepoint] = &[
     ("block/block_bio_queue", Meaning::Io(IoStep::Queue), Some("dev")),
     ("block/block_rq_issue", Meaning::Io(IoStep::Issue), Some("dev")),
@@ -122,29 +123,19 @@ pub(crate) const OF_DEVICES: &[Tracepoint] = &[
     ("readahead/page_cache_sync_ra", Meaning::Pages(PagePoint::Missing), Some("s_dev")),
     ("iomap/iomap_dio_rw_begin", Meaning::File(FilePoint::Data), Some("dev")),
     ("iomap/iomap_readahead", Meaning::File(FilePoint::Data), Some("dev")),
-    ("iomap/iomap_dio_complete", Meaning::File(FilePoint::Work), Some("dev")),
     ("ext4/ext4_es_lookup_extent_enter", Meaning::File(FilePoint::Data), Some("dev")),
     ("ext4/ext4_writepages", Meaning::File(FilePoint::Data), Some("dev")),
     ("ext4/ext4_writepages_result", Meaning::File(FilePoint::DataDone), Some("dev")),
     ("ext4/ext4_read_folio", Meaning::File(FilePoint::Data), Some("dev")),
     ("ext4/ext4_da_write_begin", Meaning::File(FilePoint::Data), Some("dev")),
-    ("ext4/ext4_da_write_end", Meaning::File(FilePoint::Work), Some("dev")),
     ("ext4/ext4_write_begin", Meaning::File(FilePoint::Data), Some("dev")),
-    ("ext4/ext4_write_end", Meaning::File(FilePoint::Work), Some("dev")),
     ("ext4/ext4_sync_file_enter", Meaning::File(FilePoint::Work), Some("dev")),
-    ("ext4/ext4_sync_file_exit", Meaning::File(FilePoint::Work), Some("dev")),
     ("ext4/ext4_load_inode", Meaning::File(FilePoint::InodeMiss), Some("dev")),
     ("ext4/ext4_request_inode", Meaning::File(FilePoint::Work), Some("dev")),
-    ("ext4/ext4_allocate_inode", Meaning::File(FilePoint::Work), Some("dev")),
-    ("ext4/ext4_mark_inode_dirty", Meaning::File(FilePoint::Work), Some("dev")),
     ("ext4/ext4_unlink_enter", Meaning::File(FilePoint::Work), Some("dev")),
-    ("ext4/ext4_unlink_exit", Meaning::File(FilePoint::Work), Some("dev")),
     ("ext4/ext4_truncate_enter", Meaning::File(FilePoint::Work), Some("dev")),
-    ("ext4/ext4_truncate_exit", Meaning::File(FilePoint::Work), Some("dev")),
     ("ext4/ext4_fallocate_enter", Meaning::File(FilePoint::Work), Some("dev")),
-    ("ext4/ext4_fallocate_exit", Meaning::File(FilePoint::Work), Some("dev")),
     ("jbd2/jbd2_handle_start", Meaning::File(FilePoint::Work), Some("dev")),
-    ("jbd2/jbd2_handle_stats", Meaning::File(FilePoint::Work), Some("dev")),
     ("xfs/xfs_file_direct_read", Meaning::File(FilePoint::Data), Some("dev")),
     ("xfs/xfs_file_direct_write", Meaning::File(FilePoint::Data), Some("dev")),
     ("xfs/xfs_file_buffered_read", Meaning::File(FilePoint::Data), Some("dev")),
@@ -160,8 +151,6 @@ pub(crate) const OF_DEVICES: &[Tracepoint] = &[
     ("xfs/xfs_remove", Meaning::File(FilePoint::Work), Some("dev")),
     ("xfs/xfs_rename", Meaning::File(FilePoint::Work), Some("dev")),
     ("xfs/xfs_trans_alloc", Meaning::File(FilePoint::Work), Some("dev")),
-    ("xfs/xfs_trans_commit", Meaning::File(FilePoint::Work), Some("dev")),
-    ("xfs/xfs_iunlock", Meaning::File(FilePoint::Work), Some("dev")),
     ("xfs/xfs_lookup", Meaning::File(FilePoint::Lookup), Some("dev")),
     ("xfs/xfs_iget_miss", Meaning::File(FilePoint::InodeMiss), Some("dev")),
 ];

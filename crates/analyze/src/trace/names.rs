@@ -9,6 +9,9 @@ use std::path::{Path, PathBuf};
 /// A file of a device: (index of the device in the scope, inode).
 pub(crate) type FileId = (u8, u64);
 
+/// Inodes below this are ext4's own, such as its journal; XFS has none so low.
+const FIRST_INODE: u64 = 11;
+
 /// Tells kinds of files and of sectors.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Kinds {
@@ -25,9 +28,11 @@ impl Kinds {
     pub(super) fn find(naming: &Naming, mounts: &[(u8, PathBuf)], wanted: &HashSet<FileId>) -> Self {
         let mut files = HashMap::new();
         for (device, mount) in mounts {
-            walk(mount, mount, &mut |path, inode| {
+            walk(mount, &mut |path, inode, is_directory| {
                 if wanted.contains(&(*device, inode)) {
-                    files.insert((*device, inode), kind_of_path(naming, path));
+                    let kind =
+                        if is_directory { Kind::FileSystemMetadata } else { kind_of_path(naming, path) };
+                    files.insert((*device, inode), kind);
                 }
             });
         }
@@ -38,9 +43,11 @@ impl Kinds {
         Self { files, regions, has_file_system: !mounts.is_empty() }
     }
 
-    /// What an I/O is for that the file system did not mark as its own metadata.
-    pub(crate) fn of_io(&self, file: Option<FileId>, sector: u64) -> Kind {
+    /// What an I/O is for: the file system's own if it marked it so, or if it is for no file, as flushes are.
+    pub(crate) fn of_io(&self, file: Option<FileId>, is_metadata: bool, sector: u64) -> Kind {
         match file {
+            _ if is_metadata => Kind::FileSystemMetadata,
+            Some((_, inode)) if inode < FIRST_INODE => Kind::FileSystemMetadata,
             Some(file) => self.files.get(&file).copied().unwrap_or(Kind::Unnamed),
             None if self.has_file_system => Kind::FileSystemMetadata,
             None => self
@@ -52,20 +59,21 @@ impl Kinds {
     }
 }
 
-/// Calls `each` with the path below `top` and the inode of everything below `directory` on its file system. What
-/// vanishes meanwhile or cannot be read has no name.
-fn walk(top: &Path, directory: &Path, each: &mut impl FnMut(&Path, u64)) {
-    let Ok(device) = fs::metadata(top).map(|meta| meta.dev()) else { return };
-    let mut directories = vec![directory.to_owned()];
+/// Calls `each` with the path below `top`, the inode, and whether it is a directory, of everything on `top`'s file
+/// system, itself too. What vanishes meanwhile or cannot be read has no name.
+fn walk(top: &Path, each: &mut impl FnMut(&Path, u64, bool)) {
+    let Ok(root) = fs::metadata(top) else { return };
+    each(Path::new(""), root.ino(), true);
+    let mut directories = vec![top.to_owned()];
     while let Some(directory) = directories.pop() {
         let Ok(entries) = fs::read_dir(&directory) else { continue };
         for entry in entries.flatten() {
             let Ok(meta) = entry.metadata() else { continue };
-            if meta.dev() != device {
+            if meta.dev() != root.dev() {
                 continue;
             }
             let path = entry.path();
-            each(path.strip_prefix(top).unwrap_or(&path), meta.ino());
+            each(path.strip_prefix(top).unwrap_or(&path), meta.ino(), meta.is_dir());
             if meta.is_dir() {
                 directories.push(path);
             }
@@ -73,8 +81,7 @@ fn walk(top: &Path, directory: &Path, each: &mut impl FnMut(&Path, u64)) {
     }
 }
 
-/// What a file's content is. A directory's content is the file system's metadata, which the file system itself marks
-/// on every kernel but where it reads through the block device's own cache.
+/// What a file's content is.
 fn kind_of_path(naming: &Naming, path: &Path) -> Kind {
     match naming {
         Naming::Minio if path.file_name().is_some_and(|name| name == "xl.meta") => Kind::ObjectMetadata,
@@ -100,12 +107,14 @@ mod tests {
     #[test]
     fn files_regions_and_the_rest_are_told_apart() {
         let mut kinds = Kinds { has_file_system: true, ..Kinds::default() };
-        kinds.files.insert((0, 7), Kind::ObjectMetadata);
-        assert_eq!(kinds.of_io(Some((0, 7)), 0), Kind::ObjectMetadata);
-        assert_eq!(kinds.of_io(Some((1, 7)), 0), Kind::Unnamed);
-        assert_eq!(kinds.of_io(None, 0), Kind::FileSystemMetadata);
+        kinds.files.insert((0, 70), Kind::ObjectMetadata);
+        assert_eq!(kinds.of_io(Some((0, 70)), false, 0), Kind::ObjectMetadata);
+        assert_eq!(kinds.of_io(Some((1, 70)), false, 0), Kind::Unnamed);
+        assert_eq!(kinds.of_io(None, false, 0), Kind::FileSystemMetadata);
+        assert_eq!(kinds.of_io(Some((0, 70)), true, 0), Kind::FileSystemMetadata);
+        assert_eq!(kinds.of_io(Some((0, 8)), false, 0), Kind::FileSystemMetadata, "ext4's journal");
         let raw = Kinds { regions: vec![Region { sectors: 8..16, kind: Kind::Index }], ..Kinds::default() };
-        assert_eq!(raw.of_io(None, 8), Kind::Index);
-        assert_eq!(raw.of_io(None, 16), Kind::ObjectData);
+        assert_eq!(raw.of_io(None, false, 8), Kind::Index);
+        assert_eq!(raw.of_io(None, false, 16), Kind::ObjectData);
     }
 }

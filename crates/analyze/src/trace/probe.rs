@@ -33,9 +33,9 @@ const METRICS: &[Metric] = &[
         ],
         any_of: &[],
         proxy_for: Some(
-            "time inside each layer: the file system is what lies between its first and last tracepoint in a call, \
-             less what is below; VFS is the rest of the call; a flush waits for what the kernel's workers send \
-             meanwhile",
+            "time inside each layer: VFS is what comes before the file system's first tracepoint in a call, or the whole \
+             call if it has none (a read that ext4 answers from the page cache has none); the file system is the rest \
+             less what is below; a flush waits for what the kernel's workers send meanwhile",
         ),
     },
     Metric {
