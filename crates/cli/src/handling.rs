@@ -7,6 +7,7 @@ use crate::environment;
 use crate::feeding::{FeedParts, Feeds};
 use crate::flags::{EventFlags, HandlerFlags, StoreFlags};
 use crate::state;
+use crate::viewing::said_of;
 use anyhow::{Context, Result, anyhow, bail};
 use events::{FeedCounts, Sink};
 use serde::{Deserialize, Serialize};
@@ -39,6 +40,9 @@ pub(crate) struct Report {
     pub(crate) buckets: usize,
     pub(crate) objects: usize,
     pub(crate) memory_bytes: usize,
+    /// Buckets that cannot be read, and why.
+    #[serde(default)]
+    pub(crate) unlisted: Vec<String>,
     /// Objects that wait to be looked at.
     pub(crate) looks: usize,
     /// What came of hints.
@@ -120,7 +124,7 @@ impl Handling {
 
     /// How it stands.
     pub(crate) fn report(&self) -> Report {
-        let HandlerStats { views, containers, objects, memory_bytes, looks, hints, matching, .. } =
+        let HandlerStats { views, containers, unlisted, objects, memory_bytes, looks, hints, matching, .. } =
             self.handler.stats();
         let view = |view: ViewStats| ViewReport { rules: view.rules, objects: view.objects };
         Report {
@@ -129,6 +133,7 @@ impl Handling {
             buckets: containers,
             objects,
             memory_bytes,
+            unlisted: unlisted.iter().map(said_of).collect(),
             looks,
             hints: HintReport {
                 applied: hints.applied,

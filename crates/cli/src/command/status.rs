@@ -100,7 +100,8 @@ fn detail(status: &protocol::Status) -> String {
 
 fn view_line(view: &protocol::View) -> String {
     let lost = view.lost.as_ref().map(|why| format!("; as it was, {why}")).unwrap_or_default();
-    format!("{}: {} objects{lost}", view.name, view.objects)
+    let unlisted: String = view.unlisted.iter().map(|why| format!("; {why}")).collect();
+    format!("{}: {} objects{lost}{unlisted}", view.name, view.objects)
 }
 
 fn source_line(source: &protocol::EventSource) -> String {

@@ -342,6 +342,8 @@ pub(crate) struct View {
     pub(crate) objects: u64,
     /// Why its handler does not answer.
     pub(crate) lost: Option<String>,
+    /// Buckets that cannot be read, and why.
+    pub(crate) unlisted: Vec<String>,
 }
 
 /// A source of events, and what came from it.

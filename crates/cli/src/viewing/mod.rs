@@ -24,7 +24,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use store::{Buckets, Clock, ObjectKey, ObjectMeta, ObjectStore, StoreError, Tags, Timestamp};
 use views::tree::{Tree, TreeParts, ViewStatus};
-use views::{ObjectName, Ruleset, Shown, Views};
+use views::{ObjectName, Permitted, Ruleset, Shown, Unlisted, Views};
 
 /// What a file of rulesets has at most: nobody writes more, and a device file has no end.
 const FILE_BYTES_MAX: u64 = 16 << 20;
@@ -98,7 +98,10 @@ impl Viewing {
         };
         let views: Arc<dyn Views> = match &handling {
             Some(handling) => handling.handler.clone(),
-            None => handling::elsewhere(&flags.handler)?,
+            None => {
+                let (views, buckets) = (handling::elsewhere(&flags.handler)?, Arc::clone(&parts.buckets));
+                Arc::new(Permitted::new(views, buckets, Arc::clone(&clock)))
+            }
         };
         let recency = if handling.is_some() { Duration::ZERO } else { parts.metadata_ttl };
         let tree = Tree::start(TreeParts {
@@ -171,6 +174,7 @@ impl Viewing {
             name: view.name,
             objects: view.objects as u64,
             lost: view.lost.map(|lost| lost.why),
+            unlisted: view.unlisted.iter().map(said_of).collect(),
         };
         views.map(view).collect()
     }
@@ -199,6 +203,11 @@ impl Viewing {
         let handler = Arc::clone(&handling.handler);
         tokio::spawn(async move { handler.lost(None).await });
     }
+}
+
+/// A container that cannot be read, as people are told.
+pub(crate) fn said_of(unlisted: &Unlisted) -> String {
+    format!("'{}' cannot be read: {}", unlisted.container, unlisted.why)
 }
 
 /// The rulesets of a file; what is wrong with it goes to standard error, a line each.

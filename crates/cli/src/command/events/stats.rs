@@ -47,6 +47,7 @@ fn show(report: &Report) -> Result<()> {
         let rules: Vec<&str> = view.rules.lines().map(str::trim).collect();
         print_line(&format!("  {} objects: {}", view.objects, rules.join(", ")))?;
     }
+    report.unlisted.iter().try_for_each(|why| print_line(&format!("  {why}")))?;
     let heard = applied + repeated + late + unwanted + looked;
     print_line(&format!(
         "hints: {applied} applied, {repeated} repeated, {late} late, {unwanted} unwanted, {looked} looked at; {} ns each",
