@@ -1,18 +1,16 @@
 //! What a client may see of what a handler elsewhere shows: a handler knows what its own credentials may read.
 //!
-//! Owns the judgement which objects are shown to a client: those of containers that its own credentials may list, or look into,
-//! by what the keys begin with that a ruleset wants.
+//! Owns the judgement which objects are shown to a client: those of containers that its own credentials may open.
 //!
-//! Refuses: to judge objects one by one. Invariants: nothing is shown before it was judged; where a judgement becomes another, views
-//! begin anew in one step.
+//! Refuses: to judge objects one by one. Invariants: nothing is shown before its container was judged; where a judgement becomes
+//! another, views begin anew in one step.
 
-use crate::ruleset::beginnings::beginnings;
-use crate::{Changes, Cursor, ObjectName, Ruleset, Shown, Unlisted, ViewError, ViewId, Views, containers};
+use crate::{Changes, Cursor, Ruleset, Unlisted, ViewError, ViewId, Views, containers};
 use futures_util::future::join_all;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use store::{Buckets, Clock, ListRequest, ObjectKey, StoreError, Timestamp};
+use store::{Buckets, Clock, StoreError, Timestamp};
 use tokio::sync::watch;
 
 /// What may be seen is judged again after so long, when somebody looks.
@@ -31,29 +29,18 @@ pub struct Permitted {
 
 #[derive(Debug, Default)]
 struct State {
-    opened: HashMap<ViewId, Arc<Opened>>,
-    verdicts: BTreeMap<Place, Verdict>,
+    opened: HashMap<ViewId, Arc<Ruleset>>,
+    /// By container.
+    verdicts: BTreeMap<Arc<str>, Verdict>,
     /// How often a verdict became another.
     turns: u64,
 }
 
 #[derive(Debug)]
-struct Opened {
-    ruleset: Ruleset,
-    /// What the keys begin with that it wants.
-    beginnings: Vec<String>,
-}
-
-/// A container, and what keys in it begin with.
-type Place = (Arc<str>, String);
-
-#[derive(Debug, Clone)]
 struct Verdict {
     /// Or why not.
     may_see: Result<(), String>,
     at: Timestamp,
-    /// A key there, which may be looked at where nobody may list.
-    key: ObjectKey,
 }
 
 impl Permitted {
@@ -66,59 +53,13 @@ impl Permitted {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Judges again where that was long ago.
-    async fn judge_again(&self, opened: &Opened) {
-        let now = self.clock.now();
-        let old: Vec<(Place, ObjectKey)> = {
-            let state = self.state();
-            let old = state.verdicts.iter().filter(|(place, verdict)| {
-                opened.has(place) && !verdict.is_recent(now)
-            });
-            old.map(|(place, verdict)| (place.clone(), verdict.key.clone())).collect()
-        };
-        self.judge_all(old).await;
-    }
-
-    /// Judges what nobody has judged yet.
-    async fn judge_new(&self, opened: &Opened, shown: &[Arc<Shown>]) {
-        let mut new: BTreeMap<Place, ObjectKey> = BTreeMap::new();
-        {
-            let state = self.state();
-            let mut last: Option<Place> = None;
-            for shown in shown {
-                let Some(place) = opened.place(&shown.name) else { continue };
-                // Neighbours are of one place.
-                if last.as_ref() != Some(&place) {
-                    if !state.verdicts.contains_key(&place) {
-                        new.entry(place.clone()).or_insert_with(|| shown.name.key.clone());
-                    }
-                    last = Some(place);
-                }
-            }
-        }
-        self.judge_all(new.into_iter().collect()).await;
-    }
-
-    async fn judge_all(&self, places: Vec<(Place, ObjectKey)>) {
-        let judged = join_all(places.into_iter().map(|(place, key)| async move {
-            let said = self.judge(&place, &key).await;
-            (place, key, said)
+    async fn judge(&self, containers: Vec<Arc<str>>) {
+        let judged = join_all(containers.into_iter().map(|container| async move {
+            let said = self.buckets.open(&container).await.map(drop);
+            (container, said)
         }));
-        for (place, key, said) in judged.await {
-            self.state().note(place, key, said, self.clock.now());
-        }
-    }
-
-    /// Whether objects there may be listed or looked at.
-    async fn judge(&self, (container, beginning): &Place, key: &ObjectKey) -> Result<(), StoreError> {
-        let store = self.buckets.open(container).await?;
-        let prefix = beginning.clone().into_bytes().into();
-        match store.list(ListRequest { prefix, limit: 1, ..ListRequest::default() }).await {
-            Err(refused @ StoreError::Denied(_)) => match store.find(key).await {
-                Err(StoreError::Denied(_)) => Err(refused),
-                looked => looked.map(drop),
-            },
-            listed => listed.map(drop),
+        for (container, said) in judged.await {
+            self.state().note(container, said, self.clock.now());
         }
     }
 }
@@ -127,9 +68,7 @@ impl Permitted {
 impl Views for Permitted {
     async fn open(&self, ruleset: &Ruleset) -> Result<ViewId, ViewError> {
         let view = self.views.open(ruleset).await?;
-        let beginnings = beginnings([ruleset.rules.as_slice()].into_iter());
-        let opened = Arc::new(Opened { ruleset: ruleset.clone(), beginnings });
-        self.state().opened.insert(view, opened);
+        self.state().opened.insert(view, Arc::new(ruleset.clone()));
         Ok(view)
     }
 
@@ -139,15 +78,17 @@ impl Views for Permitted {
         since: Option<&Cursor>,
         limit: usize,
     ) -> Result<Changes, ViewError> {
-        let opened = self.state().opened.get(&view).cloned().ok_or(ViewError::Unknown)?;
-        self.judge_again(&opened).await;
+        let ruleset = self.state().opened.get(&view).cloned().ok_or(ViewError::Unknown)?;
+        let old = self.state().old(&ruleset, self.clock.now());
+        self.judge(old).await;
         let turns = self.state().turns;
         let since = since.and_then(|since| without_turns(since, turns));
         let mut changes = self.views.changes(view, since.as_ref(), limit).await?;
-        self.judge_new(&opened, &changes.shown).await;
+        let new = self.state().new(&changes);
+        self.judge(new).await;
         let state = self.state();
-        changes.shown.retain(|shown| state.may_see(&opened, &shown.name));
-        changes.unlisted.extend(state.hidden(&opened));
+        changes.shown.retain(|shown| state.may_see(&shown.name.container));
+        changes.unlisted.extend(state.hidden(&ruleset));
         changes.cursor = with_turns(&changes.cursor, turns);
         Ok(changes)
     }
@@ -158,51 +99,50 @@ impl Views for Permitted {
 }
 
 impl State {
+    /// Containers of a view that were judged long ago.
+    fn old(&self, ruleset: &Ruleset, now: Timestamp) -> Vec<Arc<str>> {
+        let old = self.of(ruleset).filter(|(_, verdict)| !verdict.is_recent(now));
+        old.map(|(container, _)| Arc::clone(container)).collect()
+    }
+
+    /// Containers that nobody has judged yet.
+    fn new(&self, changes: &Changes) -> Vec<Arc<str>> {
+        let named: BTreeSet<&Arc<str>> = changes.shown.iter().map(|shown| &shown.name.container).collect();
+        named.into_iter().filter(|name| !self.verdicts.contains_key(*name)).cloned().collect()
+    }
+
     /// What could not be judged stays as it was, and is hidden if it was nothing.
-    fn note(&mut self, place: Place, key: ObjectKey, said: Result<(), StoreError>, at: Timestamp) {
-        let before = self.verdicts.get(&place).map(|verdict| verdict.may_see.clone());
-        let may_see = match (said, &before) {
-            (Ok(()), _) => Ok(()),
-            (Err(error @ (StoreError::Denied(_) | StoreError::NoSuchBucket(_))), _) | (Err(error), None) => {
-                Err(error.to_string())
-            }
-            (Err(_), Some(before)) => before.clone(),
+    fn note(&mut self, container: Arc<str>, said: Result<(), StoreError>, at: Timestamp) {
+        let before = self.verdicts.remove(&container).map(|verdict| verdict.may_see);
+        let was_seen = before.as_ref().map(Result::is_ok);
+        let is_judgement = matches!(&said, Ok(()) | Err(StoreError::Denied(_) | StoreError::NoSuchBucket(_)));
+        let may_see = match before {
+            Some(before) if !is_judgement => before,
+            _ => said.map_err(|error| error.to_string()),
         };
-        if before.is_some_and(|before| before.is_ok() != may_see.is_ok()) {
+        if was_seen.is_some_and(|was_seen| was_seen != may_see.is_ok()) {
             self.turns += 1;
         }
-        self.verdicts.insert(place, Verdict { may_see, at, key });
+        self.verdicts.insert(container, Verdict { may_see, at });
     }
 
-    fn may_see(&self, opened: &Opened, object: &ObjectName) -> bool {
-        let verdict = opened.place(object).and_then(|place| self.verdicts.get(&place));
-        verdict.is_some_and(|verdict| verdict.may_see.is_ok())
+    fn may_see(&self, container: &str) -> bool {
+        self.verdicts.get(container).is_some_and(|verdict| verdict.may_see.is_ok())
     }
 
-    fn hidden(&self, opened: &Opened) -> Vec<Unlisted> {
-        let own = self.verdicts.iter().filter(|(place, _)| opened.has(place));
-        let hidden = own.filter_map(|((container, _), verdict)| {
+    /// What is left out of a view, and why.
+    fn hidden(&self, ruleset: &Ruleset) -> Vec<Unlisted> {
+        let hidden = self.of(ruleset).filter_map(|(container, verdict)| {
             let why = verdict.may_see.clone().err()?;
             Some(Unlisted { container: container.to_string(), why })
         });
-        let mut hidden: Vec<Unlisted> = hidden.collect();
-        hidden.dedup();
-        hidden
-    }
-}
-
-impl Opened {
-    /// By what is judged whether an object may be seen.
-    fn place(&self, object: &ObjectName) -> Option<Place> {
-        let key = object.key.as_bytes();
-        let beginning = self.beginnings.iter().find(|beginning| key.starts_with(beginning.as_bytes()))?;
-        Some((Arc::clone(&object.container), beginning.clone()))
+        hidden.collect()
     }
 
-    /// Whether objects of a place may be in the view.
-    fn has(&self, (container, beginning): &Place) -> bool {
-        self.beginnings.contains(beginning)
-            && containers(&self.ruleset.rules).any(|name| name.names(container))
+    /// What was judged of the containers that a ruleset names.
+    fn of<'s>(&'s self, ruleset: &'s Ruleset) -> impl Iterator<Item = (&'s Arc<str>, &'s Verdict)> {
+        let names = |container: &str| containers(&ruleset.rules).any(|name| name.names(container));
+        self.verdicts.iter().filter(move |(container, _)| names(container))
     }
 }
 

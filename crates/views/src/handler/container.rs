@@ -110,6 +110,15 @@ impl View {
         let has_patterns = names.is_empty() || literal.len() < names.len();
         (literal, has_patterns)
     }
+
+    /// What every key that is wanted begins with, for each of the alternatives.
+    pub(super) fn prefixes(&self) -> Vec<String> {
+        let keys = self.rules.iter().find_map(|rule| match rule {
+            Rule::Object(keys) => Some(keys),
+            _ => None,
+        });
+        keys.map_or_else(|| vec![String::new()], |keys| keys.iter().map(|key| key.beginning().0).collect())
+    }
 }
 
 /// Equal rulesets have equal texts; names and what only clients act on are none of the handler's.

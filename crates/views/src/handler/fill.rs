@@ -5,7 +5,6 @@ use super::hear::Outcome;
 use super::keep::pack_covered;
 use super::pen::{Mark, Record};
 use super::{Handler, SHARDS, hash};
-use crate::ruleset::beginnings::beginnings;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,7 +15,8 @@ use tokio::sync::watch;
 /// As many entries as S3 puts into a page.
 const PAGE_ENTRIES: usize = 1000;
 
-/// Of the beginnings of keys that views want.
+/// Beginnings of keys that are listed beside each other; of more the whole container is listed.
+const PREFIXES_MAX: usize = 16;
 const PREFIXES_AT_ONCE: usize = 8;
 
 /// What could not be looked at is listed again after this, when somebody asks.
@@ -178,7 +178,7 @@ impl Handler {
         is_again: bool,
     ) -> Result<Vec<Box<[u8]>>, StoreError> {
         let store = self.store_of(container).await?;
-        stream::iter(beginnings(views.iter().map(|view| view.rules.as_slice())))
+        stream::iter(prefixes(views))
             .map(|prefix| self.list_prefix(container, &*store, prefix, number, is_again))
             .buffer_unordered(PREFIXES_AT_ONCE)
             .try_concat()
@@ -250,4 +250,12 @@ impl Handler {
             }
         }
     }
+}
+
+/// What the keys begin with that views want, none the beginning of another.
+fn prefixes(views: &[Arc<View>]) -> Vec<String> {
+    let mut all: Vec<String> = views.iter().flat_map(|view| view.prefixes()).collect();
+    all.sort_unstable();
+    all.dedup_by(|next, last| next.starts_with(last.as_str()));
+    if all.len() > PREFIXES_MAX { vec![String::new()] } else { all }
 }

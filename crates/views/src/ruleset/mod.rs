@@ -1,6 +1,5 @@
 //! A ruleset: who wants to see which objects, and as what.
 
-pub(crate) mod beginnings;
 pub(crate) mod bound;
 pub(crate) mod pattern;
 pub(crate) mod read;
