@@ -112,7 +112,12 @@ fn source_line(source: &protocol::EventSource) -> String {
     };
     let error = source.last_error.as_ref().map(|error| format!("; {error}")).unwrap_or_default();
     let (url, messages) = (&source.url, source.messages);
-    format!("{url}: {state}, {messages} messages{unreadable}, {} failures{error}", source.failures)
+    let waiting = match source.waiting {
+        Some(count) => format!("{count} wait there"),
+        None => "it does not say how many wait".to_owned(),
+    };
+    let heard = format!("{messages} messages{unreadable}, {waiting}, {} ms behind", source.lag_ms);
+    format!("{url}: {state}, {heard}, {} failures{error}", source.failures)
 }
 
 fn renames(status: &protocol::Status) -> String {

@@ -4,6 +4,7 @@
 //! at once what was done through the mount.
 
 mod following;
+mod lister;
 mod reach;
 mod shown;
 mod telling;
@@ -18,11 +19,12 @@ use crate::volume::Volume;
 use anyhow::{Context, Result, anyhow, bail};
 use events::Sink;
 use following::Following;
+use lister::Lister;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
-use store::{Buckets, Clock, ObjectKey, ObjectMeta, ObjectStore, StoreError, Tags, Timestamp};
+use store::{Buckets, Clock, ObjectKey, ObjectMeta, ObjectStore, StoreError, Tags};
 use views::tree::{Tree, TreeParts, ViewStatus};
 use views::{ObjectName, Permitted, Ruleset, Shown, Unlisted, Views};
 
@@ -54,13 +56,6 @@ pub(crate) struct Viewing {
     clock: Arc<dyn Clock>,
     /// Where nobody says what happens: containers are listed again, this long after they were.
     lister: Option<Lister>,
-}
-
-/// Lists again what somebody looks at.
-#[derive(Debug)]
-struct Lister {
-    every: Duration,
-    last: Mutex<Timestamp>,
 }
 
 /// What a mount needs for its views.
@@ -117,8 +112,7 @@ impl Viewing {
         let lists = handling.is_some() && flags.events.events.is_empty();
         let has_feeds = handling.is_some() && !lists;
         let hearing = if has_feeds { Hearing::OfAll } else { Hearing::WhenAsked(parts.metadata_ttl) };
-        let (every, last) = (parts.metadata_ttl, Mutex::new(clock.now()));
-        let lister = lists.then_some(Lister { every, last });
+        let lister = lists.then(|| Lister::new(parts.metadata_ttl, clock.now()));
         let kernel = Following::default();
         Ok(Arc::new(Self { tree, handling, reach, rulesets, recency, hearing, kernel, clock, lister }))
     }
@@ -190,18 +184,11 @@ impl Viewing {
     }
 
     /// Somebody looks: where nobody says what happens, that is when to find out.
-    fn is_looked_at(&self) {
+    async fn is_looked_at(&self) {
         let (Some(lister), Some(handling)) = (&self.lister, &self.handling) else { return };
-        let now = self.clock.now();
-        {
-            let mut last = lister.last.lock().unwrap_or_else(PoisonError::into_inner);
-            if now.since(*last) < lister.every {
-                return;
-            }
-            *last = now;
-        }
         let handler = Arc::clone(&handling.handler);
-        tokio::spawn(async move { handler.lost(None).await });
+        let list = || async move { handler.list_all_again().await };
+        lister.look(self.clock.now(), list).await;
     }
 }
 

@@ -55,7 +55,7 @@ impl Handler {
             Ok(names) => {
                 let wanted = names.iter().filter(|name| views.iter().any(|view| view.names(name)));
                 let new = wanted.filter(|name| !self.containers().contains_key(name.as_str()));
-                new.for_each(|name| self.list_again(&self.container(name)));
+                new.for_each(|name| drop(self.list_again(&self.container(name))));
             }
             Err(error) => tracing::debug!(%error, "nobody says which buckets are new"),
         }

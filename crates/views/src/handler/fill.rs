@@ -27,7 +27,7 @@ const FAILED_FOR: Duration = Duration::from_secs(1);
 /// By how much sources' clocks may be ahead, where hints are known to be lost.
 const SKEW: Duration = Duration::from_secs(60);
 
-type Listed = Result<(), StoreError>;
+pub(super) type Listed = Result<(), StoreError>;
 
 impl Handler {
     /// Waits until everything that a view wants of a container was listed. However many wait, one listing runs.
@@ -52,12 +52,22 @@ impl Handler {
         }
     }
 
+    /// Lists everything again, and returns when that is done, however it went.
+    pub async fn list_all_again(&self) {
+        let containers = self.containers();
+        let listings = containers.values().map(|container| self.list_again(container));
+        for mut listing in listings.collect::<Vec<_>>() {
+            listing.wait_for(Option::is_some).await.ok();
+        }
+    }
+
     /// What is known may be wrong: lists in the background, and once more if a listing runs that may have been too early.
-    pub(super) fn list_again(&self, container: &Arc<Container>) {
+    /// Returns the end of the first.
+    pub(super) fn list_again(&self, container: &Arc<Container>) -> watch::Receiver<Option<Listed>> {
         let mut listing = container.listing();
         listing.is_stale = true;
         self.note(Record { mark: Mark::Stale, number: container.number, version: 0, body: &[] });
-        self.start_listing(container, &mut listing);
+        self.start_listing(container, &mut listing)
     }
 
     fn refresh(&self, container: &Arc<Container>, listing: &mut Listing) {

@@ -35,6 +35,7 @@ use look::Looks;
 use shard::Shard;
 use stats::Counts;
 pub use stats::{HandlerStats, HintCounts, ViewStats};
+pub use take::Ear;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use store::{Buckets, Clock, Entropy};

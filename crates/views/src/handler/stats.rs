@@ -96,7 +96,7 @@ impl Counts {
         add(&self.matching_ns, u64::try_from(matching.as_nanos()).unwrap_or(u64::MAX));
     }
 
-    fn get(&self) -> HintCounts {
+    pub(super) fn get(&self) -> HintCounts {
         let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
         HintCounts {
             applied: of(&self.applied),
