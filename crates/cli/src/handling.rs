@@ -138,8 +138,9 @@ impl Handling {
 
     /// How it stands.
     pub(crate) fn report(&self) -> Report {
-        let HandlerStats { views, containers, unlisted, objects, memory_bytes, looks, hints, matching, .. } =
-            self.handler.stats();
+        let HandlerStats {
+            views, containers, unlisted, objects, memory_bytes, looks, hints, matching, ..
+        } = self.handler.stats();
         let view = |view: ViewStats| ViewReport { rules: view.rules, objects: view.objects };
         Report {
             version: env!("CARGO_PKG_VERSION").to_owned(),

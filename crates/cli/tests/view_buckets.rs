@@ -6,6 +6,7 @@ use crate::s3::new_bucket;
 use crate::view_mounts::{Client, Telling, names};
 use servers::S3Server;
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 
 const USER: &str = "reader";
 const PASSWORD: &str = "reads-what-it-may";
@@ -114,7 +115,8 @@ fn s289_a_client_of_a_handler_sees_what_its_own_credentials_may_read() {
     let homes = [crate::s3::home(&server), as_reader(crate::s3::home(&server))];
     let [home, theirs] = homes.map(|home| home.with("AWS_ENDPOINT_URL", &server.endpoint()));
     let reader = Reader::new(&server, &theirs, &all_of(&open));
-    let rules = format!("all: {{container: [{open}, {shut}]}}\nany: {{container: 'cli-*', object: '[bd]'}}\n");
+    let rules =
+        format!("all: {{container: [{open}, {shut}]}}\nany: {{container: 'cli-*', object: '[bd]'}}\n");
     for home in [&home, &theirs] {
         fs::write(home.path("rules.yaml"), &rules).unwrap();
     }
@@ -138,4 +140,31 @@ fn s289_a_client_of_a_handler_sees_what_its_own_credentials_may_read() {
     assert_eq!(fs::read_to_string(theirs.mnt().join("all/c")).unwrap(), "x");
     home.ok(["umount", "mnt"]);
     theirs.ok(["umount", "mnt"]);
+}
+
+/// In a view, too, a file's owner and mode say who may open it.
+#[test]
+fn s289_who_may_open_a_file_of_a_view_its_mode_says() {
+    let server = servers::shared_minio();
+    let bucket = new_bucket(server, "modes");
+    let client = Client::of(server, &bucket);
+    let owned = [("file-permissions", "0100600"), ("file-owner", "2001"), ("file-group", "2001")];
+    client.put("own", "secret", &owned);
+    let home = crate::s3::home(server).with("AWS_ENDPOINT_URL", &server.endpoint());
+    let rules = format!("all: {{container: {bucket}, properties: {{file-owner: ['*', null]}}}}\n");
+    fs::write(home.path("rules.yaml"), rules).unwrap();
+    home.ok(["mount", "--views=rules.yaml", "mnt", "--allow-other", "--attributes=headers"]);
+    // Temporary directories are their owner's alone.
+    let dir = home.mnt();
+    fs::set_permissions(dir.parent().unwrap(), fs::Permissions::from_mode(0o755)).unwrap();
+    let reads = |user: &str| {
+        let mut command = home.command("setpriv");
+        command.args(["--reuid", user, "--regid", user, "--clear-groups", "cat"]).arg(dir.join("all/own"));
+        said(&mut command)
+    };
+    assert_eq!(names(&dir.join("all")), ["own"]);
+    assert_eq!(reads("2001").out, "secret");
+    let refused = reads("2002");
+    assert!(refused.out.is_empty() && refused.err.contains("Permission denied"), "{refused:?}");
+    home.ok(["umount", "mnt"]);
 }

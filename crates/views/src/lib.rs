@@ -20,7 +20,9 @@ pub mod tree;
 mod yaml;
 
 pub use changes::{Changes, Cursor, ObjectName, Shown, Unlisted, ViewError, ViewId, Views};
-pub use handler::{Ear, Handler, HandlerConfig, HandlerError, HandlerParts, HandlerStats, HintCounts, ViewStats};
+pub use handler::{
+    Ear, Handler, HandlerConfig, HandlerError, HandlerParts, HandlerStats, HintCounts, ViewStats,
+};
 pub use permitted::Permitted;
 pub use ruleset::bound::{SizeBound, TimeBound};
 pub use ruleset::pattern::Pattern;

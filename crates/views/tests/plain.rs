@@ -90,7 +90,14 @@ impl State {
             }
         }
         let cursor = Cursor { epoch: self.epoch, versions: [end as u64].into() };
-        Changes { cursor, is_beginning: false, has_more: end < self.log.len(), shown, gone, unlisted: Vec::new() }
+        Changes {
+            cursor,
+            is_beginning: false,
+            has_more: end < self.log.len(),
+            shown,
+            gone,
+            unlisted: Vec::new(),
+        }
     }
 }
 

@@ -15,7 +15,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use store::Entropy;
 use views::{
-    Changes, Cursor, Handler, HandlerConfig, HandlerParts, ObjectName, Ruleset, Shown, Unlisted, ViewId, Views,
+    Changes, Cursor, Handler, HandlerConfig, HandlerParts, ObjectName, Ruleset, Shown, Unlisted, ViewId,
+    Views,
 };
 
 /// Objects asked for at once.

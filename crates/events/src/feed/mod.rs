@@ -158,7 +158,11 @@ impl Feed {
     }
 
     /// What comes next. Where something waited when it was last counted, it is counted again while nothing comes.
-    async fn receive(&self, source: &mut dyn Source, counted: &mut Counted) -> Result<Vec<Message>, SourceError> {
+    async fn receive(
+        &self,
+        source: &mut dyn Source,
+        counted: &mut Counted,
+    ) -> Result<Vec<Message>, SourceError> {
         while self.counters.waiting().is_some_and(|waiting| waiting > 0) {
             match tokio::time::timeout(COUNT_EVERY, source.receive(BATCH_MAX)).await {
                 Ok(received) => return received,

@@ -75,7 +75,8 @@ impl Handler {
     fn forget(&self, registry: &mut Registry, view: &View) {
         let containers = Arc::clone(&registry.containers);
         let named = || containers.values().filter(|container| container.has(view.number));
-        let unnamed: Vec<&Arc<Container>> = named().filter(|container| !self.leave(container, view)).collect();
+        let unnamed: Vec<&Arc<Container>> =
+            named().filter(|container| !self.leave(container, view)).collect();
         registry.views[view.number as usize] = None;
         registry.by_text.remove(&view.text);
         registry.has_patterns = registry.views.iter().flatten().any(|view| view.containers().1);

@@ -169,6 +169,7 @@ impl Handler {
             // Nothing is in a bucket that is not there.
             Err(error @ StoreError::NoSuchBucket(_)) => {
                 self.sweep(container, number);
+                *container.store() = None;
                 return Err(error);
             }
             listed => listed?,

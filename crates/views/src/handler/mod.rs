@@ -35,10 +35,10 @@ use look::Looks;
 use shard::Shard;
 use stats::Counts;
 pub use stats::{HandlerStats, HintCounts, ViewStats};
-pub use take::Ear;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use store::{Buckets, Clock, Entropy};
+pub use take::Ear;
 use tokio::sync::watch;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 

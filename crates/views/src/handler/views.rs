@@ -35,7 +35,6 @@ impl Views for Handler {
         since: Option<&Cursor>,
         limit: usize,
     ) -> Result<Changes, ViewError> {
-        let number = view.0 as u32;
         let view = self.asked_view(view).ok_or(ViewError::Unknown)?;
         let containers = self.ready(&view).await?;
         // Not before: of many that are opened in a row all come into force at once.
@@ -44,13 +43,12 @@ impl Views for Handler {
                 self.put_in_force(container);
             }
         }
-        let is_ours = |cursor: &&Cursor| cursor.epoch == self.epoch && cursor.versions.len() == 2 * SHARDS;
         let now = self.clock.now();
         let following = since
-            .filter(is_ours)
-            .and_then(|cursor| self.changes_since(number, &containers, &cursor.versions, limit, now));
+            .and_then(|cursor| self.versions(&view, cursor))
+            .and_then(|versions| self.changes_since(&view, &containers, versions, limit, now));
         let beginning = || {
-            let changes = self.changes_since(number, &containers, &[0; 2 * SHARDS], limit, now)?;
+            let changes = self.changes_since(&view, &containers, &[0; 2 * SHARDS], limit, now)?;
             Some(Changes { is_beginning: true, ..changes })
         };
         let changes = following.or_else(beginning).ok_or(ViewError::Unknown)?;
@@ -181,9 +179,16 @@ impl Handler {
         Ok(containers)
     }
 
+    /// How far a cursor is, if it is of this view: one that was forgotten and came again is another.
+    fn versions<'c>(&self, view: &View, cursor: &'c Cursor) -> Option<&'c [u64]> {
+        let (last, versions) = cursor.versions.split_last()?;
+        let is_ours = cursor.epoch == self.epoch && *last == view.id().0 && versions.len() == 2 * SHARDS;
+        is_ours.then_some(versions)
+    }
+
     fn changes_since(
         &self,
-        view: u32,
+        view: &View,
         containers: &[Arc<Container>],
         since: &[u64],
         limit: usize,
@@ -202,11 +207,11 @@ impl Handler {
         for (shard, since) in versions.chunks_exact_mut(2).enumerate() {
             let room = limit.max(1).saturating_sub(found.shown.len() + found.gone.len());
             let until =
-                self.changes_of_shard(shard, view, &mut asked, (since[0], since[1]), room, &mut found)?;
+                self.changes_of_shard(shard, view.number, &mut asked, (since[0], since[1]), room, &mut found)?;
             (since[0], since[1]) = until;
         }
         asked.iter().for_each(|asked| self.note_time(&asked.container, now));
-        found.cursor.versions = versions.into();
+        found.cursor.versions = versions.into_iter().chain([view.id().0]).collect();
         Some(found)
     }
 

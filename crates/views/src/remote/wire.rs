@@ -96,11 +96,7 @@ impl Page {
             has_more: self.more,
             shown: shown.collect::<Option<_>>()?,
             gone: self.gone.iter().map(|(at, key)| name(*at, key)).collect::<Option<_>>()?,
-            unlisted: self
-                .unlisted
-                .into_iter()
-                .map(|(container, why)| Unlisted { container, why })
-                .collect(),
+            unlisted: self.unlisted.into_iter().map(|(container, why)| Unlisted { container, why }).collect(),
         })
     }
 }

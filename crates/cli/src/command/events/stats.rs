@@ -77,7 +77,5 @@ fn show(report: &Report) -> Result<()> {
 
 fn outcomes(hints: &HintReport) -> String {
     let HintReport { applied, repeated, late, unwanted, looked } = hints;
-    format!(
-        "{applied} applied, {repeated} repeated, {late} late, {unwanted} unwanted, {looked} looked at"
-    )
+    format!("{applied} applied, {repeated} repeated, {late} late, {unwanted} unwanted, {looked} looked at")
 }
