@@ -122,7 +122,7 @@ impl Bucket {
         Ok(Self { store, buckets: None, local: None, writeback: None, requests: Requests::Wire(counts) })
     }
 
-    /// These buckets, each of which must be there, or all.
+    /// These buckets, one of which must be there at least, or all.
     async fn open_buckets(
         names: Option<&BTreeSet<String>>,
         accounts: &BTreeSet<Account>,
@@ -131,11 +131,7 @@ impl Bucket {
     ) -> Result<Self> {
         let (buckets, counts) = sign_in(accounts, flags, world).await?;
         match names {
-            Some(names) => {
-                for name in names {
-                    buckets.open(name).await.map_err(|error| advised(error, name))?;
-                }
-            }
+            Some(names) => must_have_one(&*buckets, names).await?,
             None => drop(buckets.list().await.context("cannot list the buckets")?),
         }
         let requests = Requests::Wire(counts);
@@ -159,6 +155,21 @@ impl Bucket {
         let store = Arc::new(Traced::new(opened, trace.clone()));
         Ok(Self { store, buckets: None, local: None, writeback: None, requests: Requests::Calls(trace) })
     }
+}
+
+/// An error if none of some buckets can be opened. Of the others views say that they are without them, and go on asking.
+async fn must_have_one(buckets: &dyn Buckets, names: &BTreeSet<String>) -> Result<()> {
+    let mut refused = None;
+    for name in names {
+        match buckets.open(name).await {
+            Ok(_) => return Ok(()),
+            Err(error @ (StoreError::Denied(_) | StoreError::NoSuchBucket(_))) => {
+                refused.get_or_insert(advised(error, name));
+            }
+            Err(error) => return Err(advised(error, name)),
+        }
+    }
+    refused.map_or(Ok(()), Err)
 }
 
 /// All buckets that the credentials of these accounts reach.

@@ -32,7 +32,8 @@ pub(crate) struct FeedParts<'p> {
     pub(crate) store: &'p StoreFlags,
     /// Only what is of one of these is wanted; with none of them, all.
     pub(crate) wanted: Vec<Filter>,
-    pub(crate) sinks: Vec<Arc<dyn Sink>>,
+    /// Who hears a source, by its place among them.
+    pub(crate) sinks: &'p (dyn Fn(usize) -> Vec<Arc<dyn Sink>> + Sync),
     /// For what cannot be read.
     pub(crate) dir: &'p Path,
     pub(crate) world: &'p World,
@@ -43,13 +44,13 @@ impl Feeds {
     pub(crate) async fn open(parts: FeedParts<'_>) -> Result<Self> {
         let FeedParts { sources, flags, store, wanted, sinks, dir, world } = parts;
         let (mut statuses, mut running) = (Vec::new(), JoinSet::new());
-        for SourceAt { account, url } in sources {
+        for (place, SourceAt { account, url }) in sources.iter().enumerate() {
             let access = access(flags, store, account.as_deref(), Some(dir.to_owned()), world)?;
             let source = events::open(url, access).await.map_err(|error| anyhow!("--events: {error}"))?;
             let (clock, entropy) = (Arc::clone(&world.clock), Arc::clone(&world.entropy));
             let feed = Feed::new(url, flags.event_dialect, dir.join(DEAD_LETTERS_FILE), clock, entropy)
                 .wanting(Wanted::new(in_words_of(account, &wanted)));
-            let sinks = sinks.iter().map(|sink| of_account(account, Arc::clone(sink)));
+            let sinks = sinks(place).into_iter().map(|sink| of_account(account, sink));
             let feed = sinks.fold(feed, Feed::into_sink);
             statuses.push((url.clone(), feed.status()));
             running.spawn(feed.run(source));

@@ -7,6 +7,7 @@ use crate::environment;
 use crate::feeding::{FeedParts, Feeds};
 use crate::flags::{EventFlags, HandlerFlags, StoreFlags};
 use crate::state;
+use crate::viewing::said_of;
 use anyhow::{Context, Result, anyhow, bail};
 use events::{FeedCounts, Sink};
 use serde::{Deserialize, Serialize};
@@ -16,7 +17,7 @@ use std::sync::Arc;
 use store::{Buckets, Entropy};
 use views::part::{Part, Union};
 use views::remote::{RemoteConfig, RemoteViews, Token};
-use views::{Handler, HandlerConfig, HandlerParts, HandlerStats, ViewStats, Views};
+use views::{Ear, Handler, HandlerConfig, HandlerParts, HandlerStats, HintCounts, ViewStats, Views};
 
 /// What a handler wants to be told, where no file says it.
 const HANDLER_TOKEN: &str = "TENON_HANDLER_TOKEN";
@@ -27,6 +28,8 @@ pub(crate) struct Handling {
     /// Who is asked.
     pub(crate) handler: Arc<Handler>,
     feeds: Feeds,
+    /// Of each feed, what comes of its hints.
+    ears: Vec<Arc<Ear>>,
 }
 
 /// What a handler process says of itself.
@@ -39,6 +42,9 @@ pub(crate) struct Report {
     pub(crate) buckets: usize,
     pub(crate) objects: usize,
     pub(crate) memory_bytes: usize,
+    /// Buckets that cannot be read, and why.
+    #[serde(default)]
+    pub(crate) unlisted: Vec<String>,
     /// Objects that wait to be looked at.
     pub(crate) looks: usize,
     /// What came of hints.
@@ -58,7 +64,7 @@ pub(crate) struct ViewReport {
 }
 
 /// What came of hints.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct HintReport {
     pub(crate) applied: u64,
     pub(crate) repeated: u64,
@@ -82,6 +88,12 @@ pub(crate) struct FeedReport {
     pub(crate) repeated: u64,
     pub(crate) failures: u64,
     pub(crate) lag_ms: u64,
+    /// Messages that the source has and nobody has received; `None` where it does not tell.
+    #[serde(default)]
+    pub(crate) waiting: Option<u64>,
+    /// What came of its hints, where a handler hears them.
+    #[serde(default)]
+    pub(crate) outcomes: Option<HintReport>,
     pub(crate) last_error: Option<String>,
 }
 
@@ -106,22 +118,29 @@ impl Handling {
             config,
         });
         let handler = handler.await?;
+        let ears: Vec<Arc<Ear>> = flags.events.iter().map(|_| Arc::new(Ear::new(handler.clone()))).collect();
+        let sinks = |source: usize| {
+            let ear: Arc<dyn Sink> = ears[source].clone();
+            [part.of_hints(ear)].into_iter().chain(also.clone()).collect()
+        };
         let feeds = Feeds::open(FeedParts {
             sources: &flags.events,
             flags: &flags.sources,
             store,
             wanted: Vec::new(),
-            sinks: [part.of_hints(handler.clone())].into_iter().chain(also).collect(),
+            sinks: &sinks,
             dir: &dir,
             world,
         });
-        Ok(Self { feeds: feeds.await?, handler })
+        let feeds = feeds.await?;
+        Ok(Self { handler, feeds, ears })
     }
 
     /// How it stands.
     pub(crate) fn report(&self) -> Report {
-        let HandlerStats { views, containers, objects, memory_bytes, looks, hints, matching, .. } =
-            self.handler.stats();
+        let HandlerStats {
+            views, containers, unlisted, objects, memory_bytes, looks, hints, matching, ..
+        } = self.handler.stats();
         let view = |view: ViewStats| ViewReport { rules: view.rules, objects: view.objects };
         Report {
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -129,16 +148,11 @@ impl Handling {
             buckets: containers,
             objects,
             memory_bytes,
+            unlisted: unlisted.iter().map(said_of).collect(),
             looks,
-            hints: HintReport {
-                applied: hints.applied,
-                repeated: hints.repeated,
-                late: hints.late,
-                unwanted: hints.unwanted,
-                looked: hints.looked,
-            },
+            hints: hints.into(),
             matching_ns: u64::try_from(matching.as_nanos()).unwrap_or(u64::MAX),
-            feeds: reports(&self.feeds),
+            feeds: reports(&self.feeds).into_iter().zip(&self.ears).map(with_outcomes).collect(),
         }
     }
 
@@ -156,6 +170,17 @@ pub(crate) fn reports(feeds: &Feeds) -> Vec<FeedReport> {
     feeds.statuses().map(|(url, counts)| feed_report(url, counts)).collect()
 }
 
+fn with_outcomes((feed, ear): (FeedReport, &Arc<Ear>)) -> FeedReport {
+    FeedReport { outcomes: Some(ear.counts().into()), ..feed }
+}
+
+impl From<HintCounts> for HintReport {
+    fn from(counts: HintCounts) -> Self {
+        let HintCounts { applied, repeated, late, unwanted, looked } = counts;
+        Self { applied, repeated, late, unwanted, looked }
+    }
+}
+
 fn feed_report(name: &str, counts: FeedCounts) -> FeedReport {
     FeedReport {
         source: name.to_owned(),
@@ -167,6 +192,8 @@ fn feed_report(name: &str, counts: FeedCounts) -> FeedReport {
         repeated: counts.repeated,
         failures: counts.failures,
         lag_ms: u64::try_from(counts.lag.as_millis()).unwrap_or(u64::MAX),
+        waiting: counts.waiting,
+        outcomes: None,
         last_error: counts.last_error,
     }
 }

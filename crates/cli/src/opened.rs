@@ -215,12 +215,13 @@ impl Wanted<'_> {
     ) -> Result<Feeds> {
         let dir = state.root().join("events");
         std::fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
+        let hears: Arc<dyn Sink> = hears.clone();
         let parts = FeedParts {
             sources: &self.flags.events.events,
             flags: &self.flags.events.sources,
             store,
             wanted: Reach::of(volume).wanted(),
-            sinks: vec![hears.clone()],
+            sinks: &|_| vec![hears.clone()],
             dir: &dir,
             world,
         };

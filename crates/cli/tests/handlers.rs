@@ -131,6 +131,10 @@ fn s276_s277_clients_of_a_handler_see_changes_and_go_on_while_it_is_killed_and_b
     assert_eq!(listed, "green: 1 objects, 2 bytes\n");
     let stats = home.ok([&["events", "stats"], &client[..]].concat());
     assert!(stats.contains("connected") && stats.contains("unreadable 0"), "{stats}");
+    assert!(stats.contains(" behind; 0 messages wait there\n"), "{stats}");
+    // `a` is stored, and changed; `b` is stored, and no view wants `c` that is red.
+    let outcomes = |line: &&str| line.starts_with("  hints: ") && line.contains(" applied, ");
+    assert!(stats.lines().any(|line| outcomes(&line)), "{stats}");
     assert!(
         stats.starts_with("1 views of ") && stats.contains("\n  1 objects: container: [\"volume\"], "),
         "{stats}"

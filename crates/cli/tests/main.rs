@@ -31,6 +31,7 @@ mod root_tree;
 mod s3;
 mod secrets;
 mod users;
+mod view_buckets;
 mod view_faults;
 mod view_mounts;
 mod views;

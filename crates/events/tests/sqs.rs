@@ -69,6 +69,11 @@ async fn answer(request: Request<Incoming>, queue: Arc<Mutex<Queue>>) -> Respons
     let said = match head.headers["x-amz-target"].to_str().unwrap() {
         "AmazonSQS.ReceiveMessage" => receive(&asked, &queue).await,
         "AmazonSQS.DeleteMessageBatch" => delete(&asked, &queue),
+        "AmazonSQS.GetQueueAttributes" => {
+            assert_eq!(asked["AttributeNames"], json!(["ApproximateNumberOfMessages"]));
+            let waiting = queue.lock().unwrap().waiting.len().to_string();
+            json!({"Attributes": {"ApproximateNumberOfMessages": waiting}})
+        }
         other => panic!("{other}"),
     };
     Response::new(Full::from(said.to_string()))

@@ -15,6 +15,8 @@ const QUEUE_MAX: usize = 4096;
 
 /// How long somebody waits for a front end to hear what changed.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// How long at most where nobody waits: longer than anything is under way that a kernel holds a lock for.
+const PATIENCE_MAX: Duration = Duration::from_secs(60);
 
 /// What changed behind a front end's back.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -126,13 +128,20 @@ impl Invalidations {
     /// Says what changed, and returns when all front ends have handed it on: at once where there is none, and in any case
     /// after a second.
     pub(crate) async fn told(&self, news: Vec<Invalidation>) {
-        if tokio::time::timeout(PATIENCE, self.surely_told(&news)).await.is_err() {
+        if tokio::time::timeout(PATIENCE, self.tell_all(&news)).await.is_err() {
             tracing::debug!("a front end has not dropped yet what changed");
         }
     }
 
-    /// The same, however long it takes.
+    /// The same, for those whom nobody waits for: it takes as long as what is under way where something changed. What a front
+    /// end could not even be handed within a minute it is not told.
     pub(crate) async fn surely_told(&self, news: &[Invalidation]) {
+        if tokio::time::timeout(PATIENCE_MAX, self.tell_all(news)).await.is_err() {
+            tracing::warn!("a front end stands still: what its kernel keeps may be old until it asks again");
+        }
+    }
+
+    async fn tell_all(&self, news: &[Invalidation]) {
         let listeners = self.listeners().clone();
         join_all(listeners.iter().map(|listener| tell(listener, news))).await;
     }

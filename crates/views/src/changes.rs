@@ -55,6 +55,17 @@ pub struct Changes {
     pub shown: Vec<Arc<Shown>>,
     /// Objects that do not match any more.
     pub gone: Vec<ObjectName>,
+    /// Containers of the view that cannot be read: of each there is what was known before, or nothing.
+    pub unlisted: Vec<Unlisted>,
+}
+
+/// A container that cannot be read. It is tried again.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Unlisted {
+    /// Which.
+    pub container: String,
+    /// What the store says.
+    pub why: String,
 }
 
 /// A bucket and a key in it.

@@ -13,13 +13,17 @@ mod changes;
 pub mod conformance;
 mod handler;
 pub mod part;
+mod permitted;
 pub mod remote;
 mod ruleset;
 pub mod tree;
 mod yaml;
 
-pub use changes::{Changes, Cursor, ObjectName, Shown, ViewError, ViewId, Views};
-pub use handler::{Handler, HandlerConfig, HandlerError, HandlerParts, HandlerStats, HintCounts, ViewStats};
+pub use changes::{Changes, Cursor, ObjectName, Shown, Unlisted, ViewError, ViewId, Views};
+pub use handler::{
+    Ear, Handler, HandlerConfig, HandlerError, HandlerParts, HandlerStats, HintCounts, ViewStats,
+};
+pub use permitted::Permitted;
 pub use ruleset::bound::{SizeBound, TimeBound};
 pub use ruleset::pattern::Pattern;
 pub use ruleset::read::read;

@@ -75,6 +75,7 @@ impl State {
             has_more,
             shown: all[at..end].to_vec(),
             gone: Vec::new(),
+            unlisted: Vec::new(),
         }
     }
 
@@ -89,7 +90,14 @@ impl State {
             }
         }
         let cursor = Cursor { epoch: self.epoch, versions: [end as u64].into() };
-        Changes { cursor, is_beginning: false, has_more: end < self.log.len(), shown, gone }
+        Changes {
+            cursor,
+            is_beginning: false,
+            has_more: end < self.log.len(),
+            shown,
+            gone,
+            unlisted: Vec::new(),
+        }
     }
 }
 

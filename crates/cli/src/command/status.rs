@@ -100,7 +100,8 @@ fn detail(status: &protocol::Status) -> String {
 
 fn view_line(view: &protocol::View) -> String {
     let lost = view.lost.as_ref().map(|why| format!("; as it was, {why}")).unwrap_or_default();
-    format!("{}: {} objects{lost}", view.name, view.objects)
+    let unlisted: String = view.unlisted.iter().map(|why| format!("; {why}")).collect();
+    format!("{}: {} objects{lost}{unlisted}", view.name, view.objects)
 }
 
 fn source_line(source: &protocol::EventSource) -> String {
@@ -111,7 +112,12 @@ fn source_line(source: &protocol::EventSource) -> String {
     };
     let error = source.last_error.as_ref().map(|error| format!("; {error}")).unwrap_or_default();
     let (url, messages) = (&source.url, source.messages);
-    format!("{url}: {state}, {messages} messages{unreadable}, {} failures{error}", source.failures)
+    let waiting = match source.waiting {
+        Some(count) => format!("{count} wait there"),
+        None => "it does not say how many wait".to_owned(),
+    };
+    let heard = format!("{messages} messages{unreadable}, {waiting}, {} ms behind", source.lag_ms);
+    format!("{url}: {state}, {heard}, {} failures{error}", source.failures)
 }
 
 fn renames(status: &protocol::Status) -> String {

@@ -15,7 +15,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use store::Entropy;
 use views::{
-    Changes, Cursor, Handler, HandlerConfig, HandlerParts, ObjectName, Ruleset, Shown, ViewId, Views,
+    Changes, Cursor, Handler, HandlerConfig, HandlerParts, ObjectName, Ruleset, Shown, Unlisted, ViewId,
+    Views,
 };
 
 /// Objects asked for at once.
@@ -126,6 +127,7 @@ struct Watched {
     ruleset: Ruleset,
     cursor: Option<Cursor>,
     known: HashMap<ObjectName, Arc<Shown>>,
+    unlisted: Vec<Unlisted>,
 }
 
 type Told<'t> = &'t mut (dyn FnMut(Step, &ObjectName) -> Result<()> + Send);
@@ -134,7 +136,7 @@ impl Watched {
     async fn open(views: &dyn Views, ruleset: &Ruleset) -> Result<Self> {
         let view = views.open(ruleset).await.with_context(|| format!("view '{}'", ruleset.name))?;
         let (name, ruleset) = (ruleset.name.clone(), ruleset.clone());
-        Ok(Self { name, view, ruleset, cursor: None, known: HashMap::new() })
+        Ok(Self { name, view, ruleset, cursor: None, known: HashMap::new(), unlisted: Vec::new() })
     }
 
     /// Asks to the end, and tells what is new.
@@ -182,6 +184,10 @@ impl Watched {
                 Some(_) => {}
             }
         }
+        for one in changes.unlisted.iter().filter(|one| !self.unlisted.contains(one)) {
+            eprintln!("tenon: view '{}': {}", self.name, viewing::said_of(one));
+        }
+        self.unlisted = changes.unlisted;
         self.cursor = Some(changes.cursor);
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! What is said over the control socket. Fields are added, never changed.
 
-use crate::handling::FeedReport;
+use crate::handling::{FeedReport, HintReport};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -342,6 +342,8 @@ pub(crate) struct View {
     pub(crate) objects: u64,
     /// Why its handler does not answer.
     pub(crate) lost: Option<String>,
+    /// Buckets that cannot be read, and why.
+    pub(crate) unlisted: Vec<String>,
 }
 
 /// A source of events, and what came from it.
@@ -359,6 +361,12 @@ pub(crate) struct EventSource {
     pub(crate) failures: u64,
     /// Whether it answered when it was last asked.
     pub(crate) connected: bool,
+    /// How old the newest hint of the last messages was when it was heard, in milliseconds.
+    pub(crate) lag_ms: u64,
+    /// Messages that it has and nobody has received; `None` where it does not tell.
+    pub(crate) waiting: Option<u64>,
+    /// What came of its hints in views.
+    pub(crate) outcomes: Option<HintReport>,
     /// The last failure.
     pub(crate) last_error: Option<String>,
 }
@@ -372,6 +380,9 @@ impl From<FeedReport> for EventSource {
             unreadable: feed.unreadable,
             failures: feed.failures,
             connected: feed.connected,
+            lag_ms: feed.lag_ms,
+            waiting: feed.waiting,
+            outcomes: feed.outcomes,
             last_error: feed.last_error,
         }
     }

@@ -4,6 +4,7 @@
 //! at once what was done through the mount.
 
 mod following;
+mod lister;
 mod reach;
 mod shown;
 mod telling;
@@ -18,13 +19,14 @@ use crate::volume::Volume;
 use anyhow::{Context, Result, anyhow, bail};
 use events::Sink;
 use following::Following;
+use lister::Lister;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
-use store::{Buckets, Clock, ObjectKey, ObjectMeta, ObjectStore, StoreError, Tags, Timestamp};
+use store::{Buckets, Clock, ObjectKey, ObjectMeta, ObjectStore, StoreError, Tags};
 use views::tree::{Tree, TreeParts, ViewStatus};
-use views::{ObjectName, Ruleset, Shown, Views};
+use views::{ObjectName, Permitted, Ruleset, Shown, Unlisted, Views};
 
 /// What a file of rulesets has at most: nobody writes more, and a device file has no end.
 const FILE_BYTES_MAX: u64 = 16 << 20;
@@ -54,13 +56,6 @@ pub(crate) struct Viewing {
     clock: Arc<dyn Clock>,
     /// Where nobody says what happens: containers are listed again, this long after they were.
     lister: Option<Lister>,
-}
-
-/// Lists again what somebody looks at.
-#[derive(Debug)]
-struct Lister {
-    every: Duration,
-    last: Mutex<Timestamp>,
 }
 
 /// What a mount needs for its views.
@@ -98,7 +93,10 @@ impl Viewing {
         };
         let views: Arc<dyn Views> = match &handling {
             Some(handling) => handling.handler.clone(),
-            None => handling::elsewhere(&flags.handler)?,
+            None => {
+                let (views, buckets) = (handling::elsewhere(&flags.handler)?, Arc::clone(&parts.buckets));
+                Arc::new(Permitted::new(views, buckets, Arc::clone(&clock)))
+            }
         };
         let recency = if handling.is_some() { Duration::ZERO } else { parts.metadata_ttl };
         let tree = Tree::start(TreeParts {
@@ -114,8 +112,7 @@ impl Viewing {
         let lists = handling.is_some() && flags.events.events.is_empty();
         let has_feeds = handling.is_some() && !lists;
         let hearing = if has_feeds { Hearing::OfAll } else { Hearing::WhenAsked(parts.metadata_ttl) };
-        let (every, last) = (parts.metadata_ttl, Mutex::new(clock.now()));
-        let lister = lists.then_some(Lister { every, last });
+        let lister = lists.then(|| Lister::new(parts.metadata_ttl, clock.now()));
         let kernel = Following::default();
         Ok(Arc::new(Self { tree, handling, reach, rulesets, recency, hearing, kernel, clock, lister }))
     }
@@ -171,6 +168,7 @@ impl Viewing {
             name: view.name,
             objects: view.objects as u64,
             lost: view.lost.map(|lost| lost.why),
+            unlisted: view.unlisted.iter().map(said_of).collect(),
         };
         views.map(view).collect()
     }
@@ -186,19 +184,17 @@ impl Viewing {
     }
 
     /// Somebody looks: where nobody says what happens, that is when to find out.
-    fn is_looked_at(&self) {
+    async fn is_looked_at(&self) {
         let (Some(lister), Some(handling)) = (&self.lister, &self.handling) else { return };
-        let now = self.clock.now();
-        {
-            let mut last = lister.last.lock().unwrap_or_else(PoisonError::into_inner);
-            if now.since(*last) < lister.every {
-                return;
-            }
-            *last = now;
-        }
         let handler = Arc::clone(&handling.handler);
-        tokio::spawn(async move { handler.lost(None).await });
+        let list = || async move { handler.list_all_again().await };
+        lister.look(self.clock.now(), list).await;
     }
+}
+
+/// A container that cannot be read, as people are told.
+pub(crate) fn said_of(unlisted: &Unlisted) -> String {
+    format!("'{}' cannot be read: {}", unlisted.container, unlisted.why)
 }
 
 /// The rulesets of a file; what is wrong with it goes to standard error, a line each.

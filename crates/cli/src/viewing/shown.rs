@@ -17,7 +17,7 @@ const AGES_FOR: Duration = Duration::from_secs(1);
 #[async_trait::async_trait]
 impl Derived for Viewing {
     async fn find(&self, path: &[Name]) -> Result<Option<DerivedEntry>> {
-        self.is_looked_at();
+        self.is_looked_at().await;
         Ok(self.tree.find(&bytes(path)).await.map_err(told)?.and_then(|entry| self.entry(entry)))
     }
 
@@ -27,7 +27,7 @@ impl Derived for Viewing {
         after: Option<&Name>,
         limit: usize,
     ) -> Result<Vec<(Name, DerivedEntry)>> {
-        self.is_looked_at();
+        self.is_looked_at().await;
         let mut after: Option<Arc<[u8]>> = after.map(|name| name.as_bytes().into());
         loop {
             let listed = self.tree.list(&bytes(directory), after.as_deref(), limit).await.map_err(told)?;
@@ -86,7 +86,7 @@ impl Derived for Viewing {
     }
 
     async fn version(&self, directory: &[Name]) -> Result<u64> {
-        self.is_looked_at();
+        self.is_looked_at().await;
         self.tree.version(&bytes(directory)).await.map_err(told)
     }
 }

@@ -21,6 +21,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use store::{Clock, Entropy};
+use tokio::time::Instant;
 
 /// Messages of a batch.
 const BATCH_MAX: usize = 512;
@@ -28,6 +29,12 @@ const BATCH_MAX: usize = 512;
 const PAUSE_FIRST: Duration = Duration::from_millis(100);
 /// The bound of every pause.
 const PAUSE_MAX: Duration = Duration::from_secs(30);
+
+/// How often a source is asked how much waits there.
+const COUNT_EVERY: Duration = Duration::from_secs(5);
+
+/// When it was last asked.
+type Counted = Option<Instant>;
 
 /// Who takes hints.
 #[async_trait::async_trait]
@@ -129,9 +136,9 @@ impl Feed {
 
     /// Feeds from a source, forever: it ends when it is dropped, and what was not acknowledged then comes again.
     pub async fn run(self, mut source: Box<dyn Source>) {
-        let mut failures = Failures::default();
+        let (mut failures, mut counted) = (Failures::default(), None);
         loop {
-            let messages = match source.receive(BATCH_MAX).await {
+            let messages = match self.receive(&mut *source, &mut counted).await {
                 Ok(messages) => messages,
                 Err(error) => {
                     self.source_failed(&error, &mut failures).await;
@@ -142,12 +149,55 @@ impl Feed {
             if source.take_lost() {
                 self.tell_lost().await;
             }
-            self.process(&messages).await;
+            self.process_and_count(&messages, &mut *source, &mut counted).await;
             match source.acknowledge().await {
                 Ok(()) => failures = Failures::default(),
                 Err(error) => self.source_failed(&error, &mut failures).await,
             }
         }
+    }
+
+    /// What comes next. Where something waited when it was last counted, it is counted again while nothing comes.
+    async fn receive(
+        &self,
+        source: &mut dyn Source,
+        counted: &mut Counted,
+    ) -> Result<Vec<Message>, SourceError> {
+        while self.counters.waiting().is_some_and(|waiting| waiting > 0) {
+            match tokio::time::timeout(COUNT_EVERY, source.receive(BATCH_MAX)).await {
+                Ok(received) => return received,
+                Err(_) => self.count(source, counted).await,
+            }
+        }
+        source.receive(BATCH_MAX).await
+    }
+
+    /// Counts now and then what waits, while messages are processed and after.
+    async fn process_and_count(&self, messages: &[Message], source: &mut dyn Source, counted: &mut Counted) {
+        let mut processing = std::pin::pin!(self.process(messages));
+        loop {
+            let due = counted.map_or_else(Instant::now, |counted| counted + COUNT_EVERY);
+            tokio::select! {
+                biased;
+                () = &mut processing => {
+                    if due <= Instant::now() {
+                        self.count(source, counted).await;
+                    }
+                    return;
+                }
+                () = tokio::time::sleep_until(due) => self.count(source, counted).await,
+            }
+        }
+    }
+
+    /// Asks the source how much waits there.
+    async fn count(&self, source: &mut dyn Source, counted: &mut Counted) {
+        let waiting = source.waiting().await;
+        if let Err(error) = &waiting {
+            tracing::debug!(feed = self.name, %error, "a source does not say how much waits");
+        }
+        self.counters.wait(waiting.ok().flatten());
+        *counted = Some(Instant::now());
     }
 
     /// Feeds from this process's own endpoint, until the channel is gone.

@@ -17,6 +17,7 @@ pub(super) struct Counters {
     is_connected: AtomicBool,
     /// Nanoseconds.
     lag: AtomicI64,
+    waiting: Mutex<Option<u64>>,
     last_error: Mutex<Option<String>>,
 }
 
@@ -43,6 +44,8 @@ pub struct FeedCounts {
     pub is_connected: bool,
     /// How old the newest hint of the last batch was when all sinks had taken it, by the clocks of both sides.
     pub lag: Duration,
+    /// How many messages the source had that nobody had received, a few seconds ago; `None` if it does not tell.
+    pub waiting: Option<u64>,
     /// The last failure.
     pub last_error: Option<String>,
 }
@@ -61,6 +64,7 @@ impl FeedStatus {
             failures: read(&counters.failures),
             is_connected: counters.is_connected.load(Ordering::Relaxed),
             lag: Duration::from_nanos(u64::try_from(counters.lag.load(Ordering::Relaxed)).unwrap_or(0)),
+            waiting: counters.waiting(),
             last_error: counters.last_error.lock().unwrap_or_else(PoisonError::into_inner).clone(),
         }
     }
@@ -90,6 +94,14 @@ impl Counters {
     pub(super) fn failed(&self, why: &str) {
         self.failures.fetch_add(1, Ordering::Relaxed);
         *self.last_error.lock().unwrap_or_else(PoisonError::into_inner) = Some(why.to_owned());
+    }
+
+    pub(super) fn waiting(&self) -> Option<u64> {
+        *self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn wait(&self, waiting: Option<u64>) {
+        *self.waiting.lock().unwrap_or_else(PoisonError::into_inner) = waiting;
     }
 
     pub(super) fn is_connected(&self, is_connected: bool) {

@@ -16,6 +16,8 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 const JOB_BYTES_MAX: usize = 16 << 20;
 /// The longest line of an answer.
 const LINE_BYTES_MAX: usize = 512;
+/// The longest statistics of a tube, which are about twenty lines.
+const STATISTICS_BYTES_MAX: usize = 64 << 10;
 /// How many jobs are asked for at once when the last time brought none.
 const ASK_MIN: usize = 16;
 
@@ -147,6 +149,14 @@ impl Source for Beanstalkd {
         self.connection = Some(connection);
         Ok(())
     }
+
+    async fn waiting(&mut self) -> Result<Option<u64>, SourceError> {
+        let Some(mut connection) = self.connection.take() else { return Ok(None) };
+        let ready = within(ANSWER_WITHIN, connection.ready(&self.tube)).await;
+        let ready = ready.map_err(|reason| self.unavailable(reason))?;
+        self.connection = Some(connection);
+        Ok(ready)
+    }
 }
 
 /// What comes of some work, if it does not take too long.
@@ -168,6 +178,22 @@ impl Connection {
             }
             self.read().await?;
         }
+    }
+
+    /// How many jobs of a tube are ready.
+    async fn ready(&mut self, tube: &str) -> Result<Option<u64>, String> {
+        self.send(&format!("stats-tube {tube}\r\n")).await?;
+        let head = self.line().await?;
+        let length: Option<usize> = head.strip_prefix("OK ").and_then(|length| length.parse().ok());
+        let length = length.filter(|length| *length <= STATISTICS_BYTES_MAX);
+        let length = length.ok_or_else(|| format!("'{head}' to a question for statistics"))?;
+        while self.unread.len() < length + 2 {
+            self.read().await?;
+        }
+        let said = self.unread.split_to(length + 2);
+        let said = String::from_utf8_lossy(&said);
+        let ready = said.lines().find_map(|line| line.strip_prefix("current-jobs-ready: "));
+        Ok(ready.and_then(|count| count.trim().parse().ok()))
     }
 
     async fn line(&mut self) -> Result<String, String> {

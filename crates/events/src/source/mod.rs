@@ -35,6 +35,15 @@ pub trait Source: Send + fmt::Debug {
     /// As `receive`; the messages then come again.
     async fn acknowledge(&mut self) -> Result<(), SourceError>;
 
+    /// How many messages are there that nobody has received yet, as the source tells it; `None` if it does not tell, or is not
+    /// connected.
+    ///
+    /// # Errors
+    /// As `receive`.
+    async fn waiting(&mut self) -> Result<Option<u64>, SourceError> {
+        Ok(None)
+    }
+
     /// Whether messages may have been lost since this was last asked, so that somebody has to list again. Only of sources that
     /// nobody keeps anything for; asked after `receive`.
     fn take_lost(&mut self) -> bool {

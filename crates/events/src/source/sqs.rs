@@ -4,6 +4,7 @@ use super::{Message, Source, SourceAccess, SourceError};
 use bytes::Bytes;
 use futures_util::future::join_all;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::time::Duration;
 use store::s3::{AwsService, AwsServiceError};
 
@@ -63,6 +64,22 @@ struct Entry {
 struct Deleted {
     #[serde(rename = "Failed", default)]
     failed: Vec<serde::de::IgnoredAny>,
+}
+
+/// How many messages there are, about.
+const WAITING: &str = "ApproximateNumberOfMessages";
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct Ask<'a> {
+    queue_url: &'a str,
+    attribute_names: [&'a str; 1],
+}
+
+#[derive(Deserialize)]
+struct Said {
+    #[serde(rename = "Attributes", default)]
+    attributes: BTreeMap<String, String>,
 }
 
 impl Sqs {
@@ -163,6 +180,12 @@ impl Source for Sqs {
             deleted.into_iter().collect::<Result<(), _>>()?;
         }
         Ok(())
+    }
+
+    async fn waiting(&mut self) -> Result<Option<u64>, SourceError> {
+        let request = Ask { queue_url: &self.queue, attribute_names: [WAITING] };
+        let said: Said = self.call("AmazonSQS.GetQueueAttributes", &request).await?;
+        Ok(said.attributes.get(WAITING).and_then(|count| count.parse().ok()))
     }
 }
 

@@ -98,6 +98,10 @@ impl Source for WebhookSource {
         }
         Ok(())
     }
+
+    async fn waiting(&mut self) -> Result<Option<u64>, SourceError> {
+        Ok(Some(self.posts.len() as u64))
+    }
 }
 
 /// What a connection needs to know.

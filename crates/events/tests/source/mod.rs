@@ -226,6 +226,22 @@ async fn assert_refused(url: &str, access: &BrokerAccess, said: &str) {
     assert!(!reason.contains("secret") && !reason.contains('\n'), "{reason}");
 }
 
+/// What was sent ahead to the source waits for nobody any more.
+async fn what_waits_is_counted(queue: &mut dyn Queue) {
+    const SENT: u32 = 4000;
+    const AHEAD_MAX: u64 = 2560;
+    queue.publish(0..SENT).await;
+    let mut source = open(queue);
+    assert_eq!(source.waiting().await.unwrap(), None, "nobody has asked yet");
+    let first = receive(&mut *source, PATIENCE).await;
+    let waiting = source.waiting().await.unwrap().unwrap();
+    let left = u64::from(SENT) - first.len() as u64;
+    assert!((left - AHEAD_MAX..=left).contains(&waiting), "{waiting} of {left}");
+    source.acknowledge().await.unwrap();
+    drain(&mut *source, first.len() as u32..SENT).await;
+    assert_eq!(source.waiting().await.unwrap(), Some(0));
+}
+
 /// Runs what every queue does on fresh ones.
 macro_rules! every_queue {
     ($fresh:expr) => {
@@ -252,6 +268,11 @@ macro_rules! every_queue {
         #[tokio::test]
         async fn a_question_that_is_dropped_loses_nothing() {
             crate::source::dropped_questions_lose_nothing(&mut $fresh).await;
+        }
+
+        #[tokio::test]
+        async fn s290_a_source_says_how_much_waits() {
+            crate::source::what_waits_is_counted(&mut $fresh).await;
         }
     };
 }

@@ -2,8 +2,8 @@
 
 use super::matcher::{Matcher, Moment, Needs};
 use crate::ruleset::write::write_rules;
-use crate::{Pattern, Rule, ViewId, containers};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use crate::{Pattern, Rule, Unlisted, ViewId, containers};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use store::{ObjectStore, StoreError, Timestamp};
 use tokio::sync::watch;
@@ -22,6 +22,8 @@ pub(super) struct View {
     pub(super) needs: Needs,
     /// The containers that it names are there, in this life.
     pub(super) has_containers: AtomicBool,
+    /// When somebody last asked for it, in nanoseconds.
+    asked: AtomicI64,
 }
 
 #[derive(Debug)]
@@ -59,10 +61,12 @@ pub(super) struct Listing {
     pub(super) is_stale: bool,
     /// When it was last tried.
     pub(super) tried: Timestamp,
+    /// What the store said when it last was, if that failed.
+    pub(super) failed: Option<StoreError>,
 }
 
 impl View {
-    pub(super) fn new(number: u32, life: u32, rules: Vec<Rule>) -> Self {
+    pub(super) fn new(number: u32, life: u32, rules: Vec<Rule>, now: Timestamp) -> Self {
         let keys = rules.iter().filter(|rule| matches!(rule, Rule::Object(_))).map(Rule::to_string);
         let keys = keys.collect::<Vec<_>>().join("\n");
         Self {
@@ -73,7 +77,17 @@ impl View {
             needs: Needs::of(&rules),
             rules,
             has_containers: AtomicBool::new(false),
+            asked: AtomicI64::new(now.0),
         }
+    }
+
+    /// Somebody asks for it.
+    pub(super) fn is_asked(&self, now: Timestamp) {
+        self.asked.store(now.0, Ordering::Relaxed);
+    }
+
+    pub(super) fn asked(&self) -> Timestamp {
+        Timestamp(self.asked.load(Ordering::Relaxed))
     }
 
     pub(super) fn id(&self) -> ViewId {
@@ -150,8 +164,24 @@ impl Container {
         }
     }
 
+    /// A view is forgotten, and what was listed for it alone. Returns whether another names the container.
+    pub(super) fn remove(&self, view: u32) -> bool {
+        let mut listing = self.listing();
+        let mut rules = self.rules();
+        rules.views.retain(|is| is.number != view);
+        self.is_outdated.store(true, Ordering::Release);
+        listing.covered = covered(rules.views.iter().filter(|view| listing.covers(view)));
+        !rules.views.is_empty()
+    }
+
     pub(super) fn has(&self, view: u32) -> bool {
         self.rules().views.iter().any(|is| is.number == view)
+    }
+
+    /// What is to be said where it cannot be listed.
+    pub(super) fn unlisted(&self) -> Option<Unlisted> {
+        let why = self.listing().failed.as_ref()?.to_string();
+        Some(Unlisted { container: self.name.to_string(), why })
     }
 
     /// The number of the listing that runs.
@@ -162,6 +192,17 @@ impl Container {
     pub(super) fn set_running(&self, number: Option<u32>) {
         self.running.store(number.unwrap_or(0), Ordering::Release);
     }
+}
+
+/// What is known when so much was listed for views: their rules on keys, and what was learnt of the objects.
+pub(super) fn covered<'v>(views: impl Iterator<Item = &'v Arc<View>>) -> Vec<(String, Needs)> {
+    let mut covered: Vec<(String, Needs)> = Vec::new();
+    for view in views {
+        if !covered.iter().any(|(keys, needs)| *keys == view.keys && *needs == view.needs) {
+            covered.push((view.keys.clone(), view.needs));
+        }
+    }
+    covered
 }
 
 impl Listing {

@@ -1,9 +1,8 @@
 //! Containers are listed: once when the first view needs it, and again when hints were lost.
 
-use super::container::{Container, Listing, View};
+use super::container::{Container, Listing, View, covered};
 use super::hear::Outcome;
 use super::keep::pack_covered;
-use super::matcher::Needs;
 use super::pen::{Mark, Record};
 use super::{Handler, SHARDS, hash};
 use futures_util::{StreamExt, TryStreamExt, stream};
@@ -20,13 +19,15 @@ const PAGE_ENTRIES: usize = 1000;
 const PREFIXES_MAX: usize = 16;
 const PREFIXES_AT_ONCE: usize = 8;
 
-/// A listing that failed is tried again after this, when somebody asks.
+/// What could not be looked at is listed again after this, when somebody asks.
 const AGAIN_AFTER: Duration = Duration::from_secs(30);
+/// A listing that failed is what it is for so long, however many ask.
+const FAILED_FOR: Duration = Duration::from_secs(1);
 
 /// By how much sources' clocks may be ahead, where hints are known to be lost.
 const SKEW: Duration = Duration::from_secs(60);
 
-type Listed = Result<(), StoreError>;
+pub(super) type Listed = Result<(), StoreError>;
 
 impl Handler {
     /// Waits until everything that a view wants of a container was listed. However many wait, one listing runs.
@@ -38,6 +39,11 @@ impl Handler {
                     self.refresh(container, &mut listing);
                     return Ok(());
                 }
+                if let Some(error) = &listing.failed
+                    && self.clock.now().since(listing.tried) < FAILED_FOR
+                {
+                    return Err(error.clone());
+                }
                 self.start_listing(container, &mut listing)
             };
             let ended = running.wait_for(Option::is_some).await;
@@ -46,12 +52,22 @@ impl Handler {
         }
     }
 
+    /// Lists everything again, and returns when that is done, however it went.
+    pub async fn list_all_again(&self) {
+        let containers = self.containers();
+        let listings = containers.values().map(|container| self.list_again(container));
+        for mut listing in listings.collect::<Vec<_>>() {
+            listing.wait_for(Option::is_some).await.ok();
+        }
+    }
+
     /// What is known may be wrong: lists in the background, and once more if a listing runs that may have been too early.
-    pub(super) fn list_again(&self, container: &Arc<Container>) {
+    /// Returns the end of the first.
+    pub(super) fn list_again(&self, container: &Arc<Container>) -> watch::Receiver<Option<Listed>> {
         let mut listing = container.listing();
         listing.is_stale = true;
         self.note(Record { mark: Mark::Stale, number: container.number, version: 0, body: &[] });
-        self.start_listing(container, &mut listing);
+        self.start_listing(container, &mut listing)
     }
 
     fn refresh(&self, container: &Arc<Container>, listing: &mut Listing) {
@@ -89,17 +105,20 @@ impl Handler {
     fn end_listing(
         &self,
         container: &Arc<Container>,
-        listed: Result<Vec<(String, Needs)>, StoreError>,
+        listed: Result<Vec<Arc<View>>, StoreError>,
         ended: &watch::Sender<Option<Listed>>,
     ) {
         let mut listing = container.listing();
         container.set_running(None);
         listing.running = None;
         let listed = match listed {
-            Ok(covered) => {
-                let body = pack_covered(&covered);
-                self.note(Record { mark: Mark::Listed, number: container.number, version: 0, body: &body });
-                listing.covered = covered;
+            Ok(views) => {
+                if listing.failed.take().is_some() {
+                    tracing::info!(container = %container.name, "a container can be listed now");
+                }
+                // Of a view that was forgotten meanwhile not everything was kept.
+                listing.covered = covered(views.iter().filter(|view| container.has(view.number)));
+                self.note_listed(container, &listing);
                 if listing.is_stale {
                     self.note(Record { mark: Mark::Stale, number: container.number, version: 0, body: &[] });
                     self.start_listing(container, &mut listing);
@@ -107,8 +126,16 @@ impl Handler {
                 Ok(())
             }
             Err(error) => {
-                tracing::warn!(container = %container.name, %error, "a container cannot be listed");
+                match listing.failed {
+                    None => {
+                        tracing::warn!(container = %container.name, %error, "a container cannot be listed")
+                    }
+                    Some(_) => {
+                        tracing::debug!(container = %container.name, %error, "a container cannot be listed yet")
+                    }
+                }
                 listing.is_stale = true;
+                listing.failed = Some(error.clone());
                 Err(error)
             }
         };
@@ -120,40 +147,65 @@ impl Handler {
         ended.send_replace(Some(listed));
     }
 
-    /// Lists what the container's views want, and looks where that says too little. Returns what is known then.
+    pub(super) fn note_listed(&self, container: &Container, listing: &Listing) {
+        let body = pack_covered(&listing.covered);
+        self.note(Record { mark: Mark::Listed, number: container.number, version: 0, body: &body });
+    }
+
+    /// Lists what the container's views want, and looks where that says too little. Returns the views that were listed for.
     async fn list(
         &self,
         container: &Arc<Container>,
         number: u32,
         is_again: bool,
-    ) -> Result<Vec<(String, Needs)>, StoreError> {
+    ) -> Result<Vec<Arc<View>>, StoreError> {
         if container.is_outdated.load(Ordering::Acquire) {
             self.put_in_force(container);
         }
         let views = container.rules().views.clone();
-        let store = self.store_of(container).await?;
-        let prefixes = prefixes(&views);
         let skew = if is_again { SKEW } else { Duration::ZERO };
         self.doubt(container, self.clock.now().after(skew));
-        let listed = stream::iter(prefixes)
+        let mut doubtful = match self.list_prefixes(container, &views, number, is_again).await {
+            // Nothing is in a bucket that is not there.
+            Err(error @ StoreError::NoSuchBucket(_)) => {
+                self.sweep(container, number);
+                *container.store() = None;
+                return Err(error);
+            }
+            listed => listed?,
+        };
+        doubtful.extend(self.sweep(container, number));
+        container.set_running(None);
+        self.look_at_all(container, doubtful).await;
+        Ok(views)
+    }
+
+    /// Returns the keys to look at.
+    async fn list_prefixes(
+        &self,
+        container: &Container,
+        views: &[Arc<View>],
+        number: u32,
+        is_again: bool,
+    ) -> Result<Vec<Box<[u8]>>, StoreError> {
+        let store = self.store_of(container).await?;
+        stream::iter(prefixes(views))
             .map(|prefix| self.list_prefix(container, &*store, prefix, number, is_again))
-            .buffer_unordered(PREFIXES_AT_ONCE);
-        let mut doubtful: Vec<Box<[u8]>> = listed.try_concat().await?;
+            .buffer_unordered(PREFIXES_AT_ONCE)
+            .try_concat()
+            .await
+    }
+
+    /// What the listing of a number did not show is gone. Returns the keys of which nobody knows.
+    fn sweep(&self, container: &Container, number: u32) -> Vec<Box<[u8]>> {
+        let mut doubtful = Vec::new();
         for shard in 0..SHARDS {
             if let Some((table, pen)) = self.shard_at(shard).table(container.number) {
                 doubtful.extend(table.sweep(number, pen));
             }
         }
         self.say_news();
-        container.set_running(None);
-        self.look_at_all(container, doubtful).await;
-        let mut covered: Vec<(String, Needs)> = Vec::new();
-        for view in views {
-            if !covered.iter().any(|(keys, needs)| *keys == view.keys && *needs == view.needs) {
-                covered.push((view.keys.clone(), view.needs));
-            }
-        }
-        Ok(covered)
+        doubtful
     }
 
     /// Hints of before are not believed any more where nothing is known.

@@ -12,6 +12,7 @@ use super::object::text;
 use super::pen::{Mark, Record, Unkept};
 use super::{Handler, HandlerError, SHARDS};
 use crate::ruleset::write::write_rules;
+use hashbrown::HashMap;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -158,24 +159,27 @@ impl Handler {
     /// What is of no shard.
     fn write_all(&self, into: &mut Vec<u8>) {
         self.life().append(into);
-        let (views, containers) = {
+        let (views, containers, container_count) = {
             let registry = self.registry();
-            (registry.views.clone(), registry.containers.clone())
+            (registry.views.clone(), registry.containers.clone(), registry.container_count)
         };
-        for view in views {
+        for (number, view) in (0..).zip(views) {
+            let Some(view) = view else {
+                forgotten(Mark::ViewForgotten, number).append(into);
+                continue;
+            };
             let mut rules = String::from("view:\n");
             write_rules(&mut rules, &view.rules);
-            let record = Record {
-                mark: Mark::View,
-                number: view.number,
-                version: u64::from(view.life),
-                body: rules.as_bytes(),
-            };
-            record.append(into);
+            let version = u64::from(view.life);
+            Record { mark: Mark::View, number, version, body: rules.as_bytes() }.append(into);
         }
-        let mut containers: Vec<_> = containers.values().collect();
-        containers.sort_unstable_by_key(|container| container.number);
-        for container in containers {
+        let by_number: HashMap<u32, _> =
+            containers.values().map(|container| (container.number, container)).collect();
+        for number in 0..container_count {
+            let Some(container) = by_number.get(&number) else {
+                forgotten(Mark::ContainerForgotten, number).append(into);
+                continue;
+            };
             let record = Record { mark: Mark::Container, number: container.number, version: 0, body: &[] };
             Record { body: container.name.as_bytes(), ..record }.append(into);
             if let Some(noted) = container.rules().noted {
@@ -214,6 +218,11 @@ impl Handler {
     pub(super) fn life(&self) -> Record<'_> {
         Record { mark: Mark::Life, number: self.life, version: 0, body: &self.boot }
     }
+}
+
+/// What is said of a number that is nobody's any more.
+pub(super) fn forgotten(mark: Mark, number: u32) -> Record<'static> {
+    Record { mark, number, version: 0, body: &[] }
 }
 
 /// The files that a snapshot replaces.

@@ -9,6 +9,7 @@
 //! Invariants: what a hint says is applied or noted before it is acknowledged; the store is right, and whoever may be wrong is
 //! looked at; no lock is held while something waits.
 
+mod care;
 mod container;
 mod fill;
 mod hear;
@@ -37,6 +38,7 @@ pub use stats::{HandlerStats, HintCounts, ViewStats};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use store::{Buckets, Clock, Entropy};
+pub use take::Ear;
 use tokio::sync::watch;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -95,9 +97,12 @@ pub struct Handler {
 /// Views and containers.
 #[derive(Debug, Default)]
 struct Registry {
-    views: Vec<Arc<View>>,
+    /// By number; `None` where one was forgotten.
+    views: Vec<Option<Arc<View>>>,
     by_text: HashMap<String, u32>,
     containers: Arc<Containers>,
+    /// How many there ever were, forgotten ones too: the number of the next.
+    container_count: u32,
     /// There is a view that names containers by patterns.
     has_patterns: bool,
     /// Buckets of which somebody spoke and that no view names, while there are patterns.
@@ -121,6 +126,7 @@ impl Handler {
         let restored = store::blocking(move || Ok(restore::restore(parts))).await;
         let (handler, looks) = restored.map_err(|error| HandlerError::new(&dir, error.to_string()))??;
         handler.resume(looks).await;
+        tokio::spawn(care::take_care(Arc::downgrade(&handler)));
         Ok(handler)
     }
 

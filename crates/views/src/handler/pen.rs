@@ -52,6 +52,10 @@ pub(super) enum Mark {
     End = 10,
     /// The sets of a container's objects were right at a moment, and somebody was told.
     Time = 11,
+    /// A view is forgotten.
+    ViewForgotten = 12,
+    /// A container is forgotten, with its objects.
+    ContainerForgotten = 13,
 }
 
 /// One record.
@@ -65,7 +69,7 @@ pub(super) struct Record<'a> {
 }
 
 impl Mark {
-    const ALL: [Self; 11] = [
+    const ALL: [Self; 13] = [
         Self::Object,
         Self::Look,
         Self::Looked,
@@ -77,6 +81,8 @@ impl Mark {
         Self::Shard,
         Self::End,
         Self::Time,
+        Self::ViewForgotten,
+        Self::ContainerForgotten,
     ];
 }
 

@@ -32,8 +32,9 @@ struct Survey {
     epoch: Option<u64>,
     life: u32,
     boot: Vec<u8>,
-    views: Vec<(u32, Vec<Rule>)>,
-    containers: Vec<String>,
+    /// By number; `None` where one was forgotten.
+    views: Vec<Option<(u32, Vec<Rule>)>>,
+    containers: Vec<Option<String>>,
     /// By container: what was listed, and whether that is to be done again.
     listed: HashMap<u32, (Vec<(String, Needs)>, bool)>,
     /// For which moment clients were told last, by container.
@@ -158,15 +159,17 @@ impl Survey {
         match record.mark {
             Mark::View if record.number as usize == self.views.len() => {
                 let rules = crate::read(std::str::from_utf8(record.body).ok()?).ok()?.pop()?.rules;
-                self.views.push((record.version as u32, rules));
+                self.views.push(Some((record.version as u32, rules)));
             }
             Mark::Container if record.number as usize == self.containers.len() => {
-                self.containers.push(String::from_utf8(record.body.to_vec()).ok()?);
+                self.containers.push(Some(String::from_utf8(record.body.to_vec()).ok()?));
             }
             // A log repeats what a snapshot of the same moment has.
             Mark::View if record.number as usize > self.views.len() => return None,
             Mark::Container if record.number as usize > self.containers.len() => return None,
             Mark::View | Mark::Container => {}
+            Mark::ViewForgotten => *place(&mut self.views, record.number)? = None,
+            Mark::ContainerForgotten => *place(&mut self.containers, record.number)? = None,
             Mark::Listed => drop(self.listed.insert(record.number, (read_covered(record.body)?, false))),
             Mark::Stale => self.listed.entry(record.number).or_default().1 = true,
             Mark::Life => {
@@ -178,6 +181,14 @@ impl Survey {
         }
         Some(())
     }
+}
+
+/// The place of a number, which may be the next one.
+fn place<T>(all: &mut Vec<Option<T>>, number: u32) -> Option<&mut Option<T>> {
+    if number as usize == all.len() {
+        all.push(None);
+    }
+    all.get_mut(number as usize)
 }
 
 fn read_covered(body: &[u8]) -> Option<Vec<(String, Needs)>> {
@@ -228,17 +239,23 @@ impl Handler {
     /// Views and containers as they were.
     fn register(&self, survey: &Survey, is_doubtful: bool) {
         let mut registry = self.registry();
-        for (number, (life, rules)) in (0..).zip(&survey.views) {
-            registry.add(&Arc::new(View::new(number, *life, rules.clone())));
+        for (number, view) in (0..).zip(&survey.views) {
+            match view {
+                Some((life, rules)) => {
+                    registry.add(&Arc::new(View::new(number, *life, rules.clone(), self.clock.now())));
+                }
+                None => registry.views.push(None),
+            }
         }
         let mut containers = HashMap::new();
+        registry.container_count = survey.containers.len() as u32;
         for (number, name) in (0..).zip(&survey.containers) {
+            let Some(name) = name else { continue };
             let time = survey.times.get(&number).copied();
             let now = time.unwrap_or_else(|| self.clock.now());
             let container = Arc::new(Container::new(number, name.as_str().into(), now));
             container.rules().noted = time;
-            let views = registry.views.iter().filter(|view| view.names(name));
-            views.for_each(|view| container.add(view));
+            registry.views_of(name).for_each(|view| container.add(view));
             self.put_in_force_at(&container, now);
             let (covered, is_stale) = survey.listed.get(&number).cloned().unwrap_or_default();
             let mut listing = container.listing();

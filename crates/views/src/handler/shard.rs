@@ -22,6 +22,13 @@ impl Shard {
         Some((table, &mut self.pen))
     }
 
+    /// Nobody wants to know of a container any more.
+    pub(super) fn forget(&mut self, container: u32) {
+        if let Some(table) = self.tables.get_mut(container as usize) {
+            *table = None;
+        }
+    }
+
     /// Nobody knows what was gone before a version.
     pub(super) fn forget_until(&mut self, version: u64) {
         self.tables.iter_mut().flatten().for_each(|table| table.forget_until(version));

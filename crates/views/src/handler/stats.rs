@@ -1,8 +1,9 @@
 //! What can be said of a handler.
 
 use super::hear::Outcome;
-use super::{Handler, SHARDS};
-use crate::ViewId;
+use super::{Handler, SHARDS, View};
+use crate::{Unlisted, ViewId};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -13,6 +14,8 @@ pub struct HandlerStats {
     pub views: Vec<ViewStats>,
     /// Containers that some view names.
     pub containers: usize,
+    /// Those of them that cannot be listed.
+    pub unlisted: Vec<Unlisted>,
     /// Objects of them that some view may show.
     pub objects: usize,
     /// Sets of views that objects are in.
@@ -93,7 +96,7 @@ impl Counts {
         add(&self.matching_ns, u64::try_from(matching.as_nanos()).unwrap_or(u64::MAX));
     }
 
-    fn get(&self) -> HintCounts {
+    pub(super) fn get(&self) -> HintCounts {
         let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
         HintCounts {
             applied: of(&self.applied),
@@ -120,14 +123,10 @@ impl Handler {
             log_bytes: self.log_bytes(),
             ..HandlerStats::default()
         };
-        let of_view = |view: &std::sync::Arc<super::View>| ViewStats {
-            view: view.id(),
-            rules: view.text.clone(),
-            objects: 0,
-        };
-        stats.views = views.iter().map(of_view).collect();
+        let mut sizes = vec![0; views.len()];
         for container in containers.values() {
             stats.sets += container.rules().matcher.set_count();
+            stats.unlisted.extend(container.unlisted());
         }
         for shard in 0..SHARDS {
             for table in self.shard_at(shard).tables() {
@@ -135,11 +134,15 @@ impl Handler {
                 stats.memory_bytes += table.memory_bytes();
                 for (set, count) in table.set_sizes() {
                     for view in set.iter() {
-                        stats.views[*view as usize].objects += count;
+                        sizes[*view as usize] += count;
                     }
                 }
             }
         }
+        let of_view = |(view, objects): (Option<Arc<View>>, usize)| {
+            view.map(|view| ViewStats { view: view.id(), rules: view.text.clone(), objects })
+        };
+        stats.views = views.into_iter().zip(sizes).filter_map(of_view).collect();
         stats
     }
 }

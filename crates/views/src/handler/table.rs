@@ -391,7 +391,12 @@ impl Table {
         let record = std::mem::take(&mut self.slots[slot as usize].record);
         let order = Known::read(&record).and_then(|known| known.order);
         self.doubts.removed_floor = self.doubts.removed_floor.max(order);
-        let hash = super::hash(self.container, key_of(&record));
+        self.drop_record(slot, &record);
+    }
+
+    /// Frees a slot that is in no list.
+    fn drop_record(&mut self, slot: u32, record: &[u8]) {
+        let hash = super::hash(self.container, key_of(record));
         if let Ok(entry) = self.index.find_entry(hash, |found| *found == slot) {
             entry.remove();
         }
@@ -417,7 +422,7 @@ impl Table {
         set
     }
 
-    /// Other rulesets are in force: finds all sets anew. Objects whose keys no view wants would stay in none.
+    /// Other rulesets are in force: finds all sets anew, and drops what no view wants any more.
     pub(super) fn switch(&mut self, matcher: &Arc<Matcher>, moment: &Arc<Moment>, pen: &mut Pen) {
         // What time alone changed is said of the rulesets that there were; of these nothing else changes.
         self.advance(&Arc::new(self.matcher.moment(moment.now)), pen);
@@ -433,26 +438,26 @@ impl Table {
         for slot in slots {
             self.switch_slot(slot);
         }
-        let slots: Vec<u32> = self.walk(self.removed).collect();
-        for slot in slots {
+        for slot in self.all_removed() {
             let record = std::mem::take(&mut self.slots[slot as usize].record);
-            if let Some(class) = self.class_of(key_of(&record)) {
-                self.slots[slot as usize].class = class;
-            }
+            let class = self.class_of(key_of(&record));
             self.slots[slot as usize].record = record;
+            match class {
+                Some(class) => self.slots[slot as usize].class = class,
+                None => self.drop_removed(slot),
+            }
         }
     }
 
     fn switch_slot(&mut self, slot: u32) {
         let record = std::mem::take(&mut self.slots[slot as usize].record);
         let there = Known::read(&record).and_then(|known| known.there);
-        let set = match (self.class_of(key_of(&record)), there) {
-            (Some(class), Some(there)) => {
-                self.slots[slot as usize].class = class;
-                self.set_of(class, &there)
-            }
-            _ => SetId::NONE,
+        let Some(class) = self.class_of(key_of(&record)) else {
+            self.live -= 1;
+            return self.drop_record(slot, &record);
         };
+        self.slots[slot as usize].class = class;
+        let set = there.map_or(SetId::NONE, |there| self.set_of(class, &there));
         let found = &mut self.slots[slot as usize];
         (found.record, found.set) = (record, set);
         self.link(slot, true);

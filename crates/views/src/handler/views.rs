@@ -35,9 +35,7 @@ impl Views for Handler {
         since: Option<&Cursor>,
         limit: usize,
     ) -> Result<Changes, ViewError> {
-        let number = view.0 as u32;
-        let found = self.registry().views.get(number as usize).cloned();
-        let view = found.filter(|found| found.id() == view).ok_or(ViewError::Unknown)?;
+        let view = self.asked_view(view).ok_or(ViewError::Unknown)?;
         let containers = self.ready(&view).await?;
         // Not before: of many that are opened in a row all come into force at once.
         for container in &containers {
@@ -45,13 +43,12 @@ impl Views for Handler {
                 self.put_in_force(container);
             }
         }
-        let is_ours = |cursor: &&Cursor| cursor.epoch == self.epoch && cursor.versions.len() == 2 * SHARDS;
         let now = self.clock.now();
         let following = since
-            .filter(is_ours)
-            .and_then(|cursor| self.changes_since(number, &containers, &cursor.versions, limit, now));
+            .and_then(|cursor| self.versions(&view, cursor))
+            .and_then(|versions| self.changes_since(&view, &containers, versions, limit, now));
         let beginning = || {
-            let changes = self.changes_since(number, &containers, &[0; 2 * SHARDS], limit, now)?;
+            let changes = self.changes_since(&view, &containers, &[0; 2 * SHARDS], limit, now)?;
             Some(Changes { is_beginning: true, ..changes })
         };
         let changes = following.or_else(beginning).ok_or(ViewError::Unknown)?;
@@ -69,10 +66,13 @@ impl Handler {
     fn view_of(&self, ruleset: &Ruleset) -> Arc<View> {
         let mut registry = self.registry();
         let text = text_of(&ruleset.rules);
-        if let Some(number) = registry.by_text.get(&text) {
-            return Arc::clone(&registry.views[*number as usize]);
+        let now = self.clock.now();
+        let known = registry.by_text.get(&text).and_then(|number| registry.views[*number as usize].as_ref());
+        if let Some(view) = known {
+            view.is_asked(now);
+            return Arc::clone(view);
         }
-        let view = Arc::new(View::new(registry.views.len() as u32, self.life, ruleset.rules.clone()));
+        let view = Arc::new(View::new(registry.views.len() as u32, self.life, ruleset.rules.clone(), now));
         registry.add(&view);
         let rules = format!("view:\n{text}");
         self.note(Record {
@@ -84,16 +84,24 @@ impl Handler {
         view
     }
 
+    /// A view that somebody asks for. Noted under the lock under which views are forgotten.
+    fn asked_view(&self, id: ViewId) -> Option<Arc<View>> {
+        let registry = self.registry();
+        let view = registry.views.get(id.0 as u32 as usize)?.as_ref().filter(|view| view.id() == id)?;
+        view.is_asked(self.clock.now());
+        Some(Arc::clone(view))
+    }
+
     /// A container by name, with the views that name it.
     pub(super) fn container(&self, name: &str) -> Arc<Container> {
         let mut registry = self.registry();
         if let Some(container) = registry.containers.get(name) {
             return Arc::clone(container);
         }
-        let number = registry.containers.len() as u32;
+        let number = registry.container_count;
+        registry.container_count += 1;
         let container = Arc::new(Container::new(number, name.into(), self.clock.now()));
-        let views = registry.views.iter().filter(|view| view.names(name));
-        views.for_each(|view| container.add(view));
+        registry.views_of(name).for_each(|view| container.add(view));
         self.put_in_force(&container);
         self.note(Record { mark: Mark::Container, number, version: 0, body: name.as_bytes() });
         let mut containers = (*registry.containers).clone();
@@ -108,7 +116,7 @@ impl Handler {
         if !registry.has_patterns || registry.strangers.contains(name) {
             return None;
         }
-        if !registry.views.iter().any(|view| view.names(name)) {
+        if registry.views_of(name).next().is_none() {
             registry.remember_stranger(name);
             return None;
         }
@@ -137,7 +145,7 @@ impl Handler {
     }
 
     /// Finds what a view names, now.
-    async fn find_containers(&self, view: &View) -> Result<(), ViewError> {
+    pub(super) async fn find_containers(&self, view: &View) -> Result<(), ViewError> {
         let (mut names, has_patterns) = view.containers();
         if has_patterns {
             let all = self.buckets.list().await.map_err(|error| of_store("*", error))?;
@@ -148,7 +156,7 @@ impl Handler {
         Ok(())
     }
 
-    /// The containers of a view, which are listed.
+    /// The containers of a view, which are listed, but those that cannot be.
     async fn ready(&self, view: &View) -> Result<Vec<Arc<Container>>, ViewError> {
         if !view.has_containers.load(Ordering::Acquire) {
             self.find_containers(view).await?;
@@ -159,11 +167,11 @@ impl Handler {
         let has_patterns = view.containers().1;
         let listings = containers.iter().map(|container| self.listed(container, view));
         let listings = futures_util::future::join_all(listings).await;
+        let is_none_listed = listings.iter().all(Result::is_err);
         for (container, listed) in containers.iter().zip(listings) {
             match listed {
-                Err(error) if has_patterns && is_of_one(&error) => {
-                    tracing::warn!(container = %container.name, %error, "a view leaves a container out");
-                }
+                // The others go on.
+                Err(error) if is_of_one(&error) && (has_patterns || !is_none_listed) => {}
                 Err(error) => return Err(of_store(&container.name, error)),
                 Ok(()) => {}
             }
@@ -171,9 +179,16 @@ impl Handler {
         Ok(containers)
     }
 
+    /// How far a cursor is, if it is of this view: one that was forgotten and came again is another.
+    fn versions<'c>(&self, view: &View, cursor: &'c Cursor) -> Option<&'c [u64]> {
+        let (last, versions) = cursor.versions.split_last()?;
+        let is_ours = cursor.epoch == self.epoch && *last == view.id().0 && versions.len() == 2 * SHARDS;
+        is_ours.then_some(versions)
+    }
+
     fn changes_since(
         &self,
-        view: u32,
+        view: &View,
         containers: &[Arc<Container>],
         since: &[u64],
         limit: usize,
@@ -185,17 +200,18 @@ impl Handler {
             has_more: false,
             shown: Vec::new(),
             gone: Vec::new(),
+            unlisted: containers.iter().filter_map(|container| container.unlisted()).collect(),
         };
         let mut asked: Vec<Asked> = containers.iter().map(|container| Asked::new(container, now)).collect();
         let mut versions = since.to_vec();
         for (shard, since) in versions.chunks_exact_mut(2).enumerate() {
             let room = limit.max(1).saturating_sub(found.shown.len() + found.gone.len());
             let until =
-                self.changes_of_shard(shard, view, &mut asked, (since[0], since[1]), room, &mut found)?;
+                self.changes_of_shard(shard, view.number, &mut asked, (since[0], since[1]), room, &mut found)?;
             (since[0], since[1]) = until;
         }
         asked.iter().for_each(|asked| self.note_time(&asked.container, now));
-        found.cursor.versions = versions.into();
+        found.cursor.versions = versions.into_iter().chain([view.id().0]).collect();
         Some(found)
     }
 
@@ -317,11 +333,16 @@ impl Changes {
 impl Registry {
     pub(super) fn add(&mut self, view: &Arc<View>) {
         self.by_text.insert(view.text.clone(), view.number);
-        self.views.push(Arc::clone(view));
+        self.views.push(Some(Arc::clone(view)));
         self.has_patterns |= view.containers().1;
         self.strangers.clear();
         let named = self.containers.values().filter(|container| view.names(&container.name));
         named.for_each(|container| container.add(view));
+    }
+
+    /// Those that name a container.
+    pub(super) fn views_of(&self, container: &str) -> impl Iterator<Item = &Arc<View>> {
+        self.views.iter().flatten().filter(move |view| view.names(container))
     }
 
     fn remember_stranger(&mut self, name: &str) {

@@ -85,12 +85,16 @@ impl Views for Union {
 fn together(parts: Vec<Changes>, is_beginning: bool) -> Changes {
     let cursors: Vec<&Cursor> = parts.iter().map(|part| &part.cursor).collect();
     let (cursor, has_more) = (side_by_side(&cursors), parts.iter().any(|part| part.has_more));
-    let (mut shown, mut gone) = (Vec::new(), Vec::new());
+    let (mut shown, mut gone, mut unlisted) = (Vec::new(), Vec::new(), Vec::new());
     for part in parts {
         shown.extend(part.shown);
         gone.extend(part.gone);
+        unlisted.extend(part.unlisted);
     }
-    Changes { cursor, is_beginning, has_more, shown, gone }
+    // Each part lists every container.
+    unlisted.sort_unstable();
+    unlisted.dedup_by(|next, last| next.container == last.container);
+    Changes { cursor, is_beginning, has_more, shown, gone, unlisted }
 }
 
 /// One cursor of several: of each its epoch, how many versions it has, and these. Its own epoch is made of theirs.

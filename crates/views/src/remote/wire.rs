@@ -1,6 +1,6 @@
 //! What is said over HTTP, as JSON.
 
-use crate::{Changes, Cursor, ObjectName, Shown, ViewError};
+use crate::{Changes, Cursor, ObjectName, Shown, Unlisted, ViewError};
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, percent_encode};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -27,6 +27,9 @@ pub(super) struct Page {
     containers: Vec<String>,
     shown: Vec<Row>,
     gone: Vec<(usize, String)>,
+    /// Buckets that cannot be read, and why.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    unlisted: Vec<(String, String)>,
 }
 
 /// An object: bucket, key, size, etag, nanoseconds of its storing, type, properties, tags.
@@ -61,6 +64,7 @@ impl Page {
         let shown = changes.shown.iter().map(|shown| row(shown, &mut containers)).collect();
         let gone = changes.gone.iter().map(|name| (containers.place(&name.container), key_text(&name.key)));
         let gone = gone.collect();
+        let unlisted = changes.unlisted.iter().map(|one| (one.container.clone(), one.why.clone()));
         Self {
             cursor: cursor_text(&changes.cursor),
             beginning: changes.is_beginning,
@@ -68,6 +72,7 @@ impl Page {
             containers: containers.0.iter().map(|name| name.to_string()).collect(),
             shown,
             gone,
+            unlisted: unlisted.collect(),
         }
     }
 
@@ -91,6 +96,7 @@ impl Page {
             has_more: self.more,
             shown: shown.collect::<Option<_>>()?,
             gone: self.gone.iter().map(|(at, key)| name(*at, key)).collect::<Option<_>>()?,
+            unlisted: self.unlisted.into_iter().map(|(container, why)| Unlisted { container, why }).collect(),
         })
     }
 }
@@ -211,7 +217,9 @@ mod tests {
             gone.iter_mut().skip(1).for_each(|name| name.container = "other".into());
             let shown = keys.into_iter().zip(sizes).map(|(key, (size, at))| Arc::new(shown(key, size, at)));
             let cursor = Cursor { epoch: 7, versions: versions.into() };
-            let changes = Changes { cursor, is_beginning, has_more, shown: shown.collect(), gone };
+            let unlisted = gone.iter().map(|name| Unlisted { container: name.container.to_string(), why: "ü".into() });
+            let unlisted = unlisted.collect();
+            let changes = Changes { cursor, is_beginning, has_more, shown: shown.collect(), gone, unlisted };
             let text = serde_json::to_string(&Page::new(&changes)).unwrap();
             let page: Page = serde_json::from_str(&text).unwrap();
             prop_assert_eq!(page.read().unwrap(), changes);

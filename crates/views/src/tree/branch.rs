@@ -9,7 +9,7 @@ use super::names::{Entry, Names};
 use super::naming::EntryName;
 use super::told::Told;
 use super::{DIRECTORY_PROPERTY, Lost, News, Place, Stale, TreeError, TreeParts, ViewStatus};
-use crate::{Changes, Cursor, ObjectName, Rule, Ruleset, Shown, ViewError, ViewId, Views};
+use crate::{Changes, Cursor, ObjectName, Rule, Ruleset, Shown, Unlisted, ViewError, ViewId, Views};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 use store::{Claims, Clock, Timestamp};
@@ -47,6 +47,8 @@ struct State {
     known: Option<Timestamp>,
     heard: Option<u64>,
     lost: Option<(Lost, Timestamp)>,
+    /// What it said cannot be read.
+    unlisted: Vec<Unlisted>,
     /// Somebody asks for longer than others wait: nobody else does meanwhile.
     is_late: bool,
 }
@@ -67,6 +69,7 @@ impl Branch {
             known: None,
             heard: None,
             lost: None,
+            unlisted: Vec::new(),
             is_late: false,
         });
         let recency = ruleset.recency.unwrap_or(parts.recency);
@@ -185,6 +188,7 @@ impl Branch {
             objects: state.told.names.len(),
             known: state.known,
             lost: state.lost.as_ref().map(|(lost, _)| lost.clone()),
+            unlisted: state.unlisted.clone(),
         }
     }
 
@@ -299,7 +303,8 @@ impl Branch {
         let mut anew: Option<Names> = None;
         let mut cursor = self.read().cursor.clone();
         loop {
-            let changes = self.page(cursor.as_ref()).await?;
+            let mut changes = self.page(cursor.as_ref()).await?;
+            let unlisted = std::mem::take(&mut changes.unlisted);
             cursor = Some(changes.cursor.clone());
             let has_more = changes.has_more;
             if changes.is_beginning {
@@ -310,6 +315,7 @@ impl Branch {
                 None => self.hear(changes),
             }
             if !has_more {
+                self.is_without(unlisted);
                 break;
             }
         }
@@ -324,6 +330,15 @@ impl Branch {
             self.stirred.notify_one();
         }
         Ok(())
+    }
+
+    /// Takes note of what cannot be read, and says so where that is news.
+    fn is_without(&self, unlisted: Vec<Unlisted>) {
+        let mut state = self.write();
+        for Unlisted { container, why } in unlisted.iter().filter(|one| !state.unlisted.contains(one)) {
+            tracing::warn!(view = self.ruleset.name, container, why, "a view is without a container");
+        }
+        state.unlisted = unlisted;
     }
 
     async fn page(&self, cursor: Option<&Cursor>) -> Result<Changes, ViewError> {

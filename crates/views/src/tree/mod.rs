@@ -18,7 +18,7 @@ mod place;
 mod rename;
 mod told;
 
-use crate::{ObjectName, Ruleset, Shown, ViewError, Views};
+use crate::{ObjectName, Ruleset, Shown, Unlisted, ViewError, Views};
 use branch::Branch;
 use events::Sink;
 use follow::Follower;
@@ -97,6 +97,8 @@ pub struct ViewStatus {
     pub known: Option<Timestamp>,
     /// The handler does not answer.
     pub lost: Option<Lost>,
+    /// Containers that cannot be read, as it last said.
+    pub unlisted: Vec<Unlisted>,
 }
 
 /// A handler that does not answer. Its clients go on with what they have.

@@ -1,6 +1,7 @@
 //! Tests of the event handler.
 
 mod believed;
+mod care;
 mod filling;
 mod measured;
 mod random;

@@ -34,7 +34,6 @@ impl Stats {
 }
 
 fn show(report: &Report) -> Result<()> {
-    let HintReport { applied, repeated, late, unwanted, looked } = &report.hints;
     let memory = units::human_bytes(report.memory_bytes as u64);
     print_line(&format!(
         "{} views of {} objects in {} buckets, {memory}; {} objects wait to be looked at",
@@ -47,24 +46,36 @@ fn show(report: &Report) -> Result<()> {
         let rules: Vec<&str> = view.rules.lines().map(str::trim).collect();
         print_line(&format!("  {} objects: {}", view.objects, rules.join(", ")))?;
     }
+    report.unlisted.iter().try_for_each(|why| print_line(&format!("  {why}")))?;
+    let HintReport { applied, repeated, late, unwanted, looked } = &report.hints;
     let heard = applied + repeated + late + unwanted + looked;
-    print_line(&format!(
-        "hints: {applied} applied, {repeated} repeated, {late} late, {unwanted} unwanted, {looked} looked at; {} ns each",
-        report.matching_ns.checked_div(heard).unwrap_or(0)
-    ))?;
+    let each_ns = report.matching_ns.checked_div(heard).unwrap_or(0);
+    print_line(&format!("hints: {}; {each_ns} ns each", outcomes(&report.hints)))?;
     if report.feeds.is_empty() {
         print_line("no sources: nobody says what happens to objects")?;
     }
     for feed in &report.feeds {
         let state = if feed.connected { "connected" } else { "not connected" };
-        print_line(&format!("{}\n  {state}, {} ms behind", feed.source, feed.lag_ms))?;
+        let waiting = match feed.waiting {
+            Some(count) => format!("{count} messages wait there"),
+            None => "it does not say how many messages wait".to_owned(),
+        };
+        print_line(&format!("{}\n  {state}, {} ms behind; {waiting}", feed.source, feed.lag_ms))?;
         print_line(&format!(
             "  messages {}, hints {}, unreadable {}, lost {}, repeated {}, failures {}",
             feed.messages, feed.hints, feed.unreadable, feed.lost, feed.repeated, feed.failures
         ))?;
+        if let Some(hints) = &feed.outcomes {
+            print_line(&format!("  hints: {}", outcomes(hints)))?;
+        }
         if let Some(error) = &feed.last_error {
             print_line(&format!("  last failure: {error}"))?;
         }
     }
     Ok(())
+}
+
+fn outcomes(hints: &HintReport) -> String {
+    let HintReport { applied, repeated, late, unwanted, looked } = hints;
+    format!("{applied} applied, {repeated} repeated, {late} late, {unwanted} unwanted, {looked} looked at")
 }

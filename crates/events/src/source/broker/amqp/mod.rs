@@ -110,6 +110,13 @@ impl Source for Queue {
             }
         }
     }
+
+    async fn waiting(&mut self) -> Result<Option<u64>, SourceError> {
+        let Some(share) = &self.share else { return Ok(None) };
+        let queue = within(&self.place, self.look(&share.channel)).await?;
+        let queue = queue.map_err(|error| self.error(&error))?;
+        Ok(Some(u64::from(queue.message_count())))
+    }
 }
 
 impl Queue {
@@ -117,13 +124,17 @@ impl Queue {
         let connection = network::greet(&self.place, self.uri()).await?;
         let channel = connection.create_channel().await?;
         channel.basic_qos(UNACKNOWLEDGED_MAX, BasicQosOptions::default()).await?;
-        // Asks whether it is there, and makes none: what is bound to it is whoever's who made it.
-        let passive = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
+        self.look(&channel).await?;
         let queue = self.queue.as_str();
-        channel.queue_declare(queue.into(), passive, FieldTable::default()).await?;
         let options = BasicConsumeOptions::default();
         let messages = channel.basic_consume(queue.into(), "".into(), options, FieldTable::default()).await?;
         Ok(Share { messages, last: None, channel, _connection: connection })
+    }
+
+    /// Asks whether it is there, and makes none: what is bound to it is whoever's who made it.
+    async fn look(&self, channel: &Channel) -> lapin::Result<lapin::Queue> {
+        let passive = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
+        channel.queue_declare(self.queue.as_str().into(), passive, FieldTable::default()).await
     }
 
     fn uri(&self) -> AMQPUri {

@@ -6,6 +6,7 @@ use rskafka::client::error::Error;
 use rskafka::client::partition::PartitionClient;
 use rskafka::record::RecordAndOffset;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
@@ -27,7 +28,7 @@ const LOOK: Duration = Duration::from_secs(60);
 
 /// Reads a partition from `offset` on, until it fails.
 pub(super) async fn follow(
-    reader: PartitionClient,
+    reader: Arc<PartitionClient>,
     mut offset: i64,
     sender: mpsc::Sender<Result<Fetched, Error>>,
 ) {

@@ -11,6 +11,7 @@ use super::connection::within;
 use super::place::{BrokerAccess, Form, Place};
 use crate::source::{Message, Source, SourceError};
 use follow::{Fetched, follow, watch};
+use futures_util::future::try_join_all;
 use positions::Positions;
 use rskafka::BackoffConfig;
 use rskafka::client::error::Error;
@@ -18,6 +19,7 @@ use rskafka::client::partition::{OffsetAt, PartitionClient, UnknownTopicHandling
 use rskafka::client::{Client, ClientBuilder, Credentials, SaslConfig};
 use rskafka::record::RecordAndOffset;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -89,6 +91,8 @@ struct Share {
     ready: VecDeque<(i32, RecordAndOffset)>,
     /// Of each partition what comes after that which was handed out.
     handed: BTreeMap<i32, i64>,
+    /// Of each partition who reads it, and from where on.
+    readers: Vec<(Arc<PartitionClient>, i64)>,
     /// End with this.
     _tasks: JoinSet<()>,
 }
@@ -138,6 +142,18 @@ impl Source for Topic {
         })
     }
 
+    async fn waiting(&mut self) -> Result<Option<u64>, SourceError> {
+        let Some(share) = &self.share else { return Ok(None) };
+        let ends = share.readers.iter().map(|(reader, _)| reader.get_offset(OffsetAt::Latest));
+        let ends = within(&self.topic.place, try_join_all(ends)).await?;
+        let ends = ends.map_err(|error| self.topic.error(&error))?;
+        let left = share.readers.iter().zip(ends).map(|((reader, from), end)| {
+            let next = share.handed.get(&reader.partition()).map_or(*from, |handed| *handed.max(from));
+            u64::try_from(end.saturating_sub(next)).unwrap_or(0)
+        });
+        Ok(Some(left.sum()))
+    }
+
     fn take_lost(&mut self) -> bool {
         std::mem::take(&mut self.has_lost)
     }
@@ -154,16 +170,18 @@ impl Named {
         let wanted = self.wanted(&there)?;
         let (sender, fetched) = mpsc::channel(WAITING_MAX);
         let mut tasks = JoinSet::new();
-        let mut has_lost = false;
+        let (mut has_lost, mut readers) = (false, Vec::new());
         for partition in wanted {
             let opened = self.partition(&client, partition, known.get(&partition).copied());
             let (reader, from, is_gap) =
                 within(&self.place, opened).await?.map_err(|error| self.error(&error))?;
             has_lost |= is_gap;
-            tasks.spawn(follow(reader, from, sender.clone()));
+            let reader = Arc::new(reader);
+            tasks.spawn(follow(Arc::clone(&reader), from, sender.clone()));
+            readers.push((reader, from));
         }
         tasks.spawn(watch(client, self.place.path.clone(), there, sender));
-        let share = Share { fetched, ready: VecDeque::new(), handed: known, _tasks: tasks };
+        let share = Share { fetched, ready: VecDeque::new(), handed: known, readers, _tasks: tasks };
         Ok((share, has_lost))
     }
 

@@ -38,6 +38,7 @@ pub(super) struct Durable {
 
 struct Share {
     link: Link,
+    consumer: PullConsumer,
     messages: pull::Stream,
     handed: Vec<Acker>,
 }
@@ -59,7 +60,7 @@ impl Durable {
         let messages = consumer.stream().max_messages_per_batch(PULLED).expires(WAIT).heartbeat(HEARTBEAT);
         let messages = within(&self.place, messages.messages()).await?;
         let messages = messages.map_err(|error| self.place.unavailable(error))?;
-        Ok(Share { link, messages, handed: Vec::new() })
+        Ok(Share { link, consumer, messages, handed: Vec::new() })
     }
 
     /// The durable consumer, made unless it is there.
@@ -154,6 +155,12 @@ impl Source for Durable {
             }
         }
         Ok(())
+    }
+
+    async fn waiting(&mut self) -> Result<Option<u64>, SourceError> {
+        let Some(share) = &self.share else { return Ok(None) };
+        let info = within(&self.place, share.consumer.get_info()).await?;
+        Ok(Some(info.map_err(|error| self.place.unavailable(error))?.num_pending))
     }
 }
 

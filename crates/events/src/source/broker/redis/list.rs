@@ -95,6 +95,13 @@ impl Source for List {
         }
         taken
     }
+
+    async fn waiting(&mut self) -> Result<Option<u64>, SourceError> {
+        let Some(share) = &mut self.share else { return Ok(None) };
+        let mut length = redis::cmd("LLEN");
+        length.arg(&self.queue.key);
+        self.queue.ask(&mut share.link, &length).await.map(Some)
+    }
 }
 
 impl Queue {

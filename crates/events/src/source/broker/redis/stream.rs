@@ -7,7 +7,7 @@ use super::{DEAD, LOOK_FOR_LEFT, Link, Server, WAIT, bytes, elements};
 use crate::source::{Message, Source, SourceError};
 use bytes::Bytes;
 use redis::{AsyncConnectionConfig, Cmd, FromRedisValue, RedisError, Value};
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use tokio::time::Instant;
 
 /// Removes consumers that have nothing pending and have not asked for an hour; they come back by asking. In one step, because what
@@ -80,6 +80,11 @@ impl Source for Stream {
             self.share = None;
         }
         acknowledged
+    }
+
+    async fn waiting(&mut self) -> Result<Option<u64>, SourceError> {
+        let Some(share) = &mut self.share else { return Ok(None) };
+        self.group.lag(&mut share.link).await
     }
 }
 
@@ -175,6 +180,22 @@ impl Group {
         self.ask::<Value>(&mut share.link, &done).await?;
         share.handed.clear();
         Ok(())
+    }
+
+    /// How many entries the group has not been given, which Redis tells since version 7, and not where entries were deleted.
+    async fn lag(&self, link: &mut Link) -> Result<Option<u64>, SourceError> {
+        let mut about = redis::cmd("XINFO");
+        about.arg("GROUPS").arg(&self.key);
+        let groups: Vec<HashMap<String, Value>> = self.ask(link, &about).await?;
+        let is_ours = |group: &HashMap<String, Value>| {
+            let name = group.get("name").cloned().and_then(bytes);
+            name.is_some_and(|name| name == self.name.as_bytes())
+        };
+        let lag = groups.iter().find(|group| is_ours(group)).and_then(|group| group.get("lag"));
+        Ok(lag.and_then(|lag| match lag {
+            Value::Int(lag) => u64::try_from(*lag).ok(),
+            _ => None,
+        }))
     }
 
     async fn ask<T: FromRedisValue>(&self, link: &mut Link, question: &Cmd) -> Result<T, SourceError> {

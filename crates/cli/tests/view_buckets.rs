@@ -1,0 +1,170 @@
+//! Views over buckets that their reader may not read, or that are not there.
+
+use crate::fixture::{Home, eventually, said};
+use crate::handlers::Run;
+use crate::s3::new_bucket;
+use crate::view_mounts::{Client, Telling, names};
+use servers::S3Server;
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+
+const USER: &str = "reader";
+const PASSWORD: &str = "reads-what-it-may";
+
+/// A user of a server, whose policy says what it may do.
+struct Reader<'s> {
+    server: &'s S3Server,
+    home: &'s Home,
+}
+
+impl<'s> Reader<'s> {
+    fn new(server: &'s S3Server, home: &'s Home, may: &str) -> Self {
+        let reader = Self { server, home };
+        reader.admin(&["user", "add", "m", USER, PASSWORD]);
+        reader.may("first", may);
+        reader
+    }
+
+    /// From now on its policy is this; the statements of one.
+    fn may(&self, name: &str, statements: &str) {
+        let policy = format!(r#"{{"Version": "2012-10-17", "Statement": [{statements}]}}"#);
+        fs::write(self.home.path("policy.json"), policy).unwrap();
+        self.admin(&["policy", "create", "m", name, "policy.json"]);
+        self.admin(&["policy", "attach", "m", name, "--user", USER]);
+    }
+
+    fn admin(&self, words: &[&str]) {
+        let (user, password) = (self.server.access_key(), self.server.secret_key());
+        let host = self.server.endpoint().replace("http://", &format!("http://{user}:{password}@"));
+        let mut mc = self.home.command(servers::program("mc"));
+        mc.env("MC_HOST_m", host).args(["--quiet", "admin"]);
+        let said = said(mc.args(words));
+        assert_eq!(said.code, 0, "mc admin {words:?}: {said:?}");
+    }
+}
+
+/// All that can be done in a bucket.
+fn all_of(bucket: &str) -> String {
+    format!(
+        r#"{{"Effect": "Allow", "Action": "s3:*", "Resource": ["arn:aws:s3:::{bucket}", "arn:aws:s3:::{bucket}/*"]}}"#
+    )
+}
+
+/// As the server's user.
+fn as_reader(home: Home) -> Home {
+    home.with("AWS_ACCESS_KEY_ID", USER).with("AWS_SECRET_ACCESS_KEY", PASSWORD)
+}
+
+#[test]
+fn s288_a_bucket_that_cannot_be_read_stands_in_nobodys_way() {
+    let telling = Telling::start();
+    let server = &telling.server;
+    let [open, shut] = ["open", "shut"].map(|name| new_bucket(server, name));
+    let later = "cli-later";
+    let [in_open, in_shut] = [&open, &shut].map(|bucket| Client::of(server, bucket));
+    in_open.put("a", "open", &[]);
+    in_shut.put("b", "shut", &[]);
+    let home = as_reader(telling.home());
+    let reader = Reader::new(server, &home, &all_of(&open));
+    let rules = format!("all: {{container: [{open}, {shut}, {later}]}}\nonly: {{container: {shut}}}\n");
+    fs::write(home.path("rules.yaml"), rules).unwrap();
+    let [events, secret] = &telling.flags;
+    home.ok(["mount", "--views=rules.yaml", events, secret, "--log-file=log", "mnt", "--metadata-ttl=1h"]);
+    let [all, only] = ["all", "only"].map(|name| home.mnt().join(name));
+
+    assert_eq!(names(&all), ["a"]);
+    assert!(fs::read_dir(&only).and_then(Iterator::collect::<Result<Vec<_>, _>>).is_err());
+    let status = home.ok(["status", "mnt"]);
+    for bucket in [shut.as_str(), later] {
+        assert!(status.contains(&format!("; '{bucket}' cannot be read: ")), "{status}");
+        let log = fs::read_to_string(home.path("log")).unwrap();
+        assert!(log.contains(bucket), "{log}");
+    }
+    let listed = home.tenon(["views", "list", "rules.yaml"]);
+    assert!(listed.out.starts_with("all: 1 objects, "), "{listed:?}");
+    assert!(listed.err.contains(&format!("view 'all': '{shut}' cannot be read")), "{listed:?}");
+    assert!(listed.err.contains("view 'only'"), "{listed:?}");
+
+    // What goes on in the others is seen.
+    telling.tells_of(&home, &open);
+    in_open.put("c", "told", &[]);
+    eventually("the other bucket is heard", || names(&all) == ["a", "c"]);
+    fs::write(all.join("made"), "here").unwrap();
+    assert_eq!(in_open.find("made").unwrap().size_bytes, 4);
+
+    // Nobody says so, and it is found out.
+    new_bucket(server, "later");
+    Client::of(server, later).put("d", "later", &[]);
+    reader.may("second", &format!("{}, {}", all_of(&shut), all_of(later)));
+    eventually("all are shown", || names(&all) == ["a", "b", "c", "d", "made"]);
+    assert_eq!(fs::read_to_string(all.join("b")).unwrap(), "shut");
+    assert_eq!(names(&only), ["b"]);
+    let is_well = || !home.ok(["status", "mnt"]).contains("cannot be read");
+    eventually("the status says so", is_well);
+    home.ok(["umount", "mnt"]);
+}
+
+#[test]
+fn s289_a_client_of_a_handler_sees_what_its_own_credentials_may_read() {
+    let server = servers::minio();
+    let [open, shut] = ["open", "shut"].map(|name| new_bucket(&server, name));
+    for (bucket, keys) in [(&open, ["a", "b"]), (&shut, ["c", "d"])] {
+        let client = Client::of(&server, bucket);
+        keys.iter().for_each(|key| client.put(key, "x", &[]));
+    }
+    let homes = [crate::s3::home(&server), as_reader(crate::s3::home(&server))];
+    let [home, theirs] = homes.map(|home| home.with("AWS_ENDPOINT_URL", &server.endpoint()));
+    let reader = Reader::new(&server, &theirs, &all_of(&open));
+    let rules =
+        format!("all: {{container: [{open}, {shut}]}}\nany: {{container: 'cli-*', object: '[bd]'}}\n");
+    for home in [&home, &theirs] {
+        fs::write(home.path("rules.yaml"), &rules).unwrap();
+    }
+    let handler = Run::start(&home, &["events", "serve", "--listen=127.0.0.1:0", "--state-dir=handler"]);
+    let at = handler.first_line();
+    for home in [&home, &theirs] {
+        home.ok(["mount", "--views=rules.yaml", "mnt", "--handler", &at, "--metadata-ttl=0s"]);
+    }
+    let of = |home: &Home, view: &str| names(&home.mnt().join(view));
+    assert_eq!(of(&home, "all"), ["a", "b", "c", "d"]);
+    assert_eq!(of(&home, "any"), ["b", "d"]);
+    assert_eq!(of(&theirs, "all"), ["a", "b"]);
+    assert_eq!(of(&theirs, "any"), ["b"]);
+    assert!(!theirs.mnt().join("all/c").exists());
+    let status = theirs.ok(["status", "mnt"]);
+    assert!(status.contains(&format!("; '{shut}' cannot be read: ")), "{status}");
+    assert!(!home.ok(["status", "mnt"]).contains("cannot be read"));
+
+    reader.may("second", &all_of(&shut));
+    eventually("what it may read now is shown", || of(&theirs, "all") == ["a", "b", "c", "d"]);
+    assert_eq!(fs::read_to_string(theirs.mnt().join("all/c")).unwrap(), "x");
+    home.ok(["umount", "mnt"]);
+    theirs.ok(["umount", "mnt"]);
+}
+
+/// In a view, too, a file's owner and mode say who may open it.
+#[test]
+fn s289_who_may_open_a_file_of_a_view_its_mode_says() {
+    let server = servers::shared_minio();
+    let bucket = new_bucket(server, "modes");
+    let client = Client::of(server, &bucket);
+    let owned = [("file-permissions", "0100600"), ("file-owner", "2001"), ("file-group", "2001")];
+    client.put("own", "secret", &owned);
+    let home = crate::s3::home(server).with("AWS_ENDPOINT_URL", &server.endpoint());
+    let rules = format!("all: {{container: {bucket}, properties: {{file-owner: ['*', null]}}}}\n");
+    fs::write(home.path("rules.yaml"), rules).unwrap();
+    home.ok(["mount", "--views=rules.yaml", "mnt", "--allow-other", "--attributes=headers"]);
+    // Temporary directories are their owner's alone.
+    let dir = home.mnt();
+    fs::set_permissions(dir.parent().unwrap(), fs::Permissions::from_mode(0o755)).unwrap();
+    let reads = |user: &str| {
+        let mut command = home.command("setpriv");
+        command.args(["--reuid", user, "--regid", user, "--clear-groups", "cat"]).arg(dir.join("all/own"));
+        said(&mut command)
+    };
+    assert_eq!(names(&dir.join("all")), ["own"]);
+    assert_eq!(reads("2001").out, "secret");
+    let refused = reads("2002");
+    assert!(refused.out.is_empty() && refused.err.contains("Permission denied"), "{refused:?}");
+    home.ok(["umount", "mnt"]);
+}
