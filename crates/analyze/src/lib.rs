@@ -3,3 +3,5 @@
 //! Owns workloads, what the kernel's tracepoints say while they run, and the figures drawn of it.
 //!
 //! Refuses: to guess. Every metric names the tracepoint that it comes from; what the kernel cannot show is "not available".
+
+pub mod workload;
