@@ -27,6 +27,21 @@ pub struct Age {
     pub size_bytes_max: u64,
 }
 
+impl Age {
+    /// 80 % full, three turnovers, and at the end room so that what comes then makes it as full again.
+    pub(super) fn before(coming_bytes: u64, capacity_bytes: u64, size_bytes_max: u64) -> Self {
+        const FILL_PERCENT: u64 = 80;
+        let coming_percent = (coming_bytes * 100).div_ceil(capacity_bytes.max(1));
+        Self {
+            capacity_bytes,
+            fill_percent: FILL_PERCENT,
+            left_percent: FILL_PERCENT.saturating_sub(coming_percent),
+            turnovers: 3,
+            size_bytes_max,
+        }
+    }
+}
+
 impl Load {
     /// Ages.
     ///

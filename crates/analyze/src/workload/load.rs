@@ -76,6 +76,16 @@ pub enum LoadError {
         /// What the first said.
         first: String,
     },
+    /// What is to be there does not fit.
+    #[error(
+        "{needed_bytes} bytes are needed for objects and {room_bytes} are free: take fewer or smaller objects, or a larger device"
+    )]
+    NoRoom {
+        /// What is to be there, and under way at a time.
+        needed_bytes: u64,
+        /// What there is.
+        room_bytes: u64,
+    },
     /// A call that everything else needs failed.
     #[error(transparent)]
     Store(#[from] StoreError),

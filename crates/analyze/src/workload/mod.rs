@@ -35,13 +35,13 @@ use std::str::FromStr;
 #[serde(rename_all = "kebab-case")]
 pub enum Workload {
     /// Table 1: 95 PUT to 5 GET, uniform.
-    #[serde(rename = "w-o")]
+    #[serde(rename = "W-O")]
     WriteOnly,
     /// Table 1: 5 PUT to 95 GET, zipfian.
-    #[serde(rename = "r-o")]
+    #[serde(rename = "R-O")]
     ReadOnly,
     /// Table 1: 50 PUT to 50 GET, zipfian.
-    #[serde(rename = "r-w")]
+    #[serde(rename = "R-W")]
     ReadWrite,
     /// New objects of 4 KiB.
     #[serde(rename = "put-4k")]
@@ -58,10 +58,10 @@ pub enum Workload {
     /// Section 3.3: all objects by pages of a listing, nothing cached.
     Enumerate,
     /// R-O on a store that was filled and overwritten many times.
-    #[serde(rename = "aged-r-o")]
+    #[serde(rename = "aged-R-O")]
     AgedReadOnly,
     /// R-W on such a store.
-    #[serde(rename = "aged-r-w")]
+    #[serde(rename = "aged-R-W")]
     AgedReadWrite,
 }
 
@@ -108,16 +108,16 @@ impl Workload {
     /// Its name on the command line and in reports.
     pub fn name(self) -> &'static str {
         match self {
-            Self::WriteOnly => "w-o",
-            Self::ReadOnly => "r-o",
-            Self::ReadWrite => "r-w",
+            Self::WriteOnly => "W-O",
+            Self::ReadOnly => "R-O",
+            Self::ReadWrite => "R-W",
             Self::Put4K => "put-4k",
             Self::Get4K => "get-4k",
             Self::Put64K => "put-64k",
             Self::Get64K => "get-64k",
             Self::Enumerate => "enumerate",
-            Self::AgedReadOnly => "aged-r-o",
-            Self::AgedReadWrite => "aged-r-w",
+            Self::AgedReadOnly => "aged-R-O",
+            Self::AgedReadWrite => "aged-R-W",
         }
     }
 
@@ -132,14 +132,55 @@ impl Workload {
             Self::Put64K => "new objects of 64 KiB",
             Self::Get64K => "reading objects of 64 KiB, uniform",
             Self::Enumerate => "all objects by pages of a listing, cold",
-            Self::AgedReadOnly => "r-o after overwriting three times the capacity",
-            Self::AgedReadWrite => "r-w after overwriting three times the capacity",
+            Self::AgedReadOnly => "R-O after overwriting three times the capacity",
+            Self::AgedReadWrite => "R-W after overwriting three times the capacity",
         }
+    }
+
+    /// How much of it, for people.
+    pub fn scale(self, scale: &Scale) -> String {
+        let Some(mix) = self.mix(scale) else {
+            return format!("{} objects of {} KiB", scale.enumerated, scale.enumerated_bytes >> 10);
+        };
+        let (operations, kib) = (mix.operations, mix.size_bytes >> 10);
+        format!(
+            "{operations} operations on {} objects of {kib} KiB, {} at a time by {} clients",
+            mix.objects, mix.tasks, scale.clients
+        )
     }
 
     /// Whether the store is aged before it.
     pub fn is_aged(self) -> bool {
         matches!(self, Self::AgedReadOnly | Self::AgedReadWrite)
+    }
+
+    /// Makes what is to be there before it is measured, in a store with room for so many bytes.
+    ///
+    /// # Errors
+    /// [`LoadError::NoRoom`] where it does not fit, or what [`Load::mix`] meets.
+    pub async fn prepare(self, load: &Load, scale: &Scale, room_bytes: u64) -> Result<(), LoadError> {
+        let (objects, size_bytes) = self.filling(scale);
+        let at_once = self.mix(scale).map_or(0, |mix| mix.tasks as u64 * mix.size_bytes);
+        let needed_bytes = objects * size_bytes + at_once;
+        if needed_bytes > room_bytes {
+            return Err(LoadError::NoRoom { needed_bytes, room_bytes });
+        }
+        if self.is_aged() {
+            load.age(&Age::before(needed_bytes, room_bytes, scale.size_bytes)).await?;
+        }
+        load.fill(objects, size_bytes, scale.threads.min(SMALL_TASKS)).await?;
+        Ok(())
+    }
+
+    /// Does it.
+    ///
+    /// # Errors
+    /// What [`Load::mix`] and [`Load::enumerate`] meet.
+    pub async fn perform(self, load: &Load, scale: &Scale) -> Result<Done, LoadError> {
+        match self.mix(scale) {
+            Some(mix) => load.mix(&mix).await,
+            None => Ok(load.enumerate(scale.enumerated).await?.0),
+        }
     }
 
     /// Whether it is to find nothing cached: what it reads was written long ago.
@@ -204,7 +245,7 @@ impl FromStr for Workload {
         let names = || Self::ALL.map(Self::name).join(", ");
         Self::ALL
             .into_iter()
-            .find(|workload| workload.name() == name)
+            .find(|workload| workload.name().eq_ignore_ascii_case(name))
             .ok_or_else(|| format!("no workload '{name}'; there are {}", names()))
     }
 }
@@ -232,7 +273,7 @@ impl Scale {
         Self {
             size_bytes: 16 << 20,
             objects: 64,
-            operations: 256,
+            operations: 128,
             threads: 32,
             small_operations: 4000,
             enumerated: 20_000,
@@ -262,8 +303,9 @@ mod tests {
     fn names_come_back() {
         for workload in Workload::ALL {
             assert_eq!(workload.name().parse(), Ok(workload));
+            assert_eq!(workload.name().to_lowercase().parse(), Ok(workload));
             assert_eq!(serde_json::to_value(workload).unwrap(), workload.name());
         }
-        assert!("w-x".parse::<Workload>().unwrap_err().contains("w-o, r-o"));
+        assert!("w-x".parse::<Workload>().unwrap_err().contains("W-O, R-O"));
     }
 }
