@@ -17,6 +17,9 @@ pub struct Measurement {
     pub usage: Usage,
     /// What the devices were asked for.
     pub io: DeviceCounters,
+    /// Seconds until what was acknowledged at the end was on the medium, with all else that the system had not written;
+    /// `None` where nobody asked.
+    pub settle_secs: Option<f64>,
     /// What the trace says; `None` without one.
     pub metrics: Option<Metrics>,
     /// The traced requests on modelled devices.
@@ -84,7 +87,7 @@ impl Probe {
         };
         let what_if = trace.as_ref().map(modelled).unwrap_or_default();
         let metrics = trace.as_ref().map(metrics::metrics);
-        Ok((Measurement { done, usage, io, metrics, what_if }, trace))
+        Ok((Measurement { done, usage, io, settle_secs: None, metrics, what_if }, trace))
     }
 }
 

@@ -231,7 +231,9 @@ impl Plan {
         }
         let probe = Probe::start(running.pid(), running.scope(), is_traced)?;
         let done = workload.perform(&load, scale).await?;
-        Ok(probe.stop(done)?)
+        let mut measured = probe.stop(done)?;
+        measured.settle_secs = Some(running.settle()?.as_secs_f64());
+        Ok(measured)
     }
 
     fn results(&self, comparison: &Comparison) -> Vec<SystemResult> {

@@ -45,8 +45,7 @@ pub fn table(comparison: &Comparison) -> String {
     text
 }
 
-const HEAD: &str =
-    "   seconds (low to high)    ops/s    MiB/s   p50 ms   p99 ms   max ms  CPU s/GiB  CPU µs/op  flushes/op";
+const HEAD: &str = "   seconds (low to high)    ops/s    MiB/s   p50 ms   p99 ms   max ms  CPU s/GiB  CPU µs/op  flushes/op  settle s";
 
 fn row(comparison: &Comparison, system: System, workload: Workload) -> Option<String> {
     let mut rounds: Vec<&Measurement> = cells(&comparison.cells, system, workload).collect();
@@ -61,7 +60,7 @@ fn row(comparison: &Comparison, system: System, workload: Workload) -> Option<St
     let errors =
         if median.done.errors > 0 { format!("  {} ERRORS", median.done.errors) } else { String::new() };
     Some(format!(
-        "{:>8.2} ({low:>5.2} to {high:>5.2}) {:>8.0} {:>8.1} {:>8.2} {:>8.2} {:>8.1} {:>10} {:>10} {:>11.2}{errors}",
+        "{:>8.2} ({low:>5.2} to {high:>5.2}) {:>8.0} {:>8.1} {:>8.2} {:>8.2} {:>8.1} {:>10} {:>10} {:>11.2} {:>9}{errors}",
         median.done.wall_secs,
         median.rate(),
         median.throughput() / MIB,
@@ -71,6 +70,7 @@ fn row(comparison: &Comparison, system: System, workload: Workload) -> Option<St
         or_dash(median.server_secs_per_gib(), 2),
         or_dash(median.usage.server_secs.map(|secs| secs * 1e6 / operations), 0),
         median.io.flushes as f64 / operations,
+        or_dash(median.settle_secs, 2),
     ))
 }
 

@@ -14,8 +14,10 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
+use std::time::Duration;
 use store::s3::{Credentials, CredentialsSource, S3Buckets, S3Config};
 use store::{Buckets, Clock, Entropy, ObjectStore, StoreError};
+use tokio::time::Instant;
 
 /// The bucket of every system.
 pub(crate) const BUCKET: &str = "analyze";
@@ -124,7 +126,8 @@ impl System {
     }
 }
 
-const MINIO_DURABILITY: &str = "default settings";
+const MINIO_DURABILITY: &str = "acknowledged after fdatasync of the object's file and a synchronous write of xl.meta (fdatasync of it \
+     where that holds the object); the rename that gives both their name is not flushed";
 
 impl fmt::Display for System {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -201,7 +204,7 @@ impl Running {
             secret: programs.secret.clone(),
             undertaker,
         };
-        let name = format!("tenon-analyze-{}", std::process::id());
+        let name = format!("tenon-analyze-{}", running.devices[0].name());
         let group = MemoryLimit::probe().group(&name, memory_bytes, &mut running.undertaker)?;
         let dir = backing.dir().to_owned();
         let (program, arguments) = running.prepare(programs, &dir, address.to_string())?;
@@ -301,13 +304,19 @@ impl Running {
         Ok(())
     }
 
-    /// Writes what its file systems have not written yet: what is measured then is not billed for what came before.
+    /// Writes what is not on the medium yet, and says how long that took: what is measured then is not billed for what
+    /// came before, and what was measured shows what it left for later.
     ///
     /// # Errors
     /// If a device fails.
-    pub fn settle(&self) -> Result<(), SetupError> {
-        let synced = |mount: &PathBuf| rustix::fs::syncfs(fs::File::open(mount)?).map_err(Into::into);
-        self.mounts.iter().try_for_each(|mount| synced(mount).map_err(about(mount)))
+    pub fn settle(&self) -> Result<Duration, SetupError> {
+        let begun = Instant::now();
+        let of_mount = |mount: &PathBuf| rustix::fs::syncfs(fs::File::open(mount)?).map_err(Into::into);
+        self.mounts.iter().try_for_each(|mount| of_mount(mount).map_err(about(mount)))?;
+        for device in &self.devices {
+            fs::File::open(device.path()).and_then(|file| file.sync_all()).map_err(about(device.path()))?;
+        }
+        Ok(begun.elapsed())
     }
 
     /// Which one it is.

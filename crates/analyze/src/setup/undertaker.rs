@@ -28,11 +28,11 @@ patiently() {
     sleep 0.1
   done
 }
-is_gone() { ! kill -0 -- "-$1"; }
+is_gone() { ! kill -0 "-$1"; }
 printf '%s\n' "$undo" | while IFS= read -r line; do
   what=${line%% *} which=${line#* }
   case $what in
-    kill) kill -9 -- "-$which"; patiently is_gone "$which" ;;
+    kill) kill -9 "-$which"; patiently is_gone "$which" ;;
     umount) patiently umount -- "$which" || umount -l -- "$which" ;;
     losetup) patiently losetup -d "$which" ;;
     rmdir) patiently rmdir -- "$which" ;;
