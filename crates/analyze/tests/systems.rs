@@ -80,7 +80,7 @@ async fn a_system_is_measured_and_leaves_nothing() {
 
 /// Half set up when it fails: device, file system, mount and memory group are there, the server is not.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_fails_half_way_leaves_nothing() {
+async fn s337_what_fails_half_way_leaves_nothing() {
     let scratch = tempfile::tempdir().unwrap();
     let backing = Backing::new(scratch.path(), DEVICE_BYTES).unwrap();
     let programs = programs("/bin/false".into());

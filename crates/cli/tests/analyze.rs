@@ -61,7 +61,7 @@ fn two_systems_are_compared_and_leave_nothing() {
 
 /// Whether by Ctrl-C or by a kill that no program sees: devices, mounts and servers are given back.
 #[test]
-fn a_comparison_that_is_ended_leaves_nothing() {
+fn s337_a_comparison_that_is_ended_leaves_nothing() {
     for signal in ["INT", "KILL"] {
         let home = Home::new();
         let scratch = home.path("scratch");
@@ -82,7 +82,7 @@ fn a_comparison_that_is_ended_leaves_nothing() {
 }
 
 #[test]
-fn a_workload_runs_on_a_server_of_ones_own() {
+fn s338_a_workload_runs_on_a_server_of_ones_own() {
     let server = servers::shared_minio();
     let bucket = new_bucket(server, "analyze");
     let home = crate::s3::home(server);
@@ -93,8 +93,17 @@ fn a_workload_runs_on_a_server_of_ones_own() {
     let all: Value = serde_json::from_str(&fs::read_to_string(home.path("run.json")).unwrap()).unwrap();
     assert_eq!(all[0]["workloads"][0]["operations"], 32, "{all}");
     assert_eq!(all[0]["workloads"][0]["errors"], 0, "{all}");
-    // Nothing is left in the bucket.
-    assert_eq!(home.ok(["object", "ls", &format!("s3://{bucket}"), "--endpoint-url", &endpoint]), "");
+    let listed = || home.ok(["object", "ls", &format!("s3://{bucket}"), "--endpoint-url", &endpoint]);
+    assert_eq!(listed(), "");
+
+    let mut command = home.command(tenon());
+    let endless = ["--scale=tiny", "--workload=w-o", "--size=64KiB", "--operations=1000000"];
+    let mut running = command.args(words.iter().chain(&endless)).stderr(Stdio::null()).spawn().unwrap();
+    eventually("objects are there", || !listed().is_empty());
+    let pid = rustix::process::Pid::from_child(&running);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    assert!(!running.wait().unwrap().success());
+    assert_eq!(listed(), "");
 }
 
 #[test]

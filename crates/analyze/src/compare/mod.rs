@@ -130,7 +130,7 @@ impl Plan {
             generator: crate::workload::Content::new(self.scale.seed).cost(),
             cells: Vec::new(),
             failures: Vec::new(),
-            fio: self.fio(&backing, progress)?,
+            fio: self.fio(&backing, progress).await?,
             goals: Vec::new(),
             systems: Vec::new(),
         };
@@ -146,14 +146,14 @@ impl Plan {
         Ok(comparison)
     }
 
-    fn fio(
+    async fn fio(
         &self,
         backing: &Backing,
         progress: Progress<'_>,
     ) -> Result<Result<Vec<FioPoint>, String>, SetupError> {
         let Some(sweep) = &self.sweep else { return Ok(Err("not asked for".to_owned())) };
         progress("fio: raw device against file system");
-        Ok(sweep.run(backing)?.ok_or_else(|| FIO_MISSING.to_owned()))
+        Ok(sweep.run(backing).await?.ok_or_else(|| FIO_MISSING.to_owned()))
     }
 
     /// Each workload by itself and round by round; those on an aged store together, for that is long in the making.

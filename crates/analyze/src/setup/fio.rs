@@ -49,13 +49,15 @@ impl Sweep {
     ///
     /// # Errors
     /// What making the device or running `fio` meets.
-    pub fn run(&self, backing: &Backing) -> Result<Option<Vec<FioPoint>>, SetupError> {
+    pub async fn run(&self, backing: &Backing) -> Result<Option<Vec<FioPoint>>, SetupError> {
         if matches!(run("fio", &["--version"]), Err(SetupError::NoProgram { .. })) {
             return Ok(None);
         }
         let mut points = Vec::new();
         for &request_bytes in &self.request_bytes {
             for &threads in &self.threads {
+                // Each takes seconds; who waits for this may want to end it.
+                tokio::task::yield_now().await;
                 for (target, is_write) in [("raw", true), (FileSystem::Xfs.name(), true), ("raw", false)] {
                     points.push(self.cell(backing, target, is_write, request_bytes, threads)?);
                 }

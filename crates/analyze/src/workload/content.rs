@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn one_wrong_byte_is_seen_where_bodies_are_compared() {
+    fn s336_one_wrong_byte_is_seen_where_bodies_are_compared() {
         let mut sent = Content::new(1).payload(5, 1, BYTES).to_bytes().to_vec();
         sent[2_500_000] ^= 1;
         assert!(read(&sent, 5, true).unwrap_err().to_string().contains("differs"));
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_do_not_repeat() {
+    fn s335_bytes_do_not_repeat() {
         let content = Content::new(1);
         let (a, b) = (content.payload(1, 0, 4096).to_bytes(), content.payload(1, 1, 4096).to_bytes());
         assert_ne!(a[STAMP_BYTES..], b[STAMP_BYTES..]);

@@ -6,6 +6,7 @@ use super::histogram::Histogram;
 use futures_util::StreamExt;
 use serde::Serialize;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use store::{GetOptions, ObjectKey, ObjectStore, Precondition, PutOptions, StoreError};
 use tokio::task::JoinSet;
@@ -22,6 +23,7 @@ pub struct Load {
     content: Content,
     seed: u64,
     verify_every: u64,
+    is_stopped: Arc<AtomicBool>,
 }
 
 /// What was done, and how fast.
@@ -104,7 +106,13 @@ impl Load {
     pub fn new(clients: Vec<Arc<dyn ObjectStore>>, prefix: &str, seed: u64, verify_every: u64) -> Self {
         assert!(!clients.is_empty(), "load without a client");
         let (clients, content) = (clients.into(), Content::new(seed));
-        Self { clients, prefix: prefix.into(), content, seed, verify_every: verify_every.max(1) }
+        let (prefix, verify_every) = (prefix.into(), verify_every.max(1));
+        Self { clients, prefix, content, seed, verify_every, is_stopped: Arc::default() }
+    }
+
+    /// From now on begins nothing; what is under way goes on to its end.
+    pub fn stop(&self) {
+        self.is_stopped.store(true, Ordering::Relaxed);
     }
 
     /// The bytes that it sends.
@@ -135,9 +143,9 @@ impl Load {
     /// # Errors
     /// As [`Load::mix`].
     pub async fn fill(&self, objects: u64, size_bytes: u64, tasks: usize) -> Result<Done, LoadError> {
-        let next = std::sync::atomic::AtomicU64::new(0);
+        let next = AtomicU64::new(0);
         self.run(tasks, move |_| {
-            let object = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            let object = next.fetch_add(1, Ordering::Relaxed);
             (object < objects).then_some(Operation::Put { object, version: 0, size_bytes })
         })
         .await
@@ -201,7 +209,9 @@ impl Load {
     ) -> Result<Done, LoadError> {
         let client = &self.clients()[task % self.clients.len()];
         let mut done = Done::default();
-        while let Some(operation) = next(task) {
+        while !self.is_stopped.load(Ordering::Relaxed)
+            && let Some(operation) = next(task)
+        {
             let begun = Instant::now();
             match self.perform(client.as_ref(), operation).await {
                 Ok(()) => done.count(operation, begun.elapsed()),

@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn an_operation_depends_on_seed_and_number_alone() {
+    fn s335_an_operation_depends_on_seed_and_number_alone() {
         let load = |seed| Load::new(load(1).0.clients().to_vec(), "a/", seed, 1);
         let all = |load: &Load| (0..100).map(|n| mix(50).operation(load, n)).collect::<Vec<_>>();
         assert_eq!(all(&load(1)), all(&load(1)));
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_mix_is_done_and_verified() {
+    async fn s336_a_mix_is_done_and_verified() {
         let (load, store) = load(4);
         assert_eq!(load.fill(10, 100_000, 3).await.unwrap().put.amount, 1_000_000);
         let done = load.mix(&mix(50)).await.unwrap();

@@ -1,7 +1,7 @@
 //! `tenon analyze compare`: the same workloads on several systems, in one run.
 
 use super::scale::{Preset, ScaleFlags};
-use super::{OutputFlags, until_a_signal};
+use super::{OutputFlags, a_signal};
 use crate::bucket::World;
 use crate::command::format::random_id;
 use crate::environment;
@@ -14,6 +14,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use tokio::runtime::Runtime;
 
 /// Compare storage nodes: MinIO, Tenon's directory store and its drive, each on a fresh loop device over one file.
 ///
@@ -66,8 +67,14 @@ impl Compare {
         let world = World::real()?;
         let progress = Progress::start();
         let tell = |text: &str| progress.tell(text);
-        let compared =
-            until_a_signal(async { Ok(plan.run(&programs, world.clock, world.entropy, &tell).await?) })?;
+        let runtime = Runtime::new().context("cannot start")?;
+        let compared = runtime.block_on(async {
+            // Dropped, it gives everything back.
+            tokio::select! {
+                compared = plan.run(&programs, world.clock, world.entropy, &tell) => Ok(compared?),
+                error = a_signal() => Err(error),
+            }
+        })?;
         drop(progress);
         print!("{}", table(&compared));
         self.output.write(&serde_json::to_string_pretty(&compared)?, &compared.systems)?;

@@ -8,13 +8,11 @@ mod what_if;
 
 use analyze::model::SystemResult;
 use analyze::report;
-use anyhow::{Context, Result};
+use anyhow::{Context, Error, Result, anyhow};
 use clap::{Args, Subcommand};
 use std::fs;
-use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 
 /// Measure a storage node layer by layer, and compare nodes.
@@ -75,16 +73,18 @@ fn write(path: &Path, text: &str) -> Result<()> {
     fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Does it all unless a signal comes first; then what was made on the way is given back before the error is said.
-fn until_a_signal<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
-    let runtime = Runtime::new().context("cannot start")?;
-    runtime.block_on(async {
-        let mut terminate = signal(SignalKind::terminate()).context("cannot watch signals")?;
-        let mut interrupt = signal(SignalKind::interrupt()).context("cannot watch signals")?;
-        tokio::select! {
-            done = work => done,
-            _ = interrupt.recv() => anyhow::bail!("stopped by Ctrl-C; nothing is left of it"),
-            _ = terminate.recv() => anyhow::bail!("stopped by SIGTERM; nothing is left of it"),
-        }
-    })
+/// Returns when somebody wants this to end; the error says how.
+async fn a_signal() -> Error {
+    let watched = signal(SignalKind::terminate()).and_then(|terminate| {
+        let interrupt = signal(SignalKind::interrupt())?;
+        Ok((terminate, interrupt))
+    });
+    let (mut terminate, mut interrupt) = match watched {
+        Ok(watched) => watched,
+        Err(error) => return Error::new(error).context("cannot watch signals"),
+    };
+    tokio::select! {
+        _ = interrupt.recv() => anyhow!("stopped by Ctrl-C"),
+        _ = terminate.recv() => anyhow!("stopped by SIGTERM"),
+    }
 }

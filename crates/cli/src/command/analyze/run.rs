@@ -1,7 +1,7 @@
 //! `tenon analyze run`: one workload on somebody's storage node, watched from below.
 
 use super::scale::ScaleFlags;
-use super::{OutputFlags, until_a_signal, write};
+use super::{OutputFlags, a_signal, write};
 use crate::bucket::{World, s3_config};
 use crate::flags::StoreFlags;
 use crate::progress::Progress;
@@ -15,10 +15,12 @@ use analyze::workload::{Load, Workload};
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
+use std::pin::pin;
 use std::process::ExitCode;
 use std::sync::Arc;
 use store::s3::S3Buckets;
 use store::{Buckets, ObjectStore};
+use tokio::runtime::Runtime;
 
 /// Run a workload on any S3 endpoint while the kernel traces the node's device, file system and processes.
 ///
@@ -83,7 +85,8 @@ impl Run {
             write(path, "")?;
         }
         let progress = Progress::start();
-        let measured = until_a_signal(self.measured(&progress))?;
+        let runtime = Runtime::new().context("cannot start")?;
+        let measured = runtime.block_on(self.measured(&progress))?;
         drop(progress);
         let result = self.result(&measured);
         print!("{}", report::terminal(std::slice::from_ref(&result)));
@@ -98,7 +101,7 @@ impl Run {
         let prefix = format!("tenon-analyze-{:016x}/", world.entropy.next_u64());
         let load = Load::new(clients, &prefix, scale.seed, scale.verify_every);
         progress.tell(&format!("preparing {}: {}", self.workload, self.workload.scale(&scale)));
-        let done = self.prepared_and_measured(&load, progress).await;
+        let done = self.until_a_signal(&load, progress).await;
         if self.keep {
             progress.tell(&format!("objects are left below {prefix}"));
         } else {
@@ -109,6 +112,20 @@ impl Run {
             return done.and_then(|done| removed.map(|()| done));
         }
         done
+    }
+
+    /// What is under way when a signal comes is waited for: else the node may finish it after the objects were removed.
+    async fn until_a_signal(&self, load: &Load, progress: &Progress) -> Result<Measurement> {
+        let mut working = pin!(self.prepared_and_measured(load, progress));
+        tokio::select! {
+            done = &mut working => done,
+            error = a_signal() => {
+                load.stop();
+                // Whatever came of it, this is why it ended.
+                drop(working.await);
+                Err(error)
+            }
+        }
     }
 
     async fn prepared_and_measured(&self, load: &Load, progress: &Progress) -> Result<Measurement> {
