@@ -160,10 +160,20 @@ pub struct Request {
     pub issued_ns: u64,
     /// Came back (`block_rq_complete`), ns.
     pub completed_ns: u64,
-    /// The file it was for, or else the thread that asked: what a chain is of.
+    /// The file it was for, or else (the top bit set) the thread that asked: what a chain is of.
     pub stream: u64,
     /// On the medium when complete (`F` after the letter of the operation).
     pub forced: bool,
+}
+
+impl Request {
+    /// Set in the streams that are threads.
+    pub(crate) const THREAD_STREAM: u64 = 1 << 63;
+
+    /// Whether the stream is a file.
+    pub fn is_of_file(&self) -> bool {
+        self.stream & Self::THREAD_STREAM == 0
+    }
 }
 
 /// A cumulative distribution: of all that was counted, `share` has at most `at_most`.

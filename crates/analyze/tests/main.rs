@@ -1,5 +1,7 @@
-//! Real servers on real loop devices. Needs root, MinIO and e2fsprogs, and 256 MiB of disk for each test.
+//! Real servers and real kernels on real loop devices. Needs root, tracefs, MinIO, e2fsprogs and xfsprogs, and 256 to
+//! 512 MiB of disk for each test.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod systems;
+mod trace;

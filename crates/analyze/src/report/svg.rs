@@ -1,0 +1,237 @@
+//! Charts as inline SVG: bars, stacked bars, curves, heat maps.
+//!
+//! Colours are classes of the page (`c0` to `c7`, `grey`), so that light and dark are the page's business; a colour
+//! means one thing on the page, and never alone: bars carry their number, curves their name.
+
+use super::text::{escape, percent};
+use crate::model::Heatmap;
+use std::fmt::Write;
+
+/// Width of every chart that stands in a column, in pixels of its own.
+const WIDTH: f64 = 460.0;
+
+/// A bar: whose, how long, what is written at its end. Without a length: why.
+pub(super) struct Bar {
+    pub(super) label: String,
+    pub(super) value: Option<f64>,
+    pub(super) note: String,
+    pub(super) colour: String,
+}
+
+/// Horizontal bars from zero.
+pub(super) fn bars(bars: &[Bar]) -> String {
+    const ROW: f64 = 34.0;
+    let most = bars.iter().filter_map(|bar| bar.value).fold(0.0, f64::max);
+    let room = WIDTH - 110.0;
+    let mut body = String::new();
+    for (index, bar) in bars.iter().enumerate() {
+        let y = index as f64 * ROW;
+        let _ =
+            write!(body, r#"<text class="label" x="0" y="{:.0}">{}</text>"#, y + 11.0, escape(&bar.label));
+        match bar.value {
+            Some(value) => {
+                let length = if most > 0.0 { (value / most * room).max(1.0) } else { 1.0 };
+                let _ = write!(
+                    body,
+                    r#"<rect class="{}" x="0" y="{:.0}" width="{length:.1}" height="12" rx="2"/><text class="value" x="{:.1}" y="{:.0}">{}</text>"#,
+                    bar.colour,
+                    y + 15.0,
+                    length + 6.0,
+                    y + 25.0,
+                    escape(&bar.note)
+                );
+            }
+            None => {
+                let _ = write!(
+                    body,
+                    r#"<text class="none" x="0" y="{:.0}">{}</text>"#,
+                    y + 25.0,
+                    escape(&bar.note)
+                );
+            }
+        }
+    }
+    frame(WIDTH, bars.len() as f64 * ROW, &body)
+}
+
+/// A row of parts: what it is of, and (class, name, value) of each part.
+pub(super) struct Stack {
+    pub(super) label: String,
+    pub(super) parts: Vec<(String, String, f64)>,
+    pub(super) note: String,
+}
+
+/// Stacked bars; each as long as the longest (`normal`), or to one scale.
+pub(super) fn stacks(stacks: &[Stack], normal: bool) -> String {
+    const ROW: f64 = 40.0;
+    const GAP: f64 = 2.0;
+    let total = |stack: &Stack| stack.parts.iter().map(|(_, _, value)| value).sum::<f64>();
+    let most = stacks.iter().map(total).fold(0.0, f64::max);
+    let room = if normal { WIDTH * 1.6 } else { WIDTH * 1.6 - 110.0 };
+    let mut body = String::new();
+    for (index, stack) in stacks.iter().enumerate() {
+        let y = index as f64 * ROW;
+        let whole = if normal { total(stack) } else { most };
+        let _ =
+            write!(body, r#"<text class="label" x="0" y="{:.0}">{}</text>"#, y + 11.0, escape(&stack.label));
+        let mut x = 0.0;
+        for (class, name, value) in &stack.parts {
+            let width = if whole > 0.0 { value / whole * room } else { 0.0 };
+            if width < 0.05 {
+                continue;
+            }
+            let share = value / total(stack);
+            let _ = write!(
+                body,
+                r#"<rect class="{class}" x="{x:.1}" y="{:.0}" width="{:.1}" height="16"><title>{}: {}</title></rect>"#,
+                y + 15.0,
+                (width - GAP).max(0.5),
+                escape(name),
+                percent(share)
+            );
+            if width > 52.0 {
+                let _ = write!(
+                    body,
+                    r#"<text class="inside" x="{:.1}" y="{:.0}">{}</text>"#,
+                    x + 5.0,
+                    y + 27.0,
+                    percent(share)
+                );
+            }
+            x += width;
+        }
+        let (note_x, anchor) = if normal { (room, "end") } else { (x + 6.0, "start") };
+        let note_y = if normal { y + 11.0 } else { y + 27.0 };
+        let _ = write!(
+            body,
+            r#"<text class="value" text-anchor="{anchor}" x="{note_x:.1}" y="{note_y:.0}">{}</text>"#,
+            escape(&stack.note)
+        );
+    }
+    frame(WIDTH * 1.6, stacks.len() as f64 * ROW, &body)
+}
+
+/// A curve: its name, colour, dash, and points by growing x.
+pub(super) struct Curve {
+    pub(super) label: String,
+    pub(super) colour: String,
+    pub(super) dashed: bool,
+    pub(super) points: Vec<(f64, f64)>,
+}
+
+/// Axes of [`curves`]: x is logarithmic to base 2.
+pub(super) struct Axes {
+    /// The y of the top; 1 for shares.
+    pub(super) top: f64,
+    pub(super) x_label: fn(f64) -> String,
+    pub(super) y_label: fn(f64) -> String,
+    /// Points are joined by steps, as in a cumulative distribution.
+    pub(super) steps: bool,
+    /// A line across at this x, with its name.
+    pub(super) mark: Option<(f64, &'static str)>,
+}
+
+/// Curves over a logarithmic x.
+pub(super) fn curves(curves: &[Curve], axes: &Axes) -> String {
+    const HEIGHT: f64 = 220.0;
+    const LEFT: f64 = 52.0;
+    const BOTTOM: f64 = 190.0;
+    const TOP: f64 = 14.0;
+    let xs = || {
+        curves.iter().flat_map(|curve| curve.points.iter().map(|(x, _)| *x)).chain(axes.mark.map(|(x, _)| x))
+    };
+    let low = xs().fold(f64::INFINITY, f64::min).max(1.0).log2().floor();
+    let high = xs().fold(1.0, f64::max).log2().ceil().max(low + 1.0);
+    let x_of = |x: f64| LEFT + (x.max(1.0).log2() - low) / (high - low) * (WIDTH - LEFT - 12.0);
+    let y_of = |y: f64| BOTTOM - y / axes.top * (BOTTOM - TOP);
+    let mut body = String::new();
+    for quarter in 0..=4 {
+        let value = axes.top * f64::from(quarter) / 4.0;
+        let _ = write!(
+            body,
+            r#"<line class="grid" x1="{LEFT}" x2="{:.0}" y1="{y:.1}" y2="{y:.1}"/><text class="tick" text-anchor="end" x="{:.0}" y="{:.1}">{}</text>"#,
+            WIDTH - 12.0,
+            LEFT - 6.0,
+            y_of(value) + 3.5,
+            escape(&(axes.y_label)(value)),
+            y = y_of(value),
+        );
+    }
+    let every = ((high - low) / 6.0).ceil().max(1.0);
+    let mut exponent = low;
+    while exponent <= high {
+        let x = 2f64.powf(exponent);
+        let _ = write!(
+            body,
+            r#"<text class="tick" text-anchor="middle" x="{:.1}" y="{:.0}">{}</text>"#,
+            x_of(x),
+            BOTTOM + 17.0,
+            escape(&(axes.x_label)(x))
+        );
+        exponent += every;
+    }
+    if let Some((x, name)) = axes.mark {
+        let _ = write!(
+            body,
+            r#"<line class="mark" x1="{x:.1}" x2="{x:.1}" y1="{TOP}" y2="{BOTTOM}"/><text class="tick" text-anchor="end" x="{:.1}" y="{:.1}">{}</text>"#,
+            x_of(x) - 4.0,
+            TOP + 8.0,
+            escape(name),
+            x = x_of(x),
+        );
+    }
+    for curve in curves.iter().filter(|curve| !curve.points.is_empty()) {
+        let dash = if curve.dashed { r#" stroke-dasharray="5 3""# } else { "" };
+        let path = path(&curve.points, axes.steps, x_of, y_of);
+        let _ = write!(
+            body,
+            r#"<path class="line {}"{dash} d="{path}"><title>{}</title></path>"#,
+            curve.colour,
+            escape(&curve.label)
+        );
+    }
+    frame(WIDTH, HEIGHT, &body)
+}
+
+fn path(points: &[(f64, f64)], steps: bool, x_of: impl Fn(f64) -> f64, y_of: impl Fn(f64) -> f64) -> String {
+    let mut path = String::new();
+    for (index, (x, y)) in points.iter().enumerate() {
+        let (x, y) = (x_of(*x), y_of(*y));
+        let _ = match (index, steps) {
+            (0, true) => write!(path, "M{x:.1} {:.1}V{y:.1}", y_of(0.0)),
+            (0, false) => write!(path, "M{x:.1} {y:.1}"),
+            (_, true) => write!(path, "H{x:.1}V{y:.1}"),
+            (_, false) => write!(path, "L{x:.1} {y:.1}"),
+        };
+    }
+    path
+}
+
+/// Where I/O went over time: reads and writes in two colours, more bytes more solid.
+pub(super) fn heatmap(map: &Heatmap) -> String {
+    const CELL_WIDTH: f64 = 4.4;
+    const CELL_HEIGHT: f64 = 4.0;
+    const LEFT: f64 = 0.0;
+    let (width, height) = (map.columns as f64 * CELL_WIDTH, map.rows as f64 * CELL_HEIGHT);
+    let most =
+        map.cells.iter().map(|cell| cell.read_bytes + cell.written_bytes).max().unwrap_or(1).max(2) as f64;
+    let mut body =
+        format!(r#"<rect class="field" x="{LEFT}" y="0" width="{width:.1}" height="{height:.1}"/>"#);
+    for cell in &map.cells {
+        let bytes = (cell.read_bytes + cell.written_bytes) as f64;
+        // From a fifth, so that a single small request is seen, to full, by the logarithm of the bytes.
+        let solid = 0.2 + 0.8 * (bytes.max(1.0).ln() / most.ln()).clamp(0.0, 1.0).powi(3);
+        let class = if cell.read_bytes >= cell.written_bytes { "c0" } else { "c1" };
+        let _ = write!(
+            body,
+            r#"<rect class="{class}" x="{:.1}" y="{:.1}" width="{CELL_WIDTH}" height="{CELL_HEIGHT}" opacity="{solid:.2}"/>"#,
+            LEFT + f64::from(cell.column) * CELL_WIDTH,
+            height - f64::from(cell.row + 1) * CELL_HEIGHT,
+        );
+    }
+    frame(width, height, &body)
+}
+
+fn frame(width: f64, height: f64, body: &str) -> String {
+    format!(r#"<svg viewBox="-2 -2 {:.0} {:.0}" role="img">{body}</svg>"#, width + 4.0, height + 4.0)
+}

@@ -1,0 +1,81 @@
+//! Numbers as people read them.
+
+/// `1.5 GiB`, `16 KiB`.
+pub(super) fn bytes(value: f64) -> String {
+    let units = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let mut scaled = value;
+    let mut unit = 0;
+    while scaled >= 1024.0 && unit + 1 < units.len() {
+        scaled /= 1024.0;
+        unit += 1;
+    }
+    format!("{} {}", short(scaled), units[unit])
+}
+
+/// `1.2 ms`, `34 s`, `1 h 5 min`.
+pub(super) fn seconds(value: f64) -> String {
+    match value {
+        v if v == 0.0 => "0 s".into(),
+        v if v < 1e-3 => format!("{} µs", short(v * 1e6)),
+        v if v < 1.0 => format!("{} ms", short(v * 1e3)),
+        v if v < 600.0 => format!("{} s", short(v)),
+        v if v < 3600.0 => format!("{} min", short(v / 60.0)),
+        v => format!("{} h {:.0} min", (v / 3600.0).floor(), (v % 3600.0 / 60.0).floor()),
+    }
+}
+
+/// `12,345`.
+pub(super) fn count(value: u64) -> String {
+    let digits = value.to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index) % 3 == 0 {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// `38 %`.
+pub(super) fn percent(share: f64) -> String {
+    format!("{} %", short(share * 100.0))
+}
+
+/// Three figures that count, without zeros at the end.
+pub(super) fn short(value: f64) -> String {
+    let digits = match value.abs() {
+        v if v >= 100.0 => 0,
+        v if v >= 10.0 => 1,
+        _ => 2,
+    };
+    let text = format!("{value:.digits$}");
+    match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
+        false => text,
+    }
+}
+
+/// Text within HTML and SVG.
+pub(super) fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_short() {
+        assert_eq!(bytes(16384.0), "16 KiB");
+        assert_eq!(bytes(1.5 * 1024.0 * 1024.0), "1.5 MiB");
+        assert_eq!(seconds(0.00012), "120 µs");
+        assert_eq!(seconds(3900.0), "1 h 5 min");
+        assert_eq!(seconds(34.0), "34 s");
+        assert_eq!(count(1234567), "1,234,567");
+        assert_eq!(count(12), "12");
+        assert_eq!(percent(0.3812), "38.1 %");
+        assert_eq!(short(100.0), "100");
+        assert_eq!(escape("<a & \"b\">"), "&lt;a &amp; &quot;b&quot;&gt;");
+    }
+}
