@@ -4,7 +4,10 @@
 //!
 //! Refuses: to guess. Every metric names the tracepoint that it comes from; what the kernel cannot show is "not available".
 
+pub mod compare;
 pub mod metrics;
 pub mod model;
 pub mod report;
+pub mod setup;
 pub mod trace;
+pub mod workload;

@@ -4,4 +4,5 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod report;
+mod systems;
 mod trace;

@@ -10,6 +10,13 @@ pub(crate) fn variable(name: &str) -> Option<String> {
     env::var(name).ok().filter(|text| !text.is_empty())
 }
 
+/// A program in the path.
+#[expect(clippy::disallowed_methods, reason = "this is where the environment is read")]
+pub(crate) fn program(name: &str) -> Option<PathBuf> {
+    let path = env::var_os("PATH")?;
+    env::split_paths(&path).map(|dir| dir.join(name)).find(|file| file.is_file())
+}
+
 /// The directory that holds a state directory per volume (XDG Base Directory Specification).
 pub(crate) fn states_dir() -> PathBuf {
     let xdg = variable("XDG_STATE_HOME").map(PathBuf::from);

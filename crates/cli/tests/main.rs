@@ -5,6 +5,7 @@
 mod accounts;
 mod acls;
 mod also;
+mod analyze;
 mod attacks;
 mod bad_input;
 mod by_inode;

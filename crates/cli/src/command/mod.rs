@@ -1,5 +1,6 @@
 //! One file per command.
 
+pub(crate) mod analyze;
 pub(crate) mod conflicts;
 pub(crate) mod drive;
 pub(crate) mod events;

@@ -1,0 +1,218 @@
+//! What is asked of the drive, as ratios of one run (issue 6, "Done when"): floors, targets, and whether they hold.
+
+use super::{Cell, Measurement, cells};
+use crate::model::{NATURAL_TRANSFER_BYTES, Operation};
+use crate::setup::{FioPoint, System};
+use crate::workload::Workload;
+use serde::Serialize;
+
+/// One thing that is asked for.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Goal {
+    /// In a line.
+    pub what: String,
+    /// The least that must hold.
+    pub floor: f64,
+    /// What is aimed for, where that is more.
+    pub target: Option<f64>,
+    /// Whether less is better.
+    pub at_most: bool,
+}
+
+/// A goal, and what was measured of it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Verdict {
+    /// The goal.
+    pub goal: Goal,
+    /// The median over rounds; `None` where something for it was not measured.
+    pub measured: Option<f64>,
+    /// The lowest and the highest round.
+    pub range: Option<(f64, f64)>,
+}
+
+impl Verdict {
+    fn of(goal: Goal, mut rounds: Vec<f64>) -> Self {
+        rounds.retain(|round| round.is_finite());
+        rounds.sort_by(f64::total_cmp);
+        let range = rounds.first().zip(rounds.last()).map(|(low, high)| (*low, *high));
+        Self { goal, measured: median(&rounds), range }
+    }
+
+    /// `met`, `target met`, `missed`, or that there is nothing to say.
+    pub fn word(&self) -> &'static str {
+        let holds =
+            |bound: f64| self.measured.map(|it| if self.goal.at_most { it <= bound } else { it >= bound });
+        match (holds(self.goal.floor), self.goal.target.and_then(holds)) {
+            (None, _) => "not measured",
+            (Some(false), _) => "missed",
+            (Some(true), Some(true)) => "target met",
+            (Some(true), _) => "met",
+        }
+    }
+}
+
+/// The middle one of sorted values.
+fn median(sorted: &[f64]) -> Option<f64> {
+    sorted.get(sorted.len() / 2).copied()
+}
+
+/// Every goal; none of a run without the drive.
+pub fn goals(measured: &[Cell], fio: &[FioPoint]) -> Vec<Verdict> {
+    use Workload::{
+        AgedReadOnly, AgedReadWrite, Get4K, Get64K, Put4K, Put64K, ReadOnly, ReadWrite, WriteOnly,
+    };
+    let rounds = Rounds(measured);
+    if !measured.iter().any(|cell| cell.system == System::Drive) {
+        return Vec::new();
+    }
+    let mut verdicts = Vec::new();
+    for workload in [WriteOnly, ReadWrite, Put4K, Put64K] {
+        let goal = Goal::at_most(format!("{workload}: time against the directory store"), 0.80, Some(0.62));
+        verdicts.push(Verdict::of(goal, rounds.ratios(workload, DIRECTORY, seconds)));
+    }
+    for workload in [WriteOnly, ReadWrite] {
+        let goal = Goal::at_most(format!("{workload}: time against MinIO"), 0.50, Some(0.30));
+        verdicts.push(Verdict::of(goal, rounds.ratios(workload, MINIO, seconds)));
+    }
+    let goal = Goal::at_most("R-O: time against MinIO".to_owned(), 1.0, None);
+    verdicts.push(Verdict::of(goal, rounds.ratios(ReadOnly, MINIO, seconds)));
+    let goal = Goal::at_most("R-O: server CPU against MinIO".to_owned(), 0.50, None);
+    verdicts.push(Verdict::of(goal, rounds.ratios(ReadOnly, MINIO, server_secs)));
+    let best = fio.iter().filter(|point| point.target == "raw" && !point.is_write);
+    let best = best.map(|point| point.bytes_per_second).fold(f64::NAN, f64::max);
+    let goal = Goal::at_least("R-O: throughput against fio on the raw device".to_owned(), 0.95, None);
+    verdicts.push(Verdict::of(goal, rounds.drive(ReadOnly, |it| it.throughput() / best)));
+    for (workload, floor, target) in
+        [(Put4K, 5.0, 8.0), (Put64K, 5.0, 8.0), (Get4K, 3.0, 5.0), (Get64K, 3.0, 4.0)]
+    {
+        let goal = Goal::at_least(format!("{workload}: rate against MinIO"), floor, Some(target));
+        let slower = rounds.ratios(workload, MINIO, seconds);
+        verdicts.push(Verdict::of(goal, slower.into_iter().map(f64::recip).collect()));
+    }
+    for (workload, floor, what) in [(WriteOnly, 0.5, "written"), (ReadOnly, 0.3, "read")] {
+        let goal = Goal::at_most(format!("{workload}: server CPU seconds per GiB {what}"), floor, None);
+        verdicts.push(Verdict::of(
+            goal,
+            rounds.drive(workload, |it| it.server_secs_per_gib().unwrap_or(f64::NAN)),
+        ));
+    }
+    let goal = Goal::at_most("put-64k: server CPU, µs each".to_owned(), 80.0, None);
+    let each = |it: &Measurement| server_secs(it) * 1e6 / it.done.operations() as f64;
+    verdicts.push(Verdict::of(goal, rounds.drive(Put64K, each)));
+    let goal = Goal::at_most("enumerate: seconds for 1,000,000 objects, cold".to_owned(), 2.0, None);
+    // No figure of fewer says how long so many take.
+    let of_a_million =
+        |it: &Measurement| if it.done.list.amount == 1_000_000 { seconds(it) } else { f64::NAN };
+    verdicts.push(Verdict::of(goal, rounds.drive(Workload::Enumerate, of_a_million)));
+    for (aged, fresh) in [(AgedReadOnly, ReadOnly), (AgedReadWrite, ReadWrite)] {
+        let goal = Goal::at_least(format!("{aged}: throughput against fresh"), 0.85, None);
+        let fresh = rounds.typical(System::Drive, fresh, Measurement::throughput).unwrap_or(f64::NAN);
+        verdicts.push(Verdict::of(goal, rounds.drive(aged, |it| it.throughput() / fresh)));
+    }
+    let goal = Goal::at_least("aged-R-O: median chain of reads against 4 MiB".to_owned(), 1.0, None);
+    verdicts.push(Verdict::of(goal, rounds.chains().into_iter().collect()));
+    verdicts
+}
+
+impl Goal {
+    fn at_most(what: String, floor: f64, target: Option<f64>) -> Self {
+        Self { what, floor, target, at_most: true }
+    }
+
+    fn at_least(what: String, floor: f64, target: Option<f64>) -> Self {
+        Self { what, floor, target, at_most: false }
+    }
+}
+
+const DIRECTORY: [System; 2] = [System::DirXfs, System::DirExt4];
+const MINIO: [System; 2] = [System::MinioXfs, System::MinioExt4];
+
+fn seconds(it: &Measurement) -> f64 {
+    it.done.wall_secs
+}
+
+fn server_secs(it: &Measurement) -> f64 {
+    it.usage.server_secs.unwrap_or(f64::NAN)
+}
+
+struct Rounds<'a>(&'a [Cell]);
+
+impl Rounds<'_> {
+    /// The drive against whichever of these is faster, round by round.
+    fn ratios(&self, workload: Workload, others: [System; 2], figure: fn(&Measurement) -> f64) -> Vec<f64> {
+        let time = |system: &System| self.typical(*system, workload, seconds);
+        let measured = others.into_iter().filter(|system| time(system).is_some());
+        let Some(best) =
+            measured.min_by(|a, b| time(a).unwrap_or(f64::NAN).total_cmp(&time(b).unwrap_or(f64::NAN)))
+        else {
+            return Vec::new();
+        };
+        let pairs = self.of(System::Drive, workload).zip(self.of(best, workload));
+        pairs.map(|(drive, other)| figure(drive) / figure(other)).collect()
+    }
+
+    fn drive(&self, workload: Workload, figure: impl Fn(&Measurement) -> f64) -> Vec<f64> {
+        self.of(System::Drive, workload).map(figure).collect()
+    }
+
+    fn typical(&self, system: System, workload: Workload, figure: fn(&Measurement) -> f64) -> Option<f64> {
+        let mut rounds: Vec<f64> = self.of(system, workload).map(figure).collect();
+        rounds.sort_by(f64::total_cmp);
+        median(&rounds)
+    }
+
+    fn of(&self, system: System, workload: Workload) -> impl Iterator<Item = &Measurement> {
+        cells(self.0, system, workload)
+    }
+
+    /// Half of the aged drive's chains of object data are at least so many natural transfers long.
+    fn chains(&self) -> Option<f64> {
+        let traced = self.0.iter().find(|cell| {
+            cell.is_traced && cell.system == System::Drive && cell.workload == Workload::AgedReadOnly
+        })?;
+        let chains = traced.measured.metrics.as_ref()?.chains.value()?;
+        let reads = chains.iter().find(|chains| chains.operation == Operation::Read)?;
+        let middle = reads.per_stream.steps.iter().find(|step| step.share >= 0.5)?;
+        Some(middle.at_most as f64 / NATURAL_TRANSFER_BYTES as f64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cell(system: System, workload: Workload, round: usize, wall_secs: f64) -> Cell {
+        let mut measured = Measurement::default();
+        measured.done.wall_secs = wall_secs;
+        Cell { system, workload, round, is_traced: false, measured }
+    }
+
+    fn verdict(cells: &[Cell], what: &str) -> Verdict {
+        let found = goals(cells, &[]).into_iter().find(|verdict| verdict.goal.what == what);
+        found.unwrap_or_else(|| panic!("no goal '{what}'"))
+    }
+
+    #[test]
+    fn ratios_are_against_the_better_one_of_the_same_round() {
+        let mut all = Vec::new();
+        for (round, noise) in [1.0, 5.0, 1.1].into_iter().enumerate() {
+            all.push(cell(System::Drive, Workload::WriteOnly, round, 0.7 * noise));
+            all.push(cell(System::DirXfs, Workload::WriteOnly, round, 1.0 * noise));
+            all.push(cell(System::DirExt4, Workload::WriteOnly, round, 2.0 * noise));
+        }
+        let against = verdict(&all, "W-O: time against the directory store");
+        assert!((against.measured.unwrap() - 0.7).abs() < 1e-9, "{against:?}");
+        assert_eq!(against.word(), "met");
+        assert_eq!(verdict(&all, "W-O: time against MinIO").word(), "not measured");
+        all.push(cell(System::MinioXfs, Workload::Put4K, 0, 9.0));
+        all.push(cell(System::Drive, Workload::Put4K, 0, 1.0));
+        assert_eq!(verdict(&all, "put-4k: rate against MinIO").word(), "target met");
+        all.push(cell(System::MinioExt4, Workload::Put4K, 0, 2.0));
+        assert_eq!(verdict(&all, "put-4k: rate against MinIO").word(), "missed");
+    }
+
+    #[test]
+    fn without_the_drive_nothing_is_asked() {
+        assert_eq!(goals(&[cell(System::DirXfs, Workload::WriteOnly, 0, 1.0)], &[]), []);
+    }
+}

@@ -1,0 +1,65 @@
+//! All objects in the order of their keys, by pages (section 3.3).
+
+use super::load::{Done, Load, LoadError};
+use serde::Serialize;
+use store::{ListEntry, ListPage};
+use tokio::time::Instant;
+
+/// What an enumeration found.
+#[derive(Debug, Clone, Serialize)]
+pub struct Enumeration {
+    /// How many objects there were.
+    pub objects: u64,
+    /// The sum of their lengths.
+    pub bytes: u64,
+}
+
+impl Load {
+    /// Lists everything with the prefix, of each object size, etag and time; there must be exactly so many.
+    ///
+    /// # Errors
+    /// [`LoadError::WrongListing`] if something is missing or out of order.
+    pub async fn enumerate(&self, objects: u64) -> Result<(Done, Enumeration), LoadError> {
+        let mut done = Done::default();
+        let mut found = Enumeration { objects: 0, bytes: 0 };
+        let (mut token, mut last) = (None, Vec::new());
+        let begun = Instant::now();
+        loop {
+            let asked = Instant::now();
+            let page = self.page(token).await?;
+            done.list.latency.record(asked.elapsed());
+            done.list.amount += page.entries.len() as u64;
+            found.add(&page, &mut last)?;
+            token = page.next;
+            if token.is_none() {
+                break;
+            }
+        }
+        done.wall_secs = begun.elapsed().as_secs_f64();
+        if found.objects != objects {
+            return Err(LoadError::WrongListing(format!("{} objects instead of {objects}", found.objects)));
+        }
+        Ok((done, found))
+    }
+}
+
+impl Enumeration {
+    fn add(&mut self, page: &ListPage, last: &mut Vec<u8>) -> Result<(), LoadError> {
+        for entry in &page.entries {
+            let ListEntry::Object { object, size_bytes } = entry else {
+                return Err(LoadError::WrongListing("a common prefix that nobody asked for".to_owned()));
+            };
+            if object.key.as_bytes() <= last.as_slice() {
+                return Err(LoadError::WrongListing(format!("{} is out of order", object.key)));
+            }
+            if object.last_modified.is_none() || object.etag.as_str().is_empty() {
+                return Err(LoadError::WrongListing(format!("{} has no time or no etag", object.key)));
+            }
+            last.clear();
+            last.extend_from_slice(object.key.as_bytes());
+            self.objects += 1;
+            self.bytes += size_bytes;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,117 @@
+//! Durations by how often they came, to within three percent.
+
+use serde::ser::{Serialize, SerializeStruct, Serializer};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Buckets between a duration and its double.
+const BUCKETS_PER_OCTAVE: u64 = 32;
+
+/// How long operations took.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Histogram {
+    counts: BTreeMap<u64, u64>,
+    count: u64,
+    max: Duration,
+}
+
+impl Histogram {
+    /// One more.
+    pub fn record(&mut self, span: Duration) {
+        *self.counts.entry(bucket(nanos(span))).or_default() += 1;
+        self.count += 1;
+        self.max = self.max.max(span);
+    }
+
+    /// All that another one has.
+    pub fn merge(&mut self, other: &Self) {
+        for (bucket, count) in &other.counts {
+            *self.counts.entry(*bucket).or_default() += count;
+        }
+        self.count += other.count;
+        self.max = self.max.max(other.max);
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// The longest, exactly.
+    pub fn max(&self) -> Duration {
+        self.max
+    }
+
+    /// What `share` of them (0 to 1) are not longer than; zero of none.
+    pub fn quantile(&self, share: f64) -> Duration {
+        let wanted = (share * self.count as f64).ceil().max(1.0) as u64;
+        let mut seen = 0;
+        for (bucket, count) in &self.counts {
+            seen += count;
+            if seen >= wanted {
+                return Duration::from_nanos(upper_end(*bucket)).min(self.max);
+            }
+        }
+        self.max
+    }
+}
+
+/// In microseconds, the three that reports show.
+impl Serialize for Histogram {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let micros = |span: Duration| span.as_nanos() as f64 / 1000.0;
+        let mut fields = serializer.serialize_struct("Histogram", 4)?;
+        fields.serialize_field("count", &self.count)?;
+        fields.serialize_field("p50_us", &micros(self.quantile(0.5)))?;
+        fields.serialize_field("p99_us", &micros(self.quantile(0.99)))?;
+        fields.serialize_field("max_us", &micros(self.max))?;
+        fields.end()
+    }
+}
+
+fn nanos(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Durations below the first octave have a bucket each.
+fn bucket(nanos: u64) -> u64 {
+    let Some(shift) = (nanos / BUCKETS_PER_OCTAVE).checked_ilog2() else { return nanos };
+    u64::from(shift) * BUCKETS_PER_OCTAVE + (nanos >> shift)
+}
+
+/// The longest duration in a bucket.
+fn upper_end(bucket: u64) -> u64 {
+    let shift = (bucket / BUCKETS_PER_OCTAVE).saturating_sub(1);
+    ((u128::from(bucket - shift * BUCKETS_PER_OCTAVE + 1) << shift) - 1) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_hold_what_falls_into_them() {
+        for nanos in (0..100_000).chain([1 << 40, u64::MAX]) {
+            let bucket = bucket(nanos);
+            assert!(upper_end(bucket) >= nanos, "{nanos} in {bucket}");
+            assert!(upper_end(bucket) - nanos <= nanos / 32, "{nanos} in {bucket}");
+            assert!(bucket == 0 || upper_end(bucket - 1) < nanos, "{nanos} in {bucket}");
+        }
+    }
+
+    #[test]
+    fn quantiles_are_within_three_percent() {
+        let mut all = Histogram::default();
+        for half in [0, 1] {
+            let mut part = Histogram::default();
+            (1..=1000u64).filter(|n| n % 2 == half).for_each(|n| part.record(Duration::from_micros(n)));
+            all.merge(&part);
+        }
+        assert_eq!((all.count(), all.max()), (1000, Duration::from_micros(1000)));
+        for (share, micros) in [(0.5, 500.0), (0.99, 990.0), (1.0, 1000.0)] {
+            let found = all.quantile(share).as_secs_f64() * 1e6;
+            assert!((found / micros - 1.0).abs() < 0.032, "{share}: {found}");
+        }
+        assert_eq!(Histogram::default().quantile(0.5), Duration::ZERO);
+    }
+}

@@ -1,0 +1,110 @@
+//! PUTs and GETs in a ratio, on objects that are there.
+
+use super::choice::Choice;
+use super::load::{Done, Load, LoadError, Operation};
+use serde::Serialize;
+use std::sync::atomic::{AtomicU64, Ordering};
+use store::Entropy;
+
+/// A mixed workload (Table 1).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Mix {
+    /// How many of a hundred operations are PUTs, the others GETs.
+    pub put_percent: u64,
+    /// Which objects they are about.
+    pub choice: Choice,
+    /// How long every object is.
+    pub size_bytes: u64,
+    /// How many keys there are.
+    pub objects: u64,
+    /// How many of them are there before it begins.
+    pub filled: u64,
+    /// How many operations in all.
+    pub operations: u64,
+    /// How many of them at a time.
+    pub tasks: usize,
+}
+
+impl Mix {
+    /// An operation, by its number alone: whoever does it and when, it is the same.
+    fn operation(&self, load: &Load, number: u64) -> Operation {
+        let entropy = Entropy::new(load.seed() ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let is_put = entropy.below(100) < self.put_percent;
+        let (object, size_bytes) = (self.choice.object(number, self.objects, &entropy), self.size_bytes);
+        if is_put {
+            // Version 0 is what was there before.
+            return Operation::Put { object, version: number + 1, size_bytes };
+        }
+        Operation::Get { object, size_bytes, is_compared: load.compares(number) }
+    }
+}
+
+impl Load {
+    /// Does a mixed workload; [`Load::fill`] made the objects.
+    ///
+    /// # Errors
+    /// [`LoadError::WrongBytes`] at the first wrong body; [`LoadError::Failing`] when too many operations fail.
+    pub async fn mix(&self, mix: &Mix) -> Result<Done, LoadError> {
+        let (load, mix, next) = (self.clone(), mix.clone(), AtomicU64::new(0));
+        self.run(mix.tasks, move |_| {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            (number < mix.operations).then(|| mix.operation(&load, number))
+        })
+        .await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use store::memory::MemoryStore;
+    use store::{ObjectStore, SystemClock};
+
+    fn load(verify_every: u64) -> (Load, Arc<dyn ObjectStore>) {
+        let store: Arc<dyn ObjectStore> = Arc::new(MemoryStore::new(Arc::new(SystemClock)));
+        (Load::new(vec![store.clone(), store.clone()], "a/", 1, verify_every), store)
+    }
+
+    fn mix(put_percent: u64) -> Mix {
+        let choice = Choice::Zipfian;
+        Mix { put_percent, choice, size_bytes: 100_000, objects: 10, filled: 10, operations: 400, tasks: 7 }
+    }
+
+    #[test]
+    fn the_ratio_is_what_was_asked_for() {
+        let load = load(1).0;
+        for percent in [95, 50, 5] {
+            let operations = (0..20_000).map(|number| mix(percent).operation(&load, number));
+            let puts = operations.filter(|operation| matches!(operation, Operation::Put { .. })).count();
+            let expected = 200.0 * percent as f64;
+            assert!((puts as f64 - expected).abs() < 4.0 * expected.sqrt(), "{puts} of {percent} %");
+        }
+    }
+
+    #[test]
+    fn s335_an_operation_depends_on_seed_and_number_alone() {
+        let load = |seed| Load::new(load(1).0.clients().to_vec(), "a/", seed, 1);
+        let all = |load: &Load| (0..100).map(|n| mix(50).operation(load, n)).collect::<Vec<_>>();
+        assert_eq!(all(&load(1)), all(&load(1)));
+        assert_ne!(all(&load(1)), all(&load(2)));
+    }
+
+    #[tokio::test]
+    async fn s336_a_mix_is_done_and_verified() {
+        let (load, store) = load(4);
+        assert_eq!(load.fill(10, 100_000, 3).await.unwrap().put.amount, 1_000_000);
+        let done = load.mix(&mix(50)).await.unwrap();
+        assert_eq!((done.operations(), done.errors, done.bytes()), (400, 0, 40_000_000));
+        assert!(done.compared > 20 && done.compared < 80, "{}", done.compared);
+        // Somebody else's bytes under one of the keys end the run.
+        let key = load.key(3).unwrap();
+        store.put(&key, vec![7; 100_000].into(), store::PutOptions::default()).await.unwrap();
+        let error = load.mix(&Mix { put_percent: 0, choice: Choice::InTurn, ..mix(0) }).await.unwrap_err();
+        assert!(matches!(error, LoadError::WrongBytes { .. }), "{error}");
+        load.clean().await.unwrap();
+        assert!(load.page(None).await.unwrap().entries.is_empty());
+        let gone = load.mix(&mix(0)).await.unwrap_err();
+        assert!(matches!(gone, LoadError::Failing { .. }), "{gone}");
+    }
+}

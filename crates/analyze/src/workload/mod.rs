@@ -1,0 +1,311 @@
+//! What clients do to a storage node: the paper's workloads, small objects, enumeration and ageing.
+//!
+//! Owns which operation is done to which object (a pure function of a seed and the operation's number), the bytes,
+//! how they are verified, and how long each operation took.
+//!
+//! Refuses: to know what it talks to: a client is a [`store::ObjectStore`]; to read the clock: time is tokio's.
+//!
+//! Invariants: the same seed does the same operations whatever the concurrency; a body that was not written under its
+//! key ends the run with an error, it is no figure.
+
+mod age;
+mod choice;
+mod content;
+mod enumerate;
+mod histogram;
+mod load;
+mod mix;
+mod usage;
+
+pub use age::Age;
+pub use choice::Choice;
+pub use content::{Content, GeneratorCost};
+pub use enumerate::Enumeration;
+pub use histogram::Histogram;
+pub use load::{Done, Load, LoadError, Operations};
+pub use mix::Mix;
+pub use usage::{Usage, UsageMeter, load_average};
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::str::FromStr;
+
+/// A workload by its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Workload {
+    /// Table 1: 95 PUT to 5 GET, uniform.
+    #[serde(rename = "W-O")]
+    WriteOnly,
+    /// Table 1: 5 PUT to 95 GET, zipfian.
+    #[serde(rename = "R-O")]
+    ReadOnly,
+    /// Table 1: 50 PUT to 50 GET, zipfian.
+    #[serde(rename = "R-W")]
+    ReadWrite,
+    /// New objects of 4 KiB.
+    #[serde(rename = "put-4k")]
+    Put4K,
+    /// Reading them.
+    #[serde(rename = "get-4k")]
+    Get4K,
+    /// New objects of 64 KiB.
+    #[serde(rename = "put-64k")]
+    Put64K,
+    /// Reading them.
+    #[serde(rename = "get-64k")]
+    Get64K,
+    /// Section 3.3: all objects by pages of a listing, nothing cached.
+    Enumerate,
+    /// R-O on a store that was filled and overwritten many times.
+    #[serde(rename = "aged-R-O")]
+    AgedReadOnly,
+    /// R-W on such a store.
+    #[serde(rename = "aged-R-W")]
+    AgedReadWrite,
+}
+
+/// How much of it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Scale {
+    /// Length of large objects, in bytes.
+    pub size_bytes: u64,
+    /// How many large objects there are before a mixed workload begins.
+    pub objects: u64,
+    /// Operations of a mixed workload.
+    pub operations: u64,
+    /// Clients, each with connections of its own.
+    pub clients: usize,
+    /// Operations under way at a time, of all clients together.
+    pub threads: usize,
+    /// Operations on small objects.
+    pub small_operations: u64,
+    /// Objects to enumerate.
+    pub enumerated: u64,
+    /// Length of objects to enumerate, in bytes.
+    pub enumerated_bytes: u64,
+    /// Every so many bodies are compared byte by byte; of the others length and stamp are.
+    pub verify_every: u64,
+    /// What everything follows from.
+    pub seed: u64,
+}
+
+impl Workload {
+    /// All of them, in the order in which they make sense.
+    pub const ALL: [Self; 10] = [
+        Self::WriteOnly,
+        Self::ReadOnly,
+        Self::ReadWrite,
+        Self::Put4K,
+        Self::Get4K,
+        Self::Put64K,
+        Self::Get64K,
+        Self::Enumerate,
+        Self::AgedReadOnly,
+        Self::AgedReadWrite,
+    ];
+
+    /// Its name on the command line and in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::WriteOnly => "W-O",
+            Self::ReadOnly => "R-O",
+            Self::ReadWrite => "R-W",
+            Self::Put4K => "put-4k",
+            Self::Get4K => "get-4k",
+            Self::Put64K => "put-64k",
+            Self::Get64K => "get-64k",
+            Self::Enumerate => "enumerate",
+            Self::AgedReadOnly => "aged-R-O",
+            Self::AgedReadWrite => "aged-R-W",
+        }
+    }
+
+    /// What it does, in a line.
+    pub fn about(self) -> &'static str {
+        match self {
+            Self::WriteOnly => "95 PUT to 5 GET of large objects, uniform",
+            Self::ReadOnly => "5 PUT to 95 GET of large objects, zipfian",
+            Self::ReadWrite => "50 PUT to 50 GET of large objects, zipfian",
+            Self::Put4K => "new objects of 4 KiB",
+            Self::Get4K => "reading objects of 4 KiB, uniform",
+            Self::Put64K => "new objects of 64 KiB",
+            Self::Get64K => "reading objects of 64 KiB, uniform",
+            Self::Enumerate => "all objects by pages of a listing, cold",
+            Self::AgedReadOnly => "R-O after overwriting three times the capacity",
+            Self::AgedReadWrite => "R-W after overwriting three times the capacity",
+        }
+    }
+
+    /// How much of it, for people.
+    pub fn scale(self, scale: &Scale) -> String {
+        let Some(mix) = self.mix(scale) else {
+            return format!("{} objects of {} KiB", scale.enumerated, scale.enumerated_bytes >> 10);
+        };
+        let (operations, kib) = (mix.operations, mix.size_bytes >> 10);
+        format!(
+            "{operations} operations on {} objects of {kib} KiB, {} at a time by {} clients",
+            mix.objects, mix.tasks, scale.clients
+        )
+    }
+
+    /// Whether the store is aged before it.
+    pub fn is_aged(self) -> bool {
+        matches!(self, Self::AgedReadOnly | Self::AgedReadWrite)
+    }
+
+    /// Makes what is to be there before it is measured, in a store with room for so many bytes.
+    ///
+    /// # Errors
+    /// [`LoadError::NoRoom`] where it does not fit, or what [`Load::mix`] meets.
+    pub async fn prepare(self, load: &Load, scale: &Scale, room_bytes: u64) -> Result<(), LoadError> {
+        let (objects, size_bytes) = self.filling(scale);
+        let at_once = self.mix(scale).map_or(0, |mix| mix.tasks as u64 * mix.size_bytes);
+        let needed_bytes = objects * size_bytes + at_once;
+        if needed_bytes > room_bytes {
+            return Err(LoadError::NoRoom { needed_bytes, room_bytes });
+        }
+        if self.is_aged() {
+            load.age(&Age::before(needed_bytes, room_bytes, scale.size_bytes)).await?;
+        }
+        load.fill(objects, size_bytes, scale.threads.min(SMALL_TASKS)).await?;
+        Ok(())
+    }
+
+    /// Does it.
+    ///
+    /// # Errors
+    /// What [`Load::mix`] and [`Load::enumerate`] meet.
+    pub async fn perform(self, load: &Load, scale: &Scale) -> Result<Done, LoadError> {
+        match self.mix(scale) {
+            Some(mix) => load.mix(&mix).await,
+            None => Ok(load.enumerate(scale.enumerated).await?.0),
+        }
+    }
+
+    /// Whether it is to find nothing cached: what it reads was written long ago.
+    pub fn is_cold(self) -> bool {
+        matches!(self, Self::ReadOnly | Self::Enumerate | Self::AgedReadOnly)
+    }
+
+    /// What is to be there before it is measured: how many objects of how many bytes.
+    pub fn filling(self, scale: &Scale) -> (u64, u64) {
+        match self {
+            Self::Enumerate => (scale.enumerated, scale.enumerated_bytes),
+            _ => self.mix(scale).map_or((0, 0), |mix| (mix.filled, mix.size_bytes)),
+        }
+    }
+
+    /// Its operations; [`Workload::Enumerate`] has none but pages.
+    pub fn mix(self, scale: &Scale) -> Option<Mix> {
+        let large = |put_percent, choice| Mix {
+            put_percent,
+            choice,
+            size_bytes: scale.size_bytes,
+            objects: scale.objects,
+            filled: scale.objects,
+            operations: scale.operations,
+            tasks: scale.threads,
+        };
+        let small = |put_percent: u64, size_bytes| Mix {
+            put_percent,
+            choice: if put_percent == 100 { Choice::InTurn } else { Choice::Uniform },
+            size_bytes,
+            objects: scale.small_operations,
+            filled: if put_percent == 100 { 0 } else { scale.small_operations },
+            operations: scale.small_operations,
+            tasks: SMALL_TASKS,
+        };
+        match self {
+            Self::WriteOnly => Some(large(95, Choice::Uniform)),
+            Self::ReadOnly | Self::AgedReadOnly => Some(large(5, Choice::Zipfian)),
+            Self::ReadWrite | Self::AgedReadWrite => Some(large(50, Choice::Zipfian)),
+            Self::Put4K => Some(small(100, 4 << 10)),
+            Self::Get4K => Some(small(0, 4 << 10)),
+            Self::Put64K => Some(small(100, 64 << 10)),
+            Self::Get64K => Some(small(0, 64 << 10)),
+            Self::Enumerate => None,
+        }
+    }
+}
+
+/// Small objects are put and read by so many at a time.
+pub(crate) const SMALL_TASKS: usize = 32;
+
+impl fmt::Display for Workload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Workload {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let names = || Self::ALL.map(Self::name).join(", ");
+        Self::ALL
+            .into_iter()
+            .find(|workload| workload.name().eq_ignore_ascii_case(name))
+            .ok_or_else(|| format!("no workload '{name}'; there are {}", names()))
+    }
+}
+
+impl Scale {
+    /// What the paper does: 128 MiB, 3 clients with 128 threads, a million objects to enumerate. Needs a device of
+    /// 96 GiB for [`compare`](crate::compare).
+    pub fn paper() -> Self {
+        Self {
+            size_bytes: 128 << 20,
+            objects: 256,
+            operations: 1024,
+            clients: 3,
+            threads: 128,
+            small_operations: 100_000,
+            enumerated: 1_000_000,
+            enumerated_bytes: 4 << 10,
+            verify_every: 8,
+            seed: 1,
+        }
+    }
+
+    /// What fits into 8 GiB and some minutes.
+    pub fn small() -> Self {
+        Self {
+            size_bytes: 16 << 20,
+            objects: 64,
+            operations: 128,
+            threads: 32,
+            small_operations: 4000,
+            enumerated: 20_000,
+            ..Self::paper()
+        }
+    }
+
+    /// What fits into 1 GiB and some seconds: whether everything works, no figures.
+    pub fn tiny() -> Self {
+        Self {
+            size_bytes: 5 << 20,
+            objects: 8,
+            operations: 32,
+            threads: 6,
+            small_operations: 200,
+            enumerated: 1500,
+            ..Self::paper()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_come_back() {
+        for workload in Workload::ALL {
+            assert_eq!(workload.name().parse(), Ok(workload));
+            assert_eq!(workload.name().to_lowercase().parse(), Ok(workload));
+            assert_eq!(serde_json::to_value(workload).unwrap(), workload.name());
+        }
+        assert!("w-x".parse::<Workload>().unwrap_err().contains("W-O, R-O"));
+    }
+}

@@ -1,0 +1,210 @@
+//! CPU time of the client, of a server with its children, and of what the kernel does beside them, from `/proc`.
+
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+
+/// The kernel's clock ticks in `/proc` are of this length on every architecture that Linux has (`USER_HZ`).
+const TICK_SECS: f64 = 0.01;
+
+/// CPU seconds of a span of time.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct Usage {
+    /// Of this process: load, and tracing where that runs.
+    pub client_secs: f64,
+    /// Of the server and all its descendants; `None` where no process was named.
+    pub server_secs: Option<f64>,
+    /// Of kernel threads that are named after the device (`xfsaild/loop0`, `jbd2/loop0-8`). Workers in common pools
+    /// are not: they are in [`Usage::machine_secs`] only.
+    pub kernel_secs: f64,
+    /// Of everything on the machine, interrupts included, and whatever else runs here.
+    pub machine_secs: f64,
+}
+
+/// What is watched, since when.
+#[derive(Debug)]
+pub struct UsageMeter {
+    server: Option<u32>,
+    device: Option<String>,
+    begun: Snapshot,
+}
+
+#[derive(Debug, Default)]
+struct Snapshot {
+    client: f64,
+    server: BTreeMap<u32, f64>,
+    kernel: BTreeMap<u32, f64>,
+    machine: f64,
+}
+
+impl UsageMeter {
+    /// Begins to count: of a server's process, and of kernel threads named after a device (`loop0`).
+    ///
+    /// # Errors
+    /// If `/proc` cannot be read, or the server is gone.
+    pub fn start(server: Option<u32>, device: Option<&str>) -> io::Result<Self> {
+        let device = device.map(str::to_owned);
+        let begun = Snapshot::take(server, device.as_deref())?;
+        Ok(Self { server, device, begun })
+    }
+
+    /// What was used since then.
+    ///
+    /// # Errors
+    /// As [`UsageMeter::start`].
+    pub fn stop(&self) -> io::Result<Usage> {
+        let ended = Snapshot::take(self.server, self.device.as_deref())?;
+        Ok(Usage {
+            client_secs: ended.client - self.begun.client,
+            server_secs: self.server.map(|_| gained(&self.begun.server, &ended.server)),
+            kernel_secs: gained(&self.begun.kernel, &ended.kernel),
+            machine_secs: ended.machine - self.begun.machine,
+        })
+    }
+}
+
+/// Processes wanting to run, over the last minute: figures of a machine that does other things say less.
+///
+/// # Errors
+/// If `/proc` cannot be read.
+pub fn load_average() -> io::Result<f64> {
+    let text = fs::read_to_string("/proc/loadavg")?;
+    Ok(text.split(' ').next().and_then(|first| first.parse().ok()).unwrap_or_default())
+}
+
+impl Snapshot {
+    fn take(server: Option<u32>, device: Option<&str>) -> io::Result<Self> {
+        let mut taken = Self { machine: machine_secs()?, ..Self::default() };
+        let processes = processes()?;
+        taken.client = processes.get(&std::process::id()).map_or(0.0, |process| process.cpu_secs);
+        for (pid, process) in &processes {
+            if server.is_some_and(|server| descends(*pid, server, &processes)) {
+                taken.server.insert(*pid, process.cpu_secs);
+            }
+            if device.is_some_and(|device| process.is_of_kernel && is_named_after(&process.name, device)) {
+                taken.kernel.insert(*pid, process.cpu_secs);
+            }
+        }
+        match server {
+            Some(pid) if !processes.contains_key(&pid) => {
+                Err(io::Error::new(io::ErrorKind::NotFound, format!("there is no process {pid}")))
+            }
+            _ => Ok(taken),
+        }
+    }
+}
+
+/// What the processes that are there at the end used more than at the beginning; who ended meanwhile is in its parent's sum.
+fn gained(begun: &BTreeMap<u32, f64>, ended: &BTreeMap<u32, f64>) -> f64 {
+    let before: f64 = begun.values().sum();
+    (ended.values().sum::<f64>() - before).max(0.0)
+}
+
+#[derive(Debug)]
+struct Process {
+    name: String,
+    parent: u32,
+    is_of_kernel: bool,
+    /// With that of children that it waited for.
+    cpu_secs: f64,
+}
+
+/// The parent of all kernel threads.
+const KTHREADD: u32 = 2;
+
+fn processes() -> io::Result<BTreeMap<u32, Process>> {
+    let entries = fs::read_dir("/proc")?;
+    let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
+    // Who ends meanwhile is not there.
+    Ok(pids
+        .filter_map(|pid| Some((pid, process(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?)))
+        .collect())
+}
+
+/// proc_pid_stat(5).
+fn process(stat: &str) -> Option<Process> {
+    let (head, tail) = stat.rsplit_once(')')?;
+    let fields: Vec<&str> = tail.split_whitespace().collect();
+    let number = |at: usize| fields.get(at)?.parse::<u64>().ok();
+    // After the name, which is field 2: the parent is field 4, times are fields 14 to 17.
+    let parent = number(1)? as u32;
+    let ticks: u64 = (11..15).filter_map(number).sum();
+    Some(Process {
+        name: head.split_once('(')?.1.to_owned(),
+        parent,
+        is_of_kernel: parent == KTHREADD,
+        cpu_secs: ticks as f64 * TICK_SECS,
+    })
+}
+
+fn descends(pid: u32, from: u32, processes: &BTreeMap<u32, Process>) -> bool {
+    let mut at = pid;
+    while at != from {
+        match processes.get(&at) {
+            Some(process) if process.parent != 0 => at = process.parent,
+            _ => return false,
+        }
+    }
+    true
+}
+
+/// `xfsaild/loop1` is of `loop1`, and neither of `loop` nor of `loop10`.
+fn is_named_after(thread: &str, device: &str) -> bool {
+    thread.match_indices(device).any(|(at, _)| {
+        let is_part = |next: Option<char>| next.is_some_and(|next| next.is_ascii_alphanumeric());
+        !is_part(thread[..at].chars().next_back()) && !is_part(thread[at + device.len()..].chars().next())
+    })
+}
+
+/// All but idle time and waiting (proc_stat(5)).
+fn machine_secs() -> io::Result<f64> {
+    let text = fs::read_to_string("/proc/stat")?;
+    let fields = text.lines().next().unwrap_or_default().split_whitespace().skip(1);
+    let ticks: Vec<u64> = fields.filter_map(|field| field.parse().ok()).collect();
+    let busy: u64 = [0, 1, 2, 5, 6].iter().filter_map(|at| ticks.get(*at)).sum();
+    Ok(busy as f64 * TICK_SECS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernel_threads_are_of_the_device_in_their_name() {
+        for (thread, device, is) in [
+            ("xfsaild/loop1", "loop1", true),
+            ("jbd2/loop1-8", "loop1", true),
+            ("xfsaild/loop10", "loop1", false),
+            ("kworker/u8:3", "loop1", false),
+        ] {
+            assert_eq!(is_named_after(thread, device), is, "{thread} {device}");
+        }
+    }
+
+    #[test]
+    fn a_name_may_hold_anything() {
+        let process = process("7 (a) b (c) S 1 7 7 0 -1 4 0 0 0 0 100 20 3 4 20 0 1").unwrap();
+        assert_eq!((process.name.as_str(), process.parent), ("a) b (c", 1));
+        assert!((process.cpu_secs - 1.27).abs() < 1e-9);
+    }
+
+    /// A child that burns CPU is the server's, and not the client's.
+    #[test]
+    fn a_servers_children_count_as_the_server() {
+        let script = "while :; do :; done & wait";
+        let mut shell = std::process::Command::new("sh");
+        let mut server = std::os::unix::process::CommandExt::process_group(&mut shell, 0)
+            .args(["-c", script])
+            .spawn()
+            .unwrap();
+        let meter = UsageMeter::start(Some(server.id()), None).unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(600));
+        let used = meter.stop().unwrap();
+        let group = rustix::process::Pid::from_child(&server);
+        rustix::process::kill_process_group(group, rustix::process::Signal::KILL).unwrap();
+        server.wait().unwrap();
+        assert!(used.server_secs.unwrap() > 0.05 && used.machine_secs > 0.05, "{used:?}");
+        assert!(UsageMeter::start(Some(u32::MAX), None).is_err());
+    }
+}

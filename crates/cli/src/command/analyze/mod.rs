@@ -1,0 +1,90 @@
+//! `tenon analyze`: what a storage node does with each I/O, layer by layer, and how others do it.
+
+mod capabilities;
+mod compare;
+mod run;
+mod scale;
+mod what_if;
+
+use analyze::model::SystemResult;
+use analyze::report;
+use anyhow::{Context, Error, Result, anyhow};
+use clap::{Args, Subcommand};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Measure a storage node layer by layer, and compare nodes.
+#[derive(Debug, Args)]
+pub(crate) struct Analyze {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    Run(Box<run::Run>),
+    Compare(compare::Compare),
+    WhatIf(what_if::WhatIf),
+    Capabilities(capabilities::Capabilities),
+}
+
+impl Analyze {
+    pub(crate) fn run(self) -> Result<ExitCode> {
+        match self.action {
+            Action::Run(run) => run.run(),
+            Action::Compare(compare) => compare.run(),
+            Action::WhatIf(what_if) => what_if.run(),
+            Action::Capabilities(capabilities) => capabilities.run(),
+        }
+    }
+}
+
+/// Where results go besides the terminal.
+#[derive(Debug, Clone, Args)]
+struct OutputFlags {
+    /// Write everything that was measured as one JSON document
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Write one page with the figures, which needs nothing else
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+}
+
+impl OutputFlags {
+    /// That the files can be written: known before hours of measuring, not after.
+    fn check(&self) -> Result<()> {
+        [&self.json, &self.html].into_iter().flatten().try_for_each(|path| write(path, ""))
+    }
+
+    fn write(&self, json: &str, systems: &[SystemResult]) -> Result<()> {
+        if let Some(path) = &self.json {
+            write(path, json)?;
+        }
+        if let Some(path) = &self.html {
+            write(path, &report::html(systems))?;
+        }
+        Ok(())
+    }
+}
+
+fn write(path: &Path, text: &str) -> Result<()> {
+    fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Returns when somebody wants this to end; the error says how.
+async fn a_signal() -> Error {
+    let watched = signal(SignalKind::terminate()).and_then(|terminate| {
+        let interrupt = signal(SignalKind::interrupt())?;
+        Ok((terminate, interrupt))
+    });
+    let (mut terminate, mut interrupt) = match watched {
+        Ok(watched) => watched,
+        Err(error) => return Error::new(error).context("cannot watch signals"),
+    };
+    tokio::select! {
+        _ = interrupt.recv() => anyhow!("stopped by Ctrl-C"),
+        _ = terminate.recv() => anyhow!("stopped by SIGTERM"),
+    }
+}

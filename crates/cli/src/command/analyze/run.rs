@@ -1,0 +1,195 @@
+//! `tenon analyze run`: one workload on somebody's storage node, watched from below.
+
+use super::scale::ScaleFlags;
+use super::{OutputFlags, a_signal, write};
+use crate::bucket::{World, s3_config};
+use crate::flags::StoreFlags;
+use crate::progress::Progress;
+use crate::units;
+use analyze::compare::{Measurement, Probe};
+use analyze::model::{Naming, Scope, SystemResult};
+use analyze::report;
+use analyze::setup::drop_caches;
+use analyze::trace::Recorder;
+use analyze::workload::{Load, Workload};
+use anyhow::{Context, Result, bail};
+use clap::{Args, ValueEnum};
+use std::path::PathBuf;
+use std::pin::pin;
+use std::process::ExitCode;
+use std::sync::Arc;
+use store::s3::S3Buckets;
+use store::{Buckets, ObjectStore};
+use tokio::runtime::Runtime;
+
+/// Run a workload on any S3 endpoint while the kernel traces the node's device, file system and processes.
+///
+/// Objects go below a prefix of their own and are removed at the end. Where the node is on another machine, leave
+/// --device, --mount and --pid out: then there are times only.
+#[derive(Debug, Args)]
+pub(super) struct Run {
+    /// Which workload: W-O, R-O, R-W, put-4k, get-4k, put-64k, get-64k, enumerate, aged-R-O, aged-R-W
+    #[arg(long, value_name = "NAME")]
+    workload: Workload,
+    /// Bucket to write to; it must be there
+    #[arg(long, value_name = "NAME")]
+    bucket: String,
+    /// Block device that holds the node's data, like /dev/sdb (repeatable)
+    #[arg(long, value_name = "DEVICE")]
+    device: Vec<PathBuf>,
+    /// Where the file system on it is mounted (repeatable)
+    #[arg(long, value_name = "DIR")]
+    mount: Vec<PathBuf>,
+    /// The node's process (repeatable; CPU is counted of the first)
+    #[arg(long, value_name = "PID")]
+    pid: Vec<u32>,
+    /// How the node names its files
+    #[arg(long, value_name = "KIND", default_value = "files")]
+    naming: NamingFlag,
+    /// Take times only
+    #[arg(long)]
+    no_trace: bool,
+    /// Leave the objects there
+    #[arg(long)]
+    keep: bool,
+    /// How much fits into the node, for the aged workloads
+    #[arg(long, value_name = "SIZE", value_parser = units::size_bytes)]
+    capacity: Option<u64>,
+    /// Write the device's requests to this file, for `tenon analyze what-if`
+    #[arg(long, value_name = "FILE", conflicts_with = "no_trace")]
+    trace: Option<PathBuf>,
+    #[command(flatten)]
+    scale: ScaleFlags,
+    #[command(flatten)]
+    output: OutputFlags,
+    #[command(flatten)]
+    store: StoreFlags,
+}
+
+/// How to tell object data from metadata.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum NamingFlag {
+    /// A file's content is an object's
+    Files,
+    /// As MinIO does: xl.meta holds metadata
+    Minio,
+}
+
+impl Run {
+    pub(super) fn run(self) -> Result<ExitCode> {
+        if self.workload.is_aged() && self.capacity.is_none() {
+            bail!("{} needs to know how much fits: give --capacity", self.workload);
+        }
+        self.output.check()?;
+        if let Some(path) = &self.trace {
+            write(path, "")?;
+        }
+        let progress = Progress::start();
+        let runtime = Runtime::new().context("cannot start")?;
+        let measured = runtime.block_on(self.measured(&progress))?;
+        drop(progress);
+        let result = self.result(&measured);
+        print!("{}", report::terminal(std::slice::from_ref(&result)));
+        let systems = [result];
+        self.output.write(&report::json(&systems)?, &systems)?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    async fn measured(&self, progress: &Progress) -> Result<Measurement> {
+        let (world, scale) = (World::real()?, self.scale.scale());
+        let clients = self.clients(scale.clients, &world).await?;
+        let prefix = format!("tenon-analyze-{:016x}/", world.entropy.next_u64());
+        let load = Load::new(clients, &prefix, scale.seed, scale.verify_every);
+        progress.tell(&format!("preparing {}: {}", self.workload, self.workload.scale(&scale)));
+        let done = self.until_a_signal(&load, progress).await;
+        if self.keep {
+            progress.tell(&format!("objects are left below {prefix}"));
+        } else {
+            progress.tell("removing the objects");
+            let cleaned = load.clean().await;
+            let removed = cleaned.with_context(|| format!("objects below {prefix} may be left"));
+            // What went wrong first is what matters.
+            return done.and_then(|done| removed.map(|()| done));
+        }
+        done
+    }
+
+    /// What is under way when a signal comes is waited for: else the node may finish it after the objects were removed.
+    async fn until_a_signal(&self, load: &Load, progress: &Progress) -> Result<Measurement> {
+        let mut working = pin!(self.prepared_and_measured(load, progress));
+        tokio::select! {
+            done = &mut working => done,
+            error = a_signal() => {
+                load.stop();
+                // Whatever came of it, this is why it ended.
+                drop(working.await);
+                Err(error)
+            }
+        }
+    }
+
+    async fn prepared_and_measured(&self, load: &Load, progress: &Progress) -> Result<Measurement> {
+        let (scale, workload) = (self.scale.scale(), self.workload);
+        workload.prepare(load, &scale, self.capacity.unwrap_or(u64::MAX)).await?;
+        if workload.is_cold() && !self.device.is_empty() {
+            drop_caches().context("cannot drop the kernel's caches; run as root")?;
+            progress.tell("the kernel's caches are dropped; the node's own are as they were");
+        }
+        progress.tell(&format!("measuring {workload}"));
+        let is_traced = !self.no_trace && !self.device.is_empty();
+        let probe = Probe::start(self.pid.first().copied(), self.scope(), is_traced)?;
+        let (measured, trace) = probe.stop_with_trace(workload.perform(load, &scale).await?)?;
+        if let (Some(path), Some(trace)) = (&self.trace, trace) {
+            write(path, &serde_json::to_string(&trace.requests())?)?;
+        }
+        Ok(measured)
+    }
+
+    async fn clients(&self, count: usize, world: &World) -> Result<Vec<Arc<dyn ObjectStore>>> {
+        let mut clients: Vec<Arc<dyn ObjectStore>> = Vec::new();
+        for _ in 0..count {
+            let (clock, entropy) = (Arc::clone(&world.clock), Arc::clone(&world.entropy));
+            let buckets = S3Buckets::new(s3_config(&self.store, None)?, clock, entropy)?;
+            buckets.sign_in().await?;
+            let opened = buckets.open(&self.bucket).await;
+            clients.push(opened.with_context(|| format!("cannot open the bucket {}", self.bucket))?);
+        }
+        Ok(clients)
+    }
+
+    fn scope(&self) -> Scope {
+        let naming = match self.naming {
+            NamingFlag::Files => Naming::Files,
+            NamingFlag::Minio => Naming::Minio,
+        };
+        Scope {
+            devices: self.device.clone(),
+            mounts: self.mount.clone(),
+            processes: self.pid.clone(),
+            naming,
+            ..Scope::default()
+        }
+    }
+
+    fn result(&self, measured: &Measurement) -> SystemResult {
+        let scale = self.scale.scale();
+        let mut about = vec![
+            ("client CPU".to_owned(), format!("{:.2} s", measured.usage.client_secs)),
+            ("machine CPU".to_owned(), format!("{:.2} s", measured.usage.machine_secs)),
+            ("bodies compared byte by byte".to_owned(), measured.done.compared.to_string()),
+        ];
+        if let Some(secs) = measured.usage.server_secs {
+            about.push(("server CPU".to_owned(), format!("{secs:.2} s")));
+        }
+        if !self.device.is_empty() {
+            about.push(("flushes of the device".to_owned(), measured.io.flushes.to_string()));
+        }
+        SystemResult {
+            system: self.store.endpoint_url.clone().unwrap_or_else(|| self.bucket.clone()),
+            about,
+            capabilities: Recorder::probe(),
+            throughput: Vec::new(),
+            workloads: vec![measured.result(self.workload, &scale, measured.clone())],
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! `tenon analyze` with real servers on real loop devices. Needs root, MinIO, e2fsprogs, and 1 GiB of disk.
+
+use crate::fixture::{Home, eventually, tenon};
+use crate::s3::new_bucket;
+use serde_json::Value;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// Loop devices, mounts and processes that have to do with a directory, and what is in it.
+fn left(scratch: &Path) -> Vec<String> {
+    let shown = scratch.to_str().unwrap();
+    let devices = Command::new("losetup").arg("--all").output().unwrap().stdout;
+    let mounts = fs::read_to_string("/proc/mounts").unwrap();
+    let processes = Command::new("ps").args(["-eo", "args"]).output().unwrap().stdout;
+    let all = [String::from_utf8(devices).unwrap(), mounts, String::from_utf8(processes).unwrap()];
+    let lines = all.iter().flat_map(|text| text.lines()).filter(|line| line.contains(shown));
+    let files = fs::read_dir(scratch).unwrap().map(|entry| entry.unwrap().path().display().to_string());
+    lines.map(str::to_owned).chain(files).collect()
+}
+
+/// The flags of a small comparison with its file in `scratch`.
+fn comparison(home: &Home, more: &[&str]) -> Vec<String> {
+    let (scratch, minio) = (home.text("scratch"), servers::program("minio"));
+    fs::create_dir_all(&scratch).unwrap();
+    let fixed = ["analyze", "compare", "--scale", "tiny", "--device-size", "600MiB", "--scratch", &scratch];
+    let minio = ["--minio", minio.to_str().unwrap()];
+    [fixed.as_slice(), &minio, more].concat().into_iter().map(str::to_owned).collect()
+}
+
+#[test]
+fn two_systems_are_compared_and_leave_nothing() {
+    let home = Home::new();
+    let more = [
+        "--systems=dir-ext4,minio-ext4",
+        "--workloads=w-o,put-4k,enumerate",
+        "--enumerated=300",
+        "--rounds=1",
+        "--no-fio",
+        "--json=all.json",
+        "--html=all.html",
+    ];
+    let said = home.tenon(comparison(&home, &more));
+    assert_eq!(said.code, 0, "{said:?}");
+    assert!(said.out.contains("MinIO on ext4") && said.out.contains("flushes/op"), "{}", said.out);
+    let all: Value = serde_json::from_str(&fs::read_to_string(home.path("all.json")).unwrap()).unwrap();
+    let cells = all["cells"].as_array().unwrap();
+    // Two systems, three workloads, one round of each without a trace and one under it.
+    assert_eq!((cells.len(), all["failures"].as_array().unwrap().len()), (12, 0), "{all}");
+    for cell in cells {
+        assert_eq!(cell["measured"]["done"]["errors"], 0, "{cell}");
+        assert!(cell["measured"]["usage"]["server_secs"].as_f64().unwrap() >= 0.0, "{cell}");
+        if cell["workload"] != "enumerate" {
+            assert!(cell["measured"]["io"]["flushes"].as_u64().unwrap() > 0, "{cell}");
+        }
+        assert_eq!(cell["is_traced"], !cell["measured"]["metrics"].is_null(), "{cell}");
+    }
+    assert!(home.path("all.html").is_file());
+    assert_eq!(left(&home.path("scratch")), Vec::<String>::new());
+}
+
+/// Whether by Ctrl-C or by a kill that no program sees: devices, mounts and servers are given back.
+#[test]
+fn s337_a_comparison_that_is_ended_leaves_nothing() {
+    for signal in ["INT", "KILL"] {
+        let home = Home::new();
+        let scratch = home.path("scratch");
+        let more = ["--systems=minio-ext4", "--workloads=w-o", "--operations=100000", "--no-fio"];
+        let mut command = home.command(tenon());
+        let mut running = command
+            .args(comparison(&home, &more))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        eventually("the server runs", || left(&scratch).iter().any(|line| line.contains("minio server")));
+        let killed = Command::new("kill").args([&format!("-{signal}"), &running.id().to_string()]).status();
+        assert!(killed.unwrap().success());
+        assert!(!running.wait().unwrap().success());
+        eventually("everything is given back", || left(&scratch).is_empty());
+    }
+}
+
+#[test]
+fn s338_a_workload_runs_on_a_server_of_ones_own() {
+    let server = servers::shared_minio();
+    let bucket = new_bucket(server, "analyze");
+    let home = crate::s3::home(server);
+    let (endpoint, pid) = (server.endpoint(), server.pid().unwrap().to_string());
+    let words = ["analyze", "run", "--bucket", &bucket, "--endpoint-url", &endpoint, "--pid", &pid];
+    let scale = ["--scale=tiny", "--workload=r-w", "--size=1MiB", "--json=run.json"];
+    home.ok(words.iter().chain(&scale));
+    let all: Value = serde_json::from_str(&fs::read_to_string(home.path("run.json")).unwrap()).unwrap();
+    assert_eq!(all[0]["workloads"][0]["operations"], 32, "{all}");
+    assert_eq!(all[0]["workloads"][0]["errors"], 0, "{all}");
+    let listed = || home.ok(["object", "ls", &format!("s3://{bucket}"), "--endpoint-url", &endpoint]);
+    assert_eq!(listed(), "");
+
+    let mut command = home.command(tenon());
+    let endless = ["--scale=tiny", "--workload=w-o", "--size=64KiB", "--operations=1000000"];
+    let mut running = command.args(words.iter().chain(&endless)).stderr(Stdio::null()).spawn().unwrap();
+    eventually("objects are there", || !listed().is_empty());
+    let pid = rustix::process::Pid::from_child(&running);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    assert!(!running.wait().unwrap().success());
+    assert_eq!(listed(), "");
+}
+
+#[test]
+fn what_cannot_be_compared_is_refused_in_a_line() {
+    let home = Home::new();
+    let refused = |more: &[&str]| home.refused(comparison(&home, more));
+    assert!(refused(&["--workloads=w-x"]).contains("W-O, R-O"));
+    assert!(refused(&["--systems=ceph"]).contains("minio-xfs, minio-ext4"));
+    assert!(refused(&["--device-size=500TiB", "--systems=dir-ext4"]).contains("--scratch"));
+    let refused = home.refused(["analyze", "compare", "--systems=minio-ext4", "--scratch=."]);
+    assert!(refused.contains("--minio"), "{refused}");
+    let refused = home.refused(["analyze", "run", "--workload=aged-r-o", "--bucket=b"]);
+    assert!(refused.contains("--capacity"), "{refused}");
+    let refused = home.refused(["analyze", "what-if", "none.json"]);
+    assert!(refused.contains("none.json"), "{refused}");
+}
