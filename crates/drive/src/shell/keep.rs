@@ -1,7 +1,7 @@
 //! Upkeep: checkpoints, compaction and cleaning, when it is time for them.
 
 use super::{Drive, Shell, decoded};
-use crate::core::{LogReader, Prepared};
+use crate::core::{Checked, LogReader, Prepared};
 use crate::error::{Error, Result};
 use crate::format::{Body, Change, Head, IndexKey, ObjectRecord, Piece};
 use crate::space::{ZONES_RESERVED, lock};
@@ -34,6 +34,11 @@ impl Drive {
     pub async fn close(&self) -> Result<()> {
         let _one_at_a_time = self.0.keeping.lock().await;
         self.0.blocking(|core| if core.is_dirty() { core.checkpoint() } else { Ok(()) }).await
+    }
+
+    /// Compares the index with the space, block by block, and reads all of the index; not the objects.
+    pub async fn check(&self) -> Result<Checked> {
+        self.0.blocking(|core| core.check()).await
     }
 }
 

@@ -6,9 +6,11 @@
 //! (one, or as many more as `shared` says), or loose (allocated, and named by nothing that is committed yet, or by the manifest), or
 //! doomed (owned by nobody, and being read). What was released is not given out before nobody reads it.
 
+mod census;
 mod extents;
 mod loose;
 
+pub(crate) use census::Named;
 pub(crate) use extents::Extents;
 pub(crate) use loose::{Hold, Loose, Pins, SharedSpace, lock};
 
