@@ -58,7 +58,7 @@ impl Shell {
     pub(crate) async fn store_in_runs(&self, bytes: Payload) -> Result<Stored> {
         let written = self.blocking(move |core| core.write_runs(&bytes)).await?;
         let (extents, loose) = written.into_iter().unzip();
-        Ok(Stored::of_extents(extents, vec![Hold::runs(loose)]))
+        Ok(Stored::of_extents(extents, vec![Hold::runs(loose, &self.core.space)]))
     }
 
     /// Waits until zones were cleaned where the log is about to have no room for small objects. `Full` if that wins nothing.
