@@ -12,6 +12,6 @@ mod shell;
 mod space;
 mod wire;
 
-pub use core::{FormatOptions, OpenOptions};
+pub use core::{Checked, FormatOptions, OpenOptions};
 pub use error::{Error, Result};
 pub use shell::{Drive, Info, Scrubbed, ZoneUse};

@@ -2,7 +2,7 @@
 //!
 //! Owns the simulated clocks, the simulated block device ([`device`]) and the worlds, each of which compares a layer of Tenon with a model while things fail:
 //! [`namespace`] for `meta`, [`files`] for `vfs` with all below it, [`dual`] for files and objects of one volume, with others in
-//! its bucket. `cargo run -p sim -- --seed N` runs one again.
+//! its bucket, [`drive`](crate::drive) for the object drive. `cargo run -p sim -- --seed N` runs one again.
 //!
 //! Refuses: to read the machine's clock or environment, to start threads, and to be a dependency of the product.
 //!
@@ -12,6 +12,7 @@ mod clock;
 mod world;
 
 pub mod device;
+pub mod drive;
 pub mod dual;
 pub mod files;
 pub mod namespace;

@@ -7,8 +7,12 @@ use std::fmt;
 pub type World = (&'static str, fn(u64) -> Result<Report, Failure>);
 
 /// Every kind of world.
-pub const WORLDS: &[World] =
-    &[("namespace", crate::namespace::world), ("files", crate::files::world), ("dual", crate::dual::world)];
+pub const WORLDS: &[World] = &[
+    ("namespace", crate::namespace::world),
+    ("files", crate::files::world),
+    ("dual", crate::dual::world),
+    ("drive", crate::drive::world),
+];
 
 /// How often what happened.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -32,26 +32,27 @@ impl Buckets for Drive {
 
     async fn create(&self, name: &str) -> store::Result<()> {
         bucket_name::check(name)?;
-        let _held = self.0.locks.hold(0, name.as_bytes()).await;
+        let locks = vec![self.0.locks.hold_names().await];
         if self.bucket_record(name).await?.is_some() {
             return Err(bucket_name::exists(name));
         }
         let (id, made) = (self.0.core.next_write(), self.0.clock.now());
         let record = BucketRecord { id, made, versioning: Versioning::Never };
         let put = Change::Put { key: IndexKey::bucket(name).0, value: record.encode() };
-        Ok(self.0.commit(Prepared { changes: vec![put], ..Prepared::default() }).await?)
+        Ok(self.0.commit(Prepared { changes: vec![put], locks, ..Prepared::default() }).await?)
     }
 
     async fn delete(&self, name: &str) -> store::Result<()> {
-        let _held = self.0.locks.hold(0, name.as_bytes()).await;
+        let names = self.0.locks.hold_names().await;
         let record = self.known(name).await?;
+        let locks = vec![names, self.0.locks.hold_whole(record.id).await];
         if !self.is_empty(record.id).await? {
             return Err(bucket_name::not_empty(name));
         }
         let settings = self.0.entries(IndexKey::of(Kind::Setting, record.id), usize::MAX).await?;
         let gone = settings.into_iter().map(|(key, _)| key).chain([IndexKey::bucket(name)]);
         let changes = gone.map(|key| Change::Delete { key: key.0 }).collect();
-        Ok(self.0.commit(Prepared { changes, ..Prepared::default() }).await?)
+        Ok(self.0.commit(Prepared { changes, locks, ..Prepared::default() }).await?)
     }
 
     async fn list(&self) -> store::Result<Vec<String>> {
@@ -78,9 +79,9 @@ impl DriveBucket {
 
     /// Sets whether the bucket keeps versions.
     pub(super) async fn set_versioning(&self, versioning: Versioning) -> store::Result<()> {
-        let _held = self.shell.locks.hold(0, self.name.as_bytes()).await;
+        let locks = vec![self.shell.locks.hold_names().await];
         let record = BucketRecord { versioning, ..self.bucket_record().await? };
         let put = Change::Put { key: IndexKey::bucket(&self.name).0, value: record.encode() };
-        Ok(self.shell.commit(Prepared { changes: vec![put], ..Prepared::default() }).await?)
+        Ok(self.shell.commit(Prepared { changes: vec![put], locks, ..Prepared::default() }).await?)
     }
 }

@@ -4,7 +4,7 @@ use super::{DriveBucket, shown};
 use crate::core::{Prepared, Small};
 use crate::error::Result;
 use crate::format::{Body, Change, IndexKey, Naming, ObjectRecord};
-use crate::shell::{Stored, decoded};
+use crate::shell::{Held, Stored, decoded};
 use store::{Attributes, Deleted, ETag, ObjectKey, ObjectRef, Precondition, StoreError, Tags, Versioning};
 
 /// Changes of a key whose lock is held, until they are committed.
@@ -23,11 +23,12 @@ pub(super) struct Edit<'a> {
 pub(super) type Older = (IndexKey, ObjectRecord);
 
 impl DriveBucket {
-    /// Begins to change a key. The caller holds its lock.
-    pub(super) async fn edit<'a>(&'a self, key: &'a ObjectKey) -> store::Result<Edit<'a>> {
+    /// Begins to change a key, whose lock this is.
+    pub(super) async fn edit<'a>(&'a self, key: &'a ObjectKey, held: Held) -> store::Result<Edit<'a>> {
         let state = self.state().await?;
         let current = self.shell.record(&IndexKey::object(self.id, key)).await?;
-        Ok(Edit { bucket: self, key, state, current, prepared: Prepared::default() })
+        let prepared = Prepared { locks: vec![held], ..Prepared::default() };
+        Ok(Edit { bucket: self, key, state, current, prepared })
     }
 
     /// Stores a body under a key.
@@ -38,8 +39,8 @@ impl DriveBucket {
         description: (Attributes, Tags),
         precondition: &Precondition,
     ) -> store::Result<ObjectRef> {
-        let _held = self.shell.locks.hold(self.id, key.as_bytes()).await;
-        let mut edit = self.edit(key).await?;
+        let held = self.shell.locks.hold(self.id, key.as_bytes()).await;
+        let mut edit = self.edit(key, held).await?;
         edit.check(precondition)?;
         let placed = edit.place(stored, description).await?;
         edit.commit().await?;
@@ -202,6 +203,7 @@ impl Edit<'_> {
         assert!(other.prepared.small.is_none(), "one small object a commit");
         self.prepared.changes.extend(other.prepared.changes);
         self.prepared.holds.extend(other.prepared.holds);
+        self.prepared.locks.extend(other.prepared.locks);
         self.commit().await
     }
 

@@ -122,11 +122,13 @@ impl ObjectStore for DriveBucket {
         }
         let (record, pins) = self.held_exactly(from).await?;
         let stored = self.again(record.body.clone(), pins).await?;
-        let _held = self.shell.locks.hold_both(self.id, [from.key.as_bytes(), to.as_bytes()]).await;
-        let mut target = self.edit(to).await?;
+        let [one, other] = self.shell.locks.hold_both(self.id, [from.key.as_bytes(), to.as_bytes()]).await;
+        let mut target = self.edit(to, one).await?;
         target.check(&precondition)?;
-        let mut source = self.edit(&from.key).await?;
+        let mut source = self.edit(&from.key, other).await?;
         source.check(&Precondition::Matches(from.etag.clone()))?;
+        // The same bytes, but their description may have changed before the lock was held.
+        let record = source.current.clone().unwrap_or(record);
         target.place(stored, (record.attributes, record.tags)).await?;
         source.mark().await?;
         Ok(target.commit_with(source).await?)
@@ -147,8 +149,8 @@ impl ObjectStore for DriveBucket {
     }
 
     async fn set_tags(&self, key: &ObjectKey, tags: Tags) -> Result<()> {
-        let _held = self.shell.locks.hold(self.id, key.as_bytes()).await;
-        let mut edit = self.edit(key).await?;
+        let held = self.shell.locks.hold(self.id, key.as_bytes()).await;
+        let mut edit = self.edit(key, held).await?;
         let mut record = edit.current.clone().ok_or_else(|| Self::missing(key))?;
         record.tags = tags;
         edit.put(IndexKey::object(self.id, key), &record);

@@ -14,6 +14,7 @@ impl Settings for DriveBucket {
     }
 
     async fn set(&self, name: &str, value: Option<Bytes>) -> Result<()> {
+        let locks = vec![self.shell.locks.hold(self.id, name.as_bytes()).await];
         self.bucket_record().await?;
         let key = IndexKey::setting(self.id, name).0;
         let change = match value {
@@ -21,6 +22,6 @@ impl Settings for DriveBucket {
             Some(value) => Change::Put { key, value: [&[0], &value[..]].concat() },
             None => Change::Delete { key },
         };
-        Ok(self.shell.commit(Prepared { changes: vec![change], ..Prepared::default() }).await?)
+        Ok(self.shell.commit(Prepared { changes: vec![change], locks, ..Prepared::default() }).await?)
     }
 }

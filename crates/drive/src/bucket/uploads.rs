@@ -154,11 +154,12 @@ impl DriveBucket {
 #[async_trait::async_trait]
 impl Uploads for DriveBucket {
     async fn begin(&self, key: &ObjectKey, attributes: Attributes, tags: Tags) -> Result<String> {
+        let locks = vec![self.shell.locks.hold(self.id, key.as_bytes()).await];
         self.bucket_record().await?;
         let (number, began) = (self.shell.core.next_write(), self.shell.clock.now());
         let value = UploadRecord { began, attributes, tags }.encode();
         let put = Change::Put { key: IndexKey::upload(self.id, key, number).0, value };
-        self.shell.commit(Prepared { changes: vec![put], ..Prepared::default() }).await?;
+        self.shell.commit(Prepared { changes: vec![put], locks, ..Prepared::default() }).await?;
         Ok(format!("{number:016x}"))
     }
 
@@ -178,10 +179,10 @@ impl Uploads for DriveBucket {
         self.upload(key, id).await?;
         let (extents, holds) = self.store_stream(body).await?;
         let note = note()?;
-        let _held = self.shell.locks.hold(self.id, key.as_bytes()).await;
+        let locks = vec![self.shell.locks.hold(self.id, key.as_bytes()).await];
         let (upload, _) = self.upload(key, id).await?;
         let entry = IndexKey::part(self.id, upload, number);
-        let mut prepared = Prepared { holds, ..Prepared::default() };
+        let mut prepared = Prepared { holds, locks, ..Prepared::default() };
         if let Some(old) = self.shell.entry(&entry).await? {
             prepared.release(&PartRecord::decode(&old)?.stored.body);
         }
@@ -209,9 +210,9 @@ impl Uploads for DriveBucket {
         numbers: &[u32],
         options: CompleteOptions,
     ) -> Result<ObjectRef> {
-        let _held = self.shell.locks.hold(self.id, key.as_bytes()).await;
+        let held = self.shell.locks.hold(self.id, key.as_bytes()).await;
         let (upload, record) = self.upload(key, id).await?;
-        let mut edit: Edit<'_> = self.edit(key).await?;
+        let mut edit: Edit<'_> = self.edit(key, held).await?;
         edit.check(&options.precondition)?;
         let parts = self.part_records(upload).await?;
         let mut extents = Vec::new();
@@ -231,9 +232,9 @@ impl Uploads for DriveBucket {
     }
 
     async fn abort(&self, key: &ObjectKey, id: &str) -> Result<()> {
-        let _held = self.shell.locks.hold(self.id, key.as_bytes()).await;
+        let held = self.shell.locks.hold(self.id, key.as_bytes()).await;
         let (upload, _) = self.upload(key, id).await?;
-        let prepared = self.forget(key, upload).await?;
+        let prepared = Prepared { locks: vec![held], ..self.forget(key, upload).await? };
         Ok(self.shell.commit(prepared).await?)
     }
 

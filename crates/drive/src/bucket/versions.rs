@@ -51,8 +51,8 @@ impl DriveBucket {
         change: impl FnOnce(&mut ObjectRecord) -> Result<()> + Send,
     ) -> Result<()> {
         check_id(id)?;
-        let _held = self.shell.locks.hold(self.id, key.as_bytes()).await;
-        let mut edit = self.edit(key).await?;
+        let held = self.shell.locks.hold(self.id, key.as_bytes()).await;
+        let mut edit = self.edit(key, held).await?;
         let missing = || StoreError::NotFound(key.clone());
         let (entry, mut record) = self.found(&edit, key, id).await?.ok_or_else(missing)?;
         if record.body == Body::Mark {
@@ -162,8 +162,8 @@ impl Versions for DriveBucket {
     async fn remove(&self, key: &ObjectKey, id: &str, removal: Removal) -> Result<Deleted> {
         check_id(id)?;
         let now = self.shell.clock.now();
-        let _held = self.shell.locks.hold(self.id, key.as_bytes()).await;
-        let mut edit = self.edit(key).await?;
+        let held = self.shell.locks.hold(self.id, key.as_bytes()).await;
+        let mut edit = self.edit(key, held).await?;
         let Some((entry, record)) = self.found(&edit, key, id).await? else {
             check(key, None, &removal.precondition)?;
             return Ok(Deleted { version: Some(id.into()), is_marker: false });
@@ -183,8 +183,8 @@ impl Versions for DriveBucket {
     }
 
     async fn mark(&self, key: &ObjectKey, precondition: Precondition) -> Result<Deleted> {
-        let _held = self.shell.locks.hold(self.id, key.as_bytes()).await;
-        let mut edit = self.edit(key).await?;
+        let held = self.shell.locks.hold(self.id, key.as_bytes()).await;
+        let mut edit = self.edit(key, held).await?;
         edit.check(&precondition)?;
         let deleted = edit.mark().await?;
         edit.commit().await?;

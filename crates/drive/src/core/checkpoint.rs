@@ -53,7 +53,7 @@ impl Core {
         root.superblock.manifest_bytes = bytes.len() as u64;
         root.superblock.manifest_sum = sum(&bytes);
         root.superblock.generation += 1;
-        write_superblock(&*self.device, &root.superblock).map_err(|error| self.fail(error))?;
+        write_superblock(&*self.device, &root.superblock, [0, 1]).map_err(|error| self.fail(error))?;
         root.retiring.drain(..).for_each(|table| table.source().set_named(false));
         tables.iter().for_each(|table| table.source().set_named(true));
         let mut log = self.log();
@@ -119,9 +119,13 @@ impl Core {
 }
 
 /// One copy after the other, so that one is whole at any time.
-pub(super) fn write_superblock(device: &dyn BlockDevice, superblock: &Superblock) -> Result<()> {
+pub(super) fn write_superblock(
+    device: &dyn BlockDevice,
+    superblock: &Superblock,
+    copies: [u64; 2],
+) -> Result<()> {
     let block = Buffer::gathered([&superblock.encode()[..]]);
-    for copy in 0..2 {
+    for copy in copies {
         let at = copy * SUPERBLOCK_BYTES;
         device.write_at(at, &block).and_then(|()| device.flush()).map_err(Error::device(at))?;
     }

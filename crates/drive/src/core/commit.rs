@@ -4,7 +4,8 @@ use super::{Core, Log};
 use crate::device::Buffer;
 use crate::error::{Error, Result};
 use crate::format::{Body, Change, FRAME_HEADER_BYTES, FrameWriter, IndexKey, ObjectRecord};
-use crate::space::{Hold, lock};
+use crate::shell::Held;
+use crate::space::{Hold, ZONES_RESERVED, lock};
 use bytes::Bytes;
 use std::sync::atomic::Ordering;
 
@@ -19,6 +20,10 @@ pub(crate) struct Prepared {
     pub(crate) changes: Vec<Change>,
     /// Held until it is done: runs that the changes name, whose data is written, but not flushed.
     pub(crate) holds: Vec<Hold>,
+    /// Held until it is done: locks of what is changed.
+    pub(crate) locks: Vec<Held>,
+    /// Whether it moves what is there, so that space becomes free.
+    pub(crate) is_upkeep: bool,
 }
 
 /// An object whose bytes go into the frame.
@@ -33,6 +38,11 @@ pub(crate) struct Small {
 impl Prepared {
     pub(crate) fn is_empty(&self) -> bool {
         self.small.is_none() && self.changes.is_empty()
+    }
+
+    /// Whether it takes space of the log that is not won back soon.
+    fn takes_space(&self) -> bool {
+        self.small.is_some() && !self.is_upkeep
     }
 
     /// A committed record more names this body.
@@ -88,23 +98,23 @@ struct Place {
 }
 
 impl Core {
-    /// Makes all of it durable, then seen. `Full` if the log has no room; then nothing happened.
-    pub(crate) fn commit(&self, batch: Vec<Prepared>) -> Result<()> {
+    /// Makes all of it durable, then seen. `Full` if the log has no room; then nothing happened, and the batch is as it was.
+    pub(crate) fn commit(&self, batch: &mut Vec<Prepared>) -> Result<()> {
         self.check_writable()?;
         let mut log = self.log();
         let len_bytes_max = FRAME_HEADER_BYTES as u64 + batch.iter().map(Prepared::frame_bytes).sum::<u64>();
-        let place = self.place(&log, len_bytes_max)?;
+        let place = self.place(&log, len_bytes_max, batch.iter().any(Prepared::takes_space))?;
         let mut frame = FrameWriter::new(place.at, len_bytes_max as usize);
         let mut pieces_bytes = 0;
         let mut changes = Vec::new();
-        let mut holds = Vec::new();
-        for prepared in batch {
+        let mut held = Vec::new();
+        for prepared in batch.drain(..) {
             if let Some(small) = prepared.small {
                 pieces_bytes += small.record.body.len_bytes();
                 changes.push(put_small(&mut frame, small));
             }
             changes.extend(prepared.changes);
-            holds.extend(prepared.holds);
+            held.push((prepared.holds, prepared.locks));
         }
         changes.iter().for_each(|change| frame.change(change));
         let bytes =
@@ -114,11 +124,11 @@ impl Core {
         self.wrote(&mut log, &place, bytes.len() as u64, pieces_bytes);
         let applied = self.apply(changes);
         assert!(applied, "what is committed fits what is there");
-        drop(holds);
+        drop(held);
         Ok(())
     }
 
-    fn place(&self, log: &Log, len_bytes_max: u64) -> Result<Place> {
+    fn place(&self, log: &Log, len_bytes_max: u64, takes_space: bool) -> Result<Place> {
         let mut space = lock(&self.space);
         let zone_bytes = self.geometry.zone_bytes();
         if len_bytes_max > zone_bytes {
@@ -127,6 +137,10 @@ impl Core {
         if log.at + len_bytes_max <= zone_bytes {
             let at = self.geometry.zone_at(space.head()) + log.at;
             return Ok(Place { at, in_zone: log.at, next_zone: space.next(), advances: false });
+        }
+        if takes_space && space.free_zones() <= ZONES_RESERVED / 2 {
+            // Many may have found room at the same time.
+            return Err(Error::Full);
         }
         let next_zone = space.take_zone()?;
         let at = self.geometry.zone_at(space.next());

@@ -57,7 +57,7 @@ impl Core {
         device.flush().map_err(Error::device(0))?;
         write(run.at(), &bytes)?;
         device.flush().map_err(Error::device(run.at()))?;
-        super::checkpoint::write_superblock(&**device, &superblock)
+        super::checkpoint::write_superblock(&**device, &superblock, [0, 1])
     }
 }
 

@@ -6,12 +6,14 @@
 //! Invariants: what `commit` has returned for survives the loss of power; data is flushed before the frame that names it is
 //! written; a frame is written only when the one before it is durable; after a write that failed nothing is written any more.
 
+mod check;
 mod checkpoint;
 mod commit;
 mod compact;
 mod format;
 mod open;
 
+pub use check::Checked;
 pub(crate) use commit::{Prepared, Small};
 pub use format::FormatOptions;
 pub(crate) use open::LogReader;

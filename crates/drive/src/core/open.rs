@@ -1,5 +1,6 @@
 //! Open: superblock, manifest, tables, and what the log says since.
 
+use super::checkpoint::write_superblock;
 use super::{Core, Log, OpenOptions, Root};
 use crate::device::{BLOCK_BYTES, BlockDevice, Buffer};
 use crate::error::{Error, Result};
@@ -43,17 +44,35 @@ impl Core {
             last_write: AtomicU64::new(manifest.last_write),
             failed: OnceLock::new(),
         };
-        core.replay()?;
+        // As the end of the checkpoint did: the next frame may be in such a zone.
+        lock(&core.space).free_dead_zones();
+        let last_frame = core.replay()?;
         core.claim_index(&manifest)?;
         if !options.read_only {
-            // What was found may not have been flushed yet, and is from now on relied upon.
-            core.device.flush().map_err(Error::device(0))?;
+            core.make_found_durable(last_frame)?;
         }
         Ok(core)
     }
 
-    fn replay(&self) -> Result<()> {
+    /// What was found is from now on relied upon, and may be no safer than a write whose flush failed or never came: no later
+    /// flush makes that safe. Of frames that can be the last only, as it was written when those before it were durable. Of the
+    /// superblocks that can be either: the one that does not count is written first, so that a whole one that does is there all the time.
+    fn make_found_durable(&self, last_frame: Option<(u64, u64)>) -> Result<()> {
+        if let Some((at, len_bytes)) = last_frame {
+            let mut frame = Buffer::zeroed(len_bytes as usize);
+            self.device.read_at(at, &mut frame).map_err(Error::device(at))?;
+            self.device.write_at(at, &frame).map_err(Error::device(at))?;
+        }
+        let superblock = self.root().superblock.clone();
+        let mut copies = [0, 1];
+        copies.sort_by_key(|&copy| holds_superblock(&*self.device, copy, &superblock));
+        write_superblock(&*self.device, &superblock, copies)
+    }
+
+    /// Where the last frame lies, in bytes, and its length; `None` if there is none.
+    fn replay(&self) -> Result<Option<(u64, u64)>> {
         let mut log = self.log();
+        let mut last = None;
         let mut reader = LogReader::new(self.device.clone(), self.drive, self.geometry);
         loop {
             let (head, next) = {
@@ -65,15 +84,20 @@ impl Core {
                 Some(frame) => (frame, false),
                 None => match reader.frame(next, 0)?.filter(|frame| frame.header.number == log.frame) {
                     Some(frame) => (frame, true),
-                    None => return self.check_end(&mut reader, &log, [(head, log.at), (next, 0)]),
+                    None => {
+                        self.check_end(&mut reader, &log, [(head, log.at), (next, 0)])?;
+                        return Ok(last);
+                    }
                 },
             };
-            self.redo(&mut log, frame, advances)?;
+            let len_bytes = frame.header.len_bytes();
+            let at = self.redo(&mut log, frame, advances)?;
+            last = Some((at, len_bytes));
         }
     }
 
-    /// Does again what a frame did.
-    fn redo(&self, log: &mut Log, frame: Frame, advances: bool) -> Result<()> {
+    /// Does again what a frame did; where it lies, in bytes.
+    fn redo(&self, log: &mut Log, frame: Frame, advances: bool) -> Result<u64> {
         let Frame { header, changes } = frame;
         let mut space = lock(&self.space);
         let mut fits = true;
@@ -92,7 +116,7 @@ impl Core {
         if !(self.apply(changes) && fits) {
             return Err(Error::damaged("a frame of the log, which does not fit what came before it,", at));
         }
-        Ok(())
+        Ok(at)
     }
 
     /// Where the log ends nothing follows: a later frame was written only when all before it were durable.
@@ -142,6 +166,13 @@ fn read_superblock(device: &dyn BlockDevice) -> Result<Superblock> {
         )));
     }
     Ok(found)
+}
+
+/// Whether this copy of the superblock is this one.
+fn holds_superblock(device: &dyn BlockDevice, copy: u64, superblock: &Superblock) -> bool {
+    let mut block = Buffer::zeroed(SUPERBLOCK_BYTES as usize);
+    let is_read = device.read_at(copy * SUPERBLOCK_BYTES, &mut block).is_ok();
+    is_read && Superblock::decode(&block).as_ref() == Some(superblock)
 }
 
 fn read_manifest(device: &dyn BlockDevice, superblock: &Superblock) -> Result<Manifest> {

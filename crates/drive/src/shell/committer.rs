@@ -14,19 +14,29 @@ pub(super) struct Committer {
 }
 
 #[derive(Debug, Default)]
-struct Queue(Mutex<VecDeque<Waiting>>);
+struct Queue(Mutex<Waiters>);
+
+#[derive(Debug, Default)]
+struct Waiters {
+    waiting: VecDeque<Waiting>,
+    last: u64,
+}
 
 #[derive(Debug)]
 struct Waiting {
+    number: u64,
     prepared: Prepared,
     done: oneshot::Sender<Result<()>>,
 }
 
 impl Committer {
-    /// Returns when the changes are durable and seen, or did not happen.
+    /// Returns when the changes are durable and seen, or did not happen. Dropped before, they happen or not, but what locks
+    /// they hold are held as long as that is open.
     pub(super) async fn commit(&self, core: &Arc<Core>, prepared: Prepared) -> Result<()> {
         let (done, mut answer) = oneshot::channel();
-        self.queue.lock().push_back(Waiting { prepared, done });
+        let _place = self.queue.push(prepared, done);
+        // Whoever else is ready to commit now comes along.
+        tokio::task::yield_now().await;
         tokio::select! {
             biased;
             answered = &mut answer => return answered.unwrap_or_else(|_| Err(given_up())),
@@ -47,11 +57,31 @@ impl Committer {
     }
 }
 
+/// A place in the queue: who leaves it before the turn came wants nothing any more.
+struct Place<'a> {
+    queue: &'a Queue,
+    number: u64,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.queue.lock().waiting.retain(|waiting| waiting.number != self.number);
+    }
+}
+
 impl Queue {
+    fn push(&self, prepared: Prepared, done: oneshot::Sender<Result<()>>) -> Place<'_> {
+        let mut waiters = self.lock();
+        waiters.last += 1;
+        let number = waiters.last;
+        waiters.waiting.push_back(Waiting { number, prepared, done });
+        Place { queue: self, number }
+    }
+
     /// Commits all that waits, in as few frames as hold it.
     fn commit(&self, core: &Core) {
         loop {
-            let (batch, done): (Vec<_>, Vec<_>) = self
+            let (mut batch, done): (Vec<_>, Vec<_>) = self
                 .take(core.frame_bytes_max())
                 .into_iter()
                 .map(|waiting| (waiting.prepared, waiting.done))
@@ -59,30 +89,37 @@ impl Queue {
             if batch.is_empty() {
                 return;
             }
-            let outcome = core.commit(batch);
-            for waiting in done {
+            let outcome = core.commit(&mut batch);
+            let outcomes: Vec<_> = match outcome {
+                // What frees space may go where what takes some may not.
+                Err(Error::Full) if batch.len() > 1 => {
+                    batch.into_iter().map(|one| core.commit(&mut vec![one])).collect()
+                }
+                outcome => done.iter().map(|_| outcome.clone()).collect(),
+            };
+            for (waiting, outcome) in done.into_iter().zip(outcomes) {
                 // Who does not wait any more needs no answer.
-                let _unheard = waiting.send(outcome.clone());
+                let _unheard = waiting.send(outcome);
             }
         }
     }
 
     /// The first that wait, up to so many bytes of a frame.
     fn take(&self, len_bytes_max: u64) -> Vec<Waiting> {
-        let mut queue = self.lock();
+        let mut waiters = self.lock();
         let mut taken = Vec::new();
         let mut len_bytes = 0;
-        while let Some(next) = queue.front() {
+        while let Some(next) = waiters.waiting.front() {
             len_bytes += next.prepared.frame_bytes();
             if !taken.is_empty() && len_bytes > len_bytes_max {
                 break;
             }
-            taken.extend(queue.pop_front());
+            taken.extend(waiters.waiting.pop_front());
         }
         taken
     }
 
-    fn lock(&self) -> MutexGuard<'_, VecDeque<Waiting>> {
+    fn lock(&self) -> MutexGuard<'_, Waiters> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,11 +1,12 @@
 //! Upkeep: checkpoints, compaction and cleaning, when it is time for them.
 
 use super::{Drive, Shell, decoded};
-use crate::core::{LogReader, Prepared};
+use crate::core::{Checked, LogReader, Prepared};
 use crate::error::{Error, Result};
-use crate::format::{Body, Change, Head, IndexKey, ObjectRecord, Piece};
-use crate::space::{ZONES_RESERVED, lock};
+use crate::format::{Body, Change, Head, IndexKey, Kind, ObjectRecord, Piece};
+use crate::space::{Pins, ZONES_RESERVED, lock};
 use bytes::Bytes;
+use futures_util::future::try_join_all;
 use std::sync::Arc;
 
 /// Zones are cleaned while fewer than so many times the reserved ones are free.
@@ -35,6 +36,11 @@ impl Drive {
         let _one_at_a_time = self.0.keeping.lock().await;
         self.0.blocking(|core| if core.is_dirty() { core.checkpoint() } else { Ok(()) }).await
     }
+
+    /// Compares the index with the space, block by block, and reads all of the index; not the objects.
+    pub async fn check(&self) -> Result<Checked> {
+        self.0.blocking(|core| core.check()).await
+    }
 }
 
 impl Shell {
@@ -44,10 +50,15 @@ impl Shell {
         if self.core.wants_checkpoint() {
             self.blocking(|core| core.checkpoint()).await?;
         }
+        let compacted = self.compact().await;
+        while self.wants_cleaning() && self.clean_one().await? {}
+        compacted
+    }
+
+    async fn compact(&self) -> Result<()> {
         while self.blocking(|core| core.compact()).await? {
             self.blocking(|core| core.checkpoint()).await?;
         }
-        while self.wants_cleaning() && self.clean_one().await? {}
         Ok(())
     }
 
@@ -69,22 +80,29 @@ impl Shell {
         }
         let Some((zone, entry)) = found else { return Ok(false) };
         tracing::debug!(zone, live_bytes = entry.live_bytes, "a zone is cleaned");
+        // It is not given out while it is read, though nothing of it be alive any more.
+        let mut pins = Pins::new(&self.core.space);
+        pins.zone(zone);
         let mut at = 0;
         while at < entry.used_bytes {
-            let (next, pieces) = self.blocking(move |core| core.pieces_of_frame(zone, at)).await?;
-            for (key, record, bytes) in pieces {
-                self.move_piece(key, record, bytes).await?;
-            }
-            at = next;
+            let found = self.blocking(move |core| core.pieces_of_frames(zone, at, entry.used_bytes)).await?;
+            let moves =
+                found.pieces.into_iter().map(|(key, record, bytes)| self.move_piece(key, record, bytes));
+            // At once, so that they share frames: one frame for each would win nothing where objects are small.
+            try_join_all(moves).await?;
+            at = found.next;
         }
-        Ok(true)
+        drop(pins);
+        let left = lock(&self.core.space).zones().find(|&(left, _)| left == zone);
+        Ok(left.is_none_or(|(_, left)| left.live_bytes < entry.live_bytes))
     }
 
     /// Writes a piece anew, if it is still its object's.
     async fn move_piece(&self, key: IndexKey, stored: ObjectRecord, bytes: Bytes) -> Result<()> {
         let Some((bucket, object)) = key.owner() else { return Ok(()) };
-        let _held = self.locks.hold(bucket, &object).await;
-        for key in [key, IndexKey::version(bucket, &object, stored.write)] {
+        let locks = vec![self.locks.hold(bucket, &object).await];
+        let current = IndexKey::of(Kind::Object, bucket).then(&object);
+        for key in [current, IndexKey::version(bucket, &object, stored.write)] {
             let Some(mut record) = self.record(&key).await? else { continue };
             if record.body != stored.body {
                 continue;
@@ -95,7 +113,8 @@ impl Shell {
             }
             let small = Some(crate::core::Small { key, record, bytes: vec![bytes] });
             let changes = vec![Change::Dead { at, len }];
-            return self.commit(Prepared { small, changes, ..Prepared::default() }).await;
+            let prepared = Prepared { small, changes, locks, is_upkeep: true, ..Prepared::default() };
+            return self.commit(prepared).await;
         }
         Ok(())
     }
@@ -104,14 +123,37 @@ impl Shell {
 /// An object's key and record as a frame has them, and its bytes.
 type Found = (IndexKey, ObjectRecord, Bytes);
 
+/// What frames that follow each other have.
+struct Pieces {
+    pieces: Vec<Found>,
+    /// Where in its zone the frame after them begins.
+    next: u64,
+}
+
 impl crate::core::Core {
-    /// Where in its zone the next frame begins, and the objects whose bytes this one has.
-    fn pieces_of_frame(self: &Arc<Self>, zone: u64, at: u64) -> Result<(u64, Vec<Found>)> {
+    /// The objects whose bytes the frames from a place of a zone on have, as many as are moved at once.
+    fn pieces_of_frames(self: &Arc<Self>, zone: u64, mut at: u64, used_bytes: u64) -> Result<Pieces> {
         let mut reader = LogReader::new(self.device.clone(), self.drive, self.geometry);
+        let mut pieces = Vec::new();
+        let mut len_bytes = 0;
+        while at < used_bytes && len_bytes < self.frame_bytes_max() {
+            let begins = pieces.len();
+            at += self.pieces_of_frame(&mut reader, (zone, at), &mut pieces)?;
+            len_bytes += pieces[begins..].iter().map(|(_, _, bytes)| bytes.len() as u64).sum::<u64>();
+        }
+        Ok(Pieces { pieces, next: at })
+    }
+
+    /// The objects that still lie in the frame at this place of a zone, and the frame's length in bytes.
+    fn pieces_of_frame(
+        &self,
+        reader: &mut LogReader,
+        (zone, at): (u64, u64),
+        pieces: &mut Vec<Found>,
+    ) -> Result<u64> {
         let place = self.geometry.zone_at(zone) + at;
         let frame = reader.frame(zone, at)?.ok_or(Error::damaged("a frame of small objects", place))?;
         let len_bytes = frame.header.len_bytes();
-        let mut pieces = Vec::new();
         for change in frame.changes {
             let Change::Put { key, value } = change else { continue };
             let key = IndexKey(key);
@@ -127,6 +169,6 @@ impl crate::core::Core {
                 pieces.push((key, record, bytes));
             }
         }
-        Ok((at + len_bytes, pieces))
+        Ok(len_bytes)
     }
 }

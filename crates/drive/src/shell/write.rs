@@ -8,6 +8,7 @@ use crate::format::{Body, Extent, Piece, SUMMED_BYTES, run_blocks_of, sum_blocks
 use crate::space::{Hold, Loose, ZONES_RESERVED, lock};
 use crate::wire::sum;
 use bytes::Bytes;
+use std::sync::Arc;
 use store::Payload;
 
 /// How much of a run is written at a time.
@@ -42,7 +43,7 @@ impl Stored {
 
 impl Shell {
     /// Stores an object's bytes, as suits their length.
-    pub(crate) async fn store(&self, bytes: Payload) -> Result<Stored> {
+    pub(crate) async fn store(self: &Arc<Self>, bytes: Payload) -> Result<Stored> {
         self.core.check_writable()?;
         match bytes.len() {
             0 => Ok(Stored::of_extents(Vec::new(), Vec::new())),
@@ -55,18 +56,25 @@ impl Shell {
     }
 
     /// Stores bytes in runs, whatever their length.
-    pub(crate) async fn store_in_runs(&self, bytes: Payload) -> Result<Stored> {
+    pub(crate) async fn store_in_runs(self: &Arc<Self>, bytes: Payload) -> Result<Stored> {
         self.core.check_writable()?;
+        let shell = self.clone();
+        // To its end, also if nobody waits for it any more: a run whose write is under way is not free.
+        let written = tokio::spawn(async move { shell.write_runs(&bytes).await });
+        written.await.unwrap_or_else(|error| Err(Error::Failed(format!("a write was given up: {error}"))))
+    }
+
+    async fn write_runs(&self, bytes: &Payload) -> Result<Stored> {
         let (mut extents, mut loose) = (Vec::new(), Vec::new());
         let mut done = 0;
         while done < bytes.len() {
             let (extent, run) = self.core.run_for(bytes.len() - done)?;
-            self.write_run(extent, &bytes, done).await?;
+            loose.push(run);
+            self.write_run(extent, bytes, done).await?;
             done += extent.len_bytes;
             extents.push(extent);
-            loose.push(run);
         }
-        Ok(Stored::of_extents(extents, vec![Hold::runs(loose)]))
+        Ok(Stored::of_extents(extents, vec![Hold::runs(loose, &self.core.space)]))
     }
 
     /// Writes as many of the bytes as the extent has, and behind them their sums.

@@ -85,13 +85,23 @@ impl Pins {
 
     /// What a body lies in.
     pub(crate) fn body(&mut self, body: &Body) {
-        let mut space = lock(&self.space);
-        let geometry = space.geometry();
+        let geometry = lock(&self.space).geometry();
         let starts: Vec<u64> = match body {
             Body::Piece(piece) => vec![piece.at / geometry.zone_bytes() * geometry.zone_blocks],
             Body::Extents(extents) => extents.iter().map(|extent| extent.run.start).collect(),
             Body::Mark => Vec::new(),
         };
+        self.add(starts);
+    }
+
+    /// A pack zone.
+    pub(crate) fn zone(&mut self, zone: u64) {
+        let start = zone * lock(&self.space).geometry().zone_blocks;
+        self.add(vec![start]);
+    }
+
+    fn add(&mut self, starts: Vec<u64>) {
+        let mut space = lock(&self.space);
         starts.iter().for_each(|&start| space.pin(start));
         self.starts.extend(starts);
     }
@@ -115,9 +125,12 @@ impl fmt::Debug for Pins {
 pub(crate) struct Hold(#[expect(dead_code, reason = "it is held, not used")] Arc<(Vec<Loose>, Option<Pins>)>);
 
 impl Hold {
-    /// New runs.
-    pub(crate) fn runs(loose: Vec<Loose>) -> Self {
-        Self(Arc::new((loose, None)))
+    /// New runs. They are nobody else's also when a commit that named them was undone by another: who did not hear of it may
+    /// commit them once more.
+    pub(crate) fn runs(loose: Vec<Loose>, space: &SharedSpace) -> Self {
+        let mut pins = Pins::new(space);
+        pins.add(loose.iter().map(|loose| loose.run.start).collect());
+        Self(Arc::new((loose, Some(pins))))
     }
 
     /// What is another's too.

@@ -6,9 +6,11 @@
 //! (one, or as many more as `shared` says), or loose (allocated, and named by nothing that is committed yet, or by the manifest), or
 //! doomed (owned by nobody, and being read). What was released is not given out before nobody reads it.
 
+mod census;
 mod extents;
 mod loose;
 
+pub(crate) use census::Named;
 pub(crate) use extents::Extents;
 pub(crate) use loose::{Hold, Loose, Pins, SharedSpace, lock};
 
@@ -255,6 +257,11 @@ impl Space {
             if let Some(blocks) = self.doomed.remove(&start) {
                 self.free.insert(Run { start, blocks });
             }
+            let zone = start / self.geometry.zone_blocks;
+            if let Some(entry) = self.zones.get(&zone).copied().filter(|_| start == self.zone_run(zone).start)
+            {
+                self.free_if_dead(zone, entry);
+            }
         }
     }
 
@@ -340,9 +347,12 @@ impl Space {
 
     /// Frees the zones of which nothing is alive or needed by a recovery.
     pub(crate) fn free_dead_zones(&mut self) {
-        let dead: Vec<u64> =
-            self.zones().filter(|&(zone, entry)| self.is_dead(zone, entry)).map(|(zone, _)| zone).collect();
-        for zone in dead {
+        let zones: Vec<_> = self.zones().filter(|&(zone, entry)| self.is_dead(zone, entry)).collect();
+        zones.into_iter().for_each(|(zone, entry)| self.free_if_dead(zone, entry));
+    }
+
+    fn free_if_dead(&mut self, zone: u64, entry: Zone) {
+        if self.is_dead(zone, entry) {
             self.zones.remove(&zone);
             assert!(self.free.insert(self.zone_run(zone)), "a zone's blocks are nobody else's");
         }

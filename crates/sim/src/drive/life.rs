@@ -1,0 +1,274 @@
+//! A world from formatting to the last deletion: lives that end in order, by a kill, by the loss of power, or by a device that fails.
+
+use super::client::{Client, Going};
+use crate::device::SimDevice;
+use crate::files::machine::in_runtime;
+use crate::files::tale::Tale;
+use crate::{Failure, Report, RuntimeClock};
+use drive::device::BlockDevice;
+use drive::{Drive, FormatOptions, OpenOptions};
+use futures_util::future::try_join_all;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use store::{Buckets, Entropy};
+
+const MIB: u64 = 1 << 20;
+
+/// An empty drive holds no more: the zones of the log that are being written and its reserve of what waits for a checkpoint, a table of what was deleted, and the manifest.
+const USED_OF_EMPTY_BLOCKS: u64 = 3 * (MIB / 4096) + 80;
+
+struct World {
+    device: SimDevice,
+    clock: Arc<RuntimeClock>,
+    options: OpenOptions,
+    clients: Vec<Client>,
+    entropy: Entropy,
+    tale: Tale,
+    report: Report,
+}
+
+/// How a life ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    InOrder,
+    Kill,
+    PowerCut,
+    Failure,
+}
+
+/// Lives through the world of a seed, whose tale is told.
+pub(super) fn live(seed: u64, tale: &Tale) -> Result<Report, Failure> {
+    let fail = |step, what| Failure { world: "drive", seed, step, what: format!("{what}\n{}", tale.end()) };
+    let mut world = World::new(seed, tale.clone()).map_err(|what| fail(0, what))?;
+    let lived = catch_unwind(AssertUnwindSafe(|| world.lives()));
+    let steps = world.clients.iter().map(|client| client.steps).sum();
+    match lived.unwrap_or_else(|_| Err("something panicked, see above".into())) {
+        Ok(()) => Ok(world.reported()),
+        Err(what) => Err(fail(steps, what)),
+    }
+}
+
+impl World {
+    fn new(seed: u64, tale: Tale) -> Result<Self, String> {
+        let entropy = Entropy::new(seed);
+        let device = SimDevice::new((16 + entropy.below(3) * 8) * MIB);
+        let longest = [20_000, 300_000, 1_500_000][entropy.below(3) as usize];
+        let clients = (0..1 + entropy.below(3))
+            .map(|number| Client::new(number, entropy.next_u64(), longest, tale.clone()))
+            .collect();
+        let index_bytes = [4 << 10, 64 << 10, 1 << 20][entropy.below(3) as usize];
+        let options = OpenOptions { index_bytes, ..OpenOptions::default() };
+        let as_device: Arc<dyn BlockDevice> = Arc::new(device.clone());
+        let format = FormatOptions { zone_bytes: Some(MIB) };
+        Drive::format(&as_device, format, &entropy).map_err(|error| format!("format: {error}"))?;
+        let clock = Arc::new(RuntimeClock::default());
+        Ok(Self { device, clock, options, clients, entropy, tale, report: Report::default() })
+    }
+
+    fn reported(mut self) -> Report {
+        self.clients.iter().for_each(|client| self.report.add(&client.report));
+        self.report
+    }
+
+    fn lives(&mut self) -> Result<(), String> {
+        for life in 0..1 + self.entropy.below(4) {
+            self.tale.tell(format!("life {life}"));
+            let end = in_runtime(async || self.life().await)?;
+            self.lose(end);
+        }
+        self.tale.tell("the end");
+        in_runtime(async || self.end().await)?;
+        self.rot()
+    }
+
+    fn lose(&mut self, end: End) {
+        self.clients.iter_mut().for_each(Client::forget_readers);
+        self.tale.tell(format!("{end:?}"));
+        self.report.count(match end {
+            End::InOrder => "orderly ends",
+            End::Kill => "kills",
+            End::PowerCut => "power cuts",
+            End::Failure => "failures of the device",
+        });
+        self.device.heal();
+        let power_goes = match end {
+            End::PowerCut => true,
+            End::InOrder | End::Failure => self.entropy.below(2) == 0,
+            End::Kill => false,
+        };
+        if power_goes {
+            self.device.crash(self.entropy.next_u64());
+        }
+        drop(self.device.take_operations());
+    }
+
+    /// Opens, the power going meanwhile some times.
+    fn open(&mut self) -> Result<Drive, String> {
+        while self.entropy.below(6) == 0 {
+            self.device.cut_power_after(self.entropy.below(12));
+            if Drive::open(Arc::new(self.device.clone()), self.options, self.clock.clone()).is_err() {
+                self.report.count("power cuts while opening");
+            }
+            self.device.crash(self.entropy.next_u64());
+        }
+        let opened = Drive::open(Arc::new(self.device.clone()), self.options, self.clock.clone());
+        opened.map_err(|error| format!("open: {error}"))
+    }
+
+    async fn life(&mut self) -> Result<End, String> {
+        let drive = self.open()?;
+        check(&drive).await?;
+        for client in &mut self.clients {
+            client.is_faulty = false;
+            client.compare(&drive).await?;
+        }
+        let ends = [End::InOrder, End::Kill, End::PowerCut, End::PowerCut, End::Failure];
+        let end = ends[self.entropy.below(5) as usize];
+        let rounds = 1 + self.entropy.below(3);
+        for round in 0..rounds {
+            let is_last = round + 1 == rounds;
+            self.tale.tell(format!("round {round}"));
+            if self.round(&drive, if is_last { end } else { End::InOrder }).await? {
+                return Ok(end);
+            }
+            check(&drive).await?;
+            for client in &mut self.clients {
+                client.compare(&drive).await?;
+            }
+        }
+        if self.entropy.below(2) == 0 {
+            told("close", drive.close().await)?;
+        }
+        Ok(end)
+    }
+
+    /// Everybody does some things, and upkeep what it has to; whether the life is over.
+    async fn round(&mut self, drive: &Drive, end: End) -> Result<bool, String> {
+        let ops = 4 + self.entropy.below(30);
+        match end {
+            End::PowerCut => self.device.cut_power_after(self.entropy.below(12 * ops)),
+            End::Failure => self.device.fail_at_random(self.entropy.next_u64(), 3 * ops),
+            End::InOrder | End::Kill => {}
+        }
+        let is_faulty = matches!(end, End::PowerCut | End::Failure);
+        let polls = 1 + self.entropy.below(8 * ops);
+        let seed = self.entropy.next_u64();
+        let clients = self.clients.iter_mut().map(|client| {
+            client.is_faulty = is_faulty;
+            client.live(drive, ops)
+        });
+        let killed = async {
+            for _ in 0..polls {
+                tokio::task::yield_now().await;
+            }
+            if end != End::Kill {
+                std::future::pending::<()>().await;
+            }
+        };
+        tokio::select! {
+            biased;
+            () = drive.keep_up() => {}
+            outcome = keep(drive, seed, is_faulty) => outcome?,
+            () = killed => return Ok(true),
+            went = try_join_all(clients) => {
+                let is_down = went?.contains(&Going::Down);
+                return Ok(is_faulty || is_down);
+            }
+        }
+        Err("upkeep came to an end".into())
+    }
+
+    /// What is there is what must be; then everything is deleted, and so is what it took.
+    async fn end(&mut self) -> Result<(), String> {
+        let drive = self.open()?;
+        check(&drive).await?;
+        for client in &mut self.clients {
+            client.is_faulty = false;
+            client.compare(&drive).await?;
+            if self.entropy.below(3) == 0 {
+                client.fill(&drive).await?;
+            }
+        }
+        if self.entropy.below(2) == 0 {
+            return told("close", drive.close().await);
+        }
+        for client in &mut self.clients {
+            client.leave(&drive).await?;
+        }
+        told("maintain", drive.maintain().await)?;
+        told("close", drive.close().await)?;
+        // What is free shows with the next change.
+        told("create", drive.create("last").await)?;
+        told("delete", Buckets::delete(&drive, "last").await)?;
+        let checked = check(&drive).await?;
+        let used = checked.object_blocks + checked.held_blocks + checked.zone_blocks;
+        match checked.objects == 0 && checked.parts == 0 && used <= USED_OF_EMPTY_BLOCKS {
+            true => Ok(()),
+            false => Err(format!("a drive of which everything was deleted is not empty: {checked:?}")),
+        }
+    }
+
+    /// Flips bits: what can still be read is what must be.
+    fn rot(&mut self) -> Result<(), String> {
+        let device = self.device.fork();
+        let options = OpenOptions { read_only: self.entropy.below(2) == 0, ..self.options };
+        let before: Vec<Client> = self.clients.iter().map(Client::remembered).collect();
+        in_runtime(async || {
+            if self.entropy.below(2) == 0 {
+                // The last change may be lost: a frame that rots is like one that was never whole.
+                let drive =
+                    told("open", Drive::open(Arc::new(device.clone()), self.options, self.clock.clone()))?;
+                for client in &mut self.clients {
+                    client.live(&drive, 1).await?;
+                }
+            }
+            for _ in 0..1 + self.entropy.below(40) {
+                let len = device.len_bytes();
+                let ranges = [0..8192, 0..len, 0..len, 8192..4 * MIB];
+                device.flip(self.entropy.next_u64(), ranges[self.entropy.below(4) as usize].clone());
+            }
+            self.report.count("rots");
+            let Ok(drive) = Drive::open(Arc::new(device.clone()), options, self.clock.clone()) else {
+                self.report.count("rots that opening found");
+                return Ok(());
+            };
+            for (client, before) in self.clients.iter().zip(&before) {
+                if !client.compare_rotten(&drive, before).await? {
+                    self.report.count("rots that reading found");
+                }
+            }
+            Ok(())
+        })
+    }
+}
+
+/// Upkeep at random moments; never done.
+async fn keep(drive: &Drive, seed: u64, is_faulty: bool) -> Result<(), String> {
+    let entropy = Entropy::new(seed);
+    loop {
+        for _ in 0..entropy.below(60) {
+            tokio::task::yield_now().await;
+        }
+        let kept = match entropy.below(3) {
+            0 => drive.close().await,
+            _ => drive.maintain().await,
+        };
+        match kept {
+            Err(drive::Error::Full) | Ok(()) => {}
+            Err(_) if is_faulty => std::future::pending().await,
+            Err(error) => return Err(format!("upkeep: {error}")),
+        }
+    }
+}
+
+async fn check(drive: &Drive) -> Result<drive::Checked, String> {
+    let checked = told("check", drive.check().await)?;
+    match checked.problems.as_slice() {
+        [] => Ok(checked),
+        problems => Err(format!("check: {}", problems.join("; "))),
+    }
+}
+
+fn told<T, E: std::fmt::Display>(what: &str, outcome: Result<T, E>) -> Result<T, String> {
+    outcome.map_err(|error| format!("{what}: {error}"))
+}

@@ -1,0 +1,177 @@
+//! Everything that can be seen of a bucket, by every way there is.
+
+use super::model::{Begun, Kept, Model};
+use bytes::Bytes;
+use drive::Drive;
+use futures_util::TryStreamExt as _;
+use std::collections::BTreeMap;
+use store::{
+    Buckets, ETag, Entropy, GetOptions, ListEntry, ListRequest, ListVersions, NULL_VERSION, Object,
+    ObjectKey, ObjectStore, StoreError, Tags, Version, VersionEntry,
+};
+
+/// What could not be seen: an error of the store, or two looks that differ.
+pub(super) enum Blind {
+    Error(StoreError),
+    Wrong(String),
+}
+
+impl From<StoreError> for Blind {
+    fn from(error: StoreError) -> Self {
+        Self::Error(error)
+    }
+}
+
+type Look<T> = Result<T, Blind>;
+
+pub(super) fn key_of(text: &str) -> ObjectKey {
+    ObjectKey::new(Bytes::copy_from_slice(text.as_bytes())).unwrap_or_else(|_| panic!("the key {text}"))
+}
+
+pub(super) fn text_of(key: &ObjectKey) -> String {
+    String::from_utf8_lossy(key.as_bytes()).into_owned()
+}
+
+pub(super) async fn read(object: Object) -> store::Result<Bytes> {
+    let pieces: Vec<Bytes> = object.body.try_collect().await?;
+    Ok(pieces.concat().into())
+}
+
+/// All of a bucket. Settings are those of these names.
+pub(super) async fn look(drive: &Drive, bucket: &str, settings: &[&str], entropy: &Entropy) -> Look<Model> {
+    let store = match Buckets::open(drive, bucket).await {
+        Err(StoreError::NoSuchBucket(_)) => return Ok(Model::default()),
+        opened => opened?,
+    };
+    let mut seen = Model { exists: true, ..Model::default() };
+    let versions = store.versions().ok_or_else(|| wrong("no versions"))?;
+    seen.versioning = versions.state().await?;
+    for version in all_versions(&*store, entropy).await? {
+        let kept = kept(&*store, &version).await?;
+        let of_key = seen.keys.entry(text_of(&version.key)).or_default();
+        if version.is_newest != of_key.is_empty() {
+            return Err(wrong(format!("which version of {} is the newest", text_of(&version.key))));
+        }
+        of_key.push(kept);
+    }
+    compare_listings(&*store, &seen, entropy).await?;
+    seen.uploads = uploads(&*store).await?;
+    for name in settings {
+        let kept = store.settings().ok_or_else(|| wrong("no settings"))?.get(name).await?;
+        kept.into_iter().for_each(|value| drop(seen.settings.insert((*name).into(), value)));
+    }
+    Ok(seen)
+}
+
+fn wrong(what: impl Into<String>) -> Blind {
+    Blind::Wrong(what.into())
+}
+
+async fn all_versions(store: &dyn ObjectStore, entropy: &Entropy) -> Look<Vec<Version>> {
+    let versions = store.versions().ok_or_else(|| wrong("no versions"))?;
+    let limit = 1 + entropy.below(6) as usize;
+    let mut found: Vec<Version> = Vec::new();
+    loop {
+        let last = found.last();
+        let request = ListVersions {
+            after: last.map(|last| Bytes::copy_from_slice(last.key.as_bytes())),
+            after_version: last.map(|last| last.id.clone()),
+            limit,
+            ..ListVersions::default()
+        };
+        let page = versions.list(request).await?;
+        let is_last = page.len() < limit;
+        for entry in page {
+            match entry {
+                VersionEntry::Version(version) => found.push(*version),
+                VersionEntry::Prefix(_) => return Err(wrong("a prefix where nothing is folded")),
+            }
+        }
+        if is_last {
+            return Ok(found);
+        }
+    }
+}
+
+/// A version, as it is listed and as it is read.
+async fn kept(store: &dyn ObjectStore, version: &Version) -> Look<Kept> {
+    let (is_named, id) = (*version.id != *NULL_VERSION, Some(version.id.clone()));
+    let Some(listed) = &version.stored else {
+        let (etag, bytes) = (None, None);
+        return Ok(Kept { is_named, id, etag, bytes, user: BTreeMap::new(), tags: Tags::new() });
+    };
+    let options = GetOptions { version: Some(version.id.clone()), ..GetOptions::default() };
+    let object = store.get(&version.key, options).await?;
+    let same = (&object.meta.object.etag, object.meta.size_bytes, &object.meta.attributes);
+    if same != (&listed.object.etag, listed.size_bytes, &listed.attributes) {
+        return Err(wrong(format!("listed {listed:?}, read {:?}", object.meta)));
+    }
+    let tags = match store.versions() {
+        Some(versions) => versions.tags(&version.key, &version.id).await?,
+        None => Tags::new(),
+    };
+    let (etag, user) = (object.meta.object.etag.clone(), object.meta.attributes.user.clone());
+    let bytes = read(object).await?;
+    if bytes.len() as u64 != listed.size_bytes {
+        return Err(wrong(format!("{} bytes of {listed:?}", bytes.len())));
+    }
+    Ok(Kept { is_named, id, etag: Some(etag), bytes: Some(bytes), user, tags })
+}
+
+/// Pages of keys, folded and not, are what the versions say.
+async fn compare_listings(store: &dyn ObjectStore, seen: &Model, entropy: &Entropy) -> Look<()> {
+    let current = || seen.keys.keys().filter_map(|key| Some((key.clone(), seen.current(key)?)));
+    let objects: Vec<(String, Option<ETag>, u64)> = current()
+        .map(|(key, kept)| (key, kept.etag.clone(), kept.bytes.as_ref().map_or(0, Bytes::len) as u64))
+        .collect();
+    let listed = pages(store, None, entropy).await?;
+    let listed: Vec<_> = listed
+        .into_iter()
+        .filter_map(ListEntry::into_object)
+        .map(|(object, size)| (text_of(&object.key), Some(object.etag), size))
+        .collect();
+    if listed != objects {
+        return Err(wrong(format!("the pages are {listed:?}, the versions {objects:?}")));
+    }
+    let mut folded: Vec<String> =
+        current().map(|(key, _)| key.find('/').map_or(key.clone(), |at| key[..=at].to_owned())).collect();
+    folded.dedup();
+    let listed = pages(store, Some(b'/'), entropy).await?;
+    let listed: Vec<String> =
+        listed.iter().map(|entry| String::from_utf8_lossy(entry.text()).into_owned()).collect();
+    if listed != folded {
+        return Err(wrong(format!("folded pages are {listed:?}, the versions say {folded:?}")));
+    }
+    Ok(())
+}
+
+async fn pages(store: &dyn ObjectStore, delimiter: Option<u8>, entropy: &Entropy) -> Look<Vec<ListEntry>> {
+    let limit = 1 + entropy.below(6) as usize;
+    let (mut entries, mut token) = (Vec::new(), None);
+    loop {
+        let page = store.list(ListRequest { delimiter, token, limit, ..ListRequest::default() }).await?;
+        entries.extend(page.entries);
+        token = page.next;
+        if token.is_none() {
+            return Ok(entries);
+        }
+    }
+}
+
+async fn uploads(store: &dyn ObjectStore) -> Look<BTreeMap<Option<String>, Begun>> {
+    let uploads = store.uploads().ok_or_else(|| wrong("no uploads"))?;
+    let mut found = BTreeMap::new();
+    for upload in uploads.list(b"").await? {
+        let parts = uploads.parts(&upload.key, &upload.id).await?;
+        // Their bytes show when it is completed; until then length and number do.
+        let parts = parts.iter().map(|part| (part.number, Bytes::from(vec![0; part.size_bytes as usize])));
+        let begun = Begun {
+            key: text_of(&upload.key),
+            user: upload.attributes.user,
+            tags: Tags::new(),
+            parts: parts.collect(),
+        };
+        found.insert(Some(upload.id), begun);
+    }
+    Ok(found)
+}

@@ -1,0 +1,199 @@
+//! What a bucket must hold.
+
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use store::{ETag, NULL_VERSION, ObjectRef, Tags, VersionId, Versioning};
+
+/// What is not known was in flight: whatever is seen first is it.
+pub(super) type Unknown<T> = Option<T>;
+
+/// A version of a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Kept {
+    /// By an id of its own, or as `null`.
+    pub(super) is_named: bool,
+    pub(super) id: Unknown<VersionId>,
+    pub(super) etag: Unknown<ETag>,
+    /// `None` for a deletion's mark.
+    pub(super) bytes: Option<Bytes>,
+    pub(super) user: BTreeMap<String, String>,
+    pub(super) tags: Tags,
+}
+
+/// An upload and its parts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Begun {
+    pub(super) key: String,
+    pub(super) user: BTreeMap<String, String>,
+    pub(super) tags: Tags,
+    pub(super) parts: BTreeMap<u32, Bytes>,
+}
+
+/// A bucket.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Model {
+    pub(super) exists: bool,
+    pub(super) versioning: Versioning,
+    /// The newest first; never empty.
+    pub(super) keys: BTreeMap<String, Vec<Kept>>,
+    /// By id; without one it was in flight.
+    pub(super) uploads: BTreeMap<Option<String>, Begun>,
+    pub(super) settings: BTreeMap<String, Bytes>,
+}
+
+impl Model {
+    /// What a reader of the key gets.
+    pub(super) fn current(&self, key: &str) -> Option<&Kept> {
+        self.keys.get(key)?.first().filter(|kept| kept.bytes.is_some())
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.keys.is_empty() && self.uploads.is_empty()
+    }
+
+    /// The key becomes this, or is marked as deleted.
+    pub(super) fn put(
+        &mut self,
+        key: &str,
+        bytes: Option<Bytes>,
+        user: BTreeMap<String, String>,
+        tags: Tags,
+    ) {
+        let versions = self.keys.entry(key.into()).or_default();
+        match self.versioning {
+            Versioning::Never => versions.clear(),
+            Versioning::Enabled => {}
+            Versioning::Suspended => versions.retain(|kept| kept.is_named),
+        }
+        let is_named = self.versioning == Versioning::Enabled;
+        let id = (!is_named).then(|| NULL_VERSION.into());
+        versions.insert(0, Kept { is_named, id, etag: None, bytes, user, tags });
+    }
+
+    pub(super) fn delete(&mut self, key: &str) {
+        match self.versioning {
+            Versioning::Never => drop(self.keys.remove(key)),
+            _ => self.put(key, None, BTreeMap::new(), Tags::new()),
+        }
+    }
+
+    /// Removes a version for good.
+    pub(super) fn remove(&mut self, key: &str, at: usize) {
+        if let Some(versions) = self.keys.get_mut(key) {
+            versions.remove(at);
+            if versions.is_empty() {
+                self.keys.remove(key);
+            }
+        }
+    }
+
+    /// The key was stored as this.
+    pub(super) fn learn(&mut self, key: &str, put: ObjectRef) {
+        if let Some(kept) = self.keys.get_mut(key).and_then(|kept| kept.first_mut()) {
+            kept.etag = Some(put.etag);
+            kept.id = put.version.or(kept.id.take());
+        }
+    }
+
+    /// Whether something was in flight that is not known yet.
+    pub(super) fn has_unknown(&self) -> bool {
+        let is_unknown = |kept: &Kept| kept.id.is_none() || (kept.etag.is_none() && kept.bytes.is_some());
+        self.keys.values().flatten().any(is_unknown) || self.uploads.contains_key(&None)
+    }
+
+    /// This with what was seen of it, if that can be it.
+    pub(super) fn adopted(&self, seen: &Self) -> Option<Self> {
+        if !visible(self).allows(seen) {
+            return None;
+        }
+        let mut model = self.clone();
+        model.keys.clone_from(&seen.keys);
+        let in_flight = model.uploads.remove(&None);
+        let new = seen.uploads.keys().find(|id| !model.uploads.contains_key(id));
+        if let (Some(begun), Some(id)) = (in_flight, new) {
+            model.uploads.insert(id.clone(), begun);
+        }
+        Some(model)
+    }
+
+    /// Whether this, which was seen, can be what must be.
+    fn allows(&self, seen: &Self) -> bool {
+        let keys = || {
+            self.keys.len() == seen.keys.len()
+                && self.keys.iter().zip(&seen.keys).all(|((key, kept), (seen_key, seen))| {
+                    key == seen_key
+                        && kept.len() == seen.len()
+                        && kept.iter().zip(seen).all(|(kept, seen)| kept.allows(seen))
+                })
+        };
+        let uploads = || {
+            let mut left: Vec<&Begun> =
+                self.uploads.iter().filter(|(id, _)| id.is_none()).map(|(_, begun)| begun).collect();
+            let known = self.uploads.len() - left.len();
+            let all = seen.uploads.iter().all(|(id, begun)| match self.uploads.get(id) {
+                Some(known) => known == begun,
+                None => left.pop().is_some_and(|unknown| unknown == begun),
+            });
+            all && left.is_empty() && seen.uploads.len() >= known
+        };
+        self.exists == seen.exists
+            && self.versioning == seen.versioning
+            && self.settings == seen.settings
+            && keys()
+            && uploads()
+    }
+}
+
+impl Kept {
+    fn allows(&self, seen: &Self) -> bool {
+        let Self { is_named, id, etag, bytes, user, tags } = self;
+        (*is_named, bytes, user, tags) == (seen.is_named, &seen.bytes, &seen.user, &seen.tags)
+            && id.as_ref().is_none_or(|id| seen.id.as_ref() == Some(id))
+            && etag.as_ref().is_none_or(|etag| seen.etag.as_ref() == Some(etag))
+    }
+
+    /// For people.
+    pub(super) fn told(&self) -> String {
+        let bytes = self.bytes.as_ref().map_or("a mark".into(), |bytes| match bytes.first() {
+            Some(first) => format!("{} bytes of {first:02x}", bytes.len()),
+            None => "no bytes".into(),
+        });
+        let (id, etag) = (self.id.as_deref().unwrap_or("?"), self.etag.as_ref().map_or("?", ETag::as_str));
+        format!("{bytes} as {id} etag {etag} {:?} {:?}", self.user, self.tags)
+    }
+}
+
+/// For people.
+pub(super) fn told(model: &Model) -> String {
+    let keys: Vec<String> = model
+        .keys
+        .iter()
+        .map(|(key, kept)| format!("{key}: [{}]", kept.iter().map(Kept::told).collect::<Vec<_>>().join("; ")))
+        .collect();
+    let uploads: Vec<String> = model
+        .uploads
+        .iter()
+        .map(|(id, begun)| {
+            let parts: Vec<_> = begun.parts.iter().map(|(number, bytes)| (number, bytes.len())).collect();
+            format!("upload {id:?} of {} {parts:?}", begun.key)
+        })
+        .collect();
+    format!(
+        "{}{:?} {} {} {:?}",
+        if model.exists { "" } else { "NONE " },
+        model.versioning,
+        keys.join(" | "),
+        uploads.join(" | "),
+        model.settings.keys()
+    )
+}
+
+/// The model as far as a look goes: of an upload its parts' numbers and lengths show.
+fn visible(model: &Model) -> Model {
+    let mut visible = model.clone();
+    for begun in visible.uploads.values_mut() {
+        begun.tags.clear();
+        begun.parts.values_mut().for_each(|bytes| *bytes = vec![0; bytes.len()].into());
+    }
+    visible
+}

@@ -1,0 +1,252 @@
+//! What a client does in several steps, or to several things at once: uploads, versions, readers, races.
+
+use super::client::{Client, Going, SETTINGS, Step, kind};
+use super::look::{key_of, text_of};
+use super::model::{Begun, Model};
+use bytes::Bytes;
+use drive::Drive;
+use futures_util::stream::{self, StreamExt as _};
+use std::collections::BTreeMap;
+use store::{
+    Attributes, CompleteOptions, Deleted, GetOptions, ObjectRef, ObjectStore, Precondition, PutOptions,
+    Removal, StoreError, Tags, Versioning,
+};
+
+/// How many uploads of a bucket are under way at most.
+const UPLOADS_MAX: usize = 2;
+
+impl Client {
+    /// One part of bytes or of another object; several have to be of 5 MiB, and are the uploads' business.
+    pub(super) async fn multipart(&mut self, drive: &Drive, store: &dyn ObjectStore) -> Step {
+        let (key, user, tags) = (self.key(), self.small_map(), self.small_map());
+        let attributes = Attributes { user: user.clone(), ..Attributes::default() };
+        let begun = store.multipart(&key_of(key), attributes, tags.clone()).await;
+        let begun = begun.map_err(|error| format!("multipart: {error}"))?;
+        let part = self.range_of_object();
+        let unchanged = self.model().clone();
+        let (bytes, going) = match part {
+            Some((from, range, bytes)) => {
+                let what = format!("copy a part of {} bytes to {key}", bytes.len());
+                let copy = begun.copy_part(1, &from, range);
+                (bytes, self.call(what, copy, Ok(unchanged), |_, ()| ()).await?)
+            }
+            None => {
+                let bytes = self.bytes();
+                let what = format!("put a part of {} bytes to {key}", bytes.len());
+                let put = begun.put_part(1, bytes.clone().into());
+                (bytes, self.call(what, put, Ok(unchanged), |_, ()| ()).await?)
+            }
+        };
+        self.models.truncate(1);
+        if going != Going::On || self.entropy.below(4) == 0 {
+            let aborts = self.entropy.below(2) == 0;
+            let aborted = if aborts { begun.abort().await } else { Ok(()) };
+            return aborted.map(|()| going).map_err(|error| format!("abort: {error}"));
+        }
+        // Who did not hear of the end asks again; meanwhile others may have what was there.
+        for _ in 0..3 {
+            let mut after = self.model().clone();
+            after.put(key, Some(bytes.clone()), user.clone(), tags.clone());
+            let complete = begun.complete(Precondition::None);
+            let going = self
+                .call(format!("complete {key}"), complete, Ok(after), |after, put| after.learn(key, put))
+                .await?;
+            if going != Going::Dropped || self.settle(drive).await? == Going::Down {
+                return Ok(going);
+            }
+            for _ in 0..self.entropy.below(4) {
+                let done = if self.entropy.below(2) == 0 {
+                    self.put(store).await?
+                } else {
+                    self.delete(store).await?
+                };
+                if done == Going::Down || self.settle(drive).await? == Going::Down {
+                    return Ok(Going::Down);
+                }
+            }
+        }
+        Ok(Going::On)
+    }
+
+    /// A range of an object that is there, and its bytes.
+    fn range_of_object(&self) -> Option<(ObjectRef, std::ops::Range<u64>, Bytes)> {
+        let (from, kept) = self.object()?;
+        let all = kept.bytes.filter(|bytes| !bytes.is_empty() && self.entropy.below(2) == 0)?;
+        let start = self.entropy.below(all.len() as u64);
+        let end = start + 1 + self.entropy.below(all.len() as u64 - start);
+        Some((from, start..end, all.slice(start as usize..end as usize)))
+    }
+
+    pub(super) async fn upload(&mut self, store: &dyn ObjectStore) -> Step {
+        let known: Vec<String> = self.model().uploads.keys().flatten().cloned().collect();
+        if known.is_empty() || (known.len() < UPLOADS_MAX && self.entropy.below(4) == 0) {
+            return self.begin(store).await;
+        }
+        let id = &known[self.entropy.below(known.len() as u64) as usize];
+        match self.entropy.below(10) {
+            0 => self.abort(store, id).await,
+            1 | 2 => self.complete(store, id).await,
+            _ => self.put_part(store, id).await,
+        }
+    }
+
+    async fn begin(&mut self, store: &dyn ObjectStore) -> Step {
+        let (key, user, tags) = (self.key(), self.small_map(), self.small_map());
+        let mut after = self.model().clone();
+        let begun = Begun { key: key.into(), user: user.clone(), tags: tags.clone(), parts: BTreeMap::new() };
+        after.uploads.insert(None, begun);
+        let uploads = store.uploads().ok_or("no uploads")?;
+        let attributes = Attributes { user, ..Attributes::default() };
+        let learn = |after: &mut Model, id: String| {
+            let begun = after.uploads.remove(&None);
+            begun.map(|begun| after.uploads.insert(Some(id), begun));
+        };
+        self.call(format!("begin {key}"), uploads.begin(&key_of(key), attributes, tags), Ok(after), learn)
+            .await
+    }
+
+    fn begun(&self, id: &str) -> Result<Begun, String> {
+        self.model().uploads.get(&Some(id.to_owned())).cloned().ok_or_else(|| format!("no upload {id}"))
+    }
+
+    async fn put_part(&mut self, store: &dyn ObjectStore, id: &str) -> Step {
+        let (key, number, bytes) = (self.begun(id)?.key, 1 + self.entropy.below(4) as u32, self.bytes());
+        let is_broken = self.entropy.below(8) == 0;
+        let mut after = self.model().clone();
+        after.uploads.get_mut(&Some(id.to_owned())).map(|begun| begun.parts.insert(number, bytes.clone()));
+        let uploads = store.uploads().ok_or("no uploads")?;
+        let mut pieces: Vec<store::Result<Bytes>> =
+            bytes.chunks(100_000).map(|piece| Ok(bytes.slice_ref(piece))).collect();
+        if is_broken {
+            pieces.push(Err(StoreError::Invalid("the sender went away".into())));
+        }
+        let (what, key) = (format!("part {number} of {id}, {} bytes", bytes.len()), key_of(&key));
+        let put = uploads.put_part(&key, id, number, stream::iter(pieces).boxed(), Box::new(|| Ok(None)));
+        self.call(what, put, if is_broken { Err("invalid") } else { Ok(after) }, |_, _| ()).await
+    }
+
+    async fn complete(&mut self, store: &dyn ObjectStore, id: &str) -> Step {
+        let Begun { key, user, tags, parts } = self.begun(id)?;
+        let numbers: Vec<u32> = parts.keys().copied().filter(|_| self.entropy.below(4) > 0).collect();
+        let bytes: Vec<u8> = numbers.iter().flat_map(|number| parts[number].to_vec()).collect();
+        let (precondition, holds) = self.precondition(&key);
+        let mut after = self.model().clone();
+        after.put(&key, Some(bytes.into()), user, tags);
+        after.uploads.remove(&Some(id.to_owned()));
+        let uploads = store.uploads().ok_or("no uploads")?;
+        let what = format!("complete {id} of {key} by {numbers:?} {precondition:?}");
+        let options = CompleteOptions { precondition, ..CompleteOptions::default() };
+        let object = key_of(&key);
+        let expected = if holds { Ok(after) } else { Err("condition") };
+        let call = uploads.complete(&object, id, &numbers, options);
+        self.call(what, call, expected, |after, put| after.learn(&key, put)).await
+    }
+
+    async fn abort(&mut self, store: &dyn ObjectStore, id: &str) -> Step {
+        let key = key_of(&self.begun(id)?.key);
+        let mut after = self.model().clone();
+        after.uploads.remove(&Some(id.to_owned()));
+        let uploads = store.uploads().ok_or("no uploads")?;
+        self.call(format!("abort {id}"), uploads.abort(&key, id), Ok(after), |_, ()| ()).await
+    }
+
+    pub(super) async fn set_versioning(&mut self, store: &dyn ObjectStore) -> Step {
+        let state = match self.entropy.below(3) {
+            0 => Versioning::Suspended,
+            _ => Versioning::Enabled,
+        };
+        let after = Model { versioning: state, ..self.model().clone() };
+        let versions = store.versions().ok_or("no versions")?;
+        self.call(format!("versions {state:?}"), versions.set_state(state), Ok(after), |_, ()| ()).await
+    }
+
+    pub(super) async fn remove_version(&mut self, store: &dyn ObjectStore) -> Step {
+        let key = self.likely_key();
+        let count = self.model().keys.get(&key).map_or(0, Vec::len) as u64;
+        if count == 0 {
+            return Ok(Going::On);
+        }
+        let at = self.entropy.below(count) as usize;
+        let Some(id) = self.model().keys[&key][at].id.clone() else { return Ok(Going::On) };
+        let mut after = self.model().clone();
+        after.remove(&key, at);
+        let versions = store.versions().ok_or("no versions")?;
+        let (what, object) = (format!("remove {key} {id}"), key_of(&key));
+        let learn = |_: &mut Model, _: Deleted| ();
+        self.call(what, versions.remove(&object, &id, Removal::default()), Ok(after), learn).await
+    }
+
+    /// Begins to read a range, now or while other things happen.
+    pub(super) async fn read(&mut self, store: &dyn ObjectStore) -> Step {
+        let Some((from, kept)) = self.object() else { return Ok(Going::On) };
+        let all = kept.bytes.unwrap_or_default();
+        let len = all.len() as u64;
+        let range = (len > 0 && self.entropy.below(2) == 0).then(|| {
+            let start = self.entropy.below(len);
+            start..start + 1 + self.entropy.below(len - start)
+        });
+        let expected = match &range {
+            Some(range) => all.slice(range.start as usize..range.end as usize),
+            None => all,
+        };
+        let options = GetOptions { range, if_match: Some(from.etag.clone()), version: None };
+        match store.get(&from.key, options).await {
+            Ok(object) => self.readers.push((object, expected)),
+            Err(error) if self.is_faulty && kind(&error) == "device" => return Ok(Going::Down),
+            Err(error) => return Err(format!("get {}: {error}", text_of(&from.key))),
+        }
+        if self.entropy.below(2) == 0 { Ok(Going::On) } else { self.go_on_reading().await }
+    }
+
+    pub(super) async fn set(&mut self, store: &dyn ObjectStore) -> Step {
+        let name = SETTINGS[self.entropy.below(SETTINGS.len() as u64) as usize];
+        let value = (self.entropy.below(3) > 0).then(|| Bytes::from(format!("{}", self.entropy.below(99))));
+        let mut after = self.model().clone();
+        after.settings.remove(name);
+        value.iter().for_each(|value| drop(after.settings.insert(name.into(), value.clone())));
+        let settings = store.settings().ok_or("no settings")?;
+        self.call(format!("set {name}"), settings.set(name, value), Ok(after), |_, ()| ()).await
+    }
+
+    /// Two who each want to be the first to store a key: one of both is.
+    pub(super) async fn race(&mut self, store: &dyn ObjectStore) -> Step {
+        let key = self.key();
+        if self.model().current(key).is_some() {
+            return Ok(Going::On);
+        }
+        let options = || PutOptions { precondition: Precondition::Absent, ..PutOptions::default() };
+        let both = [self.bytes(), self.bytes()];
+        for bytes in &both {
+            let mut after = self.models[0].clone();
+            after.put(key, Some(bytes.clone()), BTreeMap::new(), Tags::new());
+            self.models.push(after);
+        }
+        let (object, [one, other]) = (key_of(key), both);
+        let puts = futures_util::future::join(
+            store.put(&object, one.into(), options()),
+            store.put(&object, other.into(), options()),
+        );
+        let outcomes: [store::Result<ObjectRef>; 2] = puts.await.into();
+        self.tell(format!("two put {key}: {outcomes:?}"));
+        let mut stored = Vec::new();
+        for (at, outcome) in outcomes.into_iter().enumerate() {
+            match outcome {
+                Ok(put) => stored.push((at + 1, put)),
+                Err(error) if kind(&error) == "device" && self.is_faulty => return Ok(Going::Down),
+                Err(error) if ["condition", "full"].contains(&kind(&error)) => {}
+                Err(error) => return Err(format!("put: {error}")),
+            }
+        }
+        self.report.count("races");
+        match stored.pop() {
+            Some((at, put)) if stored.is_empty() => {
+                let mut model = self.models.swap_remove(at);
+                model.learn(key, put);
+                self.models = vec![model];
+            }
+            Some(_) => return Err("two were the first to store a key".into()),
+            None => self.models.truncate(1),
+        }
+        Ok(Going::On)
+    }
+}
