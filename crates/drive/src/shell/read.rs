@@ -101,6 +101,12 @@ impl Shell {
 impl Core {
     /// The checksums of a run.
     fn read_sums(&self, extent: &Extent) -> Result<Vec<u32>> {
+        if extent.run.end() > self.geometry.blocks {
+            return Err(Error::damaged(
+                "an object's record, whose data lies beyond the device,",
+                extent.run.at(),
+            ));
+        }
         let count = extent.data_bytes.div_ceil(SUMMED_BYTES) as usize;
         let mut buffer = Buffer::zeroed((count * 4).next_multiple_of(BLOCK_BYTES as usize));
         let at = extent.sums_at();
