@@ -144,7 +144,13 @@ impl Bucket {
         let (trace, buckets) = (Trace::new(), local.buckets());
         let joined = JoinedStore::new(Arc::clone(&buckets), None);
         let store = Arc::new(Traced::new(joined, trace.clone()));
-        Self { store, buckets: Some(buckets), local: Some(Arc::new(local)), writeback: None, requests: Requests::Calls(trace) }
+        Self {
+            store,
+            buckets: Some(buckets),
+            local: Some(Arc::new(local)),
+            writeback: None,
+            requests: Requests::Calls(trace),
+        }
     }
 
     fn open_dir(root: &Path, read_only: bool, world: &World) -> Result<Self> {

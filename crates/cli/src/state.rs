@@ -110,7 +110,9 @@ pub(crate) fn default_dir(volume: &Volume, endpoint: Option<&str>, states: &Path
     match volume {
         Volume::Embedded { root } => root.join("state"),
         Volume::S3 { bucket, .. } => states.join(dir_name(bucket, volume, endpoint)),
-        Volume::Buckets { .. } | Volume::Drive { .. } | Volume::Directories { .. } => states.join(dir_name(&volume.bucket_name(), volume, endpoint)),
+        Volume::Buckets { .. } | Volume::Drive { .. } | Volume::Directories { .. } => {
+            states.join(dir_name(&volume.bucket_name(), volume, endpoint))
+        }
         Volume::Directory { root } => {
             let name = root.file_name().map_or("root".into(), |name| name.to_string_lossy());
             states.join(dir_name(&name, volume, endpoint))

@@ -6,8 +6,8 @@ use drive::device::BLOCK_BYTES;
 use futures_util::TryStreamExt as _;
 use sim::device::{OperationKind, SimDevice};
 use store::{
-    Attributes, CopyOptions, GetOptions, ObjectKey, ObjectStore, Payload, Precondition, PutOptions, StoreError,
-    Tags,
+    Attributes, CopyOptions, GetOptions, ObjectKey, ObjectStore, Payload, Precondition, PutOptions,
+    StoreError, Tags,
 };
 
 fn key(text: &str) -> ObjectKey {
@@ -20,7 +20,12 @@ fn body(len: usize) -> Bytes {
 
 /// How many bytes were written to the device since it was asked last.
 fn written(device: &SimDevice) -> u64 {
-    device.take_operations().into_iter().filter(|done| done.kind == OperationKind::Write).map(|done| done.len).sum()
+    device
+        .take_operations()
+        .into_iter()
+        .filter(|done| done.kind == OperationKind::Write)
+        .map(|done| done.len)
+        .sum()
 }
 
 async fn read(store: &dyn ObjectStore, name: &str) -> Bytes {
@@ -93,6 +98,11 @@ async fn s304_opening_reads_no_object() {
     drop((store, drive));
     device.take_operations();
     drop(open(&device).unwrap());
-    let read: u64 = device.take_operations().into_iter().filter(|done| done.kind == OperationKind::Read).map(|done| done.len).sum();
+    let read: u64 = device
+        .take_operations()
+        .into_iter()
+        .filter(|done| done.kind == OperationKind::Read)
+        .map(|done| done.len)
+        .sum();
     assert!(read < 20 << 20, "{read} bytes of 75 MB were read");
 }

@@ -87,7 +87,10 @@ fn format(path: &Path, size: Option<u64>, zone: Option<u64>, force: bool, world:
     };
     let device: Arc<dyn BlockDevice> = Arc::new(device);
     if !force && !is_blank(&*device)? {
-        bail!("there is something on {}; --force makes a drive of it all the same, and it is gone", path.display());
+        bail!(
+            "there is something on {}; --force makes a drive of it all the same, and it is gone",
+            path.display()
+        );
     }
     Opened::format(&device, FormatOptions { zone_bytes: zone }, &world.entropy)?;
     println!("{} is a drive; serve it with `tenon serve drive://{0}`", absolute(path).display());
@@ -128,7 +131,11 @@ fn info(drive: &Opened, json: bool) {
     let mib = |bytes: u64| bytes >> 20;
     println!("drive          {:016x}", info.id);
     println!("size           {} MiB in zones of {} MiB", mib(info.len_bytes), mib(info.zone_bytes));
-    println!("available      {} MiB, at most {} in one run", mib(info.available_bytes), mib(info.free_run_bytes_max));
+    println!(
+        "available      {} MiB, at most {} in one run",
+        mib(info.available_bytes),
+        mib(info.free_run_bytes_max)
+    );
     println!("pack zones     {}, {} MiB of them alive", info.pack_zones, mib(info.pack_live_bytes));
     println!("index          {} tables, {entries} entries, {} MiB", info.tables.len(), mib(table_bytes));
     println!("log            {} MiB to read at the next opening", mib(info.log_bytes));
@@ -146,7 +153,10 @@ fn map(drive: &Opened) {
             ZoneUse::Runs { used_bytes } => digit(used_bytes),
         })
         .collect();
-    println!("a character is a zone of {} MiB: . free, 0-9 runs and how full, a-j pack zone and how much alive", zone_bytes >> 20);
+    println!(
+        "a character is a zone of {} MiB: . free, 0-9 runs and how full, a-j pack zone and how much alive",
+        zone_bytes >> 20
+    );
     for (line, zones) in zones.chunks(ZONES_A_LINE).enumerate() {
         println!("{:>8} {}", line * ZONES_A_LINE, zones.iter().collect::<String>());
     }

@@ -3,9 +3,9 @@
 use crate::bucket::World;
 use crate::endpoint;
 use crate::flags::{EndpointFlags, LogFlags, StoreFlags, VolumeFlags};
+use crate::local::Local;
 use crate::logging::{self, LogFile};
 use crate::opened::{self, Opened};
-use crate::local::Local;
 use crate::serving::{self, Served, Stop};
 use crate::state::State;
 use crate::volume::Volume;
@@ -68,7 +68,8 @@ impl Serve {
     async fn serve_buckets(&self, volume: &Volume, state: &State, world: &World) -> Result<()> {
         let mut stop = Stop::new()?;
         let local = Local::open(volume, self.volume_flags.read_only, world).await?;
-        let server = endpoint::over(local.buckets(), self.listen, &self.endpoint, &self.store, state, world).await?;
+        let server =
+            endpoint::over(local.buckets(), self.listen, &self.endpoint, &self.store, state, world).await?;
         tracing::info!("the buckets of {} are at {}", volume.url(), server.url());
         println!("{}", server.url());
         stop.asked().await;

@@ -39,7 +39,7 @@ impl DriveBucket {
         description: (Attributes, Tags),
         precondition: &Precondition,
     ) -> store::Result<ObjectRef> {
-        let held = self.shell.locks.hold(self.id, key.as_bytes()).await;
+        let held = self.shell.hold(self.id, key.as_bytes()).await;
         let mut edit = self.edit(key, held).await?;
         edit.check(precondition)?;
         let placed = edit.place(stored, description).await?;

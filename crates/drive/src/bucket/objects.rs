@@ -122,7 +122,7 @@ impl ObjectStore for DriveBucket {
         }
         let (record, pins) = self.held_exactly(from).await?;
         let stored = self.again(record.body.clone(), pins).await?;
-        let [one, other] = self.shell.locks.hold_both(self.id, [from.key.as_bytes(), to.as_bytes()]).await;
+        let [one, other] = self.shell.hold_both(self.id, [from.key.as_bytes(), to.as_bytes()]).await;
         let mut target = self.edit(to, one).await?;
         target.check(&precondition)?;
         let mut source = self.edit(&from.key, other).await?;
@@ -149,7 +149,7 @@ impl ObjectStore for DriveBucket {
     }
 
     async fn set_tags(&self, key: &ObjectKey, tags: Tags) -> Result<()> {
-        let held = self.shell.locks.hold(self.id, key.as_bytes()).await;
+        let held = self.shell.hold(self.id, key.as_bytes()).await;
         let mut edit = self.edit(key, held).await?;
         let mut record = edit.current.clone().ok_or_else(|| Self::missing(key))?;
         record.tags = tags;

@@ -14,7 +14,7 @@ impl Settings for DriveBucket {
     }
 
     async fn set(&self, name: &str, value: Option<Bytes>) -> Result<()> {
-        let locks = vec![self.shell.locks.hold(self.id, name.as_bytes()).await];
+        let locks = vec![self.shell.hold(self.id, name.as_bytes()).await];
         self.bucket_record().await?;
         let key = IndexKey::setting(self.id, name).0;
         let change = match value {

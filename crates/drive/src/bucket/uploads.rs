@@ -154,7 +154,7 @@ impl DriveBucket {
 #[async_trait::async_trait]
 impl Uploads for DriveBucket {
     async fn begin(&self, key: &ObjectKey, attributes: Attributes, tags: Tags) -> Result<String> {
-        let locks = vec![self.shell.locks.hold(self.id, key.as_bytes()).await];
+        let locks = vec![self.shell.hold(self.id, key.as_bytes()).await];
         self.bucket_record().await?;
         let (number, began) = (self.shell.core.next_write(), self.shell.clock.now());
         let value = UploadRecord { began, attributes, tags }.encode();
@@ -179,7 +179,7 @@ impl Uploads for DriveBucket {
         self.upload(key, id).await?;
         let (extents, holds) = self.store_stream(body).await?;
         let note = note()?;
-        let locks = vec![self.shell.locks.hold(self.id, key.as_bytes()).await];
+        let locks = vec![self.shell.hold(self.id, key.as_bytes()).await];
         let (upload, _) = self.upload(key, id).await?;
         let entry = IndexKey::part(self.id, upload, number);
         let mut prepared = Prepared { holds, locks, ..Prepared::default() };
@@ -210,7 +210,7 @@ impl Uploads for DriveBucket {
         numbers: &[u32],
         options: CompleteOptions,
     ) -> Result<ObjectRef> {
-        let held = self.shell.locks.hold(self.id, key.as_bytes()).await;
+        let held = self.shell.hold(self.id, key.as_bytes()).await;
         let (upload, record) = self.upload(key, id).await?;
         let mut edit: Edit<'_> = self.edit(key, held).await?;
         edit.check(&options.precondition)?;
@@ -232,7 +232,7 @@ impl Uploads for DriveBucket {
     }
 
     async fn abort(&self, key: &ObjectKey, id: &str) -> Result<()> {
-        let held = self.shell.locks.hold(self.id, key.as_bytes()).await;
+        let held = self.shell.hold(self.id, key.as_bytes()).await;
         let (upload, _) = self.upload(key, id).await?;
         let prepared = Prepared { locks: vec![held], ..self.forget(key, upload).await? };
         Ok(self.shell.commit(prepared).await?)

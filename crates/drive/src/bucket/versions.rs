@@ -51,7 +51,7 @@ impl DriveBucket {
         change: impl FnOnce(&mut ObjectRecord) -> Result<()> + Send,
     ) -> Result<()> {
         check_id(id)?;
-        let held = self.shell.locks.hold(self.id, key.as_bytes()).await;
+        let held = self.shell.hold(self.id, key.as_bytes()).await;
         let mut edit = self.edit(key, held).await?;
         let missing = || StoreError::NotFound(key.clone());
         let (entry, mut record) = self.found(&edit, key, id).await?.ok_or_else(missing)?;
@@ -162,7 +162,7 @@ impl Versions for DriveBucket {
     async fn remove(&self, key: &ObjectKey, id: &str, removal: Removal) -> Result<Deleted> {
         check_id(id)?;
         let now = self.shell.clock.now();
-        let held = self.shell.locks.hold(self.id, key.as_bytes()).await;
+        let held = self.shell.hold(self.id, key.as_bytes()).await;
         let mut edit = self.edit(key, held).await?;
         let Some((entry, record)) = self.found(&edit, key, id).await? else {
             check(key, None, &removal.precondition)?;
@@ -183,7 +183,7 @@ impl Versions for DriveBucket {
     }
 
     async fn mark(&self, key: &ObjectKey, precondition: Precondition) -> Result<Deleted> {
-        let held = self.shell.locks.hold(self.id, key.as_bytes()).await;
+        let held = self.shell.hold(self.id, key.as_bytes()).await;
         let mut edit = self.edit(key, held).await?;
         edit.check(&precondition)?;
         let deleted = edit.mark().await?;

@@ -1,9 +1,9 @@
 //! Checkpoint: what is in memory goes into a table, and the superblock leads to what the log begins after.
 
 use super::Core;
-use crate::device::{BlockDevice, Buffer};
+use crate::device::{BLOCK_BYTES, BlockDevice, Buffer};
 use crate::error::{Error, Result};
-use crate::format::{Manifest, SUPERBLOCK_BYTES, Superblock, blocks_of};
+use crate::format::{MANIFEST_BYTES_MAX, Manifest, SUPERBLOCK_BYTES, Superblock, blocks_of};
 use crate::index::{IndexTable, TableSink, of_table};
 use crate::space::{Loose, lock};
 use crate::wire::sum;
@@ -110,6 +110,9 @@ impl Core {
     }
 
     fn write_manifest(&self, bytes: &[u8]) -> Result<Loose> {
+        if bytes.len() as u64 > MANIFEST_BYTES_MAX - BLOCK_BYTES {
+            return Err(Error::Unfit("the drive is too fragmented for a manifest".into()));
+        }
         let run = Loose::allocate_one_for_index(&self.space, blocks_of(bytes.len() as u64))?;
         let failed = Error::device(run.run().at());
         let written = self.device.write_at(run.run().at(), &Buffer::gathered([bytes]));

@@ -5,7 +5,8 @@ use super::{Core, Log, OpenOptions, Root};
 use crate::device::{BLOCK_BYTES, BlockDevice, Buffer};
 use crate::error::{Error, Result};
 use crate::format::{
-    DriveId, FRAME_HEADER_BYTES, Frame, FrameHeader, Geometry, Manifest, SUPERBLOCK_BYTES, Superblock,
+    DriveId, FRAME_HEADER_BYTES, Frame, FrameHeader, Geometry, Manifest, NUMBER_END, SUPERBLOCK_BYTES,
+    Superblock,
 };
 use crate::index::{Index, IndexTable, TableSource, of_table};
 use crate::space::{SharedSpace, Space, lock};
@@ -113,6 +114,7 @@ impl Core {
         drop(space);
         log.frame += 1;
         self.last_write.fetch_max(header.last_write, Ordering::Relaxed);
+        fits &= header.last_write < NUMBER_END;
         if !(self.apply(changes) && fits) {
             return Err(Error::damaged("a frame of the log, which does not fit what came before it,", at));
         }

@@ -1,6 +1,7 @@
 //! The manifest: everything that is known without the log, as of one place in the log.
 
-use super::{Geometry, Run};
+use super::{Geometry, NUMBER_END, Run};
+use crate::device::BLOCK_BYTES;
 use crate::wire::{Decoder, Encoder};
 
 /// A table of the index.
@@ -88,6 +89,20 @@ impl Manifest {
                 .iter()
                 .all(|log| self.zones.iter().any(|zone| zone.zone == *log))
             && self.head_at <= geometry.zone_bytes()
+            && self.head_at.is_multiple_of(BLOCK_BYTES)
+            && self.next_frame < NUMBER_END
+            && self.last_write < NUMBER_END
+            && self.zones.iter().all(|zone| zone.live_bytes <= geometry.zone_bytes())
+            && self.no_zone_is_free(geometry)
+    }
+
+    fn no_zone_is_free(&self, geometry: Geometry) -> bool {
+        let blocks = geometry.zone_blocks;
+        self.zones.iter().all(|zone| {
+            let zone = Run { start: zone.zone * blocks, blocks };
+            let before = self.free.partition_point(|free| free.end() <= zone.start);
+            self.free.get(before).is_none_or(|free| free.start >= zone.end())
+        })
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {

@@ -15,10 +15,13 @@ pub(crate) use manifest::{Manifest, TableEntry, ZoneEntry};
 pub(crate) use record::{
     Body, Extent, Head, Naming, ObjectRecord, Piece, decode_description, encode_description,
 };
-pub(crate) use superblock::{DriveId, Geometry, SUPERBLOCK_BYTES, Superblock};
+pub(crate) use superblock::{DriveId, Geometry, MANIFEST_BYTES_MAX, SUPERBLOCK_BYTES, Superblock};
 
 use crate::device::BLOCK_BYTES;
 use crate::wire::{Decoder, Encoder};
+
+/// No frame and no write has this number or a greater one, so that the next always has one.
+pub(crate) const NUMBER_END: u64 = 1 << 62;
 
 /// How many bytes of an object one checksum covers.
 pub(crate) const SUMMED_BYTES: u64 = 64 << 10;
@@ -45,6 +48,11 @@ impl Run {
 
     pub(crate) fn len_bytes(self) -> u64 {
         self.blocks * BLOCK_BYTES
+    }
+
+    /// [`len_bytes`](Self::len_bytes) of what may be no run at all.
+    fn len_bytes_checked(self) -> Option<u64> {
+        self.blocks.checked_mul(BLOCK_BYTES)
     }
 
     pub(crate) fn encode(self, to: &mut Encoder) {

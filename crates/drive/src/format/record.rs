@@ -94,10 +94,14 @@ impl Body {
                 let (at, len) = (from.number()?, from.number32()?);
                 let sums = u64::from(len).div_ceil(SUMMED_BYTES);
                 let sums = (0..sums).map(|_| from.fixed32()).collect::<Option<_>>()?;
-                at.checked_add(len.into())?;
+                at.checked_add(len.into())?.checked_next_multiple_of(SUMMED_BYTES)?;
                 Some(Self::Piece(Piece { at, len, sums }))
             }
-            1 => Some(Self::Extents(from.each(Extent::decode)?)),
+            1 => {
+                let extents = from.each(Extent::decode)?;
+                extents.iter().try_fold(0u64, |len, extent| len.checked_add(extent.len_bytes))?;
+                Some(Self::Extents(extents))
+            }
             2 => Some(Self::Mark),
             _ => None,
         }

@@ -10,6 +10,9 @@ use crate::wire::{Decoder, Encoder, sum};
 /// The length of one copy.
 pub(crate) const SUPERBLOCK_BYTES: u64 = BLOCK_BYTES;
 
+/// A manifest is read into memory as a whole: none is longer, in bytes.
+pub(crate) const MANIFEST_BYTES_MAX: u64 = 4 << 30;
+
 /// What every superblock begins with. The last byte is the version of all formats of the device.
 const MAGIC: [u8; 8] = *b"tenond\0\x01";
 
@@ -87,8 +90,9 @@ impl Superblock {
         let generation = from.fixed()?;
         let manifest = Run { start: from.fixed()?, blocks: from.fixed()? };
         let (manifest_bytes, manifest_sum) = (from.fixed()?, from.fixed32()?);
-        let fits = geometry.zone_blocks > 0
+        let fits = (1..=geometry.blocks).contains(&geometry.zone_blocks)
             && geometry.blocks.checked_mul(BLOCK_BYTES).is_some()
+            && manifest.len_bytes_checked()? <= MANIFEST_BYTES_MAX
             && manifest.start.checked_add(manifest.blocks)? <= geometry.blocks
             && manifest_bytes <= manifest.blocks * BLOCK_BYTES;
         fits.then_some(Self { drive, geometry, generation, manifest, manifest_bytes, manifest_sum })

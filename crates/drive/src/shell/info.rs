@@ -47,7 +47,8 @@ impl Drive {
     /// What there is on it.
     pub fn info(&self) -> Info {
         let core = &self.0.core;
-        let tables = core.index.view().tables.iter().map(|table| (table.source().len(), table.entries())).collect();
+        let tables =
+            core.index.view().tables.iter().map(|table| (table.source().len(), table.entries())).collect();
         let log_bytes = core.log_bytes();
         let space = lock(&core.space);
         Info {
@@ -71,7 +72,8 @@ impl Drive {
         for run in space.free().runs() {
             for zone in run.start / geometry.zone_blocks..=(run.end() - 1) / geometry.zone_blocks {
                 let (begins, ends) = (zone * geometry.zone_blocks, (zone + 1) * geometry.zone_blocks);
-                free_bytes[zone as usize] += (run.end().min(ends) - run.start.max(begins)) * crate::device::BLOCK_BYTES;
+                free_bytes[zone as usize] +=
+                    (run.end().min(ends) - run.start.max(begins)) * crate::device::BLOCK_BYTES;
             }
         }
         let mut map: Vec<ZoneUse> = free_bytes

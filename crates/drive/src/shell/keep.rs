@@ -4,7 +4,7 @@ use super::{Drive, Shell, decoded};
 use crate::core::{Checked, LogReader, Prepared};
 use crate::error::{Error, Result};
 use crate::format::{Body, Change, Head, IndexKey, Kind, ObjectRecord, Piece};
-use crate::space::{Pins, ZONES_RESERVED, lock};
+use crate::space::{Pins, ZONES_RESERVED, Zone, lock};
 use bytes::Bytes;
 use futures_util::future::try_join_all;
 use std::sync::Arc;
@@ -12,8 +12,8 @@ use std::sync::Arc;
 /// Zones are cleaned while fewer than so many times the reserved ones are free.
 const ZONES_AIMED: u64 = 3 * ZONES_RESERVED;
 
-/// A zone of which more than so many parts of eight are alive is not worth cleaning.
-const LIVE_EIGHTHS_MAX: u64 = 7;
+/// A zone of which less than this part would be won is not worth cleaning.
+const WON_MIN: u64 = 8;
 
 impl Drive {
     /// Keeps the drive up as long as it is polled: checkpoints, compaction, cleaning.
@@ -62,6 +62,16 @@ impl Shell {
         Ok(())
     }
 
+    /// Waits for upkeep where the log has next to no room left. Before locks are taken: who cleans takes those of other keys.
+    pub(crate) async fn relieve(&self) {
+        let is_needed = || lock(&self.core.space).free_zones() < ZONES_RESERVED / 2;
+        if !is_needed() {
+            return;
+        }
+        let _one_at_a_time = self.keeping.lock().await;
+        while is_needed() && matches!(self.clean_one().await, Ok(true)) {}
+    }
+
     /// Whether objects that are kept in zones will need room that there is, but for what is dead in them.
     pub(crate) fn wants_cleaning(&self) -> bool {
         lock(&self.core.space).free_zones() < ZONES_AIMED
@@ -71,12 +81,12 @@ impl Shell {
     pub(crate) async fn clean_one(&self) -> Result<bool> {
         let zone_bytes = self.core.geometry.zone_bytes();
         let most_dead = || lock(&self.core.space).most_dead();
-        let worth = |live_bytes: u64| live_bytes <= zone_bytes / 8 * LIVE_EIGHTHS_MAX;
-        let mut found = most_dead().filter(|(_, entry)| worth(entry.live_bytes));
+        let is_worth_it = |entry: &Zone| entry.used_bytes - entry.live_bytes >= zone_bytes / WON_MIN;
+        let mut found = most_dead().filter(|(_, entry)| is_worth_it(entry));
         if found.is_none() && self.core.is_dirty() {
             // What the log needs may be cleaned when the log has begun anew.
             self.blocking(|core| core.checkpoint()).await?;
-            found = most_dead().filter(|(_, entry)| worth(entry.live_bytes));
+            found = most_dead().filter(|(_, entry)| is_worth_it(entry));
         }
         let Some((zone, entry)) = found else { return Ok(false) };
         tracing::debug!(zone, live_bytes = entry.live_bytes, "a zone is cleaned");

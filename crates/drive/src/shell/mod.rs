@@ -20,7 +20,7 @@ pub(crate) use write::Stored;
 use crate::core::{Core, FormatOptions, OpenOptions, Prepared};
 use crate::device::{BlockDevice, Buffer, Io};
 use crate::error::{Error, Result};
-use crate::format::{IndexKey, ObjectRecord};
+use crate::format::{BucketId, IndexKey, ObjectRecord};
 use crate::space::Pins;
 use bytes::Bytes;
 use committer::Committer;
@@ -95,10 +95,22 @@ impl Shell {
         self.io.read(at, buffer).await.map_err(Error::device(at))
     }
 
+    /// Waits until nobody else changes the key, and the log has room.
+    pub(crate) async fn hold(&self, bucket: BucketId, key: &[u8]) -> Held {
+        self.relieve().await;
+        self.locks.hold(bucket, key).await
+    }
+
+    /// Waits until nobody else changes one of two keys, and the log has room.
+    pub(crate) async fn hold_both(&self, bucket: BucketId, keys: [&[u8]; 2]) -> [Held; 2] {
+        self.relieve().await;
+        self.locks.hold_both(bucket, keys).await
+    }
+
     /// Makes changes durable and seen.
     pub(crate) async fn commit(&self, prepared: Prepared) -> Result<()> {
         self.committer.commit(&self.core, prepared).await?;
-        if self.core.wants_checkpoint() {
+        if self.core.wants_checkpoint() || self.wants_cleaning() {
             self.grown.notify_one();
         }
         Ok(())

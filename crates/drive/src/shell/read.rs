@@ -92,6 +92,12 @@ impl Shell {
 
     /// The checksums of a run.
     async fn read_sums(&self, extent: &Extent) -> Result<Vec<u32>> {
+        if extent.run.end() > self.core.geometry.blocks {
+            return Err(Error::damaged(
+                "an object's record, whose data lies beyond the device,",
+                extent.run.at(),
+            ));
+        }
         let count = extent.data_bytes.div_ceil(SUMMED_BYTES);
         let buffer = self.read_blocks(extent.sums_at(), (count * 4).next_multiple_of(BLOCK_BYTES)).await?;
         let sums = buffer.as_chunks::<4>().0.iter().take(count as usize);

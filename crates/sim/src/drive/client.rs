@@ -359,10 +359,7 @@ impl Client {
         let mut stored = self.model().clone();
         stored.put(key, Some(bytes.clone()), BTreeMap::new(), Tags::new());
         self.models.extend([Model::default(), stored]);
-        let put = store
-            .put(&object, bytes.into(), PutOptions::default())
-            .map(|put| put.map(drop))
-            .boxed();
+        let put = store.put(&object, bytes.into(), PutOptions::default()).map(|put| put.map(drop)).boxed();
         let both = futures_util::future::join(drive.delete(&bucket), put).await;
         self.tell(format!("unmake while {key} is put: {both:?}"));
         if let (Ok(()), Ok(())) = both {

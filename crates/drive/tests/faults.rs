@@ -1,0 +1,268 @@
+//! Devices that rot, fail, are cut short, or are somebody else's: a clear error, never a panic, never wrong bytes.
+
+use crate::start::{DEVICE_BYTES, formatted, open};
+use bytes::Bytes;
+use drive::device::{BlockDevice, FileDevice};
+use drive::{Drive, Error, FormatOptions, OpenOptions};
+use futures_util::TryStreamExt as _;
+use sim::device::SimDevice;
+use std::sync::Arc;
+use store::{
+    Buckets, Entropy, GetOptions, ListEntry, ListRequest, ObjectKey, ObjectStore, PutOptions, StoreError,
+    SystemClock,
+};
+
+const LENGTHS: [usize; 6] = [0, 10, 5_000, 70_000, 300_000, 3 << 20];
+
+fn key(number: usize) -> ObjectKey {
+    ObjectKey::new(format!("object-{number}").into_bytes()).unwrap()
+}
+
+fn body(number: usize) -> Bytes {
+    (0..LENGTHS[number])
+        .map(|at| (at as u32).wrapping_mul(2_654_435_761).wrapping_add(number as u32) as u8)
+        .collect()
+}
+
+/// A drive with objects of every kind of body, in tables, and some in the log too.
+async fn filled() -> SimDevice {
+    let device = formatted();
+    let drive = open(&device).unwrap();
+    drive.create("photos").await.unwrap();
+    let store = Buckets::open(&drive, "photos").await.unwrap();
+    for number in 0..LENGTHS.len() {
+        store.put(&key(number), body(number).into(), PutOptions::default()).await.unwrap();
+        if number == 3 {
+            drive.close().await.unwrap();
+        }
+    }
+    device
+}
+
+/// Objects are what they were, or cannot be read. How many can.
+async fn read_all(drive: &Drive) -> usize {
+    let Ok(store) = Buckets::open(drive, "photos").await else { return 0 };
+    let listed = store.list(ListRequest { limit: 100, ..ListRequest::default() }).await;
+    let mut read = 0;
+    for entry in listed.map(|page| page.entries).unwrap_or_default() {
+        let ListEntry::Object { object, size_bytes } = entry else { continue };
+        let number = LENGTHS.iter().position(|len| key_is(&object.key, *len, size_bytes)).unwrap();
+        let Ok(object) = store.get(&object.key, GetOptions::default()).await else { continue };
+        let Ok(pieces) = object.body.try_collect::<Vec<Bytes>>().await else { continue };
+        assert!(pieces.concat() == body(number), "object {number} has other bytes");
+        read += 1;
+    }
+    read
+}
+
+fn key_is(found: &ObjectKey, len: usize, size_bytes: u64) -> bool {
+    let number = LENGTHS.iter().position(|known| *known == len).unwrap();
+    *found == key(number) && len as u64 == size_bytes
+}
+
+fn one_line(error: &Error) -> String {
+    let text = error.to_string();
+    assert!(!text.contains('\n') && !text.is_empty(), "{text}");
+    text
+}
+
+#[tokio::test]
+async fn a_superblock_that_rots_is_the_others_copy_and_both_are_damage() {
+    let device = filled().await;
+    device.flip(1, 0..4096);
+    assert_eq!(read_all(&open(&device).unwrap()).await, LENGTHS.len());
+    // Opening has mended it.
+    device.flip(2, 4096..8192);
+    assert_eq!(read_all(&open(&device).unwrap()).await, LENGTHS.len());
+    device.flip(3, 8..4096);
+    device.flip(4, 4096 + 8..8192);
+    let error = open(&device).unwrap_err();
+    assert!(one_line(&error).starts_with("damaged: both superblocks"), "{error}");
+}
+
+/// The power went between the two copies of the superblock, the drive went on, and the first copy of the next checkpoint was torn:
+/// the second still led to a manifest whose blocks were somebody else's by then.
+#[tokio::test]
+async fn a_checkpoint_cut_short_after_one_that_was_cut_short_leads_to_no_old_manifest() {
+    for (first, second) in (0..40).flat_map(|first| [(first, 0), (first, 4), (first, 6), (first, 8)]) {
+        let device = filled().await;
+        let drive = open(&device).unwrap();
+        device.cut_power_after(first);
+        let _cut = drive.close().await;
+        drop(drive);
+        device.crash(first);
+        let drive = open(&device).unwrap();
+        let store = Buckets::open(&drive, "photos").await.unwrap();
+        store.put(&key(1), body(1).into(), PutOptions::default()).await.unwrap();
+        device.cut_power_after(second);
+        let _cut = drive.close().await;
+        drop((drive, store));
+        device.crash(second);
+        assert_eq!(read_all(&open(&device).unwrap()).await, LENGTHS.len(), "{first} {second}");
+    }
+}
+
+#[tokio::test]
+async fn flipped_bits_are_an_error_or_change_nothing() {
+    let device = filled().await;
+    for seed in 0..300 {
+        let rotten = device.fork();
+        let entropy = Entropy::new(seed);
+        for _ in 0..1 + entropy.below(20) {
+            let ranges = [0..8192, 0..DEVICE_BYTES, 8192..8 << 20, DEVICE_BYTES - (4 << 20)..DEVICE_BYTES];
+            rotten.flip(entropy.next_u64(), ranges[entropy.below(4) as usize].clone());
+        }
+        match open(&rotten) {
+            Ok(drive) => drop(read_all(&drive).await),
+            Err(error) => drop(one_line(&error)),
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_is_no_drive_is_said_to_be_none() {
+    let zeros = open(&SimDevice::new(DEVICE_BYTES)).unwrap_err();
+    assert!(matches!(zeros, Error::Foreign(_)), "{zeros}");
+    assert!(one_line(&zeros).contains("tenon drive format"), "{zeros}");
+    let device = SimDevice::new(DEVICE_BYTES);
+    for seed in 0..2000 {
+        device.flip(seed, 0..16_384);
+    }
+    assert!(matches!(open(&device).unwrap_err(), Error::Foreign(_)));
+    // As ext4 begins: a kilobyte of zeros, then its superblock.
+    let mut ext4 = vec![0; 4096];
+    ext4[1024 + 56..1024 + 58].copy_from_slice(&[0x53, 0xef]);
+    device.write_at(0, &ext4).unwrap();
+    assert!(matches!(open(&device).unwrap_err(), Error::Foreign(_)));
+}
+
+#[tokio::test]
+async fn anothers_superblock_is_found_to_lead_nowhere() {
+    let device = filled().await;
+    let another = SimDevice::new(DEVICE_BYTES);
+    let as_device: Arc<dyn BlockDevice> = Arc::new(another.clone());
+    Drive::format(&as_device, FormatOptions::default(), &Entropy::new(99)).unwrap();
+    let drive = open(&another).unwrap();
+    drive.create("others").await.unwrap();
+    drive.close().await.unwrap();
+    let mut superblocks = vec![0; 8192];
+    another.read_at(0, &mut superblocks).unwrap();
+    device.write_at(0, &superblocks).unwrap();
+    let error = open(&device).unwrap_err();
+    assert!(one_line(&error).starts_with("damaged: the manifest"), "{error}");
+}
+
+#[tokio::test]
+async fn a_file_that_was_cut_short_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("drive");
+    std::fs::File::create(&path).unwrap().set_len(64 << 20).unwrap();
+    let device = || -> Arc<dyn BlockDevice> { Arc::new(FileDevice::open(&path).unwrap()) };
+    Drive::format(&device(), FormatOptions::default(), &Entropy::new(1)).unwrap();
+    let open = || Drive::open(device(), OpenOptions::default(), Arc::new(SystemClock));
+    drop(open().unwrap());
+    for len in [63 << 20, 1 << 20, 8192, 4096] {
+        std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(len).unwrap();
+        let error = open().unwrap_err();
+        assert!(one_line(&error).contains("short"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn after_a_write_that_failed_the_drive_is_read_until_it_is_opened_again() {
+    for broken_flush in [false, true] {
+        let device = filled().await;
+        let drive = open(&device).unwrap();
+        let store = Buckets::open(&drive, "photos").await.unwrap();
+        match broken_flush {
+            true => device.fail_at_random(1, 1),
+            false => device.fail_writes(0..DEVICE_BYTES),
+        }
+        let put =
+            async |number: usize| store.put(&key(number), body(number).into(), PutOptions::default()).await;
+        assert!(matches!(put(1).await, Err(StoreError::Unavailable(_))));
+        device.heal();
+        let error = put(1).await.unwrap_err();
+        assert!(error.to_string().contains("open it again"), "{error}");
+        assert!(drive.close().await.is_err());
+        assert_eq!(read_all(&drive).await, LENGTHS.len());
+        drop((store, drive));
+        let drive = open(&device).unwrap();
+        let store = Buckets::open(&drive, "photos").await.unwrap();
+        store.put(&key(2), body(2).into(), PutOptions::default()).await.unwrap();
+        drop((store, drive));
+        device.crash(5);
+        assert_eq!(read_all(&open(&device).unwrap()).await, LENGTHS.len());
+    }
+}
+
+#[tokio::test]
+async fn a_device_that_cannot_be_read_is_an_error_and_no_more() {
+    let device = filled().await;
+    let drive = open(&device).unwrap();
+    device.fail_reads(8192..DEVICE_BYTES);
+    assert!(read_all(&drive).await <= 1, "only the empty object needs no read");
+    device.heal();
+    assert_eq!(read_all(&drive).await, LENGTHS.len());
+    device.fail_reads(0..DEVICE_BYTES);
+    assert!(matches!(open(&device).unwrap_err(), Error::Device { .. }));
+}
+
+/// An upload was completed, but who asked for it went away; somebody else deleted the object and stored another where it had been. Who
+/// asked once more was given the other's bytes.
+#[tokio::test]
+async fn a_completion_that_nobody_heard_of_can_be_repeated() {
+    let device = formatted();
+    let drive = open(&device).unwrap();
+    drive.create("photos").await.unwrap();
+    let store = Buckets::open(&drive, "photos").await.unwrap();
+    for polls in 0..8 {
+        let (one, mine, others) = (key(1), Bytes::from(vec![1; 400_000]), Bytes::from(vec![2; 400_000]));
+        let upload = store.multipart(&one, Default::default(), Default::default()).await.unwrap();
+        upload.put_part(1, mine.clone().into()).await.unwrap();
+        {
+            let mut complete = Box::pin(upload.complete(Default::default()));
+            for _ in 0..polls {
+                if futures_util::poll!(&mut complete).is_ready() {
+                    break;
+                }
+                tokio::task::yield_now().await;
+            }
+        }
+        if store.find(&one).await.unwrap().is_some() {
+            store.delete(&one, Default::default()).await.unwrap();
+        }
+        store.put(&key(2), others.clone().into(), PutOptions::default()).await.unwrap();
+        if upload.complete(Default::default()).await.is_ok() {
+            let read = store.get(&one, GetOptions::default()).await.unwrap();
+            assert_eq!(read.body.try_collect::<Vec<Bytes>>().await.unwrap().concat(), mine, "{polls}");
+        }
+        assert_eq!(drive.check().await.unwrap().problems, Vec::<String>::new(), "{polls}");
+    }
+}
+
+/// Callers go away at any moment; a lock that went with them let the next change of the key release the same blocks again.
+#[tokio::test]
+async fn callers_that_go_away_leave_the_space_as_it_is_counted() {
+    let device = formatted();
+    let drive = open(&device).unwrap();
+    drive.create("photos").await.unwrap();
+    let store = Buckets::open(&drive, "photos").await.unwrap();
+    for polls in 0..60 {
+        let put = async |len: usize| {
+            store.put(&ObjectKey::new("one").unwrap(), vec![3; len].into(), PutOptions::default()).await
+        };
+        let (mut first, mut second) = (Box::pin(put(300_000)), Box::pin(put(400_000)));
+        for n in 0..polls / 4 {
+            let _pending = if (n + polls) % 3 == 0 {
+                futures_util::poll!(&mut second)
+            } else {
+                futures_util::poll!(&mut first)
+            };
+        }
+        drop(first);
+        put(1000).await.unwrap();
+        drop(second);
+        assert_eq!(drive.check().await.unwrap().problems, Vec::<String>::new(), "{polls}");
+    }
+}
