@@ -13,7 +13,7 @@ use rustix::event::EventfdFlags;
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd, RawFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::thread::JoinHandle;
 use tokio::sync::{mpsc, oneshot};
 
@@ -87,6 +87,9 @@ fn ended() -> io::Error {
 }
 
 /// Wakes the thread when it sleeps in the kernel: it sees an eventfd become readable.
+///
+/// Who asks queues and then looks whether the thread sleeps; the thread says that it will sleep and then looks into the
+/// queue. With a fence between the two on both sides, one of them sees the other.
 #[derive(Debug)]
 struct Waker {
     event: OwnedFd,
@@ -105,7 +108,8 @@ impl Waker {
 
     /// Called after a request was queued. A thread that is awake looks into the queue before it sleeps.
     fn wake(&self) {
-        if self.sleeps.swap(false, Ordering::SeqCst) {
+        fence(Ordering::SeqCst);
+        if self.sleeps.swap(false, Ordering::Relaxed) {
             self.wake_surely();
         }
     }
@@ -115,13 +119,14 @@ impl Waker {
         let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
     }
 
-    /// From here on a request that is queued wakes. The queue must be looked into once more after this.
+    /// From here on a request that is queued wakes the thread.
     fn will_sleep(&self) {
-        self.sleeps.store(true, Ordering::SeqCst);
+        self.sleeps.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
     }
 
     fn is_awake(&self) {
-        self.sleeps.store(false, Ordering::SeqCst);
+        self.sleeps.store(false, Ordering::Relaxed);
     }
 }
 
