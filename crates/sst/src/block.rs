@@ -314,6 +314,12 @@ impl Steps {
         &self.block.bytes[self.value.clone()]
     }
 
+    /// Where in the block the value is.
+    #[cfg(feature = "fuzz")]
+    pub(crate) fn value_range(&self) -> Range<usize> {
+        self.value.clone()
+    }
+
     pub(crate) fn block(&self) -> &Block {
         &self.block
     }

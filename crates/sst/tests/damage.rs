@@ -12,7 +12,7 @@ fn is_corrupt<T>(result: &Result<T>) -> bool {
 
 /// With a filter, two levels of restarts and several blocks.
 fn small() -> Model {
-    numbered(30)
+    numbered(12)
 }
 
 /// Every answer is right or says that the table is damaged; reading all of it says so.
