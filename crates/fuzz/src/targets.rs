@@ -28,6 +28,8 @@ pub const TARGETS: &[Target] = &[
     Target { name: "log", run: store::fuzz::write_back_log, words: &[] },
     Target { name: "file", run: store::fuzz::file_record, words: &[] },
     Target { name: "tables", run: tables, words: &[] },
+    Target { name: "sst", run: sst::fuzz::table, words: &[] },
+    Target { name: "sst-entries", run: sst::fuzz::entries, words: &[] },
 ];
 
 const REQUEST: &[&str] = &[

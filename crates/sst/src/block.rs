@@ -1,39 +1,54 @@
 //! A block: entries in the order of their keys, each key without what it shares with the one before.
 //!
-//! An entry is three numbers (varints: the bytes shared with the key before, the bytes of the key that follow, the bytes of
-//! the value), the rest of the key, the value. Every so many entries a *restart* shares nothing; where those are stands
-//! behind the entries (32 bits each), and last how many there are. A key shares all that it can, unless it restarts: so order
-//! is checked by one byte, and a search compares no byte twice.
+//! What a search by key touches lies together: two numbers (the length of the keys and how many restarts there are), the
+//! restarts, the keys; behind them the values. Of each entry the keys' part has three numbers (varints: the bytes shared
+//! with the key before, the bytes of the key that follow, the bytes of the value) and the rest of the key. Every so many
+//! entries a *restart* shares nothing: it says where the entry is among the keys and its value among the values. A key shares
+//! all that it can, unless it restarts: so order is checked by one byte, and a search compares none twice.
 
 use crate::layout::u32_at;
 use crate::{Error, KEY_LEN_MAX, Result};
 use bytes::Bytes;
-use std::cmp::Ordering;
 use std::ops::Range;
 
-/// A block that is read: its restarts are within it; its entries are checked as they are read.
+/// A block that is read: its parts are within it; its entries are checked as they are read.
 #[derive(Debug, Clone)]
 pub(crate) struct Block {
     bytes: Bytes,
-    entries_len: usize,
+    keys_at: usize,
+    /// Where the keys end and the values begin.
+    values_at: usize,
     /// Where it begins in the table.
     at: u64,
 }
 
-/// Where the parts of an entry are.
+/// The two numbers that a block begins with.
+const HEAD_LEN: usize = 8;
+
+/// A restart's two numbers.
+const RESTART_LEN: usize = 8;
+
+/// What the keys' part has of an entry.
 #[derive(Debug)]
 struct Entry {
     shared: usize,
     rest: Range<usize>,
-    value: Range<usize>,
+    value_len: usize,
+}
+
+/// Where in the block an entry is, and its value.
+#[derive(Debug, Clone, Copy)]
+struct Restart {
+    entry_at: usize,
+    value_at: usize,
 }
 
 /// The last entry that is not after a key.
 #[derive(Debug)]
 pub(crate) struct Floor {
     /// The restart at or before it.
-    restart: usize,
-    entry: usize,
+    restart: Restart,
+    entry_at: usize,
     value: Range<usize>,
     /// Whether it has that key.
     pub(crate) is_equal: bool,
@@ -43,14 +58,19 @@ impl Block {
     /// The block that lies at `at`, which may be empty.
     pub(crate) fn new(bytes: Bytes, at: u64) -> Result<Self> {
         let corrupt = |what| Error::Corrupt { what, at };
-        let count_at = bytes.len().checked_sub(4).ok_or(corrupt("a block is too short"))?;
-        let restarts_len = (u32_at(&bytes, count_at) as usize).checked_mul(4);
-        let entries_len = restarts_len.and_then(|len| count_at.checked_sub(len));
-        let entries_len = entries_len.ok_or(corrupt("a block has more restarts than bytes"))?;
-        if (entries_len == 0) != (entries_len == count_at) {
+        if bytes.len() < HEAD_LEN {
+            return Err(corrupt("a block is too short"));
+        }
+        let (keys_len, restarts) = (u32_at(&bytes, 0) as usize, u32_at(&bytes, 4) as usize);
+        let keys_at = HEAD_LEN + RESTART_LEN * restarts;
+        let values_at = keys_at + keys_len;
+        if values_at > bytes.len() {
+            return Err(corrupt("a block has more keys or restarts than bytes"));
+        }
+        if (keys_len == 0) != (restarts == 0) {
             return Err(corrupt("a block has entries without restarts or restarts without entries"));
         }
-        Ok(Self { bytes, entries_len, at })
+        Ok(Self { bytes, keys_at, values_at, at })
     }
 
     pub(crate) fn at(&self) -> u64 {
@@ -58,7 +78,7 @@ impl Block {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.entries_len == 0
+        self.keys_at == self.values_at
     }
 
     /// How many bytes it keeps.
@@ -68,97 +88,111 @@ impl Block {
 
     /// The last entry that is not after `key`.
     pub(crate) fn floor(&self, key: &[u8]) -> Result<Option<Floor>> {
-        let Some((restart, end)) = self.restart_before(key)? else { return Ok(None) };
-        let first = self.entry(restart)?;
+        let Some(last) = self.restarts_up_to(key)?.checked_sub(1) else { return Ok(None) };
+        let restart = self.restart(last);
+        let end = if last + 1 < self.restarts() { self.restart(last + 1).entry_at } else { self.values_at };
+        let first = self.entry(restart.entry_at)?;
         let mut matched = common_len(&self.bytes[first.rest.clone()], key);
-        let mut floor = self.floor_at(restart, restart, &first, matched == key.len());
+        let mut floor = (restart.entry_at, restart.value_at, first.value_len);
+        let mut next = first.rest.end;
         // Every entry up to the floor is before the key: one that shares more with its predecessor than that does with
         // the key is before it as well, one that shares less is after it.
-        let mut at = first.value.end;
-        while at < end && !floor.is_equal {
-            let entry = self.entry(at)?;
-            let next = entry.value.end;
-            match entry.shared.cmp(&matched) {
-                Ordering::Greater => {}
-                Ordering::Less => break,
-                Ordering::Equal => {
-                    let (rest, wanted) = (&self.bytes[entry.rest.clone()], &key[matched..]);
-                    let common = common_len(rest, wanted);
-                    if rest.get(common) > wanted.get(common) {
-                        break;
-                    }
-                    matched += common;
-                }
+        while next < end && matched < key.len() {
+            let entry = self.entry(next)?;
+            if entry.shared < matched {
+                break;
             }
-            floor = self.floor_at(restart, at, &entry, matched == key.len());
-            at = next;
+            if entry.shared == matched {
+                let (rest, wanted) = (&self.bytes[entry.rest.clone()], &key[matched..]);
+                let common = common_len(rest, wanted);
+                if rest.get(common) > wanted.get(common) {
+                    break;
+                }
+                matched += common;
+            }
+            floor = (next, floor.1 + floor.2, entry.value_len);
+            next = entry.rest.end;
         }
-        Ok(Some(floor))
+        let (entry_at, value_at, value_len) = floor;
+        let value = self.value_range(value_at, value_len)?;
+        Ok(Some(Floor { restart, entry_at, value, is_equal: matched == key.len() }))
     }
 
-    fn floor_at(&self, restart: usize, at: usize, entry: &Entry, is_equal: bool) -> Floor {
-        Floor { restart, entry: at, value: entry.value.clone(), is_equal }
-    }
-
-    /// The last restart that is not after `key`, and where the next one is.
-    fn restart_before(&self, key: &[u8]) -> Result<Option<(usize, usize)>> {
-        // The first `low` restarts are not after the key, those from `high` on are.
+    /// How many restarts are not after `key`.
+    fn restarts_up_to(&self, key: &[u8]) -> Result<usize> {
+        // The first `low` are not, those from `high` on are.
         let (mut low, mut high) = (0, self.restarts());
         while low < high {
             let middle = low + (high - low) / 2;
-            let entry = self.entry(self.restart(middle))?;
+            let entry = self.entry(self.restart(middle).entry_at)?;
             if self.bytes[entry.rest] <= *key { low = middle + 1 } else { high = middle }
         }
-        let end = if low < self.restarts() { self.restart(low) } else { self.entries_len };
-        Ok(low.checked_sub(1).map(|last| (self.restart(last), end)))
+        Ok(low)
     }
 
     fn restarts(&self) -> usize {
-        (self.bytes.len() - 4 - self.entries_len) / 4
+        (self.keys_at - HEAD_LEN) / RESTART_LEN
     }
 
-    fn restart(&self, index: usize) -> usize {
-        u32_at(&self.bytes, self.entries_len + 4 * index) as usize
+    fn restart(&self, number: usize) -> Restart {
+        let at = HEAD_LEN + RESTART_LEN * number;
+        let (entry, value) = (u32_at(&self.bytes, at) as usize, u32_at(&self.bytes, at + 4) as usize);
+        Restart { entry_at: self.keys_at + entry, value_at: self.values_at + value }
     }
 
-    /// The entry at `at`, its lengths checked.
+    /// The entry at `at`, its key's end checked.
     fn entry(&self, at: usize) -> Result<Entry> {
-        self.parse_entry(at).ok_or_else(|| self.corrupt("an entry does not end within its block"))
+        self.parse_entry(at).ok_or_else(|| self.corrupt("a key does not end within its block"))
     }
 
     fn parse_entry(&self, at: usize) -> Option<Entry> {
-        let bytes = self.bytes.get(at..self.entries_len)?;
-        let (shared, rest, value, header) = match *bytes {
+        let bytes = self.bytes.get(at..self.values_at)?;
+        let (shared, rest_len, value_len, header_len) = match *bytes {
             [shared, rest, value, ..] if shared | rest | value < 128 => {
                 (usize::from(shared), usize::from(rest), usize::from(value), 3)
             }
             _ => long_header(bytes)?,
         };
-        let rest_at = at + header;
-        let value_at = rest_at + rest;
-        let end = value_at + value;
-        (end <= self.entries_len).then_some(Entry { shared, rest: rest_at..value_at, value: value_at..end })
+        let rest = at + header_len..at + header_len + rest_len;
+        (rest.end <= self.values_at).then_some(Entry { shared, rest, value_len })
+    }
+
+    /// Where a value is, its end checked.
+    fn value_range(&self, at: usize, len: usize) -> Result<Range<usize>> {
+        if at + len > self.bytes.len() {
+            return Err(self.corrupt("a value does not end within its block"));
+        }
+        Ok(at..at + len)
     }
 
     /// Checks what a search relies on beyond the order of the keys: restarts are entries that share nothing, and the others
-    /// share all that they can.
-    pub(crate) fn check_restarts(&self) -> Result<()> {
-        let (mut at, mut seen, mut lead) = (0, 0, None);
-        while at < self.entries_len {
+    /// share all that they can. And that every byte of the values is one's.
+    pub(crate) fn check(&self) -> Result<()> {
+        let (mut at, mut value_at, mut seen, mut lead) = (self.keys_at, self.values_at, 0, None);
+        while at < self.values_at {
             let entry = self.entry(at)?;
-            let is_restart = seen < self.restarts() && self.restart(seen) == at;
-            seen += usize::from(is_restart);
-            if is_restart && entry.shared > 0 {
-                return Err(self.corrupt("a restart shares bytes with the key before it"));
+            let restart =
+                (seen < self.restarts()).then(|| self.restart(seen)).filter(|restart| restart.entry_at == at);
+            let rest = self.bytes[entry.rest.clone()].first();
+            if restart.is_some_and(|restart| entry.shared > 0 || restart.value_at != value_at) {
+                return Err(
+                    self.corrupt("a restart shares bytes with the key before it, or has another value")
+                );
             }
-            let rest = self.bytes[entry.rest].first();
-            if !is_restart && (at == 0 || entry.shared == 0 && lead.is_some() && rest == lead) {
+            if restart.is_none()
+                && (at == self.keys_at || entry.shared == 0 && lead.is_some() && rest == lead)
+            {
                 return Err(self.corrupt("a key shares less than it can with the one before it"));
             }
+            seen += usize::from(restart.is_some());
             lead = if entry.shared == 0 { rest } else { lead };
-            at = entry.value.end;
+            value_at += entry.value_len;
+            at = entry.rest.end;
         }
-        if seen < self.restarts() { Err(self.corrupt("a restart is no entry")) } else { Ok(()) }
+        if seen < self.restarts() || value_at != self.bytes.len() {
+            return Err(self.corrupt("a restart or a value is no entry's"));
+        }
+        Ok(())
     }
 
     fn corrupt(&self, what: &'static str) -> Error {
@@ -217,7 +251,7 @@ pub(crate) fn common_len(a: &[u8], b: &[u8]) -> usize {
 #[derive(Debug)]
 pub(crate) struct Steps {
     block: Block,
-    next: usize,
+    next: Restart,
     /// Whether no entry was read yet.
     is_fresh: bool,
     key: Vec<u8>,
@@ -227,7 +261,8 @@ pub(crate) struct Steps {
 impl Steps {
     /// Before the first entry.
     pub(crate) fn new(block: Block) -> Self {
-        Self { block, next: 0, is_fresh: true, key: Vec::new(), value: 0..0 }
+        let next = Restart { entry_at: block.keys_at, value_at: block.values_at };
+        Self { block, next, is_fresh: true, key: Vec::new(), value: 0..0 }
     }
 
     /// Before an entry of the block, or before the first.
@@ -235,7 +270,7 @@ impl Steps {
         let mut steps = Self::new(block);
         if let Some(floor) = floor {
             steps.next = floor.restart;
-            while steps.next < floor.entry {
+            while steps.next.entry_at < floor.entry_at {
                 steps.advance()?;
             }
         }
@@ -244,13 +279,14 @@ impl Steps {
 
     /// Goes to the next entry; false behind the last.
     pub(crate) fn advance(&mut self) -> Result<bool> {
-        if self.next >= self.block.entries_len {
+        if self.next.entry_at >= self.block.values_at {
             return Ok(false);
         }
-        let entry = self.block.entry(self.next)?;
-        let rest = &self.block.bytes[entry.rest];
+        let entry = self.block.entry(self.next.entry_at)?;
+        let value = self.block.value_range(self.next.value_at, entry.value_len)?;
+        let rest = &self.block.bytes[entry.rest.clone()];
         if entry.shared > self.key.len() || entry.shared + rest.len() > KEY_LEN_MAX {
-            return Err(self.block.corrupt("an entry's key has an impossible length"));
+            return Err(self.block.corrupt("a key has an impossible length"));
         }
         let before = &self.key[entry.shared..];
         // Keys share all they can, or nothing, where all the bytes are compared.
@@ -261,8 +297,8 @@ impl Steps {
         self.key.truncate(entry.shared);
         self.key.extend_from_slice(rest);
         self.is_fresh = false;
-        self.next = entry.value.end;
-        self.value = entry.value;
+        self.next = Restart { entry_at: entry.rest.end, value_at: self.next.value_at + entry.value_len };
+        self.value = value;
         Ok(true)
     }
 
@@ -278,6 +314,12 @@ impl Steps {
         &self.block.bytes[self.value.clone()]
     }
 
+    /// Where in the block the value is.
+    #[cfg(feature = "fuzz")]
+    pub(crate) fn value_range(&self) -> Range<usize> {
+        self.value.clone()
+    }
+
     pub(crate) fn block(&self) -> &Block {
         &self.block
     }
@@ -286,11 +328,12 @@ impl Steps {
 /// A block that is being written.
 #[derive(Debug)]
 pub(crate) struct BlockBuilder {
-    bytes: Vec<u8>,
-    restarts: Vec<u32>,
+    /// All of the last block that ended.
+    ended: Vec<u8>,
+    keys: Vec<u8>,
+    values: Vec<u8>,
+    restarts: Vec<[u32; 2]>,
     interval: usize,
-    /// Entries since the last restart.
-    since: usize,
     entries: usize,
     /// The last key added, also of the block before.
     last: Vec<u8>,
@@ -299,25 +342,24 @@ pub(crate) struct BlockBuilder {
 impl BlockBuilder {
     /// With a restart every `interval` entries.
     pub(crate) fn new(interval: usize) -> Self {
-        Self { bytes: Vec::new(), restarts: Vec::new(), interval, since: 0, entries: 0, last: Vec::new() }
+        let (ended, keys, values, restarts, last) = Default::default();
+        Self { ended, keys, values, restarts, interval, entries: 0, last }
     }
 
     /// Adds an entry whose key shares `shared` bytes with the last one and is after it.
     pub(crate) fn add(&mut self, key: &[u8], shared: usize, value: &[u8]) {
-        let is_restart = self.entries == 0 || self.since == self.interval;
-        if is_restart {
-            self.restarts.push(self.bytes.len() as u32);
-            self.since = 0;
+        let mut written = shared;
+        if self.entries.is_multiple_of(self.interval) {
+            self.restarts.push([self.keys.len() as u32, self.values.len() as u32]);
+            written = 0;
         }
-        let written = if is_restart { 0 } else { shared };
-        put_varint(&mut self.bytes, written);
-        put_varint(&mut self.bytes, key.len() - written);
-        put_varint(&mut self.bytes, value.len());
-        self.bytes.extend_from_slice(&key[written..]);
-        self.bytes.extend_from_slice(value);
+        put_varint(&mut self.keys, written);
+        put_varint(&mut self.keys, key.len() - written);
+        put_varint(&mut self.keys, value.len());
+        self.keys.extend_from_slice(&key[written..]);
+        self.values.extend_from_slice(value);
         self.last.truncate(shared);
         self.last.extend_from_slice(&key[shared..]);
-        self.since += 1;
         self.entries += 1;
     }
 
@@ -331,23 +373,22 @@ impl BlockBuilder {
 
     /// How long it would be if it ended now, in bytes.
     pub(crate) fn len(&self) -> usize {
-        self.bytes.len() + 4 * self.restarts.len() + 4
+        self.keys.len() + self.values.len() + RESTART_LEN * self.restarts.len() + HEAD_LEN
     }
 
-    /// Ends the block.
+    /// Ends the block and begins the next.
     pub(crate) fn finish(&mut self) -> &[u8] {
-        for restart in &self.restarts {
-            self.bytes.extend_from_slice(&restart.to_le_bytes());
+        self.ended.clear();
+        let head = [self.keys.len() as u32, self.restarts.len() as u32];
+        for number in [head].iter().chain(&self.restarts).flatten() {
+            self.ended.extend_from_slice(&number.to_le_bytes());
         }
-        self.bytes.extend_from_slice(&(self.restarts.len() as u32).to_le_bytes());
-        &self.bytes
-    }
-
-    /// Begins the next.
-    pub(crate) fn clear(&mut self) {
-        self.bytes.clear();
+        self.ended.extend_from_slice(&self.keys);
+        self.ended.extend_from_slice(&self.values);
+        self.keys.clear();
+        self.values.clear();
         self.restarts.clear();
-        self.since = 0;
         self.entries = 0;
+        &self.ended
     }
 }

@@ -1,7 +1,7 @@
 //! Which keys a partition may hold: a Bloom filter of lines, each key in one of them.
 //!
 //! A line is 64 bytes, as much as a processor fetches at once: eight words of 64 bits. A key sets a bit in each word of one
-//! line; line and bits come from the key's XXH3.
+//! line: the line by the upper bits of the key's XXH3, and the bit in each word by six of its lower 48.
 
 use crate::{Error, Result};
 use bytes::Bytes;
@@ -14,13 +14,9 @@ const LINE_LEN: usize = 64;
 #[repr(align(64))]
 struct Line([u64; 8]);
 
-/// Odd numbers whose products with a key's hash choose its bit in each word: multiples of the golden ratio's fraction.
-const SALTS: [u32; 8] =
-    [0x9e37_79b9, 0x3c6e_f373, 0xdaa6_6d2b, 0x78dd_e6e5, 0x1715_609d, 0xb54c_da57, 0x5384_540f, 0xf1bb_cdc9];
-
 impl Line {
     fn of(hash: u64) -> Self {
-        Self(SALTS.map(|salt| 1 << ((hash as u32).wrapping_mul(salt) >> 26)))
+        Self(std::array::from_fn(|word| 1 << (hash >> (6 * word) & 63)))
     }
 
     fn set(&mut self, bits: Self) {
@@ -37,7 +33,7 @@ pub(crate) fn hash(key: &[u8]) -> u64 {
     xxhash_rust::xxh3::xxh3_64(key)
 }
 
-/// The line of a key among `lines`, by the upper half of its hash.
+/// The line of a key among `lines`, in proportion to its hash: of a few thousand lines by bits that choose no other.
 fn line(hash: u64, lines: usize) -> usize {
     (((hash >> 32) * lines as u64) >> 32) as usize
 }

@@ -82,7 +82,7 @@ pub(crate) struct Partition {
 }
 
 impl Partition {
-    const LEN: usize = 24;
+    pub(crate) const LEN: usize = 24;
 
     pub(crate) fn encode(&self) -> [u8; Self::LEN] {
         let mut bytes = [0; Self::LEN];

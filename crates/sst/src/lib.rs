@@ -15,6 +15,8 @@ mod cache;
 mod cursor;
 mod error;
 mod filter;
+#[cfg(feature = "fuzz")]
+pub mod fuzz;
 mod layout;
 mod merge;
 mod source;

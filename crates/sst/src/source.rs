@@ -10,6 +10,8 @@ pub trait Source: Send + Sync {
 
     /// Exactly `len` bytes from `at` on; asked only for what lies within [`Source::len_bytes`].
     ///
+    /// The cache keeps the bytes themselves: of a slice of more it keeps all in memory, and counts the slice.
+    ///
     /// # Errors
     ///
     /// The bytes cannot be read.

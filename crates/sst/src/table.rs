@@ -14,7 +14,7 @@ use std::sync::Arc;
 /// How much of a table's end is read first, in bytes: of most tables all that is kept while they are open.
 const TAIL_LEN: u64 = 8 << 10;
 
-/// A table. It keeps its footer, its first and last key and the top of its index, about 50 bytes for each 20 MiB.
+/// A table. It keeps its footer, its first and last key and the top of its index, about 60 bytes for each 15 MiB.
 #[derive(Debug)]
 pub struct Table<S> {
     source: S,
@@ -119,6 +119,9 @@ impl<S: Source> Table<S> {
     }
 
     fn partition_that_may_hold(&self, key: &[u8]) -> Result<Option<Partition>> {
+        if key < self.first() || key > self.last() {
+            return Ok(None);
+        }
         let Some(floor) = self.top.floor(key)? else { return Ok(None) };
         let partition = Partition::decode(self.top.value_bytes(&floor), self.top.at())?;
         if partition.filter.len == 0 {

@@ -10,7 +10,7 @@ use crate::{Error, Result, Table};
 
 pub(crate) fn verify<S: Source>(table: &Table<S>) -> Result<()> {
     let mut check = Check { table, ahead: Ahead::default(), at: 0, entries: 0, last: Vec::new() };
-    table.top().check_restarts()?;
+    table.top().check()?;
     let mut top = Steps::new(table.top().clone());
     while top.advance()? {
         check.partition(top.key(), &Partition::decode(top.value_bytes(), top.block().at())?)?;
@@ -32,7 +32,7 @@ impl<S: Source> Check<'_, S> {
     fn partition(&mut self, bound: &[u8], partition: &Partition) -> Result<()> {
         let filter = self.table.read_filter(&partition.filter)?;
         let index = self.table.read_block(&partition.index)?;
-        index.check_restarts()?;
+        index.check()?;
         let mut index = Steps::new(index);
         let mut is_first = true;
         while index.advance()? {
@@ -59,7 +59,7 @@ impl<S: Source> Check<'_, S> {
     }
 
     fn block(&mut self, bound: &[u8], block: Block, filter: &Filter) -> Result<()> {
-        block.check_restarts()?;
+        block.check()?;
         let mut data = Steps::new(block);
         let mut is_first = true;
         while data.advance()? {

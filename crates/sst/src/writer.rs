@@ -158,7 +158,6 @@ impl<W: Write> Writer<W> {
 
     fn end_block(&mut self) -> Result<()> {
         let place = write(&mut self.sink, &mut self.written, self.data.finish())?;
-        self.data.clear();
         if self.index.entries() == 0 {
             self.partition_bound.clone_from(&self.bound);
         }
@@ -172,7 +171,6 @@ impl<W: Write> Writer<W> {
         self.hashes.clear();
         let filter = write(&mut self.sink, &mut self.written, &filter)?;
         let index = write(&mut self.sink, &mut self.written, self.index.finish())?;
-        self.index.clear();
         add_to_index(&mut self.top, &self.partition_bound, &Partition { filter, index }.encode());
         check_len("an index", self.top.len(), TOP_LEN_MAX)
     }

@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
+mod damage;
 mod fixture;
 mod limits;
 mod model;
+mod sharing;

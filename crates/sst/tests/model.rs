@@ -60,7 +60,7 @@ fn a_table_of_several_partitions_is_an_ordered_map() {
     let model = numbered(6000);
     let table = table(&model, SMALL);
     assert_same(&table, &model);
-    for key in model.keys().step_by(97) {
+    for key in model.keys().step_by(499) {
         for neighbour in neighbours(key).iter().chain([key]) {
             for from in bounds(neighbour) {
                 assert_eq!(scanned(&table, from), expected(&model, from));

@@ -22,6 +22,7 @@ usage: cargo xtask <command>
                        events a second through real brokers beside what each can give
   bench events [SCENARIO]
                        rates and latencies of the event handler, also when it is killed
+  bench sst            CPU time of building, reading and merging sorted tables
   figures [--quick]    the ObjectFS paper's Figures 2 to 5, measured and drawn into docs/figures
   dialects             how long a message of events takes to be read
   views [--objects N]  listings of views over a large bucket, beside the raw client and s3fs

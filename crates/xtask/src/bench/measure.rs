@@ -25,6 +25,13 @@ pub(super) fn cpu(pid: u32) -> Result<Duration> {
     Ok(Duration::from_millis(ticks * 10))
 }
 
+/// CPU time this thread has used.
+pub(super) fn cpu_of_thread() -> Result<Duration> {
+    let stat = std::fs::read_to_string("/proc/thread-self/schedstat").context("cannot read the CPU time")?;
+    let nanos = stat.split(' ').next().unwrap_or_default().parse().context("cannot read the CPU time")?;
+    Ok(Duration::from_nanos(nanos))
+}
+
 /// The largest resident size a process has had, in bytes.
 pub(super) fn memory_peak_bytes(pid: u32) -> Result<u64> {
     size_of_process(pid, "VmHWM:")

@@ -16,6 +16,7 @@ mod plot;
 mod rates;
 mod raw;
 mod report;
+mod sst;
 pub(crate) mod views;
 mod visible;
 
@@ -89,6 +90,7 @@ struct Row {
 
 const USAGE: &str = "\
 usage: cargo xtask bench events [SCENARIO...]
+       cargo xtask bench sst
        cargo xtask bench [--quick] [--rounds N] [--fresh-memory] [--json] [--out FILE]
 
   --quick         64 MiB files and 1,024 small ones instead of 256 MiB and 4,096
@@ -96,10 +98,10 @@ usage: cargo xtask bench events [SCENARIO...]
 
 /// Runs the benchmark and prints the table.
 pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<()> {
-    if let Some((first, rest)) = arguments.split_first()
-        && first == "events"
-    {
-        return events::run(root, rest);
+    match arguments.split_first() {
+        Some((first, rest)) if first == "events" => return events::run(root, rest),
+        Some((first, rest)) if first == "sst" => return sst::run(root, rest),
+        _ => {}
     }
     let (scale, json, out) = parse(arguments)?;
     if cfg!(debug_assertions) {

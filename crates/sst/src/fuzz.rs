@@ -1,0 +1,173 @@
+//! Targets of the crate `fuzz`: whatever the bytes are, nothing panics and keys ascend; a table that is found to be sound answers
+//! like an ordered map, and so does one of any entries.
+
+use crate::block::{Block, Steps};
+use crate::layout::{Footer, Partition, Place, checksum, u32_at};
+use crate::{Cache, Merge, Options, Result, Sorted, Table, Writer};
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+
+type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+type Entries = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// Bytes as a table: as they are, and with right checksums, as who makes a table to do harm would give it.
+pub fn table(bytes: &[u8]) {
+    read(bytes);
+    read(&sealed(bytes));
+}
+
+/// Bytes as options and entries of some tables.
+pub fn entries(bytes: &[u8]) {
+    let Some(([block, restart, bits], mut rest)) = bytes.split_first_chunk() else { return };
+    let options = Options {
+        block_bytes: usize::from(*block) * 4,
+        restart_interval: usize::from(restart % 20),
+        filter_bits_per_key: u32::from(bits % 70),
+    };
+    let mut models = [Model::new(), Model::new(), Model::new()];
+    while let Some(([lens, value], after)) = rest.split_first_chunk() {
+        let (key, after) = after.split_at(after.len().min(usize::from(lens & 31)));
+        let values = vec![*value; usize::from(*value)];
+        models[usize::from(lens >> 5) % 3].insert(key.to_vec(), values);
+        rest = after;
+    }
+    let tables = models.each_ref().map(|model| {
+        let bytes = written(model, options);
+        assert_eq!(sealed(&bytes), bytes, "its checksums are right");
+        sound(opened(&bytes))
+    });
+    for (table, model) in tables.iter().zip(&models) {
+        sound(table.verify());
+        assert_is(table, model);
+    }
+    let mut merged = Merge::new(tables.iter().map(|table| table.scan(Bound::Unbounded)));
+    let [newest, newer, mut all] = models;
+    all.extend(newer);
+    all.extend(newest);
+    assert_eq!(sound(rest_of(&mut merged)), Vec::from_iter(all));
+}
+
+/// What cannot go wrong here.
+fn sound<T>(result: Result<T>) -> T {
+    result.unwrap_or_else(|error| panic!("a sound table: {error}"))
+}
+
+fn written(model: &Model, options: Options) -> Vec<u8> {
+    let mut writer = Writer::new(Vec::new(), options);
+    for (key, value) in model {
+        sound(writer.add(key, value));
+    }
+    sound(writer.finish()).0
+}
+
+fn opened(bytes: &[u8]) -> Result<Arc<Table<Bytes>>> {
+    let cache = Arc::new(Cache::new(1 << 20));
+    Table::open(Bytes::copy_from_slice(bytes), 1, cache).map(Arc::new)
+}
+
+fn read(bytes: &[u8]) {
+    let Ok(table) = opened(bytes) else { return };
+    let mut cursor = table.scan(Bound::Unbounded);
+    let mut model = Model::new();
+    while let Ok(true) = cursor.advance() {
+        assert!(model.last_key_value().is_none_or(|(last, _)| last.as_slice() < cursor.key()), "keys ascend");
+        model.insert(cursor.key().to_vec(), cursor.value().to_vec());
+    }
+    if table.verify().is_ok() {
+        return assert_is(&table, &model);
+    }
+    for key in model.keys() {
+        drop(table.get(key));
+        drop(table.scan(Bound::Excluded(key)).advance());
+    }
+}
+
+/// Every way to read the table gives what the map has.
+fn assert_is(table: &Arc<Table<Bytes>>, model: &Model) {
+    assert_eq!(table.entries(), model.len() as u64);
+    let all = sound(rest_of(&mut table.scan(Bound::Unbounded)));
+    assert!(all.iter().map(|(key, value)| (key, value)).eq(model), "a scan gives what is there");
+    for key in model.keys() {
+        let shorter = &key[..key.len().saturating_sub(1)];
+        for key in [key, shorter, &[key, &[0][..]].concat()] {
+            let found = sound(table.get(key));
+            assert_eq!(found.as_deref(), model.get(key).map(Vec::as_slice));
+            for from in [Bound::Included(key), Bound::Excluded(key)] {
+                let mut cursor = table.scan(from);
+                let next = model.range::<[u8], _>((from, Bound::Unbounded)).next();
+                assert_eq!(sound(cursor.advance()), next.is_some());
+                assert_eq!(cursor.key(), next.map_or(&[][..], |(key, _)| key));
+            }
+        }
+    }
+}
+
+fn rest_of(sorted: &mut impl Sorted) -> Result<Entries> {
+    let mut entries = Vec::new();
+    while sorted.advance()? {
+        entries.push((sorted.key().to_vec(), sorted.value().to_vec()));
+    }
+    Ok(entries)
+}
+
+/// The bytes with checksums that are right for them, as far as they name each other.
+fn sealed(bytes: &[u8]) -> Vec<u8> {
+    let mut table = bytes.to_vec();
+    let Some(footer_at) = table.len().checked_sub(Footer::LEN) else { return table };
+    let top_len = u32_at(&table, footer_at + 12);
+    if let Some(top_at) = footer_at.checked_sub(top_len as usize) {
+        for value_at in values(&table, top_at, footer_at) {
+            seal_partition(&mut table, value_at);
+        }
+    }
+    let len = |at: usize| usize::from(u16::from_le_bytes([table[at], table[at + 1]]));
+    let (first_len, last_len) = (len(footer_at + 32), len(footer_at + 34));
+    let tail_at = footer_at.saturating_sub(top_len as usize + first_len + last_len);
+    let footer = Footer {
+        entries: u64::from(u32_at(&table, footer_at + 16)),
+        table_len: table.len() as u64,
+        first_len: first_len as u16,
+        last_len: last_len as u16,
+        top_len,
+        checksum: checksum(&table[tail_at..footer_at]),
+    };
+    table[footer_at..].copy_from_slice(&footer.encode());
+    table
+}
+
+fn seal_partition(table: &mut [u8], value_at: usize) {
+    let Some(partition) = table.get(value_at..value_at + Partition::LEN) else { return };
+    let Ok(partition) = Partition::decode(partition, 0) else { return };
+    let (index_at, index_end) = (partition.index.at as usize, partition.index.end() as usize);
+    for place_at in values(table, index_at, index_end) {
+        seal_place(table, place_at, place_at + 12);
+    }
+    seal_place(table, value_at, value_at + 12);
+    if let Some(index) = table.get(index_at..index_end) {
+        let sum = checksum(index);
+        table[value_at + 20..value_at + 24].copy_from_slice(&sum.to_le_bytes());
+    }
+}
+
+/// Writes the checksum of the bytes that a place names.
+fn seal_place(table: &mut [u8], place_at: usize, checksum_at: usize) {
+    let Some(place) = table.get(place_at..place_at + Place::LEN) else { return };
+    let Ok(place) = Place::decode(place, 0) else { return };
+    let Some(bytes) = table.get(place.at as usize..place.end() as usize) else { return };
+    let sum = checksum(bytes);
+    table[checksum_at..checksum_at + 4].copy_from_slice(&sum.to_le_bytes());
+}
+
+/// Where in the table the values of a block's entries are.
+fn values(table: &[u8], at: usize, end: usize) -> Vec<usize> {
+    let bytes = Bytes::copy_from_slice(table.get(at..end).unwrap_or_default());
+    let Ok(block) = Block::new(bytes, at as u64) else { return Vec::new() };
+    let mut steps = Steps::new(block);
+    let mut found = Vec::new();
+    while let Ok(true) = steps.advance() {
+        found.push(at + steps.value_range().start);
+    }
+    found
+}

@@ -1,0 +1,166 @@
+//! Tables that share a cache, and readers that share a table.
+
+use crate::fixture::{Model, SMALL, expected, numbered, scanned, written};
+use bytes::Bytes;
+use sst::{Cache, Options, Source, Table};
+use std::io;
+use std::ops::Bound;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Barrier};
+
+/// Counts the reads of a table, and can fail them.
+struct Counted {
+    bytes: Bytes,
+    reads: AtomicU64,
+    fails: AtomicU64,
+}
+
+impl Counted {
+    fn new(bytes: Bytes) -> Self {
+        Self { bytes, reads: AtomicU64::new(0), fails: AtomicU64::new(0) }
+    }
+
+    fn reads(&self) -> u64 {
+        self.reads.load(Ordering::SeqCst)
+    }
+}
+
+impl Source for Counted {
+    fn len_bytes(&self) -> u64 {
+        self.bytes.len_bytes()
+    }
+
+    fn read_at(&self, at: u64, len: usize) -> io::Result<Bytes> {
+        self.reads.fetch_add(1, Ordering::SeqCst);
+        match self.fails.load(Ordering::SeqCst) {
+            0 => self.bytes.read_at(at, len),
+            1 => Err(io::Error::other("the device is gone")),
+            _ => self.bytes.read_at(at, len - 1),
+        }
+    }
+}
+
+fn counted(model: &Model, options: Options, cache_bytes: u64) -> (Arc<Table<Counted>>, Arc<Cache>) {
+    let cache = Arc::new(Cache::new(cache_bytes));
+    let table = Table::open(Counted::new(written(model, options)), 1, Arc::clone(&cache)).unwrap();
+    (Arc::new(table), cache)
+}
+
+#[test]
+fn opening_reads_the_end_and_a_get_what_it_needs() {
+    let model = numbered(6000);
+    let (table, _) = counted(&model, SMALL, 1 << 20);
+    assert_eq!(table.source().reads(), 1);
+    let (key, value) = model.iter().nth(4321).unwrap();
+    for _ in 0..3 {
+        assert_eq!(table.get(key).unwrap().as_deref(), Some(&value[..]));
+        // Filter, index and block.
+        assert_eq!(table.source().reads(), 4);
+    }
+    assert!(!table.may_hold(b"bucket/key-0004321x").unwrap());
+    assert_eq!(table.source().reads(), 4);
+}
+
+#[test]
+fn a_long_scan_reads_far_ahead_and_leaves_the_cache_alone() {
+    let model = numbered(50_000);
+    let (table, cache) = counted(&model, Options::default(), 64 << 20);
+    assert_eq!(scanned(&table, Bound::Unbounded), expected(&model, Bound::Unbounded));
+    let len = table.source().len_bytes();
+    assert!(
+        table.source().reads() < len / (200 << 10) + 10,
+        "{} reads of {len} bytes",
+        table.source().reads()
+    );
+    assert!(cache.len_bytes() < 200 << 10, "{} bytes", cache.len_bytes());
+}
+
+#[test]
+fn a_short_scan_is_served_by_the_cache() {
+    let model = numbered(50_000);
+    let (table, _) = counted(&model, Options::default(), 64 << 20);
+    let few = || {
+        let mut cursor = table.scan(Bound::Included(b"bucket/key-0012345"));
+        (0..50).all(|_| cursor.advance().unwrap())
+    };
+    assert!(few());
+    let reads = table.source().reads();
+    assert!(few());
+    assert_eq!(table.source().reads(), reads);
+}
+
+#[test]
+fn the_cache_keeps_to_its_bound() {
+    let model = numbered(50_000);
+    for cache_bytes in [0, 10_000, 300_000, 9 << 20] {
+        let (table, cache) = counted(&model, Options::default(), cache_bytes);
+        for (key, value) in model.iter().step_by(61) {
+            assert_eq!(table.get(key).unwrap().as_deref(), Some(&value[..]));
+            assert!(cache.len_bytes() <= cache_bytes, "{} of {cache_bytes} bytes", cache.len_bytes());
+        }
+    }
+}
+
+#[test]
+fn a_forgotten_table_is_read_anew() {
+    let (table, cache) = counted(&numbered(100), SMALL, 1 << 20);
+    table.get(b"bucket/key-0000050").unwrap().unwrap();
+    let reads = table.source().reads();
+    cache.forget(2);
+    table.get(b"bucket/key-0000050").unwrap().unwrap();
+    assert_eq!(table.source().reads(), reads);
+    cache.forget(1);
+    assert_eq!(cache.len_bytes(), 0);
+    table.get(b"bucket/key-0000050").unwrap().unwrap();
+    assert!(table.source().reads() > reads);
+}
+
+#[test]
+fn tables_in_one_cache_are_not_mistaken_for_each_other() {
+    let cache = Arc::new(Cache::new(1 << 20));
+    let models: Vec<Model> = (0..4)
+        .map(|table: u8| numbered(500).into_keys().map(|key| (key, vec![table; 20])).collect())
+        .collect();
+    let open = |(id, model)| Table::open(written(model, SMALL), id, Arc::clone(&cache)).unwrap();
+    let tables: Vec<_> = (0..).zip(&models).map(open).collect();
+    for key in models[0].keys() {
+        for (table, model) in tables.iter().zip(&models) {
+            assert_eq!(table.get(key).unwrap().as_deref(), model.get(key).map(|value| &value[..]));
+        }
+    }
+}
+
+#[test]
+fn readers_at_the_same_time_get_what_one_gets_and_read_no_block_twice() {
+    let model = numbered(3000);
+    let (table, _) = counted(&model, SMALL, 16 << 20);
+    let start = Barrier::new(4);
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let (table, model, start) = (&table, &model, &start);
+            scope.spawn(move || {
+                start.wait();
+                for (key, value) in model.iter().skip(thread % 2) {
+                    assert_eq!(table.get(key).unwrap().as_deref(), Some(&value[..]));
+                }
+                assert_eq!(scanned(table, Bound::Unbounded), expected(model, Bound::Unbounded));
+            });
+        }
+    });
+    let blocks = table.source().len_bytes() / 30;
+    assert!(table.source().reads() < blocks, "{} reads", table.source().reads());
+}
+
+#[test]
+fn what_a_source_cannot_give_is_an_error_and_given_later_an_answer() {
+    let model = numbered(100);
+    let (table, _) = counted(&model, SMALL, 1 << 20);
+    let (key, value) = model.iter().nth(50).unwrap();
+    for fails in [1, 2] {
+        table.source().fails.store(fails, Ordering::SeqCst);
+        assert!(matches!(table.get(key), Err(sst::Error::Io(_))));
+        assert!(matches!(table.scan(Bound::Unbounded).advance(), Err(sst::Error::Io(_))));
+    }
+    table.source().fails.store(0, Ordering::SeqCst);
+    assert_eq!(table.get(key).unwrap().as_deref(), Some(&value[..]));
+}
