@@ -314,6 +314,9 @@ fn s331_what_a_killed_process_left_goes() {
 fn what_is_no_device_is_told() {
     let start = |path: &str| Recorder::start(Scope { devices: vec![path.into()], ..Scope::default() });
     assert!(start("/dev/null").unwrap_err().to_string().starts_with("/dev/null: not a block device"));
-    let none = Recorder::start(Scope { processes: vec![u32::MAX], ..Scope::default() }).unwrap_err();
+    assert!(Recorder::start(Scope::default()).unwrap_err().to_string().starts_with("no device to trace"));
+    let device = Loop::new();
+    let devices = vec![device.path().to_owned()];
+    let none = Recorder::start(Scope { devices, processes: vec![u32::MAX], ..Scope::default() }).unwrap_err();
     assert!(none.to_string().contains("start the node before its trace"), "{none}");
 }
