@@ -58,6 +58,9 @@ impl Recorder {
     /// # Errors
     /// [`TraceError::NoTracefs`] without root or tracefs, [`TraceError::Scope`] for a device that is none.
     pub fn start(scope: Scope) -> Result<Recording, TraceError> {
+        if scope.devices.is_empty() {
+            return Err(TraceError::Scope("no device to trace: give those that hold the node's data".into()));
+        }
         let tracefs = Tracefs::open()?;
         tracefs.remove_abandoned();
         let devices = scope.devices.iter().map(|path| Device::open(path)).collect::<Result<Vec<_>, _>>()?;
@@ -134,7 +137,8 @@ impl Recording {
         // Runs in order, one for each processor: the stable sort merges them.
         events.sort_by_key(|event| event.at_ns);
         let kinds = Kinds::find(&self.naming, &self.mounts, &digest::files_seen(&events));
-        let known = Known { kinds, process_of, open_files: self.open_files };
+        let first_process = self.processes.first().copied().unwrap_or(0);
+        let known = Known { kinds, process_of, first_process, open_files: self.open_files };
         let digested = digest::digest(&events, known);
         let names = self.phases.into_inner().unwrap_or_else(PoisonError::into_inner);
         let phases = digested

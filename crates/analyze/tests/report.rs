@@ -83,7 +83,7 @@ fn system(name: &str, file_system: FileSystem) -> SystemResult {
 }
 
 #[test]
-fn a_comparison_becomes_tables_json_and_one_page() {
+fn s333_a_comparison_becomes_tables_json_and_one_page() {
     let systems = [system("files on XFS", FileSystem::Xfs), system("files on ext4 <&>", FileSystem::Ext4)];
     let text = terminal(&systems);
     println!("{text}");

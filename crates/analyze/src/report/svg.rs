@@ -142,7 +142,7 @@ pub(super) fn curves(curves: &[Curve], axes: &Axes) -> String {
     };
     let low = xs().fold(f64::INFINITY, f64::min).max(1.0).log2().floor();
     let high = xs().fold(1.0, f64::max).log2().ceil().max(low + 1.0);
-    let x_of = |x: f64| LEFT + (x.max(1.0).log2() - low) / (high - low) * (WIDTH - LEFT - 12.0);
+    let x_of = |x: f64| LEFT + (x.max(1.0).log2() - low) / (high - low) * (WIDTH - LEFT - 24.0);
     let y_of = |y: f64| BOTTOM - y / axes.top * (BOTTOM - TOP);
     let mut body = String::new();
     for quarter in 0..=4 {
@@ -150,7 +150,7 @@ pub(super) fn curves(curves: &[Curve], axes: &Axes) -> String {
         let _ = write!(
             body,
             r#"<line class="grid" x1="{LEFT}" x2="{:.0}" y1="{y:.1}" y2="{y:.1}"/><text class="tick" text-anchor="end" x="{:.0}" y="{:.1}">{}</text>"#,
-            WIDTH - 12.0,
+            WIDTH - 24.0,
             LEFT - 6.0,
             y_of(value) + 3.5,
             escape(&(axes.y_label)(value)),

@@ -60,8 +60,9 @@ pub(crate) struct Digested {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Known {
     pub(crate) kinds: Kinds,
-    /// The process of each thread; a thread that is not here belongs to the first process.
+    /// The process of each thread that outlasted the trace; the others are taken for the first process's.
     pub(crate) process_of: HashMap<u32, u32>,
+    pub(crate) first_process: u32,
     /// Descriptors that were open files of the node when the trace began: (process, descriptor).
     pub(crate) open_files: HashSet<(u32, i32)>,
 }
@@ -271,7 +272,7 @@ impl Digest {
     }
 
     fn process(&self, tid: u32) -> u32 {
-        self.known.process_of.get(&tid).copied().unwrap_or(0)
+        self.known.process_of.get(&tid).copied().unwrap_or(self.known.first_process)
     }
 
     fn entered(&mut self, at_ns: u64, tid: u32, number: u16, descriptor: i32) {
@@ -461,5 +462,4 @@ fn covered(intervals: impl Iterator<Item = (u64, u64)>, span: (u64, u64)) -> u64
 }
 
 #[cfg(test)]
-#[path = "digest_tests.rs"]
 mod tests;

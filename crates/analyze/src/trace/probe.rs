@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_tracepoint_is_named() {
+    fn s330_a_missing_tracepoint_is_named() {
         let (_root, tracefs) =
             kernel(&["block/block_bio_queue", "block/block_rq_issue", "block/block_rq_complete"]);
         let found = probe(&tracefs);

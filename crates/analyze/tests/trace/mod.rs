@@ -74,7 +74,7 @@ fn check(trace: &Trace, metrics: &Metrics) {
 }
 
 #[test]
-fn a_large_direct_write_is_one_chain() {
+fn s332_a_large_direct_write_is_one_chain() {
     for file_system in BOTH {
         let mounted = Loop::new().format(file_system);
         let file = open_direct(&mounted.path().join("object"));
@@ -127,7 +127,7 @@ fn write_small_files(directory: &Path, names: &str) {
 }
 
 #[test]
-fn small_files_that_are_flushed_are_small_writes_and_metadata() {
+fn s332_small_files_that_are_flushed_are_small_writes_and_metadata() {
     for file_system in BOTH {
         let mounted = Loop::new().format(file_system);
         let recording = record(&mounted, Naming::Files);
@@ -151,7 +151,7 @@ fn small_files_that_are_flushed_are_small_writes_and_metadata() {
 }
 
 #[test]
-fn a_cold_listing_misses_every_name_and_reads_only_metadata() {
+fn s332_a_cold_listing_misses_every_name_and_reads_only_metadata() {
     for file_system in BOTH {
         let mounted = Loop::new().format(file_system);
         write_small_files(mounted.path(), "object-");
@@ -196,7 +196,7 @@ fn a_cold_listing_misses_every_name_and_reads_only_metadata() {
 }
 
 #[test]
-fn a_cold_read_fills_the_page_cache_and_its_removal_empties_it() {
+fn s332_a_cold_read_fills_the_page_cache_and_its_removal_empties_it() {
     for file_system in BOTH {
         let mounted = Loop::new().format(file_system);
         let path = mounted.path().join("bucket/object/part.1");
@@ -243,7 +243,7 @@ fn a_cold_read_fills_the_page_cache_and_its_removal_empties_it() {
 }
 
 #[test]
-fn regions_of_a_raw_device_have_kinds() {
+fn s332_regions_of_a_raw_device_have_kinds() {
     let device = Loop::new();
     let file = open_direct(device.path());
     let mut buffer = vec![7; MIB + 4096];
@@ -273,7 +273,7 @@ fn regions_of_a_raw_device_have_kinds() {
 }
 
 #[test]
-fn what_has_no_room_is_counted() {
+fn s331_what_has_no_room_is_counted() {
     let mounted = Loop::new().format(FileSystem::Ext4);
     let recording = Recorder::start(Scope {
         devices: vec![mounted.device().to_owned()],
@@ -289,10 +289,34 @@ fn what_has_no_room_is_counted() {
     assert!(found.layers.value().is_none(), "no process was in the scope");
 }
 
+/// No process has this number, as the kernel gives out none above 4,194,304.
+const ABANDONED: &str = "/sys/kernel/tracing/instances/tenon-analyze-9999999-0";
+
+#[test]
+fn s331_what_a_killed_process_left_goes() {
+    let device = Loop::new();
+    let start =
+        || Recorder::start(Scope { devices: vec![device.path().to_owned()], ..Scope::default() }).unwrap();
+    drop(start());
+    fs::create_dir(ABANDONED).unwrap();
+    let before = fs::read_to_string("/sys/kernel/tracing/set_event").unwrap();
+    let recording = start();
+    assert!(!Path::new(ABANDONED).exists());
+    assert_eq!(
+        fs::read_to_string("/sys/kernel/tracing/set_event").unwrap(),
+        before,
+        "others' events are theirs"
+    );
+    drop(recording);
+}
+
 #[test]
 fn what_is_no_device_is_told() {
     let start = |path: &str| Recorder::start(Scope { devices: vec![path.into()], ..Scope::default() });
     assert!(start("/dev/null").unwrap_err().to_string().starts_with("/dev/null: not a block device"));
-    let none = Recorder::start(Scope { processes: vec![u32::MAX], ..Scope::default() }).unwrap_err();
+    assert!(Recorder::start(Scope::default()).unwrap_err().to_string().starts_with("no device to trace"));
+    let device = Loop::new();
+    let devices = vec![device.path().to_owned()];
+    let none = Recorder::start(Scope { devices, processes: vec![u32::MAX], ..Scope::default() }).unwrap_err();
     assert!(none.to_string().contains("start the node before its trace"), "{none}");
 }
