@@ -23,7 +23,7 @@ fn left(scratch: &Path) -> Vec<String> {
 fn comparison(home: &Home, more: &[&str]) -> Vec<String> {
     let (scratch, minio) = (home.text("scratch"), servers::program("minio"));
     fs::create_dir_all(&scratch).unwrap();
-    let fixed = ["analyze", "compare", "--scale", "tiny", "--device-size", "600MiB", "--scratch", &scratch];
+    let fixed = ["analyze", "compare", "--scale", "tiny", "--scratch", &scratch];
     let minio = ["--minio", minio.to_str().unwrap()];
     [fixed.as_slice(), &minio, more].concat().into_iter().map(str::to_owned).collect()
 }
@@ -33,6 +33,7 @@ fn two_systems_are_compared_and_leave_nothing() {
     let home = Home::new();
     let more = [
         "--systems=dir-ext4,minio-ext4",
+        "--device-size=400MiB",
         "--workloads=w-o,put-4k,enumerate",
         "--enumerated=300",
         "--rounds=1",
@@ -65,7 +66,13 @@ fn s337_a_comparison_that_is_ended_leaves_nothing() {
     for signal in ["INT", "KILL"] {
         let home = Home::new();
         let scratch = home.path("scratch");
-        let more = ["--systems=minio-ext4", "--workloads=w-o", "--operations=100000", "--no-fio"];
+        let more = [
+            "--systems=minio-ext4",
+            "--device-size=400MiB",
+            "--workloads=w-o",
+            "--operations=100000",
+            "--no-fio",
+        ];
         let mut command = home.command(tenon());
         let mut running = command
             .args(comparison(&home, &more))

@@ -83,7 +83,7 @@ impl Probe {
         let trace = self.recording.map(Recording::stop).transpose()?;
         let modelled = |trace: &Trace| {
             let requests = trace.requests();
-            metrics::DeviceModel::known().iter().map(|model| metrics::what_if(&requests, model)).collect()
+            metrics::DeviceModel::known().iter().map(|model| metrics::what_if(requests, model)).collect()
         };
         let what_if = trace.as_ref().map(modelled).unwrap_or_default();
         let metrics = trace.as_ref().map(metrics::metrics);

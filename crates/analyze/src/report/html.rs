@@ -33,8 +33,8 @@ th,td{text-align:left;padding:4px 14px 4px 0;border-bottom:1px solid var(--rule)
 td.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}th{color:var(--soft);font-weight:600}
 ";
 
-/// Figures 2 to 6 drawn for the systems compared, and the numbers as tables.
-pub fn html(systems: &[SystemResult]) -> String {
+/// What a terminal showed of a comparison, if anything; Figures 2 to 6 drawn for the systems compared; the numbers as tables.
+pub fn html(systems: &[SystemResult], shown: &str) -> String {
     let names: Vec<String> = systems.iter().map(|system| escape(&system.system)).collect();
     let mut page = format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
@@ -48,6 +48,13 @@ pub fn html(systems: &[SystemResult]) -> String {
         colours(),
         names.join(", ")
     );
+    if !shown.is_empty() {
+        let _ = write!(
+            page,
+            "<section><h2>Times and goals</h2><div class=\"scroll\"><pre>{}</pre></div></section>",
+            escape(shown)
+        );
+    }
     for figure in figures(systems) {
         draw_figure(&mut page, &figure);
     }

@@ -76,8 +76,9 @@ impl Compare {
             }
         })?;
         drop(progress);
-        print!("{}", table(&compared));
-        self.output.write(&serde_json::to_string_pretty(&compared)?, &compared.systems)?;
+        let shown = table(&compared);
+        print!("{shown}");
+        self.output.write(&serde_json::to_string_pretty(&compared)?, &compared.systems, &shown)?;
         // A row is missing; what is there is true.
         Ok(if compared.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }

@@ -58,12 +58,12 @@ impl OutputFlags {
         [&self.json, &self.html].into_iter().flatten().try_for_each(|path| write(path, ""))
     }
 
-    fn write(&self, json: &str, systems: &[SystemResult]) -> Result<()> {
+    fn write(&self, json: &str, systems: &[SystemResult], shown: &str) -> Result<()> {
         if let Some(path) = &self.json {
             write(path, json)?;
         }
         if let Some(path) = &self.html {
-            write(path, &report::html(systems))?;
+            write(path, &report::html(systems, shown))?;
         }
         Ok(())
     }
