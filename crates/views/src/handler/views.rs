@@ -206,8 +206,14 @@ impl Handler {
         let mut versions = since.to_vec();
         for (shard, since) in versions.chunks_exact_mut(2).enumerate() {
             let room = limit.max(1).saturating_sub(found.shown.len() + found.gone.len());
-            let until =
-                self.changes_of_shard(shard, view.number, &mut asked, (since[0], since[1]), room, &mut found)?;
+            let until = self.changes_of_shard(
+                shard,
+                view.number,
+                &mut asked,
+                (since[0], since[1]),
+                room,
+                &mut found,
+            )?;
             (since[0], since[1]) = until;
         }
         asked.iter().for_each(|asked| self.note_time(&asked.container, now));
