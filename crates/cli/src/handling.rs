@@ -7,7 +7,6 @@ use crate::environment;
 use crate::feeding::{FeedParts, Feeds};
 use crate::flags::{EventFlags, HandlerFlags, StoreFlags};
 use crate::state;
-use crate::viewing::said_of;
 use anyhow::{Context, Result, anyhow, bail};
 use events::{FeedCounts, Sink};
 use serde::{Deserialize, Serialize};
@@ -17,7 +16,9 @@ use std::sync::Arc;
 use store::{Buckets, Entropy};
 use views::part::{Part, Union};
 use views::remote::{RemoteConfig, RemoteViews, Token};
-use views::{Ear, Handler, HandlerConfig, HandlerParts, HandlerStats, HintCounts, ViewStats, Views};
+use views::{
+    Ear, Handler, HandlerConfig, HandlerParts, HandlerStats, HintCounts, Unlisted, ViewStats, Views,
+};
 
 /// What a handler wants to be told, where no file says it.
 const HANDLER_TOKEN: &str = "TENON_HANDLER_TOKEN";
@@ -148,7 +149,7 @@ impl Handling {
             buckets: containers,
             objects,
             memory_bytes,
-            unlisted: unlisted.iter().map(said_of).collect(),
+            unlisted: unlisted.iter().map(Unlisted::to_string).collect(),
             looks,
             hints: hints.into(),
             matching_ns: u64::try_from(matching.as_nanos()).unwrap_or(u64::MAX),

@@ -20,6 +20,9 @@ struct Script {
     acknowledged: Vec<Message>,
     acknowledgements_fail: usize,
     has_lost: bool,
+    /// What it says waits, each time it is asked.
+    waiting: VecDeque<Option<u64>>,
+    asked: usize,
 }
 
 impl Scripted {
@@ -58,6 +61,12 @@ impl Source for Scripted {
     fn take_lost(&mut self) -> bool {
         std::mem::take(&mut self.0.lock().unwrap().has_lost)
     }
+
+    async fn waiting(&mut self) -> Result<Option<u64>, SourceError> {
+        let mut script = self.0.lock().unwrap();
+        script.asked += 1;
+        Ok(script.waiting.pop_front().flatten())
+    }
 }
 
 fn messages(keys: &[&str]) -> Vec<Message> {
@@ -94,6 +103,24 @@ async fn s231_what_was_not_taken_is_not_acknowledged() {
     hearing.fails.store(0, Ordering::Relaxed);
     eventually("all is acknowledged", || source.acknowledged() == 2).await;
     assert_eq!(hearing.keys(), ["a", "b"]);
+}
+
+/// While something waits it is counted, and no more when nothing does.
+#[tokio::test(start_paused = true)]
+async fn s290_what_waits_is_counted_while_something_does() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = Scripted::new(vec![Ok(messages(&["a"])), Ok(messages(&["b"]))]);
+    source.0.lock().unwrap().waiting = [Some(7), Some(3), Some(0)].into();
+    let hearing = Arc::new(Hearing::default());
+    hearing.fails.store(1, Ordering::Relaxed);
+    let fed =
+        Fed::into(hearing.clone(), Box::new(source.clone()), &dir.path().join("dead"), Wanted::default());
+    eventually("it is counted while a sink is in trouble", || fed.status.counts().waiting == Some(7)).await;
+    eventually("it is counted again", || fed.status.counts().waiting == Some(3)).await;
+    eventually("until nothing is there", || fed.status.counts().waiting == Some(0)).await;
+    assert_eq!(hearing.keys(), ["a", "b"]);
+    tokio::time::sleep(std::time::Duration::from_secs(60)).await;
+    assert_eq!(source.0.lock().unwrap().asked, 3, "where nothing waits nobody asks");
 }
 
 #[tokio::test]

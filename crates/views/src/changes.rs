@@ -2,6 +2,7 @@
 
 use crate::{ObjectState, Ruleset};
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 use store::{ETag, ObjectKey, Tags, Timestamp};
 use tokio::sync::watch;
@@ -66,6 +67,12 @@ pub struct Unlisted {
     pub container: String,
     /// What the store says.
     pub why: String,
+}
+
+impl fmt::Display for Unlisted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "'{}' cannot be read: {}", self.container, self.why)
+    }
 }
 
 /// A bucket and a key in it.

@@ -84,7 +84,7 @@ impl Views for Permitted {
         let turns = self.state().turns;
         let since = since.and_then(|since| without_turns(since, turns));
         let mut changes = self.views.changes(view, since.as_ref(), limit).await?;
-        let new = self.state().new(&changes);
+        let new = self.state().unjudged(&changes);
         self.judge(new).await;
         let state = self.state();
         changes.shown.retain(|shown| state.may_see(&shown.name.container));
@@ -106,7 +106,7 @@ impl State {
     }
 
     /// Containers that nobody has judged yet.
-    fn new(&self, changes: &Changes) -> Vec<Arc<str>> {
+    fn unjudged(&self, changes: &Changes) -> Vec<Arc<str>> {
         let named: BTreeSet<&Arc<str>> = changes.shown.iter().map(|shown| &shown.name.container).collect();
         named.into_iter().filter(|name| !self.verdicts.contains_key(*name)).cloned().collect()
     }

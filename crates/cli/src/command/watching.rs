@@ -185,7 +185,7 @@ impl Watched {
             }
         }
         for one in changes.unlisted.iter().filter(|one| !self.unlisted.contains(one)) {
-            eprintln!("tenon: view '{}': {}", self.name, viewing::said_of(one));
+            eprintln!("tenon: view '{}': {one}", self.name);
         }
         self.unlisted = changes.unlisted;
         self.cursor = Some(changes.cursor);

@@ -101,6 +101,7 @@ mod tests {
         let slow = Slow::new(Duration::from_secs(1));
         assert_eq!(slow.look(4).await, (Duration::ZERO, 0), "what is known is recent");
         assert_eq!(slow.look(7).await, (Duration::ZERO, 0), "somebody looked not long ago");
+        tokio::time::sleep(2 * slow.takes).await;
         let (one, other) = tokio::join!(slow.look(100), slow.look(100));
         assert_eq!([one, other], [(slow.takes, 2); 2], "both see the one new listing");
     }

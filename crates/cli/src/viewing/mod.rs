@@ -168,7 +168,7 @@ impl Viewing {
             name: view.name,
             objects: view.objects as u64,
             lost: view.lost.map(|lost| lost.why),
-            unlisted: view.unlisted.iter().map(said_of).collect(),
+            unlisted: view.unlisted.iter().map(Unlisted::to_string).collect(),
         };
         views.map(view).collect()
     }
@@ -190,11 +190,6 @@ impl Viewing {
         let list = || async move { handler.list_all_again().await };
         lister.look(self.clock.now(), list).await;
     }
-}
-
-/// A container that cannot be read, as people are told.
-pub(crate) fn said_of(unlisted: &Unlisted) -> String {
-    format!("'{}' cannot be read: {}", unlisted.container, unlisted.why)
 }
 
 /// The rulesets of a file; what is wrong with it goes to standard error, a line each.

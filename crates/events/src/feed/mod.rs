@@ -196,7 +196,7 @@ impl Feed {
         if let Err(error) = &waiting {
             tracing::debug!(feed = self.name, %error, "a source does not say how much waits");
         }
-        self.counters.wait(waiting.ok().flatten());
+        self.counters.set_waiting(waiting.ok().flatten());
         *counted = Some(Instant::now());
     }
 
@@ -272,6 +272,7 @@ impl Feed {
 
     async fn source_failed(&self, error: &SourceError, failures: &mut Failures) {
         self.counters.is_connected(false);
+        self.counters.set_waiting(None);
         if matches!(error, SourceError::Refused(_)) {
             failures.are_lasting();
         }

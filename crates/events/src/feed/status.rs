@@ -100,7 +100,7 @@ impl Counters {
         *self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn wait(&self, waiting: Option<u64>) {
+    pub(super) fn set_waiting(&self, waiting: Option<u64>) {
         *self.waiting.lock().unwrap_or_else(PoisonError::into_inner) = waiting;
     }
 

@@ -4,7 +4,7 @@
 
 use super::container::Container;
 use super::keep::forgotten;
-use super::pen::Mark;
+use super::pen::{Mark, Record};
 use super::{Handler, Registry, SHARDS, View};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -67,38 +67,41 @@ impl Handler {
         let mut registry = self.registry();
         let is_unasked = |view: &&Arc<View>| now.since(view.asked()) >= KEPT_FOR;
         let unasked: Vec<Arc<View>> = registry.views.iter().flatten().filter(is_unasked).cloned().collect();
-        for view in unasked {
-            self.forget(&mut registry, &view);
+        if unasked.is_empty() {
+            return;
+        }
+        unasked.iter().for_each(|view| self.forget(&mut registry, view));
+        registry.has_patterns = registry.views.iter().flatten().any(|view| view.containers().1);
+        drop(registry);
+        for container in self.containers().values() {
+            self.put_in_force(container);
         }
     }
 
+    /// What no other view wants goes when the remaining ones are put in force.
     fn forget(&self, registry: &mut Registry, view: &View) {
-        let containers = Arc::clone(&registry.containers);
-        let named = || containers.values().filter(|container| container.has(view.number));
-        let unnamed: Vec<&Arc<Container>> =
-            named().filter(|container| !self.leave(container, view)).collect();
+        let mut containers = (*registry.containers).clone();
+        containers.retain(|_, container| {
+            let is_named = !container.has(view.number) || self.leave(container, view);
+            if !is_named {
+                (0..SHARDS).for_each(|shard| self.shard_at(shard).forget(container.number));
+                self.note(forgotten(Mark::ContainerForgotten, container.number));
+            }
+            is_named
+        });
+        registry.containers = Arc::new(containers);
         registry.views[view.number as usize] = None;
         registry.by_text.remove(&view.text);
-        registry.has_patterns = registry.views.iter().flatten().any(|view| view.containers().1);
         self.note(forgotten(Mark::ViewForgotten, view.number));
-        if unnamed.is_empty() {
-            return;
-        }
-        let mut left = (*containers).clone();
-        for container in unnamed {
-            left.remove(&container.name);
-            (0..SHARDS).for_each(|shard| self.shard_at(shard).forget(container.number));
-            self.note(forgotten(Mark::ContainerForgotten, container.number));
-        }
-        registry.containers = Arc::new(left);
     }
 
     /// Whether another view names the container.
     fn leave(&self, container: &Container, view: &View) -> bool {
         let is_named = container.remove(view.number);
-        self.note_listed(container, &container.listing());
-        if is_named {
-            self.put_in_force(container);
+        let listing = container.listing();
+        self.note_listed(container, &listing);
+        if listing.is_doubtful() {
+            self.note(Record { mark: Mark::Stale, number: container.number, version: 0, body: &[] });
         }
         is_named
     }

@@ -206,6 +206,11 @@ pub(super) fn covered<'v>(views: impl Iterator<Item = &'v Arc<View>>) -> Vec<(St
 }
 
 impl Listing {
+    /// Whether who goes on with what is known has to list again.
+    pub(super) fn is_doubtful(&self) -> bool {
+        self.is_stale || (self.running.is_some() && !self.covered.is_empty())
+    }
+
     /// Whether everything that a view wants was listed.
     pub(super) fn covers(&self, view: &View) -> bool {
         self.covered

@@ -186,9 +186,8 @@ impl Handler {
                 Record { mark: Mark::Time, version: noted.0 as u64, ..record }.append(into);
             }
             let listing = container.listing();
-            let is_stale = listing.is_stale || (listing.running.is_some() && !listing.covered.is_empty());
             Record { mark: Mark::Listed, body: &pack_covered(&listing.covered), ..record }.append(into);
-            if is_stale {
+            if listing.is_doubtful() {
                 Record { mark: Mark::Stale, ..record }.append(into);
             }
         }
