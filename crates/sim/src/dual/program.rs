@@ -237,7 +237,8 @@ impl Program {
         };
         self.stage.count("files read");
         let is_shared = self.open.iter().any(|other| other.writes && other.ino == open.ino);
-        if !open.contents.is_empty() && (open.writes || !is_shared) && !open.contents.contains(&seen) {
+        let is_known = open.contents.is_empty() || is_shared && !open.writes || open.contents.contains(&seen);
+        if !is_known && !open.may_turn_out(&self.stage, &seen) {
             let known: Vec<String> = open.contents.iter().map(told_bytes).collect();
             let seen = told_bytes(&seen);
             return Err(Stop::Wrong(format!("#{slot} reads {seen} after {}", known.join(" or "))));
@@ -246,9 +247,15 @@ impl Program {
             self.stage.must_be(key, By::Files, open.since, &Some(seen.clone()))?;
         }
         let (now, open) = (self.stage.now(), &mut self.open[slot]);
+        open.has_read = true;
         // By inode it is what was opened, whatever has the name by now.
-        if open.contents.is_empty() && self.stage.by_path {
+        if (open.contents.is_empty() || !is_known) && self.stage.by_path {
             open.based_at = now;
+        }
+        if !is_known {
+            // What was written was stored on its way.
+            open.is_dirty = false;
+            open.forget_drafts(&self.stage, false);
         }
         // Of a file that the program writes too, a reader sees each state.
         open.contents = if is_shared && !open.writes { Vec::new() } else { vec![seen] };
@@ -282,6 +289,7 @@ impl Program {
         self.stage.tell(format!("program writes #{slot} {at}..{} {}", at + data.len(), told_bytes(&data)));
         let before = open.before_write(&self.stage);
         open.begins_write(&self.stage, before.iter().map(|old| written(old, at, &data)).collect());
+        open.has_moved = false;
         let done = mount.fs.write(open.handle, at as u64, &data).await;
         if mount.weather.has_crashed() {
             return Ok(());
@@ -424,7 +432,9 @@ impl Program {
                 let is_name = open.is_new && !stage.by_path && contents.iter().flatten().all(Bytes::is_empty);
                 let id = stage.begin(By::Files, Place::Key(key.clone()), What::Becomes(contents));
                 open.stores(&stage, id);
-                match (loses_name && !stage.by_path && open.is_certain, is_disputed || !open.is_certain) {
+                let is_over =
+                    loses_name && !stage.by_path && open.is_certain || open.is_replaced(&stage, &key, began);
+                match (is_over, is_disputed || !open.is_certain) {
                     (true, _) => {
                         open.drafts.push(id);
                         open.forget_drafts(&stage, true);
@@ -433,6 +443,7 @@ impl Program {
                     (false, false) => stage.done(id, is_sync || !stage.write_back && !is_name),
                 }
                 (open.is_dirty, open.is_maybe_stored, open.based_at) = (false, false, now);
+                open.has_moved = false;
                 open.is_new = false;
                 // Its name may be another's since: by inode whatever was done, by path if it was removed.
                 open.is_certain &= !is_disputed || stage.by_path && !may_be_removed;

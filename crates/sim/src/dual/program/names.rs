@@ -166,6 +166,7 @@ impl Program {
             if open.is_dirty {
                 let contents = open.contents.clone();
                 open.begins_write(&stage, contents);
+                open.has_moved = stage.by_path;
             }
         }
     }
