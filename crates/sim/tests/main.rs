@@ -28,6 +28,7 @@ fn dual_worlds_agree_with_their_history() {
         "conditions that did not hold",
         "listings",
         "hints",
+        "mounts that store what is being written",
         "kills",
         "power cuts",
         "orderly ends",

@@ -25,6 +25,8 @@ pub(super) struct Open {
     pub(super) is_dirty: bool,
     /// When its first unstored change began.
     pub(super) dirty_since: Moment,
+    /// When its first change of all began at the earliest.
+    written_since: Option<Moment>,
     /// Somebody else may have taken its name, or its writes may be lost.
     pub(super) is_certain: bool,
     /// It was made, and not stored since: nothing shows it but files.
@@ -54,6 +56,7 @@ impl Open {
             has_read: false,
             is_dirty: false,
             dirty_since: since,
+            written_since: None,
             is_certain: true,
             is_new: false,
             is_maybe_stored: false,
@@ -81,7 +84,7 @@ impl Open {
 
     /// What it may be instead of what was written, as that was stored and then somebody else stored this.
     fn replaced_by(&self, stage: &Stage, key: &str) -> BTreeSet<Bytes> {
-        match self.has_moved || !self.is_dirty {
+        match self.has_moved || !self.is_dirty || self.may_be_published(stage) {
             true => stage.inner.borrow().history.stored_by_others(key, self.based_at),
             false => BTreeSet::new(),
         }
@@ -93,9 +96,18 @@ impl Open {
         key.is_some_and(|key| self.replaced_by(stage, key).contains(seen))
     }
 
+    /// Whether it may have been stored while it was open, as it was written so long ago.
+    pub(super) fn may_be_published(&self, stage: &Stage) -> bool {
+        let is_due = |(since, after)| stage.now() - since >= after;
+        self.written_since.zip(stage.publishes_after).is_some_and(is_due)
+    }
+
     /// From before a write to it on its key may be one of these.
     pub(super) fn begins_write(&mut self, stage: &Stage, contents: Vec<Bytes>) {
         let now = stage.now();
+        // Who opens it may cut it at once.
+        let is_cut = self.contents.is_empty();
+        self.written_since.get_or_insert(if is_cut { self.since } else { now });
         if !self.is_dirty {
             (self.is_dirty, self.dirty_since) = (true, now);
         }
@@ -129,8 +141,8 @@ impl Open {
 
     /// By path the bucket wins: what others stored since the file was opened is not overwritten.
     pub(super) fn must_not_overwrite(&self, stage: &Stage, key: &str, began: Moment) -> Result<(), String> {
-        let may_be_older = !self.is_certain || self.is_maybe_stored || self.has_moved;
-        match self.is_passed(stage, key, began) && !may_be_older {
+        let was_stored = self.is_maybe_stored || self.has_moved || self.may_be_published(stage);
+        match self.is_passed(stage, key, began) && self.is_certain && !was_stored {
             true => Err(format!("'{key}' was stored over what others had stored since it was opened")),
             false => Ok(()),
         }
