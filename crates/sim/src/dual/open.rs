@@ -90,6 +90,14 @@ impl Open {
         }
     }
 
+    /// What was written may be something else by now.
+    pub(super) fn may_be_replaced(&mut self, stage: &Stage) {
+        let key = self.key.as_ref().filter(|_| stage.by_path && self.is_dirty);
+        let others = key.map(|key| self.replaced_by(stage, key)).unwrap_or_default();
+        self.is_certain &= others.is_empty();
+        self.contents.extend(others);
+    }
+
     /// Whether who has it open may read this for the first time, though something else was written.
     pub(super) fn may_turn_out(&self, stage: &Stage, seen: &Bytes) -> bool {
         let key = self.key.as_ref().filter(|_| stage.by_path && self.writes && !self.has_read);
