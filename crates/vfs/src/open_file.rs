@@ -72,6 +72,8 @@ struct Shared {
     is_overtaken: bool,
     /// Length and user metadata of uploads that may have got there, though nobody heard of it.
     tried: Vec<(u64, BTreeMap<String, String>)>,
+    /// Its object may have been deleted here, though nobody heard of it.
+    may_be_removed: bool,
 }
 
 #[derive(Debug)]
@@ -83,6 +85,8 @@ struct Carried {
 
 /// So many uploads that may have got there are remembered, the newest.
 const TRIED_MAX: usize = 16;
+/// So many files that were closed after such uploads: of more the oldest are taken for changed by somebody else.
+const UNHEARD_MAX: usize = 1 << 16;
 
 impl OpenFile {
     fn new(ino: Ino) -> Self {
@@ -235,9 +239,21 @@ impl OpenFile {
         !self.shared().tried.is_empty()
     }
 
+    /// Its object is being deleted.
+    pub(crate) fn tries_removal(&self) {
+        self.shared().may_be_removed = true;
+    }
+
+    /// Whether its object may have been deleted here, and nobody heard of it.
+    pub(crate) fn may_be_removed(&self) -> bool {
+        self.shared().may_be_removed
+    }
+
     /// Whatever was tried, it is known what lies there now.
     pub(crate) fn forget_tried(&self) {
-        self.shared().tried.clear();
+        let mut shared = self.shared();
+        shared.tried.clear();
+        shared.may_be_removed = false;
     }
 
     /// A time was set: it stands until the next write.
@@ -266,7 +282,8 @@ impl OpenFile {
 #[derive(Debug, Default)]
 pub(crate) struct OpenFiles {
     open: Mutex<BTreeMap<Ino, (Arc<OpenFile>, usize)>>,
-    /// Files that were closed though uploads may have got there of which nobody heard.
+    /// Files that were closed, or kept their name, though something was stored or deleted of which nobody heard. No more
+    /// than [`UNHEARD_MAX`].
     unheard: Mutex<BTreeSet<Ino>>,
 }
 
@@ -309,9 +326,13 @@ impl OpenFiles {
         is_last
     }
 
-    /// A file was closed, and an upload may have got there of which nobody heard.
+    /// A file was stored or deleted, and nobody heard whether that succeeded.
     pub(crate) fn went_unheard(&self, ino: Ino) {
-        self.unheard.lock().unwrap_or_else(PoisonError::into_inner).insert(ino);
+        let mut unheard = self.unheard.lock().unwrap_or_else(PoisonError::into_inner);
+        unheard.insert(ino);
+        if unheard.len() > UNHEARD_MAX {
+            unheard.pop_first();
+        }
     }
 
     /// Whether that was so, until now: who asks looks.
@@ -396,5 +417,19 @@ impl FileHandle {
 
     pub(crate) fn mark_read(&self) {
         self.has_read.store(true, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn s228_of_files_that_nobody_heard_of_so_many_are_remembered() {
+        let files = OpenFiles::default();
+        let last = UNHEARD_MAX as u64 + 2;
+        (2..=last).for_each(|ino| files.went_unheard(Ino(ino)));
+        assert!(!files.take_unheard(Ino(2)), "the oldest is forgotten");
+        assert!(files.take_unheard(Ino(3)) && files.take_unheard(Ino(last)));
     }
 }

@@ -301,6 +301,36 @@ async fn s41_an_unlink_whose_answer_is_lost_keeps_the_bytes_of_open_files() {
     world.assert_healthy().await;
 }
 
+/// An unlink failed, as no answer came, and had deleted the object all the same: the next attempt to save the file ended in
+/// `lost+found` (world 13842 of both sides).
+#[tokio::test]
+async fn s228_what_a_failed_unlink_has_deleted_nobody_else_has() {
+    for is_open in [false, true] {
+        let bucket = Bucket::in_memory();
+        let world = bucket.mount(|_| {}).await;
+        world.write_file("file", b"old").await.unwrap();
+        let open = match is_open {
+            true => Some(world.open_handle("file", libc::O_RDWR | libc::O_TRUNC).await.unwrap()),
+            false => None,
+        };
+        bucket.faults.add(Rule::new(Fault::lost_reply()).on(Operation::Delete));
+        bucket.faults.add(Rule::new(Fault::unavailable()).on(Operation::Head));
+        assert_eq!(errno(world.unlink("file").await), libc::EIO);
+        bucket.faults.clear();
+        match open {
+            Some(handle) => {
+                world.fs.write(handle, 0, b"new").await.unwrap();
+                world.close(handle).await.unwrap();
+            }
+            None => world.write_file("file", b"new").await.unwrap(),
+        }
+        assert_eq!(bucket.object("file").await.unwrap(), b"new");
+        assert_eq!(bucket.keys().await, ["file"]);
+        assert!(world.fs.conflicts().is_empty());
+        world.assert_healthy().await;
+    }
+}
+
 /// A new file whose first upload got there unheard of was unlinked: as it was in no object that one knew of, none was
 /// deleted, and the file was back when the bucket was listed next (worlds of files 2321 and 3520).
 #[tokio::test]

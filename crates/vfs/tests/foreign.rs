@@ -62,6 +62,21 @@ async fn s51_the_first_read_takes_the_new_bytes_and_a_later_one_is_stale() {
     assert_eq!(world.read_all(fresh).await.unwrap(), vec![5; 3 * MIB]);
 }
 
+/// Who had read what he was writing, before it was stored, read on in what others stored in its place: half a file of each.
+#[tokio::test]
+async fn s51_who_has_read_his_own_writes_reads_no_others() {
+    let bucket = Bucket::in_memory();
+    let world = bucket.mount(|_| {}).await;
+    let handle = world.create("file").await.unwrap();
+    world.fs.write(handle, 0, &[1; 2000]).await.unwrap();
+    assert_eq!(world.fs.read(handle, 0, 1000).await.unwrap(), [1; 1000][..]);
+    world.fs.fsync(handle).await.unwrap();
+    bucket.put("file", vec![2; 2000]).await;
+    world.expire();
+    world.stat("file").await.unwrap();
+    assert_eq!(errno(world.fs.read(handle, 1000, 1000).await), libc::ESTALE);
+}
+
 #[tokio::test]
 async fn s40_a_descriptor_reads_one_version() {
     let bucket = Bucket::in_memory();

@@ -243,6 +243,15 @@ impl History {
         self.touching(key, by, since).next().is_some()
     }
 
+    /// What others than the program may have stored under a key since a moment.
+    pub(super) fn stored_by_others(&self, key: &str, since: Moment) -> BTreeSet<Bytes> {
+        let contents = |change: &Change| match &change.what {
+            What::Becomes(contents) => contents.iter().flatten().cloned().collect(),
+            What::Moves { .. } | What::Stays => Vec::new(),
+        };
+        self.touching(key, &[By::Endpoint, By::Stranger], since).flat_map(contents).collect()
+    }
+
     /// Whether something was done to a key of which nobody knows whether it happened.
     pub(super) fn is_doubtful(&self, key: &str) -> bool {
         let is_doubtful = |change: &Change| {

@@ -21,6 +21,12 @@ const CALLS_OF_OP: u64 = 3;
 /// After so long everything that is known of the bucket is looked at again.
 const EXPIRED: Duration = Duration::from_secs(6);
 
+/// What is written to a file that stays open is stored so long after, in milliseconds, in one of so many worlds.
+const PUBLISHES_AFTER_MS: [u64; 4] = [2, 20, 100, 700];
+const PUBLISHES_ONE_OF: u64 = 4;
+/// Such that it is none of those that failed once for other reasons.
+const PUBLISHES_SALT: u64 = 71 << 32;
+
 enum End {
     Crash(Loss),
     Round,
@@ -29,6 +35,7 @@ enum End {
 struct World {
     machine: Machine,
     stage: Stage,
+    publishes_after: Option<Duration>,
     program: Program,
     clients: Vec<Client>,
     stranger: Option<Stranger>,
@@ -55,22 +62,31 @@ fn setting(entropy: &Entropy) -> Setting {
     }
 }
 
+/// Drawn from numbers of its own, so that the other worlds stay as they are.
+fn publishes_after(seed: u64) -> Option<Duration> {
+    let entropy = Entropy::new(!seed ^ PUBLISHES_SALT);
+    let after = PUBLISHES_AFTER_MS[entropy.below(PUBLISHES_AFTER_MS.len() as u64) as usize];
+    (entropy.below(PUBLISHES_ONE_OF) == 0).then_some(Duration::from_millis(after))
+}
+
 impl World {
     fn begin(seed: u64, tale: &Tale) -> Result<Self, String> {
         let entropy = Entropy::new(seed);
         let setting = setting(&entropy);
         let machine = Machine::new(setting, entropy, tale.clone())?;
+        let publishes_after = publishes_after(seed);
+        tale.tell(format!("what is written is stored after {publishes_after:?}"));
         let stage = Stage::new(
             setting,
             machine.clock.clone(),
             machine.entropy.next_u64(),
             tale.clone(),
-            EXPIRED.as_nanos() as Moment,
+            (EXPIRED.as_nanos() as Moment, publishes_after.map(|after| after.as_nanos() as Moment)),
         );
         let clients = (0..1 + machine.entropy.below(2)).map(|number| Client::new(number, stage.clone()));
         let stranger = setting.by_path().then(|| Stranger::new(stage.clone(), machine.bucket.clone()));
         let (program, clients) = (Program::new(stage.clone()), clients.collect());
-        Ok(Self { machine, stage, program, clients, stranger })
+        Ok(Self { machine, stage, publishes_after, program, clients, stranger })
     }
 
     fn lives(&mut self) -> Result<(), String> {
@@ -120,6 +136,10 @@ impl World {
                 tokio::time::sleep(EXPIRED).await;
             }
             told("recover", mount.fs.recover().await)?;
+        }
+        if let Some(after) = self.publishes_after {
+            self.stage.count("mounts that store what is being written");
+            mount.fs.publish_in_background(after);
         }
         self.settle(&mount).await?;
         Ok(mount)

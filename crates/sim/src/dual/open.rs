@@ -3,6 +3,7 @@
 use super::history::{By, ChangeId, History, Moment, Place, What};
 use super::stage::Stage;
 use bytes::Bytes;
+use std::collections::BTreeSet;
 use vfs::{Handle, Ino};
 
 pub(super) struct Open {
@@ -19,15 +20,22 @@ pub(super) struct Open {
     pub(super) based_at: Moment,
     /// What it reads: one of these. Of one that only reads: nothing until it was read.
     pub(super) contents: Vec<Bytes>,
+    /// It was read: of what others store in its place it reads nothing.
+    pub(super) has_read: bool,
     pub(super) is_dirty: bool,
     /// When its first unstored change began.
     pub(super) dirty_since: Moment,
+    /// When its first change of all began at the earliest.
+    written_since: Option<Moment>,
     /// Somebody else may have taken its name, or its writes may be lost.
     pub(super) is_certain: bool,
     /// It was made, and not stored since: nothing shows it but files.
     pub(super) is_new: bool,
     /// It may have been stored by a sync of everything.
     pub(super) is_maybe_stored: bool,
+    /// It may have been stored on the way to the name that it has, and was not written since: what others store there then is
+    /// what it is.
+    pub(super) has_moved: bool,
     /// The one file among all, and its states so far, each of which its key may be.
     pub(super) number: u64,
     pub(super) drafts: Vec<ChangeId>,
@@ -45,11 +53,14 @@ impl Open {
             since,
             based_at: since,
             contents: Vec::new(),
+            has_read: false,
             is_dirty: false,
             dirty_since: since,
+            written_since: None,
             is_certain: true,
             is_new: false,
             is_maybe_stored: false,
+            has_moved: false,
             number: since as u64,
             drafts: Vec::new(),
             states: 0,
@@ -59,17 +70,52 @@ impl Open {
     /// What a write may go over: what was read, or by path what somebody else has stored since, as long as nothing was written.
     pub(super) fn before_write(&self, stage: &Stage) -> Vec<Bytes> {
         let mut before = self.contents.clone();
-        if let Some(key) = self.key.as_ref().filter(|_| stage.by_path && !self.is_dirty) {
-            let may = stage.may_be(key, By::Files, self.since).unwrap_or_default();
-            let others = may.into_iter().flatten().filter(|bytes| !self.contents.contains(bytes));
-            before.extend(others.collect::<Vec<_>>());
-        }
+        let others: Vec<Bytes> = match self.key.as_ref().filter(|_| stage.by_path) {
+            Some(key) if !self.is_dirty => {
+                let may = stage.may_be(key, By::Files, self.since).unwrap_or_default();
+                may.into_iter().flatten().collect()
+            }
+            Some(key) => self.replaced_by(stage, key).into_iter().collect(),
+            None => Vec::new(),
+        };
+        before.extend(others.into_iter().filter(|bytes| !self.contents.contains(bytes)));
         before
+    }
+
+    /// What it may be instead of what was written, as that was stored and then somebody else stored this.
+    fn replaced_by(&self, stage: &Stage, key: &str) -> BTreeSet<Bytes> {
+        match self.has_moved || !self.is_dirty || self.may_be_published(stage) {
+            true => stage.inner.borrow().history.stored_by_others(key, self.based_at),
+            false => BTreeSet::new(),
+        }
+    }
+
+    /// What was written may be something else by now.
+    pub(super) fn may_be_replaced(&mut self, stage: &Stage) {
+        let key = self.key.as_ref().filter(|_| stage.by_path && self.is_dirty);
+        let others = key.map(|key| self.replaced_by(stage, key)).unwrap_or_default();
+        self.is_certain &= others.is_empty();
+        self.contents.extend(others);
+    }
+
+    /// Whether who has it open may read this for the first time, though something else was written.
+    pub(super) fn may_turn_out(&self, stage: &Stage, seen: &Bytes) -> bool {
+        let key = self.key.as_ref().filter(|_| stage.by_path && self.writes && !self.has_read);
+        key.is_some_and(|key| self.replaced_by(stage, key).contains(seen))
+    }
+
+    /// Whether it may have been stored while it was open, as it was written so long ago.
+    pub(super) fn may_be_published(&self, stage: &Stage) -> bool {
+        let is_due = |(since, after)| stage.now() - since >= after;
+        self.written_since.zip(stage.publishes_after).is_some_and(is_due)
     }
 
     /// From before a write to it on its key may be one of these.
     pub(super) fn begins_write(&mut self, stage: &Stage, contents: Vec<Bytes>) {
         let now = stage.now();
+        // Who opens it may cut it at once.
+        let is_cut = self.contents.is_empty();
+        self.written_since.get_or_insert(if is_cut { self.since } else { now });
         if !self.is_dirty {
             (self.is_dirty, self.dirty_since) = (true, now);
         }
@@ -103,16 +149,26 @@ impl Open {
 
     /// By path the bucket wins: what others stored since the file was opened is not overwritten.
     pub(super) fn must_not_overwrite(&self, stage: &Stage, key: &str, began: Moment) -> Result<(), String> {
-        // What waits in a log knows of a stranger's change only when it goes up.
-        let others: &[By] = if stage.write_back { &[By::Endpoint] } else { &[By::Endpoint, By::Stranger] };
-        let inner = stage.inner.borrow();
-        let is_overwritten =
-            inner.history.is_changed_between(key, others, &What::Stays, (self.based_at, began));
-        let is_removed = self.may_be_removed(&inner.history, key, began);
-        match stage.by_path && self.is_certain && !self.is_maybe_stored && is_overwritten && !is_removed {
+        let was_stored = self.is_maybe_stored || self.has_moved || self.may_be_published(stage);
+        match self.is_passed(stage, key, began) && self.is_certain && !was_stored {
             true => Err(format!("'{key}' was stored over what others had stored since it was opened")),
             false => Ok(()),
         }
+    }
+
+    /// Whether it was stored on its way, and others have stored something in its place since.
+    pub(super) fn is_replaced(&self, stage: &Stage, key: &str, began: Moment) -> bool {
+        self.has_moved && self.is_certain && self.is_passed(stage, key, began)
+    }
+
+    /// Whether others have surely stored something by path since what it is was known.
+    fn is_passed(&self, stage: &Stage, key: &str, began: Moment) -> bool {
+        // What waits in a log knows of a stranger's change only when it goes up.
+        let others: &[By] = if stage.write_back { &[By::Endpoint] } else { &[By::Endpoint, By::Stranger] };
+        let history = &stage.inner.borrow().history;
+        stage.by_path
+            && history.is_changed_between(key, others, &What::Stays, (self.based_at, began))
+            && !self.may_be_removed(history, key, began)
     }
 
     /// Deleted through the endpoint it has no name any more, and overwrites nothing.

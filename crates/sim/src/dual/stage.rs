@@ -26,6 +26,8 @@ const LENGTH_LARGE: u64 = 140 << 10;
 pub(super) struct Stage {
     pub(super) by_path: bool,
     pub(super) write_back: bool,
+    /// What is written to a file that stays open is stored so long after, in nanoseconds.
+    pub(super) publishes_after: Option<Moment>,
     /// Calls may be made twice: that a condition did not hold says nothing then.
     pub(super) has_repeats: bool,
     has_beside: bool,
@@ -63,7 +65,7 @@ impl Stage {
         clock: Arc<RuntimeClock>,
         seed: u64,
         tale: Tale,
-        notice: Moment,
+        (notice, publishes_after): (Moment, Option<Moment>),
     ) -> Self {
         let entropy = Entropy::new(seed);
         let (by_path, write_back) = (setting.by_path(), setting.write_back);
@@ -83,6 +85,7 @@ impl Stage {
         Self {
             by_path,
             write_back,
+            publishes_after,
             has_repeats: setting.rates.repeats > 0,
             has_beside: entropy.below(6) == 0,
             clock,

@@ -81,7 +81,8 @@ impl Filesystem {
             return Err(Error::NOT_FOUND);
         }
         if inode.object().is_some() || file.is_overtaken() {
-            self.delete(&key).await?;
+            file.tries_removal();
+            self.delete(&key).await.inspect_err(|_| self.files.went_unheard(file.ino))?;
         }
         self.exports.remove(file.ino);
         match self.names.commit(&self.ctx(), &Op::Unlink { parent, name: name.clone(), keep: true }) {

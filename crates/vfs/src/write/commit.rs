@@ -173,7 +173,7 @@ impl Filesystem {
         inode: &Inode,
         key: &ObjectKey,
     ) -> Result<bool> {
-        let Some(found) = self.store.find(key).await? else { return Ok(false) };
+        let Some(found) = self.store.find(key).await? else { return Ok(are_new_after_removal(file, work)) };
         let known = self.names.inode(inode.ino)?;
         if !file.has_tried(&found.attributes, found.size_bytes) && !headers::are_of(&known, &found) {
             return Ok(false);
@@ -480,4 +480,11 @@ impl Filesystem {
             }
         }
     }
+}
+
+/// Whether what the writes replace went with an attempt to remove the file of which nobody heard: they are a new object then.
+fn are_new_after_removal(file: &OpenFile, work: &mut Dirty) -> bool {
+    let (true, Dirty::Memory(memory)) = (file.may_be_removed(), work) else { return false };
+    memory.base = None;
+    true
 }

@@ -150,6 +150,7 @@ impl Program {
                 continue;
             }
             open.forget_drafts(&stage, true);
+            open.may_be_replaced(&stage);
             let mut inner = stage.inner.borrow_mut();
             inner.open.iter_mut().filter(|open| **open == key).for_each(|open| open.clone_from(&moved));
             drop(inner);
@@ -166,6 +167,7 @@ impl Program {
             if open.is_dirty {
                 let contents = open.contents.clone();
                 open.begins_write(&stage, contents);
+                open.has_moved = stage.by_path;
             }
         }
     }
