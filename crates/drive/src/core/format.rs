@@ -72,7 +72,7 @@ fn geometry(len_bytes: u64, options: FormatOptions) -> Result<Geometry> {
     }
     let zones = len_bytes / zone_bytes;
     if zones < ZONES_MIN {
-        let least = ZONES_MIN * zone_bytes >> 20;
+        let least = (ZONES_MIN * zone_bytes) >> 20;
         return Err(Error::Unfit(format!(
             "a device of {} MiB is too small: with zones of {} MiB a drive needs {least} MiB",
             len_bytes >> 20,
