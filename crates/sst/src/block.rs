@@ -4,7 +4,7 @@
 //! restarts, the keys; behind them the values. Of each entry the keys' part has three numbers (varints: the bytes shared
 //! with the key before, the bytes of the key that follow, the bytes of the value) and the rest of the key. Every so many
 //! entries a *restart* shares nothing: it says where the entry is among the keys and its value among the values. A key shares
-//! all that it can, unless it restarts: so order is checked by one byte, and a search compares none twice.
+//! all that it can, unless it restarts: so order is checked by one byte, and a search from entry to entry compares none twice.
 
 use crate::layout::u32_at;
 use crate::{Error, KEY_LEN_MAX, Result};
