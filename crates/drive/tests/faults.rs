@@ -19,7 +19,9 @@ fn key(number: usize) -> ObjectKey {
 }
 
 fn body(number: usize) -> Bytes {
-    (0..LENGTHS[number]).map(|at| (at as u32).wrapping_mul(2_654_435_761).wrapping_add(number as u32) as u8).collect()
+    (0..LENGTHS[number])
+        .map(|at| (at as u32).wrapping_mul(2_654_435_761).wrapping_add(number as u32) as u8)
+        .collect()
 }
 
 /// A drive with objects of every kind of body, in tables, and some in the log too.
@@ -244,10 +246,16 @@ async fn callers_that_go_away_leave_the_space_as_it_is_counted() {
     drive.create("photos").await.unwrap();
     let store = Buckets::open(&drive, "photos").await.unwrap();
     for polls in 0..60 {
-        let put = |len: usize| store.put(&ObjectKey::new("one").unwrap(), vec![3; len].into(), PutOptions::default());
+        let put = |len: usize| {
+            store.put(&ObjectKey::new("one").unwrap(), vec![3; len].into(), PutOptions::default())
+        };
         let (mut first, mut second) = (Box::pin(put(300_000)), Box::pin(put(400_000)));
         for n in 0..polls / 4 {
-            let _pending = if (n + polls) % 3 == 0 { futures_util::poll!(&mut second) } else { futures_util::poll!(&mut first) };
+            let _pending = if (n + polls) % 3 == 0 {
+                futures_util::poll!(&mut second)
+            } else {
+                futures_util::poll!(&mut first)
+            };
         }
         drop(first);
         put(1000).await.unwrap();

@@ -196,7 +196,8 @@ impl Client {
 
     /// Looks which of what can be is, if that is not known.
     pub(super) async fn settle(&mut self, drive: &Drive) -> Step {
-        if self.models.len() > 1 { self.compare(drive).await } else { Ok(Going::On) }
+        let is_known = self.models.len() == 1 && !self.model().has_unknown();
+        if is_known { Ok(Going::On) } else { self.compare(drive).await }
     }
 
     /// All that can be seen is what must be.
@@ -359,10 +360,7 @@ impl Client {
         let mut stored = self.model().clone();
         stored.put(key, Some(bytes.clone()), BTreeMap::new(), Tags::new());
         self.models.extend([Model::default(), stored]);
-        let put = store
-            .put(&object, bytes.into(), PutOptions::default())
-            .map(|put| put.map(drop))
-            .boxed();
+        let put = store.put(&object, bytes.into(), PutOptions::default()).map(|put| put.map(drop)).boxed();
         let both = futures_util::future::join(drive.delete(&bucket), put).await;
         self.tell(format!("unmake while {key} is put: {both:?}"));
         if let (Ok(()), Ok(())) = both {
