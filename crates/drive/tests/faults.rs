@@ -178,7 +178,9 @@ async fn after_a_write_that_failed_the_drive_is_read_until_it_is_opened_again() 
             true => device.fail_at_random(1, 1),
             false => device.fail_writes(0..DEVICE_BYTES),
         }
-        let put = |number: usize| store.put(&key(number), body(number).into(), PutOptions::default());
+
+        let put =
+            async |number: usize| store.put(&key(number), body(number).into(), PutOptions::default()).await;
         assert!(matches!(put(1).await, Err(StoreError::Unavailable(_))));
         device.heal();
         let error = put(1).await.unwrap_err();
@@ -246,9 +248,8 @@ async fn callers_that_go_away_leave_the_space_as_it_is_counted() {
     drive.create("photos").await.unwrap();
     let store = Buckets::open(&drive, "photos").await.unwrap();
     for polls in 0..60 {
-        let put = |len: usize| {
-            store.put(&ObjectKey::new("one").unwrap(), vec![3; len].into(), PutOptions::default())
-        };
+        let one = ObjectKey::new("one").unwrap();
+        let put = |len: usize| store.put(&one, vec![3; len].into(), PutOptions::default());
         let (mut first, mut second) = (Box::pin(put(300_000)), Box::pin(put(400_000)));
         for n in 0..polls / 4 {
             let _pending = if (n + polls) % 3 == 0 {
