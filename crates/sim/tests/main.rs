@@ -36,6 +36,22 @@ fn dual_worlds_agree_with_their_history() {
     agree(sim::dual::world, 400, &what);
 }
 
+#[test]
+fn drive_worlds_keep_their_promises() {
+    let what = [
+        "ops",
+        "looks",
+        "refusals",
+        "reads",
+        "futures dropped",
+        "kills",
+        "power cuts",
+        "orderly ends",
+        "rots",
+    ];
+    agree(sim::drive::world, 120, &what);
+}
+
 /// An empty file made by inode is a name that is synced a moment later; what a failed close had stored was taken for somebody
 /// else's; a rename met what the endpoint had stored under a file being written, or had stored the file on its way, and then the
 /// endpoint stored another in its place; a file that was deleted through the endpoint stores nothing; one that lost while it was

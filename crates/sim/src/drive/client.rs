@@ -196,7 +196,8 @@ impl Client {
 
     /// Looks which of what can be is, if that is not known.
     pub(super) async fn settle(&mut self, drive: &Drive) -> Step {
-        if self.models.len() > 1 { self.compare(drive).await } else { Ok(Going::On) }
+        let is_known = self.models.len() == 1 && !self.model().has_unknown();
+        if is_known { Ok(Going::On) } else { self.compare(drive).await }
     }
 
     /// All that can be seen is what must be.
