@@ -1,7 +1,7 @@
 //! Loop devices over one file, and file systems on them.
 
 use super::undertaker::{Undertaker, Undo};
-use super::{SetupError, about, run};
+use super::{SetupError, about};
 use serde::Serialize;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -44,6 +44,23 @@ impl Backing {
     /// # Errors
     /// Not root, too little space, or what writing a file meets.
     pub fn new(scratch: &Path, size_bytes: u64) -> Result<Self, SetupError> {
+        Self::check(scratch, size_bytes)?;
+        let dir = scratch.join(format!("tenon-analyze-{}", std::process::id()));
+        let mut undertaker = Undertaker::new()?;
+        undertaker.will(&Undo::Remove(&dir))?;
+        let file = dir.join("device");
+        // A file that is gone names no devices: those of a system that is torn down at the same time go first.
+        undertaker.will(&Undo::Detach(&file))?;
+        fs::create_dir(&dir).map_err(about(&dir))?;
+        write_zeros(&file, size_bytes).map_err(about(&file))?;
+        Ok(Self { dir, file, size_bytes, _undertaker: undertaker })
+    }
+
+    /// That it can be made.
+    ///
+    /// # Errors
+    /// Not root, or too little space.
+    pub fn check(scratch: &Path, size_bytes: u64) -> Result<(), SetupError> {
         if !rustix::process::geteuid().is_root() {
             return Err(SetupError::NotRoot);
         }
@@ -52,13 +69,7 @@ impl Backing {
         if free_bytes < needed_bytes {
             return Err(SetupError::NoSpace { dir: scratch.to_owned(), free_bytes, needed_bytes });
         }
-        let dir = scratch.join(format!("tenon-analyze-{}", std::process::id()));
-        let mut undertaker = Undertaker::new()?;
-        fs::create_dir(&dir).map_err(about(&dir))?;
-        undertaker.will(&Undo::Remove(&dir))?;
-        let file = dir.join("device");
-        write_zeros(&file, size_bytes).map_err(about(&file))?;
-        Ok(Self { dir, file, size_bytes, _undertaker: undertaker })
+        Ok(())
     }
 
     /// Where mount points and logs go as well.
@@ -74,6 +85,7 @@ impl Backing {
     ) -> Result<Vec<LoopDevice>, SetupError> {
         const ALIGNMENT: u64 = 1 << 20;
         let size_bytes = self.size_bytes / parts / ALIGNMENT * ALIGNMENT;
+        undertaker.will(&Undo::Detach(&self.file))?;
         (0..parts).map(|part| self.attach_part(part * size_bytes, size_bytes, undertaker)).collect()
     }
 
@@ -87,10 +99,8 @@ impl Backing {
             (format!("--offset={from}"), format!("--sizelimit={size_bytes}"), self.file.to_string_lossy());
         // Direct: else this machine's memory would cache what the device is to show.
         let arguments = ["--find", "--show", "--direct-io=on", &from, &size, &file];
-        let said = run("losetup", &arguments)?.stdout;
-        let path = PathBuf::from(String::from_utf8_lossy(&said).trim());
-        undertaker.will(&Undo::Detach(&path))?;
-        Ok(LoopDevice { path, size_bytes })
+        let said = undertaker.run("losetup", &arguments)?.stdout;
+        Ok(LoopDevice { path: PathBuf::from(String::from_utf8_lossy(&said).trim()), size_bytes })
     }
 }
 
@@ -120,17 +130,19 @@ impl LoopDevice {
         let device = self.path.to_string_lossy();
         match file_system {
             // Not discarding: the file's blocks stay, for whoever comes next.
-            FileSystem::Xfs => run("mkfs.xfs", &["-q", "-f", "-K", &device])?,
+            FileSystem::Xfs => undertaker.run("mkfs.xfs", &["-q", "-f", "-K", &device])?,
             // All inode tables now, not by a thread that writes while something is measured.
-            FileSystem::Ext4 => run(
+            FileSystem::Ext4 => undertaker.run(
                 "mkfs.ext4",
                 &["-q", "-F", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0", &device],
             )?,
         };
+        undertaker.will(&Undo::Remove(dir))?;
+        undertaker.will(&Undo::Unmount(dir))?;
         fs::create_dir(dir).map_err(about(dir))?;
-        undertaker.will(&Undo::RemoveDir(dir))?;
-        run("mount", &["-t", file_system.name(), "-o", "noatime", &device, &dir.to_string_lossy()])?;
-        undertaker.will(&Undo::Unmount(dir))
+        undertaker
+            .run("mount", &["-t", file_system.name(), "-o", "noatime", &device, &dir.to_string_lossy()])?;
+        Ok(())
     }
 }
 

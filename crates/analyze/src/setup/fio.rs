@@ -4,6 +4,7 @@ use super::device::{Backing, FileSystem};
 use super::undertaker::Undertaker;
 use super::{SetupError, run};
 use serde::{Deserialize, Serialize};
+use std::process::Stdio;
 
 /// What is said where it is not installed.
 pub const FIO_MISSING: &str = "not available: install fio";
@@ -50,7 +51,7 @@ impl Sweep {
     /// # Errors
     /// What making the device or running `fio` meets.
     pub async fn run(&self, backing: &Backing) -> Result<Option<Vec<FioPoint>>, SetupError> {
-        if matches!(run("fio", &["--version"]), Err(SetupError::NoProgram { .. })) {
+        if matches!(run("fio", &["--version"], Stdio::null()), Err(SetupError::NoProgram { .. })) {
             return Ok(None);
         }
         let mut points = Vec::new();
@@ -86,7 +87,9 @@ impl Sweep {
                 format!("--directory={}", mount.display())
             }
         };
-        let said = self.fio(&place, target == "raw", is_write, request_bytes, threads, each_bytes)?;
+        let arguments = self.arguments(&place, target == "raw", is_write, request_bytes, threads, each_bytes);
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let said = parse(&undertaker.run("fio", &arguments)?.stdout)?;
         let said = said.direction(is_write);
         Ok(FioPoint {
             target,
@@ -98,7 +101,7 @@ impl Sweep {
         })
     }
 
-    fn fio(
+    fn arguments(
         &self,
         place: &str,
         is_raw: bool,
@@ -106,7 +109,7 @@ impl Sweep {
         request_bytes: u64,
         threads: u32,
         each_bytes: u64,
-    ) -> Result<Job, SetupError> {
+    ) -> Vec<String> {
         let mut arguments = vec![
             "--name=sequential".to_owned(),
             place.to_owned(),
@@ -122,8 +125,7 @@ impl Sweep {
         let fixed = ["--time_based", "--direct=1", "--ioengine=psync", "--thread", "--group_reporting"];
         arguments.extend(fixed.map(str::to_owned));
         arguments.push("--output-format=json".to_owned());
-        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-        parse(&run("fio", &arguments)?.stdout)
+        arguments
     }
 }
 

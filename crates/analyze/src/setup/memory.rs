@@ -56,8 +56,8 @@ impl MemoryLimit {
             Self::None(_) => return Ok(None),
         };
         let group = root.join(name);
+        undertaker.will(&Undo::Group(&group))?;
         fs::create_dir(&group).map_err(about(&group))?;
-        undertaker.will(&Undo::RemoveDir(&group))?;
         let limit = group.join(file);
         fs::write(&limit, limit_bytes.to_string()).map_err(about(&limit))?;
         Ok(Some(group.join("cgroup.procs")))

@@ -21,7 +21,7 @@ pub use system::{Programs, Running, System};
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 /// Why a system cannot be set up. One line that says what to do.
 #[derive(Debug, thiserror::Error)]
@@ -93,8 +93,8 @@ fn advice(program: &str) -> &'static str {
 }
 
 /// Runs a program to its end; what it said.
-fn run(program: &str, arguments: &[&str]) -> Result<Output, SetupError> {
-    let output = Command::new(program).args(arguments).output();
+fn run(program: &str, arguments: &[&str], input: Stdio) -> Result<Output, SetupError> {
+    let output = Command::new(program).args(arguments).stdin(input).output();
     let output = output.map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => {
             SetupError::NoProgram { program: program.to_owned(), advice: advice(program) }

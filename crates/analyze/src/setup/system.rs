@@ -12,6 +12,7 @@ use std::fs;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -161,7 +162,9 @@ impl Programs {
         if systems.iter().any(|system| system.is_minio()) {
             self.minio()?;
         }
-        programs.into_iter().try_for_each(|(program, version)| run(program, &[version]).map(drop))
+        programs
+            .into_iter()
+            .try_for_each(|(program, version)| run(program, &[version], Stdio::null()).map(drop))
     }
 
     fn minio(&self) -> Result<PathBuf, SetupError> {
@@ -228,7 +231,7 @@ impl Running {
 
     /// What is to be there before the server starts, and how that is started.
     fn prepare(
-        &self,
+        &mut self,
         programs: &Programs,
         dir: &Path,
         address: String,
@@ -245,12 +248,12 @@ impl Running {
         let volume = match self.mounts.first() {
             Some(mount) => {
                 let volume = mount.join(BUCKET).display().to_string();
-                run(&tenon, &["format", &volume])?;
+                self.undertaker.run(&tenon, &["format", &volume])?;
                 volume
             }
             None => {
                 let device = self.devices[0].path().display().to_string();
-                run(&tenon, &["drive", "format", &device])?;
+                self.undertaker.run(&tenon, &["drive", "format", &device])?;
                 format!("drive:{device}")
             }
         };

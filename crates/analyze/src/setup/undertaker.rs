@@ -7,9 +7,10 @@
 use super::SetupError;
 use std::fmt;
 use std::io::{Read, Write};
+use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdin, Command, Output, Stdio};
 
 const SCRIPT: &str = r#"
 trap '' INT TERM HUP
@@ -29,29 +30,35 @@ patiently() {
   done
 }
 is_gone() { ! kill -0 "-$1"; }
+has_no_process() { [ ! -e "$1" ] || { xargs -r kill -9 <"$1/cgroup.procs"; rmdir -- "$1"; }; }
+is_unmounted() { ! grep -qsF -- " $1 " /proc/mounts || umount -- "$1"; }
+is_detached() {
+  for device in $(losetup --noheadings --output NAME --associated "$1"); do losetup -d "$device"; done
+  [ -z "$(losetup --noheadings --output NAME --associated "$1")" ]
+}
 printf '%s\n' "$undo" | while IFS= read -r line; do
   what=${line%% *} which=${line#* }
   case $what in
     kill) kill -9 "-$which"; patiently is_gone "$which" ;;
-    umount) patiently umount -- "$which" || umount -l -- "$which" ;;
-    losetup) patiently losetup -d "$which" ;;
-    rmdir) patiently rmdir -- "$which" ;;
+    group) patiently has_no_process "$which" ;;
+    umount) patiently is_unmounted "$which" || umount -l -- "$which" ;;
+    detach) patiently is_detached "$which" ;;
     remove) patiently rm -rf --one-file-system -- "$which" ;;
   esac || echo "could not $what $which" >&3
 done
 "#;
 
-/// Something to undo.
+/// Something to undo; what is not there is undone. So it is told before it is made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Undo<'a> {
     /// Kill the group of processes with this leader.
     Kill(u32),
-    /// Unmount this directory.
+    /// Kill all processes of this control group, and remove it.
+    Group(&'a Path),
+    /// Unmount this directory, if something is mounted on it.
     Unmount(&'a Path),
-    /// Give this loop device back.
+    /// Give all loop devices over this file back.
     Detach(&'a Path),
-    /// Remove this empty directory.
-    RemoveDir(&'a Path),
     /// Remove this file or directory with all in it.
     Remove(&'a Path),
 }
@@ -60,9 +67,9 @@ impl fmt::Display for Undo<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Kill(pid) => write!(f, "kill {pid}"),
+            Self::Group(dir) => write!(f, "group {}", dir.display()),
             Self::Unmount(dir) => write!(f, "umount {}", dir.display()),
-            Self::Detach(device) => write!(f, "losetup {}", device.display()),
-            Self::RemoveDir(dir) => write!(f, "rmdir {}", dir.display()),
+            Self::Detach(file) => write!(f, "detach {}", file.display()),
             Self::Remove(path) => write!(f, "remove {}", path.display()),
         }
     }
@@ -102,14 +109,24 @@ impl Undertaker {
         self.say(&format!("gone {undo}"))
     }
 
-    fn say(&mut self, line: &str) -> Result<(), SetupError> {
-        let gone = |reason: &str| SetupError::Failed {
-            program: "the shell that tears down".to_owned(),
-            reason: reason.to_owned(),
-        };
-        let pipe = self.shell.stdin.as_mut().ok_or_else(|| gone("it is gone"))?;
-        writeln!(pipe, "{line}").map_err(|error| gone(&error.to_string()))
+    /// Runs a program to its end. It holds the pipe as well, so that nothing is undone while it still makes something,
+    /// though this process may be gone by then.
+    pub(super) fn run(&mut self, program: &str, arguments: &[&str]) -> Result<Output, SetupError> {
+        let held = self.pipe()?.as_fd().try_clone_to_owned().map_err(|error| gone(&error.to_string()))?;
+        super::run(program, arguments, held.into())
     }
+
+    fn pipe(&mut self) -> Result<&mut ChildStdin, SetupError> {
+        self.shell.stdin.as_mut().ok_or_else(|| gone("it is gone"))
+    }
+
+    fn say(&mut self, line: &str) -> Result<(), SetupError> {
+        writeln!(self.pipe()?, "{line}").map_err(|error| gone(&error.to_string()))
+    }
+}
+
+fn gone(reason: &str) -> SetupError {
+    SetupError::Failed { program: "the shell that tears down".to_owned(), reason: reason.to_owned() }
 }
 
 impl Drop for Undertaker {
@@ -141,8 +158,10 @@ mod tests {
         std::fs::create_dir(&kept).unwrap();
         let mut sleeper = Command::new("sleep").arg("600").process_group(0).spawn().unwrap();
         let mut undertaker = Undertaker::new().unwrap();
-        undertaker.will(&Undo::RemoveDir(&outer)).unwrap();
-        undertaker.will(&Undo::RemoveDir(&inner)).unwrap();
+        undertaker.will(&Undo::Group(&outer)).unwrap();
+        undertaker.will(&Undo::Remove(&inner)).unwrap();
+        undertaker.will(&Undo::Unmount(&inner)).unwrap();
+        undertaker.will(&Undo::Detach(&root.path().join("never made"))).unwrap();
         undertaker.will(&Undo::Remove(&kept)).unwrap();
         undertaker.need_not(&Undo::Remove(&kept)).unwrap();
         undertaker.will(&Undo::Kill(sleeper.id())).unwrap();
