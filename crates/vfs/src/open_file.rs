@@ -85,7 +85,7 @@ struct Carried {
 
 /// So many uploads that may have got there are remembered, the newest.
 const TRIED_MAX: usize = 16;
-/// So many files that were closed after such uploads: of more the oldest are taken for changed by somebody else.
+/// So many files of which nobody heard what became of them; of more those with the lowest numbers seem changed by others.
 const UNHEARD_MAX: usize = 1 << 16;
 
 impl OpenFile {
@@ -429,7 +429,7 @@ mod tests {
         let files = OpenFiles::default();
         let last = UNHEARD_MAX as u64 + 2;
         (2..=last).for_each(|ino| files.went_unheard(Ino(ino)));
-        assert!(!files.take_unheard(Ino(2)), "the oldest is forgotten");
+        assert!(!files.take_unheard(Ino(2)), "one too many");
         assert!(files.take_unheard(Ino(3)) && files.take_unheard(Ino(last)));
     }
 }

@@ -84,7 +84,7 @@ impl Open {
 
     /// What it may be instead of what was written, as that was stored and then somebody else stored this.
     fn replaced_by(&self, stage: &Stage, key: &str) -> BTreeSet<Bytes> {
-        match self.has_moved || !self.is_dirty || self.may_be_published(stage) {
+        match !self.is_dirty || self.was_stored(stage) {
             true => stage.inner.borrow().history.stored_by_others(key, self.based_at),
             false => BTreeSet::new(),
         }
@@ -101,7 +101,14 @@ impl Open {
     /// Whether who has it open may read this for the first time, though something else was written.
     pub(super) fn may_turn_out(&self, stage: &Stage, seen: &Bytes) -> bool {
         let key = self.key.as_ref().filter(|_| stage.by_path && self.writes && !self.has_read);
-        key.is_some_and(|key| self.replaced_by(stage, key).contains(seen))
+        let was_stored = !self.is_dirty || self.was_stored(stage);
+        let history = &stage.inner.borrow().history;
+        key.is_some_and(|key| was_stored && history.stored_by_others(key, self.since).contains(seen))
+    }
+
+    /// Whether what was written may have been stored on its way to another name, or while it was open.
+    fn was_stored(&self, stage: &Stage) -> bool {
+        self.has_moved || self.may_be_published(stage)
     }
 
     /// Whether it may have been stored while it was open, as it was written so long ago.
@@ -149,16 +156,16 @@ impl Open {
 
     /// By path the bucket wins: what others stored since the file was opened is not overwritten.
     pub(super) fn must_not_overwrite(&self, stage: &Stage, key: &str, began: Moment) -> Result<(), String> {
-        let was_stored = self.is_maybe_stored || self.has_moved || self.may_be_published(stage);
+        let was_stored = self.is_maybe_stored || self.was_stored(stage);
         match self.is_passed(stage, key, began) && self.is_certain && !was_stored {
             true => Err(format!("'{key}' was stored over what others had stored since it was opened")),
             false => Ok(()),
         }
     }
 
-    /// Whether it was stored on its way, and others have stored something in its place since.
+    /// Whether it was stored before, and others have stored something in its place since: nothing of it is there now.
     pub(super) fn is_replaced(&self, stage: &Stage, key: &str, began: Moment) -> bool {
-        self.has_moved && self.is_certain && self.is_passed(stage, key, began)
+        self.was_stored(stage) && self.is_certain && self.is_passed(stage, key, began)
     }
 
     /// Whether others have surely stored something by path since what it is was known.

@@ -28,15 +28,15 @@ impl Filesystem {
             self.accessed(handle.file.ino);
         }
         let range = offset..offset.saturating_add(len as u64);
-        let (_, lineage) = handle.file.pin();
-        if handle.file.pending().is_edited
-            && let Some(bytes) = self.read_edited(&handle, range.clone()).await?
-        {
-            // Once they are stored somebody else may replace them.
-            if handle.accepts(lineage) {
-                handle.mark_read();
+        if handle.file.pending().is_edited {
+            let (_, lineage) = handle.file.pin();
+            if let Some(bytes) = self.read_edited(&handle, range.clone()).await? {
+                // Once they are stored somebody else may replace them.
+                if handle.accepts(lineage) {
+                    handle.mark_read();
+                }
+                return Ok(bytes);
             }
-            return Ok(bytes);
         }
         self.read_published(&handle, range).await
     }

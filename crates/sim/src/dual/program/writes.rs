@@ -184,8 +184,8 @@ impl Program {
                 let is_name = open.is_new && !stage.by_path && contents.iter().flatten().all(Bytes::is_empty);
                 let id = stage.begin(By::Files, Place::Key(key.clone()), What::Becomes(contents));
                 open.stores(&stage, id);
-                let is_over =
-                    loses_name && !stage.by_path && open.is_certain || open.is_replaced(&stage, &key, began);
+                let is_replaced = open.is_replaced(&stage, &key, began);
+                let is_over = loses_name && !stage.by_path && open.is_certain || is_replaced;
                 match (is_over, is_disputed || !open.is_certain) {
                     (true, _) => {
                         open.drafts.push(id);
@@ -195,8 +195,11 @@ impl Program {
                     (false, false) => stage.done(id, is_sync || !stage.write_back && !is_name),
                 }
                 (open.is_dirty, open.is_maybe_stored, open.based_at) = (false, false, now);
-                open.has_moved = false;
-                open.is_new = false;
+                (open.has_moved, open.is_new) = (false, false);
+                if is_replaced {
+                    // What it is now the next look says.
+                    open.contents.clear();
+                }
                 // Its name may be another's since: by inode whatever was done, by path if it was removed.
                 open.is_certain &= !is_disputed || stage.by_path && !may_be_removed;
                 stage.count("files stored");
