@@ -99,7 +99,7 @@ fn s333_a_comparison_becomes_tables_json_and_one_page() {
     }
     assert!(text.contains("ext4 has no tracepoint of lookups"), "what is not available says why");
 
-    let page = html(&systems);
+    let page = html(&systems, "");
     fs::write(Path::new(env!("CARGO_TARGET_TMPDIR")).join("report.html"), &page).unwrap();
     for figure in ["Figure 2a", "Figure 2b", "Figure 3", "Figure 4", "Figure 5", "Figure 6"] {
         assert!(page.contains(&format!("<h2>{figure}")), "{figure}");
@@ -112,12 +112,12 @@ fn s333_a_comparison_becomes_tables_json_and_one_page() {
 
     let read: Vec<SystemResult> = serde_json::from_str(&json(&systems).unwrap()).unwrap();
     assert_eq!(read.len(), 2);
-    assert_eq!(html(&read), page);
+    assert_eq!(html(&read, ""), page);
 }
 
 #[test]
 fn nothing_measured_draws_nothing() {
-    let page = html(&[SystemResult { system: "x".into(), ..SystemResult::default() }]);
+    let page = html(&[SystemResult { system: "x".into(), ..SystemResult::default() }], "");
     assert!(!page.contains("<figure>") && page.contains("</html>"));
     assert_eq!(terminal(&[]), "");
 }

@@ -3,15 +3,15 @@
 //! Refuses: to trust a byte that it reads (everything on the device has a checksum), and to name what is not yet durable.
 
 mod bucket;
-mod core;
 pub mod device;
 mod error;
 mod format;
 mod index;
+mod machine;
 mod shell;
 mod space;
 mod wire;
 
-pub use core::{Checked, FormatOptions, OpenOptions};
 pub use error::{Error, Result};
+pub use machine::{Checked, FormatOptions, OpenOptions};
 pub use shell::{Drive, Info, Scrubbed, ZoneUse};

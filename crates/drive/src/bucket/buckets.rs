@@ -1,9 +1,9 @@
 //! A drive's buckets by name.
 
 use super::{BucketRecord, DriveBucket};
-use crate::core::Prepared;
 use crate::error::Result;
 use crate::format::{Change, IndexKey, Kind};
+use crate::machine::Prepared;
 use crate::shell::Drive;
 use std::sync::Arc;
 use store::{Buckets, ObjectStore, StoreError, Timestamp, Versioning, bucket_name};

@@ -1,9 +1,9 @@
 //! What one commit does to a key.
 
 use super::{DriveBucket, shown};
-use crate::core::{Prepared, Small};
 use crate::error::Result;
 use crate::format::{Body, Change, IndexKey, Naming, ObjectRecord};
+use crate::machine::{Prepared, Small};
 use crate::shell::{Held, Stored, decoded};
 use store::{Attributes, Deleted, ETag, ObjectKey, ObjectRef, Precondition, StoreError, Tags, Versioning};
 

@@ -1,9 +1,9 @@
 //! Pages of keys: seeks over what is folded, never walks through it.
 
 use super::DriveBucket;
-use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::format::{Head, IndexKey, Kind};
+use crate::machine::Machine;
 use bytes::Bytes;
 use std::ops::Bound;
 use store::listing::{Scan, successor, token_after};
@@ -20,7 +20,7 @@ impl DriveBucket {
         page.map_err(StoreError::from)
     }
 
-    fn page_of(&self, core: &Core, scan: &Scan, state: Versioning) -> Result<ListPage> {
+    fn page_of(&self, core: &Machine, scan: &Scan, state: Versioning) -> Result<ListPage> {
         let all = IndexKey::of(Kind::Object, self.id);
         let prefix = all.clone().then(&scan.prefix);
         let mut entries: Vec<ListEntry> = Vec::new();

@@ -1,8 +1,8 @@
 //! A bucket's settings.
 
 use super::DriveBucket;
-use crate::core::Prepared;
 use crate::format::{Change, IndexKey};
+use crate::machine::Prepared;
 use bytes::Bytes;
 use store::{Result, Settings};
 

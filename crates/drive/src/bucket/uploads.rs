@@ -2,11 +2,11 @@
 
 use super::DriveBucket;
 use super::edit::Edit;
-use crate::core::Prepared;
 use crate::error::Error;
 use crate::format::{
     Body, Change, Extent, IndexKey, Kind, Naming, ObjectRecord, decode_description, encode_description,
 };
+use crate::machine::Prepared;
 use crate::shell::{Stored, decoded};
 use crate::space::Hold;
 use crate::wire::{Decoder, Encoder};

@@ -1,7 +1,7 @@
 //! Group commit: whoever comes first commits for all who came while the device was busy.
 
-use crate::core::{Core, Prepared};
 use crate::error::{Error, Result};
+use crate::machine::{Machine, Prepared};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
@@ -32,7 +32,7 @@ struct Waiting {
 impl Committer {
     /// Returns when the changes are durable and seen, or did not happen. Dropped before, they happen or not, but what locks
     /// they hold are held as long as that is open.
-    pub(super) async fn commit(&self, core: &Arc<Core>, prepared: Prepared) -> Result<()> {
+    pub(super) async fn commit(&self, core: &Arc<Machine>, prepared: Prepared) -> Result<()> {
         let (done, mut answer) = oneshot::channel();
         let _place = self.queue.push(prepared, done);
         // Whoever else is ready to commit now comes along.
@@ -79,7 +79,7 @@ impl Queue {
     }
 
     /// Commits all that waits, in as few frames as hold it.
-    fn commit(&self, core: &Core) {
+    fn commit(&self, core: &Machine) {
         loop {
             let (mut batch, done): (Vec<_>, Vec<_>) = self
                 .take(core.frame_bytes_max())

@@ -1,9 +1,9 @@
 //! Upkeep: checkpoints, compaction and cleaning, when it is time for them.
 
 use super::{Drive, Shell, decoded};
-use crate::core::{Checked, LogReader, Prepared};
 use crate::error::{Error, Result};
 use crate::format::{Body, Change, Head, IndexKey, Kind, ObjectRecord, Piece};
+use crate::machine::{Checked, LogReader, Prepared};
 use crate::space::{Pins, ZONES_RESERVED, Zone, lock};
 use bytes::Bytes;
 use futures_util::future::try_join_all;
@@ -121,7 +121,7 @@ impl Shell {
             if let Body::Piece(piece) = &mut record.body {
                 piece.at = 0;
             }
-            let small = Some(crate::core::Small { key, record, bytes: vec![bytes] });
+            let small = Some(crate::machine::Small { key, record, bytes: vec![bytes] });
             let changes = vec![Change::Dead { at, len }];
             let prepared = Prepared { small, changes, locks, is_upkeep: true, ..Prepared::default() };
             return self.commit(prepared).await;
@@ -140,7 +140,7 @@ struct Pieces {
     next: u64,
 }
 
-impl crate::core::Core {
+impl crate::machine::Machine {
     /// The objects whose bytes the frames from a place of a zone on have, as many as are moved at once.
     fn pieces_of_frames(self: &Arc<Self>, zone: u64, mut at: u64, used_bytes: u64) -> Result<Pieces> {
         let mut reader = LogReader::new(self.device.clone(), self.drive, self.geometry);

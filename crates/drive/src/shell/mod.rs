@@ -17,10 +17,10 @@ pub(crate) use locks::{Held, KeyLocks};
 pub use scrub::Scrubbed;
 pub(crate) use write::Stored;
 
-use crate::core::{Core, FormatOptions, OpenOptions, Prepared};
 use crate::device::{BlockDevice, Buffer, Io};
 use crate::error::{Error, Result};
 use crate::format::{BucketId, IndexKey, ObjectRecord};
+use crate::machine::{FormatOptions, Machine, OpenOptions, Prepared};
 use crate::space::Pins;
 use bytes::Bytes;
 use committer::Committer;
@@ -35,7 +35,7 @@ use tokio::sync::Notify;
 pub struct Drive(pub(crate) Arc<Shell>);
 
 pub(crate) struct Shell {
-    pub(crate) core: Arc<Core>,
+    pub(crate) core: Arc<Machine>,
     /// By which data is read and written; what is committed goes through the core.
     io: Io,
     pub(crate) locks: KeyLocks,
@@ -49,7 +49,7 @@ pub(crate) struct Shell {
 impl Drive {
     /// Makes a drive of a device; what was there is gone. Blocks.
     pub fn format(device: &Arc<dyn BlockDevice>, options: FormatOptions, entropy: &Entropy) -> Result<()> {
-        Core::format(device, options, entropy)
+        Machine::format(device, options, entropy)
     }
 
     /// Opens a drive. Blocks while the log is read: up to 512 MiB of it, nothing after [`close`](Self::close).
@@ -57,7 +57,7 @@ impl Drive {
     /// Errors: [`Error::Foreign`] if there is no drive on the device, [`Error::Damaged`] if what is there cannot be relied upon.
     pub fn open(io: impl Into<Io>, options: OpenOptions, clock: Arc<dyn Clock>) -> Result<Self> {
         let io = io.into();
-        let core = Arc::new(Core::open(io.device(), options)?);
+        let core = Arc::new(Machine::open(io.device(), options)?);
         let (committer, locks) = (Committer::default(), KeyLocks::default());
         let (grown, keeping) = (Notify::new(), tokio::sync::Mutex::default());
         Ok(Self(Arc::new(Shell { core, io, locks, clock, committer, grown, keeping })))
@@ -80,7 +80,7 @@ impl Shell {
     /// Does work that waits for the device where it may.
     pub(crate) async fn blocking<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&Arc<Core>) -> Result<T> + Send + 'static,
+        work: impl FnOnce(&Arc<Machine>) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         let core = self.core.clone();
         let done = store::blocking(move || Ok(work(&core))).await;
@@ -127,7 +127,7 @@ impl Shell {
 
     /// Entries that begin so, at most so many.
     pub(crate) async fn entries(&self, prefix: IndexKey, limit: usize) -> Result<Vec<(IndexKey, Bytes)>> {
-        let gather = move |core: &Arc<Core>| {
+        let gather = move |core: &Arc<Machine>| {
             let mut scan = core.index.scan(Bound::Included(&prefix.0), &prefix.0)?;
             let mut found = Vec::new();
             while found.len() < limit

@@ -45,7 +45,7 @@ impl Drive {
 impl Shell {
     /// The keys of the next entries that have bytes.
     async fn entries_from(&self, from: Bound<Vec<u8>>, limit: usize) -> Result<Vec<IndexKey>> {
-        let gather = move |core: &Arc<crate::core::Core>| {
+        let gather = move |core: &Arc<crate::machine::Machine>| {
             let mut scan = core.index.scan(from.as_ref().map(Vec::as_slice), &[])?;
             let mut found = Vec::new();
             while found.len() < limit

@@ -1,10 +1,10 @@
 //! Storing bytes: small objects go into the frame that names them, others into runs.
 
 use super::Shell;
-use crate::core::Core;
 use crate::device::{BLOCK_BYTES, Buffer};
 use crate::error::{Error, Result};
 use crate::format::{Body, Extent, Piece, SUMMED_BYTES, run_blocks_of, sum_blocks_of};
+use crate::machine::Machine;
 use crate::space::{Hold, Loose, ZONES_RESERVED, lock};
 use crate::wire::sum;
 use bytes::Bytes;
@@ -111,7 +111,7 @@ impl Shell {
     }
 }
 
-impl Core {
+impl Machine {
     /// Whether the log has room for small objects, and still for what frees space.
     fn has_room_for(&self, len: u64) -> bool {
         lock(&self.space).free_zones() > ZONES_RESERVED

@@ -25,7 +25,7 @@ pub(crate) struct Analyze {
 #[derive(Debug, Subcommand)]
 enum Action {
     Run(Box<run::Run>),
-    Compare(compare::Compare),
+    Compare(Box<compare::Compare>),
     WhatIf(what_if::WhatIf),
     Capabilities(capabilities::Capabilities),
 }

@@ -1,6 +1,6 @@
 //! Compact: one table of several, so that a look and a listing have few to ask.
 
-use super::Core;
+use super::Machine;
 use crate::error::Result;
 use crate::index::{IndexTable, of_table};
 use std::ops::Bound;
@@ -12,7 +12,7 @@ const TABLES_OF_A_SIZE: usize = 4;
 /// An older table is of about one size with newer ones if it is at most so many times as long as all of them.
 const SIZE_RATIO: u64 = 2;
 
-impl Core {
+impl Machine {
     /// Makes one table of several, if there are enough of about one size; `false` if not. The old ones' blocks are free after
     /// the next checkpoint.
     pub(crate) fn compact(&self) -> Result<bool> {

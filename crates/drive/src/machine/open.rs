@@ -1,7 +1,7 @@
 //! Open: superblock, manifest, tables, and what the log says since.
 
 use super::checkpoint::write_superblock;
-use super::{Core, Log, OpenOptions, Root};
+use super::{Log, Machine, OpenOptions, Root};
 use crate::device::{BLOCK_BYTES, BlockDevice, Buffer};
 use crate::error::{Error, Result};
 use crate::format::{
@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 /// How much of the log is read at a time.
 const WINDOW_BYTES: u64 = 4 << 20;
 
-impl Core {
+impl Machine {
     /// Opens a drive; at the end everything that was acknowledged is there, and nothing else of what was begun.
     pub(crate) fn open(device: Arc<dyn BlockDevice>, options: OpenOptions) -> Result<Self> {
         let superblock = read_superblock(&*device)?;

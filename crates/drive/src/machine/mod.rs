@@ -49,7 +49,7 @@ impl Default for OpenOptions {
 
 /// A drive.
 #[derive(Debug)]
-pub(crate) struct Core {
+pub(crate) struct Machine {
     pub(crate) device: Arc<dyn BlockDevice>,
     pub(crate) drive: DriveId,
     pub(crate) geometry: Geometry,
@@ -82,7 +82,7 @@ struct Root {
     retiring: Vec<Arc<IndexTable>>,
 }
 
-impl Core {
+impl Machine {
     /// The number of a write, greater than any before.
     pub(crate) fn next_write(&self) -> u64 {
         self.last_write.fetch_add(1, Ordering::Relaxed) + 1

@@ -1,6 +1,6 @@
 //! Check: every entry of the index is what it can be, and every block is counted as it is used.
 
-use super::Core;
+use super::Machine;
 use crate::error::Result;
 use crate::format::{BucketId, IndexKey, Kind, ObjectRecord};
 use crate::space::{Named, lock};
@@ -36,7 +36,7 @@ struct Walk {
     uploads: BTreeSet<u64>,
 }
 
-impl Core {
+impl Machine {
     /// Walks through index and space. Nothing is committed meanwhile. The bytes of objects are not read.
     pub(crate) fn check(&self) -> Result<Checked> {
         self.verify_tables()?;

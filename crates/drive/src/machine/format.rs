@@ -1,6 +1,6 @@
 //! Format: a device becomes an empty drive.
 
-use super::Core;
+use super::Machine;
 use crate::device::{BLOCK_BYTES, BlockDevice, Buffer};
 use crate::error::{Error, Result};
 use crate::format::{DriveId, Geometry, Manifest, SUPERBLOCK_BYTES, Superblock, blocks_of};
@@ -26,7 +26,7 @@ const ZONES_AIMED: u64 = 256;
 /// The fewest zones that a drive works with.
 const ZONES_MIN: u64 = ZONES_RESERVED + 12;
 
-impl Core {
+impl Machine {
     /// Makes a drive of a device. What was there is gone.
     pub(crate) fn format(
         device: &Arc<dyn BlockDevice>,

@@ -1,6 +1,6 @@
 //! Commit: several changes become durable by one write and one flush, and are then seen.
 
-use super::{Core, Log};
+use super::{Log, Machine};
 use crate::device::Buffer;
 use crate::error::{Error, Result};
 use crate::format::{Body, Change, FRAME_HEADER_BYTES, FrameWriter, IndexKey, ObjectRecord};
@@ -97,7 +97,7 @@ struct Place {
     advances: bool,
 }
 
-impl Core {
+impl Machine {
     /// Makes all of it durable, then seen. `Full` if the log has no room; then nothing happened, and the batch is as it was.
     pub(crate) fn commit(&self, batch: &mut Vec<Prepared>) -> Result<()> {
         self.check_writable()?;
