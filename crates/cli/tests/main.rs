@@ -15,6 +15,7 @@ mod coherence;
 mod conflicts;
 mod credentials;
 mod daemon;
+mod drives;
 mod endpoint;
 mod events;
 mod fixture;

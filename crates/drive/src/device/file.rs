@@ -17,8 +17,8 @@ use std::time::Duration;
 const COPY_BYTES: usize = 1 << 20;
 
 /// How often a device is asked for its lock, and how long to wait in between: whoever looks at all devices that
-/// appear (udev) locks each for a moment.
-const LOCK_TRIES: u32 = 10;
+/// appear (udev) locks each for a moment, and of a process that was killed the kernel takes a ring down when it finds the time.
+const LOCK_TRIES: u32 = 100;
 const LOCK_PAUSE: Duration = Duration::from_millis(50);
 
 /// Why a device could not be opened.
@@ -100,7 +100,7 @@ impl FileDevice {
             Err(Errno::BUSY) => return Err(who_holds(path)),
             opened => opened.map_err(|errno| refused("open", path, errno))?,
         };
-        lock(path, &file, writes, is_block_device)?;
+        lock(path, &file, writes)?;
         let device = Self { len_bytes: length(path, &file)?, file, direct };
         if is_block_device {
             device.check_sectors(path)?;
@@ -191,10 +191,10 @@ fn who_holds(path: &Path) -> OpenError {
     }
 }
 
-fn lock(path: &Path, file: &File, writes: bool, is_block_device: bool) -> Result<(), OpenError> {
+fn lock(path: &Path, file: &File, writes: bool) -> Result<(), OpenError> {
     let how =
         if writes { FlockOperation::NonBlockingLockExclusive } else { FlockOperation::NonBlockingLockShared };
-    let mut tries = if is_block_device { LOCK_TRIES } else { 1 };
+    let mut tries = LOCK_TRIES;
     loop {
         match rustix::fs::flock(file, how) {
             Ok(()) => return Ok(()),

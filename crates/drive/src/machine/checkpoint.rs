@@ -1,6 +1,6 @@
 //! Checkpoint: what is in memory goes into a table, and the superblock leads to what the log begins after.
 
-use super::Machine;
+use super::{Machine, TABLE_BYTES_MIN};
 use crate::device::{BLOCK_BYTES, BlockDevice, Buffer};
 use crate::error::{Error, Result};
 use crate::format::{MANIFEST_BYTES_MAX, Manifest, SUPERBLOCK_BYTES, Superblock, blocks_of};
@@ -12,9 +12,6 @@ use std::sync::atomic::Ordering;
 
 /// A recovery reads at most so much of the log, in bytes.
 const LOG_BYTES_MAX: u64 = 512 << 20;
-
-/// What a table is longer than its entries, in bytes, however few they are.
-const TABLE_BYTES_MIN: u64 = 256 << 10;
 
 impl Machine {
     /// Whether memory or log have grown so that it is time.

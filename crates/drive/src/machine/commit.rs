@@ -138,7 +138,7 @@ impl Machine {
             let at = self.geometry.zone_at(space.head()) + log.at;
             return Ok(Place { at, in_zone: log.at, next_zone: space.next(), advances: false });
         }
-        if takes_space && space.free_zones() <= ZONES_RESERVED / 2 {
+        if takes_space && space.free_zones() + ZONES_RESERVED / 2 <= self.zones_reserved() {
             // Many may have found room at the same time.
             return Err(Error::Full);
         }

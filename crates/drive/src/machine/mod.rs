@@ -22,12 +22,15 @@ use crate::device::BlockDevice;
 use crate::error::{Error, Result};
 use crate::format::{DriveId, Geometry, Superblock};
 use crate::index::{Index, IndexTable};
-use crate::space::SharedSpace;
+use crate::space::{SharedSpace, ZONES_RESERVED};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// The most bytes of a frame: what is committed together, but for one change that alone is longer.
 const FRAME_BYTES_MAX: u64 = 4 << 20;
+
+/// What a table is longer than its entries, in bytes, however few they are.
+const TABLE_BYTES_MIN: u64 = 256 << 10;
 
 /// The longest object that is kept in a frame, in bytes, where zones are large enough.
 const PIECE_BYTES_MAX: u64 = 256 << 10;
@@ -91,6 +94,13 @@ impl Machine {
     /// The longest object that is kept in a frame, in bytes.
     pub(crate) fn piece_bytes_max(&self) -> u64 {
         PIECE_BYTES_MAX.min(self.geometry.zone_bytes() / 8)
+    }
+
+    /// How many zones objects leave: some to the log, and what a checkpoint and a compaction of the whole index would take.
+    pub(crate) fn zones_reserved(&self) -> u64 {
+        let tables: u64 = self.index.view().tables.iter().map(|table| table.source().len()).sum();
+        let index_bytes = 2 * tables + 2 * self.index.memory_bytes() as u64 + 2 * TABLE_BYTES_MIN;
+        ZONES_RESERVED + index_bytes.div_ceil(self.geometry.zone_bytes())
     }
 
     /// The most bytes that are committed together.

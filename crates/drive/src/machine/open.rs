@@ -49,6 +49,7 @@ impl Machine {
         lock(&core.space).free_dead_zones();
         let last_frame = core.replay()?;
         core.claim_index(&manifest)?;
+        lock(&core.space).set_aside();
         if !options.read_only {
             core.make_found_durable(last_frame)?;
         }

@@ -50,12 +50,13 @@ impl Drive {
         let tables =
             core.index.view().tables.iter().map(|table| (table.source().len(), table.entries())).collect();
         let log_bytes = core.log_bytes();
+        let zones_reserved = core.zones_reserved();
         let space = lock(&core.space);
         Info {
             id: core.drive.id,
             len_bytes: core.geometry.blocks * crate::device::BLOCK_BYTES,
             zone_bytes: core.geometry.zone_bytes(),
-            available_bytes: space.available_blocks() * crate::device::BLOCK_BYTES,
+            available_bytes: space.available_blocks(zones_reserved) * crate::device::BLOCK_BYTES,
             free_run_bytes_max: space.free().longest().map_or(0, |run| run.len_bytes()),
             pack_zones: space.zones().count() as u64,
             pack_live_bytes: space.zones().map(|(_, zone)| zone.live_bytes).sum(),
@@ -83,6 +84,7 @@ impl Drive {
                 used_bytes => ZoneUse::Runs { used_bytes },
             })
             .collect();
+        space.spares().iter().for_each(|&zone| map[zone as usize] = ZoneUse::Free);
         for (zone, entry) in space.zones() {
             map[zone as usize] = ZoneUse::Pack { live_bytes: entry.live_bytes };
         }

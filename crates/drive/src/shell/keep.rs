@@ -9,11 +9,12 @@ use bytes::Bytes;
 use futures_util::future::try_join_all;
 use std::sync::Arc;
 
-/// Zones are cleaned while fewer than so many times the reserved ones are free.
-const ZONES_AIMED: u64 = 3 * ZONES_RESERVED;
+/// Zones are cleaned while fewer than so many more than the reserved ones are free.
+const ZONES_AIMED: u64 = 2 * ZONES_RESERVED;
 
-/// A zone of which less than this part would be won is not worth cleaning.
-const WON_MIN: u64 = 8;
+/// A zone of which less than this part would be won is not worth cleaning; and not where next to nothing is free either.
+pub(super) const WON_MIN: u64 = 8;
+const WON_LEAST: u64 = 64;
 
 impl Drive {
     /// Keeps the drive up as long as it is polled: checkpoints, compaction, cleaning.
@@ -51,7 +52,7 @@ impl Shell {
             self.blocking(|core| core.checkpoint()).await?;
         }
         let compacted = self.compact().await;
-        while self.wants_cleaning() && self.clean_one().await? {}
+        while self.wants_cleaning() && self.clean_one(WON_MIN).await? {}
         compacted
     }
 
@@ -69,19 +70,19 @@ impl Shell {
             return;
         }
         let _one_at_a_time = self.keeping.lock().await;
-        while is_needed() && matches!(self.clean_one().await, Ok(true)) {}
+        while is_needed() && matches!(self.clean_one(WON_LEAST).await, Ok(true)) {}
     }
 
     /// Whether objects that are kept in zones will need room that there is, but for what is dead in them.
     pub(crate) fn wants_cleaning(&self) -> bool {
-        lock(&self.core.space).free_zones() < ZONES_AIMED
+        lock(&self.core.space).free_zones() < self.core.zones_reserved() + ZONES_AIMED
     }
 
-    /// Empties the zone that has the least alive; `false` if that would win nothing.
-    pub(crate) async fn clean_one(&self) -> Result<bool> {
+    /// Empties the zone that has the least alive; `false` if that would win less than this part of a zone.
+    pub(crate) async fn clean_one(&self, won_min: u64) -> Result<bool> {
         let zone_bytes = self.core.geometry.zone_bytes();
         let most_dead = || lock(&self.core.space).most_dead();
-        let is_worth_it = |entry: &Zone| entry.used_bytes - entry.live_bytes >= zone_bytes / WON_MIN;
+        let is_worth_it = |entry: &Zone| entry.used_bytes - entry.live_bytes >= zone_bytes / won_min;
         let mut found = most_dead().filter(|(_, entry)| is_worth_it(entry));
         if found.is_none() && self.core.is_dirty() {
             // What the log needs may be cleaned when the log has begun anew.

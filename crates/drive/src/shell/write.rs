@@ -1,11 +1,12 @@
 //! Storing bytes: small objects go into the frame that names them, others into runs.
 
 use super::Shell;
+use super::keep::WON_MIN;
 use crate::device::{BLOCK_BYTES, Buffer};
 use crate::error::{Error, Result};
 use crate::format::{Body, Extent, Piece, SUMMED_BYTES, run_blocks_of, sum_blocks_of};
 use crate::machine::Machine;
-use crate::space::{Hold, Loose, ZONES_RESERVED, lock};
+use crate::space::{Hold, Loose, lock};
 use crate::wire::sum;
 use bytes::Bytes;
 use std::sync::Arc;
@@ -103,7 +104,7 @@ impl Shell {
     async fn make_room(&self, len: u64) -> Result<()> {
         while !self.core.has_room_for(len) {
             let _one_at_a_time = self.keeping.lock().await;
-            if !self.core.has_room_for(len) && !self.clean_one().await? {
+            if !self.core.has_room_for(len) && !self.clean_one(WON_MIN).await? {
                 return Err(Error::Full);
             }
         }
@@ -114,14 +115,15 @@ impl Shell {
 impl Machine {
     /// Whether the log has room for small objects, and still for what frees space.
     fn has_room_for(&self, len: u64) -> bool {
-        lock(&self.space).free_zones() > ZONES_RESERVED
+        lock(&self.space).free_zones() > self.zones_reserved()
             || self.room_in_head() > 2 * len + self.frame_bytes_max()
     }
 
     /// A run for so many bytes, or for the first of them where there is none that is long enough.
     fn run_for(&self, len_bytes: u64) -> Result<(Extent, Loose)> {
         let wanted = run_blocks_of(len_bytes);
-        let mut run = Loose::allocate(&self.space, wanted, RUN_BLOCKS_MIN.min(wanted))?;
+        let mut run =
+            Loose::allocate(&self.space, wanted, RUN_BLOCKS_MIN.min(wanted), self.zones_reserved())?;
         let len_bytes = data_bytes_in(run.run().blocks).min(len_bytes);
         run.trim(run_blocks_of(len_bytes));
         Ok((Extent::whole(run.run(), len_bytes), run))

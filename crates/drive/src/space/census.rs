@@ -60,11 +60,12 @@ impl Space {
         let held = self.loose.iter().map(|(&start, &(blocks, _))| Run { start, blocks });
         let doomed = self.doomed.iter().map(|(&start, &blocks)| Run { start, blocks });
         let census = Census {
-            free_blocks: self.free.blocks(),
+            free_blocks: self.free_blocks(),
             named_blocks: count(&mut named.runs.keys().copied(), "an object"),
             held_blocks: count(&mut held.chain(doomed), "a writer or reader"),
             zone_blocks: count(&mut self.zones.keys().map(|&zone| self.zone_run(zone)), "a zone"),
         };
+        count(&mut self.spares.iter().map(|&zone| self.zone_run(zone)), "the log");
         count(&mut std::iter::once(Run { start: 0, blocks: 2 }), "the superblocks");
         if seen.blocks() != self.geometry.blocks {
             let lost = self.geometry.blocks - seen.blocks().min(self.geometry.blocks);

@@ -25,9 +25,9 @@ impl Loose {
         Self { run, allocation, space: space.clone() }
     }
 
-    /// One run of so many blocks, or the longest there is, but none shorter than `least`.
-    pub(crate) fn allocate(space: &SharedSpace, blocks: u64, least: u64) -> Result<Self> {
-        let allocated = lock(space).allocate(blocks, least)?;
+    /// One run of so many blocks, or the longest there is, but none shorter than `least`; so many zones stay free.
+    pub(crate) fn allocate(space: &SharedSpace, blocks: u64, least: u64, zones_left: u64) -> Result<Self> {
+        let allocated = lock(space).allocate(blocks, least, zones_left)?;
         Ok(Self::new(space, allocated))
     }
 

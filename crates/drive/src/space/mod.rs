@@ -21,9 +21,6 @@ use std::collections::{BTreeMap, HashMap};
 /// Zones that only the log may take, so that what frees space goes on when the drive is full.
 pub(crate) const ZONES_RESERVED: u64 = 4;
 
-/// The part of the blocks that objects leave to the index.
-const INDEX_SHARE: u64 = 50;
-
 /// Which allocation it was, of all since the drive was opened.
 pub(crate) type Allocation = u64;
 
@@ -52,6 +49,10 @@ pub(crate) struct Space {
     /// By start (a zone's or a run's), how many readers.
     pins: HashMap<u64, u32>,
     zones: BTreeMap<u64, Zone>,
+    /// Free zones that only the log is given, so that nothing else can break the last ones into pieces.
+    spares: Vec<u64>,
+    /// Whether zones are set aside; not before it is known what is free.
+    sets_aside: bool,
     /// Where the log is, and where it goes on.
     head: u64,
     next: u64,
@@ -82,6 +83,8 @@ impl Space {
             shared: manifest.shared.iter().map(|&(run, more)| (run.start, (run, more))).collect(),
             pins: HashMap::new(),
             zones: manifest.zones.iter().map(zone).collect(),
+            spares: Vec::new(),
+            sets_aside: false,
             head: manifest.head_zone,
             next: manifest.next_zone,
             needed_frame: manifest.next_frame,
@@ -93,7 +96,8 @@ impl Space {
         let mut free = self.free.clone();
         let loose = self.loose.iter().map(|(&start, &(blocks, _))| Run { start, blocks });
         let doomed = self.doomed.iter().map(|(&start, &blocks)| Run { start, blocks });
-        for run in loose.chain(doomed) {
+        let spares = self.spares.iter().map(|&zone| self.zone_run(zone));
+        for run in loose.chain(doomed).chain(spares) {
             free.insert(run);
         }
         manifest.free = free.runs().collect();
@@ -111,26 +115,23 @@ impl Space {
         self.geometry
     }
 
-    /// How many blocks are free for objects.
-    pub(crate) fn available_blocks(&self) -> u64 {
-        self.free.blocks().saturating_sub(self.reserved_blocks())
+    /// How many blocks are free for objects that leave so many zones.
+    pub(crate) fn available_blocks(&self, zones_left: u64) -> u64 {
+        self.free_blocks().saturating_sub(zones_left * self.geometry.zone_blocks)
     }
 
-    fn reserved_blocks(&self) -> u64 {
-        self.geometry.blocks / INDEX_SHARE + self.geometry.zone_blocks
-    }
-
-    /// Blocks for an object: one run of so many, or where there is none the longest, but none shorter than `least`.
-    pub(crate) fn allocate(&mut self, blocks: u64, least: u64) -> Result<(Run, Allocation)> {
+    /// Blocks for an object that leaves so many zones: one run of so many, or where there is none the longest, but none
+    /// shorter than `least`.
+    pub(crate) fn allocate(&mut self, blocks: u64, least: u64, zones_left: u64) -> Result<(Run, Allocation)> {
         let found = match self.free.best(blocks) {
             Some(found) => Run { blocks, ..found },
             None => self.free.longest().filter(|longest| longest.blocks >= least).ok_or(Error::Full)?,
         };
-        if found.blocks > self.available_blocks() {
+        if found.blocks > self.available_blocks(zones_left) {
             return Err(Error::Full);
         }
         let allocation = self.take_loose(found);
-        if self.free_zones() < ZONES_RESERVED {
+        if self.free_zones() < zones_left {
             self.give_back(found);
             return self.allocate_beside_zones(blocks, least);
         }
@@ -160,12 +161,19 @@ impl Space {
         let mut runs = Vec::new();
         let mut left = blocks;
         while left > 0 {
-            let found = self.free.best(left).or_else(|| self.free.longest()).ok_or(Error::Full)?;
+            let found = self.best_for_index(left).ok_or(Error::Full)?;
             let run = Run { blocks: found.blocks.min(left), ..found };
             runs.push((run, self.take_loose(run)));
             left -= run.blocks;
         }
         Ok(runs)
+    }
+
+    /// One run if there is one, but where zones are few what is between them.
+    fn best_for_index(&self, blocks: u64) -> Option<Run> {
+        let between = || self.free.longest_below(self.geometry.zone_blocks);
+        let scarce = if self.free_zones() <= 2 * ZONES_RESERVED { between() } else { None };
+        scarce.or_else(|| self.free.best(blocks)).or_else(|| self.free.longest())
     }
 
     fn take_loose(&mut self, run: Run) -> Allocation {
@@ -281,7 +289,37 @@ impl Space {
 
     /// How many zones the log could still take.
     pub(crate) fn free_zones(&self) -> u64 {
-        self.whole_zones().map(|(_, count)| count).sum()
+        self.whole_zones().map(|(_, count)| count).sum::<u64>() + self.spares.len() as u64
+    }
+
+    /// How many blocks are free, what is set aside too.
+    fn free_blocks(&self) -> u64 {
+        self.free.blocks() + self.spares.len() as u64 * self.geometry.zone_blocks
+    }
+
+    /// The free zones that are set aside.
+    pub(crate) fn spares(&self) -> &[u64] {
+        &self.spares
+    }
+
+    /// From now on some zones are set aside for the log.
+    pub(crate) fn set_aside(&mut self) {
+        self.sets_aside = true;
+        self.fill_spares();
+    }
+
+    fn fill_spares(&mut self) {
+        while self.sets_aside
+            && (self.spares.len() as u64) < ZONES_RESERVED
+            && let Some(zone) = self.last_whole_zone()
+        {
+            assert!(self.free.remove(self.zone_run(zone)), "a free zone");
+            self.spares.push(zone);
+        }
+    }
+
+    fn last_whole_zone(&self) -> Option<u64> {
+        self.whole_zones().map(|(first, count)| first + count - 1).max()
     }
 
     /// Zones all of whose blocks are free: the first of each run, and how many follow each other there.
@@ -302,9 +340,13 @@ impl Space {
 
     /// A zone for the log after the next: the last that is free, far from where runs begin.
     pub(crate) fn take_zone(&mut self) -> Result<u64> {
-        let last = self.whole_zones().map(|(first, count)| first + count - 1).max().ok_or(Error::Full)?;
-        assert!(self.claim_zone(last), "a free zone");
-        Ok(last)
+        if let Some(last) = self.last_whole_zone() {
+            assert!(self.claim_zone(last), "a free zone");
+            return Ok(last);
+        }
+        let spare = self.spares.pop().ok_or(Error::Full)?;
+        self.zones.insert(spare, Zone::default());
+        Ok(spare)
     }
 
     /// A zone is the log's; `false` if it is not free. For `open`, where a frame says so.
@@ -349,6 +391,7 @@ impl Space {
     pub(crate) fn free_dead_zones(&mut self) {
         let zones: Vec<_> = self.zones().filter(|&(zone, entry)| self.is_dead(zone, entry)).collect();
         zones.into_iter().for_each(|(zone, entry)| self.free_if_dead(zone, entry));
+        self.fill_spares();
     }
 
     fn free_if_dead(&mut self, zone: u64, entry: Zone) {
