@@ -83,6 +83,7 @@ fn a_drive_that_was_killed_has_what_it_acknowledged() {
         serde_json::from_str(&home.ok(["drive", "info", "drive.img", "--json"])).unwrap();
     assert_eq!(info["len_bytes"], 64 << 20);
     assert!(home.ok(["drive", "map", "drive.img"]).contains('.'));
+    assert!(home.ok(["drive", "check", "drive.img"]).ends_with(" 0 problems\n"));
     assert!(home.ok(["drive", "scrub", "drive.img"]).ends_with("0 damaged\n"));
 }
 

@@ -5,7 +5,7 @@ use super::memory::MemoryLimit;
 use super::server::{Recipe, Server, free_address};
 use super::undertaker::Undertaker;
 use super::{SetupError, about, drop_caches, run};
-use crate::model::{Naming, Scope};
+use crate::model::{Kind, Naming, Region, Scope};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::fs;
@@ -25,6 +25,8 @@ pub(crate) const BUCKET: &str = "analyze";
 const ACCESS_KEY: &str = "tenon-analyze";
 /// Devices of the system with erasure coding; by default MinIO makes half of four devices parity.
 const ERASURE_DEVICES: u64 = 4;
+/// Both copies of a drive's superblock.
+const SUPERBLOCK_SECTORS: u64 = 16;
 
 /// A storage node to compare.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -222,10 +224,8 @@ impl Running {
             group,
         };
         running.server = Some(Server::start(recipe, &mut running.undertaker)?);
-        if system.is_minio() {
-            let created = running.buckets(world)?.create(BUCKET).await;
-            created.map_err(|error| running.unserved(&error))?;
-        }
+        let created = running.buckets(world)?.create(BUCKET).await;
+        created.map_err(|error| running.unserved(&error))?;
         Ok(running)
     }
 
@@ -245,20 +245,21 @@ impl Running {
         let tenon = programs.tenon.to_string_lossy();
         let users = dir.join("users.toml");
         write_users(&users, &programs.secret)?;
-        let volume = match self.mounts.first() {
+        let buckets = match self.mounts.first() {
             Some(mount) => {
-                let volume = mount.join(BUCKET).display().to_string();
-                self.undertaker.run(&tenon, &["format", &volume])?;
-                volume
+                let root = mount.join("data").display().to_string();
+                self.undertaker.run("mkdir", &[&root])?;
+                format!("dirs://{root}")
             }
             None => {
                 let device = self.devices[0].path().display().to_string();
-                self.undertaker.run(&tenon, &["drive", "format", &device])?;
-                format!("drive:{device}")
+                // There are bytes on it, as on every one of these devices, so that the file below has its blocks.
+                self.undertaker.run(&tenon, &["drive", "format", "--force", &device])?;
+                format!("drive://{device}")
             }
         };
-        let users = users.display().to_string();
-        let arguments = ["serve", &volume, "--bucket", BUCKET, "--listen", &address, "--users", &users];
+        let (users, state) = (users.display().to_string(), dir.join("state").display().to_string());
+        let arguments = ["serve", &buckets, "--listen", &address, "--users", &users, "--state-dir", &state];
         Ok((programs.tenon.clone(), words(&arguments)))
     }
 
@@ -355,7 +356,13 @@ impl Running {
             devices: self.devices.iter().map(|device| device.path().to_owned()).collect(),
             mounts: self.mounts.clone(),
             processes: self.pid().into_iter().collect(),
-            naming: if self.system.is_minio() { Naming::Minio } else { Naming::Files },
+            naming: match self.system {
+                System::Drive => {
+                    Naming::Regions(vec![Region { sectors: 0..SUPERBLOCK_SECTORS, kind: Kind::Index }])
+                }
+                system if system.is_minio() => Naming::Minio,
+                _ => Naming::Files,
+            },
             ..Scope::default()
         }
     }

@@ -57,6 +57,11 @@ enum Action {
         /// The drive's device
         device: PathBuf,
     },
+    /// Compare the index with the space, block by block; objects are not read
+    Check {
+        /// The drive's device
+        device: PathBuf,
+    },
     /// Read everything and compare it with its checksums
     Scrub {
         /// The drive's device
@@ -73,6 +78,7 @@ impl Drive {
             Action::Format { device, size, zone, force } => format(&device, size, zone, force, &world)?,
             Action::Info { device, json } => info(&open(&device)?, json),
             Action::Map { device } => map(&open(&device)?),
+            Action::Check { device } => return runtime.block_on(check(&open(&device)?)),
             Action::Scrub { device } => return runtime.block_on(scrub(&open(&device)?)),
         }
         Ok(ExitCode::SUCCESS)
@@ -160,6 +166,23 @@ fn map(drive: &Opened) {
     for (line, zones) in zones.chunks(ZONES_A_LINE).enumerate() {
         println!("{:>8} {}", line * ZONES_A_LINE, zones.iter().collect::<String>());
     }
+}
+
+async fn check(drive: &Opened) -> Result<ExitCode> {
+    let checked = drive.check().await?;
+    checked.problems.iter().for_each(|line| println!("{line}"));
+    let mib = |blocks: u64| (blocks * drive::device::BLOCK_BYTES) >> 20;
+    println!(
+        "{} objects, {} parts; {} MiB in runs, {} in pack zones, {} of the index, {} free; {} problems",
+        checked.objects,
+        checked.parts,
+        mib(checked.object_blocks),
+        mib(checked.zone_blocks),
+        mib(checked.held_blocks),
+        mib(checked.free_blocks),
+        checked.problems.len()
+    );
+    Ok(if checked.problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(EXIT_DAMAGED) })
 }
 
 async fn scrub(drive: &Opened) -> Result<ExitCode> {

@@ -55,9 +55,15 @@ pub(super) struct Compare {
     output: OutputFlags,
 }
 
-/// All but the drive, until `tenon drive` is there.
-const DEFAULT_SYSTEMS: [System; 5] =
-    [System::MinioXfs, System::MinioExt4, System::MinioErasure, System::DirXfs, System::DirExt4];
+/// All that there are.
+const DEFAULT_SYSTEMS: [System; 6] = [
+    System::MinioXfs,
+    System::MinioExt4,
+    System::MinioErasure,
+    System::DirXfs,
+    System::DirExt4,
+    System::Drive,
+];
 
 impl Compare {
     pub(super) fn run(self) -> Result<ExitCode> {
