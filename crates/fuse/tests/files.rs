@@ -105,9 +105,10 @@ fn reads_come_in_mebibytes() {
     let mut file = File::open(mount.path("big")).unwrap();
     file.read_to_end(&mut read).unwrap();
     assert!(read == bytes);
-    // The first ones are small: read-ahead has to see that the reader goes on.
+    // The first ones are small: read-ahead has to see that the reader goes on, and has to again where a busy machine lets the
+    // reader overtake it. By the 128 KiB that the kernel begins with there would be 256.
     let requests = mount.count(Operation::Read);
-    assert!((32..=40).contains(&requests), "{requests} READs for 32 MiB");
+    assert!((32..=128).contains(&requests), "{requests} READs for 32 MiB");
 }
 
 #[test]
