@@ -17,8 +17,8 @@ pub(super) const SUB_BUFFER_KIB: usize = 64;
 /// Room for a second or so of a busy node on each processor, in KiB: 30 MB hold half a million records.
 pub(super) const BUFFER_KIB: usize = 32 << 10;
 
-/// Between two looks at an empty buffer.
-const PAUSE: Duration = Duration::from_millis(20);
+/// Between two looks at an empty buffer: what comes meanwhile must fit into it, whatever the machine.
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// How many events may be kept, and how many were not.
 #[derive(Debug)]
