@@ -1,11 +1,14 @@
 //! Opening the bucket behind a volume: an S3 client with credentials, or a local directory.
 
+use crate::embedded;
 use crate::environment;
 use crate::flags::StoreFlags;
+use crate::held;
 use crate::local::Local;
 use crate::state;
-use crate::volume::Volume;
+use crate::volume::{self, ObjectsIn, Volume};
 use anyhow::{Context, Error, Result, anyhow};
+use drive::OpenOptions;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -72,16 +75,36 @@ impl Bucket {
         read_only: bool,
         world: &World,
     ) -> Result<Self> {
+        let options = OpenOptions { read_only, ..OpenOptions::default() };
         match volume {
             Volume::S3 { bucket, .. } => Self::open_s3(bucket, flags, world).await,
             Volume::Directory { root } => Self::open_dir(root, read_only, world),
-            Volume::Embedded { root } => Self::open_dir(&root.join("objects"), read_only, world),
+            Volume::Embedded { root } => match volume::read_record(root)?.objects {
+                ObjectsIn::Directory => Self::open_dir(&volume::directory_of(root), read_only, world),
+                ObjectsIn::Drive => {
+                    let (store, local) = embedded::open(root, options, world).await?;
+                    Ok(Self { local: Some(Arc::new(local)), ..Self::of_one(store) })
+                }
+            },
             Volume::Drive { .. } | Volume::Directories { .. } => {
-                Ok(Self::of_local(Local::open(volume, read_only, world).await?))
+                Ok(Self::of_local(Local::open(volume, options, world).await?))
             }
             Volume::Buckets { names, accounts, .. } => {
                 Self::open_buckets(names.as_ref(), accounts, flags, world).await
             }
+        }
+    }
+
+    /// Opens the bucket, or has it by the process that has it open, where only one can.
+    pub(crate) async fn reach(
+        volume: &Volume,
+        flags: &StoreFlags,
+        read_only: bool,
+        world: &World,
+    ) -> Result<Self> {
+        match held::holder(volume) {
+            Some(holder) => Ok(Self::of_one(held::reach(&holder, world).await?)),
+            None => Self::open(volume, flags, read_only, world).await,
         }
     }
 
@@ -157,9 +180,14 @@ impl Bucket {
         let options = DirOptions { read_only, ..DirOptions::default() };
         let opened = DirStore::open(root, options, Arc::clone(&world.clock), Arc::clone(&world.entropy))
             .with_context(|| format!("cannot use {} as a bucket", root.display()))?;
+        Ok(Self::of_one(opened))
+    }
+
+    /// One bucket, whose calls are counted.
+    fn of_one(opened: impl ObjectStore + 'static) -> Self {
         let trace = Trace::new();
         let store = Arc::new(Traced::new(opened, trace.clone()));
-        Ok(Self { store, buckets: None, local: None, writeback: None, requests: Requests::Calls(trace) })
+        Self { store, buckets: None, local: None, writeback: None, requests: Requests::Calls(trace) }
     }
 }
 

@@ -64,7 +64,7 @@ pub(crate) async fn over(
     };
     let webhooks = webhooks::start(flags, store, state, world)?;
     let domains = flags.domain.clone();
-    let options = EndpointOptions { users, region: REGION.to_owned(), domains, webhooks };
+    let options = EndpointOptions { users, region: REGION.to_owned(), domains, webhooks, md5: flags.md5 };
     let endpoint = Endpoint::new(buckets, options, world.clock.clone(), world.entropy.clone());
     let endpoint = endpoint.map_err(|error| anyhow!("--domain: {error}"))?;
     let limits = limits(flags);

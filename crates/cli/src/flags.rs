@@ -248,6 +248,9 @@ pub(crate) struct EndpointFlags {
     /// Domain below which a bucket's name is the first part of the host
     #[arg(long, value_name = "NAME")]
     pub(crate) domain: Vec<String>,
+    /// Compute the MD5 of every object that is stored by one call, as its etag where it lies on a drive
+    #[arg(long)]
+    pub(crate) md5: bool,
     /// Requests answered at the same time; more are told to slow down
     #[arg(long, value_name = "COUNT", default_value = "256")]
     pub(crate) max_requests: usize,

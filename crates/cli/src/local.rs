@@ -1,11 +1,10 @@
 //! Buckets on this machine: an object drive, or directories.
 
 use crate::bucket::World;
+use crate::devices::Devices;
 use crate::volume::Volume;
 use anyhow::{Context, Result, bail};
-use drive::device::{FileDevice, Io};
 use drive::{Drive, OpenOptions};
-use std::path::Path;
 use std::sync::Arc;
 use store::Buckets;
 use store::dir::{DirBuckets, DirOptions};
@@ -21,22 +20,25 @@ pub(crate) enum Local {
 }
 
 impl Local {
-    /// Opens what a volume names.
-    pub(crate) async fn open(volume: &Volume, read_only: bool, world: &World) -> Result<Self> {
+    /// Opens what a volume names; the options are a drive's, but for `read_only`.
+    pub(crate) async fn open(volume: &Volume, options: OpenOptions, world: &World) -> Result<Self> {
         match volume {
-            Volume::Drive { device } => {
-                let drive = open_drive(device, read_only, world).await?;
-                let kept = drive.clone();
-                Ok(Self::Drive { drive, keeper: tokio::spawn(async move { kept.keep_up().await }) })
-            }
+            Volume::Drive { devices } => Self::of_drive(devices, options, world).await,
             Volume::Directories { root } => {
-                let options = DirOptions { read_only, ..DirOptions::default() };
+                let options = DirOptions { read_only: options.read_only, ..DirOptions::default() };
                 let buckets = DirBuckets::open(root, options, world.clock.clone(), world.entropy.clone());
                 let buckets = buckets.with_context(|| format!("cannot use {}", root.display()))?;
                 Ok(Self::Directories(Arc::new(buckets)))
             }
             _ => bail!("{} is no place with buckets on this machine", volume.url()),
         }
+    }
+
+    /// Opens a drive, and keeps it up.
+    pub(crate) async fn of_drive(devices: &Devices, options: OpenOptions, world: &World) -> Result<Self> {
+        let drive = devices.open(options, world).await?.drive;
+        let kept = drive.clone();
+        Ok(Self::Drive { drive, keeper: tokio::spawn(async move { kept.keep_up().await }) })
     }
 
     pub(crate) fn buckets(&self) -> Arc<dyn Buckets> {
@@ -54,16 +56,9 @@ impl Local {
     }
 }
 
-/// The drive on a device, without anybody who keeps it up.
-pub(crate) async fn open_drive(device: &Path, read_only: bool, world: &World) -> Result<Drive> {
-    let (path, clock) = (device.to_owned(), world.clock.clone());
-    let opened = tokio::task::spawn_blocking(move || {
-        let device = match read_only {
-            true => FileDevice::open_read_only(&path)?,
-            false => FileDevice::open(&path)?,
-        };
-        let options = OpenOptions { read_only, ..OpenOptions::default() };
-        anyhow::Ok(Drive::open(Io::open(device), options, clock)?)
-    });
-    opened.await?.with_context(|| format!("cannot use the drive {}", device.display()))
+/// How a drive is opened that may take so much memory, in bytes: half of it for objects that were read, a quarter for the
+/// index; the rest is for what is under way.
+pub(crate) fn within(memory_bytes: u64, read_only: bool) -> OpenOptions {
+    let index_bytes = usize::try_from(memory_bytes / 4).unwrap_or(usize::MAX);
+    OpenOptions { index_bytes, read_cache_bytes: memory_bytes / 2, read_only }
 }

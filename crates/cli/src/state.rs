@@ -3,7 +3,7 @@
 //! Invariant: at most one process holds the lock of a state directory; it is the one whose pid and mount point
 //! the lock file names. The lock dies with its process, so a crash leaves nothing to clean by hand.
 
-use crate::volume::Volume;
+use crate::volume::{self, Volume};
 use anyhow::{Context, Result, anyhow, bail};
 use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
@@ -108,7 +108,7 @@ pub(crate) fn log_file(root: &Path) -> PathBuf {
 /// `endpoint` keeps buckets of the same name on different servers apart.
 pub(crate) fn default_dir(volume: &Volume, endpoint: Option<&str>, states: &Path) -> PathBuf {
     match volume {
-        Volume::Embedded { root } => root.join("state"),
+        Volume::Embedded { root } => root.join(volume::STATE_DIR),
         Volume::S3 { bucket, .. } => states.join(dir_name(bucket, volume, endpoint)),
         Volume::Buckets { .. } | Volume::Drive { .. } | Volume::Directories { .. } => {
             states.join(dir_name(&volume.bucket_name(), volume, endpoint))

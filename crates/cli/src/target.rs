@@ -54,6 +54,7 @@ fn ends_of_directories(path: &str) -> impl Iterator<Item = usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::volume::ObjectsIn;
 
     #[test]
     fn a_target_is_cut_into_volume_and_key() {
@@ -61,7 +62,9 @@ mod tests {
         assert_eq!((volume.url().as_str(), key.as_slice()), ("s3://bucket", b"a//b/".as_slice()));
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().canonicalize().unwrap().join("v");
-        volume::format(&root, &volume::new_record(1, jiff::Timestamp::UNIX_EPOCH)).unwrap();
+        volume::make_directory(&root, ObjectsIn::Directory).unwrap();
+        let record = volume::new_record(1, jiff::Timestamp::UNIX_EPOCH, ObjectsIn::Directory);
+        volume::write_record(&root, &record).unwrap();
         let text = root.to_str().unwrap();
         for (target, expected) in [("", ""), ("/", ""), ("/k", "k"), ("/a/b", "a/b"), ("/a//b/", "a//b/")] {
             let (volume, key) = split(&format!("{text}{target}")).unwrap();

@@ -134,6 +134,14 @@ struct OwnUser {
     secret_key: String,
 }
 
+/// The key and the secret of the user that nobody named, of whom a state directory knows.
+pub(crate) fn own_keys(state_root: &Path) -> Result<(String, String)> {
+    let path = state_root.join(OWN_FILE);
+    let own = read(&path)?.into_iter().next();
+    let own = own.with_context(|| format!("{} has no user", path.display()))?;
+    Ok((own.access_key, own.secret_key))
+}
+
 fn own(state: &State, world: &World) -> Result<PathBuf> {
     let path = state.root().join(OWN_FILE);
     if !path.exists() {

@@ -6,7 +6,7 @@
 //! | `file:///dir` | a directory as a bucket: its files are the objects |
 //! | a path | an embedded volume, made by `tenon format` |
 //! | `s3://` | all buckets of a server, as directories |
-//! | `drive:///device` | all buckets of an object drive |
+//! | `drive:///device`, `drive:///device,/device` | all buckets of an object drive |
 //! | `dirs:///dir` | a directory, each directory in which is a bucket |
 //!
 //! A mount of views alone has no name on the command line; its volume is the buckets that its rulesets name.
@@ -14,6 +14,8 @@
 //! Refuses credentials in a URL, so that none can reach `ps`, the mount table or a log.
 
 use crate::bucket::Account;
+use crate::devices::Devices;
+use crate::embedded;
 use crate::state;
 use anyhow::{Context, Result, anyhow, bail};
 use serde::{Deserialize, Serialize};
@@ -24,7 +26,11 @@ use store::{ObjectKey, names};
 
 /// The name of the record in an embedded volume's directory.
 const RECORD_FILE: &str = "tenon.toml";
+/// Where the state of an embedded volume is.
+pub(crate) const STATE_DIR: &str = "state";
 const RECORD_VERSION: u32 = 1;
+/// Of a volume that has its objects elsewhere than in a directory, which older versions of Tenon do not know.
+const RECORD_VERSION_WITH_OBJECTS: u32 = 2;
 
 /// A volume by the way it is reached. Paths are absolute.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,8 +41,8 @@ pub(crate) enum Volume {
     Directory { root: PathBuf },
     /// A directory made by `tenon format`.
     Embedded { root: PathBuf },
-    /// The buckets of an object drive, on a block device or a file, as directories.
-    Drive { device: PathBuf },
+    /// The buckets of an object drive, on block devices or files, as directories.
+    Drive { devices: Devices },
     /// Directories of a directory, each a bucket.
     Directories { root: PathBuf },
     /// Buckets of accounts as directories: these, or all.
@@ -53,6 +59,26 @@ pub(crate) struct Record {
     pub(crate) id: String,
     /// When it was made, RFC 3339.
     pub(crate) created: String,
+    /// Where its objects are.
+    #[serde(default, skip_serializing_if = "ObjectsIn::is_directory")]
+    pub(crate) objects: ObjectsIn,
+}
+
+/// Where an embedded volume has its objects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum ObjectsIn {
+    /// In a directory, as files.
+    #[default]
+    Directory,
+    /// On a drive, which is one file.
+    Drive,
+}
+
+impl ObjectsIn {
+    fn is_directory(&self) -> bool {
+        *self == Self::Directory
+    }
 }
 
 impl Volume {
@@ -77,7 +103,9 @@ impl Volume {
             }
             Some(("s3", rest)) => parse_s3(rest),
             Some(("file", path)) if path.starts_with('/') => Ok(Self::Directory { root: absolute(path)? }),
-            Some(("drive", path)) if path.starts_with('/') => Ok(Self::Drive { device: absolute(path)? }),
+            Some(("drive", path)) if path.starts_with('/') => {
+                Ok(Self::Drive { devices: Devices::parse(path)? })
+            }
             Some(("dirs", path)) if path.starts_with('/') => Ok(Self::Directories { root: absolute(path)? }),
             Some((scheme @ ("file" | "drive" | "dirs"), _)) => {
                 bail!("'{text}' has no absolute path; write {scheme}:///path")
@@ -97,7 +125,7 @@ impl Volume {
             Self::S3 { bucket, prefix } => format!("s3://{bucket}/{}", prefix.trim_end_matches('/')),
             Self::Directory { root } => format!("file://{}", root.display()),
             Self::Embedded { root } => root.display().to_string(),
-            Self::Drive { device } => format!("drive://{}", device.display()),
+            Self::Drive { devices } => format!("drive://{devices}"),
             Self::Directories { root } => format!("dirs://{}", root.display()),
             Self::Buckets { url, .. } => url.clone(),
         }
@@ -139,8 +167,22 @@ impl Volume {
         match self {
             Self::S3 { bucket, .. } => format!("s3://{bucket}/{shown}"),
             Self::Directory { root } => format!("file://{}/{}", root.display(), file()),
-            Self::Embedded { root } => format!("file://{}/objects/{}", root.display(), file()),
+            Self::Embedded { root } if self.is_on_drive() => {
+                format!("drive://{} {shown}", embedded::drive_of(root).display())
+            }
+            Self::Embedded { root } => format!("file://{}/{}", directory_of(root).display(), file()),
             Self::Buckets { .. } | Self::Drive { .. } | Self::Directories { .. } => format!("s3://{shown}"),
+        }
+    }
+
+    /// Whether its objects are on an object drive, which one process has open.
+    pub(crate) fn is_on_drive(&self) -> bool {
+        match self {
+            Self::Drive { .. } => true,
+            Self::Embedded { root } => {
+                read_record(root).is_ok_and(|record| record.objects == ObjectsIn::Drive)
+            }
+            _ => false,
         }
     }
 
@@ -150,8 +192,8 @@ impl Volume {
     }
 }
 
-/// Makes an embedded volume at `root`: a new directory, or an empty one.
-pub(crate) fn format(root: &Path, record: &Record) -> Result<()> {
+/// Makes the directory of an embedded volume: a new one, or an empty one. It is a volume when its record is written.
+pub(crate) fn make_directory(root: &Path, objects: ObjectsIn) -> Result<()> {
     if root.join(RECORD_FILE).exists() {
         bail!("{} is a Tenon volume already; mount it, or choose another directory", root.display());
     }
@@ -159,15 +201,32 @@ pub(crate) fn format(root: &Path, record: &Record) -> Result<()> {
         bail!("{} is not empty; choose a new directory, or mount it as file://{0}", root.display());
     }
     let shown = || format!("cannot make {}", root.display());
-    for directory in ["objects", "state"] {
-        fs::create_dir_all(root.join(directory)).with_context(shown)?;
+    fs::create_dir_all(root.join(STATE_DIR)).with_context(shown)?;
+    match objects {
+        ObjectsIn::Directory => fs::create_dir(directory_of(root)).with_context(shown),
+        ObjectsIn::Drive => Ok(()),
     }
-    write_record(root, record).with_context(shown)
+}
+
+/// Takes back what [`make_directory`] made, as far as nothing is in it; the directory itself stays if it had been there.
+pub(crate) fn remove_directory(root: &Path, keeps_root: bool) {
+    for path in [directory_of(root), root.join(STATE_DIR)] {
+        let _ = fs::remove_dir(path);
+    }
+    if !keeps_root {
+        let _ = fs::remove_dir(root);
+    }
+}
+
+/// Where an embedded volume has its objects as files.
+pub(crate) fn directory_of(root: &Path) -> PathBuf {
+    root.join("objects")
 }
 
 /// A record for a volume made now.
-pub(crate) fn new_record(id: u64, created: jiff::Timestamp) -> Record {
-    Record { version: RECORD_VERSION, id: format!("{id:016x}"), created: created.to_string() }
+pub(crate) fn new_record(id: u64, created: jiff::Timestamp, objects: ObjectsIn) -> Record {
+    let version = version_of(objects);
+    Record { version, id: format!("{id:016x}"), created: created.to_string(), objects }
 }
 
 /// The record of the embedded volume at `root`.
@@ -185,14 +244,25 @@ pub(crate) fn read_record(root: &Path) -> Result<Record> {
     };
     let record: Record = toml::from_str(&text)
         .map_err(|error| anyhow!("{} is damaged: {}", path.display(), error.message()))?;
-    if record.version != RECORD_VERSION {
-        bail!("{} has version {}; this Tenon knows version {RECORD_VERSION}", path.display(), record.version);
+    if record.version != version_of(record.objects) {
+        bail!(
+            "{} has version {}; this Tenon knows versions up to {RECORD_VERSION_WITH_OBJECTS}",
+            path.display(),
+            record.version
+        );
     }
     Ok(record)
 }
 
-/// The record appears whole or not at all, and after the directories it speaks for.
-fn write_record(root: &Path, record: &Record) -> Result<()> {
+fn version_of(objects: ObjectsIn) -> u32 {
+    match objects {
+        ObjectsIn::Directory => RECORD_VERSION,
+        ObjectsIn::Drive => RECORD_VERSION_WITH_OBJECTS,
+    }
+}
+
+/// The record appears whole or not at all, and after what it speaks for.
+pub(crate) fn write_record(root: &Path, record: &Record) -> Result<()> {
     Ok(state::write_durably(&root.join(RECORD_FILE), &toml::to_string(record)?)?)
 }
 
@@ -224,7 +294,7 @@ mod tests {
     use super::*;
 
     fn record() -> Record {
-        new_record(7, jiff::Timestamp::UNIX_EPOCH)
+        new_record(7, jiff::Timestamp::UNIX_EPOCH, ObjectsIn::Directory)
     }
 
     #[test]
@@ -258,17 +328,21 @@ mod tests {
         let text = root.to_str().unwrap();
         let refused = Volume::parse(text).unwrap_err().to_string();
         assert!(refused.contains("tenon format") && refused.contains("file://"), "{refused}");
-        format(&root, &record()).unwrap();
+        make_directory(&root, ObjectsIn::Directory).unwrap();
+        assert!(Volume::parse(text).is_err(), "it is one when its record is there");
+        write_record(&root, &record()).unwrap();
         assert_eq!(read_record(&root).unwrap(), record());
         assert!(matches!(Volume::parse(text).unwrap(), Volume::Embedded { .. }));
-        assert!(format(&root, &record()).unwrap_err().to_string().contains("already"));
+        let refused = make_directory(&root, ObjectsIn::Drive).unwrap_err().to_string();
+        assert!(refused.contains("already"), "{refused}");
     }
 
     #[test]
     fn format_keeps_what_is_there() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("precious"), "x").unwrap();
-        assert!(format(dir.path(), &record()).unwrap_err().to_string().contains("not empty"));
+        let refused = make_directory(dir.path(), ObjectsIn::Directory).unwrap_err().to_string();
+        assert!(refused.contains("not empty"), "{refused}");
         assert_eq!(fs::read(dir.path().join("precious")).unwrap(), b"x");
     }
 
@@ -277,7 +351,18 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join(RECORD_FILE), "version = 1\nnonsense = true\n").unwrap();
         assert!(read_record(dir.path()).unwrap_err().to_string().contains("is damaged"));
-        write_record(dir.path(), &Record { version: 2, ..record() }).unwrap();
-        assert!(read_record(dir.path()).unwrap_err().to_string().contains("version 2"));
+        write_record(dir.path(), &Record { version: 3, ..record() }).unwrap();
+        assert!(read_record(dir.path()).unwrap_err().to_string().contains("version 3"));
+    }
+
+    #[test]
+    fn a_record_says_where_the_objects_are_and_older_ones_say_in_a_directory() {
+        let dir = tempfile::tempdir().unwrap();
+        write_record(dir.path(), &record()).unwrap();
+        let text = fs::read_to_string(dir.path().join(RECORD_FILE)).unwrap();
+        assert!(!text.contains("objects") && text.contains("version = 1"), "{text}");
+        let on_a_drive = new_record(7, jiff::Timestamp::UNIX_EPOCH, ObjectsIn::Drive);
+        write_record(dir.path(), &on_a_drive).unwrap();
+        assert_eq!(read_record(dir.path()).unwrap(), on_a_drive);
     }
 }

@@ -2,13 +2,14 @@
 
 use crate::endpoint::{KEY, SECRET};
 use crate::fixture::{Home, said, tenon};
+use crate::kills::rounds;
 use std::fs::{self, OpenOptions};
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::FileExt;
 use std::process::{Child, Stdio};
 
 /// A drive that is served until it is killed.
-struct Serving(Child, String);
+pub(crate) struct Serving(Child, pub(crate) String);
 
 impl Drop for Serving {
     fn drop(&mut self) {
@@ -28,15 +29,29 @@ impl Home {
     }
 
     fn serve_drive(&self) -> Serving {
+        self.serve(&self.drive(), &[])
+    }
+
+    /// Serves a volume until what is returned goes.
+    pub(crate) fn serve(&self, volume: &str, flags: &[&str]) -> Serving {
         let mut command = self.command(tenon());
-        command.args(["serve", &self.drive(), "--listen", "127.0.0.1:0", "--users", "users.toml"]);
+        command.args(["serve", volume, "--listen", "127.0.0.1:0", "--users", "users.toml"]).args(flags);
         let mut serving = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut url = String::new();
         BufReader::new(serving.stdout.take().unwrap()).read_line(&mut url).unwrap();
         Serving(serving, url.trim().to_owned())
     }
 
-    fn boto3(&self, url: &str, program: &str) {
+    /// Changes a byte of the object 'large'.
+    fn damage_large(&self) {
+        let image = fs::read(self.path("drive.img")).unwrap();
+        let at = image.windows(32).position(|window| window == b"0123456789abcdef0123456789abcdef").unwrap();
+        let file = OpenOptions::new().write(true).open(self.path("drive.img")).unwrap();
+        file.write_all_at(b"!", at as u64 + 5000).unwrap();
+    }
+
+    /// Runs a program of boto3 with an endpoint.
+    pub(crate) fn boto3(&self, url: &str, program: &str) {
         let mut script = self.command("/usr/bin/python3");
         let program = format!(
             "import boto3, os\ns3 = boto3.client('s3', endpoint_url=os.environ['URL'], region_name='us-east-1')\n{program}"
@@ -47,7 +62,8 @@ impl Home {
     }
 }
 
-const STORE: &str = "
+/// Stores objects of every kind.
+pub(crate) const STORE: &str = "
 s3.create_bucket(Bucket='photos')
 s3.put_object(Bucket='photos', Key='small', Body=b'kept', Metadata={'by': 'tests'}, Tagging='a=b')
 s3.put_object(Bucket='photos', Key='large', Body=b'0123456789abcdef' * 100_000)
@@ -60,7 +76,8 @@ s3.put_object(Bucket='photos', Key='gone', Body=b'')
 s3.delete_object(Bucket='photos', Key='gone')
 ";
 
-const COMPARE: &str = "
+/// They are there.
+pub(crate) const COMPARE: &str = "
 assert [o['Key'] for o in s3.list_objects_v2(Bucket='photos')['Contents']] == ['joined', 'large', 'small']
 small = s3.get_object(Bucket='photos', Key='small')
 assert small['Body'].read() == b'kept' and small['Metadata'] == {'by': 'tests'}
@@ -85,6 +102,44 @@ fn a_drive_that_was_killed_has_what_it_acknowledged() {
     assert!(home.ok(["drive", "map", "drive.img"]).contains('.'));
     assert!(home.ok(["drive", "check", "drive.img"]).ends_with(" 0 problems\n"));
     assert!(home.ok(["drive", "scrub", "drive.img"]).ends_with("0 damaged\n"));
+}
+
+/// boto3 sends an MD5 of its own accord; a plain PUT to a presigned URL does not.
+const WITH_AND_WITHOUT_MD5: &str = "
+import botocore.config, hashlib, urllib.request
+config = botocore.config.Config(signature_version='s3v4')
+signing = boto3.client('s3', endpoint_url=os.environ['URL'], region_name='us-east-1', config=config)
+def md5(body): return hashlib.md5(body).hexdigest()
+def etag(key): return s3.head_object(Bucket='photos', Key=key)['ETag'].strip('\"')
+def plain(key, body):
+    url = signing.generate_presigned_url('put_object', Params={'Bucket': 'photos', 'Key': key})
+    return urllib.request.urlopen(urllib.request.Request(url, data=body, method='PUT')).headers['ETag'].strip('\"')
+bodies = {'small': b'bytes', 'large': b'0123456789abcdef' * 100_000}
+";
+
+#[test]
+fn s315_an_md5_that_a_client_sends_is_the_etag_and_with_md5_every_ones() {
+    let home = Home::new().with_users().with_drive();
+    let sent = "
+import base64
+s3.create_bucket(Bucket='photos')
+for key, body in bodies.items():
+    own = plain(key, body)
+    assert len(own) == 34 and own.endswith('-1') and own != plain(key, body), own
+    sent = base64.b64encode(hashlib.md5(body).digest()).decode()
+    s3.put_object(Bucket='photos', Key=key, Body=body, ContentMD5=sent)
+    s3.copy_object(Bucket='photos', Key='copy', CopySource={'Bucket': 'photos', 'Key': key})
+    assert etag(key) == etag('copy') == md5(body)
+    assert s3.get_object(Bucket='photos', Key='copy', IfMatch=md5(body))['Body'].read() == body
+";
+    home.boto3(&home.serve_drive().1, &[WITH_AND_WITHOUT_MD5, sent].concat());
+    let computed = "
+for key, body in bodies.items():
+    assert etag(key) == md5(body)
+    assert plain('new', body) == md5(body) == etag('new')
+";
+    let serving = home.serve(&home.drive(), &["--md5", "--memory-limit", "64MiB"]);
+    home.boto3(&serving.1, &[WITH_AND_WITHOUT_MD5, computed].concat());
 }
 
 #[test]
@@ -122,11 +177,53 @@ fn damage_is_found_by_a_scrub() {
     home.boto3(&serving.1, STORE);
     drop(serving);
     home.serve_drive();
-    let image = fs::read(home.path("drive.img")).unwrap();
-    let at = image.windows(32).position(|window| window == b"0123456789abcdef0123456789abcdef").unwrap();
-    let file = OpenOptions::new().write(true).open(home.path("drive.img")).unwrap();
-    file.write_all_at(b"!", at as u64 + 5000).unwrap();
+    home.damage_large();
     let said = home.tenon(["drive", "scrub", "drive.img"]);
     assert_eq!(said.code, 4, "{said:?}");
     assert!(said.out.contains("'large'"), "{said:?}");
+}
+
+#[test]
+fn s328_an_export_is_the_buckets_as_directories_and_goes_on_where_it_was() {
+    let home = Home::new().with_users().with_drive();
+    let serving = home.serve_drive();
+    home.boto3(&serving.1, STORE);
+    let refused = home.refused(["drive", "export", "drive.img", "out"]);
+    assert!(refused.contains("in use by another tenon"), "{refused}");
+    drop(serving);
+    let said = home.ok(["drive", "export", "drive.img", "out"]);
+    assert!(said.contains("3 objects, 6 MiB copied; 0 were there; 0 left out"), "{said}");
+    assert_eq!(fs::read(home.path("out/photos/small")).unwrap(), b"kept");
+    home.boto3(&home.serve(&format!("dirs://{}", home.path("out").display()), &[]).1, COMPARE);
+    fs::remove_file(home.path("out/photos/large")).unwrap();
+    fs::write(home.path("out/photos/small"), "changed there, and longer").unwrap();
+    let said = home.ok(["drive", "export", "drive.img", "out", "--bucket", "photos"]);
+    assert!(said.contains("2 objects, 1 MiB copied; 1 were there; 0 left out"), "{said}");
+    home.boto3(&home.serve(&format!("dirs://{}", home.path("out").display()), &[]).1, COMPARE);
+    assert!(home.refused(["drive", "export", "drive.img", "out", "--bucket", "absent"]).contains("absent"));
+}
+
+#[test]
+fn s328_what_is_damaged_is_left_out_of_an_export_and_told() {
+    let home = Home::new().with_users().with_drive();
+    let serving = home.serve_drive();
+    home.boto3(&serving.1, STORE);
+    drop(serving);
+    home.damage_large();
+    let said = home.tenon(["drive", "export", "drive.img", "out"]);
+    assert_eq!(said.code, 1, "{said:?}");
+    assert!(said.out.contains("photos: 'large'") && said.out.contains("1 left out"), "{said:?}");
+    assert_eq!(fs::read(home.path("out/photos/small")).unwrap(), b"kept");
+    assert!(!home.path("out/photos/large").exists());
+}
+
+/// Clients store, copy, join and delete while the server is killed, again and again; `tests/clients/drive.py` says what must be there.
+#[test]
+fn s317_killed_at_any_moment_a_drives_server_has_what_it_acknowledged() {
+    let home = Home::new();
+    let script = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/drive.py");
+    let mut kills = home.command("/usr/bin/python3");
+    kills.arg(script).args(["kills", "drive.img", &rounds().to_string(), "1"]).env("TENON", tenon());
+    let outcome = said(&mut kills);
+    assert_eq!(outcome.code, 0, "{outcome:?}");
 }

@@ -124,7 +124,7 @@ fn survives(layout: &[&str], mode: &[&str]) {
 
 /// More for a long night.
 #[expect(clippy::disallowed_methods, reason = "the reader is a person at a shell")]
-fn rounds() -> u64 {
+pub(crate) fn rounds() -> u64 {
     std::env::var("TENON_ROUNDS").map_or(4, |count| count.parse().unwrap())
 }
 

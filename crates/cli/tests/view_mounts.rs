@@ -68,6 +68,23 @@ pub(crate) fn requests(home: &Home) -> u64 {
     status["store_requests"].as_object().unwrap().values().map(|count| count.as_u64().unwrap()).sum()
 }
 
+/// The first `ls` in a small view waited for the listing of its bucket.
+#[test]
+fn s292_few_views_alone_are_known_before_somebody_looks() {
+    let server = servers::shared_minio();
+    let name = new_bucket(server, "views-ready");
+    let home = home(server).with("AWS_ENDPOINT_URL", &server.endpoint());
+    fs::write(home.path("rules.yaml"), format!("all:\n  container: {name}\n")).unwrap();
+    let bucket = Client::of(server, &name);
+    ["a", "b"].iter().for_each(|key| bucket.put(key, "", &[]));
+    home.ok(["mount", "--views", "rules.yaml", "mnt"]);
+    eventually("the view is known", || home.status()["views"][0]["objects"] == 2);
+    let before = requests(&home);
+    assert_eq!(names(&home.mnt().join("all")), ["a", "b"]);
+    assert_eq!(requests(&home), before, "nobody asks the bucket again");
+    home.ok(["umount", "mnt"]);
+}
+
 #[test]
 fn s264_a_mount_of_views_alone_shows_objects_of_several_buckets() {
     let server = servers::shared_minio();

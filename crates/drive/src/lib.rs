@@ -6,7 +6,10 @@ mod bucket;
 pub mod device;
 mod error;
 mod format;
+#[cfg(feature = "fuzz")]
+pub mod fuzz;
 mod index;
+pub mod kv;
 mod machine;
 mod shell;
 mod space;

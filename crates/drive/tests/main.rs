@@ -1,8 +1,11 @@
 //! The drive from outside.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod array;
 mod conformance;
 mod faults;
+mod kv;
 mod promises;
+mod reading;
 mod reopening;
 mod start;

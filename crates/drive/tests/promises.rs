@@ -3,11 +3,12 @@
 use crate::start::{DEVICE_BYTES, bucket_of, formatted, open};
 use bytes::Bytes;
 use drive::device::BLOCK_BYTES;
+use drive::kv::Batch;
 use futures_util::TryStreamExt as _;
 use sim::device::{OperationKind, SimDevice};
 use store::{
-    Attributes, CopyOptions, GetOptions, ObjectKey, ObjectStore, Payload, Precondition, PutOptions,
-    StoreError, Tags,
+    Attributes, Buckets, CopyOptions, ETag, GetOptions, ListRequest, ObjectKey, ObjectStore, Pages, Payload,
+    Precondition, PutOptions, StoreError, Tags,
 };
 
 fn key(text: &str) -> ObjectKey {
@@ -105,4 +106,63 @@ async fn s304_opening_reads_no_object() {
         .map(|done| done.len)
         .sum();
     assert!(read < 20 << 20, "{read} bytes of 75 MB were read");
+}
+
+/// The MD5 of what nobody said one of is not computed.
+#[tokio::test(flavor = "multi_thread")]
+async fn s315_an_object_is_called_as_who_stores_it_says_and_so_are_its_copies() {
+    let device = formatted();
+    let drive = open(&device).unwrap();
+    let store = bucket_of(&drive).await;
+    let etag = Some(ETag::new("0123456789abcdef0123456789abcdef"));
+    for len in [100, 1_000_000] {
+        let own = store.put(&key("object"), body(len).into(), PutOptions::default()).await.unwrap().etag;
+        assert!(own.as_str().len() == 34 && own.as_str().ends_with("-1"), "{own:?}");
+        let options = PutOptions { etag: etag.clone(), ..PutOptions::default() };
+        let object = store.put(&key("object"), body(len).into(), options).await.unwrap();
+        assert_eq!(Some(&object.etag), etag.as_ref());
+        store.set_tags(&key("object"), Tags::from([("a".into(), "b".into())])).await.unwrap();
+        let copy = store.copy(&object, &key("copy"), CopyOptions::default()).await.unwrap();
+        store.rename(&copy, &key("moved"), Precondition::None).await.unwrap();
+        for name in ["object", "moved"] {
+            assert_eq!(Some(store.head(&key(name)).await.unwrap().object.etag), etag, "{name}");
+            assert_eq!(read(&*store, name).await, body(len));
+        }
+    }
+}
+
+#[tokio::test]
+async fn s339_a_listing_page_by_page_reads_the_index_about_once() {
+    let device = formatted();
+    let drive = open(&device).unwrap();
+    let group = drive.create_group("photos").await.unwrap();
+    for batch_number in 0..40 {
+        let mut batch = Batch::default();
+        for number in 0..500 {
+            // In no order, so that every table has keys of every page.
+            let key = (batch_number * 500 + number) * 7919 % 20_000;
+            batch.store(&group, format!("{key:05}").as_bytes(), Payload::default(), Default::default());
+        }
+        drive.execute(batch).await.unwrap();
+        if batch_number % 20 == 19 {
+            drive.close().await.unwrap();
+        }
+    }
+    drop((group, drive));
+    let drive = open(&device).unwrap();
+    let bucket = Buckets::open(&drive, "photos").await.unwrap();
+    let tables: Vec<u64> = drive.info().tables.iter().map(|(len_bytes, _)| *len_bytes).collect();
+    assert_eq!(tables.len(), 2);
+    device.take_operations();
+    let mut pages = Pages::of(&*bucket, ListRequest { limit: 100, ..ListRequest::default() });
+    let mut count = 0;
+    while let Some(entries) = pages.next().await.unwrap() {
+        count += entries.len();
+    }
+    assert_eq!(count, 20_000);
+    let reads = device.take_operations();
+    let read_bytes: u64 =
+        reads.iter().filter(|done| done.kind == OperationKind::Read).map(|done| done.len).sum();
+    let index_bytes: u64 = tables.iter().sum();
+    assert!(read_bytes < index_bytes + index_bytes / 2, "{read_bytes} bytes were read of {index_bytes}");
 }

@@ -17,7 +17,11 @@ pub(crate) fn formatted() -> SimDevice {
 }
 
 pub(crate) fn open(device: &SimDevice) -> drive::Result<Drive> {
-    Drive::open(Arc::new(device.clone()), OpenOptions::default(), Arc::new(SystemClock))
+    open_with(device, OpenOptions::default())
+}
+
+pub(crate) fn open_with(device: &SimDevice, options: OpenOptions) -> drive::Result<Drive> {
+    Drive::open(Arc::new(device.clone()), options, Arc::new(SystemClock))
 }
 
 /// An empty bucket of a drive of its own.

@@ -30,6 +30,11 @@ pub const TARGETS: &[Target] = &[
     Target { name: "tables", run: tables, words: &[] },
     Target { name: "sst", run: sst::fuzz::table, words: &[] },
     Target { name: "sst-entries", run: sst::fuzz::entries, words: &[] },
+    Target { name: "drive-superblock", run: drive::fuzz::superblock, words: &[] },
+    Target { name: "drive-manifest", run: drive::fuzz::manifest, words: &[] },
+    Target { name: "drive-frame", run: drive::fuzz::frame, words: &[] },
+    Target { name: "drive-record", run: drive::fuzz::record, words: &[] },
+    Target { name: "drive-key", run: drive::fuzz::key, words: &[] },
 ];
 
 const REQUEST: &[&str] = &[

@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 use store::{Attributes, Multipart, ObjectKey, ObjectRef, ObjectStore, Payload, Precondition, PutOptions};
 use store::{StoreError, Tags};
 
-use crate::checksums::{Checksum, Digests};
+use crate::checksums::{Checksum, Digests, Found};
 use crate::error::{from_store, from_upload};
 use crate::places::{self, Place};
 
@@ -92,9 +92,9 @@ impl Incoming {
         Ok(self.ahead.is_none())
     }
 
-    /// What arrived is what was declared: its checksum.
-    fn finish(&mut self) -> S3Result<Option<Checksum>> {
-        self.digests.take().map_or(Ok(None), Digests::finish)
+    /// What arrived is what was declared.
+    fn finish(&mut self) -> S3Result<Found> {
+        self.digests.take().map_or(Ok(Found::default()), Digests::finish)
     }
 }
 
@@ -126,22 +126,24 @@ pub(crate) async fn put(mut incoming: Incoming, target: Target<'_>) -> S3Result<
     if !incoming.is_at_end().await? {
         return put_in_parts(incoming, target, first).await;
     }
-    let checksum = incoming.finish()?;
+    let Found { checksum, etag } = incoming.finish()?;
     let attributes = with_checksum(target.attributes, checksum.as_ref());
-    let options = PutOptions { precondition: target.precondition, attributes, tags: target.tags };
+    let options = PutOptions { precondition: target.precondition, attributes, tags: target.tags, etag };
     let object = target.store.put(target.key, first.bytes, options).await.map_err(from_store)?;
     Ok(Made { object, checksum })
 }
 
-/// A body that is too long to be held. Headers are stored before it: a checksum that comes after it is not kept.
+/// A body that is too long to be held. Headers are stored before it: a checksum that comes after it is not kept, and an MD5 is
+/// no etag.
 async fn put_in_parts(mut incoming: Incoming, target: Target<'_>, first: Part) -> S3Result<Made> {
     let declared = incoming.digests.as_ref().and_then(Digests::declared);
+    incoming.digests.iter_mut().for_each(Digests::without_own_md5);
     let attributes = with_checksum(target.attributes, declared.as_ref());
     let begun = target.store.multipart(target.key, attributes, target.tags).await;
     let upload = begun.map_err(from_store)?;
     let stored = async {
         send_parts(&mut incoming, upload.as_ref(), first).await?;
-        let checksum = incoming.finish()?;
+        let checksum = incoming.finish()?.checksum;
         let object = upload.complete(target.precondition).await.map_err(from_store)?;
         Ok(Made { object, checksum })
     };
@@ -243,7 +245,7 @@ async fn read_into(
     loop {
         match incoming.next().await {
             Ok(Some(piece)) => sender.send(Ok(piece)).await.ok()?,
-            Ok(None) => return Some(incoming.finish()),
+            Ok(None) => return Some(incoming.finish().map(|found| found.checksum)),
             Err(error) => return Some(Err(error)),
         }
     }

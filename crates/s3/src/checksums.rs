@@ -9,11 +9,13 @@ use crc_fast::CrcAlgorithm;
 use s3s::crypto::{self, Checksum as _};
 use s3s::dto;
 use s3s::{S3Error, S3Result, s3_error};
+
+use store::ETag;
 use xxhash_rust::xxh3::Xxh3;
 use xxhash_rust::xxh64::Xxh64;
 
 use crate::error_document::with_details;
-use crate::wire::Trailer;
+use crate::wire::{Trailer, hex};
 
 /// A checksum algorithm of S3.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -371,10 +373,24 @@ pub(crate) struct Declared {
     pub(crate) trailer: Option<Trailer>,
 }
 
+/// An MD5 that is computed, and what a client said that it is.
+struct Md5 {
+    digest: crypto::Md5,
+    declared: Option<Vec<u8>>,
+}
+
+/// What a body is, as it came.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    pub(crate) checksum: Option<Checksum>,
+    /// By its MD5, where that was computed.
+    pub(crate) etag: Option<ETag>,
+}
+
 /// The digests of a body that is being read.
 pub(crate) struct Digests {
     declared: Declared,
-    md5: Option<(crypto::Md5, Vec<u8>)>,
+    md5: Option<Md5>,
     algorithm: Option<Algorithm>,
     hasher: Option<Hasher>,
     also: Option<(Algorithm, Hasher)>,
@@ -387,13 +403,25 @@ impl Digests {
             None => None,
             Some(text) => {
                 let digest = MD5_CODE.decode(text).ok().filter(|bytes| bytes.len() == 16);
-                Some((crypto::Md5::new(), digest.ok_or_else(|| invalid_digest(text))?))
+                let declared = Some(digest.ok_or_else(|| invalid_digest(text))?);
+                Some(Md5 { digest: crypto::Md5::new(), declared })
             }
         };
         let declares = declared.checksum.as_ref().map(|(algorithm, _)| *algorithm).or(declared.algorithm);
         let algorithm = declares.or(default);
         let hasher = algorithm.map(Algorithm::hasher);
         Ok(Self { declared, md5, algorithm, hasher, also: None })
+    }
+
+    /// Computes the MD5 also if nobody declared one.
+    pub(crate) fn and_md5(mut self) -> Self {
+        self.md5.get_or_insert_with(|| Md5 { digest: crypto::Md5::new(), declared: None });
+        self
+    }
+
+    /// An MD5 that nobody declared is not wanted any more.
+    pub(crate) fn without_own_md5(&mut self) {
+        self.md5 = self.md5.take().filter(|md5| md5.declared.is_some());
     }
 
     /// Computes another one too, if it is another.
@@ -403,8 +431,8 @@ impl Digests {
     }
 
     pub(crate) fn update(&mut self, piece: &Bytes) {
-        if let Some((md5, _)) = &mut self.md5 {
-            md5.update(piece);
+        if let Some(md5) = &mut self.md5 {
+            md5.digest.update(piece);
         }
         if let Some(hasher) = &mut self.hasher {
             hasher.update(piece);
@@ -420,15 +448,12 @@ impl Digests {
         Some(Checksum::new(algorithm, value))
     }
 
-    /// The body has ended: its checksum, or `BadDigest` if it is not as declared.
-    pub(crate) fn finish(self) -> S3Result<Option<Checksum>> {
-        if let Some((md5, declared)) = self.md5 {
-            let found = md5.finalize();
-            if found.as_slice() != declared {
-                return Err(bad_md5(&declared, found.as_slice()));
-            }
-        }
-        let (Some(algorithm), Some(hasher)) = (self.algorithm, self.hasher) else { return Ok(None) };
+    /// The body has ended: what it is, or `BadDigest` if that is not as declared.
+    pub(crate) fn finish(self) -> S3Result<Found> {
+        let etag = self.md5.map(Md5::finish).transpose()?;
+        let (Some(algorithm), Some(hasher)) = (self.algorithm, self.hasher) else {
+            return Ok(Found { checksum: None, etag });
+        };
         let also = self.also.map(|(algorithm, hasher)| Box::new(Checksum::new(algorithm, hasher.finish())));
         let checksum = Checksum { also, ..Checksum::new(algorithm, hasher.finish()) };
         let declared = match self.declared.checksum {
@@ -442,7 +467,18 @@ impl Digests {
                 "The {name} you specified did not match the calculated checksum."
             ));
         }
-        Ok(Some(checksum))
+        Ok(Found { checksum: Some(checksum), etag })
+    }
+}
+
+impl Md5 {
+    /// The etag that it is.
+    fn finish(self) -> S3Result<ETag> {
+        let found = self.digest.finalize();
+        if let Some(declared) = self.declared.filter(|declared| *declared != found.as_slice()) {
+            return Err(bad_md5(&declared, found.as_slice()));
+        }
+        Ok(ETag::new(&hex(found.as_slice())))
     }
 }
 
@@ -467,8 +503,7 @@ pub(crate) fn invalid_digest(text: &str) -> S3Error {
 
 fn bad_md5(declared: &[u8], found: &[u8]) -> S3Error {
     let error = s3_error!(BadDigest, "The Content-MD5 you specified did not match what we received.");
-    let declared: String = declared.iter().map(|byte| format!("{byte:02x}")).collect();
-    with_details(error, &[("CalculatedDigest", &encode(found)), ("ExpectedDigest", &declared)])
+    with_details(error, &[("CalculatedDigest", &encode(found)), ("ExpectedDigest", &hex(declared))])
 }
 
 /// S3 does not look at the bits of an MD5's last character that stand for nothing.

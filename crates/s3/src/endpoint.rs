@@ -58,6 +58,8 @@ pub struct EndpointOptions {
     pub domains: Vec<String>,
     /// Where notification configurations can send events, by name.
     pub webhooks: BTreeMap<String, events::Webhook>,
+    /// Whether etags of new objects are MD5s, as far as the store calls objects as it is told. It costs more than all else.
+    pub md5: bool,
 }
 
 /// An S3 endpoint over some buckets. Clones share it.
@@ -79,6 +81,8 @@ pub(crate) struct Shared {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) entropy: Arc<Entropy>,
     pub(crate) notifier: Arc<Notifier>,
+    /// Whether etags are to be MD5s.
+    pub(crate) md5: bool,
 }
 
 impl Shared {
@@ -108,10 +112,11 @@ impl Endpoint {
         clock: Arc<dyn Clock>,
         entropy: Arc<Entropy>,
     ) -> Result<Self, String> {
-        let EndpointOptions { users, region, domains, webhooks } = options;
+        let EndpointOptions { users, region, domains, webhooks, md5 } = options;
         let sessions = Sessions::new(users.clone(), clock.clone(), entropy.clone());
         let notifier = Arc::new(Notifier::start(webhooks, region.clone(), users.clone(), clock.clone()));
-        let shared = Shared { buckets, users, sessions: sessions.clone(), region, clock, entropy, notifier };
+        let shared =
+            Shared { buckets, users, sessions: sessions.clone(), region, md5, clock, entropy, notifier };
         let shared = Arc::new(shared);
         let gate = Gate(shared.clone());
         let mut builder = S3ServiceBuilder::new(Service { shared: shared.clone(), gate: gate.clone() });

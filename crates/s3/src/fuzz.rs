@@ -147,6 +147,7 @@ async fn endpoint() -> Endpoint {
         region: "us-east-1".to_owned(),
         domains: Vec::new(),
         webhooks: std::collections::BTreeMap::new(),
+        md5: false,
     };
     let entropy = Arc::new(Entropy::new(1));
     Endpoint::new(buckets, options, clock, entropy).unwrap_or_else(|error| panic!("{error}"))

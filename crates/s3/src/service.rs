@@ -90,7 +90,7 @@ impl S3 for Service {
             self.shared.changed(&request, &request.input.bucket, Action::of_put(&request.extensions)).await?;
         let trailer = request.extensions.get().cloned();
         let (output, checksum) =
-            ops::put::put(bucket, request.input, &request.headers, trailer, self.now()).await?;
+            ops::put::put(bucket, request.input, &request.headers, trailer, &self.shared).await?;
         with_checksum(output, checksum.as_ref())
     }
 

@@ -55,6 +55,7 @@ impl World {
             region: "us-east-1".to_owned(),
             domains: Vec::new(),
             webhooks,
+            md5: false,
         };
         let endpoint = Endpoint::new(buckets, options, clock, Arc::new(Entropy::new(1))).unwrap();
         let address = "127.0.0.1:0".parse().unwrap();

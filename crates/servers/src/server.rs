@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 /// How often a starting server is asked, and for how long in all.
 const POLL_PAUSE: Duration = Duration::from_millis(20);
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(180);
 
 /// Somebody else can take a port between finding it free and the server's bind.
 const PORT_TRIES: u32 = 5;

@@ -6,12 +6,13 @@
 mod faults;
 mod medium;
 
-use drive::device::{BlockDevice, check_read, check_write};
+use drive::device::{BLOCK_BYTES, BlockDevice, check_read, check_write};
 use faults::Faults;
 use medium::{Medium, WriteId};
 use std::io;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::runtime::{Handle, RuntimeFlavor};
 
 /// What was asked of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,6 +38,7 @@ pub enum OperationKind {
 #[derive(Debug, Clone)]
 pub struct SimDevice {
     len_bytes: u64,
+    row_bytes: u64,
     state: Arc<Mutex<State>>,
 }
 
@@ -51,12 +53,28 @@ struct State {
 impl SimDevice {
     /// A device of zeros that nothing happens to.
     pub fn new(len_bytes: u64) -> Self {
-        Self { len_bytes, state: Arc::default() }
+        Self::in_rows(len_bytes, BLOCK_BYTES)
+    }
+
+    /// One that takes whole rows of so many bytes only.
+    pub fn in_rows(len_bytes: u64, row_bytes: u64) -> Self {
+        let len_bytes = len_bytes - len_bytes % row_bytes;
+        Self { len_bytes, row_bytes, state: Arc::default() }
     }
 
     /// Another device that is as this one is now: to let the power go at one moment in many ways.
     pub fn fork(&self) -> Self {
-        Self { len_bytes: self.len_bytes, state: Arc::new(Mutex::new(self.lock().clone())) }
+        let mut state = self.lock().clone();
+        state.faults = state.faults.forked();
+        Self { state: Arc::new(Mutex::new(state)), ..*self }
+    }
+
+    /// A device of zeros whose power goes when this one's does.
+    pub fn beside(&self, len_bytes: u64) -> Self {
+        let faults = self.lock().faults.beside();
+        let device = Self::new(len_bytes);
+        device.lock().faults = faults;
+        device
     }
 
     /// The power goes and comes back. What was flushed stays; of each write that was not, the seed says whether all, a
@@ -104,7 +122,8 @@ impl SimDevice {
 
     /// No more errors.
     pub fn heal(&self) {
-        self.lock().faults = Faults::default();
+        let mut state = self.lock();
+        state.faults = state.faults.healed();
     }
 
     /// What was asked since this was called last, in order.
@@ -131,8 +150,10 @@ impl SimDevice {
         let verdict = state.faults.judge(&operation);
         let written = state.medium.next_write();
         drop(state);
-        // Whoever else would call now may: that is when conflicts show.
-        std::thread::yield_now();
+        if !is_alone() {
+            // Whoever else would call now may: that is when conflicts show.
+            std::thread::yield_now();
+        }
         UnderWay { device: self, operation, verdict, written }
     }
 }
@@ -140,6 +161,10 @@ impl SimDevice {
 impl BlockDevice for SimDevice {
     fn len_bytes(&self) -> u64 {
         self.len_bytes
+    }
+
+    fn row_bytes(&self) -> u64 {
+        self.row_bytes
     }
 
     fn read_at(&self, at: u64, into: &mut [u8]) -> io::Result<()> {
@@ -152,6 +177,8 @@ impl BlockDevice for SimDevice {
 
     fn write_at(&self, at: u64, from: &[u8]) -> io::Result<()> {
         check_write(self.len_bytes, at, from.len())?;
+        let is_rows = [at, from.len() as u64].iter().all(|n| n.is_multiple_of(self.row_bytes));
+        assert!(is_rows, "{} bytes at {at} are no whole rows of {}", from.len(), self.row_bytes);
         let write = self.begin(OperationKind::Write, at, from.len());
         match write.verdict {
             Verdict::Done | Verdict::PowerGoes => self.lock().medium.write(at, from),
@@ -181,6 +208,11 @@ impl Operation {
     fn touches(&self, range: &Range<u64>) -> bool {
         self.at < range.end && range.start < self.at + self.len
     }
+}
+
+/// Whether nobody else can call meanwhile, as in a world, whose tasks are all on one thread.
+fn is_alone() -> bool {
+    Handle::try_current().is_ok_and(|runtime| runtime.runtime_flavor() == RuntimeFlavor::CurrentThread)
 }
 
 /// What becomes of an operation.

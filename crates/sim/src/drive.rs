@@ -13,24 +13,31 @@
 //! - a full drive refuses writes, and takes deletions;
 //! - after rot: a clear error, or what was stored; never other bytes, never a panic.
 
+mod arrays;
 mod client;
 mod life;
 mod look;
 mod model;
 mod parts;
 
-use crate::files::tale::Tale;
-use crate::{Failure, Report};
+use crate::{Failure, Report, living};
 
 /// Lives through the world of a seed.
 pub fn world(seed: u64) -> Result<Report, Failure> {
-    life::live(seed, &Tale::default())
+    living::world::<life::World>(seed)
+}
+
+/// Lives through the world of a seed on an array of devices.
+pub fn world_of_arrays(seed: u64) -> Result<Report, Failure> {
+    living::world::<arrays::World>(seed)
+}
+
+/// Everything that happens in the world of a seed on an array of devices, line by line.
+pub fn tale_of_arrays(seed: u64) -> Vec<String> {
+    living::tale::<arrays::World>(seed)
 }
 
 /// Everything that happens in the world of a seed, line by line.
 pub fn tale(seed: u64) -> Vec<String> {
-    let tale = Tale::default();
-    // A failure is part of what is told.
-    drop(life::live(seed, &tale));
-    tale.whole()
+    living::tale::<life::World>(seed)
 }

@@ -25,18 +25,14 @@ mod program;
 mod stage;
 mod stranger;
 
-use crate::files::tale::Tale;
-use crate::{Failure, Report};
+use crate::{Failure, Report, living};
 
 /// Lives through the world of a seed.
 pub fn world(seed: u64) -> Result<Report, Failure> {
-    life::live(seed, &Tale::default())
+    living::world::<life::World>(seed)
 }
 
 /// Everything that happens in the world of a seed, line by line.
 pub fn tale(seed: u64) -> Vec<String> {
-    let tale = Tale::default();
-    // A failure is part of what is told.
-    drop(life::live(seed, &tale));
-    tale.whole()
+    living::tale::<life::World>(seed)
 }

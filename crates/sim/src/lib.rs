@@ -9,6 +9,7 @@
 //! Invariant: the same seed gives the same world, step by step.
 
 mod clock;
+mod living;
 mod world;
 
 pub mod device;

@@ -12,6 +12,7 @@ pub const WORLDS: &[World] = &[
     ("files", crate::files::world),
     ("dual", crate::dual::world),
     ("drive", crate::drive::world),
+    ("array", crate::drive::world_of_arrays),
 ];
 
 /// How often what happened.

@@ -49,17 +49,43 @@ fn drive_worlds_keep_their_promises() {
         "orderly ends",
         "rots",
     ];
-    // Of more, 35 and 80 are open: a drive of 16 zones that was full and has no whole zone left refuses a deletion.
     agree(sim::drive::world, 30, &what);
+}
+
+/// A drive of 16 zones was full; the log took the zones that the index needed for a checkpoint, so that no checkpoint could be made, no zone
+/// came free, and a deletion was refused.
+#[test]
+fn drive_worlds_that_failed_once_do_no_more() {
+    for seed in [35, 80] {
+        if let Err(failure) = sim::drive::world(seed) {
+            panic!("{failure}");
+        }
+    }
+}
+
+#[test]
+fn array_worlds_keep_their_promises() {
+    let what = [
+        "ops",
+        "looks",
+        "power cuts",
+        "openings without some",
+        "devices that fail",
+        "rots",
+        "rots that were mended",
+        "rebuilds",
+        "rebuilds cut short",
+    ];
+    agree(sim::drive::world_of_arrays, 40, &what);
 }
 
 /// An empty file made by inode is a name that is synced a moment later; what a failed close had stored was taken for somebody
 /// else's; a rename met what the endpoint had stored under a file being written, or had stored the file on its way, and then the
 /// endpoint stored another in its place; a file that was deleted through the endpoint stores nothing; one that lost while it was
-/// written was renamed.
+/// written was renamed; one that had replaced another could not be deleted where it had just arrived, and was said to be gone.
 #[test]
 fn dual_worlds_that_failed_once_do_no_more() {
-    for seed in [4964, 6318, 7970, 8725, 9096, 9868, 10161, 11520] {
+    for seed in [4964, 6318, 7970, 8725, 9096, 9868, 9966, 10161, 11520] {
         if let Err(failure) = sim::dual::world(seed) {
             panic!("{failure}");
         }

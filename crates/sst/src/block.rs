@@ -248,7 +248,7 @@ pub(crate) fn common_len(a: &[u8], b: &[u8]) -> usize {
 }
 
 /// The entries of a block one after the other, each checked to be after the one before.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Steps {
     block: Block,
     next: Restart,

@@ -75,7 +75,17 @@ impl Cache {
         self.0.get_or_insert_with(&Part { table, at }, read)
     }
 
+    /// Keeps a part of a table that was read.
+    pub(crate) fn insert(&self, table: u64, at: u64, kept: Kept) {
+        self.0.insert(Part { table, at }, kept);
+    }
+
     /// A part of a table, if it is kept.
+    pub(crate) fn get(&self, table: u64, at: u64) -> Option<Kept> {
+        self.0.get(&Part { table, at })
+    }
+
+    /// As [`Cache::get`], but a part is not kept for longer for it.
     pub(crate) fn peek(&self, table: u64, at: u64) -> Option<Kept> {
         self.0.peek(&Part { table, at })
     }
@@ -101,8 +111,8 @@ impl Weighter<Part, Kept> for Weigh {
 }
 
 /// A hash of two numbers that is the same in every process, for the sake of simulated worlds.
-#[derive(Debug, Default)]
-struct Spread(u64);
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Spread(u64);
 
 impl Hasher for Spread {
     fn finish(&self) -> u64 {

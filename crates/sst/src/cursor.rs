@@ -43,8 +43,8 @@ struct At {
 }
 
 impl<S: Source> Cursor<S> {
-    pub(crate) fn new(table: Arc<Table<S>>, from: Bound<&[u8]>) -> Self {
-        let reader = Reader { table, ahead: Ahead::default(), blocks: 0, read_to: 0 };
+    pub(crate) fn new(table: Arc<Table<S>>, from: Bound<&[u8]>, keeps: bool) -> Self {
+        let reader = Reader { table, ahead: Ahead::default(), keeps, blocks: 0, read_to: 0 };
         Self { reader, state: State::Before(from.map(<[u8]>::to_vec)), value: Bytes::new() }
     }
 
@@ -119,6 +119,8 @@ impl<S: Source> Sorted for Cursor<S> {
 struct Reader<S> {
     table: Arc<Table<S>>,
     ahead: Ahead,
+    /// Whether what is read ahead stays in the cache.
+    keeps: bool,
     /// How many it has read.
     blocks: u32,
     /// Where the last one ended: none is read twice, however often a damaged index names it.
@@ -172,7 +174,7 @@ impl<S: Source> Reader<S> {
 
     fn index(&mut self, partition: &Partition) -> Result<Block> {
         let place = &partition.index;
-        if self.blocks < NEAR_BLOCKS {
+        if self.keeps || self.blocks < NEAR_BLOCKS {
             return self.table.block(place);
         }
         self.table.kept_block(place)?.map_or_else(|| self.table.read_block(place), Ok)
@@ -189,6 +191,9 @@ impl<S: Source> Reader<S> {
         }
         self.read_to = place.end();
         self.blocks = self.blocks.saturating_add(1);
+        if self.keeps && self.blocks > 1 {
+            return self.kept(index, partition, &place);
+        }
         if self.blocks <= NEAR_BLOCKS {
             return self.table.block(&place);
         }
@@ -198,6 +203,26 @@ impl<S: Source> Reader<S> {
             return Ok(block);
         }
         block_of(self.ahead.read(self.table.source(), &place, partition.filter.at)?, &place)
+    }
+
+    /// A block by the cache; where that has not got it, with those behind it that one read takes.
+    fn kept(&self, index: &Steps, partition: &Partition, place: &Place) -> Result<Block> {
+        if let Some(block) = self.table.kept_block(place)? {
+            return Ok(block);
+        }
+        let mut ahead = Ahead::default();
+        let block =
+            self.table.keep_block(place, &ahead.read(self.table.source(), place, partition.filter.at)?)?;
+        let mut rest = index.clone();
+        while rest.advance()? {
+            let next = Place::decode(rest.value_bytes(), rest.block().at())?;
+            let Some(bytes) = ahead.bytes_of(&next) else { break };
+            // Whoever comes to one that is damaged reads it again, and says so.
+            if next.check(&bytes).is_ok() {
+                self.table.keep_block(&next, &bytes)?;
+            }
+        }
+        Ok(block)
     }
 }
 
@@ -230,9 +255,12 @@ impl Ahead {
             let len = end.saturating_sub(place.at).min(AHEAD_LEN).max(u64::from(place.len));
             *self = Self { at: place.at, bytes: read(source, place.at, len as usize)? };
         }
-        let start = (place.at - self.at) as usize;
-        let bytes = self.bytes.slice(start..start + place.len as usize);
-        place.check(&bytes)?;
-        Ok(bytes)
+        place.checked(source, self.bytes_of(place).unwrap_or_default())
+    }
+
+    /// The bytes of a place, if they were read.
+    fn bytes_of(&self, place: &Place) -> Option<Bytes> {
+        let start = self.has(place).then(|| (place.at - self.at) as usize)?;
+        Some(self.bytes.slice(start..start + place.len as usize))
     }
 }

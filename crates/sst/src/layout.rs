@@ -60,8 +60,15 @@ impl Place {
             return Err(Error::Corrupt { what: "a part is too long", at: self.at });
         }
         let bytes = read(source, self.at, self.len as usize)?;
-        self.check(&bytes)?;
-        Ok(bytes)
+        self.checked(source, bytes)
+    }
+
+    /// These bytes of it, or those that were written if the source has them elsewhere.
+    pub(crate) fn checked(&self, source: &impl Source, bytes: Bytes) -> Result<Bytes> {
+        self.check(&bytes).map(|()| bytes).or_else(|error| {
+            let is_right = |bytes: &[u8]| self.check(bytes).is_ok();
+            source.read_otherwise(self.at, self.len as usize, &is_right).ok_or(error)
+        })
     }
 
     pub(crate) fn check(&self, bytes: &[u8]) -> Result<()> {

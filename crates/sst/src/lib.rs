@@ -24,7 +24,7 @@ mod table;
 mod verify;
 mod writer;
 
-pub use cache::Cache;
+pub use cache::{Cache, Spread};
 pub use cursor::Cursor;
 pub use error::{Error, Result};
 pub use merge::{Merge, Sorted};

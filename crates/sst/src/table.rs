@@ -38,8 +38,13 @@ impl<S: Source> Table<S> {
     pub fn open(source: S, id: u64, cache: Arc<Cache>) -> Result<Self> {
         let len = source.len_bytes();
         let tail_at = len.saturating_sub(TAIL_LEN);
-        let tail = read(&source, tail_at, (len - tail_at) as usize)?;
-        let footer = Footer::decode(&tail[tail.len().saturating_sub(Footer::LEN)..], len)?;
+        let mut tail = read(&source, tail_at, (len - tail_at) as usize)?;
+        let footer_in = |tail: &[u8]| Footer::decode(&tail[tail.len().saturating_sub(Footer::LEN)..], len);
+        let footer = footer_in(&tail).or_else(|error| {
+            let is_right = |tail: &[u8]| footer_in(tail).is_ok();
+            tail = source.read_otherwise(tail_at, tail.len(), &is_right).ok_or(error)?;
+            footer_in(&tail)
+        })?;
         let tail_len = footer.tail_len();
         let at = len - tail_len as u64;
         let tail = match tail.len().checked_sub(tail_len) {
@@ -47,7 +52,7 @@ impl<S: Source> Table<S> {
             None => read(&source, at, tail_len)?,
         };
         let mut kept = tail.slice(..tail_len - Footer::LEN);
-        Place { at, len: kept.len() as u32, checksum: footer.checksum }.check(&kept)?;
+        kept = Place { at, len: kept.len() as u32, checksum: footer.checksum }.checked(&source, kept)?;
         let first = kept.split_to(usize::from(footer.first_len));
         let last = kept.split_to(usize::from(footer.last_len));
         let top = Block::new(kept, at + (first.len() + last.len()) as u64)?;
@@ -63,11 +68,16 @@ impl<S: Source> Table<S> {
     ///
     /// [`Error::Corrupt`] and [`Error::Io`].
     pub fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
-        let Some(partition) = self.partition_that_may_hold(key)? else { return Ok(None) };
-        let index = self.block(&partition.index)?;
-        let Some(floor) = index.floor(key)? else { return Ok(None) };
-        let block = self.block(&Place::decode(index.value_bytes(&floor), index.at())?)?;
-        Ok(block.floor(key)?.filter(|floor| floor.is_equal).map(|floor| block.value(&floor)))
+        Ok(self.look(key, true)?.flatten())
+    }
+
+    /// As [`Table::get`], without a read: `None` if that would take one.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Corrupt`].
+    pub fn get_kept(&self, key: &[u8]) -> Result<Option<Option<Bytes>>> {
+        self.look(key, false)
     }
 
     /// Whether the table may have the key, by its filter: false is certain.
@@ -76,7 +86,7 @@ impl<S: Source> Table<S> {
     ///
     /// [`Error::Corrupt`] and [`Error::Io`].
     pub fn may_hold(&self, key: &[u8]) -> Result<bool> {
-        Ok(self.partition_that_may_hold(key)?.is_some())
+        Ok(self.partition_that_may_hold(key, true)?.flatten().is_some())
     }
 
     /// How many entries it has.
@@ -94,9 +104,15 @@ impl<S: Source> Table<S> {
         &self.last
     }
 
-    /// The entries from a key on, in ascending order.
+    /// The entries from a key on, in ascending order. After a few blocks it reads past the cache, as one who goes through all of a
+    /// table.
     pub fn scan(self: &Arc<Self>, from: Bound<&[u8]>) -> Cursor<S> {
-        Cursor::new(Arc::clone(self), from)
+        Cursor::new(Arc::clone(self), from, false)
+    }
+
+    /// The same for one who stops before long, and goes on there with another scan: what was read ahead stays in the cache.
+    pub fn scan_part(self: &Arc<Self>, from: Bound<&[u8]>) -> Cursor<S> {
+        Cursor::new(Arc::clone(self), from, true)
     }
 
     /// Reads all of the table, past the cache, and checks it: every checksum, the order of all keys, that every byte has its
@@ -118,24 +134,57 @@ impl<S: Source> Table<S> {
         &self.top
     }
 
-    fn partition_that_may_hold(&self, key: &[u8]) -> Result<Option<Partition>> {
-        if key < self.first() || key > self.last() {
-            return Ok(None);
-        }
-        let Some(floor) = self.top.floor(key)? else { return Ok(None) };
-        let partition = Partition::decode(self.top.value_bytes(&floor), self.top.at())?;
-        if partition.filter.len == 0 {
-            return Ok(Some(partition));
-        }
-        let may_hold = self.filter(&partition.filter)?.may_hold(filter::hash(key));
-        Ok(may_hold.then_some(partition))
+    /// The key's value, if there is one; `None` if it would take a read that may not be.
+    fn look(&self, key: &[u8], may_read: bool) -> Result<Option<Option<Bytes>>> {
+        let Some(partition) = self.partition_that_may_hold(key, may_read)? else { return Ok(None) };
+        let Some(partition) = partition else { return Ok(Some(None)) };
+        let Some(index) = self.block_for(&partition.index, may_read)? else { return Ok(None) };
+        let Some(floor) = index.floor(key)? else { return Ok(Some(None)) };
+        let place = Place::decode(index.value_bytes(&floor), index.at())?;
+        let Some(block) = self.block_for(&place, may_read)? else { return Ok(None) };
+        Ok(Some(block.floor(key)?.filter(|floor| floor.is_equal).map(|floor| block.value(&floor))))
     }
 
-    fn filter(&self, place: &Place) -> Result<Filter> {
+    /// Where the key lies if it is there, if it may be there; `None` if it would take a read that may not be.
+    fn partition_that_may_hold(&self, key: &[u8], may_read: bool) -> Result<Option<Option<Partition>>> {
+        if key < self.first() || key > self.last() {
+            return Ok(Some(None));
+        }
+        let Some(floor) = self.top.floor(key)? else { return Ok(Some(None)) };
+        let partition = Partition::decode(self.top.value_bytes(&floor), self.top.at())?;
+        if partition.filter.len == 0 {
+            return Ok(Some(Some(partition)));
+        }
+        let Some(filter) = self.filter(&partition.filter, may_read)? else { return Ok(None) };
+        Ok(Some(filter.may_hold(filter::hash(key)).then_some(partition)))
+    }
+
+    fn filter(&self, place: &Place, may_read: bool) -> Result<Option<Filter>> {
         let read = || Ok(Kept::Filter(self.read_filter(place)?));
-        match self.cache.get_or_read(self.id, place.at, read)? {
-            Kept::Filter(filter) => Ok(filter),
-            Kept::Block(_) => Err(Error::Corrupt { what: "a block is named as a filter", at: place.at }),
+        match self.part(place, may_read, read)? {
+            Some(Kept::Filter(filter)) => Ok(Some(filter)),
+            Some(Kept::Block(_)) => {
+                Err(Error::Corrupt { what: "a block is named as a filter", at: place.at })
+            }
+            None => Ok(None),
+        }
+    }
+
+    fn block_for(&self, place: &Place, may_read: bool) -> Result<Option<Block>> {
+        let read = || Ok(Kept::Block(self.read_block(place)?));
+        self.part(place, may_read, read)?.map(|kept| as_block(kept, place)).transpose()
+    }
+
+    /// A part by the cache, if the cache has it or it may be read.
+    fn part(
+        &self,
+        place: &Place,
+        may_read: bool,
+        read: impl FnOnce() -> Result<Kept>,
+    ) -> Result<Option<Kept>> {
+        match may_read {
+            true => self.cache.get_or_read(self.id, place.at, read).map(Some),
+            false => Ok(self.cache.get(self.id, place.at)),
         }
     }
 
@@ -153,6 +202,13 @@ impl<S: Source> Table<S> {
     /// A block, if the cache has it.
     pub(crate) fn kept_block(&self, place: &Place) -> Result<Option<Block>> {
         self.cache.peek(self.id, place.at).map(|kept| as_block(kept, place)).transpose()
+    }
+
+    /// Keeps a block that was read with others, whose memory it does not hold.
+    pub(crate) fn keep_block(&self, place: &Place, bytes: &[u8]) -> Result<Block> {
+        let block = block_of(Bytes::copy_from_slice(bytes), place)?;
+        self.cache.insert(self.id, place.at, Kept::Block(block.clone()));
+        Ok(block)
     }
 
     /// A block past the cache.

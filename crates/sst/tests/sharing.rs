@@ -62,6 +62,42 @@ fn opening_reads_the_end_and_a_get_what_it_needs() {
 }
 
 #[test]
+fn what_is_kept_is_got_without_a_read_and_nothing_else() {
+    let model = numbered(6000);
+    let (table, _) = counted(&model, SMALL, 1 << 20);
+    let (key, value) = model.iter().nth(4321).unwrap();
+    assert_eq!(table.get_kept(key).unwrap(), None, "nothing was read yet");
+    assert_eq!(table.get_kept(b"zzz").unwrap(), Some(None), "beyond the last key");
+    table.get(key).unwrap();
+    let reads = table.source().reads();
+    assert_eq!(table.get_kept(key).unwrap(), Some(Some(Bytes::from(value.clone()))));
+    assert_eq!(table.get_kept(b"bucket/key-0004321x").unwrap(), Some(None), "the filter says so");
+    assert_eq!(table.get_kept(model.keys().next().unwrap()).unwrap(), None, "another block");
+    assert_eq!(table.source().reads(), reads);
+}
+
+#[test]
+fn scans_that_go_on_where_one_stopped_read_little_more_than_one_scan() {
+    let model = numbered(50_000);
+    let (table, _) = counted(&model, Options::default(), 64 << 20);
+    let (mut found, mut last) = (Vec::new(), Vec::new());
+    loop {
+        let mut part = table.scan_part(Bound::Excluded(&last));
+        let before = found.len();
+        while found.len() < before + 1000 && part.advance().unwrap() {
+            found.push((part.key().to_vec(), part.value().to_vec()));
+        }
+        if found.len() == before {
+            break;
+        }
+        last = found.last().unwrap().0.clone();
+    }
+    assert_eq!(found, expected(&model, Bound::Unbounded));
+    let (reads, len) = (table.source().reads(), table.source().len_bytes());
+    assert!(reads < 12 + 2 * len / (256 << 10), "{reads} reads of {len} bytes");
+}
+
+#[test]
 fn a_long_scan_reads_far_ahead_and_leaves_the_cache_alone() {
     let model = numbered(50_000);
     let (table, cache) = counted(&model, Options::default(), 64 << 20);

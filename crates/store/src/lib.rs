@@ -37,6 +37,7 @@ pub mod listing;
 pub mod memory;
 pub mod mover;
 pub mod names;
+pub mod part_number;
 pub mod s3;
 pub mod version_id;
 pub mod wrap;

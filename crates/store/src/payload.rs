@@ -1,6 +1,7 @@
 //! The bytes of a PUT or a part: a rope that can be sent again.
 
 use bytes::Bytes;
+use std::ops::Range;
 
 /// Bytes to store: pieces in order, cheap to clone, so that a retry sends the same bytes.
 #[derive(Debug, Clone, Default)]
@@ -31,6 +32,19 @@ impl Payload {
     /// The pieces, in order, none empty.
     pub fn pieces(&self) -> &[Bytes] {
         &self.pieces
+    }
+
+    /// The part that a range covers, as far as there are bytes, without copying.
+    pub fn slice(&self, range: Range<u64>) -> Self {
+        let mut begins = 0;
+        let cut = |piece: &Bytes| {
+            let ends = begins + piece.len() as u64;
+            let start = range.start.clamp(begins, ends) - begins;
+            let end = range.end.clamp(begins, ends) - begins;
+            begins = ends;
+            piece.slice(start as usize..end as usize)
+        };
+        self.pieces.iter().map(cut).collect()
     }
 
     /// One contiguous buffer; copies only if there are several pieces.

@@ -33,6 +33,8 @@ pub struct PutOptions {
     pub attributes: Attributes,
     /// Tags to store with the bytes.
     pub tags: Tags,
+    /// What to call the bytes, for a store whose etags say nothing of them: their MD5. Others call them as they do.
+    pub etag: Option<ETag>,
 }
 
 /// How to copy.

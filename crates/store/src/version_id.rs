@@ -1,7 +1,7 @@
 //! What versions are called where Tenon names them: 26 digits of Crockford's base 32, of which the first holds three bits.
 //! The later write has the greater name.
 
-use crate::{Timestamp, VersionId};
+use crate::{NULL_VERSION, Result, StoreError, Timestamp, VersionId};
 
 const DIGITS: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
 const LENGTH: usize = 26;
@@ -17,4 +17,12 @@ pub fn new(write: u64, modified: Timestamp) -> VersionId {
 /// Whether a text can be such a name.
 pub fn is_one(text: &str) -> bool {
     text.len() == LENGTH && text.bytes().all(|byte| DIGITS.contains(&byte)) && text < "8"
+}
+
+/// `Invalid` for a text that no version was ever named by.
+pub fn check(text: &str) -> Result<()> {
+    if is_one(text) || text == NULL_VERSION {
+        return Ok(());
+    }
+    Err(StoreError::Invalid(format!("'{text}' is no version's id")))
 }

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use futures_util::TryStreamExt as _;
 use serde::{Deserialize, Serialize};
 use store::{
-    Attributes, GetOptions, ListRequest, ObjectStore, Payload, Precondition, PutOptions, StoreError, Tags,
+    Attributes, GetOptions, ListRequest, ObjectStore, Payload, Precondition, PutOptions, StoreError,
     Timestamp,
 };
 
@@ -152,7 +152,7 @@ impl VolumeRecord {
         let options = PutOptions {
             precondition,
             attributes: Attributes { content_type: Some("application/json".into()), ..Attributes::default() },
-            tags: Tags::new(),
+            ..PutOptions::default()
         };
         let text = serde_json::to_string(self).map_err(|error| Error::Volume(error.to_string()))?;
         let key = volume_record(prefix)?;

@@ -46,6 +46,9 @@ pub enum System {
     Drive,
 }
 
+/// Less is refused by `tenon serve`.
+const MEMORY_LIMIT_BYTES_MIN: u64 = 64 << 20;
+
 /// What runs the servers.
 #[derive(Debug, Clone)]
 pub struct Programs {
@@ -212,7 +215,12 @@ impl Running {
         let name = format!("tenon-analyze-{}", running.devices[0].name());
         let group = MemoryLimit::probe().group(&name, memory_bytes, &mut running.undertaker)?;
         let dir = backing.dir().to_owned();
-        let (program, arguments) = running.prepare(programs, &dir, address.to_string())?;
+        let (program, mut arguments) = running.prepare(programs, &dir, address.to_string())?;
+        if system == System::Drive {
+            // Others leave the group's memory to the page cache; a quarter of it is for what is under way.
+            let limit_bytes = (memory_bytes / 4 * 3).max(MEMORY_LIMIT_BYTES_MIN);
+            arguments.extend(["--memory-limit".to_owned(), limit_bytes.to_string()]);
+        }
         let recipe = Recipe {
             name: system.title().to_owned(),
             program,

@@ -1,16 +1,18 @@
 //! `tenon drive`: an object drive, looked at without serving it.
 
 use crate::bucket::World;
-use crate::local::open_drive;
+use crate::devices::{Devices, OpenDrive};
+use crate::exporting::{self, Exported};
 use crate::progress::Progress;
 use crate::units;
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
-use drive::device::{BlockDevice, FileDevice};
-use drive::{Drive as Opened, FormatOptions, Scrubbed, ZoneUse};
+use drive::device::{Array, ArrayInfo, BlockDevice, FileDevice, Found, Io, MemberState, Shape};
+use drive::{Drive as Opened, FormatOptions, OpenOptions, Scrubbed, ZoneUse};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
+use store::dir::{DirBuckets, DirOptions};
 use tokio::runtime::Runtime;
 
 /// Something is damaged.
@@ -30,11 +32,18 @@ pub(crate) struct Drive {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Make a drive of a block device or a file; what was there is gone
+    /// Make a drive of a block device or a file, or of several; what was there is gone
     Format {
-        /// A block device, or a file that stands for one
-        device: PathBuf,
-        /// Make the file, of this length
+        /// Block devices, or files that stand for them
+        #[arg(required = true, value_name = "DEVICE")]
+        devices: Vec<PathBuf>,
+        /// Of several devices, so many hold data [default: all that hold no parity]
+        #[arg(long, value_name = "K")]
+        data: Option<usize>,
+        /// Of several devices, so many hold parity: as many may be lost
+        #[arg(long, value_name = "M")]
+        parity: Option<usize>,
+        /// Make the file, of this length; of several each
         #[arg(long, value_name = "SIZE", value_parser = units::size_bytes)]
         size: Option<u64>,
         /// The length of a zone, a power of two of at least 1 MiB; without it as fits the device
@@ -44,28 +53,56 @@ enum Action {
         #[arg(long)]
         force: bool,
     },
+    /// Make a device the one that is missing of a drive on several; what was on it is gone
+    Rebuild {
+        /// The drive's devices: /dev/a,/dev/b,... or drive:///dev/a,/dev/b,...
+        #[arg(value_name = "DRIVE", value_parser = Devices::parse)]
+        devices: Devices,
+        /// The new device, or one that missed writes
+        device: PathBuf,
+        /// Also if there is something else on it
+        #[arg(long)]
+        force: bool,
+    },
     /// Show what there is on a drive
     Info {
-        /// The drive's device
-        device: PathBuf,
+        /// The drive's device, or its devices: /dev/a,/dev/b,... or drive:///dev/a,/dev/b,...
+        #[arg(value_name = "DRIVE", value_parser = Devices::parse)]
+        devices: Devices,
         /// Print one JSON object
         #[arg(long)]
         json: bool,
     },
     /// Show what each zone is used for
     Map {
-        /// The drive's device
-        device: PathBuf,
+        /// The drive's device, or its devices: /dev/a,/dev/b,... or drive:///dev/a,/dev/b,...
+        #[arg(value_name = "DRIVE", value_parser = Devices::parse)]
+        devices: Devices,
     },
     /// Compare the index with the space, block by block; objects are not read
     Check {
-        /// The drive's device
-        device: PathBuf,
+        /// The drive's device, or its devices: /dev/a,/dev/b,... or drive:///dev/a,/dev/b,...
+        #[arg(value_name = "DRIVE", value_parser = Devices::parse)]
+        devices: Devices,
     },
-    /// Read everything and compare it with its checksums
+    /// Read everything and compare it with its checksums; what other devices have right is written anew
     Scrub {
-        /// The drive's device
-        device: PathBuf,
+        /// The drive's device, or its devices: /dev/a,/dev/b,... or drive:///dev/a,/dev/b,...
+        #[arg(value_name = "DRIVE", value_parser = Devices::parse)]
+        devices: Devices,
+    },
+    /// Copy objects into a directory, a directory for each bucket; `tenon serve dirs:///DIR` serves them
+    ///
+    /// Goes on where it was interrupted. Exit code 1 if an object was left out: it is damaged, or no file can be it.
+    Export {
+        /// The drive's device, or its devices: /dev/a,/dev/b,... or drive:///dev/a,/dev/b,...
+        #[arg(value_name = "DRIVE", value_parser = Devices::parse)]
+        devices: Devices,
+        /// Where to; made if it is not there
+        dir: PathBuf,
+        /// This bucket only
+        #[arg(long, value_name = "NAME")]
+        bucket: Option<String>,
     },
 }
 
@@ -73,33 +110,102 @@ impl Drive {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let runtime = Runtime::new().context("cannot start")?;
         let world = World::real()?;
-        let open = |device: &Path| runtime.block_on(open_drive(device, true, &world));
+        let read_only = OpenOptions { read_only: true, ..OpenOptions::default() };
+        let open = |devices: &Devices| runtime.block_on(devices.open(read_only, &world));
         match self.action {
-            Action::Format { device, size, zone, force } => format(&device, size, zone, force, &world)?,
-            Action::Info { device, json } => info(&open(&device)?, json),
-            Action::Map { device } => map(&open(&device)?),
-            Action::Check { device } => return runtime.block_on(check(&open(&device)?)),
-            Action::Scrub { device } => return runtime.block_on(scrub(&open(&device)?)),
+            Action::Format { devices, data, parity, size, zone, force } => {
+                let shape = shape(devices.len(), data, parity)?;
+                format(&devices, shape, size, zone, force, &world)?;
+            }
+            Action::Rebuild { devices, device, force } => rebuild(&devices, &device, force, &world)?,
+            Action::Info { devices, json } => info(&open(&devices)?, json),
+            Action::Map { devices } => map(&open(&devices)?.drive),
+            Action::Check { devices } => return runtime.block_on(check(&open(&devices)?.drive)),
+            Action::Scrub { devices } => return runtime.block_on(scrub(&devices, &world)),
+            Action::Export { devices, dir, bucket } => {
+                return runtime.block_on(export(&open(&devices)?.drive, &dir, bucket.as_deref(), &world));
+            }
         }
         Ok(ExitCode::SUCCESS)
     }
 }
 
-fn format(path: &Path, size: Option<u64>, zone: Option<u64>, force: bool, world: &World) -> Result<()> {
+/// What several devices are to be; `None` for one.
+fn shape(devices: usize, data: Option<usize>, parity: Option<usize>) -> Result<Option<Shape>> {
+    match (devices, data, parity) {
+        (1, None, None) => Ok(None),
+        (1, ..) => bail!("one device has no parity: name more, or leave out --data and --parity"),
+        (_, _, None) => {
+            bail!(
+                "of several devices --parity says how many may be lost; with 0 the loss of one is the loss of all"
+            )
+        }
+        (_, Some(data), Some(parity)) if data + parity != devices => {
+            bail!("{data} of data and {parity} of parity are not the {devices} devices that are named")
+        }
+        (_, _, Some(parity)) if parity >= devices => {
+            bail!("with {parity} devices of parity none is left for data")
+        }
+        (_, _, Some(parity)) => Ok(Some(Shape { data: devices - parity, parity })),
+    }
+}
+
+fn format(
+    paths: &[PathBuf],
+    shape: Option<Shape>,
+    size: Option<u64>,
+    zone: Option<u64>,
+    force: bool,
+    world: &World,
+) -> Result<()> {
+    let named = Devices::of(paths.iter().map(PathBuf::as_path))?;
+    let mut devices = Vec::new();
+    for path in paths {
+        devices.push((path.display().to_string(), empty_device(path, size, force)?));
+    }
+    let device = match shape {
+        Some(shape) => array_of(devices, shape, world)?,
+        None => devices.swap_remove(0).1.device(),
+    };
+    Opened::format(&device, FormatOptions { zone_bytes: zone }, &world.entropy)?;
+    println!("{named} is a drive; serve it with `tenon serve drive://{named}`");
+    Ok(())
+}
+
+/// A device on which there is nothing.
+fn empty_device(path: &Path, size: Option<u64>, force: bool) -> Result<Io> {
     let device = match size {
         Some(len_bytes) if !path.exists() => FileDevice::create(path, len_bytes)?,
         Some(_) => bail!("{} is there already; leave out --size to make a drive of it", path.display()),
         None => FileDevice::open(path)?,
     };
-    let device: Arc<dyn BlockDevice> = Arc::new(device);
-    if !force && !is_blank(&*device)? {
+    if !force && !is_blank(&device)? {
         bail!(
             "there is something on {}; --force makes a drive of it all the same, and it is gone",
             path.display()
         );
     }
-    Opened::format(&device, FormatOptions { zone_bytes: zone }, &world.entropy)?;
-    println!("{} is a drive; serve it with `tenon serve drive://{0}`", absolute(path).display());
+    Ok(Io::open(device))
+}
+
+fn array_of(devices: Vec<(String, Io)>, shape: Shape, world: &World) -> Result<Arc<dyn BlockDevice>> {
+    Array::format(devices.clone(), shape, &world.entropy)?;
+    Ok(Arc::new(Found::look(devices).open(false)?))
+}
+
+fn rebuild(devices: &Devices, path: &Path, force: bool, world: &World) -> Result<()> {
+    let device = FileDevice::open(path)?;
+    let is_blank = is_blank(&device)?;
+    let io = Io::open(device);
+    let array = devices.array_for(path, &io)?;
+    if !force && !is_blank && !array.was_member(&io) {
+        bail!("there is something on {}; --force rebuilds the drive on it all the same", path.display());
+    }
+    let progress = Progress::start();
+    let tell = |done: u64, all: u64| progress.tell(&format!("{}% rebuilt", done * 100 / all));
+    let number = array.rebuild(path.display().to_string(), &io, &world.entropy, tell)?;
+    drop(progress);
+    println!("{} is member {number} of the drive from now on", path.display());
     Ok(())
 }
 
@@ -110,11 +216,7 @@ fn is_blank(device: &dyn BlockDevice) -> Result<bool> {
     Ok(beginning.iter().all(|&byte| byte == 0))
 }
 
-fn absolute(path: &Path) -> PathBuf {
-    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
-}
-
-fn info(drive: &Opened, json: bool) {
+fn info(OpenDrive { drive, array }: &OpenDrive, json: bool) {
     let info = drive.info();
     let entries: u64 = info.tables.iter().map(|(_, entries)| entries).sum();
     let table_bytes: u64 = info.tables.iter().map(|(len_bytes, _)| len_bytes).sum();
@@ -131,6 +233,7 @@ fn info(drive: &Opened, json: bool) {
             "table_bytes": table_bytes,
             "table_entries": entries,
             "log_bytes": info.log_bytes,
+            "array": array.as_ref().map(array_json),
         });
         return println!("{shown}");
     }
@@ -145,6 +248,32 @@ fn info(drive: &Opened, json: bool) {
     println!("pack zones     {}, {} MiB of them alive", info.pack_zones, mib(info.pack_live_bytes));
     println!("index          {} tables, {entries} entries, {} MiB", info.tables.len(), mib(table_bytes));
     println!("log            {} MiB to read at the next opening", mib(info.log_bytes));
+    array.iter().for_each(show_array);
+}
+
+fn show_array(array: &ArrayInfo) {
+    println!("devices        {} of data, {} of parity", array.shape.data, array.shape.parity);
+    for (number, member) in array.members.iter().enumerate() {
+        let (state, name) = told(member);
+        println!("{number:>14} {state}{}{name}", if name.is_empty() { "" } else { ": " });
+    }
+}
+
+fn array_json(array: &ArrayInfo) -> serde_json::Value {
+    let member = |member| {
+        let (state, device) = told(member);
+        serde_json::json!({ "state": state, "device": device })
+    };
+    let members: Vec<_> = array.members.iter().map(member).collect();
+    serde_json::json!({ "data": array.shape.data, "parity": array.shape.parity, "members": members })
+}
+
+fn told(member: &MemberState) -> (&str, &str) {
+    match member {
+        MemberState::InSync(name) => ("in sync", name),
+        MemberState::Stale(name) => ("stale", name),
+        MemberState::Missing => ("missing", ""),
+    }
 }
 
 fn map(drive: &Opened) {
@@ -185,13 +314,43 @@ async fn check(drive: &Opened) -> Result<ExitCode> {
     Ok(if checked.problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(EXIT_DAMAGED) })
 }
 
-async fn scrub(drive: &Opened) -> Result<ExitCode> {
+async fn export(drive: &Opened, dir: &Path, bucket: Option<&str>, world: &World) -> Result<ExitCode> {
+    let usable = || format!("cannot use {}", dir.display());
+    std::fs::create_dir_all(dir).with_context(usable)?;
+    let (clock, entropy) = (world.clock.clone(), world.entropy.clone());
+    let to = DirBuckets::open(dir, DirOptions::default(), clock, entropy).with_context(usable)?;
+    let progress = Progress::start();
+    let tell = |so_far: &Exported| progress.tell(&format!("{} objects copied", so_far.objects));
+    let exported = exporting::export(drive, &to, bucket, |left_out| println!("{left_out}"), tell).await?;
+    drop(progress);
+    let Exported { objects, bytes, kept, failed } = exported;
+    println!("{objects} objects, {} MiB copied; {kept} were there; {failed} left out", bytes >> 20);
+    Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+async fn scrub(devices: &Devices, world: &World) -> Result<ExitCode> {
+    let open = |read_only| devices.open(OpenOptions { read_only, ..OpenOptions::default() }, world);
+    let opened = open(true).await?;
+    let drive = match opened.array {
+        // What is damaged is mended where there is something to mend it from.
+        Some(_) => {
+            drop(opened);
+            open(false).await?.drive
+        }
+        None => opened.drive,
+    };
     let progress = Progress::start();
     let tell = |so_far: &Scrubbed| progress.tell(&format!("{} objects read", so_far.objects));
     let scrubbed = drive.scrub(tell).await?;
     drop(progress);
     scrubbed.damaged.iter().for_each(|line| println!("{line}"));
     let damaged = scrubbed.damaged.len();
+    if scrubbed.mended > 0 {
+        println!(
+            "{} blocks of a device were damaged, and were written anew from the others",
+            scrubbed.mended
+        );
+    }
     println!("{} objects, {} MiB read, {damaged} damaged", scrubbed.objects, scrubbed.bytes >> 20);
     Ok(if damaged == 0 { ExitCode::SUCCESS } else { ExitCode::from(EXIT_DAMAGED) })
 }

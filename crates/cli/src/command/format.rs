@@ -1,13 +1,15 @@
 //! `tenon format`: makes a volume.
 
 use crate::bucket::{Bucket, World};
+use crate::embedded;
 use crate::flags::{Conflict, StoreFlags};
 use crate::units;
-use crate::volume::{self, Volume};
+use crate::volume::{self, ObjectsIn, Volume};
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use std::fs::File;
 use std::io::Read;
+use std::path::Path;
 use std::process::ExitCode;
 use tokio::runtime::Runtime;
 use vfs::VolumeRecord;
@@ -33,6 +35,12 @@ pub(crate) struct Format {
     /// `tenon mount --conflict` changes it
     #[arg(long, value_name = "POLICY")]
     conflict: Option<Conflict>,
+    /// Keep the objects on a drive, a file without a file system in it, rather than as files of a directory
+    #[arg(long)]
+    drive: bool,
+    /// Length of the drive, all of which is reserved at once (default: a quarter of what is free, at most 16GiB)
+    #[arg(long, value_name = "SIZE", requires = "drive", value_parser = units::size_bytes)]
+    size: Option<u64>,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -62,13 +70,15 @@ impl Format {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let volume = Volume::parse_unchecked(&self.volume)?;
         let record = self.record()?;
+        let mut drive_bytes = None;
         let made = match &volume {
             Volume::Embedded { root } => {
-                volume::format(root, &volume::new_record(random_id()?, jiff::Timestamp::now()))?;
+                drive_bytes = self.make_embedded(root)?;
                 true
             }
+            _ if self.drive => bail!("--drive is for volumes in a local directory"),
             Volume::Buckets { .. } => bail!("s3:// is all buckets of a server: name one, s3://bucket"),
-            Volume::Drive { device } => bail!("a drive is made by `tenon drive format {}`", device.display()),
+            Volume::Drive { devices } => bail!("a drive is made by `tenon drive format {devices}`"),
             Volume::Directories { .. } => bail!("dirs:// is several buckets: name one, file:///dir/bucket"),
             Volume::S3 { .. } | Volume::Directory { .. } => {
                 record.naming == vfs::Naming::Inode || self.conflict.is_some()
@@ -77,8 +87,33 @@ impl Format {
         if made {
             self.write_record(&volume, &record)?;
         }
-        self.say(&volume, made.then_some(record.id.as_str()));
+        self.say(&volume, made.then_some(record.id.as_str()), drive_bytes);
         Ok(ExitCode::SUCCESS)
+    }
+
+    /// Makes an embedded volume; nothing of it is left if that fails.
+    fn make_embedded(&self, root: &Path) -> Result<Option<u64>> {
+        let objects = if self.drive { ObjectsIn::Drive } else { ObjectsIn::Directory };
+        let was_there = root.exists();
+        volume::make_directory(root, objects)?;
+        let made = self.fill_embedded(root, objects);
+        if made.is_err() {
+            volume::remove_directory(root, was_there);
+        }
+        made
+    }
+
+    /// What belongs to an embedded volume besides its directory; the length of its drive, if it has one.
+    fn fill_embedded(&self, root: &Path, objects: ObjectsIn) -> Result<Option<u64>> {
+        let drive_bytes = match objects {
+            ObjectsIn::Directory => None,
+            ObjectsIn::Drive => {
+                let runtime = Runtime::new().context("cannot start")?;
+                Some(runtime.block_on(embedded::make(root, self.size, &World::real()?))?)
+            }
+        };
+        volume::write_record(root, &volume::new_record(random_id()?, jiff::Timestamp::now(), objects))?;
+        Ok(drive_bytes)
     }
 
     fn record(&self) -> Result<VolumeRecord> {
@@ -108,12 +143,19 @@ impl Format {
         })
     }
 
-    fn say(&self, volume: &Volume, made: Option<&str>) {
+    fn say(&self, volume: &Volume, made: Option<&str>, drive_bytes: Option<u64>) {
         let url = volume.url();
         match made {
             _ if self.json => {
-                println!("{}", serde_json::json!({ "volume": url, "made": made.is_some(), "id": made }))
+                let said = serde_json::json!({
+                    "volume": url, "made": made.is_some(), "id": made, "drive_bytes": drive_bytes,
+                });
+                println!("{said}");
             }
+            Some(_) if let Some(len_bytes) = drive_bytes => println!(
+                "made the volume {url}, with {} MiB for its objects; mount it with `tenon mount {url} DIR`",
+                len_bytes >> 20
+            ),
             Some(_) => println!("made the volume {url}; mount it with `tenon mount {url} DIR`"),
             None => println!("{url} needs no format; mount it with `tenon mount {url} DIR`"),
         }

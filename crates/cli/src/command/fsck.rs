@@ -105,7 +105,7 @@ impl Fsck {
     }
 
     async fn check_objects(&self, volume: &Volume, is_mounted: bool, findings: &mut Findings) -> Result<()> {
-        let bucket = Bucket::open(volume, &self.store, self.dry_run, &World::real()?).await?;
+        let bucket = Bucket::reach(volume, &self.store, self.dry_run, &World::real()?).await?;
         let progress = Progress::start();
         let own = format!("{}{}/orphans/", volume.prefix(), vfs::RESERVED);
         for key in keys(&bucket, own.into_bytes()).await? {

@@ -190,7 +190,7 @@ impl Transfer {
 
 impl Common {
     async fn open(&self, volume: &Volume) -> Result<Bucket> {
-        Bucket::open(volume, &self.store, false, &World::real()?).await
+        Bucket::reach(volume, &self.store, false, &World::real()?).await
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::bucket::World;
 use crate::endpoint;
 use crate::flags::{EndpointFlags, LogFlags, StoreFlags, VolumeFlags};
-use crate::local::Local;
+use crate::local::{self, Local};
 use crate::logging::{self, LogFile};
 use crate::opened::{self, Opened};
 use crate::serving::{self, Served, Stop};
@@ -67,7 +67,8 @@ impl Serve {
     /// Serves buckets that need no namespace: nothing stands between a request and what stores it.
     async fn serve_buckets(&self, volume: &Volume, state: &State, world: &World) -> Result<()> {
         let mut stop = Stop::new()?;
-        let local = Local::open(volume, self.volume_flags.read_only, world).await?;
+        let options = local::within(self.volume_flags.memory_limit, self.volume_flags.read_only);
+        let local = Local::open(volume, options, world).await?;
         let server =
             endpoint::over(local.buckets(), self.listen, &self.endpoint, &self.store, state, world).await?;
         tracing::info!("the buckets of {} are at {}", volume.url(), server.url());

@@ -98,7 +98,7 @@ fn check(file: &Path) -> Result<ExitCode> {
 async fn explain(rulesets: &[Ruleset], target: &str, store: &StoreFlags) -> Result<ExitCode> {
     let (volume, key) = split_key(target)?;
     let world = World::real()?;
-    let bucket = Bucket::open(&volume, store, true, &world).await?;
+    let bucket = Bucket::reach(&volume, store, true, &world).await?;
     let meta = bucket.store.head(&key).await?;
     let tags = bucket.store.tags(&key).await?;
     let object = ObjectState {

@@ -31,6 +31,10 @@ use views::{ObjectName, Permitted, Ruleset, Shown, Unlisted, Views};
 /// What a file of rulesets has at most: nobody writes more, and a device file has no end.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
+/// A mount of nothing but a few views begins when these are known, if that takes no longer: who mounts them looks at them next.
+const READY_WITHIN: Duration = Duration::from_millis(100);
+const READY_VIEWS_MAX: usize = 8;
+
 /// How changes that others make come to be known.
 #[derive(Debug, Clone, Copy)]
 enum Hearing {
@@ -114,6 +118,10 @@ impl Viewing {
         let hearing = if has_feeds { Hearing::OfAll } else { Hearing::WhenAsked(parts.metadata_ttl) };
         let lister = lists.then(|| Lister::new(parts.metadata_ttl, clock.now()));
         let kernel = Following::default();
+        if matches!(parts.volume, Volume::Buckets { .. }) && rulesets.len() <= READY_VIEWS_MAX {
+            // What takes longer goes on while it is mounted.
+            let _is_ready = tokio::time::timeout(READY_WITHIN, tree.look_at_all()).await;
+        }
         Ok(Arc::new(Self { tree, handling, reach, rulesets, recency, hearing, kernel, clock, lister }))
     }
 

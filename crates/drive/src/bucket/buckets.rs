@@ -3,7 +3,7 @@
 use super::{BucketRecord, DriveBucket};
 use crate::error::Result;
 use crate::format::{Change, IndexKey, Kind};
-use crate::machine::Prepared;
+use crate::machine::{Prepared, Purpose};
 use crate::shell::Drive;
 use std::sync::Arc;
 use store::{Buckets, ObjectStore, StoreError, Timestamp, Versioning, bucket_name};
@@ -11,6 +11,12 @@ use store::{Buckets, ObjectStore, StoreError, Timestamp, Versioning, bucket_name
 impl Drive {
     async fn known(&self, name: &str) -> store::Result<BucketRecord> {
         self.bucket_record(name).await?.ok_or_else(|| StoreError::NoSuchBucket(name.to_owned()))
+    }
+
+    /// A bucket that is there.
+    pub(crate) async fn bucket(&self, name: &str) -> store::Result<DriveBucket> {
+        let record = self.known(name).await?;
+        Ok(DriveBucket { shell: self.0.clone(), name: name.into(), id: record.id })
     }
 
     async fn is_empty(&self, bucket: u64) -> Result<bool> {
@@ -26,8 +32,7 @@ impl Drive {
 #[async_trait::async_trait]
 impl Buckets for Drive {
     async fn open(&self, name: &str) -> store::Result<Arc<dyn ObjectStore>> {
-        let record = self.known(name).await?;
-        Ok(Arc::new(DriveBucket { shell: self.0.clone(), name: name.into(), id: record.id }))
+        Ok(Arc::new(self.bucket(name).await?))
     }
 
     async fn create(&self, name: &str) -> store::Result<()> {
@@ -36,10 +41,10 @@ impl Buckets for Drive {
         if self.bucket_record(name).await?.is_some() {
             return Err(bucket_name::exists(name));
         }
-        let (id, made) = (self.0.core.next_write(), self.0.clock.now());
+        let (id, made) = (self.0.machine.next_write(), self.0.clock.now());
         let record = BucketRecord { id, made, versioning: Versioning::Never };
         let put = Change::Put { key: IndexKey::bucket(name).0, value: record.encode() };
-        Ok(self.0.commit(Prepared { changes: vec![put], locks, ..Prepared::default() }).await?)
+        Ok(self.0.commit(Prepared { changes: vec![put], ..Prepared::default() }, locks).await?)
     }
 
     async fn delete(&self, name: &str) -> store::Result<()> {
@@ -52,7 +57,8 @@ impl Buckets for Drive {
         let settings = self.0.entries(IndexKey::of(Kind::Setting, record.id), usize::MAX).await?;
         let gone = settings.into_iter().map(|(key, _)| key).chain([IndexKey::bucket(name)]);
         let changes = gone.map(|key| Change::Delete { key: key.0 }).collect();
-        Ok(self.0.commit(Prepared { changes, locks, ..Prepared::default() }).await?)
+        let purpose = Purpose::Frees;
+        Ok(self.0.commit(Prepared { changes, purpose, ..Prepared::default() }, locks).await?)
     }
 
     async fn list(&self) -> store::Result<Vec<String>> {
@@ -82,6 +88,6 @@ impl DriveBucket {
         let locks = vec![self.shell.locks.hold_names().await];
         let record = BucketRecord { versioning, ..self.bucket_record().await? };
         let put = Change::Put { key: IndexKey::bucket(&self.name).0, value: record.encode() };
-        Ok(self.shell.commit(Prepared { changes: vec![put], locks, ..Prepared::default() }).await?)
+        Ok(self.shell.commit(Prepared { changes: vec![put], ..Prepared::default() }, locks).await?)
     }
 }

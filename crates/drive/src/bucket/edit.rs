@@ -3,20 +3,21 @@
 use super::{DriveBucket, shown};
 use crate::error::Result;
 use crate::format::{Body, Change, IndexKey, Naming, ObjectRecord};
-use crate::machine::{Prepared, Small};
+use crate::machine::{Prepared, Purpose, Small};
 use crate::shell::{Held, Stored, decoded};
 use store::{Attributes, Deleted, ETag, ObjectKey, ObjectRef, Precondition, StoreError, Tags, Versioning};
 
 /// Changes of a key whose lock is held, until they are committed.
 #[derive(Debug)]
-pub(super) struct Edit<'a> {
+pub(crate) struct Edit<'a> {
     bucket: &'a DriveBucket,
     key: &'a ObjectKey,
     /// Whether the bucket keeps versions.
     pub(super) state: Versioning,
     /// What the key is now.
-    pub(super) current: Option<ObjectRecord>,
+    pub(crate) current: Option<ObjectRecord>,
     prepared: Prepared,
+    locks: Vec<Held>,
 }
 
 /// A version that is not current: an object that was, or a mark.
@@ -24,11 +25,11 @@ pub(super) type Older = (IndexKey, ObjectRecord);
 
 impl DriveBucket {
     /// Begins to change a key, whose lock this is.
-    pub(super) async fn edit<'a>(&'a self, key: &'a ObjectKey, held: Held) -> store::Result<Edit<'a>> {
+    pub(crate) async fn edit<'a>(&'a self, key: &'a ObjectKey, held: Held) -> store::Result<Edit<'a>> {
         let state = self.state().await?;
         let current = self.shell.record(&IndexKey::object(self.id, key)).await?;
-        let prepared = Prepared { locks: vec![held], ..Prepared::default() };
-        Ok(Edit { bucket: self, key, state, current, prepared })
+        let (prepared, locks) = (Prepared::default(), vec![held]);
+        Ok(Edit { bucket: self, key, state, current, prepared, locks })
     }
 
     /// Stores a body under a key.
@@ -62,7 +63,7 @@ impl Edit<'_> {
 
     /// `PreconditionFailed` unless the key is as it must be.
     pub(super) fn check(&self, precondition: &Precondition) -> store::Result<()> {
-        let found = self.current.as_ref().map(|record| self.bucket.etag(record.write, record.etag.as_ref()));
+        let found = self.current.as_ref().map(|record| self.bucket.etag_of(record));
         check(self.key, found.as_ref(), precondition)
     }
 
@@ -76,41 +77,42 @@ impl Edit<'_> {
     }
 
     /// A body becomes what the key is.
-    pub(super) async fn place(
+    pub(crate) async fn place(
         &mut self,
         stored: Stored,
         description: (Attributes, Tags),
     ) -> Result<ObjectRef> {
         self.make_room().await?;
-        let Stored { body, small, holds } = stored;
+        let Stored { body, small, holds, etag } = stored;
         let (attributes, tags) = description;
-        let (write, modified) = (self.bucket.shell.core.next_write(), self.bucket.shell.clock.now());
-        let record =
-            ObjectRecord { write, modified, naming: self.naming(), etag: None, body, attributes, tags };
+        let (write, modified) = (self.bucket.shell.machine.next_write(), self.bucket.shell.clock.now());
+        let record = ObjectRecord { write, modified, naming: self.naming(), etag, body, attributes, tags };
         let placed = self.bucket.object_ref(self.key, &record, self.state);
         self.prepared.holds.extend(holds);
         let key = self.key_of_current();
-        match small.is_empty() {
-            true => {
+        match small {
+            None => {
                 self.prepared.retain(&record.body);
                 self.put(key, &record);
             }
-            false => self.prepared.small = Some(Small { key, record, bytes: small }),
+            Some(bytes) => self.prepared.small.push(Small::new(key, record, bytes)),
         }
         Ok(placed)
     }
 
     /// The key is deleted as far as the bucket deletes.
-    pub(super) async fn mark(&mut self) -> Result<Deleted> {
+    pub(crate) async fn mark(&mut self) -> Result<Deleted> {
         self.make_room().await?;
         if self.current.is_some() {
             self.delete(self.key_of_current());
         }
         let naming = self.naming();
         if naming == Naming::Unnamed {
+            self.prepared.purpose = Purpose::Frees;
             return Ok(Deleted::default());
         }
-        let (write, modified) = (self.bucket.shell.core.next_write(), self.bucket.shell.clock.now());
+        self.prepared.purpose = Purpose::Moves;
+        let (write, modified) = (self.bucket.shell.machine.next_write(), self.bucket.shell.clock.now());
         let (attributes, tags) = Default::default();
         let record = ObjectRecord { write, modified, naming, etag: None, body: Body::Mark, attributes, tags };
         self.put(IndexKey::version(self.bucket.id, self.key.as_bytes(), write), &record);
@@ -141,6 +143,7 @@ impl Edit<'_> {
 
     /// The current object goes, and what was before it, unless that is a mark, takes its place.
     pub(super) async fn remove_current(&mut self) -> Result<()> {
+        self.prepared.purpose = Purpose::Frees;
         let Some(current) = self.current.take() else { return Ok(()) };
         self.release(&current.body);
         self.delete(self.key_of_current());
@@ -151,6 +154,7 @@ impl Edit<'_> {
 
     /// A version that is not current goes; where it was the newest, the one before takes its place.
     pub(super) async fn remove_older(&mut self, entry: IndexKey, record: &ObjectRecord) -> Result<()> {
+        self.prepared.purpose = Purpose::Frees;
         let newest = self.bucket.older(self.key, 2).await?;
         let was_newest = self.current.is_none() && newest.first().is_some_and(|(first, _)| *first == entry);
         self.drop_version(entry, record);
@@ -195,15 +199,18 @@ impl Edit<'_> {
         if self.prepared.is_empty() {
             return Ok(());
         }
-        self.bucket.shell.commit(self.prepared).await
+        self.bucket.shell.commit(self.prepared, self.locks).await
+    }
+
+    /// What is to be committed.
+    pub(crate) fn into_prepared(self) -> Prepared {
+        self.prepared
     }
 
     /// Makes this and what is done to another key durable and seen at once.
     pub(super) async fn commit_with(mut self, other: Self) -> Result<()> {
-        assert!(other.prepared.small.is_none(), "one small object a commit");
-        self.prepared.changes.extend(other.prepared.changes);
-        self.prepared.holds.extend(other.prepared.holds);
-        self.prepared.locks.extend(other.prepared.locks);
+        self.prepared.extend(other.prepared);
+        self.locks.extend(other.locks);
         self.commit().await
     }
 

@@ -16,17 +16,17 @@ impl DriveBucket {
     pub(super) async fn page(&self, scan: Scan) -> store::Result<ListPage> {
         let state = self.state().await?;
         let bucket = self.clone();
-        let page = self.shell.blocking(move |core| bucket.page_of(core, &scan, state)).await;
+        let page = self.shell.blocking(move |machine| bucket.page_of(machine, &scan, state)).await;
         page.map_err(StoreError::from)
     }
 
-    fn page_of(&self, core: &Machine, scan: &Scan, state: Versioning) -> Result<ListPage> {
+    fn page_of(&self, machine: &Machine, scan: &Scan, state: Versioning) -> Result<ListPage> {
         let all = IndexKey::of(Kind::Object, self.id);
         let prefix = all.clone().then(&scan.prefix);
         let mut entries: Vec<ListEntry> = Vec::new();
         let mut from = Some(first_bound(&all, scan));
         while let Some(bound) = from.take() {
-            let mut found = core.index.scan(bound.as_ref().map(|key| &key.0[..]), &prefix.0)?;
+            let mut found = machine.index.scan(bound.as_ref().map(|key| &key.0[..]), &prefix.0)?;
             while let Some((entry, value)) = found.next()? {
                 let key = &entry[ENTRY_PREFIX_BYTES..];
                 let folded = scan.fold(key);

@@ -63,9 +63,9 @@ impl BucketRecord {
 /// A bucket of a drive.
 #[derive(Clone)]
 pub(crate) struct DriveBucket {
-    shell: Arc<Shell>,
+    pub(crate) shell: Arc<Shell>,
     name: Arc<str>,
-    id: BucketId,
+    pub(crate) id: BucketId,
 }
 
 impl fmt::Debug for DriveBucket {
@@ -84,18 +84,22 @@ impl Drive {
 
 impl DriveBucket {
     fn drive_id(&self) -> u64 {
-        self.shell.core.drive.id
+        self.shell.machine.drive.id
     }
 
     /// What the object's bytes are called.
     fn etag(&self, write: u64, given: Option<&ETag>) -> ETag {
-        given.cloned().unwrap_or_else(|| ETag::new(&format!("{:016x}{write:016x}-1", self.drive_id())))
+        given.cloned().unwrap_or_else(|| etag_of_write(self.drive_id(), write))
+    }
+
+    fn etag_of(&self, record: &ObjectRecord) -> ETag {
+        self.etag(record.write, record.etag.as_ref())
     }
 
     fn object_ref(&self, key: &ObjectKey, record: &ObjectRecord, state: Versioning) -> ObjectRef {
         ObjectRef {
             key: key.clone(),
-            etag: self.etag(record.write, record.etag.as_ref()),
+            etag: self.etag_of(record),
             version: shown(record.naming, state).id(record.write, record.modified),
             last_modified: Some(record.modified),
         }
@@ -111,10 +115,31 @@ impl DriveBucket {
     }
 }
 
+/// What bytes are called that nobody named: a listing says it of each object, and a format string takes as long as all the rest.
+fn etag_of_write(drive: u64, write: u64) -> ETag {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let number = u128::from(drive) << 64 | u128::from(write);
+    let mut text = *b"00000000000000000000000000000000-1";
+    for (at, digit) in text[..32].iter_mut().enumerate() {
+        *digit = DIGITS[(number >> (124 - 4 * at)) as usize & 15];
+    }
+    ETag::new(&String::from_utf8_lossy(&text))
+}
+
 /// How a version is named: where versions are kept, what was there before is called `null`.
 fn shown(naming: Naming, state: Versioning) -> Naming {
     match (naming, state) {
         (Naming::Unnamed, Versioning::Enabled | Versioning::Suspended) => Naming::Null,
         _ => naming,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_etag_is_the_drives_id_and_the_writes_number() {
+        assert_eq!(etag_of_write(0xfe_dcba_9876_5432, 0x1b).as_str(), "00fedcba98765432000000000000001b-1");
     }
 }

@@ -1,7 +1,6 @@
 //! An object in parts that one caller sends: nothing is in the index before it is complete.
 
 use super::DriveBucket;
-use super::uploads::check_number;
 use crate::format::{Body, Extent};
 use crate::shell::Stored;
 use crate::space::Hold;
@@ -11,6 +10,7 @@ use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use store::{
     Attributes, Multipart, ObjectKey, ObjectRef, Payload, Precondition, Result, StoreError, Tags, byte_range,
+    part_number,
 };
 
 /// The smallest size of every part but the last, in bytes, as on S3.
@@ -90,13 +90,13 @@ impl fmt::Debug for DriveMultipart {
 #[async_trait::async_trait]
 impl Multipart for DriveMultipart {
     async fn put_part(&self, number: u32, body: Payload) -> Result<()> {
-        check_number(number)?;
+        part_number::check(number)?;
         let stored = self.bucket.shell.store_in_runs(body).await?;
         self.insert(number, stored)
     }
 
     async fn copy_part(&self, number: u32, from: &ObjectRef, range: Range<u64>) -> Result<()> {
-        check_number(number)?;
+        part_number::check(number)?;
         let stored = self.bucket.cut(from, range).await?;
         self.insert(number, stored)
     }
@@ -129,7 +129,7 @@ impl DriveBucket {
                 Ok(Stored::of_extents(extents_within(&extents, range), vec![Hold::pins(pins)]))
             }
             body => {
-                let bytes = self.shell.read_all(body, range, pins).await?;
+                let bytes = self.shell.read_all((record.write, body), range, pins).await?;
                 Ok(self.shell.store_in_runs(bytes.into_iter().collect()).await?)
             }
         }

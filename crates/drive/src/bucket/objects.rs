@@ -4,13 +4,13 @@ use super::DriveBucket;
 use super::edit::{check, is_called};
 use super::multipart::DriveMultipart;
 use crate::format::{Body, IndexKey, ObjectRecord};
-use crate::shell::Stored;
+use crate::shell::{Access, Stored};
 use crate::space::{Hold, Pins};
 use std::sync::Arc;
 use store::{
-    Attributes, CopyOptions, ETag, GetOptions, ListPage, ListRequest, Multipart, Object, ObjectKey,
-    ObjectMeta, ObjectRef, ObjectStore, Payload, Precondition, PutOptions, Result, Settings, StoreError,
-    Tags, Uploads, Versioning, Versions, byte_range, listing,
+    Attributes, CopyOptions, GetOptions, ListPage, ListRequest, Multipart, Object, ObjectKey, ObjectMeta,
+    ObjectRef, ObjectStore, Payload, Precondition, PutOptions, Result, Settings, StoreError, Tags, Uploads,
+    Versioning, Versions, byte_range, listing,
 };
 
 /// The most entries of one page.
@@ -23,15 +23,28 @@ impl DriveBucket {
 
     /// An object and a hold on its bytes.
     pub(super) async fn held(&self, key: &ObjectKey, version: Option<&str>) -> Result<(ObjectRecord, Pins)> {
-        let entry = match version {
-            None => IndexKey::object(self.id, key),
-            Some(id) => self.entry_of(key, id).await?.ok_or_else(|| Self::missing(key))?,
-        };
-        let (record, pins) = self.shell.held(&entry).await?.ok_or_else(|| Self::missing(key))?;
-        if record.body == Body::Mark {
-            return Err(Self::missing(key));
+        let entry = self.named(key, version).await?;
+        let held = self.shell.held(&entry).await?.filter(|(record, _)| record.body != Body::Mark);
+        held.ok_or_else(|| Self::missing(key))
+    }
+
+    /// An object, and its bytes or a hold on them.
+    pub(crate) async fn accessed(
+        &self,
+        key: &ObjectKey,
+        version: Option<&str>,
+    ) -> Result<(ObjectRecord, Access)> {
+        let entry = self.named(key, version).await?;
+        let found = self.shell.accessed(&entry).await?.filter(|(record, _)| record.body != Body::Mark);
+        found.ok_or_else(|| Self::missing(key))
+    }
+
+    /// The entry of a version, or of what the key is now.
+    async fn named(&self, key: &ObjectKey, version: Option<&str>) -> Result<IndexKey> {
+        match version {
+            None => Ok(IndexKey::object(self.id, key)),
+            Some(id) => self.entry_of(key, id).await?.ok_or_else(|| Self::missing(key)),
         }
-        Ok((record, pins))
     }
 
     /// The entry of a version.
@@ -52,17 +65,13 @@ impl DriveBucket {
         Ok((record, pins))
     }
 
-    fn etag_of(&self, record: &ObjectRecord) -> ETag {
-        self.etag(record.write, record.etag.as_ref())
-    }
-
     /// A body once more: runs have one owner more, what lies in a frame is written anew.
-    async fn again(&self, body: Body, pins: Pins) -> Result<Stored> {
+    async fn again(&self, (write, body): (u64, Body), pins: Pins) -> Result<Stored> {
         match body {
             Body::Extents(extents) => Ok(Stored::of_extents(extents, vec![Hold::pins(pins)])),
             body => {
                 let len = body.len_bytes();
-                let bytes = self.shell.read_all(body, 0..len, pins).await?;
+                let bytes = self.shell.read_all((write, body), 0..len, pins).await?;
                 Ok(self.shell.store(bytes.into_iter().collect()).await?)
             }
         }
@@ -72,7 +81,7 @@ impl DriveBucket {
 #[async_trait::async_trait]
 impl ObjectStore for DriveBucket {
     async fn get(&self, key: &ObjectKey, options: GetOptions) -> Result<Object> {
-        let (record, pins) = self.held(key, options.version.as_deref()).await?;
+        let (record, access) = self.accessed(key, options.version.as_deref()).await?;
         let meta = self.meta(key, &record, self.state().await?);
         if options.if_match.is_some_and(|etag| etag != meta.object.etag) {
             return Err(StoreError::PreconditionFailed(key.clone()));
@@ -81,7 +90,7 @@ impl ObjectStore for DriveBucket {
             Some(range) => byte_range::within(key, range, meta.size_bytes)?,
             None => 0..meta.size_bytes,
         };
-        Ok(Object { meta, body: self.shell.read(record.body, range, pins) })
+        Ok(Object { meta, body: self.shell.read((record.write, record.body), range, access) })
     }
 
     async fn head(&self, key: &ObjectKey) -> Result<ObjectMeta> {
@@ -90,7 +99,7 @@ impl ObjectStore for DriveBucket {
     }
 
     async fn put(&self, key: &ObjectKey, body: Payload, options: PutOptions) -> Result<ObjectRef> {
-        let stored = self.shell.store(body).await?;
+        let stored = self.shell.store(body).await?.called(options.etag);
         self.place(key, stored, (options.attributes, options.tags), &options.precondition).await
     }
 
@@ -112,7 +121,7 @@ impl ObjectStore for DriveBucket {
             None => (record.attributes, record.tags),
             Some(attributes) => (attributes, record.tags),
         };
-        let stored = self.again(record.body, pins).await?;
+        let stored = self.again((record.write, record.body), pins).await?.called(record.etag);
         self.place(to, stored, description, &options.precondition).await
     }
 
@@ -121,7 +130,7 @@ impl ObjectStore for DriveBucket {
             return Err(StoreError::Invalid("an object cannot be moved to its own key".into()));
         }
         let (record, pins) = self.held_exactly(from).await?;
-        let stored = self.again(record.body.clone(), pins).await?;
+        let stored = self.again((record.write, record.body.clone()), pins).await?.called(record.etag.clone());
         let [one, other] = self.shell.hold_both(self.id, [from.key.as_bytes(), to.as_bytes()]).await;
         let mut target = self.edit(to, one).await?;
         target.check(&precondition)?;

@@ -2,7 +2,7 @@
 
 use super::DriveBucket;
 use crate::format::{Change, IndexKey};
-use crate::machine::Prepared;
+use crate::machine::{Prepared, Purpose};
 use bytes::Bytes;
 use store::{Result, Settings};
 
@@ -17,11 +17,12 @@ impl Settings for DriveBucket {
         let locks = vec![self.shell.hold(self.id, name.as_bytes()).await];
         self.bucket_record().await?;
         let key = IndexKey::setting(self.id, name).0;
-        let change = match value {
+        let (change, purpose) = match value {
             // An empty value would be a deletion.
-            Some(value) => Change::Put { key, value: [&[0], &value[..]].concat() },
-            None => Change::Delete { key },
+            Some(value) => (Change::Put { key, value: [&[0], &value[..]].concat() }, Purpose::Grows),
+            None => (Change::Delete { key }, Purpose::Frees),
         };
-        Ok(self.shell.commit(Prepared { changes: vec![change], locks, ..Prepared::default() }).await?)
+        let changes = vec![change];
+        Ok(self.shell.commit(Prepared { changes, purpose, ..Prepared::default() }, locks).await?)
     }
 }

@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::format::{
     Body, Change, Extent, IndexKey, Kind, Naming, ObjectRecord, decode_description, encode_description,
 };
-use crate::machine::Prepared;
+use crate::machine::{Prepared, Purpose};
 use crate::shell::{Stored, decoded};
 use crate::space::Hold;
 use crate::wire::{Decoder, Encoder};
@@ -15,11 +15,8 @@ use futures_util::StreamExt as _;
 use futures_util::stream::BoxStream;
 use store::{
     Attributes, CompleteOptions, ObjectKey, ObjectRef, Part, PartNote, Payload, Result, StoreError, Tags,
-    Timestamp, Upload, Uploads,
+    Timestamp, Upload, Uploads, part_number,
 };
-
-/// The highest part number (S3 User Guide, "Amazon S3 multipart upload limits").
-const PART_NUMBER_MAX: u32 = 10_000;
 
 /// So much of a part is held before it is written, in bytes; a longer one is several runs.
 const HELD_BYTES: u64 = 8 << 20;
@@ -37,13 +34,6 @@ struct UploadRecord {
 struct PartRecord {
     note: Option<String>,
     stored: ObjectRecord,
-}
-
-pub(super) fn check_number(number: u32) -> Result<()> {
-    match (1..=PART_NUMBER_MAX).contains(&number) {
-        true => Ok(()),
-        false => Err(StoreError::Invalid(format!("part {number}: numbers go from 1 to {PART_NUMBER_MAX}"))),
-    }
 }
 
 impl UploadRecord {
@@ -141,7 +131,7 @@ impl DriveBucket {
 
     /// Nothing is left of an upload.
     async fn forget(&self, key: &ObjectKey, upload: u64) -> Result<Prepared> {
-        let mut prepared = Prepared::default();
+        let mut prepared = Prepared { purpose: Purpose::Frees, ..Prepared::default() };
         for (entry, part) in self.part_records(upload).await? {
             prepared.release(&part.stored.body);
             prepared.changes.push(Change::Delete { key: entry.0 });
@@ -156,10 +146,10 @@ impl Uploads for DriveBucket {
     async fn begin(&self, key: &ObjectKey, attributes: Attributes, tags: Tags) -> Result<String> {
         let locks = vec![self.shell.hold(self.id, key.as_bytes()).await];
         self.bucket_record().await?;
-        let (number, began) = (self.shell.core.next_write(), self.shell.clock.now());
+        let (number, began) = (self.shell.machine.next_write(), self.shell.clock.now());
         let value = UploadRecord { began, attributes, tags }.encode();
         let put = Change::Put { key: IndexKey::upload(self.id, key, number).0, value };
-        self.shell.commit(Prepared { changes: vec![put], locks, ..Prepared::default() }).await?;
+        self.shell.commit(Prepared { changes: vec![put], ..Prepared::default() }, locks).await?;
         Ok(format!("{number:016x}"))
     }
 
@@ -175,25 +165,25 @@ impl Uploads for DriveBucket {
         body: BoxStream<'_, Result<Bytes>>,
         note: PartNote<'_>,
     ) -> Result<Part> {
-        check_number(number)?;
+        part_number::check(number)?;
         self.upload(key, id).await?;
         let (extents, holds) = self.store_stream(body).await?;
         let note = note()?;
         let locks = vec![self.shell.hold(self.id, key.as_bytes()).await];
         let (upload, _) = self.upload(key, id).await?;
         let entry = IndexKey::part(self.id, upload, number);
-        let mut prepared = Prepared { holds, locks, ..Prepared::default() };
+        let mut prepared = Prepared { holds, ..Prepared::default() };
         if let Some(old) = self.shell.entry(&entry).await? {
             prepared.release(&PartRecord::decode(&old)?.stored.body);
         }
-        let (write, modified) = (self.shell.core.next_write(), self.shell.clock.now());
+        let (write, modified) = (self.shell.machine.next_write(), self.shell.clock.now());
         let (naming, body, (attributes, tags)) =
             (Naming::Unnamed, Body::Extents(extents), Default::default());
         prepared.retain(&body);
         let stored = ObjectRecord { write, modified, naming, etag: None, body, attributes, tags };
         let record = PartRecord { note, stored };
         prepared.changes.push(Change::Put { key: entry.0, value: record.encode() });
-        self.shell.commit(prepared).await?;
+        self.shell.commit(prepared, locks).await?;
         Ok(self.part(number, &record))
     }
 
@@ -234,8 +224,8 @@ impl Uploads for DriveBucket {
     async fn abort(&self, key: &ObjectKey, id: &str) -> Result<()> {
         let held = self.shell.hold(self.id, key.as_bytes()).await;
         let (upload, _) = self.upload(key, id).await?;
-        let prepared = Prepared { locks: vec![held], ..self.forget(key, upload).await? };
-        Ok(self.shell.commit(prepared).await?)
+        let prepared = self.forget(key, upload).await?;
+        Ok(self.shell.commit(prepared, vec![held]).await?)
     }
 
     async fn list(&self, prefix: &[u8]) -> Result<Vec<Upload>> {

@@ -15,14 +15,6 @@ use store::{
 /// The most entries of one page.
 const ENTRIES_MAX: usize = 1001;
 
-/// `Invalid` for a text that no version was ever named by.
-fn check_id(text: &str) -> Result<()> {
-    if version_id::is_one(text) || text == NULL_VERSION {
-        return Ok(());
-    }
-    Err(StoreError::Invalid(format!("'{text}' is no version's id")))
-}
-
 impl DriveBucket {
     fn version(&self, key: &ObjectKey, record: &ObjectRecord, is_newest: bool, state: Versioning) -> Version {
         let id = shown(record.naming, state)
@@ -50,7 +42,7 @@ impl DriveBucket {
         id: &str,
         change: impl FnOnce(&mut ObjectRecord) -> Result<()> + Send,
     ) -> Result<()> {
-        check_id(id)?;
+        version_id::check(id)?;
         let held = self.shell.hold(self.id, key.as_bytes()).await;
         let mut edit = self.edit(key, held).await?;
         let missing = || StoreError::NotFound(key.clone());
@@ -88,9 +80,9 @@ impl DriveBucket {
             Bound::Unbounded => Bound::Unbounded,
         };
         let (objects, versions) = (objects.then(prefix).0, versions.escaped(prefix).0);
-        let found = self.shell.blocking(move |core| {
+        let found = self.shell.blocking(move |machine| {
             let first = |from: Bound<Vec<u8>>, prefix: &[u8]| {
-                let mut scan = core.index.scan(from.as_ref().map(Vec::as_slice), prefix)?;
+                let mut scan = machine.index.scan(from.as_ref().map(Vec::as_slice), prefix)?;
                 Ok(scan.next()?.map(|(key, _)| key.to_vec()))
             };
             Ok((first(current, &objects)?, first(older, &versions)?))
@@ -152,7 +144,7 @@ impl Versions for DriveBucket {
     }
 
     async fn find(&self, key: &ObjectKey, id: Option<&str>) -> Result<Version> {
-        id.map_or(Ok(()), check_id)?;
+        id.map_or(Ok(()), version_id::check)?;
         let state = DriveBucket::state(self).await?;
         let mut versions = self.all_of(key, state).await?.into_iter();
         let found = versions.find(|version| id.is_none_or(|id| *version.id == *id));
@@ -160,7 +152,7 @@ impl Versions for DriveBucket {
     }
 
     async fn remove(&self, key: &ObjectKey, id: &str, removal: Removal) -> Result<Deleted> {
-        check_id(id)?;
+        version_id::check(id)?;
         let now = self.shell.clock.now();
         let held = self.shell.hold(self.id, key.as_bytes()).await;
         let mut edit = self.edit(key, held).await?;
@@ -169,7 +161,7 @@ impl Versions for DriveBucket {
             return Ok(Deleted { version: Some(id.into()), is_marker: false });
         };
         let is_marker = record.body == Body::Mark;
-        let etag = (!is_marker).then(|| self.etag(record.write, record.etag.as_ref()));
+        let etag = (!is_marker).then(|| self.etag_of(&record));
         check(key, etag.as_ref(), &removal.precondition)?;
         if Lock::of(&record.attributes).protects(now, removal.bypass_governance) {
             return Err(StoreError::Locked(key.clone()));
@@ -199,7 +191,7 @@ impl Versions for DriveBucket {
     }
 
     async fn tags(&self, key: &ObjectKey, id: &str) -> Result<Tags> {
-        check_id(id)?;
+        version_id::check(id)?;
         let missing = || StoreError::NotFound(key.clone());
         let entry = self.entry_of(key, id).await?.ok_or_else(missing)?;
         let record = self.shell.entry(&entry).await?.ok_or_else(missing)?;

@@ -1,6 +1,6 @@
 //! A device for those who await it.
 
-use super::{BlockDevice, Buffer, FileDevice, Ring};
+use super::{Array, BlockDevice, Buffer, FileDevice, Ring};
 use bytes::Bytes;
 use std::io;
 use std::sync::Arc;
@@ -14,6 +14,8 @@ pub enum Io {
     Ring(Arc<Ring>),
     /// By threads that wait.
     Blocking(Arc<dyn BlockDevice>),
+    /// By the members' rings or threads.
+    Array(Arc<Array>),
 }
 
 impl<D: BlockDevice + 'static> From<Arc<D>> for Io {
@@ -46,6 +48,7 @@ impl Io {
         match self {
             Self::Ring(ring) => ring.device().clone(),
             Self::Blocking(device) => device.clone(),
+            Self::Array(array) => array.clone(),
         }
     }
 
@@ -53,6 +56,7 @@ impl Io {
     pub async fn read(&self, at: u64, mut into: Buffer) -> io::Result<Buffer> {
         match self {
             Self::Ring(ring) => ring.read(at, into).await,
+            Self::Array(array) => array.await_read(at, into).await,
             Self::Blocking(device) => {
                 let device = device.clone();
                 store::blocking(move || device.read_at(at, &mut into).map(|()| into)).await
@@ -69,6 +73,7 @@ impl Io {
         };
         match self {
             Self::Ring(ring) => ring.write(at, from).await,
+            Self::Array(array) => array.await_write(at, from).await,
             Self::Blocking(device) => {
                 let device = device.clone();
                 store::blocking(move || device.write_at(at, &from)).await
@@ -80,6 +85,7 @@ impl Io {
     pub async fn flush(&self) -> io::Result<()> {
         match self {
             Self::Ring(ring) => ring.flush().await,
+            Self::Array(array) => array.await_flush().await,
             Self::Blocking(device) => {
                 let device = device.clone();
                 store::blocking(move || device.flush()).await

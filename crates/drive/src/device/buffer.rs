@@ -31,9 +31,14 @@ impl Buffer {
 
     /// The slices one after the other, filled up with zeros to whole blocks.
     pub fn gathered<'a>(slices: impl IntoIterator<Item = &'a [u8], IntoIter: Clone>) -> Self {
+        Self::in_rows(BLOCK_BYTES, slices)
+    }
+
+    /// The slices one after the other, filled up with zeros to whole rows of so many bytes, which are whole blocks.
+    pub fn in_rows<'a>(row_bytes: u64, slices: impl IntoIterator<Item = &'a [u8], IntoIter: Clone>) -> Self {
         let slices = slices.into_iter();
         let bytes: usize = slices.clone().map(<[u8]>::len).sum();
-        let len = bytes.next_multiple_of(ALIGNMENT);
+        let len = bytes.next_multiple_of(row_bytes as usize);
         let mut memory: Vec<u8> = Vec::with_capacity(len + ALIGNMENT);
         let start = memory.as_ptr().align_offset(ALIGNMENT);
         memory.resize(start, 0);
@@ -127,6 +132,57 @@ impl Buffers {
     }
 }
 
+/// A buffer that is being filled, from its beginning on.
+#[derive(Debug)]
+pub(crate) struct Filling {
+    buffer: Buffer,
+    filled: usize,
+    row_bytes: usize,
+}
+
+impl Buffers {
+    /// A buffer that takes so many bytes, and is whole rows of so many, which are whole blocks, in the end.
+    pub(crate) fn fill(&self, capacity_bytes: usize, row_bytes: u64) -> Filling {
+        let row_bytes = row_bytes as usize;
+        Filling { buffer: self.take(capacity_bytes.next_multiple_of(row_bytes)), filled: 0, row_bytes }
+    }
+}
+
+impl Filling {
+    /// Adds bytes, for which there is room.
+    pub(crate) fn push(&mut self, bytes: &[u8]) {
+        let end = self.filled + bytes.len();
+        self.buffer[self.filled..end].copy_from_slice(bytes);
+        self.filled = end;
+    }
+
+    /// Zeros to the next whole block.
+    pub(crate) fn pad(&mut self) {
+        self.pad_to(ALIGNMENT);
+    }
+
+    fn pad_to(&mut self, multiple: usize) {
+        let end = self.filled.next_multiple_of(multiple);
+        self.buffer[self.filled..end].fill(0);
+        self.filled = end;
+    }
+
+    /// What was added, in whole rows.
+    pub(crate) fn finish(mut self) -> Buffer {
+        self.pad_to(self.row_bytes);
+        self.buffer.len = self.filled;
+        self.buffer
+    }
+}
+
+impl Deref for Filling {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.buffer[..self.filled]
+    }
+}
+
 impl Shelf {
     /// What was put last is still in the processor's caches.
     fn take(&self, bytes: usize) -> Option<Vec<u8>> {
@@ -204,6 +260,23 @@ mod tests {
         let smaller = buffers.take((1 << 20) - ALIGNMENT);
         assert_eq!(smaller.len(), (1 << 20) - ALIGNMENT);
         assert_eq!(smaller.as_ptr(), at, "nearly as large is as good");
+    }
+
+    #[test]
+    fn what_is_filled_ends_in_zeros_whatever_the_memory_held_before() {
+        let buffers = Buffers::new(4 << 20);
+        buffers.take(128 << 10).fill(7);
+        let mut filling = buffers.fill(100 << 10, BLOCK_BYTES);
+        filling.push(b"abc");
+        filling.pad();
+        filling.push(b"def");
+        assert_eq!(filling.len(), ALIGNMENT + 3);
+        let buffer = filling.finish();
+        assert!(Buffer::is_aligned(&buffer));
+        assert_eq!(buffer.len(), 2 * ALIGNMENT);
+        let expected: Vec<u8> =
+            [b"abc", b"def"].iter().flat_map(|bytes| [&bytes[..], &[0; ALIGNMENT - 3]].concat()).collect();
+        assert_eq!(buffer[..], expected);
     }
 
     #[test]

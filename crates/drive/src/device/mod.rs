@@ -1,10 +1,12 @@
 //! The seam below the drive: blocks that are read, written and flushed.
 //!
 //! Owns [`BlockDevice`], the memory that goes to and from devices ([`Buffer`]), and the devices there are: a block
-//! device or a file by blocking calls ([`FileDevice`]) and by io_uring ([`Ring`]). [`Io`] is how those ask who await.
+//! device or a file by blocking calls ([`FileDevice`]) and by io_uring ([`Ring`]), and several of them as one ([`Array`]). [`Io`] is how
+//! those ask who await.
 //!
 //! Refuses: to know what the blocks hold, and to cache them.
 
+mod array;
 mod awaited;
 mod buffer;
 #[cfg(any(test, feature = "conformance"))]
@@ -12,11 +14,15 @@ pub mod conformance;
 mod file;
 #[cfg(test)]
 mod loopback;
+mod right;
 mod ring;
 
+pub use array::{Array, ArrayInfo, Found, MEMBERS_MAX, MemberState, Shape};
 pub use awaited::Io;
+pub(crate) use buffer::Filling;
 pub use buffer::{Buffer, Buffers};
 pub use file::{FileDevice, OpenError};
+pub(crate) use right::{read_otherwise, read_right};
 pub use ring::Ring;
 
 use std::fmt;
@@ -33,6 +39,11 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
     /// Its length in bytes.
     fn len_bytes(&self) -> u64;
 
+    /// What it is written by, in bytes: every write is whole rows, which begin at multiples of it. Reads are any blocks.
+    fn row_bytes(&self) -> u64 {
+        BLOCK_BYTES
+    }
+
     /// Fills the buffer from a position on. Beyond the end is `UnexpectedEof`.
     fn read_at(&self, at: u64, into: &mut [u8]) -> io::Result<()>;
 
@@ -41,6 +52,35 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
 
     /// Returns when everything that was written before is on the medium.
     fn flush(&self) -> io::Result<()>;
+
+    /// How many ways there are to read the same bytes once more, for who finds that they are not what was written.
+    fn ways(&self) -> usize {
+        0
+    }
+
+    /// As [`read_at`](Self::read_at), in one of those ways: past another of the devices below. The buffer holds anything after an error.
+    fn read_without(&self, way: usize, at: u64, into: &mut [u8]) -> io::Result<()> {
+        let _only_one = way;
+        self.read_at(at, into)
+    }
+
+    /// Writes anew, in place, what made these blocks wrong, which were right when they were read in this way; nobody writes to them
+    /// meanwhile.
+    fn mend(&self, way: usize, at: u64, len_bytes: u64) -> io::Result<()> {
+        let _nothing_else = (way, at, len_bytes);
+        Ok(())
+    }
+
+    /// As [`mend`](Self::mend), of what belongs to whole rows of right bytes and is not read with them: parity.
+    fn mend_parity(&self, at: u64, len_bytes: u64) -> io::Result<()> {
+        let _nothing = (at, len_bytes);
+        Ok(())
+    }
+
+    /// How many blocks below were mended since it was opened.
+    fn mended(&self) -> u64 {
+        0
+    }
 }
 
 /// Whether a range can be read: `UnexpectedEof` for one that does not lie on a device of that length. For those who

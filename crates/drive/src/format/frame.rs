@@ -9,10 +9,9 @@
 //! last 4 bytes the checksum of the header. The pieces come first, so that where they lie is known before anything that names
 //! them is written.
 
-use super::{DriveId, Run, blocks_of};
-use crate::device::BLOCK_BYTES;
+use super::{DriveId, Geometry, Run, blocks_of};
+use crate::device::{BLOCK_BYTES, Buffer, Filling};
 use crate::wire::{Decoder, Encoder, sum};
-use bytes::Bytes;
 
 /// The length of what a frame begins with.
 pub(crate) const FRAME_HEADER_BYTES: usize = 64;
@@ -118,43 +117,50 @@ impl FrameHeader {
     }
 }
 
+impl Geometry {
+    /// How much of the log a frame takes: whole rows.
+    pub(crate) fn frame_bytes(&self, header: &FrameHeader) -> u64 {
+        header.len_bytes().next_multiple_of(self.row_bytes())
+    }
+}
+
 /// A frame being written: pieces first, then what names them.
 #[derive(Debug)]
 pub(crate) struct FrameWriter {
     /// Where the frame is to lie, in bytes from the device's beginning.
     at: u64,
-    bytes: Vec<u8>,
+    bytes: Filling,
     pieces_bytes: usize,
 }
 
 impl FrameWriter {
-    pub(crate) fn new(at: u64, capacity_bytes: usize) -> Self {
-        let mut bytes = Vec::with_capacity(capacity_bytes);
-        bytes.resize(FRAME_HEADER_BYTES, 0);
+    /// A frame in memory that takes all of it.
+    pub(crate) fn new(at: u64, mut bytes: Filling) -> Self {
+        bytes.push(&[0; FRAME_HEADER_BYTES]);
         Self { at, bytes, pieces_bytes: 0 }
     }
 
     /// Adds the bytes of a small object; where they lie. Before any change.
-    pub(crate) fn piece(&mut self, of: &[Bytes]) -> u64 {
+    pub(crate) fn piece(&mut self, of: &[u8]) -> u64 {
         assert!(self.bytes.len() == FRAME_HEADER_BYTES + self.pieces_bytes, "pieces come before changes");
         let at = self.at + self.bytes.len() as u64;
-        of.iter().for_each(|bytes| self.bytes.extend_from_slice(bytes));
+        self.bytes.push(of);
         self.pieces_bytes = self.bytes.len() - FRAME_HEADER_BYTES;
         at
     }
 
     pub(crate) fn change(&mut self, change: &Change) {
-        let mut to = Encoder(std::mem::take(&mut self.bytes));
+        let mut to = Encoder::default();
         change.encode(&mut to);
-        self.bytes = to.0;
+        self.bytes.push(&to.0);
     }
 
-    /// The frame, in whole blocks.
-    pub(crate) fn finish(self, drive: DriveId, number: u64, next_zone: u64, last_write: u64) -> Vec<u8> {
-        let mut bytes = self.bytes;
-        let changes_bytes = (bytes.len() - FRAME_HEADER_BYTES - self.pieces_bytes) as u32;
-        bytes.resize((blocks_of(bytes.len() as u64) * BLOCK_BYTES) as usize, 0);
-        let sum = sum(&bytes[FRAME_HEADER_BYTES..]);
+    /// The frame, in whole rows.
+    pub(crate) fn finish(mut self, drive: DriveId, number: u64, next_zone: u64, last_write: u64) -> Buffer {
+        let changes_bytes = (self.bytes.len() - FRAME_HEADER_BYTES - self.pieces_bytes) as u32;
+        self.bytes.pad();
+        let sum = sum(&self.bytes[FRAME_HEADER_BYTES..]);
+        let mut bytes = self.bytes.finish();
         let pieces_bytes = self.pieces_bytes as u32;
         let header = FrameHeader { number, next_zone, last_write, pieces_bytes, changes_bytes, sum };
         bytes[..FRAME_HEADER_BYTES].copy_from_slice(&header.encode(drive));
@@ -190,13 +196,14 @@ impl Frame {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::device::Buffers;
 
     const DRIVE: DriveId = DriveId { id: 1, salt: 0x5a17 };
 
     fn frame() -> (Vec<u8>, Vec<Change>) {
-        let mut writer = FrameWriter::new(8192, 0);
-        assert_eq!(writer.piece(&[Bytes::from_static(b"one"), Bytes::from_static(b"two")]), 8192 + 64);
-        assert_eq!(writer.piece(&[Bytes::from_static(b"three")]), 8192 + 70);
+        let mut writer = FrameWriter::new(8192, Buffers::new(0).fill(4096, BLOCK_BYTES));
+        assert_eq!(writer.piece(b"onetwo"), 8192 + 64);
+        assert_eq!(writer.piece(b"three"), 8192 + 70);
         let run = Run { start: 9, blocks: 2 };
         let changes = vec![
             Change::Put { key: b"k".to_vec(), value: b"v".to_vec() },
@@ -206,7 +213,7 @@ mod tests {
             Change::Dead { at: 70_000, len: 5 },
         ];
         changes.iter().for_each(|change| writer.change(change));
-        (writer.finish(DRIVE, 7, 3, 40), changes)
+        (writer.finish(DRIVE, 7, 3, 40).to_vec(), changes)
     }
 
     #[test]

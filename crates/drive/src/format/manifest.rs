@@ -1,7 +1,6 @@
 //! The manifest: everything that is known without the log, as of one place in the log.
 
 use super::{Geometry, NUMBER_END, Run};
-use crate::device::BLOCK_BYTES;
 use crate::wire::{Decoder, Encoder};
 
 /// A table of the index.
@@ -76,11 +75,11 @@ impl Manifest {
 
     /// Whether everything that it names can be where it says.
     pub(crate) fn fits(&self, geometry: Geometry) -> bool {
-        let lies_inside = |run: &Run| run.end() <= geometry.blocks;
+        let lies_inside = |run: &Run| geometry.holds(*run);
         let mut named =
             self.tables.iter().flat_map(|table| &table.runs).chain(self.shared.iter().map(|(run, _)| run));
         self.free.is_sorted_by(|one, next| one.end() < next.start)
-            && self.free.last().is_none_or(lies_inside)
+            && self.free.iter().all(lies_inside)
             && named.all(lies_inside)
             && self.tables.iter().all(TableEntry::is_long_enough)
             && self.zones.is_sorted_by(|one, next| one.zone < next.zone)
@@ -89,7 +88,7 @@ impl Manifest {
                 .iter()
                 .all(|log| self.zones.iter().any(|zone| zone.zone == *log))
             && self.head_at <= geometry.zone_bytes()
-            && self.head_at.is_multiple_of(BLOCK_BYTES)
+            && self.head_at.is_multiple_of(geometry.row_bytes())
             && self.next_frame < NUMBER_END
             && self.last_write < NUMBER_END
             && self.zones.iter().all(|zone| zone.live_bytes <= geometry.zone_bytes())

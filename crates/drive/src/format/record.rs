@@ -1,6 +1,6 @@
 //! What the index keeps of an object: its description, and where its bytes lie.
 
-use super::{Run, SUMMED_BYTES, blocks_of, run_blocks_of};
+use super::{IndexKey, Kind, Run, SUMMED_BYTES, blocks_of, run_blocks_of};
 use crate::wire::{Decoder, Encoder};
 use std::collections::BTreeMap;
 use store::{Attributes, ETag, NULL_VERSION, Tags, Timestamp, VersionId, version_id};
@@ -49,7 +49,7 @@ impl Extent {
         let run = Run::decode(from)?;
         let (data_bytes, skip_bytes, len_bytes) = (from.number()?, from.number()?, from.number()?);
         let fits = data_bytes <= run.len_bytes()
-            && run_blocks_of(data_bytes) == run.blocks
+            && run_blocks_of(data_bytes) <= run.blocks
             && len_bytes > 0
             && skip_bytes.checked_add(len_bytes)? <= data_bytes;
         fits.then_some(Self { run, data_bytes, skip_bytes, len_bytes })
@@ -173,6 +173,15 @@ impl ObjectRecord {
             encode_description(&mut to, &self.attributes, &self.tags);
         }
         to.0
+    }
+
+    /// The record in an entry's value: a part of an upload has it behind what is noted of the part.
+    pub(crate) fn of_entry(key: &IndexKey, value: &[u8]) -> Option<Self> {
+        let mut from = Decoder(value);
+        if key.0.first() == Some(&(Kind::Part as u8)) {
+            from.optional()?;
+        }
+        Self::decode(from.0)
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {

@@ -1,13 +1,13 @@
 //! The superblock: which drive this is, how it is laid out, and where its newest manifest lies.
 //!
-//! There are two copies, at the device's beginning and in its second block. A change writes one, flushes, writes the
+//! There are two copies, at the device's beginning and in its second row. A change writes one, flushes, writes the
 //! other and flushes: one of them is whole at any time, and of two that are the one of the later generation counts.
 
 use super::Run;
 use crate::device::BLOCK_BYTES;
 use crate::wire::{Decoder, Encoder, sum};
 
-/// The length of one copy.
+/// The length of one copy; zeros fill its row.
 pub(crate) const SUPERBLOCK_BYTES: u64 = BLOCK_BYTES;
 
 /// A manifest is read into memory as a whole: none is longer, in bytes.
@@ -30,8 +30,10 @@ pub(crate) struct DriveId {
 pub(crate) struct Geometry {
     /// The blocks in use: whole zones.
     pub(crate) blocks: u64,
-    /// The blocks of a zone.
+    /// The blocks of a zone: whole rows.
     pub(crate) zone_blocks: u64,
+    /// The blocks of a row, which is what the device is written by: runs and frames are whole rows.
+    pub(crate) row_blocks: u64,
 }
 
 impl Geometry {
@@ -41,6 +43,30 @@ impl Geometry {
 
     pub(crate) fn zone_bytes(&self) -> u64 {
         self.zone_blocks * BLOCK_BYTES
+    }
+
+    pub(crate) fn row_bytes(&self) -> u64 {
+        self.row_blocks * BLOCK_BYTES
+    }
+
+    /// So many blocks, and what is left of the last row.
+    pub(crate) fn in_rows(&self, blocks: u64) -> u64 {
+        blocks.next_multiple_of(self.row_blocks)
+    }
+
+    /// Whether a run is whole rows of the device.
+    pub(crate) fn holds(&self, run: Run) -> bool {
+        run.end() <= self.blocks && [run.start, run.blocks].iter().all(|n| n.is_multiple_of(self.row_blocks))
+    }
+
+    /// Where a copy of the superblock lies, in bytes.
+    pub(crate) fn superblock_at(&self, copy: u64) -> u64 {
+        copy * self.row_bytes()
+    }
+
+    /// The rows of both copies of the superblock.
+    pub(crate) fn superblocks(&self) -> Run {
+        Run { start: 0, blocks: 2 * self.row_blocks }
     }
 
     /// Where a zone begins, in bytes.
@@ -73,6 +99,7 @@ impl Superblock {
             to.fixed(number);
         }
         to.fixed32(self.manifest_sum);
+        to.fixed32(self.geometry.row_blocks as u32);
         to.0.resize(SUPERBLOCK_BYTES as usize - 4, 0);
         let sum = sum(&to.0);
         to.fixed32(sum);
@@ -86,14 +113,19 @@ impl Superblock {
         }
         let mut from = Decoder(fields.strip_prefix(&MAGIC)?);
         let drive = DriveId { id: from.fixed()?, salt: from.fixed()? };
-        let geometry = Geometry { blocks: from.fixed()?, zone_blocks: from.fixed()? };
+        let (blocks, zone_blocks) = (from.fixed()?, from.fixed()?);
         let generation = from.fixed()?;
         let manifest = Run { start: from.fixed()?, blocks: from.fixed()? };
         let (manifest_bytes, manifest_sum) = (from.fixed()?, from.fixed32()?);
+        // Drives of before there were rows have a zero here.
+        let row_blocks = u64::from(from.fixed32()?).max(1);
+        let geometry = Geometry { blocks, zone_blocks, row_blocks };
         let fits = (1..=geometry.blocks).contains(&geometry.zone_blocks)
             && geometry.blocks.checked_mul(BLOCK_BYTES).is_some()
+            && geometry.zone_blocks.is_multiple_of(row_blocks)
             && manifest.len_bytes_checked()? <= MANIFEST_BYTES_MAX
-            && manifest.start.checked_add(manifest.blocks)? <= geometry.blocks
+            && manifest.start.checked_add(manifest.blocks).is_some()
+            && geometry.holds(manifest)
             && manifest_bytes <= manifest.blocks * BLOCK_BYTES;
         fits.then_some(Self { drive, geometry, generation, manifest, manifest_bytes, manifest_sum })
     }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 /// What an entry takes beside its bytes, as far as the map shows.
-const ENTRY_BYTES: usize = 128;
+pub(crate) const ENTRY_BYTES: usize = 128;
 
 /// How many entries a cursor copies at a time.
 const CHUNK: usize = 256;

@@ -13,6 +13,7 @@ pub(crate) use table::{IndexTable, TableSink, TableSource};
 
 use crate::error::{Error, Result};
 use bytes::Bytes;
+pub(crate) use memory::ENTRY_BYTES;
 use memory::{Memory, MemoryCursor};
 use std::ops::Bound;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -55,7 +56,7 @@ impl Index {
     /// The entry's value, if that takes no look at the device.
     pub(crate) fn get_in_memory(&self, key: &[u8]) -> Option<Option<Bytes>> {
         let view = self.view();
-        let value = view.in_memory(key).or_else(|| view.tables.is_empty().then(Bytes::new))?;
+        let value = view.in_memory(key).or_else(|| view.in_kept_parts(key))?;
         Some((!value.is_empty()).then_some(value))
     }
 
@@ -76,7 +77,7 @@ impl Index {
         let memories = std::iter::once(&view.memory).chain(&view.frozen);
         let memories =
             memories.map(|memory| Cursor::Memory(MemoryCursor::new(memory.clone(), owned.clone())));
-        let tables = view.tables.iter().map(|table| Cursor::Table(table.scan(from)));
+        let tables = view.tables.iter().map(|table| Cursor::Table(table.scan_part(from)));
         let merge = sst::Merge::new(memories.chain(tables));
         Ok(Scan { merge, prefix: prefix.to_vec() })
     }
@@ -138,6 +139,17 @@ impl Index {
 impl View {
     fn in_memory(&self, key: &[u8]) -> Option<Bytes> {
         self.memory.get(key).or_else(|| self.frozen.as_ref()?.get(key))
+    }
+
+    /// What the tables have, empty if it is nothing, where the parts of them that say so are in memory. Damage is for
+    /// those who read.
+    fn in_kept_parts(&self, key: &[u8]) -> Option<Bytes> {
+        for table in &self.tables {
+            if let Some(value) = table.get_kept(key).ok()?? {
+                return Some(value);
+            }
+        }
+        Some(Bytes::new())
     }
 
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {

@@ -9,7 +9,7 @@ use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// How much of a table is written at a time.
+/// How much of a table is written at a time, at least.
 const WRITE_BYTES: usize = 1 << 20;
 
 /// A table that can be read.
@@ -63,17 +63,55 @@ impl sst::Source for TableSource {
     }
 
     fn read_at(&self, at: u64, len: usize) -> io::Result<Bytes> {
-        let first = at / BLOCK_BYTES * BLOCK_BYTES;
+        let (first, end) = self.blocks_of(at, len)?;
+        let buffer = self.read_blocks(first, end, |at, into| self.device.read_at(at, into))?;
+        let skip = (at - first) as usize;
+        Ok(Bytes::from(buffer).slice(skip..skip + len))
+    }
+
+    fn read_otherwise(&self, at: u64, len: usize, is_right: &dyn Fn(&[u8]) -> bool) -> Option<Bytes> {
+        let (first, end) = self.blocks_of(at, len).ok()?;
+        let skip = (at - first) as usize;
+        (0..self.device.ways()).find_map(|way| {
+            let read = |at, into: &mut [u8]| self.device.read_without(way, at, into);
+            let buffer = self.read_blocks(first, end, read).ok()?;
+            is_right(&buffer[skip..skip + len]).then(|| {
+                self.mend(way, first, end);
+                Bytes::from(buffer).slice(skip..skip + len)
+            })
+        })
+    }
+}
+
+impl TableSource {
+    /// The whole blocks that bytes of the table lie in: where they begin and end in the table.
+    fn blocks_of(&self, at: u64, len: usize) -> io::Result<(u64, u64)> {
         let end = at.checked_add(len as u64).filter(|&end| end <= self.len_bytes);
         let end = end.ok_or(io::ErrorKind::UnexpectedEof)?.next_multiple_of(BLOCK_BYTES);
+        Ok((at / BLOCK_BYTES * BLOCK_BYTES, end))
+    }
+
+    fn read_blocks(
+        &self,
+        first: u64,
+        end: u64,
+        read: impl Fn(u64, &mut [u8]) -> io::Result<()>,
+    ) -> io::Result<Buffer> {
         let mut buffer = Buffer::zeroed((end - first) as usize);
         let mut done = 0;
         for (place, len) in places(&self.runs, first, end) {
-            self.device.read_at(place, &mut buffer[done..done + len])?;
+            read(place, &mut buffer[done..done + len])?;
             done += len;
         }
-        let skip = (at - first) as usize;
-        Ok(Bytes::from(buffer).slice(skip..skip + len))
+        Ok(buffer)
+    }
+
+    fn mend(&self, way: usize, first: u64, end: u64) {
+        for (place, len) in places(&self.runs, first, end) {
+            if let Err(error) = self.device.mend(way, place, len as u64) {
+                tracing::warn!(at = place, %error, "a table is damaged, could be read otherwise, and not be mended");
+            }
+        }
     }
 }
 
@@ -96,18 +134,24 @@ pub(crate) struct TableSink {
     runs: Vec<Loose>,
     waiting: Vec<u8>,
     written: u64,
+    row_bytes: usize,
+    /// How much is written at a time: whole rows.
+    write_bytes: usize,
 }
 
 impl TableSink {
     /// Room for so many bytes, which the table may not exceed.
     pub(crate) fn new(device: Arc<dyn BlockDevice>, space: SharedSpace, len_bytes_max: u64) -> Result<Self> {
         let runs = Loose::allocate_for_index(&space, len_bytes_max.div_ceil(BLOCK_BYTES).max(1))?;
-        Ok(Self { device, space, runs, waiting: Vec::with_capacity(WRITE_BYTES), written: 0 })
+        let row_bytes = device.row_bytes() as usize;
+        let write_bytes = WRITE_BYTES.next_multiple_of(row_bytes);
+        let waiting = Vec::with_capacity(write_bytes);
+        Ok(Self { device, space, runs, waiting, written: 0, row_bytes, write_bytes })
     }
 
     /// The table, when all of it was written. It is not flushed.
     pub(crate) fn finish(mut self, len_bytes: u64) -> Result<TableSource> {
-        self.waiting.resize(self.waiting.len().next_multiple_of(BLOCK_BYTES as usize), 0);
+        self.waiting.resize(self.waiting.len().next_multiple_of(self.row_bytes), 0);
         self.write_waiting().map_err(Error::device(self.written))?;
         let mut left = len_bytes.div_ceil(BLOCK_BYTES);
         let mut runs = Vec::new();
@@ -142,9 +186,9 @@ impl TableSink {
 
 impl Write for TableSink {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let taken = bytes.len().min(WRITE_BYTES - self.waiting.len());
+        let taken = bytes.len().min(self.write_bytes - self.waiting.len());
         self.waiting.extend_from_slice(&bytes[..taken]);
-        if self.waiting.len() == WRITE_BYTES {
+        if self.waiting.len() == self.write_bytes {
             self.write_waiting()?;
         }
         Ok(taken)

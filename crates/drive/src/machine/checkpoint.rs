@@ -1,9 +1,9 @@
 //! Checkpoint: what is in memory goes into a table, and the superblock leads to what the log begins after.
 
-use super::{Machine, TABLE_BYTES_MIN};
-use crate::device::{BLOCK_BYTES, BlockDevice, Buffer};
+use super::{Machine, table_bytes_max};
+use crate::device::{BlockDevice, Buffer};
 use crate::error::{Error, Result};
-use crate::format::{MANIFEST_BYTES_MAX, Manifest, SUPERBLOCK_BYTES, Superblock, blocks_of};
+use crate::format::{MANIFEST_BYTES_MAX, Manifest, Superblock, blocks_of};
 use crate::index::{IndexTable, TableSink, of_table};
 use crate::space::{Loose, lock};
 use crate::wire::sum;
@@ -16,8 +16,7 @@ const LOG_BYTES_MAX: u64 = 512 << 20;
 impl Machine {
     /// Whether memory or log have grown so that it is time.
     pub(crate) fn wants_checkpoint(&self) -> bool {
-        let zones = lock(&self.space).geometry().zones();
-        let log_bytes_max = LOG_BYTES_MAX.min(zones * self.geometry.zone_bytes() / 16);
+        let log_bytes_max = LOG_BYTES_MAX.min(self.geometry.zones() * self.geometry.zone_bytes() / 16);
         self.index.memory_bytes() > self.options.index_bytes / 2 || self.log().since_bytes > log_bytes_max
     }
 
@@ -58,6 +57,7 @@ impl Machine {
         let mut space = lock(&self.space);
         space.give_back(old);
         space.needs_from(manifest.next_frame);
+        self.keep_for_checkpoint(&mut space, 0);
         space.free_dead_zones();
         Ok(())
     }
@@ -86,7 +86,7 @@ impl Machine {
         entries_bytes: u64,
         drops_deletions: bool,
     ) -> Result<Option<Arc<IndexTable>>> {
-        let len_bytes_max = entries_bytes + entries_bytes / 8 + TABLE_BYTES_MIN;
+        let len_bytes_max = table_bytes_max(entries_bytes);
         let sink = TableSink::new(self.device.clone(), self.space.clone(), len_bytes_max)?;
         let mut writer = sst::Writer::new(sink, sst::Options::default());
         while entries.advance().map_err(of_table)? {
@@ -107,12 +107,13 @@ impl Machine {
     }
 
     fn write_manifest(&self, bytes: &[u8]) -> Result<Loose> {
-        if bytes.len() as u64 > MANIFEST_BYTES_MAX - BLOCK_BYTES {
+        if bytes.len() as u64 > MANIFEST_BYTES_MAX - self.geometry.row_bytes() {
             return Err(Error::Unfit("the drive is too fragmented for a manifest".into()));
         }
         let run = Loose::allocate_one_for_index(&self.space, blocks_of(bytes.len() as u64))?;
         let failed = Error::device(run.run().at());
-        let written = self.device.write_at(run.run().at(), &Buffer::gathered([bytes]));
+        let written =
+            self.device.write_at(run.run().at(), &Buffer::in_rows(self.geometry.row_bytes(), [bytes]));
         written.and_then(|()| self.device.flush()).map_err(|error| self.fail(failed(error)))?;
         Ok(run)
     }
@@ -124,10 +125,11 @@ pub(super) fn write_superblock(
     superblock: &Superblock,
     copies: [u64; 2],
 ) -> Result<()> {
-    let block = Buffer::gathered([&superblock.encode()[..]]);
+    let geometry = superblock.geometry;
+    let row = Buffer::in_rows(geometry.row_bytes(), [&superblock.encode()[..]]);
     for copy in copies {
-        let at = copy * SUPERBLOCK_BYTES;
-        device.write_at(at, &block).and_then(|()| device.flush()).map_err(Error::device(at))?;
+        let at = geometry.superblock_at(copy);
+        device.write_at(at, &row).and_then(|()| device.flush()).map_err(Error::device(at))?;
     }
     Ok(())
 }

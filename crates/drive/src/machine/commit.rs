@@ -3,27 +3,36 @@
 use super::{Log, Machine};
 use crate::device::Buffer;
 use crate::error::{Error, Result};
-use crate::format::{Body, Change, FRAME_HEADER_BYTES, FrameWriter, IndexKey, ObjectRecord};
-use crate::shell::Held;
-use crate::space::{Hold, ZONES_RESERVED, lock};
+use crate::format::{Body, Change, FRAME_HEADER_BYTES, FrameWriter, IndexKey, ObjectRecord, blocks_of};
+use crate::index::ENTRY_BYTES;
+use crate::space::{Hold, Space, ZONES_OF_DELETIONS, lock};
 use bytes::Bytes;
 use std::sync::atomic::Ordering;
 
 /// What a change of lengths and numbers takes at most, beside its bytes.
 const CHANGE_BYTES: u64 = 32;
 
+/// What a change is for: the less room there is, the fewer may go on. Each leaves to those before it what they need.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub(crate) enum Purpose {
+    /// It takes something away. Refused to nobody.
+    Frees,
+    /// It moves what is there, so that space becomes free, or is the mark of a deletion, which takes next to none.
+    Moves,
+    /// It adds something.
+    #[default]
+    Grows,
+}
+
 /// Changes that happen together or not at all.
 #[derive(Debug, Default)]
 pub(crate) struct Prepared {
-    /// An object whose bytes go into the frame.
-    pub(crate) small: Option<Small>,
+    /// Objects whose bytes go into the frame, each under another key.
+    pub(crate) small: Vec<Small>,
     pub(crate) changes: Vec<Change>,
     /// Held until it is done: runs that the changes name, whose data is written, but not flushed.
     pub(crate) holds: Vec<Hold>,
-    /// Held until it is done: locks of what is changed.
-    pub(crate) locks: Vec<Held>,
-    /// Whether it moves what is there, so that space becomes free.
-    pub(crate) is_upkeep: bool,
+    pub(crate) purpose: Purpose,
 }
 
 /// An object whose bytes go into the frame.
@@ -32,17 +41,14 @@ pub(crate) struct Small {
     pub(crate) key: IndexKey,
     /// Its body is a piece that has its length and sums; where it lies is written here.
     pub(crate) record: ObjectRecord,
-    pub(crate) bytes: Vec<Bytes>,
+    pub(crate) bytes: Bytes,
+    /// At most so many bytes of a frame.
+    frame_bytes: u64,
 }
 
 impl Prepared {
     pub(crate) fn is_empty(&self) -> bool {
-        self.small.is_none() && self.changes.is_empty()
-    }
-
-    /// Whether it takes space of the log that is not won back soon.
-    fn takes_space(&self) -> bool {
-        self.small.is_some() && !self.is_upkeep
+        self.small.is_empty() && self.changes.is_empty()
     }
 
     /// A committed record more names this body.
@@ -63,17 +69,38 @@ impl Prepared {
         }
     }
 
+    /// What another one does is done with it.
+    pub(crate) fn extend(&mut self, other: Self) {
+        self.small.extend(other.small);
+        self.changes.extend(other.changes);
+        self.holds.extend(other.holds);
+        self.purpose = self.purpose.max(other.purpose);
+    }
+
     /// At most so many bytes of a frame.
     pub(crate) fn frame_bytes(&self) -> u64 {
-        let small = self.small.as_ref().map_or(0, Small::frame_bytes);
+        let small: u64 = self.small.iter().map(|small| small.frame_bytes).sum();
         small + self.changes.iter().map(change_bytes).sum::<u64>()
+    }
+
+    /// About what it adds to the memory of the index.
+    fn index_bytes(&self) -> u64 {
+        let entries = (self.changes.len() + self.small.len()) as u64;
+        let pieces: u64 = self.small.iter().map(|small| small.record.body.len_bytes()).sum();
+        self.frame_bytes() - pieces + entries * ENTRY_BYTES as u64
     }
 }
 
 impl Small {
-    fn frame_bytes(&self) -> u64 {
-        let entry = self.key.0.len() + self.record.encode().len();
-        self.record.body.len_bytes() + entry as u64 + CHANGE_BYTES
+    pub(crate) fn new(key: IndexKey, record: ObjectRecord, bytes: Bytes) -> Self {
+        let entry = key.0.len() + record.encode().len();
+        let frame_bytes = record.body.len_bytes() + entry as u64 + CHANGE_BYTES;
+        Self { key, record, bytes, frame_bytes }
+    }
+
+    /// The number of its write, and its bytes.
+    pub(crate) fn stored(&self) -> (u64, Bytes) {
+        (self.record.write, self.bytes.clone())
     }
 }
 
@@ -84,6 +111,34 @@ fn change_bytes(change: &Change) -> u64 {
             Change::Delete { key } => key.len() as u64,
             _ => 0,
         }
+}
+
+/// What a batch takes of the space.
+struct Taking {
+    purpose: Purpose,
+    /// Whether it has bytes of objects, so that its zone is not free again after the next checkpoint.
+    has_pieces: bool,
+    /// What it adds to the memory of the index.
+    index_bytes: u64,
+}
+
+impl Taking {
+    fn of(batch: &[Prepared]) -> Self {
+        let purpose = batch.iter().map(|prepared| prepared.purpose).max().unwrap_or_default();
+        let has_pieces = batch.iter().any(|prepared| !prepared.small.is_empty());
+        Self { purpose, has_pieces, index_bytes: batch.iter().map(Prepared::index_bytes).sum() }
+    }
+
+    /// Whether the index still has room for a checkpoint after it, and for what goes before it: the deletion of all that the index
+    /// names takes about as much again as the index has.
+    fn fits(&self, space: &Space, index_bytes: u64) -> bool {
+        let left = match self.purpose {
+            Purpose::Frees => 0,
+            Purpose::Moves => index_bytes / 2,
+            Purpose::Grows => index_bytes,
+        };
+        space.has_for_index(blocks_of(left))
+    }
 }
 
 /// Where a frame is written.
@@ -103,43 +158,54 @@ impl Machine {
         self.check_writable()?;
         let mut log = self.log();
         let len_bytes_max = FRAME_HEADER_BYTES as u64 + batch.iter().map(Prepared::frame_bytes).sum::<u64>();
-        let place = self.place(&log, len_bytes_max, batch.iter().any(Prepared::takes_space))?;
-        let mut frame = FrameWriter::new(place.at, len_bytes_max as usize);
+        let place = self.place(&log, len_bytes_max, &Taking::of(batch))?;
+        let memory = self.buffers.fill(len_bytes_max as usize, self.geometry.row_bytes());
+        let mut frame = FrameWriter::new(place.at, memory);
         let mut pieces_bytes = 0;
         let mut changes = Vec::new();
         let mut held = Vec::new();
         for prepared in batch.drain(..) {
-            if let Some(small) = prepared.small {
+            for small in prepared.small {
                 pieces_bytes += small.record.body.len_bytes();
                 changes.push(put_small(&mut frame, small));
             }
             changes.extend(prepared.changes);
-            held.push((prepared.holds, prepared.locks));
+            held.push(prepared.holds);
         }
         changes.iter().for_each(|change| frame.change(change));
-        let bytes =
+        let rows =
             frame.finish(self.drive, log.frame, place.next_zone, self.last_write.load(Ordering::Relaxed));
         let names_runs = changes.iter().any(|change| matches!(change, Change::Retain(_)));
-        self.write_frame(&place, &bytes, names_runs).map_err(|error| self.fail(error))?;
-        self.wrote(&mut log, &place, bytes.len() as u64, pieces_bytes);
+        self.write_frame(&place, &rows, names_runs).map_err(|error| self.fail(error))?;
+        self.wrote(&mut log, &place, rows.len() as u64, pieces_bytes);
         let applied = self.apply(changes);
         assert!(applied, "what is committed fits what is there");
         drop(held);
         Ok(())
     }
 
-    fn place(&self, log: &Log, len_bytes_max: u64, takes_space: bool) -> Result<Place> {
-        let mut space = lock(&self.space);
+    fn place(&self, log: &Log, len_bytes_max: u64, taking: &Taking) -> Result<Place> {
         let zone_bytes = self.geometry.zone_bytes();
         if len_bytes_max > zone_bytes {
             return Err(Error::Unfit(format!("a change of {len_bytes_max} bytes is longer than a zone")));
         }
-        if log.at + len_bytes_max <= zone_bytes {
+        let advances = log.at + len_bytes_max > zone_bytes;
+        let zones_reserved = self.zones_reserved();
+        let tables_bytes = self.index_bytes();
+        let mut space = lock(&self.space);
+        self.keep_for_checkpoint(&mut space, taking.index_bytes);
+        if !taking.fits(&space, tables_bytes) {
+            return Err(Error::Full);
+        }
+        if taking.has_pieces && space.log_zones() < ZONES_OF_DELETIONS + u64::from(advances) {
+            return Err(Error::Full);
+        }
+        if !advances {
             let at = self.geometry.zone_at(space.head()) + log.at;
             return Ok(Place { at, in_zone: log.at, next_zone: space.next(), advances: false });
         }
-        if takes_space && space.free_zones() + ZONES_RESERVED / 2 <= self.zones_reserved() {
-            // Many may have found room at the same time.
+        // Many may have found room at the same time, so objects take one zone more than they are said to have.
+        if taking.has_pieces && taking.purpose == Purpose::Grows && space.free_zones() < zones_reserved {
             return Err(Error::Full);
         }
         let next_zone = space.take_zone()?;
@@ -148,12 +214,12 @@ impl Machine {
     }
 
     /// Data first, so that no frame is found that names what is not there.
-    fn write_frame(&self, place: &Place, bytes: &[u8], names_runs: bool) -> Result<()> {
+    fn write_frame(&self, place: &Place, rows: &Buffer, names_runs: bool) -> Result<()> {
         let failed = Error::device(place.at);
         if names_runs {
             self.device.flush().map_err(&failed)?;
         }
-        self.device.write_at(place.at, &Buffer::gathered([bytes])).map_err(&failed)?;
+        self.device.write_at(place.at, rows).map_err(&failed)?;
         self.device.flush().map_err(&failed)
     }
 
@@ -192,7 +258,7 @@ impl Machine {
 }
 
 fn put_small(frame: &mut FrameWriter, small: Small) -> Change {
-    let Small { key, mut record, bytes } = small;
+    let Small { key, mut record, bytes, .. } = small;
     let at = frame.piece(&bytes);
     if let Body::Piece(piece) = &mut record.body {
         piece.at = at;

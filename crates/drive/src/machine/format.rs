@@ -3,7 +3,7 @@
 use super::Machine;
 use crate::device::{BLOCK_BYTES, BlockDevice, Buffer};
 use crate::error::{Error, Result};
-use crate::format::{DriveId, Geometry, Manifest, SUPERBLOCK_BYTES, Superblock, blocks_of};
+use crate::format::{DriveId, Geometry, Manifest, Superblock, blocks_of};
 use crate::space::{Space, ZONES_RESERVED};
 use crate::wire::sum;
 use std::sync::Arc;
@@ -12,7 +12,8 @@ use store::Entropy;
 /// How to format a device.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct FormatOptions {
-    /// The length of a zone in bytes, a power of two of at least 1 MiB; as fits the device if not given.
+    /// The length of a zone in bytes, a power of two of at least 1 MiB; as fits the device if not given. Where that is no
+    /// whole rows, zones are as much longer.
     pub zone_bytes: Option<u64>,
 }
 
@@ -33,7 +34,7 @@ impl Machine {
         options: FormatOptions,
         entropy: &Entropy,
     ) -> Result<()> {
-        let geometry = geometry(device.len_bytes(), options)?;
+        let geometry = geometry(&**device, options)?;
         let drive = DriveId { id: entropy.next_u64(), salt: entropy.next_u64() };
         let mut space = Space::new(geometry);
         space.begin_log()?;
@@ -50,10 +51,10 @@ impl Machine {
             manifest_sum: sum(&bytes),
         };
         let write = |at: u64, bytes: &[u8]| {
-            device.write_at(at, &Buffer::gathered([bytes])).map_err(Error::device(at))
+            device.write_at(at, &Buffer::in_rows(geometry.row_bytes(), [bytes])).map_err(Error::device(at))
         };
         // Whoever looks at it meanwhile sees no drive, neither the old nor the new one.
-        write(0, &[0; 2 * SUPERBLOCK_BYTES as usize])?;
+        write(0, &vec![0; geometry.superblocks().len_bytes() as usize])?;
         device.flush().map_err(Error::device(0))?;
         write(run.at(), &bytes)?;
         device.flush().map_err(Error::device(run.at()))?;
@@ -61,7 +62,8 @@ impl Machine {
     }
 }
 
-fn geometry(len_bytes: u64, options: FormatOptions) -> Result<Geometry> {
+fn geometry(device: &dyn BlockDevice, options: FormatOptions) -> Result<Geometry> {
+    let len_bytes = device.len_bytes();
     let aimed = (len_bytes / ZONES_AIMED).max(1);
     let fitting = (1 << aimed.ilog2()).clamp(ZONE_BYTES_MIN, ZONE_BYTES_MAX);
     let zone_bytes = options.zone_bytes.unwrap_or(fitting);
@@ -70,15 +72,16 @@ fn geometry(len_bytes: u64, options: FormatOptions) -> Result<Geometry> {
             "zones of {zone_bytes} bytes: a power of two of at least 1 MiB is needed"
         )));
     }
-    let zones = len_bytes / zone_bytes;
+    let row_blocks = device.row_bytes() / BLOCK_BYTES;
+    let zone_blocks = (zone_bytes / BLOCK_BYTES).next_multiple_of(row_blocks);
+    let zones = len_bytes / BLOCK_BYTES / zone_blocks;
     if zones < ZONES_MIN {
-        let least = (ZONES_MIN * zone_bytes) >> 20;
+        let least = (ZONES_MIN * zone_blocks * BLOCK_BYTES).div_ceil(1 << 20);
         return Err(Error::Unfit(format!(
             "a device of {} MiB is too small: with zones of {} MiB a drive needs {least} MiB",
             len_bytes >> 20,
             zone_bytes >> 20
         )));
     }
-    let zone_blocks = zone_bytes / BLOCK_BYTES;
-    Ok(Geometry { blocks: zones * zone_blocks, zone_blocks })
+    Ok(Geometry { blocks: zones * zone_blocks, zone_blocks, row_blocks })
 }

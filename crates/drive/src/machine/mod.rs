@@ -12,17 +12,18 @@ mod commit;
 mod compact;
 mod format;
 mod open;
+mod verify;
 
 pub use check::Checked;
-pub(crate) use commit::{Prepared, Small};
+pub(crate) use commit::{Prepared, Purpose, Small};
 pub use format::FormatOptions;
 pub(crate) use open::LogReader;
 
-use crate::device::BlockDevice;
+use crate::device::{BlockDevice, Buffers};
 use crate::error::{Error, Result};
-use crate::format::{DriveId, Geometry, Superblock};
+use crate::format::{DriveId, FRAME_HEADER_BYTES, Geometry, Superblock, blocks_of};
 use crate::index::{Index, IndexTable};
-use crate::space::{SharedSpace, ZONES_RESERVED};
+use crate::space::{SharedSpace, Space, ZONES_RESERVED, lock};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -35,18 +36,26 @@ const TABLE_BYTES_MIN: u64 = 256 << 10;
 /// The longest object that is kept in a frame, in bytes, where zones are large enough.
 const PIECE_BYTES_MAX: u64 = 256 << 10;
 
+/// The same where it is known that it will be gone soon.
+const PIECE_BYTES_END: u64 = 1 << 20;
+
+/// How much memory for reads and writes is kept for the next ones, in bytes.
+const BUFFERS_KEPT_BYTES: usize = 32 << 20;
+
 /// How to open a drive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OpenOptions {
     /// How much memory the index may take, in bytes: half of it for what is in no table yet, half for what was read.
     pub index_bytes: usize,
+    /// How much of objects' bytes stays in memory after they were read or stored, in bytes; 0: nothing.
+    pub read_cache_bytes: u64,
     /// Write nothing at all.
     pub read_only: bool,
 }
 
 impl Default for OpenOptions {
     fn default() -> Self {
-        Self { index_bytes: 256 << 20, read_only: false }
+        Self { index_bytes: 256 << 20, read_cache_bytes: 256 << 20, read_only: false }
     }
 }
 
@@ -58,6 +67,8 @@ pub(crate) struct Machine {
     pub(crate) geometry: Geometry,
     pub(crate) space: SharedSpace,
     pub(crate) index: Index,
+    /// Memory for what is read and written.
+    pub(crate) buffers: Buffers,
     options: OpenOptions,
     log: Mutex<Log>,
     root: Mutex<Root>,
@@ -93,19 +104,46 @@ impl Machine {
 
     /// The longest object that is kept in a frame, in bytes.
     pub(crate) fn piece_bytes_max(&self) -> u64 {
-        PIECE_BYTES_MAX.min(self.geometry.zone_bytes() / 8)
+        PIECE_BYTES_MAX.min(self.piece_bytes_end())
+    }
+
+    /// No object may be longer in a frame, in bytes, whatever is known of it.
+    pub(crate) fn piece_bytes_end(&self) -> u64 {
+        PIECE_BYTES_END.min(self.geometry.zone_bytes() / 8)
     }
 
     /// How many zones objects leave: some to the log, and what a checkpoint and a compaction of the whole index would take.
     pub(crate) fn zones_reserved(&self) -> u64 {
-        let tables: u64 = self.index.view().tables.iter().map(|table| table.source().len()).sum();
-        let index_bytes = 2 * tables + 2 * self.index.memory_bytes() as u64 + 2 * TABLE_BYTES_MIN;
+        let index_bytes = 2 * self.index_bytes() + 2 * TABLE_BYTES_MIN;
         ZONES_RESERVED + index_bytes.div_ceil(self.geometry.zone_bytes())
+    }
+
+    /// What the index takes, in tables and in memory.
+    fn index_bytes(&self) -> u64 {
+        let tables: u64 = self.index.view().tables.iter().map(|table| table.source().len()).sum();
+        tables + self.index.memory_bytes() as u64
+    }
+
+    /// Keeps what a checkpoint would take at most if so many bytes more were in the memory of the index.
+    fn keep_for_checkpoint(&self, space: &mut Space, more: u64) {
+        let memory_bytes = self.index.memory_bytes() as u64 + self.index.frozen_bytes() + more;
+        let in_rows = |bytes| self.geometry.in_rows(blocks_of(bytes));
+        space.keep_for_index(in_rows(table_bytes_max(memory_bytes)) + in_rows(space.manifest_bytes_max()));
+    }
+
+    /// Whether zones are few, and a checkpoint would likely win one.
+    pub(crate) fn wants_relief(&self) -> bool {
+        self.log().since_bytes >= self.geometry.zone_bytes() && lock(&self.space).log_zones() < ZONES_RESERVED
     }
 
     /// The most bytes that are committed together.
     pub(crate) fn frame_bytes_max(&self) -> u64 {
         FRAME_BYTES_MAX.min(self.geometry.zone_bytes() / 2)
+    }
+
+    /// The most bytes that are committed together now, so that a zone is full before the next begins.
+    pub(crate) fn frame_bytes_fitting(&self) -> u64 {
+        self.frame_bytes_max().min(self.room_in_head().saturating_sub(FRAME_HEADER_BYTES as u64))
     }
 
     /// Refuses writes after one that failed, and where only reading was asked for.
@@ -139,4 +177,9 @@ impl Machine {
     fn root(&self) -> MutexGuard<'_, Root> {
         self.root.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// How long a table of entries of so many bytes is at most, in bytes.
+fn table_bytes_max(entries_bytes: u64) -> u64 {
+    entries_bytes + entries_bytes / 8 + TABLE_BYTES_MIN
 }

@@ -1,8 +1,8 @@
 //! Open: superblock, manifest, tables, and what the log says since.
 
 use super::checkpoint::write_superblock;
-use super::{Log, Machine, OpenOptions, Root};
-use crate::device::{BLOCK_BYTES, BlockDevice, Buffer};
+use super::{BUFFERS_KEPT_BYTES, Log, Machine, OpenOptions, Root};
+use crate::device::{BLOCK_BYTES, BlockDevice, Buffer, Buffers, read_otherwise, read_right};
 use crate::error::{Error, Result};
 use crate::format::{
     DriveId, FRAME_HEADER_BYTES, Frame, FrameHeader, Geometry, Manifest, NUMBER_END, SUPERBLOCK_BYTES,
@@ -13,6 +13,9 @@ use crate::space::{SharedSpace, Space, lock};
 use crate::wire::sum;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
+
+/// Where the log ends, so many zones are looked at into which it may have gone on behind a frame that cannot be read.
+const ZONES_LOOKED_AT: usize = 16;
 
 /// How much of the log is read at a time.
 const WINDOW_BYTES: u64 = 4 << 20;
@@ -32,13 +35,14 @@ impl Machine {
             tables.push(Arc::new(IndexTable::open(source, id as u64, cache.clone()).map_err(of_table)?));
         }
         let frame = manifest.next_frame;
-        let core = Self {
+        let machine = Self {
             device,
             drive,
             geometry,
             space,
             last_table: AtomicU64::new(tables.len() as u64),
             index: Index::new(tables, cache),
+            buffers: Buffers::new(BUFFERS_KEPT_BYTES),
             options,
             log: Mutex::new(Log { frame, at: manifest.head_at, since: frame, since_bytes: 0 }),
             root: Mutex::new(Root { superblock, retiring: Vec::new() }),
@@ -46,14 +50,14 @@ impl Machine {
             failed: OnceLock::new(),
         };
         // As the end of the checkpoint did: the next frame may be in such a zone.
-        lock(&core.space).free_dead_zones();
-        let last_frame = core.replay()?;
-        core.claim_index(&manifest)?;
-        lock(&core.space).set_aside();
+        lock(&machine.space).free_dead_zones();
+        let last_frame = machine.replay()?;
+        machine.claim_index(&manifest)?;
+        lock(&machine.space).set_aside();
         if !options.read_only {
-            core.make_found_durable(last_frame)?;
+            machine.make_found_durable(last_frame)?;
         }
-        Ok(core)
+        Ok(machine)
     }
 
     /// What was found is from now on relied upon, and may be no safer than a write whose flush failed or never came: no later
@@ -62,7 +66,11 @@ impl Machine {
     fn make_found_durable(&self, last_frame: Option<(u64, u64)>) -> Result<()> {
         if let Some((at, len_bytes)) = last_frame {
             let mut frame = Buffer::zeroed(len_bytes as usize);
-            self.device.read_at(at, &mut frame).map_err(Error::device(at))?;
+            // Nothing is written that is not what was found, or a device that is wrong would make all of them so.
+            let is_right = |bytes: &[u8]| Frame::decode(self.drive, bytes).is_some();
+            if !read_right(&*self.device, at, &mut frame, is_right).map_err(Error::device(at))? {
+                return Err(Error::damaged("the last frame of the log", at));
+            }
             self.device.write_at(at, &frame).map_err(Error::device(at))?;
         }
         let superblock = self.root().superblock.clone();
@@ -92,7 +100,7 @@ impl Machine {
                     }
                 },
             };
-            let len_bytes = frame.header.len_bytes();
+            let len_bytes = self.geometry.frame_bytes(&frame.header);
             let at = self.redo(&mut log, frame, advances)?;
             last = Some((at, len_bytes));
         }
@@ -109,8 +117,9 @@ impl Machine {
             log.at = 0;
         }
         let at = self.geometry.zone_at(space.head()) + log.at;
-        log.at += header.len_bytes();
-        log.since_bytes += header.len_bytes();
+        let len_bytes = self.geometry.frame_bytes(&header);
+        log.at += len_bytes;
+        log.since_bytes += len_bytes;
         space.wrote(header.number, log.at, header.pieces_bytes.into());
         drop(space);
         log.frame += 1;
@@ -122,13 +131,25 @@ impl Machine {
         Ok(at)
     }
 
-    /// Where the log ends nothing follows: a later frame was written only when all before it were durable.
+    /// Where the log ends nothing follows: a later frame was written only when all before it were durable. What follows lies behind the
+    /// end, in the next zone, or, where what opened that was longer than half of it, in the zone after: the last that were free then.
     fn check_end(&self, reader: &mut LogReader, log: &Log, places: [(u64, u64); 2]) -> Result<()> {
         for (zone, from) in places {
             if let Some(at) = reader.later_frame(zone, from, log.frame)? {
                 tracing::error!(frame = log.frame, at, "the log goes on behind what cannot be read");
                 let place = self.geometry.zone_at(places[0].0) + places[0].1;
                 return Err(Error::damaged("a frame of the log", place));
+            }
+        }
+        let zones = lock(&self.space).last_whole_zones(ZONES_LOOKED_AT);
+        for zone in zones {
+            if reader.opens_with_later(zone, log.frame)? {
+                tracing::error!(
+                    frame = log.frame,
+                    zone,
+                    "the log goes on in a zone behind what cannot be read"
+                );
+                return Err(Error::damaged("a frame of the log", self.geometry.zone_at(places[1].0)));
             }
         }
         Ok(())
@@ -149,18 +170,31 @@ impl Machine {
 }
 
 fn read_superblock(device: &dyn BlockDevice) -> Result<Superblock> {
-    let mut blocks = Buffer::zeroed(2 * SUPERBLOCK_BYTES as usize);
-    if device.len_bytes() < blocks.len() as u64 {
+    let row_bytes = device.row_bytes();
+    let mut rows = Buffer::zeroed(2 * row_bytes as usize);
+    if device.len_bytes() < rows.len() as u64 {
         return Err(Error::Foreign("the device is too short".into()));
     }
-    device.read_at(0, &mut blocks).map_err(Error::device(0))?;
-    let (first, second) = blocks.split_at(SUPERBLOCK_BYTES as usize);
+    let (first, second) = rows.split_at_mut(row_bytes as usize);
+    for (at, row) in [(0, &mut *first), (row_bytes, &mut *second)] {
+        let is_whole = |row: &[u8]| Superblock::decode(&row[..SUPERBLOCK_BYTES as usize]).is_some();
+        if !read_right(device, at, row, is_whole).map_err(Error::device(at))? {
+            device.read_at(at, row).map_err(Error::device(at))?;
+        }
+    }
+    let (first, second) = (&first[..SUPERBLOCK_BYTES as usize], &second[..SUPERBLOCK_BYTES as usize]);
     let is_meant = Superblock::is_meant(first) || Superblock::is_meant(second);
     let found = [first, second].into_iter().filter_map(Superblock::decode);
     let found = found.max_by_key(|superblock| superblock.generation).ok_or_else(|| match is_meant {
         true => Error::damaged("both superblocks, or they are of another version of Tenon,", 0),
         false => Error::Foreign("there is no superblock on the device".into()),
     })?;
+    if found.geometry.row_bytes() != row_bytes {
+        return Err(Error::Unfit(format!(
+            "the drive is written in rows of {} bytes, and the device of {row_bytes}: it was made of other devices",
+            found.geometry.row_bytes(),
+        )));
+    }
     if found.geometry.blocks * BLOCK_BYTES > device.len_bytes() {
         return Err(Error::Unfit(format!(
             "the device was cut short: it has {} bytes, and the drive on it {}",
@@ -174,17 +208,17 @@ fn read_superblock(device: &dyn BlockDevice) -> Result<Superblock> {
 /// Whether this copy of the superblock is this one.
 fn holds_superblock(device: &dyn BlockDevice, copy: u64, superblock: &Superblock) -> bool {
     let mut block = Buffer::zeroed(SUPERBLOCK_BYTES as usize);
-    let is_read = device.read_at(copy * SUPERBLOCK_BYTES, &mut block).is_ok();
+    let is_read = device.read_at(superblock.geometry.superblock_at(copy), &mut block).is_ok();
     is_read && Superblock::decode(&block).as_ref() == Some(superblock)
 }
 
 fn read_manifest(device: &dyn BlockDevice, superblock: &Superblock) -> Result<Manifest> {
     let at = superblock.manifest.at();
     let mut buffer = Buffer::zeroed(superblock.manifest.len_bytes() as usize);
-    device.read_at(at, &mut buffer).map_err(Error::device(at))?;
-    let bytes = &buffer[..superblock.manifest_bytes as usize];
-    let is_whole = sum(bytes) == superblock.manifest_sum;
-    let manifest = is_whole.then(|| Manifest::decode(bytes)).flatten();
+    let len = superblock.manifest_bytes as usize;
+    let is_right = |bytes: &[u8]| sum(&bytes[..len]) == superblock.manifest_sum;
+    let is_whole = read_right(device, at, &mut buffer, is_right).map_err(Error::device(at))?;
+    let manifest = is_whole.then(|| Manifest::decode(&buffer[..len])).flatten();
     manifest.filter(|manifest| manifest.fits(superblock.geometry)).ok_or(Error::damaged("the manifest", at))
 }
 
@@ -203,8 +237,42 @@ impl LogReader {
         Self { device, drive, geometry, window: Buffer::zeroed(0), window_at: 0 }
     }
 
-    /// The frame at a place of a zone, if one begins there that is whole.
+    /// The frame at a place of a zone, if one begins there that is whole, in whichever way it is read.
     pub(crate) fn frame(&mut self, zone: u64, from: u64) -> Result<Option<Frame>> {
+        match self.frame_as_it_is(zone, from)? {
+            None if self.device.ways() > 0 => self.frame_otherwise(zone, from),
+            frame => Ok(frame),
+        }
+    }
+
+    /// A frame that is not what was written may be so if it is read otherwise. Its length is known only then.
+    fn frame_otherwise(&mut self, zone: u64, from: u64) -> Result<Option<Frame>> {
+        let (at, left) =
+            (self.geometry.zone_at(zone) + from, self.geometry.zone_bytes().saturating_sub(from));
+        for way in 0..self.device.ways() {
+            let mut first = Buffer::zeroed(left.min(BLOCK_BYTES) as usize);
+            let is_read = self.device.read_without(way, at, &mut first).is_ok();
+            let header = FrameHeader::decode(self.drive, &first).filter(|_| is_read);
+            let Some(header) = header.filter(|header| self.geometry.frame_bytes(header) <= left) else {
+                continue;
+            };
+            let mut buffer = Buffer::zeroed(header.len_bytes() as usize);
+            let mut frame = None;
+            let (device, drive) = (self.device.clone(), self.drive);
+            let mut is_right = |bytes: &[u8]| {
+                frame = Frame::decode(drive, bytes);
+                frame.is_some()
+            };
+            if read_otherwise(&*device, at, &mut buffer, &mut is_right) {
+                tracing::warn!(zone, from, "a frame was damaged, and could be read otherwise");
+                (self.window, self.window_at) = (buffer, at);
+                return Ok(frame);
+            }
+        }
+        Ok(None)
+    }
+
+    fn frame_as_it_is(&mut self, zone: u64, from: u64) -> Result<Option<Frame>> {
         if from >= self.geometry.zone_bytes() {
             return Ok(None);
         }
@@ -213,7 +281,7 @@ impl LogReader {
         else {
             return Ok(None);
         };
-        if from + header.len_bytes() > self.geometry.zone_bytes() {
+        if from + self.geometry.frame_bytes(&header) > self.geometry.zone_bytes() {
             return Ok(None);
         }
         Ok(Frame::decode(drive, self.bytes(zone, from, header.len_bytes())?))
@@ -224,12 +292,23 @@ impl LogReader {
         let mut at = from;
         while at < self.geometry.zone_bytes() {
             let header = FrameHeader::decode(self.drive, self.bytes(zone, at, FRAME_HEADER_BYTES as u64)?);
-            if header.is_some_and(|header| header.number >= number) && self.frame(zone, at)?.is_some() {
+            if header.is_some_and(|header| header.number >= number)
+                && self.frame_as_it_is(zone, at)?.is_some()
+            {
                 return Ok(Some(at));
             }
-            at += BLOCK_BYTES;
+            at += self.geometry.row_bytes();
         }
         Ok(None)
+    }
+
+    /// Whether a zone begins with a whole frame that is later than this one.
+    fn opens_with_later(&mut self, zone: u64, number: u64) -> Result<bool> {
+        let mut block = Buffer::zeroed(BLOCK_BYTES as usize);
+        let at = self.geometry.zone_at(zone);
+        self.device.read_at(at, &mut block).map_err(Error::device(at))?;
+        let header = FrameHeader::decode(self.drive, &block);
+        Ok(header.is_some_and(|header| header.number > number) && self.frame_as_it_is(zone, 0)?.is_some())
     }
 
     /// Bytes of a zone, as far as the zone goes.

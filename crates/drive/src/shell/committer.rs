@@ -1,7 +1,8 @@
 //! Group commit: whoever comes first commits for all who came while the device was busy.
 
+use super::Held;
 use crate::error::{Error, Result};
-use crate::machine::{Machine, Prepared};
+use crate::machine::{Machine, Prepared, Purpose};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
@@ -26,25 +27,37 @@ struct Waiters {
 struct Waiting {
     number: u64,
     prepared: Prepared,
+    answer: Answer,
+}
+
+/// Who hears of the outcome, and what is held until it is known.
+#[derive(Debug)]
+struct Answer {
+    locks: Vec<Held>,
     done: oneshot::Sender<Result<()>>,
 }
 
 impl Committer {
-    /// Returns when the changes are durable and seen, or did not happen. Dropped before, they happen or not, but what locks
-    /// they hold are held as long as that is open.
-    pub(super) async fn commit(&self, core: &Arc<Machine>, prepared: Prepared) -> Result<()> {
+    /// Returns when the changes are durable and seen, or did not happen. Dropped before, they happen or not, but the locks
+    /// are held as long as that is open.
+    pub(super) async fn commit(
+        &self,
+        machine: &Arc<Machine>,
+        prepared: Prepared,
+        locks: Vec<Held>,
+    ) -> Result<()> {
         let (done, mut answer) = oneshot::channel();
-        let _place = self.queue.push(prepared, done);
+        let _place = self.queue.push(prepared, Answer { locks, done });
         // Whoever else is ready to commit now comes along.
         tokio::task::yield_now().await;
         tokio::select! {
             biased;
             answered = &mut answer => return answered.unwrap_or_else(|_| Err(given_up())),
             turn = self.turn.clone().lock_owned() => {
-                let (core, queue) = (core.clone(), self.queue.clone());
+                let (machine, queue) = (machine.clone(), self.queue.clone());
                 // Also if who began this does not wait for its end, the others get their answers.
                 let ended = store::blocking(move || {
-                    queue.commit(&core);
+                    queue.commit(&machine);
                     drop(turn);
                     Ok(())
                 });
@@ -70,36 +83,38 @@ impl Drop for Place<'_> {
 }
 
 impl Queue {
-    fn push(&self, prepared: Prepared, done: oneshot::Sender<Result<()>>) -> Place<'_> {
+    fn push(&self, prepared: Prepared, answer: Answer) -> Place<'_> {
         let mut waiters = self.lock();
         waiters.last += 1;
         let number = waiters.last;
-        waiters.waiting.push_back(Waiting { number, prepared, done });
+        waiters.waiting.push_back(Waiting { number, prepared, answer });
         Place { queue: self, number }
     }
 
     /// Commits all that waits, in as few frames as hold it.
-    fn commit(&self, core: &Machine) {
+    fn commit(&self, machine: &Machine) {
         loop {
-            let (mut batch, done): (Vec<_>, Vec<_>) = self
-                .take(core.frame_bytes_max())
+            let (mut batch, answers): (Vec<_>, Vec<_>) = self
+                .take(machine.frame_bytes_fitting())
                 .into_iter()
-                .map(|waiting| (waiting.prepared, waiting.done))
+                .map(|waiting| (waiting.prepared, waiting.answer))
                 .unzip();
             if batch.is_empty() {
                 return;
             }
-            let outcome = core.commit(&mut batch);
+            if machine.wants_relief()
+                && let Err(error) = machine.checkpoint()
+            {
+                tracing::warn!(%error, "no checkpoint could be made where zones are few");
+            }
+            let outcome = machine.commit(&mut batch);
             let outcomes: Vec<_> = match outcome {
                 // What frees space may go where what takes some may not.
-                Err(Error::Full) if batch.len() > 1 => {
-                    batch.into_iter().map(|one| core.commit(&mut vec![one])).collect()
-                }
-                outcome => done.iter().map(|_| outcome.clone()).collect(),
+                Err(Error::Full) => batch.into_iter().map(|one| commit_one(machine, one)).collect(),
+                outcome => answers.iter().map(|_| outcome.clone()).collect(),
             };
-            for (waiting, outcome) in done.into_iter().zip(outcomes) {
-                // Who does not wait any more needs no answer.
-                let _unheard = waiting.send(outcome);
+            for (answer, outcome) in answers.into_iter().zip(outcomes) {
+                answer.give(outcome);
             }
         }
     }
@@ -121,6 +136,27 @@ impl Queue {
 
     fn lock(&self) -> MutexGuard<'_, Waiters> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Answer {
+    fn give(self, outcome: Result<()>) {
+        drop(self.locks);
+        // Who does not wait any more needs no answer.
+        let _unheard = self.done.send(outcome);
+    }
+}
+
+/// What frees space makes room by a checkpoint where there is none: the zones that only deletions are in are free after it.
+fn commit_one(machine: &Machine, one: Prepared) -> Result<()> {
+    let frees = one.purpose == Purpose::Frees;
+    let mut batch = vec![one];
+    match machine.commit(&mut batch) {
+        Err(Error::Full) if frees => {
+            machine.checkpoint()?;
+            machine.commit(&mut batch)
+        }
+        outcome => outcome,
     }
 }
 

@@ -46,16 +46,16 @@ pub enum ZoneUse {
 impl Drive {
     /// What there is on it.
     pub fn info(&self) -> Info {
-        let core = &self.0.core;
+        let machine = &self.0.machine;
         let tables =
-            core.index.view().tables.iter().map(|table| (table.source().len(), table.entries())).collect();
-        let log_bytes = core.log_bytes();
-        let zones_reserved = core.zones_reserved();
-        let space = lock(&core.space);
+            machine.index.view().tables.iter().map(|table| (table.source().len(), table.entries())).collect();
+        let log_bytes = machine.log_bytes();
+        let zones_reserved = machine.zones_reserved();
+        let space = lock(&machine.space);
         Info {
-            id: core.drive.id,
-            len_bytes: core.geometry.blocks * crate::device::BLOCK_BYTES,
-            zone_bytes: core.geometry.zone_bytes(),
+            id: machine.drive.id,
+            len_bytes: machine.geometry.blocks * crate::device::BLOCK_BYTES,
+            zone_bytes: machine.geometry.zone_bytes(),
             available_bytes: space.available_blocks(zones_reserved) * crate::device::BLOCK_BYTES,
             free_run_bytes_max: space.free().longest().map_or(0, |run| run.len_bytes()),
             pack_zones: space.zones().count() as u64,
@@ -67,8 +67,8 @@ impl Drive {
 
     /// What each zone is used for, in the order of the device.
     pub fn map(&self) -> Vec<ZoneUse> {
-        let geometry = self.0.core.geometry;
-        let space = lock(&self.0.core.space);
+        let geometry = self.0.machine.geometry;
+        let space = lock(&self.0.machine.space);
         let mut free_bytes = vec![0; geometry.zones() as usize];
         for run in space.free().runs() {
             for zone in run.start / geometry.zone_blocks..=(run.end() - 1) / geometry.zone_blocks {

@@ -3,14 +3,15 @@
 use super::{Drive, Shell, decoded};
 use crate::error::{Error, Result};
 use crate::format::{Body, Change, Head, IndexKey, Kind, ObjectRecord, Piece};
-use crate::machine::{Checked, LogReader, Prepared};
+use crate::machine::{Checked, LogReader, Prepared, Purpose, Small};
 use crate::space::{Pins, ZONES_RESERVED, Zone, lock};
 use bytes::Bytes;
 use futures_util::future::try_join_all;
 use std::sync::Arc;
 
-/// Zones are cleaned while fewer than so many more than the reserved ones are free.
+/// Zones are cleaned while fewer than so many more than the reserved ones are free, or than this part of all where those are few.
 const ZONES_AIMED: u64 = 2 * ZONES_RESERVED;
+const PART_AIMED: u64 = 8;
 
 /// A zone of which less than this part would be won is not worth cleaning; and not where next to nothing is free either.
 pub(super) const WON_MIN: u64 = 8;
@@ -35,12 +36,12 @@ impl Drive {
     /// Makes a checkpoint, so that the next opening need not read the log.
     pub async fn close(&self) -> Result<()> {
         let _one_at_a_time = self.0.keeping.lock().await;
-        self.0.blocking(|core| if core.is_dirty() { core.checkpoint() } else { Ok(()) }).await
+        self.0.blocking(|machine| if machine.is_dirty() { machine.checkpoint() } else { Ok(()) }).await
     }
 
     /// Compares the index with the space, block by block, and reads all of the index; not the objects.
     pub async fn check(&self) -> Result<Checked> {
-        self.0.blocking(|core| core.check()).await
+        self.0.blocking(|machine| machine.check()).await
     }
 }
 
@@ -48,8 +49,8 @@ impl Shell {
     /// Does what upkeep there is to do now.
     pub(crate) async fn maintain(&self) -> Result<()> {
         let _one_at_a_time = self.keeping.lock().await;
-        if self.core.wants_checkpoint() {
-            self.blocking(|core| core.checkpoint()).await?;
+        if self.machine.wants_checkpoint() {
+            self.blocking(|machine| machine.checkpoint()).await?;
         }
         let compacted = self.compact().await;
         while self.wants_cleaning() && self.clean_one(WON_MIN).await? {}
@@ -57,60 +58,77 @@ impl Shell {
     }
 
     async fn compact(&self) -> Result<()> {
-        while self.blocking(|core| core.compact()).await? {
-            self.blocking(|core| core.checkpoint()).await?;
+        while self.blocking(|machine| machine.compact()).await? {
+            self.blocking(|machine| machine.checkpoint()).await?;
         }
         Ok(())
     }
 
     /// Waits for upkeep where the log has next to no room left. Before locks are taken: who cleans takes those of other keys.
     pub(crate) async fn relieve(&self) {
-        let is_needed = || lock(&self.core.space).free_zones() < ZONES_RESERVED / 2;
+        let is_needed = || lock(&self.machine.space).log_zones() < ZONES_RESERVED;
         if !is_needed() {
             return;
         }
         let _one_at_a_time = self.keeping.lock().await;
-        while is_needed() && matches!(self.clean_one(WON_LEAST).await, Ok(true)) {}
+        while is_needed()
+            && let Some((zone, entry)) = self.worth_cleaning(WON_LEAST)
+            && matches!(self.clean(zone, entry).await, Ok(true))
+        {}
     }
 
     /// Whether objects that are kept in zones will need room that there is, but for what is dead in them.
     pub(crate) fn wants_cleaning(&self) -> bool {
-        lock(&self.core.space).free_zones() < self.core.zones_reserved() + ZONES_AIMED
+        let aimed = ZONES_AIMED.min(self.machine.geometry.zones() / PART_AIMED);
+        lock(&self.machine.space).free_zones() < self.machine.zones_reserved() + aimed
     }
 
     /// Empties the zone that has the least alive; `false` if that would win less than this part of a zone.
     pub(crate) async fn clean_one(&self, won_min: u64) -> Result<bool> {
-        let zone_bytes = self.core.geometry.zone_bytes();
-        let most_dead = || lock(&self.core.space).most_dead();
-        let is_worth_it = |entry: &Zone| entry.used_bytes - entry.live_bytes >= zone_bytes / won_min;
-        let mut found = most_dead().filter(|(_, entry)| is_worth_it(entry));
-        if found.is_none() && self.core.is_dirty() {
+        let mut found = self.worth_cleaning(won_min);
+        if found.is_none() && self.machine.is_dirty() {
             // What the log needs may be cleaned when the log has begun anew.
-            self.blocking(|core| core.checkpoint()).await?;
-            found = most_dead().filter(|(_, entry)| is_worth_it(entry));
+            self.blocking(|machine| machine.checkpoint()).await?;
+            found = self.worth_cleaning(won_min);
         }
         let Some((zone, entry)) = found else { return Ok(false) };
+        self.clean(zone, entry).await
+    }
+
+    /// The zone that has the least alive, unless less than this part of a zone would be won.
+    fn worth_cleaning(&self, won_min: u64) -> Option<(u64, Zone)> {
+        let won_bytes_min = self.machine.geometry.zone_bytes() / won_min;
+        let most_dead = lock(&self.machine.space).most_dead();
+        most_dead.filter(|(_, entry)| entry.used_bytes - entry.live_bytes >= won_bytes_min)
+    }
+
+    /// Empties a zone; `false` if nothing was won.
+    async fn clean(&self, zone: u64, entry: Zone) -> Result<bool> {
+        let zone_bytes = self.machine.geometry.zone_bytes();
         tracing::debug!(zone, live_bytes = entry.live_bytes, "a zone is cleaned");
         // It is not given out while it is read, though nothing of it be alive any more.
-        let mut pins = Pins::new(&self.core.space);
+        let mut pins = Pins::new(&self.machine.space);
         pins.zone(zone);
-        let mut at = 0;
+        let (mut at, mut written) = (0, 0);
         while at < entry.used_bytes {
-            let found = self.blocking(move |core| core.pieces_of_frames(zone, at, entry.used_bytes)).await?;
+            let found =
+                self.blocking(move |machine| machine.pieces_of_frames(zone, at, entry.used_bytes)).await?;
             let moves =
                 found.pieces.into_iter().map(|(key, record, bytes)| self.move_piece(key, record, bytes));
             // At once, so that they share frames: one frame for each would win nothing where objects are small.
-            try_join_all(moves).await?;
+            written += try_join_all(moves).await?.into_iter().sum::<u64>();
             at = found.next;
         }
         drop(pins);
-        let left = lock(&self.core.space).zones().find(|&(left, _)| left == zone);
-        Ok(left.is_none_or(|(_, left)| left.live_bytes < entry.live_bytes))
+        let left = lock(&self.machine.space).zones().find(|&(left, _)| left == zone);
+        // Of the smallest objects their entries take more than their bytes: where those are moved nothing may be won.
+        let is_won = written + zone_bytes / WON_LEAST <= zone_bytes;
+        Ok(is_won && left.is_none_or(|(_, left)| left.live_bytes < entry.live_bytes))
     }
 
-    /// Writes a piece anew, if it is still its object's.
-    async fn move_piece(&self, key: IndexKey, stored: ObjectRecord, bytes: Bytes) -> Result<()> {
-        let Some((bucket, object)) = key.owner() else { return Ok(()) };
+    /// Writes a piece anew, if it is still its object's; how many bytes of the log that takes.
+    async fn move_piece(&self, key: IndexKey, stored: ObjectRecord, bytes: Bytes) -> Result<u64> {
+        let Some((bucket, object)) = key.owner() else { return Ok(0) };
         let locks = vec![self.locks.hold(bucket, &object).await];
         let current = IndexKey::of(Kind::Object, bucket).then(&object);
         for key in [current, IndexKey::version(bucket, &object, stored.write)] {
@@ -122,12 +140,14 @@ impl Shell {
             if let Body::Piece(piece) = &mut record.body {
                 piece.at = 0;
             }
-            let small = Some(crate::machine::Small { key, record, bytes: vec![bytes] });
+            let small = vec![Small::new(key, record, bytes)];
             let changes = vec![Change::Dead { at, len }];
-            let prepared = Prepared { small, changes, locks, is_upkeep: true, ..Prepared::default() };
-            return self.commit(prepared).await;
+            let purpose = Purpose::Moves;
+            let prepared = Prepared { small, changes, purpose, ..Prepared::default() };
+            let frame_bytes = prepared.frame_bytes();
+            return self.commit(prepared, locks).await.map(|()| frame_bytes);
         }
-        Ok(())
+        Ok(0)
     }
 }
 
@@ -164,7 +184,7 @@ impl crate::machine::Machine {
     ) -> Result<u64> {
         let place = self.geometry.zone_at(zone) + at;
         let frame = reader.frame(zone, at)?.ok_or(Error::damaged("a frame of small objects", place))?;
-        let len_bytes = frame.header.len_bytes();
+        let len_bytes = self.geometry.frame_bytes(&frame.header);
         for change in frame.changes {
             let Change::Put { key, value } = change else { continue };
             let key = IndexKey(key);

@@ -1,5 +1,6 @@
 //! One change of a key at a time, and none of a bucket that is being removed.
 
+use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use tokio::sync::{Mutex, OwnedMutexGuard, OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
@@ -10,7 +11,7 @@ const LOCKS: usize = 1024;
 /// So many buckets can be removed without waiting for changes of another.
 const BUCKET_LOCKS: usize = 64;
 
-/// Locks of keys and buckets, fewer than those. Taken in this order: names, a bucket, keys.
+/// Locks of keys and buckets, fewer than those. Taken in this order: names, buckets, keys; of several buckets or keys the lesser first.
 #[derive(Debug)]
 pub(crate) struct KeyLocks {
     names: Arc<Mutex<()>>,
@@ -56,6 +57,25 @@ impl KeyLocks {
             Held { bucket: Some(bucket_held), key: Some(first), ..Held::default() },
             Held { key: second, ..Held::default() },
         ]
+    }
+
+    /// Waits until nobody else changes one of these keys of buckets.
+    pub(crate) async fn hold_all(
+        &self,
+        keys: impl Iterator<Item = (u64, &[u8])> + Clone + Send,
+    ) -> Vec<Held> {
+        let buckets: BTreeSet<u64> = keys.clone().map(|(bucket, _)| bucket % BUCKET_LOCKS as u64).collect();
+        let places: BTreeSet<usize> = keys.map(|(bucket, key)| place(bucket, key)).collect();
+        let mut held = Vec::with_capacity(buckets.len() + places.len());
+        for bucket in buckets {
+            let bucket = Some(self.bucket(bucket).read_owned().await);
+            held.push(Held { bucket, ..Held::default() });
+        }
+        for place in places {
+            let key = Some(self.keys[place].clone().lock_owned().await);
+            held.push(Held { key, ..Held::default() });
+        }
+        held
     }
 
     /// Waits until nobody else makes or removes a bucket, or changes what one is.

@@ -4,25 +4,29 @@
 //! whoever opened the drive runs by [`Drive::keep_up`]. On a runtime of one thread everything happens in place and in
 //! the order of the calls, so that a simulated world depends on its seed only.
 
+mod cache;
 mod committer;
 mod info;
 mod keep;
 mod locks;
+mod otherwise;
 mod read;
 mod scrub;
 mod write;
 
 pub use info::{Info, ZoneUse};
 pub(crate) use locks::{Held, KeyLocks};
+pub(crate) use read::Access;
 pub use scrub::Scrubbed;
 pub(crate) use write::Stored;
 
-use crate::device::{BlockDevice, Buffer, Io};
+use crate::device::{BlockDevice, Buffer, Buffers, Io};
 use crate::error::{Error, Result};
 use crate::format::{BucketId, IndexKey, ObjectRecord};
-use crate::machine::{FormatOptions, Machine, OpenOptions, Prepared};
+use crate::machine::{FormatOptions, Machine, OpenOptions, Prepared, Purpose, Small};
 use crate::space::Pins;
 use bytes::Bytes;
+use cache::ReadCache;
 use committer::Committer;
 use std::fmt;
 use std::ops::Bound;
@@ -35,9 +39,13 @@ use tokio::sync::Notify;
 pub struct Drive(pub(crate) Arc<Shell>);
 
 pub(crate) struct Shell {
-    pub(crate) core: Arc<Machine>,
-    /// By which data is read and written; what is committed goes through the core.
+    pub(crate) machine: Arc<Machine>,
+    /// By which data is read and written; what is committed goes through the machine.
     io: Io,
+    /// What was read lately.
+    cache: Option<ReadCache>,
+    /// Memory for what is read and written.
+    buffers: Buffers,
     pub(crate) locks: KeyLocks,
     pub(crate) clock: Arc<dyn Clock>,
     committer: Committer,
@@ -57,22 +65,23 @@ impl Drive {
     /// Errors: [`Error::Foreign`] if there is no drive on the device, [`Error::Damaged`] if what is there cannot be relied upon.
     pub fn open(io: impl Into<Io>, options: OpenOptions, clock: Arc<dyn Clock>) -> Result<Self> {
         let io = io.into();
-        let core = Arc::new(Machine::open(io.device(), options)?);
+        let machine = Arc::new(Machine::open(io.device(), options)?);
+        let (cache, buffers) = (ReadCache::new(options.read_cache_bytes), machine.buffers.clone());
         let (committer, locks) = (Committer::default(), KeyLocks::default());
         let (grown, keeping) = (Notify::new(), tokio::sync::Mutex::default());
-        Ok(Self(Arc::new(Shell { core, io, locks, clock, committer, grown, keeping })))
+        Ok(Self(Arc::new(Shell { machine, io, cache, buffers, locks, clock, committer, grown, keeping })))
     }
 }
 
 impl fmt::Debug for Drive {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Drive").field("core", &self.0.core).finish_non_exhaustive()
+        f.debug_struct("Drive").field("machine", &self.0.machine).finish_non_exhaustive()
     }
 }
 
 impl fmt::Debug for Shell {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shell").field("core", &self.core).finish_non_exhaustive()
+        f.debug_struct("Shell").field("machine", &self.machine).finish_non_exhaustive()
     }
 }
 
@@ -82,8 +91,8 @@ impl Shell {
         &self,
         work: impl FnOnce(&Arc<Machine>) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        let core = self.core.clone();
-        let done = store::blocking(move || Ok(work(&core))).await;
+        let machine = self.machine.clone();
+        let done = store::blocking(move || Ok(work(&machine))).await;
         // Where it may not block elsewhere others go on meanwhile too, so that a simulated world has no fewer orders than the real one.
         tokio::task::yield_now().await;
         done.unwrap_or_else(|error| Err(Error::Failed(format!("a call was given up: {error}"))))
@@ -91,7 +100,7 @@ impl Shell {
 
     /// Blocks from a position on.
     async fn read_blocks(&self, at: u64, len_bytes: u64) -> Result<Buffer> {
-        let buffer = Buffer::zeroed(len_bytes as usize);
+        let buffer = self.buffers.take(len_bytes as usize);
         self.io.read(at, buffer).await.map_err(Error::device(at))
     }
 
@@ -101,16 +110,30 @@ impl Shell {
         self.locks.hold(bucket, key).await
     }
 
+    /// Waits until nobody else changes one of these keys of buckets, and the log has room.
+    pub(crate) async fn hold_all(
+        &self,
+        keys: impl Iterator<Item = (BucketId, &[u8])> + Clone + Send,
+    ) -> Vec<Held> {
+        self.relieve().await;
+        self.locks.hold_all(keys).await
+    }
+
     /// Waits until nobody else changes one of two keys, and the log has room.
     pub(crate) async fn hold_both(&self, bucket: BucketId, keys: [&[u8]; 2]) -> [Held; 2] {
         self.relieve().await;
         self.locks.hold_both(bucket, keys).await
     }
 
-    /// Makes changes durable and seen.
-    pub(crate) async fn commit(&self, prepared: Prepared) -> Result<()> {
-        self.committer.commit(&self.core, prepared).await?;
-        if self.core.wants_checkpoint() || self.wants_cleaning() {
+    /// Makes changes durable and seen, under the locks of what is changed.
+    pub(crate) async fn commit(&self, prepared: Prepared, locks: Vec<Held>) -> Result<()> {
+        let stored = match prepared.purpose {
+            Purpose::Grows => prepared.small.iter().map(Small::stored).collect(),
+            Purpose::Moves | Purpose::Frees => Vec::new(),
+        };
+        self.committer.commit(&self.machine, prepared, locks).await?;
+        stored.into_iter().for_each(|(write, bytes)| self.keep(write, bytes));
+        if self.machine.wants_checkpoint() || self.wants_cleaning() {
             self.grown.notify_one();
         }
         Ok(())
@@ -118,17 +141,27 @@ impl Shell {
 
     /// An entry's value.
     pub(crate) async fn entry(&self, key: &IndexKey) -> Result<Option<Bytes>> {
-        if let Some(known) = self.core.index.get_in_memory(&key.0) {
+        if let Some(known) = self.machine.index.get_in_memory(&key.0) {
             return Ok(known);
         }
         let key = key.0.clone();
-        self.blocking(move |core| core.index.get(&key)).await
+        self.blocking(move |machine| machine.index.get(&key)).await
     }
 
     /// Entries that begin so, at most so many.
     pub(crate) async fn entries(&self, prefix: IndexKey, limit: usize) -> Result<Vec<(IndexKey, Bytes)>> {
-        let gather = move |core: &Arc<Machine>| {
-            let mut scan = core.index.scan(Bound::Included(&prefix.0), &prefix.0)?;
+        self.entries_from(Bound::Included(prefix.0.clone()), prefix, limit).await
+    }
+
+    /// Entries from a key on that begin so, at most so many.
+    pub(crate) async fn entries_from(
+        &self,
+        from: Bound<Vec<u8>>,
+        prefix: IndexKey,
+        limit: usize,
+    ) -> Result<Vec<(IndexKey, Bytes)>> {
+        let gather = move |machine: &Arc<Machine>| {
+            let mut scan = machine.index.scan(from.as_ref().map(Vec::as_slice), &prefix.0)?;
             let mut found = Vec::new();
             while found.len() < limit
                 && let Some((key, value)) = scan.next()?
@@ -145,21 +178,38 @@ impl Shell {
         self.entry(key).await?.map(|value| decoded(&value)).transpose()
     }
 
-    /// An object's record, and a hold on its bytes: nobody writes over them while it lasts.
+    /// The record of an object or a part, and a hold on its bytes: nobody writes over them while it lasts.
     pub(crate) async fn held(&self, key: &IndexKey) -> Result<Option<(ObjectRecord, Pins)>> {
-        loop {
-            let Some(record) = self.record(key).await? else { return Ok(None) };
-            let mut pins = Pins::new(&self.core.space);
+        let mut found = self.entry(key).await?;
+        while let Some(value) = found {
+            let record = ObjectRecord::of_entry(key, &value).ok_or_else(damaged_record)?;
+            let mut pins = Pins::new(&self.machine.space);
             pins.body(&record.body);
             // What was the object's before the hold may be another's by now; what still is stays.
-            if self.record(key).await?.is_some_and(|again| again == record) {
+            found = self.entry(key).await?;
+            if found.as_ref() == Some(&value) {
                 return Ok(Some((record, pins)));
             }
         }
+        Ok(None)
+    }
+
+    /// An object's record, and its bytes or a hold on them.
+    pub(crate) async fn accessed(&self, key: &IndexKey) -> Result<Option<(ObjectRecord, Access)>> {
+        let Some(record) = self.record(key).await? else { return Ok(None) };
+        if let Some(bytes) = self.kept(record.write, &record.body) {
+            return Ok(Some((record, Access::Kept(bytes))));
+        }
+        let held = self.held(key).await?;
+        Ok(held.map(|(record, pins)| (record, Access::Held(pins))))
     }
 }
 
 /// A record of the index.
 pub(crate) fn decoded(value: &[u8]) -> Result<ObjectRecord> {
-    ObjectRecord::decode(value).ok_or(Error::damaged("an object's record in the index", 0))
+    ObjectRecord::decode(value).ok_or_else(damaged_record)
+}
+
+fn damaged_record() -> Error {
+    Error::damaged("an object's record in the index", 0)
 }

@@ -1,6 +1,9 @@
 //! Reading bytes: what is read is what was stored, or an error.
+//!
+//! Small objects are read and kept whole, larger ones by stretches of whole checksums.
 
 use super::Shell;
+use super::cache::{KEPT_BYTES_MAX, Stretch};
 use crate::device::BLOCK_BYTES;
 use crate::error::{Error, Result};
 use crate::format::{Body, Extent, Piece, SUMMED_BYTES};
@@ -15,13 +18,33 @@ use store::StoreError;
 use tokio::sync::OnceCell;
 
 /// How much is read at a time, and how many reads are under way for one reader.
-const READ_BYTES: u64 = 1 << 20;
+const READ_BYTES: u64 = KEPT_BYTES_MAX;
 const READS_AT_ONCE: usize = 2;
+
+/// How an object's bytes can be read.
+#[derive(Debug)]
+pub(crate) enum Access {
+    /// All of them are here.
+    Kept(Bytes),
+    /// Nobody writes over them meanwhile.
+    Held(Pins),
+}
+
+/// Which of a body's bytes are to be read, and on whose behalf.
+#[derive(Debug, Clone)]
+struct Reader {
+    shell: Arc<Shell>,
+    /// By which the cache knows them; `None` where the device itself is to be read.
+    write: Option<u64>,
+    pins: Arc<Pins>,
+}
 
 /// One read of a body.
 #[derive(Debug, Clone)]
 struct Step {
     source: Source,
+    /// Which source it is of the body's.
+    number: u32,
     /// Of the source's data, in bytes.
     range: Range<u64>,
 }
@@ -50,49 +73,146 @@ impl Source {
     }
 }
 
+impl Step {
+    /// What is read for it: whole checksums, and if it is to be kept all of a small object.
+    fn stretch(&self, is_kept: bool) -> Range<u64> {
+        let len = self.source.len_bytes();
+        match self.source {
+            Source::Piece(_) if is_kept => 0..len,
+            _ => {
+                let from = self.range.start / SUMMED_BYTES * SUMMED_BYTES;
+                from..self.range.end.next_multiple_of(SUMMED_BYTES).min(len)
+            }
+        }
+    }
+}
+
 impl Shell {
-    /// A range of a body, which lies in it. The hold lasts as long as the stream.
+    /// An object's bytes, if they are in memory.
+    pub(crate) fn kept(&self, write: u64, body: &Body) -> Option<Bytes> {
+        let Body::Piece(piece) = body else { return None };
+        self.cache.as_ref()?.get(&Stretch::piece(write, piece.len))
+    }
+
+    /// What was just stored is likely to be read.
+    pub(super) fn keep(&self, write: u64, bytes: Bytes) {
+        if let Some(cache) = &self.cache {
+            cache.insert(Stretch::piece(write, bytes.len() as u32), bytes);
+        }
+    }
+
+    /// A range of the body that a write stored, which lies in it. A hold lasts as long as the stream.
     pub(crate) fn read(
         self: &Arc<Self>,
+        (write, body): (u64, Body),
+        range: Range<u64>,
+        access: Access,
+    ) -> BoxStream<'static, store::Result<Bytes>> {
+        match access {
+            Access::Kept(bytes) => {
+                let bytes = bytes.slice(range.start as usize..range.end as usize);
+                stream::iter((!bytes.is_empty()).then_some(Ok(bytes))).boxed()
+            }
+            Access::Held(pins) => self.read_as(Some(write), body, range, pins),
+        }
+    }
+
+    /// All of a body from the device itself.
+    pub(crate) fn read_past_cache(
+        self: &Arc<Self>,
+        body: Body,
+        pins: Pins,
+    ) -> BoxStream<'static, store::Result<Bytes>> {
+        let range = 0..body.len_bytes();
+        self.read_as(None, body, range, pins)
+    }
+
+    fn read_as(
+        self: &Arc<Self>,
+        write: Option<u64>,
         body: Body,
         range: Range<u64>,
         pins: Pins,
     ) -> BoxStream<'static, store::Result<Bytes>> {
-        let (shell, pins) = (self.clone(), Arc::new(pins));
+        let write = write.filter(|_| self.cache.is_some());
+        let reader = Reader { shell: self.clone(), write, pins: Arc::new(pins) };
         let read = move |step: Step| {
-            let (shell, pins) = (shell.clone(), pins.clone());
-            async move {
-                let read = shell.step(step).await;
-                drop(pins);
-                read.map_err(StoreError::from)
-            }
+            let reader = reader.clone();
+            async move { reader.step(step).await.map_err(StoreError::from) }
         };
         stream::iter(steps(body, range)).map(read).buffered(READS_AT_ONCE).boxed()
     }
 
-    /// All of a body at once.
+    /// A range of a body at once.
     pub(crate) async fn read_all(
         self: &Arc<Self>,
-        body: Body,
+        body: (u64, Body),
         range: Range<u64>,
         pins: Pins,
     ) -> store::Result<Vec<Bytes>> {
-        self.read(body, range, pins).try_collect().await
+        self.read(body, range, Access::Held(pins)).try_collect().await
+    }
+}
+
+impl Reader {
+    async fn step(self, step: Step) -> Result<Bytes> {
+        let stretch = step.stretch(self.write.is_some());
+        let (from, to) = (step.range.start - stretch.start, step.range.end - stretch.start);
+        let bytes = match self.write {
+            Some(write) => self.kept_or_read(write, step, stretch).await?,
+            None => self.shell.read_stretch(&step.source, stretch).await?,
+        };
+        Ok(bytes.slice(from as usize..to as usize))
     }
 
-    async fn step(&self, step: Step) -> Result<Bytes> {
-        match &step.source {
-            Source::Piece(piece) => self.read_summed(&step, &piece.sums).await,
+    async fn kept_or_read(self, write: u64, step: Step, range: Range<u64>) -> Result<Bytes> {
+        let len = (range.end - range.start) as u32;
+        let stretch = Stretch { write, source: step.number, len, from: range.start };
+        let Some(cache) = &self.shell.cache else {
+            return self.shell.read_stretch(&step.source, range).await;
+        };
+        if let Some(bytes) = cache.get(&stretch) {
+            return Ok(bytes);
+        }
+        // To its end, also if nobody waits for it any more, or polls it too slowly: others may wait for the same.
+        let read = tokio::spawn(async move {
+            let Self { shell, pins, .. } = self;
+            let read = async {
+                let bytes = shell.read_stretch(&step.source, range).await?;
+                // A buffer has more memory than what is short takes.
+                Ok(if u64::from(len) < KEPT_BYTES_MAX { Bytes::copy_from_slice(&bytes) } else { bytes })
+            };
+            let bytes = match &shell.cache {
+                Some(cache) => cache.get_or_read(&stretch, read).await,
+                None => read.await,
+            };
+            drop(pins);
+            bytes
+        });
+        read.await.unwrap_or_else(|error| Err(Error::Failed(format!("a read was given up: {error}"))))
+    }
+}
+
+impl Shell {
+    /// Whole checksums of a source's data, or all of it to its end.
+    async fn read_stretch(&self, source: &Source, range: Range<u64>) -> Result<Bytes> {
+        match source {
+            Source::Piece(piece) => self.read_summed(source, range, &piece.sums).await,
             Source::Extent(extent) => {
                 let sums = extent.1.get_or_try_init(|| self.read_sums(&extent.0)).await?;
-                self.read_summed(&step, sums).await
+                match self.read_summed(source, range.clone(), sums).await {
+                    Err(error @ Error::Damaged { .. }) => {
+                        self.extent_otherwise(&extent.0, range, error).await
+                    }
+                    read => read,
+                }
             }
         }
     }
 
     /// The checksums of a run.
     async fn read_sums(&self, extent: &Extent) -> Result<Vec<u32>> {
-        if extent.run.end() > self.core.geometry.blocks {
+        if extent.run.end() > self.machine.geometry.blocks {
             return Err(Error::damaged(
                 "an object's record, whose data lies beyond the device,",
                 extent.run.at(),
@@ -105,30 +225,29 @@ impl Shell {
     }
 
     /// Bytes of an object, compared with their checksums.
-    async fn read_summed(&self, step: &Step, sums: &[u32]) -> Result<Bytes> {
-        let (at, len) = (step.source.at(), step.source.len_bytes());
-        let from = step.range.start / SUMMED_BYTES * SUMMED_BYTES;
-        let to = step.range.end.next_multiple_of(SUMMED_BYTES).min(len);
-        let first = (at + from) / BLOCK_BYTES * BLOCK_BYTES;
-        let buffer = self.read_blocks(first, (at + to).next_multiple_of(BLOCK_BYTES) - first).await?;
-        let skip = (at + from - first) as usize;
-        let data = &buffer[skip..skip + (to - from) as usize];
-        let sums = &sums[(from / SUMMED_BYTES) as usize..];
-        for (chunk, wanted) in data.chunks(SUMMED_BYTES as usize).zip(sums) {
-            if sum(chunk) != *wanted {
-                return Err(Error::damaged("an object's data", at + from));
-            }
-        }
-        let start = skip + (step.range.start - from) as usize;
-        let len = (step.range.end - step.range.start) as usize;
-        Ok(Bytes::from(buffer).slice(start..start + len))
+    async fn read_summed(&self, source: &Source, range: Range<u64>, sums: &[u32]) -> Result<Bytes> {
+        let (from, to) = (source.at() + range.start, source.at() + range.end);
+        let first = from / BLOCK_BYTES * BLOCK_BYTES;
+        let buffer = self.read_blocks(first, to.next_multiple_of(BLOCK_BYTES) - first).await?;
+        let data = (from - first) as usize..(to - first) as usize;
+        let sums = &sums[(range.start / SUMMED_BYTES) as usize..];
+        let buffer = match are_right(&buffer[data.clone()], sums) {
+            true => buffer,
+            false => self.data_otherwise(first, buffer.len() as u64, data.clone(), sums).await?,
+        };
+        Ok(Bytes::from(buffer).slice(data))
     }
+}
+
+/// Whether the sums are those of the data, from their first on.
+pub(super) fn are_right(data: &[u8], sums: &[u32]) -> bool {
+    data.chunks(SUMMED_BYTES as usize).zip(sums).all(|(chunk, wanted)| sum(chunk) == *wanted)
 }
 
 /// The reads that a range of a body takes, none across a boundary of [`READ_BYTES`].
 fn steps(body: Body, range: Range<u64>) -> impl Iterator<Item = Step> + Send {
     let mut begins = 0;
-    sources(body).flat_map(move |(source, of_source)| {
+    sources(body).zip(0..).flat_map(move |((source, of_source), number)| {
         let len = of_source.end - of_source.start;
         let from = range.start.clamp(begins, begins + len) - begins + of_source.start;
         let to = range.end.clamp(begins, begins + len) - begins + of_source.start;
@@ -137,6 +256,7 @@ fn steps(body: Body, range: Range<u64>) -> impl Iterator<Item = Step> + Send {
         let firsts = firsts.take_while(move |&at| at < to);
         firsts.map(move |at| Step {
             source: source.clone(),
+            number,
             range: at..to.min((at / READ_BYTES + 1) * READ_BYTES),
         })
     })

@@ -18,65 +18,70 @@ pub struct Scrubbed {
     pub objects: u64,
     /// How many bytes of them.
     pub bytes: u64,
+    /// How many blocks of devices were damaged, and were written anew from others.
+    pub mended: u64,
     /// What is damaged, and how, one line each.
     pub damaged: Vec<String>,
 }
 
 impl Drive {
-    /// Reads everything. What is damaged is told, and what else there is goes on being read. `progress` hears how far it is.
+    /// Reads everything. What is damaged is told, and what else there is goes on being read; what other devices have is written anew,
+    /// if the drive was not opened to read only. Nobody writes meanwhile. `progress` hears how far it is.
     pub async fn scrub(&self, mut progress: impl FnMut(&Scrubbed)) -> Result<Scrubbed> {
         let mut scrubbed = Scrubbed::default();
-        if let Err(error) = self.0.blocking(|core| core.verify_tables()).await {
+        if let Err(error) = self.0.blocking(|machine| machine.verify_tables()).await {
             scrubbed.damaged.push(error.to_string());
         }
-        let mut from: Bound<Vec<u8>> = Bound::Unbounded;
-        loop {
-            let entries = self.0.entries_from(from, ENTRIES_AT_ONCE).await?;
-            let Some(last) = entries.last() else { return Ok(scrubbed) };
-            from = Bound::Excluded(last.0.clone());
-            for key in entries {
-                self.0.scrub_entry(key, &mut scrubbed).await?;
-            }
-            progress(&scrubbed);
+        scrubbed.damaged.extend(self.0.blocking(|core| core.verify_frames()).await?);
+        self.0.scrub_objects(&mut scrubbed, &mut progress).await?;
+        if scrubbed.damaged.is_empty() {
+            // What is not damaged is what parity is of.
+            self.0.blocking(|core| core.mend_parity()).await?;
         }
+        scrubbed.mended = self.0.machine.device.mended();
+        Ok(scrubbed)
     }
 }
 
 impl Shell {
-    /// The keys of the next entries that have bytes.
-    async fn entries_from(&self, from: Bound<Vec<u8>>, limit: usize) -> Result<Vec<IndexKey>> {
-        let gather = move |core: &Arc<crate::machine::Machine>| {
-            let mut scan = core.index.scan(from.as_ref().map(Vec::as_slice), &[])?;
-            let mut found = Vec::new();
-            while found.len() < limit
-                && let Some((key, _)) = scan.next()?
-            {
-                found.push(IndexKey(key.to_vec()));
+    async fn scrub_objects(
+        self: &Arc<Self>,
+        scrubbed: &mut Scrubbed,
+        progress: &mut impl FnMut(&Scrubbed),
+    ) -> Result<()> {
+        let mut from: Bound<Vec<u8>> = Bound::Unbounded;
+        loop {
+            let entries = self.entries_from(from, IndexKey(Vec::new()), ENTRIES_AT_ONCE).await?;
+            let Some((last, _)) = entries.last() else { return Ok(()) };
+            from = Bound::Excluded(last.0.clone());
+            for (key, _) in entries {
+                self.scrub_entry(key, scrubbed).await?;
             }
-            Ok(found)
-        };
-        self.blocking(gather).await
+            progress(scrubbed);
+        }
     }
 
     async fn scrub_entry(self: &Arc<Self>, key: IndexKey, scrubbed: &mut Scrubbed) -> Result<()> {
-        let kinds = [Kind::Object, Kind::Version].map(|kind| kind as u8);
+        let kinds = [Kind::Object, Kind::Version, Kind::Part].map(|kind| kind as u8);
         if !key.0.first().is_some_and(|kind| kinds.contains(kind)) {
             return Ok(());
         }
         let Some((record, pins)) = self.held(&key).await? else { return Ok(()) };
-        let len = record.body.len_bytes();
         if matches!(record.body, Body::Mark) {
             return Ok(());
         }
         scrubbed.objects += 1;
-        let read = self.read(record.body, 0..len, pins).try_for_each(|bytes| {
+        let read = self.read_past_cache(record.body, pins).try_for_each(|bytes| {
             scrubbed.bytes += bytes.len() as u64;
             std::future::ready(Ok(()))
         });
         match read.await {
             Err(error @ StoreError::Corrupt(_)) => {
-                let (_, object) = key.owner().unwrap_or_default();
-                scrubbed.damaged.push(format!("'{}': {error}", String::from_utf8_lossy(&object)));
+                let whose = match key.owner() {
+                    Some((_, object)) => format!("'{}'", String::from_utf8_lossy(&object)),
+                    None => "a part of an upload".to_owned(),
+                };
+                scrubbed.damaged.push(format!("{whose}: {error}"));
                 Ok(())
             }
             Err(error) => Err(crate::error::Error::Device { at: 0, reason: error.to_string() }),

@@ -2,7 +2,7 @@
 
 use super::Shell;
 use super::keep::WON_MIN;
-use crate::device::{BLOCK_BYTES, Buffer};
+use crate::device::BLOCK_BYTES;
 use crate::error::{Error, Result};
 use crate::format::{Body, Extent, Piece, SUMMED_BYTES, run_blocks_of, sum_blocks_of};
 use crate::machine::Machine;
@@ -10,9 +10,9 @@ use crate::space::{Hold, Loose, lock};
 use crate::wire::sum;
 use bytes::Bytes;
 use std::sync::Arc;
-use store::Payload;
+use store::{ETag, Payload};
 
-/// How much of a run is written at a time.
+/// How much of a run is written at a time, at least.
 const WRITE_BYTES: u64 = 2 << 20;
 
 /// Where there is no run that is long enough, none shorter than this is taken, in blocks.
@@ -23,32 +23,45 @@ const RUN_BLOCKS_MIN: u64 = 17;
 pub(crate) struct Stored {
     pub(crate) body: Body,
     /// The bytes, if they go into the frame.
-    pub(crate) small: Vec<Bytes>,
+    pub(crate) small: Option<Bytes>,
     /// On the runs, until a commit names them.
     pub(crate) holds: Vec<Hold>,
+    /// What they are called, if not by the write.
+    pub(crate) etag: Option<ETag>,
 }
 
 impl Stored {
-    pub(crate) fn of_extents(extents: Vec<Extent>, holds: Vec<Hold>) -> Self {
-        Self { body: Body::Extents(extents), small: Vec::new(), holds }
+    /// The same, called so.
+    pub(crate) fn called(self, etag: Option<ETag>) -> Self {
+        Self { etag, ..self }
     }
 
-    /// These bytes in a frame.
+    pub(crate) fn of_extents(extents: Vec<Extent>, holds: Vec<Hold>) -> Self {
+        Self { body: Body::Extents(extents), small: None, holds, etag: None }
+    }
+
+    /// These bytes in a frame. In memory of their own: they may be kept, and what a connection reads into is longer.
     fn small(bytes: &Payload) -> Self {
-        let joined = bytes.to_bytes();
+        let joined = Bytes::from(bytes.pieces().concat());
         let sums = joined.chunks(SUMMED_BYTES as usize).map(sum).collect();
         let body = Body::Piece(Piece { at: 0, len: joined.len() as u32, sums });
-        Self { body, small: vec![joined], holds: Vec::new() }
+        Self { body, small: Some(joined), holds: Vec::new(), etag: None }
     }
 }
 
 impl Shell {
     /// Stores an object's bytes, as suits their length.
     pub(crate) async fn store(self: &Arc<Self>, bytes: Payload) -> Result<Stored> {
-        self.core.check_writable()?;
+        let piece_bytes_max = self.machine.piece_bytes_max();
+        self.store_as(bytes, piece_bytes_max).await
+    }
+
+    /// Stores bytes: in a frame, if they are no more than these.
+    pub(crate) async fn store_as(self: &Arc<Self>, bytes: Payload, piece_bytes_max: u64) -> Result<Stored> {
+        self.machine.check_writable()?;
         match bytes.len() {
             0 => Ok(Stored::of_extents(Vec::new(), Vec::new())),
-            len if len <= self.core.piece_bytes_max() => {
+            len if len <= piece_bytes_max => {
                 self.make_room(len).await?;
                 Ok(Stored::small(&bytes))
             }
@@ -58,7 +71,7 @@ impl Shell {
 
     /// Stores bytes in runs, whatever their length.
     pub(crate) async fn store_in_runs(self: &Arc<Self>, bytes: Payload) -> Result<Stored> {
-        self.core.check_writable()?;
+        self.machine.check_writable()?;
         let shell = self.clone();
         // To its end, also if nobody waits for it any more: a run whose write is under way is not free.
         let written = tokio::spawn(async move { shell.write_runs(&bytes).await });
@@ -69,30 +82,36 @@ impl Shell {
         let (mut extents, mut loose) = (Vec::new(), Vec::new());
         let mut done = 0;
         while done < bytes.len() {
-            let (extent, run) = self.core.run_for(bytes.len() - done)?;
+            let (extent, run) = self.machine.run_for(bytes.len() - done)?;
             loose.push(run);
             self.write_run(extent, bytes, done).await?;
             done += extent.len_bytes;
             extents.push(extent);
         }
-        Ok(Stored::of_extents(extents, vec![Hold::runs(loose, &self.core.space)]))
+        Ok(Stored::of_extents(extents, vec![Hold::runs(loose, &self.machine.space)]))
     }
 
     /// Writes as many of the bytes as the extent has, and behind them their sums.
     async fn write_run(&self, extent: Extent, bytes: &Payload, from: u64) -> Result<()> {
         let len = extent.len_bytes;
         let mut at = extent.run.at();
+        let step = self.write_bytes();
         let mut sums = Vec::with_capacity(len.div_ceil(SUMMED_BYTES) as usize * 4);
         let mut done = 0;
         while done < len {
-            let part = (len - done).min(WRITE_BYTES);
-            let mut buffer = Buffer::gathered(slices(bytes, from + done, part).iter().copied());
-            let data = &buffer[..part as usize];
-            data.chunks(SUMMED_BYTES as usize).for_each(|chunk| sums.extend(sum(chunk).to_le_bytes()));
+            let part = (len - done).min(step);
+            let slice = bytes.slice(from + done..from + done + part);
+            let sum_blocks = if done + part == len { sum_blocks_of(len) } else { 0 };
+            let capacity_bytes = part.next_multiple_of(BLOCK_BYTES) + sum_blocks * BLOCK_BYTES;
+            let mut buffer = self.buffers.fill(capacity_bytes as usize, self.machine.geometry.row_bytes());
+            slice.pieces().iter().for_each(|piece| buffer.push(piece));
+            buffer.chunks(SUMMED_BYTES as usize).for_each(|chunk| sums.extend(sum(chunk).to_le_bytes()));
             done += part;
             if done == len {
-                buffer = Buffer::gathered([&buffer[..], &sums]);
+                buffer.pad();
+                buffer.push(&sums);
             }
+            let buffer = buffer.finish();
             let written = buffer.len() as u64;
             self.io.write(at, &[buffer.into()]).await.map_err(Error::device(at))?;
             at += written;
@@ -100,11 +119,17 @@ impl Shell {
         Ok(())
     }
 
+    /// How much of a run is written at a time: whole rows, and all that a sum is of.
+    fn write_bytes(&self) -> u64 {
+        let rows_of_sums = self.machine.geometry.row_blocks * SUMMED_BYTES;
+        WRITE_BYTES.next_multiple_of(rows_of_sums)
+    }
+
     /// Waits until zones were cleaned where the log is about to have no room for small objects. `Full` if that wins nothing.
     async fn make_room(&self, len: u64) -> Result<()> {
-        while !self.core.has_room_for(len) {
+        while !self.machine.has_room_for(len) {
             let _one_at_a_time = self.keeping.lock().await;
-            if !self.core.has_room_for(len) && !self.clean_one(WON_MIN).await? {
+            if !self.machine.has_room_for(len) && !self.clean_one(WON_MIN).await? {
                 return Err(Error::Full);
             }
         }
@@ -137,20 +162,6 @@ fn data_bytes_in(blocks: u64) -> u64 {
         data_blocks += 1;
     }
     data_blocks * BLOCK_BYTES
-}
-
-/// The part of a rope that a range covers.
-fn slices(bytes: &Payload, from: u64, len: u64) -> Vec<&[u8]> {
-    let mut begins = 0;
-    let cut = |piece: &'_ Bytes| {
-        let end = begins + piece.len() as u64;
-        let (start, stop) = (from.clamp(begins, end) - begins, (from + len).clamp(begins, end) - begins);
-        begins = end;
-        (start as usize, stop as usize)
-    };
-    let cuts: Vec<_> = bytes.pieces().iter().map(cut).collect();
-    let pieces = bytes.pieces().iter().zip(cuts);
-    pieces.map(|(piece, (start, stop))| &piece[start..stop]).filter(|slice| !slice.is_empty()).collect()
 }
 
 #[cfg(test)]

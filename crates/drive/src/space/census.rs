@@ -66,7 +66,7 @@ impl Space {
             zone_blocks: count(&mut self.zones.keys().map(|&zone| self.zone_run(zone)), "a zone"),
         };
         count(&mut self.spares.iter().map(|&zone| self.zone_run(zone)), "the log");
-        count(&mut std::iter::once(Run { start: 0, blocks: 2 }), "the superblocks");
+        count(&mut std::iter::once(self.geometry.superblocks()), "the superblocks");
         if seen.blocks() != self.geometry.blocks {
             let lost = self.geometry.blocks - seen.blocks().min(self.geometry.blocks);
             problems.push(format!("{lost} blocks are nobody's, and not free"));

@@ -18,6 +18,11 @@ impl Extents {
         self.blocks
     }
 
+    /// How many runs there are.
+    pub(crate) fn runs_count(&self) -> usize {
+        self.by_start.len()
+    }
+
     /// The runs, by place.
     pub(crate) fn runs(&self) -> impl Iterator<Item = Run> {
         self.by_start.iter().map(|(&start, &blocks)| Run { start, blocks })

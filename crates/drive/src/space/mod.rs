@@ -21,6 +21,10 @@ use std::collections::{BTreeMap, HashMap};
 /// Zones that only the log may take, so that what frees space goes on when the drive is full.
 pub(crate) const ZONES_RESERVED: u64 = 4;
 
+/// Of these so many stay when bytes of objects are written, moved ones too. A zone that has no bytes of objects is free again
+/// after a checkpoint, but for the head and the next; so with two more, while one that has some is left behind, deletions always go on.
+pub(crate) const ZONES_OF_DELETIONS: u64 = 2;
+
 /// Which allocation it was, of all since the drive was opened.
 pub(crate) type Allocation = u64;
 
@@ -51,6 +55,8 @@ pub(crate) struct Space {
     zones: BTreeMap<u64, Zone>,
     /// Free zones that only the log is given, so that nothing else can break the last ones into pieces.
     spares: Vec<u64>,
+    /// How many blocks beside those zones the next checkpoint may take: the log leaves them.
+    kept_for_index: u64,
     /// Whether zones are set aside; not before it is known what is free.
     sets_aside: bool,
     /// Where the log is, and where it goes on.
@@ -63,7 +69,8 @@ pub(crate) struct Space {
 impl Space {
     /// All of a device that holds nothing but its superblocks.
     pub(crate) fn new(geometry: Geometry) -> Self {
-        let all = Run { start: 2, blocks: geometry.blocks - 2 };
+        let start = geometry.superblocks().end();
+        let all = Run { start, blocks: geometry.blocks - start };
         let manifest = Manifest { free: vec![all], ..Manifest::default() };
         Self::of(geometry, &manifest)
     }
@@ -84,6 +91,7 @@ impl Space {
             pins: HashMap::new(),
             zones: manifest.zones.iter().map(zone).collect(),
             spares: Vec::new(),
+            kept_for_index: 0,
             sets_aside: false,
             head: manifest.head_zone,
             next: manifest.next_zone,
@@ -120,9 +128,10 @@ impl Space {
         self.free_blocks().saturating_sub(zones_left * self.geometry.zone_blocks)
     }
 
-    /// Blocks for an object that leaves so many zones: one run of so many, or where there is none the longest, but none
-    /// shorter than `least`.
+    /// Blocks for an object that leaves so many zones: one run of so many, in whole rows, or where there is none the longest, but
+    /// none shorter than `least`.
     pub(crate) fn allocate(&mut self, blocks: u64, least: u64, zones_left: u64) -> Result<(Run, Allocation)> {
+        let (blocks, least) = (self.geometry.in_rows(blocks), self.geometry.in_rows(least));
         let found = match self.free.best(blocks) {
             Some(found) => Run { blocks, ..found },
             None => self.free.longest().filter(|longest| longest.blocks >= least).ok_or(Error::Full)?,
@@ -148,6 +157,7 @@ impl Space {
 
     /// One run for the index, from what objects leave.
     pub(crate) fn allocate_one_for_index(&mut self, blocks: u64) -> Result<(Run, Allocation)> {
+        let blocks = self.geometry.in_rows(blocks);
         let found = self.free.best(blocks).ok_or(Error::Full)?;
         let run = Run { blocks, ..found };
         Ok((run, self.take_loose(run)))
@@ -155,6 +165,7 @@ impl Space {
 
     /// Blocks for the index, in as many runs as it takes, from what objects leave.
     pub(crate) fn allocate_for_index(&mut self, blocks: u64) -> Result<Vec<(Run, Allocation)>> {
+        let blocks = self.geometry.in_rows(blocks);
         if self.free.blocks() < blocks {
             return Err(Error::Full);
         }
@@ -183,8 +194,9 @@ impl Space {
         self.last_allocation
     }
 
-    /// Gives back the end of a loose run.
+    /// Gives back the end of a loose run: the rows after these blocks.
     pub(crate) fn trim(&mut self, run: Run, blocks: u64) -> Run {
+        let blocks = self.geometry.in_rows(blocks);
         let loose = self.loose.get_mut(&run.start).filter(|(held, _)| *held == run.blocks);
         let fits = loose.is_some() && blocks > 0 && blocks <= run.blocks;
         assert!(fits, "a loose run");
@@ -223,7 +235,7 @@ impl Space {
 
     /// A committed record more owns the run; `false` if that cannot be.
     pub(crate) fn retain(&mut self, run: Run) -> bool {
-        if run.end() > self.geometry.blocks {
+        if !self.geometry.holds(run) {
             return false;
         }
         if self.loose.get(&run.start).is_some_and(|(blocks, _)| *blocks == run.blocks) {
@@ -287,7 +299,31 @@ impl Space {
         self.zones.iter().map(|(&zone, &entry)| (zone, entry))
     }
 
-    /// How many zones the log could still take.
+    /// What the next checkpoint may take at most, from now on.
+    pub(crate) fn keep_for_index(&mut self, blocks: u64) {
+        self.kept_for_index = blocks;
+    }
+
+    /// Whether the index could take so many blocks beside what is kept for the next checkpoint.
+    pub(crate) fn has_for_index(&self, blocks: u64) -> bool {
+        self.free.blocks() >= self.kept_for_index + blocks
+    }
+
+    /// How long a manifest may be that says all of this, in bytes.
+    pub(crate) fn manifest_bytes_max(&self) -> u64 {
+        // Neighbours that are free become one run, and what is not free may lie between; a number takes ten bytes at most.
+        let runs = self.free.runs_count() + 2 * self.loose.len() + self.doomed.len() + self.spares.len();
+        let runs = runs + 2 * self.shared.len();
+        (runs as u64 * 2 + self.zones.len() as u64 * 4 + 16) * 10
+    }
+
+    /// How many zones the log could still take, and leave what the next checkpoint needs.
+    pub(crate) fn log_zones(&self) -> u64 {
+        let left = self.free.blocks().saturating_sub(self.kept_for_index) / self.geometry.zone_blocks;
+        self.whole_zones().map(|(_, count)| count).sum::<u64>().min(left) + self.spares.len() as u64
+    }
+
+    /// How many zones nothing lies in.
     pub(crate) fn free_zones(&self) -> u64 {
         self.whole_zones().map(|(_, count)| count).sum::<u64>() + self.spares.len() as u64
     }
@@ -311,15 +347,32 @@ impl Space {
     fn fill_spares(&mut self) {
         while self.sets_aside
             && (self.spares.len() as u64) < ZONES_RESERVED
-            && let Some(zone) = self.last_whole_zone()
+            && let Some(zone) = self.zone_beside_index()
         {
             assert!(self.free.remove(self.zone_run(zone)), "a free zone");
             self.spares.push(zone);
         }
     }
 
+    /// The last free zone, if the index can do without. The very last it keeps while the log has others: a manifest is one run.
+    fn zone_beside_index(&self) -> Option<u64> {
+        let is_spare = self.has_for_index(self.geometry.zone_blocks);
+        let is_last = self.whole_zones().map(|(_, count)| count).sum::<u64>() == 1;
+        let is_needed = (self.spares.len() as u64) < ZONES_OF_DELETIONS;
+        self.last_whole_zone().filter(|_| is_spare && (!is_last || is_needed))
+    }
+
     fn last_whole_zone(&self) -> Option<u64> {
         self.whole_zones().map(|(first, count)| first + count - 1).max()
+    }
+
+    /// The last zones that are free, at most so many.
+    pub(crate) fn last_whole_zones(&self, count: usize) -> Vec<u64> {
+        let mut zones: Vec<u64> =
+            self.whole_zones().flat_map(|(first, count)| first..first + count).collect();
+        zones.sort_unstable_by(|one, other| other.cmp(one));
+        zones.truncate(count);
+        zones
     }
 
     /// Zones all of whose blocks are free: the first of each run, and how many follow each other there.
@@ -340,7 +393,7 @@ impl Space {
 
     /// A zone for the log after the next: the last that is free, far from where runs begin.
     pub(crate) fn take_zone(&mut self) -> Result<u64> {
-        if let Some(last) = self.last_whole_zone() {
+        if let Some(last) = self.zone_beside_index() {
             assert!(self.claim_zone(last), "a free zone");
             return Ok(last);
         }
@@ -425,6 +478,30 @@ impl Space {
     /// What is free.
     pub(crate) fn free(&self) -> &Extents {
         &self.free
+    }
+
+    /// Runs, by place, that hold what somebody needs: all that is not free, but for what no frame was written to yet.
+    pub(crate) fn used(&self) -> Vec<Run> {
+        let mut unused = self.free.clone();
+        for &zone in &self.spares {
+            unused.insert(self.zone_run(zone));
+        }
+        for (zone, entry) in self.zones() {
+            let (run, written) = (self.zone_run(zone), entry.used_bytes / crate::device::BLOCK_BYTES);
+            if written < run.blocks {
+                unused.insert(Run { start: run.start + written, blocks: run.blocks - written });
+            }
+        }
+        let mut from = 0;
+        let end = Run { start: self.geometry.blocks, blocks: 0 };
+        let mut used = Vec::new();
+        for run in unused.runs().chain([end]) {
+            if run.start > from {
+                used.push(Run { start: from, blocks: run.start - from });
+            }
+            from = run.end();
+        }
+        used
     }
 
     fn zone_run(&self, zone: u64) -> Run {

@@ -212,5 +212,5 @@ async fn compute(source: &Source, algorithm: Algorithm) -> S3Result<Checksum> {
     while let Some(piece) = body.next().await {
         digests.update(&piece.map_err(from_store)?);
     }
-    digests.finish()?.ok_or_else(|| s3_error!(InternalError, "a checksum was not computed"))
+    digests.finish()?.checksum.ok_or_else(|| s3_error!(InternalError, "a checksum was not computed"))
 }

@@ -7,6 +7,7 @@ use crate::body::{self, Incoming, Target};
 use crate::buckets::{Bucket, key};
 use crate::checksums::{self, Algorithm, Checksum, Declared, Digests, given_checksums, show_checksum};
 use crate::conditions;
+use crate::endpoint::Shared;
 use crate::headers::{self, given_attributes};
 use crate::lifecycle::{self, Aspects};
 use crate::ops::lock;
@@ -63,9 +64,9 @@ pub(crate) async fn put(
     input: PutObjectInput,
     request: &http::HeaderMap,
     trailer: Option<Trailer>,
-    now: store::Timestamp,
+    shared: &Shared,
 ) -> S3Result<(PutObjectOutput, Option<Checksum>)> {
-    let key = key(&input.key)?;
+    let (key, now) = (key(&input.key)?, shared.clock.now());
     let algorithm = input.checksum_algorithm.as_ref().map(|algorithm| algorithm.as_str());
     let declared = declared(given_checksums!(input), algorithm, input.content_md5.clone(), request, trailer)?;
     let mut attributes = given_attributes!(input, request)?;
@@ -80,6 +81,7 @@ pub(crate) async fn put(
     };
     let announced = announced(input.content_length)?;
     let digests = Digests::begin(declared, Some(Algorithm::Crc64Nvme))?;
+    let digests = if shared.md5 { digests.and_md5() } else { digests };
     let made = match body::put(Incoming::new(input.body, announced, digests), target).await {
         Ok(made) => made,
         Err(error) => {

@@ -2,6 +2,7 @@
 
 use super::{Operation, OperationKind, Verdict};
 use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use store::Entropy;
 
 /// What feeds the device.
@@ -21,7 +22,8 @@ pub(super) struct Faults {
     pub(super) writes: Vec<Range<u64>>,
     pub(super) broken: bool,
     at_random: Option<(u64, u64)>,
-    power: Power,
+    /// Which several devices may share.
+    power: Arc<Mutex<Power>>,
     /// How many operations there were: each has a number.
     judged: u64,
 }
@@ -32,23 +34,47 @@ impl Faults {
     }
 
     pub(super) fn cut_power_after(&mut self, operations: u64) {
-        self.power = Power::Until(operations);
+        *self.power() = Power::Until(operations);
     }
 
     pub(super) fn restore_power(&mut self) {
-        self.power = Power::On;
+        *self.power() = Power::On;
+    }
+
+    /// No faults any more; the power is on.
+    pub(super) fn healed(&self) -> Self {
+        let mut healed = self.beside();
+        healed.restore_power();
+        healed
+    }
+
+    /// Those of another device that has the same power.
+    pub(super) fn beside(&self) -> Self {
+        Self { power: self.power.clone(), ..Self::default() }
+    }
+
+    /// The same ones of a device with power of its own.
+    pub(super) fn forked(&self) -> Self {
+        Self { power: Arc::new(Mutex::new(*self.power())), ..self.clone() }
+    }
+
+    fn power(&self) -> MutexGuard<'_, Power> {
+        self.power.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn judge(&mut self, operation: &Operation) -> Verdict {
         self.judged += 1;
-        match self.power {
-            Power::On => {}
-            Power::Until(0) => {
-                self.power = Power::Off;
-                return Verdict::PowerGoes;
+        {
+            let mut power = self.power();
+            match *power {
+                Power::On => {}
+                Power::Until(0) => {
+                    *power = Power::Off;
+                    return Verdict::PowerGoes;
+                }
+                Power::Until(left) => *power = Power::Until(left - 1),
+                Power::Off => return Verdict::PowerIsOff,
             }
-            Power::Until(left) => self.power = Power::Until(left - 1),
-            Power::Off => return Verdict::PowerIsOff,
         }
         if self.broken || self.hits_range(operation) || self.hits_at_random() {
             return Verdict::Fails { seed: self.judged };

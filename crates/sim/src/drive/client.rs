@@ -1,6 +1,6 @@
 //! A client of the drive: it does what it likes in a bucket of its own, and knows what must come of it.
 
-use super::look::{Blind, key_of, look, read};
+use super::look::{Blind, Known, key_of, look, read};
 use super::model::{Kept, Model, told};
 use crate::Report;
 use crate::files::tale::Tale;
@@ -12,7 +12,7 @@ use std::pin::pin;
 use std::task::Poll;
 use store::{
     Attributes, Buckets, CopyOptions, Deleted, ETag, Entropy, Object, ObjectRef, ObjectStore, Precondition,
-    PutOptions, Removal, StoreError, Tags,
+    PutOptions, Removal, StoreError, Tags, Versioning,
 };
 
 const KEYS: [&str; 7] = ["a", "a/b", "a/c", "b", "d/e/f", "d/g", "z\u{1}"];
@@ -161,6 +161,9 @@ impl Client {
                 self.models = vec![after];
             }
             (Ok(_), Err(kind)) => return Err(format!("{what} succeeded, where it is {kind}")),
+            (Err(StoreError::Full(_)), _) if self.frees(&what) => {
+                return Err(format!("{what} is refused by a full drive"));
+            }
             (Err(StoreError::Full(_)), _) => {
                 self.report.count("refusals of a full drive");
                 self.models = vec![before];
@@ -182,6 +185,12 @@ impl Client {
         Ok(Going::On)
     }
 
+    /// Whether it takes something away, which no drive is too full for. A mark takes some room.
+    fn frees(&self, what: &str) -> bool {
+        let deletes = what.starts_with("delete ") && self.model().versioning == Versioning::Never;
+        deletes || ["remove ", "abort ", "unmake", "unset "].iter().any(|begin| what.starts_with(begin))
+    }
+
     pub(super) async fn live(&mut self, drive: &Drive, ops: u64) -> Step {
         for _ in 0..ops {
             if self.act(drive).await? == Going::Down || self.settle(drive).await? == Going::Down {
@@ -197,12 +206,25 @@ impl Client {
     /// Looks which of what can be is, if that is not known.
     pub(super) async fn settle(&mut self, drive: &Drive) -> Step {
         let is_known = self.models.len() == 1 && !self.model().has_unknown();
-        if is_known { Ok(Going::On) } else { self.compare(drive).await }
+        if is_known { Ok(Going::On) } else { self.glance(drive).await }
+    }
+
+    /// All that can be seen is what must be, but of what was read or stored in this life not all bytes are read again.
+    pub(super) async fn glance(&mut self, drive: &Drive) -> Step {
+        let kept = self.models.iter().flat_map(|model| model.keys.values().flatten());
+        let known =
+            kept.filter_map(|kept| Some((kept.etag.as_ref()?.as_str().to_owned(), kept.bytes.clone()?)));
+        let known = known.collect();
+        self.compare_beside(drive, &known).await
     }
 
     /// All that can be seen is what must be.
     pub(super) async fn compare(&mut self, drive: &Drive) -> Step {
-        let seen = match look(drive, &self.bucket, &SETTINGS, &self.entropy).await {
+        self.compare_beside(drive, &Known::new()).await
+    }
+
+    async fn compare_beside(&mut self, drive: &Drive, known: &Known) -> Step {
+        let seen = match look(drive, &self.bucket, &SETTINGS, &self.entropy, known).await {
             Ok(seen) => seen,
             Err(Blind::Error(error)) if self.is_faulty && kind(&error) == "device" => return Ok(Going::Down),
             Err(Blind::Error(error)) => return Err(format!("{} cannot be seen: {error}", self.bucket)),
@@ -226,7 +248,7 @@ impl Client {
 
     /// After rot: whatever can be seen is what must be, where the last change may be lost.
     pub(super) async fn compare_rotten(&self, drive: &Drive, before: &Self) -> Result<bool, String> {
-        match look(drive, &self.bucket, &SETTINGS, &self.entropy).await {
+        match look(drive, &self.bucket, &SETTINGS, &self.entropy, &Known::new()).await {
             Ok(seen) => {
                 let models = self.models.iter().chain(&before.models);
                 match models.into_iter().any(|model| model.adopted(&seen).is_some()) {
@@ -271,9 +293,10 @@ impl Client {
             return Ok(());
         }
         let store = Buckets::open(drive, &self.bucket).await.map_err(|error| format!("open: {error}"))?;
-        let len = 1 + self.entropy.below([300, 100_000, 2_000_000][self.entropy.below(3) as usize]);
-        for n in 0..2_000 {
-            let (key, bytes) = (format!("fill/{n}"), Bytes::from(vec![n as u8; len as usize]));
+        let len = 1 + self.entropy.below([300, 100_000, 400_000, 2_000_000][self.entropy.below(4) as usize]);
+        for n in 0..400 {
+            self.serial += 1;
+            let (key, bytes) = (format!("fill/{n}"), Bytes::from(vec![self.serial as u8; len as usize]));
             match store.put(&key_of(&key), bytes.clone().into(), PutOptions::default()).await {
                 Ok(put) => {
                     self.models[0].put(&key, Some(bytes), BTreeMap::new(), Tags::new());
@@ -287,7 +310,7 @@ impl Client {
                 Err(error) => return Err(format!("filling with {n} of {len} bytes: {error}")),
             }
         }
-        self.compare(drive).await.map(drop)
+        self.glance(drive).await.map(drop)
     }
 
     /// Deletes everything, be the drive as full as it may.
@@ -382,7 +405,7 @@ impl Client {
         after.put(key, Some(bytes.clone()), user.clone(), tags.clone());
         let what = format!("put {key} {} bytes {precondition:?}", bytes.len());
         let attributes = Attributes { user, ..Attributes::default() };
-        let options = PutOptions { precondition, attributes, tags };
+        let options = PutOptions { precondition, attributes, tags, ..PutOptions::default() };
         let expected = if holds { Ok(after) } else { Err("condition") };
         let object = key_of(key);
         self.call(what, store.put(&object, bytes.into(), options), expected, |after, put| {

@@ -4,20 +4,20 @@ use super::client::{Client, Going};
 use crate::device::SimDevice;
 use crate::files::machine::in_runtime;
 use crate::files::tale::Tale;
-use crate::{Failure, Report, RuntimeClock};
-use drive::device::BlockDevice;
+use crate::living::Lives;
+use crate::{Report, RuntimeClock};
+use drive::device::{BLOCK_BYTES, BlockDevice};
 use drive::{Drive, FormatOptions, OpenOptions};
 use futures_util::future::try_join_all;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use store::{Buckets, Entropy};
 
-const MIB: u64 = 1 << 20;
+pub(super) const MIB: u64 = 1 << 20;
 
-/// An empty drive holds no more: the zones of the log that are being written and its reserve of what waits for a checkpoint, a table of what was deleted, and the manifest.
+/// An empty drive on rows of one block holds no more: the zones of the log that are being written and its reserve of what waits for a checkpoint, a table of what was deleted, and the manifest.
 const USED_OF_EMPTY_BLOCKS: u64 = 3 * (MIB / 4096) + 80;
 
-struct World {
+pub(super) struct World {
     device: SimDevice,
     clock: Arc<RuntimeClock>,
     options: OpenOptions,
@@ -36,38 +36,27 @@ enum End {
     Failure,
 }
 
-/// Lives through the world of a seed, whose tale is told.
-pub(super) fn live(seed: u64, tale: &Tale) -> Result<Report, Failure> {
-    let fail = |step, what| Failure { world: "drive", seed, step, what: format!("{what}\n{}", tale.end()) };
-    let mut world = World::new(seed, tale.clone()).map_err(|what| fail(0, what))?;
-    let lived = catch_unwind(AssertUnwindSafe(|| world.lives()));
-    let steps = world.clients.iter().map(|client| client.steps).sum();
-    match lived.unwrap_or_else(|_| Err("something panicked, see above".into())) {
-        Ok(()) => Ok(world.reported()),
-        Err(what) => Err(fail(steps, what)),
-    }
-}
+impl Lives for World {
+    const KIND: &'static str = "drive";
 
-impl World {
-    fn new(seed: u64, tale: Tale) -> Result<Self, String> {
+    fn begin(seed: u64, tale: &Tale) -> Result<Self, String> {
         let entropy = Entropy::new(seed);
-        let device = SimDevice::new((16 + entropy.below(3) * 8) * MIB);
+        let len_bytes = (16 + entropy.below(3) * 8) * MIB;
+        let rows = Entropy::new(!seed);
+        let row_blocks = if rows.below(4) == 0 { 2 + rows.below(4) } else { 1 };
+        let device = SimDevice::in_rows(len_bytes + (row_blocks - 1) * MIB, row_blocks * BLOCK_BYTES);
         let longest = [20_000, 300_000, 1_500_000][entropy.below(3) as usize];
         let clients = (0..1 + entropy.below(3))
             .map(|number| Client::new(number, entropy.next_u64(), longest, tale.clone()))
             .collect();
         let index_bytes = [4 << 10, 64 << 10, 1 << 20][entropy.below(3) as usize];
-        let options = OpenOptions { index_bytes, ..OpenOptions::default() };
+        let read_cache_bytes = [0, 100 << 10, 2 << 20, 64 << 20][(seed % 4) as usize];
+        let options = OpenOptions { index_bytes, read_cache_bytes, ..OpenOptions::default() };
         let as_device: Arc<dyn BlockDevice> = Arc::new(device.clone());
         let format = FormatOptions { zone_bytes: Some(MIB) };
         Drive::format(&as_device, format, &entropy).map_err(|error| format!("format: {error}"))?;
         let clock = Arc::new(RuntimeClock::default());
-        Ok(Self { device, clock, options, clients, entropy, tale, report: Report::default() })
-    }
-
-    fn reported(mut self) -> Report {
-        self.clients.iter().for_each(|client| self.report.add(&client.report));
-        self.report
+        Ok(Self { device, clock, options, clients, entropy, tale: tale.clone(), report: Report::default() })
     }
 
     fn lives(&mut self) -> Result<(), String> {
@@ -81,6 +70,17 @@ impl World {
         self.rot()
     }
 
+    fn steps(&self) -> u64 {
+        self.clients.iter().map(|client| client.steps).sum()
+    }
+
+    fn reported(mut self) -> Report {
+        self.clients.iter().for_each(|client| self.report.add(&client.report));
+        self.report
+    }
+}
+
+impl World {
     fn lose(&mut self, end: End) {
         self.clients.iter_mut().for_each(Client::forget_readers);
         self.tale.tell(format!("{end:?}"));
@@ -122,6 +122,10 @@ impl World {
             client.is_faulty = false;
             client.compare(&drive).await?;
         }
+        if self.entropy.below(6) == 0 {
+            let filler = self.entropy.below(self.clients.len() as u64) as usize;
+            self.clients[filler].fill(&drive).await?;
+        }
         let ends = [End::InOrder, End::Kill, End::PowerCut, End::PowerCut, End::Failure];
         let end = ends[self.entropy.below(5) as usize];
         let rounds = 1 + self.entropy.below(3);
@@ -133,7 +137,7 @@ impl World {
             }
             check(&drive).await?;
             for client in &mut self.clients {
-                client.compare(&drive).await?;
+                client.glance(&drive).await?;
             }
         }
         if self.entropy.below(2) == 0 {
@@ -185,7 +189,7 @@ impl World {
         for client in &mut self.clients {
             client.is_faulty = false;
             client.compare(&drive).await?;
-            if self.entropy.below(3) == 0 {
+            if self.entropy.below(5) == 0 {
                 client.fill(&drive).await?;
             }
         }
@@ -202,7 +206,10 @@ impl World {
         told("delete", Buckets::delete(&drive, "last").await)?;
         let checked = check(&drive).await?;
         let used = checked.object_blocks + checked.held_blocks + checked.zone_blocks;
-        match checked.objects == 0 && checked.parts == 0 && used <= USED_OF_EMPTY_BLOCKS {
+        match checked.objects == 0
+            && checked.parts == 0
+            && used <= USED_OF_EMPTY_BLOCKS + 32 * self.device.row_bytes() / BLOCK_BYTES
+        {
             true => Ok(()),
             false => Err(format!("a drive of which everything was deleted is not empty: {checked:?}")),
         }
@@ -243,7 +250,7 @@ impl World {
 }
 
 /// Upkeep at random moments; never done.
-async fn keep(drive: &Drive, seed: u64, is_faulty: bool) -> Result<(), String> {
+pub(super) async fn keep(drive: &Drive, seed: u64, is_faulty: bool) -> Result<(), String> {
     let entropy = Entropy::new(seed);
     loop {
         for _ in 0..entropy.below(60) {
@@ -261,7 +268,7 @@ async fn keep(drive: &Drive, seed: u64, is_faulty: bool) -> Result<(), String> {
     }
 }
 
-async fn check(drive: &Drive) -> Result<drive::Checked, String> {
+pub(super) async fn check(drive: &Drive) -> Result<drive::Checked, String> {
     let checked = told("check", drive.check().await)?;
     match checked.problems.as_slice() {
         [] => Ok(checked),
@@ -269,6 +276,6 @@ async fn check(drive: &Drive) -> Result<drive::Checked, String> {
     }
 }
 
-fn told<T, E: std::fmt::Display>(what: &str, outcome: Result<T, E>) -> Result<T, String> {
+pub(super) fn told<T, E: std::fmt::Display>(what: &str, outcome: Result<T, E>) -> Result<T, String> {
     outcome.map_err(|error| format!("{what}: {error}"))
 }

@@ -24,6 +24,12 @@ impl From<StoreError> for Blind {
 
 type Look<T> = Result<T, Blind>;
 
+/// Bytes by etag, as they were seen before in the same life: most looks read only some of them again.
+pub(super) type Known = BTreeMap<String, Bytes>;
+
+/// One known object of so many is read again.
+const READ_AGAIN: u64 = 8;
+
 pub(super) fn key_of(text: &str) -> ObjectKey {
     ObjectKey::new(Bytes::copy_from_slice(text.as_bytes())).unwrap_or_else(|_| panic!("the key {text}"))
 }
@@ -38,7 +44,13 @@ pub(super) async fn read(object: Object) -> store::Result<Bytes> {
 }
 
 /// All of a bucket. Settings are those of these names.
-pub(super) async fn look(drive: &Drive, bucket: &str, settings: &[&str], entropy: &Entropy) -> Look<Model> {
+pub(super) async fn look(
+    drive: &Drive,
+    bucket: &str,
+    settings: &[&str],
+    entropy: &Entropy,
+    known: &Known,
+) -> Look<Model> {
     let store = match Buckets::open(drive, bucket).await {
         Err(StoreError::NoSuchBucket(_)) => return Ok(Model::default()),
         opened => opened?,
@@ -47,7 +59,9 @@ pub(super) async fn look(drive: &Drive, bucket: &str, settings: &[&str], entropy
     let versions = store.versions().ok_or_else(|| wrong("no versions"))?;
     seen.versioning = versions.state().await?;
     for version in all_versions(&*store, entropy).await? {
-        let kept = kept(&*store, &version).await?;
+        let known = version.stored.as_ref().and_then(|stored| known.get(stored.object.etag.as_str()));
+        let known = known.filter(|_| entropy.below(READ_AGAIN) > 0);
+        let kept = kept(&*store, &version, known).await?;
         let of_key = seen.keys.entry(text_of(&version.key)).or_default();
         if version.is_newest != of_key.is_empty() {
             return Err(wrong(format!("which version of {} is the newest", text_of(&version.key))));
@@ -69,7 +83,7 @@ fn wrong(what: impl Into<String>) -> Blind {
 
 async fn all_versions(store: &dyn ObjectStore, entropy: &Entropy) -> Look<Vec<Version>> {
     let versions = store.versions().ok_or_else(|| wrong("no versions"))?;
-    let limit = 1 + entropy.below(6) as usize;
+    let mut limit = 1 + entropy.below(6) as usize;
     let mut found: Vec<Version> = Vec::new();
     loop {
         let last = found.last();
@@ -90,28 +104,34 @@ async fn all_versions(store: &dyn ObjectStore, entropy: &Entropy) -> Look<Vec<Ve
         if is_last {
             return Ok(found);
         }
+        limit += found.len() / 4;
     }
 }
 
 /// A version, as it is listed and as it is read.
-async fn kept(store: &dyn ObjectStore, version: &Version) -> Look<Kept> {
+async fn kept(store: &dyn ObjectStore, version: &Version, known: Option<&Bytes>) -> Look<Kept> {
     let (is_named, id) = (*version.id != *NULL_VERSION, Some(version.id.clone()));
     let Some(listed) = &version.stored else {
         let (etag, bytes) = (None, None);
         return Ok(Kept { is_named, id, etag, bytes, user: BTreeMap::new(), tags: Tags::new() });
     };
-    let options = GetOptions { version: Some(version.id.clone()), ..GetOptions::default() };
-    let object = store.get(&version.key, options).await?;
-    let same = (&object.meta.object.etag, object.meta.size_bytes, &object.meta.attributes);
-    if same != (&listed.object.etag, listed.size_bytes, &listed.attributes) {
-        return Err(wrong(format!("listed {listed:?}, read {:?}", object.meta)));
-    }
     let tags = match store.versions() {
         Some(versions) => versions.tags(&version.key, &version.id).await?,
         None => Tags::new(),
     };
-    let (etag, user) = (object.meta.object.etag.clone(), object.meta.attributes.user.clone());
-    let bytes = read(object).await?;
+    let (etag, user) = (listed.object.etag.clone(), listed.attributes.user.clone());
+    let bytes = match known {
+        Some(known) => known.clone(),
+        None => {
+            let options = GetOptions { version: Some(version.id.clone()), ..GetOptions::default() };
+            let object = store.get(&version.key, options).await?;
+            let same = (&object.meta.object.etag, object.meta.size_bytes, &object.meta.attributes);
+            if same != (&listed.object.etag, listed.size_bytes, &listed.attributes) {
+                return Err(wrong(format!("listed {listed:?}, read {:?}", object.meta)));
+            }
+            read(object).await?
+        }
+    };
     if bytes.len() as u64 != listed.size_bytes {
         return Err(wrong(format!("{} bytes of {listed:?}", bytes.len())));
     }
@@ -146,7 +166,7 @@ async fn compare_listings(store: &dyn ObjectStore, seen: &Model, entropy: &Entro
 }
 
 async fn pages(store: &dyn ObjectStore, delimiter: Option<u8>, entropy: &Entropy) -> Look<Vec<ListEntry>> {
-    let limit = 1 + entropy.below(6) as usize;
+    let mut limit = 1 + entropy.below(6) as usize;
     let (mut entries, mut token) = (Vec::new(), None);
     loop {
         let page = store.list(ListRequest { delimiter, token, limit, ..ListRequest::default() }).await?;
@@ -155,6 +175,7 @@ async fn pages(store: &dyn ObjectStore, delimiter: Option<u8>, entropy: &Entropy
         if token.is_none() {
             return Ok(entries);
         }
+        limit += entries.len() / 4;
     }
 }
 

@@ -118,7 +118,7 @@ impl Client {
         let options = PutOptions {
             precondition: precondition.clone(),
             attributes: described(&content),
-            tags: Tags::new(),
+            ..PutOptions::default()
         };
         let put = objects.put(&object_key(key)?, Payload::from(content.clone()), options).await;
         let attempt = Try { key, since, precondition, changes: vec![change] };

@@ -6,12 +6,12 @@ use super::judge;
 use super::program::Program;
 use super::stage::Stage;
 use super::stranger::Stranger;
+use crate::Report;
 use crate::files::machine::{Loss, Machine, Mount, in_runtime, told};
 use crate::files::setting::Setting;
 use crate::files::tale::Tale;
-use crate::{Failure, Report};
+use crate::living::Lives;
 use futures_util::future::{FutureExt as _, LocalBoxFuture, try_join_all};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 use store::Entropy;
 use vfs::{Mapping, Naming, Objects};
@@ -32,25 +32,13 @@ enum End {
     Round,
 }
 
-struct World {
+pub(super) struct World {
     machine: Machine,
     stage: Stage,
     publishes_after: Option<Duration>,
     program: Program,
     clients: Vec<Client>,
     stranger: Option<Stranger>,
-}
-
-/// Lives through the world of a seed, whose tale is told.
-pub(super) fn live(seed: u64, tale: &Tale) -> Result<Report, Failure> {
-    let fail = |step, what| Failure { world: "dual", seed, step, what: format!("{what}\n{}", tale.end()) };
-    let mut world = World::begin(seed, tale).map_err(|what| fail(0, what))?;
-    let lived = catch_unwind(AssertUnwindSafe(|| world.lives()));
-    let steps = world.stage.inner.borrow().steps;
-    match lived.unwrap_or_else(|_| Err("something panicked, see above".into())) {
-        Ok(()) => Ok(world.stage.inner.borrow().report.clone()),
-        Err(what) => Err(fail(steps, what)),
-    }
 }
 
 /// As those of files, but that half of the volumes are named by path and everything overlaps.
@@ -69,7 +57,9 @@ fn publishes_after(seed: u64) -> Option<Duration> {
     (entropy.below(PUBLISHES_ONE_OF) == 0).then_some(Duration::from_millis(after))
 }
 
-impl World {
+impl Lives for World {
+    const KIND: &'static str = "dual";
+
     fn begin(seed: u64, tale: &Tale) -> Result<Self, String> {
         let entropy = Entropy::new(seed);
         let setting = setting(&entropy);
@@ -99,6 +89,16 @@ impl World {
         in_runtime(async || self.end(lost).await)
     }
 
+    fn steps(&self) -> u64 {
+        self.stage.inner.borrow().steps
+    }
+
+    fn reported(self) -> Report {
+        self.stage.inner.borrow().report.clone()
+    }
+}
+
+impl World {
     /// What its end took.
     fn life(&mut self, lost: Option<Loss>) -> Result<Option<Loss>, String> {
         let end = in_runtime(async || {

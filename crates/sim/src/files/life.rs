@@ -4,9 +4,9 @@ use super::machine::{Loss, Machine, Mount, in_runtime, told};
 use super::program::{EXPIRED, Program};
 use super::setting::Setting;
 use super::tale::Tale;
-use crate::{Failure, Report};
+use crate::Report;
+use crate::living::Lives;
 use futures_util::future::{join_all, try_join_all};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 use store::Entropy;
 use vfs::{Caller, Ino};
@@ -30,19 +30,10 @@ pub(super) struct World {
     report: Report,
 }
 
-/// Lives through the world of a seed, whose tale is told.
-pub(super) fn live(seed: u64, tale: &Tale) -> Result<Report, Failure> {
-    let fail = |step, what| Failure { world: "files", seed, step, what: format!("{what}\n{}", tale.end()) };
-    let mut world = World::begin(seed, tale.clone()).map_err(|what| fail(0, what))?;
-    let lived = catch_unwind(AssertUnwindSafe(|| world.lives()));
-    match lived.unwrap_or_else(|_| Err("something panicked, see above".into())) {
-        Ok(()) => Ok(world.reported()),
-        Err(what) => Err(fail(world.steps(), what)),
-    }
-}
+impl Lives for World {
+    const KIND: &'static str = "files";
 
-impl World {
-    fn begin(seed: u64, tale: Tale) -> Result<Self, String> {
+    fn begin(seed: u64, tale: &Tale) -> Result<Self, String> {
         let entropy = Entropy::new(seed);
         let machine = Machine::new(Setting::of(&entropy), entropy, tale.clone())?;
         let programs = (0..machine.setting.programs)
@@ -69,7 +60,9 @@ impl World {
         self.machine.tale.tell("the end");
         in_runtime(async || self.end().await)
     }
+}
 
+impl World {
     fn life(&mut self, is_first: bool) -> Result<(), String> {
         let end = in_runtime(async || {
             let mount = self.mount(is_first).await?;

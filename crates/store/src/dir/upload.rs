@@ -7,6 +7,7 @@ use super::copy::copy_from;
 use super::record::Record;
 use super::staging::Staged;
 use super::{Shared, blocking};
+use crate::part_number;
 use crate::{
     Attributes, Multipart, ObjectKey, ObjectRef, Payload, Precondition, Result, StoreError, Tags, byte_range,
 };
@@ -14,9 +15,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-/// The highest part number, as on S3.
-const PART_NUMBER_MAX: u32 = 10_000;
 
 impl Shared {
     pub(super) fn begin_upload(
@@ -89,11 +87,7 @@ impl Upload {
 
     /// Writes a part to its slot, or to a file of its own if it has none.
     fn send(&self, number: u32, len: u64, write: impl FnOnce(&Staged, u64) -> Result<()>) -> Result<()> {
-        if !(1..=PART_NUMBER_MAX).contains(&number) {
-            return Err(StoreError::Invalid(format!(
-                "part {number}: numbers go from 1 to {PART_NUMBER_MAX}"
-            )));
-        }
+        part_number::check(number)?;
         let own = match self.slot(number, len)? {
             Some((whole, at)) => {
                 write(&whole, at)?;

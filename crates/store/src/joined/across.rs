@@ -25,7 +25,8 @@ pub(super) async fn copy(
     let attributes = options.attributes.unwrap_or(object.meta.attributes);
     if size_bytes <= WHOLE_BYTES_MAX {
         let body: Vec<Bytes> = object.body.try_collect().await?;
-        let options = PutOptions { precondition: options.precondition, attributes, tags };
+        let options =
+            PutOptions { precondition: options.precondition, attributes, tags, ..PutOptions::default() };
         return target.put(to, Payload::from(Bytes::from(body.concat())), options).await;
     }
     drop(object.body);

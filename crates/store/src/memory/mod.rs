@@ -19,7 +19,6 @@ use crate::{
     ObjectKey, ObjectMeta, ObjectRef, ObjectStore, Payload, Precondition, PutOptions, Result, Settings,
     StoreError, Tags, Timestamp, Uploads, VersionId, Versions, byte_range,
 };
-use bytes::Bytes;
 use futures_util::StreamExt;
 use std::fmt;
 use std::ops::Range;
@@ -313,13 +312,5 @@ fn check(key: &ObjectKey, found: Option<&Stored>, precondition: &Precondition) -
 /// The part of a body that a range asks for, without copying.
 fn slice(key: &ObjectKey, body: &Payload, range: Range<u64>) -> Result<Payload> {
     let range = byte_range::within(key, range, body.len())?;
-    let mut piece_start = 0;
-    let cut = |piece: &Bytes| {
-        let piece_end = piece_start + piece.len() as u64;
-        let start = range.start.clamp(piece_start, piece_end) - piece_start;
-        let end = range.end.clamp(piece_start, piece_end) - piece_start;
-        piece_start = piece_end;
-        piece.slice(start as usize..end as usize)
-    };
-    Ok(body.pieces().iter().map(cut).collect())
+    Ok(body.slice(range))
 }

@@ -1,15 +1,13 @@
 //! An object in parts, in memory.
 
 use super::{Description, Shared, slice};
+use crate::part_number;
 use crate::{Multipart, ObjectKey, ObjectRef, Payload, Precondition, Result, StoreError, byte_range};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-
-/// The highest part number (S3 User Guide, "Amazon S3 multipart upload limits").
-const PART_NUMBER_MAX: u32 = 10_000;
 
 pub(super) struct MemoryUpload {
     store: Arc<Shared>,
@@ -31,11 +29,7 @@ impl MemoryUpload {
     }
 
     fn insert(&self, number: u32, body: Payload) -> Result<()> {
-        if !(1..=PART_NUMBER_MAX).contains(&number) {
-            return Err(StoreError::Invalid(format!(
-                "part {number}: numbers go from 1 to {PART_NUMBER_MAX}"
-            )));
-        }
+        part_number::check(number)?;
         self.parts().as_mut().ok_or_else(ended)?.insert(number, body);
         Ok(())
     }

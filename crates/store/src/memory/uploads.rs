@@ -1,6 +1,7 @@
 //! Uploads that outlast a call, and a bucket's settings, in memory.
 
 use super::{Description, MemoryStore, etag_of};
+use crate::part_number;
 use crate::{
     Attributes, CompleteOptions, ObjectKey, ObjectRef, Part, PartNote, Payload, Result, Settings, StoreError,
     Tags, Timestamp, Upload, Uploads,
@@ -10,8 +11,6 @@ use futures_util::StreamExt as _;
 use futures_util::stream::BoxStream;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-const PART_NUMBER_MAX: u32 = 10_000;
 
 /// What a bucket has beside its objects.
 #[derive(Default)]
@@ -74,11 +73,7 @@ impl Uploads for MemoryStore {
         body: BoxStream<'_, Result<Bytes>>,
         note: PartNote<'_>,
     ) -> Result<Part> {
-        if !(1..=PART_NUMBER_MAX).contains(&number) {
-            return Err(StoreError::Invalid(format!(
-                "part {number}: numbers go from 1 to {PART_NUMBER_MAX}"
-            )));
-        }
+        part_number::check(number)?;
         self.find(key, id).await?;
         let pieces: Vec<Result<Bytes>> = body.collect().await;
         let body: Payload = pieces.into_iter().collect::<Result<Vec<_>>>()?.into_iter().collect();

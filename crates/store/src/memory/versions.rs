@@ -56,14 +56,6 @@ impl Naming {
     }
 }
 
-/// `Invalid` for a text that no version was ever named by.
-fn check_id(text: &str) -> Result<()> {
-    if version_id::is_one(text) || text == NULL_VERSION {
-        return Ok(());
-    }
-    Err(StoreError::Invalid(format!("'{text}' is no version's id")))
-}
-
 impl Kept {
     fn is(&self, wanted: &str) -> bool {
         match self {
@@ -133,7 +125,7 @@ impl Objects {
     }
 
     fn find_mut(&mut self, key: &ObjectKey, wanted: &str) -> Result<&mut Stored> {
-        check_id(wanted)?;
+        version_id::check(wanted)?;
         let newest = self.current.get_mut(key).filter(|stored| stored.is(wanted));
         let older = self.older.get_mut(key).into_iter().flatten().find(|kept| kept.is(wanted));
         let older = older.and_then(|kept| match kept {
@@ -188,7 +180,7 @@ impl Objects {
         removal: &Removal,
         now: Timestamp,
     ) -> Result<Deleted> {
-        check_id(wanted)?;
+        version_id::check(wanted)?;
         let deleted = |is_marker| Deleted { version: Some(wanted.into()), is_marker };
         let may_go = |stored: Option<&Stored>| {
             check(key, stored, &removal.precondition)?;
@@ -310,7 +302,7 @@ impl Versions for MemoryStore {
     }
 
     async fn find(&self, key: &ObjectKey, id: Option<&str>) -> Result<Version> {
-        id.map_or(Ok(()), check_id)?;
+        id.map_or(Ok(()), version_id::check)?;
         let mut versions = self.0.read().of(key).into_iter();
         let found = versions.find(|version| id.is_none_or(|id| *version.id == *id));
         found.ok_or_else(|| StoreError::NotFound(key.clone()))

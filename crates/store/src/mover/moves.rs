@@ -297,10 +297,19 @@ impl Moves {
         plan.steps
     }
 
+    /// Where the move of one object replaces another, if it was tried: nobody knows which of the two is there.
+    pub(super) fn half_replaced(&self, number: u64) -> Option<ObjectKey> {
+        let one = self.plain(number).filter(|_| !self.untried.contains(&number))?;
+        match &one.to {
+            Target::Place(to, _) if one.replaced().is_some() => ObjectKey::new(to.clone()).ok(),
+            _ => None,
+        }
+    }
+
     /// What deletes an object that is on its way.
     pub(super) fn delete(&self, number: u64) -> Vec<Step> {
         let mut plan = Plan { next: self.next, steps: vec![Step::Retarget { number, to: Target::Nowhere }] };
-        if let Some(one) = self.plain(number) {
+        if let Some(one) = self.plain(number).filter(|_| self.half_replaced(number).is_none()) {
             plan.replaced_goes(one);
         }
         plan.steps

@@ -172,6 +172,11 @@ impl Mover {
         if one.is_tree {
             return self.store.delete(&there.key, Precondition::None).await.map(|()| true);
         }
+        let half_replaced = self.state().moves.half_replaced(number);
+        if let Some(to) = half_replaced {
+            // It may have arrived there: what is there goes first, whichever it is. If it does not go nothing has happened.
+            self.store.delete(&to, Precondition::None).await?;
+        }
         {
             let mut state = self.state();
             let steps = state.moves.delete(number);

@@ -170,7 +170,7 @@ impl Writeback {
         let size = object.size_bytes();
         if size <= PART_BYTES {
             let body = self.bytes(object, 0..size).await?;
-            let options = PutOptions { precondition: base, attributes, tags };
+            let options = PutOptions { precondition: base, attributes, tags, ..PutOptions::default() };
             return self.bucket.put(key, body, options).await;
         }
         let upload = self.bucket.multipart(key, attributes, tags).await?;

@@ -230,7 +230,8 @@ impl Writeback {
         let (attributes, tags) = (object.described.attributes.clone(), object.described.tags.clone());
         let size = object.size_bytes();
         if size <= PART_BYTES {
-            let options = PutOptions { precondition: Precondition::None, attributes, tags };
+            let options =
+                PutOptions { precondition: Precondition::None, attributes, tags, ..PutOptions::default() };
             return self.bucket.put(key, self.rest(object, 0..size).await?, options).await;
         }
         let upload = self.bucket.multipart(key, attributes, tags).await?;

@@ -315,7 +315,8 @@ impl Filesystem {
         };
         let described = self.to_store_with(inode, had)?;
         let Described { attributes, tags } = described.clone();
-        let options = PutOptions { precondition, attributes: attributes.clone(), tags };
+        let options =
+            PutOptions { precondition, attributes: attributes.clone(), tags, ..PutOptions::default() };
         let size_bytes = body.len() as u64;
         let object = match self.store.put(&key, Payload::from(body), options).await {
             Err(StoreError::PreconditionFailed(key)) => {

@@ -67,7 +67,10 @@ impl Filesystem {
         let part_bytes = part_bytes(size, self.config.part_size_bytes);
         if size <= part_bytes {
             let body = self.merged(assembly, &(0..size)).await?;
-            return self.store.put(key, body, PutOptions { precondition, attributes, tags }).await;
+            return self
+                .store
+                .put(key, body, PutOptions { precondition, attributes, tags, ..PutOptions::default() })
+                .await;
         }
         let upload = self.store.multipart(key, attributes, tags).await?;
         self.send_and_complete(assembly, upload.as_ref(), precondition).await

@@ -385,7 +385,7 @@ impl Filesystem {
     ) -> (Result<ObjectRef, StoreError>, Memory) {
         let frozen = memory.freeze();
         let Described { attributes, tags } = described.clone();
-        let options = PutOptions { precondition, attributes, tags };
+        let options = PutOptions { precondition, attributes, tags, ..PutOptions::default() };
         let outcome = self.store.put(key, frozen.payload.clone(), options).await;
         let kept = if outcome.is_ok() { frozen.stored() } else { frozen.thaw(&self.slabs) };
         (outcome, kept)

@@ -5,9 +5,7 @@ use meta::{Extent, FsError, Ino, Inode, Op};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
-use store::{
-    Attributes, ObjectKey, ObjectRef, Payload, Precondition, PutOptions, StoreError, Tags, Timestamp,
-};
+use store::{Attributes, ObjectKey, ObjectRef, Payload, Precondition, PutOptions, StoreError, Timestamp};
 
 use super::assemble::Assembly;
 use super::plan::{Plan, everything, objects_of, plan};
@@ -249,7 +247,7 @@ impl Filesystem {
         let options = PutOptions {
             precondition: Precondition::None,
             attributes: attributes.clone(),
-            tags: Tags::new(),
+            ..PutOptions::default()
         };
         let stored = self.store.put(&key, payload, options).await;
         self.or_stored_before(stored, &key, attributes, size_bytes).await

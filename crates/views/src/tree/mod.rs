@@ -22,6 +22,7 @@ use crate::{ObjectName, Ruleset, Shown, Unlisted, ViewError, Views};
 use branch::Branch;
 use events::Sink;
 use follow::Follower;
+use futures_util::future::join_all;
 pub use names::Entry;
 pub use naming::{DIRECTORY_PROPERTY, EntryName};
 pub use place::Place;
@@ -165,6 +166,11 @@ impl Tree {
         let news = parts.views.news();
         let (followed, renaming) = (AtomicU64::new(0), Claims::default());
         Ok(Self { branches, follower, following, news, followed, stirred, renaming })
+    }
+
+    /// Asks for all views, as if somebody looked at each. What fails is met by who does.
+    pub async fn look_at_all(&self) {
+        join_all(self.branches.values().map(Branch::refresh)).await;
     }
 
     /// What is under a path.

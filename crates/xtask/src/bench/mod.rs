@@ -7,6 +7,7 @@
 
 pub(crate) mod brokers;
 mod content;
+mod drive;
 mod events;
 pub(crate) mod figures;
 mod measure;
@@ -91,8 +92,10 @@ struct Row {
 const USAGE: &str = "\
 usage: cargo xtask bench events [SCENARIO...]
        cargo xtask bench sst
+       cargo xtask bench drive [--objects N] [--index-mib N] [--file FILE]
        cargo xtask bench [--quick] [--rounds N] [--fresh-memory] [--json] [--out FILE]
 
+  --objects       1,000,000 if not given; --file is filled if it is not there, and stays
   --quick         64 MiB files and 1,024 small ones instead of 256 MiB and 4,096
   --fresh-memory  do not put free memory to use before each measurement";
 
@@ -100,6 +103,7 @@ usage: cargo xtask bench events [SCENARIO...]
 pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<()> {
     match arguments.split_first() {
         Some((first, rest)) if first == "events" => return events::run(root, rest),
+        Some((first, rest)) if first == "drive" => return drive::run(root, rest),
         Some((first, rest)) if first == "sst" => return sst::run(root, rest),
         _ => {}
     }

@@ -40,7 +40,7 @@ const EDGES: [(&str, &[&str]); 18] = [
             "analyze",
         ],
     ),
-    ("xtask", &["store", "meta", "vfs", "fuse", "events", "views", "servers", "bench", "sst", "drive"]),
+    ("xtask", &["store", "meta", "vfs", "fuse", "events", "views", "servers", "bench", "sst", "drive", "s3"]),
 ];
 
 /// Crates that any other may use in its tests.

@@ -34,7 +34,9 @@ impl Objects {
         let precondition = options.precondition;
         if way.last.is_none() || inode.kind != Kind::File {
             let body = self.small_body(&from.key, &inode).await?;
-            return self.put_named(to, body, PutOptions { precondition, attributes, tags }).await;
+            return self
+                .put_named(to, body, PutOptions { precondition, attributes, tags, ..PutOptions::default() })
+                .await;
         }
         let ino = self.fs.new_ino(way.dir).map_err(about(to))?;
         let _stores = Stores::begin(&self.fs, ino);

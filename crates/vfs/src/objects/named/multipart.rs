@@ -14,9 +14,6 @@ use crate::objects::Objects;
 use crate::objects::errors::about;
 use crate::objects::storing::Stores;
 
-/// The highest part number, as S3 has it.
-pub(in crate::objects) const PART_NUMBER_MAX: u32 = 10_000;
-
 /// What a part consists of, from offset 0.
 type Content = (Vec<Extent>, u64);
 
@@ -78,7 +75,7 @@ impl NamedUpload {
     }
 
     fn must_go_on(&self, number: u32) -> store::Result<()> {
-        must_be_a_number(number)?;
+        store::part_number::check(number)?;
         if self.parts().is_some() { Ok(()) } else { Err(ended()) }
     }
 
@@ -102,8 +99,12 @@ impl NamedUpload {
             let why = "in a volume named by inode an object in parts has no key that ends in '/'";
             return Err(StoreError::Invalid(why.to_owned()));
         }
-        let options =
-            PutOptions { precondition, attributes: self.attributes.clone(), tags: self.tags.clone() };
+        let options = PutOptions {
+            precondition,
+            attributes: self.attributes.clone(),
+            tags: self.tags.clone(),
+            ..PutOptions::default()
+        };
         let stored = Box::pin(self.objects.put_named(&self.key, Payload::default(), options)).await?;
         self.objects.discard_all(content).await;
         Ok(stored)
@@ -162,13 +163,6 @@ pub(in crate::objects) fn joined(parts: impl IntoIterator<Item = Content>) -> Co
         at += size_bytes;
     }
     (all, at)
-}
-
-pub(in crate::objects) fn must_be_a_number(number: u32) -> store::Result<()> {
-    match (1..=PART_NUMBER_MAX).contains(&number) {
-        true => Ok(()),
-        false => Err(StoreError::Invalid(format!("part {number}: numbers go from 1 to {PART_NUMBER_MAX}"))),
-    }
 }
 
 fn ended() -> StoreError {

@@ -58,7 +58,8 @@ impl Objects {
             }
             true => {
                 let body = self.marker_of(size_bytes)?;
-                let options = PutOptions { precondition, attributes, tags: begun.tags };
+                let options =
+                    PutOptions { precondition, attributes, tags: begun.tags, ..PutOptions::default() };
                 let object = Box::pin(self.put_named(key, body, options)).await?;
                 self.end(key, &upload).await?;
                 return Ok(object);
@@ -98,7 +99,7 @@ impl Objects {
         }
         let stored = match sources.as_slice() {
             [] => {
-                let options = PutOptions { precondition, attributes, tags };
+                let options = PutOptions { precondition, attributes, tags, ..PutOptions::default() };
                 self.changing(&full, false, self.fs.store.put(&full, Payload::default(), options)).await
             }
             [(one, _)] if tags.is_empty() && precondition == Precondition::None => {

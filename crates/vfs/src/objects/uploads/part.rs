@@ -14,7 +14,6 @@ use crate::layout::{content_keys, stored_at};
 use crate::objects::Objects;
 use crate::objects::errors::{about, named};
 use crate::objects::etag::Given;
-use crate::objects::named::multipart::must_be_a_number;
 use crate::objects::storing::Stores;
 use crate::volume::Mapping;
 
@@ -35,7 +34,7 @@ impl Objects {
         body: BoxStream<'_, store::Result<Bytes>>,
         note: PartNote<'_>,
     ) -> store::Result<Part> {
-        must_be_a_number(number)?;
+        store::part_number::check(number)?;
         let (ino, _) = self.upload(key, id)?;
         let _stores = Stores::begin(&self.fs, ino);
         let (content, size_bytes) = self.store_body(ino, body).await?;

@@ -1,0 +1,130 @@
+//! An object drive on several files: devices go, come back, are replaced, and rot.
+
+use crate::drives::{COMPARE, STORE};
+use crate::fixture::{Home, Said};
+use std::fs::{self, OpenOptions};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+const EACH: u64 = 24 << 20;
+
+impl Home {
+    fn names(&self, which: impl IntoIterator<Item = usize>) -> String {
+        let names: Vec<String> = which.into_iter().map(|n| self.text(&format!("dev{n}"))).collect();
+        names.join(",")
+    }
+
+    /// A drive on six files, two of which may go.
+    fn with_array(self) -> Self {
+        let words = ["drive", "format", "dev0", "dev1", "dev2", "dev3", "dev4", "dev5"];
+        let said = self.ok(words.into_iter().chain(["--data", "4", "--parity", "2", "--size", "24MiB"]));
+        assert!(said.contains("serve it with `tenon serve drive:///"), "{said}");
+        self
+    }
+
+    /// Serves the drive until the program is done.
+    fn with_served(&self, which: impl IntoIterator<Item = usize>, program: &str) {
+        let serving = self.serve(&format!("drive://{}", self.names(which)), &[]);
+        self.boto3(&serving.1, program);
+    }
+
+    fn state_of(&self, which: impl IntoIterator<Item = usize>) -> Vec<String> {
+        let info: serde_json::Value =
+            serde_json::from_str(&self.ok(["drive", "info", &self.names(which), "--json"])).unwrap();
+        let members = info["array"]["members"].as_array().unwrap();
+        members.iter().map(|member| member["state"].as_str().unwrap().to_owned()).collect()
+    }
+
+    fn scrubbed(&self, which: impl IntoIterator<Item = usize>) -> Said {
+        self.tenon(["drive", "scrub", &self.names(which)])
+    }
+}
+
+const LATER: &str = "s3.put_object(Bucket='photos', Key='later', Body=b'abcdefgh' * 300_000)";
+const COMPARE_LATER: &str =
+    "assert s3.get_object(Bucket='photos', Key='later')['Body'].read() == b'abcdefgh' * 300_000";
+
+fn new_file(path: &Path) {
+    fs::File::create_new(path).unwrap().set_len(EACH).unwrap();
+}
+
+#[test]
+fn two_of_six_devices_go_and_others_come() {
+    let home = Home::new().with_users().with_array();
+    home.with_served(0..6, STORE);
+    fs::remove_file(home.path("dev1")).unwrap();
+    fs::remove_file(home.path("dev4")).unwrap();
+    // In any order, and with those that are gone.
+    home.with_served([5, 4, 3, 2, 1, 0], COMPARE);
+    home.with_served([3, 0, 5, 2], LATER);
+    assert_eq!(home.state_of(0..6)[3..], ["in sync", "missing", "in sync"]);
+
+    new_file(&home.path("dev6"));
+    let said = home.ok(["drive", "rebuild", &home.names([0, 2, 3, 5]), "dev6"]);
+    assert!(said.contains("is member 1 of the drive"), "{said}");
+    assert_eq!(home.state_of([0, 2, 3, 5, 6]).iter().filter(|state| *state == "in sync").count(), 5);
+    fs::remove_file(home.path("dev0")).unwrap();
+    home.with_served([2, 3, 5, 6], COMPARE_LATER);
+    home.ok(["mount", &format!("drive://{}", home.names([2, 3, 5, 6])), "mnt"]);
+    assert_eq!(fs::read(home.mnt().join("photos/small")).unwrap(), b"kept");
+    home.ok(["umount", "mnt"]);
+    let scrubbed = home.scrubbed([2, 3, 5, 6]);
+    assert!(scrubbed.code == 0 && scrubbed.out.ends_with(" 0 damaged\n"), "{scrubbed:?}");
+    assert!(home.ok(["drive", "check", &home.names([2, 3, 5, 6])]).ends_with(" 0 problems\n"));
+
+    fs::remove_file(home.path("dev2")).unwrap();
+    let refused = home.refused(["drive", "info", &home.names([0, 2, 3, 5, 6])]);
+    assert!(refused.contains("4 of 6 are needed, and 3 are here; missing: member 0, 2, 4"), "{refused}");
+    assert!(refused.contains("dev2: No such file"), "{refused}");
+}
+
+#[test]
+fn a_device_that_was_away_is_stale_until_it_is_rebuilt() {
+    let home = Home::new().with_users().with_array();
+    fs::rename(home.path("dev2"), home.path("away")).unwrap();
+    home.with_served(0..6, STORE);
+    fs::rename(home.path("away"), home.path("dev2")).unwrap();
+    assert_eq!(home.state_of(0..6)[2], "stale");
+    assert!(home.ok(["drive", "info", &home.names(0..6)]).contains("2 stale: /"));
+    home.ok(["drive", "rebuild", &home.names(0..6), "dev2"]);
+    assert!(home.state_of(0..6).iter().all(|state| state == "in sync"));
+    let refused = home.refused(["drive", "rebuild", &home.names(0..6), "dev2"]);
+    assert!(refused.contains("there is nothing to rebuild"), "{refused}");
+    home.with_served([2, 1, 0, 3], COMPARE);
+}
+
+#[test]
+fn a_scrub_mends_what_one_device_has_wrong() {
+    let home = Home::new().with_users().with_array();
+    home.with_served(0..6, STORE);
+    let device = OpenOptions::new().write(true).open(home.path("dev3")).unwrap();
+    device.write_all_at(&vec![0x55; 4 << 20], 1 << 20).unwrap();
+    device.write_all_at(&vec![0x55; 4 << 20], EACH - (4 << 20)).unwrap();
+    let scrubbed = home.scrubbed(0..6);
+    assert!(scrubbed.code == 0 && scrubbed.out.contains("written anew from the others"), "{scrubbed:?}");
+    assert_eq!(home.scrubbed(0..6).out.lines().count(), 1, "there is nothing left to mend");
+    fs::remove_file(home.path("dev0")).unwrap();
+    fs::remove_file(home.path("dev1")).unwrap();
+    home.with_served(0..6, COMPARE);
+}
+
+#[test]
+fn devices_that_are_no_array_are_refused() {
+    let home = Home::new();
+    let refused = |words: &[&str]| home.refused([&["drive", "format"][..], words].concat());
+    assert!(refused(&["a", "b", "--size", "24MiB"]).contains("--parity"));
+    assert!(refused(&["a", "b", "--parity", "2", "--size", "24MiB"]).contains("none is left"));
+    assert!(refused(&["a", "b", "--data", "3", "--parity", "1"]).contains("not the 2 devices"));
+    assert!(refused(&["a", "--parity", "1", "--size", "24MiB"]).contains("one device"));
+    assert!(refused(&["a", "a", "--parity", "1", "--size", "24MiB"]).contains("named twice"));
+    new_file(&home.path("one"));
+    new_file(&home.path("other"));
+    let refused = home.refused(["drive", "info", &format!("{},{}", home.text("one"), home.text("other"))]);
+    assert!(refused.contains("none of the devices is of an array"), "{refused}");
+    home.ok(["drive", "format", "one", "other", "--parity", "1"]);
+    let refused = home.refused(["drive", "format", "one"]);
+    assert!(refused.contains("--force"), "{refused}");
+    fs::write(home.path("precious"), vec![7; EACH as usize]).unwrap();
+    let refused = home.refused(["drive", "rebuild", &home.text("one"), "precious"]);
+    assert!(refused.contains("--force"), "{refused}");
+}

@@ -1,0 +1,112 @@
+//! Parity: what the members beyond the data's hold, and how the data comes back from it.
+//!
+//! Owns the code: Reed-Solomon over GF(2^16) as `reed-solomon-simd` has it, each 64 bytes of the units for themselves, so that
+//! units of many rows are computed at once.
+
+use super::shape::Shape;
+use crate::device::Buffer;
+use reed_solomon_simd::{Error, ReedSolomonDecoder, ReedSolomonEncoder};
+use std::io;
+
+/// The parity of units of data, each member's.
+pub(super) fn parity(shape: Shape, data: &[impl AsRef<[u8]>]) -> io::Result<Vec<Buffer>> {
+    let bytes = data.first().map_or(0, |units| units.as_ref().len());
+    if shape.parity == 0 || bytes == 0 {
+        return Ok((0..shape.parity).map(|_| Buffer::zeroed(0)).collect());
+    }
+    let compute = || {
+        let mut encoder = ReedSolomonEncoder::new(shape.data, shape.parity, bytes)?;
+        data.iter().try_for_each(|units| encoder.add_original_shard(units))?;
+        Ok(encoder.encode()?.recovery_iter().map(|units| Buffer::gathered([units])).collect())
+    };
+    compute().map_err(failed)
+}
+
+/// The data of all members, from what some have: at least as many as there are data members. By the member's number, data first.
+pub(super) fn restore(shape: Shape, mut units: Vec<Option<Buffer>>) -> io::Result<Vec<Buffer>> {
+    let bytes = units.iter().flatten().map(|units| units.len()).max().unwrap_or(0);
+    if bytes > 0 && units[..shape.data].iter().any(Option::is_none) {
+        for (member, restored) in missing(shape, &units, bytes).map_err(failed)? {
+            units[member] = Some(restored);
+        }
+    }
+    units.truncate(shape.data);
+    Ok(units.into_iter().map(|units| units.unwrap_or_else(|| Buffer::zeroed(0))).collect())
+}
+
+fn missing(shape: Shape, units: &[Option<Buffer>], bytes: usize) -> Result<Vec<(usize, Buffer)>, Error> {
+    let mut decoder = ReedSolomonDecoder::new(shape.data, shape.parity, bytes)?;
+    let (data, parity) = units.split_at(shape.data);
+    for (member, units) in data.iter().enumerate() {
+        units.iter().try_for_each(|units| decoder.add_original_shard(member, units))?;
+    }
+    for (member, units) in parity.iter().enumerate() {
+        units.iter().try_for_each(|units| decoder.add_recovery_shard(member, units))?;
+    }
+    let decoded = decoder.decode()?;
+    Ok(decoded.restored_original_iter().map(|(member, units)| (member, Buffer::gathered([units]))).collect())
+}
+
+fn failed(error: Error) -> io::Error {
+    io::Error::other(format!("erasure code: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::array::shape::UNIT_BYTES;
+
+    fn data(shape: Shape, rows: usize) -> Vec<Buffer> {
+        let mut bytes = vec![0; rows * shape.data * UNIT_BYTES];
+        let words = bytes.chunks_exact_mut(8).enumerate();
+        words.for_each(|(n, word)| {
+            word.copy_from_slice(&(n as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes())
+        });
+        shape.split(&bytes)
+    }
+
+    /// All units of a row, of which these members are lost.
+    fn come_back(shape: Shape, lost: &[usize]) {
+        let data = data(shape, 3);
+        let all =
+            data.iter().map(|units| Buffer::gathered([&units[..]])).chain(parity(shape, &data).unwrap());
+        let left =
+            all.enumerate().map(|(member, units)| (!lost.contains(&member)).then_some(units)).collect();
+        let back = restore(shape, left).unwrap();
+        assert!(back.iter().zip(&data).all(|(back, data)| **back == **data), "{shape:?} without {lost:?}");
+    }
+
+    #[test]
+    fn data_comes_back_from_as_many_units_as_it_has() {
+        for (data, parity) in [(1, 1), (1, 2), (2, 1), (3, 2), (4, 2), (12, 4), (60, 4)] {
+            let shape = Shape { data, parity };
+            for first in 0..shape.members() {
+                let lost: Vec<usize> = (first..first + parity).map(|n| n % shape.members()).collect();
+                come_back(shape, &lost);
+                come_back(shape, &lost[..1]);
+            }
+        }
+        come_back(Shape { data: 12, parity: 4 }, &[1, 5, 12, 15]);
+        come_back(Shape { data: 3, parity: 0 }, &[]);
+    }
+
+    #[test]
+    fn rows_are_computed_each_for_itself() {
+        let shape = Shape { data: 5, parity: 3 };
+        let all = data(shape, 4);
+        let parity_of_all = parity(shape, &all).unwrap();
+        for row in 0..4 {
+            let range = row * UNIT_BYTES..(row + 1) * UNIT_BYTES;
+            let one: Vec<&[u8]> = all.iter().map(|units| &units[range.clone()]).collect();
+            let parity = parity(shape, &one).unwrap();
+            assert!(parity.iter().zip(&parity_of_all).all(|(one, all)| one[..] == all[range.clone()]));
+        }
+    }
+
+    #[test]
+    fn a_mirror_has_the_same_bytes_on_all() {
+        let shape = Shape { data: 1, parity: 2 };
+        let data = data(shape, 2);
+        assert!(parity(shape, &data).unwrap().iter().all(|units| **units == *data[0]));
+    }
+}

@@ -1,0 +1,101 @@
+//! Labels: what the beginning of each member says of the array.
+//!
+//! There are two copies, in the member's first two blocks. A change writes one, flushes, writes the other and flushes. Of all
+//! copies on all members the one of the greatest epoch says which devices are members: a device is in sync if its id stands
+//! there at its index. So a device that was left out, or was replaced, is known whatever its own label says.
+
+use super::shape::{Shape, UNIT_BYTES};
+use crate::device::Buffer;
+use crate::wire::{Decoder, Encoder, sum};
+
+/// Where a member's part of the rows begins, in bytes: what comes before is the label's.
+pub(super) const ROWS_AT: u64 = 1 << 20;
+
+/// What every label begins with. The last byte is its version.
+const MAGIC: [u8; 8] = *b"tenona\0\x01";
+
+/// The id of no device: its place is empty.
+pub(super) const NOBODY: u64 = 0;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Label {
+    /// By which the array is known.
+    pub(super) array: u64,
+    pub(super) shape: Shape,
+    pub(super) rows: u64,
+    /// Counts changes of who is a member.
+    pub(super) epoch: u64,
+    /// Which device this label is on, and its place.
+    pub(super) own: u64,
+    pub(super) index: usize,
+    /// The devices that are in sync, by their places; [`NOBODY`] for one that is missing.
+    pub(super) members: Vec<u64>,
+}
+
+impl Label {
+    pub(super) fn encode(&self) -> Buffer {
+        let mut to = Encoder(MAGIC.to_vec());
+        for number in [self.array, self.rows, self.epoch, self.own] {
+            to.fixed(number);
+        }
+        for number in [self.shape.data, self.shape.parity, self.index] {
+            to.fixed32(number as u32);
+        }
+        self.members.iter().for_each(|&member| to.fixed(member));
+        to.0.resize(UNIT_BYTES - 4, 0);
+        let sum = sum(&to.0);
+        to.fixed32(sum);
+        Buffer::gathered([&to.0[..]])
+    }
+
+    pub(super) fn decode(block: &[u8]) -> Option<Self> {
+        let (fields, stored) = block.split_last_chunk::<4>()?;
+        if sum(fields) != u32::from_le_bytes(*stored) {
+            return None;
+        }
+        let mut from = Decoder(fields.strip_prefix(&MAGIC)?);
+        let (array, rows, epoch, own) = (from.fixed()?, from.fixed()?, from.fixed()?, from.fixed()?);
+        let [data, parity, index] =
+            [from.fixed32()? as usize, from.fixed32()? as usize, from.fixed32()? as usize];
+        let shape = Shape { data, parity };
+        let members_max = super::shape::MEMBERS_MAX;
+        if data > members_max || parity > members_max || !shape.is_possible() || index >= shape.members() {
+            return None;
+        }
+        let members = (0..shape.members()).map(|_| from.fixed()).collect::<Option<Vec<_>>>()?;
+        let fits = own != NOBODY && rows.checked_mul(shape.row_bytes()).is_some();
+        fits.then_some(Self { array, shape, rows, epoch, own, index, members })
+    }
+
+    /// Whether a block was meant to be a label, of whatever version.
+    pub(super) fn is_meant(block: &[u8]) -> bool {
+        block.starts_with(&MAGIC[..7])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_label_comes_back_and_every_flipped_bit_is_seen() {
+        let shape = Shape { data: 12, parity: 4 };
+        let members = (1..=16).collect();
+        let label = Label { array: 7, shape, rows: 1000, epoch: 3, own: 5, index: 4, members };
+        let block = label.encode();
+        assert_eq!(Label::decode(&block), Some(label));
+        for bit in 0..block.len() * 8 {
+            let mut flipped = block.to_vec();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(Label::decode(&flipped), None, "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn the_largest_array_fits_a_block() {
+        let shape = Shape { data: 60, parity: 4 };
+        let members = vec![u64::MAX; 64];
+        let label = Label { array: 7, shape, rows: 9, epoch: 3, own: u64::MAX, index: 63, members };
+        assert_eq!(Label::decode(&label.encode()), Some(label));
+    }
+}

@@ -1,0 +1,94 @@
+//! Mending: units that are wrong are written anew from the others.
+
+use super::shape::{Members, Span, UNIT_BYTES};
+use super::{Array, Member, Waits, code, place_of, units_of};
+use crate::device::{BlockDevice as _, Buffer};
+use bytes::Bytes;
+use std::io;
+use std::sync::atomic::Ordering;
+
+impl Array {
+    /// These blocks were right when they were read past a member: writes anew what it has wrong in their rows. Nobody writes to them
+    /// meanwhile.
+    ///
+    /// Only in rows where its own unit, or one of a member that is not there, is among the blocks: to compute that, all that was read
+    /// of the row was needed, so it was right.
+    pub(super) async fn mend_units(&self, waits: Waits, way: usize, at: u64, bytes: usize) -> io::Result<()> {
+        let in_sync = self.in_sync();
+        if self.read_only || !in_sync.has(way) {
+            return Ok(());
+        }
+        let span = Span::of(self.shape, at, bytes);
+        let (first, rows) = span.rows();
+        let mut data = Buffer::zeroed(rows * self.shape.row_bytes() as usize);
+        self.read_past(waits, first * self.row_bytes(), &mut data, Members::of([way])).await?;
+        let right = &units_of(self.shape, &data)?[way];
+        let (stored, _) = self.read_units(waits, Members::of([way]), |_| (first, rows)).await;
+        let is_known = |row: u64| {
+            let mut known = (0..self.shape.data).filter(|&member| member == way || !in_sync.has(member));
+            known.any(|member| span.place(member, row).is_some())
+        };
+        let mut wrong = Vec::new();
+        for (n, unit) in right.chunks_exact(UNIT_BYTES).enumerate() {
+            let row = first + n as u64;
+            let was = stored[way].as_ref().map(|was| &was[n * UNIT_BYTES..][..UNIT_BYTES]);
+            if is_known(row) && was != Some(unit) {
+                wrong.push((way, row, Buffer::gathered([unit]).into()));
+            }
+        }
+        self.write_units_anew(waits, wrong).await
+    }
+
+    /// Computes the parity of these rows, of which whatever is read now is right, and writes anew what of it is not so. Nobody writes to
+    /// them meanwhile.
+    pub(super) async fn mend_parity_of(&self, waits: Waits, at: u64, len_bytes: u64) -> io::Result<()> {
+        if self.read_only || self.shape.parity == 0 {
+            return Ok(());
+        }
+        let (first, rows) = Span::of(self.shape, at, len_bytes as usize).rows();
+        let mut data = Buffer::zeroed(rows * self.shape.row_bytes() as usize);
+        self.read_past(waits, first * self.row_bytes(), &mut data, Members::default()).await?;
+        let parity = code::parity(self.shape, &self.shape.split(&data))?;
+        let of_parity = Members::of(self.shape.data..self.shape.members());
+        let of_parity = Members::of(of_parity.each().filter(|&member| self.in_sync().has(member)));
+        let (stored, _) = self.read_units(waits, of_parity, |_| (first, rows)).await;
+        let wrong = self.wrong_parity(&parity, &stored, first);
+        self.write_units_anew(waits, wrong).await
+    }
+
+    /// The units of parity that are stored and are not these: the member, the row, and what it has to be.
+    fn wrong_parity(
+        &self,
+        parity: &[Buffer],
+        stored: &[Option<Buffer>],
+        first: u64,
+    ) -> Vec<(usize, u64, Bytes)> {
+        let in_sync = self.in_sync();
+        let mut wrong = Vec::new();
+        for (member, right) in (self.shape.data..).zip(parity).filter(|(member, _)| in_sync.has(*member)) {
+            for (n, unit) in right.chunks_exact(UNIT_BYTES).enumerate() {
+                let was = stored[member].as_ref().map(|was| &was[n * UNIT_BYTES..][..UNIT_BYTES]);
+                if was != Some(unit) {
+                    wrong.push((member, first + n as u64, Buffer::gathered([unit]).into()));
+                }
+            }
+        }
+        wrong
+    }
+
+    async fn write_units_anew(&self, waits: Waits, wrong: Vec<(usize, u64, Bytes)>) -> io::Result<()> {
+        for (number, row, unit) in wrong {
+            let write = |_, member: Member| {
+                let unit = unit.clone();
+                async move { member.write(waits, place_of(row), unit).await }
+            };
+            let failed = self.on_each(Members::of([number]), write).await;
+            if failed.members.is_empty() {
+                self.mended.fetch_add(1, Ordering::Relaxed);
+                tracing::warn!(row, member = ?self.names(Members::of([number])), "what was damaged is written anew");
+            }
+            self.leave_out(waits, failed).await?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,388 @@
+//! Several devices as one: data and parity in rows, so that some devices may be lost.
+//!
+//! A *row* is one unit (a block) of each member at one place: the units of data, then those of parity. Rows that follow each other
+//! do so on every member, so that a long read is one read of each. Writes are whole rows, and who writes never writes over
+//! what it still needs: so a row cut short by the loss of power is nobody's, and there is no write hole.
+//!
+//! Owns the members and their [`Label`]s. Invariants: a write or a flush that misses a member returns only when the labels of the
+//! others say, durably, that it is no member any more; what is read is of members that are in sync, or computed from them; a unit
+//! that is rewritten in place (by `mend`) was wrong before.
+//!
+//! Refuses: to know whether what it reads is right, for which its caller has checksums.
+
+mod code;
+mod label;
+mod mend;
+mod open;
+mod rebuild;
+mod shape;
+
+pub use open::{ArrayInfo, Found, MemberState};
+pub use shape::{MEMBERS_MAX, Shape};
+
+use super::{BlockDevice, Buffer, Io, Ring, check_read, check_write};
+use bytes::Bytes;
+use futures_executor::block_on;
+use futures_util::future::join_all;
+use label::{Label, NOBODY, ROWS_AT};
+use shape::{Members, Span, UNIT_BYTES};
+use std::fmt;
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+/// Parity of more than this is not computed on a thread that others wait for, in bytes of data.
+const COMPUTED_HERE_MAX: usize = 128 << 10;
+
+/// Several devices as one.
+pub struct Array {
+    label: tokio::sync::Mutex<Label>,
+    shape: Shape,
+    rows: u64,
+    /// By their places, those that are there and were in sync when it was opened.
+    members: Vec<Option<Member>>,
+    in_sync: RwLock<Members>,
+    /// Whether somebody was left out and not all labels say so yet.
+    unlabelled: AtomicBool,
+    read_only: bool,
+    /// How many units were wrong and were written anew.
+    mended: AtomicU64,
+}
+
+/// A device of an array.
+#[derive(Debug, Clone)]
+struct Member {
+    name: String,
+    id: u64,
+    ring: Option<Arc<Ring>>,
+    device: Arc<dyn BlockDevice>,
+}
+
+/// On whose thread a call that waits for a device may wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Waits {
+    /// On the caller's.
+    Here,
+    /// On none of the runtime's.
+    Elsewhere,
+}
+
+/// Which members failed, and how one of them did.
+#[derive(Debug, Default)]
+struct Failed {
+    members: Members,
+    error: Option<io::Error>,
+}
+
+impl Array {
+    /// [`BlockDevice::read_at`] for those who await.
+    pub(super) async fn await_read(&self, at: u64, mut into: Buffer) -> io::Result<Buffer> {
+        self.read_past(Waits::Elsewhere, at, &mut into, Members::default()).await?;
+        Ok(into)
+    }
+
+    /// [`BlockDevice::write_at`] for those who await.
+    pub(super) async fn await_write(&self, at: u64, rows: Bytes) -> io::Result<()> {
+        self.check_rows(at, rows.len())?;
+        let (shape, is_long) = (self.shape, rows.len() > COMPUTED_HERE_MAX);
+        let compute = move || units_of(shape, &rows);
+        let units = if is_long { store::blocking(compute).await? } else { compute()? };
+        self.write_units(Waits::Elsewhere, at, units).await
+    }
+
+    /// [`BlockDevice::flush`] for those who await.
+    pub(super) async fn await_flush(&self) -> io::Result<()> {
+        self.flush_all(Waits::Elsewhere).await
+    }
+
+    async fn flush_all(&self, waits: Waits) -> io::Result<()> {
+        let failed = self.on_each(self.in_sync(), |_, member| member.flush(waits)).await;
+        self.leave_out(waits, failed).await
+    }
+
+    fn check_rows(&self, at: u64, bytes: usize) -> io::Result<()> {
+        check_write(self.len_bytes(), at, bytes)?;
+        let is_whole = [at, bytes as u64].iter().all(|n| n.is_multiple_of(self.row_bytes()));
+        assert!(is_whole, "{bytes} bytes at {at} are no whole rows");
+        Ok(())
+    }
+
+    /// Writes what each member has of rows from a position on.
+    async fn write_units(&self, waits: Waits, at: u64, units: Vec<Bytes>) -> io::Result<()> {
+        let place = place_of(at / self.row_bytes());
+        let write = |number: usize, member: Member| {
+            let units = units[number].clone();
+            async move { member.write(waits, place, units).await }
+        };
+        let failed = self.on_each(self.in_sync(), write).await;
+        self.leave_out(waits, failed).await
+    }
+
+    /// Reads past some members, and past those that fail, as long as there are enough.
+    async fn read_past(&self, waits: Waits, at: u64, into: &mut [u8], past: Members) -> io::Result<()> {
+        check_read(self.len_bytes(), at, into.len())?;
+        let span = Span::of(self.shape, at, into.len());
+        let wanted = span.members();
+        let mut left = self.in_sync().without(past);
+        loop {
+            let is_whole = !wanted.without(left).is_empty();
+            let asked = if is_whole { Members::of(left.each().take(self.shape.data)) } else { wanted };
+            if is_whole && asked.len() < self.shape.data {
+                return Err(io::Error::other("too few devices of the array can be read"));
+            }
+            let rows_of = |number| if is_whole { span.rows() } else { span.rows_of(number) };
+            let (units, failed) = self.read_units(waits, asked, rows_of).await;
+            if !failed.members.is_empty() {
+                left = left.without(failed.members);
+                if left.len() < self.shape.data {
+                    return Err(failed.into_error());
+                }
+                self.warn_unread(&failed);
+                continue;
+            }
+            let units = if is_whole { self.restored(waits, units).await? } else { units };
+            for (number, units) in units.iter().enumerate().take(self.shape.data) {
+                if let Some(units) = units {
+                    span.scatter(number, rows_of(number).0, units, into);
+                }
+            }
+            return Ok(());
+        }
+    }
+
+    fn warn_unread(&self, failed: &Failed) {
+        let error = failed.error.as_ref().map(ToString::to_string).unwrap_or_default();
+        tracing::warn!(members = ?self.names(failed.members), error, "read past what cannot be read");
+    }
+
+    async fn restored(&self, waits: Waits, units: Vec<Option<Buffer>>) -> io::Result<Vec<Option<Buffer>>> {
+        let shape = self.shape;
+        let bytes: usize = units.iter().flatten().map(|units| units.len()).sum();
+        let compute = move || Ok(code::restore(shape, units)?.into_iter().map(Some).collect());
+        let is_long = bytes > COMPUTED_HERE_MAX;
+        if is_long && waits == Waits::Elsewhere { store::blocking(compute).await } else { compute() }
+    }
+
+    /// What some members have of rows: the first, and how many.
+    async fn read_units(
+        &self,
+        waits: Waits,
+        of: Members,
+        rows_of: impl Fn(usize) -> (u64, usize),
+    ) -> (Vec<Option<Buffer>>, Failed) {
+        let mut units: Vec<Option<Buffer>> = (0..self.shape.members()).map(|_| None).collect();
+        let mut failed = Failed::default();
+        let reads = self.present(of).map(|(number, member)| {
+            let (first, rows) = rows_of(number);
+            async move { (number, member.read(waits, place_of(first), rows * UNIT_BYTES).await) }
+        });
+        for (number, read) in join_all(reads).await {
+            match read {
+                Ok(read) => units[number] = Some(read),
+                Err(error) => failed.add(number, error),
+            }
+        }
+        (units, failed)
+    }
+
+    /// Does something to some members at once.
+    async fn on_each<F: Future<Output = io::Result<()>>>(
+        &self,
+        of: Members,
+        act: impl Fn(usize, Member) -> F,
+    ) -> Failed {
+        let acts = self.present(of).map(|(number, member)| {
+            let act = act(number, member);
+            async move { (number, act.await) }
+        });
+        let mut failed = Failed::default();
+        for (number, outcome) in join_all(acts).await {
+            if let Err(error) = outcome {
+                failed.add(number, error);
+            }
+        }
+        failed
+    }
+
+    /// Goes on without members that failed: when it returns well, the labels of the others say so.
+    async fn leave_out(&self, waits: Waits, failed: Failed) -> io::Result<()> {
+        if failed.members.is_empty() && !self.unlabelled.load(Ordering::SeqCst) {
+            return Ok(());
+        }
+        if self.read_only {
+            return Err(failed.into_error());
+        }
+        let mut label = self.label.lock().await;
+        let gone = Members::of(failed.members.each().filter(|&number| self.in_sync().has(number)));
+        if gone.is_empty() && !self.unlabelled.load(Ordering::SeqCst) {
+            return Ok(());
+        }
+        self.relabel(waits, &mut label, Failed { members: gone, ..failed }).await
+    }
+
+    /// Writes labels of a greater epoch, without those that failed, until all have one that do not fail.
+    async fn relabel(&self, waits: Waits, label: &mut Label, mut failed: Failed) -> io::Result<()> {
+        loop {
+            let left = self.in_sync().without(failed.members);
+            if left.len() < self.shape.data {
+                return Err(failed.into_error());
+            }
+            if let Some(error) = &failed.error {
+                tracing::error!(members = ?self.names(failed.members), %error, "the array goes on without");
+            }
+            label.epoch += 1;
+            for (number, id) in label.members.iter_mut().enumerate() {
+                *id = if left.has(number) { *id } else { NOBODY };
+            }
+            self.unlabelled.store(true, Ordering::SeqCst);
+            *self.in_sync.write().unwrap_or_else(PoisonError::into_inner) = left;
+            let next = label.clone();
+            failed =
+                self.on_each(left, |number, member| member.write_label(waits, next.clone(), number)).await;
+            if failed.members.is_empty() {
+                self.unlabelled.store(false, Ordering::SeqCst);
+                return Ok(());
+            }
+        }
+    }
+
+    fn in_sync(&self) -> Members {
+        *self.in_sync.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn present(&self, of: Members) -> impl Iterator<Item = (usize, Member)> {
+        of.each().filter_map(|number| Some((number, self.members.get(number)?.clone()?)))
+    }
+
+    fn names(&self, of: Members) -> Vec<String> {
+        self.present(of).map(|(_, member)| member.name).collect()
+    }
+}
+
+/// What each member has of whole rows.
+fn units_of(shape: Shape, rows: &[u8]) -> io::Result<Vec<Bytes>> {
+    let mut units = shape.split(rows);
+    units.extend(code::parity(shape, &units)?);
+    Ok(units.into_iter().map(Bytes::from).collect())
+}
+
+/// Where on each member a row lies, in bytes.
+fn place_of(row: u64) -> u64 {
+    ROWS_AT + row * UNIT_BYTES as u64
+}
+
+impl Failed {
+    fn add(&mut self, number: usize, error: io::Error) {
+        self.members = self.members.and(Members::of([number]));
+        self.error.get_or_insert(error);
+    }
+
+    fn into_error(self) -> io::Error {
+        self.error.unwrap_or_else(|| io::Error::other("too few devices of the array are there"))
+    }
+}
+
+impl Member {
+    fn new(name: String, id: u64, io: &Io) -> Self {
+        let ring = if let Io::Ring(ring) = io { Some(ring.clone()) } else { None };
+        Self { name, id, ring, device: io.device() }
+    }
+
+    async fn read(&self, waits: Waits, at: u64, bytes: usize) -> io::Result<Buffer> {
+        let mut into = Buffer::zeroed(bytes);
+        match (&self.ring, waits) {
+            (Some(ring), _) => ring.read(at, into).await,
+            (None, Waits::Here) => self.device.read_at(at, &mut into).map(|()| into),
+            (None, Waits::Elsewhere) => {
+                let device = self.device.clone();
+                store::blocking(move || device.read_at(at, &mut into).map(|()| into)).await
+            }
+        }
+    }
+
+    async fn write(&self, waits: Waits, at: u64, units: Bytes) -> io::Result<()> {
+        match (&self.ring, waits) {
+            (Some(ring), _) => ring.write(at, units).await,
+            (None, Waits::Here) => self.device.write_at(at, &units),
+            (None, Waits::Elsewhere) => {
+                let device = self.device.clone();
+                store::blocking(move || device.write_at(at, &units)).await
+            }
+        }
+    }
+
+    async fn flush(self, waits: Waits) -> io::Result<()> {
+        match (&self.ring, waits) {
+            (Some(ring), _) => ring.flush().await,
+            (None, Waits::Here) => self.device.flush(),
+            (None, Waits::Elsewhere) => store::blocking(move || self.device.flush()).await,
+        }
+    }
+
+    /// One copy after the other, so that one is whole at any time.
+    async fn write_label(self, waits: Waits, label: Label, index: usize) -> io::Result<()> {
+        let block = Bytes::from(Label { own: self.id, index, ..label }.encode());
+        for copy in [0, UNIT_BYTES as u64] {
+            self.write(waits, copy, block.clone()).await?;
+            self.clone().flush(waits).await?;
+        }
+        Ok(())
+    }
+}
+
+impl BlockDevice for Array {
+    fn len_bytes(&self) -> u64 {
+        self.rows * self.shape.row_bytes()
+    }
+
+    fn row_bytes(&self) -> u64 {
+        self.shape.row_bytes()
+    }
+
+    fn read_at(&self, at: u64, into: &mut [u8]) -> io::Result<()> {
+        block_on(self.read_past(Waits::Here, at, into, Members::default()))
+    }
+
+    fn write_at(&self, at: u64, from: &[u8]) -> io::Result<()> {
+        self.check_rows(at, from.len())?;
+        block_on(self.write_units(Waits::Here, at, units_of(self.shape, from)?))
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        block_on(self.flush_all(Waits::Here))
+    }
+
+    fn ways(&self) -> usize {
+        if self.shape.parity > 0 { self.shape.members() } else { 0 }
+    }
+
+    fn read_without(&self, way: usize, at: u64, into: &mut [u8]) -> io::Result<()> {
+        block_on(self.read_past(Waits::Here, at, into, Members::of([way])))
+    }
+
+    fn mend(&self, way: usize, at: u64, len_bytes: u64) -> io::Result<()> {
+        block_on(self.mend_units(Waits::Here, way, at, len_bytes as usize))
+    }
+
+    fn mend_parity(&self, at: u64, len_bytes: u64) -> io::Result<()> {
+        block_on(self.mend_parity_of(Waits::Here, at, len_bytes))
+    }
+
+    fn mended(&self) -> u64 {
+        self.mended.load(Ordering::Relaxed)
+    }
+}
+
+impl fmt::Debug for Array {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { shape, rows, members, .. } = self;
+        f.debug_struct("Array")
+            .field("shape", shape)
+            .field("rows", rows)
+            .field("members", members)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,239 @@
+//! Make an array of devices, and find one again on them.
+
+use super::label::{Label, NOBODY, ROWS_AT};
+use super::shape::{MEMBERS_MAX, Members, Shape, UNIT_BYTES};
+use super::{Array, Failed, Member, Waits};
+use crate::device::{BlockDevice, Buffer, Io};
+use crate::error::{Error, Result};
+use futures_executor::block_on;
+use futures_util::future::join_all;
+use std::sync::RwLock;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use store::Entropy;
+
+/// What one place of an array has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MemberState {
+    /// A device that has all that was written.
+    InSync(String),
+    /// A device that missed something, and is not read.
+    Stale(String),
+    /// Nothing.
+    Missing,
+}
+
+/// An array as its labels tell it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ArrayInfo {
+    /// How many members hold data, and how many parity.
+    pub shape: Shape,
+    /// By their places.
+    pub members: Vec<MemberState>,
+}
+
+/// Devices whose labels were read.
+#[derive(Debug)]
+pub struct Found {
+    devices: Vec<(String, Io, Option<Label>)>,
+    /// Of the greatest epoch.
+    newest: Option<Label>,
+}
+
+impl Found {
+    /// Reads the labels of devices, which are known by these names; a device that cannot be read is as one without. Blocks.
+    pub fn look(devices: impl IntoIterator<Item = (String, Io)>) -> Self {
+        let mut found = Vec::new();
+        for (name, io) in devices {
+            let label = read_label(&*io.device()).unwrap_or_else(|error| {
+                tracing::warn!(device = name, %error, "the device's label cannot be read");
+                None
+            });
+            found.push((name, io, label));
+        }
+        let newest = found.iter().filter_map(|(_, _, label)| label.as_ref()).max_by_key(|label| label.epoch);
+        Self { newest: newest.cloned(), devices: found }
+    }
+
+    /// The array that one of them is of.
+    pub fn info(&self) -> Option<ArrayInfo> {
+        let newest = self.newest.as_ref()?;
+        Some(ArrayInfo { shape: newest.shape, members: self.members(newest) })
+    }
+
+    /// What each place has.
+    fn members(&self, newest: &Label) -> Vec<MemberState> {
+        let of_place = |(index, &id): (usize, &u64)| {
+            let mut here = self.devices.iter().filter_map(|(name, _, label)| {
+                label
+                    .as_ref()
+                    .filter(|label| label.index == index)
+                    .map(|label| (name.clone(), label.own == id))
+            });
+            let in_sync = here.clone().find(|(_, in_sync)| *in_sync);
+            match in_sync.or_else(|| here.next()) {
+                Some((name, true)) => MemberState::InSync(name),
+                Some((name, false)) => MemberState::Stale(name),
+                None => MemberState::Missing,
+            }
+        };
+        newest.members.iter().enumerate().map(of_place).collect()
+    }
+
+    /// The array that they are; one with a member missing goes on without it from now on, unless it is only read. Blocks.
+    pub fn open(self, read_only: bool) -> Result<Array> {
+        let newest = self.newest.clone().ok_or_else(|| Error::Foreign("no device of an array".into()))?;
+        let states = self.members(&newest);
+        let mut members: Vec<Option<Member>> = vec![None; newest.shape.members()];
+        for (name, io, label) in self.devices {
+            let Some(label) = label else {
+                tracing::warn!(device = name, "the device is of no array, and is not used");
+                continue;
+            };
+            check_label(&name, &label, &newest, io.device().len_bytes())?;
+            if newest.members[label.index] != label.own {
+                tracing::warn!(
+                    device = name,
+                    "the device missed what was written since, and is not used: rebuild it"
+                );
+                continue;
+            }
+            let known = members[label.index].replace(Member::new(name.clone(), label.own, &io));
+            if let Some(known) = known {
+                return Err(unfit(format!("{} and {name} are the same member: one is a copy", known.name)));
+            }
+        }
+        let in_sync = Members::of((0..members.len()).filter(|&number| members[number].is_some()));
+        if in_sync.len() < newest.shape.data {
+            return Err(too_few(&newest, &states));
+        }
+        let array = Array {
+            shape: newest.shape,
+            rows: newest.rows,
+            members,
+            in_sync: RwLock::new(in_sync),
+            label: tokio::sync::Mutex::new(newest),
+            unlabelled: AtomicBool::new(false),
+            read_only,
+            mended: AtomicU64::new(0),
+        };
+        if !read_only {
+            array.begin_epoch()?;
+        }
+        Ok(array)
+    }
+}
+
+impl Array {
+    /// Makes an array of new devices. What was on them is gone. Blocks.
+    pub fn format(devices: Vec<(String, Io)>, shape: Shape, entropy: &Entropy) -> Result<()> {
+        if !shape.is_possible() || devices.len() != shape.members() {
+            return Err(unfit(format!(
+                "{} data and {} parity devices of {} are asked for: an array has 2 to {MEMBERS_MAX}",
+                shape.data,
+                shape.parity,
+                devices.len()
+            )));
+        }
+        let least = devices.iter().map(|(_, io)| io.device().len_bytes()).min().unwrap_or(0);
+        let rows = least.saturating_sub(ROWS_AT) / UNIT_BYTES as u64;
+        if rows == 0 {
+            return Err(unfit(format!("a device of {least} bytes is too small for an array")));
+        }
+        let members: Vec<u64> = devices.iter().map(|_| new_id(entropy)).collect();
+        let label = Label {
+            array: entropy.next_u64(),
+            shape,
+            rows,
+            epoch: 1,
+            own: NOBODY,
+            index: 0,
+            members: members.clone(),
+        };
+        let writes = devices.into_iter().zip(members).enumerate().map(|(index, ((name, io), id))| {
+            let (label, member) = (label.clone(), Member::new(name.clone(), id, &io));
+            async move {
+                let written = member.write_label(Waits::Here, label, index).await;
+                written.map_err(|error| of_device(&name, &error))
+            }
+        });
+        block_on(join_all(writes)).into_iter().collect()
+    }
+
+    /// The labels of all members are of one epoch that none had before: who was left out is, whoever is missing the next time.
+    fn begin_epoch(&self) -> Result<()> {
+        block_on(async {
+            let mut label = self.label.lock().await;
+            self.relabel(Waits::Here, &mut label, Failed::default()).await
+        })
+        .map_err(Error::device(0))
+    }
+}
+
+/// An id of a device.
+pub(super) fn new_id(entropy: &Entropy) -> u64 {
+    entropy.next_u64().max(NOBODY + 1)
+}
+
+/// The label on a device, if it has one.
+pub(super) fn read_label(device: &dyn BlockDevice) -> std::io::Result<Option<Label>> {
+    let mut blocks = Buffer::zeroed(2 * UNIT_BYTES);
+    if device.len_bytes() < ROWS_AT {
+        return Ok(None);
+    }
+    device.read_at(0, &mut blocks)?;
+    let copies = blocks.chunks_exact(UNIT_BYTES);
+    let label = copies.clone().filter_map(Label::decode).max_by_key(|label| label.epoch);
+    if label.is_none() && copies.clone().any(Label::is_meant) {
+        tracing::warn!("both labels of a device are damaged, or of another version of Tenon");
+    }
+    Ok(label)
+}
+
+fn check_label(name: &str, label: &Label, newest: &Label, len_bytes: u64) -> Result<()> {
+    if label.array != newest.array || label.shape != newest.shape || label.rows != newest.rows {
+        return Err(unfit(format!("{name} is of another array: name the devices of one")));
+    }
+    if label.epoch == newest.epoch && label.members != newest.members {
+        return Err(unfit(format!(
+            "{name} and others were used without each other, and each has what the others have not: name only the devices that count"
+        )));
+    }
+    let needed = ROWS_AT + label.rows * UNIT_BYTES as u64;
+    if len_bytes < needed {
+        return Err(unfit(format!(
+            "{name} was cut short: it has {len_bytes} bytes, and its part of the array {needed}"
+        )));
+    }
+    Ok(())
+}
+
+/// Says which are missing.
+fn too_few(newest: &Label, states: &[MemberState]) -> Error {
+    let missing = states.iter().enumerate().filter(|(_, state)| **state == MemberState::Missing);
+    let missing: Vec<String> = missing.map(|(number, _)| number.to_string()).collect();
+    let stale: Vec<&str> = states
+        .iter()
+        .filter_map(|state| if let MemberState::Stale(name) = state { Some(&**name) } else { None })
+        .collect();
+    let here = states.iter().filter(|state| matches!(state, MemberState::InSync(_))).count();
+    let mut text = format!(
+        "too few devices of the array: {} of {} are needed, and {here} are here",
+        newest.shape.data,
+        newest.shape.members()
+    );
+    if !missing.is_empty() {
+        text += &format!("; missing: member {}", missing.join(", "));
+    }
+    if !stale.is_empty() {
+        text += &format!("; left out since they missed writes: {}", stale.join(", "));
+    }
+    unfit(text)
+}
+
+fn unfit(text: String) -> Error {
+    Error::Unfit(text)
+}
+
+pub(super) fn of_device(name: &str, error: &std::io::Error) -> Error {
+    unfit(format!("{name}: {error}"))
+}

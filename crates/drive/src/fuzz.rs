@@ -1,0 +1,131 @@
+//! Targets of the crate `fuzz`: whatever the bytes of a device are, nothing panics; what is read is written as something that is
+//! read as the same; and the space that a manifest and the frames after it tell of is counted, or refused.
+//!
+//! Bytes are taken as they are, and with right checksums, as who makes a device to do harm would give them.
+
+use crate::device::{BLOCK_BYTES, Buffers};
+use crate::format::{
+    Change, DriveId, FRAME_HEADER_BYTES, Frame, FrameWriter, Geometry, Head, IndexKey, Manifest,
+    ObjectRecord, SUPERBLOCK_BYTES, Superblock,
+};
+use crate::space::Space;
+use crate::wire::sum;
+
+const DRIVE: DriveId = DriveId { id: 1, salt: 0x5a17_5a17_5a17_5a17 };
+
+/// A device of 16 zones of a MiB.
+const GEOMETRY: Geometry = Geometry { blocks: 4096, zone_blocks: 256, row_blocks: 1 };
+
+/// Bytes as a copy of the superblock.
+pub fn superblock(bytes: &[u8]) {
+    let mut block = bytes.to_vec();
+    block.resize(SUPERBLOCK_BYTES as usize, 0);
+    let _whatever = Superblock::decode(&block);
+    let sealed = sum(&block[..block.len() - 4]);
+    let end = block.len() - 4;
+    block[end..].copy_from_slice(&sealed.to_le_bytes());
+    if let Some(read) = Superblock::decode(&block) {
+        assert!(Superblock::is_meant(&block), "what is one is meant to be one");
+        assert_eq!(Superblock::decode(&read.encode()).as_ref(), Some(&read));
+        assert!(read.manifest_bytes <= read.manifest.len_bytes(), "a manifest is in its run");
+    }
+}
+
+/// Bytes as a manifest, and what its space says of itself then.
+pub fn manifest(bytes: &[u8]) {
+    let Some(read) = Manifest::decode(bytes) else { return };
+    assert_eq!(Manifest::decode(&read.encode()).as_ref(), Some(&read));
+    if !read.fits(GEOMETRY) {
+        return;
+    }
+    let mut space = Space::of(GEOMETRY, &read);
+    space.free_dead_zones();
+    for run in read.tables.iter().flat_map(|table| &table.runs) {
+        if !space.claim_loose(*run) {
+            return;
+        }
+    }
+    space.set_aside();
+    let mut again = Manifest { tables: read.tables, next_frame: read.next_frame, ..Manifest::default() };
+    (again.head_at, again.last_write) = (read.head_at, read.last_write);
+    space.describe(&mut again);
+    assert!(again.fits(GEOMETRY), "{again:?}");
+    assert!(again.encode().len() as u64 <= space.manifest_bytes_max() + table_bytes(&again), "{again:?}");
+}
+
+/// What tables take of a manifest at most, beside runs that the space counts.
+fn table_bytes(manifest: &Manifest) -> u64 {
+    manifest.tables.len() as u64 * 30
+}
+
+/// Bytes as a frame at the beginning of the log of an empty drive.
+pub fn frame(bytes: &[u8]) {
+    drop(Frame::decode(DRIVE, bytes));
+    let sealed = sealed(bytes);
+    let Some(read) = Frame::decode(DRIVE, &sealed) else { return };
+    let mut writer = FrameWriter::new(0, Buffers::new(0).fill(sealed.len(), BLOCK_BYTES));
+    read.changes.iter().for_each(|change| writer.change(change));
+    let header = read.header;
+    let written = writer.finish(DRIVE, header.number, header.next_zone, header.last_write);
+    let again = Frame::decode(DRIVE, &written).map(|frame| frame.changes);
+    assert_eq!(again.as_ref(), Some(&read.changes));
+    let mut space = Space::new(GEOMETRY);
+    if space.begin_log().is_err() {
+        return;
+    }
+    if space.claim_zone(header.next_zone) {
+        space.advance(header.next_zone);
+    }
+    space.wrote(header.number, header.len_bytes(), header.pieces_bytes.into());
+    for change in read.changes {
+        let fits = match change {
+            Change::Retain(run) => space.retain(run),
+            Change::Release(run) => space.release(run),
+            Change::Dead { at, len } => space.dead(at, len),
+            Change::Put { key, value } => {
+                drop(IndexKey(key).owner());
+                record(&value);
+                true
+            }
+            Change::Delete { .. } => true,
+        };
+        if !fits {
+            return;
+        }
+    }
+    space.free_dead_zones();
+    space.set_aside();
+    assert!(space.free().blocks() <= GEOMETRY.blocks, "no more is free than there is");
+}
+
+/// The bytes with a frame's salt and checksums, in whole blocks.
+fn sealed(bytes: &[u8]) -> Vec<u8> {
+    let mut frame = bytes.to_vec();
+    frame.resize(frame.len().max(FRAME_HEADER_BYTES).next_multiple_of(4096), 0);
+    frame[..8].copy_from_slice(&DRIVE.salt.to_le_bytes());
+    let body = sum(&frame[FRAME_HEADER_BYTES..]);
+    frame[40..44].copy_from_slice(&body.to_le_bytes());
+    let own = sum(&frame[..FRAME_HEADER_BYTES - 4]);
+    frame[FRAME_HEADER_BYTES - 4..FRAME_HEADER_BYTES].copy_from_slice(&own.to_le_bytes());
+    frame
+}
+
+/// Bytes as an object's record.
+pub fn record(bytes: &[u8]) {
+    let head = Head::decode(bytes);
+    let Some(read) = ObjectRecord::decode(bytes) else { return };
+    let head = head.map(|head| (head.write, head.len_bytes));
+    assert_eq!(head, Some((read.write, read.body.len_bytes())), "a listing shows what is there");
+    assert_eq!(ObjectRecord::decode(&read.encode()).as_ref(), Some(&read));
+}
+
+/// Bytes as a key of the index.
+pub fn key(bytes: &[u8]) {
+    drop(IndexKey::object_key(bytes));
+    drop(IndexKey(bytes.to_vec()).owner());
+    if let Some((key, number)) = IndexKey::escaped_key(bytes) {
+        let again = IndexKey::version(7, &key, !number);
+        assert_eq!(IndexKey::escaped_key(&again.0), Some((key.clone(), number)));
+        assert_eq!(again.owner(), Some((7, key)));
+    }
+}

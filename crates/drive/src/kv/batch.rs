@@ -1,0 +1,144 @@
+//! Several changes that happen together or not at all: one commit.
+
+use super::{Error, Group, Lifetime, Result, StoreMode, StoreOptions, key_of};
+use crate::machine::{Prepared, Purpose};
+use crate::shell::{Drive, Held, Shell, Stored};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use store::{ObjectKey, Payload};
+
+/// Changes of keys, also of several groups of one drive, each key once. [`Drive::execute`] makes them.
+///
+/// What goes into the log may be 4 MiB, or half a zone where zones are short: keys, some 60 bytes for each, and values that lie in
+/// the log (see [`Lifetime`]). Values in runs may be of any length.
+#[derive(Debug, Default)]
+pub struct Batch(Vec<Change>);
+
+#[derive(Debug)]
+struct Change {
+    group: Group,
+    key: Vec<u8>,
+    kind: Kind,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Store(Payload, StoreOptions),
+    Delete,
+}
+
+impl Batch {
+    /// The pair is to be stored.
+    pub fn store(&mut self, group: &Group, key: &[u8], value: Payload, options: StoreOptions) {
+        self.push(group, key, Kind::Store(value, options));
+    }
+
+    /// The key is to be deleted, if it is there.
+    pub fn delete(&mut self, group: &Group, key: &[u8]) {
+        self.push(group, key, Kind::Delete);
+    }
+
+    /// How many changes there are.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn push(&mut self, group: &Group, key: &[u8], kind: Kind) {
+        self.0.push(Change { group: group.clone(), key: key.to_vec(), kind });
+    }
+}
+
+/// A change whose value is written, but for what goes into the frame.
+struct Written {
+    group: Group,
+    key: ObjectKey,
+    mode: StoreMode,
+    /// `None`: the key is to be deleted.
+    stored: Option<Stored>,
+}
+
+impl Drive {
+    /// Makes all changes of a batch, or none: also after a power cut, and where a change cannot be made. When it returns, they are
+    /// durable.
+    pub async fn execute(&self, batch: Batch) -> Result<()> {
+        let mut keys = BTreeSet::new();
+        for Change { group, key, .. } in &batch.0 {
+            if !Arc::ptr_eq(&group.0.shell, &self.0) {
+                return Err(Error::AnotherDrive);
+            }
+            if !keys.insert((group.0.id, key)) {
+                return Err(Error::KeyTwice(key.escape_ascii().to_string()));
+            }
+        }
+        self.0.check_length(&batch)?;
+        let mut written = Vec::with_capacity(batch.len());
+        for change in batch.0 {
+            written.push(self.0.write_change(change).await?);
+        }
+        self.0.commit_all(written).await
+    }
+}
+
+impl Shell {
+    /// Before anything is written: values that go into the log count, the rest of a change is looked at again in the end.
+    fn check_length(&self, batch: &Batch) -> Result<()> {
+        let in_log = |change: &Change| match &change.kind {
+            Kind::Store(value, options) if value.len() <= options.lifetime.piece_bytes_max(&self.machine) => {
+                value.len()
+            }
+            Kind::Store(..) | Kind::Delete => 0,
+        };
+        self.check_frame(batch.0.iter().map(in_log).sum())
+    }
+
+    fn check_frame(&self, frame_bytes: u64) -> Result<()> {
+        let frame_bytes_max = self.machine.frame_bytes_max();
+        match frame_bytes <= frame_bytes_max {
+            true => Ok(()),
+            false => Err(Error::BatchTooLong { frame_bytes, frame_bytes_max }),
+        }
+    }
+
+    async fn write_change(self: &Arc<Self>, change: Change) -> Result<Written> {
+        let Change { group, key, kind } = change;
+        let key = key_of(&key)?;
+        let (mode, stored) = match kind {
+            Kind::Delete => (StoreMode::Post, None),
+            Kind::Store(value, StoreOptions { mode, lifetime }) => {
+                let piece_bytes_max = Lifetime::piece_bytes_max(lifetime, &self.machine);
+                (mode, Some(self.store_as(value, piece_bytes_max).await?))
+            }
+        };
+        Ok(Written { group, key, mode, stored })
+    }
+
+    async fn commit_all(&self, written: Vec<Written>) -> Result<()> {
+        let keys = written.iter().map(|change| (change.group.0.id, change.key.as_bytes()));
+        let locks = self.hold_all(keys).await;
+        let mut all = Prepared { purpose: Purpose::Frees, ..Prepared::default() };
+        for Written { group, key, mode, stored } in written {
+            let mut edit = group.0.edit(&key, Held::default()).await?;
+            let shown = || key.as_bytes().escape_ascii().to_string();
+            match (mode, &edit.current) {
+                (StoreMode::UpdateOnly, None) => return Err(Error::KeyNotExist(shown())),
+                (StoreMode::NoOverwrite, Some(_)) => return Err(Error::KeyExists(shown())),
+                _ => {}
+            }
+            match stored {
+                Some(stored) => drop(edit.place(stored, Default::default()).await?),
+                None => drop(edit.mark().await?),
+            }
+            all.extend(edit.into_prepared());
+        }
+        if all.is_empty() {
+            return Ok(());
+        }
+        self.check_frame(all.frame_bytes())?;
+        Ok(self.commit(all, locks).await?)
+    }
+}

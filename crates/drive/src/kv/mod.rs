@@ -1,0 +1,253 @@
+//! The drive as a key-value device: the names and the meaning of SNIA's Key Value Storage API (1.0), over the same drive.
+//!
+//! A **group** (the specification's key space) is a bucket, and a pair is an object without a description: whoever asks by S3 finds the
+//! same. So everything that holds of objects holds of pairs: what was acknowledged is durable, every byte has a checksum, cleaning
+//! and scrubbing know nothing else.
+//!
+//! | here | in the specification |
+//! |---|---|
+//! | [`Drive::create_group`], [`Drive::open_group`], [`Drive::delete_group`], [`Drive::groups`] | key spaces: create, open, delete, list |
+//! | [`Group::store`] with a [`StoreMode`] | `kvs_store_kvp`: post, update only, no overwrite; there is no append |
+//! | [`Group::retrieve`] | `kvs_retrieve_kvp`: an offset, and a short buffer is filled |
+//! | [`Group::delete`], [`Group::exist`] | `kvs_delete_kvp`, `kvs_exist_kv_pairs` |
+//! | [`Group::delete_prefix`] | `kvs_delete_key_group`: of keys with a prefix of any length, not of four bytes under a mask |
+//! | [`Group::iterate`] | `kvs_create_iterator`, `kvs_iterate_next` |
+//! | [`Batch`], [`Drive::execute`] | not in it |
+//! | [`Lifetime`] | not in it: a hint where a value is to lie |
+//!
+//! Values are given whole and kept in memory until they are written; they are read in pieces of any length. Keys have 1 to
+//! [`KEY_BYTES_MAX`] bytes, any.
+//!
+//! ```
+//! use drive::kv::{Batch, StoreOptions};
+//! # use drive::{Drive, FormatOptions, OpenOptions, device::{BlockDevice, FileDevice}};
+//! # use std::sync::Arc;
+//! # let folder = tempfile::tempdir()?;
+//! # let path = folder.path().join("drive");
+//! # let device: Arc<dyn BlockDevice> = Arc::new(FileDevice::create(&path, 64 << 20)?);
+//! # Drive::format(&device, FormatOptions::default(), &store::Entropy::new(1))?;
+//! # let drive = Drive::open(device, OpenOptions::default(), Arc::new(store::SystemClock))?;
+//! # tokio::runtime::Runtime::new()?.block_on(async {
+//! let group = drive.create_group("sensors").await?;
+//! group.store(b"1/name", "north".into(), StoreOptions::default()).await?;
+//!
+//! // All of it, or nothing: also after a power cut.
+//! let mut batch = Batch::default();
+//! batch.store(&group, b"2/name", "south".into(), StoreOptions::default());
+//! batch.delete(&group, b"1/name");
+//! drive.execute(batch).await?;
+//!
+//! let mut buffer = [0; 3];
+//! let retrieved = group.retrieve(b"2/name", 0, &mut buffer).await?;
+//! assert_eq!((&buffer, retrieved.value_bytes), (b"sou", 5));
+//! assert_eq!(group.exist(&[b"1/name", b"2/name"]).await?, [false, true]);
+//! let mut pairs = group.iterate(b"2/");
+//! assert_eq!(pairs.next().await?.map(|pair| pair.key), Some("2/name".into()));
+//! # Ok::<(), drive::kv::Error>(()) })?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod batch;
+mod error;
+mod iterate;
+
+pub use batch::Batch;
+pub use error::{Error, Result};
+pub use iterate::{Iterate, Pair};
+
+use crate::bucket::DriveBucket;
+use crate::format::IndexKey;
+use crate::machine::Machine;
+use crate::shell::Drive;
+use bytes::Bytes;
+use futures_util::TryStreamExt as _;
+use std::pin::pin;
+use store::{Buckets as _, KEY_BYTES_MAX as OBJECT_KEY_BYTES_MAX, ObjectKey, Payload, StoreError};
+
+/// The longest key, in bytes. None is empty.
+pub const KEY_BYTES_MAX: usize = OBJECT_KEY_BYTES_MAX;
+
+/// So many pairs are deleted by one commit where many are.
+const DELETIONS_AT_ONCE: usize = 256;
+
+/// A group of keys. Clones share it.
+#[derive(Debug, Clone)]
+pub struct Group(pub(in crate::kv) DriveBucket);
+
+/// How to store a pair.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct StoreOptions {
+    /// What must be there.
+    pub mode: StoreMode,
+    /// How long the value will be what it is.
+    pub lifetime: Lifetime,
+}
+
+/// What must be there for a pair to be stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum StoreMode {
+    /// Whatever there is, it is replaced.
+    #[default]
+    Post,
+    /// The key is there, or [`Error::KeyNotExist`].
+    UpdateOnly,
+    /// The key is not there, or [`Error::KeyExists`].
+    NoOverwrite,
+}
+
+/// A hint how long a value will be what it is, which says where it lies; the answers to all calls are the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Lifetime {
+    /// By its length: up to 256 KiB in the log, which needs no write of its own; longer ones in runs.
+    #[default]
+    Unknown,
+    /// Soon replaced or deleted: up to 1 MiB in the log, whose zones are free again when all in them is gone, so that no holes are
+    /// left between runs.
+    Short,
+    /// Kept: from 4 KiB on in a run of its own, which cleaning need never move.
+    Long,
+}
+
+impl Lifetime {
+    /// The longest value that is kept in the log.
+    fn piece_bytes_max(self, core: &Machine) -> u64 {
+        match self {
+            Self::Unknown => core.piece_bytes_max(),
+            Self::Short => core.piece_bytes_end(),
+            Self::Long => crate::device::BLOCK_BYTES - 1,
+        }
+    }
+}
+
+/// What was read of a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Retrieved {
+    /// How many bytes of the buffer were filled.
+    pub filled_bytes: usize,
+    /// How long all of the value is. If it reaches beyond what was filled, the buffer was too short for the rest.
+    pub value_bytes: u64,
+}
+
+impl Drive {
+    /// Makes a group. Names are those of buckets: 3 to 63 lower-case letters, digits, `-` and `.`; [`Error::GroupExists`], and
+    /// [`Error::Store`] of another name.
+    pub async fn create_group(&self, name: &str) -> Result<Group> {
+        if self.bucket(name).await.is_ok() {
+            return Err(Error::GroupExists(name.to_owned()));
+        }
+        self.create(name).await?;
+        self.open_group(name).await
+    }
+
+    /// A group that is there; [`Error::GroupNotExist`] otherwise.
+    pub async fn open_group(&self, name: &str) -> Result<Group> {
+        Ok(Group(self.bucket(name).await?))
+    }
+
+    /// The names of all groups, ascending.
+    pub async fn groups(&self) -> Result<Vec<String>> {
+        Ok(self.list().await?)
+    }
+
+    /// Deletes a group with all its pairs, commit by commit: whoever is interrupted deletes it again. A group that keeps older versions
+    /// of objects, or uploads, is not deleted.
+    pub async fn delete_group(&self, name: &str) -> Result<()> {
+        let group = self.open_group(name).await?;
+        group.delete_prefix(b"").await?;
+        Ok(self.delete(name).await?)
+    }
+}
+
+impl Group {
+    /// Stores a pair. When it returns, it is durable.
+    pub async fn store(&self, key: &[u8], value: Payload, options: StoreOptions) -> Result<()> {
+        let mut batch = Batch::default();
+        batch.store(self, key, value, options);
+        self.drive().execute(batch).await
+    }
+
+    /// Fills a buffer with the value of a key from an offset on, as far as it goes; [`Error::OffsetInvalid`] beyond the value's end.
+    pub async fn retrieve(&self, key: &[u8], offset: u64, into: &mut [u8]) -> Result<Retrieved> {
+        let (record, access) = self.0.accessed(&key_of(key)?, None).await.map_err(Error::of(key))?;
+        let value_bytes = record.body.len_bytes();
+        if offset > value_bytes {
+            return Err(Error::OffsetInvalid { offset, value_bytes });
+        }
+        let range = offset..value_bytes.min(offset + into.len() as u64);
+        let mut filled_bytes = 0;
+        let mut pieces = pin!(self.0.shell.read((record.write, record.body), range, access));
+        while let Some(piece) = pieces.try_next().await? {
+            into[filled_bytes..filled_bytes + piece.len()].copy_from_slice(&piece);
+            filled_bytes += piece.len();
+        }
+        Ok(Retrieved { filled_bytes, value_bytes })
+    }
+
+    /// All of a key's value.
+    pub async fn retrieve_all(&self, key: &[u8]) -> Result<Bytes> {
+        let (record, access) = self.0.accessed(&key_of(key)?, None).await.map_err(Error::of(key))?;
+        let len = record.body.len_bytes();
+        let pieces = self.0.shell.read((record.write, record.body), 0..len, access);
+        Ok(pieces.try_collect::<Vec<_>>().await?.into_iter().collect::<Payload>().to_bytes())
+    }
+
+    /// Deletes a key, if it is there.
+    pub async fn delete(&self, key: &[u8]) -> Result<()> {
+        let mut batch = Batch::default();
+        batch.delete(self, key);
+        self.drive().execute(batch).await
+    }
+
+    /// Which of these keys are there.
+    pub async fn exist(&self, keys: &[&[u8]]) -> Result<Vec<bool>> {
+        let mut found = Vec::with_capacity(keys.len());
+        for key in keys {
+            let entry = IndexKey::object(self.0.id, &key_of(key)?);
+            found.push(self.0.shell.entry(&entry).await?.is_some());
+        }
+        Ok(found)
+    }
+
+    /// The pairs whose keys begin so, ascending.
+    pub fn iterate(&self, prefix: &[u8]) -> Iterate {
+        Iterate::new(self.0.clone(), prefix)
+    }
+
+    /// Deletes all keys that begin so, many by one commit; how many there were.
+    pub async fn delete_prefix(&self, prefix: &[u8]) -> Result<u64> {
+        let mut pairs = self.iterate(prefix);
+        let mut count = 0;
+        loop {
+            let mut batch = Batch::default();
+            while batch.len() < DELETIONS_AT_ONCE
+                && let Some(pair) = pairs.next().await?
+            {
+                batch.delete(self, &pair.key);
+            }
+            if batch.is_empty() {
+                return Ok(count);
+            }
+            count += batch.len() as u64;
+            self.drive().execute(batch).await?;
+        }
+    }
+
+    fn drive(&self) -> Drive {
+        Drive(self.0.shell.clone())
+    }
+}
+
+/// A key as the index has it.
+fn key_of(key: &[u8]) -> Result<ObjectKey> {
+    ObjectKey::new(Bytes::copy_from_slice(key)).map_err(|error| Error::KeyInvalid(error.to_string()))
+}
+
+impl Error {
+    /// What a store says of a key.
+    fn of(key: &[u8]) -> impl Fn(StoreError) -> Self {
+        move |error| match error {
+            StoreError::NotFound(_) => Self::KeyNotExist(key.escape_ascii().to_string()),
+            error => error.into(),
+        }
+    }
+}

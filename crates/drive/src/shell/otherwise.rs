@@ -1,0 +1,66 @@
+//! Reading bytes whose checksums do not match once more, past one of the devices below the drive after the other.
+
+use super::Shell;
+use super::read::are_right;
+use crate::device::{BLOCK_BYTES, BlockDevice, Buffer};
+use crate::error::{Error, Result};
+use crate::format::{Extent, SUMMED_BYTES};
+use bytes::Bytes;
+use std::ops::Range;
+
+impl Shell {
+    /// Blocks of which these bytes have these sums.
+    pub(super) async fn data_otherwise(
+        &self,
+        at: u64,
+        len_bytes: u64,
+        data: Range<usize>,
+        sums: &[u32],
+    ) -> Result<Buffer> {
+        let damaged = Error::damaged("an object's data", at + data.start as u64);
+        let sums = sums.to_vec();
+        let is_right = move |blocks: &[u8]| are_right(&blocks[data.clone()], &sums);
+        let found = self.io.read_otherwise(at, len_bytes, is_right).await.map_err(Error::device(at))?;
+        found.ok_or(damaged)
+    }
+
+    /// A range of an extent whose data and sums do not match: one device may have wrong what it holds of both.
+    pub(super) async fn extent_otherwise(
+        &self,
+        extent: &Extent,
+        range: Range<u64>,
+        damaged: Error,
+    ) -> Result<Bytes> {
+        let from = range.start / SUMMED_BYTES * SUMMED_BYTES;
+        let to = range.end.next_multiple_of(SUMMED_BYTES).min(extent.data_bytes);
+        let (device, extent) = (self.io.device(), *extent);
+        let look = move || Ok((0..device.ways()).find_map(|way| read_both(&*device, way, &extent, from..to)));
+        let found = store::blocking(look).await.map_err(Error::device(extent.run.at()))?;
+        let skip = (range.start - from) as usize;
+        Ok(Bytes::from(found.ok_or(damaged)?).slice(skip..skip + (range.end - range.start) as usize))
+    }
+}
+
+/// Data of an extent, from the beginning of a sum's on, and the sums, both read in one of the device's ways; `None` if they do not
+/// match.
+fn read_both(device: &dyn BlockDevice, way: usize, extent: &Extent, range: Range<u64>) -> Option<Buffer> {
+    let read = |at: u64, bytes: u64| {
+        let mut buffer = Buffer::zeroed(bytes.next_multiple_of(BLOCK_BYTES) as usize);
+        device.read_without(way, at, &mut buffer).ok().map(|()| buffer)
+    };
+    let sums_at = extent.sums_at();
+    let sums = read(sums_at, extent.data_bytes.div_ceil(SUMMED_BYTES) * 4)?;
+    let (at, bytes) = (extent.run.at() + range.start, range.end - range.start);
+    let data = read(at, bytes)?;
+    let first = (range.start / SUMMED_BYTES) as usize;
+    let wanted: Vec<u32> = sums.as_chunks::<4>().0.iter().map(|sum| u32::from_le_bytes(*sum)).collect();
+    if !are_right(&data[..bytes as usize], &wanted[first..]) {
+        return None;
+    }
+    for (at, right) in [(sums_at, &sums), (at, &data)] {
+        if let Err(error) = device.mend(way, at, right.len() as u64) {
+            tracing::warn!(at, %error, "what is damaged could be read otherwise, and not be mended");
+        }
+    }
+    Some(data)
+}

@@ -1,0 +1,337 @@
+//! Several devices as one: what is read while some are missing, rotten or stale, and what comes of them.
+
+use crate::start::bucket_of;
+use bytes::Bytes;
+use drive::device::{Array, BLOCK_BYTES, BlockDevice, Buffer, Found, Io, MemberState, Shape};
+use drive::{Drive, Error, FormatOptions, OpenOptions};
+use futures_util::TryStreamExt as _;
+use sim::device::SimDevice;
+use std::sync::Arc;
+use store::conformance::Capabilities;
+use store::{Buckets, Entropy, GetOptions, ObjectKey, ObjectStore, PutOptions, SystemClock};
+
+const MIB: u64 = 1 << 20;
+
+fn named(devices: &[SimDevice], which: impl IntoIterator<Item = usize>) -> Vec<(String, Io)> {
+    which.into_iter().map(|n| (format!("dev{n}"), Arc::new(devices[n].clone()).into())).collect()
+}
+
+/// New devices that are an array.
+fn formatted(data: usize, parity: usize, each_bytes: u64) -> Vec<SimDevice> {
+    let devices: Vec<SimDevice> = (0..data + parity).map(|_| SimDevice::new(each_bytes)).collect();
+    let all = named(&devices, 0..devices.len());
+    Array::format(all, Shape { data, parity }, &Entropy::new(5)).unwrap();
+    devices
+}
+
+fn open(devices: &[SimDevice], which: impl IntoIterator<Item = usize>) -> drive::Result<Array> {
+    Found::look(named(devices, which)).open(false)
+}
+
+fn pattern(array: &Array, seed: u64, rows: u64) -> Vec<u8> {
+    let words = rows * array.row_bytes() / 8;
+    (0..words).flat_map(|n| (seed << 32 ^ n.wrapping_mul(0x9e37_79b9_7f4a_7c15)).to_le_bytes()).collect()
+}
+
+fn assert_holds(array: &Array, row: u64, expected: &[u8]) {
+    let mut seen = Buffer::zeroed(expected.len());
+    array.read_at(row * array.row_bytes(), &mut seen).unwrap();
+    assert!(*seen == *expected, "row {row} or one behind it has other bytes");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bucket_on_an_array_conforms() {
+    let bucket = || async {
+        let drive = drive_on(&formatted(3, 2, 80 * MIB), 0..5, true)?;
+        drive.create("tests").await?;
+        Buckets::open(&drive, "tests").await
+    };
+    store::conformance::run(bucket, Capabilities::ALL).await.unwrap();
+}
+
+/// Every block, alone and with others, whichever members are missing.
+#[test]
+fn every_range_is_read_without_any_two_of_six() {
+    let devices = formatted(4, 2, 2 * MIB);
+    let array = open(&devices, 0..6).unwrap();
+    let written = pattern(&array, 1, 20);
+    array.write_at(5 * array.row_bytes(), &written).unwrap();
+    array.flush().unwrap();
+    drop(array);
+    for one in 0..6 {
+        for other in one + 1..6 {
+            let devices: Vec<SimDevice> = devices.iter().map(SimDevice::fork).collect();
+            let array = open(&devices, (0..6).filter(|&n| n != one && n != other)).unwrap();
+            assert_holds(&array, 5, &written);
+            for (first, blocks) in [(0, 1), (1, 1), (3, 2), (7, 9), (79, 1)] {
+                let range = first * BLOCK_BYTES as usize..(first + blocks) * BLOCK_BYTES as usize;
+                let mut seen = Buffer::zeroed(range.len());
+                array.read_at(5 * array.row_bytes() + range.start as u64, &mut seen).unwrap();
+                assert!(*seen == written[range], "{one} {other}: {blocks} blocks at {first}");
+            }
+        }
+    }
+}
+
+#[test]
+fn s305_one_device_more_than_may_be_missing_is_an_error_that_says_which() {
+    let devices = formatted(4, 2, 2 * MIB);
+    let error = open(&devices, [0, 3, 5]).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "too few devices of the array: 4 of 6 are needed, and 3 are here; missing: member 1, 2, 4"
+    );
+    drop(open(&devices, 0..6).unwrap());
+    drop(open(&devices, 0..5).unwrap());
+    let error = open(&devices, [0, 1, 2, 5]).unwrap_err();
+    assert!(
+        error.to_string().ends_with("missing: member 3, 4; left out since they missed writes: dev5"),
+        "{error}"
+    );
+}
+
+/// A device that failed once has not what was written since, and its own label does not know that.
+#[test]
+fn s306_a_device_that_missed_a_write_is_not_read_until_it_is_rebuilt() {
+    for fails_at_flush in [false, true] {
+        let devices = formatted(2, 1, 2 * MIB);
+        let array = open(&devices, 0..3).unwrap();
+        array.write_at(0, &pattern(&array, 1, 4)).unwrap();
+        array.flush().unwrap();
+        if !fails_at_flush {
+            devices[1].break_down();
+        }
+        array.write_at(0, &pattern(&array, 2, 4)).unwrap();
+        if fails_at_flush {
+            devices[1].break_down();
+        }
+        array.flush().unwrap();
+        devices[1].heal();
+        devices.iter().for_each(|device| device.crash(3));
+        assert_holds(&array, 0, &pattern(&array, 2, 4));
+        let expected = pattern(&array, 2, 4);
+        drop(array);
+        let found = Found::look(named(&devices, [2, 1, 0]));
+        assert_eq!(found.info().unwrap().members[1], MemberState::Stale("dev1".into()));
+        let array = found.open(false).unwrap();
+        assert_holds(&array, 0, &expected);
+        drop(array);
+        assert!(
+            open(&devices, [0, 1])
+                .unwrap_err()
+                .to_string()
+                .contains("left out since they missed writes: dev1")
+        );
+        let array = open(&devices, 0..3).unwrap();
+        let back: Io = Arc::new(devices[1].clone()).into();
+        assert!(array.was_member(&back));
+        assert_eq!(array.rebuild("dev1".into(), &back, &Entropy::new(8), |_, _| ()).unwrap(), 1);
+        drop(array);
+        assert_holds(&open(&devices, [1, 2]).unwrap(), 0, &expected);
+    }
+}
+
+/// The labels of the others are written one by one: whichever of them a power cut leaves, what was acknowledged is there.
+#[test]
+fn the_power_goes_while_labels_are_written() {
+    for operations in 0..40 {
+        let devices = formatted(2, 2, 2 * MIB);
+        let array = open(&devices, 0..4).unwrap();
+        let (before, after) = (pattern(&array, 1, 2), pattern(&array, 2, 2));
+        array.write_at(0, &before).unwrap();
+        array.flush().unwrap();
+        devices[0].break_down();
+        for (n, device) in devices.iter().enumerate().skip(1) {
+            device.cut_power_after((operations * (n as u64 + 1)) / 3);
+        }
+        let acknowledged = array.write_at(array.row_bytes() * 4, &after).and_then(|()| array.flush()).is_ok();
+        drop(array);
+        devices.iter().for_each(SimDevice::heal);
+        devices.iter().enumerate().for_each(|(n, device)| device.crash(operations * 7 + n as u64));
+        for which in [[0, 1, 2], [1, 2, 3], [0, 2, 3], [0, 1, 3]] {
+            let devices: Vec<SimDevice> = devices.iter().map(SimDevice::fork).collect();
+            let Ok(array) = open(&devices, which) else { continue };
+            assert_holds(&array, 0, &before);
+            if acknowledged {
+                assert_holds(&array, 4, &after);
+            }
+        }
+        let array = open(&devices, 0..4).unwrap();
+        assert_holds(&array, 0, &before);
+    }
+}
+
+#[test]
+fn s309_a_rebuild_that_was_cut_short_is_begun_again() {
+    let devices = formatted(3, 2, 4 * MIB);
+    let array = open(&devices, 0..5).unwrap();
+    let written = pattern(&array, 1, 100);
+    array.write_at(0, &written).unwrap();
+    array.flush().unwrap();
+    drop(array);
+    let with_new: Vec<SimDevice> =
+        devices.iter().cloned().chain([SimDevice::new(4 * MIB), SimDevice::new(3 * MIB)]).collect();
+    let rebuild = |device: usize| {
+        let array = open(&with_new, [0, 2, 3]).unwrap();
+        let new: Io = Arc::new(with_new[device].clone()).into();
+        array.rebuild("new".into(), &new, &Entropy::new(device as u64), |_, _| ())
+    };
+    assert!(rebuild(6).unwrap_err().to_string().contains("and a member of the array"), "too short");
+    for operations in 0..20 {
+        with_new[5].cut_power_after(operations);
+        let is_done = rebuild(5).is_ok();
+        with_new[5].crash(operations);
+        if is_done {
+            break;
+        }
+        let array = open(&with_new, [5, 0, 2, 3]).unwrap();
+        assert_holds(&array, 0, &written);
+    }
+    let array = open(&with_new, [5, 2, 3]).unwrap();
+    assert_holds(&array, 0, &written);
+    assert_eq!(
+        Found::look(named(&with_new, [0, 2, 3, 5])).info().unwrap().members[1],
+        MemberState::InSync("dev5".into())
+    );
+    // Who was replaced is not taken for the one in its place.
+    assert!(open(&with_new, [1, 2, 3]).is_err());
+}
+
+#[test]
+fn s310_devices_of_two_arrays_and_copies_are_refused() {
+    let devices = formatted(2, 1, 2 * MIB);
+    let others: Vec<SimDevice> = (0..3).map(|_| SimDevice::new(2 * MIB)).collect();
+    Array::format(named(&others, 0..3), Shape { data: 2, parity: 1 }, &Entropy::new(6)).unwrap();
+    let mixed = [devices[0].clone(), devices[1].clone(), others[2].clone(), devices[0].fork()];
+    assert!(open(&mixed, [0, 1, 2]).unwrap_err().to_string().contains("is of another array"));
+    assert!(open(&mixed, [0, 1, 3]).unwrap_err().to_string().contains("one is a copy"));
+    assert!(matches!(open(&[SimDevice::new(2 * MIB)], [0]).unwrap_err(), Error::Foreign(_)));
+}
+
+/// Each half of a mirror was used without the other: neither has all.
+#[test]
+fn s310_halves_that_were_used_apart_are_refused_together() {
+    let devices = formatted(1, 1, 2 * MIB);
+    drop(open(&devices, [0]).unwrap());
+    drop(open(&devices, [1]).unwrap());
+    let error = open(&devices, [0, 1]).unwrap_err();
+    assert!(error.to_string().contains("used without each other"), "{error}");
+}
+
+// With a drive on it.
+
+fn drive_on(
+    devices: &[SimDevice],
+    which: impl IntoIterator<Item = usize>,
+    is_new: bool,
+) -> drive::Result<Drive> {
+    let array = Arc::new(open(devices, which)?);
+    if is_new {
+        let device: Arc<dyn BlockDevice> = array.clone();
+        Drive::format(&device, FormatOptions::default(), &Entropy::new(7))?;
+    }
+    Drive::open(
+        Io::Array(array),
+        OpenOptions { index_bytes: 4 << 10, ..OpenOptions::default() },
+        Arc::new(SystemClock),
+    )
+}
+
+const LENGTHS: [usize; 6] = [0, 10, 5_000, 70_000, 300_000, 3 << 20];
+
+fn key(number: usize) -> ObjectKey {
+    ObjectKey::new(format!("object-{number}").into_bytes()).unwrap()
+}
+
+fn body(number: usize) -> Bytes {
+    (0..LENGTHS[number])
+        .map(|at| (at as u32).wrapping_mul(2_654_435_761).wrapping_add(number as u32) as u8)
+        .collect()
+}
+
+/// An array with a drive on it with objects of every kind of body, in tables and in the log.
+async fn filled(data: usize, parity: usize) -> Vec<SimDevice> {
+    let devices = formatted(data, parity, 33 * MIB);
+    let drive = drive_on(&devices, 0..data + parity, true).unwrap();
+    let store = bucket_of(&drive).await;
+    for number in 0..LENGTHS.len() {
+        store.put(&key(number), body(number).into(), PutOptions::default()).await.unwrap();
+        if number == 3 {
+            drive.close().await.unwrap();
+        }
+    }
+    devices
+}
+
+async fn assert_all_there(drive: &Drive) {
+    let store = Buckets::open(drive, "photos").await.unwrap();
+    for number in 0..LENGTHS.len() {
+        let object = store.get(&key(number), GetOptions::default()).await.unwrap();
+        let pieces: Vec<Bytes> = object.body.try_collect().await.unwrap();
+        assert!(pieces.concat() == body(number), "object {number} has other bytes");
+    }
+}
+
+/// A device that rots says nothing: the checksums find it, and what the others have is read instead.
+#[tokio::test]
+async fn s307_what_one_device_has_wrong_is_read_from_the_others_and_mended() {
+    let devices = filled(3, 1).await;
+    for rotten in 0..4 {
+        let devices: Vec<SimDevice> = devices.iter().map(SimDevice::fork).collect();
+        for seed in 0..400 {
+            devices[rotten].flip(seed, MIB..33 * MIB);
+        }
+        // Every unit that holds something, in one go.
+        let zeros = Buffer::zeroed(BLOCK_BYTES as usize * 16);
+        for at in (MIB..33 * MIB - zeros.len() as u64).step_by(zeros.len() * 2) {
+            devices[rotten].write_at(at, &zeros).unwrap();
+        }
+        let drive = drive_on(&devices, [2, 0, 3, 1], false).unwrap();
+        assert_all_there(&drive).await;
+        let scrubbed = drive.scrub(|_| ()).await.unwrap();
+        assert_eq!(scrubbed.damaged, Vec::<String>::new(), "{rotten}");
+        assert!(scrubbed.mended > 0, "{rotten}");
+        assert!(drive.check().await.unwrap().problems.is_empty());
+        drop(drive);
+        // Another goes, and what was mended is needed.
+        let drive = drive_on(&devices, (0..4).filter(|&n| n != (rotten + 1) % 4), false).unwrap();
+        assert_all_there(&drive).await;
+        assert_eq!(drive.scrub(|_| ()).await.unwrap().damaged, Vec::<String>::new());
+    }
+}
+
+#[tokio::test]
+async fn s308_a_device_that_fails_while_the_drive_is_used_is_not_noticed() {
+    let devices = filled(4, 2).await;
+    let drive = drive_on(&devices, 0..6, false).unwrap();
+    let store = Buckets::open(&drive, "photos").await.unwrap();
+    for (n, broken) in [4, 1].into_iter().enumerate() {
+        devices[broken].break_down();
+        store.put(&key(n), body(n).into(), PutOptions::default()).await.unwrap();
+        store.put(&key(5), body(5).into(), PutOptions::default()).await.unwrap();
+        assert_all_there(&drive).await;
+        drive.close().await.unwrap();
+    }
+    devices[0].break_down();
+    assert!(store.put(&key(1), body(1).into(), PutOptions::default()).await.is_err());
+    drop((store, drive));
+    for n in [0, 1, 4] {
+        devices[n].heal();
+        devices[n].crash(n as u64);
+    }
+    assert_all_there(&drive_on(&devices, [5, 4, 3, 2, 1, 0], false).unwrap()).await;
+}
+
+#[tokio::test]
+async fn two_rotten_devices_are_damage_that_is_told() {
+    let devices = filled(3, 1).await;
+    for device in &devices[..2] {
+        for at in (2 * MIB..10 * MIB).step_by(BLOCK_BYTES as usize) {
+            device.write_at(at, &Buffer::zeroed(BLOCK_BYTES as usize)).unwrap();
+        }
+    }
+    match drive_on(&devices, 0..4, false) {
+        Err(error) => assert!(error.to_string().starts_with("damaged"), "{error}"),
+        Ok(drive) => assert!(!drive.scrub(|_| ()).await.unwrap().damaged.is_empty()),
+    }
+}
