@@ -1,6 +1,6 @@
 //! Several devices as one: what is read while some are missing, rotten or stale, and what comes of them.
 
-use crate::start::bucket_of;
+use crate::start::{LENGTHS, body, fill, key};
 use bytes::Bytes;
 use drive::device::{Array, BLOCK_BYTES, BlockDevice, Buffer, Found, Io, MemberState, Shape};
 use drive::{Drive, Error, FormatOptions, OpenOptions};
@@ -8,7 +8,7 @@ use futures_util::TryStreamExt as _;
 use sim::device::SimDevice;
 use std::sync::Arc;
 use store::conformance::Capabilities;
-use store::{Buckets, Entropy, GetOptions, ObjectKey, ObjectStore, PutOptions, SystemClock};
+use store::{Buckets, Entropy, GetOptions, ObjectStore, PutOptions, SystemClock};
 
 const MIB: u64 = 1 << 20;
 
@@ -267,29 +267,11 @@ fn drive_on(
     )
 }
 
-const LENGTHS: [usize; 6] = [0, 10, 5_000, 70_000, 300_000, 3 << 20];
-
-fn key(number: usize) -> ObjectKey {
-    ObjectKey::new(format!("object-{number}").into_bytes()).unwrap()
-}
-
-fn body(number: usize) -> Bytes {
-    (0..LENGTHS[number])
-        .map(|at| (at as u32).wrapping_mul(2_654_435_761).wrapping_add(number as u32) as u8)
-        .collect()
-}
-
 /// An array with a drive on it with objects of every kind of body, in tables and in the log.
 async fn filled(data: usize, parity: usize) -> Vec<SimDevice> {
     let devices = formatted(data, parity, 33 * MIB);
     let drive = drive_on(&devices, 0..data + parity, true).unwrap();
-    let store = bucket_of(&drive).await;
-    for number in 0..LENGTHS.len() {
-        store.put(&key(number), body(number).into(), PutOptions::default()).await.unwrap();
-        if number == 3 {
-            drive.close().await.unwrap();
-        }
-    }
+    fill(&drive).await;
     devices
 }
 
