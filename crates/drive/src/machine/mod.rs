@@ -114,8 +114,13 @@ impl Machine {
 
     /// How many zones objects leave: some to the log, and what a checkpoint and a compaction of the whole index would take.
     pub(crate) fn zones_reserved(&self) -> u64 {
-        let index_bytes = 2 * self.index_bytes() + 2 * TABLE_BYTES_MIN;
-        ZONES_RESERVED + index_bytes.div_ceil(self.geometry.zone_bytes())
+        self.zones_reserved_beside(self.index_bytes())
+    }
+
+    /// The same of an index that takes so much.
+    fn zones_reserved_beside(&self, index_bytes: u64) -> u64 {
+        let rewritten_bytes = 2 * index_bytes + 2 * TABLE_BYTES_MIN;
+        ZONES_RESERVED + rewritten_bytes.div_ceil(self.geometry.zone_bytes())
     }
 
     /// What the index takes, in tables and in memory.
