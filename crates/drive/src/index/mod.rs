@@ -168,7 +168,7 @@ impl View {
 /// An error of a table as one of the drive.
 pub(crate) fn of_table(error: sst::Error) -> Error {
     match error {
-        sst::Error::Corrupt { what, at } => Error::damaged(what, at),
+        sst::Error::Corrupt { what, at } => Error::DamagedIndex { what, at },
         sst::Error::Io(error) => Error::Device { at: 0, reason: error.to_string() },
         error => Error::Unfit(error.to_string()),
     }
