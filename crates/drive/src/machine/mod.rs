@@ -45,7 +45,8 @@ const BUFFERS_KEPT_BYTES: usize = 32 << 20;
 /// How to open a drive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OpenOptions {
-    /// How much memory the index may take, in bytes: half of it for what is in no table yet, half for what was read.
+    /// How much memory the index may take, in bytes: half of it for what is in no table yet, half for what was read of tables, their
+    /// filters too. Beside that are what one commit adds, and 1 KiB for each million entries.
     pub index_bytes: usize,
     /// How much of objects' bytes stays in memory after they were read or stored, in bytes; 0: nothing.
     pub read_cache_bytes: u64,
