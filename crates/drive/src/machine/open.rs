@@ -194,7 +194,7 @@ fn read_superblock(device: &dyn BlockDevice) -> Result<Superblock> {
     }
     if found.geometry.blocks * BLOCK_BYTES > device.len_bytes() {
         return Err(Error::Unfit(format!(
-            "the device was cut short: it has {} bytes, and the drive on it {}",
+            "the device was cut short: it has {} bytes, and the drive on it {}; give it its length back, or use a copy",
             device.len_bytes(),
             found.geometry.blocks * BLOCK_BYTES
         )));
