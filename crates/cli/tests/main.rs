@@ -8,6 +8,7 @@ mod also;
 mod analyze;
 mod arrays;
 mod attacks;
+mod bad_drives;
 mod bad_input;
 mod by_inode;
 mod by_path;

@@ -32,6 +32,14 @@ pub enum Error {
         /// Where, in bytes from the device's beginning.
         at: u64,
     },
+    /// A table of the index is not what was written.
+    #[error("damaged: the index, at byte {at} of a table: {what}")]
+    DamagedIndex {
+        /// What is wrong with it.
+        what: &'static str,
+        /// Where, in bytes from the table's beginning.
+        at: u64,
+    },
     /// No space is left.
     #[error("the drive is full; deleting objects frees space")]
     Full,
@@ -54,7 +62,7 @@ impl From<Error> for StoreError {
     fn from(error: Error) -> Self {
         match error {
             Error::Full => Self::Full(error.to_string()),
-            Error::Damaged { .. } => Self::Corrupt(error.to_string()),
+            Error::Damaged { .. } | Error::DamagedIndex { .. } => Self::Corrupt(error.to_string()),
             _ => Self::Unavailable(error.to_string()),
         }
     }

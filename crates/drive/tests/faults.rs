@@ -1,41 +1,23 @@
 //! Devices that rot, fail, are cut short, or are somebody else's: a clear error, never a panic, never wrong bytes.
 
-use crate::start::{DEVICE_BYTES, formatted, open};
+use crate::start::{DEVICE_BYTES, LENGTHS, body, fill, formatted, key, open};
 use bytes::Bytes;
-use drive::device::{BlockDevice, FileDevice};
+use drive::device::{BLOCK_BYTES, BlockDevice, FileDevice};
+use drive::kv::{Batch, StoreOptions};
 use drive::{Drive, Error, FormatOptions, OpenOptions};
 use futures_util::TryStreamExt as _;
-use sim::device::SimDevice;
+use sim::device::{Operation, OperationKind, SimDevice};
 use std::sync::Arc;
 use store::{
     Buckets, Entropy, GetOptions, ListEntry, ListRequest, ObjectKey, ObjectStore, PutOptions, StoreError,
     SystemClock,
 };
 
-const LENGTHS: [usize; 6] = [0, 10, 5_000, 70_000, 300_000, 3 << 20];
-
-fn key(number: usize) -> ObjectKey {
-    ObjectKey::new(format!("object-{number}").into_bytes()).unwrap()
-}
-
-fn body(number: usize) -> Bytes {
-    (0..LENGTHS[number])
-        .map(|at| (at as u32).wrapping_mul(2_654_435_761).wrapping_add(number as u32) as u8)
-        .collect()
-}
-
 /// A drive with objects of every kind of body, in tables, and some in the log too.
 async fn filled() -> SimDevice {
     let device = formatted();
     let drive = open(&device).unwrap();
-    drive.create("photos").await.unwrap();
-    let store = Buckets::open(&drive, "photos").await.unwrap();
-    for number in 0..LENGTHS.len() {
-        store.put(&key(number), body(number).into(), PutOptions::default()).await.unwrap();
-        if number == 3 {
-            drive.close().await.unwrap();
-        }
-    }
+    fill(&drive).await;
     device
 }
 
@@ -153,6 +135,24 @@ async fn anothers_superblock_is_found_to_lead_nowhere() {
 }
 
 #[tokio::test]
+async fn a_drive_of_a_later_version_says_so() {
+    let device = filled().await;
+    let mut block = vec![0; 4096];
+    device.read_at(0, &mut block).unwrap();
+    block[7] = 2;
+    let end = block.len() - 4;
+    let sum = crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, &block[..end]) as u32;
+    block[end..].copy_from_slice(&sum.to_le_bytes());
+    device.write_at(0, &block).unwrap();
+    device.write_at(4096, &block).unwrap();
+    let error = open(&device).unwrap_err();
+    assert!(
+        one_line(&error).contains("of version 2, and this Tenon knows version 1: use the one that wrote it"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
 async fn a_file_that_was_cut_short_says_so() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("drive");
@@ -161,7 +161,7 @@ async fn a_file_that_was_cut_short_says_so() {
     Drive::format(&device(), FormatOptions::default(), &Entropy::new(1)).unwrap();
     let open = || Drive::open(device(), OpenOptions::default(), Arc::new(SystemClock));
     drop(open().unwrap());
-    for len in [63 << 20, 1 << 20, 8192, 4096] {
+    for len in [(64 << 20) - 4096, 63 << 20, 1 << 20, 8192, 4096, 0] {
         std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(len).unwrap();
         let error = open().unwrap_err();
         assert!(one_line(&error).contains("short"), "{error}");
@@ -194,6 +194,93 @@ async fn after_a_write_that_failed_the_drive_is_read_until_it_is_opened_again() 
         drop((store, drive));
         device.crash(5);
         assert_eq!(read_all(&open(&device).unwrap()).await, LENGTHS.len());
+    }
+}
+
+/// Where the frames lie that were written since this was asked last.
+fn frames_of(device: &SimDevice) -> Vec<Operation> {
+    let written = device.take_operations().into_iter().filter(|done| done.kind == OperationKind::Write);
+    written.filter(|done| done.at >= DEVICE_BYTES / 2).collect()
+}
+
+/// Whether the last frame was torn or damaged later nobody can tell: what it says never happened, and all else is there. Where the
+/// drive was closed, or another frame follows, it is damage.
+#[tokio::test]
+async fn the_last_frame_of_a_drive_that_was_not_closed_counts_as_torn_when_it_is_damaged() {
+    for is_closed in [false, true] {
+        let device = filled().await;
+        let drive = open(&device).unwrap();
+        drive.create("others").await.unwrap();
+        let store = Buckets::open(&drive, "others").await.unwrap();
+        frames_of(&device);
+        for name in ["earlier", "last"] {
+            let name = ObjectKey::new(name.as_bytes().to_vec()).unwrap();
+            store.put(&name, body(3).into(), PutOptions::default()).await.unwrap();
+        }
+        let [earlier, last] = frames_of(&device)[..] else { panic!("a frame each") };
+        if is_closed {
+            drive.close().await.unwrap();
+        }
+        drop((store, drive));
+        for seed in 0..40 {
+            let rotten = device.fork();
+            rotten.flip(seed, last.at..last.at + body(3).len() as u64);
+            let drive = open(&rotten).unwrap();
+            assert_eq!(read_all(&drive).await, LENGTHS.len(), "{seed}");
+            let store = Buckets::open(&drive, "others").await.unwrap();
+            let is_there = store.find(&ObjectKey::new("last").unwrap()).await.unwrap().is_some();
+            assert_eq!(is_there, is_closed, "{seed}");
+            let scrubbed = drive.scrub(|_| ()).await.unwrap();
+            assert_eq!(scrubbed.damaged.is_empty(), !is_closed, "{seed}: {scrubbed:?}");
+            drop((store, drive));
+            let rotten = device.fork();
+            rotten.flip(seed, earlier.at..earlier.at + body(3).len() as u64);
+            match open(&rotten) {
+                Ok(drive) => assert!(is_closed && !drive.scrub(|_| ()).await.unwrap().damaged.is_empty()),
+                Err(error) => {
+                    assert!(
+                        !is_closed && one_line(&error).starts_with("damaged: a frame of the log"),
+                        "{error}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// A frame that is longer than half of its zone opens it, and the frame behind it opens a zone that nothing names but the
+/// first: that the log goes on is seen there.
+#[tokio::test]
+async fn a_damaged_frame_is_found_though_nothing_else_says_where_the_log_goes_on() {
+    let device = formatted();
+    let drive = open(&device).unwrap();
+    let group = drive.create_group("photos").await.unwrap();
+    frames_of(&device);
+    for round in 0..8 {
+        // As long as a batch may be, so that the next does not fit behind it.
+        let mut last_bytes = (128 << 10) - 200;
+        loop {
+            let mut batch = Batch::default();
+            for (number, len) in [128 << 10, 128 << 10, 128 << 10, last_bytes].into_iter().enumerate() {
+                let name = format!("{round}-{number}");
+                batch.store(&group, name.as_bytes(), vec![7; len].into(), StoreOptions::default());
+            }
+            match drive.execute(batch).await {
+                Ok(()) => break,
+                Err(drive::kv::Error::BatchTooLong { .. }) => last_bytes -= 8,
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+    drop((group, drive));
+    let frames = frames_of(&device);
+    let zone_bytes = 1 << 20;
+    assert!(frames.len() == 8 && frames[1..].iter().all(|frame| frame.at % zone_bytes == 0), "{frames:?}");
+    for damaged in &frames[..7] {
+        let rotten = device.fork();
+        rotten.flip(1, damaged.at..damaged.at + damaged.len - BLOCK_BYTES);
+        let error = open(&rotten).unwrap_err();
+        assert!(one_line(&error).starts_with("damaged: a frame of the log"), "{damaged:?}: {error}");
     }
 }
 

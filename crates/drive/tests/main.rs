@@ -3,6 +3,7 @@
 
 mod array;
 mod conformance;
+mod damage;
 mod faults;
 mod kv;
 mod promises;

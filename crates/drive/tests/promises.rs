@@ -1,9 +1,10 @@
 //! What `docs/semantics.md` says of the drive.
 
-use crate::start::{DEVICE_BYTES, bucket_of, formatted, open};
+use crate::start::{DEVICE_BYTES, bucket_of, formatted, open, open_with};
 use bytes::Bytes;
 use drive::device::BLOCK_BYTES;
 use drive::kv::Batch;
+use drive::{Drive, OpenOptions};
 use futures_util::TryStreamExt as _;
 use sim::device::{OperationKind, SimDevice};
 use store::{
@@ -165,4 +166,53 @@ async fn s339_a_listing_page_by_page_reads_the_index_about_once() {
         reads.iter().filter(|done| done.kind == OperationKind::Read).map(|done| done.len).sum();
     let index_bytes: u64 = tables.iter().sum();
     assert!(read_bytes < index_bytes + index_bytes / 2, "{read_bytes} bytes were read of {index_bytes}");
+}
+
+/// Whoever writes faster than tables are made waits; filters, blocks and entries share what was asked for.
+#[tokio::test(flavor = "multi_thread")]
+async fn s344_the_index_takes_no_more_memory_than_it_may() {
+    const INDEX_BYTES: usize = 2 << 20;
+    const BATCHES: usize = 40;
+    const OF_A_BATCH: usize = 1000;
+    // What one commit adds: keys of ten bytes, records of some 40, and what an entry takes beside its bytes.
+    const OF_A_COMMIT: u64 = OF_A_BATCH as u64 * 256;
+    let device = formatted();
+    let options = OpenOptions { index_bytes: INDEX_BYTES, ..OpenOptions::default() };
+    let mut most = 0;
+    let mut look = |drive: &Drive| {
+        let taken = drive.info().index_memory_bytes;
+        most = most.max(taken);
+        assert!(taken <= INDEX_BYTES as u64 + OF_A_COMMIT, "{taken} bytes");
+    };
+    for (number_of_life, is_kept_up) in [true, false].into_iter().enumerate() {
+        let drive = open_with(&device, options).unwrap();
+        look(&drive);
+        let group = match number_of_life {
+            0 => drive.create_group("photos").await,
+            _ => drive.open_group("photos").await,
+        };
+        let group = group.unwrap();
+        let keeper = drive.clone();
+        let keeping = is_kept_up.then(|| tokio::spawn(async move { keeper.keep_up().await }));
+        for number in 0..BATCHES {
+            let mut batch = Batch::default();
+            for n in 0..OF_A_BATCH {
+                let key = (number * OF_A_BATCH + n) * 7919 % (BATCHES * OF_A_BATCH);
+                batch.store(&group, format!("{key:010}").as_bytes(), Payload::default(), Default::default());
+            }
+            drive.execute(batch).await.unwrap();
+            look(&drive);
+        }
+        if let Some(keeping) = keeping {
+            keeping.abort();
+        }
+        drive.maintain().await.unwrap();
+        look(&drive);
+        for key in 0..BATCHES * OF_A_BATCH / 40 {
+            let key = format!("{:010}", key * 40);
+            assert!(group.exist(&[key.as_bytes()]).await.unwrap()[0], "{key}");
+        }
+        look(&drive);
+    }
+    assert!(most > INDEX_BYTES as u64 / 2, "at most {most} bytes: nothing was bounded");
 }

@@ -1,10 +1,11 @@
 //! Drives for tests.
 
+use bytes::Bytes;
 use drive::device::BlockDevice;
 use drive::{Drive, FormatOptions, OpenOptions};
 use sim::device::SimDevice;
 use std::sync::Arc;
-use store::{Buckets, Entropy, ObjectStore, SystemClock};
+use store::{Buckets, Entropy, ObjectKey, ObjectStore, PutOptions, SystemClock};
 
 pub(crate) const DEVICE_BYTES: u64 = 256 << 20;
 
@@ -35,4 +36,28 @@ pub(crate) async fn bucket() -> store::Result<Arc<dyn ObjectStore>> {
 pub(crate) async fn bucket_of(drive: &Drive) -> Arc<dyn ObjectStore> {
     drive.create("photos").await.unwrap();
     Buckets::open(drive, "photos").await.unwrap()
+}
+
+/// How long the objects of a filled drive are: none, in a frame, in a run, in more than one read.
+pub(crate) const LENGTHS: [usize; 6] = [0, 10, 5_000, 70_000, 300_000, 3 << 20];
+
+pub(crate) fn key(number: usize) -> ObjectKey {
+    ObjectKey::new(format!("object-{number}").into_bytes()).unwrap()
+}
+
+pub(crate) fn body(number: usize) -> Bytes {
+    (0..LENGTHS[number])
+        .map(|at| (at as u32).wrapping_mul(2_654_435_761).wrapping_add(number as u32) as u8)
+        .collect()
+}
+
+/// Makes a bucket with objects of every kind of body, in tables, and some in the log too.
+pub(crate) async fn fill(drive: &Drive) {
+    let store = bucket_of(drive).await;
+    for number in 0..LENGTHS.len() {
+        store.put(&key(number), body(number).into(), PutOptions::default()).await.unwrap();
+        if number == 3 {
+            drive.close().await.unwrap();
+        }
+    }
 }

@@ -10,12 +10,12 @@ use s3s::crypto::{self, Checksum as _};
 use s3s::dto;
 use s3s::{S3Error, S3Result, s3_error};
 
-use store::ETag;
+use store::{ETag, hex};
 use xxhash_rust::xxh3::Xxh3;
 use xxhash_rust::xxh64::Xxh64;
 
 use crate::error_document::with_details;
-use crate::wire::{Trailer, hex};
+use crate::wire::Trailer;
 
 /// A checksum algorithm of S3.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -79,6 +79,14 @@ fn array_worlds_keep_their_promises() {
     agree(sim::drive::world_of_arrays, 40, &what);
 }
 
+/// The power went while a mirror was opened, and one half was used alone then: both were refused together.
+#[test]
+fn array_worlds_that_failed_once_do_no_more() {
+    if let Err(failure) = sim::drive::world_of_arrays(300_079) {
+        panic!("{failure}");
+    }
+}
+
 /// An empty file made by inode is a name that is synced a moment later; what a failed close had stored was taken for somebody
 /// else's; a rename met what the endpoint had stored under a file being written, or had stored the file on its way, and then the
 /// endpoint stored another in its place; a file that was deleted through the endpoint stores nothing; one that lost while it was

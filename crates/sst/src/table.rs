@@ -51,7 +51,8 @@ impl<S: Source> Table<S> {
             Some(before) => tail.slice(before..),
             None => read(&source, at, tail_len)?,
         };
-        let mut kept = tail.slice(..tail_len - Footer::LEN);
+        // Of its own memory: what was read has more.
+        let mut kept = Bytes::copy_from_slice(&tail[..tail_len - Footer::LEN]);
         kept = Place { at, len: kept.len() as u32, checksum: footer.checksum }.checked(&source, kept)?;
         let first = kept.split_to(usize::from(footer.first_len));
         let last = kept.split_to(usize::from(footer.last_len));
@@ -125,6 +126,11 @@ impl<S: Source> Table<S> {
         verify::verify(self)
     }
 
+    /// How much it keeps in memory beside what is in the cache, in bytes.
+    pub fn kept_bytes(&self) -> usize {
+        self.first.len() + self.last.len() + self.top.len()
+    }
+
     /// Where it lies.
     pub fn source(&self) -> &S {
         &self.source
@@ -171,7 +177,7 @@ impl<S: Source> Table<S> {
     }
 
     fn block_for(&self, place: &Place, may_read: bool) -> Result<Option<Block>> {
-        let read = || Ok(Kept::Block(self.read_block(place)?));
+        let read = || self.read_to_keep(place);
         self.part(place, may_read, read)?.map(|kept| as_block(kept, place)).transpose()
     }
 
@@ -195,8 +201,13 @@ impl<S: Source> Table<S> {
 
     /// A block by the cache.
     pub(crate) fn block(&self, place: &Place) -> Result<Block> {
-        let read = || Ok(Kept::Block(self.read_block(place)?));
-        as_block(self.cache.get_or_read(self.id, place.at, read)?, place)
+        as_block(self.cache.get_or_read(self.id, place.at, || self.read_to_keep(place))?, place)
+    }
+
+    /// A block that has no more memory than it is long: what a source reads may lie in more.
+    fn read_to_keep(&self, place: &Place) -> Result<Kept> {
+        let bytes = place.read(&self.source, BLOCK_LEN_MAX)?;
+        Ok(Kept::Block(block_of(Bytes::copy_from_slice(&bytes), place)?))
     }
 
     /// A block, if the cache has it.

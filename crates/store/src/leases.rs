@@ -84,7 +84,7 @@ impl Leases {
     /// A text may be longer than a key, and nothing that a server would take for a key.
     fn key(&self, text: &[u8]) -> Result<ObjectKey> {
         let sum = digest(&SHA256, text);
-        let name: String = sum.as_ref()[..16].iter().map(|byte| format!("{byte:02x}")).collect();
+        let name = crate::hex(&sum.as_ref()[..16]);
         let key = ObjectKey::new([self.beginning.as_slice(), name.as_bytes()].concat());
         key.map_err(|error| StoreError::Invalid(format!("a lease has no key: {error}")))
     }

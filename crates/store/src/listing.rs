@@ -53,9 +53,7 @@ pub fn successor(prefix: &[u8]) -> Option<Vec<u8>> {
 
 /// The token of the page that follows one whose last entry has this text.
 pub fn token_after(text: &[u8]) -> String {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let digit = |nibble: u8| char::from(DIGITS[usize::from(nibble)]);
-    text.iter().flat_map(|&byte| [digit(byte >> 4), digit(byte & 15)]).collect()
+    crate::hex(text)
 }
 
 fn decode_token(token: &str) -> Result<Bytes> {

@@ -18,7 +18,7 @@ use store::{ETag, ListEntry, ListPage, ListRequest, Timestamp};
 
 use crate::layout::is_reserved;
 use crate::learn::{PAGE_ENTRIES, start_after};
-use crate::objects::{from_hex, to_hex};
+use crate::objects::from_hex;
 use crate::reconcile::etag;
 use crate::{Filesystem, Result, texts};
 
@@ -362,9 +362,9 @@ struct Written {
 
 impl Position {
     fn encode(&self) -> Vec<u8> {
-        let dir = self.dir.iter().map(|name| to_hex(name.as_bytes())).collect();
+        let dir = self.dir.iter().map(|name| store::hex(name.as_bytes())).collect();
         let finished = self.finished_at.map(|at| at.0);
-        match serde_json::to_vec(&Written { v: VERSION, dir, after: to_hex(&self.after), finished }) {
+        match serde_json::to_vec(&Written { v: VERSION, dir, after: store::hex(&self.after), finished }) {
             Ok(text) => text,
             Err(error) => unreachable!("numbers and texts are JSON: {error}"),
         }

@@ -1,7 +1,7 @@
 //! `tenon locate`: from a path in a mount to its object, and from a key to its path.
 
 use crate::control::client::Client;
-use crate::control::protocol::{Answer, Located, Piece, Request, to_hex};
+use crate::control::protocol::{Answer, Located, Piece, Request};
 use crate::environment;
 use crate::registry::Mount;
 use crate::volume::Volume;
@@ -74,7 +74,7 @@ impl Locate {
 /// The mount a path lies in, and the rest of the path as the control protocol has it.
 pub(super) fn in_mount(path: &Path) -> Result<(Mount, String)> {
     let (mount, inside) = mount_of(&resolve(path)?)?;
-    Ok((mount, to_hex(&inside)))
+    Ok((mount, store::hex(&inside)))
 }
 
 /// The mount a path lies in, and the rest of the path.

@@ -1,7 +1,7 @@
 //! `tenon umount`: stores what is pending, then takes the mount away.
 
 use crate::control::client::Client;
-use crate::control::protocol::{Answer, Request, to_hex};
+use crate::control::protocol::{Answer, Request};
 use crate::environment;
 use crate::progress::Progress;
 use crate::registry::Mount;
@@ -55,7 +55,7 @@ impl Umount {
         let mut client = Client::connect(mount)?;
         let progress = Progress::start();
         let request = Request::Unmount {
-            mount_point_hex: Some(to_hex(mount_point.as_os_str().as_bytes())),
+            mount_point_hex: Some(store::hex(mount_point.as_os_str().as_bytes())),
             lazy: self.lazy,
             patience_secs: self.timeout.as_secs(),
         };

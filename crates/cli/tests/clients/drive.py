@@ -18,14 +18,14 @@ WORKERS, KEYS = 4, 12
 
 
 class Server:
-    def __init__(self, image, folder):
+    def __init__(self, image, folder, **how):
         users = os.path.join(folder, "users.toml")
         with open(os.open(users, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "w") as out:
             out.write(f'[[user]]\naccess_key = "{KEY}"\nsecret_key = "{SECRET}"\n')
         command = [TENON, "serve", f"drive://{os.path.abspath(image)}", "--listen", "127.0.0.1:0", "--users", users]
         # What was killed may hold its device for a moment longer.
         for _ in range(50):
-            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, **how)
             self.url = self.process.stdout.readline().strip()
             if self.url:
                 return
@@ -276,12 +276,13 @@ def judge(image, acks, path):
     raise SystemExit(1 if found else 0)
 
 
-match sys.argv[1:]:
-    case ["kills", image, rounds, seed]:
-        kills(image, int(rounds), int(seed))
-    case ["load", device, ops, path]:
-        recorded(device, int(ops), path)
-    case ["judge", image, acks, path]:
-        judge(image, int(acks), path)
-    case _:
-        raise SystemExit(__doc__)
+if __name__ == "__main__":
+    match sys.argv[1:]:
+        case ["kills", image, rounds, seed]:
+            kills(image, int(rounds), int(seed))
+        case ["load", device, ops, path]:
+            recorded(device, int(ops), path)
+        case ["judge", image, acks, path]:
+            judge(image, int(acks), path)
+        case _:
+            raise SystemExit(__doc__)

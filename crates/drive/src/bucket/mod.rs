@@ -117,13 +117,8 @@ impl DriveBucket {
 
 /// What bytes are called that nobody named: a listing says it of each object, and a format string takes as long as all the rest.
 fn etag_of_write(drive: u64, write: u64) -> ETag {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let number = u128::from(drive) << 64 | u128::from(write);
-    let mut text = *b"00000000000000000000000000000000-1";
-    for (at, digit) in text[..32].iter_mut().enumerate() {
-        *digit = DIGITS[(number >> (124 - 4 * at)) as usize & 15];
-    }
-    ETag::new(&String::from_utf8_lossy(&text))
+    ETag::new(&format!("{}-1", store::hex(&number.to_be_bytes())))
 }
 
 /// How a version is named: where versions are kept, what was there before is called `null`.

@@ -15,7 +15,7 @@ pub(crate) use manifest::{Manifest, TableEntry, ZoneEntry};
 pub(crate) use record::{
     Body, Extent, Head, Naming, ObjectRecord, Piece, decode_description, encode_description,
 };
-pub(crate) use superblock::{DriveId, Geometry, MANIFEST_BYTES_MAX, SUPERBLOCK_BYTES, Superblock};
+pub(crate) use superblock::{DriveId, Geometry, MANIFEST_BYTES_MAX, SUPERBLOCK_BYTES, Superblock, VERSION};
 
 use crate::device::BLOCK_BYTES;
 use crate::wire::{Decoder, Encoder};

@@ -1,6 +1,6 @@
 //! What the index keeps of an object: its description, and where its bytes lie.
 
-use super::{IndexKey, Kind, Run, SUMMED_BYTES, blocks_of, run_blocks_of};
+use super::{Kind, Run, SUMMED_BYTES, blocks_of, run_blocks_of};
 use crate::wire::{Decoder, Encoder};
 use std::collections::BTreeMap;
 use store::{Attributes, ETag, NULL_VERSION, Tags, Timestamp, VersionId, version_id};
@@ -176,9 +176,9 @@ impl ObjectRecord {
     }
 
     /// The record in an entry's value: a part of an upload has it behind what is noted of the part.
-    pub(crate) fn of_entry(key: &IndexKey, value: &[u8]) -> Option<Self> {
+    pub(crate) fn of_entry(key: &[u8], value: &[u8]) -> Option<Self> {
         let mut from = Decoder(value);
-        if key.0.first() == Some(&(Kind::Part as u8)) {
+        if key.first() == Some(&(Kind::Part as u8)) {
             from.optional()?;
         }
         Self::decode(from.0)

@@ -13,8 +13,11 @@ pub(crate) const SUPERBLOCK_BYTES: u64 = BLOCK_BYTES;
 /// A manifest is read into memory as a whole: none is longer, in bytes.
 pub(crate) const MANIFEST_BYTES_MAX: u64 = 4 << 30;
 
-/// What every superblock begins with. The last byte is the version of all formats of the device.
-const MAGIC: [u8; 8] = *b"tenond\0\x01";
+/// The version of all formats of the device.
+pub(crate) const VERSION: u8 = 1;
+
+/// What every superblock begins with.
+const MAGIC: [u8; 8] = [b't', b'e', b'n', b'o', b'n', b'd', 0, VERSION];
 
 /// Which drive: drawn when it was formatted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -133,5 +136,12 @@ impl Superblock {
     /// Whether a block was meant to be a superblock, of whatever version.
     pub(crate) fn is_meant(block: &[u8]) -> bool {
         block.starts_with(&MAGIC[..7])
+    }
+
+    /// The version of a whole superblock that is of another one.
+    pub(crate) fn foreign_version(block: &[u8]) -> Option<u8> {
+        let (fields, stored) = block.split_last_chunk::<4>()?;
+        let is_whole = Self::is_meant(block) && sum(fields) == u32::from_le_bytes(*stored);
+        fields.get(7).copied().filter(|version| is_whole && *version != VERSION)
     }
 }

@@ -62,12 +62,21 @@ impl Index {
 
     /// From now on the entry has this value; an empty one removes it.
     pub(crate) fn insert(&self, key: Vec<u8>, value: Vec<u8>) {
-        self.view().memory.insert(key.into(), value.into());
+        // Without what they have room for beside.
+        let [key, value] = [key, value].map(|bytes| Bytes::from(bytes.into_boxed_slice()));
+        self.view().memory.insert(key, value);
     }
 
     /// About how much memory the entries take that are in no table.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.view().memory.len_bytes()
+    }
+
+    /// About how much memory all of it takes: entries, what is kept of tables, and what each table keeps.
+    pub(crate) fn len_bytes(&self) -> usize {
+        let view = self.view();
+        let tables: usize = view.tables.iter().map(|table| table.kept_bytes()).sum();
+        self.memory_bytes() + self.frozen_bytes() as usize + self.cache.len_bytes() as usize + tables
     }
 
     /// Goes through all entries from a key on that begin so.
@@ -168,7 +177,7 @@ impl View {
 /// An error of a table as one of the drive.
 pub(crate) fn of_table(error: sst::Error) -> Error {
     match error {
-        sst::Error::Corrupt { what, at } => Error::damaged(what, at),
+        sst::Error::Corrupt { what, at } => Error::DamagedIndex { what, at },
         sst::Error::Io(error) => Error::Device { at: 0, reason: error.to_string() },
         error => Error::Unfit(error.to_string()),
     }

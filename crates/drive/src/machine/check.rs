@@ -79,14 +79,12 @@ impl Walk {
         match kind {
             _ if kind == Kind::Object as u8 || kind == Kind::Version as u8 => {
                 self.checked.objects += 1;
-                self.named.body(&ObjectRecord::decode(value)?.body, zone_bytes);
+                self.named.body(&ObjectRecord::of_entry(key, value)?.body, zone_bytes);
             }
             _ if kind == Kind::Part as u8 => {
                 self.checked.parts += 1;
                 self.uploads.insert(u64::from_be_bytes(*rest.first_chunk()?));
-                let mut from = Decoder(value);
-                from.optional()?;
-                self.named.body(&ObjectRecord::decode(from.0)?.body, zone_bytes);
+                self.named.body(&ObjectRecord::of_entry(key, value)?.body, zone_bytes);
             }
             _ if kind == Kind::Upload as u8 => {
                 self.uploads.remove(&IndexKey::escaped_key(key)?.1);

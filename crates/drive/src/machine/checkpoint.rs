@@ -14,10 +14,16 @@ use std::sync::atomic::Ordering;
 const LOG_BYTES_MAX: u64 = 512 << 20;
 
 impl Machine {
-    /// Whether memory or log have grown so that it is time.
+    /// Whether memory or log have grown so that it is time. While a table is made of so much, as much again has room.
     pub(crate) fn wants_checkpoint(&self) -> bool {
         let log_bytes_max = LOG_BYTES_MAX.min(self.geometry.zones() * self.geometry.zone_bytes() / 16);
-        self.index.memory_bytes() > self.options.index_bytes / 2 || self.log().since_bytes > log_bytes_max
+        self.index.memory_bytes() > self.options.index_bytes / 4 || self.log().since_bytes > log_bytes_max
+    }
+
+    /// Whether what is in no table takes all the memory that it may.
+    pub(crate) fn is_memory_full(&self) -> bool {
+        let taken_bytes = self.index.memory_bytes() as u64 + self.index.frozen_bytes();
+        taken_bytes > self.options.index_bytes as u64 / 2
     }
 
     /// Whether something was committed since the last one.

@@ -190,11 +190,11 @@ impl Machine {
             return Err(Error::Unfit(format!("a change of {len_bytes_max} bytes is longer than a zone")));
         }
         let advances = log.at + len_bytes_max > zone_bytes;
-        let zones_reserved = self.zones_reserved();
-        let tables_bytes = self.index_bytes();
+        let index_bytes = self.index_bytes();
+        let zones_reserved = self.zones_reserved_beside(index_bytes);
         let mut space = lock(&self.space);
         self.keep_for_checkpoint(&mut space, taking.index_bytes);
-        if !taking.fits(&space, tables_bytes) {
+        if !taking.fits(&space, index_bytes) {
             return Err(Error::Full);
         }
         if taking.has_pieces && space.log_zones() < ZONES_OF_DELETIONS + u64::from(advances) {

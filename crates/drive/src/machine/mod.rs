@@ -45,7 +45,8 @@ const BUFFERS_KEPT_BYTES: usize = 32 << 20;
 /// How to open a drive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OpenOptions {
-    /// How much memory the index may take, in bytes: half of it for what is in no table yet, half for what was read.
+    /// How much memory the index may take, in bytes: half of it for what is in no table yet, half for what was read of tables, their
+    /// filters too. Beside that are what one commit adds, and 1 KiB for each million entries.
     pub index_bytes: usize,
     /// How much of objects' bytes stays in memory after they were read or stored, in bytes; 0: nothing.
     pub read_cache_bytes: u64,
@@ -114,8 +115,13 @@ impl Machine {
 
     /// How many zones objects leave: some to the log, and what a checkpoint and a compaction of the whole index would take.
     pub(crate) fn zones_reserved(&self) -> u64 {
-        let index_bytes = 2 * self.index_bytes() + 2 * TABLE_BYTES_MIN;
-        ZONES_RESERVED + index_bytes.div_ceil(self.geometry.zone_bytes())
+        self.zones_reserved_beside(self.index_bytes())
+    }
+
+    /// The same of an index that takes so much.
+    fn zones_reserved_beside(&self, index_bytes: u64) -> u64 {
+        let rewritten_bytes = 2 * index_bytes + 2 * TABLE_BYTES_MIN;
+        ZONES_RESERVED + rewritten_bytes.div_ceil(self.geometry.zone_bytes())
     }
 
     /// What the index takes, in tables and in memory.

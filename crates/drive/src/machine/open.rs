@@ -6,7 +6,7 @@ use crate::device::{BLOCK_BYTES, BlockDevice, Buffer, Buffers, read_otherwise, r
 use crate::error::{Error, Result};
 use crate::format::{
     DriveId, FRAME_HEADER_BYTES, Frame, FrameHeader, Geometry, Manifest, NUMBER_END, SUPERBLOCK_BYTES,
-    Superblock,
+    Superblock, VERSION,
 };
 use crate::index::{Index, IndexTable, TableSource, of_table};
 use crate::space::{SharedSpace, Space, lock};
@@ -183,12 +183,9 @@ fn read_superblock(device: &dyn BlockDevice) -> Result<Superblock> {
         }
     }
     let (first, second) = (&first[..SUPERBLOCK_BYTES as usize], &second[..SUPERBLOCK_BYTES as usize]);
-    let is_meant = Superblock::is_meant(first) || Superblock::is_meant(second);
     let found = [first, second].into_iter().filter_map(Superblock::decode);
-    let found = found.max_by_key(|superblock| superblock.generation).ok_or_else(|| match is_meant {
-        true => Error::damaged("both superblocks, or they are of another version of Tenon,", 0),
-        false => Error::Foreign("there is no superblock on the device".into()),
-    })?;
+    let found =
+        found.max_by_key(|superblock| superblock.generation).ok_or_else(|| no_superblock([first, second]))?;
     if found.geometry.row_bytes() != row_bytes {
         return Err(Error::Unfit(format!(
             "the drive is written in rows of {} bytes, and the device of {row_bytes}: it was made of other devices",
@@ -197,12 +194,25 @@ fn read_superblock(device: &dyn BlockDevice) -> Result<Superblock> {
     }
     if found.geometry.blocks * BLOCK_BYTES > device.len_bytes() {
         return Err(Error::Unfit(format!(
-            "the device was cut short: it has {} bytes, and the drive on it {}",
+            "the device was cut short: it has {} bytes, and the drive on it {}; give it its length back, or use a copy",
             device.len_bytes(),
             found.geometry.blocks * BLOCK_BYTES
         )));
     }
     Ok(found)
+}
+
+/// What these are instead of superblocks.
+fn no_superblock(copies: [&[u8]; 2]) -> Error {
+    if let Some(version) = copies.into_iter().find_map(Superblock::foreign_version) {
+        return Error::Unfit(format!(
+            "the drive is of version {version}, and this Tenon knows version {VERSION}: use the one that wrote it, or a newer one"
+        ));
+    }
+    match copies.into_iter().any(Superblock::is_meant) {
+        true => Error::damaged("both superblocks", 0),
+        false => Error::Foreign("there is no superblock on the device".into()),
+    }
 }
 
 /// Whether this copy of the superblock is this one.

@@ -22,6 +22,8 @@ pub struct Info {
     pub pack_live_bytes: u64,
     /// The index's tables, the newest first: their lengths and how many entries each has.
     pub tables: Vec<(u64, u64)>,
+    /// About how much memory the index takes.
+    pub index_memory_bytes: u64,
     /// What an opening after the loss of power would read of the log.
     pub log_bytes: u64,
 }
@@ -61,6 +63,7 @@ impl Drive {
             pack_zones: space.zones().count() as u64,
             pack_live_bytes: space.zones().map(|(_, zone)| zone.live_bytes).sum(),
             tables,
+            index_memory_bytes: machine.index.len_bytes() as u64,
             log_bytes,
         }
     }

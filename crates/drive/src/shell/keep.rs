@@ -64,8 +64,26 @@ impl Shell {
         Ok(())
     }
 
-    /// Waits for upkeep where the log has next to no room left. Before locks are taken: who cleans takes those of other keys.
+    /// Waits for upkeep where the log has next to no room left, or the memory of the index. Before locks are taken: who cleans takes
+    /// those of other keys.
     pub(crate) async fn relieve(&self) {
+        self.relieve_memory().await;
+        self.relieve_log().await;
+    }
+
+    async fn relieve_memory(&self) {
+        if !self.machine.is_memory_full() {
+            return;
+        }
+        let _one_at_a_time = self.keeping.lock().await;
+        if self.machine.is_memory_full()
+            && let Err(error) = self.blocking(|machine| machine.checkpoint()).await
+        {
+            tracing::warn!(%error, "no checkpoint could be made where the index has no more memory");
+        }
+    }
+
+    async fn relieve_log(&self) {
         let is_needed = || lock(&self.machine.space).log_zones() < ZONES_RESERVED;
         if !is_needed() {
             return;

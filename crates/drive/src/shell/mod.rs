@@ -20,7 +20,7 @@ pub(crate) use read::Access;
 pub use scrub::Scrubbed;
 pub(crate) use write::Stored;
 
-use crate::device::{BlockDevice, Buffer, Buffers, Io};
+use crate::device::{BlockDevice, Buffer, Io};
 use crate::error::{Error, Result};
 use crate::format::{BucketId, IndexKey, ObjectRecord};
 use crate::machine::{FormatOptions, Machine, OpenOptions, Prepared, Purpose, Small};
@@ -43,9 +43,7 @@ pub(crate) struct Shell {
     /// By which data is read and written; what is committed goes through the machine.
     io: Io,
     /// What was read lately.
-    cache: Option<ReadCache>,
-    /// Memory for what is read and written.
-    buffers: Buffers,
+    cache: Option<Arc<ReadCache>>,
     pub(crate) locks: KeyLocks,
     pub(crate) clock: Arc<dyn Clock>,
     committer: Committer,
@@ -66,10 +64,10 @@ impl Drive {
     pub fn open(io: impl Into<Io>, options: OpenOptions, clock: Arc<dyn Clock>) -> Result<Self> {
         let io = io.into();
         let machine = Arc::new(Machine::open(io.device(), options)?);
-        let (cache, buffers) = (ReadCache::new(options.read_cache_bytes), machine.buffers.clone());
+        let cache = ReadCache::new(options.read_cache_bytes).map(Arc::new);
         let (committer, locks) = (Committer::default(), KeyLocks::default());
         let (grown, keeping) = (Notify::new(), tokio::sync::Mutex::default());
-        Ok(Self(Arc::new(Shell { machine, io, cache, buffers, locks, clock, committer, grown, keeping })))
+        Ok(Self(Arc::new(Shell { machine, io, cache, locks, clock, committer, grown, keeping })))
     }
 }
 
@@ -100,7 +98,7 @@ impl Shell {
 
     /// Blocks from a position on.
     async fn read_blocks(&self, at: u64, len_bytes: u64) -> Result<Buffer> {
-        let buffer = self.buffers.take(len_bytes as usize);
+        let buffer = self.machine.buffers.take(len_bytes as usize);
         self.io.read(at, buffer).await.map_err(Error::device(at))
     }
 
@@ -182,7 +180,7 @@ impl Shell {
     pub(crate) async fn held(&self, key: &IndexKey) -> Result<Option<(ObjectRecord, Pins)>> {
         let mut found = self.entry(key).await?;
         while let Some(value) = found {
-            let record = ObjectRecord::of_entry(key, &value).ok_or_else(damaged_record)?;
+            let record = ObjectRecord::of_entry(&key.0, &value).ok_or_else(damaged_record)?;
             let mut pins = Pins::new(&self.machine.space);
             pins.body(&record.body);
             // What was the object's before the hold may be another's by now; what still is stays.

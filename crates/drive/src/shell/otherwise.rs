@@ -24,20 +24,19 @@ impl Shell {
         found.ok_or(damaged)
     }
 
-    /// A range of an extent whose data and sums do not match: one device may have wrong what it holds of both.
+    /// What whole sums are of, or all of an extent to its end, whose data and sums do not match: one device may have wrong what it
+    /// holds of both.
     pub(super) async fn extent_otherwise(
         &self,
         extent: &Extent,
         range: Range<u64>,
         damaged: Error,
     ) -> Result<Bytes> {
-        let from = range.start / SUMMED_BYTES * SUMMED_BYTES;
-        let to = range.end.next_multiple_of(SUMMED_BYTES).min(extent.data_bytes);
-        let (device, extent) = (self.io.device(), *extent);
-        let look = move || Ok((0..device.ways()).find_map(|way| read_both(&*device, way, &extent, from..to)));
+        let (device, extent, len) = (self.io.device(), *extent, (range.end - range.start) as usize);
+        let look =
+            move || Ok((0..device.ways()).find_map(|way| read_both(&*device, way, &extent, range.clone())));
         let found = store::blocking(look).await.map_err(Error::device(extent.run.at()))?;
-        let skip = (range.start - from) as usize;
-        Ok(Bytes::from(found.ok_or(damaged)?).slice(skip..skip + (range.end - range.start) as usize))
+        Ok(Bytes::from(found.ok_or(damaged)?).slice(..len))
     }
 }
 

@@ -3,7 +3,7 @@
 //! Small objects are read and kept whole, larger ones by stretches of whole checksums.
 
 use super::Shell;
-use super::cache::{KEPT_BYTES_MAX, Stretch};
+use super::cache::{KEPT_BYTES_MAX, ReadCache, Stretch};
 use crate::device::BLOCK_BYTES;
 use crate::error::{Error, Result};
 use crate::format::{Body, Extent, Piece, SUMMED_BYTES};
@@ -34,8 +34,8 @@ pub(crate) enum Access {
 #[derive(Debug, Clone)]
 struct Reader {
     shell: Arc<Shell>,
-    /// By which the cache knows them; `None` where the device itself is to be read.
-    write: Option<u64>,
+    /// Where they are kept, and by which write they are known there; `None` where the device itself is to be read.
+    kept: Option<(Arc<ReadCache>, u64)>,
     pins: Arc<Pins>,
 }
 
@@ -134,8 +134,8 @@ impl Shell {
         range: Range<u64>,
         pins: Pins,
     ) -> BoxStream<'static, store::Result<Bytes>> {
-        let write = write.filter(|_| self.cache.is_some());
-        let reader = Reader { shell: self.clone(), write, pins: Arc::new(pins) };
+        let kept = self.cache.clone().zip(write);
+        let reader = Reader { shell: self.clone(), kept, pins: Arc::new(pins) };
         let read = move |step: Step| {
             let reader = reader.clone();
             async move { reader.step(step).await.map_err(StoreError::from) }
@@ -156,21 +156,24 @@ impl Shell {
 
 impl Reader {
     async fn step(self, step: Step) -> Result<Bytes> {
-        let stretch = step.stretch(self.write.is_some());
+        let stretch = step.stretch(self.kept.is_some());
         let (from, to) = (step.range.start - stretch.start, step.range.end - stretch.start);
-        let bytes = match self.write {
-            Some(write) => self.kept_or_read(write, step, stretch).await?,
+        let bytes = match self.kept.clone() {
+            Some((cache, write)) => self.kept_or_read(cache, write, step, stretch).await?,
             None => self.shell.read_stretch(&step.source, stretch).await?,
         };
         Ok(bytes.slice(from as usize..to as usize))
     }
 
-    async fn kept_or_read(self, write: u64, step: Step, range: Range<u64>) -> Result<Bytes> {
+    async fn kept_or_read(
+        self,
+        cache: Arc<ReadCache>,
+        write: u64,
+        step: Step,
+        range: Range<u64>,
+    ) -> Result<Bytes> {
         let len = (range.end - range.start) as u32;
         let stretch = Stretch { write, source: step.number, len, from: range.start };
-        let Some(cache) = &self.shell.cache else {
-            return self.shell.read_stretch(&step.source, range).await;
-        };
         if let Some(bytes) = cache.get(&stretch) {
             return Ok(bytes);
         }
@@ -182,10 +185,7 @@ impl Reader {
                 // A buffer has more memory than what is short takes.
                 Ok(if u64::from(len) < KEPT_BYTES_MAX { Bytes::copy_from_slice(&bytes) } else { bytes })
             };
-            let bytes = match &shell.cache {
-                Some(cache) => cache.get_or_read(&stretch, read).await,
-                None => read.await,
-            };
+            let bytes = cache.get_or_read(&stretch, read).await;
             drop(pins);
             bytes
         });

@@ -1,7 +1,7 @@
 //! Scrub: everything is read and compared with its checksums, before somebody needs it.
 
 use super::{Drive, Shell};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::format::{Body, IndexKey, Kind};
 use futures_util::TryStreamExt as _;
 use std::ops::Bound;
@@ -33,7 +33,11 @@ impl Drive {
             scrubbed.damaged.push(error.to_string());
         }
         scrubbed.damaged.extend(self.0.blocking(|core| core.verify_frames()).await?);
-        self.0.scrub_objects(&mut scrubbed, &mut progress).await?;
+        match self.0.scrub_objects(&mut scrubbed, &mut progress).await {
+            // Told already, and what the index does not name cannot be read.
+            Err(Error::DamagedIndex { .. }) if !scrubbed.damaged.is_empty() => {}
+            outcome => outcome?,
+        }
         if scrubbed.damaged.is_empty() {
             // What is not damaged is what parity is of.
             self.0.blocking(|core| core.mend_parity()).await?;
@@ -84,7 +88,7 @@ impl Shell {
                 scrubbed.damaged.push(format!("{whose}: {error}"));
                 Ok(())
             }
-            Err(error) => Err(crate::error::Error::Device { at: 0, reason: error.to_string() }),
+            Err(error) => Err(Error::Device { at: 0, reason: error.to_string() }),
             Ok(()) => Ok(()),
         }
     }

@@ -103,7 +103,8 @@ impl Shell {
             let slice = bytes.slice(from + done..from + done + part);
             let sum_blocks = if done + part == len { sum_blocks_of(len) } else { 0 };
             let capacity_bytes = part.next_multiple_of(BLOCK_BYTES) + sum_blocks * BLOCK_BYTES;
-            let mut buffer = self.buffers.fill(capacity_bytes as usize, self.machine.geometry.row_bytes());
+            let mut buffer =
+                self.machine.buffers.fill(capacity_bytes as usize, self.machine.geometry.row_bytes());
             slice.pieces().iter().for_each(|piece| buffer.push(piece));
             buffer.chunks(SUMMED_BYTES as usize).for_each(|chunk| sums.extend(sum(chunk).to_le_bytes()));
             done += part;

@@ -10,11 +10,12 @@ use futures_util::StreamExt as _;
 use s3s::{Body, S3Error, S3Result, s3_error};
 
 use super::Trailer;
-use super::credentials::{Key, Scope, are_same, hex, sha256};
+use super::credentials::{Key, Scope, are_same, sha256};
 use super::framing::Pieces;
 use crate::body::broken;
 use crate::error::custom;
 use crate::error_document::with_details;
+use store::hex;
 
 /// All chunks but the last have so many bytes (S3's rule).
 const CHUNK_BYTES_MIN: u64 = 8192;

@@ -1,7 +1,7 @@
 //! Keys that sign (S3 API Reference, "Authenticating requests: AWS Signature Version 4").
 
 use aws_lc_rs::{constant_time, digest, hmac};
-use std::fmt::Write as _;
+use store::hex;
 
 pub(super) const ALGORITHM: &str = "AWS4-HMAC-SHA256";
 
@@ -44,11 +44,4 @@ pub(super) fn are_same(one: &str, other: &str) -> bool {
 
 pub(super) fn sha256(bytes: &[u8]) -> String {
     hex(digest::digest(&digest::SHA256, bytes).as_ref())
-}
-
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        write!(text, "{byte:02x}").ok();
-        text
-    })
 }

@@ -12,10 +12,11 @@ use s3s::{Body, S3Error, S3Result, StdError, s3_error};
 
 use super::Trailer;
 use super::chunked::{Chain, Chunked, Trailers};
-use super::credentials::{Scope, are_same, hex};
+use super::credentials::{Scope, are_same};
 use crate::body::broken;
 use crate::error::custom;
 use crate::error_document::with_details;
+use store::hex;
 
 /// A body's framing.
 pub(super) enum Framing {

@@ -31,7 +31,6 @@ use std::sync::{Arc, OnceLock};
 use crate::named::Named;
 use crate::query;
 
-pub(crate) use credentials::hex;
 pub(crate) use document::{BYTES_MAX as DOCUMENT_BYTES_MAX, BucketTags};
 pub(crate) use normal::{EXPIRES, check as check_form};
 pub(crate) use post::{is_post, read as read_post};

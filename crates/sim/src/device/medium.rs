@@ -2,6 +2,7 @@
 
 use drive::device::BLOCK_BYTES;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 use store::Entropy;
@@ -17,7 +18,7 @@ pub(super) type WriteId = u64;
 /// Blocks by number, zeros where there is none. A block is shared by all who hold it until it changes.
 type Blocks = BTreeMap<u64, Arc<[u8; BLOCK]>>;
 
-#[derive(Debug, Clone, Default)]
+#[derive(Clone, Default)]
 pub(super) struct Medium {
     /// What no loss of power takes away.
     stable: Blocks,
@@ -28,7 +29,18 @@ pub(super) struct Medium {
     written: WriteId,
 }
 
-#[derive(Debug, Clone)]
+/// Without the bytes: nobody reads hundreds of megabytes of them.
+impl fmt::Debug for Medium {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (blocks, unflushed) = (self.seen.len(), self.unflushed.len());
+        f.debug_struct("Medium")
+            .field("blocks", &blocks)
+            .field("unflushed", &unflushed)
+            .finish_non_exhaustive()
+    }
+}
+
+#[derive(Clone)]
 struct Write {
     id: WriteId,
     blocks: Blocks,

@@ -6,7 +6,6 @@
 use std::borrow::Cow;
 
 const HEX_UPPER: &[u8; 16] = b"0123456789ABCDEF";
-const HEX_LOWER: &[u8; 16] = b"0123456789abcdef";
 const BASE64: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
 /// Appends a key as part of a path: `/` stays.
@@ -57,20 +56,6 @@ pub(super) fn url_decode(text: &str) -> Vec<u8> {
 fn hex_pair(pair: &[u8]) -> Option<u8> {
     let digit = |byte: u8| char::from(byte).to_digit(16);
     Some((digit(pair[0])? << 4 | digit(pair[1])?) as u8)
-}
-
-/// Appends bytes in lower-case hexadecimal, as signatures are written.
-pub(super) fn push_hex(out: &mut Vec<u8>, bytes: &[u8]) {
-    for byte in bytes {
-        out.extend_from_slice(&[HEX_LOWER[usize::from(byte >> 4)], HEX_LOWER[usize::from(byte & 15)]]);
-    }
-}
-
-/// Bytes in lower-case hexadecimal.
-pub(super) fn hex(bytes: &[u8]) -> String {
-    let mut out = Vec::with_capacity(bytes.len() * 2);
-    push_hex(&mut out, bytes);
-    String::from_utf8(out).unwrap_or_default()
 }
 
 /// Standard base64 with padding (RFC 4648).

@@ -1,8 +1,8 @@
 //! AWS Signature Version 4 in headers ("Authenticating Requests: Using the Authorization Header", S3 API reference).
 
 use super::credentials::Credentials;
-use super::escape;
 use crate::Timestamp;
+use crate::hex::{hex, push_hex};
 use aws_lc_rs::{digest, hmac};
 use http::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use std::fmt;
@@ -71,12 +71,12 @@ impl Signer {
         let (canonical, names) = canonical_request(what, headers);
         let scope = format!("{day}/{}/{}/aws4_request", self.region, self.service);
         let mut to_sign = format!("{ALGORITHM}\n{date}\n{scope}\n").into_bytes();
-        escape::push_hex(&mut to_sign, digest::digest(&digest::SHA256, &canonical).as_ref());
+        push_hex(&mut to_sign, digest::digest(&digest::SHA256, &canonical).as_ref());
         let tag = hmac::sign(&self.derived(day, who).key, &to_sign);
         let mut value =
             format!("{ALGORITHM} Credential={}/{scope},SignedHeaders={names},Signature=", who.access_key())
                 .into_bytes();
-        escape::push_hex(&mut value, tag.as_ref());
+        push_hex(&mut value, tag.as_ref());
         headers.insert(AUTHORIZATION, ascii(&value));
     }
 
@@ -112,7 +112,7 @@ impl fmt::Debug for Signer {
 pub(super) fn sha256_hex<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> String {
     let mut context = digest::Context::new(&digest::SHA256);
     pieces.into_iter().for_each(|piece| context.update(piece));
-    escape::hex(context.finish().as_ref())
+    hex(context.finish().as_ref())
 }
 
 /// The canonical request, and the names of the headers in it.

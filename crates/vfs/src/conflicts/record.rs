@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use store::{ETag, ObjectKey, ObjectRef, Timestamp};
 
 use super::ConflictPolicy;
-use crate::objects::{from_hex, to_hex};
+use crate::objects::from_hex;
 
 /// The version that this Tenon writes and reads.
 const VERSION: u32 = 1;
@@ -68,8 +68,8 @@ impl Conflict {
     pub(super) fn encode(&self) -> Vec<u8> {
         let written = Written {
             v: VERSION,
-            key: to_hex(self.key.as_bytes()),
-            path: to_hex(&self.path),
+            key: store::hex(self.key.as_bytes()),
+            path: store::hex(&self.path),
             at: self.at.0,
             policy: self.policy,
             seen: self.seen.as_ref().map(|etag| etag.as_str().to_owned()),
@@ -123,7 +123,7 @@ struct Place {
 }
 
 fn place(side: &Side) -> Place {
-    Place { key: to_hex(side.key.as_bytes()), etag: side.etag.as_str().to_owned() }
+    Place { key: store::hex(side.key.as_bytes()), etag: side.etag.as_str().to_owned() }
 }
 
 fn side(place: Place) -> Result<Side, String> {

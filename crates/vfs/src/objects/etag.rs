@@ -6,7 +6,7 @@ use aws_lc_rs::digest::{Context, SHA256};
 use bytes::Bytes;
 use meta::{Extent, Inode, Kind};
 use serde::{Deserialize, Serialize};
-use store::{ETag, Timestamp};
+use store::{ETag, Timestamp, hex};
 
 /// 128 bits are enough to tell any two contents apart.
 const TAG_BYTES: usize = 16;
@@ -74,7 +74,7 @@ fn print(content: &[Extent], size_bytes: u64) -> String {
         add_text(&mut digest, extent.object.key.as_ref().map_or(b"", |key| key.as_bytes()));
         add_text(&mut digest, extent.object.etag.as_str().as_bytes());
     }
-    hex(digest)
+    named(digest)
 }
 
 /// The tag of a symbolic link's object.
@@ -99,12 +99,11 @@ fn add_text(digest: &mut Context, text: &[u8]) {
 }
 
 fn tag(digest: Context, pieces: usize) -> ETag {
-    ETag::new(&format!("{}-{}", hex(digest), pieces.max(1)))
+    ETag::new(&format!("{}-{}", named(digest), pieces.max(1)))
 }
 
-fn hex(digest: Context) -> String {
-    let digest = digest.finish();
-    digest.as_ref()[..TAG_BYTES].iter().map(|byte| format!("{byte:02x}")).collect()
+fn named(digest: Context) -> String {
+    hex(&digest.finish().as_ref()[..TAG_BYTES])
 }
 
 #[cfg(test)]

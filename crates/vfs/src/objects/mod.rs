@@ -33,7 +33,7 @@ pub use buckets::DirectoryBuckets;
 pub(crate) use description::OWN;
 pub(crate) use settings::SettingsCache;
 pub(crate) use storing::Storing;
-pub(crate) use uploads::{from_hex, to_hex};
+pub(crate) use uploads::from_hex;
 
 /// A volume, or one of its directories, as a bucket.
 #[derive(Clone)]

@@ -1,8 +1,13 @@
 //! Labels: what the beginning of each member says of the array.
 //!
-//! There are two copies, in the member's first two blocks. A change writes one, flushes, writes the other and flushes. Of all
-//! copies on all members the one of the greatest epoch says which devices are members: a device is in sync if its id stands
-//! there at its index. So a device that was left out, or was replaced, is known whatever its own label says.
+//! There are two copies, in the member's first two blocks. A change writes one, flushes, writes the other and flushes. A label
+//! comes into force when all members that it names have it: before, nothing is written on its word. Of those that did, the
+//! one of the greatest epoch says which devices are members: a device is in sync if its id stands there at its index. So a
+//! device that was left out, or was replaced, is known whatever its own label says.
+//!
+//! Invariants: the epoch on a device only grows; a label names devices only that the one in force before it named, or one that was
+//! rebuilt; so whom a label names has not been left out by any in which its bearer took part, and if it never came into force
+//! the label of who has not got it says as much or more.
 
 use super::shape::{Shape, UNIT_BYTES};
 use crate::device::Buffer;
@@ -65,6 +70,18 @@ impl Label {
         let members = (0..shape.members()).map(|_| from.fixed()).collect::<Option<Vec<_>>>()?;
         let fits = own != NOBODY && rows.checked_mul(shape.row_bytes()).is_some();
         fits.then_some(Self { array, shape, rows, epoch, own, index, members })
+    }
+
+    /// Whether it came into force, as far as these labels, one of each device, tell: not if a member that it names has an older label
+    /// or another one of its epoch. What is not here cannot tell.
+    pub(super) fn may_be_in_force<'a>(&self, labels: impl Iterator<Item = &'a Self> + Clone) -> bool {
+        self.members.iter().filter(|&&id| id != NOBODY).all(|&id| {
+            let mut of_member = labels.clone().filter(|label| label.own == id).peekable();
+            of_member.peek().is_none()
+                || of_member.any(|label| {
+                    label.epoch > self.epoch || label.epoch == self.epoch && label.members == self.members
+                })
+        })
     }
 
     /// Whether a block was meant to be a label, of whatever version.

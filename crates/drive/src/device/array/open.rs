@@ -35,7 +35,7 @@ pub struct ArrayInfo {
 #[derive(Debug)]
 pub struct Found {
     devices: Vec<(String, Io, Option<Label>)>,
-    /// Of the greatest epoch.
+    /// Of the greatest epoch among those that came into force.
     newest: Option<Label>,
 }
 
@@ -50,8 +50,9 @@ impl Found {
             });
             found.push((name, io, label));
         }
-        let newest = found.iter().filter_map(|(_, _, label)| label.as_ref()).max_by_key(|label| label.epoch);
-        Self { newest: newest.cloned(), devices: found }
+        let in_force = labels_of(&found).filter(|label| label.may_be_in_force(labels_of(&found)));
+        let newest = in_force.max_by_key(|label| label.epoch).cloned();
+        Self { newest, devices: found }
     }
 
     /// The array that one of them is of.
@@ -79,17 +80,38 @@ impl Found {
         newest.members.iter().enumerate().map(of_place).collect()
     }
 
+    fn labels(&self) -> impl Iterator<Item = &Label> + Clone {
+        labels_of(&self.devices)
+    }
+
+    /// Whether the devices are of one array, as long as they have to be, and were not used without each other.
+    fn check_labels(&self, newest: &Label) -> Result<()> {
+        for (name, io, label) in &self.devices {
+            let Some(label) = label else { continue };
+            check_label(name, label, newest, io.device().len_bytes())?;
+            let is_apart = label.epoch == newest.epoch && label.members != newest.members;
+            if is_apart && label.may_be_in_force(self.labels()) {
+                return Err(unfit(format!(
+                    "{name} and others were used without each other, and each has what the others have not: name only the devices that count"
+                )));
+            }
+        }
+        Ok(())
+    }
+
     /// The array that they are; one with a member missing goes on without it from now on, unless it is only read. Blocks.
     pub fn open(self, read_only: bool) -> Result<Array> {
         let newest = self.newest.clone().ok_or_else(|| Error::Foreign("no device of an array".into()))?;
+        self.check_labels(&newest)?;
         let states = self.members(&newest);
+        // No device has a label of the epoch that comes next, also none that never came into force.
+        let epoch = self.labels().map(|label| label.epoch).max().unwrap_or(newest.epoch);
         let mut members: Vec<Option<Member>> = vec![None; newest.shape.members()];
         for (name, io, label) in self.devices {
             let Some(label) = label else {
                 tracing::warn!(device = name, "the device is of no array, and is not used");
                 continue;
             };
-            check_label(&name, &label, &newest, io.device().len_bytes())?;
             if newest.members[label.index] != label.own {
                 tracing::warn!(
                     device = name,
@@ -111,7 +133,7 @@ impl Found {
             rows: newest.rows,
             members,
             in_sync: RwLock::new(in_sync),
-            label: tokio::sync::Mutex::new(newest),
+            label: tokio::sync::Mutex::new(Label { epoch, ..newest }),
             unlabelled: AtomicBool::new(false),
             read_only,
             mended: AtomicU64::new(0),
@@ -189,14 +211,13 @@ pub(super) fn read_label(device: &dyn BlockDevice) -> std::io::Result<Option<Lab
     Ok(label)
 }
 
+fn labels_of(devices: &[(String, Io, Option<Label>)]) -> impl Iterator<Item = &Label> + Clone {
+    devices.iter().filter_map(|(_, _, label)| label.as_ref())
+}
+
 fn check_label(name: &str, label: &Label, newest: &Label, len_bytes: u64) -> Result<()> {
     if label.array != newest.array || label.shape != newest.shape || label.rows != newest.rows {
         return Err(unfit(format!("{name} is of another array: name the devices of one")));
-    }
-    if label.epoch == newest.epoch && label.members != newest.members {
-        return Err(unfit(format!(
-            "{name} and others were used without each other, and each has what the others have not: name only the devices that count"
-        )));
     }
     let needed = ROWS_AT + label.rows * UNIT_BYTES as u64;
     if len_bytes < needed {

@@ -78,7 +78,7 @@ impl Sso {
 /// The name of the cache's file: SHA-1 in hexadecimal.
 fn file_name(session: &str) -> String {
     let sum = digest::digest(&digest::SHA1_FOR_LEGACY_USE_ONLY, session.as_bytes());
-    format!("{}.json", escape::hex(sum.as_ref()))
+    format!("{}.json", crate::hex(sum.as_ref()))
 }
 
 /// The token in a file of the cache, and when it ends.

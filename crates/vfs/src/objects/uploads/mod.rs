@@ -25,8 +25,8 @@ use store::{
 use super::Objects;
 use super::errors::{about, named};
 use crate::Filesystem;
+pub(crate) use record::from_hex;
 use record::{Begun, Kept, UPLOAD, ino_of, new_id};
-pub(crate) use record::{from_hex, to_hex};
 
 /// Orphans looked at in one step.
 const BATCH: usize = 256;

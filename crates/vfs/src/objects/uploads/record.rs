@@ -5,7 +5,7 @@ use meta::Ino;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use store::{Attributes, ETag, Entropy, ObjectKey, Part, StoreError, Tags, Timestamp, Upload};
+use store::{Attributes, ETag, Entropy, ObjectKey, Part, StoreError, Tags, Timestamp, Upload, hex};
 
 /// The attribute that makes an orphan an upload.
 pub(super) const UPLOAD: &[u8] = b"tenon.upload";
@@ -52,7 +52,7 @@ pub(super) struct Kept {
 impl Begun {
     pub(super) fn new(id: &str, path: &[u8], began: Timestamp, attributes: Attributes, tags: Tags) -> Self {
         let Attributes { content_type, system, user, storage_class } = attributes;
-        let (version, id, key) = (VERSION, id.to_owned(), to_hex(path));
+        let (version, id, key) = (VERSION, id.to_owned(), hex(path));
         Self { version, id, key, began_ns: began.0, content_type, system, user, storage_class, tags }
     }
 
@@ -143,10 +143,6 @@ fn encode<T: Serialize>(record: &T) -> store::Result<Bytes> {
         Ok(text) => Ok(text.into()),
         Err(error) => Err(StoreError::Invalid(error.to_string())),
     }
-}
-
-pub(crate) fn to_hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 pub(crate) fn from_hex(text: &str) -> Option<Vec<u8>> {

@@ -1,0 +1,75 @@
+//! Drives that rot, err, are cut short or are somebody else's, through the program and its endpoint: a line that says what to do,
+//! or an error of S3, and all else goes on. The bits of each region one by one are `drive`'s tests.
+
+use crate::fixture::{Home, said, tenon};
+use std::fs::{self, OpenOptions};
+use std::os::unix::fs::FileExt;
+use std::process::Command;
+
+const LEN_BYTES: u64 = 64 << 20;
+
+impl Home {
+    /// Runs `tests/clients/damage.py` with an empty drive.
+    fn damage(&self, words: &[&str]) -> String {
+        self.ok(["drive", "format", "drive.img", "--size", "64MiB"]);
+        let script = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/damage.py");
+        let mut client = self.command("/usr/bin/python3");
+        client.arg(script).args([words[0], "drive.img"]).args(&words[1..]).env("TENON", tenon());
+        let outcome = said(&mut client);
+        assert!(outcome.code == 0 && !outcome.err.contains("panicked"), "{outcome:?}");
+        outcome.out
+    }
+}
+
+#[test]
+fn what_is_asked_of_a_drive_that_rotted_is_answered_rightly_or_is_an_error() {
+    let said = Home::new().damage(&["flips", "18"]);
+    assert!(said.contains("both superblocks | tenon: "), "{said}");
+}
+
+#[test]
+fn a_device_that_errs_is_an_error_of_s3_and_the_server_goes_on() {
+    Home::new().damage(&["errors"]);
+}
+
+/// Of the program, what begins otherwise than a drive, or is shorter, is refused by a line that says what to do, and is not changed.
+#[test]
+fn what_is_somebody_elses_or_cut_short_is_refused_with_what_to_do() {
+    let home = Home::new().with_users();
+    home.ok(["drive", "format", "drive.img", "--size", "64MiB"]);
+    let image = fs::read(home.path("drive.img")).unwrap();
+    let refused = |change: &dyn Fn(&fs::File)| {
+        fs::write(home.path("bad.img"), &image).unwrap();
+        let file = OpenOptions::new().write(true).open(home.path("bad.img")).unwrap();
+        change(&file);
+        let before = fs::read(home.path("bad.img")).unwrap();
+        let volume = format!("drive://{}", home.path("bad.img").display());
+        let served = home.refused(["serve", &volume, "--listen", "127.0.0.1:0", "--users", "users.toml"]);
+        let looked = home.refused(["drive", "info", "bad.img"]);
+        assert!(fs::read(home.path("bad.img")).unwrap() == before, "{served}");
+        println!("{served}{looked}");
+        (served, looked)
+    };
+    let says = |(served, looked): (String, String), text: &str| {
+        assert!(served.contains(text) && looked.contains(text), "{served}{looked}");
+    };
+    for len_bytes in [LEN_BYTES - 4096, LEN_BYTES / 2, 8192, 4096, 0] {
+        says(refused(&|file| file.set_len(len_bytes).unwrap()), "short");
+    }
+    says(
+        refused(&|file| file.write_all_at(&[0; 8192], 0).unwrap()),
+        "not a drive; 'tenon drive format' makes one",
+    );
+    let garbled = |file: &fs::File| {
+        for at in [0, 4096] {
+            file.write_all_at(b"?", at + 9).unwrap();
+        }
+    };
+    says(refused(&garbled), "damaged: both superblocks");
+    fs::write(home.path("other.img"), vec![0; LEN_BYTES as usize]).unwrap();
+    if let Ok(made) = Command::new("mkfs.ext4").args(["-q", "-F"]).arg(home.path("other.img")).status() {
+        assert!(made.success());
+        let refused = home.refused(["drive", "info", "other.img"]);
+        assert!(refused.contains("not a drive"), "{refused}");
+    }
+}
