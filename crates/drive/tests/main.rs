@@ -5,6 +5,7 @@ mod array;
 mod conformance;
 mod faults;
 mod kv;
+mod pool;
 mod promises;
 mod reading;
 mod reopening;
