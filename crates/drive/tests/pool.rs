@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use store::conformance::{self, Capabilities};
 use store::{
-    Buckets, CompleteOptions, CopyOptions, Entropy, GetOptions, ListEntry, ListRequest, ListVersions, ObjectKey,
+    Buckets, CompleteOptions, CopyOptions, Entropy, GetOptions, ListRequest, ListVersions, ObjectKey,
     ObjectStore, Precondition, PutOptions, StoreError, SystemClock, VersionEntry, Versioning,
 };
 
@@ -90,15 +90,26 @@ async fn listed(store: &dyn ObjectStore, delimiter: Option<u8>, limit: usize) ->
 }
 
 /// Which drives have an object of each key.
-async fn homes(devices: &[SimDevice]) -> BTreeMap<String, Vec<usize>> {
+async fn homes(pool: &Pool) -> BTreeMap<String, Vec<usize>> {
     let mut homes: BTreeMap<String, Vec<usize>> = BTreeMap::new();
-    for (number, drive) in drives(devices).iter().enumerate() {
-        let Ok(store) = Buckets::open(drive, "photos").await else { continue };
+    for (number, drive) in pool.drives() {
+        let Ok(store) = Buckets::open(&drive, "photos").await else { continue };
         for text in listed(&*store, None, 1000).await.unwrap() {
             homes.entry(text).or_default().push(number);
         }
     }
     homes
+}
+
+/// Every key is on one drive.
+async fn assert_one_home_each(pool: &Pool) -> BTreeMap<String, usize> {
+    let homes = homes(pool).await;
+    assert!(homes.values().all(|on| on.len() == 1), "{homes:?}");
+    homes.into_iter().map(|(text, on)| (text, on[0])).collect()
+}
+
+fn is_unavailable<T>(result: store::Result<T>) -> bool {
+    matches!(result, Err(StoreError::Unavailable(_)))
 }
 
 // As every store.
@@ -128,4 +139,455 @@ async fn a_pools_versions_conform() {
 async fn a_pools_buckets_conform() {
     let fresh = || async { Ok(Arc::new(three().await?) as Arc<dyn Buckets>) };
     conformance::run_buckets(fresh).await.unwrap();
+}
+
+// Where keys go.
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s340_new_keys_go_to_drives_by_their_share_of_what_is_free() {
+    let pool = three().await.unwrap();
+    let store = photos(&pool).await;
+    for number in 0..400 {
+        put(&*store, &format!("key-{number}"), vec![1; 2000]).await.unwrap();
+    }
+    let homes = assert_one_home_each(&pool).await;
+    let count = |drive: usize| homes.values().filter(|on| **on == drive).count();
+    let free: Vec<u64> = pool.drives().iter().map(|(_, drive)| drive.info().available_bytes).collect();
+    for (drive, free_bytes) in free.iter().enumerate() {
+        let expected = (400 * free_bytes / free.iter().sum::<u64>()) as usize;
+        assert!(count(drive).abs_diff(expected) < 40, "{} on drive {drive} instead of {expected}", count(drive));
+    }
+}
+
+/// Three unequal drives hold about what they have together. What is there already is not stored elsewhere.
+#[tokio::test(flavor = "multi_thread")]
+async fn s340_s341_unequal_drives_get_full_together() {
+    let pool = open(&joined(&[32, 48, 96]).await).await.unwrap();
+    let store = photos(&pool).await;
+    let available = |pool: &Pool| pool.drives().iter().map(|(_, drive)| drive.info().available_bytes).sum::<u64>();
+    let at_first = available(&pool);
+    let mut stored = 0;
+    let full = loop {
+        match put(&*store, &format!("key-{stored:04}"), vec![stored as u8; 2 << 20]).await {
+            Ok(_) => stored += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(full, StoreError::Full(_)), "{full}");
+    assert!(stored * 2 * MIB > at_first * 9 / 10, "{stored} objects of 2 MiB in {} MiB", at_first / MIB);
+    for number in 0..stored {
+        assert_eq!(read(&*store, &format!("key-{number:04}")).await.unwrap(), vec![number as u8; 2 << 20]);
+    }
+    // A key stays where it is, and keeps its bytes, if its new ones find no room there.
+    let homes = assert_one_home_each(&pool).await;
+    let (name, home) = homes.iter().next().unwrap();
+    let refused = put(&*store, name, vec![7; 8 << 20]).await;
+    assert!(matches!(refused, Err(StoreError::Full(_))), "{refused:?}");
+    assert_eq!(read(&*store, name).await.unwrap().len(), 2 << 20);
+    // What goes makes room, and a key that is new goes there.
+    for (gone, _) in homes.iter().filter(|(_, on)| *on == home).take(5) {
+        store.delete(&key(gone), Precondition::None).await.unwrap();
+    }
+    put(&*store, "new", vec![7; 8 << 20]).await.unwrap();
+    assert_eq!(assert_one_home_each(&pool).await["new"], *home);
+}
+
+/// Whoever writes a key that nobody has looks for a home, and several do at the same time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn s341_who_writes_a_new_key_at_the_same_time_has_one_home() {
+    let pool = three().await.unwrap();
+    let store = photos(&pool).await;
+    for round in 0..40 {
+        let name = format!("key-{round}");
+        let write = async |writer: usize| {
+            let (store, key) = (store.clone(), key(&name));
+            match writer {
+                0 => {
+                    let id = store.uploads().unwrap().begin(&key, Default::default(), Default::default()).await.unwrap();
+                    store.uploads().unwrap().abort(&key, &id).await.unwrap();
+                }
+                1 => {
+                    let parts = store.multipart(&key, Default::default(), Default::default()).await.unwrap();
+                    parts.put_part(1, Bytes::from(vec![1; 5000]).into()).await.unwrap();
+                    parts.complete(Precondition::None).await.unwrap();
+                }
+                2 => store.delete(&key, Precondition::None).await.unwrap(),
+                // The longer ones fit on fewer drives, and draw otherwise.
+                _ => drop(put(&*store, &name, vec![2; writer * 100_000]).await.unwrap()),
+            }
+        };
+        join_all((0..7).map(write)).await;
+    }
+    assert_one_home_each(&pool).await;
+}
+
+/// Who goes away has begun a change all the same; the next who writes the key shall not look for another home.
+#[tokio::test(flavor = "multi_thread")]
+async fn s341_a_write_that_nobody_waits_for_keeps_its_home() {
+    let pool = open(&joined(&[24, 24, 96]).await).await.unwrap();
+    let store = photos(&pool).await;
+    for round in 0..60 {
+        let name = format!("key-{round}");
+        let mut left = Box::pin(put(&*store, &name, vec![1; 3000]));
+        for _ in 0..round % 6 {
+            assert!(futures_util::poll!(&mut left).is_pending() || round > 0);
+            tokio::task::yield_now().await;
+            if round % 2 == 0 {
+                break;
+            }
+        }
+        drop(left);
+        // It does not fit on two of them, so that another home would be drawn.
+        drop(put(&*store, &name, vec![2; 18 << 20]).await);
+        put(&*store, &name, vec![3; 10]).await.unwrap();
+    }
+    tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    assert_one_home_each(&pool).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s341_uploads_and_versions_are_where_their_key_is() {
+    let devices = joined(&[80, 128, 256]).await;
+    let pool = open(&devices).await.unwrap();
+    let store = photos(&pool).await;
+    let mut ids = Vec::new();
+    for number in 0..20 {
+        let uploads = store.uploads().unwrap();
+        let key = key(&format!("key-{number:02}"));
+        let id = uploads.begin(&key, Default::default(), Default::default()).await.unwrap();
+        let body = futures_util::stream::iter([Ok(Bytes::from_static(b"from parts"))]);
+        uploads.put_part(&key, &id, 1, Box::pin(body), Box::new(|| Ok(None))).await.unwrap();
+        ids.push((key, id));
+    }
+    drop((store, pool));
+    devices.iter().for_each(|device| device.crash(1));
+    let pool = open(&devices).await.unwrap();
+    let store = photos(&pool).await;
+    assert_eq!(store.uploads().unwrap().list(b"").await.unwrap().len(), 20);
+    let versions = store.versions().unwrap();
+    versions.set_state(Versioning::Enabled).await.unwrap();
+    for (key, id) in &ids {
+        // Where the upload is, whatever is drawn for so many bytes.
+        store.put(key, Bytes::from(vec![1; 300_000]).into(), PutOptions::default()).await.unwrap();
+        store.delete(key, Precondition::None).await.unwrap();
+        assert!(matches!(store.head(key).await, Err(StoreError::NotFound(_))));
+        assert!(versions.find(key, None).await.unwrap().stored.is_none(), "the newest is a mark");
+        store.uploads().unwrap().complete(key, id, &[1], CompleteOptions::default()).await.unwrap();
+        store.put(key, "last".into(), PutOptions::default()).await.unwrap();
+    }
+    assert_one_home_each(&pool).await;
+    let all = versions.list(ListVersions { limit: 1000, ..ListVersions::default() }).await.unwrap();
+    assert_eq!(all.len(), 80);
+    for four in all.chunks(4) {
+        let VersionEntry::Version(newest) = &four[0] else { panic!("{four:?}") };
+        assert!(newest.is_newest && four.iter().all(|entry| entry.text() == newest.key.as_bytes()));
+        assert_eq!(four.iter().filter(|entry| matches!(entry, VersionEntry::Version(v) if v.is_newest)).count(), 1);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s342_copies_and_renames_reach_from_drive_to_drive() {
+    let pool = three().await.unwrap();
+    let store = photos(&pool).await;
+    for (number, len) in [10, 70_000, 300_000, 20 << 20].into_iter().enumerate() {
+        let body: Bytes = (0..len).map(|at: u32| (at / 7) as u8).collect();
+        let options = PutOptions { etag: Some(store::ETag::new("0123456789abcdef0123456789abcdef")), ..Default::default() };
+        let source = store.put(&key(&format!("from-{number}")), body.clone().into(), options).await.unwrap();
+        for other in 0..10 {
+            put(&*store, &format!("to-{number}-{other}"), "before").await.unwrap();
+        }
+        for other in 0..10 {
+            let to = format!("to-{number}-{other}");
+            let copied = store.copy(&source, &key(&to), CopyOptions::default()).await.unwrap();
+            assert_eq!(read(&*store, &to).await.unwrap(), body);
+            assert_eq!(copied.etag, source.etag, "its bytes are the same");
+        }
+        let new = format!("new-{number}");
+        store.copy(&source, &key(&new), CopyOptions::default()).await.unwrap();
+        let homes = assert_one_home_each(&pool).await;
+        assert_eq!(homes[&new], homes[&format!("from-{number}")], "nothing is moved");
+        let targets = (0..10).map(|other| homes[&format!("to-{number}-{other}")]);
+        assert!(targets.clone().any(|on| on != homes[&new]) , "one was on another drive");
+        let away = (0..10).find(|other| homes[&format!("to-{number}-{other}")] != homes[&new]).unwrap();
+        let to = format!("to-{number}-{away}");
+        put(&*store, &to, "before").await.unwrap();
+        store.rename(&source, &key(&to), Precondition::None).await.unwrap();
+        assert_eq!(read(&*store, &to).await.unwrap(), body);
+        assert!(store.find(&source.key).await.unwrap().is_none());
+    }
+    assert_one_home_each(&pool).await;
+}
+
+// Listings.
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s343_pages_of_any_length_have_every_key_once_and_in_order() {
+    let pool = three().await.unwrap();
+    let store = photos(&pool).await;
+    let mut keys: Vec<String> = (0..60).map(|n| format!("{}/{}", n % 7, n)).collect();
+    keys.extend((0..25).map(|n| format!("top-{n}")));
+    keys.extend(["0".to_owned(), "3".to_owned(), "3/".to_owned(), "9/9/9".to_owned()]);
+    keys.sort();
+    store.versions().unwrap().set_state(Versioning::Enabled).await.unwrap();
+    for name in &keys {
+        put(&*store, name, "one").await.unwrap();
+        put(&*store, name, "two").await.unwrap();
+    }
+    let mut folded: Vec<String> = keys
+        .iter()
+        .map(|name| name.split_inclusive('/').next().unwrap().to_owned())
+        .collect();
+    folded.dedup();
+    for limit in [1, 2, 3, 7, 11, 1000] {
+        assert_eq!(listed(&*store, None, limit).await.unwrap(), keys, "{limit}");
+        assert_eq!(listed(&*store, Some(b'/'), limit).await.unwrap(), folded, "{limit}");
+        let twice: Vec<String> = keys.iter().flat_map(|name| [name.clone(), name.clone()]).collect();
+        assert_eq!(listed_versions(&*store, None, limit).await, twice, "{limit}");
+        let folds = |name: &String| if name.ends_with('/') { 1 } else { 2 };
+        let twice: Vec<String> = folded.iter().flat_map(|name| vec![name.clone(); folds(name)]).collect();
+        assert_eq!(listed_versions(&*store, Some(b'/'), limit).await, twice, "{limit}");
+    }
+}
+
+async fn listed_versions(store: &dyn ObjectStore, delimiter: Option<u8>, limit: usize) -> Vec<String> {
+    let mut texts = Vec::new();
+    let (mut after, mut after_version) = (None, None);
+    loop {
+        let request = ListVersions { delimiter, after, after_version, limit, ..ListVersions::default() };
+        let page = store.versions().unwrap().list(request).await.unwrap();
+        texts.extend(page.iter().map(|entry| String::from_utf8_lossy(entry.text()).into_owned()));
+        let Some(last) = page.last().filter(|_| page.len() == limit) else { return texts };
+        after = Some(Bytes::copy_from_slice(last.text()));
+        after_version = match last {
+            VersionEntry::Version(version) => Some(version.id.clone()),
+            VersionEntry::Prefix(_) => None,
+        };
+    }
+}
+
+// Drives that are missing, foreign, or new.
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s344_without_a_drive_what_may_be_on_it_is_unavailable() {
+    let devices = joined(&[80, 128, 256]).await;
+    let pool = open(&devices).await.unwrap();
+    let store = photos(&pool).await;
+    for number in 0..60 {
+        put(&*store, &format!("key-{number}"), format!("body {number}")).await.unwrap();
+    }
+    let homes = assert_one_home_each(&pool).await;
+    drop((store, pool));
+    for away in 0..3 {
+        let devices: Vec<SimDevice> = devices.iter().map(SimDevice::fork).collect();
+        let here: Vec<SimDevice> = (0..3).filter(|n| *n != away).map(|n| devices[n].clone()).collect();
+        let refused = open(&here).await.unwrap_err().to_string();
+        assert!(refused.contains(&format!("these are missing: {} (", away + 1)), "{refused}");
+        let pool = Pool::open(drives(&here), DEGRADED).await.unwrap();
+        let store = photos(&pool).await;
+        for (name, home) in &homes {
+            let found = read(&*store, name).await;
+            if *home == away {
+                assert!(is_unavailable(found) && is_unavailable(store.find(&key(name)).await));
+                assert!(is_unavailable(put(&*store, name, "new").await));
+                assert!(is_unavailable(store.delete(&key(name), Precondition::None).await));
+            } else {
+                assert_eq!(found.unwrap(), format!("body {}", &name[4..]));
+                put(&*store, name, "new").await.unwrap();
+            }
+        }
+        assert!(is_unavailable(put(&*store, "nobody has it", "new").await));
+        assert!(is_unavailable(listed(&*store, None, 10).await));
+        assert!(is_unavailable(store.versions().unwrap().list(ListVersions { limit: 1, ..Default::default() }).await));
+        assert!(is_unavailable(store.uploads().unwrap().list(b"").await));
+        assert!(is_unavailable(store.settings().unwrap().set("policy", Some("new".into())).await));
+        assert!(is_unavailable(store.versions().unwrap().set_state(Versioning::Enabled).await));
+        assert!(is_unavailable(pool.create("another").await) && is_unavailable(pool.delete("photos").await));
+        drop((store, pool));
+        // When it is back, all is as it was, and what was written meanwhile is there.
+        let pool = open(&devices).await.unwrap();
+        let store = photos(&pool).await;
+        assert_eq!(listed(&*store, None, 10).await.unwrap().len(), 60);
+        for (name, home) in &homes {
+            let expected = if *home == away { format!("body {}", &name[4..]) } else { "new".into() };
+            assert_eq!(read(&*store, name).await.unwrap(), expected);
+        }
+    }
+}
+
+/// What one drive cannot read another may have; what nobody has is then not known to be missing.
+#[tokio::test(flavor = "multi_thread")]
+async fn s344_a_drive_that_fails_does_not_hide_what_others_have() {
+    let devices = joined(&[80, 128, 256]).await;
+    let pool = open(&devices).await.unwrap();
+    let store = photos(&pool).await;
+    for number in 0..300 {
+        put(&*store, &format!("key-{number}"), "x").await.unwrap();
+    }
+    for (_, drive) in pool.drives() {
+        drive.close().await.unwrap();
+    }
+    let homes = assert_one_home_each(&pool).await;
+    drop((store, pool));
+    let options = OpenOptions { index_bytes: 0, read_cache_bytes: 0, ..OpenOptions::default() };
+    let open = |device: &SimDevice| Drive::open(Arc::new(device.clone()), options, Arc::new(SystemClock)).unwrap();
+    let pool = Pool::open(devices.iter().map(open).collect(), WHOLE).await.unwrap();
+    let store = photos(&pool).await;
+    devices[2].fail_reads(0..256 * MIB);
+    for (name, home) in &homes {
+        match home {
+            2 => assert!(is_unavailable(store.head(&key(name)).await)),
+            _ => drop(store.head(&key(name)).await.unwrap()),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s345_foreign_drives_and_copies_are_refused() {
+    let (devices, others) = (joined(&[80, 80]).await, [formatted_one(80, 70), formatted_one(80, 71)]);
+    let stranger = formatted_one(80, 72);
+    pool::join(&drives(&others), &Entropy::new(4)).await.unwrap();
+    let error = async |which: &[&SimDevice]| {
+        let devices: Vec<SimDevice> = which.iter().map(|device| (*device).clone()).collect();
+        open(&devices).await.unwrap_err().to_string()
+    };
+    assert!(error(&[&devices[0], &others[1]]).await.contains("is of another pool"));
+    assert!(error(&[&devices[0], &devices[1], &stranger]).await.contains("is not of the pool"));
+    assert!(error(&[&devices[0], &devices[1], &devices[0].fork()]).await.contains("one is a copy"));
+    assert!(error(&[&stranger]).await.contains("no pool"));
+    open(&[devices[1].clone(), devices[0].clone()]).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s346_an_empty_drive_joins_and_new_keys_go_there() {
+    let devices = formatted(&[64, 64, 256, 80]);
+    let store = crate::start::bucket_of(&drives(&devices[..1])[0]).await;
+    put(&*store, "from before", "kept").await.unwrap();
+    store.settings().unwrap().set("policy", Some("kept too".into())).await.unwrap();
+    store.versions().unwrap().set_state(Versioning::Enabled).await.unwrap();
+    drop(store);
+    // Whatever the order, who has objects is the first.
+    let joining = |which: &[usize]| {
+        let devices: Vec<SimDevice> = which.iter().map(|n| devices[*n].clone()).collect();
+        async move { pool::join(&drives(&devices), &Entropy::new(3)).await }
+    };
+    let ids: Vec<u64> = drives(&devices).iter().map(Drive::id).collect();
+    assert_eq!(joining(&[1, 0]).await.unwrap().drives, [ids[0], ids[1]]);
+    let pool = open(&devices[..2]).await.unwrap();
+    let store = photos(&pool).await;
+    assert_eq!(read(&*store, "from before").await.unwrap(), "kept");
+    for (_, drive) in pool.drives() {
+        let part = Buckets::open(&drive, "photos").await.unwrap();
+        assert_eq!(part.settings().unwrap().get("policy").await.unwrap(), Some("kept too".into()));
+        assert_eq!(part.versions().unwrap().state().await.unwrap(), Versioning::Enabled);
+    }
+    drop((store, pool));
+    drives(&devices[3..])[0].create("another").await.unwrap();
+    assert!(joining(&[0, 1, 3]).await.unwrap_err().to_string().contains("must be empty"));
+    assert!(joining(&[0, 2]).await.unwrap_err().to_string().contains("all must be there"));
+    assert_eq!(joining(&[0, 1, 2]).await.unwrap().drives, ids[..3]);
+    assert_eq!(joining(&[2, 1, 0]).await.unwrap().drives, ids[..3], "again");
+    let pool = open(&devices[..3]).await.unwrap();
+    let store = photos(&pool).await;
+    for number in 0..60 {
+        put(&*store, &format!("key-{number}"), "x").await.unwrap();
+    }
+    let homes = assert_one_home_each(&pool).await;
+    assert!(homes.values().filter(|on| **on == 2).count() > 30, "{homes:?}");
+    assert_eq!(read(&*store, "from before").await.unwrap(), "kept");
+}
+
+// The power goes.
+
+/// Wherever it goes while drives join: those that were served before are a pool as before, or all are.
+#[tokio::test]
+async fn s346_joining_is_cut_short_and_repeated() {
+    for (cut, operations) in (0..3).flat_map(|cut| (0..5).map(move |operations| (cut, operations))) {
+        let devices = joined(&[64, 64]).await.into_iter().chain([formatted_one(80, 50)]).collect::<Vec<_>>();
+        drop(photos(&open(&devices[..2]).await.unwrap()).await);
+        let opened = drives(&devices);
+        devices[cut].cut_power_after(operations);
+        let joined = pool::join(&opened, &Entropy::new(3)).await;
+        drop(opened);
+        devices.iter().for_each(|device| device.crash(operations));
+        match open(&devices[..2]).await {
+            Ok(pool) => assert_eq!((joined.is_ok(), pool.len()), (false, 2), "{cut} {operations}"),
+            Err(error) => assert!(error.to_string().contains("missing: 3 ("), "{error}"),
+        }
+        if joined.is_err() {
+            pool::join(&drives(&devices), &Entropy::new(3)).await.unwrap();
+        }
+        let pool = open(&devices).await.unwrap();
+        put(&*photos(&pool).await, "key", "x").await.unwrap();
+        assert_eq!(pool.len(), 3);
+    }
+}
+
+/// Wherever it goes while a bucket is made, set up or removed: the drives agree afterwards, and the call can be repeated.
+#[tokio::test]
+async fn s347_buckets_are_whole_after_a_crash() {
+    for (call, cut, operations) in
+        (0..4).flat_map(|call| (0..3).flat_map(move |cut| (0..4).map(move |operations| (call, cut, operations))))
+    {
+        let devices = joined(&[64, 64, 64]).await;
+        let pool = open(&devices).await.unwrap();
+        if call > 0 {
+            photos(&pool).await.settings().unwrap().set("tags", Some("old".into())).await.unwrap();
+        }
+        devices[cut].cut_power_after(operations);
+        let done = change(&pool, call).await;
+        drop(pool);
+        devices.iter().for_each(|device| device.crash(operations));
+        let pool = open(&devices).await.unwrap();
+        let told = format!("call {call}, drive {cut} after {operations}: {done:?}");
+        assert_agree(&pool, &told).await;
+        if done.is_ok() {
+            assert_eq!(pool.list().await.unwrap().is_empty(), call == 3, "{told}");
+        }
+        match (call, change(&pool, call).await) {
+            (_, Ok(())) => {}
+            (0, Err(StoreError::BucketState { .. })) | (3, Err(StoreError::NoSuchBucket(_))) => {}
+            (_, Err(error)) => panic!("{told}, then {error}"),
+        }
+        assert_agree(&pool, &told).await;
+    }
+}
+
+/// Makes, sets up or removes the bucket.
+async fn change(pool: &Pool, call: usize) -> store::Result<()> {
+    match call {
+        0 => pool.create("photos").await,
+        1 => {
+            let store = Buckets::open(pool, "photos").await?;
+            store.settings().unwrap().set("tags", Some("new".into())).await
+        }
+        2 => {
+            let store = Buckets::open(pool, "photos").await?;
+            store.versions().unwrap().set_state(Versioning::Enabled).await
+        }
+        _ => pool.delete("photos").await,
+    }
+}
+
+/// All drives have the same buckets, and the same is set for them.
+async fn assert_agree(pool: &Pool, told: &str) {
+    let mut all = Vec::new();
+    for (_, drive) in pool.drives() {
+        let mut said = Vec::new();
+        for name in drive.list().await.unwrap() {
+            let store = Buckets::open(&drive, &name).await.unwrap();
+            let (versions, settings) = (store.versions().unwrap(), store.settings().unwrap());
+            said.push((name, versions.state().await.unwrap(), settings.get("tags").await.unwrap()));
+        }
+        all.push(said);
+    }
+    assert!(all.windows(2).all(|two| two[0] == two[1]), "{told}: {all:?}");
+}
+
+#[tokio::test]
+async fn a_check_knows_what_a_pool_leaves_on_a_drive() {
+    let pool = three().await.unwrap();
+    put(&*photos(&pool).await, "key", "x").await.unwrap();
+    for (_, drive) in pool.drives() {
+        assert_eq!(drive.check().await.unwrap().problems, Vec::<String>::new());
+    }
 }
