@@ -155,7 +155,11 @@ async fn s340_new_keys_go_to_drives_by_their_share_of_what_is_free() {
     let free: Vec<u64> = pool.drives().iter().map(|(_, drive)| drive.info().available_bytes).collect();
     for (drive, free_bytes) in free.iter().enumerate() {
         let expected = (400 * free_bytes / free.iter().sum::<u64>()) as usize;
-        assert!(count(drive).abs_diff(expected) < 40, "{} on drive {drive} instead of {expected}", count(drive));
+        assert!(
+            count(drive).abs_diff(expected) < 40,
+            "{} on drive {drive} instead of {expected}",
+            count(drive)
+        );
     }
 }
 
@@ -164,7 +168,8 @@ async fn s340_new_keys_go_to_drives_by_their_share_of_what_is_free() {
 async fn s340_s341_unequal_drives_get_full_together() {
     let pool = open(&joined(&[32, 48, 96]).await).await.unwrap();
     let store = photos(&pool).await;
-    let available = |pool: &Pool| pool.drives().iter().map(|(_, drive)| drive.info().available_bytes).sum::<u64>();
+    let available =
+        |pool: &Pool| pool.drives().iter().map(|(_, drive)| drive.info().available_bytes).sum::<u64>();
     let at_first = available(&pool);
     let mut stored = 0;
     let full = loop {
@@ -203,7 +208,12 @@ async fn s341_who_writes_a_new_key_at_the_same_time_has_one_home() {
             let (store, key) = (store.clone(), key(&name));
             match writer {
                 0 => {
-                    let id = store.uploads().unwrap().begin(&key, Default::default(), Default::default()).await.unwrap();
+                    let id = store
+                        .uploads()
+                        .unwrap()
+                        .begin(&key, Default::default(), Default::default())
+                        .await
+                        .unwrap();
                     store.uploads().unwrap().abort(&key, &id).await.unwrap();
                 }
                 1 => {
@@ -281,7 +291,10 @@ async fn s341_uploads_and_versions_are_where_their_key_is() {
     for four in all.chunks(4) {
         let VersionEntry::Version(newest) = &four[0] else { panic!("{four:?}") };
         assert!(newest.is_newest && four.iter().all(|entry| entry.text() == newest.key.as_bytes()));
-        assert_eq!(four.iter().filter(|entry| matches!(entry, VersionEntry::Version(v) if v.is_newest)).count(), 1);
+        assert_eq!(
+            four.iter().filter(|entry| matches!(entry, VersionEntry::Version(v) if v.is_newest)).count(),
+            1
+        );
     }
 }
 
@@ -291,7 +304,10 @@ async fn s342_copies_and_renames_reach_from_drive_to_drive() {
     let store = photos(&pool).await;
     for (number, len) in [10, 70_000, 300_000, 20 << 20].into_iter().enumerate() {
         let body: Bytes = (0..len).map(|at: u32| (at / 7) as u8).collect();
-        let options = PutOptions { etag: Some(store::ETag::new("0123456789abcdef0123456789abcdef")), ..Default::default() };
+        let options = PutOptions {
+            etag: Some(store::ETag::new("0123456789abcdef0123456789abcdef")),
+            ..Default::default()
+        };
         let source = store.put(&key(&format!("from-{number}")), body.clone().into(), options).await.unwrap();
         for other in 0..10 {
             put(&*store, &format!("to-{number}-{other}"), "before").await.unwrap();
@@ -307,7 +323,7 @@ async fn s342_copies_and_renames_reach_from_drive_to_drive() {
         let homes = assert_one_home_each(&pool).await;
         assert_eq!(homes[&new], homes[&format!("from-{number}")], "nothing is moved");
         let targets = (0..10).map(|other| homes[&format!("to-{number}-{other}")]);
-        assert!(targets.clone().any(|on| on != homes[&new]) , "one was on another drive");
+        assert!(targets.clone().any(|on| on != homes[&new]), "one was on another drive");
         let away = (0..10).find(|other| homes[&format!("to-{number}-{other}")] != homes[&new]).unwrap();
         let to = format!("to-{number}-{away}");
         put(&*store, &to, "before").await.unwrap();
@@ -333,10 +349,8 @@ async fn s343_pages_of_any_length_have_every_key_once_and_in_order() {
         put(&*store, name, "one").await.unwrap();
         put(&*store, name, "two").await.unwrap();
     }
-    let mut folded: Vec<String> = keys
-        .iter()
-        .map(|name| name.split_inclusive('/').next().unwrap().to_owned())
-        .collect();
+    let mut folded: Vec<String> =
+        keys.iter().map(|name| name.split_inclusive('/').next().unwrap().to_owned()).collect();
     folded.dedup();
     for limit in [1, 2, 3, 7, 11, 1000] {
         assert_eq!(listed(&*store, None, limit).await.unwrap(), keys, "{limit}");
@@ -397,7 +411,9 @@ async fn s344_without_a_drive_what_may_be_on_it_is_unavailable() {
         }
         assert!(is_unavailable(put(&*store, "nobody has it", "new").await));
         assert!(is_unavailable(listed(&*store, None, 10).await));
-        assert!(is_unavailable(store.versions().unwrap().list(ListVersions { limit: 1, ..Default::default() }).await));
+        assert!(is_unavailable(
+            store.versions().unwrap().list(ListVersions { limit: 1, ..Default::default() }).await
+        ));
         assert!(is_unavailable(store.uploads().unwrap().list(b"").await));
         assert!(is_unavailable(store.settings().unwrap().set("policy", Some("new".into())).await));
         assert!(is_unavailable(store.versions().unwrap().set_state(Versioning::Enabled).await));
@@ -429,7 +445,8 @@ async fn s344_a_drive_that_fails_does_not_hide_what_others_have() {
     let homes = assert_one_home_each(&pool).await;
     drop((store, pool));
     let options = OpenOptions { index_bytes: 0, read_cache_bytes: 0, ..OpenOptions::default() };
-    let open = |device: &SimDevice| Drive::open(Arc::new(device.clone()), options, Arc::new(SystemClock)).unwrap();
+    let open =
+        |device: &SimDevice| Drive::open(Arc::new(device.clone()), options, Arc::new(SystemClock)).unwrap();
     let pool = Pool::open(devices.iter().map(open).collect(), WHOLE).await.unwrap();
     let store = photos(&pool).await;
     devices[2].fail_reads(0..256 * MIB);
@@ -496,6 +513,26 @@ async fn s346_an_empty_drive_joins_and_new_keys_go_there() {
     assert_eq!(read(&*store, "from before").await.unwrap(), "kept");
 }
 
+/// A pool grows when its drives are full.
+#[tokio::test(flavor = "multi_thread")]
+async fn s346_a_drive_joins_full_ones() {
+    let devices = formatted(&[24, 64]);
+    let drive = drives(&devices[..1]).remove(0);
+    let store = crate::start::bucket_of(&drive).await;
+    let mut stored = 0;
+    for len in [1 << 20, 100_000, 3000, 1] {
+        while put(&*store, &format!("key-{stored:05}"), vec![1; len]).await.is_ok() {
+            stored += 1;
+        }
+    }
+    drop((store, drive));
+    pool::join(&drives(&devices), &Entropy::new(3)).await.unwrap();
+    let pool = open(&devices).await.unwrap();
+    let store = photos(&pool).await;
+    put(&*store, "new", vec![7; 8 << 20]).await.unwrap();
+    assert_eq!(listed(&*store, None, 1000).await.unwrap().len(), stored + 1);
+}
+
 // The power goes.
 
 /// Wherever it goes while drives join: those that were served before are a pool as before, or all are.
@@ -525,8 +562,8 @@ async fn s346_joining_is_cut_short_and_repeated() {
 /// Wherever it goes while a bucket is made, set up or removed: the drives agree afterwards, and the call can be repeated.
 #[tokio::test]
 async fn s347_buckets_are_whole_after_a_crash() {
-    for (call, cut, operations) in
-        (0..4).flat_map(|call| (0..3).flat_map(move |cut| (0..4).map(move |operations| (call, cut, operations))))
+    for (call, cut, operations) in (0..4)
+        .flat_map(|call| (0..3).flat_map(move |cut| (0..4).map(move |operations| (call, cut, operations))))
     {
         let devices = joined(&[64, 64, 64]).await;
         let pool = open(&devices).await.unwrap();
@@ -589,5 +626,105 @@ async fn a_check_knows_what_a_pool_leaves_on_a_drive() {
     put(&*photos(&pool).await, "key", "x").await.unwrap();
     for (_, drive) in pool.drives() {
         assert_eq!(drive.check().await.unwrap().problems, Vec::<String>::new());
+    }
+}
+
+/// What a key may be: the body that was acknowledged last, and those that were stored since without an answer; `None` is that it is not
+/// there.
+type MayBe = BTreeMap<String, Vec<Option<Bytes>>>;
+
+/// Objects are stored, copied, moved and deleted, and the power of one drive goes at any moment, then everybody's: what was acknowledged
+/// is there, on one drive, and nothing else than what was asked for.
+#[tokio::test]
+async fn s317_s341_power_cuts_leave_every_key_one_home_and_what_was_acknowledged() {
+    for seed in 0..60 {
+        let (entropy, devices) = (Entropy::new(seed), joined(&[24, 32, 48]).await);
+        let mut may_be = MayBe::new();
+        for _ in 0..4 {
+            let pool = open(&devices).await.unwrap();
+            let store = photos(&pool).await;
+            assert_is(&*store, &may_be, seed).await;
+            assert_one_home_of_all(&pool).await;
+            devices[entropy.below(3) as usize].cut_power_after(entropy.below(120));
+            for _ in 0..40 {
+                act(&*store, &entropy, &mut may_be).await;
+            }
+            drop((store, pool));
+            devices.iter().for_each(|device| device.crash(entropy.next_u64()));
+        }
+    }
+}
+
+/// A change of a random key, and what that may be from now on.
+async fn act(store: &dyn ObjectStore, entropy: &Entropy, may_be: &mut MayBe) {
+    let draw = || format!("key-{}", entropy.below(12));
+    let (name, other) = (draw(), draw());
+    let len = [10, 5000, 300_000][entropy.below(3) as usize];
+    let body = Bytes::from(vec![entropy.below(250) as u8; len]);
+    let (done, changed) = match entropy.below(6) {
+        0 => (store.delete(&key(&name), Precondition::None).await.is_ok(), vec![(name, None)]),
+        kind @ 1..=2 if name != other => {
+            let Ok(Some(meta)) = store.find(&key(&name)).await else { return };
+            let Ok(bytes) = read(store, &name).await else { return };
+            match kind {
+                1 => {
+                    let copied = store.copy(&meta.object, &key(&other), CopyOptions::default()).await;
+                    (copied.is_ok(), vec![(other, Some(bytes))])
+                }
+                _ => {
+                    let renamed = store.rename(&meta.object, &key(&other), Precondition::None).await;
+                    (renamed.is_ok(), vec![(other, Some(bytes)), (name, None)])
+                }
+            }
+        }
+        3 => (in_parts(store, &name, body.clone()).await.is_ok(), vec![(name, Some(body))]),
+        _ => (put(store, &name, body.clone()).await.is_ok(), vec![(name, Some(body))]),
+    };
+    for (name, state) in changed {
+        let known = may_be.entry(name).or_insert_with(|| vec![None]);
+        if done {
+            known.clear();
+        }
+        known.push(state);
+    }
+}
+
+async fn in_parts(store: &dyn ObjectStore, name: &str, body: Bytes) -> store::Result<()> {
+    let (uploads, key) = (store.uploads().unwrap(), key(name));
+    let id = uploads.begin(&key, Default::default(), Default::default()).await?;
+    let body = futures_util::stream::iter([Ok(body)]);
+    uploads.put_part(&key, &id, 1, Box::pin(body), Box::new(|| Ok(None))).await?;
+    uploads.complete(&key, &id, &[1], CompleteOptions::default()).await.map(drop)
+}
+
+async fn assert_is(store: &dyn ObjectStore, may_be: &MayBe, seed: u64) {
+    let listed = listed(store, None, 5).await.unwrap();
+    for (name, states) in may_be {
+        let found = match read(store, name).await {
+            Err(StoreError::NotFound(_)) => None,
+            found => Some(found.unwrap()),
+        };
+        let lens: Vec<_> = states.iter().map(|state| state.as_ref().map(Bytes::len)).collect();
+        assert!(
+            states.contains(&found),
+            "seed {seed}: {name} has {:?} of {lens:?}",
+            found.map(|found| found.len())
+        );
+        assert_eq!(listed.contains(name), found.is_some(), "seed {seed}: {name}");
+    }
+    assert!(listed.iter().all(|name| may_be.contains_key(name)), "seed {seed}: {listed:?}");
+}
+
+/// Everything of a key is on one drive, uploads that nobody completed as well.
+async fn assert_one_home_of_all(pool: &Pool) {
+    let homes = assert_one_home_each(pool).await;
+    let mut uploads: BTreeMap<String, usize> = BTreeMap::new();
+    for (number, drive) in pool.drives() {
+        let store = Buckets::open(&drive, "photos").await.unwrap();
+        for upload in store.uploads().unwrap().list(b"").await.unwrap() {
+            let name = upload.key.to_string();
+            assert_eq!(*homes.get(&name).unwrap_or(&number), number, "{name} is elsewhere than its upload");
+            assert_eq!(*uploads.entry(name).or_insert(number), number, "uploads on two drives");
+        }
     }
 }

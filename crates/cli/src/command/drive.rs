@@ -284,12 +284,7 @@ async fn shown(drives: &Drives, json: bool, world: &World) -> Result<()> {
         info(open, membership.as_ref());
         println!();
     }
-    println!(
-        "{} drives     {} MiB, {} available",
-        described.len(),
-        len_bytes >> 20,
-        available_bytes >> 20
-    );
+    println!("{} drives     {} MiB, {} available", described.len(), len_bytes >> 20, available_bytes >> 20);
     Ok(())
 }
 

@@ -197,7 +197,8 @@ impl Edit<'_> {
     /// Makes it durable and seen.
     pub(super) async fn commit(self) -> Result<()> {
         if self.prepared.is_empty() {
-            return Ok(());
+            // Nothing is there to be deleted; but what a failed write left on the device may be found by the next opening.
+            return self.bucket.shell.machine.check_writable();
         }
         self.bucket.shell.commit(self.prepared, self.locks).await
     }

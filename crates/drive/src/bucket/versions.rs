@@ -158,6 +158,7 @@ impl Versions for DriveBucket {
         let mut edit = self.edit(key, held).await?;
         let Some((entry, record)) = self.found(&edit, key, id).await? else {
             check(key, None, &removal.precondition)?;
+            edit.commit().await?;
             return Ok(Deleted { version: Some(id.into()), is_marker: false });
         };
         let is_marker = record.body == Body::Mark;

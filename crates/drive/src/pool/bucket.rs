@@ -1,6 +1,6 @@
 //! A bucket of a pool: the bucket of that name on each drive.
 
-use super::claims::Claim;
+use super::stays::Stay;
 use super::{Pool, placement, to_the_end};
 use crate::bucket::DriveBucket;
 use crate::format::IndexKey;
@@ -8,6 +8,9 @@ use std::fmt;
 use std::sync::Arc;
 use store::{ObjectKey, Result, StoreError, Versioning};
 use tokio::sync::OwnedRwLockReadGuard;
+
+/// What is stored in parts, nobody knows how long it will be, takes a drive where so many bytes fit.
+pub(super) const UNKNOWN_BYTES: u64 = 64 << 20;
 
 /// A bucket on all drives.
 #[derive(Clone)]
@@ -20,15 +23,15 @@ pub(super) struct PoolBucket {
 
 /// A key that is being changed, and its home.
 pub(super) struct Writing {
-    claim: Claim,
+    stay: Stay,
     pub(super) home: usize,
     _names: OwnedRwLockReadGuard<()>,
 }
 
 impl Writing {
-    /// The claim alone, to be kept for longer than a call.
-    pub(super) fn into_claim(self) -> Claim {
-        self.claim
+    /// The stay alone, to be kept for longer than a call.
+    pub(super) fn into_stay(self) -> Stay {
+        self.stay
     }
 }
 
@@ -82,7 +85,7 @@ impl PoolBucket {
         failed.map_or(Ok(None), Err)
     }
 
-    /// The drive that has anything of the key but uploads, which claim it.
+    /// The drive that has anything of the key but uploads, which have stays.
     pub(super) async fn home(&self, key: &ObjectKey) -> Result<Option<usize>> {
         let current = self.current(key).await;
         if !matches!(current, Ok(Some(_))) && self.first()?.state().await? != Versioning::Never {
@@ -110,15 +113,20 @@ impl PoolBucket {
     }
 
     /// Begins to change a key. One that is new goes to the drive `near`, or where so many bytes fit.
-    pub(super) async fn writing(&self, key: &ObjectKey, near: Option<usize>, len_bytes: u64) -> Result<Writing> {
+    pub(super) async fn writing(
+        &self,
+        key: &ObjectKey,
+        near: Option<usize>,
+        len_bytes: u64,
+    ) -> Result<Writing> {
         let names = self.pool.0.names.clone().read_owned().await;
-        let claim = self.pool.0.claims.claim(&self.name, key);
+        let stay = self.pool.0.stays.begin(&self.name, key);
         let find = async {
             let home = self.home(key).await?.or(near);
             Ok(home.unwrap_or_else(|| self.drawn(key, len_bytes)))
         };
-        let home = claim.home(find).await?;
-        Ok(Writing { claim, home, _names: names })
+        let home = stay.home(find).await?;
+        Ok(Writing { stay, home, _names: names })
     }
 
     /// Changes a key at its home, to the end also if nobody waits for it.

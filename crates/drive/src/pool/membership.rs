@@ -5,7 +5,7 @@
 
 use crate::error::{Error, Result};
 use crate::format::{Change, IndexKey};
-use crate::machine::Prepared;
+use crate::machine::{Prepared, Purpose};
 use crate::pool::DRIVES_MAX;
 use crate::shell::Drive;
 use crate::wire::{Decoder, Encoder};
@@ -57,7 +57,9 @@ impl Drive {
     pub(super) async fn set_membership(&self, membership: &Membership) -> Result<()> {
         let locks = vec![self.0.locks.hold_names().await];
         let put = Change::Put { key: IndexKey::membership().0, value: membership.encode() };
-        self.0.commit(Prepared { changes: vec![put], ..Prepared::default() }, locks).await
+        // It takes as little as a deletion, and a pool grows when its drives are full.
+        let purpose = Purpose::Frees;
+        self.0.commit(Prepared { changes: vec![put], purpose, ..Prepared::default() }, locks).await
     }
 }
 
@@ -68,7 +70,8 @@ impl Drive {
 pub async fn join(drives: &[Drive], entropy: &Entropy) -> Result<Membership> {
     let found = memberships(drives).await?;
     let known = longest(&found);
-    let mut joined = known.clone().unwrap_or_else(|| Membership { pool: entropy.next_u64(), drives: Vec::new() });
+    let mut joined =
+        known.clone().unwrap_or_else(|| Membership { pool: entropy.next_u64(), drives: Vec::new() });
     let mut new = Vec::new();
     for (drive, (id, membership)) in drives.iter().zip(&found) {
         match membership {
@@ -83,7 +86,8 @@ pub async fn join(drives: &[Drive], entropy: &Entropy) -> Result<Membership> {
     // Who has objects is the first.
     let mut full = Vec::new();
     for drive in &new {
-        let is_empty = Buckets::list(*drive).await.map_err(|error| Error::Failed(error.to_string()))?.is_empty();
+        let is_empty =
+            Buckets::list(*drive).await.map_err(|error| Error::Failed(error.to_string()))?.is_empty();
         full.extend((!is_empty).then_some(drive.id()));
     }
     if let Some(full) = full.get(usize::from(known.is_none())) {
@@ -108,8 +112,8 @@ pub async fn join(drives: &[Drive], entropy: &Entropy) -> Result<Membership> {
 pub(super) async fn agreed(drives: &[Drive]) -> Result<Membership> {
     let found = memberships(drives).await?;
     let longest = longest(&found);
-    let longest =
-        longest.ok_or_else(|| Error::Unfit("no pool: 'tenon drive join' makes one of several drives".into()))?;
+    let longest = longest
+        .ok_or_else(|| Error::Unfit("no pool: 'tenon drive join' makes one of several drives".into()))?;
     for (id, membership) in &found {
         match membership {
             Some(membership) => check_of(*id, membership, &longest)?,

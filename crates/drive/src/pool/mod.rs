@@ -7,19 +7,19 @@
 //!
 //! Refuses: to answer for a drive that is missing. What is not found on the others is then `Unavailable`, never `NotFound`.
 //!
-//! Invariants: a key has one home, also while several write it for the first time ([`claims`]); a change holds its claim until it is
+//! Invariants: a key has one home, also while several write it for the first time ([`stays`]); a change holds its stay until it is
 //! durable, be it waited for or not; buckets and settings change only when all drives are there.
 
 mod bucket;
 mod buckets;
 mod carry;
-mod claims;
 mod listing;
 mod membership;
 mod multipart;
 mod objects;
 mod placement;
 mod settings;
+mod stays;
 mod uploads;
 mod versions;
 
@@ -27,7 +27,7 @@ pub use membership::{Membership, join};
 
 use crate::error::{Error, Result};
 use crate::shell::Drive;
-use claims::{Claim, Claims};
+use stays::{Stay, Stays};
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -52,9 +52,9 @@ pub struct Pool(Arc<Drives>);
 struct Drives {
     /// In the order of the membership; `None` for one that is missing.
     drives: Vec<Option<Drive>>,
-    claims: Claims,
+    stays: Stays,
     /// An upload's key has its home as long as the upload is there.
-    uploads: Mutex<HashMap<UploadKey, Claim>>,
+    uploads: Mutex<HashMap<UploadKey, Stay>>,
     /// Held by whoever changes a key; as a whole by whoever makes, removes or sets up buckets.
     names: Arc<RwLock<()>>,
 }
@@ -76,7 +76,7 @@ impl Pool {
         }
         let pool = Self(Arc::new(Drives {
             drives: ordered,
-            claims: Claims::default(),
+            stays: Stays::default(),
             uploads: Mutex::default(),
             names: Arc::default(),
         }));
@@ -87,7 +87,7 @@ impl Pool {
                 pool.mend().await.map_err(|error| Error::Failed(error.to_string()))?;
             }
         }
-        pool.claim_uploads().await.map_err(|error| Error::Failed(error.to_string()))?;
+        pool.stays_of_uploads().await.map_err(|error| Error::Failed(error.to_string()))?;
         Ok(pool)
     }
 
@@ -123,8 +123,10 @@ impl Pool {
     }
 
     fn check_complete(&self, membership: &Membership, options: PoolOptions) -> Result<()> {
-        let missing = membership.drives.iter().enumerate().filter(|(number, _)| self.0.drives[*number].is_none());
-        let missing: Vec<String> = missing.map(|(number, id)| format!("{} ({id:016x})", number + 1)).collect();
+        let missing =
+            membership.drives.iter().enumerate().filter(|(number, _)| self.0.drives[*number].is_none());
+        let missing: Vec<String> =
+            missing.map(|(number, id)| format!("{} ({id:016x})", number + 1)).collect();
         if missing.is_empty() || options.degraded {
             return Ok(());
         }
@@ -147,7 +149,7 @@ impl Pool {
 }
 
 impl Drives {
-    fn uploads(&self) -> MutexGuard<'_, HashMap<UploadKey, Claim>> {
+    fn uploads(&self) -> MutexGuard<'_, HashMap<UploadKey, Stay>> {
         self.uploads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

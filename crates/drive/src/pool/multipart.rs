@@ -1,7 +1,7 @@
 //! An object in parts that one caller sends: its parts wait on the key's home, which the key keeps meanwhile.
 
 use super::bucket::PoolBucket;
-use super::claims::Claim;
+use super::stays::Stay;
 use super::{carry, to_the_end};
 use crate::bucket::{DriveBucket, DriveMultipart};
 use std::fmt;
@@ -13,7 +13,7 @@ pub(super) struct PoolMultipart {
     pub(super) bucket: PoolBucket,
     pub(super) home: usize,
     pub(super) inner: Arc<DriveMultipart>,
-    pub(super) claim: Arc<Claim>,
+    pub(super) stay: Arc<Stay>,
 }
 
 impl PoolMultipart {
@@ -46,10 +46,10 @@ impl Multipart for PoolMultipart {
 
     async fn complete(&self, precondition: Precondition) -> Result<ObjectRef> {
         let names = self.bucket.pool.0.names.clone().read_owned().await;
-        let (inner, claim) = (self.inner.clone(), self.claim.clone());
+        let (inner, stay) = (self.inner.clone(), self.stay.clone());
         to_the_end(async move {
             let completed = inner.complete(precondition).await;
-            drop((claim, names));
+            drop((stay, names));
             completed
         })
         .await

@@ -1,14 +1,14 @@
 //! A pool's objects.
 
-use super::bucket::PoolBucket;
+use super::bucket::{PoolBucket, UNKNOWN_BYTES};
 use super::multipart::PoolMultipart;
 use super::{carry, to_the_end};
 use crate::bucket::{DriveBucket, DriveMultipart};
 use std::sync::Arc;
 use store::{
     Attributes, CopyOptions, GetOptions, ListPage, ListRequest, Multipart, Object, ObjectKey, ObjectMeta,
-    ObjectRef, ObjectStore, Payload, Precondition, PutOptions, Result, Settings, Tags, Uploads,
-    Versions, rename_by_copy,
+    ObjectRef, ObjectStore, Payload, Precondition, PutOptions, Result, Settings, Tags, Uploads, Versions,
+    rename_by_copy,
 };
 
 #[async_trait::async_trait]
@@ -34,11 +34,11 @@ impl ObjectStore for PoolBucket {
         attributes: Attributes,
         tags: Tags,
     ) -> Result<Arc<dyn Multipart>> {
-        let writing = self.writing(key, None, 0).await?;
+        let writing = self.writing(key, None, UNKNOWN_BYTES).await?;
         let home = writing.home;
         let inner = DriveMultipart::new(self.part(home)?.clone(), key.clone(), (attributes, tags));
-        let (inner, claim) = (Arc::new(inner), Arc::new(writing.into_claim()));
-        Ok(Arc::new(PoolMultipart { bucket: self.clone(), home, inner, claim }))
+        let (inner, stay) = (Arc::new(inner), Arc::new(writing.into_stay()));
+        Ok(Arc::new(PoolMultipart { bucket: self.clone(), home, inner, stay }))
     }
 
     /// To its source's drive, where nothing is moved, unless the target has a home.

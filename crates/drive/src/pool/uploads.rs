@@ -1,28 +1,28 @@
 //! A pool's uploads: each on its key's home, which the key keeps as long as the upload is there. An upload's id begins with its drive's
 //! place, in two hexadecimal digits.
 
-use super::bucket::PoolBucket;
+use super::bucket::{PoolBucket, UNKNOWN_BYTES};
 use super::{Pool, UploadKey, to_the_end};
 use crate::bucket::DriveBucket;
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
 use std::sync::Arc;
 use store::{
-    Attributes, Buckets, CompleteOptions, ObjectKey, ObjectRef, Part, PartNote, Result, StoreError, Tags, Upload,
-    Uploads,
+    Attributes, Buckets, CompleteOptions, ObjectKey, ObjectRef, Part, PartNote, Result, StoreError, Tags,
+    Upload, Uploads,
 };
 
 impl Pool {
     /// Keys that uploads are under way for keep their homes.
-    pub(super) async fn claim_uploads(&self) -> Result<()> {
+    pub(super) async fn stays_of_uploads(&self) -> Result<()> {
         for (number, drive) in self.here() {
             for name in Buckets::list(drive).await? {
                 let name: Arc<str> = name.into();
                 for upload in Uploads::list(&drive.bucket(&name).await?, b"").await? {
-                    let claim = self.0.claims.claim(&name, &upload.key);
-                    claim.home(async { Ok(number) }).await?;
+                    let stay = self.0.stays.begin(&name, &upload.key);
+                    stay.home(async { Ok(number) }).await?;
                     let named = (name.clone(), upload.key, id_on(number, &upload.id));
-                    self.0.uploads().insert(named, claim);
+                    self.0.uploads().insert(named, stay);
                 }
             }
         }
@@ -43,7 +43,7 @@ impl PoolBucket {
         (self.name.clone(), key.clone(), id.to_owned())
     }
 
-    /// Ends an upload, and if it ended, its claim.
+    /// Ends an upload, and if it ended, its stay.
     async fn end<T: Send + 'static>(
         &self,
         named: UploadKey,
@@ -66,11 +66,11 @@ impl PoolBucket {
 #[async_trait::async_trait]
 impl Uploads for PoolBucket {
     async fn begin(&self, key: &ObjectKey, attributes: Attributes, tags: Tags) -> Result<String> {
-        let writing = self.writing(key, None, 0).await?;
+        let writing = self.writing(key, None, UNKNOWN_BYTES).await?;
         let (bucket, part, key) = (self.clone(), self.part(writing.home)?.clone(), key.clone());
         to_the_end(async move {
             let id = id_on(writing.home, &part.begin(&key, attributes, tags).await?);
-            bucket.pool.0.uploads().insert(bucket.named(&key, &id), writing.into_claim());
+            bucket.pool.0.uploads().insert(bucket.named(&key, &id), writing.into_stay());
             Ok(id)
         })
         .await
@@ -122,7 +122,8 @@ impl Uploads for PoolBucket {
         let mut found = Vec::new();
         for (number, part) in self.all()?.into_iter().enumerate() {
             let uploads = Uploads::list(part, prefix).await?;
-            found.extend(uploads.into_iter().map(|upload| Upload { id: id_on(number, &upload.id), ..upload }));
+            found
+                .extend(uploads.into_iter().map(|upload| Upload { id: id_on(number, &upload.id), ..upload }));
         }
         // A key's uploads are on one drive, in the order of their beginnings.
         found.sort_by(|one, other| one.key.cmp(&other.key));

@@ -60,7 +60,9 @@ impl Versions for PoolBucket {
         bypass_governance: bool,
     ) -> Result<()> {
         let (own, id) = (key.clone(), id.to_owned());
-        let set = |part: DriveBucket| async move { part.set_retention(&own, &id, retention, bypass_governance).await };
+        let set = |part: DriveBucket| async move {
+            part.set_retention(&own, &id, retention, bypass_governance).await
+        };
         self.change(key, 0, set).await
     }
 
