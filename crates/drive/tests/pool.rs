@@ -467,6 +467,8 @@ async fn s345_foreign_drives_and_copies_are_refused() {
     assert!(error(&[&devices[0], &devices[1], &stranger]).await.contains("is not of the pool"));
     assert!(error(&[&devices[0], &devices[1], &devices[0].fork()]).await.contains("one is a copy"));
     assert!(error(&[&stranger]).await.contains("no pool"));
+    let alone = pool::join(&drives(&[stranger]), &Entropy::new(4)).await.unwrap_err();
+    assert!(alone.to_string().contains("2 to 64 drives"), "{alone}");
     open(&[devices[1].clone(), devices[0].clone()]).await.unwrap();
 }
 
@@ -543,7 +545,7 @@ async fn s346_joining_is_cut_short_and_repeated() {
         drop(opened);
         devices.iter().for_each(|device| device.crash(operations));
         match open(&devices[..2]).await {
-            Ok(pool) => assert_eq!((joined.is_ok(), pool.len()), (false, 2), "{cut} {operations}"),
+            Ok(pool) => assert_eq!((joined.is_ok(), pool.drive_count()), (false, 2), "{cut} {operations}"),
             Err(error) => assert!(error.to_string().contains("missing: 3 ("), "{error}"),
         }
         if joined.is_err() {
@@ -551,7 +553,7 @@ async fn s346_joining_is_cut_short_and_repeated() {
         }
         let pool = open(&devices).await.unwrap();
         put(&*photos(&pool).await, "key", "x").await.unwrap();
-        assert_eq!(pool.len(), 3);
+        assert_eq!(pool.drive_count(), 3);
     }
 }
 

@@ -6,7 +6,7 @@
 use crate::error::{Error, Result};
 use crate::format::{Change, IndexKey};
 use crate::machine::{Prepared, Purpose};
-use crate::pool::DRIVES_MAX;
+use crate::pool::{DRIVES_MAX, unfit};
 use crate::shell::Drive;
 use crate::wire::{Decoder, Encoder};
 use std::collections::BTreeSet;
@@ -70,42 +70,48 @@ impl Drive {
 pub async fn join(drives: &[Drive], entropy: &Entropy) -> Result<Membership> {
     let found = memberships(drives).await?;
     let known = longest(&found);
-    let mut joined =
-        known.clone().unwrap_or_else(|| Membership { pool: entropy.next_u64(), drives: Vec::new() });
-    let mut new = Vec::new();
-    for (drive, (id, membership)) in drives.iter().zip(&found) {
-        match membership {
-            Some(membership) => check_of(*id, membership, &joined)?,
-            None if joined.number_of(*id).is_none() => new.push(drive),
-            None => {}
+    let pool = known.clone().unwrap_or_else(|| Membership { pool: entropy.next_u64(), drives: Vec::new() });
+    check_all_of(&found, &pool)?;
+    let new = newcomers(drives, &pool, known.is_none()).await?;
+    let joined = Membership { drives: [pool.drives, new].concat(), ..pool };
+    if !(2..=DRIVES_MAX).contains(&joined.drives.len()) {
+        return Err(Error::Unfit(format!("a pool has 2 to {DRIVES_MAX} drives")));
+    }
+    // The newest first: whoever knows of a drive is never alone with it.
+    for id in joined.drives.iter().rev() {
+        for drive in drives.iter().filter(|drive| drive.id() == *id) {
+            drive.set_membership(&joined).await?;
         }
     }
-    if let Some(away) = joined.drives.iter().find(|away| !found.iter().any(|(id, _)| id == *away)) {
-        return Err(Error::Unfit(format!("drive {away:016x} of the pool is missing: all must be there")));
-    }
-    // Who has objects is the first.
-    let mut full = Vec::new();
-    for drive in &new {
-        let is_empty =
-            Buckets::list(*drive).await.map_err(|error| Error::Failed(error.to_string()))?.is_empty();
-        full.extend((!is_empty).then_some(drive.id()));
-    }
-    if let Some(full) = full.get(usize::from(known.is_none())) {
-        return Err(Error::Unfit(format!("drive {full:016x} has buckets: a drive that joins must be empty")));
-    }
-    new.sort_by_key(|drive| !full.contains(&drive.id()));
-    joined.drives.extend(new.iter().map(|drive| drive.id()));
-    if joined.drives.len() > DRIVES_MAX {
-        return Err(Error::Unfit(format!("a pool has at most {DRIVES_MAX} drives")));
-    }
-    let is_first = |drive: &Drive| known.is_none() && full.contains(&drive.id());
-    let is_new = |drive: &Drive| new.iter().any(|new| new.id() == drive.id());
-    let (first, rest): (Vec<&Drive>, Vec<&Drive>) =
-        drives.iter().partition(|drive| is_new(drive) && !is_first(drive));
-    for drive in first.into_iter().chain(rest) {
-        drive.set_membership(&joined).await?;
-    }
     Ok(joined)
+}
+
+/// The drives that are to join. Where the pool is new, one may have buckets, and is its first.
+async fn newcomers(drives: &[Drive], pool: &Membership, is_new: bool) -> Result<Vec<u64>> {
+    let (mut full, mut empty) = (Vec::new(), Vec::new());
+    for drive in drives.iter().filter(|drive| pool.number_of(drive.id()).is_none()) {
+        let is_empty = Buckets::list(drive).await.map_err(unfit)?.is_empty();
+        if is_empty { &mut empty } else { &mut full }.push(drive.id());
+    }
+    match full.get(usize::from(is_new)) {
+        None => Ok([full, empty].concat()),
+        Some(full) => {
+            Err(Error::Unfit(format!("drive {full:016x} has buckets: a drive that joins must be empty")))
+        }
+    }
+}
+
+/// An error unless all drives of a pool are there, and none of another.
+fn check_all_of(found: &[(u64, Option<Membership>)], pool: &Membership) -> Result<()> {
+    for (id, membership) in found {
+        membership.as_ref().map_or(Ok(()), |membership| check_of(*id, membership, pool))?;
+    }
+    match pool.drives.iter().find(|away| !found.iter().any(|(id, _)| id == *away)) {
+        None => Ok(()),
+        Some(away) => {
+            Err(Error::Unfit(format!("drive {away:016x} of the pool is missing: all must be there")))
+        }
+    }
 }
 
 /// What the drives say together of their pool.

@@ -84,10 +84,10 @@ impl Pool {
         if pool.here().all(|(_, drive)| drive.0.machine.check_writable().is_ok()) {
             pool.inform(&membership).await?;
             if pool.complete().is_ok() {
-                pool.mend().await.map_err(|error| Error::Failed(error.to_string()))?;
+                pool.mend().await.map_err(unfit)?;
             }
         }
-        pool.stays_of_uploads().await.map_err(|error| Error::Failed(error.to_string()))?;
+        pool.stays_of_uploads().await.map_err(unfit)?;
         Ok(pool)
     }
 
@@ -97,13 +97,8 @@ impl Pool {
     }
 
     /// How many drives the pool has, with those that are missing.
-    pub fn len(&self) -> usize {
+    pub fn drive_count(&self) -> usize {
         self.0.drives.len()
-    }
-
-    /// Never: a pool has drives.
-    pub fn is_empty(&self) -> bool {
-        self.0.drives.is_empty()
     }
 
     fn here(&self) -> impl Iterator<Item = (usize, &Drive)> {
@@ -119,7 +114,11 @@ impl Pool {
     }
 
     fn missing(&self, number: usize) -> StoreError {
-        StoreError::Unavailable(format!("drive {} of {} of the pool is missing", number + 1, self.len()))
+        StoreError::Unavailable(format!(
+            "drive {} of {} of the pool is missing",
+            number + 1,
+            self.drive_count()
+        ))
     }
 
     fn check_complete(&self, membership: &Membership, options: PoolOptions) -> Result<()> {
@@ -132,7 +131,7 @@ impl Pool {
         }
         Err(Error::Unfit(format!(
             "of the {} drives of the pool these are missing: {}",
-            self.len(),
+            self.drive_count(),
             missing.join(", ")
         )))
     }
@@ -158,6 +157,11 @@ impl fmt::Debug for Pool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Pool").field("drives", &self.0.drives).finish_non_exhaustive()
     }
+}
+
+/// What keeps drives from being a pool.
+fn unfit(error: StoreError) -> Error {
+    Error::Unfit(error.to_string())
 }
 
 /// Does work to its end, also if nobody waits for it any more.

@@ -9,7 +9,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 pub(super) fn drawn(die: u64, free_bytes: &[u64], needed_bytes: u64) -> usize {
     let weight = |&free: &u64| if free > needed_bytes { u128::from(free) } else { 0 };
     let total: u128 = free_bytes.iter().map(weight).sum();
-    let mut left = u128::from(die) * total >> 64;
+    let mut left = (u128::from(die) * total) >> 64;
     for (place, free) in free_bytes.iter().enumerate() {
         match left.checked_sub(weight(free)) {
             Some(rest) => left = rest,
