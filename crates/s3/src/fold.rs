@@ -57,11 +57,11 @@ pub(crate) async fn page(store: &dyn ObjectStore, listing: &Listing) -> S3Result
         delimiter: (delimiter.len() == 1).then(|| delimiter[0]),
         start_after: listing.after.clone(),
         token: None,
-        limit: ENTRIES_MAX,
+        limit: 0,
     };
     loop {
-        // One more than asked for tells whether there is more.
-        request.limit = (listing.limit - page.entries.len() + 1).min(ENTRIES_MAX);
+        // One more than asked for tells whether there is more. (A store may return fewer.)
+        request.limit = listing.limit - page.entries.len() + 1;
         let found = store.list(request.clone()).await.map_err(from_store)?;
         for entry in found.entries {
             let entry = if delimiter.len() > 1 { folded(entry, &listing.prefix, delimiter) } else { entry };

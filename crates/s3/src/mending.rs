@@ -1,4 +1,4 @@
-//! What the protocol layer's answers lack: a value made of the request, that completes the answer to it.
+//! What the protocol layer's answers lack: a value made of the request, that completes the answer to it; and the rows of listings.
 
 use http::header::{CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, EXPIRES, HeaderValue};
 use http::request::Parts;
@@ -9,6 +9,7 @@ use s3s::Body;
 use crate::elements;
 use crate::error_document::{self, Asked};
 use crate::named::Named;
+use crate::ops::rows::Rows;
 use crate::query::has_word;
 
 /// Completes the answer to one request.
@@ -80,6 +81,9 @@ impl Mending {
         }
         if let Some(expires) = self.expires {
             answer.headers_mut().insert(EXPIRES, expires);
+        }
+        if let Some(rows) = answer.extensions_mut().remove::<Rows>() {
+            return rewritten(answer, |xml| rows.within(xml)).await;
         }
         match self.document {
             Document::Nothing => answer,

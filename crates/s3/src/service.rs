@@ -13,6 +13,7 @@ use crate::endpoint::{Shared, location};
 use crate::error::from_store;
 use crate::lifecycle;
 use crate::notify::{self, Action};
+use crate::ops::rows::Rows;
 use crate::ops::{self, acl, lock, settings};
 use crate::owners;
 use crate::policy::Policy;
@@ -55,6 +56,13 @@ fn with_checksum<T>(output: T, checksum: Option<&checksums::Checksum>) -> S3Resu
 fn shown<T>(shown: ops::get::Shown<T>) -> S3Result<S3Response<T>> {
     let mut response = S3Response::new(shown.output);
     response.headers = shown.headers;
+    Ok(response)
+}
+
+/// The answer whose document gets these rows.
+fn listed<T>((output, rows): (T, Rows)) -> S3Result<S3Response<T>> {
+    let mut response = S3Response::new(output);
+    response.extensions.insert(rows);
     Ok(response)
 }
 
@@ -143,7 +151,7 @@ impl S3 for Service {
         request: S3Request<ListObjectsInput>,
     ) -> S3Result<S3Response<ListObjectsOutput>> {
         let bucket = self.bucket(&request.input.bucket).await?;
-        ok(ops::listing::v1(&bucket, &self.owner(&bucket).await?, request.input).await?)
+        listed(ops::listing::v1(&bucket, &self.owner(&bucket).await?, request.input).await?)
     }
 
     async fn list_objects_v2(
@@ -151,7 +159,7 @@ impl S3 for Service {
         request: S3Request<ListObjectsV2Input>,
     ) -> S3Result<S3Response<ListObjectsV2Output>> {
         let bucket = self.bucket(&request.input.bucket).await?;
-        ok(ops::listing::v2(&bucket, &self.owner(&bucket).await?, request.input).await?)
+        listed(ops::listing::v2(&bucket, &self.owner(&bucket).await?, request.input).await?)
     }
 
     async fn list_object_versions(

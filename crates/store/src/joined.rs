@@ -18,8 +18,8 @@ use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The most entries of a page.
-const PAGE_ENTRIES_MAX: usize = 1000;
+/// The most entries of a page: S3's, and one that tells an endpoint whether there is more.
+const PAGE_ENTRIES_MAX: usize = 1001;
 /// What is Tenon's own in a bucket.
 const OWN: &[u8] = b".tenon/";
 

@@ -13,8 +13,8 @@ use store::{
     Versioning, Versions, byte_range, listing,
 };
 
-/// The most entries of one page.
-pub(crate) const PAGE_ENTRIES_MAX: usize = 1000;
+/// The most entries of a page: S3's, and one that tells an endpoint whether there is more.
+pub(crate) const PAGE_ENTRIES_MAX: usize = 1001;
 
 impl DriveBucket {
     fn missing(key: &ObjectKey) -> StoreError {

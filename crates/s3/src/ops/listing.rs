@@ -1,6 +1,7 @@
 //! ListObjects, ListObjectsV2 and ListObjectVersions.
 
 use bytes::Bytes;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use s3s::dto::{self, EncodingType};
 use s3s::{S3Result, s3_error};
 use store::ListEntry;
@@ -9,6 +10,10 @@ use crate::buckets::Bucket;
 use crate::fold::{self, Listing, Page};
 use crate::headers;
 use crate::ops;
+use crate::ops::rows::{Rows, push_text};
+
+/// What `encoding-type=url` encodes.
+const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'*').remove(b'/');
 
 /// How keys are written into an answer: XML cannot hold every byte.
 #[derive(Clone, Copy)]
@@ -24,19 +29,18 @@ impl Encoding {
     }
 
     pub(crate) fn text(self, bytes: &[u8]) -> String {
-        if !self.0 {
-            return String::from_utf8_lossy(bytes).into_owned();
+        match self.0 {
+            true => percent_encode(bytes, ENCODED).to_string(),
+            false => String::from_utf8_lossy(bytes).into_owned(),
         }
-        let mut text = String::with_capacity(bytes.len());
-        for &byte in bytes {
-            match byte {
-                b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'*' | b'/' => {
-                    text.push(char::from(byte));
-                }
-                _ => text.push_str(&format!("%{byte:02X}")),
-            }
+    }
+
+    /// Adds the bytes to a document.
+    pub(crate) fn push(self, document: &mut String, bytes: &[u8]) {
+        match self.0 {
+            true => document.extend(percent_encode(bytes, ENCODED)),
+            false => push_text(document, &String::from_utf8_lossy(bytes)),
         }
-        text
     }
 
     /// What a request gave; what it left empty is left out of the answer.
@@ -49,31 +53,33 @@ impl Encoding {
     }
 }
 
-/// A page's objects and common prefixes.
-struct Shown {
-    objects: Vec<dto::Object>,
-    prefixes: Vec<dto::CommonPrefix>,
+/// A page's common prefixes.
+fn prefixes(page: &Page, encoding: Encoding) -> Option<Vec<dto::CommonPrefix>> {
+    let prefixes = page.entries.iter().filter_map(|entry| match entry {
+        ListEntry::Prefix(prefix) => Some(dto::CommonPrefix { prefix: Some(encoding.text(prefix)) }),
+        ListEntry::Object { .. } => None,
+    });
+    some(prefixes.collect())
 }
 
-fn shown(page: &Page, encoding: Encoding, owner: Option<&dto::Owner>) -> Shown {
-    let (mut objects, mut prefixes) = (Vec::new(), Vec::new());
-    for entry in &page.entries {
-        match entry {
-            ListEntry::Prefix(prefix) => {
-                prefixes.push(dto::CommonPrefix { prefix: Some(encoding.text(prefix)) });
-            }
-            ListEntry::Object { object, size_bytes } => objects.push(dto::Object {
-                key: Some(encoding.text(object.key.as_bytes())),
-                e_tag: Some(headers::etag(&object.etag)),
-                last_modified: object.last_modified.map(headers::timestamp),
-                size: i64::try_from(*size_bytes).ok(),
-                storage_class: Some(dto::ObjectStorageClass::from_static("STANDARD")),
-                owner: owner.cloned(),
-                ..Default::default()
-            }),
-        }
-    }
-    Shown { objects, prefixes }
+/// A page's objects as the protocol layer has them.
+pub(crate) fn objects(
+    page: &Page,
+    encoding: Encoding,
+    owner: Option<&dto::Owner>,
+) -> impl Iterator<Item = dto::Object> {
+    page.entries.iter().filter_map(move |entry| match entry {
+        ListEntry::Prefix(_) => None,
+        ListEntry::Object { object, size_bytes } => Some(dto::Object {
+            key: Some(encoding.text(object.key.as_bytes())),
+            e_tag: Some(headers::etag(&object.etag)),
+            last_modified: object.last_modified.map(headers::timestamp),
+            size: i64::try_from(*size_bytes).ok(),
+            storage_class: Some(dto::ObjectStorageClass::from_static("STANDARD")),
+            owner: owner.cloned(),
+            ..Default::default()
+        }),
+    })
 }
 
 pub(crate) fn some<T>(list: Vec<T>) -> Option<Vec<T>> {
@@ -84,7 +90,7 @@ pub(crate) async fn v1(
     bucket: &Bucket,
     owner: &dto::Owner,
     input: dto::ListObjectsInput,
-) -> S3Result<dto::ListObjectsOutput> {
+) -> S3Result<(dto::ListObjectsOutput, Rows)> {
     let encoding = Encoding::of(input.encoding_type.as_ref())?;
     let limit = fold::limit(input.max_keys, "max-keys")?;
     let delimiter = input.delimiter.filter(|delimiter| !delimiter.is_empty());
@@ -95,8 +101,7 @@ pub(crate) async fn v1(
         limit,
     };
     let page = fold::page(bucket.store.as_ref(), &listing).await?;
-    let Shown { objects, prefixes } = shown(&page, encoding, Some(owner));
-    Ok(dto::ListObjectsOutput {
+    let output = dto::ListObjectsOutput {
         name: Some(bucket.name.clone()),
         prefix: encoding.given(input.prefix),
         marker: encoding.given(input.marker),
@@ -104,19 +109,19 @@ pub(crate) async fn v1(
         is_truncated: Some(page.is_truncated),
         // Without a delimiter a client goes on after the last key it was shown.
         next_marker: page.last().filter(|_| page.is_truncated).map(|last| encoding.text(last)),
-        contents: some(objects),
-        common_prefixes: some(prefixes),
+        common_prefixes: prefixes(&page, encoding),
         delimiter: encoding.string(delimiter),
         encoding_type: input.encoding_type,
         ..Default::default()
-    })
+    };
+    Ok((output, Rows::of(&page, encoding, Some(owner))))
 }
 
 pub(crate) async fn v2(
     bucket: &Bucket,
     owner: &dto::Owner,
     input: dto::ListObjectsV2Input,
-) -> S3Result<dto::ListObjectsV2Output> {
+) -> S3Result<(dto::ListObjectsV2Output, Rows)> {
     let encoding = Encoding::of(input.encoding_type.as_ref())?;
     let limit = fold::limit(input.max_keys, "max-keys")?;
     let delimiter = input.delimiter.filter(|delimiter| !delimiter.is_empty());
@@ -132,8 +137,7 @@ pub(crate) async fn v2(
     };
     let page = fold::page(bucket.store.as_ref(), &listing).await?;
     let owner = input.fetch_owner.unwrap_or(false).then_some(owner);
-    let Shown { objects, prefixes } = shown(&page, encoding, owner);
-    Ok(dto::ListObjectsV2Output {
+    let output = dto::ListObjectsV2Output {
         name: Some(bucket.name.clone()),
         prefix: encoding.given(input.prefix),
         max_keys: i32::try_from(limit).ok(),
@@ -141,13 +145,13 @@ pub(crate) async fn v2(
         continuation_token: input.continuation_token,
         is_truncated: Some(page.is_truncated),
         next_continuation_token: page.last().filter(|_| page.is_truncated).map(to_token),
-        contents: some(objects),
-        common_prefixes: some(prefixes),
+        common_prefixes: prefixes(&page, encoding),
         delimiter: encoding.string(delimiter),
         encoding_type: input.encoding_type,
         start_after: encoding.string(input.start_after),
         ..Default::default()
-    })
+    };
+    Ok((output, Rows::of(&page, encoding, owner)))
 }
 
 /// A bucket without versions shows each object as its version `null`.
@@ -175,8 +179,7 @@ pub(crate) async fn versions(
         limit,
     };
     let page = fold::page(bucket.store.as_ref(), &listing).await?;
-    let Shown { objects, prefixes } = shown(&page, encoding, Some(owner));
-    let versions = objects.into_iter().map(|object| dto::ObjectVersion {
+    let versions = objects(&page, encoding, Some(owner)).map(|object| dto::ObjectVersion {
         key: object.key,
         e_tag: object.e_tag,
         is_latest: Some(true),
@@ -198,7 +201,7 @@ pub(crate) async fn versions(
         max_keys: i32::try_from(limit).ok(),
         is_truncated: Some(page.is_truncated),
         versions: some(versions.collect()),
-        common_prefixes: some(prefixes),
+        common_prefixes: prefixes(&page, encoding),
         delimiter: encoding.string(delimiter),
         encoding_type: input.encoding_type,
         ..Default::default()

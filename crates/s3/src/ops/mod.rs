@@ -10,6 +10,7 @@ pub(crate) mod lock;
 pub(crate) mod multipart;
 pub(crate) mod put;
 pub(crate) mod rename;
+pub(crate) mod rows;
 pub(crate) mod settings;
 pub(crate) mod sts;
 pub(crate) mod tagging;

@@ -46,8 +46,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tree::Tree;
 
-/// The most entries of one page.
-const PAGE_ENTRIES_MAX: usize = 1000;
+/// The most entries of a page: S3's, and one that tells an endpoint whether there is more.
+const PAGE_ENTRIES_MAX: usize = 1001;
 
 /// What a successful write has survived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -20,8 +20,8 @@ use crate::objects::description::Record;
 use crate::objects::errors::about;
 use crate::texts;
 
-/// The most entries of one page, as S3 has it.
-const PAGE_ENTRIES_MAX: usize = 1000;
+/// The most entries of a page: S3's, and one that tells an endpoint whether there is more.
+const PAGE_ENTRIES_MAX: usize = 1001;
 /// Entries of one directory taken at once.
 const BATCH: usize = 256;
 /// Sorts after every name that begins like a text.
