@@ -122,8 +122,13 @@ impl PoolBucket {
         let names = self.pool.0.names.clone().read_owned().await;
         let stay = self.pool.0.stays.begin(&self.name, key);
         let find = async {
-            let home = self.home(key).await?.or(near);
-            Ok(home.unwrap_or_else(|| self.drawn(key, len_bytes)))
+            match self.home(key).await? {
+                Some(home) => Ok(home),
+                None => {
+                    self.check_none_in_doubt()?;
+                    Ok(near.unwrap_or_else(|| self.drawn(key, len_bytes)))
+                }
+            }
         };
         let home = stay.home(find).await?;
         Ok(Writing { stay, home, _names: names })
@@ -148,6 +153,14 @@ impl PoolBucket {
             done
         })
         .await
+    }
+
+    /// An error if a drive failed: a write that it did not acknowledge may be on its device, so that nobody knows what it has not got.
+    fn check_none_in_doubt(&self) -> Result<()> {
+        for (_, part) in self.here() {
+            part.shell.machine.check_writable()?;
+        }
+        Ok(())
     }
 
     fn drawn(&self, key: &ObjectKey, len_bytes: u64) -> usize {

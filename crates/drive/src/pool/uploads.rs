@@ -35,7 +35,7 @@ impl PoolBucket {
     fn part_with<'a>(&self, key: &ObjectKey, id: &'a str) -> Result<(&DriveBucket, &'a str)> {
         let missing = || StoreError::NotFound(key.clone());
         let (place, id) = id.split_at_checked(2).ok_or_else(missing)?;
-        let number = usize::from_str_radix(place, 16).ok().filter(|&number| number < self.parts.len());
+        let number = (0..self.parts.len()).find(|&number| prefix(number) == place);
         Ok((self.part(number.ok_or_else(missing)?)?, id))
     }
 
@@ -43,7 +43,7 @@ impl PoolBucket {
         (self.name.clone(), key.clone(), id.to_owned())
     }
 
-    /// Ends an upload, and if it ended, its stay.
+    /// Ends an upload, and if it is not there any more, its stay.
     async fn end<T: Send + 'static>(
         &self,
         named: UploadKey,
@@ -53,7 +53,7 @@ impl PoolBucket {
         let pool = self.pool.clone();
         to_the_end(async move {
             let ended = work.await;
-            if ended.is_ok() {
+            if matches!(ended, Ok(_) | Err(StoreError::NotFound(_))) {
                 pool.0.uploads().remove(&named);
             }
             drop(names);
@@ -132,5 +132,9 @@ impl Uploads for PoolBucket {
 }
 
 fn id_on(number: usize, id: &str) -> String {
-    format!("{number:02x}{id}")
+    prefix(number) + id
+}
+
+fn prefix(number: usize) -> String {
+    format!("{number:02x}")
 }

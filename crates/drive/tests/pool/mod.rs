@@ -1,5 +1,8 @@
 //! Several drives as a pool: where keys go, what a crash leaves, what is said of a drive that is missing.
 
+mod cuts;
+mod members;
+
 use bytes::Bytes;
 use drive::device::BlockDevice;
 use drive::pool::{self, Pool, PoolOptions};
@@ -106,6 +109,28 @@ async fn assert_one_home_each(pool: &Pool) -> BTreeMap<String, usize> {
     let homes = homes(pool).await;
     assert!(homes.values().all(|on| on.len() == 1), "{homes:?}");
     homes.into_iter().map(|(text, on)| (text, on[0])).collect()
+}
+
+/// Everything of a key is on one drive, uploads that nobody completed as well.
+async fn assert_one_home_of_all(pool: &Pool) {
+    let homes = assert_one_home_each(pool).await;
+    let mut uploads: BTreeMap<String, usize> = BTreeMap::new();
+    for (number, drive) in pool.drives() {
+        let store = Buckets::open(&drive, "photos").await.unwrap();
+        for upload in store.uploads().unwrap().list(b"").await.unwrap() {
+            let name = upload.key.to_string();
+            assert_eq!(*homes.get(&name).unwrap_or(&number), number, "{name} is elsewhere than its upload");
+            assert_eq!(*uploads.entry(name).or_insert(number), number, "uploads on two drives");
+        }
+    }
+}
+
+async fn in_parts(store: &dyn ObjectStore, name: &str, body: Bytes) -> store::Result<()> {
+    let (uploads, key) = (store.uploads().unwrap(), key(name));
+    let id = uploads.begin(&key, Default::default(), Default::default()).await?;
+    let body = futures_util::stream::iter([Ok(body)]);
+    uploads.put_part(&key, &id, 1, Box::pin(body), Box::new(|| Ok(None))).await?;
+    uploads.complete(&key, &id, &[1], CompleteOptions::default()).await.map(drop)
 }
 
 fn is_unavailable<T>(result: store::Result<T>) -> bool {
@@ -375,354 +400,11 @@ async fn listed_versions(store: &dyn ObjectStore, delimiter: Option<u8>, limit: 
     }
 }
 
-// Drives that are missing, foreign, or new.
-
-#[tokio::test(flavor = "multi_thread")]
-async fn s344_without_a_drive_what_may_be_on_it_is_unavailable() {
-    let devices = joined(&[80, 128, 256]).await;
-    let pool = open(&devices).await.unwrap();
-    let store = photos(&pool).await;
-    for number in 0..60 {
-        put(&*store, &format!("key-{number}"), format!("body {number}")).await.unwrap();
-    }
-    let homes = assert_one_home_each(&pool).await;
-    drop((store, pool));
-    for away in 0..3 {
-        let devices: Vec<SimDevice> = devices.iter().map(SimDevice::fork).collect();
-        let here: Vec<SimDevice> = (0..3).filter(|n| *n != away).map(|n| devices[n].clone()).collect();
-        let refused = open(&here).await.unwrap_err().to_string();
-        assert!(refused.contains(&format!("these are missing: {} (", away + 1)), "{refused}");
-        let pool = Pool::open(drives(&here), DEGRADED).await.unwrap();
-        let store = photos(&pool).await;
-        for (name, home) in &homes {
-            let found = read(&*store, name).await;
-            if *home == away {
-                assert!(is_unavailable(found) && is_unavailable(store.find(&key(name)).await));
-                assert!(is_unavailable(put(&*store, name, "new").await));
-                assert!(is_unavailable(store.delete(&key(name), Precondition::None).await));
-            } else {
-                assert_eq!(found.unwrap(), format!("body {}", &name[4..]));
-                put(&*store, name, "new").await.unwrap();
-            }
-        }
-        assert!(is_unavailable(put(&*store, "nobody has it", "new").await));
-        assert!(is_unavailable(listed(&*store, None, 10).await));
-        assert!(is_unavailable(
-            store.versions().unwrap().list(ListVersions { limit: 1, ..Default::default() }).await
-        ));
-        assert!(is_unavailable(store.uploads().unwrap().list(b"").await));
-        assert!(is_unavailable(store.settings().unwrap().set("policy", Some("new".into())).await));
-        assert!(is_unavailable(store.versions().unwrap().set_state(Versioning::Enabled).await));
-        assert!(is_unavailable(pool.create("another").await) && is_unavailable(pool.delete("photos").await));
-        drop((store, pool));
-        // When it is back, all is as it was, and what was written meanwhile is there.
-        let pool = open(&devices).await.unwrap();
-        let store = photos(&pool).await;
-        assert_eq!(listed(&*store, None, 10).await.unwrap().len(), 60);
-        for (name, home) in &homes {
-            let expected = if *home == away { format!("body {}", &name[4..]) } else { "new".into() };
-            assert_eq!(read(&*store, name).await.unwrap(), expected);
-        }
-    }
-}
-
-/// What one drive cannot read another may have; what nobody has is then not known to be missing.
-#[tokio::test(flavor = "multi_thread")]
-async fn s344_a_drive_that_fails_does_not_hide_what_others_have() {
-    let devices = joined(&[80, 128, 256]).await;
-    let pool = open(&devices).await.unwrap();
-    let store = photos(&pool).await;
-    for number in 0..300 {
-        put(&*store, &format!("key-{number}"), "x").await.unwrap();
-    }
-    for (_, drive) in pool.drives() {
-        drive.close().await.unwrap();
-    }
-    let homes = assert_one_home_each(&pool).await;
-    drop((store, pool));
-    let options = OpenOptions { index_bytes: 0, read_cache_bytes: 0, ..OpenOptions::default() };
-    let open =
-        |device: &SimDevice| Drive::open(Arc::new(device.clone()), options, Arc::new(SystemClock)).unwrap();
-    let pool = Pool::open(devices.iter().map(open).collect(), WHOLE).await.unwrap();
-    let store = photos(&pool).await;
-    devices[2].fail_reads(0..256 * MIB);
-    for (name, home) in &homes {
-        match home {
-            2 => assert!(is_unavailable(store.head(&key(name)).await)),
-            _ => drop(store.head(&key(name)).await.unwrap()),
-        }
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn s345_foreign_drives_and_copies_are_refused() {
-    let (devices, others) = (joined(&[80, 80]).await, [formatted_one(80, 70), formatted_one(80, 71)]);
-    let stranger = formatted_one(80, 72);
-    pool::join(&drives(&others), &Entropy::new(4)).await.unwrap();
-    let error = async |which: &[&SimDevice]| {
-        let devices: Vec<SimDevice> = which.iter().map(|device| (*device).clone()).collect();
-        open(&devices).await.unwrap_err().to_string()
-    };
-    assert!(error(&[&devices[0], &others[1]]).await.contains("is of another pool"));
-    assert!(error(&[&devices[0], &devices[1], &stranger]).await.contains("is not of the pool"));
-    assert!(error(&[&devices[0], &devices[1], &devices[0].fork()]).await.contains("one is a copy"));
-    assert!(error(&[&stranger]).await.contains("no pool"));
-    let alone = pool::join(&drives(&[stranger]), &Entropy::new(4)).await.unwrap_err();
-    assert!(alone.to_string().contains("2 to 64 drives"), "{alone}");
-    open(&[devices[1].clone(), devices[0].clone()]).await.unwrap();
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn s346_an_empty_drive_joins_and_new_keys_go_there() {
-    let devices = formatted(&[64, 64, 256, 80]);
-    let store = crate::start::bucket_of(&drives(&devices[..1])[0]).await;
-    put(&*store, "from before", "kept").await.unwrap();
-    store.settings().unwrap().set("policy", Some("kept too".into())).await.unwrap();
-    store.versions().unwrap().set_state(Versioning::Enabled).await.unwrap();
-    drop(store);
-    // Whatever the order, who has objects is the first.
-    let joining = |which: &[usize]| {
-        let devices: Vec<SimDevice> = which.iter().map(|n| devices[*n].clone()).collect();
-        async move { pool::join(&drives(&devices), &Entropy::new(3)).await }
-    };
-    let ids: Vec<u64> = drives(&devices).iter().map(Drive::id).collect();
-    assert_eq!(joining(&[1, 0]).await.unwrap().drives, [ids[0], ids[1]]);
-    let pool = open(&devices[..2]).await.unwrap();
-    let store = photos(&pool).await;
-    assert_eq!(read(&*store, "from before").await.unwrap(), "kept");
-    for (_, drive) in pool.drives() {
-        let part = Buckets::open(&drive, "photos").await.unwrap();
-        assert_eq!(part.settings().unwrap().get("policy").await.unwrap(), Some("kept too".into()));
-        assert_eq!(part.versions().unwrap().state().await.unwrap(), Versioning::Enabled);
-    }
-    drop((store, pool));
-    drives(&devices[3..])[0].create("another").await.unwrap();
-    assert!(joining(&[0, 1, 3]).await.unwrap_err().to_string().contains("must be empty"));
-    assert!(joining(&[0, 2]).await.unwrap_err().to_string().contains("all must be there"));
-    assert_eq!(joining(&[0, 1, 2]).await.unwrap().drives, ids[..3]);
-    assert_eq!(joining(&[2, 1, 0]).await.unwrap().drives, ids[..3], "again");
-    let pool = open(&devices[..3]).await.unwrap();
-    let store = photos(&pool).await;
-    for number in 0..60 {
-        put(&*store, &format!("key-{number}"), "x").await.unwrap();
-    }
-    let homes = assert_one_home_each(&pool).await;
-    assert!(homes.values().filter(|on| **on == 2).count() > 30, "{homes:?}");
-    assert_eq!(read(&*store, "from before").await.unwrap(), "kept");
-}
-
-/// A pool grows when its drives are full.
-#[tokio::test(flavor = "multi_thread")]
-async fn s346_a_drive_joins_full_ones() {
-    let devices = formatted(&[24, 64]);
-    let drive = drives(&devices[..1]).remove(0);
-    let store = crate::start::bucket_of(&drive).await;
-    let mut stored = 0;
-    for len in [1 << 20, 100_000, 3000, 1] {
-        while put(&*store, &format!("key-{stored:05}"), vec![1; len]).await.is_ok() {
-            stored += 1;
-        }
-    }
-    drop((store, drive));
-    pool::join(&drives(&devices), &Entropy::new(3)).await.unwrap();
-    let pool = open(&devices).await.unwrap();
-    let store = photos(&pool).await;
-    put(&*store, "new", vec![7; 8 << 20]).await.unwrap();
-    assert_eq!(listed(&*store, None, 1000).await.unwrap().len(), stored + 1);
-}
-
-// The power goes.
-
-/// Wherever it goes while drives join: those that were served before are a pool as before, or all are.
-#[tokio::test]
-async fn s346_joining_is_cut_short_and_repeated() {
-    for (cut, operations) in (0..3).flat_map(|cut| (0..5).map(move |operations| (cut, operations))) {
-        let devices = joined(&[64, 64]).await.into_iter().chain([formatted_one(80, 50)]).collect::<Vec<_>>();
-        drop(photos(&open(&devices[..2]).await.unwrap()).await);
-        let opened = drives(&devices);
-        devices[cut].cut_power_after(operations);
-        let joined = pool::join(&opened, &Entropy::new(3)).await;
-        drop(opened);
-        devices.iter().for_each(|device| device.crash(operations));
-        match open(&devices[..2]).await {
-            Ok(pool) => assert_eq!((joined.is_ok(), pool.drive_count()), (false, 2), "{cut} {operations}"),
-            Err(error) => assert!(error.to_string().contains("missing: 3 ("), "{error}"),
-        }
-        if joined.is_err() {
-            pool::join(&drives(&devices), &Entropy::new(3)).await.unwrap();
-        }
-        let pool = open(&devices).await.unwrap();
-        put(&*photos(&pool).await, "key", "x").await.unwrap();
-        assert_eq!(pool.drive_count(), 3);
-    }
-}
-
-/// Wherever it goes while a bucket is made, set up or removed: the drives agree afterwards, and the call can be repeated.
-#[tokio::test]
-async fn s347_buckets_are_whole_after_a_crash() {
-    for (call, cut, operations) in (0..4)
-        .flat_map(|call| (0..3).flat_map(move |cut| (0..4).map(move |operations| (call, cut, operations))))
-    {
-        let devices = joined(&[64, 64, 64]).await;
-        let pool = open(&devices).await.unwrap();
-        if call > 0 {
-            photos(&pool).await.settings().unwrap().set("tags", Some("old".into())).await.unwrap();
-        }
-        devices[cut].cut_power_after(operations);
-        let done = change(&pool, call).await;
-        drop(pool);
-        devices.iter().for_each(|device| device.crash(operations));
-        let pool = open(&devices).await.unwrap();
-        let told = format!("call {call}, drive {cut} after {operations}: {done:?}");
-        assert_agree(&pool, &told).await;
-        if done.is_ok() {
-            assert_eq!(pool.list().await.unwrap().is_empty(), call == 3, "{told}");
-        }
-        match (call, change(&pool, call).await) {
-            (_, Ok(())) => {}
-            (0, Err(StoreError::BucketState { .. })) | (3, Err(StoreError::NoSuchBucket(_))) => {}
-            (_, Err(error)) => panic!("{told}, then {error}"),
-        }
-        assert_agree(&pool, &told).await;
-    }
-}
-
-/// Makes, sets up or removes the bucket.
-async fn change(pool: &Pool, call: usize) -> store::Result<()> {
-    match call {
-        0 => pool.create("photos").await,
-        1 => {
-            let store = Buckets::open(pool, "photos").await?;
-            store.settings().unwrap().set("tags", Some("new".into())).await
-        }
-        2 => {
-            let store = Buckets::open(pool, "photos").await?;
-            store.versions().unwrap().set_state(Versioning::Enabled).await
-        }
-        _ => pool.delete("photos").await,
-    }
-}
-
-/// All drives have the same buckets, and the same is set for them.
-async fn assert_agree(pool: &Pool, told: &str) {
-    let mut all = Vec::new();
-    for (_, drive) in pool.drives() {
-        let mut said = Vec::new();
-        for name in drive.list().await.unwrap() {
-            let store = Buckets::open(&drive, &name).await.unwrap();
-            let (versions, settings) = (store.versions().unwrap(), store.settings().unwrap());
-            said.push((name, versions.state().await.unwrap(), settings.get("tags").await.unwrap()));
-        }
-        all.push(said);
-    }
-    assert!(all.windows(2).all(|two| two[0] == two[1]), "{told}: {all:?}");
-}
-
 #[tokio::test]
 async fn a_check_knows_what_a_pool_leaves_on_a_drive() {
     let pool = three().await.unwrap();
     put(&*photos(&pool).await, "key", "x").await.unwrap();
     for (_, drive) in pool.drives() {
         assert_eq!(drive.check().await.unwrap().problems, Vec::<String>::new());
-    }
-}
-
-/// What a key may be: the body that was acknowledged last, and those that were stored since without an answer; `None` is that it is not
-/// there.
-type MayBe = BTreeMap<String, Vec<Option<Bytes>>>;
-
-/// Objects are stored, copied, moved and deleted, and the power of one drive goes at any moment, then everybody's: what was acknowledged
-/// is there, on one drive, and nothing else than what was asked for.
-#[tokio::test]
-async fn s317_s341_power_cuts_leave_every_key_one_home_and_what_was_acknowledged() {
-    for seed in 0..60 {
-        let (entropy, devices) = (Entropy::new(seed), joined(&[24, 32, 48]).await);
-        let mut may_be = MayBe::new();
-        for _ in 0..4 {
-            let pool = open(&devices).await.unwrap();
-            let store = photos(&pool).await;
-            assert_is(&*store, &may_be, seed).await;
-            assert_one_home_of_all(&pool).await;
-            devices[entropy.below(3) as usize].cut_power_after(entropy.below(120));
-            for _ in 0..40 {
-                act(&*store, &entropy, &mut may_be).await;
-            }
-            drop((store, pool));
-            devices.iter().for_each(|device| device.crash(entropy.next_u64()));
-        }
-    }
-}
-
-/// A change of a random key, and what that may be from now on.
-async fn act(store: &dyn ObjectStore, entropy: &Entropy, may_be: &mut MayBe) {
-    let draw = || format!("key-{}", entropy.below(12));
-    let (name, other) = (draw(), draw());
-    let len = [10, 5000, 300_000][entropy.below(3) as usize];
-    let body = Bytes::from(vec![entropy.below(250) as u8; len]);
-    let (done, changed) = match entropy.below(6) {
-        0 => (store.delete(&key(&name), Precondition::None).await.is_ok(), vec![(name, None)]),
-        kind @ 1..=2 if name != other => {
-            let Ok(Some(meta)) = store.find(&key(&name)).await else { return };
-            let Ok(bytes) = read(store, &name).await else { return };
-            match kind {
-                1 => {
-                    let copied = store.copy(&meta.object, &key(&other), CopyOptions::default()).await;
-                    (copied.is_ok(), vec![(other, Some(bytes))])
-                }
-                _ => {
-                    let renamed = store.rename(&meta.object, &key(&other), Precondition::None).await;
-                    (renamed.is_ok(), vec![(other, Some(bytes)), (name, None)])
-                }
-            }
-        }
-        3 => (in_parts(store, &name, body.clone()).await.is_ok(), vec![(name, Some(body))]),
-        _ => (put(store, &name, body.clone()).await.is_ok(), vec![(name, Some(body))]),
-    };
-    for (name, state) in changed {
-        let known = may_be.entry(name).or_insert_with(|| vec![None]);
-        if done {
-            known.clear();
-        }
-        known.push(state);
-    }
-}
-
-async fn in_parts(store: &dyn ObjectStore, name: &str, body: Bytes) -> store::Result<()> {
-    let (uploads, key) = (store.uploads().unwrap(), key(name));
-    let id = uploads.begin(&key, Default::default(), Default::default()).await?;
-    let body = futures_util::stream::iter([Ok(body)]);
-    uploads.put_part(&key, &id, 1, Box::pin(body), Box::new(|| Ok(None))).await?;
-    uploads.complete(&key, &id, &[1], CompleteOptions::default()).await.map(drop)
-}
-
-async fn assert_is(store: &dyn ObjectStore, may_be: &MayBe, seed: u64) {
-    let listed = listed(store, None, 5).await.unwrap();
-    for (name, states) in may_be {
-        let found = match read(store, name).await {
-            Err(StoreError::NotFound(_)) => None,
-            found => Some(found.unwrap()),
-        };
-        let lens: Vec<_> = states.iter().map(|state| state.as_ref().map(Bytes::len)).collect();
-        assert!(
-            states.contains(&found),
-            "seed {seed}: {name} has {:?} of {lens:?}",
-            found.map(|found| found.len())
-        );
-        assert_eq!(listed.contains(name), found.is_some(), "seed {seed}: {name}");
-    }
-    assert!(listed.iter().all(|name| may_be.contains_key(name)), "seed {seed}: {listed:?}");
-}
-
-/// Everything of a key is on one drive, uploads that nobody completed as well.
-async fn assert_one_home_of_all(pool: &Pool) {
-    let homes = assert_one_home_each(pool).await;
-    let mut uploads: BTreeMap<String, usize> = BTreeMap::new();
-    for (number, drive) in pool.drives() {
-        let store = Buckets::open(&drive, "photos").await.unwrap();
-        for upload in store.uploads().unwrap().list(b"").await.unwrap() {
-            let name = upload.key.to_string();
-            assert_eq!(*homes.get(&name).unwrap_or(&number), number, "{name} is elsewhere than its upload");
-            assert_eq!(*uploads.entry(name).or_insert(number), number, "uploads on two drives");
-        }
     }
 }
