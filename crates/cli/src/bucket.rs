@@ -1,5 +1,6 @@
 //! Opening the bucket behind a volume: an S3 client with credentials, or a local directory.
 
+use crate::drives::Opening;
 use crate::embedded;
 use crate::environment;
 use crate::flags::StoreFlags;
@@ -87,7 +88,8 @@ impl Bucket {
                 }
             },
             Volume::Drive { .. } | Volume::Directories { .. } => {
-                Ok(Self::of_local(Local::open(volume, options, world).await?))
+                let opening = Opening { options, degraded: flags.degraded };
+                Ok(Self::of_local(Local::open(volume, opening, world).await?))
             }
             Volume::Buckets { names, accounts, .. } => {
                 Self::open_buckets(names.as_ref(), accounts, flags, world).await

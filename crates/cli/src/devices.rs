@@ -55,6 +55,10 @@ impl Devices {
         }
     }
 
+    pub(crate) fn paths(&self) -> impl Iterator<Item = &Path> {
+        self.0.iter().map(PathBuf::as_path)
+    }
+
     /// Opens the drive on them, without anybody who keeps it up.
     pub(crate) async fn open(&self, options: OpenOptions, world: &World) -> Result<OpenDrive> {
         let (devices, clock) = (self.clone(), world.clock.clone());

@@ -4,6 +4,7 @@
 
 use crate::bucket::World;
 use crate::devices::Devices;
+use crate::drives::Opening;
 use crate::local::Local;
 use anyhow::{Context, Result, bail};
 use drive::device::{BlockDevice, FileDevice};
@@ -85,8 +86,8 @@ pub(crate) async fn open(
     options: OpenOptions,
     world: &World,
 ) -> Result<(Arc<dyn ObjectStore>, Local)> {
-    let path = drive_of(root);
-    let local = Local::of_drive(&Devices::of([path.as_path()])?, options, world).await?;
+    let (path, opening) = (drive_of(root), Opening { options, ..Opening::default() });
+    let local = Local::of_drives(&Devices::of([path.as_path()])?.into(), opening, world).await?;
     let store =
         local.buckets().open(BUCKET).await.with_context(|| format!("cannot use {}", path.display()))?;
     Ok((store, local))

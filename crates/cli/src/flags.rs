@@ -36,6 +36,9 @@ pub(crate) struct StoreFlags {
     /// PEM file of certificate authorities to trust besides the system's
     #[arg(long, value_name = "FILE")]
     pub(crate) ca_bundle: Option<PathBuf>,
+    /// Have what there is of a pool of drives some of which are missing; what may be on those is an error
+    #[arg(long)]
+    pub(crate) degraded: bool,
     /// How long a failing request is repeated before it becomes an error
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = units::duration)]
     pub(crate) retry_timeout: Duration,

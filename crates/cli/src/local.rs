@@ -1,7 +1,7 @@
-//! Buckets on this machine: an object drive, or directories.
+//! Buckets on this machine: object drives, or directories.
 
 use crate::bucket::World;
-use crate::devices::Devices;
+use crate::drives::{Drives, Opening};
 use crate::volume::Volume;
 use anyhow::{Context, Result, bail};
 use drive::{Drive, OpenOptions};
@@ -13,19 +13,19 @@ use tokio::task::JoinHandle;
 /// Buckets that are open.
 #[derive(Debug)]
 pub(crate) enum Local {
-    /// A drive, and what keeps it up.
-    Drive { drive: Drive, keeper: JoinHandle<()> },
+    /// Those of one drive or of several, and each drive with what keeps it up.
+    Drives { buckets: Arc<dyn Buckets>, kept: Vec<(Drive, JoinHandle<()>)> },
     /// Directories.
     Directories(Arc<DirBuckets>),
 }
 
 impl Local {
-    /// Opens what a volume names; the options are a drive's, but for `read_only`.
-    pub(crate) async fn open(volume: &Volume, options: OpenOptions, world: &World) -> Result<Self> {
+    /// Opens what a volume names; how is a drive's affair, but for `read_only`.
+    pub(crate) async fn open(volume: &Volume, opening: Opening, world: &World) -> Result<Self> {
         match volume {
-            Volume::Drive { devices } => Self::of_drive(devices, options, world).await,
+            Volume::Drive { drives } => Self::of_drives(drives, opening, world).await,
             Volume::Directories { root } => {
-                let options = DirOptions { read_only: options.read_only, ..DirOptions::default() };
+                let options = DirOptions { read_only: opening.options.read_only, ..DirOptions::default() };
                 let buckets = DirBuckets::open(root, options, world.clock.clone(), world.entropy.clone());
                 let buckets = buckets.with_context(|| format!("cannot use {}", root.display()))?;
                 Ok(Self::Directories(Arc::new(buckets)))
@@ -34,25 +34,33 @@ impl Local {
         }
     }
 
-    /// Opens a drive, and keeps it up.
-    pub(crate) async fn of_drive(devices: &Devices, options: OpenOptions, world: &World) -> Result<Self> {
-        let drive = devices.open(options, world).await?.drive;
-        let kept = drive.clone();
-        Ok(Self::Drive { drive, keeper: tokio::spawn(async move { kept.keep_up().await }) })
+    /// Opens drives, and keeps them up.
+    pub(crate) async fn of_drives(drives: &Drives, opening: Opening, world: &World) -> Result<Self> {
+        let opened = drives.open(opening, world).await?;
+        let buckets = opened.buckets(opening.degraded).await?;
+        let keep = |drive: Drive| {
+            let kept = drive.clone();
+            (drive, tokio::spawn(async move { kept.keep_up().await }))
+        };
+        Ok(Self::Drives { buckets, kept: opened.all().into_iter().map(keep).collect() })
     }
 
     pub(crate) fn buckets(&self) -> Arc<dyn Buckets> {
         match self {
-            Self::Drive { drive, .. } => Arc::new(drive.clone()),
+            Self::Drives { buckets, .. } => buckets.clone(),
             Self::Directories(buckets) => buckets.clone(),
         }
     }
 
     /// Ends: what was acknowledged is safe in any case, and is found sooner by the next opening.
     pub(crate) async fn close(&self) -> Result<()> {
-        let Self::Drive { drive, keeper } = self else { return Ok(()) };
-        keeper.abort();
-        drive.close().await.context("the drive's last checkpoint")
+        let Self::Drives { kept, .. } = self else { return Ok(()) };
+        let mut closed = Ok(());
+        for (drive, keeper) in kept {
+            keeper.abort();
+            closed = closed.and(drive.close().await.context("the drive's last checkpoint"));
+        }
+        closed
     }
 }
 

@@ -14,6 +14,7 @@ mod control;
 mod daemon;
 mod descriptors;
 mod devices;
+mod drives;
 mod embedded;
 mod endpoint;
 mod environment;

@@ -7,6 +7,7 @@
 //! | a path | an embedded volume, made by `tenon format` |
 //! | `s3://` | all buckets of a server, as directories |
 //! | `drive:///device`, `drive:///device,/device` | all buckets of an object drive |
+//! | `drive:///device+/device` | all buckets of a pool of drives |
 //! | `dirs:///dir` | a directory, each directory in which is a bucket |
 //!
 //! A mount of views alone has no name on the command line; its volume is the buckets that its rulesets name.
@@ -14,7 +15,7 @@
 //! Refuses credentials in a URL, so that none can reach `ps`, the mount table or a log.
 
 use crate::bucket::Account;
-use crate::devices::Devices;
+use crate::drives::Drives;
 use crate::embedded;
 use crate::state;
 use anyhow::{Context, Result, anyhow, bail};
@@ -41,8 +42,8 @@ pub(crate) enum Volume {
     Directory { root: PathBuf },
     /// A directory made by `tenon format`.
     Embedded { root: PathBuf },
-    /// The buckets of an object drive, on block devices or files, as directories.
-    Drive { devices: Devices },
+    /// The buckets of an object drive or of several, on block devices or files, as directories.
+    Drive { drives: Drives },
     /// Directories of a directory, each a bucket.
     Directories { root: PathBuf },
     /// Buckets of accounts as directories: these, or all.
@@ -104,7 +105,7 @@ impl Volume {
             Some(("s3", rest)) => parse_s3(rest),
             Some(("file", path)) if path.starts_with('/') => Ok(Self::Directory { root: absolute(path)? }),
             Some(("drive", path)) if path.starts_with('/') => {
-                Ok(Self::Drive { devices: Devices::parse(path)? })
+                Ok(Self::Drive { drives: Drives::parse(path)? })
             }
             Some(("dirs", path)) if path.starts_with('/') => Ok(Self::Directories { root: absolute(path)? }),
             Some((scheme @ ("file" | "drive" | "dirs"), _)) => {
@@ -125,7 +126,7 @@ impl Volume {
             Self::S3 { bucket, prefix } => format!("s3://{bucket}/{}", prefix.trim_end_matches('/')),
             Self::Directory { root } => format!("file://{}", root.display()),
             Self::Embedded { root } => root.display().to_string(),
-            Self::Drive { devices } => format!("drive://{devices}"),
+            Self::Drive { drives } => format!("drive://{drives}"),
             Self::Directories { root } => format!("dirs://{}", root.display()),
             Self::Buckets { url, .. } => url.clone(),
         }

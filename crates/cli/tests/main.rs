@@ -30,6 +30,7 @@ mod million;
 mod mount8;
 mod odd_keys;
 mod outages;
+mod pools;
 mod programs;
 mod replays;
 mod root_tree;

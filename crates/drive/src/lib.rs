@@ -11,6 +11,7 @@ pub mod fuzz;
 mod index;
 pub mod kv;
 mod machine;
+pub mod pool;
 mod shell;
 mod space;
 mod wire;

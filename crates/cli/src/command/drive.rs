@@ -2,16 +2,19 @@
 
 use crate::bucket::World;
 use crate::devices::{Devices, OpenDrive};
+use crate::drives::{Drives, Opening};
 use crate::exporting::{self, Exported};
 use crate::progress::Progress;
 use crate::units;
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 use drive::device::{Array, ArrayInfo, BlockDevice, FileDevice, Found, Io, MemberState, Shape};
+use drive::pool::Membership;
 use drive::{Drive as Opened, FormatOptions, OpenOptions, Scrubbed, ZoneUse};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
+use store::Buckets;
 use store::dir::{DirBuckets, DirOptions};
 use tokio::runtime::Runtime;
 
@@ -64,11 +67,20 @@ enum Action {
         #[arg(long)]
         force: bool,
     },
-    /// Show what there is on a drive
+    /// Make one pool of several drives, or add empty drives to a pool
+    ///
+    /// A key of a pool lives on one of its drives. Name all: those that the pool has, and those that it is to have. Of drives that are of no
+    /// pool yet one may have objects.
+    Join {
+        /// The drives: /dev/a+/dev/b+... or drive:///dev/a+/dev/b+..., each a device or an array: /dev/a+/dev/b,/dev/c,...
+        #[arg(value_name = "DRIVES", value_parser = Drives::parse)]
+        drives: Drives,
+    },
+    /// Show what there is on a drive, or on the drives of a pool
     Info {
-        /// The drive's device, or its devices: /dev/a,/dev/b,... or drive:///dev/a,/dev/b,...
-        #[arg(value_name = "DRIVE", value_parser = Devices::parse)]
-        devices: Devices,
+        /// The drive's device, or its devices: /dev/a,/dev/b,... or drive:///dev/a,/dev/b,...; of a pool /dev/a+/dev/b+...
+        #[arg(value_name = "DRIVE", value_parser = Drives::parse)]
+        drives: Drives,
         /// Print one JSON object
         #[arg(long)]
         json: bool,
@@ -95,9 +107,12 @@ enum Action {
     ///
     /// Goes on where it was interrupted. Exit code 1 if an object was left out: it is damaged, or no file can be it.
     Export {
-        /// The drive's device, or its devices: /dev/a,/dev/b,... or drive:///dev/a,/dev/b,...
-        #[arg(value_name = "DRIVE", value_parser = Devices::parse)]
-        devices: Devices,
+        /// The drive's device, or its devices: /dev/a,/dev/b,... or drive:///dev/a,/dev/b,...; of a pool /dev/a+/dev/b+...
+        #[arg(value_name = "DRIVE", value_parser = Drives::parse)]
+        drives: Drives,
+        /// Of a pool, what there is on drives that are not missing
+        #[arg(long)]
+        degraded: bool,
         /// Where to; made if it is not there
         dir: PathBuf,
         /// This bucket only
@@ -118,12 +133,18 @@ impl Drive {
                 format(&devices, shape, size, zone, force, &world)?;
             }
             Action::Rebuild { devices, device, force } => rebuild(&devices, &device, force, &world)?,
-            Action::Info { devices, json } => info(&open(&devices)?, json),
+            Action::Join { drives } => runtime.block_on(joining(&drives, &world))?,
+            Action::Info { drives, json } => runtime.block_on(shown(&drives, json, &world))?,
             Action::Map { devices } => map(&open(&devices)?.drive),
             Action::Check { devices } => return runtime.block_on(check(&open(&devices)?.drive)),
             Action::Scrub { devices } => return runtime.block_on(scrub(&devices, &world)),
-            Action::Export { devices, dir, bucket } => {
-                return runtime.block_on(export(&open(&devices)?.drive, &dir, bucket.as_deref(), &world));
+            Action::Export { drives, degraded, dir, bucket } => {
+                let opening = Opening { options: read_only, degraded };
+                let export = async {
+                    let buckets = drives.open(opening, &world).await?.buckets(degraded).await?;
+                    export(&*buckets, &dir, bucket.as_deref(), &world).await
+                };
+                return runtime.block_on(export);
             }
         }
         Ok(ExitCode::SUCCESS)
@@ -216,27 +237,91 @@ fn is_blank(device: &dyn BlockDevice) -> Result<bool> {
     Ok(beginning.iter().all(|&byte| byte == 0))
 }
 
-fn info(OpenDrive { drive, array }: &OpenDrive, json: bool) {
+/// Makes a pool of drives.
+async fn joining(drives: &Drives, world: &World) -> Result<()> {
+    let opened = drives.open(Opening::default(), world).await?;
+    let pool = drive::pool::join(&opened.all(), &world.entropy).await?;
+    for drive in opened.all() {
+        drive.close().await?;
+    }
+    println!(
+        "{} drives are the pool {:016x}; serve it with `tenon serve drive://{drives}`",
+        pool.drives.len(),
+        pool.pool
+    );
+    Ok(())
+}
+
+/// Shows each of the drives, and what is free on all.
+async fn shown(drives: &Drives, json: bool, world: &World) -> Result<()> {
+    let read_only = OpenOptions { read_only: true, ..OpenOptions::default() };
+    let opened = drives.open(Opening { options: read_only, degraded: false }, world).await?;
+    let mut described = Vec::new();
+    for (devices, open) in &opened.drives {
+        described.push((devices, open, open.drive.membership().await?));
+    }
+    if let [(_, open, membership)] = described.as_slice() {
+        if json {
+            println!("{}", info_json(open, membership.as_ref()));
+        } else {
+            info(open, membership.as_ref());
+        }
+        return Ok(());
+    }
+    let infos: Vec<drive::Info> = opened.all().iter().map(Opened::info).collect();
+    let len_bytes: u64 = infos.iter().map(|info| info.len_bytes).sum();
+    let available_bytes: u64 = infos.iter().map(|info| info.available_bytes).sum();
+    if json {
+        let each: Vec<_> = described.iter().map(|(_, open, of)| info_json(open, of.as_ref())).collect();
+        let whole = serde_json::json!({
+            "len_bytes": len_bytes, "available_bytes": available_bytes, "drives": each,
+        });
+        println!("{whole}");
+        return Ok(());
+    }
+    for (devices, open, membership) in &described {
+        println!("{devices}");
+        info(open, membership.as_ref());
+        println!();
+    }
+    println!("{} drives     {} MiB, {} available", described.len(), len_bytes >> 20, available_bytes >> 20);
+    Ok(())
+}
+
+/// A drive's place in its pool, from 1, and how many drives that has.
+fn place(drive: &Opened, membership: &Membership) -> (usize, usize) {
+    (membership.number_of(drive.id()).map_or(0, |number| number + 1), membership.drives.len())
+}
+
+fn info_json(OpenDrive { drive, array }: &OpenDrive, membership: Option<&Membership>) -> serde_json::Value {
     let info = drive.info();
     let entries: u64 = info.tables.iter().map(|(_, entries)| entries).sum();
     let table_bytes: u64 = info.tables.iter().map(|(len_bytes, _)| len_bytes).sum();
-    if json {
-        let shown = serde_json::json!({
-            "id": format!("{:016x}", info.id),
-            "len_bytes": info.len_bytes,
-            "zone_bytes": info.zone_bytes,
-            "available_bytes": info.available_bytes,
-            "free_run_bytes_max": info.free_run_bytes_max,
-            "pack_zones": info.pack_zones,
-            "pack_live_bytes": info.pack_live_bytes,
-            "tables": info.tables.len(),
-            "table_bytes": table_bytes,
-            "table_entries": entries,
-            "log_bytes": info.log_bytes,
-            "array": array.as_ref().map(array_json),
-        });
-        return println!("{shown}");
-    }
+    let pool = |membership: &Membership| {
+        let (number, drives) = place(drive, membership);
+        serde_json::json!({ "id": format!("{:016x}", membership.pool), "drive": number, "drives": drives })
+    };
+    serde_json::json!({
+        "id": format!("{:016x}", info.id),
+        "len_bytes": info.len_bytes,
+        "zone_bytes": info.zone_bytes,
+        "available_bytes": info.available_bytes,
+        "free_run_bytes_max": info.free_run_bytes_max,
+        "pack_zones": info.pack_zones,
+        "pack_live_bytes": info.pack_live_bytes,
+        "tables": info.tables.len(),
+        "table_bytes": table_bytes,
+        "table_entries": entries,
+        "log_bytes": info.log_bytes,
+        "array": array.as_ref().map(array_json),
+        "pool": membership.map(pool),
+    })
+}
+
+fn info(OpenDrive { drive, array }: &OpenDrive, membership: Option<&Membership>) {
+    let info = drive.info();
+    let entries: u64 = info.tables.iter().map(|(_, entries)| entries).sum();
+    let table_bytes: u64 = info.tables.iter().map(|(len_bytes, _)| len_bytes).sum();
     let mib = |bytes: u64| bytes >> 20;
     println!("drive          {:016x}", info.id);
     println!("size           {} MiB in zones of {} MiB", mib(info.len_bytes), mib(info.zone_bytes));
@@ -248,6 +333,10 @@ fn info(OpenDrive { drive, array }: &OpenDrive, json: bool) {
     println!("pack zones     {}, {} MiB of them alive", info.pack_zones, mib(info.pack_live_bytes));
     println!("index          {} tables, {entries} entries, {} MiB", info.tables.len(), mib(table_bytes));
     println!("log            {} MiB to read at the next opening", mib(info.log_bytes));
+    if let Some(membership) = membership {
+        let (number, drives) = place(drive, membership);
+        println!("pool           {:016x}, drive {number} of {drives}", membership.pool);
+    }
     array.iter().for_each(show_array);
 }
 
@@ -314,14 +403,14 @@ async fn check(drive: &Opened) -> Result<ExitCode> {
     Ok(if checked.problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(EXIT_DAMAGED) })
 }
 
-async fn export(drive: &Opened, dir: &Path, bucket: Option<&str>, world: &World) -> Result<ExitCode> {
+async fn export(from: &dyn Buckets, dir: &Path, bucket: Option<&str>, world: &World) -> Result<ExitCode> {
     let usable = || format!("cannot use {}", dir.display());
     std::fs::create_dir_all(dir).with_context(usable)?;
     let (clock, entropy) = (world.clock.clone(), world.entropy.clone());
     let to = DirBuckets::open(dir, DirOptions::default(), clock, entropy).with_context(usable)?;
     let progress = Progress::start();
     let tell = |so_far: &Exported| progress.tell(&format!("{} objects copied", so_far.objects));
-    let exported = exporting::export(drive, &to, bucket, |left_out| println!("{left_out}"), tell).await?;
+    let exported = exporting::export(from, &to, bucket, |left_out| println!("{left_out}"), tell).await?;
     drop(progress);
     let Exported { objects, bytes, kept, failed } = exported;
     println!("{objects} objects, {} MiB copied; {kept} were there; {failed} left out", bytes >> 20);

@@ -78,7 +78,7 @@ impl Format {
             }
             _ if self.drive => bail!("--drive is for volumes in a local directory"),
             Volume::Buckets { .. } => bail!("s3:// is all buckets of a server: name one, s3://bucket"),
-            Volume::Drive { devices } => bail!("a drive is made by `tenon drive format {devices}`"),
+            Volume::Drive { drives } => bail!("a drive is made by `tenon drive format {drives}`"),
             Volume::Directories { .. } => bail!("dirs:// is several buckets: name one, file:///dir/bucket"),
             Volume::S3 { .. } | Volume::Directory { .. } => {
                 record.naming == vfs::Naming::Inode || self.conflict.is_some()

@@ -1,6 +1,7 @@
 //! `tenon serve`: a volume as objects, without mounting it.
 
 use crate::bucket::World;
+use crate::drives::Opening;
 use crate::endpoint;
 use crate::flags::{EndpointFlags, LogFlags, StoreFlags, VolumeFlags};
 use crate::local::{self, Local};
@@ -68,7 +69,8 @@ impl Serve {
     async fn serve_buckets(&self, volume: &Volume, state: &State, world: &World) -> Result<()> {
         let mut stop = Stop::new()?;
         let options = local::within(self.volume_flags.memory_limit, self.volume_flags.read_only);
-        let local = Local::open(volume, options, world).await?;
+        let opening = Opening { options, degraded: self.store.degraded };
+        let local = Local::open(volume, opening, world).await?;
         let server =
             endpoint::over(local.buckets(), self.listen, &self.endpoint, &self.store, state, world).await?;
         tracing::info!("the buckets of {} are at {}", volume.url(), server.url());

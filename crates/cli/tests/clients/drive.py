@@ -1,6 +1,6 @@
 """A drive under mixed load whose server, or whose device's power, goes at any moment.
 
-    drive.py kills IMAGE ROUNDS SEED    serve, load, kill -9, compare; ROUNDS times
+    drive.py kills IMAGE ROUNDS SEED    serve, load, kill -9, compare; ROUNDS times; IMAGE+IMAGE+IMAGE is a pool of unequal drives
     drive.py load DEVICE OPS JOURNAL    format, serve, load, kill -9, serve again, load, end; says "ACK n" to descriptor 3
     drive.py judge IMAGE ACKS JOURNAL   what was acknowledged by the first ACKS answers is there, all else whole or absent
 
@@ -17,12 +17,16 @@ TENON, KEY, SECRET, BUCKET = os.environ["TENON"], "tenon-tests", "not-a-secret-b
 WORKERS, KEYS = 4, 12
 
 
+def absolute(image):
+    return "+".join(os.path.abspath(path) for path in image.split("+"))
+
+
 class Server:
     def __init__(self, image, folder, **how):
         users = os.path.join(folder, "users.toml")
         with open(os.open(users, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "w") as out:
             out.write(f'[[user]]\naccess_key = "{KEY}"\nsecret_key = "{SECRET}"\n')
-        command = [TENON, "serve", f"drive://{os.path.abspath(image)}", "--listen", "127.0.0.1:0", "--users", users]
+        command = [TENON, "serve", f"drive://{absolute(image)}", "--listen", "127.0.0.1:0", "--users", users]
         # What was killed may hold its device for a moment longer.
         for _ in range(50):
             self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, **how)
@@ -192,9 +196,10 @@ def judged(image, folder, allowed):
     code = server.end()
     if code != 0:
         found.append(f"the server ended with {code}")
-    checked = subprocess.run([TENON, "drive", "check", image], capture_output=True, text=True)
-    if checked.returncode != 0 or not checked.stdout.endswith(" 0 problems\n"):
-        found.append(f"drive check: {checked.stdout} {checked.stderr}")
+    for path in image.split("+"):
+        checked = subprocess.run([TENON, "drive", "check", path], capture_output=True, text=True)
+        if checked.returncode != 0 or not checked.stdout.endswith(" 0 problems\n"):
+            found.append(f"drive check {path}: {checked.stdout} {checked.stderr}")
     return found
 
 
@@ -239,7 +244,12 @@ def settle(server, journal):
 def kills(image, rounds, seed):
     folder = tempfile.mkdtemp()
     chance = random.Random(seed)
-    subprocess.run([TENON, "drive", "format", image, "--size", "48MiB"], check=True, stdout=subprocess.DEVNULL)
+    paths = image.split("+")
+    for n, path in enumerate(paths):
+        size = f"{48 + 16 * n}MiB"
+        subprocess.run([TENON, "drive", "format", path, "--size", size], check=True, stdout=subprocess.DEVNULL)
+    if len(paths) > 1:
+        subprocess.run([TENON, "drive", "join", absolute(image)], check=True, stdout=subprocess.DEVNULL)
     server = Server(image, folder)
     server.client().create_bucket(Bucket=BUCKET)
     journal = Journal(open(os.path.join(folder, "journal"), "w"))

@@ -19,7 +19,8 @@ impl Drive {
         Ok(DriveBucket { shell: self.0.clone(), name: name.into(), id: record.id })
     }
 
-    async fn is_empty(&self, bucket: u64) -> Result<bool> {
+    /// Whether a bucket holds nothing.
+    pub(crate) async fn is_empty(&self, bucket: u64) -> Result<bool> {
         for kind in [Kind::Object, Kind::Version, Kind::Upload] {
             if !self.0.entries(IndexKey::of(kind, bucket), 1).await?.is_empty() {
                 return Ok(false);
@@ -84,7 +85,7 @@ impl DriveBucket {
     }
 
     /// Sets whether the bucket keeps versions.
-    pub(super) async fn set_versioning(&self, versioning: Versioning) -> store::Result<()> {
+    pub(crate) async fn set_versioning(&self, versioning: Versioning) -> store::Result<()> {
         let locks = vec![self.shell.locks.hold_names().await];
         let record = BucketRecord { versioning, ..self.bucket_record().await? };
         let put = Change::Put { key: IndexKey::bucket(&self.name).0, value: record.encode() };

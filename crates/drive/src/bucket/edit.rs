@@ -21,7 +21,7 @@ pub(crate) struct Edit<'a> {
 }
 
 /// A version that is not current: an object that was, or a mark.
-pub(super) type Older = (IndexKey, ObjectRecord);
+pub(crate) type Older = (IndexKey, ObjectRecord);
 
 impl DriveBucket {
     /// Begins to change a key, whose lock this is.
@@ -33,7 +33,7 @@ impl DriveBucket {
     }
 
     /// Stores a body under a key.
-    pub(super) async fn place(
+    pub(crate) async fn place(
         &self,
         key: &ObjectKey,
         stored: Stored,
@@ -49,7 +49,7 @@ impl DriveBucket {
     }
 
     /// A key's versions that are not current, the newest first; at most so many.
-    pub(super) async fn older(&self, key: &ObjectKey, limit: usize) -> Result<Vec<Older>> {
+    pub(crate) async fn older(&self, key: &ObjectKey, limit: usize) -> Result<Vec<Older>> {
         let prefix = IndexKey::versions(self.id, key.as_bytes());
         let found = self.shell.entries(prefix, limit).await?;
         found.into_iter().map(|(entry, value)| Ok((entry, decoded(&value)?))).collect()
@@ -197,7 +197,8 @@ impl Edit<'_> {
     /// Makes it durable and seen.
     pub(super) async fn commit(self) -> Result<()> {
         if self.prepared.is_empty() {
-            return Ok(());
+            // Nothing is there to be deleted; but what a failed write left on the device may be found by the next opening.
+            return self.bucket.shell.machine.check_writable();
         }
         self.bucket.shell.commit(self.prepared, self.locks).await
     }

@@ -15,6 +15,10 @@ mod settings;
 mod uploads;
 mod versions;
 
+pub(crate) use multipart::DriveMultipart;
+pub(crate) use objects::PAGE_ENTRIES_MAX;
+pub(crate) use versions::VERSION_ENTRIES_MAX;
+
 use crate::error::{Error, Result};
 use crate::format::{BucketId, IndexKey, Naming, ObjectRecord};
 use crate::shell::{Drive, Shell};

@@ -17,7 +17,7 @@ use store::{
 pub(super) const PART_BYTES_MIN: u64 = 5 << 20;
 
 /// Parts that belong together.
-pub(super) struct DriveMultipart {
+pub(crate) struct DriveMultipart {
     bucket: DriveBucket,
     key: ObjectKey,
     description: (Attributes, Tags),
@@ -41,7 +41,7 @@ impl Part {
 }
 
 impl DriveMultipart {
-    pub(super) fn new(bucket: DriveBucket, key: ObjectKey, description: (Attributes, Tags)) -> Self {
+    pub(crate) fn new(bucket: DriveBucket, key: ObjectKey, description: (Attributes, Tags)) -> Self {
         Self {
             bucket,
             key,
@@ -55,7 +55,8 @@ impl DriveMultipart {
         self.parts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn insert(&self, number: u32, stored: Stored) -> Result<()> {
+    /// From now on this is the part.
+    pub(crate) fn insert(&self, number: u32, stored: Stored) -> Result<()> {
         let Body::Extents(extents) = stored.body else { return Ok(()) };
         let part = Part { extents, holds: stored.holds };
         self.parts().as_mut().ok_or_else(ended)?.insert(number, part);

@@ -14,7 +14,7 @@ use store::{
 };
 
 /// The most entries of a page: S3's, and one that tells an endpoint whether there is more.
-const PAGE_ENTRIES_MAX: usize = 1001;
+pub(crate) const PAGE_ENTRIES_MAX: usize = 1001;
 
 impl DriveBucket {
     fn missing(key: &ObjectKey) -> StoreError {
@@ -59,7 +59,7 @@ impl DriveBucket {
     }
 
     /// The very bytes that a ref names, and a hold on them.
-    pub(super) async fn held_exactly(&self, object: &ObjectRef) -> Result<(ObjectRecord, Pins)> {
+    pub(crate) async fn held_exactly(&self, object: &ObjectRef) -> Result<(ObjectRecord, Pins)> {
         let (record, pins) = self.held(&object.key, object.version.as_deref()).await?;
         check(&object.key, Some(&self.etag_of(&record)), &Precondition::Matches(object.etag.clone()))?;
         Ok((record, pins))
@@ -181,7 +181,7 @@ impl ObjectStore for DriveBucket {
 
 impl DriveBucket {
     /// Whether the bucket keeps versions.
-    pub(super) async fn state(&self) -> Result<Versioning> {
+    pub(crate) async fn state(&self) -> Result<Versioning> {
         Ok(self.bucket_record().await?.versioning)
     }
 }

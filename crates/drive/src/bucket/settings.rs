@@ -1,9 +1,10 @@
 //! A bucket's settings.
 
 use super::DriveBucket;
-use crate::format::{Change, IndexKey};
+use crate::format::{Change, IndexKey, Kind};
 use crate::machine::{Prepared, Purpose};
 use bytes::Bytes;
+use std::collections::BTreeMap;
 use store::{Result, Settings};
 
 #[async_trait::async_trait]
@@ -24,5 +25,18 @@ impl Settings for DriveBucket {
         };
         let changes = vec![change];
         Ok(self.shell.commit(Prepared { changes, purpose, ..Prepared::default() }, locks).await?)
+    }
+}
+
+impl DriveBucket {
+    /// All that is set, by name.
+    pub(crate) async fn all_settings(&self) -> Result<BTreeMap<String, Bytes>> {
+        let all = IndexKey::of(Kind::Setting, self.id);
+        let skip = all.0.len();
+        let found = self.shell.entries(all, usize::MAX).await?;
+        let named = |(key, value): (IndexKey, Bytes)| {
+            (String::from_utf8_lossy(&key.0[skip..]).into_owned(), value.slice(1..))
+        };
+        Ok(found.into_iter().map(named).collect())
     }
 }

@@ -99,7 +99,10 @@ impl DriveBucket {
     }
 
     /// Stores a body piece by piece, as it comes.
-    async fn store_stream(&self, mut body: BoxStream<'_, Result<Bytes>>) -> Result<(Vec<Extent>, Vec<Hold>)> {
+    pub(crate) async fn store_stream(
+        &self,
+        mut body: BoxStream<'_, Result<Bytes>>,
+    ) -> Result<(Vec<Extent>, Vec<Hold>)> {
         let (mut extents, mut holds) = (Vec::new(), Vec::new());
         let mut held = Payload::default();
         loop {

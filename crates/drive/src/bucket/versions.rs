@@ -13,7 +13,7 @@ use store::{
 };
 
 /// The most entries of one page.
-const ENTRIES_MAX: usize = 1001;
+pub(crate) const VERSION_ENTRIES_MAX: usize = 1001;
 
 impl DriveBucket {
     fn version(&self, key: &ObjectKey, record: &ObjectRecord, is_newest: bool, state: Versioning) -> Version {
@@ -158,6 +158,7 @@ impl Versions for DriveBucket {
         let mut edit = self.edit(key, held).await?;
         let Some((entry, record)) = self.found(&edit, key, id).await? else {
             check(key, None, &removal.precondition)?;
+            edit.commit().await?;
             return Ok(Deleted { version: Some(id.into()), is_marker: false });
         };
         let is_marker = record.body == Body::Mark;
@@ -186,7 +187,7 @@ impl Versions for DriveBucket {
     async fn list(&self, request: ListVersions) -> Result<Vec<VersionEntry>> {
         let ListVersions { prefix, delimiter, after, after_version, limit } = request;
         let keys = ListRequest { prefix, delimiter, start_after: after, token: None, limit };
-        let scan = Scan::new(keys, ENTRIES_MAX)?;
+        let scan = Scan::new(keys, VERSION_ENTRIES_MAX)?;
         self.page_of_versions(&scan, after_version.as_deref()).await
     }
 

@@ -15,6 +15,8 @@ pub(crate) type BucketId = u64;
 pub(crate) enum Kind {
     /// A bucket, by name.
     Bucket = b'B' as isize,
+    /// The pool that the drive is of; one entry.
+    Membership = b'M' as isize,
     /// What a key is now: an object, or a deletion's mark.
     Object = b'O' as isize,
     /// A part of an upload.
@@ -36,6 +38,10 @@ impl IndexKey {
         let mut key = vec![Kind::Bucket as u8];
         key.extend(name.as_bytes());
         Self(key)
+    }
+
+    pub(crate) fn membership() -> Self {
+        Self(vec![Kind::Membership as u8])
     }
 
     /// The beginning of all of a kind in a bucket.

@@ -3,6 +3,7 @@
 use super::Machine;
 use crate::error::Result;
 use crate::format::{BucketId, IndexKey, Kind, ObjectRecord};
+use crate::pool::Membership;
 use crate::space::{Named, lock};
 use crate::wire::Decoder;
 use std::collections::BTreeSet;
@@ -64,12 +65,15 @@ impl Machine {
 }
 
 impl Walk {
-    /// An entry, in the order of the keys: buckets, objects, parts, settings, uploads, versions. `None` if it makes no sense.
+    /// An entry, in the order of the keys: buckets, the pool, objects, parts, settings, uploads, versions. `None` if it makes no sense.
     fn entry(&mut self, key: &[u8], value: &[u8], zone_bytes: u64) -> Option<()> {
         let (&kind, rest) = key.split_first()?;
         if kind == Kind::Bucket as u8 {
             self.buckets.insert(Decoder(value).number()?);
             return Some(());
+        }
+        if kind == Kind::Membership as u8 {
+            return Membership::decode(value).map(drop);
         }
         let (bucket, rest) = rest.split_first_chunk()?;
         if !self.buckets.contains(&u64::from_be_bytes(*bucket)) {

@@ -1,6 +1,6 @@
 //! What a drive says of itself.
 
-use super::Drive;
+use super::{Drive, Shell};
 use crate::space::lock;
 
 /// A drive at a moment. Lengths are in bytes.
@@ -45,6 +45,14 @@ pub enum ZoneUse {
     },
 }
 
+impl Shell {
+    /// What objects can still take, in bytes.
+    pub(crate) fn available_bytes(&self) -> u64 {
+        let zones_reserved = self.machine.zones_reserved();
+        lock(&self.machine.space).available_blocks(zones_reserved) * crate::device::BLOCK_BYTES
+    }
+}
+
 impl Drive {
     /// What there is on it.
     pub fn info(&self) -> Info {
@@ -52,13 +60,13 @@ impl Drive {
         let tables =
             machine.index.view().tables.iter().map(|table| (table.source().len(), table.entries())).collect();
         let log_bytes = machine.log_bytes();
-        let zones_reserved = machine.zones_reserved();
+        let available_bytes = self.0.available_bytes();
         let space = lock(&machine.space);
         Info {
             id: machine.drive.id,
             len_bytes: machine.geometry.blocks * crate::device::BLOCK_BYTES,
             zone_bytes: machine.geometry.zone_bytes(),
-            available_bytes: space.available_blocks(zones_reserved) * crate::device::BLOCK_BYTES,
+            available_bytes,
             free_run_bytes_max: space.free().longest().map_or(0, |run| run.len_bytes()),
             pack_zones: space.zones().count() as u64,
             pack_live_bytes: space.zones().map(|(_, zone)| zone.live_bytes).sum(),

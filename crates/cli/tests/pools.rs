@@ -1,0 +1,139 @@
+//! Several drives served as one pool: joined, killed, without one of them, and with one more.
+
+use crate::drives::{COMPARE, STORE};
+use crate::fixture::{Home, said, tenon};
+use crate::kills::rounds;
+use std::fs;
+
+impl Home {
+    fn pool(&self, names: &[&str]) -> String {
+        let paths: Vec<String> = names.iter().map(|name| self.text(name)).collect();
+        format!("drive://{}", paths.join("+"))
+    }
+
+    /// Three drives of unequal lengths.
+    fn with_pool(self) -> Self {
+        for (name, size) in [("a", "32MiB"), ("b", "48MiB"), ("c", "96MiB")] {
+            self.ok(["drive", "format", name, "--size", size]);
+        }
+        let joined = self.ok(["drive", "join", &self.pool(&["a", "b", "c"])]);
+        assert!(joined.starts_with("3 drives are the pool ") && joined.contains("+/"), "{joined}");
+        self
+    }
+
+    fn with_served_pool(&self, names: &[&str], flags: &[&str], program: &str) {
+        let serving = self.serve(&self.pool(names), flags);
+        self.boto3(&serving.1, program);
+    }
+}
+
+const STORE_MANY: &str = "
+for n in range(60):
+    s3.put_object(Bucket='photos', Key=f'many/{n:02}', Body=b'%d' % n)
+";
+
+const COMPARE_MANY: &str = "
+pages = s3.get_paginator('list_objects_v2').paginate(Bucket='photos', Prefix='many/', PaginationConfig={'PageSize': 7})
+keys = [entry['Key'] for page in pages for entry in page['Contents']]
+assert keys == [f'many/{n:02}' for n in range(60)], keys
+for n in range(60):
+    assert s3.get_object(Bucket='photos', Key=f'many/{n:02}')['Body'].read() == b'%d' % n
+";
+
+/// Every answer is the object or that it cannot be known; how many are there is told to the next line.
+const COMPARE_WHAT_IS_THERE: &str = "
+from botocore.config import Config
+from botocore.exceptions import ClientError
+s3 = boto3.client('s3', endpoint_url=os.environ['URL'], region_name='us-east-1', config=Config(retries={'total_max_attempts': 1}))
+def answer(call, **arguments):
+    try:
+        call(Bucket='photos', **arguments)
+        return 200
+    except ClientError as error:
+        return error.response['ResponseMetadata']['HTTPStatusCode']
+codes = [answer(s3.get_object, Key=f'many/{n:02}') for n in range(60)]
+assert set(codes) == {200, 503}, codes
+assert answer(s3.get_object, Key='nobody has it') == 503
+assert answer(s3.put_object, Key='nobody has it', Body=b'') == 503
+assert answer(s3.list_objects_v2) == 503
+for n, code in enumerate(codes):
+    assert answer(s3.put_object, Key=f'many/{n:02}', Body=b'%d' % n) == code
+";
+
+#[test]
+fn s344_a_pool_of_unequal_drives_is_served_killed_and_has_all() {
+    let home = Home::new().with_users().with_pool();
+    home.with_served_pool(&["a", "b", "c"], &[], STORE);
+    // In any order.
+    home.with_served_pool(&["c", "a", "b"], &[], COMPARE);
+    home.with_served_pool(&["a", "b", "c"], &[], STORE_MANY);
+    home.with_served_pool(&["b", "c", "a"], &[], COMPARE_MANY);
+    let pool = home.pool(&["a", "b", "c"]);
+    let info: serde_json::Value = serde_json::from_str(&home.ok(["drive", "info", &pool, "--json"])).unwrap();
+    assert_eq!(info["len_bytes"], 176 << 20);
+    assert_eq!(info["drives"][1]["pool"]["drives"], 3);
+    let shown = home.ok(["drive", "info", &pool]);
+    assert!(shown.contains(", drive 2 of 3\n") && shown.contains("3 drives     176 MiB"), "{shown}");
+    assert!(home.ok(["drive", "info", "a"]).contains(" of 3\n"));
+
+    home.ok(["mount", &pool, "mnt"]);
+    assert_eq!(fs::read(home.mnt().join("photos/many/31")).unwrap(), b"31");
+    fs::write(home.mnt().join("photos/from-a-program"), "bytes").unwrap();
+    home.ok(["umount", "mnt"]);
+    let exported = home.ok(["drive", "export", &pool, "out"]);
+    assert!(exported.contains("64 objects") && exported.contains(" 0 left out"), "{exported}");
+    assert_eq!(fs::read(home.path("out/photos/from-a-program")).unwrap(), b"bytes");
+}
+
+#[test]
+fn s344_a_missing_drive_is_refused_or_told() {
+    let home = Home::new().with_users().with_pool();
+    home.with_served_pool(&["a", "b", "c"], &[], &format!("{STORE}{STORE_MANY}"));
+    let refused = home.refused(["serve", &home.pool(&["a", "c"])]);
+    assert!(refused.contains("of the 3 drives of the pool these are missing: "), "{refused}");
+    assert!(refused.contains("--degraded"), "{refused}");
+    home.refused(["serve", &home.pool(&["b"])]);
+    fs::rename(home.path("c"), home.path("away")).unwrap();
+    let refused = home.refused(["serve", &home.pool(&["a", "b", "c"])]);
+    assert!(refused.contains("/c: No such file"), "{refused}");
+    home.with_served_pool(&["a", "b", "c"], &["--degraded"], COMPARE_WHAT_IS_THERE);
+    home.with_served_pool(&["a", "b"], &["--degraded"], COMPARE_WHAT_IS_THERE);
+    fs::rename(home.path("away"), home.path("c")).unwrap();
+    home.with_served_pool(
+        &["a", "b", "c"],
+        &[],
+        &format!("{COMPARE_MANY}s3.delete_object(Bucket='photos', Key='many/00')"),
+    );
+}
+
+#[test]
+fn s346_a_pool_grows_by_an_empty_drive() {
+    let home = Home::new().with_users();
+    home.ok(["drive", "format", "a", "--size", "32MiB"]);
+    home.with_served_pool(&["a"], &[], STORE);
+    home.ok(["drive", "format", "b", "--size", "96MiB"]);
+    let refused = home.refused(["serve", &home.pool(&["a", "b"])]);
+    assert!(refused.contains("tenon drive join"), "{refused}");
+    home.ok(["drive", "join", &home.pool(&["b", "a"])]);
+    home.with_served_pool(&["a", "b"], &[], &format!("{COMPARE}{STORE_MANY}"));
+    assert!(home.ok(["drive", "check", "b"]).contains("objects"));
+    home.ok(["drive", "format", "x", "--size", "32MiB"]);
+    let refused = home.refused(["serve", &home.pool(&["a", "b", "x"])]);
+    assert!(refused.contains("is not of the pool"), "{refused}");
+    let refused = home.refused(["drive", "join", &home.pool(&["b", "x"])]);
+    assert!(refused.contains("all must be there"), "{refused}");
+    assert!(home.refused(["drive", "info", &home.pool(&["a", "a"])]).contains("named twice"));
+    home.with_served_pool(&["b", "a"], &[], COMPARE_MANY);
+}
+
+/// As for one drive, over three of unequal lengths.
+#[test]
+fn s317_killed_at_any_moment_a_pools_server_has_what_it_acknowledged() {
+    let home = Home::new();
+    let script = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/drive.py");
+    let mut kills = home.command("/usr/bin/python3");
+    let arguments = ["kills", "one.img+two.img+three.img", &rounds().to_string(), "2"];
+    kills.arg(script).args(arguments).env("TENON", tenon());
+    let outcome = said(&mut kills);
+    assert_eq!(outcome.code, 0, "{outcome:?}");
+}

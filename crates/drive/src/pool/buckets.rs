@@ -1,0 +1,127 @@
+//! A pool's buckets: each is on all drives.
+//!
+//! The first drive has a bucket for as long as it is there: it is made there first and removed there last. So what a crash leaves half made is
+//! made on the others too, what it leaves half removed is there again, and can be removed again.
+
+use super::Pool;
+use super::bucket::PoolBucket;
+use crate::bucket::DriveBucket;
+use crate::shell::Drive;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use store::{Buckets, ObjectStore, Result, Settings, StoreError, Timestamp, bucket_name};
+
+impl Pool {
+    fn first(&self) -> Result<&Drive> {
+        self.here().next().map(|(_, drive)| drive).ok_or_else(|| self.missing(0))
+    }
+
+    async fn bucket(&self, name: &str) -> Result<PoolBucket> {
+        let mut parts = Vec::new();
+        for drive in &self.0.drives {
+            parts.push(match drive {
+                Some(drive) => Some(drive.bucket(name).await?),
+                None => None,
+            });
+        }
+        Ok(PoolBucket { pool: self.clone(), name: name.into(), parts })
+    }
+
+    /// Makes all drives agree on all buckets, when nobody uses them yet. All are there.
+    pub(super) async fn mend(&self) -> Result<()> {
+        let mut names = BTreeSet::new();
+        for (_, drive) in self.here() {
+            names.extend(Buckets::list(drive).await?);
+        }
+        for name in names {
+            self.make(&name).await?;
+        }
+        Ok(())
+    }
+
+    /// Makes a bucket where it is not, and everywhere what it is on the first drive; on how many drives it was not.
+    async fn make(&self, name: &str) -> Result<usize> {
+        let mut made = 0;
+        let mut parts = Vec::new();
+        for (_, drive) in self.here() {
+            match drive.bucket(name).await {
+                Err(StoreError::NoSuchBucket(_)) => {
+                    Buckets::create(drive, name).await?;
+                    made += 1;
+                }
+                known => drop(known?),
+            }
+            parts.push(drive.bucket(name).await?);
+        }
+        if let Some((first, others)) = parts.split_first() {
+            for other in others {
+                follow(first, other).await?;
+            }
+        }
+        Ok(made)
+    }
+}
+
+/// Makes what is set for a bucket on another drive what it is on the first.
+async fn follow(first: &DriveBucket, other: &DriveBucket) -> Result<()> {
+    let versioning = first.state().await?;
+    if other.state().await? != versioning {
+        other.set_versioning(versioning).await?;
+    }
+    let (said, known) = (first.all_settings().await?, other.all_settings().await?);
+    for name in said.keys().chain(known.keys()) {
+        if said.get(name) != known.get(name) {
+            other.set(name, said.get(name).cloned()).await?;
+        }
+    }
+    Ok(())
+}
+
+#[async_trait::async_trait]
+impl Buckets for Pool {
+    async fn open(&self, name: &str) -> Result<Arc<dyn ObjectStore>> {
+        Ok(Arc::new(self.bucket(name).await?))
+    }
+
+    async fn create(&self, name: &str) -> Result<()> {
+        bucket_name::check(name)?;
+        let _names = self.0.names.write().await;
+        self.complete()?;
+        match self.make(name).await? {
+            0 => Err(bucket_name::exists(name)),
+            _ => Ok(()),
+        }
+    }
+
+    async fn delete(&self, name: &str) -> Result<()> {
+        let _names = self.0.names.write().await;
+        self.complete()?;
+        let mut found = Vec::new();
+        for (_, drive) in self.here() {
+            match drive.bucket(name).await {
+                Err(StoreError::NoSuchBucket(_)) => {}
+                part => found.push((drive, part?)),
+            }
+        }
+        if found.is_empty() {
+            return Err(StoreError::NoSuchBucket(name.to_owned()));
+        }
+        for (drive, part) in &found {
+            if !drive.is_empty(part.id).await? {
+                return Err(bucket_name::not_empty(name));
+            }
+        }
+        for (drive, _) in found.iter().rev() {
+            Buckets::delete(*drive, name).await?;
+        }
+        Ok(())
+    }
+
+    async fn list(&self) -> Result<Vec<String>> {
+        Buckets::list(self.first()?).await
+    }
+
+    async fn made_at(&self, name: &str) -> Result<Timestamp> {
+        self.first()?.made_at(name).await
+    }
+}

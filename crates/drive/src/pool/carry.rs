@@ -1,0 +1,45 @@
+//! From one drive to another: read there, stored here, as it comes.
+
+use crate::bucket::DriveBucket;
+use crate::shell::{Access, Stored};
+use store::{CopyOptions, ObjectKey, ObjectRef, Result};
+
+/// Copies an object to a key on another drive, as `ObjectStore::copy` does on one.
+pub(super) async fn copy(
+    source: &DriveBucket,
+    from: &ObjectRef,
+    target: &DriveBucket,
+    to: &ObjectKey,
+    options: CopyOptions,
+) -> Result<ObjectRef> {
+    let (record, pins) = source.held_exactly(from).await?;
+    let (len_bytes, etag, tags) = (record.body.len_bytes(), record.etag, record.tags);
+    let description = (options.attributes.unwrap_or(record.attributes), tags);
+    let body = (record.write, record.body);
+    let stored = match len_bytes <= target.shell.machine.piece_bytes_max() {
+        true => {
+            let bytes = source.shell.read_all(body, 0..len_bytes, pins).await?;
+            target.shell.store(bytes.into_iter().collect()).await?
+        }
+        false => {
+            let bytes = source.shell.read(body, 0..len_bytes, Access::Held(pins));
+            let (extents, holds) = target.store_stream(bytes).await?;
+            Stored::of_extents(extents, holds)
+        }
+    };
+    target.place(to, stored.called(etag), description, &options.precondition).await
+}
+
+/// A range of an object as a body of its own on another drive.
+pub(super) async fn cut(
+    source: &DriveBucket,
+    from: &ObjectRef,
+    range: std::ops::Range<u64>,
+    target: &DriveBucket,
+) -> Result<Stored> {
+    let (record, pins) = source.held_exactly(from).await?;
+    let range = store::byte_range::inside(&from.key, range, record.body.len_bytes())?;
+    let bytes = source.shell.read((record.write, record.body), range, Access::Held(pins));
+    let (extents, holds) = target.store_stream(bytes).await?;
+    Ok(Stored::of_extents(extents, holds))
+}

@@ -1,0 +1,96 @@
+//! Listings: what the drives list, merged. What several drives fold is one common prefix.
+
+use super::bucket::PoolBucket;
+use crate::bucket::{DriveBucket, PAGE_ENTRIES_MAX, VERSION_ENTRIES_MAX};
+use futures_util::future::try_join_all;
+use std::collections::VecDeque;
+use store::listing::{Scan, token_after};
+use store::{ListEntry, ListPage, ListRequest, ListVersions, ObjectStore, Result, VersionEntry, Versions};
+
+/// Of a page each drive is asked for its share and so many entries more, as it rarely has exactly that.
+const MORE_THAN_SHARE: usize = 16;
+
+/// What a drive lists, as it is asked for.
+struct Source<'a> {
+    part: &'a DriveBucket,
+    request: ListRequest,
+    entries: VecDeque<ListEntry>,
+    is_at_end: bool,
+}
+
+impl<'a> Source<'a> {
+    fn new(part: &'a DriveBucket, request: &ListRequest) -> Self {
+        Self { part, request: request.clone(), entries: VecDeque::new(), is_at_end: false }
+    }
+
+    /// The text of the next entry.
+    fn next(&self) -> Option<&[u8]> {
+        self.entries.front().map(ListEntry::text)
+    }
+
+    fn is_drained(&self) -> bool {
+        self.entries.is_empty() && !self.is_at_end
+    }
+
+    /// There is an entry, or none is left.
+    async fn fill(&mut self) -> Result<()> {
+        while self.is_drained() {
+            let page = ObjectStore::list(self.part, self.request.clone()).await?;
+            self.is_at_end = page.next.is_none();
+            self.request.token = page.next;
+            self.entries = page.entries.into();
+        }
+        Ok(())
+    }
+}
+
+/// Takes the least of what is next, from all that have it.
+fn take_least(sources: &mut [Source<'_>]) -> Option<ListEntry> {
+    let there = (0..sources.len()).filter(|&at| sources[at].next().is_some());
+    let least = there.min_by(|&one, &other| sources[one].next().cmp(&sources[other].next()))?;
+    let taken = sources[least].entries.pop_front()?;
+    for source in sources {
+        if source.next() == Some(taken.text()) {
+            source.entries.pop_front();
+        }
+    }
+    Some(taken)
+}
+
+impl PoolBucket {
+    pub(super) async fn page(&self, request: ListRequest) -> Result<ListPage> {
+        let Scan { prefix, delimiter, after, limit } = Scan::new(request, PAGE_ENTRIES_MAX)?;
+        let parts = self.all()?;
+        let share = (limit / parts.len() + MORE_THAN_SHARE).min(limit.max(1));
+        let request = ListRequest { prefix, delimiter, start_after: after, token: None, limit: share };
+        let mut sources: Vec<Source<'_>> =
+            parts.into_iter().map(|part| Source::new(part, &request)).collect();
+        let mut page = ListPage::default();
+        loop {
+            if sources.iter().any(Source::is_drained) {
+                try_join_all(sources.iter_mut().map(Source::fill)).await?;
+            }
+            match take_least(&mut sources) {
+                None => return Ok(page),
+                Some(_) if page.entries.len() == limit => {
+                    page.next = page.entries.last().map(|last| token_after(last.text()));
+                    return Ok(page);
+                }
+                Some(entry) => page.entries.push(entry),
+            }
+        }
+    }
+
+    /// Each drive gives as much as is asked for, so that what comes first of all of them is there.
+    pub(super) async fn page_of_versions(&self, request: ListVersions) -> Result<Vec<VersionEntry>> {
+        let request = ListVersions { limit: request.limit.min(VERSION_ENTRIES_MAX), ..request };
+        let pages = self.all()?.into_iter().map(|part| Versions::list(part, request.clone()));
+        let mut entries = try_join_all(pages).await?.concat();
+        // A key's versions are on one drive, and stay in their order.
+        entries.sort_by(|one, other| one.text().cmp(other.text()));
+        let is_prefix = |entry: &VersionEntry| matches!(entry, VersionEntry::Prefix(_));
+        entries.dedup_by(|later, earlier| is_prefix(later) && later.text() == earlier.text());
+        entries.truncate(request.limit);
+        Ok(entries)
+    }
+}

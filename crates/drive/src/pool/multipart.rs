@@ -1,0 +1,61 @@
+//! An object in parts that one caller sends: its parts wait on the key's home, which the key keeps meanwhile.
+
+use super::bucket::PoolBucket;
+use super::stays::Stay;
+use super::{carry, to_the_end};
+use crate::bucket::{DriveBucket, DriveMultipart};
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+use store::{Multipart, ObjectRef, Payload, Precondition, Result, part_number};
+
+pub(super) struct PoolMultipart {
+    pub(super) bucket: PoolBucket,
+    pub(super) home: usize,
+    pub(super) inner: Arc<DriveMultipart>,
+    pub(super) stay: Arc<Stay>,
+}
+
+impl PoolMultipart {
+    fn target(&self) -> Result<&DriveBucket> {
+        self.bucket.part(self.home)
+    }
+}
+
+impl fmt::Debug for PoolMultipart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.inner, f)
+    }
+}
+
+#[async_trait::async_trait]
+impl Multipart for PoolMultipart {
+    async fn put_part(&self, number: u32, body: Payload) -> Result<()> {
+        self.inner.put_part(number, body).await
+    }
+
+    async fn copy_part(&self, number: u32, from: &ObjectRef, range: Range<u64>) -> Result<()> {
+        part_number::check(number)?;
+        let source = self.bucket.place_of(&from.key, from.version.as_deref()).await?;
+        if source == self.home {
+            return self.inner.copy_part(number, from, range).await;
+        }
+        let stored = carry::cut(self.bucket.part(source)?, from, range, self.target()?).await?;
+        self.inner.insert(number, stored)
+    }
+
+    async fn complete(&self, precondition: Precondition) -> Result<ObjectRef> {
+        let names = self.bucket.pool.0.names.clone().read_owned().await;
+        let (inner, stay) = (self.inner.clone(), self.stay.clone());
+        to_the_end(async move {
+            let completed = inner.complete(precondition).await;
+            drop((stay, names));
+            completed
+        })
+        .await
+    }
+
+    async fn abort(&self) -> Result<()> {
+        self.inner.abort().await
+    }
+}

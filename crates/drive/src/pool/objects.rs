@@ -1,0 +1,107 @@
+//! A pool's objects.
+
+use super::bucket::{PoolBucket, UNKNOWN_BYTES};
+use super::multipart::PoolMultipart;
+use super::{carry, to_the_end};
+use crate::bucket::{DriveBucket, DriveMultipart};
+use std::sync::Arc;
+use store::{
+    Attributes, CopyOptions, GetOptions, ListPage, ListRequest, Multipart, Object, ObjectKey, ObjectMeta,
+    ObjectRef, ObjectStore, Payload, Precondition, PutOptions, Result, Settings, Tags, Uploads, Versions,
+    rename_by_copy,
+};
+
+#[async_trait::async_trait]
+impl ObjectStore for PoolBucket {
+    async fn get(&self, key: &ObjectKey, options: GetOptions) -> Result<Object> {
+        let part = self.existing(key, options.version.as_deref()).await?;
+        ObjectStore::get(part, key, options).await
+    }
+
+    async fn head(&self, key: &ObjectKey) -> Result<ObjectMeta> {
+        self.existing(key, None).await?.head(key).await
+    }
+
+    async fn put(&self, key: &ObjectKey, body: Payload, options: PutOptions) -> Result<ObjectRef> {
+        let (own, len_bytes) = (key.clone(), body.len());
+        let put = |part: DriveBucket| async move { part.put(&own, body, options).await };
+        self.change(key, len_bytes, put).await
+    }
+
+    async fn multipart(
+        &self,
+        key: &ObjectKey,
+        attributes: Attributes,
+        tags: Tags,
+    ) -> Result<Arc<dyn Multipart>> {
+        let writing = self.writing(key, None, UNKNOWN_BYTES).await?;
+        let home = writing.home;
+        let inner = DriveMultipart::new(self.part(home)?.clone(), key.clone(), (attributes, tags));
+        let (inner, stay) = (Arc::new(inner), Arc::new(writing.into_stay()));
+        Ok(Arc::new(PoolMultipart { bucket: self.clone(), home, inner, stay }))
+    }
+
+    /// To its source's drive, where nothing is moved, unless the target has a home.
+    async fn copy(&self, from: &ObjectRef, to: &ObjectKey, options: CopyOptions) -> Result<ObjectRef> {
+        let number = self.place_of(&from.key, from.version.as_deref()).await?;
+        let source = self.part(number)?.clone();
+        let writing = self.writing(to, Some(number), 0).await?;
+        let target = self.part(writing.home)?.clone();
+        let (from, to) = (from.clone(), to.clone());
+        to_the_end(async move {
+            let copied = match writing.home == number {
+                true => target.copy(&from, &to, options).await,
+                false => carry::copy(&source, &from, &target, &to, options).await,
+            };
+            drop(writing);
+            copied
+        })
+        .await
+    }
+
+    /// Wholly or not at all on one drive; to a target that has its home on another a copy, and a removal.
+    async fn rename(&self, from: &ObjectRef, to: &ObjectKey, precondition: Precondition) -> Result<()> {
+        let number = self.place_of(&from.key, from.version.as_deref()).await?;
+        let writing = self.writing(to, Some(number), 0).await?;
+        if writing.home != number {
+            drop(writing);
+            return rename_by_copy(self, from, to, precondition).await;
+        }
+        let (part, from, to) = (self.part(number)?.clone(), from.clone(), to.clone());
+        to_the_end(async move {
+            let renamed = part.rename(&from, &to, precondition).await;
+            drop(writing);
+            renamed
+        })
+        .await
+    }
+
+    async fn delete(&self, key: &ObjectKey, precondition: Precondition) -> Result<()> {
+        self.mark(key, precondition).await.map(drop)
+    }
+
+    async fn list(&self, request: ListRequest) -> Result<ListPage> {
+        self.page(request).await
+    }
+
+    async fn tags(&self, key: &ObjectKey) -> Result<Tags> {
+        ObjectStore::tags(self.existing(key, None).await?, key).await
+    }
+
+    async fn set_tags(&self, key: &ObjectKey, tags: Tags) -> Result<()> {
+        let own = key.clone();
+        self.change(key, 0, |part| async move { ObjectStore::set_tags(&part, &own, tags).await }).await
+    }
+
+    fn uploads(&self) -> Option<&dyn Uploads> {
+        Some(self)
+    }
+
+    fn settings(&self) -> Option<&dyn Settings> {
+        Some(self)
+    }
+
+    fn versions(&self) -> Option<&dyn Versions> {
+        Some(self)
+    }
+}

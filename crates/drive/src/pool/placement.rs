@@ -1,0 +1,53 @@
+//! Which drive a new key goes to.
+//!
+//! It is drawn, each drive as likely as its share of what is free, so that drives of unequal lengths get full at the same time and all
+//! of them work meanwhile. The key itself is the die: nothing is remembered and nothing random is needed.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+/// The place of a drive for something of so many bytes, where these have so much free. Where none has room, that which has most.
+pub(super) fn drawn(die: u64, free_bytes: &[u64], needed_bytes: u64) -> usize {
+    let weight = |&free: &u64| if free > needed_bytes { u128::from(free) } else { 0 };
+    let total: u128 = free_bytes.iter().map(weight).sum();
+    let mut left = (u128::from(die) * total) >> 64;
+    for (place, free) in free_bytes.iter().enumerate() {
+        match left.checked_sub(weight(free)) {
+            Some(rest) => left = rest,
+            None => return place,
+        }
+    }
+    let roomiest = (0..free_bytes.len()).max_by_key(|&place| free_bytes[place]);
+    roomiest.unwrap_or_default()
+}
+
+/// What a key throws.
+pub(super) fn die(bucket: &str, key: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (bucket, key).hash(&mut hasher);
+    hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn drives_are_drawn_as_likely_as_their_share_of_what_is_free() {
+        let mut counts = [0; 3];
+        for number in 0..6000 {
+            counts[drawn(die("photos", format!("key-{number}").as_bytes()), &[100, 200, 300], 0)] += 1;
+        }
+        for (count, expected) in counts.into_iter().zip([1000, 2000, 3000]) {
+            assert!(expected - 150 < count && count < expected + 150, "{counts:?}");
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_on_a_drive_goes_to_another() {
+        for die in [0, u64::MAX / 2, u64::MAX] {
+            assert_eq!(drawn(die, &[50, 90, 70], 80), 1);
+            assert_eq!(drawn(die, &[50, 60, 90], 100), 2);
+            assert_eq!(drawn(die, &[0, 0], 0), 1);
+        }
+    }
+}

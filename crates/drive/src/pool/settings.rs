@@ -1,0 +1,20 @@
+//! What is set for a pool's bucket: on every drive, and the first one counts.
+
+use super::bucket::PoolBucket;
+use bytes::Bytes;
+use store::{Result, Settings};
+
+#[async_trait::async_trait]
+impl Settings for PoolBucket {
+    async fn get(&self, name: &str) -> Result<Option<Bytes>> {
+        Settings::get(self.first()?, name).await
+    }
+
+    async fn set(&self, name: &str, value: Option<Bytes>) -> Result<()> {
+        let _names = self.pool.0.names.write().await;
+        for part in self.all()? {
+            part.set(name, value.clone()).await?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,140 @@
+//! A pool's uploads: each on its key's home, which the key keeps as long as the upload is there. An upload's id begins with its drive's
+//! place, in two hexadecimal digits.
+
+use super::bucket::{PoolBucket, UNKNOWN_BYTES};
+use super::{Pool, UploadKey, to_the_end};
+use crate::bucket::DriveBucket;
+use bytes::Bytes;
+use futures_util::stream::BoxStream;
+use std::sync::Arc;
+use store::{
+    Attributes, Buckets, CompleteOptions, ObjectKey, ObjectRef, Part, PartNote, Result, StoreError, Tags,
+    Upload, Uploads,
+};
+
+impl Pool {
+    /// Keys that uploads are under way for keep their homes.
+    pub(super) async fn stays_of_uploads(&self) -> Result<()> {
+        for (number, drive) in self.here() {
+            for name in Buckets::list(drive).await? {
+                let name: Arc<str> = name.into();
+                for upload in Uploads::list(&drive.bucket(&name).await?, b"").await? {
+                    let stay = self.0.stays.begin(&name, &upload.key);
+                    stay.home(async { Ok(number) }).await?;
+                    let named = (name.clone(), upload.key, id_on(number, &upload.id));
+                    self.0.uploads().insert(named, stay);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl PoolBucket {
+    /// The drive that has an upload, and the upload's id there.
+    fn part_with<'a>(&self, key: &ObjectKey, id: &'a str) -> Result<(&DriveBucket, &'a str)> {
+        let missing = || StoreError::NotFound(key.clone());
+        let (place, id) = id.split_at_checked(2).ok_or_else(missing)?;
+        let number = (0..self.parts.len()).find(|&number| prefix(number) == place);
+        Ok((self.part(number.ok_or_else(missing)?)?, id))
+    }
+
+    fn named(&self, key: &ObjectKey, id: &str) -> UploadKey {
+        (self.name.clone(), key.clone(), id.to_owned())
+    }
+
+    /// Ends an upload, and if it is not there any more, its stay.
+    async fn end<T: Send + 'static>(
+        &self,
+        named: UploadKey,
+        work: impl Future<Output = Result<T>> + Send + 'static,
+    ) -> Result<T> {
+        let names = self.pool.0.names.clone().read_owned().await;
+        let pool = self.pool.clone();
+        to_the_end(async move {
+            let ended = work.await;
+            if matches!(ended, Ok(_) | Err(StoreError::NotFound(_))) {
+                pool.0.uploads().remove(&named);
+            }
+            drop(names);
+            ended
+        })
+        .await
+    }
+}
+
+#[async_trait::async_trait]
+impl Uploads for PoolBucket {
+    async fn begin(&self, key: &ObjectKey, attributes: Attributes, tags: Tags) -> Result<String> {
+        let writing = self.writing(key, None, UNKNOWN_BYTES).await?;
+        let (bucket, part, key) = (self.clone(), self.part(writing.home)?.clone(), key.clone());
+        to_the_end(async move {
+            let id = id_on(writing.home, &part.begin(&key, attributes, tags).await?);
+            bucket.pool.0.uploads().insert(bucket.named(&key, &id), writing.into_stay());
+            Ok(id)
+        })
+        .await
+    }
+
+    async fn find(&self, key: &ObjectKey, id: &str) -> Result<Upload> {
+        let (part, inner) = self.part_with(key, id)?;
+        Ok(Upload { id: id.to_owned(), ..Uploads::find(part, key, inner).await? })
+    }
+
+    async fn put_part(
+        &self,
+        key: &ObjectKey,
+        id: &str,
+        number: u32,
+        body: BoxStream<'_, Result<Bytes>>,
+        note: PartNote<'_>,
+    ) -> Result<Part> {
+        let (part, id) = self.part_with(key, id)?;
+        part.put_part(key, id, number, body, note).await
+    }
+
+    async fn parts(&self, key: &ObjectKey, id: &str) -> Result<Vec<Part>> {
+        let (part, id) = self.part_with(key, id)?;
+        part.parts(key, id).await
+    }
+
+    async fn complete(
+        &self,
+        key: &ObjectKey,
+        id: &str,
+        numbers: &[u32],
+        options: CompleteOptions,
+    ) -> Result<ObjectRef> {
+        let named = self.named(key, id);
+        let (part, id) = self.part_with(key, id)?;
+        let (part, key, id, numbers) = (part.clone(), key.clone(), id.to_owned(), numbers.to_vec());
+        self.end(named, async move { Uploads::complete(&part, &key, &id, &numbers, options).await }).await
+    }
+
+    async fn abort(&self, key: &ObjectKey, id: &str) -> Result<()> {
+        let named = self.named(key, id);
+        let (part, id) = self.part_with(key, id)?;
+        let (part, key, id) = (part.clone(), key.clone(), id.to_owned());
+        self.end(named, async move { Uploads::abort(&part, &key, &id).await }).await
+    }
+
+    async fn list(&self, prefix: &[u8]) -> Result<Vec<Upload>> {
+        let mut found = Vec::new();
+        for (number, part) in self.all()?.into_iter().enumerate() {
+            let uploads = Uploads::list(part, prefix).await?;
+            found
+                .extend(uploads.into_iter().map(|upload| Upload { id: id_on(number, &upload.id), ..upload }));
+        }
+        // A key's uploads are on one drive, in the order of their beginnings.
+        found.sort_by(|one, other| one.key.cmp(&other.key));
+        Ok(found)
+    }
+}
+
+fn id_on(number: usize, id: &str) -> String {
+    prefix(number) + id
+}
+
+fn prefix(number: usize) -> String {
+    format!("{number:02x}")
+}
