@@ -170,7 +170,7 @@ async fn s339_a_listing_page_by_page_reads_the_index_about_once() {
 
 /// Whoever writes faster than tables are made waits; filters, blocks and entries share what was asked for.
 #[tokio::test(flavor = "multi_thread")]
-async fn s344_the_index_takes_no_more_memory_than_it_may() {
+async fn s348_the_index_takes_no_more_memory_than_it_may() {
     const INDEX_BYTES: usize = 2 << 20;
     const BATCHES: usize = 40;
     const OF_A_BATCH: usize = 1000;
