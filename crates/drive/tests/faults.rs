@@ -197,7 +197,6 @@ async fn after_a_write_that_failed_the_drive_is_read_until_it_is_opened_again() 
     }
 }
 
-<<<<<<< HEAD
 /// Where the frames lie that were written since this was asked last.
 fn frames_of(device: &SimDevice) -> Vec<Operation> {
     let written = device.take_operations().into_iter().filter(|done| done.kind == OperationKind::Write);
@@ -283,7 +282,8 @@ async fn a_damaged_frame_is_found_though_nothing_else_says_where_the_log_goes_on
         let error = open(&rotten).unwrap_err();
         assert!(one_line(&error).starts_with("damaged: a frame of the log"), "{damaged:?}: {error}");
     }
-=======
+}
+
 /// A PUT failed when its frame had reached the device; the key was not there, so that its deletion had nothing to do and was acknowledged;
 /// and the next opening found the frame.
 #[tokio::test]
@@ -308,7 +308,6 @@ async fn a_deletion_after_a_write_that_failed_is_not_acknowledged() {
         survived += usize::from(store.find(&doubted).await.unwrap().is_some());
     }
     assert!(survived > 0, "the frame reached the device in some worlds");
->>>>>>> h-pool
 }
 
 #[tokio::test]
