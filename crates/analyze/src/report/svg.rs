@@ -5,6 +5,7 @@
 
 use super::text::{escape, percent};
 use crate::model::Heatmap;
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 /// Width of every chart that stands in a column, in pixels of its own.
@@ -207,31 +208,55 @@ fn path(points: &[(f64, f64)], steps: bool, x_of: impl Fn(f64) -> f64, y_of: imp
     path
 }
 
-/// Where I/O went over time: reads and writes in two colours, more bytes more solid.
+/// Where I/O went over time: reads and writes in two colours, more bytes more solid. Cells of one look are one path: there are
+/// thousands.
 pub(super) fn heatmap(map: &Heatmap) -> String {
     const CELL_WIDTH: f64 = 4.4;
     const CELL_HEIGHT: f64 = 4.0;
-    const LEFT: f64 = 0.0;
+    const LOOKS: f64 = 12.0;
     let (width, height) = (map.columns as f64 * CELL_WIDTH, map.rows as f64 * CELL_HEIGHT);
     let most =
         map.cells.iter().map(|cell| cell.read_bytes + cell.written_bytes).max().unwrap_or(1).max(2) as f64;
-    let mut body =
-        format!(r#"<rect class="field" x="{LEFT}" y="0" width="{width:.1}" height="{height:.1}"/>"#);
+    let mut looks: BTreeMap<(&str, u32), Vec<(u32, u32)>> = BTreeMap::new();
     for cell in &map.cells {
         let bytes = (cell.read_bytes + cell.written_bytes) as f64;
         // From a fifth, so that a single small request is seen, to full, by the logarithm of the bytes.
         let solid = 0.2 + 0.8 * (bytes.max(1.0).ln() / most.ln()).clamp(0.0, 1.0).powi(3);
         let class = if cell.read_bytes >= cell.written_bytes { "c0" } else { "c1" };
-        let _ = write!(
-            body,
-            r#"<rect class="{class}" x="{:.1}" y="{:.1}" width="{CELL_WIDTH}" height="{CELL_HEIGHT}" opacity="{solid:.2}"/>"#,
-            LEFT + f64::from(cell.column) * CELL_WIDTH,
-            height - f64::from(cell.row + 1) * CELL_HEIGHT,
-        );
+        let cells = looks.entry((class, (solid * LOOKS).round() as u32)).or_default();
+        cells.push((map.rows as u32 - 1 - cell.row, cell.column));
     }
+    let mut body = format!(r#"<rect class="field" x="0" y="0" width="{width:.1}" height="{height:.1}"/>"#);
+    let _ = write!(body, r#"<g transform="scale({CELL_WIDTH} {CELL_HEIGHT})">"#);
+    for ((class, look), cells) in looks {
+        let solid = f64::from(look) / LOOKS;
+        let _ = write!(body, r#"<path class="{class}" opacity="{solid:.2}" d="{}"/>"#, squares(cells));
+    }
+    body.push_str("</g>");
     frame(width, height, &body)
+}
+
+/// A path around cells, given by row and column; neighbours of a row are one rectangle.
+fn squares(mut cells: Vec<(u32, u32)>) -> String {
+    cells.sort_unstable();
+    let mut path = String::new();
+    for row in cells.chunk_by(|one, next| one.0 == next.0 && one.1 + 1 == next.1) {
+        let (y, x) = row[0];
+        let _ = write!(path, "M{x} {y}h{len}v1h-{len}z", len = row.len());
+    }
+    path
 }
 
 fn frame(width: f64, height: f64, body: &str) -> String {
     format!(r#"<svg viewBox="-2 -2 {:.0} {:.0}" role="img">{body}</svg>"#, width + 4.0, height + 4.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbours_of_a_row_are_one_rectangle() {
+        assert_eq!(squares(vec![(1, 4), (0, 2), (1, 3), (1, 6)]), "M2 0h1v1h-1zM3 1h2v1h-2zM6 1h1v1h-1z");
+    }
 }
