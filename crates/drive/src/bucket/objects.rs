@@ -13,9 +13,6 @@ use store::{
     Versioning, Versions, byte_range, listing,
 };
 
-/// The most entries of a page: S3's, and one that tells an endpoint whether there is more.
-pub(crate) const PAGE_ENTRIES_MAX: usize = 1001;
-
 impl DriveBucket {
     fn missing(key: &ObjectKey) -> StoreError {
         StoreError::NotFound(key.clone())
@@ -148,7 +145,7 @@ impl ObjectStore for DriveBucket {
     }
 
     async fn list(&self, request: ListRequest) -> Result<ListPage> {
-        let scan = listing::Scan::new(request, PAGE_ENTRIES_MAX)?;
+        let scan = listing::Scan::new(request, listing::PAGE_ENTRIES_MAX)?;
         self.page(scan).await
     }
 
