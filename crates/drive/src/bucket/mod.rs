@@ -14,8 +14,10 @@ mod objects;
 mod settings;
 mod uploads;
 mod versions;
+mod writer;
 
 pub(crate) use multipart::DriveMultipart;
+pub(crate) use writer::DriveWriter;
 
 use crate::error::{Error, Result};
 use crate::format::{BucketId, IndexKey, Naming, ObjectRecord};
