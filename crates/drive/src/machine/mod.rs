@@ -40,7 +40,7 @@ const PIECE_BYTES_MAX: u64 = 256 << 10;
 const PIECE_BYTES_END: u64 = 1 << 20;
 
 /// How much memory for reads and writes is kept for the next ones, in bytes.
-const BUFFERS_KEPT_BYTES: usize = 32 << 20;
+const BUFFERS_KEPT_BYTES: usize = 64 << 20;
 
 /// How to open a drive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
