@@ -43,8 +43,8 @@ pub fn headers(bytes: &[u8]) {
     }
     let text = String::from_utf8_lossy(bytes);
     assert_eq!(escape::metadata_text(escape::metadata_value(&text).as_bytes()), text);
-    assert_eq!(escape::url_decode(&escape::query(&text)), text.as_bytes());
-    assert!(escape::url_decode(&text).len() <= text.len());
+    assert_eq!(escape::url_decode(escape::query(&text).as_bytes()), text.as_bytes());
+    assert!(escape::url_decode(bytes).len() <= bytes.len());
 }
 
 /// Files of the AWS tools, what programs and agents answer, URLs.

@@ -77,7 +77,7 @@ fn page(listing: Listing, request: &ListRequest) -> Result<ListPage, Failure> {
 fn entry(listed: ListedObject) -> Result<ListEntry, Failure> {
     let key =
         ObjectKey::new(listed.key).map_err(|error| Failure::nonsense(format!("a listed key: {error}")))?;
-    let etag = ETag::new(&listed.etag);
+    let etag = listed.etag.unwrap_or_else(|| ETag::new(""));
     let object = ObjectRef { key, etag, version: None, last_modified: listed.last_modified };
     Ok(ListEntry::Object { object, size_bytes: listed.size_bytes })
 }

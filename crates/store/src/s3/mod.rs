@@ -21,6 +21,7 @@ mod copy_parts;
 mod counts;
 mod credentials;
 mod delete;
+mod elements;
 mod escape;
 mod failure;
 #[cfg(feature = "fuzz")]

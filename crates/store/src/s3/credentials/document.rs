@@ -2,7 +2,7 @@
 
 use super::{Credentials, Lease};
 use crate::Timestamp;
-use crate::s3::xml;
+use crate::s3::{elements, xml};
 use serde_json::Value;
 
 /// How a document calls its fields.
@@ -64,13 +64,13 @@ fn ends(value: Option<&Value>, name: &str) -> Result<Option<Timestamp>, String> 
 /// The credentials in an answer of STS to `action`.
 pub(super) fn sts(body: &[u8], action: &str) -> Result<Lease, String> {
     let (mut access, mut secret, mut token, mut ends) = (None, None, None, None);
-    let place = format!("{action}Response/{action}Result/Credentials/");
-    xml::read(body, |path, text| {
+    let place = [&format!("{action}Response"), &format!("{action}Result"), "Credentials"];
+    elements::read(body, |path, text| {
         let field = match path.strip_prefix(&place) {
-            Some("AccessKeyId") => &mut access,
-            Some("SecretAccessKey") => &mut secret,
-            Some("SessionToken") => &mut token,
-            Some("Expiration") => &mut ends,
+            Some(["AccessKeyId"]) => &mut access,
+            Some(["SecretAccessKey"]) => &mut secret,
+            Some(["SessionToken"]) => &mut token,
+            Some(["Expiration"]) => &mut ends,
             _ => return Ok(()),
         };
         *field = Some(text.to_owned());

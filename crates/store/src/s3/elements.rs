@@ -1,0 +1,296 @@
+//! The elements of an XML document and their texts, in one pass over it and without copies where a text has no escapes.
+//!
+//! Refuses: to check what it does not need. A document that it reads need not be well-formed in its attributes, document type
+//! and the prefixes of its names, which are all skipped; elements that do not close and entities nobody knows are errors.
+
+use super::failure::Failure;
+use std::borrow::Cow;
+
+/// From one `<` to its `>`.
+enum Markup<'d> {
+    /// With the element's local name.
+    Start(&'d str),
+    End(&'d str),
+    /// Starts and ends.
+    Empty(&'d str),
+    /// Text in which nothing is escaped.
+    Verbatim(&'d str),
+    /// Comments, instructions, the document's type.
+    Other,
+}
+
+/// Calls `visit` at the end of every element, with the names that lead to it (root, child, leaf) and its text; returns the root's
+/// name. Text around child elements is nobody's.
+pub(super) fn read(
+    body: &[u8],
+    visit: impl FnMut(&[&str], &str) -> Result<(), Failure>,
+) -> Result<String, Failure> {
+    let mut rest = std::str::from_utf8(body).map_err(|_| Failure::nonsense("XML that is not UTF-8"))?;
+    let mut reader = Reader { visit, path: Vec::new(), text: Cow::Borrowed(""), root: None };
+    while let Some((text, behind)) = text(rest)? {
+        if !text.is_empty() {
+            reader.text += text;
+        }
+        let (markup, behind) = markup(behind).ok_or_else(cut_short)?;
+        reader.take(markup)?;
+        rest = behind;
+    }
+    if !reader.path.is_empty() {
+        return Err(cut_short());
+    }
+    reader.root.map(str::to_owned).ok_or_else(|| Failure::nonsense("an answer without XML"))
+}
+
+/// Where in the document it is.
+struct Reader<'d, V> {
+    visit: V,
+    path: Vec<&'d str>,
+    /// What came since the last tag.
+    text: Cow<'d, str>,
+    root: Option<&'d str>,
+}
+
+impl<'d, V: FnMut(&[&str], &str) -> Result<(), Failure>> Reader<'d, V> {
+    fn take(&mut self, markup: Markup<'d>) -> Result<(), Failure> {
+        match markup {
+            Markup::Start(name) => self.start(name),
+            Markup::Empty(name) => {
+                self.start(name);
+                self.end(name)?;
+            }
+            Markup::End(name) => self.end(name)?,
+            Markup::Verbatim(text) => self.text += with_line_ends(text),
+            Markup::Other => {}
+        }
+        Ok(())
+    }
+
+    fn start(&mut self, name: &'d str) {
+        self.path.push(name);
+        self.text = Cow::Borrowed("");
+    }
+
+    fn end(&mut self, name: &'d str) -> Result<(), Failure> {
+        if self.path.last() != Some(&name) {
+            return Err(Failure::nonsense(format!("XML: </{name}> ends another element")));
+        }
+        (self.visit)(&self.path, &self.text)?;
+        self.path.pop();
+        if self.path.is_empty() {
+            self.root = Some(name);
+        }
+        self.text = Cow::Borrowed("");
+        Ok(())
+    }
+}
+
+fn cut_short() -> Failure {
+    Failure::nonsense("XML that ends in the middle")
+}
+
+/// The text up to the next markup, and what begins there; `None` if there is no more.
+fn text(rest: &str) -> Result<Option<(Cow<'_, str>, &str)>, Failure> {
+    let special = |byte| matches!(byte, b'<' | b'&' | b'\r');
+    let Some(plain) = rest.bytes().position(special) else { return Ok(None) };
+    if rest.as_bytes()[plain] == b'<' {
+        return Ok(Some((Cow::Borrowed(&rest[..plain]), &rest[plain..])));
+    }
+    let Some(end) = rest.bytes().position(|byte| byte == b'<') else { return Ok(None) };
+    Ok(Some((unescaped(&rest[..end])?, &rest[end..])))
+}
+
+/// The markup at the beginning, and what is behind it; `None` if it does not end.
+fn markup(rest: &str) -> Option<(Markup<'_>, &str)> {
+    match rest.as_bytes().get(1)? {
+        b'/' => tag(&rest[2..]).map(|(tag, rest)| (Markup::End(tag.name), rest)),
+        b'?' => rest.split_once("?>").map(|(_, rest)| (Markup::Other, rest)),
+        b'!' => declaration(rest),
+        _ => tag(&rest[1..]).map(|(tag, rest)| match tag.is_closed {
+            true => (Markup::Empty(tag.name), rest),
+            false => (Markup::Start(tag.name), rest),
+        }),
+    }
+}
+
+fn declaration(rest: &str) -> Option<(Markup<'_>, &str)> {
+    if let Some(comment) = rest.strip_prefix("<!--") {
+        comment.split_once("-->").map(|(_, rest)| (Markup::Other, rest))
+    } else if let Some(data) = rest.strip_prefix("<![CDATA[") {
+        data.split_once("]]>").map(|(text, rest)| (Markup::Verbatim(text), rest))
+    } else {
+        document_type(rest).map(|rest| (Markup::Other, rest))
+    }
+}
+
+/// What is behind a document's type and the declarations in it.
+fn document_type(text: &str) -> Option<&str> {
+    let mut depth = 0;
+    let end = text.bytes().position(|byte| {
+        match byte {
+            b'<' => depth += 1,
+            b'>' => depth -= 1,
+            _ => {}
+        }
+        depth == 0
+    });
+    Some(&text[end? + 1..])
+}
+
+/// What counts of a tag.
+struct Tag<'d> {
+    /// Without its prefix.
+    name: &'d str,
+    /// By a `/` before its `>`.
+    is_closed: bool,
+}
+
+/// A tag without what it begins with, and what is behind it. Most are a name and nothing else.
+fn tag(text: &str) -> Option<(Tag<'_>, &str)> {
+    let plain = text.bytes().position(|byte| !byte.is_ascii_alphanumeric())?;
+    if text.as_bytes()[plain] == b'>' {
+        return Some((Tag { name: &text[..plain], is_closed: false }, &text[plain + 1..]));
+    }
+    let end = tag_len(text)?;
+    let (tag, behind) = (&text[..end], &text[end + 1..]);
+    let (tag, is_closed) = tag.strip_suffix('/').map_or((tag, false), |tag| (tag, true));
+    let name = tag.split(|c: char| c.is_ascii_whitespace()).next().unwrap_or_default();
+    let name = name.split_once(':').map_or(name, |(_, local)| local);
+    Some((Tag { name, is_closed }, behind))
+}
+
+/// Up to the `>`; values of attributes may have one, too.
+fn tag_len(text: &str) -> Option<usize> {
+    let mut quote = None;
+    text.bytes().position(|byte| {
+        match (quote, byte) {
+            (None, b'"' | b'\'') => quote = Some(byte),
+            (Some(open), _) if open == byte => quote = None,
+            _ => {}
+        }
+        quote.is_none() && byte == b'>'
+    })
+}
+
+fn unescaped(text: &str) -> Result<Cow<'_, str>, Failure> {
+    let text = with_line_ends(text);
+    let unescaped = quick_xml::escape::unescape(&text);
+    let unescaped = unescaped.map_err(|error| Failure::nonsense(format!("XML: {error}")))?;
+    Ok(Cow::Owned(unescaped.into_owned()))
+}
+
+/// Lines end as XML has it, whatever the document has.
+fn with_line_ends(text: &str) -> Cow<'_, str> {
+    if !text.bytes().any(|byte| byte == b'\r') {
+        return Cow::Borrowed(text);
+    }
+    Cow::Owned(text.replace("\r\n", "\n").replace('\r', "\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use quick_xml::events::Event;
+
+    type Visits = Vec<(String, String)>;
+
+    fn visits(document: &str) -> Result<Visits, Failure> {
+        let mut visits = Vec::new();
+        read(document.as_bytes(), |path, text| {
+            visits.push((path.join("/"), text.to_owned()));
+            Ok(())
+        })?;
+        Ok(visits)
+    }
+
+    /// What a library makes of it that knows all of XML.
+    fn visits_by_library(document: &str) -> Option<Visits> {
+        let mut reader = quick_xml::Reader::from_str(document);
+        reader.config_mut().expand_empty_elements = true;
+        let (mut visits, mut path, mut text) = (Vec::new(), Vec::new(), String::new());
+        loop {
+            match reader.read_event().ok()? {
+                Event::Start(start) => {
+                    path.push(start.local_name().as_ref().to_owned());
+                    text.clear();
+                }
+                Event::Text(piece) => text.push_str(&piece.xml10_content()),
+                Event::CData(piece) => text.push_str(&piece.xml10_content()),
+                Event::GeneralRef(name) => {
+                    text.push_str(&quick_xml::escape::unescape(&format!("&{};", &*name)).ok()?);
+                }
+                Event::End(_) => {
+                    visits.push((path.join("/"), std::mem::take(&mut text)));
+                    path.pop();
+                }
+                Event::Eof if path.is_empty() && !visits.is_empty() => return Some(visits),
+                Event::Eof => return None,
+                _ => {}
+            }
+        }
+    }
+
+    #[test]
+    fn tags_have_names_and_whatever_else() {
+        let document = "<?xml version='1.0'?><!DOCTYPE r [<!ENTITY e \"x\">]><p:r a='/>' b=\">\"><c />&lt;\
+             <d\n>1 <!-- <x> --><![CDATA[<&]]>\r\n&#65;</d ></p:r>";
+        let visit = |path: &str, text: &str| (path.to_owned(), text.to_owned());
+        assert_eq!(visits(document).unwrap(), [visit("r/c", ""), visit("r/d", "1 <&\nA"), visit("r", "")]);
+    }
+
+    #[test]
+    fn what_does_not_close_is_an_error() {
+        for document in ["<a", "<a>", "<a></b>", "</a>", "<a><!-- </a>", "<a><![CDATA[</a>", "<a b='></a>"] {
+            assert!(visits(document).is_err(), "{document}");
+        }
+        assert!(visits("<a>&b;</a>").is_err() && visits("<a>&lt</a>").is_err());
+    }
+
+    const PIECES: &[&str] = &[
+        "<a>",
+        "</a>",
+        "<b>",
+        "</b>",
+        "<a/>",
+        "<b />",
+        "<n:a x=\"y>\">",
+        "</n:a>",
+        "</a >",
+        "<b c='/>'>",
+        "<é>",
+        "</é>",
+        "text",
+        "ü ",
+        "\r\n",
+        "\r",
+        "&lt;",
+        "&#65;",
+        "&#x1F600;",
+        "&amp;amp;",
+        "&who;",
+        "&",
+        ";",
+        "]]>",
+        ">",
+        "/",
+        "\"",
+        "<!-- <a> -->",
+        "<!---->",
+        "<![CDATA[<&]]>",
+        "<![CDATA[]]>",
+        "<?pi <a>?>",
+        "<!DOCTYPE a [<!ENTITY b \"c\">]>",
+        "<",
+    ];
+
+    proptest! {
+        /// What the library reads is read as the library does.
+        #[test]
+        fn documents_are_read_as_a_library_reads_them(pieces in prop::collection::vec(prop::sample::select(PIECES), 0..12)) {
+            let document = format!("<a>{}</a>", pieces.concat());
+            if let Some(visits_by_library) = visits_by_library(&document) {
+                prop_assert_eq!(visits(&document).ok(), Some(visits_by_library), "{}", document);
+            }
+        }
+    }
+}
