@@ -11,3 +11,4 @@ mod promises;
 mod reading;
 mod reopening;
 mod start;
+mod versions;

@@ -54,8 +54,7 @@ impl DriveBucket {
         if self.shell.record(&current).await?.is_some_and(|record| is_called(&record, state, id)) {
             return Ok(Some(current));
         }
-        let older = self.older(key, usize::MAX).await?;
-        Ok(older.into_iter().find(|(_, record)| is_called(record, state, id)).map(|(entry, _)| entry))
+        Ok(self.older_called(key, id, state).await?.map(|(entry, _)| entry))
     }
 
     /// The very bytes that a ref names, and a hold on them.

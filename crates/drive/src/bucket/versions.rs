@@ -77,8 +77,7 @@ impl DriveBucket {
         if let Some(current) = edit.current.as_ref().filter(|current| edit.is_called(current, id)) {
             return Ok(Some((IndexKey::object(self.id, key), current.clone())));
         }
-        let older = self.older(key, usize::MAX).await?;
-        Ok(older.into_iter().find(|(_, record)| edit.is_called(record, id)))
+        Ok(self.older_called(key, id, edit.state).await?)
     }
 
     async fn page_of_versions(&self, scan: Scan, after_version: Option<&str>) -> Result<Vec<VersionEntry>> {
