@@ -27,15 +27,7 @@ struct Looked {
 impl Devices {
     /// Reads `/dev/a`, `/dev/a,/dev/b`, or a drive's URL. A comma in a name is a comma as long as no slash follows.
     pub(crate) fn parse(text: &str) -> Result<Self> {
-        let text = text.strip_prefix("drive://").unwrap_or(text);
-        let mut begins = 0;
-        let mut names = Vec::new();
-        for (comma, _) in text.match_indices(",/") {
-            names.push(&text[begins..comma]);
-            begins = comma + 1;
-        }
-        names.push(&text[begins..]);
-        Self::of(names.into_iter().map(Path::new))
+        Self::of(separated(text, ",/").into_iter().map(Path::new))
     }
 
     /// These devices; each must be named once.
@@ -118,6 +110,19 @@ impl Devices {
     }
 }
 
+/// What stands between separators in a text, or in a URL of drives; a separator ends with the slash that the next part begins with.
+pub(crate) fn separated<'a>(text: &'a str, separator: &str) -> Vec<&'a str> {
+    let text = text.strip_prefix("drive://").unwrap_or(text);
+    let mut begins = 0;
+    let mut parts = Vec::new();
+    for (at, _) in text.match_indices(separator) {
+        parts.push(&text[begins..at]);
+        begins = at + separator.len() - 1;
+    }
+    parts.push(&text[begins..]);
+    parts
+}
+
 /// What is not there, in front of what comes of it.
 fn because(missing: &[String]) -> String {
     missing.iter().map(|missing| format!("{missing}; ")).collect::<String>()
@@ -125,10 +130,8 @@ fn because(missing: &[String]) -> String {
 
 impl fmt::Display for Devices {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (number, path) in self.0.iter().enumerate() {
-            write!(f, "{}{}", if number == 0 { "" } else { "," }, path.display())?;
-        }
-        Ok(())
+        let shown: Vec<String> = self.0.iter().map(|path| path.display().to_string()).collect();
+        f.write_str(&shown.join(","))
     }
 }
 

@@ -1,7 +1,7 @@
 //! The drives that a volume names: one, or those of a pool.
 
 use crate::bucket::World;
-use crate::devices::{Devices, OpenDrive};
+use crate::devices::{Devices, OpenDrive, separated};
 use anyhow::{Context, Result, bail};
 use drive::device::OpenError;
 use drive::pool::{Pool, PoolOptions};
@@ -36,14 +36,8 @@ impl Drives {
     /// Reads drives with a plus between them, each as [`Devices::parse`] does. A plus in a name is a plus as long as no slash
     /// follows.
     pub(crate) fn parse(text: &str) -> Result<Self> {
-        let text = text.strip_prefix("drive://").unwrap_or(text);
-        let mut begins = 0;
-        let mut drives = Vec::new();
-        for (plus, _) in text.match_indices("+/") {
-            drives.push(Devices::parse(&text[begins..plus])?);
-            begins = plus + 1;
-        }
-        drives.push(Devices::parse(&text[begins..])?);
+        let drives = separated(text, "+/").into_iter().map(Devices::parse);
+        let mut drives: Vec<Devices> = drives.collect::<Result<_>>()?;
         drives.sort_by_key(Devices::to_string);
         let mut named = BTreeSet::new();
         if let Some(twice) = drives.iter().flat_map(Devices::paths).find(|path| !named.insert(*path)) {
@@ -110,10 +104,8 @@ impl From<Devices> for Drives {
 
 impl fmt::Display for Drives {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (number, devices) in self.0.iter().enumerate() {
-            write!(f, "{}{devices}", if number == 0 { "" } else { "+" })?;
-        }
-        Ok(())
+        let shown: Vec<String> = self.0.iter().map(Devices::to_string).collect();
+        f.write_str(&shown.join("+"))
     }
 }
 

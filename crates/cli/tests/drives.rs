@@ -114,7 +114,7 @@ def etag(key): return s3.head_object(Bucket='photos', Key=key)['ETag'].strip('\"
 def plain(key, body):
     url = signing.generate_presigned_url('put_object', Params={'Bucket': 'photos', 'Key': key})
     return urllib.request.urlopen(urllib.request.Request(url, data=body, method='PUT')).headers['ETag'].strip('\"')
-bodies = {'small': b'bytes', 'large': b'0123456789abcdef' * 100_000}
+bodies = {'small': b'bytes', 'large': b'0123456789abcdef' * 100_000, 'long': b'0123456789abcdef' * 1_000_000}
 ";
 
 #[test]

@@ -43,6 +43,9 @@ pub enum Error {
     /// No space is left.
     #[error("the drive is full; deleting objects frees space")]
     Full,
+    /// Memory for bytes that come from elsewhere is all taken by who sends slowly.
+    #[error("the memory for what is being received is taken; send fewer objects at the same time")]
+    Busy,
     /// The device cannot hold a drive, or not the one that is asked for.
     #[error("{0}")]
     Unfit(String),
@@ -62,6 +65,7 @@ impl From<Error> for StoreError {
     fn from(error: Error) -> Self {
         match error {
             Error::Full => Self::Full(error.to_string()),
+            Error::Busy => Self::Throttled(error.to_string()),
             Error::Damaged { .. } | Error::DamagedIndex { .. } => Self::Corrupt(error.to_string()),
             _ => Self::Unavailable(error.to_string()),
         }

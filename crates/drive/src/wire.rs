@@ -1,8 +1,29 @@
 //! Numbers, bytes and sums as everything on the device is written: numbers as varints (LEB128), bytes after their length.
 
+use crc_fast::{CrcAlgorithm, Digest};
+
 /// The checksum of everything on the device: CRC-32C.
 pub(crate) fn sum(bytes: &[u8]) -> u32 {
-    crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes) as u32
+    crc_fast::checksum(CrcAlgorithm::Crc32Iscsi, bytes) as u32
+}
+
+/// The checksum of bytes that come one after the other.
+pub(crate) struct Sum(Digest);
+
+impl Sum {
+    pub(crate) fn add(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    pub(crate) fn value(&self) -> u32 {
+        self.0.finalize() as u32
+    }
+}
+
+impl Default for Sum {
+    fn default() -> Self {
+        Self(Digest::new(CrcAlgorithm::Crc32Iscsi))
+    }
 }
 
 /// What is written to.

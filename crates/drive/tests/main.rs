@@ -12,3 +12,4 @@ mod reading;
 mod reopening;
 mod start;
 mod versions;
+mod writing;

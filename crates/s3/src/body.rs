@@ -8,14 +8,14 @@ use s3s::{S3Error, S3Result, StdError, s3_error};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
-use store::{Attributes, Multipart, ObjectKey, ObjectRef, ObjectStore, Payload, Precondition, PutOptions};
-use store::{StoreError, Tags};
+use store::{Attributes, Multipart, ObjectKey, ObjectRef, ObjectStore, ObjectWriter, Payload, Precondition};
+use store::{PutOptions, StoreError, Tags};
 
 use crate::checksums::{Checksum, Digests, Found};
 use crate::error::{from_store, from_upload};
 use crate::places::{self, Place};
 
-/// Bodies up to this length are held and stored by one call; longer ones go out in parts of this length.
+/// Bodies up to this length are held and stored by one call; longer ones go out as they come, or in parts of this length.
 const PART_BYTES: u64 = 8 << 20;
 /// Parts of one body that are on their way at the same time.
 const PARTS_AT_ONCE: usize = 2;
@@ -72,18 +72,24 @@ impl Incoming {
         Ok(piece)
     }
 
-    /// Up to about [`PART_BYTES`] more. Nobody may wait for it who holds another part and does not send it.
+    /// The next part, of about [`PART_BYTES`] or up to the end.
     async fn part(&mut self) -> S3Result<Part> {
         let mut part = Part::default();
-        while part.bytes.len() < PART_BYTES
-            && let Some(piece) = self.next().await?
-        {
-            part.bytes.push(piece);
-            if part.place.is_none() && part.bytes.len() > places::SMALL_BYTES {
+        self.fill(&mut part, PART_BYTES).await?;
+        Ok(part)
+    }
+
+    /// Reads on until a part has about so many bytes, or to the end. Nobody may wait for it who holds another part and does not
+    /// send it.
+    async fn fill(&mut self, part: &mut Part, bytes: u64) -> S3Result<()> {
+        while part.bytes.len() < bytes {
+            if part.place.is_none() && part.bytes.len() >= places::SMALL_BYTES {
                 part.place = Some(places::for_part().await?);
             }
+            let Some(piece) = self.next().await? else { break };
+            part.bytes.push(piece);
         }
-        Ok(part)
+        Ok(())
     }
 
     /// Whether nothing more comes.
@@ -114,6 +120,14 @@ pub(crate) struct Target<'a> {
     pub(crate) precondition: Precondition,
 }
 
+impl Target<'_> {
+    /// How to store what arrived.
+    fn options(self, Found { checksum, etag }: Found) -> (PutOptions, Option<Checksum>) {
+        let attributes = with_checksum(self.attributes, checksum.as_ref());
+        (PutOptions { precondition: self.precondition, attributes, tags: self.tags, etag }, checksum)
+    }
+}
+
 /// An object that was made of a body.
 pub(crate) struct Made {
     pub(crate) object: ObjectRef,
@@ -122,14 +136,40 @@ pub(crate) struct Made {
 
 /// Stores a body. It shows as an object only when it has arrived whole.
 pub(crate) async fn put(mut incoming: Incoming, target: Target<'_>) -> S3Result<Made> {
-    let first = incoming.part().await?;
+    let announced = incoming.left;
+    let mut first = Part::default();
+    incoming.fill(&mut first, places::SMALL_BYTES).await?;
+    if !incoming.is_at_end().await? {
+        if let Some(writer) = target.store.writer(target.key, announced).await.map_err(from_store)? {
+            return put_as_it_comes(incoming, target, writer, first.bytes).await;
+        }
+        incoming.fill(&mut first, PART_BYTES).await?;
+    }
     if !incoming.is_at_end().await? {
         return put_in_parts(incoming, target, first).await;
     }
-    let Found { checksum, etag } = incoming.finish()?;
-    let attributes = with_checksum(target.attributes, checksum.as_ref());
-    let options = PutOptions { precondition: target.precondition, attributes, tags: target.tags, etag };
-    let object = target.store.put(target.key, first.bytes, options).await.map_err(from_store)?;
+    let (store, key) = (target.store, target.key);
+    let (options, checksum) = target.options(incoming.finish()?);
+    let object = store.put(key, first.bytes, options).await.map_err(from_store)?;
+    Ok(Made { object, checksum })
+}
+
+/// A body for a store that takes it as it comes.
+async fn put_as_it_comes(
+    mut incoming: Incoming,
+    target: Target<'_>,
+    mut writer: Box<dyn ObjectWriter>,
+    first: Payload,
+) -> S3Result<Made> {
+    for piece in first.pieces() {
+        writer.write(piece.clone()).await.map_err(from_store)?;
+    }
+    drop(first);
+    while let Some(piece) = incoming.next().await? {
+        writer.write(piece).await.map_err(from_store)?;
+    }
+    let (options, checksum) = target.options(incoming.finish()?);
+    let object = writer.finish(options).await.map_err(from_store)?;
     Ok(Made { object, checksum })
 }
 

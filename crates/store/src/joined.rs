@@ -7,7 +7,7 @@
 
 mod across;
 
-use crate::listing::{Scan, successor, token_after};
+use crate::listing::{PAGE_ENTRIES_MAX, Scan, successor, token_after};
 use crate::{
     Attributes, Buckets, CopyOptions, GetOptions, ListEntry, ListPage, ListRequest, Multipart, Object,
     ObjectKey, ObjectMeta, ObjectRef, ObjectStore, Payload, Precondition, PutOptions, Result, StoreError,
@@ -18,8 +18,6 @@ use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The most entries of a page: S3's, and one that tells an endpoint whether there is more.
-const PAGE_ENTRIES_MAX: usize = 1001;
 /// What is Tenon's own in a bucket.
 const OWN: &[u8] = b".tenon/";
 

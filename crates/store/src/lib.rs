@@ -58,6 +58,6 @@ pub use object::{
 pub use pages::Pages;
 pub use payload::Payload;
 pub use seam::{
-    Buckets, CompleteOptions, CopyOptions, GetOptions, ListVersions, Multipart, ObjectStore, PartNote,
-    PutOptions, Removal, Settings, Uploads, Versions, rename_by_copy,
+    Buckets, CompleteOptions, CopyOptions, GetOptions, ListVersions, Multipart, ObjectStore, ObjectWriter,
+    PartNote, PutOptions, Removal, Settings, Uploads, Versions, rename_by_copy,
 };

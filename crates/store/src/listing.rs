@@ -6,6 +6,9 @@
 use crate::{ListRequest, Result, StoreError};
 use bytes::Bytes;
 
+/// The most entries of a page: S3's 1,000, and one that tells an endpoint whether there is more.
+pub const PAGE_ENTRIES_MAX: usize = 1001;
+
 /// A [`ListRequest`] with its token read and its limit capped.
 #[derive(Debug, Clone)]
 pub struct Scan {

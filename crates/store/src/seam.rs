@@ -71,6 +71,16 @@ pub trait ObjectStore: Send + Sync + fmt::Debug {
     /// Stores an object atomically: readers see the old bytes or the new.
     async fn put(&self, key: &ObjectKey, body: Payload, options: PutOptions) -> Result<ObjectRef>;
 
+    /// Begins an object whose bytes come one after the other, so many of them as far as that is known. `None` of a store that
+    /// gains nothing by having them early: it gets them by [`put`](Self::put), or in parts.
+    async fn writer(
+        &self,
+        _key: &ObjectKey,
+        _len_bytes: Option<u64>,
+    ) -> Result<Option<Box<dyn ObjectWriter>>> {
+        Ok(None)
+    }
+
     /// Begins an object of many parts; nothing is visible before [`Multipart::complete`].
     async fn multipart(
         &self,
@@ -206,6 +216,16 @@ pub async fn rename_by_copy<S: ObjectStore + ?Sized>(
     }
     store.copy(from, to, CopyOptions { precondition, ..CopyOptions::default() }).await?;
     store.delete(&from.key, Precondition::Matches(from.etag.clone())).await
+}
+
+/// An object whose bytes come one after the other. Dropping it, or an error, gives them up; nothing shows.
+#[async_trait::async_trait]
+pub trait ObjectWriter: Send + fmt::Debug {
+    /// Adds bytes. Returns when the store can take more.
+    async fn write(&mut self, piece: Bytes) -> Result<()>;
+
+    /// Makes the object of what was written, as [`ObjectStore::put`] does.
+    async fn finish(self: Box<Self>, options: PutOptions) -> Result<ObjectRef>;
 }
 
 /// An object in parts. Calls may run at the same time; a part sent twice counts once, the last wins.

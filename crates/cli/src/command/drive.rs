@@ -134,7 +134,7 @@ impl Drive {
             }
             Action::Rebuild { devices, device, force } => rebuild(&devices, &device, force, &world)?,
             Action::Join { drives } => runtime.block_on(joining(&drives, &world))?,
-            Action::Info { drives, json } => runtime.block_on(shown(&drives, json, &world))?,
+            Action::Info { drives, json } => runtime.block_on(shown(&drives, json, read_only, &world))?,
             Action::Map { devices } => map(&open(&devices)?.drive),
             Action::Check { devices } => return runtime.block_on(check(&open(&devices)?.drive)),
             Action::Scrub { devices } => return runtime.block_on(scrub(&devices, &world)),
@@ -253,9 +253,8 @@ async fn joining(drives: &Drives, world: &World) -> Result<()> {
 }
 
 /// Shows each of the drives, and what is free on all.
-async fn shown(drives: &Drives, json: bool, world: &World) -> Result<()> {
-    let read_only = OpenOptions { read_only: true, ..OpenOptions::default() };
-    let opened = drives.open(Opening { options: read_only, degraded: false }, world).await?;
+async fn shown(drives: &Drives, json: bool, options: OpenOptions, world: &World) -> Result<()> {
+    let opened = drives.open(Opening { options, degraded: false }, world).await?;
     let mut described = Vec::new();
     for (devices, open) in &opened.drives {
         described.push((devices, open, open.drive.membership().await?));
@@ -295,8 +294,6 @@ fn place(drive: &Opened, membership: &Membership) -> (usize, usize) {
 
 fn info_json(OpenDrive { drive, array }: &OpenDrive, membership: Option<&Membership>) -> serde_json::Value {
     let info = drive.info();
-    let entries: u64 = info.tables.iter().map(|(_, entries)| entries).sum();
-    let table_bytes: u64 = info.tables.iter().map(|(len_bytes, _)| len_bytes).sum();
     let pool = |membership: &Membership| {
         let (number, drives) = place(drive, membership);
         serde_json::json!({ "id": format!("{:016x}", membership.pool), "drive": number, "drives": drives })
@@ -310,8 +307,8 @@ fn info_json(OpenDrive { drive, array }: &OpenDrive, membership: Option<&Members
         "pack_zones": info.pack_zones,
         "pack_live_bytes": info.pack_live_bytes,
         "tables": info.tables.len(),
-        "table_bytes": table_bytes,
-        "table_entries": entries,
+        "table_bytes": info.table_bytes(),
+        "table_entries": info.table_entries(),
         "log_bytes": info.log_bytes,
         "array": array.as_ref().map(array_json),
         "pool": membership.map(pool),
@@ -320,8 +317,6 @@ fn info_json(OpenDrive { drive, array }: &OpenDrive, membership: Option<&Members
 
 fn info(OpenDrive { drive, array }: &OpenDrive, membership: Option<&Membership>) {
     let info = drive.info();
-    let entries: u64 = info.tables.iter().map(|(_, entries)| entries).sum();
-    let table_bytes: u64 = info.tables.iter().map(|(len_bytes, _)| len_bytes).sum();
     let mib = |bytes: u64| bytes >> 20;
     println!("drive          {:016x}", info.id);
     println!("size           {} MiB in zones of {} MiB", mib(info.len_bytes), mib(info.zone_bytes));
@@ -331,7 +326,8 @@ fn info(OpenDrive { drive, array }: &OpenDrive, membership: Option<&Membership>)
         mib(info.free_run_bytes_max)
     );
     println!("pack zones     {}, {} MiB of them alive", info.pack_zones, mib(info.pack_live_bytes));
-    println!("index          {} tables, {entries} entries, {} MiB", info.tables.len(), mib(table_bytes));
+    let (tables, entries) = (info.tables.len(), info.table_entries());
+    println!("index          {tables} tables, {entries} entries, {} MiB", mib(info.table_bytes()));
     println!("log            {} MiB to read at the next opening", mib(info.log_bytes));
     if let Some(membership) = membership {
         let (number, drives) = place(drive, membership);

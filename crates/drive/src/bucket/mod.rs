@@ -14,10 +14,10 @@ mod objects;
 mod settings;
 mod uploads;
 mod versions;
+mod writer;
 
 pub(crate) use multipart::DriveMultipart;
-pub(crate) use objects::PAGE_ENTRIES_MAX;
-pub(crate) use versions::VERSION_ENTRIES_MAX;
+pub(crate) use writer::DriveWriter;
 
 use crate::error::{Error, Result};
 use crate::format::{BucketId, IndexKey, Naming, ObjectRecord};
@@ -122,7 +122,7 @@ impl DriveBucket {
 /// What bytes are called that nobody named: a listing says it of each object, and a format string takes as long as all the rest.
 fn etag_of_write(drive: u64, write: u64) -> ETag {
     let number = u128::from(drive) << 64 | u128::from(write);
-    ETag::new(&format!("{}-1", store::hex(&number.to_be_bytes())))
+    ETag::new(&(store::hex(&number.to_be_bytes()) + "-1"))
 }
 
 /// How a version is named: where versions are kept, what was there before is called `null`.

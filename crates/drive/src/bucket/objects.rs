@@ -3,18 +3,16 @@
 use super::DriveBucket;
 use super::edit::{check, is_called};
 use super::multipart::DriveMultipart;
+use super::writer::DriveWriter;
 use crate::format::{Body, IndexKey, ObjectRecord};
 use crate::shell::{Access, Stored};
 use crate::space::{Hold, Pins};
 use std::sync::Arc;
 use store::{
     Attributes, CopyOptions, GetOptions, ListPage, ListRequest, Multipart, Object, ObjectKey, ObjectMeta,
-    ObjectRef, ObjectStore, Payload, Precondition, PutOptions, Result, Settings, StoreError, Tags, Uploads,
-    Versioning, Versions, byte_range, listing,
+    ObjectRef, ObjectStore, ObjectWriter, Payload, Precondition, PutOptions, Result, Settings, StoreError,
+    Tags, Uploads, Versioning, Versions, byte_range, listing,
 };
-
-/// The most entries of a page: S3's, and one that tells an endpoint whether there is more.
-pub(crate) const PAGE_ENTRIES_MAX: usize = 1001;
 
 impl DriveBucket {
     fn missing(key: &ObjectKey) -> StoreError {
@@ -64,6 +62,17 @@ impl DriveBucket {
         Ok((record, pins))
     }
 
+    /// Stored bytes become the object.
+    pub(super) async fn put_stored(
+        &self,
+        key: &ObjectKey,
+        stored: Stored,
+        options: PutOptions,
+    ) -> Result<ObjectRef> {
+        let PutOptions { precondition, attributes, tags, etag } = options;
+        self.place(key, stored.called(etag), (attributes, tags), &precondition).await
+    }
+
     /// A body once more: runs have one owner more, what lies in a frame is written anew.
     async fn again(&self, (write, body): (u64, Body), pins: Pins) -> Result<Stored> {
         match body {
@@ -98,8 +107,12 @@ impl ObjectStore for DriveBucket {
     }
 
     async fn put(&self, key: &ObjectKey, body: Payload, options: PutOptions) -> Result<ObjectRef> {
-        let stored = self.shell.store(body).await?.called(options.etag);
-        self.place(key, stored, (options.attributes, options.tags), &options.precondition).await
+        let stored = self.shell.store(body).await?;
+        self.put_stored(key, stored, options).await
+    }
+
+    async fn writer(&self, key: &ObjectKey, len_bytes: Option<u64>) -> Result<Option<Box<dyn ObjectWriter>>> {
+        Ok(Some(Box::new(DriveWriter::new(self.clone(), key.clone(), len_bytes))))
     }
 
     async fn multipart(
@@ -147,7 +160,7 @@ impl ObjectStore for DriveBucket {
     }
 
     async fn list(&self, request: ListRequest) -> Result<ListPage> {
-        let scan = listing::Scan::new(request, PAGE_ENTRIES_MAX)?;
+        let scan = listing::Scan::new(request, listing::PAGE_ENTRIES_MAX)?;
         self.page(scan).await
     }
 

@@ -4,22 +4,18 @@ use super::DriveBucket;
 use super::edit::Edit;
 use crate::error::Error;
 use crate::format::{
-    Body, Change, Extent, IndexKey, Kind, Naming, ObjectRecord, decode_description, encode_description,
+    Body, Change, IndexKey, Kind, Naming, ObjectRecord, decode_description, encode_description,
 };
 use crate::machine::{Prepared, Purpose};
 use crate::shell::{Stored, decoded};
-use crate::space::Hold;
 use crate::wire::{Decoder, Encoder};
 use bytes::Bytes;
-use futures_util::StreamExt as _;
+use futures_util::TryStreamExt as _;
 use futures_util::stream::BoxStream;
 use store::{
-    Attributes, CompleteOptions, ObjectKey, ObjectRef, Part, PartNote, Payload, Result, StoreError, Tags,
-    Timestamp, Upload, Uploads, part_number,
+    Attributes, CompleteOptions, ObjectKey, ObjectRef, Part, PartNote, Result, StoreError, Tags, Timestamp,
+    Upload, Uploads, part_number,
 };
-
-/// So much of a part is held before it is written, in bytes; a longer one is several runs.
-const HELD_BYTES: u64 = 8 << 20;
 
 /// What the index keeps of an upload.
 #[derive(Debug)]
@@ -98,28 +94,18 @@ impl DriveBucket {
         found.into_iter().map(decode).collect()
     }
 
-    /// Stores a body piece by piece, as it comes.
+    /// Stores a body piece by piece, as it comes, in runs.
     pub(crate) async fn store_stream(
         &self,
         mut body: BoxStream<'_, Result<Bytes>>,
-    ) -> Result<(Vec<Extent>, Vec<Hold>)> {
-        let (mut extents, mut holds) = (Vec::new(), Vec::new());
-        let mut held = Payload::default();
-        loop {
-            let next = body.next().await.transpose()?;
-            let is_end = next.is_none();
-            next.into_iter().for_each(|piece| held.push(piece));
-            if held.len() >= HELD_BYTES || (is_end && !held.is_empty()) {
-                let stored = self.shell.store_in_runs(std::mem::take(&mut held)).await?;
-                if let Body::Extents(more) = stored.body {
-                    extents.extend(more);
-                }
-                holds.extend(stored.holds);
-            }
-            if is_end {
-                return Ok((extents, holds));
-            }
+        len_bytes: Option<u64>,
+    ) -> Result<Stored> {
+        self.shell.machine.check_writable()?;
+        let mut writer = self.shell.patient_run_writer(len_bytes);
+        while let Some(piece) = body.try_next().await? {
+            writer.push(&piece).await?;
         }
+        Ok(writer.finish().await?)
     }
 
     fn part(&self, number: u32, record: &PartRecord) -> Part {
@@ -170,7 +156,7 @@ impl Uploads for DriveBucket {
     ) -> Result<Part> {
         part_number::check(number)?;
         self.upload(key, id).await?;
-        let (extents, holds) = self.store_stream(body).await?;
+        let Stored { body, holds, .. } = self.store_stream(body, None).await?;
         let note = note()?;
         let locks = vec![self.shell.hold(self.id, key.as_bytes()).await];
         let (upload, _) = self.upload(key, id).await?;
@@ -180,8 +166,7 @@ impl Uploads for DriveBucket {
             prepared.release(&PartRecord::decode(&old)?.stored.body);
         }
         let (write, modified) = (self.shell.machine.next_write(), self.shell.clock.now());
-        let (naming, body, (attributes, tags)) =
-            (Naming::Unnamed, Body::Extents(extents), Default::default());
+        let (naming, (attributes, tags)) = (Naming::Unnamed, Default::default());
         prepared.retain(&body);
         let stored = ObjectRecord { write, modified, naming, etag: None, body, attributes, tags };
         let record = PartRecord { note, stored };

@@ -10,14 +10,11 @@ use crate::shell::decoded;
 use bytes::Bytes;
 use std::ops::Bound;
 use std::sync::Arc;
-use store::listing::{Scan, successor};
+use store::listing::{PAGE_ENTRIES_MAX, Scan, successor};
 use store::{
     Deleted, ListRequest, ListVersions, Lock, NULL_VERSION, ObjectKey, Precondition, Removal, Result,
     Retention, StoreError, Tags, Version, VersionEntry, Versioning, Versions, version_id,
 };
-
-/// The most entries of one page.
-pub(crate) const VERSION_ENTRIES_MAX: usize = 1001;
 
 impl DriveBucket {
     fn version(&self, key: &ObjectKey, record: &ObjectRecord, is_newest: bool, state: Versioning) -> Version {
@@ -271,7 +268,7 @@ impl Versions for DriveBucket {
     async fn list(&self, request: ListVersions) -> Result<Vec<VersionEntry>> {
         let ListVersions { prefix, delimiter, after, after_version, limit } = request;
         let keys = ListRequest { prefix, delimiter, start_after: after, token: None, limit };
-        let scan = Scan::new(keys, VERSION_ENTRIES_MAX)?;
+        let scan = Scan::new(keys, PAGE_ENTRIES_MAX)?;
         self.page_of_versions(scan, after_version.as_deref()).await
     }
 

@@ -156,6 +156,11 @@ impl Filling {
         self.filled = end;
     }
 
+    /// How many bytes there is room for.
+    pub(crate) fn room(&self) -> usize {
+        self.buffer.len - self.filled
+    }
+
     /// Zeros to the next whole block.
     pub(crate) fn pad(&mut self) {
         self.pad_to(ALIGNMENT);
@@ -271,6 +276,7 @@ mod tests {
         filling.pad();
         filling.push(b"def");
         assert_eq!(filling.len(), ALIGNMENT + 3);
+        assert_eq!(filling.room(), (100 << 10) - ALIGNMENT - 3);
         let buffer = filling.finish();
         assert!(Buffer::is_aligned(&buffer));
         assert_eq!(buffer.len(), 2 * ALIGNMENT);

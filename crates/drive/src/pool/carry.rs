@@ -23,8 +23,7 @@ pub(super) async fn copy(
         }
         false => {
             let bytes = source.shell.read(body, 0..len_bytes, Access::Held(pins));
-            let (extents, holds) = target.store_stream(bytes).await?;
-            Stored::of_extents(extents, holds)
+            target.store_stream(bytes, Some(len_bytes)).await?
         }
     };
     target.place(to, stored.called(etag), description, &options.precondition).await
@@ -39,7 +38,7 @@ pub(super) async fn cut(
 ) -> Result<Stored> {
     let (record, pins) = source.held_exactly(from).await?;
     let range = store::byte_range::inside(&from.key, range, record.body.len_bytes())?;
+    let len_bytes = range.end - range.start;
     let bytes = source.shell.read((record.write, record.body), range, Access::Held(pins));
-    let (extents, holds) = target.store_stream(bytes).await?;
-    Ok(Stored::of_extents(extents, holds))
+    target.store_stream(bytes, Some(len_bytes)).await
 }

@@ -1,10 +1,10 @@
 //! Listings: what the drives list, merged. What several drives fold is one common prefix.
 
 use super::bucket::PoolBucket;
-use crate::bucket::{DriveBucket, PAGE_ENTRIES_MAX, VERSION_ENTRIES_MAX};
+use crate::bucket::DriveBucket;
 use futures_util::future::try_join_all;
 use std::collections::VecDeque;
-use store::listing::{Scan, token_after};
+use store::listing::{PAGE_ENTRIES_MAX, Scan, token_after};
 use store::{ListEntry, ListPage, ListRequest, ListVersions, ObjectStore, Result, VersionEntry, Versions};
 
 /// Of a page each drive is asked for its share and so many entries more, as it rarely has exactly that.
@@ -83,7 +83,7 @@ impl PoolBucket {
 
     /// Each drive gives as much as is asked for, so that what comes first of all of them is there.
     pub(super) async fn page_of_versions(&self, request: ListVersions) -> Result<Vec<VersionEntry>> {
-        let request = ListVersions { limit: request.limit.min(VERSION_ENTRIES_MAX), ..request };
+        let request = ListVersions { limit: request.limit.min(PAGE_ENTRIES_MAX), ..request };
         let pages = self.all()?.into_iter().map(|part| Versions::list(part, request.clone()));
         let mut entries = try_join_all(pages).await?.concat();
         // A key's versions are on one drive, and stay in their order.

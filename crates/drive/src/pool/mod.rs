@@ -22,6 +22,7 @@ mod settings;
 mod stays;
 mod uploads;
 mod versions;
+mod writer;
 
 pub use membership::{Membership, join};
 

@@ -2,13 +2,14 @@
 
 use super::bucket::{PoolBucket, UNKNOWN_BYTES};
 use super::multipart::PoolMultipart;
+use super::writer::PoolWriter;
 use super::{carry, to_the_end};
-use crate::bucket::{DriveBucket, DriveMultipart};
+use crate::bucket::{DriveBucket, DriveMultipart, DriveWriter};
 use std::sync::Arc;
 use store::{
     Attributes, CopyOptions, GetOptions, ListPage, ListRequest, Multipart, Object, ObjectKey, ObjectMeta,
-    ObjectRef, ObjectStore, Payload, Precondition, PutOptions, Result, Settings, Tags, Uploads, Versions,
-    rename_by_copy,
+    ObjectRef, ObjectStore, ObjectWriter, Payload, Precondition, PutOptions, Result, Settings, Tags, Uploads,
+    Versions, rename_by_copy,
 };
 
 #[async_trait::async_trait]
@@ -26,6 +27,13 @@ impl ObjectStore for PoolBucket {
         let (own, len_bytes) = (key.clone(), body.len());
         let put = |part: DriveBucket| async move { part.put(&own, body, options).await };
         self.change(key, len_bytes, put).await
+    }
+
+    async fn writer(&self, key: &ObjectKey, len_bytes: Option<u64>) -> Result<Option<Box<dyn ObjectWriter>>> {
+        let writing = self.writing(key, None, len_bytes.unwrap_or(UNKNOWN_BYTES)).await?;
+        let inner = DriveWriter::new(self.part(writing.home)?.clone(), key.clone(), len_bytes);
+        let (inner, stay) = (Box::new(inner), writing.into_stay());
+        Ok(Some(Box::new(PoolWriter { bucket: self.clone(), inner, stay })))
     }
 
     async fn multipart(

@@ -28,6 +28,18 @@ pub struct Info {
     pub log_bytes: u64,
 }
 
+impl Info {
+    /// What the index's tables take together.
+    pub fn table_bytes(&self) -> u64 {
+        self.tables.iter().map(|(len_bytes, _)| len_bytes).sum()
+    }
+
+    /// How many entries the index's tables have together.
+    pub fn table_entries(&self) -> u64 {
+        self.tables.iter().map(|(_, entries)| entries).sum()
+    }
+}
+
 /// What a zone is used for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ZoneUse {

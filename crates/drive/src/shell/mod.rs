@@ -11,12 +11,14 @@ mod keep;
 mod locks;
 mod otherwise;
 mod read;
+mod runs;
 mod scrub;
 mod write;
 
 pub use info::{Info, ZoneUse};
 pub(crate) use locks::{Held, KeyLocks};
 pub(crate) use read::Access;
+pub(crate) use runs::RunWriter;
 pub use scrub::Scrubbed;
 pub(crate) use write::Stored;
 
@@ -32,7 +34,7 @@ use std::fmt;
 use std::ops::Bound;
 use std::sync::Arc;
 use store::{Clock, Entropy};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 
 /// A drive. Clones share it.
 #[derive(Clone)]
@@ -50,6 +52,8 @@ pub(crate) struct Shell {
     /// Told when there may be something to keep up.
     grown: Notify,
     keeping: tokio::sync::Mutex<()>,
+    /// For the buffers of who waits for somebody else's bytes.
+    places: Arc<Semaphore>,
 }
 
 impl Drive {
@@ -67,7 +71,8 @@ impl Drive {
         let cache = ReadCache::new(options.read_cache_bytes).map(Arc::new);
         let (committer, locks) = (Committer::default(), KeyLocks::default());
         let (grown, keeping) = (Notify::new(), tokio::sync::Mutex::default());
-        Ok(Self(Arc::new(Shell { machine, io, cache, locks, clock, committer, grown, keeping })))
+        let places = Arc::new(Semaphore::new(runs::PLACES));
+        Ok(Self(Arc::new(Shell { machine, io, cache, locks, clock, committer, grown, keeping, places })))
     }
 }
 

@@ -32,7 +32,7 @@ impl Drive {
         if let Err(error) = self.0.blocking(|machine| machine.verify_tables()).await {
             scrubbed.damaged.push(error.to_string());
         }
-        scrubbed.damaged.extend(self.0.blocking(|core| core.verify_frames()).await?);
+        scrubbed.damaged.extend(self.0.blocking(|machine| machine.verify_frames()).await?);
         match self.0.scrub_objects(&mut scrubbed, &mut progress).await {
             // Told already, and what the index does not name cannot be read.
             Err(Error::DamagedIndex { .. }) if !scrubbed.damaged.is_empty() => {}
@@ -40,7 +40,7 @@ impl Drive {
         }
         if scrubbed.damaged.is_empty() {
             // What is not damaged is what parity is of.
-            self.0.blocking(|core| core.mend_parity()).await?;
+            self.0.blocking(|machine| machine.mend_parity()).await?;
         }
         scrubbed.mended = self.0.machine.device.mended();
         Ok(scrubbed)

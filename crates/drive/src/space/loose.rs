@@ -71,7 +71,7 @@ impl fmt::Debug for Loose {
     }
 }
 
-/// Blocks that are being read: nobody writes to them while this is held.
+/// Blocks that are being read, or written: they are given to nobody else while this is held.
 pub(crate) struct Pins {
     starts: Vec<u64>,
     space: SharedSpace,
@@ -92,6 +92,11 @@ impl Pins {
             Body::Mark => Vec::new(),
         };
         self.add(starts);
+    }
+
+    /// A run.
+    pub(crate) fn run(&mut self, run: Run) {
+        self.add(vec![run.start]);
     }
 
     /// A pack zone.

@@ -217,10 +217,10 @@ impl Space {
         }
     }
 
-    /// A loose run is free again.
+    /// A loose run is free again, as soon as no write to it is under way.
     pub(crate) fn give_back(&mut self, run: Run) {
         if self.loose.remove(&run.start).is_some() {
-            self.free.insert(run);
+            self.free_run(run);
         }
     }
 

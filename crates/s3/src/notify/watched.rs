@@ -13,9 +13,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use store::{
     Attributes, CompleteOptions, CopyOptions, Deleted, GetOptions, ListPage, ListRequest, ListVersions,
-    Multipart, Object, ObjectKey, ObjectMeta, ObjectRef, ObjectStore, Part, PartNote, Payload, Precondition,
-    PutOptions, Removal, Result, Retention, Settings, StoreError, Tags, Upload, Uploads, Version,
-    VersionEntry, Versioning, Versions,
+    Multipart, Object, ObjectKey, ObjectMeta, ObjectRef, ObjectStore, ObjectWriter, Part, PartNote, Payload,
+    Precondition, PutOptions, Removal, Result, Retention, Settings, StoreError, Tags, Upload, Uploads,
+    Version, VersionEntry, Versioning, Versions,
 };
 
 use super::underway::Turn;
@@ -138,15 +138,18 @@ impl ObjectStore for Watched {
         let key = key.clone();
         let put = |changes: Arc<Changes>| async move {
             let turn = changes.begin(&key);
-            let known = Described {
-                size_bytes: Some(body.len()),
-                ..of_attributes(&options.attributes, options.tags.clone())
-            };
+            let known = of_put(&options, body.len());
             let object = changes.store().put(&key, body, options).await?;
             changes.created(turn, &object, Some(known));
             Ok(object)
         };
         self.run(put).await
+    }
+
+    async fn writer(&self, key: &ObjectKey, len_bytes: Option<u64>) -> Result<Option<Box<dyn ObjectWriter>>> {
+        let Some(inner) = self.inner().writer(key, len_bytes).await? else { return Ok(None) };
+        let (changes, key) = (Arc::clone(&self.changes), key.clone());
+        Ok(Some(Box::new(WatchedWriter { inner, changes, key, size_bytes: 0 })))
     }
 
     async fn multipart(
@@ -234,6 +237,39 @@ impl ObjectStore for Watched {
 
     fn versions(&self) -> Option<&dyn Versions> {
         self.inner().versions().map(|_| self as &dyn Versions)
+    }
+}
+
+fn of_put(options: &PutOptions, size_bytes: u64) -> Described {
+    Described { size_bytes: Some(size_bytes), ..of_attributes(&options.attributes, options.tags.clone()) }
+}
+
+/// A body that is stored as it comes.
+#[derive(Debug)]
+struct WatchedWriter {
+    inner: Box<dyn ObjectWriter>,
+    changes: Arc<Changes>,
+    key: ObjectKey,
+    size_bytes: u64,
+}
+
+#[async_trait::async_trait]
+impl ObjectWriter for WatchedWriter {
+    async fn write(&mut self, piece: Bytes) -> Result<()> {
+        self.size_bytes += piece.len() as u64;
+        self.inner.write(piece).await
+    }
+
+    async fn finish(self: Box<Self>, options: PutOptions) -> Result<ObjectRef> {
+        let Self { inner, changes, key, size_bytes } = *self;
+        to_the_end(async move {
+            let turn = changes.begin(&key);
+            let known = of_put(&options, size_bytes);
+            let object = inner.finish(options).await?;
+            changes.created(turn, &object, Some(known));
+            Ok(object)
+        })
+        .await
     }
 }
 

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
+use quick_xml::escape::escape;
 use s3s::dto::{self, EncodingType};
 use s3s::{S3Result, s3_error};
 use store::ListEntry;
@@ -10,7 +11,7 @@ use crate::buckets::Bucket;
 use crate::fold::{self, Listing, Page};
 use crate::headers;
 use crate::ops;
-use crate::ops::rows::{Rows, push_text};
+use crate::ops::rows::Rows;
 
 /// What `encoding-type=url` encodes.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'*').remove(b'/');
@@ -39,7 +40,7 @@ impl Encoding {
     pub(crate) fn push(self, document: &mut String, bytes: &[u8]) {
         match self.0 {
             true => document.extend(percent_encode(bytes, ENCODED)),
-            false => push_text(document, &String::from_utf8_lossy(bytes)),
+            false => document.push_str(&escape(String::from_utf8_lossy(bytes))),
         }
     }
 

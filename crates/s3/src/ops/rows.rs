@@ -3,6 +3,7 @@
 //! They are most of what a listing costs, so they are written here in one pass; the protocol layer, which takes each of their
 //! elements through values of its own, writes the document around them.
 
+use quick_xml::escape::escape;
 use s3s::dto::Owner;
 use std::fmt::Write as _;
 use store::{ETag, ListEntry, Timestamp};
@@ -53,7 +54,7 @@ fn ending(owner: Option<&Owner>) -> String {
         for (element, text) in named.into_iter().filter_map(|(element, text)| Some((element, text.as_ref()?)))
         {
             ending.extend(["<", element, ">"]);
-            push_text(&mut ending, text);
+            ending.push_str(&escape(text.as_str()));
             ending.extend(["</", element, ">"]);
         }
         ending.push_str("</Owner>");
@@ -64,7 +65,7 @@ fn ending(owner: Option<&Owner>) -> String {
 
 fn push_etag(rows: &mut String, etag: &ETag) {
     rows.push_str("<ETag>\"");
-    push_text(rows, etag.as_str());
+    rows.push_str(&escape(etag.as_str()));
     rows.push_str("\"</ETag>");
 }
 
@@ -96,23 +97,6 @@ fn push_digits<const DIGITS: usize>(text: &mut String, mut number: u32) {
         number /= 10;
     }
     text.extend(digits.map(char::from));
-}
-
-/// Text of an element.
-pub(crate) fn push_text(document: &mut String, text: &str) {
-    let mut rest = text;
-    while let Some(at) = rest.bytes().position(|byte| matches!(byte, b'<' | b'>' | b'&' | b'\'' | b'"')) {
-        document.push_str(&rest[..at]);
-        document.push_str(match rest.as_bytes()[at] {
-            b'<' => "&lt;",
-            b'>' => "&gt;",
-            b'&' => "&amp;",
-            b'\'' => "&apos;",
-            _ => "&quot;",
-        });
-        rest = &rest[at + 1..];
-    }
-    document.push_str(rest);
 }
 
 #[cfg(test)]

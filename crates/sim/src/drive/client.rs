@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 use std::pin::pin;
 use std::task::Poll;
 use store::{
-    Attributes, Buckets, CopyOptions, Deleted, ETag, Entropy, Object, ObjectRef, ObjectStore, Precondition,
-    PutOptions, Removal, StoreError, Tags, Versioning,
+    Attributes, Buckets, CopyOptions, Deleted, ETag, Entropy, Object, ObjectKey, ObjectRef, ObjectStore,
+    Precondition, PutOptions, Removal, StoreError, Tags, Versioning,
 };
 
 const KEYS: [&str; 7] = ["a", "a/b", "a/c", "b", "d/e/f", "d/g", "z\u{1}"];
@@ -406,10 +406,35 @@ impl Client {
         let options = PutOptions { precondition, attributes, tags, ..PutOptions::default() };
         let expected = if holds { Ok(after) } else { Err("condition") };
         let object = key_of(key);
-        self.call(what, store.put(&object, bytes.into(), options), expected, |after, put| {
-            after.learn(key, put)
-        })
-        .await
+        let call = match self.entropy.below(3) {
+            0 => self.written(store, &object, bytes, options).boxed(),
+            _ => store.put(&object, bytes.into(), options).boxed(),
+        };
+        self.call(what, call, expected, |after, put| after.learn(key, put)).await
+    }
+
+    /// Bytes that go to a store as they come; their length is said, or not, or is another.
+    fn written<'a>(
+        &mut self,
+        store: &'a dyn ObjectStore,
+        key: &'a ObjectKey,
+        bytes: Bytes,
+        options: PutOptions,
+    ) -> impl Future<Output = store::Result<ObjectRef>> + 'a {
+        let piece_bytes = 1 + self.entropy.below(100_000) as usize;
+        let len = bytes.len() as u64;
+        let said = [Some(len), Some(len), None, Some(len / 3), Some(len + 100_000)];
+        let said = said[self.entropy.below(said.len() as u64) as usize];
+        async move {
+            let mut writer = store
+                .writer(key, said)
+                .await?
+                .ok_or_else(|| StoreError::Unsupported("bytes as they come".into()))?;
+            for at in (0..bytes.len()).step_by(piece_bytes) {
+                writer.write(bytes.slice(at..bytes.len().min(at + piece_bytes))).await?;
+            }
+            writer.finish(options).await
+        }
     }
 
     pub(super) async fn delete(&mut self, store: &dyn ObjectStore) -> Step {

@@ -177,7 +177,8 @@ fn object_cases() -> Vec<Case<World>> {
         }
         writes::{
             overwriting_gives_a_new_etag, an_old_etag_is_gone, put_if_absent, put_if_matches,
-            put_if_matches_on_a_missing_key, delete_is_idempotent, delete_if_matches,
+            put_if_matches_on_a_missing_key, delete_is_idempotent, delete_if_matches, bytes_as_they_come,
+            bytes_that_break_off, bytes_as_they_come_under_a_condition,
         }
         copies::{
             copy_keeps_headers, copy_replaces_headers, copy_of_a_changed_source, copy_of_a_missing_source,

@@ -1,7 +1,8 @@
 //! Overwriting, conditions and removal: what makes an etag an identity.
 
-use super::world::{Outcome, Refusal, World, foreign_etag, holds, key, refused, same};
-use crate::{GetOptions, Precondition};
+use super::world::{Outcome, Refusal, World, foreign_etag, holds, key, pattern, refused, same};
+use crate::{Attributes, GetOptions, ObjectWriter, Precondition, PutOptions, Result, Tags};
+use bytes::Bytes;
 
 pub(super) async fn overwriting_gives_a_new_etag(world: World) -> Outcome {
     let first = world.put("a", "first").await?;
@@ -77,4 +78,65 @@ pub(super) async fn delete_if_matches(world: World) -> Outcome {
     world.store.delete(&key("a"), Precondition::Matches(second.etag)).await?;
     refused(world.head("a").await, Refusal::NotFound)?;
     refused(world.store.delete(&key("a"), old).await, Refusal::Precondition)
+}
+
+/// A writer that was given these bytes in pieces, if the store has such.
+async fn written(
+    world: &World,
+    len_bytes: Option<u64>,
+    bytes: &[u8],
+    piece_bytes: usize,
+) -> Result<Option<Box<dyn ObjectWriter>>> {
+    let Some(mut writer) = world.store.writer(&key("a"), len_bytes).await? else { return Ok(None) };
+    for piece in bytes.chunks(piece_bytes) {
+        writer.write(Bytes::copy_from_slice(piece)).await?;
+    }
+    Ok(Some(writer))
+}
+
+pub(super) async fn bytes_as_they_come(world: World) -> Outcome {
+    let long = pattern(1, (9 << 20) + 5);
+    for (bytes, piece_bytes) in [(0, 1), (10, 3), (100_000, 9_999), (1 << 20, 1 << 16), (long.len(), 70_001)]
+    {
+        // As long as was said, longer, shorter, and as nobody knew.
+        for said in [Some(bytes), Some(bytes / 2), Some(bytes + 5_000_000), None] {
+            let bytes = &long[..bytes];
+            let Some(writer) = written(&world, said.map(|len| len as u64), bytes, piece_bytes).await? else {
+                return Ok(());
+            };
+            let attributes = Attributes { content_type: Some("text/plain".into()), ..Attributes::default() };
+            let tags = Tags::from([("colour".to_owned(), "blue".to_owned())]);
+            let options =
+                PutOptions { attributes: attributes.clone(), tags: tags.clone(), ..PutOptions::default() };
+            let object = writer.finish(options).await?;
+            let meta = world.head("a").await?;
+            same((&meta.object, meta.size_bytes), (&object, bytes.len() as u64))?;
+            same(meta.attributes, attributes)?;
+            same(world.store.tags(&key("a")).await?, tags)?;
+            holds(world.read("a").await? == bytes, "other bytes came back")?;
+        }
+    }
+    Ok(())
+}
+
+pub(super) async fn bytes_that_break_off(world: World) -> Outcome {
+    world.put("a", "whole").await?;
+    let long = pattern(2, 5 << 20);
+    for bytes in [10, long.len()] {
+        drop(written(&world, None, &long[..bytes], 1 << 16).await?);
+        same(world.read("a").await?, "whole")?;
+    }
+    Ok(())
+}
+
+pub(super) async fn bytes_as_they_come_under_a_condition(world: World) -> Outcome {
+    let Some(writer) = written(&world, None, b"first", 2).await? else { return Ok(()) };
+    let when = |precondition| PutOptions { precondition, ..PutOptions::default() };
+    let first = writer.finish(when(Precondition::Absent)).await?;
+    let Some(writer) = written(&world, None, b"second", 2).await? else { return Ok(()) };
+    refused(writer.finish(when(Precondition::Absent)).await, Refusal::Precondition)?;
+    same(world.read("a").await?, "first")?;
+    let Some(writer) = written(&world, None, b"third", 2).await? else { return Ok(()) };
+    writer.finish(when(Precondition::Matches(first.etag))).await?;
+    same(world.read("a").await?, "third")
 }

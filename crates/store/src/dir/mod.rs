@@ -46,9 +46,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tree::Tree;
 
-/// The most entries of a page: S3's, and one that tells an endpoint whether there is more.
-const PAGE_ENTRIES_MAX: usize = 1001;
-
 /// What a successful write has survived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Durability {
@@ -164,7 +161,7 @@ impl ObjectStore for DirStore {
     }
 
     async fn list(&self, request: ListRequest) -> Result<ListPage> {
-        let scan = crate::listing::Scan::new(request, PAGE_ENTRIES_MAX)?;
+        let scan = crate::listing::Scan::new(request, crate::listing::PAGE_ENTRIES_MAX)?;
         self.blocking(move |shared| walk::page(shared, &scan)).await
     }
 

@@ -1,7 +1,7 @@
 //! What was overwritten and deleted in a bucket in memory.
 
 use super::{Description, MemoryStore, Shared, Stored, check};
-use crate::listing::{Scan, successor};
+use crate::listing::{PAGE_ENTRIES_MAX, Scan, successor};
 use crate::{
     Deleted, ListRequest, ListVersions, Lock, NULL_VERSION, ObjectKey, Precondition, Removal, Result,
     Retention, StoreError, Tags, Timestamp, Version, VersionEntry, VersionId, Versioning, Versions,
@@ -10,9 +10,6 @@ use crate::{
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::ops::Bound;
-
-/// The most entries of one page.
-const ENTRIES_MAX: usize = 1001;
 
 /// A bucket's keys. What is newest and no deletion's mark is in `current`, the rest in `older`, newest first.
 #[derive(Default)]
@@ -320,7 +317,7 @@ impl Versions for MemoryStore {
     async fn list(&self, request: ListVersions) -> Result<Vec<VersionEntry>> {
         let ListVersions { prefix, delimiter, after, after_version, limit } = request;
         let keys = ListRequest { prefix, delimiter, start_after: after, token: None, limit };
-        let scan = Scan::new(keys, ENTRIES_MAX)?;
+        let scan = Scan::new(keys, PAGE_ENTRIES_MAX)?;
         Ok(self.0.read().list(&scan, after_version.as_deref()))
     }
 

@@ -15,7 +15,8 @@ pub use trace::{RequestCounts, Trace};
 
 use crate::{
     Attributes, CopyOptions, GetOptions, ListPage, ListRequest, Multipart, Object, ObjectKey, ObjectMeta,
-    ObjectRef, ObjectStore, Payload, Precondition, PutOptions, Result, Settings, Tags, Uploads, Versions,
+    ObjectRef, ObjectStore, ObjectWriter, Payload, Precondition, PutOptions, Result, Settings, Tags, Uploads,
+    Versions,
 };
 use bytes::Bytes;
 use std::fmt;
@@ -222,6 +223,10 @@ impl<S: ObjectStore + ?Sized> ObjectStore for Arc<S> {
 
     async fn put(&self, key: &ObjectKey, body: Payload, options: PutOptions) -> Result<ObjectRef> {
         S::put(self, key, body, options).await
+    }
+
+    async fn writer(&self, key: &ObjectKey, len_bytes: Option<u64>) -> Result<Option<Box<dyn ObjectWriter>>> {
+        S::writer(self, key, len_bytes).await
     }
 
     async fn multipart(

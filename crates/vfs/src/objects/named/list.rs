@@ -10,7 +10,7 @@ use bytes::Bytes;
 use meta::{Dentry, FsError, Ino, Kind, Name};
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
-use store::listing::{Scan, token_after};
+use store::listing::{PAGE_ENTRIES_MAX, Scan, token_after};
 use store::names::{self, KeyPrefix};
 use store::{KEY_BYTES_MAX, ListEntry, ListPage, ListRequest, ObjectKey, StoreError};
 
@@ -20,8 +20,6 @@ use crate::objects::description::Record;
 use crate::objects::errors::about;
 use crate::texts;
 
-/// The most entries of a page: S3's, and one that tells an endpoint whether there is more.
-const PAGE_ENTRIES_MAX: usize = 1001;
 /// Entries of one directory taken at once.
 const BATCH: usize = 256;
 /// Sorts after every name that begins like a text.

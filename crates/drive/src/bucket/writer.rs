@@ -1,0 +1,54 @@
+//! An object whose bytes are stored as they come.
+
+use super::DriveBucket;
+use crate::shell::RunWriter;
+use bytes::Bytes;
+use store::{ObjectKey, ObjectRef, ObjectWriter, Payload, PutOptions, Result};
+
+/// Bytes of an object that nothing names yet.
+#[derive(Debug)]
+pub(crate) struct DriveWriter {
+    bucket: DriveBucket,
+    key: ObjectKey,
+    len_bytes: Option<u64>,
+    /// What may still fit a frame...
+    held: Payload,
+    /// ... and where it goes when it does not.
+    runs: Option<RunWriter>,
+}
+
+impl DriveWriter {
+    pub(crate) fn new(bucket: DriveBucket, key: ObjectKey, len_bytes: Option<u64>) -> Self {
+        Self { bucket, key, len_bytes, held: Payload::default(), runs: None }
+    }
+}
+
+#[async_trait::async_trait]
+impl ObjectWriter for DriveWriter {
+    async fn write(&mut self, piece: Bytes) -> Result<()> {
+        let shell = &self.bucket.shell;
+        match &mut self.runs {
+            Some(runs) => runs.push(&piece).await?,
+            none => {
+                self.held.push(piece);
+                if self.held.len() > shell.machine.piece_bytes_max() {
+                    shell.machine.check_writable()?;
+                    let runs = none.insert(shell.patient_run_writer(self.len_bytes));
+                    for piece in std::mem::take(&mut self.held).pieces() {
+                        runs.push(piece).await?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn finish(self: Box<Self>, options: PutOptions) -> Result<ObjectRef> {
+        let Self { bucket, key, held, runs, .. } = *self;
+        let stored = match runs {
+            Some(runs) => runs.finish().await?,
+            None => bucket.shell.store(held).await?,
+        };
+        bucket.put_stored(&key, stored, options).await
+    }
+}

@@ -1,0 +1,39 @@
+//! An object whose bytes are stored as they come, on the key's home, which the key keeps meanwhile.
+
+use super::bucket::PoolBucket;
+use super::stays::Stay;
+use super::to_the_end;
+use crate::bucket::DriveWriter;
+use bytes::Bytes;
+use std::fmt;
+use store::{ObjectRef, ObjectWriter, PutOptions, Result};
+
+pub(super) struct PoolWriter {
+    pub(super) bucket: PoolBucket,
+    pub(super) inner: Box<DriveWriter>,
+    pub(super) stay: Stay,
+}
+
+impl fmt::Debug for PoolWriter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.inner, f)
+    }
+}
+
+#[async_trait::async_trait]
+impl ObjectWriter for PoolWriter {
+    async fn write(&mut self, piece: Bytes) -> Result<()> {
+        self.inner.write(piece).await
+    }
+
+    async fn finish(self: Box<Self>, options: PutOptions) -> Result<ObjectRef> {
+        let names = self.bucket.pool.0.names.clone().read_owned().await;
+        let Self { inner, stay, .. } = *self;
+        to_the_end(async move {
+            let stored = inner.finish(options).await;
+            drop((stay, names));
+            stored
+        })
+        .await
+    }
+}
