@@ -7,7 +7,7 @@ use futures_util::TryStreamExt as _;
 use sim::device::{OperationKind, SimDevice};
 use std::collections::BTreeMap;
 use store::{
-    Attributes, Buckets, GetOptions, ListVersions, ObjectKey, ObjectStore, PutOptions, VersionEntry,
+    Attributes, Buckets, GetOptions, ListVersions, ObjectKey, ObjectStore, PutOptions, Removal, VersionEntry,
     Versioning,
 };
 
@@ -103,4 +103,60 @@ async fn s351_a_version_is_found_by_its_id_however_many_there_are() {
     assert_eq!(bytes, b"500");
     let read = read_bytes(&device);
     assert!(read < index_bytes / 3, "{read} bytes were read of {index_bytes}");
+}
+
+async fn bytes_of(store: &dyn ObjectStore, name: &ObjectKey, id: &str) -> store::Result<Bytes> {
+    let options = GetOptions { version: Some(id.into()), ..GetOptions::default() };
+    let object = store.get(name, options).await?;
+    Ok(object.body.try_collect::<Vec<Bytes>>().await?.concat().into())
+}
+
+/// That a version can be read, by every way there is, is what it was, and is seen after so many turns of others.
+async fn seen(store: &dyn ObjectStore, name: &ObjectKey, id: &str, way: usize, turns: usize) {
+    for _ in 0..turns {
+        tokio::task::yield_now().await;
+    }
+    let versions = store.versions().unwrap();
+    match way {
+        0 => assert_eq!(bytes_of(store, name, id).await.unwrap(), "first", "{turns} turns"),
+        1 => assert_eq!(versions.tags(name, id).await.unwrap()["of"], "first", "{turns} turns"),
+        _ => assert_eq!(&*versions.find(name, Some(id)).await.unwrap().id, id, "{turns} turns"),
+    }
+}
+
+/// Who asked for what a key was got what it had become in between, or heard that it was not there: entries of versions change their
+/// places when the key is overwritten, and when the newest version goes.
+#[tokio::test]
+async fn s352_a_version_is_read_while_others_come_and_go() {
+    const TURNS: usize = 40;
+    let device = formatted();
+    let drive = open_with(&device, OpenOptions { index_bytes: 4 << 10, ..OpenOptions::default() }).unwrap();
+    let store = bucket_of(&drive).await;
+    let versions = store.versions().unwrap();
+    versions.set_state(Versioning::Enabled).await.unwrap();
+    let put = async |name: &ObjectKey, body: &'static str| {
+        let tags = BTreeMap::from([("of".to_owned(), body.to_owned())]);
+        let options = PutOptions { tags, ..PutOptions::default() };
+        let put = store.put(name, Bytes::from_static(body.as_bytes()).into(), options).await.unwrap();
+        put.version.unwrap()
+    };
+    let cases = || (0..3).flat_map(|way| (0..TURNS).map(move |turns| (way, turns)));
+    let name = |(way, turns): (usize, usize)| key(&format!("{way}-{turns}"));
+    let mut firsts = Vec::new();
+    for case in cases() {
+        firsts.push(put(&name(case), "first").await);
+    }
+    // From now on a look at the index takes reads, and others have their turns.
+    drive.close().await.unwrap();
+    let mut seconds = Vec::new();
+    for (case, first) in cases().zip(&firsts) {
+        let key = name(case);
+        seconds.push(tokio::join!(seen(&*store, &key, first, case.0, case.1), put(&key, "second")).1);
+    }
+    drive.close().await.unwrap();
+    for ((case, first), second) in cases().zip(&firsts).zip(&seconds) {
+        let key = name(case);
+        let removed = versions.remove(&key, second, Removal::default());
+        tokio::join!(seen(&*store, &key, first, case.0, case.1), removed).1.unwrap();
+    }
 }

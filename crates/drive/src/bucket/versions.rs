@@ -1,6 +1,6 @@
 //! What was overwritten and deleted.
 
-use super::edit::{Edit, check};
+use super::edit::{Edit, Older, check, is_called};
 use super::{DriveBucket, shown};
 use crate::error::Error;
 use crate::format::{Body, BucketId, IndexKey, Kind, ObjectRecord};
@@ -27,10 +27,36 @@ impl DriveBucket {
 
     /// All of a key, newest first.
     async fn all_of(&self, key: &ObjectKey, state: Versioning) -> Result<Vec<Version>> {
-        let current = self.shell.record(&IndexKey::object(self.id, key)).await?;
-        let older = self.older(key, usize::MAX).await?.into_iter().map(|(_, record)| record);
-        let records = newest_first(current, older);
-        Ok(self.versions_of(key, &records, state).collect())
+        let entry = IndexKey::object(self.id, key);
+        let mut current = self.shell.record(&entry).await?;
+        loop {
+            let older = self.older(key, usize::MAX).await?.into_iter().map(|(_, record)| record);
+            let now = self.shell.record(&entry).await?;
+            if is_same_write(&current, &now) {
+                let records = newest_first(current, older);
+                return Ok(self.versions_of(key, &records, state).collect());
+            }
+            current = now;
+        }
+    }
+
+    /// The version of a key that is called so, and its entry.
+    pub(super) async fn version_called(&self, key: &ObjectKey, id: &str) -> Result<Option<Older>> {
+        let state = self.state().await?;
+        let entry = IndexKey::object(self.id, key);
+        let mut current = self.shell.record(&entry).await?;
+        loop {
+            if let Some(record) = current.as_ref().filter(|record| is_called(record, state, id)) {
+                return Ok(Some((entry, record.clone())));
+            }
+            let older = self.older_called(key, id, state).await?;
+            // Where it is not, it may have become what the key is, meanwhile.
+            let now = self.shell.record(&entry).await?;
+            if older.is_some() || is_same_write(&current, &now) {
+                return Ok(older);
+            }
+            current = now;
+        }
     }
 
     /// The versions of a key that these records are, the newest first.
@@ -125,6 +151,12 @@ impl DriveBucket {
         entries.truncate(scan.limit);
         Ok(entries)
     }
+}
+
+/// Whether two looks at what a key is have seen the same: then nothing that is there still was missed in between.
+fn is_same_write(one: &Option<ObjectRecord>, other: &Option<ObjectRecord>) -> bool {
+    let write = |record: &Option<ObjectRecord>| record.as_ref().map(|record| record.write);
+    write(one) == write(other)
 }
 
 fn entry(version: Version) -> VersionEntry {
@@ -275,9 +307,7 @@ impl Versions for DriveBucket {
     async fn tags(&self, key: &ObjectKey, id: &str) -> Result<Tags> {
         version_id::check(id)?;
         let missing = || StoreError::NotFound(key.clone());
-        let entry = self.entry_of(key, id).await?.ok_or_else(missing)?;
-        let record = self.shell.entry(&entry).await?.ok_or_else(missing)?;
-        let record = decoded(&record)?;
+        let (_, record) = self.version_called(key, id).await?.ok_or_else(missing)?;
         if record.body == Body::Mark { Err(missing()) } else { Ok(record.tags) }
     }
 
