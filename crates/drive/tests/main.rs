@@ -11,4 +11,5 @@ mod promises;
 mod reading;
 mod reopening;
 mod start;
+mod versions;
 mod writing;

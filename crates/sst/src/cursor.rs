@@ -205,14 +205,19 @@ impl<S: Source> Reader<S> {
         block_of(self.ahead.read(self.table.source(), &place, partition.filter.at)?, &place)
     }
 
-    /// A block by the cache; where that has not got it, with those behind it that one read takes.
-    fn kept(&self, index: &Steps, partition: &Partition, place: &Place) -> Result<Block> {
+    /// A block by the cache; where that has not got it, with those behind it that one read takes. They are this reader's too:
+    /// a cache may be too small for them.
+    fn kept(&mut self, index: &Steps, partition: &Partition, place: &Place) -> Result<Block> {
         if let Some(block) = self.table.kept_block(place)? {
             return Ok(block);
         }
-        let mut ahead = Ahead::default();
+        let ahead = &mut self.ahead;
+        let is_new = !ahead.has(place);
         let block =
             self.table.keep_block(place, &ahead.read(self.table.source(), place, partition.filter.at)?)?;
+        if !is_new {
+            return Ok(block);
+        }
         let mut rest = index.clone();
         while rest.advance()? {
             let next = Place::decode(rest.value_bytes(), rest.block().at())?;

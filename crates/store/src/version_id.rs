@@ -14,6 +14,16 @@ pub fn new(write: u64, modified: Timestamp) -> VersionId {
     (0..LENGTH).map(digit).collect::<String>().into()
 }
 
+/// The write that such a name says; `None` for a text that is none.
+pub fn write_of(text: &str) -> Option<u64> {
+    if !is_one(text) {
+        return None;
+    }
+    let place = |byte: u8| DIGITS.iter().position(|&digit| digit == byte).map(|at| at as u128);
+    let number = text.bytes().filter_map(place).fold(0, |number, digit| number << 5 | digit);
+    Some(number as u64)
+}
+
 /// Whether a text can be such a name.
 pub fn is_one(text: &str) -> bool {
     text.len() == LENGTH && text.bytes().all(|byte| DIGITS.contains(&byte)) && text < "8"
@@ -25,4 +35,20 @@ pub fn check(text: &str) -> Result<()> {
         return Ok(());
     }
     Err(StoreError::Invalid(format!("'{text}' is no version's id")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_says_its_write() {
+        for write in [0, 1, 31, 32, 1 << 40, u64::MAX] {
+            let name = new(write, Timestamp(1_767_268_800_123_456_789));
+            assert_eq!(write_of(&name), Some(write), "{name}");
+        }
+        for text in [NULL_VERSION, "", "80000000000000000000000000", "0000000000000000000000000U"] {
+            assert_eq!(write_of(text), None, "{text}");
+        }
+    }
 }

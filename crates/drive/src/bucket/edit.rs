@@ -5,7 +5,9 @@ use crate::error::Result;
 use crate::format::{Body, Change, IndexKey, Naming, ObjectRecord};
 use crate::machine::{Prepared, Purpose, Small};
 use crate::shell::{Held, Stored, decoded};
-use store::{Attributes, Deleted, ETag, ObjectKey, ObjectRef, Precondition, StoreError, Tags, Versioning};
+use store::{
+    Attributes, Deleted, ETag, ObjectKey, ObjectRef, Precondition, StoreError, Tags, Versioning, version_id,
+};
 
 /// Changes of a key whose lock is held, until they are committed.
 #[derive(Debug)]
@@ -53,6 +55,22 @@ impl DriveBucket {
         let prefix = IndexKey::versions(self.id, key.as_bytes());
         let found = self.shell.entries(prefix, limit).await?;
         found.into_iter().map(|(entry, value)| Ok((entry, decoded(&value)?))).collect()
+    }
+
+    /// A key's version that is not current and is called so: an id of its own says its entry, the one called `null` may be any.
+    pub(super) async fn older_called(
+        &self,
+        key: &ObjectKey,
+        id: &str,
+        state: Versioning,
+    ) -> Result<Option<Older>> {
+        let Some(write) = version_id::write_of(id) else {
+            let older = self.older(key, usize::MAX).await?;
+            return Ok(older.into_iter().find(|(_, record)| is_called(record, state, id)));
+        };
+        let entry = IndexKey::version(self.id, key.as_bytes(), write);
+        let record = self.shell.record(&entry).await?.filter(|record| is_called(record, state, id));
+        Ok(record.map(|record| (entry, record)))
     }
 }
 

@@ -1,7 +1,7 @@
 //! A bucket's objects.
 
 use super::DriveBucket;
-use super::edit::{check, is_called};
+use super::edit::check;
 use super::multipart::DriveMultipart;
 use super::writer::DriveWriter;
 use crate::format::{Body, IndexKey, ObjectRecord};
@@ -21,9 +21,13 @@ impl DriveBucket {
 
     /// An object and a hold on its bytes.
     pub(super) async fn held(&self, key: &ObjectKey, version: Option<&str>) -> Result<(ObjectRecord, Pins)> {
-        let entry = self.named(key, version).await?;
-        let held = self.shell.held(&entry).await?.filter(|(record, _)| record.body != Body::Mark);
-        held.ok_or_else(|| Self::missing(key))
+        loop {
+            let named = self.named(key, version).await?;
+            let held = self.shell.held(&named.entry).await?;
+            if let Some(found) = named.still(held)? {
+                return Ok(found);
+            }
+        }
     }
 
     /// An object, and its bytes or a hold on them.
@@ -32,28 +36,22 @@ impl DriveBucket {
         key: &ObjectKey,
         version: Option<&str>,
     ) -> Result<(ObjectRecord, Access)> {
-        let entry = self.named(key, version).await?;
-        let found = self.shell.accessed(&entry).await?.filter(|(record, _)| record.body != Body::Mark);
-        found.ok_or_else(|| Self::missing(key))
+        loop {
+            let named = self.named(key, version).await?;
+            let found = self.shell.accessed(&named.entry).await?;
+            if let Some(found) = named.still(found)? {
+                return Ok(found);
+            }
+        }
     }
 
     /// The entry of a version, or of what the key is now.
-    async fn named(&self, key: &ObjectKey, version: Option<&str>) -> Result<IndexKey> {
-        match version {
-            None => Ok(IndexKey::object(self.id, key)),
-            Some(id) => self.entry_of(key, id).await?.ok_or_else(|| Self::missing(key)),
-        }
-    }
-
-    /// The entry of a version.
-    pub(super) async fn entry_of(&self, key: &ObjectKey, id: &str) -> Result<Option<IndexKey>> {
-        let state = self.state().await?;
-        let current = IndexKey::object(self.id, key);
-        if self.shell.record(&current).await?.is_some_and(|record| is_called(&record, state, id)) {
-            return Ok(Some(current));
-        }
-        let older = self.older(key, usize::MAX).await?;
-        Ok(older.into_iter().find(|(_, record)| is_called(record, state, id)).map(|(entry, _)| entry))
+    async fn named<'a>(&self, key: &'a ObjectKey, version: Option<&'a str>) -> Result<Named<'a>> {
+        let Some(id) = version else {
+            return Ok(Named { key, entry: IndexKey::object(self.id, key), write: None });
+        };
+        let (entry, record) = self.version_called(key, id).await?.ok_or_else(|| Self::missing(key))?;
+        Ok(Named { key, entry, write: Some(record.write) })
     }
 
     /// The very bytes that a ref names, and a hold on them.
@@ -83,6 +81,30 @@ impl DriveBucket {
                 let bytes = self.shell.read_all((write, body), 0..len, pins).await?;
                 Ok(self.shell.store(bytes.into_iter().collect()).await?)
             }
+        }
+    }
+}
+
+/// Where something was a moment ago.
+struct Named<'a> {
+    key: &'a ObjectKey,
+    entry: IndexKey,
+    /// Which write it is, if only that one is meant.
+    write: Option<u64>,
+}
+
+impl Named<'_> {
+    /// What was found there; `None` if the version that is meant is elsewhere by now: what was current became older, or the
+    /// other way round.
+    fn still<T>(&self, found: Option<(ObjectRecord, T)>) -> Result<Option<(ObjectRecord, T)>> {
+        let is_meant = |write| self.write.is_none_or(|meant| meant == write);
+        match found {
+            Some((record, access)) if is_meant(record.write) => match record.body {
+                Body::Mark => Err(DriveBucket::missing(self.key)),
+                _ => Ok(Some((record, access))),
+            },
+            None if self.write.is_none() => Err(DriveBucket::missing(self.key)),
+            _ => Ok(None),
         }
     }
 }

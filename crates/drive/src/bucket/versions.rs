@@ -1,11 +1,15 @@
 //! What was overwritten and deleted.
 
-use super::edit::{Edit, check};
+use super::edit::{Edit, Older, check, is_called};
 use super::{DriveBucket, shown};
-use crate::format::{Body, IndexKey, Kind, ObjectRecord};
+use crate::error::Error;
+use crate::format::{Body, BucketId, IndexKey, Kind, ObjectRecord};
+use crate::index;
+use crate::machine::Machine;
 use crate::shell::decoded;
 use bytes::Bytes;
 use std::ops::Bound;
+use std::sync::Arc;
 use store::listing::{PAGE_ENTRIES_MAX, Scan, successor};
 use store::{
     Deleted, ListRequest, ListVersions, Lock, NULL_VERSION, ObjectKey, Precondition, Removal, Result,
@@ -23,13 +27,47 @@ impl DriveBucket {
 
     /// All of a key, newest first.
     async fn all_of(&self, key: &ObjectKey, state: Versioning) -> Result<Vec<Version>> {
-        let current = self.shell.record(&IndexKey::object(self.id, key)).await?;
-        let older = self.older(key, usize::MAX).await?;
-        let has_current = current.is_some();
-        let newest = current.map(|record| self.version(key, &record, true, state));
-        let older = older.iter().enumerate();
-        let older = older.map(|(at, (_, record))| self.version(key, record, at == 0 && !has_current, state));
-        Ok(newest.into_iter().chain(older).collect())
+        let entry = IndexKey::object(self.id, key);
+        let mut current = self.shell.record(&entry).await?;
+        loop {
+            let older = self.older(key, usize::MAX).await?.into_iter().map(|(_, record)| record);
+            let now = self.shell.record(&entry).await?;
+            if is_same_write(&current, &now) {
+                let records = newest_first(current, older);
+                return Ok(self.versions_of(key, &records, state).collect());
+            }
+            current = now;
+        }
+    }
+
+    /// The version of a key that is called so, and its entry.
+    pub(super) async fn version_called(&self, key: &ObjectKey, id: &str) -> Result<Option<Older>> {
+        let state = self.state().await?;
+        let entry = IndexKey::object(self.id, key);
+        let mut current = self.shell.record(&entry).await?;
+        loop {
+            if let Some(record) = current.as_ref().filter(|record| is_called(record, state, id)) {
+                return Ok(Some((entry, record.clone())));
+            }
+            let older = self.older_called(key, id, state).await?;
+            // Where it is not, it may have become what the key is, meanwhile.
+            let now = self.shell.record(&entry).await?;
+            if older.is_some() || is_same_write(&current, &now) {
+                return Ok(older);
+            }
+            current = now;
+        }
+    }
+
+    /// The versions of a key that these records are, the newest first.
+    fn versions_of(
+        &self,
+        key: &ObjectKey,
+        records: &[ObjectRecord],
+        state: Versioning,
+    ) -> impl Iterator<Item = Version> {
+        let numbered = records.iter().enumerate();
+        numbered.map(move |(at, record)| self.version(key, record, at == 0, state))
     }
 
     /// Changes a version that is an object.
@@ -62,37 +100,11 @@ impl DriveBucket {
         if let Some(current) = edit.current.as_ref().filter(|current| edit.is_called(current, id)) {
             return Ok(Some((IndexKey::object(self.id, key), current.clone())));
         }
-        let older = self.older(key, usize::MAX).await?;
-        Ok(older.into_iter().find(|(_, record)| edit.is_called(record, id)))
+        Ok(self.older_called(key, id, edit.state).await?)
     }
 
-    /// The first key of a range, current or not.
-    async fn first_key(&self, from: &Bound<Vec<u8>>, prefix: &[u8]) -> Result<Option<ObjectKey>> {
-        let (objects, versions) = (IndexKey::of(Kind::Object, self.id), IndexKey::of(Kind::Version, self.id));
-        let current = from.as_ref().map(|key| objects.clone().then(key).0);
-        let older = match from {
-            Bound::Included(key) => Bound::Included(versions.clone().escaped(key).0),
-            // After all versions of the key, which end in a number.
-            Bound::Excluded(key) => Bound::Included(versions.clone().escaped(key).then(&[0, 2]).0),
-            Bound::Unbounded => Bound::Unbounded,
-        };
-        let (objects, versions) = (objects.then(prefix).0, versions.escaped(prefix).0);
-        let found = self.shell.blocking(move |machine| {
-            let first = |from: Bound<Vec<u8>>, prefix: &[u8]| {
-                let mut scan = machine.index.scan(from.as_ref().map(Vec::as_slice), prefix)?;
-                Ok(scan.next()?.map(|(key, _)| key.to_vec()))
-            };
-            Ok((first(current, &objects)?, first(older, &versions)?))
-        });
-        let (current, older) = found.await?;
-        let current = current.and_then(|entry| IndexKey::object_key(&entry));
-        let older = older.and_then(|entry| ObjectKey::new(IndexKey::escaped_key(&entry)?.0).ok());
-        Ok(current.into_iter().chain(older).min())
-    }
-
-    async fn page_of_versions(&self, scan: &Scan, after_version: Option<&str>) -> Result<Vec<VersionEntry>> {
+    async fn page_of_versions(&self, scan: Scan, after_version: Option<&str>) -> Result<Vec<VersionEntry>> {
         let state = self.state().await?;
-        let entry = |version| VersionEntry::Version(Box::new(version));
         let mut entries = Vec::new();
         if let (Some(after), Some(version)) = (&scan.after, after_version)
             && let Ok(key) = ObjectKey::new(after.clone())
@@ -101,30 +113,134 @@ impl DriveBucket {
             let rest = versions.into_iter().skip_while(|found| *found.id != *version).skip(1);
             entries.extend(rest.map(entry));
         }
-        let mut from = match &scan.after {
+        let bucket = self.clone();
+        let work = move |machine: &Arc<Machine>| bucket.versions_from(machine, &scan, state, entries);
+        Ok(self.shell.blocking(work).await?)
+    }
+
+    /// These entries, and those of the keys after the scan's beginning.
+    fn versions_from(
+        &self,
+        machine: &Machine,
+        scan: &Scan,
+        state: Versioning,
+        mut entries: Vec<VersionEntry>,
+    ) -> crate::Result<Vec<VersionEntry>> {
+        let mut from = Some(match &scan.after {
             Some(after) if **after >= *scan.prefix => Bound::Excluded(after.to_vec()),
             _ => Bound::Included(scan.prefix.to_vec()),
-        };
+        });
         while entries.len() < scan.limit
-            && let Some(key) = self.first_key(&from, &scan.prefix).await?
+            && let Some(bound) = from.take()
         {
-            from = match scan.fold(key.as_bytes()) {
-                Some(prefix) => {
+            let mut keys = Keys::new(machine, self.id, &bound, &scan.prefix)?;
+            while entries.len() < scan.limit
+                && let Some(key) = keys.next()
+            {
+                if let Some(prefix) = scan.fold(key.as_bytes()) {
                     if scan.is_after(prefix) {
                         entries.push(VersionEntry::Prefix(Bytes::copy_from_slice(prefix)));
                     }
-                    let Some(next) = successor(prefix) else { break };
-                    Bound::Included(next)
+                    from = successor(prefix).map(Bound::Included);
+                    break;
                 }
-                None => {
-                    entries.extend(self.all_of(&key, state).await?.into_iter().map(entry));
-                    Bound::Excluded(key.as_bytes().to_vec())
-                }
-            };
+                let records = keys.take(&key)?;
+                entries.extend(self.versions_of(&key, &records, state).map(entry));
+            }
         }
         entries.truncate(scan.limit);
         Ok(entries)
     }
+}
+
+/// Whether two looks at what a key is have seen the same: then nothing that is there still was missed in between.
+fn is_same_write(one: &Option<ObjectRecord>, other: &Option<ObjectRecord>) -> bool {
+    let write = |record: &Option<ObjectRecord>| record.as_ref().map(|record| record.write);
+    write(one) == write(other)
+}
+
+fn entry(version: Version) -> VersionEntry {
+    VersionEntry::Version(Box::new(version))
+}
+
+/// The keys of a bucket that are objects or were, in order: two scans side by side.
+struct Keys {
+    objects: index::Scan,
+    versions: index::Scan,
+    /// The next entry of each, which was not taken yet.
+    object: Option<(ObjectKey, Bytes)>,
+    version: Option<(ObjectKey, Bytes)>,
+}
+
+impl Keys {
+    fn new(machine: &Machine, bucket: BucketId, from: &Bound<Vec<u8>>, prefix: &[u8]) -> crate::Result<Self> {
+        let (objects, versions) = (IndexKey::of(Kind::Object, bucket), IndexKey::of(Kind::Version, bucket));
+        let current = from.as_ref().map(|key| objects.clone().then(key).0);
+        let older = match from {
+            Bound::Included(key) => Bound::Included(versions.clone().escaped(key).0),
+            // After all versions of the key, which end in a number.
+            Bound::Excluded(key) => Bound::Included(versions.clone().escaped(key).then(&[0, 2]).0),
+            Bound::Unbounded => Bound::Unbounded,
+        };
+        let scan = |from: Bound<Vec<u8>>, prefix: IndexKey| {
+            machine.index.scan(from.as_ref().map(Vec::as_slice), &prefix.0)
+        };
+        // In this order: what is overwritten in between is found among the older ones.
+        let objects = scan(current, objects.then(prefix))?;
+        let versions = scan(older, versions.escaped(prefix))?;
+        let mut keys = Self { objects, versions, object: None, version: None };
+        keys.next_object()?;
+        keys.next_version()?;
+        Ok(keys)
+    }
+
+    /// The next key.
+    fn next(&self) -> Option<ObjectKey> {
+        self.object.iter().chain(&self.version).map(|(key, _)| key).min().cloned()
+    }
+
+    /// What the next key has, the newest first.
+    fn take(&mut self, key: &ObjectKey) -> crate::Result<Vec<ObjectRecord>> {
+        let (mut current, mut older) = (None, Vec::new());
+        if let Some((_, value)) = self.object.take_if(|(next, _)| next == key) {
+            current = Some(decoded(&value)?);
+            self.next_object()?;
+        }
+        while let Some((_, value)) = self.version.take_if(|(next, _)| next == key) {
+            older.push(decoded(&value)?);
+            self.next_version()?;
+        }
+        Ok(newest_first(current, older.into_iter()))
+    }
+
+    fn next_object(&mut self) -> crate::Result<()> {
+        let read = |entry: &[u8], value: &Bytes| Some((IndexKey::object_key(entry)?, value.clone()));
+        self.object = next_of(&mut self.objects, read)?;
+        Ok(())
+    }
+
+    fn next_version(&mut self) -> crate::Result<()> {
+        let key = |entry: &[u8]| ObjectKey::new(IndexKey::escaped_key(entry)?.0).ok();
+        self.version = next_of(&mut self.versions, |entry, value| Some((key(entry)?, value.clone())))?;
+        Ok(())
+    }
+}
+
+/// What is current, and what is older than that: who overwrote it between the two looks made it one of the older ones too.
+fn newest_first(
+    current: Option<ObjectRecord>,
+    older: impl Iterator<Item = ObjectRecord>,
+) -> Vec<ObjectRecord> {
+    let newest = current.as_ref().map_or(u64::MAX, |current| current.write);
+    current.into_iter().chain(older.filter(|record| record.write < newest)).collect()
+}
+
+fn next_of<T>(
+    scan: &mut index::Scan,
+    read: impl FnOnce(&[u8], &Bytes) -> Option<T>,
+) -> crate::Result<Option<T>> {
+    let Some((entry, value)) = scan.next()? else { return Ok(None) };
+    read(entry, value).map(Some).ok_or(Error::damaged("a version's entry in the index", 0))
 }
 
 #[async_trait::async_trait]
@@ -185,15 +301,13 @@ impl Versions for DriveBucket {
         let ListVersions { prefix, delimiter, after, after_version, limit } = request;
         let keys = ListRequest { prefix, delimiter, start_after: after, token: None, limit };
         let scan = Scan::new(keys, PAGE_ENTRIES_MAX)?;
-        self.page_of_versions(&scan, after_version.as_deref()).await
+        self.page_of_versions(scan, after_version.as_deref()).await
     }
 
     async fn tags(&self, key: &ObjectKey, id: &str) -> Result<Tags> {
         version_id::check(id)?;
         let missing = || StoreError::NotFound(key.clone());
-        let entry = self.entry_of(key, id).await?.ok_or_else(missing)?;
-        let record = self.shell.entry(&entry).await?.ok_or_else(missing)?;
-        let record = decoded(&record)?;
+        let (_, record) = self.version_called(key, id).await?.ok_or_else(missing)?;
         if record.body == Body::Mark { Err(missing()) } else { Ok(record.tags) }
     }
 
@@ -231,5 +345,30 @@ impl Versions for DriveBucket {
             Ok(())
         })
         .await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::Naming;
+    use store::Timestamp;
+
+    /// A version was listed twice, as the newest and as an older one, when its key was overwritten between the look at what is
+    /// current and the one at what is older.
+    #[test]
+    fn what_is_overwritten_between_two_looks_is_listed_once() {
+        let record = |write| {
+            let (modified, naming, body) = (Timestamp(1), Naming::Own, Body::Mark);
+            let (attributes, tags) = Default::default();
+            ObjectRecord { write, modified, naming, etag: None, body, attributes, tags }
+        };
+        let listed = |current: Option<u64>, older: &[u64]| -> Vec<u64> {
+            let records = newest_first(current.map(record), older.iter().copied().map(record));
+            records.iter().map(|record| record.write).collect()
+        };
+        assert_eq!(listed(Some(5), &[4, 2]), [5, 4, 2]);
+        assert_eq!(listed(Some(5), &[6, 5, 4]), [5, 4]);
+        assert_eq!(listed(None, &[4, 2]), [4, 2]);
     }
 }

@@ -1,7 +1,6 @@
 //! The bytes of a simulated device: what is on the medium, what a reader sees, and the writes in between.
 
 use drive::device::BLOCK_BYTES;
-use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,24 +14,63 @@ const SECTOR: usize = 512;
 /// Writes in the order in which they returned.
 pub(super) type WriteId = u64;
 
-/// Blocks by number, zeros where there is none. A block is shared by all who hold it until it changes.
-type Blocks = BTreeMap<u64, Arc<[u8; BLOCK]>>;
+/// The bytes of a block, shared by all who hold it until they change.
+type Block = Arc<[u8]>;
+
+/// Blocks by number, zeros where there is none.
+#[derive(Clone, Default)]
+struct Blocks(Vec<Option<Block>>);
 
 #[derive(Clone, Default)]
 pub(super) struct Medium {
     /// What no loss of power takes away.
     stable: Blocks,
-    /// What a reader sees.
+    /// What a reader sees: what is stable, and on it the writes that are not flushed.
     seen: Blocks,
     /// In the order of their ids.
     unflushed: Vec<Write>,
     written: WriteId,
 }
 
+impl Blocks {
+    fn get(&self, number: u64) -> Option<&Block> {
+        self.0.get(number as usize)?.as_ref()
+    }
+
+    /// The place of a block, zeros if there was none.
+    fn place(&mut self, number: u64) -> &mut Option<Block> {
+        let number = number as usize;
+        if self.0.len() <= number {
+            self.0.resize(number + 1, None);
+        }
+        &mut self.0[number]
+    }
+
+    fn put(&mut self, number: u64, block: Block) {
+        *self.place(number) = Some(block);
+    }
+
+    /// A block's bytes, to be changed.
+    fn bytes_mut(&mut self, number: u64) -> &mut [u8] {
+        let block = self.place(number).get_or_insert_with(|| Arc::new([0; BLOCK]));
+        Arc::make_mut(block)
+    }
+
+    fn count(&self) -> usize {
+        self.0.iter().flatten().count()
+    }
+}
+
+impl Write {
+    fn has(&self, number: u64) -> bool {
+        self.blocks.binary_search_by_key(&number, |(number, _)| *number).is_ok()
+    }
+}
+
 /// Without the bytes: nobody reads hundreds of megabytes of them.
 impl fmt::Debug for Medium {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (blocks, unflushed) = (self.seen.len(), self.unflushed.len());
+        let (blocks, unflushed) = (self.seen.count(), self.unflushed.len());
         f.debug_struct("Medium")
             .field("blocks", &blocks)
             .field("unflushed", &unflushed)
@@ -43,22 +81,26 @@ impl fmt::Debug for Medium {
 #[derive(Clone)]
 struct Write {
     id: WriteId,
-    blocks: Blocks,
+    /// By number, ascending.
+    blocks: Vec<(u64, Block)>,
     /// A flush of it has failed: no later one makes it safe.
     in_doubt: bool,
 }
 
 impl Medium {
     pub(super) fn read(&self, at: u64, into: &mut [u8]) {
-        for (block, into) in (at / BLOCK_BYTES..).zip(into.chunks_exact_mut(BLOCK)) {
-            into.copy_from_slice(&*bytes_of(&self.seen, block));
+        for (number, into) in (at / BLOCK_BYTES..).zip(into.chunks_exact_mut(BLOCK)) {
+            match self.seen.get(number) {
+                Some(block) => into.copy_from_slice(block),
+                None => into.fill(0),
+            }
         }
     }
 
     pub(super) fn write(&mut self, at: u64, from: &[u8]) {
         let numbered = (at / BLOCK_BYTES..).zip(from.chunks_exact(BLOCK));
-        let blocks: Blocks = numbered.map(|(block, bytes)| (block, copied(bytes))).collect();
-        self.seen.extend(blocks.iter().map(|(block, bytes)| (*block, bytes.clone())));
+        let blocks: Vec<(u64, Block)> = numbered.map(|(number, bytes)| (number, bytes.into())).collect();
+        blocks.iter().for_each(|(number, block)| self.seen.put(*number, block.clone()));
         self.unflushed.push(Write { id: self.written, blocks, in_doubt: false });
         self.written += 1;
     }
@@ -92,9 +134,9 @@ impl Medium {
         for write in flushed {
             // What is older and in doubt cannot come back over it.
             for older in left.iter_mut().filter(|older| older.id < write.id) {
-                older.blocks.retain(|block, _| !write.blocks.contains_key(block));
+                older.blocks.retain(|(number, _)| !write.has(*number));
             }
-            self.stable.extend(write.blocks);
+            write.blocks.into_iter().for_each(|(number, block)| self.stable.put(number, block));
         }
         left.retain(|write| !write.blocks.is_empty());
         self.unflushed = left;
@@ -111,11 +153,13 @@ impl Medium {
         let mood = Mood::of(&entropy);
         let mut writes = std::mem::take(&mut self.unflushed);
         shuffle(&entropy, &mut writes);
-        for write in writes {
+        for write in &writes {
             let survives = mood.of_write(&entropy, write.blocks.len() * BLOCK);
-            settle(&mut self.stable, &write, &survives);
+            settle(&mut self.stable, write, &survives);
         }
-        self.seen = self.stable.clone();
+        for (number, _) in writes.iter().flat_map(|write| &write.blocks) {
+            *self.seen.place(*number) = self.stable.get(*number).cloned();
+        }
     }
 
     pub(super) fn flip(&mut self, seed: u64, range: Range<u64>) -> u64 {
@@ -124,11 +168,11 @@ impl Medium {
         let bit = 1 << entropy.below(8);
         let (block, byte) = (at / BLOCK_BYTES, (at % BLOCK_BYTES) as usize);
         for copies in [&mut self.stable, &mut self.seen] {
-            Arc::make_mut(copies.entry(block).or_insert_with(zeros))[byte] ^= bit;
+            copies.bytes_mut(block)[byte] ^= bit;
         }
         for write in &mut self.unflushed {
-            if let Some(bytes) = write.blocks.get_mut(&block) {
-                Arc::make_mut(bytes)[byte] ^= bit;
+            if let Ok(place) = write.blocks.binary_search_by_key(&block, |(number, _)| *number) {
+                Arc::make_mut(&mut write.blocks[place].1)[byte] ^= bit;
             }
         }
         at
@@ -184,8 +228,16 @@ fn tear(entropy: &Entropy, bytes: usize) -> Vec<bool> {
 
 /// Puts the sectors of a write that survive where they belong.
 fn settle(stable: &mut Blocks, write: &Write, survives: &[bool]) {
-    for ((block, from), survives) in write.blocks.iter().zip(survives.chunks(BLOCK / SECTOR)) {
-        let into = Arc::make_mut(stable.entry(*block).or_insert_with(zeros));
+    for ((number, from), survives) in write.blocks.iter().zip(survives.chunks(BLOCK / SECTOR)) {
+        match survives.iter().filter(|survives| **survives).count() {
+            0 => continue,
+            count if count == survives.len() => {
+                stable.put(*number, from.clone());
+                continue;
+            }
+            _ => {}
+        }
+        let into = stable.bytes_mut(*number);
         for (n, _) in survives.iter().enumerate().filter(|(_, survives)| **survives) {
             let sector = n * SECTOR..(n + 1) * SECTOR;
             into[sector.clone()].copy_from_slice(&from[sector]);
@@ -197,18 +249,4 @@ fn shuffle<T>(entropy: &Entropy, items: &mut [T]) {
     for n in (1..items.len()).rev() {
         items.swap(n, entropy.below(n as u64 + 1) as usize);
     }
-}
-
-fn bytes_of(blocks: &Blocks, block: u64) -> Arc<[u8; BLOCK]> {
-    blocks.get(&block).cloned().unwrap_or_else(zeros)
-}
-
-fn zeros() -> Arc<[u8; BLOCK]> {
-    Arc::new([0; BLOCK])
-}
-
-fn copied(bytes: &[u8]) -> Arc<[u8; BLOCK]> {
-    let mut block = zeros();
-    Arc::make_mut(&mut block).copy_from_slice(bytes);
-    block
 }

@@ -104,11 +104,11 @@ impl Client {
 
     /// A key of which there is something, most of the time.
     pub(super) fn likely_key(&self) -> String {
-        let keys: Vec<&String> = self.model().keys.keys().collect();
+        let keys: Vec<&str> = self.model().keys.keys().map(|key| &**key).collect();
         match keys.len() as u64 {
             0 => self.key().into(),
             _ if self.entropy.below(8) == 0 => self.key().into(),
-            count => keys[self.entropy.below(count) as usize].clone(),
+            count => keys[self.entropy.below(count) as usize].into(),
         }
     }
 
@@ -141,8 +141,7 @@ impl Client {
         expected: Result<Model, &'static str>,
         learn: impl FnOnce(&mut Model, T),
     ) -> Step {
-        let before = self.model().clone();
-        self.models.extend(expected.clone().ok());
+        let expected = expected.map(|after| self.models.push(after));
         self.steps += 1;
         self.report.count("ops");
         let polls = if self.entropy.below(12) == 0 { Some(1 + self.entropy.below(6)) } else { None };
@@ -156,9 +155,9 @@ impl Client {
             outcome.as_ref().map_or_else(ToString::to_string, |_| "done".into())
         ));
         match (outcome, expected) {
-            (Ok(value), Ok(mut after)) => {
-                learn(&mut after, value);
-                self.models = vec![after];
+            (Ok(value), Ok(())) => {
+                self.models.drain(..self.models.len() - 1);
+                learn(&mut self.models[0], value);
             }
             (Ok(_), Err(kind)) => return Err(format!("{what} succeeded, where it is {kind}")),
             (Err(StoreError::Full(_)), _) if self.frees(&what) => {
@@ -166,7 +165,7 @@ impl Client {
             }
             (Err(StoreError::Full(_)), _) => {
                 self.report.count("refusals of a full drive");
-                self.models = vec![before];
+                self.models.truncate(1);
                 return Ok(Going::Refused);
             }
             (Err(error), _) if kind(&error) == "device" => {
@@ -177,7 +176,7 @@ impl Client {
             }
             (Err(error), Err(expected)) if kind(&error) == expected => {
                 self.report.count("refusals");
-                self.models = vec![before];
+                self.models.truncate(1);
                 return Ok(Going::Refused);
             }
             (Err(error), _) => return Err(format!("{what}: {error}")),
@@ -211,9 +210,8 @@ impl Client {
 
     /// All that can be seen is what must be, but of what was read or stored in this life not all bytes are read again.
     pub(super) async fn glance(&mut self, drive: &Drive) -> Step {
-        let kept = self.models.iter().flat_map(|model| model.keys.values().flatten());
-        let known =
-            kept.filter_map(|kept| Some((kept.etag.as_ref()?.as_str().to_owned(), kept.bytes.clone()?)));
+        let kept = self.models.iter().flat_map(|model| model.keys.values()).flat_map(|kept| &**kept);
+        let known = kept.filter_map(|kept| Some((kept.etag.clone()?, kept.bytes.clone()?)));
         let known = known.collect();
         self.compare_beside(drive, &known).await
     }
@@ -231,8 +229,8 @@ impl Client {
             Err(Blind::Wrong(what)) => return Err(format!("{}: {what}", self.bucket)),
         };
         self.report.count("looks");
-        match self.models.iter().rev().find_map(|model| model.adopted(&seen)) {
-            Some(model) => self.models = vec![model],
+        match self.models.iter().rposition(|model| model.allows(&seen)) {
+            Some(at) => self.models = vec![self.models.swap_remove(at).adopting(seen)],
             None => {
                 let models: Vec<String> = self.models.iter().map(told).collect();
                 return Err(format!(
@@ -251,7 +249,7 @@ impl Client {
         match look(drive, &self.bucket, &SETTINGS, &self.entropy, &Known::new()).await {
             Ok(seen) => {
                 let models = self.models.iter().chain(&before.models);
-                match models.into_iter().any(|model| model.adopted(&seen).is_some()) {
+                match models.into_iter().any(|model| model.allows(&seen)) {
                     true => Ok(true),
                     false => Err(format!(
                         "after rot {} is\n  {}\nand must be\n  {}",
@@ -449,7 +447,7 @@ impl Client {
         let (object, versions) = (key_of(&key), store.versions());
         let versions = versions.ok_or("no versions")?;
         let learn = |after: &mut Model, deleted: Deleted| {
-            if let Some(kept) = after.keys.get_mut(&key).and_then(|kept| kept.first_mut()) {
+            if let Some(kept) = after.newest_mut(&key) {
                 kept.id = deleted.version;
             }
         };
@@ -501,12 +499,7 @@ impl Client {
     async fn set_tags(&mut self, store: &dyn ObjectStore) -> Step {
         let (key, tags) = (self.likely_key(), self.small_map());
         let mut after = self.model().clone();
-        let expected = match after
-            .keys
-            .get_mut(&key)
-            .and_then(|kept| kept.first_mut())
-            .filter(|kept| kept.bytes.is_some())
-        {
+        let expected = match after.newest_mut(&key).filter(|kept| kept.bytes.is_some()) {
             Some(kept) => {
                 kept.tags = tags.clone();
                 Ok(after)

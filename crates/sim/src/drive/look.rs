@@ -1,10 +1,11 @@
 //! Everything that can be seen of a bucket, by every way there is.
 
-use super::model::{Begun, Kept, Model};
+use super::model::{Begun, Kept, Model, Part};
 use bytes::Bytes;
 use drive::Drive;
 use futures_util::TryStreamExt as _;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use store::{
     Buckets, ETag, Entropy, GetOptions, ListEntry, ListRequest, ListVersions, NULL_VERSION, Object,
     ObjectKey, ObjectStore, StoreError, Tags, Version, VersionEntry,
@@ -25,7 +26,7 @@ impl From<StoreError> for Blind {
 type Look<T> = Result<T, Blind>;
 
 /// Bytes by etag, as they were seen before in the same life: most looks read only some of them again.
-pub(super) type Known = BTreeMap<String, Bytes>;
+pub(super) type Known = HashMap<ETag, Bytes>;
 
 /// One known object of so many is read again.
 const READ_AGAIN: u64 = 8;
@@ -39,8 +40,11 @@ pub(super) fn text_of(key: &ObjectKey) -> String {
 }
 
 pub(super) async fn read(object: Object) -> store::Result<Bytes> {
-    let pieces: Vec<Bytes> = object.body.try_collect().await?;
-    Ok(pieces.concat().into())
+    let mut pieces: Vec<Bytes> = object.body.try_collect().await?;
+    match pieces.as_mut_slice() {
+        [whole] => Ok(std::mem::take(whole)),
+        pieces => Ok(pieces.concat().into()),
+    }
 }
 
 /// All of a bucket. Settings are those of these names.
@@ -59,14 +63,14 @@ pub(super) async fn look(
     let versions = store.versions().ok_or_else(|| wrong("no versions"))?;
     seen.versioning = versions.state().await?;
     for version in all_versions(&*store, entropy).await? {
-        let known = version.stored.as_ref().and_then(|stored| known.get(stored.object.etag.as_str()));
+        let known = version.stored.as_ref().and_then(|stored| known.get(&stored.object.etag));
         let known = known.filter(|_| entropy.below(READ_AGAIN) > 0);
         let kept = kept(&*store, &version, known).await?;
-        let of_key = seen.keys.entry(text_of(&version.key)).or_default();
+        let of_key = seen.keys.entry(text_of(&version.key).into()).or_default();
         if version.is_newest != of_key.is_empty() {
             return Err(wrong(format!("which version of {} is the newest", text_of(&version.key))));
         }
-        of_key.push(kept);
+        Arc::make_mut(of_key).push(kept);
     }
     compare_listings(&*store, &seen, entropy).await?;
     seen.uploads = uploads(&*store).await?;
@@ -140,7 +144,7 @@ async fn kept(store: &dyn ObjectStore, version: &Version, known: Option<&Bytes>)
 
 /// Pages of keys, folded and not, are what the versions say.
 async fn compare_listings(store: &dyn ObjectStore, seen: &Model, entropy: &Entropy) -> Look<()> {
-    let current = || seen.keys.keys().filter_map(|key| Some((key.clone(), seen.current(key)?)));
+    let current = || seen.keys.keys().filter_map(|key| Some((key.to_string(), seen.current(key)?)));
     let objects: Vec<(String, Option<ETag>, u64)> = current()
         .map(|(key, kept)| (key, kept.etag.clone(), kept.bytes.as_ref().map_or(0, Bytes::len) as u64))
         .collect();
@@ -184,8 +188,7 @@ async fn uploads(store: &dyn ObjectStore) -> Look<BTreeMap<Option<String>, Begun
     let mut found = BTreeMap::new();
     for upload in uploads.list(b"").await? {
         let parts = uploads.parts(&upload.key, &upload.id).await?;
-        // Their bytes show when it is completed; until then length and number do.
-        let parts = parts.iter().map(|part| (part.number, Bytes::from(vec![0; part.size_bytes as usize])));
+        let parts = parts.iter().map(|part| (part.number, Part::Listed(part.size_bytes as usize)));
         let begun = Begun {
             key: text_of(&upload.key),
             user: upload.attributes.user,

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use store::{ETag, NULL_VERSION, ObjectRef, Tags, VersionId, Versioning};
 
 /// What is not known was in flight: whatever is seen first is it.
@@ -26,7 +27,32 @@ pub(super) struct Begun {
     pub(super) key: String,
     pub(super) user: BTreeMap<String, String>,
     pub(super) tags: Tags,
-    pub(super) parts: BTreeMap<u32, Bytes>,
+    pub(super) parts: BTreeMap<u32, Part>,
+}
+
+/// A part of an upload.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Part {
+    Stored(Bytes),
+    /// So long: its bytes show when the upload is completed.
+    Listed(usize),
+}
+
+impl Part {
+    /// What the model has stored, nothing of what was only seen.
+    pub(super) fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Stored(bytes) => bytes,
+            Self::Listed(_) => &[],
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::Stored(bytes) => bytes.len(),
+            Self::Listed(len) => *len,
+        }
+    }
 }
 
 /// A bucket.
@@ -34,8 +60,8 @@ pub(super) struct Begun {
 pub(super) struct Model {
     pub(super) exists: bool,
     pub(super) versioning: Versioning,
-    /// The newest first; never empty.
-    pub(super) keys: BTreeMap<String, Vec<Kept>>,
+    /// The newest first; never empty. Models that follow each other share them.
+    pub(super) keys: BTreeMap<Arc<str>, Arc<Vec<Kept>>>,
     /// By id; without one it was in flight.
     pub(super) uploads: BTreeMap<Option<String>, Begun>,
     pub(super) settings: BTreeMap<String, Bytes>,
@@ -59,7 +85,7 @@ impl Model {
         user: BTreeMap<String, String>,
         tags: Tags,
     ) {
-        let versions = self.keys.entry(key.into()).or_default();
+        let versions = Arc::make_mut(self.keys.entry(key.into()).or_default());
         match self.versioning {
             Versioning::Never => versions.clear(),
             Versioning::Enabled => {}
@@ -79,7 +105,7 @@ impl Model {
 
     /// Removes a version for good.
     pub(super) fn remove(&mut self, key: &str, at: usize) {
-        if let Some(versions) = self.keys.get_mut(key) {
+        if let Some(versions) = self.keys.get_mut(key).map(Arc::make_mut) {
             versions.remove(at);
             if versions.is_empty() {
                 self.keys.remove(key);
@@ -87,9 +113,14 @@ impl Model {
         }
     }
 
+    /// What the key is, to be changed.
+    pub(super) fn newest_mut(&mut self, key: &str) -> Option<&mut Kept> {
+        Arc::make_mut(self.keys.get_mut(key)?).first_mut()
+    }
+
     /// The key was stored as this.
     pub(super) fn learn(&mut self, key: &str, put: ObjectRef) {
-        if let Some(kept) = self.keys.get_mut(key).and_then(|kept| kept.first_mut()) {
+        if let Some(kept) = self.newest_mut(key) {
             kept.etag = Some(put.etag);
             kept.id = put.version.or(kept.id.take());
         }
@@ -98,32 +129,27 @@ impl Model {
     /// Whether something was in flight that is not known yet.
     pub(super) fn has_unknown(&self) -> bool {
         let is_unknown = |kept: &Kept| kept.id.is_none() || (kept.etag.is_none() && kept.bytes.is_some());
-        self.keys.values().flatten().any(is_unknown) || self.uploads.contains_key(&None)
+        self.keys.values().flat_map(|kept| &**kept).any(is_unknown) || self.uploads.contains_key(&None)
     }
 
-    /// This with what was seen of it, if that can be it.
-    pub(super) fn adopted(&self, seen: &Self) -> Option<Self> {
-        if !visible(self).allows(seen) {
-            return None;
-        }
-        let mut model = self.clone();
-        model.keys.clone_from(&seen.keys);
-        let in_flight = model.uploads.remove(&None);
-        let new = seen.uploads.keys().find(|id| !model.uploads.contains_key(id));
+    /// This with what was seen of it, which it allows.
+    pub(super) fn adopting(mut self, seen: Self) -> Self {
+        let in_flight = self.uploads.remove(&None);
+        let new = seen.uploads.into_keys().find(|id| !self.uploads.contains_key(id));
         if let (Some(begun), Some(id)) = (in_flight, new) {
-            model.uploads.insert(id.clone(), begun);
+            self.uploads.insert(id, begun);
         }
-        Some(model)
+        Self { keys: seen.keys, ..self }
     }
 
     /// Whether this, which was seen, can be what must be.
-    fn allows(&self, seen: &Self) -> bool {
+    pub(super) fn allows(&self, seen: &Self) -> bool {
         let keys = || {
             self.keys.len() == seen.keys.len()
                 && self.keys.iter().zip(&seen.keys).all(|((key, kept), (seen_key, seen))| {
                     key == seen_key
                         && kept.len() == seen.len()
-                        && kept.iter().zip(seen).all(|(kept, seen)| kept.allows(seen))
+                        && kept.iter().zip(&**seen).all(|(kept, seen)| kept.allows(seen))
                 })
         };
         let uploads = || {
@@ -131,8 +157,8 @@ impl Model {
                 self.uploads.iter().filter(|(id, _)| id.is_none()).map(|(_, begun)| begun).collect();
             let known = self.uploads.len() - left.len();
             let all = seen.uploads.iter().all(|(id, begun)| match self.uploads.get(id) {
-                Some(known) => known == begun,
-                None => left.pop().is_some_and(|unknown| unknown == begun),
+                Some(known) => known.allows(begun),
+                None => left.pop().is_some_and(|unknown| unknown.allows(begun)),
             });
             all && left.is_empty() && seen.uploads.len() >= known
         };
@@ -141,6 +167,15 @@ impl Model {
             && self.settings == seen.settings
             && keys()
             && uploads()
+    }
+}
+
+impl Begun {
+    /// Of an upload key, attributes, and the numbers and lengths of its parts show.
+    fn allows(&self, seen: &Self) -> bool {
+        let lens = |begun: &Self| begun.parts.iter().map(|(number, part)| (*number, part.len())).collect();
+        let (own, other): (Vec<_>, Vec<_>) = (lens(self), lens(seen));
+        (&self.key, &self.user, own) == (&seen.key, &seen.user, other)
     }
 }
 
@@ -181,7 +216,7 @@ pub(super) fn told(model: &Model) -> String {
         .uploads
         .iter()
         .map(|(id, begun)| {
-            let parts: Vec<_> = begun.parts.iter().map(|(number, bytes)| (number, bytes.len())).collect();
+            let parts: Vec<_> = begun.parts.iter().map(|(number, part)| (number, part.len())).collect();
             format!("upload {id:?} of {} {parts:?}", begun.key)
         })
         .collect();
@@ -193,14 +228,4 @@ pub(super) fn told(model: &Model) -> String {
         uploads.join(" | "),
         model.settings.keys()
     )
-}
-
-/// The model as far as a look goes: of an upload its parts' numbers and lengths show.
-fn visible(model: &Model) -> Model {
-    let mut visible = model.clone();
-    for begun in visible.uploads.values_mut() {
-        begun.tags.clear();
-        begun.parts.values_mut().for_each(|bytes| *bytes = vec![0; bytes.len()].into());
-    }
-    visible
 }

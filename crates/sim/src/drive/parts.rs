@@ -2,7 +2,7 @@
 
 use super::client::{Client, Going, SETTINGS, Step, kind};
 use super::look::{key_of, text_of};
-use super::model::{Begun, Model};
+use super::model::{Begun, Model, Part};
 use bytes::Bytes;
 use drive::Drive;
 use futures_util::stream::{self, StreamExt as _};
@@ -118,7 +118,8 @@ impl Client {
         }
         let is_broken = self.entropy.below(8) == 0;
         let mut after = self.model().clone();
-        after.uploads.get_mut(&Some(id.to_owned())).map(|begun| begun.parts.insert(number, bytes.clone()));
+        let part = Part::Stored(bytes.clone());
+        after.uploads.get_mut(&Some(id.to_owned())).map(|begun| begun.parts.insert(number, part));
         let uploads = store.uploads().ok_or("no uploads")?;
         let mut pieces: Vec<store::Result<Bytes>> =
             bytes.chunks(100_000).map(|piece| Ok(bytes.slice_ref(piece))).collect();
@@ -133,7 +134,7 @@ impl Client {
     async fn complete(&mut self, store: &dyn ObjectStore, id: &str) -> Step {
         let Begun { key, user, tags, parts } = self.begun(id)?;
         let numbers: Vec<u32> = parts.keys().copied().filter(|_| self.entropy.below(4) > 0).collect();
-        let bytes: Vec<u8> = numbers.iter().flat_map(|number| parts[number].to_vec()).collect();
+        let bytes: Vec<u8> = numbers.iter().flat_map(|number| parts[number].bytes()).copied().collect();
         let (precondition, holds) = self.precondition(&key);
         let mut after = self.model().clone();
         after.put(&key, Some(bytes.into()), user, tags);
@@ -167,12 +168,12 @@ impl Client {
 
     pub(super) async fn remove_version(&mut self, store: &dyn ObjectStore) -> Step {
         let key = self.likely_key();
-        let count = self.model().keys.get(&key).map_or(0, Vec::len) as u64;
+        let count = self.model().keys.get(&*key).map_or(0, |kept| kept.len()) as u64;
         if count == 0 {
             return Ok(Going::On);
         }
         let at = self.entropy.below(count) as usize;
-        let Some(id) = self.model().keys[&key][at].id.clone() else { return Ok(Going::On) };
+        let Some(id) = self.model().keys[&*key][at].id.clone() else { return Ok(Going::On) };
         let mut after = self.model().clone();
         after.remove(&key, at);
         let versions = store.versions().ok_or("no versions")?;

@@ -3,9 +3,11 @@
 //! Owns the code: Reed-Solomon over GF(2^16) as `reed-solomon-simd` has it, each 64 bytes of the units for themselves, so that
 //! units of many rows are computed at once.
 
+use super::few::FewEngine;
 use super::shape::Shape;
 use crate::device::Buffer;
-use reed_solomon_simd::{Error, ReedSolomonDecoder, ReedSolomonEncoder};
+use reed_solomon_simd::rate::{DefaultRateDecoder, RateDecoder as _};
+use reed_solomon_simd::{Error, ReedSolomonEncoder};
 use std::io;
 
 /// The parity of units of data, each member's.
@@ -35,7 +37,8 @@ pub(super) fn restore(shape: Shape, mut units: Vec<Option<Buffer>>) -> io::Resul
 }
 
 fn missing(shape: Shape, units: &[Option<Buffer>], bytes: usize) -> Result<Vec<(usize, Buffer)>, Error> {
-    let mut decoder = ReedSolomonDecoder::new(shape.data, shape.parity, bytes)?;
+    let engine = FewEngine::default();
+    let mut decoder = DefaultRateDecoder::new(shape.data, shape.parity, bytes, engine, None)?;
     let (data, parity) = units.split_at(shape.data);
     for (member, units) in data.iter().enumerate() {
         units.iter().try_for_each(|units| decoder.add_original_shard(member, units))?;

@@ -11,6 +11,7 @@
 //! Refuses: to know whether what it reads is right, for which its caller has checksums.
 
 mod code;
+mod few;
 mod label;
 mod mend;
 mod open;
