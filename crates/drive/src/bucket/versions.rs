@@ -50,10 +50,13 @@ impl DriveBucket {
                 return Ok(Some((entry, record.clone())));
             }
             let older = self.older_called(key, id, state).await?;
-            // Where it is not, it may have become what the key is, meanwhile.
-            let now = self.shell.record(&entry).await?;
-            if older.is_some() || is_same_write(&current, &now) {
+            if older.is_some() {
                 return Ok(older);
+            }
+            // It may have become what the key is, meanwhile.
+            let now = self.shell.record(&entry).await?;
+            if is_same_write(&current, &now) {
+                return Ok(None);
             }
             current = now;
         }

@@ -359,7 +359,7 @@ impl Client {
             36 => self.set(&*store).await,
             37 => self.race(&*store).await,
             38 => self.unmake(drive, &*store).await,
-            _ => self.go_on_reading().await,
+            _ => self.read_meanwhile(&*store).await,
         }
     }
 
@@ -396,7 +396,11 @@ impl Client {
     }
 
     pub(super) async fn put(&mut self, store: &dyn ObjectStore) -> Step {
-        let (key, bytes) = (self.key(), self.bytes());
+        self.put_to(store, self.key()).await
+    }
+
+    pub(super) async fn put_to(&mut self, store: &dyn ObjectStore, key: &str) -> Step {
+        let bytes = self.bytes();
         let (precondition, holds) = self.precondition(key);
         let (user, tags) = (self.small_map(), self.small_map());
         let mut after = self.model().clone();

@@ -73,6 +73,13 @@ impl Model {
         self.keys.get(key)?.first().filter(|kept| kept.bytes.is_some())
     }
 
+    /// The objects that are named by an id of their own: key, id and bytes.
+    pub(super) fn named(&self) -> impl Iterator<Item = (&str, &VersionId, &Bytes)> {
+        let all = self.keys.iter().flat_map(|(key, kept)| kept.iter().map(move |kept| (&**key, kept)));
+        let named = all.filter(|(_, kept)| kept.is_named);
+        named.filter_map(|(key, kept)| Some((key, kept.id.as_ref()?, kept.bytes.as_ref()?)))
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.keys.is_empty() && self.uploads.is_empty()
     }

@@ -1,7 +1,7 @@
 //! What a client does in several steps, or to several things at once: uploads, versions, readers, races.
 
 use super::client::{Client, Going, SETTINGS, Step, kind};
-use super::look::{key_of, text_of};
+use super::look::{key_of, read, text_of};
 use super::model::{Begun, Model, Part};
 use bytes::Bytes;
 use drive::Drive;
@@ -168,16 +168,20 @@ impl Client {
 
     pub(super) async fn remove_version(&mut self, store: &dyn ObjectStore) -> Step {
         let key = self.likely_key();
-        let count = self.model().keys.get(&*key).map_or(0, |kept| kept.len()) as u64;
+        self.remove_version_of(store, &key).await
+    }
+
+    async fn remove_version_of(&mut self, store: &dyn ObjectStore, key: &str) -> Step {
+        let count = self.model().keys.get(key).map_or(0, |kept| kept.len()) as u64;
         if count == 0 {
             return Ok(Going::On);
         }
         let at = self.entropy.below(count) as usize;
-        let Some(id) = self.model().keys[&*key][at].id.clone() else { return Ok(Going::On) };
+        let Some(id) = self.model().keys[key][at].id.clone() else { return Ok(Going::On) };
         let mut after = self.model().clone();
-        after.remove(&key, at);
+        after.remove(key, at);
         let versions = store.versions().ok_or("no versions")?;
-        let (what, object) = (format!("remove {key} {id}"), key_of(&key));
+        let (what, object) = (format!("remove {key} {id}"), key_of(key));
         let learn = |_: &mut Model, _: Deleted| ();
         self.call(what, versions.remove(&object, &id, Removal::default()), Ok(after), learn).await
     }
@@ -202,6 +206,45 @@ impl Client {
             Err(error) => return Err(format!("get {}: {error}", text_of(&from.key))),
         }
         if self.entropy.below(2) == 0 { Ok(Going::On) } else { self.go_on_reading().await }
+    }
+
+    /// Reads a version while its key is changed: what is read is that version, unless it was removed.
+    pub(super) async fn read_meanwhile(&mut self, store: &dyn ObjectStore) -> Step {
+        let mut named: Vec<_> = self
+            .model()
+            .named()
+            .map(|(key, id, bytes)| (key.to_owned(), id.clone(), bytes.clone()))
+            .collect();
+        if named.is_empty() {
+            return self.go_on_reading().await;
+        }
+        let (key, id, expected) = named.swap_remove(self.entropy.below(named.len() as u64) as usize);
+        let (object, turns, change) = (key_of(&key), self.entropy.below(12), self.entropy.below(3));
+        let reading = async {
+            for _ in 0..turns {
+                tokio::task::yield_now().await;
+            }
+            let options = GetOptions { version: Some(id.clone()), ..GetOptions::default() };
+            read(store.get(&object, options).await?).await
+        };
+        let changing = async {
+            match change {
+                0 => self.remove_version_of(store, &key).await,
+                _ => self.put_to(store, &key).await,
+            }
+        };
+        let (seen, changed) = futures_util::future::join(reading, changing).await;
+        let going = changed?;
+        self.tell(format!("{key} {id} was read meanwhile: {:?}", seen.as_ref().map(Bytes::len)));
+        self.report.count("reads of versions while their key was changed");
+        let may_be_gone = self.models.iter().any(|model| model.named().all(|(_, other, _)| *other != id));
+        match seen {
+            Ok(bytes) if bytes == expected => Ok(going),
+            Err(error) if kind(&error) == "missing" && may_be_gone => Ok(going),
+            Err(error) if kind(&error) == "device" && self.is_faulty => Ok(Going::Down),
+            Ok(bytes) => Err(format!("{} other bytes were read of {key} {id}", bytes.len())),
+            Err(error) => Err(format!("reading {key} {id}: {error}")),
+        }
     }
 
     pub(super) async fn set(&mut self, store: &dyn ObjectStore) -> Step {
