@@ -77,6 +77,17 @@ impl Bucket {
         world: &World,
     ) -> Result<Self> {
         let options = OpenOptions { read_only, ..OpenOptions::default() };
+        Self::open_with(volume, flags, options, world).await
+    }
+
+    /// The same; how is a drive's affair, but for `read_only`.
+    pub(crate) async fn open_with(
+        volume: &Volume,
+        flags: &StoreFlags,
+        options: OpenOptions,
+        world: &World,
+    ) -> Result<Self> {
+        let read_only = options.read_only;
         match volume {
             Volume::S3 { bucket, .. } => Self::open_s3(bucket, flags, world).await,
             Volume::Directory { root } => Self::open_dir(root, read_only, world),

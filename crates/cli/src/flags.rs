@@ -51,7 +51,7 @@ pub(crate) struct VolumeFlags {
     /// Where the lock, the control socket, the log and the cache live
     #[arg(long, value_name = "DIR")]
     pub(crate) state_dir: Option<PathBuf>,
-    /// Bound on metadata and data held in memory
+    /// Bound on metadata and data held in memory; of a drive that is mounted, half is the drive's
     #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = memory_limit)]
     pub(crate) memory_limit: u64,
     /// How long what is known of a name or an object is believed

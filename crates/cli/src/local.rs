@@ -52,6 +52,11 @@ impl Local {
         }
     }
 
+    /// Whether it has drives, which take memory of their own.
+    pub(crate) fn has_drives(&self) -> bool {
+        matches!(self, Self::Drives { .. })
+    }
+
     /// Ends: what was acknowledged is safe in any case, and is found sooner by the next opening.
     pub(crate) async fn close(&self) -> Result<()> {
         let Self::Drives { kept, .. } = self else { return Ok(()) };

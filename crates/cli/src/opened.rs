@@ -8,6 +8,7 @@ use crate::control::protocol::EventSource;
 use crate::feeding::{FeedParts, Feeds};
 use crate::flags::{Atime, Attributes, Cache, StoreFlags, ViewFlags, VolumeFlags};
 use crate::handling;
+use crate::local;
 use crate::metadata::{self, Metadata};
 use crate::state::{self, Holder, State};
 use crate::viewing::{OnlyBucket, Reach, Viewing, ViewingParts};
@@ -70,7 +71,9 @@ impl Opened {
         wanted: Option<Wanted<'_>>,
         world: &World,
     ) -> Result<Self> {
-        let mut bucket = Bucket::open(volume, store, flags.read_only, world).await?;
+        let beneath = local::within(flags.memory_limit / 2, flags.read_only);
+        let mut bucket = Bucket::open_with(volume, store, beneath, world).await?;
+        let flags = &beside(&bucket, flags);
         let unusable = |error| anyhow!("cannot use {}: {error}", volume.url());
         let prefix = volume.prefix().as_bytes();
         let mut record = vfs::VolumeRecord::read(bucket.store.as_ref(), prefix).await.map_err(unusable)?;
@@ -284,6 +287,13 @@ async fn note_policy(
         record.rewrite(bucket.store.as_ref(), prefix).await?;
     }
     Ok(record)
+}
+
+/// The flags with the memory that a drive leaves to who uses it: half.
+fn beside(bucket: &Bucket, flags: &VolumeFlags) -> VolumeFlags {
+    let has_drives = bucket.local.as_ref().is_some_and(|local| local.has_drives());
+    let memory_limit = if has_drives { flags.memory_limit / 2 } else { flags.memory_limit };
+    VolumeFlags { memory_limit, ..flags.clone() }
 }
 
 fn writeback_options(volume: &Volume, flags: &VolumeFlags, keys_are_used_once: bool) -> WritebackOptions {

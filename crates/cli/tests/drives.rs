@@ -159,6 +159,28 @@ fn a_drive_is_mounted_as_directories() {
     );
 }
 
+/// A drive took half a GiB beside the mount, whatever the mount was told.
+#[test]
+fn s329_a_mount_of_a_drive_keeps_to_its_memory_with_the_drive() {
+    let home = Home::new();
+    home.ok(["format", "--drive", "vol", "--size", "512MiB"]);
+    let mount = || home.ok(["mount", "--memory-limit", "128MiB", "vol", "mnt"]);
+    mount();
+    let bytes: Vec<u8> =
+        (0..16 << 20).map(|at: u32| at.wrapping_mul(2_654_435_761).to_le_bytes()[3]).collect();
+    for number in 0..20 {
+        fs::write(home.mnt().join(number.to_string()), &bytes).unwrap();
+    }
+    home.ok(["umount", "mnt"]);
+    mount();
+    for number in 0..20 {
+        assert!(fs::read(home.mnt().join(number.to_string())).unwrap() == bytes);
+    }
+    let peak = home.peak_bytes();
+    assert!(peak < 200 << 20, "{} MiB", peak >> 20);
+    home.ok(["umount", "mnt"]);
+}
+
 #[test]
 fn what_is_no_drive_is_refused_and_kept() {
     let home = Home::new();

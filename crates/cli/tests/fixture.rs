@@ -118,6 +118,11 @@ impl Home {
         self.status()["pid"].as_u64().unwrap().try_into().unwrap()
     }
 
+    /// The most memory that daemon has had, in bytes.
+    pub(crate) fn peak_bytes(&self) -> u64 {
+        peak_bytes(self.pid())
+    }
+
     /// What the mount at `mnt` says of itself.
     pub(crate) fn status(&self) -> serde_json::Value {
         serde_json::from_str(&self.ok(["status", "mnt", "--json"])).unwrap()
@@ -171,4 +176,11 @@ pub(crate) fn eventually(what: &str, holds: impl Fn() -> bool) {
         std::thread::sleep(Duration::from_millis(20));
     }
     panic!("it never came true that {what}");
+}
+
+/// The most memory a process has had, in bytes.
+pub(crate) fn peak_bytes(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
 }

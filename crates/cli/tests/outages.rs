@@ -3,7 +3,7 @@
 //! The matrix of every operation and outage in simulated time is in `crates/vfs/tests/outages.rs`, that of every request in
 //! `crates/store/tests/s3/budget.rs`; here it is shown that they hold together.
 
-use crate::fixture::{Home, eventually, is_mounted, said};
+use crate::fixture::{Home, eventually, is_mounted, peak_bytes, said};
 use crate::kills::make;
 use crate::s3::{home, new_bucket};
 use servers::{Mode, Proxy, S3Server, SmallDisk};
@@ -248,13 +248,6 @@ impl Drop for Running {
 #[expect(clippy::disallowed_methods, reason = "the reader is a person at a shell")]
 fn outage_secs() -> u64 {
     std::env::var("TENON_OUTAGE_SECS").map_or(8, |secs| secs.parse().unwrap())
-}
-
-/// The most memory a process has had, in bytes.
-fn peak_bytes(pid: u32) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
-    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
 }
 
 /// Programs that read and write while nothing comes or goes hold no memory that grows.

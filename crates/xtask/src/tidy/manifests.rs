@@ -55,7 +55,7 @@ const OWNED: [(&str, &[&str]); 12] = [
     ("hyper", &["listen", "store", "events", "s3", "views", "servers", "bench"]),
     ("hyper-util", &["listen", "store", "events", "s3", "views", "servers", "bench"]),
     ("rustls", &["listen", "store", "s3", "views", "cli", "servers", "events"]),
-    ("quick-xml", &["store"]),
+    ("quick-xml", &["s3", "store"]),
     ("s3s", &["s3"]),
     ("granit-parser", &["views"]),
     ("io-uring", &["drive"]),
