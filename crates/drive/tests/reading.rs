@@ -40,6 +40,27 @@ fn open_cached(device: &SimDevice) -> Drive {
     open_with(device, OpenOptions { read_cache_bytes: CACHE_BYTES, ..OpenOptions::default() }).unwrap()
 }
 
+/// The checksums of a run were read first, and by themselves, however short it was.
+#[tokio::test(flavor = "multi_thread")]
+async fn s353_a_cold_object_of_less_than_a_mebibyte_takes_one_read_of_the_device() {
+    let device = formatted();
+    let drive = open_with(&device, OpenOptions { read_cache_bytes: 0, ..OpenOptions::default() }).unwrap();
+    let store = bucket_of(&drive).await;
+    let reads = || {
+        let done = device.take_operations().into_iter();
+        done.filter(|done| done.kind == OperationKind::Read).count()
+    };
+    for (len, expected) in [(300_000, 1), (1_000_000, 1), (2_500_000, 4)] {
+        let bytes = body(3, len);
+        put(&*store, "object", &bytes).await;
+        drive.close().await.unwrap();
+        get(&*store, "object", Some(0..1)).await.unwrap();
+        reads();
+        assert_eq!(get(&*store, "object", None).await.unwrap(), bytes);
+        assert_eq!(reads(), expected, "{len}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn s313_what_was_read_or_stored_lately_takes_no_read_of_the_device() {
     let device = formatted();

@@ -1,10 +1,10 @@
 //! Reading bytes whose checksums do not match once more, past one of the devices below the drive after the other.
 
 use super::Shell;
-use super::read::are_right;
+use super::read::{are_right, sums_from, sums_in};
 use crate::device::{BLOCK_BYTES, BlockDevice, Buffer};
 use crate::error::{Error, Result};
-use crate::format::{Extent, SUMMED_BYTES};
+use crate::format::{Extent, sum_blocks_of};
 use bytes::Bytes;
 use std::ops::Range;
 
@@ -48,12 +48,10 @@ fn read_both(device: &dyn BlockDevice, way: usize, extent: &Extent, range: Range
         device.read_without(way, at, &mut buffer).ok().map(|()| buffer)
     };
     let sums_at = extent.sums_at();
-    let sums = read(sums_at, extent.data_bytes.div_ceil(SUMMED_BYTES) * 4)?;
+    let sums = read(sums_at, sum_blocks_of(extent.data_bytes) * BLOCK_BYTES)?;
     let (at, bytes) = (extent.run.at() + range.start, range.end - range.start);
     let data = read(at, bytes)?;
-    let first = (range.start / SUMMED_BYTES) as usize;
-    let wanted: Vec<u32> = sums.as_chunks::<4>().0.iter().map(|sum| u32::from_le_bytes(*sum)).collect();
-    if !are_right(&data[..bytes as usize], &wanted[first..]) {
+    if !are_right(&data[..bytes as usize], sums_from(&sums_in(&sums, extent), &range)) {
         return None;
     }
     for (at, right) in [(sums_at, &sums), (at, &data)] {

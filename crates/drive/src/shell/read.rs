@@ -4,12 +4,13 @@
 
 use super::Shell;
 use super::cache::{KEPT_BYTES_MAX, ReadCache, Stretch};
-use crate::device::BLOCK_BYTES;
+use crate::device::{BLOCK_BYTES, Buffer};
 use crate::error::{Error, Result};
-use crate::format::{Body, Extent, Piece, SUMMED_BYTES};
+use crate::format::{Body, Extent, Piece, SUMMED_BYTES, sum_blocks_of};
 use crate::space::Pins;
 use crate::wire::sum;
 use bytes::Bytes;
+use futures_util::future::try_join;
 use futures_util::stream::{self, BoxStream};
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use std::ops::Range;
@@ -57,14 +58,6 @@ enum Source {
 }
 
 impl Source {
-    /// Where the data begins, in bytes from the device's beginning.
-    fn at(&self) -> u64 {
-        match self {
-            Self::Piece(piece) => piece.at,
-            Self::Extent(extent) => extent.0.run.at(),
-        }
-    }
-
     fn len_bytes(&self) -> u64 {
         match self {
             Self::Piece(piece) => piece.len.into(),
@@ -197,46 +190,94 @@ impl Shell {
     /// Whole checksums of a source's data, or all of it to its end.
     async fn read_stretch(&self, source: &Source, range: Range<u64>) -> Result<Bytes> {
         match source {
-            Source::Piece(piece) => self.read_summed(source, range, &piece.sums).await,
+            Source::Piece(piece) => {
+                let blocks = self.blocks(piece.at, &range).await?;
+                self.right(blocks, sums_from(&piece.sums, &range)).await
+            }
             Source::Extent(extent) => {
-                let sums = extent.1.get_or_try_init(|| self.read_sums(&extent.0)).await?;
-                match self.read_summed(source, range.clone(), sums).await {
-                    Err(error @ Error::Damaged { .. }) => {
-                        self.extent_otherwise(&extent.0, range, error).await
-                    }
+                let (extent, sums) = &**extent;
+                self.check_inside(extent)?;
+                match self.read_extent(extent, sums, &range).await {
+                    Err(error @ Error::Damaged { .. }) => self.extent_otherwise(extent, range, error).await,
                     read => read,
                 }
             }
         }
     }
 
-    /// The checksums of a run.
-    async fn read_sums(&self, extent: &Extent) -> Result<Vec<u32>> {
-        if extent.run.end() > self.machine.geometry.blocks {
-            return Err(Error::damaged(
-                "an object's record, whose data lies beyond the device,",
-                extent.run.at(),
-            ));
+    fn check_inside(&self, extent: &Extent) -> Result<()> {
+        match extent.run.end() <= self.machine.geometry.blocks {
+            true => Ok(()),
+            false => {
+                let what = "an object's record, whose data lies beyond the device,";
+                Err(Error::damaged(what, extent.run.at()))
+            }
         }
-        let count = extent.data_bytes.div_ceil(SUMMED_BYTES);
-        let buffer = self.read_blocks(extent.sums_at(), (count * 4).next_multiple_of(BLOCK_BYTES)).await?;
-        let sums = buffer.as_chunks::<4>().0.iter().take(count as usize);
-        Ok(sums.map(|sum| u32::from_le_bytes(*sum)).collect())
     }
 
-    /// Bytes of an object, compared with their checksums.
-    async fn read_summed(&self, source: &Source, range: Range<u64>, sums: &[u32]) -> Result<Bytes> {
-        let (from, to) = (source.at() + range.start, source.at() + range.end);
-        let first = from / BLOCK_BYTES * BLOCK_BYTES;
-        let buffer = self.read_blocks(first, to.next_multiple_of(BLOCK_BYTES) - first).await?;
-        let data = (from - first) as usize..(to - first) as usize;
-        let sums = &sums[(range.start / SUMMED_BYTES) as usize..];
+    /// A stretch of a run, and at the same time its checksums, if nobody has read them; of a short run in one read.
+    async fn read_extent(
+        &self,
+        extent: &Extent,
+        sums: &OnceCell<Vec<u32>>,
+        range: &Range<u64>,
+    ) -> Result<Bytes> {
+        let at = extent.run.at();
+        let run_bytes = extent.sums_at() - at + sum_blocks_of(extent.data_bytes) * BLOCK_BYTES;
+        if run_bytes <= KEPT_BYTES_MAX && *range == (0..extent.data_bytes) && !sums.initialized() {
+            let buffer = self.read_blocks(at, run_bytes).await?;
+            let sums = sums_in(&buffer[(extent.sums_at() - at) as usize..], extent);
+            return self.right(Blocks { at, buffer, data: 0..extent.data_bytes as usize }, &sums).await;
+        }
+        let sums = sums.get_or_try_init(|| self.read_sums(extent));
+        let (sums, blocks) = try_join(sums, self.blocks(at, range)).await?;
+        self.right(blocks, sums_from(sums, range)).await
+    }
+
+    /// The checksums of a run.
+    async fn read_sums(&self, extent: &Extent) -> Result<Vec<u32>> {
+        let blocks = sum_blocks_of(extent.data_bytes);
+        Ok(sums_in(&self.read_blocks(extent.sums_at(), blocks * BLOCK_BYTES).await?, extent))
+    }
+
+    /// The blocks that a range of a source's data lies in.
+    async fn blocks(&self, source_at: u64, range: &Range<u64>) -> Result<Blocks> {
+        let (from, to) = (source_at + range.start, source_at + range.end);
+        let at = from / BLOCK_BYTES * BLOCK_BYTES;
+        let buffer = self.read_blocks(at, to.next_multiple_of(BLOCK_BYTES) - at).await?;
+        Ok(Blocks { at, buffer, data: (from - at) as usize..(to - at) as usize })
+    }
+
+    /// Bytes of an object that match their checksums.
+    async fn right(&self, Blocks { at, buffer, data }: Blocks, sums: &[u32]) -> Result<Bytes> {
         let buffer = match are_right(&buffer[data.clone()], sums) {
             true => buffer,
-            false => self.data_otherwise(first, buffer.len() as u64, data.clone(), sums).await?,
+            false => {
+                let len_bytes = (data.end as u64).next_multiple_of(BLOCK_BYTES);
+                self.data_otherwise(at, len_bytes, data.clone(), sums).await?
+            }
         };
         Ok(Bytes::from(buffer).slice(data))
     }
+}
+
+/// Blocks that were read, and which bytes in them are asked for.
+struct Blocks {
+    /// Where the first one is, in bytes from the device's beginning.
+    at: u64,
+    buffer: Buffer,
+    data: Range<usize>,
+}
+
+/// The checksums of an extent's run, which its blocks begin with.
+pub(super) fn sums_in(blocks: &[u8], extent: &Extent) -> Vec<u32> {
+    let count = extent.data_bytes.div_ceil(SUMMED_BYTES) as usize;
+    blocks.as_chunks::<4>().0.iter().take(count).map(|sum| u32::from_le_bytes(*sum)).collect()
+}
+
+/// Those of a range on.
+pub(super) fn sums_from<'a>(sums: &'a [u32], range: &Range<u64>) -> &'a [u32] {
+    &sums[(range.start / SUMMED_BYTES) as usize..]
 }
 
 /// Whether the sums are those of the data, from their first on.
