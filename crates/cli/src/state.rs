@@ -59,7 +59,7 @@ impl State {
     pub(crate) fn take(root: &Path, holder: &Holder) -> Result<Self> {
         make_private(root)?;
         let lock = open_lock(root)?;
-        if !try_lock(&lock, root)? {
+        if !lock_when_free(&lock, root)? {
             bail!("{}", held_message(root, &read_holder(root)?));
         }
         write_holder(&lock, holder).with_context(|| format!("cannot write to {}", root.display()))?;
@@ -232,6 +232,19 @@ fn open_lock(root: &Path) -> Result<File> {
         })
 }
 
+/// Takes the lock; who has it and does not answer is one that ends: a process that was killed has it until its files are closed.
+fn lock_when_free(lock: &File, root: &Path) -> Result<bool> {
+    let mut waited = Duration::ZERO;
+    while !try_lock(lock, root)? {
+        if waited >= ENDS_WITHIN || holder(root).is_some() {
+            return Ok(false);
+        }
+        std::thread::sleep(LOOK_AGAIN);
+        waited += LOOK_AGAIN;
+    }
+    Ok(true)
+}
+
 fn try_lock(lock: &File, root: &Path) -> Result<bool> {
     match rustix::fs::flock(lock, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(true),
@@ -324,10 +337,24 @@ mod tests {
         let root = dir.path().join("state");
         let held = State::take(&root, &somebody()).unwrap();
         assert_eq!(read_holder(&root).unwrap(), somebody());
+        let _answers = crate::control::socket::bind(&root).unwrap();
         let refused = State::take(&root, &somebody()).unwrap_err().to_string();
         assert!(refused.contains("process 42") && refused.contains("/mnt/a"), "{refused}");
         drop(held);
         State::take(&root, &somebody()).unwrap();
+    }
+
+    /// `umount` and `mount` after `kill -9` were told now and then that the killed one mounts.
+    #[test]
+    fn who_ends_is_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let held = State::take(dir.path(), &somebody()).unwrap();
+        let ending = std::thread::spawn(move || {
+            std::thread::sleep(10 * LOOK_AGAIN);
+            drop(held);
+        });
+        State::take(dir.path(), &somebody()).unwrap();
+        ending.join().unwrap();
     }
 
     #[test]
