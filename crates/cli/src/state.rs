@@ -6,6 +6,7 @@
 use crate::volume::{self, Volume};
 use anyhow::{Context, Result, anyhow, bail};
 use rustix::fs::FlockOperation;
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, Write};
@@ -234,21 +235,22 @@ fn open_lock(root: &Path) -> Result<File> {
 
 /// Takes the lock; who has it and does not answer is one that ends: a process that was killed has it until its files are closed.
 fn lock_when_free(lock: &File, root: &Path) -> Result<bool> {
-    let mut waited = Duration::ZERO;
-    while !try_lock(lock, root)? {
-        if waited >= ENDS_WITHIN || holder(root).is_some() {
-            return Ok(false);
-        }
-        std::thread::sleep(LOOK_AGAIN);
-        waited += LOOK_AGAIN;
-    }
-    Ok(true)
+    let is_ending = |error: &Errno| *error == Errno::WOULDBLOCK && holder(root).is_none();
+    is_taken(when_free(|| flock(lock), is_ending), root)
 }
 
 fn try_lock(lock: &File, root: &Path) -> Result<bool> {
-    match rustix::fs::flock(lock, FlockOperation::NonBlockingLockExclusive) {
+    is_taken(flock(lock), root)
+}
+
+fn flock(lock: &File) -> Result<(), Errno> {
+    rustix::fs::flock(lock, FlockOperation::NonBlockingLockExclusive)
+}
+
+fn is_taken(locked: Result<(), Errno>, root: &Path) -> Result<bool> {
+    match locked {
         Ok(()) => Ok(true),
-        Err(rustix::io::Errno::WOULDBLOCK) => Ok(false),
+        Err(Errno::WOULDBLOCK) => Ok(false),
         Err(error) => {
             Err(anyhow!(error).context(format!("cannot lock the state directory {}", root.display())))
         }

@@ -100,8 +100,7 @@ impl DriveBucket {
         mut body: BoxStream<'_, Result<Bytes>>,
         len_bytes: Option<u64>,
     ) -> Result<Stored> {
-        self.shell.machine.check_writable()?;
-        let mut writer = self.shell.patient_run_writer(len_bytes);
+        let mut writer = self.shell.patient_run_writer(len_bytes)?;
         while let Some(piece) = body.try_next().await? {
             writer.push(&piece).await?;
         }

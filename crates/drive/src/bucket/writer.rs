@@ -32,8 +32,7 @@ impl ObjectWriter for DriveWriter {
             none => {
                 self.held.push(piece);
                 if self.held.len() > shell.machine.piece_bytes_max() {
-                    shell.machine.check_writable()?;
-                    let runs = none.insert(shell.patient_run_writer(self.len_bytes));
+                    let runs = none.insert(shell.patient_run_writer(self.len_bytes)?);
                     for piece in std::mem::take(&mut self.held).pieces() {
                         runs.push(piece).await?;
                     }

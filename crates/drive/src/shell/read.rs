@@ -6,7 +6,7 @@ use super::Shell;
 use super::cache::{KEPT_BYTES_MAX, ReadCache, Stretch};
 use crate::device::{BLOCK_BYTES, Buffer};
 use crate::error::{Error, Result};
-use crate::format::{Body, Extent, Piece, SUMMED_BYTES, sum_blocks_of};
+use crate::format::{Body, Extent, Piece, SUMMED_BYTES, run_blocks_of, sum_blocks_of};
 use crate::space::Pins;
 use crate::wire::sum;
 use bytes::Bytes;
@@ -223,7 +223,7 @@ impl Shell {
         range: &Range<u64>,
     ) -> Result<Bytes> {
         let at = extent.run.at();
-        let run_bytes = extent.sums_at() - at + sum_blocks_of(extent.data_bytes) * BLOCK_BYTES;
+        let run_bytes = run_blocks_of(extent.data_bytes) * BLOCK_BYTES;
         if run_bytes <= KEPT_BYTES_MAX && *range == (0..extent.data_bytes) && !sums.initialized() {
             let buffer = self.read_blocks(at, run_bytes).await?;
             let sums = sums_in(&buffer[(extent.sums_at() - at) as usize..], extent);

@@ -62,8 +62,9 @@ struct OpenRun {
 
 impl Shell {
     /// A writer of bytes that somebody has.
-    pub(super) fn run_writer(self: &Arc<Self>, len_bytes: u64) -> RunWriter {
-        RunWriter {
+    pub(super) fn run_writer(self: &Arc<Self>, len_bytes: u64) -> Result<RunWriter> {
+        self.machine.check_writable()?;
+        Ok(RunWriter {
             shell: self.clone(),
             bytes_to_come: len_bytes,
             places: None,
@@ -71,12 +72,12 @@ impl Shell {
             extents: Vec::new(),
             runs: Vec::new(),
             under_way: VecDeque::new(),
-        }
+        })
     }
 
     /// A writer of bytes that come from elsewhere, as slowly as they like: memory for them is bounded for all together.
-    pub(crate) fn patient_run_writer(self: &Arc<Self>, len_bytes: Option<u64>) -> RunWriter {
-        RunWriter { places: Some(self.places.clone()), ..self.run_writer(len_bytes.unwrap_or(0)) }
+    pub(crate) fn patient_run_writer(self: &Arc<Self>, len_bytes: Option<u64>) -> Result<RunWriter> {
+        Ok(RunWriter { places: Some(self.places.clone()), ..self.run_writer(len_bytes.unwrap_or(0))? })
     }
 }
 

@@ -64,8 +64,7 @@ impl Shell {
 
     /// Stores bytes in runs, whatever their length.
     pub(crate) async fn store_in_runs(self: &Arc<Self>, bytes: Payload) -> Result<Stored> {
-        self.machine.check_writable()?;
-        let mut writer = self.run_writer(bytes.len());
+        let mut writer = self.run_writer(bytes.len())?;
         for piece in bytes.pieces() {
             writer.push(piece).await?;
         }
