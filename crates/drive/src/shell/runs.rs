@@ -16,8 +16,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-/// How much of a run is written at a time, at least, in bytes.
-const WRITE_BYTES: u64 = 2 << 20;
+/// How much of a run is written at a time, at least, in bytes: what the device takes at once.
+const WRITE_BYTES: u64 = 1 << 20;
 
 /// Writes of one writer under way at the same time, while the next one is filled.
 const WRITES_UNDER_WAY: usize = 2;
@@ -31,7 +31,7 @@ const RUN_BYTES_MAX: u64 = 64 << 20;
 /// Where there is no run that is long enough, none shorter than this is taken, in blocks.
 const RUN_BLOCKS_MIN: u64 = 17;
 
-/// Writers' buffers that are filled or written at the same time, of 2 to 4 MiB each.
+/// Writers' buffers that are filled or written at the same time, of 1 to 2 MiB each.
 pub(super) const PLACES: usize = 64;
 
 /// Others give their places back as soon as they have sent so much.

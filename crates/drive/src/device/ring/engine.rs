@@ -29,8 +29,9 @@ const DEVICE: Fixed = Fixed(0);
 /// Stands for the waker where slots have their numbers.
 const WAKER: u64 = u64::MAX;
 
-/// The most that one entry of the ring moves, in bytes: the kernel does not do 2 GiB.
-const ENTRY_BYTES_MAX: usize = 1 << 30;
+/// The most that one entry of the ring moves, in bytes: as many pages as the kernel sends to a device at once. Of more it
+/// pins the first for nothing and leaves all to a thread of its own (docs/decisions/0054).
+const ENTRY_BYTES_MAX: usize = 1 << 20;
 
 /// How often the kernel may answer that a request be made again.
 const RETRIES: u32 = 32;

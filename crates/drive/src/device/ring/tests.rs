@@ -100,6 +100,23 @@ async fn many_at_once_each_get_their_own() {
     }
 }
 
+/// One entry of the ring moves 1 MiB: the rest of a request follows it.
+#[tokio::test]
+async fn what_is_longer_than_an_entry_is_moved_to_its_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let ring = Ring::start(file(folder.path())).unwrap();
+    for blocks in [255, 256, 257, 512, 800] {
+        let mut written = Buffer::zeroed(blocks * BLOCK);
+        for (block, bytes) in written.chunks_mut(BLOCK).enumerate() {
+            bytes.fill((block % 251) as u8);
+        }
+        let written = Bytes::from(written);
+        ring.write(BLOCK_BYTES, written.clone()).await.unwrap();
+        let read = ring.read(BLOCK_BYTES, Buffer::zeroed(written.len())).await.unwrap();
+        assert!(*read == *written, "{blocks} blocks");
+    }
+}
+
 /// A client that goes away drops its request: the memory is the kernel's until the read is done.
 #[tokio::test]
 async fn who_stops_waiting_takes_no_memory_away() {
