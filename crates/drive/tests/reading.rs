@@ -71,9 +71,15 @@ async fn s313_what_was_read_or_stored_lately_takes_no_read_of_the_device() {
     put(&*store, "large", &large).await;
     read_bytes(&device);
     assert_eq!(get(&*store, "small", None).await.unwrap(), small);
-    assert_eq!(read_bytes(&device), 0, "a small object just stored");
     assert_eq!(get(&*store, "large", None).await.unwrap(), large);
-    assert!(read_bytes(&device) >= 3_300_000);
+    assert_eq!(read_bytes(&device), 0, "what was just stored");
+    drop((store, drive));
+    let drive = open_cached(&device);
+    let store = store::Buckets::open(&drive, "photos").await.unwrap();
+    assert_eq!(get(&*store, "small", None).await.unwrap(), small);
+    read_bytes(&device);
+    assert_eq!(get(&*store, "large", None).await.unwrap(), large);
+    assert!(read_bytes(&device) >= 3_300_000, "nobody has read it since the drive was opened");
     for range in [None, Some(0..3_300_000), Some(1_048_576..2_097_152), Some(2_097_160..3_300_000)] {
         let expected = range
             .clone()
@@ -93,6 +99,53 @@ async fn s313_what_was_read_or_stored_lately_takes_no_read_of_the_device() {
     read_bytes(&device);
     assert_eq!(get(&*store, "small", None).await.unwrap(), small, "of a small object all is read");
     assert_eq!(read_bytes(&device), 0);
+}
+
+/// Only small objects were kept when they were stored, so that what one step of a pipeline had written the next one read from the device.
+#[tokio::test(flavor = "multi_thread")]
+async fn s354_what_was_just_stored_in_runs_takes_no_read_of_the_device_however_it_came() {
+    let device = formatted();
+    let options = OpenOptions { read_cache_bytes: 4 * CACHE_BYTES, ..OpenOptions::default() };
+    let drive = open_with(&device, options).unwrap();
+    let store = bucket_of(&drive).await;
+    let (large, part) = (body(1, 2_500_000), body(2, 5 << 20));
+
+    let mut writer = store.writer(&key("streamed"), Some(large.len() as u64)).await.unwrap().unwrap();
+    for piece in large.chunks(70_000) {
+        writer.write(Bytes::copy_from_slice(piece)).await.unwrap();
+    }
+    let streamed = writer.finish(PutOptions::default()).await.unwrap();
+    read_bytes(&device);
+    assert_eq!(get(&*store, "streamed", None).await.unwrap(), large);
+    store.rename(&streamed, &key("renamed"), Precondition::None).await.unwrap();
+    assert_eq!(get(&*store, "renamed", None).await.unwrap(), large);
+    assert_eq!(read_bytes(&device), 0, "an object that came piece by piece, and was renamed");
+
+    let upload = store.multipart(&key("parts"), Attributes::default(), Tags::default()).await.unwrap();
+    upload.put_part(2, large.clone().into()).await.unwrap();
+    upload.put_part(1, part.clone().into()).await.unwrap();
+    upload.complete(Precondition::None).await.unwrap();
+    let joined = Bytes::from([&part[..], &large].concat());
+    read_bytes(&device);
+    assert_eq!(get(&*store, "parts", None).await.unwrap(), joined);
+    assert_eq!(read_bytes(&device), 0, "an object of two parts");
+}
+
+/// What nobody can ask for any more stayed in memory before, and what was stored last had no room beside it.
+#[tokio::test(flavor = "multi_thread")]
+async fn s354_what_is_overwritten_or_deleted_gives_its_memory_back() {
+    let device = formatted();
+    let drive = open_cached(&device);
+    let store = bucket_of(&drive).await;
+    for round in 0..10 {
+        let large = body(round, 3_000_000);
+        put(&*store, "large", &large).await;
+        read_bytes(&device);
+        assert_eq!(get(&*store, "large", None).await.unwrap(), large);
+        assert_eq!(read_bytes(&device), 0, "{round}");
+        put(&*store, "another", &body(!round, 3_000_000)).await;
+        store.delete(&key("another"), Precondition::None).await.unwrap();
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -3,7 +3,7 @@
 use super::{DriveBucket, shown};
 use crate::error::Result;
 use crate::format::{Body, Change, IndexKey, Naming, ObjectRecord};
-use crate::machine::{Prepared, Purpose, Small};
+use crate::machine::{Named, Prepared, Purpose, Small};
 use crate::shell::{Held, Stored, decoded};
 use store::{
     Attributes, Deleted, ETag, ObjectKey, ObjectRef, Precondition, StoreError, Tags, Versioning, version_id,
@@ -101,7 +101,7 @@ impl Edit<'_> {
         description: (Attributes, Tags),
     ) -> Result<ObjectRef> {
         self.make_room().await?;
-        let Stored { body, small, holds, etag } = stored;
+        let Stored { body, small, holds, etag, known } = stored;
         let (attributes, tags) = description;
         let (write, modified) = (self.bucket.shell.machine.next_write(), self.bucket.shell.clock.now());
         let record = ObjectRecord { write, modified, naming: self.naming(), etag, body, attributes, tags };
@@ -111,6 +111,9 @@ impl Edit<'_> {
         match small {
             None => {
                 self.prepared.retain(&record.body);
+                if let Body::Extents(extents) = &record.body {
+                    self.prepared.named.push(Named { write, extents: extents.clone(), before: known });
+                }
                 self.put(key, &record);
             }
             Some(bytes) => self.prepared.small.push(Small::new(key, record, bytes)),
@@ -154,7 +157,7 @@ impl Edit<'_> {
         };
         match stays {
             true => self.put(IndexKey::version(self.bucket.id, self.key.as_bytes(), current.write), &current),
-            false => self.release(&current.body),
+            false => self.prepared.release(&current),
         }
         Ok(())
     }
@@ -163,7 +166,7 @@ impl Edit<'_> {
     pub(super) async fn remove_current(&mut self) -> Result<()> {
         self.prepared.purpose = Purpose::Frees;
         let Some(current) = self.current.take() else { return Ok(()) };
-        self.release(&current.body);
+        self.prepared.release(&current);
         self.delete(self.key_of_current());
         let next = self.bucket.older(self.key, 1).await?.pop();
         self.promote(next);
@@ -190,7 +193,7 @@ impl Edit<'_> {
     }
 
     fn drop_version(&mut self, entry: IndexKey, record: &ObjectRecord) {
-        self.release(&record.body);
+        self.prepared.release(record);
         self.delete(entry);
     }
 
@@ -203,13 +206,9 @@ impl Edit<'_> {
         self.prepared.changes.push(Change::Delete { key: key.0 });
     }
 
-    fn release(&mut self, body: &Body) {
-        self.prepared.release(body);
-    }
-
     /// What else happens with it.
-    pub(super) fn with(&mut self, changes: impl IntoIterator<Item = Change>) {
-        self.prepared.changes.extend(changes);
+    pub(super) fn with(&mut self, other: Prepared) {
+        self.prepared.extend(other);
     }
 
     /// Makes it durable and seen.

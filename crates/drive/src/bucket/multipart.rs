@@ -32,6 +32,7 @@ pub(crate) struct DriveMultipart {
 struct Part {
     extents: Vec<Extent>,
     holds: Vec<Hold>,
+    known: Vec<(u64, usize)>,
 }
 
 impl Part {
@@ -58,7 +59,7 @@ impl DriveMultipart {
     /// From now on this is the part.
     pub(crate) fn insert(&self, number: u32, stored: Stored) -> Result<()> {
         let Body::Extents(extents) = stored.body else { return Ok(()) };
-        let part = Part { extents, holds: stored.holds };
+        let part = Part { extents, holds: stored.holds, known: stored.known };
         self.parts().as_mut().ok_or_else(ended)?.insert(number, part);
         Ok(())
     }
@@ -108,7 +109,9 @@ impl Multipart for DriveMultipart {
         }
         let parts = self.joined()?;
         let extents = parts.iter().flat_map(|part| part.extents.iter().copied()).collect();
-        let stored = Stored::of_extents(extents, parts.into_iter().flat_map(|part| part.holds).collect());
+        let known = parts.iter().flat_map(|part| part.known.iter().copied()).collect();
+        let holds = parts.into_iter().flat_map(|part| part.holds).collect();
+        let stored = Stored { known, ..Stored::of_extents(extents, holds) };
         let object = self.bucket.place(&self.key, stored, self.description.clone(), &precondition).await?;
         *self.parts() = None;
         Ok(self.completed.get_or_init(|| object).clone())

@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::format::{
     Body, Change, IndexKey, Kind, Naming, ObjectRecord, decode_description, encode_description,
 };
-use crate::machine::{Prepared, Purpose};
+use crate::machine::{Named, Prepared, Purpose};
 use crate::shell::{Stored, decoded};
 use crate::wire::{Decoder, Encoder};
 use bytes::Bytes;
@@ -121,7 +121,7 @@ impl DriveBucket {
     async fn forget(&self, key: &ObjectKey, upload: u64) -> Result<Prepared> {
         let mut prepared = Prepared { purpose: Purpose::Frees, ..Prepared::default() };
         for (entry, part) in self.part_records(upload).await? {
-            prepared.release(&part.stored.body);
+            prepared.release(&part.stored);
             prepared.changes.push(Change::Delete { key: entry.0 });
         }
         prepared.changes.push(Change::Delete { key: IndexKey::upload(self.id, key, upload).0 });
@@ -155,18 +155,21 @@ impl Uploads for DriveBucket {
     ) -> Result<Part> {
         part_number::check(number)?;
         self.upload(key, id).await?;
-        let Stored { body, holds, .. } = self.store_stream(body, None).await?;
+        let Stored { body, holds, known, .. } = self.store_stream(body, None).await?;
         let note = note()?;
         let locks = vec![self.shell.hold(self.id, key.as_bytes()).await];
         let (upload, _) = self.upload(key, id).await?;
         let entry = IndexKey::part(self.id, upload, number);
         let mut prepared = Prepared { holds, ..Prepared::default() };
         if let Some(old) = self.shell.entry(&entry).await? {
-            prepared.release(&PartRecord::decode(&old)?.stored.body);
+            prepared.release(&PartRecord::decode(&old)?.stored);
         }
         let (write, modified) = (self.shell.machine.next_write(), self.shell.clock.now());
         let (naming, (attributes, tags)) = (Naming::Unnamed, Default::default());
         prepared.retain(&body);
+        if let Body::Extents(extents) = &body {
+            prepared.named.push(Named { write, extents: extents.clone(), before: known });
+        }
         let stored = ObjectRecord { write, modified, naming, etag: None, body, attributes, tags };
         let record = PartRecord { note, stored };
         prepared.changes.push(Change::Put { key: entry.0, value: record.encode() });
@@ -192,18 +195,20 @@ impl Uploads for DriveBucket {
         let mut edit: Edit<'_> = self.edit(key, held).await?;
         edit.check(&options.precondition)?;
         let parts = self.part_records(upload).await?;
-        let mut extents = Vec::new();
+        let (mut extents, mut known) = (Vec::new(), Vec::new());
         for number in numbers {
             let found = parts.iter().find(|(entry, _)| part_number(entry) == *number);
             let (_, part) = found.ok_or_else(|| StoreError::Invalid("a part that is not there".into()))?;
             if let Body::Extents(more) = &part.stored.body {
                 extents.extend_from_slice(more);
+                known.push((part.stored.write, more.len()));
             }
         }
         let UploadRecord { mut attributes, tags, .. } = record;
         attributes.user.extend(options.user);
-        let placed = edit.place(Stored::of_extents(extents, Vec::new()), (attributes, tags)).await?;
-        edit.with(self.forget(key, upload).await?.changes);
+        let stored = Stored { known, ..Stored::of_extents(extents, Vec::new()) };
+        let placed = edit.place(stored, (attributes, tags)).await?;
+        edit.with(self.forget(key, upload).await?);
         edit.commit().await?;
         Ok(placed)
     }

@@ -3,7 +3,9 @@
 use super::{Log, Machine};
 use crate::device::Buffer;
 use crate::error::{Error, Result};
-use crate::format::{Body, Change, FRAME_HEADER_BYTES, FrameWriter, IndexKey, ObjectRecord, blocks_of};
+use crate::format::{
+    Body, Change, Extent, FRAME_HEADER_BYTES, FrameWriter, IndexKey, ObjectRecord, blocks_of,
+};
 use crate::index::ENTRY_BYTES;
 use crate::space::{Hold, Space, ZONES_OF_DELETIONS, lock};
 use bytes::Bytes;
@@ -33,6 +35,19 @@ pub(crate) struct Prepared {
     /// Held until it is done: runs that the changes name, whose data is written, but not flushed.
     pub(crate) holds: Vec<Hold>,
     pub(crate) purpose: Purpose,
+    /// Writes whose bytes are known by another number so far.
+    pub(crate) named: Vec<Named>,
+    /// Writes whose bytes are nobody's any more, with their bodies.
+    pub(crate) gone: Vec<(u64, Body)>,
+}
+
+/// Bytes in runs that get the number of a write.
+#[derive(Debug)]
+pub(crate) struct Named {
+    pub(crate) write: u64,
+    pub(crate) extents: Vec<Extent>,
+    /// By which numbers the bytes were known, and of how many of the extents each, one after the other.
+    pub(crate) before: Vec<(u64, usize)>,
 }
 
 /// An object whose bytes go into the frame.
@@ -58,9 +73,10 @@ impl Prepared {
         }
     }
 
-    /// A committed record less names this body.
-    pub(crate) fn release(&mut self, body: &Body) {
-        match body {
+    /// A committed record is no more, and names its body no more.
+    pub(crate) fn release(&mut self, record: &ObjectRecord) {
+        self.gone.push((record.write, record.body.clone()));
+        match &record.body {
             Body::Piece(piece) => self.changes.push(Change::Dead { at: piece.at, len: piece.len }),
             Body::Extents(extents) => {
                 self.changes.extend(extents.iter().map(|extent| Change::Release(extent.run)));
@@ -75,6 +91,8 @@ impl Prepared {
         self.changes.extend(other.changes);
         self.holds.extend(other.holds);
         self.purpose = self.purpose.max(other.purpose);
+        self.named.extend(other.named);
+        self.gone.extend(other.gone);
     }
 
     /// At most so many bytes of a frame.

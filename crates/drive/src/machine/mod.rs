@@ -15,7 +15,7 @@ mod open;
 mod verify;
 
 pub use check::Checked;
-pub(crate) use commit::{Prepared, Purpose, Small};
+pub(crate) use commit::{Named, Prepared, Purpose, Small};
 pub use format::FormatOptions;
 pub(crate) use open::LogReader;
 

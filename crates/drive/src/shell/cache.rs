@@ -1,10 +1,12 @@
-//! What was read of objects lately, in memory: below is no page cache.
+//! What was read or stored of objects lately, in memory: below is no page cache.
 //!
 //! Invariants: what is kept was compared with its checksums, or came from who stored it, and is no longer than
 //! [`KEPT_BYTES_MAX`]; the number of a write says which bytes they are, whatever becomes of the blocks that they lie in, so
-//! that nothing here is ever out of date.
+//! that nothing here is ever out of date. What is being stored has a number before it is a write, and another one then.
 
 use crate::error::Result;
+use crate::format::{Body, Extent};
+use crate::machine::Named;
 use bytes::Bytes;
 use quick_cache::sync::DefaultLifecycle;
 use quick_cache::{OptionsBuilder, Weighter, sync};
@@ -40,6 +42,15 @@ impl Stretch {
     pub(super) fn piece(write: u64, len: u32) -> Self {
         Self { write, source: 0, len, from: 0 }
     }
+
+    /// What is read at once of one of an object's runs, if it is read from the beginning on.
+    fn of_run(write: u64, source: u32, extent: &Extent) -> impl Iterator<Item = Self> {
+        let len_bytes = extent.data_bytes;
+        (0..len_bytes).step_by(KEPT_BYTES_MAX as usize).map(move |from| {
+            let len = KEPT_BYTES_MAX.min(len_bytes - from) as u32;
+            Self { write, source, len, from }
+        })
+    }
 }
 
 /// A bounded cache of objects' bytes: what is read again stays longer than what was read once, however much of that there is.
@@ -68,6 +79,43 @@ impl ReadCache {
         self.0.insert(stretch, bytes);
     }
 
+    /// Keeps what goes into a run, if it is all of what is read there at once.
+    pub(super) fn insert_data(&self, stretch: Stretch, bytes: Bytes) {
+        let is_read_at_once = stretch.from.is_multiple_of(KEPT_BYTES_MAX) && stretch.len > 0;
+        if is_read_at_once && u64::from(stretch.len) <= KEPT_BYTES_MAX {
+            self.insert(stretch, alone(bytes));
+        }
+    }
+
+    /// Bytes in runs are a write's from now on.
+    pub(super) fn rename(&self, named: &Named) {
+        let numbers = named
+            .before
+            .iter()
+            .flat_map(|&(number, runs)| (0_u32..).take(runs).map(move |run| (number, run)));
+        for ((number, run), (source, extent)) in numbers.zip((0..).zip(&named.extents)) {
+            let after = Stretch::of_run(named.write, source, extent);
+            for (before, after) in Stretch::of_run(number, run, extent).zip(after) {
+                if let Some((_, bytes)) = self.0.remove(&before) {
+                    self.insert(after, bytes);
+                }
+            }
+        }
+    }
+
+    /// Nobody will ask for what a write stored.
+    pub(super) fn forget(&self, write: u64, body: &Body) {
+        match body {
+            Body::Piece(piece) => drop(self.0.remove(&Stretch::piece(write, piece.len))),
+            Body::Extents(extents) => {
+                for (source, extent) in (0..).zip(extents) {
+                    Stretch::of_run(write, source, extent).for_each(|stretch| drop(self.0.remove(&stretch)));
+                }
+            }
+            Body::Mark => {}
+        }
+    }
+
     /// What is kept, or is read now; who wants the same at the same time waits for it. So `read` is to go on whatever
     /// becomes of who asks.
     pub(super) async fn get_or_read(
@@ -77,6 +125,11 @@ impl ReadCache {
     ) -> Result<Bytes> {
         self.0.get_or_insert_async(stretch, read).await
     }
+}
+
+/// In memory where next to nothing else lies: a buffer has more than what is short takes.
+pub(super) fn alone(bytes: Bytes) -> Bytes {
+    if (bytes.len() as u64) < KEPT_BYTES_MAX { Bytes::copy_from_slice(&bytes) } else { bytes }
 }
 
 impl fmt::Debug for ReadCache {

@@ -28,7 +28,7 @@ use crate::format::{BucketId, IndexKey, ObjectRecord};
 use crate::machine::{FormatOptions, Machine, OpenOptions, Prepared, Purpose, Small};
 use crate::space::Pins;
 use bytes::Bytes;
-use cache::ReadCache;
+use cache::{ReadCache, Stretch};
 use committer::Committer;
 use std::fmt;
 use std::ops::Bound;
@@ -129,13 +129,21 @@ impl Shell {
     }
 
     /// Makes changes durable and seen, under the locks of what is changed.
-    pub(crate) async fn commit(&self, prepared: Prepared, locks: Vec<Held>) -> Result<()> {
-        let stored = match prepared.purpose {
+    pub(crate) async fn commit(&self, mut prepared: Prepared, locks: Vec<Held>) -> Result<()> {
+        let small = match prepared.purpose {
             Purpose::Grows => prepared.small.iter().map(Small::stored).collect(),
             Purpose::Moves | Purpose::Frees => Vec::new(),
         };
+        let named = std::mem::take(&mut prepared.named);
+        let gone = std::mem::take(&mut prepared.gone);
         self.committer.commit(&self.machine, prepared, locks).await?;
-        stored.into_iter().for_each(|(write, bytes)| self.keep(write, bytes));
+        if let Some(cache) = &self.cache {
+            for (write, bytes) in small {
+                cache.insert(Stretch::piece(write, bytes.len() as u32), bytes);
+            }
+            named.iter().for_each(|named| cache.rename(named));
+            gone.iter().for_each(|(write, body)| cache.forget(*write, body));
+        }
         if self.machine.wants_checkpoint() || self.wants_cleaning() {
             self.grown.notify_one();
         }

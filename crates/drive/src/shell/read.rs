@@ -3,7 +3,7 @@
 //! Small objects are read and kept whole, larger ones by stretches of whole checksums.
 
 use super::Shell;
-use super::cache::{KEPT_BYTES_MAX, ReadCache, Stretch};
+use super::cache::{KEPT_BYTES_MAX, ReadCache, Stretch, alone};
 use crate::device::{BLOCK_BYTES, Buffer};
 use crate::error::{Error, Result};
 use crate::format::{Body, Extent, Piece, SUMMED_BYTES, run_blocks_of, sum_blocks_of};
@@ -87,13 +87,6 @@ impl Shell {
         self.cache.as_ref()?.get(&Stretch::piece(write, piece.len))
     }
 
-    /// What was just stored is likely to be read.
-    pub(super) fn keep(&self, write: u64, bytes: Bytes) {
-        if let Some(cache) = &self.cache {
-            cache.insert(Stretch::piece(write, bytes.len() as u32), bytes);
-        }
-    }
-
     /// A range of the body that a write stored, which lies in it. A hold lasts as long as the stream.
     pub(crate) fn read(
         self: &Arc<Self>,
@@ -173,11 +166,7 @@ impl Reader {
         // To its end, also if nobody waits for it any more, or polls it too slowly: others may wait for the same.
         let read = tokio::spawn(async move {
             let Self { shell, pins, .. } = self;
-            let read = async {
-                let bytes = shell.read_stretch(&step.source, range).await?;
-                // A buffer has more memory than what is short takes.
-                Ok(if u64::from(len) < KEPT_BYTES_MAX { Bytes::copy_from_slice(&bytes) } else { bytes })
-            };
+            let read = async { shell.read_stretch(&step.source, range).await.map(alone) };
             let bytes = cache.get_or_read(&stretch, read).await;
             drop(pins);
             bytes

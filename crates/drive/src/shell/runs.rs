@@ -1,13 +1,15 @@
 //! Bytes on their way into runs: copied to memory that the device takes while they are in the processor's cache, summed there, and
 //! written as soon as there are enough of them.
 
+use super::cache::{KEPT_BYTES_MAX, Stretch};
 use super::{Shell, Stored};
-use crate::device::{BLOCK_BYTES, Buffer, Filling};
+use crate::device::{BLOCK_BYTES, Filling};
 use crate::error::{Error, Result};
 use crate::format::{Extent, SUMMED_BYTES, run_blocks_of, sum_blocks_of};
 use crate::machine::Machine;
 use crate::space::{Hold, Loose, Pins};
 use crate::wire::Sum;
+use bytes::Bytes;
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
@@ -16,8 +18,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-/// How much of a run is written at a time, at least, in bytes: what the device takes at once.
-const WRITE_BYTES: u64 = 1 << 20;
+/// How much of a run is written at a time, in bytes: what the device takes at once, and what is read and kept at once.
+const WRITE_BYTES: u64 = KEPT_BYTES_MAX;
 
 /// Writes of one writer under way at the same time, while the next one is filled.
 const WRITES_UNDER_WAY: usize = 2;
@@ -31,7 +33,7 @@ const RUN_BYTES_MAX: u64 = 64 << 20;
 /// Where there is no run that is long enough, none shorter than this is taken, in blocks.
 const RUN_BLOCKS_MIN: u64 = 17;
 
-/// Writers' buffers that are filled or written at the same time, of 1 to 2 MiB each.
+/// Writers' buffers that are filled or written at the same time, of 1 MiB each, or a little more on an array.
 pub(super) const PLACES: usize = 64;
 
 /// Others give their places back as soon as they have sent so much.
@@ -42,6 +44,8 @@ pub(crate) struct RunWriter {
     shell: Arc<Shell>,
     /// As far as anybody knows.
     bytes_to_come: u64,
+    /// By which its bytes are known in memory until a write names them.
+    number: u64,
     /// Of whom a buffer needs a place: who waits for somebody else's bytes.
     places: Option<Arc<Semaphore>>,
     open: Option<OpenRun>,
@@ -67,6 +71,7 @@ impl Shell {
         Ok(RunWriter {
             shell: self.clone(),
             bytes_to_come: len_bytes,
+            number: self.machine.next_write(),
             places: None,
             open: None,
             extents: Vec::new(),
@@ -108,7 +113,8 @@ impl RunWriter {
         self.close_run().await?;
         self.settle(0).await?;
         let hold = Hold::runs(self.runs, &self.shell.machine.space);
-        Ok(Stored::of_extents(self.extents, vec![hold]))
+        let known = vec![(self.number, self.extents.len())];
+        Ok(Stored { known, ..Stored::of_extents(self.extents, vec![hold]) })
     }
 
     /// Behind a run's data lie its sums; what it has beyond them is given back.
@@ -158,14 +164,21 @@ impl RunWriter {
     async fn write_out(&mut self) -> Result<()> {
         let Some(open) = &mut self.open else { return Ok(()) };
         let Some((filling, place)) = open.filling.take() else { return Ok(()) };
-        let buffer: Buffer = filling.finish();
-        let at = open.run.run().at() + open.written_bytes;
-        open.written_bytes += buffer.len() as u64;
+        let buffer = Bytes::from(filling.finish());
+        let (from, len) = (open.written_bytes, buffer.len() as u64);
+        let at = open.run.run().at() + from;
+        open.written_bytes += len;
+        if let Some(cache) = &self.shell.cache {
+            // Behind the data are sums.
+            let data = buffer.slice(..open.data_bytes.saturating_sub(from).min(len) as usize);
+            let (write, source) = (self.number, self.extents.len() as u32);
+            cache.insert_data(Stretch { write, source, len: data.len() as u32, from }, data);
+        }
         let mut pins = Pins::new(&self.shell.machine.space);
         pins.run(open.run.run());
         let io = self.shell.io.clone();
         self.under_way.push_back(tokio::spawn(async move {
-            let written = io.write(at, &[buffer.into()]).await;
+            let written = io.write(at, &[buffer]).await;
             drop((pins, place));
             written.map_err(Error::device(at))
         }));
@@ -252,12 +265,12 @@ impl Machine {
         })
     }
 
-    /// Memory for what a run of so many blocks has next: whole rows, and all the rest where that is not much.
+    /// Memory for what a run of so many blocks has next, in whole rows.
     fn filling(&self, run_blocks: u64, written_bytes: u64) -> Filling {
         let row_bytes = self.geometry.row_bytes();
         let step = WRITE_BYTES.next_multiple_of(row_bytes);
         let left = run_blocks * BLOCK_BYTES - written_bytes;
-        self.buffers.fill(if left < 2 * step { left } else { step } as usize, row_bytes)
+        self.buffers.fill(left.min(step) as usize, row_bytes)
     }
 }
 

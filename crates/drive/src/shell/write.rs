@@ -21,6 +21,8 @@ pub(crate) struct Stored {
     pub(crate) holds: Vec<Hold>,
     /// What they are called, if not by the write.
     pub(crate) etag: Option<ETag>,
+    /// By which numbers the bytes of its runs are in memory, and of how many runs each, one after the other.
+    pub(crate) known: Vec<(u64, usize)>,
 }
 
 impl Stored {
@@ -30,7 +32,7 @@ impl Stored {
     }
 
     pub(crate) fn of_extents(extents: Vec<Extent>, holds: Vec<Hold>) -> Self {
-        Self { body: Body::Extents(extents), small: None, holds, etag: None }
+        Self { body: Body::Extents(extents), small: None, holds, etag: None, known: Vec::new() }
     }
 
     /// These bytes in a frame. In memory of their own: they may be kept, and what a connection reads into is longer.
@@ -38,7 +40,7 @@ impl Stored {
         let joined = Bytes::from(bytes.pieces().concat());
         let sums = joined.chunks(SUMMED_BYTES as usize).map(sum).collect();
         let body = Body::Piece(Piece { at: 0, len: joined.len() as u32, sums });
-        Self { body, small: Some(joined), holds: Vec::new(), etag: None }
+        Self { body, small: Some(joined), holds: Vec::new(), etag: None, known: Vec::new() }
     }
 }
 
