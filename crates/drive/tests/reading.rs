@@ -129,6 +129,14 @@ async fn s354_what_was_just_stored_in_runs_takes_no_read_of_the_device_however_i
     read_bytes(&device);
     assert_eq!(get(&*store, "parts", None).await.unwrap(), joined);
     assert_eq!(read_bytes(&device), 0, "an object of two parts");
+
+    let source = put(&*store, "source", &joined).await;
+    let upload = store.multipart(&key("mixed"), Attributes::default(), Tags::default()).await.unwrap();
+    upload.copy_part(1, &source, 1000..(5 << 20) + 3000).await.unwrap();
+    upload.put_part(2, large.clone().into()).await.unwrap();
+    upload.complete(Precondition::None).await.unwrap();
+    let mixed = Bytes::from([&joined[1000..(5 << 20) + 3000], &large].concat());
+    assert_eq!(get(&*store, "mixed", None).await.unwrap(), mixed, "a part that is a copy, and one that came");
 }
 
 /// What nobody can ask for any more stayed in memory before, and what was stored last had no room beside it.

@@ -165,11 +165,8 @@ impl ObjectStore for DriveBucket {
             return Err(StoreError::Invalid("an object cannot be moved to its own key".into()));
         }
         let (record, pins) = self.held_exactly(from).await?;
-        let known = match &record.body {
-            Body::Extents(extents) => vec![(record.write, extents.len())],
-            _ => Vec::new(),
-        };
-        let stored = self.again((record.write, record.body.clone()), pins).await?.called(record.etag.clone());
+        let stored = self.again((record.write, record.body.clone()), pins).await?;
+        let stored = stored.called(record.etag.clone()).known_as(record.write);
         let [one, other] = self.shell.hold_both(self.id, [from.key.as_bytes(), to.as_bytes()]).await;
         let mut target = self.edit(to, one).await?;
         target.check(&precondition)?;
@@ -177,7 +174,7 @@ impl ObjectStore for DriveBucket {
         source.check(&Precondition::Matches(from.etag.clone()))?;
         // The same bytes, but their description may have changed before the lock was held.
         let record = source.current.clone().unwrap_or(record);
-        target.place(Stored { known, ..stored }, (record.attributes, record.tags)).await?;
+        target.place(stored, (record.attributes, record.tags)).await?;
         source.mark().await?;
         Ok(target.commit_with(source).await?)
     }

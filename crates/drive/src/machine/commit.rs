@@ -46,7 +46,7 @@ pub(crate) struct Prepared {
 pub(crate) struct Named {
     pub(crate) write: u64,
     pub(crate) extents: Vec<Extent>,
-    /// By which numbers the bytes were known, and of how many of the extents each, one after the other.
+    /// By which numbers the bytes were known, and of how many of the extents each, until all have one; 0 is nobody's.
     pub(crate) before: Vec<(u64, usize)>,
 }
 

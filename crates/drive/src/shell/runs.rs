@@ -113,8 +113,7 @@ impl RunWriter {
         self.close_run().await?;
         self.settle(0).await?;
         let hold = Hold::runs(self.runs, &self.shell.machine.space);
-        let known = vec![(self.number, self.extents.len())];
-        Ok(Stored { known, ..Stored::of_extents(self.extents, vec![hold]) })
+        Ok(Stored::of_extents(self.extents, vec![hold]).known_as(self.number))
     }
 
     /// Behind a run's data lie its sums; what it has beyond them is given back.

@@ -21,7 +21,7 @@ pub(crate) struct Stored {
     pub(crate) holds: Vec<Hold>,
     /// What they are called, if not by the write.
     pub(crate) etag: Option<ETag>,
-    /// By which numbers the bytes of its runs are in memory, and of how many runs each, one after the other.
+    /// By which numbers the bytes of its runs are in memory, and of how many runs each, until all have one; 0 is nobody's.
     pub(crate) known: Vec<(u64, usize)>,
 }
 
@@ -31,8 +31,15 @@ impl Stored {
         Self { etag, ..self }
     }
 
+    /// The same, whose bytes are in memory as those of a write.
+    pub(crate) fn known_as(self, write: u64) -> Self {
+        let runs = self.known.iter().map(|(_, runs)| runs).sum();
+        Self { known: vec![(write, runs)], ..self }
+    }
+
     pub(crate) fn of_extents(extents: Vec<Extent>, holds: Vec<Hold>) -> Self {
-        Self { body: Body::Extents(extents), small: None, holds, etag: None, known: Vec::new() }
+        let known = vec![(0, extents.len())];
+        Self { body: Body::Extents(extents), small: None, holds, etag: None, known }
     }
 
     /// These bytes in a frame. In memory of their own: they may be kept, and what a connection reads into is longer.
