@@ -3,7 +3,7 @@
 use super::{DriveBucket, shown};
 use crate::error::Result;
 use crate::format::{Body, Change, IndexKey, Naming, ObjectRecord};
-use crate::machine::{Named, Prepared, Purpose, Small};
+use crate::machine::{Prepared, Purpose, Small};
 use crate::shell::{Held, Stored, decoded};
 use store::{
     Attributes, Deleted, ETag, ObjectKey, ObjectRef, Precondition, StoreError, Tags, Versioning, version_id,
@@ -110,10 +110,7 @@ impl Edit<'_> {
         let key = self.key_of_current();
         match small {
             None => {
-                self.prepared.retain(&record.body);
-                if let Body::Extents(extents) = &record.body {
-                    self.prepared.named.push(Named { write, extents: extents.clone(), before: known });
-                }
+                self.prepared.retain(write, &record.body, known);
                 self.put(key, &record);
             }
             Some(bytes) => self.prepared.small.push(Small::new(key, record, bytes)),

@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::format::{
     Body, Change, IndexKey, Kind, Naming, ObjectRecord, decode_description, encode_description,
 };
-use crate::machine::{Named, Prepared, Purpose};
+use crate::machine::{Prepared, Purpose};
 use crate::shell::{Stored, decoded};
 use crate::wire::{Decoder, Encoder};
 use bytes::Bytes;
@@ -166,10 +166,7 @@ impl Uploads for DriveBucket {
         }
         let (write, modified) = (self.shell.machine.next_write(), self.shell.clock.now());
         let (naming, (attributes, tags)) = (Naming::Unnamed, Default::default());
-        prepared.retain(&body);
-        if let Body::Extents(extents) = &body {
-            prepared.named.push(Named { write, extents: extents.clone(), before: known });
-        }
+        prepared.retain(write, &body, known);
         let stored = ObjectRecord { write, modified, naming, etag: None, body, attributes, tags };
         let record = PartRecord { note, stored };
         prepared.changes.push(Change::Put { key: entry.0, value: record.encode() });

@@ -66,10 +66,12 @@ impl Prepared {
         self.small.is_empty() && self.changes.is_empty()
     }
 
-    /// A committed record more names this body.
-    pub(crate) fn retain(&mut self, body: &Body) {
+    /// A committed record more names this body, whose bytes are known by these numbers so far ([`Named::before`]).
+    pub(crate) fn retain(&mut self, write: u64, body: &Body, before: Vec<(u64, usize)>) {
         if let Body::Extents(extents) = body {
             self.changes.extend(extents.iter().map(|extent| Change::Retain(extent.run)));
+            debug_assert_eq!(before.iter().map(|(_, runs)| runs).sum::<usize>(), extents.len());
+            self.named.push(Named { write, extents: extents.clone(), before });
         }
     }
 
