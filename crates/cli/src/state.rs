@@ -184,7 +184,7 @@ fn nothing_moves(root: &Path) -> Result<()> {
 /// Holds the directory without saying for whom, which must not have changes that wait.
 pub(crate) fn hold(root: &Path) -> Result<File> {
     let lock = open_lock(root)?;
-    if !try_lock(&lock, root)? {
+    if !lock_when_free(&lock, root)? {
         bail!("the state in {} is in use by a mount that does not answer; end it first", root.display());
     }
     nothing_waits(root)?;
@@ -235,20 +235,9 @@ fn open_lock(root: &Path) -> Result<File> {
 
 /// Takes the lock; who has it and does not answer is one that ends: a process that was killed has it until its files are closed.
 fn lock_when_free(lock: &File, root: &Path) -> Result<bool> {
+    let flock = || rustix::fs::flock(lock, FlockOperation::NonBlockingLockExclusive);
     let is_ending = |error: &Errno| *error == Errno::WOULDBLOCK && holder(root).is_none();
-    is_taken(when_free(|| flock(lock), is_ending), root)
-}
-
-fn try_lock(lock: &File, root: &Path) -> Result<bool> {
-    is_taken(flock(lock), root)
-}
-
-fn flock(lock: &File) -> Result<(), Errno> {
-    rustix::fs::flock(lock, FlockOperation::NonBlockingLockExclusive)
-}
-
-fn is_taken(locked: Result<(), Errno>, root: &Path) -> Result<bool> {
-    match locked {
+    match when_free(flock, is_ending) {
         Ok(()) => Ok(true),
         Err(Errno::WOULDBLOCK) => Ok(false),
         Err(error) => {

@@ -17,6 +17,7 @@ mod clock;
 mod error;
 #[cfg(feature = "fuzz")]
 pub mod fuzz;
+mod held;
 mod hex;
 mod key;
 mod lock;
@@ -48,6 +49,7 @@ pub use blocking::blocking;
 pub use claims::{Claim, Claims};
 pub use clock::{Clock, Entropy, SystemClock, Timestamp};
 pub use error::{Result, StoreError};
+pub use held::hold;
 pub use hex::hex;
 pub use key::{ETag, InvalidKey, KEY_BYTES_MAX, ObjectKey};
 pub use lock::{LOCK_HOLD, LOCK_MODE, LOCK_UNTIL, Lock, LockMode, Retention};

@@ -5,8 +5,8 @@
 //! some.
 
 use super::moves::{Move, Moves, Step, Target};
-use crate::ETag;
 use crate::wire::{Crc, Sink, Source};
+use crate::{ETag, hold};
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileExt as _;
@@ -37,7 +37,7 @@ impl Journal {
             fs::create_dir_all(dir)?;
         }
         let file = File::options().create(true).truncate(false).read(true).write(true).open(path)?;
-        rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive)?;
+        hold(&file)?;
         let bytes = fs::read(path)?;
         let mut moves = Moves::default();
         let end = replay(&bytes, &mut moves)?;
@@ -104,7 +104,7 @@ impl Journal {
         let frame = encode(&moves.all().map(begin).collect::<Vec<_>>());
         let new = self.path.with_extension("new");
         let file = File::options().create(true).truncate(true).read(true).write(true).open(&new)?;
-        rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive)?;
+        hold(&file)?;
         file.write_all_at(&frame, 0)?;
         file.sync_all()?;
         fs::rename(&new, &self.path)?;

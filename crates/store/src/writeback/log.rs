@@ -5,8 +5,8 @@
 //! undoes a record never goes before it.
 
 use super::record::{self, FRAME_BYTES, Record};
-use crate::Payload;
 use crate::wire::Crc;
+use crate::{Payload, hold};
 use bytes::{Bytes, BytesMut};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -267,7 +267,7 @@ impl Inner {
 /// One process has the log. `WouldBlock`: another has it.
 pub(super) fn lock(dir: &Path) -> io::Result<File> {
     let lock = File::options().create(true).truncate(false).write(true).open(dir.join("lock"))?;
-    rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive)?;
+    hold(&lock)?;
     Ok(lock)
 }
 

@@ -13,7 +13,7 @@ use super::shard::Shard;
 use super::{Handler, HandlerError, HandlerParts, Registry, SHARDS, hash};
 use crate::Rule;
 use hashbrown::{HashMap, HashSet};
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -87,13 +87,13 @@ fn lock(dir: &Path) -> Result<File, HandlerError> {
     std::fs::create_dir_all(dir).map_err(wrong)?;
     let path = dir.join("lock");
     let file = OpenOptions::new().write(true).create(true).truncate(false).open(path).map_err(wrong)?;
-    match file.try_lock() {
+    match store::hold(&file) {
         Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(HandlerError::new(
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(HandlerError::new(
             dir,
             "another event handler uses it; end that one, or give this one a directory of its own".to_owned(),
         )),
-        Err(TryLockError::Error(error)) => Err(wrong(error)),
+        Err(error) => Err(wrong(error)),
     }
 }
 
