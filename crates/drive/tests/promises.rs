@@ -88,6 +88,22 @@ async fn s303_a_full_drive_takes_deletions_and_has_their_room_again() {
     }
 }
 
+/// Each checkpoint added a table. Many with next to nothing in them used up what was left for deletions.
+#[tokio::test(flavor = "multi_thread")]
+async fn s303_a_full_drive_takes_deletions_however_many_checkpoints_come_between() {
+    let device = formatted();
+    let drive = open(&device).unwrap();
+    let store = bucket_of(&drive).await;
+    let mut names = Vec::new();
+    for len in [3 << 20, 100_000, 1000, 0] {
+        names = fill(&*store, len).await;
+    }
+    for name in names.iter().rev().take(400) {
+        store.delete(&key(name), Precondition::None).await.unwrap();
+        drive.close().await.unwrap();
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn s304_opening_reads_no_object() {
     let device = formatted();

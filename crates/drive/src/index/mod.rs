@@ -99,10 +99,13 @@ impl Index {
         });
     }
 
-    /// The frozen entries, deletions included.
-    pub(crate) fn frozen(&self) -> Option<MemoryCursor> {
-        let frozen = self.view().frozen.clone()?;
-        Some(MemoryCursor::new(frozen, Bound::Unbounded))
+    /// The frozen entries and those of the newest so many tables, deletions included.
+    pub(crate) fn frozen_and(&self, tables: usize) -> sst::Merge<Cursor> {
+        let view = self.view();
+        let memory = |frozen: &Arc<Memory>| MemoryCursor::new(frozen.clone(), Bound::Unbounded);
+        let frozen = view.frozen.iter().map(|frozen| Cursor::Memory(memory(frozen)));
+        let tables = view.tables[..tables].iter().map(|table| Cursor::Table(table.scan(Bound::Unbounded)));
+        sst::Merge::new(frozen.chain(tables))
     }
 
     /// About how many bytes a table of the frozen entries may take.
@@ -110,12 +113,17 @@ impl Index {
         self.view().frozen.as_ref().map_or(0, |frozen| frozen.len_bytes() as u64)
     }
 
-    /// The frozen entries are in this table; in none if there were none.
-    pub(crate) fn thaw(&self, table: Option<Arc<IndexTable>>) {
+    /// The frozen entries are in this table, those of the newest so many tables too; in none if there were none. Returns the tables
+    /// that are no more.
+    pub(crate) fn thaw(&self, new: Option<Arc<IndexTable>>, tables: usize) -> Vec<Arc<IndexTable>> {
+        let mut gone = Vec::new();
         self.publish(|view| {
-            let tables = table.into_iter().chain(view.tables.iter().cloned()).collect();
+            let (short, others) = view.tables.split_at(tables);
+            gone = short.to_vec();
+            let tables = new.into_iter().chain(others.iter().cloned()).collect();
             View { memory: view.memory.clone(), frozen: None, tables }
         });
+        gone
     }
 
     /// No table can be made of the frozen entries now: they are as if they had not been frozen. Nobody inserts at the same time.

@@ -1,6 +1,6 @@
 //! Checkpoint: what is in memory goes into a table, and the superblock leads to what the log begins after.
 
-use super::{Machine, table_bytes_max};
+use super::{Machine, TABLE_BYTES_MIN, table_bytes_max};
 use crate::device::{BlockDevice, Buffer};
 use crate::error::{Error, Result};
 use crate::format::{MANIFEST_BYTES_MAX, Manifest, Superblock, blocks_of};
@@ -12,6 +12,10 @@ use std::sync::atomic::Ordering;
 
 /// A recovery reads at most so much of the log, in bytes.
 const LOG_BYTES_MAX: u64 = 512 << 20;
+
+/// The newest tables that take no more together, in bytes, go into the next one: many checkpoints with next to nothing in them take no
+/// more room than one. What a table is longer than its entries is kept for it anyway, and has room for them.
+const SHORT_BYTES: u64 = TABLE_BYTES_MIN / 2;
 
 impl Machine {
     /// Whether memory or log have grown so that it is time. While a table is made of so much, as much again has room.
@@ -38,15 +42,15 @@ impl Machine {
         self.check_writable()?;
         let mut root = self.root();
         let mut manifest = self.freeze();
-        let table = match self.table_of_frozen() {
-            Ok(table) => table,
+        let (table, short) = match self.table_of_frozen() {
+            Ok(made) => made,
             Err(error) => {
                 let _log = self.log();
                 self.index.unfreeze();
                 return Err(error);
             }
         };
-        self.index.thaw(table);
+        root.retiring.extend(self.index.thaw(table, short));
         let tables = self.index.view().tables.clone();
         manifest.tables = tables.iter().map(|table| table.source().entry()).collect();
         let bytes = manifest.encode();
@@ -80,12 +84,23 @@ impl Machine {
         manifest
     }
 
-    fn table_of_frozen(&self) -> Result<Option<Arc<IndexTable>>> {
-        let Some(entries) = self.index.frozen() else { return Ok(None) };
-        self.build_table(entries, self.index.frozen_bytes(), false)
+    /// Makes a table of the frozen entries and of the short tables before them; says how many those are.
+    fn table_of_frozen(&self) -> Result<(Option<Arc<IndexTable>>, usize)> {
+        let tables = self.index.view().tables.clone();
+        let lengths: Vec<u64> = tables.iter().map(|table| table.source().len()).collect();
+        let short = count_short(&lengths);
+        match self.table_with(short, short == tables.len()) {
+            // Who reads them says so. What is in memory shall be safe all the same.
+            Err(Error::DamagedIndex { .. }) if short > 0 => Ok((self.table_with(0, false)?, 0)),
+            made => Ok((made?, short)),
+        }
     }
 
-    /// Writes a table of entries, which take at most so many bytes; `None` if there are none.
+    fn table_with(&self, short: usize, is_all: bool) -> Result<Option<Arc<IndexTable>>> {
+        self.build_table(self.index.frozen_and(short), self.index.frozen_bytes(), is_all)
+    }
+
+    /// Writes a table of entries, which take at most so many bytes beside those of short tables; `None` if there are none.
     pub(super) fn build_table(
         &self,
         mut entries: impl sst::Sorted,
@@ -123,6 +138,15 @@ impl Machine {
         written.and_then(|()| self.device.flush()).map_err(|error| self.fail(failed(error)))?;
         Ok(run)
     }
+}
+
+/// How many of the newest tables go into the next one, by their lengths, the newest first.
+fn count_short(lengths: &[u64]) -> usize {
+    let sums = lengths.iter().scan(0, |sum, length| {
+        *sum += length;
+        Some(*sum)
+    });
+    sums.take_while(|&sum| sum <= SHORT_BYTES).count()
 }
 
 /// One copy after the other, so that one is whole at any time.
