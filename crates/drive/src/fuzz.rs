@@ -66,7 +66,7 @@ pub fn frame(bytes: &[u8]) {
     let mut writer = FrameWriter::new(0, Buffers::new(0).fill(sealed.len(), BLOCK_BYTES));
     read.changes.iter().for_each(|change| writer.change(change));
     let header = read.header;
-    let written = writer.finish(DRIVE, header.number, header.next_zone, header.last_write);
+    let (written, _) = writer.finish(DRIVE, header.number, header.next_zone, header.last_write);
     let again = Frame::decode(DRIVE, &written).map(|frame| frame.changes);
     assert_eq!(again.as_ref(), Some(&read.changes));
     let mut space = Space::new(GEOMETRY);
@@ -76,7 +76,7 @@ pub fn frame(bytes: &[u8]) {
     if space.claim_zone(header.next_zone) {
         space.advance(header.next_zone);
     }
-    space.wrote(header.number, header.len_bytes(), header.pieces_bytes.into());
+    space.wrote(&header, header.len_bytes());
     for change in read.changes {
         let fits = match change {
             Change::Retain(run) => space.retain(run),

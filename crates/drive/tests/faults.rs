@@ -139,7 +139,7 @@ async fn a_drive_of_a_later_version_says_so() {
     let device = filled().await;
     let mut block = vec![0; 4096];
     device.read_at(0, &mut block).unwrap();
-    block[7] = 2;
+    block[7] = 3;
     let end = block.len() - 4;
     let sum = crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, &block[..end]) as u32;
     block[end..].copy_from_slice(&sum.to_le_bytes());
@@ -147,7 +147,7 @@ async fn a_drive_of_a_later_version_says_so() {
     device.write_at(4096, &block).unwrap();
     let error = open(&device).unwrap_err();
     assert!(
-        one_line(&error).contains("of version 2, and this Tenon knows version 1: use the one that wrote it"),
+        one_line(&error).contains("of version 3, and this Tenon knows version 2: use the one that wrote it"),
         "{error}"
     );
 }

@@ -6,6 +6,7 @@ use drive::device::BLOCK_BYTES;
 use drive::kv::Batch;
 use drive::{Drive, OpenOptions};
 use futures_util::TryStreamExt as _;
+use futures_util::future::try_join_all;
 use sim::device::{OperationKind, SimDevice};
 use store::{
     Attributes, Buckets, CopyOptions, ETag, GetOptions, ListRequest, ObjectKey, ObjectStore, Pages, Payload,
@@ -102,6 +103,35 @@ async fn s303_a_full_drive_takes_deletions_however_many_checkpoints_come_between
         store.delete(&key(name), Precondition::None).await.unwrap();
         drive.close().await.unwrap();
     }
+}
+
+/// Entries were taken for dead, which of small objects are a large part: whatever was done, a zone was written anew, and a
+/// drive of few zones did not come to an end.
+#[tokio::test(flavor = "multi_thread")]
+async fn zones_are_cleaned_where_that_wins_something_and_not_else() {
+    let device = formatted();
+    let drive = open(&device).unwrap();
+    let store = bucket_of(&drive).await;
+    let small: Vec<ObjectKey> = (0..10_000).map(|number| key(&format!("small-{number:05}"))).collect();
+    for some in small.chunks(250) {
+        let puts = some.iter().map(|name| store.put(name, body(300).into(), PutOptions::default()));
+        try_join_all(puts).await.unwrap();
+    }
+    fill(&*store, 3 << 20).await;
+    drive.close().await.unwrap();
+    let info = drive.info();
+    assert!(info.pack_zones >= 5 && info.pack_live_bytes == 3_000_000, "{info:?}");
+    written(&device);
+    for _ in 0..20 {
+        drive.maintain().await.unwrap();
+    }
+    assert!(written(&device) < info.zone_bytes);
+    for some in small[..5000].chunks(250) {
+        try_join_all(some.iter().map(|name| store.delete(name, Precondition::None))).await.unwrap();
+    }
+    drive.maintain().await.unwrap();
+    drive.close().await.unwrap();
+    assert!(drive.info().pack_zones < info.pack_zones, "{:?}", drive.info());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -5,8 +5,8 @@
 //! ```
 //!
 //! The header: the drive's salt (8), the frame's number (8), the number of the zone in which the log goes on when this one
-//! is full (8), the number of the last write (8), the lengths of pieces and changes (4 each), the checksum of all that follows the header (4), zeros, and in its
-//! last 4 bytes the checksum of the header. The pieces come first, so that where they lie is known before anything that names
+//! is full (8), the number of the last write (8), the lengths of pieces and changes (4 each), the checksum of all that follows the header (4), how many bytes
+//! of the changes are the entries of objects whose bytes are pieces (4), zeros, and in its last 4 bytes the checksum of the header. The pieces come first, so that where they lie is known before anything that names
 //! them is written.
 
 use super::{DriveId, Geometry, Run, blocks_of};
@@ -81,6 +81,8 @@ pub(crate) struct FrameHeader {
     pub(crate) pieces_bytes: u32,
     changes_bytes: u32,
     sum: u32,
+    /// About how many bytes of the changes name the pieces.
+    pub(crate) entries_bytes: u32,
 }
 
 impl FrameHeader {
@@ -93,7 +95,8 @@ impl FrameHeader {
         }
         let (number, next_zone, last_write) = (from.fixed()?, from.fixed()?, from.fixed()?);
         let (pieces_bytes, changes_bytes) = (from.fixed32()?, from.fixed32()?);
-        Some(Self { number, next_zone, last_write, pieces_bytes, changes_bytes, sum: from.fixed32()? })
+        let (sum, entries_bytes) = (from.fixed32()?, from.fixed32()?);
+        Some(Self { number, next_zone, last_write, pieces_bytes, changes_bytes, sum, entries_bytes })
     }
 
     fn encode(&self, drive: DriveId) -> Vec<u8> {
@@ -101,7 +104,7 @@ impl FrameHeader {
         for number in [drive.salt, self.number, self.next_zone, self.last_write] {
             to.fixed(number);
         }
-        for number in [self.pieces_bytes, self.changes_bytes, self.sum] {
+        for number in [self.pieces_bytes, self.changes_bytes, self.sum, self.entries_bytes] {
             to.fixed32(number);
         }
         to.0.resize(FRAME_HEADER_BYTES - 4, 0);
@@ -112,8 +115,12 @@ impl FrameHeader {
 
     /// The whole frame's length, in bytes: whole blocks.
     pub(crate) fn len_bytes(&self) -> u64 {
-        let used = FRAME_HEADER_BYTES as u64 + u64::from(self.pieces_bytes) + u64::from(self.changes_bytes);
-        blocks_of(used) * BLOCK_BYTES
+        blocks_of(FRAME_HEADER_BYTES as u64 + self.content_bytes()) * BLOCK_BYTES
+    }
+
+    /// The length of its pieces and changes.
+    pub(crate) fn content_bytes(&self) -> u64 {
+        u64::from(self.pieces_bytes) + u64::from(self.changes_bytes)
     }
 }
 
@@ -131,21 +138,23 @@ pub(crate) struct FrameWriter {
     at: u64,
     bytes: Filling,
     pieces_bytes: usize,
+    entries_bytes: u64,
 }
 
 impl FrameWriter {
     /// A frame in memory that takes all of it.
     pub(crate) fn new(at: u64, mut bytes: Filling) -> Self {
         bytes.push(&[0; FRAME_HEADER_BYTES]);
-        Self { at, bytes, pieces_bytes: 0 }
+        Self { at, bytes, pieces_bytes: 0, entries_bytes: 0 }
     }
 
-    /// Adds the bytes of a small object; where they lie. Before any change.
-    pub(crate) fn piece(&mut self, of: &[u8]) -> u64 {
+    /// Adds the bytes of a small object, whose entry takes so many more; where they lie. Before any change.
+    pub(crate) fn piece(&mut self, of: &[u8], entry_bytes: u64) -> u64 {
         assert!(self.bytes.len() == FRAME_HEADER_BYTES + self.pieces_bytes, "pieces come before changes");
         let at = self.at + self.bytes.len() as u64;
         self.bytes.push(of);
         self.pieces_bytes = self.bytes.len() - FRAME_HEADER_BYTES;
+        self.entries_bytes += entry_bytes;
         at
     }
 
@@ -155,16 +164,23 @@ impl FrameWriter {
         self.bytes.push(&to.0);
     }
 
-    /// The frame, in whole rows.
-    pub(crate) fn finish(mut self, drive: DriveId, number: u64, next_zone: u64, last_write: u64) -> Buffer {
+    /// The frame, in whole rows, and what its first bytes say.
+    pub(crate) fn finish(
+        mut self,
+        drive: DriveId,
+        number: u64,
+        next_zone: u64,
+        last_write: u64,
+    ) -> (Buffer, FrameHeader) {
         let changes_bytes = (self.bytes.len() - FRAME_HEADER_BYTES - self.pieces_bytes) as u32;
         self.bytes.pad();
         let sum = sum(&self.bytes[FRAME_HEADER_BYTES..]);
         let mut bytes = self.bytes.finish();
-        let pieces_bytes = self.pieces_bytes as u32;
-        let header = FrameHeader { number, next_zone, last_write, pieces_bytes, changes_bytes, sum };
+        let (pieces_bytes, entries_bytes) = (self.pieces_bytes as u32, self.entries_bytes as u32);
+        let header =
+            FrameHeader { number, next_zone, last_write, pieces_bytes, changes_bytes, sum, entries_bytes };
         bytes[..FRAME_HEADER_BYTES].copy_from_slice(&header.encode(drive));
-        bytes
+        (bytes, header)
     }
 }
 
@@ -202,8 +218,8 @@ mod tests {
 
     fn frame() -> (Vec<u8>, Vec<Change>) {
         let mut writer = FrameWriter::new(8192, Buffers::new(0).fill(4096, BLOCK_BYTES));
-        assert_eq!(writer.piece(b"onetwo"), 8192 + 64);
-        assert_eq!(writer.piece(b"three"), 8192 + 70);
+        assert_eq!(writer.piece(b"onetwo", 20), 8192 + 64);
+        assert_eq!(writer.piece(b"three", 30), 8192 + 70);
         let run = Run { start: 9, blocks: 2 };
         let changes = vec![
             Change::Put { key: b"k".to_vec(), value: b"v".to_vec() },
@@ -213,7 +229,7 @@ mod tests {
             Change::Dead { at: 70_000, len: 5 },
         ];
         changes.iter().for_each(|change| writer.change(change));
-        (writer.finish(DRIVE, 7, 3, 40).to_vec(), changes)
+        (writer.finish(DRIVE, 7, 3, 40).0.to_vec(), changes)
     }
 
     #[test]
@@ -222,6 +238,7 @@ mod tests {
         assert_eq!(bytes.len() as u64, BLOCK_BYTES);
         let read = Frame::decode(DRIVE, &bytes).unwrap();
         assert_eq!((read.header.number, read.header.next_zone, read.header.pieces_bytes), (7, 3, 11));
+        assert_eq!(read.header.entries_bytes, 50);
         assert_eq!(read.header.len_bytes(), BLOCK_BYTES);
         assert_eq!(read.changes, changes);
         assert!(Frame::decode(DriveId { id: 1, salt: 1 }, &bytes).is_none());

@@ -21,7 +21,10 @@ impl TableEntry {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ZoneEntry {
     pub(crate) zone: u64,
-    /// How many bytes of its pieces belong to somebody.
+    /// How many bytes of pieces were written to it, and of the entries that named them.
+    pub(crate) pieces_bytes: u64,
+    pub(crate) entries_bytes: u64,
+    /// How many of those belong to somebody.
     pub(crate) live_bytes: u64,
     /// The number of the last frame in it.
     pub(crate) last_frame: u64,
@@ -61,7 +64,8 @@ impl Manifest {
             to.number(table.len_bytes);
         });
         to.each(self.zones.iter(), |to, zone| {
-            [zone.zone, zone.live_bytes, zone.last_frame, zone.used_bytes]
+            let ZoneEntry { zone, pieces_bytes, entries_bytes, live_bytes, last_frame, used_bytes } = *zone;
+            [zone, pieces_bytes, entries_bytes, live_bytes, last_frame, used_bytes]
                 .iter()
                 .for_each(|&number| to.number(number));
         });
@@ -91,7 +95,8 @@ impl Manifest {
             && self.head_at.is_multiple_of(geometry.row_bytes())
             && self.next_frame < NUMBER_END
             && self.last_write < NUMBER_END
-            && self.zones.iter().all(|zone| zone.live_bytes <= geometry.zone_bytes())
+            && self.zones.iter().all(|zone| zone.live_bytes <= zone.pieces_bytes)
+            && self.zones.iter().all(|zone| zone.pieces_bytes.max(zone.used_bytes) <= geometry.zone_bytes())
             && self.no_zone_is_free(geometry)
     }
 
@@ -118,8 +123,9 @@ impl Manifest {
                 Some(TableEntry { runs, len_bytes: from.number()? })
             })?,
             zones: from_ref.each(|from| {
-                let (zone, live_bytes) = (from.number()?, from.number()?);
-                Some(ZoneEntry { zone, live_bytes, last_frame: from.number()?, used_bytes: from.number()? })
+                let (zone, pieces_bytes, entries_bytes) = (from.number()?, from.number()?, from.number()?);
+                let (live_bytes, last_frame, used_bytes) = (from.number()?, from.number()?, from.number()?);
+                Some(ZoneEntry { zone, pieces_bytes, entries_bytes, live_bytes, last_frame, used_bytes })
             })?,
             free: from_ref.each(Run::decode)?,
             shared: from_ref.each(|from| Some((Run::decode(from)?, from.number32()?)))?,

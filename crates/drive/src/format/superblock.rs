@@ -14,7 +14,7 @@ pub(crate) const SUPERBLOCK_BYTES: u64 = BLOCK_BYTES;
 pub(crate) const MANIFEST_BYTES_MAX: u64 = 4 << 30;
 
 /// The version of all formats of the device.
-pub(crate) const VERSION: u8 = 1;
+pub(crate) const VERSION: u8 = 2;
 
 /// What every superblock begins with.
 const MAGIC: [u8; 8] = [b't', b'e', b'n', b'o', b'n', b'd', 0, VERSION];

@@ -4,7 +4,7 @@ use super::{Log, Machine};
 use crate::device::Buffer;
 use crate::error::{Error, Result};
 use crate::format::{
-    Body, Change, Extent, FRAME_HEADER_BYTES, FrameWriter, IndexKey, ObjectRecord, blocks_of,
+    Body, Change, Extent, FRAME_HEADER_BYTES, FrameHeader, FrameWriter, IndexKey, ObjectRecord, blocks_of,
 };
 use crate::index::ENTRY_BYTES;
 use crate::space::{Hold, Space, ZONES_OF_DELETIONS, lock};
@@ -181,23 +181,21 @@ impl Machine {
         let place = self.place(&log, len_bytes_max, &Taking::of(batch))?;
         let memory = self.buffers.fill(len_bytes_max as usize, self.geometry.row_bytes());
         let mut frame = FrameWriter::new(place.at, memory);
-        let mut pieces_bytes = 0;
         let mut changes = Vec::new();
         let mut held = Vec::new();
         for prepared in batch.drain(..) {
             for small in prepared.small {
-                pieces_bytes += small.record.body.len_bytes();
                 changes.push(put_small(&mut frame, small));
             }
             changes.extend(prepared.changes);
             held.push(prepared.holds);
         }
         changes.iter().for_each(|change| frame.change(change));
-        let rows =
-            frame.finish(self.drive, log.frame, place.next_zone, self.last_write.load(Ordering::Relaxed));
+        let last_write = self.last_write.load(Ordering::Relaxed);
+        let (rows, header) = frame.finish(self.drive, log.frame, place.next_zone, last_write);
         let names_runs = changes.iter().any(|change| matches!(change, Change::Retain(_)));
         self.write_frame(&place, &rows, names_runs).map_err(|error| self.fail(error))?;
-        self.wrote(&mut log, &place, rows.len() as u64, pieces_bytes);
+        self.wrote(&mut log, &place, &header);
         let applied = self.apply(changes);
         assert!(applied, "what is committed fits what is there");
         drop(held);
@@ -243,14 +241,18 @@ impl Machine {
         self.device.flush().map_err(&failed)
     }
 
-    fn wrote(&self, log: &mut Log, place: &Place, len_bytes: u64, pieces_bytes: u64) {
+    fn wrote(&self, log: &mut Log, place: &Place, header: &FrameHeader) {
+        let len_bytes = self.geometry.frame_bytes(header);
         let mut space = lock(&self.space);
         if place.advances {
             space.advance(place.next_zone);
+            log.grown.log_bytes += self.geometry.zone_bytes() - log.at;
         }
+        log.grown.log_bytes += len_bytes;
+        log.grown.content_bytes += header.content_bytes();
         log.at = place.in_zone + len_bytes;
         log.since_bytes += len_bytes;
-        space.wrote(log.frame, log.at, pieces_bytes);
+        space.wrote(header, log.at);
         log.frame += 1;
     }
 
@@ -278,8 +280,8 @@ impl Machine {
 }
 
 fn put_small(frame: &mut FrameWriter, small: Small) -> Change {
-    let Small { key, mut record, bytes, .. } = small;
-    let at = frame.piece(&bytes);
+    let Small { key, mut record, bytes, frame_bytes } = small;
+    let at = frame.piece(&bytes, frame_bytes - bytes.len() as u64);
     if let Body::Piece(piece) = &mut record.body {
         piece.at = at;
     }

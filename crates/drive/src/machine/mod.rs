@@ -87,6 +87,31 @@ struct Log {
     /// The frame that the newest manifest begins with, and how many bytes of frames came since.
     since: u64,
     since_bytes: u64,
+    /// Since the drive was opened.
+    grown: Grown,
+}
+
+/// How much the log grew.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Grown {
+    /// The ends of frames and zones included.
+    log_bytes: u64,
+    /// What is in the frames.
+    content_bytes: u64,
+}
+
+impl Grown {
+    pub(crate) fn since(&self, before: &Self) -> Self {
+        Self {
+            log_bytes: self.log_bytes - before.log_bytes,
+            content_bytes: self.content_bytes - before.content_bytes,
+        }
+    }
+
+    /// What so much of the content took of the log, the ends divided among all.
+    pub(crate) fn log_bytes_of(&self, content_bytes: u64) -> u64 {
+        (content_bytes as f64 * self.log_bytes as f64 / self.content_bytes.max(1) as f64) as u64
+    }
 }
 
 /// What the superblock leads to.
@@ -158,6 +183,11 @@ impl Machine {
             return Err(Error::Failed("it was opened to read only".into()));
         }
         self.failed.get().map_or(Ok(()), |reason| Err(Error::Failed(reason.clone())))
+    }
+
+    /// How much the log grew since the drive was opened.
+    pub(crate) fn log_grown(&self) -> Grown {
+        self.log().grown
     }
 
     /// How many bytes of the log a recovery would read.

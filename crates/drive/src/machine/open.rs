@@ -1,7 +1,7 @@
 //! Open: superblock, manifest, tables, and what the log says since.
 
 use super::checkpoint::write_superblock;
-use super::{BUFFERS_KEPT_BYTES, Log, Machine, OpenOptions, Root};
+use super::{BUFFERS_KEPT_BYTES, Grown, Log, Machine, OpenOptions, Root};
 use crate::device::{BLOCK_BYTES, BlockDevice, Buffer, Buffers, read_otherwise, read_right};
 use crate::error::{Error, Result};
 use crate::format::{
@@ -44,7 +44,13 @@ impl Machine {
             index: Index::new(tables, cache),
             buffers: Buffers::new(BUFFERS_KEPT_BYTES),
             options,
-            log: Mutex::new(Log { frame, at: manifest.head_at, since: frame, since_bytes: 0 }),
+            log: Mutex::new(Log {
+                frame,
+                at: manifest.head_at,
+                since: frame,
+                since_bytes: 0,
+                grown: Grown::default(),
+            }),
             root: Mutex::new(Root { superblock, retiring: Vec::new() }),
             last_write: AtomicU64::new(manifest.last_write),
             failed: OnceLock::new(),
@@ -120,7 +126,7 @@ impl Machine {
         let len_bytes = self.geometry.frame_bytes(&header);
         log.at += len_bytes;
         log.since_bytes += len_bytes;
-        space.wrote(header.number, log.at, header.pieces_bytes.into());
+        space.wrote(&header, log.at);
         drop(space);
         log.frame += 1;
         self.last_write.fetch_max(header.last_write, Ordering::Relaxed);

@@ -101,7 +101,7 @@ impl Shell {
         lock(&self.machine.space).free_zones() < self.machine.zones_reserved() + aimed
     }
 
-    /// Empties the zone that has the least alive; `false` if that would win less than this part of a zone.
+    /// Empties the zone that is most worth it; `false` if that would win less than this part of a zone.
     pub(crate) async fn clean_one(&self, won_min: u64) -> Result<bool> {
         let mut found = self.worth_cleaning(won_min);
         if found.is_none() && self.machine.is_dirty() {
@@ -113,11 +113,11 @@ impl Shell {
         self.clean(zone, entry).await
     }
 
-    /// The zone that has the least alive, unless less than this part of a zone would be won.
+    /// The zone that most would be won of, unless that is less than this part of a zone.
     fn worth_cleaning(&self, won_min: u64) -> Option<(u64, Zone)> {
         let won_bytes_min = self.machine.geometry.zone_bytes() / won_min;
-        let most_dead = lock(&self.machine.space).most_dead();
-        most_dead.filter(|(_, entry)| entry.used_bytes - entry.live_bytes >= won_bytes_min)
+        let worth_most = lock(&self.machine.space).worth_most();
+        worth_most.filter(|(_, entry)| entry.won_bytes() >= won_bytes_min)
     }
 
     /// Empties a zone; `false` if nothing was won.
@@ -127,20 +127,22 @@ impl Shell {
         // It is not given out while it is read, though nothing of it be alive any more.
         let mut pins = Pins::new(&self.machine.space);
         pins.zone(zone);
-        let (mut at, mut written) = (0, 0);
+        let (mut at, mut moved_bytes) = (0, 0);
+        let before = self.machine.log_grown();
         while at < entry.used_bytes {
             let found =
                 self.blocking(move |machine| machine.pieces_of_frames(zone, at, entry.used_bytes)).await?;
             let moves =
                 found.pieces.into_iter().map(|(key, record, bytes)| self.move_piece(key, record, bytes));
             // At once, so that they share frames: one frame for each would win nothing where objects are small.
-            written += try_join_all(moves).await?.into_iter().sum::<u64>();
+            moved_bytes += try_join_all(moves).await?.into_iter().sum::<u64>();
             at = found.next;
         }
         drop(pins);
         let left = lock(&self.machine.space).zones().find(|&(left, _)| left == zone);
-        // Of the smallest objects their entries take more than their bytes: where those are moved nothing may be won.
-        let is_won = written + zone_bytes / WON_LEAST <= zone_bytes;
+        // Nothing may be won where the ends of frames and zones take what was dead: who goes on while there is something to win shall end.
+        let log_bytes = self.machine.log_grown().since(&before).log_bytes_of(moved_bytes);
+        let is_won = log_bytes + zone_bytes / WON_LEAST <= zone_bytes;
         Ok(is_won && left.is_none_or(|(_, left)| left.live_bytes < entry.live_bytes))
     }
 

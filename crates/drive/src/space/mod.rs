@@ -15,7 +15,7 @@ pub(crate) use extents::Extents;
 pub(crate) use loose::{Hold, Loose, Pins, SharedSpace, lock};
 
 use crate::error::{Error, Result};
-use crate::format::{Geometry, Manifest, Run, ZoneEntry};
+use crate::format::{FrameHeader, Geometry, Manifest, Run, ZoneEntry};
 use std::collections::{BTreeMap, HashMap};
 
 /// Zones that only the log may take, so that what frees space goes on when the drive is full.
@@ -31,12 +31,24 @@ pub(crate) type Allocation = u64;
 /// A pack zone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Zone {
-    /// How many bytes of its pieces belong to somebody.
+    /// How many bytes of pieces were written to it, and about how many of the entries that named them.
+    pub(crate) pieces_bytes: u64,
+    pub(crate) entries_bytes: u64,
+    /// How many of those belong to somebody.
     pub(crate) live_bytes: u64,
     /// The number of the last frame in it.
     pub(crate) last_frame: u64,
     /// How many bytes of it are written.
     pub(crate) used_bytes: u64,
+}
+
+impl Zone {
+    /// How much less of the log what belongs to somebody would take anew, with its entries, but without the ends of frames.
+    pub(crate) fn won_bytes(&self) -> u64 {
+        let live_entries_bytes =
+            self.entries_bytes.saturating_mul(self.live_bytes) / self.pieces_bytes.max(1);
+        self.used_bytes.saturating_sub(self.live_bytes.saturating_add(live_entries_bytes))
+    }
 }
 
 #[derive(Debug)]
@@ -78,8 +90,8 @@ impl Space {
     /// What a manifest says.
     pub(crate) fn of(geometry: Geometry, manifest: &Manifest) -> Self {
         let zone = |zone: &ZoneEntry| {
-            let ZoneEntry { zone, live_bytes, last_frame, used_bytes } = *zone;
-            (zone, Zone { live_bytes, last_frame, used_bytes })
+            let ZoneEntry { zone, pieces_bytes, entries_bytes, live_bytes, last_frame, used_bytes } = *zone;
+            (zone, Zone { pieces_bytes, entries_bytes, live_bytes, last_frame, used_bytes })
         };
         Self {
             geometry,
@@ -112,8 +124,8 @@ impl Space {
         manifest.shared = self.shared.values().copied().collect();
         manifest.shared.sort_unstable();
         let zone = |(&zone, entry): (&u64, &Zone)| {
-            let Zone { live_bytes, last_frame, used_bytes } = *entry;
-            ZoneEntry { zone, live_bytes, last_frame, used_bytes }
+            let Zone { pieces_bytes, entries_bytes, live_bytes, last_frame, used_bytes } = *entry;
+            ZoneEntry { zone, pieces_bytes, entries_bytes, live_bytes, last_frame, used_bytes }
         };
         manifest.zones = self.zones.iter().map(zone).collect();
         (manifest.head_zone, manifest.next_zone) = (self.head, self.next);
@@ -314,7 +326,7 @@ impl Space {
         // Neighbours that are free become one run, and what is not free may lie between; a number takes ten bytes at most.
         let runs = self.free.runs_count() + 2 * self.loose.len() + self.doomed.len() + self.spares.len();
         let runs = runs + 2 * self.shared.len();
-        (runs as u64 * 2 + self.zones.len() as u64 * 4 + 16) * 10
+        (runs as u64 * 2 + self.zones.len() as u64 * 6 + 16) * 10
     }
 
     /// How many zones the log could still take, and leave what the next checkpoint needs.
@@ -417,11 +429,14 @@ impl Space {
         self.next = next;
     }
 
-    /// A frame was written to the head.
-    pub(crate) fn wrote(&mut self, frame: u64, used_bytes: u64, pieces_bytes: u64) {
+    /// A frame was written to the head, of which so many bytes are used now.
+    pub(crate) fn wrote(&mut self, header: &FrameHeader, used_bytes: u64) {
+        let pieces_bytes = u64::from(header.pieces_bytes);
         let zone = self.zones.entry(self.head).or_default();
-        zone.last_frame = frame;
+        zone.last_frame = header.number;
         zone.used_bytes = used_bytes;
+        zone.pieces_bytes += pieces_bytes;
+        zone.entries_bytes += u64::from(header.entries_bytes);
         zone.live_bytes += pieces_bytes;
     }
 
@@ -468,11 +483,11 @@ impl Space {
         zone != self.head && zone != self.next && entry.last_frame < self.needed_frame
     }
 
-    /// The zone whose cleaning moves the fewest bytes.
-    pub(crate) fn most_dead(&self) -> Option<(u64, Zone)> {
+    /// The zone whose cleaning wins most.
+    pub(crate) fn worth_most(&self) -> Option<(u64, Zone)> {
         let candidates =
             self.zones().filter(|&(zone, entry)| self.may_be_cleaned(zone, entry) && entry.live_bytes > 0);
-        candidates.min_by_key(|(_, entry)| entry.live_bytes)
+        candidates.max_by_key(|(_, entry)| entry.won_bytes())
     }
 
     /// What is free.
