@@ -12,9 +12,10 @@ use crate::wire::sum;
 use bytes::Bytes;
 use futures_util::future::try_join;
 use futures_util::stream::{self, BoxStream};
-use futures_util::{StreamExt as _, TryStreamExt as _};
+use futures_util::{StreamExt as _, TryStreamExt as _, poll};
 use std::ops::Range;
 use std::sync::Arc;
+use std::task::Poll;
 use store::StoreError;
 use tokio::sync::OnceCell;
 
@@ -163,15 +164,21 @@ impl Reader {
         if let Some(bytes) = cache.get(&stretch) {
             return Ok(bytes);
         }
-        // To its end, also if nobody waits for it any more, or polls it too slowly: others may wait for the same.
-        let read = tokio::spawn(async move {
+        let mut read = Box::pin(async move {
             let Self { shell, pins, .. } = self;
             let read = async { shell.read_stretch(&step.source, range).await.map(alone) };
             let bytes = cache.get_or_read(&stretch, read).await;
             drop(pins);
             bytes
         });
-        read.await.unwrap_or_else(|error| Err(Error::Failed(format!("a read was given up: {error}"))))
+        // It begins here, so that the device is asked in the order of the bytes.
+        if let Poll::Ready(bytes) = poll!(&mut read) {
+            return bytes;
+        }
+        // To its end, also if nobody waits for it any more, or polls it too slowly: others may wait for the same.
+        tokio::spawn(read)
+            .await
+            .unwrap_or_else(|error| Err(Error::Failed(format!("a read was given up: {error}"))))
     }
 }
 
