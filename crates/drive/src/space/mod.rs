@@ -260,8 +260,11 @@ impl Space {
         true
     }
 
-    /// A committed record less owns the run; `false` if it was free.
+    /// A committed record less owns the run; `false` if it was free, or is none of this device.
     pub(crate) fn release(&mut self, run: Run) -> bool {
+        if !self.geometry.holds(run) {
+            return false;
+        }
         match self.shared.get_mut(&run.start) {
             Some((_, more)) if *more > 1 => *more -= 1,
             Some(_) => drop(self.shared.remove(&run.start)),
@@ -522,5 +525,23 @@ impl Space {
     fn zone_run(&self, zone: u64) -> Run {
         let blocks = self.geometry.zone_blocks;
         Run { start: zone * blocks, blocks }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A frame that somebody made to do harm had more blocks free than there are.
+    #[test]
+    fn what_lies_beyond_the_device_is_neither_taken_nor_given_back() {
+        let geometry = Geometry { blocks: 4096, zone_blocks: 256, row_blocks: 1 };
+        let mut space = Space::new(geometry);
+        let free = space.free().blocks();
+        for (start, blocks) in [(10_176, 122_880), (4095, 2)] {
+            let run = Run { start, blocks };
+            assert!(!space.retain(run) && !space.release(run), "{run:?}");
+        }
+        assert_eq!(space.free().blocks(), free);
     }
 }
