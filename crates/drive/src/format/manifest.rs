@@ -24,7 +24,7 @@ pub(crate) struct ZoneEntry {
     /// How many bytes of pieces were written to it, and of the entries that named them.
     pub(crate) pieces_bytes: u64,
     pub(crate) entries_bytes: u64,
-    /// How many of those belong to somebody.
+    /// How many bytes of the pieces belong to somebody.
     pub(crate) live_bytes: u64,
     /// The number of the last frame in it.
     pub(crate) last_frame: u64,
