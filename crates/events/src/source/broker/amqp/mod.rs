@@ -36,6 +36,9 @@ const NOT_FOUND: u16 = 404;
 const RESOURCE_LOCKED: u16 = 405;
 const NOT_ALLOWED: u16 = 530;
 
+/// How RabbitMQ ends a NOT_FOUND for a queue that is there, and not up again since its node or its process was restarted.
+const NOT_UP: [&str; 3] = ["is down or inaccessible", "is stopped by supervisor", "due to timeout"];
+
 /// The source of an `amqp:` URL. Nothing is asked of the broker yet.
 ///
 /// # Errors
@@ -159,6 +162,7 @@ impl Queue {
         let ErrorKind::ProtocolError(said) = error.kind() else { return self.place.unavailable(error) };
         let text = said.get_message();
         match said.get_id() {
+            NOT_FOUND if is_not_up(text.as_str()) => self.place.unavailable(error),
             NOT_FOUND => {
                 let make = "make it and bind it to the exchange of the events, or name another";
                 self.place.refused(format_args!("there is no queue '{}': {make}", self.queue))
@@ -172,6 +176,10 @@ impl Queue {
             _ => self.place.unavailable(error),
         }
     }
+}
+
+fn is_not_up(said: &str) -> bool {
+    NOT_UP.iter().any(|end| said.ends_with(end))
 }
 
 /// Who logs in at a broker on the same machine without a name.
@@ -188,4 +196,22 @@ fn message(delivery: Delivery) -> Message {
     };
     let pairs = headers.filter_map(|(name, value)| Some((name.as_str().to_lowercase(), text(value)?)));
     Message { attributes: pairs.collect(), body: delivery.data.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_not_up;
+
+    /// Right after a restart of the broker its durable queue was said not to be there.
+    #[test]
+    fn a_queue_that_is_not_up_yet_is_not_one_that_is_missing() {
+        for said in [
+            "NOT_FOUND - home node 'rabbit@host' of durable queue 'q' in vhost '/' is down or inaccessible",
+            "NOT_FOUND - queue 'q' in vhost '/' process is stopped by supervisor",
+            "NOT_FOUND - failed to perform operation on queue 'q' in vhost '/' due to timeout",
+        ] {
+            assert!(is_not_up(said), "{said}");
+        }
+        assert!(!is_not_up("NOT_FOUND - no queue 'is down or inaccessible' in vhost '/'"));
+    }
 }
