@@ -96,10 +96,10 @@ impl FileDevice {
             return Err(OpenError::NoDevice(path.to_owned()));
         }
         let exclusive = if is_block_device && writes { OFlags::EXCL } else { OFlags::empty() };
-        let (file, direct) = match open_direct(path, access | exclusive) {
-            Err(Errno::BUSY) => return Err(who_holds(path)),
-            opened => opened.map_err(|errno| refused("open", path, errno))?,
-        };
+        let (file, direct) = when_free(|| match open_direct(path, access | exclusive) {
+            Err(Errno::BUSY) => Err(who_holds(path)),
+            opened => opened.map_err(|errno| refused("open", path, errno)),
+        })?;
         lock(path, &file, writes)?;
         let device = Self { len_bytes: length(path, &file)?, file, direct };
         if is_block_device {
@@ -194,15 +194,24 @@ fn who_holds(path: &Path) -> OpenError {
 fn lock(path: &Path, file: &File, writes: bool) -> Result<(), OpenError> {
     let how =
         if writes { FlockOperation::NonBlockingLockExclusive } else { FlockOperation::NonBlockingLockShared };
-    let mut tries = LOCK_TRIES;
+    when_free(|| match rustix::fs::flock(file, how) {
+        Err(Errno::WOULDBLOCK) => Err(OpenError::Held(path.to_owned())),
+        locked => locked.map_err(|errno| refused("lock", path, errno)),
+    })
+}
+
+/// Asks for what another tenon has until that is gone, but not for ever.
+fn when_free<T>(ask: impl Fn() -> Result<T, OpenError>) -> Result<T, OpenError> {
+    let (mut tries, mut was_held) = (1, false);
     loop {
-        match rustix::fs::flock(file, how) {
-            Ok(()) => return Ok(()),
-            Err(Errno::WOULDBLOCK) if tries > 1 => std::thread::sleep(LOCK_PAUSE),
-            Err(Errno::WOULDBLOCK) => return Err(OpenError::Held(path.to_owned())),
-            Err(errno) => return Err(refused("lock", path, errno)),
+        match ask() {
+            Err(OpenError::Held(_)) if tries < LOCK_TRIES => was_held = true,
+            // Its lock goes a moment before the device is free.
+            Err(OpenError::Mounted(_)) if was_held && tries < LOCK_TRIES => {}
+            outcome => return outcome,
         }
-        tries -= 1;
+        std::thread::sleep(LOCK_PAUSE);
+        tries += 1;
     }
 }
 
@@ -327,6 +336,20 @@ mod tests {
         assert!(matches!(FileDevice::open_read_only(block.path()), Err(OpenError::Held(_))));
         drop(device);
         FileDevice::open(block.path()).unwrap();
+    }
+
+    /// Who was killed has the device until the kernel has taken its ring down. A block device was refused at once.
+    #[test]
+    fn who_is_about_to_go_is_waited_for() {
+        let folder = folder();
+        let block = Loop::new(&folder.path().join("below"), 1 << 20);
+        let held = FileDevice::open(block.path()).unwrap();
+        let goes = std::thread::spawn(move || {
+            std::thread::sleep(3 * LOCK_PAUSE);
+            drop(held);
+        });
+        FileDevice::open(block.path()).unwrap();
+        goes.join().unwrap();
     }
 
     /// A drive made on a mounted file system's device would be the end of both.
