@@ -123,11 +123,8 @@ impl Bucket {
 
     /// Puts a log in front of it; what the log holds already is seen from now on.
     pub(crate) fn write_back(&mut self, dir: &Path, options: WritebackOptions, world: &World) -> Result<()> {
-        let open = || {
-            let (clock, entropy) = (Arc::clone(&world.clock), Arc::clone(&world.entropy));
-            Writeback::open(dir, Arc::clone(&self.store), options.clone(), clock, entropy)
-        };
-        let writeback = state::when_free(open, state::is_locked)
+        let (clock, entropy) = (Arc::clone(&world.clock), Arc::clone(&world.entropy));
+        let writeback = Writeback::open(dir, Arc::clone(&self.store), options, clock, entropy)
             .with_context(|| format!("cannot use the write-back log in {}", dir.display()))?;
         self.store = writeback.clone();
         self.writeback = Some(writeback);

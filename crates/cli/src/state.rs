@@ -17,9 +17,8 @@ use store::mover::Mover;
 use store::writeback::Writeback;
 
 const LOCK_FILE: &str = "lock";
-/// How long a mount that has left its state directory may take to end, and how often that is looked for.
+/// How long a mount that has left its state directory may take to end.
 const ENDS_WITHIN: Duration = Duration::from_secs(10);
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// Who holds a state directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -129,16 +128,7 @@ pub(crate) fn holder(root: &Path) -> Option<Holder> {
 
 /// Opens something in a state directory that is ours: a process that still has it open is one that ends.
 pub(crate) fn when_free<T, E>(open: impl Fn() -> Result<T, E>, is_busy: impl Fn(&E) -> bool) -> Result<T, E> {
-    let mut waited = Duration::ZERO;
-    loop {
-        match open() {
-            Err(error) if is_busy(&error) && waited < ENDS_WITHIN => {
-                std::thread::sleep(LOOK_AGAIN);
-                waited += LOOK_AGAIN;
-            }
-            opened => return opened,
-        }
-    }
+    store::when_free(ENDS_WITHIN, open, is_busy)
 }
 
 /// Where a state directory keeps changes that the bucket does not have yet.
@@ -151,15 +141,10 @@ pub(crate) fn moves_path(root: &Path) -> PathBuf {
     root.join("moves")
 }
 
-/// Whether another process has a log open.
-pub(crate) fn is_locked(error: &std::io::Error) -> bool {
-    error.kind() == std::io::ErrorKind::WouldBlock
-}
-
 /// Refuses a state directory with changes that the bucket does not have yet.
 pub(crate) fn nothing_waits(root: &Path) -> Result<()> {
     let dir = writeback_dir(root);
-    let waiting = when_free(|| Writeback::waiting_in(&dir), is_locked);
+    let waiting = Writeback::waiting_in(&dir);
     match waiting.with_context(|| format!("cannot read {}", dir.display()))? {
         0 => Ok(()),
         count => bail!(
@@ -172,7 +157,7 @@ pub(crate) fn nothing_waits(root: &Path) -> Result<()> {
 /// Refuses a state directory with renames whose objects have not all moved.
 fn nothing_moves(root: &Path) -> Result<()> {
     let path = moves_path(root);
-    let moving = when_free(|| Mover::waiting_in(&path), is_locked);
+    let moving = Mover::waiting_in(&path);
     match moving.with_context(|| format!("cannot read {}", path.display()))? {
         0 => Ok(()),
         count => {
@@ -341,7 +326,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let held = State::take(dir.path(), &somebody()).unwrap();
         let ending = std::thread::spawn(move || {
-            std::thread::sleep(10 * LOOK_AGAIN);
+            std::thread::sleep(Duration::from_millis(200));
             drop(held);
         });
         State::take(dir.path(), &somebody()).unwrap();

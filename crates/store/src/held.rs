@@ -1,4 +1,4 @@
-//! Files that one process has at a time.
+//! What one process has at a time.
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
@@ -7,23 +7,34 @@ use std::io;
 use std::thread::sleep;
 use std::time::Duration;
 
-/// How long to ask for a lock that nobody may have: a program that is being started has a copy of every file that is open here
-/// until it runs, those that were closed meanwhile as well.
-const TRIES: u32 = 100;
-const PAUSE: Duration = Duration::from_millis(10);
+/// How long a file may have been given up and be held: a process that ends has it until its files are closed, and a program that
+/// is being started has a copy of every file that is open here until it runs, those that were closed meanwhile as well.
+const FREE_WITHIN: Duration = Duration::from_secs(10);
+const PAUSE: Duration = Duration::from_millis(20);
 
-/// Takes the file for this process (flock(2)) as long as it is open; `WouldBlock`: another one has it. Waits on the caller's thread,
-/// a second at most.
-pub fn hold(file: &File) -> io::Result<()> {
-    let ask = || flock(file, FlockOperation::NonBlockingLockExclusive);
-    let mut tries = 1;
+/// Asks for what may be somebody's who is about to give it back, for so long in all; then it is theirs. Waits on the caller's thread.
+pub fn when_free<T, E>(
+    within: Duration,
+    mut ask: impl FnMut() -> Result<T, E>,
+    mut is_busy: impl FnMut(&E) -> bool,
+) -> Result<T, E> {
+    let mut waited = Duration::ZERO;
     loop {
         match ask() {
-            Err(Errno::WOULDBLOCK) if tries < TRIES => sleep(PAUSE),
-            outcome => return Ok(outcome?),
+            Err(error) if is_busy(&error) && waited < within => {
+                sleep(PAUSE);
+                waited += PAUSE;
+            }
+            outcome => return outcome,
         }
-        tries += 1;
     }
+}
+
+/// Takes the file for this process (flock(2)) as long as it is open; `WouldBlock`: another one has it, and does not end. Waits on the
+/// caller's thread.
+pub fn hold(file: &File) -> io::Result<()> {
+    let ask = || flock(file, FlockOperation::NonBlockingLockExclusive);
+    Ok(when_free(FREE_WITHIN, ask, |error| *error == Errno::WOULDBLOCK)?)
 }
 
 #[cfg(test)]

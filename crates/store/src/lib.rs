@@ -49,7 +49,7 @@ pub use blocking::blocking;
 pub use claims::{Claim, Claims};
 pub use clock::{Clock, Entropy, SystemClock, Timestamp};
 pub use error::{Result, StoreError};
-pub use held::hold;
+pub use held::{hold, when_free};
 pub use hex::hex;
 pub use key::{ETag, InvalidKey, KEY_BYTES_MAX, ObjectKey};
 pub use lock::{LOCK_HOLD, LOCK_MODE, LOCK_UNTIL, Lock, LockMode, Retention};

@@ -16,10 +16,9 @@ use std::time::Duration;
 /// How much is copied at a time where the caller's memory is not aligned, in bytes.
 const COPY_BYTES: usize = 1 << 20;
 
-/// How often a device is asked for its lock, and how long to wait in between: whoever looks at all devices that
-/// appear (udev) locks each for a moment, and of a process that was killed the kernel takes a ring down when it finds the time.
-const LOCK_TRIES: u32 = 100;
-const LOCK_PAUSE: Duration = Duration::from_millis(50);
+/// For how long a device is asked for: whoever looks at all devices that appear (udev) locks each for a moment, and of a
+/// process that was killed the kernel takes a ring down when it finds the time.
+const FREE_WITHIN: Duration = Duration::from_secs(5);
 
 /// Why a device could not be opened.
 #[derive(Debug, thiserror::Error)]
@@ -202,17 +201,16 @@ fn lock(path: &Path, file: &File, writes: bool) -> Result<(), OpenError> {
 
 /// Asks for what another tenon has until that is gone, but not for ever.
 fn when_free<T>(ask: impl Fn() -> Result<T, OpenError>) -> Result<T, OpenError> {
-    let (mut tries, mut was_held) = (1, false);
-    loop {
-        match ask() {
-            Err(OpenError::Held(_)) if tries < LOCK_TRIES => was_held = true,
-            // Its lock goes a moment before the device is free.
-            Err(OpenError::Mounted(_)) if was_held && tries < LOCK_TRIES => {}
-            outcome => return outcome,
+    let mut was_held = false;
+    store::when_free(FREE_WITHIN, ask, |error| match error {
+        OpenError::Held(_) => {
+            was_held = true;
+            true
         }
-        std::thread::sleep(LOCK_PAUSE);
-        tries += 1;
-    }
+        // Its lock goes a moment before the device is free.
+        OpenError::Mounted(_) => was_held,
+        _ => false,
+    })
 }
 
 /// The length in whole blocks. Seeking works for files and block devices alike.
@@ -345,7 +343,7 @@ mod tests {
         let block = Loop::new(&folder.path().join("below"), 1 << 20);
         let held = FileDevice::open(block.path()).unwrap();
         let goes = std::thread::spawn(move || {
-            std::thread::sleep(3 * LOCK_PAUSE);
+            std::thread::sleep(Duration::from_millis(150));
             drop(held);
         });
         FileDevice::open(block.path()).unwrap();
