@@ -18,10 +18,9 @@ impl TableEntry {
 }
 
 /// A pack zone.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct ZoneEntry {
-    pub(crate) zone: u64,
-    /// How many bytes of pieces were written to it, and of the entries that named them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Zone {
+    /// How many bytes of pieces were written to it, and about how many of the entries that named them.
     pub(crate) pieces_bytes: u64,
     pub(crate) entries_bytes: u64,
     /// How many bytes of the pieces belong to somebody.
@@ -30,6 +29,30 @@ pub(crate) struct ZoneEntry {
     pub(crate) last_frame: u64,
     /// How many bytes of it are written.
     pub(crate) used_bytes: u64,
+}
+
+impl Zone {
+    fn encode(self, to: &mut Encoder) {
+        let Self { pieces_bytes, entries_bytes, live_bytes, last_frame, used_bytes } = self;
+        for number in [pieces_bytes, entries_bytes, live_bytes, last_frame, used_bytes] {
+            to.number(number);
+        }
+    }
+
+    fn fits(&self, geometry: Geometry) -> bool {
+        self.live_bytes <= self.pieces_bytes
+            && self.pieces_bytes.max(self.used_bytes) <= geometry.zone_bytes()
+    }
+
+    fn decode(from: &mut Decoder<'_>) -> Option<Self> {
+        Some(Self {
+            pieces_bytes: from.number()?,
+            entries_bytes: from.number()?,
+            live_bytes: from.number()?,
+            last_frame: from.number()?,
+            used_bytes: from.number()?,
+        })
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -45,8 +68,8 @@ pub(crate) struct Manifest {
     pub(crate) last_write: u64,
     /// The newest first.
     pub(crate) tables: Vec<TableEntry>,
-    /// The pack zones, head and next included.
-    pub(crate) zones: Vec<ZoneEntry>,
+    /// The pack zones by their numbers, head and next included.
+    pub(crate) zones: Vec<(u64, Zone)>,
     /// What belongs to no object and no zone; tables and this manifest lie in it.
     pub(crate) free: Vec<Run>,
     /// Runs with more than one owner, and how many more.
@@ -63,11 +86,9 @@ impl Manifest {
             to.each(table.runs.iter(), |to, run| run.encode(to));
             to.number(table.len_bytes);
         });
-        to.each(self.zones.iter(), |to, zone| {
-            let ZoneEntry { zone, pieces_bytes, entries_bytes, live_bytes, last_frame, used_bytes } = *zone;
-            [zone, pieces_bytes, entries_bytes, live_bytes, last_frame, used_bytes]
-                .iter()
-                .for_each(|&number| to.number(number));
+        to.each(self.zones.iter(), |to, (number, zone)| {
+            to.number(*number);
+            zone.encode(to);
         });
         to.each(self.free.iter(), |to, run| run.encode(to));
         to.each(self.shared.iter(), |to, (run, more)| {
@@ -86,24 +107,23 @@ impl Manifest {
             && self.free.iter().all(lies_inside)
             && named.all(lies_inside)
             && self.tables.iter().all(TableEntry::is_long_enough)
-            && self.zones.is_sorted_by(|one, next| one.zone < next.zone)
-            && self.zones.last().is_some_and(|last| last.zone < geometry.zones())
+            && self.zones.is_sorted_by(|(one, _), (next, _)| one < next)
+            && self.zones.last().is_some_and(|(last, _)| *last < geometry.zones())
             && [self.head_zone, self.next_zone]
                 .iter()
-                .all(|log| self.zones.iter().any(|zone| zone.zone == *log))
+                .all(|log| self.zones.iter().any(|(number, _)| number == log))
             && self.head_at <= geometry.zone_bytes()
             && self.head_at.is_multiple_of(geometry.row_bytes())
             && self.next_frame < NUMBER_END
             && self.last_write < NUMBER_END
-            && self.zones.iter().all(|zone| zone.live_bytes <= zone.pieces_bytes)
-            && self.zones.iter().all(|zone| zone.pieces_bytes.max(zone.used_bytes) <= geometry.zone_bytes())
+            && self.zones.iter().all(|(_, zone)| zone.fits(geometry))
             && self.no_zone_is_free(geometry)
     }
 
     fn no_zone_is_free(&self, geometry: Geometry) -> bool {
         let blocks = geometry.zone_blocks;
-        self.zones.iter().all(|zone| {
-            let zone = Run { start: zone.zone * blocks, blocks };
+        self.zones.iter().all(|(number, _)| {
+            let zone = Run { start: number * blocks, blocks };
             let before = self.free.partition_point(|free| free.end() <= zone.start);
             self.free.get(before).is_none_or(|free| free.start >= zone.end())
         })
@@ -122,11 +142,7 @@ impl Manifest {
                 let runs = from.each(Run::decode)?;
                 Some(TableEntry { runs, len_bytes: from.number()? })
             })?,
-            zones: from_ref.each(|from| {
-                let (zone, pieces_bytes, entries_bytes) = (from.number()?, from.number()?, from.number()?);
-                let (live_bytes, last_frame, used_bytes) = (from.number()?, from.number()?, from.number()?);
-                Some(ZoneEntry { zone, pieces_bytes, entries_bytes, live_bytes, last_frame, used_bytes })
-            })?,
+            zones: from_ref.each(|from| Some((from.number()?, Zone::decode(from)?)))?,
             free: from_ref.each(Run::decode)?,
             shared: from_ref.each(|from| Some((Run::decode(from)?, from.number32()?)))?,
         };

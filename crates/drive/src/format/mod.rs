@@ -11,7 +11,7 @@ mod superblock;
 
 pub(crate) use frame::{Change, FRAME_HEADER_BYTES, Frame, FrameHeader, FrameWriter};
 pub(crate) use keys::{BucketId, IndexKey, Kind};
-pub(crate) use manifest::{Manifest, TableEntry, ZoneEntry};
+pub(crate) use manifest::{Manifest, TableEntry, Zone};
 pub(crate) use record::{
     Body, Extent, Head, Naming, ObjectRecord, Piece, decode_description, encode_description,
 };

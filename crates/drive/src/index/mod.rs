@@ -99,12 +99,12 @@ impl Index {
         });
     }
 
-    /// The frozen entries and those of the newest so many tables, deletions included.
-    pub(crate) fn frozen_and(&self, tables: usize) -> sst::Merge<Cursor> {
+    /// The frozen entries and those of these tables, deletions included.
+    pub(crate) fn frozen_and(&self, tables: &[Arc<IndexTable>]) -> sst::Merge<Cursor> {
         let view = self.view();
         let memory = |frozen: &Arc<Memory>| MemoryCursor::new(frozen.clone(), Bound::Unbounded);
         let frozen = view.frozen.iter().map(|frozen| Cursor::Memory(memory(frozen)));
-        let tables = view.tables[..tables].iter().map(|table| Cursor::Table(table.scan(Bound::Unbounded)));
+        let tables = tables.iter().map(|table| Cursor::Table(table.scan(Bound::Unbounded)));
         sst::Merge::new(frozen.chain(tables))
     }
 
@@ -113,17 +113,12 @@ impl Index {
         self.view().frozen.as_ref().map_or(0, |frozen| frozen.len_bytes() as u64)
     }
 
-    /// The frozen entries are in this table, those of the newest so many tables too; in none if there were none. Returns the tables
-    /// that are no more.
-    pub(crate) fn thaw(&self, new: Option<Arc<IndexTable>>, tables: usize) -> Vec<Arc<IndexTable>> {
-        let mut gone = Vec::new();
+    /// The frozen entries and those of these tables are in this one from now on; in none if there were none.
+    pub(crate) fn thaw(&self, old: &[Arc<IndexTable>], new: Option<Arc<IndexTable>>) {
         self.publish(|view| {
-            let (short, others) = view.tables.split_at(tables);
-            gone = short.to_vec();
-            let tables = new.into_iter().chain(others.iter().cloned()).collect();
+            let tables = new.into_iter().chain(view.tables_without(old)).collect();
             View { memory: view.memory.clone(), frozen: None, tables }
         });
-        gone
     }
 
     /// No table can be made of the frozen entries now: they are as if they had not been frozen. Nobody inserts at the same time.
@@ -139,9 +134,8 @@ impl Index {
     /// One table, or none, is there instead of several that follow each other.
     pub(crate) fn replace(&self, old: &[Arc<IndexTable>], new: Option<Arc<IndexTable>>) {
         self.publish(|view| {
-            let is_old = |table: &Arc<IndexTable>| old.iter().any(|old| Arc::ptr_eq(old, table));
-            let at = view.tables.iter().position(is_old).unwrap_or(0);
-            let mut tables: Vec<_> = view.tables.iter().filter(|table| !is_old(table)).cloned().collect();
+            let at = view.tables.iter().position(|table| is_among(table, old)).unwrap_or(0);
+            let mut tables: Vec<_> = view.tables_without(old).collect();
             tables.splice(at..at, new);
             View { tables, ..view.clone() }
         });
@@ -153,7 +147,15 @@ impl Index {
     }
 }
 
+fn is_among(table: &Arc<IndexTable>, tables: &[Arc<IndexTable>]) -> bool {
+    tables.iter().any(|other| Arc::ptr_eq(other, table))
+}
+
 impl View {
+    fn tables_without(&self, old: &[Arc<IndexTable>]) -> impl Iterator<Item = Arc<IndexTable>> {
+        self.tables.iter().filter(move |table| !is_among(table, old)).cloned()
+    }
+
     fn in_memory(&self, key: &[u8]) -> Option<Bytes> {
         self.memory.get(key).or_else(|| self.frozen.as_ref()?.get(key))
     }

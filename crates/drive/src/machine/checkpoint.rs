@@ -17,6 +17,12 @@ const LOG_BYTES_MAX: u64 = 512 << 20;
 /// more room than one. What a table is longer than its entries is kept for it anyway, and has room for them.
 const SHORT_BYTES: u64 = TABLE_BYTES_MIN / 2;
 
+/// A table of the frozen entries, if there were any, and the tables whose entries are in it as well.
+struct Made {
+    table: Option<Arc<IndexTable>>,
+    short: Vec<Arc<IndexTable>>,
+}
+
 impl Machine {
     /// Whether memory or log have grown so that it is time. While a table is made of so much, as much again has room.
     pub(crate) fn wants_checkpoint(&self) -> bool {
@@ -42,7 +48,7 @@ impl Machine {
         self.check_writable()?;
         let mut root = self.root();
         let mut manifest = self.freeze();
-        let (table, short) = match self.table_of_frozen() {
+        let Made { table, short } = match self.table_of_frozen() {
             Ok(made) => made,
             Err(error) => {
                 let _log = self.log();
@@ -50,7 +56,8 @@ impl Machine {
                 return Err(error);
             }
         };
-        root.retiring.extend(self.index.thaw(table, short));
+        self.index.thaw(&short, table);
+        root.retiring.extend(short);
         let tables = self.index.view().tables.clone();
         manifest.tables = tables.iter().map(|table| table.source().entry()).collect();
         let bytes = manifest.encode();
@@ -84,19 +91,21 @@ impl Machine {
         manifest
     }
 
-    /// Makes a table of the frozen entries and of the short tables before them; says how many those are.
-    fn table_of_frozen(&self) -> Result<(Option<Arc<IndexTable>>, usize)> {
+    /// Makes a table of the frozen entries and of the short tables before them.
+    fn table_of_frozen(&self) -> Result<Made> {
         let tables = self.index.view().tables.clone();
         let lengths: Vec<u64> = tables.iter().map(|table| table.source().len()).collect();
-        let short = count_short(&lengths);
-        match self.table_with(short, short == tables.len()) {
+        let short = &tables[..count_short(&lengths)];
+        match self.table_with(short, short.len() == tables.len()) {
             // Who reads them says so. What is in memory shall be safe all the same.
-            Err(Error::DamagedIndex { .. }) if short > 0 => Ok((self.table_with(0, false)?, 0)),
-            made => Ok((made?, short)),
+            Err(Error::DamagedIndex { .. }) if !short.is_empty() => {
+                Ok(Made { table: self.table_with(&[], false)?, short: Vec::new() })
+            }
+            table => Ok(Made { table: table?, short: short.to_vec() }),
         }
     }
 
-    fn table_with(&self, short: usize, is_all: bool) -> Result<Option<Arc<IndexTable>>> {
+    fn table_with(&self, short: &[Arc<IndexTable>], is_all: bool) -> Result<Option<Arc<IndexTable>>> {
         self.build_table(self.index.frozen_and(short), self.index.frozen_bytes(), is_all)
     }
 

@@ -3,8 +3,9 @@
 use super::{LogReader, Machine};
 use crate::device::BLOCK_BYTES;
 use crate::error::{Error, Result};
+use crate::format::Zone;
 use crate::index::of_table;
-use crate::space::{Pins, Zone, lock};
+use crate::space::{Pins, lock};
 
 /// Of so many rows parity is compared at once.
 const ROWS_AT_ONCE: u64 = 256;

@@ -2,9 +2,9 @@
 
 use super::{Drive, Shell, decoded};
 use crate::error::{Error, Result};
-use crate::format::{Body, Change, Head, IndexKey, Kind, ObjectRecord, Piece};
+use crate::format::{Body, Change, Head, IndexKey, Kind, ObjectRecord, Piece, Zone};
 use crate::machine::{Checked, LogReader, Prepared, Purpose, Small};
-use crate::space::{Pins, ZONES_RESERVED, Zone, lock};
+use crate::space::{Pins, ZONES_RESERVED, lock};
 use bytes::Bytes;
 use futures_util::future::try_join_all;
 use std::sync::Arc;

@@ -15,7 +15,7 @@ pub(crate) use extents::Extents;
 pub(crate) use loose::{Hold, Loose, Pins, SharedSpace, lock};
 
 use crate::error::{Error, Result};
-use crate::format::{FrameHeader, Geometry, Manifest, Run, ZoneEntry};
+use crate::format::{FrameHeader, Geometry, Manifest, Run, Zone};
 use std::collections::{BTreeMap, HashMap};
 
 /// Zones that only the log may take, so that what frees space goes on when the drive is full.
@@ -27,20 +27,6 @@ pub(crate) const ZONES_OF_DELETIONS: u64 = 2;
 
 /// Which allocation it was, of all since the drive was opened.
 pub(crate) type Allocation = u64;
-
-/// A pack zone.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Zone {
-    /// How many bytes of pieces were written to it, and about how many of the entries that named them.
-    pub(crate) pieces_bytes: u64,
-    pub(crate) entries_bytes: u64,
-    /// How many bytes of the pieces belong to somebody.
-    pub(crate) live_bytes: u64,
-    /// The number of the last frame in it.
-    pub(crate) last_frame: u64,
-    /// How many bytes of it are written.
-    pub(crate) used_bytes: u64,
-}
 
 impl Zone {
     /// How much less of the log what belongs to somebody would take anew, with its entries, but without the ends of frames.
@@ -89,10 +75,6 @@ impl Space {
 
     /// What a manifest says.
     pub(crate) fn of(geometry: Geometry, manifest: &Manifest) -> Self {
-        let zone = |zone: &ZoneEntry| {
-            let ZoneEntry { zone, pieces_bytes, entries_bytes, live_bytes, last_frame, used_bytes } = *zone;
-            (zone, Zone { pieces_bytes, entries_bytes, live_bytes, last_frame, used_bytes })
-        };
         Self {
             geometry,
             free: manifest.free.iter().copied().collect(),
@@ -101,7 +83,7 @@ impl Space {
             doomed: BTreeMap::new(),
             shared: manifest.shared.iter().map(|&(run, more)| (run.start, (run, more))).collect(),
             pins: HashMap::new(),
-            zones: manifest.zones.iter().map(zone).collect(),
+            zones: manifest.zones.iter().copied().collect(),
             spares: Vec::new(),
             kept_for_index: 0,
             sets_aside: false,
@@ -123,11 +105,7 @@ impl Space {
         manifest.free = free.runs().collect();
         manifest.shared = self.shared.values().copied().collect();
         manifest.shared.sort_unstable();
-        let zone = |(&zone, entry): (&u64, &Zone)| {
-            let Zone { pieces_bytes, entries_bytes, live_bytes, last_frame, used_bytes } = *entry;
-            ZoneEntry { zone, pieces_bytes, entries_bytes, live_bytes, last_frame, used_bytes }
-        };
-        manifest.zones = self.zones.iter().map(zone).collect();
+        manifest.zones = self.zones.iter().map(|(&number, &zone)| (number, zone)).collect();
         (manifest.head_zone, manifest.next_zone) = (self.head, self.next);
     }
 
