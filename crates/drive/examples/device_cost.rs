@@ -34,7 +34,7 @@ struct Job {
     sequential: bool,
 }
 
-/// What reads go into.
+/// What is read into, or written.
 #[derive(Debug, Clone, Copy)]
 enum Memory {
     /// One buffer for each task.
@@ -45,7 +45,7 @@ enum Memory {
     UsedAgain,
 }
 
-const JOBS: [Job; 8] = [
+const JOBS: [Job; 9] = [
     Job { name: "read 4 KiB, 1 at once", at_once: 1, operations: 8_000, ..SMALL_READ },
     Job { name: "read 4 KiB, 32 at once", at_once: 32, operations: 64_000, ..SMALL_READ },
     Job { name: "write 4 KiB, 1 at once", at_once: 1, operations: 8_000, writes: true, ..SMALL_READ },
@@ -54,6 +54,12 @@ const JOBS: [Job; 8] = [
     Job { name: "read 1 MiB, 8 at once, into new memory", memory: Memory::New, ..BIG_READ },
     Job { name: "read 1 MiB, 8 at once, into memory used again", memory: Memory::UsedAgain, ..BIG_READ },
     Job { name: "write 1 MiB, 8 at once", writes: true, ..BIG_READ },
+    Job {
+        name: "write 1 MiB, 8 at once, from memory used again",
+        writes: true,
+        memory: Memory::UsedAgain,
+        ..BIG_READ
+    },
 ];
 
 const SMALL_READ: Job = Job {
@@ -161,7 +167,12 @@ async fn run(
         let place = if job.sequential { (task + n * job.at_once) % places } else { entropy.below(places) };
         let at = place * job.bytes as u64;
         if job.writes {
-            write(&way, &device, at, bytes.clone()).await?;
+            let bytes = match job.memory {
+                Memory::Kept => bytes.clone(),
+                Memory::New => Buffer::zeroed(job.bytes).into(),
+                Memory::UsedAgain => buffers.take(job.bytes).into(),
+            };
+            write(&way, &device, at, bytes).await?;
             continue;
         }
         buffer = match job.memory {

@@ -1,6 +1,7 @@
 //! Memory that a device can read into and write from without a copy.
 
 use super::BLOCK_BYTES;
+use super::memory::Piece;
 use bytes::Bytes;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -14,19 +15,23 @@ const KEPT_BYTES_MIN: usize = 64 << 10;
 /// Bytes in whole blocks that begin at a multiple of [`BLOCK_BYTES`] in memory, as direct I/O asks. It becomes a
 /// [`Bytes`] without a copy.
 pub struct Buffer {
-    /// Longer than the window by what it takes to align it, never moved or grown: the window stays aligned.
-    memory: Vec<u8>,
+    memory: Memory,
     start: usize,
     len: usize,
-    /// Where the memory goes after use.
-    shelf: Weak<Shelf>,
+}
+
+enum Memory {
+    /// Longer than the window by what it takes to align it, never moved or grown: the window stays aligned.
+    Own(Vec<u8>),
+    /// Goes back there after use.
+    Lent(Piece, Weak<Shelf>),
 }
 
 impl Buffer {
     /// Zeros. The length is a multiple of [`BLOCK_BYTES`].
     pub fn zeroed(len: usize) -> Self {
         assert!(len.is_multiple_of(ALIGNMENT), "{len} bytes are no whole blocks");
-        Self::in_memory(vec![0; len + ALIGNMENT], len)
+        Self::in_own(vec![0; len + ALIGNMENT], len)
     }
 
     /// The slices one after the other, filled up with zeros to whole blocks.
@@ -46,12 +51,12 @@ impl Buffer {
             memory.extend_from_slice(slice);
         }
         memory.resize(start + len, 0);
-        Self::in_memory(memory, len)
+        Self::in_own(memory, len)
     }
 
-    fn in_memory(memory: Vec<u8>, len: usize) -> Self {
+    fn in_own(memory: Vec<u8>, len: usize) -> Self {
         let start = memory.as_ptr().align_offset(ALIGNMENT);
-        Self { memory, start, len, shelf: Weak::new() }
+        Self { memory: Memory::Own(memory), start, len }
     }
 
     /// Whether a device can use the memory as it is: it begins and ends where a buffer would.
@@ -62,8 +67,10 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        if let Some(shelf) = self.shelf.upgrade() {
-            shelf.put(std::mem::take(&mut self.memory));
+        if let Memory::Lent(piece, shelf) = std::mem::replace(&mut self.memory, Memory::Own(Vec::new()))
+            && let Some(shelf) = shelf.upgrade()
+        {
+            shelf.put(piece);
         }
     }
 }
@@ -72,13 +79,21 @@ impl Deref for Buffer {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        &self.memory[self.start..self.start + self.len]
+        let memory: &[u8] = match &self.memory {
+            Memory::Own(memory) => memory,
+            Memory::Lent(piece, _) => piece,
+        };
+        &memory[self.start..self.start + self.len]
     }
 }
 
 impl DerefMut for Buffer {
     fn deref_mut(&mut self) -> &mut [u8] {
-        &mut self.memory[self.start..self.start + self.len]
+        let memory: &mut [u8] = match &mut self.memory {
+            Memory::Own(memory) => memory,
+            Memory::Lent(piece, _) => piece,
+        };
+        &mut memory[self.start..self.start + self.len]
     }
 }
 
@@ -101,14 +116,20 @@ impl fmt::Debug for Buffer {
 }
 
 /// Large buffers whose memory is used again. Memory that is new to the process costs as much CPU as reading a device
-/// into it does, or more (docs/decisions/0044).
+/// into it does, or more (docs/decisions/0044), and small pages as much again (docs/decisions/0057).
 #[derive(Debug, Clone)]
 pub struct Buffers(Arc<Shelf>);
 
 #[derive(Debug)]
 struct Shelf {
     keep_bytes: usize,
-    free: Mutex<Vec<Vec<u8>>>,
+    free: Mutex<Free>,
+}
+
+#[derive(Debug, Default)]
+struct Free {
+    pieces: Vec<Piece>,
+    len_bytes: usize,
 }
 
 impl Buffers {
@@ -124,11 +145,8 @@ impl Buffers {
         }
         assert!(len.is_multiple_of(ALIGNMENT), "{len} bytes are no whole blocks");
         // Few sizes, so that what one has left fits the next.
-        let bytes = len.next_power_of_two() + ALIGNMENT;
-        let memory = self.0.take(bytes).unwrap_or_else(|| vec![0; bytes]);
-        let mut buffer = Buffer::in_memory(memory, len);
-        buffer.shelf = Arc::downgrade(&self.0);
-        buffer
+        let piece = self.0.take(len.next_power_of_two());
+        Buffer { memory: Memory::Lent(piece, Arc::downgrade(&self.0)), start: 0, len }
     }
 }
 
@@ -189,24 +207,56 @@ impl Deref for Filling {
 }
 
 impl Shelf {
-    /// What was put last is still in the processor's caches.
-    fn take(&self, bytes: usize) -> Option<Vec<u8>> {
+    fn take(&self, len: usize) -> Piece {
         let mut free = self.lock();
-        let found = free.iter().rposition(|memory| memory.len() == bytes)?;
-        Some(free.remove(found))
-    }
-
-    fn put(&self, memory: Vec<u8>) {
-        let mut free = self.lock();
-        free.push(memory);
-        let mut kept: usize = free.iter().map(Vec::len).sum();
-        while kept > self.keep_bytes {
-            kept -= free.remove(0).len();
+        loop {
+            if let Some(piece) = free.take(len) {
+                return piece;
+            }
+            Piece::several(len).for_each(|piece| free.put(piece));
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Vec<u8>>> {
+    fn put(&self, piece: Piece) {
+        if piece.is_alone() {
+            return;
+        }
+        let mut free = self.lock();
+        free.put(piece);
+        let mut gone = Vec::new();
+        while free.len_bytes > self.keep_bytes {
+            gone.append(&mut free.take_oldest());
+        }
+        drop(free);
+        // The system takes its time.
+        drop(gone);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Free> {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Free {
+    fn put(&mut self, piece: Piece) {
+        self.len_bytes += piece.len();
+        self.pieces.push(piece);
+    }
+
+    /// What was put last is still in the processor's caches.
+    fn take(&mut self, len: usize) -> Option<Piece> {
+        let found = self.pieces.iter().rposition(|piece| piece.len() == len)?;
+        self.len_bytes -= len;
+        Some(self.pieces.remove(found))
+    }
+
+    /// What lies in the same huge pages goes with it: they are worth keeping only as a whole.
+    fn take_oldest(&mut self) -> Vec<Piece> {
+        let oldest = self.pieces.remove(0);
+        let mut taken: Vec<Piece> = self.pieces.extract_if(.., |piece| piece.is_beside(&oldest)).collect();
+        taken.push(oldest);
+        self.len_bytes -= taken.iter().map(|piece| piece.len()).sum::<usize>();
+        taken
     }
 }
 
@@ -290,9 +340,25 @@ mod tests {
         let buffers = Buffers::new(3 << 20);
         let taken: Vec<_> = (0..8).map(|_| buffers.take(1 << 20)).collect();
         drop(taken);
-        assert_eq!(buffers.0.lock().len(), 2);
+        assert_eq!(
+            buffers.0.lock().len_bytes,
+            2 << 20,
+            "whole huge pages, of which a half would be one too many"
+        );
         drop(buffers.take(4 << 20));
-        assert_eq!(buffers.0.lock().len(), 0);
+        assert_eq!(buffers.0.lock().len_bytes, 0);
+    }
+
+    #[test]
+    fn half_a_huge_page_is_not_kept() {
+        let buffers = Buffers::new(2 << 20);
+        let [one, beside_one, other, beside_other] = [(); 4].map(|()| buffers.take(1 << 20));
+        drop([one, other, beside_other]);
+        assert_eq!(buffers.0.lock().len_bytes, 2 << 20);
+        drop(beside_one);
+        assert_eq!(buffers.0.lock().len_bytes, 2 << 20);
+        let again = [(); 2].map(|()| buffers.take(1 << 20));
+        assert_eq!(buffers.0.lock().len_bytes, 0, "{again:?} are the other ones");
     }
 
     #[test]

@@ -14,6 +14,7 @@ pub mod conformance;
 mod file;
 #[cfg(test)]
 mod loopback;
+mod memory;
 mod right;
 mod ring;
 

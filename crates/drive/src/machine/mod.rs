@@ -39,8 +39,10 @@ const PIECE_BYTES_MAX: u64 = 256 << 10;
 /// The same where it is known that it will be gone soon.
 const PIECE_BYTES_END: u64 = 1 << 20;
 
-/// How much memory for reads and writes is kept for the next ones, in bytes.
-const BUFFERS_KEPT_BYTES: usize = 64 << 20;
+/// How much memory for reads and writes is kept for the next ones: this part of what is kept of objects, within bounds, in bytes.
+const BUFFERS_KEPT_PART: u64 = 4;
+const BUFFERS_KEPT_BYTES_MIN: u64 = 64 << 20;
+const BUFFERS_KEPT_BYTES_MAX: u64 = 256 << 20;
 
 /// How to open a drive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,6 +54,13 @@ pub struct OpenOptions {
     pub read_cache_bytes: u64,
     /// Write nothing at all.
     pub read_only: bool,
+}
+
+impl OpenOptions {
+    fn buffers_kept_bytes(&self) -> usize {
+        let part_bytes = self.read_cache_bytes / BUFFERS_KEPT_PART;
+        part_bytes.clamp(BUFFERS_KEPT_BYTES_MIN, BUFFERS_KEPT_BYTES_MAX) as usize
+    }
 }
 
 impl Default for OpenOptions {

@@ -1,7 +1,7 @@
 //! Open: superblock, manifest, tables, and what the log says since.
 
 use super::checkpoint::write_superblock;
-use super::{BUFFERS_KEPT_BYTES, Grown, Log, Machine, OpenOptions, Root};
+use super::{Grown, Log, Machine, OpenOptions, Root};
 use crate::device::{BLOCK_BYTES, BlockDevice, Buffer, Buffers, read_otherwise, read_right};
 use crate::error::{Error, Result};
 use crate::format::{
@@ -42,7 +42,7 @@ impl Machine {
             space,
             last_table: AtomicU64::new(tables.len() as u64),
             index: Index::new(tables, cache),
-            buffers: Buffers::new(BUFFERS_KEPT_BYTES),
+            buffers: Buffers::new(options.buffers_kept_bytes()),
             options,
             log: Mutex::new(Log {
                 frame,
