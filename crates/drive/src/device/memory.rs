@@ -63,6 +63,10 @@ impl DerefMut for Piece {
 
 impl Drop for Piece {
     fn drop(&mut self) {
+        if Arc::strong_count(&self.pages) == 1 {
+            // The last one: all of the pages go.
+            return;
+        }
         self.pages.are_broken.store(true, Ordering::Relaxed);
         // SAFETY: nobody else has this part of the pages, nor will. A kernel that refuses keeps the memory until all pieces are gone.
         let _ = unsafe { madvise(self.start().as_ptr().cast(), self.len, Advice::LinuxDontNeed) };
