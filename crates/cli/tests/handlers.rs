@@ -5,7 +5,7 @@ use crate::events::TOKEN;
 use crate::fixture::{Home, eventually, tenon};
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Stdio};
 use std::sync::{Arc, Mutex};
@@ -57,7 +57,7 @@ impl Drop for Run {
 
 /// A port that nobody has at the moment.
 pub(crate) fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    servers::free_address().port()
 }
 
 impl Home {

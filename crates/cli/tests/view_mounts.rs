@@ -214,7 +214,7 @@ pub(crate) struct Telling {
 
 impl Telling {
     pub(crate) fn start() -> Self {
-        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = servers::free_address().port();
         let server = servers::minio_with(&[
             ("MINIO_NOTIFY_WEBHOOK_ENABLE_TENON", "on"),
             ("MINIO_NOTIFY_WEBHOOK_ENDPOINT_TENON", &format!("http://127.0.0.1:{port}/minio")),

@@ -1,8 +1,9 @@
 //! A program that serves on a loopback port, with a directory of its own.
 
+use crate::free::free_address;
 use crate::reaper::Reaper;
 use std::fmt::Debug;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -172,12 +173,6 @@ pub(crate) fn fresh_dir(name: &str) -> PathBuf {
     std::fs::create_dir(dir.join("data"))
         .unwrap_or_else(|error| panic!("no directory {}: {error}", dir.display()));
     dir
-}
-
-/// An address on the loopback interface at which nobody listens.
-pub(crate) fn free_address() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap_or_else(|error| panic!("no free port: {error}"));
-    listener.local_addr().unwrap_or_else(|error| panic!("no free port: {error}"))
 }
 
 #[cfg(test)]

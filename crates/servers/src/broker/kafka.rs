@@ -1,8 +1,9 @@
 //! Kafka, of one node, without ZooKeeper.
 
 use super::{Broker, PASSWORD, USER, configure};
+use crate::free::free_address;
 use crate::program;
-use crate::server::{Kind, free_address};
+use crate::server::Kind;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};

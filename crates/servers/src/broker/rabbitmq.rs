@@ -1,8 +1,9 @@
 //! RabbitMQ.
 
 use super::{Broker, PASSWORD, USER, begins, configure};
+use crate::free::free_address;
 use crate::program;
-use crate::server::{Kind, free_address};
+use crate::server::Kind;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;

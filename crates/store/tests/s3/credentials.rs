@@ -254,10 +254,7 @@ async fn an_instance_is_asked_within_a_session() {
 async fn where_no_instance_is_the_answer_comes_soon_and_says_what_was_looked_at() {
     let silent = Scripted::start([silence().then_stall()]).await;
     let not_found = Scripted::start([answer("404 Not Found", &[], "")]).await;
-    let gone = {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        format!("http://{}", listener.local_addr().unwrap())
-    };
+    let gone = format!("http://{}", servers::free_address());
     for endpoint in [silent.endpoint(), not_found.endpoint(), &gone] {
         let began = Instant::now();
         let home = Home::new("").with("AWS_EC2_METADATA_SERVICE_ENDPOINT", endpoint);

@@ -157,7 +157,7 @@ async fn wrong_settings_are_told_in_one_line() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_endpoint_nobody_listens_at_is_told_soon() {
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let free = servers::free_address();
     let nowhere = S3Config { endpoint: Some(format!("http://{free}")), ..S3Config::default() };
     let buckets = client_of(nowhere);
     let text = buckets.open("bucket").await.unwrap_err().to_string();

@@ -30,7 +30,7 @@ pub(super) struct Webhook {
 impl Webhook {
     /// At a port that is free now.
     pub(super) fn new() -> Result<Self> {
-        let address = format!("{}/minio", std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?);
+        let address = format!("{}/minio", servers::free_address());
         Ok(Self { url: format!("http://{address}"), address })
     }
 
