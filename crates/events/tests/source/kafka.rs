@@ -2,6 +2,7 @@
 
 use super::{Queue, assert_refused, drain, open, open_url, receive};
 use events::BrokerAccess;
+use rskafka::BackoffConfig;
 use rskafka::client::partition::{Compression, UnknownTopicHandling};
 use rskafka::client::{Client, ClientBuilder, Credentials, SaslConfig};
 use rskafka::record::Record;
@@ -28,7 +29,10 @@ pub(super) async fn topic(partitions: i32) -> Kafka {
 impl Kafka {
     async fn client(&self) -> Client {
         let login = Credentials::new(self.broker.user().to_owned(), self.broker.password().to_owned());
-        let builder = ClientBuilder::new(vec![self.broker.address().to_string()]);
+        // By itself it tries for ever, after pauses of minutes.
+        let (max_backoff, deadline) = (Duration::from_millis(200), Some(Duration::from_secs(60)));
+        let backoff = BackoffConfig { max_backoff, deadline, ..BackoffConfig::default() };
+        let builder = ClientBuilder::new(vec![self.broker.address().to_string()]).backoff_config(backoff);
         builder.sasl_config(SaslConfig::Plain(login)).build().await.unwrap()
     }
 
