@@ -1,7 +1,7 @@
 //! What versions are called where Tenon names them: 26 digits of Crockford's base 32, of which the first holds three bits.
 //! The later write has the greater name.
 
-use crate::{NULL_VERSION, Result, StoreError, Timestamp, VersionId};
+use crate::{NULL_VERSION, Result, StoreError, Timestamp, Version, VersionId};
 
 const DIGITS: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
 const LENGTH: usize = 26;
@@ -22,6 +22,16 @@ pub fn write_of(text: &str) -> Option<u64> {
     let place = |byte: u8| DIGITS.iter().position(|&digit| digit == byte).map(|at| at as u128);
     let number = text.bytes().filter_map(place).fold(0, |number, digit| number << 5 | digit);
     Some(number as u64)
+}
+
+/// What a listing that came up to the version `marker` has next of a key's versions, the newest first. The marker may be gone: then what
+/// is older follows, and what might be; so nothing is left out, and the one without a write in its name may come twice.
+pub fn after(versions: Vec<Version>, marker: &str) -> impl Iterator<Item = Version> {
+    let listed = versions.iter().position(|version| *version.id == *marker).or_else(|| {
+        let write = write_of(marker)?;
+        versions.iter().rposition(|version| write_of(&version.id).is_some_and(|later| later >= write))
+    });
+    versions.into_iter().skip(listed.map_or(0, |last| last + 1))
 }
 
 /// Whether a text can be such a name.

@@ -113,8 +113,7 @@ impl DriveBucket {
             && let Ok(key) = ObjectKey::new(after.clone())
         {
             let versions = self.all_of(&key, state).await?;
-            let rest = versions.into_iter().skip_while(|found| *found.id != *version).skip(1);
-            entries.extend(rest.map(entry));
+            entries.extend(version_id::after(versions, version).map(entry));
         }
         let bucket = self.clone();
         let work = move |machine: &Arc<Machine>| bucket.versions_from(machine, &scan, state, entries);

@@ -28,7 +28,7 @@ fn version_cases() -> Vec<Case<World>> {
         versions::{
             none_at_first, every_write_stays, a_mark_hides_what_stays, removing_the_newest_uncovers,
             suspended_writes_replace_null, what_was_there_before_is_null, conditions_look_at_the_newest,
-            ids_that_are_none, listed_by_key_and_age, listed_page_by_page, folded, tags_of_a_version,
+            ids_that_are_none, listed_by_key_and_age, listed_page_by_page, listed_while_removed, folded, tags_of_a_version,
             copies_of_a_version, a_lock_holds, a_lock_gets_longer, a_lock_comes_with_the_bytes,
         }
     }
@@ -189,6 +189,36 @@ pub(super) async fn listed_page_by_page(world: World) -> Outcome {
         same(&found, &all)?;
     }
     Ok(())
+}
+
+/// Who lists a page, removes what is in it, and lists what comes after, as clients empty a bucket, left the rest of a key behind.
+pub(super) async fn listed_while_removed(world: World) -> Outcome {
+    let versions = of(&world)?;
+    world.put("a", "before versions").await?;
+    enabled(&world).await?;
+    for _ in 0..6 {
+        world.put("a", "x").await?;
+    }
+    world.put("b", "y").await?;
+    for limit in [2, 3] {
+        let mut request = ListVersions { limit, ..ListVersions::default() };
+        for _ in 0..2 {
+            let page = versions.list(request.clone()).await?;
+            for entry in &page {
+                let VersionEntry::Version(version) = entry else { continue };
+                versions.remove(&version.key, &version.id, Removal::default()).await?;
+                request.after = Some(Bytes::copy_from_slice(version.key.as_bytes()));
+                request.after_version = Some(version.id.clone());
+            }
+            same(page.len(), limit)?;
+        }
+        if limit == 2 {
+            same(ids(versions, "").await?.len(), 4)?;
+            world.put("a", "x").await?;
+            world.put("a", "x").await?;
+        }
+    }
+    same(ids(versions, "").await?, [])
 }
 
 pub(super) async fn folded(world: World) -> Outcome {

@@ -239,8 +239,7 @@ impl Objects {
         if let (Some(after), Some(version)) = (&scan.after, after_version)
             && let Ok(key) = ObjectKey::new(after.clone())
         {
-            let rest = self.of(&key).into_iter().skip_while(|found| *found.id != *version).skip(1);
-            entries.extend(rest.map(entry));
+            entries.extend(version_id::after(self.of(&key), version).map(entry));
         }
         let mut from = match &scan.after {
             Some(after) if **after >= *scan.prefix => Bound::Excluded(after.to_vec()),
