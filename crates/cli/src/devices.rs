@@ -34,6 +34,9 @@ impl Devices {
     pub(crate) fn of<'a>(paths: impl IntoIterator<Item = &'a Path>) -> Result<Self> {
         let mut devices = Vec::new();
         for path in paths {
+            if path.to_string_lossy().contains("+/") && !path.exists() {
+                bail!("{} are several drives: name one of them", path.display());
+            }
             if path.as_os_str().is_empty() {
                 bail!("a device has no name; write /dev/a or /dev/a,/dev/b");
             }

@@ -77,12 +77,26 @@ impl OpenDrives {
         {
             return Ok(Arc::new(only.drive.clone()));
         }
-        if self.drives.is_empty() {
-            bail!("no drive of the pool is there: {}", self.missing.join("; "));
-        }
+        self.any()?;
         let pool = Pool::open(self.all(), PoolOptions { degraded }).await;
         let advice = "cannot use the pool: name all of its drives, or have what there is with --degraded";
         Ok(Arc::new(pool.context(advice)?))
+    }
+
+    /// The same to be copied. What there is on some of a pool's drives is read drive by drive: the pool would not list it.
+    pub(crate) async fn exported(&self, degraded: bool) -> Result<Vec<Arc<dyn Buckets>>> {
+        if !degraded {
+            return Ok(vec![self.buckets(degraded).await?]);
+        }
+        self.any()?;
+        Ok(self.all().into_iter().map(|drive| Arc::new(drive) as Arc<dyn Buckets>).collect())
+    }
+
+    fn any(&self) -> Result<()> {
+        if self.drives.is_empty() {
+            bail!("no drive of the pool is there: {}", self.missing.join("; "));
+        }
+        Ok(())
     }
 }
 

@@ -1,18 +1,21 @@
 //! Objects of a drive as files of directories, each directory a bucket, as `dirs:///DIR` serves them.
 //!
 //! What is there already with the object's length, and was stored after it, is the object: who was interrupted goes on where that
-//! was. What is damaged, or no file can be, is told and left out.
+//! was. What is damaged, cannot be read, or no file can be, is told and left out.
 
 use anyhow::{Context, Result};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use std::sync::Arc;
 use store::{
-    Buckets, GetOptions, ListEntry, ListRequest, Object, ObjectKey, ObjectRef, ObjectStore, Pages, Payload,
-    Precondition, PutOptions, StoreError, Tags,
+    Buckets, GetOptions, ListEntry, ListRequest, Object, ObjectKey, ObjectMeta, ObjectRef, ObjectStore,
+    Pages, Payload, Precondition, PutOptions, StoreError, Tags,
 };
 
-/// Larger objects are written in parts of this length, so that none need be in memory as a whole.
+/// Larger objects are written in parts of this length, so that none need be in memory as a whole; the largest in longer ones.
 const PART_BYTES: u64 = 16 << 20;
+
+/// No object has more.
+const PARTS_MAX: u64 = 10_000;
 
 /// So many objects are copied at the same time.
 const COPIES_AT_ONCE: usize = 4;
@@ -37,19 +40,25 @@ enum Outcome {
     Failed(String),
 }
 
-/// Copies buckets, or one of them. Each object that is left out is told, and so is every page how far it is.
+/// Why an object was not copied.
+enum Stopped {
+    Reading(StoreError),
+    Writing(StoreError),
+}
+
+/// Copies buckets, or one of them, beside what was exported before. Each object that is left out is told, and so is every page how far it is.
 pub(crate) async fn export(
     from: &dyn Buckets,
     to: &dyn Buckets,
     only: Option<&str>,
+    exported: &mut Exported,
     failed: impl Fn(&str),
     progress: impl Fn(&Exported),
-) -> Result<Exported> {
+) -> Result<()> {
     let names = match only {
         Some(name) => vec![name.to_owned()],
         None => from.list().await?,
     };
-    let mut exported = Exported::default();
     for name in names {
         let source = from.open(&name).await?;
         let target = target(to, &name).await.with_context(|| format!("cannot make the directory {name}"))?;
@@ -75,10 +84,10 @@ pub(crate) async fn export(
                     }
                 }
             }
-            progress(&exported);
+            progress(exported);
         }
     }
-    Ok(exported)
+    Ok(())
 }
 
 async fn target(to: &dyn Buckets, name: &str) -> store::Result<Arc<dyn ObjectStore>> {
@@ -97,35 +106,47 @@ async fn copy(
     object: ObjectRef,
     size_bytes: u64,
 ) -> Result<Outcome> {
-    let key = object.key;
-    if let Some(there) = target.find(&key).await?
-        && there.size_bytes == size_bytes
-        && there.object.last_modified > object.last_modified
-    {
+    match copy_if_new(source, target, &object, size_bytes).await {
+        Ok(outcome) => Ok(outcome),
+        // What another object is read of may be well, but where one cannot be written none can.
+        Err(
+            Stopped::Reading(error)
+            | Stopped::Writing(error @ (StoreError::InvalidKey { .. } | StoreError::Invalid(_))),
+        ) => Ok(Outcome::Failed(format!("'{}': {error}", object.key))),
+        Err(Stopped::Writing(error)) => Err(error).with_context(|| format!("cannot copy '{}'", object.key)),
+    }
+}
+
+async fn copy_if_new(
+    source: &Arc<dyn ObjectStore>,
+    target: &Arc<dyn ObjectStore>,
+    object: &ObjectRef,
+    size_bytes: u64,
+) -> Result<Outcome, Stopped> {
+    let there = target.find(&object.key).await.map_err(Stopped::Writing)?;
+    let is_there = |there: &ObjectMeta| {
+        there.size_bytes == size_bytes && there.object.last_modified > object.last_modified
+    };
+    if there.as_ref().is_some_and(is_there) {
         return Ok(Outcome::Kept);
     }
-    match copy_bytes(source, target, &key).await {
-        Ok(()) => Ok(Outcome::Copied(size_bytes)),
-        Err(error @ (StoreError::Corrupt(_) | StoreError::InvalidKey { .. } | StoreError::Invalid(_))) => {
-            Ok(Outcome::Failed(format!("'{key}': {error}")))
-        }
-        Err(error) => Err(error).with_context(|| format!("cannot copy '{key}'")),
-    }
+    copy_bytes(source, target, &object.key).await?;
+    Ok(Outcome::Copied(size_bytes))
 }
 
 async fn copy_bytes(
     source: &Arc<dyn ObjectStore>,
     target: &Arc<dyn ObjectStore>,
     key: &ObjectKey,
-) -> store::Result<()> {
-    let object = source.get(key, GetOptions::default()).await?;
-    let tags = source.tags(key).await?;
+) -> Result<(), Stopped> {
+    let object = source.get(key, GetOptions::default()).await.map_err(Stopped::Reading)?;
+    let tags = source.tags(key).await.map_err(Stopped::Reading)?;
     if object.meta.size_bytes > PART_BYTES {
         return copy_parts(object, tags, target, key).await;
     }
-    let bytes: Vec<_> = object.body.try_collect().await?;
+    let bytes: Vec<_> = object.body.try_collect().await.map_err(Stopped::Reading)?;
     let options = PutOptions { attributes: object.meta.attributes, tags, ..PutOptions::default() };
-    target.put(key, bytes.into_iter().collect(), options).await.map(drop)
+    target.put(key, bytes.into_iter().collect(), options).await.map(drop).map_err(Stopped::Writing)
 }
 
 /// Part by part; nothing of it is seen before the last.
@@ -134,28 +155,30 @@ async fn copy_parts(
     tags: Tags,
     target: &Arc<dyn ObjectStore>,
     key: &ObjectKey,
-) -> store::Result<()> {
-    let upload = target.multipart(key, object.meta.attributes, tags).await?;
+) -> Result<(), Stopped> {
+    let part_bytes_min = PART_BYTES.max(object.meta.size_bytes.div_ceil(PARTS_MAX));
+    let upload = target.multipart(key, object.meta.attributes, tags).await.map_err(Stopped::Writing)?;
     let copied = async {
         let (mut number, mut part) = (1, Vec::new());
         let mut part_bytes = 0;
-        while let Some(piece) = object.body.try_next().await? {
+        while let Some(piece) = object.body.try_next().await.map_err(Stopped::Reading)? {
             part_bytes += piece.len() as u64;
             part.push(piece);
-            if part_bytes >= PART_BYTES {
-                upload.put_part(number, std::mem::take(&mut part).into_iter().collect()).await?;
+            if part_bytes >= part_bytes_min {
+                let whole: Payload = std::mem::take(&mut part).into_iter().collect();
+                upload.put_part(number, whole).await.map_err(Stopped::Writing)?;
                 (number, part_bytes) = (number + 1, 0);
             }
         }
         if !part.is_empty() {
             let last: Payload = part.into_iter().collect();
-            upload.put_part(number, last).await?;
+            upload.put_part(number, last).await.map_err(Stopped::Writing)?;
         }
-        upload.complete(Precondition::None).await.map(drop)
+        upload.complete(Precondition::None).await.map(drop).map_err(Stopped::Writing)
     };
     let outcome = copied.await;
     if outcome.is_err() {
-        upload.abort().await?;
+        upload.abort().await.map_err(Stopped::Writing)?;
     }
     outcome
 }

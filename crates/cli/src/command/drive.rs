@@ -105,7 +105,7 @@ enum Action {
     },
     /// Copy objects into a directory, a directory for each bucket; `tenon serve dirs:///DIR` serves them
     ///
-    /// Goes on where it was interrupted. Exit code 1 if an object was left out: it is damaged, or no file can be it.
+    /// Goes on where it was interrupted. Exit code 1 if an object was left out: it is damaged, cannot be read, or no file can be it.
     Export {
         /// The drive's device, or its devices: /dev/a,/dev/b,... or drive:///dev/a,/dev/b,...; of a pool /dev/a+/dev/b+...
         #[arg(value_name = "DRIVE", value_parser = Drives::parse)]
@@ -141,8 +141,8 @@ impl Drive {
             Action::Export { drives, degraded, dir, bucket } => {
                 let opening = Opening { options: read_only, degraded };
                 let export = async {
-                    let buckets = drives.open(opening, &world).await?.buckets(degraded).await?;
-                    export(&*buckets, &dir, bucket.as_deref(), &world).await
+                    let buckets = drives.open(opening, &world).await?.exported(degraded).await?;
+                    export(&buckets, &dir, bucket.as_deref(), &world).await
                 };
                 return runtime.block_on(export);
             }
@@ -399,14 +399,23 @@ async fn check(drive: &Opened) -> Result<ExitCode> {
     Ok(if checked.problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(EXIT_DAMAGED) })
 }
 
-async fn export(from: &dyn Buckets, dir: &Path, bucket: Option<&str>, world: &World) -> Result<ExitCode> {
+async fn export(
+    from: &[Arc<dyn Buckets>],
+    dir: &Path,
+    bucket: Option<&str>,
+    world: &World,
+) -> Result<ExitCode> {
     let usable = || format!("cannot use {}", dir.display());
     std::fs::create_dir_all(dir).with_context(usable)?;
     let (clock, entropy) = (world.clock.clone(), world.entropy.clone());
     let to = DirBuckets::open(dir, DirOptions::default(), clock, entropy).with_context(usable)?;
     let progress = Progress::start();
     let tell = |so_far: &Exported| progress.tell(&format!("{} objects copied", so_far.objects));
-    let exported = exporting::export(from, &to, bucket, |left_out| println!("{left_out}"), tell).await?;
+    let mut exported = Exported::default();
+    for buckets in from {
+        let left_out = |line: &str| println!("{line}");
+        exporting::export(&**buckets, &to, bucket, &mut exported, left_out, &tell).await?;
+    }
     drop(progress);
     let Exported { objects, bytes, kept, failed } = exported;
     println!("{objects} objects, {} MiB copied; {kept} were there; {failed} left out", bytes >> 20);

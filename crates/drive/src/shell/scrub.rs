@@ -6,7 +6,6 @@ use crate::format::{Body, IndexKey, Kind};
 use futures_util::TryStreamExt as _;
 use std::ops::Bound;
 use std::sync::Arc;
-use store::StoreError;
 
 /// How many entries are looked at by one look at the index.
 const ENTRIES_AT_ONCE: usize = 256;
@@ -25,14 +24,17 @@ pub struct Scrubbed {
 }
 
 impl Drive {
-    /// Reads everything. What is damaged is told, and what else there is goes on being read; what other devices have is written anew,
+    /// Reads everything. What is damaged, or cannot be read, is told, and what else there is goes on being read; what other devices have is written anew,
     /// if the drive was not opened to read only. Nobody writes meanwhile. `progress` hears how far it is.
     pub async fn scrub(&self, mut progress: impl FnMut(&Scrubbed)) -> Result<Scrubbed> {
         let mut scrubbed = Scrubbed::default();
         if let Err(error) = self.0.blocking(|machine| machine.verify_tables()).await {
             scrubbed.damaged.push(error.to_string());
         }
-        scrubbed.damaged.extend(self.0.blocking(|machine| machine.verify_frames()).await?);
+        match self.0.blocking(|machine| machine.verify_frames()).await {
+            Ok(damaged) => scrubbed.damaged.extend(damaged),
+            Err(error) => scrubbed.damaged.push(format!("frames of small objects: {error}")),
+        }
         match self.0.scrub_objects(&mut scrubbed, &mut progress).await {
             // Told already, and what the index does not name cannot be read.
             Err(Error::DamagedIndex { .. }) if !scrubbed.damaged.is_empty() => {}
@@ -80,7 +82,7 @@ impl Shell {
             std::future::ready(Ok(()))
         });
         match read.await {
-            Err(error @ StoreError::Corrupt(_)) => {
+            Err(error) => {
                 let whose = match key.owner() {
                     Some((_, object)) => format!("'{}'", String::from_utf8_lossy(&object)),
                     None => "a part of an upload".to_owned(),
@@ -88,7 +90,6 @@ impl Shell {
                 scrubbed.damaged.push(format!("{whose}: {error}"));
                 Ok(())
             }
-            Err(error) => Err(Error::Device { at: 0, reason: error.to_string() }),
             Ok(()) => Ok(()),
         }
     }
