@@ -17,5 +17,5 @@ mod space;
 mod wire;
 
 pub use error::{Error, Result};
-pub use machine::{Checked, FormatOptions, OpenOptions};
+pub use machine::{Area, Checked, FormatOptions, OpenOptions, Use};
 pub use shell::{Drive, Info, Scrubbed, ZoneUse};

@@ -284,6 +284,60 @@ async fn a_damaged_frame_is_found_though_nothing_else_says_where_the_log_goes_on
     }
 }
 
+/// A frame was on the device though its flush failed: what it names was free at once, and whoever was in the middle of an upload wrote
+/// there, so that the next opening found another's bytes.
+#[tokio::test]
+async fn what_a_frame_names_whose_flush_failed_is_given_to_nobody() {
+    const LEN: usize = 300 << 10;
+    let (mut before, mut after) = (0, 0);
+    for seed in 0..20 {
+        let device = filled().await;
+        let drive = open(&device).unwrap();
+        let store = Buckets::open(&drive, "photos").await.unwrap();
+        let doubted = ObjectKey::new("doubted").unwrap();
+        let put = async |byte: u8| store.put(&doubted, vec![byte; LEN].into(), PutOptions::default()).await;
+        put(1).await.unwrap();
+        let free_bytes = drive.info().available_bytes;
+        // The data, its flush and the frame are done.
+        device.cut_power_after(3);
+        assert!(put(2).await.is_err());
+        assert!(drive.info().available_bytes + LEN as u64 <= free_bytes, "what the frame names is free");
+        drop((store, drive));
+        device.crash(seed);
+        let drive = open(&device).unwrap();
+        let store = Buckets::open(&drive, "photos").await.unwrap();
+        let object = store.get(&doubted, GetOptions::default()).await.unwrap();
+        let bytes = object.body.try_collect::<Vec<Bytes>>().await.unwrap().concat();
+        assert!(bytes.len() == LEN && bytes.iter().all(|byte| *byte == bytes[0]));
+        match bytes[0] {
+            1 => before += 1,
+            _ => after += 1,
+        }
+    }
+    assert!(before > 0 && after > 0, "the frame reached the device in some worlds: {before}, {after}");
+}
+
+/// A sector could not be read any more: a scrub ended there, without a word of whose it was, and nothing behind it was looked at.
+#[tokio::test]
+async fn a_scrub_goes_on_behind_what_cannot_be_read() {
+    let device = filled().await;
+    let drive = open(&device).unwrap();
+    let whole = drive.scrub(|_| {}).await.unwrap();
+    assert!(whole.damaged.is_empty(), "{whole:?}");
+    let store = Buckets::open(&drive, "photos").await.unwrap();
+    device.take_operations();
+    store
+        .put(&ObjectKey::new("last").unwrap(), vec![1; 1 << 20].into(), PutOptions::default())
+        .await
+        .unwrap();
+    let written =
+        device.take_operations().into_iter().find(|done| done.kind == OperationKind::Write).unwrap();
+    device.fail_reads(written.at..written.at + BLOCK_BYTES);
+    let scrubbed = drive.scrub(|_| {}).await.unwrap();
+    assert_eq!(scrubbed.objects, whole.objects + 1);
+    assert!(matches!(&scrubbed.damaged[..], [line] if line.contains("'last'")), "{scrubbed:?}");
+}
+
 /// A PUT failed when its frame had reached the device; the key was not there, so that its deletion had nothing to do and was acknowledged;
 /// and the next opening found the frame.
 #[tokio::test]

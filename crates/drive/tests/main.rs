@@ -6,6 +6,7 @@ mod conformance;
 mod damage;
 mod faults;
 mod kv;
+mod layout;
 mod pool;
 mod promises;
 mod reading;

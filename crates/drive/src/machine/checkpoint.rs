@@ -42,12 +42,11 @@ impl Machine {
         log.frame != log.since
     }
 
-    /// Makes a table of what is in memory. After an error everything is as it was before, but that a device that failed is
-    /// not written to any more.
+    /// Makes a table of what is in memory. After an error all that was committed is where it was, in memory or in a table, and a later
+    /// one takes it along; but a device that failed is not written to any more.
     pub(crate) fn checkpoint(&self) -> Result<()> {
-        self.check_writable()?;
         let mut root = self.root();
-        let mut manifest = self.freeze();
+        let mut manifest = self.freeze()?;
         let Made { table, short } = match self.table_of_frozen() {
             Ok(made) => made,
             Err(error) => {
@@ -66,7 +65,8 @@ impl Machine {
         root.superblock.manifest_bytes = bytes.len() as u64;
         root.superblock.manifest_sum = sum(&bytes);
         root.superblock.generation += 1;
-        write_superblock(&*self.device, &root.superblock, [0, 1]).map_err(|error| self.fail(error))?;
+        write_superblock(&*self.device, &root.superblock, [0, 1], |at| self.flush(at))
+            .map_err(|error| self.fail(error))?;
         root.retiring.drain(..).for_each(|table| table.source().set_named(false));
         tables.iter().for_each(|table| table.source().set_named(true));
         let mut log = self.log();
@@ -80,15 +80,17 @@ impl Machine {
     }
 
     /// What is known now, up to the tables; from here on it goes into another memory.
-    fn freeze(&self) -> Manifest {
+    fn freeze(&self) -> Result<Manifest> {
         let mut log = self.log();
+        // Not before: a frame that failed meanwhile names what is free as far as is known here.
+        self.check_writable()?;
         self.index.freeze();
         let last_write = self.last_write.load(Ordering::Relaxed);
         let mut manifest =
             Manifest { next_frame: log.frame, head_at: log.at, last_write, ..Manifest::default() };
         log.since_bytes = 0;
         lock(&self.space).describe(&mut manifest);
-        manifest
+        Ok(manifest)
     }
 
     /// Makes a table of the frozen entries and of the short tables before them.
@@ -141,10 +143,10 @@ impl Machine {
             return Err(Error::Unfit("the drive is too fragmented for a manifest".into()));
         }
         let run = Loose::allocate_one_for_index(&self.space, blocks_of(bytes.len() as u64))?;
-        let failed = Error::device(run.run().at());
-        let written =
-            self.device.write_at(run.run().at(), &Buffer::in_rows(self.geometry.row_bytes(), [bytes]));
-        written.and_then(|()| self.device.flush()).map_err(|error| self.fail(failed(error)))?;
+        let at = run.run().at();
+        let written = self.device.write_at(at, &Buffer::in_rows(self.geometry.row_bytes(), [bytes]));
+        written.map_err(|error| self.fail(Error::device(at)(error)))?;
+        self.flush(at)?;
         Ok(run)
     }
 }
@@ -163,12 +165,14 @@ pub(super) fn write_superblock(
     device: &dyn BlockDevice,
     superblock: &Superblock,
     copies: [u64; 2],
+    flush: impl Fn(u64) -> Result<()>,
 ) -> Result<()> {
     let geometry = superblock.geometry;
     let row = Buffer::in_rows(geometry.row_bytes(), [&superblock.encode()[..]]);
     for copy in copies {
         let at = geometry.superblock_at(copy);
-        device.write_at(at, &row).and_then(|()| device.flush()).map_err(Error::device(at))?;
+        device.write_at(at, &row).map_err(Error::device(at))?;
+        flush(at)?;
     }
     Ok(())
 }

@@ -194,7 +194,11 @@ impl Machine {
         let last_write = self.last_write.load(Ordering::Relaxed);
         let (rows, header) = frame.finish(self.drive, log.frame, place.next_zone, last_write);
         let names_runs = changes.iter().any(|change| matches!(change, Change::Retain(_)));
-        self.write_frame(&place, &rows, names_runs).map_err(|error| self.fail(error))?;
+        if let Err(error) = self.write_frame(&place, &rows, names_runs) {
+            // The frame may be on the device all the same: what it names is given to nobody until the drive is opened again.
+            std::mem::forget(held);
+            return Err(self.fail(error));
+        }
         self.wrote(&mut log, &place, &header);
         let applied = self.apply(changes);
         assert!(applied, "what is committed fits what is there");
@@ -233,12 +237,11 @@ impl Machine {
 
     /// Data first, so that no frame is found that names what is not there.
     fn write_frame(&self, place: &Place, rows: &Buffer, names_runs: bool) -> Result<()> {
-        let failed = Error::device(place.at);
         if names_runs {
-            self.device.flush().map_err(&failed)?;
+            self.flush(place.at)?;
         }
-        self.device.write_at(place.at, rows).map_err(&failed)?;
-        self.device.flush().map_err(&failed)
+        self.device.write_at(place.at, rows).map_err(Error::device(place.at))?;
+        self.flush(place.at)
     }
 
     fn wrote(&self, log: &mut Log, place: &Place, header: &FrameHeader) {

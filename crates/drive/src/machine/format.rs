@@ -55,10 +55,11 @@ impl Machine {
         };
         // Whoever looks at it meanwhile sees no drive, neither the old nor the new one.
         write(0, &vec![0; geometry.superblocks().len_bytes() as usize])?;
-        device.flush().map_err(Error::device(0))?;
+        let flush = |at: u64| device.flush().map_err(Error::device(at));
+        flush(0)?;
         write(run.at(), &bytes)?;
-        device.flush().map_err(Error::device(run.at()))?;
-        super::checkpoint::write_superblock(&**device, &superblock, [0, 1])
+        flush(run.at())?;
+        super::checkpoint::write_superblock(&**device, &superblock, [0, 1], flush)
     }
 }
 

@@ -4,19 +4,22 @@
 //! and `compact`, and when, is the shell's business, or a simulated world's.
 //!
 //! Invariants: what `commit` has returned for survives the loss of power; data is flushed before the frame that names it is
-//! written; a frame is written only when the one before it is durable; after a write that failed nothing is written any more.
+//! written; a frame is written only when the one before it is durable; after a frame, a manifest, a superblock or a flush that failed
+//! nothing is committed any more.
 
 mod check;
 mod checkpoint;
 mod commit;
 mod compact;
 mod format;
+mod layout;
 mod open;
 mod verify;
 
 pub use check::Checked;
 pub(crate) use commit::{Named, Prepared, Purpose, Small};
 pub use format::FormatOptions;
+pub use layout::{Area, Use};
 pub(crate) use open::LogReader;
 
 use crate::device::{BlockDevice, Buffers};
@@ -85,6 +88,7 @@ pub(crate) struct Machine {
     last_write: AtomicU64,
     last_table: AtomicU64,
     failed: OnceLock<String>,
+    flushing: Mutex<()>,
 }
 
 /// Where the next frame goes.
@@ -209,7 +213,15 @@ impl Machine {
         self.geometry.zone_bytes() - self.log().at
     }
 
-    /// Nothing is written any more.
+    /// What was written before is on the medium. One after the other, and none after one that failed: that may have lost what others
+    /// wrote, and no later one would say so. `at` is of what is flushed, in bytes, for who reads the error.
+    fn flush(&self, at: u64) -> Result<()> {
+        let _alone = self.flushing.lock().unwrap_or_else(PoisonError::into_inner);
+        self.check_writable()?;
+        self.device.flush().map_err(|error| self.fail(Error::device(at)(error)))
+    }
+
+    /// Nothing is committed any more.
     fn fail(&self, error: Error) -> Error {
         let _first = self.failed.set(error.to_string());
         error

@@ -54,6 +54,7 @@ impl Machine {
             root: Mutex::new(Root { superblock, retiring: Vec::new() }),
             last_write: AtomicU64::new(manifest.last_write),
             failed: OnceLock::new(),
+            flushing: Mutex::default(),
         };
         // As the end of the checkpoint did: the next frame may be in such a zone.
         lock(&machine.space).free_dead_zones();
@@ -82,7 +83,7 @@ impl Machine {
         let superblock = self.root().superblock.clone();
         let mut copies = [0, 1];
         copies.sort_by_key(|&copy| holds_superblock(&*self.device, copy, &superblock));
-        write_superblock(&*self.device, &superblock, copies)
+        write_superblock(&*self.device, &superblock, copies, |at| self.flush(at))
     }
 
     /// Where the last frame lies, in bytes, and its length; `None` if there is none.

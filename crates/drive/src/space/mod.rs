@@ -60,6 +60,9 @@ pub(crate) struct Space {
     /// Where the log is, and where it goes on.
     head: u64,
     next: u64,
+    /// The zone after the next, of which a frame that is being written says so. After a write that failed that stays so: the frame
+    /// may be on the device.
+    coming: Option<u64>,
     /// The first frame that a recovery would read: no zone with it or a later one is given out.
     needed_frame: u64,
 }
@@ -89,6 +92,7 @@ impl Space {
             sets_aside: false,
             head: manifest.head_zone,
             next: manifest.next_zone,
+            coming: None,
             needed_frame: manifest.next_frame,
         }
     }
@@ -386,13 +390,19 @@ impl Space {
 
     /// A zone for the log after the next: the last that is free, far from where runs begin.
     pub(crate) fn take_zone(&mut self) -> Result<u64> {
-        if let Some(last) = self.zone_beside_index() {
-            assert!(self.claim_zone(last), "a free zone");
-            return Ok(last);
-        }
-        let spare = self.spares.pop().ok_or(Error::Full)?;
-        self.zones.insert(spare, Zone::default());
-        Ok(spare)
+        let zone = match self.zone_beside_index() {
+            Some(last) => {
+                assert!(self.claim_zone(last), "a free zone");
+                last
+            }
+            None => {
+                let spare = self.spares.pop().ok_or(Error::Full)?;
+                self.zones.insert(spare, Zone::default());
+                spare
+            }
+        };
+        self.coming = Some(zone);
+        Ok(zone)
     }
 
     /// A zone is the log's; `false` if it is not free. For `open`, where a frame says so.
@@ -408,6 +418,7 @@ impl Space {
     pub(crate) fn advance(&mut self, next: u64) {
         self.head = self.next;
         self.next = next;
+        self.coming = None;
     }
 
     /// A frame was written to the head, of which so many bytes are used now.
@@ -461,7 +472,8 @@ impl Space {
 
     /// Whether the log is past a zone for good.
     fn may_be_cleaned(&self, zone: u64, entry: Zone) -> bool {
-        zone != self.head && zone != self.next && entry.last_frame < self.needed_frame
+        let is_of_log = zone == self.head || zone == self.next || Some(zone) == self.coming;
+        !is_of_log && entry.last_frame < self.needed_frame
     }
 
     /// The zone whose cleaning wins most.
@@ -509,6 +521,23 @@ impl Space {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Whoever had looked at what once lay in the zone that a commit was just taking gave it back in the middle of that.
+    #[test]
+    fn a_zone_that_a_frame_is_about_to_name_is_not_free_when_its_last_reader_goes() {
+        let mut space = Space::new(Geometry { blocks: 4096, zone_blocks: 256, row_blocks: 1 });
+        space.begin_log().unwrap();
+        space.needs_from(2);
+        let coming = space.take_zone().unwrap();
+        let is_taken = |space: &Space| space.zones().any(|(zone, _)| zone == coming);
+        space.pin(space.zone_run(coming).start);
+        space.unpin(space.zone_run(coming).start);
+        space.free_dead_zones();
+        assert!(is_taken(&space));
+        space.advance(coming);
+        space.free_dead_zones();
+        assert!(is_taken(&space));
+    }
 
     /// A frame that somebody made to do harm had more blocks free than there are.
     #[test]
