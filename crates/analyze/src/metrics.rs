@@ -46,7 +46,7 @@ fn within(trace: &Trace, span: (u64, u64)) -> Metrics {
         layers: if trace.has_node { measured(trace, probe::LAYERS, || layers) } else { no_node() },
         layers_by_call: layers_by_call(&calls),
         io: measured(trace, probe::IO, || io(&requests)),
-        chains: measured(trace, probe::CHAINS, || chains::chains(&requests)),
+        chains: measured(trace, probe::CHAINS, || chains::chains(&requests, &trace.regions)),
         heatmaps: trace
             .devices
             .iter()

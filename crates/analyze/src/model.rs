@@ -17,7 +17,7 @@ pub const NATURAL_TRANSFER_BYTES: u64 = 4 << 20;
 /// What is traced.
 #[derive(Debug, Clone, Default)]
 pub struct Scope {
-    /// The block devices that hold the node's data, such as `/dev/loop3`: whole devices, not partitions.
+    /// The block devices that hold the node's data, such as `/dev/loop3` or `/dev/sda1`; none that is made of others, as by LVM.
     pub devices: Vec<PathBuf>,
     /// Where the file systems on them are mounted; none for a node that writes to the raw device.
     pub mounts: Vec<PathBuf>,
@@ -37,11 +37,11 @@ pub enum Naming {
     Files,
     /// `xl.meta` is object metadata (and holds small objects whole), `.minio.sys` outside `tmp` is index, the rest data.
     Minio,
-    /// A raw device: what lies in which of its regions; sectors in none are object data.
+    /// A raw device: what lies in which of its regions, which do not overlap; sectors in none are not told apart.
     Regions(Vec<Region>),
 }
 
-/// A part of a raw device that holds one kind of bytes.
+/// A part of a raw device that holds one kind of bytes; of object data, those of one object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Region {
     /// Sectors of 512 bytes.
@@ -62,7 +62,8 @@ pub enum Kind {
     Index,
     /// Inodes, directories, extended attributes, journal: what the file system marks `REQ_META`, or does for no file.
     FileSystemMetadata,
-    /// A file that was gone before its inode could be named.
+    /// Not told apart: a file that was gone before its inode could be named, a place on a raw device of which nobody says
+    /// what it holds or which holds several kinds, a flush, which is of all that was written.
     Unnamed,
 }
 
@@ -78,7 +79,7 @@ impl Kind {
             Kind::ObjectMetadata => "object metadata",
             Kind::Index => "index",
             Kind::FileSystemMetadata => "file-system metadata",
-            Kind::Unnamed => "unnamed file",
+            Kind::Unnamed => "not told apart",
         }
     }
 }
@@ -244,15 +245,18 @@ pub struct KindOfIo {
     pub sizes: Distribution,
 }
 
-/// Runs of requests with adjacent sectors in the order of submission (section 3.2).
+/// Runs of requests with adjacent sectors in the order of submission (section 3.2): of object data, each object by itself
+/// (a file; on a raw device a region).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Chains {
     /// Read or write.
     pub operation: Operation,
-    /// Lengths where each file (or thread, where there is no file) is a stream of its own: object data only.
+    /// Lengths of each object's own: several that read one object at once make chains of their own.
     pub per_stream: Distribution,
     /// Lengths as the device sees all requests, whoever asks, of every kind.
     pub global: Distribution,
+    /// Share of the object data's chains, by their number, that are at least the natural transfer size, from 0 to 1.
+    pub natural: f64,
     /// Share of the object data's bytes that lie in chains of at least the natural transfer size, from 0 to 1.
     pub bytes_in_natural: f64,
 }

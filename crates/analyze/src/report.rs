@@ -14,6 +14,9 @@ pub use terminal::terminal;
 
 use crate::model::SystemResult;
 
+/// The layer between the VFS and the block layer: of a raw device that is the kernel's file of the device.
+const FILE_SYSTEM: &str = "file system, or device file";
+
 /// Everything, for programs.
 ///
 /// # Errors

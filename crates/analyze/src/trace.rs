@@ -8,6 +8,7 @@
 //! fast: what has no room is counted as lost.
 
 mod calls;
+mod device;
 mod digest;
 mod event;
 mod names;
@@ -20,15 +21,14 @@ mod tracefs;
 pub(crate) use calls::Family;
 pub(crate) use digest::{Call, Counted, Point};
 
-use crate::model::{Capabilities, CpuTime, Naming, Request, SECTOR_BYTES, Scope, TraceError};
+use crate::model::{Capabilities, CpuTime, Naming, Region, Request, Scope, TraceError};
+use device::{Device, mounts_of, open_all, types_of};
 use digest::Known;
-use event::{Decoder, MARK, OF_DEVICES, OF_THREADS};
+use event::{Decoder, Event, MARK, Meaning, OF_DEVICES, OF_THREADS};
 use names::Kinds;
 use reader::{BUFFER_KIB, Budget, Readers, SUB_BUFFER_KIB};
-use std::collections::HashSet;
-use std::fs;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::path::{Path, PathBuf};
+use std::collections::{HashMap, HashSet};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -53,17 +53,24 @@ impl Recorder {
         }
     }
 
+    /// That a scope can be traced.
+    ///
+    /// # Errors
+    /// As [`Recorder::start`].
+    pub fn check(scope: &Scope) -> Result<(), TraceError> {
+        mounts_of(&scope.mounts, &open_all(&scope.devices)?)?;
+        Tracefs::open()?;
+        threads_of(&scope.processes).map(drop)
+    }
+
     /// Begins to trace.
     ///
     /// # Errors
     /// [`TraceError::NoTracefs`] without root or tracefs, [`TraceError::Scope`] for a device that is none.
     pub fn start(scope: Scope) -> Result<Recording, TraceError> {
-        if scope.devices.is_empty() {
-            return Err(TraceError::Scope("no device to trace: give those that hold the node's data".into()));
-        }
+        let devices = open_all(&scope.devices)?;
         let tracefs = Tracefs::open()?;
         tracefs.remove_abandoned();
-        let devices = scope.devices.iter().map(|path| Device::open(path)).collect::<Result<Vec<_>, _>>()?;
         let mounts = mounts_of(&scope.mounts, &devices)?;
         let budget = Arc::new(Budget {
             left: AtomicUsize::new(if scope.events_max == 0 { EVENTS_MAX } else { scope.events_max }),
@@ -74,7 +81,9 @@ impl Recorder {
             true => None,
             false => Some(Traced::threads(&tracefs, &scope.processes, &budget)?),
         };
-        let within: Vec<&Path> = scope.mounts.iter().chain(&scope.devices).map(PathBuf::as_path).collect();
+        // As the kernel shows what a descriptor is.
+        let within = scope.mounts.iter().chain(&scope.devices);
+        let within: Vec<PathBuf> = within.map(|path| path.canonicalize().unwrap_or(path.clone())).collect();
         let open_files = scope
             .processes
             .iter()
@@ -123,8 +132,13 @@ impl Recording {
         Ok(())
     }
 
-    /// Ends the recording, and walks the file systems to name the inodes it saw.
+    /// Ends the recording, and names what it saw as its scope says.
     pub fn stop(self) -> Result<Trace, TraceError> {
+        Ok(self.end()?.digest())
+    }
+
+    /// Ends the recording. The node may end then, so that what it has on its device can be asked for.
+    pub fn end(self) -> Result<Recorded, TraceError> {
         self.mark("")?;
         let cpu_after = node::cpu(&self.processes);
         let process_of = node::processes_of_threads(&self.processes);
@@ -136,30 +150,80 @@ impl Recording {
         lost += self.budget.refused.load(Ordering::Relaxed);
         // Runs in order, one for each processor: the stable sort merges them.
         events.sort_by_key(|event| event.at_ns);
-        let kinds = Kinds::find(&self.naming, &self.mounts, &digest::files_seen(&events));
-        let first_process = self.processes.first().copied().unwrap_or(0);
-        let known = Known { kinds, process_of, first_process, open_files: self.open_files };
-        let digested = digest::digest(&events, known);
-        let names = self.phases.into_inner().unwrap_or_else(PoisonError::into_inner);
+        device::within(&self.devices, &mut events);
+        Ok(Recorded {
+            events,
+            lost,
+            process_of,
+            first_process: self.processes.first().copied(),
+            open_files: self.open_files,
+            phases: self.phases.into_inner().unwrap_or_else(PoisonError::into_inner),
+            file_systems: types_of(&self.mounts, &self.devices),
+            devices: self.devices.into_iter().map(|device| (device.size_bytes(), device.name)).collect(),
+            mounts: self.mounts,
+            naming: self.naming,
+            capabilities: self.capabilities,
+            cpu: cpu_after.since(&self.cpu),
+        })
+    }
+}
+
+/// What was recorded, and not looked at yet.
+#[derive(Debug)]
+pub struct Recorded {
+    events: Vec<Event>,
+    lost: u64,
+    process_of: HashMap<u32, u32>,
+    first_process: Option<u32>,
+    open_files: HashSet<(u32, i32)>,
+    phases: Vec<String>,
+    file_systems: Vec<String>,
+    /// Size in bytes and name.
+    devices: Vec<(u64, String)>,
+    mounts: Vec<(u8, PathBuf)>,
+    naming: Naming,
+    capabilities: Capabilities,
+    cpu: CpuTime,
+}
+
+impl Recorded {
+    /// Named by what is known now, instead of what was when the recording began.
+    #[must_use]
+    pub fn named(self, naming: Naming) -> Self {
+        Self { naming, ..self }
+    }
+
+    /// Walks the file systems to name the inodes that were seen, and makes of events what they say.
+    pub fn digest(self) -> Trace {
+        let kinds = Kinds::find(&self.naming, &self.mounts, &digest::files_seen(&self.events));
+        let regions = kinds.regions.clone();
+        let known = Known {
+            kinds,
+            process_of: self.process_of,
+            first_process: self.first_process.unwrap_or(0),
+            open_files: self.open_files,
+        };
+        let digested = digest::digest(&self.events, known);
         let phases = digested
             .marks
             .iter()
-            .map(|(phase, at_ns)| (names.get(*phase as usize).cloned().unwrap_or_default(), *at_ns));
+            .map(|(phase, at_ns)| (self.phases.get(*phase as usize).cloned().unwrap_or_default(), *at_ns));
         let phases: Vec<(String, u64)> = phases.collect();
-        Ok(Trace {
-            lost,
+        Trace {
+            lost: self.lost,
             begin_ns: phases.first().map_or(0, |(_, at_ns)| *at_ns),
             end_ns: phases.last().map_or(0, |(_, at_ns)| *at_ns),
             requests: digested.requests,
             calls: digested.calls,
             points: digested.points,
             phases,
-            file_systems: types_of(&self.mounts, &self.devices),
-            devices: self.devices.into_iter().map(|device| (device.name, device.size_bytes)).collect(),
+            regions,
+            file_systems: self.file_systems,
+            devices: self.devices.into_iter().map(|(size_bytes, name)| (name, size_bytes)).collect(),
             capabilities: self.capabilities,
-            cpu: cpu_after.since(&self.cpu),
-            has_node: !self.processes.is_empty(),
-        })
+            cpu: self.cpu,
+            has_node: self.first_process.is_some(),
+        }
     }
 }
 
@@ -184,6 +248,8 @@ pub struct Trace {
     pub(crate) requests: Vec<Request>,
     pub(crate) calls: Vec<Call>,
     pub(crate) points: Vec<Point>,
+    /// Of a raw device, in its order.
+    pub(crate) regions: Vec<Region>,
     /// Name and beginning, in the order of time.
     pub(crate) phases: Vec<(String, u64)>,
     /// Name and size in bytes.
@@ -223,12 +289,14 @@ impl Traced {
     fn devices(tracefs: &Tracefs, devices: &[Device], budget: &Arc<Budget>) -> Result<Self, TraceError> {
         let instance = tracefs.instance()?;
         prepare(&instance)?;
+        let disks: Vec<u32> = devices.iter().map(|device| device.disk).collect();
         let numbers: Vec<u32> = devices.iter().map(|device| device.number).collect();
-        for (event, _, field) in OF_DEVICES.iter().filter(|(event, ..)| tracefs.has(event)) {
-            let filter = field.map_or(String::new(), |field| any_of(field, &numbers));
+        for (event, meaning, field) in OF_DEVICES.iter().filter(|(event, ..)| tracefs.has(event)) {
+            let asked_for = if matches!(meaning, Meaning::Io(_)) { &disks } else { &numbers };
+            let filter = field.map_or(String::new(), |field| any_of(field, asked_for));
             instance.enable(event, &filter)?;
         }
-        Self::begin(instance, Decoder::new(tracefs, OF_DEVICES, numbers)?, budget)
+        Self::begin(instance, Decoder::new(tracefs, OF_DEVICES, disks, numbers)?, budget)
     }
 
     /// What these processes' threads do.
@@ -238,13 +306,7 @@ impl Traced {
         instance.set("options/event-fork", "1")?;
         // Twice, as threads may start before the kernel follows their parents.
         for _ in 0..2 {
-            let threads: Vec<u32> = processes.iter().flat_map(|process| node::threads(*process)).collect();
-            if threads.is_empty() {
-                return Err(TraceError::Scope(format!(
-                    "no process {processes:?}: start the node before its trace"
-                )));
-            }
-            for some in threads.chunks(THREADS_PER_WRITE) {
+            for some in threads_of(processes)?.chunks(THREADS_PER_WRITE) {
                 let text: Vec<String> = some.iter().map(u32::to_string).collect();
                 instance.set("set_event_pid", &text.join(" "))?;
             }
@@ -253,7 +315,7 @@ impl Traced {
             let filter = if event.starts_with("raw_syscalls/") { calls::filter() } else { String::new() };
             instance.enable(event, &filter)?;
         }
-        Self::begin(instance, Decoder::new(tracefs, OF_THREADS, Vec::new())?, budget)
+        Self::begin(instance, Decoder::new(tracefs, OF_THREADS, Vec::new(), Vec::new())?, budget)
     }
 
     fn begin(instance: Instance, decoder: Decoder, budget: &Arc<Budget>) -> Result<Self, TraceError> {
@@ -270,6 +332,15 @@ impl Traced {
     }
 }
 
+/// The threads of these processes, if there are any processes.
+fn threads_of(processes: &[u32]) -> Result<Vec<u32>, TraceError> {
+    let threads: Vec<u32> = processes.iter().flat_map(|process| node::threads(*process)).collect();
+    if threads.is_empty() && !processes.is_empty() {
+        return Err(TraceError::Scope(format!("no process {processes:?}: start the node before its trace")));
+    }
+    Ok(threads)
+}
+
 fn prepare(instance: &Instance) -> Result<(), TraceError> {
     instance.set("tracing_on", "0")?;
     instance.set("trace_clock", "mono")?;
@@ -281,72 +352,4 @@ fn prepare(instance: &Instance) -> Result<(), TraceError> {
 /// The kernel's filter for one of several numbers.
 fn any_of(field: &str, numbers: &[u32]) -> String {
     numbers.iter().map(|number| format!("{field} == {number}")).collect::<Vec<_>>().join(" || ")
-}
-
-/// A block device of the scope.
-#[derive(Debug)]
-struct Device {
-    name: String,
-    /// As the kernel's events write it: major above 20 bits of minor.
-    number: u32,
-    /// As `stat` writes it.
-    stat_number: u64,
-    size_bytes: u64,
-}
-
-impl Device {
-    fn open(path: &Path) -> Result<Self, TraceError> {
-        let unusable = |why: String| TraceError::Scope(format!("{}: {why}", path.display()));
-        let meta = fs::metadata(path).map_err(|error| unusable(error.to_string()))?;
-        if !meta.file_type().is_block_device() {
-            return Err(unusable("not a block device; give the device that holds the node's data".into()));
-        }
-        let (major, minor) = (rustix::fs::major(meta.rdev()), rustix::fs::minor(meta.rdev()));
-        let described = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
-        if described.join("partition").exists() {
-            return Err(unusable(
-                "a partition; its requests are traced under its disk's number: give the disk".into(),
-            ));
-        }
-        let sectors =
-            fs::read_to_string(described.join("size")).map_err(|error| unusable(error.to_string()))?;
-        let sectors: u64 = sectors.trim().parse().map_err(|_| unusable("the kernel gives no size".into()))?;
-        Ok(Self {
-            name: path.display().to_string(),
-            number: major << 20 | minor,
-            stat_number: meta.rdev(),
-            size_bytes: sectors * SECTOR_BYTES,
-        })
-    }
-}
-
-/// The index of each mount's device.
-fn mounts_of(mounts: &[PathBuf], devices: &[Device]) -> Result<Vec<(u8, PathBuf)>, TraceError> {
-    mounts
-        .iter()
-        .map(|mount| {
-            let unusable = |why: String| TraceError::Scope(format!("{}: {why}", mount.display()));
-            let number = fs::metadata(mount).map_err(|error| unusable(error.to_string()))?.dev();
-            let device = devices.iter().position(|device| device.stat_number == number);
-            let device = device.ok_or_else(|| unusable("not on a device of the scope".into()))?;
-            Ok((device as u8, mount.clone()))
-        })
-        .collect()
-}
-
-/// The types of the file systems mounted there.
-fn types_of(mounts: &[(u8, PathBuf)], devices: &[Device]) -> Vec<String> {
-    let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    let type_of = |number: &str| {
-        table.lines().find_map(|line| {
-            let (mount, file_system) = line.split_once(" - ")?;
-            (mount.split(' ').nth(2)? == number)
-                .then(|| file_system.split(' ').next().unwrap_or("").to_owned())
-        })
-    };
-    mounts
-        .iter()
-        .filter_map(|(device, _)| devices.get(usize::from(*device)))
-        .filter_map(|device| type_of(&format!("{}:{}", device.number >> 20, device.number & 0xf_ffff)))
-        .collect()
 }

@@ -16,17 +16,27 @@ fn world() -> (Arc<dyn Clock>, Arc<Entropy>) {
 }
 
 fn programs(minio: PathBuf) -> Programs {
-    Programs { minio: Some(minio), tenon: "/bin/false".into(), secret: "not-a-secret-but-long-enough".into() }
+    Programs {
+        minio: Some(minio),
+        tenon: "/bin/false".into(),
+        secret: "not-a-secret-but-long-enough".into(),
+        regions: |_| Ok(Vec::new()),
+    }
 }
 
 /// Loop devices, mounts and processes that have to do with a directory.
 fn left(scratch: &Path) -> Vec<String> {
     let shown = scratch.to_str().unwrap();
+    // As the kernel writes it.
+    let escaped = shown.replace(' ', "\\040");
     let devices = Command::new("losetup").arg("--all").output().unwrap().stdout;
     let mounts = std::fs::read_to_string("/proc/mounts").unwrap();
     let processes = Command::new("ps").args(["-eo", "args"]).output().unwrap().stdout;
     let all = [String::from_utf8(devices).unwrap(), mounts, String::from_utf8(processes).unwrap()];
-    let lines = all.iter().flat_map(|text| text.lines()).filter(|line| line.contains(shown));
+    let lines = all
+        .iter()
+        .flat_map(|text| text.lines())
+        .filter(|line| line.contains(shown) || line.contains(&escaped));
     let files = std::fs::read_dir(scratch).unwrap().map(|entry| entry.unwrap().path().display().to_string());
     lines.map(str::to_owned).chain(files).collect()
 }
@@ -52,7 +62,8 @@ async fn a_system_is_measured_and_leaves_nothing() {
     Workload::ReadWrite.prepare(&load, &scale, running.free_bytes().unwrap()).await.unwrap();
     running.settle().unwrap();
     let probe = Probe::start(running.pid(), running.scope(), false).unwrap();
-    let measured = probe.stop(Workload::ReadWrite.perform(&load, &scale).await.unwrap()).unwrap();
+    let watched = probe.stop(Workload::ReadWrite.perform(&load, &scale).await.unwrap()).unwrap();
+    let (measured, _) = watched.digest(None);
     let done = &measured.done;
     assert_eq!((done.operations(), done.errors, done.bytes()), (60, 0, 60 << 20));
     assert!(done.compared > 5, "{done:?}");
@@ -88,6 +99,21 @@ async fn s337_what_fails_half_way_leaves_nothing() {
     assert!(matches!(failed, Err(SetupError::NotServing { .. })), "{failed:?}");
     drop(backing);
     assert_eq!(left(scratch.path()), Vec::<String>::new());
+}
+
+/// Mounts and devices stayed behind: the kernel names them by the path behind the link, and writes a space as `\040`.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_place_by_a_link_and_with_a_space_is_given_back() {
+    let root = tempfile::tempdir().unwrap();
+    let (place, link) = (root.path().join("a place"), root.path().join("a link"));
+    std::fs::create_dir(&place).unwrap();
+    std::os::unix::fs::symlink(&place, &link).unwrap();
+    let backing = Backing::new(&link, DEVICE_BYTES).unwrap();
+    let programs = programs("/bin/false".into());
+    let failed = Running::start(System::MinioExt4, &backing, &programs, MEMORY_BYTES, world()).await;
+    assert!(matches!(failed, Err(SetupError::NotServing { .. })), "{failed:?}");
+    drop(backing);
+    assert_eq!(left(&place), Vec::<String>::new());
 }
 
 #[test]

@@ -124,6 +124,17 @@ fn what_cannot_be_compared_is_refused_in_a_line() {
     assert!(refused.contains("--minio"), "{refused}");
     let refused = home.refused(["analyze", "run", "--workload=aged-r-o", "--bucket=b"]);
     assert!(refused.contains("--capacity"), "{refused}");
+    // They were accepted, and did nothing; no rounds gave empty tables.
+    let run = ["analyze", "run", "--workload=r-o", "--bucket=b"];
+    for ignored in ["--trace=t.json", "--mount=/", "--naming=minio"] {
+        let refused = home.refused(run.iter().copied().chain([ignored]));
+        assert!(refused.contains("--device") || refused.contains("--mount"), "{ignored}: {refused}");
+    }
+    assert!(refused_rounds(&home).contains("--rounds"));
     let refused = home.refused(["analyze", "what-if", "none.json"]);
     assert!(refused.contains("none.json"), "{refused}");
+}
+
+fn refused_rounds(home: &Home) -> String {
+    home.refused(comparison(home, &["--rounds=0"]))
 }

@@ -1,7 +1,8 @@
 //! What is asked of the drive, as ratios of one run (issue 6, "Done when"): floors, targets, and whether they hold.
 
+use super::middle::median;
 use super::{Cell, Measurement, cells};
-use crate::model::{NATURAL_TRANSFER_BYTES, Operation};
+use crate::model::{Chains, NATURAL_TRANSFER_BYTES, Operation};
 use crate::setup::{FioPoint, System};
 use crate::workload::Workload;
 use serde::Serialize;
@@ -28,6 +29,8 @@ pub struct Verdict {
     pub measured: Option<f64>,
     /// The lowest and the highest round.
     pub range: Option<(f64, f64)>,
+    /// What is to be known with it.
+    pub beside: Option<String>,
 }
 
 impl Verdict {
@@ -35,7 +38,7 @@ impl Verdict {
         rounds.retain(|round| round.is_finite());
         rounds.sort_by(f64::total_cmp);
         let range = rounds.first().zip(rounds.last()).map(|(low, high)| (*low, *high));
-        Self { goal, measured: median(&rounds), range }
+        Self { goal, measured: median(rounds), range, beside: None }
     }
 
     /// `met`, `target met`, `missed`, or that there is nothing to say.
@@ -49,11 +52,6 @@ impl Verdict {
             (Some(true), _) => "met",
         }
     }
-}
-
-/// The middle one of sorted values.
-fn median(sorted: &[f64]) -> Option<f64> {
-    sorted.get(sorted.len() / 2).copied()
 }
 
 /// Every goal; none of a run without the drive.
@@ -80,7 +78,8 @@ pub fn goals(measured: &[Cell], fio: &[FioPoint]) -> Vec<Verdict> {
     verdicts.push(Verdict::of(goal, rounds.ratios(ReadOnly, MINIO, server_secs)));
     let best = fio.iter().filter(|point| point.target == "raw" && !point.is_write);
     let best = best.map(|point| point.bytes_per_second).fold(f64::NAN, f64::max);
-    let goal = Goal::at_least("R-O: throughput against fio on the raw device".to_owned(), 0.95, None);
+    let goal =
+        Goal::at_least("R-O: throughput, caches included, against fio on raw device".to_owned(), 0.95, None);
     verdicts.push(Verdict::of(goal, rounds.drive(ReadOnly, |it| it.throughput() / best)));
     for (workload, floor, target) in
         [(Put4K, 5.0, 8.0), (Put64K, 5.0, 8.0), (Get4K, 3.0, 5.0), (Get64K, 3.0, 4.0)]
@@ -110,7 +109,15 @@ pub fn goals(measured: &[Cell], fio: &[FioPoint]) -> Vec<Verdict> {
         verdicts.push(Verdict::of(goal, rounds.drive(aged, |it| it.throughput() / fresh)));
     }
     let goal = Goal::at_least("aged-R-O: median chain of reads against 4 MiB".to_owned(), 1.0, None);
-    verdicts.push(Verdict::of(goal, rounds.chains().into_iter().collect()));
+    let chains = rounds.chains();
+    let middle = chains.and_then(|chains| chains.per_stream.steps.iter().find(|step| step.share >= 0.5));
+    let against = middle.map(|step| step.at_most as f64 / NATURAL_TRANSFER_BYTES as f64);
+    let shares = |chains: &Chains| {
+        let (natural, bytes) = (chains.natural * 100.0, chains.bytes_in_natural * 100.0);
+        let count = chains.per_stream.count;
+        format!("{natural:.0} % of {count} chains and {bytes:.0} % of bytes in such of 4 MiB and more")
+    };
+    verdicts.push(Verdict { beside: chains.map(shares), ..Verdict::of(goal, against.into_iter().collect()) });
     verdicts
 }
 
@@ -147,33 +154,32 @@ impl Rounds<'_> {
         else {
             return Vec::new();
         };
-        let pairs = self.of(System::Drive, workload).zip(self.of(best, workload));
-        pairs.map(|(drive, other)| figure(drive) / figure(other)).collect()
+        let of_round = |round| self.of(best, workload).find(|cell| cell.round == round);
+        let pairs =
+            self.of(System::Drive, workload).filter_map(|drive| Some((drive, of_round(drive.round)?)));
+        pairs.map(|(drive, other)| figure(&drive.measured) / figure(&other.measured)).collect()
     }
 
     fn drive(&self, workload: Workload, figure: impl Fn(&Measurement) -> f64) -> Vec<f64> {
-        self.of(System::Drive, workload).map(figure).collect()
+        self.of(System::Drive, workload).map(|cell| figure(&cell.measured)).collect()
     }
 
     fn typical(&self, system: System, workload: Workload, figure: fn(&Measurement) -> f64) -> Option<f64> {
-        let mut rounds: Vec<f64> = self.of(system, workload).map(figure).collect();
-        rounds.sort_by(f64::total_cmp);
-        median(&rounds)
+        median(self.of(system, workload).map(|cell| figure(&cell.measured)).collect())
     }
 
-    fn of(&self, system: System, workload: Workload) -> impl Iterator<Item = &Measurement> {
-        cells(self.0, system, workload)
+    /// The rounds in which nothing failed: to fail is faster than to do it.
+    fn of(&self, system: System, workload: Workload) -> impl Iterator<Item = &Cell> {
+        cells(self.0, system, workload).filter(|cell| cell.measured.done.errors == 0)
     }
 
-    /// Half of the aged drive's chains of object data are at least so many natural transfers long.
-    fn chains(&self) -> Option<f64> {
-        let traced = self.0.iter().find(|cell| {
-            cell.is_traced && cell.system == System::Drive && cell.workload == Workload::AgedReadOnly
-        })?;
+    /// The aged drive's chains of reads; it reads large objects only.
+    fn chains(&self) -> Option<&Chains> {
+        let is_aged = |cell: &&Cell| cell.system == System::Drive && cell.workload == Workload::AgedReadOnly;
+        let is_whole = |cell: &&Cell| cell.is_traced && cell.measured.done.errors == 0;
+        let traced = self.0.iter().filter(is_aged).find(is_whole)?;
         let chains = traced.measured.metrics.as_ref()?.chains.value()?;
-        let reads = chains.iter().find(|chains| chains.operation == Operation::Read)?;
-        let middle = reads.per_stream.steps.iter().find(|step| step.share >= 0.5)?;
-        Some(middle.at_most as f64 / NATURAL_TRANSFER_BYTES as f64)
+        chains.iter().find(|chains| chains.operation == Operation::Read)
     }
 }
 
@@ -209,6 +215,32 @@ mod tests {
         assert_eq!(verdict(&all, "put-4k: rate against MinIO").word(), "target met");
         all.push(cell(System::MinioExt4, Workload::Put4K, 0, 2.0));
         assert_eq!(verdict(&all, "put-4k: rate against MinIO").word(), "missed");
+    }
+
+    /// The drive's third round was divided by the directory store's second, as the one before that had failed.
+    #[test]
+    fn a_round_that_failed_pairs_with_none() {
+        let mut all = Vec::new();
+        for (round, secs) in [1.0, 2.0, 4.0].into_iter().enumerate() {
+            all.push(cell(System::Drive, Workload::WriteOnly, round, secs / 2.0));
+            if round != 1 {
+                all.push(cell(System::DirXfs, Workload::WriteOnly, round, secs));
+            }
+        }
+        let against = verdict(&all, "W-O: time against the directory store");
+        assert_eq!((against.measured, against.range), (Some(0.5), Some((0.5, 0.5))));
+    }
+
+    /// A drive that refused its PUTs was faster than one that did them.
+    #[test]
+    fn a_round_with_errors_is_no_figure() {
+        let mut failing = cell(System::Drive, Workload::WriteOnly, 0, 0.1);
+        failing.measured.done.errors = 1;
+        let mut all = vec![failing, cell(System::DirXfs, Workload::WriteOnly, 0, 1.0)];
+        assert_eq!(verdict(&all, "W-O: time against the directory store").measured, None);
+        all.push(cell(System::Drive, Workload::WriteOnly, 1, 0.9));
+        all.push(cell(System::DirXfs, Workload::WriteOnly, 1, 1.0));
+        assert_eq!(verdict(&all, "W-O: time against the directory store").measured, Some(0.9));
     }
 
     #[test]

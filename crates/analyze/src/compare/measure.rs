@@ -1,9 +1,9 @@
 //! Everything that is taken while a workload runs: times, CPU, the device's counters, a trace.
 
 use crate::metrics;
-use crate::model::{Metrics, Scope, TraceError, WhatIf, WorkloadResult};
+use crate::model::{Metrics, Naming, Scope, TraceError, WhatIf, WorkloadResult};
 use crate::setup::{DeviceCounters, SetupError};
-use crate::trace::{Recorder, Recording, Trace};
+use crate::trace::{Recorded, Recorder, Recording, Trace};
 use crate::workload::{Done, Scale, Usage, UsageMeter, Workload};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -65,29 +65,54 @@ impl Probe {
         })
     }
 
-    /// Ends it.
+    /// That it can begin, before hours of preparing.
     ///
     /// # Errors
     /// As [`Probe::start`].
-    pub fn stop(self, done: Done) -> Result<Measurement, ProbeError> {
-        Ok(self.stop_with_trace(done)?.0)
+    pub fn check(server: Option<u32>, scope: &Scope, is_traced: bool) -> Result<(), ProbeError> {
+        count(&scope.devices)?;
+        UsageMeter::start(server, None)?;
+        if is_traced {
+            Recorder::check(scope)?;
+        }
+        Ok(())
     }
 
-    /// Ends it, and gives the trace too.
+    /// Ends it. What was traced is yet to be looked at; the server may end meanwhile.
     ///
     /// # Errors
     /// As [`Probe::start`].
-    pub fn stop_with_trace(self, done: Done) -> Result<(Measurement, Option<Trace>), ProbeError> {
+    pub fn stop(self, done: Done) -> Result<Watched, ProbeError> {
         let usage = self.usage.stop()?;
         let io = count(&self.devices)?.since(&self.io);
-        let trace = self.recording.map(Recording::stop).transpose()?;
+        let recorded = self.recording.map(Recording::end).transpose()?;
+        let measured = Measurement { done, usage, io, ..Measurement::default() };
+        Ok(Watched { measured, recorded })
+    }
+}
+
+/// What a workload took, with a trace that is yet to be looked at.
+#[derive(Debug)]
+pub struct Watched {
+    measured: Measurement,
+    recorded: Option<Recorded>,
+}
+
+impl Watched {
+    /// What the trace says, named by what is known now if that is more than when it began; and the trace.
+    pub fn digest(self, naming: Option<Naming>) -> (Measurement, Option<Trace>) {
+        let renamed = |recorded: Recorded| match naming {
+            Some(naming) => recorded.named(naming),
+            None => recorded,
+        };
+        let trace = self.recorded.map(|recorded| renamed(recorded).digest());
         let modelled = |trace: &Trace| {
             let requests = trace.requests();
             metrics::DeviceModel::known().iter().map(|model| metrics::what_if(requests, model)).collect()
         };
         let what_if = trace.as_ref().map(modelled).unwrap_or_default();
         let metrics = trace.as_ref().map(metrics::metrics);
-        Ok((Measurement { done, usage, io, settle_secs: None, metrics, what_if }, trace))
+        (Measurement { metrics, what_if, ..self.measured }, trace)
     }
 }
 
@@ -114,10 +139,7 @@ impl Measurement {
 
     /// As reports draw it, with what a traced run of the same said.
     pub fn result(&self, workload: Workload, scale: &Scale, traced: Self) -> WorkloadResult {
-        let slowest = |share: f64| {
-            let kinds = [&self.done.put, &self.done.get, &self.done.list];
-            kinds.iter().map(|kind| kind.latency.quantile(share).as_secs_f64()).fold(0.0, f64::max)
-        };
+        let latency = self.done.latency();
         WorkloadResult {
             workload: workload.name().to_owned(),
             scale: workload.scale(scale),
@@ -126,10 +148,28 @@ impl Measurement {
             bytes: self.done.bytes(),
             errors: self.done.errors,
             latency: [("p50", 0.5), ("p99", 0.99), ("max", 1.0)]
-                .map(|(name, share)| (name.to_owned(), slowest(share)))
+                .map(|(name, share)| (name.to_owned(), latency.quantile(share).as_secs_f64()))
                 .to_vec(),
             metrics: traced.metrics,
             what_if: traced.what_if,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    /// The p50 of R-O was that of its few slow PUTs, as that of the slower kind was shown without saying so.
+    #[test]
+    fn latencies_are_of_all_operations() {
+        let mut measured = Measurement::default();
+        (0..95).for_each(|_| measured.done.get.latency.record(Duration::from_millis(1)));
+        (0..5).for_each(|_| measured.done.put.latency.record(Duration::from_millis(100)));
+        let shown = measured.result(Workload::ReadOnly, &Scale::tiny(), Measurement::default()).latency;
+        let of = |name: &str| shown.iter().find(|(other, _)| other == name).unwrap().1;
+        assert!((of("p50") / 0.001 - 1.0).abs() < 0.04, "{shown:?}");
+        assert!((of("p99") / 0.1 - 1.0).abs() < 0.04, "{shown:?}");
     }
 }

@@ -7,10 +7,11 @@
 
 mod goals;
 mod measure;
+mod middle;
 mod table;
 
 pub use goals::{Goal, Verdict, goals};
-pub use measure::{Measurement, Probe};
+pub use measure::{Measurement, Probe, Watched};
 pub use table::table;
 
 use crate::model::{SystemResult, WorkloadResult};
@@ -19,6 +20,7 @@ use crate::setup::{
 };
 use crate::trace::Recorder;
 use crate::workload::{GeneratorCost, Load, Scale, Workload, load_average};
+use middle::ByTime;
 use serde::Serialize;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -203,7 +205,8 @@ impl Plan {
             progress(&format!("{workload} on {system}, round {}{how}", session.round + 1));
             // The objects of the first are there for the second, and ageing makes the store no older than it is.
             let is_fresh = ended.is_empty();
-            let measured = self.cell(workload, &mut running, is_fresh, session.is_traced, world).await;
+            let measured =
+                self.cell(workload, &mut running, is_fresh, session.is_traced, (programs, world)).await;
             let measured = measured.map_err(|error| session.failed(system, workload, error.as_ref()));
             let has_failed = measured.is_err();
             let (round, is_traced) = (session.round, session.is_traced);
@@ -221,7 +224,7 @@ impl Plan {
         running: &mut Running,
         is_fresh: bool,
         is_traced: bool,
-        world: &World,
+        (programs, world): (&Programs, &World),
     ) -> Result<Measurement, Box<dyn std::error::Error + Send + Sync>> {
         let scale = &self.scale;
         let clients = running.clients(scale.clients, world)?;
@@ -237,8 +240,11 @@ impl Plan {
         }
         let probe = Probe::start(running.pid(), running.scope(), is_traced)?;
         let done = workload.perform(&load, scale).await?;
-        let mut measured = probe.stop(done)?;
-        measured.settle_secs = Some(running.settle()?.as_secs_f64());
+        let watched = probe.stop(done)?;
+        let settle_secs = running.settle()?.as_secs_f64();
+        let naming = if is_traced { running.naming(programs)? } else { None };
+        let (mut measured, _) = watched.digest(naming);
+        measured.settle_secs = Some(settle_secs);
         Ok(measured)
     }
 
@@ -247,7 +253,7 @@ impl Plan {
     }
 }
 
-/// Beyond it file systems and servers refuse.
+/// Beyond it file systems and servers refuse; what is aged takes its shares of this (`docs/analyze.md` has the product).
 const USABLE_PERCENT: u64 = 90;
 
 fn loaded() -> Result<f64, SetupError> {
@@ -296,11 +302,10 @@ impl Comparison {
         }
     }
 
-    /// The median round's times and the traced round's metrics.
+    /// The middle round's times and the traced round's metrics.
     fn workload(&self, system: System, workload: Workload) -> Option<WorkloadResult> {
-        let mut rounds = cells(&self.cells, system, workload).collect::<Vec<_>>();
-        rounds.sort_by(|a, b| a.done.wall_secs.total_cmp(&b.done.wall_secs));
-        let median = rounds.get(rounds.len() / 2)?;
+        let rounds = cells(&self.cells, system, workload).map(|cell| &cell.measured);
+        let median = ByTime::of(rounds).middle()?;
         let traced = self
             .cells
             .iter()
@@ -310,13 +315,9 @@ impl Comparison {
     }
 }
 
-/// What rounds without a trace measured, by round.
-pub(crate) fn cells(
-    cells: &[Cell],
-    system: System,
-    workload: Workload,
-) -> impl Iterator<Item = &Measurement> {
+/// The rounds without a trace.
+fn cells(cells: &[Cell], system: System, workload: Workload) -> impl Iterator<Item = &Cell> {
     let is_asked_for =
         move |cell: &&Cell| !cell.is_traced && cell.system == system && cell.workload == workload;
-    cells.iter().filter(is_asked_for).map(|cell| &cell.measured)
+    cells.iter().filter(is_asked_for)
 }

@@ -1,6 +1,7 @@
 //! A comparison for a terminal.
 
-use super::{Comparison, Measurement, Verdict, cells};
+use super::middle::ByTime;
+use super::{Comparison, Verdict, cells};
 use crate::setup::System;
 use crate::workload::Workload;
 use std::fmt::Write;
@@ -39,7 +40,7 @@ pub fn table(comparison: &Comparison) -> String {
     }
     fio(comparison, &mut text);
     if !comparison.goals.is_empty() {
-        let _ = writeln!(text, "\n  {:<50} {:>9} {:>9} {:>9}", "the drive", "measured", "floor", "target");
+        let _ = writeln!(text, "\n  {:<58} {:>9} {:>9} {:>9}", "the drive", "measured", "floor", "target");
         comparison.goals.iter().for_each(|verdict| goal(verdict, &mut text));
     }
     text
@@ -48,15 +49,11 @@ pub fn table(comparison: &Comparison) -> String {
 const HEAD: &str = "   seconds (low to high)    ops/s    MiB/s   p50 ms   p99 ms   max ms  CPU s/GiB  CPU µs/op  flushes/op  settle s";
 
 fn row(comparison: &Comparison, system: System, workload: Workload) -> Option<String> {
-    let mut rounds: Vec<&Measurement> = cells(&comparison.cells, system, workload).collect();
-    rounds.sort_by(|a, b| a.done.wall_secs.total_cmp(&b.done.wall_secs));
-    let median = rounds.get(rounds.len() / 2)?;
-    let (low, high) = (rounds.first()?.done.wall_secs, rounds.last()?.done.wall_secs);
+    let rounds = ByTime::of(cells(&comparison.cells, system, workload).map(|cell| &cell.measured));
+    let (median, (low, high)) = (rounds.middle()?, rounds.range()?);
     let operations = median.done.operations() as f64;
-    let kinds = [&median.done.put, &median.done.get, &median.done.list];
-    let ms = |share: f64| {
-        kinds.iter().map(|kind| kind.latency.quantile(share).as_secs_f64() * 1e3).fold(0.0, f64::max)
-    };
+    let latency = median.done.latency();
+    let ms = |share: f64| latency.quantile(share).as_secs_f64() * 1e3;
     let errors =
         if median.done.errors > 0 { format!("  {} ERRORS", median.done.errors) } else { String::new() };
     Some(format!(
@@ -108,11 +105,12 @@ fn goal(verdict: &Verdict, text: &mut String) {
         |bound: Option<f64>| bound.map_or_else(|| "-".to_owned(), |bound| format!("{sign} {bound:.2}"));
     let _ = writeln!(
         text,
-        "  {:<50} {:>9} {:>9} {:>9}  {}",
+        "  {:<58} {:>9} {:>9} {:>9}  {}{}",
         verdict.goal.what,
         or_dash(verdict.measured, 2),
         bound(Some(verdict.goal.floor)),
         bound(verdict.goal.target),
-        verdict.word()
+        verdict.word(),
+        verdict.beside.as_ref().map_or_else(String::new, |beside| format!("; {beside}"))
     );
 }

@@ -1,30 +1,35 @@
 //! Runs of requests with adjacent sectors, in the order in which they went to the device (section 3.2 of the paper).
 
 use super::distribution::distribution;
-use crate::model::{Chains, Kind, NATURAL_TRANSFER_BYTES, Operation, Request, SECTOR_BYTES};
+use crate::model::{Chains, Kind, NATURAL_TRANSFER_BYTES, Operation, Region, Request, SECTOR_BYTES};
 use std::collections::{HashMap, VecDeque};
 
-/// Chains of a raw device that may still be continued: more streams at once than any node has threads.
+/// Chains that may still be continued: more than any node has threads.
 const OPEN_MAX: usize = 256;
 
-/// Chains of reads and of writes; `requests` are in the order of issue.
-pub(super) fn chains(requests: &[&Request]) -> Vec<Chains> {
+/// Chains of reads and of writes; `requests` are in the order of issue, `regions` those of a raw device in its order.
+pub(super) fn chains(requests: &[&Request], regions: &[Region]) -> Vec<Chains> {
     let mut global = global(requests);
     [Operation::Read, Operation::Write]
         .into_iter()
         .map(|operation| {
-            let lengths =
-                per_stream(requests.iter().copied().filter(|request| request.operation == operation));
-            let all: u64 = lengths.iter().sum();
-            let natural: u64 = lengths.iter().filter(|length| **length >= NATURAL_TRANSFER_BYTES).sum();
+            let of_operation = requests.iter().copied().filter(|request| request.operation == operation);
+            let lengths = per_object(of_operation, regions);
+            let natural: Vec<u64> =
+                lengths.iter().copied().filter(|length| *length >= NATURAL_TRANSFER_BYTES).collect();
             Chains {
                 operation,
+                natural: share(natural.len() as u64, lengths.len() as u64),
+                bytes_in_natural: share(natural.iter().sum(), lengths.iter().sum()),
                 per_stream: distribution(lengths),
                 global: distribution(global.remove(&operation).unwrap_or_default()),
-                bytes_in_natural: if all == 0 { 0.0 } else { natural as f64 / all as f64 },
             }
         })
         .collect()
+}
+
+fn share(part: u64, all: u64) -> f64 {
+    if all == 0 { 0.0 } else { part as f64 / all as f64 }
 }
 
 /// As the device sees them: any request elsewhere, or of another operation, ends a chain.
@@ -48,42 +53,49 @@ fn global(requests: &[&Request]) -> HashMap<Operation, Vec<u64>> {
     ended
 }
 
-/// Of each file by itself. On a raw device nobody says which object a request is of, so a chain is continued by
-/// whatever begins where it ends.
-fn per_stream<'a>(requests: impl Iterator<Item = &'a Request>) -> Vec<u64> {
+/// Of each object by itself: a chain is continued by what is of the same file, or of the same region of a raw device, and
+/// begins where it ends. Several may be open of one object, as several may read it at once.
+fn per_object<'a>(requests: impl Iterator<Item = &'a Request>, regions: &[Region]) -> Vec<u64> {
     let mut ended = Vec::new();
-    let mut files: HashMap<u64, (u64, u64)> = HashMap::new();
-    let mut raw: VecDeque<(usize, u64, u64)> = VecDeque::new();
-    let of_objects = |request: &&Request| matches!(request.kind, Kind::ObjectData | Kind::Unnamed);
-    for request in requests.filter(of_objects).filter(|request| request.size_bytes > 0) {
-        let end = request.sector + request.size_bytes / SECTOR_BYTES;
-        let so_far = match request.is_of_file() {
-            true => files.remove(&request.stream).map(|(at, length)| (at == request.sector, length)),
-            false => raw
-                .iter()
-                .position(|(device, at, _)| (*device, *at) == (request.device, request.sector))
-                .and_then(|open| raw.remove(open))
-                .map(|(_, _, length)| (true, length)),
-        };
-        let length = match so_far {
-            Some((true, length)) => length + request.size_bytes,
-            Some((false, length)) => {
-                ended.push(length);
-                request.size_bytes
-            }
-            None => request.size_bytes,
-        };
-        match request.is_of_file() {
-            true => drop(files.insert(request.stream, (end, length))),
-            false => raw.push_back((request.device, end, length)),
-        }
-        if raw.len() > OPEN_MAX {
-            ended.extend(raw.pop_front().map(|(_, _, length)| length));
+    let mut open: VecDeque<Part> = VecDeque::new();
+    let of_data = requests.filter(|request| request.size_bytes > 0);
+    for part in of_data.flat_map(|request| parts(request, regions)) {
+        let before = open.iter().position(|before| (before.object, before.end) == (part.object, part.begin));
+        let begin = before.and_then(|before| open.remove(before)).map_or(part.begin, |before| before.begin);
+        open.push_back(Part { begin, ..part });
+        if open.len() > OPEN_MAX {
+            ended.extend(open.pop_front());
         }
     }
-    ended.extend(files.into_values().map(|(_, length)| length));
-    ended.extend(raw.into_iter().map(|(_, _, length)| length));
-    ended
+    ended.extend(open);
+    ended.into_iter().map(|chain| (chain.end - chain.begin) * SECTOR_BYTES).collect()
+}
+
+/// Sectors of one object, or a chain of them.
+#[derive(Debug, Clone, Copy)]
+struct Part {
+    /// The device, and the file or the number of the region.
+    object: (usize, u64),
+    begin: u64,
+    end: u64,
+}
+
+/// What of a request is data of objects, cut where on a raw device one object ends.
+fn parts(request: &Request, regions: &[Region]) -> Vec<Part> {
+    let (begin, end) = (request.sector, request.sector + request.size_bytes / SECTOR_BYTES);
+    if regions.is_empty() {
+        let part = Part { object: (request.device, request.stream), begin, end };
+        return Vec::from_iter((request.kind == Kind::ObjectData).then_some(part));
+    }
+    let first = regions.partition_point(|region| region.sectors.end <= begin);
+    let touched = regions.iter().enumerate().skip(first).take_while(|(_, region)| region.sectors.start < end);
+    let data = touched.filter(|(_, region)| region.kind == Kind::ObjectData);
+    let part = |(number, region): (usize, &Region)| Part {
+        object: (request.device, number as u64),
+        begin: begin.max(region.sectors.start),
+        end: end.min(region.sectors.end),
+    };
+    data.map(part).collect()
 }
 
 #[cfg(test)]
@@ -92,7 +104,7 @@ mod tests {
     use crate::model::Step;
 
     const FILE: u64 = 1;
-    const THREAD: u64 = 1 << 63;
+    const THREAD: u64 = Request::THREAD_STREAM;
 
     fn request(operation: Operation, stream: u64, sector: u64, sectors: u64) -> Request {
         Request {
@@ -110,8 +122,12 @@ mod tests {
     }
 
     fn of(requests: &[Request], operation: Operation) -> Chains {
+        among(requests, &[], operation)
+    }
+
+    fn among(requests: &[Request], regions: &[Region], operation: Operation) -> Chains {
         let borrowed: Vec<&Request> = requests.iter().collect();
-        chains(&borrowed).into_iter().find(|chains| chains.operation == operation).unwrap()
+        chains(&borrowed, regions).into_iter().find(|chains| chains.operation == operation).unwrap()
     }
 
     /// Two files written at once: each is one chain of its own, the device sees four.
@@ -152,9 +168,41 @@ mod tests {
                 ]
             })
             .collect();
-        let found = of(&requests, Operation::Write);
+        let regions = [0..24, 1000..1024].map(|sectors| Region { sectors, kind: Kind::ObjectData });
+        let found = among(&requests, &regions, Operation::Write);
         assert_eq!(found.per_stream.steps, [Step { at_most: 3 * 4096, share: 1.0 }]);
         assert_eq!(found.per_stream.count, 2);
+    }
+
+    /// Neighbours on a drive were one chain, with the sums between them and the blocks of its index.
+    #[test]
+    fn a_chain_ends_with_its_object_and_has_nothing_else_in_it() {
+        let region = |sectors, kind| Region { sectors, kind };
+        let regions = [
+            region(0..8192, Kind::ObjectData),
+            region(8192..8200, Kind::ObjectMetadata),
+            region(8200..9000, Kind::ObjectData),
+            region(9000..9100, Kind::Index),
+        ];
+        let requests: Vec<Request> = [(0, 4096), (4096, 4104), (8200, 800), (9000, 100), (9100, 8)]
+            .map(|(sector, sectors)| request(Operation::Read, THREAD, sector, sectors))
+            .to_vec();
+        let found = among(&requests, &regions, Operation::Read);
+        let steps = [Step { at_most: 800 * 512, share: 0.5 }, Step { at_most: 4 << 20, share: 1.0 }];
+        assert_eq!(found.per_stream.steps, steps);
+        assert_eq!(found.natural, 0.5);
+        assert!((found.bytes_in_natural - 8192.0 / 8992.0).abs() < 1e-9);
+    }
+
+    /// Nobody knows whether a file that is gone held data; two that read one file at once do not break each other's chains.
+    #[test]
+    fn chains_are_of_data_and_of_each_reader() {
+        let mib = 2048;
+        let reads =
+            (0..4).flat_map(|i| [0, 8].map(|from| request(Operation::Read, FILE, (from + i) * mib, mib)));
+        let gone = Request { kind: Kind::Unnamed, ..request(Operation::Read, FILE + 1, 0, 8) };
+        let found = of(&reads.chain([gone]).collect::<Vec<_>>(), Operation::Read);
+        assert_eq!((found.per_stream.count, found.natural), (2, 1.0));
     }
 
     #[test]

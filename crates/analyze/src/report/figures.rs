@@ -1,5 +1,6 @@
 //! The paper's Figures 2 to 6, redrawn for the systems compared.
 
+use super::FILE_SYSTEM;
 use super::svg::{Axes, Bar, Curve, Stack, bars, curves, heatmap, stacks};
 use super::text::{bytes, count, percent, seconds};
 use crate::model::{
@@ -112,7 +113,7 @@ fn rate(bytes_per_second: f64) -> String {
 }
 
 const LAYERS: [(&str, &str); 4] =
-    [("c0", "VFS"), ("c1", "file system"), ("c2", "block layer"), ("grey", "device")];
+    [("c0", "VFS"), ("c1", FILE_SYSTEM), ("c2", "block layer"), ("grey", "device")];
 
 fn layer_parts(times: &LayerTimes) -> Vec<(String, String, f64)> {
     let values = [times.vfs_seconds, times.file_system_seconds, times.block_seconds, times.device_seconds];
@@ -201,7 +202,7 @@ fn workload_figure(systems: &[SystemResult], workload: &str) -> Figure {
         panels,
         caption: format!(
             "Scale: {scale}. (b) {} (c) {} (d) {} (e) shares of requests of at most a size; (f) shares of chains, each \
-             file's by itself, in the order of issue. {}",
+             object's by itself, in the order of issue. {}",
             source_of(systems, |metrics| source(&metrics.caches.dentry_misses)),
             source_of(systems, |metrics| source(&metrics.io)),
             source_of(systems, |metrics| source(&metrics.caches.page_miss_ratio)),

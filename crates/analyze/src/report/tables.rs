@@ -1,5 +1,6 @@
 //! The numbers behind the figures, as rows of text: for the terminal and for the page.
 
+use super::FILE_SYSTEM;
 use super::text::{bytes, count, percent, seconds};
 use crate::model::{Capability, Distribution, Measured, Metrics, SystemResult, WorkloadResult};
 
@@ -102,7 +103,7 @@ fn layers(systems: &[SystemResult]) -> Table {
     }
     Table {
         title: "Time per layer".into(),
-        heads: vec!["workload", "system", "calls", "number", "time", "VFS", "file system", "block", "device"],
+        heads: vec!["workload", "system", "calls", "number", "time", "VFS", FILE_SYSTEM, "block", "device"],
         rows,
     }
 }
@@ -156,6 +157,7 @@ fn chains(systems: &[SystemResult]) -> Table {
                 count(chains.per_stream.count),
                 quantile(&chains.per_stream, 0.5),
                 quantile(&chains.per_stream, 0.9),
+                percent(chains.natural),
                 percent(chains.bytes_in_natural),
                 quantile(&chains.global, 0.5),
                 quantile(&chains.global, 0.9),
@@ -171,7 +173,8 @@ fn chains(systems: &[SystemResult]) -> Table {
             "chains",
             "median",
             "p90",
-            "bytes in chains of 4 MiB",
+            "of 4 MiB and more",
+            "bytes in those",
             "device's median",
             "device's p90",
         ],

@@ -25,6 +25,8 @@ impl DeviceCounters {
     /// # Errors
     /// If it is no block device.
     pub fn of(device: &Path) -> Result<Self, SetupError> {
+        // It may be named by a link, like those of /dev/disk.
+        let device = std::fs::canonicalize(device).map_err(about(device))?;
         let name = device.file_name().unwrap_or_default();
         let path = Path::new("/sys/class/block").join(name).join("stat");
         let text = std::fs::read_to_string(&path).map_err(about(&path))?;

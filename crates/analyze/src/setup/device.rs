@@ -4,7 +4,7 @@ use super::undertaker::{Undertaker, Undo};
 use super::{SetupError, about};
 use serde::Serialize;
 use std::fs::{self, File, OpenOptions};
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 /// What the file's own file system may need besides its bytes.
@@ -45,7 +45,7 @@ impl Backing {
     /// Not root, too little space, or what writing a file meets.
     pub fn new(scratch: &Path, size_bytes: u64) -> Result<Self, SetupError> {
         Self::check(scratch, size_bytes)?;
-        let dir = scratch.join(format!("tenon-analyze-{}", std::process::id()));
+        let dir = plain(scratch)?.join(format!("tenon-analyze-{}", std::process::id()));
         let mut undertaker = Undertaker::new()?;
         undertaker.will(&Undo::Remove(&dir))?;
         let file = dir.join("device");
@@ -162,6 +162,17 @@ impl FileSystem {
             Self::Ext4 => "ext4",
         }
     }
+}
+
+/// A directory by the path that the kernel has for it, which is the same for a server that runs elsewhere and for who
+/// tears down: these are told in lines of text.
+fn plain(dir: &Path) -> Result<PathBuf, SetupError> {
+    let path = fs::canonicalize(dir).map_err(about(dir))?;
+    if path.to_str().is_none_or(|text| text.contains('\n')) {
+        let why = "its path is not one line of text; name another place with --scratch";
+        return Err(about(dir)(std::io::Error::new(ErrorKind::InvalidInput, why)));
+    }
+    Ok(path)
 }
 
 /// What is free at a place, for whoever may use all of it.

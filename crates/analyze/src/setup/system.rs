@@ -5,7 +5,7 @@ use super::memory::MemoryLimit;
 use super::server::{Recipe, Server, free_address};
 use super::undertaker::Undertaker;
 use super::{SetupError, about, drop_caches, run};
-use crate::model::{Kind, Naming, Region, Scope};
+use crate::model::{Naming, Region, Scope};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::fs;
@@ -25,8 +25,6 @@ pub(crate) const BUCKET: &str = "analyze";
 const ACCESS_KEY: &str = "tenon-analyze";
 /// Devices of the system with erasure coding; by default MinIO makes half of four devices parity.
 const ERASURE_DEVICES: u64 = 4;
-/// Both copies of a drive's superblock.
-const SUPERBLOCK_SECTORS: u64 = 16;
 
 /// A storage node to compare.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -58,6 +56,8 @@ pub struct Programs {
     pub tenon: PathBuf,
     /// The secret of the servers' only user.
     pub secret: String,
+    /// What a drive that nobody serves says of its device; or why it does not, in a line.
+    pub regions: fn(&Path) -> Result<Vec<Region>, String>,
 }
 
 /// A system with a fresh device and a server. Dropped, nothing of it is left.
@@ -309,9 +309,34 @@ impl Running {
     /// # Errors
     /// If it does not come back.
     pub fn restart_cold(&mut self) -> Result<(), SetupError> {
+        self.while_stopped(|_| drop_caches())
+    }
+
+    /// How what is on its devices now is called, where that takes its server to be stopped for a while; else `None`: then the
+    /// scope's naming holds.
+    ///
+    /// # Errors
+    /// If the drive cannot be read, or the server does not come back.
+    pub fn naming(&mut self, programs: &Programs) -> Result<Option<Naming>, SetupError> {
+        if self.system != System::Drive {
+            return Ok(None);
+        }
+        let mut regions = Err("its server was not running".to_owned());
+        self.while_stopped(|running| {
+            regions = (programs.regions)(running.devices[0].path());
+            Ok(())
+        })?;
+        let failed = |reason| SetupError::Failed { program: "reading the drive's layout".to_owned(), reason };
+        Ok(Some(Naming::Regions(regions.map_err(failed)?)))
+    }
+
+    fn while_stopped(
+        &mut self,
+        work: impl FnOnce(&Self) -> Result<(), SetupError>,
+    ) -> Result<(), SetupError> {
         let Some(server) = self.server.take() else { return Ok(()) };
         let recipe = server.stop(&mut self.undertaker)?;
-        drop_caches()?;
+        work(self)?;
         self.server = Some(Server::start(recipe, &mut self.undertaker)?);
         Ok(())
     }
@@ -365,9 +390,8 @@ impl Running {
             mounts: self.mounts.clone(),
             processes: self.pid().into_iter().collect(),
             naming: match self.system {
-                System::Drive => {
-                    Naming::Regions(vec![Region { sectors: 0..SUPERBLOCK_SECTORS, kind: Kind::Index }])
-                }
+                // What is where it says when it is not served: [`Running::naming`].
+                System::Drive => Naming::Regions(Vec::new()),
                 system if system.is_minio() => Naming::Minio,
                 _ => Naming::Files,
             },

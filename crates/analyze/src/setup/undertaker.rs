@@ -31,7 +31,7 @@ patiently() {
 }
 is_gone() { ! kill -0 "-$1"; }
 has_no_process() { [ ! -e "$1" ] || { xargs -r kill -9 <"$1/cgroup.procs"; rmdir -- "$1"; }; }
-is_unmounted() { ! grep -qsF -- " $1 " /proc/mounts || umount -- "$1"; }
+is_unmounted() { umount -- "$1" || ! mountpoint -q -- "$1"; }
 is_detached() {
   for device in $(losetup --noheadings --output NAME --associated "$1"); do losetup -d "$device"; done
   [ -z "$(losetup --noheadings --output NAME --associated "$1")" ]

@@ -188,9 +188,17 @@ impl Digest {
         self.threads.get(&tid).and_then(|thread| thread.ring.or(thread.call))
     }
 
+    /// A flush is of no sectors and of all that was written, whatever the system.
+    fn kind(&self, file: Option<FileId>, asked: Asked, sector: u64, sectors: u32) -> Kind {
+        match sectors {
+            0 => Kind::Unnamed,
+            _ => self.known.kinds.of_io(file, asked.is_metadata(), sector),
+        }
+    }
+
     fn queued(&mut self, event: &Event, device: u8, asked: Asked, sector: u64, sectors: u32) {
         let file = self.threads.get(&event.tid).and_then(|thread| thread.file);
-        let kind = self.known.kinds.of_io(file.filter(|_| sectors > 0), asked.is_metadata(), sector);
+        let kind = self.kind(file, asked, sector, sectors);
         let stream = match file {
             Some((device, inode)) if !asked.is_metadata() => u64::from(device) << STREAM_DEVICE_SHIFT | inode,
             _ => Request::THREAD_STREAM | u64::from(event.tid),
@@ -217,7 +225,7 @@ impl Digest {
         let bio = bio.unwrap_or(Bio {
             end: 0,
             at_ns: event.at_ns,
-            kind: self.known.kinds.of_io(None, asked.is_metadata(), sector),
+            kind: self.kind(None, asked, sector, sectors),
             stream: Request::THREAD_STREAM | u64::from(event.tid),
             owner: self.owner(event.tid),
             tid: event.tid,

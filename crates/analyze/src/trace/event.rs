@@ -172,7 +172,8 @@ const PRINT: &str = "ftrace/print";
 #[derive(Debug, Clone)]
 pub(crate) struct Decoder {
     by_id: HashMap<u16, (Meaning, Places)>,
-    /// The devices' numbers as the kernel writes them: major above 20 bits of minor.
+    /// The devices' numbers as events of requests write them, major above 20 bits of minor; and as the others do.
+    disks: Vec<u32>,
     devices: Vec<u32>,
 }
 
@@ -190,6 +191,7 @@ impl Decoder {
     pub(crate) fn new(
         tracefs: &Tracefs,
         points: &[Tracepoint],
+        disks: Vec<u32>,
         devices: Vec<u32>,
     ) -> Result<Self, TraceError> {
         let mut by_id = HashMap::new();
@@ -202,7 +204,7 @@ impl Decoder {
                 by_id.insert(layout.id, (*meaning, places));
             }
         }
-        Ok(Self { by_id, devices })
+        Ok(Self { by_id, disks, devices })
     }
 
     /// What a record says; `None` for what is not asked for.
@@ -217,7 +219,7 @@ impl Decoder {
         Some(match meaning {
             Meaning::Io(step) => What::Io {
                 step,
-                device: self.device(u32_at(record, at.device)?)?,
+                device: index_of(&self.disks, u32_at(record, at.device)?)?,
                 asked: asked(record.get(at.third..)?)?,
                 sectors: u32_at(record, at.second)?,
                 sector: u64_at(record, at.first)?,
@@ -232,7 +234,7 @@ impl Decoder {
             },
             Meaning::File(point) => {
                 let inode = if at.first == 0 { 0 } else { u64_at(record, at.first)? };
-                What::File { point, device: self.device(u32_at(record, at.device)?)?, inode }
+                What::File { point, device: index_of(&self.devices, u32_at(record, at.device)?)?, inode }
             }
             Meaning::Pages(point) => What::Pages { point, pages: pages(at, record) },
             Meaning::Lock { begins } => What::Lock { begins, address: u64_at(record, at.first)? },
@@ -244,10 +246,10 @@ impl Decoder {
             Meaning::Mark => What::Mark { phase: phase(record.get(at.first..)?)? },
         })
     }
+}
 
-    fn device(&self, number: u32) -> Option<u8> {
-        self.devices.iter().position(|known| *known == number).map(|index| index as u8)
-    }
+fn index_of(numbers: &[u32], number: u32) -> Option<u8> {
+    numbers.iter().position(|known| *known == number).map(|index| index as u8)
 }
 
 /// Where a meaning's fields are; `None` if the kernel's event lacks one.

@@ -17,7 +17,7 @@ const FIRST_INODE: u64 = 11;
 pub(crate) struct Kinds {
     /// Of the files that were asked about and still have a name.
     pub(crate) files: HashMap<FileId, Kind>,
-    /// Of a raw device.
+    /// Of a raw device, in its order.
     pub(crate) regions: Vec<Region>,
     /// Whether there is a file system, so that I/O for no file is its own.
     pub(crate) has_file_system: bool,
@@ -36,26 +36,30 @@ impl Kinds {
                 }
             });
         }
-        let regions = match naming {
+        let mut regions = match naming {
             Naming::Regions(regions) => regions.clone(),
             Naming::Files | Naming::Minio => Vec::new(),
         };
+        regions.sort_unstable_by_key(|region| region.sectors.start);
         Self { files, regions, has_file_system: !mounts.is_empty() }
     }
 
-    /// What an I/O is for: the file system's own if it marked it so, or if it is for no file, as flushes are.
+    /// What an I/O of some sectors is for: the file system's own if it marked it so, or if it is for no file.
     pub(crate) fn of_io(&self, file: Option<FileId>, is_metadata: bool, sector: u64) -> Kind {
         match file {
             _ if is_metadata => Kind::FileSystemMetadata,
             Some((_, inode)) if inode < FIRST_INODE => Kind::FileSystemMetadata,
             Some(file) => self.files.get(&file).copied().unwrap_or(Kind::Unnamed),
             None if self.has_file_system => Kind::FileSystemMetadata,
-            None => self
-                .regions
-                .iter()
-                .find(|region| region.sectors.contains(&sector))
-                .map_or(Kind::ObjectData, |region| region.kind),
+            None => self.of_sector(sector),
         }
+    }
+
+    fn of_sector(&self, sector: u64) -> Kind {
+        let after = self.regions.partition_point(|region| region.sectors.start <= sector);
+        let region = after.checked_sub(1).and_then(|before| self.regions.get(before));
+        let region = region.filter(|region| region.sectors.contains(&sector));
+        region.map_or(Kind::Unnamed, |region| region.kind)
     }
 }
 
@@ -113,8 +117,16 @@ mod tests {
         assert_eq!(kinds.of_io(None, false, 0), Kind::FileSystemMetadata);
         assert_eq!(kinds.of_io(Some((0, 70)), true, 0), Kind::FileSystemMetadata);
         assert_eq!(kinds.of_io(Some((0, 8)), false, 0), Kind::FileSystemMetadata, "ext4's journal");
-        let raw = Kinds { regions: vec![Region { sectors: 8..16, kind: Kind::Index }], ..Kinds::default() };
-        assert_eq!(raw.of_io(None, false, 8), Kind::Index);
-        assert_eq!(raw.of_io(None, false, 16), Kind::ObjectData);
+    }
+
+    /// Every sector behind a drive's superblocks was object data, also those of its index and those of nobody.
+    #[test]
+    fn what_no_region_holds_is_not_told_apart() {
+        let region = |sectors, kind| Region { sectors, kind };
+        let naming = Naming::Regions(vec![region(32..64, Kind::ObjectData), region(8..16, Kind::Index)]);
+        let raw = Kinds::find(&naming, &[], &HashSet::new());
+        let of = |sector| raw.of_io(None, false, sector);
+        assert_eq!([8, 15, 32, 63].map(of), [Kind::Index, Kind::Index, Kind::ObjectData, Kind::ObjectData]);
+        assert_eq!([0, 16, 31, 64].map(of), [Kind::Unnamed; 4]);
     }
 }

@@ -3,7 +3,7 @@
 use crate::model::CpuTime;
 use std::collections::HashMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The kernel's own threads are children of this one.
 const KTHREADD: u32 = 2;
@@ -22,7 +22,7 @@ pub(super) fn processes_of_threads(processes: &[u32]) -> HashMap<u32, u32> {
 }
 
 /// The descriptors of a process that are files within `mounts`, or one of `devices`.
-pub(super) fn open_files(process: u32, within: &[&Path]) -> Vec<i32> {
+pub(super) fn open_files(process: u32, within: &[PathBuf]) -> Vec<i32> {
     let Ok(entries) = fs::read_dir(format!("/proc/{process}/fd")) else { return Vec::new() };
     entries
         .flatten()

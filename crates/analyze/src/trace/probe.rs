@@ -3,11 +3,13 @@
 use super::tracefs::Tracefs;
 use crate::model::{Capabilities, Capability, Measured};
 
-/// A metric: its name, the tracepoints it needs, those of which any will do, and what it is a proxy for.
+/// A metric: its name, the tracepoints it needs, those of which any will do, those of a part of it, and what it is a proxy for.
 struct Metric {
     name: &'static str,
     needs: &'static [&'static str],
     any_of: &'static [&'static str],
+    /// Without one of these the metric lacks a part, which is said where it is from.
+    also: &'static [&'static str],
     proxy_for: Option<&'static str>,
 }
 
@@ -32,28 +34,32 @@ const METRICS: &[Metric] = &[
             "block/block_rq_complete",
         ],
         any_of: &[],
+        also: &["io_uring/io_uring_submit_req", "io_uring/io_uring_complete"],
         proxy_for: Some(
             "time inside each layer: VFS is what comes before the file system's first tracepoint in a call, or the whole \
              call if it has none (a read that ext4 answers from the page cache has none); the file system is the rest \
-             less what is below; a flush waits for what the kernel's workers send meanwhile",
+             less what is below; a flush waits for what the kernel's workers send meanwhile; of io_uring's requests, where their tracepoints are there, from submission to completion",
         ),
     },
     Metric {
         name: IO,
         needs: &["block/block_rq_issue", "block/block_rq_complete"],
         any_of: &[],
+        also: &[],
         proxy_for: None,
     },
     Metric {
         name: CHAINS,
         needs: &["block/block_bio_queue", "block/block_rq_issue"],
         any_of: &[],
+        also: &[],
         proxy_for: None,
     },
     Metric {
         name: DENTRY,
         needs: &["xfs/xfs_lookup"],
         any_of: &[],
+        also: &[],
         proxy_for: Some(
             "dentry-cache misses: the file system is asked for a name only when the cache lacks it",
         ),
@@ -62,6 +68,7 @@ const METRICS: &[Metric] = &[
         name: INODE,
         needs: &[],
         any_of: &["xfs/xfs_iget_miss", "ext4/ext4_load_inode"],
+        also: &[],
         proxy_for: Some(
             "inode-cache misses: on XFS inodes brought into memory (created ones too), on ext4 inode-table blocks read from the device",
         ),
@@ -70,6 +77,7 @@ const METRICS: &[Metric] = &[
         name: INSERTIONS,
         needs: &["filemap/mm_filemap_add_to_page_cache"],
         any_of: &[],
+        also: &[],
         proxy_for: Some(
             "page-cache misses: a page is inserted when a read or write finds it missing, or ahead of it",
         ),
@@ -78,12 +86,14 @@ const METRICS: &[Metric] = &[
         name: EVICTIONS,
         needs: &["filemap/mm_filemap_delete_from_page_cache"],
         any_of: &[],
+        also: &[],
         proxy_for: Some("page-cache evictions: pages of removed and truncated files leave by the same way"),
     },
     Metric {
         name: MISS_RATIO,
         needs: &["filemap/mm_filemap_get_pages", "readahead/page_cache_sync_ra"],
         any_of: &[],
+        also: &[],
         proxy_for: Some(
             "page-cache miss ratio: reads that had to ask for pages, of all buffered reads; read-ahead that came in time is a hit",
         ),
@@ -92,6 +102,7 @@ const METRICS: &[Metric] = &[
         name: LOCKS,
         needs: &["lock/contention_begin", "lock/contention_end"],
         any_of: &[],
+        also: &[],
         proxy_for: Some(
             "time lost to locks: all contended locks of the kernel in the node's threads, not only those of I/O; not waits of user space (futex)",
         ),
@@ -129,8 +140,13 @@ fn source(metric: &Metric, tracefs: &Tracefs) -> Measured<()> {
             why: format!("this kernel has no tracepoint {}", metric.any_of.join(" or ")),
         };
     }
-    let used: Vec<&str> = metric.needs.iter().copied().chain(any).collect();
-    Measured::Is { value: (), source: used.join(", "), proxy_for: metric.proxy_for.map(str::to_owned) }
+    let (also, lacking): (Vec<&str>, Vec<&str>) = metric.also.iter().partition(|event| tracefs.has(event));
+    let used: Vec<&str> = metric.needs.iter().copied().chain(any).chain(also).collect();
+    let mut source = used.join(", ");
+    if !lacking.is_empty() {
+        source.push_str(&format!("; not available here: {}", lacking.join(", ")));
+    }
+    Measured::Is { value: (), source, proxy_for: metric.proxy_for.map(str::to_owned) }
 }
 
 #[cfg(test)]
@@ -171,6 +187,21 @@ mod tests {
                 why: "this kernel has no tracepoint xfs/xfs_iget_miss or ext4/ext4_load_inode".into()
             }
         );
+    }
+
+    /// Without io_uring's tracepoints the drive's time per layer was shown as if nothing were missing.
+    #[test]
+    fn a_source_says_what_part_of_it_is_missing() {
+        let needed = METRICS.iter().find(|metric| metric.name == LAYERS).unwrap().needs;
+        let source = |also: &[&str]| {
+            let (_root, tracefs) = kernel(&[needed, also].concat());
+            let Measured::Is { source, .. } = of(&probe(&tracefs), LAYERS).clone() else { panic!() };
+            source
+        };
+        let all = source(&["io_uring/io_uring_submit_req", "io_uring/io_uring_complete"]);
+        assert!(all.ends_with("io_uring/io_uring_submit_req, io_uring/io_uring_complete"), "{all}");
+        let some = source(&["io_uring/io_uring_submit_req"]);
+        assert!(some.ends_with("; not available here: io_uring/io_uring_complete"), "{some}");
     }
 
     #[test]

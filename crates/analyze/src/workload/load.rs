@@ -5,14 +5,14 @@ use super::content::{Body, Content};
 use super::histogram::Histogram;
 use futures_util::StreamExt;
 use serde::Serialize;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use store::{GetOptions, ObjectKey, ObjectStore, Precondition, PutOptions, StoreError};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-/// A run with more failed operations than this says nothing about speed.
+/// A run with more failed operations than this, of all its tasks together, says nothing about speed.
 const ERRORS_MAX: u64 = 20;
 
 /// Clients, and what they send.
@@ -183,12 +183,12 @@ impl Load {
         tasks: usize,
         next: impl Fn(usize) -> Option<Operation> + Send + Sync + 'static,
     ) -> Result<Done, LoadError> {
-        let next = Arc::new(next);
+        let (next, failures) = (Arc::new(next), Arc::new(Failures::default()));
         let begun = Instant::now();
         let mut running = JoinSet::new();
         for task in 0..tasks.max(1) {
-            let (load, next) = (self.clone(), Arc::clone(&next));
-            running.spawn(async move { load.work(task, next.as_ref()).await });
+            let (load, next, failures) = (self.clone(), Arc::clone(&next), Arc::clone(&failures));
+            running.spawn(async move { load.work(task, next.as_ref(), &failures).await });
         }
         let mut done = Done::default();
         while let Some(ended) = running.join_next().await {
@@ -199,6 +199,8 @@ impl Load {
             }
         }
         done.wall_secs = begun.elapsed().as_secs_f64();
+        done.errors = failures.count.load(Ordering::Relaxed);
+        done.first_error = failures.first.get().cloned();
         Ok(done)
     }
 
@@ -206,6 +208,7 @@ impl Load {
         &self,
         task: usize,
         next: &(impl Fn(usize) -> Option<Operation> + Sync),
+        failures: &Failures,
     ) -> Result<Done, LoadError> {
         let client = &self.clients()[task % self.clients.len()];
         let mut done = Done::default();
@@ -215,7 +218,7 @@ impl Load {
             let begun = Instant::now();
             match self.perform(client.as_ref(), operation).await {
                 Ok(()) => done.count(operation, begun.elapsed()),
-                Err(LoadError::Store(error)) => done.fail(&error)?,
+                Err(LoadError::Store(error)) => failures.add(&error)?,
                 Err(error) => return Err(error),
             }
         }
@@ -256,6 +259,13 @@ impl Done {
         [&self.put, &self.get, &self.delete, &self.list].iter().map(|kind| kind.latency.count()).sum()
     }
 
+    /// How long operations took, of whatever kind.
+    pub fn latency(&self) -> Histogram {
+        let mut all = Histogram::default();
+        [&self.put, &self.get, &self.delete, &self.list].iter().for_each(|kind| all.merge(&kind.latency));
+        all
+    }
+
     /// Bytes of bodies, both ways.
     pub fn bytes(&self) -> u64 {
         self.put.amount + self.get.amount
@@ -274,16 +284,7 @@ impl Done {
         kind.amount += bytes;
     }
 
-    fn fail(&mut self, error: &StoreError) -> Result<(), LoadError> {
-        self.errors += 1;
-        let first = self.first_error.get_or_insert_with(|| error.to_string());
-        if self.errors > ERRORS_MAX {
-            return Err(LoadError::Failing { errors: self.errors, first: first.clone() });
-        }
-        Ok(())
-    }
-
-    pub(super) fn merge(&mut self, other: &Self) {
+    fn merge(&mut self, other: &Self) {
         let kinds = [
             (&mut self.put, &other.put),
             (&mut self.get, &other.get),
@@ -295,7 +296,23 @@ impl Done {
             kind.amount += other.amount;
         }
         self.compared += other.compared;
-        self.errors += other.errors;
-        self.first_error = self.first_error.take().or_else(|| other.first_error.clone());
+    }
+}
+
+/// What failed in a run, of all its tasks.
+#[derive(Debug, Default)]
+struct Failures {
+    count: AtomicU64,
+    first: OnceLock<String>,
+}
+
+impl Failures {
+    fn add(&self, error: &StoreError) -> Result<(), LoadError> {
+        let first = self.first.get_or_init(|| error.to_string());
+        let errors = self.count.fetch_add(1, Ordering::Relaxed) + 1;
+        if errors > ERRORS_MAX {
+            return Err(LoadError::Failing { errors, first: first.clone() });
+        }
+        Ok(())
     }
 }

@@ -107,4 +107,16 @@ mod tests {
         let gone = load.mix(&mix(0)).await.unwrap_err();
         assert!(matches!(gone, LoadError::Failing { .. }), "{gone}");
     }
+
+    /// The limit was each task's own: 32 of them could fail 640 operations in a run that counted as measured.
+    #[tokio::test]
+    async fn all_tasks_share_one_limit_of_errors() {
+        let (load, _) = load(1);
+        let missing = |operations| Mix { operations, tasks: 32, ..mix(0) };
+        let few = load.mix(&missing(20)).await.unwrap();
+        assert_eq!((few.errors, few.operations()), (20, 0));
+        assert!(few.first_error.is_some());
+        let many = load.mix(&missing(21)).await.unwrap_err();
+        assert!(matches!(many, LoadError::Failing { errors: 21, .. }), "{many}");
+    }
 }

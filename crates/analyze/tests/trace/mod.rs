@@ -252,7 +252,10 @@ fn s332_regions_of_a_raw_device_have_kinds() {
     let recording = Recorder::start(Scope {
         devices: vec![device.path().to_owned()],
         processes: vec![std::process::id()],
-        naming: Naming::Regions(vec![Region { sectors: 0..2048, kind: Kind::Index }]),
+        naming: Naming::Regions(vec![
+            Region { sectors: 0..2048, kind: Kind::Index },
+            Region { sectors: 16_384..32_768, kind: Kind::ObjectData },
+        ]),
         ..Scope::default()
     })
     .unwrap();

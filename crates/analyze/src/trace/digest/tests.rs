@@ -2,6 +2,7 @@
 
 use super::super::event::asked;
 use super::*;
+use crate::model::Region;
 
 const NODE: u32 = 100;
 const WORKER: u32 = 7;
@@ -142,18 +143,24 @@ fn sockets_are_no_files() {
     assert_eq!(begins, [200, 300, 400], "what is written to descriptor 9 counts while it is a file");
 }
 
+/// Without a place, a drive's flushes were its index's, as if they had been at sector 0, and a file system's its own.
 #[test]
-fn flushes_have_no_place() {
-    let found = digest(
-        &[
-            io(100, NODE, IoStep::Queue, b"FWS", 0, 0),
-            io(110, NODE, IoStep::Issue, b"FF", 0, 0),
-            io(190, 0, IoStep::Complete, b"FF", u64::MAX, 0),
-        ],
-        known(),
-    );
-    let flush = &found.requests[0];
-    assert_eq!((flush.operation, flush.queued_ns, flush.completed_ns), (Operation::Flush, 100, 190));
+fn flushes_have_no_place_and_one_kind_everywhere() {
+    let regions = vec![Region { sectors: 0..16, kind: Kind::Index }];
+    let raw = Known { kinds: Kinds { regions, ..Kinds::default() }, ..Known::default() };
+    for known in [known(), raw] {
+        let found = digest(
+            &[
+                io(100, NODE, IoStep::Queue, b"FWS", 0, 0),
+                io(110, NODE, IoStep::Issue, b"FF", 0, 0),
+                io(190, 0, IoStep::Complete, b"FF", u64::MAX, 0),
+            ],
+            known,
+        );
+        let flush = &found.requests[0];
+        assert_eq!((flush.operation, flush.queued_ns, flush.completed_ns), (Operation::Flush, 100, 190));
+        assert_eq!(flush.kind, Kind::Unnamed);
+    }
 }
 
 #[test]

@@ -38,14 +38,14 @@ pub(super) struct Run {
     #[arg(long, value_name = "DEVICE")]
     device: Vec<PathBuf>,
     /// Where the file system on it is mounted (repeatable)
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", requires = "device", conflicts_with = "no_trace")]
     mount: Vec<PathBuf>,
     /// The node's process (repeatable; CPU is counted of the first)
     #[arg(long, value_name = "PID")]
     pid: Vec<u32>,
-    /// How the node names its files
-    #[arg(long, value_name = "KIND", default_value = "files")]
-    naming: NamingFlag,
+    /// How the node names its files (default: files)
+    #[arg(long, value_name = "KIND", requires = "mount")]
+    naming: Option<NamingFlag>,
     /// Take times only
     #[arg(long)]
     no_trace: bool,
@@ -56,7 +56,7 @@ pub(super) struct Run {
     #[arg(long, value_name = "SIZE", value_parser = units::size_bytes)]
     capacity: Option<u64>,
     /// Write the device's requests to this file, for `tenon analyze what-if`
-    #[arg(long, value_name = "FILE", conflicts_with = "no_trace")]
+    #[arg(long, value_name = "FILE", requires = "device", conflicts_with = "no_trace")]
     trace: Option<PathBuf>,
     #[command(flatten)]
     scale: ScaleFlags,
@@ -80,6 +80,7 @@ impl Run {
         if self.workload.is_aged() && self.capacity.is_none() {
             bail!("{} needs to know how much fits: give --capacity", self.workload);
         }
+        Probe::check(self.pid.first().copied(), &self.scope(), self.is_traced())?;
         self.output.check()?;
         if let Some(path) = &self.trace {
             write(path, "")?;
@@ -131,14 +132,12 @@ impl Run {
     async fn prepared_and_measured(&self, load: &Load, progress: &Progress) -> Result<Measurement> {
         let (scale, workload) = (self.scale.scale(), self.workload);
         workload.prepare(load, &scale, self.capacity.unwrap_or(u64::MAX)).await?;
-        if workload.is_cold() && !self.device.is_empty() {
+        if self.is_cold() {
             drop_caches().context("cannot drop the kernel's caches; run as root")?;
-            progress.tell("the kernel's caches are dropped; the node's own are as they were");
         }
-        progress.tell(&format!("measuring {workload}"));
-        let is_traced = !self.no_trace && !self.device.is_empty();
-        let probe = Probe::start(self.pid.first().copied(), self.scope(), is_traced)?;
-        let (measured, trace) = probe.stop_with_trace(workload.perform(load, &scale).await?)?;
+        progress.tell(&format!("measuring {workload}; {}", self.caches()));
+        let probe = Probe::start(self.pid.first().copied(), self.scope(), self.is_traced())?;
+        let (measured, trace) = probe.stop(workload.perform(load, &scale).await?)?.digest(None);
         if let (Some(path), Some(trace)) = (&self.trace, trace) {
             write(path, &serde_json::to_string(&trace.requests())?)?;
         }
@@ -157,10 +156,26 @@ impl Run {
         Ok(clients)
     }
 
+    fn is_traced(&self) -> bool {
+        !self.no_trace && !self.device.is_empty()
+    }
+
+    fn is_cold(&self) -> bool {
+        self.workload.is_cold() && !self.device.is_empty()
+    }
+
+    fn caches(&self) -> &'static str {
+        match (self.workload.is_cold(), self.device.is_empty()) {
+            (true, false) => "cold: the kernel's caches were dropped; the node's own are as they were",
+            (true, true) => "warm: without --device the kernel's caches are not dropped",
+            (false, _) => "warm: caches are as preparing left them",
+        }
+    }
+
     fn scope(&self) -> Scope {
         let naming = match self.naming {
-            NamingFlag::Files => Naming::Files,
-            NamingFlag::Minio => Naming::Minio,
+            None | Some(NamingFlag::Files) => Naming::Files,
+            Some(NamingFlag::Minio) => Naming::Minio,
         };
         Scope {
             devices: self.device.clone(),
@@ -174,6 +189,7 @@ impl Run {
     fn result(&self, measured: &Measurement) -> SystemResult {
         let scale = self.scale.scale();
         let mut about = vec![
+            ("caches".to_owned(), self.caches().to_owned()),
             ("client CPU".to_owned(), format!("{:.2} s", measured.usage.client_secs)),
             ("machine CPU".to_owned(), format!("{:.2} s", measured.usage.machine_secs)),
             ("bodies compared byte by byte".to_owned(), measured.done.compared.to_string()),
