@@ -53,6 +53,10 @@ async fn a_superblock_that_rots_is_the_others_copy_and_both_are_damage() {
     let device = filled().await;
     device.flip(1, 0..4096);
     assert_eq!(read_all(&open(&device).unwrap()).await, LENGTHS.len());
+    // One that cannot be read is none either, and the drive was not opened for it.
+    device.fail_reads(0..4096);
+    assert_eq!(read_all(&open(&device).unwrap()).await, LENGTHS.len());
+    device.heal();
     // Opening has mended it.
     device.flip(2, 4096..8192);
     assert_eq!(read_all(&open(&device).unwrap()).await, LENGTHS.len());

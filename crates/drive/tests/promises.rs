@@ -4,7 +4,7 @@ use crate::start::{DEVICE_BYTES, bucket_of, formatted, open, open_with};
 use bytes::Bytes;
 use drive::device::BLOCK_BYTES;
 use drive::kv::Batch;
-use drive::{Drive, OpenOptions};
+use drive::{Drive, OpenOptions, ZoneUse};
 use futures_util::TryStreamExt as _;
 use futures_util::future::try_join_all;
 use sim::device::{OperationKind, SimDevice};
@@ -103,6 +103,30 @@ async fn s303_a_full_drive_takes_deletions_however_many_checkpoints_come_between
         store.delete(&key(name), Precondition::None).await.unwrap();
         drive.close().await.unwrap();
     }
+}
+
+/// One zone that could not be read was tried again and again, no other was cleaned, and small objects found no room.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_zone_that_cannot_be_read_keeps_no_other_from_being_cleaned() {
+    let device = formatted();
+    let drive = open(&device).unwrap();
+    let store = bucket_of(&drive).await;
+    let names = fill(&*store, 100_000).await;
+    for name in names.iter().step_by(2) {
+        store.delete(&key(name), Precondition::None).await.unwrap();
+    }
+    let zone_bytes = drive.info().zone_bytes;
+    let zones: Vec<u64> =
+        (0..).zip(drive.map()).filter(|(_, what)| is_pack(what)).map(|(at, _)| at).collect();
+    for at in zones.iter().rev().take(zones.len() / 4) {
+        device.fail_reads(at * zone_bytes..(at + 1) * zone_bytes);
+    }
+    let again = fill(&*store, 100_000).await;
+    assert!(again.len() * 5 > names.len(), "{} of {} again", again.len(), names.len());
+}
+
+fn is_pack(what: &ZoneUse) -> bool {
+    matches!(what, ZoneUse::Pack { live_bytes } if *live_bytes > 0)
 }
 
 /// Entries were taken for dead, which of small objects are a large part: whatever was done, a zone was written anew, and a

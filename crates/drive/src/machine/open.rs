@@ -183,16 +183,21 @@ fn read_superblock(device: &dyn BlockDevice) -> Result<Superblock> {
         return Err(Error::Foreign("the device is too short".into()));
     }
     let (first, second) = rows.split_at_mut(row_bytes as usize);
+    let mut failed = None;
     for (at, row) in [(0, &mut *first), (row_bytes, &mut *second)] {
         let is_whole = |row: &[u8]| Superblock::decode(&row[..SUPERBLOCK_BYTES as usize]).is_some();
-        if !read_right(device, at, row, is_whole).map_err(Error::device(at))? {
-            device.read_at(at, row).map_err(Error::device(at))?;
+        let read = read_right(device, at, row, is_whole);
+        // What cannot be read is no copy, as what is torn is none: for that there are two.
+        if let Err(error) = read.and_then(|is_right| if is_right { Ok(()) } else { device.read_at(at, row) })
+        {
+            row.fill(0);
+            failed = Some(Error::device(at)(error));
         }
     }
     let (first, second) = (&first[..SUPERBLOCK_BYTES as usize], &second[..SUPERBLOCK_BYTES as usize]);
     let found = [first, second].into_iter().filter_map(Superblock::decode);
-    let found =
-        found.max_by_key(|superblock| superblock.generation).ok_or_else(|| no_superblock([first, second]))?;
+    let found = found.max_by_key(|superblock| superblock.generation);
+    let found = found.ok_or_else(|| failed.unwrap_or_else(|| no_superblock([first, second])))?;
     if found.geometry.row_bytes() != row_bytes {
         return Err(Error::Unfit(format!(
             "the drive is written in rows of {} bytes, and the device of {row_bytes}: it was made of other devices",

@@ -120,8 +120,22 @@ impl Shell {
         worth_most.filter(|(_, entry)| entry.won_bytes() >= won_bytes_min)
     }
 
-    /// Empties a zone; `false` if nothing was won.
+    /// Empties a zone, as far as it can be read; `false` if nothing was won.
     async fn clean(&self, zone: u64, entry: Zone) -> Result<bool> {
+        let cleaned = self.move_pieces_of(zone, entry).await;
+        match cleaned {
+            Err(error @ (Error::Device { .. } | Error::Damaged { .. } | Error::DamagedIndex { .. }))
+                if self.machine.check_writable().is_ok() =>
+            {
+                tracing::warn!(zone, %error, "a zone cannot be cleaned and is left as it is: scrub the drive");
+                lock(&self.machine.space).leave_uncleaned(zone);
+                Ok(true)
+            }
+            cleaned => cleaned,
+        }
+    }
+
+    async fn move_pieces_of(&self, zone: u64, entry: Zone) -> Result<bool> {
         let zone_bytes = self.machine.geometry.zone_bytes();
         tracing::debug!(zone, live_bytes = entry.live_bytes, "a zone is cleaned");
         // It is not given out while it is read, though nothing of it be alive any more.

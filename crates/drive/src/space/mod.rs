@@ -16,7 +16,7 @@ pub(crate) use loose::{Hold, Loose, Pins, SharedSpace, lock};
 
 use crate::error::{Error, Result};
 use crate::format::{FrameHeader, Geometry, Manifest, Run, Zone};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Zones that only the log may take, so that what frees space goes on when the drive is full.
 pub(crate) const ZONES_RESERVED: u64 = 4;
@@ -51,6 +51,8 @@ pub(crate) struct Space {
     /// By start (a zone's or a run's), how many readers.
     pins: HashMap<u64, u32>,
     zones: BTreeMap<u64, Zone>,
+    /// Zones that could not be cleaned: what is in them stays until the drive is opened again.
+    uncleanable: BTreeSet<u64>,
     /// Free zones that only the log is given, so that nothing else can break the last ones into pieces.
     spares: Vec<u64>,
     /// How many blocks beside those zones the next checkpoint may take: the log leaves them.
@@ -87,6 +89,7 @@ impl Space {
             shared: manifest.shared.iter().map(|&(run, more)| (run.start, (run, more))).collect(),
             pins: HashMap::new(),
             zones: manifest.zones.iter().copied().collect(),
+            uncleanable: BTreeSet::new(),
             spares: Vec::new(),
             kept_for_index: 0,
             sets_aside: false,
@@ -457,6 +460,7 @@ impl Space {
     fn free_if_dead(&mut self, zone: u64, entry: Zone) {
         if self.is_dead(zone, entry) {
             self.zones.remove(&zone);
+            self.uncleanable.remove(&zone);
             if !self.free.insert(self.zone_run(zone)) {
                 // A frame that nobody wrote can say so; what is nobody's is given to nobody.
                 tracing::error!(zone, "a zone's blocks are somebody else's too");
@@ -478,9 +482,15 @@ impl Space {
 
     /// The zone whose cleaning wins most.
     pub(crate) fn worth_most(&self) -> Option<(u64, Zone)> {
-        let candidates =
-            self.zones().filter(|&(zone, entry)| self.may_be_cleaned(zone, entry) && entry.live_bytes > 0);
+        let candidates = self.zones().filter(|&(zone, entry)| {
+            self.may_be_cleaned(zone, entry) && entry.live_bytes > 0 && !self.uncleanable.contains(&zone)
+        });
         candidates.max_by_key(|(_, entry)| entry.won_bytes())
+    }
+
+    /// This zone could not be cleaned: others are, from now on.
+    pub(crate) fn leave_uncleaned(&mut self, zone: u64) {
+        self.uncleanable.insert(zone);
     }
 
     /// What is free.
