@@ -11,6 +11,7 @@ mod text;
 
 pub use html::html;
 pub use terminal::terminal;
+pub(crate) use text::{count, escape};
 
 use crate::model::SystemResult;
 

@@ -63,8 +63,8 @@ pub(crate) struct World {
 impl World {
     /// The real one.
     pub(crate) fn real() -> Result<Self> {
-        let seed = crate::command::format::random_id()?;
-        Ok(Self { clock: Arc::new(store::SystemClock), entropy: Arc::new(Entropy::new(seed)) })
+        let seed = crate::command::format::random_bytes()?;
+        Ok(Self { clock: Arc::new(store::SystemClock), entropy: Arc::new(Entropy::keyed(&seed)) })
     }
 }
 

@@ -4,7 +4,6 @@
 //! daemon keeps the parent's standard error, so its one error line reaches the user; its standard output is a
 //! pipe to the parent, on which it says [`READY`].
 
-use crate::environment;
 use anyhow::{Context, Result, bail};
 use std::ffi::OsString;
 use std::fs::File;
@@ -15,19 +14,12 @@ use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
 const CHILD_FLAG: &str = "--daemon-child";
 const READY: &str = "ready";
 
-/// Read by glibc. With an arena for every thread, what one thread frees no other can use: the process then takes half
-/// as much again as what it accounts for.
-const ARENAS: &str = "MALLOC_ARENA_MAX";
-const ARENAS_MAX: &str = "2";
-
 /// Starts the daemon with the same arguments; returns when it is ready or has failed.
 pub(crate) fn start(argv: &[OsString]) -> Result<ExitCode> {
-    let arenas = environment::variable(ARENAS).unwrap_or_else(|| ARENAS_MAX.to_owned());
     let program = std::env::current_exe().context("cannot find this program to run it in the background")?;
     let mut child = Command::new(program)
         .args(argv.iter().skip(1))
         .arg(CHILD_FLAG)
-        .env(ARENAS, arenas)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()

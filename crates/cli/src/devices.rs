@@ -1,6 +1,8 @@
 //! The devices of an object drive: named, opened, and joined to the array that their labels say they are.
 
 use crate::bucket::World;
+use crate::drives::is_held;
+use crate::held;
 use anyhow::{Context, Result, bail};
 use drive::device::{Array, ArrayInfo, FileDevice, Found, Io, MemberState, OpenError};
 use drive::{Drive, OpenOptions};
@@ -61,7 +63,11 @@ impl Devices {
             let (io, array) = devices.join(options.read_only)?;
             anyhow::Ok(OpenDrive { drive: Drive::open(io, options, clock)?, array })
         });
-        opened.await?.with_context(|| format!("cannot use the drive {self}"))
+        let opened = opened.await?.with_context(|| format!("cannot use the drive {self}"));
+        opened.map_err(|error| match held::who_has(self).filter(|_| is_held(&error)) {
+            Some(who) => error.context(who),
+            None => error,
+        })
     }
 
     /// The array that these are without a device, which is open already and is to become one of its members. Blocks.
@@ -114,8 +120,14 @@ impl Devices {
 }
 
 /// What stands between separators in a text, or in a URL of drives; a separator ends with the slash that the next part begins with.
+/// Relative paths have no such slash: there a separator alone divides, where no file has the whole text as its name and a file has
+/// the name of each part.
 pub(crate) fn separated<'a>(text: &'a str, separator: &str) -> Vec<&'a str> {
     let text = text.strip_prefix("drive://").unwrap_or(text);
+    let parts: Vec<&str> = text.split(separator.trim_end_matches('/')).collect();
+    if parts.len() > 1 && !Path::new(text).exists() && parts.iter().all(|part| are_there(part)) {
+        return parts;
+    }
     let mut begins = 0;
     let mut parts = Vec::new();
     for (at, _) in text.match_indices(separator) {
@@ -124,6 +136,11 @@ pub(crate) fn separated<'a>(text: &'a str, separator: &str) -> Vec<&'a str> {
     }
     parts.push(&text[begins..]);
     parts
+}
+
+/// Whether a text is the path of a file, or those of several with commas between them.
+fn are_there(text: &str) -> bool {
+    Path::new(text).exists() || text.split(',').all(|path| Path::new(path).exists())
 }
 
 /// What is not there, in front of what comes of it.

@@ -8,6 +8,7 @@ use drive::pool::{Pool, PoolOptions};
 use drive::{Drive, OpenOptions};
 use std::collections::BTreeSet;
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 use store::Buckets;
 
@@ -36,7 +37,12 @@ impl Drives {
     /// Reads drives with a plus between them, each as [`Devices::parse`] does. A plus in a name is a plus as long as no slash
     /// follows.
     pub(crate) fn parse(text: &str) -> Result<Self> {
-        let drives = separated(text, "+/").into_iter().map(Devices::parse);
+        Self::each_of(separated(text, "+/"))
+    }
+
+    /// These drives, each as [`Devices::parse`] reads it.
+    pub(crate) fn each_of<'a>(texts: impl IntoIterator<Item = &'a str>) -> Result<Self> {
+        let drives = texts.into_iter().map(Devices::parse);
         let mut drives: Vec<Devices> = drives.collect::<Result<_>>()?;
         drives.sort_by_key(Devices::to_string);
         let mut named = BTreeSet::new();
@@ -44,6 +50,16 @@ impl Drives {
             bail!("{} is named twice", twice.display());
         }
         Ok(Self(drives))
+    }
+
+    /// Each drive.
+    pub(crate) fn each(&self) -> impl Iterator<Item = &Devices> {
+        self.0.iter()
+    }
+
+    /// All devices of all drives.
+    pub(crate) fn paths(&self) -> impl Iterator<Item = &Path> {
+        self.0.iter().flat_map(Devices::paths)
     }
 
     /// Opens each; one that cannot be, and that nobody else has open, is missing if that may be.
@@ -100,7 +116,7 @@ impl OpenDrives {
     }
 }
 
-fn is_held(error: &anyhow::Error) -> bool {
+pub(crate) fn is_held(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| matches!(cause.downcast_ref(), Some(OpenError::Held(_))))
 }
 

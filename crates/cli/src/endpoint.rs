@@ -1,5 +1,6 @@
 //! The S3 endpoint of a volume: its buckets, its users, its certificate.
 
+use crate::access_log;
 use crate::bucket::World;
 use crate::descriptors;
 use crate::flags::{EndpointFlags, StoreFlags};
@@ -14,13 +15,28 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use s3::{Endpoint, EndpointOptions, Limits, Server};
 use std::net::SocketAddr;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::Arc;
 use store::{Buckets, ObjectStore, StoreError};
 use vfs::{DirectoryBuckets, Objects};
 
+/// The part of the memory limit that bodies of requests may take.
+const BODIES_SHARE: u64 = 5;
+
 /// What signatures are for where nobody asks for a region.
 const REGION: &str = "us-east-1";
+
+/// Refuses files that the endpoint could not use, before anything is opened.
+pub(crate) fn check(flags: &EndpointFlags) -> Result<()> {
+    if let Some(path) = &flags.users {
+        users::check(path)?;
+    }
+    if let (Some(chain), Some(key)) = (&flags.tls_cert, &flags.tls_key) {
+        certificate(chain, key)?;
+    }
+    Ok(())
+}
 
 /// Begins to serve a volume's objects.
 pub(crate) async fn start(
@@ -28,8 +44,8 @@ pub(crate) async fn start(
     address: SocketAddr,
     flags: &EndpointFlags,
     store: &StoreFlags,
-    state: &State,
-    world: &World,
+    memory_limit: u64,
+    (state, world): (&State, &World),
 ) -> Result<Server> {
     let name = bucket_name(&opened.volume, flags)?;
     let (buckets, shown): (Arc<dyn Buckets>, String) = match name {
@@ -43,7 +59,7 @@ pub(crate) async fn start(
             (Arc::new(OneBucket { name, store }), shown)
         }
     };
-    let server = over(buckets, address, flags, store, state, world).await?;
+    let server = over(buckets, address, flags, store, memory_limit, (state, world)).await?;
     tracing::info!("objects of {} are at {}: {shown}", opened.volume.url(), server.url());
     Ok(server)
 }
@@ -54,25 +70,34 @@ pub(crate) async fn over(
     address: SocketAddr,
     flags: &EndpointFlags,
     store: &StoreFlags,
-    state: &State,
-    world: &World,
+    memory_limit: u64,
+    (state, world): (&State, &World),
 ) -> Result<Server> {
     let users = users::of(flags.users.as_deref(), state, world)?;
     let tls = match (&flags.tls_cert, &flags.tls_key) {
         (Some(chain), Some(key)) => Some(Arc::new(certificate(chain, key)?)),
         _ => None,
     };
+    if tls.is_none() && !address.ip().is_loopback() {
+        tracing::warn!(
+            "clients of {address} speak plain http: others on the network can read objects and replay requests; give a certificate with --tls-cert and --tls-key"
+        );
+    }
     let webhooks = webhooks::start(flags, store, state, world)?;
     let domains = flags.domain.clone();
-    let options = EndpointOptions { users, region: REGION.to_owned(), domains, webhooks, md5: flags.md5 };
+    let (region, encrypted) = (REGION.to_owned(), flags.encrypted_at_rest);
+    let options = EndpointOptions { users, region, domains, webhooks, md5: flags.md5, encrypted };
     let endpoint = Endpoint::new(buckets, options, world.clock.clone(), world.entropy.clone());
-    let endpoint = endpoint.map_err(|error| anyhow!("--domain: {error}"))?;
-    let limits = limits(flags);
+    let mut endpoint = endpoint.map_err(|error| anyhow!("--domain: {error}"))?;
+    if let Some(log) = access_log::of(flags)? {
+        endpoint = endpoint.with_access_log(log);
+    }
+    let limits = limits(flags, memory_limit);
     Ok(Server::start(endpoint, address, limits, tls).await?)
 }
 
 /// What clients may take, as far as this process has the descriptors for it.
-fn limits(flags: &EndpointFlags) -> Limits {
+fn limits(flags: &EndpointFlags, memory_limit: u64) -> Limits {
     let usual = Limits::default();
     let descriptors = descriptors::raise();
     let wanted = usual.connections.connections;
@@ -83,7 +108,8 @@ fn limits(flags: &EndpointFlags) -> Limits {
         );
     }
     let connections = listen::Limits { connections, ..usual.connections };
-    Limits { connections, requests: flags.max_requests.max(1) }
+    let body_bytes = (memory_limit / BODIES_SHARE).min(usual.body_bytes);
+    Limits { connections, requests: flags.max_requests.max(1), body_bytes }
 }
 
 /// A volume as one bucket.
@@ -135,6 +161,14 @@ pub(crate) fn certificate(chain: &Path, key: &Path) -> Result<ServerConfig> {
     let about = |path: &Path| format!("cannot use {}", path.display());
     let certificates: Vec<CertificateDer> =
         CertificateDer::pem_file_iter(chain).and_then(Iterator::collect).with_context(|| about(chain))?;
+    let mode = std::fs::metadata(key).with_context(|| about(key))?.mode();
+    if mode & 0o007 != 0 {
+        bail!(
+            "{} is a private key but all users can read it; run `chmod o= {}`",
+            key.display(),
+            key.display()
+        );
+    }
     let key = PrivateKeyDer::from_pem_file(key).with_context(|| about(key))?;
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;

@@ -94,11 +94,16 @@ pub(crate) struct VolumeFlags {
     #[arg(long, conflicts_with = "writeback")]
     pub(crate) shared: bool,
     /// Acknowledge writes when they are in a log on this machine's disk; the bucket has them soon after
-    #[arg(long, conflicts_with = "read_only")]
+    ///
+    /// With --read-only what the log holds goes up all the same, as it was acknowledged; programs change nothing.
+    #[arg(long)]
     pub(crate) writeback: bool,
     /// Writers wait while the write-back log is longer
     #[arg(long, value_name = "SIZE", default_value = "10GiB", value_parser = units::size_bytes)]
     pub(crate) writeback_limit: u64,
+    /// Mount although damage took names from the write-back log, with the names from before it
+    #[arg(long, requires = "writeback")]
+    pub(crate) accept_lost_names: bool,
     /// Whose bytes have the name where an object changes in the bucket while its file is written here; noted in the volume
     #[arg(long, value_name = "POLICY")]
     pub(crate) conflict: Option<Conflict>,
@@ -138,6 +143,10 @@ pub(crate) struct ViewFlags {
     /// YAML file of rulesets, each a directory: in .views of the volume, or without a volume in DIR itself
     #[arg(long, value_name = "FILE")]
     pub(crate) views: Option<PathBuf>,
+    /// With --allow-other, let other users into .views, where files can be reached without passing through the directories
+    /// that they lie in, whatever the permissions of these
+    #[arg(long, requires_all = ["views", "allow_other"])]
+    pub(crate) views_for_all: bool,
     #[command(flatten)]
     pub(crate) events: EventFlags,
     #[command(flatten)]
@@ -254,9 +263,18 @@ pub(crate) struct EndpointFlags {
     /// Compute the MD5 of every object that is stored by one call, as its etag where it lies on a drive
     #[arg(long)]
     pub(crate) md5: bool,
-    /// Requests answered at the same time; more are told to slow down
+    /// State that all that is stored is encrypted at rest: requests for AES256 are accepted instead of refused
+    #[arg(long)]
+    pub(crate) encrypted_at_rest: bool,
+    /// Requests answered at the same time, of one user at most 7/8 of what others leave; more are told to slow down
     #[arg(long, value_name = "COUNT", default_value = "256")]
     pub(crate) max_requests: usize,
+    /// Write a line for each request to this file, or to standard error with "-"; SIGHUP opens the file anew
+    #[arg(long, value_name = "FILE")]
+    pub(crate) access_log: Option<PathBuf>,
+    /// How a line of the access log looks
+    #[arg(long, value_name = "FORMAT", default_value = "text", requires = "access_log")]
+    pub(crate) access_log_format: LogFormat,
     /// Receiver of events, to which notification configurations send as arn:tenon:sqs::NAME:webhook
     #[arg(long, value_name = "NAME=URL", value_parser = name_and)]
     pub(crate) webhook: Vec<NameAnd>,

@@ -3,7 +3,10 @@
 
 use crate::bucket::World;
 use crate::control::client::Client;
+use crate::devices::Devices;
+use crate::embedded;
 use crate::registry::Mount;
+use crate::state::Holder;
 use crate::volume::Volume;
 use crate::{environment, users};
 use anyhow::{Context, Result, anyhow, bail};
@@ -18,6 +21,29 @@ pub(crate) fn holder(volume: &Volume) -> Option<Mount> {
     }
     let url = volume.url();
     environment::registry().mounts().into_iter().find(|mount| mount.holder.volume == url)
+}
+
+/// The process that has a drive open, if it says so.
+pub(crate) fn holder_of(devices: &Devices) -> Option<Mount> {
+    let has = |mount: &Mount| match Volume::parse_unchecked(&mount.holder.volume) {
+        Ok(Volume::Drive { drives }) => drives.paths().any(|path| devices.paths().any(|other| other == path)),
+        Ok(Volume::Embedded { root }) => {
+            let drive = embedded::drive_of(&root);
+            devices.paths().any(|path| path == drive)
+        }
+        _ => false,
+    };
+    environment::registry().mounts().into_iter().find(has)
+}
+
+/// A drive that another process has open: which process, and how to ask it. `None` if nobody says.
+pub(crate) fn who_has(devices: &Devices) -> Option<String> {
+    let mount = holder_of(devices)?;
+    let Holder { pid, mount_point, volume, .. } = &mount.holder;
+    let (does, at) = (if mount.holder.is_served() { "serves" } else { "mounts" }, mount_point.display());
+    Some(format!(
+        "process {pid} {does} {volume} at {at}: `tenon status {volume}` asks it, and for more it has to end first"
+    ))
 }
 
 /// The objects by the endpoint of the process that has the volume.

@@ -40,7 +40,11 @@ impl Local {
         let buckets = opened.buckets(opening.degraded).await?;
         let keep = |drive: Drive| {
             let kept = drive.clone();
-            (drive, tokio::spawn(async move { kept.keep_up().await }))
+            let keep_up = move || {
+                let drive = kept.clone();
+                async move { drive.keep_up().await }
+            };
+            (drive, tokio::spawn(store::supervise("upkeep of a drive", keep_up)))
         };
         Ok(Self::Drives { buckets, kept: opened.all().into_iter().map(keep).collect() })
     }
@@ -50,6 +54,15 @@ impl Local {
             Self::Drives { buckets, .. } => buckets.clone(),
             Self::Directories(buckets) => buckets.clone(),
         }
+    }
+
+    /// The drives, if it has any.
+    pub(crate) fn drives(&self) -> impl Iterator<Item = &Drive> {
+        let kept = match self {
+            Self::Drives { kept, .. } => kept.as_slice(),
+            Self::Directories(_) => &[],
+        };
+        kept.iter().map(|(drive, _)| drive)
     }
 
     /// Whether it has drives, which take memory of their own.
@@ -73,5 +86,5 @@ impl Local {
 /// index; the rest is for what is under way.
 pub(crate) fn within(memory_bytes: u64, read_only: bool) -> OpenOptions {
     let index_bytes = usize::try_from(memory_bytes / 4).unwrap_or(usize::MAX);
-    OpenOptions { index_bytes, read_cache_bytes: memory_bytes / 2, read_only }
+    OpenOptions { index_bytes, read_cache_bytes: memory_bytes / 2, read_only, ..OpenOptions::default() }
 }

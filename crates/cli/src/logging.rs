@@ -26,6 +26,11 @@ impl LogFile {
         Ok(Self { path: path.to_owned(), file: Arc::new(Mutex::new(file)) })
     }
 
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Opens the path anew, after somebody moved the file away.
     pub(crate) fn reopen(&self) -> io::Result<()> {
         let file = state::open_to_append(&self.path)?;
@@ -63,7 +68,7 @@ impl<'a> MakeWriter<'a> for LogFile {
 
 /// Starts logging to `file`, or to standard error without one.
 pub(crate) fn start(flags: &LogFlags, file: Option<LogFile>) -> Result<()> {
-    let filter = EnvFilter::try_new(&flags.log_level).map_err(|_| {
+    let filter = EnvFilter::try_new(filter(&flags.log_level)).map_err(|_| {
         anyhow!("'{}' is no log level; use error, warn, info, debug or trace", flags.log_level)
     })?;
     // A log that cannot be written is told to standard error, which is the log: the second failure ends the process.
@@ -76,6 +81,12 @@ pub(crate) fn start(flags: &LogFlags, file: Option<LogFile>) -> Result<()> {
         (None, LogFormat::Json) => builder.json().with_writer(io::stderr).try_init(),
     };
     started.map_err(|error| anyhow!("cannot start logging: {error}"))
+}
+
+/// A filter that leaves out what the S3 protocol layer logs, unless it is asked for by name: a line at ERROR for each
+/// refused request, the text of malformed bodies, and computed signatures.
+fn filter(level: &str) -> String {
+    if level.contains("s3s") { level.to_owned() } else { format!("{level},s3s=off") }
 }
 
 #[cfg(test)]

@@ -5,10 +5,11 @@
 //! Invariant: a state directory holds the metadata of one volume, and a volume named by inode that has content is never
 //! opened without the metadata that names it.
 
+use crate::backup::About;
 use crate::state;
 use crate::volume::{self, Volume};
 use anyhow::{Context, Result, bail};
-use meta_rocks::{Journal, OpenError, RocksEngine, RocksOptions};
+use meta_rocks::{DumpedRecords, Journal, OpenError, RocksEngine, RocksOptions};
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -28,6 +29,9 @@ const OWNER_FILE: &str = "meta.volume";
 /// Says with which settings names were learned.
 const SETTINGS_FILE: &str = "meta.settings";
 
+/// Where an engine is made from a backup.
+const RESTORING_DIR: &str = "meta.restoring";
+
 /// The engine's own directory.
 const ENGINE_DIR: &str = "meta";
 
@@ -36,22 +40,18 @@ pub(crate) fn is_in(state_root: &Path) -> bool {
     state_root.join(OWNER_FILE).exists()
 }
 
-/// Opens the metadata of a volume.
+/// Opens the metadata of a volume. The names may be in a write-back log, and what damage took of them may be accepted.
 pub(crate) async fn open(
     volume: &Volume,
     record: Option<&VolumeRecord>,
     store: &dyn ObjectStore,
     state_root: &Path,
-    writeback: Option<&Arc<Writeback>>,
+    writeback: Option<(&Arc<Writeback>, bool)>,
     memory_limit_bytes: u64,
 ) -> Result<Metadata> {
+    let (writeback, accepts_loss) = writeback.unzip();
     let by_inode = record.filter(|record| record.naming == Naming::Inode);
-    let id = match (by_inode, volume) {
-        (Some(record), _) => record.id.clone(),
-        // Its directory may be moved.
-        (None, Volume::Embedded { root }) => volume::read_record(root)?.id,
-        (None, _) => volume.url(),
-    };
+    let id = owner_id(volume, record)?;
     let owner = state_root.join(OWNER_FILE);
     match fs::read_to_string(&owner) {
         Ok(found) if found.trim() == id => {}
@@ -67,9 +67,10 @@ pub(crate) async fn open(
                 && record.has_content(store, volume.prefix().as_bytes()).await?
             {
                 bail!(
-                    "the names of {} are in the metadata of the machine that made them, and {} has none: mount there, or copy its state directory here",
+                    "the names of {} are in the metadata of the machine that made them, and {} has none: mount there, or restore a backup with `tenon restore FILE {}`",
                     volume.url(),
-                    state_root.display()
+                    state_root.display(),
+                    volume.url()
                 );
             }
             state::write_durably(&owner, &id).with_context(|| format!("cannot write {}", owner.display()))?;
@@ -80,11 +81,15 @@ pub(crate) async fn open(
     let mut options = RocksOptions { cache_bytes, ..RocksOptions::default() };
     options.sync_interval = match (writeback, by_inode) {
         // An fsync says when; a second is what others wait.
-        (Some(_), _) => Duration::from_secs(1),
+        (Some(_), Some(_)) => Duration::from_secs(1),
+        // A sync has all bytes of objects written that wait in the log, and of a large file most would never have to be.
+        (Some(_), None) => Duration::from_secs(5),
         (None, Some(_)) => options.sync_interval,
         // The bucket has most of it.
         (None, None) => Duration::from_millis(50),
     };
+    // Under path naming the bucket tells the names again.
+    options.ends_at_gap = by_inode.is_none() || accepts_loss == Some(true);
     let path = state_root.join(ENGINE_DIR);
     let records = match writeback {
         Some(log) => log.read_notes().context("cannot read the names in the write-back log")?,
@@ -106,6 +111,9 @@ pub(crate) async fn open(
                 state_root.display(),
                 volume.url()
             )),
+            Some(_) if is_damaged && writeback.is_some_and(|log| log.damage().ranges > 0) => error.context(
+                "damage of the disk took names from the write-back log; `tenon mount --accept-lost-names` goes on with the names from before it",
+            ),
             _ => error,
         }
     })?;
@@ -115,6 +123,54 @@ pub(crate) async fn open(
         log.notes_are_kept_by(move || checkpoint(&tables));
     }
     Ok(Metadata { engine })
+}
+
+/// By which a state directory knows whose names it has.
+pub(crate) fn owner_id(volume: &Volume, record: Option<&VolumeRecord>) -> Result<String> {
+    let by_inode = record.filter(|record| record.naming == Naming::Inode);
+    Ok(match (by_inode, volume) {
+        (Some(record), _) => record.id.clone(),
+        // Its directory may be moved.
+        (None, Volume::Embedded { root }) => volume::read_record(root)?.id,
+        (None, _) => volume.url(),
+    })
+}
+
+/// Describes a backup of the names in a state directory.
+pub(crate) fn about(volume: &Volume, state_root: &Path) -> Result<About> {
+    let read = |name| {
+        let path = state_root.join(name);
+        fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
+    };
+    let settings = read(SETTINGS_FILE).ok().map(|settings| settings.trim().to_owned());
+    Ok(About::new(volume.url(), read(OWNER_FILE)?.trim().to_owned(), settings))
+}
+
+/// Makes the engine of a state directory that has none, of the records of a backup. It counts when this returns.
+pub(crate) fn restore(
+    state_root: &Path,
+    about: &About,
+    mut records: impl FnMut() -> Result<Option<DumpedRecords>>,
+) -> Result<()> {
+    let (staged, path) = (state_root.join(RESTORING_DIR), state_root.join(ENGINE_DIR));
+    if path.exists() {
+        bail!("{} is there already: move it away first", path.display());
+    }
+    match fs::remove_dir_all(&staged) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error.into()),
+        _ => {}
+    }
+    let made = RocksEngine::restore(&staged, RocksOptions::default(), &mut records);
+    if made.is_err() {
+        let _ = fs::remove_dir_all(&staged);
+    }
+    made?;
+    fs::rename(&staged, &path)?;
+    if let Some(settings) = &about.settings {
+        state::write_durably(&state_root.join(SETTINGS_FILE), settings)?;
+    }
+    // The last: without it the names are nobody's, and a mount refuses them.
+    Ok(state::write_durably(&state_root.join(OWNER_FILE), &about.owner)?)
 }
 
 /// Moves the engine of a state directory out of the way; where it is now.

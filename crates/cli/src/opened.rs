@@ -10,6 +10,7 @@ use crate::flags::{Atime, Attributes, Cache, StoreFlags, ViewFlags, VolumeFlags}
 use crate::handling;
 use crate::local;
 use crate::metadata::{self, Metadata};
+use crate::room::RoomOf;
 use crate::state::{self, Holder, State};
 use crate::viewing::{OnlyBucket, Reach, Viewing, ViewingParts};
 use crate::volume::Volume;
@@ -31,6 +32,11 @@ const WAITING_BYTES: u64 = 512;
 /// What is written goes up after so long: much is replaced or deleted soon.
 const UPLOAD_DELAY: Duration = Duration::from_secs(1);
 
+/// Longer files begin to go up while they are written.
+const EARLY_UPLOAD_BYTES: u64 = 32 << 20;
+/// Bodies on their way from the write-back log to the bucket may take this share of the memory limit.
+const SEND_MEMORY_SHARE: u64 = 8;
+
 /// A volume that this process holds.
 #[derive(Debug)]
 pub(crate) struct Opened {
@@ -39,6 +45,12 @@ pub(crate) struct Opened {
     pub(crate) metadata: Metadata,
     pub(crate) volume: Volume,
     pub(crate) read_only: bool,
+    /// Whether other machines may mount the bucket too.
+    pub(crate) shared: bool,
+    /// The server of the bucket, where one was named.
+    pub(crate) server: Option<String>,
+    /// Whether names are in the state directory alone, so that its loss is theirs.
+    pub(crate) names_only_here: bool,
     pub(crate) viewing: Option<Arc<Viewing>>,
     /// What the file system hears by itself; views hear for it where they hear at all.
     feeds: Option<Feeds>,
@@ -71,7 +83,8 @@ impl Opened {
         wanted: Option<Wanted<'_>>,
         world: &World,
     ) -> Result<Self> {
-        let beneath = local::within(flags.memory_limit / 2, flags.read_only);
+        // The log was acknowledged before: it goes up, whoever may write now.
+        let beneath = local::within(flags.memory_limit / 2, flags.read_only && !flags.writeback);
         let mut bucket = Bucket::open_with(volume, store, beneath, world).await?;
         let flags = &beside(&bucket, flags);
         let unusable = |error| anyhow!("cannot use {}: {error}", volume.url());
@@ -111,10 +124,11 @@ impl Opened {
             record.as_ref(),
             bucket.store.as_ref(),
             state.root(),
-            bucket.writeback.as_ref(),
+            bucket.writeback.as_ref().map(|log| (log, flags.accept_lost_names)),
             flags.memory_limit,
         )
         .await?;
+        let names_only_here = record.as_ref().is_some_and(|found| found.naming == vfs::Naming::Inode);
         let parts = vfs::Parts {
             store: Arc::clone(&bucket.store),
             clock: world.clock.clone(),
@@ -129,9 +143,13 @@ impl Opened {
         }
         let are_settings_new = metadata::note_settings(state.root(), &config)?;
         let fs = vfs::Filesystem::mount(parts, config).map_err(unusable)?;
+        if let Some(room) = RoomOf::volume(volume, &bucket) {
+            fs.measure_room_by(Box::new(move || room.now()));
+        }
         if let Some(viewing) = &viewing {
             let at = (!is_views_alone(volume)).then_some(VIEWS_NAME);
-            fs.derive(at, viewing.clone()).map_err(unusable)?;
+            let top_mode = wanted.as_ref().and_then(|wanted| wanted.top_mode);
+            fs.derive(at, viewing.clone(), top_mode).map_err(unusable)?;
             viewing.follow(&fs);
         }
         if let Some(log) = &bucket.writeback {
@@ -158,8 +176,9 @@ impl Opened {
         if let Some(coherence) = coherence {
             coherence.begin(&fs).await;
         }
-        let (volume, read_only) = (volume.clone(), flags.read_only);
-        Ok(Self { fs, bucket, metadata, volume, read_only, viewing, feeds })
+        let (volume, read_only, shared) = (volume.clone(), flags.read_only, flags.shared);
+        let server = bucket::endpoint(store);
+        Ok(Self { fs, bucket, metadata, volume, read_only, shared, server, names_only_here, viewing, feeds })
     }
 
     /// How the sources of events do.
@@ -186,6 +205,8 @@ const VIEWS_NAME: &[u8] = b".views";
 pub(crate) struct Wanted<'v> {
     pub(crate) flags: &'v ViewFlags,
     pub(crate) rulesets: Option<Vec<views::Ruleset>>,
+    /// The mode of `.views`, where it is not that of other directories.
+    pub(crate) top_mode: Option<u16>,
 }
 
 impl Wanted<'_> {
@@ -262,7 +283,7 @@ impl Wanted<'_> {
 }
 
 /// Whether a volume is there for the views of it, and has no other directories to show.
-fn is_views_alone(volume: &Volume) -> bool {
+pub(crate) fn is_views_alone(volume: &Volume) -> bool {
     matches!(volume, Volume::Buckets { url, .. } if !url.starts_with("s3://"))
 }
 
@@ -308,9 +329,11 @@ fn writeback_options(volume: &Volume, flags: &VolumeFlags, keys_are_used_once: b
         shared: Arc::new(move |key| !keys_are_used_once && vfs::is_shared(&root, key)),
         keys_are_used_once,
         lost: Arc::new(move |key, unique| {
-            // A path too long to be kept aside under its name stays where it was, as the newer one.
+            // Where the volume's prefix leaves no room for a name in `lost+found`, this gives the key itself, and the change waits.
             vfs::lost_key(&prefix, key, unique).unwrap_or_else(|_| key.clone())
         }),
+        early_bytes: EARLY_UPLOAD_BYTES,
+        memory_bytes: flags.memory_limit / SEND_MEMORY_SHARE,
     }
 }
 

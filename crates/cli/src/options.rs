@@ -2,7 +2,8 @@
 //!
 //! `mount -t fuse.tenon` and fstab speak in `-o key=value,...`; this module turns each into the long flag of the
 //! same name, so that every flag of `tenon mount` is an option and nothing is declared twice. It also knows the
-//! three ways in which mount(8) calls a helper: as `mount.fuse.tenon`, as `tenon VOLUME DIR`, and plainly.
+//! three ways in which mount(8) calls a helper (as `mount.fuse.tenon`, as `tenon VOLUME DIR`, and plainly), `-o remount`, and
+//! `umount.fuse.tenon`, as umount(8) calls its helper.
 
 use anyhow::{Result, bail};
 use clap::Command;
@@ -34,6 +35,10 @@ const IGNORED: &[&str] = &[
     "big_writes",
 ];
 
+/// Options that take back an earlier flag: of two that contradict each other the last one counts, as in mount(8).
+const TAKES_BACK: [(&str, &str); 4] =
+    [("nosuid", "--allow-suid"), ("nodev", "--allow-dev"), ("exec", "--noexec"), ("rw", "--read-only")];
+
 /// What mount(8) calls the settings of `--atime`; a plain `atime` is the kernel's default, as it is ours.
 const ATIMES: [(&str, &str); 4] =
     [("noatime", "off"), ("relatime", "relatime"), ("strictatime", "strict"), ("atime", "relatime")];
@@ -43,7 +48,9 @@ const NOT_OPTIONS: &[&str] = &["foreground", "help", "daemon-child"];
 
 /// Rewrites `argv` for `command` (the whole `tenon`); an error is a wrong use.
 pub(crate) fn rewrite(argv: Vec<OsString>, command: &Command) -> Result<Vec<OsString>> {
-    let argv = if called_as_helper(&argv) {
+    let argv = if called_as_helper(&argv, b"umount.") {
+        from_umount_helper(argv)
+    } else if called_as_helper(&argv, b"mount.") {
         from_mount_helper(argv)?
     } else if lacks_subcommand(&argv, command) {
         insert_mount(argv)
@@ -51,15 +58,18 @@ pub(crate) fn rewrite(argv: Vec<OsString>, command: &Command) -> Result<Vec<OsSt
         argv
     };
     match argv.get(1) {
-        Some(word) if word == "mount" => expand(argv, command),
+        Some(word) if word == "mount" => match remount(&argv) {
+            Some(remount) => Ok(remount),
+            None => expand(argv, command),
+        },
         _ => Ok(argv),
     }
 }
 
-fn called_as_helper(argv: &[OsString]) -> bool {
+fn called_as_helper(argv: &[OsString], prefix: &[u8]) -> bool {
     argv.first()
         .and_then(|program| Path::new(program).file_name())
-        .is_some_and(|name| name.as_encoded_bytes().starts_with(b"mount."))
+        .is_some_and(|name| name.as_encoded_bytes().starts_with(prefix))
 }
 
 /// `tenon VOLUME DIR -o ...`, as mount.fuse(8) calls a file system.
@@ -87,6 +97,41 @@ fn from_mount_helper(argv: Vec<OsString>) -> Result<Vec<OsString>> {
         }
     }
     Ok(rewritten)
+}
+
+/// `umount.fuse.tenon DIR [-flnrv] [-N NS] [-t TYPE]` (umount(8), "External helpers").
+fn from_umount_helper(argv: Vec<OsString>) -> Vec<OsString> {
+    let mut rewritten: Vec<OsString> = vec!["tenon".into(), "umount".into()];
+    let mut words = argv.into_iter().skip(1);
+    while let Some(word) = words.next() {
+        match word.to_str() {
+            Some("-N" | "-t") => drop(words.next()),
+            Some(flags) if flags.starts_with('-') && !flags.contains('l') => {}
+            Some(flags) if flags.starts_with('-') => rewritten.push("--lazy".into()),
+            _ => rewritten.push(word),
+        }
+    }
+    rewritten
+}
+
+/// `mount -o remount,...` as the subcommand that changes a mount; `None` for any other mount.
+fn remount(argv: &[OsString]) -> Option<Vec<OsString>> {
+    let (mut lists, mut places) = (Vec::new(), Vec::new());
+    let mut words = argv.iter().skip(2);
+    while let Some(word) = words.next() {
+        match word.to_str() {
+            Some("-o") => lists.push(words.next()?.to_str()?),
+            Some(text) if text.starts_with("-o") => lists.push(text[2..].trim_start_matches('=')),
+            Some(text) if text.starts_with('-') => {}
+            _ => places.push(word),
+        }
+    }
+    let options = lists.join(",");
+    if !split_options(&options).iter().any(|option| option == "remount") {
+        return None;
+    }
+    let place = (*places.last()?).clone();
+    Some(vec!["tenon".into(), "remount".into(), place, "--options".into(), options.into()])
 }
 
 fn refuse_fake(flags: &str) -> Result<()> {
@@ -119,14 +164,22 @@ fn expand(argv: Vec<OsString>, command: &Command) -> Result<Vec<OsString>> {
             }
         };
         for option in split_options(&list) {
-            expanded.extend(flag_for(&option, &known)?);
+            if let Some((_, flag)) = TAKES_BACK.iter().find(|(name, _)| *name == option) {
+                expanded.retain(|word| word != flag);
+            }
+            let Some(flag) = flag_for(&option, &known)? else { continue };
+            if !flag.as_encoded_bytes().contains(&b'=') {
+                // Named twice is named once: mount(8) joins the options of fstab and of its command line.
+                expanded.retain(|word| *word != flag);
+            }
+            expanded.push(flag);
         }
     }
     Ok(expanded)
 }
 
 /// Cuts at commas; `\,` is a comma inside a value, as in fstab.
-fn split_options(list: &str) -> Vec<String> {
+pub(crate) fn split_options(list: &str) -> Vec<String> {
     let mut options = vec![String::new()];
     let mut characters = list.chars().peekable();
     while let Some(c) = characters.next() {
@@ -247,6 +300,27 @@ mod tests {
         assert_eq!(rewritten(&words).unwrap(), ["tenon", "mount", "s3://b/p", "/mnt", "--read-only"]);
         let words = ["tenon", "s3://b/p", "/mnt", "-o", "dev,suid,allow_other"];
         assert_eq!(rewritten(&words).unwrap(), ["tenon", "mount", "s3://b/p", "/mnt", "--allow-other"]);
+    }
+
+    /// `-o allow_suid,nosuid` obeyed set-user-id bits: `nosuid` was read and ignored.
+    #[test]
+    fn s505_of_options_that_contradict_each_other_the_last_counts() {
+        let of = |options| rewritten(&["tenon", "mount", "v", "d", "-o", options]).unwrap()[4..].join(" ");
+        assert_eq!(of("allow_suid,allow_dev,nosuid,nodev"), "");
+        assert_eq!(of("nosuid,allow_suid,nodev,allow_dev"), "--allow-suid --allow-dev");
+        assert_eq!(of("noexec,exec,ro,rw,allow_suid"), "--allow-suid");
+        assert_eq!(of("rw,ro,ro,exec,noexec,noexec"), "--read-only --noexec");
+    }
+
+    #[test]
+    fn a_remount_and_the_helper_of_umount_are_commands_of_their_own() {
+        let remount = ["tenon", "remount", "/mnt", "--options", "rw,remount,ro"];
+        let words = ["/sbin/mount.fuse.tenon", "s3://b", "/mnt", "-n", "-o", "rw,remount,ro"];
+        assert_eq!(rewritten(&words).unwrap(), remount);
+        assert_eq!(rewritten(&["tenon", "mount", "/mnt", "-o", "rw,remount,ro"]).unwrap(), remount);
+        let words = ["/sbin/umount.fuse.tenon", "/mnt", "-n", "-l", "-t", "fuse.tenon"];
+        assert_eq!(rewritten(&words).unwrap(), ["tenon", "umount", "/mnt", "--lazy"]);
+        assert_eq!(rewritten(&words[..3]).unwrap(), ["tenon", "umount", "/mnt"]);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! A volume being served, as files, as objects or both: it answers its control socket, and ends by a signal, a request, or
 //! umount(8).
 
+use crate::backup;
 use crate::command::version::VERSION;
 use crate::control::protocol::{
     Answer, Conflict, Keep, Lister, Located, Pending, Piece, Quota, QuotaChange, Request, Status, Webhook,
@@ -10,9 +11,13 @@ use crate::control::server::{Replies, Service, Serving};
 use crate::control::socket;
 use crate::environment;
 use crate::logging::LogFile;
+use crate::metadata;
 use crate::opened::Opened;
 use crate::places::Places;
+use crate::rebuilding;
 use crate::registry::Registration;
+use crate::room::RoomOf;
+use crate::scrubbing;
 use crate::state::State;
 use anyhow::{Context, Result, anyhow};
 use fuse::{Session, UnmountError};
@@ -30,6 +35,8 @@ use tokio::time::Instant;
 
 /// How often whoever waits for an unmount hears how it goes.
 const PROGRESS_EVERY: Duration = Duration::from_millis(500);
+/// Time between two looks at renames that are not finished.
+const RENAMES_LOOK: Duration = Duration::from_millis(100);
 /// How long a stopped mount waits for what programs wrote while it was being unmounted.
 const LAST_CLOSES_WITHIN: Duration = Duration::from_secs(5);
 /// How long a stopped endpoint waits for the requests that are being answered.
@@ -58,6 +65,11 @@ pub(crate) struct Served {
 struct Running {
     /// `tenon umount` has waited for the write-back log as long as it would.
     gave_up: AtomicBool,
+    /// The volume cannot be reached any more, or soon; what is pending is stored.
+    ending: AtomicBool,
+    state: PathBuf,
+    log: Option<PathBuf>,
+    room: Option<RoomOf>,
     opened: Opened,
     places: Places,
     endpoint: Option<Server>,
@@ -71,12 +83,22 @@ impl Served {
         sessions: Vec<Session>,
         endpoint: Option<Server>,
         state: &State,
+        log: Option<&LogFile>,
     ) -> Result<Self> {
         // Before anybody is told that the mount is ready: a signal unwatched kills.
         let signals = Signals::watch()?;
         let listener = socket::bind(state.root()).context("cannot open the control socket")?;
-        let (gave_up, places) = (AtomicBool::new(false), Places::new(sessions));
-        let mount = Arc::new(Running { gave_up, opened, places, endpoint, since: Instant::now() });
+        let mount = Arc::new(Running {
+            gave_up: AtomicBool::new(false),
+            ending: AtomicBool::new(false),
+            state: state.root().to_owned(),
+            log: log.map(|log| log.path().to_owned()),
+            room: RoomOf::volume(&opened.volume, &opened.bucket),
+            places: Places::new(sessions),
+            opened,
+            endpoint,
+            since: Instant::now(),
+        });
         let control =
             Serving::start(listener, Arc::clone(&mount)).context("cannot open the control socket")?;
         let registration = environment::registry().register(state.root());
@@ -103,6 +125,8 @@ impl Served {
                 _ = hangup.recv() => reopen(log.as_ref()),
             }
         };
+        // A mount that comes now is told to wait, and `tenon status` says why the process is still there.
+        self.mount.ending.store(true, Ordering::Relaxed);
         if let Some(endpoint) = &self.mount.endpoint {
             endpoint.stop(patience.min(LAST_REQUESTS_WITHIN)).await;
         }
@@ -143,6 +167,7 @@ impl Running {
     /// Ends because of a signal: what programs still hold open is detached.
     async fn stop(&self, patience: Duration, stop: &mut Stop) -> Result<()> {
         tracing::info!("stopping: {}", self.pending());
+        self.ending.store(true, Ordering::Relaxed);
         tokio::select! {
             outcome = self.opened.fs.shutdown(patience) => {
                 if let Err(error) = outcome {
@@ -215,6 +240,7 @@ impl Running {
                 Err(error) => return failed(error.to_string()),
             }
         }
+        self.ending.store(true, Ordering::Relaxed);
         Answer::Unmounted { goes_on: false, backlog_changes: self.pending().backlog_changes }
     }
 
@@ -260,6 +286,13 @@ impl Running {
         }
     }
 
+    fn path_of(&self, key_hex: &str) -> Answer {
+        let key = from_hex(key_hex).and_then(|key| store::ObjectKey::new(key).ok());
+        let Some(key) = key else { return failed("the key is not one".to_owned()) };
+        let path = self.opened.fs.path_of(&key);
+        Answer::PathOf { path: path.map(|path| String::from_utf8_lossy(&path).into_owned()) }
+    }
+
     async fn quota(&self, path_hex: &str, change: Option<QuotaChange>) -> Answer {
         let Some(path) = from_hex(path_hex) else { return failed("the path is not hexadecimal".to_owned()) };
         let outcome = async {
@@ -294,6 +327,43 @@ impl Running {
         }
     }
 
+    /// Writes the names to a file, then waits for the bucket to have what they name; without that the file goes again.
+    async fn back_up(&self, file_hex: &str, patience: Duration, replies: &mut Replies) -> Answer {
+        let Some(file) = from_hex(file_hex) else { return failed("the path is not hexadecimal".to_owned()) };
+        let file = PathBuf::from(OsString::from_vec(file));
+        let (engine, path) = (Arc::clone(&self.opened.metadata.engine), file.clone());
+        let about = metadata::about(&self.opened.volume, &self.state);
+        let work = move || backup::write(&engine, &about?, &path);
+        let records = match tokio::task::spawn_blocking(work).await {
+            Ok(Ok(records)) => records,
+            Ok(Err(error)) => return failed(format!("{error:#}")),
+            Err(error) => return failed(error.to_string()),
+        };
+        let stored = async {
+            if let Some(log) = &self.opened.bucket.writeback {
+                log.drained_so_far().await;
+            }
+            while self.pending().renames > 0 {
+                tokio::time::sleep(RENAMES_LOOK).await;
+            }
+        };
+        let mut stored = std::pin::pin!(tokio::time::timeout(patience, stored));
+        let is_stored = loop {
+            tokio::select! {
+                outcome = &mut stored => break outcome.is_ok(),
+                () = tokio::time::sleep(PROGRESS_EVERY) => replies.send(&Answer::Progress(self.pending())).await,
+            }
+        };
+        if !is_stored {
+            let _ = std::fs::remove_file(&file);
+            return failed(format!(
+                "the bucket did not get what the names refer to in time ({}); there is no backup",
+                self.pending()
+            ));
+        }
+        Answer::BackedUp { records }
+    }
+
     async fn resolve(&self, id: &str, keep: Keep) -> Answer {
         match self.opened.fs.resolve_conflict(id, keep.into()).await {
             Ok(()) => Answer::Resolved,
@@ -310,7 +380,9 @@ impl Running {
 
     fn pending(&self) -> Pending {
         let status = self.opened.fs.status();
-        let backlog = self.opened.bucket.writeback.as_ref().map(|log| log.backlog()).unwrap_or_default();
+        let log = self.opened.bucket.writeback.as_ref();
+        let backlog = log.map(|log| log.backlog()).unwrap_or_default();
+        let damage = log.map(|log| log.damage().clone()).unwrap_or_default();
         Pending {
             dirty_files: status.dirty_files as u64,
             write_bytes: status.write_bytes,
@@ -318,6 +390,8 @@ impl Running {
             renames: status.moving.renames as u64,
             backlog_changes: backlog.changes as u64,
             backlog_bytes: backlog.bytes,
+            refused_changes: backlog.refused as u64,
+            damaged: (damage.ranges + damage.files) as u64,
         }
     }
 
@@ -345,12 +419,25 @@ impl Running {
             version: VERSION.to_owned(),
             uptime_secs: self.since.elapsed().as_secs(),
             read_only: self.opened.read_only,
+            ending: self.ending.load(Ordering::Relaxed),
+            state_dir: self.state.display().to_string(),
+            log_file: self.log.as_ref().map(|path| path.display().to_string()),
+            names_only_here: self.opened.names_only_here,
+            room_bytes: self
+                .room
+                .as_ref()
+                .and_then(RoomOf::now)
+                .map(|room| (room.total_bytes, room.available_bytes)),
+            shared: self.opened.shared,
+            server: self.opened.server.clone(),
+            is_buckets: false,
             open_handles: status.open_handles as u64,
             pending: self.pending(),
             objects_moved: status.moving.objects_moved,
             move_failure: status.moving.failure,
             read_bytes: status.read_bytes,
             metadata_bytes: status.metadata_bytes,
+            views_bytes: self.opened.viewing.as_ref().map_or(0, |viewing| viewing.memory_bytes()),
             kernel_inodes: status.kernel_inodes as u64,
             memory_limit_bytes: status.memory_limit_bytes,
             conflict_policy: self.opened.fs.conflict_policy().to_string(),
@@ -361,8 +448,22 @@ impl Running {
             webhooks: self.webhooks(),
             events_lost: self.endpoint.as_ref().map_or(0, |server| server.endpoint().events_lost()),
             views: self.opened.viewing.as_ref().map(|viewing| viewing.status()).unwrap_or_default(),
+            moves_refused: self
+                .opened
+                .viewing
+                .as_ref()
+                .map(|viewing| viewing.moves_refused())
+                .unwrap_or_default(),
             event_sources: self.opened.sources(),
         }
+    }
+}
+
+impl Running {
+    /// The drives below the volume.
+    fn drives(&self) -> Vec<drive::Drive> {
+        let local = self.opened.bucket.local.iter();
+        local.flat_map(|local| local.drives()).cloned().collect()
     }
 }
 
@@ -375,9 +476,17 @@ impl Service for Running {
                 self.unmount(mount_point_hex.as_deref(), lazy, patience, replies).await
             }
             Request::Locate { path_hex } => self.locate(&path_hex).await,
+            Request::PathOf { key_hex } => self.path_of(&key_hex),
             Request::Quota { path_hex, change } => self.quota(&path_hex, change).await,
             Request::CollectGarbage { dry_run } => self.collect_garbage(dry_run).await,
+            Request::Backup { file_hex, patience_secs } => {
+                self.back_up(&file_hex, Duration::from_secs(patience_secs), replies).await
+            }
             Request::Import => self.import().await,
+            Request::Rebuild(wanted) => rebuilding::answer(self.drives(), wanted, replies).await,
+            Request::Scrub { bytes_per_sec } => {
+                scrubbing::answer(self.drives(), bytes_per_sec, replies).await
+            }
             Request::Check => self.check(),
             Request::Conflicts => Answer::Conflicts {
                 conflicts: self.opened.fs.conflicts().iter().map(Conflict::from).collect(),

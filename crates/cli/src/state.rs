@@ -3,13 +3,16 @@
 //! Invariant: at most one process holds the lock of a state directory; it is the one whose pid and mount point
 //! the lock file names. The lock dies with its process, so a crash leaves nothing to clean by hand.
 
+use crate::control::client::Client;
+use crate::metadata;
+use crate::registry::Mount;
 use crate::volume::{self, Volume};
 use anyhow::{Context, Result, anyhow, bail};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File, OpenOptions};
-use std::io::{Read, Seek, Write};
+use std::io::{ErrorKind, Read, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -19,6 +22,12 @@ use store::writeback::Writeback;
 const LOCK_FILE: &str = "lock";
 /// How long a mount that has left its state directory may take to end.
 const ENDS_WITHIN: Duration = Duration::from_secs(10);
+/// How long one is waited for that says that it ends: longer than it stores what is pending, unless it was told otherwise.
+const ENDING_WITHIN: Duration = Duration::from_secs(90);
+/// How long such a process may take to say so.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(2);
+/// Time between two looks at a process that ends.
+const LOOK_PAUSE: Duration = Duration::from_millis(20);
 
 /// Who holds a state directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,9 +44,24 @@ pub(crate) struct Holder {
 }
 
 impl Holder {
+    /// A command of this process that mounts nothing.
+    pub(crate) fn alone(volume: String) -> Self {
+        Self { pid: std::process::id(), mount_point: PathBuf::new(), also: Vec::new(), volume }
+    }
+
     /// Everywhere it mounts.
     pub(crate) fn mount_points(&self) -> impl Iterator<Item = &Path> {
         [&self.mount_point].into_iter().chain(&self.also).map(PathBuf::as_path)
+    }
+
+    /// Whether it serves the volume as objects, without mounting it.
+    pub(crate) fn is_served(&self) -> bool {
+        self.mount_point.to_string_lossy().starts_with("http")
+    }
+
+    /// Whether it serves buckets that have no files, so that only S3 clients can ask it for anything.
+    pub(crate) fn serves_buckets(&self) -> bool {
+        self.is_served() && (self.volume.starts_with("drive://") || self.volume.starts_with("dirs://"))
     }
 
     /// Whether it mounts exactly there.
@@ -50,6 +74,8 @@ impl Holder {
 #[derive(Debug)]
 pub(crate) struct State {
     root: PathBuf,
+    /// The directory was not there before.
+    is_new: bool,
     /// Dropping it gives the lock up.
     _lock: File,
 }
@@ -57,6 +83,7 @@ pub(crate) struct State {
 impl State {
     /// Takes the directory, making it if need be; the error names the holder if there is one.
     pub(crate) fn take(root: &Path, holder: &Holder) -> Result<Self> {
+        let is_new = !root.exists();
         make_private(root)?;
         let lock = open_lock(root)?;
         if !lock_when_free(&lock, root)? {
@@ -65,7 +92,18 @@ impl State {
         write_holder(&lock, holder).with_context(|| format!("cannot write to {}", root.display()))?;
         // Nobody was promised what a mount that died left here.
         leftovers(root).iter().for_each(|leftover| drop(fs::remove_file(leftover)));
-        Ok(Self { root: root.to_owned(), _lock: lock })
+        Ok(Self { root: root.to_owned(), is_new, _lock: lock })
+    }
+
+    /// Takes the directory away if this process made it and it has no names yet: whoever restores a backup to where it was must
+    /// not find an empty directory there.
+    pub(crate) fn abandon(self) {
+        if self.is_new
+            && !metadata::is_in(&self.root)
+            && let Err(error) = fs::remove_dir_all(&self.root)
+        {
+            tracing::warn!("{} stays: {error}", self.root.display());
+        }
     }
 
     /// The directory.
@@ -155,7 +193,7 @@ pub(crate) fn nothing_waits(root: &Path) -> Result<()> {
 }
 
 /// Refuses a state directory with renames whose objects have not all moved.
-fn nothing_moves(root: &Path) -> Result<()> {
+pub(crate) fn nothing_moves(root: &Path) -> Result<()> {
     let path = moves_path(root);
     let moving = Mover::waiting_in(&path);
     match moving.with_context(|| format!("cannot read {}", path.display()))? {
@@ -186,13 +224,17 @@ pub(crate) fn leftovers(root: &Path) -> Vec<PathBuf> {
 }
 
 fn held_message(root: &Path, holder: &Holder) -> String {
+    let (root, pid, volume) = (root.display(), holder.pid, &holder.volume);
+    let at = holder.mount_point.display();
+    if holder.is_served() {
+        return format!(
+            "the state in {root} is in use: process {pid} serves {volume} at {at}; stop it first (`kill {pid}`), or give another --state-dir"
+        );
+    }
     let places: Vec<String> = holder.mount_points().map(|path| path.display().to_string()).collect();
     let umounts: Vec<String> = places.iter().map(|place| format!("`tenon umount {place}`")).collect();
     format!(
-        "the state in {} is in use: process {} mounts {} at {}; {} first, or give another --state-dir",
-        root.display(),
-        holder.pid,
-        holder.volume,
+        "the state in {root} is in use: process {pid} mounts {volume} at {}; {} first, or give another --state-dir",
         places.join(" and "),
         umounts.join(" and ")
     )
@@ -218,16 +260,74 @@ fn open_lock(root: &Path) -> Result<File> {
         })
 }
 
-/// Takes the lock; who has it and does not answer is one that ends: a process that was killed has it until its files are closed.
+/// How the process answers that holds a state directory.
+enum Answers {
+    /// It does not: it was killed, or has ended but for its last files.
+    No,
+    /// It stores what is pending, and ends.
+    Ending(Holder),
+    /// It goes on.
+    Living,
+}
+
+fn ask_holder(root: &Path) -> Answers {
+    let Some(holder) = holder(root) else { return Answers::No };
+    let mount = Mount { state: root.to_owned(), holder: holder.clone() };
+    let client = Client::connect(&mount).and_then(|client| client.answers_within(ANSWERS_WITHIN));
+    match client.and_then(|mut client| client.status()) {
+        Ok(status) if status.ending => Answers::Ending(holder),
+        Err(error) if is_closed(&error) => Answers::No,
+        _ => Answers::Living,
+    }
+}
+
+/// Whether the connection was closed, rather than left without an answer.
+fn is_closed(error: &anyhow::Error) -> bool {
+    let of_socket = error.root_cause().downcast_ref::<std::io::Error>();
+    of_socket.is_some_and(|error| !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut))
+}
+
+/// Takes the lock, unless a process has it that goes on. One that ends is waited for, within bounds.
 fn lock_when_free(lock: &File, root: &Path) -> Result<bool> {
-    let flock = || rustix::fs::flock(lock, FlockOperation::NonBlockingLockExclusive);
-    let is_ending = |error: &Errno| *error == Errno::WOULDBLOCK && holder(root).is_none();
-    match when_free(flock, is_ending) {
-        Ok(()) => Ok(true),
-        Err(Errno::WOULDBLOCK) => Ok(false),
-        Err(error) => {
-            Err(anyhow!(error).context(format!("cannot lock the state directory {}", root.display())))
+    let (mut silent, mut ending) = (Duration::ZERO, Duration::ZERO);
+    loop {
+        match rustix::fs::flock(lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(true),
+            Err(Errno::WOULDBLOCK) => {}
+            Err(error) => {
+                return Err(
+                    anyhow!(error).context(format!("cannot lock the state directory {}", root.display()))
+                );
+            }
         }
+        match ask_holder(root) {
+            Answers::No if silent < ENDS_WITHIN => silent += LOOK_PAUSE,
+            Answers::Ending(holder) if ending < ENDING_WITHIN => {
+                if ending.is_zero() {
+                    eprintln!(
+                        "tenon: waiting for process {}, which stores what is pending of {} and ends",
+                        holder.pid, holder.volume
+                    );
+                }
+                ending += LOOK_PAUSE;
+            }
+            _ => return Ok(false),
+        }
+        std::thread::sleep(LOOK_PAUSE);
+    }
+}
+
+/// Returns when the process that holds the state directory has ended.
+///
+/// # Errors
+/// It has not after a while.
+pub(crate) fn wait_until_free(root: &Path) -> Result<()> {
+    let Ok(lock) = File::open(root.join(LOCK_FILE)) else { return Ok(()) };
+    match lock_when_free(&lock, root)? {
+        true => Ok(()),
+        // Another process has taken the directory since.
+        false if matches!(ask_holder(root), Answers::Living) => Ok(()),
+        false => bail!("the process that used {} has not ended yet; its log says why", root.display()),
     }
 }
 

@@ -101,6 +101,11 @@ struct File {
     user: Vec<User>,
 }
 
+/// Refuses a file of users that cannot be used.
+pub(crate) fn check(path: &Path) -> Result<()> {
+    Users::new(read(path)?).map(drop).with_context(|| path.display().to_string())
+}
+
 fn read(path: &Path) -> Result<Vec<User>> {
     let text = state::read_secret(path)?;
     let file: File =

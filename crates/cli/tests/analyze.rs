@@ -60,6 +60,45 @@ fn two_systems_are_compared_and_leave_nothing() {
     assert_eq!(left(&home.path("scratch")), Vec::<String>::new());
 }
 
+/// A comparison of an hour that was cut off had to begin anew; what was measured with another scale was put beside it.
+#[test]
+fn s574_a_comparison_goes_on_where_it_ended() {
+    let home = Home::new();
+    let measured = |systems: &str, scale: &str| {
+        let more = [
+            systems,
+            "--device-size=1GiB",
+            "--workloads=w-o",
+            scale,
+            "--rounds=1",
+            "--no-fio",
+            "--no-trace",
+            "--json=all.json",
+        ];
+        home.tenon(comparison(&home, &more))
+    };
+    let cells = || {
+        let text = fs::read_to_string(home.path("all.json")).unwrap();
+        serde_json::from_str::<Value>(&text).unwrap()["cells"].as_array().unwrap().clone()
+    };
+    let first = measured("--systems=drive-md5", "--objects=8");
+    assert_eq!(first.code, 0, "{first:?}");
+    let before = cells();
+    let further = measured("--systems=drive-md5,drive-array", "--objects=8");
+    assert_eq!(further.code, 0, "{further:?}");
+    assert!(further.out.contains("4 devices, 2 of them parity"), "{}", further.out);
+    let after = cells();
+    assert_eq!((before.len(), after.len()), (1, 2));
+    assert_eq!(before[0], after[0], "it was measured again");
+    let other = measured("--systems=drive-md5", "--objects=9");
+    assert!(other.code != 0 && other.err.contains("other conditions"), "{other:?}");
+
+    let shown = home.ok(["analyze", "report", "all.json", "--html=all.html"]);
+    assert!(shown.contains("Tenon's drive, with MD5"), "{shown}");
+    assert!(fs::read_to_string(home.path("all.html")).unwrap().contains("class=\"card\""));
+    assert_eq!(left(&home.path("scratch")), Vec::<String>::new());
+}
+
 /// Whether by Ctrl-C or by a kill that no program sees: devices, mounts and servers are given back.
 #[test]
 fn s337_a_comparison_that_is_ended_leaves_nothing() {

@@ -108,6 +108,109 @@ fn a_scrub_mends_what_one_device_has_wrong() {
     home.with_served(0..6, COMPARE);
 }
 
+/// Overwrites two places of dev3, as another program would.
+fn damage_one(home: &Home) {
+    let device = OpenOptions::new().write(true).open(home.path("dev3")).unwrap();
+    device.write_all_at(&vec![0x55; 4 << 20], 1 << 20).unwrap();
+    device.write_all_at(&vec![0x55; 4 << 20], EACH - (4 << 20)).unwrap();
+    device.sync_all().unwrap();
+}
+
+const WORK: &str = "
+for n in range(60):
+    body = b'%d' % n * 30_000
+    s3.put_object(Bucket='photos', Key=f'work/{n % 7}', Body=body)
+    assert s3.get_object(Bucket='photos', Key=f'work/{n % 7}')['Body'].read() == body
+for n in range(7):
+    s3.delete_object(Bucket='photos', Key=f'work/{n}')
+";
+
+/// A scrub was refused while the drive was served, so nobody scrubbed it.
+#[test]
+fn s531_a_served_array_is_scrubbed_while_clients_read_and_write() {
+    let home = Home::new().with_users().with_array();
+    let volume = format!("drive://{}", home.names(0..6));
+    let serving = home.serve(&volume, &[]);
+    home.boto3(&serving.1, STORE);
+    damage_one(&home);
+    std::thread::scope(|scope| {
+        let working = scope.spawn(|| home.boto3(&serving.1, WORK));
+        let scrubbed = home.tenon(["drive", "scrub", &home.names(0..6), "--rate", "1GiB"]);
+        assert!(scrubbed.code == 0 && scrubbed.out.contains("written anew from the others"), "{scrubbed:?}");
+        assert!(scrubbed.out.ends_with(" 0 damaged\n"), "{scrubbed:?}");
+        working.join().unwrap();
+    });
+    home.boto3(&serving.1, COMPARE);
+    assert_eq!(home.scrubbed(0..6).out.lines().count(), 1, "there is nothing left to mend");
+    drop(serving);
+    fs::remove_file(home.path("dev0")).unwrap();
+    fs::remove_file(home.path("dev1")).unwrap();
+    home.with_served(0..6, COMPARE);
+}
+
+/// A drive that lost a device had to be taken out of service to be whole again.
+#[test]
+fn s532_a_device_of_a_served_array_is_rebuilt_while_clients_read_and_write() {
+    let home = Home::new().with_users().with_array();
+    fs::remove_file(home.path("dev1")).unwrap();
+    let serving = home.serve(&format!("drive://{}", home.names(0..6)), &[]);
+    home.boto3(&serving.1, STORE);
+    new_file(&home.path("dev6"));
+    fs::write(home.path("precious"), vec![7; EACH as usize]).unwrap();
+    let refused = home.refused(["drive", "rebuild", &home.names(0..6), "precious"]);
+    assert!(refused.contains("--force"), "{refused}");
+    std::thread::scope(|scope| {
+        let working = scope.spawn(|| home.boto3(&serving.1, WORK));
+        let said = home.ok(["drive", "rebuild", &home.names(0..6), "dev6", "--rate", "1GiB"]);
+        assert!(said.contains(" 0 damaged") && said.contains("is member 1 of the drive"), "{said}");
+        working.join().unwrap();
+    });
+    let refused = home.refused(["drive", "rebuild", &home.names(0..6), "dev6"]);
+    assert!(refused.contains("there is nothing to rebuild"), "{refused}");
+    home.boto3(&serving.1, LATER);
+    drop(serving);
+    fs::remove_file(home.path("dev0")).unwrap();
+    fs::remove_file(home.path("dev2")).unwrap();
+    home.with_served([3, 4, 5, 6], COMPARE_LATER);
+}
+
+/// A rebuild computed the new device from a rotten one, though a second device of parity could have told.
+#[test]
+fn a_rebuild_scrubs_first() {
+    let home = Home::new().with_users().with_array();
+    home.with_served(0..6, STORE);
+    damage_one(&home);
+    fs::remove_file(home.path("dev1")).unwrap();
+    new_file(&home.path("dev6"));
+    let said = home.ok(["drive", "rebuild", &home.names([0, 2, 3, 4, 5]), "dev6"]);
+    assert!(said.contains("written anew from the others") && said.contains("is member 1"), "{said}");
+    fs::remove_file(home.path("dev0")).unwrap();
+    fs::remove_file(home.path("dev2")).unwrap();
+    home.with_served([3, 4, 5, 6], COMPARE);
+}
+
+/// Commands but `format` took several devices in one joined word with absolute paths only.
+#[test]
+fn s533_every_command_takes_the_devices_as_format_does() {
+    let home = Home::new().with_users().with_array();
+    home.with_served(0..6, STORE);
+    let words = ["dev0", "dev1", "dev2", "dev3", "dev4", "dev5"];
+    let joined = words.join(",");
+    for named in [&words[..], &[joined.as_str()], &[home.names(0..6).as_str()]] {
+        let run = |command: &str, more: &[&str]| home.ok([&["drive", command][..], named, more].concat());
+        assert!(run("info", &[]).contains("4 of data, 2 of parity"));
+        assert!(run("map", &[]).contains("a zone of"));
+        assert!(run("check", &[]).ends_with(" 0 problems\n"));
+        assert!(run("scrub", &[]).ends_with(" 0 damaged\n"));
+        assert!(run("export", &["out"]).contains("0 left out"));
+    }
+    assert_eq!(fs::read(home.path("out/photos/small")).unwrap(), b"kept");
+    fs::remove_file(home.path("dev5")).unwrap();
+    new_file(&home.path("dev6"));
+    let said = home.ok(["drive", "rebuild", "dev0", "dev1", "dev2", "dev3", "dev4", "dev6"]);
+    assert!(said.contains("is member 5 of the drive"), "{said}");
+}
+
 #[test]
 fn devices_that_are_no_array_are_refused() {
     let home = Home::new();

@@ -8,23 +8,28 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
-const KEY: &str = "tenon-tests";
-const SECRET: &str = "not-a-secret-but-long-enough";
+pub(crate) const KEY: &str = "tenon-tests";
+pub(crate) const SECRET: &str = "not-a-secret-but-long-enough";
 /// What the endpoint may hold beside what it has with no client, in KiB.
 const HELD_KIB_MAX: u64 = 512 << 10;
 
 /// An endpoint in a process of its own, whose bucket `volume` everybody may use.
-struct Served {
-    home: Home,
+pub(crate) struct Served {
+    pub(crate) home: Home,
     process: Child,
-    address: String,
+    pub(crate) address: String,
     log: fs::File,
 }
 
 impl Served {
     fn start(limits: &str) -> Self {
+        Self::start_with(limits, "")
+    }
+
+    /// With further users, as the users file says them.
+    pub(crate) fn start_with(limits: &str, more_users: &str) -> Self {
         let home = Home::new();
-        let users = format!("[[user]]\naccess_key = \"{KEY}\"\nsecret_key = \"{SECRET}\"\n");
+        let users = format!("[[user]]\naccess_key = \"{KEY}\"\nsecret_key = \"{SECRET}\"\n{more_users}");
         fs::write(home.path("users.toml"), users).unwrap();
         fs::set_permissions(home.path("users.toml"), fs::Permissions::from_mode(0o600)).unwrap();
         home.ok(["format", "volume", "--naming", "inode"]);

@@ -73,3 +73,53 @@ fn what_is_somebody_elses_or_cut_short_is_refused_with_what_to_do() {
         assert!(refused.contains("not a drive"), "{refused}");
     }
 }
+
+/// A drive whose log had a damaged frame gave nothing at all, though everything before that frame was whole.
+#[test]
+fn s492_what_is_whole_of_a_drive_that_cannot_be_opened_is_exported() {
+    let home = Home::new().with_users();
+    home.ok(["drive", "format", "drive.img", "--size", "64MiB"]);
+    let volume = format!("drive://{}", home.path("drive.img").display());
+    let serving = home.serve(&volume, &[]);
+    let program = "
+s3.create_bucket(Bucket='photos')
+for key in ['before', 'damaged', 'after']:
+    s3.put_object(Bucket='photos', Key=key, Body=b'the object ' + key.encode())
+";
+    home.boto3(&serving.1, program);
+    // Killed: what was stored is in the log only.
+    drop(serving);
+    let image = fs::read(home.path("drive.img")).unwrap();
+    let text = b"the object damaged";
+    let at = image.windows(text.len()).position(|window| window == text).unwrap();
+    let file = OpenOptions::new().write(true).open(home.path("drive.img")).unwrap();
+    file.write_all_at(b"!", at as u64).unwrap();
+    drop(file);
+    let image = fs::read(home.path("drive.img")).unwrap();
+
+    let refused = home.refused(["drive", "info", "drive.img"]);
+    assert!(refused.contains("damaged: a frame of the log"), "{refused}");
+    let checked = home.tenon(["drive", "check", "drive.img"]);
+    assert!(checked.code == 4, "{checked:?}");
+    assert!(format!("{}{}", checked.out, checked.err).contains("are left out"), "{checked:?}");
+    let refused = home.refused(["drive", "export", "drive.img", "out"]);
+    assert!(refused.contains("damaged"), "{refused}");
+    let exported = home.tenon(["drive", "export", "drive.img", "out", "--before-damage"]);
+    assert!(exported.code == 4 && exported.err.contains("left out: "), "{exported:?}");
+    assert!(exported.out.contains("1 objects"), "{exported:?}");
+    assert_eq!(fs::read(home.path("out/photos/before")).unwrap(), b"the object before");
+    assert!(!home.path("out/photos/after").exists());
+    assert!(fs::read(home.path("drive.img")).unwrap() == image, "nothing is written to it");
+}
+
+/// `drive format --size` that failed left its files, and the next one was refused since they were there.
+#[test]
+fn a_format_that_fails_leaves_no_file_behind() {
+    let home = Home::new();
+    fs::write(home.path("precious"), vec![7; 1 << 20]).unwrap();
+    home.refused(["drive", "format", "one.img", "--size", "64KiB"]);
+    assert!(!home.path("one.img").exists());
+    home.refused(["drive", "format", "new.img", "precious", "--size", "64MiB", "--parity", "1"]);
+    assert!(!home.path("new.img").exists() && home.path("precious").exists());
+    home.ok(["drive", "format", "one.img", "--size", "64MiB"]);
+}

@@ -2,6 +2,7 @@
 
 use crate::fixture::{Home, is_mounted};
 use std::fs;
+use std::net::TcpListener;
 
 #[test]
 fn an_unknown_option_names_the_nearest_valid_one() {
@@ -46,6 +47,38 @@ fn s116_a_second_mount_is_told_of_the_first() {
     assert!(home.refused(["mount", "volume", "mnt"]).contains("already"));
     fs::write(home.mnt().join("still"), "works").unwrap();
     assert!(!is_mounted(&home.path("other")));
+}
+
+/// An endpoint that could not start said why and then died of SIGABRT ("pthread lock: Invalid argument"): threads of the mount
+/// still closed the names when `main` had returned, and RocksDB's global state was gone.
+#[test]
+fn s551_a_start_that_fails_after_opening_ends_in_order() {
+    let home = Home::new();
+    home.ok(["format", "by-path"]);
+    home.ok(["format", "by-inode", "--naming", "inode"]);
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().unwrap().to_string();
+    fs::write(home.path("users.toml"), "[[user]]\n").unwrap();
+    let failures: [(&[&str], &str); 4] = [
+        (&[], "Address already in use"),
+        (&["--bucket", "No_Name"], "no name of a bucket"),
+        (&["--domain", "no domain"], "--domain"),
+        (&["--users", "users.toml"], "users.toml"),
+    ];
+    for volume in ["by-path", "by-inode"] {
+        for (flags, why) in failures {
+            let serve: &[&str] = &["serve", volume, "--listen", &taken];
+            let mount: &[&str] = &["mount", "-f", volume, "mnt", "--writeback", "--serve", &taken];
+            for words in [serve, mount, mount] {
+                let words = [words, flags].concat();
+                let said = home.tenon(&words);
+                assert!(said.code == 1 && said.err.contains(why), "{words:?}: {said:?}");
+                assert!(!said.err.contains("pthread") && !is_mounted(&home.mnt()), "{words:?}: {said:?}");
+                home.ok(["mount", volume, "mnt", "--writeback"]);
+                home.ok(["umount", "mnt"]);
+            }
+        }
+    }
 }
 
 #[test]

@@ -112,6 +112,9 @@ fn s147_s148_s150_files_in_chunks_survive_a_kill() {
     fs::write(mnt.join("file"), &body).unwrap();
     let located = home.ok(["locate", "mnt/file"]);
     assert_eq!(located.lines().filter(|line| line.contains("inodes/")).count(), 4, "{located}");
+    // The path of an object's key was made of the key, and did not exist.
+    let key = located.split_whitespace().find(|word| word.contains("inodes/")).unwrap();
+    assert_eq!(home.ok(["locate", "volume", key]).trim(), mnt.join("file").to_str().unwrap());
     let mut edited = fs::OpenOptions::new().write(true).open(mnt.join("file")).unwrap();
     edited.write_all(b"edited").unwrap();
     edited.sync_all().unwrap();

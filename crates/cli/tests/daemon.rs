@@ -56,7 +56,6 @@ fn a_dead_mount_is_cleaned_by_umount() {
     let pid = home.pid();
     home.signal(pid, Signal::KILL);
     eventually("the process is gone", || fs::metadata(&mnt).is_err());
-    assert!(home.refused(["mount", "volume", "mnt"]).contains("`tenon umount"));
     let cleaned = home.tenon(["umount", "mnt"]);
     assert_eq!(cleaned.code, 0, "{cleaned:?}");
     assert!(!is_mounted(&mnt));

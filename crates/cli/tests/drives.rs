@@ -9,7 +9,7 @@ use std::os::unix::fs::FileExt;
 use std::process::{Child, Stdio};
 
 /// A drive that is served until it is killed.
-pub(crate) struct Serving(Child, pub(crate) String);
+pub(crate) struct Serving(pub(crate) Child, pub(crate) String);
 
 impl Drop for Serving {
     fn drop(&mut self) {
@@ -142,6 +142,62 @@ for key, body in bodies.items():
     home.boto3(&serving.1, &[WITH_AND_WITHOUT_MD5, computed].concat());
 }
 
+/// Sends each part twice: boto3 sends an MD5, a plain PUT to a presigned URL does not.
+const UPLOAD_TWICE: &str = "
+def upload(key, sends_md5):
+    about = {'Bucket': 'photos', 'Key': key}
+    about['UploadId'] = s3.create_multipart_upload(**about)['UploadId']
+    parts = []
+    for number, body in enumerate([b'x' * (5 << 20), b'y' * (6 << 20), b'end'], 1):
+        def send():
+            named = {**about, 'PartNumber': number}
+            if sends_md5:
+                sent = base64.b64encode(hashlib.md5(body).digest()).decode()
+                return s3.upload_part(Body=body, ContentMD5=sent, **named)['ETag']
+            url = signing.generate_presigned_url('upload_part', Params=named)
+            return urllib.request.urlopen(urllib.request.Request(url, data=body, method='PUT')).headers['ETag']
+        first = send()
+        assert send() == first
+        parts.append({'PartNumber': number, 'ETag': first})
+    listed = s3.list_parts(**about)['Parts']
+    assert [part['ETag'] for part in listed] == [part['ETag'] for part in parts], listed
+    done = s3.complete_multipart_upload(MultipartUpload={'Parts': parts}, **about)['ETag'].strip('\"')
+    assert etag(key) == done and done.endswith('-3'), done
+    whole = s3.get_object(Bucket='photos', Key=key, IfMatch=done)['Body'].read()
+    assert whole == b'x' * (5 << 20) + b'y' * (6 << 20) + b'end'
+    return [part['ETag'].strip('\"') for part in parts], done
+md5s = [hashlib.md5(body) for body in [b'x' * (5 << 20), b'y' * (6 << 20), b'end']]
+by_md5 = [one.hexdigest() for one in md5s], md5(b''.join(one.digest() for one in md5s)) + '-3'
+import base64
+";
+
+/// A part that was sent twice had two etags, and the object's ended in `-1` however many parts it had: clients that compare
+/// etags took their own objects for others.
+#[test]
+fn s554_the_etag_of_an_upload_in_parts_is_as_in_s3() {
+    let home = Home::new().with_users().with_drive();
+    home.ok(["format", "volume", "--naming", "inode"]);
+    let compare = "
+assert upload('declared', True) == by_md5
+plain = upload('plain', False)
+assert (plain == by_md5) == (os.environ['URL'] in computing), plain
+assert (upload('again', False)[1] == plain[1]) == (plain == by_md5)
+";
+    let drive = home.drive();
+    let volumes: [(&str, &[&str]); 2] = [(&drive, &[]), ("volume", &["--directories-as-buckets"])];
+    for (volume, flags) in volumes {
+        for computes in [false, true] {
+            let more: &[&str] = if computes { &["--md5"] } else { &[] };
+            let serving = home.serve(volume, &[flags, more].concat());
+            if !computes {
+                home.boto3(&serving.1, "s3.create_bucket(Bucket='photos')");
+            }
+            let computing = if computes { "computing = [os.environ['URL']]" } else { "computing = []" };
+            home.boto3(&serving.1, &[WITH_AND_WITHOUT_MD5, UPLOAD_TWICE, computing, compare].concat());
+        }
+    }
+}
+
 #[test]
 fn a_drive_is_mounted_as_directories() {
     let home = Home::new().with_users().with_drive();
@@ -248,4 +304,17 @@ fn s317_killed_at_any_moment_a_drives_server_has_what_it_acknowledged() {
     kills.arg(script).args(["kills", "drive.img", &rounds().to_string(), "1"]).env("TENON", tenon());
     let outcome = said(&mut kills);
     assert_eq!(outcome.code, 0, "{outcome:?}");
+}
+
+/// `drive format a b` took files that `drive info a b` called unexpected, and `a,b` had to be absolute paths.
+#[test]
+fn drive_info_takes_what_drive_format_takes() {
+    let home = Home::new();
+    home.ok(["drive", "format", "a", "b", "c", "--parity", "1", "--size", "64MiB"]);
+    let info = home.ok(["drive", "info", "a", "b", "c", "--json"]);
+    for words in [&["a,b,c"][..], &["./c,./a,b"], &["c", "b", "a"]] {
+        assert_eq!(home.ok([&["drive", "info", "--json"], words].concat()), info, "{words:?}");
+    }
+    let hint = home.refused(["format", "volume", "--state-dir", "x"]);
+    assert!(hint.contains("--state-dir") && !hint.contains("as a value"), "{hint}");
 }

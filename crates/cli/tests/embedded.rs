@@ -58,3 +58,26 @@ fn s324_what_cannot_be_made_leaves_nothing_and_what_is_there_stays_what_it_is() 
     assert_eq!(fs::read_to_string(home.path("volume/objects/file")).unwrap(), "in a directory");
     assert!(!home.path("volume/objects.drive").exists());
 }
+
+/// `df` of a drive of 64 MiB, and of a volume on a small disk, said 4.0P; `fallocate` of more than there is succeeded.
+#[test]
+fn s515_s516_the_room_is_that_of_the_drive_or_disk() {
+    let home = Home::new().with_volume_on_drive();
+    home.ok(["mount", "volume", "mnt"]);
+    let bytes = |path: &str| {
+        let found = rustix::fs::statvfs(home.path(path)).unwrap();
+        (found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize)
+    };
+    let (total, free) = bytes("mnt");
+    assert!(total <= 64 << 20 && free > 16 << 20 && free <= total, "{total} {free}");
+    let file = fs::File::create(home.mnt().join("file")).unwrap();
+    let allocate = |len| rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, len);
+    assert_eq!(allocate(1 << 30), Err(rustix::io::Errno::NOSPC));
+    assert_eq!(file.metadata().unwrap().len(), 0);
+    allocate(1 << 20).unwrap();
+    drop(file);
+    home.ok(["umount", "mnt"]);
+    home.ok(["format", "plain"]);
+    home.ok(["mount", "plain", "mnt"]);
+    assert_eq!(bytes("mnt").0, bytes("plain").0 / 4096 * 4096);
+}

@@ -77,6 +77,19 @@ impl Home {
         said.out
     }
 
+    /// Lets `tenon fsck` remove content that no file has, which a crash or a restored backup leaves; all else must be sound.
+    pub(crate) fn is_sound_but_for_garbage(&self, volume: &str) {
+        let checked = self.tenon(["fsck", volume]);
+        let is_garbage = |line: &str| {
+            line.starts_with("content that no file has: ")
+                || line.ends_with(", 0 left")
+                || line.ends_with("is clean")
+        };
+        assert!(checked.out.lines().all(is_garbage) && checked.err.is_empty(), "{checked:?}");
+        let again = self.ok(["fsck", volume]);
+        assert!(again.contains("is clean"), "{again}");
+    }
+
     /// Runs `tenon`, which must fail with one line that begins with its name; the line.
     pub(crate) fn refused<S: AsRef<OsStr>>(&self, words: impl IntoIterator<Item = S>) -> String {
         let said = self.tenon(words);
@@ -180,7 +193,12 @@ pub(crate) fn eventually(what: &str, holds: impl Fn() -> bool) {
 
 /// The most memory a process has had, in bytes.
 pub(crate) fn peak_bytes(pid: u32) -> u64 {
+    status_bytes(pid, "VmHWM:")
+}
+
+/// An amount of memory that the kernel tells of a process, in bytes.
+pub(crate) fn status_bytes(pid: u32, name: &str) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
 }

@@ -76,7 +76,8 @@ fn s172_renameat2_leaves_a_whiteout() {
 fn s173_cp_copies_inside_the_store() {
     let home = Home::new();
     let mnt = home.by_inode_with(&[]);
-    home.sh("head -c 20000000 /dev/urandom > mnt/source; truncate -s 30M mnt/source; echo end >> mnt/source");
+    // Without a hole: cp(1) reads and writes files with holes, to keep these.
+    home.sh("head -c 20000000 /dev/urandom > mnt/source; echo end >> mnt/source");
     home.ok(["umount", "mnt"]);
     home.ok(["mount", "volume", "mnt"]);
     home.sh("cp mnt/source mnt/copy");

@@ -32,6 +32,23 @@ fn mount(home: &Home, bucket: &str, mount_point: &str, state: &str) {
     home.ok(["mount", bucket, mount_point, "--shared", "--metadata-ttl=1s", "--state-dir", state]);
 }
 
+/// A mount without `--shared` beside mounts with it was accepted without a word, though it agrees with nobody.
+#[test]
+fn s517_a_mount_without_shared_beside_shared_ones_is_refused() {
+    let (home, ..) = two_mounts("shared-mixed");
+    fs::create_dir(home.path("third")).unwrap();
+    let bucket = home.status()["volume"].as_str().unwrap().to_owned();
+    let alone = ["mount", &bucket, "third", "--state-dir", "state-third"];
+    let refused = home.refused(alone);
+    assert!(refused.contains(&home.text("mnt")) && refused.contains(&home.text("there")), "{refused}");
+    for mount_point in ["mnt", "there"] {
+        home.ok(["umount", mount_point]);
+    }
+    home.ok(alone);
+    let refused = home.refused(["mount", &bucket, "mnt", "--shared", "--state-dir", "state"]);
+    assert!(refused.contains(&home.text("third")), "{refused}");
+}
+
 /// Returns when it holds, which must be within the revalidation time.
 fn seen(what: &str, holds: impl Fn() -> bool) {
     let began = Instant::now();

@@ -141,3 +141,30 @@ fn s317_killed_at_any_moment_a_pools_server_has_what_it_acknowledged() {
     let outcome = said(&mut kills);
     assert_eq!(outcome.code, 0, "{outcome:?}");
 }
+
+/// `map`, `check` and `scrub` took one drive of a pool only, and `join` one word.
+#[test]
+fn s533_every_command_takes_all_drives_of_a_pool() {
+    let home = Home::new().with_users();
+    for (name, size) in [("a", "32MiB"), ("b", "48MiB")] {
+        home.ok(["drive", "format", name, "--size", size]);
+    }
+    assert!(home.ok(["drive", "join", "a", "b"]).starts_with("2 drives are the pool "));
+    home.with_served_pool(&["a", "b"], &[], STORE);
+    let pool = home.pool(&["a", "b"]);
+    for named in ["a+b", pool.as_str()] {
+        let lines = |command: &str, end: &str| {
+            let said = home.ok(["drive", command, named]);
+            said.lines().filter(|line| line.ends_with(end)).count()
+        };
+        assert_eq!(lines("info", " available"), 1);
+        assert_eq!(lines("check", " 0 problems"), 2);
+        assert_eq!(lines("scrub", " 0 damaged"), 2);
+        assert_eq!(lines("map", "/a") + lines("map", "/b"), 2);
+    }
+    // A pool that is served is scrubbed by its server.
+    let serving = home.serve(&pool, &[]);
+    let said = home.ok(["drive", "scrub", "a+b"]);
+    assert_eq!(said.lines().filter(|line| line.ends_with(" 0 damaged")).count(), 2, "{said}");
+    home.boto3(&serving.1, COMPARE);
+}

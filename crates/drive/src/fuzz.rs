@@ -8,6 +8,7 @@ use crate::format::{
     Change, DriveId, FRAME_HEADER_BYTES, Frame, FrameWriter, Geometry, Head, IndexKey, Manifest,
     ObjectRecord, SUPERBLOCK_BYTES, Superblock,
 };
+use crate::pool::Membership;
 use crate::space::Space;
 use crate::wire::sum;
 
@@ -127,5 +128,17 @@ pub fn key(bytes: &[u8]) {
         let again = IndexKey::version(7, &key, !number);
         assert_eq!(IndexKey::escaped_key(&again.0), Some((key.clone(), number)));
         assert_eq!(again.owner(), Some((7, key)));
+    }
+}
+
+/// Bytes as the label of an array's member, as they are and with a right checksum.
+pub fn label(bytes: &[u8]) {
+    crate::device::fuzz_label(bytes);
+}
+
+/// Bytes as a pool's record of its drives.
+pub fn pool(bytes: &[u8]) {
+    if let Some(read) = Membership::decode(bytes) {
+        assert_eq!(Membership::decode(&read.encode()).as_ref(), Some(&read));
     }
 }

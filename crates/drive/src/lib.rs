@@ -18,4 +18,4 @@ mod wire;
 
 pub use error::{Error, Result};
 pub use machine::{Area, Checked, FormatOptions, OpenOptions, Use};
-pub use shell::{Drive, Info, Scrubbed, ZoneUse};
+pub use shell::{Drive, Info, Pace, Scrubbed, ZoneUse};

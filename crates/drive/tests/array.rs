@@ -12,19 +12,19 @@ use store::{Buckets, Entropy, GetOptions, ObjectStore, PutOptions, SystemClock};
 
 const MIB: u64 = 1 << 20;
 
-fn named(devices: &[SimDevice], which: impl IntoIterator<Item = usize>) -> Vec<(String, Io)> {
+pub(crate) fn named(devices: &[SimDevice], which: impl IntoIterator<Item = usize>) -> Vec<(String, Io)> {
     which.into_iter().map(|n| (format!("dev{n}"), Arc::new(devices[n].clone()).into())).collect()
 }
 
 /// New devices that are an array.
-fn formatted(data: usize, parity: usize, each_bytes: u64) -> Vec<SimDevice> {
+pub(crate) fn formatted(data: usize, parity: usize, each_bytes: u64) -> Vec<SimDevice> {
     let devices: Vec<SimDevice> = (0..data + parity).map(|_| SimDevice::new(each_bytes)).collect();
     let all = named(&devices, 0..devices.len());
     Array::format(all, Shape { data, parity }, &Entropy::new(5)).unwrap();
     devices
 }
 
-fn open(devices: &[SimDevice], which: impl IntoIterator<Item = usize>) -> drive::Result<Array> {
+pub(crate) fn open(devices: &[SimDevice], which: impl IntoIterator<Item = usize>) -> drive::Result<Array> {
     Found::look(named(devices, which)).open(false)
 }
 
@@ -122,10 +122,10 @@ fn s306_a_device_that_missed_a_write_is_not_read_until_it_is_rebuilt() {
                 .to_string()
                 .contains("left out since they missed writes: dev1")
         );
-        let array = open(&devices, 0..3).unwrap();
+        let array = Arc::new(open(&devices, 0..3).unwrap());
         let back: Io = Arc::new(devices[1].clone()).into();
         assert!(array.was_member(&back));
-        assert_eq!(array.rebuild("dev1".into(), &back, &Entropy::new(8), |_, _| ()).unwrap(), 1);
+        assert_eq!(array.rebuild("dev1".into(), &back, &Entropy::new(8), |_, _| ()).unwrap().member, 1);
         drop(array);
         assert_holds(&open(&devices, [1, 2]).unwrap(), 0, &expected);
     }
@@ -172,7 +172,7 @@ fn s309_a_rebuild_that_was_cut_short_is_begun_again() {
     let with_new: Vec<SimDevice> =
         devices.iter().cloned().chain([SimDevice::new(4 * MIB), SimDevice::new(3 * MIB)]).collect();
     let rebuild = |device: usize| {
-        let array = open(&with_new, [0, 2, 3]).unwrap();
+        let array = Arc::new(open(&with_new, [0, 2, 3]).unwrap());
         let new: Io = Arc::new(with_new[device].clone()).into();
         array.rebuild("new".into(), &new, &Entropy::new(device as u64), |_, _| ())
     };
@@ -197,6 +197,23 @@ fn s309_a_rebuild_that_was_cut_short_is_begun_again() {
     assert!(open(&with_new, [1, 2, 3]).is_err());
 }
 
+/// A device that was a member was rebuilt into the place of another member that was missing, and lost what it had in its own.
+#[test]
+fn s532_a_member_is_not_rebuilt_into_the_place_of_another() {
+    let devices = formatted(1, 2, 2 * MIB);
+    let array = Arc::new(open(&devices, [0, 1]).unwrap());
+    let written = pattern(&array, 1, 4);
+    array.write_at(0, &written).unwrap();
+    for device in [&devices[1], &devices[1].fork()] {
+        let member: Io = Arc::new(device.clone()).into();
+        let refused = array.rebuild("dev1".into(), &member, &Entropy::new(8), |_, _| ()).unwrap_err();
+        assert!(refused.to_string().contains("is a member of the array"), "{refused}");
+    }
+    array.flush().unwrap();
+    drop(array);
+    assert_holds(&open(&devices, [1]).unwrap(), 0, &written);
+}
+
 #[test]
 fn s310_devices_of_two_arrays_and_copies_are_refused() {
     let devices = formatted(2, 1, 2 * MIB);
@@ -216,6 +233,12 @@ fn s310_halves_that_were_used_apart_are_refused_together() {
     drop(open(&devices, [1]).unwrap());
     let error = open(&devices, [0, 1]).unwrap_err();
     assert!(error.to_string().contains("used without each other"), "{error}");
+    // As the error says: one is rebuilt from the one that counts, and then both are named again.
+    let array = Arc::new(open(&devices, [0]).unwrap());
+    let other: Io = Arc::new(devices[1].clone()).into();
+    array.rebuild("dev1".into(), &other, &Entropy::new(8), |_, _| ()).unwrap();
+    drop(array);
+    assert_eq!(open(&devices, [0, 1]).unwrap().spare(), 1);
 }
 
 /// The power went while a mirror was opened, so that one half had a label of an epoch that the other had never heard of. The other
@@ -250,7 +273,7 @@ fn s310_an_opening_that_the_power_cut_short_counts_for_nothing() {
 
 // With a drive on it.
 
-fn drive_on(
+pub(crate) fn drive_on(
     devices: &[SimDevice],
     which: impl IntoIterator<Item = usize>,
     is_new: bool,
@@ -268,14 +291,14 @@ fn drive_on(
 }
 
 /// An array with a drive on it with objects of every kind of body, in tables and in the log.
-async fn filled(data: usize, parity: usize) -> Vec<SimDevice> {
+pub(crate) async fn filled(data: usize, parity: usize) -> Vec<SimDevice> {
     let devices = formatted(data, parity, 33 * MIB);
     let drive = drive_on(&devices, 0..data + parity, true).unwrap();
     fill(&drive).await;
     devices
 }
 
-async fn assert_all_there(drive: &Drive) {
+pub(crate) async fn assert_all_there(drive: &Drive) {
     let store = Buckets::open(drive, "photos").await.unwrap();
     for number in 0..LENGTHS.len() {
         let object = store.get(&key(number), GetOptions::default()).await.unwrap();

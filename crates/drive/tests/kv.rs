@@ -92,6 +92,26 @@ async fn groups_are_made_listed_and_deleted_with_what_is_in_them() {
     assert_eq!(drive.check().await.unwrap().objects, 0);
 }
 
+/// A group that keeps older versions was emptied, which left marks, and then refused to go.
+#[tokio::test]
+async fn a_group_that_cannot_be_deleted_keeps_its_pairs() {
+    for keeps_versions in [false, true] {
+        let (drive, [group, _]) = drive_with(["one", "two-two"]).await;
+        group.store(b"k", "x".into(), PLAIN).await.unwrap();
+        let store = Buckets::open(&drive, "one").await.unwrap();
+        match keeps_versions {
+            true => store.versions().unwrap().set_state(store::Versioning::Enabled).await.unwrap(),
+            false => {
+                let key = store::ObjectKey::new(Bytes::from_static(b"u")).unwrap();
+                store.uploads().unwrap().begin(&key, Default::default(), Default::default()).await.unwrap();
+            }
+        }
+        drive.delete_group("one").await.unwrap_err();
+        assert_eq!(group.retrieve_all(b"k").await.unwrap(), "x");
+        assert_eq!(drive.check().await.unwrap().objects, 1, "and no mark");
+    }
+}
+
 #[tokio::test]
 async fn s326_a_batch_happens_as_a_whole_or_not_at_all() {
     let (drive, [one, two]) = drive_with(["one", "two-two"]).await;

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod array;
+mod concurrency;
 mod conformance;
 mod damage;
 mod faults;
@@ -11,6 +12,8 @@ mod pool;
 mod promises;
 mod reading;
 mod reopening;
+mod scrubbing;
 mod start;
+mod unreadable;
 mod versions;
 mod writing;

@@ -23,6 +23,8 @@ struct Queue {
     received: Vec<(String, String)>,
     requests: usize,
     unsigned: usize,
+    /// Further requests of one `receive` are not answered.
+    holds_further: bool,
 }
 
 struct Sqs {
@@ -84,6 +86,9 @@ async fn receive(asked: &Value, queue: &Mutex<Queue>) -> Value {
     assert!((1..=10).contains(&max));
     if queue.lock().unwrap().waiting.is_empty() && asked["WaitTimeSeconds"].as_u64().unwrap() > 0 {
         tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    while queue.lock().unwrap().holds_further && asked["WaitTimeSeconds"] == 0 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
     }
     let mut queue = queue.lock().unwrap();
     let count = max.min(queue.waiting.len());
@@ -191,6 +196,22 @@ async fn s235_what_was_not_acknowledged_is_not_deleted() {
     source.acknowledge().await.unwrap();
     assert_eq!(sqs.left(), (waiting, 0));
     source.acknowledge().await.unwrap();
+}
+
+/// A feed drops `receive` every few seconds to count what waits. Between its two rounds of requests, the messages of the
+/// first answer were gone until their visibility timeout, and counted against the queue's `maxReceiveCount`.
+#[tokio::test]
+async fn s235_a_receive_that_is_dropped_hides_no_message() {
+    let sqs = Sqs::start(messages(30)).await;
+    let mut source = open(&sqs.url(), signed(SECRET)).await.unwrap();
+    sqs.queue.lock().unwrap().holds_further = true;
+    tokio::select! {
+        received = source.receive(25) => panic!("{received:?}"),
+        () = eventually("a first answer", || sqs.left().1 == 10) => {}
+    }
+    sqs.queue.lock().unwrap().holds_further = false;
+    let received = source.receive(25).await.unwrap();
+    assert_eq!((received.len(), sqs.left()), (25, (5, 25)));
 }
 
 #[tokio::test]

@@ -14,13 +14,14 @@ use fuser::{
     ReplyIoctl, ReplyLock, ReplyLseek, ReplyOpen, ReplyPoll, ReplyStatfs, ReplyWrite, ReplyXattr, Request,
     TimeOrNow, WriteFlags,
 };
+use futures_util::FutureExt as _;
 use std::ffi::OsStr;
 use std::future::Future;
 use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Waker};
 use std::time::{Duration, SystemTime};
 use tokio::runtime::Handle;
 use vfs::{Attr, Error, Filesystem};
@@ -90,25 +91,28 @@ impl Adapter {
         self.carry_out(async move { reply.answer(work.await) });
     }
 
-    /// Runs `work` here if it need not wait, else on the runtime. A panic costs this one request: its reply is
-    /// dropped, which answers EIO.
+    /// Runs `work` on this thread if it need not wait, and otherwise on the runtime. Its store calls share one retry
+    /// budget. A panic there drops the reply too, which answers EIO.
     pub(crate) fn carry_out(&self, work: impl Future<Output = ()> + Send + 'static) {
-        let mut work = Box::pin(work);
-        let _entered = self.runtime.enter();
-        let polled =
-            catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(&mut Context::from_waker(Waker::noop()))));
-        match polled {
-            Ok(Poll::Ready(())) => {}
-            Ok(Poll::Pending) => drop(self.runtime.spawn(work)),
-            Err(_) => tracing::error!("a request met a defect; it was answered with an I/O error"),
+        let mut work = Box::pin(AssertUnwindSafe(vfs::share_budget(work)).catch_unwind().map(log_panic));
+        if work.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
+            drop(self.runtime.spawn(work));
         }
+    }
+
+    /// Runs a request's handler on a thread of the transport, which knows no runtime: inside it the handler may spawn
+    /// tasks. A panic costs this request only: its reply is dropped, which answers EIO, and the thread goes on.
+    fn handle(&self, handler: impl FnOnce()) {
+        let _entered = self.runtime.enter();
+        log_panic(catch_unwind(AssertUnwindSafe(handler)));
     }
 
     /// Attributes with the time for which the kernel may believe them.
     pub(crate) fn believed(&self) -> impl Fn(Attr) -> Believed + Send + 'static {
         let (fs, keeps) = (Arc::clone(&self.fs), self.keeps());
         move |attr: Attr| {
-            let ttl = if keeps { fs.lifetime_of(attr.ino) } else { Duration::ZERO };
+            let is_kept = keeps && !fs.misleads_readers(&attr);
+            let ttl = if is_kept { fs.lifetime_of(attr.ino) } else { Duration::ZERO };
             Believed { attr, ttl }
         }
     }
@@ -123,6 +127,7 @@ impl Adapter {
                     sharing.refers(attr.ino);
                     Duration::ZERO
                 }
+                None if fs.misleads_readers(&attr) => Duration::ZERO,
                 None => fs.lifetime(parent, &name, asked),
             };
             Believed { attr, ttl }
@@ -136,6 +141,16 @@ impl Adapter {
 
     pub(crate) fn count(&self, operation: Operation) {
         self.counts.count(operation);
+    }
+}
+
+/// Logs the panic of a request.
+fn log_panic(outcome: std::thread::Result<()>) {
+    if let Err(panic) = outcome {
+        let message = panic.downcast_ref::<&str>().copied();
+        let message =
+            message.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message");
+        tracing::error!(message, "a request panicked; it was answered with an I/O error");
     }
 }
 
@@ -156,25 +171,29 @@ impl Requests for Adapter {
     }
 
     fn destroy(&mut self) {
-        if let Some(sharing) = &self.sharing {
-            sharing.ended(&self.fs, &self.runtime);
-        }
+        self.handle(|| {
+            if let Some(sharing) = &self.sharing {
+                sharing.ended(&self.fs, &self.runtime);
+            }
+        });
     }
 
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        self.find(parent, name.as_bytes(), reply);
+        self.handle(|| self.find(parent, name.as_bytes(), reply));
     }
 
     fn forget(&self, _: &Request, ino: INodeNo, count: u64) {
-        self.count(Operation::Forget);
-        if let Some(sharing) = &self.sharing {
-            sharing.forgets(convert::ino(ino), count);
-        }
-        self.fs.forget(convert::ino(ino), count);
+        self.handle(|| {
+            self.count(Operation::Forget);
+            if let Some(sharing) = &self.sharing {
+                sharing.forgets(convert::ino(ino), count);
+            }
+            self.fs.forget(convert::ino(ino), count);
+        });
     }
 
-    fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        self.attributes(ino, reply);
+    fn getattr(&self, _: &Request, ino: INodeNo, handle: Option<FileHandle>, reply: ReplyAttr) {
+        self.handle(|| self.attributes(ino, handle, reply));
     }
 
     fn setattr(
@@ -195,19 +214,21 @@ impl Requests for Adapter {
         _: Option<fuser::BsdFileFlags>,
         reply: ReplyAttr,
     ) {
-        let changes = vfs::Changes {
-            mode: mode.map(convert::permissions),
-            uid,
-            gid,
-            size_bytes,
-            atime: atime.map(convert::time),
-            mtime: mtime.map(convert::time),
-        };
-        self.change_attributes(request, ino, changes, handle, reply);
+        self.handle(|| {
+            let changes = vfs::Changes {
+                mode: mode.map(convert::permissions),
+                uid,
+                gid,
+                size_bytes,
+                atime: atime.map(convert::time),
+                mtime: mtime.map(convert::time),
+            };
+            self.change_attributes(request, ino, changes, handle, reply);
+        });
     }
 
     fn readlink(&self, _: &Request, ino: INodeNo, reply: ReplyData) {
-        self.link_target(ino, reply);
+        self.handle(|| self.link_target(ino, reply));
     }
 
     fn mknod(
@@ -220,7 +241,9 @@ impl Requests for Adapter {
         rdev: u32,
         reply: ReplyEntry,
     ) {
-        self.make_node(convert::caller(request, umask), parent, name.as_bytes(), mode, rdev, reply);
+        self.handle(|| {
+            self.make_node(convert::caller(request, umask), parent, name.as_bytes(), mode, rdev, reply)
+        });
     }
 
     fn mkdir(
@@ -232,20 +255,24 @@ impl Requests for Adapter {
         umask: u32,
         reply: ReplyEntry,
     ) {
-        self.make_directory(convert::caller(request, umask), parent, name.as_bytes(), mode, reply);
+        self.handle(|| {
+            self.make_directory(convert::caller(request, umask), parent, name.as_bytes(), mode, reply)
+        });
     }
 
     fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        self.remove_name(parent, name.as_bytes(), reply);
+        self.handle(|| self.remove_name(parent, name.as_bytes(), reply));
     }
 
     fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        self.remove_directory(parent, name.as_bytes(), reply);
+        self.handle(|| self.remove_directory(parent, name.as_bytes(), reply));
     }
 
     fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
-        let caller = convert::caller(request, 0);
-        self.make_symlink(caller, parent, name.as_bytes(), target.as_os_str().as_bytes(), reply);
+        self.handle(|| {
+            let caller = convert::caller(request, 0);
+            self.make_symlink(caller, parent, name.as_bytes(), target.as_os_str().as_bytes(), reply);
+        });
     }
 
     fn rename(
@@ -258,11 +285,13 @@ impl Requests for Adapter {
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
-        self.move_name((parent, name.as_bytes()), (new_parent, new_name.as_bytes()), flags, reply);
+        self.handle(|| {
+            self.move_name((parent, name.as_bytes()), (new_parent, new_name.as_bytes()), flags, reply)
+        });
     }
 
     fn link(&self, _: &Request, ino: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        self.add_name(ino, parent, name.as_bytes(), reply);
+        self.handle(|| self.add_name(ino, parent, name.as_bytes(), reply));
     }
 
     fn create(
@@ -275,11 +304,13 @@ impl Requests for Adapter {
         flags: i32,
         reply: ReplyCreate,
     ) {
-        self.create_file(convert::caller(request, umask), parent, name.as_bytes(), mode, flags, reply);
+        self.handle(|| {
+            self.create_file(convert::caller(request, umask), parent, name.as_bytes(), mode, flags, reply)
+        });
     }
 
     fn open(&self, request: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        self.open_file(request, ino, flags, reply);
+        self.handle(|| self.open_file(request, ino, flags, reply));
     }
 
     fn read(
@@ -293,7 +324,7 @@ impl Requests for Adapter {
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        self.read_bytes(handle, offset, size, reply);
+        self.handle(|| self.read_bytes(handle, offset, size, reply));
     }
 
     fn write(
@@ -308,18 +339,11 @@ impl Requests for Adapter {
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        if flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID)
-            && let Err(error) = self.fs.drop_set_id(convert::ino(ino))
-        {
-            return reply.answer(Err(error));
-        }
-        // What was written through a mapping comes by whichever descriptor there is.
-        let appends = open_flags.0 & libc::O_APPEND != 0 && !flags.contains(WriteFlags::FUSE_WRITE_CACHE);
-        self.write_bytes(handle, offset, data, appends, reply);
+        self.handle(|| self.write_bytes((ino, handle), offset, data, (flags, open_flags), reply));
     }
 
     fn flush(&self, _: &Request, ino: INodeNo, handle: FileHandle, owner: LockOwner, reply: ReplyEmpty) {
-        self.flush_file(ino, handle, owner, reply);
+        self.handle(|| self.flush_file(ino, handle, owner, reply));
     }
 
     fn release(
@@ -332,19 +356,19 @@ impl Requests for Adapter {
         _: bool,
         reply: ReplyEmpty,
     ) {
-        self.release_file(handle, reply);
+        self.handle(|| self.release_file(handle, reply));
     }
 
     fn fsync(&self, _: &Request, _: INodeNo, handle: FileHandle, _: bool, reply: ReplyEmpty) {
-        self.sync_file(handle, reply);
+        self.handle(|| self.sync_file(handle, reply));
     }
 
     fn opendir(&self, _: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        self.open_directory(ino, reply);
+        self.handle(|| self.open_directory(ino, reply));
     }
 
     fn readdir(&self, _: &Request, _: INodeNo, handle: FileHandle, cookie: u64, reply: ReplyDirectory) {
-        self.list(handle, cookie, reply);
+        self.handle(|| self.list(handle, cookie, reply));
     }
 
     fn readdirplus(
@@ -355,27 +379,27 @@ impl Requests for Adapter {
         cookie: u64,
         reply: ReplyDirectoryPlus,
     ) {
-        self.list_with_attributes(ino, handle, cookie, reply);
+        self.handle(|| self.list_with_attributes(ino, handle, cookie, reply));
     }
 
     fn releasedir(&self, _: &Request, _: INodeNo, handle: FileHandle, _: OpenFlags, reply: ReplyEmpty) {
-        self.release_directory(handle, reply);
+        self.handle(|| self.release_directory(handle, reply));
     }
 
     fn fsyncdir(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        self.sync_directory(reply);
+        self.handle(|| self.sync_directory(reply));
     }
 
     fn statfs(&self, _: &Request, ino: INodeNo, reply: ReplyStatfs) {
-        self.describe(ino, reply);
+        self.handle(|| self.describe(ino, reply));
     }
 
     fn getxattr(&self, _: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        self.get_xattr(ino, name.as_bytes(), size, reply);
+        self.handle(|| self.get_xattr(ino, name.as_bytes(), size, reply));
     }
 
     fn listxattr(&self, _: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
-        self.list_xattrs(ino, size, reply);
+        self.handle(|| self.list_xattrs(ino, size, reply));
     }
 
     fn setxattr(
@@ -388,24 +412,24 @@ impl Requests for Adapter {
         _: u32,
         reply: ReplyEmpty,
     ) {
-        self.set_xattr(request, ino, name.as_bytes(), value, flags, reply);
+        self.handle(|| self.set_xattr(request, ino, name.as_bytes(), value, flags, reply));
     }
 
     fn removexattr(&self, _: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        self.remove_xattr(ino, name.as_bytes(), reply);
+        self.handle(|| self.remove_xattr(ino, name.as_bytes(), reply));
     }
 
     fn fallocate(
         &self,
-        _: &Request,
-        _: INodeNo,
+        request: &Request,
+        ino: INodeNo,
         handle: FileHandle,
         offset: u64,
         len: u64,
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        self.allocate(handle, mode, offset, len, reply);
+        self.handle(|| self.allocate(request, (ino, handle), mode, (offset, len), reply));
     }
 
     fn lseek(
@@ -417,30 +441,30 @@ impl Requests for Adapter {
         whence: i32,
         reply: ReplyLseek,
     ) {
-        self.seek(handle, offset, whence, reply);
+        self.handle(|| self.seek(handle, offset, whence, reply));
     }
 
     fn copy_file_range(
         &self,
-        _: &Request,
+        request: &Request,
         _: INodeNo,
         from: FileHandle,
         from_offset: u64,
-        _: INodeNo,
+        ino: INodeNo,
         to: FileHandle,
         to_offset: u64,
         len: u64,
         _: CopyFileRangeFlags,
         reply: ReplyWrite,
     ) {
-        self.copy_bytes((from, from_offset), (to, to_offset), len, reply);
+        self.handle(|| self.copy_bytes(request, (from, from_offset), (ino, (to, to_offset)), len, reply));
     }
 
     fn getlk(
         &self,
         _: &Request,
         ino: INodeNo,
-        _: FileHandle,
+        handle: FileHandle,
         owner: LockOwner,
         first: u64,
         last: u64,
@@ -448,7 +472,9 @@ impl Requests for Adapter {
         pid: u32,
         reply: ReplyLock,
     ) {
-        self.test_lock(ino, &Asked { owner, first, last, kind, pid }, reply);
+        self.handle(|| {
+            self.test_lock(ino, &Asked { owner, handle, first, last, kind, pid }, reply);
+        });
     }
 
     fn setlk(
@@ -464,7 +490,9 @@ impl Requests for Adapter {
         waits: bool,
         reply: ReplyEmpty,
     ) {
-        self.set_lock(request, (ino, handle), &Asked { owner, first, last, kind, pid }, waits, reply);
+        self.handle(|| {
+            self.set_lock(request, ino, &Asked { owner, handle, first, last, kind, pid }, waits, reply);
+        });
     }
 
     // Answered once per mount with ENOSYS, after which the kernel does without, or does it itself.

@@ -18,13 +18,15 @@ mod invalidation;
 mod mount_point;
 mod mount_table;
 mod operations;
+mod remount;
 mod reply;
 mod requests;
 mod session;
 mod sharing;
 mod signals;
 
-pub use mount_point::{MountPointError, check as check_mount_point};
+pub use mount_point::{MountPointError, check as check_mount_point, is_dead};
 pub use mount_table::{FILE_SYSTEM_TYPE, Mounted, mounted_at, mounts};
 pub use operations::{Operation, RequestCounts};
+pub use remount::{Change, RemountError, remount};
 pub use session::{Locks, MountError, MountOptions, Session, UnmountError, detach, mount, unmount};

@@ -1,6 +1,7 @@
 //! Whether a directory can be mounted over, before anything is touched.
 
 use crate::mount_table;
+use rustix::io::Errno;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -40,7 +41,9 @@ pub fn check(path: &Path, nonempty: bool) -> Result<PathBuf, MountPointError> {
     let found = path.canonicalize().map_err(|error| unreachable(path, error))?;
     let io = |error| MountPointError::Io(found.clone(), error);
     if let Some(mounted) = mount_table::mounted_at(&found).map_err(io)? {
-        std::fs::metadata(&found).map_err(|error| unreachable(&found, error))?;
+        if is_dead(&found) {
+            return Err(MountPointError::Dead(found));
+        }
         return Err(MountPointError::Mounted {
             path: found,
             volume: mounted.source.to_string_lossy().into_owned(),
@@ -55,11 +58,28 @@ pub fn check(path: &Path, nonempty: bool) -> Result<PathBuf, MountPointError> {
     Ok(found)
 }
 
+/// Whether the process of the mount at `mount_point` is gone, so that the kernel refuses everything in it. Waits as long as a
+/// living process takes to answer.
+pub fn is_dead(mount_point: &Path) -> bool {
+    // The kernel may still know the attributes of a dead mount's root, but it remembers no `statfs`.
+    matches!(rustix::fs::statvfs(mount_point), Err(Errno::NOTCONN | Errno::CONNABORTED))
+}
+
+/// The mount point of a dead mount without symbolic links before its last name: nothing in a dead mount can be looked at.
+fn resolved(path: &Path) -> PathBuf {
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let parent = absolute.parent().and_then(|parent| parent.canonicalize().ok());
+    match (parent, absolute.file_name()) {
+        (Some(parent), Some(name)) => parent.join(name),
+        _ => absolute,
+    }
+}
+
 fn unreachable(path: &Path, error: io::Error) -> MountPointError {
     match error.raw_os_error() {
         Some(libc::ENOENT) => MountPointError::Missing(path.to_owned()),
         Some(libc::ENOTDIR) => MountPointError::NotDirectory(path.to_owned()),
-        Some(libc::ENOTCONN) => MountPointError::Dead(path.to_owned()),
+        Some(libc::ENOTCONN | libc::ECONNABORTED) => MountPointError::Dead(resolved(path)),
         _ => MountPointError::Io(path.to_owned(), error),
     }
 }

@@ -102,12 +102,13 @@ pub fn mount(
     let counts = Arc::new(RequestCounts::default());
     let invalidations = fs.invalidations();
     let sharing = options.is_shared.then(|| Arc::new(Sharing::new()));
-    let adapter = Adapter::new(fs, options.locks, sharing, Arc::clone(&counts), runtime.clone());
+    let adapter = Adapter::new(fs.clone(), options.locks, sharing, Arc::clone(&counts), runtime.clone());
     let session = open(adapter, mount_point, options)?;
     raise_read_ahead(mount_point);
     let (ending, ended) = watch::channel(false);
     let start = |error| MountError::Start(mount_point.to_owned(), error);
-    invalidation::start(invalidations, session.notifier(), ended.clone(), runtime.clone()).map_err(start)?;
+    invalidation::start(&fs, invalidations, session.notifier(), ended.clone(), runtime.clone())
+        .map_err(start)?;
     serve(session, ending).map_err(start)?;
     Ok(Session { mount_point: mount_point.to_owned(), counts, ended })
 }

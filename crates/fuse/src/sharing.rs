@@ -6,7 +6,7 @@
 //! noted here, and given back at its end.
 
 use crate::convert;
-use fuser::{FileHandle, INodeNo, InitFlags, LockOwner};
+use fuser::{INodeNo, InitFlags, LockOwner};
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -30,15 +30,8 @@ pub(crate) struct Sharing {
 #[derive(Debug, Default)]
 struct Held {
     references: HashMap<Ino, u64>,
-    files: HashMap<Handle, OpenFile>,
+    files: HashMap<Handle, Ino>,
     directories: HashSet<Handle>,
-}
-
-/// An open file, and for whom locks were asked through it.
-#[derive(Debug)]
-struct OpenFile {
-    ino: Ino,
-    owners: HashSet<vfs::LockOwner>,
 }
 
 impl Sharing {
@@ -67,7 +60,7 @@ impl Sharing {
     }
 
     pub(crate) fn opened(&self, handle: Handle, ino: Ino) {
-        self.held().files.insert(handle, OpenFile { ino, owners: HashSet::new() });
+        self.held().files.insert(handle, ino);
     }
 
     pub(crate) fn opened_directory(&self, handle: Handle) {
@@ -78,28 +71,18 @@ impl Sharing {
         self.held().directories.remove(&handle);
     }
 
-    /// A lock is asked for through an open file.
-    pub(crate) fn asks(&self, handle: FileHandle, owner: vfs::LockOwner) {
-        if let Some(file) = self.held().files.get_mut(&Handle(handle.0)) {
-            file.owners.insert(owner);
-        }
-    }
-
     /// A process closed a descriptor: its locks of the file end, through whichever descriptor it asked for them.
     pub(crate) fn flushed(&self, fs: &Filesystem, handle: Handle, ino: INodeNo, owner: LockOwner) {
-        let owner = self.owner(owner);
-        if let Some(file) = self.held().files.get_mut(&handle) {
-            file.owners.remove(&owner);
-            file.owners.iter().for_each(|owner| fs.locks().may_end(file.ino, *owner));
-        }
-        fs.locks().release_all(convert::ino(ino), owner);
+        let ino = convert::ino(ino);
+        fs.locks().release_all(ino, self.owner(owner));
+        fs.locks().may_end(ino, handle);
     }
 
     /// The last descriptor of an open file is closed: what was locked for the open file itself ends.
     pub(crate) fn released(&self, fs: &Filesystem, handle: Handle) {
-        let file = self.held().files.remove(&handle);
-        for (ino, owner) in file.iter().flat_map(|file| file.owners.iter().map(|owner| (file.ino, *owner))) {
-            fs.locks().release_all(ino, owner);
+        let closed = self.held().files.remove(&handle);
+        if let Some(ino) = closed {
+            fs.locks().closed(ino, handle);
         }
     }
 

@@ -1,6 +1,6 @@
 //! Bytes through the kernel, and how many requests they take.
 
-use crate::fixture::{Mount, noise};
+use crate::fixture::{Mount, TTL, noise};
 use fuse::Operation;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -50,6 +50,41 @@ fn a_program_that_runs_cannot_be_cut() {
     running.kill().unwrap();
     running.wait().unwrap();
     assert!(fs::read(&program).unwrap() == before);
+}
+
+/// The kernel asks for a file of a name that it knows without O_CREAT: open(O_CREAT | O_TRUNC) gave ENOENT where another
+/// client had removed the object since.
+#[test]
+fn s405_a_file_that_another_client_removed_is_made_anew() {
+    let mount = Mount::new();
+    for flags in [libc::O_TRUNC, 0] {
+        mount.put("file", "theirs");
+        mount.clock.advance(TTL);
+        // The kernel knows the name from here on.
+        assert_eq!(fs::metadata(mount.path("file")).unwrap().len(), 6);
+        mount.delete("file");
+        mount.clock.advance(TTL);
+        let mut options = OpenOptions::new();
+        let mut file = options.write(true).create(true).custom_flags(flags).open(mount.path("file")).unwrap();
+        file.write_all(b"ours").unwrap();
+        drop(file);
+        assert_eq!(mount.object("file"), b"ours");
+        fs::remove_file(mount.path("file")).unwrap();
+    }
+    // The kernel knows that there is no such name.
+    fs::metadata(mount.path("made")).unwrap_err();
+    mount.put("made", "theirs");
+    mount.clock.advance(TTL);
+    let mut file = OpenOptions::new().append(true).create(true).open(mount.path("made")).unwrap();
+    file.write_all(b" and ours").unwrap();
+    drop(file);
+    assert_eq!(mount.object("made"), b"theirs and ours");
+    mount.put("file", "theirs");
+    mount.clock.advance(TTL);
+    fs::metadata(mount.path("file")).unwrap();
+    mount.delete("file");
+    mount.clock.advance(TTL);
+    assert_eq!(File::open(mount.path("file")).unwrap_err().kind(), std::io::ErrorKind::NotFound);
 }
 
 #[test]

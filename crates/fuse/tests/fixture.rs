@@ -5,10 +5,12 @@ use fuse::{MountOptions, Operation, Session};
 use futures_util::TryStreamExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 use store::memory::MemoryStore;
-use store::{Clock, Entropy, GetOptions, ObjectKey, ObjectStore, Payload, PutOptions, Timestamp};
+use store::{
+    Clock, Entropy, GetOptions, ObjectKey, ObjectStore, Payload, Precondition, PutOptions, Timestamp,
+};
 use tokio::runtime::Runtime;
 use vfs::Filesystem;
 
@@ -23,19 +25,30 @@ pub(crate) struct Mount {
     _dirs: [tempfile::TempDir; 2],
 }
 
-/// A clock that moves only when told to.
+/// A clock that moves only when told to, and that can be made to panic.
 #[derive(Debug)]
-pub(crate) struct StoppedClock(AtomicI64);
+pub(crate) struct StoppedClock {
+    now_ns: AtomicI64,
+    panics: AtomicBool,
+}
 
 impl StoppedClock {
+    /// Moves the clock by a little more: moments of a clock that stands still are a nanosecond apart each.
     pub(crate) fn advance(&self, by: Duration) {
-        self.0.fetch_add(i64::try_from(by.as_nanos()).unwrap(), Ordering::Relaxed);
+        let by = by + Duration::from_micros(100);
+        self.now_ns.fetch_add(i64::try_from(by.as_nanos()).unwrap(), Ordering::Relaxed);
+    }
+
+    /// Makes every look at the time panic, or ends that.
+    pub(crate) fn set_panics(&self, panics: bool) {
+        self.panics.store(panics, Ordering::Relaxed);
     }
 }
 
 impl Clock for StoppedClock {
     fn now(&self) -> Timestamp {
-        Timestamp(self.0.load(Ordering::Relaxed))
+        assert!(!self.panics.load(Ordering::Relaxed), "the clock was made to panic");
+        Timestamp(self.now_ns.load(Ordering::Relaxed))
     }
 }
 
@@ -62,9 +75,16 @@ impl Mount {
     }
 
     pub(crate) fn with(options: &MountOptions) -> Self {
+        Self::with_config(options, |_| ())
+    }
+
+    pub(crate) fn with_config(options: &MountOptions, edit: impl FnOnce(&mut vfs::Config)) -> Self {
         let runtime = Runtime::new().unwrap();
         let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
-        let clock = Arc::new(StoppedClock(AtomicI64::new(1_700_000_000_000_000_000)));
+        let clock = Arc::new(StoppedClock {
+            now_ns: AtomicI64::new(1_700_000_000_000_000_000),
+            panics: AtomicBool::new(false),
+        });
         let store = Arc::new(MemoryStore::new(clock.clone()));
         let parts = vfs::Parts {
             store: store.clone(),
@@ -73,7 +93,12 @@ impl Mount {
             engine: Arc::new(meta::MemoryEngine::new(meta::LogCap::default())),
             record: None,
         };
-        let config = vfs::Config { metadata_ttl: TTL, ..vfs::Config::new(dirs[1].path().to_owned()) };
+        let mut config = vfs::Config {
+            metadata_ttl: TTL,
+            page_cache_above: true,
+            ..vfs::Config::new(dirs[1].path().to_owned())
+        };
+        edit(&mut config);
         let fs = Filesystem::mount(parts, config).unwrap();
         let root = fuse::check_mount_point(dirs[0].path(), false).unwrap();
         let session = fuse::mount(fs.clone(), &root, options, runtime.handle()).unwrap();
@@ -102,6 +127,12 @@ impl Mount {
             let pieces: Vec<Bytes> = object.body.try_collect().await.unwrap();
             pieces.concat()
         })
+    }
+
+    /// Deletes an object as somebody else would.
+    pub(crate) fn delete(&self, key: &str) {
+        let key = ObjectKey::try_from(key).unwrap();
+        self.runtime.block_on(self.store.delete(&key, Precondition::None)).unwrap();
     }
 
     /// Stores an object as somebody else would.

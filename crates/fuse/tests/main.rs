@@ -2,8 +2,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod direct;
 mod directories;
 mod files;
 mod fixture;
 mod news;
+mod panics;
+mod privileges;
+mod removed;
+mod replaced;
 mod sessions;

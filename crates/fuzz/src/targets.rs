@@ -16,6 +16,8 @@ pub struct Target {
 /// All of them.
 pub const TARGETS: &[Target] = &[
     Target { name: "request", run: s3::fuzz::request, words: REQUEST },
+    Target { name: "operations", run: s3::fuzz::operations, words: REQUEST },
+    Target { name: "form", run: s3::fuzz::form, words: FORM },
     Target { name: "authorization", run: s3::fuzz::authorization, words: REQUEST },
     Target { name: "policy", run: s3::fuzz::policy, words: POLICY },
     Target { name: "texts", run: s3::fuzz::texts, words: TEXTS },
@@ -26,6 +28,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "messages", run: events::fuzz::messages, words: MESSAGES },
     Target { name: "jobs", run: events::fuzz::jobs, words: JOBS },
     Target { name: "log", run: store::fuzz::write_back_log, words: &[] },
+    Target { name: "moves", run: store::fuzz::mover_journal, words: &[] },
     Target { name: "file", run: store::fuzz::file_record, words: &[] },
     Target { name: "tables", run: tables, words: &[] },
     Target { name: "sst", run: sst::fuzz::table, words: &[] },
@@ -35,6 +38,12 @@ pub const TARGETS: &[Target] = &[
     Target { name: "drive-frame", run: drive::fuzz::frame, words: &[] },
     Target { name: "drive-record", run: drive::fuzz::record, words: &[] },
     Target { name: "drive-key", run: drive::fuzz::key, words: &[] },
+    Target { name: "drive-label", run: drive::fuzz::label, words: &[] },
+    Target { name: "drive-pool", run: drive::fuzz::pool, words: &[] },
+    Target { name: "rulesets", run: views::fuzz::rulesets, words: RULESETS },
+    Target { name: "view-state", run: views::fuzz::handler_state, words: &["tnviews1"] },
+    Target { name: "view-moves", run: views::fuzz::directory_moves, words: VIEW_MOVES },
+    Target { name: "view-messages", run: views::fuzz::remote_messages, words: VIEW_MESSAGES },
 ];
 
 const REQUEST: &[&str] = &[
@@ -127,6 +136,43 @@ const REQUEST: &[&str] = &[
     "&b;",
     "<![CDATA[",
     "<?xml",
+];
+
+const FORM: &[&str] = &[
+    "key: k\n",
+    "key: a/${filename}\n",
+    "bucket: open\n",
+    "policy: {\"expiration\":\"2100-01-01T00:00:00Z\",\"conditions\":[]}\n",
+    "[\"starts-with\",\"$key\",\"\"]",
+    "[\"eq\",\"$x-amz-meta-a\",\"b\"]",
+    "{\"bucket\":\"open\"}",
+    "[\"content-length-range\",0,10]",
+    "tagging: <Tagging><TagSet><Tag><Key>a</Key><Value>b</Value></Tag></TagSet></Tagging>\n",
+    "x-amz-tagging: a=b\n",
+    "x-amz-meta-a: b\n",
+    "acl: private\n",
+    "Content-Type: text/plain\n",
+    "success_action_status: 201\n",
+    "success_action_redirect: http://x/y\n",
+    "redirect: http://x\n",
+    "x-amz-checksum-crc32: AAAAAA==\n",
+    "x-amz-object-lock-mode: GOVERNANCE\n",
+    "x-amz-server-side-encryption: AES256\n",
+    "x-amz-storage-class: STANDARD\n",
+    "x-ignore-a: b\n",
+    "AWSAccessKeyId: tests-admin\n",
+    "signature: AAAA\n",
+    "x-amz-algorithm: AWS4-HMAC-SHA256\n",
+    "x-amz-credential: tests-admin/20261122/us-east-1/s3/aws4_request\n",
+    "x-amz-date: 20261122T000000Z\n",
+    "x-amz-signature: 0\n",
+    "file: \n",
+    "submit: x\n",
+    "\n\n",
+    "\u{fc}",
+    "$",
+    "\\",
+    "\"",
 ];
 
 const POLICY: &[&str] = &[
@@ -298,6 +344,63 @@ const JOBS: &[&str] =
     &["RESERVED 1 3\r\nabc\r\n", "TIMED_OUT\r\n", "DEADLINE_SOON\r\n", "\r\n", "18446744073709551615"];
 
 const NAMES: &[&str] = &["/", "//", "./", "../", "%", "%=", "%+", "%%", "%2F", "\0", ".tenon/", "..", "."];
+
+const RULESETS: &[&str] = &[
+    "all:\n",
+    "  container: b\n",
+    "  container: [a, 'b-*']\n",
+    "  object: '**/*.fasta'\n",
+    "  object: /^a.*$/\n",
+    "  size: '>= 1 MiB'\n",
+    "  size: [1, 2]\n",
+    "  mtime: '< 7d'\n",
+    "  mtime: 2026-11-21T00:00:01Z\n",
+    "  atime: '> 1h'\n",
+    "  type: text/*\n",
+    "  properties:\n    color: black\n",
+    "  properties: {a: ['*', null]}\n",
+    "  tags:\n    a: b\n",
+    "  directories: true\n",
+    "{container: b, object: '*'}",
+    "&a ",
+    "*a",
+    "<<: ",
+    "!!str ",
+    "|\n",
+    ">-\n",
+    "---\n",
+    "\u{fc}",
+    "null",
+    "[",
+    "]",
+    "'",
+    "\"",
+];
+
+const VIEW_MOVES: &[&str] = &[
+    "{\"container\":\"b\",\"key\":\"k\",\"from\":[null],\"to\":\"a\"}\n",
+    "{\"container\":\"b\",\"key\":\"k\",\"done\":\"a\"}\n",
+    "\"from\":[\"a\",null]",
+    "\"to\":null",
+    "%25",
+    "%0A",
+    "\n",
+];
+
+const VIEW_MESSAGES: &[&str] = &[
+    "{\"cursor\":\"1-2-3\",\"beginning\":true,\"more\":false,\"containers\":[\"b\"],\"shown\":[],\"gone\":[]}",
+    "[0,\"k\",1,\"e\",-1,null,{\"a\":\"b\"},null]",
+    "[0,\"k%0A\"]",
+    "\"unlisted\":[[\"b\",\"why\"]]",
+    "{\"kind\":\"denied\",\"says\":\"x\",\"container\":\"b\"}",
+    "{\"view\":1}",
+    "ffffffffffffffff-",
+    "{",
+    "}",
+    "[",
+    "]",
+    ",",
+];
 
 /// What the engine keeps: each record decodes to a value that is written as something which means the same.
 fn tables(bytes: &[u8]) {

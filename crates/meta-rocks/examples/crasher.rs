@@ -2,7 +2,7 @@
 //!
 //! `crasher PATH`
 
-use meta::{Ctx, Engine, Ino, Kind, LogCap, Name, Namespace, Op, Seqno};
+use meta::{Ctx, Engine, Ino, Kind, LogCap, Moment, Name, Namespace, Op, Seqno};
 use meta_rocks::{RocksEngine, RocksOptions};
 use std::error::Error;
 use std::io::Write;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::{env, io, thread};
 use store::Timestamp;
 
-const CTX: Ctx = Ctx { now: Timestamp(1), uid: 0, gid: 0 };
+const CTX: Ctx = Ctx { now: Timestamp(1), at: Moment { mount: 1, nanos: 1 }, uid: 0, gid: 0 };
 
 fn main() -> Result<(), Box<dyn Error>> {
     let path = env::args().nth(1).ok_or("crasher PATH")?;

@@ -77,6 +77,7 @@ impl Applier {
 
     pub(crate) fn ingest(&self, run: SortedRun, record: BatchRecord) -> Answer {
         let mut log = self.take_turn();
+        self.progress.check_running()?;
         let mut group = Group::after(self.progress.head(), &self.tables);
         let is_large = run.rows().len() >= FILE_ROWS_MIN;
         let seqno = group.admit_run(run, record)?;
@@ -138,7 +139,11 @@ impl Applier {
         for Waiting { commit, answer } in taken {
             answers.push((answer, group.admit(commit)));
         }
-        let published = if group.changes.is_empty() { Ok(()) } else { self.publish(log, group, false) };
+        let published = if group.changes.is_empty() {
+            Ok(())
+        } else {
+            self.progress.check_running().and_then(|()| self.publish(log, group, false))
+        };
         for (answer, admitted) in &answers {
             let told = admitted.clone().and_then(|seqno| Ok(published.clone().map(|()| seqno)?));
             answer.get_or_init(|| told);
@@ -151,14 +156,18 @@ impl Applier {
         let Group { mut changes, head, logged, .. } = group;
         let cut = log.span.cut();
         changes.insert(schema::head(), Some(encode_head(HeadRecord { head, cut })));
-        if as_file {
-            self.tables.ingest(&changes)?;
-        } else {
-            let gone = log.to_sweep();
-            self.tables.write(&changes, gone.as_ref())?;
-            if gone.is_some() {
-                log.swept = cut;
-            }
+        let gone = if as_file { None } else { log.to_sweep() };
+        let written =
+            if as_file { self.tables.ingest(&changes) } else { self.tables.write(&changes, gone.as_ref()) };
+        if let Err(error @ EngineError::Uncertain(_)) = &written
+            && !self.tables.owes_cancellation()
+        {
+            // The tables may hold these rows, so that their number must not be given to other changes.
+            self.progress.stop(error);
+        }
+        written?;
+        if gone.is_some() {
+            log.swept = cut;
         }
         for commit in logged {
             log.span.append(commit.seqno, commit.ops, commit.bytes);

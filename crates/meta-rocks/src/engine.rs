@@ -17,6 +17,9 @@ use std::ops::Bound;
 use std::path::Path;
 use std::sync::Arc;
 
+/// Records as they are stored: keys and rows.
+pub type DumpedRecords = Vec<(Vec<u8>, Vec<u8>)>;
+
 /// An [`Engine`] in a directory of its own.
 pub struct RocksEngine {
     applier: Applier,
@@ -47,6 +50,38 @@ impl RocksEngine {
         self.applier.checkpoint()
     }
 
+    /// Visits every record of one commit in ascending order of keys, those too that engines keep to themselves. Commits go on
+    /// meanwhile and are not seen. [`RocksEngine::restore`] takes what is visited.
+    pub fn dump<E: From<EngineError>>(
+        &self,
+        visit: impl FnMut(&[u8], &[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.tables.dump(visit)
+    }
+
+    /// Makes an engine, in a directory that has none, of the records of a [dump](RocksEngine::dump). It exists when this returns;
+    /// what a failure leaves is no engine and must be removed.
+    pub fn restore<E: From<OpenError>>(
+        path: &Path,
+        options: RocksOptions,
+        mut records: impl FnMut() -> Result<Option<DumpedRecords>, E>,
+    ) -> Result<(), E> {
+        let files = Files::take(path)?;
+        if files.mark()?.is_some() {
+            return Err(damaged("there is an engine already".into()).into());
+        }
+        let tables = open_tables(&files, options, true, false)?;
+        while let Some(records) = records()? {
+            let changes: Changes = records.into_iter().map(|(key, row)| (key, Some(row))).collect();
+            tables.write(&changes, None).map_err(OpenError::from)?;
+        }
+        let record = head_record(&tables, &files)?;
+        let record = record.ok_or_else(|| damaged("the record of the newest commit is missing".into()))?;
+        tables.sync().map_err(OpenError::from)?;
+        files.make_mark(record.head)?;
+        Ok(())
+    }
+
     fn open_with(
         path: &Path,
         options: RocksOptions,
@@ -56,7 +91,7 @@ impl RocksEngine {
         let mark = files.mark()?;
         let mut tables = open_tables(&files, options, mark.is_none(), journal.is_some())?;
         if let Some((journal, records)) = journal {
-            tables.journal(journal, records)?;
+            tables.journal(journal, records, options.ends_at_gap)?;
         }
         let record = head_record(&tables, &files)?;
         let (mark, record) = match (mark, record) {

@@ -37,6 +37,24 @@ pub(crate) fn encode(changes: &Changes, gone: Option<&KeyRange>) -> Vec<u8> {
     record
 }
 
+/// Encodes the record that cancels an earlier one, whose changes never reached the tables.
+///
+/// It is an ordinary record without changes whose range has an end and no beginning: the end is the number of the
+/// cancelled record, 8 bytes, big-endian.
+pub(crate) fn encode_cancel(number: u64) -> Vec<u8> {
+    let mut record = Vec::new();
+    put(&mut record, None);
+    put(&mut record, Some(&number.to_be_bytes()));
+    record
+}
+
+/// Returns the number of the record that this one cancels, if it is a cancellation.
+pub(crate) fn decode_cancel(mut record: &[u8]) -> Option<u64> {
+    let (None, Some(number)) = (take(&mut record)?, take(&mut record)?) else { return None };
+    let number = u64::from_be_bytes(number.try_into().ok()?);
+    record.is_empty().then_some(number)
+}
+
 /// The changes of a record and the range that goes; `None` if it is damaged.
 pub(crate) fn decode(mut record: &[u8]) -> Option<(Changes, Option<KeyRange>)> {
     let (from, to) = (take(&mut record)?, take(&mut record)?);
@@ -81,6 +99,38 @@ mod tests {
             let record = encode(&changes, gone.as_ref());
             assert_eq!(decode(&record), Some((changes.clone(), gone)));
             assert_eq!(decode(&record[..record.len() - 1]), None);
+            assert_eq!(decode_cancel(&record), None);
         }
+        assert_eq!(decode_cancel(&encode_cancel(7)), Some(7));
+    }
+
+    /// A record that a disk has damaged is refused, or read as one that is written back as it was read.
+    #[test]
+    fn damaged_records_are_refused_or_read_whole() {
+        let changes = Changes::from([(b"key".to_vec(), Some(b"row".to_vec())), (b"other".to_vec(), None)]);
+        let gone = KeyRange { from: b"x".to_vec(), to: b"y".to_vec() };
+        let records = [encode(&changes, Some(&gone)), encode(&changes, None), encode_cancel(7), Vec::new()];
+        let entropy = store::Entropy::new(7);
+        let (mut read, mut refused) = (0, 0);
+        for _ in 0..200_000 {
+            let mut record = records[entropy.below(4) as usize].clone();
+            for _ in 0..1 + entropy.below(4) {
+                let at = entropy.below(record.len() as u64 + 1) as usize;
+                match entropy.below(3) {
+                    0 => record.truncate(at),
+                    1 => record.insert(at, entropy.next_u64() as u8),
+                    _ => record.iter_mut().skip(at).take(1).for_each(|byte| *byte ^= 1 << entropy.below(8)),
+                }
+            }
+            assert!(decode_cancel(&record).is_none() || decode(&record).is_some());
+            match decode(&record) {
+                Some((changes, gone)) => {
+                    assert_eq!(decode(&encode(&changes, gone.as_ref())), Some((changes, gone)));
+                    read += 1;
+                }
+                None => refused += 1,
+            }
+        }
+        assert!(read > 1000 && refused > 1000, "{read} read, {refused} refused");
     }
 }

@@ -30,12 +30,14 @@ mod error;
 mod files;
 mod group;
 mod journal;
+mod open_databases;
 mod options;
 mod row;
 mod sync;
 mod tables;
 
-pub use engine::RocksEngine;
+pub use engine::{DumpedRecords, RocksEngine};
 pub use error::OpenError;
 pub use journal::{Journal, Records};
+pub use open_databases::all_are_closed_within;
 pub use options::RocksOptions;

@@ -16,11 +16,19 @@ pub struct RocksOptions {
     pub log_cap: LogCap,
     /// How long a commit waits at most until the engine syncs it by itself.
     pub sync_interval: Duration,
+    /// Where a record of the journal is missing: go on with the state before it, and drop all records after it. Otherwise
+    /// opening is refused.
+    pub ends_at_gap: bool,
 }
 
 impl Default for RocksOptions {
     fn default() -> Self {
-        Self { cache_bytes: 64 << 20, log_cap: LogCap::default(), sync_interval: Duration::from_millis(5) }
+        Self {
+            cache_bytes: 64 << 20,
+            log_cap: LogCap::default(),
+            sync_interval: Duration::from_millis(5),
+            ends_at_gap: false,
+        }
     }
 }
 

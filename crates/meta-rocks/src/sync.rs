@@ -1,13 +1,13 @@
 //! When commits reach the disk: at once for who asks, soon for all others.
 //!
-//! Invariants: `synced <= head`; after a sync that failed every further one fails, since what the kernel dropped is gone
-//! although the next flush may succeed.
+//! Invariants: `synced <= head`; after a sync that failed every further sync and every further commit fails, since the
+//! kernel may have dropped the bytes although the next flush succeeds: nothing built on them could ever be durable.
 
 use crate::files::Mark;
 use crate::tables::Tables;
 use meta::{EngineError, Seqno};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use std::{io, mem};
@@ -16,19 +16,20 @@ use std::{io, mem};
 pub(crate) struct Progress {
     head: AtomicU64,
     synced: Mutex<Synced>,
+    /// The failure after which nothing is synced or committed until the engine is opened again.
+    stopped: OnceLock<EngineError>,
 }
 
 struct Synced {
     to: Seqno,
     mark: Mark,
-    failed: Option<EngineError>,
 }
 
 impl Progress {
     /// Everything up to `head` is on the disk.
     pub(crate) fn new(head: Seqno, mark: Mark) -> Self {
-        let synced = Synced { to: head, mark, failed: None };
-        Self { head: AtomicU64::new(head.0), synced: Mutex::new(synced) }
+        let synced = Synced { to: head, mark };
+        Self { head: AtomicU64::new(head.0), synced: Mutex::new(synced), stopped: OnceLock::new() }
     }
 
     pub(crate) fn head(&self) -> Seqno {
@@ -39,13 +40,28 @@ impl Progress {
         self.head.store(head.0, Ordering::Release);
     }
 
-    /// Syncs what has been committed, unless somebody else did meanwhile.
+    /// Refuses every further sync and commit: after this failure nothing could be trusted to become durable.
+    pub(crate) fn stop(&self, failure: &EngineError) {
+        let stopped = EngineError::Unavailable(format!(
+            "it has stopped after a failure, unmount the volume and mount it again: {failure}"
+        ));
+        if self.stopped.set(stopped).is_ok() {
+            tracing::error!(
+                "the metadata engine takes no further changes until it is opened again: {failure}"
+            );
+        }
+    }
+
+    /// Fails once the engine has stopped.
+    pub(crate) fn check_running(&self) -> Result<(), EngineError> {
+        self.stopped.get().map_or(Ok(()), |error| Err(error.clone()))
+    }
+
+    /// Syncs what has been committed, unless another thread did meanwhile.
     pub(crate) fn sync(&self, tables: &Tables) -> Result<(), EngineError> {
         let wanted = self.head();
         let mut synced = lock(&self.synced);
-        if let Some(error) = &synced.failed {
-            return Err(error.clone());
-        }
+        self.check_running()?;
         if synced.to >= wanted {
             return Ok(());
         }
@@ -54,9 +70,9 @@ impl Progress {
         let mark =
             || if tables.is_journaled() { Ok(()) } else { synced.mark.set(reached).map_err(mark_failed) };
         let outcome = tables.sync().and_then(|()| mark());
-        match outcome {
+        match &outcome {
             Ok(()) => synced.to = reached,
-            Err(ref error) => synced.failed = Some(error.clone()),
+            Err(error) => self.stop(error),
         }
         outcome
     }

@@ -3,6 +3,7 @@
 //! Invariant: a reader sees all of a publication or nothing of it, and never the records that engines keep to themselves.
 
 use crate::journal::{self, Journal, Records};
+use crate::open_databases::Counted;
 use crate::{error, row};
 use meta::codec::{decode_number, encode_number};
 use meta::{EngineError, KeyRange, Rows, Versioned, schema};
@@ -10,7 +11,7 @@ use rust_rocksdb::{
     Cache, DB, DBPinnableSlice, DBRawIterator, FlushOptions, IngestExternalFileOptions, Options, ReadOptions,
     SstFileWriter, WriteBatch, WriteOptions,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -29,13 +30,24 @@ pub(crate) struct Tables {
     journal: Option<Journaled>,
     /// A call found no room.
     was_full: AtomicBool,
+    /// Test hook: the next write to the database fails with this error.
+    #[cfg(test)]
+    fails_next: std::sync::Mutex<Option<EngineError>>,
+    /// The last field: dropped after the database.
+    _counted: Counted,
 }
 
 /// The journal, and what of it is only in memory.
 struct Journaled {
     journal: Arc<dyn Journal>,
+    /// The highest number given to a record, whether or not its changes reached the tables.
     newest: AtomicU64,
+    /// The newest number in the tables; lower than `newest` where the tables refused the changes of the newest records.
+    applied: AtomicU64,
+    /// Bytes of records whose changes the tables hold only in memory.
     unflushed_bytes: AtomicU64,
+    /// The record that must be cancelled before another is appended: its changes never reached the tables. Zero if none.
+    to_cancel: AtomicU64,
 }
 
 /// So many bytes of records are only in memory before the tables are flushed.
@@ -51,28 +63,73 @@ impl Tables {
         cache: Cache,
         run_path: PathBuf,
     ) -> Result<Self, EngineError> {
+        let counted = Counted::new();
         let db = DB::open(&options, path).map_err(error::of_open)?;
-        Ok(Self { db, cache, options, run_path, journal: None, was_full: AtomicBool::new(false) })
+        Ok(Self {
+            db,
+            cache,
+            options,
+            run_path,
+            journal: None,
+            was_full: AtomicBool::new(false),
+            #[cfg(test)]
+            fails_next: std::sync::Mutex::default(),
+            _counted: counted,
+        })
     }
 
-    /// Puts a journal in front, after applying those of its records that the tables do not have.
-    pub(crate) fn journal(&mut self, journal: Arc<dyn Journal>, records: Records) -> Result<(), EngineError> {
+    /// Puts a journal in front, after applying those of its records that the tables do not have. A record is the difference to
+    /// the state before it, so none counts after one that is missing.
+    pub(crate) fn journal(
+        &mut self,
+        journal: Arc<dyn Journal>,
+        records: Records,
+        ends_at_gap: bool,
+    ) -> Result<(), EngineError> {
         let applied = self.stored(&schema::journal())?.map(|number| decode_number(&number)).transpose()?;
         let applied = applied.unwrap_or(0);
-        let mut newest = applied;
+        let (mut newest, mut applied_to) = (applied, applied);
+        let last = records.last().map_or(0, |(number, _)| *number);
+        let cancelled: BTreeSet<u64> =
+            records.iter().filter_map(|(_, record)| journal::decode_cancel(record)).collect();
         for (number, record) in records.into_iter().filter(|(number, _)| *number > applied) {
+            if number != newest + 1 {
+                let text = format!("records {} to {} of the journal are missing", newest + 1, number - 1);
+                if !ends_at_gap {
+                    return Err(EngineError::Corrupt(text));
+                }
+                tracing::error!("{text}; changes of names in them and after them are lost");
+                // Their numbers are used up: the tables take them for applied.
+                self.write_batch(&Changes::new(), None, Some(last))?;
+                (newest, applied_to) = (last, last);
+                break;
+            }
+            newest = number;
+            if cancelled.contains(&number) {
+                continue;
+            }
             let damaged = || EngineError::Corrupt(format!("record {number} of the journal"));
             let (changes, gone) = journal::decode(&record).ok_or_else(damaged)?;
             self.write_batch(&changes, gone.as_ref(), Some(number))?;
-            newest = number;
+            applied_to = number;
         }
-        let (newest, unflushed_bytes) = (AtomicU64::new(newest), AtomicU64::new(0));
-        self.journal = Some(Journaled { journal, newest, unflushed_bytes });
+        self.journal = Some(Journaled {
+            journal,
+            newest: AtomicU64::new(newest),
+            applied: AtomicU64::new(applied_to),
+            unflushed_bytes: AtomicU64::new(0),
+            to_cancel: AtomicU64::new(0),
+        });
         self.checkpoint()
     }
 
     pub(crate) fn is_journaled(&self) -> bool {
         self.journal.is_some()
+    }
+
+    /// Whether a record of the journal must be cancelled before the next commit, so that no commit can follow it.
+    pub(crate) fn owes_cancellation(&self) -> bool {
+        self.journal.as_ref().is_some_and(|journaled| journaled.to_cancel.load(Ordering::Acquire) != 0)
     }
 
     /// Brings to the disk what is only in memory, after the records that made it. Nobody writes meanwhile.
@@ -82,9 +139,17 @@ impl Tables {
         journaled.journal.sync().map_err(of_journal)?;
         self.has_room_for(journaled.unflushed_bytes.load(Ordering::Acquire))?;
         self.go_on()?;
+        if journaled.applied.load(Ordering::Acquire) < newest {
+            // Records whose changes never came here are forgotten with the others, and must not look lost to the next replay.
+            self.write_batch(&Changes::new(), None, Some(newest))?;
+            journaled.applied.store(newest, Ordering::Release);
+        }
         self.noted(self.db.flush_opt(&FlushOptions::default()).map_err(error::of_write))?;
         journaled.unflushed_bytes.store(0, Ordering::Release);
-        journaled.journal.forget(newest).map_err(of_journal)
+        journaled.journal.forget(newest).map_err(of_journal)?;
+        // A forgotten record is not replayed, so it needs no cancellation.
+        journaled.to_cancel.store(0, Ordering::Release);
+        Ok(())
     }
 
     pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Versioned>, EngineError> {
@@ -159,6 +224,24 @@ impl Tables {
         iterator.status().map_err(error::of_read)
     }
 
+    /// Visits everything that is stored, as it is when the visit begins, but for what belongs to the journal.
+    pub(crate) fn dump<E: From<EngineError>>(
+        &self,
+        mut visit: impl FnMut(&[u8], &[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        // An iterator sees what there was when it was made, and publications are atomic: this is one commit's state.
+        let mut iterator = self.iterator(None);
+        let journal = schema::journal();
+        iterator.seek_to_first();
+        while let Some((key, row)) = iterator.item() {
+            if *key != *journal {
+                visit(key, row)?;
+            }
+            iterator.next();
+        }
+        Ok(iterator.status().map_err(error::of_read)?)
+    }
+
     fn iterator(&self, to: Option<Vec<u8>>) -> DBRawIterator<'_> {
         let mut options = ReadOptions::default();
         if let Some(to) = to {
@@ -172,18 +255,27 @@ impl Tables {
         let Some(journaled) = &self.journal else { return self.write_batch(changes, gone, None) };
         let record = journal::encode(changes, gone);
         let bytes = record.len() as u64;
-        let number = journaled.newest.load(Ordering::Acquire) + 1;
         // What the database would refuse must not be in the journal.
         self.go_on()?;
-        journaled.journal.append(number, record).map_err(of_journal)?;
-        self.write_batch(changes, gone, Some(number))?;
-        journaled.newest.store(number, Ordering::Release);
-        let unflushed = journaled.unflushed_bytes.fetch_add(bytes, Ordering::AcqRel) + bytes;
-        match if unflushed > UNFLUSHED_BYTES_MAX { self.checkpoint() } else { Ok(()) } {
-            // The change is made, and in the journal.
-            Err(EngineError::Full(_)) => Ok(()),
-            outcome => outcome,
+        journaled.cancel_failed()?;
+        let number = journaled.append(record)?;
+        if let Err(error) = self.write_batch(changes, gone, Some(number)) {
+            journaled.to_cancel.store(number, Ordering::Release);
+            return match journaled.cancel_failed() {
+                Ok(()) => Err(error),
+                Err(_) => Err(EngineError::Uncertain(error.to_string())),
+            };
         }
+        journaled.applied.store(number, Ordering::Release);
+        let unflushed = journaled.unflushed_bytes.fetch_add(bytes, Ordering::AcqRel) + bytes;
+        if unflushed > UNFLUSHED_BYTES_MAX
+            && let Err(error) = self.checkpoint()
+        {
+            // The change is made and in the journal, so the commit has succeeded. The next commit tries again, and a
+            // journal that cannot sync says so to the next fsync.
+            tracing::warn!("the metadata tables were not brought to the disk: {error}");
+        }
+        Ok(())
     }
 
     /// Writes a batch; one that is in the journal under a number is not in the database's own log.
@@ -209,6 +301,10 @@ impl Tables {
             options.disable_wal(true);
         }
         self.go_on()?;
+        #[cfg(test)]
+        if let Some(error) = self.fails_next.lock().ok().and_then(|mut next| next.take()) {
+            return Err(error);
+        }
         self.noted(self.db.write_opt(&batch, &options).map_err(error::of_write))
     }
 
@@ -275,6 +371,26 @@ impl Tables {
     }
 }
 
+impl Journaled {
+    /// Appends a record under the next number, which no other record ever gets, and returns the number.
+    fn append(&self, record: Vec<u8>) -> Result<u64, EngineError> {
+        let number = self.newest.load(Ordering::Acquire) + 1;
+        self.journal.append(number, record).map_err(of_journal)?;
+        self.newest.store(number, Ordering::Release);
+        Ok(number)
+    }
+
+    /// Cancels the record whose changes never reached the tables, if there is one, so that a replay leaves it out.
+    fn cancel_failed(&self) -> Result<(), EngineError> {
+        let failed = self.to_cancel.load(Ordering::Acquire);
+        if failed != 0 {
+            self.append(journal::encode_cancel(failed))?;
+            self.to_cancel.store(0, Ordering::Release);
+        }
+        Ok(())
+    }
+}
+
 fn of_journal(error: io::Error) -> EngineError {
     let text = format!("the journal: {error}");
     match error.kind() {
@@ -338,4 +454,138 @@ fn first_beyond(to: Bound<&[u8]>) -> Option<Vec<u8>> {
 /// The key right behind a key.
 fn successor(key: &[u8]) -> Vec<u8> {
     [key, &[0]].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::RocksOptions;
+    use std::io::ErrorKind;
+    use std::sync::Mutex;
+
+    /// A journal in memory whose calls fail on request.
+    #[derive(Debug, Default)]
+    struct Fragile {
+        records: Mutex<Records>,
+        /// Appends that succeed before all others fail.
+        appends_left: Mutex<Option<usize>>,
+        syncs_fail: AtomicBool,
+    }
+
+    impl Journal for Fragile {
+        fn append(&self, number: u64, record: Vec<u8>) -> io::Result<()> {
+            if let Some(left) = &mut *self.appends_left.lock().unwrap() {
+                *left = left.checked_sub(1).ok_or(ErrorKind::StorageFull)?;
+            }
+            let mut records = self.records.lock().unwrap();
+            assert!(
+                records.last().is_none_or(|(last, _)| *last < number),
+                "numbers ascend and are used once"
+            );
+            records.push((number, record));
+            Ok(())
+        }
+
+        fn sync(&self) -> io::Result<()> {
+            if self.syncs_fail.load(Ordering::Acquire) { Err(io::Error::other("EIO")) } else { Ok(()) }
+        }
+
+        fn forget(&self, up_to: u64) -> io::Result<()> {
+            self.records.lock().unwrap().retain(|(number, _)| *number > up_to);
+            Ok(())
+        }
+    }
+
+    fn open(path: &Path, journal: &Arc<Fragile>, records: Records) -> Tables {
+        let cache = RocksOptions::default().cache();
+        let mut options = RocksOptions::default().rocks(&cache, true);
+        options.create_if_missing(true);
+        let mut tables = Tables::open(&path.join("tables"), options, cache, path.join("run.sst")).unwrap();
+        tables.journal(journal.clone(), records, false).unwrap();
+        tables
+    }
+
+    fn change(key: &str, value: &str) -> Changes {
+        [(key.as_bytes().to_vec(), Some(value.as_bytes().to_vec()))].into()
+    }
+
+    fn value(tables: &Tables, key: &str) -> Option<Vec<u8>> {
+        tables.stored(key.as_bytes()).unwrap().map(|row| row.to_vec())
+    }
+
+    /// Copies the records away and opens fresh tables from them alone, as after a crash before any checkpoint.
+    fn replayed(journal: &Fragile) -> (tempfile::TempDir, Tables) {
+        let folder = tempfile::tempdir().unwrap();
+        let records = journal.records.lock().unwrap().clone();
+        let tables = open(folder.path(), &Arc::default(), records);
+        (folder, tables)
+    }
+
+    /// The journal had a record, the database refused the batch, and the commit was answered with "no room". The next
+    /// commit reused the number, so that a replay after a crash applied both: a create that had failed, and its retry
+    /// under another inode number.
+    #[test]
+    fn a_commit_that_the_database_refused_is_not_replayed() {
+        let folder = tempfile::tempdir().unwrap();
+        let journal = Arc::new(Fragile::default());
+        let tables = open(folder.path(), &journal, Vec::new());
+        *tables.fails_next.lock().unwrap() = Some(EngineError::Full("injected".into()));
+        assert_eq!(tables.write(&change("first", "5"), None), Err(EngineError::Full("injected".into())));
+        tables.write(&change("second", "6"), None).unwrap();
+
+        let (_folder, replayed) = replayed(&journal);
+        assert_eq!(value(&replayed, "first"), None);
+        assert_eq!(value(&replayed, "second").unwrap(), b"6");
+    }
+
+    /// Records that were cancelled and forgotten are no gap in the journal.
+    #[test]
+    fn a_checkpoint_after_a_failed_commit_leaves_no_gap() {
+        let folder = tempfile::tempdir().unwrap();
+        let journal = Arc::new(Fragile::default());
+        let tables = open(folder.path(), &journal, Vec::new());
+        *tables.fails_next.lock().unwrap() = Some(EngineError::Full("injected".into()));
+        tables.write(&change("first", "5"), None).unwrap_err();
+        tables.checkpoint().unwrap();
+        tables.write(&change("second", "6"), None).unwrap();
+        drop(tables);
+        let records = journal.records.lock().unwrap().clone();
+        let again = open(folder.path(), &journal, records);
+        assert_eq!((value(&again, "first"), value(&again, "second").unwrap()), (None, b"6".to_vec()));
+    }
+
+    /// Where not even the cancellation finds room, the outcome is unknown, and nothing is committed before the
+    /// cancellation is in the journal.
+    #[test]
+    fn nothing_is_committed_before_a_failed_record_is_cancelled() {
+        let folder = tempfile::tempdir().unwrap();
+        let journal = Arc::new(Fragile::default());
+        let tables = open(folder.path(), &journal, Vec::new());
+        *tables.fails_next.lock().unwrap() = Some(EngineError::Full("injected".into()));
+        *journal.appends_left.lock().unwrap() = Some(1);
+        let refused = tables.write(&change("first", "5"), None);
+        assert!(matches!(refused, Err(EngineError::Uncertain(_))), "{refused:?}");
+        let refused = tables.write(&change("second", "6"), None);
+        assert!(matches!(refused, Err(EngineError::Full(_))), "{refused:?}");
+        *journal.appends_left.lock().unwrap() = None;
+        tables.write(&change("third", "7"), None).unwrap();
+
+        let (_folder, replayed) = replayed(&journal);
+        assert_eq!((value(&replayed, "first"), value(&replayed, "second")), (None, None));
+        assert_eq!(value(&replayed, "third").unwrap(), b"7");
+    }
+
+    /// The journal could not be synced during an automatic checkpoint, and the commit that had caused the checkpoint was
+    /// answered with "nothing has changed" although its rows were visible; the next commit then reused its number.
+    #[test]
+    fn a_failing_checkpoint_does_not_fail_the_commit_that_caused_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let journal = Arc::new(Fragile::default());
+        let tables = open(folder.path(), &journal, Vec::new());
+        journal.syncs_fail.store(true, Ordering::Release);
+        let large = "x".repeat(UNFLUSHED_BYTES_MAX as usize);
+        tables.write(&change("large", &large), None).unwrap();
+        assert_eq!(value(&tables, "large").unwrap().len(), large.len());
+        assert!(tables.sync().is_err(), "an fsync is told");
+    }
 }

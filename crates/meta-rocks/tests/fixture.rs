@@ -1,7 +1,7 @@
 //! Engines in fresh directories, and what is in them.
 
 use meta::{Applied, FsError, Ino, Inode, Kind};
-use meta::{Commit, Ctx, Engine, LogCap, LoggedOp, Op, Reader, Rows, Seqno, Staged, namespace};
+use meta::{Commit, Ctx, Engine, LogCap, LoggedOp, Moment, Op, Reader, Rows, Seqno, Staged, namespace};
 use meta_rocks::{OpenError, RocksEngine, RocksOptions};
 use std::fs;
 use std::ops::Bound;
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use store::Timestamp;
 
-pub(crate) const CTX: Ctx = Ctx { now: Timestamp(1), uid: 0, gid: 0 };
+pub(crate) const CTX: Ctx = Ctx { now: Timestamp(1), at: Moment { mount: 1, nanos: 1 }, uid: 0, gid: 0 };
 
 /// The consumer that keeps the whole log.
 pub(crate) const ALL: &str = "all";
@@ -124,6 +124,6 @@ pub(crate) fn directory(number: u64) -> Inode {
         content: Vec::new(),
         target: None,
         exact: true,
-        observed_at: at,
+        observed_at: Moment::default(),
     }
 }

@@ -2,16 +2,25 @@
 
 use crate::fixture::{image, options, put, table};
 use meta::{Engine, Rows};
-use meta_rocks::{Journal, Records, RocksEngine};
+use meta_rocks::{Journal, Records, RocksEngine, RocksOptions};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use store::Entropy;
 
 /// Records in memory, and how many of them were synced.
 #[derive(Debug, Default)]
-pub(crate) struct Kept(Mutex<(Records, usize)>);
+pub(crate) struct Kept(Mutex<(Records, usize)>, AtomicBool);
 
 impl Kept {
+    fn fail_syncs(&self, fail: bool) {
+        self.1.store(fail, Ordering::Release);
+    }
+
+    fn records(&self) -> Records {
+        self.0.lock().unwrap().0.clone()
+    }
+
     /// What a crash leaves: at least what was synced.
     fn after_a_crash(&self, entropy: &Entropy) -> (Records, u64) {
         let (records, synced) = &*self.0.lock().unwrap();
@@ -29,6 +38,9 @@ impl Journal for Kept {
     }
 
     fn sync(&self) -> std::io::Result<()> {
+        if self.1.load(Ordering::Acquire) {
+            return Err(std::io::Error::other("injected"));
+        }
         let mut kept = self.0.lock().unwrap();
         kept.1 = kept.0.len();
         Ok(())
@@ -88,7 +100,7 @@ fn what_a_killed_process_appended_is_there_with_and_without_a_journal_again() {
         engine.commit(put(&format!("key {number}"), "x")).unwrap();
     }
     image(&live, &after);
-    let records = journal.0.lock().unwrap().0.clone();
+    let records = journal.records();
     let restored = open(&after, &journal, records);
     assert_eq!(table(&restored), table(&engine));
     assert_eq!(journal.0.lock().unwrap().0, [], "opening has brought them to the disk");
@@ -99,4 +111,60 @@ fn what_a_killed_process_appended_is_there_with_and_without_a_journal_again() {
     drop(plain);
     let again = open(&after, &journal, Vec::new());
     assert_eq!(again.head().0, 51);
+}
+
+/// A record lost to damage was skipped, and the records after it were applied to tables that they were not made for.
+#[test]
+fn s447_names_end_before_a_missing_record_and_only_where_that_is_accepted() {
+    let folder = tempfile::tempdir().unwrap();
+    let (live, after) = (folder.path().join("live"), folder.path().join("after"));
+    let journal = Arc::new(Kept::default());
+    let engine = open(&live, &journal, Vec::new());
+    let mut states = vec![table(&engine)];
+    for number in 0..9 {
+        engine.commit(put(&format!("key {number}"), "x")).unwrap();
+        states.push(table(&engine));
+    }
+    image(&live, &after);
+    let mut records = journal.0.lock().unwrap().0.clone();
+    let (lost, _) = records.remove(5);
+    let open_damaged = |ends_at_gap, records| {
+        let options = RocksOptions { ends_at_gap, ..options() };
+        RocksEngine::open_journaled(&after, options, journal.clone(), records)
+    };
+    let refused = open_damaged(false, records.clone()).unwrap_err().to_string();
+    assert!(refused.contains(&format!("records {lost} to {lost}")), "{refused}");
+    let accepted = open_damaged(true, records).unwrap();
+    // The first record made the engine.
+    let before = &states[lost as usize - 2];
+    assert_eq!(table(&accepted), *before);
+    assert_eq!(journal.0.lock().unwrap().0, [], "nothing after the gap comes back");
+    accepted.commit(put("more", "x")).unwrap();
+    let (all, records) = (table(&accepted), journal.0.lock().unwrap().0.clone());
+    drop(accepted);
+    assert_eq!(table(&open_damaged(false, records).unwrap()), all);
+}
+
+/// After a failed fsync the kernel may have dropped what was written, so nothing that builds on it can become durable.
+/// The engine remembered the failure for the next fsync, and went on accepting commits for days.
+#[test]
+fn s520_after_a_failed_sync_commits_are_refused_until_the_engine_is_opened_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let journal = Arc::new(Kept::default());
+    let engine = open(folder.path(), &journal, Vec::new());
+    engine.commit(put("before", "x")).unwrap();
+    journal.fail_syncs(true);
+    engine.sync().unwrap_err();
+    let refused = engine.commit(put("after", "x")).unwrap_err();
+    assert!(refused.to_string().contains("mount it again"), "{refused}");
+    journal.fail_syncs(false);
+    engine.sync().unwrap_err();
+    assert_eq!(engine.head().0, 1);
+    drop(engine);
+
+    let records = journal.records();
+    let again = open(folder.path(), &journal, records);
+    assert_eq!(again.head().0, 1);
+    again.commit(put("after", "x")).unwrap();
+    again.sync().unwrap();
 }

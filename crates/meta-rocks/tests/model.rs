@@ -7,7 +7,7 @@ use meta::{
     Namespace, Op, Seqno, SortedRun, Value, codec, invariants, schema,
 };
 use meta_rocks::{RocksEngine, RocksOptions};
-use sim::namespace::ops::OpSource;
+use sim::namespace::ops::{OpSource, moment};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -185,7 +185,8 @@ fn a_namespace_is_the_same() {
         let namespace = Namespace::new(memory.clone(), &CTX).unwrap();
         let source = OpSource::new(seed);
         for step in 0..100 {
-            let ctx = Ctx { now: Timestamp(1000 + step), ..CTX };
+            let now = Timestamp(1000 + step);
+            let ctx = Ctx { now, at: moment(now), ..CTX };
             let op = source.op(&memory, &namespace, ctx.now);
             follow(&rocks, &memory);
             let (told, expected) = (commit_op(&rocks, &ctx, &op), commit_op(&*memory, &ctx, &op));

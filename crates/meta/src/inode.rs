@@ -1,6 +1,6 @@
 //! Inodes, dentries and extents: what a volume holds.
 
-use crate::{Ino, Name};
+use crate::{Ino, Moment, Name};
 use bytes::Bytes;
 use std::ops::Range;
 use store::{ETag, ObjectKey, Timestamp, VersionId};
@@ -64,8 +64,8 @@ pub struct Inode {
     pub target: Option<Bytes>,
     /// Whether the attributes come from headers or from this side; a listing's word is not exact.
     pub exact: bool,
-    /// When the store was last seen to agree.
-    pub observed_at: Timestamp,
+    /// When the store was last seen to agree, or the content was last changed here.
+    pub observed_at: Moment,
 }
 
 impl Inode {

@@ -20,6 +20,7 @@
 //! | 14 | every record can be decoded |
 //! | 15 | an access ACL says what the mode says and more; only directories have a default one |
 //! | 16 | a quota counts what there is in the volume or its tree, and the trees' directories are marked (`T`) |
+//! | 17 | waiting exports (`W`) belong to an inode |
 
 mod check;
 

@@ -1,6 +1,6 @@
 //! Ops: every change of the namespace, as a value.
 
-use crate::{Extent, Ino, Inode, Kind, Limits, Name, Stored};
+use crate::{Extent, Ino, Inode, Kind, Limits, Moment, Name, Stored};
 use bytes::Bytes;
 use std::ops::Range;
 use store::{ETag, Timestamp};
@@ -8,8 +8,10 @@ use store::{ETag, Timestamp};
 /// Who asks and when; stamped where the request enters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ctx {
-    /// The moment of the change.
+    /// The wall-clock time of the change, for the times of inodes.
     pub now: Timestamp,
+    /// The moment of the change, for ordering it with looks at the store.
+    pub at: Moment,
     /// The caller's user.
     pub uid: u32,
     /// The caller's group.
@@ -215,7 +217,7 @@ pub enum Op {
         /// The name.
         name: Name,
         /// When nothing was found there.
-        looked_at: Timestamp,
+        looked_at: Moment,
         /// As in [`Op::Unlink`].
         keep: bool,
     },
@@ -236,6 +238,19 @@ pub enum Op {
         dir: Ino,
         /// The limits; `None`: no quota.
         limits: Option<Limits>,
+    },
+    /// Notes in the tables that an inode's attributes are newer than the headers of its object. No time changes.
+    AwaitExport {
+        /// The inode.
+        ino: Ino,
+    },
+    /// An inode's attributes were exported to the headers of its object, as they were after the change with this number
+    /// ([`Namespace::waiting_export`](crate::Namespace::waiting_export)). Changes nothing if there was a later one.
+    Exported {
+        /// The inode.
+        ino: Ino,
+        /// The number of the change.
+        change: u64,
     },
     /// The last handle of an orphan is closed. `NotFound` unless it is an orphan.
     Purge {
@@ -313,7 +328,7 @@ pub struct Observed {
     /// Whether headers said so; `false`: a listing's word.
     pub exact: bool,
     /// When the store was asked: what it showed may have changed since.
-    pub looked_at: Timestamp,
+    pub looked_at: Moment,
 }
 
 /// What an op did.

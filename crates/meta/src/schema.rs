@@ -14,6 +14,7 @@
 //! | `Q` ino:8 | limits and usage | per directory with a quota; the root's is the volume's |
 //! | `S` ino:8 | group | per set-group-id directory: what is created there depends on this and not on the inode |
 //! | `T` ino:8 | the directory whose quota counts this one's entries | per directory in such a tree, itself included |
+//! | `W` ino:8 | how often it was changed since it was exported last | per inode whose object's headers are older than its attributes |
 //! | `X` ino:8 name | value of an extended attribute | per attribute |
 //!
 //! A persistent engine keeps its own records in the same table. Readers do not see them and commits cannot touch them:
@@ -44,6 +45,7 @@ const ORPHAN: u8 = b'O';
 const QUOTA: u8 = b'Q';
 const SET_GROUP: u8 = b'S';
 const TREE: u8 = b'T';
+const WAITING_EXPORT: u8 = b'W';
 const XATTR: u8 = b'X';
 
 /// The key of an inode.
@@ -151,6 +153,16 @@ pub fn set_group(dir: Ino) -> Vec<u8> {
 /// The keys of all set-group-id directories.
 pub fn set_groups() -> KeyRange {
     family(SET_GROUP)
+}
+
+/// The key of an inode's waiting export.
+pub fn waiting_export(ino: Ino) -> Vec<u8> {
+    of_ino(WAITING_EXPORT, ino, &[])
+}
+
+/// The keys of all waiting exports.
+pub fn waiting_exports() -> KeyRange {
+    family(WAITING_EXPORT)
 }
 
 /// The key of an extended attribute.

@@ -7,7 +7,8 @@ use meta::codec::{
     encode_log_record, encode_number, encode_op, encode_quota,
 };
 use meta::{
-    Ctx, Dentry, Extent, Ino, Inode, Kind, Limits, Merge, Name, Op, Quota, RenameHow, Seqno, Stored, Usage,
+    Ctx, Dentry, Extent, Ino, Inode, Kind, Limits, Merge, Moment, Name, Op, Quota, RenameHow, Seqno, Stored,
+    Usage,
 };
 use proptest::prelude::*;
 use store::{ETag, ObjectKey, Timestamp};
@@ -46,14 +47,15 @@ fn file() -> Inode {
         content: vec![extent(0, 4096, object)],
         target: None,
         exact: true,
-        observed_at: time,
+        observed_at: Moment::default(),
     }
 }
 
 /// These bytes are on disks. A change of a record's form is a new version beside this one, never an edit here.
 #[test]
 fn records_keep_their_bytes() {
-    let ctx = Ctx { now: Timestamp(-1), uid: 1000, gid: 100 };
+    let at = Moment { mount: 2, nanos: 300 };
+    let ctx = Ctx { now: Timestamp(-1), at, uid: 1000, gid: 100 };
     let rename = Op::Rename {
         from: (Ino(1), Name::new(b"a").unwrap()),
         to: (Ino(300), Name::new(b"b").unwrap()),
@@ -103,9 +105,24 @@ fn records_keep_their_bytes() {
         (encode_op(&Op::SetQuota { dir: Ino(1), limits: Some(limits) }), "011501010180804000"),
         (encode_op(&Op::SetQuota { dir: Ino(1), limits: None }), "01150100"),
         (encode_quota(&Quota { limits, used: Usage { bytes: 300, files: 2 } }), "010180804000ac0202"),
+        (encode_op(&Op::AwaitExport { ino: Ino(300) }), "0116ac02"),
+        (encode_op(&Op::Exported { ino: Ino(300), change: 2 }), "0117ac0202"),
         (encode_op(&rename), "0107010161ac0201620201"),
         (encode_op(&splice), "011109020005ac02b60201ac020a0001026b2f00036f646401017600b60200"),
-        (encode_log_record(&ctx, &Op::Purge { ino: Ino(5) }), "0101e80764011005"),
+        (encode_log_record(&ctx, &Op::Purge { ino: Ino(5) }), "020102ac02e80764011005"),
+        (
+            encode_inode(&Inode { observed_at: at, ..file() }),
+            "0198a403e807640100802080808cea86e7cc86310a000102ac02070872656164732e667101008020000001d41d8cd98f00b204e9800998ecf8427e000102",
+        ),
+        (
+            encode_op(&Op::Vanish {
+                parent: Ino(7),
+                name: Name::new(b"a").unwrap(),
+                looked_at: at,
+                keep: true,
+            }),
+            "020e07016102ac0201",
+        ),
     ];
     for (bytes, expected) in golden {
         assert_eq!(hex(&bytes), expected);
@@ -119,6 +136,23 @@ fn ops_of_the_first_version_are_read() {
     let bytes = [1, 3, 7, 1, b'a', 8, 1, 0xed, 3, 0xe8, 7, 0x64, 0, 0];
     let Op::Create { mode, umask, uid, .. } = decode_op(&bytes).unwrap() else { panic!("no create") };
     assert_eq!((mode, umask, uid), (0o755, 0, 1000));
+    let (ctx, op) = decode_log_record(&[1, 1, 0xe8, 7, 0x64, 1, 0x10, 5]).unwrap();
+    assert_eq!((ctx.now, ctx.at, op), (Timestamp(-1), Moment::default(), Op::Purge { ino: Ino(5) }));
+}
+
+/// An earlier version ordered looks by wall-clock time. A machine whose clock was ahead for a while has records that were
+/// observed in the future, which hid every change of another client until the clock caught up. What such a record says of
+/// the time must not outrank a look of a mount.
+#[test]
+fn wall_clock_times_of_earlier_records_order_nothing() {
+    let mut sink = encode_inode(&file());
+    let observed = sink.iter().position(|byte| *byte == 0x0a).unwrap() + 3;
+    // 2 years later than mtime, as a signed varint.
+    sink.splice(observed..=observed, [0x80, 0x80, 0xd0, 0xe7, 0xb5, 0xb7, 0xf3, 0xe0, 0x01]);
+    assert_eq!(decode_inode(Ino(42), &sink).unwrap().inode, file());
+    let vanish = [1, 0x0e, 7, 1, b'a', 0x80, 0x80, 0xd0, 0xe7, 0xb5, 0xb7, 0xf3, 0xe0, 0x01, 1];
+    let Op::Vanish { looked_at, keep, .. } = decode_op(&vanish).unwrap() else { panic!("no vanish") };
+    assert!(keep && looked_at == Moment::default());
 }
 
 /// Found by the crate `fuzz`: a damaged row was read as an extent of another place than its key says.
@@ -141,7 +175,8 @@ fn a_newer_version_is_named_as_such() {
     assert_eq!(decode_number(&[2]), Err(newer("a number")));
     assert_eq!(decode_head(&[2]), Err(newer("a metadata engine")));
     assert_eq!(decode_op(&[3]), Err(DecodeError::Version { what: "an op", found: 3, known: 2 }));
-    assert_eq!(decode_log_record(&[2]), Err(newer("a log record")));
+    let newer = DecodeError::Version { what: "a log record", found: 3, known: 2 };
+    assert_eq!(decode_log_record(&[3]), Err(newer));
     assert_eq!(decode_op(&[1, 99]), Err(DecodeError::Tag { what: "an op", found: 99 }));
     assert_eq!(decode_op(&[]), Err(DecodeError::Truncated));
     assert!(decode_op(&[0, 1]).is_err() && decode_dentry(&[0]).is_err());
@@ -187,7 +222,8 @@ prop_compose! {
         target in prop::option::of(prop::collection::vec(any::<u8>(), 0..300)),
         exact in any::<bool>(),
     ) -> Inode {
-        let [atime, mtime, ctime, btime, observed_at] = times.map(Timestamp);
+        let [atime, mtime, ctime, btime, mount] = times.map(Timestamp);
+        let observed_at = Moment { mount: u64::from(numbers[0]), nanos: mount.0 as u64 };
         let content = extents.into_iter().map(|([offset, len, object_offset], object)| {
             Extent { offset, len, object, object_offset }
         });
@@ -219,7 +255,7 @@ proptest! {
     #[test]
     fn ops_come_back(op in ops::op(), now in any::<i64>(), uid in any::<u32>()) {
         prop_assert_eq!(decode_op(&encode_op(&op)).unwrap(), op.clone());
-        let ctx = Ctx { now: Timestamp(now), uid, gid: !uid };
+        let ctx = Ctx { now: Timestamp(now), at: Moment { mount: now as u64, nanos: uid.into() }, uid, gid: !uid };
         prop_assert_eq!(decode_log_record(&encode_log_record(&ctx, &op)).unwrap(), (ctx, op));
     }
 

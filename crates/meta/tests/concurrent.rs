@@ -197,7 +197,7 @@ fn ops_that_meet_in_a_directory_are_one_moment() {
         btime: CTX.now,
         target: None,
         exact: false,
-        looked_at: CTX.now,
+        looked_at: CTX.at,
     };
     let import = Op::Import { parent: Ino(4), name: name("new"), ino: Ino(20), seen };
     let remove_c = vec![

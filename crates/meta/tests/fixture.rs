@@ -1,5 +1,6 @@
 //! A namespace in memory and short ways to say things.
 
+use crate::ops;
 use meta::{
     Applied, Ctx, Engine, FsError, Ino, Inode, Kind, MemoryEngine, Name, Namespace, Op, RenameHow, invariants,
 };
@@ -7,7 +8,8 @@ use std::sync::Arc;
 use store::Timestamp;
 
 pub(crate) fn ctx(now: i64) -> Ctx {
-    Ctx { now: Timestamp(now), uid: 1000, gid: 100 }
+    let now = Timestamp(now);
+    Ctx { now, at: ops::at(now), uid: 1000, gid: 100 }
 }
 
 pub(crate) fn name(text: &str) -> Name {

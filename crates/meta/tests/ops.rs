@@ -1,6 +1,6 @@
 //! Random ops over a small world, so that they meet: a dozen inode numbers, four names.
 
-use meta::{AttrChanges, Ctx, Extent, Ino, Kind, Name, Observed, Op, RenameHow, Stored, XattrHow};
+use meta::{AttrChanges, Ctx, Extent, Ino, Kind, Moment, Name, Observed, Op, RenameHow, Stored, XattrHow};
 use proptest::prelude::*;
 use store::{ETag, ObjectKey, Timestamp};
 
@@ -39,7 +39,7 @@ pub(crate) fn sequence(len: usize) -> impl Strategy<Value = Vec<(Ctx, Op)>> {
     prop::collection::vec(step, 1..len).prop_map(|steps| {
         let stamped = steps.into_iter().enumerate().map(|(at, (op, jitter, uid))| {
             let now = Timestamp(1_000 + at as i64 - if jitter == 0 { 5 } else { 0 });
-            (Ctx { now, uid, gid: uid + 1 }, op)
+            (Ctx { now, at: self::at(now), uid, gid: uid + 1 }, op)
         });
         stamped.collect()
     })
@@ -60,7 +60,7 @@ pub(crate) fn op() -> impl Strategy<Value = Op> {
         5 => publish(),
         5 => splice(),
         3 => (ino(), observed()).prop_map(|(ino, seen)| Op::Refresh { ino, seen }),
-        2 => (ino(), name(), moment(), any::<bool>()).prop_map(|(parent, name, looked_at, keep)| Op::Vanish {
+        2 => (ino(), name(), moment().prop_map(at), any::<bool>()).prop_map(|(parent, name, looked_at, keep)| Op::Vanish {
             parent,
             name,
             looked_at,
@@ -69,6 +69,8 @@ pub(crate) fn op() -> impl Strategy<Value = Op> {
         2 => (ino(), name()).prop_map(|(parent, name)| Op::Evict { parent, name }),
         2 => ino().prop_map(|ino| Op::Purge { ino }),
         1 => create_orphan(),
+        2 => ino().prop_map(|ino| Op::AwaitExport { ino }),
+        1 => (ino(), 1..4u64).prop_map(|(ino, change)| Op::Exported { ino, change }),
         1 => (ino(), moment()).prop_map(|(ino, atime)| Op::Accessed { ino, atime }),
     ]
 }
@@ -87,6 +89,11 @@ pub(crate) fn kind() -> impl Strategy<Value = Kind> {
 }
 
 /// When a look was made, around the time of the ops.
+/// The moment of a mount at which these clocks, which are never set, show a time.
+pub(crate) fn at(now: Timestamp) -> Moment {
+    Moment { mount: 1, nanos: now.0 as u64 }
+}
+
 fn moment() -> impl Strategy<Value = Timestamp> {
     (990..1_060i64).prop_map(Timestamp)
 }
@@ -250,7 +257,7 @@ pub(crate) fn stored() -> impl Strategy<Value = Stored> {
 
 fn observed() -> impl Strategy<Value = Observed> {
     let times = [any::<i64>(), any::<i64>(), any::<i64>(), any::<i64>()];
-    let look = (any::<bool>(), moment());
+    let look = (any::<bool>(), moment().prop_map(at));
     (kind(), 0..50u64, prop::option::of(stored()), 0..0o10000u16, 0..4u32, times, look).prop_map(
         |(kind, size_bytes, object, mode, owner, [atime, mtime, ctime, btime], (exact, looked_at))| {
             Observed {

@@ -3,8 +3,8 @@
 use crate::ops;
 use crate::reference::{Changed, Node, Reference};
 use meta::{
-    Applied, Ctx, Engine, FsError, Ino, LogCap, MemoryEngine, Namespace, Op, Reader, Seqno, invariants,
-    namespace,
+    Applied, Ctx, Engine, FsError, Ino, LogCap, MemoryEngine, Moment, Namespace, Op, Reader, Seqno,
+    invariants, namespace,
 };
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,7 +12,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 use store::Timestamp;
 
-pub(crate) const CTX: Ctx = Ctx { now: Timestamp(1), uid: 0, gid: 0 };
+pub(crate) const CTX: Ctx = Ctx { now: Timestamp(1), at: Moment { mount: 1, nanos: 1 }, uid: 0, gid: 0 };
 
 /// An engine that keeps its whole log for the consumer `all`.
 pub(crate) fn engine() -> Arc<MemoryEngine> {
@@ -99,7 +99,8 @@ proptest! {
         let in_batches = Namespace::new(many.clone(), &CTX).unwrap();
         let ops: Vec<Op> = ops::prelude().into_iter().chain(sequence.into_iter().map(|(_, op)| op)).collect();
         for (at, batch) in ops.chunks(size).enumerate() {
-            let ctx = Ctx { now: Timestamp(1_000 + at as i64), ..CTX };
+            let now = Timestamp(1_000 + at as i64);
+            let ctx = Ctx { now, at: ops::at(now), ..CTX };
             let expected: Vec<_> = batch.iter().map(|op| one_by_one.commit(&ctx, op)).collect();
             prop_assert_eq!(in_batches.commit_all(&ctx, batch).unwrap(), expected);
         }

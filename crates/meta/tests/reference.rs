@@ -1,6 +1,7 @@
 //! A naive file system, written from the rules and not from the code: what ops mean, without tables, transactions or
 //! records. Slow and plain on purpose.
 
+use crate::ops;
 use meta::{
     Applied, AttrChanges, Ctx, Extent, FsError, Ino, Inode, Kind, Name, Observed, Op, RenameHow, XattrHow,
 };
@@ -97,6 +98,12 @@ impl Reference {
                 self.nodes.get_mut(ino).ok_or(FsError::NotFound)?.inode.atime = *atime;
                 Ok(Changed::default())
             }
+            // The model does not know what waits to be exported; `rules` tests it.
+            Op::AwaitExport { ino } => {
+                self.nodes.get(ino).ok_or(FsError::NotFound)?;
+                Ok(Changed::default())
+            }
+            Op::Exported { .. } => Ok(Changed::default()),
             Op::Link { ino, parent, name } => self.link(now, *ino, (*parent, name.clone())),
             Op::HandOn { ino, parent, name } => {
                 let heir = (*parent, name.clone());
@@ -518,7 +525,7 @@ fn name_content(
     inode.content = content;
     inode.size_bytes = size_bytes;
     inode.exact = true;
-    inode.observed_at = now;
+    inode.observed_at = ops::at(now);
     if let Some(mtime) = mtime {
         inode.mtime = mtime;
         inode.ctime = inode.ctime.max(mtime);
@@ -550,6 +557,6 @@ fn blank(ino: Ino, kind: Kind, now: Timestamp) -> Inode {
         content: Vec::new(),
         target: None,
         exact: true,
-        observed_at: now,
+        observed_at: ops::at(now),
     }
 }

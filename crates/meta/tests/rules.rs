@@ -1,7 +1,10 @@
 //! The rules of each op, one by one.
 
 use crate::fixture::{Fixture, name};
-use meta::{AttrChanges, Extent, FsError, Ino, Kind, Observed, Op, RenameHow, Stored};
+use crate::ops::at;
+use meta::{
+    AttrChanges, Commit, Engine, Extent, FsError, Ino, Kind, Moment, Observed, Op, RenameHow, Stored, schema,
+};
 use store::{ETag, Timestamp};
 
 const ROOT: Ino = Ino::ROOT;
@@ -45,6 +48,29 @@ fn unlink_removes_or_orphans() {
     fs.apply(Op::Purge { ino: open }).unwrap();
     assert_eq!(fs.namespace.inode(open), Err(FsError::NotFound));
     assert_eq!(fs.apply(Op::Purge { ino: open }).unwrap_err(), FsError::NotFound);
+}
+
+/// Exports that waited were known in memory only, and lost with the process.
+#[test]
+fn an_export_waits_until_the_last_change_is_exported() {
+    let fs = Fixture::new();
+    let (file, other) = (fs.file(ROOT, "f"), fs.file(ROOT, "g"));
+    let waiting = || fs.namespace.waiting_exports(None, 10).unwrap();
+    assert_eq!(fs.namespace.waiting_export(file).unwrap(), None);
+    for ino in [file, other, file] {
+        fs.apply(Op::AwaitExport { ino }).unwrap();
+    }
+    assert_eq!(waiting(), [file, other]);
+    assert_eq!(fs.namespace.waiting_exports(Some(file), 10).unwrap(), [other]);
+    assert_eq!(fs.namespace.waiting_export(file).unwrap(), Some(2));
+    fs.apply(Op::Exported { ino: file, change: 1 }).unwrap();
+    assert_eq!(waiting(), [file, other], "there was a later change");
+    fs.apply(Op::Exported { ino: file, change: 2 }).unwrap();
+    fs.apply(Op::Exported { ino: file, change: 2 }).unwrap();
+    assert_eq!(waiting(), [other]);
+    fs.unlink(ROOT, "g", false).unwrap();
+    assert_eq!(waiting(), [], "it goes with the inode");
+    assert_eq!(fs.apply(Op::AwaitExport { ino: other }).unwrap_err(), FsError::NotFound);
 }
 
 #[test]
@@ -106,7 +132,7 @@ fn seen(fs: &Fixture, etag: &str, size_bytes: u64, exact: bool) -> Observed {
         btime: fs.now(),
         target: None,
         exact,
-        looked_at: fs.now(),
+        looked_at: at(fs.now()),
     }
 }
 
@@ -222,7 +248,7 @@ fn a_listing_says_less_than_headers() {
         fs.apply(Op::Refresh { ino, seen }).unwrap().inode.unwrap()
     };
     let listed = refresh("one", 5, false);
-    let looked_at = Timestamp(fs.now().0 - 1);
+    let looked_at = at(Timestamp(fs.now().0 - 1));
     assert_eq!((listed.mode, listed.exact, listed.observed_at), (0o600, true, looked_at));
     let changed = refresh("two", 6, false);
     assert_eq!((changed.mode, changed.exact, changed.size_bytes), (0o777, false, 6));
@@ -230,6 +256,22 @@ fn a_listing_says_less_than_headers() {
     fs.apply(Op::Evict { parent: ROOT, name: name("f") }).unwrap();
     assert_eq!(fs.find(ROOT, "f"), None);
     assert_eq!(fs.namespace.inode(ROOT).unwrap(), before);
+}
+
+/// A row of a file's extents that was lost to damage read as a hole of zeros, and only fsck saw it.
+#[test]
+fn a_file_with_a_lost_extent_row_is_damaged() {
+    let fs = Fixture::new();
+    let ino = fs.file(ROOT, "f");
+    let piece = |n: u64| Extent { offset: n * 9, len: 9, object: stored("etag"), object_offset: n * 9 };
+    let content: Vec<Extent> = (0..8).map(piece).collect();
+    fs.apply(Op::Publish { ino, base: None, content, size_bytes: 72, mtime: None }).unwrap();
+    assert_eq!(fs.namespace.inode(ino).unwrap().content.len(), 8);
+
+    let lost = Commit { deletes: vec![schema::extent(ino, 27)], ..Commit::default() };
+    fs.engine.commit(lost).unwrap();
+    let found = fs.namespace.inode(ino).unwrap_err();
+    assert!(matches!(&found, FsError::Corrupt(text) if text.contains("7 extent rows")), "{found}");
 }
 
 #[test]
@@ -244,9 +286,9 @@ fn an_older_look_does_not_undo_a_publication() {
     let vanish = |looked_at| Op::Vanish { parent: ROOT, name: name("f"), looked_at, keep: false };
     assert_eq!(fs.apply(vanish(published.observed_at)).unwrap_err(), FsError::Late);
     assert_eq!(fs.namespace.inode(ino).unwrap(), published);
-    let later = Timestamp(published.observed_at.0 + 1);
+    let later = Moment { nanos: published.observed_at.nanos + 1, ..published.observed_at };
     fs.apply(Op::Refresh { ino, seen: Observed { looked_at: later, ..before } }).unwrap();
-    fs.apply(vanish(Timestamp(later.0 + 1))).unwrap();
+    fs.apply(vanish(Moment { nanos: later.nanos + 1, ..later })).unwrap();
     assert_eq!(fs.find(ROOT, "f"), None);
 }
 

@@ -6,10 +6,10 @@ use s3s::path::S3Path;
 use s3s::{S3Error, S3Request, S3Result, s3_error};
 use std::sync::Arc;
 
+use crate::access_log::Learned;
 use crate::endpoint::Shared;
-use crate::ops::acl;
-use crate::ops::copy;
-use crate::ops::settings;
+use crate::file_mode;
+use crate::ops::{acl, copy, multipart, settings, tagging};
 use crate::owners;
 use crate::policy::{self, Asked, Policy, Says};
 use crate::policy_condition::Circumstances;
@@ -42,6 +42,7 @@ impl Gate {
             Says::Nothing if role.is_some_and(|role| may(role, action)) => true,
             // Of what is listed, one's own.
             Says::Nothing if role.is_some() && action == "s3:ListAllMyBuckets" => true,
+            Says::Nothing if action == "s3:CreateBucket" => self.is_given(user, bucket),
             Says::Nothing => self.owns(user, bucket).await? || self.list_allows(user, action, bucket).await?,
             // Who could give the bucket another policy is not locked out by this one.
             Says::Deny if !action.ends_with("BucketPolicy") => false,
@@ -61,6 +62,12 @@ impl Gate {
             Ok(bucket) => Ok(owners::of(&bucket, &self.0.users).await? == user),
             Err(_) => Ok(false),
         }
+    }
+
+    /// Whether the list of users gives a bucket, which may not be there yet, to a user.
+    fn is_given(&self, user: Option<&str>, bucket: Option<&str>) -> bool {
+        let (Some(user), Some(bucket)) = (user, bucket) else { return false };
+        self.0.users.owner_of(bucket).is_some_and(|owner| owner == user)
     }
 
     /// `AccessDenied` if a request is meant for a bucket of somebody else than whose it is.
@@ -89,7 +96,14 @@ impl Gate {
     ) -> S3Result<Says> {
         let Ok(opened) = self.0.bucket(bucket).await else { return Ok(Says::Nothing) };
         let Some(text) = opened.text(settings::POLICY).await? else { return Ok(Says::Nothing) };
-        let policy = Policy::parse(&String::from_utf8_lossy(&text), bucket)?;
+        let policy = match Policy::parse(&String::from_utf8_lossy(&text), bucket) {
+            Ok(policy) => policy,
+            // What it denies is not known. The bucket's owner may still set another one.
+            Err(error) => {
+                tracing::debug!(bucket, ?error, "a policy that is not understood denies everything");
+                return Ok(Says::Deny);
+            }
+        };
         let resource = key.map_or_else(|| bucket.to_owned(), |key| format!("{bucket}/{key}"));
         Ok(policy.says(Asked { user, action, resource: &resource, circumstances }))
     }
@@ -98,7 +112,9 @@ impl Gate {
 #[async_trait::async_trait]
 impl S3Access for Gate {
     async fn check(&self, context: &mut S3AccessContext<'_>) -> S3Result<()> {
-        let action = of_version(action(context.s3_op().name()), context.uri());
+        let operation = context.s3_op().name().to_owned();
+        Learned::operation(context.extensions_mut(), &operation);
+        let action = of_version(action(&operation), context.uri());
         let user = Signer::of(context.extensions_mut()).map(str::to_owned);
         if user.is_none() && overrides_headers(context.uri()) {
             return Err(s3_error!(
@@ -126,7 +142,18 @@ impl S3Access for Gate {
                 false => self.check(None, action, bucket, Some("*"), &around).await,
             };
         }
-        Gate::check(self, user.as_deref(), action, bucket, key, &around).await?;
+        match (Gate::check(self, user.as_deref(), action, bucket, key, &around).await, action) {
+            (Ok(()), _) => {}
+            (Err(_), "s3:AbortMultipartUpload" | "s3:ListMultipartUploadParts")
+                if self.initiated(user.as_deref(), bucket, key, context.uri()).await? => {}
+            (Err(error), _) => return Err(error),
+        }
+        if action == "s3:PutObject" {
+            for action in actions_of_headers(context.headers()) {
+                Gate::check(self, user.as_deref(), action, bucket, key, &around).await?;
+            }
+            self.check_mode(user.as_deref(), context.headers())?;
+        }
         if action == "s3:PutObject"
             && let Some(bucket) = bucket
             && let Ok(bucket) = self.0.bucket(bucket).await
@@ -140,8 +167,15 @@ impl S3Access for Gate {
         let (bucket, key, version) = copy::named(&request.input.copy_source)?;
         self.must_belong(Some(bucket), request.input.expected_source_bucket_owner.as_deref()).await?;
         let around = Circumstances::of(&request.uri, &request.extensions);
-        self.check_source(Signer::of(&request.extensions), bucket, key.as_bytes(), version.is_some(), &around)
-            .await
+        let user = Signer::of(&request.extensions);
+        self.check_source(user, bucket, key.as_bytes(), version.is_some(), &around).await?;
+        let replaces = request.input.tagging_directive.as_ref().is_some_and(|d| d.as_str() == "REPLACE");
+        if replaces {
+            return Ok(());
+        }
+        let target = (request.input.bucket.as_str(), request.input.key.as_str());
+        let name = String::from_utf8_lossy(key.as_bytes());
+        self.check_copied_tags(user, (bucket, &name, version), target, &around).await
     }
 
     async fn upload_part_copy(&self, request: &mut S3Request<UploadPartCopyInput>) -> S3Result<()> {
@@ -154,6 +188,74 @@ impl S3Access for Gate {
 }
 
 impl Gate {
+    /// Refuses a copy of tags that a user may not read or may not write. Of an object without tags there is nothing to
+    /// refuse.
+    async fn check_copied_tags(
+        &self,
+        user: Option<&str>,
+        (from, key, version): (&str, &str, Option<&str>),
+        (to, target): (&str, &str),
+        around: &Circumstances,
+    ) -> S3Result<()> {
+        let reads = if version.is_some() { "s3:GetObjectVersionTagging" } else { "s3:GetObjectTagging" };
+        let may_read = Gate::check(self, user, reads, Some(from), Some(key), around).await;
+        let may_write = Gate::check(self, user, "s3:PutObjectTagging", Some(to), Some(target), around).await;
+        let Err(error) = may_read.and(may_write) else { return Ok(()) };
+        // Errors of the look are the operation's to say.
+        match tagging::get(&self.0.bucket(from).await?, key, version).await {
+            Ok(tags) if !tags.tag_set.is_empty() => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// What a request is told whose key is not there: that there is none is for those who may list the bucket
+    /// (S3 API Reference, GetObject, "Permissions").
+    pub(crate) async fn about_missing(
+        &self,
+        bucket: &str,
+        uri: &http::Uri,
+        extensions: &http::Extensions,
+        error: S3Error,
+    ) -> S3Error {
+        if *error.code() != s3s::S3ErrorCode::NoSuchKey {
+            return error;
+        }
+        let around = Circumstances::of(uri, extensions);
+        let user = Signer::of(extensions);
+        match Gate::check(self, user, "s3:ListBucket", Some(bucket), None, &around).await {
+            Ok(()) => error,
+            Err(_) => denied(),
+        }
+    }
+
+    /// Whether a user began the upload that a request names. The initiator of an upload may end it and list its parts
+    /// (S3 User Guide, "Multipart upload API and permissions").
+    async fn initiated(
+        &self,
+        user: Option<&str>,
+        bucket: Option<&str>,
+        key: Option<&str>,
+        uri: &http::Uri,
+    ) -> S3Result<bool> {
+        let (Some(user), Some(bucket), Some(key)) = (self.0.user_of(user), bucket, key) else {
+            return Ok(false);
+        };
+        let query = uri.query().unwrap_or_default().as_bytes();
+        let id = url::form_urlencoded::parse(query).find(|(word, _)| word == "uploadId");
+        match (id, self.0.bucket(bucket).await) {
+            (Some((_, id)), Ok(bucket)) => multipart::is_initiator(&bucket, key, &id, &user).await,
+            _ => Ok(false),
+        }
+    }
+
+    /// Refuses set-user-id files, devices, links and the like by headers, unless by an administrator: in a mount they
+    /// would be as if root had made them.
+    fn check_mode(&self, user: Option<&str>, headers: &http::HeaderMap) -> S3Result<()> {
+        let user = self.0.user_of(user);
+        let role = user.and_then(|user| self.0.users.get(&user)).map(|user| user.role);
+        if role == Some(Role::Admin) || !file_mode::is_special(headers) { Ok(()) } else { Err(denied()) }
+    }
+
     async fn check_source(
         &self,
         user: Option<&str>,
@@ -166,6 +268,18 @@ impl Gate {
         let key = String::from_utf8_lossy(key);
         Gate::check(self, user, action, Some(bucket), Some(&key), around).await
     }
+}
+
+/// The actions that a request's headers need besides the one of its operation.
+fn actions_of_headers(headers: &http::HeaderMap) -> impl Iterator<Item = &'static str> {
+    [
+        ("x-amz-object-lock-mode", "s3:PutObjectRetention"),
+        ("x-amz-object-lock-legal-hold", "s3:PutObjectLegalHold"),
+        ("x-amz-tagging", "s3:PutObjectTagging"),
+    ]
+    .into_iter()
+    .filter(|(name, _)| headers.get(*name).is_some_and(|value| !value.is_empty()))
+    .map(|(_, action)| action)
 }
 
 /// What a role may do without a policy.

@@ -39,20 +39,41 @@ pub(crate) fn check(
         url::form_urlencoded::parse(query.as_bytes()).into_owned().collect();
     let checked = match headers.get(http::header::AUTHORIZATION) {
         // Else one could be looked at for its form, and the other for its signature.
-        Some(_) if ["X-Amz-Signature", "Signature"].iter().any(|word| query.contains_key(*word)) => {
+        Some(_)
+            if ["X-Amz-Signature", "Signature", "AWSAccessKeyId"]
+                .iter()
+                .any(|word| query.contains_key(*word)) =>
+        {
             Err(s3_error!(InvalidArgument, "Only one auth mechanism allowed"))
         }
         Some(value) => in_header(value.to_str().unwrap_or_default(), headers, region),
+        // The protocol layer would look at a signature of version 2 first.
+        None if ["Signature", "AWSAccessKeyId"].iter().any(|word| query.contains_key(*word)) => {
+            Err(unsupported())
+        }
         None if query.keys().any(|key| key.starts_with("X-Amz-") && key != "X-Amz-Date") => {
             in_query(&query, headers, region, now)
         }
-        None if query.contains_key("Signature") => Err(unsupported()),
         None => Ok(()),
     };
-    let in_header = headers.get("x-amz-security-token").and_then(|value| value.to_str().ok());
-    let token = in_header.or_else(|| query.get("X-Amz-Security-Token").map(String::as_str));
     checked?;
-    sessions.check_token(Asked::of(head).access_key.as_deref(), token)
+    check_token(head, Asked::of(head).access_key.as_deref(), sessions)
+}
+
+/// Refuses a session's key without its token, and a token of another key or of none.
+pub(crate) fn check_token(
+    head: &Parts,
+    access_key: Option<&str>,
+    sessions: &Sessions,
+) -> Result<(), S3Error> {
+    let in_header = head.headers.get("x-amz-security-token").and_then(|value| value.to_str().ok());
+    let query = head.uri.query().unwrap_or_default();
+    let in_query = || {
+        let mut words = url::form_urlencoded::parse(query.as_bytes());
+        words.find(|(word, _)| word == "X-Amz-Security-Token").map(|(_, token)| token.into_owned())
+    };
+    let token = in_header.map(str::to_owned).or_else(in_query);
+    sessions.check_token(access_key, token.as_deref())
 }
 
 fn in_header(value: &str, headers: &HeaderMap, region: &str) -> Result<(), S3Error> {
@@ -139,10 +160,11 @@ fn must_be_hash(headers: &HeaderMap) -> Result<(), S3Error> {
     Err(argument(message, "x-amz-content-sha256", text))
 }
 
-/// Amazon's own headers change what a request does, so that they must be signed.
+/// Amazon's own headers change what a request does, and the host may name the bucket: all of them must be signed.
 fn must_be_signed(headers: &HeaderMap, signed: &str) -> Result<(), S3Error> {
     let signed: Vec<String> = signed.split(';').map(str::to_ascii_lowercase).collect();
-    let own = headers.keys().map(http::HeaderName::as_str).filter(|name| name.starts_with("x-amz-"));
+    let own = headers.keys().map(http::HeaderName::as_str);
+    let own = own.filter(|name| name.starts_with("x-amz-") || *name == "host");
     let mut unsigned: Vec<&str> =
         own.filter(|name| *name != "x-amz-content-sha256" && !signed.iter().any(|s| s == name)).collect();
     if unsigned.is_empty() {
@@ -204,7 +226,7 @@ fn in_query(
         ));
     }
     if !date.starts_with(credential.date) {
-        let (given, expected) = (credential.date, &date[..date.len().min(8)]);
+        let (given, expected) = (credential.date, date.get(..8).unwrap_or(date));
         return Err(query_error(&format!(
             "Invalid credential date {given:?}. This date is not the same as X-Amz-Date: {expected:?}."
         )));

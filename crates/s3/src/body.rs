@@ -11,12 +11,17 @@ use std::task::{Context, Poll};
 use store::{Attributes, Multipart, ObjectKey, ObjectRef, ObjectStore, ObjectWriter, Payload, Precondition};
 use store::{PutOptions, StoreError, Tags};
 
+use crate::admission::{Admitted, SMALL_BYTES, Share};
 use crate::checksums::{Checksum, Digests, Found};
 use crate::error::{from_store, from_upload};
-use crate::places::{self, Place};
 
 /// Bodies up to this length are held and stored by one call; longer ones go out as they come, or in parts of this length.
 const PART_BYTES: u64 = 8 << 20;
+/// A body that its store takes as it comes holds this much: buffers of the store (1 MiB on a drive) and of the connection.
+/// It also bounds how many long bodies there are at a time.
+const STREAM_BYTES: u64 = 4 << 20;
+/// The most that a store holds of a part: what it sends on at once, with a last piece that would be too short alone.
+const STORED_AT_ONCE_BYTES: u64 = 13 << 20;
 /// Parts of one body that are on their way at the same time.
 const PARTS_AT_ONCE: usize = 2;
 /// Pieces of a body between who reads it and who stores it.
@@ -30,12 +35,41 @@ pub(crate) struct Incoming {
     digests: Option<Digests>,
     left: Option<u64>,
     len: u64,
+    /// Whose share of memory it takes; `None` for a body that comes from a store.
+    admitted: Option<Admitted>,
 }
 
 impl Incoming {
     /// `announced`: its length in bytes, if the request says so.
-    pub(crate) fn new(body: Option<StreamingBlob>, announced: Option<u64>, digests: Digests) -> Self {
-        Self { body, ahead: None, digests: Some(digests), left: announced, len: 0 }
+    pub(crate) fn new(
+        body: Option<StreamingBlob>,
+        announced: Option<u64>,
+        digests: Digests,
+        admitted: Option<Admitted>,
+    ) -> Self {
+        Self { body, ahead: None, digests: Some(digests), left: announced, len: 0, admitted }
+    }
+
+    /// Takes memory for the beginning of the body, before any of it is read.
+    async fn take_short(&self) -> S3Result<Option<Share>> {
+        match &self.admitted {
+            Some(admitted) => admitted.short(self.left).await,
+            None => Ok(None),
+        }
+    }
+
+    /// Takes memory for a part of the body, or for a store that takes the body as it comes.
+    async fn take_part(&self, bytes: u64) -> S3Result<Option<Share>> {
+        match &self.admitted {
+            Some(admitted) => admitted.part(bytes.max(STREAM_BYTES)).await,
+            None => Ok(None),
+        }
+    }
+
+    /// What is left of the body in bytes, as far as it is announced, but at most `bytes_max`.
+    fn left_up_to(&self, bytes_max: u64) -> u64 {
+        let ahead = self.ahead.as_ref().map_or(0, Bytes::len) as u64;
+        self.left.map_or(bytes_max, |left| (left + ahead).min(bytes_max))
     }
 
     /// The next piece, not empty; `None` at the end.
@@ -72,21 +106,21 @@ impl Incoming {
         Ok(piece)
     }
 
-    /// The next part, of about [`PART_BYTES`] or up to the end.
+    /// The next part, of about [`PART_BYTES`] or up to the end. A caller that holds another part must be sending it, for
+    /// the wait for memory may need that part's memory.
     async fn part(&mut self) -> S3Result<Part> {
-        let mut part = Part::default();
+        let left = self.left_up_to(PART_BYTES);
+        let share = if left == 0 { None } else { self.take_part(left).await? };
+        let mut part = Part { bytes: Payload::default(), share };
         self.fill(&mut part, PART_BYTES).await?;
         Ok(part)
     }
 
-    /// Reads on until a part has about so many bytes, or to the end. Nobody may wait for it who holds another part and does not
-    /// send it.
+    /// Reads on until a part has about so many bytes, or to the end.
     async fn fill(&mut self, part: &mut Part, bytes: u64) -> S3Result<()> {
-        while part.bytes.len() < bytes {
-            if part.place.is_none() && part.bytes.len() >= places::SMALL_BYTES {
-                part.place = Some(places::for_part().await?);
-            }
-            let Some(piece) = self.next().await? else { break };
+        while part.bytes.len() < bytes
+            && let Some(piece) = self.next().await?
+        {
             part.bytes.push(piece);
         }
         Ok(())
@@ -104,11 +138,10 @@ impl Incoming {
     }
 }
 
-/// Bytes of a body that are held, and the place for them, if they need one.
-#[derive(Default)]
+/// Bytes of a body that are held, and the share of memory that they take.
 struct Part {
     bytes: Payload,
-    place: Option<Place>,
+    share: Option<Share>,
 }
 
 /// An object to be made of a body.
@@ -137,12 +170,14 @@ pub(crate) struct Made {
 /// Stores a body. It shows as an object only when it has arrived whole.
 pub(crate) async fn put(mut incoming: Incoming, target: Target<'_>) -> S3Result<Made> {
     let announced = incoming.left;
-    let mut first = Part::default();
-    incoming.fill(&mut first, places::SMALL_BYTES).await?;
+    let mut first = Part { bytes: Payload::default(), share: incoming.take_short().await? };
+    incoming.fill(&mut first, SMALL_BYTES).await?;
     if !incoming.is_at_end().await? {
         if let Some(writer) = target.store.writer(target.key, announced).await.map_err(from_store)? {
-            return put_as_it_comes(incoming, target, writer, first.bytes).await;
+            let _share = incoming.take_part(STREAM_BYTES).await?;
+            return put_as_it_comes(incoming, target, writer, first).await;
         }
+        first.share = incoming.take_part(announced.unwrap_or(PART_BYTES).min(PART_BYTES)).await?;
         incoming.fill(&mut first, PART_BYTES).await?;
     }
     if !incoming.is_at_end().await? {
@@ -159,9 +194,9 @@ async fn put_as_it_comes(
     mut incoming: Incoming,
     target: Target<'_>,
     mut writer: Box<dyn ObjectWriter>,
-    first: Payload,
+    first: Part,
 ) -> S3Result<Made> {
-    for piece in first.pieces() {
+    for piece in first.bytes.pieces() {
         writer.write(piece.clone()).await.map_err(from_store)?;
     }
     drop(first);
@@ -218,10 +253,10 @@ async fn send_parts(incoming: &mut Incoming, upload: &dyn Multipart, first: Part
     Ok(())
 }
 
-/// Sends a part and gives its place back.
+/// Sends a part and gives its memory back.
 async fn send(upload: &dyn Multipart, number: u32, part: Part) -> store::Result<()> {
     upload.put_part(number, part.bytes).await?;
-    drop(part.place);
+    drop(part.share);
     Ok(())
 }
 
@@ -229,6 +264,10 @@ async fn send(upload: &dyn Multipart, number: u32, part: Part) -> store::Result<
 pub(crate) const CHECKSUM: &str = "tenon-checksum";
 /// User metadata that keeps the sizes of its parts.
 pub(crate) const PARTS: &str = "tenon-parts";
+/// User metadata that keeps the checksums of its parts.
+pub(crate) const PART_CHECKSUMS: &str = "tenon-part-checksums";
+/// User metadata of an upload that keeps who began it.
+pub(crate) const INITIATOR: &str = "tenon-initiator";
 /// User metadata that keeps the id of the upload it was.
 pub(crate) const UPLOAD: &str = "tenon-upload";
 
@@ -248,11 +287,24 @@ pub(crate) async fn pipe<T, Storing>(
 where
     Storing: Future<Output = store::Result<T>>,
 {
+    let short = incoming.take_short().await?;
+    let announced = incoming.left;
+    let mut first = Part { bytes: Payload::default(), share: short };
+    // A store begins when a short body is there, or so much of a long one: until then a slow client holds nothing of it.
+    incoming.fill(&mut first, SMALL_BYTES).await?;
+    let Part { bytes: first, share: _short } = first;
+    let _long = match incoming.is_at_end().await? {
+        true => None,
+        false => {
+            let held = announced.unwrap_or(STORED_AT_ONCE_BYTES).min(STORED_AT_ONCE_BYTES);
+            incoming.take_part(held).await?
+        }
+    };
     let shared = Arc::new(Shared::default());
     let (sender, receiver) = tokio::sync::mpsc::channel(PIECES_PIPED);
     let finished = shared.clone();
     let reading = async move {
-        let end = read_into(&mut incoming, &sender).await;
+        let end = read_into(first, &mut incoming, &sender).await;
         *finished.lock() = end;
         if matches!(*finished.lock(), Some(Err(_))) {
             sender.send(Err(StoreError::Corrupt("the body broke off".into()))).await.ok();
@@ -279,13 +331,18 @@ where
 
 /// Sends all pieces; how the body ended, or `None` if nobody wants more of it.
 async fn read_into(
+    first: Payload,
     incoming: &mut Incoming,
     sender: &tokio::sync::mpsc::Sender<store::Result<Bytes>>,
 ) -> Option<S3Result<Option<Checksum>>> {
+    for piece in first.pieces() {
+        sender.send(Ok(piece.clone())).await.ok()?;
+    }
+    drop(first);
     loop {
         match incoming.next().await {
             Ok(Some(piece)) => sender.send(Ok(piece)).await.ok()?,
-            Ok(None) => return Some(incoming.finish().map(|found| found.checksum)),
+            Ok(None) => return Some(incoming.finish().map(Found::of_part)),
             Err(error) => return Some(Err(error)),
         }
     }

@@ -78,7 +78,7 @@ impl Algorithm {
         format!("x-amz-checksum-{}", self.name().to_ascii_lowercase())
     }
 
-    fn digest_bytes(self) -> usize {
+    pub(crate) fn digest_bytes(self) -> usize {
         match self {
             Self::Crc32 | Self::Crc32c => 4,
             Self::Crc64Nvme | Self::XxHash64 | Self::XxHash3 => 8,
@@ -196,6 +196,23 @@ impl Checksum {
     pub(crate) fn carried(&self) -> Option<String> {
         let is_unknown = Algorithm::UNKNOWN.contains(&self.algorithm);
         is_unknown.then(|| format!("{}:{}", self.algorithm.name(), self.value))
+    }
+
+    /// The digest of a checksum that is not composite.
+    pub(crate) fn digest(&self) -> Option<Vec<u8>> {
+        decode(&self.value)
+    }
+
+    /// The checksum, with the MD5 that is another one of the same bytes.
+    fn and_md5(self, digest: Vec<u8>) -> Self {
+        if self.by(Algorithm::Md5).is_some() {
+            return self;
+        }
+        let also = match self.also {
+            None => Self::new(Algorithm::Md5, encode(&digest)),
+            Some(also) => also.and_md5(digest),
+        };
+        Self { also: Some(Box::new(also)), ..self }
     }
 
     /// As it is kept with an object or a part.
@@ -387,6 +404,17 @@ pub(crate) struct Found {
     pub(crate) etag: Option<ETag>,
 }
 
+impl Found {
+    /// The checksums kept of a part: its own, and its MD5.
+    pub(crate) fn of_part(self) -> Option<Checksum> {
+        let md5 = self.etag.and_then(|etag| unhex(etag.as_str()));
+        match (self.checksum, md5) {
+            (Some(checksum), Some(md5)) => Some(checksum.and_md5(md5)),
+            (checksum, md5) => checksum.or(md5.map(|md5| Checksum::new(Algorithm::Md5, encode(&md5)))),
+        }
+    }
+}
+
 /// The digests of a body that is being read.
 pub(crate) struct Digests {
     declared: Declared,
@@ -512,12 +540,17 @@ const MD5_CODE: base64::engine::GeneralPurpose = base64::engine::GeneralPurpose:
     base64::engine::general_purpose::PAD.with_decode_allow_trailing_bits(true),
 );
 
-fn encode(bytes: &[u8]) -> String {
+fn unhex(text: &str) -> Option<Vec<u8>> {
+    let pairs = text.as_bytes().chunks(2);
+    pairs.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()).collect()
+}
+
+pub(crate) fn encode(bytes: &[u8]) -> String {
     base64::engine::general_purpose::STANDARD.encode(bytes)
 }
 
 /// Standard base64 with padding.
-fn decode(text: &str) -> Option<Vec<u8>> {
+pub(crate) fn decode(text: &str) -> Option<Vec<u8>> {
     base64::engine::general_purpose::STANDARD.decode(text).ok()
 }
 

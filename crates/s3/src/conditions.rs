@@ -8,9 +8,36 @@ use crate::buckets::Bucket;
 use crate::error::{from_store, precondition_failed};
 use crate::headers;
 
+/// Lists of entity tags of a read, which the protocol layer does not read (RFC 9110 section 13.1). Caches that hold
+/// several versions send them.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Lists {
+    if_match: Option<Vec<String>>,
+    if_none_match: Option<Vec<String>>,
+}
+
+impl Lists {
+    /// Takes the lists out of a request's headers. A condition with one entity tag stays.
+    pub(crate) fn take(headers: &mut http::HeaderMap) -> Self {
+        let mut take = |name: http::HeaderName| {
+            let texts = headers.get_all(&name).iter().map(|value| value.to_str().unwrap_or_default());
+            let texts = texts.flat_map(|text| text.split(',')).map(str::trim).filter(|tag| !tag.is_empty());
+            let tags: Vec<String> =
+                texts.map(|tag| tag.strip_prefix("W/").unwrap_or(tag).trim_matches('"').to_owned()).collect();
+            (tags.len() > 1).then(|| {
+                headers.remove(&name);
+                tags
+            })
+        };
+        let (if_match, if_none_match) = (take(http::header::IF_MATCH), take(http::header::IF_NONE_MATCH));
+        Self { if_match, if_none_match }
+    }
+}
+
 /// The conditions of a read.
 #[derive(Debug, Default)]
 pub(crate) struct Conditions {
+    pub(crate) lists: Lists,
     pub(crate) if_match: Option<ETagCondition>,
     pub(crate) if_none_match: Option<ETagCondition>,
     pub(crate) if_modified_since: Option<Timestamp>,
@@ -40,13 +67,20 @@ impl Conditions {
         // S3 has seconds.
         let modified = meta.object.last_modified.map(store::Timestamp::secs);
         let is_after = |time: &Timestamp| modified.is_some_and(|modified| modified > headers::secs(time));
-        match (&self.if_match, &self.if_unmodified_since) {
-            (Some(wanted), _) if !names(wanted, etag) => return Verdict::Fails,
+        let is_in = |list: &Option<Vec<String>>| {
+            list.as_ref().map(|tags| tags.iter().any(|tag| tag == "*" || tag == etag.as_str()))
+        };
+        let matches = |single: &Option<ETagCondition>, list| match single {
+            Some(wanted) => Some(names(wanted, etag)),
+            None => is_in(list),
+        };
+        match (matches(&self.if_match, &self.lists.if_match), &self.if_unmodified_since) {
+            (Some(false), _) => return Verdict::Fails,
             (None, Some(time)) if is_after(time) => return Verdict::Fails,
             _ => {}
         }
-        match (&self.if_none_match, &self.if_modified_since) {
-            (Some(known), _) if names(known, etag) => Verdict::Unchanged,
+        match (matches(&self.if_none_match, &self.lists.if_none_match), &self.if_modified_since) {
+            (Some(true), _) => Verdict::Unchanged,
             (None, Some(time)) if !is_after(time) => Verdict::Unchanged,
             _ => Verdict::Holds,
         }

@@ -1,37 +1,43 @@
 //! One request in, one answer out: what stands around the S3 operations.
 
-use http::header::{HOST, SERVER};
+use http::header::{CONTENT_LENGTH, HOST, SERVER, TRANSFER_ENCODING};
 use http::request::Parts;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
+use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode};
+use http_body::Body as _;
 use s3s::config::{S3Config, StaticConfigProvider};
 use s3s::dto::CORSConfiguration;
 use s3s::service::{S3Service, S3ServiceBuilder};
 use s3s::{Body, S3Error, S3Result, s3_error};
 use std::collections::BTreeMap;
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use store::{Buckets, Clock, Entropy};
 use tokio::sync::watch;
 
 use crate::access::Gate;
+use crate::access_log::{AccessLog, Answered, Learned, key_of};
+use crate::admission::{Admission, Admitted, Client, Holder, Share};
 use crate::authorization;
 use crate::buckets::Bucket;
 use crate::conditions;
 use crate::cors::Asked;
-use crate::error::{custom, from_store, not_implemented};
+use crate::early_access::EarlyAccess;
+use crate::encryption;
+use crate::error::{custom, from_store};
 use crate::lifecycle::{self, Expired};
 use crate::mending::Mending;
-use crate::named::{Hosts, Named, domains_of};
+use crate::named::{Hosts, Named, encoded_path};
 use crate::notify::{Notifier, Received};
 use crate::ops::settings;
-use crate::places;
-use crate::query;
+use crate::policy_condition::Peer;
+use crate::query::{self, Target};
 use crate::routes::{Routes, is_sts};
 use crate::service::Service;
 use crate::sessions::Sessions;
 use crate::users::Users;
-use crate::wire::{self, DOCUMENT_BYTES_MAX, Verifier};
+use crate::wire::{self, DOCUMENT_BYTES_MAX, Signer, Verifier};
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-amz-request-id");
 
@@ -39,13 +45,11 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("x-amz-request-id");
 pub(crate) const STS_BYTES_MAX: usize = 8 << 10;
 
 /// Headers that ask for what is not implemented: overlooked, they would leave data less safe than its owner thinks.
-const NOT_IMPLEMENTED: [&str; 5] = [
-    "x-amz-server-side-encryption-customer-algorithm",
-    "x-amz-server-side-encryption-customer-key",
-    "x-amz-copy-source-server-side-encryption-customer-algorithm",
-    "x-amz-server-side-encryption-aws-kms-key-id",
-    "x-amz-write-offset-bytes",
-];
+const NOT_IMPLEMENTED: [&str; 1] = ["x-amz-write-offset-bytes"];
+
+/// Marks requests that came over TLS.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Secure;
 
 /// How an endpoint answers.
 #[derive(Debug, Clone)]
@@ -60,15 +64,20 @@ pub struct EndpointOptions {
     pub webhooks: BTreeMap<String, events::Webhook>,
     /// Whether etags of new objects are MD5s, as far as the store calls objects as it is told. It costs more than all else.
     pub md5: bool,
+    /// Whether all that is stored is encrypted at rest, as the operator states. Then requests for `AES256` are taken, and
+    /// answers show it; otherwise they are refused.
+    pub encrypted: bool,
 }
 
 /// An S3 endpoint over some buckets. Clones share it.
 #[derive(Clone)]
 pub struct Endpoint {
     verifier: Verifier,
+    early_access: EarlyAccess,
     service: S3Service,
     hosts: Hosts,
     shared: Arc<Shared>,
+    access_log: Option<AccessLog>,
 }
 
 /// What all operations need.
@@ -81,8 +90,11 @@ pub(crate) struct Shared {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) entropy: Arc<Entropy>,
     pub(crate) notifier: Arc<Notifier>,
+    pub(crate) admission: Arc<Admission>,
     /// Whether etags are to be MD5s.
     pub(crate) md5: bool,
+    /// Whether all that is stored is encrypted at rest.
+    pub(crate) encrypted: bool,
 }
 
 impl Shared {
@@ -95,6 +107,14 @@ impl Shared {
     pub(crate) fn user_of(&self, signer: Option<&str>) -> Option<String> {
         let signer = signer?;
         Some(self.sessions.user_of(signer).unwrap_or_else(|| signer.to_owned()))
+    }
+}
+
+impl Shared {
+    /// What a request takes its share of, by who signed it and where it comes from.
+    fn admitted(&self, signer: Option<&str>, peer: Option<IpAddr>) -> Admitted {
+        let holder = self.user_of(signer).map_or(Holder::Anonymous, Holder::User);
+        Admitted { admission: self.admission.clone(), client: Client { holder, peer } }
     }
 }
 
@@ -112,27 +132,53 @@ impl Endpoint {
         clock: Arc<dyn Clock>,
         entropy: Arc<Entropy>,
     ) -> Result<Self, String> {
-        let EndpointOptions { users, region, domains, webhooks, md5 } = options;
+        let EndpointOptions { users, region, domains, webhooks, md5, encrypted } = options;
         let sessions = Sessions::new(users.clone(), clock.clone(), entropy.clone());
         let notifier = Arc::new(Notifier::start(webhooks, region.clone(), users.clone(), clock.clone()));
-        let shared =
-            Shared { buckets, users, sessions: sessions.clone(), region, md5, clock, entropy, notifier };
-        let shared = Arc::new(shared);
+        let shared = Arc::new(Shared {
+            buckets,
+            users,
+            sessions: sessions.clone(),
+            region,
+            md5,
+            encrypted,
+            clock,
+            entropy,
+            notifier,
+            admission: Arc::new(Admission::new()),
+        });
         let gate = Gate(shared.clone());
         let mut builder = S3ServiceBuilder::new(Service { shared: shared.clone(), gate: gate.clone() });
         // Signatures were checked before; without this nothing would be asked of the gate.
         builder.set_auth(sessions.clone());
         builder.set_access(gate.clone());
-        builder.set_route(Routes { shared: shared.clone(), gate });
+        builder.set_route(Routes { shared: shared.clone(), gate: gate.clone() });
         let mut config = S3Config::default();
         config.xml_max_body_size = DOCUMENT_BYTES_MAX;
         builder.set_config(Arc::new(StaticConfigProvider::new(Arc::new(config))));
-        if let Some(hosts) = domains_of(&domains)? {
-            builder.set_host(hosts);
-        }
-        let verifier = Verifier::new(sessions, domains_of(&domains)?);
+        let early_access = EarlyAccess::new(gate, sessions.clone());
+        let verifier = Verifier::new(sessions);
         let hosts = Hosts::new(&domains)?;
-        Ok(Self { verifier, service: builder.build(), hosts, shared })
+        Ok(Self { verifier, early_access, service: builder.build(), hosts, shared, access_log: None })
+    }
+
+    /// An endpoint that writes what clients asked for to a log.
+    #[must_use]
+    pub fn with_access_log(self, log: AccessLog) -> Self {
+        Self { access_log: Some(log), ..self }
+    }
+
+    pub(crate) fn access_log(&self) -> Option<&AccessLog> {
+        self.access_log.as_ref()
+    }
+
+    pub(crate) fn now(&self) -> store::Timestamp {
+        self.shared.clock.now()
+    }
+
+    /// Sets the limits of its admission control, before the first request.
+    pub(crate) fn limit(&self, requests: usize, body_bytes: u64) {
+        self.shared.admission.resize(requests, body_bytes);
     }
 
     /// Answers a request.
@@ -140,23 +186,39 @@ impl Endpoint {
         let id = format!("{:016X}", self.shared.entropy.next_u64());
         let received = Received { id: id.clone(), method: request.method().clone() };
         request.extensions_mut().insert(received);
-        let (head, body) = request.into_parts();
+        let learned = Learned::default();
+        if self.access_log.is_some() {
+            request.extensions_mut().insert(learned.clone());
+        }
+        let (signed, body) = request.into_parts();
+        let mut head = signed.clone();
         let named = self.hosts.named(&head);
+        let resolved = named.as_ref().map_or_else(|odd| Err(again(odd)), |named| resolve(&mut head, named));
+        let named = named.unwrap_or_default();
+        let key = key_of(&head.uri, named.bucket.as_deref());
+        let asked_of = Answered { id: id.clone(), bucket: named.bucket.clone(), key, learned };
         let mending = Mending::of(&head, &named);
         let asked = match head.method {
             Method::OPTIONS => Ok(None),
             _ => Asked::of(&head.method, &head.headers),
         };
-        let answered = match (refused(&head), &asked) {
+        let is_encrypted = self.shared.encrypted;
+        let refused = resolved.err().or_else(|| refused(&head, &named, is_encrypted));
+        let encryption = encryption::shown(&head.method, named.target(), &head.uri).filter(|_| is_encrypted);
+        let mut place = None;
+        let answered = match (refused, &asked) {
             (Some(error), _) => Err(error),
             (None, Err(odd)) => Err(again(odd)),
             (None, Ok(_)) if head.method == Method::OPTIONS => {
                 self.preflight(&head, named.bucket.as_deref()).await
             }
-            (None, Ok(_)) => self.serve(head, body, &named).await,
+            (None, Ok(_)) => self.serve(&signed, head, body, &named, &mut place).await,
         };
         let answer = answered.unwrap_or_else(error_response);
         let mut answer = mending.mend(answer, &id).await;
+        if let Some((name, value)) = encryption.filter(|_| answer.status().is_success()) {
+            answer.headers_mut().insert(name, value);
+        }
         if let (Ok(Some(asked)), Some(bucket)) = (asked, named.bucket)
             && let Ok(Some(headers)) = self.cors(&bucket).await.map(|cors| asked.answer(&cors?))
         {
@@ -166,6 +228,9 @@ impl Endpoint {
             answer.headers_mut().insert(REQUEST_ID, id);
         }
         answer.headers_mut().insert(SERVER, HeaderValue::from_static("Tenon"));
+        answer.extensions_mut().insert(asked_of);
+        // Until the answer is sent, the request has its place.
+        answer.extensions_mut().insert(Arc::new(place));
         answer
     }
 
@@ -199,43 +264,63 @@ impl Endpoint {
         self.shared.notifier.finish(patience).await;
     }
 
-    /// The answer to a request that has no place.
-    pub(crate) fn slow_down() -> Response<Body> {
-        error_response(s3_error!(SlowDown, "Please reduce your request rate."))
-    }
-
     /// The answer to a request that found something that cannot be.
     pub(crate) fn broken() -> Response<Body> {
         error_response(s3_error!(InternalError, "We encountered an internal error, please try again."))
     }
 
-    async fn serve(&self, head: Parts, body: Body, named: &Named) -> S3Result<Response<Body>> {
-        let _place = places::for_document(&head).await?;
+    /// Answers a request whose head is in order. `signed` is its head as it came, `head` the same in path style with all
+    /// its headers. Leaves its place in `place`.
+    async fn serve(
+        &self,
+        signed: &Parts,
+        head: Parts,
+        body: Body,
+        named: &Named,
+        place: &mut Option<Share>,
+    ) -> S3Result<Response<Body>> {
         let (shared, now) = (&self.shared, self.shared.clock.now());
+        let peer = head.extensions.get::<Peer>().map(|peer| peer.0);
         if wire::is_post(&head, named) {
-            let (put, posted) =
-                wire::read_post(head, body, named, &shared.region, &shared.sessions, now).await?;
+            let reading = wire::read_post(head, body, named, &shared.region, &shared.sessions, now);
+            let (mut put, posted) = shared.admission.read_unproven(peer, reading).await?;
+            let admitted = shared.admitted(Signer::of(put.extensions()), peer);
+            admitted.note(put.extensions());
+            *place = Some(shared.admission.admit(&admitted.client)?);
+            encryption::check(put.headers(), shared.encrypted)?;
+            put.extensions_mut().insert(admitted);
             return Ok(posted.answer(self.call(put).await?));
         }
-        authorization::check(&head, &shared.region, &shared.sessions, now)?;
-        let (body, signed) = match is_sts(&head.method, &head.uri) {
+        authorization::check(signed, &shared.region, &shared.sessions, now)?;
+        let (body, form) = match is_sts(&head.method, &head.uri) {
             false => (body, Body::empty()),
-            true => twice(body).await?,
+            true => shared.admission.read_unproven(peer, twice(body)).await?,
         };
-        let signer = match self.verifier.verify(&head, signed).await {
+        let signer = match self.verifier.verify(signed, form).await {
             Ok(signer) => signer,
             Err(answer) => return Ok(*answer),
         };
+        // The key whose signature was checked counts, whatever else the request says.
+        let access_key = signer.as_ref().map(|signer| signer.access_key.as_str());
+        authorization::check_token(signed, access_key, &shared.sessions)?;
+        let reads_body_first = wire::reads_body_first(&head, named) && !body.is_end_stream();
+        if reads_body_first && let Err(answer) = self.early_access.check(&head, signer.as_ref()).await {
+            return Ok(*answer);
+        }
+        let admitted = shared.admitted(access_key, peer);
+        admitted.note(&head.extensions);
+        *place = Some(shared.admission.admit(&admitted.client)?);
         // That there is no bucket is said before what is wrong with a copy's source, or with what a document says.
-        let (copies, brings_document) = (wire::copies(&head), wire::brings_document(&head));
         let bucket = named.bucket.as_deref();
-        if let Some(bucket) = bucket.filter(|_| copies) {
+        if let Some(bucket) = bucket.filter(|_| wire::copies(&head) || wire::brings_document(&head)) {
             shared.bucket(bucket).await?;
         }
-        let plain = wire::plain(head, body, named, signer.as_ref()).await?;
-        if let Some(bucket) = bucket.filter(|_| brings_document) {
-            shared.bucket(bucket).await?;
-        }
+        let _document = match reads_body_first {
+            true => admitted.document(body.size_hint().exact(), DOCUMENT_BYTES_MAX as u64).await?,
+            false => None,
+        };
+        let mut plain = wire::plain(head, body, named, signer.as_ref()).await?;
+        plain.extensions_mut().insert(admitted);
         self.call(plain).await
     }
 
@@ -270,10 +355,20 @@ impl Endpoint {
     }
 }
 
+/// Writes a request in path style, and headers that its URL carries as headers.
+fn resolve(head: &mut Parts, named: &Named) -> S3Result<()> {
+    head.extensions.insert(BucketUrl::of(head, named));
+    head.uri = named.path_style(&head.uri)?;
+    wire::unhoist(head)
+}
+
 /// What is refused before anybody looks who asks.
-fn refused(head: &Parts) -> Option<S3Error> {
-    if let Some(word) = head.uri.query().and_then(query::unknown_word) {
-        return Some(not_implemented(&format!("A query with '{word}'")));
+fn refused(head: &Parts, named: &Named, is_encrypted: bool) -> Option<S3Error> {
+    let query = head.uri.query().unwrap_or_default();
+    if head.method != Method::OPTIONS
+        && let Err(error) = query::check(&head.method, named.target(), query)
+    {
+        return Some(error);
     }
     if let Err(error) = wire::check_form(head) {
         return Some(error);
@@ -283,12 +378,25 @@ fn refused(head: &Parts) -> Option<S3Error> {
     if is_write && if_none_match.is_some_and(|value| value.as_bytes() != b"*") {
         return Some(conditions::unusual());
     }
+    if let Err(error) = encryption::check(&head.headers, is_encrypted) {
+        return Some(error);
+    }
+    if is_write && named.target() == Target::Object && lacks_length(head) {
+        return Some(s3_error!(MissingContentLength));
+    }
     NOT_IMPLEMENTED.iter().find(|name| head.headers.contains_key(**name)).map(|name| {
         s3_error!(
             NotImplemented,
             "A header you provided implies functionality that is not implemented: {name}"
         )
     })
+}
+
+/// Whether a request that is to have a body does not say how long it is.
+fn lacks_length(head: &Parts) -> bool {
+    let has = |name: &HeaderName| head.headers.contains_key(name);
+    let has_no_body = wire::copies(head) || query::has_word(&head.uri, "renameObject");
+    head.method == Method::PUT && !has_no_body && !has(&CONTENT_LENGTH) && !has(&TRANSFER_ENCODING)
 }
 
 /// A short body, to be read twice.
@@ -316,8 +424,20 @@ fn error_response(error: S3Error) -> Response<Body> {
     })
 }
 
-/// Where an object can be fetched, as CompleteMultipartUpload says.
-pub(crate) fn location(headers: &HeaderMap, bucket: &str, key: &str) -> String {
-    let host = headers.get(HOST).and_then(|value| value.to_str().ok()).unwrap_or("localhost");
-    format!("http://{host}/{bucket}/{key}")
+/// The URL of the bucket that a request names, as the client wrote it.
+#[derive(Debug, Clone)]
+pub(crate) struct BucketUrl(String);
+
+impl BucketUrl {
+    fn of(head: &Parts, named: &Named) -> Self {
+        let scheme = head.extensions.get::<Secure>().map_or("http", |_| "https");
+        let host = head.headers.get(HOST).and_then(|value| value.to_str().ok()).unwrap_or("localhost");
+        Self(format!("{scheme}://{host}{}", named.path_of_bucket()))
+    }
+}
+
+/// Returns where an object can be fetched, as answers to completed uploads and forms say.
+pub(crate) fn location(extensions: &http::Extensions, key: &str) -> String {
+    let bucket = extensions.get::<BucketUrl>().map_or("", |url| url.0.as_str());
+    format!("{bucket}/{}", encoded_path(key))
 }

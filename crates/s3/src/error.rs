@@ -61,6 +61,11 @@ pub(crate) fn not_implemented(what: &str) -> S3Error {
     s3_error!(NotImplemented, "{what} is not implemented here")
 }
 
+/// A fault of the endpoint's own.
+pub(crate) fn internal() -> S3Error {
+    s3_error!(InternalError, "We encountered an internal error, please try again.")
+}
+
 /// An error of S3 that the protocol layer has no name for.
 pub(crate) fn custom(code: &'static str, status: StatusCode, message: impl Into<String>) -> S3Error {
     let mut error = S3Error::with_message(S3ErrorCode::Custom(code.into()), message.into());

@@ -19,6 +19,9 @@ pub(crate) struct Listing {
     pub(crate) delimiter: Option<String>,
     /// Only texts greater than this.
     pub(crate) after: Option<Bytes>,
+    /// Whether a common prefix that begins before `after` is shown if a key in it lies after it, as S3 does for
+    /// `start-after`.
+    pub(crate) shows_begun_prefix: bool,
     pub(crate) limit: usize,
 }
 
@@ -51,6 +54,7 @@ pub(crate) async fn page(store: &dyn ObjectStore, listing: &Listing) -> S3Result
     if listing.limit == 0 {
         return Ok(page);
     }
+    page.entries.extend(begun_prefix(store, listing).await?);
     let delimiter = listing.delimiter.as_deref().unwrap_or_default().as_bytes();
     let mut request = ListRequest {
         prefix: listing.prefix.clone(),
@@ -80,6 +84,26 @@ pub(crate) async fn page(store: &dyn ObjectStore, listing: &Listing) -> S3Result
             None => return Ok(page),
         }
     }
+}
+
+/// Returns the common prefix in which `after` lies, if a key in it lies after that.
+async fn begun_prefix(store: &dyn ObjectStore, listing: &Listing) -> S3Result<Option<ListEntry>> {
+    let (Some(after), Some(delimiter)) = (&listing.after, &listing.delimiter) else { return Ok(None) };
+    let rest = after.strip_prefix(&listing.prefix[..]).filter(|_| listing.shows_begun_prefix);
+    let at =
+        rest.and_then(|rest| rest.windows(delimiter.len()).position(|window| window == delimiter.as_bytes()));
+    // A page may end with the prefix itself: then the next one begins behind all of its keys.
+    let ends = |at: usize| listing.prefix.len() + at + delimiter.len();
+    let Some(end) = at.map(ends).filter(|end| *end < after.len()) else { return Ok(None) };
+    let prefix = after.slice(..end);
+    let request = ListRequest {
+        prefix: prefix.clone(),
+        start_after: Some(after.clone()),
+        limit: 1,
+        ..ListRequest::default()
+    };
+    let found = store.list(request).await.map_err(from_store)?;
+    Ok((!found.entries.is_empty()).then_some(ListEntry::Prefix(prefix)))
 }
 
 fn folded(entry: ListEntry, prefix: &[u8], delimiter: &[u8]) -> ListEntry {

@@ -1,7 +1,10 @@
 //! Targets of the crate `fuzz`: whatever a client sends, nothing panics, an answer is S3's, and what was read is written as the
 //! same again.
 
+use aws_lc_rs::hmac;
+use base64::Engine as _;
 use bytes::Bytes;
+use futures_util::TryStreamExt as _;
 use http::header::{HeaderName, HeaderValue};
 use http::request::Parts;
 use http::{Method, Request, StatusCode};
@@ -10,11 +13,12 @@ use s3s::Body;
 use s3s::S3Error;
 use std::sync::Arc;
 use store::memory::MemoryBuckets;
-use store::{Buckets, Clock, Entropy, SystemClock};
+use store::{Buckets, Clock, Entropy, ObjectStore, SystemClock};
 
 use crate::checksums::Checksum;
 use crate::policy::{self, Asked, Policy};
 use crate::policy_condition::Circumstances;
+use crate::query::{self, Target};
 use crate::sessions::Sessions;
 use crate::users::{Role, User, Users};
 use crate::{Endpoint, EndpointOptions, authorization, headers, ops, parts};
@@ -22,27 +26,114 @@ use crate::{Endpoint, EndpointOptions, authorization, headers, ops, parts};
 /// An answer to a request that is no object holds no more than this, in bytes.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 
+const SECRET: &str = "not-a-secret-but-long-enough";
+
 const OPEN: &str = r#"{"Statement":[{"Effect":"Allow","Principal":"*","Action":"s3:*","Resource":["arn:aws:s3:::open","arn:aws:s3:::open/*"]}]}"#;
 
 /// A request to a bucket that everybody may use: `METHOD path`, headers a line each, an empty line, the body.
 pub fn request(bytes: &[u8]) {
     let Some(request) = parsed(bytes) else { return };
-    let is_head = request.method() == Method::HEAD;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
-    let runtime = runtime.unwrap_or_else(|error| panic!("no runtime: {error}"));
-    runtime.block_on(async {
-        let endpoint = endpoint().await;
-        let answer = endpoint.answer(request.map(|body| Body::from(Bytes::from(body)))).await;
-        let (head, body) = answer.into_parts();
-        let body = body.collect().await.unwrap_or_else(|error| panic!("an answer that breaks off: {error}"));
-        let body = body.to_bytes();
-        assert!(head.status.as_u16() >= 200 && body.len() <= ANSWER_BYTES_MAX, "{head:?}");
-        assert_ne!(head.status, StatusCode::INTERNAL_SERVER_ERROR, "{}", String::from_utf8_lossy(&body));
-        if head.status.is_client_error() && !is_head {
-            let text = String::from_utf8_lossy(&body);
-            assert!(text.contains("<Code>") || text.starts_with("<html"), "{head:?}: {text}");
+    within(async {
+        let (endpoint, _) = endpoint().await;
+        must_be_answered(&endpoint, request).await;
+    });
+}
+
+/// A request as [`request`], of any operation's words. One that is no operation of the table is refused, and neither such a
+/// request nor one about a sub-resource changes the bytes of the object.
+pub fn operations(bytes: &[u8]) {
+    let [method, target, rest @ ..] = bytes else { return };
+    let method = METHODS[usize::from(*method) % METHODS.len()];
+    let (path, target) = PATHS[usize::from(*target) % PATHS.len()];
+    let end = rest.iter().position(|byte| *byte == b'\n').unwrap_or(rest.len());
+    let (words, rest) = rest.split_at(end);
+    let Some(request) = parsed(&[method.as_bytes(), b" ", path.as_bytes(), b"?", words, rest].concat())
+    else {
+        return;
+    };
+    let (method, query) = (request.method().clone(), request.uri().query().unwrap_or_default().to_owned());
+    let is_operation = query::check(&method, target, &query).is_ok();
+    let writes = query::writes_bytes(&method, target, &query);
+    within(async {
+        let (endpoint, store) = endpoint().await;
+        let status = must_be_answered(&endpoint, request).await;
+        assert!(is_operation || !status.is_success(), "{method} {path}?{query} is no operation: {status}");
+        if !writes {
+            let key = store::ObjectKey::new(b"key".as_slice()).unwrap_or_else(|error| panic!("{error}"));
+            let found = store.get(&key, store::GetOptions::default()).await;
+            let body = found.unwrap_or_else(|error| panic!("{method} {path}?{query}: {error}")).body;
+            let body: Vec<Bytes> = body.try_collect().await.unwrap_or_else(|error| panic!("{error}"));
+            assert_eq!(body.concat(), BODY.as_bytes(), "{method} {path}?{query}");
         }
     });
+}
+
+const METHODS: [&str; 7] = ["GET", "PUT", "POST", "DELETE", "HEAD", "OPTIONS", "PATCH"];
+const PATHS: [(&str, Target); 5] = [
+    ("/open/key", Target::Object),
+    ("/open", Target::Bucket),
+    ("/", Target::Service),
+    ("/open/other", Target::Object),
+    ("/open/", Target::Bucket),
+];
+
+/// A browser's form: fields as `name: value`, a line each, an empty line, the file. A field `policy` is signed for the user
+/// unless the form has a signature.
+pub fn form(bytes: &[u8]) {
+    let cut = bytes.windows(2).position(|two| two == b"\n\n").unwrap_or(bytes.len());
+    let mut body = Vec::new();
+    let mut add = |name: &[u8], value: &[u8]| {
+        let head: &[u8] = b"--b\r\nContent-Disposition: form-data; name=\"";
+        body.extend([head, name, b"\"\r\n\r\n", value, b"\r\n"].concat());
+    };
+    let is_signed = bytes.windows(9).any(|word| word.eq_ignore_ascii_case(b"signature"));
+    for line in bytes[..cut].split(|byte| *byte == b'\n') {
+        let Some(at) = line.iter().position(|byte| *byte == b':') else { continue };
+        let (name, value) = (&line[..at], line[at + 1..].trim_ascii());
+        if name != b"policy" {
+            add(name, value);
+            continue;
+        }
+        let policy = base64::engine::general_purpose::STANDARD.encode(value);
+        if !is_signed {
+            let key = hmac::Key::new(hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY, SECRET.as_bytes());
+            let signature = hmac::sign(&key, policy.as_bytes());
+            add(b"AWSAccessKeyId", b"tests-admin");
+            add(b"signature", base64::engine::general_purpose::STANDARD.encode(signature).as_bytes());
+        }
+        add(b"policy", policy.as_bytes());
+    }
+    add(b"file\"; filename=\"f", bytes.get(cut + 2..).unwrap_or_default());
+    body.extend(b"--b--\r\n");
+    let request = Request::post("/open")
+        .header(http::header::CONTENT_TYPE, "multipart/form-data; boundary=b")
+        .header(http::header::CONTENT_LENGTH, body.len());
+    let request = request.body(body).unwrap_or_else(|error| panic!("{error}"));
+    within(async {
+        let (endpoint, _) = endpoint().await;
+        must_be_answered(&endpoint, request).await;
+    });
+}
+
+fn within(work: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+    runtime.unwrap_or_else(|error| panic!("no runtime: {error}")).block_on(work);
+}
+
+/// Sends a request; the answer is one of S3's and no fault of the endpoint.
+async fn must_be_answered(endpoint: &Endpoint, request: Request<Vec<u8>>) -> StatusCode {
+    let is_head = request.method() == Method::HEAD;
+    let answer = endpoint.answer(request.map(|body| Body::from(Bytes::from(body)))).await;
+    let (head, body) = answer.into_parts();
+    let body = body.collect().await.unwrap_or_else(|error| panic!("an answer that breaks off: {error}"));
+    let body = body.to_bytes();
+    assert!(head.status.as_u16() >= 200 && body.len() <= ANSWER_BYTES_MAX, "{head:?}");
+    assert_ne!(head.status, StatusCode::INTERNAL_SERVER_ERROR, "{}", String::from_utf8_lossy(&body));
+    if head.status.is_client_error() && !is_head {
+        let text = String::from_utf8_lossy(&body);
+        assert!(text.contains("<Code>") || text.starts_with("<html"), "{head:?}: {text}");
+    }
+    head.status
 }
 
 /// How a request says who sends it.
@@ -88,6 +179,14 @@ pub fn texts(bytes: &[u8]) {
     {
         assert_eq!(parts::from_text(&written), Some(sizes));
     }
+    for count in 0..3 {
+        if let Some(found) = parts::checksums_from_text(&text, count) {
+            let written = parts::checksums_to_text(&found.iter().collect::<Vec<_>>());
+            assert!(
+                count == 0 || parts::checksums_from_text(&written.unwrap_or_default(), count) == Some(found)
+            );
+        }
+    }
     if let Some(checksum) = Checksum::from_text(&text) {
         let again = Checksum::from_text(&checksum.to_text()).map(|again| again.to_text());
         assert_eq!(again, Some(checksum.to_text()));
@@ -110,13 +209,16 @@ fn parsed(bytes: &[u8]) -> Option<Request<Vec<u8>>> {
         request = request.header(name, HeaderValue::from_bytes(line[at + 1..].trim_ascii()).ok()?);
     }
     let body = bytes.get(cut + 2..).unwrap_or_default().to_vec();
-    request.body(body).ok()
+    let length = HeaderValue::from(body.len());
+    let mut request = request.body(body).ok()?;
+    request.headers_mut().entry(http::header::CONTENT_LENGTH).or_insert(length);
+    Some(request)
 }
 
 fn users() -> Users {
     let user = User {
         access_key: "tests-admin".to_owned(),
-        secret_key: "not-a-secret-but-long-enough".to_owned(),
+        secret_key: SECRET.to_owned(),
         role: Role::Admin,
         buckets: Vec::new(),
     };
@@ -127,28 +229,33 @@ fn sessions() -> Sessions {
     Sessions::new(users(), Arc::new(SystemClock), Arc::new(Entropy::new(1)))
 }
 
-/// An endpoint of one bucket with an object, which everybody may use.
-async fn endpoint() -> Endpoint {
+/// The bytes of the object.
+const BODY: &str = "a small object";
+
+/// An endpoint of one bucket with an object, which everybody may use, and the bucket.
+async fn endpoint() -> (Endpoint, Arc<dyn ObjectStore>) {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let buckets = Arc::new(MemoryBuckets::new(clock.clone()));
     let made = async {
         buckets.create("open").await?;
         let store = buckets.open("open").await?;
         let key = store::ObjectKey::new(b"key".as_slice())?;
-        store.put(&key, store::Payload::from("a small object"), store::PutOptions::default()).await?;
+        store.put(&key, store::Payload::from(BODY), store::PutOptions::default()).await?;
         if let Some(settings) = store.settings() {
             settings.set("policy", Some(Bytes::from_static(OPEN.as_bytes()))).await?;
         }
-        Ok::<_, store::StoreError>(())
+        Ok::<_, store::StoreError>(store)
     };
-    made.await.unwrap_or_else(|error| panic!("{error}"));
+    let store = made.await.unwrap_or_else(|error| panic!("{error}"));
     let options = EndpointOptions {
         users: users(),
         region: "us-east-1".to_owned(),
         domains: Vec::new(),
         webhooks: std::collections::BTreeMap::new(),
         md5: false,
+        encrypted: false,
     };
     let entropy = Arc::new(Entropy::new(1));
-    Endpoint::new(buckets, options, clock, entropy).unwrap_or_else(|error| panic!("{error}"))
+    let endpoint = Endpoint::new(buckets, options, clock, entropy);
+    (endpoint.unwrap_or_else(|error| panic!("{error}")), store)
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use store::{Attributes, Tags};
 
 use crate::authorization::argument;
-use crate::body::{CHECKSUM, PARTS, UPLOAD};
+use crate::body::{CHECKSUM, INITIATOR, PART_CHECKSUMS, PARTS, UPLOAD};
 use crate::error::{bad_request, custom, malformed_xml};
 use crate::error_document::with_details;
 
@@ -130,7 +130,7 @@ pub(crate) fn attributes(described: Described) -> S3Result<Attributes> {
 
 /// Names of user metadata that are the endpoint's own and that no client sets or sees.
 fn is_own(name: &str) -> bool {
-    [CHECKSUM, PARTS, UPLOAD].contains(&name)
+    [CHECKSUM, INITIATOR, PARTS, PART_CHECKSUMS, UPLOAD].contains(&name)
 }
 
 /// `aws-chunked` says how the body came, not what the object is.

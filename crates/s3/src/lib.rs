@@ -10,16 +10,21 @@
 //! bounded share of memory, whatever its length; an error is S3's, and its text holds no secret.
 
 mod access;
+mod access_log;
+mod admission;
 mod authorization;
 mod body;
 mod buckets;
 mod checksums;
 mod conditions;
 mod cors;
+mod early_access;
 mod elements;
+mod encryption;
 mod endpoint;
 mod error;
 mod error_document;
+mod file_mode;
 mod fold;
 #[cfg(feature = "fuzz")]
 pub mod fuzz;
@@ -31,9 +36,9 @@ mod notify;
 mod ops;
 mod owners;
 mod parts;
-mod places;
 mod policy;
 mod policy_condition;
+mod policy_variable;
 mod query;
 mod routes;
 mod server;
@@ -43,6 +48,7 @@ mod users;
 mod versioned;
 mod wire;
 
+pub use access_log::{AccessLog, AccessRecord};
 pub use endpoint::{Endpoint, EndpointOptions};
 pub use lifecycle::Expired;
 pub use server::{Limits, Server};

@@ -1,63 +1,123 @@
-//! Which bucket and key a request names, in its path or by its host.
+//! The bucket and the key that a request names, in its path or by its host.
+//!
+//! Decides both once: requests that name their bucket by the host are rewritten to path style, and the protocol layer
+//! sees nothing else.
 
 use http::header::HOST;
 use http::request::Parts;
-use s3s::host::{MultiDomain, S3Host as _};
+use http::{HeaderValue, Uri};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use s3s::host::MultiDomain;
+use s3s::{S3Result, s3_error};
 use std::sync::Arc;
 
-/// The domains below which a bucket's name is the host's first label.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Hosts(Option<Arc<MultiDomain>>);
+use crate::query::Target;
 
-/// What a request names.
+/// The domains below which a bucket's name is the host's first label, without ports, the longest first.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Hosts(Arc<[String]>);
+
+/// The bucket and the key of a request, decoded.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Named {
     pub(crate) bucket: Option<String>,
-    pub(crate) has_key: bool,
+    pub(crate) key: Option<String>,
+    /// Whether the host names the bucket.
+    is_by_host: bool,
 }
 
 impl Named {
     pub(crate) fn is_bucket(&self) -> bool {
-        self.bucket.is_some() && !self.has_key
+        self.target() == Target::Bucket
+    }
+
+    pub(crate) fn target(&self) -> Target {
+        match (&self.bucket, &self.key) {
+            (None, _) => Target::Service,
+            (Some(_), None) => Target::Bucket,
+            (Some(_), Some(_)) => Target::Object,
+        }
+    }
+
+    /// Returns the path of the bucket below its host; a host that names the bucket needs none.
+    pub(crate) fn path_of_bucket(&self) -> String {
+        match &self.bucket {
+            Some(bucket) if !self.is_by_host => format!("/{}", encoded_path(bucket)),
+            _ => String::new(),
+        }
+    }
+
+    /// Returns the URI with the bucket in its path.
+    pub(crate) fn path_style(&self, uri: &Uri) -> S3Result<Uri> {
+        let Some(bucket) = self.bucket.as_deref().filter(|_| self.is_by_host) else { return Ok(uri.clone()) };
+        let query = uri.query().map(|query| format!("?{query}")).unwrap_or_default();
+        format!("/{bucket}{}{query}", uri.path()).parse().map_err(|_| s3_error!(InvalidURI))
     }
 }
 
 impl Hosts {
-    /// An error names a domain that is none.
+    /// Returns the hosts of an endpoint. An error names what is wrong with a domain.
     pub(crate) fn new(domains: &[String]) -> Result<Self, String> {
-        let hosts = domains_of(domains)?;
-        Ok(Self(hosts.map(Arc::new)))
+        if !domains.is_empty() {
+            MultiDomain::new(domains).map_err(|error| error.to_string())?;
+        }
+        let mut domains: Vec<String> =
+            domains.iter().map(|domain| without_port(domain).to_ascii_lowercase()).collect();
+        domains.sort_by_key(|domain| std::cmp::Reverse(domain.len()));
+        Ok(Self(domains.into()))
     }
 
-    /// What `head` names.
-    pub(crate) fn named(&self, head: &Parts) -> Named {
-        let path = head.uri.path().trim_start_matches('/');
-        if let Some(bucket) = self.bucket(head) {
-            return Named { bucket: Some(bucket), has_key: !path.is_empty() };
+    /// Returns the bucket and the key that `head` names. `InvalidURI` if the path is not UTF-8.
+    pub(crate) fn named(&self, head: &Parts) -> S3Result<Named> {
+        let path = percent_encoding::percent_decode_str(head.uri.path()).decode_utf8();
+        let path = path.map_err(|_| s3_error!(InvalidURI))?;
+        let path = path.strip_prefix('/').ok_or_else(|| s3_error!(InvalidURI))?;
+        let given = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+        if let Some(bucket) = self.bucket(head)? {
+            return Ok(Named { bucket: Some(bucket), key: given(path), is_by_host: true });
         }
-        let (bucket, key) = path.split_once('/').unwrap_or((path, ""));
-        let bucket = (!bucket.is_empty()).then(|| bucket.to_owned());
-        Named { bucket, has_key: !key.is_empty() }
+        match path.split_once('/') {
+            None => Ok(Named { bucket: given(path), key: None, is_by_host: false }),
+            Some((bucket, key)) => {
+                Ok(Named { bucket: Some(bucket.to_owned()), key: given(key), is_by_host: false })
+            }
+        }
     }
 
-    fn bucket(&self, head: &Parts) -> Option<String> {
-        let host = head.headers.get(HOST)?.to_str().ok()?;
-        // An address is no name below a domain.
-        let is_address =
-            host.parse::<std::net::SocketAddr>().is_ok() || host.parse::<std::net::IpAddr>().is_ok();
-        if is_address {
-            return None;
+    /// Returns the bucket that the host names. A host below none of the domains names none.
+    fn bucket(&self, head: &Parts) -> S3Result<Option<String>> {
+        let mut hosts = head.headers.get_all(HOST).iter();
+        let host = hosts.next().map(HeaderValue::to_str).and_then(Result::ok).unwrap_or_default();
+        if hosts.next().is_some() {
+            return Err(s3_error!(InvalidRequest, "The header Host is given more than once"));
         }
-        let found = self.0.as_ref()?.parse_host_header(host).ok()?;
-        found.bucket().map(str::to_owned)
+        let host = without_port(host).trim_end_matches('.').to_ascii_lowercase();
+        let below = |domain: &String| match host.strip_suffix(domain.as_str()) {
+            Some("") => Some(None),
+            Some(rest) => rest.strip_suffix('.').map(|bucket| Some(bucket.to_owned())),
+            None => None,
+        };
+        let Some(bucket) = self.0.iter().find_map(below).flatten() else { return Ok(None) };
+        let is_of_name = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
+        match !bucket.is_empty() && bucket.chars().all(is_of_name) {
+            true => Ok(Some(bucket)),
+            false => Err(s3_error!(InvalidBucketName)),
+        }
     }
 }
 
-/// As the protocol layer reads hosts.
-pub(crate) fn domains_of(domains: &[String]) -> Result<Option<MultiDomain>, String> {
-    match domains {
-        [] => Ok(None),
-        domains => MultiDomain::new(domains).map(Some).map_err(|error| error.to_string()),
+/// Bytes that a path keeps as they are.
+const PATH: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b'/');
+
+/// Returns a bucket or a key as a path of a URL has it.
+pub(crate) fn encoded_path(text: &str) -> String {
+    utf8_percent_encode(text, &PATH).to_string()
+}
+
+fn without_port(host: &str) -> &str {
+    match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        _ => host,
     }
 }
 
@@ -65,21 +125,47 @@ pub(crate) fn domains_of(domains: &[String]) -> Result<Option<MultiDomain>, Stri
 mod tests {
     use super::*;
 
+    fn head(host: &str, path: &str) -> Parts {
+        http::Request::get(path).header("host", host).body(()).unwrap().into_parts().0
+    }
+
     #[test]
     fn a_bucket_is_in_the_path_or_the_host() {
         let hosts = Hosts::new(&["s3.example.com".to_owned()]).unwrap();
-        for (host, path, bucket, has_key) in [
-            ("s3.example.com", "/", None, false),
-            ("s3.example.com", "/b", Some("b"), false),
-            ("s3.example.com", "/b/", Some("b"), false),
-            ("s3.example.com", "/b/k/", Some("b"), true),
-            ("b.s3.example.com", "/", Some("b"), false),
-            ("b.s3.example.com", "/k", Some("b"), true),
-            ("127.0.0.1:9000", "/b/k", Some("b"), true),
+        for (host, path, bucket, key, path_style) in [
+            ("s3.example.com", "/", None, None, "/"),
+            ("s3.example.com", "/b", Some("b"), None, "/b"),
+            ("s3.example.com:9000", "/b/", Some("b"), None, "/b/"),
+            ("s3.example.com", "/b/k/", Some("b"), Some("k/"), "/b/k/"),
+            ("s3.example.com", "/b%2Fk", Some("b"), Some("k"), "/b%2Fk"),
+            ("s3.example.com", "//k", Some(""), Some("k"), "//k"),
+            ("b.s3.example.com", "/?delete", Some("b"), None, "/b/?delete"),
+            ("b.s3.example.com:9000", "/k", Some("b"), Some("k"), "/b/k"),
+            ("B.S3.example.com.", "/a/k%20?x=1", Some("b"), Some("a/k "), "/b/a/k%20?x=1"),
+            ("a.b.s3.example.com", "//k", Some("a.b"), Some("/k"), "/a.b//k"),
+            ("127.0.0.1:9000", "/b/k", Some("b"), Some("k"), "/b/k"),
+            ("[::1]:9000", "/b/k", Some("b"), Some("k"), "/b/k"),
+            ("localhost:9000", "/b/k", Some("b"), Some("k"), "/b/k"),
+            ("others3.example.com", "/b/k", Some("b"), Some("k"), "/b/k"),
         ] {
-            let request = http::Request::get(path).header("host", host).body(()).unwrap();
-            let named = hosts.named(&request.into_parts().0);
-            assert_eq!((named.bucket.as_deref(), named.has_key), (bucket, has_key), "{host}{path}");
+            let head = head(host, path);
+            let named = hosts.named(&head).unwrap();
+            assert_eq!((named.bucket.as_deref(), named.key.as_deref()), (bucket, key), "{host}{path}");
+            let written = named.path_style(&head.uri).unwrap();
+            assert_eq!(written.to_string(), path_style, "{host}{path}");
         }
+    }
+
+    #[test]
+    fn a_host_that_cannot_be_a_bucket_is_refused() {
+        let hosts = Hosts::new(&["s3.example.com:9000".to_owned()]).unwrap();
+        for host in
+            ["a/b.s3.example.com", "a?b.s3.example.com:9000", ".s3.example.com", "a%2f.s3.example.com"]
+        {
+            hosts.named(&head(host, "/k")).unwrap_err();
+        }
+        let two = http::Request::get("/k").header("host", "a.s3.example.com").header("host", "b");
+        hosts.named(&two.body(()).unwrap().into_parts().0).unwrap_err();
+        assert_eq!(hosts.named(&head("s3.example.com", "/b")).unwrap().bucket.as_deref(), Some("b"));
     }
 }

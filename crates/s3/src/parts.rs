@@ -1,10 +1,43 @@
-//! The sizes of the parts an object was uploaded in, as a short text: S3 reads parts by number long after.
+//! The sizes and checksums of the parts an object was uploaded in, as short texts: S3 reads parts by number long after.
+
+use std::collections::BTreeMap;
+
+use crate::checksums::{Algorithm, Checksum, decode, encode};
 
 /// At most so many bytes are spent on it among the 2 KB of user metadata.
 const TEXT_BYTES_MAX: usize = 512;
 
 /// What an upload may have (S3 User Guide, "Multipart upload limits").
 const PARTS_MAX: usize = 10_000;
+
+/// S3 keeps 2 KB of user metadata with an object, names included, and a volume named by path needs some for file attributes.
+const USER_BYTES_MAX: usize = 1_600;
+
+/// Checksums of all parts, of one algorithm, as `CRC32 digests`: the digests one after the other in base64. `None` if a part
+/// has none.
+pub(crate) fn checksums_to_text(checksums: &[&Checksum]) -> Option<String> {
+    let algorithm = checksums.first()?.algorithm;
+    let mut digests = Vec::new();
+    for checksum in checksums {
+        digests.extend(Some(checksum).filter(|checksum| checksum.algorithm == algorithm)?.digest()?);
+    }
+    Some(format!("{} {}", algorithm.name(), encode(&digests)))
+}
+
+/// Parses the output of [`checksums_to_text`] for a number of parts.
+pub(crate) fn checksums_from_text(text: &str, parts: usize) -> Option<Vec<Checksum>> {
+    let (name, digests) = text.split_once(' ')?;
+    let (algorithm, digests) = (Algorithm::named(name).ok()?, decode(digests)?);
+    let is_all = digests.len() == parts.checked_mul(algorithm.digest_bytes())?;
+    let each = digests.chunks(algorithm.digest_bytes());
+    is_all.then(|| each.map(|digest| Checksum::new(algorithm, encode(digest))).collect())
+}
+
+/// Whether user metadata has room for another entry.
+pub(crate) fn have_room(user: [&BTreeMap<String, String>; 2], name: &str, value: &str) -> bool {
+    let taken = user.into_iter().flatten().map(|(name, value)| name.len() + value.len()).sum::<usize>();
+    taken + name.len() + value.len() <= USER_BYTES_MAX
+}
 
 /// Sizes in order as `8388608x99,1234`; `None` if that is too long to keep.
 pub(crate) fn to_text(sizes: &[u64]) -> Option<String> {
@@ -30,6 +63,22 @@ pub(crate) fn from_text(text: &str) -> Option<Vec<u64>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn checksums_come_back() {
+        for algorithm in Algorithm::ALL {
+            let sums: Vec<Checksum> = (0..20).map(|n: u8| Checksum::of(algorithm, &[n])).collect();
+            let text = checksums_to_text(&sums.iter().collect::<Vec<_>>()).unwrap();
+            assert_eq!(checksums_from_text(&text, 20).unwrap(), sums);
+            assert_eq!(checksums_from_text(&text, 21), None);
+        }
+        let mixed = [Checksum::of(Algorithm::Crc32, b"a"), Checksum::of(Algorithm::Sha1, b"b")];
+        assert_eq!(checksums_to_text(&mixed.iter().collect::<Vec<_>>()), None);
+        assert_eq!(checksums_to_text(&[]), None);
+        for bad in ["", "CRC32", "CRC32 ", "CRC32 ?", "ODD AAAA"] {
+            assert_eq!(checksums_from_text(bad, 1), None, "{bad}");
+        }
+    }
 
     #[test]
     fn sizes_come_back() {

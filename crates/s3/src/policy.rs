@@ -7,6 +7,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::policy_condition::{self, Circumstances, Condition};
+use crate::policy_variable;
 use crate::users::Users;
 
 /// What the names of buckets and objects begin with.
@@ -97,7 +98,9 @@ impl Policy {
             None => return Err(malformed("Missing required field Statement")),
             _ => return Err(malformed("Could not parse the policy: Statement is empty!")),
         };
-        let statements = statements.into_iter().map(|statement| Statement::parse(statement, bucket));
+        let has_variables = document.version.as_deref() == Some("2012-10-17");
+        let statements =
+            statements.into_iter().map(|statement| Statement::parse(statement, bucket, has_variables));
         Ok(Self { statements: statements.collect::<S3Result<_>>()? })
     }
 
@@ -129,7 +132,7 @@ impl Policy {
 }
 
 impl Statement {
-    fn parse(value: Value, bucket: &str) -> S3Result<Self> {
+    fn parse(value: Value, bucket: &str, has_variables: bool) -> S3Result<Self> {
         let known = ["Sid", "Effect", "Principal", "Action", "Resource", "Condition"];
         if let Some(other) =
             value.as_object().and_then(|fields| fields.keys().find(|field| !known.contains(&field.as_str())))
@@ -160,6 +163,8 @@ impl Statement {
             return Err(malformed("Policy has invalid resource"));
         }
         let conditions = policy_condition::parse(document.condition, &actions)?;
+        let texts = resources.iter().chain(conditions.iter().flat_map(Condition::texts));
+        texts.map(String::as_str).try_for_each(|text| policy_variable::check(text, has_variables))?;
         must_apply(&actions, &resources)?;
         Ok(Self { allows, principals, actions, resources, conditions })
     }
@@ -171,8 +176,11 @@ impl Statement {
                 .actions
                 .iter()
                 .any(|pattern| is_like(&pattern.to_ascii_lowercase(), &asked.action.to_ascii_lowercase()))
-            && self.resources.iter().any(|pattern| is_like(pattern, asked.resource))
-            && self.conditions.iter().all(|condition| condition.holds(asked.circumstances))
+            && self.resources.iter().any(|pattern| {
+                policy_variable::expand(pattern, asked.user)
+                    .is_some_and(|pattern| is_like(&pattern, asked.resource))
+            })
+            && self.conditions.iter().all(|condition| condition.holds(asked.user, asked.circumstances))
     }
 }
 

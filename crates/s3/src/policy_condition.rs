@@ -8,6 +8,7 @@ use std::net::IpAddr;
 
 use crate::error::not_implemented;
 use crate::policy::{is_like, malformed, texts};
+use crate::policy_variable;
 
 /// What a request says beyond who wants to do what.
 #[derive(Debug, Clone, Default)]
@@ -89,7 +90,19 @@ impl Network {
 }
 
 impl Condition {
-    pub(crate) fn holds(&self, circumstances: &Circumstances) -> bool {
+    /// The values that are texts.
+    pub(crate) fn texts(&self) -> &[String] {
+        match &self.test {
+            Test::Equals(values) | Test::EqualsAnyCase(values) | Test::Like(values) => values,
+            Test::In(_) => &[],
+        }
+    }
+
+    /// Whether it holds for a request of a user.
+    pub(crate) fn holds(&self, user: Option<&str>, circumstances: &Circumstances) -> bool {
+        let any = |values: &[String], is: &dyn Fn(&str) -> bool| {
+            values.iter().filter_map(|value| policy_variable::expand(value, user)).any(|value| is(&value))
+        };
         let text = match self.key {
             Key::SourceIp => None,
             Key::Prefix => circumstances.prefix.as_deref(),
@@ -99,11 +112,11 @@ impl Condition {
             Test::In(networks) => circumstances
                 .source
                 .is_some_and(|source| networks.iter().any(|network| network.holds(source))),
-            Test::Equals(values) => text.is_some_and(|text| values.iter().any(|value| value == text)),
+            Test::Equals(values) => text.is_some_and(|text| any(values, &|value| value == text)),
             Test::EqualsAnyCase(values) => {
-                text.is_some_and(|text| values.iter().any(|value| value.eq_ignore_ascii_case(text)))
+                text.is_some_and(|text| any(values, &|value| value.eq_ignore_ascii_case(text)))
             }
-            Test::Like(patterns) => text.is_some_and(|text| patterns.iter().any(|like| is_like(like, text))),
+            Test::Like(patterns) => text.is_some_and(|text| any(patterns, &|like| is_like(like, text))),
         };
         passes != self.is_negated
     }
@@ -266,13 +279,13 @@ mod tests {
         let from = |address: &str| Circumstances { source: address.parse().ok(), ..Circumstances::default() };
         let inside = condition(r#"{"IpAddress":{"aws:SourceIp":["10.1.0.0/16","::1"]}}"#, "s3:*").unwrap();
         for (address, is) in [("10.1.2.3", true), ("10.2.0.1", false), ("::1", true), ("::2", false)] {
-            assert_eq!(inside.holds(&from(address)), is, "{address}");
+            assert_eq!(inside.holds(None, &from(address)), is, "{address}");
         }
-        assert!(!inside.holds(&Circumstances::default()));
+        assert!(!inside.holds(None, &Circumstances::default()));
         let everywhere = condition(r#"{"IpAddress":{"aws:SourceIp":"0.0.0.0/0"}}"#, "s3:*").unwrap();
-        assert!(everywhere.holds(&from("::ffff:9.9.9.9")));
+        assert!(everywhere.holds(None, &from("::ffff:9.9.9.9")));
         let outside = condition(r#"{"NotIpAddress":{"aws:SourceIp":"10.0.0.0/8"}}"#, "s3:*").unwrap();
-        assert!(outside.holds(&from("9.9.9.9")) && !outside.holds(&from("10.9.9.9")));
+        assert!(outside.holds(None, &from("9.9.9.9")) && !outside.holds(None, &from("10.9.9.9")));
     }
 
     #[test]
@@ -280,10 +293,16 @@ mod tests {
         let of = |prefix: &str| Circumstances { prefix: Some(prefix.into()), ..Circumstances::default() };
         let like = condition(r#"{"StringLike":{"s3:prefix":["home/*"]}}"#, "s3:ListBucket").unwrap();
         assert!(
-            like.holds(&of("home/a")) && !like.holds(&of("etc/")) && !like.holds(&Circumstances::default())
+            like.holds(None, &of("home/a"))
+                && !like.holds(None, &of("etc/"))
+                && !like.holds(None, &Circumstances::default())
         );
         let not = condition(r#"{"StringNotEquals":{"s3:prefix":"a"}}"#, "s3:ListBucket").unwrap();
-        assert!(not.holds(&of("b")) && !not.holds(&of("a")) && not.holds(&Circumstances::default()));
+        assert!(
+            not.holds(None, &of("b"))
+                && !not.holds(None, &of("a"))
+                && not.holds(None, &Circumstances::default())
+        );
     }
 
     #[test]

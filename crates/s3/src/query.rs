@@ -1,82 +1,218 @@
-//! What a request's query may say.
+//! Operations, as requests name them: by method, target and the sub-resource in the query.
 //!
-//! A server that overlooks a word it does not know does something else than was asked: a rename becomes a PUT of nothing,
-//! and data is lost. Here such a request is refused.
+//! Owns the table of S3's operations. A request that is not in the table is refused before its signature is checked and
+//! before its body is read. The protocol layer overlooks a sub-resource that does not go with the method, so that
+//! `DELETE key?acl` would delete the object and `PUT key?encryption` would overwrite it.
+//!
+//! Invariants: a request has at most one sub-resource; no word of a query occurs twice; words are compared decoded, here
+//! as in the protocol layer. The value of a sub-resource counts for nothing, as at AWS.
 
-use http::Method;
+use http::{Method, Uri};
+use s3s::{S3Error, S3Result, s3_error};
 
-/// Words that name an operation or an argument of one, in the AWS documentation of S3's API.
-const KNOWN: [&str; 84] = [
-    "accelerate",
-    "acl",
-    "analytics",
-    "attributes",
+use crate::authorization::argument;
+use crate::error::not_implemented;
+
+/// The kind of resource that a request names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Target {
+    Service,
+    Bucket,
+    Object,
+}
+
+/// The support for one method of one sub-resource.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Support {
+    /// S3 has no such operation.
+    No,
+    /// S3 has the operation, this endpoint does not.
+    Aws,
+    /// This endpoint has the operation.
+    Yes,
+    /// This endpoint has the operation, and the body of its request is a document.
+    Doc,
+}
+
+use Support::{Aws, Doc, No, Yes};
+
+/// A sub-resource, and the support for GET, PUT, POST and DELETE of it.
+type Row = (&'static str, [Support; 4]);
+
+/// Operations on the service: ListBuckets, and the forms of STS.
+const SERVICE: [Row; 1] = [("", [Yes, No, Yes, No])];
+
+/// Operations on buckets, by sub-resource (S3 API Reference, "Actions"). POST without one is a browser's form.
+const BUCKET: [Row; 32] = [
+    ("", [Yes, Yes, Yes, Yes]),
+    ("abac", [Aws, Aws, No, No]),
+    ("accelerate", [Aws, Aws, No, No]),
+    ("acl", [Yes, Doc, No, No]),
+    ("analytics", [Aws, Aws, No, Aws]),
+    ("cors", [Yes, Doc, No, Yes]),
+    ("delete", [No, No, Doc, No]),
+    ("encryption", [Aws, Aws, No, Aws]),
+    ("intelligent-tiering", [Aws, Aws, No, Aws]),
+    ("inventory", [Aws, Aws, No, Aws]),
+    ("lifecycle", [Yes, Doc, No, Yes]),
+    ("location", [Yes, No, No, No]),
+    ("logging", [Aws, Aws, No, No]),
+    ("metadataConfiguration", [Aws, No, Aws, Aws]),
+    ("metadataInventoryTable", [No, Aws, No, No]),
+    ("metadataJournalTable", [No, Aws, No, No]),
+    ("metadataTable", [Aws, No, Aws, Aws]),
+    ("metrics", [Aws, Aws, No, Aws]),
+    ("notification", [Yes, Doc, No, No]),
+    ("object-lock", [Yes, Doc, No, No]),
+    ("ownershipControls", [Yes, Doc, No, Yes]),
+    ("policy", [Yes, Doc, No, Yes]),
+    ("policyStatus", [Yes, No, No, No]),
+    ("publicAccessBlock", [Aws, Aws, No, Aws]),
+    ("replication", [Aws, Aws, No, Aws]),
+    ("requestPayment", [Aws, Aws, No, No]),
+    ("session", [Aws, No, No, No]),
+    ("tagging", [Yes, Doc, No, Yes]),
+    ("uploads", [Yes, No, No, No]),
+    ("versioning", [Yes, Doc, No, No]),
+    ("versions", [Yes, No, No, No]),
+    ("website", [Yes, Doc, No, Yes]),
+];
+
+/// Operations on objects, by sub-resource.
+const OBJECT: [Row; 13] = [
+    ("", [Yes, Yes, No, Yes]),
+    ("acl", [Yes, Doc, No, No]),
+    ("attributes", [Yes, No, No, No]),
+    ("encryption", [No, Aws, No, No]),
+    ("legal-hold", [Yes, Doc, No, No]),
+    ("renameObject", [No, Yes, No, No]),
+    ("restore", [No, No, Aws, No]),
+    ("retention", [Yes, Doc, No, No]),
+    ("select", [No, No, Aws, No]),
+    ("tagging", [Yes, Doc, No, Yes]),
+    ("torrent", [Aws, No, No, No]),
+    ("uploadId", [Yes, Yes, Doc, Yes]),
+    ("uploads", [No, No, Yes, No]),
+];
+
+/// Words that say more of an operation. A read takes each of them, as what it does not know changes nothing.
+const ARGUMENTS: [&str; 35] = [
     "allow-unordered",
     "bucket-region",
+    "cachebuster",
     "continuation-token",
-    "cors",
-    "delete",
     "delimiter",
     "encoding-type",
-    "encryption",
-    "events",
     "fetch-owner",
     "id",
-    "intelligent-tiering",
-    "inventory",
     "key-marker",
-    "legal-hold",
-    "lifecycle",
     "list-type",
-    "location",
-    "logging",
     "marker",
     "max-buckets",
     "max-directory-buckets",
     "max-keys",
     "max-parts",
     "max-uploads",
-    "metadataTable",
-    "metrics",
-    "notification",
-    "object-lock",
-    "ownershipControls",
     "part-number-marker",
     "partNumber",
-    "policy",
-    "policyStatus",
     "prefix",
-    "publicAccessBlock",
-    "renameObject",
-    "replication",
-    "requestPayment",
     "response-cache-control",
     "response-content-disposition",
     "response-content-encoding",
     "response-content-language",
     "response-content-type",
     "response-expires",
-    "restore",
-    "retention",
-    "select",
     "select-type",
-    "session",
     "skipDestinationValidation",
     "start-after",
-    "tagging",
-    "torrent",
     "upload-id-marker",
-    "uploadId",
-    "uploads",
     "version-id-marker",
     "versionId",
-    "versioning",
-    "versions",
-    "website",
     "x-id",
     "AWSAccessKeyId",
     "Signature",
     "Expires",
+];
+
+/// Arguments that every operation takes: the operation's name, words against caches, and signatures.
+const OF_ALL: [&str; 5] = ["cachebuster", "x-id", "AWSAccessKeyId", "Signature", "Expires"];
+
+/// Refuses a request that names no operation of this endpoint, or several, or an argument that its operation does not have.
+pub(crate) fn check(method: &Method, target: Target, query: &str) -> S3Result<()> {
+    let words: Vec<String> = words(query).map(|(word, _)| word).filter(|word| !word.is_empty()).collect();
+    if let Some(word) = words.iter().find(|word| !is_known(word)) {
+        return Err(not_implemented(&format!("A query with '{word}'")));
+    }
+    if let Some(word) = repeated(&words) {
+        return Err(argument("A query parameter is given more than once", word, ""));
+    }
+    let named: Vec<&str> = words.iter().map(String::as_str).filter(|word| is_sub_resource(word)).collect();
+    if let [first, _, ..] = named.as_slice() {
+        let message = format!("Conflicting query string parameters: {}", named.join(", "));
+        return Err(argument(&message, "ResourceType", first));
+    }
+    let sub_resource = named.first().copied().unwrap_or_default();
+    match support(method, target, sub_resource) {
+        No => return Err(s3_error!(MethodNotAllowed)),
+        Aws => return Err(not_implemented(&format!("{method} of {sub_resource}"))),
+        Yes | Doc => {}
+    }
+    check_list_type(query)?;
+    check_arguments(method, target, sub_resource, &words)
+}
+
+/// Whether a request's query has a word.
+pub(crate) fn has_word(uri: &Uri, name: &str) -> bool {
+    words(uri.query().unwrap_or_default()).any(|(word, _)| word == name)
+}
+
+/// Whether an operation of the table may change the bytes of objects.
+#[cfg(feature = "fuzz")]
+pub(crate) fn writes_bytes(method: &Method, target: Target, query: &str) -> bool {
+    let named = words(query).map(|(word, _)| word).find(|word| is_sub_resource(word)).unwrap_or_default();
+    check(method, target, query).is_ok()
+        && matches!(
+            (method.as_str(), target, named.as_str()),
+            ("PUT", Target::Object, "" | "renameObject")
+                | ("POST", Target::Object, "uploadId")
+                | ("POST", Target::Bucket, "" | "delete")
+                | ("DELETE", Target::Object | Target::Bucket, "")
+        )
+}
+
+/// Whether the body of a request with this query is a document, which is read as a whole.
+pub(crate) fn is_document(method: &Method, query: &str) -> bool {
+    let is_doc = |target, word: &str| support(method, target, word) == Doc;
+    words(query).any(|(word, _)| is_doc(Target::Bucket, &word) || is_doc(Target::Object, &word))
+}
+
+fn words(query: &str) -> impl Iterator<Item = (String, String)> {
+    url::form_urlencoded::parse(query.as_bytes()).into_owned()
+}
+
+fn is_amz(word: &str) -> bool {
+    word.get(..6).is_some_and(|begin| begin.eq_ignore_ascii_case("x-amz-"))
+}
+
+fn is_known(word: &str) -> bool {
+    is_amz(word) || is_sub_resource(word) || ARGUMENTS.contains(&word)
+}
+
+fn is_sub_resource(word: &str) -> bool {
+    let is_of = |rows: &[Row]| rows.iter().any(|(name, _)| *name == word && !name.is_empty());
+    is_of(&BUCKET) || is_of(&OBJECT)
+}
+
+/// A word that occurs twice. Amazon's own words may be written in either case.
+fn repeated(words: &[String]) -> Option<&str> {
+    let is_same = |a: &str, b: &str| a == b || (is_amz(a) && a.eq_ignore_ascii_case(b));
+    let mut rest = words.iter().enumerate();
+    rest.find(|(at, word)| words[..*at].iter().any(|earlier| is_same(word, earlier)))
+        .map(|(_, word)| word.as_str())
+}
+
+/// The words of a presigned URL that its signature consists of.
+const OF_SIGNATURE: [&str; 8] = [
     "X-Amz-Algorithm",
     "X-Amz-Content-Sha256",
     "X-Amz-Credential",
@@ -85,76 +221,116 @@ const KNOWN: [&str; 84] = [
     "X-Amz-Security-Token",
     "X-Amz-Signature",
     "X-Amz-SignedHeaders",
-    "x-amz-checksum-mode",
-    "x-amz-acl",
-    "x-amz-user-agent",
-    "x-amz-object-attributes",
-    "cachebuster",
-    "abac",
 ];
 
-/// The first word of a query that this endpoint does not know.
-pub(crate) fn unknown_word(query: &str) -> Option<String> {
-    let words = url::form_urlencoded::parse(query.as_bytes()).map(|(word, _)| word.into_owned());
-    words.into_iter().find(|word| !is_known(word))
+/// Whether a word belongs to the signature of a presigned URL.
+pub(crate) fn is_of_signature(word: &str) -> bool {
+    OF_SIGNATURE.contains(&word)
 }
 
-/// Whether a request's query has a word.
-pub(crate) fn has_word(uri: &http::Uri, name: &str) -> bool {
-    uri.query().unwrap_or_default().split('&').any(|word| word.split('=').next() == Some(name))
+fn support(method: &Method, target: Target, sub_resource: &str) -> Support {
+    let rows: &[Row] = match target {
+        Target::Service => &SERVICE,
+        Target::Bucket => &BUCKET,
+        Target::Object => &OBJECT,
+    };
+    let column = match method.as_str() {
+        "GET" => 0,
+        "PUT" => 1,
+        "POST" => 2,
+        "DELETE" => 3,
+        "HEAD" if target != Target::Service && sub_resource.is_empty() => return Yes,
+        _ => return No,
+    };
+    rows.iter().find(|(name, _)| *name == sub_resource).map_or(No, |(_, methods)| methods[column])
 }
 
-/// Whether the body of a request with this query is a document, which is read as a whole.
-pub(crate) fn is_document(method: &Method, query: &str) -> bool {
-    let has = |name: &str| query.split('&').any(|word| word.split('=').next() == Some(name));
-    match *method {
-        Method::POST => has("delete") || has("uploadId") || has("restore") || has("select"),
-        Method::PUT => !query.is_empty() && !has("partNumber") && DOCUMENTS.iter().any(|name| has(name)),
-        _ => false,
+fn check_list_type(query: &str) -> S3Result<()> {
+    match words(query).find(|(word, _)| word == "list-type") {
+        Some((word, value)) if !["1", "2"].contains(&value.as_str()) => {
+            Err(argument("Invalid List Type specified in Query", &word, &value))
+        }
+        _ => Ok(()),
     }
 }
 
-/// What a PUT sets by a document.
-const DOCUMENTS: [&str; 22] = [
-    "accelerate",
-    "acl",
-    "analytics",
-    "cors",
-    "encryption",
-    "intelligent-tiering",
-    "inventory",
-    "legal-hold",
-    "lifecycle",
-    "logging",
-    "metrics",
-    "notification",
-    "object-lock",
-    "ownershipControls",
-    "policy",
-    "publicAccessBlock",
-    "replication",
-    "requestPayment",
-    "retention",
-    "tagging",
-    "versioning",
-    "website",
-];
+/// Refuses what a write would overlook: a part's number without its upload, a version of what has none.
+fn check_arguments(method: &Method, target: Target, sub_resource: &str, words: &[String]) -> S3Result<()> {
+    if [Method::GET, Method::HEAD].contains(method) {
+        return Ok(());
+    }
+    let takes_version = match (method.as_str(), sub_resource) {
+        ("PUT", "acl" | "legal-hold" | "retention" | "tagging") | ("DELETE", "" | "tagging") => {
+            target == Target::Object
+        }
+        _ => false,
+    };
+    let is_part = *method == Method::PUT && sub_resource == "uploadId";
+    if is_part && !words.iter().any(|word| word == "partNumber") {
+        return Err(argument("This operation needs a part number.", "partNumber", ""));
+    }
+    let takes = |word: &str| match word {
+        "versionId" => takes_version,
+        "partNumber" => is_part,
+        "skipDestinationValidation" => sub_resource == "notification",
+        word => word == sub_resource || is_amz(word) || OF_ALL.contains(&word),
+    };
+    match words.iter().find(|word| !takes(word)) {
+        None => Ok(()),
+        Some(word) => Err(not_taken(word)),
+    }
+}
 
-fn is_known(word: &str) -> bool {
-    let lower = word.to_ascii_lowercase();
-    KNOWN.contains(&word) || lower.starts_with("x-amz-") || word.is_empty()
+fn not_taken(word: &str) -> S3Error {
+    let message = match word {
+        "versionId" => "This operation does not accept a version-id.".to_owned(),
+        word => format!("This operation does not accept the query parameter {word}."),
+    };
+    argument(&message, word, "")
 }
 
 #[cfg(test)]
 mod tests {
-    use super::unknown_word;
+    use super::*;
+
+    fn code(method: &Method, target: Target, query: &str) -> Option<String> {
+        check(method, target, query).err().map(|error| error.code().as_str().to_owned())
+    }
 
     #[test]
-    fn what_is_not_known_is_named() {
-        assert_eq!(unknown_word("list-type=2&prefix=a%2Fb"), None);
-        assert_eq!(unknown_word("uploadId=1&partNumber=2&x-id=UploadPart"), None);
-        assert_eq!(unknown_word("x-amz-meta-a=b&X-Amz-Signature=0"), None);
-        assert_eq!(unknown_word("append&position=0"), Some("append".to_owned()));
-        assert_eq!(unknown_word(""), None);
+    fn an_operation_is_one_of_the_table() {
+        use Target::{Bucket, Object, Service};
+        for (method, target, query, expected) in [
+            (Method::GET, Bucket, "list-type=2&prefix=a%2Fb", None),
+            (Method::PUT, Object, "uploadId=1&partNumber=2&x-id=UploadPart", None),
+            (Method::PUT, Object, "x-amz-meta-a=b&X-Amz-Signature=0", None),
+            (Method::PUT, Object, "append&position=0", Some("NotImplemented")),
+            (Method::GET, Service, "", None),
+            (Method::DELETE, Object, "acl", Some("MethodNotAllowed")),
+            (Method::DELETE, Object, "%61cl", Some("MethodNotAllowed")),
+            (Method::DELETE, Object, "acl=value", Some("MethodNotAllowed")),
+            (Method::PUT, Object, "encryption", Some("NotImplemented")),
+            (Method::PUT, Object, "acl&tagging", Some("InvalidArgument")),
+            (Method::PUT, Object, "acl&acl", Some("InvalidArgument")),
+            (Method::PUT, Object, "x-amz-acl=private&X-amz-acl=public-read", Some("InvalidArgument")),
+            (Method::PUT, Object, "uploadId=1", Some("InvalidArgument")),
+            (Method::PUT, Object, "partNumber=1", Some("InvalidArgument")),
+            (Method::PUT, Object, "versionId=1", Some("InvalidArgument")),
+            (Method::DELETE, Object, "versionId=1", None),
+            (Method::DELETE, Bucket, "prefix=x", Some("InvalidArgument")),
+            (Method::GET, Bucket, "list-type=3", Some("InvalidArgument")),
+            (Method::PUT, Object, "", None),
+            (Method::PATCH, Object, "", Some("MethodNotAllowed")),
+            (Method::HEAD, Service, "", Some("MethodNotAllowed")),
+        ] {
+            assert_eq!(code(&method, target, query).as_deref(), expected, "{method} {target:?} {query}");
+        }
+    }
+
+    #[test]
+    fn a_word_is_found_however_it_is_written() {
+        let uri: Uri = "/b/k?rename%4Fbject".parse().unwrap();
+        assert!(has_word(&uri, "renameObject") && !has_word(&uri, "rename"));
+        assert!(is_document(&Method::PUT, "%61cl") && !is_document(&Method::PUT, "uploadId=1&partNumber=1"));
     }
 }

@@ -7,11 +7,13 @@ use s3s::{Body, S3Request, S3Response, S3Result, s3_error};
 use std::sync::Arc;
 
 use crate::access::Gate;
+use crate::access_log::Learned;
 use crate::body::broken;
 use crate::endpoint::{STS_BYTES_MAX, Shared};
 use crate::notify::Action;
 use crate::ops;
 use crate::policy_condition::Circumstances;
+use crate::query::has_word;
 use crate::wire::Signer;
 
 /// RenameObject, and AssumeRole.
@@ -30,8 +32,7 @@ impl S3Route for Routes {
         _headers: &http::HeaderMap,
         _extensions: &mut http::Extensions,
     ) -> bool {
-        let mut words = uri.query().unwrap_or_default().split('&').map(|word| word.split('=').next());
-        let is_rename = *method == http::Method::PUT && words.any(|word| word == Some("renameObject"));
+        let is_rename = *method == http::Method::PUT && has_word(uri, "renameObject");
         is_rename || is_sts(method, uri)
     }
 
@@ -41,7 +42,9 @@ impl S3Route for Routes {
     }
 
     async fn call(&self, request: S3Request<Body>) -> S3Result<S3Response<Body>> {
-        if is_sts(&request.method, &request.uri) {
+        let is_sts = is_sts(&request.method, &request.uri);
+        Learned::operation(&request.extensions, if is_sts { "AssumeRole" } else { "RenameObject" });
+        if is_sts {
             return self.assume_role(request).await;
         }
         let around = Circumstances::of(&request.uri, &request.extensions);

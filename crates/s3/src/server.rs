@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use futures_util::FutureExt as _;
-use http::HeaderValue;
 use http::header::{CONNECTION, EXPECT};
+use http::{HeaderValue, Method};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
@@ -14,13 +14,17 @@ use std::net::{IpAddr, SocketAddr};
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
+use store::Timestamp;
 use tokio::runtime::Handle;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
 
 use crate::Endpoint;
+use crate::access_log::{AccessLog, AccessRecord, Answered};
+use crate::admission::{BODY_BYTES, Share};
+use crate::endpoint::Secure;
 use crate::policy_condition::Peer;
 
 /// How long somebody reads on of a body that was refused: a client that sends hears the answer only after the last byte.
@@ -31,8 +35,11 @@ const LINGER: Duration = Duration::from_secs(5);
 pub struct Limits {
     /// Of connections. A head may have 64 KiB: S3 allows 8 KB of headers and as much of a path.
     pub connections: listen::Limits,
-    /// Requests that are being answered at the same time; more are told to slow down.
+    /// Requests that are being answered at the same time; more are told to slow down. One user, and all clients without
+    /// a signature together, have at most 7/8 of what the others leave.
     pub requests: usize,
+    /// Bytes of requests' bodies that are held at the same time, shared in the same way.
+    pub body_bytes: u64,
 }
 
 impl Default for Limits {
@@ -40,6 +47,7 @@ impl Default for Limits {
         Self {
             connections: listen::Limits { connections: 16_384, ..listen::Limits::default() },
             requests: 256,
+            body_bytes: BODY_BYTES,
         }
     }
 }
@@ -62,14 +70,20 @@ impl Server {
         limits: Limits,
         tls: Option<Arc<ServerConfig>>,
     ) -> Result<Self, ListenError> {
-        let served = Served {
-            endpoint: endpoint.clone(),
-            stall_within: limits.connections.stall_within,
-            requests: Arc::new(Semaphore::new(limits.requests)),
-        };
+        endpoint.limit(limits.requests, limits.body_bytes);
+        let served = Served { endpoint: endpoint.clone(), stall_within: limits.connections.stall_within };
         let answer = move |request, peer| served.clone().answer(request, peer);
+        let is_secure = tls.is_some();
+        let answer = move |mut request: http::Request<Incoming>, peer| {
+            if is_secure {
+                request.extensions_mut().insert(Secure);
+            }
+            answer(request, peer)
+        };
         let listener = Listener::start(address, limits.connections, tls, answer).await?;
-        tokio::spawn(endpoint.clone().keep_expiring(listener.ending()));
+        let (expiring, ending) = (endpoint.clone(), listener.ending());
+        let expire = move || expiring.clone().keep_expiring(ending.clone());
+        tokio::spawn(store::supervise("lifecycle rules", expire));
         Ok(Self { endpoint, listener })
     }
 
@@ -101,31 +115,80 @@ impl Server {
 struct Served {
     endpoint: Endpoint,
     stall_within: Duration,
-    requests: Arc<Semaphore>,
 }
 
 impl Served {
     async fn answer(self, mut request: http::Request<Incoming>, peer: IpAddr) -> http::Response<s3s::Body> {
-        let Ok(place) = self.requests.try_acquire_owned() else {
-            return Endpoint::slow_down();
-        };
         request.extensions_mut().insert(Peer(peer));
+        let mut account = self.endpoint.access_log().map(|log| Account {
+            log: log.clone(),
+            time: self.endpoint.now(),
+            since: Instant::now(),
+            peer,
+            method: request.method().clone(),
+            status: 0,
+            received_bytes: Arc::default(),
+            sent_bytes: 0,
+            answered: None,
+        });
+        let received_bytes =
+            account.as_ref().map(|account| account.received_bytes.clone()).unwrap_or_default();
         let is_read = Arc::new(AtomicBool::new(request.body().is_end_stream()));
-        // Who asks before sending is not to send what nobody wants.
+        // A client that asks before it sends is not to send what nobody reads.
         let lingers = !request.headers().contains_key(EXPECT);
         let body = |body| {
             let stall = Stall::new(self.stall_within);
             let body = Some(body);
-            s3s::Body::http_body_unsync(Timed { body, stall, is_read: is_read.clone(), lingers })
+            let is_read = is_read.clone();
+            s3s::Body::http_body_unsync(Timed { body, stall, is_read, lingers, received_bytes })
         };
         let answer = AssertUnwindSafe(self.endpoint.answer(request.map(body)));
         // A broken invariant costs one request, not the connection: the panic's own message is in the log.
         let mut answer = answer.catch_unwind().await.unwrap_or_else(|_| Endpoint::broken());
         if !is_read.load(Ordering::Relaxed) {
-            // The connection ends with what was refused: who hears so sends no further request into it (RFC 9112, 9.6).
+            // The connection ends with a refused body: the client must not send a further request into it (RFC 9112, 9.6).
             answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
-        answer.map(|body| s3s::Body::http_body_unsync(Placed { body, _place: place }))
+        let place = answer.extensions_mut().remove::<Arc<Option<Share>>>();
+        if let Some(account) = &mut account {
+            (account.status, account.answered) = (answer.status().as_u16(), answer.extensions_mut().remove());
+        }
+        answer.map(|body| s3s::Body::http_body_unsync(Placed { body, account, _place: place }))
+    }
+}
+
+/// What is known of a request while it is answered; the access log has it in the end.
+struct Account {
+    log: AccessLog,
+    time: Timestamp,
+    since: Instant,
+    peer: IpAddr,
+    method: Method,
+    status: u16,
+    received_bytes: Arc<AtomicU64>,
+    sent_bytes: u64,
+    /// `None` of a request that found a fault of the endpoint.
+    answered: Option<Answered>,
+}
+
+impl Drop for Account {
+    fn drop(&mut self) {
+        let answered = self.answered.take();
+        let of = answered.as_ref();
+        self.log.take(&AccessRecord {
+            time: self.time,
+            peer: self.peer,
+            user: of.and_then(Answered::user),
+            method: self.method.clone(),
+            operation: of.and_then(Answered::operation),
+            bucket: of.and_then(|answered| answered.bucket.clone()),
+            key: of.and_then(|answered| answered.key.clone()),
+            status: self.status,
+            received_bytes: self.received_bytes.load(Ordering::Relaxed),
+            sent_bytes: self.sent_bytes,
+            duration: self.since.elapsed(),
+            id: of.map(|answered| answered.id.clone()).unwrap_or_default(),
+        });
     }
 }
 
@@ -138,6 +201,7 @@ struct Timed {
     is_read: Arc<AtomicBool>,
     /// What is left when the answer is known is taken from the client all the same.
     lingers: bool,
+    received_bytes: Arc<AtomicU64>,
 }
 
 impl Drop for Timed {
@@ -165,7 +229,14 @@ impl Body for Timed {
         if matches!(frame, Poll::Ready(None)) || body.is_end_stream() {
             self.is_read.store(true, Ordering::Relaxed);
         }
-        self.stall.poll(frame, context).map(|frame| match frame {
+        let bytes_of = |frame: &Option<Result<Frame<Bytes>, hyper::Error>>| match frame {
+            Some(Ok(frame)) => frame.data_ref().map_or(0, Bytes::len),
+            _ => 0,
+        };
+        if let Poll::Ready(frame) = &frame {
+            self.received_bytes.fetch_add(bytes_of(frame) as u64, Ordering::Relaxed);
+        }
+        self.stall.poll(frame, bytes_of, context).map(|frame| match frame {
             Some(frame) => frame.map(|frame| frame.map_err(Into::into)),
             None => Some(Err(crate::body::timed_out().into())),
         })
@@ -183,7 +254,8 @@ impl Body for Timed {
 /// An answer's body, which keeps the request's place until it is sent.
 struct Placed {
     body: s3s::Body,
-    _place: OwnedSemaphorePermit,
+    account: Option<Account>,
+    _place: Option<Arc<Option<Share>>>,
 }
 
 impl Body for Placed {
@@ -194,7 +266,11 @@ impl Body for Placed {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, StdError>>> {
-        Pin::new(&mut self.body).poll_frame(context)
+        let frame = Pin::new(&mut self.body).poll_frame(context);
+        if let (Poll::Ready(Some(Ok(frame))), Some(account)) = (&frame, &mut self.account) {
+            account.sent_bytes += frame.data_ref().map_or(0, Bytes::len) as u64;
+        }
+        frame
     }
 
     fn is_end_stream(&self) -> bool {

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use crate::access::Gate;
 use crate::checksums;
+use crate::conditions::Lists;
 use crate::endpoint::{Shared, location};
 use crate::error::from_store;
 use crate::lifecycle;
@@ -46,6 +47,11 @@ impl Service {
     }
 }
 
+/// The entity tags that a read is conditional on, where they are several.
+fn lists_of(extensions: &http::Extensions) -> Lists {
+    extensions.get().cloned().unwrap_or_default()
+}
+
 /// An answer with the checksum for which it has no field.
 fn with_checksum<T>(output: T, checksum: Option<&checksums::Checksum>) -> S3Result<S3Response<T>> {
     let mut response = S3Response::new(output);
@@ -74,7 +80,12 @@ fn ok<T>(output: T) -> S3Result<S3Response<T>> {
 impl S3 for Service {
     async fn get_object(&self, request: S3Request<GetObjectInput>) -> S3Result<S3Response<GetObjectOutput>> {
         let bucket = self.bucket(&request.input.bucket).await?;
-        shown(ops::get::get(bucket, request.input).await?)
+        let name = bucket.name.clone();
+        let S3Request { input, uri, extensions, .. } = request;
+        match ops::get::get(bucket, input, lists_of(&extensions)).await {
+            Ok(found) => shown(found),
+            Err(error) => Err(self.gate.about_missing(&name, &uri, &extensions, error).await),
+        }
     }
 
     async fn head_object(
@@ -82,7 +93,12 @@ impl S3 for Service {
         request: S3Request<HeadObjectInput>,
     ) -> S3Result<S3Response<HeadObjectOutput>> {
         let bucket = self.bucket(&request.input.bucket).await?;
-        shown(ops::get::head(bucket, request.input).await?)
+        let name = bucket.name.clone();
+        let S3Request { input, uri, extensions, .. } = request;
+        match ops::get::head(bucket, input, lists_of(&extensions)).await {
+            Ok(found) => shown(found),
+            Err(error) => Err(self.gate.about_missing(&name, &uri, &extensions, error).await),
+        }
     }
 
     async fn get_object_attributes(
@@ -90,15 +106,20 @@ impl S3 for Service {
         request: S3Request<GetObjectAttributesInput>,
     ) -> S3Result<S3Response<GetObjectAttributesOutput>> {
         let bucket = self.bucket(&request.input.bucket).await?;
-        ok(ops::get::attributes(bucket, request.input).await?)
+        let name = bucket.name.clone();
+        let S3Request { input, uri, extensions, .. } = request;
+        match ops::get::attributes(bucket, input).await {
+            Ok(found) => ok(found),
+            Err(error) => Err(self.gate.about_missing(&name, &uri, &extensions, error).await),
+        }
     }
 
     async fn put_object(&self, request: S3Request<PutObjectInput>) -> S3Result<S3Response<PutObjectOutput>> {
         let bucket =
             self.shared.changed(&request, &request.input.bucket, Action::of_put(&request.extensions)).await?;
-        let trailer = request.extensions.get().cloned();
+        let body = (request.extensions.get().cloned(), request.extensions.get().cloned());
         let (output, checksum) =
-            ops::put::put(bucket, request.input, &request.headers, trailer, &self.shared).await?;
+            ops::put::put(bucket, request.input, &request.headers, body, &self.shared).await?;
         with_checksum(output, checksum.as_ref())
     }
 
@@ -108,7 +129,8 @@ impl S3 for Service {
     ) -> S3Result<S3Response<CopyObjectOutput>> {
         let from = self.source(&request.input.copy_source).await?;
         let to = self.shared.changed(&request, &request.input.bucket, Action::Copy).await?;
-        ok(ops::copy::copy(from, to, request.input, &request.headers, self.now()).await?)
+        let admitted = request.extensions.get().cloned();
+        ok(ops::copy::copy(from, to, request.input, &request.headers, self.now(), admitted).await?)
     }
 
     async fn delete_object(
@@ -175,7 +197,8 @@ impl S3 for Service {
         request: S3Request<CreateMultipartUploadInput>,
     ) -> S3Result<S3Response<CreateMultipartUploadOutput>> {
         let bucket = self.bucket(&request.input.bucket).await?;
-        ok(ops::multipart::create(&bucket, request.input, &request.headers, self.now()).await?)
+        let initiator = self.shared.user_of(Signer::of(&request.extensions));
+        ok(ops::multipart::create(&bucket, request.input, &request.headers, initiator, self.now()).await?)
     }
 
     async fn upload_part(
@@ -183,9 +206,10 @@ impl S3 for Service {
         request: S3Request<UploadPartInput>,
     ) -> S3Result<S3Response<UploadPartOutput>> {
         let bucket = self.bucket(&request.input.bucket).await?;
-        let (headers, trailer) = (&request.headers, request.extensions.get().cloned());
+        let body = (request.extensions.get().cloned(), request.extensions.get().cloned());
         let (output, checksum) =
-            ops::multipart::upload_part(&bucket, request.input, headers, trailer).await?;
+            ops::multipart::upload_part(&bucket, request.input, &request.headers, body, self.shared.md5)
+                .await?;
         with_checksum(output, checksum.as_ref())
     }
 
@@ -196,7 +220,9 @@ impl S3 for Service {
         let bucket = self.bucket(&request.input.bucket).await?;
         ops::multipart::number(request.input.part_number)?;
         let from = self.source(&request.input.copy_source).await?;
-        ok(ops::multipart::upload_part_copy(from, &bucket, request.input).await?)
+        let admitted = request.extensions.get().cloned();
+        let with_md5 = self.shared.md5;
+        ok(ops::multipart::upload_part_copy(from, &bucket, request.input, admitted, with_md5).await?)
     }
 
     async fn complete_multipart_upload(
@@ -204,7 +230,7 @@ impl S3 for Service {
         request: S3Request<CompleteMultipartUploadInput>,
     ) -> S3Result<S3Response<CompleteMultipartUploadOutput>> {
         let bucket = self.shared.changed(&request, &request.input.bucket, Action::Complete).await?;
-        let at = location(&request.headers, &request.input.bucket, &request.input.key);
+        let at = location(&request.extensions, &request.input.key);
         let mut output = ops::multipart::complete(&bucket, request.input, &request.headers).await?;
         output.location = Some(at);
         ok(output)

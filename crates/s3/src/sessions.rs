@@ -15,8 +15,8 @@ use store::{Clock, Entropy, Timestamp};
 
 use crate::users::{User, Users};
 
-/// Sessions at the same time: the one that ends first makes room for another.
-const SESSIONS_MAX: usize = 10_000;
+/// Sessions of one user at the same time: that user's session that ends first makes room for another.
+const SESSIONS_PER_USER_MAX: usize = 1000;
 
 /// Credentials that end by themselves.
 #[derive(Clone)]
@@ -25,8 +25,10 @@ pub(crate) struct Session {
     pub(crate) secret_key: String,
     pub(crate) token: String,
     pub(crate) ends: Timestamp,
-    /// Whose rights they have.
+    /// The access key of the user whose rights they have.
     user: String,
+    /// A digest of that user's secret. Another secret ends the session.
+    by_secret: Vec<u8>,
 }
 
 impl std::fmt::Debug for Session {
@@ -68,12 +70,13 @@ impl Sessions {
             token: derived("token"),
             ends: Timestamp(now.0.saturating_add(secs.saturating_mul(1_000_000_000))),
             user: user.access_key.clone(),
+            by_secret: digest(&user.secret_key),
         };
         let mut by_key = self.by_key();
-        // Those that have ended stay for a while: who uses one hears that it ended.
-        if by_key.len() >= SESSIONS_MAX
-            && let Some(first) =
-                by_key.values().min_by_key(|kept| kept.ends).map(|kept| kept.access_key.clone())
+        // Sessions that have ended stay for a while, so that a client that uses one is told that it ended.
+        let of_user = || by_key.values().filter(|kept| kept.user == user.access_key);
+        if of_user().count() >= SESSIONS_PER_USER_MAX
+            && let Some(first) = of_user().min_by_key(|kept| kept.ends).map(|kept| kept.access_key.clone())
         {
             by_key.remove(&first);
         }
@@ -84,8 +87,12 @@ impl Sessions {
     fn find(&self, access_key: &str) -> Option<Session> {
         let now = self.clock.now();
         let session = self.by_key().get(access_key).filter(|session| session.ends > now).cloned();
-        // Who was removed is out, with all sessions.
-        session.filter(|session| self.users.get(&session.user).is_some())
+        session.filter(|session| self.is_backed(session))
+    }
+
+    /// Whether the user is still there, with the secret that the session was made with.
+    fn is_backed(&self, session: &Session) -> bool {
+        self.users.get(&session.user).is_some_and(|user| digest(&user.secret_key) == session.by_secret)
     }
 
     /// The access key of the user whose rights a request has.
@@ -96,7 +103,11 @@ impl Sessions {
     /// Refuses a session that has ended, a token that does not go with the access key, and a session's key without one.
     pub(crate) fn check_token(&self, access_key: Option<&str>, token: Option<&str>) -> Result<(), S3Error> {
         let session = access_key.and_then(|access_key| self.by_key().get(access_key).cloned());
-        if session.as_ref().is_some_and(|session| session.ends <= self.clock.now()) {
+        // Of a removed user nobody is told more than that there is no such key.
+        let is_rotated =
+            |session: &Session| self.users.get(&session.user).is_some() && !self.is_backed(session);
+        let is_over = |session: &Session| session.ends <= self.clock.now() || is_rotated(session);
+        if session.as_ref().is_some_and(is_over) {
             return Err(s3_error!(ExpiredToken, "The provided token has expired."));
         }
         let is_right = match (&session, token) {
@@ -109,6 +120,10 @@ impl Sessions {
         let error = || s3_error!(InvalidToken, "The provided token is malformed or otherwise invalid.");
         if is_right { Ok(()) } else { Err(error()) }
     }
+}
+
+fn digest(secret: &str) -> Vec<u8> {
+    aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, secret.as_bytes()).as_ref().to_vec()
 }
 
 #[async_trait::async_trait]
@@ -136,15 +151,48 @@ mod tests {
         }
     }
 
+    fn user(access_key: &str, secret_key: &str) -> User {
+        User {
+            access_key: access_key.to_owned(),
+            secret_key: secret_key.to_owned(),
+            role: Role::Admin,
+            buckets: Vec::new(),
+        }
+    }
+
+    /// Whoever rotated a leaked secret was not helped: sessions made with the old one lived on for up to 12 hours.
+    #[test]
+    fn s479_another_secret_ends_the_sessions_of_the_old_one() {
+        let users = Users::new([user("somebody", "the-old-one")]).unwrap();
+        let sessions = Sessions::new(users.clone(), Arc::new(Hand::default()), Arc::new(Entropy::new(7)));
+        let session = sessions.begin(&user("somebody", "the-old-one"), 900);
+        assert_eq!(sessions.user_of(&session.access_key).as_deref(), Some("somebody"));
+        users.replace([user("somebody", "the-new-one")]).unwrap();
+        assert_eq!(sessions.user_of(&session.access_key), None);
+        let error = sessions.check_token(Some(&session.access_key), Some(&session.token)).unwrap_err();
+        assert_eq!(error.code().as_str(), "ExpiredToken");
+    }
+
+    /// One tenant ended the administrator's session by asking for 10,800 of his own, which took five seconds.
+    #[test]
+    fn s479_the_sessions_of_one_user_end_nobody_elses() {
+        let (tenant, admin) = (user("tenant", "long-enough"), user("admin", "long-enough"));
+        let users = Users::new([tenant.clone(), admin.clone()]).unwrap();
+        let sessions = Sessions::new(users, Arc::new(Hand::default()), Arc::new(Entropy::new(7)));
+        let of_admin = sessions.begin(&admin, 900);
+        let first = sessions.begin(&tenant, 900);
+        for _ in 0..SESSIONS_PER_USER_MAX {
+            sessions.begin(&tenant, 43_200);
+        }
+        assert!(sessions.user_of(&of_admin.access_key).is_some());
+        assert!(sessions.user_of(&first.access_key).is_none());
+        assert_eq!(sessions.by_key().len(), SESSIONS_PER_USER_MAX + 1);
+    }
+
     /// A client whose session had ended heard that nobody knows its access key, and did not ask for another session.
     #[test]
     fn who_uses_a_session_that_ended_hears_so() {
-        let user = User {
-            access_key: "somebody".to_owned(),
-            secret_key: "long-enough".to_owned(),
-            role: Role::Admin,
-            buckets: Vec::new(),
-        };
+        let user = user("somebody", "long-enough");
         let (users, clock) = (Users::new([user.clone()]).unwrap(), Arc::new(Hand::default()));
         let sessions = Sessions::new(users, clock.clone(), Arc::new(Entropy::new(7)));
         let session = sessions.begin(&user, 900);

@@ -1,7 +1,8 @@
 //! Who may do what: lists, policies with conditions, and owners.
 
 use super::raw::send;
-use super::world::{KEY, World};
+use super::world::{KEY, World, first_users, user};
+use s3::Role;
 
 const PREFERRED: [(&str, &str); 1] = [("x-amz-object-ownership", "BucketOwnerPreferred")];
 
@@ -75,4 +76,145 @@ async fn errors_say_what_they_are_about() {
     assert_eq!(none.element("Key"), Some("a&lt;b"));
     let odd = send(&world, Some(KEY), ("GET", "/bucket", "max-keys=-1"), &[], "").await;
     assert_eq!(odd.errs(400, "InvalidArgument").element("ArgumentValue"), Some("-1"));
+}
+
+/// A statement for one user, in a policy that may have variables.
+fn policy_of(statements: &[(&str, &str, &str, &str)]) -> String {
+    let statement = |(effect, user, action, resource): &(&str, &str, &str, &str)| {
+        format!(
+            r#"{{"Effect":"{effect}","Principal":{{"AWS":"{user}"}},"Action":"{action}","Resource":"arn:aws:s3:::{resource}"}}"#
+        )
+    };
+    let statements: Vec<String> = statements.iter().map(statement).collect();
+    format!(r#"{{"Version":"2012-10-17","Statement":[{}]}}"#, statements.join(","))
+}
+
+async fn with_tenants(tenants: &[&str]) -> World {
+    let world = World::start().await;
+    let tenants = tenants.iter().map(|name| user(name, Role::PolicyOnly, &[]));
+    world.users.replace(first_users().into_iter().chain(tenants)).unwrap();
+    send(&world, Some(KEY), ("PUT", "/bucket", ""), &[], "").await.is(200);
+    world
+}
+
+/// A user who was denied PutObjectRetention locked an object until the year 2125 by a PUT: nobody could delete it.
+#[tokio::test]
+async fn s477_headers_need_the_actions_that_they_stand_for() {
+    let world = with_tenants(&["tenant"]).await;
+    let allowed = policy_of(&[
+        ("Allow", "tenant", "s3:PutObject", "bucket/*"),
+        ("Allow", "tenant", "s3:GetObject", "bucket/*"),
+    ]);
+    send(&world, Some(KEY), ("PUT", "/bucket", "policy"), &[], &allowed).await.is(204);
+    send(&world, Some("tenant"), ("PUT", "/bucket/a", ""), &[], "x").await.is(200);
+    let retention = [
+        ("x-amz-object-lock-mode", "COMPLIANCE"),
+        ("x-amz-object-lock-retain-until-date", "2125-01-01T00:00:00Z"),
+    ];
+    let hold = [("x-amz-object-lock-legal-hold", "ON")];
+    let tags = [("x-amz-tagging", "a=b")];
+    for headers in [&retention[..], &hold, &tags] {
+        let denied = send(&world, Some("tenant"), ("PUT", "/bucket/a", ""), headers, "x").await;
+        denied.errs(403, "AccessDenied");
+        let denied = send(&world, Some("tenant"), ("POST", "/bucket/a", "uploads"), headers, "").await;
+        denied.errs(403, "AccessDenied");
+        let copy = [headers, &[("x-amz-copy-source", "/bucket/a")]].concat();
+        send(&world, Some("tenant"), ("PUT", "/bucket/c", ""), &copy, "").await.errs(403, "AccessDenied");
+    }
+    send(&world, Some("writer"), ("PUT", "/bucket/a", ""), &retention, "x").await.errs(403, "AccessDenied");
+    send(&world, Some("writer"), ("PUT", "/bucket/tagged", ""), &tags, "x").await.is(200);
+    // Tags go along with a copy, which needs the right to read and to write them.
+    let source = |key: &'static str| [("x-amz-copy-source", key)];
+    send(&world, Some("tenant"), ("PUT", "/bucket/c", ""), &source("/bucket/a"), "").await.is(200);
+    let denied = send(&world, Some("tenant"), ("PUT", "/bucket/c", ""), &source("/bucket/tagged"), "").await;
+    denied.errs(403, "AccessDenied");
+    let without = [("x-amz-copy-source", "/bucket/tagged"), ("x-amz-tagging-directive", "REPLACE")];
+    send(&world, Some("tenant"), ("PUT", "/bucket/c", ""), &without, "").await.is(200);
+}
+
+/// `Deny locked/${aws:username}/*` denied nothing: the variable was taken as text.
+#[tokio::test]
+async fn s478_policies_know_the_users_name() {
+    let world = with_tenants(&["alice", "bob"]).await;
+    let statements = [
+        ("Allow", "*", "s3:PutObject", "bucket/*"),
+        ("Deny", "*", "s3:PutObject", "bucket/locked/${aws:username}/*"),
+    ];
+    let locked = policy_of(&statements);
+    send(&world, Some(KEY), ("PUT", "/bucket", "policy"), &[], &locked).await.is(204);
+    let put = async |who: &'static str, path: &'static str| {
+        send(&world, Some(who), ("PUT", path, ""), &[], "x").await
+    };
+    put("alice", "/bucket/locked/alice/x").await.errs(403, "AccessDenied");
+    put("bob", "/bucket/locked/alice/x").await.is(200);
+    for odd in ["${aws:PrincipalOrgID}", "${s3:prefix}"] {
+        let policy = locked.replace("${aws:username}", odd);
+        let refused = send(&world, Some(KEY), ("PUT", "/bucket", "policy"), &[], &policy).await;
+        refused.errs(501, "NotImplemented");
+    }
+    let old = locked.replace("2012-10-17", "2008-10-17");
+    send(&world, Some(KEY), ("PUT", "/bucket", "policy"), &[], &old).await.errs(400, "MalformedPolicy");
+}
+
+/// A policy written by a later version locked everybody out, also the administrator who wanted to replace it.
+#[tokio::test]
+async fn s478_a_policy_that_cannot_be_read_can_be_replaced() {
+    let world = with_tenants(&["tenant"]).await;
+    let store = world.buckets.open("bucket").await.unwrap();
+    let odd = r#"{"Version":"2031-01-01","Statement":[{"Effect":"Perhaps"}]}"#;
+    store.settings().unwrap().set("policy", Some(bytes::Bytes::from_static(odd.as_bytes()))).await.unwrap();
+    send(&world, Some(KEY), ("GET", "/bucket", ""), &[], "").await.errs(403, "AccessDenied");
+    send(&world, Some("writer"), ("DELETE", "/bucket", "policy"), &[], "").await.errs(403, "AccessDenied");
+    send(&world, Some(KEY), ("DELETE", "/bucket", "policy"), &[], "").await.is(204);
+    send(&world, Some(KEY), ("GET", "/bucket", ""), &[], "").await.is(200);
+}
+
+/// The initiator of an upload got 403 for AbortMultipartUpload and ListParts, and could not clean up.
+#[tokio::test]
+async fn s481_uploads_are_their_initiators_too() {
+    let world = with_tenants(&["alice", "bob"]).await;
+    let statements =
+        [("Allow", "alice", "s3:PutObject", "bucket/*"), ("Allow", "bob", "s3:PutObject", "bucket/*")];
+    send(&world, Some(KEY), ("PUT", "/bucket", "policy"), &[], &policy_of(&statements)).await.is(204);
+    let begun = send(&world, Some("alice"), ("POST", "/bucket/big", "uploads"), &[], "").await.is(200);
+    let query = format!("uploadId={}", begun.element("UploadId").unwrap());
+    for (who, list, abort) in [("bob", 403, 403), ("alice", 200, 204)] {
+        send(&world, Some(who), ("GET", "/bucket/big", &query), &[], "").await.is(list);
+        send(&world, Some(who), ("DELETE", "/bucket/big", &query), &[], "").await.is(abort);
+    }
+    send(&world, Some(KEY), ("GET", "/bucket/big", &query), &[], "").await.errs(404, "NoSuchUpload");
+}
+
+/// Whoever might read single objects could find out by 404 and 403 which keys there are.
+#[tokio::test]
+async fn s481_keys_that_are_missing_are_told_to_those_who_may_list() {
+    let world = with_tenants(&["tenant"]).await;
+    let statements = [("Allow", "tenant", "s3:GetObject", "bucket/*")];
+    send(&world, Some(KEY), ("PUT", "/bucket", "policy"), &[], &policy_of(&statements)).await.is(204);
+    send(&world, Some("tenant"), ("GET", "/bucket/none", ""), &[], "").await.errs(403, "AccessDenied");
+    send(&world, Some("tenant"), ("HEAD", "/bucket/none", ""), &[], "").await.is(403);
+    send(&world, Some("reader"), ("GET", "/bucket/none", ""), &[], "").await.errs(404, "NoSuchKey");
+}
+
+/// Any S3 user made a set-user-id program of root's in the mount by `x-amz-meta-file-permissions: 0104755`.
+#[tokio::test]
+async fn s482_file_modes_give_no_rights() {
+    let world = with_tenants(&[]).await;
+    for (mode, status) in [("0100644", 200), ("0104755", 403), ("0120777", 403), ("0020666", 403)] {
+        let headers = [("x-amz-meta-file-permissions", mode)];
+        send(&world, Some("writer"), ("PUT", "/bucket/a", ""), &headers, "x").await.is(status);
+        send(&world, Some(KEY), ("PUT", "/bucket/a", ""), &headers, "x").await.is(200);
+    }
+}
+
+/// `buckets = ["backups"]` says that everything may be done with it, and CreateBucket was AccessDenied.
+#[tokio::test]
+async fn s484_users_create_the_buckets_that_they_are_given() {
+    let world = World::start().await;
+    let tenant = user("tenant", Role::PolicyOnly, &["backups"]);
+    world.users.replace(first_users().into_iter().chain([tenant])).unwrap();
+    send(&world, Some("tenant"), ("PUT", "/others", ""), &[], "").await.errs(403, "AccessDenied");
+    send(&world, Some("writer"), ("PUT", "/backups", ""), &[], "").await.errs(403, "AccessDenied");
+    send(&world, Some("tenant"), ("PUT", "/backups", ""), &[], "").await.is(200);
+    send(&world, Some("tenant"), ("PUT", "/backups/a", ""), &[], "x").await.is(200);
 }

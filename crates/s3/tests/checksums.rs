@@ -1,6 +1,8 @@
 //! Checksums that the protocol layer does not know.
 
-use super::raw::send;
+use base64::Engine as _;
+
+use super::raw::{send, sha256};
 use super::world::{KEY, World};
 
 /// Of `abc`, by the reference implementations.
@@ -90,28 +92,85 @@ async fn s191_a_whole_has_a_checksum_whatever_its_parts_have() {
     assert!(done.element("ChecksumCRC64NVME").is_some(), "{}", done.body);
 }
 
-/// The bug: the checksum of the whole was shown with one part of it, and the client took the part for damaged.
-#[tokio::test]
-async fn a_part_is_not_shown_with_the_checksum_of_the_whole() {
-    let world = World::start().await;
-    send(&world, Some(KEY), ("PUT", "/bucket", ""), &[], "").await.is(200);
-    let begun = send(&world, Some(KEY), ("POST", "/bucket/a", "uploads"), &[], "").await.is(200);
+fn base64_of_hex(digits: &str) -> String {
+    let bytes = (0..digits.len() / 2).map(|at| u8::from_str_radix(&digits[2 * at..2 * at + 2], 16).unwrap());
+    base64::engine::general_purpose::STANDARD.encode(bytes.collect::<Vec<u8>>())
+}
+
+/// Sends two parts and makes an object of them.
+async fn upload_two_parts(
+    world: &World,
+    path: &str,
+    headers: &[(&str, &str)],
+    checksum: &str,
+) -> [String; 2] {
+    let begun = send(world, Some(KEY), ("POST", path, "uploads"), headers, "").await.is(200);
     let upload = format!("uploadId={}", begun.element("UploadId").unwrap());
-    let mut list = String::new();
+    let (mut list, mut sums) = (String::new(), Vec::new());
+    let (header, element) = (format!("x-amz-checksum-{checksum}"), checksum.to_ascii_uppercase());
     for (number, body) in [(1, "a".repeat(5 << 20)), (2, "b".to_owned())] {
         let part = format!("partNumber={number}&{upload}");
-        let put = send(&world, Some(KEY), ("PUT", "/bucket/a", &part), &[], &body).await.is(200);
-        let etag = put.header("etag").unwrap();
-        list.push_str(&format!("<Part><PartNumber>{number}</PartNumber><ETag>{etag}</ETag></Part>"));
+        let declared = base64_of_hex(&sha256(&body));
+        let declared: &[(&str, &str)] =
+            if checksum == "sha256" { &[("x-amz-checksum-sha256", &declared)] } else { &[] };
+        let put = send(world, Some(KEY), ("PUT", path, &part), declared, &body).await.is(200);
+        let (etag, sum) = (put.header("etag").unwrap(), put.header(&header).unwrap());
+        list.push_str(&format!(
+            "<Part><PartNumber>{number}</PartNumber><ETag>{etag}</ETag><Checksum{element}>{sum}</Checksum{element}></Part>"
+        ));
+        sums.push(sum.to_owned());
     }
     let list = format!("<CompleteMultipartUpload>{list}</CompleteMultipartUpload>");
-    send(&world, Some(KEY), ("POST", "/bucket/a", &upload), &[], &list).await.is(200);
-    let mode = [("x-amz-checksum-mode", "ENABLED")];
-    for (query, is_shown) in [("", true), ("partNumber=1", false), ("partNumber=2", false)] {
+    send(world, Some(KEY), ("POST", path, &upload), &[], &list).await.is(200);
+    sums.try_into().unwrap()
+}
+
+/// The bug: the checksum of the whole was shown with one part of it, and the client took the part for damaged. Then a part was
+/// shown with none, and neither were the parts of `GetObjectAttributes`.
+#[tokio::test]
+async fn s553_a_part_is_shown_with_its_own_checksum() {
+    let world = World::start().await;
+    send(&world, Some(KEY), ("PUT", "/bucket", ""), &[], "").await.is(200);
+    // User metadata of that length leaves no room for the checksums of parts.
+    let long = "x".repeat(1_500);
+    let composite = [("x-amz-checksum-algorithm", "SHA256"), ("x-amz-checksum-type", "COMPOSITE")];
+    let full: &[(&str, &str)] = &[("x-amz-meta-long", long.as_str())];
+    let kinds = [
+        ("sha256", &composite[..], "COMPOSITE"),
+        ("crc64nvme", &[], "FULL_OBJECT"),
+        ("crc64nvme", full, "FULL_OBJECT"),
+    ];
+    for (at, (checksum, headers, kind)) in kinds.into_iter().enumerate() {
+        let path = format!("/bucket/{at}");
+        let sums = upload_two_parts(&world, &path, headers, checksum).await;
+        let mode = [("x-amz-checksum-mode", "ENABLED")];
+        let header = format!("x-amz-checksum-{checksum}");
         for method in ["HEAD", "GET"] {
-            let answer = send(&world, Some(KEY), (method, "/bucket/a", query), &mode, "").await;
-            let shown = answer.header("x-amz-checksum-crc64nvme");
-            assert_eq!(shown.is_some(), is_shown, "{method} {query}: {}", answer.head);
+            for (number, sum) in [(1, &sums[0]), (2, &sums[1])] {
+                let query = format!("partNumber={number}");
+                let answer = send(&world, Some(KEY), (method, &path, &query), &mode, "").await.is(206);
+                assert_eq!(answer.header(&header), Some(sum.as_str()), "{method} {query}: {}", answer.head);
+                assert_eq!(answer.header("x-amz-checksum-type"), Some(kind), "{}", answer.head);
+                let silent = send(&world, Some(KEY), (method, &path, &query), &[], "").await.is(206);
+                assert_eq!(silent.header(&header), None);
+            }
+            let whole = send(&world, Some(KEY), (method, &path, ""), &mode, "").await.is(200);
+            let shown = whole.header(&header).unwrap();
+            assert_eq!(shown.ends_with("-2"), kind == "COMPOSITE", "{shown}");
+            let range = [mode[0], ("range", "bytes=0-9")];
+            assert_eq!(send(&world, Some(KEY), (method, &path, ""), &range, "").await.header(&header), None);
         }
+        let asked = [("x-amz-object-attributes", "ObjectParts")];
+        let shown = send(&world, Some(KEY), ("GET", &path, "attributes"), &asked, "").await.is(200);
+        for sum in &sums {
+            let element = checksum.to_ascii_uppercase();
+            let element = format!("<Checksum{element}>{sum}</Checksum{element}>");
+            assert_eq!(shown.body.contains(&element), headers != full, "{}", shown.body);
+        }
+        let source = [("x-amz-copy-source", path.as_str())];
+        send(&world, Some(KEY), ("PUT", "/bucket/copy", ""), &source, "").await.is(200);
+        let copy = send(&world, Some(KEY), ("HEAD", "/bucket/copy", "partNumber=2"), &mode, "").await.is(206);
+        assert_eq!(copy.header(&header), Some(sums[1].as_str()), "{}", copy.head);
+        assert!(!copy.head.contains("tenon-part"), "{}", copy.head);
     }
 }

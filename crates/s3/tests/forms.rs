@@ -3,6 +3,7 @@
 use super::raw::{Answer, now, scope, send, signature};
 use super::world::{KEY, SECRET, World};
 use base64::Engine as _;
+use std::fmt::Write as _;
 
 const TYPE: [(&str, &str); 1] = [("content-type", "multipart/form-data; boundary=\"frontier\"")];
 
@@ -152,4 +153,49 @@ async fn s191_a_form_that_breaks_off_stores_nothing() {
     let bare = [("content-type", "multipart/form-data")];
     send(&world, None, ("POST", "/bucket", ""), &bare, &whole).await.errs(400, "MalformedPOSTRequest");
     send(&world, None, ("POST", "/bucket", ""), &TYPE, &whole).await.is(204);
+}
+
+/// A policy that fixed a field was checked against its first value, and the last one was stored: whoever had a signed form
+/// chose tags and metadata.
+#[tokio::test]
+async fn s466_a_field_that_is_given_twice_is_refused() {
+    let world = world().await;
+    let tags = |value: &str| {
+        format!("<Tagging><TagSet><Tag><Key>k</Key><Value>{value}</Value></Tag></TagSet></Tagging>")
+    };
+    let (public, secret) = (tags("public"), tags("secret"));
+    let role = ("x-amz-meta-role", "user");
+    for pair in [
+        [("tagging", public.as_str()), ("tagging", &secret)],
+        [("x-amz-meta-role", "user"), ("X-Amz-Meta-Role", "admin")],
+        [("acl", "private"), ("x-amz-acl", "public-read")],
+        [("x-amz-tagging", "k=public"), ("tagging", &secret)],
+        [("tagging", &public), ("x-amz-tagging", "k=secret")],
+        [("key", "a"), ("key", "b")],
+    ] {
+        let mut fields = vec![("key", "a"), role];
+        fields.retain(|(name, _)| pair.iter().all(|(given, _)| !given.eq_ignore_ascii_case(name)));
+        fields.extend(pair);
+        // A condition on a field that the form lacks would refuse it for another reason.
+        let mut conditions = format!(r#"{ANY_KEY},["eq","$x-amz-meta-role","user"]"#);
+        for name in ["tagging", "x-amz-tagging", "acl", "x-amz-acl"] {
+            if pair.iter().any(|(given, _)| *given == name) {
+                write!(conditions, r#",["starts-with","${name}",""]"#).unwrap();
+            }
+        }
+        post(&world, &conditions, &fields, "x").await.errs(400, "InvalidArgument");
+        let listed = send(&world, Some(KEY), ("GET", "/bucket", ""), &[], "").await.is(200);
+        assert!(!listed.body.contains("<Contents>"), "{pair:?}: {}", listed.body);
+    }
+}
+
+#[tokio::test]
+async fn s463_a_form_gets_no_encryption_that_is_not_there() {
+    let world = world().await;
+    let conditions = format!(r#"{ANY_KEY},["starts-with","$x-amz-server-side-encryption",""]"#);
+    for (wanted, status, code) in [("AES256", 501, "NotImplemented"), ("garbage", 400, "InvalidArgument")] {
+        let fields = [("key", "a"), ("x-amz-server-side-encryption", wanted)];
+        post(&world, &conditions, &fields, "x").await.errs(status, code);
+    }
+    send(&world, Some(KEY), ("HEAD", "/bucket/a", ""), &[], "").await.is(404);
 }

@@ -225,6 +225,7 @@ async fn s190_slow_clients_lose_their_place() {
             ..Limits::default().connections
         },
         requests: 1,
+        ..Limits::default()
     })
     .await;
     let long: Payload = (0..64).map(|_| Bytes::from(vec![7; 1 << 20])).collect();

@@ -137,17 +137,19 @@ async fn s198_objects_expire_by_age_prefix_size_and_tag() {
     assert_eq!(world.told().await, gone.map(|key| (EventKind::ExpirationDelete, key.to_owned())));
 }
 
-/// More than a page, and a rule that names a day.
+/// More than a page, and a rule that names a day. On a slow machine the endpoint's own sweep, five seconds after its start,
+/// deleted a part of the objects while the test still stored the rest: the rule is set when all are there, and whichever sweep
+/// deletes an object, none is left.
 #[tokio::test(flavor = "multi_thread")]
 async fn s198_a_date_expires_what_is_there_then() {
     let world = Days::start().await;
-    world.set(&rule("", "<Expiration><Date>2020-01-01T00:00:00Z</Date></Expiration>")).await.is(200);
     let store = world.world.client(KEY).open("bucket").await.unwrap();
     for at in 0..1100 {
         let key = ObjectKey::try_from(format!("{at}").as_str()).unwrap();
         store.put(&key, "x".into(), PutOptions::default()).await.unwrap();
     }
-    assert_eq!(world.expire_in(0).await.objects, 1100);
+    world.set(&rule("", "<Expiration><Date>2020-01-01T00:00:00Z</Date></Expiration>")).await.is(200);
+    assert_eq!(world.expire_in(0).await.failures, 0);
     assert_eq!(world.keys().await, [] as [&str; 0]);
     world.set(&rule("", "<Expiration><Date>2200-01-01T00:00:00Z</Date></Expiration>")).await.is(200);
     world.put("later", "", "x").await;

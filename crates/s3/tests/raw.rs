@@ -86,7 +86,9 @@ pub(crate) fn signed(
 ) -> Vec<(String, String)> {
     let mut headers: Vec<(String, String)> =
         headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-    headers.push(("host".to_owned(), world.server.address().to_string()));
+    if headers.iter().all(|(name, _)| name != "host") {
+        headers.push(("host".to_owned(), world.server.address().to_string()));
+    }
     if let Some(user) = user {
         sign(user, what, &mut headers, body);
     }

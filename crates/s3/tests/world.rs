@@ -16,6 +16,8 @@ pub(crate) struct World {
     pub(crate) server: Server,
     /// Who may come in, to be changed meanwhile.
     pub(crate) users: Users,
+    /// What the endpoint serves.
+    pub(crate) buckets: Arc<dyn Buckets>,
     next: AtomicU64,
 }
 
@@ -49,18 +51,42 @@ impl World {
         clock: Arc<dyn Clock>,
         webhooks: BTreeMap<String, Webhook>,
     ) -> Self {
+        Self::with_options(buckets, limits, clock, |options| options.webhooks = webhooks).await
+    }
+
+    /// An endpoint over buckets in memory, with other options than the usual ones.
+    pub(crate) async fn configured(change: impl FnOnce(&mut EndpointOptions)) -> Self {
+        let clock = Arc::new(SystemClock);
+        let buckets = Arc::new(MemoryBuckets::new(clock.clone()));
+        Self::with_options(buckets, Limits::default(), clock, change).await
+    }
+
+    async fn with_options(
+        buckets: Arc<dyn Buckets>,
+        limits: Limits,
+        clock: Arc<dyn Clock>,
+        change: impl FnOnce(&mut EndpointOptions),
+    ) -> Self {
         let users = Users::new(first_users()).unwrap();
-        let options = EndpointOptions {
+        let mut options = EndpointOptions {
             users: users.clone(),
             region: "us-east-1".to_owned(),
             domains: Vec::new(),
-            webhooks,
+            webhooks: BTreeMap::new(),
             md5: false,
+            encrypted: false,
         };
-        let endpoint = Endpoint::new(buckets, options, clock, Arc::new(Entropy::new(1))).unwrap();
+        change(&mut options);
+        let endpoint = Endpoint::new(buckets.clone(), options, clock, Arc::new(Entropy::new(1))).unwrap();
         let address = "127.0.0.1:0".parse().unwrap();
         let server = Server::start(endpoint, address, limits, None).await.unwrap();
-        Self { server, users, next: AtomicU64::new(0) }
+        Self { server, users, buckets, next: AtomicU64::new(0) }
+    }
+
+    /// A world whose endpoint was made elsewhere.
+    pub(crate) fn around(server: Server) -> Self {
+        let buckets = Arc::new(MemoryBuckets::new(Arc::new(SystemClock)));
+        Self { server, users: Users::default(), buckets, next: AtomicU64::new(0) }
     }
 
     pub(crate) fn url(&self) -> String {

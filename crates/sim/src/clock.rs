@@ -47,7 +47,10 @@ impl Clock for SimClock {
 /// looked at, as no two moments of a machine are the same.
 #[derive(Debug)]
 pub struct RuntimeClock {
+    /// Time of the clock if it had never been set.
     now: AtomicI64,
+    /// How far it was set forward, in nanoseconds.
+    set: AtomicI64,
     seen: Mutex<Option<Instant>>,
 }
 
@@ -55,6 +58,11 @@ pub struct RuntimeClock {
 const TICK: i64 = 1_000;
 
 impl RuntimeClock {
+    /// Sets the wall clock forward or back by nanoseconds, as an operator or NTP does. No time passes.
+    pub fn set_by(&self, by: i64) {
+        self.set.fetch_add(by, Ordering::SeqCst);
+    }
+
     /// A new runtime's time begins where the last one's ended. Called inside of it.
     pub fn begin_runtime(&self) {
         *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
@@ -63,12 +71,17 @@ impl RuntimeClock {
 
 impl Default for RuntimeClock {
     fn default() -> Self {
-        Self { now: AtomicI64::new(NOON.0), seen: Mutex::default() }
+        Self { now: AtomicI64::new(NOON.0), set: AtomicI64::new(0), seen: Mutex::default() }
     }
 }
 
 impl Clock for RuntimeClock {
     fn now(&self) -> Timestamp {
+        let elapsed = i64::try_from(self.monotonic().as_nanos()).unwrap_or(i64::MAX);
+        Timestamp(elapsed.saturating_add(self.set.load(Ordering::SeqCst)))
+    }
+
+    fn monotonic(&self) -> Duration {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let slept = match &mut *seen {
             None => Duration::ZERO,
@@ -78,7 +91,7 @@ impl Clock for RuntimeClock {
             }
         };
         let by = slept.as_nanos() as i64 + TICK;
-        Timestamp(self.now.fetch_add(by, Ordering::SeqCst) + by)
+        Duration::from_nanos((self.now.fetch_add(by, Ordering::SeqCst) + by) as u64)
     }
 }
 

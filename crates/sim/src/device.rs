@@ -12,6 +12,7 @@ use medium::{Medium, WriteId};
 use std::io;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use store::Entropy;
 use tokio::runtime::{Handle, RuntimeFlavor};
 
 /// What was asked of a device.
@@ -48,6 +49,30 @@ struct State {
     faults: Faults,
     under_way: Vec<Operation>,
     operations: Vec<Operation>,
+    fired: Fired,
+}
+
+/// How often each kind of fault met a caller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Fired {
+    /// Reads that failed at a sector that stays unreadable until it is written.
+    pub unreadable: u64,
+    /// Reads that failed once.
+    pub passing: u64,
+    /// Reads that returned a flipped bit.
+    pub rotten: u64,
+    /// Sectors that a loss of power made unreadable.
+    pub spoiled: u64,
+}
+
+impl Fired {
+    /// Adds those of another device.
+    pub fn add(&mut self, other: Self) {
+        self.unreadable += other.unreadable;
+        self.passing += other.passing;
+        self.rotten += other.rotten;
+        self.spoiled += other.spoiled;
+    }
 }
 
 impl SimDevice {
@@ -81,10 +106,50 @@ impl SimDevice {
     /// part of its sectors or nothing of it is there, and which of two at one place came last. Errors that were asked
     /// for stay, but for [`cut_power_after`](Self::cut_power_after).
     pub fn crash(&self, seed: u64) {
+        self.crash_spoiling(seed, 0);
+    }
+
+    /// As [`crash`](Self::crash); and one in `spoils` blocks that were being changed cannot be read until it is written again.
+    pub fn crash_spoiling(&self, seed: u64, spoils: u64) {
         let mut state = self.lock();
         assert!(state.under_way.is_empty(), "a crash while {:?} are under way", state.under_way);
-        state.medium.crash(seed);
+        let spoiled = state.medium.crash(seed, spoils);
+        state.fired.spoiled += spoiled;
         state.faults.restore_power();
+    }
+
+    /// Blocks of the range cannot be read until they are written.
+    pub fn spoil(&self, range: Range<u64>) {
+        let mut state = self.lock();
+        (range.start / BLOCK_BYTES..range.end.div_ceil(BLOCK_BYTES))
+            .for_each(|block| state.medium.spoil(block));
+    }
+
+    /// Some blocks that nobody ever wrote cannot be read until they are written, most of them right behind what was written.
+    pub fn spoil_unwritten(&self, seed: u64, blocks: u64) {
+        let entropy = Entropy::new(seed);
+        let mut state = self.lock();
+        let all = self.len_bytes / BLOCK_BYTES;
+        for _ in 0..blocks {
+            let (from, is_behind) = (entropy.below(all), entropy.below(4) > 0);
+            let mut candidates = (from..all).filter(|&block| {
+                !state.medium.was_written(block)
+                    && (!is_behind || block > 0 && state.medium.was_written(block - 1))
+            });
+            if let Some(block) = candidates.next() {
+                state.medium.spoil(block);
+            }
+        }
+    }
+
+    /// One read in `one_in` fails, as the seed says; the same read may be done again.
+    pub fn fail_reads_at_random(&self, seed: u64, one_in: u64) {
+        self.lock().faults.reads_at_random(seed, one_in);
+    }
+
+    /// How often each kind of fault met a caller so far.
+    pub fn fired(&self) -> Fired {
+        self.lock().fired
     }
 
     /// The medium rots: one bit of the range changes, whether it was flushed or not. Says in which byte.
@@ -170,8 +235,22 @@ impl BlockDevice for SimDevice {
     fn read_at(&self, at: u64, into: &mut [u8]) -> io::Result<()> {
         check_read(self.len_bytes, at, into.len())?;
         let read = self.begin(OperationKind::Read, at, into.len());
-        read.verdict.outcome()?;
-        self.lock().medium.read(at, into);
+        let mut state = self.lock();
+        state.fired.passing += u64::from(matches!(read.verdict, Verdict::Passes));
+        let Verdict::Done = read.verdict else {
+            drop(state);
+            return read.verdict.outcome();
+        };
+        let blocks = at / BLOCK_BYTES..(at + into.len() as u64) / BLOCK_BYTES;
+        let (unreadable, rotten) = state.medium.wrong_in(blocks);
+        state.fired.unreadable += u64::from(unreadable > 0);
+        state.fired.rotten += u64::from(rotten > 0 && unreadable == 0);
+        if unreadable > 0 {
+            drop(state);
+            return Err(io::Error::from_raw_os_error(libc::EIO));
+        }
+        state.medium.read(at, into);
+        drop(state);
         Ok(())
     }
 
@@ -183,7 +262,7 @@ impl BlockDevice for SimDevice {
         match write.verdict {
             Verdict::Done | Verdict::PowerGoes => self.lock().medium.write(at, from),
             Verdict::Fails { seed } => self.lock().medium.write_torn(at, from, seed),
-            Verdict::PowerIsOff => {}
+            Verdict::PowerIsOff | Verdict::Passes => {}
         }
         write.verdict.outcome()
     }
@@ -193,7 +272,7 @@ impl BlockDevice for SimDevice {
         match flush.verdict {
             Verdict::Done => self.lock().medium.flush(flush.written),
             Verdict::Fails { .. } => self.lock().medium.doubt(flush.written),
-            Verdict::PowerGoes | Verdict::PowerIsOff => {}
+            Verdict::PowerGoes | Verdict::PowerIsOff | Verdict::Passes => {}
         }
         flush.verdict.outcome()
     }
@@ -219,7 +298,11 @@ fn is_alone() -> bool {
 #[derive(Debug, Clone, Copy)]
 enum Verdict {
     Done,
-    Fails { seed: u64 },
+    Fails {
+        seed: u64,
+    },
+    /// It fails this once; only reads do.
+    Passes,
     PowerGoes,
     PowerIsOff,
 }

@@ -19,6 +19,8 @@ mod life;
 mod look;
 mod model;
 mod parts;
+mod place;
+mod pools;
 
 use crate::{Failure, Report, living};
 
@@ -30,6 +32,16 @@ pub fn world(seed: u64) -> Result<Report, Failure> {
 /// Lives through the world of a seed on an array of devices.
 pub fn world_of_arrays(seed: u64) -> Result<Report, Failure> {
     living::world::<arrays::World>(seed)
+}
+
+/// Lives through the world of a seed on a pool of drives.
+pub fn world_of_pools(seed: u64) -> Result<Report, Failure> {
+    living::world::<pools::World>(seed)
+}
+
+/// Everything that happens in the world of a seed on a pool of drives, line by line.
+pub fn tale_of_pools(seed: u64) -> Vec<String> {
+    living::tale::<pools::World>(seed)
 }
 
 /// Everything that happens in the world of a seed on an array of devices, line by line.

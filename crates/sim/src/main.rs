@@ -9,7 +9,7 @@ const USAGE: &str = "usage: sim [WORLD] [--seed N] [--worlds N] [--all] [--tale]
   --seed N    the first seed; without --worlds the only one
   --worlds N  so many of each kind, one seed after the other
   --all       go on after a failure
-  --tale      tell what happens in the world of files, the dual one, the drive's or the array's, line by line";
+  --tale      tell what happens in the world of files, the dual one, the drive's, the array's or the pool's, line by line";
 
 /// So many worlds of each kind, beginning with the seed, unless told otherwise.
 const WORLDS_DEFAULT: u64 = 1000;
@@ -62,6 +62,7 @@ fn tell(plan: &Plan) -> ExitCode {
         [("dual", _)] => sim::dual::tale,
         [("drive", _)] => sim::drive::tale,
         [("array", _)] => sim::drive::tale_of_arrays,
+        [("pool", _)] => sim::drive::tale_of_pools,
         _ => sim::files::tale,
     };
     for seed in plan.first..plan.first.saturating_add(plan.count) {

@@ -13,6 +13,7 @@ pub const WORLDS: &[World] = &[
     ("dual", crate::dual::world),
     ("drive", crate::drive::world),
     ("array", crate::drive::world_of_arrays),
+    ("pool", crate::drive::world_of_pools),
 ];
 
 /// How often what happened.

@@ -258,7 +258,12 @@ impl Ahead {
         }
         if !self.has(place) {
             let len = end.saturating_sub(place.at).min(AHEAD_LEN).max(u64::from(place.len));
-            *self = Self { at: place.at, bytes: read(source, place.at, len as usize)? };
+            let bytes = match read(source, place.at, len as usize) {
+                // The unreadable sector may lie in blocks that are only read ahead.
+                Err(Error::Io(_)) if len > u64::from(place.len) => read(source, place.at, place.len as usize),
+                read => read,
+            };
+            *self = Self { at: place.at, bytes: bytes? };
         }
         place.checked(source, self.bytes_of(place).unwrap_or_default())
     }

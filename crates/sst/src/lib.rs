@@ -19,6 +19,7 @@ mod filter;
 pub mod fuzz;
 mod layout;
 mod merge;
+mod resume;
 mod source;
 mod table;
 mod verify;

@@ -3,9 +3,11 @@
 //! Nothing below the front ends reads the machine's clock or draws a random number by itself; it is handed a
 //! [`Clock`] and an [`Entropy`], so that one seed is one world (`sim`).
 
+use aws_lc_rs::hmac;
 use std::fmt;
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// A moment: nanoseconds since the Unix epoch, from the year 1677 to 2262.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -55,11 +57,17 @@ impl Timestamp {
 
 /// Where the time comes from.
 pub trait Clock: Send + Sync + fmt::Debug {
-    /// The current moment.
+    /// The wall-clock time. It may be set back or forward at any time: it orders nothing and measures nothing.
     fn now(&self) -> Timestamp;
+
+    /// A reading of a clock that never goes back, from an arbitrary beginning: only the difference of two readings of one
+    /// process means anything. As given here only for clocks whose wall-clock time never goes back, as in tests.
+    fn monotonic(&self) -> Duration {
+        Duration::from_nanos(u64::try_from(self.now().0).unwrap_or(0))
+    }
 }
 
-/// The machine's clock; the one place in the workspace that reads it.
+/// The machine's clocks; the one place in the workspace that reads them.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemClock;
 
@@ -68,20 +76,41 @@ impl Clock for SystemClock {
     fn now(&self) -> Timestamp {
         Timestamp::from_system_time(SystemTime::now())
     }
+
+    #[expect(clippy::disallowed_methods, reason = "this is the seam")]
+    fn monotonic(&self) -> Duration {
+        static BEGINNING: LazyLock<Instant> = LazyLock::new(Instant::now);
+        BEGINNING.elapsed()
+    }
 }
 
-/// A stream of well-mixed numbers from one seed (SplitMix64): for jitter and unique tags, not for secrets.
-pub struct Entropy(AtomicU64);
+/// A stream of well-mixed numbers from one seed: for jitter and unique tags, not for secrets.
+pub struct Entropy {
+    state: AtomicU64,
+    /// Without it each number tells all others.
+    key: Option<hmac::Key>,
+}
 
 impl Entropy {
-    /// The same seed gives the same numbers.
+    /// The same seed gives the same numbers (SplitMix64). Whoever sees one of them can compute the others, so that this
+    /// is for tests and simulations.
     pub fn new(seed: u64) -> Self {
-        Self(AtomicU64::new(seed))
+        Self { state: AtomicU64::new(seed), key: None }
+    }
+
+    /// Numbers that do not tell what comes before or after them: the beginnings of HMAC-SHA-256 of a counter.
+    pub fn keyed(seed: &[u8; 32]) -> Self {
+        Self { state: AtomicU64::new(0), key: Some(hmac::Key::new(hmac::HMAC_SHA256, seed)) }
     }
 
     /// The next number.
     pub fn next_u64(&self) -> u64 {
-        let state = self.0.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
+        if let Some(key) = &self.key {
+            let count = self.state.fetch_add(1, Ordering::Relaxed);
+            let tag = hmac::sign(key, &count.to_le_bytes());
+            return tag.as_ref().iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte));
+        }
+        let state = self.state.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
         let mut z = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -98,5 +127,23 @@ impl Entropy {
 impl fmt::Debug for Entropy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Entropy")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every answer of the endpoint showed a number of SplitMix64, from which all later ones can be computed.
+    #[test]
+    fn keyed_numbers_are_those_of_their_key_alone() {
+        let (one, same, other) =
+            (Entropy::keyed(&[7; 32]), Entropy::keyed(&[7; 32]), Entropy::keyed(&[8; 32]));
+        let numbers: Vec<u64> = (0..100).map(|_| one.next_u64()).collect();
+        assert!(numbers.iter().all(|number| *number == same.next_u64() && *number != other.next_u64()));
+        let mut sorted = numbers.clone();
+        sorted.sort_unstable();
+        sorted.dedup();
+        assert_eq!(sorted.len(), numbers.len());
     }
 }

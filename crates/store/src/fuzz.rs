@@ -1,6 +1,7 @@
 //! Targets of the crate `fuzz`: whatever the bytes are, nothing panics, and what was read is written as the same again.
 
 pub use crate::dir::fuzz::file_record;
+pub use crate::mover::fuzz::mover_journal;
 pub use crate::s3::fuzz::{answers, credentials, headers};
 pub use crate::writeback::fuzz::write_back_log;
 

@@ -21,10 +21,13 @@ mod held;
 mod hex;
 mod key;
 mod lock;
+mod medium;
 mod object;
+mod one_budget;
 mod pages;
 mod payload;
 mod seam;
+mod supervise;
 mod wire;
 
 pub mod accounts;
@@ -57,9 +60,11 @@ pub use object::{
     Attributes, Deleted, ListEntry, ListPage, ListRequest, NULL_VERSION, Object, ObjectMeta, ObjectRef, Part,
     Precondition, Tags, Upload, Version, VersionEntry, VersionId, Versioning,
 };
+pub use one_budget::share_budget;
 pub use pages::Pages;
 pub use payload::Payload;
 pub use seam::{
     Buckets, CompleteOptions, CopyOptions, GetOptions, ListVersions, Multipart, ObjectStore, ObjectWriter,
     PartNote, PutOptions, Removal, Settings, Uploads, Versions, rename_by_copy,
 };
+pub use supervise::supervise;

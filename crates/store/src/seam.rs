@@ -42,6 +42,8 @@ pub struct PutOptions {
 pub struct CopyOptions {
     /// `None` keeps the source's headers, `Some` replaces them.
     pub attributes: Option<Attributes>,
+    /// `None` keeps the source's tags, `Some` replaces them. The copy never shows with other tags.
+    pub tags: Option<Tags>,
     /// What must hold at the target.
     pub precondition: Precondition,
     /// How large the source is, in bytes, as far as that is known: a large one may be copied otherwise than a small one.
@@ -299,8 +301,23 @@ pub type PartNote<'a> = Box<dyn FnOnce() -> Result<Option<String>> + Send + 'a>;
 pub struct CompleteOptions {
     /// User metadata to add to what the upload was begun with.
     pub user: BTreeMap<String, String>,
+    /// The etags that the parts must still have, in the order of their numbers. A part that was sent again meanwhile is
+    /// `Invalid`. Empty: the parts are taken as they are.
+    pub etags: Vec<ETag>,
+    /// What to call the object, for a store whose etags say nothing of the bytes. Other stores call it as they do.
+    pub etag: Option<ETag>,
     /// What must hold at the key.
     pub precondition: Precondition,
+}
+
+impl CompleteOptions {
+    /// `Invalid` unless the chosen parts have the etags that they must have. A store asks under its upload's lock.
+    pub fn check<'e>(&self, found: impl Iterator<Item = &'e ETag>) -> Result<()> {
+        match self.etags.is_empty() || self.etags.iter().eq(found) {
+            true => Ok(()),
+            false => Err(StoreError::Invalid("a part was sent again meanwhile".to_owned())),
+        }
+    }
 }
 
 /// Small documents that belong to a bucket and are none of its objects, such as its access policy.

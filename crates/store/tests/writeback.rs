@@ -1,5 +1,8 @@
 //! The write-back log in front of a bucket.
 
+mod early;
+mod trouble;
+
 use bytes::Bytes;
 use futures_util::TryStreamExt;
 use std::collections::BTreeMap;
@@ -29,6 +32,8 @@ fn options(delay: Duration) -> WritebackOptions {
         shared: Arc::new(|key| key.as_bytes().starts_with(b"shared/")),
         keys_are_used_once: false,
         lost: Arc::new(|lost, _| key([b"lost/", lost.as_bytes()].concat())),
+        early_bytes: 1 << 40,
+        memory_bytes: 64 << 20,
     }
 }
 
@@ -478,6 +483,28 @@ async fn s122_a_reader_does_not_wait_for_the_bucket_to_be_back() {
     world.faults.clear();
     world.writeback.drained().await;
     assert_eq!(read(&*world.writeback, "file").await.unwrap(), "text");
+}
+
+/// Tags that were set on a copy, or replaced by one, while it waited were lost when it went up: it was copied inside the bucket
+/// with the tags of its source.
+#[tokio::test]
+async fn s552_tags_of_a_copy_that_waits_go_up_with_it() {
+    let world = World::new(options(LATER));
+    let tags = |value: &str| Tags::from([("tag".to_owned(), value.to_owned())]);
+    let described = PutOptions { tags: tags("source"), ..PutOptions::default() };
+    world.memory.put(&key("from"), "body".into(), described).await.unwrap();
+    let from = world.writeback.head(&key("from")).await.unwrap().object;
+    for name in ["set", "removed", "kept", "replaced"] {
+        let replaced = (name == "replaced").then(|| tags("copy"));
+        let options = CopyOptions { tags: replaced, ..CopyOptions::default() };
+        world.writeback.copy(&from, &key(name), options).await.unwrap();
+    }
+    world.writeback.set_tags(&key("set"), tags("later")).await.unwrap();
+    world.writeback.set_tags(&key("removed"), Tags::new()).await.unwrap();
+    world.writeback.drained().await;
+    let stored = async |name: &str| world.memory.tags(&key(name)).await.unwrap();
+    assert_eq!((stored("set").await, stored("removed").await), (tags("later"), Tags::new()));
+    assert_eq!((stored("kept").await, stored("replaced").await), (tags("source"), tags("copy")));
 }
 
 /// A rename of two objects over each other: each is made of what the other would replace.

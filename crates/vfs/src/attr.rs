@@ -35,13 +35,32 @@ impl From<&Inode> for Attr {
             nlink: inode.nlink,
             rdev: inode.rdev,
             size_bytes: inode.size_bytes,
-            blocks: inode.size_bytes.div_ceil(512),
+            blocks: blocks(stored_bytes(inode)),
             atime: inode.atime,
             mtime: inode.mtime,
             ctime: inode.ctime,
             btime: inode.btime,
         }
     }
+}
+
+impl Attr {
+    /// Replaces the blocks by those that this many bytes of data take; holes take none.
+    pub(crate) fn with_data_bytes(self, data_bytes: u64) -> Self {
+        Self { blocks: blocks(data_bytes.min(self.size_bytes)), ..self }
+    }
+}
+
+/// Returns how many bytes of an inode lie in objects; holes do not.
+fn stored_bytes(inode: &Inode) -> u64 {
+    match inode.kind {
+        Kind::File => inode.content.iter().map(|extent| extent.len).sum(),
+        _ => inode.size_bytes,
+    }
+}
+
+fn blocks(bytes: u64) -> u64 {
+    bytes.div_ceil(512)
 }
 
 /// Who asks: the owner of what is created.

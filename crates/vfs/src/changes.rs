@@ -4,11 +4,12 @@
 //! look does not count for these names: it neither brings back what is going nor takes what is coming for a
 //! stranger's.
 
-use meta::{Ino, Name};
+use meta::{Ino, Moment, Name};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use store::{Clock, Timestamp};
 use tokio::sync::Notify;
+
+use crate::moments::Moments;
 
 /// So many names are known; then those that have settled are forgotten, and no look from before counts for any name.
 const NAMES_MAX: usize = 1 << 16;
@@ -18,7 +19,7 @@ type Place = (Ino, Name);
 
 #[derive(Debug)]
 pub(crate) struct Changes {
-    clock: Arc<dyn Clock>,
+    moments: Arc<Moments>,
     known: Mutex<Known>,
     settled: Notify,
 }
@@ -27,13 +28,13 @@ pub(crate) struct Changes {
 struct Known {
     names: HashMap<Place, Change>,
     /// What had settled by then is forgotten.
-    forgotten_at: Option<Timestamp>,
+    forgotten_at: Option<Moment>,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Change {
     under_way: usize,
-    ended_at: Timestamp,
+    ended_at: Moment,
 }
 
 /// A name being changed; it has settled when this is dropped.
@@ -44,8 +45,8 @@ pub(crate) struct Changing<'c> {
 }
 
 impl Changes {
-    pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
-        Self { clock, known: Mutex::default(), settled: Notify::new() }
+    pub(crate) fn new(moments: Arc<Moments>) -> Self {
+        Self { moments, known: Mutex::default(), settled: Notify::new() }
     }
 
     pub(crate) fn begin(&self, parent: Ino, name: &Name) -> Changing<'_> {
@@ -55,7 +56,7 @@ impl Changes {
     }
 
     /// Does something while no change begins or ends; it is told how to ask whether a look counts for a name.
-    pub(crate) fn frozen<T>(&self, work: impl FnOnce(&dyn Fn(Ino, &Name, Timestamp) -> bool) -> T) -> T {
+    pub(crate) fn frozen<T>(&self, work: impl FnOnce(&dyn Fn(Ino, &Name, Moment) -> bool) -> T) -> T {
         let Known { names, forgotten_at } = &*self.lock();
         work(&|parent, name, looked_at| {
             if forgotten_at.is_some_and(|at| looked_at <= at) {
@@ -67,7 +68,7 @@ impl Changes {
     }
 
     /// Whether a look at a time counts for a name.
-    pub(crate) fn count(&self, parent: Ino, name: &Name, looked_at: Timestamp) -> bool {
+    pub(crate) fn count(&self, parent: Ino, name: &Name, looked_at: Moment) -> bool {
         self.frozen(|counts| counts(parent, name, looked_at))
     }
 
@@ -91,7 +92,7 @@ impl Changes {
 impl Drop for Changing<'_> {
     fn drop(&mut self) {
         let mut known = self.changes.lock();
-        let now = self.changes.clock.now();
+        let now = self.changes.moments.now();
         if let Some(change) = known.names.get_mut(&self.place) {
             change.under_way -= 1;
             change.ended_at = now;
@@ -110,9 +111,12 @@ mod tests {
     use super::*;
     use store::SystemClock;
 
+    /// Later than every moment of a test.
+    const LATER: Moment = Moment { mount: 2, nanos: 0 };
+
     #[tokio::test]
     async fn looks_from_before_the_end_do_not_count() {
-        let clock = Arc::new(SystemClock);
+        let clock = Arc::new(Moments::new(Arc::new(SystemClock), 1));
         let changes = Changes::new(clock.clone());
         let name = Name::new(b"a").unwrap();
         let counts = |at| changes.frozen(|counts| counts(Ino::ROOT, &name, at));
@@ -120,17 +124,17 @@ mod tests {
         let (first, second) = (changes.begin(Ino::ROOT, &name), changes.begin(Ino::ROOT, &name));
         drop(first);
         let during = clock.now();
-        assert!(!counts(Timestamp(i64::MAX)), "one is still under way");
+        assert!(!counts(LATER), "one is still under way");
         assert!(futures_util::poll!(std::pin::pin!(changes.settled(Ino::ROOT, &name))).is_pending());
         drop(second);
         changes.settled(Ino::ROOT, &name).await;
-        assert!(!counts(during) && counts(Timestamp(i64::MAX)));
+        assert!(!counts(during) && counts(LATER));
     }
 
     /// A table that was full of names from the last two minutes was gone through once for each further one.
     #[test]
     fn any_number_of_names_is_bounded_and_no_look_from_before_counts() {
-        let clock = Arc::new(SystemClock);
+        let clock = Arc::new(Moments::new(Arc::new(SystemClock), 1));
         let changes = Changes::new(clock.clone());
         let name = |number: usize| Name::new(number.to_string().as_bytes()).unwrap();
         let looked_at = clock.now();
@@ -141,8 +145,8 @@ mod tests {
         }
         let counts = |number, at| changes.frozen(|counts| counts(Ino::ROOT, &name(number), at));
         assert!(!counts(1, looked_at) && counts(1, clock.now()));
-        assert!(!counts(0, Timestamp(i64::MAX)), "it is still under way");
+        assert!(!counts(0, LATER), "it is still under way");
         drop(under_way);
-        assert!(counts(0, Timestamp(i64::MAX)));
+        assert!(counts(0, LATER));
     }
 }

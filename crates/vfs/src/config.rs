@@ -8,6 +8,9 @@ use store::{Clock, Entropy, ObjectStore};
 
 use crate::{Atime, ConflictPolicy, VolumeRecord};
 
+/// Parts of files being assembled at the same time, over all files.
+const ASSEMBLED_PARTS_MAX: usize = 4;
+
 /// Where attributes of objects that this mount did not write come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum AttributeSource {
@@ -104,6 +107,13 @@ impl Config {
     /// The share for bytes being written: 23 %. The rest of the limit is slack for sockets and code.
     pub(crate) fn write_bytes(&self) -> u64 {
         self.memory_limit_bytes / 100 * 23
+    }
+
+    /// How many parts of the configured size may be assembled at the same time, over all files: half the share for
+    /// writing, at least one part.
+    pub(crate) fn assembled_parts(&self) -> usize {
+        let parts = self.write_bytes() / 2 / self.part_size_bytes.max(1);
+        usize::try_from(parts).map_or(ASSEMBLED_PARTS_MAX, |parts| parts.clamp(1, ASSEMBLED_PARTS_MAX))
     }
 }
 

@@ -6,17 +6,19 @@
 //!
 //! Texts are keys and common prefixes relative to the directory, so a sub-directory `a` is the text `a/`.
 
-use meta::Ino;
+use meta::{Ino, Moment};
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use store::Timestamp;
 
 use crate::turns::Turns;
 
-/// A lookup lists at most so many pages; names beyond are asked for one by one.
+/// Lookups in a directory list at most so many pages, one each; names beyond are asked for one by one.
 pub(crate) const LOOKUP_PAGES_MAX: u32 = 8;
+
+/// Directories of which something is kept, about 16 MiB of them.
+const DIRECTORIES_MAX: usize = 1 << 16;
 
 /// One directory's state.
 #[derive(Debug, Default)]
@@ -29,7 +31,9 @@ pub(crate) struct Directory {
     /// Counts how often all of it was, as something in it has changed.
     changes: AtomicU64,
     /// What was seen in it until then is not believed any more, in nanoseconds.
-    doubted_at: AtomicI64,
+    doubted_at: AtomicU64,
+    /// The number of its last use.
+    used_at: AtomicU64,
 }
 
 /// The known stretch: after `from`, up to and with `up_to` (to the end if complete).
@@ -39,7 +43,7 @@ pub(crate) struct Known {
     pub(crate) up_to: Vec<u8>,
     pub(crate) is_complete: bool,
     /// When its oldest page was listed.
-    since: Timestamp,
+    since: Moment,
     pub(crate) pages: u32,
     /// Something changed while a page was listed, which may not show it: who asked before may still have it, and nobody else.
     is_overtaken: bool,
@@ -48,19 +52,19 @@ pub(crate) struct Known {
 impl Known {
     /// Whether the stretch can still be believed. What took many pages to learn is believed in proportion longer,
     /// so that listing never takes more than a share of the requests.
-    pub(crate) fn is_fresh(&self, now: Timestamp, ttl: Duration) -> bool {
+    pub(crate) fn is_fresh(&self, now: Moment, ttl: Duration) -> bool {
         (self.pages > 0 || self.is_complete)
             && !self.is_overtaken
             && now.since(self.since) < ttl * (self.pages / LOOKUP_PAGES_MAX).max(1)
     }
 
     /// The same for who asked at `asked_at`: what was listed since then is fresh however short the time.
-    pub(crate) fn is_fresh_for(&self, asked_at: Timestamp, now: Timestamp, ttl: Duration) -> bool {
+    pub(crate) fn is_fresh_for(&self, asked_at: Moment, now: Moment, ttl: Duration) -> bool {
         self.is_fresh(now, ttl) || (self.pages > 0 || self.is_complete) && self.since >= asked_at
     }
 
     /// Whether it was listed no longer ago than the revalidation time, or since `asked_at`.
-    pub(crate) fn is_recent(&self, asked_at: Timestamp, now: Timestamp, ttl: Duration) -> bool {
+    pub(crate) fn is_recent(&self, asked_at: Moment, now: Moment, ttl: Duration) -> bool {
         self.since >= asked_at || !self.is_overtaken && now.since(self.since) < ttl
     }
 
@@ -71,7 +75,7 @@ impl Known {
     }
 
     /// Whether the stretch was listed after `looked_at`: what was seen then and is not there now has gone since.
-    pub(crate) fn is_newer_than(&self, looked_at: Timestamp) -> bool {
+    pub(crate) fn is_newer_than(&self, looked_at: Moment) -> bool {
         (self.pages > 0 || self.is_complete) && self.since > looked_at
     }
 
@@ -94,7 +98,7 @@ impl Directory {
     }
 
     /// A page was listed: what follows `after`, up to `end` or to the directory's end.
-    pub(crate) fn learned(&self, after: &[u8], end: Option<&[u8]>, at: Timestamp, changes: u64) {
+    pub(crate) fn learned(&self, after: &[u8], end: Option<&[u8]>, at: Moment, changes: u64) {
         let mut known = self.lock();
         let extends = known.pages > 0 && !known.is_complete && known.up_to == after;
         if !extends {
@@ -107,7 +111,7 @@ impl Directory {
     }
 
     /// The directory is new and ours: all that is in it is known, unless somebody has been there already.
-    pub(crate) fn is_ours(&self, at: Timestamp) {
+    pub(crate) fn is_ours(&self, at: Moment) {
         let mut known = self.lock();
         if self.changes() == 0 {
             *known = Known { is_complete: true, since: at, ..Known::default() };
@@ -143,18 +147,59 @@ impl Directory {
     }
 }
 
-/// All directories something is known of.
-#[derive(Debug, Default)]
+/// The directories that something is known of, the least recently used ones left out.
+#[derive(Debug)]
 pub(crate) struct Directories {
+    /// Whether anything is kept: in a volume named by inode the tables are the whole truth of every directory.
+    keeps: bool,
     known: Mutex<HashMap<Ino, Arc<Directory>>>,
+    /// Counts uses.
+    uses: AtomicU64,
     /// When any of them was last doubted, and when all were, in nanoseconds.
-    doubted_at: AtomicI64,
-    all_doubted_at: AtomicI64,
+    doubted_at: AtomicU64,
+    all_doubted_at: AtomicU64,
 }
 
 impl Directories {
+    pub(crate) fn new(keeps: bool) -> Self {
+        Self {
+            keeps,
+            known: Mutex::default(),
+            uses: AtomicU64::new(0),
+            doubted_at: AtomicU64::new(0),
+            all_doubted_at: AtomicU64::new(0),
+        }
+    }
+
     pub(crate) fn get(&self, ino: Ino) -> Arc<Directory> {
-        self.lock().entry(ino).or_default().clone()
+        if !self.keeps {
+            return Arc::default();
+        }
+        let mut known = self.lock();
+        if known.len() >= DIRECTORIES_MAX && !known.contains_key(&ino) {
+            self.make_room(&mut known);
+        }
+        let directory = known.entry(ino).or_default().clone();
+        directory.used_at.store(self.uses.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
+        directory
+    }
+
+    /// Forgets the less recently used half of the directories that nobody is using. What was doubted in one of them is
+    /// doubted everywhere from now on.
+    fn make_room(&self, known: &mut HashMap<Ino, Arc<Directory>>) {
+        let used_at = |directory: &Arc<Directory>| directory.used_at.load(Ordering::Relaxed);
+        let mut uses: Vec<u64> = known.values().map(used_at).collect();
+        let half = uses.len() / 2;
+        let (_, median, _) = uses.select_nth_unstable(half);
+        let median = *median;
+        known.retain(|_, directory| {
+            let stays = used_at(directory) >= median || Arc::strong_count(directory) > 1;
+            if !stays {
+                let doubted_at = directory.doubted_at.load(Ordering::SeqCst);
+                self.all_doubted_at.fetch_max(doubted_at, Ordering::SeqCst);
+            }
+            stays
+        });
     }
 
     /// Something changed in a directory: a page that is being listed may not show it.
@@ -165,23 +210,23 @@ impl Directories {
     }
 
     /// Things may have changed in a directory, nobody knows what: whoever looks at something in it asks the bucket.
-    pub(crate) fn doubt(&self, ino: Ino, now: Timestamp) {
+    pub(crate) fn doubt(&self, ino: Ino, now: Moment) {
         let directory = self.get(ino);
-        directory.doubted_at.fetch_max(now.0, Ordering::SeqCst);
-        self.doubted_at.fetch_max(now.0, Ordering::SeqCst);
+        directory.doubted_at.fetch_max(now.nanos, Ordering::SeqCst);
+        self.doubted_at.fetch_max(now.nanos, Ordering::SeqCst);
         directory.forget();
     }
 
     /// The same of all directories.
-    pub(crate) fn doubt_all(&self, now: Timestamp) {
-        self.all_doubted_at.fetch_max(now.0, Ordering::SeqCst);
-        self.doubted_at.fetch_max(now.0, Ordering::SeqCst);
+    pub(crate) fn doubt_all(&self, now: Moment) {
+        self.all_doubted_at.fetch_max(now.nanos, Ordering::SeqCst);
+        self.doubted_at.fetch_max(now.nanos, Ordering::SeqCst);
         self.lock().values().for_each(|directory| directory.forget());
     }
 
     /// Whether what was seen in a directory at a time is doubted since.
-    pub(crate) fn is_doubted(&self, ino: Ino, seen_at: Timestamp) -> bool {
-        let since = |doubted_at: &AtomicI64| seen_at.0 <= doubted_at.load(Ordering::SeqCst);
+    pub(crate) fn is_doubted(&self, ino: Ino, seen_at: Moment) -> bool {
+        let since = |doubted_at: &AtomicU64| seen_at.nanos <= doubted_at.load(Ordering::SeqCst);
         since(&self.doubted_at)
             && (since(&self.all_doubted_at)
                 || self.lock().get(&ino).is_some_and(|directory| since(&directory.doubted_at)))
@@ -189,10 +234,6 @@ impl Directories {
 
     pub(crate) fn remove(&self, ino: Ino) {
         self.lock().remove(&ino);
-    }
-
-    pub(crate) fn all(&self) -> Vec<Ino> {
-        self.lock().keys().copied().collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Ino, Arc<Directory>>> {
@@ -204,7 +245,7 @@ impl Directories {
 mod tests {
     use super::*;
 
-    const NOW: Timestamp = Timestamp(1_000);
+    const NOW: Moment = Moment { mount: 1, nanos: 1_000 };
     const TTL: Duration = Duration::from_secs(5);
 
     #[test]
@@ -252,10 +293,35 @@ mod tests {
         dir.forget();
         dir.learned(b"", None, NOW, changes);
         assert!(dir.known().is_fresh_for(NOW, NOW, TTL), "who asked before that");
-        let later = Timestamp(NOW.0 + 1);
+        let later = Moment { nanos: NOW.nanos + 1, ..NOW };
         assert!(!dir.known().is_fresh_for(later, later, TTL) && !dir.known().is_recent(later, later, TTL));
         dir.learned(b"", None, later, dir.changes());
         assert!(dir.known().is_fresh(later, TTL));
+    }
+
+    /// Every directory that was ever made or listed stayed in memory, also when it had been removed: ten million temporary
+    /// directories took 2.6 GB beyond the memory limit.
+    #[test]
+    fn any_number_of_directories_is_bounded() {
+        let directories = Directories::new(true);
+        let held = directories.get(Ino(1));
+        held.learned(b"", None, NOW, 0);
+        directories.doubt(Ino(2), NOW);
+        for number in 3..3 * DIRECTORIES_MAX as u64 {
+            directories.get(Ino(number)).learned(b"", None, NOW, 0);
+            assert!(directories.lock().len() <= DIRECTORIES_MAX);
+        }
+        assert!(directories.get(Ino(1)).known().is_complete, "somebody uses it");
+        assert!(directories.get(Ino(3 * DIRECTORIES_MAX as u64 - 1)).known().is_complete, "the newest stays");
+        assert!(!directories.get(Ino(3)).known().is_complete);
+        assert!(directories.is_doubted(Ino(2), NOW), "what is forgotten is not trusted again");
+    }
+
+    #[test]
+    fn nothing_is_kept_of_directories_in_a_volume_named_by_inode() {
+        let directories = Directories::new(false);
+        directories.get(Ino(5)).is_ours(NOW);
+        assert_eq!(directories.lock().len(), 0);
     }
 
     #[test]
@@ -269,6 +335,6 @@ mod tests {
             dir.known().is_fresh_for(NOW, NOW, Duration::ZERO),
             "a look made for the question answers it"
         );
-        assert!(!dir.known().is_fresh(Timestamp(NOW.0 + 5_000_000_000), TTL));
+        assert!(!dir.known().is_fresh(Moment { nanos: NOW.nanos + 5_000_000_000, ..NOW }, TTL));
     }
 }

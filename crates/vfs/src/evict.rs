@@ -7,9 +7,11 @@
 //! Invariant: what goes is clean, and nobody can have come to hold it meanwhile.
 
 use meta::{Ino, Inode, Kind, Name, Op};
+use std::collections::BTreeMap;
+use std::mem;
 use std::ops::ControlFlow;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 use store::names::KeyPrefix;
 
 use crate::directories::Directory;
@@ -24,6 +26,8 @@ const BATCHES_MAX: usize = 8;
 /// Between turns so many entries are learned or looked up: fewer than one turn frees or asks the kernel for, and
 /// enough that a turn in vain costs each of them little.
 const ENTRIES_BETWEEN: usize = 1000;
+/// Inodes that the kernel let go of and that are evicted together: a commit for each costs more than listing it did.
+const FORGOTTEN_TOGETHER: usize = 256;
 /// What a reference of the kernel costs beside the tables.
 const REFERENCE_BYTES: u64 = 80;
 
@@ -33,6 +37,8 @@ pub(crate) struct Hand {
     position: Mutex<Position>,
     /// Entries since the last turn.
     entries: AtomicUsize,
+    /// What the kernel let go of while memory was short. A turn of the hand finds what is not evicted from here.
+    forgotten: Mutex<Vec<Ino>>,
 }
 
 /// Where the next turn goes on.
@@ -85,15 +91,30 @@ impl Filesystem {
         Ok(())
     }
 
-    /// The kernel has let go of an inode; while memory is short it goes at once.
+    /// Takes an inode that the kernel has let go of. While memory is short such inodes are evicted, many in one commit.
     pub(crate) fn evict_forgotten(&self, ino: Ino) -> Result<()> {
         if !self.layout.follows_paths() || !self.is_short() {
             return Ok(());
         }
-        let Ok(inode) = self.names.inode(ino) else { return Ok(()) };
-        let Some((parent, name)) = inode.home.clone() else { return Ok(()) };
-        let prefix = self.layout.directory(&self.names, parent)?;
-        self.evict_unused(parent, &prefix, &[(name, inode)])
+        let together = {
+            let mut forgotten = self.hand.forgotten.lock().unwrap_or_else(PoisonError::into_inner);
+            forgotten.push(ino);
+            if forgotten.len() < FORGOTTEN_TOGETHER {
+                return Ok(());
+            }
+            mem::take(&mut *forgotten)
+        };
+        let mut by_directory: BTreeMap<Ino, Vec<(Name, Inode)>> = BTreeMap::new();
+        for inode in self.names.inodes(&together)?.into_iter().flatten() {
+            let Some((parent, name)) = inode.home.clone() else { continue };
+            by_directory.entry(parent).or_default().push((name, inode));
+        }
+        for (dir, entries) in by_directory {
+            // A directory that is gone has nothing to evict.
+            let Ok(prefix) = self.layout.directory(&self.names, dir) else { continue };
+            self.evict_unused(dir, &prefix, &entries)?;
+        }
+        Ok(())
     }
 
     /// Forgets what the bucket can tell again: what is learned anew takes this mount's settings.
@@ -134,17 +155,22 @@ impl Filesystem {
     }
 
     fn take_turn(&self, hand: &mut Position) -> Result<()> {
-        let mut dirs = self.directories.all();
-        dirs.sort_unstable();
-        let begun = dirs.partition_point(|dir| hand.dir.is_some_and(|at| *dir < at));
-        dirs.rotate_left(begun);
+        let begun = hand.dir.unwrap_or(Ino(0));
+        let (mut from, mut has_wrapped) = (begun, false);
         let mut left = BATCHES_MAX;
-        for dir in dirs {
-            if hand.dir != Some(dir) {
-                *hand = Position { dir: Some(dir), ..Position::default() };
-            }
-            if self.turn_in(dir, &mut hand.after, &mut left)?.is_break() {
-                return Ok(());
+        loop {
+            match self.names.directory_from(from)? {
+                Some(dir) if !has_wrapped || dir < begun => {
+                    if hand.dir != Some(dir) {
+                        *hand = Position { dir: Some(dir), ..Position::default() };
+                    }
+                    if self.turn_in(dir, &mut hand.after, &mut left)?.is_break() {
+                        return Ok(());
+                    }
+                    from = Ino(dir.0 + 1);
+                }
+                _ if has_wrapped => break,
+                _ => (from, has_wrapped) = (Ino(0), true),
             }
         }
         // All the way round.
@@ -165,15 +191,9 @@ impl Filesystem {
             let last = batch.last().map(|(name, _)| name.clone());
             let is_end = batch.len() < BATCH;
             let inodes = self.names.inodes(&inos)?;
-            let clean: Vec<(Name, Inode)> = batch
-                .into_iter()
-                .zip(inodes)
-                .filter_map(|((name, _), inode)| {
-                    let inode = inode.filter(|inode| self.is_in_bucket((dir, &prefix), &name, inode))?;
-                    Some((name, inode))
-                })
-                .collect();
-            self.evict_unused(dir, &prefix, &clean)?;
+            let known: Vec<(Name, Inode)> =
+                batch.into_iter().zip(inodes).filter_map(|((name, _), inode)| Some((name, inode?))).collect();
+            self.evict_unused(dir, &prefix, &known)?;
             if is_end {
                 return Ok(ControlFlow::Continue(()));
             }
@@ -189,10 +209,18 @@ impl Filesystem {
         self.references.frozen(|holds| {
             let mut ops = Vec::new();
             for (name, inode) in entries {
-                if !self.is_in_bucket((dir, prefix), name, inode) {
+                // A file that is held is looked at closely once the kernel has let go of it. With a directory the kernel lets go of
+                // everything below.
+                let is_held = holds(inode.ino);
+                let may_go = if is_held && !inode.is_dir() {
+                    self.may_be_in_bucket(inode)
+                } else {
+                    self.is_in_bucket((dir, prefix), name, inode)
+                };
+                if !may_go {
                     continue;
                 }
-                if holds(inode.ino) {
+                if is_held {
                     self.invalidations.let_go(dir, name.as_bytes());
                     if let Some((dir, name)) = self.derived.get().and_then(|views| views.shown_at(inode.ino))
                     {
@@ -218,14 +246,18 @@ impl Filesystem {
 
     /// Whether the bucket can tell all there is to know of it. Of a directory nothing may be known but itself.
     fn is_in_bucket(&self, place: Place<'_>, name: &Name, inode: &Inode) -> bool {
-        let is_all = self.layout.shows(place, name, inode)
-            && (inode.nlink == 1 || inode.is_dir())
-            && self.names.xattrs(inode.ino).is_ok_and(|xattrs| xattrs.is_empty());
-        let is_whole = match inode.kind {
-            Kind::Directory => self.names.entries(inode.ino, None, 1).is_ok_and(|entries| entries.is_empty()),
-            _ => inode.object().is_some(),
-        };
-        is_all && is_whole && self.files.get(inode.ino).is_none() && !self.exports.contains(inode.ino)
+        self.may_be_in_bucket(inode)
+            && self.layout.shows(place, name, inode)
+            && self.names.xattrs(inode.ino).is_ok_and(|xattrs| xattrs.is_empty())
+            && (inode.kind != Kind::Directory
+                || self.names.entries(inode.ino, None, 1).is_ok_and(|entries| entries.is_empty()))
+            && !self.awaits_export(inode.ino)
+    }
+
+    /// Like `is_in_bucket`, as far as the inode itself and the open files say.
+    fn may_be_in_bucket(&self, inode: &Inode) -> bool {
+        let is_whole = inode.kind == Kind::Directory || (inode.nlink == 1 && inode.object().is_some());
+        is_whole && self.files.get(inode.ino).is_none()
     }
 }
 

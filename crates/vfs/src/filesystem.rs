@@ -1,12 +1,12 @@
 //! The file system's fields and its beginning; what it does is in `ops`, `reconcile`, `write` and `exports`.
 
-use meta::{Ctx, Ino, Inode, Kind, Name, Namespace};
+use meta::{Ctx, Ino, Inode, Kind, Moment, Name, Namespace};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 use store::mover::Mover;
 use store::names::BadName;
 use store::{Claims, Clock, Entropy, InvalidKey, ObjectKey, ObjectRef, ObjectStore, Timestamp};
-use tokio::sync::{OnceCell, RwLock, Semaphore, mpsc};
+use tokio::sync::{OnceCell, Semaphore};
 
 use crate::access_times::AccessTimes;
 use crate::budget::Budget;
@@ -20,25 +20,25 @@ use crate::evict::Hand;
 use crate::exports::Exports;
 use crate::handles::Handles;
 use crate::headers::Defaults;
-use crate::invalidation::{Invalidation, Invalidations};
+use crate::invalidation::{Invalidations, News};
 use crate::layout::Layout;
 use crate::lister::Lister;
 use crate::locks::Locks;
 use crate::metadata::{Known, Renamed, Turn};
+use crate::moments::Moments;
 use crate::moving;
-use crate::objects::{SettingsCache, Storing};
+use crate::objects::{MovedSettings, SettingsCache, Storing};
 use crate::open_file::OpenFiles;
+use crate::path_locks::PathLocks;
 use crate::pin::Pin;
 use crate::read::blocks::Blocks;
 use crate::references::References;
+use crate::room::Rooms;
 use crate::sharing::Sharing;
 use crate::slab::{SLAB_BYTES, SlabPool};
 use crate::turns::Turns;
 use crate::volume::VolumeRecord;
-use crate::{Error, Result};
-
-/// Parts of files being assembled at the same time, over all files.
-const ASSEMBLED_PARTS_MAX: usize = 4;
+use crate::{Attr, Error, Result};
 
 /// A mounted volume. Calls are `POSIX`'s; every one may be made from any thread.
 #[derive(Debug)]
@@ -48,6 +48,7 @@ pub struct Filesystem {
     /// The same store, where names are keys: what renames.
     pub(crate) mover: Option<Arc<Mover>>,
     pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) moments: Arc<Moments>,
     pub(crate) entropy: Arc<Entropy>,
     pub(crate) names: Namespace,
     pub(crate) config: Config,
@@ -64,13 +65,14 @@ pub struct Filesystem {
     pub(crate) directories: Directories,
     /// What is shown besides, where something is.
     pub(crate) derived: OnceLock<Derivation>,
+    pub(crate) room: Rooms,
     pub(crate) references: References,
     pub(crate) hand: Hand,
     pub(crate) lister: Lister,
     pub(crate) locks: Locks,
     pub(crate) changes: Changes,
     /// Keys that somebody is about to change: storing an object and naming it are two steps, and two changes of one mount
-    /// under one key must not take each other's objects for a stranger's. Claimed after a file's work and `moves`.
+    /// under one key must not take each other's objects for a stranger's. Claimed after a file's work and path, see `path_locks`.
     pub(crate) claims: Claims<ObjectKey>,
     /// Keys that the endpoint changes, until the names say what became of them. Claimed before everything else.
     pub(crate) unseen: Claims<ObjectKey>,
@@ -81,6 +83,7 @@ pub struct Filesystem {
     pub(crate) uploads: Claims<ObjectKey>,
     pub(crate) storing: Storing,
     pub(crate) settings: SettingsCache,
+    pub(crate) moved_settings: MovedSettings,
     pub(crate) access_times: AccessTimes,
     pub(crate) exports: Exports,
     pub(crate) known: Known,
@@ -88,8 +91,7 @@ pub struct Filesystem {
     pub(crate) renamed: Renamed,
     pub(crate) discards: Discards,
     pub(crate) invalidations: Invalidations,
-    /// Read by whoever stores under a path, written by whoever moves a tree of paths.
-    pub(crate) moves: RwLock<()>,
+    pub(crate) paths: PathLocks,
     pub(crate) volume_record: OnceCell<VolumeRecord>,
     /// Taken by who writes it.
     pub(crate) recording: Turns,
@@ -104,8 +106,9 @@ impl Filesystem {
         }
         std::fs::create_dir_all(&config.cache_dir)?;
         let record = parts.record;
-        let ctx = Ctx { now: parts.clock.now(), uid: config.uid, gid: config.gid };
+        let ctx = Ctx { now: parts.clock.now(), at: Moment::default(), uid: config.uid, gid: config.gid };
         let names = Namespace::new(parts.engine, &ctx)?;
+        let moments = Arc::new(Moments::new(parts.clock.clone(), names.mount()));
         let layout = Layout::of(&config.prefix, record.as_ref(), names.inode(Ino::ROOT)?.btime);
         let sharing = Sharing::of(&parts.store, &parts.entropy, &layout, &config)?;
         let (store, mover) = match layout.follows_paths() {
@@ -116,12 +119,14 @@ impl Filesystem {
             false => (parts.store, None),
         };
         let conflicts = Conflicts::load(&names)?;
+        let keeps_directories = layout.follows_paths();
         let pool = ((config.read_bytes() + config.write_bytes()) as usize / SLAB_BYTES).max(1);
         let fs = Arc::new_cyclic(|me: &Weak<Self>| Self {
             me: me.clone(),
             store,
             mover,
-            clock: parts.clock.clone(),
+            clock: parts.clock,
+            moments: moments.clone(),
             entropy: parts.entropy,
             names,
             reads_headers: layout.follows_paths()
@@ -140,16 +145,17 @@ impl Filesystem {
             slabs: SlabPool::new(pool),
             blocks: Blocks::new(config.read_bytes()),
             write_budget: Budget::new(config.write_bytes()),
-            assembling: Semaphore::new(assembled_parts(&config)),
+            assembling: Semaphore::new(config.assembled_parts()),
             files: OpenFiles::default(),
             handles: Handles::default(),
-            directories: Directories::default(),
+            directories: Directories::new(keeps_directories),
             derived: OnceLock::new(),
+            room: Rooms::default(),
             references: References::default(),
             hand: Hand::default(),
             lister: Lister::default(),
             locks: Locks::default(),
-            changes: Changes::new(parts.clock.clone()),
+            changes: Changes::new(moments),
             claims: Claims::default(),
             unseen: Claims::default(),
             conflicts,
@@ -157,6 +163,7 @@ impl Filesystem {
             uploads: Claims::default(),
             storing: Storing::default(),
             settings: SettingsCache::default(),
+            moved_settings: MovedSettings::default(),
             access_times: AccessTimes::default(),
             exports: Exports::default(),
             known: Known::default(),
@@ -164,12 +171,13 @@ impl Filesystem {
             renamed: Renamed::default(),
             discards: Discards::default(),
             invalidations: Invalidations::default(),
-            moves: RwLock::new(()),
+            paths: PathLocks::default(),
             volume_record: record.map_or_else(OnceCell::new, |record| OnceCell::new_with(Some(record))),
             recording: Turns::default(),
             config,
         });
         fs.tell_mover();
+        fs.load_moved_settings()?;
         Ok(fs)
     }
 
@@ -179,7 +187,7 @@ impl Filesystem {
     }
 
     /// Changes from now on that a front end's caches must hear of. Every front end listens by itself.
-    pub fn invalidations(&self) -> mpsc::Receiver<Invalidation> {
+    pub fn invalidations(&self) -> News {
         self.invalidations.listen()
     }
 
@@ -188,20 +196,31 @@ impl Filesystem {
         &self.locks
     }
 
+    /// The wall-clock time, for the times of inodes and for people. It orders nothing: see [`Filesystem::moment`].
     pub(crate) fn now(&self) -> Timestamp {
         self.clock.now()
     }
 
-    pub(crate) fn ctx(&self) -> Ctx {
-        Ctx { now: self.now(), uid: self.config.uid, gid: self.config.gid }
+    /// The present moment: later than every look and change before it. A look is made at the moment at which it begins.
+    pub fn moment(&self) -> Moment {
+        self.moments.now()
     }
 
-    pub(crate) fn is_fresh(&self, seen_at: Timestamp) -> bool {
-        self.now().since(seen_at) < self.config.metadata_ttl
+    /// The moment at which the monotonic clock showed `reading`; one that outranks nothing if this was not mounted then.
+    pub fn moment_at(&self, reading: Duration) -> Moment {
+        self.moments.at(reading)
+    }
+
+    pub(crate) fn ctx(&self) -> Ctx {
+        Ctx { now: self.now(), at: self.moment(), uid: self.config.uid, gid: self.config.gid }
+    }
+
+    pub(crate) fn is_fresh(&self, seen_at: Moment) -> bool {
+        self.moment().since(seen_at) < self.config.metadata_ttl
     }
 
     /// The same of something in a directory, unless it is doubted since.
-    pub(crate) fn is_believed(&self, dir: Ino, seen_at: Timestamp) -> bool {
+    pub(crate) fn is_believed(&self, dir: Ino, seen_at: Moment) -> bool {
         self.is_fresh(seen_at) && !self.directories.is_doubted(dir, seen_at)
     }
 
@@ -291,6 +310,17 @@ impl Filesystem {
         }))
     }
 
+    /// Returns the attributes that programs see, unpublished writes included.
+    pub(crate) fn attr(&self, inode: Inode) -> Attr {
+        let pending =
+            self.files.get(inode.ino).map(|file| file.pending()).filter(|pending| pending.is_edited);
+        let attr = Attr::from(&self.seen(inode));
+        match pending {
+            Some(pending) => attr.with_data_bytes(pending.data_bytes),
+            None => attr,
+        }
+    }
+
     /// The inode with the unpublished writes of its open file, and when it was last read.
     pub(crate) fn seen(&self, inode: Inode) -> Inode {
         let inode = self.access_times.overlay(inode);
@@ -299,12 +329,6 @@ impl Filesystem {
             None => inode,
         }
     }
-}
-
-/// Half the share for writing, at least one part.
-fn assembled_parts(config: &Config) -> usize {
-    let parts = config.write_bytes() / 2 / config.part_size_bytes.max(1);
-    usize::try_from(parts).map_or(ASSEMBLED_PARTS_MAX, |parts| parts.clamp(1, ASSEMBLED_PARTS_MAX))
 }
 
 /// A name as a program gave it.

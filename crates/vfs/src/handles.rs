@@ -17,9 +17,9 @@ pub struct Handle(pub u64);
 pub struct Opened {
     /// For further calls.
     pub handle: Handle,
-    /// Whether cached pages of an earlier open still hold.
+    /// Whether cached pages of an earlier open stay: they hold still, or belong to older handles that are open.
     pub keep_cache: bool,
-    /// Whether nothing may be cached above.
+    /// Whether nothing may be cached above, and nothing that is cached be read.
     pub is_uncached: bool,
     /// Whether other bytes were found than were known: a front end may have told another length.
     pub was_replaced: bool,

@@ -9,7 +9,7 @@
 //! Refuses to guess: a value that does not parse is as if it were absent.
 
 use bytes::Bytes;
-use meta::{Inode, Kind, Observed};
+use meta::{Inode, Kind, Moment, Observed};
 use percent_encoding::percent_decode_str;
 use std::collections::BTreeMap;
 use store::{Attributes, ObjectMeta, ObjectRef, Timestamp};
@@ -144,7 +144,7 @@ pub(crate) fn observed(
     meta: &ObjectMeta,
     is_marker: bool,
     defaults: &Defaults,
-    looked_at: Timestamp,
+    looked_at: Moment,
 ) -> Observed {
     let found = Found::read(&meta.attributes.user);
     let mut seen = listed(&meta.object, meta.size_bytes, is_marker, defaults, looked_at);
@@ -174,7 +174,7 @@ pub(crate) fn listed(
     size_bytes: u64,
     is_marker: bool,
     defaults: &Defaults,
-    looked_at: Timestamp,
+    looked_at: Moment,
 ) -> Observed {
     let at = object.last_modified.unwrap_or_default();
     Observed {
@@ -210,8 +210,13 @@ pub(crate) fn as_fine_as(known: Option<Timestamp>, mut seen: Observed) -> Observ
     seen
 }
 
-/// A directory that only its contents' keys name.
-pub(crate) fn implicit_directory(looked_at: Timestamp, defaults: &Defaults, exact: bool) -> Observed {
+/// A directory that only its contents' keys name, with `at` for all its times.
+pub(crate) fn implicit_directory(
+    at: Timestamp,
+    looked_at: Moment,
+    defaults: &Defaults,
+    exact: bool,
+) -> Observed {
     Observed {
         kind: Kind::Directory,
         size_bytes: 0,
@@ -220,10 +225,10 @@ pub(crate) fn implicit_directory(looked_at: Timestamp, defaults: &Defaults, exac
         uid: defaults.uid,
         gid: defaults.gid,
         rdev: 0,
-        atime: looked_at,
-        mtime: looked_at,
-        ctime: looked_at,
-        btime: looked_at,
+        atime: at,
+        mtime: at,
+        ctime: at,
+        btime: at,
         target: None,
         exact,
         looked_at,
@@ -367,7 +372,7 @@ mod tests {
             last_modified: Some(last_modified),
         };
         let defaults = Defaults { uid: 0, gid: 0, file_mode: 0o644, dir_mode: 0o755 };
-        let seen = |time| listed(&at(time), 5, false, &defaults, Timestamp(0));
+        let seen = |time| listed(&at(time), 5, false, &defaults, Moment::default());
         let (fine, coarse) = (Timestamp(1_234_000_000), Timestamp::from_secs(1, 0));
         assert_eq!(as_fine_as(Some(fine), seen(coarse)), seen(fine));
         let other = Timestamp::from_secs(2, 0);

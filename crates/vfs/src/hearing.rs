@@ -88,19 +88,41 @@ impl Filesystem {
 
     /// Hints were lost, or nobody knows whether there were any: nothing that was seen until now is believed any more.
     pub async fn doubt_everything(&self) {
-        self.directories.doubt_all(self.now());
+        self.directories.doubt_all(self.moment());
         self.known.forget_all();
         let mut after = None;
-        loop {
-            let held = self.references.after(after, BATCH);
-            let Some(last) = held.last() else { return };
-            after = Some(*last);
-            let mut news = Vec::with_capacity(2 * held.len());
-            for inode in self.names.inodes(&held).unwrap_or_default().into_iter().flatten() {
-                tell_of(&inode, &mut news);
-            }
+        while let Some((last, news)) = self.held_after(after, tell_of) {
+            after = Some(last);
             self.invalidations.surely_told(&news).await;
         }
+    }
+
+    /// What a front end drops after an [`Invalidation::Everything`]: attributes, data and names of a bounded number of the
+    /// inodes after one that front ends hold, with the last of these inodes.
+    pub fn everything_held(&self, after: Option<Ino>) -> Option<(Ino, Vec<Invalidation>)> {
+        self.held_after(after, |inode, news| {
+            tell_of(inode, news);
+            news.push(Invalidation::Inode(inode.ino));
+        })
+    }
+
+    fn held_after(
+        &self,
+        after: Option<Ino>,
+        tell: impl Fn(&Inode, &mut Vec<Invalidation>),
+    ) -> Option<(Ino, Vec<Invalidation>)> {
+        let held = self.references.after(after, BATCH);
+        let last = *held.last()?;
+        let mut news = Vec::with_capacity(3 * held.len());
+        let inodes = self.names.inodes(&held).unwrap_or_default();
+        for (ino, inode) in held.iter().zip(inodes.into_iter().chain(std::iter::repeat(None))) {
+            match inode {
+                Some(inode) => tell(&inode, &mut news),
+                // The inode is gone: a program that still has its name asks again.
+                None => news.push(Invalidation::Inode(*ino)),
+            }
+        }
+        Some((last, news))
     }
 
     fn worth(&self, hint: &Hint) -> Result<Worth> {
@@ -179,7 +201,7 @@ impl Filesystem {
         self.tell(&hint.key, news)?;
         let mut dir = way.dir;
         loop {
-            let now = self.now();
+            let now = self.moment();
             if done.insert(dir) {
                 self.directories.doubt(dir, now);
                 news.push(Invalidation::Attributes(dir));

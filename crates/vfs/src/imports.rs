@@ -18,6 +18,7 @@ use store::{
 use crate::headers;
 use crate::layout::{RESERVED, stored_at};
 use crate::learn::PAGE_ENTRIES;
+use crate::objects::Stores;
 use crate::{Filesystem, Result};
 
 impl Filesystem {
@@ -88,12 +89,14 @@ impl Filesystem {
 
     /// The directory of a path, made with all that are above it; `marker` says what the last is like.
     fn directory_of(&self, path: &[Vec<u8>], marker: Option<&ObjectMeta>) -> Result<Ino> {
-        let now = self.now();
+        let (now, looked_at) = (self.now(), self.moment());
         let mut dir = Ino::ROOT;
         for (index, name) in path.iter().enumerate() {
             let seen = match marker.filter(|_| index + 1 == path.len()) {
-                Some(meta) => Observed { object: None, ..headers::observed(meta, true, &self.defaults, now) },
-                None => headers::implicit_directory(now, &self.defaults, true),
+                Some(meta) => {
+                    Observed { object: None, ..headers::observed(meta, true, &self.defaults, looked_at) }
+                }
+                None => headers::implicit_directory(now, looked_at, &self.defaults, true),
             };
             dir = match self.names.lookup(dir, &Name::new(name)?)? {
                 Some(there) if there.is_dir() => there.ino,
@@ -105,7 +108,7 @@ impl Filesystem {
 
     async fn import_file(&self, dir: Ino, name: Name, meta: &ObjectMeta) -> Result<Option<Ino>> {
         let taken = self.names.lookup(dir, &name)?;
-        let mut seen = headers::observed(meta, false, &self.defaults, self.now());
+        let mut seen = headers::observed(meta, false, &self.defaults, self.moment());
         if let Some(there) = &taken {
             let is_same = there.object().is_some_and(|own| own.etag == meta.object.etag);
             if is_same {
@@ -119,9 +122,13 @@ impl Filesystem {
             }
         }
         seen.object = None;
+        // From the copy until it has a name, `gc` must not take it for garbage.
+        let _stores;
         match seen.kind {
             Kind::File if meta.size_bytes > 0 => {
-                let key = self.content_key(self.new_ino(dir)?)?;
+                let ino = self.new_ino(dir)?;
+                _stores = self.me.upgrade().map(|fs| Stores::begin(&fs, ino));
+                let key = self.content_key(ino)?;
                 let copy = self.store.copy(&meta.object, &key, CopyOptions::default()).await?;
                 seen.object = Some(stored_at(&copy));
             }

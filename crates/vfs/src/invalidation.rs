@@ -1,14 +1,16 @@
 //! News for the caches of front ends.
 //!
-//! A hint: every front end's queue is bounded, and what does not fit is dropped, since every cached answer expires by
-//! itself. Without a front end nobody is told.
+//! Every front end's queue is bounded. What does not fit is replaced by one [`Invalidation::Everything`], so a front end never
+//! misses a change. Without a front end nobody is told.
 
 use bytes::Bytes;
 use futures_util::future::join_all;
 use meta::Ino;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 
 /// News queued for a front end that is busy.
 const QUEUE_MAX: usize = 4096;
@@ -25,6 +27,8 @@ pub enum Invalidation {
     Inode(Ino),
     /// An inode's attributes alone; its data is what it was.
     Attributes(Ino),
+    /// A range of an inode's bytes, and its attributes.
+    Bytes(Ino, Range<u64>),
     /// What a name stands for.
     Entry {
         /// The directory.
@@ -32,6 +36,9 @@ pub enum Invalidation {
         /// The name in it.
         name: Bytes,
     },
+    /// More changed than the queue holds: everything cached may be old, see
+    /// [`Filesystem::everything_held`](crate::Filesystem::everything_held).
+    Everything,
     /// Nothing changed: somebody waits until all that was said before was handed on.
     Reached(Mark),
 }
@@ -69,29 +76,94 @@ impl PartialEq for Mark {
 
 impl Eq for Mark {}
 
-/// Who listens.
+/// A front end's queue, at the end that is read.
+#[derive(Debug)]
+pub struct News {
+    queue: mpsc::Receiver<Invalidation>,
+    overflow: Arc<Overflow>,
+}
+
+/// Whether something did not fit in a queue since the front end was told so last.
 #[derive(Debug, Default)]
-pub(crate) struct Invalidations(Mutex<Vec<mpsc::Sender<Invalidation>>>);
+struct Overflow {
+    has_overflowed: AtomicBool,
+    noted: Notify,
+}
+
+impl News {
+    /// The next change; `None` when there will be no more.
+    pub async fn recv(&mut self) -> Option<Invalidation> {
+        let Self { queue, overflow } = self;
+        loop {
+            if overflow.take() {
+                return Some(Invalidation::Everything);
+            }
+            tokio::select! {
+                biased;
+                () = overflow.noted.notified() => {}
+                next = queue.recv() => return next,
+            }
+        }
+    }
+
+    /// The next change that is there already.
+    pub fn try_recv(&mut self) -> Result<Invalidation, mpsc::error::TryRecvError> {
+        if self.overflow.take() { Ok(Invalidation::Everything) } else { self.queue.try_recv() }
+    }
+}
+
+impl Overflow {
+    fn note(&self) {
+        self.has_overflowed.store(true, Ordering::SeqCst);
+        self.noted.notify_one();
+    }
+
+    fn take(&self) -> bool {
+        self.has_overflowed.swap(false, Ordering::SeqCst)
+    }
+}
+
+/// A front end's queue, at the end that is written.
+#[derive(Debug, Clone)]
+struct Listener {
+    queue: mpsc::Sender<Invalidation>,
+    overflow: Arc<Overflow>,
+}
+
+impl Listener {
+    fn say(&self, news: Invalidation) {
+        if let Err(mpsc::error::TrySendError::Full(_)) = self.queue.try_send(news) {
+            self.overflow.note();
+        }
+    }
+}
+
+/// The front ends that listen.
+#[derive(Debug, Default)]
+pub(crate) struct Invalidations(Mutex<Vec<Listener>>);
 
 impl Invalidations {
-    pub(crate) fn listen(&self) -> mpsc::Receiver<Invalidation> {
+    pub(crate) fn listen(&self) -> News {
         let (sender, receiver) = mpsc::channel(QUEUE_MAX);
-        self.listeners().push(sender);
-        receiver
+        let overflow = Arc::<Overflow>::default();
+        self.listeners().push(Listener { queue: sender, overflow: overflow.clone() });
+        News { queue: receiver, overflow }
     }
 
     pub(crate) fn say(&self, news: Invalidation) {
         for listener in self.listeners().iter() {
-            listener.try_send(news.clone()).ok();
+            listener.say(news.clone());
         }
     }
 
     /// Says all of it to everybody; false if somebody lacks the room.
     pub(crate) fn say_all(&self, news: Vec<Invalidation>) -> bool {
         let listeners = self.listeners();
-        let has_room = listeners.iter().all(|listener| listener.capacity() >= news.len());
+        let has_room = listeners.iter().all(|listener| listener.queue.capacity() >= news.len());
         has_room
-            && news.iter().all(|one| listeners.iter().all(|listener| listener.try_send(one.clone()).is_ok()))
+            && news
+                .iter()
+                .all(|one| listeners.iter().all(|listener| listener.queue.try_send(one.clone()).is_ok()))
     }
 
     pub(crate) fn inode(&self, ino: Ino) {
@@ -122,7 +194,7 @@ impl Invalidations {
 
     /// Whether half of somebody's queue is full.
     pub(crate) fn is_busy(&self) -> bool {
-        self.listeners().iter().any(|listener| listener.capacity() < QUEUE_MAX / 2)
+        self.listeners().iter().any(|listener| listener.queue.capacity() < QUEUE_MAX / 2)
     }
 
     /// Says what changed, and returns when all front ends have handed it on: at once where there is none, and in any case
@@ -143,13 +215,13 @@ impl Invalidations {
 
     async fn tell_all(&self, news: &[Invalidation]) {
         let listeners = self.listeners().clone();
-        join_all(listeners.iter().map(|listener| tell(listener, news))).await;
+        join_all(listeners.iter().map(|listener| tell(&listener.queue, news))).await;
     }
 
     /// Those who are still there.
-    fn listeners(&self) -> MutexGuard<'_, Vec<mpsc::Sender<Invalidation>>> {
+    fn listeners(&self) -> MutexGuard<'_, Vec<Listener>> {
         let mut listeners = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        listeners.retain(|listener| !listener.is_closed());
+        listeners.retain(|listener| !listener.queue.is_closed());
         listeners
     }
 }

@@ -226,8 +226,11 @@ pub fn lost_key(prefix: &[u8], key: &ObjectKey, unique: u64) -> Result<ObjectKey
 fn lost(root: &KeyPrefix, path: &[&[u8]], unique: u64) -> Result<ObjectKey> {
     let flat = path.join(&b'_');
     let flat = &flat[..flat.len().min(200)];
-    let name = [flat, format!(".{:08x}", unique as u32).as_bytes()].concat();
-    Ok(root.child_dir(LOST_AND_FOUND.as_bytes())?.child_key(&name)?)
+    let unique = format!(".{:08x}", unique as u32);
+    let dir = root.child_dir(LOST_AND_FOUND.as_bytes())?;
+    // A name that is escaped in the key may leave no room for itself.
+    dir.child_key(&[flat, unique.as_bytes()].concat())
+        .or_else(|_| Ok(dir.child_key(format!("lost{unique}").as_bytes())?))
 }
 
 /// The key of the object `name` in a directory. `%!`, the empty component, is no object's: its key would be the

@@ -2,9 +2,9 @@
 
 use bytes::{Bytes, BytesMut};
 use futures_util::TryStreamExt as _;
-use meta::{Ino, Inode, Kind, Name, Observed};
+use meta::{Ino, Inode, Kind, Moment, Name, Observed};
 use store::names::{self, KeyPrefix};
-use store::{GetOptions, ListEntry, ListPage, ListRequest, ObjectKey, ObjectMeta, StoreError, Timestamp};
+use store::{GetOptions, ListEntry, ListPage, ListRequest, ObjectKey, ObjectMeta, StoreError};
 
 use crate::directories::{Directory, Known, LOOKUP_PAGES_MAX};
 use crate::headers;
@@ -56,7 +56,7 @@ impl Filesystem {
         let directory = self.directories.get(parent);
         loop {
             let forgotten = directory.forgotten();
-            if !self.is_answered(&directory.known(), &texts, self.now()) {
+            if !self.is_answered(&directory.known(), &texts, self.moment()) {
                 self.evict_if_needed(PAGE_ENTRIES)?;
                 self.learn(parent, name, &texts, &directory).await?;
             }
@@ -97,14 +97,14 @@ impl Filesystem {
     /// Looks at an inode's object again, whatever is believed of it.
     pub(crate) async fn look_again(&self, inode: &Inode) -> Result<Inode> {
         if let Some((parent, name)) = &inode.home {
-            let looked_at = self.now();
+            let looked_at = self.moment();
             let prefix = self.layout.directory(&self.names, *parent)?;
             if !self.layout.shows((*parent, &prefix), name, inode) {
                 return Ok(self.names.inode(inode.ino)?);
             }
             let seen = self.describe(inode, looked_at).await?;
             // If it does not count, it was changed here meanwhile.
-            self.reconcile_shown((*parent, &prefix), name, seen, looked_at)?;
+            self.reconcile_shown((*parent, &prefix), name, seen, looked_at).await?;
         }
         Ok(self.names.inode(inode.ino)?)
     }
@@ -115,7 +115,7 @@ impl Filesystem {
             return Err(Error::NOT_DIRECTORY);
         }
         loop {
-            let (looked_at, changes) = (self.now(), directory.changes());
+            let (looked_at, changes) = (self.moment(), directory.changes());
             let prefix = self.layout.directory(&self.names, dir)?;
             let request = ListRequest {
                 prefix: Bytes::copy_from_slice(prefix.as_bytes()),
@@ -128,7 +128,7 @@ impl Filesystem {
             let last = page.entries.last().map(|entry| entry.text()[prefix.as_bytes().len()..].to_vec());
             let end = if page.next.is_some() { last } else { None };
             page.entries.extend(self.directories_beyond(&page).await?);
-            if self.reconcile_page((dir, &prefix), (after, end.as_deref()), &page.entries, looked_at)? {
+            if self.reconcile_page((dir, &prefix), (after, end.as_deref()), &page.entries, looked_at).await? {
                 directory.learned(after, end.as_deref(), looked_at, changes);
                 return Ok(());
             }
@@ -166,7 +166,7 @@ impl Filesystem {
     }
 
     /// An object's description, with its bytes kept where they come for free.
-    async fn describe(&self, inode: &Inode, looked_at: Timestamp) -> Result<Option<Observed>> {
+    async fn describe(&self, inode: &Inode, looked_at: Moment) -> Result<Option<Observed>> {
         let key = match self.layout.key(&self.names, inode) {
             Ok(key) => key,
             Err(_) if inode.kind == Kind::Directory => return Ok(Some(self.implicit(inode, looked_at))),
@@ -222,9 +222,8 @@ impl Filesystem {
         Ok((object.meta, Some(bytes)))
     }
 
-    fn implicit(&self, inode: &Inode, looked_at: Timestamp) -> Observed {
-        let times = headers::implicit_directory(inode.mtime, &self.defaults, true);
-        Observed { looked_at, ..times }
+    fn implicit(&self, inode: &Inode, looked_at: Moment) -> Observed {
+        headers::implicit_directory(inode.mtime, looked_at, &self.defaults, true)
     }
 
     fn needs_no_look(&self, parent: Ino, inode: &Inode) -> bool {
@@ -235,18 +234,18 @@ impl Filesystem {
         }
     }
 
-    fn is_answered(&self, known: &Known, texts: &Texts, asked_at: Timestamp) -> bool {
-        known.is_fresh_for(asked_at, self.now(), self.config.metadata_ttl)
+    fn is_answered(&self, known: &Known, texts: &Texts, asked_at: Moment) -> bool {
+        known.is_fresh_for(asked_at, self.moment(), self.config.metadata_ttl)
             && known.covers(&texts.object, &texts.directory)
     }
 
     /// Whether a name's absence or presence is answered without a look, as its directory was listed not long ago.
     pub(crate) fn is_listed(&self, dir: Ino, name: &Name) -> Result<bool> {
-        Ok(self.is_answered(&self.directories.get(dir).known(), &Texts::of(name)?, self.now()))
+        Ok(self.is_answered(&self.directories.get(dir).known(), &Texts::of(name)?, self.moment()))
     }
 
     /// Whether the directory was listed after a look, and the name is not in it.
-    pub(crate) fn has_gone_since(&self, dir: Ino, name: &Name, looked_at: Timestamp) -> Result<bool> {
+    pub(crate) fn has_gone_since(&self, dir: Ino, name: &Name, looked_at: Moment) -> Result<bool> {
         let known = self.directories.get(dir).known();
         let texts = Texts::of(name)?;
         Ok(known.is_newer_than(looked_at)
@@ -255,18 +254,23 @@ impl Filesystem {
     }
 
     async fn learn(&self, dir: Ino, name: &Name, texts: &Texts, directory: &Directory) -> Result<()> {
-        let asked_at = self.now();
+        let asked_at = self.moment();
         let learned = async {
+            let mut has_listed = false;
             loop {
                 let known = directory.known();
                 if self.is_answered(&known, texts, asked_at) {
                     return Ok(());
                 }
-                let is_fresh = known.is_fresh_for(asked_at, self.now(), self.config.metadata_ttl);
+                let is_fresh = known.is_fresh_for(asked_at, self.moment(), self.config.metadata_ttl);
                 let goes_on = is_fresh && known.from.is_empty() && !known.is_complete;
-                if goes_on && known.pages >= LOOKUP_PAGES_MAX || is_fresh && !known.from.is_empty() {
+                // One page says all of a small directory. Of a large one each lookup lists a page, so that the first does not
+                // wait for eight.
+                let has_enough = has_listed || known.pages >= LOOKUP_PAGES_MAX;
+                if goes_on && has_enough || is_fresh && !known.from.is_empty() {
                     return self.probe(dir, name).await;
                 }
+                has_listed = true;
                 let after = if goes_on { known.up_to } else { Vec::new() };
                 self.learn_page(dir, directory, &after).await?;
             }
@@ -281,12 +285,12 @@ impl Filesystem {
             None => name.clone(),
         };
         loop {
-            let looked_at = self.now();
+            let looked_at = self.moment();
             let prefix = self.layout.directory(&self.names, dir)?;
             let object = self.probe_object(&prefix, &plain, looked_at);
             let directory = self.probe_directory(&prefix, &plain, looked_at);
             let (object, directory) = futures_util::future::try_join(object, directory).await?;
-            if self.reconcile_name((dir, &prefix), &plain, object, directory, looked_at)? {
+            if self.reconcile_name((dir, &prefix), &plain, object, directory, looked_at).await? {
                 return Ok(());
             }
             self.settled(dir).await?;
@@ -297,7 +301,7 @@ impl Filesystem {
         &self,
         prefix: &KeyPrefix,
         name: &Name,
-        looked_at: Timestamp,
+        looked_at: Moment,
     ) -> Result<Option<Observed>> {
         let Ok(key) = object_key(prefix, name.as_bytes()) else { return Ok(None) };
         let found = self.store.find(&key).await?;
@@ -308,12 +312,12 @@ impl Filesystem {
         &self,
         prefix: &KeyPrefix,
         name: &Name,
-        looked_at: Timestamp,
+        looked_at: Moment,
     ) -> Result<Option<Observed>> {
         let inside = prefix.child_dir(name.as_bytes()).ok().filter(|inside| self.layout.lists(inside));
         let Some(inside) = inside else { return Ok(None) };
         let exists = self.has_keys(Bytes::copy_from_slice(inside.as_bytes())).await?;
-        Ok(exists.then(|| headers::implicit_directory(looked_at, &self.defaults, false)))
+        Ok(exists.then(|| headers::implicit_directory(self.now(), looked_at, &self.defaults, false)))
     }
 }
 

@@ -8,9 +8,9 @@
 //! difference; where it is in its round survives the end of the process.
 
 use bytes::Bytes;
-use meta::{Dentry, FsError, Ino, Kind, Name, Op, XattrHow};
+use meta::{Dentry, FsError, Ino, Kind, Moment, Name, Op, XattrHow};
 use serde::{Deserialize, Serialize};
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 use store::names::{self, KeyPrefix};
@@ -69,8 +69,8 @@ struct Position {
 #[derive(Debug, Default)]
 pub(crate) struct Lister {
     status: Mutex<ListerStatus>,
-    /// When somebody last asked what a name or an inode is, in nanoseconds.
-    asked_at: AtomicI64,
+    /// When somebody last asked what a name or an inode is, in nanoseconds since the mount began.
+    asked_at: AtomicU64,
 }
 
 impl Lister {
@@ -79,8 +79,8 @@ impl Lister {
     }
 
     /// Somebody asks what a name or an inode is.
-    pub(crate) fn is_asked(&self, now: Timestamp) {
-        self.asked_at.store(now.0, Ordering::Relaxed);
+    pub(crate) fn is_asked(&self, now: Moment) {
+        self.asked_at.store(now.nanos, Ordering::Relaxed);
     }
 
     fn lock(&self) -> MutexGuard<'_, ListerStatus> {
@@ -104,15 +104,17 @@ impl Filesystem {
     pub fn list_in_background(&self, every: Duration) {
         if self.layout.follows_paths() && !every.is_zero() {
             self.lister.lock().every = Some(every);
-            tokio::spawn(list(self.me.clone(), every));
+            let me = self.me.clone();
+            tokio::spawn(store::supervise("background listing", move || list(me.clone(), every)));
         }
     }
 
     /// Whether any program could see what the lister finds. Whoever asks for the first time after the kernel's caches have
     /// expired is answered by the bucket anyway.
     fn is_seen(&self) -> bool {
-        let asked_at = Timestamp(self.lister.asked_at.load(Ordering::Relaxed));
-        self.handles.len() > 0 || self.now().since(asked_at) < self.config.metadata_ttl + QUIET
+        let now = self.moment();
+        let asked_at = Moment { nanos: self.lister.asked_at.load(Ordering::Relaxed), ..now };
+        self.handles.len() > 0 || now.since(asked_at) < self.config.metadata_ttl + QUIET
     }
 
     /// Looks at the next page of what is known.
@@ -126,7 +128,7 @@ impl Filesystem {
             true => Vec::new(),
             false => before(&next.text).max(&at.after).to_vec(),
         };
-        let looked = (self.now(), self.directories.get(dir).changes());
+        let looked = (self.moment(), self.directories.get(dir).changes());
         let request = ListRequest {
             prefix: Bytes::copy_from_slice(prefix.as_bytes()),
             delimiter: Some(b'/'),
@@ -140,7 +142,7 @@ impl Filesystem {
         let beyond = self.directories_beyond(&page).await?;
         let requests = 1 + u32::try_from(beyond.len()).unwrap_or(u32::MAX);
         page.entries.extend(beyond);
-        self.compare((dir, &prefix), (&after, end.as_deref()), page, looked)?;
+        self.compare((dir, &prefix), (&after, end.as_deref()), page, looked).await?;
         match end {
             Some(end) => at.after = end,
             None => {
@@ -152,12 +154,12 @@ impl Filesystem {
     }
 
     /// Brings known names to agree with a page, and counts those that did not.
-    fn compare(
+    async fn compare(
         &self,
         (dir, prefix): (Ino, &KeyPrefix),
         (after, end): (&[u8], Option<&[u8]>),
         mut page: ListPage,
-        (looked_at, changes): (Timestamp, u64),
+        (looked_at, changes): (Moment, u64),
     ) -> Result<()> {
         let before = self.tags(dir, after, end)?;
         let listed = page.entries.len();
@@ -169,7 +171,7 @@ impl Filesystem {
             })
         });
         failed?;
-        if !self.reconcile_page((dir, prefix), (after, end), &page.entries, looked_at)? {
+        if !self.reconcile_page((dir, prefix), (after, end), &page.entries, looked_at).await? {
             // It is being changed here: the next round looks again.
             return Ok(());
         }

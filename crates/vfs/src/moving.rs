@@ -118,7 +118,7 @@ impl Filesystem {
         let base = inode.object().map(|object| object.etag.clone());
         let content = inode.content.iter().map(with_tag).collect();
         self.names.commit(&self.ctx(), &Op::Publish { ino, base, content, size_bytes, mtime: None })?;
-        self.references.caches(ino, Some(there));
+        self.references.has_tag(ino, given, there);
         self.blocks.has_tag(ino, given, there);
         match self.files.get(ino) {
             Some(file) => file.repin(|| self.pin_of(ino)),

@@ -4,8 +4,8 @@
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
-use meta::{Dentry, Ino, Kind, Name, Observed};
-use store::{ObjectKey, ObjectMeta, Timestamp, names};
+use meta::{Dentry, Ino, Kind, Moment, Name};
+use store::{ObjectKey, ObjectMeta, names};
 
 use crate::headers;
 use crate::invalidation::Invalidation;
@@ -34,7 +34,7 @@ impl Filesystem {
         &self,
         key: &ObjectKey,
         observed: Option<&ObjectMeta>,
-        looked_at: Timestamp,
+        looked_at: Moment,
     ) -> Result<()> {
         match self.config.write_back {
             // Who looks at the bucket does not see what waits for it.
@@ -67,9 +67,9 @@ impl Filesystem {
     pub(crate) async fn look_until_it_counts<'l>(
         &self,
         key: &ObjectKey,
-        look: impl Fn(Timestamp) -> BoxFuture<'l, Result<Vec<Invalidation>>>,
+        look: impl Fn(Moment) -> BoxFuture<'l, Result<Vec<Invalidation>>>,
     ) -> Result<Vec<Invalidation>> {
-        let mut looked_at = self.now();
+        let mut looked_at = self.moment();
         let mut news = look(looked_at).await?;
         for _ in 1..LOOKS_MAX {
             let Some((dir, name)) = self.shown_at(key)? else { break };
@@ -77,7 +77,7 @@ impl Filesystem {
                 break;
             }
             self.changes.settled(dir, &name).await;
-            looked_at = self.now();
+            looked_at = self.moment();
             news.extend(look(looked_at).await?);
         }
         Ok(news)
@@ -88,7 +88,7 @@ impl Filesystem {
         &self,
         key: &ObjectKey,
         observed: Option<&ObjectMeta>,
-        looked_at: Timestamp,
+        looked_at: Moment,
     ) -> Result<Vec<Invalidation>> {
         let mut news = Vec::new();
         let Some(known) = self.known_way(key)? else { return Ok(news) };
@@ -150,16 +150,16 @@ impl Filesystem {
         dir: Ino,
         name: &Name,
         exists: bool,
-        looked_at: Timestamp,
+        looked_at: Moment,
         news: &mut Vec<Invalidation>,
     ) -> Result<()> {
         let is_file = self.names.entry(dir, name)?.is_some();
         let prefix = self.layout.directory(&self.names, dir)?;
-        let seen = headers::implicit_directory(looked_at, &self.defaults, false);
+        let seen = headers::implicit_directory(self.now(), looked_at, &self.defaults, false);
         match exists {
             // Until now.
             true if is_file => self.probe(dir, name).await?,
-            true if self.reconcile_shown((dir, &prefix), name, Some(seen), looked_at)? => {}
+            true if self.reconcile_shown((dir, &prefix), name, Some(seen), looked_at).await? => {}
             _ => self.directories.get(dir).forget(),
         }
         say(news, dir, name);
@@ -171,7 +171,7 @@ impl Filesystem {
         dir: Ino,
         name: &Name,
         observed: Option<&ObjectMeta>,
-        looked_at: Timestamp,
+        looked_at: Moment,
         news: &mut Vec<Invalidation>,
     ) -> Result<()> {
         let prefix = self.layout.directory(&self.names, dir)?;
@@ -183,7 +183,7 @@ impl Filesystem {
         if let Some(entry) = self.names.entry(dir, &shown)? {
             self.known.forget(entry.ino);
         }
-        if !self.reconcile_shown((dir, &prefix), &shown, seen, looked_at)? {
+        if !self.reconcile_shown((dir, &prefix), &shown, seen, looked_at).await? {
             self.directories.get(dir).forget();
         }
         say(news, dir, &shown);
@@ -195,20 +195,17 @@ impl Filesystem {
         &self,
         dir: Ino,
         observed: Option<&ObjectMeta>,
-        looked_at: Timestamp,
+        looked_at: Moment,
         news: &mut Vec<Invalidation>,
     ) -> Result<()> {
         let inode = self.names.inode(dir)?;
         let Some((parent, name)) = inode.home else { return Ok(()) };
         let seen = match observed {
             Some(meta) => headers::observed(meta, true, &self.defaults, looked_at),
-            None => {
-                let implicit = headers::implicit_directory(inode.mtime, &self.defaults, true);
-                Observed { looked_at, ..implicit }
-            }
+            None => headers::implicit_directory(inode.mtime, looked_at, &self.defaults, true),
         };
         let prefix = self.layout.directory(&self.names, parent)?;
-        if !self.reconcile_shown((parent, &prefix), &name, Some(seen), looked_at)? {
+        if !self.reconcile_shown((parent, &prefix), &name, Some(seen), looked_at).await? {
             self.directories.get(parent).forget();
         }
         say(news, parent, &name);

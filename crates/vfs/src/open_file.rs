@@ -6,19 +6,21 @@
 //! Invariant: `pending` says edited exactly while `work` is not `Clean`; while nobody may store under a path it says
 //! stream exactly while `work` is one.
 
-use meta::{Ino, Inode};
+use meta::{Ino, Inode, Moment};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use store::{Attributes, ETag, Timestamp};
 
-use crate::Atime;
 use crate::headers;
 use crate::metadata::Described;
 use crate::pin::Pin;
 use crate::read::readahead::Readahead;
 use crate::turns::Turns;
+use crate::version::{Begin, Reading, Version};
 use crate::write::Dirty;
+use crate::{Atime, Error, Filesystem, Result};
 
 /// How often reads through one handle look at the access time.
 const ATIME_LOOK_EVERY_NS: i64 = 1_000_000_000;
@@ -33,6 +35,8 @@ pub(crate) struct Pending {
     /// Parts lie under the file's key.
     pub(crate) is_stream: bool,
     pub(crate) size_bytes: u64,
+    /// How much of them is no hole, at most.
+    pub(crate) data_bytes: u64,
     /// When it was last written, unless a time was set since.
     pub(crate) touched: Option<Timestamp>,
 }
@@ -57,6 +61,8 @@ struct Shared {
     pin: Option<Arc<Pin>>,
     /// Counts foreign overwrites: a handle that has read bytes of an older one must not read on.
     lineage: u64,
+    /// The versions that open handles read.
+    versions: Vec<Weak<Version>>,
     pending: Pending,
     /// When the first of these writes was made, or an attempt to store them for others ended.
     edited_since: Option<Timestamp>,
@@ -80,7 +86,7 @@ struct Shared {
 struct Carried {
     of: ETag,
     described: Described,
-    stored_at: Timestamp,
+    stored_at: Moment,
 }
 
 /// So many uploads that may have got there are remembered, the newest.
@@ -117,6 +123,40 @@ impl OpenFile {
         }
         shared.pin = pin;
         Ok(())
+    }
+
+    /// The version that a new handle reads, if the file's bytes are still of `lineage`. `is_above`: the page cache above holds pages
+    /// of these bytes, and none of others.
+    pub(crate) fn join(&self, lineage: u64, is_above: bool) -> Option<Arc<Version>> {
+        let mut shared = self.shared();
+        if shared.lineage != lineage {
+            return None;
+        }
+        shared.versions.retain(|version| version.strong_count() > 0);
+        let open: Vec<Arc<Version>> = shared.versions.iter().filter_map(Weak::upgrade).collect();
+        let has_cache = open.iter().all(|version| version.lineage() == lineage);
+        if let Some(cached) = open.into_iter().find(|version| version.is_cached && has_cache) {
+            return Some(cached);
+        }
+        let version = Arc::new(Version::new(lineage, has_cache, has_cache && is_above));
+        shared.versions.push(Arc::downgrade(&version));
+        Some(version)
+    }
+
+    /// Whether the page cache above belongs to handles that are open and read bytes of an older lineage.
+    pub(crate) fn has_older_readers(&self) -> bool {
+        let shared = self.shared();
+        let open = shared.versions.iter().filter_map(Weak::upgrade);
+        open.into_iter().any(|version| version.is_cached && version.lineage() != shared.lineage)
+    }
+
+    /// Begins a read of a version: what the file is pinned to, if that is it.
+    fn begin_read(&self, version: &Version) -> (Begin, Option<Arc<Pin>>) {
+        let shared = self.shared();
+        // Pages that another handle mapped could lie beside what this version would follow to.
+        let is_alone = || shared.versions.iter().filter(|version| version.strong_count() > 0).count() == 1;
+        let may_follow = !version.is_cached || is_alone();
+        (version.begin(shared.lineage, may_follow), shared.pin.clone())
     }
 
     pub(crate) fn pending(&self) -> Pending {
@@ -191,12 +231,12 @@ impl OpenFile {
     }
 
     /// Notes the headers and tags stored with an object.
-    pub(crate) fn carries(&self, etag: &ETag, described: Described, stored_at: Timestamp) {
+    pub(crate) fn carries(&self, etag: &ETag, described: Described, stored_at: Moment) {
         self.shared().carried = Some(Carried { of: etag.clone(), described, stored_at });
     }
 
     /// The headers and tags of an object, if it is the one we stored last, and when that was.
-    pub(crate) fn carried(&self, etag: &ETag) -> Option<(Described, Timestamp)> {
+    pub(crate) fn carried(&self, etag: &ETag) -> Option<(Described, Moment)> {
         let shared = self.shared();
         let carried = shared.carried.as_ref().filter(|carried| carried.of == *etag)?;
         Some((carried.described.clone(), carried.stored_at))
@@ -353,6 +393,60 @@ impl OpenFiles {
     }
 }
 
+/// One user of an open file. Dropping it closes the file as well: a call that is cut off, as its client disconnects,
+/// leaves nothing open.
+#[derive(Debug)]
+pub(crate) struct FileUser {
+    fs: Weak<Filesystem>,
+    file: Arc<OpenFile>,
+    is_open: bool,
+}
+
+impl FileUser {
+    pub(crate) fn new(fs: Weak<Filesystem>, file: Arc<OpenFile>) -> Self {
+        Self { fs, file, is_open: true }
+    }
+
+    /// Closes the file, and returns when that is done.
+    pub(crate) async fn close(mut self) -> Result<()> {
+        self.is_open = false;
+        match self.fs.upgrade() {
+            Some(fs) => fs.close_file(&self.file).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Hands the file over to a handle, whose release closes it.
+    pub(crate) fn keep(mut self) -> Arc<OpenFile> {
+        self.is_open = false;
+        self.file.clone()
+    }
+}
+
+impl Deref for FileUser {
+    type Target = Arc<OpenFile>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.file
+    }
+}
+
+impl Drop for FileUser {
+    fn drop(&mut self) {
+        let Some(fs) = self.fs.upgrade().filter(|_| self.is_open) else { return };
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else {
+            fs.files.close(self.file.ino);
+            return;
+        };
+        let file = self.file.clone();
+        runtime.spawn(async move {
+            if let Err(error) = fs.close_file(&file).await {
+                tracing::warn!(ino = %file.ino, %error, "a file could not be closed");
+            }
+        });
+    }
+}
+
 /// One `open` of a file.
 #[derive(Debug)]
 pub(crate) struct FileHandle {
@@ -364,16 +458,16 @@ pub(crate) struct FileHandle {
     /// When its reads last made somebody look at the access time.
     looked_at_atime: AtomicI64,
     pub(crate) ahead: Mutex<Readahead>,
-    lineage: AtomicU64,
+    /// The version that its reads are of.
+    pub(crate) version: Arc<Version>,
     /// The lineage when it was opened.
     opened_at: u64,
-    has_read: AtomicBool,
 }
 
 impl FileHandle {
     /// `flags` are `open`'s.
-    pub(crate) fn new(file: Arc<OpenFile>, flags: i32) -> Self {
-        let (_, lineage) = file.pin();
+    pub(crate) fn new(file: Arc<OpenFile>, version: Arc<Version>, flags: i32) -> Self {
+        let opened_at = version.lineage();
         Self {
             file,
             is_writable: flags & libc::O_ACCMODE != libc::O_RDONLY,
@@ -381,18 +475,42 @@ impl FileHandle {
             is_unseen: flags & libc::O_NOATIME != 0,
             looked_at_atime: AtomicI64::new(i64::MIN),
             ahead: Mutex::default(),
-            lineage: AtomicU64::new(lineage),
-            opened_at: lineage,
-            has_read: AtomicBool::new(false),
+            version,
+            opened_at,
         }
     }
 
-    /// Whether this handle may read bytes of `lineage`: its own, or any while it has read nothing.
-    pub(crate) fn accepts(&self, lineage: u64) -> bool {
-        if !self.has_read.load(Ordering::Acquire) {
-            self.lineage.store(lineage, Ordering::Release);
+    /// Begins a read: the bytes to read, and the guard that says whether they were handed out.
+    pub(crate) async fn begin_read(&self) -> Result<(Reading<'_>, Option<Arc<Pin>>)> {
+        match self.version.wait(|| self.file.begin_read(&self.version)).await {
+            (Begin::Now, pin) => Ok((Reading::of(&self.version), pin)),
+            (Begin::Later | Begin::Stale, _) => Err(Error::Stale(
+                "it was overwritten in the bucket after it had been read through this handle".into(),
+            )),
         }
-        self.lineage.load(Ordering::Acquire) == lineage
+    }
+
+    /// Bytes were written through this handle: pages of them may lie in the page cache above, as if they had been read.
+    pub(crate) fn wrote(&self) {
+        if !self.version.is_read()
+            && let (Begin::Now, _) = self.file.begin_read(&self.version)
+        {
+            Reading::of(&self.version).succeed();
+        }
+    }
+
+    /// Whether a length is that of other bytes than it reads: the names say so a moment before the file is pinned to them.
+    pub(crate) fn has_other_length(&self, size_bytes: u64) -> bool {
+        let pin = self.file.pin().0;
+        !self.file.pending().is_edited
+            && self.version.is_read()
+            && pin.is_some_and(|pin| pin.size_bytes != size_bytes)
+    }
+
+    /// Whether its next read gives ESTALE, as other bytes took the place of those that it reads.
+    pub(crate) fn is_stale(&self) -> bool {
+        let (_, lineage) = self.file.pin();
+        self.version.is_read() && self.version.lineage() != lineage
     }
 
     /// Whether a read at `now` is worth a look at the access time: most reads follow another closely.
@@ -413,10 +531,6 @@ impl FileHandle {
     /// Whether writes through it may have lost in a conflict that it has not heard of.
     pub(crate) fn has_lost(&self) -> bool {
         self.opened_at < self.file.lost_before.load(Ordering::Acquire)
-    }
-
-    pub(crate) fn mark_read(&self) {
-        self.has_read.store(true, Ordering::Release);
     }
 }
 

@@ -21,14 +21,18 @@ impl Filesystem {
     /// closed the file or not.
     pub fn publish_in_background(&self, after: Duration) {
         if !after.is_zero() {
-            tokio::spawn(publish(self.me.clone(), after));
+            let me = self.me.clone();
+            tokio::spawn(store::supervise("publishing", move || publish(me.clone(), after)));
         }
     }
 
     /// Stores every file that was first written so long ago since it was stored last.
     pub async fn publish_written(&self, after: Duration) {
         let now = self.now();
-        let is_due = |file: &OpenFile| file.edited_since().is_some_and(|since| now.since(since) >= after);
+        // A wall-clock time in the future is one from before the clock was set back.
+        let is_due = |file: &OpenFile| {
+            file.edited_since().is_some_and(|since| now < since || now.since(since) >= after)
+        };
         let due = self.files.all().into_iter().filter(|file| is_due(file));
         let publish = |file: Arc<OpenFile>| async move { self.publish_open(&file).await };
         futures_util::stream::iter(due).for_each_concurrent(FILES_AT_ONCE, publish).await;

@@ -3,8 +3,22 @@
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::ops::Range;
+use store::Payload;
 
-/// The bytes of a range in which nothing is stored.
+/// Zeros for ranges of any length, which share these.
+static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+
+/// Appends zeros for a range in which nothing is stored; they take no memory.
+pub(crate) fn push_zeros(payload: &mut Payload, range: &Range<u64>) {
+    let mut left = range.end - range.start;
+    while left > 0 {
+        let piece = left.min(ZEROS.len() as u64);
+        payload.push(Bytes::from_static(&ZEROS[..piece as usize]));
+        left -= piece;
+    }
+}
+
+/// The bytes of a range in which nothing is stored, in one piece: for a range no longer than a read.
 pub(crate) fn zeros(range: &Range<u64>) -> Bytes {
     Bytes::from(vec![0; (range.end - range.start) as usize])
 }

@@ -9,8 +9,8 @@
 
 mod told;
 
-use meta::{Applied, Dentry, FsError, Ino, Inode, Kind, Name, Observed, Op, RenameHow};
-use std::collections::BTreeMap;
+use meta::{Applied, Dentry, FsError, Ino, Inode, Kind, Moment, Name, Observed, Op, RenameHow};
+use std::collections::{BTreeMap, BTreeSet};
 use store::names::{self, KeyPrefix};
 use store::{ETag, ListEntry, Timestamp};
 
@@ -30,8 +30,20 @@ enum Look {
 /// What one look found in a directory, by the name it shows under; `None`: nothing.
 type Sightings = BTreeMap<Name, Option<Observed>>;
 
+/// Names agreed on in one commit, while nobody else begins to change a name.
+const BATCH: usize = 256;
+/// Known names that are compared with a page at once.
+const KNOWN_AT_ONCE: usize = 4096;
+
+/// The names that a page of a listing shows.
+#[derive(Debug, Default)]
+struct PageNames {
+    directories: BTreeSet<Name>,
+    objects: BTreeSet<Name>,
+}
+
 /// Whether a look at a time counts for a name, see `changes`.
-type Counts<'c> = &'c dyn Fn(Ino, &Name, Timestamp) -> bool;
+type Counts<'c> = &'c dyn Fn(Ino, &Name, Moment) -> bool;
 
 /// Where a look was made: a directory, and the keys that were its own then.
 pub(crate) type Place<'p> = (Ino, &'p KeyPrefix);
@@ -39,70 +51,99 @@ pub(crate) type Place<'p> = (Ino, &'p KeyPrefix);
 impl Filesystem {
     /// A page of a directory's listing: everything known between `after` and `end` that it does not show is gone.
     /// False if the look does not count: whoever made it looks again.
-    pub(crate) fn reconcile_page(
+    pub(crate) async fn reconcile_page(
         &self,
         place: Place<'_>,
         (after, end): (&[u8], Option<&[u8]>),
         entries: &[ListEntry],
-        looked_at: Timestamp,
+        looked_at: Moment,
     ) -> Result<bool> {
-        self.if_it_counts(place, looked_at, |counts| {
+        let mut page = PageNames::default();
+        let shown = self.if_it_counts(place, looked_at, |_| {
             let (dir, prefix) = place;
             let (objects, directories) = self.sort(dir, prefix, entries, looked_at)?;
             let mut sightings = Sightings::new();
-            for entry in texts::known(&self.names, dir, after, end, usize::MAX)? {
-                sightings.insert(entry.name, None);
-            }
             for name in directories {
-                if self.make_room_for_directory(dir, &name)? && after < name.as_bytes() {
-                    // This page would have shown its object; it is shown beside if it was.
-                    sightings.insert(Name::new(&names::beside(name.as_bytes()))?, None);
-                }
-                let seen = headers::implicit_directory(looked_at, &self.defaults, false);
+                let seen = headers::implicit_directory(self.now(), looked_at, &self.defaults, false);
+                page.directories.insert(name.clone());
                 sightings.insert(name, Some(seen));
             }
             for (name, seen) in objects {
-                let is_beside = self.is_directory_too(place, &name, sightings.get(&name), looked_at)?;
-                let shown = if is_beside { Name::new(&names::beside(name.as_bytes()))? } else { name };
+                let is_in_page = || covers(after, end, &name);
+                let is_beside = match page.directories.contains(&name) {
+                    true => true,
+                    false => self.is_directory_too(place, &name, is_in_page(), looked_at)?,
+                };
+                let shown =
+                    if is_beside { Name::new(&names::beside(name.as_bytes()))? } else { name.clone() };
+                page.objects.insert(name);
                 sightings.insert(shown, Some(seen));
             }
-            self.agree(place, sightings, looked_at, Look::Page, counts)
-        })
+            Ok(sightings)
+        })?;
+        let Some(shown) = shown else { return Ok(false) };
+        if !self.agree(place, shown, looked_at, Look::Page).await? {
+            return Ok(false);
+        }
+        let mut after = after.to_vec();
+        loop {
+            let known = texts::known(&self.names, place.0, &after, end, KNOWN_AT_ONCE)?;
+            let Some(last) = known.last() else { return Ok(true) };
+            after = last.text.clone();
+            let mut missing = Sightings::new();
+            for entry in known {
+                if !self.is_in(&page, place.0, &entry.name)? {
+                    missing.insert(entry.name, None);
+                }
+            }
+            if !missing.is_empty() && !self.agree(place, missing, looked_at, Look::Page).await? {
+                return Ok(false);
+            }
+        }
     }
 
-    /// Does something with a look unless its directory has moved, or is being replaced, since. Nobody changes a name
-    /// meanwhile.
-    fn if_it_counts(
+    /// Whether a page shows a name: that of an object is another one where a directory has its plain one.
+    fn is_in(&self, page: &PageNames, dir: Ino, name: &Name) -> Result<bool> {
+        if page.directories.contains(name) || page.objects.contains(name) {
+            return Ok(true);
+        }
+        let Some(plain) = names::plain(name.as_bytes()) else { return Ok(false) };
+        let plain = Name::new(plain)?;
+        let is_directory = page.directories.contains(&plain)
+            || self.names.entry(dir, &plain)?.is_some_and(|entry| entry.kind == Kind::Directory);
+        Ok(page.objects.contains(&plain) && is_directory)
+    }
+
+    /// Does something with a look unless its directory has moved, or is being replaced, since: `None` then. Nobody changes a
+    /// name meanwhile, so it must be a bounded number of steps.
+    fn if_it_counts<T>(
         &self,
         (dir, prefix): Place<'_>,
-        looked_at: Timestamp,
-        work: impl FnOnce(Counts<'_>) -> Result<()>,
-    ) -> Result<bool> {
+        looked_at: Moment,
+        work: impl FnOnce(Counts<'_>) -> Result<T>,
+    ) -> Result<Option<T>> {
         self.changes.frozen(|counts| {
             let home = self.names.inode(dir)?.home;
             let is_settled = home.is_none_or(|(parent, name)| counts(parent, &name, looked_at));
             if !is_settled || self.layout.directory(&self.names, dir)? != *prefix {
-                return Ok(false);
+                return Ok(None);
             }
-            work(counts).map(|()| true)
+            work(counts).map(Some)
         })
     }
 
-    /// Whether the name of a listed object is a directory's as well, by the same page or, where that does not
-    /// reach so far, by what is known.
+    /// Whether the name of a listed object is a directory's as well, although the page does not show one: the page does not
+    /// reach so far, or this mount knows better.
     fn is_directory_too(
         &self,
         place: Place<'_>,
         name: &Name,
-        sighting: Option<&Option<Observed>>,
-        looked_at: Timestamp,
+        is_in_page: bool,
+        looked_at: Moment,
     ) -> Result<bool> {
-        if let Some(Some(seen)) = sighting {
-            return Ok(seen.kind == Kind::Directory);
-        }
         match self.names.lookup(place.0, name)? {
             Some(known) if known.kind == Kind::Directory => {
-                Ok(sighting.is_none() || !self.is_gone(place, name, &known, looked_at)?)
+                Ok(!is_in_page || !self.is_gone(place, name, &known, looked_at)?)
             }
             _ => Ok(false),
         }
@@ -110,19 +151,18 @@ impl Filesystem {
 
     /// One name: what its object and its directory were seen to be.
     /// False if the look does not count.
-    pub(crate) fn reconcile_name(
+    pub(crate) async fn reconcile_name(
         &self,
         place: Place<'_>,
         name: &Name,
         object: Option<Observed>,
         directory: Option<Observed>,
-        looked_at: Timestamp,
+        looked_at: Moment,
     ) -> Result<bool> {
-        self.if_it_counts(place, looked_at, |counts| {
+        let sightings = self.if_it_counts(place, looked_at, |_| {
             let mut sightings = Sightings::new();
             match (object, directory) {
                 (object, Some(directory)) => {
-                    self.make_room_for_directory(place.0, name)?;
                     sightings.insert(Name::new(&names::beside(name.as_bytes()))?, object);
                     sightings.insert(name.clone(), Some(directory));
                 }
@@ -136,21 +176,23 @@ impl Filesystem {
                     sightings.insert(name.clone(), object);
                 }
             }
-            self.agree(place, sightings, looked_at, Look::Name, counts)
-        })
+            Ok(sightings)
+        })?;
+        match sightings {
+            Some(sightings) => self.agree(place, sightings, looked_at, Look::Name).await,
+            None => Ok(false),
+        }
     }
 
     /// What shows under one name was looked at by its key: this is what it is (`None`: gone).
-    pub(crate) fn reconcile_shown(
+    pub(crate) async fn reconcile_shown(
         &self,
         place: Place<'_>,
         name: &Name,
         seen: Option<Observed>,
-        looked_at: Timestamp,
+        looked_at: Moment,
     ) -> Result<bool> {
-        self.if_it_counts(place, looked_at, |counts| {
-            self.agree(place, Sightings::from([(name.clone(), seen)]), looked_at, Look::Name, counts)
-        })
+        self.agree(place, Sightings::from([(name.clone(), seen)]), looked_at, Look::Name).await
     }
 
     /// The headers of bytes that an inode has, or had.
@@ -173,7 +215,7 @@ impl Filesystem {
         dir: Ino,
         prefix: &KeyPrefix,
         entries: &[ListEntry],
-        looked_at: Timestamp,
+        looked_at: Moment,
     ) -> Result<(Vec<(Name, Observed)>, Vec<Name>)> {
         let (mut objects, mut directories) = (Vec::new(), Vec::new());
         for entry in entries {
@@ -228,16 +270,52 @@ impl Filesystem {
         Ok(has_moved)
     }
 
-    fn agree(
+    /// Brings names to agree with what a look found under them, a bounded number at a time. False if the look does not count
+    /// any more.
+    async fn agree(
         &self,
         place: Place<'_>,
         sightings: Sightings,
-        looked_at: Timestamp,
+        looked_at: Moment,
+        look: Look,
+    ) -> Result<bool> {
+        let mut sightings = sightings.into_iter();
+        loop {
+            let batch: Vec<_> = sightings.by_ref().take(BATCH).collect();
+            let is_last = batch.len() < BATCH;
+            let done = self.if_it_counts(place, looked_at, |counts| {
+                self.agree_on(place, batch, looked_at, look, counts)
+            })?;
+            let Some(missing) = done else { return Ok(false) };
+            if !missing.is_empty() && !self.drop_directories(place, missing, looked_at).await? {
+                return Ok(false);
+            }
+            if is_last {
+                return Ok(true);
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Agrees on a batch in one commit. Returns directories that the look did not find, with what it found in their place.
+    fn agree_on(
+        &self,
+        place: Place<'_>,
+        sightings: Vec<(Name, Option<Observed>)>,
+        looked_at: Moment,
         look: Look,
         counts: Counts<'_>,
-    ) -> Result<()> {
+    ) -> Result<Vec<(Name, Option<Observed>)>> {
         let dir = place.0;
+        // Together with the import that takes the name: a change that began in between would leave it to nobody.
+        for (name, seen) in &sightings {
+            if seen.as_ref().is_some_and(|seen| seen.kind == Kind::Directory) && counts(dir, name, looked_at)
+            {
+                self.make_room_for_directory(dir, name)?;
+            }
+        }
         let mut ops = Vec::new();
+        let mut missing = Vec::new();
         let mut refreshed = Vec::new();
         for (name, seen) in sightings {
             if !counts(dir, &name, looked_at) {
@@ -255,8 +333,17 @@ impl Filesystem {
                 (None, Some(seen)) => {
                     ops.push(Op::Import { parent: dir, name, ino: self.new_ino(dir)?, seen });
                 }
+                (Some(local), seen)
+                    if local.is_dir()
+                        && seen.as_ref().is_none_or(|seen| seen.kind != Kind::Directory)
+                        && self.layout.shows(place, &name, &local) =>
+                {
+                    missing.push((name, seen));
+                }
                 (Some(local), None) => {
-                    self.vanish_if_gone(place, &name, &local, looked_at)?;
+                    if self.is_gone(place, &name, &local, looked_at)? {
+                        self.vanish(dir, &name, &local, looked_at, &mut ops)?;
+                    }
                 }
                 // A further name of a file shows what lies under its own key, also what was left there when its file
                 // was handed on.
@@ -264,7 +351,13 @@ impl Filesystem {
                     if self.layout.may_show(place, &name, &local) {
                         // It may be the file itself, unheard of: that is found out when it is stored there.
                         self.export_later(local.ino)?;
-                    } else if self.take_name_away(dir, &name, &local, looked_at)? {
+                    } else {
+                        ops.push(Op::Vanish {
+                            parent: dir,
+                            name: name.clone(),
+                            looked_at,
+                            keep: self.is_open(local.ino),
+                        });
                         ops.push(Op::Import { parent: dir, name, ino: self.new_ino(dir)?, seen });
                     }
                 }
@@ -272,14 +365,14 @@ impl Filesystem {
                 (Some(local), Some(seen))
                     if !local.is_dir() && local.object().is_none() && seen.kind != Kind::Directory =>
                 {
-                    if self.files.get(local.ino).is_none() && self.vanish(dir, &name, &local, looked_at)? {
+                    if !self.is_open(local.ino) {
+                        self.vanish(dir, &name, &local, looked_at, &mut ops)?;
                         ops.push(Op::Import { parent: dir, name, ino: self.new_ino(dir)?, seen });
                     }
                 }
-                (Some(local), Some(seen))
-                    if (local.kind == Kind::Directory) != (seen.kind == Kind::Directory) =>
-                {
-                    if self.vanish_if_gone(place, &name, &local, looked_at)? {
+                (Some(local), Some(seen)) if !local.is_dir() && seen.kind == Kind::Directory => {
+                    if self.is_gone(place, &name, &local, looked_at)? {
+                        self.vanish(dir, &name, &local, looked_at, &mut ops)?;
                         ops.push(Op::Import { parent: dir, name, ino: self.new_ino(dir)?, seen });
                     }
                 }
@@ -306,11 +399,7 @@ impl Filesystem {
                 }
             }
         }
-        for outcome in self.names.commit_all(&self.ctx(), &ops)? {
-            if let Err(error) = outcome {
-                tracing::debug!(%error, "an observation came too late");
-            }
-        }
+        self.commit_seen(&ops)?;
         for before in refreshed {
             match self.names.inode(before.ino) {
                 Ok(after) => self.refreshed(&before, &after)?,
@@ -318,11 +407,95 @@ impl Filesystem {
                 Err(error) => return Err(error.into()),
             }
         }
+        Ok(missing)
+    }
+
+    /// Commits observations as one. One that came too late changes nothing.
+    fn commit_seen(&self, ops: &[Op]) -> Result<()> {
+        if ops.is_empty() {
+            return Ok(());
+        }
+        for (op, outcome) in ops.iter().zip(self.names.commit_all(&self.ctx(), ops)?) {
+            match (op, outcome) {
+                (Op::Vanish { parent, name, .. }, Ok(applied)) => {
+                    if let Some(removed) = applied.removed {
+                        self.directories.remove(removed.ino);
+                    }
+                    self.invalidations.entry(*parent, name.as_bytes());
+                }
+                (_, Ok(_)) => {}
+                (_, Err(error)) => tracing::debug!(%error, "an observation came too late"),
+            }
+        }
         Ok(())
     }
 
+    /// Drops directories that a look did not find, with all below them that nothing here keeps; what it found in the place of
+    /// one takes its name. False if the look does not count any more.
+    async fn drop_directories(
+        &self,
+        place: Place<'_>,
+        missing: Vec<(Name, Option<Observed>)>,
+        looked_at: Moment,
+    ) -> Result<bool> {
+        for (name, _) in &missing {
+            if let Some(Dentry { ino, kind: Kind::Directory }) = self.names.entry(place.0, name)?
+                && self.is_gone(place, name, &self.names.inode(ino)?, looked_at)?
+            {
+                let inside = place.1.child_dir(name.as_bytes())?;
+                Box::pin(self.drop_below((ino, &inside), looked_at)).await?;
+            }
+        }
+        let done = self.if_it_counts(place, looked_at, |counts| {
+            let mut ops = Vec::new();
+            for (name, seen) in &missing {
+                let Some(local) = self.names.lookup(place.0, name)?.filter(Inode::is_dir) else { continue };
+                if !counts(place.0, name, looked_at) || !self.is_gone(place, name, &local, looked_at)? {
+                    continue;
+                }
+                let (parent, name) = (place.0, name.clone());
+                ops.push(Op::Vanish { parent, name: name.clone(), looked_at, keep: false });
+                if let Some(seen) = seen.clone() {
+                    ops.push(Op::Import { parent, name, ino: self.new_ino(parent)?, seen });
+                }
+            }
+            self.commit_seen(&ops)?;
+            let mut beside = Vec::new();
+            for (name, seen) in missing.into_iter().filter(|(_, seen)| seen.is_some()) {
+                // Something below the directory stays, and so does the directory.
+                if self.names.entry(place.0, &name)?.is_some_and(|entry| entry.kind == Kind::Directory) {
+                    beside.push((Name::new(&names::beside(name.as_bytes()))?, seen));
+                }
+            }
+            match beside.is_empty() {
+                true => Ok(()),
+                false => self.agree_on(place, beside, looked_at, Look::Name, counts).map(drop),
+            }
+        });
+        Ok(done?.is_some())
+    }
+
+    /// Drops what is known in a directory that a look showed to be gone, one commit for a batch of names.
+    async fn drop_below(&self, place: Place<'_>, looked_at: Moment) -> Result<()> {
+        let mut after = None;
+        loop {
+            let batch = self.names.entries(place.0, after.as_ref(), BATCH)?;
+            let is_last = batch.len() < BATCH;
+            after = batch.last().map(|(name, _)| name.clone());
+            let sightings = batch.into_iter().map(|(name, _)| (name, None)).collect();
+            if !self.agree(place, sightings, looked_at, Look::Name).await? || is_last {
+                return Ok(());
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+
+    fn is_open(&self, ino: Ino) -> bool {
+        self.files.get(ino).is_some()
+    }
+
     /// What of a look is new; a look without headers leaves the attributes that are known.
-    fn news(&self, local: &Inode, seen: Observed, looked_at: Timestamp) -> Option<Observed> {
+    fn news(&self, local: &Inode, seen: Observed, looked_at: Moment) -> Option<Observed> {
         let same_bytes = !is_other(local, &seen);
         let seen = if same_bytes { headers::as_fine_as(stored_at(local), seen) } else { seen };
         let is_late = local.observed_at >= looked_at && !(seen.exact && same_bytes && !local.exact);
@@ -331,8 +504,8 @@ impl Filesystem {
         }
         if let Some(sharing) = &self.sharing
             && same_bytes
-            && !self.exports.contains(local.ino)
-            && let Some(seen) = sharing.attributes(local, &seen)
+            && !self.awaits_export(local.ino)
+            && let Some(seen) = sharing.attributes(local, &seen, self.moments.wall(looked_at), self.now())
         {
             return Some(seen);
         }
@@ -353,7 +526,7 @@ impl Filesystem {
     /// attributes.
     fn share_look(&self, local: &Inode, seen: &Observed) {
         if let Some(sharing) = self.sharing.as_ref().filter(|_| local.exact) {
-            sharing.listed(local, seen);
+            sharing.listed(local, seen, self.moments.wall(local.observed_at));
         }
     }
 
@@ -364,59 +537,41 @@ impl Filesystem {
             if let Some(file) = self.files.get(after.ino) {
                 file.replace(|| self.pin_of(after.ino))?;
             }
-            self.invalidations.inode(after.ino);
+            match self.has_older_readers(after.ino) {
+                // What they have open is what the pages are of; who opens the file now reads past these.
+                true => self.invalidations.attributes(after.ino),
+                false => self.invalidations.inode(after.ino),
+            }
         } else if Attr::from(before) != Attr::from(after) {
             self.invalidations.attributes(after.ino);
         }
         Ok(())
     }
 
-    /// Whether the absence of a known entry from a look means that it is gone.
-    fn is_gone(&self, place: Place<'_>, name: &Name, local: &Inode, looked_at: Timestamp) -> Result<bool> {
+    /// Whether the absence of a known entry from a look means that it is gone; of a directory, unless something below it stays.
+    fn is_gone(&self, place: Place<'_>, name: &Name, local: &Inode, looked_at: Moment) -> Result<bool> {
         let is_told = self.layout.shows(place, name, local);
         if !is_told || local.observed_at >= looked_at || self.has_unpublished_writes(local.ino) {
             return Ok(false);
         }
-        if local.kind != Kind::Directory {
-            // What is not stored and not open was being made when the last mount died.
-            return Ok(local.object().is_some() || self.files.get(local.ino).is_none());
-        }
-        let inside = place.1.child_dir(name.as_bytes())?;
-        for (name, entry) in self.names.entries(local.ino, None, usize::MAX)? {
-            match self.names.inode(entry.ino) {
-                Ok(child) if !self.is_gone((local.ino, &inside), &name, &child, looked_at)? => {
-                    return Ok(false);
-                }
-                _ => {}
-            }
-        }
-        Ok(true)
+        // A file that is neither stored nor open was being created when the last mount died.
+        Ok(local.is_dir() || local.object().is_some() || !self.is_open(local.ino))
     }
 
-    /// Drops a name, and what is below it, if the bucket dropped it. Whether it did.
-    fn vanish_if_gone(
+    /// The ops that drop a file's name: the others of its names led to the same object.
+    fn vanish(
         &self,
-        place: Place<'_>,
+        dir: Ino,
         name: &Name,
         local: &Inode,
-        looked_at: Timestamp,
-    ) -> Result<bool> {
-        Ok(self.is_gone(place, name, local, looked_at)? && self.vanish(place.0, name, local, looked_at)?)
-    }
-
-    fn vanish(&self, dir: Ino, name: &Name, local: &Inode, looked_at: Timestamp) -> Result<bool> {
-        if local.kind == Kind::Directory {
-            for (child_name, _) in self.names.entries(local.ino, None, usize::MAX)? {
-                if let Some(child) = self.names.lookup(local.ino, &child_name)? {
-                    self.vanish(local.ino, &child_name, &child, looked_at)?;
-                }
-            }
-        }
-        // The others of a file's names led to the same object.
-        for (dir, name) in self.names.names(local.ino)?.into_iter().skip(1) {
-            self.take_name_away(dir, &name, local, looked_at)?;
-        }
-        self.take_name_away(dir, name, local, looked_at)
+        looked_at: Moment,
+        ops: &mut Vec<Op>,
+    ) -> Result<()> {
+        let others = if local.nlink > 1 { self.names.names(local.ino)? } else { Vec::new() };
+        let all = others.into_iter().skip(1).chain([(dir, name.clone())]);
+        let keep = self.is_open(local.ino);
+        ops.extend(all.map(|(parent, name)| Op::Vanish { parent, name, looked_at, keep }));
+        Ok(())
     }
 
     /// The bucket has something else under a name. Whether it does still.
@@ -425,14 +580,17 @@ impl Filesystem {
         dir: Ino,
         name: &Name,
         local: &Inode,
-        looked_at: Timestamp,
+        looked_at: Moment,
     ) -> Result<bool> {
         let keep = self.files.get(local.ino).is_some();
         let op = Op::Vanish { parent: dir, name: name.clone(), looked_at, keep };
         if came_too_late(self.names.commit(&self.ctx(), &op))? {
             return Ok(false);
         }
-        self.directories.remove(local.ino);
+        match local.kind {
+            Kind::Directory => self.forget_removed(local),
+            _ => self.directories.remove(local.ino),
+        }
         self.invalidations.entry(dir, name.as_bytes());
         Ok(true)
     }
@@ -450,6 +608,12 @@ impl Filesystem {
     pub(crate) fn must(&self, found: Option<Inode>) -> Result<Inode> {
         found.ok_or(Error::NOT_FOUND)
     }
+}
+
+/// Whether a page of a listing, after one text and up to another, reaches to where a directory of this name would show.
+fn covers(after: &[u8], end: Option<&[u8]>, name: &Name) -> bool {
+    texts::text(name, Kind::Directory)
+        .is_some_and(|text| after < text.as_slice() && end.is_none_or(|end| text.as_slice() <= end))
 }
 
 /// Whether an observation met a change made here meanwhile, which then stands.

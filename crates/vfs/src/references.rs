@@ -6,6 +6,8 @@ use std::ops::Bound;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use store::ETag;
 
+use crate::attr::Attr;
+
 /// Counts of kernel references by inode.
 #[derive(Debug, Default)]
 pub(crate) struct References(Mutex<BTreeMap<Ino, Reference>>);
@@ -13,8 +15,12 @@ pub(crate) struct References(Mutex<BTreeMap<Ino, Reference>>);
 #[derive(Debug, Default)]
 struct Reference {
     count: u64,
-    /// The bytes the kernel's page cache may hold.
+    /// The bytes the kernel's page cache may hold; `None`: it may hold any.
     cached: Option<ETag>,
+    /// Handles of two versions are open, or were when the page cache was last dropped: it may hold pages of both.
+    is_mixed: bool,
+    /// What a directory was that is removed and still open.
+    removed: Option<Box<Attr>>,
 }
 
 impl References {
@@ -34,19 +40,56 @@ impl References {
         is_gone
     }
 
+    /// Notes what a directory was that is removed now, while the kernel still holds it.
+    pub(crate) fn removed(&self, directory: Attr) {
+        if let Some(reference) = self.lock().get_mut(&directory.ino) {
+            reference.removed = Some(Box::new(directory));
+        }
+    }
+
+    /// What a removed directory was that the kernel still holds.
+    pub(crate) fn removed_directory(&self, ino: Ino) -> Option<Attr> {
+        self.lock().get(&ino).and_then(|reference| reference.removed.as_deref().cloned())
+    }
+
     /// Does something while no reference comes or goes; it is told how to ask which inodes are held.
     pub(crate) fn frozen<T>(&self, work: impl FnOnce(&dyn Fn(Ino) -> bool) -> T) -> T {
         let references = self.lock();
         work(&|ino| references.contains_key(&ino))
     }
 
-    /// Notes that the page cache now holds bytes of `etag`; true if that is what it held before.
-    pub(crate) fn caches(&self, ino: Ino, etag: Option<&ETag>) -> bool {
+    /// Whether the page cache holds bytes of `etag` and no others.
+    pub(crate) fn holds(&self, ino: Ino, etag: Option<&ETag>) -> bool {
+        let references = self.lock();
+        let cached = references.get(&ino).and_then(|reference| reference.cached.as_ref());
+        etag.is_some() && cached == etag
+    }
+
+    /// Notes that the page cache now holds bytes of `etag`, unless it may hold others too.
+    pub(crate) fn caches(&self, ino: Ino, etag: Option<&ETag>) {
+        if let Some(reference) = self.lock().get_mut(&ino)
+            && !reference.is_mixed
+        {
+            reference.cached = etag.cloned();
+        }
+    }
+
+    /// The kernel drops its pages as it opens the file. Returns whether they were of one version, which is another one now: the kernel may
+    /// believe that version's length.
+    pub(crate) fn drops(&self, ino: Ino) -> bool {
+        self.is_unsure(ino, false)
+    }
+
+    /// A handle past the page cache may be mapped, which brings its bytes in beside those of another version.
+    pub(crate) fn may_mix(&self, ino: Ino) {
+        self.is_unsure(ino, true);
+    }
+
+    fn is_unsure(&self, ino: Ino, is_mixed: bool) -> bool {
         let mut references = self.lock();
         let Some(reference) = references.get_mut(&ino) else { return false };
-        let same = etag.is_some() && reference.cached.as_ref() == etag;
-        reference.cached = etag.cloned();
-        same
+        reference.is_mixed = is_mixed;
+        reference.cached.take().is_some()
     }
 
     /// An object has another tag now, for the same bytes.

@@ -66,18 +66,30 @@ impl Sharing {
     }
 
     /// A listing shows an object with the bytes that are known: its headers may be others.
-    pub(crate) fn listed(&self, known: &Inode, seen: &Observed) {
-        let was_just_stored = stored_at(seen.object.as_ref())
-            .is_none_or(|stored_at| known.observed_at.since(stored_at) < SETTLED_AFTER);
+    /// `known_at` is the wall-clock time at which its headers were read; `None`: by an earlier mount.
+    pub(crate) fn listed(&self, known: &Inode, seen: &Observed, known_at: Option<Timestamp>) {
+        let was_just_stored = match (known_at, stored_at(seen.object.as_ref())) {
+            (Some(known_at), Some(stored_at)) => known_at.since(stored_at) < SETTLED_AFTER,
+            _ => true,
+        };
         if was_just_stored || !was_stored_with(known, seen) {
             self.is_unsure(known.ino);
         }
     }
 
     /// What the headers of the bytes that are known say, if they may be another mount's: nobody changed attributes here since
-    /// the look. What is only known here stays.
-    pub(crate) fn attributes(&self, known: &Inode, seen: &Observed) -> Option<Observed> {
-        if !seen.exact || !known.exact || known.kind != seen.kind || known.ctime >= seen.looked_at {
+    /// the look, by the wall-clock time of the look. What is only known here stays. A time of change that lies ahead of the
+    /// wall clock is from before the clock was set back, or from another machine.
+    pub(crate) fn attributes(
+        &self,
+        known: &Inode,
+        seen: &Observed,
+        looked_at: Option<Timestamp>,
+        now: Timestamp,
+    ) -> Option<Observed> {
+        let looked_at = looked_at?;
+        let changed_since = (looked_at..=now).contains(&known.ctime);
+        if !seen.exact || !known.exact || known.kind != seen.kind || changed_since {
             return None;
         }
         let is_same = (known.mode, known.uid, known.gid, known.rdev, known.mtime)
@@ -86,7 +98,7 @@ impl Sharing {
         match is_same {
             true if was_stored_with(known, seen) => None,
             true => Some(Observed { atime, btime, ctime: known.ctime, ..seen.clone() }),
-            false => Some(Observed { atime, btime, ctime: seen.ctime.min(seen.looked_at), ..seen.clone() }),
+            false => Some(Observed { atime, btime, ctime: seen.ctime.min(looked_at), ..seen.clone() }),
         }
     }
 

@@ -122,6 +122,27 @@ async fn s142_an_overwritten_file_is_one_object_and_an_empty_one_none() {
     }
 }
 
+/// A close after a small change of a long file stored all of the file again.
+#[tokio::test]
+async fn s142_a_close_costs_the_change_and_not_the_file() {
+    let world = Bucket::by_inode(Mapping::Whole).await.mount(|_| {}).await;
+    let mut body = pattern(16 * MIB);
+    world.write_file("file", &body).await.unwrap();
+    let mut objects = Vec::new();
+    for round in 0..70 {
+        let at = (round * 199) % 128 * (128 << 10);
+        let handle = world.open_handle("file", libc::O_RDWR).await.unwrap();
+        world.fs.write(handle, at as u64, &[round as u8; 4096]).await.unwrap();
+        body[at..at + 4096].fill(round as u8);
+        world.close(handle).await.unwrap();
+        objects.push(settled_keys(&world).await.len());
+    }
+    assert!(objects[..50].windows(2).all(|two| two[1] == two[0] + 1), "{objects:?}");
+    assert!(objects.iter().all(|count| *count <= 64) && objects.contains(&1), "{objects:?}");
+    assert!(world.read_file("file").await.unwrap() == body);
+    world.assert_healthy().await;
+}
+
 #[tokio::test]
 async fn s143_extended_attributes_are_kept() {
     let world = Bucket::by_inode(Mapping::Whole).await.mount(|_| {}).await;
@@ -210,6 +231,24 @@ async fn s158_what_somebody_else_stored_becomes_a_file() {
         assert!(settled_keys(&world).await.iter().all(|key| key.starts_with("inodes/")));
         world.assert_healthy().await;
     }
+}
+
+/// `gc` took the copy of an object that was being imported for garbage: it was deleted, the file got its name all the same, and
+/// the import then deleted the source.
+#[tokio::test]
+async fn s158_what_is_being_imported_is_no_garbage() {
+    let bucket = Bucket::by_inode(Mapping::Whole).await;
+    let world = bucket.mount(|_| {}).await;
+    bucket.put("object", "theirs").await;
+    let copy = bucket.late.hold(Operation::Copy);
+    let fs = world.fs.clone();
+    let importing = tokio::spawn(async move { fs.import_foreign().await });
+    let copy_is_made = copy.done().await;
+    assert!(world.fs.collect_garbage(false).await.unwrap().is_empty());
+    drop(copy_is_made);
+    assert_eq!(importing.await.unwrap().unwrap().len(), 1);
+    assert_eq!(world.read_file("object").await.unwrap(), b"theirs");
+    world.assert_healthy().await;
 }
 
 /// An import that could not delete its object made the same file again, and again.

@@ -5,7 +5,7 @@ use meta::Name;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use store::{Attributes, ObjectKey, Payload, PutOptions};
+use store::{Attributes, Clock as _, ObjectKey, Payload, PutOptions, Timestamp};
 use vfs::{
     Attr, Derived, DerivedEntry, DerivedFile, DerivedStale, Error, Handle, Ino, Invalidation, Kind,
     ListingCache, Placed, Result,
@@ -150,7 +150,7 @@ impl Derived for View {
 async fn world() -> (World, Arc<View>) {
     let world = World::new().await;
     let view = Arc::new(View::default());
-    world.fs.derive(Some(b".views"), view.clone()).unwrap();
+    world.fs.derive(Some(b".views"), view.clone(), None).unwrap();
     (world, view)
 }
 
@@ -211,7 +211,7 @@ async fn s260_views_may_be_all_that_a_mount_shows() {
     let view = Arc::new(View::default());
     world.bucket.put("one.raw", "hello").await;
     view.hear("raw/one.raw", &world.bucket, "one.raw").await;
-    world.fs.derive(None, view.clone()).unwrap();
+    world.fs.derive(None, view.clone(), None).unwrap();
     assert_eq!(world.shown("").await, ["raw"]);
     assert_eq!(world.read_file("raw/one.raw").await.unwrap(), b"hello");
     assert_eq!(errno(world.stat("one.raw").await), libc::ENOENT);
@@ -358,6 +358,39 @@ async fn s262_of_what_is_known_here_only_the_older_gives_way_to_a_view() {
     world.assert_healthy().await;
 }
 
+/// An object was stored twice within a second. The view heard of the first by an event, whose time has milliseconds, and looked
+/// at the second, whose time has none. The second was taken for the older one, and the first was shown for ever.
+#[tokio::test]
+async fn s266_what_was_stored_within_one_second_is_what_the_bucket_says() {
+    let (world, view) = world().await;
+    let dated = |modified: Timestamp| {
+        view.files.lock().unwrap().get_mut(&path("raw/a.raw")).unwrap().modified = modified;
+    };
+    let event = Timestamp::from_secs(world.bucket.clock.now().secs(), 716_000_000);
+    let header = Timestamp::from_secs(event.secs(), 0);
+    let hour_before = Timestamp::from_secs(event.secs() - 3600, 0);
+    world.bucket.put("a.raw", "zz").await;
+    view.hear("raw/a.raw", &world.bucket, "a.raw").await;
+    dated(event);
+    let file = world.stat(".views/raw/a.raw").await.unwrap();
+    assert_eq!(file.size_bytes, 2);
+    let first = view.files.lock().unwrap()[&path("raw/a.raw")].clone();
+    // An upload in parts even has the time at which it began.
+    for (content, modified) in [("zzz", header), ("zzzz", hour_before)] {
+        world.bucket.put("a.raw", content).await;
+        view.hear("raw/a.raw", &world.bucket, "a.raw").await;
+        dated(modified);
+        assert_eq!(world.stat(".views/raw/a.raw").await.unwrap().size_bytes, content.len() as u64);
+        assert_eq!(world.fs.getattr(file.ino).await.unwrap().size_bytes, content.len() as u64);
+        let entries = world.pages(world.ino(".views/raw").await.unwrap(), true).await;
+        let listed = entries.iter().find(|entry| &*entry.name == b"a.raw").unwrap();
+        assert_eq!(listed.attr.as_ref().unwrap().size_bytes, content.len() as u64);
+    }
+    // A view that lags does not bring back what it heard first.
+    view.files.lock().unwrap().insert(path("raw/a.raw"), first);
+    assert_eq!(world.stat(".views/raw/a.raw").await.unwrap().size_bytes, 4);
+}
+
 /// A view that has not heard of a removal brought the file back, under its directory in the volume too.
 #[tokio::test]
 async fn s262_what_was_removed_here_does_not_come_back_by_a_view_that_lags() {
@@ -428,7 +461,7 @@ async fn a_view_that_says_more_of_a_file_saves_its_headers() {
     let view = Arc::new(View::default());
     view.hear("raw/run", &bucket, "run").await;
     view.files.lock().unwrap().get_mut(&path("raw/run")).unwrap().properties = Some(options.attributes.user);
-    world.fs.derive(Some(b".views"), view).unwrap();
+    world.fs.derive(Some(b".views"), view, None).unwrap();
     let (attr, requests) = world.counting(world.stat(".views/raw/run")).await;
     assert_eq!((attr.unwrap().mode, requests.total()), (0o750, 0));
 }
@@ -469,7 +502,7 @@ async fn s266_a_kept_listing_goes_on_where_another_handle_was() {
 async fn s266_front_ends_hear_what_is_stale_and_do_not_keep_what_was_asked_before() {
     let world = World::new().await;
     let view = Arc::new(View { recency: Duration::from_secs(5), ..View::default() });
-    world.fs.derive(Some(b".views"), view.clone()).unwrap();
+    world.fs.derive(Some(b".views"), view.clone(), None).unwrap();
     world.bucket.put("x", "hello").await;
     view.hear("raw/one", &world.bucket, "x").await;
     let (dir, file) = (world.ino(".views/raw").await.unwrap(), world.ino(".views/raw/one").await.unwrap());

@@ -95,6 +95,42 @@ async fn s40_a_descriptor_reads_one_version() {
     }
 }
 
+/// One descriptor had read, the other had not, and the kernel's page cache is one for both: the second read on in the new bytes, into pages
+/// that the first then found.
+#[tokio::test]
+async fn s431_who_opens_the_newer_bytes_beside_an_older_descriptor_reads_past_the_page_cache() {
+    let bucket = Bucket::in_memory();
+    bucket.put("file", vec![1; 2 * MIB]).await;
+    let world = bucket.mount(|_| {}).await;
+    let first = world.open("file", libc::O_RDONLY).await.unwrap();
+    assert!(!first.keep_cache && !first.is_uncached);
+    assert_eq!(world.fs.read(first.handle, 0, 10).await.unwrap(), [1; 10][..]);
+    let second = world.open("file", libc::O_RDONLY).await.unwrap();
+    assert!(second.keep_cache && !second.is_uncached);
+    bucket.put("file", vec![2; MIB]).await;
+    world.expire();
+    let newer = world.open("file", libc::O_RDONLY).await.unwrap();
+    assert!(newer.is_uncached && newer.keep_cache, "the pages are those of the older ones");
+    assert_eq!(world.fs.read(newer.handle, 0, 10).await.unwrap(), [2; 10][..]);
+    let ino = world.ino("file").await.unwrap();
+    assert!(world.fs.has_older_readers(ino));
+    assert_eq!(world.fs.getattr_through(newer.handle, ino).await.unwrap().size_bytes, MIB as u64);
+    for older in [first, second] {
+        assert_eq!(errno(world.fs.getattr_through(older.handle, ino).await), libc::ESTALE);
+        assert_eq!(errno(world.fs.seek(older.handle, 0, vfs::Whence::Hole).await), libc::ESTALE);
+        assert_eq!(errno(world.fs.copy_range((older.handle, 0), (older.handle, 0), 1).await), libc::ESTALE);
+        assert_eq!(errno(world.fs.read(older.handle, MIB as u64, 10).await), libc::ESTALE);
+        world.close(older.handle).await.unwrap();
+    }
+    assert!(!world.fs.has_older_readers(ino));
+    let beside = world.open("file", libc::O_RDONLY).await.unwrap();
+    assert!(!beside.is_uncached && !beside.keep_cache, "what was mapped past the cache lies in it");
+    for handle in [newer.handle, beside.handle] {
+        assert_eq!(world.fs.read(handle, 0, 10).await.unwrap(), [2; 10][..]);
+        world.close(handle).await.unwrap();
+    }
+}
+
 /// A file open for write in one of the ways it can be dirty, whose object then changes.
 async fn overtaken(state: &str) -> (World, vfs::Handle, Vec<u8>) {
     let world = World::with(|config| config.part_size_bytes = MIB as u64).await;

@@ -4,20 +4,20 @@ use crate::world::{Bucket, World, errno};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use store::wrap::{Fault, Operation, Rule};
-use store::{ObjectKey, ObjectMeta, Timestamp};
+use store::{ObjectKey, ObjectMeta};
 
 /// What a key was seen to be, at a time.
-struct Hint(ObjectKey, Option<ObjectMeta>, Timestamp);
+struct Hint(ObjectKey, Option<ObjectMeta>, Duration);
 
 const KEYS: [&str; 5] = ["dir/a", "dir/b", "dir/deep/c", "top", "gone/x"];
 
 async fn observe(bucket: &Bucket, key: &str) -> Hint {
-    let looked_at = store::Clock::now(&*bucket.clock);
+    let looked_at = store::Clock::monotonic(&*bucket.clock);
     Hint(ObjectKey::try_from(key).unwrap(), bucket.head(key).await, looked_at)
 }
 
 async fn tell(world: &World, hint: &Hint) {
-    world.fs.reconcile(&hint.0, hint.1.as_ref(), hint.2).await.unwrap();
+    world.fs.reconcile(&hint.0, hint.1.as_ref(), world.fs.moment_at(hint.2)).await.unwrap();
 }
 
 async fn shown(world: &World) -> BTreeMap<String, Vec<u8>> {

@@ -5,9 +5,8 @@ use meta::{MemoryEngine, Reader as _};
 use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::mpsc::Receiver;
 use tokio::time::sleep;
-use vfs::Invalidation;
+use vfs::{Invalidation, News};
 
 const EVERY: Duration = Duration::from_secs(1);
 
@@ -23,7 +22,7 @@ async fn known(bucket: &Bucket, directories: usize) -> World {
     world
 }
 
-fn told(news: &mut Receiver<Invalidation>) -> Vec<Invalidation> {
+fn told(news: &mut News) -> Vec<Invalidation> {
     std::iter::from_fn(|| news.try_recv().ok()).collect()
 }
 

@@ -564,3 +564,36 @@ async fn s286_who_gives_a_file_metadata_need_not_read_it_again() {
         world.close(opened.handle).await.unwrap();
     }
 }
+
+/// A listing without attributes called symbolic links that nobody had looked at regular files, and `find -type l` believed it.
+#[tokio::test]
+async fn s437_a_listing_says_of_what_kind_each_entry_is() {
+    let bucket = Bucket::in_memory();
+    let world = bucket.mount(|_| {}).await;
+    world.mkdir("dir").await.unwrap();
+    for number in 0..20 {
+        world.symlink(format!("dir/link-{number}"), b"target").await.unwrap();
+        world.write_file(format!("dir/file-{number}"), b"short").await.unwrap();
+    }
+    world.write_file("dir/large", pattern(8192)).await.unwrap();
+    world.mknod("dir/pipe", vfs::Kind::Fifo).await.unwrap();
+    let other = bucket.mount(|config| config.attributes = AttributeSource::Headers).await;
+    let listed = other.list("dir", false).await.unwrap();
+    assert!(listed.iter().any(|entry| entry.kind.is_none()), "a listing of the bucket does not tell");
+    let (told, counts) = other.counting(other.fs.with_kinds(listed)).await;
+    for entry in told.unwrap() {
+        let expected = match &entry.name[..] {
+            b"pipe" => vfs::Kind::Fifo,
+            b"." | b".." => vfs::Kind::Directory,
+            name if name.starts_with(b"link") => vfs::Kind::Symlink,
+            _ => vfs::Kind::File,
+        };
+        assert_eq!(entry.kind, Some(expected), "{:?}", entry.name);
+    }
+    assert_eq!(counts.to_string(), "Get 40, Head 1", "none for what is too long to be a link");
+    let listed = other.list("dir", false).await.unwrap();
+    assert!(
+        listed.iter().all(|entry| entry.kind.is_some() || entry.name == b"large"[..]),
+        "they are known now"
+    );
+}

@@ -210,7 +210,7 @@ fn operations() -> Vec<Operation> {
         }.boxed()),
         on("sync", written, |w, _| async { w.fs.sync().await }.boxed()),
         on("umount", written, |w, _| async { w.fs.shutdown(Duration::from_secs(600)).await }.boxed()),
-        new("mount", |w, _| async { w.remount().await.names("/").await.map(drop) }.boxed()),
+        new("mount", |w, _| async { w.mount_beside().await.names("/").await.map(drop) }.boxed()),
     ]
 }
 

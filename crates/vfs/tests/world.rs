@@ -26,25 +26,37 @@ pub(crate) const CALLER: Caller = Caller { uid: 1000, gid: 100, umask: 0 };
 pub(crate) const MIB: usize = 1 << 20;
 
 /// A clock that ticks whenever it is looked at, as a machine's does, and jumps when told.
-#[derive(Debug)]
-pub(crate) struct Ticking(AtomicI64);
-
-/// Noon of the first of January 2026, UTC.
-impl Default for Ticking {
-    fn default() -> Self {
-        Self(AtomicI64::new(1_767_268_800_000_000_000))
-    }
+#[derive(Debug, Default)]
+pub(crate) struct Ticking {
+    elapsed: AtomicI64,
+    /// How far the wall clock was set forward, in nanoseconds.
+    set: AtomicI64,
 }
 
+/// Noon of the first of January 2026, UTC.
+const NOON: i64 = 1_767_268_800_000_000_000;
+
 impl Ticking {
+    /// Time passes.
     pub(crate) fn advance(&self, by: Duration) -> Timestamp {
-        Timestamp(self.0.fetch_add(by.as_nanos() as i64, Ordering::SeqCst))
+        let elapsed = self.elapsed.fetch_add(by.as_nanos() as i64, Ordering::SeqCst);
+        Timestamp(NOON + elapsed + self.set.load(Ordering::SeqCst))
+    }
+
+    /// The wall clock is set so many seconds forward or back, and no time passes.
+    pub(crate) fn set(&self, by_secs: i64) {
+        self.set.fetch_add(by_secs * 1_000_000_000, Ordering::SeqCst);
     }
 }
 
 impl Clock for Ticking {
     fn now(&self) -> Timestamp {
         self.advance(Duration::from_micros(1))
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.now();
+        Duration::from_nanos(self.elapsed.load(Ordering::SeqCst) as u64)
     }
 }
 
@@ -219,6 +231,8 @@ impl Bucket {
             shared: Arc::new(move |key| !keys_are_used_once && vfs::is_shared(b"", key)),
             keys_are_used_once,
             lost: Arc::new(|key, unique| vfs::lost_key(b"", key, unique).unwrap()),
+            early_bytes: 1,
+            memory_bytes: 1 << 20,
         };
         let log = Writeback::open(dir, store, options, self.clock.clone(), entropy).unwrap();
         log.awaits_judge();
@@ -297,13 +311,27 @@ impl World {
 
     /// Another mount of the same bucket with the same settings, which knows nothing yet.
     pub(crate) async fn remount(&self) -> Self {
+        self.mount_of(&self.bucket).await
+    }
+
+    /// A second mount while this one goes on. Where objects are named by path it has tables of its own: RocksDB lets one mount
+    /// have a directory, and the looks of a newer mount in the same tables would outrank those of this one.
+    pub(crate) async fn mount_beside(&self) -> Self {
+        let record = VolumeRecord::read(self.bucket.store(), &self.config.prefix).await.unwrap();
+        match record.map_or(Naming::FilePath, |record| record.naming) {
+            Naming::FilePath => self.mount_of(&self.bucket.elsewhere()).await,
+            Naming::Inode => self.remount().await,
+        }
+    }
+
+    async fn mount_of(&self, bucket: &Bucket) -> Self {
         let config = self.config.clone();
         let here = |fresh: &Config| (fresh.cache_dir.clone(), fresh.moves_path.clone());
         let change = |fresh: &mut Config| {
             let (cache_dir, moves_path) = here(fresh);
             *fresh = Config { cache_dir, moves_path, ..config };
         };
-        self.bucket.mount(change).await
+        bucket.mount(change).await
     }
 
     /// From now on no local file can be made.

@@ -11,6 +11,8 @@
 mod changes;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
+#[cfg(feature = "fuzz")]
+pub mod fuzz;
 mod handler;
 pub mod part;
 mod permitted;

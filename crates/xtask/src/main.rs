@@ -6,7 +6,9 @@
 mod bench;
 mod dialects;
 mod fuzz;
+mod measurements;
 mod tidy;
+mod torn_reads;
 
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
@@ -24,8 +26,15 @@ usage: cargo xtask <command>
                        rates and latencies of the event handler, also when it is killed
   bench sst            CPU time of building, reading and merging sorted tables
   figures [--quick]    the ObjectFS paper's Figures 2 to 5, measured and drawn into docs/figures
+  measure [--quick] [--only PART,...]
+                       storage nodes, the event handler and renames, measured in one run that goes on
+                       where it was cut off; results in docs/measurements
+  tables [--from DIR]  docs/comparison.html, and tables and figures of docs/benchmarks.md, made of results
   dialects             how long a message of events takes to be read
   views [--objects N]  listings of views over a large bucket, beside the raw client and s3fs
+  torn-reads [--reads N] [--tenon BINARY] [SCENARIO...]
+                       reads a file while an S3 client replaces its object, and looks for reads
+                       that give bytes of two versions
   fuzz [--minutes N] [--keep] [TARGET...]
                        throws changed inputs at everything that reads bytes from outside; --keep
                        makes the shortest inputs that take all ways found the corpus";
@@ -49,6 +58,9 @@ fn run(arguments: &[String]) -> Result<()> {
         "dialects" => dialects::run(),
         "fuzz" => fuzz::run(&workspace_root()?, rest),
         "brokers" => bench::brokers::run(&workspace_root()?, rest),
+        "measure" => measurements::run(&workspace_root()?, rest),
+        "tables" => measurements::tables(&workspace_root()?, rest),
+        "torn-reads" => torn_reads::run(&workspace_root()?, rest),
         "views" => bench::views::run(&workspace_root()?, rest),
         "figures" => bench::figures::run(&workspace_root()?, rest),
         "help" | "--help" | "-h" => {

@@ -5,12 +5,14 @@ use crate::model::{Metrics, Naming, Scope, TraceError, WhatIf, WorkloadResult};
 use crate::setup::{DeviceCounters, SetupError};
 use crate::trace::{Recorded, Recorder, Recording, Trace};
 use crate::workload::{Done, Scale, Usage, UsageMeter, Workload};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
 /// What a workload took.
-#[derive(Debug, Clone, Default, Serialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Measurement {
+    /// How often it was done, each time with nothing cached; all else is the sum.
+    pub passes: usize,
     /// What was done, how fast.
     pub done: Done,
     /// CPU.
@@ -86,7 +88,7 @@ impl Probe {
         let usage = self.usage.stop()?;
         let io = count(&self.devices)?.since(&self.io);
         let recorded = self.recording.map(Recording::end).transpose()?;
-        let measured = Measurement { done, usage, io, ..Measurement::default() };
+        let measured = Measurement { passes: 1, done, usage, io, ..Measurement::default() };
         Ok(Watched { measured, recorded })
     }
 }
@@ -121,6 +123,25 @@ fn count(devices: &[PathBuf]) -> Result<DeviceCounters, SetupError> {
 }
 
 impl Measurement {
+    /// Adds a further pass.
+    pub(super) fn add_pass(&mut self, pass: &Self) {
+        self.passes += pass.passes;
+        self.done.add_pass(&pass.done);
+        self.usage.add(&pass.usage);
+        self.io = self.io.plus(&pass.io);
+        self.settle_secs = self.settle_secs.zip(pass.settle_secs).map(|(one, other)| one + other);
+    }
+
+    /// Seconds for each operation: runs last some time, and do as much as they can.
+    pub fn secs_per_operation(&self) -> f64 {
+        self.done.wall_secs / self.done.operations().max(1) as f64
+    }
+
+    /// CPU seconds of the server for each operation; not a number where no process was named.
+    pub fn server_secs_per_operation(&self) -> f64 {
+        self.usage.server_secs.unwrap_or(f64::NAN) / self.done.operations().max(1) as f64
+    }
+
     /// Operations a second.
     pub fn rate(&self) -> f64 {
         self.done.operations() as f64 / self.done.wall_secs

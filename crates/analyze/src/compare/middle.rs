@@ -15,7 +15,7 @@ pub(super) struct ByTime<'a>(Vec<&'a Measurement>);
 impl<'a> ByTime<'a> {
     pub(super) fn of(rounds: impl Iterator<Item = &'a Measurement>) -> Self {
         let mut rounds: Vec<_> = rounds.collect();
-        rounds.sort_by(|a, b| a.done.wall_secs.total_cmp(&b.done.wall_secs));
+        rounds.sort_by(|a, b| a.secs_per_operation().total_cmp(&b.secs_per_operation()));
         Self(rounds)
     }
 
@@ -25,9 +25,14 @@ impl<'a> ByTime<'a> {
         self.0.get(self.0.len().checked_sub(1)? / 2).copied()
     }
 
-    /// The shortest and the longest, in seconds.
-    pub(super) fn range(&self) -> Option<(f64, f64)> {
-        Some((self.0.first()?.done.wall_secs, self.0.last()?.done.wall_secs))
+    /// The fastest and the slowest.
+    pub(super) fn range(&self) -> Option<(&'a Measurement, &'a Measurement)> {
+        self.0.first().copied().zip(self.0.last().copied())
+    }
+
+    /// How many there are.
+    pub(super) fn count(&self) -> usize {
+        self.0.len()
     }
 }
 
@@ -48,7 +53,8 @@ mod tests {
         });
         let sorted = ByTime::of(rounds.iter());
         assert_eq!(sorted.middle().unwrap().done.wall_secs, 1.0);
-        assert_eq!(sorted.range(), Some((1.0, 3.0)));
+        let (fastest, slowest) = sorted.range().unwrap();
+        assert_eq!((fastest.done.wall_secs, slowest.done.wall_secs), (1.0, 3.0));
         assert!(ByTime::of(std::iter::empty()).middle().is_none());
     }
 }

@@ -1,27 +1,37 @@
 //! One run over all systems: the same workloads in turn, round by round, and what follows from them as ratios.
 //!
-//! Owns the order: workload by workload, round by round, system by system, so that what is compared was measured within
-//! minutes of each other; each begins on a fresh file system. Times are of rounds without a trace; one more round is traced.
+//! Owns the order: round by round, workload by workload, system by system, so that what is compared was measured within
+//! minutes of each other, and a run that is cut off has whole rounds. Workloads that begin with the same objects share a
+//! fresh file system; all others begin on one of their own. Times are of rounds without a trace; one more round is traced.
 //!
 //! Refuses: to end because one system fails: that is a line of the result.
+//!
+//! Invariant: after every system's turn the comparison so far is handed to the caller, and a comparison that is handed
+//! back goes on where it ended, under the same conditions only.
 
 mod goals;
+mod markdown;
 mod measure;
 mod middle;
+mod page;
+mod rows;
 mod table;
 
 pub use goals::{Goal, Verdict, goals};
+pub use markdown::{Markdown, markdown};
 pub use measure::{Measurement, Probe, Watched};
+pub use page::opening;
 pub use table::table;
 
-use crate::model::{SystemResult, WorkloadResult};
+use crate::model::{Capabilities, SystemResult, WorkloadResult};
 use crate::setup::{
     Backing, FIO_MISSING, FioPoint, MemoryLimit, Programs, Running, SetupError, Sweep, System,
 };
 use crate::trace::Recorder;
-use crate::workload::{GeneratorCost, Load, Scale, Workload, load_average};
+use crate::workload::{Caches, GeneratorCost, Load, Scale, Workload, load_average, prepare};
 use middle::ByTime;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 use store::{Clock, Entropy};
@@ -33,14 +43,10 @@ pub struct Plan {
     pub systems: Vec<System>,
     /// Which workloads.
     pub workloads: Vec<Workload>,
-    /// How much.
-    pub scale: Scale,
+    /// The conditions that all measurements share.
+    pub conditions: Conditions,
     /// How often everything is measured without a trace; what is aged only once.
     pub rounds: usize,
-    /// Length of the device, in bytes.
-    pub device_bytes: u64,
-    /// Memory for each server and the pages it has cached, in bytes.
-    pub memory_bytes: u64,
     /// Where the file under the devices goes.
     pub scratch: PathBuf,
     /// Whether everything is done once more under a trace.
@@ -49,48 +55,61 @@ pub struct Plan {
     pub sweep: Option<Sweep>,
 }
 
-/// What came of it.
-#[derive(Debug, Serialize)]
-pub struct Comparison {
-    /// How much was done.
+/// Conditions that must be equal for measurements to be comparable.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Conditions {
+    /// How much is done.
     pub scale: Scale,
-    /// Length of the device, in bytes.
+    /// Length of the devices together, in bytes.
     pub device_bytes: u64,
+    /// Memory for each server and the pages it has cached, in bytes.
+    pub memory_bytes: u64,
+    /// Tenon's build: its version and a digest of the program.
+    pub build: String,
+    /// Processors, memory and kernel.
+    pub machine: String,
+}
+
+/// The outcome of a comparison.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Comparison {
+    /// The conditions that all measurements shared.
+    pub conditions: Conditions,
     /// How memory was limited.
     pub memory: String,
     /// Processes that wanted to run over the minute before the first measurement, and the last.
     pub load_average: [f64; 2],
     /// What the load itself costs the client.
     pub generator: GeneratorCost,
+    /// The counters that the kernel provides.
+    pub capabilities: Capabilities,
     /// Everything that was measured.
     pub cells: Vec<Cell>,
     /// What could not be measured.
     pub failures: Vec<Failure>,
     /// Figure 2a; or why not.
     pub fio: Result<Vec<FioPoint>, String>,
-    /// What is asked of the drive, and whether it holds.
-    pub goals: Vec<Verdict>,
-    /// The same as reports draw it.
-    pub systems: Vec<SystemResult>,
 }
 
 /// One workload on one system in one round.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Cell {
     /// Which system.
     pub system: System,
     /// Which workload.
     pub workload: Workload,
-    /// From 0. A traced round is no figure of speed.
+    /// From 0; of a traced round 0.
     pub round: usize,
-    /// Whether it was under a trace.
+    /// Whether it was under a trace. A traced round is no figure of speed.
     pub is_traced: bool,
+    /// Content of the caches of server and kernel when the run began.
+    pub caches: Caches,
     /// What was measured.
     pub measured: Measurement,
 }
 
 /// A system that failed in a round.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Failure {
     /// Which system.
     pub system: System,
@@ -98,55 +117,100 @@ pub struct Failure {
     pub workload: Workload,
     /// From 0.
     pub round: usize,
+    /// Whether it was under a trace.
+    pub is_traced: bool,
     /// Why, in a line.
     pub reason: String,
 }
 
-/// Who is told how far it is: a line for each cell.
+/// Reports progress: a line for each cell.
 pub type Progress<'a> = &'a dyn Fn(&str);
+
+/// Keeps a comparison that is not complete yet.
+pub type Keep<'a> = &'a dyn Fn(&Comparison) -> Result<(), SetupError>;
 
 type World = (Arc<dyn Clock>, Arc<Entropy>);
 
+impl Conditions {
+    /// Says what this machine is: processors, memory, kernel.
+    pub fn this_machine() -> String {
+        let text = |path: &str| fs::read_to_string(path).unwrap_or_default();
+        let info = text("/proc/cpuinfo");
+        let named = |line: &&str| line.starts_with("model name");
+        let model =
+            info.lines().find(named).and_then(|line| line.split_once(": ")).map_or("processor", |it| it.1);
+        let count = info.lines().filter(|line| line.starts_with("processor")).count();
+        let memory = text("/proc/meminfo").split_whitespace().nth(1).and_then(|kib| kib.parse::<u64>().ok());
+        let gib = memory.unwrap_or_default().div_ceil(1 << 20);
+        format!("{count} × {model}, {gib} GiB, Linux {}", text("/proc/sys/kernel/osrelease").trim())
+    }
+}
+
 impl Plan {
-    /// Runs it all.
+    /// Measures everything that `earlier` does not have.
     ///
     /// # Errors
-    /// What no system can be measured without: root, space, programs. Dropped in the middle, it gives everything back.
+    /// What no system can be measured without: root, space, programs, the same conditions as before. Dropped in the
+    /// middle, it gives everything back.
     pub async fn run(
         &self,
         programs: &Programs,
-        clock: Arc<dyn Clock>,
-        entropy: Arc<Entropy>,
+        (clock, entropy): (Arc<dyn Clock>, Arc<Entropy>),
         progress: Progress<'_>,
+        earlier: Option<Comparison>,
+        keep: Keep<'_>,
     ) -> Result<Comparison, SetupError> {
+        if earlier.as_ref().is_some_and(|earlier| earlier.conditions != self.conditions) {
+            return Err(SetupError::OtherConditions);
+        }
         programs.check(&self.systems)?;
-        Backing::check(&self.scratch, self.device_bytes)?;
         let world = (clock, entropy);
+        let mut comparison = earlier.map_or_else(|| self.begun(), Ok)?;
+        // A failed measurement is tried again.
+        comparison.failures.clear();
+        let missing: Vec<(Session, System)> = self
+            .turns()
+            .filter_map(|(session, system)| Some((session.without(system, &comparison)?, system)))
+            .collect();
+        let wants_fio = self.sweep.is_some() && comparison.fio.is_err();
+        if missing.is_empty() && !wants_fio {
+            return Ok(comparison);
+        }
+        Backing::check(&self.scratch, self.conditions.device_bytes)?;
         progress("writing the file under the devices");
-        let backing = Backing::new(&self.scratch, self.device_bytes)?;
-        let begun = loaded()?;
-        let mut comparison = Comparison {
-            scale: self.scale.clone(),
-            device_bytes: self.device_bytes,
-            memory: MemoryLimit::probe().about(self.memory_bytes),
-            load_average: [begun, begun],
-            generator: crate::workload::Content::new(self.scale.seed).cost(),
+        let backing = Backing::new(&self.scratch, self.conditions.device_bytes)?;
+        if wants_fio {
+            comparison.fio = self.fio(&backing, progress).await?;
+        }
+        let turns = missing.len();
+        for (turn, (session, system)) in missing.into_iter().enumerate() {
+            let tell = |text: &str| progress(&format!("{} of {turns}: {text}", turn + 1));
+            let running = self.session(&session, system, &backing, programs, &world, &tell);
+            running.await.into_iter().for_each(|ended| comparison.add(ended));
+            comparison.load_average[1] = loaded()?;
+            keep(&comparison)?;
+        }
+        Ok(comparison)
+    }
+
+    fn begun(&self) -> Result<Comparison, SetupError> {
+        let load = loaded()?;
+        Ok(Comparison {
+            conditions: self.conditions.clone(),
+            memory: MemoryLimit::probe().about(self.conditions.memory_bytes),
+            load_average: [load, load],
+            generator: crate::workload::Content::new(self.conditions.scale.seed).cost(),
+            capabilities: Recorder::probe(),
             cells: Vec::new(),
             failures: Vec::new(),
-            fio: self.fio(&backing, progress).await?,
-            goals: Vec::new(),
-            systems: Vec::new(),
-        };
-        for session in self.sessions() {
-            for system in self.in_turn(session.round) {
-                let running = self.session(&session, system, &backing, programs, &world, progress);
-                running.await.into_iter().for_each(|ended| comparison.add(ended));
-            }
-        }
-        comparison.load_average[1] = loaded()?;
-        comparison.goals = goals(&comparison.cells, comparison.fio.as_deref().unwrap_or_default());
-        comparison.systems = self.results(&comparison);
-        Ok(comparison)
+            fio: Err("not asked for".to_owned()),
+        })
+    }
+
+    fn turns(&self) -> impl Iterator<Item = (Session, System)> {
+        self.sessions().into_iter().flat_map(|session| {
+            self.in_turn(session.round).into_iter().map(move |system| (session.clone(), system))
+        })
     }
 
     async fn fio(
@@ -159,23 +223,38 @@ impl Plan {
         Ok(sweep.run(backing).await?.ok_or_else(|| FIO_MISSING.to_owned()))
     }
 
-    /// Each workload by itself and round by round; those on an aged store together, for that is long in the making.
+    /// Round by round, the traced one after the first, so that what is cut off has one of both.
     fn sessions(&self) -> Vec<Session> {
-        let (aged, fresh): (Vec<Workload>, Vec<Workload>) =
-            self.workloads.iter().partition(|workload| workload.is_aged());
-        let groups = fresh.into_iter().map(|workload| vec![workload]).chain([aged]);
-        let rounds = |is_aged: bool| if is_aged { self.rounds.min(1) } else { self.rounds };
+        let traced = self.is_traced.then_some((0, true));
+        let rounds =
+            std::iter::once((0, false)).chain(traced).chain((1..self.rounds).map(|round| (round, false)));
+        let of_round = |(round, is_traced): (usize, bool)| {
+            let workloads = self.groups().into_iter().filter(move |group| round == 0 || !group[0].is_aged());
+            workloads.map(move |workloads| Session { workloads, round, is_traced }).collect::<Vec<_>>()
+        };
+        rounds.flat_map(of_round).collect()
+    }
+
+    /// Workloads that begin with the same objects, and those on an aged store, which is long in the making.
+    fn groups(&self) -> Vec<Vec<Workload>> {
+        use Workload::{Enumerate, Get4K, Get64K, Get64KCold, ReadOnly, ReadWrite};
+        let scale = &self.conditions.scale;
+        let fits = |one: Workload, other: Workload| match (one, other) {
+            (ReadOnly, ReadWrite) | (Get64K, Get64KCold) => true,
+            // A listing finds what there is: the others must not have more.
+            (Get4K, Enumerate) => {
+                scale.enumerated_bytes == 4 << 10 && scale.enumerated >= scale.small_operations
+            }
+            (one, other) => one.is_aged() && other.is_aged(),
+        };
+        let mut groups: Vec<Vec<Workload>> = Vec::new();
+        for &workload in &self.workloads {
+            match groups.iter_mut().find(|group| fits(group[0], workload)) {
+                Some(group) => group.push(workload),
+                None => groups.push(vec![workload]),
+            }
+        }
         groups
-            .filter(|group| !group.is_empty())
-            .flat_map(|workloads| {
-                let measured = rounds(workloads[0].is_aged());
-                (0..measured + usize::from(self.is_traced)).map(move |round| Session {
-                    workloads: workloads.clone(),
-                    round,
-                    is_traced: round == measured,
-                })
-            })
-            .collect()
     }
 
     /// Another system begins in every round.
@@ -195,22 +274,29 @@ impl Plan {
         progress: Progress<'_>,
     ) -> Vec<Result<Cell, Failure>> {
         let mut ended = Vec::new();
-        let started = Running::start(system, backing, programs, self.memory_bytes, world.clone()).await;
+        let first = session.workloads[0];
+        let started =
+            Running::start(system, backing, programs, self.conditions.memory_bytes, world.clone()).await;
         let mut running = match started {
             Ok(running) => running,
-            Err(error) => return vec![Err(session.failed(system, session.workloads[0], &error))],
+            Err(error) => return vec![Err(session.failed(system, first, &error))],
         };
+        let how =
+            if session.is_traced { "traced".to_owned() } else { format!("round {}", session.round + 1) };
+        let of_session = Of { session, programs, world };
+        progress(&format!("{first} on {system}, {how}: preparing"));
+        if let Err(error) = self.prepare(&running, &of_session).await {
+            return vec![Err(session.failed(system, first, error.as_ref()))];
+        }
         for &workload in &session.workloads {
-            let how = if session.is_traced { ", traced" } else { "" };
-            progress(&format!("{workload} on {system}, round {}{how}", session.round + 1));
-            // The objects of the first are there for the second, and ageing makes the store no older than it is.
-            let is_fresh = ended.is_empty();
-            let measured =
-                self.cell(workload, &mut running, is_fresh, session.is_traced, (programs, world)).await;
+            progress(&format!("{workload} on {system}, {how}"));
+            let measured = self.measured(workload, &mut running, &of_session).await;
+            let (round, is_traced, caches) =
+                (session.round, session.is_traced, self.conditions.caches(workload));
+            let cell = |measured| Cell { system, workload, round, is_traced, caches, measured };
             let measured = measured.map_err(|error| session.failed(system, workload, error.as_ref()));
             let has_failed = measured.is_err();
-            let (round, is_traced) = (session.round, session.is_traced);
-            ended.push(measured.map(|measured| Cell { system, workload, round, is_traced, measured }));
+            ended.push(measured.map(cell));
             if has_failed {
                 break;
             }
@@ -218,40 +304,86 @@ impl Plan {
         ended
     }
 
-    async fn cell(
+    fn load(&self, running: &Running, world: &World) -> Result<Load, SetupError> {
+        let scale = &self.conditions.scale;
+        let clients = running.clients(scale.clients, world)?;
+        Ok(Load::new(clients, "analyze/", scale.seed, scale.verify_every))
+    }
+
+    async fn prepare(&self, running: &Running, of: &Of<'_>) -> Result<(), Failed> {
+        let room_bytes = running.free_bytes()? / 100 * USABLE_PERCENT;
+        let load = self.load(running, of.world)?;
+        Ok(prepare(&of.session.workloads, &load, &self.conditions.scale, room_bytes).await?)
+    }
+
+    /// A workload's passes: one, or of those that end with the objects as many as its time takes.
+    async fn measured(
         &self,
         workload: Workload,
         running: &mut Running,
-        is_fresh: bool,
-        is_traced: bool,
-        (programs, world): (&Programs, &World),
-    ) -> Result<Measurement, Box<dyn std::error::Error + Send + Sync>> {
-        let scale = &self.scale;
-        let clients = running.clients(scale.clients, world)?;
-        let load = Load::new(clients, "analyze/", scale.seed, scale.verify_every);
-        if is_fresh {
-            let room_bytes = running.free_bytes()? / 100 * USABLE_PERCENT;
-            workload.prepare(&load, scale, room_bytes).await?;
+        of: &Of<'_>,
+    ) -> Result<Measurement, Failed> {
+        let mut measured = self.pass(workload, running, of).await?;
+        let is_repeated = workload.is_repeated() && !of.session.is_traced;
+        while is_repeated
+            && measured.done.wall_secs < self.conditions.scale.seconds
+            && measured.passes < PASSES_MAX
+        {
+            measured.add_pass(&self.pass(workload, running, of).await?);
         }
-        if workload.is_cold() {
-            running.restart_cold()?;
-        } else {
-            running.settle()?;
+        Ok(measured)
+    }
+
+    async fn pass(
+        &self,
+        workload: Workload,
+        running: &mut Running,
+        of: &Of<'_>,
+    ) -> Result<Measurement, Failed> {
+        let is_traced = of.session.is_traced;
+        let mut scale = self.conditions.scale.clone();
+        if is_traced {
+            // A trace of 20 s has more events than are kept; its counts are of the least number of operations.
+            scale.seconds = 0.0;
         }
+        let load = match self.conditions.caches(workload) {
+            Caches::Cold => {
+                running.restart_cold()?;
+                self.load(running, of.world)?
+            }
+            Caches::Hot => {
+                let load = self.load(running, of.world)?;
+                workload.warm(&load, &scale).await?;
+                load
+            }
+            Caches::AsPrepared | Caches::Unused => self.load(running, of.world)?,
+        };
+        running.settle()?;
         let probe = Probe::start(running.pid(), running.scope(), is_traced)?;
-        let done = workload.perform(&load, scale).await?;
+        let done = workload.perform(&load, &scale).await?;
         let watched = probe.stop(done)?;
         let settle_secs = running.settle()?.as_secs_f64();
-        let naming = if is_traced { running.naming(programs)? } else { None };
+        let naming = if is_traced { running.naming(of.programs)? } else { None };
         let (mut measured, _) = watched.digest(naming);
         measured.settle_secs = Some(settle_secs);
         Ok(measured)
     }
+}
 
-    fn results(&self, comparison: &Comparison) -> Vec<SystemResult> {
-        self.systems.iter().map(|system| comparison.result(*system)).collect()
+impl Conditions {
+    /// Returns the state of the caches when a workload begins: hot if its data fits into half of the memory.
+    fn caches(&self, workload: Workload) -> Caches {
+        match workload.caches() {
+            Caches::Hot if workload.read_bytes(&self.scale) > self.memory_bytes / 2 => Caches::AsPrepared,
+            caches => caches,
+        }
     }
 }
+
+type Failed = Box<dyn std::error::Error + Send + Sync>;
+
+/// Passes at most of a workload that ends with its objects.
+const PASSES_MAX: usize = 10;
 
 /// Beyond it file systems and servers refuse; what is aged takes its shares of this (`docs/analyze.md` has the product).
 const USABLE_PERCENT: u64 = 90;
@@ -261,16 +393,37 @@ fn loaded() -> Result<f64, SetupError> {
 }
 
 /// Workloads on one fresh system.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Session {
     workloads: Vec<Workload>,
     round: usize,
     is_traced: bool,
 }
 
+/// State that the workloads of a session share.
+struct Of<'a> {
+    session: &'a Session,
+    programs: &'a Programs,
+    world: &'a World,
+}
+
 impl Session {
+    /// The workloads that a comparison does not have of a system, if any.
+    fn without(mut self, system: System, comparison: &Comparison) -> Option<Self> {
+        let (round, is_traced) = (self.round, self.is_traced);
+        let is_there = |workload: Workload| {
+            comparison.cells.iter().any(|cell| {
+                (cell.system, cell.workload, cell.round, cell.is_traced)
+                    == (system, workload, round, is_traced)
+            })
+        };
+        self.workloads.retain(|workload| system.differs_in(*workload) && !is_there(*workload));
+        (!self.workloads.is_empty()).then_some(self)
+    }
+
     fn failed(&self, system: System, workload: Workload, error: &dyn std::error::Error) -> Failure {
-        Failure { system, workload, round: self.round, reason: error.to_string() }
+        let (round, is_traced) = (self.round, self.is_traced);
+        Failure { system, workload, round, is_traced, reason: error.to_string() }
     }
 }
 
@@ -282,11 +435,23 @@ impl Comparison {
         }
     }
 
+    /// Every system that was measured, as reports draw it.
+    pub fn results(&self) -> Vec<SystemResult> {
+        self.systems().map(|system| self.result(system)).collect()
+    }
+
+    /// Every system that was measured.
+    fn systems(&self) -> impl Iterator<Item = System> {
+        let is_there = |system: &System| self.cells.iter().any(|cell| cell.system == *system);
+        System::ALL.into_iter().filter(is_there)
+    }
+
     fn result(&self, system: System) -> SystemResult {
         let about = [
             ("durability", system.durability().to_owned()),
+            ("checksums", system.checksums().to_owned()),
             ("memory", self.memory.clone()),
-            ("device", format!("loop device of {} MiB, direct I/O", self.device_bytes >> 20)),
+            ("settings", system.settings(self.conditions.memory_bytes)),
         ];
         let is_drawn = |point: &&FioPoint| match system.file_system() {
             Some(file_system) => point.target == file_system.name(),
@@ -296,7 +461,7 @@ impl Comparison {
         SystemResult {
             system: system.title().to_owned(),
             about: about.map(|(name, value)| (name.to_owned(), value)).to_vec(),
-            capabilities: Recorder::probe(),
+            capabilities: self.capabilities.clone(),
             throughput: points.iter().filter(is_drawn).filter_map(FioPoint::throughput).collect(),
             workloads: Workload::ALL.into_iter().filter_map(|w| self.workload(system, w)).collect(),
         }
@@ -311,7 +476,7 @@ impl Comparison {
             .iter()
             .find(|cell| cell.is_traced && cell.system == system && cell.workload == workload)
             .map(|cell| cell.measured.clone());
-        Some(median.result(workload, &self.scale, traced.unwrap_or_default()))
+        Some(median.result(workload, &self.conditions.scale, traced.unwrap_or_default()))
     }
 }
 

@@ -1,78 +1,81 @@
 //! A comparison for a terminal.
 
-use super::middle::ByTime;
-use super::{Comparison, Verdict, cells};
-use crate::setup::System;
+use super::Comparison;
+use super::rows::{Row, three_digits};
 use crate::workload::Workload;
 use std::fmt::Write;
 
 const MIB: f64 = (1 << 20) as f64;
 
-/// The comparison as text: figures by workload and system, what failed, and the goals.
+/// The comparison as text: figures by workload and system, and what failed.
 pub fn table(comparison: &Comparison) -> String {
     let mut text = String::new();
-    let [before, after] = comparison.load_average;
-    let _ =
-        writeln!(text, "memory: {}; load average {before:.1} before, {after:.1} after", comparison.memory);
-    let generator = comparison.generator;
-    let _ = writeln!(
-        text,
-        "the client's own bytes cost it {:.3} s per GiB put and {:.3} s per GiB compared",
-        generator.made_secs_per_gib, generator.compared_secs_per_gib
-    );
-    for workload in Workload::ALL {
-        let rows: Vec<_> = System::ALL
-            .into_iter()
-            .filter_map(|system| Some((system, row(comparison, system, workload)?)))
-            .collect();
-        if rows.is_empty() {
-            continue;
-        }
-        let _ = writeln!(text, "\n{workload}: {}; {}", workload.about(), workload.scale(&comparison.scale));
-        let _ = writeln!(text, "  {:<38} {HEAD}", "");
-        for (system, row) in rows {
-            let _ = writeln!(text, "  {:<38} {row}", system.title());
-        }
+    for (name, value) in comparison.about() {
+        let _ = writeln!(text, "{name}: {value}");
+    }
+    for workload in comparison.workloads() {
+        workload_table(comparison, workload, &mut text);
     }
     for failure in &comparison.failures {
         let _ =
             writeln!(text, "\n{} failed in {}: {}", failure.system.title(), failure.workload, failure.reason);
     }
     fio(comparison, &mut text);
-    if !comparison.goals.is_empty() {
-        let _ = writeln!(text, "\n  {:<58} {:>9} {:>9} {:>9}", "the drive", "measured", "floor", "target");
-        comparison.goals.iter().for_each(|verdict| goal(verdict, &mut text));
-    }
     text
 }
 
-const HEAD: &str = "   seconds (low to high)    ops/s    MiB/s   p50 ms   p99 ms   max ms  CPU s/GiB  CPU µs/op  flushes/op  settle s";
-
-fn row(comparison: &Comparison, system: System, workload: Workload) -> Option<String> {
-    let rounds = ByTime::of(cells(&comparison.cells, system, workload).map(|cell| &cell.measured));
-    let (median, (low, high)) = (rounds.middle()?, rounds.range()?);
-    let operations = median.done.operations() as f64;
-    let latency = median.done.latency();
-    let ms = |share: f64| latency.quantile(share).as_secs_f64() * 1e3;
-    let errors =
-        if median.done.errors > 0 { format!("  {} ERRORS", median.done.errors) } else { String::new() };
-    Some(format!(
-        "{:>8.2} ({low:>5.2} to {high:>5.2}) {:>8.0} {:>8.1} {:>8.2} {:>8.2} {:>8.1} {:>10} {:>10} {:>11.2} {:>9}{errors}",
-        median.done.wall_secs,
-        median.rate(),
-        median.throughput() / MIB,
-        ms(0.5),
-        ms(0.99),
-        ms(1.0),
-        or_dash(median.server_secs_per_gib(), 2),
-        or_dash(median.usage.server_secs.map(|secs| secs * 1e6 / operations), 0),
-        median.io.flushes as f64 / operations,
-        or_dash(median.settle_secs, 2),
-    ))
+fn workload_table(comparison: &Comparison, workload: Workload, text: &mut String) {
+    let rows = comparison.rows(workload);
+    let Some(first) = rows.first() else { return };
+    let unit = first.unit.name();
+    let scale = workload.scale(&comparison.conditions.scale);
+    let _ = writeln!(text, "\n{workload}: {}; {scale}", workload.about());
+    let _ = writeln!(
+        text,
+        "  {:<42} {:>20} {:>18} {:>28} {:>12} {:>9} {:>9} {:>9} {:>10} {:>10} {:>9} {:>14}",
+        "",
+        "caches",
+        "rate",
+        format!("time per {unit} (range)"),
+        "server CPU",
+        "p50 ms",
+        "p99 ms",
+        "flushes/op",
+        "dev. read",
+        "dev. write",
+        "settle s",
+        "run"
+    );
+    rows.iter().for_each(|row| row_line(row, text));
 }
 
-fn or_dash(value: Option<f64>, digits: usize) -> String {
-    value.map_or_else(|| "-".to_owned(), |value| format!("{value:.digits$}"))
+fn row_line(row: &Row<'_>, text: &mut String) {
+    let measured = row.measured;
+    let latency = measured.done.latency();
+    let ms = |share: f64| three_digits(latency.quantile(share).as_secs_f64() * 1e3);
+    let (low, high) = row.range;
+    let times = format!("{} ({} to {})", row.unit.show(row.secs()), row.unit.show(low), row.unit.show(high));
+    let errors =
+        if measured.done.errors > 0 { format!("  {} ERRORS", measured.done.errors) } else { String::new() };
+    let _ = writeln!(
+        text,
+        "  {:<42} {:>20} {:>18} {times:>28} {:>12} {:>9} {:>9} {:>9} {:>10} {:>10} {:>9} {:>14}{errors}",
+        row.system.title(),
+        row.caches(),
+        row.rate(),
+        or_dash(row.server_secs(), |secs| row.unit.show(secs)),
+        ms(0.5),
+        ms(0.99),
+        three_digits(measured.io.flushes as f64 / measured.done.operations().max(1) as f64),
+        or_dash(row.read_share(), three_digits),
+        or_dash(row.written_share(), three_digits),
+        or_dash(measured.settle_secs, three_digits),
+        row.length(),
+    );
+}
+
+pub(super) fn or_dash(value: Option<f64>, show: impl Fn(f64) -> String) -> String {
+    value.map_or_else(|| "-".to_owned(), show)
 }
 
 fn fio(comparison: &Comparison, text: &mut String) {
@@ -97,20 +100,4 @@ fn fio(comparison: &Comparison, text: &mut String) {
     for (line, cells) in lines {
         let _ = writeln!(text, "  {line:<24}{cells}");
     }
-}
-
-fn goal(verdict: &Verdict, text: &mut String) {
-    let sign = if verdict.goal.at_most { "≤" } else { "≥" };
-    let bound =
-        |bound: Option<f64>| bound.map_or_else(|| "-".to_owned(), |bound| format!("{sign} {bound:.2}"));
-    let _ = writeln!(
-        text,
-        "  {:<58} {:>9} {:>9} {:>9}  {}{}",
-        verdict.goal.what,
-        or_dash(verdict.measured, 2),
-        bound(Some(verdict.goal.floor)),
-        bound(verdict.goal.target),
-        verdict.word(),
-        verdict.beside.as_ref().map_or_else(String::new, |beside| format!("; {beside}"))
-    );
 }

@@ -27,34 +27,44 @@ svg text{fill:var(--ink)}svg .tick,svg .none{fill:var(--soft);font-size:11px}svg
 svg .value{fill:var(--soft);font-variant-numeric:tabular-nums}svg .inside{fill:var(--inside);font-size:11px}
 svg .grid{stroke:var(--rule);stroke-width:1}svg .mark{stroke:var(--soft);stroke-width:1;stroke-dasharray:2 3}
 svg .field{fill:var(--field)}svg .line{fill:none;stroke-width:2;stroke-linejoin:round}
-.scroll{overflow-x:auto}
+.scroll{overflow-x:auto;max-width:100%}
+.cards{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,520px),1fr));gap:18px}
+.card{border:1px solid var(--rule);border-radius:8px;padding:14px 16px;min-width:0}
+.card h3{font-size:16px;margin:0}.card p{margin:2px 0 10px;font-size:13px}.card h4{margin:0 0 6px;font-size:12px;font-weight:600;color:var(--soft)}
+.badge{display:inline-block;margin-left:6px;padding:1px 8px;border-radius:9px;background:var(--field);color:var(--soft);font-size:12px;font-weight:500}
+.pair{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,220px),1fr));gap:12px 22px}
+.row{display:grid;grid-template-columns:1fr auto;gap:0 8px;font-size:12.5px;margin:0 0 7px;line-height:1.35}
+.row .num{font-variant-numeric:tabular-nums;text-align:right}.row small{color:var(--soft);white-space:nowrap}
+.track{grid-column:1/-1;display:flex;height:9px;background:var(--field);border-radius:2px;overflow:hidden}
+.track i{display:block;height:100%;min-width:1px}.track .end{opacity:.4;min-width:0}
+
+.source{margin-top:44px}.row.parity{position:relative}.row:not(.parity)+.row.parity{border-top:1px dashed var(--rule);padding-top:7px}
+.failed{font-style:italic}.failures{padding-left:20px;font-size:13px}
+tbody th{text-align:left;color:var(--ink);white-space:nowrap}
+@media(max-width:600px){body{padding:18px 14px}h1{font-size:22px}h2{margin-top:32px}.row{font-size:13.5px}.wide{max-width:100%}}
 table{border-collapse:collapse;font-size:13px;margin:6px 0}
 th,td{text-align:left;padding:4px 14px 4px 0;border-bottom:1px solid var(--rule);vertical-align:top}
 td.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}th{color:var(--soft);font-weight:600}
 ";
 
-/// What a terminal showed of a comparison, if anything; Figures 2 to 6 drawn for the systems compared; the numbers as tables.
-pub fn html(systems: &[SystemResult], shown: &str) -> String {
+/// What a page opens with, as HTML, if anything; Figures 2 to 6 drawn for the systems compared; the numbers as tables.
+pub fn html(systems: &[SystemResult], opening: &str) -> String {
     let names: Vec<String> = systems.iter().map(|system| escape(&system.system)).collect();
     let mut page = format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
          <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\
          <title>tenon analyze</title><style>{STYLE}{}</style></head><body>\
-         <h1>What a storage node does with each I/O</h1>\
-         <p>{}. Figures after &ldquo;Learnings from an Under the Hood Analysis of an Object Storage Node IO Stack&rdquo; \
-         (Mishra, Pitchumani, Kee), made by <code>tenon analyze</code> from the kernel's tracepoints. Every metric names \
-         its source; what stands for something else is called a proxy, and what this kernel cannot show is not \
-         available.</p>",
-        colours(),
+         <h1>What a storage node does with each I/O</h1>",
+        colours()
+    );
+    page.push_str(opening);
+    let _ = write!(
+        page,
+        "<p class=\"source\">{}. Figures after &ldquo;Learnings from an Under the Hood Analysis of an Object Storage Node IO \
+         Stack&rdquo; (Mishra, Pitchumani, Kee), made by <code>tenon analyze</code> from the kernel's tracepoints. Every metric \
+         names its source; what stands for something else is called a proxy, and what this kernel cannot show is not available.</p>",
         names.join(", ")
     );
-    if !shown.is_empty() {
-        let _ = write!(
-            page,
-            "<section><h2>Times and goals</h2><div class=\"scroll\"><pre>{}</pre></div></section>",
-            escape(shown)
-        );
-    }
     for figure in figures(systems) {
         draw_figure(&mut page, &figure);
     }

@@ -25,7 +25,7 @@ pub(super) fn seconds(value: f64) -> String {
 }
 
 /// `12,345`.
-pub(super) fn count(value: u64) -> String {
+pub(crate) fn count(value: u64) -> String {
     let digits = value.to_string();
     let mut text = String::new();
     for (index, digit) in digits.chars().enumerate() {
@@ -57,7 +57,7 @@ pub(super) fn short(value: f64) -> String {
 }
 
 /// Text within HTML and SVG.
-pub(super) fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 

@@ -1,11 +1,11 @@
 //! What a block device was asked for, by the kernel's own count, without a trace.
 
 use super::{SetupError, about};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::path::Path;
 
 /// Requests that a device completed (Linux: `Documentation/block/stat.rst`).
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceCounters {
     /// Reads.
     pub reads: u64,
@@ -46,6 +46,11 @@ impl DeviceCounters {
     /// What came since `earlier`.
     pub fn since(&self, earlier: &Self) -> Self {
         self.with(earlier, u64::saturating_sub)
+    }
+
+    /// Both together.
+    pub(crate) fn plus(&self, other: &Self) -> Self {
+        self.with(other, u64::wrapping_add)
     }
 
     fn with(&self, other: &Self, combine: fn(u64, u64) -> u64) -> Self {

@@ -21,10 +21,10 @@ pub struct Sweep {
 }
 
 /// One cell.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FioPoint {
     /// `raw`, or the file system's name.
-    pub target: &'static str,
+    pub target: String,
     /// Whether it wrote; else it read.
     pub is_write: bool,
     /// Bytes of each request.
@@ -92,7 +92,7 @@ impl Sweep {
         let said = parse(&undertaker.run("fio", &arguments)?.stdout)?;
         let said = said.direction(is_write);
         Ok(FioPoint {
-            target,
+            target: target.to_owned(),
             is_write,
             request_bytes,
             threads,

@@ -65,6 +65,11 @@ pub enum SetupError {
         /// The last lines of its log.
         reason: String,
     },
+    /// The earlier part of a comparison was measured otherwise.
+    #[error(
+        "what was measured before has other conditions (scale, device, memory, machine, or build of tenon): name another file with --json"
+    )]
+    OtherConditions,
     /// A file or directory could not be made or read.
     #[error("{path}: {source}")]
     File {

@@ -6,6 +6,7 @@ use super::server::{Recipe, Server, free_address};
 use super::undertaker::Undertaker;
 use super::{SetupError, about, drop_caches, run};
 use crate::model::{Naming, Region, Scope};
+use crate::workload::Workload;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::fs;
@@ -23,8 +24,10 @@ use tokio::time::Instant;
 /// The bucket of every system.
 pub(crate) const BUCKET: &str = "analyze";
 const ACCESS_KEY: &str = "tenon-analyze";
-/// Devices of the system with erasure coding; by default MinIO makes half of four devices parity.
+/// Devices of the systems with erasure coding.
 const ERASURE_DEVICES: u64 = 4;
+/// Devices of these that may be lost: MinIO's default for four devices, and what the drive's array is made with.
+const PARITY_DEVICES: u64 = 2;
 
 /// A storage node to compare.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -42,7 +45,14 @@ pub enum System {
     DirExt4,
     /// Tenon's object drive on the raw device.
     Drive,
+    /// A drive that computes the MD5 of each object, as MinIO does.
+    DriveMd5,
+    /// Tenon's object drive on an array of as many devices, with as many of them for parity, as [`System::MinioErasure`].
+    DriveArray,
 }
+
+/// How often MinIO removes objects that were replaced.
+const MINIO_CLEANUP_INTERVAL: &str = "10s";
 
 /// Less is refused by `tenon serve`.
 const MEMORY_LIMIT_BYTES_MIN: u64 = 64 << 20;
@@ -75,8 +85,16 @@ pub struct Running {
 
 impl System {
     /// All.
-    pub const ALL: [Self; 6] =
-        [Self::MinioXfs, Self::MinioExt4, Self::MinioErasure, Self::DirXfs, Self::DirExt4, Self::Drive];
+    pub const ALL: [Self; 8] = [
+        Self::MinioXfs,
+        Self::MinioExt4,
+        Self::DirXfs,
+        Self::DirExt4,
+        Self::Drive,
+        Self::DriveMd5,
+        Self::MinioErasure,
+        Self::DriveArray,
+    ];
 
     /// Its name on the command line.
     pub fn name(self) -> &'static str {
@@ -87,6 +105,8 @@ impl System {
             Self::DirXfs => "dir-xfs",
             Self::DirExt4 => "dir-ext4",
             Self::Drive => "drive",
+            Self::DriveMd5 => "drive-md5",
+            Self::DriveArray => "drive-array",
         }
     }
 
@@ -95,10 +115,26 @@ impl System {
         match self {
             Self::MinioXfs => "MinIO on XFS",
             Self::MinioExt4 => "MinIO on ext4",
-            Self::MinioErasure => "MinIO, erasure coding over 4 devices",
+            Self::MinioErasure => "MinIO, 4 devices, 2 of them parity",
             Self::DirXfs => "Tenon's directory store on XFS",
             Self::DirExt4 => "Tenon's directory store on ext4",
-            Self::Drive => "Tenon's drive on the raw device",
+            Self::Drive => "Tenon's drive",
+            Self::DriveMd5 => "Tenon's drive, with MD5",
+            Self::DriveArray => "Tenon's drive, 4 devices, 2 of them parity",
+        }
+    }
+
+    /// Its name where there is little room, beside its title.
+    pub fn short(self) -> &'static str {
+        match self {
+            Self::MinioXfs => "MinIO, XFS",
+            Self::MinioExt4 => "MinIO, ext4",
+            Self::MinioErasure => "MinIO, 4 devices",
+            Self::DirXfs => "Directories, XFS",
+            Self::DirExt4 => "Directories, ext4",
+            Self::Drive => "Drive",
+            Self::DriveMd5 => "Drive, MD5",
+            Self::DriveArray => "Drive, 4 devices",
         }
     }
 
@@ -110,7 +146,12 @@ impl System {
             Self::DirXfs | Self::DirExt4 => {
                 "acknowledged after fsync of the object's file, its rename, and fsync of its directory"
             }
-            Self::Drive => "acknowledged after the device's flush, one for all that wait (group commit)",
+            Self::Drive | Self::DriveMd5 => {
+                "acknowledged after the device's flush, one for all that wait (group commit)"
+            }
+            Self::DriveArray => {
+                "acknowledged after the flush of all devices, one for all that wait (group commit)"
+            }
         }
     }
 
@@ -119,15 +160,62 @@ impl System {
         match self {
             Self::MinioXfs | Self::MinioErasure | Self::DirXfs => Some(FileSystem::Xfs),
             Self::MinioExt4 | Self::DirExt4 => Some(FileSystem::Ext4),
-            Self::Drive => None,
+            Self::Drive | Self::DriveMd5 | Self::DriveArray => None,
         }
     }
 
-    fn devices(self) -> u64 {
-        if self == Self::MinioErasure { ERASURE_DEVICES } else { 1 }
+    /// What it computes of each object's bytes, beyond what their transport takes.
+    pub fn checksums(self) -> &'static str {
+        match self {
+            Self::MinioXfs | Self::MinioExt4 | Self::MinioErasure => {
+                "MD5 and HighwayHash of what is written, HighwayHash of what is read"
+            }
+            Self::DirXfs | Self::DirExt4 => "none",
+            Self::Drive | Self::DriveArray => "CRC-32C of what is written and read; no MD5",
+            Self::DriveMd5 => "MD5 and CRC-32C of what is written, CRC-32C of what is read",
+        }
     }
 
-    fn is_minio(self) -> bool {
+    /// Options other than the defaults that the server is started with, in words.
+    pub fn settings(self, memory_bytes: u64) -> String {
+        let drive = drive_limit_bytes(memory_bytes);
+        match self {
+            system if system.is_drive() => format!(
+                "--memory-limit {} MiB, of which {} MiB for objects that were read; the device is read past the page cache",
+                drive >> 20,
+                drive >> 21
+            ),
+            system if system.is_minio() => format!(
+                "GOMEMLIMIT {} MiB, or it may be killed for memory; removes replaced objects every {MINIO_CLEANUP_INTERVAL}, not every 5 \
+                 minutes, or its devices get full",
+                minio_limit_bytes(memory_bytes) >> 20
+            ),
+            _ => "none".to_owned(),
+        }
+    }
+
+    /// Whether a workload shows anything of it that another system does not show: MD5 is computed of what is written only.
+    pub fn differs_in(self, workload: Workload) -> bool {
+        use Workload::{AgedReadWrite, Put4K, Put64K, ReadWrite, WriteOnly};
+        self != Self::DriveMd5 || matches!(workload, WriteOnly | ReadWrite | AgedReadWrite | Put4K | Put64K)
+    }
+
+    fn devices(self) -> u64 {
+        if self.has_parity() { ERASURE_DEVICES } else { 1 }
+    }
+
+    /// Whether it survives the loss of devices.
+    pub fn has_parity(self) -> bool {
+        matches!(self, Self::MinioErasure | Self::DriveArray)
+    }
+
+    /// Whether it is Tenon's object drive, in whatever form.
+    pub fn is_drive(self) -> bool {
+        matches!(self, Self::Drive | Self::DriveMd5 | Self::DriveArray)
+    }
+
+    /// Whether it is MinIO, in whatever form.
+    pub fn is_minio(self) -> bool {
         matches!(self, Self::MinioXfs | Self::MinioExt4 | Self::MinioErasure)
     }
 }
@@ -216,16 +304,14 @@ impl Running {
         let group = MemoryLimit::probe().group(&name, memory_bytes, &mut running.undertaker)?;
         let dir = backing.dir().to_owned();
         let (program, mut arguments) = running.prepare(programs, &dir, address.to_string())?;
-        if system == System::Drive {
-            // Others leave the group's memory to the page cache; a quarter of it is for what is under way.
-            let limit_bytes = (memory_bytes / 4 * 3).max(MEMORY_LIMIT_BYTES_MIN);
-            arguments.extend(["--memory-limit".to_owned(), limit_bytes.to_string()]);
+        if system.is_drive() {
+            arguments.extend(["--memory-limit".to_owned(), drive_limit_bytes(memory_bytes).to_string()]);
         }
         let recipe = Recipe {
             name: system.title().to_owned(),
             program,
             arguments,
-            environment: environment(system, &programs.secret),
+            environment: environment(system, &programs.secret, memory_bytes),
             dir,
             address,
             ready: system.is_minio().then_some("/minio/health/ready"),
@@ -260,15 +346,26 @@ impl Running {
                 format!("dirs://{root}")
             }
             None => {
-                let device = self.devices[0].path().display().to_string();
+                let devices: Vec<String> =
+                    self.devices.iter().map(|device| device.path().display().to_string()).collect();
                 // There are bytes on it, as on every one of these devices, so that the file below has its blocks.
-                self.undertaker.run(&tenon, &["drive", "format", "--force", &device])?;
-                format!("drive://{device}")
+                let mut words = vec!["drive", "format", "--force"];
+                let parity = PARITY_DEVICES.to_string();
+                if self.system.has_parity() {
+                    words.extend(["--parity", &parity]);
+                }
+                words.extend(devices.iter().map(String::as_str));
+                self.undertaker.run(&tenon, &words)?;
+                format!("drive://{}", devices.join(","))
             }
         };
         let (users, state) = (users.display().to_string(), dir.join("state").display().to_string());
         let arguments = ["serve", &buckets, "--listen", &address, "--users", &users, "--state-dir", &state];
-        Ok((programs.tenon.clone(), words(&arguments)))
+        let mut arguments = words(&arguments);
+        if self.system == System::DriveMd5 {
+            arguments.push("--md5".to_owned());
+        }
+        Ok((programs.tenon.clone(), arguments))
     }
 
     /// As many clients of its bucket as asked for, each with connections of its own.
@@ -318,7 +415,8 @@ impl Running {
     /// # Errors
     /// If the drive cannot be read, or the server does not come back.
     pub fn naming(&mut self, programs: &Programs) -> Result<Option<Naming>, SetupError> {
-        if self.system != System::Drive {
+        // An array's addresses are not those of its devices.
+        if !matches!(self.system, System::Drive | System::DriveMd5) {
             return Ok(None);
         }
         let mut regions = Err("its server was not running".to_owned());
@@ -380,7 +478,8 @@ impl Running {
             true => self.devices.iter().map(LoopDevice::size_bytes).sum(),
             false => self.mounts.iter().map(|mount| free_bytes(mount)).sum::<Result<u64, _>>()?,
         };
-        Ok(if self.system == System::MinioErasure { raw / 2 } else { raw })
+        let data_devices = self.system.devices() - if self.system.has_parity() { PARITY_DEVICES } else { 0 };
+        Ok(raw / self.system.devices() * data_devices)
     }
 
     /// What a trace of it is to look at.
@@ -391,7 +490,7 @@ impl Running {
             processes: self.pid().into_iter().collect(),
             naming: match self.system {
                 // What is where it says when it is not served: [`Running::naming`].
-                System::Drive => Naming::Regions(Vec::new()),
+                system if system.is_drive() => Naming::Regions(Vec::new()),
                 system if system.is_minio() => Naming::Minio,
                 _ => Naming::Files,
             },
@@ -400,19 +499,33 @@ impl Running {
     }
 }
 
+/// What a drive's server may use. Others leave the group's memory to the page cache; a quarter of it is for what is under way.
+fn drive_limit_bytes(memory_bytes: u64) -> u64 {
+    (memory_bytes / 4 * 3).max(MEMORY_LIMIT_BYTES_MIN)
+}
+
+/// From where on MinIO's garbage collector works harder.
+fn minio_limit_bytes(memory_bytes: u64) -> u64 {
+    memory_bytes / 4 * 3
+}
+
 fn words(words: &[&str]) -> Vec<String> {
     words.iter().map(|word| (*word).to_owned()).collect()
 }
 
-fn environment(system: System, secret: &str) -> Vec<(&'static str, String)> {
+fn environment(system: System, secret: &str, memory_bytes: u64) -> Vec<(&'static str, String)> {
     if !system.is_minio() {
         return Vec::new();
     }
+    // Go collects late enough to be killed by the group's limit, with four devices and 32 large PUTs at a time.
+    let memory_limit = minio_limit_bytes(memory_bytes).to_string();
     [
+        ("GOMEMLIMIT", memory_limit.as_str()),
         ("MINIO_ROOT_USER", ACCESS_KEY),
         ("MINIO_ROOT_PASSWORD", secret),
         ("MINIO_BROWSER", "off"),
         ("MINIO_UPDATE", "off"),
+        ("MINIO_API_DELETE_CLEANUP_INTERVAL", MINIO_CLEANUP_INTERVAL),
     ]
     .map(|(name, value)| (name, value.to_owned()))
     .to_vec()

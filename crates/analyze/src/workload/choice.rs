@@ -9,6 +9,8 @@ use store::Entropy;
 pub enum Choice {
     /// Operation after operation the next one.
     InTurn,
+    /// Each once, far from the one before: an object is not read again before all others were.
+    Scattered,
     /// Each as often as any other.
     Uniform,
     /// YCSB's scrambled zipfian: few often, most seldom, and the frequent ones anywhere among the others.
@@ -20,10 +22,18 @@ impl Choice {
     pub(crate) fn object(self, operation: u64, objects: u64, entropy: &Entropy) -> u64 {
         match self {
             Self::InTurn => operation % objects,
+            Self::Scattered => scattered(operation % objects, objects),
             Self::Uniform => entropy.below(objects),
             Self::Zipfian => scrambled(zipfian_rank(unit(entropy))) % objects,
         }
     }
+}
+
+/// A permutation of the numbers below `objects`: multiplication by a number without a common divisor.
+fn scattered(number: u64, objects: u64) -> u64 {
+    const STEPS: [u64; 4] = [7919, 104_729, 1_299_709, 15_485_863];
+    let step = STEPS.into_iter().find(|step| !objects.is_multiple_of(*step)).unwrap_or(1);
+    (u128::from(number) * u128::from(step) % u128::from(objects.max(1))) as u64
 }
 
 /// A number from 0 to below 1.
@@ -87,6 +97,14 @@ mod tests {
     #[test]
     fn in_turn_meets_each_equally() {
         assert!(counts(Choice::InTurn, 100).iter().all(|&n| n == DRAWS / 100));
+    }
+
+    #[test]
+    fn scattered_meets_each_once() {
+        for objects in [1, 2, 100, 4000, 7919, 16_384] {
+            let met: std::collections::BTreeSet<u64> = (0..objects).map(|n| scattered(n, objects)).collect();
+            assert_eq!((met.len() as u64, met.last().copied()), (objects, Some(objects - 1)));
+        }
     }
 
     /// The first ranks come as often as 1, 1/2^0.99, 1/3^0.99, 1/4^0.99 say.

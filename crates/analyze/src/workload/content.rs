@@ -4,7 +4,7 @@
 //! version, behind a stamp that names both. So sending costs nothing here, and whoever reads a body knows which it must be.
 
 use bytes::Bytes;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use store::{Entropy, Payload};
 use tokio::time::Instant;
@@ -28,7 +28,7 @@ pub struct Content {
 pub(super) struct WrongBytes(String);
 
 /// What making and comparing bodies costs the client, measured without a server.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct GeneratorCost {
     /// Seconds for each GiB put.
     pub made_secs_per_gib: f64,

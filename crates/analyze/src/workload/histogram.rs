@@ -1,5 +1,6 @@
 //! Durations by how often they came, to within three percent.
 
+use serde::de::{Deserialize, Deserializer};
 use serde::ser::{Serialize, SerializeStruct, Serializer};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -56,16 +57,31 @@ impl Histogram {
     }
 }
 
-/// In microseconds, the three that reports show.
+/// Three quantiles in microseconds, for readers, and the buckets, from which a histogram is read back.
 impl Serialize for Histogram {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let micros = |span: Duration| span.as_nanos() as f64 / 1000.0;
-        let mut fields = serializer.serialize_struct("Histogram", 4)?;
+        let mut fields = serializer.serialize_struct("Histogram", 5)?;
         fields.serialize_field("count", &self.count)?;
         fields.serialize_field("p50_us", &micros(self.quantile(0.5)))?;
         fields.serialize_field("p99_us", &micros(self.quantile(0.99)))?;
         fields.serialize_field("max_us", &micros(self.max))?;
+        fields.serialize_field("buckets", &self.counts.iter().collect::<Vec<_>>())?;
         fields.end()
+    }
+}
+
+impl<'de> Deserialize<'de> for Histogram {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(serde::Deserialize)]
+        struct Fields {
+            count: u64,
+            max_us: f64,
+            buckets: Vec<(u64, u64)>,
+        }
+        let fields = Fields::deserialize(deserializer)?;
+        let max = Duration::from_nanos((fields.max_us * 1000.0).round() as u64);
+        Ok(Self { counts: fields.buckets.into_iter().collect(), count: fields.count, max })
     }
 }
 
@@ -113,5 +129,7 @@ mod tests {
             assert!((found / micros - 1.0).abs() < 0.032, "{share}: {found}");
         }
         assert_eq!(Histogram::default().quantile(0.5), Duration::ZERO);
+        let read: Histogram = serde_json::from_value(serde_json::to_value(&all).unwrap()).unwrap();
+        assert_eq!(read, all);
     }
 }

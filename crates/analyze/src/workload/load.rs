@@ -4,7 +4,7 @@ use super::choice::scrambled;
 use super::content::{Body, Content};
 use super::histogram::Histogram;
 use futures_util::StreamExt;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -27,7 +27,7 @@ pub struct Load {
 }
 
 /// What was done, and how fast.
-#[derive(Debug, Clone, Default, Serialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Done {
     /// From the first operation's begin to the last one's end, in seconds.
     pub wall_secs: f64,
@@ -48,7 +48,7 @@ pub struct Done {
 }
 
 /// Operations of a kind.
-#[derive(Debug, Clone, Default, Serialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Operations {
     /// How long each took.
     pub latency: Histogram,
@@ -282,6 +282,14 @@ impl Done {
         };
         kind.latency.record(span);
         kind.amount += bytes;
+    }
+
+    /// Adds a further pass: its operations and its time.
+    pub(crate) fn add_pass(&mut self, pass: &Self) {
+        self.merge(pass);
+        self.wall_secs += pass.wall_secs;
+        self.errors += pass.errors;
+        self.first_error = self.first_error.take().or_else(|| pass.first_error.clone());
     }
 
     fn merge(&mut self, other: &Self) {

@@ -5,9 +5,10 @@ use super::load::{Done, Load, LoadError, Operation};
 use serde::Serialize;
 use std::sync::atomic::{AtomicU64, Ordering};
 use store::Entropy;
+use tokio::time::Instant;
 
 /// A mixed workload (Table 1).
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Mix {
     /// How many of a hundred operations are PUTs, the others GETs.
     pub put_percent: u64,
@@ -19,8 +20,10 @@ pub struct Mix {
     pub objects: u64,
     /// How many of them are there before it begins.
     pub filled: u64,
-    /// How many operations in all.
+    /// Least number of operations.
     pub operations: u64,
+    /// Least duration, in seconds: operations go on until both are reached. 0: the operations alone count.
+    pub seconds: f64,
     /// How many of them at a time.
     pub tasks: usize,
 }
@@ -46,9 +49,11 @@ impl Load {
     /// [`LoadError::WrongBytes`] at the first wrong body; [`LoadError::Failing`] when too many operations fail.
     pub async fn mix(&self, mix: &Mix) -> Result<Done, LoadError> {
         let (load, mix, next) = (self.clone(), mix.clone(), AtomicU64::new(0));
+        let begun = Instant::now();
         self.run(mix.tasks, move |_| {
             let number = next.fetch_add(1, Ordering::Relaxed);
-            (number < mix.operations).then(|| mix.operation(&load, number))
+            let goes_on = number < mix.operations || begun.elapsed().as_secs_f64() < mix.seconds;
+            goes_on.then(|| mix.operation(&load, number))
         })
         .await
     }
@@ -68,7 +73,16 @@ mod tests {
 
     fn mix(put_percent: u64) -> Mix {
         let choice = Choice::Zipfian;
-        Mix { put_percent, choice, size_bytes: 100_000, objects: 10, filled: 10, operations: 400, tasks: 7 }
+        Mix {
+            put_percent,
+            choice,
+            size_bytes: 100_000,
+            objects: 10,
+            filled: 10,
+            operations: 400,
+            seconds: 0.0,
+            tasks: 7,
+        }
     }
 
     #[test]
@@ -106,6 +120,18 @@ mod tests {
         assert!(load.page(None).await.unwrap().entries.is_empty());
         let gone = load.mix(&mix(0)).await.unwrap_err();
         assert!(matches!(gone, LoadError::Failing { .. }), "{gone}");
+    }
+
+    /// Runs ended after a number of operations, which the fastest system did in a fifth of a second: its CPU is counted
+    /// in ticks of 10 ms, and its rate was that of the first connections.
+    #[tokio::test]
+    async fn s570_a_run_goes_on_until_its_time_is_over() {
+        let (load, _) = load(1);
+        load.fill(10, 100_000, 3).await.unwrap();
+        let lasting = load.mix(&Mix { seconds: 0.2, operations: 5, ..mix(0) }).await.unwrap();
+        assert!(lasting.wall_secs >= 0.2 && lasting.operations() > 5, "{lasting:?}");
+        let counted = load.mix(&Mix { operations: 5, ..mix(0) }).await.unwrap();
+        assert_eq!(counted.operations(), 5);
     }
 
     /// The limit was each task's own: 32 of them could fail 640 operations in a run that counted as measured.

@@ -55,6 +55,9 @@ pub enum Workload {
     /// Reading them.
     #[serde(rename = "get-64k")]
     Get64K,
+    /// Reading objects of 64 KiB from the device: each once, nothing cached.
+    #[serde(rename = "get-64k-cold")]
+    Get64KCold,
     /// Section 3.3: all objects by pages of a listing, nothing cached.
     Enumerate,
     /// R-O on a store that was filled and overwritten many times.
@@ -65,21 +68,39 @@ pub enum Workload {
     AgedReadWrite,
 }
 
+/// State of the caches of server and kernel when a workload begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Caches {
+    /// Nothing: the server was started anew after the kernel's page cache was dropped.
+    Cold,
+    /// Every object: each was read once before, and all fit into the memory of the group.
+    Hot,
+    /// The content that preparing the workload left in the caches.
+    AsPrepared,
+    /// The workload reads nothing.
+    Unused,
+}
+
 /// How much of it.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Scale {
     /// Length of large objects, in bytes.
     pub size_bytes: u64,
     /// How many large objects there are before a mixed workload begins.
     pub objects: u64,
-    /// Operations of a mixed workload.
+    /// Least number of operations of a mixed workload.
     pub operations: u64,
+    /// Least duration of a measurement, in seconds.
+    pub seconds: f64,
     /// Clients, each with connections of its own.
     pub clients: usize,
     /// Operations under way at a time, of all clients together.
     pub threads: usize,
-    /// Operations on small objects.
+    /// Least number of operations on small objects, and how many of them are read again and again.
     pub small_operations: u64,
+    /// Objects of 64 KiB that are read once each, cold.
+    pub cold_objects: u64,
     /// Objects to enumerate.
     pub enumerated: u64,
     /// Length of objects to enumerate, in bytes.
@@ -92,7 +113,7 @@ pub struct Scale {
 
 impl Workload {
     /// All of them, in the order in which they make sense.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::WriteOnly,
         Self::ReadOnly,
         Self::ReadWrite,
@@ -100,6 +121,7 @@ impl Workload {
         Self::Get4K,
         Self::Put64K,
         Self::Get64K,
+        Self::Get64KCold,
         Self::Enumerate,
         Self::AgedReadOnly,
         Self::AgedReadWrite,
@@ -115,6 +137,7 @@ impl Workload {
             Self::Get4K => "get-4k",
             Self::Put64K => "put-64k",
             Self::Get64K => "get-64k",
+            Self::Get64KCold => "get-64k-cold",
             Self::Enumerate => "enumerate",
             Self::AgedReadOnly => "aged-R-O",
             Self::AgedReadWrite => "aged-R-W",
@@ -127,11 +150,12 @@ impl Workload {
             Self::WriteOnly => "95 PUT to 5 GET of large objects, uniform",
             Self::ReadOnly => "5 PUT to 95 GET of large objects, zipfian",
             Self::ReadWrite => "50 PUT to 50 GET of large objects, zipfian",
-            Self::Put4K => "new objects of 4 KiB",
-            Self::Get4K => "reading objects of 4 KiB, uniform",
-            Self::Put64K => "new objects of 64 KiB",
-            Self::Get64K => "reading objects of 64 KiB, uniform",
-            Self::Enumerate => "all objects by pages of a listing, cold",
+            Self::Put4K => "PUT of objects of 4 KiB",
+            Self::Get4K => "GET of objects of 4 KiB, uniform",
+            Self::Put64K => "PUT of objects of 64 KiB",
+            Self::Get64K => "GET of objects of 64 KiB, uniform",
+            Self::Get64KCold => "GET of objects of 64 KiB, each once",
+            Self::Enumerate => "all objects by pages of a listing",
             Self::AgedReadOnly => "R-O after overwriting three times the capacity",
             Self::AgedReadWrite => "R-W after overwriting three times the capacity",
         }
@@ -142,11 +166,36 @@ impl Workload {
         let Some(mix) = self.mix(scale) else {
             return format!("{} objects of {} KiB", scale.enumerated, scale.enumerated_bytes >> 10);
         };
-        let (operations, kib) = (mix.operations, mix.size_bytes >> 10);
-        format!(
-            "{operations} operations on {} objects of {kib} KiB, {} at a time by {} clients",
-            mix.objects, mix.tasks, scale.clients
-        )
+        let objects = match (mix.objects, mix.size_bytes >> 10) {
+            (u64::MAX, _) => "each a new key".to_owned(),
+            (count, kib) if kib < 1024 => format!("{count} objects of {kib} KiB"),
+            (count, kib) => format!("{count} objects of {} MiB", kib >> 10),
+        };
+        format!("{objects}, {} at a time by {} clients", mix.tasks, scale.clients)
+    }
+
+    /// Bytes of the objects that it may read.
+    pub fn read_bytes(self, scale: &Scale) -> u64 {
+        match self.mix(scale) {
+            Some(mix) if mix.put_percent < 100 => mix.objects * mix.size_bytes,
+            Some(_) => 0,
+            None => scale.enumerated * scale.enumerated_bytes,
+        }
+    }
+
+    /// State of the caches when the workload begins.
+    pub fn caches(self) -> Caches {
+        match self {
+            Self::ReadOnly | Self::Get64KCold | Self::Enumerate | Self::AgedReadOnly => Caches::Cold,
+            Self::Get4K | Self::Get64K => Caches::Hot,
+            Self::WriteOnly | Self::ReadWrite | Self::AgedReadWrite => Caches::AsPrepared,
+            Self::Put4K | Self::Put64K => Caches::Unused,
+        }
+    }
+
+    /// Whether it ends after all objects, so that it is done again, cold, until its time is over.
+    pub fn is_repeated(self) -> bool {
+        matches!(self, Self::Get64KCold | Self::Enumerate)
     }
 
     /// Whether the store is aged before it.
@@ -159,17 +208,18 @@ impl Workload {
     /// # Errors
     /// [`LoadError::NoRoom`] where it does not fit, or what [`Load::mix`] meets.
     pub async fn prepare(self, load: &Load, scale: &Scale, room_bytes: u64) -> Result<(), LoadError> {
-        let (objects, size_bytes) = self.filling(scale);
-        let at_once = self.mix(scale).map_or(0, |mix| mix.tasks as u64 * mix.size_bytes);
-        let needed_bytes = objects * size_bytes + at_once;
-        if needed_bytes > room_bytes {
-            return Err(LoadError::NoRoom { needed_bytes, room_bytes });
-        }
-        if self.is_aged() {
-            load.age(&Age::before(needed_bytes, room_bytes, scale.size_bytes)).await?;
-        }
-        load.fill(objects, size_bytes, scale.threads.min(SMALL_TASKS)).await?;
-        Ok(())
+        prepare(&[self], load, scale, room_bytes).await
+    }
+
+    /// Reads every object once, so that all are cached that can be.
+    ///
+    /// # Errors
+    /// What [`Load::mix`] meets.
+    pub async fn warm(self, load: &Load, scale: &Scale) -> Result<(), LoadError> {
+        let Some(mix) = self.mix(scale) else { return Ok(()) };
+        let once =
+            Mix { put_percent: 0, choice: Choice::InTurn, operations: mix.objects, seconds: 0.0, ..mix };
+        load.mix(&once).await.map(drop)
     }
 
     /// Does it.
@@ -185,7 +235,7 @@ impl Workload {
 
     /// Whether it is to find nothing cached: what it reads was written long ago.
     pub fn is_cold(self) -> bool {
-        matches!(self, Self::ReadOnly | Self::Enumerate | Self::AgedReadOnly)
+        self.caches() == Caches::Cold
     }
 
     /// What is to be there before it is measured: how many objects of how many bytes.
@@ -198,33 +248,94 @@ impl Workload {
 
     /// Its operations; [`Workload::Enumerate`] has none but pages.
     pub fn mix(self, scale: &Scale) -> Option<Mix> {
-        let large = |put_percent, choice| Mix {
+        let large = |put_percent, choice, objects| Mix {
             put_percent,
             choice,
             size_bytes: scale.size_bytes,
-            objects: scale.objects,
-            filled: scale.objects,
+            objects,
+            filled: objects,
             operations: scale.operations,
+            seconds: scale.seconds,
             tasks: scale.threads,
         };
-        let small = |put_percent: u64, size_bytes| Mix {
-            put_percent,
-            choice: if put_percent == 100 { Choice::InTurn } else { Choice::Uniform },
+        // Every PUT makes a new object.
+        let put = |size_bytes| Mix {
+            put_percent: 100,
+            choice: Choice::InTurn,
             size_bytes,
-            objects: scale.small_operations,
-            filled: if put_percent == 100 { 0 } else { scale.small_operations },
+            objects: u64::MAX,
+            filled: 0,
             operations: scale.small_operations,
+            seconds: scale.seconds,
             tasks: SMALL_TASKS,
         };
+        let get = |size_bytes| Mix {
+            put_percent: 0,
+            choice: Choice::Uniform,
+            objects: scale.small_operations,
+            filled: scale.small_operations,
+            ..put(size_bytes)
+        };
+        let cold = Mix {
+            choice: Choice::Scattered,
+            objects: scale.cold_objects,
+            filled: scale.cold_objects,
+            operations: scale.cold_objects,
+            seconds: 0.0,
+            ..get(64 << 10)
+        };
+        let (few, many) = (scale.objects.min(WRITTEN_OBJECTS_MAX), scale.objects);
         match self {
-            Self::WriteOnly => Some(large(95, Choice::Uniform)),
-            Self::ReadOnly | Self::AgedReadOnly => Some(large(5, Choice::Zipfian)),
-            Self::ReadWrite | Self::AgedReadWrite => Some(large(50, Choice::Zipfian)),
-            Self::Put4K => Some(small(100, 4 << 10)),
-            Self::Get4K => Some(small(0, 4 << 10)),
-            Self::Put64K => Some(small(100, 64 << 10)),
-            Self::Get64K => Some(small(0, 64 << 10)),
+            Self::WriteOnly => Some(large(95, Choice::Uniform, few)),
+            Self::ReadOnly | Self::AgedReadOnly => Some(large(5, Choice::Zipfian, many)),
+            Self::ReadWrite | Self::AgedReadWrite => Some(large(50, Choice::Zipfian, many)),
+            Self::Put4K => Some(put(4 << 10)),
+            Self::Get4K => Some(get(4 << 10)),
+            Self::Put64K => Some(put(64 << 10)),
+            Self::Get64K => Some(get(64 << 10)),
+            Self::Get64KCold => Some(cold),
             Self::Enumerate => None,
+        }
+    }
+}
+
+/// Objects of a workload that writes: it reads too little for a larger set to matter, and servers that replace objects
+/// keep the old ones for a while.
+const WRITTEN_OBJECTS_MAX: u64 = 64;
+
+/// Makes what is to be there before any of these workloads, which all begin with objects of the same length.
+///
+/// # Errors
+/// As [`Workload::prepare`].
+pub async fn prepare(
+    workloads: &[Workload],
+    load: &Load,
+    scale: &Scale,
+    room_bytes: u64,
+) -> Result<(), LoadError> {
+    let fillings = workloads.iter().map(|workload| workload.filling(scale));
+    let (objects, size_bytes) = fillings.max().unwrap_or_default();
+    let at_once = workloads.iter().filter_map(|workload| workload.mix(scale));
+    let at_once = at_once.map(|mix| mix.tasks as u64 * mix.size_bytes).max().unwrap_or_default();
+    let needed_bytes = objects * size_bytes + at_once;
+    if needed_bytes > room_bytes {
+        return Err(LoadError::NoRoom { needed_bytes, room_bytes });
+    }
+    if workloads.iter().any(|workload| workload.is_aged()) {
+        load.age(&Age::before(needed_bytes, room_bytes, scale.size_bytes)).await?;
+    }
+    load.fill(objects, size_bytes, scale.threads.min(SMALL_TASKS)).await?;
+    Ok(())
+}
+
+impl Caches {
+    /// A word for tables.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Cold => "cold",
+            Self::Hot => "hot",
+            Self::AsPrepared => "as prepared",
+            Self::Unused => "nothing read",
         }
     }
 }
@@ -258,9 +369,11 @@ impl Scale {
             size_bytes: 128 << 20,
             objects: 256,
             operations: 1024,
+            seconds: 20.0,
             clients: 3,
             threads: 128,
             small_operations: 100_000,
+            cold_objects: 100_000,
             enumerated: 1_000_000,
             enumerated_bytes: 4 << 10,
             verify_every: 8,
@@ -268,7 +381,7 @@ impl Scale {
         }
     }
 
-    /// What fits into 8 GiB and some minutes.
+    /// Objects of 16 MiB and runs of 20 s; what fits into 20 GiB.
     pub fn small() -> Self {
         Self {
             size_bytes: 16 << 20,
@@ -276,6 +389,7 @@ impl Scale {
             operations: 128,
             threads: 32,
             small_operations: 4000,
+            cold_objects: 16_384,
             enumerated: 20_000,
             ..Self::paper()
         }
@@ -287,8 +401,10 @@ impl Scale {
             size_bytes: 5 << 20,
             objects: 8,
             operations: 32,
+            seconds: 0.0,
             threads: 6,
             small_operations: 200,
+            cold_objects: 200,
             enumerated: 1500,
             ..Self::paper()
         }

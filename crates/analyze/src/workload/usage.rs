@@ -1,6 +1,6 @@
 //! CPU time of the client, of a server with its children, and of what the kernel does beside them, from `/proc`.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
@@ -9,7 +9,7 @@ use std::io;
 const TICK_SECS: f64 = 0.01;
 
 /// CPU seconds of a span of time.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Usage {
     /// Of this process: load, and tracing where that runs.
     pub client_secs: f64,
@@ -20,6 +20,16 @@ pub struct Usage {
     pub kernel_secs: f64,
     /// Of everything on the machine, interrupts included, and whatever else runs here.
     pub machine_secs: f64,
+}
+
+impl Usage {
+    /// Adds a further span of time.
+    pub(crate) fn add(&mut self, span: &Self) {
+        self.client_secs += span.client_secs;
+        self.server_secs = self.server_secs.zip(span.server_secs).map(|(one, other)| one + other);
+        self.kernel_secs += span.kernel_secs;
+        self.machine_secs += span.machine_secs;
+    }
 }
 
 /// What is watched, since when.
@@ -199,8 +209,12 @@ mod tests {
             .spawn()
             .unwrap();
         let meter = UsageMeter::start(Some(server.id()), None).unwrap();
-        std::thread::sleep(std::time::Duration::from_millis(600));
-        let used = meter.stop().unwrap();
+        // However little of the processor it gets: until it was counted, which a bound of a minute ends.
+        let used = (0..600).find_map(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(100));
+            Some(meter.stop().unwrap()).filter(|used| used.server_secs.is_some_and(|secs| secs > 0.05))
+        });
+        let used = used.unwrap_or_else(|| meter.stop().unwrap());
         let group = rustix::process::Pid::from_child(&server);
         rustix::process::kill_process_group(group, rustix::process::Signal::KILL).unwrap();
         server.wait().unwrap();

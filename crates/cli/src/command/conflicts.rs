@@ -128,10 +128,21 @@ fn find<'p>(of: &str, place: &'p Place) -> Result<Known<'p>> {
 fn find_conflict<'p>(id: &str, of: Option<&str>, place: &'p Place) -> Result<(Known<'p>, Conflict)> {
     let known = match of {
         Some(of) => vec![find(of, place)?],
-        None => environment::registry().mounts().into_iter().map(Known::Mounted).collect(),
+        None => {
+            let mounts = environment::registry().mounts().into_iter();
+            mounts.filter(|mount| !mount.holder.serves_buckets()).map(Known::Mounted).collect()
+        }
     };
     for volume in known {
-        if let Some(conflict) = volume.list()?.into_iter().find(|conflict| conflict.id == id) {
+        let listed = match volume.list() {
+            // A mount that just died, or that only serves buckets, must not hide the conflicts of all others.
+            Err(error) if of.is_none() => {
+                eprintln!("tenon: {error:#}");
+                continue;
+            }
+            listed => listed?,
+        };
+        if let Some(conflict) = listed.into_iter().find(|conflict| conflict.id == id) {
             return Ok((volume, conflict));
         }
     }

@@ -4,11 +4,14 @@ use crate::bucket::World;
 use crate::devices::{Devices, OpenDrive};
 use crate::drives::{Drives, Opening};
 use crate::exporting::{self, Exported};
+use crate::held;
 use crate::progress::Progress;
+use crate::rebuilding;
+use crate::scrubbing::{self, Rate};
 use crate::units;
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
-use drive::device::{Array, ArrayInfo, BlockDevice, FileDevice, Found, Io, MemberState, Shape};
+use drive::device::{Array, ArrayInfo, BlockDevice, FileDevice, Found, Io, MemberState, Rebuilt, Shape};
 use drive::pool::Membership;
 use drive::{Drive as Opened, FormatOptions, OpenOptions, Scrubbed, ZoneUse};
 use std::path::{Path, PathBuf};
@@ -19,7 +22,7 @@ use store::dir::{DirBuckets, DirOptions};
 use tokio::runtime::Runtime;
 
 /// Something is damaged.
-const EXIT_DAMAGED: u8 = 4;
+pub(crate) const EXIT_DAMAGED: u8 = 4;
 
 /// How many zones are shown in a line of a map.
 const ZONES_A_LINE: usize = 64;
@@ -57,63 +60,86 @@ enum Action {
         force: bool,
     },
     /// Make a device the one that is missing of a drive on several; what was on it is gone
+    ///
+    /// As long as the other devices have parity left, the drive is scrubbed first, so that nothing wrong is computed from a damaged device.
+    /// If a process serves or mounts the drive, that process rebuilds the device, while it serves on.
     Rebuild {
-        /// The drive's devices: /dev/a,/dev/b,... or drive:///dev/a,/dev/b,...
-        #[arg(value_name = "DRIVE", value_parser = Devices::parse)]
-        devices: Devices,
+        /// The drive's devices: /dev/a /dev/b ..., or /dev/a,/dev/b,... or drive:///dev/a,/dev/b,...
+        #[arg(required = true, value_name = "DRIVE")]
+        devices: Vec<PathBuf>,
         /// The new device, or one that missed writes
+        #[arg(required = true)]
         device: PathBuf,
         /// Also if there is something else on it
         #[arg(long)]
         force: bool,
+        /// Do not scrub the drive first
+        #[arg(long)]
+        no_scrub: bool,
+        /// If the drive is served, read at most so much per second [default: 64MiB]
+        #[arg(long, value_name = "SIZE", value_parser = units::size_bytes)]
+        rate: Option<u64>,
     },
     /// Make one pool of several drives, or add empty drives to a pool
     ///
     /// A key of a pool lives on one of its drives. Name all: those that the pool has, and those that it is to have. Of drives that are of no
     /// pool yet one may have objects.
     Join {
-        /// The drives: /dev/a+/dev/b+... or drive:///dev/a+/dev/b+..., each a device or an array: /dev/a+/dev/b,/dev/c,...
-        #[arg(value_name = "DRIVES", value_parser = Drives::parse)]
-        drives: Drives,
+        /// The drives: /dev/a /dev/b ..., or /dev/a+/dev/b+... or drive:///dev/a+/dev/b+..., each a device or an array:
+        /// /dev/a+/dev/b,/dev/c,...
+        #[arg(required = true, value_name = "DRIVES")]
+        drives: Vec<PathBuf>,
     },
     /// Show what there is on a drive, or on the drives of a pool
     Info {
-        /// The drive's device, or its devices: /dev/a,/dev/b,... or drive:///dev/a,/dev/b,...; of a pool /dev/a+/dev/b+...
-        #[arg(value_name = "DRIVE", value_parser = Drives::parse)]
-        drives: Drives,
+        /// The drive's devices: /dev/a /dev/b ..., or /dev/a,/dev/b,... or drive:///dev/a,/dev/b,...; of a pool /dev/a+/dev/b+...
+        #[arg(required = true, value_name = "DRIVE")]
+        drives: Vec<PathBuf>,
         /// Print one JSON object
         #[arg(long)]
         json: bool,
     },
     /// Show what each zone is used for
     Map {
-        /// The drive's device, or its devices: /dev/a,/dev/b,... or drive:///dev/a,/dev/b,...
-        #[arg(value_name = "DRIVE", value_parser = Devices::parse)]
-        devices: Devices,
+        /// The drive's devices: /dev/a /dev/b ..., or /dev/a,/dev/b,... or drive:///dev/a,/dev/b,...; of a pool /dev/a+/dev/b+...
+        #[arg(required = true, value_name = "DRIVE")]
+        drives: Vec<PathBuf>,
     },
     /// Compare the index with the space, block by block; objects are not read
+    ///
+    /// If the drive is too damaged to be opened, it says what is whole; `tenon drive export --before-damage` copies that.
     Check {
-        /// The drive's device, or its devices: /dev/a,/dev/b,... or drive:///dev/a,/dev/b,...
-        #[arg(value_name = "DRIVE", value_parser = Devices::parse)]
-        devices: Devices,
+        /// The drive's devices: /dev/a /dev/b ..., or /dev/a,/dev/b,... or drive:///dev/a,/dev/b,...; of a pool /dev/a+/dev/b+...
+        #[arg(required = true, value_name = "DRIVE")]
+        drives: Vec<PathBuf>,
     },
     /// Read everything and compare it with its checksums; what other devices have right is written anew
+    ///
+    /// If a process serves or mounts the drive, that process scrubs it, while it serves on. If the command is interrupted, so is the scrub.
     Scrub {
-        /// The drive's device, or its devices: /dev/a,/dev/b,... or drive:///dev/a,/dev/b,...
-        #[arg(value_name = "DRIVE", value_parser = Devices::parse)]
-        devices: Devices,
+        /// The drive's devices: /dev/a /dev/b ..., or /dev/a,/dev/b,... or drive:///dev/a,/dev/b,...; of a pool /dev/a+/dev/b+...
+        #[arg(required = true, value_name = "DRIVE")]
+        drives: Vec<PathBuf>,
+        /// Read at most so much per second [default: no limit; 64MiB if the drive is served]
+        #[arg(long, value_name = "SIZE", value_parser = units::size_bytes)]
+        rate: Option<u64>,
     },
     /// Copy objects into a directory, a directory for each bucket; `tenon serve dirs:///DIR` serves them
     ///
     /// Goes on where it was interrupted. Exit code 1 if an object was left out: it is damaged, cannot be read, or no file can be it.
     Export {
-        /// The drive's device, or its devices: /dev/a,/dev/b,... or drive:///dev/a,/dev/b,...; of a pool /dev/a+/dev/b+...
-        #[arg(value_name = "DRIVE", value_parser = Drives::parse)]
-        drives: Drives,
+        /// The drive's devices: /dev/a /dev/b ..., or /dev/a,/dev/b,... or drive:///dev/a,/dev/b,...; of a pool /dev/a+/dev/b+...
+        #[arg(required = true, value_name = "DRIVE")]
+        drives: Vec<PathBuf>,
         /// Of a pool, what there is on drives that are not missing
         #[arg(long)]
         degraded: bool,
+        /// Copy what is whole of a damaged drive: the state before the first damaged frame of its log, and what can be read of its
+        /// index; the rest is named on standard error
+        #[arg(long)]
+        before_damage: bool,
         /// Where to; made if it is not there
+        #[arg(required = true)]
         dir: PathBuf,
         /// This bucket only
         #[arg(long, value_name = "NAME")]
@@ -126,29 +152,97 @@ impl Drive {
         let runtime = Runtime::new().context("cannot start")?;
         let world = World::real()?;
         let read_only = OpenOptions { read_only: true, ..OpenOptions::default() };
-        let open = |devices: &Devices| runtime.block_on(devices.open(read_only, &world));
         match self.action {
-            Action::Format { devices, data, parity, size, zone, force } => {
+            Action::Format { devices, data, parity, size, zone: zone_bytes, force } => {
                 let shape = shape(devices.len(), data, parity)?;
-                format(&devices, shape, size, zone, force, &world)?;
+                NewDrive { paths: &devices, shape, size, zone_bytes, force }.make(&world)?;
             }
-            Action::Rebuild { devices, device, force } => rebuild(&devices, &device, force, &world)?,
-            Action::Join { drives } => runtime.block_on(joining(&drives, &world))?,
-            Action::Info { drives, json } => runtime.block_on(shown(&drives, json, read_only, &world))?,
-            Action::Map { devices } => map(&open(&devices)?.drive),
-            Action::Check { devices } => return runtime.block_on(check(&open(&devices)?.drive)),
-            Action::Scrub { devices } => return runtime.block_on(scrub(&devices, &world)),
-            Action::Export { drives, degraded, dir, bucket } => {
-                let opening = Opening { options: read_only, degraded };
+            Action::Rebuild { devices, device, force, no_scrub, rate } => {
+                let devices = one_drive(&devices)?;
+                if let Some(holder) = held::holder_of(&devices) {
+                    return rebuilding::ask(&holder, &devices, &device, (force, no_scrub), rate);
+                }
+                return runtime.block_on(rebuild(&devices, &device, force, no_scrub, &world));
+            }
+            Action::Join { drives } => runtime.block_on(joining(&joined(&drives)?, &world))?,
+            Action::Info { drives, json } => {
+                runtime.block_on(shown(&named(&drives)?, json, read_only, &world))?;
+            }
+            Action::Map { drives } => {
+                let open = async |devices: Devices| {
+                    map(&devices.open(read_only, &world).await?.drive);
+                    Ok(ExitCode::SUCCESS)
+                };
+                return runtime.block_on(on_each(&named(&drives)?, open));
+            }
+            Action::Check { drives } => {
+                let check = async |devices: Devices| check_any(&devices, read_only, &world).await;
+                return runtime.block_on(on_each(&named(&drives)?, check));
+            }
+            Action::Scrub { drives, rate } => {
+                let drives = named(&drives)?;
+                if let Some(code) = scrubbing::ask(&drives, rate)? {
+                    return Ok(code);
+                }
+                let scrub = async |devices: Devices| scrub(&devices, rate, &world).await;
+                return runtime.block_on(on_each(&drives, scrub));
+            }
+            Action::Export { drives, degraded, before_damage, dir, bucket } => {
+                let (options, drives) = (OpenOptions { before_damage, ..read_only }, named(&drives)?);
                 let export = async {
-                    let buckets = drives.open(opening, &world).await?.exported(degraded).await?;
-                    export(&buckets, &dir, bucket.as_deref(), &world).await
+                    let opened = drives.open(Opening { options, degraded }, &world).await?;
+                    let lost = opened.all().iter().map(told_losses).sum::<usize>();
+                    // A pool would want all of its drives to be whole: what is left is read drive by drive.
+                    let buckets = opened.exported(degraded || before_damage).await?;
+                    let code = export(&buckets, &dir, bucket.as_deref(), &world).await?;
+                    Ok(if lost == 0 { code } else { ExitCode::from(EXIT_DAMAGED) })
                 };
                 return runtime.block_on(export);
             }
         }
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// One word names drives; several are the devices of one.
+fn named(words: &[PathBuf]) -> Result<Drives> {
+    match words {
+        [word] => Drives::parse(&word.to_string_lossy()),
+        devices => Ok(Devices::of(devices.iter().map(PathBuf::as_path))?.into()),
+    }
+}
+
+/// The drives to join: several words are several drives.
+fn joined(words: &[PathBuf]) -> Result<Drives> {
+    let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
+    match words.as_slice() {
+        [word] => Drives::parse(word),
+        words => Drives::each_of(words.iter().map(AsRef::as_ref)),
+    }
+}
+
+/// The devices of the one drive that words name.
+fn one_drive(words: &[PathBuf]) -> Result<Devices> {
+    match words {
+        [word] => Devices::parse(&word.to_string_lossy()),
+        devices => Devices::of(devices.iter().map(PathBuf::as_path)),
+    }
+}
+
+/// Does something to each drive, and says of several which it is. Returns the first exit code that tells of damage.
+async fn on_each(drives: &Drives, act: impl AsyncFn(Devices) -> Result<ExitCode>) -> Result<ExitCode> {
+    let all: Vec<&Devices> = drives.each().collect();
+    let mut code = ExitCode::SUCCESS;
+    for devices in &all {
+        if all.len() > 1 {
+            println!("{devices}");
+        }
+        let of_one = act((*devices).clone()).await?;
+        if of_one != ExitCode::SUCCESS {
+            code = of_one;
+        }
+    }
+    Ok(code)
 }
 
 /// What several devices are to be; `None` for one.
@@ -171,26 +265,43 @@ fn shape(devices: usize, data: Option<usize>, parity: Option<usize>) -> Result<O
     }
 }
 
-fn format(
-    paths: &[PathBuf],
+/// A drive that is to be made.
+struct NewDrive<'a> {
+    paths: &'a [PathBuf],
     shape: Option<Shape>,
+    /// The length of the files that are made for it; none are made without.
     size: Option<u64>,
-    zone: Option<u64>,
+    zone_bytes: Option<u64>,
     force: bool,
-    world: &World,
-) -> Result<()> {
-    let named = Devices::of(paths.iter().map(PathBuf::as_path))?;
-    let mut devices = Vec::new();
-    for path in paths {
-        devices.push((path.display().to_string(), empty_device(path, size, force)?));
+}
+
+impl NewDrive<'_> {
+    /// Makes the drive. If that fails, files that were made for it are removed.
+    fn make(&self, world: &World) -> Result<()> {
+        let new: Vec<&PathBuf> = self.paths.iter().filter(|path| !path.exists()).collect();
+        let made = self.format(world);
+        if made.is_err() {
+            for path in new {
+                let _ = std::fs::remove_file(path);
+            }
+        }
+        made
     }
-    let device = match shape {
-        Some(shape) => array_of(devices, shape, world)?,
-        None => devices.swap_remove(0).1.device(),
-    };
-    Opened::format(&device, FormatOptions { zone_bytes: zone }, &world.entropy)?;
-    println!("{named} is a drive; serve it with `tenon serve drive://{named}`");
-    Ok(())
+
+    fn format(&self, world: &World) -> Result<()> {
+        let named = Devices::of(self.paths.iter().map(PathBuf::as_path))?;
+        let mut devices = Vec::new();
+        for path in self.paths {
+            devices.push((path.display().to_string(), empty_device(path, self.size, self.force)?));
+        }
+        let device = match self.shape {
+            Some(shape) => array_of(devices, shape, world)?,
+            None => devices.swap_remove(0).1.device(),
+        };
+        Opened::format(&device, FormatOptions { zone_bytes: self.zone_bytes }, &world.entropy)?;
+        println!("{named} is a drive; serve it with `tenon serve drive://{named}`");
+        Ok(())
+    }
 }
 
 /// A device on which there is nothing.
@@ -214,24 +325,44 @@ fn array_of(devices: Vec<(String, Io)>, shape: Shape, world: &World) -> Result<A
     Ok(Arc::new(Found::look(devices).open(false)?))
 }
 
-fn rebuild(devices: &Devices, path: &Path, force: bool, world: &World) -> Result<()> {
+async fn rebuild(
+    devices: &Devices,
+    path: &Path,
+    force: bool,
+    no_scrub: bool,
+    world: &World,
+) -> Result<ExitCode> {
     let device = FileDevice::open(path)?;
     let is_blank = is_blank(&device)?;
     let io = Io::open(device);
-    let array = devices.array_for(path, &io)?;
+    let array = Arc::new(devices.array_for(path, &io)?);
     if !force && !is_blank && !array.was_member(&io) {
         bail!("there is something on {}; --force rebuilds the drive on it all the same", path.display());
     }
-    let progress = Progress::start();
-    let tell = |done: u64, all: u64| progress.tell(&format!("{}% rebuilt", done * 100 / all));
-    let number = array.rebuild(path.display().to_string(), &io, &world.entropy, tell)?;
-    drop(progress);
-    println!("{} is member {number} of the drive from now on", path.display());
-    Ok(())
+    let mut code = ExitCode::SUCCESS;
+    if array.spare() > 0 && !no_scrub {
+        let (io, clock) = (Io::Array(array.clone()), world.clock.clone());
+        let open = move || Opened::open(io, OpenOptions::default(), clock);
+        let drive = tokio::task::spawn_blocking(open).await??;
+        code = scrub_open(&drive, None).await?;
+        drive.close().await?;
+    }
+    let rebuilt = rebuild_on(array, path, io, world).await?;
+    Ok(rebuilding::show(path, rebuilt.member, rebuilt.rows_lost, code))
+}
+
+async fn rebuild_on(array: Arc<Array>, path: &Path, io: Io, world: &World) -> Result<Rebuilt> {
+    let (name, entropy) = (path.display().to_string(), world.entropy.clone());
+    let rebuilt = tokio::task::spawn_blocking(move || {
+        let progress = Progress::start();
+        let tell = |done: u64, all: u64| progress.tell(&format!("{}% rebuilt", done * 100 / all));
+        array.rebuild(name, &io, &entropy, tell)
+    });
+    Ok(rebuilt.await??)
 }
 
 /// Whether the beginning, where file systems, partition tables and drives say what they are, is empty.
-fn is_blank(device: &dyn BlockDevice) -> Result<bool> {
+pub(crate) fn is_blank(device: &dyn BlockDevice) -> Result<bool> {
     let mut beginning = drive::device::Buffer::zeroed((128 << 10).min(device.len_bytes() as usize));
     device.read_at(0, &mut beginning).context("cannot read the device")?;
     Ok(beginning.iter().all(|&byte| byte == 0))
@@ -382,6 +513,33 @@ fn map(drive: &Opened) {
     }
 }
 
+/// Prints what an opening before the damage left out. Returns how much that is.
+fn told_losses(drive: &Opened) -> usize {
+    drive.losses().iter().for_each(|line| eprintln!("left out: {line}"));
+    drive.losses().len()
+}
+
+/// Checks a drive or, where it cannot be opened, says what of it is whole.
+async fn check_any(devices: &Devices, options: OpenOptions, world: &World) -> Result<ExitCode> {
+    let error = match devices.open(options, world).await {
+        Ok(opened) => return check(&opened.drive).await,
+        Err(error) => error,
+    };
+    let is_damage = error.chain().any(|cause| cause.downcast_ref().is_some_and(drive::Error::is_damage));
+    if !is_damage {
+        return Err(error);
+    }
+    let before = OpenOptions { before_damage: true, ..options };
+    // A drive without superblocks or manifest has said why.
+    let Ok(opened) = devices.open(before, world).await else { return Err(error) };
+    println!("the drive cannot be used: {:#}", error.root_cause());
+    check(&opened.drive).await?;
+    println!(
+        "`tenon drive export --before-damage {devices} DIR` copies what is whole; keep the devices as they are until then"
+    );
+    Ok(ExitCode::from(EXIT_DAMAGED))
+}
+
 async fn check(drive: &Opened) -> Result<ExitCode> {
     let checked = drive.check().await?;
     checked.problems.iter().for_each(|line| println!("{line}"));
@@ -422,7 +580,7 @@ async fn export(
     Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-async fn scrub(devices: &Devices, world: &World) -> Result<ExitCode> {
+async fn scrub(devices: &Devices, rate: Option<u64>, world: &World) -> Result<ExitCode> {
     let open = |read_only| devices.open(OpenOptions { read_only, ..OpenOptions::default() }, world);
     let opened = open(true).await?;
     let drive = match opened.array {
@@ -433,18 +591,14 @@ async fn scrub(devices: &Devices, world: &World) -> Result<ExitCode> {
         }
         None => opened.drive,
     };
+    scrub_open(&drive, rate).await
+}
+
+/// Scrubs a drive, and prints what was found.
+async fn scrub_open(drive: &Opened, rate: Option<u64>) -> Result<ExitCode> {
     let progress = Progress::start();
     let tell = |so_far: &Scrubbed| progress.tell(&format!("{} objects read", so_far.objects));
-    let scrubbed = drive.scrub(tell).await?;
+    let scrubbed = drive.scrub_at(&Rate::new(rate), tell).await?;
     drop(progress);
-    scrubbed.damaged.iter().for_each(|line| println!("{line}"));
-    let damaged = scrubbed.damaged.len();
-    if scrubbed.mended > 0 {
-        println!(
-            "{} blocks of a device were damaged, and were written anew from the others",
-            scrubbed.mended
-        );
-    }
-    println!("{} objects, {} MiB read, {damaged} damaged", scrubbed.objects, scrubbed.bytes >> 20);
-    Ok(if damaged == 0 { ExitCode::SUCCESS } else { ExitCode::from(EXIT_DAMAGED) })
+    Ok(scrubbing::show(&scrubbed))
 }

@@ -1,6 +1,6 @@
 //! `tenon format`: makes a volume.
 
-use crate::bucket::{Bucket, World};
+use crate::bucket::{self, Bucket, World};
 use crate::embedded;
 use crate::flags::{Conflict, StoreFlags};
 use crate::units;
@@ -88,6 +88,10 @@ impl Format {
             self.write_record(&volume, &record)?;
         }
         self.say(&volume, made.then_some(record.id.as_str()), drive_bytes);
+        if made && record.naming == vfs::Naming::Inode {
+            let state = bucket::state_dir(&volume, None, &self.store);
+            eprintln!("tenon: {}", names_warning(&volume.url(), &state));
+        }
         Ok(ExitCode::SUCCESS)
     }
 
@@ -162,11 +166,24 @@ impl Format {
     }
 }
 
+/// Says where the names of a volume named by inode are, and how to back them up.
+pub(crate) fn names_warning(url: &str, state: &Path) -> String {
+    format!(
+        "the names of {url} are only in {} on this machine: without it all files are lost; back them up with `tenon backup {url} FILE`",
+        state.display()
+    )
+}
+
 /// A number that no other volume has.
 pub(crate) fn random_id() -> Result<u64> {
-    let mut bytes = [0; 8];
+    random_bytes().map(u64::from_le_bytes)
+}
+
+/// Random bytes of the machine.
+pub(crate) fn random_bytes<const N: usize>() -> Result<[u8; N]> {
+    let mut bytes = [0; N];
     File::open("/dev/urandom")
         .and_then(|mut source| source.read_exact(&mut bytes))
         .context("cannot draw a random number from /dev/urandom")?;
-    Ok(u64::from_le_bytes(bytes))
+    Ok(bytes)
 }

@@ -159,7 +159,11 @@ impl Fsck {
         let audit = vfs::Audit::make(engine.as_ref(), store, record, prefix).await?;
         audit.violations.iter().for_each(|violation| findings.left(violation));
         for (ino, key) in audit.missing {
-            findings.left(&format!("the content of inode {ino} is lost: {key}"));
+            let file = match meta::namespace::read_path(engine.as_ref(), ino) {
+                Ok(names) => names.iter().map(|name| format!("/{name}")).collect(),
+                Err(_) => format!("inode {ino}, which has no name"),
+            };
+            findings.left(&format!("the content of {file} is lost: {key}"));
         }
         for key in audit.unused {
             let what = format!("content that no file has: {key}");

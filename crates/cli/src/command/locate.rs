@@ -45,21 +45,27 @@ impl Locate {
         Ok(())
     }
 
-    /// By the rules of naming alone; the object need not exist.
+    /// By a mount of the volume. Without one by the rules of naming alone; the object need not exist then.
     fn path_of(&self, key: &str) -> Result<()> {
         let volume = Volume::parse_unchecked(&self.target)?;
         let inside = key.strip_prefix(volume.prefix()).filter(|rest| !rest.is_empty());
         let inside = inside.ok_or_else(|| anyhow!("'{key}' is not in {}", volume.url()))?;
-        let path = names::key_to_path(&ObjectKey::try_from(inside)?).join(&b'/');
-        let path = String::from_utf8_lossy(&path).into_owned();
         let mounts = environment::registry().mounts().into_iter();
-        let mounted: Vec<String> = mounts
-            .filter(|mount| mount.holder.volume == volume.url())
-            .flat_map(|mount| {
-                let inside = mount.holder.mount_points().map(|root| root.join(&path).display().to_string());
-                inside.collect::<Vec<_>>()
-            })
-            .collect();
+        let mounts: Vec<Mount> = mounts.filter(|mount| mount.holder.volume == volume.url()).collect();
+        let path = match mounts.iter().find(|mount| !mount.holder.serves_buckets()) {
+            Some(mount) => asked(mount, key)?
+                .ok_or_else(|| anyhow!("no file of {} has the object '{key}'", volume.url()))?,
+            None if is_content(inside) => {
+                bail!("the path of '{key}' is in the names of {}: mount it, and ask again", volume.url())
+            }
+            None => {
+                let path = names::key_to_path(&ObjectKey::try_from(inside)?).join(&b'/');
+                String::from_utf8_lossy(&path).into_owned()
+            }
+        };
+        let roots = mounts.iter().filter(|mount| !mount.holder.is_served());
+        let roots = roots.flat_map(|mount| mount.holder.mount_points());
+        let mounted: Vec<String> = roots.map(|root| root.join(&path).display().to_string()).collect();
         if self.json {
             println!("{}", serde_json::json!({ "path": path, "mounted": mounted }));
         } else if mounted.is_empty() {
@@ -68,6 +74,23 @@ impl Locate {
             mounted.iter().for_each(|path| println!("{path}"));
         }
         Ok(())
+    }
+}
+
+/// Whether a key, without the volume's prefix, is as those of content are that have no path in them.
+fn is_content(key: &str) -> bool {
+    let name = key.strip_prefix(".tenon/inodes/").or_else(|| key.strip_prefix("inodes/"));
+    let numbers = name.and_then(|name| name.rsplit('/').next()?.split_once('-'));
+    let is_number = |text: &str| text.len() == 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    numbers.is_some_and(|(ino, unique)| is_number(ino) && is_number(unique))
+}
+
+/// The path of an object in a mount.
+fn asked(mount: &Mount, key: &str) -> Result<Option<String>> {
+    let mut client = Client::connect(mount)?;
+    match client.ask(&Request::PathOf { key_hex: store::hex(key.as_bytes()) }, |_| {})? {
+        Answer::PathOf { path } => Ok(path),
+        other => client.unexpected(&other),
     }
 }
 

@@ -1,6 +1,7 @@
 //! One file per command.
 
 pub(crate) mod analyze;
+pub(crate) mod backup;
 pub(crate) mod conflicts;
 pub(crate) mod drive;
 pub(crate) mod events;
@@ -13,6 +14,8 @@ pub(crate) mod mount;
 pub(crate) mod object;
 pub(crate) mod quota;
 pub(crate) mod rebuild;
+pub(crate) mod remount;
+pub(crate) mod restore;
 pub(crate) mod serve;
 pub(crate) mod status;
 pub(crate) mod umount;

@@ -2,9 +2,14 @@
 //!
 //! Order matters: everything that can be refused without touching anything comes first; the directory is mounted last.
 
-use crate::bucket::World;
+use crate::allocator;
+use crate::bucket::{self, World};
+use crate::command::format;
+use crate::control::client::Client;
+use crate::control::protocol::Status;
 use crate::daemon;
 use crate::endpoint;
+use crate::environment;
 use crate::flags::{EndpointFlags, LogFlags, MountFlags, StoreFlags, ViewFlags, VolumeFlags};
 use crate::logging::{self, LogFile};
 use crate::opened::{self, Opened, Wanted};
@@ -14,11 +19,13 @@ use crate::viewing;
 use crate::volume::Volume;
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use fuse::MountPointError;
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::runtime::{Handle, Runtime};
 use views::Ruleset;
 
@@ -74,7 +81,7 @@ impl Mount {
         if (self.mount.allow_suid || self.mount.allow_dev) && !rustix::process::geteuid().is_root() {
             bail!("only root may mount with --allow-suid or --allow-dev");
         }
-        let ViewFlags { views, events, handler } = &self.views;
+        let ViewFlags { views, events, handler, .. } = &self.views;
         if views.is_none() && (!handler.handler.is_empty() || events.access_events) {
             bail!("--handler and --access-events are for views: add --views FILE");
         }
@@ -90,13 +97,18 @@ impl Mount {
             );
         }
         let (mount_point, also) = self.mount_points()?;
+        self.agrees_with_others(&volume)?;
         let state = opened::take_state(&volume, mount_point.clone(), &also, &self.volume_flags, &self.store)?;
         let mount_points = [vec![mount_point], also].concat();
         let log = self.start_log(&state)?;
+        allocator::keep_within(self.volume_flags.memory_limit);
         let runtime = Runtime::new().context("cannot start")?;
+        let is_mounted = AtomicBool::new(false);
         let ended = runtime.block_on(async {
-            let wanted = Wanted { flags: &self.views, rulesets };
-            let served = self.start(&volume, &mount_points, &state, wanted, runtime.handle()).await?;
+            let wanted = Wanted { flags: &self.views, rulesets, top_mode: self.views_mode(&volume) };
+            let served =
+                self.start(&volume, &mount_points, &state, log.as_ref(), wanted, runtime.handle()).await?;
+            is_mounted.store(true, Ordering::Relaxed);
             if let (true, Some(log)) = (self.daemon_child, &log) {
                 log.take_stderr().context("cannot log")?;
                 daemon::announce()?;
@@ -106,9 +118,13 @@ impl Mount {
         if ended.is_err() {
             mount_points.iter().for_each(|mount_point| leave_no_dead_mount(mount_point));
         }
-        // Before the runtime, whose end closes the connection that `tenon umount` waits on.
-        drop(state);
         serving::end(runtime);
+        // The last thing that is given up: who waits for it finds everything closed.
+        if is_mounted.into_inner() {
+            drop(state)
+        } else {
+            state.abandon()
+        }
         ended.map(|()| ExitCode::SUCCESS)
     }
 
@@ -122,9 +138,23 @@ impl Mount {
         }
     }
 
+    /// The mode of `.views`. A view shows files without regard to the permissions of the directories that they lie in, so
+    /// that users whom these keep out must not get in here unless a flag says so.
+    fn views_mode(&self, volume: &Volume) -> Option<u16> {
+        let is_closed =
+            self.mount.allow_other && !self.views.views_for_all && !opened::is_views_alone(volume);
+        is_closed.then_some(0o700)
+    }
+
     /// Where to mount, and where else: no directory lies in another.
     fn mount_points(&self) -> Result<(PathBuf, Vec<PathBuf>)> {
-        let check = |path: &Path| fuse::check_mount_point(path, self.mount.nonempty);
+        let check = |path: &Path| match fuse::check_mount_point(path, self.mount.nonempty) {
+            Err(MountPointError::Dead(dead)) => {
+                take_over(&dead)?;
+                Ok(fuse::check_mount_point(path, self.mount.nonempty)?)
+            }
+            checked => anyhow::Ok(checked?),
+        };
         let mount_point = check(self.mount_point.as_deref().unwrap_or(Path::new(&self.volume)))?;
         let mut also: Vec<PathBuf> = Vec::new();
         for path in &self.mount.also {
@@ -159,11 +189,15 @@ impl Mount {
         volume: &Volume,
         mount_points: &[PathBuf],
         state: &State,
+        log: Option<&LogFile>,
         wanted: Wanted<'_>,
         runtime: &Handle,
     ) -> Result<Served> {
         let world = World::real()?;
         let is_alone = self.mount.also.is_empty();
+        if self.serve.is_some() {
+            endpoint::check(&self.endpoint)?;
+        }
         let opened =
             Opened::open(volume, state, &self.volume_flags, &self.store, is_alone, Some(wanted), &world)
                 .await?;
@@ -172,11 +206,38 @@ impl Mount {
         let sessions = mount_points.iter().map(mount).collect::<Result<Vec<_>, _>>()?;
         let server = match self.serve {
             Some(address) => {
-                Some(endpoint::start(&opened, address, &self.endpoint, &self.store, state, &world).await?)
+                let (memory_limit, at) = (self.volume_flags.memory_limit, (state, &world));
+                Some(endpoint::start(&opened, address, &self.endpoint, &self.store, memory_limit, at).await?)
             }
             None => None,
         };
-        Served::start(opened, sessions, server, state).await
+        if opened.names_only_here {
+            say_where_names_are(volume, state.root(), log.is_none());
+        }
+        Served::start(opened, sessions, server, state, log).await
+    }
+
+    /// Mounts of a bucket on this machine are all with `--shared` or all without.
+    fn agrees_with_others(&self, volume: &Volume) -> Result<()> {
+        let (url, server) = (volume.url(), bucket::endpoint(&self.store));
+        let mounts = environment::registry().mounts().into_iter().filter(|mount| mount.holder.volume == url);
+        let others = mounts.filter_map(|mount| Client::connect(&mount).ok()?.status().ok());
+        let differs = |other: &Status| {
+            !other.ending && other.server == server && other.shared != self.volume_flags.shared
+        };
+        let places: Vec<String> = others.filter(differs).map(|other| other.mount_point).collect();
+        let at = places.join(" and ");
+        match (places.is_empty(), self.volume_flags.shared) {
+            (true, _) => Ok(()),
+            (false, false) => {
+                bail!("{url} is mounted with --shared at {at}: mount it with --shared here, too")
+            }
+            (false, true) => {
+                bail!(
+                    "{url} is mounted without --shared at {at}: unmount it there, or leave --shared out here"
+                )
+            }
+        }
     }
 
     fn fuse_options(&self, volume: &Volume) -> fuse::MountOptions {
@@ -192,6 +253,25 @@ impl Mount {
             threads: processors.clamp(*FUSE_THREADS.start(), *FUSE_THREADS.end()),
             is_shared: !self.mount.also.is_empty(),
         }
+    }
+}
+
+/// Takes the mount of a process that died away, so that fstab and systemd can mount again without a hand.
+fn take_over(mount_point: &Path) -> Result<()> {
+    if fuse::mounted_at(mount_point).context("cannot read the mount table")?.is_none() {
+        bail!("{} lies in a mount that is dead; `tenon umount` that one first", mount_point.display());
+    }
+    eprintln!("tenon: the mount at {} was dead; it is mounted anew", mount_point.display());
+    Ok(fuse::detach(mount_point)?)
+}
+
+/// Warns that no bucket shows the names of this volume.
+fn say_where_names_are(volume: &Volume, state: &Path, is_log_on_stderr: bool) {
+    let warning = format::names_warning(&volume.url(), state);
+    tracing::info!("{warning}");
+    // Without a log file the line above is on standard error already.
+    if !is_log_on_stderr {
+        eprintln!("tenon: {warning}");
     }
 }
 

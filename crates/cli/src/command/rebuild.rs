@@ -43,13 +43,23 @@ impl Rebuild {
         }
         let volume = Volume::parse(&self.volume)?;
         let root = bucket::state_dir(&volume, self.state_dir.as_deref(), &self.store);
+        let runtime = tokio::runtime::Runtime::new().context("cannot start")?;
         if !metadata::is_in(&root) {
-            bail!("there is no metadata of {} in {}; `tenon mount` makes it", volume.url(), root.display());
+            let (url, root) = (volume.url(), root.display());
+            if runtime.block_on(self.is_by_inode(&volume))? {
+                bail!("the names of {url} are not in {root}, and in no bucket: {}", restore_hint(&url));
+            }
+            bail!("there is no metadata of {url} in {root}; `tenon mount` makes it");
         }
         let _held = state::hold(&root)?;
-        let runtime = tokio::runtime::Runtime::new().context("cannot start")?;
         runtime.block_on(self.rebuild(&volume, &root))?;
         Ok(ExitCode::SUCCESS)
+    }
+
+    async fn is_by_inode(&self, volume: &Volume) -> Result<bool> {
+        let bucket = Bucket::open(volume, &self.store, true, &World::real()?).await?;
+        let record = VolumeRecord::read(bucket.store.as_ref(), volume.prefix().as_bytes()).await?;
+        Ok(record.is_some_and(|record| record.naming == Naming::Inode))
     }
 
     async fn rebuild(&self, volume: &Volume, root: &Path) -> Result<()> {
@@ -58,9 +68,10 @@ impl Rebuild {
         let record = VolumeRecord::read(bucket.store.as_ref(), volume.prefix().as_bytes()).await?;
         if record.as_ref().is_some_and(|record| record.naming == Naming::Inode) {
             bail!(
-                "the names of {} are in its metadata alone: restore {} from a backup",
+                "the names of {} are in its metadata alone: move {} away, and {}",
                 volume.url(),
-                root.display()
+                root.display(),
+                restore_hint(&volume.url())
             );
         }
         if !self.force && self.is_sound(volume, root, &bucket, record.as_ref()).await {
@@ -102,6 +113,11 @@ impl Rebuild {
             meta::invariants::fsck(metadata.engine.as_ref()).is_ok_and(|violations| violations.is_empty())
         })
     }
+}
+
+/// How names come back that no bucket shows.
+fn restore_hint(url: &str) -> String {
+    format!("restore a backup with `tenon restore FILE {url}`")
 }
 
 async fn learn(fs: &Filesystem) -> Result<usize> {

@@ -1,7 +1,9 @@
 //! `tenon status`: the mounts there are, and how they do.
 
+use super::umount::resolve;
 use crate::control::client::Client;
 use crate::control::protocol;
+use crate::dead;
 use crate::environment;
 use crate::registry::Mount;
 use crate::units::human_bytes;
@@ -9,7 +11,7 @@ use crate::volume::Volume;
 use anyhow::{Result, bail};
 use clap::Args;
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -27,20 +29,37 @@ pub(crate) struct Status {
 impl Status {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let all = environment::registry().mounts();
+        if let Some(of) = &self.of
+            && let Some(dead) = dead::at(&absolute(of))
+        {
+            return Err(dead.error());
+        }
+        let dead = if self.of.is_none() { dead::all(&all) } else { Vec::new() };
         let mounts = match &self.of {
             Some(of) => vec![find(of, all)?],
             None => all,
         };
-        if mounts.is_empty() && !self.json {
+        if mounts.is_empty() && dead.is_empty() && !self.json {
             println!("nothing is mounted; `tenon mount VOLUME DIR` mounts a volume");
         }
         for mount in &mounts {
-            let status = Client::connect(mount).and_then(|mut client| client.status())?;
+            let asked = Client::connect(mount).and_then(|mut client| client.status());
+            let status = match asked {
+                // One that just died must not hide all others.
+                Err(error) if self.of.is_none() => {
+                    eprintln!("tenon: {error:#}");
+                    continue;
+                }
+                asked => asked?,
+            };
             match (self.json, &self.of) {
                 (true, _) => println!("{}", serde_json::to_string(&status)?),
                 (false, None) => println!("{}", summary(&status)),
                 (false, Some(_)) => print!("{}", detail(&status)),
             }
+        }
+        for dead in &dead {
+            println!("{}", if self.json { dead.json() } else { dead.to_string() });
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -48,8 +67,7 @@ impl Status {
 
 /// The mount that `text` names by its mount point or its volume.
 pub(crate) fn find(text: &str, mounts: Vec<Mount>) -> Result<Mount> {
-    let path =
-        Path::new(text).canonicalize().or_else(|_| std::path::absolute(text)).unwrap_or_else(|_| text.into());
+    let path = absolute(text);
     let url = Volume::parse_unchecked(text).map(|volume| volume.url()).unwrap_or_default();
     match mounts.into_iter().find(|mount| mount.holder.is_at(&path) || mount.holder.volume == url) {
         Some(mount) => Ok(mount),
@@ -57,12 +75,31 @@ pub(crate) fn find(text: &str, mounts: Vec<Mount>) -> Result<Mount> {
     }
 }
 
+/// The path without symbolic links, as far as the system says.
+fn absolute(text: &str) -> PathBuf {
+    Path::new(text).canonicalize().or_else(|_| resolve(Path::new(text))).unwrap_or_else(|_| text.into())
+}
+
 fn summary(status: &protocol::Status) -> String {
     let conflicts = match status.conflicts {
         0 => String::new(),
         conflicts => format!(", {conflicts} conflicts"),
     };
-    format!("{}  {}  pid {}  {}{conflicts}", places(status), status.volume, status.pid, status.pending)
+    let ending = if status.ending { ", ending" } else { "" };
+    let pending = if status.is_buckets { "buckets".to_owned() } else { status.pending.to_string() };
+    format!(
+        "{}  {}  pid {}  {pending}{conflicts}{ending}  version {}  state {}  log {}",
+        places(status),
+        status.volume,
+        status.pid,
+        status.version,
+        status.state_dir,
+        log(status)
+    )
+}
+
+fn log(status: &protocol::Status) -> &str {
+    status.log_file.as_deref().unwrap_or("on standard error")
 }
 
 /// Where the volume is reached.
@@ -72,11 +109,29 @@ fn places(status: &protocol::Status) -> String {
 }
 
 fn detail(status: &protocol::Status) -> String {
-    let lines = [
-        ("mount point", status.mount_points().collect::<Vec<_>>().join(" and ")),
+    let ending = if status.ending { ", ending" } else { "" };
+    let process =
+        format!("{}, version {}, up {}{ending}", status.pid, status.version, uptime(status.uptime_secs));
+    let room = status.room_bytes.map_or("not known".to_owned(), |(total, available)| {
+        format!("{} free of {}", human_bytes(available), human_bytes(total))
+    });
+    let about = [
         ("S3 endpoint", status.endpoint.clone().unwrap_or_else(|| "none".to_owned())),
         ("volume", format!("{}{}", status.volume, if status.read_only { " (read-only)" } else { "" })),
-        ("process", format!("{}, version {}, up {}", status.pid, status.version, uptime(status.uptime_secs))),
+        ("process", process),
+        ("state", status.state_dir.clone()),
+        ("log", log(status).to_owned()),
+        ("room", room),
+    ];
+    if status.is_buckets {
+        return shown(about);
+    }
+    let mounted = [("mount point", status.mount_points().collect::<Vec<_>>().join(" and "))];
+    let names = status.names_only_here.then(|| {
+        let (dir, volume) = (&status.state_dir, &status.volume);
+        ("names", format!("only in {dir}; back them up with `tenon backup {volume} FILE`"))
+    });
+    let lines = [
         ("open", format!("{} handles", status.open_handles)),
         ("pending", status.pending.to_string()),
         ("renames", renames(status)),
@@ -88,14 +143,18 @@ fn detail(status: &protocol::Status) -> String {
     ];
     let webhooks = status.webhooks.iter().map(|(name, counts)| ("webhook", format!("{name}: {counts}")));
     let lost = (status.events_lost > 0).then(|| ("events lost", status.events_lost.to_string()));
-    lines
-        .into_iter()
+    let all = mounted.into_iter().chain(about).chain(names).chain(lines);
+    let all = all
         .chain(webhooks)
         .chain(lost)
         .chain(status.views.iter().map(|view| ("view", view_line(view))))
-        .chain(status.event_sources.iter().map(|source| ("events from", source_line(source))))
-        .map(|(title, text)| format!("{title:<16}{text}\n"))
-        .collect()
+        .chain(status.moves_refused.iter().map(|one| ("not moved", one.clone())))
+        .chain(status.event_sources.iter().map(|source| ("events from", source_line(source))));
+    shown(all)
+}
+
+fn shown<'t>(lines: impl IntoIterator<Item = (&'t str, String)>) -> String {
+    lines.into_iter().map(|(title, text)| format!("{title:<16}{text}\n")).collect()
 }
 
 fn view_line(view: &protocol::View) -> String {
@@ -141,8 +200,12 @@ fn uptime(secs: u64) -> String {
 }
 
 fn memory(status: &protocol::Status) -> String {
+    let views = match status.views_bytes {
+        0 => String::new(),
+        bytes => format!(", and {} views, which have no limit", human_bytes(bytes)),
+    };
     format!(
-        "{} reading, {} writing, {} metadata, of {}; {} inodes in the kernel",
+        "{} reading, {} writing, {} metadata, of {}{views}; {} inodes in the kernel",
         human_bytes(status.read_bytes),
         human_bytes(status.pending.write_bytes),
         human_bytes(status.metadata_bytes),

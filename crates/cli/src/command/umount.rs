@@ -8,7 +8,6 @@ use crate::registry::Mount;
 use crate::units;
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
-use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -36,6 +35,9 @@ impl Umount {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let mount_point = resolve(&self.mount_point)?;
         if fuse::mounted_at(&mount_point).context("cannot read the mount table")?.is_none() {
+            if wait_for_ending(&mount_point)? {
+                return Ok(ExitCode::SUCCESS);
+            }
             bail!("no Tenon volume is mounted at {}; `tenon status` lists what is", mount_point.display());
         }
         match environment::registry().at(&mount_point) {
@@ -62,7 +64,7 @@ impl Umount {
         match client.ask(&request, |pending| progress.tell(&pending.to_string()))? {
             Answer::Unmounted { goes_on: true, .. } => Ok(()),
             Answer::Unmounted { backlog_changes, .. } => {
-                client.wait_for_end();
+                client.wait_for_end()?;
                 if backlog_changes > 0 {
                     eprintln!(
                         "tenon: {backlog_changes} changes are safe in the write-back log; they go up at the next mount"
@@ -77,7 +79,7 @@ impl Umount {
 
     /// The daemon died, or runs where we cannot see it; either way, what it acknowledged is stored.
     fn without_daemon(&self, mount_point: &Path) -> Result<()> {
-        let is_dead = is_dead(mount_point);
+        let is_dead = fuse::is_dead(mount_point);
         let unmounted =
             if self.lazy || is_dead { fuse::detach(mount_point) } else { fuse::unmount(mount_point) };
         match unmounted {
@@ -117,14 +119,18 @@ fn busy(mount_point: &Path) -> anyhow::Error {
     )
 }
 
-/// Whether the mount's process is gone: the kernel then refuses everything in it.
-fn is_dead(mount_point: &Path) -> bool {
-    let looked = std::fs::metadata(mount_point);
-    looked.is_err_and(|error| error.kind() == io::ErrorKind::NotConnected)
+/// After umount(8), which waits for nobody: waits for the process whose mount was here. Whether there was one.
+fn wait_for_ending(mount_point: &Path) -> Result<bool> {
+    let Some(mount) = environment::registry().at(mount_point) else { return Ok(false) };
+    let Ok(mut client) = Client::connect(&mount) else { return Ok(false) };
+    match client.status() {
+        Ok(status) if status.ending => client.wait_for_end().map(|()| true),
+        _ => Ok(false),
+    }
 }
 
 /// Like `canonicalize`, but never looks into the mount itself, which may be dead.
-fn resolve(path: &Path) -> Result<PathBuf> {
+pub(super) fn resolve(path: &Path) -> Result<PathBuf> {
     let absolute = std::path::absolute(path).with_context(|| format!("cannot resolve {}", path.display()))?;
     match (absolute.parent(), absolute.file_name()) {
         (Some(parent), Some(name)) if !absolute.is_symlink() => {

@@ -3,15 +3,19 @@
 use super::protocol::{Answer, Pending, Request, Status};
 use super::socket;
 use crate::registry::Mount;
+use crate::state;
 use anyhow::{Context, Result, anyhow, bail};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::time::Duration;
 
 /// A connection to one mount's daemon.
 #[derive(Debug)]
 pub(crate) struct Client {
     stream: BufReader<UnixStream>,
     pid: u32,
+    state: PathBuf,
 }
 
 impl Client {
@@ -21,7 +25,13 @@ impl Client {
         let stream = socket::connect(&mount.state).with_context(|| {
             format!("cannot reach process {pid}, which mounts {}", mount.holder.mount_point.display())
         })?;
-        Ok(Self { stream: BufReader::new(stream), pid })
+        Ok(Self { stream: BufReader::new(stream), pid, state: mount.state.clone() })
+    }
+
+    /// Waits for no answer longer than this from now on.
+    pub(crate) fn answers_within(self, patience: Duration) -> Result<Self> {
+        self.stream.get_ref().set_read_timeout(Some(patience)).context("cannot set a timeout")?;
+        Ok(self)
     }
 
     /// How the mount is.
@@ -46,9 +56,27 @@ impl Client {
         }
     }
 
-    /// Returns when the daemon has ended.
-    pub(crate) fn wait_for_end(mut self) {
+    /// Like `ask`, for requests with progress of their own, which goes to `progress`. Returns the first answer that is none.
+    pub(crate) fn ask_long(
+        &mut self,
+        request: &Request,
+        mut progress: impl FnMut(&Answer) -> bool,
+    ) -> Result<Answer> {
+        let mut answer = self.ask(request, |_| {})?;
+        while progress(&answer) {
+            answer = self.receive()?;
+        }
+        match answer {
+            Answer::Failed { reason } => bail!("{reason}"),
+            answer => Ok(answer),
+        }
+    }
+
+    /// Returns when the daemon has ended and its state directory is at rest.
+    pub(crate) fn wait_for_end(mut self) -> Result<()> {
         let _ = self.stream.read_to_end(&mut Vec::new());
+        // The connection goes before the process does, and with it what it has open.
+        state::wait_until_free(&self.state)
     }
 
     /// An answer that does not fit the request.

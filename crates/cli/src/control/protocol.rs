@@ -26,6 +26,11 @@ pub(crate) enum Request {
         /// The path from the mount's root; its bytes in hexadecimal, as names need not be text.
         path_hex: String,
     },
+    /// The path of an object in the mount.
+    PathOf {
+        /// The object's key; its bytes in hexadecimal.
+        key_hex: String,
+    },
     /// A directory's quota.
     Quota {
         /// The path from the mount's root, as in `Locate`.
@@ -40,8 +45,22 @@ pub(crate) enum Request {
         /// Only count.
         dry_run: bool,
     },
+    /// Write the names, as they are at one moment, to a file; done when the bucket has what they name.
+    Backup {
+        /// An absolute path where nothing is yet, its bytes in hexadecimal.
+        file_hex: String,
+        /// How long what is not in the bucket may take to get there.
+        patience_secs: u64,
+    },
     /// Make files of what somebody else stored in a volume named by inode.
     Import,
+    /// Make a device the missing member of an array that the process has open.
+    Rebuild(Rebuild),
+    /// Scrub the drives that the process has open.
+    Scrub {
+        /// Bytes to read per second at most; none is no limit.
+        bytes_per_sec: Option<u64>,
+    },
     /// The conflicts that nobody has resolved.
     Conflicts,
     /// Resolve a conflict.
@@ -74,6 +93,11 @@ pub(crate) enum Answer {
     Busy,
     /// To `Locate`.
     Located(Located),
+    /// To `PathOf`.
+    PathOf {
+        /// From the mount's root, lossy where it is not text; none if no file has the object.
+        path: Option<String>,
+    },
     /// To `Quota`: as it is now; none where the directory has none of its own.
     Quota {
         /// Limits and usage.
@@ -89,10 +113,39 @@ pub(crate) enum Answer {
         /// Keys of content that no file has, escaped where they are not text.
         keys: Vec<String>,
     },
+    /// To `Backup`.
+    BackedUp {
+        /// Records in the file.
+        records: u64,
+    },
     /// To `Import`.
     Imported {
         /// The files' paths, lossy where they are not text.
         paths: Vec<String>,
+    },
+    /// To `Scrub`, while it is under way.
+    Scrubbing {
+        /// Objects read so far.
+        objects: u64,
+    },
+    /// To `Rebuild`, while it is under way.
+    Rebuilding {
+        /// How much of the device is done.
+        percent: u64,
+    },
+    /// To `Rebuild`.
+    Rebuilt {
+        /// The outcome of the scrub before, if there was one.
+        scrubbed: Option<Scrubbed>,
+        /// The number of the member that the device is.
+        member: usize,
+        /// Rows that could not be computed.
+        rows_lost: u64,
+    },
+    /// To `Scrub`, for each drive.
+    Scrubbed {
+        /// The outcome, by drive.
+        drives: Vec<Scrubbed>,
     },
     /// To `Conflicts`.
     Conflicts {
@@ -106,6 +159,34 @@ pub(crate) enum Answer {
         /// One line.
         reason: String,
     },
+}
+
+/// A device to make a member of an array.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Rebuild {
+    /// The array's devices as they were named, some of which it has.
+    pub(crate) devices: Vec<String>,
+    /// The new device: an absolute path, its bytes in hexadecimal.
+    pub(crate) device_hex: String,
+    /// Also if there is something else on it.
+    pub(crate) force: bool,
+    /// Without a scrub before.
+    pub(crate) no_scrub: bool,
+    /// Bytes to read per second at most; none is no limit.
+    pub(crate) bytes_per_sec: Option<u64>,
+}
+
+/// The outcome of the scrub of a drive.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub(crate) struct Scrubbed {
+    /// Objects that were read.
+    pub(crate) objects: u64,
+    /// Their bytes.
+    pub(crate) bytes: u64,
+    /// Blocks of devices that were written anew.
+    pub(crate) mended: u64,
+    /// Damage that stays, one line each.
+    pub(crate) damaged: Vec<String>,
 }
 
 /// A change of a quota.
@@ -232,6 +313,16 @@ pub(crate) struct Pending {
     /// Their bytes.
     #[serde(default)]
     pub(crate) backlog_bytes: u64,
+    /// Those of them that the bucket refuses for good.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) refused_changes: u64,
+    /// Damaged ranges of the write-back log, and damaged files of it that are kept.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) damaged: u64,
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// Where a file's bytes lie.
@@ -268,7 +359,7 @@ pub(crate) struct Piece {
 }
 
 /// A mount at one moment.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub(crate) struct Status {
     /// The daemon's process.
     pub(crate) pid: u32,
@@ -288,6 +379,30 @@ pub(crate) struct Status {
     pub(crate) uptime_secs: u64,
     /// Whether changes are refused.
     pub(crate) read_only: bool,
+    /// Whether the process ends: it stores what is pending, and the volume cannot be reached through it any more.
+    #[serde(default)]
+    pub(crate) ending: bool,
+    /// Its state directory.
+    #[serde(default)]
+    pub(crate) state_dir: String,
+    /// Its log; none where that is standard error.
+    #[serde(default)]
+    pub(crate) log_file: Option<String>,
+    /// Whether the names are in the state directory alone, so that its loss is theirs.
+    #[serde(default)]
+    pub(crate) names_only_here: bool,
+    /// The server of the bucket, where one was named.
+    #[serde(default)]
+    pub(crate) server: Option<String>,
+    /// Whether it serves buckets that have no namespace of files.
+    #[serde(default)]
+    pub(crate) is_buckets: bool,
+    /// The room of the drive or disk with the objects, in bytes: all, and what is free; none where nobody knows.
+    #[serde(default)]
+    pub(crate) room_bytes: Option<(u64, u64)>,
+    /// Whether other machines may mount the bucket too (`--shared`).
+    #[serde(default)]
+    pub(crate) shared: bool,
     /// Files and directories that are open.
     pub(crate) open_handles: u64,
     /// What is not in the store yet.
@@ -302,6 +417,9 @@ pub(crate) struct Status {
     pub(crate) read_bytes: u64,
     /// Bytes of metadata in memory.
     pub(crate) metadata_bytes: u64,
+    /// About the bytes of what views know of objects, which the bound does not cover.
+    #[serde(default)]
+    pub(crate) views_bytes: u64,
     /// Inodes the kernel knows.
     pub(crate) kernel_inodes: u64,
     /// The bound on memory.
@@ -328,6 +446,9 @@ pub(crate) struct Status {
     /// The views that it shows.
     #[serde(default)]
     pub(crate) views: Vec<View>,
+    /// Objects of renamed directories of views that the store refuses to move, each with the reason.
+    #[serde(default)]
+    pub(crate) moves_refused: Vec<String>,
     /// Where it hears what happens to objects.
     #[serde(default)]
     pub(crate) event_sources: Vec<EventSource>,
@@ -453,18 +574,28 @@ impl Lister {
 impl fmt::Display for Pending {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_empty() {
-            return f.write_str("everything is stored");
+            f.write_str("everything is stored")?;
+        } else {
+            write!(f, "{} dirty files, {} attribute exports to store", self.dirty_files, self.exports)?;
         }
-        write!(f, "{} dirty files, {} attribute exports to store", self.dirty_files, self.exports)?;
         if self.renames > 0 {
             write!(f, ", {} renames to finish in the bucket", self.renames)?;
         }
-        match self.backlog_changes {
-            0 => Ok(()),
-            changes => {
-                write!(f, ", {changes} changes with {} bytes in the write-back log", self.backlog_bytes)
-            }
+        if self.backlog_changes > 0 {
+            let (changes, bytes) = (self.backlog_changes, self.backlog_bytes);
+            write!(f, ", {changes} changes with {bytes} bytes in the write-back log")?;
         }
+        if self.refused_changes > 0 {
+            write!(f, ", {} of them refused by the bucket (see the log)", self.refused_changes)?;
+        }
+        if self.damaged > 0 {
+            write!(
+                f,
+                "; {} damaged parts of the write-back log are kept as *.damaged (see the log)",
+                self.damaged
+            )?;
+        }
+        Ok(())
     }
 }
 
@@ -488,6 +619,15 @@ fn rfc3339(at: store::Timestamp) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The count was sent and never printed, so that a damaged log looked like a sound one.
+    #[test]
+    fn s445_damage_of_the_log_is_shown_also_where_everything_is_stored() {
+        let damaged = Pending { damaged: 2, ..Pending::default() };
+        let text =
+            "everything is stored; 2 damaged parts of the write-back log are kept as *.damaged (see the log)";
+        assert_eq!(damaged.to_string(), text);
+    }
 
     #[test]
     fn messages_are_lines_that_say_their_kind() {

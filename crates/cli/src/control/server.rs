@@ -30,9 +30,14 @@ pub(crate) struct Replies(OwnedWriteHalf);
 impl Replies {
     /// Sends one line; an asker who has gone is no error.
     pub(crate) async fn send(&mut self, answer: &Answer) {
-        let Ok(mut line) = serde_json::to_string(answer) else { return };
+        self.reaches(answer).await;
+    }
+
+    /// Sends one line. Returns whether the asker is still there.
+    pub(crate) async fn reaches(&mut self, answer: &Answer) -> bool {
+        let Ok(mut line) = serde_json::to_string(answer) else { return true };
         line.push('\n');
-        let _ = self.0.write_all(line.as_bytes()).await;
+        self.0.write_all(line.as_bytes()).await.is_ok()
     }
 }
 

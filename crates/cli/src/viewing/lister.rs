@@ -1,20 +1,24 @@
-//! Where nobody says what happens, buckets are listed again when somebody looks.
+//! Lists buckets again when a user looks at a view and no events say what has changed.
 //!
-//! Invariants: one listing begins in so long a time, however many look; who looks after everybody was away for long waits for it, but not
-//! for long.
+//! Invariants: one listing at a time; listings take at most a tenth of the time, however many users look; a user who looks after
+//! a long time without users waits for the listing, [`PATIENCE`] at most.
 
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, Shared, ready};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 use store::Timestamp;
+use tokio::time::Instant;
 
-/// How long somebody waits.
+/// How long a user waits for a listing.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// A listing begins this many times as long after the one before as that one took: 400 pages are not listed all the time.
+const REST_FACTOR: u32 = 10;
 
-/// Lists again what somebody looks at.
+/// Lists again what a user looks at.
 #[derive(Debug)]
 pub(super) struct Lister {
+    /// The shortest time from the beginning of a listing to that of the next.
     every: Duration,
     last: Mutex<Round>,
 }
@@ -24,17 +28,19 @@ pub(super) struct Lister {
 struct Round {
     began: Timestamp,
     listing: Shared<BoxFuture<'static, ()>>,
-    /// Nobody had looked for long, so that what was known then is too old.
+    /// How long the listing took; empty until it has ended.
+    took: Arc<OnceLock<Duration>>,
+    /// What was known when it began is too old to be shown: users wait for it.
     is_awaited: bool,
 }
 
 impl Lister {
     pub(super) fn new(every: Duration, now: Timestamp) -> Self {
-        let listing = ready(()).boxed().shared();
-        Self { every, last: Mutex::new(Round { began: now, listing, is_awaited: false }) }
+        let (listing, took) = (ready(()).boxed().shared(), Arc::new(Duration::ZERO.into()));
+        Self { every, last: Mutex::new(Round { began: now, listing, took, is_awaited: false }) }
     }
 
-    /// Somebody looks: has everything listed if that was long ago.
+    /// Begins a listing of everything if the last one was long ago, for a user who looks.
     pub(super) async fn look<L>(&self, now: Timestamp, list: impl FnOnce() -> L)
     where
         L: Future<Output = ()> + Send + 'static,
@@ -52,11 +58,21 @@ impl Lister {
         L: Future<Output = ()> + Send + 'static,
     {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        let since = now.since(last.began);
-        if since >= self.every {
-            let listing = list().boxed().shared();
+        let Some(took) = last.took.get() else { return last.clone() };
+        let (since, rest) = (now.since(last.began), self.every.max(REST_FACTOR * *took));
+        if since >= rest {
+            let (took, listing) = (Arc::new(OnceLock::new()), list());
+            let timed = {
+                let took = took.clone();
+                async move {
+                    let began = Instant::now();
+                    listing.await;
+                    took.get_or_init(|| began.elapsed());
+                }
+            };
+            let listing = timed.boxed().shared();
             tokio::spawn(listing.clone());
-            *last = Round { began: now, listing, is_awaited: since >= 2 * self.every };
+            *last = Round { began: now, listing, took, is_awaited: since >= 2 * rest };
         }
         last.clone()
     }
@@ -65,9 +81,7 @@ impl Lister {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
-    use tokio::time::Instant;
 
     const EVERY: Duration = Duration::from_secs(5);
 
@@ -104,6 +118,19 @@ mod tests {
         tokio::time::sleep(2 * slow.takes).await;
         let (one, other) = tokio::join!(slow.look(100), slow.look(100));
         assert_eq!([one, other], [(slow.takes, 2); 2], "both see the one new listing");
+    }
+
+    /// A bucket of 400 pages takes longer to list than the time after which it is listed again, so that a view without
+    /// events listed it all the time: 4,438 requests in six minutes.
+    #[tokio::test(start_paused = true)]
+    async fn a_bucket_that_takes_long_to_list_is_not_listed_all_the_time() {
+        let slow = Slow::new(Duration::from_secs(33));
+        let mut listed = 0;
+        for second in 0..720 {
+            listed = slow.look(second).await.1;
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        assert_eq!(listed, 3, "12 minutes at 5 and a half for each");
     }
 
     #[tokio::test(start_paused = true)]

@@ -44,6 +44,10 @@ enum Hearing {
     WhenAsked(Duration),
 }
 
+/// Memory of an object in each view that shows it, in bytes: its path in the view, and what its handler said of it. Measured with
+/// 400,000 keys of 60 bytes.
+const SHOWN_BYTES: u64 = 800;
+
 /// The views of a mount.
 #[derive(Debug)]
 pub(crate) struct Viewing {
@@ -179,6 +183,20 @@ impl Viewing {
             unlisted: view.unlisted.iter().map(Unlisted::to_string).collect(),
         };
         views.map(view).collect()
+    }
+
+    /// About the memory that the objects of all views take, in bytes.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        let handled = self.handling.as_ref().map_or(0, |handling| handling.handler.stats().memory_bytes);
+        let shown: usize = self.tree.status().iter().map(|view| view.objects).sum();
+        handled as u64 + shown as u64 * SHOWN_BYTES
+    }
+
+    /// Objects that the store refuses to move with their directory, each with the reason.
+    pub(crate) fn moves_refused(&self) -> Vec<String> {
+        let line =
+            |(object, why): &(ObjectName, String)| format!("{}/{}: {why}", object.container, object.key);
+        self.tree.refused().iter().map(line).collect()
     }
 
     /// Whether what happens is heard by a handler of this process.

@@ -8,6 +8,7 @@ use store::{
     Attributes, CopyOptions, GetOptions, ListPage, ListRequest, Multipart, Object, ObjectKey, ObjectMeta,
     ObjectRef, ObjectStore, Payload, Precondition, PutOptions, Result, Settings, Tags, Versions,
 };
+use views::tree::Changing;
 
 /// The store, watched.
 pub(super) fn watched(store: Arc<dyn ObjectStore>, views: Arc<Viewing>) -> Arc<dyn ObjectStore> {
@@ -21,6 +22,11 @@ struct Telling {
 }
 
 impl Telling {
+    /// A change of an object begins.
+    fn changing(&self, key: &ObjectKey) -> Option<Changing> {
+        self.views.reach.object(key).map(|name| self.views.tree.changing(&name))
+    }
+
     async fn tell_stored(
         &self,
         object: &ObjectRef,
@@ -60,6 +66,7 @@ impl ObjectStore for Telling {
     }
 
     async fn put(&self, key: &ObjectKey, body: Payload, options: PutOptions) -> Result<ObjectRef> {
+        let _changing = self.changing(key);
         let size_bytes = body.len();
         let (attributes, tags) = (options.attributes.clone(), options.tags.clone());
         let object = self.store.put(key, body, options).await?;
@@ -75,16 +82,19 @@ impl ObjectStore for Telling {
     ) -> Result<Arc<dyn Multipart>> {
         let upload = self.store.multipart(key, attributes.clone(), tags.clone()).await?;
         let telling = Self { store: Arc::clone(&self.store), views: Arc::clone(&self.views) };
-        Ok(Arc::new(TellingUpload { upload, telling, attributes, tags, sizes: Mutex::default() }))
+        let (key, sizes) = (key.clone(), Mutex::default());
+        Ok(Arc::new(TellingUpload { upload, telling, key, attributes, tags, sizes }))
     }
 
     async fn copy(&self, from: &ObjectRef, to: &ObjectKey, options: CopyOptions) -> Result<ObjectRef> {
+        let _changing = self.changing(to);
         let copied = self.store.copy(from, to, options).await?;
         self.tell_changed(to, None).await;
         Ok(copied)
     }
 
     async fn rename(&self, from: &ObjectRef, to: &ObjectKey, precondition: Precondition) -> Result<()> {
+        let _changing = [self.changing(&from.key), self.changing(to)];
         self.store.rename(from, to, precondition).await?;
         self.tell_removed(&from.key).await;
         self.tell_changed(to, None).await;
@@ -92,6 +102,7 @@ impl ObjectStore for Telling {
     }
 
     async fn delete(&self, key: &ObjectKey, precondition: Precondition) -> Result<()> {
+        let _changing = self.changing(key);
         self.store.delete(key, precondition).await?;
         self.tell_removed(key).await;
         Ok(())
@@ -106,6 +117,7 @@ impl ObjectStore for Telling {
     }
 
     async fn set_tags(&self, key: &ObjectKey, tags: Tags) -> Result<()> {
+        let _changing = self.changing(key);
         self.store.set_tags(key, tags.clone()).await?;
         self.tell_changed(key, Some(tags)).await;
         Ok(())
@@ -128,6 +140,7 @@ impl ObjectStore for Telling {
 struct TellingUpload {
     upload: Arc<dyn Multipart>,
     telling: Telling,
+    key: ObjectKey,
     attributes: Attributes,
     tags: Tags,
     /// By the parts' numbers, in bytes.
@@ -161,6 +174,7 @@ impl Multipart for TellingUpload {
     }
 
     async fn complete(&self, precondition: Precondition) -> Result<ObjectRef> {
+        let _changing = self.telling.changing(&self.key);
         let object = self.upload.complete(precondition).await?;
         let (attributes, tags) = (self.attributes.clone(), Some(self.tags.clone()));
         self.telling.tell_stored(&object, self.size_bytes(), attributes, tags).await;

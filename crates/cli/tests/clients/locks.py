@@ -89,7 +89,7 @@ def ranges():
 
 
 def circle():
-    """Two processes that want what the other one has, each in a mount of its own: one is refused."""
+    """Two processes that want what the other one has, each in a mount of its own: the later one is refused."""
     here, there = paths
     ready = os.pipe()
     for name in (here + "1", here + "2"):
@@ -104,9 +104,11 @@ def circle():
     os.read(ready[0], 1)
     time.sleep(1)
     signal.alarm(20)
-    assert refused(fcntl.lockf, opened(here + "2"), fcntl.LOCK_EX) == errno.EDEADLK
+    own = refused(fcntl.lockf, opened(here + "2"), fcntl.LOCK_EX)
     os.close(mine)
-    assert os.waitpid(child, 0)[1] == 0
+    other = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    # On a busy machine the child may ask later than this process.
+    assert sorted((own or 0, other)) == [0, errno.EDEADLK], (own, other)
 
 
 def alarm():

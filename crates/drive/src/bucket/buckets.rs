@@ -43,7 +43,7 @@ impl Buckets for Drive {
             return Err(bucket_name::exists(name));
         }
         let (id, made) = (self.0.machine.next_write(), self.0.clock.now());
-        let record = BucketRecord { id, made, versioning: Versioning::Never };
+        let record = BucketRecord::new(id, made);
         let put = Change::Put { key: IndexKey::bucket(name).0, value: record.encode() };
         Ok(self.0.commit(Prepared { changes: vec![put], ..Prepared::default() }, locks).await?)
     }
@@ -84,10 +84,13 @@ impl DriveBucket {
         }
     }
 
-    /// Sets whether the bucket keeps versions.
+    /// Sets whether the bucket keeps versions. Changes of the bucket that began before are done when it returns: none of them
+    /// overwrites an object as the bucket did before.
     pub(crate) async fn set_versioning(&self, versioning: Versioning) -> store::Result<()> {
-        let locks = vec![self.shell.locks.hold_names().await];
-        let record = BucketRecord { versioning, ..self.bucket_record().await? };
+        let names = self.shell.locks.hold_names().await;
+        let locks = vec![names, self.shell.locks.hold_whole(self.id).await];
+        let record = self.bucket_record().await?;
+        let record = record.with_versioning(versioning, self.shell.machine.next_write());
         let put = Change::Put { key: IndexKey::bucket(&self.name).0, value: record.encode() };
         Ok(self.shell.commit(Prepared { changes: vec![put], ..Prepared::default() }, locks).await?)
     }

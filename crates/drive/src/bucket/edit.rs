@@ -3,8 +3,10 @@
 use super::{DriveBucket, shown};
 use crate::error::Result;
 use crate::format::{Body, Change, IndexKey, Naming, ObjectRecord};
-use crate::machine::{Prepared, Purpose, Small};
-use crate::shell::{Held, Stored, decoded};
+use crate::machine::{Machine, Prepared, Purpose, Small};
+use crate::shell::{Drive, Held, Stored, decoded};
+use std::ops::Bound;
+use std::sync::Arc;
 use store::{
     Attributes, Deleted, ETag, ObjectKey, ObjectRef, Precondition, StoreError, Tags, Versioning, version_id,
 };
@@ -65,12 +67,42 @@ impl DriveBucket {
         state: Versioning,
     ) -> Result<Option<Older>> {
         let Some(write) = version_id::write_of(id) else {
-            let older = self.older(key, usize::MAX).await?;
-            return Ok(older.into_iter().find(|(_, record)| is_called(record, state, id)));
+            return Ok(self.older_null(key).await?.filter(|(_, record)| is_called(record, state, id)));
         };
         let entry = IndexKey::version(self.id, key.as_bytes(), write);
         let record = self.shell.record(&entry).await?.filter(|record| is_called(record, state, id));
         Ok(record.map(|record| (entry, record)))
+    }
+}
+
+impl DriveBucket {
+    /// The version called `null` of a key, if it is not the current one. A key has one at most. Costs a look at the index for each time
+    /// that the bucket did not keep versions, however many versions there are.
+    async fn older_null(&self, key: &ObjectKey) -> Result<Option<Older>> {
+        let writes = match Drive(self.shell.clone()).bucket_record(&self.name).await? {
+            Some(record) if record.id == self.id => record.writes_of_null(),
+            _ => return Ok(None),
+        };
+        let (bucket, key) = (self.id, key.as_bytes().to_vec());
+        let find = move |machine: &Arc<Machine>| {
+            let prefix = IndexKey::versions(bucket, &key);
+            for writes in writes {
+                let newest = IndexKey::version(bucket, &key, *writes.end());
+                let mut scan = machine.index.scan(Bound::Included(&newest.0), &prefix.0)?;
+                // Most often the first entry says it: a period of a bucket that kept no versions has one of the key.
+                while let Some((entry, value)) = scan.next()? {
+                    let record = decoded(value)?;
+                    if record.write < *writes.start() {
+                        break;
+                    }
+                    if record.naming != Naming::Own {
+                        return Ok(Some((IndexKey(entry.to_vec()), record)));
+                    }
+                }
+            }
+            Ok(None)
+        };
+        self.shell.blocking(find).await
     }
 }
 
@@ -139,12 +171,13 @@ impl Edit<'_> {
 
     /// Lets what is current go, or become older.
     async fn make_room(&mut self) -> Result<()> {
-        if self.state == Versioning::Suspended {
-            for (entry, record) in self.bucket.older(self.key, usize::MAX).await? {
-                if record.naming != Naming::Own {
-                    self.drop_version(entry, &record);
-                }
-            }
+        // Where the current object is called `null`, no older version is.
+        let is_null = self.current.as_ref().is_some_and(|current| current.naming != Naming::Own);
+        if self.state == Versioning::Suspended
+            && !is_null
+            && let Some((entry, record)) = self.bucket.older_null(self.key).await?
+        {
+            self.drop_version(entry, &record);
         }
         let Some(current) = self.current.clone() else { return Ok(()) };
         let stays = match self.state {

@@ -9,6 +9,7 @@
 mod buckets;
 mod edit;
 mod listing;
+mod lost;
 mod multipart;
 mod objects;
 mod settings;
@@ -24,44 +25,98 @@ use crate::format::{BucketId, IndexKey, Naming, ObjectRecord};
 use crate::shell::{Drive, Shell};
 use crate::wire::{Decoder, Encoder};
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use store::{ETag, ObjectKey, ObjectMeta, ObjectRef, Timestamp, Versioning};
 
 /// What the index keeps of a bucket.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 struct BucketRecord {
     id: BucketId,
     made: Timestamp,
     versioning: Versioning,
+    /// The last changes of `versioning`, the oldest first: the writes from this number on are of this state, up to the next.
+    /// It begins with the bucket's own write, unless an older Tenon made the bucket or there were too many.
+    periods: Vec<(u64, Versioning)>,
 }
+
+/// Changes of a bucket's versioning to remember.
+const PERIODS_MAX: usize = 64;
 
 impl BucketRecord {
     fn encode(&self) -> Vec<u8> {
         let mut to = Encoder::default();
         to.number(self.id);
         to.fixed(self.made.0 as u64);
-        to.byte(match self.versioning {
-            Versioning::Never => 0,
-            Versioning::Enabled => 1,
-            Versioning::Suspended => 2,
+        to.byte(number_of(self.versioning));
+        to.each(self.periods.iter(), |to, &(write, versioning)| {
+            to.number(write);
+            to.byte(number_of(versioning));
         });
         to.0
+    }
+
+    /// The record of a bucket that is made now.
+    fn new(id: BucketId, made: Timestamp) -> Self {
+        let versioning = Versioning::Never;
+        Self { id, made, versioning, periods: vec![(id, versioning)] }
+    }
+
+    /// The record from a write on.
+    fn with_versioning(mut self, versioning: Versioning, write: u64) -> Self {
+        self.periods.push((write, versioning));
+        if self.periods.len() > PERIODS_MAX {
+            self.periods.remove(0);
+        }
+        Self { versioning, ..self }
+    }
+
+    /// The numbers of the writes that may have stored a version called `null`, the last first.
+    fn writes_of_null(&self) -> Vec<RangeInclusive<u64>> {
+        let ends = self.periods.iter().skip(1).map(|(write, _)| write - 1).chain([u64::MAX]);
+        let periods = self.periods.iter().zip(ends);
+        let of_null = periods.filter(|((_, versioning), _)| *versioning != Versioning::Enabled);
+        let of_null = of_null.map(|(&(first, _), last)| first..=last);
+        let known_from = self.periods.first().map_or(u64::MAX, |(write, _)| *write);
+        let before = (known_from > self.id).then(|| self.id..=known_from.saturating_sub(1));
+        let mut writes: Vec<_> = before.into_iter().chain(of_null).collect();
+        writes.reverse();
+        writes
     }
 
     fn decode(bytes: &[u8]) -> Result<Self> {
         let mut from = Decoder(bytes);
         let mut read = || {
             let (id, made) = (from.number()?, Timestamp(from.fixed()? as i64));
-            let versioning = match from.byte()? {
-                0 => Versioning::Never,
-                1 => Versioning::Enabled,
-                2 => Versioning::Suspended,
-                _ => return None,
-            };
-            Some(Self { id, made, versioning })
+            let versioning = versioning_of(from.byte()?)?;
+            let mut periods = Vec::new();
+            // Records of Tenon before version 0.23 end here.
+            if !from.0.is_empty() {
+                for _ in 0..from.number()? {
+                    let write = from.number()?;
+                    let is_later = periods.last().is_none_or(|(last, _)| *last < write);
+                    periods.push((write, versioning_of(from.byte()?)?));
+                    if !is_later || periods.len() > PERIODS_MAX {
+                        return None;
+                    }
+                }
+            }
+            Some(Self { id, made, versioning, periods })
         };
         read().ok_or(Error::damaged("a bucket's record in the index", 0))
     }
+}
+
+fn number_of(versioning: Versioning) -> u8 {
+    match versioning {
+        Versioning::Never => 0,
+        Versioning::Enabled => 1,
+        Versioning::Suspended => 2,
+    }
+}
+
+fn versioning_of(number: u8) -> Option<Versioning> {
+    [Versioning::Never, Versioning::Enabled, Versioning::Suspended].get(usize::from(number)).copied()
 }
 
 /// A bucket of a drive.
@@ -136,6 +191,31 @@ fn shown(naming: Naming, state: Versioning) -> Naming {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_null_version_is_looked_for_among_the_writes_that_can_have_stored_it() {
+        let made = BucketRecord::new(7, Timestamp(1));
+        assert_eq!(made.writes_of_null(), [7..=u64::MAX]);
+        let enabled = made.with_versioning(Versioning::Enabled, 20);
+        let record = enabled.clone().with_versioning(Versioning::Suspended, 30);
+        let record = record.with_versioning(Versioning::Enabled, 40);
+        assert_eq!(record.writes_of_null(), [30..=39, 7..=19]);
+        assert_eq!(BucketRecord::decode(&record.encode()).unwrap(), record);
+        // An older Tenon wrote no periods.
+        let older = BucketRecord { periods: Vec::new(), ..enabled.clone() };
+        assert_eq!(older.writes_of_null(), [7..=u64::MAX - 1]);
+        let mut old_bytes = older.encode();
+        old_bytes.pop();
+        assert_eq!(BucketRecord::decode(&old_bytes).unwrap(), older);
+        let mut many = older;
+        for write in 0..100 {
+            let state = if write % 2 == 0 { Versioning::Suspended } else { Versioning::Enabled };
+            many = many.with_versioning(state, 100 + write);
+        }
+        assert_eq!(BucketRecord::decode(&many.encode()).unwrap(), many);
+        assert_eq!(many.writes_of_null().last(), Some(&(7..=135)));
+        assert_eq!(many.writes_of_null().len(), 33);
+    }
 
     #[test]
     fn an_etag_is_the_drives_id_and_the_writes_number() {

@@ -149,13 +149,11 @@ impl ObjectStore for DriveBucket {
 
     async fn copy(&self, from: &ObjectRef, to: &ObjectKey, options: CopyOptions) -> Result<ObjectRef> {
         let (record, pins) = self.held_exactly(from).await?;
-        let description = match options.attributes {
-            None if from.key == *to => {
-                return Err(StoreError::Invalid("a copy of an object onto itself changes nothing".into()));
-            }
-            None => (record.attributes, record.tags),
-            Some(attributes) => (attributes, record.tags),
-        };
+        if from.key == *to && options.attributes.is_none() && options.tags.is_none() {
+            return Err(StoreError::Invalid("a copy of an object onto itself changes nothing".into()));
+        }
+        let attributes = options.attributes.unwrap_or(record.attributes);
+        let description = (attributes, options.tags.unwrap_or(record.tags));
         let stored = self.again((record.write, record.body), pins).await?.called(record.etag);
         self.place(to, stored, description, &options.precondition).await
     }

@@ -192,18 +192,20 @@ impl Uploads for DriveBucket {
         let mut edit: Edit<'_> = self.edit(key, held).await?;
         edit.check(&options.precondition)?;
         let parts = self.part_records(upload).await?;
-        let (mut extents, mut known) = (Vec::new(), Vec::new());
+        let (mut extents, mut known, mut etags) = (Vec::new(), Vec::new(), Vec::new());
         for number in numbers {
             let found = parts.iter().find(|(entry, _)| part_number(entry) == *number);
             let (_, part) = found.ok_or_else(|| StoreError::Invalid("a part that is not there".into()))?;
+            etags.push(self.etag(part.stored.write, None));
             if let Body::Extents(more) = &part.stored.body {
                 extents.extend_from_slice(more);
                 known.push((part.stored.write, more.len()));
             }
         }
+        options.check(etags.iter())?;
         let UploadRecord { mut attributes, tags, .. } = record;
         attributes.user.extend(options.user);
-        let stored = Stored { known, ..Stored::of_extents(extents, Vec::new()) };
+        let stored = Stored { known, ..Stored::of_extents(extents, Vec::new()).called(options.etag) };
         let placed = edit.place(stored, (attributes, tags)).await?;
         edit.with(self.forget(key, upload).await?);
         edit.commit().await?;

@@ -25,6 +25,23 @@ impl DriveBucket {
         Version { key: key.clone(), id, is_newest, last_modified: record.modified, stored }
     }
 
+    /// The newest version of a key: what the key is now, or the mark of its deletion.
+    async fn newest(&self, key: &ObjectKey, state: Versioning) -> Result<Option<Version>> {
+        let entry = IndexKey::object(self.id, key);
+        let mut current = self.shell.record(&entry).await?;
+        loop {
+            if let Some(record) = &current {
+                return Ok(Some(self.version(key, record, true, state)));
+            }
+            let older = self.older(key, 1).await?;
+            // It may have become what the key is, meanwhile.
+            current = self.shell.record(&entry).await?;
+            if current.is_none() {
+                return Ok(older.first().map(|(_, record)| self.version(key, record, true, state)));
+            }
+        }
+    }
+
     /// All of a key, newest first.
     async fn all_of(&self, key: &ObjectKey, state: Versioning) -> Result<Vec<Version>> {
         let entry = IndexKey::object(self.id, key);
@@ -261,9 +278,13 @@ impl Versions for DriveBucket {
     async fn find(&self, key: &ObjectKey, id: Option<&str>) -> Result<Version> {
         id.map_or(Ok(()), version_id::check)?;
         let state = DriveBucket::state(self).await?;
-        let mut versions = self.all_of(key, state).await?.into_iter();
-        let found = versions.find(|version| id.is_none_or(|id| *version.id == *id));
-        found.ok_or_else(|| StoreError::NotFound(key.clone()))
+        let missing = || StoreError::NotFound(key.clone());
+        let Some(id) = id else { return self.newest(key, state).await?.ok_or_else(missing) };
+        let (_, record) = self.version_called(key, id).await?.ok_or_else(missing)?;
+        let found = self.version(key, &record, false, state);
+        let newest = self.newest(key, state).await?;
+        let is_newest = newest.is_some_and(|newest| newest.id == found.id);
+        Ok(Version { is_newest, ..found })
     }
 
     async fn remove(&self, key: &ObjectKey, id: &str, removal: Removal) -> Result<Deleted> {

@@ -2,7 +2,7 @@
 //! short ones.
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
-use std::alloc::{Layout, handle_alloc_error};
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
@@ -79,13 +79,16 @@ impl fmt::Debug for Piece {
     }
 }
 
-/// Memory that is mapped, of which whole huge pages are used.
+/// Memory of whole huge pages, mapped by itself.
+///
+/// A process may have a limited number of mappings (`vm.max_map_count`, 65,530 unless raised). The kernel merges neighbours
+/// of one kind, so that only what is in use is mapped and all of it is advised alike; where the limit is reached all the
+/// same, the memory comes from the heap.
 struct Pages {
-    mapped: NonNull<u8>,
-    mapped_len: usize,
     start: NonNull<u8>,
     len: usize,
-    /// A part of them is the system's.
+    is_mapped: bool,
+    /// A piece was dropped and its memory given back to the kernel.
     are_broken: AtomicBool,
 }
 
@@ -96,27 +99,68 @@ unsafe impl Sync for Pages {}
 
 impl Pages {
     fn map(len: usize) -> Self {
-        // Linux aligns it since 6.7; before that there is an aligned part in somewhat more. What nobody touches is only addresses.
-        let mapped_len = len + HUGE_PAGE_BYTES;
-        let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::NORESERVE);
-        // SAFETY: a new mapping, wherever the kernel likes.
-        let mapped = unsafe { mmap_anonymous(std::ptr::null_mut(), mapped_len, access, flags) };
-        let Some(mapped) = mapped.ok().and_then(|mapped| NonNull::new(mapped.cast::<u8>())) else {
-            handle_alloc_error(Layout::array::<u8>(len).unwrap_or(Layout::new::<u8>()))
+        let (start, is_mapped) = match map_aligned(len) {
+            Some(start) => (start, true),
+            None => (allocate_aligned(len), false),
         };
-        // SAFETY: at most a huge page further, which is mapped as well.
-        let start = unsafe { mapped.add(mapped.align_offset(HUGE_PAGE_BYTES)) };
-        // SAFETY: of what was just mapped. Without huge pages it works as well.
+        // SAFETY: the range was just mapped or allocated. Without huge pages the memory works as well.
         let _ = unsafe { madvise(start.as_ptr().cast(), len, Advice::LinuxHugepage) };
-        Self { mapped, mapped_len, start, len, are_broken: AtomicBool::new(false) }
+        Self { start, len, is_mapped, are_broken: AtomicBool::new(false) }
     }
 }
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // SAFETY: no piece is there any more. A kernel that refuses has lost what it could have had back.
-        let _ = unsafe { munmap(self.mapped.as_ptr().cast(), self.mapped_len) };
+        // SAFETY: no piece is left.
+        unsafe {
+            if self.is_mapped {
+                unmap(self.start, self.len);
+            } else {
+                dealloc(self.start.as_ptr(), layout(self.len));
+            }
+        }
     }
+}
+
+/// Maps zeros at a multiple of a huge page; `None` if the kernel refuses.
+fn map_aligned(len: usize) -> Option<NonNull<u8>> {
+    // Linux aligns long mappings since 6.7 only, so that an aligned part of a longer one is kept.
+    let mapped_len = len + HUGE_PAGE_BYTES;
+    let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::NORESERVE);
+    // SAFETY: a new mapping at an address of the kernel's choice.
+    let mapped = unsafe { mmap_anonymous(std::ptr::null_mut(), mapped_len, access, flags) };
+    let mapped = NonNull::new(mapped.ok()?.cast::<u8>())?;
+    let before = mapped.align_offset(HUGE_PAGE_BYTES);
+    // SAFETY: all three ranges lie in the mapping, and nothing refers to the two that are unmapped.
+    unsafe {
+        let start = mapped.add(before);
+        unmap(mapped, before);
+        unmap(start.add(len), mapped_len - before - len);
+        Some(start)
+    }
+}
+
+/// Unmaps a range. A kernel that refuses keeps the memory until the process ends.
+///
+/// # Safety
+///
+/// The range is mapped, and nothing refers to it.
+unsafe fn unmap(start: NonNull<u8>, len: usize) {
+    if len > 0 {
+        // SAFETY: by the caller.
+        let _ = unsafe { munmap(start.as_ptr().cast(), len) };
+    }
+}
+
+fn allocate_aligned(len: usize) -> NonNull<u8> {
+    // SAFETY: the length is not zero.
+    let start = unsafe { alloc_zeroed(layout(len)) };
+    NonNull::new(start).unwrap_or_else(|| handle_alloc_error(layout(len)))
+}
+
+fn layout(len: usize) -> Layout {
+    // Lengths are powers of two from a huge page on, far below the limit of a layout.
+    Layout::from_size_align(len, HUGE_PAGE_BYTES).unwrap_or(Layout::new::<u8>())
 }
 
 #[cfg(test)]
@@ -138,6 +182,29 @@ mod tests {
                 assert!(piece.iter().all(|byte| *byte == n as u8 + 1));
             }
         }
+    }
+
+    /// Each piece of 2 MiB took two mappings, so that a read cache of 64 GiB reached the kernel's limit of 65,530 and the
+    /// process was aborted.
+    #[test]
+    fn a_piece_takes_one_mapping_at_most() {
+        let mappings = || std::fs::read_to_string("/proc/self/maps").unwrap().lines().count();
+        let before = mappings();
+        let mut pieces: Vec<_> = (0..1000).flat_map(|_| Piece::several(HUGE_PAGE_BYTES)).collect();
+        pieces.iter_mut().for_each(|piece| piece[0] = 1);
+        // Other tests map and unmap meanwhile.
+        assert!(mappings() < before + 1100, "{} mappings for 1000 pieces", mappings() - before);
+    }
+
+    #[test]
+    fn memory_comes_from_the_heap_where_the_kernel_maps_nothing_more() {
+        let start = allocate_aligned(HUGE_PAGE_BYTES);
+        let pages =
+            Pages { start, len: HUGE_PAGE_BYTES, is_mapped: false, are_broken: AtomicBool::new(false) };
+        let mut piece = Piece { pages: Arc::new(pages), at: 0, len: HUGE_PAGE_BYTES };
+        assert!(piece.iter().all(|byte| *byte == 0));
+        piece.fill(7);
+        assert_eq!(map_aligned(usize::MAX - 2 * HUGE_PAGE_BYTES), None);
     }
 
     #[test]

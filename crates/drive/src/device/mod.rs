@@ -18,7 +18,9 @@ mod memory;
 mod right;
 mod ring;
 
-pub use array::{Array, ArrayInfo, Found, MEMBERS_MAX, MemberState, Shape};
+#[cfg(feature = "fuzz")]
+pub(crate) use array::fuzz_label;
+pub use array::{Array, ArrayInfo, Found, MEMBERS_MAX, MemberState, Rebuilt, Shape};
 pub use awaited::Io;
 pub(crate) use buffer::Filling;
 pub use buffer::{Buffer, Buffers};
@@ -28,6 +30,15 @@ pub use ring::Ring;
 
 use std::fmt;
 use std::io;
+
+/// Waits on this thread until a future is ready.
+///
+/// Calls of an array block, and are made from tasks of Tokio too. Such a task may poll only so many of Tokio's channels
+/// before it returns to the runtime; beyond that every channel says "pending" and wakes the task at once. A blocking
+/// call does not return to the runtime, so that with the budget in force it would poll for ever.
+fn block_on<F: Future>(future: F) -> F::Output {
+    futures_executor::block_on(tokio::task::unconstrained(future))
+}
 
 /// What a device is read and written by: every position and length is a multiple of it, in bytes.
 pub const BLOCK_BYTES: u64 = 4096;
@@ -72,10 +83,12 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
         Ok(())
     }
 
-    /// As [`mend`](Self::mend), of what belongs to whole rows of right bytes and is not read with them: parity.
-    fn mend_parity(&self, at: u64, len_bytes: u64) -> io::Result<()> {
-        let _nothing = (at, len_bytes);
-        Ok(())
+    /// Reads everything that the devices below have of these blocks, also what no other read asks for (parity), and writes anew what
+    /// cannot be read; wrong parity too, where the data `is_right`. Returns a line for each block that stays unreadable. Nobody
+    /// writes to the blocks meanwhile.
+    fn scrub_rows(&self, at: u64, len_bytes: u64, is_right: bool) -> io::Result<Vec<String>> {
+        let _nothing = (at, len_bytes, is_right);
+        Ok(Vec::new())
     }
 
     /// How many blocks below were mended since it was opened.

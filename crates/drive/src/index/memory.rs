@@ -27,11 +27,14 @@ impl Memory {
 
     /// Adds the entries of an older memory that this one has not.
     pub(crate) fn fill(&self, older: &Self) {
-        let more_bytes = older.len_bytes();
+        let mut more_bytes = 0;
         let older = older.entries.read().unwrap_or_else(PoisonError::into_inner);
         let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
         for (key, value) in older.iter() {
-            entries.entry(key.clone()).or_insert_with(|| value.clone());
+            entries.entry(key.clone()).or_insert_with(|| {
+                more_bytes += key.len() + value.len() + ENTRY_BYTES;
+                value.clone()
+            });
         }
         self.len_bytes.fetch_add(more_bytes, Ordering::Relaxed);
     }

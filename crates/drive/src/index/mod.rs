@@ -8,6 +8,7 @@
 
 mod memory;
 mod table;
+mod whole;
 
 pub(crate) use table::{IndexTable, TableSink, TableSource};
 
@@ -17,6 +18,8 @@ pub(crate) use memory::ENTRY_BYTES;
 use memory::{Memory, MemoryCursor};
 use std::ops::Bound;
 use std::sync::{Arc, PoisonError, RwLock};
+use table::OfDevice;
+pub(crate) use whole::{Losses, WholeCursor};
 
 /// Everything the index knows at a moment.
 #[derive(Debug, Clone, Default)]
@@ -81,14 +84,22 @@ impl Index {
 
     /// Goes through all entries from a key on that begin so.
     pub(crate) fn scan(&self, from: Bound<&[u8]>, prefix: &[u8]) -> Result<Scan> {
+        Ok(self.scan_by(from, prefix, |table| Cursor::Table(table.scan_part(from))))
+    }
+
+    /// As [`scan`](Self::scan), past what of the tables cannot be read, which `losses` is told.
+    pub(crate) fn scan_whole(&self, from: Bound<&[u8]>, losses: &Losses) -> Scan {
+        self.scan_by(from, &[], |table| Cursor::Whole(WholeCursor::new(table.clone(), from, losses.clone())))
+    }
+
+    fn scan_by(&self, from: Bound<&[u8]>, prefix: &[u8], of: impl Fn(&Arc<IndexTable>) -> Cursor) -> Scan {
         let view = self.view();
         let owned = from.map(Bytes::copy_from_slice);
         let memories = std::iter::once(&view.memory).chain(&view.frozen);
         let memories =
             memories.map(|memory| Cursor::Memory(MemoryCursor::new(memory.clone(), owned.clone())));
-        let tables = view.tables.iter().map(|table| Cursor::Table(table.scan_part(from)));
-        let merge = sst::Merge::new(memories.chain(tables));
-        Ok(Scan { merge, prefix: prefix.to_vec() })
+        let merge = sst::Merge::new(memories.chain(view.tables.iter().map(of)));
+        Scan { merge, prefix: prefix.to_vec() }
     }
 
     /// What is inserted from now on is not in the table that is to be made. Nobody inserts at the same time.
@@ -188,7 +199,13 @@ impl View {
 pub(crate) fn of_table(error: sst::Error) -> Error {
     match error {
         sst::Error::Corrupt { what, at } => Error::DamagedIndex { what, at },
-        sst::Error::Io(error) => Error::Device { at: 0, reason: error.to_string() },
+        sst::Error::Io(error) => match error.get_ref().and_then(|inner| inner.downcast_ref::<OfDevice>()) {
+            Some(OfDevice { at, is_read: true, reason }) => {
+                Error::UnreadIndex { at: *at, reason: reason.clone() }
+            }
+            Some(OfDevice { at, reason, .. }) => Error::Device { at: *at, reason: reason.clone() },
+            None => Error::Device { at: 0, reason: error.to_string() },
+        },
         error => Error::Unfit(error.to_string()),
     }
 }
@@ -198,6 +215,8 @@ pub(crate) fn of_table(error: sst::Error) -> Error {
 pub(crate) enum Cursor {
     Memory(MemoryCursor),
     Table(sst::Cursor<TableSource>),
+    /// Past what of the table cannot be read.
+    Whole(WholeCursor),
 }
 
 impl sst::Sorted for Cursor {
@@ -205,6 +224,7 @@ impl sst::Sorted for Cursor {
         match self {
             Self::Memory(cursor) => cursor.advance(),
             Self::Table(cursor) => cursor.advance(),
+            Self::Whole(cursor) => cursor.advance(),
         }
     }
 
@@ -212,6 +232,7 @@ impl sst::Sorted for Cursor {
         match self {
             Self::Memory(cursor) => cursor.key(),
             Self::Table(cursor) => cursor.key(),
+            Self::Whole(cursor) => cursor.key(),
         }
     }
 
@@ -219,6 +240,7 @@ impl sst::Sorted for Cursor {
         match self {
             Self::Memory(cursor) => cursor.value(),
             Self::Table(cursor) => cursor.value(),
+            Self::Whole(cursor) => cursor.value(),
         }
     }
 }

@@ -24,13 +24,34 @@ pub(crate) struct TableSource {
     len_bytes: u64,
     space: SharedSpace,
     is_named: AtomicBool,
+    /// Whether a part of it cannot be read: no other table is made of it.
+    is_damaged: AtomicBool,
+    /// Whether a compaction reads it, which will take its place.
+    is_merging: AtomicBool,
+}
+
+/// Why bytes of a table could not be read or written: an [`io::Error`] that knows where they lie on the device.
+#[derive(Debug, thiserror::Error)]
+#[error("{reason}")]
+pub(super) struct OfDevice {
+    /// In bytes from the device's beginning.
+    pub(super) at: u64,
+    pub(super) is_read: bool,
+    pub(super) reason: String,
+}
+
+impl OfDevice {
+    fn error(at: u64, is_read: bool, error: &io::Error) -> io::Error {
+        io::Error::new(error.kind(), Self { at, is_read, reason: error.to_string() })
+    }
 }
 
 impl TableSource {
     /// A table whose blocks are loose, and its own from now on.
     pub(crate) fn new(device: Arc<dyn BlockDevice>, entry: &TableEntry, space: SharedSpace) -> Self {
         let (runs, len_bytes) = (entry.runs.clone(), entry.len_bytes);
-        Self { device, runs, len_bytes, space, is_named: AtomicBool::new(false) }
+        let [is_named, is_damaged, is_merging] = [false; 3].map(AtomicBool::new);
+        Self { device, runs, len_bytes, space, is_named, is_damaged, is_merging }
     }
 
     /// Its length in bytes.
@@ -40,6 +61,24 @@ impl TableSource {
 
     pub(crate) fn entry(&self) -> TableEntry {
         TableEntry { runs: self.runs.clone(), len_bytes: self.len_bytes }
+    }
+
+    /// Whether a part of it is known to be damaged.
+    pub(crate) fn is_damaged(&self) -> bool {
+        self.is_damaged.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_damaged(&self) {
+        self.is_damaged.store(true, Ordering::Release);
+    }
+
+    /// Whether a compaction reads it, which will take its place.
+    pub(crate) fn is_merging(&self) -> bool {
+        self.is_merging.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_merging(&self, is_merging: bool) {
+        self.is_merging.store(is_merging, Ordering::Release);
     }
 
     /// Whether a manifest names it that a recovery may read.
@@ -100,7 +139,8 @@ impl TableSource {
         let mut buffer = Buffer::zeroed((end - first) as usize);
         let mut done = 0;
         for (place, len) in places(&self.runs, first, end) {
-            read(place, &mut buffer[done..done + len])?;
+            let read = read(place, &mut buffer[done..done + len]);
+            read.map_err(|error| OfDevice::error(place, true, &error))?;
             done += len;
         }
         Ok(buffer)
@@ -172,7 +212,8 @@ impl TableSink {
         let runs: Vec<Run> = self.runs.iter().map(Loose::run).collect();
         let mut done = 0;
         for (place, len) in places(&runs, self.written, self.written + waiting.len() as u64) {
-            self.device.write_at(place, &waiting[done..done + len])?;
+            let written = self.device.write_at(place, &waiting[done..done + len]);
+            written.map_err(|error| OfDevice::error(place, false, &error))?;
             done += len;
         }
         if done < waiting.len() {

@@ -56,13 +56,16 @@ pub use error::{Error, Result};
 pub use iterate::{Iterate, Pair};
 
 use crate::bucket::DriveBucket;
-use crate::format::IndexKey;
+use crate::format::{IndexKey, Kind};
 use crate::machine::Machine;
 use crate::shell::Drive;
 use bytes::Bytes;
 use futures_util::TryStreamExt as _;
 use std::pin::pin;
-use store::{Buckets as _, KEY_BYTES_MAX as OBJECT_KEY_BYTES_MAX, ObjectKey, Payload, StoreError};
+use store::{
+    Buckets as _, KEY_BYTES_MAX as OBJECT_KEY_BYTES_MAX, ObjectKey, Payload, StoreError, Versioning,
+    bucket_name,
+};
 
 /// The longest key, in bytes. None is empty.
 pub const KEY_BYTES_MAX: usize = OBJECT_KEY_BYTES_MAX;
@@ -150,9 +153,19 @@ impl Drive {
     }
 
     /// Deletes a group with all its pairs, commit by commit: whoever is interrupted deletes it again. A group that keeps older versions
-    /// of objects, or uploads, is not deleted.
+    /// of objects, or uploads, is not deleted, and keeps its pairs.
     pub async fn delete_group(&self, name: &str) -> Result<()> {
         let group = self.open_group(name).await?;
+        // Where versions are kept each deletion leaves a mark.
+        let kinds = match group.0.state().await? {
+            Versioning::Never => &[Kind::Version, Kind::Upload][..],
+            Versioning::Enabled | Versioning::Suspended => &[Kind::Version, Kind::Upload, Kind::Object],
+        };
+        for &kind in kinds {
+            if !self.0.entries(IndexKey::of(kind, group.0.id), 1).await?.is_empty() {
+                return Err(bucket_name::not_empty(name).into());
+            }
+        }
         group.delete_prefix(b"").await?;
         Ok(self.delete(name).await?)
     }

@@ -3,6 +3,7 @@
 use super::Machine;
 use crate::error::Result;
 use crate::format::{BucketId, IndexKey, Kind, ObjectRecord};
+use crate::index::Losses;
 use crate::pool::Membership;
 use crate::space::{Named, lock};
 use crate::wire::Decoder;
@@ -38,19 +39,26 @@ struct Walk {
 }
 
 impl Machine {
-    /// Walks through index and space. Nothing is committed meanwhile. The bytes of objects are not read.
+    /// Walks through index and space. Nothing is committed meanwhile. The bytes of objects are not read. Of an index that is damaged in
+    /// parts it counts what can be read.
     pub(crate) fn check(&self) -> Result<Checked> {
-        self.verify_tables()?;
+        let damaged = self.verify_tables();
         let _no_checkpoint = self.root();
         let _no_commit = self.log();
         let mut walk = Walk::default();
-        let mut scan = self.index.scan(Bound::Unbounded, &[])?;
+        let losses = Losses::default();
+        let mut scan = self.index.scan_whole(Bound::Unbounded, &losses);
         while let Some((key, value)) = scan.next()? {
             if walk.entry(key, value, self.geometry.zone_bytes()).is_none() {
                 walk.checked.problems.push(format!("the entry '{}' makes no sense", key.escape_ascii()));
             }
         }
         let Walk { mut checked, named, uploads, .. } = walk;
+        if !(damaged.is_empty() && losses.is_empty() && self.losses.is_empty()) {
+            // Blocks that only a lost entry names are not free: the space cannot be compared with a part of the index.
+            checked.problems = [self.losses.clone(), damaged, losses.lines()].concat();
+            return Ok(checked);
+        }
         let orphans =
             uploads.iter().map(|upload| format!("upload {upload:016x} has parts, and is not there"));
         checked.problems.extend(orphans);

@@ -1,6 +1,6 @@
 //! Checkpoint: what is in memory goes into a table, and the superblock leads to what the log begins after.
 
-use super::{Machine, TABLE_BYTES_MIN, table_bytes_max};
+use super::{Machine, Root, TABLE_BYTES_MIN, table_bytes_max};
 use crate::device::{BlockDevice, Buffer};
 use crate::error::{Error, Result};
 use crate::format::{MANIFEST_BYTES_MAX, Manifest, Superblock, blocks_of};
@@ -17,6 +17,9 @@ const LOG_BYTES_MAX: u64 = 512 << 20;
 /// more room than one. What a table is longer than its entries is kept for it anyway, and has room for them.
 const SHORT_BYTES: u64 = TABLE_BYTES_MIN / 2;
 
+/// After so many checkpoints that failed in a row nothing is stored that makes the index longer.
+const FAILED_CHECKPOINTS_MAX: u32 = 3;
+
 /// A table of the frozen entries, if there were any, and the tables whose entries are in it as well.
 struct Made {
     table: Option<Arc<IndexTable>>,
@@ -27,7 +30,7 @@ impl Machine {
     /// Whether memory or log have grown so that it is time. While a table is made of so much, as much again has room.
     pub(crate) fn wants_checkpoint(&self) -> bool {
         let log_bytes_max = LOG_BYTES_MAX.min(self.geometry.zones() * self.geometry.zone_bytes() / 16);
-        self.index.memory_bytes() > self.options.index_bytes / 4 || self.log().since_bytes > log_bytes_max
+        self.index.memory_bytes() > self.options.index_bytes / 4 || self.log_bytes() > log_bytes_max
     }
 
     /// Whether what is in no table takes all the memory that it may.
@@ -36,17 +39,33 @@ impl Machine {
         taken_bytes > self.options.index_bytes as u64 / 2
     }
 
-    /// Whether something was committed since the last one.
-    pub(crate) fn is_dirty(&self) -> bool {
-        let log = self.log();
-        log.frame != log.since
-    }
-
     /// Makes a table of what is in memory. After an error all that was committed is where it was, in memory or in a table, and a later
     /// one takes it along; but a device that failed is not written to any more.
     pub(crate) fn checkpoint(&self) -> Result<()> {
         let mut root = self.root();
-        let mut manifest = self.freeze()?;
+        let mut log_bytes = 0;
+        let made = self.make_checkpoint(&mut root, &mut log_bytes);
+        match &made {
+            Ok(()) => self.failed_checkpoints.store(0, Ordering::Relaxed),
+            Err(error) => {
+                self.log().since_bytes += log_bytes;
+                // A full drive refuses what grows by itself.
+                if !matches!(error, Error::Full) {
+                    self.failed_checkpoints.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        }
+        made
+    }
+
+    /// Whether checkpoints fail one after the other, so that memory and log would grow without end.
+    pub(crate) fn is_stuck(&self) -> bool {
+        self.failed_checkpoints.load(Ordering::Relaxed) >= FAILED_CHECKPOINTS_MAX && self.wants_checkpoint()
+    }
+
+    /// `log_bytes` is set to how much of the log the checkpoint is of.
+    fn make_checkpoint(&self, root: &mut Root, log_bytes: &mut u64) -> Result<()> {
+        let mut manifest = self.freeze(log_bytes)?;
         let Made { table, short } = match self.table_of_frozen() {
             Ok(made) => made,
             Err(error) => {
@@ -80,7 +99,7 @@ impl Machine {
     }
 
     /// What is known now, up to the tables; from here on it goes into another memory.
-    fn freeze(&self) -> Result<Manifest> {
+    fn freeze(&self, log_bytes: &mut u64) -> Result<Manifest> {
         let mut log = self.log();
         // Not before: a frame that failed meanwhile names what is free as far as is known here.
         self.check_writable()?;
@@ -88,7 +107,7 @@ impl Machine {
         let last_write = self.last_write.load(Ordering::Relaxed);
         let mut manifest =
             Manifest { next_frame: log.frame, head_at: log.at, last_write, ..Manifest::default() };
-        log.since_bytes = 0;
+        *log_bytes = std::mem::take(&mut log.since_bytes);
         lock(&self.space).describe(&mut manifest);
         Ok(manifest)
     }
@@ -96,11 +115,12 @@ impl Machine {
     /// Makes a table of the frozen entries and of the short tables before them.
     fn table_of_frozen(&self) -> Result<Made> {
         let tables = self.index.view().tables.clone();
-        let lengths: Vec<u64> = tables.iter().map(|table| table.source().len()).collect();
-        let short = &tables[..count_short(&lengths)];
+        let short = &tables[..count_short(&lengths_of_whole(&tables))];
         match self.table_with(short, short.len() == tables.len()) {
-            // Who reads them says so. What is in memory shall be safe all the same.
-            Err(Error::DamagedIndex { .. }) if !short.is_empty() => {
+            // The entries in memory become safe all the same. Reads of the damaged tables, and a scrub, name what is lost.
+            Err(error) if error.is_of_index() && !short.is_empty() => {
+                tracing::warn!(%error, "a checkpoint leaves a damaged table of the index as it is");
+                mark_damaged(short);
                 Ok(Made { table: self.table_with(&[], false)?, short: Vec::new() })
             }
             table => Ok(Made { table: table?, short: short.to_vec() }),
@@ -112,14 +132,28 @@ impl Machine {
     }
 
     /// Writes a table of entries, which take at most so many bytes beside those of short tables; `None` if there are none.
-    pub(super) fn build_table(
+    fn build_table(
         &self,
-        mut entries: impl sst::Sorted,
+        entries: impl sst::Sorted,
         entries_bytes: u64,
         drops_deletions: bool,
     ) -> Result<Option<Arc<IndexTable>>> {
-        let len_bytes_max = table_bytes_max(entries_bytes);
-        let sink = TableSink::new(self.device.clone(), self.space.clone(), len_bytes_max)?;
+        let sink = self.table_sink(entries_bytes)?;
+        self.build_table_in(sink, entries, drops_deletions)
+    }
+
+    /// Takes room for a table of entries of so many bytes at most.
+    pub(super) fn table_sink(&self, entries_bytes: u64) -> Result<TableSink> {
+        TableSink::new(self.device.clone(), self.space.clone(), table_bytes_max(entries_bytes))
+    }
+
+    /// Like `build_table`, in room that is taken already.
+    pub(super) fn build_table_in(
+        &self,
+        sink: TableSink,
+        mut entries: impl sst::Sorted,
+        drops_deletions: bool,
+    ) -> Result<Option<Arc<IndexTable>>> {
         let mut writer = sst::Writer::new(sink, sst::Options::default());
         while entries.advance().map_err(of_table)? {
             if !(drops_deletions && entries.value().is_empty()) {
@@ -149,6 +183,23 @@ impl Machine {
         self.flush(at)?;
         Ok(run)
     }
+}
+
+/// The lengths of the newest tables, up to the first that is not merged with others: it is damaged, or a compaction reads it.
+pub(super) fn lengths_of_whole(tables: &[Arc<IndexTable>]) -> Vec<u64> {
+    let is_free = |table: &&Arc<IndexTable>| !table.source().is_damaged() && !table.source().is_merging();
+    let whole = tables.iter().take_while(is_free);
+    whole.map(|table| table.source().len()).collect()
+}
+
+/// Remembers which of some tables cannot be read as a whole. Returns whether there are any: a read may fail once and then pass.
+pub(super) fn mark_damaged(tables: &[Arc<IndexTable>]) -> bool {
+    let mut is_any = false;
+    for table in tables.iter().filter(|table| table.verify().is_err()) {
+        table.source().set_damaged();
+        is_any = true;
+    }
+    is_any
 }
 
 /// How many of the newest tables go into the next one, by their lengths, the newest first.

@@ -97,6 +97,21 @@ impl Prepared {
         self.gone.extend(other.gone);
     }
 
+    /// Refuses what no table of the index could take: checkpoints would fail from then on.
+    pub(crate) fn check_lengths(&self) -> Result<()> {
+        let is_too_long = |change: &Change| match change {
+            Change::Put { key, value } => key.len() > sst::KEY_LEN_MAX || value.len() > sst::VALUE_LEN_MAX,
+            _ => false,
+        };
+        match self.changes.iter().any(is_too_long) {
+            true => Err(Error::Unfit(
+                "the object lies in too many pieces for the index; store it again, or delete objects first"
+                    .into(),
+            )),
+            false => Ok(()),
+        }
+    }
+
     /// At most so many bytes of a frame.
     pub(crate) fn frame_bytes(&self) -> u64 {
         let small: u64 = self.small.iter().map(|small| small.frame_bytes).sum();
@@ -173,12 +188,17 @@ struct Place {
 }
 
 impl Machine {
-    /// Makes all of it durable, then seen. `Full` if the log has no room; then nothing happened, and the batch is as it was.
+    /// Makes all of it durable, then seen. `Full` if the log has no room, `Stuck` if the index cannot grow; then nothing happened, and
+    /// the batch is as it was.
     pub(crate) fn commit(&self, batch: &mut Vec<Prepared>) -> Result<()> {
         self.check_writable()?;
+        let taking = Taking::of(batch);
+        if taking.purpose != Purpose::Frees && self.is_stuck() {
+            return Err(Error::Stuck("checkpoints fail one after the other".into()));
+        }
         let mut log = self.log();
         let len_bytes_max = FRAME_HEADER_BYTES as u64 + batch.iter().map(Prepared::frame_bytes).sum::<u64>();
-        let place = self.place(&log, len_bytes_max, &Taking::of(batch))?;
+        let place = self.place(&log, len_bytes_max, &taking)?;
         let memory = self.buffers.fill(len_bytes_max as usize, self.geometry.row_bytes());
         let mut frame = FrameWriter::new(place.at, memory);
         let mut changes = Vec::new();
@@ -189,6 +209,11 @@ impl Machine {
             }
             changes.extend(prepared.changes);
             held.push(prepared.holds);
+        }
+        if !self.fits(&changes) {
+            // Once written, a frame that contradicts the space could never be replayed: the drive would not open again.
+            let what = "a change contradicts what the drive knows of its space, and nothing of it was written; see 'tenon drive check'";
+            return Err(self.fail(Error::Unfit(what.into())));
         }
         changes.iter().for_each(|change| frame.change(change));
         let last_write = self.last_write.load(Ordering::Relaxed);
@@ -201,9 +226,14 @@ impl Machine {
         }
         self.wrote(&mut log, &place, &header);
         let applied = self.apply(changes);
-        assert!(applied, "what is committed fits what is there");
         drop(held);
-        Ok(())
+        match applied {
+            true => Ok(()),
+            false => Err(self.fail(Error::damaged(
+                "a frame of the log, which does not fit what came before it,",
+                place.at,
+            ))),
+        }
     }
 
     fn place(&self, log: &Log, len_bytes_max: u64, taking: &Taking) -> Result<Place> {
@@ -257,6 +287,11 @@ impl Machine {
         log.since_bytes += len_bytes;
         space.wrote(header, log.at);
         log.frame += 1;
+    }
+
+    /// Whether the space is such that these changes can happen. Nothing is changed.
+    pub(super) fn fits(&self, changes: &[Change]) -> bool {
+        lock(&self.space).fits(changes)
     }
 
     /// The index first, the space then: who holds on to blocks looks at the index again to see that they are still the entry's.

@@ -13,6 +13,8 @@ mod commit;
 mod compact;
 mod format;
 mod layout;
+mod log;
+mod log_reader;
 mod open;
 mod verify;
 
@@ -20,14 +22,15 @@ pub use check::Checked;
 pub(crate) use commit::{Named, Prepared, Purpose, Small};
 pub use format::FormatOptions;
 pub use layout::{Area, Use};
-pub(crate) use open::LogReader;
+pub(crate) use log_reader::LogReader;
 
 use crate::device::{BlockDevice, Buffers};
 use crate::error::{Error, Result};
 use crate::format::{DriveId, FRAME_HEADER_BYTES, Geometry, Superblock, blocks_of};
 use crate::index::{Index, IndexTable};
 use crate::space::{SharedSpace, Space, ZONES_RESERVED, lock};
-use std::sync::atomic::{AtomicU64, Ordering};
+use log::{Log, SharedLog};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// The most bytes of a frame: what is committed together, but for one change that alone is longer.
@@ -57,6 +60,9 @@ pub struct OpenOptions {
     pub read_cache_bytes: u64,
     /// Write nothing at all.
     pub read_only: bool,
+    /// Open a damaged drive too, with what is whole of it, to read only: the log as far as it can be read, and the tables of the index
+    /// that can. [`Drive::losses`](crate::Drive::losses) says what is left out.
+    pub before_damage: bool,
 }
 
 impl OpenOptions {
@@ -68,7 +74,7 @@ impl OpenOptions {
 
 impl Default for OpenOptions {
     fn default() -> Self {
-        Self { index_bytes: 256 << 20, read_cache_bytes: 256 << 20, read_only: false }
+        Self { index_bytes: 256 << 20, read_cache_bytes: 256 << 20, read_only: false, before_damage: false }
     }
 }
 
@@ -83,48 +89,18 @@ pub(crate) struct Machine {
     /// Memory for what is read and written.
     pub(crate) buffers: Buffers,
     options: OpenOptions,
-    log: Mutex<Log>,
+    log: SharedLog,
     root: Mutex<Root>,
+    /// Held by the one compaction that is under way.
+    compacting: Mutex<()>,
     last_write: AtomicU64,
     last_table: AtomicU64,
     failed: OnceLock<String>,
     flushing: Mutex<()>,
-}
-
-/// Where the next frame goes.
-#[derive(Debug, Clone, Copy)]
-struct Log {
-    frame: u64,
-    /// In the head's zone, in bytes.
-    at: u64,
-    /// The frame that the newest manifest begins with, and how many bytes of frames came since.
-    since: u64,
-    since_bytes: u64,
-    /// Since the drive was opened.
-    grown: Grown,
-}
-
-/// How much the log grew.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Grown {
-    /// The ends of frames and zones included.
-    log_bytes: u64,
-    /// What is in the frames.
-    content_bytes: u64,
-}
-
-impl Grown {
-    pub(crate) fn since(&self, before: &Self) -> Self {
-        Self {
-            log_bytes: self.log_bytes - before.log_bytes,
-            content_bytes: self.content_bytes - before.content_bytes,
-        }
-    }
-
-    /// What so much of the content took of the log, the ends divided among all.
-    pub(crate) fn log_bytes_of(&self, content_bytes: u64) -> u64 {
-        (content_bytes as f64 * self.log_bytes as f64 / self.content_bytes.max(1) as f64) as u64
-    }
+    /// Losses of an opening before the damage, one line each.
+    pub(crate) losses: Vec<String>,
+    /// Checkpoints that failed since the last that was made.
+    failed_checkpoints: AtomicU32,
 }
 
 /// What the superblock leads to.
@@ -177,7 +153,7 @@ impl Machine {
 
     /// Whether zones are few, and a checkpoint would likely win one.
     pub(crate) fn wants_relief(&self) -> bool {
-        self.log().since_bytes >= self.geometry.zone_bytes() && lock(&self.space).log_zones() < ZONES_RESERVED
+        self.log_bytes() >= self.geometry.zone_bytes() && lock(&self.space).log_zones() < ZONES_RESERVED
     }
 
     /// The most bytes that are committed together.
@@ -198,21 +174,6 @@ impl Machine {
         self.failed.get().map_or(Ok(()), |reason| Err(Error::Failed(reason.clone())))
     }
 
-    /// How much the log grew since the drive was opened.
-    pub(crate) fn log_grown(&self) -> Grown {
-        self.log().grown
-    }
-
-    /// How many bytes of the log a recovery would read.
-    pub(crate) fn log_bytes(&self) -> u64 {
-        self.log().since_bytes
-    }
-
-    /// How many bytes the log's zone still takes.
-    pub(crate) fn room_in_head(&self) -> u64 {
-        self.geometry.zone_bytes() - self.log().at
-    }
-
     /// What was written before is on the medium. One after the other, and none after one that failed: that may have lost what others
     /// wrote, and no later one would say so. `at` is of what is flushed, in bytes, for who reads the error.
     fn flush(&self, at: u64) -> Result<()> {
@@ -225,10 +186,6 @@ impl Machine {
     fn fail(&self, error: Error) -> Error {
         let _first = self.failed.set(error.to_string());
         error
-    }
-
-    fn log(&self) -> MutexGuard<'_, Log> {
-        self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn root(&self) -> MutexGuard<'_, Root> {

@@ -1,50 +1,71 @@
 //! Open: superblock, manifest, tables, and what the log says since.
 
 use super::checkpoint::write_superblock;
-use super::{Grown, Log, Machine, OpenOptions, Root};
-use crate::device::{BLOCK_BYTES, BlockDevice, Buffer, Buffers, read_otherwise, read_right};
+use super::log::{Grown, Log, SharedLog};
+use super::log_reader::{Later, LogReader};
+use super::{Machine, OpenOptions, Root};
+use crate::device::{BLOCK_BYTES, BlockDevice, Buffer, Buffers, read_right};
 use crate::error::{Error, Result};
-use crate::format::{
-    DriveId, FRAME_HEADER_BYTES, Frame, FrameHeader, Geometry, Manifest, NUMBER_END, SUPERBLOCK_BYTES,
-    Superblock, VERSION,
-};
+use crate::format::{Frame, Manifest, NUMBER_END, SUPERBLOCK_BYTES, Superblock, VERSION};
 use crate::index::{Index, IndexTable, TableSource, of_table};
 use crate::space::{SharedSpace, Space, lock};
 use crate::wire::sum;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 /// Where the log ends, so many zones are looked at into which it may have gone on behind a frame that cannot be read.
 const ZONES_LOOKED_AT: usize = 16;
 
-/// How much of the log is read at a time.
-const WINDOW_BYTES: u64 = 4 << 20;
+/// The outcome of a replay of the log.
+#[derive(Debug, Default)]
+struct Replayed {
+    /// Where the last frame lies, in bytes, and its length; `None` if there is none.
+    last: Option<(u64, u64)>,
+    /// Why the replay ended before the log's end.
+    loss: Option<String>,
+}
 
 impl Machine {
     /// Opens a drive; at the end everything that was acknowledged is there, and nothing else of what was begun.
     pub(crate) fn open(device: Arc<dyn BlockDevice>, options: OpenOptions) -> Result<Self> {
+        // Writes to a damaged drive could overwrite objects that may still be saved.
+        let options = OpenOptions { read_only: options.read_only || options.before_damage, ..options };
         let superblock = read_superblock(&*device)?;
         let manifest = read_manifest(&*device, &superblock)?;
         let (drive, geometry) = (superblock.drive, superblock.geometry);
         let space: SharedSpace = Arc::new(Mutex::new(Space::of(geometry, &manifest)));
         let cache = Arc::new(sst::Cache::new(options.index_bytes as u64 / 2));
-        let mut tables = Vec::new();
+        let (mut tables, mut losses) = (Vec::new(), Vec::new());
         for (id, entry) in manifest.tables.iter().enumerate() {
             let source = TableSource::new(device.clone(), entry, space.clone());
             source.set_named(true);
-            tables.push(Arc::new(IndexTable::open(source, id as u64, cache.clone()).map_err(of_table)?));
+            let opened = IndexTable::open(source, id as u64, cache.clone()).map_err(of_table);
+            match opened {
+                Ok(table) => tables.push(Arc::new(table)),
+                Err(error) if options.before_damage => losses.push(format!(
+                    "{error}: a table of the index, {} bytes at byte {}; what only it names is unknown, and what older tables name may be older than what was stored last",
+                    entry.len_bytes,
+                    entry.runs.first().map_or(0, |run| run.at()),
+                )),
+                Err(error) => return Err(error),
+            }
         }
         let frame = manifest.next_frame;
-        let machine = Self {
+        let table_count = manifest.tables.len() as u64;
+        let index = match options.before_damage {
+            true => Index::of_whole_entries(tables, cache, &mut losses),
+            false => Index::new(tables, cache),
+        };
+        let mut machine = Self {
             device,
             drive,
             geometry,
             space,
-            last_table: AtomicU64::new(tables.len() as u64),
-            index: Index::new(tables, cache),
+            last_table: AtomicU64::new(table_count),
+            index,
             buffers: Buffers::new(options.buffers_kept_bytes()),
             options,
-            log: Mutex::new(Log {
+            log: SharedLog::new(Log {
                 frame,
                 at: manifest.head_at,
                 since: frame,
@@ -52,17 +73,28 @@ impl Machine {
                 grown: Grown::default(),
             }),
             root: Mutex::new(Root { superblock, retiring: Vec::new() }),
+            compacting: Mutex::default(),
             last_write: AtomicU64::new(manifest.last_write),
             failed: OnceLock::new(),
             flushing: Mutex::default(),
+            losses,
+            failed_checkpoints: AtomicU32::new(0),
         };
         // As the end of the checkpoint did: the next frame may be in such a zone.
         lock(&machine.space).free_dead_zones();
-        let last_frame = machine.replay()?;
+        let Replayed { last, loss } = machine.replay()?;
+        machine.losses.extend(loss);
+        if options.before_damage {
+            if !machine.losses.is_empty() {
+                let lost = machine.name_lost_buckets()?;
+                machine.losses.extend(lost);
+            }
+            return Ok(machine);
+        }
         machine.claim_index(&manifest)?;
         lock(&machine.space).set_aside();
         if !options.read_only {
-            machine.make_found_durable(last_frame)?;
+            machine.make_found_durable(last)?;
         }
         Ok(machine)
     }
@@ -72,10 +104,13 @@ impl Machine {
     /// superblocks that can be either: the one that does not count is written first, so that a whole one that does is there all the time.
     fn make_found_durable(&self, last_frame: Option<(u64, u64)>) -> Result<()> {
         if let Some((at, len_bytes)) = last_frame {
-            let mut frame = Buffer::zeroed(len_bytes as usize);
-            // Nothing is written that is not what was found, or a device that is wrong would make all of them so.
+            let row_bytes = self.geometry.row_bytes();
+            let mut frame = Buffer::zeroed(len_bytes.next_multiple_of(row_bytes) as usize);
+            let content = &mut frame[..len_bytes as usize];
+            // Nothing is written that is not what was found, or a device that is wrong would make all of them so. The rest of the
+            // last row is padding, which need not be readable.
             let is_right = |bytes: &[u8]| Frame::decode(self.drive, bytes).is_some();
-            if !read_right(&*self.device, at, &mut frame, is_right).map_err(Error::device(at))? {
+            if !read_right(&*self.device, at, content, is_right).map_err(Error::device(at))? {
                 return Err(Error::damaged("the last frame of the log", at));
             }
             self.device.write_at(at, &frame).map_err(Error::device(at))?;
@@ -86,10 +121,10 @@ impl Machine {
         write_superblock(&*self.device, &superblock, copies, |at| self.flush(at))
     }
 
-    /// Where the last frame lies, in bytes, and its length; `None` if there is none.
-    fn replay(&self) -> Result<Option<(u64, u64)>> {
+    /// Does again what the frames did that follow the checkpoint.
+    fn replay(&self) -> Result<Replayed> {
         let mut log = self.log();
-        let mut last = None;
+        let mut replayed = Replayed::default();
         let mut reader = LogReader::new(self.device.clone(), self.drive, self.geometry);
         loop {
             let (head, next) = {
@@ -102,14 +137,23 @@ impl Machine {
                 None => match reader.frame(next, 0)?.filter(|frame| frame.header.number == log.frame) {
                     Some(frame) => (frame, true),
                     None => {
-                        self.check_end(&mut reader, &log, [(head, log.at), (next, 0)])?;
-                        return Ok(last);
+                        let later = self.later_frame(&mut reader, &log, [(head, log.at), (next, 0)])?;
+                        replayed.loss =
+                            later.map(|later| self.damage_before(&log, head, later)).transpose()?;
+                        return Ok(replayed);
                     }
                 },
             };
-            let len_bytes = self.geometry.frame_bytes(&frame.header);
-            let at = self.redo(&mut log, frame, advances)?;
-            last = Some((at, len_bytes));
+            let len_bytes = frame.header.len_bytes();
+            match self.redo(&mut log, frame, advances) {
+                Ok(at) => replayed.last = Some((at, len_bytes)),
+                Err(error) if self.options.before_damage => {
+                    replayed.loss =
+                        Some(format!("{error}: what this frame and all later ones changed is left out"));
+                    return Ok(replayed);
+                }
+                Err(error) => return Err(error),
+            }
         }
     }
 
@@ -132,7 +176,7 @@ impl Machine {
         log.frame += 1;
         self.last_write.fetch_max(header.last_write, Ordering::Relaxed);
         fits &= header.last_write < NUMBER_END;
-        if !(self.apply(changes) && fits) {
+        if !(fits && self.fits(&changes) && self.apply(changes)) {
             return Err(Error::damaged("a frame of the log, which does not fit what came before it,", at));
         }
         Ok(at)
@@ -140,26 +184,44 @@ impl Machine {
 
     /// Where the log ends nothing follows: a later frame was written only when all before it were durable. What follows lies behind the
     /// end, in the next zone, or, where what opened that was longer than half of it, in the zone after: the last that were free then.
-    fn check_end(&self, reader: &mut LogReader, log: &Log, places: [(u64, u64); 2]) -> Result<()> {
+    fn later_frame(
+        &self,
+        reader: &mut LogReader,
+        log: &Log,
+        places: [(u64, u64); 2],
+    ) -> Result<Option<Later>> {
         for (zone, from) in places {
-            if let Some(at) = reader.later_frame(zone, from, log.frame)? {
-                tracing::error!(frame = log.frame, at, "the log goes on behind what cannot be read");
-                let place = self.geometry.zone_at(places[0].0) + places[0].1;
-                return Err(Error::damaged("a frame of the log", place));
+            if let Some(later) = reader.later_frame(zone, from, log.frame)? {
+                return Ok(Some(later));
             }
         }
         let zones = lock(&self.space).last_whole_zones(ZONES_LOOKED_AT);
         for zone in zones {
-            if reader.opens_with_later(zone, log.frame)? {
-                tracing::error!(
-                    frame = log.frame,
-                    zone,
-                    "the log goes on in a zone behind what cannot be read"
-                );
-                return Err(Error::damaged("a frame of the log", self.geometry.zone_at(places[1].0)));
+            if let Some(later) = reader.opens_with_later(zone, log.frame)? {
+                return Ok(Some(later));
             }
         }
-        Ok(())
+        Ok(None)
+    }
+
+    /// The log goes on behind a frame that cannot be read: an error, or what is left out.
+    fn damage_before(&self, log: &Log, head: u64, later: Later) -> Result<String> {
+        let at = self.geometry.zone_at(head) + log.at;
+        tracing::error!(
+            frame = log.frame,
+            at,
+            later = later.number,
+            later_at = later.at,
+            "the log goes on behind what cannot be read"
+        );
+        if !self.options.before_damage {
+            return Err(Error::damaged("a frame of the log", at));
+        }
+        let commits = (later.number + 1).saturating_sub(log.frame);
+        Ok(format!(
+            "damaged: frame {} of the log, at byte {at}, and the log goes on behind it: at least {commits} commits from there on are left out, of which frame {} at byte {} is whole",
+            log.frame, later.number, later.at
+        ))
     }
 
     /// The tables and the manifest have blocks that are free as far as objects go.
@@ -242,110 +304,4 @@ fn read_manifest(device: &dyn BlockDevice, superblock: &Superblock) -> Result<Ma
     let is_whole = read_right(device, at, &mut buffer, is_right).map_err(Error::device(at))?;
     let manifest = is_whole.then(|| Manifest::decode(&buffer[..len])).flatten();
     manifest.filter(|manifest| manifest.fits(superblock.geometry)).ok_or(Error::damaged("the manifest", at))
-}
-
-/// Reads frames, many by one read.
-#[derive(Debug)]
-pub(crate) struct LogReader {
-    device: Arc<dyn BlockDevice>,
-    drive: DriveId,
-    geometry: Geometry,
-    window: Buffer,
-    window_at: u64,
-}
-
-impl LogReader {
-    pub(crate) fn new(device: Arc<dyn BlockDevice>, drive: DriveId, geometry: Geometry) -> Self {
-        Self { device, drive, geometry, window: Buffer::zeroed(0), window_at: 0 }
-    }
-
-    /// The frame at a place of a zone, if one begins there that is whole, in whichever way it is read.
-    pub(crate) fn frame(&mut self, zone: u64, from: u64) -> Result<Option<Frame>> {
-        match self.frame_as_it_is(zone, from)? {
-            None if self.device.ways() > 0 => self.frame_otherwise(zone, from),
-            frame => Ok(frame),
-        }
-    }
-
-    /// A frame that is not what was written may be so if it is read otherwise. Its length is known only then.
-    fn frame_otherwise(&mut self, zone: u64, from: u64) -> Result<Option<Frame>> {
-        let (at, left) =
-            (self.geometry.zone_at(zone) + from, self.geometry.zone_bytes().saturating_sub(from));
-        for way in 0..self.device.ways() {
-            let mut first = Buffer::zeroed(left.min(BLOCK_BYTES) as usize);
-            let is_read = self.device.read_without(way, at, &mut first).is_ok();
-            let header = FrameHeader::decode(self.drive, &first).filter(|_| is_read);
-            let Some(header) = header.filter(|header| self.geometry.frame_bytes(header) <= left) else {
-                continue;
-            };
-            let mut buffer = Buffer::zeroed(header.len_bytes() as usize);
-            let mut frame = None;
-            let (device, drive) = (self.device.clone(), self.drive);
-            let mut is_right = |bytes: &[u8]| {
-                frame = Frame::decode(drive, bytes);
-                frame.is_some()
-            };
-            if read_otherwise(&*device, at, &mut buffer, &mut is_right) {
-                tracing::warn!(zone, from, "a frame was damaged, and could be read otherwise");
-                (self.window, self.window_at) = (buffer, at);
-                return Ok(frame);
-            }
-        }
-        Ok(None)
-    }
-
-    fn frame_as_it_is(&mut self, zone: u64, from: u64) -> Result<Option<Frame>> {
-        if from >= self.geometry.zone_bytes() {
-            return Ok(None);
-        }
-        let drive = self.drive;
-        let Some(header) = FrameHeader::decode(drive, self.bytes(zone, from, FRAME_HEADER_BYTES as u64)?)
-        else {
-            return Ok(None);
-        };
-        if from + self.geometry.frame_bytes(&header) > self.geometry.zone_bytes() {
-            return Ok(None);
-        }
-        Ok(Frame::decode(drive, self.bytes(zone, from, header.len_bytes())?))
-    }
-
-    /// Where in a zone, in bytes, a whole frame of this number or a later one begins.
-    fn later_frame(&mut self, zone: u64, from: u64, number: u64) -> Result<Option<u64>> {
-        let mut at = from;
-        while at < self.geometry.zone_bytes() {
-            let header = FrameHeader::decode(self.drive, self.bytes(zone, at, FRAME_HEADER_BYTES as u64)?);
-            if header.is_some_and(|header| header.number >= number)
-                && self.frame_as_it_is(zone, at)?.is_some()
-            {
-                return Ok(Some(at));
-            }
-            at += self.geometry.row_bytes();
-        }
-        Ok(None)
-    }
-
-    /// Whether a zone begins with a whole frame that is later than this one.
-    fn opens_with_later(&mut self, zone: u64, number: u64) -> Result<bool> {
-        let mut block = Buffer::zeroed(BLOCK_BYTES as usize);
-        let at = self.geometry.zone_at(zone);
-        self.device.read_at(at, &mut block).map_err(Error::device(at))?;
-        let header = FrameHeader::decode(self.drive, &block);
-        Ok(header.is_some_and(|header| header.number > number) && self.frame_as_it_is(zone, 0)?.is_some())
-    }
-
-    /// Bytes of a zone, as far as the zone goes.
-    pub(crate) fn bytes(&mut self, zone: u64, from: u64, len: u64) -> Result<&[u8]> {
-        let at = self.geometry.zone_at(zone) + from;
-        let window_end = self.window_at + self.window.len() as u64;
-        if at < self.window_at || at + len > window_end {
-            let left = self.geometry.zone_bytes() - from;
-            let wanted = len.max(WINDOW_BYTES).min(left).next_multiple_of(BLOCK_BYTES);
-            self.window = Buffer::zeroed(wanted as usize);
-            self.window_at = at;
-            self.device.read_at(at, &mut self.window).map_err(Error::device(at))?;
-        }
-        let start = (at - self.window_at) as usize;
-        let end = (start + len as usize).min(self.window.len());
-        Ok(&self.window[start..end])
-    }
 }

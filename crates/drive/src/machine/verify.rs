@@ -1,58 +1,112 @@
 //! Verify: what is on the device beside objects, and what nobody reads until it is needed.
+//!
+//! Each call is one step of a scrub. Commits, checkpoints and compactions go on between the steps and during them.
 
 use super::{LogReader, Machine};
 use crate::device::BLOCK_BYTES;
 use crate::error::{Error, Result};
-use crate::format::Zone;
-use crate::index::of_table;
-use crate::space::{Pins, lock};
+use crate::format::Run;
+use crate::index::{IndexTable, of_table};
+use crate::space::{Guarded, Pins, lock};
+use std::sync::Arc;
 
-/// Of so many rows parity is compared at once.
+/// Rows that are scrubbed in one step.
 const ROWS_AT_ONCE: u64 = 256;
 
+/// The outcome of a step of a scrub.
+#[derive(Debug, Default)]
+pub(crate) struct Step {
+    /// How many bytes of data it read.
+    pub(crate) bytes: u64,
+    /// Damage and unreadable blocks that stay, one line each.
+    pub(crate) damaged: Vec<String>,
+}
+
 impl Machine {
-    /// Checks that every table is as it was written.
-    pub(crate) fn verify_tables(&self) -> Result<()> {
-        self.index.view().tables.iter().try_for_each(|table| table.verify().map_err(of_table))
+    /// Returns the tables of the index, which stay where they are as long as somebody has them.
+    pub(crate) fn tables(&self) -> Vec<Arc<IndexTable>> {
+        self.index.view().tables.clone()
     }
 
-    /// Reads the frames of all pack zones; what is damaged, one line each.
-    pub(crate) fn verify_frames(&self) -> Result<Vec<String>> {
+    /// Checks that every table is as it was written; what is damaged or cannot be read, one line each.
+    pub(crate) fn verify_tables(&self) -> Vec<String> {
+        self.tables().iter().flat_map(|table| self.verify_table(table).damaged).collect()
+    }
+
+    /// Checks that a table is as it was written.
+    pub(crate) fn verify_table(&self, table: &IndexTable) -> Step {
+        let damaged = table.verify().map_err(of_table).err().map(|error| error.to_string());
+        Step { bytes: table.source().len(), damaged: damaged.into_iter().collect() }
+    }
+
+    /// Returns the zones that have frames.
+    pub(crate) fn pack_zones(&self) -> Vec<u64> {
+        lock(&self.space).zones().map(|(zone, _)| zone).collect()
+    }
+
+    /// Reads the frames of a pack zone.
+    pub(crate) fn verify_frames(&self, zone: u64) -> Step {
         let mut pins = Pins::new(&self.space);
-        let zones: Vec<(u64, Zone)> = lock(&self.space).zones().collect();
-        zones.iter().for_each(|&(zone, _)| pins.zone(zone));
-        let mut reader = LogReader::new(self.device.clone(), self.drive, self.geometry);
-        let mut damaged = Vec::new();
-        for (zone, entry) in zones {
-            let mut at = 0;
-            while at < entry.used_bytes {
-                let Some(frame) = reader.frame(zone, at)? else {
+        pins.zone(zone);
+        let Some(entry) = lock(&self.space).zone(zone) else { return Step::default() };
+        let reader = LogReader::new(self.device.clone(), self.drive, self.geometry);
+        let mut reader = reader.up_to(entry.used_bytes);
+        let (mut at, mut damaged) = (0, Vec::new());
+        while at < entry.used_bytes {
+            match reader.frame(zone, at) {
+                Ok(Some(frame)) => at += self.geometry.frame_bytes(&frame.header),
+                Ok(None) => {
                     let at = self.geometry.zone_at(zone) + at;
                     damaged.push(format!("damaged: a frame of small objects at byte {at}"));
                     break;
-                };
-                at += self.geometry.frame_bytes(&frame.header);
+                }
+                Err(error) => {
+                    damaged.push(format!("frames of small objects: {error}"));
+                    break;
+                }
             }
         }
-        Ok(damaged)
+        Step { bytes: entry.used_bytes, damaged }
     }
 
-    /// Has the devices below compute the parity of all that is in use, which is known to be right. Nobody writes meanwhile.
-    pub(crate) fn mend_parity(&self) -> Result<()> {
-        if self.device.ways() == 0 {
-            return Ok(());
-        }
-        let step = ROWS_AT_ONCE * self.geometry.row_bytes();
-        let used = lock(&self.space).used();
-        for run in used {
+    /// Has the devices below read all that they have of some rows with objects and frames, from a block on, and mend it; parity only
+    /// where the data `is_right`. Returns where the next step begins; `None` after the last.
+    pub(crate) fn scrub_objects_from(&self, from: u64, is_right: bool) -> Result<Option<(u64, Step)>> {
+        let Some(guarded) = Guarded::next(&self.space, from, ROWS_AT_ONCE) else { return Ok(None) };
+        let step = self.scrub_rows_of(guarded.runs(), is_right)?;
+        Ok(Some((guarded.end(), step)))
+    }
+
+    /// Has the devices read all that they have of a table, and mend it, as `scrub_objects_from` does.
+    pub(crate) fn scrub_table(&self, table: &IndexTable, is_right: bool) -> Result<Step> {
+        self.scrub_rows_of(&table.source().entry().runs, is_right)
+    }
+
+    /// Has the devices read all that they have of the superblocks and the manifest. No checkpoint is made meanwhile.
+    pub(crate) fn scrub_root(&self, is_right: bool) -> Result<Step> {
+        let root = self.root();
+        self.scrub_rows_of(&[self.geometry.superblocks(), root.superblock.manifest], is_right)
+    }
+
+    fn scrub_rows_of(&self, runs: &[Run], is_right: bool) -> Result<Step> {
+        let mut step = Step::default();
+        let len_bytes_max = ROWS_AT_ONCE * self.geometry.row_bytes();
+        for run in runs {
             let end = run.end() * BLOCK_BYTES;
             let mut at = run.at();
             while at < end {
-                let len_bytes = step.min(end - at);
-                self.device.mend_parity(at, len_bytes).map_err(Error::device(at))?;
+                let len_bytes = len_bytes_max.min(end - at);
+                let left = self.device.scrub_rows(at, len_bytes, is_right).map_err(Error::device(at))?;
+                step.damaged.extend(left);
+                step.bytes += len_bytes;
                 at += len_bytes;
             }
         }
-        self.device.flush().map_err(Error::device(0))
+        Ok(step)
+    }
+
+    /// Makes durable what a scrub wrote anew.
+    pub(crate) fn flush_scrubbed(&self) -> Result<()> {
+        if self.options.read_only { Ok(()) } else { self.flush(0) }
     }
 }

@@ -94,6 +94,8 @@ impl PoolBucket {
                     return Ok(Some(number));
                 }
             }
+            // An older version may have become what the key is, between the two looks.
+            return self.current(key).await;
         }
         current
     }

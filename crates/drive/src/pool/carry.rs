@@ -14,7 +14,8 @@ pub(super) async fn copy(
 ) -> Result<ObjectRef> {
     let (record, pins) = source.held_exactly(from).await?;
     let (len_bytes, etag, tags) = (record.body.len_bytes(), record.etag, record.tags);
-    let description = (options.attributes.unwrap_or(record.attributes), tags);
+    let attributes = options.attributes.unwrap_or(record.attributes);
+    let description = (attributes, options.tags.unwrap_or(tags));
     let body = (record.write, record.body);
     let stored = match len_bytes <= target.shell.machine.piece_bytes_max() {
         true => {

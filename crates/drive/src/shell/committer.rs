@@ -110,7 +110,9 @@ impl Queue {
             let outcome = machine.commit(&mut batch);
             let outcomes: Vec<_> = match outcome {
                 // What frees space may go where what takes some may not.
-                Err(Error::Full) => batch.into_iter().map(|one| commit_one(machine, one)).collect(),
+                Err(Error::Full | Error::Stuck(_)) => {
+                    batch.into_iter().map(|one| commit_one(machine, one)).collect()
+                }
                 outcome => answers.iter().map(|_| outcome.clone()).collect(),
             };
             for (answer, outcome) in answers.into_iter().zip(outcomes) {

@@ -3,10 +3,11 @@
 use super::{Drive, Shell, decoded};
 use crate::error::{Error, Result};
 use crate::format::{Body, Change, Head, IndexKey, Kind, ObjectRecord, Piece, Zone};
-use crate::machine::{Checked, LogReader, Prepared, Purpose, Small};
+use crate::machine::{Checked, LogReader, Machine, Prepared, Purpose, Small};
 use crate::space::{Pins, ZONES_RESERVED, lock};
 use bytes::Bytes;
 use futures_util::future::try_join_all;
+use std::pin::pin;
 use std::sync::Arc;
 
 /// Zones are cleaned while fewer than so many more than the reserved ones are free, or than this part of all where those are few.
@@ -33,10 +34,16 @@ impl Drive {
         self.0.maintain().await
     }
 
-    /// Makes a checkpoint, so that the next opening need not read the log.
+    /// Makes a checkpoint, so that the next opening need not read the log. No upkeep is under way when it returns.
     pub async fn close(&self) -> Result<()> {
-        let _one_at_a_time = self.0.keeping.lock().await;
-        self.0.blocking(|machine| if machine.is_dirty() { machine.checkpoint() } else { Ok(()) }).await
+        let _no_cleaning = self.0.keeping.lock().await;
+        let _only_checkpoint = self.0.checkpointing.lock().await;
+        let work = |machine: &Arc<Machine>| {
+            // An upkeep whose task was aborted may still be merging tables on a thread of its own.
+            machine.wait_for_compaction();
+            if machine.is_dirty() { machine.checkpoint() } else { Ok(()) }
+        };
+        self.0.blocking(work).await
     }
 
     /// Compares the index with the space, block by block, and reads all of the index; not the objects.
@@ -48,20 +55,46 @@ impl Drive {
 impl Shell {
     /// Does what upkeep there is to do now.
     pub(crate) async fn maintain(&self) -> Result<()> {
-        let _one_at_a_time = self.keeping.lock().await;
-        if self.machine.wants_checkpoint() {
-            self.blocking(|machine| machine.checkpoint()).await?;
-        }
+        self.checkpoint_if(Machine::wants_checkpoint).await?;
         let compacted = self.compact().await;
+        let _one_at_a_time = self.keeping.lock().await;
         while self.wants_cleaning() && self.clean_one(WON_MIN).await? {}
         compacted
     }
 
     async fn compact(&self) -> Result<()> {
-        while self.blocking(|machine| machine.compact()).await? {
-            self.blocking(|machine| machine.checkpoint()).await?;
+        while self.compact_once().await? {
+            self.checkpoint_if(|_| true).await?;
         }
         Ok(())
+    }
+
+    /// Makes one table of several, if it is time; `false` if not. That may take long: checkpoints go on meanwhile.
+    async fn compact_once(&self) -> Result<bool> {
+        let mut merging = pin!(self.blocking(|machine| machine.compact()));
+        loop {
+            tokio::select! {
+                biased;
+                merged = &mut merging => return merged,
+                () = self.grown.notified() => {
+                    if let Err(error) = self.checkpoint_if(Machine::wants_checkpoint).await {
+                        tracing::warn!(%error, "no checkpoint could be made beside a compaction");
+                    }
+                }
+            }
+        }
+    }
+
+    /// Makes a checkpoint, if there is still reason to when no other is under way.
+    async fn checkpoint_if(&self, is_needed: impl Fn(&Machine) -> bool) -> Result<()> {
+        if !is_needed(&self.machine) {
+            return Ok(());
+        }
+        let _only_checkpoint = self.checkpointing.lock().await;
+        match is_needed(&self.machine) {
+            true => self.blocking(|machine| machine.checkpoint()).await,
+            false => Ok(()),
+        }
     }
 
     /// Waits for upkeep where the log has next to no room left, or the memory of the index. Before locks are taken: who cleans takes
@@ -72,13 +105,11 @@ impl Shell {
     }
 
     async fn relieve_memory(&self) {
-        if !self.machine.is_memory_full() {
+        // Where checkpoints fail one after the other upkeep tries them, and a commit refuses what grows: not every writer tries one too.
+        if !self.machine.is_memory_full() || self.machine.is_stuck() {
             return;
         }
-        let _one_at_a_time = self.keeping.lock().await;
-        if self.machine.is_memory_full()
-            && let Err(error) = self.blocking(|machine| machine.checkpoint()).await
-        {
+        if let Err(error) = self.checkpoint_if(Machine::is_memory_full).await {
             tracing::warn!(%error, "no checkpoint could be made where the index has no more memory");
         }
     }
@@ -124,9 +155,7 @@ impl Shell {
     async fn clean(&self, zone: u64, entry: Zone) -> Result<bool> {
         let cleaned = self.move_pieces_of(zone, entry).await;
         match cleaned {
-            Err(error @ (Error::Device { .. } | Error::Damaged { .. } | Error::DamagedIndex { .. }))
-                if self.machine.check_writable().is_ok() =>
-            {
+            Err(error) if error.is_damage() && self.machine.check_writable().is_ok() => {
                 tracing::warn!(zone, %error, "a zone cannot be cleaned and is left as it is: scrub the drive");
                 lock(&self.machine.space).leave_uncleaned(zone);
                 Ok(true)
@@ -195,7 +224,7 @@ struct Pieces {
     next: u64,
 }
 
-impl crate::machine::Machine {
+impl Machine {
     /// The objects whose bytes the frames from a place of a zone on have, as many as are moved at once.
     fn pieces_of_frames(self: &Arc<Self>, zone: u64, mut at: u64, used_bytes: u64) -> Result<Pieces> {
         let mut reader = LogReader::new(self.device.clone(), self.drive, self.geometry);

@@ -19,10 +19,10 @@ pub use info::{Info, ZoneUse};
 pub(crate) use locks::{Held, KeyLocks};
 pub(crate) use read::Access;
 pub(crate) use runs::RunWriter;
-pub use scrub::Scrubbed;
+pub use scrub::{Pace, Scrubbed};
 pub(crate) use write::Stored;
 
-use crate::device::{BlockDevice, Buffer, Io};
+use crate::device::{Array, BlockDevice, Buffer, Io};
 use crate::error::{Error, Result};
 use crate::format::{BucketId, IndexKey, ObjectRecord};
 use crate::machine::{FormatOptions, Machine, OpenOptions, Prepared, Purpose, Small};
@@ -51,7 +51,12 @@ pub(crate) struct Shell {
     committer: Committer,
     /// Told when there may be something to keep up.
     grown: Notify,
+    /// Held by the one who cleans zones.
     keeping: tokio::sync::Mutex<()>,
+    /// Held by the one who makes a checkpoint, so that tasks wait for it without a thread.
+    checkpointing: tokio::sync::Mutex<()>,
+    /// Held by the one who scrubs: how many blocks were mended up to the last scrub.
+    scrubbing: tokio::sync::Mutex<u64>,
     /// For the buffers of who waits for somebody else's bytes.
     places: Arc<Semaphore>,
 }
@@ -70,9 +75,37 @@ impl Drive {
         let machine = Arc::new(Machine::open(io.device(), options)?);
         let cache = ReadCache::new(options.read_cache_bytes).map(Arc::new);
         let (committer, locks) = (Committer::default(), KeyLocks::default());
-        let (grown, keeping) = (Notify::new(), tokio::sync::Mutex::default());
-        let places = Arc::new(Semaphore::new(runs::PLACES));
-        Ok(Self(Arc::new(Shell { machine, io, cache, locks, clock, committer, grown, keeping, places })))
+        let (grown, places) = (Notify::new(), Arc::new(Semaphore::new(runs::PLACES)));
+        let [keeping, checkpointing] = [(); 2].map(tokio::sync::Mutex::new);
+        let scrubbing = tokio::sync::Mutex::default();
+        Ok(Self(Arc::new(Shell {
+            machine,
+            io,
+            cache,
+            locks,
+            clock,
+            committer,
+            grown,
+            keeping,
+            checkpointing,
+            scrubbing,
+            places,
+        })))
+    }
+}
+
+impl Drive {
+    /// Returns the array that the drive lies on, if it lies on several devices.
+    pub fn array(&self) -> Option<&Arc<Array>> {
+        match &self.0.io {
+            Io::Array(array) => Some(array),
+            _ => None,
+        }
+    }
+
+    /// Returns what an opening with [`OpenOptions::before_damage`] left out, one line each; nothing where the drive is whole.
+    pub fn losses(&self) -> &[String] {
+        &self.0.machine.losses
     }
 }
 
@@ -130,13 +163,19 @@ impl Shell {
 
     /// Makes changes durable and seen, under the locks of what is changed.
     pub(crate) async fn commit(&self, mut prepared: Prepared, locks: Vec<Held>) -> Result<()> {
+        prepared.check_lengths()?;
         let small = match prepared.purpose {
             Purpose::Grows => prepared.small.iter().map(Small::stored).collect(),
             Purpose::Moves | Purpose::Frees => Vec::new(),
         };
         let named = std::mem::take(&mut prepared.named);
         let gone = std::mem::take(&mut prepared.gone);
-        self.committer.commit(&self.machine, prepared, locks).await?;
+        let committed = self.committer.commit(&self.machine, prepared, locks).await;
+        if matches!(committed, Err(Error::Stuck(_))) {
+            // Upkeep tries the next checkpoint.
+            self.grown.notify_one();
+        }
+        committed?;
         if let Some(cache) = &self.cache {
             for (write, bytes) in small {
                 cache.insert(Stretch::piece(write, bytes.len() as u32), bytes);

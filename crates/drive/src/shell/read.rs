@@ -244,15 +244,21 @@ impl Shell {
         Ok(Blocks { at, buffer, data: (from - at) as usize..(to - at) as usize })
     }
 
-    /// Bytes of an object that match their checksums.
-    async fn right(&self, Blocks { at, buffer, data }: Blocks, sums: &[u32]) -> Result<Bytes> {
-        let buffer = match are_right(&buffer[data.clone()], sums) {
-            true => buffer,
-            false => {
-                let len_bytes = (data.end as u64).next_multiple_of(BLOCK_BYTES);
-                self.data_otherwise(at, len_bytes, data.clone(), sums).await?
-            }
-        };
+    /// Bytes of an object that match their checksums. What does not is read otherwise, checksum by checksum: each may be of bytes that
+    /// another device has wrong.
+    async fn right(&self, Blocks { at, mut buffer, data }: Blocks, sums: &[u32]) -> Result<Bytes> {
+        let begins = data.clone().step_by(SUMMED_BYTES as usize).zip(sums);
+        let wrong: Vec<_> = begins
+            .map(|(from, sum)| (from..data.end.min(from + SUMMED_BYTES as usize), *sum))
+            .filter(|(range, sum)| !are_right(&buffer[range.clone()], &[*sum]))
+            .collect();
+        for (range, sum) in wrong {
+            let first = range.start as u64 / BLOCK_BYTES * BLOCK_BYTES;
+            let len_bytes = (range.end as u64).next_multiple_of(BLOCK_BYTES) - first;
+            let of_blocks = range.start - first as usize..range.end - first as usize;
+            let found = self.data_otherwise(at + first, len_bytes, of_blocks.clone(), &[sum]).await?;
+            buffer[range].copy_from_slice(&found[of_blocks]);
+        }
         Ok(Bytes::from(buffer).slice(data))
     }
 }

@@ -1,8 +1,10 @@
 //! Scrub: everything is read and compared with its checksums, before somebody needs it.
 
 use super::{Drive, Shell};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::format::{Body, IndexKey, Kind};
+use crate::index::Losses;
+use crate::machine::Machine;
 use futures_util::TryStreamExt as _;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -17,62 +19,140 @@ pub struct Scrubbed {
     pub objects: u64,
     /// How many bytes of them.
     pub bytes: u64,
-    /// How many blocks of devices were damaged, and were written anew from others.
+    /// How many blocks of devices were damaged, and were written anew from others, since the last scrub or the opening.
     pub mended: u64,
     /// What is damaged, and how, one line each.
     pub damaged: Vec<String>,
 }
 
+/// Waits between the steps of a scrub or a rebuild, so that other work gets its share of the devices.
+#[async_trait::async_trait]
+pub trait Pace: Send + Sync {
+    /// Waits as long as it takes to have read so many more bytes.
+    async fn after(&self, bytes: u64);
+}
+
+/// No waiting.
+struct AtOnce;
+
+#[async_trait::async_trait]
+impl Pace for AtOnce {
+    async fn after(&self, _: u64) {}
+}
+
 impl Drive {
-    /// Reads everything. What is damaged, or cannot be read, is told, and what else there is goes on being read; what other devices have is written anew,
-    /// if the drive was not opened to read only. Nobody writes meanwhile. `progress` hears how far it is.
-    pub async fn scrub(&self, mut progress: impl FnMut(&Scrubbed)) -> Result<Scrubbed> {
+    /// Scrubs as fast as the devices allow: see [`scrub_at`](Self::scrub_at).
+    pub async fn scrub(&self, progress: impl FnMut(&Scrubbed)) -> Result<Scrubbed> {
+        self.scrub_at(&AtOnce, progress).await
+    }
+
+    /// Reads everything, at some pace. What is damaged, or cannot be read, is told, and what else there is goes on being read; what other
+    /// devices have is written anew, if the drive was not opened to read only. The drive may be used meanwhile: what is stored after the scrub has
+    /// passed its place is not read. `progress` hears how far it is.
+    pub async fn scrub_at(&self, pace: &dyn Pace, mut progress: impl FnMut(&Scrubbed)) -> Result<Scrubbed> {
+        let shell = &self.0;
+        let mut mended_before = shell.scrubbing.lock().await;
         let mut scrubbed = Scrubbed::default();
-        if let Err(error) = self.0.blocking(|machine| machine.verify_tables()).await {
-            scrubbed.damaged.push(error.to_string());
+        for table in shell.machine.tables() {
+            let step = shell.blocking(move |machine| Ok(machine.verify_table(&table))).await?;
+            scrubbed.damaged.extend(step.damaged);
+            pace.after(step.bytes).await;
         }
-        match self.0.blocking(|machine| machine.verify_frames()).await {
-            Ok(damaged) => scrubbed.damaged.extend(damaged),
-            Err(error) => scrubbed.damaged.push(format!("frames of small objects: {error}")),
+        for zone in shell.machine.pack_zones() {
+            let step = shell.blocking(move |machine| Ok(machine.verify_frames(zone))).await?;
+            scrubbed.damaged.extend(step.damaged);
+            pace.after(step.bytes).await;
         }
-        match self.0.scrub_objects(&mut scrubbed, &mut progress).await {
-            // Told already, and what the index does not name cannot be read.
-            Err(Error::DamagedIndex { .. }) if !scrubbed.damaged.is_empty() => {}
-            outcome => outcome?,
+        let losses = Losses::default();
+        shell.scrub_objects(&losses, pace, &mut scrubbed, &mut progress).await?;
+        scrubbed.damaged.extend(losses.lines());
+        // Parity is computed of what is not damaged only; sectors that cannot be read are written anew in any case.
+        let is_right = scrubbed.damaged.is_empty();
+        if shell.machine.device.ways() > 0 {
+            shell.scrub_rows(is_right, pace, &mut scrubbed).await?;
         }
-        if scrubbed.damaged.is_empty() {
-            // What is not damaged is what parity is of.
-            self.0.blocking(|machine| machine.mend_parity()).await?;
-        }
-        scrubbed.mended = self.0.machine.device.mended();
+        let mended = shell.machine.device.mended();
+        scrubbed.mended = mended - std::mem::replace(&mut *mended_before, mended);
         Ok(scrubbed)
     }
 }
 
 impl Shell {
+    /// Reads what each device has of everything in use, parity too.
+    async fn scrub_rows(
+        self: &Arc<Self>,
+        is_right: bool,
+        pace: &dyn Pace,
+        scrubbed: &mut Scrubbed,
+    ) -> Result<()> {
+        let root = self.blocking(move |machine| machine.scrub_root(is_right)).await?;
+        scrubbed.damaged.extend(root.damaged);
+        for table in self.machine.tables() {
+            let step = self.blocking(move |machine| machine.scrub_table(&table, is_right)).await?;
+            scrubbed.damaged.extend(step.damaged);
+            pace.after(step.bytes).await;
+        }
+        let mut from = 0;
+        while let Some((next, step)) =
+            self.blocking(move |machine| machine.scrub_objects_from(from, is_right)).await?
+        {
+            scrubbed.damaged.extend(step.damaged);
+            pace.after(step.bytes).await;
+            from = next;
+        }
+        self.blocking(|machine| machine.flush_scrubbed()).await
+    }
+
     async fn scrub_objects(
         self: &Arc<Self>,
+        losses: &Losses,
+        pace: &dyn Pace,
         scrubbed: &mut Scrubbed,
         progress: &mut impl FnMut(&Scrubbed),
     ) -> Result<()> {
         let mut from: Bound<Vec<u8>> = Bound::Unbounded;
         loop {
-            let entries = self.entries_from(from, IndexKey(Vec::new()), ENTRIES_AT_ONCE).await?;
-            let Some((last, _)) = entries.last() else { return Ok(()) };
+            let losses = losses.clone();
+            let gather = move |machine: &Arc<Machine>| {
+                let mut scan = machine.index.scan_whole(from.as_ref().map(Vec::as_slice), &losses);
+                let mut found = Vec::new();
+                while found.len() < ENTRIES_AT_ONCE
+                    && let Some((key, _)) = scan.next()?
+                {
+                    found.push(IndexKey(key.to_vec()));
+                }
+                Ok(found)
+            };
+            let keys = self.blocking(gather).await?;
+            let Some(last) = keys.last() else { return Ok(()) };
             from = Bound::Excluded(last.0.clone());
-            for (key, _) in entries {
-                self.scrub_entry(key, scrubbed).await?;
+            for key in keys {
+                let before = scrubbed.bytes;
+                self.scrub_entry(key, scrubbed).await;
+                if scrubbed.bytes > before {
+                    pace.after(scrubbed.bytes - before).await;
+                }
             }
             progress(scrubbed);
         }
     }
 
-    async fn scrub_entry(self: &Arc<Self>, key: IndexKey, scrubbed: &mut Scrubbed) -> Result<()> {
+    async fn scrub_entry(self: &Arc<Self>, key: IndexKey, scrubbed: &mut Scrubbed) {
         let kinds = [Kind::Object, Kind::Version, Kind::Part].map(|kind| kind as u8);
         if !key.0.first().is_some_and(|kind| kinds.contains(kind)) {
-            return Ok(());
+            return;
         }
-        let Some((record, pins)) = self.held(&key).await? else { return Ok(()) };
+        if let Err(error) = self.scrub_object(&key, scrubbed).await {
+            let whose = match key.owner() {
+                Some((_, object)) => format!("'{}'", String::from_utf8_lossy(&object)),
+                None => "a part of an upload".to_owned(),
+            };
+            scrubbed.damaged.push(format!("{whose}: {error}"));
+        }
+    }
+
+    async fn scrub_object(self: &Arc<Self>, key: &IndexKey, scrubbed: &mut Scrubbed) -> store::Result<()> {
+        let Some((record, pins)) = self.held(key).await? else { return Ok(()) };
         if matches!(record.body, Body::Mark) {
             return Ok(());
         }
@@ -81,16 +161,6 @@ impl Shell {
             scrubbed.bytes += bytes.len() as u64;
             std::future::ready(Ok(()))
         });
-        match read.await {
-            Err(error) => {
-                let whose = match key.owner() {
-                    Some((_, object)) => format!("'{}'", String::from_utf8_lossy(&object)),
-                    None => "a part of an upload".to_owned(),
-                };
-                scrubbed.damaged.push(format!("{whose}: {error}"));
-                Ok(())
-            }
-            Ok(()) => Ok(()),
-        }
+        read.await
     }
 }

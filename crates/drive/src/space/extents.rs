@@ -2,17 +2,51 @@
 
 use crate::format::Run;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 /// A set of blocks as the fewest runs.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Extents {
     by_start: BTreeMap<u64, u64>,
     /// Length, then start.
     by_len: BTreeSet<(u64, u64)>,
     blocks: u64,
+    /// The length of a zone in blocks; 0 where nobody counts whole zones.
+    zone_blocks: u64,
+    /// The starts of the runs that have whole zones, and the number of those zones.
+    with_zones: BTreeSet<u64>,
+    whole_zones: u64,
 }
 
 impl Extents {
+    /// These runs, in zones of so many blocks.
+    pub(crate) fn of(zone_blocks: u64, runs: impl IntoIterator<Item = Run>) -> Self {
+        let mut extents = Self { zone_blocks, ..Self::default() };
+        runs.into_iter().for_each(|run| {
+            extents.insert(run);
+        });
+        extents
+    }
+
+    /// How many zones there are whole.
+    pub(crate) fn whole_zones(&self) -> u64 {
+        self.whole_zones
+    }
+
+    /// The zones that are there whole, the last first.
+    pub(crate) fn last_zones(&self) -> impl Iterator<Item = u64> {
+        let runs = self.with_zones.iter().rev().filter_map(|start| self.around(*start));
+        runs.flat_map(|run| self.zones_of(run).rev())
+    }
+
+    /// The zones that lie in a run as a whole.
+    fn zones_of(&self, run: Run) -> Range<u64> {
+        match self.zone_blocks {
+            0 => 0..0,
+            size => run.start.div_ceil(size)..(run.end() / size).max(run.start.div_ceil(size)),
+        }
+    }
+
     /// How many blocks there are in all.
     pub(crate) fn blocks(&self) -> u64 {
         self.blocks
@@ -41,11 +75,6 @@ impl Extents {
     /// The shortest run of at least so many blocks, the first of several.
     pub(crate) fn best(&self, blocks: u64) -> Option<Run> {
         self.by_len.range((blocks, 0)..).next().map(|&(blocks, start)| Run { start, blocks })
-    }
-
-    /// The runs of at least so many blocks.
-    pub(crate) fn at_least(&self, blocks: u64) -> impl Iterator<Item = Run> {
-        self.by_len.range((blocks, 0)..).map(|&(blocks, start)| Run { start, blocks })
     }
 
     /// Whether all of a run is in the set.
@@ -91,6 +120,17 @@ impl Extents {
         true
     }
 
+    /// The runs that have blocks of a range.
+    pub(crate) fn overlapping(&self, range: Run) -> impl Iterator<Item = Run> {
+        let runs = self.by_start.range(..range.end()).rev().map(|(&start, &blocks)| Run { start, blocks });
+        runs.take_while(move |run| run.end() > range.start)
+    }
+
+    /// The end of the run that a block is in.
+    pub(crate) fn end_of_run_at(&self, block: u64) -> Option<u64> {
+        self.around(block).map(|run| run.end())
+    }
+
     /// The run that a block is in.
     fn around(&self, block: u64) -> Option<Run> {
         let (&start, &blocks) = self.by_start.range(..=block).next_back()?;
@@ -101,22 +141,22 @@ impl Extents {
         self.by_start.insert(run.start, run.blocks);
         self.by_len.insert((run.blocks, run.start));
         self.blocks += run.blocks;
+        let zones = self.zones_of(run);
+        if !zones.is_empty() {
+            self.with_zones.insert(run.start);
+            self.whole_zones += zones.end - zones.start;
+        }
     }
 
     fn drop_run(&mut self, run: Run) {
         self.by_start.remove(&run.start);
         self.by_len.remove(&(run.blocks, run.start));
         self.blocks -= run.blocks;
-    }
-}
-
-impl FromIterator<Run> for Extents {
-    fn from_iter<T: IntoIterator<Item = Run>>(runs: T) -> Self {
-        let mut extents = Self::default();
-        runs.into_iter().for_each(|run| {
-            extents.insert(run);
-        });
-        extents
+        let zones = self.zones_of(run);
+        if !zones.is_empty() {
+            self.with_zones.remove(&run.start);
+            self.whole_zones -= zones.end - zones.start;
+        }
     }
 }
 
@@ -129,7 +169,7 @@ mod tests {
         #[test]
         fn they_are_a_set_of_blocks(steps in prop::collection::vec((any::<bool>(), 0u64..60, 1u64..9), 0..60)) {
             let mut model = BTreeSet::new();
-            let mut extents = Extents::default();
+            let mut extents = Extents::of(4, []);
             for (inserts, start, blocks) in steps {
                 let run = Run { start, blocks };
                 let held = (start..run.end()).filter(|block| model.contains(block)).count() as u64;
@@ -146,6 +186,10 @@ mod tests {
                 prop_assert_eq!(listed, model.iter().copied().collect::<Vec<_>>());
                 let joined = extents.runs().zip(extents.runs().skip(1)).all(|(one, next)| one.end() < next.start);
                 prop_assert!(joined);
+                let is_whole = |zone: &u64| (4 * zone..4 * zone + 4).all(|block| model.contains(&block));
+                let whole: Vec<u64> = (0..20).rev().filter(is_whole).collect();
+                prop_assert_eq!(extents.whole_zones(), whole.len() as u64);
+                prop_assert_eq!(extents.last_zones().collect::<Vec<_>>(), whole);
                 let best = extents.best(3).map(|run| run.blocks);
                 prop_assert_eq!(best, extents.runs().map(|run| run.blocks).filter(|&blocks| blocks >= 3).min());
             }

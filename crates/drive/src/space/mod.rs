@@ -8,10 +8,13 @@
 
 mod census;
 mod extents;
+mod guard;
 mod loose;
+mod trial;
 
 pub(crate) use census::Named;
 pub(crate) use extents::Extents;
+pub(crate) use guard::Guarded;
 pub(crate) use loose::{Hold, Loose, Pins, SharedSpace, lock};
 
 use crate::error::{Error, Result};
@@ -50,7 +53,11 @@ pub(crate) struct Space {
     shared: HashMap<u64, (Run, u32)>,
     /// By start (a zone's or a run's), how many readers.
     pins: HashMap<u64, u32>,
+    /// Blocks that a scrub compares now.
+    guarded: Option<Run>,
     zones: BTreeMap<u64, Zone>,
+    /// Zones that may have no bytes alive, all of those that have none among them: the ones that a commit or a checkpoint may free.
+    empty: BTreeSet<u64>,
     /// Zones that could not be cleaned: what is in them stays until the drive is opened again.
     uncleanable: BTreeSet<u64>,
     /// Free zones that only the log is given, so that nothing else can break the last ones into pieces.
@@ -82,13 +89,20 @@ impl Space {
     pub(crate) fn of(geometry: Geometry, manifest: &Manifest) -> Self {
         Self {
             geometry,
-            free: manifest.free.iter().copied().collect(),
+            free: Extents::of(geometry.zone_blocks, manifest.free.iter().copied()),
             loose: BTreeMap::new(),
             last_allocation: 0,
             doomed: BTreeMap::new(),
             shared: manifest.shared.iter().map(|&(run, more)| (run.start, (run, more))).collect(),
             pins: HashMap::new(),
+            guarded: None,
             zones: manifest.zones.iter().copied().collect(),
+            empty: manifest
+                .zones
+                .iter()
+                .filter(|(_, entry)| entry.live_bytes == 0)
+                .map(|&(zone, _)| zone)
+                .collect(),
             uncleanable: BTreeSet::new(),
             spares: Vec::new(),
             kept_for_index: 0,
@@ -259,7 +273,7 @@ impl Space {
     }
 
     fn free_run(&mut self, run: Run) -> bool {
-        match self.pins.contains_key(&run.start) {
+        match self.is_held(run) {
             true => self.doomed.insert(run.start, run.blocks).is_none(),
             false => self.free.insert(run),
         }
@@ -274,8 +288,10 @@ impl Space {
         *readers -= 1;
         if *readers == 0 {
             self.pins.remove(&start);
-            if let Some(blocks) = self.doomed.remove(&start) {
-                self.free.insert(Run { start, blocks });
+            let doomed = self.doomed.get(&start).map(|&blocks| Run { start, blocks });
+            if let Some(run) = doomed.filter(|&run| !self.is_held(run)) {
+                self.doomed.remove(&start);
+                self.free.insert(run);
             }
             let zone = start / self.geometry.zone_blocks;
             if let Some(entry) = self.zones.get(&zone).copied().filter(|_| start == self.zone_run(zone).start)
@@ -299,6 +315,11 @@ impl Space {
         self.zones.iter().map(|(&zone, &entry)| (zone, entry))
     }
 
+    /// Returns a zone of the log.
+    pub(crate) fn zone(&self, zone: u64) -> Option<Zone> {
+        self.zones.get(&zone).copied()
+    }
+
     /// What the next checkpoint may take at most, from now on.
     pub(crate) fn keep_for_index(&mut self, blocks: u64) {
         self.kept_for_index = blocks;
@@ -320,12 +341,12 @@ impl Space {
     /// How many zones the log could still take, and leave what the next checkpoint needs.
     pub(crate) fn log_zones(&self) -> u64 {
         let left = self.free.blocks().saturating_sub(self.kept_for_index) / self.geometry.zone_blocks;
-        self.whole_zones().map(|(_, count)| count).sum::<u64>().min(left) + self.spares.len() as u64
+        self.free.whole_zones().min(left) + self.spares.len() as u64
     }
 
     /// How many zones nothing lies in.
     pub(crate) fn free_zones(&self) -> u64 {
-        self.whole_zones().map(|(_, count)| count).sum::<u64>() + self.spares.len() as u64
+        self.free.whole_zones() + self.spares.len() as u64
     }
 
     /// How many blocks are free, what is set aside too.
@@ -357,31 +378,14 @@ impl Space {
     /// The last free zone, if the index can do without. The very last it keeps while the log has others: a manifest is one run.
     fn zone_beside_index(&self) -> Option<u64> {
         let is_spare = self.has_for_index(self.geometry.zone_blocks);
-        let is_last = self.whole_zones().map(|(_, count)| count).sum::<u64>() == 1;
+        let is_last = self.free.whole_zones() == 1;
         let is_needed = (self.spares.len() as u64) < ZONES_OF_DELETIONS;
-        self.last_whole_zone().filter(|_| is_spare && (!is_last || is_needed))
-    }
-
-    fn last_whole_zone(&self) -> Option<u64> {
-        self.whole_zones().map(|(first, count)| first + count - 1).max()
+        self.free.last_zones().next().filter(|_| is_spare && (!is_last || is_needed))
     }
 
     /// The last zones that are free, at most so many.
     pub(crate) fn last_whole_zones(&self, count: usize) -> Vec<u64> {
-        let mut zones: Vec<u64> =
-            self.whole_zones().flat_map(|(first, count)| first..first + count).collect();
-        zones.sort_unstable_by(|one, other| other.cmp(one));
-        zones.truncate(count);
-        zones
-    }
-
-    /// Zones all of whose blocks are free: the first of each run, and how many follow each other there.
-    fn whole_zones(&self) -> impl Iterator<Item = (u64, u64)> {
-        let size = self.geometry.zone_blocks;
-        self.free.at_least(size).filter_map(move |run| {
-            let (first, end) = (run.start.div_ceil(size), run.end() / size);
-            (end > first).then(|| (first, end - first))
-        })
+        self.free.last_zones().take(count).collect()
     }
 
     /// The log begins here. For `format`.
@@ -400,7 +404,7 @@ impl Space {
             }
             None => {
                 let spare = self.spares.pop().ok_or(Error::Full)?;
-                self.zones.insert(spare, Zone::default());
+                self.begin_zone(spare);
                 spare
             }
         };
@@ -412,9 +416,14 @@ impl Space {
     pub(crate) fn claim_zone(&mut self, zone: u64) -> bool {
         let is_free = zone < self.geometry.zones() && self.free.remove(self.zone_run(zone));
         if is_free {
-            self.zones.insert(zone, Zone::default());
+            self.begin_zone(zone);
         }
         is_free
+    }
+
+    fn begin_zone(&mut self, zone: u64) {
+        self.zones.insert(zone, Zone::default());
+        self.empty.insert(zone);
     }
 
     /// The log goes on in the next zone, and after it in this one.
@@ -433,14 +442,22 @@ impl Space {
         zone.pieces_bytes += pieces_bytes;
         zone.entries_bytes += u64::from(header.entries_bytes);
         zone.live_bytes += pieces_bytes;
+        match zone.live_bytes {
+            0 => self.empty.insert(self.head),
+            _ => self.empty.remove(&self.head),
+        };
     }
 
     /// Pieces in the zone of this byte belong to nobody any more; `false` if there are none.
     pub(crate) fn dead(&mut self, at: u64, len: u32) -> bool {
-        let zone = self.zones.get_mut(&(at / self.geometry.zone_bytes()));
+        let number = at / self.geometry.zone_bytes();
+        let zone = self.zones.get_mut(&number);
         let left = zone.as_ref().and_then(|zone| zone.live_bytes.checked_sub(len.into()));
         if let (Some(zone), Some(left)) = (zone, left) {
             zone.live_bytes = left;
+            if left == 0 {
+                self.empty.insert(number);
+            }
         }
         left.is_some()
     }
@@ -452,7 +469,9 @@ impl Space {
 
     /// Frees the zones of which nothing is alive or needed by a recovery.
     pub(crate) fn free_dead_zones(&mut self) {
-        let zones: Vec<_> = self.zones().filter(|&(zone, entry)| self.is_dead(zone, entry)).collect();
+        let entry = |&zone: &u64| Some((zone, *self.zones.get(&zone)?));
+        let empty = self.empty.iter().filter_map(entry);
+        let zones: Vec<_> = empty.filter(|&(zone, entry)| self.is_dead(zone, entry)).collect();
         zones.into_iter().for_each(|(zone, entry)| self.free_if_dead(zone, entry));
         self.fill_spares();
     }
@@ -460,6 +479,7 @@ impl Space {
     fn free_if_dead(&mut self, zone: u64, entry: Zone) {
         if self.is_dead(zone, entry) {
             self.zones.remove(&zone);
+            self.empty.remove(&zone);
             self.uncleanable.remove(&zone);
             if !self.free.insert(self.zone_run(zone)) {
                 // A frame that nobody wrote can say so; what is nobody's is given to nobody.
@@ -469,9 +489,7 @@ impl Space {
     }
 
     fn is_dead(&self, zone: u64, entry: Zone) -> bool {
-        entry.live_bytes == 0
-            && self.may_be_cleaned(zone, entry)
-            && !self.pins.contains_key(&self.zone_run(zone).start)
+        entry.live_bytes == 0 && self.may_be_cleaned(zone, entry) && !self.is_held(self.zone_run(zone))
     }
 
     /// Whether the log is past a zone for good.
@@ -496,30 +514,6 @@ impl Space {
     /// What is free.
     pub(crate) fn free(&self) -> &Extents {
         &self.free
-    }
-
-    /// Runs, by place, that hold what somebody needs: all that is not free, but for what no frame was written to yet.
-    pub(crate) fn used(&self) -> Vec<Run> {
-        let mut unused = self.free.clone();
-        for &zone in &self.spares {
-            unused.insert(self.zone_run(zone));
-        }
-        for (zone, entry) in self.zones() {
-            let (run, written) = (self.zone_run(zone), entry.used_bytes / crate::device::BLOCK_BYTES);
-            if written < run.blocks {
-                unused.insert(Run { start: run.start + written, blocks: run.blocks - written });
-            }
-        }
-        let mut from = 0;
-        let end = Run { start: self.geometry.blocks, blocks: 0 };
-        let mut used = Vec::new();
-        for run in unused.runs().chain([end]) {
-            if run.start > from {
-                used.push(Run { start: from, blocks: run.start - from });
-            }
-            from = run.end();
-        }
-        used
     }
 
     fn zone_run(&self, zone: u64) -> Run {
@@ -547,6 +541,42 @@ mod tests {
         space.advance(coming);
         space.free_dead_zones();
         assert!(is_taken(&space));
+    }
+
+    /// Every commit looked at all zones of the log to find the dead ones, with the locks of log and space held: 12.7 ms on a drive
+    /// of 160,000 zones. A commit looks at the zones that may have nothing alive, and counts whole free zones without a walk.
+    #[test]
+    fn a_commit_looks_at_zones_without_anything_alive_only() {
+        const ZONES: u64 = 20_000;
+        let geometry = Geometry { blocks: ZONES * 256, zone_blocks: 256, row_blocks: 1 };
+        let live =
+            Zone { last_frame: 1, used_bytes: 100, live_bytes: 10, pieces_bytes: 20, entries_bytes: 5 };
+        let zones: Vec<_> = (1..ZONES - 10).map(|zone| (zone, live)).collect();
+        let start = (ZONES - 10) * 256;
+        let free = vec![Run { start, blocks: 10 * 256 }];
+        let (head_zone, next_zone) = (1, 2);
+        let manifest = Manifest { zones, free, head_zone, next_zone, next_frame: 2, ..Manifest::default() };
+        let mut space = Space::of(geometry, &manifest);
+        assert_eq!((space.free_zones(), space.empty.len()), (10, 0));
+        let at = |zone: u64| zone * geometry.zone_bytes();
+        for zone in [7, 9_000, ZONES - 11] {
+            assert!(space.dead(at(zone), 4));
+            assert!(space.empty.is_empty());
+            assert!(space.dead(at(zone), 6));
+            assert_eq!(space.empty.len(), 1);
+            space.free_dead_zones();
+            assert!(space.empty.is_empty());
+        }
+        assert_eq!(space.free_zones(), 13);
+        // A zone that still has the log's head is found when the log is past it.
+        assert!(space.dead(at(1), 10));
+        space.free_dead_zones();
+        assert_eq!((space.free_zones(), space.empty.len()), (13, 1));
+        let coming = space.take_zone().unwrap();
+        space.advance(coming);
+        space.free_dead_zones();
+        assert_eq!(space.free_zones(), 13);
+        assert!(space.zones().all(|(zone, _)| zone != 1));
     }
 
     /// A frame that somebody made to do harm had more blocks free than there are.

@@ -5,8 +5,10 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 use store::s3::{AwsService, AwsServiceError};
+use tokio::task::JoinHandle;
 
 /// Messages of a request, which SQS limits.
 const REQUEST_MAX: usize = 10;
@@ -17,12 +19,22 @@ const WAIT_SECS: u32 = 20;
 /// How long an answer may take beyond that.
 const ANSWER_WITHIN: Duration = Duration::from_secs(20);
 
-/// A queue. What was received comes again when its visibility timeout is over.
+/// A queue. A message that was received and not deleted comes again when its visibility timeout is over.
+///
+/// A request in flight belongs to a task, since SQS hides the messages of an answer that nobody reads: a caller that drops
+/// `receive` finds them at its next call.
 #[derive(Debug)]
 pub(super) struct Sqs {
-    service: AwsService,
-    queue: String,
+    queue: Arc<Queue>,
+    receiving: Option<JoinHandle<Result<Vec<Got>, SourceError>>>,
+    /// Messages handed out and not deleted yet.
     receipts: Vec<String>,
+}
+
+#[derive(Debug)]
+struct Queue {
+    service: AwsService,
+    url: String,
 }
 
 #[derive(Serialize)]
@@ -39,7 +51,7 @@ struct Received {
     messages: Vec<Got>,
 }
 
-#[derive(Deserialize)]
+#[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct Got {
     body: String,
@@ -98,12 +110,35 @@ impl Sqs {
             access.entropy,
         );
         let service = service.map_err(|error| SourceError::Refused(format!("the queue {url}: {error}")))?;
-        Ok(Self { service, queue: url.to_owned(), receipts: Vec::new() })
+        let queue = Arc::new(Queue { service, url: url.to_owned() });
+        Ok(Self { queue, receiving: None, receipts: Vec::new() })
+    }
+}
+
+impl Queue {
+    /// Waits for messages; asks for more at once where there may be more.
+    async fn receive(&self, max: usize) -> Result<Vec<Got>, SourceError> {
+        let mut got = Vec::new();
+        while got.is_empty() {
+            got = self.receive_some(max, WAIT_SECS).await?;
+        }
+        // A full answer says that there may be more: several requests ask for it at once.
+        if got.len() == REQUEST_MAX {
+            let left = max.saturating_sub(got.len());
+            let more = (0..left).step_by(REQUEST_MAX).take(REQUESTS_MAX);
+            for more in join_all(more.map(|asked| self.receive_some(left - asked, 0))).await {
+                match more {
+                    Ok(more) => got.extend(more),
+                    Err(error) => tracing::debug!(%error, "less was received than there may be"),
+                }
+            }
+        }
+        Ok(got)
     }
 
     async fn receive_some(&self, max: usize, wait_time_seconds: u32) -> Result<Vec<Got>, SourceError> {
         let request = Receive {
-            queue_url: &self.queue,
+            queue_url: &self.url,
             max_number_of_messages: max.clamp(1, REQUEST_MAX),
             wait_time_seconds,
         };
@@ -117,10 +152,10 @@ impl Sqs {
             receipt_handle: receipt.clone(),
         };
         let entries = receipts.iter().enumerate().map(entry).collect();
-        let request = Delete { queue_url: &self.queue, entries };
+        let request = Delete { queue_url: &self.url, entries };
         let deleted: Deleted = self.call("AmazonSQS.DeleteMessageBatch", &request).await?;
         if !deleted.failed.is_empty() {
-            tracing::debug!(queue = self.queue, count = deleted.failed.len(), "messages come again");
+            tracing::debug!(queue = self.url, count = deleted.failed.len(), "messages come again");
         }
         Ok(())
     }
@@ -131,14 +166,14 @@ impl Sqs {
         request: &impl Serialize,
     ) -> Result<T, SourceError> {
         let unavailable =
-            |reason: String| SourceError::Unavailable(format!("the queue {}: {reason}", self.queue));
+            |reason: String| SourceError::Unavailable(format!("the queue {}: {reason}", self.url));
         let body = serde_json::to_vec(request).map_err(|error| unavailable(error.to_string()))?;
         let limit = ANSWER_WITHIN + Duration::from_secs(u64::from(WAIT_SECS));
         let headers = [("content-type", "application/x-amz-json-1.0"), ("x-amz-target", target)];
         let answer = self.service.post(&headers, Bytes::from(body), limit).await;
         let answer = answer.map_err(|error| match error {
             AwsServiceError::Refused(reason) => {
-                SourceError::Refused(format!("the queue {}: {reason}", self.queue))
+                SourceError::Refused(format!("the queue {}: {reason}", self.url))
             }
             other => unavailable(other.to_string()),
         })?;
@@ -150,21 +185,12 @@ impl Sqs {
 #[async_trait::async_trait]
 impl Source for Sqs {
     async fn receive(&mut self, max: usize) -> Result<Vec<Message>, SourceError> {
-        let mut got = Vec::new();
-        while got.is_empty() {
-            got = self.receive_some(max, WAIT_SECS).await?;
-        }
-        // A full answer says that there may be more: several ask for it at once.
-        if got.len() == REQUEST_MAX {
-            let left = max.saturating_sub(got.len());
-            let more = (0..left).step_by(REQUEST_MAX).take(REQUESTS_MAX);
-            for more in join_all(more.map(|asked| self.receive_some(left - asked, 0))).await {
-                match more {
-                    Ok(more) => got.extend(more),
-                    Err(error) => tracing::debug!(%error, "less was received than there may be"),
-                }
-            }
-        }
+        let queue = self.queue.clone();
+        let receiving =
+            self.receiving.get_or_insert_with(|| tokio::spawn(async move { queue.receive(max).await }));
+        let received = receiving.await;
+        self.receiving = None;
+        let got = received.map_err(|error| SourceError::Unavailable(error.to_string()))??;
         let message = |got: Got| {
             self.receipts.push(got.receipt_handle);
             Message::from(Bytes::from(got.body))
@@ -176,16 +202,24 @@ impl Source for Sqs {
         let receipts = std::mem::take(&mut self.receipts);
         let deleting: Vec<&[String]> = receipts.chunks(REQUEST_MAX).collect();
         for some in deleting.chunks(REQUESTS_MAX) {
-            let deleted = join_all(some.iter().map(|some| self.delete(some))).await;
+            let deleted = join_all(some.iter().map(|some| self.queue.delete(some))).await;
             deleted.into_iter().collect::<Result<(), _>>()?;
         }
         Ok(())
     }
 
     async fn waiting(&mut self) -> Result<Option<u64>, SourceError> {
-        let request = Ask { queue_url: &self.queue, attribute_names: [WAITING] };
-        let said: Said = self.call("AmazonSQS.GetQueueAttributes", &request).await?;
+        let request = Ask { queue_url: &self.queue.url, attribute_names: [WAITING] };
+        let said: Said = self.queue.call("AmazonSQS.GetQueueAttributes", &request).await?;
         Ok(said.attributes.get(WAITING).and_then(|count| count.parse().ok()))
+    }
+}
+
+impl Drop for Sqs {
+    fn drop(&mut self) {
+        if let Some(receiving) = &self.receiving {
+            receiving.abort();
+        }
     }
 }
 

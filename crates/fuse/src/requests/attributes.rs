@@ -6,16 +6,26 @@ use crate::operations::Operation;
 use crate::reply::failed;
 use fuser::{FileHandle, INodeNo, ReplyAttr, ReplyData, ReplyStatfs, Request};
 use std::sync::Arc;
-use vfs::{Changes, Handle};
+use vfs::{Changes, Error, Handle};
 
 impl Adapter {
-    pub(crate) fn attributes(&self, ino: INodeNo, reply: ReplyAttr) {
+    /// The kernel names a handle where a read through it reaches the end of the file: the end of other bytes than it reads is not
+    /// its end.
+    pub(crate) fn attributes(&self, ino: INodeNo, handle: Option<FileHandle>, reply: ReplyAttr) {
         let (fs, believed) = (Arc::clone(&self.fs), self.believed());
-        self.answer(
-            Operation::GetAttr,
-            reply,
-            async move { fs.getattr(convert::ino(ino)).await.map(believed) },
-        );
+        self.answer(Operation::GetAttr, reply, async move {
+            let attr = match handle {
+                Some(handle) => fs.getattr_through(Handle(handle.0), convert::ino(ino)).await,
+                None => fs.getattr(convert::ino(ino)).await,
+            };
+            match attr {
+                // An S3 client replaced the file since its name was looked up: the kernel looks again within the same call.
+                Err(error) if error.errno() == libc::ENOENT => {
+                    Err(Error::LookAgain("the file was removed since its name was looked up"))
+                }
+                attr => attr.map(believed),
+            }
+        });
     }
 
     pub(crate) fn change_attributes(

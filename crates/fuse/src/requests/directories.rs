@@ -4,9 +4,7 @@ use crate::adapter::Adapter;
 use crate::convert;
 use crate::operations::Operation;
 use crate::reply::{self, GENERATION, OpenFile};
-use fuser::{
-    FileHandle, FileType, FopenFlags, INodeNo, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyOpen,
-};
+use fuser::{FileHandle, FopenFlags, INodeNo, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyOpen};
 use futures_util::future::join_all;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -96,18 +94,20 @@ async fn fill(fs: &Filesystem, handle: Handle, from: u64, reply: &mut ReplyDirec
             Err(_) => return Ok(()),
             Ok(entries) => entries,
         };
-        if entries.is_empty() {
-            return Ok(());
-        }
+        let Some(end) = entries.last().map(|last| last.cookie) else { return Ok(()) };
+        // The transport cannot say that a kind is unknown, and programs believe what is said here.
+        let entries = match fs.with_kinds(entries).await {
+            Err(error) if cookie == from => return Err(error),
+            Err(_) => return Ok(()),
+            Ok(entries) => entries,
+        };
         for entry in &entries {
-            // A name whose kind nobody knows yet: the kernel asks when somebody needs to know. FUSE has no
-            // "unknown", a file is what most names are, and LOOKUP corrects it.
-            let kind = entry.kind.map_or(FileType::RegularFile, convert::kind);
+            let Some(kind) = entry.kind.map(convert::kind) else { continue };
             if reply.add(INodeNo(entry.ino.0), entry.cookie, kind, OsStr::from_bytes(&entry.name)) {
                 return Ok(());
             }
-            cookie = entry.cookie;
         }
+        cookie = end;
     }
 }
 
@@ -133,7 +133,8 @@ async fn fill_plus(
         let ttl = fs.lifetime_listed(directory, asked);
         let mut full = false;
         for (entry, attr) in known {
-            let ttl = if entry.is_awaited { Duration::ZERO } else { ttl };
+            let is_kept = !entry.is_awaited && !fs.misleads_readers(&attr);
+            let ttl = if is_kept { ttl } else { Duration::ZERO };
             let shown = convert::attr(&attr);
             full = full
                 || reply.add(

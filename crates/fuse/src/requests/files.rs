@@ -8,11 +8,11 @@ use crate::sharing::Sharing;
 use bytes::Bytes;
 use fuser::{
     Errno, FileHandle, FopenFlags, INodeNo, LockOwner, OpenFlags, ReplyCreate, ReplyData, ReplyEmpty,
-    ReplyLseek, ReplyOpen, ReplyWrite, Request,
+    ReplyLseek, ReplyOpen, ReplyWrite, Request, WriteFlags,
 };
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
-use vfs::{Caller, Error, Handle, Ino, Opened, Whence};
+use vfs::{Caller, Error, Filesystem, Handle, Ino, Opened, Whence};
 
 /// More are forgotten: their next open may be told to look again once more.
 const LOOKING_AGAIN_MAX: usize = 1024;
@@ -48,8 +48,16 @@ impl Adapter {
         let found = self.found(parent, &name);
         let sharing = self.sharing.clone();
         self.answer(Operation::Create, reply, async move {
-            let (attr, opened) =
-                fs.create(caller, convert::ino(parent), &name, permissions(mode), flags).await?;
+            let made = fs.create(caller, convert::ino(parent), &name, permissions(mode), flags).await;
+            let (attr, opened) = match made {
+                // Without `O_EXCL` the program gets what is there.
+                Err(error) if error.errno() == libc::EEXIST && flags & libc::O_EXCL == 0 => {
+                    return Err(Error::LookAgain(
+                        "another client made the file since its name was looked up",
+                    ));
+                }
+                made => made?,
+            };
             // Its close stores the file, so the kernel must say when that is.
             let file = open_file(sharing.as_deref(), attr.ino, opened, flags | libc::O_RDWR);
             Ok((found(attr), file))
@@ -64,7 +72,13 @@ impl Adapter {
         let (fs, ino, looking_again) = (Arc::clone(&self.fs), convert::ino(ino), self.looking_again.clone());
         let (sharing, thread) = (self.sharing.clone(), request.pid());
         self.answer(Operation::Open, reply, async move {
-            let opened = fs.open(ino, flags.0).await?;
+            let opened = match fs.open(ino, flags.0).await {
+                // By `O_CREAT`, which the kernel keeps to itself, the program gets what has the name now, or a new file.
+                Err(error) if error.errno() == libc::ENOENT => {
+                    return Err(Error::LookAgain("the file was removed since its name was looked up"));
+                }
+                opened => opened?,
+            };
             if sharing.is_none() && looking_again.must_look(thread, ino, opened.was_replaced) {
                 fs.release(opened.handle).await?;
                 return Err(Error::LookAgain("other bytes were found than the kernel knows"));
@@ -73,10 +87,19 @@ impl Adapter {
         });
     }
 
-    pub(crate) fn allocate(&self, handle: FileHandle, mode: i32, offset: u64, len: u64, reply: ReplyEmpty) {
-        let fs = Arc::clone(&self.fs);
+    /// The kernel leaves it to the file system to drop set-id bits here, and does not say so in the request.
+    pub(crate) fn allocate(
+        &self,
+        request: &Request,
+        (ino, handle): (INodeNo, FileHandle),
+        mode: i32,
+        range: (u64, u64),
+        reply: ReplyEmpty,
+    ) {
+        let (fs, ino, is_root) = (Arc::clone(&self.fs), convert::ino(ino), request.uid() == 0);
         self.answer(Operation::Fallocate, reply, async move {
-            fs.fallocate(Handle(handle.0), mode, offset, len).await
+            fs.fallocate(Handle(handle.0), mode, range.0, range.1).await?;
+            drop_set_id(&fs, ino, is_root).await
         });
     }
 
@@ -105,14 +128,28 @@ impl Adapter {
     /// appends the offset is what the kernel takes for the end.
     pub(crate) fn write_bytes(
         &self,
-        handle: FileHandle,
+        (ino, handle): (INodeNo, FileHandle),
         offset: u64,
         data: &[u8],
-        appends: bool,
+        (flags, open_flags): (WriteFlags, OpenFlags),
         reply: ReplyWrite,
     ) {
-        let (handle, written) = (Handle(handle.0), data.len() as u32);
+        let (ino, handle, written) = (convert::ino(ino), Handle(handle.0), data.len() as u32);
+        // What was written through a mapping comes by whichever descriptor there is.
+        let has_flag = |flag: i32| open_flags.0 & flag != 0 && !flags.contains(WriteFlags::FUSE_WRITE_CACHE);
+        let appends = has_flag(libc::O_APPEND);
+        // After an asynchronous direct write the kernel does not drop the pages of the range.
+        let passes_cache = has_flag(libc::O_DIRECT) && self.keeps();
+        let is_set_id = match flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
+            true => self.fs.drop_set_id(ino),
+            false => Ok(false),
+        };
+        let is_set_id = match is_set_id {
+            Ok(is_set_id) => is_set_id,
+            Err(error) => return reply.answer(Err(error)),
+        };
         let done = match appends {
+            _ if passes_cache || is_set_id => None,
             true => self.fs.append_now(handle, offset, data),
             false => self.fs.write_now(handle, offset, data),
         };
@@ -126,22 +163,32 @@ impl Adapter {
                 true => fs.append(handle, offset, &data).await,
                 false => fs.write(handle, offset, &data).await,
             };
-            outcome.map(|()| written)
+            if is_set_id {
+                fs.forget_attributes_above(ino).await;
+            }
+            outcome?;
+            if passes_cache {
+                fs.forget_bytes_above(ino, offset..offset + u64::from(written)).await;
+            }
+            Ok(written)
         });
     }
 
     pub(crate) fn copy_bytes(
         &self,
+        request: &Request,
         from: (FileHandle, u64),
-        to: (FileHandle, u64),
+        (ino, to): (INodeNo, (FileHandle, u64)),
         len: u64,
         reply: ReplyWrite,
     ) {
-        let fs = Arc::clone(&self.fs);
+        let (fs, ino, is_root) = (Arc::clone(&self.fs), convert::ino(ino), request.uid() == 0);
         let (from, to) = ((Handle(from.0.0), from.1), (Handle(to.0.0), to.1));
         self.answer(Operation::CopyFileRange, reply, async move {
             // No more than the answer can say.
-            fs.copy_range(from, to, len.min(u32::MAX.into())).await.map(|copied| copied as u32)
+            let copied = fs.copy_range(from, to, len.min(u32::MAX.into())).await?;
+            drop_set_id(&fs, ino, is_root).await?;
+            Ok(copied as u32)
         });
     }
 
@@ -171,6 +218,14 @@ impl Adapter {
     }
 }
 
+/// Drops the set-id bits of a file that somebody else than root has changed, also in what the kernel believes.
+async fn drop_set_id(fs: &Filesystem, ino: Ino, is_root: bool) -> Result<(), Error> {
+    if !is_root && fs.drop_set_id(ino)? {
+        fs.forget_attributes_above(ino).await;
+    }
+    Ok(())
+}
+
 /// A descriptor that cannot write has nothing to flush, which saves a request per close; but locks may end with it.
 fn open_file(sharing: Option<&Sharing>, ino: Ino, opened: Opened, flags: i32) -> OpenFile {
     if let Some(sharing) = sharing {
@@ -179,7 +234,7 @@ fn open_file(sharing: Option<&Sharing>, ino: Ino, opened: Opened, flags: i32) ->
     let (is_alone, is_read) = (sharing.is_none(), flags & libc::O_ACCMODE == libc::O_RDONLY);
     let is_cached = is_alone && !opened.is_uncached;
     let mut kernel = FopenFlags::empty();
-    kernel.set(FopenFlags::FOPEN_KEEP_CACHE, opened.keep_cache && is_cached);
+    kernel.set(FopenFlags::FOPEN_KEEP_CACHE, opened.keep_cache && is_alone);
     kernel.set(FopenFlags::FOPEN_DIRECT_IO, !is_cached);
     kernel.set(FopenFlags::FOPEN_NOFLUSH, is_read && is_alone);
     OpenFile { handle: FileHandle(opened.handle.0), flags: kernel }

@@ -11,7 +11,7 @@ use crate::{convert, signals};
 use fuser::{Errno, FileHandle, INodeNo, LockOwner, ReplyEmpty, ReplyLock, Request};
 use std::sync::Arc;
 use std::time::Duration;
-use vfs::{Error, Filesystem, Ino, Lock, LockKind};
+use vfs::{Error, Filesystem, Handle, Ino, Lock, LockKind};
 
 /// How long a try waits for a lock whose open file may be closed already: the kernel says so in the background, and who
 /// closed it must not find it locked.
@@ -20,6 +20,7 @@ const TRY_FOR: Duration = Duration::from_millis(500);
 /// What a request says of a lock: `struct file_lock` of `linux/fuse.h`.
 pub(crate) struct Asked {
     pub(crate) owner: LockOwner,
+    pub(crate) handle: FileHandle,
     pub(crate) first: u64,
     pub(crate) last: u64,
     pub(crate) kind: i32,
@@ -45,7 +46,7 @@ impl Adapter {
     pub(crate) fn set_lock(
         &self,
         request: &Request,
-        (ino, handle): (INodeNo, FileHandle),
+        ino: INodeNo,
         asked: &Asked,
         waits: bool,
         reply: ReplyEmpty,
@@ -62,7 +63,6 @@ impl Adapter {
             return reply.ok();
         }
         let Some(wanted) = self.lock(asked) else { return self.refuse(Errno::EINVAL, reply) };
-        sharing.asks(handle, wanted.owner);
         self.count(operation);
         self.carry_out(async move {
             let taken = match waits {
@@ -83,8 +83,8 @@ impl Adapter {
             _ => return None,
         };
         let owner = self.sharing.as_ref()?.owner(asked.owner);
-        let &Asked { first, last, pid, .. } = asked;
-        (first <= last).then_some(Lock { owner, first, last, kind, pid })
+        let &Asked { first, last, pid, handle, .. } = asked;
+        (first <= last).then_some(Lock { owner, handle: Handle(handle.0), first, last, kind, pid })
     }
 
     fn refuse(&self, errno: Errno, reply: ReplyEmpty) {

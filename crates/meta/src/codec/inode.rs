@@ -3,12 +3,15 @@
 //! Inode, version 1: version, flags (bits 0 to 2 kind, 3 exact, 4 has a home, 5 has a target, 6 extents in rows of
 //! their own), mode, uid, gid, nlink, rdev, size, mtime; ctime, atime, btime and observed time relative to mtime;
 //! home; target; the number of extents and, unless bit 6 is set, the extents.
+//!
+//! Bit 7 of the flags: in place of the observed time, the number of the mount that observed and the nanoseconds since that
+//! mount began. Records without the bit have a wall-clock time there, which is not read: it orders nothing.
 
 use super::stored::{read_extent, write_extent};
 use super::wire::{kind_from, kind_number};
 use super::{DecodeError, Sink, Source};
 use crate::engine::Value;
-use crate::{Extent, Ino, Inode};
+use crate::{Extent, Ino, Inode, Moment};
 use store::Timestamp;
 
 const VERSION: u8 = 1;
@@ -17,6 +20,7 @@ const EXACT: u8 = 1 << 3;
 const HOME: u8 = 1 << 4;
 const TARGET: u8 = 1 << 5;
 const SPILLED: u8 = 1 << 6;
+const MOMENT: u8 = 1 << 7;
 
 /// So many extents are kept in the inode record; more have rows of their own.
 pub const INLINE_EXTENTS_MAX: usize = 4;
@@ -45,8 +49,12 @@ fn encode(inode: &Inode, spilled: usize) -> Vec<u8> {
     }
     sink.number(inode.size_bytes);
     sink.time(inode.mtime);
-    for time in [inode.ctime, inode.atime, inode.btime, inode.observed_at] {
+    for time in [inode.ctime, inode.atime, inode.btime] {
         sink.time_near(time, inode.mtime);
+    }
+    match has_moment(inode) {
+        true => sink.moment(inode.observed_at),
+        false => sink.time_near(inode.mtime, inode.mtime),
     }
     if let Some((parent, name)) = &inode.home {
         sink.ino(*parent);
@@ -70,6 +78,11 @@ fn flags(inode: &Inode, spilled: usize) -> u8 {
         | flag(inode.home.is_some(), HOME)
         | flag(inode.target.is_some(), TARGET)
         | flag(spilled > 0, SPILLED)
+        | flag(has_moment(inode), MOMENT)
+}
+
+fn has_moment(inode: &Inode) -> bool {
+    inode.observed_at != Moment::default()
 }
 
 fn write_content(sink: &mut Sink, inode: &Inode) {
@@ -85,9 +98,6 @@ fn write_content(sink: &mut Sink, inode: &Inode) {
 pub fn decode_inode(ino: Ino, bytes: &[u8]) -> Result<InodeRecord, DecodeError> {
     let mut source = Source::with_version(bytes, "an inode", VERSION)?;
     let flags = source.byte()?;
-    if flags & 0x80 != 0 {
-        return Err(DecodeError::Tag { what: "inode flags", found: flags });
-    }
     let mut inode = read_attributes(ino, flags, &mut source)?;
     if flags & HOME != 0 {
         inode.home = Some((source.ino()?, source.name()?));
@@ -124,7 +134,10 @@ fn read_attributes(ino: Ino, flags: u8, source: &mut Source<'_>) -> Result<Inode
         ctime: source.time_near(mtime)?,
         atime: source.time_near(mtime)?,
         btime: source.time_near(mtime)?,
-        observed_at: source.time_near(mtime)?,
+        observed_at: match flags & MOMENT {
+            0 => source.time_near(mtime).map(|_| Moment::default())?,
+            _ => source.moment()?,
+        },
         home: None,
         content: Vec::new(),
         target: None,

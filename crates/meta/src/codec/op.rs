@@ -4,7 +4,7 @@ use super::quota::{read_limits, write_limits};
 use super::stored::{read_etag, read_extent, read_stored, write_etag, write_extent, write_stored};
 use super::wire::{kind_from, kind_number};
 use super::{DecodeError, Sink, Source};
-use crate::{AttrChanges, Extent, Ino, Name, Observed, Op, RenameHow, XattrHow};
+use crate::{AttrChanges, Extent, Ino, Moment, Name, Observed, Op, RenameHow, XattrHow};
 use std::ops::Range;
 use store::Timestamp;
 
@@ -12,6 +12,10 @@ use store::Timestamp;
 const VERSION: u8 = 1;
 /// Of `Create`, since it has a umask.
 const VERSION_CREATE: u8 = 2;
+/// Of the ops with a look at the store, since the look has a moment in place of a wall-clock time.
+const VERSION_LOOK: u8 = 2;
+/// The highest version of any op.
+const VERSION_MAX: u8 = 2;
 
 /// Tags are never reused.
 mod tag {
@@ -36,6 +40,8 @@ mod tag {
     pub(super) const ACCESSED: u8 = 19;
     pub(super) const CREATE_ORPHAN: u8 = 20;
     pub(super) const SET_QUOTA: u8 = 21;
+    pub(super) const AWAIT_EXPORT: u8 = 22;
+    pub(super) const EXPORTED: u8 = 23;
 }
 
 /// The bytes of an op.
@@ -56,6 +62,7 @@ pub fn decode_op(bytes: &[u8]) -> Result<Op, DecodeError> {
 pub(super) fn write_op(sink: &mut Sink, op: &Op) {
     sink.byte(match op {
         Op::Create { .. } => VERSION_CREATE,
+        Op::Import { .. } | Op::Refresh { .. } | Op::Vanish { .. } => VERSION_LOOK,
         _ => VERSION,
     });
     match op {
@@ -163,7 +170,7 @@ pub(super) fn write_op(sink: &mut Sink, op: &Op) {
         Op::Vanish { parent, name, looked_at, keep } => {
             sink.byte(tag::VANISH);
             write_entry(sink, *parent, name);
-            sink.time(*looked_at);
+            sink.moment(*looked_at);
             sink.flag(*keep);
         }
         Op::Evict { parent, name } => {
@@ -174,6 +181,15 @@ pub(super) fn write_op(sink: &mut Sink, op: &Op) {
             sink.byte(tag::SET_QUOTA);
             sink.ino(*dir);
             sink.option(*limits, write_limits);
+        }
+        Op::AwaitExport { ino } => {
+            sink.byte(tag::AWAIT_EXPORT);
+            sink.ino(*ino);
+        }
+        Op::Exported { ino, change } => {
+            sink.byte(tag::EXPORTED);
+            sink.ino(*ino);
+            sink.number(*change);
         }
         Op::Purge { ino } => {
             sink.byte(tag::PURGE);
@@ -186,8 +202,8 @@ pub(super) fn read_op(source: &mut Source<'_>) -> Result<Op, DecodeError> {
     let version = source.byte()?;
     match version {
         0 => return Err(DecodeError::Tag { what: "an op", found: 0 }),
-        found if found > VERSION_CREATE => {
-            return Err(DecodeError::Version { what: "an op", found, known: VERSION_CREATE });
+        found if found > VERSION_MAX => {
+            return Err(DecodeError::Version { what: "an op", found, known: VERSION_MAX });
         }
         _ => {}
     }
@@ -250,18 +266,21 @@ pub(super) fn read_op(source: &mut Source<'_>) -> Result<Op, DecodeError> {
         }),
         tag::IMPORT => {
             let (parent, name) = read_entry(source)?;
-            Ok(Op::Import { parent, name, ino: source.ino()?, seen: read_observed(source)? })
+            Ok(Op::Import { parent, name, ino: source.ino()?, seen: read_observed(source, version)? })
         }
-        tag::REFRESH => Ok(Op::Refresh { ino: source.ino()?, seen: read_observed(source)? }),
+        tag::REFRESH => Ok(Op::Refresh { ino: source.ino()?, seen: read_observed(source, version)? }),
         tag::VANISH => {
             let (parent, name) = read_entry(source)?;
-            Ok(Op::Vanish { parent, name, looked_at: source.time()?, keep: source.flag()? })
+            let looked_at = read_look(source, version, Timestamp(0))?;
+            Ok(Op::Vanish { parent, name, looked_at, keep: source.flag()? })
         }
         tag::EVICT => {
             let (parent, name) = read_entry(source)?;
             Ok(Op::Evict { parent, name })
         }
         tag::SET_QUOTA => Ok(Op::SetQuota { dir: source.ino()?, limits: source.option(read_limits)? }),
+        tag::AWAIT_EXPORT => Ok(Op::AwaitExport { ino: source.ino()? }),
+        tag::EXPORTED => Ok(Op::Exported { ino: source.ino()?, change: source.number()? }),
         tag::PURGE => Ok(Op::Purge { ino: source.ino()? }),
         found => Err(DecodeError::Tag { what: "an op", found }),
     }
@@ -389,10 +408,18 @@ fn write_observed(sink: &mut Sink, seen: &Observed) {
     }
     sink.option(seen.target.as_ref(), |sink, target| sink.bytes(target));
     sink.flag(seen.exact);
-    sink.time_near(seen.looked_at, seen.mtime);
+    sink.moment(seen.looked_at);
 }
 
-fn read_observed(source: &mut Source<'_>) -> Result<Observed, DecodeError> {
+/// When a look was made. The wall-clock time of version 1 orders nothing.
+fn read_look(source: &mut Source<'_>, version: u8, base: Timestamp) -> Result<Moment, DecodeError> {
+    match version {
+        1 => source.time_near(base).map(|_| Moment::default()),
+        _ => source.moment(),
+    }
+}
+
+fn read_observed(source: &mut Source<'_>, version: u8) -> Result<Observed, DecodeError> {
     let kind = kind_from(source.byte()?)?;
     let size_bytes = source.number()?;
     let mtime = source.time()?;
@@ -412,6 +439,6 @@ fn read_observed(source: &mut Source<'_>) -> Result<Observed, DecodeError> {
         btime: source.time_near(mtime)?,
         target: source.option(Source::owned)?,
         exact: source.flag()?,
-        looked_at: source.time_near(mtime)?,
+        looked_at: read_look(source, version, mtime)?,
     })
 }

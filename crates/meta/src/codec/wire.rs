@@ -1,7 +1,7 @@
 //! Bytes in, bytes out: the primitives that all records are made of.
 
 use super::DecodeError;
-use crate::{Ino, Kind, Name};
+use crate::{Ino, Kind, Moment, Name};
 use bytes::Bytes;
 use store::Timestamp;
 
@@ -47,6 +47,11 @@ impl Sink {
     /// A time near another one: one byte if they are equal.
     pub(crate) fn time_near(&mut self, time: Timestamp, base: Timestamp) {
         self.signed(time.0.wrapping_sub(base.0));
+    }
+
+    pub(crate) fn moment(&mut self, moment: Moment) {
+        self.number(moment.mount);
+        self.number(moment.nanos);
     }
 
     pub(crate) fn ino(&mut self, ino: Ino) {
@@ -143,6 +148,10 @@ impl<'a> Source<'a> {
 
     pub(crate) fn time_near(&mut self, base: Timestamp) -> Result<Timestamp, DecodeError> {
         Ok(Timestamp(base.0.wrapping_add(self.signed()?)))
+    }
+
+    pub(crate) fn moment(&mut self) -> Result<Moment, DecodeError> {
+        Ok(Moment { mount: self.number()?, nanos: self.number()? })
     }
 
     pub(crate) fn ino(&mut self) -> Result<Ino, DecodeError> {

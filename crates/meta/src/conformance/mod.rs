@@ -17,7 +17,7 @@ mod races;
 mod reads;
 
 use crate::engine::{Commit, Condition, Engine, LogCap, Seqno, Value};
-use crate::{Ctx, EngineError, Ino, Op};
+use crate::{Ctx, EngineError, Ino, Moment, Op};
 use std::fmt;
 use std::sync::Arc;
 use store::Timestamp;
@@ -101,7 +101,7 @@ fn absent(key: &str) -> Condition {
 
 /// An op that can be told from others by its number.
 fn op(number: u64) -> (Ctx, Op) {
-    let ctx = Ctx { now: Timestamp(number as i64), uid: 1, gid: 2 };
+    let ctx = Ctx { now: Timestamp(number as i64), at: Moment { mount: 1, nanos: number }, uid: 1, gid: 2 };
     (ctx, Op::Purge { ino: Ino(number) })
 }
 

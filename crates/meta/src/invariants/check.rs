@@ -32,6 +32,7 @@ pub fn fsck(reader: &(impl Reader + ?Sized)) -> Result<Vec<Violation>, EngineErr
     tables.numbers_are_leased();
     tables.acls();
     tables.quotas();
+    tables.waiting_exports();
     let mut violations = tables.violations;
     violations.sort_by_key(|violation| violation.number);
     Ok(violations)
@@ -50,6 +51,7 @@ struct Tables {
     trees: BTreeMap<Ino, Ino>,
     with_xattrs: BTreeSet<Ino>,
     acls: BTreeMap<(Ino, bool), Acl>,
+    waiting_exports: BTreeSet<Ino>,
     next_ino: Option<u64>,
     violations: Vec<Violation>,
 }
@@ -107,6 +109,11 @@ impl Tables {
                 let list = Acl::parse(value).ok_or(DecodeError::Field("an ACL that is none"))?;
                 tables.acls.insert((ino, name == acl::ACCESS), list);
             }
+            Ok(())
+        })?;
+        self.each(reader, schema::waiting_exports(), |tables, key, value| {
+            decode_number(value)?;
+            tables.waiting_exports.insert(schema::ino_of(key)?);
             Ok(())
         })?;
         if let Some(found) = reader.get(&schema::next_ino())? {
@@ -327,6 +334,14 @@ impl Tables {
             self.set_groups.keys().filter(|ino| !self.inodes.contains_key(ino)).copied().collect();
         for ino in stray {
             self.break_(11, format!("a group for entries of {ino}, which does not exist"));
+        }
+    }
+
+    fn waiting_exports(&mut self) {
+        let stray: Vec<Ino> =
+            self.waiting_exports.iter().filter(|ino| !self.inodes.contains_key(ino)).copied().collect();
+        for ino in stray {
+            self.break_(17, format!("a waiting export of inode {ino}, which does not exist"));
         }
     }
 

@@ -1,6 +1,6 @@
 //! The meaning of every op, by family.
 
-use super::{attr, create, foreign, publish, quota, rename, unlink, volume, xattr};
+use super::{attr, create, export, foreign, publish, quota, rename, unlink, volume, xattr};
 use crate::{Applied, Ctx, FsError, Inode, Kind, Op, Txn};
 
 /// Applies an op to a transaction.
@@ -51,6 +51,8 @@ pub fn apply(txn: &mut impl Txn, ctx: &Ctx, op: &Op) -> Result<Applied, FsError>
         }
         Op::Evict { parent, name } => foreign::evict(txn, *parent, name),
         Op::SetQuota { dir, limits } => quota::set(txn, *dir, *limits),
+        Op::AwaitExport { ino } => export::wait(txn, *ino),
+        Op::Exported { ino, change } => export::done(txn, *ino, *change),
         Op::Purge { ino } => unlink::purge(txn, *ino),
     }
 }

@@ -25,7 +25,7 @@ pub(super) fn blank(ctx: &Ctx, ino: Ino, kind: Kind) -> Inode {
         content: Vec::new(),
         target: None,
         exact: true,
-        observed_at: ctx.now,
+        observed_at: ctx.at,
     }
 }
 

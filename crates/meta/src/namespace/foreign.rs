@@ -4,9 +4,10 @@ use super::create::{add, blank};
 use super::records::{
     self, entry, links_of, load_entry, put_entry, require_dir, require_free, require_unused,
 };
-use super::{unlink, xattr};
-use crate::{Applied, Ctx, Dentry, Extent, FsError, Ino, Inode, Kind, Merge, Name, Observed, Txn, schema};
-use store::Timestamp;
+use super::{export, unlink, xattr};
+use crate::{
+    Applied, Ctx, Dentry, Extent, FsError, Ino, Inode, Kind, Merge, Moment, Name, Observed, Txn, schema,
+};
 
 pub(super) fn import(
     txn: &mut impl Txn,
@@ -39,6 +40,10 @@ pub(super) fn refresh(txn: &mut impl Txn, ino: Ino, seen: &Observed) -> Result<A
     let mut inode = Inode { observed_at: before.observed_at.max(seen.looked_at), ..before.clone() };
     if says_more(&before, seen) {
         learn(&mut inode, seen);
+        if !has_same_bytes(&before, seen) {
+            // The attributes are those of the other object.
+            export::forget(txn, ino)?;
+        }
     }
     if inode.kind != before.kind {
         change_kind(txn, &inode)?;
@@ -118,7 +123,7 @@ pub(super) fn vanish(
     txn: &mut impl Txn,
     ctx: &Ctx,
     (parent, name): (Ino, &Name),
-    looked_at: Timestamp,
+    looked_at: Moment,
     keep: bool,
 ) -> Result<Applied, FsError> {
     let dentry = entry(txn, parent, name)?;

@@ -6,6 +6,7 @@
 mod apply;
 mod attr;
 mod create;
+mod export;
 mod foreign;
 mod publish;
 mod quota;
@@ -19,7 +20,7 @@ use crate::allocate::{Allocator, FIRST_INO, LEASE_INOS};
 use crate::codec::{decode_dentry, decode_extent, decode_inode, decode_number, decode_quota};
 use crate::engine::{CommitError, Engine, EngineError, KeyRange, Reader};
 use crate::{Applied, Ctx, Dentry, FsError, Ino, Inode, Limits, Name, Op, Quota, Staged, schema};
-use std::ops::Bound;
+use std::ops::{Bound, Range};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
@@ -39,6 +40,7 @@ const CONFLICTS_MAX: usize = 64;
 pub struct Namespace {
     engine: Arc<dyn Engine>,
     allocator: Mutex<Allocator>,
+    mount: u64,
     /// Held shared by every commit, and alone by one that has met too many conflicts.
     precedence: RwLock<()>,
     has_quotas: AtomicBool,
@@ -49,15 +51,27 @@ impl Namespace {
     /// user and group. Reserves inode numbers for this `Namespace`.
     pub fn new(engine: Arc<dyn Engine>, ctx: &Ctx) -> Result<Self, FsError> {
         let allocator = Mutex::new(Allocator::new(Ino::ROOT..Ino::ROOT));
-        let namespace =
-            Self { engine, allocator, precedence: RwLock::new(()), has_quotas: AtomicBool::new(false) };
+        let mut namespace = Self {
+            engine,
+            allocator,
+            mount: 0,
+            precedence: RwLock::new(()),
+            has_quotas: AtomicBool::new(false),
+        };
         match namespace.commit(ctx, &Op::Root { mode: 0o755, uid: ctx.uid, gid: ctx.gid }) {
             Ok(_) | Err(FsError::Exists) => {}
             Err(error) => return Err(error),
         }
-        *namespace.allocator() = namespace.lease(ctx)?;
+        let lease = namespace.lease(ctx)?;
+        namespace.mount = mount_of(&lease);
+        *namespace.allocator() = Allocator::new(lease);
         namespace.has_quotas.store(namespace.counts_quotas()?, Ordering::Release);
         Ok(namespace)
+    }
+
+    /// The number of this opening of the engine, from 1: greater than that of every earlier one.
+    pub fn mount(&self) -> u64 {
+        self.mount
     }
 
     /// The engine below.
@@ -195,20 +209,16 @@ impl Namespace {
         rows.iter().map(entry).collect()
     }
 
+    /// The first directory with entries whose number is `from` or greater.
+    pub fn directory_from(&self, from: Ino) -> Result<Option<Ino>, FsError> {
+        let (first, all) = (schema::dentries(from), schema::all_dentries());
+        let rows = self.engine.scan(Bound::Included(&first.from), Bound::Excluded(&all.to), 1)?;
+        rows.first().map(|(key, _)| Ok(schema::ino_of(key)?)).transpose()
+    }
+
     /// The names that lead from the root to an inode's home, empty for the root; `NotFound` for orphans.
     pub fn path(&self, ino: Ino) -> Result<Vec<Name>, FsError> {
-        let mut names = Vec::new();
-        let mut at = ino;
-        while at != Ino::ROOT {
-            let (parent, name) = self.inode(at)?.home.ok_or(FsError::NotFound)?;
-            names.push(name);
-            at = parent;
-            if names.len() > records::DEPTH_MAX {
-                return Err(FsError::Corrupt(format!("inode {ino} lies in a circle of directories")));
-            }
-        }
-        names.reverse();
-        Ok(names)
+        read_path(&*self.engine, ino)
     }
 
     /// An extended attribute; `NoData` if the inode has none of the name.
@@ -287,6 +297,24 @@ impl Namespace {
         rows.iter().map(|(key, _)| Ok(schema::ino_of(key)?)).collect()
     }
 
+    /// The first `limit` inodes after a number whose attributes are newer than the headers of their objects.
+    pub fn waiting_exports(&self, after: Option<Ino>, limit: usize) -> Result<Vec<Ino>, FsError> {
+        let range = schema::waiting_exports();
+        let after = after.map(schema::waiting_export);
+        let from = match &after {
+            Some(key) => Bound::Excluded(key.as_slice()),
+            None => Bound::Included(range.from.as_slice()),
+        };
+        let rows = self.engine.scan(from, Bound::Excluded(&range.to), limit)?;
+        rows.iter().map(|(key, _)| Ok(schema::ino_of(key)?)).collect()
+    }
+
+    /// The number of the last change of an inode that waits to be exported; `None` if nothing waits.
+    pub fn waiting_export(&self, ino: Ino) -> Result<Option<u64>, FsError> {
+        let found = self.engine.get(&schema::waiting_export(ino))?;
+        Ok(found.map(|found| decode_number(&found.value)).transpose()?)
+    }
+
     /// `count` unused inode numbers for new entries of a directory, close to those it was given before.
     ///
     /// # Panics
@@ -301,7 +329,7 @@ impl Namespace {
         self.allocator.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn lease(&self, ctx: &Ctx) -> Result<Allocator, FsError> {
+    fn lease(&self, ctx: &Ctx) -> Result<Range<Ino>, FsError> {
         loop {
             let from = match self.engine.get(&schema::next_ino())? {
                 Some(found) => Ino(decode_number(&found.value)?),
@@ -309,12 +337,34 @@ impl Namespace {
             };
             let to = Ino(from.0.saturating_add(LEASE_INOS));
             match self.commit(ctx, &Op::Lease { from, to }) {
-                Ok(_) => return Ok(Allocator::new(from..to)),
+                Ok(_) => return Ok(from..to),
                 Err(FsError::StaleBase) => {}
                 Err(error) => return Err(error),
             }
         }
     }
+}
+
+/// Returns the names that lead from the root to an inode's home, empty for the root; `NotFound` for orphans.
+pub fn read_path(reader: &(impl Reader + ?Sized), ino: Ino) -> Result<Vec<Name>, FsError> {
+    let mut names = Vec::new();
+    let mut at = ino;
+    while at != Ino::ROOT {
+        let inode = read_inode(reader, at)?.ok_or(FsError::NotFound)?;
+        let (parent, name) = inode.home.ok_or(FsError::NotFound)?;
+        names.push(name);
+        at = parent;
+        if names.len() > records::DEPTH_MAX {
+            return Err(FsError::Corrupt(format!("inode {ino} lies in a circle of directories")));
+        }
+    }
+    names.reverse();
+    Ok(names)
+}
+
+/// The number of the opening that reserved a lease: every opening reserves one of the same length, each after the last.
+fn mount_of(lease: &Range<Ino>) -> u64 {
+    lease.start.0.saturating_sub(FIRST_INO.0) / LEASE_INOS + 1
 }
 
 /// The inode of a number as it is in a reader, with all of its extents.
@@ -332,6 +382,13 @@ pub fn read_inode(reader: &(impl Reader + ?Sized), ino: Ino) -> Result<Option<In
         let rows = reader.scan(from, to, usize::MAX)?;
         // Extents change only together with their inode.
         if reader.get(&key)?.map(|again| again.version) == Some(found.version) {
+            if rows.len() != record.spilled {
+                return Err(FsError::Corrupt(format!(
+                    "inode {ino} has {} extent rows and its record says {}; run `tenon fsck`",
+                    rows.len(),
+                    record.spilled
+                )));
+            }
             for (key, row) in rows {
                 inode.content.push(decode_extent(schema::offset_of(&key)?, &row.value)?);
             }

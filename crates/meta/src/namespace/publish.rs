@@ -66,7 +66,7 @@ fn save(
         mtime: mtime.unwrap_or(before.mtime),
         ctime: before.ctime.max(mtime.unwrap_or(before.ctime)),
         exact: true,
-        observed_at: ctx.now,
+        observed_at: ctx.at,
         ..before.clone()
     };
     records::save(txn, Some(before), &inode)?;

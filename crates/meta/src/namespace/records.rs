@@ -1,6 +1,6 @@
 //! Records as ops see them: typed reads and writes through a [`Txn`].
 
-use super::quota;
+use super::{export, quota};
 use crate::codec::{
     INLINE_EXTENTS_MAX, decode_dentry, decode_extent, decode_inode, encode_dentry, encode_extent,
     encode_inode, encode_number,
@@ -83,6 +83,7 @@ pub(super) fn erase(txn: &mut impl Txn, inode: &Inode) -> Result<(), FsError> {
         delete_range(txn, &schema::extents(inode.ino))?;
     }
     delete_range(txn, &schema::xattrs(inode.ino))?;
+    export::forget(txn, inode.ino)?;
     quota::charge(txn, Some(inode), None)?;
     if inode.is_dir() {
         quota::forget(txn, inode.ino)?;

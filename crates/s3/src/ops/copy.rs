@@ -3,10 +3,12 @@
 use futures_util::StreamExt as _;
 use s3s::dto::{self, CopyObjectInput, CopyObjectOutput, CopySource};
 use s3s::{S3Result, s3_error};
+use std::ops::Range;
 use store::{CopyOptions, GetOptions, ObjectKey, ObjectMeta, ObjectRef, Precondition, Tags};
 
+use crate::admission::Admitted;
 use crate::authorization::argument;
-use crate::body::{self, CHECKSUM, Incoming, PARTS, Target};
+use crate::body::{self, CHECKSUM, Incoming, PART_CHECKSUMS, PARTS, Target};
 use crate::buckets::{Bucket, key};
 use crate::checksums::{Algorithm, Checksum, Declared, Digests, write_checksum};
 use crate::conditions::{self, Conditions};
@@ -50,6 +52,7 @@ pub(crate) async fn find(
 macro_rules! source_conditions {
     ($input:expr) => {
         $crate::conditions::Conditions {
+            lists: Default::default(),
             if_match: $input.copy_source_if_match.clone(),
             if_none_match: $input.copy_source_if_none_match.clone(),
             if_modified_since: $input.copy_source_if_modified_since.clone(),
@@ -65,6 +68,7 @@ pub(crate) async fn copy(
     input: CopyObjectInput,
     request: &http::HeaderMap,
     now: store::Timestamp,
+    admitted: Option<Admitted>,
 ) -> S3Result<CopyObjectOutput> {
     let (source_bucket, source_key, source_version) = named(&input.copy_source)?;
     let target_key = key(&input.key)?;
@@ -103,11 +107,10 @@ pub(crate) async fn copy(
     attributes.system.remove(WEBSITE_REDIRECT);
     attributes.system.extend(redirect.map(|target| (WEBSITE_REDIRECT.to_owned(), target)));
     lock::given(&to, &mut attributes, lock::asked_lock!(input), now).await?;
-    if let Some(class) = &input.storage_class {
-        attributes.storage_class = Some(class.as_str().to_owned());
-    }
+    // A copy is of the usual class, unless the request names another (S3 API, CopyObject).
+    attributes.storage_class = input.storage_class.as_ref().map(|class| class.as_str().to_owned());
     // What is known of the bytes stays known of their copy.
-    for own in [CHECKSUM, PARTS] {
+    for own in [CHECKSUM, PARTS, PART_CHECKSUMS] {
         if let Some(value) = source.meta.attributes.user.get(own) {
             attributes.user.insert(own.to_owned(), value.clone());
         }
@@ -115,8 +118,9 @@ pub(crate) async fn copy(
     if let Some(named) = algorithm
         && get::checksum(&source.meta).is_none_or(|known| known.algorithm != named)
     {
-        let computed = compute(&source, named).await?;
+        let computed = compute(&source.bucket, &source.meta, None, named).await?;
         attributes.user.insert(CHECKSUM.to_owned(), computed.to_text());
+        attributes.user.remove(PART_CHECKSUMS);
     }
     let tags = match replaces_tags {
         true => Some(headers::tags_of_header(input.tagging.as_deref())?),
@@ -125,11 +129,11 @@ pub(crate) async fn copy(
     let checksum = attributes.user.get(CHECKSUM).and_then(|text| Checksum::from_text(text));
     let object = if source_bucket == to.name {
         let size_bytes = Some(source.meta.size_bytes);
-        let options = CopyOptions { attributes: Some(attributes), precondition, size_bytes };
-        within(&to, &source, &target_key, options, tags).await?
+        let options = CopyOptions { attributes: Some(attributes), tags, precondition, size_bytes };
+        to.store.copy(&source.meta.object, &target_key, options).await.map_err(from_store)?
     } else {
         let target = (&to, &target_key);
-        across(target, &source, attributes, tags, precondition).await?
+        across(target, &source, attributes, tags, precondition, admitted).await?
     };
     let modified = match object.last_modified {
         Some(modified) => Some(modified),
@@ -159,20 +163,6 @@ fn directive(given: Option<&str>, name: &str, unknown: &str) -> S3Result<bool> {
     }
 }
 
-async fn within(
-    bucket: &Bucket,
-    source: &Source,
-    to: &ObjectKey,
-    options: CopyOptions,
-    tags: Option<Tags>,
-) -> S3Result<ObjectRef> {
-    let object = bucket.store.copy(&source.meta.object, to, options).await.map_err(from_store)?;
-    if let Some(tags) = tags {
-        bucket.store.set_tags(to, tags).await.map_err(from_store)?;
-    }
-    Ok(object)
-}
-
 /// From one store to another the bytes come through here.
 async fn across(
     (to, target): (&Bucket, &ObjectKey),
@@ -180,6 +170,7 @@ async fn across(
     attributes: store::Attributes,
     tags: Option<Tags>,
     precondition: Precondition,
+    admitted: Option<Admitted>,
 ) -> S3Result<ObjectRef> {
     let from = &source.meta.object;
     let tags = match tags {
@@ -194,20 +185,22 @@ async fn across(
     let object = source.bucket.store.get(&from.key, options).await.map_err(from_store)?;
     let digests = Digests::begin(Declared::default(), None)?;
     let body = body::outgoing(object.body, source.meta.size_bytes);
-    let incoming = Incoming::new(Some(body), Some(source.meta.size_bytes), digests);
+    let incoming = Incoming::new(Some(body), Some(source.meta.size_bytes), digests, admitted);
     let target = Target { store: to.store.as_ref(), key: target, attributes, tags, precondition };
     Ok(body::put(incoming, target).await?.object)
 }
 
-/// The checksum of an object that has another one, or none.
-async fn compute(source: &Source, algorithm: Algorithm) -> S3Result<Checksum> {
-    let from = &source.meta.object;
-    let options = GetOptions {
-        if_match: Some(from.etag.clone()),
-        version: from.version.clone(),
-        ..GetOptions::default()
-    };
-    let mut body = source.bucket.store.get(&from.key, options).await.map_err(from_store)?.body;
+/// Reads an object, or a range of it, to compute a checksum that is not known.
+pub(crate) async fn compute(
+    bucket: &Bucket,
+    meta: &ObjectMeta,
+    range: Option<Range<u64>>,
+    algorithm: Algorithm,
+) -> S3Result<Checksum> {
+    let from = &meta.object;
+    let range = range.filter(|range| !range.is_empty());
+    let options = GetOptions { if_match: Some(from.etag.clone()), version: from.version.clone(), range };
+    let mut body = bucket.store.get(&from.key, options).await.map_err(from_store)?.body;
     let mut digests = Digests::begin(Declared::default(), Some(algorithm))?;
     while let Some(piece) = body.next().await {
         digests.update(&piece.map_err(from_store)?);

@@ -8,46 +8,58 @@ use std::ops::Range;
 use store::{GetOptions, ObjectMeta, StoreError};
 
 use crate::authorization::argument;
-use crate::body::{self, CHECKSUM, PARTS};
+use crate::body::{self, CHECKSUM, PART_CHECKSUMS, PARTS};
 use crate::buckets::{Bucket, key};
 use crate::checksums::{Checksum, show_checksum, show_header, write_checksum};
-use crate::conditions::Conditions;
+use crate::conditions::{Conditions, Lists};
 use crate::error::{custom, from_store};
 use crate::error_document::with_details;
 use crate::fold;
 use crate::headers::{self, show_attributes};
 use crate::lifecycle;
-use crate::ops::tagging;
+use crate::ops::{copy, tagging};
 use crate::parts;
 use crate::versioned;
+
+/// A part whose checksum is not kept with its object is read to compute it if it is at most this long.
+const COMPUTED_BYTES_MAX: u64 = 64 << 20;
 
 /// Which bytes of an object are asked for.
 enum Wanted {
     All,
     Some(Range<u64>),
-    /// Part `number`'s, of so many.
-    Part(Range<u64>, usize),
+    Part(WantedPart),
+}
+
+/// One part of an object.
+struct WantedPart {
+    range: Range<u64>,
+    /// From 0.
+    at: usize,
+    /// How many parts the object has.
+    count: usize,
 }
 
 impl Wanted {
     fn range(&self) -> Option<&Range<u64>> {
         match self {
             Self::All => None,
-            Self::Some(range) | Self::Part(range, _) => Some(range),
+            Self::Some(range) | Self::Part(WantedPart { range, .. }) => Some(range),
         }
     }
 
     fn parts_count(&self) -> Option<i32> {
         match self {
-            Self::Part(_, count) => i32::try_from(*count).ok(),
+            Self::Part(part) => i32::try_from(part.count).ok(),
             _ => None,
         }
     }
 }
 
 macro_rules! conditions {
-    ($input:expr) => {
+    ($input:expr, $lists:expr) => {
         Conditions {
+            lists: $lists,
             if_match: $input.if_match.clone(),
             if_none_match: $input.if_none_match.clone(),
             if_modified_since: $input.if_modified_since.clone(),
@@ -58,7 +70,7 @@ macro_rules! conditions {
 
 /// What GET and HEAD say of an object alike.
 macro_rules! show {
-    ($output:expr, $meta:expr, $wanted:expr, $with_checksum:expr) => {{
+    ($output:expr, $meta:expr, $wanted:expr, $checksum:expr) => {{
         let (meta, wanted): (&ObjectMeta, &Wanted) = ($meta, $wanted);
         show_attributes!($output, &meta.attributes);
         $output.accept_ranges = Some("bytes".to_owned());
@@ -68,7 +80,7 @@ macro_rules! show {
         $output.content_length = Some(length(meta, wanted));
         $output.content_range = content_range(meta, wanted);
         $output.parts_count = wanted.parts_count();
-        let checksum = shown_checksum(meta, wanted, $with_checksum);
+        let checksum: &Option<Checksum> = $checksum;
         $output.checksum_type = checksum.as_ref().map(Checksum::kind);
         show_checksum!($output, checksum);
     }};
@@ -89,9 +101,13 @@ impl<T> Shown<T> {
     }
 }
 
-pub(crate) async fn get(bucket: Bucket, input: GetObjectInput) -> S3Result<Shown<GetObjectOutput>> {
+pub(crate) async fn get(
+    bucket: Bucket,
+    input: GetObjectInput,
+    lists: Lists,
+) -> S3Result<Shown<GetObjectOutput>> {
     let key = key(&input.key)?;
-    let conditions = conditions!(input);
+    let conditions = conditions!(input, lists);
     let id = input.version_id.as_deref().filter(|id| !id.is_empty());
     check_part_number(input.part_number)?;
     // Where the range depends on the length, the object is looked at first, and is that one still when it is read.
@@ -122,27 +138,32 @@ pub(crate) async fn get(bucket: Bucket, input: GetObjectInput) -> S3Result<Shown
     let meta = &object.meta;
     conditions.check(meta)?;
     let wanted = wanted(meta, input.range.as_ref(), input.part_number)?;
+    let checksum = shown_checksum(&bucket, meta, &wanted, input.checksum_mode.is_some()).await?;
     let mut output = GetObjectOutput::default();
-    show!(output, meta, &wanted, input.checksum_mode.is_some());
+    show!(output, meta, &wanted, &checksum);
     output.tag_count = tag_count(&bucket, meta).await;
     if id.is_none() {
         output.expiration = lifecycle::expiration(&bucket, meta).await;
     }
     let len = wanted.range().map_or(meta.size_bytes, |range| range.end - range.start);
-    let checksum = shown_checksum(meta, &wanted, input.checksum_mode.is_some());
     output.body = (!is_empty_range).then(|| body::outgoing(object.body, len));
     Ok(Shown::new(output, meta, checksum.as_ref()))
 }
 
-pub(crate) async fn head(bucket: Bucket, input: HeadObjectInput) -> S3Result<Shown<HeadObjectOutput>> {
+pub(crate) async fn head(
+    bucket: Bucket,
+    input: HeadObjectInput,
+    lists: Lists,
+) -> S3Result<Shown<HeadObjectOutput>> {
     let key = key(&input.key)?;
     check_part_number(input.part_number)?;
     let id = input.version_id.as_deref().filter(|id| !id.is_empty());
     let meta = versioned::look(&bucket, &key, id).await?;
-    conditions!(input).check(&meta)?;
+    conditions!(input, lists).check(&meta)?;
     let wanted = wanted(&meta, input.range.as_ref(), input.part_number)?;
+    let checksum = shown_checksum(&bucket, &meta, &wanted, input.checksum_mode.is_some()).await?;
     let mut output = HeadObjectOutput::default();
-    show!(output, &meta, &wanted, input.checksum_mode.is_some());
+    show!(output, &meta, &wanted, &checksum);
     if id.is_none() {
         output.expiration = lifecycle::expiration(&bucket, &meta).await;
     }
@@ -153,7 +174,6 @@ pub(crate) async fn head(bucket: Bucket, input: HeadObjectInput) -> S3Result<Sho
     output.content_disposition = input.response_content_disposition.or(output.content_disposition);
     output.content_encoding = input.response_content_encoding.or(output.content_encoding);
     output.content_language = input.response_content_language.or(output.content_language);
-    let checksum = shown_checksum(&meta, &wanted, input.checksum_mode.is_some());
     let mut shown = Shown::new(output, &meta, checksum.as_ref());
     if let Some(count) = tag_count(&bucket, &meta).await {
         shown.headers.insert("x-amz-tagging-count", HeaderValue::from(count));
@@ -166,18 +186,20 @@ pub(crate) async fn attributes(
     input: GetObjectAttributesInput,
 ) -> S3Result<GetObjectAttributesOutput> {
     let key = key(&input.key)?;
-    let asked = |name: &str| input.object_attributes.iter().any(|attribute| attribute.as_str() == name);
+    // Clients give a list in one header, or a header for each attribute.
+    let given = input.object_attributes.iter().flat_map(|list| list.as_str().split(','));
+    let given: Vec<&str> = given.map(str::trim).filter(|name| !name.is_empty()).collect();
+    let asked = |name: &str| given.contains(&name);
     let known = ["ETag", "Checksum", "ObjectParts", "StorageClass", "ObjectSize"];
-    if input.object_attributes.iter().all(|attribute| attribute.as_str().is_empty()) {
+    if given.is_empty() {
         return Err(s3_error!(
             InvalidRequest,
             "The x-amz-object-attributes header specifying the attributes to be retrieved is either missing or empty"
         ));
     }
-    let odd = input.object_attributes.iter().find(|attribute| !known.contains(&attribute.as_str()));
-    if let Some(odd) = odd {
+    if let Some(odd) = given.iter().find(|name| !known.contains(name)) {
         let message = "Invalid attribute name specified.";
-        return Err(argument(message, "x-amz-object-attributes", odd.as_str()));
+        return Err(argument(message, "x-amz-object-attributes", odd));
     }
     let id = input.version_id.as_deref().filter(|id| !id.is_empty());
     let meta = versioned::look(&bucket, &key, id).await?;
@@ -207,13 +229,16 @@ pub(crate) async fn attributes(
     if asked("ObjectParts")
         && let Some(sizes) = part_sizes(&meta)
     {
-        output.object_parts = Some(object_parts(&sizes, input.part_number_marker, input.max_parts)?);
+        let checksums = part_checksums(&meta, sizes.len());
+        output.object_parts =
+            Some(object_parts(&sizes, checksums, input.part_number_marker, input.max_parts)?);
     }
     Ok(output)
 }
 
 fn object_parts(
     sizes: &[u64],
+    checksums: Option<Vec<Checksum>>,
     marker: Option<i32>,
     max: Option<i32>,
 ) -> S3Result<dto::GetObjectAttributesParts> {
@@ -223,10 +248,15 @@ fn object_parts(
     let limit = fold::limit(max, "max-parts")?;
     let shown = sizes.iter().enumerate().skip(after).take(limit);
     let parts: Vec<dto::ObjectPart> = shown
-        .map(|(at, size)| dto::ObjectPart {
-            part_number: i32::try_from(at + 1).ok(),
-            size: i64::try_from(*size).ok(),
-            ..Default::default()
+        .map(|(at, size)| {
+            let mut part = dto::ObjectPart {
+                part_number: i32::try_from(at + 1).ok(),
+                size: i64::try_from(*size).ok(),
+                ..Default::default()
+            };
+            let checksum = checksums.as_ref().and_then(|checksums| checksums.get(at));
+            write_checksum!(part, checksum);
+            part
         })
         .collect();
     let end = after + parts.len();
@@ -240,14 +270,34 @@ fn object_parts(
     })
 }
 
-/// The checksum of an object that is read whole by who wants to see it. Clients check it against what they read.
-fn shown_checksum(meta: &ObjectMeta, wanted: &Wanted, is_asked: bool) -> Option<Checksum> {
-    let is_whole = match wanted {
-        Wanted::All => true,
-        Wanted::Some(_) => false,
-        Wanted::Part(range, _) => *range == (0..meta.size_bytes),
+/// Returns the checksum of an object, or of the part that is asked for, to a client that wants to see it. Clients compare it
+/// with the checksum of what they read.
+async fn shown_checksum(
+    bucket: &Bucket,
+    meta: &ObjectMeta,
+    wanted: &Wanted,
+    is_asked: bool,
+) -> S3Result<Option<Checksum>> {
+    let Some(whole) = checksum(meta).filter(|_| is_asked) else { return Ok(None) };
+    let part = match wanted {
+        Wanted::All => return Ok(Some(whole)),
+        Wanted::Some(_) => return Ok(None),
+        Wanted::Part(part) => part,
     };
-    checksum(meta).filter(|_| is_asked && is_whole)
+    let kept = part_checksums(meta, part.count)
+        .and_then(|mut kept| (part.at < kept.len()).then(|| kept.swap_remove(part.at)));
+    let of_part = match kept {
+        Some(kept) => Some(kept),
+        None if part.range == (0..meta.size_bytes) && !whole.is_composite => Some(whole.clone()),
+        None if part.range.end - part.range.start > COMPUTED_BYTES_MAX => None,
+        None => Some(copy::compute(bucket, meta, Some(part.range.clone()), whole.algorithm).await?),
+    };
+    Ok(of_part.map(|of_part| Checksum { is_composite: whole.is_composite, ..of_part }))
+}
+
+/// The checksums of an object's parts, as far as they are kept with it.
+fn part_checksums(meta: &ObjectMeta, parts: usize) -> Option<Vec<Checksum>> {
+    parts::checksums_from_text(meta.attributes.user.get(PART_CHECKSUMS)?, parts)
 }
 
 /// The checksum kept with an object.
@@ -285,7 +335,7 @@ fn part_range(meta: &ObjectMeta, number: i32) -> S3Result<Wanted> {
     };
     let size = *sizes.get(at).ok_or_else(|| no_such_part(number, sizes.len()))?;
     let start = sizes[..at].iter().sum();
-    Ok(Wanted::Part(start..start + size, sizes.len()))
+    Ok(Wanted::Part(WantedPart { range: start..start + size, at, count: sizes.len() }))
 }
 
 fn check_part_number(number: Option<i32>) -> S3Result<()> {

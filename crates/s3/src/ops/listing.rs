@@ -44,9 +44,9 @@ impl Encoding {
         }
     }
 
-    /// What a request gave; what it left empty is left out of the answer.
+    /// Returns a request's prefix or marker, which an answer shows even where the request gave none.
     fn given(self, text: Option<String>) -> Option<String> {
-        self.string(text.filter(|text| !text.is_empty()))
+        self.string(Some(text.unwrap_or_default()))
     }
 
     fn string(self, text: Option<String>) -> Option<String> {
@@ -99,6 +99,7 @@ pub(crate) async fn v1(
         prefix: Bytes::from(input.prefix.clone().unwrap_or_default()),
         delimiter: delimiter.clone(),
         after: input.marker.clone().filter(|marker| !marker.is_empty()).map(Bytes::from),
+        shows_begun_prefix: false,
         limit,
     };
     let page = fold::page(bucket.store.as_ref(), &listing).await?;
@@ -126,14 +127,16 @@ pub(crate) async fn v2(
     let encoding = Encoding::of(input.encoding_type.as_ref())?;
     let limit = fold::limit(input.max_keys, "max-keys")?;
     let delimiter = input.delimiter.filter(|delimiter| !delimiter.is_empty());
+    let starts = input.continuation_token.is_none();
     let after = match &input.continuation_token {
-        Some(token) => Some(from_token(token)?),
+        Some(token) => Some(from_token(&bucket.name, token)?),
         None => input.start_after.clone().filter(|after| !after.is_empty()).map(Bytes::from),
     };
     let listing = Listing {
         prefix: Bytes::from(input.prefix.clone().unwrap_or_default()),
         delimiter: delimiter.clone(),
         after,
+        shows_begun_prefix: starts,
         limit,
     };
     let page = fold::page(bucket.store.as_ref(), &listing).await?;
@@ -145,7 +148,10 @@ pub(crate) async fn v2(
         key_count: i32::try_from(page.entries.len()).ok(),
         continuation_token: input.continuation_token,
         is_truncated: Some(page.is_truncated),
-        next_continuation_token: page.last().filter(|_| page.is_truncated).map(to_token),
+        next_continuation_token: page
+            .last()
+            .filter(|_| page.is_truncated)
+            .map(|last| to_token(&bucket.name, last)),
         common_prefixes: prefixes(&page, encoding),
         delimiter: encoding.string(delimiter),
         encoding_type: input.encoding_type,
@@ -177,6 +183,7 @@ pub(crate) async fn versions(
         prefix: Bytes::from(input.prefix.clone().unwrap_or_default()),
         delimiter: delimiter.clone(),
         after: input.key_marker.clone().filter(|marker| !marker.is_empty()).map(Bytes::from),
+        shows_begun_prefix: false,
         limit,
     };
     let page = fold::page(bucket.store.as_ref(), &listing).await?;
@@ -209,17 +216,33 @@ pub(crate) async fn versions(
     })
 }
 
-/// A page's end as a token: opaque to clients, and ASCII whatever the key.
-fn to_token(last: &[u8]) -> String {
+/// The length of the checksum that a token begins with.
+const TOKEN_CHECK_BYTES: usize = 4;
+
+/// Returns a page's end as a token: opaque to clients, ASCII whatever the key, and of one bucket.
+fn to_token(bucket: &str, last: &[u8]) -> String {
     use base64::Engine as _;
-    base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(last)
+    let token = [&token_check(bucket, last)[..], last].concat();
+    base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(token)
 }
 
-fn from_token(token: &str) -> S3Result<Bytes> {
+/// Returns the page's end that a token stands for. A token that no listing of the bucket gave is refused.
+fn from_token(bucket: &str, token: &str) -> S3Result<Bytes> {
     use base64::Engine as _;
-    let text = base64::engine::general_purpose::URL_SAFE_NO_PAD.decode(token);
-    match text {
-        Ok(text) if !text.is_empty() => Ok(Bytes::from(text)),
+    let bytes = base64::engine::general_purpose::URL_SAFE_NO_PAD.decode(token).unwrap_or_default();
+    match bytes.split_at_checked(TOKEN_CHECK_BYTES) {
+        Some((check, last)) if !last.is_empty() && check == token_check(bucket, last) => {
+            Ok(Bytes::copy_from_slice(last))
+        }
         _ => Err(s3_error!(InvalidArgument, "The continuation token provided is incorrect")),
     }
+}
+
+fn token_check(bucket: &str, last: &[u8]) -> [u8; TOKEN_CHECK_BYTES] {
+    let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
+    digest.update(bucket.as_bytes());
+    digest.update(b"/");
+    digest.update(last);
+    let whole = digest.finalize().to_be_bytes();
+    [whole[4], whole[5], whole[6], whole[7]]
 }

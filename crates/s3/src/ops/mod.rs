@@ -8,6 +8,7 @@ pub(crate) mod get;
 pub(crate) mod listing;
 pub(crate) mod lock;
 pub(crate) mod multipart;
+mod part_etags;
 pub(crate) mod put;
 pub(crate) mod rename;
 pub(crate) mod rows;

@@ -5,8 +5,9 @@ use s3s::{S3Error, S3Result, s3_error};
 use std::collections::{BTreeMap, BTreeSet};
 use store::{CompleteOptions, GetOptions, ObjectKey, ObjectRef, Part, StoreError, Upload};
 
+use crate::admission::Admitted;
 use crate::authorization::argument;
-use crate::body::{self, CHECKSUM, Incoming, PARTS, UPLOAD};
+use crate::body::{self, CHECKSUM, INITIATOR, Incoming, PART_CHECKSUMS, PARTS, UPLOAD};
 use crate::buckets::{Bucket, key};
 use crate::checksums::{self, Algorithm, Checksum, Declared, Digests};
 use crate::checksums::{given_checksums, show_checksum, write_checksum};
@@ -19,6 +20,7 @@ use crate::ops::copy;
 use crate::ops::get;
 use crate::ops::listing::Encoding;
 use crate::ops::lock;
+use crate::ops::part_etags::{completed_etag, part_checksums, part_etag};
 use crate::ops::put;
 use crate::parts;
 use crate::versioned;
@@ -30,8 +32,8 @@ const NUMBERS: std::ops::RangeInclusive<i32> = 1..=10_000;
 
 /// The checksum that an upload was begun with: the parts have it too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Kind {
-    algorithm: Algorithm,
+pub(super) struct Kind {
+    pub(super) algorithm: Algorithm,
     is_composite: bool,
 }
 
@@ -86,6 +88,7 @@ pub(crate) async fn create(
     bucket: &Bucket,
     input: dto::CreateMultipartUploadInput,
     request: &http::HeaderMap,
+    initiator: Option<String>,
     now: store::Timestamp,
 ) -> S3Result<dto::CreateMultipartUploadOutput> {
     let key = key(&input.key)?;
@@ -95,6 +98,7 @@ pub(crate) async fn create(
     if let Some(kind) = kind {
         attributes.user.insert(CHECKSUM.to_owned(), kind.to_text());
     }
+    attributes.user.extend(initiator.map(|initiator| (INITIATOR.to_owned(), initiator)));
     lock::given(bucket, &mut attributes, lock::asked_lock!(input), now).await?;
     let tags = headers::tags_of_header(input.tagging.as_deref())?;
     let id = bucket.uploads()?.begin(&key, attributes, tags).await.map_err(from_store)?;
@@ -122,7 +126,8 @@ pub(crate) async fn upload_part(
     bucket: &Bucket,
     input: dto::UploadPartInput,
     request: &http::HeaderMap,
-    trailer: Option<Trailer>,
+    (trailer, admitted): (Option<Trailer>, Option<Admitted>),
+    with_md5: bool,
 ) -> S3Result<(dto::UploadPartOutput, Option<Checksum>)> {
     let (key, number) = (key(&input.key)?, number(input.part_number)?);
     let uploads = bucket.uploads()?;
@@ -136,11 +141,13 @@ pub(crate) async fn upload_part(
     let default = kind.map_or(Algorithm::Crc64Nvme, |kind| kind.algorithm);
     // Of parts with any checksums the whole has the default one.
     let digests = Digests::begin(declared, Some(default))?.and(default);
-    let incoming = Incoming::new(input.body, announced, digests);
+    let digests = if with_md5 { digests.and_md5() } else { digests };
+    let incoming = Incoming::new(input.body, announced, digests, admitted);
     let (part, checksum) =
         body::pipe(incoming, |body, note| uploads.put_part(&key, &input.upload_id, number, body, note))
             .await?;
-    let mut output = dto::UploadPartOutput { e_tag: Some(headers::etag(&part.etag)), ..Default::default() };
+    let etag = part_etag(&part, kind);
+    let mut output = dto::UploadPartOutput { e_tag: Some(headers::etag(&etag)), ..Default::default() };
     show_checksum!(output, checksum);
     Ok((output, checksum))
 }
@@ -164,6 +171,8 @@ pub(crate) async fn upload_part_copy(
     from: Bucket,
     bucket: &Bucket,
     input: dto::UploadPartCopyInput,
+    admitted: Option<Admitted>,
+    with_md5: bool,
 ) -> S3Result<dto::UploadPartCopyOutput> {
     let (key, number) = (key(&input.key)?, number(input.part_number)?);
     let (_, source_key, source_version) = copy::named(&input.copy_source)?;
@@ -185,12 +194,13 @@ pub(crate) async fn upload_part_copy(
     let kind = Kind::declared(&upload);
     let algorithm = kind.map_or(Algorithm::Crc64Nvme, |kind| kind.algorithm);
     let digests = Digests::begin(Declared::default(), Some(algorithm))?;
-    let incoming = Incoming::new(Some(body::outgoing(object.body, len)), Some(len), digests);
+    let digests = if with_md5 { digests.and_md5() } else { digests };
+    let incoming = Incoming::new(Some(body::outgoing(object.body, len)), Some(len), digests, admitted);
     let (part, checksum) =
         body::pipe(incoming, |body, note| uploads.put_part(&key, &input.upload_id, number, body, note))
             .await?;
     let mut result = dto::CopyPartResult {
-        e_tag: Some(headers::etag(&part.etag)),
+        e_tag: Some(headers::etag(&part_etag(&part, kind))),
         last_modified: Some(headers::timestamp(part.last_modified)),
         ..Default::default()
     };
@@ -268,9 +278,16 @@ pub(crate) async fn complete(
     let mut user = BTreeMap::from([(UPLOAD.to_owned(), input.upload_id.clone())]);
     user.extend(checksum.as_ref().map(|checksum| (CHECKSUM.to_owned(), checksum.to_text())));
     user.extend(parts::to_text(&sizes).map(|text| (PARTS.to_owned(), text)));
+    if let Some(text) = part_checksums(kind, &parts)
+        && parts::have_room([&upload.attributes.user, &user], PART_CHECKSUMS, &text)
+    {
+        user.insert(PART_CHECKSUMS.to_owned(), text);
+    }
     let precondition = conditions::of_write(input.if_match.as_ref(), input.if_none_match.as_ref())?;
     let numbers: Vec<u32> = parts.iter().map(|part| part.number).collect();
-    let options = CompleteOptions { user, precondition };
+    let etags = parts.iter().map(|part| part.etag.clone()).collect();
+    let etag = Some(completed_etag(&input.upload_id, &parts));
+    let options = CompleteOptions { user, etags, etag, precondition };
     let object = match uploads.complete(&key, &input.upload_id, &numbers, options).await {
         Ok(object) => object,
         Err(error) => {
@@ -350,7 +367,10 @@ fn choose(chosen: &[CompletedPart], there: &[Part], kind: Option<Kind>) -> S3Res
         }
         last = at;
         let etag = named.e_tag.as_ref().ok_or_else(malformed_xml)?;
-        let part = by_number.get(&at).filter(|part| part.etag == store::ETag::new(etag.value()));
+        // Uploads that were begun before etags followed from bytes are completed with the store's.
+        let wanted = store::ETag::new(etag.value());
+        let is_wanted = |part: &&&Part| part_etag(part, kind) == wanted || part.etag == wanted;
+        let part = by_number.get(&at).filter(is_wanted);
         let part = part.ok_or_else(invalid_part)?;
         must_have_checksum(named, part, kind)?;
         parts.push((*part).clone());
@@ -464,6 +484,15 @@ fn joined(kind: Option<Kind>, parts: &[Part]) -> Option<Checksum> {
     }
 }
 
+/// Whether a user began an upload that is there.
+pub(crate) async fn is_initiator(bucket: &Bucket, name: &str, id: &str, user: &str) -> S3Result<bool> {
+    match bucket.uploads()?.find(&key(name)?, id).await {
+        Ok(upload) => Ok(upload.attributes.user.get(INITIATOR).is_some_and(|initiator| initiator == user)),
+        Err(store::StoreError::NotFound(_)) => Ok(false),
+        Err(error) => Err(from_upload(error)),
+    }
+}
+
 pub(crate) async fn abort(bucket: &Bucket, input: &dto::AbortMultipartUploadInput) -> S3Result<()> {
     let key = key(&input.key)?;
     let uploads = bucket.uploads()?;
@@ -501,7 +530,7 @@ pub(crate) async fn list_parts(
     let shown = page.iter().map(|part| {
         let mut shown = dto::Part {
             part_number: i32::try_from(part.number).ok(),
-            e_tag: Some(headers::etag(&part.etag)),
+            e_tag: Some(headers::etag(&part_etag(part, kind))),
             size: i64::try_from(part.size_bytes).ok(),
             last_modified: Some(headers::timestamp(part.last_modified)),
             ..Default::default()
@@ -602,7 +631,8 @@ fn shown_upload(upload: &Upload, encoding: Encoding, owner: &dto::Owner) -> dto:
     }
 }
 
-/// The uploads after a key, or after an upload of it.
+/// The uploads after a key, or after an upload of it. A client that has ended the upload of its marker meanwhile is
+/// shown all that are left of the key.
 fn after_markers(uploads: Vec<Upload>, key: Option<&str>, id: Option<&str>) -> S3Result<Vec<Upload>> {
     let (Some(key), id) = (key.filter(|key| !key.is_empty()), id.filter(|id| !id.is_empty())) else {
         return Ok(uploads);
@@ -614,8 +644,18 @@ fn after_markers(uploads: Vec<Upload>, key: Option<&str>, id: Option<&str>) -> S
         return Ok(uploads.into_iter().filter(|upload| upload.key.as_bytes() > key.as_bytes()).collect());
     }
     let at = uploads.iter().position(|upload| upload.id == id && upload.key.as_bytes() == key.as_bytes());
-    let at = at.ok_or_else(|| argument("Invalid uploadId marker", "upload-id-marker", id))?;
-    Ok(uploads.into_iter().skip(at + 1).collect())
+    match at {
+        Some(at) => Ok(uploads.into_iter().skip(at + 1).collect()),
+        None if is_upload_id(id) => {
+            Ok(uploads.into_iter().filter(|upload| upload.key.as_bytes() >= key.as_bytes()).collect())
+        }
+        None => Err(argument("Invalid uploadId marker", "upload-id-marker", id)),
+    }
+}
+
+/// Whether a text may be the id of an upload of any store: hexadecimal digits, at least a number's.
+fn is_upload_id(text: &str) -> bool {
+    text.len() >= 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 fn storage_class(upload: &Upload) -> dto::StorageClass {

@@ -3,6 +3,7 @@
 use s3s::dto::{PutObjectInput, PutObjectOutput};
 use s3s::{S3Result, s3_error};
 
+use crate::admission::Admitted;
 use crate::body::{self, Incoming, Target};
 use crate::buckets::{Bucket, key};
 use crate::checksums::{self, Algorithm, Checksum, Declared, Digests, given_checksums, show_checksum};
@@ -63,7 +64,7 @@ pub(crate) async fn put(
     bucket: Bucket,
     input: PutObjectInput,
     request: &http::HeaderMap,
-    trailer: Option<Trailer>,
+    (trailer, admitted): (Option<Trailer>, Option<Admitted>),
     shared: &Shared,
 ) -> S3Result<(PutObjectOutput, Option<Checksum>)> {
     let (key, now) = (key(&input.key)?, shared.clock.now());
@@ -82,7 +83,7 @@ pub(crate) async fn put(
     let announced = announced(input.content_length)?;
     let digests = Digests::begin(declared, Some(Algorithm::Crc64Nvme))?;
     let digests = if shared.md5 { digests.and_md5() } else { digests };
-    let made = match body::put(Incoming::new(input.body, announced, digests), target).await {
+    let made = match body::put(Incoming::new(input.body, announced, digests, admitted), target).await {
         Ok(made) => made,
         Err(error) => {
             return Err(conditions::of_failure(error, input.if_match.as_ref(), &bucket, &key).await);

@@ -15,6 +15,7 @@ mod credentials;
 mod document;
 mod form;
 mod framing;
+mod hoisted;
 mod normal;
 mod post;
 mod post_policy;
@@ -32,6 +33,7 @@ use crate::named::Named;
 use crate::query;
 
 pub(crate) use document::{BYTES_MAX as DOCUMENT_BYTES_MAX, BucketTags};
+pub(crate) use hoisted::unhoist;
 pub(crate) use normal::{EXPIRES, check as check_form};
 pub(crate) use post::{is_post, read as read_post};
 pub(crate) use verifier::Verifier;
@@ -44,6 +46,15 @@ const LEFT_BYTES_MAX: usize = 1 << 20;
 pub(crate) struct Signer(pub(crate) String);
 
 impl Signer {
+    /// The extension that says who signed a request, if anybody did.
+    pub(crate) fn extension(signer: Option<&Credentials>) -> http::Extensions {
+        let mut extensions = http::Extensions::new();
+        if let Some(signer) = signer {
+            extensions.insert(Self(signer.access_key.clone()));
+        }
+        extensions
+    }
+
     /// The access key of who signed, or nobody's.
     pub(crate) fn of(extensions: &http::Extensions) -> Option<&str> {
         extensions.get::<Self>().map(|signer| signer.0.as_str())
@@ -68,6 +79,11 @@ pub(crate) fn copies(head: &Parts) -> bool {
 /// Whether a request sets something of a bucket or an object that is there, by a document.
 pub(crate) fn brings_document(head: &Parts) -> bool {
     query::is_document(&head.method, head.uri.query().unwrap_or_default())
+}
+
+/// Whether a request's body is read before the protocol layer sees the request.
+pub(crate) fn reads_body_first(head: &Parts, named: &Named) -> bool {
+    brings_document(head) || makes_bucket(head, named)
 }
 
 /// Whether a request is CreateBucket.
@@ -123,10 +139,7 @@ async fn leave(mut body: Body) {
 }
 
 fn signer_and_trailer(signer: Option<&Credentials>, trailer: Option<Trailer>) -> http::Extensions {
-    let mut extensions = http::Extensions::new();
-    if let Some(signer) = signer {
-        extensions.insert(Signer(signer.access_key.clone()));
-    }
+    let mut extensions = Signer::extension(signer);
     if let Some(trailer) = trailer {
         extensions.insert(trailer);
     }
@@ -148,7 +161,7 @@ const SIGNATURE_WORDS: [&str; 10] = [
 ];
 
 /// The protocol layer would check the signature of what is no longer as it was signed.
-fn without_signature(uri: &Uri) -> Uri {
+pub(crate) fn without_signature(uri: &Uri) -> Uri {
     let Some(query) = uri.query() else { return uri.clone() };
     let name = |word: &str| {
         let name = word.split('=').next().unwrap_or_default();

@@ -9,6 +9,7 @@ use super::copy_source;
 use super::framing;
 use crate::authorization::argument;
 use crate::checksums::Algorithm;
+use crate::conditions::Lists;
 use crate::error::custom;
 use crate::error_document::with_details;
 
@@ -51,6 +52,7 @@ pub(super) fn rewrite(head: &mut Parts) -> S3Result<()> {
     }
     if [Method::GET, Method::HEAD].contains(&head.method) {
         rewrite_range(headers);
+        head.extensions.insert(Lists::take(headers));
     }
     ETAGS.iter().for_each(|name| quote(headers, name));
     join_metadata(headers);
@@ -64,10 +66,25 @@ pub(super) fn rewrite(head: &mut Parts) -> S3Result<()> {
 /// A range that is none, or several, is as if it were not there (RFC 9110 section 14.2).
 fn rewrite_range(headers: &mut HeaderMap) {
     let Some(value) = headers.remove(http::header::RANGE) else { return };
-    let range = value.to_str().ok().and_then(|text| Range::parse(text).ok());
+    let range = value.to_str().ok().and_then(|text| Range::parse(&clamped(text)).ok());
     if let Some(range) = range.and_then(|range| HeaderValue::try_from(range.to_header_string()).ok()) {
         headers.insert(http::header::RANGE, range);
     }
+}
+
+/// Writes offsets that no integer holds as the greatest that one does: they lie beyond every object all the same.
+fn clamped(range: &str) -> String {
+    let Some((first, last)) = range.strip_prefix("bytes=").and_then(|range| range.split_once('-')) else {
+        return range.to_owned();
+    };
+    let clamp = |digits: &str| {
+        let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+        match digits.parse::<i64>() {
+            Err(_) if is_number => i64::MAX.to_string(),
+            _ => digits.to_owned(),
+        }
+    };
+    format!("bytes={}-{}", clamp(first), clamp(last))
 }
 
 /// Clients leave out the quotes of an entity tag.

@@ -6,7 +6,6 @@ use base64::Engine as _;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, ETAG, HeaderMap, HeaderName, HeaderValue, LOCATION};
 use http::request::Parts;
 use http::{Method, Request, Response, StatusCode};
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use s3s::auth::S3Auth as _;
 use s3s::{Body, S3Error, S3Result, s3_error};
 use std::fmt::Write as _;
@@ -14,7 +13,7 @@ use std::fmt::Write as _;
 use super::Signer;
 use super::credentials::{ALGORITHM, Scope, are_same};
 use super::document;
-use super::form::{Form, malformed, parameter};
+use super::form::{Form, malformed, parameter, twice};
 use super::normal;
 use super::post_policy::{Policy, expired};
 use crate::authorization::{Credential, argument};
@@ -22,7 +21,7 @@ use crate::endpoint::location;
 use crate::error::{malformed_xml, not_implemented};
 use crate::error_document::{escaped, with_details};
 use crate::headers;
-use crate::named::Named;
+use crate::named::{Named, encoded_path};
 use crate::ops::put::BODY_BYTES_MAX;
 use crate::sessions::Sessions;
 
@@ -53,15 +52,13 @@ const HEADER_FAMILIES: [&str; 4] = ["x-amz-meta-", "x-amz-checksum-", "x-amz-obj
 /// Fields of Amazon's that say something else.
 const OTHERS: [&str; 2] = ["x-amz-security-token", "x-amz-sdk-checksum-algorithm"];
 
-/// What a path leaves as it is.
-const PATH: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b'/');
-
 /// What a form asks to be answered.
 #[derive(Debug)]
 pub(crate) struct Posted {
     bucket: String,
     key: String,
-    headers: HeaderMap,
+    /// Where the object can be fetched.
+    location: String,
     status: StatusCode,
     redirect: Option<url::Url>,
 }
@@ -111,11 +108,11 @@ pub(crate) async fn read(
         key: key.clone(),
         status: status(form.field("success_action_status")),
         redirect: redirect(&form),
-        headers: head.headers.clone(),
+        location: location(&head.extensions, &key),
     };
     let mut put = head;
     put.method = Method::PUT;
-    let path = format!("{}/{}", put.uri.path().trim_end_matches('/'), utf8_percent_encode(&key, &PATH));
+    let path = format!("/{}/{}", encoded_path(bucket), encoded_path(&key));
     put.uri = path.parse().map_err(|_| s3_error!(InvalidURI))?;
     put.headers = put_headers(&form, &put.headers)?;
     normal::rewrite(&mut put)?;
@@ -204,6 +201,9 @@ fn put_headers(form: &Form, request: &HeaderMap) -> S3Result<HeaderMap> {
             "acl" => "x-amz-acl",
             "tagging" => {
                 let tags = tags(value)?;
+                if headers.contains_key("x-amz-tagging") {
+                    return Err(twice(field));
+                }
                 headers.insert("x-amz-tagging", HeaderValue::try_from(tags).map_err(|_| malformed_xml())?);
                 continue;
             }
@@ -214,7 +214,11 @@ fn put_headers(form: &Form, request: &HeaderMap) -> S3Result<HeaderMap> {
         if is_header {
             let odd = || argument("The value of a form's field is not one of a header", field, value);
             let name = HeaderName::try_from(name).map_err(|_| odd())?;
-            headers.append(name, HeaderValue::from_bytes(value.as_bytes()).map_err(|_| odd())?);
+            // `acl` and `x-amz-acl` are one header, and so are the fields of tags.
+            if headers.contains_key(&name) {
+                return Err(twice(field));
+            }
+            headers.insert(name, HeaderValue::from_bytes(value.as_bytes()).map_err(|_| odd())?);
         } else if name.starts_with("x-amz-") && !SIGNED.contains(&name) && !OTHERS.contains(&name) {
             return Err(not_implemented(&format!("The field {field} of a form")));
         }
@@ -253,7 +257,6 @@ impl Posted {
         }
         let etag = answer.headers().get(ETAG).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let etag = etag.to_owned();
-        let at = location(&self.headers, &self.bucket, &self.key);
         *answer.status_mut() = self.status;
         if let Some(mut target) = self.redirect {
             *answer.status_mut() = StatusCode::SEE_OTHER;
@@ -262,11 +265,11 @@ impl Posted {
             insert(answer.headers_mut(), LOCATION, target.as_str());
             return answer;
         }
-        insert(answer.headers_mut(), LOCATION, &encoded(&at));
+        insert(answer.headers_mut(), LOCATION, &self.location);
         if self.status == StatusCode::CREATED {
             let body = format!(
                 "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<PostResponse xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"><Location>{}</Location><Bucket>{}</Bucket><Key>{}</Key><ETag>{}</ETag></PostResponse>",
-                escaped(&encoded(&at)),
+                escaped(&self.location),
                 escaped(&self.bucket),
                 escaped(&self.key),
                 escaped(&etag)
@@ -277,12 +280,6 @@ impl Posted {
         }
         answer
     }
-}
-
-/// A URL's odd bytes, encoded.
-fn encoded(url: &str) -> String {
-    const URL: AsciiSet = PATH.remove(b':');
-    utf8_percent_encode(&percent_decode_str(url).decode_utf8_lossy(), &URL).to_string()
 }
 
 fn insert(headers: &mut HeaderMap, name: HeaderName, value: &str) {

@@ -48,7 +48,9 @@ impl Policy {
         let expires = match document.get("expiration") {
             None => return Err(invalid("Policy missing expiration.")),
             Some(Value::String(text)) => Timestamp::parse(TimestampFormat::DateTime, text)
-                .map_err(|_| invalid(&format!("Invalid 'expiration' value: '{text}'")))?,
+                .ok()
+                .filter(|_| is_iso_8601(text))
+                .ok_or_else(|| invalid(&format!("Invalid 'expiration' value: '{text}'")))?,
             Some(_) => return Err(no_json()),
         };
         let conditions = match document.get("conditions") {
@@ -162,6 +164,17 @@ impl Test {
     fn is_of(&self, field: &str) -> bool {
         matches!(self, Self::Equals(name, _) | Self::Begins(name, _) if name == field)
     }
+}
+
+/// Whether a moment is written as `2030-01-01T00:00:00Z`, with a fraction or without, in GMT.
+fn is_iso_8601(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    let rest = bytes.get(19..).and_then(|rest| rest.strip_suffix(b"Z"));
+    let is_fraction = |rest: &[u8]| match rest.strip_prefix(b".") {
+        Some(digits) => !digits.is_empty() && digits.iter().all(u8::is_ascii_digit),
+        None => rest.is_empty(),
+    };
+    bytes.get(10) == Some(&b'T') && rest.is_some_and(is_fraction)
 }
 
 fn quoted(text: &str) -> String {

@@ -3,9 +3,9 @@
 use http::Request;
 use http::request::Parts;
 use s3s::auth::Credentials;
-use s3s::host::MultiDomain;
 use s3s::route::S3Route;
 use s3s::service::{S3Service, S3ServiceBuilder};
+use s3s::validation::NameValidation;
 use s3s::{Body, S3, S3Request, S3Response, S3Result, s3_error};
 use std::sync::{Arc, OnceLock};
 
@@ -19,13 +19,11 @@ const NO_TRAILER: http::HeaderValue = http::HeaderValue::from_static("none");
 pub(crate) struct Verifier(S3Service);
 
 impl Verifier {
-    pub(crate) fn new(sessions: Sessions, hosts: Option<MultiDomain>) -> Self {
+    pub(crate) fn new(sessions: Sessions) -> Self {
         let mut builder = S3ServiceBuilder::new(Nothing);
         builder.set_auth(sessions);
         builder.set_route(Note);
-        if let Some(hosts) = hosts {
-            builder.set_host(hosts);
-        }
+        builder.set_validation(AnyName);
         Self(builder.build())
     }
 
@@ -61,6 +59,15 @@ impl Verifier {
 /// Who signed, as the protocol layer found.
 #[derive(Debug, Clone, Default)]
 struct Noted(Arc<OnceLock<Option<Credentials>>>);
+
+/// Takes any text for a bucket's name: where the host names the bucket, a path begins with the key.
+struct AnyName;
+
+impl NameValidation for AnyName {
+    fn validate_bucket_name(&self, _name: &str) -> bool {
+        true
+    }
+}
 
 /// Implements no operation.
 struct Nothing;

@@ -22,6 +22,8 @@ pub(super) struct Faults {
     pub(super) writes: Vec<Range<u64>>,
     pub(super) broken: bool,
     at_random: Option<(u64, u64)>,
+    /// As `at_random`, of reads only.
+    reads_at_random: Option<(u64, u64)>,
     /// Which several devices may share.
     power: Arc<Mutex<Power>>,
     /// How many operations there were: each has a number.
@@ -31,6 +33,10 @@ pub(super) struct Faults {
 impl Faults {
     pub(super) fn at_random(&mut self, seed: u64, one_in: u64) {
         self.at_random = Some((seed, one_in));
+    }
+
+    pub(super) fn reads_at_random(&mut self, seed: u64, one_in: u64) {
+        self.reads_at_random = Some((seed, one_in));
     }
 
     pub(super) fn cut_power_after(&mut self, operations: u64) {
@@ -76,7 +82,10 @@ impl Faults {
                 Power::Off => return Verdict::PowerIsOff,
             }
         }
-        if self.broken || self.hits_range(operation) || self.hits_at_random() {
+        if operation.kind == OperationKind::Read && self.hits(self.reads_at_random) {
+            return Verdict::Passes;
+        }
+        if self.broken || self.hits_range(operation) || self.hits(self.at_random) {
             return Verdict::Fails { seed: self.judged };
         }
         Verdict::Done
@@ -91,7 +100,7 @@ impl Faults {
         ranges.iter().any(|range| operation.touches(range))
     }
 
-    fn hits_at_random(&self) -> bool {
-        self.at_random.is_some_and(|(seed, one_in)| Entropy::new(seed ^ self.judged).below(one_in) == 0)
+    fn hits(&self, at_random: Option<(u64, u64)>) -> bool {
+        at_random.is_some_and(|(seed, one_in)| Entropy::new(seed ^ self.judged).below(one_in) == 0)
     }
 }

@@ -1,6 +1,7 @@
 //! The bytes of a simulated device: what is on the medium, what a reader sees, and the writes in between.
 
 use drive::device::BLOCK_BYTES;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -30,6 +31,11 @@ pub(super) struct Medium {
     /// In the order of their ids.
     unflushed: Vec<Write>,
     written: WriteId,
+    /// Blocks that cannot be read until they are written, as a reader finds them, and as a loss of power would leave them.
+    unreadable: BTreeSet<u64>,
+    unreadable_stable: BTreeSet<u64>,
+    /// Blocks with a flipped bit, until they are written.
+    rotten: BTreeSet<u64>,
 }
 
 impl Blocks {
@@ -100,7 +106,11 @@ impl Medium {
     pub(super) fn write(&mut self, at: u64, from: &[u8]) {
         let numbered = (at / BLOCK_BYTES..).zip(from.chunks_exact(BLOCK));
         let blocks: Vec<(u64, Block)> = numbered.map(|(number, bytes)| (number, bytes.into())).collect();
-        blocks.iter().for_each(|(number, block)| self.seen.put(*number, block.clone()));
+        for (number, block) in &blocks {
+            self.seen.put(*number, block.clone());
+            self.unreadable.remove(number);
+            self.rotten.remove(number);
+        }
         self.unflushed.push(Write { id: self.written, blocks, in_doubt: false });
         self.written += 1;
     }
@@ -136,7 +146,10 @@ impl Medium {
             for older in left.iter_mut().filter(|older| older.id < write.id) {
                 older.blocks.retain(|(number, _)| !write.has(*number));
             }
-            write.blocks.into_iter().for_each(|(number, block)| self.stable.put(number, block));
+            for (number, block) in write.blocks {
+                self.unreadable_stable.remove(&number);
+                self.stable.put(number, block);
+            }
         }
         left.retain(|write| !write.blocks.is_empty());
         self.unflushed = left;
@@ -147,19 +160,53 @@ impl Medium {
         self.unflushed.iter_mut().filter(|write| write.id < before).for_each(|write| write.in_doubt = true);
     }
 
-    /// Only what is stable stays, and what the seed leaves of the rest.
-    pub(super) fn crash(&mut self, seed: u64) {
+    /// Only what is stable stays, and what the seed leaves of the rest. One in `spoils` blocks that were being changed cannot be read
+    /// afterwards, as on a disk whose power goes in the middle of a sector; 0: none. Returns how many.
+    pub(super) fn crash(&mut self, seed: u64, spoils: u64) -> u64 {
         let entropy = Entropy::new(seed);
         let mood = Mood::of(&entropy);
         let mut writes = std::mem::take(&mut self.unflushed);
         shuffle(&entropy, &mut writes);
+        let mut spoiled = BTreeSet::new();
         for write in &writes {
             let survives = mood.of_write(&entropy, write.blocks.len() * BLOCK);
+            for ((number, block), survives) in write.blocks.iter().zip(survives.chunks(BLOCK / SECTOR)) {
+                let is_changed = self.stable.get(*number) != Some(block);
+                if spoils > 0 && is_changed && entropy.below(spoils) == 0 {
+                    spoiled.insert(*number);
+                } else if survives.iter().all(|survives| *survives) {
+                    self.unreadable_stable.remove(number);
+                    spoiled.remove(number);
+                }
+            }
             settle(&mut self.stable, write, &survives);
         }
+        self.unreadable_stable.extend(&spoiled);
         for (number, _) in writes.iter().flat_map(|write| &write.blocks) {
             *self.seen.place(*number) = self.stable.get(*number).cloned();
+            match self.unreadable_stable.contains(number) {
+                true => self.unreadable.insert(*number),
+                false => self.unreadable.remove(number),
+            };
         }
+        spoiled.len() as u64
+    }
+
+    /// A block cannot be read until it is written.
+    pub(super) fn spoil(&mut self, block: u64) {
+        self.unreadable.insert(block);
+        self.unreadable_stable.insert(block);
+    }
+
+    /// The blocks of a range that cannot be read, and those with a flipped bit.
+    pub(super) fn wrong_in(&self, blocks: Range<u64>) -> (u64, u64) {
+        let unreadable = self.unreadable.range(blocks.clone()).count() as u64;
+        (unreadable, self.rotten.range(blocks).count() as u64)
+    }
+
+    /// Whether something was written to a block since the device is there.
+    pub(super) fn was_written(&self, block: u64) -> bool {
+        self.seen.get(block).is_some()
     }
 
     pub(super) fn flip(&mut self, seed: u64, range: Range<u64>) -> u64 {
@@ -167,6 +214,7 @@ impl Medium {
         let at = range.start + entropy.below(range.end - range.start);
         let bit = 1 << entropy.below(8);
         let (block, byte) = (at / BLOCK_BYTES, (at % BLOCK_BYTES) as usize);
+        self.rotten.insert(block);
         for copies in [&mut self.stable, &mut self.seen] {
             copies.bytes_mut(block)[byte] ^= bit;
         }

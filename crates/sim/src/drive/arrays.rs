@@ -4,19 +4,66 @@
 //! read from the others; who is out of sync is never read, in whatever order devices are named; a rebuild that is cut short changes nothing.
 
 use super::client::{Client, Going};
-use super::life::{MIB, check, keep, told};
-use crate::device::SimDevice;
+use super::life::{FAULTS, MIB, check, keep, steps_of, summed_up, told};
+use crate::device::{Fired, SimDevice};
 use crate::files::machine::in_runtime;
 use crate::files::tale::Tale;
 use crate::living::Lives;
 use crate::{Report, RuntimeClock};
 use drive::device::{Array, BLOCK_BYTES, BlockDevice, Buffer, Found, Io, MemberState, Shape};
-use drive::{Drive, FormatOptions, OpenOptions};
-use futures_util::future::try_join_all;
+use drive::{Drive, FormatOptions, OpenOptions, Pace};
+use futures_util::future::{join, try_join_all};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use store::Entropy;
 
 const SHAPES: [(usize, usize); 6] = [(1, 1), (2, 1), (3, 1), (2, 2), (4, 2), (3, 3)];
+
+/// Lets others go on between the steps.
+struct Turns;
+
+#[async_trait::async_trait]
+impl Pace for Turns {
+    async fn after(&self, _: u64) {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Scrubs the drive, or rebuilds a device that was out, while clients use it.
+async fn care(
+    drive: &Drive,
+    out: Option<(usize, Io)>,
+    entropy: &Entropy,
+    is_sound: bool,
+    report: &mut Report,
+) -> Result<(), String> {
+    let Some((number, device)) = out else {
+        return match drive.scrub_at(&Turns, |_| ()).await {
+            Ok(scrubbed) if scrubbed.damaged.is_empty() => {
+                report.count("scrubs while clients work");
+                Ok(())
+            }
+            outcome if is_sound => Err(format!("a scrub while clients work: {outcome:?}")),
+            _ => Ok(()),
+        };
+    };
+    let array = drive.array().ok_or("no array")?;
+    match array.rebuild_at(number.to_string(), &device, entropy, &Turns, |_, _| ()).await {
+        Ok(_) => {
+            report.count("rebuilds while clients work");
+            Ok(())
+        }
+        // An earlier round has rebuilt it.
+        Err(_) if array.has_member(&number.to_string()) => Ok(()),
+        // Sectors of rows that nobody uses may be lost on more devices than there is parity for.
+        Err(drive::Error::NotComputable { .. }) => {
+            report.count("rebuilds that cannot compute a row");
+            Ok(())
+        }
+        Err(error) if is_sound => Err(format!("a rebuild while clients work: {error}")),
+        Err(_) => Ok(()),
+    }
+}
 
 pub(super) struct World {
     shape: Shape,
@@ -28,6 +75,9 @@ pub(super) struct World {
     options: OpenOptions,
     clients: Vec<Client>,
     entropy: Entropy,
+    /// For sectors that cannot be read.
+    faults: Entropy,
+    fired: Fired,
     tale: Tale,
     report: Report,
 }
@@ -58,6 +108,8 @@ impl Lives for World {
             options,
             clients,
             entropy,
+            faults: Entropy::new(seed ^ FAULTS),
+            fired: Fired::default(),
             tale: tale.clone(),
             report,
         };
@@ -77,6 +129,9 @@ impl Lives for World {
                 1 => self.rebuild()?,
                 _ => {}
             }
+            if self.faults.below(2) == 0 {
+                self.spoil()?;
+            }
         }
         in_runtime(async || {
             let drive = self.open(&[])?;
@@ -85,12 +140,11 @@ impl Lives for World {
     }
 
     fn steps(&self) -> u64 {
-        self.clients.iter().map(|client| client.steps).sum()
+        steps_of(&self.clients)
     }
 
-    fn reported(mut self) -> Report {
-        self.clients.iter().for_each(|client| self.report.add(&client.report));
-        self.report
+    fn reported(self) -> Report {
+        summed_up(self.report, &self.clients, self.fired, &self.devices)
     }
 }
 
@@ -136,10 +190,14 @@ impl World {
         self.clients.iter_mut().for_each(Client::forget_readers);
         self.failing.clear();
         let power_goes = self.entropy.below(2) == 0;
+        let spoils = [0, 1, 3, 20][self.faults.below(4) as usize];
         for device in &self.devices {
             device.heal();
             if power_goes {
-                device.crash(self.entropy.next_u64());
+                device.crash_spoiling(self.entropy.next_u64(), spoils);
+            }
+            if self.faults.below(6) == 0 {
+                device.spoil_unwritten(self.faults.next_u64(), 1 + self.faults.below(8));
             }
             drop(device.take_operations());
         }
@@ -173,7 +231,7 @@ impl World {
                 self.fail_some()?;
             }
             let power_goes = self.entropy.below(3) == 0;
-            if self.round(&drive, power_goes).await? {
+            if self.round(&drive, power_goes, &without).await? {
                 return Ok(());
             }
             self.compare(&drive).await?;
@@ -196,6 +254,10 @@ impl World {
             self.report.count("devices that fail");
             self.failing.push(number);
             self.tale.tell(format!("device {number} fails"));
+            if self.faults.below(3) == 0 {
+                self.devices[number].fail_reads_at_random(self.faults.next_u64(), 1 + self.faults.below(40));
+                continue;
+            }
             match self.entropy.below(2) {
                 0 => self.devices[number].break_down(),
                 _ => self.devices[number].fail_at_random(self.entropy.next_u64(), 1 + self.entropy.below(60)),
@@ -205,13 +267,24 @@ impl World {
     }
 
     /// Everybody does some things; whether the life is over.
-    async fn round(&mut self, drive: &Drive, power_goes: bool) -> Result<bool, String> {
+    async fn round(&mut self, drive: &Drive, power_goes: bool, without: &[usize]) -> Result<bool, String> {
         let ops = 4 + self.entropy.below(20);
         if power_goes {
             self.report.count("power cuts");
             self.devices[0].cut_power_after(self.entropy.below(12 * ops * self.devices.len() as u64));
         }
         let seed = self.entropy.next_u64();
+        let is_sound = !power_goes && self.failing.is_empty();
+        let out = without.iter().copied().find(|_| self.faults.below(3) == 0);
+        let out = out.map(|number| (number, Io::from(Arc::new(self.devices[number].clone()))));
+        let cares = out.is_some() || self.faults.below(4) == 0;
+        let (entropy, report) = (&self.entropy, &mut self.report);
+        let caring = async {
+            match cares {
+                true => care(drive, out, entropy, is_sound, report).await,
+                false => Ok(()),
+            }
+        };
         let clients = self.clients.iter_mut().map(|client| {
             client.is_faulty = power_goes;
             client.live(drive, ops)
@@ -220,7 +293,11 @@ impl World {
             biased;
             () = drive.keep_up() => {}
             outcome = keep(drive, seed, power_goes) => outcome?,
-            went = try_join_all(clients) => return Ok(went?.contains(&Going::Down) || power_goes),
+            (went, cared) = join(try_join_all(clients), caring) => {
+                let went = went?;
+                cared?;
+                return Ok(went.contains(&Going::Down) || power_goes);
+            }
         }
         Err("upkeep came to an end".into())
     }
@@ -261,6 +338,63 @@ impl World {
         Ok(())
     }
 
+    /// Each device has sectors that cannot be read, in each row no more than may be lost: everything is read all the same and, after a scrub,
+    /// also without as many devices as may be lost.
+    fn spoil(&mut self) -> Result<(), String> {
+        let in_sync = self.in_sync()?;
+        let spare = in_sync.len().checked_sub(self.shape.data).ok_or("too few are in sync")?;
+        if spare == 0 {
+            return Ok(());
+        }
+        self.tale.tell("sectors become unreadable");
+        let len = self.devices[0].len_bytes();
+        let first = self.faults.below((len - MIB) / BLOCK_BYTES);
+        let (count, is_dense) = (1 + self.faults.below(600), self.faults.below(2) == 0);
+        // Each row once: twice would be more than may be lost.
+        let rows: BTreeSet<u64> = (0..count)
+            .map(|n| if is_dense { first + n } else { self.faults.below((len - MIB) / BLOCK_BYTES) })
+            .collect();
+        for row in rows {
+            let at = MIB + row * BLOCK_BYTES;
+            let mut left = in_sync.clone();
+            for _ in 0..1 + self.faults.below(spare as u64) {
+                let device = left.swap_remove(self.faults.below(left.len() as u64) as usize);
+                if at < len {
+                    self.devices[device].spoil(at..at + BLOCK_BYTES);
+                }
+            }
+        }
+        let mut without = in_sync.clone();
+        while without.len() > spare {
+            without.swap_remove(self.faults.below(without.len() as u64) as usize);
+        }
+        in_runtime(async || {
+            let drive = self.open(&[])?;
+            if self.faults.below(2) == 0 {
+                self.compare(&drive).await?;
+            }
+            let scrubbed = told("scrub", drive.scrub(|_| ()).await)?;
+            if scrubbed.mended > 0 {
+                self.report.count("unreadable sectors that were mended");
+            }
+            if let [damaged, ..] = scrubbed.damaged.as_slice() {
+                return Err(format!("sectors could not be read, and a scrub says: {damaged}"));
+            }
+            drop(drive);
+            self.clients.iter_mut().for_each(Client::forget_readers);
+            let whole: Vec<SimDevice> = self.devices.iter().map(SimDevice::fork).collect();
+            let whole = std::mem::replace(&mut self.devices, whole);
+            let compared = match self.open(&without) {
+                Ok(drive) => self.compare(&drive).await.map(drop),
+                Err(error) => Err(error),
+            };
+            self.devices = whole;
+            compared.map_err(|error| format!("after a scrub, without {without:?}: {error}"))
+        })?;
+        self.clients.iter_mut().for_each(Client::forget_readers);
+        Ok(())
+    }
+
     /// Devices become members until none is missing, some of them new; the power goes meanwhile some times.
     fn rebuild(&mut self) -> Result<(), String> {
         for _ in 0..self.shape.members() {
@@ -291,7 +425,7 @@ impl World {
     }
 
     fn rebuild_on(&self, number: usize) -> Result<(), String> {
-        let array = told("open for a rebuild", Found::look(self.shuffled(&[number])).open(false))?;
+        let array = Arc::new(told("open for a rebuild", Found::look(self.shuffled(&[number])).open(false))?);
         let device = Io::from(Arc::new(self.devices[number].clone()));
         told("rebuild", array.rebuild(number.to_string(), &device, &self.entropy, |_, _| ())).map(drop)
     }

@@ -2,10 +2,10 @@
 
 use super::look::{Blind, Known, key_of, look, read};
 use super::model::{Kept, Model, told};
+use super::place::Place;
 use crate::Report;
 use crate::files::tale::Tale;
 use bytes::Bytes;
-use drive::Drive;
 use futures_util::FutureExt as _;
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -34,6 +34,9 @@ pub(super) struct Client {
     longest: u64,
     /// Whether the device may fail.
     pub(super) is_faulty: bool,
+    /// Whether its bucket is one of a pool: a call is carried out to its end there though nobody waits for it, and a rename is no one
+    /// change.
+    pub(super) is_of_pool: bool,
     pub(super) steps: u64,
     pub(super) report: Report,
 }
@@ -64,6 +67,7 @@ impl Client {
             serial: number << 32,
             longest,
             is_faulty: false,
+            is_of_pool: false,
             steps: 0,
             report: Report::default(),
         }
@@ -144,7 +148,11 @@ impl Client {
         let expected = expected.map(|after| self.models.push(after));
         self.steps += 1;
         self.report.count("ops");
-        let polls = if self.entropy.below(12) == 0 { Some(1 + self.entropy.below(6)) } else { None };
+        let polls = if !self.is_of_pool && self.entropy.below(12) == 0 {
+            Some(1 + self.entropy.below(6))
+        } else {
+            None
+        };
         let Some(outcome) = unless_dropped(polls, call).await else {
             self.tell(format!("{what}: dropped"));
             self.report.count("futures dropped");
@@ -190,7 +198,7 @@ impl Client {
         deletes || ["remove ", "abort ", "unmake", "unset "].iter().any(|begin| what.starts_with(begin))
     }
 
-    pub(super) async fn live(&mut self, drive: &Drive, ops: u64) -> Step {
+    pub(super) async fn live(&mut self, drive: &impl Place, ops: u64) -> Step {
         for _ in 0..ops {
             if self.act(drive).await? == Going::Down || self.settle(drive).await? == Going::Down {
                 return Ok(Going::Down);
@@ -203,13 +211,13 @@ impl Client {
     }
 
     /// Looks which of what can be is, if that is not known.
-    pub(super) async fn settle(&mut self, drive: &Drive) -> Step {
+    pub(super) async fn settle(&mut self, drive: &impl Place) -> Step {
         let is_known = self.models.len() == 1 && !self.model().has_unknown();
         if is_known { Ok(Going::On) } else { self.glance(drive).await }
     }
 
     /// All that can be seen is what must be, but of what was read or stored in this life not all bytes are read again.
-    pub(super) async fn glance(&mut self, drive: &Drive) -> Step {
+    pub(super) async fn glance(&mut self, drive: &impl Place) -> Step {
         let kept = self.models.iter().flat_map(|model| model.keys.values()).flat_map(|kept| &**kept);
         let known = kept.filter_map(|kept| Some((kept.etag.clone()?, kept.bytes.clone()?)));
         let known = known.collect();
@@ -217,11 +225,11 @@ impl Client {
     }
 
     /// All that can be seen is what must be.
-    pub(super) async fn compare(&mut self, drive: &Drive) -> Step {
+    pub(super) async fn compare(&mut self, drive: &impl Place) -> Step {
         self.compare_beside(drive, &Known::new()).await
     }
 
-    async fn compare_beside(&mut self, drive: &Drive, known: &Known) -> Step {
+    async fn compare_beside(&mut self, drive: &impl Place, known: &Known) -> Step {
         let seen = match look(drive, &self.bucket, &SETTINGS, &self.entropy, known).await {
             Ok(seen) => seen,
             Err(Blind::Error(error)) if self.is_faulty && kind(&error) == "device" => return Ok(Going::Down),
@@ -245,7 +253,7 @@ impl Client {
     }
 
     /// After rot: whatever can be seen is what must be, where the last change may be lost.
-    pub(super) async fn compare_rotten(&self, drive: &Drive, before: &Self) -> Result<bool, String> {
+    pub(super) async fn compare_rotten(&self, drive: &impl Place, before: &Self) -> Result<bool, String> {
         match look(drive, &self.bucket, &SETTINGS, &self.entropy, &Known::new()).await {
             Ok(seen) => {
                 let models = self.models.iter().chain(&before.models);
@@ -282,7 +290,7 @@ impl Client {
     }
 
     /// Stores until the drive is full.
-    pub(super) async fn fill(&mut self, drive: &Drive) -> Result<(), String> {
+    pub(super) async fn fill(&mut self, drive: &impl Place) -> Result<(), String> {
         if !self.model().exists {
             self.make(drive).await?;
             self.settle(drive).await?;
@@ -312,7 +320,7 @@ impl Client {
     }
 
     /// Deletes everything, be the drive as full as it may.
-    pub(super) async fn leave(&mut self, drive: &Drive) -> Result<(), String> {
+    pub(super) async fn leave(&mut self, drive: &impl Place) -> Result<(), String> {
         if !self.model().exists {
             return Ok(());
         }
@@ -336,7 +344,7 @@ impl Client {
         Ok(())
     }
 
-    async fn act(&mut self, drive: &Drive) -> Step {
+    async fn act(&mut self, drive: &impl Place) -> Step {
         if !self.model().exists {
             return self.make(drive).await;
         }
@@ -348,7 +356,8 @@ impl Client {
             0..=11 => self.put(&*store).await,
             12..=15 => self.delete(&*store).await,
             16..=18 => self.copy(&*store).await,
-            19..=20 => self.rename(&*store).await,
+            19..=20 if !self.is_of_pool => self.rename(&*store).await,
+            19..=20 => self.copy(&*store).await,
             21..=22 => self.set_tags(&*store).await,
             23..=24 => self.multipart(drive, &*store).await,
             25..=29 => self.upload(&*store).await,
@@ -363,14 +372,14 @@ impl Client {
         }
     }
 
-    async fn make(&mut self, drive: &Drive) -> Step {
+    async fn make(&mut self, drive: &impl Place) -> Step {
         let after = Model { exists: true, ..Model::default() };
-        let (bucket, drive) = (self.bucket.clone(), drive.clone());
+        let bucket = self.bucket.clone();
         self.call("make".into(), async move { drive.create(&bucket).await }, Ok(after), |_, ()| ()).await
     }
 
     /// Removes the bucket, and stores something in it at the same time: one of both happens.
-    async fn unmake(&mut self, drive: &Drive, store: &dyn ObjectStore) -> Step {
+    async fn unmake(&mut self, drive: &impl Place, store: &dyn ObjectStore) -> Step {
         let bucket = self.bucket.clone();
         if self.entropy.below(2) == 0 || !self.model().is_empty() {
             let expected = if self.model().is_empty() { Ok(Model::default()) } else { Err("state") };
@@ -535,11 +544,14 @@ impl Client {
 }
 
 /// What `keep_up` would do now.
-async fn upkeep(drive: &Drive) -> Result<(), String> {
-    match drive.maintain().await {
-        Ok(()) | Err(drive::Error::Full) => Ok(()),
-        Err(error) => Err(format!("upkeep: {error}")),
+async fn upkeep(place: &impl Place) -> Result<(), String> {
+    for drive in place.drives() {
+        match drive.maintain().await {
+            Ok(()) | Err(drive::Error::Full) => {}
+            Err(error) => return Err(format!("upkeep: {error}")),
+        }
     }
+    Ok(())
 }
 
 /// Drops the call after so many polls, if it has not ended then.

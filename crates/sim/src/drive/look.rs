@@ -1,8 +1,8 @@
 //! Everything that can be seen of a bucket, by every way there is.
 
 use super::model::{Begun, Kept, Model, Part};
+use super::place::Place;
 use bytes::Bytes;
-use drive::Drive;
 use futures_util::TryStreamExt as _;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -49,7 +49,7 @@ pub(super) async fn read(object: Object) -> store::Result<Bytes> {
 
 /// All of a bucket. Settings are those of these names.
 pub(super) async fn look(
-    drive: &Drive,
+    drive: &impl Place,
     bucket: &str,
     settings: &[&str],
     entropy: &Entropy,

@@ -3,8 +3,8 @@
 use super::client::{Client, Going, SETTINGS, Step, kind};
 use super::look::{key_of, read, text_of};
 use super::model::{Begun, Model, Part};
+use super::place::Place;
 use bytes::Bytes;
-use drive::Drive;
 use futures_util::stream::{self, StreamExt as _};
 use std::collections::BTreeMap;
 use store::{
@@ -17,7 +17,7 @@ const UPLOADS_MAX: usize = 2;
 
 impl Client {
     /// One part of bytes or of another object; several have to be of 5 MiB, and are the uploads' business.
-    pub(super) async fn multipart(&mut self, drive: &Drive, store: &dyn ObjectStore) -> Step {
+    pub(super) async fn multipart(&mut self, drive: &impl Place, store: &dyn ObjectStore) -> Step {
         let (key, user, tags) = (self.key(), self.small_map(), self.small_map());
         let attributes = Attributes { user: user.clone(), ..Attributes::default() };
         let begun = store.multipart(&key_of(key), attributes, tags.clone()).await;

@@ -63,7 +63,7 @@ impl Lives for World {
     fn begin(seed: u64, tale: &Tale) -> Result<Self, String> {
         let entropy = Entropy::new(seed);
         let setting = setting(&entropy);
-        let machine = Machine::new(setting, entropy, tale.clone())?;
+        let machine = Machine::new(seed, setting, entropy, tale.clone())?;
         let publishes_after = publishes_after(seed);
         tale.tell(format!("what is written is stored after {publishes_after:?}"));
         let stage = Stage::new(
@@ -99,6 +99,13 @@ impl Lives for World {
 }
 
 impl World {
+    fn rot(&mut self) -> Result<(), String> {
+        if self.machine.rot()? {
+            self.stage.count("rotten logs");
+        }
+        Ok(())
+    }
+
     /// What its end took.
     fn life(&mut self, lost: Option<Loss>) -> Result<Option<Loss>, String> {
         let end = in_runtime(async || {
@@ -109,10 +116,12 @@ impl World {
         })?;
         let End::Crash(loss) = end else {
             self.stage.count("orderly ends");
+            self.rot()?;
             return Ok(None);
         };
         self.stage.count(if loss == Loss::Power { "power cuts" } else { "kills" });
         self.machine.lose(loss)?;
+        self.rot()?;
         if loss == Loss::Power && (self.stage.write_back || !self.stage.by_path) {
             let mut inner = self.stage.inner.borrow_mut();
             let synced = inner.history.lose_power();

@@ -22,6 +22,8 @@ pub(super) struct Open {
     pub(super) contents: Vec<Bytes>,
     /// It was read: of what others store in its place it reads nothing.
     pub(super) has_read: bool,
+    /// A read was refused because others replaced the object; the handle stays refused under every later name of the file.
+    pub(super) is_stale: bool,
     pub(super) is_dirty: bool,
     /// When its first unstored change began.
     pub(super) dirty_since: Moment,
@@ -54,6 +56,7 @@ impl Open {
             based_at: since,
             contents: Vec::new(),
             has_read: false,
+            is_stale: false,
             is_dirty: false,
             dirty_since: since,
             written_since: None,
@@ -71,10 +74,10 @@ impl Open {
     pub(super) fn before_write(&self, stage: &Stage) -> Vec<Bytes> {
         let mut before = self.contents.clone();
         let others: Vec<Bytes> = match self.key.as_ref().filter(|_| stage.by_path) {
-            Some(key) if !self.is_dirty => {
-                let may = stage.may_be(key, By::Files, self.since).unwrap_or_default();
-                may.into_iter().flatten().collect()
-            }
+            Some(key) if !self.is_dirty => match stage.may_be(key, By::Files, self.since) {
+                Some(may) => may.into_iter().flatten().collect(),
+                None => stage.inner.borrow().history.stored_by_others(key, self.since).into_iter().collect(),
+            },
             Some(key) => self.replaced_by(stage, key).into_iter().collect(),
             None => Vec::new(),
         };
@@ -111,9 +114,10 @@ impl Open {
         self.has_moved || self.may_be_published(stage)
     }
 
-    /// Whether it may have been stored while it was open, as it was written so long ago.
+    /// Whether it may have been stored while it was open, as it was written so long ago. The file's age is counted by the
+    /// wall clock: setting that clock may make any file due.
     pub(super) fn may_be_published(&self, stage: &Stage) -> bool {
-        let is_due = |(since, after)| stage.now() - since >= after;
+        let is_due = |(since, after)| stage.sets_clock() || stage.now() - since >= after;
         self.written_since.zip(stage.publishes_after).is_some_and(is_due)
     }
 

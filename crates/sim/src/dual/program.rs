@@ -231,9 +231,14 @@ impl Program {
         let seen = match read {
             Ok(seen) => seen,
             Err(error) => {
-                let since = open.since;
+                let (since, is_stale) = (open.since, error.errno() == libc::ESTALE);
+                if is_stale && open.is_stale {
+                    return Ok(());
+                }
                 let keys: Vec<&str> = key.as_deref().into_iter().collect();
-                return self.may_fail(mount, &keys, since, &error);
+                self.may_fail(mount, &keys, since, &error)?;
+                self.open[slot].is_stale |= is_stale;
+                return Ok(());
             }
         };
         self.stage.count("files read");

@@ -10,6 +10,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 use store::{Clock as _, ETag, Entropy, ObjectKey};
 
 /// Keys that everybody changes; `d` and `e` are directories.
@@ -20,6 +21,18 @@ const BESIDE: &str = "d";
 const LENGTH_MAX: u64 = 3000;
 /// And sometimes so long: an `fsync` stores it beside its path.
 const LENGTH_LARGE: u64 = 140 << 10;
+
+/// The wall clock is set in one of so many worlds, before one of so many steps, by up to a day forward or back.
+const CLOCK_SET_WORLDS: u64 = 3;
+const CLOCK_SET_ONE_OF: u64 = 12;
+const CLOCK_SET_MINUTES_MAX: u64 = 24 * 60;
+/// Such that the other worlds stay as they are.
+const CLOCK_SALT: u64 = 83 << 32;
+
+fn clock_setter(seed: u64) -> Option<Rc<Entropy>> {
+    let entropy = Entropy::new(!seed ^ CLOCK_SALT);
+    (entropy.below(CLOCK_SET_WORLDS) == 0).then(|| Rc::new(entropy))
+}
 
 /// What everybody shares. One thread has it; nobody keeps a borrow while waiting.
 #[derive(Clone)]
@@ -32,6 +45,8 @@ pub(super) struct Stage {
     pub(super) has_repeats: bool,
     has_beside: bool,
     clock: Arc<RuntimeClock>,
+    /// In some worlds the machine's wall clock is set now and then.
+    clock_setter: Option<Rc<Entropy>>,
     pub(super) entropy: Rc<Entropy>,
     pub(super) tale: Tale,
     pub(super) inner: Rc<RefCell<Inner>>,
@@ -89,6 +104,7 @@ impl Stage {
             has_repeats: setting.rates.repeats > 0,
             has_beside: entropy.below(6) == 0,
             clock,
+            clock_setter: clock_setter(seed),
             entropy: Rc::new(entropy),
             tale,
             inner: Rc::new(RefCell::new(inner)),
@@ -96,8 +112,18 @@ impl Stage {
         }
     }
 
+    /// By the monotonic clock: the history is not rewritten when the wall clock is set.
     pub(super) fn now(&self) -> Moment {
-        self.clock.now().0
+        self.clock.monotonic().as_nanos() as Moment
+    }
+
+    /// Whether the wall clock is set at times in this world.
+    pub(super) fn sets_clock(&self) -> bool {
+        self.clock_setter.is_some()
+    }
+
+    pub(super) fn monotonic(&self) -> Duration {
+        self.clock.monotonic()
     }
 
     pub(super) fn below(&self, bound: u64) -> u64 {
@@ -114,6 +140,14 @@ impl Stage {
 
     pub(super) fn step(&self) {
         self.inner.borrow_mut().steps += 1;
+        if let Some(setter) = &self.clock_setter
+            && setter.below(CLOCK_SET_ONE_OF) == 0
+        {
+            let minutes = setter.below(2 * CLOCK_SET_MINUTES_MAX) as i64 - CLOCK_SET_MINUTES_MAX as i64;
+            self.tale.tell(format!("the clock is set by {minutes} minutes"));
+            self.count("clock set");
+            self.clock.set_by(minutes * 60_000_000_000);
+        }
     }
 
     /// One of the keys.

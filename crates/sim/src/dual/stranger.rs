@@ -8,7 +8,6 @@ use std::time::Duration;
 use store::memory::MemoryStore;
 use store::{
     CopyOptions, ObjectKey, ObjectMeta, ObjectStore as _, Payload, Precondition, PutOptions, StoreError,
-    Timestamp,
 };
 
 /// So many observations are on their way at most.
@@ -22,7 +21,7 @@ const PAUSE_MS: u64 = 12;
 struct Hint {
     key: ObjectKey,
     seen: Option<ObjectMeta>,
-    looked_at: Timestamp,
+    looked_at: Duration,
 }
 
 pub(super) struct Stranger {
@@ -130,7 +129,7 @@ impl Stranger {
 
     async fn observe_key(&mut self, key: &str) -> Result<(), String> {
         let key = object_key(key)?;
-        let looked_at = Timestamp(self.stage.now());
+        let looked_at = self.stage.monotonic();
         let seen = self.bucket.find(&key).await.map_err(|error| error.to_string())?;
         if self.hints.len() < HINTS_MAX {
             self.hints.push(Hint { key, seen, looked_at });
@@ -149,9 +148,9 @@ impl Stranger {
         }
         let Hint { key, seen, looked_at } = &hint;
         let what = seen.as_ref().map_or("nothing".into(), |meta| format!("{:?}", meta.object.etag));
-        self.stage.tell(format!("hint: '{key}' was {what} at {}", looked_at.0));
+        self.stage.tell(format!("hint: '{key}' was {what} at {}", looked_at.as_nanos()));
         self.stage.count("hints");
-        let told = mount.fs.reconcile(key, seen.as_ref(), *looked_at).await;
+        let told = mount.fs.reconcile(key, seen.as_ref(), mount.fs.moment_at(*looked_at)).await;
         if self.stage.below(4) == 0 && self.hints.len() < HINTS_MAX {
             self.hints.push(hint);
         }

@@ -35,7 +35,7 @@ impl Lives for World {
 
     fn begin(seed: u64, tale: &Tale) -> Result<Self, String> {
         let entropy = Entropy::new(seed);
-        let machine = Machine::new(Setting::of(&entropy), entropy, tale.clone())?;
+        let machine = Machine::new(seed, Setting::of(&entropy), entropy, tale.clone())?;
         let programs = (0..machine.setting.programs)
             .map(|number| Program::new(number, machine.setting, machine.entropy.next_u64(), tale.clone()))
             .collect();
@@ -81,6 +81,9 @@ impl World {
                 None
             }
         };
+        if self.machine.rot()? {
+            self.report.count("rotten logs");
+        }
         Ok(())
     }
 

@@ -36,6 +36,8 @@ pub(crate) enum Loss {
 pub(crate) struct Machine {
     pub(crate) setting: Setting,
     pub(crate) entropy: Entropy,
+    /// Draws the rot of the disk, so that worlds are the same with and without it.
+    rot: Entropy,
     pub(crate) tale: Tale,
     pub(crate) clock: Arc<RuntimeClock>,
     pub(crate) bucket: MemoryStore,
@@ -60,7 +62,7 @@ pub(crate) struct Mount {
 }
 
 impl Machine {
-    pub(crate) fn new(setting: Setting, entropy: Entropy, tale: Tale) -> Result<Self, String> {
+    pub(crate) fn new(seed: u64, setting: Setting, entropy: Entropy, tale: Tale) -> Result<Self, String> {
         let clock = Arc::new(RuntimeClock::default());
         let limits = MemoryLimits { part_bytes_min: 1, ..MemoryLimits::default() };
         let memory = Path::new(MEMORY);
@@ -70,6 +72,7 @@ impl Machine {
             bucket: MemoryStore::with_limits(clock.clone(), limits),
             setting,
             entropy,
+            rot: Entropy::new(!seed),
             tale,
             clock,
             disk: Arc::new(Mutex::new(Platter::empty())),
@@ -124,6 +127,19 @@ impl Machine {
         let kept = self.entropy.below(disk.unsynced() as u64 + 1) as usize;
         self.tale.tell(format!("{kept} of {} unsynced commits are left", disk.unsynced()));
         disk.keep(kept).map_err(|error| error.to_string())
+    }
+
+    /// A byte in the middle of the write-back log is another one, in one of two cases. Returns whether it is.
+    pub(crate) fn rot(&mut self) -> Result<bool, String> {
+        if !self.setting.write_back || self.rot.below(2) == 0 {
+            return Ok(false);
+        }
+        let rotten = store::writeback::rot(&self.log_dir(), |below| self.rot.below(below));
+        let rotten = rotten.map_err(|error| format!("rot of the log: {error}"))?;
+        if let Some(what) = &rotten {
+            self.tale.tell(format!("{what} rots"));
+        }
+        Ok(rotten.is_some())
     }
 
     /// What of the write-back log and of the journal of moves is safe from now on.
@@ -184,6 +200,8 @@ impl Machine {
             },
             keys_are_used_once: !self.setting.by_path(),
             lost: Arc::new(|key, unique| vfs::lost_key(b"", key, unique).unwrap_or_else(|_| key.clone())),
+            early_bytes: 1,
+            memory_bytes: 1 << 20,
         };
         let entropy = Arc::new(Entropy::new(self.entropy.next_u64()));
         Writeback::open(&self.log_dir(), bucket, options, self.clock.clone(), entropy)

@@ -1,7 +1,7 @@
 //! One world of the namespace, step by step.
 
 use super::faulty::{FaultyEngine, Rates};
-use super::ops::OpSource;
+use super::ops::{OpSource, moment};
 use crate::{Failure, Report, SimClock};
 use meta::{
     Applied, Ctx, Engine, EngineError, FsError, LogCap, LoggedOp, MemoryEngine, Namespace, Op, Reader, Seqno,
@@ -99,7 +99,8 @@ impl Life {
     }
 
     fn ctx(&self) -> Ctx {
-        Ctx { now: self.clock.now(), uid: 1, gid: 2 }
+        let now = self.clock.now();
+        Ctx { now, at: moment(now), uid: 1, gid: 2 }
     }
 
     /// A mount: opening the namespace may fail as any call may.

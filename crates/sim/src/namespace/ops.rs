@@ -3,8 +3,8 @@
 use meta::codec::decode_dentry;
 use meta::namespace::read_inode;
 use meta::{
-    AttrChanges, Dentry, Extent, Ino, Kind, MemoryEngine, Name, Namespace, Observed, Op, Reader, RenameHow,
-    Stored, XattrHow, schema,
+    AttrChanges, Dentry, Extent, Ino, Kind, MemoryEngine, Moment, Name, Namespace, Observed, Op, Reader,
+    RenameHow, Stored, XattrHow, schema,
 };
 use store::{ETag, Entropy, Timestamp};
 
@@ -40,10 +40,15 @@ impl OpSource {
     }
 }
 
+/// The moment at which a namespace's clock, which is never set, shows a time.
+pub fn moment(now: Timestamp) -> Moment {
+    Moment { mount: 1, nanos: u64::try_from(now.0).unwrap_or(0) }
+}
+
 impl Aim<'_> {
     fn op(&self) -> Op {
         let (parent, name) = self.place();
-        match self.below(20) {
+        match self.below(21) {
             0..=4 => self.create(),
             5..=6 => self.import(),
             7 if self.below(4) > 0 => Op::Link { ino: self.ino(), parent, name },
@@ -58,6 +63,8 @@ impl Aim<'_> {
             17 => Op::Refresh { ino: self.ino(), seen: self.observed() },
             18 if self.coin() => Op::Vanish { parent, name, looked_at: self.moment(), keep: self.coin() },
             18 => Op::Evict { parent, name },
+            19 if self.coin() => Op::AwaitExport { ino: self.ino() },
+            19 => self.exported(),
             _ => Op::Purge { ino: self.orphan() },
         }
     }
@@ -104,6 +111,14 @@ impl Aim<'_> {
             _ if self.coin() => self.orphan(),
             _ => Ino::ROOT,
         }
+    }
+
+    /// Mostly of the change that waits.
+    fn exported(&self) -> Op {
+        let ino = self.ino();
+        let waiting = self.namespace.waiting_export(ino).ok().flatten();
+        let drawn = self.below(4) as u64;
+        Op::Exported { ino, change: waiting.filter(|_| self.coin()).unwrap_or(drawn) }
     }
 
     /// Mostly to a name that the inode has.
@@ -265,7 +280,7 @@ impl Aim<'_> {
     }
 
     /// When a look was made: now, or before what happened since.
-    fn moment(&self) -> Timestamp {
-        if self.below(4) > 0 { self.now } else { Timestamp(self.now.0 - 1_000) }
+    fn moment(&self) -> Moment {
+        moment(if self.below(4) > 0 { self.now } else { Timestamp(self.now.0 - 1_000) })
     }
 }

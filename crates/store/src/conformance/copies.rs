@@ -91,6 +91,27 @@ pub(super) async fn copy_keeps_tags(world: World) -> Outcome {
     )
 }
 
+/// Tags that were set behind a copy landed on an object that had been put there meanwhile.
+pub(super) async fn copy_replaces_tags(world: World) -> Outcome {
+    if !world.capabilities.tags || !world.capabilities.copies_tags {
+        return Ok(());
+    }
+    let source = put_described(&world, "from", "body").await?;
+    let other = Tags::from([("other".to_owned(), "tag".to_owned())]);
+    let with = |tags: &Tags| CopyOptions { tags: Some(tags.clone()), ..CopyOptions::default() };
+    world.store.copy(&source, &key("to"), with(&other)).await?;
+    same(world.store.tags(&key("to")).await?, other.clone())?;
+    same(world.head("to").await?.attributes, world.head("from").await?.attributes)?;
+    let described = CopyOptions { attributes: Some(other_attributes()), ..with(&Tags::new()) };
+    world.store.copy(&source, &key("bare"), described).await?;
+    same(world.store.tags(&key("bare")).await?, Tags::new())?;
+    same(world.store.tags(&key("from")).await?, tags())?;
+    let anew = CopyOptions { attributes: Some(other_attributes()), ..with(&other) };
+    world.store.copy(&source, &key("from"), anew).await?;
+    same(world.store.tags(&key("from")).await?, other)?;
+    same(world.read("from").await?, "body")
+}
+
 pub(super) async fn rename_moves(world: World) -> Outcome {
     let source = put_described(&world, "from", "body").await?;
     let before = world.head("from").await?.attributes;

@@ -182,7 +182,7 @@ fn object_cases() -> Vec<Case<World>> {
         }
         copies::{
             copy_keeps_headers, copy_replaces_headers, copy_of_a_changed_source, copy_of_a_missing_source,
-            copy_onto_itself, copy_if_absent, copy_if_matches, copy_keeps_tags, rename_moves, rename_replaces,
+            copy_onto_itself, copy_if_absent, copy_if_matches, copy_keeps_tags, copy_replaces_tags, rename_moves, rename_replaces,
             rename_under_conditions,
         }
         listing::{

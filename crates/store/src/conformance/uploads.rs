@@ -27,7 +27,7 @@ use super::uploads;
 fn upload_cases() -> Vec<Case<World>> {
     cases! {
         uploads::{
-            parts_become_an_object, some_of_the_parts, a_part_sent_again, a_body_that_breaks_off,
+            parts_become_an_object, some_of_the_parts, a_part_sent_again, a_part_sent_again_meanwhile, a_body_that_breaks_off,
             a_part_that_is_refused, an_upload_of_another_key, abort_forgets, uploads_are_listed,
             headers_come_with_it, a_condition_that_fails_keeps_the_parts, settings_are_kept,
         }
@@ -71,6 +71,23 @@ pub(super) async fn a_part_sent_again(world: World) -> Outcome {
     holds(first.etag != again.etag, "two parts have one etag")?;
     same(uploads.parts(&key("big"), &id).await?.len(), 1)?;
     uploads.complete(&key("big"), &id, &[1], CompleteOptions::default()).await?;
+    same(world.read("big").await?, "again!")
+}
+
+/// A part that was sent again between the look at the parts and the completion became part of the object all the same.
+pub(super) async fn a_part_sent_again_meanwhile(world: World) -> Outcome {
+    let uploads = of(&world)?;
+    let id = begin(&world, "big").await?;
+    let first = send(uploads, &id, 1, b"first").await?;
+    let again = send(uploads, &id, 1, b"again!").await?;
+    let of = |etags: &[&Part]| CompleteOptions {
+        etags: etags.iter().map(|part| part.etag.clone()).collect(),
+        ..CompleteOptions::default()
+    };
+    refused(uploads.complete(&key("big"), &id, &[1], of(&[&first])).await, Refusal::Invalid)?;
+    refused(uploads.complete(&key("big"), &id, &[1], of(&[&again, &again])).await, Refusal::Invalid)?;
+    same(uploads.parts(&key("big"), &id).await?.len(), 1)?;
+    uploads.complete(&key("big"), &id, &[1], of(&[&again])).await?;
     same(world.read("big").await?, "again!")
 }
 

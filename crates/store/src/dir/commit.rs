@@ -24,18 +24,20 @@ enum Step<T> {
 }
 
 impl Shared {
-    /// Makes `staged` the object `key`, with the record's headers and tags and an etag of its own.
+    /// Makes `staged` the object `key`, with the record's headers and tags and an etag of its own, which says of how many
+    /// parts it was made.
     pub(super) fn commit(
         &self,
         key: &ObjectKey,
         staged: &mut Staged,
         mut record: Record,
+        parts: usize,
         precondition: &Precondition,
     ) -> Result<ObjectRef> {
         let failed = |error| errno::failed(key, error);
         let stat = fstat(staged.file()).map_err(failed)?;
         // 32 hexadecimal digits alone would be taken for an MD5 by programs that compare.
-        record.etag = format!("{:016x}{:016x}-1", self.entropy.next_u64(), self.entropy.next_u64());
+        record.etag = format!("{:016x}{:016x}-{parts}", self.entropy.next_u64(), self.entropy.next_u64());
         record.modified = modified(&stat);
         record.size_bytes = size_bytes(&stat);
         record.write(staged.file(), key)?;

@@ -13,15 +13,16 @@ impl Shared {
         let source = self.find_exactly(from)?;
         let attributes = match options.attributes {
             Some(attributes) => attributes,
-            None if from.key == *to => {
+            None if from.key == *to && options.tags.is_none() => {
                 return Err(StoreError::Invalid("a copy of an object onto itself changes nothing".into()));
             }
             None => source.record.attributes.clone(),
         };
         let mut staged = self.staging()?.create(to)?;
         copy_from(&source, 0..source.size_bytes(), &staged, 0, &from.key)?;
-        let record = Record { attributes, tags: source.record.tags, ..Record::default() };
-        self.commit(to, &mut staged, record, &options.precondition)
+        let tags = options.tags.unwrap_or(source.record.tags);
+        let record = Record { attributes, tags, ..Record::default() };
+        self.commit(to, &mut staged, record, 1, &options.precondition)
     }
 }
 

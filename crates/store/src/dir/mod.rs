@@ -181,7 +181,7 @@ impl Shared {
         let mut staged = self.staging()?.create(key)?;
         staged.write(0, body)?;
         let record = Record { attributes: options.attributes, tags: options.tags, ..Record::default() };
-        self.commit(key, &mut staged, record, &options.precondition)
+        self.commit(key, &mut staged, record, 1, &options.precondition)
     }
 
     fn set_tags(&self, key: &ObjectKey, tags: Tags) -> Result<()> {

@@ -135,18 +135,18 @@ impl Upload {
         if sent.parts.is_empty() {
             return Err(StoreError::Invalid("an upload without parts cannot be completed".into()));
         }
-        let (in_place, len) = sent.in_place();
+        let ((in_place, len), parts) = (sent.in_place(), sent.parts.len());
         let rest_is_apart = sent.parts.values().skip(in_place).all(|part| part.own.is_some());
         // Whoever else holds the file may still be writing to it.
         let whole = sent.whole.as_mut().and_then(|whole| Arc::get_mut(&mut whole.file));
         if let Some(whole) = whole.filter(|_| in_place > 0 && rest_is_apart) {
             whole.truncate(len)?;
             append(whole, len, sent.parts.values().skip(in_place))?;
-            return self.store.commit(&self.key, whole, self.record.clone(), precondition);
+            return self.store.commit(&self.key, whole, self.record.clone(), parts, precondition);
         }
         let mut joined = self.store.staging()?.create(&self.key)?;
         sent.copy_to(&joined)?;
-        self.store.commit(&self.key, &mut joined, self.record.clone(), precondition)
+        self.store.commit(&self.key, &mut joined, self.record.clone(), parts, precondition)
     }
 }
 

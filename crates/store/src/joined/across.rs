@@ -20,7 +20,10 @@ pub(super) async fn copy(
 ) -> Result<ObjectRef> {
     let asked = GetOptions { if_match: Some(from.etag.clone()), ..GetOptions::default() };
     let object = source.get(&from.key, asked).await?;
-    let tags = source.tags(&from.key).await?;
+    let tags = match options.tags {
+        Some(tags) => tags,
+        None => source.tags(&from.key).await?,
+    };
     let size_bytes = object.meta.size_bytes;
     let attributes = options.attributes.unwrap_or(object.meta.attributes);
     if size_bytes <= WHOLE_BYTES_MAX {

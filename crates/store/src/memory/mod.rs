@@ -143,14 +143,16 @@ impl ObjectStore for MemoryStore {
 
     async fn copy(&self, from: &ObjectRef, to: &ObjectKey, options: CopyOptions) -> Result<ObjectRef> {
         let source = self.0.find_exactly(from)?;
-        let description = match options.attributes {
-            None if from.key == *to => {
+        let description = match (options.attributes, options.tags) {
+            (None, None) if from.key == *to => {
                 return Err(StoreError::Invalid("a copy of an object onto itself changes nothing".into()));
             }
-            None => source.description,
-            Some(attributes) => {
-                let tags = source.description.map(|found| found.tags.clone()).unwrap_or_default();
-                self.0.describe(attributes, tags)?
+            (None, None) => source.description,
+            (attributes, tags) => {
+                let kept = source.description.as_deref().cloned().unwrap_or_default();
+                let tags = tags.unwrap_or(kept.tags);
+                self.0.check_tags(&tags)?;
+                self.0.describe(attributes.unwrap_or(kept.attributes), tags)?
             }
         };
         self.0.store(to, source.body, description, &options.precondition)

@@ -106,9 +106,10 @@ impl Uploads for MemoryStore {
             let missing = || StoreError::Invalid("a part that is not there".into());
             let sent = numbers.iter().map(|number| begun.parts.get(number).ok_or_else(missing));
             let sent = sent.collect::<Result<Vec<_>>>()?;
+            options.check(sent.iter().map(|sent| &sent.part.etag))?;
             let body: Payload = sent.iter().flat_map(|sent| sent.body.pieces()).cloned().collect();
             let mut description = begun.description.as_deref().cloned().unwrap_or_default();
-            description.attributes.user.extend(options.user);
+            description.attributes.user.extend(options.user.clone());
             Ok((body, description))
         })?;
         let stored = self.0.store(key, body, description.shared(), &options.precondition)?;

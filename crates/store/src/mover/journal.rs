@@ -2,13 +2,18 @@
 //!
 //! A frame is: length of the steps (4 bytes), CRC-32C of them (4), steps; numbers little-endian. `docs/format.md` has the
 //! fields. Invariants: a frame counts whole or not at all; the file holds no more than twice what is on its way, and
-//! some.
+//! some; a damaged file is never truncated but kept under another name.
+//!
+//! Frames after a damaged one count. A lost rename leaves its object under the old name, and a lost end of a move is found out
+//! again; later steps of a move whose beginning is lost are ignored, and a move that finds another object at its target is a
+//! conflict. So nothing is stored over what the lost steps were about.
 
 use super::moves::{Move, Moves, Step, Target};
 use crate::wire::{Crc, Sink, Source};
-use crate::{ETag, hold};
+use crate::{ETag, hold, medium};
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
+use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
@@ -30,24 +35,32 @@ pub(super) struct Journal {
 }
 
 impl Journal {
-    /// Opens the file, made if it is missing; what it says is on its way. What comes after half a frame was promised to
-    /// nobody.
+    /// Opens the file, made if it is missing; what it says is on its way. Half a frame at the end was promised to nobody.
     pub(super) fn open(path: &Path) -> io::Result<(Self, Moves)> {
         if let Some(dir) = path.parent() {
             fs::create_dir_all(dir)?;
         }
         let file = File::options().create(true).truncate(false).read(true).write(true).open(path)?;
         hold(&file)?;
-        let bytes = fs::read(path)?;
+        let (bytes, is_unreadable) = medium::read_file(&file)?;
         let mut moves = Moves::default();
-        let end = replay(&bytes, &mut moves)?;
-        if end < bytes.len() as u64 {
+        let found = replay(&bytes, &mut moves)?;
+        let end = found.end as u64;
+        let mut journal = Self { path: path.to_owned(), file, end, appended: 0, synced: 0, compacted: 0 };
+        if is_unreadable || !found.damaged.is_empty() {
+            let kept = medium::unused(path, "damaged");
+            let (path, damaged) = (path.display(), &found.damaged);
+            tracing::error!(%path, ?damaged, kept = %kept.display(),
+                "the journal of moves is damaged: renames in these ranges are lost, and their objects have their old names");
+            fs::hard_link(&journal.path, &kept)?;
+            journal.rewrite(&moves)?;
+        } else if end < bytes.len() as u64 {
             tracing::warn!(path = %path.display(), end, "the journal of moves ends in half a step");
-            file.set_len(end)?;
+            journal.file.set_len(end)?;
         }
         // A process that ended need not have synced what it appended.
-        file.sync_all()?;
-        Ok((Self { path: path.to_owned(), file, end, appended: 0, synced: 0, compacted: 0 }, moves))
+        journal.file.sync_all()?;
+        Ok((journal, moves))
     }
 
     /// Appends steps that belong together.
@@ -100,6 +113,10 @@ impl Journal {
         if self.end < COMPACTED_BYTES_MIN.max(2 * self.compacted) {
             return Ok(());
         }
+        self.rewrite(moves)
+    }
+
+    fn rewrite(&mut self, moves: &Moves) -> io::Result<()> {
         let begin = |(number, one): (u64, &Move)| Step::Begin { number, one: one.clone() };
         let frame = encode(&moves.all().map(begin).collect::<Vec<_>>());
         let new = self.path.with_extension("new");
@@ -117,16 +134,59 @@ impl Journal {
     }
 }
 
-/// Applies every whole frame; returns where the last one ends.
-fn replay(bytes: &[u8], moves: &mut Moves) -> io::Result<u64> {
-    let mut at = 0;
-    while let Some(payload) = frame_at(&bytes[at..]) {
-        let newer =
-            || io::Error::new(ErrorKind::InvalidData, "the journal of moves was written by a newer Tenon");
-        decode(payload).ok_or_else(newer)?.into_iter().for_each(|step| moves.apply(step));
-        at += FRAME_BYTES + payload.len();
+/// What a file holds besides whole frames.
+struct Replayed {
+    /// Where the last whole frame ends.
+    end: usize,
+    /// Ranges that are not as they were written. Half a frame at the end is none.
+    damaged: Vec<Range<usize>>,
+}
+
+/// Applies every whole frame.
+fn replay(bytes: &[u8], moves: &mut Moves) -> io::Result<Replayed> {
+    let (mut at, mut damaged) = (0, Vec::new());
+    while at < bytes.len() {
+        if let Some(payload) = frame_at(&bytes[at..]) {
+            let newer = || {
+                io::Error::new(ErrorKind::InvalidData, "the journal of moves was written by a newer Tenon")
+            };
+            decode(payload).ok_or_else(newer)?.into_iter().for_each(|step| moves.apply(step));
+            at += FRAME_BYTES + payload.len();
+            continue;
+        }
+        match next_frame(bytes, at) {
+            Some(next) => {
+                damaged.push(at..next);
+                at = next;
+            }
+            None if is_torn(&bytes[at..]) => break,
+            None => {
+                damaged.push(at..bytes.len());
+                break;
+            }
+        }
     }
-    Ok(at as u64)
+    Ok(Replayed { end: at, damaged })
+}
+
+/// Where the next whole frame begins after a damaged one: where the damaged one says that it ends, or behind.
+fn next_frame(bytes: &[u8], at: usize) -> Option<usize> {
+    let is_frame =
+        |next: &usize| bytes.get(*next..).and_then(frame_at).is_some_and(|payload| decode(payload).is_some());
+    let claimed = length(&bytes[at..]).map(|len| at.saturating_add(FRAME_BYTES).saturating_add(len));
+    claimed.filter(is_frame).or_else(|| (at + 1..bytes.len()).find(is_frame))
+}
+
+/// Whether bytes at the end of a file are a frame that was not written to its end.
+fn is_torn(bytes: &[u8]) -> bool {
+    let is_cut = length(bytes).is_none_or(|len| bytes.len() < FRAME_BYTES + len);
+    is_cut || bytes.iter().all(|byte| *byte == 0)
+}
+
+/// The length of steps that a frame claims.
+fn length(bytes: &[u8]) -> Option<usize> {
+    let len = bytes.first_chunk::<4>()?;
+    Some(u32::from_le_bytes(*len) as usize)
 }
 
 /// The steps of the frame that begins here, if it is whole.
@@ -153,6 +213,32 @@ fn decode(payload: &[u8]) -> Option<Vec<Step>> {
     let count = source.number()?;
     let steps = (0..count).map(|_| source.step()).collect::<Option<_>>()?;
     source.0.is_empty().then_some(steps)
+}
+
+/// Reads a journal with any damage: what is replayed is written as a journal that replays to the same. The first bytes are read
+/// as a file, the rest also as steps whose frame is whole.
+#[cfg(feature = "fuzz")]
+pub(super) fn fuzz(bytes: &[u8]) {
+    let moves_of = |bytes: &[u8]| {
+        let mut moves = Moves::default();
+        let found = replay(bytes, &mut moves).ok()?;
+        assert!(found.end <= bytes.len() && found.damaged.iter().all(|range| range.end <= bytes.len()));
+        Some(moves)
+    };
+    let begins = |moves: &Moves| -> Vec<Step> {
+        moves.all().map(|(number, one)| Step::Begin { number, one: one.clone() }).collect()
+    };
+    let mut crc = Crc::default();
+    crc.add(bytes);
+    let framed = [&(bytes.len() as u32).to_le_bytes()[..], &crc.sum().to_le_bytes(), bytes].concat();
+    let torn = [&framed, bytes, &framed].concat();
+    for file in [bytes, framed.as_slice(), torn.as_slice()] {
+        if let Some(moves) = moves_of(file) {
+            let kept = begins(&moves);
+            let again = moves_of(&encode(&kept)).map(|again| begins(&again));
+            assert_eq!(again.as_ref(), Some(&kept));
+        }
+    }
 }
 
 impl Sink {
@@ -251,6 +337,41 @@ mod tests {
         journal.append(&[Step::Done { number: 0 }]).unwrap();
         drop(journal);
         assert_eq!(found(&Journal::open(&path).unwrap().1), all[1..all.len() - 1]);
+    }
+
+    /// A flipped byte in the middle of the journal cut off every later rename: their objects had their old names again.
+    #[test]
+    fn s446_one_flipped_byte_costs_one_rename_and_the_damaged_file_is_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("moves");
+        let (mut journal, mut moves) = Journal::open(&path).unwrap();
+        for round in 0..5 {
+            let steps = renamed(&moves, &format!("from{round}"), &format!("to{round}"));
+            journal.append(&steps).unwrap();
+            steps.into_iter().for_each(|step| moves.apply(step));
+        }
+        drop(journal);
+        let whole = fs::read(&path).unwrap();
+        let all: Vec<_> = moves.all().map(|(number, one)| (number, one.clone())).collect();
+        let last_frame = whole.len() / 5 * 4;
+        for at in 0..whole.len() {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("moves");
+            let mut bytes = whole.clone();
+            bytes[at] ^= 1;
+            fs::write(&path, &bytes).unwrap();
+            let (journal, moves) = Journal::open(&path).unwrap();
+            let found: Vec<_> = moves.all().map(|(number, one)| (number, one.clone())).collect();
+            assert!(found.len() == 4 && found.iter().all(|one| all.contains(one)), "byte {at}: {found:?}");
+            let kept = fs::read(path.with_extension("damaged"));
+            // A length at the very end that is too large looks like half a frame.
+            assert!(
+                kept.is_ok_and(|kept| kept == bytes) || (last_frame..last_frame + 4).contains(&at),
+                "{at}"
+            );
+            drop(journal);
+            assert_eq!(Journal::open(&path).unwrap().1.len(), 4);
+        }
     }
 
     #[test]

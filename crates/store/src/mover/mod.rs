@@ -11,6 +11,8 @@
 //! [`Judge`] says so and it was kept.
 
 mod arrive;
+#[cfg(feature = "fuzz")]
+pub(crate) mod fuzz;
 mod journal;
 mod listing;
 mod moves;
@@ -101,6 +103,9 @@ pub struct Mover {
     objects_moved: AtomicU64,
     /// Moves begun when so much had been appended to the journal may be carried out.
     safe_up_to: AtomicU64,
+    /// How many new tags the keeper was told, and how many of them it knows after a loss of power.
+    told: AtomicU64,
+    told_safely: AtomicU64,
     failure: Mutex<Option<String>>,
     /// A move is done, or an attempt at one failed.
     changed: Notify,
@@ -170,16 +175,16 @@ impl State {
     }
 
     /// A move has been carried out.
-    fn finish(&mut self, number: u64) -> Result<Option<Move>> {
+    fn finish(&mut self, number: u64) -> Result<()> {
         let one = self.moves.get(number).cloned();
         self.take(vec![Step::Done { number }])?;
         self.left.extend(one.clone().map(|one| (one, self.journal.appended())));
-        self.done.extend(one.clone().map(|one| (number, one)));
+        self.done.extend(one.map(|one| (number, one)));
         if self.done.len() > DONE_MAX {
             self.done.pop_front();
             self.done_before += 1;
         }
-        Ok(one)
+        Ok(())
     }
 
     /// How many moves are done.
@@ -274,6 +279,8 @@ impl Mover {
             has_runner: AtomicBool::new(false),
             objects_moved: AtomicU64::new(0),
             safe_up_to: AtomicU64::new(0),
+            told: AtomicU64::new(0),
+            told_safely: AtomicU64::new(0),
             failure: Mutex::default(),
             changed: Notify::new(),
             woken: Arc::default(),
@@ -471,6 +478,14 @@ impl Mover {
             self.resume();
             changed.await;
         }
+    }
+
+    /// Syncs the store below, and then the journal.
+    async fn sync_done(&self) -> Result<()> {
+        if self.state().journal.unsynced().map_err(failed)?.is_some() {
+            self.store.sync().await?;
+        }
+        self.sync_journal().await
     }
 
     async fn sync_journal(&self) -> Result<()> {

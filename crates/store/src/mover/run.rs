@@ -53,7 +53,7 @@ pub(super) struct Source {
 impl Source {
     /// How to copy it as it is.
     pub(super) fn options(&self, precondition: Precondition) -> CopyOptions {
-        CopyOptions { attributes: None, precondition, size_bytes: self.size_bytes }
+        CopyOptions { precondition, size_bytes: self.size_bytes, ..CopyOptions::default() }
     }
 }
 
@@ -91,8 +91,8 @@ impl Mover {
                 has_failed = true;
             }
         }
-        // What is done is soon known to be.
-        if let Err(error) = self.sync_journal().await {
+        // What is done is soon known to be. The journal must not say so while the store below could lose the copies and deletions.
+        if let Err(error) = self.sync_done().await {
             tracing::warn!(%error, "what has moved is moved again after a loss of power");
         }
         !has_failed
@@ -116,11 +116,11 @@ impl Mover {
                 for number in earlier {
                     Box::pin(self.carry_out(number)).await?;
                 }
-                let Ok(key) = ObjectKey::new(one.from) else { return self.is_done(number) };
+                let Ok(key) = ObjectKey::new(one.from) else { return self.is_done(number).await };
                 let _place = self.places.claim(&key).await;
                 self.state().moves.is_tried(number);
                 self.move_object(number, &key).await?;
-                self.is_done(number)?;
+                self.is_done(number).await?;
             }
         }
         Ok(())
@@ -140,11 +140,21 @@ impl Mover {
         Ok(())
     }
 
-    fn is_done(&self, number: u64) -> Result<()> {
-        let one = self.state().finish(number)?;
+    /// Ends a move. Its names know the tags of what has arrived, and would know them after a loss of power, before the journal says
+    /// that it is done: nobody finds these tags out again.
+    async fn is_done(&self, number: u64) -> Result<()> {
+        let one = self.state().moves.get(number).cloned();
         if let Some(Move { to: Target::Place(to, _), .. }) = one {
             self.tell_arrived(&to);
         }
+        let told = self.told.load(Ordering::Acquire);
+        if self.told_safely.load(Ordering::Acquire) < told {
+            if let Some(keeper) = self.keeper.get() {
+                (keeper.make_safe)().await?;
+            }
+            self.told_safely.fetch_max(told, Ordering::AcqRel);
+        }
+        self.state().finish(number)?;
         self.note_failure(None);
         Ok(())
     }
@@ -187,7 +197,7 @@ impl Mover {
             self.tell_arrived(to);
         }
         self.move_object(number, &there.key).await?;
-        self.is_done(number)?;
+        self.is_done(number).await?;
         Ok(true)
     }
 
@@ -270,7 +280,7 @@ impl Mover {
                 break;
             }
         }
-        self.is_done(number)
+        self.is_done(number).await
     }
 
     /// The objects among the entries that the move takes, and none that begins another.
@@ -504,7 +514,10 @@ impl Mover {
     /// Who was given other tags for what shows under a key, or under keys that begin so, hears of those it has now.
     fn tell_arrived(&self, place: &[u8]) {
         if let Some(keeper) = self.keeper.get() {
-            self.aliases().tell(place, |key, given, there| (keeper.has_arrived)(key, given, there));
+            self.aliases().tell(place, |key, given, there| {
+                (keeper.has_arrived)(key, given, there);
+                self.told.fetch_add(1, Ordering::AcqRel);
+            });
         }
     }
 

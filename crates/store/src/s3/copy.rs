@@ -22,6 +22,7 @@ const WHOLE_BYTES_MAX: u64 = 5 << 30;
 
 const SOURCE: HeaderName = HeaderName::from_static("x-amz-copy-source");
 const SOURCE_IF_MATCH: HeaderName = HeaderName::from_static("x-amz-copy-source-if-match");
+const TAGGING_DIRECTIVE: HeaderName = HeaderName::from_static("x-amz-tagging-directive");
 const METADATA_DIRECTIVE: HeaderName = HeaderName::from_static("x-amz-metadata-directive");
 
 impl S3Store {
@@ -33,7 +34,7 @@ impl S3Store {
     ) -> Result<ObjectRef> {
         self.check_distinct(to).await?;
         self.check(to, &options.precondition).await?;
-        if from.key == *to && options.attributes.is_none() {
+        if from.key == *to && options.attributes.is_none() && options.tags.is_none() {
             return self.copy_onto_itself(from).await;
         }
         if from.key != *to
@@ -45,7 +46,11 @@ impl S3Store {
                 copied => return copied,
             }
         }
-        let options = self.copying_all(from, options).await?;
+        let options = match from.key == *to && options.attributes.is_none() {
+            // S3 takes no change of the tags alone for a copy onto itself.
+            true => self.describing_as_it_is(from, options).await?,
+            false => self.copying_all(from, options).await?,
+        };
         match self.copy_whole(from, to, &options).await {
             Err(error @ (StoreError::Invalid(_) | StoreError::Unsupported(_))) => {
                 let source = self.head_object(&from.key).await?;
@@ -58,6 +63,14 @@ impl S3Store {
         }
     }
 
+    async fn describing_as_it_is(&self, from: &ObjectRef, options: CopyOptions) -> Result<CopyOptions> {
+        let source = self.head_object(&from.key).await?;
+        if source.object.etag != from.etag {
+            return Err(StoreError::PreconditionFailed(from.key.clone()));
+        }
+        Ok(CopyOptions { attributes: Some(source.attributes), ..options })
+    }
+
     async fn copy_whole(&self, from: &ObjectRef, to: &ObjectKey, options: &CopyOptions) -> Result<ObjectRef> {
         let mut call = self.call(RequestKind::Copy, Method::PUT, to)?.condition(&options.precondition)?;
         call = match &options.attributes {
@@ -67,6 +80,10 @@ impl S3Store {
                 self.client.describe_as(call, attributes)?.header(METADATA_DIRECTIVE, replace)
             }
         };
+        if let Some(tags) = &options.tags {
+            call =
+                headers::tag_as(call, tags)?.header(TAGGING_DIRECTIVE, HeaderValue::from_static("REPLACE"));
+        }
         call = self.copying(call, from)?;
         let mut retry = self.client.retry();
         let copied = self.client.fetch_as(&call, &mut retry, |answer| {

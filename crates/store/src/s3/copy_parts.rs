@@ -86,7 +86,10 @@ impl S3Store {
         source: ObjectMeta,
         part_bytes: u64,
     ) -> Result<ObjectRef> {
-        let tags = self.get_tags(&from.key).await?;
+        let tags = match &options.tags {
+            Some(tags) => tags.clone(),
+            None => self.get_tags(&from.key).await?,
+        };
         let attributes = options.attributes.as_ref().unwrap_or(&source.attributes);
         let upload = self.begin_multipart(to, attributes, &tags).await?;
         let mut unfinished = Unfinished { upload: upload.clone(), is_over: false };

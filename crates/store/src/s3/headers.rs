@@ -50,11 +50,8 @@ const TYPES_OF_NOTHING: [&str; 2] = ["binary/octet-stream", "application/octet-s
 impl Client {
     /// Adds everything a new object gets from its writer and from the configuration.
     pub(super) fn describe(&self, call: Call, attributes: &Attributes, tags: &Tags) -> Result<Call> {
-        let mut call = self.describe_as(call, attributes)?;
-        if !tags.is_empty() {
-            call = call.header(TAGGING, value("tags", &tagging(tags))?);
-        }
-        Ok(call)
+        let call = self.describe_as(call, attributes)?;
+        if tags.is_empty() { Ok(call) } else { tag_as(call, tags) }
     }
 
     /// Adds attributes and the configuration's encryption and storage class.
@@ -100,6 +97,11 @@ fn user_name(name: &str) -> Result<HeaderName> {
             "no metadata can be named {name:?}: use lower-case letters, digits and '-'"
         ))
     })
+}
+
+/// Adds tags, of which there may be none.
+pub(super) fn tag_as(call: Call, tags: &Tags) -> Result<Call> {
+    Ok(call.header(TAGGING, value("tags", &tagging(tags))?))
 }
 
 /// Tags as the query string S3 wants.

@@ -1,18 +1,21 @@
 //! Objects in parts.
 //!
 //! A completion whose answer was lost is recognised by its upload: the id is ours alone, so an upload that is gone
-//! after we asked to complete it was completed, and one that is still there was not.
+//! after we asked to complete it was completed, and one that is still there was not. Whether another client has replaced the
+//! object since is found out by reading it back: the bytes of every part that was sent have the checksum that they had.
 
 use super::S3Store;
 use super::call::Call;
 use super::counts::RequestKind;
 use super::failure::Failure;
 use super::headers::{self, value};
-use super::put::crc64nvme;
+use super::put::{Crc64, crc64nvme};
 use super::xml::{self, DonePart};
 use crate::{
-    Attributes, ETag, Multipart, ObjectKey, ObjectRef, Payload, Precondition, Result, StoreError, Tags,
+    Attributes, ETag, GetOptions, Multipart, Object, ObjectKey, ObjectRef, Payload, Precondition, Result,
+    StoreError, Tags,
 };
+use futures_util::TryStreamExt as _;
 use http::Method;
 use http::header::{ETAG, HeaderName, HeaderValue};
 use std::collections::BTreeMap;
@@ -32,6 +35,8 @@ const NUMBERS: std::ops::RangeInclusive<u32> = 1..=10_000;
 pub(super) struct S3Multipart {
     store: S3Store,
     key: ObjectKey,
+    /// User metadata of the object.
+    user: BTreeMap<String, String>,
     id: String,
     /// The server was told that parts have checksums; then it wants them again at the end.
     declared: bool,
@@ -44,7 +49,8 @@ pub(super) struct S3Multipart {
 #[derive(Debug, Clone)]
 struct Part {
     etag: String,
-    crc64nvme: Option<String>,
+    /// Checksum of the bytes that were sent; `None`: the part is a copy.
+    sum: Option<String>,
     size_bytes: u64,
 }
 
@@ -71,6 +77,7 @@ impl S3Store {
         Ok(Arc::new(S3Multipart {
             store: self.clone(),
             key: key.clone(),
+            user: attributes.user.clone(),
             id,
             declared,
             aborted: AtomicBool::new(false),
@@ -84,17 +91,15 @@ impl S3Store {
 impl Multipart for S3Multipart {
     async fn put_part(&self, number: u32, body: Payload) -> Result<()> {
         let mut call = self.part_call(RequestKind::Part, number)?.body(body);
-        call.checksum = self.store.client.config.checksums.then(|| crc64nvme(&call.body));
+        let sum = crc64nvme(&call.body);
+        call.checksum = self.store.client.config.checksums.then(|| sum.clone());
         let mut retry = self.store.client.retry();
         let etag = self.store.client.fetch_as(&call, &mut retry, |answer| {
             let etag = answer.headers.get(ETAG).and_then(|value| value.to_str().ok());
             etag.map(str::to_owned).ok_or_else(|| Failure::nonsense("a part without ETag"))
         });
         let etag = etag.await?;
-        self.keep(
-            number,
-            Part { etag, crc64nvme: call.checksum.filter(|_| self.declared), size_bytes: call.body.len() },
-        );
+        self.keep(number, Part { etag, sum: Some(sum), size_bytes: call.body.len() });
         Ok(())
     }
 
@@ -110,7 +115,7 @@ impl Multipart for S3Multipart {
         let etag =
             self.store.client.fetch_as(&call, &mut retry, |answer| xml::made(&answer.body, "CopyPartResult"));
         let etag = etag.await?;
-        self.keep(number, Part { etag, crc64nvme: None, size_bytes: range.end - range.start });
+        self.keep(number, Part { etag, sum: None, size_bytes: range.end - range.start });
         Ok(())
     }
 
@@ -124,7 +129,7 @@ impl Multipart for S3Multipart {
             return Err(StoreError::Invalid("an upload that was aborted".to_owned()));
         }
         let call = self.upload_call(RequestKind::Complete, Method::POST)?.condition(&precondition)?;
-        let call = call.body(Payload::from(xml::complete(&done(&parts))));
+        let call = call.body(Payload::from(xml::complete(&done(&parts, self.declared))));
         let mut retry = self.store.client.retry();
         let completed = self.store.client.fetch_as(&call, &mut retry, |answer| {
             let etag = ETag::new(&xml::made(&answer.body, "CompleteMultipartUploadResult")?);
@@ -166,12 +171,41 @@ impl S3Multipart {
         if !definite || self.is_there().await? {
             return Err(self.refused(failure, precondition));
         }
-        match self.store.head_object(&self.key).await {
-            Ok(meta) if meta.size_bytes == size_of(parts) => Ok(meta.object),
-            // It was completed and has been replaced or removed since.
-            Ok(_) | Err(StoreError::NotFound(_)) => Err(StoreError::PreconditionFailed(self.key.clone())),
-            Err(error) => Err(error),
+        match self.store.get_object(&self.key, GetOptions::default()).await {
+            Ok(found) => {
+                let object = found.meta.object.clone();
+                // It was completed, and may have been replaced since.
+                self.is_ours(found, parts).await?.then_some(object)
+            }
+            Err(StoreError::NotFound(_)) => None,
+            Err(error) => return Err(error),
         }
+        .ok_or_else(|| StoreError::PreconditionFailed(self.key.clone()))
+    }
+
+    /// Whether an object is what this upload made. An object of the same length need not be.
+    async fn is_ours(&self, found: Object, parts: &BTreeMap<u32, Part>) -> Result<bool> {
+        if found.meta.size_bytes != size_of(parts) || found.meta.attributes.user != self.user {
+            return Ok(false);
+        }
+        let mut body = found.body;
+        let mut bytes = bytes::Bytes::new();
+        for part in parts.values() {
+            let (mut sum, mut left) = (Crc64::default(), part.size_bytes);
+            while left > 0 {
+                if bytes.is_empty() {
+                    let Some(next) = body.try_next().await? else { return Ok(false) };
+                    bytes = next;
+                }
+                let taken = bytes.split_to(left.min(bytes.len() as u64) as usize);
+                sum.add(&taken);
+                left -= taken.len() as u64;
+            }
+            if part.sum.as_ref().is_some_and(|expected| *expected != sum.text()) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     async fn is_there(&self) -> Result<bool> {
@@ -213,11 +247,12 @@ fn size_of(parts: &BTreeMap<u32, Part>) -> u64 {
     parts.values().map(|part| part.size_bytes).sum()
 }
 
-fn done(parts: &BTreeMap<u32, Part>) -> Vec<DonePart> {
+/// The parts as a completion lists them, with their checksums where the server was told of them.
+fn done(parts: &BTreeMap<u32, Part>, declared: bool) -> Vec<DonePart> {
     let done = |(&number, part): (&u32, &Part)| DonePart {
         number,
         etag: part.etag.clone(),
-        crc64nvme: part.crc64nvme.clone(),
+        crc64nvme: part.sum.clone().filter(|_| declared),
     };
     parts.iter().map(done).collect()
 }

@@ -5,7 +5,7 @@
 //! each waits the longest pause. Success earns it back.
 
 use super::failure::Failure;
-use crate::{Entropy, StoreError};
+use crate::{Entropy, StoreError, one_budget};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -85,9 +85,13 @@ impl Retry {
         self.ambiguous
     }
 
-    /// Before an attempt: whether it repeats one that failed. The first starts the clock.
+    /// Before an attempt: whether it repeats one that failed. The first starts the clock, at the time that earlier calls of the
+    /// same operation have left.
     pub(super) fn attempt(&mut self) -> bool {
-        self.began.get_or_insert_with(Instant::now);
+        self.began.get_or_insert_with(|| {
+            let now = Instant::now();
+            now.checked_sub(one_budget::spent()).unwrap_or(now)
+        });
         self.failed + self.doubts > 0
     }
 
@@ -99,6 +103,7 @@ impl Retry {
 
     /// After success: earns quota.
     pub(super) fn succeeded(&self) {
+        one_budget::set_spent(Duration::ZERO);
         if self.failed > 0 || self.quota.0.load(Ordering::Relaxed) < self.policy.quota {
             self.quota.give(self.failed + 1, self.policy.quota);
         }
@@ -122,6 +127,7 @@ impl Retry {
         let spent = self.began.map_or(Duration::ZERO, |began| began.elapsed());
         self.failed = self.failed.saturating_add(1);
         if self.failed >= self.policy.attempts_max || spent >= self.policy.budget {
+            one_budget::set_spent(spent);
             return Err(failure.tried(self.failed));
         }
         let pause = if self.quota.take() { self.pause(failure.retry_after) } else { self.policy.pause_max };
@@ -176,6 +182,23 @@ mod tests {
 
     fn retry(policy: RetryPolicy) -> Retry {
         Retry::new(policy, Arc::new(RetryQuota::new(&policy)), Arc::new(Entropy::new(7)))
+    }
+
+    /// A close that made two requests took twice `--retry-timeout` to fail.
+    #[tokio::test(start_paused = true)]
+    async fn s451_calls_of_one_operation_share_the_budget() {
+        let policy = RetryPolicy::default();
+        let down = async || attempts_of(policy, down).await;
+        let began = Instant::now();
+        crate::share_budget(async {
+            assert!(down().await.0 > 5);
+            assert_eq!(down().await.0, 1, "the budget is used up");
+            retry(policy).succeeded();
+            assert!(down().await.0 > 5, "the store was there in between");
+        })
+        .await;
+        assert!(began.elapsed() < 2 * policy.budget + policy.pause_max, "{:?}", began.elapsed());
+        assert!(down().await.0 > 5);
     }
 
     async fn attempts_of(policy: RetryPolicy, failure: impl Fn() -> Failure) -> (u32, Duration) {

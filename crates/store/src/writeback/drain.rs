@@ -2,6 +2,8 @@
 
 use super::Asked;
 use super::Writeback;
+use super::change::NewObject;
+use super::early::EarlyUpload;
 use super::overtaken::Went;
 use super::pending::{Change, Piece, Waiting, slice};
 use super::record::Record;
@@ -15,6 +17,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 /// After a change, programs are taken to be writing for so long. They need the processors: so long as no change has
 /// waited longer than the patience, one goes up at a time.
@@ -35,6 +38,21 @@ const IDLE_MIN: Duration = Duration::from_millis(1);
 const LOOKS_EVERY: Duration = Duration::from_secs(30);
 /// The first and the longest wait after a failure, in which the store's client has tried for a while already.
 const WAITS: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(5));
+/// The longest wait of a change that the bucket refuses.
+const REFUSED_WAIT_MAX: Duration = Duration::from_secs(300);
+/// After so many refusals, within about a quarter of an hour, a change gives way to what the bucket has.
+const REFUSALS_MAX: u32 = 12;
+
+/// How an attempt ended.
+#[derive(Debug, PartialEq, Eq)]
+enum Sent {
+    /// The change is in the bucket.
+    Up,
+    /// The bucket's answer concerns this change alone.
+    Refused,
+    /// Others would fail as well.
+    Failed,
+}
 
 impl Writeback {
     /// Lets changes go up for as long as anybody holds the store.
@@ -48,13 +66,12 @@ impl Writeback {
     /// How long until the next change is due.
     fn due_in(&self) -> Option<Duration> {
         let pending = self.pending();
-        let oldest = pending.oldest_at()?;
-        let age = self.clock.now().since(oldest);
-        Some(if self.is_urgent(pending.len()) {
-            Duration::ZERO
-        } else {
-            self.options.delay.saturating_sub(age)
-        })
+        let fresh = pending.oldest_at().map(|oldest| match self.is_urgent(pending.len()) {
+            true => Duration::ZERO,
+            false => self.options.delay.saturating_sub(self.clock.now().since(oldest)),
+        });
+        let again = pending.retry_at().map(|at| at.saturating_duration_since(Instant::now()));
+        fresh.into_iter().chain(again).min()
     }
 
     fn at_once(&self) -> usize {
@@ -75,20 +92,40 @@ impl Writeback {
         self.pending().stuck()
     }
 
+    /// The next change that goes up, on its way from now on.
+    fn next_due(&self) -> Option<(ObjectKey, Change)> {
+        let _changing = self.changing();
+        self.pending().next(Instant::now())
+    }
+
     /// Sends one change up, and records that it is there.
     async fn send(&self, key: &ObjectKey, change: &Change) -> Result<()> {
         let takes_object = change.object.is_none() || change.base != Precondition::Absent;
-        if takes_object || !change.is_synced() {
-            // Whoever let go of the object that goes did so in an earlier record, or in a later one, which must not be
-            // lost then; nor may the log lose what the bucket has.
+        // After a loss of power the log may say less than the bucket has of a new object, but nothing else. Keys that are used
+        // once are not known from the bucket.
+        let needs_no_record = change.is_alone && !self.options.keys_are_used_once;
+        if takes_object || !(needs_no_record || change.is_synced()) {
+            // A record that lets go of the object that goes may be an earlier or a later one, and must not be lost then; nor
+            // may the log lose what the bucket has.
             self.sync_log().await?;
         }
         let went = match self.apply(key, change, change.base.clone()).await {
-            Ok(etag) => Went::Up(etag),
+            Ok(etag) => Ok(Went::Up(etag)),
             Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)) => {
-                self.send_over(key, change).await?
+                self.send_over(key, change).await
             }
-            Err(error) => return Err(error),
+            Err(error) => Err(error),
+        };
+        let went = match went {
+            // A key that is used once has no other object to give way to, and names refer to it: its bytes stay here.
+            Err(error)
+                if is_refusal(&error)
+                    && change.failures + 1 >= REFUSALS_MAX
+                    && !self.options.keys_are_used_once =>
+            {
+                self.give_way(key, change, error).await?
+            }
+            went => went?,
         };
         match went {
             Went::Up(etag) => self.is_there(key, change, etag),
@@ -103,10 +140,12 @@ impl Writeback {
             // After a crash it goes up once more, and is recognised there. To keep it for that would keep a full disk full.
             tracing::warn!(%key, %error, "the write-back log cannot note that a change went up");
         }
+        self.pending().unsynced.note(key, &self.log);
     }
 
     /// A change is in the bucket, where the object has this tag.
     fn is_there(&self, key: &ObjectKey, change: &Change, etag: Option<ETag>) {
+        let _changing = self.changing();
         self.note_done(key, change, etag.clone());
         if let (Some(object), Some(there)) = (&change.object, &etag) {
             // Before it is out of the pending ones: who reads next asks the bucket by its tag.
@@ -118,8 +157,10 @@ impl Writeback {
 
     /// Somebody else's object has the key, and ours is elsewhere: a newer change meets theirs too.
     fn is_aside(&self, key: &ObjectKey, change: &Change) {
+        let changing = self.changing();
         self.note_done(key, change, None);
         self.pending().aside(key, change.number);
+        drop(changing);
         self.went_up.fetch_add(1, Ordering::AcqRel);
         if let Some(judge) = self.judge() {
             (judge.settled)(key);
@@ -135,8 +176,12 @@ impl Writeback {
             Err(StoreError::NotFound(_)) => return Ok(()),
             found => found?,
         };
-        let form = Some((found.size_bytes, found.attributes.user));
-        if form == change.form() && self.pending().waits(key, change.number) {
+        let Some(object) = &change.object else { return Ok(()) };
+        if object.is_made_of(&found.object) {
+            return Ok(());
+        }
+        let is_ours = self.is_same(Some(&found), Some(object)).await?;
+        if is_ours && self.pending().waits(key, change.number) {
             self.is_there(key, &change, Some(found.object.etag));
         }
         Ok(())
@@ -167,8 +212,14 @@ impl Writeback {
         {
             return Ok(copied);
         }
+        if let Some(early) = object.early.take(key)
+            && let Some(stored) = complete_early(early, key, &base).await?
+        {
+            return Ok(stored);
+        }
         let size = object.size_bytes();
         if size <= PART_BYTES {
+            let _memory = self.send_memory.take(size).await?;
             let body = self.bytes(object, 0..size).await?;
             let options = PutOptions { precondition: base, attributes, tags, ..PutOptions::default() };
             return self.bucket.put(key, body, options).await;
@@ -198,8 +249,12 @@ impl Writeback {
             return Ok(None);
         }
         let attributes = Some(object.described.attributes.clone());
-        let options =
-            CopyOptions { attributes, precondition: base.clone(), size_bytes: Some(there.size_bytes) };
+        let (precondition, size_bytes) = (base.clone(), Some(there.size_bytes));
+        // Tags may have been set while the copy waited.
+        let tags = &object.described.tags;
+        let are_same = tags.is_empty() && there.tag_count.is_none_or(|count| count == 0);
+        let tags = (!are_same).then(|| tags.clone());
+        let options = CopyOptions { attributes, tags, precondition, size_bytes };
         self.bucket.copy(from, to, options).await.map(Some)
     }
 
@@ -216,7 +271,7 @@ impl Writeback {
         parts.try_for_each_concurrent(PARTS_AT_ONCE, |part| part).await
     }
 
-    async fn send_part(
+    pub(super) async fn send_part(
         &self,
         object: &Waiting,
         upload: &dyn Multipart,
@@ -228,6 +283,7 @@ impl Writeback {
         {
             return upload.copy_part(number, from, within.clone()).await;
         }
+        let _memory = self.send_memory.take(range.end - range.start).await?;
         upload.put_part(number, self.bytes(object, range).await?).await
     }
 
@@ -247,14 +303,40 @@ impl Writeback {
         }
         let same = Precondition::Matches(object.described.etag.clone());
         let asked = Asked { precondition: &same, look: None };
-        self.change(key, &asked, Some((object.described.clone(), pieces)), Payload::default()).await
+        let object = NewObject::new(object.described.clone(), pieces);
+        self.change(key, &asked, Some(object), Payload::default()).await
     }
 
     async fn reclaim(&self) {
-        let (Some(me), Some(_)) = (self.me.upgrade(), self.log.last_unneeded()) else { return };
+        let is_due = self.log.is_worth_reclaiming() || self.log.bytes() > self.options.limit_bytes / 2;
+        let Some(me) = self.me.upgrade().filter(|_| is_due) else { return };
         if let Err(error) = blocking(move || me.log.reclaim()).await {
             tracing::warn!(%error, "a segment of the write-back log cannot be removed");
         }
+    }
+}
+
+/// Completes an upload that began before its object was complete. `None`: the object is sent anew.
+async fn complete_early(
+    early: EarlyUpload,
+    key: &ObjectKey,
+    base: &Precondition,
+) -> Result<Option<ObjectRef>> {
+    let upload = match early.finish().await {
+        Ok(upload) => upload,
+        Err(error) => {
+            tracing::debug!(%key, %error, "an object is sent anew from the write-back log");
+            return Ok(None);
+        }
+    };
+    let completed = upload.complete(base.clone()).await;
+    if completed.is_err() {
+        upload.abort().await.ok();
+    }
+    match completed {
+        // The parts do not fit each other, such as one that is too short.
+        Err(StoreError::Invalid(_)) => Ok(None),
+        completed => completed.map(Some),
     }
 }
 
@@ -271,7 +353,7 @@ async fn drain(me: Weak<Writeback>) {
         let at_once = writeback.at_once();
         while sending.len() < at_once
             && writeback.due_in().is_some_and(|due| due.is_zero())
-            && let Some((key, change)) = writeback.pending().next()
+            && let Some((key, change)) = writeback.next_due()
         {
             writeback.sending.fetch_add(1, Ordering::AcqRel);
             sending.spawn(send_one(writeback.clone(), key, change));
@@ -290,12 +372,13 @@ async fn drain(me: Weak<Writeback>) {
         tokio::select! {
             biased;
             Some(outcome) = sending.join_next() => {
-                let mut went_up = matches!(outcome, Ok(true));
+                let is_answered = |outcome: Result<Sent, _>| outcome.is_ok_and(|sent| sent != Sent::Failed);
+                let mut is_well = is_answered(outcome);
                 // What failed at the same time failed for the same reason, and costs one wait.
                 while let Some(outcome) = sending.try_join_next() {
-                    went_up |= matches!(outcome, Ok(true));
+                    is_well |= is_answered(outcome);
                 }
-                if went_up {
+                if is_well {
                     wait = WAITS.0;
                 } else {
                     tokio::time::sleep(wait).await;
@@ -308,18 +391,47 @@ async fn drain(me: Weak<Writeback>) {
     }
 }
 
-/// True if it is in the bucket; else it goes up again.
-async fn send_one(writeback: Arc<Writeback>, key: ObjectKey, change: Change) -> bool {
+/// Sends a change; one that fails goes up again later.
+async fn send_one(writeback: Arc<Writeback>, key: ObjectKey, change: Change) -> Sent {
     let sent = writeback.send(&key, &change).await;
+    let (number, failures) = (change.number, change.failures);
     drop(change);
     writeback.sending.fetch_sub(1, Ordering::AcqRel);
-    if let Err(error) = &sent {
-        tracing::warn!(%key, %error, "a change cannot go up; it stays in the write-back log and is tried again");
-        writeback.pending().ended(&key);
-    }
+    let outcome = match &sent {
+        Ok(()) => Sent::Up,
+        Err(error) => {
+            let is_refused = is_refusal(error);
+            if is_refused && failures == 0 {
+                tracing::error!(%key, %error, "the bucket refuses a change; it stays in the write-back log, and others go up");
+            } else {
+                tracing::warn!(%key, %error, failures, "a change cannot go up; it stays in the write-back log and is tried again");
+            }
+            let until = Instant::now() + wait_after(failures, is_refused);
+            writeback.pending().failed(&key, number, until, is_refused);
+            if is_refused { Sent::Refused } else { Sent::Failed }
+        }
+    };
     writeback.reclaim().await;
     writeback.trim_notes();
     // Whoever waits for this looks once it has ended.
     writeback.lighter.notify_waiters();
-    sent.is_ok()
+    outcome
+}
+
+/// How long a change waits that was tried in vain so often before.
+fn wait_after(failures: u32, is_refused: bool) -> Duration {
+    let longest = if is_refused { REFUSED_WAIT_MAX } else { WAITS.1 };
+    WAITS.0.saturating_mul(1 << failures.min(16)).min(longest)
+}
+
+/// Whether the bucket would answer the same again, and to this change alone.
+fn is_refusal(error: &StoreError) -> bool {
+    matches!(
+        error,
+        StoreError::Denied(_)
+            | StoreError::InvalidKey { .. }
+            | StoreError::Locked(_)
+            | StoreError::Unsupported(_)
+            | StoreError::Invalid(_)
+    )
 }

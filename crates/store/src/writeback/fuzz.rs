@@ -1,15 +1,17 @@
 //! The write-back log, as a damaged disk or somebody else may have left it.
 
-use super::log::{self, Found};
 use super::record;
+use super::scan::{Event, scan};
 
-/// A header that is read is written as one that is read as the same; a segment is read to its first damage, with every frame's
+/// A header that is read is written as one that is read as the same; a segment is read over all damage, with every frame's
 /// checksum made right, so that damage reaches what comes behind it.
 pub fn write_back_log(bytes: &[u8]) {
     if let Some(found) = record::decode(bytes) {
         let written = record::encode(&found, &[]);
-        assert_eq!(record::decode(&written[record::FRAME_BYTES..]).as_ref(), Some(&found));
-        segment(&record::encode(&found, &[bytes]));
+        assert_eq!(record::decode(&written[record::PLACED_BYTES..]).as_ref(), Some(&found));
+        let mut frame = record::encode(&found, &[bytes]);
+        record::place(&mut frame, 1, 0);
+        segment(&[&frame, bytes].concat());
     }
     segment(bytes);
 }
@@ -21,15 +23,19 @@ fn segment(bytes: &[u8]) {
         std::fs::create_dir_all(&dir)?;
         std::fs::write(dir.join(format!("{:016x}.log", 1)), bytes)?;
         let (mut end, mut count) = (0, 0);
-        let each = |found: Found| {
-            assert!(found.body.start > end && found.body.end <= bytes.len() as u64);
-            (end, count) = (found.body.end, count + 1);
+        let each = |event: Event| {
+            let range = match event {
+                Event::Found(found) => found.body,
+                Event::Damaged(damage) => damage.range,
+            };
+            assert!(range.start >= end && range.end <= bytes.len() as u64);
+            (end, count) = (range.end, count + 1);
             Ok(())
         };
-        if let Ok((segments, broken_at)) = log::scan(&dir, each) {
-            assert_eq!((segments.len(), broken_at.unwrap_or(bytes.len() as u64)), (1, end));
+        if let Ok(scanned) = scan(&dir, each) {
+            assert_eq!(scanned.segments.len(), 1);
         }
-        assert!(count <= bytes.len() / record::FRAME_BYTES);
+        assert!(count <= bytes.len() / record::PLACE_AT + 1);
         Ok(())
     };
     read().unwrap_or_else(|error| panic!("the target's own directory: {error}"));

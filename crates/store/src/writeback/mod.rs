@@ -8,11 +8,14 @@
 //! object then finds its bytes under the key that [`WritebackOptions::lost`] gives, or where a [`Judge`] says.
 //!
 //! Invariants: what was acknowledged is in the log until it is in the bucket; the bucket never has what the log could
-//! lose with the power, as it would then be taken for somebody else's; nothing is replaced in the bucket
-//! that a waiting object is made of; the log is no longer than its limit and one change.
+//! lose with the power, as it would then be taken for somebody else's, except a new object under a key of which the log has
+//! nothing else; nothing is replaced in the bucket that a waiting object is made of; the log is no longer than its limit,
+//! one change and a few segments that are about to be removed.
 
 mod asked;
+mod change;
 mod drain;
+mod early;
 #[cfg(feature = "fuzz")]
 pub(crate) mod fuzz;
 mod listing;
@@ -23,6 +26,8 @@ mod pending;
 mod record;
 mod replay;
 mod room;
+mod scan;
+mod unsynced;
 mod upload;
 
 use crate::{
@@ -30,17 +35,20 @@ use crate::{
     ObjectKey, ObjectMeta, ObjectRef, ObjectStore, Payload, Precondition, PutOptions, Result, StoreError,
     Tags, aliases::Aliases, blocking, byte_range,
 };
-use asked::{Asked, Look, check};
+use asked::{Asked, Look};
 use bytes::Bytes;
+use change::NewObject;
+use early::SendMemory;
 use futures_util::stream::BoxStream;
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use log::Log;
 use notes::Notes;
 use overtaken::Judged;
 pub use overtaken::{Judge, Outcome, Overtaken, Way};
-use pending::{Change, Pending, Piece, Waiting, slice};
-use record::{Described, PieceAt, Record};
-use replay::Replay;
+use pending::{Pending, Piece, Waiting, slice};
+use record::{Described, Record};
+use replay::{Replay, Replayed};
+pub use scan::rot;
 use std::collections::HashSet;
 use std::io;
 use std::path::Path;
@@ -48,10 +56,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 use upload::WaitingUpload;
-
-/// Longer bodies are appended before the record that describes them, in bytes.
-const BODY_BYTES_MAX: u64 = 64 << 10;
 
 /// How a log behaves.
 #[derive(Clone)]
@@ -73,6 +79,10 @@ pub struct WritebackOptions {
     pub keys_are_used_once: bool,
     /// Where our bytes go if somebody else changed the key in the bucket.
     pub lost: LostKey,
+    /// An object that comes in parts begins to go up while it is written once it has so many bytes.
+    pub early_bytes: u64,
+    /// Memory for bodies on their way to the bucket, in bytes.
+    pub memory_bytes: u64,
 }
 
 /// Gives the key under which bytes are kept that lost to somebody else's, from theirs and a random number.
@@ -94,6 +104,8 @@ pub struct Backlog {
     pub changes: usize,
     /// Their bytes.
     pub bytes: u64,
+    /// Changes that the bucket refuses for good, as far as is known.
+    pub refused: usize,
 }
 
 /// A store in front of another.
@@ -103,6 +115,9 @@ pub struct Writeback {
     bucket: Arc<dyn ObjectStore>,
     log: Log,
     pending: Mutex<Pending>,
+    /// See [`Writeback::changing`].
+    changing: Mutex<()>,
+    send_memory: SendMemory,
     notes: Notes,
     aliases: Mutex<Aliases>,
     next_change: AtomicU64,
@@ -120,6 +135,42 @@ pub struct Writeback {
     /// How many want everything up now.
     hurried: AtomicU64,
     judged: Mutex<Judged>,
+    damage: LogDamage,
+}
+
+/// What damage of the disk took from a log, as it was opened.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LogDamage {
+    /// Ranges of the log that cannot be read as they were written.
+    pub ranges: usize,
+    /// Their length in bytes.
+    pub bytes: u64,
+    /// Keys whose change is lost, as far as they are known.
+    pub keys: Vec<ObjectKey>,
+    /// Damaged segments of the past, kept as `*.damaged` in the log's directory.
+    pub files: usize,
+}
+
+impl LogDamage {
+    /// Reports what was lost.
+    fn of(dir: &Path, found: &Replayed) -> Self {
+        let mut keys = found.lost.clone();
+        for damage in &found.damages {
+            let key = match &damage.record {
+                Some(Record::Put { key, .. } | Record::Delete { key, .. }) => Some(key.clone()),
+                _ => None,
+            };
+            let (dir, key_shown) = (dir.display(), key.as_ref().map(ToString::to_string));
+            tracing::error!(%dir, segment = damage.segment, range = ?damage.range, key = key_shown,
+                "the write-back log is damaged here; what comes after it goes on, and the segment is kept");
+            keys.extend(key);
+        }
+        for key in &found.lost {
+            tracing::error!(%key, "a change is lost: its bytes were in a damaged part of the write-back log");
+        }
+        let bytes = found.damages.iter().map(|damage| damage.range.end - damage.range.start).sum();
+        Self { ranges: found.damages.len(), bytes, keys, files: log::damaged_files(dir) }
+    }
 }
 
 impl Writeback {
@@ -132,14 +183,18 @@ impl Writeback {
         entropy: Arc<Entropy>,
     ) -> io::Result<Arc<Self>> {
         let mut replay = Replay::default();
-        let log = Log::open(dir, |found| replay.one(found))?;
-        let (pending, last_change, notes) = replay.end()?;
+        let log = Log::open(dir, |event| replay.one(event))?;
+        let replayed = replay.end();
+        let damage = LogDamage::of(dir, &replayed);
+        let Replayed { pending, last_change, notes, .. } = replayed;
         log.reclaim()?;
         let writeback = Arc::new_cyclic(|me| Self {
             me: me.clone(),
             bucket,
             log,
             pending: Mutex::new(pending),
+            changing: Mutex::default(),
+            send_memory: SendMemory::new(options.memory_bytes),
             notes: Notes::of(notes),
             aliases: Mutex::default(),
             next_change: AtomicU64::new(last_change + 1),
@@ -152,6 +207,7 @@ impl Writeback {
             went_up: AtomicU64::new(0),
             hurried: AtomicU64::new(0),
             judged: Mutex::default(),
+            damage,
         });
         writeback.start();
         Ok(writeback)
@@ -165,15 +221,20 @@ impl Writeback {
         }
         let _lock = log::lock(dir)?;
         let mut replay = Replay::default();
-        log::scan(dir, |found| replay.one(found))?;
-        let (pending, _, notes) = replay.end()?;
+        scan::scan(dir, |event| replay.one(event))?;
+        let Replayed { pending, notes, .. } = replay.end();
         Ok(pending.len() + notes.len())
+    }
+
+    /// What damage of the disk took from the log, as it was opened.
+    pub fn damage(&self) -> &LogDamage {
+        &self.damage
     }
 
     /// What waits.
     pub fn backlog(&self) -> Backlog {
         let pending = self.pending();
-        Backlog { changes: pending.len(), bytes: pending.bytes() }
+        Backlog { changes: pending.len(), bytes: pending.bytes(), refused: pending.refused() }
     }
 
     /// The numbers of the log's files, and how many bytes of each survive the loss of power, as far as this process
@@ -182,14 +243,30 @@ impl Writeback {
         self.log.synced()
     }
 
-    /// Returns when nothing waits.
+    /// Returns when nothing waits, or only what the bucket refuses when it is asked once more.
     pub async fn drained(&self) {
+        self.hurried.fetch_add(1, Ordering::AcqRel);
+        let _hurry = Hurry(self);
+        self.pending().retry_refused(Instant::now());
+        self.woken.notify_one();
+        loop {
+            let lighter = self.lighter.notified();
+            if self.pending().is_settled() {
+                return;
+            }
+            lighter.await;
+        }
+    }
+
+    /// Returns when the bucket has every change that was made before the call, whatever comes meanwhile.
+    pub async fn drained_so_far(&self) {
+        let newest = self.next_change.load(Ordering::Acquire).saturating_sub(1);
         self.hurried.fetch_add(1, Ordering::AcqRel);
         let _hurry = Hurry(self);
         self.woken.notify_one();
         loop {
             let lighter = self.lighter.notified();
-            if self.pending().len() == 0 {
+            if self.pending().oldest().is_none_or(|oldest| oldest > newest) {
                 return;
             }
             lighter.await;
@@ -208,96 +285,6 @@ impl Writeback {
 
     fn aliases(&self) -> MutexGuard<'_, Aliases> {
         self.aliases.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Appends bytes of an object that is not described yet.
-    async fn append_bytes(&self, body: &Payload) -> Result<Vec<Piece>> {
-        if body.is_empty() {
-            return Ok(Vec::new());
-        }
-        let mut wait = self.begin_wait();
-        loop {
-            let lighter = self.lighter.notified();
-            match self.log.append(&Record::Bytes, body).map_err(failed) {
-                Err(StoreError::Full(full)) => self.wait_for_disk(full, lighter, &mut wait).await?,
-                appended => return appended.map(|(segment, range)| vec![Piece::Here(segment, range)]),
-            }
-        }
-    }
-
-    /// The one place where a change is made. The body comes after the pieces given.
-    async fn change(
-        &self,
-        key: &ObjectKey,
-        asked: &Asked<'_>,
-        object: Option<(Described, Vec<Piece>)>,
-        mut body: Payload,
-    ) -> Result<()> {
-        self.admit(body.len()).await?;
-        let mut object = object;
-        if let Some((_, pieces)) = &mut object
-            && body.len() > BODY_BYTES_MAX
-        {
-            // Not under the lock.
-            pieces.extend(self.append_bytes(&body).await?);
-            body = Payload::default();
-        }
-        let mut wait = self.begin_wait();
-        loop {
-            let lighter = self.lighter.notified();
-            match self.try_change(key, asked, object.as_ref(), &body) {
-                Err(StoreError::Full(full)) => self.wait_for_disk(full, lighter, &mut wait).await?,
-                changed => return changed,
-            }
-        }
-    }
-
-    /// The log has changes of a key in the order in which they are seen.
-    fn try_change(
-        &self,
-        key: &ObjectKey,
-        asked: &Asked<'_>,
-        object: Option<&(Described, Vec<Piece>)>,
-        body: &Payload,
-    ) -> Result<()> {
-        let mut pending = self.pending();
-        check(key, pending.seen(key), asked.precondition)?;
-        let never_there = pending.never_there(key, self.options.keys_are_used_once);
-        if let (None, Some(change)) = (object, never_there) {
-            let done = Record::Done { change, key: key.clone(), etag: None };
-            self.log.append(&done, &Payload::default()).map_err(failed)?;
-            pending.cancel(key);
-            return Ok(());
-        }
-        let base = self.base(&pending, key, asked);
-        let change = self.next_change.fetch_add(1, Ordering::Relaxed);
-        let record = match object {
-            None => Record::Delete { change, key: key.clone(), base: base.clone() },
-            Some((described, pieces)) => Record::Put {
-                change,
-                key: key.clone(),
-                base: base.clone(),
-                object: described.clone(),
-                pieces: places(pieces, body),
-            },
-        };
-        let (segment, range) = self.log.append(&record, body).map_err(failed)?;
-        let end = range.end;
-        let waiting = object.map(|(described, pieces)| {
-            let mut pieces = pieces.clone();
-            if !range.is_empty() {
-                pieces.push(Piece::Here(segment.clone(), range));
-            }
-            Arc::new(Waiting { described: described.clone(), pieces })
-        });
-        let change = Change::new(change, waiting, base, self.clock.now(), (segment, end));
-        let was_idle = pending.len() == 0;
-        pending.set(key.clone(), change);
-        // Who sends changes up knows of the oldest, and looks again when that is due.
-        if was_idle || self.is_urgent(pending.len()) {
-            self.woken.notify_one();
-        }
-        Ok(())
     }
 
     /// Whether changes go up without delay, where so many wait.
@@ -476,7 +463,7 @@ impl ObjectStore for Writeback {
         let asked = self.check_there(key, &options.precondition).await?;
         let described = self.describe(options.attributes, options.tags);
         let object = reference(key, &described);
-        self.change(key, &asked, Some((described, Vec::new())), body).await?;
+        self.change(key, &asked, Some(NewObject::new(described, Vec::new())), body).await?;
         Ok(object)
     }
 
@@ -491,14 +478,15 @@ impl ObjectStore for Writeback {
     }
 
     async fn copy(&self, from: &ObjectRef, to: &ObjectKey, options: CopyOptions) -> Result<ObjectRef> {
-        if from.key == *to && options.attributes.is_none() {
+        if from.key == *to && options.attributes.is_none() && options.tags.is_none() {
             return Err(StoreError::Invalid("a copy of an object onto itself changes nothing".into()));
         }
         let Source { pieces, attributes, tags, held: _held } = self.source(from).await?;
         let asked = self.check_there(to, &options.precondition).await?;
+        let tags = options.tags.unwrap_or(tags);
         let described = self.describe(options.attributes.unwrap_or(attributes), tags);
         let object = reference(to, &described);
-        self.change(to, &asked, Some((described, pieces)), Payload::default()).await?;
+        self.change(to, &asked, Some(NewObject::new(described, pieces)), Payload::default()).await?;
         Ok(object)
     }
 
@@ -528,10 +516,8 @@ impl ObjectStore for Writeback {
             let described = Described { tags: tags.clone(), ..waiting.described.clone() };
             let same = Precondition::Matches(waiting.described.etag.clone());
             let asked = Asked { precondition: &same, look: None };
-            match self
-                .change(key, &asked, Some((described, waiting.pieces.clone())), Payload::default())
-                .await
-            {
+            let object = NewObject::new(described, waiting.pieces.clone());
+            match self.change(key, &asked, Some(object), Payload::default()).await {
                 Err(StoreError::PreconditionFailed(_)) => {}
                 changed => return changed,
             }
@@ -585,16 +571,6 @@ impl Drop for Hurry<'_> {
 
 fn reference(key: &ObjectKey, described: &Described) -> ObjectRef {
     ObjectRef::new(key.clone(), described.etag.clone())
-}
-
-/// Where the log says that pieces are, and the body after them.
-fn places(pieces: &[Piece], body: &Payload) -> Vec<PieceAt> {
-    let place = |piece: &Piece| match piece {
-        Piece::Here(segment, range) => PieceAt::Here { segment: segment.number, range: range.clone() },
-        Piece::There(object, range) => PieceAt::There { object: object.clone(), range: range.clone() },
-    };
-    let body = (!body.is_empty()).then_some(PieceAt::Body);
-    pieces.iter().map(place).chain(body).collect()
 }
 
 fn closed() -> StoreError {

@@ -115,18 +115,15 @@ impl Writeback {
     pub(super) async fn send_over(&self, key: &ObjectKey, change: &Change) -> Result<Went> {
         for _ in 0..ATTEMPTS_MAX {
             let found = self.bucket.find(key).await?;
-            if form(found.as_ref()) == change.form() {
+            if self.is_same(found.as_ref(), change.object.as_deref()).await? {
                 return Ok(Went::Up(found.map(|found| found.object.etag)));
             }
-            if change.follows(&form(found.as_ref())) {
+            if self.follows(change, found.as_ref()).await? {
                 // Ours too: it got there, and the process ended before it could say so.
                 return self.apply(key, change, exactly(found.as_ref())).await.map(Went::Up);
             }
-            let object = match &change.object {
-                Some(object) if !(key.as_bytes().ends_with(b"/") && object.size_bytes() == 0) => object,
-                // Nothing of ours could be lost, which is a deletion or only says that there is a directory: theirs stays.
-                _ => return Ok(Went::Aside),
-            };
+            // Nothing of ours could be lost, which is a deletion or only says that there is a directory: theirs stays.
+            let Some(object) = kept_object(key, change) else { return Ok(Went::Aside) };
             if self.is_judge_to_come() {
                 return Err(StoreError::Unavailable("nobody can say yet whose object stays".into()));
             }
@@ -143,6 +140,80 @@ impl Writeback {
             }
         }
         Err(StoreError::PreconditionFailed(key.clone()))
+    }
+
+    /// Whether what was found is what a change makes of its key: an object of the same length and metadata may still be another
+    /// client's, so the bytes are compared. Bytes of ours that are gone, because the object they come from was replaced, prove
+    /// nothing and hold nobody up: they could not be kept anyway.
+    pub(super) async fn is_same(&self, found: Option<&ObjectMeta>, ours: Option<&Waiting>) -> Result<bool> {
+        let (found, ours) = match (found, ours) {
+            (Some(found), Some(ours)) => (found, ours),
+            (found, ours) => return Ok(found.is_none() && ours.is_none()),
+        };
+        let size = ours.size_bytes();
+        if found.size_bytes != size || found.attributes.user != ours.described.attributes.user {
+            return Ok(false);
+        }
+        for start in (0..size).step_by(PART_BYTES as usize) {
+            let mut at = start;
+            for piece in slice(&ours.pieces, &(start..size.min(start + PART_BYTES))) {
+                let range = at..at + piece.len();
+                at = range.end;
+                let Some(expected) = self.read_if_there(piece).await? else { continue };
+                let theirs = self.read_if_there(Piece::There(found.object.clone(), range)).await?;
+                if theirs.is_none_or(|theirs| theirs != expected) {
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// The bytes of a piece, unless the object they are in is gone.
+    async fn read_if_there(&self, piece: Piece) -> Result<Option<Vec<u8>>> {
+        let read = async { self.read(vec![piece]).await?.try_collect::<Vec<_>>().await };
+        match read.await {
+            Ok(bytes) => Ok(Some(bytes.concat())),
+            Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether an earlier change of the same key left there what was found.
+    async fn follows(&self, change: &Change, found: Option<&ObjectMeta>) -> Result<bool> {
+        for earlier in change.earlier() {
+            if self.is_same(found, earlier).await? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// The bucket refuses a change for good: ours goes where it can be found, as after a conflict.
+    pub(super) async fn give_way(
+        &self,
+        key: &ObjectKey,
+        change: &Change,
+        refusal: StoreError,
+    ) -> Result<Went> {
+        let Some(object) = kept_object(key, change) else {
+            tracing::error!(%key, %refusal, "a deletion or a directory that the bucket refuses is given up");
+            return Ok(Went::Aside);
+        };
+        if self.is_judge_to_come() {
+            return Err(refusal);
+        }
+        // Whether the bucket may be asked or not, what it has stays.
+        let theirs = self.bucket.find(key).await.ok().flatten().map(|found| found.object);
+        let is_complete = self.is_complete(object).await?;
+        let there = (self.options.lost)(key, self.entropy.next_u64());
+        let overtaken = Overtaken { key: key.clone(), theirs, is_complete };
+        let went = self.step_aside(overtaken, object, &there).await;
+        if went.is_ok() {
+            tracing::error!(%key, kept = %there, %refusal, "the bucket refuses an object: its bytes are kept under another key");
+        }
+        // What is refused there as well stays in the log.
+        went.map_err(|_| refusal)
     }
 
     fn way(&self, overtaken: &Overtaken) -> Way {
@@ -164,6 +235,10 @@ impl Writeback {
         if !overtaken.is_complete && !object.has_bytes_here() {
             tracing::warn!(key = %overtaken.key, "nothing is kept: another client replaced or deleted what was moved or copied here");
             return Ok(Went::Aside);
+        }
+        if *there == overtaken.key {
+            // Ours would replace theirs.
+            return Err(StoreError::Invalid(format!("'{there}' is too long to be kept under another name")));
         }
         let ours = match overtaken.is_complete {
             true => self.store(there, object, Precondition::None).await?,
@@ -268,9 +343,9 @@ impl Writeback {
     }
 }
 
-/// What tells whose object was found.
-fn form(found: Option<&ObjectMeta>) -> super::pending::Form {
-    found.map(|found| (found.size_bytes, found.attributes.user.clone()))
+/// The object of a change, if it is one that must not be lost: a directory's marker says nothing that theirs does not.
+fn kept_object<'c>(key: &ObjectKey, change: &'c Change) -> Option<&'c Waiting> {
+    change.object.as_deref().filter(|object| !(key.as_bytes().ends_with(b"/") && object.size_bytes() == 0))
 }
 
 fn exactly(found: Option<&ObjectMeta>) -> Precondition {

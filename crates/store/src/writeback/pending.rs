@@ -1,20 +1,26 @@
 //! What the bucket does not have yet: for each key its newest change. Pure state; no I/O.
 //!
 //! Changes of one key replace each other, so that only the newest goes up; one that goes up while another comes stays
-//! until the outcome is known. A change waits while others read, out of the bucket, the object that it would replace.
+//! until the outcome is known. A change waits while others read, out of the bucket, the object that it would replace. A change
+//! whose attempt failed waits apart from the queue, so that no others wait behind it.
 
+use super::early::Early;
 use super::log::Segment;
 use super::record::Described;
+use super::unsynced::UnsyncedKeys;
 use crate::{ETag, ObjectKey, ObjectMeta, ObjectRef, Precondition, Timestamp};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::{Bound, Range};
 use std::sync::Arc;
+use tokio::time::Instant;
 
 /// An object that is not in the bucket yet.
 #[derive(Debug)]
 pub(super) struct Waiting {
     pub(super) described: Described,
     pub(super) pieces: Vec<Piece>,
+    /// An upload that the bucket has parts of already.
+    pub(super) early: Early,
 }
 
 /// Where bytes of a waiting object are.
@@ -82,6 +88,13 @@ impl Waiting {
         there.collect()
     }
 
+    /// Whether this very object of the bucket is one that it is made of.
+    pub(super) fn is_made_of(&self, object: &ObjectRef) -> bool {
+        self.pieces.iter().any(|piece| {
+            matches!(piece, Piece::There(there, _) if there.key == object.key && there.etag == object.etag)
+        })
+    }
+
     /// Whether any of it is in the log.
     pub(super) fn has_bytes_here(&self) -> bool {
         self.bytes_here() > 0
@@ -105,14 +118,25 @@ pub(super) struct Change {
     pub(super) made_at: Timestamp,
     /// Where the record is, held for as long as it counts, and where it ends. `None`: it counts no more.
     record: Option<(Arc<Segment>, u64)>,
+    /// The log has nothing else of the key that a loss of power could bring back.
+    pub(super) is_alone: bool,
     /// It may be in the bucket already.
     is_tried: bool,
-    /// Earlier changes of the key that may be in the bucket.
-    earlier: Vec<Form>,
+    /// Objects of earlier changes of the key that may be in the bucket; `None`: a deletion.
+    earlier: Vec<Option<Arc<Waiting>>>,
+    /// Attempts that failed.
+    pub(super) failures: u32,
+    /// When it is tried again after a failure.
+    delayed: Option<Delay>,
 }
 
-/// What tells a change's outcome from other clients': length and user metadata, or that nothing is there.
-pub(super) type Form = Option<(u64, BTreeMap<String, String>)>;
+/// The wait after an attempt that failed.
+#[derive(Debug, Clone, Copy)]
+struct Delay {
+    until: Instant,
+    /// The bucket's answer was one that does not change by itself.
+    is_refused: bool,
+}
 
 /// So many earlier changes of a key are known, the newest ones.
 const EARLIER_MAX: usize = 16;
@@ -126,7 +150,8 @@ impl Change {
         record: (Arc<Segment>, u64),
     ) -> Self {
         let record = Some(record);
-        Self { number, object, base, made_at, record, is_tried: false, earlier: Vec::new() }
+        let (is_alone, is_tried, earlier, failures, delayed) = (false, false, Vec::new(), 0, None);
+        Self { number, object, base, made_at, record, is_alone, is_tried, earlier, failures, delayed }
     }
 
     /// Whether it may be in the bucket already, where it replaced an object that it is made of.
@@ -145,19 +170,14 @@ impl Change {
             let there = ObjectRef::new(key.clone(), etag.unwrap_or(&object.described.etag).clone());
             let size = object.size_bytes();
             let pieces = if size > 0 { vec![Piece::There(there, 0..size)] } else { Vec::new() };
-            Arc::new(Waiting { described: object.described.clone(), pieces })
+            Arc::new(Waiting { described: object.described.clone(), pieces, early: Early::default() })
         });
         Self { object, record: None, ..self }
     }
 
-    pub(super) fn form(&self) -> Form {
-        let object = self.object.as_ref()?;
-        Some((object.size_bytes(), object.described.attributes.user.clone()))
-    }
-
-    /// Whether an earlier change of the same key left this in the bucket.
-    pub(super) fn follows(&self, found: &Form) -> bool {
-        self.earlier.contains(found)
+    /// What earlier changes of the same key may have left in the bucket, the newest first.
+    pub(super) fn earlier(&self) -> impl Iterator<Item = Option<&Waiting>> {
+        self.earlier.iter().rev().map(Option::as_deref)
     }
 
     /// One that an earlier process made, which may have sent it.
@@ -172,6 +192,10 @@ pub(super) struct Pending {
     keys: BTreeMap<ObjectKey, Change>,
     /// Keys in the order of their newest changes.
     queue: BTreeMap<u64, ObjectKey>,
+    /// Those of the queue of which no attempt has failed.
+    fresh: BTreeMap<u64, ObjectKey>,
+    /// The others, by the time of the next attempt.
+    delayed: BTreeMap<(Instant, u64), ObjectKey>,
     /// How many waiting objects are made of an object in the bucket.
     readers: HashMap<ObjectKey, usize>,
     /// Changes on their way up, by key: the bucket has, or will have, their outcome.
@@ -181,11 +205,17 @@ pub(super) struct Pending {
     looks: usize,
     /// What went up during them.
     just_done: BTreeMap<ObjectKey, Change>,
+    pub(super) unsynced: UnsyncedKeys,
 }
 
 impl Pending {
     pub(super) fn get(&self, key: &ObjectKey) -> Option<&Change> {
         self.keys.get(key)
+    }
+
+    /// Whether no change of a key waits or is on its way up.
+    pub(super) fn is_free(&self, key: &ObjectKey) -> bool {
+        !self.keys.contains_key(key) && !self.going_up.contains_key(key)
     }
 
     /// A look at the bucket begins: until it ends, what goes up is seen as waiting.
@@ -238,9 +268,49 @@ impl Pending {
         }
     }
 
-    /// When the oldest change was made.
+    /// How many changes the bucket refuses, as far as is known.
+    pub(super) fn refused(&self) -> usize {
+        self.delayed.values().filter(|key| self.is_refused(key)).count()
+    }
+
+    fn is_refused(&self, key: &ObjectKey) -> bool {
+        let delay = self.keys.get(key).and_then(|change| change.delayed);
+        delay.is_some_and(|delay| delay.is_refused) && !self.going_up.contains_key(key)
+    }
+
+    /// Whether nothing waits but what the bucket refuses.
+    pub(super) fn is_settled(&self) -> bool {
+        self.fresh.is_empty() && self.delayed.values().all(|key| self.is_refused(key))
+    }
+
+    /// What was refused is tried again now.
+    pub(super) fn retry_refused(&mut self, now: Instant) {
+        let refused = self.delayed.iter().filter(|(_, key)| self.is_refused(key));
+        for ((until, number), key) in refused.map(|(at, key)| (*at, key.clone())).collect::<Vec<_>>() {
+            self.delayed.remove(&(until, number));
+            self.delayed.insert((now, number), key.clone());
+            if let Some(change) = self.keys.get_mut(&key) {
+                change.delayed = Some(Delay { until: now, is_refused: false });
+            }
+        }
+    }
+
+    /// The number of the oldest change that the bucket may not have.
+    pub(super) fn oldest(&self) -> Option<u64> {
+        let going_up = self.going_up.values().map(|change| change.number);
+        going_up.chain(self.queue.keys().next().copied()).min()
+    }
+
+    /// When the oldest change was made that has not been tried in vain and is not on its way.
     pub(super) fn oldest_at(&self) -> Option<Timestamp> {
-        Some(self.keys.get(self.queue.values().next()?)?.made_at)
+        let key = self.fresh.values().find(|key| !self.going_up.contains_key(*key))?;
+        Some(self.keys.get(key)?.made_at)
+    }
+
+    /// When the next change is due that was tried in vain.
+    pub(super) fn retry_at(&self) -> Option<Instant> {
+        let waits = self.delayed.iter().find(|(_, key)| !self.going_up.contains_key(*key));
+        waits.map(|((until, _), _)| *until)
     }
 
     /// When the newest change was made.
@@ -267,7 +337,7 @@ impl Pending {
         if let Some(waiting) = self.keys.get(&key) {
             change.earlier.clone_from(&waiting.earlier);
             if waiting.is_tried {
-                change.earlier.push(waiting.form());
+                change.earlier.push(waiting.object.clone());
                 let surplus = change.earlier.len().saturating_sub(EARLIER_MAX);
                 change.earlier.drain(..surplus);
             }
@@ -275,14 +345,19 @@ impl Pending {
         self.drop_newest(&key);
         self.count(&key, &change, 1);
         self.queue.insert(change.number, key.clone());
+        self.fresh.insert(change.number, key.clone());
         self.bytes += change.object.as_ref().map_or(0, |object| object.bytes_here());
         self.keys.insert(key, change);
     }
 
-    /// The oldest change that may go up, on its way from now on.
-    pub(super) fn next(&mut self) -> Option<(ObjectKey, Change)> {
+    /// The change that goes up next, on its way from now on: the oldest, or one that was tried in vain and is due. One of those
+    /// comes first while none is on its way, so neither kind waits for the other's end.
+    pub(super) fn next(&mut self, now: Instant) -> Option<(ObjectKey, Change)> {
         let may = |key: &&ObjectKey| !self.going_up.contains_key(*key) && !self.readers.contains_key(*key);
-        let key = self.queue.values().find(may)?.clone();
+        let fresh = || self.fresh.values().find(may);
+        let again = || self.delayed.range(..=(now, u64::MAX)).map(|(_, key)| key).find(may);
+        let is_retrying = self.going_up.values().any(|change| change.failures > 0);
+        let key = if is_retrying { fresh().or_else(again) } else { again().or_else(fresh) }?.clone();
         let newest = self.keys.get_mut(&key)?;
         newest.is_tried = true;
         let change = newest.clone();
@@ -340,7 +415,19 @@ impl Pending {
         }
     }
 
-    /// A change did not get there; it is tried again.
+    /// A change did not get there, and is tried again then, unless a newer one has come.
+    pub(super) fn failed(&mut self, key: &ObjectKey, number: u64, until: Instant, is_refused: bool) {
+        self.ended(key);
+        let Some(newest) = self.keys.get_mut(key).filter(|newest| newest.number == number) else { return };
+        self.fresh.remove(&number);
+        if let Some(delay) = newest.delayed.replace(Delay { until, is_refused }) {
+            self.delayed.remove(&(delay.until, number));
+        }
+        newest.failures += 1;
+        self.delayed.insert((until, number), key.clone());
+    }
+
+    /// The attempt to send a change has ended.
     pub(super) fn ended(&mut self, key: &ObjectKey) {
         if let Some(change) = self.going_up.remove(key) {
             self.count(key, &change, -1);
@@ -363,6 +450,10 @@ impl Pending {
     fn drop_newest(&mut self, key: &ObjectKey) -> Option<Change> {
         let change = self.keys.remove(key)?;
         self.queue.remove(&change.number);
+        self.fresh.remove(&change.number);
+        if let Some(delay) = change.delayed {
+            self.delayed.remove(&(delay.until, change.number));
+        }
         self.bytes -= change.object.as_ref().map_or(0, |object| object.bytes_here());
         self.count(key, &change, -1);
         Some(change)

@@ -1,17 +1,23 @@
 //! What the log says, record by record.
 //!
-//! A frame is: magic (4 bytes), CRC-32C of all that follows (4), header length (4), body length (8), header, body; numbers
-//! little-endian. The header says what was asked, the body is bytes that objects consist of. `docs/format.md` has the
-//! fields.
+//! A frame is: magic (4 bytes), CRC-32C of the lengths, header and body (4), header length (4), body length (8), CRC-32C of the
+//! frame's place and of everything before (4), header, body; numbers little-endian. Frames of older versions, and the first of
+//! each segment, have another magic and no check of the place. The header says what was asked, the body is bytes that objects
+//! consist of. `docs/format.md` has the fields.
 
 use crate::wire::{Crc, Sink, Source};
 use crate::{Attributes, ETag, ObjectKey, ObjectRef, Precondition, Tags, Timestamp};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-const MAGIC: [u8; 4] = *b"TWB1";
-/// Length of what comes before header and body.
-pub(super) const FRAME_BYTES: usize = 20;
+/// The magic of frames with a check of their place.
+pub(super) const MAGIC: [u8; 4] = *b"TWB2";
+/// The magic of frames without one.
+const MAGIC_UNPLACED: [u8; 4] = *b"TWB1";
+/// Where the check of the place is, which is the length of a head without it.
+pub(super) const PLACE_AT: usize = 20;
+/// Length of a head with a check of its place, in bytes.
+pub(super) const PLACED_BYTES: usize = 24;
 /// No header is longer: attributes have 2 KB, and an object of 10,000 parts as many pieces.
 const HEADER_BYTES_MAX: usize = 64 << 20;
 
@@ -38,6 +44,8 @@ pub(super) enum Record {
     NotesDone { number: u64 },
     /// A change is in the bucket; the object has this tag there.
     Done { change: u64, key: ObjectKey, etag: Option<ETag> },
+    /// The first record of a segment: which segment came before, and where it ended then.
+    Begin { previous: u64, end: u64 },
 }
 
 /// A pending object without its bytes.
@@ -60,31 +68,87 @@ pub(super) enum PieceAt {
     There { object: ObjectRef, range: Range<u64> },
 }
 
-/// The frame and header of a record with a body of so many bytes, whose CRC is completed by `body`.
+/// The head and header of a record with a body, before it is known where the frame goes.
 pub(super) fn encode(record: &Record, body: &[&[u8]]) -> Vec<u8> {
     let mut header = Sink::default();
     header.record(record);
     let body_bytes: u64 = body.iter().map(|piece| piece.len() as u64).sum();
-    let mut checked = Vec::with_capacity(12 + header.0.len());
-    checked.extend((header.0.len() as u32).to_le_bytes());
-    checked.extend(body_bytes.to_le_bytes());
-    checked.extend(&header.0);
+    let mut frame = Vec::with_capacity(PLACED_BYTES + header.0.len());
+    frame.extend(MAGIC);
+    frame.extend([0; 4]);
+    frame.extend((header.0.len() as u32).to_le_bytes());
+    frame.extend(body_bytes.to_le_bytes());
+    frame.extend([0; 4]);
     let mut crc = Crc::default();
-    crc.add(&checked);
+    crc.add(&frame[8..PLACE_AT]);
+    crc.add(&header.0);
     body.iter().for_each(|piece| crc.add(piece));
-    [&MAGIC[..], &crc.sum().to_le_bytes(), &checked].concat()
+    frame[4..8].copy_from_slice(&crc.sum().to_le_bytes());
+    frame.extend(header.0);
+    frame
 }
 
-/// The lengths of header and body, from the beginning of a frame; `None`: this is no frame.
-pub(super) fn lengths(frame: &[u8; FRAME_BYTES]) -> Option<(usize, u64)> {
-    let header = u32::from_le_bytes(frame[8..12].try_into().ok()?) as usize;
-    let body = u64::from_le_bytes(frame[12..20].try_into().ok()?);
-    (frame[..4] == MAGIC && header <= HEADER_BYTES_MAX).then_some((header, body))
+/// Writes into an encoded frame where it goes.
+pub(super) fn place(frame: &mut [u8], segment: u64, at: u64) {
+    let check = place_check(&frame[..PLACE_AT], segment, at);
+    frame[PLACE_AT..PLACED_BYTES].copy_from_slice(&check);
 }
 
-/// The checksum that a frame says.
-pub(super) fn checksum(frame: &[u8; FRAME_BYTES]) -> u32 {
-    u32::from_le_bytes([frame[4], frame[5], frame[6], frame[7]])
+/// The first frame of a segment, which versions before this format refuse as one of a newer Tenon.
+pub(super) fn encode_begin(previous: u64, end: u64) -> Vec<u8> {
+    let mut frame = encode(&Record::Begin { previous, end }, &[]);
+    frame[..4].copy_from_slice(&MAGIC_UNPLACED);
+    frame.drain(PLACE_AT..PLACED_BYTES);
+    frame
+}
+
+fn place_check(head: &[u8], segment: u64, at: u64) -> [u8; 4] {
+    let mut crc = Crc::default();
+    crc.add(&segment.to_le_bytes());
+    crc.add(&at.to_le_bytes());
+    crc.add(head);
+    crc.sum().to_le_bytes()
+}
+
+/// What a head says of its frame.
+#[derive(Debug)]
+pub(super) struct Head {
+    pub(super) head_bytes: usize,
+    pub(super) header_bytes: usize,
+    body_bytes: u64,
+    pub(super) checksum: u32,
+    /// The lengths as they are in the head.
+    pub(super) lengths: [u8; 12],
+    /// The head is undamaged and was written for this place.
+    pub(super) is_placed: bool,
+}
+
+impl Head {
+    /// Where the frame ends that begins there.
+    pub(super) fn end(&self, at: u64) -> Option<u64> {
+        at.checked_add((self.head_bytes + self.header_bytes) as u64)?.checked_add(self.body_bytes)
+    }
+}
+
+/// What the bytes of a head may mean, the most likely first: a damaged magic leaves both forms open.
+pub(super) fn heads(bytes: &[u8], segment: u64, at: u64) -> Vec<Head> {
+    let is_placed = bytes.get(PLACE_AT..PLACED_BYTES).is_some_and(|check| {
+        bytes.starts_with(&MAGIC) && *check == place_check(&bytes[..PLACE_AT], segment, at)
+    });
+    let forms: &[usize] = match bytes {
+        [b'T', b'W', b'B', b'2', ..] => &[PLACED_BYTES],
+        [b'T', b'W', b'B', b'1', ..] => &[PLACE_AT],
+        _ => &[PLACED_BYTES, PLACE_AT],
+    };
+    let head = |head_bytes: &usize| {
+        let lengths: [u8; 12] = bytes.get(8..PLACE_AT)?.try_into().ok()?;
+        let header_bytes = u32::from_le_bytes(bytes.get(8..12)?.try_into().ok()?) as usize;
+        let body_bytes = u64::from_le_bytes(bytes.get(12..PLACE_AT)?.try_into().ok()?);
+        let checksum = u32::from_le_bytes(bytes.get(4..8)?.try_into().ok()?);
+        let head = Head { head_bytes: *head_bytes, header_bytes, body_bytes, checksum, lengths, is_placed };
+        (header_bytes <= HEADER_BYTES_MAX).then_some(head)
+    };
+    forms.iter().filter_map(head).collect()
 }
 
 /// The record of a header; `None` if it is damaged, or of a newer Tenon.
@@ -100,6 +164,10 @@ impl Sink {
             Record::Bytes => self.0.push(0),
             Record::Note { number } => self.numbered(4, *number),
             Record::NotesDone { number } => self.numbered(5, *number),
+            Record::Begin { previous, end } => {
+                self.numbered(6, *previous);
+                self.number(*end);
+            }
             Record::Put { change, key, base, object, pieces } => {
                 self.0.push(1);
                 self.number(*change);
@@ -189,6 +257,7 @@ impl Source<'_> {
             }),
             4 => Some(Record::Note { number: self.number()? }),
             5 => Some(Record::NotesDone { number: self.number()? }),
+            6 => Some(Record::Begin { previous: self.number()?, end: self.number()? }),
             _ => None,
         }
     }
@@ -267,20 +336,26 @@ mod tests {
             Record::NotesDone { number: 9 },
             Record::Delete { change: 8, key: key.clone(), base: Precondition::Absent },
             Record::Done { change: 8, key, etag: None },
+            Record::Begin { previous: 4, end: 77 },
         ]
     }
 
     #[test]
     fn records_come_back_and_damage_is_seen() {
         for record in records() {
-            let frame = encode(&record, &[b"bo", b"dy"]);
-            let (head, header) = frame.split_first_chunk::<FRAME_BYTES>().unwrap();
-            assert_eq!(lengths(head), Some((header.len(), 4)));
+            let mut frame = encode(&record, &[b"bo", b"dy"]);
+            place(&mut frame, 5, 60);
+            let header = &frame[PLACED_BYTES..];
+            assert!(!heads(&frame, 5, 61)[0].is_placed && !heads(&frame, 6, 60)[0].is_placed);
+            let [head] = &heads(&frame, 5, 60)[..] else { panic!() };
+            assert!(head.is_placed && head.header_bytes == header.len());
+            assert_eq!(head.end(60), Some(60 + frame.len() as u64 + 4));
             assert_eq!(decode(header), Some(record));
             let mut crc = Crc::default();
-            crc.add(&frame[8..]);
+            crc.add(&head.lengths);
+            crc.add(header);
             crc.add(b"body");
-            assert_eq!(checksum(head), crc.sum());
+            assert_eq!(head.checksum, crc.sum());
             for end in 0..header.len() {
                 assert_eq!(decode(&header[..end]), None);
             }

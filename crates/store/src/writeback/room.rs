@@ -1,7 +1,7 @@
 //! Room in the log: who changes something waits for it while something goes up, and not for ever.
 
 use super::Writeback;
-use crate::{Result, StoreError};
+use crate::{Result, StoreError, blocking};
 use std::sync::atomic::Ordering;
 use tokio::sync::futures::Notified;
 use tokio::time::Instant;
@@ -50,6 +50,12 @@ impl Writeback {
         if !std::mem::replace(&mut wait.has_asked, true)
             && let Some(me) = self.me.upgrade()
             && me.forget_all_notes().await
+        {
+            return Ok(());
+        }
+        if self.log.last_unneeded().is_some()
+            && let Some(me) = self.me.upgrade()
+            && blocking(move || me.log.reclaim()).await.is_ok()
         {
             return Ok(());
         }

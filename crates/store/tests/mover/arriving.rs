@@ -1,9 +1,14 @@
 //! What happens to objects at the moment at which they arrive.
 
-use super::{World, contents, expected, key, put};
+use super::{World, contents, expected, key, options, put};
+use std::sync::Arc;
 use std::time::Duration;
+use store::memory::MemoryStore;
+use store::mover::Mover;
 use store::wrap::{Fault, Operation, Rule};
-use store::{ObjectStore as _, Precondition, StoreError};
+use store::writeback::{Writeback, WritebackOptions};
+use store::{Entropy, ObjectStore as _, Precondition, StoreError, SystemClock};
+use tempfile::TempDir;
 
 /// Who deleted an object as it arrived deleted what somebody had stored at its old place since (world 4320 of both sides).
 #[tokio::test(start_paused = true)]
@@ -44,4 +49,42 @@ async fn what_could_not_be_deleted_where_it_arrived_still_shows() {
     assert_eq!(contents(&*world.mover).await, expected(&[]));
     world.mover.arrived().await;
     assert_eq!(contents(&world.memory).await, expected(&[]));
+}
+
+/// The journal said that a move was done before the write-back log below was synced, which had the copy and the deletion: after the
+/// loss of power the object was at its old key, and nothing knew that it had been renamed (world of files 444).
+#[tokio::test(start_paused = true)]
+async fn a_move_is_done_once_the_log_below_keeps_it() {
+    let dir = TempDir::new().unwrap();
+    let (moves, log) = (dir.path().join("moves"), dir.path().join("log"));
+    let memory = MemoryStore::new(Arc::new(SystemClock));
+    let a = put(&memory, "a", "one").await;
+    let options_below = WritebackOptions {
+        limit_bytes: 1 << 30,
+        limit_changes: 1 << 20,
+        patience: Duration::from_secs(60),
+        delay: Duration::from_secs(3600),
+        checks_at_once: true,
+        shared: Arc::new(|_| false),
+        keys_are_used_once: false,
+        lost: Arc::new(|key, _| key.clone()),
+        early_bytes: 1 << 20,
+        memory_bytes: 1 << 20,
+    };
+    let (clock, entropy) = (Arc::new(SystemClock), Arc::new(Entropy::new(2)));
+    let below = Writeback::open(&log, Arc::new(memory.clone()), options_below, clock, entropy).unwrap();
+    let mover = Mover::open(&moves, below.clone(), options(), Arc::new(Entropy::new(1))).unwrap();
+    mover
+        .rename_object(&a, &key("b"), &Precondition::Absent, false, |renamed| {
+            Ok::<_, StoreError>(renamed.clone())
+        })
+        .await
+        .unwrap();
+    mover.arrived().await;
+    while mover.synced() < std::fs::metadata(&moves).unwrap().len() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    for (number, synced) in below.synced() {
+        assert_eq!(synced, std::fs::metadata(log.join(format!("{number:016x}.log"))).unwrap().len());
+    }
 }

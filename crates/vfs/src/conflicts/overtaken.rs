@@ -43,7 +43,7 @@ impl Filesystem {
 
     fn way(&self, overtaken: &Overtaken) -> Way {
         let key = &overtaken.key;
-        // A path too long to be kept aside under its name stays where it was, as the newer one.
+        // Where the volume's prefix leaves no room for a name in `lost+found`, this gives the key itself, and the change waits.
         let lost =
             || lost_key(&self.config.prefix, key, self.entropy.next_u64()).unwrap_or_else(|_| key.clone());
         match (self.config.conflicts, &overtaken.theirs) {
@@ -81,7 +81,7 @@ impl Filesystem {
 
     /// Brings the names to agree with what a key has now.
     pub(super) async fn look_at_key(&self, key: &ObjectKey) -> Result<()> {
-        let looked_at = self.now();
+        let looked_at = self.moment();
         let found = self.store.find(key).await?;
         self.reconcile(key, found.as_ref(), looked_at).await
     }

@@ -29,7 +29,9 @@ impl Filesystem {
         self.writable()?;
         let mut conflict = self.conflict(id).ok_or(Error::new(libc::ENOENT, "there is no such conflict"))?;
         let touched = {
-            let _moves = self.moves.read().await;
+            let sides = [conflict.bucket.as_ref(), conflict.file.as_ref()].into_iter().flatten();
+            let keys: Vec<_> = sides.map(|side| side.key.clone()).chain([conflict.key.clone()]).collect();
+            let _paths = self.lock_keys(&keys.iter().collect::<Vec<_>>()).await?;
             let _claim = self.claims.claim(&conflict.key).await;
             if conflict.is_gone() && keep == Keep::File {
                 return Err(GONE);
@@ -91,7 +93,8 @@ impl Filesystem {
 
     async fn copy_side(&self, side: &Side, to: &ObjectKey, precondition: Precondition) -> Result<()> {
         let found = self.store.head(&side.key).await?;
-        let options = CopyOptions { attributes: None, precondition, size_bytes: Some(found.size_bytes) };
+        let options =
+            CopyOptions { precondition, size_bytes: Some(found.size_bytes), ..CopyOptions::default() };
         self.store.copy(&found.object, to, options).await?;
         Ok(())
     }

@@ -1,13 +1,13 @@
 //! Listings of derived directories.
 
 use bytes::Bytes;
-use meta::{Ino, Inode, Kind, Name};
+use meta::{Ino, Inode, Kind, Moment, Name};
 use std::collections::BTreeMap;
 
 use super::nodes::{Derivation, Place};
 use super::{DerivedEntry, DerivedFile};
 use crate::ops::Listed;
-use crate::{Attr, Filesystem, Result};
+use crate::{Filesystem, Result};
 
 /// An entry of a derived directory; `None`: a directory.
 type Entry = (Name, Option<Inode>);
@@ -24,7 +24,7 @@ impl Filesystem {
         plus: bool,
     ) -> Result<(Vec<Listed>, Option<Name>)> {
         let path = views.path(dir)?;
-        let asked_at = self.now();
+        let asked_at = self.moment();
         let told = views.tree.list(&path, after, limit).await?;
         let end = told.last().map(|(name, _)| name.clone());
         let own = self.own_files(views, dir, after, end.as_ref())?;
@@ -63,7 +63,7 @@ impl Filesystem {
         &self,
         told: Vec<(Name, DerivedEntry)>,
         mut own: BTreeMap<Name, Inode>,
-        asked_at: store::Timestamp,
+        asked_at: Moment,
     ) -> Result<Vec<Entry>> {
         let files = told.iter().filter_map(|(_, entry)| match entry {
             DerivedEntry::File(file) => Some(file),
@@ -115,7 +115,7 @@ impl Filesystem {
         let is_awaited = views.own.get(&place).is_some();
         let attr = is_referred.then(|| {
             views.shows(ino, place);
-            Attr::from(&self.seen(inode))
+            self.attr(inode)
         });
         Listed { name, ino, kind, cookie: 0, attr, is_awaited }
     }

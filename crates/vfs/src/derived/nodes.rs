@@ -32,6 +32,8 @@ pub(crate) struct Derivation {
     /// The name in the root under which they are; `None`: they are all there is.
     pub(crate) at: Option<Name>,
     pub(crate) root: Ino,
+    /// The mode of the top directory, where it is not that of directories without a mode of their own.
+    top_mode: Option<u16>,
     since: Timestamp,
     nodes: Mutex<Nodes>,
     /// Files that were made in them.
@@ -58,10 +60,15 @@ struct Node {
 }
 
 impl Derivation {
-    pub(crate) fn new(tree: Arc<dyn Derived>, at: Option<Name>, since: Timestamp) -> Self {
+    pub(crate) fn new(
+        tree: Arc<dyn Derived>,
+        at: Option<Name>,
+        top_mode: Option<u16>,
+        since: Timestamp,
+    ) -> Self {
         let root = if at.is_some() { Ino(DERIVED_BIT) } else { Ino::ROOT };
         let (nodes, own, kept) = (Mutex::default(), Own::default(), Kept::default());
-        Self { tree, at, root, since, nodes, own, kept }
+        Self { tree, at, root, top_mode, since, nodes, own, kept }
     }
 
     /// The names that lead to a derived directory.
@@ -177,7 +184,7 @@ impl Derivation {
         Attr {
             ino,
             kind: Kind::Directory,
-            mode: defaults.dir_mode,
+            mode: self.top_mode.filter(|_| ino == self.root).unwrap_or(defaults.dir_mode),
             uid: defaults.uid,
             gid: defaults.gid,
             nlink: 2,
@@ -281,7 +288,7 @@ mod tests {
 
     #[test]
     fn a_directory_keeps_its_number_through_a_rename_and_its_old_place_gets_another() {
-        let views = Derivation::new(Arc::new(Nothing), Some(name(".views")), Timestamp::default());
+        let views = Derivation::new(Arc::new(Nothing), Some(name(".views")), None, Timestamp::default());
         let a = views.refer((views.root, name("a")));
         let below = views.refer((a, name("below")));
         assert!(is_derived(a) && is_derived(views.root) && a != views.root);
@@ -296,7 +303,7 @@ mod tests {
 
     #[test]
     fn a_number_nobody_holds_is_the_one_that_is_given_later() {
-        let views = Derivation::new(Arc::new(Nothing), None, Timestamp::default());
+        let views = Derivation::new(Arc::new(Nothing), None, None, Timestamp::default());
         let place = (Ino::ROOT, name("a"));
         let listed = views.number(&place);
         assert_eq!(views.refer(place.clone()), listed);

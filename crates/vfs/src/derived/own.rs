@@ -1,11 +1,10 @@
 //! Files that were made in derived directories: there until the view has heard of them.
 
-use meta::{Ino, Name};
+use meta::{Ino, Moment, Name};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use store::Timestamp;
 
 use super::nodes::Place;
 
@@ -23,7 +22,7 @@ pub(super) struct Own(Mutex<BTreeMap<Place, Made>>);
 struct Made {
     ino: Ino,
     /// From when on the view decides, once it is stored.
-    until: Option<Timestamp>,
+    until: Option<Moment>,
 }
 
 impl Own {
@@ -44,7 +43,7 @@ impl Own {
     }
 
     /// A file of these is stored: whether it is still there although its view does not say so.
-    pub(super) fn is_awaited(&self, place: &Place, now: Timestamp, recency: Duration) -> bool {
+    pub(super) fn is_awaited(&self, place: &Place, now: Moment, recency: Duration) -> bool {
         let mut files = self.files();
         let Some(made) = files.get_mut(place) else { return false };
         let until = *made.until.get_or_insert(now.after(recency + HEARD_WITHIN));
@@ -89,7 +88,7 @@ mod tests {
         assert_eq!(own.names(Ino(9), None, None), [name("m")]);
         assert_eq!(own.names(Ino(9), Some(&name("m")), None), []);
         assert_eq!(own.names(Ino(9), Some(&name("a")), Some(&name("l"))), []);
-        let now = Timestamp::from_secs(100, 0);
+        let now = Moment { mount: 1, nanos: 100_000_000_000 };
         let recency = Duration::from_secs(5);
         assert!(own.is_awaited(&place, now, recency));
         assert!(own.is_awaited(&place, now.after(recency), recency));

@@ -17,16 +17,20 @@ pub(super) enum Seen {
 }
 
 impl Filesystem {
-    /// Shows derived directories from now on, once and before anybody looks: under a name in the root, which listings leave out,
-    /// or in place of everything else.
-    pub fn derive(&self, at: Option<&[u8]>, tree: Arc<dyn Derived>) -> Result<()> {
+    /// Shows derived directories from now on: under a name in the root, which listings leave out, or in place of everything
+    /// else. Called once, before the file system is used. The top directory has `top_mode` if one is given, or the mode of
+    /// directories without a mode of their own.
+    ///
+    /// # Errors
+    /// A volume named by inode has no views; EBUSY where derived directories are shown already.
+    pub fn derive(&self, at: Option<&[u8]>, tree: Arc<dyn Derived>, top_mode: Option<u16>) -> Result<()> {
         let at = at.map(name).transpose()?;
         if !self.layout.follows_paths() {
             return Err(Error::Volume(
                 "says that it is named by inode: its objects are no files, and no view can find them".into(),
             ));
         }
-        let derivation = Derivation::new(tree, at, self.now());
+        let derivation = Derivation::new(tree, at, top_mode, self.now());
         self.derived
             .set(derivation)
             .map_err(|_| Error::new(libc::EBUSY, "derived directories are shown already"))
@@ -70,7 +74,7 @@ impl Filesystem {
                 Seen::File(inode) => {
                     let inode = self.exact(*inode).await?;
                     if self.refer_shown(views, inode.ino, &place) {
-                        return Ok(Attr::from(&self.seen(inode)));
+                        return Ok(self.attr(inode));
                     }
                 }
             }
@@ -89,7 +93,7 @@ impl Filesystem {
     /// What is under a name.
     pub(super) async fn see(&self, views: &Derivation, place: &Place) -> Result<Option<Seen>> {
         let path = views.path_of((place.0, &place.1))?;
-        let asked_at = self.now();
+        let asked_at = self.moment();
         match views.tree.find(&path).await? {
             Some(DerivedEntry::Directory) => Ok(Some(Seen::Directory)),
             Some(DerivedEntry::File(file)) => {
@@ -111,7 +115,7 @@ impl Filesystem {
         };
         let is_stored = inode.object().is_some() && !self.has_unpublished_writes(ino);
         let recency = || views.path(place.0).map_or(Duration::ZERO, |path| views.tree.recency(&path));
-        if is_stored && !views.own.is_awaited(place, self.now(), recency()) {
+        if is_stored && !views.own.is_awaited(place, self.moment(), recency()) {
             return Ok(None);
         }
         Ok(Some(inode))

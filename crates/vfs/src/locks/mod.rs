@@ -4,7 +4,9 @@
 //! given at once, and of those who wait the first whom nothing stands in the way of. A lock of a whole open file
 //! (flock(2)) is a lock of all bytes here.
 //!
-//! Refuses: to know what ends an owner; whoever gave the locks takes them away.
+//! Refuses: to know what ends an owner; whoever gave the locks takes them away. An owner's number may belong to another one
+//! as soon as his open file is closed, and a front end may hear of that close later. Each lock therefore names its open
+//! file, whose number is never given twice.
 //!
 //! Invariant: nobody waits whom nothing stands in the way of; no circle of owners waits for each other.
 
@@ -15,7 +17,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
 
-use crate::{Error, Result};
+use crate::{Error, Handle, Result};
 use table::Held;
 pub use table::{Lock, LockKind, LockOwner};
 
@@ -37,8 +39,8 @@ struct FileLocks {
     held: Held,
     /// The first is the next.
     queue: VecDeque<Waiter>,
-    /// Whose locks may be about to end.
-    ending: HashSet<LockOwner>,
+    /// Open files whose locks may be about to end.
+    ending: HashSet<Handle>,
 }
 
 #[derive(Debug)]
@@ -97,16 +99,21 @@ impl Locks {
 
     /// Gives up all that an owner has of a file.
     pub fn release_all(&self, ino: Ino, owner: LockOwner) {
+        self.change(ino, |file| file.held.drop_all(|held| held.owner == owner));
+    }
+
+    /// Gives up all that was asked for through an open file, which is closed.
+    pub fn closed(&self, ino: Ino, handle: Handle) {
         self.change(ino, |file| {
-            file.held.drop_all(|held| held == owner);
-            file.ending.remove(&owner);
+            file.held.drop_all(|held| held.handle == handle);
+            file.ending.remove(&handle);
         });
     }
 
-    /// Somebody closed what an owner's locks hang on, and it may have been the last one.
-    pub fn may_end(&self, ino: Ino, owner: LockOwner) {
+    /// One descriptor of an open file is closed, and it may have been the last one.
+    pub fn may_end(&self, ino: Ino, handle: Handle) {
         self.change(ino, |file| {
-            file.ending.insert(owner);
+            file.ending.insert(handle);
         });
     }
 
@@ -114,7 +121,7 @@ impl Locks {
     pub fn may_be_free_soon(&self, ino: Ino, wanted: &Lock) -> bool {
         let state = self.lock();
         let Some(file) = state.files.get(&ino) else { return true };
-        file.held.against(wanted).all(|held| file.ending.contains(&held.owner))
+        file.held.against(wanted).all(|held| file.ending.contains(&held.handle))
     }
 
     /// Gives up everything of a session; who waits in it is told EINTR.
@@ -122,8 +129,7 @@ impl Locks {
         let mut state = self.lock();
         for file in state.files.values_mut() {
             file.queue.retain(|waiter| waiter.wanted.owner.session != session);
-            file.held.drop_all(|owner| owner.session == session);
-            file.ending.retain(|owner| owner.session != session);
+            file.held.drop_all(|held| held.owner.session == session);
             file.serve();
         }
         state.files.retain(|_, file| !file.is_empty());
@@ -158,7 +164,7 @@ impl State {
         }
         let file = self.files.entry(ino).or_default();
         file.held.set(wanted);
-        file.ending.remove(&wanted.owner);
+        file.ending.remove(&wanted.handle);
         // A shared lock in place of an exclusive one makes room.
         file.serve();
         Ok(())
@@ -251,7 +257,14 @@ mod tests {
     const OTHER_FILE: Ino = Ino(8);
 
     fn lock(id: u64, first: u64, last: u64, kind: LockKind) -> Lock {
-        Lock { owner: LockOwner { session: id % 2, id }, first, last, kind, pid: id as u32 }
+        Lock {
+            owner: LockOwner { session: id % 2, id },
+            handle: Handle(id),
+            first,
+            last,
+            kind,
+            pid: id as u32,
+        }
     }
 
     fn exclusive(id: u64) -> Lock {
@@ -385,15 +398,30 @@ mod tests {
         locks.try_take(FILE, shared(1)).unwrap();
         locks.try_take(FILE, shared(2)).unwrap();
         let wanted = exclusive(3);
-        locks.may_end(FILE, shared(1).owner);
+        locks.may_end(FILE, shared(1).handle);
         assert!(!locks.may_be_free_soon(FILE, &wanted));
-        locks.may_end(FILE, shared(2).owner);
+        locks.may_end(FILE, shared(2).handle);
         assert!(locks.may_be_free_soon(FILE, &wanted));
         // It was closed by one of several, and is used.
         locks.try_take(FILE, shared(1)).unwrap();
         assert!(!locks.may_be_free_soon(FILE, &wanted));
         locks.release_all(FILE, shared(1).owner);
         locks.release_all(FILE, shared(2).owner);
+        assert!(locks.lock().files.is_empty());
+    }
+
+    /// A kernel gives the number of an owner whose open file it has closed to the next one, and tells of the close later.
+    #[test]
+    fn the_end_of_a_closed_file_leaves_the_locks_of_who_has_its_owners_number() {
+        let locks = Locks::default();
+        let (first, second) = (exclusive(1), Lock { handle: Handle(11), ..exclusive(1) });
+        locks.try_take(FILE, first).unwrap();
+        locks.may_end(FILE, first.handle);
+        locks.try_take(FILE, second).unwrap();
+        assert!(!locks.may_be_free_soon(FILE, &exclusive(2)));
+        locks.closed(FILE, first.handle);
+        assert_eq!(locks.against(FILE, &exclusive(2)), Some(second));
+        locks.closed(FILE, second.handle);
         assert!(locks.lock().files.is_empty());
     }
 

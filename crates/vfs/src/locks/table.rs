@@ -1,7 +1,9 @@
 //! The locks of one file: who holds which bytes of it, and how. Pure.
 //!
-//! Invariants: the locks of one owner do not overlap, and those of one kind do not touch; an exclusive lock overlaps no
-//! lock of another owner.
+//! Invariants: the locks of one owner do not overlap, and those of one kind and open file do not touch; an exclusive lock
+//! overlaps no lock of another owner.
+
+use crate::Handle;
 
 /// Who holds a lock: what a front end says belongs together, one process' descriptors or one open file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -26,6 +28,8 @@ pub enum LockKind {
 pub struct Lock {
     /// Who.
     pub owner: LockOwner,
+    /// The open file through which the lock was requested. The lock ends when that file is closed, at the latest.
+    pub handle: Handle,
     /// The first byte.
     pub first: u64,
     /// The last byte.
@@ -66,7 +70,7 @@ impl Held {
         );
         self.clear(wanted.owner, wanted.first, wanted.last);
         let touches = |held: &Lock| {
-            (held.owner, held.kind) == (wanted.owner, wanted.kind)
+            (held.owner, held.handle, held.kind) == (wanted.owner, wanted.handle, wanted.kind)
                 && held.overlaps(wanted.first.saturating_sub(1), wanted.last.saturating_add(1))
         };
         let mut merged = wanted;
@@ -91,9 +95,9 @@ impl Held {
         }
     }
 
-    /// Takes away what certain owners have.
-    pub(super) fn drop_all(&mut self, is_meant: impl Fn(LockOwner) -> bool) {
-        self.0.retain(|held| !is_meant(held.owner));
+    /// Takes away certain locks.
+    pub(super) fn drop_all(&mut self, is_meant: impl Fn(&Lock) -> bool) {
+        self.0.retain(|held| !is_meant(held));
     }
 
     pub(super) fn len(&self) -> usize {
@@ -120,6 +124,7 @@ mod tests {
         Set(Lock),
         Clear(LockOwner, u64, u64),
         DropAll(LockOwner),
+        DropHandle(Handle),
     }
 
     fn owner(number: u64) -> LockOwner {
@@ -135,28 +140,36 @@ mod tests {
         let range = (0..BYTES, 0..BYTES).prop_map(|(a, b)| (a.min(b), last(a.max(b))));
         let kind = prop_oneof![Just(LockKind::Shared), Just(LockKind::Exclusive)];
         let who = (0..OWNERS).prop_map(owner);
+        let handle = || (0..OWNERS).prop_map(Handle);
         let step = prop_oneof![
-            6 => (who.clone(), range.clone(), kind).prop_map(|(owner, (first, last), kind)| {
-                Step::Set(Lock { owner, first, last, kind, pid: owner.id as u32 })
+            6 => (who.clone(), handle(), range.clone(), kind).prop_map(|(owner, handle, (first, last), kind)| {
+                Step::Set(Lock { owner, handle, first, last, kind, pid: owner.id as u32 })
             }),
             3 => (who.clone(), range).prop_map(|(owner, (first, last))| Step::Clear(owner, first, last)),
             1 => who.prop_map(Step::DropAll),
+            1 => handle().prop_map(Step::DropHandle),
         ];
         proptest::collection::vec(step, 1..60)
     }
 
     /// What each owner has of each byte.
     #[derive(Default, PartialEq, Debug)]
-    struct Model([[Option<LockKind>; OWNERS as usize]; BYTES as usize]);
+    struct Model([[Option<(LockKind, u64)>; OWNERS as usize]; BYTES as usize]);
 
     fn number(owner: LockOwner) -> usize {
         (owner.id * 2 + owner.session) as usize
     }
 
     impl Model {
-        fn write(&mut self, owner: LockOwner, first: u64, last: u64, kind: Option<LockKind>) {
+        fn write(&mut self, owner: LockOwner, first: u64, last: u64, kind: Option<(LockKind, u64)>) {
             for byte in first..=last.min(BYTES - 1) {
                 self.0[byte as usize][number(owner)] = kind;
+            }
+        }
+
+        fn drop_handle(&mut self, handle: Handle) {
+            for held in self.0.iter_mut().flatten() {
+                held.take_if(|(_, through)| *through == handle.0);
             }
         }
 
@@ -165,7 +178,7 @@ mod tests {
                 let others = self.0[byte as usize].iter().enumerate();
                 others.filter(|(other, _)| *other != number(lock.owner)).all(|(_, held)| match held {
                     None => true,
-                    Some(kind) => (*kind, lock.kind) == (LockKind::Shared, LockKind::Shared),
+                    Some((kind, _)) => (*kind, lock.kind) == (LockKind::Shared, LockKind::Shared),
                 })
             })
         }
@@ -173,7 +186,7 @@ mod tests {
         fn of(held: &Held) -> Self {
             let mut model = Self::default();
             for lock in &held.0 {
-                model.write(lock.owner, lock.first, lock.last, Some(lock.kind));
+                model.write(lock.owner, lock.first, lock.last, Some((lock.kind, lock.handle.0)));
             }
             model
         }
@@ -184,7 +197,7 @@ mod tests {
         for (at, one) in held.0.iter().enumerate() {
             assert!(one.first <= one.last, "{one:?}");
             for other in held.0[at + 1..].iter().filter(|other| other.owner == one.owner) {
-                let may_touch = u64::from(one.kind == other.kind);
+                let may_touch = u64::from((one.kind, one.handle) == (other.kind, other.handle));
                 assert!(one.last.saturating_add(may_touch) < other.first, "{held:?}");
             }
         }
@@ -201,7 +214,7 @@ mod tests {
                         prop_assert_eq!(fits, model.allows(&lock), "{:?} {:?}", lock, held);
                         if fits {
                             held.set(lock);
-                            model.write(lock.owner, lock.first, lock.last, Some(lock.kind));
+                            model.write(lock.owner, lock.first, lock.last, Some((lock.kind, lock.handle.0)));
                         }
                     }
                     Step::Clear(owner, first, last) => {
@@ -209,8 +222,12 @@ mod tests {
                         model.write(owner, first, last, None);
                     }
                     Step::DropAll(owner) => {
-                        held.drop_all(|held| held == owner);
+                        held.drop_all(|held| held.owner == owner);
                         model.write(owner, 0, u64::MAX, None);
+                    }
+                    Step::DropHandle(handle) => {
+                        held.drop_all(|held| held.handle == handle);
+                        model.drop_handle(handle);
                     }
                 }
                 prop_assert_eq!(Model::of(&held), Model(model.0));

@@ -1,11 +1,11 @@
 //! What objects were said to have beside their bytes, for as long as anything is believed: who lists extended attributes of
 //! many files asks for each object once.
 
-use meta::{Ino, Inode, Kind};
+use meta::{Ino, Inode, Kind, Moment};
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use store::{ETag, ObjectMeta, StoreError, Tags, Timestamp};
+use store::{ETag, ObjectMeta, StoreError, Tags};
 use tokio::sync::OnceCell;
 
 use super::Described;
@@ -29,19 +29,19 @@ struct Entry {
     described: Described,
     /// Its tags were not asked for yet, and there are some.
     lacks_tags: bool,
-    seen_at: Timestamp,
+    seen_at: Moment,
 }
 
 impl Known {
     /// What an object was seen to have by a look at a time.
-    pub(crate) fn saw(&self, ino: Ino, meta: &ObjectMeta, seen_at: Timestamp) {
+    pub(crate) fn saw(&self, ino: Ino, meta: &ObjectMeta, seen_at: Moment) {
         let lacks_tags = has_tags(meta);
         let described = meta.attributes.clone().into();
         self.insert(ino, Entry { etag: meta.object.etag.clone(), described, lacks_tags, seen_at });
     }
 
     /// What was stored with an object.
-    pub(crate) fn stored(&self, ino: Ino, etag: &ETag, described: Described, seen_at: Timestamp) {
+    pub(crate) fn stored(&self, ino: Ino, etag: &ETag, described: Described, seen_at: Moment) {
         self.insert(ino, Entry { etag: etag.clone(), described, lacks_tags: false, seen_at });
     }
 
@@ -63,7 +63,7 @@ impl Known {
         objects.insert(ino, entry);
     }
 
-    fn get(&self, ino: Ino, etag: &ETag, now: Timestamp, ttl: Duration) -> Option<Entry> {
+    fn get(&self, ino: Ino, etag: &ETag, now: Moment, ttl: Duration) -> Option<Entry> {
         let objects = self.lock();
         objects.get(&ino).filter(|entry| entry.etag == *etag && now.since(entry.seen_at) < ttl).cloned()
     }
@@ -83,7 +83,7 @@ impl Filesystem {
     pub(super) async fn description_of(&self, inode: &Inode) -> Result<Described> {
         let is_any = matches!(inode.kind, Kind::File | Kind::Directory);
         let Some(object) = self.object(inode)?.filter(|_| is_any) else { return Ok(Described::default()) };
-        let now = self.now();
+        let now = self.moment();
         let known = self.known.get(inode.ino, &object.etag, now, self.config.metadata_ttl);
         let mut entry = match known {
             Some(entry) => entry,

@@ -91,7 +91,7 @@ impl Filesystem {
             }
         }
         self.note_change(inode.ino, name, value)?;
-        self.export_later(inode.ino)
+        self.export_soon(inode.ino)
     }
 
     pub(crate) fn note_change(&self, ino: Ino, name: &[u8], value: Option<Bytes>) -> Result<()> {
@@ -105,7 +105,7 @@ impl Filesystem {
             None => {}
         }
         ops.push(Op::SetXattr { ino, name: WAITING.into(), value: encode(&names), how: XattrHow::Set });
-        self.names.commit_together(&self.ctx(), &ops)?;
+        self.names.commit_together(&self.ctx(), &self.with_export(ino, ops)?)?;
         Ok(())
     }
 
@@ -206,7 +206,7 @@ impl Filesystem {
 
     /// What waits since another mount goes on its way when it is looked at.
     fn go_on_exporting(&self, ino: Ino) -> Result<()> {
-        let is_left = !self.config.read_only && !self.exports.contains(ino);
+        let is_left = !self.config.read_only && !self.awaits_export(ino);
         if is_left { self.export_later(ino) } else { Ok(()) }
     }
 

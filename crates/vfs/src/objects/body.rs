@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use store::StoreError;
 
-use crate::open_file::OpenFile;
+use crate::open_file::FileUser;
 use crate::ops::{is_changed, join, owned};
 use crate::pin::{Cut, Pin};
 use crate::ranges::zeros;
@@ -21,11 +21,11 @@ const AHEAD_BYTES: u64 = 8 << 20;
 /// Of a longer range nothing is kept that was handed out.
 const KEPT_BYTES_MAX: u64 = 8 << 20;
 
-/// An open file being read to the end of a range; it is closed when this is dropped.
+/// An open file being read to the end of a range.
 #[derive(Debug)]
 struct Body {
     fs: Arc<Filesystem>,
-    file: Arc<OpenFile>,
+    file: FileUser,
     pin: Arc<Pin>,
     /// What is still to be handed out.
     rest: Range<u64>,
@@ -38,7 +38,7 @@ struct Body {
 /// there when this returns; `None`: they are not what was pinned any more.
 pub(super) async fn body(
     fs: &Arc<Filesystem>,
-    file: Arc<OpenFile>,
+    file: FileUser,
     pin: Pin,
     range: Range<u64>,
 ) -> store::Result<Option<BoxStream<'static, store::Result<Bytes>>>> {
@@ -112,23 +112,6 @@ impl Body {
             self.fs.blocks.passed(self.file.ino, &piece.object.etag, until);
         }
     }
-}
-
-impl Drop for Body {
-    fn drop(&mut self) {
-        close_later(&self.fs, self.file.clone());
-    }
-}
-
-/// Closes a file where nobody can wait for it.
-fn close_later(fs: &Arc<Filesystem>, file: Arc<OpenFile>) {
-    let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-    let fs = fs.clone();
-    runtime.spawn(async move {
-        if let Err(error) = fs.close_file(&file).await {
-            tracing::warn!(ino = %file.ino, %error, "a file that was read could not be closed");
-        }
-    });
 }
 
 fn stale() -> Error {

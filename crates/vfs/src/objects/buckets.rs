@@ -102,6 +102,14 @@ impl Buckets for DirectoryBuckets {
             Err(error) => return Err(about(&key_of(name)?)(error)),
         }
         self.fs.names_first().await.map_err(about(&key_of(name)?))?;
+        // Of a directory of this name that was removed through the mount, or by another machine.
+        match self.fs.layout.follows_paths() {
+            true => Box::pin(self.fs.settle_settings()).await?,
+            false => {
+                let objects = self.objects(name);
+                objects.forget_settings(objects.settings_prefixes()?).await?;
+            }
+        }
         self.tell(name).await;
         Ok(())
     }
@@ -117,6 +125,10 @@ impl Buckets for DirectoryBuckets {
         for upload in store::Uploads::list(&objects, b"").await? {
             objects.abort(&upload.key, &upload.id).await?;
         }
+        let settings = match self.fs.layout.follows_paths() {
+            true => Vec::new(),
+            false => objects.settings_prefixes()?,
+        };
         let gone = Box::pin(self.fs.rmdir(Ino::ROOT, name.as_bytes())).await;
         match gone {
             Ok(()) => {}
@@ -125,7 +137,9 @@ impl Buckets for DirectoryBuckets {
             Err(error) if error.errno() == libc::ENOENT => return Err(missing(name)),
             Err(error) => return Err(about(&key_of(name)?)(error)),
         }
-        objects.forget_settings().await?;
+        // If this ends before, the next bucket of the name clears them.
+        objects.forget_settings(settings).await?;
+        Box::pin(self.fs.settle_settings()).await?;
         self.tell(name).await;
         Ok(())
     }

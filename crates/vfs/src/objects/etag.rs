@@ -35,6 +35,11 @@ impl Given {
         Self { etag, content: print }
     }
 
+    /// Returns the same content under another etag.
+    pub(super) fn called(self, etag: Option<&ETag>) -> Self {
+        Self { etag: etag.map_or(self.etag, |etag| etag.as_str().to_owned()), ..self }
+    }
+
     /// The tag that an inode has stays the one of its content, whatever else of it changes.
     pub(super) fn keeping(etag: &ETag, inode: &Inode) -> Self {
         Self { etag: etag.as_str().to_owned(), content: print(&inode.content, inode.size_bytes) }
@@ -136,7 +141,7 @@ mod tests {
             content,
             target: None,
             exact: true,
-            observed_at: Timestamp(0),
+            observed_at: meta::Moment::default(),
         }
     }
 

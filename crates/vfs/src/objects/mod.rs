@@ -14,6 +14,7 @@ mod buckets;
 mod description;
 mod errors;
 mod etag;
+mod moved_settings;
 mod named;
 mod settings;
 mod storing;
@@ -31,8 +32,9 @@ use crate::Filesystem;
 
 pub use buckets::DirectoryBuckets;
 pub(crate) use description::OWN;
+pub(crate) use moved_settings::MovedSettings;
 pub(crate) use settings::SettingsCache;
-pub(crate) use storing::Storing;
+pub(crate) use storing::{Stores, Storing};
 pub(crate) use uploads::from_hex;
 
 /// A volume, or one of its directories, as a bucket.

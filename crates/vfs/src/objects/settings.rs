@@ -1,36 +1,145 @@
 //! Documents that belong to a bucket and are none of its objects, among Tenon's own objects.
+//!
+//! In a volume named by inode the documents of a directory are kept by its inode number: a rename takes them along, and
+//! another directory of the name never meets them. In a volume named by path they are kept by the name, and
+//! [moved](super::moved_settings) when a mount renames the directory.
+//!
+//! Invariant: a document that somebody else has changed is seen within [`FRESH`].
 
 use bytes::Bytes;
 use futures_util::TryStreamExt as _;
+use meta::{Ino, Name};
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use store::{
     GetOptions, ListRequest, ObjectKey, Pages, Payload, Precondition, PutOptions, Settings, StoreError,
+    Timestamp,
 };
+use tokio::time::Instant;
 
 use super::Objects;
-use super::errors::about;
+use super::errors::{about, named};
+use crate::Filesystem;
 
-/// What was read or written of them, by key; `None`: there is none.
+/// How long a document is good that was read: another endpoint may have changed it.
+const FRESH: Duration = Duration::from_secs(10);
+/// How far the clocks of the store and of this machine may be apart.
+const CLOCKS_APART: Duration = Duration::from_secs(300);
+
+/// What was read or written of documents, by key, and when.
 #[derive(Debug, Default)]
-pub(crate) struct SettingsCache(Mutex<HashMap<ObjectKey, Option<Bytes>>>);
+pub(crate) struct SettingsCache(Mutex<HashMap<ObjectKey, Known>>);
+
+#[derive(Debug, Clone)]
+struct Known {
+    /// `None`: there is none.
+    text: Option<Bytes>,
+    at: Instant,
+}
 
 impl SettingsCache {
-    fn known(&self) -> MutexGuard<'_, HashMap<ObjectKey, Option<Bytes>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<ObjectKey, Known>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn get(&self, key: &ObjectKey) -> Option<Known> {
+        self.lock().get(key).cloned()
+    }
+
+    fn insert(&self, key: ObjectKey, text: Option<Bytes>) {
+        self.lock().insert(key, Known { text, at: Instant::now() });
+    }
+
+    pub(super) fn remove(&self, key: &ObjectKey) {
+        self.lock().remove(key);
     }
 }
 
+/// Where a document is kept.
+struct Place {
+    key: ObjectKey,
+    /// Where versions before kept it, by the directory's name, and when the directory was made.
+    before: Option<(ObjectKey, Timestamp)>,
+}
+
 impl Objects {
-    fn setting(&self, name: &str) -> store::Result<ObjectKey> {
+    fn setting(&self, name: &str) -> store::Result<Place> {
         let Ok(asked) = ObjectKey::try_from(name) else {
             return Err(StoreError::Invalid("a setting has a name".to_owned()));
         };
-        self.fs.layout.setting(self.bucket().unwrap_or_default(), name).map_err(about(&asked))
+        let bucket = self.bucket().unwrap_or_default();
+        let noted = self.fs.settings_source(bucket).map_err(about(&asked))?;
+        if let Some(noted) = &noted
+            && noted.is_empty()
+        {
+            return Err(StoreError::NoSuchBucket(String::from_utf8_lossy(bucket).into_owned()));
+        }
+        let bucket = noted.as_deref().unwrap_or(bucket);
+        let by_name = self.fs.layout.setting(bucket, name).map_err(about(&asked))?;
+        if self.is_by_path() || bucket.is_empty() {
+            return Ok(Place { key: by_name, before: None });
+        }
+        let gone = || StoreError::NoSuchBucket(String::from_utf8_lossy(bucket).into_owned());
+        let bucket = Name::new(bucket).map_err(|_| gone())?;
+        let directory = self.fs.names.lookup(Ino::ROOT, &bucket).map_err(named(&asked))?.ok_or_else(gone)?;
+        // No bucket has a name with this sign.
+        let by_ino = format!("#{:016x}", directory.ino.0);
+        let key = self.fs.layout.setting(by_ino.as_bytes(), name).map_err(about(&asked))?;
+        Ok(Place { key, before: Some((by_name, directory.btime)) })
     }
 
-    async fn read_setting(&self, key: &ObjectKey) -> store::Result<Option<Bytes>> {
-        match self.fs.store.get(key, GetOptions::default()).await {
+    /// A document by its place. What a version before kept by the directory's name is moved to where it belongs now,
+    /// unless it is older than the directory: then it was another directory's.
+    async fn read_at(&self, place: &Place) -> store::Result<Option<Bytes>> {
+        if let Some(text) = self.fs.read_setting(&place.key).await? {
+            return Ok(Some(text));
+        }
+        let Some((before, made)) = &place.before else { return Ok(None) };
+        let stored = match self.fs.store.head(before).await {
+            Ok(meta) => meta.object.last_modified,
+            Err(StoreError::NotFound(_)) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        if stored.is_none_or(|stored| stored.after(CLOCKS_APART) < *made) {
+            return Ok(None);
+        }
+        let text = self.fs.read_setting(before).await?;
+        if let Some(text) = &text
+            && self.must_be_writable().is_ok()
+        {
+            let body = Payload::from(text.clone());
+            self.fs.store.put(&place.key, body, PutOptions::default()).await?;
+            self.fs.remove_setting(before).await?;
+        }
+        Ok(text)
+    }
+
+    /// What the keys of all documents begin with.
+    pub(super) fn settings_prefixes(&self) -> store::Result<Vec<Bytes>> {
+        let place = self.setting("/")?;
+        let keys = std::iter::once(&place.key).chain(place.before.as_ref().map(|(key, _)| key));
+        Ok(keys.map(|key| Bytes::copy_from_slice(&key.as_bytes()[..key.as_bytes().len() - 1])).collect())
+    }
+
+    /// Removes all documents whose keys begin so.
+    pub(super) async fn forget_settings(&self, prefixes: Vec<Bytes>) -> store::Result<()> {
+        for prefix in prefixes {
+            let request = ListRequest { prefix, limit: 1000, ..ListRequest::default() };
+            for entry in Pages::of(self.fs.store.as_ref(), request).all().await? {
+                let key = ObjectKey::try_from(entry.text())?;
+                let _claim = self.fs.claims.claim(&key).await;
+                self.fs.remove_setting(&key).await?;
+                self.fs.settings.insert(key, None);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Filesystem {
+    pub(super) async fn read_setting(&self, key: &ObjectKey) -> store::Result<Option<Bytes>> {
+        match self.store.get(key, GetOptions::default()).await {
             Ok(object) => {
                 let text = Bytes::from(object.body.try_collect::<Vec<_>>().await?.concat());
                 Ok(Some(text).filter(|text| !text.is_empty()))
@@ -42,58 +151,64 @@ impl Objects {
 
     /// A log in front of the bucket may take a deletion for that of the change before, which never went up: where there
     /// is one, an empty document stands for none.
-    async fn remove(&self, key: &ObjectKey) -> store::Result<()> {
-        match self.fs.config.write_back {
-            true => self.fs.store.put(key, Payload::default(), PutOptions::default()).await.map(drop),
-            false => self.fs.store.delete(key, Precondition::None).await,
+    pub(super) async fn remove_setting(&self, key: &ObjectKey) -> store::Result<()> {
+        match self.config.write_back {
+            true => self.store.put(key, Payload::default(), PutOptions::default()).await.map(drop),
+            false => self.store.delete(key, Precondition::None).await,
         }
-    }
-
-    /// Removes all of them.
-    pub(super) async fn forget_settings(&self) -> store::Result<()> {
-        let prefix = self.setting("/")?;
-        let prefix = Bytes::copy_from_slice(&prefix.as_bytes()[..prefix.as_bytes().len() - 1]);
-        let request = ListRequest { prefix, limit: 1000, ..ListRequest::default() };
-        for entry in Pages::of(self.fs.store.as_ref(), request).all().await? {
-            let key = ObjectKey::try_from(entry.text())?;
-            let _claim = self.fs.claims.claim(&key).await;
-            self.remove(&key).await?;
-            self.fs.settings.known().insert(key, None);
-        }
-        Ok(())
     }
 }
 
 #[async_trait::async_trait]
 impl Settings for Objects {
     async fn get(&self, name: &str) -> store::Result<Option<Bytes>> {
-        let key = self.setting(name)?;
-        let known = self.fs.settings.known().get(&key).cloned();
-        if let Some(known) = known {
-            return Ok(known);
+        if self.fs.writable().is_ok() {
+            Box::pin(self.fs.settle_settings()).await?;
+        }
+        let place = match self.setting(name) {
+            Ok(place) => place,
+            Err(StoreError::NoSuchBucket(_)) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let known = self.fs.settings.get(&place.key);
+        if let Some(known) = &known
+            && known.at.elapsed() < FRESH
+        {
+            return Ok(known.text.clone());
         }
         // Nobody writes it between the look and the note of it.
-        let _claim = self.fs.claims.claim(&key).await;
-        let found = self.read_setting(&key).await?;
-        self.fs.settings.known().insert(key.clone(), found.clone());
+        let _claim = self.fs.claims.claim(&place.key).await;
+        let found = match (Box::pin(self.read_at(&place)).await, known) {
+            (Ok(found), _) => found,
+            // A store that is away changes nothing.
+            (Err(StoreError::Unavailable(_)), Some(known)) => return Ok(known.text),
+            (Err(error), _) => return Err(error),
+        };
+        self.fs.settings.insert(place.key, found.clone());
         Ok(found)
     }
 
     async fn set(&self, name: &str, value: Option<Bytes>) -> store::Result<()> {
         self.must_be_writable()?;
-        let key = self.setting(name)?;
+        Box::pin(self.fs.settle_settings()).await?;
+        let Place { key, before } = self.setting(name)?;
         let _claim = self.fs.claims.claim(&key).await;
         // What an error leaves there, the next look finds out.
-        self.fs.settings.known().remove(&key);
+        self.fs.settings.remove(&key);
         match &value {
             Some(value) => {
                 let body = Payload::from(value.clone());
                 self.fs.store.put(&key, body, PutOptions::default()).await.map(drop)?;
             }
-            None => self.remove(&key).await?,
+            None => {
+                if let Some((before, _)) = &before {
+                    self.fs.remove_setting(before).await?;
+                }
+                self.fs.remove_setting(&key).await?;
+            }
         }
         self.fs.store.sync().await?;
-        self.fs.settings.known().insert(key.clone(), value);
+        self.fs.settings.insert(key, value);
         Ok(())
     }
 }

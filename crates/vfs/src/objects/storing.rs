@@ -12,7 +12,7 @@ pub(crate) struct Storing(Mutex<HashMap<Ino, usize>>);
 
 /// Somebody stores for an inode; not any more when this is dropped.
 #[derive(Debug)]
-pub(super) struct Stores {
+pub(crate) struct Stores {
     fs: Arc<Filesystem>,
     ino: Ino,
 }
@@ -29,7 +29,7 @@ impl Storing {
 }
 
 impl Stores {
-    pub(super) fn begin(fs: &Arc<Filesystem>, ino: Ino) -> Self {
+    pub(crate) fn begin(fs: &Arc<Filesystem>, ino: Ino) -> Self {
         *fs.storing.lock().entry(ino).or_default() += 1;
         Self { fs: fs.clone(), ino }
     }

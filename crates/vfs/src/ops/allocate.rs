@@ -12,12 +12,13 @@ static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 impl Filesystem {
     /// Makes room for a range, or zeros of it; `mode` is `fallocate`'s. An object store promises no space, so
-    /// room alone only makes the file longer.
+    /// room alone only makes the file longer. Where the room is known (a drive, a disk), what exceeds it is refused.
     pub async fn fallocate(&self, handle: Handle, mode: i32, offset: u64, len: u64) -> Result<()> {
         let file = self.writable_file(handle, offset, len)?;
         let keeps_size = mode & libc::FALLOC_FL_KEEP_SIZE != 0;
         if !keeps_size {
             self.must_have_room(file.ino, offset + len)?;
+            self.must_be_storable(&file, offset + len)?;
         }
         let zeros = match mode & !libc::FALLOC_FL_KEEP_SIZE {
             0 => false,
@@ -45,6 +46,11 @@ impl Filesystem {
     ) -> Result<()> {
         let size = work.size_bytes().unwrap_or_else(|| file.pin().0.map_or(0, |pin| pin.size_bytes));
         let known = range.start..range.end.min(size);
+        let grows_by = range.end.saturating_sub(range.start.max(size));
+        let is_hole = zeros && keeps_size;
+        if !is_hole && self.room.now().is_some_and(|room| grows_by > room.available_bytes) {
+            return Err(Error::new(libc::ENOSPC, "there is less room than is to be allocated"));
+        }
         if zeros && !known.is_empty() {
             self.zero(file, work, known).await?;
         }

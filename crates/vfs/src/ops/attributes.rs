@@ -1,9 +1,11 @@
 //! Changes of attributes and size.
 
 use meta::{AttrChanges, Ino, Kind, Op};
+use std::ops::Range;
 
 use crate::attr::{Caller, Changes};
 use crate::handles::Handle;
+use crate::invalidation::Invalidation;
 use crate::write::When;
 use crate::{Attr, Error, Filesystem, Result};
 
@@ -28,26 +30,39 @@ impl Filesystem {
             {
                 file.untouch();
             }
-            let commit = || self.names.commit(&self.ctx(), &Op::SetAttr { ino, changes });
+            let ops = self.with_export(ino, vec![Op::SetAttr { ino, changes }])?;
+            let commit = || self.names.commit_together(&self.ctx(), &ops);
             match changes.atime {
                 Some(_) => self.access_times.replaced(ino, commit)?,
                 None => commit()?,
             };
-            self.export_later(ino)?;
+            self.export_soon(ino)?;
         }
-        Ok(Attr::from(&self.seen(self.names.inode(ino)?)))
+        Ok(self.attr(self.names.inode(ino)?))
     }
 
     /// What was written to a program is no longer what its owner lent their rights to: who may not keep the bits
-    /// that say so takes them away.
-    pub fn drop_set_id(&self, ino: Ino) -> Result<()> {
+    /// that say so takes them away. Returns whether there were any; then [`Filesystem::forget_attributes_above`] must follow.
+    pub fn drop_set_id(&self, ino: Ino) -> Result<bool> {
         let mode = self.names.inode(ino)?.mode;
         if without_set_id(mode) != mode {
             let changes = AttrChanges { mode: Some(without_set_id(mode)), ..AttrChanges::default() };
-            self.names.commit(&self.ctx(), &Op::SetAttr { ino, changes })?;
-            self.export_later(ino)?;
+            let ops = self.with_export(ino, vec![Op::SetAttr { ino, changes }])?;
+            self.names.commit_together(&self.ctx(), &ops)?;
+            self.export_soon(ino)?;
+            return Ok(true);
         }
-        Ok(())
+        Ok(false)
+    }
+
+    /// Returns when front ends have dropped what they believe of an inode's attributes.
+    pub async fn forget_attributes_above(&self, ino: Ino) {
+        self.invalidations.told(vec![Invalidation::Attributes(ino)]).await;
+    }
+
+    /// Returns when front ends have dropped the bytes of a range that they keep: they were written past them.
+    pub async fn forget_bytes_above(&self, ino: Ino, range: Range<u64>) {
+        self.invalidations.told(vec![Invalidation::Bytes(ino, range)]).await;
     }
 
     /// A new owner, or a new length by anybody but root, takes the set-id bits away as well.
@@ -80,7 +95,7 @@ impl Filesystem {
             Ok(()) => self.commit(&file, When::Closed).await,
             Err(error) => Err(error),
         };
-        self.close_file(&file).await?;
+        file.close().await?;
         outcome
     }
 }

@@ -62,7 +62,7 @@ impl Filesystem {
         let attr = self.make_stored(caller, parent, name, Kind::File, mode, 0, None).await?;
         // Its reference is counted already.
         let file = self.open_file(attr.ino)?;
-        Ok((attr, self.opened(file, flags | libc::O_RDWR)))
+        Ok((attr, self.opened(file.keep(), flags | libc::O_RDWR)))
     }
 
     pub(crate) async fn create_here(
@@ -83,13 +83,13 @@ impl Filesystem {
         };
         let begun = self.begin_new(&file, &mut *file.work.lock().await);
         if let Err(error) = begun {
-            self.close_file(&file).await?;
+            file.close().await?;
             self.unmake(parent, name, &inode)?;
             return Err(error);
         }
         self.references.add(inode.ino);
         // Who makes a file stores it, also by a descriptor that only reads.
-        Ok((Attr::from(&file.overlay(inode)), self.opened(file, flags | libc::O_RDWR)))
+        Ok((Attr::from(&file.overlay(inode)), self.opened(file.keep(), flags | libc::O_RDWR)))
     }
 
     /// Makes and opens a file without a name. It goes with its last handle unless it is linked before, which `O_EXCL`
@@ -114,11 +114,11 @@ impl Filesystem {
         file.set_linkable(flags & libc::O_EXCL == 0);
         let begun = self.begin_new(&file, &mut *file.work.lock().await);
         if let Err(error) = begun {
-            self.close_file(&file).await?;
+            file.close().await?;
             return Err(error);
         }
         self.references.add(ino);
-        Ok((Attr::from(&file.overlay(inode)), self.opened(file, flags)))
+        Ok((Attr::from(&file.overlay(inode)), self.opened(file.keep(), flags)))
     }
 
     /// Makes a file that nobody opens, or a special file: an empty object.
@@ -186,7 +186,7 @@ impl Filesystem {
             let _work = file.work.lock().await;
             self.names.commit(&self.ctx(), &Op::Link { ino, parent, name: name.clone() })
         };
-        self.close_file(&file).await?;
+        file.close().await?;
         linked?;
         if let Some(file) = unnamed
             && let Err(error) = self.store_named(&file).await
@@ -195,7 +195,7 @@ impl Filesystem {
             return Err(error);
         }
         self.references.add(ino);
-        Ok(Attr::from(&self.seen(self.names.inode(ino)?)))
+        Ok(self.attr(self.names.inode(ino)?))
     }
 
     /// Stores what was written to a file that has just got its first name; it is one like others then.
@@ -267,15 +267,18 @@ impl Filesystem {
         rdev: u32,
         target: Option<Bytes>,
     ) -> Result<Attr> {
+        let _path = self.lock_entries(&[&(parent, name.clone())]).await?;
         // A directory that is not stored yet looks like one that was removed.
         let _changing = self.changes.begin(parent, name);
         let inode = self.make(caller, parent, name, kind, mode, rdev, target.clone())?;
-        if let Err(error) = self.store_new(&inode, target.unwrap_or_default(), Precondition::Absent).await {
+        let body = target.unwrap_or_default();
+        if let Err(error) = self.store_new_locked(&inode, body, Precondition::Absent).await {
             self.unmake(parent, name, &inode)?;
             return Err(if error.errno() == libc::ESTALE { Error::EXISTS } else { error });
         }
         if kind == Kind::Directory {
-            self.directories.get(inode.ino).is_ours(self.now());
+            self.directories.get(inode.ino).is_ours(self.moment());
+            self.forget_settings_of(parent, name)?;
         }
         self.references.add(inode.ino);
         Ok(Attr::from(&self.names.inode(inode.ino)?))
@@ -288,10 +291,15 @@ impl Filesystem {
         body: Bytes,
         precondition: Precondition,
     ) -> Result<()> {
+        let _path = self.lock_path(inode.ino).await?;
+        self.store_new_locked(inode, body, precondition).await
+    }
+
+    /// Like `store_new`, for a caller that has locked the path.
+    async fn store_new_locked(&self, inode: &Inode, body: Bytes, precondition: Precondition) -> Result<()> {
         if !self.has_path_key(inode)? {
             return Ok(());
         }
-        let _moves = self.moves.read().await;
         self.ensure_volume_record().await?;
         let key = match self.layout.path_key(&self.names, inode) {
             Ok(key) => key,
@@ -326,7 +334,7 @@ impl Filesystem {
             stored => stored?,
         };
         self.publish(inode, &object, size_bytes, None)?;
-        self.known.stored(inode.ino, &object.etag, described.clone(), self.now());
+        self.known.stored(inode.ino, &object.etag, described.clone(), self.moment());
         if self.settle_waiting(inode.ino, &described)? { self.export_later(inode.ino) } else { Ok(()) }
     }
 

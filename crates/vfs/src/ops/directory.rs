@@ -3,23 +3,22 @@
 use bytes::Bytes;
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use meta::{Ino, Inode, Kind, Name};
-use std::collections::VecDeque;
+use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 use crate::derived::{Derivation, Reading};
 use crate::directories::Known;
 use crate::handles::Handle;
 use crate::learn::PAGE_ENTRIES;
+use crate::positions::{DOTS, Positions};
 use crate::texts::{self, Entry};
 use crate::{Attr, Error, Filesystem, Result};
 
-/// Cookies that can be gone back to exactly; older ones are found by listing again.
-const COOKIES_KEPT: usize = 16_384;
+/// A longer object is no symbolic link, whose target has fewer bytes than `PATH_MAX`, and no special file.
+const SPECIAL_BYTES_MAX: u64 = 4096;
 /// Headers asked for at the same time.
 const DESCRIBED_AT_ONCE: usize = 32;
-/// `.` and `..` have the first two cookies.
-const DOTS: u64 = 2;
-const LOST_POSITION: Error = Error::new(libc::EINVAL, "the position lies too far back: rewind the directory");
+const LOST_POSITION: Error = Error::new(libc::EINVAL, "no entry of this open directory has this position");
 
 /// One entry of a listing.
 #[derive(Debug, Clone)]
@@ -42,43 +41,9 @@ pub struct Listed {
 #[derive(Debug)]
 pub(crate) struct DirectoryHandle {
     ino: Ino,
-    cookies: Mutex<Cookies>,
+    positions: Mutex<Positions>,
     /// Of a derived directory, whose listing a front end may keep.
     pub(crate) kept: Option<Reading>,
-}
-
-/// Cookie `DOTS + n` stands after the `n`th entry handed out, remembered by its text in the listing.
-#[derive(Debug, Default)]
-struct Cookies {
-    first: u64,
-    texts: VecDeque<Vec<u8>>,
-}
-
-impl Cookies {
-    fn text(&self, cookie: u64) -> Option<Vec<u8>> {
-        if cookie <= DOTS {
-            return Some(Vec::new());
-        }
-        let index = (cookie - DOTS).checked_sub(1)?.checked_sub(self.first)?;
-        self.texts.get(index as usize).cloned()
-    }
-
-    /// Goes on at a cookie that somebody else was given.
-    fn begin_at(&mut self, cookie: u64) {
-        (self.first, self.texts) = (cookie - DOTS, VecDeque::new());
-    }
-
-    /// The cookie after the entry with this text, which follows the one at `after`.
-    fn next(&mut self, after: u64, text: &[u8]) -> u64 {
-        let at = (after.max(DOTS) - DOTS).saturating_sub(self.first) as usize;
-        self.texts.truncate(at);
-        self.texts.push_back(text.to_vec());
-        if self.texts.len() > COOKIES_KEPT {
-            self.texts.pop_front();
-            self.first += 1;
-        }
-        after.max(DOTS) + 1
-    }
 }
 
 impl Filesystem {
@@ -89,8 +54,8 @@ impl Filesystem {
             None if self.names.inode(ino)?.kind == Kind::Directory => None,
             None => return Err(Error::NOT_DIRECTORY),
         };
-        self.lister.is_asked(self.now());
-        Ok(self.handles.add_directory(DirectoryHandle { ino, cookies: Mutex::default(), kept }))
+        self.lister.is_asked(self.moment());
+        Ok(self.handles.add_directory(DirectoryHandle { ino, positions: Mutex::default(), kept }))
     }
 
     /// Entries after `cookie` (0: from the beginning), `.` and `..` first; none at the end. Entries that come and
@@ -112,7 +77,7 @@ impl Filesystem {
         let mut listed = self.dots(handle.ino, cookie)?;
         let limit = limit.saturating_sub(listed.len()).max(1);
         let mut cookie = cookie.max(listed.last().map_or(0, |dot| dot.cookie));
-        let Some(mut after) = cookies(&handle).text(cookie) else {
+        let Some(mut after) = positions(&handle).text(cookie) else {
             return Err(LOST_POSITION);
         };
         let directory = self.directories.get(handle.ino);
@@ -126,19 +91,38 @@ impl Filesystem {
             }
             let Some(last) = entries.last() else { return Ok(listed) };
             after.clone_from(&last.text);
+            let mut shown = Vec::with_capacity(entries.len());
             for (entry, inode) in entries.into_iter().zip(inodes) {
-                cookie = cookies(&handle).next(cookie, &entry.text);
+                cookie = positions(&handle).after(&entry.text);
                 let Some(inode) = inode else { continue };
                 if self.is_derived_name(handle.ino, entry.name.as_bytes()) {
                     continue;
                 }
-                listed.push(self.listed(&entry, inode, cookie, plus));
+                shown.push((entry, inode, cookie));
             }
+            listed.extend(self.listed(shown, plus)?);
             // If all of them vanished while they were described, the end is not here yet.
             if !listed.is_empty() {
                 return Ok(listed);
             }
         }
+    }
+
+    /// Finds out of which kind entries are whose kind is not known, many at a time, as a front end has no word for an unknown kind.
+    /// Entries that are gone are left out.
+    pub async fn with_kinds(&self, listed: Vec<Listed>) -> Result<Vec<Listed>> {
+        let unknown = listed.iter().filter(|entry| entry.kind.is_none()).map(|entry| entry.ino);
+        let known = self.names.inodes(&unknown.collect::<Vec<_>>())?.into_iter().flatten();
+        let may_be_special = |inode: &Inode| inode.kind != Kind::File || inode.size_bytes < SPECIAL_BYTES_MAX;
+        let asked: Vec<Inode> = known.filter(may_be_special).collect();
+        let exact = self.exact_all(asked.iter().cloned().map(Some).collect()).await?;
+        let kinds = asked.iter().zip(exact).map(|(asked, exact)| (asked.ino, exact.map(|inode| inode.kind)));
+        let kinds: HashMap<Ino, Option<Kind>> = kinds.collect();
+        let with_kind = |entry: Listed| {
+            let found = kinds.get(&entry.ino).copied().unwrap_or(Some(Kind::File));
+            Some(Listed { kind: Some(entry.kind.or(found)?), ..entry })
+        };
+        Ok(listed.into_iter().filter_map(with_kind).collect())
     }
 
     /// The same of a derived directory, whose entries are told by name.
@@ -157,10 +141,10 @@ impl Filesystem {
             let (entries, last) =
                 self.list_derived(views, handle.ino, after.as_ref(), limit.max(1), plus).await?;
             for entry in entries {
-                if let Some(kept) = &handle.kept {
-                    kept.note((cookie - DOTS) as usize, &entry.name);
+                if let (Some(kept), Some(rank)) = (&handle.kept, Positions::rank(cookie)) {
+                    kept.note(rank, &entry.name);
                 }
-                cookie = cookies(handle).next(cookie, &entry.name);
+                cookie = positions(handle).after(&entry.name);
                 listed.push(Listed { cookie, ..entry });
             }
             if last.is_none() || !listed.is_empty() {
@@ -173,11 +157,11 @@ impl Filesystem {
     /// The entry after which a listing of a derived directory goes on, which may have been read through another handle and kept.
     fn resumed(&self, handle: &DirectoryHandle, cookie: u64) -> Result<Option<Name>> {
         let Some(last) = cookie.checked_sub(DOTS + 1) else { return Ok(None) };
-        if let Some(text) = cookies(handle).text(cookie) {
+        if let Some(text) = positions(handle).text(cookie) {
             return Ok(Some(Name::new(&text)?));
         }
         let kept = handle.kept.as_ref().and_then(|kept| kept.name(last as usize)).ok_or(LOST_POSITION)?;
-        cookies(handle).begin_at(cookie);
+        positions(handle).begin_at(cookie);
         Ok(Some(kept))
     }
 
@@ -235,9 +219,9 @@ impl Filesystem {
         }
         let directory = self.directories.get(dir);
         let mut after = after.to_vec();
-        let asked_at = self.now();
+        let asked_at = self.moment();
         let is_usable = |known: &Known, after: &[u8]| {
-            known.is_fresh_for(asked_at, self.now(), self.config.metadata_ttl) && known.continues(after)
+            known.is_fresh_for(asked_at, self.moment(), self.config.metadata_ttl) && known.continues(after)
         };
         loop {
             let forgotten = directory.forgotten();
@@ -289,48 +273,25 @@ impl Filesystem {
         futures_util::stream::iter(exact).buffered(DESCRIBED_AT_ONCE).try_collect().await
     }
 
-    fn listed(&self, entry: &Entry, inode: Inode, cookie: u64, plus: bool) -> Listed {
-        let is_sure = !self.reads_headers || inode.exact || inode.kind == Kind::Directory;
-        let attr = (plus && self.refer(inode.ino)).then(|| Attr::from(&self.seen(inode.clone())));
-        Listed {
-            name: Bytes::copy_from_slice(entry.name.as_bytes()),
-            ino: inode.ino,
-            kind: is_sure.then_some(inode.kind),
-            cookie,
-            attr,
-            is_awaited: false,
-        }
+    /// The answer for entries; with `plus` the kernel refers to each that has attributes.
+    fn listed(&self, entries: Vec<(Entry, Inode, u64)>, plus: bool) -> Result<Vec<Listed>> {
+        let inos: Vec<Ino> = entries.iter().map(|(_, inode, _)| inode.ino).collect();
+        let referred = if plus { self.refer_all(&inos)? } else { vec![false; inos.len()] };
+        let listed = entries.into_iter().zip(referred).map(|((entry, inode, cookie), is_referred)| {
+            let is_sure = !self.reads_headers || inode.exact || inode.kind == Kind::Directory;
+            Listed {
+                name: Bytes::copy_from_slice(entry.name.as_bytes()),
+                ino: inode.ino,
+                kind: is_sure.then_some(inode.kind),
+                cookie,
+                attr: is_referred.then(|| self.attr(inode)),
+                is_awaited: false,
+            }
+        });
+        Ok(listed.collect())
     }
 }
 
-fn cookies(handle: &DirectoryHandle) -> std::sync::MutexGuard<'_, Cookies> {
-    handle.cookies.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_cookie_stands_after_its_entry() {
-        let mut cookies = Cookies::default();
-        let first = cookies.next(DOTS, b"a");
-        let second = cookies.next(first, b"b");
-        assert_eq!((first, second), (3, 4));
-        assert_eq!(cookies.text(DOTS), Some(Vec::new()));
-        assert_eq!(cookies.text(first), Some(b"a".to_vec()));
-        assert_eq!(cookies.next(first, b"aa"), second, "going back takes the cookies after it back");
-        assert_eq!(cookies.text(second), Some(b"aa".to_vec()));
-    }
-
-    #[test]
-    fn very_old_cookies_are_said_to_be_lost() {
-        let mut cookies = Cookies::default();
-        let mut at = DOTS;
-        for _ in 0..COOKIES_KEPT + 5 {
-            at = cookies.next(at, b"x");
-        }
-        assert_eq!(cookies.text(DOTS + 1), None);
-        assert!(cookies.text(at).is_some());
-    }
+fn positions(handle: &DirectoryHandle) -> std::sync::MutexGuard<'_, Positions> {
+    handle.positions.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -30,11 +30,11 @@ impl Filesystem {
         let outcome = match self.open_file(target.ino) {
             Ok(target) => {
                 let exchanged = self.exchange_files((from, &source), (to, &target)).await;
-                exchanged.and(self.close_file(&target).await)
+                exchanged.and(target.close().await)
             }
             Err(error) => Err(error),
         };
-        outcome.and(self.close_file(&source).await)
+        outcome.and(source.close().await)
     }
 
     /// Both files' work is held, so that nobody publishes, moves or removes one of them meanwhile.
@@ -63,15 +63,16 @@ impl Filesystem {
     }
 
     /// Moves a file's object from its path to a key of its own.
-    async fn lay_beside(&self, (dir, name): &Place, file: &OpenFile, work: &mut Dirty) -> Result<()> {
-        if self.exports.contains(file.ino) {
+    async fn lay_beside(&self, place: &Place, file: &OpenFile, work: &mut Dirty) -> Result<()> {
+        if self.awaits_export(file.ino) {
             // An earlier attempt may have stored its headers.
             self.adopt_unheard(file, work).await?;
         }
         self.adopt_if_tried(file, work).await?;
         self.begin_new(file, work)?;
         self.commit_locked(file, work, When::Closed).await?;
-        let _moves = self.moves.read().await;
+        let _path = self.lock_entries(&[place]).await?;
+        let (dir, name) = place;
         if self.names.entry(*dir, name)?.is_none_or(|entry| entry.ino != file.ino) {
             return Err(Error::NOT_FOUND);
         }

@@ -39,8 +39,16 @@ impl Filesystem {
         Ok(Located { ino: inode.ino, kind: inode.kind, key, etag, size_bytes: inode.size_bytes, content })
     }
 
-    /// The path at which a key shows.
+    /// The path at which a key shows, or that of the file whose content it is; `None` where no file has it.
     pub fn path_of(&self, key: &ObjectKey) -> Option<Bytes> {
+        if let Some(ino) = self.layout.owner(key) {
+            let names = self.names.path(ino).ok()?;
+            let names: Vec<&[u8]> = names.iter().map(|name| name.as_bytes()).collect();
+            return Some(Bytes::from(names.join(&b'/')));
+        }
+        if !self.layout.follows_paths() {
+            return None;
+        }
         let inside = key.as_bytes().strip_prefix(self.config.prefix.as_slice())?;
         let path = store::names::key_to_path(&ObjectKey::try_from(inside).ok()?);
         Some(Bytes::from(path.join(&b'/')))

@@ -13,7 +13,7 @@ impl Filesystem {
     /// Finds a name. Counts one kernel reference to the inode.
     pub async fn lookup(&self, parent: Ino, name_bytes: &[u8]) -> Result<Attr> {
         let name = name(name_bytes)?;
-        self.lister.is_asked(self.now());
+        self.lister.is_asked(self.moment());
         let is_derived = self.derived_at(parent).is_some() || self.is_derived_name(parent, name_bytes);
         if let Some(views) = self.derived.get().filter(|_| is_derived) {
             return Box::pin(self.lookup_derived(views, parent, name)).await;
@@ -22,7 +22,7 @@ impl Filesystem {
             let found = self.find(parent, &name).await?;
             let inode = self.exact(self.must(found)?).await?;
             if self.refer(inode.ino) {
-                return Ok(Attr::from(&self.seen(inode)));
+                return Ok(self.attr(inode));
             }
         }
     }
@@ -46,7 +46,16 @@ impl Filesystem {
         if let Err(error) = self.evict_if_needed(inos.len()) {
             tracing::debug!(%error, "nothing is evicted");
         }
-        let known: Vec<bool> = self.names.inodes(inos)?.iter().map(Option::is_some).collect();
+        let known = self.names.inodes(inos);
+        let known: Vec<bool> = match known {
+            Ok(known) => known.iter().map(Option::is_some).collect(),
+            Err(error) => {
+                for ino in inos {
+                    self.references.forget(*ino, 1);
+                }
+                return Err(error.into());
+            }
+        };
         for (ino, _) in inos.iter().zip(&known).filter(|(_, is_known)| !**is_known) {
             self.references.forget(*ino, 1);
         }
@@ -74,10 +83,15 @@ impl Filesystem {
         if let Some(views) = self.derived_at(ino).filter(|_| ino != Ino::ROOT) {
             return self.derived_attr(views, ino).await;
         }
-        let inode = self.names.inode(ino)?;
+        let inode = match self.names.inode(ino) {
+            Err(FsError::NotFound) => {
+                return self.references.removed_directory(ino).ok_or(Error::NOT_FOUND);
+            }
+            inode => inode?,
+        };
         if ino != Ino::ROOT {
             // Who mounts looks at the root, to see whether the mount answers.
-            self.lister.is_asked(self.now());
+            self.lister.is_asked(self.moment());
         }
         let inode = match inode.home.clone() {
             Some((parent, name)) if !self.has_unpublished_writes(ino) => {
@@ -91,7 +105,7 @@ impl Filesystem {
             }
             _ => inode,
         };
-        Ok(Attr::from(&self.seen(inode)))
+        Ok(self.attr(inode))
     }
 
     /// A symbolic link's target.
@@ -104,7 +118,7 @@ impl Filesystem {
         if let Some(target) = inode.target {
             return Ok(target);
         }
-        let looked_at = self.now();
+        let looked_at = self.moment();
         let object = self.store.get(&self.layout.key(&self.names, &inode)?, GetOptions::default()).await?;
         let mut seen = headers::observed(&object.meta, false, &self.defaults, looked_at);
         let pieces: Vec<Bytes> = object.body.try_collect().await?;

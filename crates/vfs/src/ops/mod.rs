@@ -25,6 +25,7 @@ pub use locate::Located;
 pub(crate) use read::{is_changed, join, owned};
 pub use seek::Whence;
 pub use status::{Statfs, Status};
+pub(crate) use sync::Outcomes;
 
 #[cfg(test)]
 mod tests {

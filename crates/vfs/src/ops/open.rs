@@ -1,16 +1,15 @@
 //! Opening and closing files.
 
-use meta::{FsError, Ino, Kind, Name, Op};
+use meta::{FsError, Ino, Kind, Moment, Name, Op};
 use std::sync::{Arc, PoisonError};
-use store::Timestamp;
 
 use crate::handles::{Handle, Opened};
 use crate::layout::content_keys;
-use crate::open_file::{FileHandle, OpenFile};
+use crate::open_file::{FileHandle, FileUser, OpenFile};
 use crate::publishing::must_not_have_lost;
 use crate::reconcile::etag;
 use crate::write::{Dirty, When};
-use crate::{Atime, Error, Filesystem, Result};
+use crate::{Atime, Attr, Error, Filesystem, Result};
 
 impl Filesystem {
     /// Opens a file after looking whether its object is still the same.
@@ -27,7 +26,7 @@ impl Filesystem {
         }
         let mut was_replaced = false;
         if let Some((parent, name)) = &inode.home {
-            let asked_at = self.now();
+            let asked_at = self.moment();
             let found = self.find(*parent, name).await?;
             let mut found = self.must(found.filter(|found| found.ino == ino))?;
             if !self.is_recent(*parent, &found, asked_at) {
@@ -36,19 +35,25 @@ impl Filesystem {
             was_replaced = etag(&found) != etag(&inode);
         }
         let file = self.open_file(ino)?;
+        // An inode without a name that nobody else has open is being removed, and its bytes with it.
+        if self.names.inode(ino)?.nlink == 0 && self.files.users(ino) == 1 {
+            file.close().await?;
+            return Err(Error::NOT_FOUND);
+        }
         if flags & libc::O_TRUNC != 0
             && let Err(error) = self.truncate(&file, 0).await
         {
-            self.close_file(&file).await?;
+            file.close().await?;
             return Err(error);
         }
-        Ok(Opened { was_replaced, ..self.opened(file, flags) })
+        let opened = self.opened(file.keep(), flags);
+        Ok(Opened { was_replaced: was_replaced || opened.was_replaced, ..opened })
     }
 
     /// Whether what is known of a file is no older than the revalidation time, or where other machines mount the bucket too
     /// than the question. A directory that took many pages to list is believed longer, but not by who opens a file.
-    fn is_recent(&self, parent: Ino, inode: &meta::Inode, asked_at: Timestamp) -> bool {
-        let (now, ttl) = (self.now(), self.config.metadata_ttl);
+    fn is_recent(&self, parent: Ino, inode: &meta::Inode, asked_at: Moment) -> bool {
+        let (now, ttl) = (self.moment(), self.config.metadata_ttl);
         !self.layout.follows_paths()
             || inode.observed_at >= asked_at
             || self.has_unpublished_writes(inode.ino)
@@ -94,6 +99,9 @@ impl Filesystem {
         }
         let end = handle.ahead.lock().unwrap_or_else(PoisonError::into_inner).read_in_order();
         self.was_read(&handle.file, end);
+        if !handle.version.is_cached {
+            self.references.may_mix(handle.file.ino);
+        }
         self.close_file(&handle.file).await?;
         outcome
     }
@@ -110,8 +118,9 @@ impl Filesystem {
     }
 
     /// Counts one more user of an inode's shared state.
-    pub(crate) fn open_file(&self, ino: Ino) -> Result<Arc<OpenFile>> {
-        self.files.open(ino, || self.pin(&self.names.inode(ino)?))
+    pub(crate) fn open_file(&self, ino: Ino) -> Result<FileUser> {
+        let file = self.files.open(ino, || self.pin(&self.names.inode(ino)?))?;
+        Ok(FileUser::new(self.me.clone(), file))
     }
 
     /// Counts one user less; the last one takes unpublished writes and an orphan's bytes along.
@@ -175,13 +184,30 @@ impl Filesystem {
     }
 
     pub(crate) fn opened(&self, file: Arc<OpenFile>, flags: i32) -> Opened {
-        let identity = file.pin().0.map(|pin| pin.identity());
-        let holds = self.references.caches(file.ino, identity.as_ref()) || file.pending().is_edited;
-        let keep_cache = holds && self.config.atime != Atime::Strict;
         let ino = file.ino;
-        let handle = FileHandle::new(file, flags);
+        let version = loop {
+            let (pin, lineage) = file.pin();
+            let is_above = self.references.holds(ino, pin.map(|pin| pin.identity()).as_ref());
+            if let Some(version) = file.join(lineage, is_above) {
+                break version;
+            }
+        };
+        let (is_cached, holds) = (version.is_cached, version.is_read());
+        let was_replaced = match is_cached {
+            true if holds => false,
+            true => self.references.drops(ino),
+            false => {
+                self.references.may_mix(ino);
+                false
+            }
+        };
+        // The pages above are those of the older handles.
+        let is_beside = !is_cached;
+        let keep_cache = is_beside || holds && self.config.atime != Atime::Strict;
+        let handle = FileHandle::new(file, version, flags);
         // No read may ever come, and nothing else tells the kernel that the time has changed.
         if keep_cache
+            && !is_beside
             && handle.is_readable
             && handle.notes_read(self.config.atime, self.now())
             && self.accessed(ino)
@@ -189,7 +215,37 @@ impl Filesystem {
             self.invalidations.attributes(ino);
         }
         let handle = self.handles.add_file(handle);
-        Opened { handle, keep_cache, is_uncached: self.config.is_uncached, was_replaced: false }
+        let is_uncached = self.config.is_uncached;
+        let keep_cache = keep_cache && !is_uncached;
+        Opened { handle, keep_cache, is_uncached: is_uncached || is_beside, was_replaced }
+    }
+
+    /// What an inode is, for a read that has come to the end of the file as a front end knows it. ESTALE if that is the end of other bytes
+    /// than the handle has read.
+    pub async fn getattr_through(&self, handle: Handle, ino: Ino) -> Result<Attr> {
+        let attr = self.getattr(ino).await?;
+        match self.handles.file(handle) {
+            Ok(handle) if handle.is_stale() || handle.has_other_length(attr.size_bytes) => {
+                Err(Error::Stale("it was overwritten in the bucket while it was read".into()))
+            }
+            _ => Ok(attr),
+        }
+    }
+
+    /// Whether a front end must not keep these attributes, but ask again each time: its page cache holds pages of an older version,
+    /// whose readers would take the end of the newer one for theirs. The names give the length of the newer version a moment before
+    /// the open file is pinned to it, so that another length than the open file's counts as well.
+    pub fn misleads_readers(&self, attr: &Attr) -> bool {
+        self.files.get(attr.ino).is_some_and(|file| {
+            file.has_older_readers()
+                || !file.pending().is_edited
+                    && file.pin().0.is_some_and(|pin| pin.size_bytes != attr.size_bytes)
+        })
+    }
+
+    /// Whether handles that read an older version through the page cache are open.
+    pub fn has_older_readers(&self, ino: Ino) -> bool {
+        self.files.get(ino).is_some_and(|file| file.has_older_readers())
     }
 
     pub(crate) async fn purge(&self, orphan: &meta::Inode) -> Result<()> {

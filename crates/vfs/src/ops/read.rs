@@ -1,7 +1,7 @@
 //! Reading files.
 
 use bytes::{Bytes, BytesMut};
-use meta::Ino;
+use meta::{Ino, Moment};
 use std::ops::Range;
 use std::sync::{Arc, PoisonError};
 use store::StoreError;
@@ -20,6 +20,9 @@ use crate::{Error, Filesystem, Result};
 /// Looks at an object that is not what it was: once to learn of a rename or a replacement, once for a race.
 const LOOKS_MAX: u32 = 3;
 
+/// The smallest page of a kernel's cache: the last page of a file is asked for as a whole.
+const PAGE_BYTES: u64 = 4096;
+
 impl Filesystem {
     /// Reads `len` bytes at `offset`; fewer only at the end of the file.
     pub async fn read(&self, handle: Handle, offset: u64, len: usize) -> Result<Bytes> {
@@ -29,12 +32,10 @@ impl Filesystem {
         }
         let range = offset..offset.saturating_add(len as u64);
         if handle.file.pending().is_edited {
-            let (_, lineage) = handle.file.pin();
+            // Once these bytes are stored another client may replace them.
+            let (reading, _) = handle.begin_read().await?;
             if let Some(bytes) = self.read_edited(&handle, range.clone()).await? {
-                // Once they are stored somebody else may replace them.
-                if handle.accepts(lineage) {
-                    handle.mark_read();
-                }
+                reading.succeed();
                 return Ok(bytes);
             }
         }
@@ -44,26 +45,37 @@ impl Filesystem {
     async fn read_published(&self, handle: &FileHandle, range: Range<u64>) -> Result<Bytes> {
         let mut looks = 0;
         loop {
-            let (pin, lineage) = handle.file.pin();
-            if !handle.accepts(lineage) {
-                return Err(Error::Stale(
-                    "it was overwritten in the bucket after this handle had read from it".into(),
-                ));
-            }
+            let (reading, pin) = handle.begin_read().await?;
             let Some(pin) = pin else { return self.read_nothing(&handle.file) };
             match self.read_pin(handle, &pin, range.clone()).await {
+                Ok(_) if self.ends_elsewhere(handle, &pin, &range) => {
+                    return Err(Error::Stale("it was overwritten in the bucket while it was read".into()));
+                }
                 Ok(bytes) => {
-                    handle.mark_read();
+                    if reading.succeed() && handle.version.is_cached {
+                        self.references.caches(handle.file.ino, Some(&pin.identity()));
+                    }
                     return Ok(bytes);
                 }
                 Err(error) if is_changed(&error) && looks < LOOKS_MAX => {
                     looks += 1;
+                    drop(reading);
                     self.repin(&handle.file, &pin).await?;
                 }
                 Err(error) if is_changed(&error) => return Err(Error::Stale(error.to_string())),
                 Err(error) => return Err(owned(error)),
             }
         }
+    }
+
+    /// Whether a page cache above takes the file for longer than the version that the handle reads: an answer that is shorter than
+    /// asked for would be filled up with zeros. A page cache asks for the last page of a file as a whole, and for none behind it.
+    fn ends_elsewhere(&self, handle: &FileHandle, pin: &Pin, range: &Range<u64>) -> bool {
+        let is_beyond = range.end > pin.size_bytes.next_multiple_of(PAGE_BYTES);
+        is_beyond
+            && self.config.page_cache_above
+            && handle.version.is_cached
+            && !handle.file.pending().is_edited
     }
 
     /// Reads a file that has no object: it is empty, or its object was the name that is gone.
@@ -145,7 +157,7 @@ impl Filesystem {
         for fetch in Fetch::split(ino, piece, blocks) {
             let Some(me) = self.me.upgrade() else { return };
             tokio::spawn(async move {
-                let (ino, etag, asked_at) = (fetch.ino, fetch.object.etag.clone(), me.now());
+                let (ino, etag, asked_at) = (fetch.ino, fetch.object.etag.clone(), me.moment());
                 let meta = fetch.run(me.store.as_ref(), &me.slabs, &me.blocks).await;
                 if let Some(meta) = meta.filter(|meta| meta.object.etag == etag) {
                     me.learn_headers(ino, &meta, asked_at);
@@ -155,7 +167,7 @@ impl Filesystem {
     }
 
     /// A GET brings the headers along: attributes that were only listed become exact.
-    fn learn_headers(&self, ino: Ino, meta: &store::ObjectMeta, asked_at: store::Timestamp) {
+    fn learn_headers(&self, ino: Ino, meta: &store::ObjectMeta, asked_at: Moment) {
         if self.names.inode(ino).is_ok_and(|inode| !inode.exact) {
             let seen = headers::observed(meta, false, &self.defaults, asked_at);
             if let Err(error) = self.reconcile_headers(ino, seen) {

@@ -13,6 +13,7 @@ impl Filesystem {
     /// assembles those that were being written. Uploads under way stay. How many were removed.
     pub async fn recover(&self) -> Result<usize> {
         self.resume_moves()?;
+        self.resume_exports()?;
         if self.sharing.is_some() {
             self.clean_leases();
         }
@@ -45,7 +46,7 @@ impl Filesystem {
                 if self.names.inode(ino).is_ok_and(|inode| !inode.is_orphan()) {
                     let file = self.open_file(ino)?;
                     let shown = self.show(&file, &mut *file.work.lock().await).await;
-                    shown.and(self.close_file(&file).await)?;
+                    shown.and(file.close().await)?;
                 }
             }
         }

@@ -6,7 +6,7 @@ use store::{ListRequest, ObjectKey, Precondition, StoreError, names};
 
 use crate::filesystem::name;
 use crate::open_file::OpenFile;
-use crate::{Error, Filesystem, Result};
+use crate::{Attr, Error, Filesystem, Result};
 
 impl Filesystem {
     /// Removes a file; who has it open reads and writes on.
@@ -32,7 +32,7 @@ impl Filesystem {
     pub(crate) async fn unlink_name(&self, parent: Ino, name: &Name, ino: Ino) -> Result<()> {
         let file = self.open_file(ino)?;
         let outcome = self.unlink_file(parent, name, &file).await;
-        let closed = self.close_file(&file).await;
+        let closed = file.close().await;
         outcome.and(closed)
     }
 
@@ -40,7 +40,7 @@ impl Filesystem {
     pub(crate) async fn let_go(&self, removed: &Applied) -> Result<()> {
         let Some(orphan) = removed.removed.as_ref().filter(|_| removed.orphaned) else { return Ok(()) };
         match self.open_file(orphan.ino) {
-            Ok(file) => self.close_file(&file).await,
+            Ok(file) => file.close().await,
             // Its last handle was closed since, and took it along.
             Err(Error::Namespace(FsError::NotFound)) => Ok(()),
             Err(error) => Err(error),
@@ -72,7 +72,7 @@ impl Filesystem {
 
     /// Deletes the object, then the name. The file is open, if only here: its last close purges it.
     async fn take_name(&self, parent: Ino, name: &Name, file: &OpenFile) -> Result<()> {
-        let _moves = self.moves.read().await;
+        let _path = self.lock_entries(&[&(parent, name.clone())]).await?;
         let key = self.layout.key(&self.names, &self.names.inode(file.ino)?)?;
         let _claim = self.claims.claim(&key).await;
         let _changing = self.changes.begin(parent, name);
@@ -105,7 +105,9 @@ impl Filesystem {
             return Err(Error::NOT_DIRECTORY);
         }
         if !self.layout.follows_paths() {
-            return self.forget_directory(parent, name);
+            self.forget_directory(parent, name)?;
+            self.forget_removed(&inode);
+            return Ok(());
         }
         self.must_be_empty(&inode).await?;
         self.keep_directory(parent).await?;
@@ -115,8 +117,16 @@ impl Filesystem {
             self.store_new(&inode, Bytes::new(), Precondition::None).await?;
         }
         removed?;
-        self.directories.remove(inode.ino);
+        self.forget_removed(&inode);
         Ok(())
+    }
+
+    /// Forgets what is known of a removed directory's entries. A program that has the directory open asks for its attributes
+    /// still, which the tables have no more.
+    pub(crate) fn forget_removed(&self, directory: &Inode) {
+        self.directories.remove(directory.ino);
+        let ctime = directory.ctime.max(self.now());
+        self.references.removed(Attr { nlink: 0, ctime, ..Attr::from(directory) });
     }
 
     /// What lies beside a directory has its plain name again when that goes.
@@ -133,7 +143,7 @@ impl Filesystem {
 
     /// Deletes the marker, then the name.
     async fn take_directory(&self, parent: Ino, name: Name, inode: &Inode) -> Result<()> {
-        let _moves = self.moves.read().await;
+        let _path = self.lock_entries(&[&(parent, name.clone())]).await?;
         let is_shown = self.has_path_key(inode)?;
         let marker = self.layout.key(&self.names, inode).ok().filter(|_| is_shown);
         let _claim = match &marker {
@@ -154,14 +164,18 @@ impl Filesystem {
     fn forget_directory(&self, parent: Ino, name: Name) -> Result<()> {
         let again = self.plain_again(parent, &name)?;
         let has_beside = again.is_some();
-        let rmdir = Op::Rmdir { parent, name };
-        let ops: Vec<Op> = [rmdir.clone()].into_iter().chain(again).collect();
-        match self.names.commit_together(&self.ctx(), &ops) {
-            // What lay beside has gone in between.
-            Err(FsError::NotFound) if has_beside => drop(self.names.commit(&self.ctx(), &rmdir)?),
-            done => drop(done?),
-        }
-        Ok(())
+        let rmdir = Op::Rmdir { parent, name: name.clone() };
+        self.commit_with_settings(Some((parent, &name)), None, |notes| {
+            let ops: Vec<Op> = [rmdir.clone()].into_iter().chain(again).chain(notes.clone()).collect();
+            match self.names.commit_together(&self.ctx(), &ops) {
+                // The other entry of that name was removed in between.
+                Err(FsError::NotFound) if has_beside => {
+                    let ops: Vec<Op> = [rmdir].into_iter().chain(notes).collect();
+                    Ok(self.names.commit_together(&self.ctx(), &ops).map(drop)?)
+                }
+                done => Ok(done.map(drop)?),
+            }
+        })
     }
 
     /// Asks the bucket whether a directory has anything in it but its marker.

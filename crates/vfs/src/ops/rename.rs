@@ -235,14 +235,14 @@ impl Filesystem {
             None => self.move_open_file(ends, &source, None).await,
             Some(target) => self.move_over(ends, &source, target.ino).await,
         };
-        let closed = self.close_file(&source).await;
+        let closed = source.close().await;
         outcome.and(closed)
     }
 
     async fn move_over(&self, ends: &Ends, source: &OpenFile, target: Ino) -> Result<()> {
         let target = self.open_file(target)?;
         let outcome = self.move_open_file(ends, source, Some(&target)).await;
-        let closed = self.close_file(&target).await;
+        let closed = target.close().await;
         outcome.and(closed)
     }
 
@@ -320,7 +320,7 @@ impl Filesystem {
     /// Renames an object and its file; returns the object of the file replaced, where that is to be deleted before anybody
     /// stores under its key.
     async fn move_object(&self, ends: &Ends, file: &OpenFile, work: &mut Dirty) -> Result<Option<Left<'_>>> {
-        let _moves = self.moves.read().await;
+        let _paths = self.lock_entries(&[&ends.from, &ends.to]).await?;
         let source = self.names.inode(ends.source.ino)?;
         if self.names.entry(ends.from.0, &ends.from.1)?.is_none_or(|entry| entry.ino != source.ino) {
             return Err(Error::NOT_FOUND);
@@ -357,7 +357,7 @@ impl Filesystem {
         // Names that no bucket tells would lead to nothing if they outlived the journal.
         let is_safe_first = !self.is_told_by_bucket(source.ino)?;
         let etag = self.mover()?.rename_object(&old, &key, &at_target, is_safe_first, named).await?;
-        self.references.caches(source.ino, Some(&etag));
+        self.references.has_tag(source.ino, &old.etag, &etag);
         file.repin(|| self.pin_of(source.ino))?;
         work.rebase(file.pin().0);
         Ok(None)
@@ -439,8 +439,14 @@ impl Filesystem {
             How::Rename(how) => Op::Rename { from, to, how, keep },
             How::HandOn => Op::HandOn { ino: ends.source.ino, parent: to.0, name: to.1 },
         };
-        let ops: Vec<Op> = [op].into_iter().chain(content).collect();
-        self.names.commit_together(&self.ctx(), &ops)?;
+        let (left, reached) = match ends.source.kind {
+            Kind::Directory => (Some((ends.from.0, &ends.from.1)), Some((ends.to.0, &ends.to.1))),
+            _ => (None, None),
+        };
+        self.commit_with_settings(left, reached, |notes| {
+            let ops: Vec<Op> = [op].into_iter().chain(content).chain(notes).collect();
+            Ok(self.names.commit_together(&self.ctx(), &ops)?)
+        })?;
         if ends.how == How::HandOn {
             return Ok(());
         }
@@ -449,7 +455,9 @@ impl Filesystem {
             if self.names.inode(target.ino).is_ok_and(|left| left.nlink == 0) {
                 self.exports.remove(target.ino);
             }
-            self.directories.remove(target.ino);
+            if target.kind == Kind::Directory {
+                self.forget_removed(target);
+            }
         }
         Ok(())
     }

@@ -20,7 +20,11 @@ pub enum Whence {
 impl Filesystem {
     /// The first place from `offset` on where a file has what is looked for. ENXIO where nothing is any more.
     pub async fn seek(&self, handle: Handle, offset: u64, whence: Whence) -> Result<u64> {
-        let file = &self.handles.file(handle)?.file;
+        let handle = self.handles.file(handle)?;
+        if handle.is_stale() {
+            return Err(Error::Stale("it was overwritten in the bucket while it was read".into()));
+        }
+        let file = &handle.file;
         let work = file.work.lock().await;
         let pin = file.pin().0;
         let size = work.size_bytes().unwrap_or_else(|| pin.as_ref().map_or(0, |pin| pin.size_bytes));

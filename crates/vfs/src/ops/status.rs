@@ -5,8 +5,8 @@ use store::mover::Moving;
 
 use crate::Filesystem;
 
-/// `statfs`: an object store has no end, so the figures are large and constant where no quota limits
-/// them.
+/// `statfs`. The figures are large and constant where neither a quota nor the room of a disk or drive limits them: an object
+/// store has no end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names are POSIX's")]
 pub struct Statfs {
@@ -54,14 +54,25 @@ const PLENTY: u64 = 1 << 40;
 const BLOCK_SIZE_BYTES: u32 = 4096;
 
 impl Filesystem {
-    /// Sizes of the file system, as far as a quota at the inode says, the tree's before the volume's.
+    /// Has `statfs` and `fallocate` ask `measure` how much room there is where the objects lie.
+    pub fn measure_room_by(&self, measure: crate::MeasureRoom) {
+        self.room.set(measure);
+    }
+
+    /// Sizes of the file system: the room there is, if it is known, within the quota at the inode, the tree's before the
+    /// volume's.
     pub fn statfs(&self, ino: Ino) -> crate::Result<Statfs> {
         let quota = self.quota_at(ino)?.unwrap_or_default();
         let sizes = |limit: Option<u64>, used: i64, unit: u64| {
             let used = u64::try_from(used).unwrap_or(0);
             limit.map_or((PLENTY, PLENTY), |limit| (limit / unit, limit.saturating_sub(used) / unit))
         };
-        let (blocks, blocks_free) = sizes(quota.limits.bytes, quota.used.bytes, BLOCK_SIZE_BYTES.into());
+        let unit = u64::from(BLOCK_SIZE_BYTES);
+        let (mut blocks, mut blocks_free) = sizes(quota.limits.bytes, quota.used.bytes, unit);
+        if let Some(room) = self.room.now() {
+            blocks = blocks.min(room.total_bytes / unit);
+            blocks_free = blocks_free.min(room.available_bytes / unit);
+        }
         let (files, files_free) = sizes(quota.limits.files, quota.used.files, 1);
         let name_bytes_max = store::names::NAME_BYTES_MAX as u32;
         let block_size_bytes = BLOCK_SIZE_BYTES;
@@ -77,7 +88,7 @@ impl Filesystem {
             read_bytes: self.blocks.held_bytes(),
             metadata_bytes: self.names.engine().memory_bytes(),
             kernel_inodes: self.references.len(),
-            exports_waiting: self.exports.len(),
+            exports_waiting: self.exports_waiting(),
             discards_waiting: self.discards.len(),
             moving: self.mover.as_ref().map(|mover| mover.moving()).unwrap_or_default(),
             conflicts: self.conflicts.len(),

@@ -1,9 +1,16 @@
 //! Everything at once: publishing what waits, and the end.
 
+use futures_util::StreamExt as _;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use crate::open_file::OpenFile;
 use crate::write::When;
 use crate::{Error, Filesystem, Result};
+
+/// Files that a sync stores at the same time: for many small files the store's latency counts, and the parts of large
+/// ones are bounded over all files.
+const PUBLISHED_AT_ONCE: usize = 16;
 
 impl Filesystem {
     /// Names and attributes changed so far survive the loss of power when this returns.
@@ -42,22 +49,17 @@ impl Filesystem {
     }
 
     async fn publish_all(&self, when: When) -> Result<()> {
-        let mut outcome = Ok(());
-        for file in self.files.all() {
-            let published = self.commit(&file, when).await;
-            if published.as_ref().is_err_and(Error::is_silence) {
-                return published;
-            }
-            outcome = outcome.and(published);
+        let outcomes = Outcomes::default();
+        let publish = |file: Arc<OpenFile>| {
+            let outcomes = &outcomes;
+            async move { outcomes.add(self.commit(&file, when)).await }
+        };
+        futures_util::stream::iter(self.files.all()).for_each_concurrent(PUBLISHED_AT_ONCE, publish).await;
+        let published = outcomes.into_result();
+        if published.as_ref().is_err_and(Error::is_silence) {
+            return published;
         }
-        for ino in self.exports.all() {
-            let exported = self.export_now(ino).await;
-            if exported.as_ref().is_err_and(Error::is_silence) {
-                return exported;
-            }
-            outcome = outcome.and(exported);
-        }
-        outcome
+        published.and(self.export_all().await)
     }
 
     /// Syncs, for at most `patience`, and has what was renamed move. The log names the files that are not stored then.
@@ -80,5 +82,34 @@ impl Filesystem {
             }
         }
         outcome
+    }
+}
+
+/// The first error of many calls, some of which run at the same time.
+#[derive(Debug, Default)]
+pub(crate) struct Outcomes(Mutex<Option<Error>>);
+
+impl Outcomes {
+    /// Makes a call and notes its outcome, unless the store did not answer an earlier one. A call that has begun is made to
+    /// its end: one that is cut off loses the writes that it was storing.
+    pub(crate) async fn add(&self, call: impl Future<Output = Result<()>>) {
+        if self.first().as_ref().is_some_and(Error::is_silence) {
+            return;
+        }
+        if let Err(error) = call.await {
+            let mut first = self.first();
+            if first.as_ref().is_none_or(|first| error.is_silence() && !first.is_silence()) {
+                *first = Some(error);
+            }
+        }
+    }
+
+    /// That the store does not answer, or else the first error.
+    pub(crate) fn into_result(self) -> Result<()> {
+        self.0.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
+    }
+
+    fn first(&self) -> MutexGuard<'_, Option<Error>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -13,6 +13,9 @@ use crate::volume::Mapping;
 use crate::write::{Dirty, Local, Memory, Stream, Upload, When, reserve_stream};
 use crate::{Error, Filesystem, Result};
 
+/// The largest object that S3 and the servers like it promise to hold: 5 TiB, in parts of which each may have 5 GiB.
+const OBJECT_BYTES_MAX: u64 = 5 << 40;
+
 impl Filesystem {
     /// Writes all of `data` at `offset`.
     pub async fn write(&self, handle: Handle, offset: u64, data: &[u8]) -> Result<()> {
@@ -30,7 +33,8 @@ impl Filesystem {
 
     /// Where it was written: without an offset at the end.
     async fn write_at(&self, handle: Handle, offset: Option<u64>, data: &[u8]) -> Result<u64> {
-        let file = Arc::clone(&self.handles.file(handle)?.file);
+        let written = self.handles.file(handle)?;
+        let file = Arc::clone(&written.file);
         let at = {
             let mut work = file.work.lock().await;
             let at = offset.unwrap_or_else(|| end_of(&file, &work));
@@ -38,6 +42,7 @@ impl Filesystem {
             let outcome = self.write_locked(&file, &mut work, at, data).await;
             self.note(&file, &work);
             outcome?;
+            written.wrote();
             at
         };
         self.write_through(&file).await?;
@@ -89,7 +94,14 @@ impl Filesystem {
             }
             _ => false,
         };
-        is_done.then(|| self.note(&file, &work)).map(Ok)
+        if !is_done {
+            return None;
+        }
+        self.note(&file, &work);
+        if let Ok(handle) = self.handles.file(handle) {
+            handle.wrote();
+        }
+        Some(Ok(()))
     }
 
     /// The file of a handle that may write, if a range can lie in it.
@@ -110,12 +122,26 @@ impl Filesystem {
     pub(crate) fn file_with_room(&self, handle: Handle, offset: u64, len: u64) -> Result<Arc<OpenFile>> {
         let file = self.writable_file(handle, offset, len)?;
         self.must_have_room(file.ino, offset + len)?;
+        self.must_be_storable(&file, offset + len)?;
         Ok(file)
+    }
+
+    /// An error for a length that no store can hold. A file whose path is its key is one object with all of its zeros; a
+    /// file that is longer already can be cut and changed.
+    pub(crate) fn must_be_storable(&self, file: &OpenFile, size_bytes: u64) -> Result<()> {
+        if size_bytes <= OBJECT_BYTES_MAX || !self.layout.follows_paths() {
+            return Ok(());
+        }
+        if size_bytes <= file.overlay(self.names.inode(file.ino)?).size_bytes {
+            return Ok(());
+        }
+        Err(Error::new(libc::EFBIG, "one object holds the file, and the largest has 5 TiB"))
     }
 
     /// Cuts a file, or extends it with a hole.
     pub(crate) async fn truncate(&self, file: &Arc<OpenFile>, size: u64) -> Result<()> {
         self.must_have_room(file.ino, size)?;
+        self.must_be_storable(file, size)?;
         self.must_not_be_in_conflict(file.ino)?;
         {
             let mut work = file.work.lock().await;
@@ -156,6 +182,12 @@ impl Filesystem {
         }
         if let Dirty::Stream(stream) = work {
             if offset == stream.size_bytes() && stream.is_open() {
+                if !stream.has_room(data.len() as u64) {
+                    return Err(Error::new(
+                        libc::EFBIG,
+                        "the file is longer than 10,000 parts: mount with a larger --part-size or --memory-limit",
+                    ));
+                }
                 return Ok(stream.append(&self.slabs, data).await?);
             }
             self.settle(file, work).await?;
@@ -225,7 +257,7 @@ impl Filesystem {
             return Ok(false);
         }
         self.ensure_volume_record().await?;
-        let _moves = self.moves.read().await;
+        let _path = self.lock_path(file.ino).await?;
         let (described, upload) = loop {
             let described = self.description_to_store(file, &inode, work.base()).await?;
             match self.begin_upload(&inode, &described).await {
@@ -266,6 +298,7 @@ impl Filesystem {
                 is_dirty: !work.is_published(),
                 is_stream: matches!(work, Dirty::Stream(_)),
                 size_bytes,
+                data_bytes: work.data_bytes().unwrap_or(size_bytes),
                 touched: Some(self.now()),
             },
             None => Pending::default(),

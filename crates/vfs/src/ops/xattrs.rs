@@ -73,9 +73,11 @@ impl Filesystem {
             ops.push(Op::SetAttr { ino, changes });
         }
         ops.push(Op::SetXattr { ino, name: name.into(), value, how });
+        // The mode follows the list.
+        let ops = if name == ACCESS { self.with_export(ino, ops)? } else { ops };
         self.names.commit_together(&self.ctx(), &ops)?;
         if name == ACCESS {
-            self.export_later(ino)?;
+            self.export_soon(ino)?;
         }
         Ok(())
     }

@@ -1,22 +1,26 @@
 //! What somebody else says that files are, such as an event handler: known without a look at the bucket.
 //!
 //! Directories on the way to a file are made as ones that were never listed, and the file as one that was seen when it was
-//! stored: who opens it, or comes to it by its path, looks. Of what is known here already only what is clearly older gives way.
+//! stored: who opens it, or comes to it by its path, looks. Of what is known here already only what is clearly older gives way; where
+//! the times do not tell, the bucket does.
 
-use meta::{Dentry, Ino, Inode, Kind, Name, Observed, Op};
-use std::cmp::Ordering;
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use meta::{Dentry, Ino, Inode, Kind, Moment, Name, Observed, Op};
 use std::collections::HashMap;
 use std::time::Duration;
 use store::{Attributes, ObjectKey, ObjectMeta, ObjectRef, Timestamp, names};
 
-use super::{Counts, Look, Sightings, etag, stored_at};
+use super::{Counts, Look, etag, stored_at};
 use crate::derived::DerivedFile;
 use crate::headers;
 use crate::layout::is_reserved;
-use crate::{Filesystem, Result};
+use crate::{Error, Filesystem, Result};
 
 /// Who says what files are may lag behind the bucket by so long: what was changed here since is looked at.
 const LAG: Duration = Duration::from_secs(10);
+
+/// Files that are looked at in the bucket at the same time.
+const LOOKS_AT_ONCE: usize = 32;
 
 /// What becomes of a file that somebody spoke of.
 #[derive(Debug)]
@@ -35,7 +39,9 @@ enum Told {
 
 /// What was said, and when it was asked for.
 struct Saying<'s> {
-    asked_at: Timestamp,
+    asked_at: Moment,
+    /// The wall-clock time of `asked_at`.
+    time: Timestamp,
     counts: Counts<'s>,
     /// Directories by what the keys of their entries begin with.
     directories: HashMap<Vec<Vec<u8>>, Ino>,
@@ -45,13 +51,9 @@ struct Saying<'s> {
 impl Filesystem {
     /// The files that were spoken of, in their order; `None` for what is not there. Costs no request but where the bucket alone
     /// can say which of two states is the newer one.
-    pub(crate) async fn told(
-        &self,
-        files: &[&DerivedFile],
-        asked_at: Timestamp,
-    ) -> Result<Vec<Option<Inode>>> {
+    pub(crate) async fn told(&self, files: &[&DerivedFile], asked_at: Moment) -> Result<Vec<Option<Inode>>> {
         self.evict_if_needed(files.len())?;
-        let mut found = Vec::with_capacity(files.len());
+        let (mut found, mut looks) = (Vec::with_capacity(files.len()), Vec::new());
         let told = self.believe(files, asked_at)?;
         let made =
             told.iter().filter_map(|told| if let Told::Made(_, _, ino) = told { Some(*ino) } else { None });
@@ -64,16 +66,28 @@ impl Filesystem {
                     None => self.names.lookup(dir, &name)?,
                 },
                 Told::New(dir, name) => self.names.lookup(dir, &name)?,
-                Told::LookAt(dir, name) => self.look_on_the_way(dir, name, &file.key).await?,
+                Told::LookAt(dir, name) => {
+                    looks.push((found.len(), dir, name, file.key.clone()));
+                    None
+                }
                 Told::Nothing => None,
             });
         }
+        let looks = looks.into_iter().map(|(number, dir, name, key)| async move {
+            Ok::<_, Error>((number, self.look_on_the_way(dir, name, &key).await?))
+        });
+        let mut looks = stream::iter(looks).buffer_unordered(LOOKS_AT_ONCE);
+        while let Some((number, inode)) = looks.try_next().await? {
+            found[number] = inode;
+        }
+        drop(looks);
         Ok(found)
     }
 
-    fn believe(&self, files: &[&DerivedFile], asked_at: Timestamp) -> Result<Vec<Told>> {
+    fn believe(&self, files: &[&DerivedFile], asked_at: Moment) -> Result<Vec<Told>> {
         self.changes.frozen(|counts| {
-            let mut saying = Saying { asked_at, counts, directories: HashMap::new(), ops: Vec::new() };
+            let time = self.moments.wall(asked_at).unwrap_or_else(|| self.now());
+            let mut saying = Saying { asked_at, time, counts, directories: HashMap::new(), ops: Vec::new() };
             let told = files.iter().map(|file| self.believe_one(file, &mut saying));
             let told: Vec<Told> = told.collect::<Result<_>>()?;
             for outcome in self.names.commit_all(&self.ctx(), &saying.ops)? {
@@ -87,7 +101,8 @@ impl Filesystem {
 
     fn believe_one(&self, file: &DerivedFile, saying: &mut Saying<'_>) -> Result<Told> {
         let Some((path, name)) = self.path_of_file(&file.key)? else { return Ok(Told::Nothing) };
-        let said_at = said_at(file, saying.asked_at);
+        let age = saying.time.since(file.modified);
+        let said_at = saying.asked_at.before(age.min(LAG));
         let dir = match self.directory_on_the_way(&path, said_at, saying)? {
             Ok(dir) => dir,
             Err((dir, name)) => return Ok(Told::LookAt(dir, name)),
@@ -105,7 +120,7 @@ impl Filesystem {
             if !(saying.counts)(dir, &name, said_at) {
                 return Ok(Told::LookAt(dir, name));
             }
-            let seen = self.said(file, file.modified.min(saying.asked_at));
+            let seen = self.said(file, saying.asked_at.before(age));
             let ino = self.new_ino(dir)?;
             saying.ops.push(Op::Import { parent: dir, name: name.clone(), ino, seen });
             return Ok(Told::Made(dir, name, ino));
@@ -131,23 +146,21 @@ impl Filesystem {
         if is_same && !says_more {
             return Ok(Told::Is(Box::new(local)));
         }
-        let order = stored_at(&local).map(|known| file.modified.cmp(&known));
-        match order {
-            _ if local.object().is_none() => return Ok(Told::LookAt(dir, name)),
-            Some(Ordering::Less) if !is_same => return Ok(Told::Is(Box::new(local))),
-            Some(Ordering::Greater) => {}
-            _ if is_same => {}
-            _ => return Ok(Told::LookAt(dir, name)),
+        // An event says milliseconds and headers say seconds, so times within one second have no order. An earlier time proves
+        // nothing: S3 dates an object that was uploaded in parts when the upload began, and its event when it ended.
+        let is_later = stored_at(&local).is_some_and(|known| known.secs() < file.modified.secs());
+        if local.object().is_none() || !(is_same || is_later) {
+            return Ok(Told::LookAt(dir, name));
         }
         let prefix = self.layout.directory(&self.names, dir)?;
         let seen = self.said(file, saying.asked_at);
-        let sightings = Sightings::from([(name.clone(), Some(seen))]);
-        self.agree((dir, &prefix), sightings, saying.asked_at, Look::Name, saying.counts)?;
+        let sightings = vec![(name.clone(), Some(seen))];
+        self.agree_on((dir, &prefix), sightings, saying.asked_at, Look::Name, saying.counts)?;
         Ok(Told::New(dir, name))
     }
 
     /// What was said of a file, as if it had been seen at a time.
-    fn said(&self, file: &DerivedFile, seen_at: Timestamp) -> Observed {
+    fn said(&self, file: &DerivedFile, seen_at: Moment) -> Observed {
         let object = ObjectRef {
             last_modified: Some(file.modified),
             ..ObjectRef::new(file.key.clone(), file.etag.clone())
@@ -180,7 +193,7 @@ impl Filesystem {
     fn directory_on_the_way(
         &self,
         path: &[Vec<u8>],
-        said_at: Timestamp,
+        said_at: Moment,
         saying: &mut Saying<'_>,
     ) -> Result<std::result::Result<Ino, (Ino, Name)>> {
         if let Some(dir) = saying.directories.get(path) {
@@ -200,9 +213,9 @@ impl Filesystem {
     }
 
     /// Makes a directory known that nobody listed.
-    fn know_directory(&self, parent: Ino, name: Name, seen_at: Timestamp) -> Result<Ino> {
+    fn know_directory(&self, parent: Ino, name: Name, seen_at: Moment) -> Result<Ino> {
         let ino = self.new_ino(parent)?;
-        let seen = headers::implicit_directory(seen_at, &self.defaults, false);
+        let seen = headers::implicit_directory(self.now(), seen_at, &self.defaults, false);
         self.names.commit(&self.ctx(), &Op::Import { parent, name, ino, seen })?;
         Ok(ino)
     }
@@ -233,18 +246,12 @@ impl Filesystem {
                 None => {
                     let _changing = self.changes.begin(dir, &name);
                     self.must_be_plain(dir, &name, Kind::Directory)?;
-                    let made = self.know_directory(dir, name, self.now())?;
-                    self.directories.get(made).is_ours(self.now());
+                    let made = self.know_directory(dir, name, self.moment())?;
+                    self.directories.get(made).is_ours(self.moment());
                     made
                 }
             };
         }
         Ok(dir)
     }
-}
-
-/// When what was said of a file was so, as far as changes made here are concerned.
-fn said_at(file: &DerivedFile, asked_at: Timestamp) -> Timestamp {
-    let lagging = Timestamp(asked_at.0.saturating_sub(LAG.as_nanos() as i64));
-    file.modified.max(lagging).min(asked_at)
 }

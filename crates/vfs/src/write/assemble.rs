@@ -3,13 +3,14 @@
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use std::ops::Range;
 use store::{GetOptions, Multipart, ObjectKey, ObjectRef, Payload, Precondition, PutOptions, StoreError};
+use tokio::sync::SemaphorePermit;
 
 use super::Local;
 use super::local::Source;
 use crate::Filesystem;
 use crate::metadata::Described;
 use crate::pin::{Cut, Pin};
-use crate::ranges::{total, zeros};
+use crate::ranges::{push_zeros, total};
 use crate::read::readahead::WHOLE_BYTES_MAX;
 
 /// S3 allows this many parts.
@@ -66,6 +67,7 @@ impl Filesystem {
         let size = total(assembly.runs);
         let part_bytes = part_bytes(size, self.config.part_size_bytes);
         if size <= part_bytes {
+            let _permit = self.assembling_permit(assembly, &(0..size)).await;
             let body = self.merged(assembly, &(0..size)).await?;
             return self
                 .store
@@ -123,8 +125,23 @@ impl Filesystem {
                 false => upload.copy_part(number, object, within).await,
             };
         }
-        let _permit = self.assembling.acquire().await;
+        let _permit = self.assembling_permit(assembly, &range).await;
         upload.put_part(number, self.merged(assembly, &range).await?).await
+    }
+
+    /// Waits for memory for a range of the object, zeros aside, which take none. A range longer than there is memory for
+    /// goes alone.
+    async fn assembling_permit(
+        &self,
+        assembly: Assembly<'_>,
+        range: &Range<u64>,
+    ) -> Option<SemaphorePermit<'_>> {
+        let is_data = |source: &Source| !matches!(source, Source::Zeros(_));
+        let sources = assembly.of_object(range).into_iter().flat_map(|run| assembly.local.sources(run));
+        let bytes: u64 = sources.filter(is_data).map(|source| source.len()).sum();
+        let permits = bytes.div_ceil(self.config.part_size_bytes.max(1));
+        let permits = permits.clamp(1, self.config.assembled_parts() as u64);
+        self.assembling.acquire_many(permits as u32).await.ok()
     }
 
     /// A range of the object, from wherever its bytes are.
@@ -133,9 +150,9 @@ impl Filesystem {
         let runs = assembly.of_object(range);
         for source in runs.into_iter().flat_map(|run| assembly.local.sources(run)) {
             match (source, assembly.local.base()) {
-                (Source::Local(range), _) => payload.push(assembly.local.read(range)?),
+                (Source::Local(range), _) => assembly.local.read_into(range, &mut payload)?,
                 (Source::Base(range), Some(base)) => self.read_base(base, range, &mut payload).await?,
-                (Source::Zeros(range) | Source::Base(range), _) => payload.push(zeros(&range)),
+                (Source::Zeros(range) | Source::Base(range), _) => push_zeros(&mut payload, &range),
             }
         }
         Ok(payload)
@@ -146,7 +163,7 @@ impl Filesystem {
             let (range, piece) = match cut {
                 Cut::Stored(range, piece) => (range, piece),
                 Cut::Hole(hole) => {
-                    into.push(zeros(&hole));
+                    push_zeros(into, &hole);
                     continue;
                 }
             };

@@ -46,7 +46,7 @@ impl Filesystem {
         if work.is_assembled() {
             return Ok(());
         }
-        let _moves = self.moves.read().await;
+        let _path = self.lock_path(file.ino).await?;
         work.follow(file);
         let inode = file.overlay(self.names.inode(file.ino)?);
         if inode.home.is_none() {
@@ -110,7 +110,7 @@ impl Filesystem {
             if work.is_clean() {
                 *work = Dirty::Local(Local::begin(&self.config.cache_dir, file.pin().0)?);
             }
-            let _moves = self.moves.read().await;
+            let _path = self.lock_path(file.ino).await?;
             return self.commit_at_path(file, work, inode, key).await;
         }
         let body = inode.target.clone().unwrap_or_default();
@@ -184,7 +184,7 @@ impl Filesystem {
             false => self.publish(inode, &found.object, found.size_bytes, None)?,
         }
         if found.tag_count.is_none_or(|count| count == 0) {
-            file.carries(&found.object.etag, found.attributes.into(), self.now());
+            file.carries(&found.object.etag, found.attributes.into(), self.moment());
         }
         file.repin(|| self.pin_of(inode.ino))?;
         work.rebase(file.pin().0);
@@ -219,7 +219,7 @@ impl Filesystem {
 
     /// The same for who has found something else at the path of a file. Whether it is the file.
     pub(crate) async fn adopt_unheard(&self, file: &OpenFile, work: &mut Dirty) -> Result<bool> {
-        let _moves = self.moves.read().await;
+        let _path = self.lock_path(file.ino).await?;
         let inode = self.names.inode(file.ino)?;
         if inode.home.is_none() {
             return Ok(false);
@@ -275,17 +275,18 @@ impl Filesystem {
         described: Described,
     ) -> Result<()> {
         let size_bytes = work.size_bytes().unwrap_or(inode.size_bytes);
+        let waiting = self.names.waiting_export(inode.ino)?;
         let (described, stream_is_old) = match work {
             Dirty::Stream(stream) => {
-                let carries = stream.carries(inode, file.pending().touched);
+                let carries = stream.carries(&self.names.inode(inode.ino)?, file.pending().touched);
                 (stream.described().clone(), Some(!carries))
             }
             _ => (described, None),
         };
         self.publish(inode, object, size_bytes, file.pending().touched)?;
         self.references.caches(inode.ino, Some(&object.etag));
-        file.carries(&object.etag, described.clone(), self.now());
-        self.known.stored(inode.ino, &object.etag, described.clone(), self.now());
+        file.carries(&object.etag, described.clone(), self.moment());
+        self.known.stored(inode.ino, &object.etag, described.clone(), self.moment());
         file.repin(|| self.pin_of(inode.ino))?;
         self.invalidations.others(inode.ino);
         file.forget_tried();
@@ -303,7 +304,7 @@ impl Filesystem {
             return self.export_later(inode.ino);
         }
         self.renamed.forget(inode.ino);
-        Ok(())
+        self.exported(inode.ino, waiting)
     }
 
     /// This object is the inode's content now, whatever the namespace thought it was.

@@ -220,7 +220,7 @@ impl Filesystem {
     /// What lies beside its path is not shown there: its name is somebody else's object's.
     pub(super) fn give_name_away(&self, inode: &Inode) -> Result<()> {
         if let Some((dir, name)) = &inode.home {
-            self.take_name_away(*dir, name, inode, self.now())?;
+            self.take_name_away(*dir, name, inode, self.moment())?;
             self.directories.get(*dir).forget();
         }
         Ok(())

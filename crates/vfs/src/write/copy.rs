@@ -3,6 +3,7 @@
 //! Objects belong to one inode, so the target gets objects of its own. What is not worth it, or cannot be done so, is
 //! refused with EOPNOTSUPP before anything has changed: the kernel then reads and writes.
 
+use futures_util::StreamExt as _;
 use meta::{Extent, Inode};
 use std::ops::Range;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use store::{Attributes, Precondition, StoreError, Tags};
 
 use super::assemble::{Assembly, PART_BYTES_MIN};
 use super::plan::objects_of;
-use super::splice::{Spliced, extents};
+use super::splice::{IN_FLIGHT_MAX, Spliced, extents};
 use super::{Dirty, Local, When};
 use crate::handles::Handle;
 use crate::headers;
@@ -31,6 +32,7 @@ impl Filesystem {
     ) -> Result<u64> {
         let source = self.handles.file(from)?;
         let len = len.min(COPIED_MAX);
+        let (reading, _) = source.begin_read().await?;
         let target = self.writable_file(to, to_offset, len)?;
         let mut work = target.work.lock().await;
         let before = self.names.inode(target.ino)?;
@@ -44,7 +46,11 @@ impl Filesystem {
         if source.file.pending().is_dirty {
             return Err(not_here("some of the source is in no object yet"));
         }
-        let Some(pin) = source.file.pin().0 else { return Err(not_here("nothing is stored")) };
+        let (pin, lineage) = source.file.pin();
+        if lineage != source.version.lineage() {
+            return Err(not_here("the source has changed"));
+        }
+        let Some(pin) = pin else { return Err(not_here("nothing is stored")) };
         let range = from_offset..from_offset.saturating_add(len).min(pin.size_bytes);
         if range.start >= range.end {
             return Ok(0);
@@ -54,6 +60,7 @@ impl Filesystem {
             return Err(not_here("it is as fast to read and write so little"));
         }
         self.must_have_room(target.ino, to_offset + copied)?;
+        self.must_be_storable(&target, to_offset + copied)?;
         if is_by_path && !may_lie_beside(&before, &work, to_offset..to_offset + copied) {
             return Err(not_here("the target could not be known again by the object at its path"));
         }
@@ -61,6 +68,7 @@ impl Filesystem {
         self.copy_pin(&target, &mut work, pin.moved(&range, to_offset), to_offset..to_offset + copied)
             .await?;
         drop(work);
+        reading.succeed();
         self.names_first().await?;
         Ok(copied)
     }
@@ -71,10 +79,11 @@ impl Filesystem {
         let attributes = headers::with_posix(Attributes::default(), &inode);
         let local = Local::begin(&self.config.cache_dir, Some(Arc::new(pin)))?;
         let objects = objects_of(self.layout.mapping(), &local, range.clone());
-        let mut stored = Vec::new();
-        for runs in &objects {
-            stored.push(self.copy_runs(file, Assembly { local: &local, runs }, &attributes).await);
-        }
+        let copies: Vec<_> = objects
+            .iter()
+            .map(|runs| self.copy_runs(file, Assembly { local: &local, runs }, &attributes))
+            .collect();
+        let stored = futures_util::stream::iter(copies).buffered(IN_FLIGHT_MAX).collect().await;
         let content = self.all_or_none(stored).await.map_err(refused)?.concat();
         let size_bytes = inode.size_bytes.max(range.end);
         let spliced = Spliced { ranges: vec![range.clone()], content, delta: None };

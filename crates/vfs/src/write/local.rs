@@ -4,13 +4,13 @@ use bytes::{Bytes, BytesMut};
 use rustix::fs::SeekFrom;
 use std::fs::File;
 use std::ops::Range;
-use std::os::unix::fs::FileExt as _;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::Path;
 use std::sync::Arc;
-use store::StoreError;
+use store::{Payload, StoreError};
 
 use crate::pin::{Cut, Pin};
-use crate::ranges::{RangeSet, total};
+use crate::ranges::{RangeSet, push_zeros, total};
 
 /// The local file has a byte exactly where `present` says so; below `base_len` the rest is the base's, above it
 /// is zeros.
@@ -21,6 +21,8 @@ use crate::ranges::{RangeSet, total};
 pub(crate) struct Local {
     base: Option<Arc<Pin>>,
     base_len: u64,
+    /// How much of the base is no hole.
+    base_data_bytes: u64,
     file: Arc<File>,
     present: RangeSet,
     /// What of it is in no object yet.
@@ -40,11 +42,20 @@ pub(crate) enum Source {
     Zeros(Range<u64>),
 }
 
+impl Source {
+    /// Its length in bytes.
+    pub(crate) fn len(&self) -> u64 {
+        let (Self::Local(range) | Self::Base(range) | Self::Zeros(range)) = self;
+        range.end - range.start
+    }
+}
+
 impl Local {
     /// Over an object's bytes (all of them), or over nothing.
     pub(crate) fn begin(cache_dir: &Path, base: Option<Arc<Pin>>) -> std::io::Result<Self> {
         let base_len = base.as_ref().map_or(0, |pin| pin.size_bytes);
         Ok(Self {
+            base_data_bytes: data_bytes(base.as_ref()),
             base,
             base_len,
             file: Arc::new(tempfile::tempfile_in(cache_dir)?),
@@ -77,6 +88,14 @@ impl Local {
         (self.base, self.base_len) = (None, 0);
     }
 
+    /// How much of it is no hole, at most: what the local disk holds of it and what the objects below do.
+    pub(crate) fn data_bytes(&self) -> Option<u64> {
+        // Some file systems tell the blocks of what was just written later; no blocks at all would mean a hole.
+        let least = if self.present == RangeSet::default() { 0 } else { 512 };
+        let here = (self.file.metadata().ok()?.blocks() * 512).max(least);
+        Some((here + self.base_data_bytes.min(self.base_len)).min(self.size))
+    }
+
     pub(crate) fn size_bytes(&self) -> u64 {
         self.size
     }
@@ -89,6 +108,7 @@ impl Local {
     /// All of it is in the objects of `pin` now, `delta` of it in one of its own.
     pub(crate) fn published(&mut self, pin: Arc<Pin>, delta: Option<Vec<Range<u64>>>) {
         self.base_len = self.size;
+        self.base_data_bytes = data_bytes(Some(&pin));
         self.base = Some(pin);
         self.dirty = RangeSet::default();
         self.is_published = true;
@@ -130,13 +150,19 @@ impl Local {
         Ok(())
     }
 
+    /// Cuts the file, or extends it with a hole. An error for a length to which the local file cannot be written.
     pub(crate) fn resize(&mut self, size: u64) -> std::io::Result<()> {
+        if size > self.size {
+            self.file.set_len(size)?;
+        }
         if size < self.size {
             self.base_len = self.base_len.min(size);
             self.present.truncate(size);
             self.dirty.truncate(size);
             self.deltas.clear();
-            self.file.set_len(size)?;
+            if self.file.metadata()?.len() > size {
+                self.file.set_len(size)?;
+            }
         }
         self.is_published &= size == self.size;
         self.size = size;
@@ -232,6 +258,18 @@ impl Local {
         sources
     }
 
+    /// Appends a range that is here. Holes in it take no memory.
+    pub(crate) fn read_into(&self, range: Range<u64>, payload: &mut Payload) -> Result<(), StoreError> {
+        let mut at = range.start;
+        for run in self.local_data(range.clone()) {
+            push_zeros(payload, &(at..run.start));
+            at = run.end;
+            payload.push(self.read(run)?);
+        }
+        push_zeros(payload, &(at..range.end));
+        Ok(())
+    }
+
     /// A range that is here.
     pub(crate) fn read(&self, range: Range<u64>) -> Result<Bytes, StoreError> {
         let mut buffer = BytesMut::zeroed((range.end - range.start) as usize);
@@ -240,6 +278,11 @@ impl Local {
         })?;
         Ok(buffer.freeze())
     }
+}
+
+/// How much of a pin is no hole.
+fn data_bytes(pin: Option<&Arc<Pin>>) -> u64 {
+    pin.map_or(0, |pin| pin.pieces().iter().map(|piece| piece.range.end - piece.range.start).sum())
 }
 
 /// A hole, or zeros where the local file system knows no holes.

@@ -53,6 +53,14 @@ impl Dirty {
         }
     }
 
+    /// How much of it is no hole, at most.
+    pub(crate) fn data_bytes(&self) -> Option<u64> {
+        match self {
+            Self::Local(local) => local.data_bytes(),
+            _ => self.size_bytes(),
+        }
+    }
+
     /// The object these writes replace.
     pub(crate) fn base(&self) -> Option<&Arc<Pin>> {
         match self {

@@ -19,6 +19,11 @@ const HOLE_BYTES_MIN: u64 = 64 << 10;
 /// One object has at most so many ranges of a file that is being assembled.
 const RUNS_MAX: usize = 256;
 
+/// A shorter file is assembled whenever it is closed.
+const SCATTERED_BYTES_MIN: u64 = 16 << 20;
+/// A longer one stays in at most so many objects.
+const SCATTERED_OBJECTS_MAX: usize = 64;
+
 /// When a commit is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum When {
@@ -73,6 +78,21 @@ pub(crate) fn plan(mapping: Mapping, local: &Local, when: When) -> Plan {
         (Mapping::Whole, _) => whole(local),
         (Mapping::Chunked { bytes }, _) => chunks(local, bytes, &changes),
     }
+}
+
+/// Whether a stored file may stay in several objects when it is closed: a long one of which three quarters are in one object. To assemble
+/// it at each close would cost its length, however little was changed; so it costs at most four times what was changed.
+pub(crate) fn may_stay_scattered(mapping: Mapping, local: &Local) -> bool {
+    if !matches!(mapping, Mapping::Whole) || !local.is_published() || local.size_bytes() < SCATTERED_BYTES_MIN
+    {
+        return false;
+    }
+    let mut bytes_of: HashMap<&ObjectKey, u64> = HashMap::new();
+    for piece in local.base().map_or(&[][..], |base| base.pieces()) {
+        *bytes_of.entry(&piece.object.key).or_default() += piece.range.end - piece.range.start;
+    }
+    let (all, largest) = (bytes_of.values().sum::<u64>(), bytes_of.values().max().copied().unwrap_or(0));
+    bytes_of.len() <= SCATTERED_OBJECTS_MAX && (all - largest) * 4 <= local.size_bytes()
 }
 
 /// Changes of less are stored as a delta.
@@ -210,6 +230,27 @@ mod tests {
         assert_eq!((whole.objects, whole.replaces), (vec![vec![0..3 * MIB / 2]], everything()));
         let chunked = plan(CHUNKED, &local, When::Closed);
         assert_eq!((chunked.objects, chunked.replaces), (vec![vec![0..MIB]], vec![0..MIB]));
+    }
+
+    /// Each close of a file of 500 MB stored all of it again, though 1 MiB was changed.
+    #[test]
+    fn s142_a_long_file_stays_scattered_until_a_quarter_of_it_is() {
+        let pieces = |changed: u64, objects: u64| {
+            let step = changed / objects;
+            let deltas = (0..objects).map(|n| piece(n * step..(n + 1) * step, &format!("delta-{n}")));
+            deltas.chain([piece(changed..64 * MIB, "whole")]).collect()
+        };
+        let may_stay = |changed, objects| may_stay_scattered(Mapping::Whole, &over(pieces(changed, objects)));
+        assert!(may_stay(MIB, 1) && may_stay(16 * MIB, 16) && may_stay(MIB, 63));
+        assert!(!may_stay(17 * MIB, 17) && !may_stay(MIB, 64));
+        assert!(!may_stay_scattered(CHUNKED, &over(pieces(MIB, 1))));
+        assert!(!may_stay_scattered(
+            Mapping::Whole,
+            &over(vec![piece(0..MIB, "a"), piece(MIB..7 * MIB, "b")])
+        ));
+        let mut written = over(pieces(MIB, 1));
+        written.write(0, b"x").unwrap();
+        assert!(!may_stay_scattered(Mapping::Whole, &written), "it is not stored");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use store::{Attributes, ObjectKey, ObjectRef, Payload, Precondition, PutOptions, StoreError, Timestamp};
 
 use super::assemble::Assembly;
-use super::plan::{Plan, everything, objects_of, plan};
+use super::plan::{Plan, everything, may_stay_scattered, objects_of, plan};
 use super::{Dirty, Local, Memory, Stream, When};
 use crate::headers;
 use crate::layout::{content_keys, stored_at};
@@ -18,7 +18,7 @@ use crate::ranges::total;
 use crate::{Error, Filesystem, Result};
 
 /// Objects of one file under way at the same time.
-const IN_FLIGHT_MAX: usize = 4;
+pub(super) const IN_FLIGHT_MAX: usize = 4;
 
 /// What a commit stored, as content of the file.
 #[derive(Debug, Default)]
@@ -38,12 +38,13 @@ impl Spliced {
 
 impl Filesystem {
     /// Assembles a file that nobody will have open: what its deltas scattered becomes one object, or one for each
-    /// chunk. Its bytes are safe already.
+    /// chunk, unless it is a small part of a long file. Its bytes are safe already.
     pub(crate) async fn assemble_closed(&self, file: &OpenFile) -> Result<()> {
         let mut work = file.work.lock().await;
         let is_last = self.files.users(file.ino) == 1;
-        if !is_last || !matches!(*work, Dirty::Local(_)) {
-            return Ok(());
+        match &*work {
+            Dirty::Local(local) if is_last && !may_stay_scattered(self.layout.mapping(), local) => {}
+            _ => return Ok(()),
         }
         let inode = file.overlay(self.names.inode(file.ino)?);
         if inode.home.is_none() || self.has_path_key(&inode)? {
@@ -116,7 +117,8 @@ impl Filesystem {
             *work = Dirty::Clean;
         }
         let is_edited = !work.is_clean();
-        file.set_pending(Pending { is_edited, size_bytes, ..Pending::default() });
+        let data_bytes = work.data_bytes().unwrap_or(size_bytes);
+        file.set_pending(Pending { is_edited, size_bytes, data_bytes, ..Pending::default() });
         Ok(())
     }
 

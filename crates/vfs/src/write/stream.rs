@@ -153,10 +153,19 @@ impl Stream {
         Ok(())
     }
 
+    /// Whether so many bytes more fit in the parts that an object can have. Later parts may become longer than assumed.
+    pub(crate) fn has_room(&self, bytes: u64) -> bool {
+        let sent = self.parts_sent - u32::from(self.short.is_some());
+        let filled = self.tail_bytes + self.short.as_ref().map_or(0, Payload::len);
+        let more = (filled + bytes).div_ceil(self.part_bytes);
+        self.key().is_none() || u64::from(sent) + more <= u64::from(PARTS_MAX)
+    }
+
     /// Appends without a wait; false, and nothing is done, if it would complete a part.
     pub(crate) fn append_now(&mut self, pool: &SlabPool, data: &[u8]) -> bool {
         self.reopen(pool);
-        let fits = self.tail_bytes + (data.len() as u64) < self.part_bytes;
+        let fits =
+            self.tail_bytes + (data.len() as u64) < self.part_bytes && self.has_room(data.len() as u64);
         if fits {
             self.fill(pool, data);
         }

@@ -4,7 +4,7 @@ use super::{key, objects, put};
 use crate::world::{Bucket, MIB, pattern};
 use std::sync::Arc;
 use store::wrap::Operation;
-use store::{ObjectStore as _, PutOptions};
+use store::{GetOptions, ObjectStore as _, PutOptions};
 use vfs::Ino;
 
 /// A rename in between took the object for another, replaced by somebody else, and came to nothing: what it was to replace was
@@ -75,6 +75,34 @@ async fn s39_what_is_put_into_a_directory_that_is_being_made_is_shown() {
     making.await.unwrap();
     assert_eq!(world.names("d").await.unwrap(), ["new"]);
     world.assert_healthy().await;
+}
+
+/// A GET whose client went away while the store was asked left the file open for ever: the end of its name then cost a copy,
+/// which lay below `.tenon/orphans` until the next mount.
+#[tokio::test]
+async fn a_get_that_is_cut_off_leaves_nothing_open() {
+    let world = Bucket::with_metadata().mount(|_| {}).await;
+    let objects = Arc::new(objects(&world));
+    world.write_file("file", b"bytes").await.unwrap();
+    world.link("file", "other").await.unwrap();
+    for _ in 0..3 {
+        let head = world.bucket.late.hold(Operation::Head);
+        let objects = objects.clone();
+        let getting =
+            tokio::spawn(async move { objects.get(&key("other"), GetOptions::default()).await.map(drop) });
+        let answer = head.done().await;
+        getting.abort();
+        assert!(getting.await.unwrap_err().is_cancelled());
+        drop(answer);
+    }
+    for _ in 0..10 {
+        tokio::task::yield_now().await;
+    }
+    world.unlink("other").await.unwrap();
+    let (removed, counts) = world.counting(world.unlink("file")).await;
+    removed.unwrap();
+    assert_eq!(counts.of(Operation::Copy), 0, "nobody has it open: {counts}");
+    assert_eq!(world.bucket.keys().await, Vec::<String>::new());
 }
 
 /// A file that the mount had not learned of was not there while an endpoint's client replaced it (world 7403 of both sides).

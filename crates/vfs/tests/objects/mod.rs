@@ -3,6 +3,7 @@
 mod conform;
 mod meanwhile;
 mod renames;
+mod settings;
 mod uploads;
 
 use crate::world::{Bucket, CALLER, MIB, World, errno, pattern};
@@ -547,11 +548,7 @@ async fn what_others_do_is_seen_when_it_is_said() {
     assert_eq!(world.names("dir").await.unwrap(), ["a"]);
     let said = async |name: &str| {
         let seen = bucket.head(name).await;
-        world
-            .fs
-            .reconcile(&key(name), seen.as_ref(), bucket.clock.advance(Default::default()))
-            .await
-            .unwrap();
+        world.fs.reconcile(&key(name), seen.as_ref(), world.fs.moment()).await.unwrap();
     };
     bucket.put("dir/a", "other").await;
     bucket.put("dir/b", "two").await;

@@ -301,7 +301,10 @@ fn judge<'a>(
     let is_doubtful = there.is_none() && hint.what == What::Stored && hint.time <= doubts.until;
     match known.map(|known| known.order) {
         Some(Some(last)) if !is_one_kind(order, last) => return look,
-        Some(Some(last)) if order < last => return Judged::Not(Outcome::Late),
+        Some(Some(last)) if order < last => {
+            let is_unclear = hint.time.is_some_and(|ended| may_end_after(order, ended, last));
+            return if is_unclear { look } else { Judged::Not(Outcome::Late) };
+        }
         Some(Some(last)) if order == last => {
             return match hint.what {
                 What::Stored if is_same => Judged::Not(Outcome::Repeated),
@@ -311,6 +314,11 @@ fn judge<'a>(
         }
         // It was not there when the container was listed, and this may be of before.
         Some(Some(_)) | None if is_doubtful => return look,
+        Some(Some(last))
+            if order > last && there.is_some_and(|there| may_end_after(last, there.modified, order)) =>
+        {
+            return look;
+        }
         Some(Some(_)) => {}
         // The store said so, nobody knows when: a hint of the same bytes has their place, and knows no tags of later.
         Some(None) => {
@@ -405,6 +413,13 @@ fn changed<'a>(old: There<'a>, hint: &'a Hint<'_>, needs: Needs) -> Option<There
         ..old
     };
     (is_same && needs.are_met(&there)).then_some(there)
+}
+
+/// Whether a change with an order, which had ended at a time, may have ended after another one began, so that their orders do not
+/// tell which came last: MinIO's order is the nanosecond in which an object began to be stored, and an event's time is later than
+/// the end of that. Other orders are no such times, or are given when a change ends.
+fn may_end_after(order: u128, ended: Timestamp, began: u128) -> bool {
+    u128::try_from(ended.0).is_ok_and(|ended| is_one_kind(order, ended) && began < ended)
 }
 
 fn is_one_kind(order: u128, other: u128) -> bool {

@@ -12,6 +12,8 @@
 mod care;
 mod container;
 mod fill;
+#[cfg(feature = "fuzz")]
+mod fuzz;
 mod hear;
 mod keep;
 mod keys;
@@ -29,6 +31,8 @@ mod take;
 mod views;
 
 use container::{Container, View};
+#[cfg(feature = "fuzz")]
+pub use fuzz::state as fuzz_state;
 use hashbrown::{HashMap, HashSet};
 use keep::Keeper;
 use look::Looks;
@@ -126,7 +130,8 @@ impl Handler {
         let restored = store::blocking(move || Ok(restore::restore(parts))).await;
         let (handler, looks) = restored.map_err(|error| HandlerError::new(&dir, error.to_string()))??;
         handler.resume(looks).await;
-        tokio::spawn(care::take_care(Arc::downgrade(&handler)));
+        let weak = Arc::downgrade(&handler);
+        tokio::spawn(store::supervise("upkeep of views", move || care::take_care(weak.clone())));
         Ok(handler)
     }
 

@@ -114,6 +114,12 @@ fn survey(dir: &Path) -> io::Result<Result<Survey, String>> {
     Ok(Ok(survey))
 }
 
+/// Reads everything but the objects, for the fuzz target.
+#[cfg(feature = "fuzz")]
+pub(super) fn fuzz_survey(dir: &Path) -> io::Result<()> {
+    survey(dir).map(drop)
+}
+
 impl Survey {
     fn read(&mut self, dir: &Path, name: Name, is_last: bool) -> io::Result<Result<(), String>> {
         let path = name.path(dir);

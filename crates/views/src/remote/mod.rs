@@ -14,6 +14,8 @@ mod wire;
 
 pub use client::{RemoteConfig, RemoteError, RemoteViews};
 pub use server::{RemoteServer, Report, Served};
+#[cfg(feature = "fuzz")]
+pub use wire::fuzz_messages;
 
 /// A secret that server and clients share, sent as a bearer token (RFC 6750).
 #[derive(Clone, PartialEq, Eq)]

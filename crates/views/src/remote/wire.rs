@@ -188,6 +188,20 @@ impl From<Failure> for ViewError {
     }
 }
 
+/// Bytes as each message of the protocol, for the fuzz target.
+#[cfg(feature = "fuzz")]
+pub fn fuzz_messages(bytes: &[u8]) {
+    drop(serde_json::from_slice::<Opened>(bytes));
+    if let Ok(failure) = serde_json::from_slice::<Failure>(bytes) {
+        drop(ViewError::from(failure));
+    }
+    if let Some(cursor) = std::str::from_utf8(bytes).ok().and_then(read_cursor) {
+        assert_eq!(read_cursor(&cursor_text(&cursor)), Some(cursor));
+    }
+    let Some(changes) = serde_json::from_slice::<Page>(bytes).ok().and_then(Page::read) else { return };
+    assert_eq!(Page::new(&changes).read(), Some(changes));
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -144,6 +144,16 @@ impl Branch {
         self.stirred.notify_one();
     }
 
+    /// This client begins to change an object.
+    pub(super) fn begin_change(&self, object: &ObjectName) {
+        self.write().told.begin_change(object);
+    }
+
+    /// A change that began has ended.
+    pub(super) fn end_change(&self, object: &ObjectName) {
+        self.write().told.end_change(object);
+    }
+
     /// Shows objects where they are to lie, and with them the directories that were made here, as one step.
     pub(super) fn move_all(&self, moves: &[Move], made: Option<[&[&[u8]]; 2]>) {
         let told = &mut self.write().told;
@@ -163,7 +173,6 @@ impl Branch {
                 self.write().told.heard(&one.object, None);
                 self.stirred.notify_one();
             }
-            End::Unknown => {}
         }
     }
 

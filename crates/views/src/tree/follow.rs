@@ -5,6 +5,7 @@
 //! object is made.
 
 use super::branch::Branch;
+use super::changing::Changing;
 use super::journal::{self, Journal, Move, Moves};
 use super::naming::{DIRECTORY_PROPERTY, EntryName};
 use crate::{ObjectName, Shown};
@@ -34,23 +35,27 @@ pub(super) struct Follower {
     clock: Arc<dyn Clock>,
     journal: Option<Arc<Mutex<Journal>>>,
     moves: Mutex<Moves>,
+    /// Moves that the store refused for good, with its words. They stay in `moves`, so that their objects are shown where
+    /// they were put, and are tried again when they are moved again or when the next process opens the journal.
+    refused: Mutex<BTreeMap<ObjectName, String>>,
     begun: Notify,
 }
 
 /// What became of a move.
 enum Outcome {
     Ends(End),
+    /// The store did not do it now, and may later.
     Later(StoreError),
+    /// The store will not do it.
+    Refused(StoreError),
 }
 
 /// How a move ends.
 pub(super) enum End {
-    /// The object says where it lies: there, or elsewhere as somebody else wanted, or where it was and must stay.
+    /// The object says where it lies: there, or elsewhere because another client has moved it.
     Says(Arc<Shown>),
     /// The object is gone.
     Gone,
-    /// Nobody may look at it.
-    Unknown,
 }
 
 impl Follower {
@@ -68,7 +73,8 @@ impl Follower {
             }
             None => (None, Moves::new()),
         };
-        Ok(Self { buckets, handler, clock, journal, moves: Mutex::new(moves), begun: Notify::new() })
+        let (moves, refused) = (Mutex::new(moves), Mutex::default());
+        Ok(Self { buckets, handler, clock, journal, moves, refused, begun: Notify::new() })
     }
 
     /// Everything that is under way.
@@ -76,8 +82,20 @@ impl Follower {
         self.lock().values().cloned().collect()
     }
 
+    /// Returns the number of moves that will still be made.
     pub(super) fn len(&self) -> usize {
-        self.lock().len()
+        self.lock().len() - locked(&self.refused).len()
+    }
+
+    /// Returns the objects whose moves the store has refused, with its words.
+    pub(super) fn refused(&self) -> Vec<(ObjectName, String)> {
+        locked(&self.refused).iter().map(|(name, error)| (name.clone(), error.clone())).collect()
+    }
+
+    /// Returns the moves to be made now.
+    fn due(&self) -> Vec<Move> {
+        let (all, refused) = (self.lock(), locked(&self.refused));
+        all.values().filter(|one| !refused.contains_key(&one.object)).cloned().collect()
     }
 
     /// Takes moves on, which then survive the end of the process. Returns each as it is now to be made.
@@ -89,6 +107,7 @@ impl Follower {
         let mut all = self.lock();
         let taken = moves.into_iter().map(|one| {
             let object = one.object.clone();
+            locked(&self.refused).remove(&object);
             journal::merge(&mut all, one);
             all.get(&object).cloned()
         });
@@ -102,7 +121,7 @@ impl Follower {
         let mut wait = WAITS.0;
         loop {
             let begun = self.begun.notified();
-            let moves = self.moves();
+            let moves = self.due();
             if moves.is_empty() {
                 begun.await;
                 continue;
@@ -121,12 +140,17 @@ impl Follower {
     }
 
     /// Makes one move; false if it has to be made later.
-    async fn follow(&self, one: Move, branches: &BTreeMap<EntryName, Arc<Branch>>) -> bool {
+    async fn follow(&self, one: Move, branches: &Arc<BTreeMap<EntryName, Arc<Branch>>>) -> bool {
+        let _changing = Changing::begin(branches, &one.object);
         let end = match self.outcome(&one).await {
             Outcome::Ends(end) => end,
             Outcome::Later(error) => {
                 tracing::debug!(key = %one.object.key, %error, "an object follows its directory later");
                 return false;
+            }
+            Outcome::Refused(error) => {
+                self.refuse(&one, &error);
+                return true;
             }
         };
         branches.values().for_each(|branch| branch.has_moved(&one, &end));
@@ -171,6 +195,16 @@ impl Follower {
         }
     }
 
+    /// Keeps a move that the store refuses, unless a newer one of its object has begun.
+    fn refuse(&self, one: &Move, error: &StoreError) {
+        let all = self.lock();
+        if all.get(&one.object).is_some_and(|newest| newest.to == one.to) {
+            let (key, container) = (&one.object.key, &one.object.container);
+            tracing::warn!(%key, %container, %error, "the store refuses to move an object with its directory");
+            locked(&self.refused).insert(one.object.clone(), error.to_string());
+        }
+    }
+
     async fn outcome(&self, one: &Move) -> Outcome {
         for _ in 0..ATTEMPTS_MAX {
             match self.attempt(one).await {
@@ -178,10 +212,7 @@ impl Follower {
                 Err(StoreError::PreconditionFailed(_)) => {}
                 Err(StoreError::NotFound(_)) => return Outcome::Ends(End::Gone),
                 Err(error) if error.is_retryable() => return Outcome::Later(error),
-                Err(error) => {
-                    refused(one, &error);
-                    return Outcome::Ends(End::Unknown);
-                }
+                Err(error) => return Outcome::Refused(error),
             }
         }
         Outcome::Later(StoreError::PreconditionFailed(one.object.key.clone()))
@@ -203,16 +234,9 @@ impl Follower {
             attributes: Some(found.attributes.clone()),
             precondition: Precondition::Matches(found.object.etag.clone()),
             size_bytes: Some(found.size_bytes),
+            ..CopyOptions::default()
         };
-        match store.copy(&found.object, &one.object.key, options).await {
-            Ok(copied) => found.object = copied,
-            Err(error @ (StoreError::PreconditionFailed(_) | StoreError::NotFound(_))) => return Err(error),
-            Err(error) if error.is_retryable() => return Err(error),
-            Err(error) => {
-                refused(one, &error);
-                found = store.head(&one.object.key).await?;
-            }
-        }
+        found.object = store.copy(&found.object, &one.object.key, options).await?;
         Ok(self.shown(&one.object, found))
     }
 
@@ -231,11 +255,6 @@ impl Follower {
     fn lock(&self) -> MutexGuard<'_, Moves> {
         locked(&self.moves)
     }
-}
-
-fn refused(one: &Move, error: &StoreError) {
-    let (key, container) = (&one.object.key, &one.object.container);
-    tracing::warn!(%key, %container, %error, "an object cannot follow its directory");
 }
 
 /// What an object shows while it has not followed yet: itself, where it is to lie.

@@ -72,11 +72,21 @@ impl Journal {
         Ok((Self { file, bytes: text.len() as u64 }, moves))
     }
 
-    /// Says that moves begin; it survives the loss of power.
+    /// Records that moves begin; the record survives the loss of power. After an error the file is as it was, so that the
+    /// next process does not make moves whose rename failed.
     pub(super) fn begin(&mut self, moves: &[Move]) -> io::Result<()> {
+        self.begin_with(moves, File::sync_data)
+    }
+
+    fn begin_with(&mut self, moves: &[Move], sync: impl Fn(&File) -> io::Result<()>) -> io::Result<()> {
         let text: Vec<u8> = moves.iter().flat_map(|one| line(&one.object, begin(one))).collect();
+        let before = self.bytes;
         self.append(&text)?;
-        self.file.sync_data()
+        sync(&self.file).inspect_err(|_| {
+            if let Err(error) = self.cut_to(before) {
+                tracing::error!(%error, "directories whose rename failed may be renamed by the next mount");
+            }
+        })
     }
 
     /// Says that a move has ended. It does no harm if that is lost.
@@ -93,11 +103,17 @@ impl Journal {
     fn append(&mut self, text: &[u8]) -> io::Result<()> {
         if let Err(error) = self.file.write_all(text) {
             // Half a line would hide what comes after it.
-            self.file.set_len(self.bytes)?;
-            io::Seek::seek(&mut self.file, io::SeekFrom::Start(self.bytes))?;
+            self.cut_to(self.bytes)?;
             return Err(error);
         }
         self.bytes += text.len() as u64;
+        Ok(())
+    }
+
+    fn cut_to(&mut self, bytes: u64) -> io::Result<()> {
+        self.file.set_len(bytes)?;
+        io::Seek::seek(&mut self.file, io::SeekFrom::Start(bytes))?;
+        self.bytes = bytes;
         Ok(())
     }
 }
@@ -153,6 +169,16 @@ fn replay(path: &Path, bytes: &[u8]) -> io::Result<Moves> {
     Ok(moves)
 }
 
+/// Bytes as a journal, for the fuzz target: what it says is under way is written as a journal that says the same.
+#[cfg(feature = "fuzz")]
+pub fn fuzz_moves(bytes: &[u8]) {
+    let path = Path::new("directories");
+    let Ok(moves) = replay(path, bytes) else { return };
+    let written: Vec<u8> = moves.values().flat_map(|one| line(&one.object, begin(one))).collect();
+    let again = replay(path, &written).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(again, moves);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -193,6 +219,23 @@ mod tests {
         let path = dir.path().join("directories");
         fs::write(&path, "{\"con\n").unwrap();
         assert!(Journal::open(dir.path()).unwrap_err().to_string().contains("line 1 is damaged"));
+    }
+
+    /// A rename(2) failed because the journal could not be synced, its lines stayed in the file, and the next mount carried
+    /// the rename out.
+    #[test]
+    fn a_move_whose_record_was_not_synced_does_not_come_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut journal, _) = Journal::open(dir.path()).unwrap();
+        let (kept, failed) = (a_move("kept", None, Some("a")), a_move("failed", None, Some("a")));
+        journal.begin(std::slice::from_ref(&kept)).unwrap();
+        let unsynced = |_: &File| Err(io::Error::other("injected"));
+        journal.begin_with(std::slice::from_ref(&failed), unsynced).unwrap_err();
+        let later = a_move("later", None, Some("a"));
+        journal.begin(std::slice::from_ref(&later)).unwrap();
+        drop(journal);
+        let (_, moves) = Journal::open(dir.path()).unwrap();
+        assert_eq!(moves.keys().collect::<Vec<_>>(), [&kept.object, &later.object]);
     }
 
     #[test]

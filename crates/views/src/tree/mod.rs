@@ -9,6 +9,7 @@
 //! is seen in its own views at once; a handler that is lost takes nothing away.
 
 mod branch;
+mod changing;
 mod directory;
 mod follow;
 mod journal;
@@ -20,9 +21,12 @@ mod told;
 
 use crate::{ObjectName, Ruleset, Shown, Unlisted, ViewError, Views};
 use branch::Branch;
+pub use changing::Changing;
 use events::Sink;
 use follow::Follower;
 use futures_util::future::join_all;
+#[cfg(feature = "fuzz")]
+pub use journal::fuzz_moves;
 pub use names::Entry;
 pub use naming::{DIRECTORY_PROPERTY, EntryName};
 pub use place::Place;
@@ -162,7 +166,9 @@ impl Tree {
             (name, Arc::new(branch))
         };
         let branches: Arc<BTreeMap<_, _>> = Arc::new(parts.rulesets.iter().map(branch).collect());
-        let following = tokio::spawn(follower.clone().run(branches.clone())).abort_handle();
+        let (mover, trees) = (follower.clone(), branches.clone());
+        let follow = move || mover.clone().run(trees.clone());
+        let following = tokio::spawn(store::supervise("moves of views", follow)).abort_handle();
         let news = parts.views.news();
         let (followed, renaming) = (AtomicU64::new(0), Claims::default());
         Ok(Self { branches, follower, following, news, followed, stirred, renaming })
@@ -263,6 +269,11 @@ impl Tree {
         })
     }
 
+    /// This client begins to change an object: of what it is told until the returned value is dropped, the handler may know more.
+    pub fn changing(&self, object: &ObjectName) -> Changing {
+        Changing::begin(&self.branches, object)
+    }
+
     /// Takes it that this client stored an object, or changed it: every view shows it, or does not, from now on.
     pub fn told_stored(&self, shown: Shown) {
         self.tell(&[(shown.name.clone(), Some(Arc::new(shown)))]);
@@ -329,6 +340,12 @@ impl Tree {
     /// How many objects do not say yet that they were renamed with their directory.
     pub fn following(&self) -> usize {
         self.follower.len()
+    }
+
+    /// Objects that the store refuses to move with their directory, with its words. They are shown here where they were
+    /// put, and are tried again when they are moved again or in the next mount.
+    pub fn refused(&self) -> Vec<(ObjectName, String)> {
+        self.follower.refused()
     }
 
     /// How the views stand, in the order of their names.

@@ -20,10 +20,20 @@ pub(super) struct Told {
     pub(super) names: Names,
     told: HashMap<ObjectName, Belief>,
     ends: VecDeque<(Timestamp, ObjectName)>,
+    /// Objects that this client is changing.
+    changing: HashMap<ObjectName, UnderWay>,
     /// What is to lie in another directory than it says.
     moving: HashMap<ObjectName, Move>,
     /// All was replaced, and nobody took note of it yet.
     is_anew: bool,
+}
+
+/// Changes of an object by this client that have not ended.
+#[derive(Debug, Default)]
+struct UnderWay {
+    changes: usize,
+    /// The last word of the handler about the object since the first of these changes began.
+    heard: Option<Option<Arc<Shown>>>,
 }
 
 /// What this client did to an object.
@@ -31,7 +41,7 @@ pub(super) struct Told {
 struct Belief {
     /// `None`: it is not to be seen any more.
     shown: Option<Arc<Shown>>,
-    /// What the handler has said meanwhile.
+    /// The last word of the handler about the object since this client changed it.
     heard: Option<Option<Arc<Shown>>>,
     until: Timestamp,
 }
@@ -39,11 +49,15 @@ struct Belief {
 impl Told {
     pub(super) fn new(names: Names, moves: &[Move]) -> Self {
         let moving = moves.iter().map(|one| (one.object.clone(), one.clone())).collect();
-        Self { names, told: HashMap::new(), ends: VecDeque::new(), moving, is_anew: false }
+        let (told, ends, changing) = (HashMap::new(), VecDeque::new(), HashMap::new());
+        Self { names, told, ends, changing, moving, is_anew: false }
     }
 
     /// Takes what the handler says: an object that matches now, or one that does not.
     pub(super) fn heard(&mut self, object: &ObjectName, said: Option<Arc<Shown>>) {
+        if let Some(under_way) = self.changing.get_mut(object) {
+            under_way.heard = Some(said.clone());
+        }
         if let Some(belief) = self.told.get_mut(object) {
             if !confirms(&said, &belief.shown) {
                 belief.heard = Some(said);
@@ -54,15 +68,32 @@ impl Told {
         self.show(object, said);
     }
 
-    /// Takes what this client did. Where an object is gone, its directory stays.
+    /// This client begins to change an object.
+    pub(super) fn begin_change(&mut self, object: &ObjectName) {
+        self.changing.entry(object.clone()).or_default().changes += 1;
+    }
+
+    /// A change has ended, and was told if it was made.
+    pub(super) fn end_change(&mut self, object: &ObjectName) {
+        let Some(under_way) = self.changing.get_mut(object) else { return };
+        under_way.changes = under_way.changes.saturating_sub(1);
+        if under_way.changes == 0 {
+            self.changing.remove(object);
+        }
+    }
+
+    /// Takes what this client did. Where an object is gone, its directory stays. What the handler has said while that was under
+    /// way may be later, and is believed when this client's own word ends.
     pub(super) fn tell(&mut self, object: &ObjectName, shown: Option<Arc<Shown>>, now: Timestamp) {
+        let meanwhile = self.changing.get(object).and_then(|under_way| under_way.heard.clone());
         match &shown {
             Some(shown) => self.put(shown.clone()),
             None => self.names.remove_and_keep_directory(object),
         }
         let until = now.after(GRACE);
         self.ends.push_back((until, object.clone()));
-        let heard = self.told.remove(object).and_then(|before| before.heard);
+        let before = self.told.remove(object).and_then(|before| before.heard);
+        let heard = meanwhile.or(before);
         self.told.insert(object.clone(), Belief { shown, heard, until });
     }
 
@@ -93,6 +124,9 @@ impl Told {
             false => self.is_anew = true,
         }
         self.names = names;
+        for (object, under_way) in &mut self.changing {
+            under_way.heard = Some(self.names.get(object).cloned());
+        }
         for (object, belief) in &mut self.told {
             belief.heard = Some(self.names.get(object).cloned());
             match &belief.shown {

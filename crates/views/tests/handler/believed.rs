@@ -3,6 +3,7 @@
 use super::world::{Client, Told, World, map, ruleset, tell};
 use events::Sink as _;
 use std::time::Duration;
+use store::{Clock as _, Timestamp};
 
 const COLORS: &str = "container: alpha\nproperties:\n  color: green";
 
@@ -78,4 +79,59 @@ async fn s281_a_source_whose_clock_is_put_back_loses_nothing() {
         client.follow(&handler, 10).await;
         assert_eq!((client.shown(), client.knows.len()), (world.expected(&rules).await, 1));
     }
+}
+
+/// MinIO's events have the time at which an object began to be stored as their order. Of two that were stored at once the one that
+/// ended last had the earlier order, was taken for late, and never shown.
+#[tokio::test]
+async fn s266_of_what_is_stored_at_once_the_order_of_beginnings_is_not_believed() {
+    let ms = |ms: u64| Duration::from_millis(ms);
+    let at = |told: &Told, time: Timestamp, began: u64, ended: u64| Told {
+        order: u128::try_from(time.after(ms(began)).0).ok(),
+        time: time.after(ms(ended)),
+        ..told.clone()
+    };
+    for is_removed in [false, true] {
+        for is_heard_in_turn in [false, true] {
+            let mut world = World::new(&["alpha"]).await;
+            world.clock.advance(Duration::from_secs(1_000_000));
+            let time = world.clock.now();
+            let rules = ruleset("container: alpha");
+            let handler = world.start(None, 1).await;
+            let mut client = Client::open(&handler, &rules).await;
+            let first = world.put("alpha", "x", 1, map(&[]), map(&[])).await;
+            let removed = if is_removed { Some(world.delete("alpha", "x").await) } else { None };
+            let last = world.put("alpha", "x", 2, map(&[]), map(&[])).await;
+            let heard = match is_heard_in_turn {
+                // The last one began first.
+                true => [at(removed.as_ref().unwrap_or(&first), time, 6, 8), at(&last, time, 0, 50)],
+                // The last one began first, and the other is heard after it.
+                false => [at(&last, time, 0, 50), at(removed.as_ref().unwrap_or(&first), time, 6, 8)],
+            };
+            for told in heard {
+                tell(&handler, &[told]).await;
+                handler.settled().await;
+            }
+            client.follow(&handler, 10).await;
+            assert_eq!((client.shown(), client.knows.len()), (world.expected(&rules).await, 1));
+        }
+    }
+}
+
+/// One was stored after the other had ended: their order is believed, and nobody looks.
+#[tokio::test]
+async fn s266_of_what_is_stored_in_turn_the_order_is_believed() {
+    let mut world = World::new(&["alpha"]).await;
+    let handler = world.start(None, 1).await;
+    let mut client = Client::open(&handler, &ruleset("container: alpha")).await;
+    let mut all = Vec::new();
+    for size_bytes in 1..4 {
+        world.clock.advance(Duration::from_millis(20));
+        all.push(world.put("alpha", "x", size_bytes, map(&[]), map(&[])).await);
+    }
+    tell(&handler, &all).await;
+    tell(&handler, &all).await;
+    client.follow(&handler, 10).await;
+    let counts = handler.stats().hints;
+    assert_eq!((counts.applied, counts.looked, counts.late), (3, 0, 2));
 }

@@ -89,6 +89,32 @@ async fn s273_what_this_client_did_is_seen_at_once_and_until_the_handler_had_tim
     assert_eq!(world.names("other").await, ["old"]);
 }
 
+/// Another client stored an object after this one had, and the handler said so before this client was told that its own was
+/// stored. What this client did was then shown for ever, as the handler had nothing more to say.
+#[tokio::test]
+async fn s273_what_the_handler_says_while_this_client_changes_an_object_is_not_lost() {
+    let world = World::new(SETS).await;
+    for is_removed in [false, true] {
+        world.handler.put(world.shop.put("x", "").await);
+        assert_eq!(world.names("set").await, ["x"]);
+        let changing = world.tree.changing(&name("x"));
+        let ours = world.shop.put("x", "ours").await;
+        let theirs = world.shop.put("x", "theirs").await;
+        world.handler.put(theirs);
+        assert_eq!(world.names("set").await, ["theirs/"]);
+        match is_removed {
+            false => world.tree.told_stored(ours),
+            true => world.tree.told_removed(&name("x")),
+        }
+        drop(changing);
+        // This client's own is seen for a time.
+        assert_eq!(world.key("set/theirs/x").await, None);
+        world.clock.move_by(11);
+        assert_eq!(world.names("set").await, ["theirs/"]);
+        assert_eq!(world.names("set/theirs").await, ["x"]);
+    }
+}
+
 #[tokio::test]
 async fn a_listing_goes_on_where_it_was() {
     let world = World::new(SETS).await;

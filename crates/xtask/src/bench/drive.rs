@@ -184,6 +184,7 @@ impl Bench {
         };
         let options = EndpointOptions {
             md5: false,
+            encrypted: false,
             users: Users::new([user])?,
             region: "us-east-1".to_owned(),
             domains: Vec::new(),

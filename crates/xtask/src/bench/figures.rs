@@ -1,7 +1,8 @@
 //! `cargo xtask figures`: the paper's Figures 2 to 5, measured here and drawn as SVG.
 //!
 //! One MinIO; files are written and read in records of 4 MiB. Streams are measured beside the raw client with 1, 2, 4
-//! and 8 parts at a time; random writes by mapping, with an fsync after each or with write-back; renames by naming.
+//! and 8 parts at a time; random writes by mapping, with an fsync after each or with write-back; renames by naming, until
+//! the call returns and until a client of the bucket finds the new names.
 
 use anyhow::{Context as _, Result, bail, ensure};
 use servers::S3Server;
@@ -9,6 +10,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use tokio::runtime::Runtime;
 
 use super::content::{Comparison, Content};
@@ -23,9 +25,16 @@ const MIB: u64 = 1 << 20;
 /// Parts that the raw client has under way.
 const PARTS: [usize; 4] = [1, 2, 4, 8];
 
-const USAGE: &str = "usage: cargo xtask figures [--quick] [--out FOLDER]
+const USAGE: &str = "usage: cargo xtask figures [--quick] [--renames] [--out FOLDER] [--tenon FILE]
 
-  --quick   files of up to 256 MiB and directories of up to 100 files";
+  --quick    files of up to 256 MiB and directories of up to 100 files
+  --renames  Figure 5 only
+  --tenon    this program, and not a build of the checkout";
+
+/// A rename that other clients do not see by then is lost.
+const SEEN_WITHIN: Duration = Duration::from_secs(600);
+/// Between two questions whether it is seen.
+const PAUSE: Duration = Duration::from_millis(2);
 
 /// A volume's layout, with the flags that make and mount it.
 #[derive(Debug, Clone, Copy)]
@@ -59,23 +68,30 @@ struct Lab {
 
 /// Measures, draws, and prints the figures as tables.
 pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<()> {
-    let (is_quick, out) = parse(root, arguments)?;
+    let flags = Flags::parse(root, arguments)?;
     if cfg!(debug_assertions) {
         return super::again_in_release(root, "figures", arguments);
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let (is_quick, out) = (flags.is_quick, &flags.out);
     let mut lab = Lab {
-        tenon: build(root)?,
+        tenon: flags.tenon.map_or_else(|| build(root), Ok)?,
         server: servers::minio(),
         runtime,
         file_mib: if is_quick { vec![64, 128, 256] } else { vec![64, 128, 256, 512, 1024] },
         dir_files: if is_quick { vec![1, 10, 100] } else { vec![1, 10, 100, 1000] },
         buckets: 0,
     };
-    let (reads, writes) = lab.streams()?;
-    let figures =
-        [reads, writes, lab.random_writes()?, lab.file_renames()?, lab.directory_renames()?, lab.rates()?];
-    fs::create_dir_all(&out).with_context(|| format!("cannot make {}", out.display()))?;
+    let mut figures = Vec::new();
+    if !flags.are_renames {
+        let (reads, writes) = lab.streams()?;
+        figures.extend([reads, writes, lab.random_writes()?]);
+    }
+    figures.extend([lab.file_renames()?, lab.directory_renames()?]);
+    if !flags.are_renames {
+        figures.push(lab.rates()?);
+    }
+    fs::create_dir_all(out).with_context(|| format!("cannot make {}", out.display()))?;
     for figure in &figures {
         fs::write(out.join(format!("{}.svg", figure.name)), figure.svg())?;
         println!("{}", figure.table());
@@ -83,17 +99,43 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<()> {
     Ok(())
 }
 
-fn parse(root: &Path, arguments: &[String]) -> Result<(bool, PathBuf)> {
-    let (mut is_quick, mut out) = (false, root.join("docs/figures"));
-    let mut rest = arguments.iter();
-    while let Some(argument) = rest.next() {
-        match argument.as_str() {
-            "--quick" => is_quick = true,
-            "--out" => out = PathBuf::from(rest.next().context(USAGE)?),
-            _ => bail!("{USAGE}"),
+struct Flags {
+    is_quick: bool,
+    are_renames: bool,
+    out: PathBuf,
+    tenon: Option<PathBuf>,
+}
+
+impl Flags {
+    fn parse(root: &Path, arguments: &[String]) -> Result<Self> {
+        let out = root.join("docs/figures");
+        let mut flags = Self { is_quick: false, are_renames: false, out, tenon: None };
+        let mut rest = arguments.iter();
+        while let Some(argument) = rest.next() {
+            match argument.as_str() {
+                "--quick" => flags.is_quick = true,
+                "--renames" => flags.are_renames = true,
+                "--out" => flags.out = PathBuf::from(rest.next().context(USAGE)?),
+                "--tenon" => flags.tenon = Some(PathBuf::from(rest.next().context(USAGE)?)),
+                _ => bail!("{USAGE}"),
+            }
         }
+        Ok(flags)
     }
-    Ok((is_quick, out))
+}
+
+/// Figure 5 by itself, for a measurement of several parts.
+pub(crate) fn renames(tenon: &Path, is_quick: bool) -> Result<[Figure; 2]> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let mut lab = Lab {
+        tenon: tenon.to_owned(),
+        server: servers::minio(),
+        runtime,
+        file_mib: if is_quick { vec![64, 128, 256] } else { vec![64, 128, 256, 512, 1024] },
+        dir_files: if is_quick { vec![1, 10, 100] } else { vec![1, 10, 100, 1000] },
+        buckets: 0,
+    };
+    Ok([lab.file_renames()?, lab.directory_renames()?])
 }
 
 impl Lab {
@@ -200,7 +242,7 @@ impl Lab {
     /// Figure 5, left: milliseconds by size.
     fn file_renames(&mut self) -> Result<Figure> {
         let sizes = self.file_mib.clone();
-        let series = self.renames(&sizes, |path, mib| write_stream(path, mib * MIB))?;
+        let series = self.renames(&sizes, |path, mib| write_stream(path, mib * MIB), |name, _| (name, 1))?;
         Ok(Figure {
             name: "figure-5-file".into(),
             title: "Rename of a file".into(),
@@ -215,10 +257,11 @@ impl Lab {
     /// Figure 5, right: milliseconds by number of files of 1 MiB.
     fn directory_renames(&mut self) -> Result<Figure> {
         let counts = self.dir_files.clone();
-        let series = self.renames(&counts, |path, count| {
+        let make = |path: &Path, count| {
             fs::create_dir(path)?;
             (0..count).try_for_each(|file| write_stream(&path.join(file.to_string()), MIB))
-        })?;
+        };
+        let series = self.renames(&counts, make, |name, count| (format!("{name}/"), count))?;
         Ok(Figure {
             name: "figure-5-directory".into(),
             title: "Rename of a directory with files of 1 MiB".into(),
@@ -230,23 +273,41 @@ impl Lab {
         })
     }
 
-    /// Milliseconds of the rename of what `make` makes of each size, by naming.
-    fn renames(&mut self, sizes: &[u64], make: impl Fn(&Path, u64) -> Result<()>) -> Result<Vec<Series>> {
+    /// Milliseconds of the rename of what `make` makes of each size, by naming: until the call returns, and by path until
+    /// the bucket has as many objects below the new prefix as `expected` says. By inode the bucket has no names.
+    fn renames(
+        &mut self,
+        sizes: &[u64],
+        make: impl Fn(&Path, u64) -> Result<()>,
+        expected: impl Fn(String, u64) -> (String, u64),
+    ) -> Result<Vec<Series>> {
         let mut series = Vec::new();
         for layout in [BY_PATH, BY_INODE] {
             let (bucket, mount) = self.mount(layout)?;
-            let mut values = Vec::new();
+            let (mut returned, mut seen) = (Vec::new(), Vec::new());
             for &size in sizes {
                 eprintln!("rename of {size}, {}", layout.name);
-                let (from, to) =
-                    (mount.point().join(format!("{size}")), mount.point().join(format!("{size}-new")));
+                let (name, renamed) = (format!("{size}"), format!("{size}-new"));
+                let (from, to) = (mount.point().join(name), mount.point().join(&renamed));
                 make(&from, size)?;
-                let ((), wall) = timed(|| Ok(fs::rename(&from, &to)?))?;
-                values.push(wall.as_secs_f64() * 1000.0);
+                let (prefix, count) = expected(renamed, size);
+                let (wall, further) = timed(|| {
+                    let ((), wall) = timed(|| Ok(fs::rename(&from, &to)?))?;
+                    if layout.format.is_empty() {
+                        self.runtime.block_on(until_seen(&bucket, &prefix, count))?;
+                    }
+                    Ok(wall)
+                })?;
+                returned.push(wall.as_secs_f64() * 1000.0);
+                seen.push(further.as_secs_f64() * 1000.0);
             }
             mount.end()?;
             bucket.empty(&self.runtime)?;
-            series.push(Series { name: layout.name.into(), values });
+            let name = layout.name;
+            series.push(Series { name: format!("{name}, until the call returns"), values: returned });
+            if layout.format.is_empty() {
+                series.push(Series { name: format!("{name}, until the bucket has it"), values: seen });
+            }
         }
         Ok(series)
     }
@@ -277,6 +338,17 @@ impl Lab {
             scale: Scale::Log,
         })
     }
+}
+
+/// Returns when so many objects are below a prefix.
+async fn until_seen(bucket: &raw::Bucket, prefix: &str, count: u64) -> Result<()> {
+    let seen = async {
+        while bucket.count(prefix).await? < usize::try_from(count)? {
+            tokio::time::sleep(PAUSE).await;
+        }
+        anyhow::Ok(())
+    };
+    tokio::time::timeout(SEEN_WITHIN, seen).await.with_context(|| format!("{prefix} is not in the bucket"))?
 }
 
 fn rate(mib: u64, work: impl FnOnce() -> Result<()>) -> Result<f64> {

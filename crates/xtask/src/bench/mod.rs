@@ -13,7 +13,7 @@ pub(crate) mod figures;
 mod measure;
 mod memory;
 mod mounted;
-mod plot;
+pub(crate) mod plot;
 mod rates;
 mod raw;
 mod report;
@@ -146,7 +146,7 @@ fn parse(arguments: &[String]) -> Result<(Scale, bool, Option<PathBuf>)> {
 }
 
 /// A debug build of the raw client would flatter the mount.
-fn again_in_release(root: &Path, command: &str, arguments: &[String]) -> Result<()> {
+pub(crate) fn again_in_release(root: &Path, command: &str, arguments: &[String]) -> Result<()> {
     let mut cargo = Command::new("cargo");
     cargo
         .args(["run", "--quiet", "--release", "-p", "xtask", "--", command])
@@ -157,7 +157,7 @@ fn again_in_release(root: &Path, command: &str, arguments: &[String]) -> Result<
 }
 
 /// The release binary of the same checkout.
-fn build(root: &Path) -> Result<PathBuf> {
+pub(crate) fn build(root: &Path) -> Result<PathBuf> {
     let mut cargo = Command::new("cargo");
     cargo.args(["build", "--quiet", "--release", "-p", "cli"]).current_dir(root);
     if !cargo.status().context("cannot run cargo")?.success() {

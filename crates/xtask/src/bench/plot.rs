@@ -1,37 +1,40 @@
 //! Figures as SVG and as tables: lines over named places.
 
+use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
 
 /// How values become heights.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Scale {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Scale {
     Linear,
     Log,
 }
 
 /// One line: a value for each place.
-#[derive(Debug)]
-pub(super) struct Series {
-    pub(super) name: String,
-    pub(super) values: Vec<f64>,
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Series {
+    pub(crate) name: String,
+    pub(crate) values: Vec<f64>,
 }
 
 /// What is drawn.
-#[derive(Debug)]
-pub(super) struct Figure {
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Figure {
     /// The file's name, without ending.
-    pub(super) name: String,
-    pub(super) title: String,
-    pub(super) x_label: String,
-    pub(super) y_label: String,
+    pub(crate) name: String,
+    pub(crate) title: String,
+    pub(crate) x_label: String,
+    pub(crate) y_label: String,
     /// The places.
-    pub(super) x: Vec<String>,
-    pub(super) series: Vec<Series>,
-    pub(super) scale: Scale,
+    pub(crate) x: Vec<String>,
+    pub(crate) series: Vec<Series>,
+    pub(crate) scale: Scale,
 }
 
 const COLORS: [&str; 8] =
     ["#9e9e9e", "#757575", "#424242", "#000000", "#1565c0", "#2e7d32", "#c62828", "#6a1b9a"];
+/// How many of the colors are greys.
+const GREYS: usize = 4;
 const WIDTH: f64 = 760.0;
 const HEIGHT: f64 = 420.0;
 /// The part inside the axes: left, top, right, bottom.
@@ -39,7 +42,7 @@ const INSIDE: (f64, f64, f64, f64) = (70.0, 40.0, 500.0, 360.0);
 
 impl Figure {
     /// The figure as an SVG document.
-    pub(super) fn svg(&self) -> String {
+    pub(crate) fn svg(&self) -> String {
         let (left, top, right, bottom) = INSIDE;
         let mut svg = format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" font-family=\"sans-serif\" font-size=\"12\">\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
@@ -56,9 +59,9 @@ impl Figure {
             text(&mut svg, (self.x(place), bottom + 18.0), "middle", name);
         }
         for (line, series) in self.series.iter().enumerate() {
-            self.draw(&mut svg, series, COLORS[line % COLORS.len()]);
+            let color = self.color(line);
+            self.draw(&mut svg, series, color);
             let y = top + 20.0 * line as f64;
-            let color = COLORS[line % COLORS.len()];
             let from = right + 15.0;
             let _ = writeln!(svg, "<path d=\"M{from} {y}h20\" stroke=\"{color}\" stroke-width=\"2\"/>");
             text(&mut svg, (from + 26.0, y + 4.0), "start", &series.name);
@@ -67,8 +70,14 @@ impl Figure {
         svg
     }
 
+    /// Greys come first, for the yardstick's lines; a figure with few lines needs none.
+    fn color(&self, line: usize) -> &'static str {
+        let skipped = if self.series.len() <= COLORS.len() - GREYS { GREYS } else { 0 };
+        COLORS[(line + skipped) % COLORS.len()]
+    }
+
     /// The same as a Markdown table.
-    pub(super) fn table(&self) -> String {
+    pub(crate) fn table(&self) -> String {
         let mut table = format!("### {}, {}\n\n| {} |", self.title, self.y_label, self.x_label);
         self.x.iter().for_each(|place| table.push_str(&format!(" {place} |")));
         table.push_str(&format!("\n|---|{}\n", "---|".repeat(self.x.len())));

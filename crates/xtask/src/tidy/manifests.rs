@@ -23,7 +23,7 @@ const EDGES: [(&str, &[&str]); 18] = [
     ("fuse", &["vfs"]),
     ("sim", &["store", "meta", "vfs", "drive"]),
     ("bench", &["store", "meta", "vfs", "fuse", "servers"]),
-    ("fuzz", &["store", "meta", "events", "s3", "sst", "drive"]),
+    ("fuzz", &["store", "meta", "events", "s3", "sst", "drive", "views"]),
     (
         "cli",
         &[
@@ -40,7 +40,13 @@ const EDGES: [(&str, &[&str]); 18] = [
             "analyze",
         ],
     ),
-    ("xtask", &["store", "meta", "vfs", "fuse", "events", "views", "servers", "bench", "sst", "drive", "s3"]),
+    (
+        "xtask",
+        &[
+            "store", "meta", "vfs", "fuse", "events", "views", "servers", "bench", "sst", "drive", "s3",
+            "analyze",
+        ],
+    ),
 ];
 
 /// Crates that any other may use in its tests.

@@ -7,15 +7,18 @@ use crate::command::format::random_id;
 use crate::environment;
 use crate::progress::Progress;
 use crate::units;
-use analyze::compare::{Plan, table};
+use analyze::compare::{Comparison, Conditions, Plan, table};
 use analyze::model::{Kind, Region, SECTOR_BYTES};
-use analyze::setup::{Programs, Sweep, System};
+use analyze::setup::{Programs, SetupError, Sweep, System};
 use analyze::workload::Workload;
 use anyhow::{Context, Result};
 use clap::Args;
 use clap::builder::RangedU64ValueParser;
 use drive::device::FileDevice;
 use drive::{Drive, OpenOptions, Use};
+use std::fs;
+use std::hash::{DefaultHasher, Hasher};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -26,16 +29,19 @@ use tokio::runtime::Runtime;
 ///
 /// Needs root. Everything that it makes is gone afterwards, also after Ctrl-C. Caches of the whole machine are dropped
 /// before what is measured cold.
+///
+/// With --json, what is measured is written there after each system's turn. A comparison that was cut off goes on where it
+/// ended if the same command is given again, and other systems, workloads and rounds are added to what is there.
 #[derive(Debug, Args)]
 pub(super) struct Compare {
-    /// Which systems, separated by commas: minio-xfs, minio-ext4, minio-erasure, dir-xfs, dir-ext4, drive
+    /// Which systems, separated by commas: minio-xfs, minio-ext4, dir-xfs, dir-ext4, drive, drive-md5, minio-erasure, drive-array
     #[arg(long, value_name = "NAMES", value_delimiter = ',', default_values_t = DEFAULT_SYSTEMS)]
     systems: Vec<System>,
-    /// Which workloads, separated by commas; all if not given
+    /// Which workloads, separated by commas; all but the aged ones if not given
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     workloads: Vec<Workload>,
     /// How often everything is measured; what is aged once
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     rounds: usize,
     /// Leave out the additional round under a trace
     #[arg(long)]
@@ -46,8 +52,8 @@ pub(super) struct Compare {
     /// Length of the device (default: by the scale)
     #[arg(long, value_name = "SIZE", value_parser = units::size_bytes)]
     device_size: Option<u64>,
-    /// Memory for each server and the pages it has cached
-    #[arg(long, value_name = "SIZE", default_value = "2GiB", value_parser = units::size_bytes)]
+    /// Memory for each server and the pages it has cached; R-O and R-W have objects of four times as much, unless --objects says otherwise
+    #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = units::size_bytes)]
     memory: u64,
     /// Directory for the file under the devices
     #[arg(long, value_name = "DIR", default_value = "/var/tmp")]
@@ -61,61 +67,79 @@ pub(super) struct Compare {
     output: OutputFlags,
 }
 
-/// All that there are.
+/// The systems that are set beside each other: one device, and four of which two hold parity.
 const DEFAULT_SYSTEMS: [System; 6] = [
     System::MinioXfs,
-    System::MinioExt4,
-    System::MinioErasure,
     System::DirXfs,
-    System::DirExt4,
     System::Drive,
+    System::DriveMd5,
+    System::MinioErasure,
+    System::DriveArray,
 ];
+
+/// Objects of R-O, in times of the memory.
+const TIMES_MEMORY: u64 = 4;
 
 impl Compare {
     pub(super) fn run(self) -> Result<ExitCode> {
-        let plan = self.plan();
-        self.output.check()?;
         let programs = self.programs()?;
+        let plan = self.plan(&programs)?;
+        self.output.check_html()?;
+        let earlier = self.output.json.as_deref().map(earlier).transpose()?.flatten();
         let world = World::real()?;
         let progress = Progress::start();
         let tell = |text: &str| progress.tell(text);
+        let keep = |comparison: &Comparison| match &self.output.json {
+            Some(path) => keep(path, comparison),
+            None => Ok(()),
+        };
         let runtime = Runtime::new().context("cannot start")?;
+        let world = (world.clock, world.entropy);
         let compared = runtime.block_on(async {
             // Dropped, it gives everything back.
             tokio::select! {
-                compared = plan.run(&programs, world.clock, world.entropy, &tell) => Ok(compared?),
+                compared = plan.run(&programs, world, &tell, earlier, &keep) => Ok(compared?),
                 error = a_signal() => Err(error),
             }
         })?;
         drop(progress);
-        let shown = table(&compared);
-        print!("{shown}");
-        self.output.write(&serde_json::to_string_pretty(&compared)?, &compared.systems, &shown)?;
+        print!("{}", table(&compared));
+        keep(&compared)?;
+        self.output.write_html(&compared)?;
         // A row is missing; what is there is true.
         Ok(if compared.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 
-    fn plan(&self) -> Plan {
+    fn plan(&self, programs: &Programs) -> Result<Plan> {
         let workloads = match self.workloads.as_slice() {
-            [] => Workload::ALL.to_vec(),
+            [] => Workload::ALL.into_iter().filter(|workload| !workload.is_aged()).collect(),
             named => named.to_vec(),
         };
         let device_bytes = self.device_size.unwrap_or(match self.scale.preset() {
             Preset::Tiny => 768 << 20,
-            Preset::Small => 7 << 30,
+            Preset::Small => 20 << 30,
             Preset::Paper => 96 << 30,
         });
-        Plan {
-            systems: self.systems.clone(),
-            workloads,
-            scale: self.scale.scale(),
-            rounds: self.rounds,
+        let mut scale = self.scale.scale();
+        if self.scale.preset() == Preset::Small && !self.scale.says_objects() {
+            scale.objects = (TIMES_MEMORY * self.memory).div_ceil(scale.size_bytes);
+        }
+        let conditions = Conditions {
+            scale,
             device_bytes,
             memory_bytes: self.memory,
+            build: build(&programs.tenon)?,
+            machine: Conditions::this_machine(),
+        };
+        Ok(Plan {
+            systems: self.systems.clone(),
+            workloads,
+            conditions,
+            rounds: self.rounds,
             scratch: self.scratch.clone(),
             is_traced: !self.no_trace,
             sweep: (!self.no_fio).then(Sweep::default),
-        }
+        })
     }
 
     fn programs(&self) -> Result<Programs> {
@@ -129,6 +153,38 @@ impl Compare {
             regions: |device| regions(device).map_err(|error| format!("{error:#}")),
         })
     }
+}
+
+/// Reads earlier measurements, if the file exists.
+fn earlier(path: &Path) -> Result<Option<Comparison>> {
+    let text = match fs::read_to_string(path) {
+        Ok(text) if text.trim().is_empty() => return Ok(None),
+        Ok(text) => text,
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            // Found out now that it cannot be written, and not after the first measurement.
+            super::write(path, "")?;
+            return Ok(None);
+        }
+        Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
+    };
+    super::report::read(path, &text).map(Some)
+}
+
+/// Replaces the file as a whole, so that one that is cut off in the middle leaves the one before.
+fn keep(path: &Path, comparison: &Comparison) -> Result<(), SetupError> {
+    let failed = |source| SetupError::File { path: path.to_owned(), source };
+    let text = serde_json::to_string(comparison).map_err(|error| failed(error.into()))?;
+    let new = path.with_extension("json.new");
+    fs::write(&new, text).map_err(failed)?;
+    fs::rename(&new, path).map_err(failed)
+}
+
+/// Identifies this build of tenon.
+fn build(program: &Path) -> Result<String> {
+    let bytes = fs::read(program).with_context(|| format!("cannot read {}", program.display()))?;
+    let mut hasher = DefaultHasher::new();
+    hasher.write(&bytes);
+    Ok(format!("{}, {:016x}", env!("CARGO_PKG_VERSION"), hasher.finish()))
 }
 
 /// What lies where on a drive that nobody serves. Log and small objects are in the same zones: these are not told apart.

@@ -2,12 +2,14 @@
 
 mod capabilities;
 mod compare;
+mod report;
 mod run;
 mod scale;
 mod what_if;
 
+use analyze::compare::{Comparison, opening};
 use analyze::model::SystemResult;
-use analyze::report;
+use analyze::report::html;
 use anyhow::{Context, Error, Result, anyhow};
 use clap::{Args, Subcommand};
 use std::fs;
@@ -26,6 +28,7 @@ pub(crate) struct Analyze {
 enum Action {
     Run(Box<run::Run>),
     Compare(Box<compare::Compare>),
+    Report(report::Report),
     WhatIf(what_if::WhatIf),
     Capabilities(capabilities::Capabilities),
 }
@@ -35,6 +38,7 @@ impl Analyze {
         match self.action {
             Action::Run(run) => run.run(),
             Action::Compare(compare) => compare.run(),
+            Action::Report(report) => report.run(),
             Action::WhatIf(what_if) => what_if.run(),
             Action::Capabilities(capabilities) => capabilities.run(),
         }
@@ -53,19 +57,26 @@ struct OutputFlags {
 }
 
 impl OutputFlags {
-    /// That the files can be written: known before hours of measuring, not after.
+    /// Fails if the files cannot be written: known before hours of measuring, not after.
     fn check(&self) -> Result<()> {
         [&self.json, &self.html].into_iter().flatten().try_for_each(|path| write(path, ""))
     }
 
-    fn write(&self, json: &str, systems: &[SystemResult], shown: &str) -> Result<()> {
+    /// As [`OutputFlags::check`], of the page alone.
+    fn check_html(&self) -> Result<()> {
+        self.html.as_deref().map_or(Ok(()), |path| write(path, ""))
+    }
+
+    fn write(&self, json: &str, systems: &[SystemResult]) -> Result<()> {
         if let Some(path) = &self.json {
             write(path, json)?;
         }
-        if let Some(path) = &self.html {
-            write(path, &report::html(systems, shown))?;
-        }
-        Ok(())
+        self.html.as_deref().map_or(Ok(()), |path| write(path, &html(systems, "")))
+    }
+
+    fn write_html(&self, comparison: &Comparison) -> Result<()> {
+        let page = || html(&comparison.results(), &opening(comparison));
+        self.html.as_deref().map_or(Ok(()), |path| write(path, &page()))
     }
 }
 

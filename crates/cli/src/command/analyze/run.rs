@@ -92,7 +92,7 @@ impl Run {
         let result = self.result(&measured);
         print!("{}", report::terminal(std::slice::from_ref(&result)));
         let systems = [result];
-        self.output.write(&report::json(&systems)?, &systems, "")?;
+        self.output.write(&report::json(&systems)?, &systems)?;
         Ok(ExitCode::SUCCESS)
     }
 

@@ -17,18 +17,24 @@ pub(super) struct ScaleFlags {
     /// Large objects that are there before a mixed workload begins
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     objects: Option<u64>,
-    /// Operations of a mixed workload on large objects
+    /// Least number of operations of a mixed workload on large objects
     #[arg(long, value_name = "N")]
     operations: Option<u64>,
+    /// Least duration of a measurement, in seconds; 0: the number of operations alone counts
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    seconds: Option<f64>,
     /// Clients, each with connections of its own
     #[arg(long, value_name = "N")]
     clients: Option<usize>,
     /// Operations on large objects at a time, of all clients together
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
-    /// Operations on small objects, of which 32 at a time
+    /// Least number of operations on small objects, of which 32 at a time, and how many of them are read
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     small_operations: Option<u64>,
+    /// Objects of 64 KiB that get-64k-cold reads, each once
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    cold_objects: Option<u64>,
     /// Objects to enumerate
     #[arg(long, value_name = "N")]
     enumerated: Option<u64>,
@@ -48,7 +54,7 @@ pub(super) struct ScaleFlags {
 pub(super) enum Preset {
     /// Whether it works: 1 GiB, seconds
     Tiny,
-    /// 16 MiB objects by 32 threads: 8 GiB, some minutes for each workload
+    /// 16 MiB objects by 32 threads, runs of 20 s: 20 GiB
     Small,
     /// 128 MiB objects by 128 threads, a million to enumerate: 100 GiB, hours
     Paper,
@@ -57,6 +63,11 @@ pub(super) enum Preset {
 impl ScaleFlags {
     pub(super) fn preset(&self) -> Preset {
         self.scale
+    }
+
+    /// Whether the number of large objects was given.
+    pub(super) fn says_objects(&self) -> bool {
+        self.objects.is_some()
     }
 
     pub(super) fn scale(&self) -> Scale {
@@ -69,13 +80,20 @@ impl ScaleFlags {
             size_bytes: self.size.unwrap_or(preset.size_bytes),
             objects: self.objects.unwrap_or(preset.objects),
             operations: self.operations.unwrap_or(preset.operations),
+            seconds: self.seconds.unwrap_or(preset.seconds),
             clients: self.clients.unwrap_or(preset.clients).max(1),
             threads: self.threads.unwrap_or(preset.threads).max(1),
             small_operations: self.small_operations.unwrap_or(preset.small_operations),
+            cold_objects: self.cold_objects.unwrap_or(preset.cold_objects),
             enumerated: self.enumerated.unwrap_or(preset.enumerated),
             enumerated_bytes: self.enumerated_size.unwrap_or(preset.enumerated_bytes),
             verify_every: self.verify_every.unwrap_or(preset.verify_every).max(1),
             seed: self.seed.unwrap_or(preset.seed),
         }
     }
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let number = text.parse::<f64>().ok().filter(|seconds| (0.0..=86_400.0).contains(seconds));
+    number.ok_or_else(|| "not a number of seconds from 0 to 86400".to_owned())
 }

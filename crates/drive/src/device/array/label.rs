@@ -90,6 +90,21 @@ impl Label {
     }
 }
 
+/// Bytes as a label, for the fuzz target: as they are, and with the magic and a right checksum.
+#[cfg(feature = "fuzz")]
+pub(crate) fn fuzz_label(bytes: &[u8]) {
+    drop(Label::decode(bytes));
+    let mut block = [&MAGIC[..], bytes].concat();
+    block.resize(UNIT_BYTES - 4, 0);
+    let sum = sum(&block);
+    block.extend(sum.to_le_bytes());
+    if let Some(read) = Label::decode(&block) {
+        assert!(Label::is_meant(&block));
+        assert_eq!(Label::decode(&read.encode()).as_ref(), Some(&read));
+        assert!(read.may_be_in_force(std::iter::once(&read)), "alone it may be in force: {read:?}");
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

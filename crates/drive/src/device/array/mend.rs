@@ -8,11 +8,11 @@ use std::io;
 use std::sync::atomic::Ordering;
 
 impl Array {
-    /// These blocks were right when they were read past a member: writes anew what it has wrong in their rows. Nobody writes to them
-    /// meanwhile.
+    /// These blocks were right when they were read past a member: writes anew what it has wrong in their rows, and in rows of which all
+    /// data is among the blocks what any member has wrong. Nobody writes to them meanwhile.
     ///
-    /// Only in rows where its own unit, or one of a member that is not there, is among the blocks: to compute that, all that was read
-    /// of the row was needed, so it was right.
+    /// Otherwise only in rows where its own unit, or one of a member that is not there, is among the blocks: to compute that, all that
+    /// was read of the row was needed, so it was right.
     pub(super) async fn mend_units(&self, waits: Waits, way: usize, at: u64, bytes: usize) -> io::Result<()> {
         let in_sync = self.in_sync();
         if self.read_only || !in_sync.has(way) {
@@ -22,36 +22,64 @@ impl Array {
         let (first, rows) = span.rows();
         let mut data = Buffer::zeroed(rows * self.shape.row_bytes() as usize);
         self.read_past(waits, first * self.row_bytes(), &mut data, Members::of([way])).await?;
-        let right = &units_of(self.shape, &data)?[way];
-        let (stored, _) = self.read_units(waits, Members::of([way]), |_| (first, rows)).await;
-        let is_known = |row: u64| {
-            let mut known = (0..self.shape.data).filter(|&member| member == way || !in_sync.has(member));
-            known.any(|member| span.place(member, row).is_some())
+        let right = units_of(self.shape, &data)?;
+        let is_in = |member: usize, row: u64| span.place(member, row).is_some();
+        let is_known = |member: usize, row: u64| {
+            let mut known = (0..self.shape.data).filter(|&known| known == way || !in_sync.has(known));
+            let is_all = (0..self.shape.data).all(|of_data| is_in(of_data, row));
+            is_all || member == way && known.any(|known| is_in(known, row))
         };
         let mut wrong = Vec::new();
-        for (n, unit) in right.chunks_exact(UNIT_BYTES).enumerate() {
-            let row = first + n as u64;
-            let was = stored[way].as_ref().map(|was| &was[n * UNIT_BYTES..][..UNIT_BYTES]);
-            if is_known(row) && was != Some(unit) {
-                wrong.push((way, row, Buffer::gathered([unit]).into()));
+        for member in in_sync.each() {
+            // One row at a time where not all can be read: the others are then compared all the same.
+            let (stored, failed) = self.read_units(waits, Members::of([member]), |_| (first, rows)).await;
+            for (n, unit) in right[member].chunks_exact(UNIT_BYTES).enumerate() {
+                let row = first + n as u64;
+                if !is_known(member, row) {
+                    continue;
+                }
+                let is_right = match (&stored[member], failed.members.is_empty()) {
+                    (Some(stored), true) => stored[n * UNIT_BYTES..][..UNIT_BYTES] == *unit,
+                    _ => {
+                        let (stored, _) = self.read_units(waits, Members::of([member]), |_| (row, 1)).await;
+                        stored[member].as_ref().is_some_and(|stored| stored[..] == *unit)
+                    }
+                };
+                if !is_right {
+                    wrong.push((member, row, Buffer::gathered([unit]).into()));
+                }
             }
         }
         self.write_units_anew(waits, wrong).await
     }
 
-    /// Computes the parity of these rows, of which whatever is read now is right, and writes anew what of it is not so. Nobody writes to
-    /// them meanwhile.
-    pub(super) async fn mend_parity_of(&self, waits: Waits, at: u64, len_bytes: u64) -> io::Result<()> {
-        if self.read_only || self.shape.parity == 0 {
-            return Ok(());
-        }
-        let (first, rows) = Span::of(self.shape, at, len_bytes as usize).rows();
+    /// Computes the parity of these rows, whose data is right, and writes anew what of it is not so. `stored` is what all members
+    /// that are in sync have of the rows, if all of it could be read. Nobody writes to them meanwhile.
+    pub(super) async fn mend_parity_of(
+        &self,
+        waits: Waits,
+        first: u64,
+        rows: usize,
+        stored: Option<Vec<Option<Buffer>>>,
+    ) -> io::Result<()> {
         let mut data = Buffer::zeroed(rows * self.shape.row_bytes() as usize);
-        self.read_past(waits, first * self.row_bytes(), &mut data, Members::default()).await?;
+        let has_all = |stored: &Vec<Option<Buffer>>| stored[..self.shape.data].iter().all(Option::is_some);
+        let stored = match stored.filter(has_all) {
+            Some(stored) => {
+                let span = Span::of(self.shape, first * self.row_bytes(), data.len());
+                for (member, units) in stored.iter().enumerate().take(self.shape.data) {
+                    units.iter().for_each(|units| span.scatter(member, first, units, &mut data));
+                }
+                stored
+            }
+            None => {
+                self.read_past(waits, first * self.row_bytes(), &mut data, Members::default()).await?;
+                let of_parity = Members::of(self.shape.data..self.shape.members());
+                let of_parity = Members::of(of_parity.each().filter(|&member| self.in_sync().has(member)));
+                self.read_units(waits, of_parity, |_| (first, rows)).await.0
+            }
+        };
         let parity = code::parity(self.shape, &self.shape.split(&data))?;
-        let of_parity = Members::of(self.shape.data..self.shape.members());
-        let of_parity = Members::of(of_parity.each().filter(|&member| self.in_sync().has(member)));
-        let (stored, _) = self.read_units(waits, of_parity, |_| (first, rows)).await;
         let wrong = self.wrong_parity(&parity, &stored, first);
         self.write_units_anew(waits, wrong).await
     }
@@ -76,7 +104,11 @@ impl Array {
         wrong
     }
 
-    async fn write_units_anew(&self, waits: Waits, wrong: Vec<(usize, u64, Bytes)>) -> io::Result<()> {
+    pub(super) async fn write_units_anew(
+        &self,
+        waits: Waits,
+        wrong: Vec<(usize, u64, Bytes)>,
+    ) -> io::Result<()> {
         for (number, row, unit) in wrong {
             let write = |_, member: Member| {
                 let unit = unit.clone();

@@ -17,20 +17,24 @@ mod mend;
 mod open;
 mod rebuild;
 mod shape;
+mod unread;
 
+#[cfg(feature = "fuzz")]
+pub(crate) use label::fuzz_label;
 pub use open::{ArrayInfo, Found, MemberState};
+pub use rebuild::Rebuilt;
 pub use shape::{MEMBERS_MAX, Shape};
 
-use super::{BlockDevice, Buffer, Io, Ring, check_read, check_write};
+use super::{BlockDevice, Buffer, Io, Ring, block_on, check_read, check_write};
 use bytes::Bytes;
-use futures_executor::block_on;
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
 use label::{Label, NOBODY, ROWS_AT};
 use shape::{Members, Span, UNIT_BYTES};
 use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
+use unread::{Health, Unread};
 
 /// Parity of more than this is not computed on a thread that others wait for, in bytes of data.
 const COMPUTED_HERE_MAX: usize = 128 << 10;
@@ -40,14 +44,19 @@ pub struct Array {
     label: tokio::sync::Mutex<Label>,
     shape: Shape,
     rows: u64,
-    /// By their places, those that are there and were in sync when it was opened.
-    members: Vec<Option<Member>>,
+    /// By their places, those that are there and were in sync when it was opened, or were rebuilt since.
+    members: RwLock<Vec<Option<Member>>>,
     in_sync: RwLock<Members>,
+    /// The device that a rebuild makes a member: what is written goes to it too.
+    joining: RwLock<Option<(usize, Member)>>,
+    /// Held by those who write rows, exclusively by a rebuild while it computes some.
+    writing: Arc<tokio::sync::RwLock<()>>,
     /// Whether somebody was left out and not all labels say so yet.
     unlabelled: AtomicBool,
     read_only: bool,
     /// How many units were wrong and were written anew.
     mended: AtomicU64,
+    health: Health,
 }
 
 /// A device of an array.
@@ -76,6 +85,16 @@ struct Failed {
 }
 
 impl Array {
+    /// Whether a device of this name is a member.
+    pub fn has_member(&self, name: &str) -> bool {
+        self.present(Members::of(0..self.shape.members())).any(|(_, member)| member.name == name)
+    }
+
+    /// How many more members may be lost now.
+    pub fn spare(&self) -> usize {
+        self.in_sync().len().saturating_sub(self.shape.data)
+    }
+
     /// [`BlockDevice::read_at`] for those who await.
     pub(super) async fn await_read(&self, at: u64, mut into: Buffer) -> io::Result<Buffer> {
         self.read_past(Waits::Elsewhere, at, &mut into, Members::default()).await?;
@@ -115,17 +134,37 @@ impl Array {
             let units = units[number].clone();
             async move { member.write(waits, place, units).await }
         };
-        let failed = self.on_each(self.in_sync(), write).await;
+        let _no_rebuild = self.writing.read().await;
+        let joining = self.joining.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let to_joining = async {
+            match joining {
+                Some((number, member)) => write(number, member).await,
+                None => Ok(()),
+            }
+        };
+        let (failed, joins) = join(self.on_each(self.in_sync(), write), to_joining).await;
+        if let Err(error) = joins {
+            // The next step of the rebuild fails.
+            tracing::error!(%error, "the device that is being rebuilt cannot be written");
+            *self.joining.write().unwrap_or_else(PoisonError::into_inner) = None;
+        }
         self.leave_out(waits, failed).await
     }
 
-    /// Reads past some members, and past those that fail, as long as there are enough.
+    /// Reads past some members, and past those that fail, as long as there are enough. What failed is written anew.
     async fn read_past(&self, waits: Waits, at: u64, into: &mut [u8], past: Members) -> io::Result<()> {
         check_read(self.len_bytes(), at, into.len())?;
         let span = Span::of(self.shape, at, into.len());
         let wanted = span.members();
-        let mut left = self.in_sync().without(past);
+        let there = self.in_sync().without(past);
+        // Members that fail every read come last.
+        let mut left = there.without(self.health.avoided());
+        let mut last = there.without(left);
+        let mut unread = Vec::new();
         loop {
+            if left.len() < self.shape.data {
+                left = left.and(std::mem::take(&mut last));
+            }
             let is_whole = !wanted.without(left).is_empty();
             let asked = if is_whole { Members::of(left.each().take(self.shape.data)) } else { wanted };
             if is_whole && asked.len() < self.shape.data {
@@ -134,11 +173,19 @@ impl Array {
             let rows_of = |number| if is_whole { span.rows() } else { span.rows_of(number) };
             let (units, failed) = self.read_units(waits, asked, rows_of).await;
             if !failed.members.is_empty() {
+                self.note_failed(&failed);
                 left = left.without(failed.members);
-                if left.len() < self.shape.data {
-                    return Err(failed.into_error());
+                if left.and(last).len() < self.shape.data {
+                    // Members may each fail another row.
+                    return match span.rows().1 {
+                        0 | 1 => Err(failed.into_error()),
+                        _ => self.read_rows_singly(waits, at, into, past).await,
+                    };
                 }
-                self.warn_unread(&failed);
+                unread.extend(failed.members.each().map(|member| {
+                    let (first, rows) = rows_of(member);
+                    Unread { member, first, rows }
+                }));
                 continue;
             }
             let units = if is_whole { self.restored(waits, units).await? } else { units };
@@ -147,13 +194,14 @@ impl Array {
                     span.scatter(number, rows_of(number).0, units, into);
                 }
             }
-            return Ok(());
+            break;
         }
-    }
-
-    fn warn_unread(&self, failed: &Failed) {
-        let error = failed.error.as_ref().map(ToString::to_string).unwrap_or_default();
-        tracing::warn!(members = ?self.names(failed.members), error, "read past what cannot be read");
+        if !self.read_only && !unread.is_empty() {
+            for line in self.rewrite_unread(waits, &unread).await {
+                tracing::warn!("{line}");
+            }
+        }
+        Ok(())
     }
 
     async fn restored(&self, waits: Waits, units: Vec<Option<Buffer>>) -> io::Result<Vec<Option<Buffer>>> {
@@ -179,7 +227,10 @@ impl Array {
         });
         for (number, read) in join_all(reads).await {
             match read {
-                Ok(read) => units[number] = Some(read),
+                Ok(read) => {
+                    self.health.read_well(number);
+                    units[number] = Some(read);
+                }
                 Err(error) => failed.add(number, error),
             }
         }
@@ -237,6 +288,14 @@ impl Array {
             }
             self.unlabelled.store(true, Ordering::SeqCst);
             *self.in_sync.write().unwrap_or_else(PoisonError::into_inner) = left;
+            // A device that is left out is closed, so that it can be rebuilt.
+            for (number, member) in
+                self.members.write().unwrap_or_else(PoisonError::into_inner).iter_mut().enumerate()
+            {
+                if !left.has(number) {
+                    *member = None;
+                }
+            }
             let next = label.clone();
             failed =
                 self.on_each(left, |number, member| member.write_label(waits, next.clone(), number)).await;
@@ -252,7 +311,9 @@ impl Array {
     }
 
     fn present(&self, of: Members) -> impl Iterator<Item = (usize, Member)> {
-        of.each().filter_map(|number| Some((number, self.members.get(number)?.clone()?)))
+        let members = self.members.read().unwrap_or_else(PoisonError::into_inner);
+        let present = of.each().filter_map(|number| Some((number, members.get(number)?.clone()?)));
+        present.collect::<Vec<_>>().into_iter()
     }
 
     fn names(&self, of: Members) -> Vec<String> {
@@ -365,8 +426,8 @@ impl BlockDevice for Array {
         block_on(self.mend_units(Waits::Here, way, at, len_bytes as usize))
     }
 
-    fn mend_parity(&self, at: u64, len_bytes: u64) -> io::Result<()> {
-        block_on(self.mend_parity_of(Waits::Here, at, len_bytes))
+    fn scrub_rows(&self, at: u64, len_bytes: u64, is_right: bool) -> io::Result<Vec<String>> {
+        block_on(self.scrub_rows_of(Waits::Here, at, len_bytes, is_right))
     }
 
     fn mended(&self) -> u64 {

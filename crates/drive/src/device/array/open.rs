@@ -2,13 +2,13 @@
 
 use super::label::{Label, NOBODY, ROWS_AT};
 use super::shape::{MEMBERS_MAX, Members, Shape, UNIT_BYTES};
+use super::unread::Health;
 use super::{Array, Failed, Member, Waits};
-use crate::device::{BlockDevice, Buffer, Io};
+use crate::device::{BlockDevice, Buffer, Io, block_on};
 use crate::error::{Error, Result};
-use futures_executor::block_on;
 use futures_util::future::join_all;
-use std::sync::RwLock;
 use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, RwLock};
 use store::Entropy;
 
 /// What one place of an array has.
@@ -92,7 +92,7 @@ impl Found {
             let is_apart = label.epoch == newest.epoch && label.members != newest.members;
             if is_apart && label.may_be_in_force(self.labels()) {
                 return Err(unfit(format!(
-                    "{name} and others were used without each other, and each has what the others have not: name only the devices that count"
+                    "{name} and others were used without each other, and each has what the others have not: name only the devices that count, and not the others before 'tenon drive rebuild' has written them anew"
                 )));
             }
         }
@@ -128,15 +128,19 @@ impl Found {
         if in_sync.len() < newest.shape.data {
             return Err(too_few(&newest, &states));
         }
+        let newest_members = newest.shape.members();
         let array = Array {
             shape: newest.shape,
             rows: newest.rows,
-            members,
+            members: RwLock::new(members),
             in_sync: RwLock::new(in_sync),
+            joining: RwLock::default(),
+            writing: Arc::default(),
             label: tokio::sync::Mutex::new(Label { epoch, ..newest }),
             unlabelled: AtomicBool::new(false),
             read_only,
             mended: AtomicU64::new(0),
+            health: Health::new(newest_members),
         };
         if !read_only {
             array.begin_epoch()?;
@@ -196,16 +200,25 @@ pub(super) fn new_id(entropy: &Entropy) -> u64 {
     entropy.next_u64().max(NOBODY + 1)
 }
 
-/// The label on a device, if it has one.
+/// The label on a device, if it has one. Of its two copies one may be unreadable.
 pub(super) fn read_label(device: &dyn BlockDevice) -> std::io::Result<Option<Label>> {
-    let mut blocks = Buffer::zeroed(2 * UNIT_BYTES);
     if device.len_bytes() < ROWS_AT {
         return Ok(None);
     }
-    device.read_at(0, &mut blocks)?;
-    let copies = blocks.chunks_exact(UNIT_BYTES);
-    let label = copies.clone().filter_map(Label::decode).max_by_key(|label| label.epoch);
-    if label.is_none() && copies.clone().any(Label::is_meant) {
+    let mut copies = Vec::new();
+    let mut failed = None;
+    for at in [0, UNIT_BYTES as u64] {
+        let mut copy = Buffer::zeroed(UNIT_BYTES);
+        match device.read_at(at, &mut copy) {
+            Ok(()) => copies.push(copy),
+            Err(error) => failed = Some(error),
+        }
+    }
+    let label = copies.iter().filter_map(|copy| Label::decode(copy)).max_by_key(|label| label.epoch);
+    if let (None, Some(error)) = (&label, failed) {
+        return Err(error);
+    }
+    if label.is_none() && copies.iter().any(|copy| Label::is_meant(copy)) {
         tracing::warn!("both labels of a device are damaged, or of another version of Tenon");
     }
     Ok(label)

@@ -1,39 +1,107 @@
 //! Rebuild: a device becomes the member that is missing.
 
 use super::open::{new_id, of_device, read_label};
+use super::shape::UNIT_BYTES;
 use super::{Array, Member, Members, Waits, place_of, units_of};
-use crate::device::{BlockDevice, Buffer, Io};
+use crate::device::{BlockDevice, Buffer, Io, block_on};
 use crate::error::{Error, Result};
+use crate::shell::Pace;
 use bytes::Bytes;
-use futures_executor::block_on;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 use store::Entropy;
+use tokio::sync::OwnedRwLockWriteGuard;
 
 /// How many rows are rebuilt at a time.
 const ROWS_AT_ONCE: u64 = 256;
 
+/// The outcome of a rebuild.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rebuilt {
+    /// The number of the member that the device is from now on.
+    pub member: usize,
+    /// Rows that could not be computed, because too few of the other members can be read there. The new member has zeros in them:
+    /// what used them is damaged, which a scrub names.
+    pub rows_lost: u64,
+}
+
 impl Array {
     /// Whether a device was a member once, and is none now: what is on it is of no use.
     pub fn was_member(&self, io: &Io) -> bool {
-        let label = read_label(&*io.device()).ok().flatten();
-        let (array, ids) = block_on(async {
-            let label = self.label.lock().await;
-            (label.array, label.members.clone())
-        });
-        label.is_some_and(|label| label.array == array && !ids.contains(&label.own))
+        self.membership_of(io) == Some(false)
     }
 
-    /// Makes a device the member that is missing, of several the one that it was or the first; which, by its number. What was on
-    /// the device is gone. `progress` hears how many rows of how many are done. Nobody else uses the array meanwhile; it knows its
-    /// new member when it is opened again. Blocks.
+    /// Whether the label on a device is that of a member, or of a former one; `None` for a device that never was one.
+    fn membership_of(&self, io: &Io) -> Option<bool> {
+        let own = read_label(&*io.device()).ok().flatten()?;
+        let label = block_on(self.label.lock());
+        (own.array == label.array).then(|| label.members.contains(&own.own))
+    }
+
+    /// Makes a device the member that is missing, of several the one that it was or the first. What was on the device is gone. Nothing
+    /// of what the other members have is verified: scrub the drive before, as long as parity is left. `progress` hears how many rows of
+    /// how many are done. Blocks.
     ///
     /// Killed before its end nothing is changed but the device, and it can be begun again.
     pub fn rebuild(
-        &self,
+        self: &Arc<Self>,
         name: String,
         io: &Io,
         entropy: &Entropy,
         mut progress: impl FnMut(u64, u64),
-    ) -> Result<usize> {
+    ) -> Result<Rebuilt> {
+        let joining = self.begin_rebuild(name, io, entropy)?;
+        let (mut row, mut rows_lost) = (0, 0);
+        while row < self.rows {
+            let exclusive = block_on(self.writing.clone().write_owned());
+            let rows = ROWS_AT_ONCE.min(self.rows - row);
+            rows_lost += joining.rebuild_rows(row, rows, exclusive)?;
+            row += rows;
+            progress(row, self.rows);
+        }
+        joining.admit(block_on(self.writing.clone().write_owned()))?;
+        Ok(Rebuilt { member: joining.number, rows_lost })
+    }
+
+    /// Rebuilds like [`rebuild`](Self::rebuild) while the array is used, at some pace. Writers wait while some rows are computed.
+    ///
+    /// Fails at the first row that cannot be computed ([`Error::NotComputable`]): a device may just not answer, and become readable
+    /// again.
+    pub async fn rebuild_at(
+        self: &Arc<Self>,
+        name: String,
+        io: &Io,
+        entropy: &Entropy,
+        pace: &dyn Pace,
+        mut progress: impl FnMut(u64, u64),
+    ) -> Result<Rebuilt> {
+        let joining = Arc::new(self.begin_rebuild(name, io, entropy)?);
+        let mut row = 0;
+        while row < self.rows {
+            let exclusive = self.writing.clone().write_owned().await;
+            let rows = ROWS_AT_ONCE.min(self.rows - row);
+            let lost =
+                on_a_thread(&joining, move |joining| joining.rebuild_rows(row, rows, exclusive)).await?;
+            if lost > 0 {
+                return Err(Error::NotComputable { rows: lost });
+            }
+            row += rows;
+            progress(row, self.rows);
+            pace.after(rows * self.row_bytes()).await;
+        }
+        let exclusive = self.writing.clone().write_owned().await;
+        on_a_thread(&joining, move |joining| joining.admit(exclusive)).await?;
+        Ok(Rebuilt { member: joining.number, rows_lost: 0 })
+    }
+
+    /// From now on what is written goes to the device too.
+    fn begin_rebuild(self: &Arc<Self>, name: String, io: &Io, entropy: &Entropy) -> Result<Joining> {
+        // In another place it would lose what it has in its own.
+        if self.membership_of(io) == Some(true) {
+            return Err(Error::Unfit(format!(
+                "{name} is a member of the array, or a copy of one: name a device that is none, or wipe the copy's first MiB"
+            )));
+        }
         let number = self.number_for(io)?;
         let needed = place_of(self.rows);
         let len_bytes = io.device().len_bytes();
@@ -42,19 +110,13 @@ impl Array {
                 "{name} has {len_bytes} bytes, and a member of the array {needed}"
             )));
         }
-        let member = Member::new(name.clone(), new_id(entropy), io);
-        let mut row = 0;
-        while row < self.rows {
-            let rows = ROWS_AT_ONCE.min(self.rows - row);
-            let units = self.units_at(number, row, rows)?;
-            block_on(member.write(Waits::Here, place_of(row), units))
-                .map_err(|error| of_device(&name, &error))?;
-            row += rows;
-            progress(row, self.rows);
+        let member = Member::new(name, new_id(entropy), io);
+        let mut joins = self.joining.write().unwrap_or_else(PoisonError::into_inner);
+        if joins.is_some() {
+            return Err(Error::Unfit("another device is being rebuilt".into()));
         }
-        block_on(member.clone().flush(Waits::Here)).map_err(|error| of_device(&name, &error))?;
-        self.admit(number, member)?;
-        Ok(number)
+        *joins = Some((number, member.clone()));
+        Ok(Joining { array: self.clone(), number, member })
     }
 
     fn number_for(&self, io: &Io) -> Result<usize> {
@@ -64,32 +126,116 @@ impl Array {
         number.ok_or_else(|| Error::Unfit("no member of the array is missing".into()))
     }
 
-    /// What a member has to have of rows.
+    /// Computes a member's units of rows; zeros, counted, where that is impossible.
+    fn units_to_have(&self, number: usize, row: u64, rows: u64, rows_lost: &mut u64) -> Result<Bytes> {
+        if let Ok(units) = self.units_at(number, row, rows) {
+            return Ok(units);
+        }
+        let (mut units, mut lost) = (Vec::new(), 0);
+        for row in row..row + rows {
+            match self.units_at(number, row, 1) {
+                Ok(unit) => units.push(unit),
+                Err(error) => {
+                    tracing::warn!(row, %error, "a row cannot be computed, and is zeros on the new device");
+                    units.push(Bytes::from_static(&[0; UNIT_BYTES]));
+                    lost += 1;
+                    // A sector may be lost and nobody need it; a device that reads nothing at all ends the rebuild.
+                    if lost == rows {
+                        return Err(error);
+                    }
+                }
+            }
+        }
+        *rows_lost += lost;
+        Ok(Buffer::gathered(units.iter().map(|unit| &unit[..])).into())
+    }
+
     fn units_at(&self, number: usize, row: u64, rows: u64) -> Result<Bytes> {
         let at = row * self.row_bytes();
         let mut data = Buffer::zeroed((rows * self.row_bytes()) as usize);
         self.read_at(at, &mut data).map_err(Error::device(at))?;
         Ok(units_of(self.shape, &data).map_err(Error::device(at))?.swap_remove(number))
     }
+}
+
+/// A device that a rebuild makes a member. Dropped before its end, the device is none.
+struct Joining {
+    array: Arc<Array>,
+    number: usize,
+    member: Member,
+}
+
+impl Drop for Joining {
+    fn drop(&mut self) {
+        let mut joins = self.array.joining.write().unwrap_or_else(PoisonError::into_inner);
+        if joins.as_ref().is_some_and(|(_, member)| member.id == self.member.id) {
+            *joins = None;
+        }
+    }
+}
+
+/// Runs a step of a rebuild on a thread for blocking calls.
+async fn on_a_thread<T: Send + 'static>(
+    joining: &Arc<Joining>,
+    step: impl FnOnce(&Joining) -> Result<T> + Send + 'static,
+) -> Result<T> {
+    let joining = joining.clone();
+    let done = store::blocking(move || Ok(step(&joining))).await;
+    done.unwrap_or_else(|error| Err(Error::Failed(format!("a rebuild was given up: {error}"))))
+}
+
+impl Joining {
+    /// Whether everything that was written since the beginning went to the device.
+    fn check(&self) -> Result<()> {
+        let joins = self.array.joining.read().unwrap_or_else(PoisonError::into_inner);
+        match joins.as_ref().is_some_and(|(_, member)| member.id == self.member.id) {
+            true => Ok(()),
+            false => Err(Error::Unfit(format!("{}: it cannot be written", self.member.name))),
+        }
+    }
+
+    /// Computes the device's units of some rows, to which nobody writes meanwhile. Returns of how many rows that was impossible.
+    fn rebuild_rows(&self, row: u64, rows: u64, exclusive: OwnedRwLockWriteGuard<()>) -> Result<u64> {
+        self.check()?;
+        let mut rows_lost = 0;
+        let units = self.array.units_to_have(self.number, row, rows, &mut rows_lost)?;
+        block_on(self.member.write(Waits::Here, place_of(row), units))
+            .map_err(|error| of_device(&self.member.name, &error))?;
+        drop(exclusive);
+        Ok(rows_lost)
+    }
 
     /// From the next epoch on the device is a member. Its own label first: before the others name it, it is one of those that are
-    /// left out.
-    fn admit(&self, number: usize, member: Member) -> Result<()> {
-        block_on(async {
-            let mut label = self.label.lock().await;
-            label.members[number] = member.id;
+    /// left out. Nobody writes before the labels are durable.
+    fn admit(&self, exclusive: OwnedRwLockWriteGuard<()>) -> Result<()> {
+        self.check()?;
+        let (array, number, member) = (&self.array, self.number, &self.member);
+        block_on(member.clone().flush(Waits::Here)).map_err(|error| of_device(&member.name, &error))?;
+        let admitted = block_on(async {
+            let mut label = array.label.lock().await;
             let mut own = label.clone();
+            own.members[number] = member.id;
             own.epoch += 1;
-            member.write_label(Waits::Here, own, number).await?;
-            label.epoch += 1;
+            member.clone().write_label(Waits::Here, own.clone(), number).await?;
+            let others = array.in_sync();
+            *label = own;
+            // All that was written is on it: should a label of another fail now, the array goes on with this one.
+            array.unlabelled.store(true, Ordering::SeqCst);
+            let place = |members: &mut Vec<Option<Member>>| members[number] = Some(member.clone());
+            place(&mut array.members.write().unwrap_or_else(PoisonError::into_inner));
+            *array.in_sync.write().unwrap_or_else(PoisonError::into_inner) =
+                others.and(Members::of([number]));
             let next = label.clone();
-            let failed = self
-                .on_each(self.in_sync(), |number, member| {
-                    member.write_label(Waits::Here, next.clone(), number)
-                })
+            let failed = array
+                .on_each(others, |number, member| member.write_label(Waits::Here, next.clone(), number))
                 .await;
-            if failed.members.is_empty() { Ok(()) } else { Err(failed.into_error()) }
-        })
-        .map_err(Error::device(0))
+            match failed.members.is_empty() {
+                true => array.unlabelled.store(false, Ordering::SeqCst),
+                false => array.relabel(Waits::Here, &mut label, failed).await?,
+            }
+            Ok(())
+        });
+        drop(exclusive);
+        admitted.map_err(Error::device(0))
     }
 }

@@ -53,3 +53,17 @@ async fn who_awaits_reads_what_was_written() {
         }
     }
 }
+
+/// A task that made more than 128 blocking reads in a row never came back: `tenon drive rebuild`, which scrubs in its main task, ran
+/// for ever.
+#[tokio::test]
+async fn a_task_blocks_on_an_array_as_often_as_it_wants() {
+    let (folder, shape) = (tempfile::tempdir().unwrap(), Shape { data: 1, parity: 1 });
+    Array::format(files(folder.path(), 2, true), shape, &Entropy::new(5)).unwrap();
+    let array = Found::look(files(folder.path(), 2, true)).open(false).unwrap();
+    let mut block = [1; BLOCK_BYTES as usize];
+    for _ in 0..1000 {
+        array.read_at(0, &mut block).unwrap();
+    }
+    assert_eq!(block, [0; BLOCK_BYTES as usize]);
+}

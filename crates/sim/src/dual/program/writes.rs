@@ -64,8 +64,12 @@ impl Program {
             let _calm = mount.weather.calm();
             self.read(mount, slot).await?;
         }
-        let now = self.stage.now();
+        let (now, stage) = (self.stage.now(), self.stage.clone());
         let open = &mut self.open[slot];
+        if open.is_stale {
+            // The read was refused: what replaced the file's object stays unread, and the next write goes over it.
+            open.may_be_replaced(&stage);
+        }
         if is_like_others || open.contents != [first] {
             open.based_at = now;
         }

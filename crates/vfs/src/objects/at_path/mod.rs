@@ -7,10 +7,10 @@ mod list;
 mod multipart;
 
 use futures_util::FutureExt as _;
-use meta::{Ino, Inode, Kind, Name};
+use meta::{Ino, Inode, Kind, Moment, Name};
 use store::{
     CopyOptions, GetOptions, Object, ObjectKey, ObjectMeta, ObjectRef, Payload, Precondition, PutOptions,
-    StoreError, Tags, Timestamp,
+    StoreError, Tags,
 };
 
 use super::Objects;
@@ -30,7 +30,18 @@ impl Objects {
         if self.fs.layout.is_own(&full) {
             return Err(reserved(key));
         }
-        ObjectKey::new(full).map_err(|error| no_such_key(key, &error.to_string()))
+        let (len, len_max) = (full.len(), store::KEY_BYTES_MAX);
+        let before = len - key.as_bytes().len();
+        ObjectKey::new(full).map_err(|error| match before {
+            0 => no_such_key(key, &error.to_string()),
+            _ => {
+                let why = format!(
+                    "in the store its path has {before} bytes more, {len} altogether, of {len_max} at most: use a key of at most {} bytes",
+                    len_max.saturating_sub(before)
+                );
+                no_such_key(key, &why)
+            }
+        })
     }
 
     fn full_key_to_read(&self, key: &ObjectKey) -> store::Result<ObjectKey> {
@@ -104,10 +115,7 @@ impl Objects {
                 Some(body) => Ok(Object { meta, body }),
                 None => Err(StoreError::Unavailable("the file was overwritten while it was read".to_owned())),
             },
-            Err(error) => {
-                self.fs.close_file(&file).await.map_err(about(key))?;
-                Err(error)
-            }
+            Err(error) => Err(error),
         }
     }
 
@@ -133,7 +141,7 @@ impl Objects {
     ) -> store::Result<T> {
         let _unseen = self.fs.unseen.claim(full).await;
         let done = {
-            let _moves = self.fs.moves.read().await;
+            let _path = self.fs.lock_keys(&[full]).await.map_err(about(full))?;
             let _claim = self.fs.claims.claim(full).await;
             // What is not known yet may be found meanwhile: it is there until then.
             let _changing = self.note(full, |known| known.is_some());
@@ -168,7 +176,7 @@ impl Objects {
         &self,
         full: &ObjectKey,
         is_gone: bool,
-        looked_at: Timestamp,
+        looked_at: Moment,
     ) -> crate::Result<Vec<Invalidation>> {
         let is_asked = self.is_looked_at(full)?;
         let seen = if is_asked { self.fs.store.find(full).await? } else { None };

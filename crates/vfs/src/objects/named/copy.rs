@@ -4,8 +4,7 @@
 use meta::{Inode, Kind};
 use std::ops::Range;
 use store::{
-    Attributes, CopyOptions, ObjectKey, ObjectMeta, ObjectRef, Precondition, PutOptions, StoreError, Tags,
-    byte_range,
+    Attributes, CopyOptions, ObjectKey, ObjectMeta, ObjectRef, PutOptions, StoreError, Tags, byte_range,
 };
 
 use super::put::New;
@@ -25,12 +24,15 @@ impl Objects {
     ) -> store::Result<ObjectRef> {
         let (inode, meta, kept) = self.source(from)?;
         if from.key == *to {
-            let attributes = options.attributes.ok_or_else(changes_nothing)?;
-            return self.describe_anew(from, &attributes, &options.precondition).await;
+            if options.attributes.is_none() && options.tags.is_none() {
+                return Err(changes_nothing());
+            }
+            return self.describe_anew(from, options).await;
         }
         let way = self.way(to)?;
         self.look_first(to, &options.precondition)?;
-        let (attributes, tags) = (options.attributes.unwrap_or(meta.attributes), kept.tags());
+        let attributes = options.attributes.unwrap_or(meta.attributes);
+        let tags = options.tags.unwrap_or_else(|| kept.tags());
         let precondition = options.precondition;
         if way.last.is_none() || inode.kind != Kind::File {
             let body = self.small_body(&from.key, &inode).await?;
@@ -42,7 +44,7 @@ impl Objects {
         let _stores = Stores::begin(&self.fs, ino);
         let content = self.copied(from, &inode, ino, 0..inode.size_bytes).await?;
         let (size_bytes, attributes, tags) = (inode.size_bytes, &attributes, &tags);
-        let new = New { ino, content, size_bytes, target: None, attributes, tags, orphan: None };
+        let new = New { ino, content, size_bytes, target: None, attributes, tags, etag: None, orphan: None };
         self.name_or_discard(to, &new, &precondition).await
     }
 
@@ -74,7 +76,7 @@ impl Objects {
         let file = self.fs.open_file(inode.ino).map_err(about(&from.key))?;
         let pin = Pin::spread(inode, None).moved(&range, 0);
         let copied = self.fs.copy_content(to, pin).await.map_err(about(&from.key));
-        self.fs.close_file(&file).await.map_err(about(&from.key))?;
+        file.close().await.map_err(about(&from.key))?;
         copied.map_err(|error| match error {
             StoreError::NotFound(_) => StoreError::PreconditionFailed(from.key.clone()),
             error => error,
@@ -93,17 +95,14 @@ impl Objects {
     }
 
     /// New headers for the same bytes: the inode stays.
-    async fn describe_anew(
-        &self,
-        object: &ObjectRef,
-        attributes: &Attributes,
-        precondition: &Precondition,
-    ) -> store::Result<ObjectRef> {
+    async fn describe_anew(&self, object: &ObjectRef, options: CopyOptions) -> store::Result<ObjectRef> {
         let key = &object.key;
         let _claim = self.fs.claims.claim(&self.claimed(key)).await;
         let (inode, meta, before) = self.source(object)?;
-        self.must_hold(key, precondition, Some(&inode))?;
-        let change = self.describing(key, (&inode, &meta, &before), attributes, &before.tags())?;
+        self.must_hold(key, &options.precondition, Some(&inode))?;
+        let attributes = options.attributes.unwrap_or_else(|| meta.attributes.clone());
+        let tags = options.tags.unwrap_or_else(|| before.tags());
+        let change = self.describing(key, (&inode, &meta, &before), &attributes, &tags)?;
         let applied = self.fs.names.commit_together(&self.fs.ctx(), &change.ops).map_err(named(key))?;
         self.settle(key, change, applied).await?;
         // Of an empty file the time tells which it is.

@@ -52,7 +52,7 @@ impl Objects {
             let _work = file.work.lock().await;
             self.unlink(key, (way.dir, &name), precondition)
         };
-        let closed = self.fs.close_file(&file).await.map_err(about(key));
+        let closed = file.close().await.map_err(about(key));
         let Some(mut change) = outcome? else { return closed.map(|()| false) };
         closed?;
         self.prune(way.dir, &mut change.news).map_err(named(key))?;
@@ -117,16 +117,14 @@ impl Objects {
     ) -> Result<(), FsError> {
         let Ok(base) = self.base_dir() else { return Ok(()) };
         while dir != base && dir != Ino::ROOT {
-            let Some((parent, name)) = (match self.fs.names.inode(dir) {
-                Ok(inode) => inode.home,
+            let directory = match self.fs.names.inode(dir) {
                 Err(FsError::NotFound) => return Ok(()),
-                Err(error) => return Err(error),
-            }) else {
-                return Ok(());
+                directory => directory?,
             };
+            let Some((parent, name)) = directory.home.clone() else { return Ok(()) };
             let mut change = self.pruning(dir, parent, &name)?;
             match self.fs.names.commit_together(&self.fs.ctx(), &change.ops) {
-                Ok(_) => self.fs.directories.remove(dir),
+                Ok(_) => self.fs.forget_removed(&directory),
                 Err(error) if is_race(&error) => return Ok(()),
                 Err(error) => return Err(error),
             }

@@ -85,7 +85,16 @@ impl NamedUpload {
             return self.name_marker(&content, size_bytes, precondition).await;
         }
         let (attributes, tags) = (&self.attributes, &self.tags);
-        let new = New { ino: self.ino, content, size_bytes, target: None, attributes, tags, orphan: None };
+        let new = New {
+            ino: self.ino,
+            content,
+            size_bytes,
+            target: None,
+            attributes,
+            tags,
+            etag: None,
+            orphan: None,
+        };
         self.objects.name_object(&self.key, &new, &precondition).await
     }
 

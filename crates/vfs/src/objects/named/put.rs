@@ -34,6 +34,8 @@ pub(in crate::objects) struct New<'n> {
     pub(in crate::objects) target: Option<Bytes>,
     pub(in crate::objects) attributes: &'n Attributes,
     pub(in crate::objects) tags: &'n Tags,
+    /// What to call the content, if it has a name already.
+    pub(in crate::objects) etag: Option<&'n ETag>,
     /// The inode is there already, as an orphan.
     pub(in crate::objects) orphan: Option<Orphan>,
 }
@@ -85,7 +87,8 @@ impl Objects {
             None => self.fs.store_content(ino, &body).await?,
         };
         let (attributes, tags) = (&options.attributes, &options.tags);
-        let new = New { ino, content, size_bytes: body.len(), target, attributes, tags, orphan: None };
+        let size_bytes = body.len();
+        let new = New { ino, content, size_bytes, target, attributes, tags, etag: None, orphan: None };
         self.name_or_discard(key, &new, &options.precondition).await
     }
 
@@ -151,7 +154,7 @@ impl Objects {
                 self.try_to_name(key, new, precondition)
             };
             if let Some(file) = held {
-                self.fs.close_file(&file).await.map_err(about(key))?;
+                file.close().await.map_err(about(key))?;
             }
             match outcome {
                 Ok(Some((object, change, applied))) => {
@@ -223,7 +226,7 @@ impl Objects {
         change.entry(place.0, &place.1);
         let old = taken.map(|(_, old)| old).filter(|old| old.kind == Kind::File);
         let seen = self.seen(key, new.size_bytes, new.attributes, ctx.now, &self.defaults_over(old));
-        let given = Given::to(&new.content, new.size_bytes);
+        let given = Given::to(&new.content, new.size_bytes).called(new.etag);
         let etag = match &new.target {
             Some(target) => etag::of_link(Some(target)),
             None => given.etag(),
@@ -322,7 +325,7 @@ impl Objects {
     ) -> Observed {
         let object = ObjectRef { last_modified: Some(at), ..ObjectRef::new(key.clone(), ETag::new("")) };
         let meta = ObjectMeta { object, size_bytes, attributes: attributes.clone(), tag_count: None };
-        headers::observed(&meta, key.as_bytes().ends_with(b"/"), defaults, at)
+        headers::observed(&meta, key.as_bytes().ends_with(b"/"), defaults, self.fs.moment())
     }
 
     /// What an inode is like with other headers: as it is, where they do not say.

@@ -59,7 +59,7 @@ impl Objects {
                 None => Err(self.not_there(key, inode)),
             },
             Err(error) => {
-                self.fs.close_file(&file).await.map_err(about(key))?;
+                file.close().await.map_err(about(key))?;
                 Err(error)
             }
         }

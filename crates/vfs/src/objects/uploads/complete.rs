@@ -33,6 +33,8 @@ impl Objects {
         let (ino, begun) = self.upload(key, id)?;
         let parts = self.kept_parts(key, ino)?;
         let chosen = chosen(&parts, numbers)?;
+        let etags: Vec<_> = chosen.iter().map(|part| part.etag()).collect();
+        options.check(etags.iter())?;
         let mut attributes = begun.attributes();
         attributes.user.extend(options.user);
         let upload = self.fs.names.inode(ino).map_err(named(key))?;
@@ -53,7 +55,8 @@ impl Objects {
         let object = match key.as_bytes().ends_with(b"/") {
             false => {
                 let (attributes, tags, orphan) = (&attributes, &begun.tags, Some(Orphan { base, surplus }));
-                let new = New { ino, content, size_bytes, target: None, attributes, tags, orphan };
+                let etag = options.etag.as_ref();
+                let new = New { ino, content, size_bytes, target: None, attributes, tags, etag, orphan };
                 self.name_object(key, &new, &precondition).await?
             }
             true => {
@@ -103,7 +106,8 @@ impl Objects {
                 self.changing(&full, false, self.fs.store.put(&full, Payload::default(), options)).await
             }
             [(one, _)] if tags.is_empty() && precondition == Precondition::None => {
-                let options = CopyOptions { attributes: Some(attributes), precondition, size_bytes: None };
+                let options =
+                    CopyOptions { attributes: Some(attributes), precondition, ..CopyOptions::default() };
                 self.changing(&full, false, self.fs.store.copy(one, &full, options)).await
             }
             many => {

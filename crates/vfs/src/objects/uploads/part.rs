@@ -18,7 +18,7 @@ use crate::objects::storing::Stores;
 use crate::volume::Mapping;
 
 /// A body is sent on in pieces of this many bytes...
-const PIECE_BYTES: u64 = 16 << 20;
+const PIECE_BYTES: u64 = 8 << 20;
 /// ... of which the last is not the shortest that S3 takes as a part beside others.
 const LAST_BYTES_MIN: u64 = 5 << 20;
 

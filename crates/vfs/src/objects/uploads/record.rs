@@ -104,10 +104,14 @@ impl Kept {
         encode(self)
     }
 
+    pub(super) fn etag(&self) -> ETag {
+        ETag::new(&self.etag)
+    }
+
     pub(super) fn part(&self, number: u32) -> Part {
         Part {
             number,
-            etag: ETag::new(&self.etag),
+            etag: self.etag(),
             size_bytes: self.size_bytes,
             last_modified: Timestamp(self.modified_ns),
             note: self.note.clone(),

@@ -1,11 +1,11 @@
-//! Renaming directories under path naming: everything below moves, and nobody else stores under a path meanwhile.
+//! Renaming directories under path naming: everything below moves, and nobody else stores in the tree meanwhile.
 
 use meta::{Ino, Kind};
 use store::names::KeyPrefix;
-use tokio::sync::RwLockWriteGuard;
 
 use super::{ATTEMPTS_MAX, Ends};
 use crate::open_file::OpenFile;
+use crate::path_locks::PathLock;
 use crate::{Error, Filesystem, Result};
 
 /// Programs that move files copy what they cannot rename.
@@ -13,9 +13,9 @@ const TOO_LONG: Error =
     Error::new(libc::EXDEV, "paths longer than a key would come or go with this rename: copy the directory");
 
 impl Filesystem {
-    /// Nobody else stores under a path meanwhile.
+    /// Moves a directory and everything below it, while no other change of its tree is under way.
     pub(super) async fn move_tree(&self, ends: &Ends) -> Result<()> {
-        let _moves = self.moves_of_complete_files(ends.source.ino).await?;
+        let _trees = self.trees_of_complete_files(ends).await?;
         self.must_be_as_found(ends)?;
         // Something may have been stored in the directory to replace before everybody had to wait.
         self.must_be_allowed(ends).await?;
@@ -51,13 +51,14 @@ impl Filesystem {
         Ok(())
     }
 
-    /// Everybody who stores under a path waits, and what lies under the keys of `dir` is complete.
-    async fn moves_of_complete_files(&self, dir: Ino) -> Result<RwLockWriteGuard<'_, ()>> {
+    /// Locks both trees of a rename when what lies under the keys of the source is complete.
+    async fn trees_of_complete_files(&self, ends: &Ends) -> Result<PathLock<'_>> {
+        let dir = ends.source.ino;
         for _ in 1..ATTEMPTS_MAX {
             self.complete_below(dir).await?;
-            let moves = self.moves.write().await;
+            let trees = self.lock_trees(&ends.from, &ends.to).await?;
             if !self.has_incomplete_below(dir)? {
-                return Ok(moves);
+                return Ok(trees);
             }
         }
         Err(Error::new(libc::EBUSY, "files below the directory are written all the time"))
@@ -96,8 +97,12 @@ impl Filesystem {
     fn repin_tree(&self, dir: Ino) -> Result<()> {
         for file in self.files.all() {
             if self.is_inside(file.ino, dir)? {
+                let identity = || file.pin().0.map(|pin| pin.identity());
+                let before = identity();
                 file.repin(|| self.pin_of(file.ino))?;
-                self.references.caches(file.ino, file.pin().0.map(|pin| pin.identity()).as_ref());
+                if let (Some(before), Some(now)) = (before, identity()) {
+                    self.references.has_tag(file.ino, &before, &now);
+                }
             }
         }
         Ok(())

@@ -41,8 +41,12 @@ pub(super) fn follow(
     Ok(latencies)
 }
 
-/// Says how they are spread.
-pub(super) fn report(mut latencies: Vec<i64>) {
+/// Upper ends of the buckets of the paper's Figures 4 and 5, in microseconds; what is above the last is in one more.
+pub(super) const BUCKETS_US: [i64; 12] =
+    [100, 200, 300, 400, 500, 750, 1000, 2000, 5000, 10_000, 20_000, 30_000];
+
+/// Says how they are spread; the same as a record.
+pub(super) fn report(mut latencies: Vec<i64>) -> serde_json::Value {
     latencies.sort_unstable();
     let at = |share: f64| latencies[((latencies.len() - 1) as f64 * share) as usize] / 1000;
     let below = |micros: i64| {
@@ -58,4 +62,17 @@ pub(super) fn report(mut latencies: Vec<i64>) {
         below(300),
         below(400),
     );
+    let ends = BUCKETS_US.iter().map(|end| below(*end)).chain([100.0]);
+    let shares: Vec<f64> = ends.scan(0.0, |before, end| Some(end - std::mem::replace(before, end))).collect();
+    serde_json::json!({
+        "p50_us": at(0.5),
+        "p90_us": at(0.9),
+        "p99_us": at(0.99),
+        "p99_9_us": at(0.999),
+        "max_us": at(1.0),
+        "percent_below_300_us": below(300),
+        "percent_below_400_us": below(400),
+        "bucket_ends_us": BUCKETS_US,
+        "percent_in_buckets": shares,
+    })
 }

@@ -1,12 +1,13 @@
 //! As many events as can be, or so many a second.
 
+use super::brokered::Brokers;
 use super::client;
 use super::queue::{Done, QUEUES, Queue, Reader};
 use super::stream::Stream;
-use super::{Scenario, Task};
+use super::{Queues, Scenario, Task};
 use crate::bench::measure::{cpu, load_average, timed};
 use anyhow::{Context, Result};
-use events::{Dialect, Feed};
+use events::{Dialect, Feed, Message, Source};
 use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
@@ -42,24 +43,96 @@ pub(super) struct Feeds {
     tasks: Vec<JoinHandle<()>>,
 }
 
+/// Costs of a run besides its latencies.
+struct Took {
+    time: Duration,
+    /// Of this process, the producer's included where that runs meanwhile.
+    cpu: Duration,
+    producer: Duration,
+    /// CPU time of the brokers.
+    brokers: Duration,
+    latencies: Option<Vec<i64>>,
+}
+
 /// Measures, and says so on standard output.
 pub(super) fn run(task: &Task) -> Result<()> {
     let runtime = runtime()?;
     let own = tempfile::tempdir()?;
     let dir = (task.scenario == Scenario::DbMatch).then(|| own.path().join("state"));
     let handling = runtime.block_on(Handling::start(dir.as_deref(), &rulesets(task.rulesets)))?;
-    let pushed: Vec<AtomicI64> =
-        (0..if task.rate > 0 { task.total() } else { 0 }).map(|_| AtomicI64::new(0)).collect();
-    let feeds = Feeds::start(task, &handling.handler, own.path(), &runtime, task.total(), |_| Ok(None))?;
+    let took = match task.queues {
+        Queues::Own => by_own_queues(task, &handling, own.path(), &runtime)?,
+        Queues::Beanstalkd => by_beanstalkd(task, &handling, own.path(), &runtime)?,
+    };
+    report(task, &handling, took)
+}
+
+fn by_own_queues(task: &Task, handling: &Handling, dir: &Path, runtime: &Runtime) -> Result<Took> {
+    let feeds = Feeds::start(task, &handling.handler, dir, runtime, task.total(), |_| Ok(None))?;
     let first = begun();
     thread::sleep(LATE);
+    let push = |turn: usize, messages: &mut Vec<(usize, Message)>| {
+        feeds.queues[turn % QUEUES].push(messages);
+        Ok(())
+    };
+    let took = meanwhile(task, handling, &feeds, (first, &push), runtime);
+    feeds.end();
+    took
+}
+
+/// Fills nine beanstalkd first, so that no producer wants the processors while the time is taken; with a rate it has to.
+fn by_beanstalkd(task: &Task, handling: &Handling, dir: &Path, runtime: &Runtime) -> Result<Took> {
+    let brokers = Brokers::start()?;
+    let push = |turn: usize, messages: &mut Vec<(usize, Message)>| brokers.push(turn, messages);
+    let done = Arc::new(Done::new(task.total()));
+    let first = begun();
+    let start = || {
+        let sources = (0..QUEUES * task.threads)
+            .map(|number| Ok(Box::new(brokers.source(number, &done, runtime)?) as Box<dyn Source>));
+        Feeds::over(Vec::new(), done.clone(), &handling.handler, dir, runtime, sources)
+    };
+    if task.rate > 0 {
+        thread::sleep(LATE);
+        let before = brokers.cpu()?;
+        let feeds = start()?;
+        let took = meanwhile(task, handling, &feeds, (first, &push), runtime)?;
+        feeds.end();
+        return Ok(Took { brokers: brokers.cpu()? - before, ..took });
+    }
+    produce(task, &push, first, &[])?;
+    brokers.have_stored(task.total())?;
+    thread::sleep(LATE);
+    let (before, used) = (brokers.cpu()?, cpu(std::process::id())?);
+    let (feeds, time) = timed(|| {
+        let feeds = start()?;
+        runtime.block_on(feeds.done());
+        Ok(feeds)
+    })?;
+    let (brokers, cpu) = (brokers.cpu()? - before, cpu(std::process::id())? - used);
+    feeds.end();
+    Ok(Took { time, cpu, producer: Duration::ZERO, brokers, latencies: None })
+}
+
+/// Puts messages into the queue of a turn.
+type Push<'a> = &'a (dyn Fn(usize, &mut Vec<(usize, Message)>) -> Result<()> + Sync);
+
+/// Takes the time while the events are produced.
+fn meanwhile(
+    task: &Task,
+    handling: &Handling,
+    feeds: &Feeds,
+    (first, push): (Timestamp, Push<'_>),
+    runtime: &Runtime,
+) -> Result<Took> {
+    let pushed: Vec<AtomicI64> =
+        (0..if task.rate > 0 { task.total() } else { 0 }).map(|_| AtomicI64::new(0)).collect();
     let pid = std::process::id();
     let used = cpu(pid)?;
-    let ((producing, latencies), time) = timed(|| {
+    let ((producer, latencies), time) = timed(|| {
         thread::scope(|scope| {
-            let producer = scope.spawn(|| produce(task, &feeds.queues, first, &pushed));
+            let producer = scope.spawn(|| produce(task, push, first, &pushed));
             let client = (task.rate > 0)
-                .then(|| scope.spawn(|| client::follow(&handling, &pushed, task.objects(), &runtime)));
+                .then(|| scope.spawn(|| client::follow(handling, &pushed, task.objects(), runtime)));
             runtime.block_on(feeds.done());
             let producing = producer.join().ok().context("the producer ended early")??;
             let latencies =
@@ -67,26 +140,42 @@ pub(super) fn run(task: &Task) -> Result<()> {
             anyhow::Ok((producing, latencies))
         })
     })?;
-    let used = cpu(pid)? - used;
+    Ok(Took { time, cpu: cpu(pid)? - used, producer, brokers: Duration::ZERO, latencies })
+}
+
+fn report(task: &Task, handling: &Handling, took: Took) -> Result<()> {
     let micros = |cpu: Duration| cpu.as_secs_f64() * 1e6 / task.total() as f64;
+    let rate = task.total() as f64 / took.time.as_secs_f64();
+    let load = load_average()?;
     println!(
-        "{:?} {} {} rulesets, {} threads a queue: {:.0} events/s, {:.2} us of CPU an event, of which {:.2} the producer's; {} events, load {}",
+        "{:?} {} {:?} queues, {} rulesets, {} threads a queue: {rate:.0} events/s, {:.2} us of CPU an event, of which {:.2} the producer's, and \
+         {:.2} of brokers; {} events, load {load}",
         task.scenario,
         task.dialect,
+        task.queues,
         task.rulesets,
         task.threads,
-        task.total() as f64 / time.as_secs_f64(),
-        micros(used),
-        micros(producing),
+        micros(took.cpu),
+        micros(took.producer),
+        micros(took.brokers),
         task.total(),
-        load_average()?,
     );
     let stats = handling.handler.stats();
     println!("  {:?}, {} sets", stats.hints, stats.sets);
-    if let Some(latencies) = latencies {
-        client::report(latencies);
+    let latency = took.latencies.map(client::report);
+    if let Some(path) = &task.record {
+        let record = serde_json::json!({
+            "events": task.total(),
+            "seconds": took.time.as_secs_f64(),
+            "events_per_second": rate,
+            "cpu_us": micros(took.cpu),
+            "producer_cpu_us": micros(took.producer),
+            "broker_cpu_us": micros(took.brokers),
+            "load": load,
+            "latency": latency,
+        });
+        std::fs::write(path, record.to_string()).with_context(|| path.display().to_string())?;
     }
-    feeds.end();
     Ok(())
 }
 
@@ -136,12 +225,28 @@ impl Feeds {
     ) -> Result<Self> {
         let queues: Vec<Arc<Queue>> = (0..QUEUES).map(|_| Arc::default()).collect();
         let done = Arc::new(Done::new(total));
-        let mut tasks = Vec::new();
-        for number in 0..QUEUES * task.threads {
+        let readers = (0..QUEUES * task.threads).map(|number| {
             let reader = Reader::new(&queues[number % QUEUES], &done, journal(number)?);
+            Ok(Box::new(reader) as Box<dyn Source>)
+        });
+        let readers: Vec<_> = readers.collect();
+        Self::over(queues, done.clone(), handler, dir, runtime, readers.into_iter())
+    }
+
+    /// Starts a feed of each of these sources.
+    fn over(
+        queues: Vec<Arc<Queue>>,
+        done: Arc<Done>,
+        handler: &Arc<Handler>,
+        dir: &Path,
+        runtime: &Runtime,
+        sources: impl Iterator<Item = Result<Box<dyn Source>>>,
+    ) -> Result<Self> {
+        let mut tasks = Vec::new();
+        for source in sources {
             let (clock, entropy) = (Arc::new(SystemClock), Arc::new(Entropy::new(1)));
             let feed = Feed::new("bench", Dialect::Detected, dir.join("dead-letters"), clock, entropy);
-            tasks.push(runtime.spawn(feed.into_sink(handler.clone()).run(Box::new(reader))));
+            tasks.push(runtime.spawn(feed.into_sink(handler.clone()).run(source?)));
         }
         Ok(Self { queues, done, tasks })
     }
@@ -169,7 +274,7 @@ fn rulesets(count: usize) -> Vec<Ruleset> {
 }
 
 /// Puts the events into the queues; returns what that took of the processor.
-fn produce(task: &Task, queues: &[Arc<Queue>], first: Timestamp, times: &[AtomicI64]) -> Result<Duration> {
+fn produce(task: &Task, push: Push<'_>, first: Timestamp, times: &[AtomicI64]) -> Result<Duration> {
     let bucket = if task.scenario == Scenario::Raw { "elsewhere" } else { BUCKET };
     let mut stream = Stream::new(task.dialect, bucket, task.objects(), false, first);
     let pushed = if task.rate > 0 { 1 } else { PUSHED };
@@ -185,7 +290,7 @@ fn produce(task: &Task, queues: &[Arc<Queue>], first: Timestamp, times: &[Atomic
             }
             messages.push((number, stream.message(number)));
         }
-        queues[turn % QUEUES].push(&mut messages);
+        push(turn, &mut messages)?;
     }
     own_cpu()
 }

@@ -1,8 +1,10 @@
 //! `cargo xtask bench events`: the event handler's rates and latencies, after the DelveFS paper's section IV-B.
 //!
-//! Nine bounded queues are sources of feeds, as a broker's are, with one or several feeds each. A producer fills them while the time is
+//! Nine real beanstalkd are the queues, as the paper has them, or, to leave a broker's work out, nine bounded queues in this process.
+//! These are sources of feeds, as a broker's are, with one or several feeds each. A producer fills them while the time is
 //! taken; what is in them are messages as OpenIO or MinIO write them, and an event counts when its feed has acknowledged it.
 
+mod brokered;
 mod client;
 mod killed;
 mod load;
@@ -29,10 +31,18 @@ usage: cargo xtask bench events [raw|match|db_match|killed|memory] [OPTION...]  
   --threads N   feeds that share a queue, 1 to 4 (1)
   --rulesets N  (100)
   --rate N      events a second in all, and how long each takes to a client; as many as can be if 0 (0)
-  --dialect D   openio or s3 (openio)";
+  --dialect D   openio or s3 (openio)
+  --queues Q    own: bounded queues in this process; beanstalkd: nine of them, filled before the time is taken
+                unless there is a rate (own)
+  --record FILE write what was measured there as JSON";
 
 /// The paper's scenarios, and what else is stated.
-const ALL: [&str; 21] = [
+const ALL: [&str; 26] = [
+    "raw --queues beanstalkd --threads 1",
+    "raw --queues beanstalkd --threads 4",
+    "match --queues beanstalkd --threads 4",
+    "db_match --queues beanstalkd --threads 4",
+    "db_match --queues beanstalkd --rate 10000",
     "raw --threads 1",
     "raw --threads 2",
     "raw --threads 3",
@@ -65,8 +75,18 @@ struct Task {
     rulesets: usize,
     rate: u64,
     dialect: Dialect,
+    queues: Queues,
+    /// Where what was measured is written.
+    record: Option<PathBuf>,
     /// Where the state of what will be killed is.
     dir: Option<PathBuf>,
+}
+
+/// The queues in which events wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Queues {
+    Own,
+    Beanstalkd,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -116,6 +136,8 @@ impl Task {
             rulesets: 100,
             rate: 0,
             dialect: Dialect::OpenIo,
+            queues: Queues::Own,
+            record: None,
             dir: None,
         };
         while let [name, value, further @ ..] = rest {
@@ -125,6 +147,9 @@ impl Task {
                 "--rulesets" => task.rulesets = value.parse().context(USAGE)?,
                 "--rate" => task.rate = value.parse().context(USAGE)?,
                 "--dialect" => task.dialect = stream::dialect(value).context(USAGE)?,
+                "--queues" if value == "own" => task.queues = Queues::Own,
+                "--queues" if value == "beanstalkd" => task.queues = Queues::Beanstalkd,
+                "--record" => task.record = Some(value.into()),
                 "--killed-in" => task.dir = Some(value.into()),
                 _ => bail!("{USAGE}"),
             }

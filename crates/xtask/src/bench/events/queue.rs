@@ -93,7 +93,8 @@ impl Done {
         }
     }
 
-    fn add(&self, count: usize) {
+    /// Counts events that were acknowledged.
+    pub(super) fn add(&self, count: usize) {
         if self.count.fetch_add(count, Ordering::Relaxed) + count == self.total {
             self.all.notify_one();
         }

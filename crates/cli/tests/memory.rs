@@ -1,0 +1,87 @@
+//! The memory limit, as the kernel counts what the shipped process has resident.
+
+use crate::drives::Serving;
+use crate::fixture::{Home, peak_bytes, said, status_bytes};
+use crate::s3::{home, new_bucket};
+use servers::{Mode, Proxy};
+use std::fs::File;
+use std::io::Write;
+use std::thread;
+
+const LIMIT_MIB: u64 = 128;
+const LIMIT: &str = "--memory-limit=128MiB";
+
+/// Uploads by 100 connections at the same time: objects of 5 MiB, then objects in two such parts.
+const UPLOADS: &str = "
+import io
+from botocore.config import Config
+from concurrent.futures import ThreadPoolExecutor
+config = Config(max_pool_connections=120, retries={'max_attempts': 20, 'mode': 'adaptive'})
+s3 = boto3.client('s3', endpoint_url=os.environ['URL'], region_name='us-east-1', config=config)
+bucket = ([each['Name'] for each in s3.list_buckets()['Buckets']] or ['uploads'])[0]
+if bucket == 'uploads':
+    s3.create_bucket(Bucket=bucket)
+body = os.urandom(1 << 20) * 5
+def put(n):
+    s3.put_object(Bucket=bucket, Key=str(n), Body=io.BytesIO(body))
+def put_parts(n):
+    names = {'Bucket': bucket, 'Key': f'parts-{n}'}
+    upload = {'UploadId': s3.create_multipart_upload(**names)['UploadId'], **names}
+    tags = [s3.upload_part(**upload, PartNumber=k, Body=io.BytesIO(body))['ETag'] for k in (1, 2)]
+    parts = [{'PartNumber': k, 'ETag': tag} for k, tag in enumerate(tags, 1)]
+    s3.complete_multipart_upload(**upload, MultipartUpload={'Parts': parts})
+with ThreadPoolExecutor(100) as pool:
+    list(pool.map(put, range(100)))
+    list(pool.map(put_parts, range(12)))
+got = s3.get_object(Bucket=bucket, Key='7')['Body'].read()
+assert got == body
+";
+
+/// Pages of the program's own file are not counted: those of a build for tests are many, and the kernel can drop them.
+fn assert_within_limit(what: &str, pid: u32) {
+    let peak_mib = (peak_bytes(pid) - status_bytes(pid, "RssFile:")) >> 20;
+    println!("{what}: peak {peak_mib} MiB of {LIMIT_MIB}");
+    assert!(peak_mib <= LIMIT_MIB, "{what}: {peak_mib} MiB");
+}
+
+/// Outside tests found 1,052 MiB at a limit of 128 MiB with parallel uploads.
+#[test]
+fn s575_parallel_uploads_stay_within_the_memory_limit() {
+    let over_drive = Home::new().with_users();
+    over_drive.ok(["drive", "format", "drive.img", "--size", "2GiB"]);
+    let Serving(serving, url) =
+        &over_drive.serve(&format!("drive://{}", over_drive.text("drive.img")), &[LIMIT]);
+    over_drive.boto3(url, UPLOADS);
+    assert_within_limit("over a drive", serving.id());
+
+    let server = servers::shared_minio();
+    let over_s3 = home(server).with_users().with("AWS_ENDPOINT_URL", &server.endpoint());
+    let volume = format!("s3://{}", new_bucket(server, "memory-uploads"));
+    let Serving(serving, url) = &over_s3.serve(&volume, &[LIMIT]);
+    over_s3.boto3(url, UPLOADS);
+    assert_within_limit("over S3", serving.id());
+}
+
+/// Each writer that waits for a store has a MiB of its own in the daemon.
+#[test]
+fn s575_writers_that_wait_for_a_store_stay_within_the_memory_limit() {
+    let server = servers::shared_minio();
+    let volume = format!("s3://{}", new_bucket(server, "memory-writers"));
+    let proxy = Proxy::start(&server.endpoint());
+    let home = home(server).with("AWS_ENDPOINT_URL", &proxy.endpoint());
+    home.ok(["mount", &volume, "mnt", "--retry-timeout=2s", LIMIT]);
+    let (pid, mnt) = (home.pid(), home.mnt());
+    let files: Vec<File> =
+        (0..200).map(|number| File::create(mnt.join(number.to_string())).unwrap()).collect();
+    proxy.set(Mode::BlackHole);
+    thread::scope(|scope| {
+        for mut file in files {
+            // An outage makes writes fail, which is not what is tested here.
+            scope.spawn(move || (0..4).try_for_each(|_| file.write_all(&[7; 1 << 20])));
+        }
+    });
+    proxy.set(Mode::Pass);
+    assert_within_limit("200 writers", pid);
+    said(home.command("/bin/sh").args(["-c", "sync mnt"]));
+    home.ok(["umount", "--lazy", "mnt"]);
+}

@@ -1,0 +1,33 @@
+//! Buckets whose entry was lost with a part of the index: their objects are there, and get a name to be read by.
+
+use super::BucketRecord;
+use crate::error::Result;
+use crate::format::{IndexKey, Kind};
+use crate::index::Losses;
+use crate::machine::Machine;
+use std::collections::BTreeSet;
+use std::ops::Bound;
+use store::Timestamp;
+
+impl Machine {
+    /// Gives a name, in memory only, to each bucket that has objects and no entry; one line for each. For a drive that is opened before
+    /// its damage.
+    pub(crate) fn name_lost_buckets(&self) -> Result<Vec<String>> {
+        let (mut named, mut used) = (BTreeSet::new(), BTreeSet::new());
+        let mut scan = self.index.scan_whole(Bound::Unbounded, &Losses::default());
+        while let Some((key, value)) = scan.next()? {
+            if key.first() == Some(&(Kind::Bucket as u8)) {
+                named.extend(BucketRecord::decode(value).ok().map(|record| record.id));
+            } else if let Some((bucket, _)) = IndexKey(key.to_vec()).owner() {
+                used.insert(bucket);
+            }
+        }
+        let lost = used.difference(&named).map(|&id| {
+            let name = format!("lost-{id:016x}");
+            let record = BucketRecord { periods: Vec::new(), ..BucketRecord::new(id, Timestamp(0)) };
+            self.index.insert(IndexKey::bucket(&name).0, record.encode());
+            format!("the name of a bucket is lost: its objects are in '{name}'")
+        });
+        Ok(lost.collect())
+    }
+}

@@ -1,0 +1,179 @@
+//! Unreadable units: which members fail reads, and how what a member cannot read is written anew.
+//!
+//! A disk remaps an unreadable sector when it is written. Until then the sector counts as lost, and the loss of one more disk
+//! would lose the row. So each read that had to be computed from the other members is followed by a rewrite of what failed.
+
+use super::shape::Members;
+use super::{Array, Failed, Waits, code};
+use crate::device::{BlockDevice as _, Buffer};
+use std::io;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// After so many failed reads in a row a member is read only where the others do not suffice.
+const FAILURES_MAX: u32 = 3;
+
+/// One in so many reads asks such a member all the same, so that it returns when it is well.
+const PROBE_EVERY: u32 = 256;
+
+/// Units of one member, in consecutive rows, that a read failed to deliver. One of them is unreadable, perhaps all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Unread {
+    pub(super) member: usize,
+    pub(super) first: u64,
+    pub(super) rows: usize,
+}
+
+/// Failed reads of each member.
+#[derive(Debug)]
+pub(super) struct Health {
+    /// Consecutive failed reads, by member.
+    failures: Vec<AtomicU32>,
+    /// Reads while a member was avoided.
+    avoided: AtomicU32,
+}
+
+impl Health {
+    pub(super) fn new(members: usize) -> Self {
+        Self { failures: (0..members).map(|_| AtomicU32::new(0)).collect(), avoided: AtomicU32::new(0) }
+    }
+
+    pub(super) fn read_well(&self, member: usize) {
+        // A store only where it changes something: every read comes here.
+        if self.failures[member].load(Ordering::Relaxed) > 0 {
+            self.failures[member].store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Counts a failed read of a member. Returns true for the first, second, fourth, eighth ... in a row, which are logged.
+    pub(super) fn failed(&self, member: usize) -> bool {
+        let failures = self.failures[member].fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+        failures.is_power_of_two()
+    }
+
+    /// Returns the members to avoid in this read.
+    pub(super) fn avoided(&self) -> Members {
+        let is_failing = |member: &usize| self.failures[*member].load(Ordering::Relaxed) >= FAILURES_MAX;
+        let failing = Members::of((0..self.failures.len()).filter(is_failing));
+        let is_probe =
+            !failing.is_empty() && self.avoided.fetch_add(1, Ordering::Relaxed).is_multiple_of(PROBE_EVERY);
+        if is_probe { Members::default() } else { failing }
+    }
+}
+
+impl Array {
+    /// Logs members that failed a read; of a member that fails every read only some lines.
+    pub(super) fn note_failed(&self, failed: &Failed) {
+        let told = Members::of(failed.members.each().filter(|&member| self.health.failed(member)));
+        if !told.is_empty() {
+            let error = failed.error.as_ref().map(ToString::to_string).unwrap_or_default();
+            tracing::warn!(members = ?self.names(told), error, "read past what cannot be read");
+        }
+    }
+
+    /// Writes unreadable units anew, computed from the other members. Returns a line for each unit that stays unreadable.
+    /// The rows must not be written by others meanwhile.
+    ///
+    /// The computed unit is written only if all members that can be read agree on it, as far as there are more than are needed: what a
+    /// rotten member makes wrong, a checksum has to find first.
+    pub(super) async fn rewrite_unread(&self, waits: Waits, unread: &[Unread]) -> Vec<String> {
+        let mut left = Vec::new();
+        for &Unread { member, first, rows } in unread {
+            for row in first..first + rows as u64 {
+                if !self.in_sync().has(member) {
+                    break;
+                }
+                if let Err(reason) = self.rewrite_unit(waits, member, row).await {
+                    let names = self.names(Members::of([member])).concat();
+                    let at = super::place_of(row);
+                    left.push(format!("{names}: the block at byte {at} cannot be read: {reason}"));
+                }
+            }
+        }
+        left
+    }
+
+    /// Writes one unit anew, unless it can be read now.
+    async fn rewrite_unit(&self, waits: Waits, member: usize, row: u64) -> io::Result<()> {
+        let of_member = Members::of([member]);
+        // A failed read may pass the second time, and of many units most can be read.
+        if self.read_units(waits, of_member, |_| (row, 1)).await.1.members.is_empty() {
+            return Ok(());
+        }
+        let right = self.computed_unit(waits, member, row).await?;
+        if self.read_only {
+            return Err(io::Error::other("the drive is open to read only, so it is not written anew"));
+        }
+        self.write_units_anew(waits, vec![(member, row, right.into())]).await?;
+        match self.in_sync().has(member) {
+            true => Ok(()),
+            false => Err(io::Error::other("nor written; the array goes on without the device")),
+        }
+    }
+
+    /// Computes a member's unit of a row from the other members.
+    async fn computed_unit(&self, waits: Waits, member: usize, row: u64) -> io::Result<Buffer> {
+        let others = self.in_sync().without(Members::of([member]));
+        let (stored, failed) = self.read_units(waits, others, |_| (row, 1)).await;
+        let read = others.without(failed.members);
+        if read.len() < self.shape.data {
+            return Err(io::Error::other("too few other devices can be read there"));
+        }
+        let needed = Members::of(read.each().take(self.shape.data));
+        let kept = stored.iter().enumerate().map(|(number, units)| {
+            units.as_ref().filter(|_| needed.has(number)).map(|units| Buffer::gathered([&units[..]]))
+        });
+        let mut units = code::restore(self.shape, kept.collect())?;
+        units.extend(code::parity(self.shape, &units)?);
+        let agrees =
+            |number: usize| stored[number].as_ref().is_some_and(|stored| stored[..] == units[number][..]);
+        if !read.each().all(agrees) {
+            return Err(io::Error::other("the other devices contradict each other there: one is damaged"));
+        }
+        Ok(units.swap_remove(member))
+    }
+
+    /// Reads rows that do not hold together one by one, where for each row other members suffice. Fails at the first that cannot be read.
+    pub(super) async fn read_rows_singly(
+        &self,
+        waits: Waits,
+        at: u64,
+        into: &mut [u8],
+        past: Members,
+    ) -> io::Result<()> {
+        let row_bytes = self.row_bytes();
+        let mut done = 0;
+        while done < into.len() {
+            let from = at + done as u64;
+            let len = ((row_bytes - from % row_bytes) as usize).min(into.len() - done);
+            // Boxed: it is the same read, of fewer rows.
+            Box::pin(self.read_past(waits, from, &mut into[done..done + len], past)).await?;
+            done += len;
+        }
+        Ok(())
+    }
+
+    /// Reads what every member has of these rows, data and parity, and writes anew what cannot be read; what of the parity is wrong
+    /// too, if the data is known to be right. Returns a line for each block that stays unreadable.
+    pub(super) async fn scrub_rows_of(
+        &self,
+        waits: Waits,
+        at: u64,
+        len_bytes: u64,
+        is_right: bool,
+    ) -> io::Result<Vec<String>> {
+        if self.shape.parity == 0 {
+            return Ok(Vec::new());
+        }
+        let first = at / self.row_bytes();
+        let rows = (at + len_bytes).div_ceil(self.row_bytes()) - first;
+        let (stored, failed) = self.read_units(waits, self.in_sync(), |_| (first, rows as usize)).await;
+        let unread = failed.members.each().map(|member| Unread { member, first, rows: rows as usize });
+        let left = self.rewrite_unread(waits, &unread.collect::<Vec<_>>()).await;
+        // Parity is not computed from a row in which a unit stays unreadable.
+        if is_right && !self.read_only && left.is_empty() {
+            let stored = if failed.members.is_empty() { Some(stored) } else { None };
+            self.mend_parity_of(waits, first, rows as usize, stored).await?;
+        }
+        Ok(left)
+    }
+}

@@ -1,0 +1,126 @@
+//! The readable entries of a table that is damaged in parts.
+
+use super::{Index, IndexTable, Memory, TableSource, View, of_table};
+use crate::format::IndexKey;
+use bytes::Bytes;
+use sst::Sorted as _;
+use std::collections::BTreeSet;
+use std::ops::Bound;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+/// Parts of tables that could not be read, one line each. Clones share it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Losses(Arc<Mutex<BTreeSet<String>>>);
+
+impl Losses {
+    fn add(&self, line: String) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(line);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+
+    /// The lines, each part once.
+    pub(crate) fn lines(&self) -> Vec<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
+    }
+}
+
+/// Goes through the entries of a table that can be read.
+#[derive(Debug)]
+pub(crate) struct WholeCursor {
+    table: Arc<IndexTable>,
+    cursor: sst::Cursor<TableSource>,
+    /// The last key, or where it began.
+    last: Vec<u8>,
+    losses: Losses,
+}
+
+impl WholeCursor {
+    pub(crate) fn new(table: Arc<IndexTable>, from: Bound<&[u8]>, losses: Losses) -> Self {
+        let last = match from {
+            Bound::Included(key) | Bound::Excluded(key) => key.to_vec(),
+            Bound::Unbounded => Vec::new(),
+        };
+        Self { cursor: table.scan_part(from), table, last, losses }
+    }
+}
+
+impl sst::Sorted for WholeCursor {
+    fn advance(&mut self) -> sst::Result<bool> {
+        loop {
+            match self.cursor.advance() {
+                Ok(true) => {
+                    self.last.clear();
+                    self.last.extend_from_slice(self.cursor.key());
+                    return Ok(true);
+                }
+                Ok(false) => return Ok(false),
+                Err(error) => {
+                    let resumed = self.table.resume_after(&self.last);
+                    let until = match &resumed {
+                        Some(bound) => format!("up to {}", name_of(bound)),
+                        None => "up to the end of the table".to_owned(),
+                    };
+                    self.losses.add(format!("{}; entries {until} are unknown", of_table(error)));
+                    let Some(bound) = resumed else { return Ok(false) };
+                    self.cursor = self.table.scan_part(Bound::Included(&bound));
+                }
+            }
+        }
+    }
+
+    fn key(&self) -> &[u8] {
+        self.cursor.key()
+    }
+
+    fn value(&self) -> &Bytes {
+        self.cursor.value()
+    }
+}
+
+/// How a line calls an entry.
+fn name_of(key: &[u8]) -> String {
+    match IndexKey(key.to_vec()).owner() {
+        Some((_, object)) => format!("'{}'", String::from_utf8_lossy(&object)),
+        None => format!("the entry '{}'", key.escape_ascii()),
+    }
+}
+
+impl Index {
+    /// An index of what can be read of tables, the newest first. Entries of tables that are damaged in parts are held in memory, so
+    /// that no look at a key meets the damage. `losses` is told what is left out.
+    pub(crate) fn of_whole_entries(
+        tables: Vec<Arc<IndexTable>>,
+        cache: Arc<sst::Cache>,
+        losses: &mut Vec<String>,
+    ) -> Self {
+        let memory = Memory::default();
+        let mut whole: Vec<Arc<IndexTable>> = Vec::new();
+        for table in tables {
+            if table.verify().is_ok() {
+                whole.push(table);
+                continue;
+            }
+            let told = Losses::default();
+            let mut cursor = WholeCursor::new(table.clone(), Bound::Unbounded, told.clone());
+            let mut read = 0;
+            while let Ok(true) = cursor.advance() {
+                read += 1;
+                let (key, value) = (cursor.key(), cursor.value());
+                let is_newer = |table: &Arc<IndexTable>| matches!(table.get(key), Ok(Some(_)));
+                if memory.get(key).is_none() && !whole.iter().any(is_newer) {
+                    memory.insert(Bytes::copy_from_slice(key), Bytes::copy_from_slice(value));
+                }
+            }
+            losses.extend(told.lines());
+            losses.push(format!(
+                "of a table of the index {read} of {} entries can be read; what only the others name is unknown, and what older tables name may be older than what was stored last",
+                table.entries()
+            ));
+        }
+        let view = View { memory: Arc::new(memory), frozen: None, tables: whole };
+        Self { view: RwLock::new(Arc::new(view)), cache }
+    }
+}

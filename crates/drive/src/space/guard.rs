@@ -1,0 +1,152 @@
+//! Guard: a range of blocks whose owners do not change while a scrub compares what each device has of it.
+//!
+//! Committed blocks of the range stay taken: those that are released meanwhile are free when the guard ends. Blocks of the range that are free may
+//! be given out: the scrub does not touch them.
+
+use super::{SharedSpace, Space, lock};
+use crate::device::BLOCK_BYTES;
+use crate::format::Run;
+
+/// Blocks of objects and frames that nobody writes to while this is held.
+#[derive(Debug)]
+pub(crate) struct Guarded {
+    space: SharedSpace,
+    range: Run,
+    runs: Vec<Run>,
+}
+
+impl Guarded {
+    /// The next blocks from this one on that are not free, so many rows at most; `None` at the end of the device, or while another guard
+    /// is held.
+    pub(crate) fn next(shared: &SharedSpace, from: u64, rows: u64) -> Option<Self> {
+        let mut space = lock(shared);
+        let (end, row_blocks) = (space.geometry.blocks, space.geometry.row_blocks);
+        let start = space.free.end_of_run_at(from).unwrap_or(from);
+        if start >= end || space.guarded.is_some() {
+            return None;
+        }
+        let range = Run { start, blocks: (rows * row_blocks).min(end - start) };
+        let runs = space.committed_in(range);
+        space.guarded = Some(range);
+        Some(Self { space: shared.clone(), range, runs })
+    }
+
+    /// The committed runs of the range.
+    pub(crate) fn runs(&self) -> &[Run] {
+        &self.runs
+    }
+
+    /// The block behind the range.
+    pub(crate) fn end(&self) -> u64 {
+        self.range.end()
+    }
+}
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        let mut space = lock(&self.space);
+        space.guarded = None;
+        let is_in = |run: &Run| overlap(*run, self.range);
+        let doomed = space.doomed.iter().map(|(&start, &blocks)| Run { start, blocks });
+        let left: Vec<Run> =
+            doomed.filter(is_in).filter(|run| !space.pins.contains_key(&run.start)).collect();
+        for run in left {
+            space.doomed.remove(&run.start);
+            space.free.insert(run);
+        }
+        space.free_dead_zones();
+    }
+}
+
+pub(super) fn overlap(one: Run, other: Run) -> bool {
+    one.start < other.end() && other.start < one.end()
+}
+
+impl Space {
+    /// Whether blocks that are released stay taken for now: somebody reads them.
+    pub(super) fn is_held(&self, run: Run) -> bool {
+        self.pins.contains_key(&run.start) || self.guarded.is_some_and(|range| overlap(range, run))
+    }
+
+    /// The blocks of a range that committed objects and whole frames lie in. Not those of tables and the manifest, which are loose, and
+    /// of the superblocks.
+    fn committed_in(&self, range: Run) -> Vec<Run> {
+        let size = self.geometry.zone_blocks;
+        let loose = self.loose.iter().map(|(&start, &(blocks, _))| Run { start, blocks });
+        let doomed = self.doomed.iter().map(|(&start, &blocks)| Run { start, blocks });
+        let spares = self.spares.iter().map(|&zone| self.zone_run(zone));
+        let zones = range.start / size..=(range.end() - 1) / size;
+        let unwritten = zones.filter_map(|zone| {
+            let (run, entry) = (self.zone_run(zone), self.zones.get(&zone)?);
+            let start = run.start + entry.used_bytes / BLOCK_BYTES;
+            Some(Run { start, blocks: run.end() - start })
+        });
+        let others = loose.chain(doomed).chain(spares).chain(unwritten).chain([self.geometry.superblocks()]);
+        let mut others: Vec<Run> = others.chain(self.free.overlapping(range)).collect();
+        others.retain(|run| run.blocks > 0 && overlap(*run, range));
+        others.sort_unstable();
+        let mut from = range.start;
+        let mut committed = Vec::new();
+        for other in others.into_iter().chain([Run { start: range.end(), blocks: 0 }]) {
+            if other.start > from {
+                committed.push(Run { start: from, blocks: other.start - from });
+            }
+            from = from.max(other.end());
+        }
+        committed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::Geometry;
+    use std::sync::{Arc, Mutex};
+
+    /// A scrub of a drive that is served reads data and parity of rows, and writes parity anew. Blocks whose object was deleted meanwhile,
+    /// and which were given to another one, would get the parity of the first.
+    #[test]
+    fn what_is_scrubbed_is_given_to_nobody_before_the_end() {
+        let shared: SharedSpace =
+            Arc::new(Mutex::new(Space::new(Geometry { blocks: 4096, zone_blocks: 256, row_blocks: 1 })));
+        let runs: Vec<Run> = {
+            let mut space = lock(&shared);
+            space.begin_log().unwrap();
+            let runs: Vec<Run> = (0..4).map(|_| space.allocate(8, 8, 0).unwrap().0).collect();
+            assert!(runs[..3].iter().all(|&run| space.retain(run)));
+            runs
+        };
+        let free = lock(&shared).free().blocks();
+        let guarded = Guarded::next(&shared, 0, 32).unwrap();
+        // The first three, which follow each other; the loose one is being written.
+        let objects = Run { start: runs[0].start, blocks: 24 };
+        assert_eq!(guarded.runs(), [objects]);
+        assert!(Guarded::next(&shared, 0, 32).is_none());
+        {
+            let mut space = lock(&shared);
+            assert!(space.release(runs[1]));
+            // It was released: a second time is a contradiction.
+            assert!(!space.fits(&[crate::format::Change::Release(runs[1])]));
+            space.pin(runs[0].start);
+            assert!(space.release(runs[0]));
+            space.unpin(runs[0].start);
+            let (other, _) = space.allocate(8, 8, 0).unwrap();
+            assert!(!overlap(other, objects), "{other:?}");
+            space.give_back(other);
+            space.pin(runs[2].start);
+            assert!(space.release(runs[2]));
+            assert_eq!(space.free().blocks(), free);
+        }
+        let end = guarded.end();
+        drop(guarded);
+        assert_eq!(lock(&shared).free().blocks(), free + 16);
+        lock(&shared).unpin(runs[2].start);
+        assert_eq!(lock(&shared).free().blocks(), free + 24);
+        // Nothing is used from there on but the log's zones, in which nothing is written yet.
+        let mut from = end;
+        while let Some(guarded) = Guarded::next(&shared, from, 32) {
+            assert_eq!(guarded.runs(), []);
+            from = guarded.end();
+        }
+    }
+}

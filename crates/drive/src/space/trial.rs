@@ -1,0 +1,146 @@
+//! Trial: whether changes fit the space, found out by doing and undoing them.
+//!
+//! A commit asks before it writes its frame: a frame on the device that contradicts the space could never be replayed.
+
+use super::{Allocation, Space};
+use crate::format::{Change, Run};
+
+/// How a change is taken back.
+enum Undo {
+    /// The run was loose, of this allocation.
+    Loose(Run, Allocation),
+    /// The run was doomed, or free.
+    Doomed(Run),
+    Free(Run),
+    /// A shared run has an owner more, or less.
+    SharedMore(Run),
+    SharedLess(Run),
+    /// The run was owned by one, and was freed: to be doomed or free.
+    FreedToDoomed(Run),
+    Freed(Run),
+    /// Bytes of a zone died.
+    Dead {
+        zone: u64,
+        len: u32,
+    },
+    Nothing,
+}
+
+impl Space {
+    /// Whether [`retain`](Self::retain), [`release`](Self::release) and [`dead`](Self::dead) would all succeed. Nothing is changed
+    /// when it returns.
+    pub(crate) fn fits(&mut self, changes: &[Change]) -> bool {
+        let mut done = Vec::with_capacity(changes.len());
+        let fits = changes.iter().all(|change| {
+            let undo = self.tried(change);
+            let fits = undo.is_some();
+            done.extend(undo);
+            fits
+        });
+        done.into_iter().rev().for_each(|undo| self.undo(undo));
+        fits
+    }
+
+    /// Makes a change; `None` if that cannot be, and then nothing is changed.
+    fn tried(&mut self, change: &Change) -> Option<Undo> {
+        match *change {
+            Change::Put { .. } | Change::Delete { .. } => Some(Undo::Nothing),
+            Change::Dead { at, len } => {
+                self.dead(at, len).then_some(Undo::Dead { zone: at / self.geometry.zone_bytes(), len })
+            }
+            Change::Retain(run) => {
+                let loose = self.loose.get(&run.start).filter(|(blocks, _)| *blocks == run.blocks);
+                let undo = if let Some(&(_, allocation)) = loose {
+                    Undo::Loose(run, allocation)
+                } else if self.doomed.get(&run.start) == Some(&run.blocks) {
+                    Undo::Doomed(run)
+                } else if self.free.holds(run) {
+                    Undo::Free(run)
+                } else {
+                    Undo::SharedMore(run)
+                };
+                self.retain(run).then_some(undo)
+            }
+            Change::Release(run) => {
+                let undo = if let Some(&(shared, _)) = self.shared.get(&run.start) {
+                    Undo::SharedLess(shared)
+                } else if self.doomed.contains_key(&run.start) {
+                    // It has no owner already.
+                    return None;
+                } else if self.is_held(run) {
+                    Undo::FreedToDoomed(run)
+                } else {
+                    Undo::Freed(run)
+                };
+                self.release(run).then_some(undo)
+            }
+        }
+    }
+
+    fn undo(&mut self, undo: Undo) {
+        match undo {
+            Undo::Loose(run, allocation) => drop(self.loose.insert(run.start, (run.blocks, allocation))),
+            Undo::Doomed(run) => drop(self.doomed.insert(run.start, run.blocks)),
+            Undo::Free(run) => drop(self.free.insert(run)),
+            Undo::SharedMore(run) => drop(self.release(run)),
+            Undo::SharedLess(run) => self.shared.entry(run.start).or_insert((run, 0)).1 += 1,
+            Undo::FreedToDoomed(run) => drop(self.doomed.remove(&run.start)),
+            Undo::Freed(run) => drop(self.free.remove(run)),
+            Undo::Dead { zone, len } => {
+                self.zones.entry(zone).and_modify(|entry| entry.live_bytes += u64::from(len));
+                if self.zones.get(&zone).is_some_and(|entry| entry.live_bytes > 0) {
+                    self.empty.remove(&zone);
+                }
+            }
+            Undo::Nothing => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::{Geometry, Zone};
+
+    /// A commit that released blocks which were free already was found out when its frame was on the device, and the drive never opened
+    /// again. The trial finds it before, and leaves the space exactly as it was, whatever is tried.
+    #[test]
+    fn s494_a_trial_finds_a_contradiction_and_leaves_the_space_as_it_was() {
+        let mut space = Space::new(Geometry { blocks: 4096, zone_blocks: 256, row_blocks: 1 });
+        space.begin_log().unwrap();
+        let run = |start, blocks| Run { start, blocks };
+        let (owned, _) = space.allocate(8, 8, 0).unwrap();
+        let (shared, _) = space.allocate(4, 4, 0).unwrap();
+        let (pinned, _) = space.allocate(4, 4, 0).unwrap();
+        let (loose, _) = space.allocate(2, 2, 0).unwrap();
+        for run in [owned, shared, shared, pinned] {
+            assert!(space.retain(run));
+        }
+        space.pin(pinned.start);
+        let head = space.head();
+        space.zones.insert(head, Zone { live_bytes: 100, pieces_bytes: 100, ..Zone::default() });
+        space.empty.remove(&head);
+        let before = format!("{space:?}");
+        let dead = |len| Change::Dead { at: head * 256 * 4096, len };
+        let free = run(3000, 5);
+        let cases = [
+            (vec![Change::Release(owned)], true),
+            (vec![Change::Release(owned), Change::Release(owned)], false),
+            (vec![Change::Release(free)], false),
+            (vec![Change::Retain(free), Change::Release(free)], true),
+            (vec![Change::Release(shared), Change::Release(shared)], true),
+            (vec![Change::Release(shared), Change::Release(shared), Change::Release(shared)], false),
+            (vec![Change::Retain(loose), Change::Retain(loose), Change::Release(loose)], true),
+            (vec![Change::Release(pinned), Change::Retain(pinned)], true),
+            (vec![Change::Release(pinned), Change::Release(pinned)], false),
+            (vec![Change::Retain(run(4090, 100))], false),
+            (vec![dead(60), dead(40)], true),
+            (vec![dead(60), dead(41)], false),
+            (vec![Change::Delete { key: b"k".to_vec() }], true),
+        ];
+        for (changes, fits) in cases {
+            assert_eq!(space.fits(&changes), fits, "{changes:?}");
+            assert_eq!(format!("{space:?}"), before, "{changes:?}");
+        }
+    }
+}

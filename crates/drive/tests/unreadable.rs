@@ -1,0 +1,378 @@
+//! Sectors that cannot be read: computed from other devices and written anew, passed over where nothing needs them, and told.
+
+use crate::array::{assert_all_there, drive_on, filled, formatted as array_of};
+use crate::start::{DEVICE_BYTES, LENGTHS, body, bucket_of, fill, formatted, key, open, open_with};
+use bytes::Bytes;
+use drive::device::BLOCK_BYTES;
+use drive::{Drive, Error, OpenOptions, Use};
+use futures_util::TryStreamExt as _;
+use sim::device::{Operation, OperationKind, SimDevice};
+use store::{Buckets, GetOptions, ObjectKey, ObjectStore, Precondition, PutOptions, StoreError};
+
+const MIB: u64 = 1 << 20;
+
+/// Returns the writes since the last call.
+fn writes(device: &SimDevice) -> Vec<Operation> {
+    device.take_operations().into_iter().filter(|done| done.kind == OperationKind::Write).collect()
+}
+
+/// Returns the writes since the last call, longer than a block.
+fn long_writes(device: &SimDevice) -> Vec<Operation> {
+    writes(device).into_iter().filter(|done| done.len > BLOCK_BYTES).collect()
+}
+
+fn reads(device: &SimDevice) -> usize {
+    device.take_operations().iter().filter(|done| done.kind == OperationKind::Read).count()
+}
+
+async fn read(store: &dyn ObjectStore, key: &ObjectKey) -> store::Result<Vec<u8>> {
+    let object = store.get(key, GetOptions::default()).await?;
+    Ok(object.body.try_collect::<Vec<Bytes>>().await?.concat())
+}
+
+/// One sector of a disk of an array could not be read. The array read past it for ever, a scrub found nothing to mend, and the next disk that
+/// was lost took the object with it. Data and parity alike.
+#[tokio::test]
+async fn s490_what_one_device_cannot_read_is_written_anew_by_a_scrub() {
+    for unreadable in 0..3 {
+        let devices = filled(2, 1).await;
+        for at in (2 * MIB..33 * MIB).step_by(64 << 10) {
+            devices[unreadable].spoil(at..at + BLOCK_BYTES);
+        }
+        let drive = drive_on(&devices, 0..3, false).unwrap();
+        let scrubbed = drive.scrub(|_| ()).await.unwrap();
+        assert_eq!(scrubbed.damaged, Vec::<String>::new(), "{unreadable}");
+        assert!(scrubbed.mended > 0, "{unreadable}");
+        drop(drive);
+        for lost in (0..3).filter(|&lost| lost != unreadable) {
+            let devices: Vec<SimDevice> = devices.iter().map(SimDevice::fork).collect();
+            let drive = drive_on(&devices, (0..3).filter(|&n| n != lost), false).unwrap();
+            assert_all_there(&drive).await;
+            assert_eq!(drive.scrub(|_| ()).await.unwrap().damaged, Vec::<String>::new(), "{lost}");
+        }
+    }
+}
+
+/// A GET alone mends what it had to compute, also where each device of a mirror fails at another place.
+#[tokio::test]
+async fn s490_a_read_writes_anew_what_it_had_to_compute() {
+    let devices = array_of(2, 1, 33 * MIB);
+    let drive = drive_on(&devices, 0..3, true).unwrap();
+    let store = bucket_of(&drive).await;
+    devices.iter().for_each(|device| drop(device.take_operations()));
+    store.put(&key(5), body(5).into(), PutOptions::default()).await.unwrap();
+    drop((drive, store));
+    for (n, device) in devices.iter().enumerate() {
+        let at = long_writes(device)[0].at + n as u64 * 8 * BLOCK_BYTES;
+        device.spoil(at..at + BLOCK_BYTES);
+    }
+    let options = OpenOptions { read_cache_bytes: 0, ..OpenOptions::default() };
+    let array = drive::device::Found::look(crate::array::named(&devices, 0..3)).open(false).unwrap();
+    let io = drive::device::Io::Array(std::sync::Arc::new(array));
+    let drive = Drive::open(io, options, std::sync::Arc::new(store::SystemClock)).unwrap();
+    let store = Buckets::open(&drive, "photos").await.unwrap();
+    assert!(read(&*store, &key(5)).await.unwrap() == body(5));
+    // Parity is read by a scrub only.
+    let before: Vec<u64> = devices.iter().map(|device| device.fired().unreadable).collect();
+    assert!(read(&*store, &key(5)).await.unwrap() == body(5));
+    let after: Vec<u64> = devices.iter().map(|device| device.fired().unreadable).collect();
+    assert_eq!(before, after, "nothing is unreadable any more");
+}
+
+/// One of three devices cannot read a sector and another is rotten in the same row, where two may be lost. Written anew from the rotten
+/// one, the sector would have been lost for good.
+#[tokio::test]
+async fn what_a_rotten_device_says_is_not_written_over_what_another_cannot_read() {
+    let devices = array_of(1, 2, 33 * MIB);
+    let drive = drive_on(&devices, 0..3, true).unwrap();
+    let store = bucket_of(&drive).await;
+    devices.iter().for_each(|device| drop(device.take_operations()));
+    store.put(&key(4), body(4).into(), PutOptions::default()).await.unwrap();
+    drop((drive, store));
+    let at = long_writes(&devices[0])[0].at;
+    devices[0].spoil(at..at + BLOCK_BYTES);
+    devices[1].flip(1, at..at + BLOCK_BYTES);
+    let drive = drive_on(&devices, 0..3, false).unwrap();
+    let store = Buckets::open(&drive, "photos").await.unwrap();
+    assert!(read(&*store, &key(4)).await.unwrap() == body(4));
+    assert_eq!(drive.scrub(|_| ()).await.unwrap().damaged, Vec::<String>::new());
+    drop((drive, store));
+    for (number, only) in devices[..3].iter().enumerate() {
+        let drive = drive_on(&[only.fork()], [0], false).unwrap();
+        let store = Buckets::open(&drive, "photos").await.unwrap();
+        assert!(read(&*store, &key(4)).await.unwrap() == body(4), "{number}");
+    }
+}
+
+/// A disk that could not read at all was asked first by every read, for the seconds of its error recovery each.
+#[tokio::test]
+async fn a_device_that_fails_every_read_is_asked_last() {
+    let devices = filled(2, 1).await;
+    let array = drive::device::Found::look(crate::array::named(&devices, 0..3)).open(true).unwrap();
+    devices[0].fail_reads(0..33 * MIB);
+    let io = drive::device::Io::Array(std::sync::Arc::new(array));
+    let options = OpenOptions { read_cache_bytes: 0, read_only: true, ..OpenOptions::default() };
+    let drive = Drive::open(io, options, std::sync::Arc::new(store::SystemClock)).unwrap();
+    let store = Buckets::open(&drive, "photos").await.unwrap();
+    reads(&devices[0]);
+    for _ in 0..100 {
+        assert!(read(&*store, &key(5)).await.unwrap() == body(5));
+    }
+    let asked = reads(&devices[0]);
+    assert!(asked < 30, "{asked} reads of a device that fails each");
+}
+
+/// Opened to write, a device that can neither be read nor written is left out at the first read that would mend it.
+#[tokio::test]
+async fn a_device_that_fails_everything_is_left_out_by_a_read() {
+    let devices = filled(2, 1).await;
+    let drive = drive_on(&devices, 0..3, false).unwrap();
+    devices[0].break_down();
+    assert_all_there(&drive).await;
+    drop(drive);
+    devices[0].heal();
+    let found = drive::device::Found::look(crate::array::named(&devices, 0..3));
+    assert_eq!(found.info().unwrap().members[0], drive::device::MemberState::Stale("dev0".into()));
+}
+
+// One device: the end of its log.
+
+/// The power went in the middle of a frame's write, and left a sector that could not be read. Whatever could not be read within 4 MiB of
+/// the log's end, or at the beginning of a free zone, kept the drive from opening.
+#[tokio::test]
+async fn s491_a_sector_behind_the_logs_end_that_cannot_be_read_changes_nothing() {
+    let device = formatted();
+    let drive = open(&device).unwrap();
+    fill(&drive).await;
+    drop(drive);
+    let last = writes(&device).into_iter().rfind(|done| done.at > DEVICE_BYTES / 2).unwrap();
+    let end = last.at + last.len;
+    for at in [end, end + BLOCK_BYTES, end + (100 << 10), end + (512 << 10)] {
+        let device = device.fork();
+        device.spoil(at..at + BLOCK_BYTES);
+        let drive = open(&device).unwrap();
+        let store = Buckets::open(&drive, "photos").await.unwrap();
+        for number in 0..LENGTHS.len() {
+            assert!(read(&*store, &key(number)).await.unwrap() == body(number), "{at} {number}");
+        }
+        // A sector that is written can be read again.
+        for _ in 0..20 {
+            store.put(&key(3), body(3).into(), PutOptions::default()).await.unwrap();
+        }
+        drop((drive, store));
+        let drive = open(&device).unwrap();
+        assert_eq!(drive.scrub(|_| ()).await.unwrap().damaged, Vec::<String>::new());
+    }
+}
+
+/// A device of which nothing of the log can be read is broken: its log is not taken for an empty one.
+#[tokio::test]
+async fn a_log_of_which_nothing_can_be_read_is_an_error() {
+    let device = formatted();
+    fill(&open(&device).unwrap()).await;
+    device.spoil(DEVICE_BYTES / 2..DEVICE_BYTES);
+    assert!(matches!(open(&device), Err(Error::Device { .. })));
+}
+
+// Salvage.
+
+/// One frame in the middle of the log could not be read, and with it nothing of a drive whose index and objects were whole.
+#[tokio::test]
+async fn s492_what_is_whole_before_a_damaged_frame_can_be_read() {
+    for is_unreadable in [false, true] {
+        let device = formatted();
+        let drive = open(&device).unwrap();
+        fill(&drive).await;
+        drive.close().await.unwrap();
+        let store = Buckets::open(&drive, "photos").await.unwrap();
+        long_writes(&device);
+        for number in 0..5 {
+            let key = ObjectKey::new(format!("later-{number}")).unwrap();
+            store.put(&key, body(3).into(), PutOptions::default()).await.unwrap();
+        }
+        drop((drive, store));
+        let damaged = long_writes(&device)[2];
+        match is_unreadable {
+            true => device.spoil(damaged.at..damaged.at + BLOCK_BYTES),
+            false => drop(device.flip(1, damaged.at..damaged.at + damaged.len - BLOCK_BYTES)),
+        }
+        let error = open(&device).unwrap_err();
+        assert!(error.is_damage() && error.to_string().starts_with("damaged: a frame of the log"), "{error}");
+        device.take_operations();
+        let drive =
+            open_with(&device, OpenOptions { before_damage: true, ..OpenOptions::default() }).unwrap();
+        let [loss] = drive.losses() else { panic!("{:?}", drive.losses()) };
+        assert!(loss.contains("at least 2 commits"), "{loss}");
+        let store = Buckets::open(&drive, "photos").await.unwrap();
+        for number in 0..LENGTHS.len() {
+            assert!(read(&*store, &key(number)).await.unwrap() == body(number), "{number}");
+        }
+        let later = |number: usize| ObjectKey::new(format!("later-{number}")).unwrap();
+        for number in 0..5 {
+            assert_eq!(store.find(&later(number)).await.unwrap().is_some(), number < 2, "{number}");
+        }
+        assert!(store.delete(&key(1), Precondition::None).await.is_err(), "it is open to read only");
+        assert!(device.take_operations().iter().all(|done| done.kind == OperationKind::Read));
+        let checked = drive.check().await.unwrap();
+        assert_eq!((checked.objects, checked.problems.len()), (LENGTHS.len() as u64 + 2, 1), "{checked:?}");
+    }
+}
+
+/// One of many keys that are long, so that a few hundred fill several blocks of the index.
+fn one_of_many(number: usize) -> ObjectKey {
+    ObjectKey::new(format!("many-{number:05}-{}", "long".repeat(50))).unwrap()
+}
+
+async fn many(store: &dyn ObjectStore, from: usize, count: usize) {
+    for number in from..from + count {
+        store.put(&one_of_many(number), "x".into(), PutOptions::default()).await.unwrap();
+    }
+}
+
+/// Returns where the tables of the index lie.
+fn tables(drive: &Drive) -> Vec<std::ops::Range<u64>> {
+    let areas = drive.layout().unwrap().into_iter().filter(|area| area.what == Use::Index);
+    areas.map(|area| area.at..area.at + area.len_bytes).collect()
+}
+
+/// A sector of a table of the index could not be read: a scrub ended there and named nothing, and of the drive nothing could be listed.
+#[tokio::test]
+async fn s492_of_an_index_that_cannot_be_read_in_part_the_rest_is_read() {
+    let device = formatted();
+    let drive = open(&device).unwrap();
+    let store = bucket_of(&drive).await;
+    many(&*store, 0, 400).await;
+    drive.close().await.unwrap();
+    let table = tables(&drive).swap_remove(0);
+    drop((drive, store));
+    device.spoil(table.start + 10 * BLOCK_BYTES..table.start + 11 * BLOCK_BYTES);
+    let drive = open(&device).unwrap();
+    let scrubbed = drive.scrub(|_| ()).await.unwrap();
+    assert!((200..400).contains(&scrubbed.objects), "{}", scrubbed.objects);
+    let says = |text: &str| scrubbed.damaged.iter().any(|line| line.contains(text));
+    assert!(
+        says("failed to read the index at byte") && says("entries up to 'many-"),
+        "{:?}",
+        scrubbed.damaged
+    );
+    let checked = drive.check().await.unwrap();
+    assert!(checked.objects == scrubbed.objects && !checked.problems.is_empty());
+    drop(drive);
+    let drive = open_with(&device, OpenOptions { before_damage: true, ..OpenOptions::default() }).unwrap();
+    assert!(
+        drive.losses().iter().any(|line| line.contains("of 401 entries can be read")),
+        "{:?}",
+        drive.losses()
+    );
+    let store = Buckets::open(&drive, "photos").await.unwrap();
+    let mut pages = store::Pages::of(&*store, store::ListRequest { limit: 1000, ..Default::default() });
+    let mut listed = 0;
+    while let Some(page) = pages.next().await.unwrap() {
+        listed += page.len() as u64;
+    }
+    assert_eq!(listed, scrubbed.objects);
+    drop((drive, store));
+    // The first entries are the buckets' names.
+    device.spoil(table.start..table.start + BLOCK_BYTES);
+    let drive = open_with(&device, OpenOptions { before_damage: true, ..OpenOptions::default() }).unwrap();
+    assert!(
+        drive.losses().iter().any(|line| line.contains("the name of a bucket is lost")),
+        "{:?}",
+        drive.losses()
+    );
+    let names = Buckets::list(&drive).await.unwrap();
+    let store = Buckets::open(&drive, &names[0]).await.unwrap();
+    assert!(read(&*store, &one_of_many(399)).await.unwrap() == b"x", "{names:?}");
+}
+
+/// A table whose end cannot be read names nothing; what the other tables name is there.
+#[tokio::test]
+async fn s492_a_table_that_cannot_be_opened_is_left_out() {
+    let device = formatted();
+    let drive = open(&device).unwrap();
+    fill(&drive).await;
+    let store = Buckets::open(&drive, "photos").await.unwrap();
+    many(&*store, 0, 800).await;
+    drive.close().await.unwrap();
+    many(&*store, 800, 10).await;
+    drive.close().await.unwrap();
+    let lengths: Vec<u64> = drive.info().tables.iter().map(|(len_bytes, _)| *len_bytes).collect();
+    assert_eq!(lengths.len(), 2, "{lengths:?}");
+    let newest = tables(&drive).into_iter().find(|table| table.end - table.start < lengths[1]).unwrap();
+    drop((drive, store));
+    device.spoil(newest);
+    assert!(open(&device).unwrap_err().is_damage());
+    let drive = open_with(&device, OpenOptions { before_damage: true, ..OpenOptions::default() }).unwrap();
+    assert_eq!(drive.losses().len(), 1, "{:?}", drive.losses());
+    let store = Buckets::open(&drive, "photos").await.unwrap();
+    assert!(read(&*store, &key(5)).await.unwrap() == body(5));
+    assert!(store.find(&one_of_many(1)).await.unwrap().is_some());
+    assert!(store.find(&one_of_many(801)).await.unwrap().is_none());
+}
+
+// Checkpoints.
+
+/// One unreadable sector in the short table that nearly every orderly end leaves: each checkpoint merges that table, so none could be
+/// made any more, the log was never free again, and after some thousand PUTs all writes failed for ever.
+#[tokio::test]
+async fn s493_an_unreadable_table_of_the_index_does_not_end_checkpoints() {
+    for is_rotten in [false, true] {
+        let device = formatted();
+        let drive = open(&device).unwrap();
+        let store = bucket_of(&drive).await;
+        many(&*store, 0, 300).await;
+        drive.close().await.unwrap();
+        let table = tables(&drive).swap_remove(0);
+        drop((drive, store));
+        let second = table.start + 5 * BLOCK_BYTES..table.start + 6 * BLOCK_BYTES;
+        match is_rotten {
+            true => drop(device.flip(3, second)),
+            false => device.spoil(second),
+        }
+        let drive = open(&device).unwrap();
+        let store = Buckets::open(&drive, "photos").await.unwrap();
+        for round in 0..40 {
+            store.put(&key(round % 3), body(round % 3).into(), PutOptions::default()).await.unwrap();
+            drive.maintain().await.unwrap();
+            drive.close().await.unwrap();
+            assert_eq!(drive.info().log_bytes, 0);
+        }
+        let tables = drive.info().tables.len();
+        assert!(tables < 12, "{tables} tables");
+    }
+}
+
+/// No checkpoint could be made, memory was full, and every PUT copied all of it and went on: the memory grew without end.
+#[tokio::test]
+async fn s493_where_no_checkpoint_can_be_made_what_grows_is_refused_and_deletions_go_on() {
+    let device = formatted();
+    let options = OpenOptions { index_bytes: 400 << 10, ..OpenOptions::default() };
+    let drive = open_with(&device, options).unwrap();
+    let store = bucket_of(&drive).await;
+    many(&*store, 0, 100).await;
+    // Runs and tables begin at the device's beginning, the log at its end.
+    device.fail_writes(8192..DEVICE_BYTES / 2);
+    let mut refused = None;
+    for number in 100..20_000 {
+        if let Err(error) = store.put(&one_of_many(number), "x".into(), PutOptions::default()).await {
+            refused = Some(error);
+            break;
+        }
+    }
+    let refused = refused.unwrap();
+    assert!(
+        matches!(&refused, StoreError::Unavailable(text) if text.contains("deleting goes on")),
+        "{refused}"
+    );
+    let kept_bytes = drive.info().index_memory_bytes;
+    for number in 0..100 {
+        let key = one_of_many(number);
+        assert!(read(&*store, &key).await.unwrap() == b"x");
+        store.delete(&key, Precondition::None).await.unwrap();
+        assert!(store.put(&key, "x".into(), PutOptions::default()).await.is_err());
+    }
+    assert!(drive.info().index_memory_bytes < kept_bytes + 64_000);
+    device.heal();
+    drive.maintain().await.unwrap();
+    store.put(&key(1), body(1).into(), PutOptions::default()).await.unwrap();
+}

@@ -1,0 +1,56 @@
+//! Moments of one mount, which order observations of the store and changes made here.
+//!
+//! Invariant: a moment never comes from the wall clock, which may be set back. A later mount has a greater number, and the
+//! nanoseconds within a mount only grow, so a moment of an earlier mount never outranks one of a later mount.
+
+use std::time::Duration;
+
+/// A point in the life of a mount. Ordered by mount, then by time within the mount.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Moment {
+    /// The number of the mount, see [`Namespace::mount`](crate::Namespace::mount). 0: before mounts had numbers.
+    pub mount: u64,
+    /// Nanoseconds since the mount began, by a monotonic clock.
+    pub nanos: u64,
+}
+
+impl Moment {
+    /// The time from `earlier` to this moment: zero if `earlier` is not earlier, [`Duration::MAX`] if it is a moment of an
+    /// earlier mount.
+    pub fn since(self, earlier: Self) -> Duration {
+        match earlier.mount.cmp(&self.mount) {
+            std::cmp::Ordering::Less => Duration::MAX,
+            std::cmp::Ordering::Equal => Duration::from_nanos(self.nanos.saturating_sub(earlier.nanos)),
+            std::cmp::Ordering::Greater => Duration::ZERO,
+        }
+    }
+
+    /// The moment `span` after this one.
+    pub fn after(self, span: Duration) -> Self {
+        let span = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
+        Self { nanos: self.nanos.saturating_add(span), ..self }
+    }
+
+    /// The moment `span` before this one; [`Moment::default`], which outranks nothing, if the mount had not begun then.
+    pub fn before(self, span: Duration) -> Self {
+        let nanos = u64::try_from(span.as_nanos()).ok().and_then(|span| self.nanos.checked_sub(span));
+        nanos.map_or_else(Self::default, |nanos| Self { nanos, ..self })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_moment_of_an_earlier_mount_outranks_none_of_a_later_one() {
+        let (earlier, later) = (Moment { mount: 1, nanos: u64::MAX }, Moment { mount: 2, nanos: 0 });
+        assert!(Moment::default() < earlier && earlier < later);
+        assert_eq!((later.since(earlier), earlier.since(later)), (Duration::MAX, Duration::ZERO));
+        let at = Moment { mount: 2, nanos: 5 };
+        assert_eq!((at.since(later), later.since(at)), (Duration::from_nanos(5), Duration::ZERO));
+        assert_eq!(at.before(Duration::from_nanos(5)), later);
+        assert_eq!(at.before(Duration::from_nanos(6)), Moment::default());
+        assert_eq!(at.before(Duration::MAX), Moment::default());
+    }
+}

@@ -1,0 +1,219 @@
+//! A pool of places or bytes that many clients share, with a limit for each of them.
+//!
+//! Limits are dynamic thresholds (Choudhury and Hahne, "Dynamic queue length thresholds for shared-memory packet
+//! switches", 1998): a client may hold at most [`SHARE`] times what would be left to all others. One client alone gets
+//! 7/8 of a pool, a second one gets 7/8 of the rest, and so on, so that no client can take all of it.
+//!
+//! Invariant: `free` plus all that is held equals `total`, but for the time after a resize.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::Notify;
+
+/// What one client may hold, as a multiple of what is left to the others.
+const SHARE: u64 = 7;
+
+/// Whose share of a pool a request takes.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum Holder {
+    /// A user, by access key. Sessions count as their user.
+    User(String),
+    /// All requests without a signature together.
+    Anonymous,
+}
+
+/// A client: a user or nobody, at an address.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Client {
+    pub(crate) holder: Holder,
+    pub(crate) peer: Option<IpAddr>,
+}
+
+/// Places or bytes. Clones share them.
+#[derive(Debug, Clone)]
+pub(crate) struct Pool(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    state: Mutex<State>,
+    /// Wakes waiters when something is given back.
+    freed: Notify,
+}
+
+#[derive(Debug)]
+struct State {
+    total: u64,
+    free: u64,
+    by_holder: HashMap<Holder, u64>,
+    by_client: HashMap<Client, u64>,
+}
+
+/// A part of a pool; dropping it gives it back.
+#[derive(Debug)]
+pub(crate) struct Share {
+    pool: Pool,
+    client: Client,
+    amount: u64,
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.pool.lock().give_back(&self.client, self.amount);
+        self.pool.0.freed.notify_waiters();
+    }
+}
+
+impl Pool {
+    pub(crate) fn new(total: u64) -> Self {
+        let state = State { total, free: total, by_holder: HashMap::new(), by_client: HashMap::new() };
+        Self(Arc::new(Shared { state: Mutex::new(state), freed: Notify::new() }))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sets the total of a pool of which nothing is taken yet.
+    pub(crate) fn resize(&self, total: u64) {
+        let mut state = self.lock();
+        debug_assert!(state.by_client.is_empty(), "a pool is resized before it is used");
+        (state.total, state.free) = (total, total);
+    }
+
+    /// Takes an amount now, or returns `None`. An amount greater than the pool is cut down to half of the pool.
+    pub(crate) fn try_take(&self, client: &Client, amount: u64) -> Option<Share> {
+        let mut state = self.lock();
+        let amount = state.cut(amount);
+        state.take(client, amount).then(|| Share { pool: self.clone(), client: client.clone(), amount })
+    }
+
+    /// As [`Pool::try_take`], but waits for at most `patience`.
+    pub(crate) async fn take(&self, client: &Client, amount: u64, patience: Duration) -> Option<Share> {
+        let taken = async {
+            loop {
+                let mut freed = std::pin::pin!(self.0.freed.notified());
+                // Registers before the look, so that nothing given back in between is missed.
+                freed.as_mut().enable();
+                if let Some(share) = self.try_take(client, amount) {
+                    return share;
+                }
+                freed.await;
+            }
+        };
+        tokio::time::timeout(patience, taken).await.ok()
+    }
+}
+
+impl State {
+    fn cut(&self, amount: u64) -> u64 {
+        if amount > self.total / 2 { amount.min((self.total / 2).max(1)) } else { amount }
+    }
+
+    fn take(&mut self, client: &Client, amount: u64) -> bool {
+        let of_holder = self.by_holder.get(&client.holder).copied().unwrap_or(0);
+        let of_client = self.by_client.get(client).copied().unwrap_or(0);
+        // What the holder may have at most if all others have nothing.
+        let holders_most = self.total - self.total / (SHARE + 1);
+        let is_fair = |held: u64, left: u64| {
+            held == 0 || left.checked_sub(amount).is_some_and(|left| held + amount <= SHARE * left)
+        };
+        let is_allowed = amount <= self.free
+            && is_fair(of_holder, self.free)
+            && is_fair(of_client, holders_most.saturating_sub(of_holder));
+        if is_allowed {
+            self.free -= amount;
+            *self.by_holder.entry(client.holder.clone()).or_default() += amount;
+            *self.by_client.entry(client.clone()).or_default() += amount;
+        }
+        is_allowed
+    }
+
+    fn give_back(&mut self, client: &Client, amount: u64) {
+        self.free += amount;
+        lower(&mut self.by_holder, &client.holder, amount);
+        lower(&mut self.by_client, client, amount);
+    }
+}
+
+fn lower<K: std::hash::Hash + Eq>(held: &mut HashMap<K, u64>, key: &K, amount: u64) {
+    if let Some(left) = held.get_mut(key) {
+        *left = left.saturating_sub(amount);
+        if *left == 0 {
+            held.remove(key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn client(user: &str, peer: u8) -> Client {
+        let holder = if user.is_empty() { Holder::Anonymous } else { Holder::User(user.to_owned()) };
+        Client { holder, peer: Some(IpAddr::from([127, 0, 0, peer])) }
+    }
+
+    /// Takes single places until no more are given.
+    fn take_all(pool: &Pool, clients: &[Client]) -> Vec<Share> {
+        let mut taken = Vec::new();
+        loop {
+            let before = taken.len();
+            taken.extend(clients.iter().filter_map(|client| pool.try_take(client, 1)));
+            if taken.len() == before {
+                return taken;
+            }
+        }
+    }
+
+    /// 256 places were first come, first served: whoever held all of them kept everybody else out.
+    #[test]
+    fn no_user_and_no_address_takes_all_places() {
+        let pool = Pool::new(256);
+        let crowd: Vec<Client> = (0..250).map(|peer| client("", peer)).collect();
+        let anonymous = take_all(&pool, &crowd);
+        assert_eq!(anonymous.len(), 224);
+        let alice: Vec<Client> = (0..250).map(|peer| client("alice", peer)).collect();
+        let of_alice = take_all(&pool, &alice);
+        assert_eq!(of_alice.len(), 28);
+        assert!(pool.try_take(&client("bob", 1), 1).is_some());
+        drop((anonymous, of_alice));
+        // One address with alice's key leaves places to her other addresses.
+        let thief = take_all(&pool, &[client("alice", 7)]);
+        assert!((190..224).contains(&thief.len()), "{}", thief.len());
+        assert!(pool.try_take(&client("alice", 8), 1).is_some());
+        drop(thief);
+        assert_eq!(pool.lock().free, 256);
+        assert!(pool.lock().by_client.is_empty() && pool.lock().by_holder.is_empty());
+    }
+
+    #[test]
+    fn a_small_pool_still_serves() {
+        for total in [1, 2, 3] {
+            let pool = Pool::new(total);
+            let first = pool.try_take(&client("a", 1), 1).unwrap();
+            assert_eq!(pool.try_take(&client("b", 1), 1).is_some(), total > 1);
+            drop(first);
+        }
+        // Four parts of 8 MiB: one user gets three of them.
+        let pool = Pool::new(32 << 20);
+        let parts: Vec<_> = (0..4).map(|_| pool.try_take(&client("a", 1), 8 << 20)).collect();
+        assert_eq!(parts.iter().flatten().count(), 3);
+        assert!(pool.try_take(&client("b", 1), 8 << 20).is_some());
+        assert!(Pool::new(10).try_take(&client("a", 1), 1 << 40).is_some());
+    }
+
+    #[tokio::test]
+    async fn a_waiter_gets_what_is_given_back() {
+        let pool = Pool::new(1);
+        let first = pool.try_take(&client("a", 1), 1).unwrap();
+        assert!(pool.take(&client("b", 1), 1, Duration::from_millis(10)).await.is_none());
+        let waiter = pool.clone();
+        let waiting =
+            tokio::spawn(async move { waiter.take(&client("b", 1), 1, Duration::from_secs(60)).await });
+        tokio::task::yield_now().await;
+        drop(first);
+        assert!(waiting.await.unwrap().is_some());
+    }
+}

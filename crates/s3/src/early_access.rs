@@ -1,0 +1,82 @@
+//! Whether a request may do what it asks, before any of its body is read.
+//!
+//! The protocol layer asks the gate once it knows the operation, and documents are read before that. So the request's
+//! head is shown to a protocol layer that implements nothing, and whose gate ends every request.
+
+use http::Request;
+use http::header::AUTHORIZATION;
+use http::request::Parts;
+use s3s::access::{S3Access, S3AccessContext};
+use s3s::auth::Credentials;
+use s3s::service::{S3Service, S3ServiceBuilder};
+use s3s::{Body, S3, S3Result, s3_error};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::access::Gate;
+use crate::error::internal;
+use crate::sessions::Sessions;
+use crate::wire::{Signer, without_signature};
+
+/// Asks the gate for a request without its body.
+#[derive(Debug, Clone)]
+pub(crate) struct EarlyAccess(S3Service);
+
+impl EarlyAccess {
+    pub(crate) fn new(gate: Gate, sessions: Sessions) -> Self {
+        let mut builder = S3ServiceBuilder::new(Nothing);
+        builder.set_auth(sessions);
+        builder.set_access(EndsAll(gate));
+        Self(builder.build())
+    }
+
+    /// Asks for a request whose signature was checked. An error is the answer to what is not allowed.
+    pub(crate) async fn check(
+        &self,
+        head: &Parts,
+        signer: Option<&Credentials>,
+    ) -> Result<(), Box<http::Response<Body>>> {
+        let passed = Passed::default();
+        let mut request = Request::new(Body::empty());
+        *request.method_mut() = head.method.clone();
+        *request.uri_mut() = without_signature(&head.uri);
+        *request.version_mut() = head.version;
+        *request.headers_mut() = head.headers.clone();
+        request.headers_mut().remove(AUTHORIZATION);
+        *request.extensions_mut() = head.extensions.clone();
+        request.extensions_mut().insert(passed.clone());
+        request.extensions_mut().extend(Signer::extension(signer));
+        let answer = self.0.call(request).await;
+        match answer {
+            _ if passed.0.load(Ordering::Relaxed) => Ok(()),
+            Ok(answer) => Err(Box::new(answer)),
+            Err(error) => {
+                tracing::warn!(?error, "access could not be checked");
+                Err(Box::new(internal().to_http_response().unwrap_or_default()))
+            }
+        }
+    }
+}
+
+/// Whether the gate let a request pass.
+#[derive(Debug, Clone, Default)]
+struct Passed(Arc<AtomicBool>);
+
+/// Implements no operation.
+struct Nothing;
+
+impl S3 for Nothing {}
+
+/// A gate after which nothing comes.
+struct EndsAll(Gate);
+
+#[async_trait::async_trait]
+impl S3Access for EndsAll {
+    async fn check(&self, context: &mut S3AccessContext<'_>) -> S3Result<()> {
+        S3Access::check(&self.0, context).await?;
+        if let Some(passed) = context.extensions_mut().get::<Passed>() {
+            passed.0.store(true, Ordering::Relaxed);
+        }
+        Err(s3_error!(AccessDenied, "Access Denied."))
+    }
+}

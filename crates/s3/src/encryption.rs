@@ -1,0 +1,97 @@
+//! Server-side encryption: the endpoint encrypts nothing itself.
+//!
+//! A request for encryption is refused, as its sender would believe that the data is encrypted. An operator whose disks
+//! are encrypted says so ([`crate::EndpointOptions::encrypted`]): then `AES256` holds for every object, as at AWS, and
+//! answers say so (S3 User Guide, "Protecting data with server-side encryption"). Keys of KMS and of customers are
+//! refused always.
+
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
+use s3s::{S3Result, s3_error};
+
+use crate::authorization::argument;
+use crate::error::not_implemented;
+use crate::query::{Target, has_word};
+
+const HEADER: HeaderName = HeaderName::from_static("x-amz-server-side-encryption");
+const ALGORITHM: HeaderValue = HeaderValue::from_static("AES256");
+
+/// Headers that name keys of customers or of KMS, for new objects and for sources of copies.
+const KEYS: [&str; 2] = ["x-amz-server-side-encryption-", "x-amz-copy-source-server-side-encryption-"];
+
+/// Refuses a request for an encryption that is not there.
+pub(crate) fn check(headers: &HeaderMap, is_encrypted: bool) -> S3Result<()> {
+    let mut names = headers.keys().map(HeaderName::as_str);
+    if let Some(name) = names.find(|name| KEYS.iter().any(|begin| name.starts_with(begin))) {
+        return Err(s3_error!(
+            NotImplemented,
+            "A header you provided implies functionality that is not implemented: {name}"
+        ));
+    }
+    let wanted = headers.get_all(HEADER).iter().find(|value| !is_encrypted || **value != ALGORITHM);
+    match wanted.map(HeaderValue::as_bytes) {
+        None => Ok(()),
+        Some(b"AES256") => Err(not_implemented(
+            "Server-side encryption (whose disks are encrypted serves with --encrypted-at-rest): AES256",
+        )),
+        Some(b"aws:kms" | b"aws:kms:dsse" | b"aws:fsx") => {
+            Err(not_implemented("Encryption with keys of KMS"))
+        }
+        Some(other) => {
+            let message = "The encryption method specified is not supported";
+            Err(argument(message, HEADER.as_str(), &String::from_utf8_lossy(other)))
+        }
+    }
+}
+
+/// Returns the header of an answer that shows or makes an object.
+pub(crate) fn shown(method: &Method, target: Target, uri: &Uri) -> Option<(HeaderName, HeaderValue)> {
+    let is_upload = has_word(uri, "uploads") || has_word(uri, "uploadId");
+    let shows = match method.as_str() {
+        "GET" => uri.query().is_none_or(|_| !is_upload && !is_of_metadata(uri)),
+        "HEAD" => true,
+        "PUT" => !is_of_metadata(uri) && !has_word(uri, "renameObject"),
+        "POST" => is_upload,
+        _ => false,
+    };
+    (target == Target::Object && shows).then_some((HEADER, ALGORITHM))
+}
+
+fn is_of_metadata(uri: &Uri) -> bool {
+    ["acl", "attributes", "legal-hold", "retention", "tagging"].iter().any(|word| has_word(uri, word))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_encrypted_is_not_said_to_be() {
+        for (name, value, plain, encrypted) in [
+            ("x-amz-server-side-encryption", "AES256", Some("NotImplemented"), None),
+            ("x-amz-server-side-encryption", "aws:kms", Some("NotImplemented"), Some("NotImplemented")),
+            ("x-amz-server-side-encryption", "aws:kms:dsse", Some("NotImplemented"), Some("NotImplemented")),
+            ("x-amz-server-side-encryption", "garbage", Some("InvalidArgument"), Some("InvalidArgument")),
+            ("x-amz-server-side-encryption", "", Some("InvalidArgument"), Some("InvalidArgument")),
+            (
+                "x-amz-server-side-encryption-bucket-key-enabled",
+                "true",
+                Some("NotImplemented"),
+                Some("NotImplemented"),
+            ),
+            ("x-amz-acl", "private", None, None),
+        ] {
+            let headers = HeaderMap::from_iter([(
+                HeaderName::from_static(name),
+                HeaderValue::from_str(value).unwrap(),
+            )]);
+            let code = |is_encrypted| {
+                check(&headers, is_encrypted).err().map(|error| error.code().as_str().to_owned())
+            };
+            assert_eq!(
+                (code(false).as_deref(), code(true).as_deref()),
+                (plain, encrypted),
+                "{name}: {value}"
+            );
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Etags and checksums of parts, and of the object that they become.
+
+use aws_lc_rs::digest;
+use store::Part;
+
+use super::multipart::Kind;
+use crate::checksums::{Algorithm, Checksum};
+use crate::parts;
+
+/// Returns the etag that clients see of a part: its MD5, where that was computed. Otherwise it follows from the part's
+/// checksum. Either way a part that is sent twice has one etag: a client may complete its upload with the first answer (S3
+/// API, UploadPart).
+pub(super) fn part_etag(part: &Part, kind: Option<Kind>) -> store::ETag {
+    let algorithm = kind.map_or(Algorithm::Crc64Nvme, |kind| kind.algorithm);
+    let checksum = part.note.as_deref().and_then(Checksum::from_text);
+    if let Some(md5) = checksum.as_ref().and_then(md5_of) {
+        return store::ETag::new(&store::hex(&md5));
+    }
+    match checksum.as_ref().and_then(|checksum| checksum.by(algorithm)) {
+        None => part.etag.clone(),
+        Some(checksum) => {
+            let text = format!("{} {} {}", algorithm.name(), checksum.value, part.size_bytes);
+            let hash = digest::digest(&digest::SHA256, text.as_bytes());
+            let bytes: &[u8] = hash.as_ref();
+            store::ETag::new(&format!("{}-1", store::hex(bytes.get(..16).unwrap_or(bytes))))
+        }
+    }
+}
+
+fn md5_of(checksum: &Checksum) -> Option<Vec<u8>> {
+    checksum.by(Algorithm::Md5)?.digest()
+}
+
+/// Returns the etag of an object of these parts, which ends in their number. It is the MD5 of the parts' MD5s, as S3 has it,
+/// where all of these were computed; otherwise it says nothing of the bytes, and no other object has it.
+pub(super) fn completed_etag(id: &str, parts: &[Part]) -> store::ETag {
+    let md5 = |part: &Part| md5_of(&Checksum::from_text(part.note.as_deref()?)?);
+    let md5s: Option<Vec<Vec<u8>>> = parts.iter().map(md5).collect();
+    let digest = md5s.and_then(|md5s| Checksum::of(Algorithm::Md5, &md5s.concat()).digest());
+    let digest = digest.unwrap_or_else(|| {
+        let mut context = digest::Context::new(&digest::SHA256);
+        context.update(id.as_bytes());
+        for part in parts {
+            context.update(b" ");
+            context.update(part.etag.as_str().as_bytes());
+        }
+        context.finish().as_ref().iter().copied().take(16).collect()
+    });
+    store::ETag::new(&format!("{}-{}", store::hex(&digest), parts.len()))
+}
+
+/// The checksums of parts as they are kept with their object: of the algorithm of the upload, or of the default one.
+pub(super) fn part_checksums(kind: Option<Kind>, parts: &[Part]) -> Option<String> {
+    let algorithm = kind.map_or(Algorithm::Crc64Nvme, |kind| kind.algorithm);
+    let noted = parts.iter().map(|part| Checksum::from_text(part.note.as_deref()?));
+    let noted: Vec<Checksum> = noted.collect::<Option<_>>()?;
+    let found = noted.iter().map(|checksum| checksum.by(algorithm));
+    parts::checksums_to_text(&found.collect::<Option<Vec<&Checksum>>>()?)
+}

@@ -1,0 +1,61 @@
+//! Headers that a presigned URL carries in its query.
+//!
+//! SDKs move `x-amz-` headers there, and S3 takes them as the headers that they were (S3 API Reference, "Authenticating
+//! Requests: Using Query Parameters"). The query is signed, so that they need no further check.
+
+use http::request::Parts;
+use http::{HeaderName, HeaderValue};
+use s3s::S3Result;
+
+use crate::authorization::argument;
+use crate::query::is_of_signature;
+
+/// Headers that say how a body is framed: they are never moved, as the signature's form depends on them.
+const OF_FRAMING: [&str; 4] =
+    ["x-amz-content-sha256", "x-amz-date", "x-amz-decoded-content-length", "x-amz-trailer"];
+
+/// Adds the headers that stand in the query. A header that is given in both is refused.
+pub(crate) fn unhoist(head: &mut Parts) -> S3Result<()> {
+    let query = head.uri.query().unwrap_or_default().to_owned();
+    for (word, value) in url::form_urlencoded::parse(query.as_bytes()) {
+        let name = word.to_ascii_lowercase();
+        if !name.starts_with("x-amz-") || is_of_signature(&word) || OF_FRAMING.contains(&name.as_str()) {
+            continue;
+        }
+        let odd = |why: &str| argument(why, &word, &value);
+        let header = HeaderName::try_from(name.as_str());
+        let header = header.map_err(|_| odd("A query parameter is not the name of a header"))?;
+        let given = HeaderValue::from_bytes(value.as_bytes());
+        let given = given.map_err(|_| odd("A query parameter is not the value of a header"))?;
+        if head.headers.contains_key(&header) {
+            return Err(odd("A header is given in the query as well"));
+        }
+        head.headers.insert(header, given);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn unhoisted(target: &str) -> S3Result<Parts> {
+        let request = http::Request::put(target).header("x-amz-acl", "private").body(()).unwrap();
+        let mut head = request.into_parts().0;
+        unhoist(&mut head).map(|()| head)
+    }
+
+    #[test]
+    fn headers_in_the_query_become_headers() {
+        let head = unhoisted(
+            "/b/k?X-Amz-Signature=0&X-Amz-Security-Token=t&X-Amz-Meta-A=b%20c&x-amz-tagging=a%3Db&x-amz-date=1",
+        );
+        let head = head.unwrap();
+        let mut names: Vec<_> = head.headers.keys().map(HeaderName::as_str).collect();
+        names.sort_unstable();
+        assert_eq!(names, ["x-amz-acl", "x-amz-meta-a", "x-amz-tagging"]);
+        assert_eq!(head.headers["x-amz-meta-a"], "b c");
+        unhoisted("/b/k?x-amz-acl=public-read").unwrap_err();
+        unhoisted("/b/k?x-amz-meta-a=%0a").unwrap_err();
+    }
+}

@@ -1,0 +1,137 @@
+//! Which requests have a place, and what the access log says of them.
+
+use super::raw::{send, signed};
+use super::world::{KEY, SECRET, World, first_users};
+use s3::{AccessLog, Endpoint, EndpointOptions, Limits, Server, Users};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use store::memory::MemoryBuckets;
+use store::{Buckets, Entropy, SystemClock};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+async fn with_requests(requests: usize) -> World {
+    let buckets: Arc<dyn Buckets> = Arc::new(MemoryBuckets::new(Arc::new(SystemClock)));
+    buckets.create("bucket").await.unwrap();
+    World::with_limits(buckets, Limits { requests, ..Limits::default() }).await
+}
+
+/// Begins a request and sends no more of it.
+async fn stall(world: &World, request: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(world.server.address()).await.unwrap();
+    stream.write_all(request.as_bytes()).await.unwrap();
+    stream
+}
+
+/// 256 forms or documents of nobody had all places before anybody looked who sent them: every request was 503.
+#[tokio::test]
+async fn s475_stalled_bodies_of_nobody_keep_nobody_out() {
+    let world = with_requests(4).await;
+    let form = "POST /bucket HTTP/1.1\r\nHost: x\r\nContent-Type: multipart/form-data; boundary=b\r\nContent-Length: 9999\r\n\r\n--b\r\n";
+    let sts = "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 8000\r\n\r\nAction=";
+    let document = "PUT /bucket?tagging HTTP/1.1\r\nHost: x\r\nContent-Length: 9999\r\n\r\n<";
+    let maker = "PUT /another HTTP/1.1\r\nHost: x\r\nContent-Length: 9999\r\n\r\n<";
+    for request in [form, sts, document, maker] {
+        let mut stalled = Vec::new();
+        for _ in 0..300 {
+            stalled.push(stall(&world, request).await);
+        }
+        send(&world, Some(KEY), ("PUT", "/bucket/a", ""), &[], "x").await.is(200);
+        send(&world, Some(KEY), ("GET", "/bucket/a", ""), &[], "").await.is(200);
+        drop(stalled);
+    }
+}
+
+/// A document of nobody's was read to its end, and then refused.
+#[tokio::test]
+async fn s475_documents_are_refused_unread() {
+    let world = with_requests(4).await;
+    let mut stream =
+        stall(&world, "PUT /bucket?policy HTTP/1.1\r\nHost: x\r\nContent-Length: 9999\r\n\r\n{").await;
+    let mut answer = vec![0; 4096];
+    let read =
+        tokio::time::timeout(Duration::from_secs(60), stream.read(&mut answer)).await.unwrap().unwrap();
+    let answer = String::from_utf8_lossy(&answer[..read]).into_owned();
+    assert!(answer.starts_with("HTTP/1.1 403"), "{answer}");
+}
+
+/// One user's slow uploads had all places, and all other tenants were told to slow down.
+#[tokio::test]
+async fn s190_a_user_leaves_places_to_others() {
+    let world = with_requests(16).await;
+    let what = ("PUT", "/bucket/slow", "");
+    let body = [("x-amz-content-sha256", "UNSIGNED-PAYLOAD")];
+    let headers = signed(&world, Some(("writer", SECRET)), what, &body, "");
+    let headers: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+    let request = format!("PUT /bucket/slow HTTP/1.1\r\n{headers}Content-Length: 9999\r\n\r\nx");
+    let mut slow = Vec::new();
+    for _ in 0..40 {
+        slow.push(stall(&world, &request).await);
+    }
+    for _ in 0..5 {
+        send(&world, Some(KEY), ("PUT", "/bucket/a", ""), &[], "x").await.is(200);
+    }
+    // Some more of the user's own requests are told to slow down, once all slow ones have arrived.
+    for _ in 0..100 {
+        let told = send(&world, Some("writer"), ("GET", "/bucket/a", ""), &[], "").await;
+        if told.status == 503 {
+            told.errs(503, "SlowDown");
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("{} slow requests of one user hold no places", slow.len());
+}
+
+/// Each refused request was two lines at ERROR, and a malformed body was in the log whole.
+#[tokio::test]
+async fn s476_the_access_log_has_a_line_for_each_request() {
+    let buckets = Arc::new(MemoryBuckets::new(Arc::new(SystemClock)));
+    buckets.create("bucket").await.unwrap();
+    let options = EndpointOptions {
+        users: Users::new(first_users()).unwrap(),
+        region: "us-east-1".to_owned(),
+        domains: Vec::new(),
+        webhooks: BTreeMap::new(),
+        md5: false,
+        encrypted: false,
+    };
+    let endpoint = Endpoint::new(buckets, options, Arc::new(SystemClock), Arc::new(Entropy::new(1))).unwrap();
+    let lines = Arc::new(Mutex::new(Vec::new()));
+    let log = lines.clone();
+    let log = AccessLog::new(move |record| log.lock().unwrap().push(record.clone()));
+    let address = "127.0.0.1:0".parse().unwrap();
+    let server =
+        Server::start(endpoint.with_access_log(log), address, Limits::default(), None).await.unwrap();
+    let world = World::around(server);
+    let put = send(&world, Some(KEY), ("PUT", "/bucket/a%20b", ""), &[], "four").await.is(200);
+    send(&world, Some(KEY), ("GET", "/bucket/a%20b", ""), &[], "").await.is(200);
+    send(&world, None, ("GET", "/bucket/secret", ""), &[], "").await.is(403);
+    send(&world, Some(KEY), ("PUT", "/bucket", "tagging"), &[], "<not-xml private").await.is(400);
+    world.server.stop(Duration::from_secs(10)).await;
+    let lines = lines.lock().unwrap().clone();
+    let said: Vec<String> = lines
+        .iter()
+        .map(|line| {
+            let user = line.user.as_deref().unwrap_or("-");
+            let operation = line.operation.as_deref().unwrap_or("-");
+            let key = line.key.as_deref().unwrap_or("-");
+            let (received, sent) =
+                (line.received_bytes, if line.status == 200 { line.sent_bytes } else { 0 });
+            format!("{user} {} {operation} bucket {key} {} {received} {sent}", line.method, line.status)
+        })
+        .collect();
+    assert_eq!(
+        said,
+        [
+            "tests-admin PUT PutObject bucket a%20b 200 4 0",
+            "tests-admin GET GetObject bucket a%20b 200 0 4",
+            "- GET GetObject bucket secret 403 0 0",
+            "tests-admin PUT PutBucketTagging bucket - 400 16 0",
+        ]
+    );
+    assert_eq!(lines[0].id, put.header("x-amz-request-id").unwrap());
+    assert!(lines.iter().all(|line| line.peer.is_loopback() && line.bucket.as_deref() == Some("bucket")));
+    assert!(lines.iter().all(|line| !line.to_json().contains("private")));
+}

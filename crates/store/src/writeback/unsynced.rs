@@ -1,0 +1,48 @@
+//! Keys of which the log has records that the loss of power could take.
+//!
+//! An object under a key of which nothing else is in the log may go up before its record is synced: if the log loses the record,
+//! the bucket has the object, and nothing in the log contradicts it.
+
+use super::log::Log;
+use crate::ObjectKey;
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+
+/// Maximum keys to remember. With more, every key counts as one of which the log has unsynced records, until the next sync.
+const KEYS_MAX: usize = 1 << 16;
+
+/// Hashes of keys, and how long the log was after the newest record of each; another key of the same hash costs a sync.
+#[derive(Debug, Default)]
+pub(super) struct UnsyncedKeys {
+    ends: HashMap<u64, u64>,
+    /// How long the log was after the newest record that found no room here.
+    overflow: u64,
+}
+
+impl UnsyncedKeys {
+    /// Notes that a record of a key has been appended.
+    pub(super) fn note(&mut self, key: &ObjectKey, log: &Log) {
+        let appended = log.appended();
+        if self.ends.len() >= KEYS_MAX {
+            let synced = log.synced_bytes();
+            self.ends.retain(|_, end| *end > synced);
+        }
+        if self.ends.len() < KEYS_MAX {
+            self.ends.insert(hash(key), appended);
+        } else {
+            self.overflow = appended;
+        }
+    }
+
+    /// Whether the loss of power could take a record of the key.
+    pub(super) fn has(&self, key: &ObjectKey, log: &Log) -> bool {
+        let end = self.ends.get(&hash(key)).copied().unwrap_or(0);
+        end.max(self.overflow) > log.synced_bytes()
+    }
+}
+
+fn hash(key: &ObjectKey) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    key.as_bytes().hash(&mut hasher);
+    hasher.finish()
+}

@@ -1,0 +1,195 @@
+//! Damage of the log, changes that the bucket refuses, and other clients whose objects look like ours.
+
+use super::{LATER, World, contents, key, open, options, read};
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use store::memory::MemoryStore;
+use store::wrap::{Fault, Faults, Operation, Rule, Trace};
+use store::writeback::{Backlog, WritebackOptions};
+use store::{Attributes, ObjectStore, Payload, Precondition, PutOptions, StoreError, SystemClock, Tags};
+use tokio::time::Instant;
+
+/// One byte of a synced segment was flipped while the bucket was away: 97 of 100 changes that `sync` had acknowledged were
+/// cut off the disk with one line of warning.
+#[tokio::test]
+async fn s445_damage_of_the_log_costs_what_it_hit_and_is_reported() {
+    let mut world = World::new(options(LATER));
+    world.faults.set_down(true);
+    for number in 0..100 {
+        let body = Payload::from(vec![number as u8; 1000]);
+        world.writeback.put(&key(format!("{number:03}")), body, PutOptions::default()).await.unwrap();
+    }
+    world.writeback.sync().await.unwrap();
+    let log = world.dir.path().join(format!("{:016x}.log", 1));
+    let mut bytes = std::fs::read(&log).unwrap();
+    let hit = bytes.windows(1000).position(|window| window == [3; 1000]).unwrap() + 500;
+    bytes[hit] ^= 1;
+    std::fs::write(&log, &bytes).unwrap();
+    world.reopen();
+    assert_eq!(world.writeback.backlog().changes, 99);
+    let damage = world.writeback.damage();
+    assert_eq!((damage.ranges, &damage.keys[..]), (1, &[key("003")][..]));
+    world.writeback.drained().await;
+    assert_eq!(contents(&world.memory).await.len(), 99);
+    // The damaged segment is kept when nothing in it is needed any more.
+    world.reopen();
+    world.put("more", "x", Precondition::None).await.unwrap();
+    world.writeback.drained().await;
+    let kept = world.dir.path().join(format!("{:016x}.damaged", 1));
+    assert_eq!(std::fs::read(kept).unwrap(), bytes);
+    world.reopen();
+    assert_eq!(world.writeback.damage().files, 1);
+}
+
+/// An object whose bytes are in a damaged record of their own does not go up with zeros: the bucket keeps what it has.
+#[tokio::test]
+async fn s445_an_object_that_lost_bytes_to_damage_does_not_go_up() {
+    let mut world = World::new(options(LATER));
+    world.memory.put(&key("large"), "old".into(), PutOptions::default()).await.unwrap();
+    world.faults.set_down(true);
+    let large = WritebackOptions { checks_at_once: false, ..options(LATER) };
+    world.options = large;
+    world.reopen();
+    world.faults.set_down(true);
+    for (name, fill) in [("large", 7), ("other", 8)] {
+        let body = Payload::from(vec![fill; 100_000]);
+        world.writeback.put(&key(name), body, PutOptions::default()).await.unwrap();
+    }
+    world.writeback.sync().await.unwrap();
+    for entry in std::fs::read_dir(world.dir.path()).unwrap() {
+        let path = entry.unwrap().path();
+        let mut bytes = std::fs::read(&path).unwrap();
+        if let Some(at) = bytes.windows(1000).position(|window| window == [7; 1000]) {
+            bytes[at] ^= 1;
+            std::fs::write(&path, bytes).unwrap();
+        }
+    }
+    world.reopen();
+    assert!(world.writeback.damage().keys.contains(&key("large")));
+    world.writeback.drained().await;
+    let found = contents(&world.memory).await;
+    assert!(found["large"] == "old" && found["other"].len() == 100_000);
+}
+
+/// Twenty changes that the bucket denied for good were tried again before all others, for ever: none of fifty good ones went up.
+#[tokio::test(start_paused = true)]
+async fn s448_changes_that_the_bucket_refuses_stop_no_others() {
+    let world = World::new(options(Duration::ZERO));
+    let denied = Fault::Before(|| StoreError::Denied("by a policy".into()));
+    world.faults.add(Rule::new(denied).on(Operation::Put).below(b"protected/").always());
+    for number in 0..20 {
+        world.put(&format!("protected/{number}"), "x", Precondition::None).await.unwrap();
+    }
+    for number in 0..50 {
+        world.put(&format!("good/{number}"), "x", Precondition::None).await.unwrap();
+    }
+    let began = Instant::now();
+    tokio::time::timeout(LATER, world.writeback.drained())
+        .await
+        .expect("an unmount does not wait for refused changes");
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+    assert_eq!(contents(&world.memory).await.len(), 50);
+    assert_eq!((world.writeback.backlog().changes, world.writeback.backlog().refused), (20, 20));
+    // The policy is put right.
+    world.faults.clear();
+    world.writeback.drained().await;
+    assert_eq!(contents(&world.memory).await.len(), 70);
+    assert_eq!(world.writeback.backlog(), Backlog::default());
+}
+
+#[tokio::test(start_paused = true)]
+async fn s448_what_the_bucket_refuses_for_long_is_kept_in_lost_and_found() {
+    let world = World::new(options(Duration::ZERO));
+    world.memory.put(&key("protected/kept"), "old".into(), PutOptions::default()).await.unwrap();
+    let denied = || Fault::Before(|| StoreError::Denied("by a policy".into()));
+    world.faults.add(Rule::new(denied()).on(Operation::Put).below(b"protected/").always());
+    world.faults.add(Rule::new(denied()).on(Operation::Delete).below(b"protected/").always());
+    world.put("protected/new", "ours", Precondition::None).await.unwrap();
+    world.writeback.delete(&key("protected/kept"), Precondition::None).await.unwrap();
+    tokio::time::sleep(LATER).await;
+    assert_eq!(world.writeback.backlog(), Backlog::default());
+    let expected = [("lost/protected/new", "ours"), ("protected/kept", "old")];
+    let expected = expected.map(|(name, body)| (name.to_owned(), Bytes::from(body)));
+    assert_eq!(contents(&*world.writeback).await, BTreeMap::from(expected));
+}
+
+/// Under inode naming names refer to the key, and its bytes are read from the log: they stay there.
+#[tokio::test(start_paused = true)]
+async fn s448_a_key_that_is_used_once_waits_for_ever() {
+    let world = World::new(WritebackOptions { keys_are_used_once: true, ..options(Duration::ZERO) });
+    let denied = Fault::Before(|| StoreError::Denied("by a policy".into()));
+    world.faults.add(Rule::new(denied).on(Operation::Put).always());
+    world.put("content", "ours", Precondition::None).await.unwrap();
+    tokio::time::sleep(24 * LATER).await;
+    assert_eq!(world.writeback.backlog().refused, 1);
+    assert_eq!(read(&*world.writeback, "content").await.unwrap(), "ours");
+}
+
+/// Another client's object of the same length was taken for ours: our bytes were dropped, nothing was in `lost+found`, and the
+/// tag that was given for ours named theirs.
+#[tokio::test]
+async fn s449_an_object_of_equal_length_and_metadata_is_not_taken_for_ours() {
+    for body in ["OURS!", ""] {
+        let world = World::new(options(LATER));
+        world.put("file", body, Precondition::Absent).await.unwrap();
+        let theirs = if body.is_empty() { "" } else { "their" };
+        world.memory.put(&key("file"), theirs.into(), PutOptions::default()).await.unwrap();
+        world.writeback.drained().await;
+        let mut expected = BTreeMap::from([("file".to_owned(), Bytes::from(theirs))]);
+        if !body.is_empty() {
+            expected.insert("lost/file".to_owned(), body.into());
+        }
+        assert_eq!(contents(&world.memory).await, expected);
+    }
+}
+
+/// An object that looked like an earlier change of ours was replaced by the newer one: theirs was gone.
+#[tokio::test(start_paused = true)]
+async fn s449_an_object_that_looks_like_an_earlier_change_of_ours_is_not_replaced() {
+    let world = World::new(options(Duration::ZERO));
+    world.faults.add(Rule::new(Fault::unavailable()).on(Operation::Put).always());
+    let first = world.put("file", "first", Precondition::Absent).await.unwrap();
+    // It is tried, and does not get there.
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    world.put("file", "second", Precondition::Matches(first.etag)).await.unwrap();
+    world.memory.put(&key("file"), "their".into(), PutOptions::default()).await.unwrap();
+    world.faults.clear();
+    world.writeback.drained().await;
+    let expected = [("file", "their"), ("lost/file", "second")];
+    let expected = expected.map(|(name, body)| (name.to_owned(), Bytes::from(body)));
+    assert_eq!(contents(&world.memory).await, BTreeMap::from(expected));
+}
+
+/// A path too long for `lost+found` was stored over theirs, while the log said that the bucket's object stays.
+#[tokio::test(start_paused = true)]
+async fn s450_ours_never_replaces_theirs_for_want_of_another_name() {
+    let world = World::new(WritebackOptions { lost: Arc::new(|key, _| key.clone()), ..options(LATER) });
+    world.put("file", "ours", Precondition::Absent).await.unwrap();
+    world.memory.put(&key("file"), "theirs".into(), PutOptions::default()).await.unwrap();
+    tokio::time::timeout(LATER, world.writeback.drained()).await.unwrap();
+    assert_eq!(read(&world.memory, "file").await.unwrap(), "theirs");
+    assert_eq!(world.writeback.backlog().refused, 1);
+    assert_eq!(read(&*world.writeback, "file").await.unwrap(), "ours");
+}
+
+/// An object longer than the log's disk got ENOSPC, and an empty file was left, while the log had long gone up.
+#[tokio::test]
+async fn s452_an_object_longer_than_the_disk_goes_up_in_parts() {
+    let disk = servers::SmallDisk::with_room_for(30 << 20);
+    let (memory, faults, trace) = (MemoryStore::new(Arc::new(SystemClock)), Faults::new(), Trace::new());
+    let writeback = open(&disk.path().join("log"), &memory, &faults, &trace, &options(Duration::ZERO));
+    writeback.put(&key("large"), "old".into(), PutOptions::default()).await.unwrap();
+    let upload = writeback.multipart(&key("large"), Attributes::default(), Tags::new()).await.unwrap();
+    for number in 1..=9u8 {
+        upload.put_part(u32::from(number), vec![number; 8 << 20].into()).await.unwrap();
+    }
+    upload.complete(Precondition::None).await.unwrap();
+    let found = read(&*writeback, "large").await.unwrap();
+    assert_eq!(found.len(), 9 * (8 << 20));
+    assert!(found.chunks(8 << 20).zip(1..).all(|(part, number)| part.iter().all(|byte| *byte == number)));
+    writeback.put(&key("more"), vec![1; 8 << 20].into(), PutOptions::default()).await.unwrap();
+    writeback.drained().await;
+    assert_eq!(contents(&memory).await.len(), 2);
+}

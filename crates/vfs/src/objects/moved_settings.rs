@@ -1,0 +1,249 @@
+//! Settings of directories that were renamed, made or removed through a mount whose volume is named by path.
+//!
+//! The documents of such a directory are kept by its name, so they have to follow it. A rename must not wait for the bucket
+//! to copy them: the commit of the rename also notes, as an attribute of the root, whose documents a name has from now on.
+//! The next access to any bucket's settings moves the documents first.
+//!
+//! Invariants: a note is in one commit with the rename that it is about; while a name has a note, its own documents are not
+//! read; a note goes when the documents are where it says, and before anything new is stored there.
+//!
+//! Not covered: renames by other mounts of the bucket, until an endpoint of the machine that renamed asks for settings.
+
+use bytes::Bytes;
+use meta::{FsError, Ino, Name, Op, XattrHow};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use store::{ListEntry, ListRequest, ObjectKey, Pages, Payload, PutOptions, bucket_name};
+
+use super::errors::{about, named};
+use crate::{Filesystem, Result};
+
+/// What the attributes of the root begin with that are notes; a directory's name follows.
+const PREFIX: &[u8] = b"tenon.settings.";
+/// Notes that may wait for an access to settings. More are worked off in the background.
+const WAITING_MAX: usize = 100;
+
+/// The notes of a volume.
+#[derive(Debug, Default)]
+pub(crate) struct MovedSettings {
+    /// How many there may be; 0: none.
+    waiting: AtomicUsize,
+    /// Serializes changes of notes, which are read before they are written.
+    noting: Mutex<()>,
+    /// Serializes moves of documents.
+    settling: tokio::sync::Mutex<()>,
+}
+
+/// Whose documents a name has: another name's, or none.
+type Notes = BTreeMap<Vec<u8>, Vec<u8>>;
+
+impl MovedSettings {
+    fn lock(&self) -> MutexGuard<'_, ()> {
+        self.noting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Filesystem {
+    /// Finds the notes that an earlier mount left.
+    pub(crate) fn load_moved_settings(&self) -> Result<()> {
+        self.moved_settings.waiting.store(self.settings_notes()?.len(), Ordering::Release);
+        Ok(())
+    }
+
+    /// Commits changes of names together with notes: `to` has the documents of `from`, which has none from now on. Either may
+    /// be a place that is no bucket.
+    pub(crate) fn commit_with_settings<T>(
+        &self,
+        from: Option<(Ino, &Name)>,
+        to: Option<(Ino, &Name)>,
+        commit: impl FnOnce(Vec<Op>) -> Result<T>,
+    ) -> Result<T> {
+        let (from, to) = (self.bucket_at(from), self.bucket_at(to));
+        if from.is_none() && to.is_none() {
+            return commit(Vec::new());
+        }
+        let _noting = self.moved_settings.lock();
+        let source = match from {
+            None => Vec::new(),
+            Some(from) => self.settings_note(from)?.unwrap_or_else(|| from.to_vec()),
+        };
+        let notes = [to.map(|to| note(to, source)), from.map(|from| note(from, Vec::new()))];
+        let ops: Vec<Op> = notes.into_iter().flatten().collect();
+        let noted = ops.len();
+        let done = commit(ops)?;
+        let waiting = self.moved_settings.waiting.fetch_add(noted, Ordering::AcqRel) + noted;
+        if (waiting > WAITING_MAX || self.sharing.is_some())
+            && let Some(me) = self.me.upgrade()
+        {
+            tokio::spawn(async move { me.settle_settings().await });
+        }
+        Ok(done)
+    }
+
+    /// Notes that a directory that was just made has no documents. Those of an earlier one are there still if that was removed
+    /// by other clients of the bucket.
+    pub(crate) fn forget_settings_of(&self, parent: Ino, name: &Name) -> Result<()> {
+        self.commit_with_settings(None, Some((parent, name)), |notes| match notes.is_empty() {
+            true => Ok(()),
+            false => Ok(self.names.commit_together(&self.ctx(), &notes).map(drop)?),
+        })
+    }
+
+    /// The name of a place whose documents are kept by it.
+    fn bucket_at<'n>(&self, place: Option<(Ino, &'n Name)>) -> Option<&'n [u8]> {
+        let (_, name) = place.filter(|(parent, _)| *parent == Ino::ROOT && self.layout.follows_paths())?;
+        let is_bucket =
+            std::str::from_utf8(name.as_bytes()).is_ok_and(|text| bucket_name::check(text).is_ok());
+        is_bucket.then_some(name.as_bytes())
+    }
+
+    /// Whose documents a bucket has, if these have not moved yet. Only a read-only mount meets that.
+    pub(super) fn settings_source(&self, bucket: &[u8]) -> Result<Option<Vec<u8>>> {
+        match self.moved_settings.waiting.load(Ordering::Acquire) {
+            0 => Ok(None),
+            _ => self.settings_note(bucket),
+        }
+    }
+
+    fn settings_note(&self, bucket: &[u8]) -> Result<Option<Vec<u8>>> {
+        match self.names.xattr(Ino::ROOT, &attribute(bucket)) {
+            Ok(source) => Ok(Some(source.to_vec())),
+            Err(FsError::NoData) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn settings_notes(&self) -> Result<Notes> {
+        let mut notes = Notes::new();
+        for attribute in self.names.xattrs(Ino::ROOT)? {
+            if let Some(bucket) = attribute.strip_prefix(PREFIX)
+                && let Some(source) = self.settings_note(bucket)?
+            {
+                notes.insert(bucket.to_vec(), source);
+            }
+        }
+        Ok(notes)
+    }
+
+    /// Moves documents to where the notes say.
+    pub(crate) async fn settle_settings(&self) -> store::Result<()> {
+        if self.moved_settings.waiting.load(Ordering::Acquire) == 0 {
+            return Ok(());
+        }
+        let _settling = self.moved_settings.settling.lock().await;
+        let root = ObjectKey::try_from("/")?;
+        let documented = self.documented_buckets().await?;
+        loop {
+            let notes = {
+                let _noting = self.moved_settings.lock();
+                let notes = self.settings_notes().map_err(about(&root))?;
+                self.moved_settings.waiting.store(notes.len(), Ordering::Release);
+                notes
+            };
+            if notes.is_empty() {
+                return Ok(());
+            }
+            let is_source = |name: &[u8]| notes.iter().any(|(to, from)| from == name && to != name);
+            match notes.iter().find(|(to, _)| !is_source(to)) {
+                Some((to, from)) => {
+                    let may_have = |name: &Vec<u8>| name.starts_with(b"#") || documented.contains(name);
+                    if to != from && (may_have(to) || may_have(from)) {
+                        self.move_settings(from, to).await?;
+                    }
+                    self.end_note(to, from).map_err(about(&root))?;
+                }
+                None => self.break_circle(&notes).await?,
+            }
+            // What is stored there next must not meet the note again after a crash.
+            self.names_first().await.map_err(about(&root))?;
+        }
+    }
+
+    /// The names that have documents.
+    async fn documented_buckets(&self) -> store::Result<BTreeSet<Vec<u8>>> {
+        let prefix = self.settings_of(b"")?;
+        let request = ListRequest {
+            prefix: prefix.clone(),
+            delimiter: Some(b'/'),
+            limit: 1000,
+            ..ListRequest::default()
+        };
+        let entries = Pages::of(self.store.as_ref(), request).all().await?;
+        let name = |entry: &ListEntry| match entry {
+            ListEntry::Prefix(text) => Some(text.strip_prefix(&*prefix)?.strip_suffix(b"/")?.to_vec()),
+            ListEntry::Object { .. } => None,
+        };
+        Ok(entries.iter().filter_map(name).collect())
+    }
+
+    /// What the keys of a name's documents begin with; of no name, what those of all begin with.
+    fn settings_of(&self, bucket: &[u8]) -> store::Result<Bytes> {
+        let root = ObjectKey::try_from("/")?;
+        let key =
+            self.layout.setting(if bucket.is_empty() { b"_" } else { bucket }, "_").map_err(about(&root))?;
+        let surplus = if bucket.is_empty() { "_/_".len() } else { "_".len() };
+        Ok(Bytes::copy_from_slice(&key.as_bytes()[..key.as_bytes().len() - surplus]))
+    }
+
+    /// Gives `to` the documents of `from`, and none besides. Those of `from` stay: the name has a note of its own.
+    async fn move_settings(&self, from: &[u8], to: &[u8]) -> store::Result<()> {
+        let target = self.settings_of(to)?;
+        let mut surplus: BTreeSet<ObjectKey> = self.documents(&target).await?.into_iter().collect();
+        if !from.is_empty() {
+            let source = self.settings_of(from)?;
+            for document in self.documents(&source).await? {
+                let Some(text) = self.read_setting(&document).await? else { continue };
+                let key = ObjectKey::new([&*target, &document.as_bytes()[source.len()..]].concat())?;
+                let _claim = self.claims.claim(&key).await;
+                self.store.put(&key, Payload::from(text), PutOptions::default()).await?;
+                self.settings.remove(&key);
+                surplus.remove(&key);
+            }
+        }
+        for key in surplus {
+            let _claim = self.claims.claim(&key).await;
+            self.remove_setting(&key).await?;
+            self.settings.remove(&key);
+        }
+        self.store.sync().await
+    }
+
+    async fn documents(&self, prefix: &Bytes) -> store::Result<Vec<ObjectKey>> {
+        let request = ListRequest { prefix: prefix.clone(), limit: 1000, ..ListRequest::default() };
+        let entries = Pages::of(self.store.as_ref(), request).all().await?;
+        entries.iter().map(|entry| Ok(ObjectKey::try_from(entry.text())?)).collect()
+    }
+
+    /// Removes a note, unless it says something else by now.
+    fn end_note(&self, bucket: &[u8], source: &[u8]) -> Result<()> {
+        let _noting = self.moved_settings.lock();
+        if self.settings_note(bucket)?.as_deref() == Some(source) {
+            let op = Op::RemoveXattr { ino: Ino::ROOT, name: attribute(bucket) };
+            self.names.commit(&self.ctx(), &op)?;
+        }
+        Ok(())
+    }
+
+    /// Names that have each other's documents: one name's are laid aside, under a name that no bucket has.
+    async fn break_circle(&self, notes: &Notes) -> store::Result<()> {
+        let Some((name, _)) = notes.first_key_value() else { return Ok(()) };
+        let aside = [b"#", name.as_slice()].concat();
+        self.move_settings(name, &aside).await?;
+        let _noting = self.moved_settings.lock();
+        let root = ObjectKey::try_from("/")?;
+        let now = self.settings_notes().map_err(about(&root))?;
+        let users = now.iter().filter(|(to, from)| *from == name && *to != name);
+        let users = users.map(|(to, _)| note(to, aside.clone()));
+        let ops: Vec<Op> = users.chain([note(&aside, Vec::new())]).collect();
+        self.names.commit_together(&self.ctx(), &ops).map(drop).map_err(named(&root))
+    }
+}
+
+fn attribute(bucket: &[u8]) -> Box<[u8]> {
+    [PREFIX, bucket].concat().into()
+}
+
+fn note(bucket: &[u8], source: Vec<u8>) -> Op {
+    Op::SetXattr { ino: Ino::ROOT, name: attribute(bucket), value: source.into(), how: XattrHow::Set }
+}

@@ -1,0 +1,248 @@
+//! Locks of paths: shared for a store under a path, exclusive for the move of a tree.
+//!
+//! Paths are names from the root, joined by `/`. The lock of a tree covers its root and every path below. A lock waits for the
+//! conflicting locks that were asked for before it, and for no other: paths outside a tree never wait for its move, and the move
+//! waits only for stores in the tree.
+//!
+//! Invariants: the paths of one lock are locked together or not at all. A holder asks for no second lock, so there is no
+//! cycle of waiters. Lock order: a file's work, a path, then keys (`claims`) and names (`changes`).
+
+use meta::{FsError, Ino, Name};
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use store::{ObjectKey, names};
+use tokio::sync::Notify;
+
+use crate::{Error, Filesystem, Result};
+
+#[derive(Debug, Default)]
+pub(crate) struct PathLocks {
+    state: Mutex<State>,
+    freed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Locks held and waited for, in the order in which they were asked for.
+    stores: BTreeMap<u64, Vec<Vec<u8>>>,
+    trees: BTreeMap<u64, Vec<Vec<u8>>>,
+    next: u64,
+    /// Moves of trees that ended: a path found before the last of them may be another now.
+    moves: u64,
+}
+
+/// A lock of paths; free again when dropped, also while it waits.
+#[derive(Debug)]
+pub(crate) struct PathLock<'l> {
+    locks: &'l PathLocks,
+    number: u64,
+}
+
+impl PathLocks {
+    /// Locks paths for a store under them. `find` says which they are now; it is asked again if a tree was moved meanwhile.
+    pub(crate) async fn store(&self, find: impl Fn() -> Result<Vec<Vec<u8>>>) -> Result<PathLock<'_>> {
+        self.lock(find, false).await
+    }
+
+    /// Locks trees for a move: nobody else stores or moves anything in them.
+    pub(crate) async fn move_trees(&self, find: impl Fn() -> Result<Vec<Vec<u8>>>) -> Result<PathLock<'_>> {
+        self.lock(find, true).await
+    }
+
+    async fn lock(&self, find: impl Fn() -> Result<Vec<Vec<u8>>>, is_tree: bool) -> Result<PathLock<'_>> {
+        loop {
+            let moves = self.state().moves;
+            let paths = find()?;
+            let lock = self.ask(paths, is_tree);
+            if lock.granted().await == moves {
+                return Ok(lock);
+            }
+        }
+    }
+
+    fn ask(&self, paths: Vec<Vec<u8>>, is_tree: bool) -> PathLock<'_> {
+        let mut state = self.state();
+        let number = state.next;
+        state.next += 1;
+        let locks = if is_tree { &mut state.trees } else { &mut state.stores };
+        locks.insert(number, paths);
+        PathLock { locks: self, number }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl PathLock<'_> {
+    /// Waits until no earlier lock conflicts; returns how many moves of trees ended by then.
+    async fn granted(&self) -> u64 {
+        loop {
+            let freed = self.locks.freed.notified();
+            {
+                let state = self.locks.state();
+                if !state.has_to_wait(self.number) {
+                    return state.moves;
+                }
+            }
+            freed.await;
+        }
+    }
+}
+
+impl State {
+    fn has_to_wait(&self, number: u64) -> bool {
+        let earlier_trees = || self.trees.range(..number).flat_map(|(_, roots)| roots);
+        if let Some(paths) = self.stores.get(&number) {
+            return paths.iter().any(|path| earlier_trees().any(|root| is_in(path, root)));
+        }
+        let mut earlier_stores = self.stores.range(..number).flat_map(|(_, paths)| paths);
+        let Some(roots) = self.trees.get(&number) else { return false };
+        earlier_stores.any(|path| roots.iter().any(|root| is_in(path, root)))
+            || roots
+                .iter()
+                .any(|root| earlier_trees().any(|earlier| is_in(root, earlier) || is_in(earlier, root)))
+    }
+}
+
+/// Whether a path is the root of a tree or lies below it.
+fn is_in(path: &[u8], root: &[u8]) -> bool {
+    path.strip_prefix(root)
+        .is_some_and(|rest| root.is_empty() || rest.first().is_none_or(|byte| *byte == b'/'))
+}
+
+impl Drop for PathLock<'_> {
+    fn drop(&mut self) {
+        let mut state = self.locks.state();
+        state.stores.remove(&self.number);
+        if state.trees.remove(&self.number).is_some() {
+            state.moves += 1;
+        }
+        drop(state);
+        self.locks.freed.notify_waiters();
+    }
+}
+
+/// In a volume named by inode no key is a path, and nothing is locked. What has no name has no path either.
+impl Filesystem {
+    /// Locks the path of a file or directory.
+    pub(crate) async fn lock_path(&self, ino: Ino) -> Result<PathLock<'_>> {
+        let home = || match self.names.inode(ino) {
+            Ok(inode) => Ok(inode.home),
+            Err(FsError::NotFound) => Ok(None),
+            Err(error) => Err(Error::from(error)),
+        };
+        let find = || match self.layout.follows_paths() {
+            true => self.paths_of(home()?.as_ref()),
+            false => Ok(Vec::new()),
+        };
+        self.paths.store(find).await
+    }
+
+    /// Locks the paths of names in directories.
+    pub(crate) async fn lock_entries(&self, entries: &[&(Ino, Name)]) -> Result<PathLock<'_>> {
+        self.paths.store(|| self.paths_of(entries.iter().copied())).await
+    }
+
+    /// Locks the paths that keys of the bucket stand for.
+    pub(crate) async fn lock_keys(&self, keys: &[&ObjectKey]) -> Result<PathLock<'_>> {
+        let path = |key: &&ObjectKey| {
+            let inside = key.as_bytes().strip_prefix(self.config.prefix.as_slice())?;
+            let mut path = names::key_to_path(&ObjectKey::try_from(inside).ok()?);
+            path.pop_if(|last| last.is_empty());
+            Some(path.join(&b'/'))
+        };
+        self.paths.store(|| Ok(keys.iter().filter_map(path).collect())).await
+    }
+
+    /// Locks both trees of a directory's rename.
+    pub(crate) async fn lock_trees(&self, from: &(Ino, Name), to: &(Ino, Name)) -> Result<PathLock<'_>> {
+        self.paths.move_trees(|| self.paths_of([from, to])).await
+    }
+
+    fn paths_of<'e>(&self, entries: impl IntoIterator<Item = &'e (Ino, Name)>) -> Result<Vec<Vec<u8>>> {
+        let mut paths = Vec::new();
+        for (dir, name) in entries.into_iter().filter(|_| self.layout.follows_paths()) {
+            match self.names.path(*dir) {
+                Ok(above) => {
+                    let names = above.iter().chain([name]).map(Name::as_bytes);
+                    paths.push(names.collect::<Vec<_>>().join(&b'/'));
+                }
+                Err(FsError::NotFound) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(paths)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::{FutureExt as _, poll};
+    use std::cell::Cell;
+    use std::pin::pin;
+
+    fn paths(paths: &[&str]) -> Result<Vec<Vec<u8>>> {
+        Ok(paths.iter().map(|path| path.as_bytes().to_vec()).collect())
+    }
+
+    #[tokio::test]
+    async fn a_move_waits_for_stores_in_its_tree_and_for_no_other() {
+        let locks = PathLocks::default();
+        let slow = locks.store(|| paths(&["a/b/c"])).await.unwrap();
+        drop(locks.move_trees(|| paths(&["a/bb", "d"])).now_or_never().unwrap().unwrap());
+        let mut moving = pin!(locks.move_trees(|| paths(&["a/b", "d"])));
+        assert!(poll!(&mut moving).is_pending());
+        // A later store in the tree waits for the move, one elsewhere does not.
+        let mut later = pin!(locks.store(|| paths(&["d/x"])));
+        assert!(poll!(&mut later).is_pending());
+        for path in ["", "a", "a/bc", "d2", "e/f"] {
+            drop(locks.store(|| paths(&[path])).now_or_never().unwrap().unwrap());
+        }
+        drop(slow);
+        let moving = moving.await.unwrap();
+        assert!(poll!(&mut later).is_pending());
+        drop(moving);
+        later.await.unwrap();
+        let state = locks.state();
+        assert_eq!(state.stores.len() + state.trees.len(), 0);
+    }
+
+    #[tokio::test]
+    async fn moves_of_overlapping_trees_are_one_after_the_other() {
+        let locks = PathLocks::default();
+        let first = locks.move_trees(|| paths(&["a", "c/a"])).await.unwrap();
+        let mut crossing = pin!(locks.move_trees(|| paths(&["c", "a/c"])));
+        assert!(poll!(&mut crossing).is_pending());
+        drop(first);
+        drop(crossing.await.unwrap());
+    }
+
+    /// The path of a store that waited for a move of a directory above is another one afterwards.
+    #[tokio::test]
+    async fn a_path_is_found_again_after_a_move() {
+        let locks = PathLocks::default();
+        let has_moved = Cell::new(false);
+        let moving = locks.move_trees(|| paths(&["a", "b"])).await.unwrap();
+        let mut store = pin!(locks.store(|| paths(&[if has_moved.get() { "b/x" } else { "a/x" }])));
+        assert!(poll!(&mut store).is_pending());
+        has_moved.set(true);
+        drop(moving);
+        let store = store.await.unwrap();
+        assert_eq!(locks.state().stores[&store.number], paths(&["b/x"]).unwrap());
+    }
+
+    /// A store that gives up while it waits must not stop those after it.
+    #[tokio::test]
+    async fn a_waiter_that_is_dropped_is_forgotten() {
+        let locks = PathLocks::default();
+        let store = locks.store(|| paths(&["a/x"])).await.unwrap();
+        {
+            let mut moving = pin!(locks.move_trees(|| paths(&["a"])));
+            assert!(poll!(&mut moving).is_pending());
+        }
+        drop(locks.store(|| paths(&["a/y"])).now_or_never().unwrap().unwrap());
+        drop(store);
+    }
+}

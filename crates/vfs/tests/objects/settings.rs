@@ -1,0 +1,154 @@
+//! What is set for buckets that are directories: it is a directory's, not a name's.
+
+use super::Objects;
+use crate::world::{Bucket, World};
+use bytes::Bytes;
+use store::{Buckets as _, Settings};
+use vfs::{DirectoryBuckets, Mapping};
+
+async fn policy(world: &World, bucket: &str) -> Option<Bytes> {
+    let bucket = Objects::new(world.fs.clone(), bucket.as_bytes());
+    Settings::get(&bucket, "policy").await.unwrap()
+}
+
+async fn set(world: &World, bucket: &str, policy: &'static str) {
+    let bucket = Objects::new(world.fs.clone(), bucket.as_bytes());
+    Settings::set(&bucket, "policy", Some(Bytes::from_static(policy.as_bytes()))).await.unwrap();
+}
+
+/// `rmdir` and `mkdir` in the mount: whom the old directory's policy had let in read the new one's files. `mv` lost a
+/// policy that denied.
+#[tokio::test]
+async fn s480_settings_belong_to_the_directory() {
+    let world = Bucket::by_inode(Mapping::Whole).await.mount(|_| {}).await;
+    world.mkdir("scratch").await.unwrap();
+    set(&world, "scratch", "open").await;
+    world.rmdir("scratch").await.unwrap();
+    assert_eq!(policy(&world, "scratch").await, None);
+    world.mkdir("scratch").await.unwrap();
+    assert_eq!(policy(&world, "scratch").await, None);
+    set(&world, "scratch", "closed").await;
+    world.rename("scratch", "moved").await.unwrap();
+    world.mkdir("scratch").await.unwrap();
+    assert_eq!(policy(&world, "moved").await.unwrap(), "closed");
+    assert_eq!(policy(&world, "scratch").await, None);
+    let again = world.remount().await;
+    assert_eq!(policy(&again, "moved").await.unwrap(), "closed");
+}
+
+/// By path the name is all there is: a bucket that is made has no settings yet.
+#[tokio::test]
+async fn s480_a_new_bucket_has_no_settings() {
+    let world = Bucket::with_metadata().mount(|_| {}).await;
+    let buckets = DirectoryBuckets::new(world.fs.clone());
+    buckets.create("scratch").await.unwrap();
+    set(&world, "scratch", "open").await;
+    world.rmdir("scratch").await.unwrap();
+    buckets.create("scratch").await.unwrap();
+    assert_eq!(policy(&world, "scratch").await, None);
+}
+
+/// By path, `mv closed moved` through the mount lost a policy that denied, and `rmdir` and `mkdir` left the old directory's
+/// policy to the new one.
+#[tokio::test]
+async fn s550_settings_follow_a_renamed_directory_by_path() {
+    let world = Bucket::with_metadata().mount(|_| {}).await;
+    world.mkdir("one-bucket").await.unwrap();
+    set(&world, "one-bucket", "open").await;
+    world.rmdir("one-bucket").await.unwrap();
+    world.mkdir("one-bucket").await.unwrap();
+    assert_eq!(policy(&world, "one-bucket").await, None);
+    set(&world, "one-bucket", "one").await;
+    world.mkdir("two-bucket").await.unwrap();
+    set(&world, "two-bucket", "two").await;
+    world.rename("two-bucket", "moved").await.unwrap();
+    assert_eq!(policy(&world, "moved").await.unwrap(), "two");
+    world.mkdir("two-bucket").await.unwrap();
+    assert_eq!(policy(&world, "two-bucket").await, None);
+    assert_eq!(policy(&world, "one-bucket").await.unwrap(), "one");
+    set(&world, "two-bucket", "new").await;
+    let again = world.remount().await;
+    assert_eq!(policy(&again, "moved").await.unwrap(), "two");
+    assert_eq!(policy(&again, "two-bucket").await.unwrap(), "new");
+}
+
+/// Several renames before anybody asks for settings, two directories that change places among them.
+#[tokio::test]
+async fn s550_settings_follow_several_renames() {
+    let world = Bucket::with_metadata().mount(|_| {}).await;
+    for name in ["aaa", "bbb", "ccc", "ddd"] {
+        world.mkdir(name).await.unwrap();
+        set(&world, name, name).await;
+    }
+    world.rename("aaa", "spare").await.unwrap();
+    world.rename("bbb", "aaa").await.unwrap();
+    world.rename("spare", "bbb").await.unwrap();
+    world.rmdir("ddd").await.unwrap();
+    world.rename("ccc", "ddd").await.unwrap();
+    world.mkdir("spare").await.unwrap();
+    let world = world.remount().await;
+    let found = |name| policy(&world, name);
+    assert_eq!((found("aaa").await.unwrap(), found("bbb").await.unwrap()), ("bbb".into(), "aaa".into()));
+    assert_eq!((found("ddd").await.unwrap(), found("spare").await), ("ccc".into(), None));
+    assert_eq!(found("ccc").await, None);
+    let mut left = world.bucket.keys().await;
+    left.retain(|key| key.starts_with(".tenon/buckets/"));
+    assert_eq!(left.len(), 3, "{left:?}");
+}
+
+/// A bucket that is made or deleted through the endpoint takes nothing away from a directory that had its name before.
+#[tokio::test]
+async fn s550_a_new_bucket_leaves_the_settings_of_a_renamed_one() {
+    let world = Bucket::with_metadata().mount(|_| {}).await;
+    let buckets = DirectoryBuckets::new(world.fs.clone());
+    buckets.create("first").await.unwrap();
+    set(&world, "first", "closed").await;
+    world.rename("first", "second").await.unwrap();
+    buckets.create("first").await.unwrap();
+    assert_eq!(policy(&world, "first").await, None);
+    set(&world, "first", "open").await;
+    buckets.delete("first").await.unwrap();
+    buckets.create("first").await.unwrap();
+    assert_eq!(
+        (policy(&world, "first").await, policy(&world, "second").await),
+        (None, Some("closed".into()))
+    );
+}
+
+/// A rename to a place that is no bucket, and back.
+#[tokio::test]
+async fn s550_a_directory_that_is_no_bucket_has_no_settings() {
+    let world = Bucket::with_metadata().mount(|_| {}).await;
+    world.mkdir("archive").await.unwrap();
+    world.mkdir("closed").await.unwrap();
+    set(&world, "closed", "closed").await;
+    world.rename("closed", "archive/closed").await.unwrap();
+    assert_eq!(policy(&world, "closed").await, None);
+    world.rename("archive/closed", "closed").await.unwrap();
+    assert_eq!(policy(&world, "closed").await, None);
+}
+
+/// Versions before kept settings by the directory's name.
+#[tokio::test]
+async fn settings_by_name_are_found_and_moved() {
+    let world = Bucket::by_inode(Mapping::Whole).await.mount(|_| {}).await;
+    world.mkdir("a-bucket").await.unwrap();
+    world.bucket.put(".tenon/buckets/a-bucket/policy", "by name").await;
+    assert_eq!(policy(&world, "a-bucket").await.unwrap(), "by name");
+    assert_eq!(world.bucket.object(".tenon/buckets/a-bucket/policy").await, None);
+    world.rename("a-bucket", "b-bucket").await.unwrap();
+    assert_eq!(policy(&world, "b-bucket").await.unwrap(), "by name");
+}
+
+/// A policy that was revoked through one endpoint stayed in force at another one until that was restarted.
+#[tokio::test(start_paused = true)]
+async fn s480_what_another_endpoint_sets_is_seen_soon() {
+    let bucket = Bucket::with_metadata();
+    let (one, other) = (bucket.mount(|_| {}).await, bucket.elsewhere().mount(|_| {}).await);
+    DirectoryBuckets::new(one.fs.clone()).create("shared").await.unwrap();
+    set(&one, "shared", "open").await;
+    assert_eq!(policy(&other, "shared").await.unwrap(), "open");
+    set(&one, "shared", "closed").await;
+    tokio::time::advance(std::time::Duration::from_secs(11)).await;
+    assert_eq!(policy(&other, "shared").await.unwrap(), "closed");
+}

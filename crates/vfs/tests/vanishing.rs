@@ -1,0 +1,96 @@
+//! Many names that another client removed at once.
+
+use crate::world::{Bucket, World, errno};
+use meta::{Engine as _, MemoryEngine};
+use std::sync::Arc;
+use vfs::{Invalidation, Kind};
+
+const COUNT: usize = 20_000;
+
+/// Every missing name had a commit of its own, and no name of the mount could change until the last one was gone: `ls` of a
+/// directory from which another client had deleted 100,000 objects stopped a `create` in another directory for 7.5 s.
+#[tokio::test]
+async fn s417_many_names_that_are_gone_stop_no_other_change() {
+    let engine = Arc::new(MemoryEngine::default());
+    let bucket = Bucket::with_metadata_on(engine.clone());
+    for n in 0..COUNT {
+        bucket.put(format!("dir/sub/{n:05}"), "x").await;
+    }
+    bucket.put("dir/stays", "y").await;
+    let world = bucket.mount(|_| {}).await;
+    world.mkdir("other").await.unwrap();
+    assert_eq!(world.names("dir/sub").await.unwrap().len(), COUNT);
+    for n in 0..COUNT {
+        bucket.delete(format!("dir/sub/{n:05}")).await;
+    }
+    world.expire();
+    let before = engine.head().0;
+    let create = async {
+        while engine.head().0 < before + 4 {
+            tokio::task::yield_now().await;
+        }
+        world.mknod("other/new", Kind::Fifo).await.unwrap();
+        engine.head().0
+    };
+    let (left, created_at) = tokio::join!(world.names("dir"), create);
+    assert_eq!(left.unwrap(), ["stays"]);
+    let commits = engine.head().0 - before;
+    assert!(commits < COUNT as u64 / 50, "{commits} commits");
+    assert!(created_at < engine.head().0 - 4, "the other change was made when all was over");
+    assert_eq!(errno(world.stat("dir/sub").await), libc::ENOENT);
+    world.assert_healthy().await;
+}
+
+/// A directory that is gone from the bucket with most of what was in it keeps what this machine has not stored yet.
+#[tokio::test]
+async fn s417_what_is_not_stored_yet_outlives_its_directory_in_the_bucket() {
+    let bucket = Bucket::in_memory();
+    for n in 0..600 {
+        bucket.put(format!("dir/sub/{n:03}"), "x").await;
+    }
+    bucket.put("stays", "y").await;
+    let world = bucket.mount(|_| {}).await;
+    assert_eq!(world.names("dir/sub").await.unwrap().len(), 600);
+    let ours = world.create("dir/sub/ours").await.unwrap();
+    world.write_all(ours, b"ours").await.unwrap();
+    for n in 0..600 {
+        bucket.delete(format!("dir/sub/{n:03}")).await;
+    }
+    world.expire();
+    assert_eq!(world.names("").await.unwrap(), ["dir", "stays"]);
+    assert_eq!(world.names("dir/sub").await.unwrap(), ["ours"]);
+    world.close(ours).await.unwrap();
+    assert_eq!(bucket.object("dir/sub/ours").await.unwrap(), b"ours");
+    world.assert_healthy().await;
+}
+
+/// More changes than a front end's queue holds were dropped "since every cached answer expires by itself": with a long
+/// `--metadata-ttl` the kernel showed what was gone for that long.
+#[tokio::test]
+async fn s418_a_front_end_that_is_told_more_than_it_can_queue_drops_everything() {
+    let bucket = Bucket::in_memory();
+    for n in 0..5000 {
+        bucket.put(format!("dir/{n:04}"), "x").await;
+    }
+    let world: World = bucket.mount(|_| {}).await;
+    assert_eq!(world.names("dir").await.unwrap().len(), 5000);
+    let kept = world.stat("dir/4999").await.unwrap();
+    let mut news = world.fs.invalidations();
+    assert!(news.try_recv().is_err());
+    for n in 0..4999 {
+        bucket.delete(format!("dir/{n:04}")).await;
+    }
+    bucket.put("dir/4999", "changed").await;
+    world.expire();
+    assert_eq!(world.names("dir").await.unwrap(), ["4999"]);
+    assert_eq!(news.try_recv().unwrap(), Invalidation::Everything);
+    assert_ne!(news.recv().await.unwrap(), Invalidation::Everything, "once is enough");
+    let (mut after, mut held) = (None, Vec::new());
+    while let Some((last, some)) = world.fs.everything_held(after) {
+        after = Some(last);
+        held.extend(some);
+    }
+    let parent = world.ino("dir").await.unwrap();
+    let name = Invalidation::Entry { parent, name: "4999".into() };
+    assert!(held.contains(&Invalidation::Inode(kept.ino)) && held.contains(&name), "{held:?}");
+}

@@ -1,0 +1,182 @@
+//! `cargo xtask measure`: everything that `docs/benchmarks.md` makes of kept results, measured in one run; `cargo xtask tables`: the
+//! documents made of these results.
+//!
+//! Invariant: results are kept after each part that ends, in files that are replaced as a whole, and what is kept is not measured
+//! again. So a run that was cut off goes on when the same command is given again.
+
+mod documents;
+mod events;
+mod tables;
+
+pub(crate) use tables::run as tables;
+
+use crate::bench;
+use analyze::compare::Conditions;
+use anyhow::{Context, Result, bail};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const USAGE: &str = "\
+usage: cargo xtask measure [--quick] [--only PART,...] [--rounds N] [--out DIR] [--tenon FILE]
+
+  --quick   short runs of each, in target/measurements-quick: whether all works, no figures to publish
+  --only    compare (storage nodes; needs root), events (the event handler), renames (Figure 5); all if not given
+  --rounds  of the comparison of storage nodes (1); a further round is added to what is there
+  --out     where results are kept and found again (docs/measurements)
+  --tenon   this program, and not the one beside this or a build of the checkout
+
+When it was cut off, the same command goes on. `cargo xtask tables` makes the documents of the results.";
+
+/// A measurement that is made in parts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Compare,
+    Events,
+    Renames,
+}
+
+struct Flags {
+    is_quick: bool,
+    parts: Vec<Part>,
+    rounds: usize,
+    out: PathBuf,
+    tenon: Option<PathBuf>,
+}
+
+/// Results of a part, with where they are from.
+#[derive(Debug, Serialize, Deserialize)]
+struct Results<T> {
+    machine: String,
+    is_quick: bool,
+    results: T,
+}
+
+impl<T> Results<T> {
+    fn new(is_quick: bool, results: T) -> Self {
+        Self { machine: Conditions::this_machine(), is_quick, results }
+    }
+}
+
+/// Measures what is not there yet.
+pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<()> {
+    let flags = Flags::parse(root, arguments)?;
+    if cfg!(debug_assertions) {
+        return bench::again_in_release(root, "measure", arguments);
+    }
+    fs::create_dir_all(&flags.out).with_context(|| format!("cannot make {}", flags.out.display()))?;
+    let tenon = flags.program(root)?;
+    let mut failed = Vec::new();
+    for part in &flags.parts {
+        eprintln!("measuring {part:?}");
+        let ended = match part {
+            Part::Compare => compare(&flags, &tenon),
+            Part::Events => events::measure(&flags.out.join(EVENTS), flags.is_quick),
+            Part::Renames => renames(&flags, &tenon),
+        };
+        if let Err(error) = ended {
+            eprintln!("{part:?}: {error:#}");
+            failed.push(format!("{part:?}"));
+        }
+    }
+    if failed.is_empty() {
+        Ok(())
+    } else {
+        bail!("not complete: {}; the same command goes on", failed.join(", "))
+    }
+}
+
+const COMPARE: &str = "compare.json";
+const EVENTS: &str = "events.json";
+const RENAMES: &str = "renames.json";
+
+impl Flags {
+    fn parse(root: &Path, arguments: &[String]) -> Result<Self> {
+        let parts = vec![Part::Events, Part::Renames, Part::Compare];
+        let (mut flags, mut out) =
+            (Self { is_quick: false, parts, rounds: 1, out: PathBuf::new(), tenon: None }, None);
+        let mut rest = arguments.iter();
+        while let Some(argument) = rest.next() {
+            let mut value = || rest.next().context(USAGE);
+            match argument.as_str() {
+                "--quick" => flags.is_quick = true,
+                "--only" => flags.parts = value()?.split(',').map(Part::named).collect::<Result<_>>()?,
+                "--rounds" => flags.rounds = value()?.parse().context(USAGE)?,
+                "--out" => out = Some(PathBuf::from(value()?)),
+                "--tenon" => flags.tenon = Some(PathBuf::from(value()?)),
+                _ => bail!("{USAGE}"),
+            }
+        }
+        let default = if flags.is_quick { "target/measurements-quick" } else { "docs/measurements" };
+        flags.out = out.unwrap_or_else(|| root.join(default));
+        Ok(flags)
+    }
+
+    fn program(&self, root: &Path) -> Result<PathBuf> {
+        let beside = std::env::current_exe().context("cannot find this program")?.with_file_name("tenon");
+        match &self.tenon {
+            Some(tenon) => Ok(tenon.clone()),
+            None if beside.is_file() => Ok(beside),
+            None => bench::build(root),
+        }
+    }
+}
+
+impl Part {
+    fn named(name: &str) -> Result<Self> {
+        Ok(match name {
+            "compare" => Self::Compare,
+            "events" => Self::Events,
+            "renames" => Self::Renames,
+            _ => bail!("{USAGE}"),
+        })
+    }
+}
+
+/// The comparison keeps its own results and goes on by itself.
+fn compare(flags: &Flags, tenon: &Path) -> Result<()> {
+    let mut command = Command::new(tenon);
+    command.args(["analyze", "compare", "--rounds", &flags.rounds.to_string(), "--json"]);
+    command.arg(flags.out.join(COMPARE)).arg("--minio").arg(servers::program("minio"));
+    if flags.is_quick {
+        command.args(["--no-trace", "--no-fio", "--seconds=3", "--device-size=12GiB"]);
+        command.args([
+            "--cold-objects=4000",
+            "--enumerated=4000",
+            "--operations=64",
+            "--small-operations=2000",
+        ]);
+    }
+    let status = command.status().with_context(|| format!("cannot run {}", tenon.display()))?;
+    if status.success() { Ok(()) } else { bail!("some of it failed") }
+}
+
+fn renames(flags: &Flags, tenon: &Path) -> Result<()> {
+    let path = flags.out.join(RENAMES);
+    if path.exists() {
+        return Ok(());
+    }
+    let figures = bench::figures::renames(tenon, flags.is_quick)?;
+    keep(&path, &Results::new(flags.is_quick, figures))
+}
+
+/// Replaces the file as a whole.
+fn keep(path: &Path, results: &impl Serialize) -> Result<()> {
+    let new = path.with_extension("json.new");
+    let written = fs::write(&new, serde_json::to_string_pretty(results)? + "\n");
+    written.and_then(|()| fs::rename(&new, path)).with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Reads kept results, if there are any.
+fn kept<T: DeserializeOwned>(path: &Path) -> Result<Option<T>> {
+    match fs::read_to_string(path) {
+        Ok(text) => {
+            let said = || format!("{} is of another version: remove it to measure again", path.display());
+            serde_json::from_str(&text).with_context(said).map(Some)
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
+    }
+}

@@ -1,0 +1,74 @@
+//! The documents made of kept results.
+
+use super::documents::with_block;
+use super::events::{self, Records};
+use super::{COMPARE, EVENTS, RENAMES, Results, kept};
+use crate::bench::plot::Figure;
+use analyze::compare::{Comparison, markdown, opening};
+use analyze::report::html;
+use anyhow::{Context, Result, bail};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+const USAGE: &str = "\
+usage: cargo xtask tables [--from DIR]
+
+  --from    where `cargo xtask measure` kept its results (docs/measurements)
+
+Makes docs/comparison.html, figures in docs/figures, and the blocks of docs/benchmarks.md and README.md that say so.
+What was not measured stays as it is.";
+
+const BENCHMARKS: &str = "docs/benchmarks.md";
+const README: &str = "README.md";
+const PAGE: &str = "docs/comparison.html";
+
+/// Renders what is there.
+pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<()> {
+    let from = match arguments {
+        [] => root.join("docs/measurements"),
+        [flag, dir] if flag == "--from" => PathBuf::from(dir),
+        _ => bail!("{USAGE}"),
+    };
+    let mut blocks: Vec<(&str, &str, String)> = Vec::new();
+    let mut figures: Vec<Figure> = Vec::new();
+    let compared: Option<Comparison> = kept(&from.join(COMPARE))?;
+    if let Some(compared) = &compared {
+        write(&root.join(PAGE), &html(&compared.results(), &opening(compared)))?;
+        let made = markdown(compared);
+        blocks.push((BENCHMARKS, "compare", made.tables));
+        blocks.push((BENCHMARKS, "compare-goals", made.goals));
+        blocks.push((README, "compare-summary", made.summary));
+    }
+    let measured: Option<Results<Records>> = kept(&from.join(EVENTS))?;
+    if let Some(results) = &measured {
+        blocks.push((BENCHMARKS, "events-rates", events::rates(results)));
+        blocks.push((BENCHMARKS, "events-latencies", events::latencies(results)));
+        figures.extend(events::figures(results));
+    }
+    let renames: Option<Results<Vec<Figure>>> = kept(&from.join(RENAMES))?;
+    if let Some(results) = renames {
+        let tables = results.results.iter().map(Figure::table).collect::<Vec<_>>().join("\n");
+        let tables = tables.replace("### ", "#### ");
+        blocks.push((BENCHMARKS, "renames", format!("{}.\n\n{tables}", results.machine)));
+        figures.extend(results.results);
+    }
+    if blocks.is_empty() {
+        bail!("there are no results in {}: measure first", from.display());
+    }
+    for (document, name, content) in blocks {
+        let path = root.join(document);
+        let text = fs::read_to_string(&path).with_context(|| format!("cannot read {document}"))?;
+        let made = with_block(&text, name, &content).with_context(|| document.to_owned())?;
+        write(&path, &made)?;
+        println!("{document}: {name}");
+    }
+    for figure in figures {
+        write(&root.join("docs/figures").join(format!("{}.svg", figure.name)), &figure.svg())?;
+        println!("docs/figures/{}.svg", figure.name);
+    }
+    Ok(())
+}
+
+fn write(path: &Path, text: &str) -> Result<()> {
+    fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+}

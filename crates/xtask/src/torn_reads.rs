@@ -1,0 +1,258 @@
+//! `cargo xtask torn-reads`: an S3 client replaces an object again and again while threads open and read its file. Each version is one
+//! number repeated, and no read may give numbers of two versions.
+//!
+//! Scenarios: `bucket` (a bucket that `tenon serve` has in a directory, mounted by path), `path` and `inode` (a mount's own endpoint, the
+//! volume named by path and by inode), `drive` (a bucket on an object drive, mounted by path). A read that gives ESTALE saw that its object
+//! was replaced; it is counted, and is no torn read.
+
+use anyhow::{Context, Result, bail, ensure};
+use std::fs::File;
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use store::s3::{Credentials, S3Buckets, S3Config};
+use store::{Buckets as _, Entropy, ObjectKey, ObjectStore, Payload, PutOptions, SystemClock};
+use tokio::runtime::Runtime;
+
+const USAGE: &str = "usage: cargo xtask torn-reads [--reads N] [--tenon BINARY] [bucket|path|inode|drive]...";
+const SCENARIOS: [&str; 4] = ["bucket", "path", "inode", "drive"];
+const KEY: &str = "tenon-torn-reads";
+const SECRET: &str = "not-a-secret-but-long-enough";
+const BUCKET: &str = "torn";
+const OBJECT: &str = "object";
+const OBJECT_BYTES: usize = 1 << 20;
+/// Programs read in calls of this size: eight for an object.
+const CALL_BYTES: usize = 128 << 10;
+const READERS: usize = 2;
+/// Reads between two replacements, at most.
+const READS_MAX: u64 = 50;
+const ESTALE: i32 = 116;
+
+/// What the readers have seen.
+#[derive(Debug, Default)]
+struct Tally {
+    reads: AtomicU64,
+    replacements: AtomicU64,
+    torn: AtomicU64,
+    stale: AtomicU64,
+    is_over: AtomicBool,
+}
+
+pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<()> {
+    let (mut reads, mut tenon, mut wanted) = (100_000, None, Vec::new());
+    let mut rest = arguments.iter();
+    while let Some(argument) = rest.next() {
+        match argument.as_str() {
+            "--reads" => reads = rest.next().context(USAGE)?.parse().context(USAGE)?,
+            "--tenon" => tenon = Some(PathBuf::from(rest.next().context(USAGE)?)),
+            name if SCENARIOS.contains(&name) => wanted.push(name),
+            _ => bail!(USAGE),
+        }
+    }
+    let tenon = match tenon {
+        Some(tenon) => std::path::absolute(tenon)?,
+        None => crate::bench::build(root)?,
+    };
+    let wanted = if wanted.is_empty() { SCENARIOS.to_vec() } else { wanted };
+    let mut torn = 0;
+    for scenario in wanted {
+        let tally = measure(&tenon, scenario, reads).with_context(|| scenario.to_owned())?;
+        let [reads, replacements, torn_here, stale] =
+            [&tally.reads, &tally.replacements, &tally.torn, &tally.stale]
+                .map(|count| count.load(Ordering::Relaxed));
+        println!(
+            "{scenario}: {reads} reads, {replacements} replacements seen, {torn_here} torn, {stale} ESTALE"
+        );
+        torn += torn_here;
+    }
+    ensure!(torn == 0, "{torn} torn reads");
+    Ok(())
+}
+
+fn measure(tenon: &Path, scenario: &str, reads: u64) -> Result<Tally> {
+    let runtime = Runtime::new()?;
+    let place = Place::new(tenon, scenario)?;
+    let bucket = runtime.block_on(place.bucket())?;
+    runtime.block_on(put(&*bucket, 0))?;
+    place.mount_if_served()?;
+    let (tally, path) = (Tally::default(), place.file());
+    let is_over = || tally.is_over.load(Ordering::Relaxed);
+    std::thread::scope(|scope| {
+        let readers: Vec<_> = (0..READERS).map(|_| scope.spawn(|| read(&path, &tally, reads))).collect();
+        let outcome = (1..).take_while(|_| !is_over()).try_for_each(|number: u64| {
+            runtime.block_on(put(&*bucket, number))?;
+            let until = tally.reads.load(Ordering::Relaxed) + number % READS_MAX;
+            while tally.reads.load(Ordering::Relaxed) < until && !is_over() {
+                std::thread::yield_now();
+            }
+            anyhow::Ok(())
+        });
+        tally.is_over.store(true, Ordering::Relaxed);
+        for reader in readers {
+            reader.join().map_err(|_| anyhow::anyhow!("a reader panicked"))??;
+        }
+        outcome
+    })?;
+    Ok(tally)
+}
+
+async fn put(bucket: &dyn ObjectStore, number: u64) -> Result<()> {
+    let body = number.to_le_bytes().repeat(OBJECT_BYTES / 8);
+    bucket.put(&ObjectKey::try_from(OBJECT)?, Payload::from(body), PutOptions::default()).await?;
+    Ok(())
+}
+
+/// Reads until all readers together have read often enough.
+fn read(path: &Path, tally: &Tally, reads: u64) -> Result<()> {
+    let (mut last, mut bytes) = (None, Vec::with_capacity(OBJECT_BYTES));
+    while !tally.is_over.load(Ordering::Relaxed) {
+        match read_once(path, &mut bytes) {
+            Ok(()) => {}
+            Err(error) if error.raw_os_error() == Some(ESTALE) => {
+                tally.stale.fetch_add(1, Ordering::Relaxed);
+                continue;
+            }
+            Err(error) => {
+                tally.is_over.store(true, Ordering::Relaxed);
+                return Err(error.into());
+            }
+        }
+        let mut words = bytes.chunks_exact(8);
+        let first = words.next().map(<[u8]>::to_vec);
+        let is_whole = bytes.len() == OBJECT_BYTES && words.all(|word| first.as_deref() == Some(word));
+        tally.torn.fetch_add(u64::from(!is_whole), Ordering::Relaxed);
+        tally.replacements.fetch_add(u64::from(last != first), Ordering::Relaxed);
+        last = first;
+        if tally.reads.fetch_add(1, Ordering::Relaxed) + 1 >= reads {
+            tally.is_over.store(true, Ordering::Relaxed);
+        }
+    }
+    Ok(())
+}
+
+fn read_once(path: &Path, bytes: &mut Vec<u8>) -> std::io::Result<()> {
+    let (mut file, mut call) = (File::open(path)?, vec![0; CALL_BYTES]);
+    bytes.clear();
+    loop {
+        match file.read(&mut call)? {
+            0 => return Ok(()),
+            count => bytes.extend_from_slice(&call[..count]),
+        }
+    }
+}
+
+/// A mount, and the endpoint by which its object is replaced.
+struct Place {
+    tenon: PathBuf,
+    folder: tempfile::TempDir,
+    serving: Option<Child>,
+    endpoint: String,
+}
+
+impl Place {
+    fn new(tenon: &Path, scenario: &str) -> Result<Self> {
+        let folder = tempfile::tempdir()?;
+        for name in ["mnt", "home", "run"] {
+            std::fs::create_dir(folder.path().join(name))?;
+        }
+        let users = folder.path().join("users.toml");
+        std::fs::write(&users, format!("[[user]]\naccess_key = \"{KEY}\"\nsecret_key = \"{SECRET}\"\n"))?;
+        std::fs::set_permissions(&users, std::fs::Permissions::from_mode(0o600))?;
+        let mut place = Self { tenon: tenon.to_owned(), folder, serving: None, endpoint: String::new() };
+        match scenario {
+            "bucket" => place.serve("directory")?,
+            "drive" => {
+                place.tenon(&["drive", "format", "drive.img", "--size", "1GiB"])?;
+                let drive = format!("drive://{}", place.folder.path().join("drive.img").display());
+                place.serve(&drive)?;
+            }
+            _ => {
+                let naming = if scenario == "inode" { "inode" } else { "file-path" };
+                place.tenon(&["format", "volume", "--naming", naming])?;
+                let serve = ["--serve", "127.0.0.1:0", "--users", "users.toml", "--directories-as-buckets"];
+                place.tenon(&[&["mount", "volume", "mnt", "--metadata-ttl=0s"][..], &serve].concat())?;
+                let status: serde_json::Value =
+                    serde_json::from_str(&place.tenon(&["status", "mnt", "--json"])?)?;
+                status["endpoint"].as_str().context("no endpoint")?.clone_into(&mut place.endpoint);
+            }
+        }
+        Ok(place)
+    }
+
+    /// Serves a volume until the place is dropped.
+    fn serve(&mut self, volume: &str) -> Result<()> {
+        if !volume.contains("://") {
+            std::fs::create_dir(self.folder.path().join(volume))?;
+        }
+        let mut command =
+            self.command(&["serve", volume, "--listen", "127.0.0.1:0", "--users", "users.toml"]);
+        let serving = self.serving.insert(command.stdout(Stdio::piped()).spawn()?);
+        let mut url = String::new();
+        BufReader::new(serving.stdout.take().context("no output")?).read_line(&mut url)?;
+        url.trim().clone_into(&mut self.endpoint);
+        Ok(())
+    }
+
+    /// Mounts the served bucket.
+    fn mount_if_served(&self) -> Result<()> {
+        if self.serving.is_some() {
+            self.tenon(&["mount", &format!("s3://{BUCKET}"), "mnt", "--metadata-ttl=0s"])?;
+        }
+        Ok(())
+    }
+
+    async fn bucket(&self) -> Result<Arc<dyn ObjectStore>> {
+        let config = S3Config {
+            endpoint: Some(self.endpoint.clone()),
+            region: "us-east-1".to_owned(),
+            credentials: Credentials::new(KEY, SECRET, None)?.into(),
+            ..S3Config::default()
+        };
+        let buckets = S3Buckets::new(config, Arc::new(SystemClock), Arc::new(Entropy::new(1)))?;
+        buckets.create(BUCKET).await?;
+        Ok(buckets.open(BUCKET).await?)
+    }
+
+    fn file(&self) -> PathBuf {
+        let mount = self.folder.path().join("mnt");
+        if self.serving.is_some() { mount.join(OBJECT) } else { mount.join(BUCKET).join(OBJECT) }
+    }
+
+    fn tenon(&self, words: &[&str]) -> Result<String> {
+        let output = self.command(words).output()?;
+        ensure!(output.status.success(), "tenon {words:?}: {}", String::from_utf8_lossy(&output.stderr));
+        Ok(String::from_utf8(output.stdout)?)
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(&self.tenon);
+        command
+            .args(words)
+            .current_dir(self.folder.path())
+            .env("HOME", self.folder.path().join("home"))
+            .env("XDG_RUNTIME_DIR", self.folder.path().join("run"))
+            .env("AWS_ENDPOINT_URL", &self.endpoint)
+            .env("AWS_ACCESS_KEY_ID", KEY)
+            .env("AWS_SECRET_ACCESS_KEY", SECRET)
+            .env("AWS_REGION", "us-east-1");
+        if self.endpoint.is_empty() {
+            command.env_remove("AWS_ENDPOINT_URL");
+        }
+        command
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if let Err(error) = self.tenon(&["umount", "mnt"]) {
+            eprintln!("{error:#}");
+        }
+        if let Some(serving) = &mut self.serving {
+            serving.kill().ok();
+            serving.wait().ok();
+        }
+    }
+}
