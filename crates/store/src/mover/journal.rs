@@ -272,6 +272,10 @@ impl Sink {
                 self.bytes(to);
                 self.precondition(precondition);
             }
+            Target::GivenUp(place) => {
+                self.0.push(2);
+                self.bytes(place);
+            }
         }
     }
 }
@@ -295,6 +299,7 @@ impl Source<'_> {
         match self.byte()? {
             0 => Some(Target::Nowhere),
             1 => Some(Target::Place(self.bytes()?.to_vec(), self.precondition()?)),
+            2 => Some(Target::GivenUp(self.bytes()?.to_vec())),
             _ => None,
         }
     }

@@ -317,7 +317,7 @@ impl Mover {
             moves::Target::Place(to, _) => {
                 Some(Renamed { from: one.from.clone(), to: to.clone(), etag: one.etag.clone() })
             }
-            moves::Target::Nowhere => None,
+            moves::Target::Nowhere | moves::Target::GivenUp(_) => None,
         };
         state.moves.all().filter_map(|(_, one)| renamed(one)).collect()
     }
@@ -501,11 +501,21 @@ impl Mover {
 
     /// Has moved what shows under a key to that key, so that it can be changed there.
     async fn settle(&self, key: &ObjectKey) -> Result<()> {
+        self.clear(key).await?;
         self.vacate(key.as_bytes(), |_| false).await?;
         for there in self.candidates(key) {
             if let Some(number) = there.by {
                 self.move_one(number, &there).await?;
             }
+        }
+        Ok(())
+    }
+
+    /// Has copies that nobody wants deleted at a key.
+    async fn clear(&self, key: &ObjectKey) -> Result<()> {
+        let given_up = self.state().moves.given_up_at(key.as_bytes());
+        for number in given_up {
+            self.carry_out(number).await?;
         }
         Ok(())
     }
@@ -645,6 +655,7 @@ impl ObjectStore for Mover {
             let precondition = self.aliases().condition_there(key, &precondition);
             return self.store.delete(key, precondition).await;
         }
+        self.clear(key).await?;
         'anew: loop {
             for there in self.candidates(key) {
                 match there.by {

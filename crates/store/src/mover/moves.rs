@@ -30,6 +30,8 @@ pub(super) enum Target {
     Place(Vec<u8>, Precondition),
     /// Nowhere: it is to be deleted.
     Nowhere,
+    /// Nowhere, after an attempt of unknown outcome to copy it to this place: a copy of it there is to be deleted too.
+    GivenUp(Vec<u8>),
 }
 
 /// One step of the journal.
@@ -75,6 +77,8 @@ pub(super) struct Moves {
     objects: BTreeMap<Vec<u8>, u64>,
     trees: BTreeMap<Vec<u8>, u64>,
     by_target: BTreeMap<(Vec<u8>, u64), ()>,
+    /// Places where copies may lie that nobody wants any more, and the moves that delete them.
+    given_up: BTreeSet<(Vec<u8>, u64)>,
     /// Moves of one object that nobody has tried to carry out: it lies where it lay.
     untried: BTreeSet<u64>,
     /// Moves from a place to which an earlier one may have copied, before both were renamed to another.
@@ -113,21 +117,15 @@ impl Moves {
                 }
                 let starts = if one.is_tree { &mut self.trees } else { &mut self.objects };
                 starts.insert(one.from.clone(), number);
-                if let Target::Place(to, _) = &one.to {
-                    self.by_target.insert((to.clone(), number), ());
-                }
+                self.heads_for(number, &one.to);
                 self.all.insert(number, one);
                 self.next = self.next.max(number + 1);
             }
             Step::Retarget { number, to } => {
                 let Some(one) = self.all.get_mut(&number) else { return };
-                if let Target::Place(old, _) = &one.to {
-                    self.by_target.remove(&(old.clone(), number));
-                }
-                if let Target::Place(new, _) = &to {
-                    self.by_target.insert((new.clone(), number), ());
-                }
-                one.to = to;
+                let old = std::mem::replace(&mut one.to, to.clone());
+                self.heads_no_more_for(number, old);
+                self.heads_for(number, &to);
             }
             Step::Done { number } => {
                 self.next = self.next.max(number + 1);
@@ -138,11 +136,51 @@ impl Moves {
                 if starts.get(&one.from) == Some(&number) {
                     starts.remove(&one.from);
                 }
-                if let Target::Place(to, _) = one.to {
-                    self.by_target.remove(&(to, number));
-                }
+                self.heads_no_more_for(number, one.to);
             }
         }
+    }
+
+    fn heads_for(&mut self, number: u64, to: &Target) {
+        match to {
+            Target::Place(to, _) => {
+                self.by_target.insert((to.clone(), number), ());
+            }
+            Target::GivenUp(place) => {
+                self.given_up.insert((place.clone(), number));
+            }
+            Target::Nowhere => {}
+        }
+    }
+
+    fn heads_no_more_for(&mut self, number: u64, to: Target) {
+        match to {
+            Target::Place(to, _) => {
+                self.by_target.remove(&(to, number));
+            }
+            Target::GivenUp(place) => {
+                self.given_up.remove(&(place, number));
+            }
+            Target::Nowhere => {}
+        }
+    }
+
+    /// Moves that delete copies nobody wants at a place, or below it if it ends in `/`.
+    pub(super) fn given_up_at(&self, place: &[u8]) -> Vec<u64> {
+        let is_there =
+            |other: &[u8]| if place.ends_with(b"/") { other.starts_with(place) } else { other == place };
+        let from = self.given_up.range((place.to_vec(), 0)..);
+        from.take_while(|(other, _)| is_there(other)).map(|(_, number)| *number).collect()
+    }
+
+    /// Moves that delete copies nobody wants where a move takes things from or to.
+    pub(super) fn given_up_around(&self, number: u64) -> Vec<u64> {
+        let Some(Move { from, to: Target::Place(to, _), .. }) = self.all.get(&number) else {
+            return Vec::new();
+        };
+        let [mut at_from, at_to] = [from, to].map(|place| self.given_up_at(place));
+        at_from.extend(at_to);
+        at_from
     }
 
     /// Whether what a move of one object finds may be a copy of what an earlier one brings to the same place.
@@ -192,7 +230,9 @@ impl Moves {
         let is_replaced =
             |number| self.plain(number).and_then(Move::replaced).is_some_and(|etag| *etag == object.etag);
         let stays = self.shows(text) || self.owner(text).is_some_and(|number| number >= before);
-        stays && !self.targeting(text).take_while(|number| *number < before).any(is_replaced)
+        stays
+            && self.given_up_at(text).is_empty()
+            && !self.targeting(text).take_while(|number| *number < before).any(is_replaced)
     }
 
     /// Whether what lies under a key shows there.
@@ -215,7 +255,7 @@ impl Moves {
         numbers.sort_unstable();
         let lies = |number: &u64| self.source(*number, text);
         let mut found: Vec<_> = numbers.iter().filter_map(lies).collect();
-        if self.owner(text).is_none() {
+        if self.owner(text).is_none() && self.given_up_at(text).is_empty() {
             let replaced = self.targeting(text).find_map(|number| self.plain(number)?.replaced().cloned());
             found.push(Candidate { key: key.clone(), by: None, etag: None, replaced });
         }
@@ -269,9 +309,14 @@ impl Moves {
             let Some(number) = there.by else { continue };
             if let Some(Target::Place(_, replaced)) = self.plain(number).map(|one| &one.to) {
                 at_target = replaced.clone();
-                plan.steps.push(Step::Retarget { number, to: Target::Nowhere });
+                let gone = match self.untried.contains(&number) {
+                    true => Target::Nowhere,
+                    false => Target::GivenUp(to.as_bytes().to_vec()),
+                };
+                plan.steps.push(Step::Retarget { number, to: gone });
             } else {
-                plan.begin(Move::of_object(&there.key, None, Target::Nowhere));
+                let gone = Target::GivenUp(to.as_bytes().to_vec());
+                plan.begin(Move::of_object(&there.key, None, gone));
             }
         }
         let is_surely_on_its_way =

@@ -108,6 +108,11 @@ impl Mover {
         let _running = self.running.claim(&number).await;
         let Some(one) = self.state().moves.get(number).cloned() else { return Ok(()) };
         self.make_safe().await?;
+        // Copies that nobody wants would be taken for somebody else's objects.
+        let given_up = self.state().moves.given_up_around(number);
+        for number in given_up {
+            Box::pin(self.carry_out(number)).await?;
+        }
         match one.is_tree {
             true => self.move_tree(number, &one).await?,
             false => {
@@ -217,8 +222,10 @@ impl Mover {
                     None => return Ok(()),
                 },
             };
-            let Target::Place(to, precondition) = &one.to else {
-                return self.delete_moved(&source.object).await;
+            let (to, precondition) = match &one.to {
+                Target::Place(to, precondition) => (to, precondition),
+                Target::Nowhere => return self.delete_moved(&source.object).await,
+                Target::GivenUp(place) => return self.delete_with_copy(&source.object, place).await,
             };
             let Ok(to) = ObjectKey::new(to.clone()) else { return Ok(()) };
             if let Some(copied) = self.copy_to(&source, &to, precondition).await? {
@@ -390,11 +397,15 @@ impl Mover {
         else {
             return Ok(None);
         };
-        let theirs = self.store.find(to).await?;
-        let Some(theirs) = theirs.filter(|theirs| !(is_marker(&ours) && is_marker(theirs))) else {
-            // What was to be replaced has gone, or says no more than ours does.
-            self.copy_if(source, to, Precondition::None).await?;
-            return Ok(Some(Copied::new(source, to, None)));
+        let theirs = match self.store.find(to).await? {
+            // What was to be replaced has gone.
+            None => return self.copy_unless_changed(source, to, Precondition::Absent).await,
+            // It says no more than ours does.
+            Some(theirs) if is_marker(&ours) && is_marker(&theirs) => {
+                let precondition = Precondition::Matches(theirs.object.etag);
+                return self.copy_unless_changed(source, to, precondition).await;
+            }
+            Some(theirs) => theirs,
         };
         if self.is_copy(&ours, &theirs).await? {
             self.has_moved(from, theirs.object);
@@ -404,6 +415,20 @@ impl Mover {
             // Ours was changed meanwhile, or theirs again.
             Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)) => Ok(None),
             settled => settled.map(Some),
+        }
+    }
+
+    /// As [`Mover::copy_if`]; `None` if what lies at either place has changed meanwhile.
+    async fn copy_unless_changed(
+        &self,
+        source: &Source,
+        to: &ObjectKey,
+        precondition: Precondition,
+    ) -> Result<Option<Copied>> {
+        match self.copy_if(source, to, precondition).await {
+            Ok(_) => Ok(Some(Copied::new(source, to, None))),
+            Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)) => Ok(None),
+            Err(error) => Err(error),
         }
     }
 
@@ -519,6 +544,19 @@ impl Mover {
                 self.told.fetch_add(1, Ordering::AcqRel);
             });
         }
+    }
+
+    /// Deletes an object and the copy of it that an attempt of unknown outcome may have made.
+    async fn delete_with_copy(&self, object: &ObjectRef, copied_to: &[u8]) -> Result<()> {
+        if let Ok(to) = ObjectKey::new(copied_to.to_vec())
+            && let Some(ours) = self.store.find(&object.key).await?
+            && ours.object.etag == object.etag
+            && let Some(copy) = self.store.find(&to).await?
+            && self.is_copy(&ours, &copy).await?
+        {
+            self.delete_moved(&copy.object).await?;
+        }
+        self.delete_moved(object).await
     }
 
     /// Deletes what has moved, unless somebody has stored something new there.
