@@ -146,10 +146,16 @@ async fn zones_are_cleaned_where_that_wins_something_and_not_else() {
     let info = drive.info();
     assert!(info.pack_zones >= 5 && info.pack_live_bytes == 3_000_000, "{info:?}");
     written(&device);
-    for _ in 0..20 {
+    // On a busy machine the puts came in small frames, and a zone or two may be won.
+    for round in 0.. {
         drive.maintain().await.unwrap();
+        if written(&device) == 0 {
+            break;
+        }
+        assert!(round < info.pack_zones, "{:?}", drive.info());
     }
-    assert!(written(&device) < info.zone_bytes);
+    drive.close().await.unwrap();
+    let info = drive.info();
     for some in small[..5000].chunks(250) {
         try_join_all(some.iter().map(|name| store.delete(name, Precondition::None))).await.unwrap();
     }

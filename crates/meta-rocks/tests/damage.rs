@@ -1,6 +1,6 @@
 //! Damage is found and said; what must not be opened is not.
 
-use crate::fixture::{damage, image, largest, open, options, put, table};
+use crate::fixture::{damage, image, largest, open, options, put, table, try_open};
 use meta::{Commit, Engine, EngineError, Reader, schema};
 use meta_rocks::{OpenError, RocksEngine};
 use std::fs;
@@ -25,7 +25,7 @@ fn is_corrupt(error: &OpenError) -> bool {
 }
 
 fn refusal(path: &Path) -> OpenError {
-    RocksEngine::open(path, options()).unwrap_err()
+    try_open(path).unwrap_err()
 }
 
 #[test]
@@ -118,7 +118,7 @@ fn a_newer_format_is_refused_by_name() {
 fn a_directory_is_open_once() {
     let folder = tempfile::tempdir().unwrap();
     let engine = open(folder.path());
-    let error = refusal(folder.path());
+    let error = RocksEngine::open(folder.path(), options()).unwrap_err();
     assert!(matches!(error, OpenError::InUse(_)), "{error}");
     engine.commit(put("k", "v")).unwrap();
     drop(engine);

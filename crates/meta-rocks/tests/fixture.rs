@@ -21,12 +21,17 @@ pub(crate) fn options() -> RocksOptions {
     RocksOptions { log_cap: WHOLE_LOG, sync_interval: Duration::from_secs(3600), ..RocksOptions::default() }
 }
 
-/// A child of another test that is between fork and exec holds every lock of this process for a moment.
 pub(crate) fn open(path: &Path) -> RocksEngine {
+    try_open(path).unwrap()
+}
+
+/// Opens an engine that nothing else uses. Its lock may still be held for a moment: a child that another test starts has a
+/// copy of every open file until it runs its program.
+pub(crate) fn try_open(path: &Path) -> Result<RocksEngine, OpenError> {
     for _ in 0..100 {
         match RocksEngine::open(path, options()) {
             Err(OpenError::InUse(_)) => std::thread::sleep(Duration::from_millis(20)),
-            opened => return opened.unwrap(),
+            opened => return opened,
         }
     }
     panic!("{} stays in use", path.display());
