@@ -1,6 +1,7 @@
 //! Renames that return at once, and the objects that follow.
 
 mod arriving;
+mod unheard;
 
 use bytes::Bytes;
 use futures_util::TryStreamExt as _;
@@ -273,82 +274,6 @@ async fn what_replaced_its_equal_is_not_taken_for_it() {
     assert_eq!(contents(&*mover).await, expected(&[("f", "same")]), "it is there all the time");
     mover.arrived().await;
     assert_eq!(contents(&bucket).await, expected(&[("f", "same")]));
-}
-
-/// A copy whose answer was lost stayed where nothing was renamed to any more (world 497 of both sides).
-#[tokio::test(start_paused = true)]
-async fn a_copy_that_nobody_heard_of_does_not_stay_where_it_is_renamed_from() {
-    let world = World::new();
-    let a = world.put("a", "one").await;
-    world.faults.add(Rule::new(Fault::lost_reply()).on(Operation::Copy));
-    let b = world.rename(&a, "b", Precondition::Absent).await.unwrap();
-    world.mover.rests().await;
-    assert_eq!(contents(&world.memory).await, expected(&[("a", "one"), ("b", "one")]));
-    world.rename(&b, "c", Precondition::Absent).await.unwrap();
-    assert_eq!(contents(&*world.mover).await, expected(&[("c", "one")]));
-    world.mover.arrived().await;
-    assert_eq!(contents(&world.memory).await, expected(&[("c", "one")]));
-}
-
-/// A copy whose answer was lost was taken for somebody else's when another object was renamed to its place: the newer one
-/// went to lost and found (world of files 2010891).
-#[tokio::test(start_paused = true)]
-async fn a_copy_that_nobody_heard_of_is_not_taken_for_somebody_elses() {
-    let mut world = World::new();
-    for has_crashed in [false, true] {
-        let (older, newer) = (world.put("older", "one").await, world.put("newer", "two").await);
-        let before = world.put("place", "zero").await;
-        world.faults.add(Rule::new(Fault::lost_reply()).on(Operation::Copy));
-        let at_target = Precondition::Matches(before.etag);
-        let older = world.rename(&older, "place", at_target).await.unwrap();
-        world.mover.rests().await;
-        assert_eq!(contents(&world.memory).await["place"], "one");
-        world.rename(&newer, "place", Precondition::Matches(older.etag)).await.unwrap();
-        if has_crashed {
-            world.reopen();
-        }
-        assert_eq!(contents(&*world.mover).await, expected(&[("place", "two")]));
-        world.mover.arrived().await;
-        assert_eq!(contents(&world.memory).await, expected(&[("place", "two")]));
-    }
-}
-
-/// The same of an object whose directory was renamed; and nothing shows of the copy once its place is free again.
-#[tokio::test(start_paused = true)]
-async fn a_copy_that_nobody_heard_of_does_not_show_in_a_renamed_directory() {
-    let world = World::new();
-    world.put("from/a", "one").await;
-    let newer = world.put("newer", "two").await;
-    world.faults.add(Rule::new(Fault::lost_reply()).on(Operation::Copy));
-    world.rename_tree("from/", "to/").await;
-    world.mover.rests().await;
-    assert_eq!(contents(&world.memory).await["to/a"], "one");
-    let newer = world.rename(&newer, "to/a", Precondition::None).await.unwrap();
-    assert_eq!(contents(&*world.mover).await, expected(&[("to/a", "two")]));
-    world.rename(&newer, "c", Precondition::Absent).await.unwrap();
-    assert_eq!(contents(&*world.mover).await, expected(&[("c", "two")]));
-    world.mover.arrived().await;
-    assert_eq!(contents(&world.memory).await, expected(&[("c", "two")]));
-}
-
-/// Somebody else replaced an object while it was compared with its copy, and who wrote to the new name was told that
-/// this one had changed (world 1070 of both sides).
-#[tokio::test(start_paused = true)]
-async fn what_is_replaced_while_it_is_compared_is_somebody_elses() {
-    let world = World::new();
-    let a = world.put("a", "ours").await;
-    world.faults.add(Rule::new(Fault::lost_reply()).on(Operation::Copy));
-    world.faults.add(Rule::new(Fault::Stall).on(Operation::Get).at(&key("a")));
-    world.rename(&a, "b", Precondition::Absent).await.unwrap();
-    world.mover.rests().await;
-    let mover = world.mover.clone();
-    let written = tokio::spawn(async move { put(&*mover, "b", "newer").await });
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    put(&world.memory, "a", "theirs").await;
-    world.faults.release();
-    written.await.unwrap();
-    world.mover.arrived().await;
-    assert_eq!(contents(&world.memory).await, expected(&[("a", "theirs"), ("b", "newer")]));
 }
 
 /// What had arrived and could then not be deleted had two tags for ever, one here and one in the bucket (world 1010 of both
