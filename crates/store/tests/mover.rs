@@ -284,12 +284,8 @@ async fn what_could_not_be_deleted_on_its_way_is_known_by_its_own_tag() {
     let told: Arc<Mutex<Vec<ObjectKey>>> = Arc::default();
     let hears = told.clone();
     world.mover.kept_by(Keeper {
-        make_safe: Box::new(|| Box::pin(std::future::ready(Ok(())))),
-        knows: Box::new(|_, _| false),
         has_arrived: Box::new(move |key, _, _| hears.lock().unwrap().push(key.clone())),
-        has_left: Box::new(|_| {}),
-        is_void: Box::new(|_, _| {}),
-        judge: theirs_goes(Arc::default()),
+        ..keeper()
     });
     let a = world.put("a", "one").await;
     world.faults.add(Rule::new(Fault::unavailable()).on(Operation::Delete).at(&key("a")).times(2));
@@ -421,11 +417,7 @@ async fn nothing_moves_before_what_must_be_safe_is() {
             };
             Box::pin(std::future::ready(outcome))
         }),
-        knows: Box::new(|_, _| false),
-        has_arrived: Box::new(|_, _, _| {}),
-        has_left: Box::new(|_| {}),
-        is_void: Box::new(|_, _| {}),
-        judge: theirs_goes(Arc::default()),
+        ..keeper()
     });
     let a = world.put("a", "one").await;
     world.rename(&a, "b", Precondition::Absent).await.unwrap();
@@ -435,6 +427,18 @@ async fn nothing_moves_before_what_must_be_safe_is() {
     is_safe.store(true, std::sync::atomic::Ordering::SeqCst);
     world.mover.arrived().await;
     assert_eq!(contents(&world.memory).await, expected(&[("b", "one")]));
+}
+
+/// A keeper that knows no object and hears nothing, and for whom moves are safe at any time.
+fn keeper() -> Keeper {
+    Keeper {
+        make_safe: Box::new(|| Box::pin(std::future::ready(Ok(())))),
+        knows: Box::new(|_, _| false),
+        has_arrived: Box::new(|_, _, _| {}),
+        has_left: Box::new(|_| {}),
+        is_void: Box::new(|_, _| {}),
+        judge: theirs_goes(Arc::default()),
+    }
 }
 
 /// Notes what it hears.
@@ -454,14 +458,7 @@ fn theirs_goes(noted: Arc<Mutex<Vec<Outcome>>>) -> Judge {
 async fn what_met_another_object_is_settled_once() {
     let world = World::new();
     let noted = Arc::<Mutex<Vec<Outcome>>>::default();
-    world.mover.kept_by(Keeper {
-        make_safe: Box::new(|| Box::pin(std::future::ready(Ok(())))),
-        knows: Box::new(|_, _| false),
-        has_arrived: Box::new(|_, _, _| {}),
-        has_left: Box::new(|_| {}),
-        is_void: Box::new(|_, _| {}),
-        judge: theirs_goes(noted.clone()),
-    });
+    world.mover.kept_by(Keeper { judge: theirs_goes(noted.clone()), ..keeper() });
     let a = world.put("a", "ours").await;
     world.put("d/x", "ours too").await;
     world.faults.set_down(true);
@@ -634,14 +631,7 @@ async fn who_waits_for_a_rename_that_came_to_nothing_has_no_conflict() {
         let mover =
             Mover::open(&dir.path().join("moves"), bucket, options, Arc::new(Entropy::new(1))).unwrap();
         let noted = Arc::default();
-        mover.kept_by(Keeper {
-            make_safe: Box::new(|| Box::pin(std::future::ready(Ok(())))),
-            knows: Box::new(|_, _| false),
-            has_arrived: Box::new(|_, _, _| {}),
-            has_left: Box::new(|_| {}),
-            is_void: Box::new(|_, _| {}),
-            judge: theirs_goes(Arc::clone(&noted)),
-        });
+        mover.kept_by(Keeper { judge: theirs_goes(Arc::clone(&noted)), ..keeper() });
         let from = put(&*mover, "from", "ours").await;
         mover
             .rename_object(&from, &key("to"), &Precondition::Absent, false, |_| Ok::<_, StoreError>(()))

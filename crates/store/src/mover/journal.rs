@@ -79,6 +79,8 @@ impl Journal {
     /// Takes back what was appended after `end`, which nobody was told of.
     pub(super) fn cut(&mut self, end: u64) -> io::Result<()> {
         self.file.set_len(end)?;
+        self.appended -= self.end - end;
+        self.synced = self.synced.min(self.appended);
         self.end = end;
         Ok(())
     }
@@ -342,6 +344,28 @@ mod tests {
         journal.append(&[Step::Done { number: 0 }]).unwrap();
         drop(journal);
         assert_eq!(found(&Journal::open(&path).unwrap().1), all[1..all.len() - 1]);
+    }
+
+    /// What was synced counted as unsynced once a rename had failed.
+    #[test]
+    fn what_is_taken_back_is_not_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut journal, moves) = Journal::open(&dir.path().join("moves")).unwrap();
+        let steps = renamed(&moves, "a", "b");
+        journal.append(&steps).unwrap();
+        journal.has_synced(journal.appended());
+        let end = journal.end();
+        for is_synced in [false, true] {
+            journal.append(&steps).unwrap();
+            if is_synced {
+                journal.has_synced(journal.appended());
+            }
+            journal.cut(end).unwrap();
+            assert_eq!(journal.synced_bytes(), end);
+            assert!(journal.unsynced().unwrap().is_none());
+        }
+        journal.append(&steps).unwrap();
+        assert_eq!(journal.synced_bytes(), end);
     }
 
     /// A flipped byte in the middle of the journal cut off every later rename: their objects had their old names again.

@@ -32,11 +32,15 @@ impl Mover {
         }
         let mut scan = Scan::new(request, PAGE_ENTRIES_MAX)?;
         loop {
-            let mut stretches = Vec::new();
+            let (mut stretches, mut doubles) = (Vec::new(), Vec::new());
             for number in &numbers {
-                stretches.extend(self.stretch_of(*number, &scan).await?);
+                let is_double = self.state().moves.is_double(*number);
+                let stretch = self.stretch_of(*number, &scan).await?;
+                if is_double { &mut doubles } else { &mut stretches }.extend(stretch);
             }
             stretches.push(self.stretch_there(&scan, before).await?);
+            // The copy of an attempt that nobody heard of shows only where nothing else has arrived.
+            stretches.append(&mut doubles);
             let up_to = stretches.iter().filter_map(|stretch| stretch.up_to.clone()).min();
             let mut entries = BTreeMap::new();
             for stretch in stretches.into_iter().rev() {

@@ -547,7 +547,8 @@ impl Mover {
         attempt: impl Fn(Candidate) -> F,
     ) -> Result<T> {
         let mut missed = StoreError::NotFound(key.clone());
-        for there in self.candidates(key) {
+        let places = self.state().moves.lookup_order(key);
+        for there in places {
             match attempt(there).await {
                 Err(StoreError::NotFound(_)) => {}
                 // Something else is there, or it has another tag at the next place.

@@ -262,6 +262,19 @@ impl Moves {
         found
     }
 
+    /// The places to look at for what shows under a key, in this order. Where an earlier move has arrived, a later one may
+    /// still have the copy of an attempt that nobody heard of: the key itself is looked at before that, and once more after it.
+    pub(super) fn lookup_order(&self, key: &ObjectKey) -> Vec<Candidate> {
+        let mut places = self.candidates(key);
+        let first_double = places.iter().position(|there| there.by.is_some_and(|by| self.is_double(by)));
+        if let Some(at) = first_double
+            && let Some(itself) = places.last().filter(|there| there.by.is_none()).cloned()
+        {
+            places.insert(at, itself);
+        }
+        places
+    }
+
     /// The place that a move would have what shows at `text` from.
     fn source(&self, number: u64, text: &[u8]) -> Option<Candidate> {
         let one = self.all.get(&number)?;

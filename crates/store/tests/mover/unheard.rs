@@ -1,9 +1,10 @@
 //! Copies whose answer was lost: the mover knows them when it meets them.
 
-use super::{World, contents, expected, key, put};
+use super::{World, contents, expected, keeper, key, put};
 use std::time::Duration;
-use store::Precondition;
+use store::mover::Keeper;
 use store::wrap::{Fault, Operation, Rule};
+use store::{ObjectStore as _, Precondition};
 
 /// A copy whose answer was lost stayed where nothing was renamed to any more (world 497 of both sides).
 #[tokio::test(start_paused = true)]
@@ -59,6 +60,28 @@ async fn a_copy_that_nobody_heard_of_does_not_show_in_a_renamed_directory() {
     assert_eq!(contents(&*world.mover).await, expected(&[("c", "two")]));
     world.mover.arrived().await;
     assert_eq!(contents(&world.memory).await, expected(&[("c", "two")]));
+}
+
+/// While the mover compared what had arrived with an older copy of it, it showed that copy, which has another tag: its file
+/// was taken for another client's and lost its mode (world of files 2010510).
+#[tokio::test(start_paused = true)]
+async fn a_copy_that_nobody_heard_of_does_not_show_where_its_object_has_arrived() {
+    let world = World::new();
+    // As a volume does, which knows its objects by their headers.
+    world.mover.kept_by(Keeper { knows: Box::new(|_, _| true), ..keeper() });
+    let a = world.put("a", "one").await;
+    world.faults.add(Rule::new(Fault::lost_reply()).on(Operation::Copy));
+    let b = world.rename(&a, "b", Precondition::Absent).await.unwrap();
+    world.mover.rests().await;
+    world.faults.add(Rule::new(Fault::Stall).on(Operation::Get).at(&key("b")));
+    world.rename(&b, "c", Precondition::Absent).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let arrived = world.memory.head(&key("c")).await.unwrap().object.etag;
+    assert_eq!(world.mover.head(&key("c")).await.unwrap().object.etag, arrived);
+    assert_eq!(contents(&*world.mover).await, expected(&[("c", "one")]));
+    world.faults.release();
+    world.mover.arrived().await;
+    assert_eq!(contents(&world.memory).await, expected(&[("c", "one")]));
 }
 
 /// Somebody else replaced an object while it was compared with its copy, and who wrote to the new name was told that
