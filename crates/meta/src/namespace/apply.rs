@@ -51,7 +51,7 @@ pub fn apply(txn: &mut impl Txn, ctx: &Ctx, op: &Op) -> Result<Applied, FsError>
         }
         Op::Evict { parent, name } => foreign::evict(txn, *parent, name),
         Op::SetQuota { dir, limits } => quota::set(txn, *dir, *limits),
-        Op::AwaitExport { ino } => export::wait(txn, *ino),
+        Op::AwaitExport { ino } => export::wait(txn, ctx, *ino),
         Op::Exported { ino, change } => export::done(txn, *ino, *change),
         Op::Purge { ino } => unlink::purge(txn, *ino),
     }
