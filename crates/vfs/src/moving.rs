@@ -88,8 +88,14 @@ impl Filesystem {
 
     /// An object that was renamed is gone from its old key: who looked there before saw what has left.
     fn has_left(&self, key: &ObjectKey) -> Result<()> {
-        if let Some(Known { dir, next: Some(name), is_last: true }) = self.known_way(key)? {
-            drop(self.changes.begin(dir, &name));
+        let Some(Known { dir, next: Some(name), is_last: true }) = self.known_way(key)? else {
+            return Ok(());
+        };
+        drop(self.changes.begin(dir, &name));
+        // A file that was being made there when the last mount died is gone, as only a look from now on shows.
+        let local = self.names.lookup(dir, &self.shown_name(dir, &name)?)?;
+        if local.is_some_and(|local| local.object().is_none() && !self.is_open(local.ino)) {
+            self.directories.get(dir).forget();
         }
         Ok(())
     }

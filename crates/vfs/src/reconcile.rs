@@ -490,7 +490,7 @@ impl Filesystem {
         }
     }
 
-    fn is_open(&self, ino: Ino) -> bool {
+    pub(crate) fn is_open(&self, ino: Ino) -> bool {
         self.files.get(ino).is_some()
     }
 

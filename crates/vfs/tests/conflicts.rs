@@ -2,6 +2,7 @@
 
 use crate::world::{Bucket, CALLER, MIB, World, errno, pattern};
 use store::wrap::{Fault, Operation, Rule};
+use store::{ObjectKey, StoreError};
 use vfs::{Changes, Conflict, ConflictPolicy, Handle, Keep};
 
 use ConflictPolicy::{BucketWins, Fail, FileWins, KeepBoth};
@@ -264,6 +265,27 @@ async fn s55_a_side_that_has_changed_since_is_not_thrown_away() {
         world.expire();
         assert_eq!(world.read_file("dir/file.txt").await.unwrap(), b"newer");
         world.assert_healthy().await;
+    }
+}
+
+/// A request that was carried out twice met its own object the second time: `close` failed with EEXIST, and who closed once
+/// more stored the file over what the other client had done (world of both sides 2001201).
+#[tokio::test]
+async fn s52_what_is_kept_may_arrive_twice() {
+    for written in [Written::Memory, Written::Edit, Written::Append, Written::Cut] {
+        let world = world(BucketWins).await;
+        let (handle, ours) = dirty(&world, written).await;
+        overtake(&world, true).await;
+        for operation in [Operation::Put, Operation::Complete] {
+            let is_there = || StoreError::PreconditionFailed(ObjectKey::new("lost").unwrap());
+            world.bucket.faults.add(Rule::new(Fault::After(is_there)).on(operation).below(b"lost+found/"));
+        }
+        assert_eq!(errno(world.close(handle).await), libc::ESTALE, "{written:?}");
+        let struck =
+            world.bucket.faults.struck(Operation::Put) + world.bucket.faults.struck(Operation::Complete);
+        assert_eq!(struck, 1, "{written:?}");
+        assert_eq!(bytes(&world, only(&world).file.as_ref()).await.unwrap(), ours, "{written:?}");
+        assert_eq!(below(&world, "lost+found/").await.len(), 1, "{written:?}");
     }
 }
 

@@ -324,13 +324,31 @@ impl Filesystem {
         if let Dirty::Stream(stream) = work {
             return self.keep_stream(stream, inode, there).await;
         }
-        let kept = self.upload(work, there, described, Precondition::Absent).await;
+        let kept = self.upload_new(work, inode, there, described).await;
         match (kept, &mut *work) {
             (Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)), Dirty::Local(local)) => {
                 local.lose_base();
-                Ok(self.upload(work, there, described, Precondition::Absent).await?)
+                Ok(self.upload_new(work, inode, there, described).await?)
             }
             (kept, _) => Ok(kept?),
+        }
+    }
+
+    /// Stores our bytes under a new key. A request that was carried out twice finds the bytes of the first time there.
+    async fn upload_new(
+        &self,
+        work: &mut Dirty,
+        inode: &Inode,
+        there: &ObjectKey,
+        described: &Described,
+    ) -> Result<ObjectRef, StoreError> {
+        match self.upload(work, there, described, Precondition::Absent).await {
+            Err(error @ StoreError::PreconditionFailed(_)) => {
+                let size_bytes = work.size_bytes().unwrap_or(inode.size_bytes);
+                let stored = self.already_stored(there, &described.attributes, size_bytes).await?;
+                stored.ok_or(error)
+            }
+            stored => stored,
         }
     }
 
