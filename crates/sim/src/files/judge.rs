@@ -4,6 +4,7 @@ use super::machine::Loss;
 use super::model::{Effect, Kind, Model, Names, Node, NodeId};
 use bytes::Bytes;
 use std::collections::BTreeMap;
+use store::names;
 use vfs::Ino;
 
 /// What was seen under a path.
@@ -80,8 +81,10 @@ impl May<'_> {
     fn be_by_path(&self, sight: &Sight) -> Result<Found, String> {
         let mut found = Found::new();
         for (path, seen) in sight {
-            let mut nodes: Vec<NodeId> =
-                self.states.iter().rev().filter_map(|names| names.get(path).copied()).collect();
+            let mut nodes = self.nodes_at(path);
+            if let Some(plain) = self.taken_by_directory(path, sight) {
+                nodes.extend(self.nodes_at(&plain));
+            }
             // Of two that look the same, the one whose number it is.
             nodes.sort_by_key(|node| self.model.nodes[*node].ino != Some(seen.ino));
             let is = |node: &&NodeId| self.is_node(path, **node, seen).is_ok();
@@ -93,6 +96,19 @@ impl May<'_> {
         self.all_paths_are(sight)?;
         self.all_nodes_are(sight)?;
         Ok(found)
+    }
+
+    /// The nodes that a path led to, the latest first.
+    fn nodes_at(&self, path: &str) -> Vec<NodeId> {
+        self.states.iter().rev().filter_map(|names| names.get(path).copied()).collect()
+    }
+
+    /// The plain path of a file that shows beside the directory which has its name.
+    fn taken_by_directory(&self, path: &str, sight: &Sight) -> Option<String> {
+        let (dir, name) = split(path);
+        let plain = std::str::from_utf8(names::plain(name.as_bytes())?).ok()?;
+        let plain = format!("{dir}{plain}");
+        sight.get(&plain).is_some_and(|seen| seen.kind == Kind::Directory).then_some(plain)
     }
 
     fn stranger(&self, path: &str, nodes: &[NodeId], seen: &Seen) -> String {
@@ -121,8 +137,10 @@ impl May<'_> {
         let Some(first) = self.states.first() else { return Ok(()) };
         for (path, node) in *first {
             let is_always = self.states.iter().all(|names| names.values().any(|named| named == node));
-            let is_at =
-                |path: &String| sight.get(path).is_some_and(|seen| self.is_node(path, *node, seen).is_ok());
+            let is_at = |path: &String| {
+                let found = [sight.get(path), sight.get(&beside(path))];
+                found.into_iter().flatten().any(|seen| self.is_node(path, *node, seen).is_ok())
+            };
             let is_found = || {
                 let names = self.states.iter().flat_map(|names| names.iter());
                 names.filter(|(_, named)| *named == node).any(|(path, _)| is_at(path))
@@ -203,6 +221,17 @@ pub(super) fn now<T>(model: &Model, judge: impl FnOnce(&May<'_>) -> T) -> T {
         may_be_implicit: false,
         is_optional: &|_| false,
     })
+}
+
+/// The directory of a path, up to its last `/`, and the name in it.
+fn split(path: &str) -> (&str, &str) {
+    path.split_at(path.rfind('/').map_or(0, |at| at + 1))
+}
+
+/// Where a file shows whose name a directory has.
+fn beside(path: &str) -> String {
+    let (dir, name) = split(path);
+    format!("{dir}{}", String::from_utf8_lossy(&names::beside(name.as_bytes())))
 }
 
 /// Bytes for people: how many, and their beginnings where they change.
