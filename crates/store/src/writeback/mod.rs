@@ -434,15 +434,24 @@ impl ObjectStore for Writeback {
         if options.version.is_some() {
             return Err(StoreError::NotFound(key.clone()));
         }
-        if options.if_match.is_some_and(|wanted| wanted != waiting.described.etag) {
+        let is_conditional = options.if_match.is_some();
+        if options.if_match.as_ref().is_some_and(|wanted| *wanted != waiting.described.etag) {
             return Err(StoreError::PreconditionFailed(key.clone()));
         }
         let size = waiting.size_bytes();
-        let range = match options.range {
+        let range = match options.range.clone() {
             Some(range) => byte_range::within(key, range, size)?,
             None => 0..size,
         };
-        let body = self.read(slice(&waiting.pieces, &range)).await?;
+        let body = match self.read(slice(&waiting.pieces, &range)).await {
+            // Somebody else stored another object under the key, and this is only other attributes for the one before.
+            Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_))
+                if !is_conditional && waiting.is_all_of(key) =>
+            {
+                return self.get_there(key, options).await;
+            }
+            body => body?,
+        };
         let body = body.inspect(move |_| {
             let _until_it_is_read = &held;
         });

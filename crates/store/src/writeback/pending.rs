@@ -79,6 +79,11 @@ impl Waiting {
         ObjectMeta { object, size_bytes: self.size_bytes(), attributes, tag_count }
     }
 
+    /// Whether it is what the bucket has under this key, with other attributes.
+    pub(super) fn is_all_of(&self, key: &ObjectKey) -> bool {
+        self.pieces.iter().all(|piece| matches!(piece, Piece::There(object, _) if object.key == *key))
+    }
+
     /// The objects of the bucket that it is made of.
     pub(super) fn sources(&self) -> HashSet<ObjectKey> {
         let there = self.pieces.iter().filter_map(|piece| match piece {

@@ -8,7 +8,10 @@ use std::time::Duration;
 use store::memory::MemoryStore;
 use store::wrap::{Fault, Faults, Operation, Rule, Trace};
 use store::writeback::{Backlog, WritebackOptions};
-use store::{Attributes, ObjectStore, Payload, Precondition, PutOptions, StoreError, SystemClock, Tags};
+use store::{
+    Attributes, CopyOptions, GetOptions, ObjectStore, Payload, Precondition, PutOptions, StoreError,
+    SystemClock, Tags,
+};
 use tokio::time::Instant;
 
 /// One byte of a synced segment was flipped while the bucket was away: 97 of 100 changes that `sync` had acknowledged were
@@ -192,4 +195,25 @@ async fn s452_an_object_longer_than_the_disk_goes_up_in_parts() {
     writeback.put(&key("more"), vec![1; 8 << 20].into(), PutOptions::default()).await.unwrap();
     writeback.drained().await;
     assert_eq!(contents(&memory).await.len(), 2);
+}
+
+/// Who read an object whose new attributes waited, and which somebody else had replaced meanwhile, was told that there is none
+/// (world of both sides 2006722).
+#[tokio::test]
+async fn what_others_stored_under_new_attributes_that_wait_is_read() {
+    let world = World::new(options(LATER));
+    world.memory.put(&key("file"), "ours".into(), PutOptions::default()).await.unwrap();
+    let file = world.writeback.head(&key("file")).await.unwrap().object;
+    let attributes = Some(Attributes { content_type: Some("text/new".into()), ..Attributes::default() });
+    let other = CopyOptions { attributes, ..CopyOptions::default() };
+    let described = world.writeback.copy(&file, &key("file"), other).await.unwrap();
+    assert_eq!(read(&*world.writeback, "file").await.unwrap(), "ours");
+    world.memory.put(&key("file"), "theirs".into(), PutOptions::default()).await.unwrap();
+    assert_eq!(read(&*world.writeback, "file").await.unwrap(), "theirs");
+    let exactly = GetOptions { if_match: Some(described.etag), ..GetOptions::default() };
+    let refused = world.writeback.get(&key("file"), exactly).await;
+    assert!(matches!(refused, Err(StoreError::PreconditionFailed(_))), "{refused:?}");
+    world.memory.delete(&key("file"), Precondition::None).await.unwrap();
+    let gone = read(&*world.writeback, "file").await;
+    assert!(matches!(gone, Err(StoreError::NotFound(_))), "{gone:?}");
 }
