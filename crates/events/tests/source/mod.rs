@@ -59,7 +59,10 @@ async fn receive(source: &mut dyn Source, within: Duration) -> Vec<Message> {
                 return messages;
             }
             Ok(Err(SourceError::Refused(reason))) => panic!("refused: {reason}"),
-            Ok(Err(SourceError::Unavailable(_))) => tokio::time::sleep(Duration::from_millis(100)).await,
+            Ok(Err(SourceError::Unavailable(reason))) => {
+                println!("unavailable: {reason}");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
             Err(_) => {}
         }
     }

@@ -277,6 +277,12 @@ impl History {
         })
     }
 
+    /// Whether somebody may have deleted a key since a moment, or may still.
+    pub(super) fn may_be_deleted(&self, key: &str, by: By, since: Moment) -> bool {
+        let deletes = |what: &What| matches!(what, What::Becomes(contents) if contents.contains(&None));
+        self.touching(key, &[by], since).any(|change| deletes(&change.what))
+    }
+
     /// Whether a change that may leave this may have happened between two moments, others than some.
     pub(super) fn may_become(
         &self,

@@ -85,6 +85,15 @@ impl Open {
         before
     }
 
+    /// Whether others have stored the very bytes that it has since it is known: which of both it is nobody can tell.
+    pub(super) fn may_be_others(&self, stage: &Stage) -> bool {
+        let key = self.key.as_ref().filter(|_| stage.by_path && !self.is_dirty);
+        key.is_some_and(|key| {
+            let others = stage.inner.borrow().history.stored_by_others(key, self.based_at);
+            others.iter().any(|bytes| self.contents.contains(bytes))
+        })
+    }
+
     /// What it may be instead of what was written, as that was stored and then somebody else stored this.
     fn replaced_by(&self, stage: &Stage, key: &str) -> BTreeSet<Bytes> {
         match !self.is_dirty || self.was_stored(stage) {

@@ -154,11 +154,13 @@ impl Program {
             let mut inner = stage.inner.borrow_mut();
             inner.open.iter_mut().filter(|open| **open == key).for_each(|open| open.clone_from(&moved));
             drop(inner);
-            if !stage.by_path {
+            let is_lost = match stage.by_path {
+                // A deletion of the old name that is still under way deletes the file, wherever it is by then.
+                true => stage.inner.borrow().history.may_be_deleted(&key, By::Endpoint, open.based_at),
                 // The name may be another's by now, which moved.
-                let is_other = |at| stage.inner.borrow().history.is_touched(&key, &[By::Endpoint], at);
-                open.is_certain &= !is_other(open.based_at);
-            }
+                false => stage.inner.borrow().history.is_touched(&key, &[By::Endpoint], open.based_at),
+            };
+            open.is_certain &= !is_lost;
             open.former.push(key);
             open.key = Some(moved);
             // It may have been stored on the way.

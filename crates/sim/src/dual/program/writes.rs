@@ -24,6 +24,9 @@ impl Program {
         self.stage.tell(format!("program writes #{slot} {at}..{} {}", at + data.len(), told_bytes(&data)));
         let was_known = open.is_dirty && open.is_certain && self.stage.by_path;
         let before = open.before_write(&self.stage);
+        if open.may_be_others(&self.stage) {
+            open.based_at = self.stage.now();
+        }
         open.begins_write(&self.stage, before.iter().map(|old| written(old, at, &data)).collect());
         open.has_moved = false;
         let done = mount.fs.write(open.handle, at as u64, &data).await;
@@ -69,6 +72,10 @@ impl Program {
         if open.is_stale {
             // The read was refused: what replaced the file's object stays unread, and the next write goes over it.
             open.may_be_replaced(&stage);
+        }
+        if is_like_others && let Some(key) = &open.key {
+            // Or it was deleted before others stored this: it has no name then.
+            open.is_certain &= !open.may_be_removed(&stage.inner.borrow().history, key, now);
         }
         if is_like_others || open.contents != [first] {
             open.based_at = now;
