@@ -346,7 +346,7 @@ mod tests {
         assert_eq!(found(&Journal::open(&path).unwrap().1), all[1..all.len() - 1]);
     }
 
-    /// What was synced counted as unsynced once a rename had failed.
+    /// After a rename that failed the journal counted synced bytes as unsynced.
     #[test]
     fn what_is_taken_back_is_not_waited_for() {
         let dir = tempfile::tempdir().unwrap();

@@ -91,8 +91,8 @@ impl Mover {
             let state = self.state();
             let is_near =
                 state.moves.owner_near(prefix).is_some() || state.has_left_since(since, u64::MAX, prefix);
-            let shows_or_hides =
-                !state.moves.showing_in(prefix).is_empty() || !state.moves.given_up_at(prefix).is_empty();
+            let shows_or_hides = !state.moves.showing_in(prefix).is_empty()
+                || state.moves.given_up_below(prefix).next().is_some();
             (state.moves.owner(prefix), is_near || shows_or_hides)
         };
         if whole.is_some() || !is_touched {

@@ -513,7 +513,7 @@ impl Mover {
 
     /// Has copies that nobody wants deleted at a key.
     async fn clear(&self, key: &ObjectKey) -> Result<()> {
-        let given_up = self.state().moves.given_up_at(key.as_bytes());
+        let given_up: Vec<u64> = self.state().moves.given_up_at(key.as_bytes()).collect();
         for number in given_up {
             self.carry_out(number).await?;
         }

@@ -165,22 +165,32 @@ impl Moves {
         }
     }
 
-    /// Moves that delete copies nobody wants at a place, or below it if it ends in `/`.
-    pub(super) fn given_up_at(&self, place: &[u8]) -> Vec<u64> {
-        let is_there =
-            |other: &[u8]| if place.ends_with(b"/") { other.starts_with(place) } else { other == place };
-        let from = self.given_up.range((place.to_vec(), 0)..);
-        from.take_while(|(other, _)| is_there(other)).map(|(_, number)| *number).collect()
+    /// Moves that delete copies nobody wants under the keys that begin so.
+    pub(super) fn given_up_below<'m>(
+        &'m self,
+        prefix: &'m [u8],
+    ) -> impl Iterator<Item = (&'m [u8], u64)> + 'm {
+        let all =
+            self.given_up.range((prefix.to_vec(), 0)..).map(|(place, number)| (place.as_slice(), *number));
+        all.take_while(move |(place, _)| place.starts_with(prefix))
+    }
+
+    /// Moves that delete copies nobody wants under a key.
+    pub(super) fn given_up_at<'m>(&'m self, key: &'m [u8]) -> impl Iterator<Item = u64> + 'm {
+        self.given_up_below(key).take_while(move |(place, _)| *place == key).map(|(_, number)| number)
     }
 
     /// Moves that delete copies nobody wants where a move takes things from or to.
     pub(super) fn given_up_around(&self, number: u64) -> Vec<u64> {
-        let Some(Move { from, to: Target::Place(to, _), .. }) = self.all.get(&number) else {
+        let Some(Move { from, to: Target::Place(to, _), is_tree, .. }) = self.all.get(&number) else {
             return Vec::new();
         };
-        let [mut at_from, at_to] = [from, to].map(|place| self.given_up_at(place));
-        at_from.extend(at_to);
-        at_from
+        match is_tree {
+            true => {
+                [from, to].into_iter().flat_map(|tree| self.given_up_below(tree)).map(|(_, by)| by).collect()
+            }
+            false => [from, to].into_iter().flat_map(|key| self.given_up_at(key)).collect(),
+        }
     }
 
     /// Whether what a move of one object finds may be a copy of what an earlier one brings to the same place.
@@ -231,7 +241,7 @@ impl Moves {
             |number| self.plain(number).and_then(Move::replaced).is_some_and(|etag| *etag == object.etag);
         let stays = self.shows(text) || self.owner(text).is_some_and(|number| number >= before);
         stays
-            && self.given_up_at(text).is_empty()
+            && self.given_up_at(text).next().is_none()
             && !self.targeting(text).take_while(|number| *number < before).any(is_replaced)
     }
 
@@ -255,7 +265,7 @@ impl Moves {
         numbers.sort_unstable();
         let lies = |number: &u64| self.source(*number, text);
         let mut found: Vec<_> = numbers.iter().filter_map(lies).collect();
-        if self.owner(text).is_none() && self.given_up_at(text).is_empty() {
+        if self.owner(text).is_none() && self.given_up_at(text).next().is_none() {
             let replaced = self.targeting(text).find_map(|number| self.plain(number)?.replaced().cloned());
             found.push(Candidate { key: key.clone(), by: None, etag: None, replaced });
         }
@@ -318,18 +328,15 @@ impl Moves {
     ) -> Vec<Step> {
         let mut plan = Plan { next: self.next, steps: Vec::new() };
         let mut at_target = at_target.clone();
+        let given_up = || Target::GivenUp(to.as_bytes().to_vec());
         for there in self.candidates(to) {
             let Some(number) = there.by else { continue };
             if let Some(Target::Place(_, replaced)) = self.plain(number).map(|one| &one.to) {
                 at_target = replaced.clone();
-                let gone = match self.untried.contains(&number) {
-                    true => Target::Nowhere,
-                    false => Target::GivenUp(to.as_bytes().to_vec()),
-                };
+                let gone = if self.untried.contains(&number) { Target::Nowhere } else { given_up() };
                 plan.steps.push(Step::Retarget { number, to: gone });
             } else {
-                let gone = Target::GivenUp(to.as_bytes().to_vec());
-                plan.begin(Move::of_object(&there.key, None, gone));
+                plan.begin(Move::of_object(&there.key, None, given_up()));
             }
         }
         let is_surely_on_its_way =

@@ -398,9 +398,9 @@ impl Mover {
             return Ok(None);
         };
         let theirs = match self.store.find(to).await? {
-            // What was to be replaced has gone.
+            // The object to replace has gone.
             None => return self.copy_unless_changed(source, to, Precondition::Absent).await,
-            // It says no more than ours does.
+            // Both are markers, which say the same.
             Some(theirs) if is_marker(&ours) && is_marker(&theirs) => {
                 let precondition = Precondition::Matches(theirs.object.etag);
                 return self.copy_unless_changed(source, to, precondition).await;

@@ -4,16 +4,22 @@ use super::{World, contents, expected, keeper, key, put};
 use std::time::Duration;
 use store::mover::Keeper;
 use store::wrap::{Fault, Operation, Rule};
-use store::{ObjectStore as _, Precondition};
+use store::{ObjectRef, ObjectStore as _, Precondition};
+
+/// Renames an object, which is copied to its new key; the answer to that is lost.
+async fn rename_unheard(world: &World, from: &ObjectRef, to: &str, at_target: Precondition) -> ObjectRef {
+    world.faults.add(Rule::new(Fault::lost_reply()).on(Operation::Copy));
+    let renamed = world.rename(from, to, at_target).await.unwrap();
+    world.mover.rests().await;
+    renamed
+}
 
 /// A copy whose answer was lost stayed where nothing was renamed to any more (world 497 of both sides).
 #[tokio::test(start_paused = true)]
 async fn a_copy_that_nobody_heard_of_does_not_stay_where_it_is_renamed_from() {
     let world = World::new();
     let a = world.put("a", "one").await;
-    world.faults.add(Rule::new(Fault::lost_reply()).on(Operation::Copy));
-    let b = world.rename(&a, "b", Precondition::Absent).await.unwrap();
-    world.mover.rests().await;
+    let b = rename_unheard(&world, &a, "b", Precondition::Absent).await;
     assert_eq!(contents(&world.memory).await, expected(&[("a", "one"), ("b", "one")]));
     world.rename(&b, "c", Precondition::Absent).await.unwrap();
     assert_eq!(contents(&*world.mover).await, expected(&[("c", "one")]));
@@ -29,10 +35,7 @@ async fn a_copy_that_nobody_heard_of_is_not_taken_for_somebody_elses() {
     for has_crashed in [false, true] {
         let (older, newer) = (world.put("older", "one").await, world.put("newer", "two").await);
         let before = world.put("place", "zero").await;
-        world.faults.add(Rule::new(Fault::lost_reply()).on(Operation::Copy));
-        let at_target = Precondition::Matches(before.etag);
-        let older = world.rename(&older, "place", at_target).await.unwrap();
-        world.mover.rests().await;
+        let older = rename_unheard(&world, &older, "place", Precondition::Matches(before.etag)).await;
         assert_eq!(contents(&world.memory).await["place"], "one");
         world.rename(&newer, "place", Precondition::Matches(older.etag)).await.unwrap();
         if has_crashed {
@@ -44,7 +47,8 @@ async fn a_copy_that_nobody_heard_of_is_not_taken_for_somebody_elses() {
     }
 }
 
-/// The same of an object whose directory was renamed; and nothing shows of the copy once its place is free again.
+/// An object's directory was renamed, and the answer to the object's copy was lost. The copy does not show, also once its key
+/// is free again.
 #[tokio::test(start_paused = true)]
 async fn a_copy_that_nobody_heard_of_does_not_show_in_a_renamed_directory() {
     let world = World::new();
@@ -62,6 +66,21 @@ async fn a_copy_that_nobody_heard_of_does_not_show_in_a_renamed_directory() {
     assert_eq!(contents(&world.memory).await, expected(&[("c", "two")]));
 }
 
+/// A copy that is to be deleted hid the marker of the directory that it lies in.
+#[tokio::test(start_paused = true)]
+async fn a_copy_that_nobody_heard_of_hides_nothing_but_itself() {
+    let world = World::new();
+    world.put("d/", "").await;
+    let (older, newer) = (world.put("older", "one").await, world.put("newer", "two").await);
+    let older = rename_unheard(&world, &older, "d/a", Precondition::Absent).await;
+    world.rename(&newer, "d/a", Precondition::Matches(older.etag)).await.unwrap();
+    let shown = [("d/", ""), ("d/a", "two")];
+    assert_eq!(contents(&*world.mover).await, expected(&shown));
+    assert_eq!(world.mover.head(&key("d/")).await.unwrap().size_bytes, 0);
+    world.mover.arrived().await;
+    assert_eq!(contents(&world.memory).await, expected(&shown));
+}
+
 /// While the mover compared what had arrived with an older copy of it, it showed that copy, which has another tag: its file
 /// was taken for another client's and lost its mode (world of files 2010510).
 #[tokio::test(start_paused = true)]
@@ -70,9 +89,7 @@ async fn a_copy_that_nobody_heard_of_does_not_show_where_its_object_has_arrived(
     // As a volume does, which knows its objects by their headers.
     world.mover.kept_by(Keeper { knows: Box::new(|_, _| true), ..keeper() });
     let a = world.put("a", "one").await;
-    world.faults.add(Rule::new(Fault::lost_reply()).on(Operation::Copy));
-    let b = world.rename(&a, "b", Precondition::Absent).await.unwrap();
-    world.mover.rests().await;
+    let b = rename_unheard(&world, &a, "b", Precondition::Absent).await;
     world.faults.add(Rule::new(Fault::Stall).on(Operation::Get).at(&key("b")));
     world.rename(&b, "c", Precondition::Absent).await.unwrap();
     tokio::time::sleep(Duration::from_secs(1)).await;
@@ -90,10 +107,8 @@ async fn a_copy_that_nobody_heard_of_does_not_show_where_its_object_has_arrived(
 async fn what_is_replaced_while_it_is_compared_is_somebody_elses() {
     let world = World::new();
     let a = world.put("a", "ours").await;
-    world.faults.add(Rule::new(Fault::lost_reply()).on(Operation::Copy));
     world.faults.add(Rule::new(Fault::Stall).on(Operation::Get).at(&key("a")));
-    world.rename(&a, "b", Precondition::Absent).await.unwrap();
-    world.mover.rests().await;
+    rename_unheard(&world, &a, "b", Precondition::Absent).await;
     let mover = world.mover.clone();
     let written = tokio::spawn(async move { put(&*mover, "b", "newer").await });
     tokio::time::sleep(Duration::from_secs(1)).await;
