@@ -141,7 +141,7 @@ fn dual_worlds_that_failed_once_do_no_more() {
     }
 }
 
-/// What failed in these worlds: the journal of moves said that an object had arrived before the names that knew its new tag
+/// These worlds failed because the journal of moves said that an object had arrived before the names that knew its new tag
 /// were durable; the mover took a copy of its own for another client's, or showed an older copy of what had arrived; an
 /// export that had ended said that a later change was exported; a file that was never stored was seen after a crash, and
 /// gone at the next look. Two were mistakes of the world: a file beside a directory, and what is synced after a rename failed.

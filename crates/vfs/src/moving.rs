@@ -92,7 +92,8 @@ impl Filesystem {
             return Ok(());
         };
         drop(self.changes.begin(dir, &name));
-        // A file that was being made there when the last mount died is gone, as only a look from now on shows.
+        // A file that was being made there when the last mount died is gone, but the look under way does not count for its name:
+        // the directory is looked at again.
         let local = self.names.lookup(dir, &self.shown_name(dir, &name)?)?;
         if local.is_some_and(|local| local.object().is_none() && !self.is_open(local.ino)) {
             self.directories.get(dir).forget();

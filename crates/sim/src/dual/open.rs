@@ -85,7 +85,7 @@ impl Open {
         before
     }
 
-    /// Whether others have stored the very bytes that it has since it is known: which of both it is nobody can tell.
+    /// Whether others have stored the same bytes as it has since `based_at`: a read cannot tell which of the two it is then.
     pub(super) fn may_be_others(&self, stage: &Stage) -> bool {
         let key = self.key.as_ref().filter(|_| stage.by_path && !self.is_dirty);
         key.is_some_and(|key| {

@@ -434,7 +434,6 @@ impl ObjectStore for Writeback {
         if options.version.is_some() {
             return Err(StoreError::NotFound(key.clone()));
         }
-        let is_conditional = options.if_match.is_some();
         if options.if_match.as_ref().is_some_and(|wanted| *wanted != waiting.described.etag) {
             return Err(StoreError::PreconditionFailed(key.clone()));
         }
@@ -444,9 +443,9 @@ impl ObjectStore for Writeback {
             None => 0..size,
         };
         let body = match self.read(slice(&waiting.pieces, &range)).await {
-            // Somebody else stored another object under the key, and this is only other attributes for the one before.
+            // Only new attributes wait, and another client has replaced the object that they are for.
             Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_))
-                if !is_conditional && waiting.is_all_of(key) =>
+                if options.if_match.is_none() && waiting.is_all_of(key) =>
             {
                 return self.get_there(key, options).await;
             }

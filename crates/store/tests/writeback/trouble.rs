@@ -197,8 +197,8 @@ async fn s452_an_object_longer_than_the_disk_goes_up_in_parts() {
     assert_eq!(contents(&memory).await.len(), 2);
 }
 
-/// Who read an object whose new attributes waited, and which somebody else had replaced meanwhile, was told that there is none
-/// (world of both sides 2006722).
+/// A GET of an object whose new attributes waited answered NotFound once another client had replaced the object (world of both
+/// sides 2006722).
 #[tokio::test]
 async fn what_others_stored_under_new_attributes_that_wait_is_read() {
     let world = World::new(options(LATER));
