@@ -132,9 +132,12 @@ fn pool_worlds_keep_their_promises() {
 /// else's; a rename met what the endpoint had stored under a file being written, or had stored the file on its way, and then the
 /// endpoint stored another in its place; a file that was deleted through the endpoint stores nothing; one that lost while it was
 /// written was renamed; one that had replaced another could not be deleted where it had just arrived, and was said to be gone.
+/// Later: what was kept of a conflict arrived twice, and an object under new attributes that waited was said to be gone. In
+/// three the history was wrong: it forgot a deletion under way, or took others' equal bytes for other bytes.
 #[test]
 fn dual_worlds_that_failed_once_do_no_more() {
-    for seed in [4964, 6318, 7970, 8725, 9096, 9868, 9966, 10161, 11520] {
+    let mended_later = [2_000_062, 2_001_201, 2_004_172, 2_006_722, 2_006_793];
+    for seed in [4964, 6318, 7970, 8725, 9096, 9868, 9966, 10161, 11520].into_iter().chain(mended_later) {
         if let Err(failure) = sim::dual::world(seed) {
             panic!("{failure}");
         }
