@@ -3,8 +3,8 @@
 use crate::fixture::{Fixture, name};
 use crate::ops;
 use meta::{
-    AttrChanges, Condition, Ctx, Extent, FsError, Ino, Kind, Limits, MemoryEngine, Moment, Namespace, Op,
-    RenameHow, Staged, Stored, Usage, invariants, namespace, schema,
+    AttrChanges, CommitError, Condition, Ctx, Extent, FsError, Ino, Kind, Limits, MemoryEngine, Moment,
+    Namespace, Op, RenameHow, Staged, Stored, Usage, invariants, namespace, schema,
 };
 use proptest::prelude::*;
 use std::ops::Range;
@@ -16,6 +16,15 @@ const CTX: Ctx = Ctx { now: Timestamp(1), at: Moment { mount: 1, nanos: 1 }, uid
 
 fn limits(bytes: u64, files: u64) -> Option<Limits> {
     Some(Limits { bytes: Some(bytes), files: Some(files) })
+}
+
+/// A file gets content of a length.
+fn grown(ino: Ino, len: u64) -> Op {
+    let key = Some(ObjectKey::try_from("k").unwrap());
+    let object = Stored { key, etag: ETag::new("e"), version: None, last_modified: None };
+    let content = vec![Extent { offset: 0, len, object, object_offset: 0 }];
+    let ranges = vec![Range { start: 0, end: u64::MAX }];
+    Op::Splice { ino, ranges, content, size_bytes: len, mtime: None }
 }
 
 impl Fixture {
@@ -31,11 +40,7 @@ impl Fixture {
     }
 
     fn grow(&self, ino: Ino, len: u64) -> Result<(), FsError> {
-        let key = Some(ObjectKey::try_from("k").unwrap());
-        let object = Stored { key, etag: ETag::new("e"), version: None, last_modified: None };
-        let content = vec![Extent { offset: 0, len, object, object_offset: 0 }];
-        let ranges = vec![Range { start: 0, end: u64::MAX }];
-        self.apply(Op::Splice { ino, ranges, content, size_bytes: len, mtime: None }).map(drop)
+        self.apply(grown(ino, len)).map(drop)
     }
 
     fn link(&self, ino: Ino, parent: Ino, text: &str) -> Result<(), FsError> {
@@ -136,6 +141,22 @@ fn creators_in_a_tree_conflict_only_near_its_limit() {
         txn.into_commit().conditions.iter().any(is_of_it)
     };
     assert!(!depends_on_usage(1000) && depends_on_usage(10));
+}
+
+/// A small change looked at the usage while there was much room, and is committed after a large one that took it.
+#[test]
+fn a_limit_holds_though_a_large_change_comes_between() {
+    let fs = Fixture::new();
+    let dir = fs.dir(ROOT, "d");
+    let (small, large) = (fs.file(dir, "small"), fs.file(dir, "large"));
+    fs.limit(dir, limits(1 << 20, 100)).unwrap();
+    let op = grown(small, 4096);
+    let mut looked = Staged::new(&**fs.namespace.engine());
+    namespace::apply(&mut looked, &CTX, &op).unwrap();
+    fs.grow(large, (1 << 20) - 100).unwrap();
+    let late = fs.namespace.engine().commit(looked.into_commit());
+    assert!(matches!(late, Err(CommitError::Conflict)), "{late:?}");
+    assert_eq!(fs.apply(op).unwrap_err(), FsError::OverQuota);
 }
 
 proptest! {

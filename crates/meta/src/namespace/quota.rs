@@ -4,8 +4,8 @@
 //! with several names the home decides, which is why names of one inode do not lie in two trees, and nothing moves from
 //! one tree to another. Trees do not lie in each other.
 //!
-//! Usage changes in the commit that changes what it counts, and only by merges, so that two creators do not conflict;
-//! those who come close to a limit do, so that it holds.
+//! Usage changes in the commit that changes what it counts, and only by merges, so that two creators do not conflict. A change that
+//! comes close to a limit depends on the usage, and makes the changes under way look again at what is left: the limit holds.
 
 use super::records;
 use crate::codec::{decode_dentry, decode_inode, decode_number, decode_quota, encode_number, encode_quota};
@@ -13,7 +13,7 @@ use crate::engine::KeyRange;
 use crate::{Applied, FsError, Ino, Inode, Kind, Limits, Merge, Quota, Txn, Usage, schema};
 use std::collections::BTreeSet;
 
-/// While so many changes of the same size would fit, a change does not ask what others do at the same time.
+/// While so many changes of the same size would fit, a change does not depend on the usage.
 const FAR_FROM_LIMIT: i64 = 64;
 
 /// Rows read at a time where everything is counted.
@@ -54,6 +54,8 @@ fn add(txn: &mut impl Txn, dir: Ino, more: Usage) -> Result<(), FsError> {
         if !decode_quota(&exact)?.has_room(more) {
             return Err(if dir == Ino::ROOT { FsError::VolumeFull } else { FsError::OverQuota });
         }
+        // Changes that found room for themselves before this one depend on this number.
+        count_quotas(txn, 0)?;
     }
     Ok(txn.merge(key, Merge::Usage(more))?)
 }
