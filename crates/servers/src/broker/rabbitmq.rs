@@ -8,6 +8,10 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+/// Which queues there are is kept by Mnesia, whose log stays in memory for two seconds. With this it is written after each change, so
+/// that a queue outlasts a broker that is killed right after the queue was made.
+const KEEP_AT_ONCE: &str = "-mnesia dump_log_write_threshold 1";
+
 /// Starts a RabbitMQ of one node, which takes some seconds.
 ///
 /// # Panics
@@ -48,7 +52,10 @@ impl Kind for Rabbitmq {
             .current_dir(dir)
             .env("HOME", dir)
             .env("ERL_EPMD_PORT", self.names.port().to_string())
-            .env("ERL_AFLAGS", "-start_epmd false -kernel inet_dist_use_interface {127,0,0,1}")
+            .env(
+                "ERL_AFLAGS",
+                format!("-start_epmd false -kernel inet_dist_use_interface {{127,0,0,1}} {KEEP_AT_ONCE}"),
+            )
             // One process, which does not wait for another.
             .env("RUNNING_UNDER_SYSTEMD", "true")
             .env("RABBITMQ_NODENAME", "tenon@localhost")

@@ -9,6 +9,7 @@ use super::connection::{with_ready, within};
 use super::place::{BrokerAccess, Form, Place};
 use crate::source::{Message, Source, SourceError};
 use futures_util::StreamExt;
+use futures_util::future::BoxFuture;
 use lapin::message::Delivery;
 use lapin::options::{BasicAckOptions, BasicConsumeOptions, BasicQosOptions, QueueDeclareOptions};
 use lapin::types::{AMQPValue, FieldTable};
@@ -46,15 +47,29 @@ const NOT_UP: [&str; 3] = ["is down or inaccessible", "is stopped by supervisor"
 pub(super) fn open(url: &Url, access: &BrokerAccess) -> Result<Box<dyn Source>, SourceError> {
     let place = Place::read(url, access, &FORM)?;
     let queue = place.required("queue", &FORM)?.to_owned();
-    Ok(Box::new(Queue { place, queue, share: None }))
+    Ok(Box::new(Queue { at: At { place, queue }, joining: None, share: None }))
 }
 
 /// A queue's source.
-#[derive(Debug)]
 struct Queue {
+    at: At,
+    /// A connection that is being made. It outlives the question that began it: the broker would send messages to a connection that
+    /// was given up on the way, and the source would not get them until that connection has ended.
+    joining: Option<BoxFuture<'static, Result<Share, SourceError>>>,
+    share: Option<Share>,
+}
+
+impl std::fmt::Debug for Queue {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Queue").field("at", &self.at).field("share", &self.share).finish_non_exhaustive()
+    }
+}
+
+/// A queue of a broker.
+#[derive(Clone, Debug)]
+struct At {
     place: Place,
     queue: String,
-    share: Option<Share>,
 }
 
 struct Share {
@@ -75,20 +90,16 @@ impl std::fmt::Debug for Share {
 #[async_trait::async_trait]
 impl Source for Queue {
     async fn receive(&mut self, max: usize) -> Result<Vec<Message>, SourceError> {
-        if self.share.is_none() {
-            let joined = within(&self.place, self.join()).await?;
-            self.share = Some(joined.map_err(|error| self.error(&error))?);
-        }
-        let Some(share) = &mut self.share else { return Ok(Vec::new()) };
+        let share = self.share().await?;
         let first = match share.messages.next().await {
             Some(Ok(first)) => first,
             Some(Err(error)) => {
                 self.share = None;
-                return Err(self.error(&error));
+                return Err(self.at.error(&error));
             }
             None => {
                 self.share = None;
-                return Err(self.place.unavailable("the broker ended it, as when the queue was deleted"));
+                return Err(self.at.place.unavailable("the broker ended it, as when the queue was deleted"));
             }
         };
         let came = with_ready(first, &mut share.messages, max);
@@ -100,12 +111,12 @@ impl Source for Queue {
         let Some(share) = &mut self.share else { return Ok(()) };
         let Some(last) = share.last.take() else { return Ok(()) };
         let said =
-            within(&self.place, share.channel.basic_ack(last, BasicAckOptions { multiple: true })).await;
+            within(&self.at.place, share.channel.basic_ack(last, BasicAckOptions { multiple: true })).await;
         match said {
             Ok(Ok(())) => Ok(()),
             Ok(Err(error)) => {
                 self.share = None;
-                Err(self.error(&error))
+                Err(self.at.error(&error))
             }
             Err(error) => {
                 self.share = None;
@@ -116,13 +127,30 @@ impl Source for Queue {
 
     async fn waiting(&mut self) -> Result<Option<u64>, SourceError> {
         let Some(share) = &self.share else { return Ok(None) };
-        let queue = within(&self.place, self.look(&share.channel)).await?;
-        let queue = queue.map_err(|error| self.error(&error))?;
+        let queue = within(&self.at.place, self.at.look(&share.channel)).await?;
+        let queue = queue.map_err(|error| self.at.error(&error))?;
         Ok(Some(u64::from(queue.message_count())))
     }
 }
 
 impl Queue {
+    /// The share that this source has, and joins those who have one if it has none.
+    async fn share(&mut self) -> Result<&mut Share, SourceError> {
+        if self.share.is_none() {
+            let joining = self.joining.get_or_insert_with(|| Box::pin(self.at.clone().joined()));
+            let joined = joining.await;
+            self.joining = None;
+            self.share = Some(joined?);
+        }
+        self.share.as_mut().ok_or_else(|| self.at.place.unavailable("there is no connection"))
+    }
+}
+
+impl At {
+    async fn joined(self) -> Result<Share, SourceError> {
+        within(&self.place, self.join()).await?.map_err(|error| self.error(&error))
+    }
+
     async fn join(&self) -> lapin::Result<Share> {
         let connection = network::greet(&self.place, self.uri()).await?;
         let channel = connection.create_channel().await?;
