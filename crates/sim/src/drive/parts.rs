@@ -21,7 +21,11 @@ impl Client {
         let (key, user, tags) = (self.key(), self.small_map(), self.small_map());
         let attributes = Attributes { user: user.clone(), ..Attributes::default() };
         let begun = store.multipart(&key_of(key), attributes, tags.clone()).await;
-        let begun = begun.map_err(|error| format!("multipart: {error}"))?;
+        let begun = match begun {
+            Ok(begun) => begun,
+            Err(error) if self.is_faulty && kind(&error) == "device" => return Ok(Going::Down),
+            Err(error) => return Err(format!("multipart: {error}")),
+        };
         let part = self.range_of_object();
         let unchanged = self.model().clone();
         let (bytes, going) = match part {
@@ -237,7 +241,9 @@ impl Client {
         let going = changed?;
         self.tell(format!("{key} {id} was read meanwhile: {:?}", seen.as_ref().map(Bytes::len)));
         self.report.count("reads of versions while their key was changed");
-        let may_be_gone = self.models.iter().any(|model| model.named().all(|(_, other, _)| *other != id));
+        // Drives of a pool give out their versions' names each on its own.
+        let has_it = |model: &Model| model.named().any(|(of, other, _)| *of == key && *other == id);
+        let may_be_gone = self.models.iter().any(|model| !has_it(model));
         match seen {
             Ok(bytes) if bytes == expected => Ok(going),
             Err(error) if kind(&error) == "missing" && may_be_gone => Ok(going),

@@ -243,6 +243,21 @@ impl History {
         self.touching(key, by, since).next().is_some()
     }
 
+    /// The same at any time, also under the names that what lies there had before it was renamed.
+    pub(super) fn is_touched_under_any_name(&self, key: &str, by: &[By]) -> bool {
+        self.is_touched_before(key, by, Moment::MAX)
+    }
+
+    fn is_touched_before(&self, key: &str, by: &[By], until: Moment) -> bool {
+        let renames = self.changes.iter().filter(|change| change.begun < until);
+        let names = renames.filter_map(|change| match &change.what {
+            What::Moves { from } => Some((change.place.before(from, key)?, change.begun)),
+            _ => None,
+        });
+        self.is_touched(key, by, 0)
+            || names.into_iter().any(|(name, at)| self.is_touched_before(&name, by, at))
+    }
+
     /// What others than the program may have stored under a key since a moment.
     pub(super) fn stored_by_others(&self, key: &str, since: Moment) -> BTreeSet<Bytes> {
         let contents = |change: &Change| match &change.what {

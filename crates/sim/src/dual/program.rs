@@ -430,7 +430,9 @@ impl Program {
             let history = &self.stage.inner.borrow().history;
             // Of what failed nobody heard whether it was stored: it is taken for somebody else's.
             let is_other = |key: &&str| {
-                history.is_touched(key, &others, 0) || history.is_doubtful(key) || history.is_crossed(key)
+                history.is_touched_under_any_name(key, &others)
+                    || history.is_doubtful(key)
+                    || history.is_crossed(key)
             };
             // Nobody keeps a history of markers.
             keys.is_empty() || keys.iter().any(|key| DIRS.contains(key) || is_other(key))
