@@ -17,6 +17,8 @@ use crate::read::readahead::WHOLE_BYTES_MAX;
 const PARTS_MAX: u64 = 10_000;
 /// S3's smallest part but the last; also the smallest worth a copy.
 pub(super) const PART_BYTES_MIN: u64 = 5 << 20;
+/// A shorter file is stored in one request, however short the parts of streams are.
+const ASSEMBLED_BYTES_MIN: u64 = 1 << 20;
 /// Parts of one file under way at the same time.
 const IN_FLIGHT_MAX: usize = 4;
 
@@ -53,6 +55,14 @@ impl Assembly<'_> {
             _ => None,
         }
     }
+
+    /// Whether no byte of a range of the object passes through this process' memory: it is copied in the store, or is zeros.
+    fn takes_no_memory(&self, range: &Range<u64>) -> bool {
+        let runs = self.of_object(range);
+        let is_copied = matches!(runs.as_slice(), [run] if self.copied_from(run).is_some());
+        let mut sources = runs.into_iter().flat_map(|run| self.local.sources(run));
+        is_copied || sources.all(|source| matches!(source, Source::Zeros(_)))
+    }
 }
 
 impl Filesystem {
@@ -65,8 +75,7 @@ impl Filesystem {
     ) -> Result<ObjectRef, StoreError> {
         let Described { attributes, tags } = described.clone();
         let size = total(assembly.runs);
-        let part_bytes = part_bytes(size, self.config.part_size_bytes);
-        if size <= part_bytes {
+        if size <= self.assembled_part_bytes() {
             let _permit = self.assembling_permit(assembly, &(0..size)).await;
             let body = self.merged(assembly, &(0..size)).await?;
             return self
@@ -78,14 +87,17 @@ impl Filesystem {
         self.send_and_complete(assembly, upload.as_ref(), precondition).await
     }
 
+    fn assembled_part_bytes(&self) -> u64 {
+        self.config.part_size_bytes.max(ASSEMBLED_BYTES_MIN)
+    }
+
     pub(super) async fn send_and_complete(
         &self,
         assembly: Assembly<'_>,
         upload: &dyn Multipart,
         precondition: Precondition,
     ) -> Result<ObjectRef, StoreError> {
-        let part_bytes = part_bytes(total(assembly.runs), self.config.part_size_bytes);
-        let outcome = match self.send_parts(assembly, upload, part_bytes).await {
+        let outcome = match self.send_parts(assembly, upload).await {
             Ok(()) => upload.complete(precondition).await,
             Err(error) => Err(error),
         };
@@ -95,18 +107,11 @@ impl Filesystem {
         outcome
     }
 
-    async fn send_parts(
-        &self,
-        assembly: Assembly<'_>,
-        upload: &dyn Multipart,
-        part_bytes: u64,
-    ) -> Result<(), StoreError> {
-        let size = total(assembly.runs);
-        let parts = (0..size.div_ceil(part_bytes)).map(|index| {
-            let range = index * part_bytes..((index + 1) * part_bytes).min(size);
-            self.send_part(assembly, upload, index as u32 + 1, range)
-        });
-        futures_util::stream::iter(parts).buffer_unordered(IN_FLIGHT_MAX).try_collect().await
+    async fn send_parts(&self, assembly: Assembly<'_>, upload: &dyn Multipart) -> Result<(), StoreError> {
+        let parts =
+            parts(total(assembly.runs), self.config.part_size_bytes, |range| assembly.takes_no_memory(range));
+        let sent = (1..).zip(parts).map(|(number, range)| self.send_part(assembly, upload, number, range));
+        futures_util::stream::iter(sent).buffer_unordered(IN_FLIGHT_MAX).try_collect().await
     }
 
     async fn send_part(
@@ -190,18 +195,83 @@ impl Filesystem {
     }
 }
 
-/// Parts of the configured size, or as large as [`PARTS_MAX`] asks.
-fn part_bytes(size: u64, configured: u64) -> u64 {
-    configured.max(size.div_ceil(PARTS_MAX).next_multiple_of(1 << 20))
+/// The parts of an object of `size` bytes: of the configured size; where these would be too many, those that take no memory are
+/// joined, and only where that is not enough all are larger.
+fn parts(size: u64, configured: u64, takes_no_memory: impl Fn(&Range<u64>) -> bool) -> Vec<Range<u64>> {
+    let is_allowed = |parts: &[Range<u64>]| parts.len() as u64 <= PARTS_MAX;
+    let equal = equal_parts(size, configured);
+    if is_allowed(&equal) {
+        return equal;
+    }
+    // So that the joined ones are at most half of those allowed, and the rest is left for bytes that were written.
+    let joined = join(equal, size.div_ceil(PARTS_MAX / 2), takes_no_memory);
+    if is_allowed(&joined) {
+        return joined;
+    }
+    equal_parts(size, size.div_ceil(PARTS_MAX).next_multiple_of(1 << 20))
+}
+
+fn equal_parts(size: u64, part_bytes: u64) -> Vec<Range<u64>> {
+    (0..size.div_ceil(part_bytes))
+        .map(|index| index * part_bytes..((index + 1) * part_bytes).min(size))
+        .collect()
+}
+
+/// Neighbours that take no memory become one part, of at most `bytes_max`.
+fn join(
+    parts: Vec<Range<u64>>,
+    bytes_max: u64,
+    takes_no_memory: impl Fn(&Range<u64>) -> bool,
+) -> Vec<Range<u64>> {
+    let mut joined: Vec<Range<u64>> = Vec::new();
+    for part in parts {
+        match joined.last_mut() {
+            Some(last) if part.end - last.start <= bytes_max && takes_no_memory(&(last.start..part.end)) => {
+                last.end = part.end;
+            }
+            _ => joined.push(part),
+        }
+    }
+    joined
 }
 
 #[cfg(test)]
 mod tests {
-    use super::part_bytes;
+    use super::{PARTS_MAX, parts};
+    use std::ops::Range;
+
+    const MIB: u64 = 1 << 20;
+    const TIB: u64 = 1 << 40;
+
+    fn longest(parts: &[Range<u64>]) -> u64 {
+        parts.iter().map(|part| part.end - part.start).max().unwrap()
+    }
 
     #[test]
-    fn the_largest_object_fits_its_parts() {
-        assert_eq!(part_bytes(100, 8 << 20), 8 << 20);
-        assert!((5u64 << 40).div_ceil(part_bytes(5 << 40, 8 << 20)) <= 10_000);
+    fn a_file_of_few_parts_has_parts_of_the_configured_size() {
+        assert_eq!(parts(20 * MIB, 8 * MIB, |_| true), [0..8 * MIB, 8 * MIB..16 * MIB, 16 * MIB..20 * MIB]);
+    }
+
+    /// A byte that changes in an object of 5 TiB costs a part of the configured size and not one of 525 MB.
+    #[test]
+    fn what_was_written_of_a_long_file_goes_up_in_parts_of_the_configured_size() {
+        let changed = 3 * TIB..3 * TIB + 1;
+        let is_unchanged = |range: &Range<u64>| range.end <= changed.start || changed.end <= range.start;
+        let parts = parts(5 * TIB, 8 * MIB, is_unchanged);
+        assert!(parts.len() as u64 <= PARTS_MAX, "{}", parts.len());
+        assert!(
+            parts.is_sorted_by_key(|part| part.start)
+                && parts.windows(2).all(|two| two[0].end == two[1].start)
+        );
+        assert_eq!((parts[0].start, parts.last().unwrap().end), (0, 5 * TIB));
+        let written: Vec<_> = parts.iter().filter(|part| !is_unchanged(part)).cloned().collect();
+        assert_eq!(longest(&written), 8 * MIB, "{written:?}");
+    }
+
+    #[test]
+    fn a_long_file_that_was_written_as_a_whole_has_larger_parts() {
+        let parts = parts(5 * TIB, 8 * MIB, |_| false);
+        assert!(parts.len() as u64 <= PARTS_MAX, "{}", parts.len());
+        assert_eq!(longest(&parts), 525 * MIB);
     }
 }
