@@ -4,6 +4,7 @@
 //! survives the loss of power; a segment goes only when nothing refers to it nor to an older one, so that what
 //! undoes a record never goes before it; a damaged segment is never removed, only renamed.
 
+use super::direct::{self, DIRECT_BYTES_MIN, DirectWriter};
 use super::record::{self, Record};
 use super::scan::{Cut, Event, MARK_FILE, Mark, Scanned, scan};
 use crate::medium::unused;
@@ -38,6 +39,8 @@ const LOST: &str = "lost";
 pub(super) struct Segment {
     pub(super) number: u64,
     file: File,
+    /// The same file, where long bodies go past the page cache.
+    direct: Option<File>,
     /// So many bytes survive the loss of power, as far as this process knows.
     synced: AtomicU64,
     /// The file is kept when nobody needs it any more: bytes in it may be all that is left of what somebody stored.
@@ -46,7 +49,12 @@ pub(super) struct Segment {
 
 impl Segment {
     pub(super) fn new(number: u64, file: File) -> Arc<Self> {
-        Arc::new(Self { number, file, synced: AtomicU64::new(0), is_evidence: AtomicBool::new(false) })
+        Self::begun(number, file, None)
+    }
+
+    fn begun(number: u64, file: File, direct: Option<File>) -> Arc<Self> {
+        let (synced, is_evidence) = (AtomicU64::new(0), AtomicBool::new(false));
+        Arc::new(Self { number, file, direct, synced, is_evidence })
     }
 
     pub(super) fn len(&self) -> io::Result<u64> {
@@ -86,6 +94,12 @@ impl Segment {
         #[cfg(test)]
         tests::fail_if_unreadable(self.number, range.start, range.end - range.start)?;
         let len = usize::try_from(range.end - range.start).map_err(io::Error::other)?;
+        if let Some(direct) = self.direct.as_ref().filter(|_| len >= DIRECT_BYTES_MIN) {
+            match direct::read(direct, range) {
+                Err(error) if error.kind() == ErrorKind::InvalidInput => {}
+                read => return read,
+            }
+        }
         let mut bytes = Vec::with_capacity(len);
         // Not zeroed before. The capacity may be larger than what was asked for.
         while bytes.len() < len {
@@ -135,6 +149,7 @@ struct Inner {
     unsynced_from: u64,
     /// So many bytes of objects the disk has room for, as it said when it was asked.
     room: u64,
+    writer: DirectWriter,
 }
 
 /// A record found in a log, and where its body is.
@@ -158,7 +173,8 @@ impl Log {
         let next = segments.last_key_value().map_or(1, |(number, _)| number + 1);
         // A process that ended need not have synced what it appended: nothing may survive it that came later.
         segments.values().try_for_each(|segment| segment.sync())?;
-        let inner = Inner { segments, next, end: 0, appended: 0, unsynced_from: next, room: 0 };
+        let (end, appended, room, writer) = (0, 0, 0, DirectWriter::default());
+        let inner = Inner { segments, next, end, appended, unsynced_from: next, room, writer };
         let mark = File::options().create(true).truncate(false).write(true).open(dir.join(MARK_FILE))?;
         let log = Self {
             dir: dir.to_owned(),
@@ -326,9 +342,11 @@ impl Log {
         let number = inner.next;
         // Whatever becomes of it, the number is used up.
         inner.next += 1;
-        let file = File::options().read(true).write(true).create_new(true).open(path(&self.dir, number))?;
+        let path = path(&self.dir, number);
+        let file = File::options().read(true).write(true).create_new(true).open(&path)?;
+        let direct = if inner.writer.begins_directly() { direct::open(&path) } else { None };
         File::open(&self.dir)?.sync_all()?;
-        inner.segments.insert(number, Segment::new(number, file));
+        inner.segments.insert(number, Segment::begun(number, file, direct));
         inner.end = 0;
         Ok(())
     }
@@ -345,7 +363,7 @@ impl Inner {
         let first = if begin == 0 { self.begin_frame(segment.number)? } else { Vec::new() };
         record::place(frame, segment.number, begin + first.len() as u64);
         let body_at = begin + (first.len() + frame.len()) as u64;
-        if let Err(error) = write_all(&segment.file, begin, &[&first, frame], pieces) {
+        if let Err(error) = self.write(&segment, begin, &[&first, frame], pieces) {
             // Half a record would hide what comes after it.
             segment.file.set_len(begin)?;
             return Err(error);
@@ -353,6 +371,25 @@ impl Inner {
         self.end = body_at + pieces.iter().map(|piece| piece.len() as u64).sum::<u64>();
         self.appended += self.end - begin;
         Ok((segment, body_at..self.end))
+    }
+
+    /// Small records in one call, so that a crash mostly finds them whole or not at all.
+    fn write(&mut self, segment: &Segment, at: u64, frames: &[&[u8]], body: &[&[u8]]) -> io::Result<()> {
+        let body_bytes: usize = body.iter().map(|piece| piece.len()).sum();
+        if body_bytes <= WRITTEN_AT_ONCE {
+            return segment.file.write_all_at(&[frames, body].concat().concat(), at);
+        }
+        let frames = frames.concat();
+        segment.file.write_all_at(&frames, at)?;
+        let mut at = at + frames.len() as u64;
+        if let Some(direct) = segment.direct.as_ref().filter(|_| body_bytes >= DIRECT_BYTES_MIN) {
+            return self.writer.write(&segment.file, direct, at, body);
+        }
+        for piece in body {
+            segment.file.write_all_at(piece, at)?;
+            at += piece.len() as u64;
+        }
+        Ok(())
     }
 
     /// The first frame of a segment: where the one before it ends.
@@ -391,22 +428,6 @@ pub(super) fn lock(dir: &Path) -> io::Result<File> {
     let lock = File::options().create(true).truncate(false).write(true).open(dir.join("lock"))?;
     hold(&lock)?;
     Ok(lock)
-}
-
-/// Small records in one call, so that a crash mostly finds them whole or not at all.
-fn write_all(file: &File, at: u64, frames: &[&[u8]], body: &[&[u8]]) -> io::Result<()> {
-    let body_bytes: usize = body.iter().map(|piece| piece.len()).sum();
-    if body_bytes <= WRITTEN_AT_ONCE {
-        return file.write_all_at(&[frames, body].concat().concat(), at);
-    }
-    let frames = frames.concat();
-    file.write_all_at(&frames, at)?;
-    let mut at = at + frames.len() as u64;
-    for piece in body {
-        file.write_all_at(piece, at)?;
-        at += piece.len() as u64;
-    }
-    Ok(())
 }
 
 /// Ends the log where a power cut tore it. What lies behind goes into files of its own: nobody was promised it.

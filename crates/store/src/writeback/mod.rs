@@ -14,6 +14,7 @@
 
 mod asked;
 mod change;
+mod direct;
 mod drain;
 mod early;
 #[cfg(feature = "fuzz")]
