@@ -10,7 +10,8 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// Shorter ones go through the page cache, where they may be read soon.
 pub(super) const DIRECT_BYTES_MIN: usize = 1 << 20;
