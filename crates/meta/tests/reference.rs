@@ -524,7 +524,6 @@ fn name_content(
 ) {
     inode.content = content;
     inode.size_bytes = size_bytes;
-    inode.exact = true;
     inode.observed_at = ops::at(now);
     if let Some(mtime) = mtime {
         inode.mtime = mtime;

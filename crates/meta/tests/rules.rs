@@ -264,6 +264,25 @@ fn a_listing_says_less_than_headers() {
     assert_eq!(fs.namespace.inode(ROOT).unwrap(), before);
 }
 
+/// The object of a listed file was moved with its directory, and the file kept the mode that listings are given, though its object
+/// had another (world of files 3100058).
+#[test]
+fn content_says_nothing_of_attributes_that_only_a_listing_has_shown() {
+    let fs = Fixture::new();
+    let ino = fs.namespace.allocate(ROOT, 1)[0];
+    let listed = seen(&fs, "one", 5, false);
+    fs.apply(Op::Import { parent: ROOT, name: name("f"), ino, seen: listed }).unwrap();
+    let publish = |base: &str, etag| {
+        let base = Some(ETag::new(base));
+        Op::Publish { ino, base, content: whole(etag, 5), size_bytes: 5, mtime: None }
+    };
+    assert!(!fs.apply(publish("one", "moved")).unwrap().inode.unwrap().exact);
+    let described = Observed { mode: 0o755, ..seen(&fs, "moved", 5, true) };
+    let known = fs.apply(Op::Refresh { ino, seen: described }).unwrap().inode.unwrap();
+    assert_eq!((known.exact, known.mode), (true, 0o755));
+    assert!(fs.apply(publish("moved", "written")).unwrap().inode.unwrap().exact);
+}
+
 /// A row of a file's extents that was lost to damage read as a hole of zeros, and only fsck saw it.
 #[test]
 fn a_file_with_a_lost_extent_row_is_damaged() {

@@ -65,7 +65,6 @@ fn save(
         size_bytes,
         mtime: mtime.unwrap_or(before.mtime),
         ctime: before.ctime.max(mtime.unwrap_or(before.ctime)),
-        exact: true,
         observed_at: ctx.at,
         ..before.clone()
     };
