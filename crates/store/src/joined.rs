@@ -1,7 +1,7 @@
 //! Several buckets as one store: a key is a bucket's name, `/`, and a key in it.
 //!
 //! Owns which buckets there are, and what reaches from one into another, which is read here and stored there. A bucket's own
-//! `.tenon/` is left out of listings.
+//! `.tenon/` is left out of listings; a copy to `.tenon/` goes to that of the bucket it comes from, and its key says so.
 //!
 //! Refuses: to make or remove buckets; to hold an object that lies in none.
 
@@ -185,6 +185,9 @@ impl ObjectStore for JoinedStore {
 
     async fn copy(&self, from: &ObjectRef, to: &ObjectKey, options: CopyOptions) -> Result<ObjectRef> {
         let source = self.existing(&from.key).await?;
+        // What Tenon keeps for itself lies in no bucket of its own, but beside what it is made of.
+        let beside = to.as_bytes().starts_with(OWN).then(|| outside(&source.name, to.as_bytes()));
+        let to = &beside.transpose()?.unwrap_or_else(|| to.clone());
         let target = self.place(to).await?;
         let inside = ObjectRef { key: source.key.clone(), ..from.clone() };
         let about = |error: StoreError| match error {
@@ -305,18 +308,22 @@ fn split(text: &[u8]) -> Option<(&str, &[u8])> {
     Some((name, &text[at + 1..]))
 }
 
-/// An entry as it is called outside its bucket. A key that is too long there is left to who knows the bucket.
+/// A key as it is called outside its bucket. One that is too long there is left to those who know the bucket.
+fn outside(bucket: &str, key: &[u8]) -> Result<ObjectKey> {
+    ObjectKey::new([bucket.as_bytes(), b"/", key].concat()).map_err(|error| StoreError::InvalidKey {
+        key: String::from_utf8_lossy(key).into_owned(),
+        reason: error.to_string(),
+    })
+}
+
 fn outside_entry(name: &str, entry: ListEntry) -> Result<ListEntry> {
-    let outside = |text: &[u8]| [name.as_bytes(), b"/", text].concat();
     Ok(match entry {
-        ListEntry::Prefix(prefix) => ListEntry::Prefix(Bytes::from(outside(&prefix))),
+        ListEntry::Prefix(prefix) => {
+            ListEntry::Prefix(Bytes::from([name.as_bytes(), b"/", &prefix[..]].concat()))
+        }
         ListEntry::Object { object, size_bytes } => {
-            let key = ObjectKey::new(outside(object.key.as_bytes()));
-            let invalid = |error: crate::InvalidKey| StoreError::InvalidKey {
-                key: object.key.to_string(),
-                reason: error.to_string(),
-            };
-            ListEntry::Object { object: ObjectRef { key: key.map_err(invalid)?, ..object }, size_bytes }
+            let key = outside(name, object.key.as_bytes())?;
+            ListEntry::Object { object: ObjectRef { key, ..object }, size_bytes }
         }
     })
 }

@@ -130,3 +130,16 @@ async fn what_goes_from_one_bucket_to_another_keeps_all_it_has() {
     assert_eq!(joined.key, key("two-bucket/parts"));
     assert_eq!(read(&store, "two-bucket/parts").await, b"ab12");
 }
+
+/// A file of one of several buckets that was removed while a program had it open gave EILSEQ: no bucket had a place for its bytes.
+#[tokio::test]
+async fn what_is_set_aside_lies_in_the_bucket_that_it_comes_from() {
+    let store = JoinedStore::new(buckets(&["one-bucket", "two-bucket"]).await, None);
+    let object = put(&store, "two-bucket/open", "hello").await;
+    let aside = store.copy(&object, &key(".tenon/orphans/7-1"), CopyOptions::default()).await.unwrap();
+    assert_eq!(aside.key, key("two-bucket/.tenon/orphans/7-1"));
+    store.delete(&object.key, Precondition::None).await.unwrap();
+    assert_eq!(read(&store, "two-bucket/.tenon/orphans/7-1").await, b"hello");
+    store.delete(&aside.key, Precondition::None).await.unwrap();
+    assert!(store.find(&aside.key).await.unwrap().is_none());
+}
