@@ -6,7 +6,7 @@ use std::time::Duration;
 use store::mover::Mover;
 use store::names::BadName;
 use store::{Claims, Clock, Entropy, InvalidKey, ObjectKey, ObjectRef, ObjectStore, Timestamp};
-use tokio::sync::{OnceCell, Semaphore};
+use tokio::sync::OnceCell;
 
 use crate::access_times::AccessTimes;
 use crate::budget::Budget;
@@ -59,7 +59,7 @@ pub struct Filesystem {
     pub(crate) slabs: SlabPool,
     pub(crate) blocks: Blocks,
     pub(crate) write_budget: Budget,
-    pub(crate) assembling: Semaphore,
+    pub(crate) assembling: Turns,
     pub(crate) files: OpenFiles,
     pub(crate) handles: Handles,
     pub(crate) directories: Directories,
@@ -145,7 +145,7 @@ impl Filesystem {
             slabs: SlabPool::new(pool),
             blocks: Blocks::new(config.read_bytes()),
             write_budget: Budget::new(config.write_bytes()),
-            assembling: Semaphore::new(config.assembled_parts()),
+            assembling: Turns::with_permits(config.assembled_parts()),
             files: OpenFiles::default(),
             handles: Handles::default(),
             directories: Directories::new(keeps_directories),

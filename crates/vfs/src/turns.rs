@@ -1,38 +1,83 @@
-//! Work of which one attempt serves all who wait, and so does one failure.
+//! Work that waits in a queue fails together when the store does not answer.
 //!
-//! Who waits for the same look at the bucket, or for the same file to be stored, takes turns. While the store does not
-//! answer each turn lasts as long as a call is repeated; if everybody took his own, the tenth would wait ten times as long.
+//! A look at the bucket, a file's upload, or memory for uploads is not to be had by everybody at once: callers queue. While
+//! the store does not answer, each piece of work lasts as long as a request is repeated; if every caller tried in its turn,
+//! the tenth would wait ten times as long.
 //!
-//! Invariant: nobody waits for more than two turns that end without an answer: the one under way, and one more.
+//! Invariant: a caller waits for at most two pieces of work that end without an answer: those under way when it came, and
+//! those that began after that.
 
+use std::fmt::Display;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use store::StoreError;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
-use crate::Result;
+use crate::Error;
 
-/// A queue for one piece of work.
-#[derive(Debug, Default)]
+/// A queue for work of which there is only so much at a time.
+#[derive(Debug)]
 pub(crate) struct Turns {
-    turn: tokio::sync::Mutex<()>,
+    permits: Semaphore,
     past: Mutex<Past>,
 }
 
 #[derive(Debug, Default)]
 struct Past {
     begun: u64,
-    /// The last turn that ended without an answer, and why.
+    /// The last piece of work that ended without an answer, and why.
     silent: Option<(u64, String)>,
 }
 
+/// An error that may say that the store did not answer.
+pub(crate) trait Silence: From<StoreError> + Display {
+    /// Whether the store did not answer in all the time that it was asked.
+    fn is_silence(&self) -> bool;
+}
+
+impl Silence for StoreError {
+    fn is_silence(&self) -> bool {
+        self.is_retryable()
+    }
+}
+
+impl Silence for Error {
+    fn is_silence(&self) -> bool {
+        Self::is_silence(self)
+    }
+}
+
+/// One piece of work at a time.
+impl Default for Turns {
+    fn default() -> Self {
+        Self::with_permits(1)
+    }
+}
+
 impl Turns {
-    /// Does the work, which is best boxed, when it is its turn, unless the store did not answer somebody who began after it was asked for.
-    pub(crate) async fn take<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
-        let asked_after = self.past().begun;
-        let _turn = self.turn.lock().await;
+    /// Work goes on at the same time as long as there are permits for it.
+    pub(crate) fn with_permits(permits: usize) -> Self {
+        Self { permits: Semaphore::new(permits), past: Mutex::default() }
+    }
+
+    /// Does the work, which is best boxed, in its turn; fails without doing it if work that began after this was called ended
+    /// without an answer from the store.
+    pub(crate) async fn take<T, E: Silence>(&self, work: impl Future<Output = Result<T, E>>) -> Result<T, E> {
+        self.take_permits(1, work).await
+    }
+
+    /// The same for work that needs several permits.
+    pub(crate) async fn take_permits<T, E: Silence>(
+        &self,
+        permits: u32,
+        work: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, E> {
+        let called_after = self.past().begun;
+        // The semaphore is never closed.
+        let _permits = self.permits.acquire_many(permits).await.ok();
         let number = {
             let mut past = self.past();
-            if let Some((turn, why)) = past.silent.as_ref().filter(|(turn, _)| *turn > asked_after) {
-                tracing::debug!(turn, "the store did not answer the one before either");
+            if let Some((number, why)) = past.silent.as_ref().filter(|(number, _)| *number > called_after) {
+                tracing::debug!(number, "the store did not answer the work before either");
                 return Err(StoreError::Unavailable(why.clone()).into());
             }
             past.begun += 1;
@@ -45,9 +90,9 @@ impl Turns {
         outcome
     }
 
-    /// Keeps everybody out, if nobody is in.
-    pub(crate) fn keep_out(&self) -> Option<tokio::sync::MutexGuard<'_, ()>> {
-        self.turn.try_lock().ok()
+    /// Keeps work from beginning, if none is under way.
+    pub(crate) fn keep_out(&self) -> Option<SemaphorePermit<'_>> {
+        self.permits.try_acquire().ok()
     }
 
     fn past(&self) -> MutexGuard<'_, Past> {
@@ -58,6 +103,7 @@ impl Turns {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Result;
     use std::time::Duration;
     use tokio::time::{Instant, sleep};
 
@@ -88,6 +134,16 @@ mod tests {
     async fn who_comes_later_tries_again() {
         let turns = Turns::default();
         turns.take(in_vain()).await.unwrap_err();
-        turns.take(async { Ok(()) }).await.unwrap();
+        turns.take(async { Ok::<(), Error>(()) }).await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn many_share_a_failure_of_several_at_a_time() {
+        let turns = Turns::with_permits(3);
+        let began = Instant::now();
+        let outcomes =
+            futures_util::future::join_all((0..100).map(|n| turns.take_permits(1 + n % 3, in_vain()))).await;
+        assert!(outcomes.iter().all(Result::is_err));
+        assert!(began.elapsed() <= 2 * TURN, "{:?}", began.elapsed());
     }
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use store::StoreError;
 use store::wrap::{Fault, Rule};
 use tokio::time::Instant;
-use vfs::{Changes, Handle, Kind, Mapping, Result, Whence};
+use vfs::{Changes, Config, Handle, Kind, Mapping, Result, Whence};
 
 /// What one call of a store that does not answer takes: repeated for 30 s, the last attempt waits for 20 s.
 const CALL: Duration = Duration::from_secs(50);
@@ -427,4 +427,33 @@ async fn s120_s123_every_operation_in_every_outage_by_inode() {
 #[tokio::test(start_paused = true)]
 async fn s120_s123_every_operation_in_every_outage_in_chunks() {
     matrix(Layout::Chunked).await;
+}
+
+/// Files that wait on disk for a store share the memory for their upload. Each of 200 closes had it for as long as a call is
+/// repeated, one after the other: they took 50 minutes to fail.
+#[tokio::test(start_paused = true)]
+async fn s123_closes_that_wait_for_memory_fail_together() {
+    const FILES: usize = 50;
+    const BODY: &[u8] = &[7; 300 << 10];
+    let bucket = Bucket::in_memory();
+    let little_memory = |config: &mut Config| {
+        (config.memory_limit_bytes, config.part_size_bytes) = (8 << 20, 1 << 20);
+    };
+    let world = bucket.mount(little_memory).await;
+    world.write_file("first", b"so that the volume is recorded").await.unwrap();
+    let mut handles = Vec::new();
+    for number in 0..FILES {
+        let handle = world.create(format!("{number}")).await.unwrap();
+        world.write_all(handle, BODY).await.unwrap();
+        handles.push(handle);
+    }
+    bucket.faults.add(Rule::new(Fault::InVain(CALL)).always());
+    let began = Instant::now();
+    let closed = futures_util::future::join_all(handles.iter().map(|handle| world.close(*handle))).await;
+    assert!(closed.iter().all(Result::is_err), "{closed:?}");
+    // A close tries when the file is flushed and when it is released, and each may wait for one that began before.
+    assert!(began.elapsed() <= 4 * CALL + SLACK, "{:?}", began.elapsed());
+    bucket.faults.clear();
+    world.write_file("0", BODY).await.unwrap();
+    assert_eq!(world.read_file("0").await.unwrap(), BODY);
 }

@@ -3,7 +3,6 @@
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use std::ops::Range;
 use store::{GetOptions, Multipart, ObjectKey, ObjectRef, Payload, Precondition, PutOptions, StoreError};
-use tokio::sync::SemaphorePermit;
 
 use super::Local;
 use super::local::Source;
@@ -76,12 +75,13 @@ impl Filesystem {
         let Described { attributes, tags } = described.clone();
         let size = total(assembly.runs);
         if size <= self.assembled_part_bytes() {
-            let _permit = self.assembling_permit(assembly, &(0..size)).await;
-            let body = self.merged(assembly, &(0..size)).await?;
-            return self
-                .store
-                .put(key, body, PutOptions { precondition, attributes, tags, ..PutOptions::default() })
-                .await;
+            let stored = async {
+                let body = self.merged(assembly, &(0..size)).await?;
+                let options = PutOptions { precondition, attributes, tags, ..PutOptions::default() };
+                self.store.put(key, body, options).await
+            };
+            let permits = self.assembling_permits(assembly, &(0..size));
+            return self.assembling.take_permits(permits, Box::pin(stored)).await;
         }
         let upload = self.store.multipart(key, attributes, tags).await?;
         self.send_and_complete(assembly, upload.as_ref(), precondition).await
@@ -109,7 +109,7 @@ impl Filesystem {
 
     async fn send_parts(&self, assembly: Assembly<'_>, upload: &dyn Multipart) -> Result<(), StoreError> {
         let parts =
-            parts(total(assembly.runs), self.config.part_size_bytes, |range| assembly.takes_no_memory(range));
+            parts(total(assembly.runs), self.assembled_part_bytes(), |range| assembly.takes_no_memory(range));
         let sent = (1..).zip(parts).map(|(number, range)| self.send_part(assembly, upload, number, range));
         futures_util::stream::iter(sent).buffer_unordered(IN_FLIGHT_MAX).try_collect().await
     }
@@ -130,23 +130,19 @@ impl Filesystem {
                 false => upload.copy_part(number, object, within).await,
             };
         }
-        let _permit = self.assembling_permit(assembly, &range).await;
-        upload.put_part(number, self.merged(assembly, &range).await?).await
+        let sent = async { upload.put_part(number, self.merged(assembly, &range).await?).await };
+        let permits = self.assembling_permits(assembly, &range);
+        self.assembling.take_permits(permits, Box::pin(sent)).await
     }
 
-    /// Waits for memory for a range of the object, zeros aside, which take none. A range longer than there is memory for
-    /// goes alone.
-    async fn assembling_permit(
-        &self,
-        assembly: Assembly<'_>,
-        range: &Range<u64>,
-    ) -> Option<SemaphorePermit<'_>> {
+    /// How many parts' memory a range of the object takes; zeros take none. A range longer than there is memory for goes
+    /// alone.
+    fn assembling_permits(&self, assembly: Assembly<'_>, range: &Range<u64>) -> u32 {
         let is_data = |source: &Source| !matches!(source, Source::Zeros(_));
         let sources = assembly.of_object(range).into_iter().flat_map(|run| assembly.local.sources(run));
         let bytes: u64 = sources.filter(is_data).map(|source| source.len()).sum();
         let permits = bytes.div_ceil(self.config.part_size_bytes.max(1));
-        let permits = permits.clamp(1, self.config.assembled_parts() as u64);
-        self.assembling.acquire_many(permits as u32).await.ok()
+        permits.clamp(1, self.config.assembled_parts() as u64) as u32
     }
 
     /// A range of the object, from wherever its bytes are.
