@@ -134,7 +134,7 @@ impl Source for Queue {
 }
 
 impl Queue {
-    /// The share that this source has, and joins those who have one if it has none.
+    /// This source's share of the queue; takes one if it has none.
     async fn share(&mut self) -> Result<&mut Share, SourceError> {
         if self.share.is_none() {
             let joining = self.joining.get_or_insert_with(|| Box::pin(self.at.clone().joined()));

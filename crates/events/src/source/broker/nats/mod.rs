@@ -9,6 +9,7 @@ use crate::source::{Message, Source, SourceError};
 use async_nats::{Client, ConnectErrorKind, ConnectOptions, Event};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 use tokio::sync::watch;
 use url::Url;
 
@@ -39,6 +40,10 @@ pub(super) fn open(url: &Url, access: &BrokerAccess) -> Result<Box<dyn Source>, 
     }
 }
 
+/// How long the client waits before it connects again by itself. A connection that ended is given up long before; if it came
+/// back at once, it would ask for messages that nobody takes from it.
+const RECONNECT_DELAY: Duration = Duration::from_secs(60);
+
 /// A connection that is not made anew by itself.
 #[derive(Debug)]
 struct Link {
@@ -61,7 +66,14 @@ impl Link {
             }
             std::future::ready(())
         };
-        let mut options = ConnectOptions::new().name("tenon").max_reconnects(1).event_callback(told);
+        let is_connected = Arc::new(AtomicBool::new(false));
+        let was_connected = is_connected.clone();
+        let delay = move |_| match was_connected.load(Ordering::Relaxed) {
+            true => RECONNECT_DELAY,
+            false => Duration::ZERO,
+        };
+        let mut options = ConnectOptions::new().name("tenon").max_reconnects(1);
+        options = options.event_callback(told).reconnect_delay_callback(delay);
         if let Some(login) = &place.login {
             options = options.user_and_password(login.user.clone(), login.password.clone());
         }
@@ -76,6 +88,7 @@ impl Link {
             }
             _ => place.unavailable(format_args!("no connection: {error}")),
         })?;
+        is_connected.store(true, Ordering::Relaxed);
         Ok(Self { client, ended, has_overflown })
     }
 
