@@ -185,7 +185,7 @@ impl ObjectStore for JoinedStore {
 
     async fn copy(&self, from: &ObjectRef, to: &ObjectKey, options: CopyOptions) -> Result<ObjectRef> {
         let source = self.existing(&from.key).await?;
-        // What Tenon keeps for itself lies in no bucket of its own, but beside what it is made of.
+        // A copy below `.tenon/` stays in the bucket of its source: `.tenon` is not a bucket.
         let beside = to.as_bytes().starts_with(OWN).then(|| outside(&source.name, to.as_bytes()));
         let to = &beside.transpose()?.unwrap_or_else(|| to.clone());
         let target = self.place(to).await?;

@@ -243,7 +243,7 @@ impl History {
         self.touching(key, by, since).next().is_some()
     }
 
-    /// The same at any time, also under the names that what lies there had before it was renamed.
+    /// Whether one of these writers ever touched the object that lies here now, also under the names it had before renames.
     pub(super) fn is_touched_under_any_name(&self, key: &str, by: &[By]) -> bool {
         self.is_touched_before(key, by, Moment::MAX)
     }

@@ -21,7 +21,7 @@ const BLOCK_BYTES: usize = 4096;
 const STAGED_BYTES: usize = 2 << 20;
 /// A disk that writes fewer bytes in a second is better waited for by the kernel.
 const BYTES_PER_SEC_MIN: u64 = 200 << 20;
-/// For so many segments a slow disk is written through the page cache, before it is tried again.
+/// After how many segments through the page cache a disk that was slow is tried again.
 const SEGMENTS_OF_SLOW_DISK: u32 = 16;
 
 /// A file once more, for direct I/O; `None` where the file system has none.
@@ -113,7 +113,7 @@ pub(super) fn read(direct: &File, range: &Range<u64>) -> io::Result<Bytes> {
 struct Pace {
     bytes: u64,
     took: Duration,
-    /// So many segments are not written directly.
+    /// How many of the next segments are written through the page cache.
     skipped: u32,
 }
 

@@ -39,7 +39,7 @@ const LOST: &str = "lost";
 pub(super) struct Segment {
     pub(super) number: u64,
     file: File,
-    /// The same file, where long bodies go past the page cache.
+    /// The segment opened for direct I/O; `None` if long bodies go through the page cache too.
     direct: Option<File>,
     /// So many bytes survive the loss of power, as far as this process knows.
     synced: AtomicU64,
