@@ -4,8 +4,9 @@
 //! bucket's own keys and never change; where they show follows every further rename, so that however often something
 //! is renamed its objects are moved once.
 //!
-//! Invariants: no two moves begin at the same place; of moves that begin one inside the other the inner one has what
-//! lies there; nothing shows at a place that things have moved away from before they have left it.
+//! Invariants: of two moves of one object that begin at the same place the earlier is carried out first, and no two moves
+//! of trees do; of moves that begin one inside the other the inner one has what lies there; nothing shows at a place that
+//! things have moved away from before they have left it.
 
 use crate::{ETag, ObjectKey, ObjectMeta, ObjectRef, Precondition};
 use std::collections::{BTreeMap, BTreeSet};
@@ -76,6 +77,8 @@ pub(super) struct Moves {
     all: BTreeMap<u64, Move>,
     objects: BTreeMap<Vec<u8>, u64>,
     trees: BTreeMap<Vec<u8>, u64>,
+    /// Moves of one object that are not in `objects`, as a later one begins at the same place, by place and number.
+    earlier_at: BTreeSet<(Vec<u8>, u64)>,
     by_target: BTreeMap<(Vec<u8>, u64), ()>,
     /// Places where copies may lie that nobody wants any more, and the moves that delete them.
     given_up: BTreeSet<(Vec<u8>, u64)>,
@@ -116,7 +119,8 @@ impl Moves {
                     self.doubles.insert(number);
                 }
                 let starts = if one.is_tree { &mut self.trees } else { &mut self.objects };
-                starts.insert(one.from.clone(), number);
+                let earlier = starts.insert(one.from.clone(), number).filter(|_| !one.is_tree);
+                self.earlier_at.extend(earlier.map(|earlier| (one.from.clone(), earlier)));
                 self.heads_for(number, &one.to);
                 self.all.insert(number, one);
                 self.next = self.next.max(number + 1);
@@ -135,6 +139,13 @@ impl Moves {
                 let starts = if one.is_tree { &mut self.trees } else { &mut self.objects };
                 if starts.get(&one.from) == Some(&number) {
                     starts.remove(&one.from);
+                }
+                self.earlier_at.remove(&(one.from.clone(), number));
+                let still_there =
+                    self.earlier_at(&one.from).last().filter(|_| !self.objects.contains_key(&one.from));
+                if let Some(earlier) = still_there {
+                    self.earlier_at.remove(&(one.from.clone(), earlier));
+                    self.objects.insert(one.from.clone(), earlier);
                 }
                 self.heads_no_more_for(number, one.to);
             }
@@ -202,14 +213,24 @@ impl Moves {
         matches!(&one.to, Target::Place(to, _) if !one.is_tree && self.targeting(to).next().is_some())
     }
 
-    /// Moves before one of what may be a copy, to the same place.
+    /// Moves to be carried out before one: those that begin at the same place, and, before one of what may be a copy, those
+    /// to the same place.
     pub(super) fn earlier(&self, number: u64) -> Vec<u64> {
-        match self.plain(number).map(|one| &one.to) {
-            Some(Target::Place(to, _)) if self.is_double(number) => {
-                self.targeting(to).take_while(|other| *other < number).collect()
-            }
-            _ => Vec::new(),
+        let Some(one) = self.plain(number) else { return Vec::new() };
+        let is_earlier = |other: &u64| *other < number;
+        let mut earlier: Vec<u64> = self.earlier_at(&one.from).take_while(is_earlier).collect();
+        if let Target::Place(to, _) = &one.to
+            && self.is_double(number)
+        {
+            earlier.extend(self.targeting(to).take_while(is_earlier));
         }
+        earlier
+    }
+
+    /// Moves of one object from a place where a later one begins too.
+    fn earlier_at<'m>(&'m self, place: &'m [u8]) -> impl Iterator<Item = u64> + 'm {
+        let all = self.earlier_at.range((place.to_vec(), 0)..);
+        all.take_while(move |(from, _)| from == place).map(|(_, number)| *number)
     }
 
     /// The move that takes away what lies under a key, or under all keys that begin so.

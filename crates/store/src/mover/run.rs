@@ -116,7 +116,8 @@ impl Mover {
         match one.is_tree {
             true => self.move_tree(number, &one).await?,
             false => {
-                // What may be a copy of what they bring is known when that has arrived.
+                // What they take from the same place is not taken for somebody else's then, and what may be a copy of what they
+                // bring is known when that has arrived.
                 let earlier = self.state().moves.earlier(number);
                 for number in earlier {
                     Box::pin(self.carry_out(number)).await?;

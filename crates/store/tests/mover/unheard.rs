@@ -4,7 +4,7 @@ use super::{World, contents, expected, keeper, key, put};
 use std::time::Duration;
 use store::mover::Keeper;
 use store::wrap::{Fault, Operation, Rule};
-use store::{ObjectRef, ObjectStore as _, Precondition};
+use store::{ObjectRef, ObjectStore as _, Payload, Precondition, PutOptions};
 
 /// Renames an object, which is copied to its new key; the answer to that is lost.
 async fn rename_unheard(world: &World, from: &ObjectRef, to: &str, at_target: Precondition) -> ObjectRef {
@@ -117,4 +117,30 @@ async fn what_is_replaced_while_it_is_compared_is_somebody_elses() {
     written.await.unwrap();
     world.mover.arrived().await;
     assert_eq!(contents(&world.memory).await, expected(&[("a", "theirs"), ("b", "newer")]));
+}
+
+/// An object was renamed over another, its copy failed, and it was renamed on: what it was to replace met the next file of
+/// its name (world of files 3111879).
+#[tokio::test(start_paused = true)]
+async fn what_was_to_be_replaced_goes_before_something_new_is_stored_there() {
+    let mut world = World::new();
+    for has_crashed in [false, true] {
+        let newer = world.put("newer", "two").await;
+        let older = world.put("place", "one").await;
+        world.faults.add(Rule::new(Fault::unavailable()).on(Operation::Copy));
+        let renamed = world.rename(&newer, "place", Precondition::Matches(older.etag)).await.unwrap();
+        world.mover.rests().await;
+        world.rename(&renamed, "elsewhere", Precondition::Absent).await.unwrap();
+        if has_crashed {
+            world.reopen();
+        }
+        let absent = PutOptions { precondition: Precondition::Absent, ..PutOptions::default() };
+        world.mover.put(&key("place"), Payload::from("three"), absent).await.unwrap();
+        world.mover.arrived().await;
+        let all = expected(&[("elsewhere", "two"), ("place", "three")]);
+        assert_eq!(contents(&world.memory).await, all);
+        for name in ["elsewhere", "place"] {
+            world.mover.delete(&key(name), Precondition::None).await.unwrap();
+        }
+    }
 }
