@@ -44,8 +44,8 @@ impl Filesystem {
         match self.store.copy(&old, &key, CopyOptions::default()).await {
             Ok(object) => {
                 let content = relocated(&inode.content, &stored_at(&object));
-                let size_bytes = content.last().map_or(0, Extent::end);
-                let copy = Inode { content: content.clone(), size_bytes, ..inode };
+                let size_bytes = inode.size_bytes;
+                let copy = Inode { content: content.clone(), ..inode };
                 let copy = Pin::spread(&copy, None);
                 work.rebase(Some(Arc::new(copy.clone())));
                 file.repin(|| Ok::<_, Error>(Some(copy)))?;

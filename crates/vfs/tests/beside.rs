@@ -1,7 +1,7 @@
 //! Files of a volume named by path that lie beside their path for a while, as the store failed just then, and what
 //! crashes and lost answers leave at paths.
 
-use crate::world::{Bucket, World, errno, pattern};
+use crate::world::{Bucket, MIB, World, errno, pattern};
 use store::wrap::{Fault, Operation, Rule};
 use vfs::{Changes, Handle};
 
@@ -306,5 +306,29 @@ async fn s77_what_was_shown_unheard_is_overwritten_like_any_other() {
     world.close(handle).await.unwrap();
     assert_eq!(shown(&world).await, ["a", "b"]);
     assert_eq!(world.bucket.object("b").await.unwrap(), b"something longer");
+    world.assert_healthy().await;
+}
+
+/// A file that ends in a hole lost the hole with its name: what was written behind it was read in its place (world of files
+/// 3200371).
+#[tokio::test]
+async fn a_hole_at_the_end_outlives_the_name() {
+    let bucket = Bucket::in_memory();
+    let world = bucket.mount(|_| {}).await;
+    let mut body = pattern(MIB);
+    world.write_file("file", &body).await.unwrap();
+    let handle = world.open_handle("file", libc::O_RDWR).await.unwrap();
+    world.fs.write(handle, MIB as u64, b"more").await.unwrap();
+    world.fs.fallocate(handle, 0, 0, 3 * MIB as u64).await.unwrap();
+    world.fs.fsync(handle).await.unwrap();
+    let ino = world.ino("file").await.unwrap();
+    world.unlink("file").await.unwrap();
+    assert_eq!(world.fs.getattr(ino).await.unwrap().size_bytes, 3 * MIB as u64);
+    world.fs.write(handle, 3 * MIB as u64, b"end").await.unwrap();
+    body.extend(b"more");
+    body.resize(3 * MIB, 0);
+    body.extend(b"end");
+    assert_eq!(world.read_all(handle).await.unwrap(), body);
+    world.close(handle).await.unwrap();
     world.assert_healthy().await;
 }
