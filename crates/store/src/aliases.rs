@@ -15,17 +15,38 @@ pub(crate) struct Aliases {
 
 #[derive(Debug, Clone)]
 struct Alias {
-    given: ETag,
+    /// More than one if the object came to its key twice, from different places.
+    given: Vec<ETag>,
+    /// To how many of them it was said which tag the object has now.
+    told: usize,
     there: ETag,
-    /// Whoever was given the one knows the other by now.
-    is_known: bool,
+}
+
+impl Alias {
+    fn was_given(&self, etag: &ETag) -> bool {
+        self.given.contains(etag)
+    }
+
+    fn is_known(&self, etag: &ETag) -> bool {
+        self.given[..self.told].contains(etag)
+    }
 }
 
 impl Aliases {
     /// What was `given` for a key has the tag `there` in the bucket.
     pub(crate) fn remember(&mut self, key: &ObjectKey, given: ETag, there: ETag) {
-        if self.by_key.insert(key.clone(), Alias { given, there, is_known: false }).is_none() {
-            self.order.push_back(key.clone());
+        match self.by_key.get_mut(key) {
+            Some(alias) if alias.there == there => {
+                if !alias.was_given(&given) {
+                    alias.given.push(given);
+                }
+                return;
+            }
+            Some(alias) => *alias = Alias { given: vec![given], told: 0, there },
+            None => {
+                self.by_key.insert(key.clone(), Alias { given: vec![given], told: 0, there });
+                self.order.push_back(key.clone());
+            }
         }
         while self.order.len() > ALIASES_MAX {
             if let Some(oldest) = self.order.pop_front() {
@@ -36,28 +57,28 @@ impl Aliases {
 
     /// Tells whoever was given other tags of those in the bucket, by which it knows the objects from then on: of one key, or
     /// of all that begin so, where that ends in `/`.
-    pub(crate) fn tell(&mut self, place: &[u8], told: impl Fn(&ObjectKey, &ETag, &ETag)) {
+    pub(crate) fn tell(&mut self, place: &[u8], tell: impl Fn(&ObjectKey, &ETag, &ETag)) {
         let keys: BTreeSet<ObjectKey> = match place.ends_with(b"/") {
             true => self.by_key.keys().filter(|key| key.as_bytes().starts_with(place)).cloned().collect(),
             false => self.by_key.get_key_value(place).map(|(key, _)| key.clone()).into_iter().collect(),
         };
         for key in keys {
-            if let Some(alias) = self.by_key.get_mut(&key).filter(|alias| !alias.is_known) {
-                told(&key, &alias.given, &alias.there);
-                alias.is_known = true;
+            if let Some(alias) = self.by_key.get_mut(&key) {
+                alias.given[alias.told..].iter().for_each(|given| tell(&key, given, &alias.there));
+                alias.told = alias.given.len();
             }
         }
     }
 
     /// The bucket's tag for one that was given.
     pub(crate) fn there(&self, key: &ObjectKey, given: &ETag) -> ETag {
-        let alias = self.by_key.get(key).filter(|alias| alias.given == *given);
+        let alias = self.by_key.get(key).filter(|alias| alias.was_given(given));
         alias.map_or_else(|| given.clone(), |alias| alias.there.clone())
     }
 
     /// The tag by which whoever was given one knows the object now.
     pub(crate) fn known(&self, key: &ObjectKey, given: &ETag) -> ETag {
-        let alias = self.by_key.get(key).filter(|alias| alias.given == *given && alias.is_known);
+        let alias = self.by_key.get(key).filter(|alias| alias.is_known(given));
         alias.map_or_else(|| given.clone(), |alias| alias.there.clone())
     }
 
@@ -71,11 +92,36 @@ impl Aliases {
 
     /// An object of the bucket with the tag that was given for it.
     pub(crate) fn as_given(&self, mut object: ObjectRef) -> ObjectRef {
-        if let Some(alias) =
-            self.by_key.get(&object.key).filter(|alias| alias.there == object.etag && !alias.is_known)
-        {
-            object.etag = alias.given.clone();
+        let alias = self.by_key.get(&object.key);
+        if let Some(alias) = alias.filter(|alias| alias.there == object.etag && alias.told == 0) {
+            object.etag = alias.given[0].clone();
         }
         object
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A rename that was given the first of two tags was refused as if others had changed the object (world of files
+    /// 3202281).
+    #[test]
+    fn what_came_to_a_key_twice_is_known_by_both_tags() {
+        let key = ObjectKey::try_from("key").unwrap();
+        let tag = |text: &str| ETag::new(text);
+        let mut aliases = Aliases::default();
+        aliases.remember(&key, tag("one"), tag("there"));
+        aliases.tell(b"key", |_, _, _| {});
+        aliases.remember(&key, tag("two"), tag("there"));
+        assert_eq!(aliases.known(&key, &tag("two")), tag("two"), "whoever has it was not told");
+        aliases.tell(b"key", |_, given, _| assert_eq!(*given, tag("two")));
+        for given in ["one", "two"] {
+            assert_eq!(aliases.there(&key, &tag(given)), tag("there"));
+            assert_eq!(aliases.known(&key, &tag(given)), tag("there"));
+        }
+        assert_eq!(aliases.as_given(ObjectRef::new(key.clone(), tag("there"))).etag, tag("there"));
+        aliases.remember(&key, tag("three"), tag("elsewhere"));
+        assert_eq!(aliases.there(&key, &tag("one")), tag("one"));
     }
 }

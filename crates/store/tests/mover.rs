@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use store::conformance::{self, Capabilities};
 use store::memory::{MemoryLimits, MemoryStore};
-use store::mover::{Keeper, Mover, MoverOptions};
+use store::mover::{Keeper, Mover, MoverOptions, NamingError};
 use store::wrap::{
     Call, Fault, Faults, Faulty, Latency, Layer, Operation, Rule, Slow, Trace, Traced, Wrapped,
 };
@@ -402,6 +402,35 @@ async fn what_fails_with_a_rename_is_no_rename() {
     let mut world = world;
     world.reopen();
     assert_eq!(world.mover.moving().renames, 0);
+}
+
+#[derive(Debug)]
+struct Uncertain;
+
+impl From<StoreError> for Uncertain {
+    fn from(error: StoreError) -> Self {
+        panic!("{error}")
+    }
+}
+
+impl NamingError for Uncertain {
+    fn is_uncertain(&self) -> bool {
+        true
+    }
+}
+
+/// The object stayed where it was, though its new name may survive (world of files 3207099).
+#[tokio::test]
+async fn what_may_have_been_named_moves() {
+    let mut world = World::new();
+    let a = world.put("a", "one").await;
+    world.put("d/x", "two").await;
+    let in_doubt = || Err::<(), _>(Uncertain);
+    world.mover.rename_object(&a, &key("b"), &Precondition::Absent, false, |_| in_doubt()).await.unwrap_err();
+    world.mover.rename_tree(b"d/", b"e/", in_doubt).await.unwrap_err();
+    world.reopen();
+    world.mover.arrived().await;
+    assert_eq!(contents(&world.memory).await, expected(&[("b", "one"), ("e/x", "two")]));
 }
 
 #[tokio::test(start_paused = true)]

@@ -3,6 +3,7 @@
 use meta::{EngineError, FsError};
 use std::io::ErrorKind;
 use store::StoreError;
+use store::mover::NamingError;
 use store::names::BadName;
 
 /// Shorthand for results of file operations.
@@ -40,6 +41,12 @@ pub enum Error {
         /// For the log.
         what: &'static str,
     },
+}
+
+impl NamingError for Error {
+    fn is_uncertain(&self) -> bool {
+        matches!(self, Self::Namespace(FsError::Engine(EngineError::Uncertain(_))))
+    }
 }
 
 impl Error {

@@ -7,7 +7,7 @@
 use meta::{Extent, Ino, Inode, Name, Op, RenameHow, Stored};
 use std::sync::Arc;
 use store::mover::{Keeper, Mover, MoverOptions, Renamed};
-use store::{ETag, Entropy, ObjectKey, ObjectMeta, ObjectStore, StoreError};
+use store::{ETag, Entropy, ObjectKey, ObjectMeta, ObjectRef, ObjectStore, StoreError};
 
 use crate::config::Config;
 use crate::headers;
@@ -57,10 +57,10 @@ impl Filesystem {
                     tracing::debug!(%key, %error, "the new tag of an object is not known");
                 }
             }),
-            has_left: Box::new(move |key| {
+            has_left: Box::new(move |object| {
                 if let Some(me) = has_left.upgrade() {
                     // Who cannot be told finds it gone when it is opened.
-                    me.has_left(key).ok();
+                    me.has_left(object).ok();
                 }
             }),
             is_void: Box::new(move |from, to| {
@@ -87,15 +87,16 @@ impl Filesystem {
     }
 
     /// An object that was renamed is gone from its old key: who looked there before saw what has left.
-    fn has_left(&self, key: &ObjectKey) -> Result<()> {
-        let Some(Known { dir, next: Some(name), is_last: true }) = self.known_way(key)? else {
+    fn has_left(&self, object: &ObjectRef) -> Result<()> {
+        let Some(Known { dir, next: Some(name), is_last: true }) = self.known_way(&object.key)? else {
             return Ok(());
         };
         drop(self.changes.begin(dir, &name));
-        // A file that was being made there when the last mount died is gone, but the look under way does not count for its name:
-        // the directory is looked at again.
+        // A file that was being made there when the last mount died is gone, and so is one whose rename the names lost and the
+        // journal did not. The look under way does not count for its name: the directory is looked at again.
         let local = self.names.lookup(dir, &self.shown_name(dir, &name)?)?;
-        if local.is_some_and(|local| local.object().is_none() && !self.is_open(local.ino)) {
+        let is_gone = |local: &Inode| local.object().is_none_or(|known| known.etag == object.etag);
+        if local.is_some_and(|local| is_gone(&local) && !self.is_open(local.ino)) {
             self.directories.get(dir).forget();
         }
         Ok(())

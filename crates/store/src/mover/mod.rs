@@ -14,6 +14,7 @@ mod arrive;
 #[cfg(feature = "fuzz")]
 pub(crate) mod fuzz;
 mod journal;
+mod keeper;
 mod listing;
 mod moves;
 mod overtaken;
@@ -21,14 +22,14 @@ mod run;
 mod upload;
 
 use crate::aliases::Aliases;
-use crate::writeback::{Judge, LostKey};
+use crate::writeback::LostKey;
 use crate::{
     Attributes, Claims, CopyOptions, ETag, Entropy, GetOptions, ListPage, ListRequest, Multipart, Object,
     ObjectKey, ObjectMeta, ObjectRef, ObjectStore, Payload, Precondition, PutOptions, Result, StoreError,
     Tags, blocking,
 };
-use futures_util::future::BoxFuture;
 use journal::Journal;
+pub use keeper::{Keeper, NamingError};
 use moves::{Candidate, Move, Moves, Step};
 use run::Copied;
 use std::collections::{BTreeSet, HashMap, VecDeque};
@@ -113,32 +114,6 @@ pub struct Mover {
     woken: Arc<Notify>,
 }
 
-/// Who says elsewhere where things are, as a namespace does. None of it may wait for what the mover
-/// moves.
-#[expect(clippy::type_complexity, reason = "each call is said once, where it is described")]
-pub struct Keeper {
-    /// Has what must survive the loss of power before anything moves survive it.
-    pub make_safe: Box<dyn Fn() -> BoxFuture<'static, Result<()>> + Send + Sync>,
-    /// Whether an object with another tag than when it was renamed is still the one that shows under a key: new headers may
-    /// have been stored and nobody heard of it.
-    pub knows: Box<dyn Fn(&ObjectKey, &ObjectMeta) -> bool + Send + Sync>,
-    /// Hears of an object that has arrived under a key with another tag, the second, than it had; from then on it is shown with
-    /// that.
-    pub has_arrived: Box<dyn Fn(&ObjectKey, &ETag, &ETag) + Send + Sync>,
-    /// Hears of a key whose object has arrived elsewhere and is gone from here: older looks may still show it.
-    pub has_left: Box<dyn Fn(&ObjectKey) + Send + Sync>,
-    /// Hears of a rename, from a key to a key, that came to nothing: somebody else changed the object before it moved.
-    pub is_void: Box<dyn Fn(&ObjectKey, &ObjectKey) + Send + Sync>,
-    /// Says whose object has a key that both want, and notes what became of the other.
-    pub judge: Judge,
-}
-
-impl fmt::Debug for Keeper {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Keeper")
-    }
-}
-
 #[derive(Debug)]
 struct State {
     moves: Moves,
@@ -211,7 +186,7 @@ impl State {
 
     /// Takes the steps of a rename if what belongs to it succeeds. The journal is first: a crash in between leaves a
     /// rename that nobody was told of.
-    fn rename<T, E: From<StoreError>>(
+    fn rename<T, E: NamingError>(
         &mut self,
         is_safe_first: bool,
         plan: impl FnOnce(&Moves) -> Vec<Step>,
@@ -225,6 +200,10 @@ impl State {
             Ok(done) => {
                 self.apply(steps);
                 Ok(done)
+            }
+            Err(error) if error.is_uncertain() => {
+                self.apply(steps);
+                Err(error)
             }
             Err(error) => {
                 self.journal.cut(end).map_err(failed)?;
@@ -354,9 +333,9 @@ impl Mover {
 
     /// Renames an object; what shows at the target goes if it is as asked. `name` is told what shows at the new place then,
     /// and does whatever else belongs to the rename: nothing moves before it has succeeded, and nothing is renamed if it
-    /// fails. Returns at once, and conditions are checked when the object moves. Where what `name` does must not survive the
+    /// surely failed. Returns at once, and conditions are checked when the object moves. Where what `name` does must not survive the
     /// loss of power without the rename, `is_safe_first` makes the journal safe before.
-    pub async fn rename_object<T, E: From<StoreError>>(
+    pub async fn rename_object<T, E: NamingError>(
         &self,
         from: &ObjectRef,
         to: &ObjectKey,
@@ -399,7 +378,7 @@ impl Mover {
     }
 
     /// The store below does it later, in this order.
-    async fn rename_below<T, E: From<StoreError>>(
+    async fn rename_below<T, E: NamingError>(
         &self,
         from: &ObjectRef,
         to: &ObjectKey,
@@ -410,6 +389,7 @@ impl Mover {
         let copy = self.copy(from, to, options).await?;
         let done = match name(&copy) {
             Ok(done) => done,
+            Err(error) if error.is_uncertain() => return Err(error),
             Err(error) => {
                 self.delete(to, Precondition::Matches(copy.etag)).await?;
                 return Err(error);
@@ -422,7 +402,7 @@ impl Mover {
     /// Renames everything whose keys begin with `from`, which ends in `/` as `to` does. Nobody stores anything there
     /// meanwhile, and nothing shows at the target but an empty object of the target's own name, which goes. `name` as in
     /// [`Mover::rename_object`].
-    pub async fn rename_tree<T, E: From<StoreError>>(
+    pub async fn rename_tree<T, E: NamingError>(
         &self,
         from: &[u8],
         to: &[u8],

@@ -514,7 +514,7 @@ impl Mover {
         }
         self.tell_arrived(to.as_bytes());
         if let Some(keeper) = self.keeper.get() {
-            (keeper.has_left)(&from.key);
+            (keeper.has_left)(from);
         }
         if let Some(kept) = kept {
             self.has_left(from);

@@ -354,8 +354,12 @@ impl Filesystem {
             self.rename_entry(ends, Some(content))?;
             Ok::<_, Error>(moved.etag.clone())
         };
-        // Names that no bucket tells would lead to nothing if they outlived the journal.
-        let is_safe_first = !self.is_told_by_bucket(source.ino)?;
+        // Names that no bucket tells would lead to nothing if they outlived the journal, and so would one that was replaced.
+        let is_target_told = match &ends.target {
+            Some(target) if ends.how != How::HandOn => self.is_told_by_bucket(target.ino)?,
+            _ => true,
+        };
+        let is_safe_first = !is_target_told || !self.is_told_by_bucket(source.ino)?;
         let etag = self.mover()?.rename_object(&old, &key, &at_target, is_safe_first, named).await?;
         self.references.has_tag(source.ino, &old.etag, &etag);
         file.repin(|| self.pin_of(source.ino))?;
