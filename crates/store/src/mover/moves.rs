@@ -82,7 +82,7 @@ pub(super) struct Moves {
     by_target: BTreeMap<(Vec<u8>, u64), ()>,
     /// Places where copies may lie that nobody wants any more, and the moves that delete them.
     given_up: BTreeSet<(Vec<u8>, u64)>,
-    /// Moves of one object that nobody has tried to carry out: it lies where it lay.
+    /// Moves of one object that nobody has tried to carry out: what they take lies where it lay.
     untried: BTreeSet<u64>,
     /// Moves from a place to which an earlier one may have copied, before both were renamed to another.
     doubles: BTreeSet<u64>,
@@ -360,8 +360,8 @@ impl Moves {
                 plan.begin(Move::of_object(&there.key, None, given_up()));
             }
         }
-        let is_surely_on_its_way =
-            from.iter().any(|(_, there)| there.by.is_some_and(|by| self.untried.contains(&by)));
+        let is_untouched = |by| self.untried.contains(&by) && !self.is_double(by);
+        let is_surely_on_its_way = from.iter().any(|(_, there)| there.by.is_some_and(is_untouched));
         for (etag, there) in from.iter().filter(|(_, there)| there.by.is_some() || !is_surely_on_its_way) {
             let target = Target::Place(to.as_bytes().to_vec(), at_target.clone());
             let known = there.by.and_then(|number| Some((number, self.plain(number)?)));
@@ -502,4 +502,39 @@ fn inside(key: &[u8]) -> impl Iterator<Item = &[u8]> {
 /// A key that is too long, or empty, has nothing.
 fn joined(prefix: &[u8], rest: &[u8]) -> Option<ObjectKey> {
     ObjectKey::new([prefix, rest].concat()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(text: &str) -> ObjectKey {
+        ObjectKey::try_from(text).unwrap()
+    }
+
+    /// Renames what shows under a key, as a program does that knows its tag.
+    fn rename(moves: &mut Moves, from: &str, to: &str) {
+        let tagged = |there| (ETag::new("tag"), there);
+        let places: Vec<_> = moves.candidates(&key(from)).into_iter().map(tagged).collect();
+        for step in moves.rename(&places, &key(to), &Precondition::Absent) {
+            if let Step::Begin { number, .. } = step {
+                moves.is_new(number);
+            }
+            moves.apply(step);
+        }
+    }
+
+    /// An object stayed where its first move had brought it when it was renamed on, as a second move, of what might have been
+    /// a copy of it, had not been tried yet (world of files 3304455).
+    #[test]
+    fn what_has_arrived_moves_on_beside_what_may_be_its_copy() {
+        let mut moves = Moves::default();
+        rename(&mut moves, "a", "b");
+        moves.is_tried(0);
+        rename(&mut moves, "b", "c");
+        moves.apply(Step::Done { number: 0 });
+        rename(&mut moves, "c", "d");
+        let froms: Vec<ObjectKey> = moves.candidates(&key("d")).into_iter().map(|there| there.key).collect();
+        assert_eq!(froms, [key("b"), key("c"), key("d")]);
+    }
 }

@@ -84,6 +84,8 @@ impl Filesystem {
         let _claim = self.claims.claim(&old.key).await;
         let _changing = self.changes.begin(*dir, name);
         let beside = self.store.copy(&old, &self.content_key(file.ino)?, CopyOptions::default()).await?;
+        // A rename that ended meanwhile may have given it another tag.
+        let old = self.object(&self.names.inode(file.ino)?)?.unwrap_or(old);
         self.relocate(&inode, &stored_at(&beside))?;
         file.repin(|| self.pin_of(file.ino))?;
         work.rebase(file.pin().0);
