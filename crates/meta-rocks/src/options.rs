@@ -2,8 +2,8 @@
 
 use meta::LogCap;
 use rust_rocksdb::{
-    BlockBasedOptions, Cache, DBCompressionType, DBRecoveryMode, DataBlockIndexType, LogLevel, Options,
-    WriteBufferManager,
+    BlockBasedIndexType, BlockBasedOptions, Cache, DBCompressionType, DBRecoveryMode, DataBlockIndexType,
+    LogLevel, LruCacheOptions, Options, WriteBufferManager,
 };
 use std::time::Duration;
 
@@ -34,6 +34,10 @@ impl Default for RocksOptions {
 
 const CACHE_BYTES_MIN: usize = 8 << 20;
 
+/// A shard of the cache holds whole filters of large tables: what is longer than its shard is read anew for each key.
+const CACHE_SHARD_BYTES_MIN: usize = 8 << 20;
+const CACHE_SHARDS_MAX: usize = 64;
+
 /// Records in memory become a file at this size; a quarter of a small cache is enough.
 const WRITE_BUFFER_BYTES_MAX: usize = 16 << 20;
 
@@ -57,7 +61,12 @@ const INFO_LOG_BYTES_MAX: usize = 1 << 20;
 impl RocksOptions {
     /// The cache, which also counts the write buffers.
     pub(crate) fn cache(&self) -> Cache {
-        Cache::new_lru_cache(self.cache_bytes.max(CACHE_BYTES_MIN))
+        let bytes = self.cache_bytes.max(CACHE_BYTES_MIN);
+        let shards = (bytes / CACHE_SHARD_BYTES_MIN).clamp(1, CACHE_SHARDS_MAX);
+        let mut options = LruCacheOptions::default();
+        options.set_capacity(bytes);
+        options.set_num_shard_bits(shards.ilog2().cast_signed());
+        Cache::new_lru_cache_opts(&options)
     }
 
     /// RocksDB's options with that cache.
@@ -102,6 +111,10 @@ fn blocks(cache: &Cache) -> BlockBasedOptions {
     let mut blocks = BlockBasedOptions::default();
     blocks.set_block_cache(cache);
     blocks.set_bloom_filter(BLOOM_BITS_PER_KEY, false);
+    // Parts of filters and indexes are read, and kept in the cache, as they are needed.
+    blocks.set_index_type(BlockBasedIndexType::TwoLevelIndexSearch);
+    blocks.set_partition_filters(true);
+    blocks.set_pin_top_level_index_and_filter(true);
     blocks.set_cache_index_and_filter_blocks(true);
     blocks.set_cache_index_and_filter_blocks_with_high_priority(true);
     blocks.set_pin_l0_filter_and_index_blocks_in_cache(true);

@@ -8,5 +8,6 @@ mod damage;
 mod engines;
 mod fixture;
 mod journaled;
+mod memory;
 mod model;
 mod reopen;
