@@ -150,7 +150,10 @@ fn dual_worlds_that_failed_once_do_no_more() {
 /// gone at the next look. Two were mistakes of the world: a file beside a directory, and what is synced after a rename failed.
 #[test]
 fn files_worlds_that_failed_once_do_no_more() {
-    for seed in [2_002_074, 2_002_332, 2_002_407, 2_010_510, 2_010_891, 2_012_241, 2_018_075] {
+    let earlier = [2_002_074, 2_002_332, 2_002_407, 2_010_510, 2_010_891, 2_012_241, 2_018_075];
+    let later = [3_111_879, 3_200_371, 3_202_281, 3_207_099, 3_210_235, 3_304_455, 3_314_686];
+    let last = [3_421_932, 3_424_079, 3_428_280];
+    for seed in earlier.into_iter().chain(later).chain(last) {
         if let Err(failure) = sim::files::world(seed) {
             panic!("{failure}");
         }

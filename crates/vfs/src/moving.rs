@@ -4,7 +4,7 @@
 //! and by what an object is known that got new headers nobody heard of; and it says when an object has another tag where it
 //! arrived.
 
-use meta::{Extent, Ino, Inode, Name, Op, RenameHow, Stored};
+use meta::{Dentry, Extent, Ino, Inode, Kind, Name, Op, RenameHow, Stored};
 use std::sync::Arc;
 use store::mover::{Keeper, Mover, MoverOptions, Renamed};
 use store::{ETag, Entropy, ObjectKey, ObjectMeta, ObjectRef, ObjectStore, StoreError};
@@ -175,11 +175,22 @@ impl Filesystem {
                 Some(entry) if entry.ino == inode.ino => {
                     Op::HandOn { ino: inode.ino, parent: to.0, name: to.1 }
                 }
+                // Names that lost the rename lost all that came after it: what they have there is what it replaced.
+                Some(entry) if self.may_replace(&inode, entry)? => {
+                    Op::Rename { from, to, how: RenameHow::Replace, keep: false }
+                }
                 Some(_) => continue,
             };
             self.names.commit(&self.ctx(), &op)?;
         }
         Ok(())
+    }
+
+    /// Whether a rename may replace an entry by an inode: a file by a file, an empty directory by a directory.
+    fn may_replace(&self, inode: &Inode, entry: Dentry) -> Result<bool> {
+        let is_directory = entry.kind == Kind::Directory;
+        let is_empty = !is_directory || self.names.entries(entry.ino, None, 1)?.is_empty();
+        Ok(inode.is_dir() == is_directory && is_empty)
     }
 
     /// The name of a key, or of what keys begin with, if the way there is known.
@@ -189,6 +200,14 @@ impl Filesystem {
         };
         let known = self.known_way(&key)?.filter(|known| known.is_last);
         Ok(known.and_then(|known| Some((known.dir, known.next?))))
+    }
+
+    /// Returns when what was renamed so far survives the loss of power.
+    pub(crate) async fn moves_are_safe(&self) -> Result<()> {
+        match &self.mover {
+            Some(mover) => Ok(mover.sync_journal().await?),
+            None => Ok(()),
+        }
     }
 
     /// Returns when what was renamed lies in the bucket where it shows here, or could not be moved there for now. A mount that

@@ -468,7 +468,8 @@ impl Mover {
         self.sync_journal().await
     }
 
-    async fn sync_journal(&self) -> Result<()> {
+    /// Returns when the renames so far survive the loss of power.
+    pub async fn sync_journal(&self) -> Result<()> {
         let (unsynced, appended) = {
             let journal = &self.state().journal;
             (journal.unsynced().map_err(failed)?, journal.appended())

@@ -209,8 +209,12 @@ impl Moves {
         self.doubles.contains(&number)
     }
 
+    /// Whether an earlier move brings the same object to the same place, or took it from there.
     fn may_be_double(&self, one: &Move) -> bool {
-        matches!(&one.to, Target::Place(to, _) if !one.is_tree && self.targeting(to).next().is_some())
+        let Target::Place(to, _) = &one.to else { return false };
+        let came_from_there =
+            || self.objects.get(to).is_some_and(|number| self.all[number].shows_at(&one.from));
+        !one.is_tree && (self.targeting(to).next().is_some() || came_from_there())
     }
 
     /// Moves to be carried out before one: those that begin at the same place, and, before one of what may be a copy, those
@@ -362,15 +366,16 @@ impl Moves {
         }
         let is_untouched = |by| self.untried.contains(&by) && !self.is_double(by);
         let is_surely_on_its_way = from.iter().any(|(_, there)| there.by.is_some_and(is_untouched));
+        let mut back = Vec::new();
         for (etag, there) in from.iter().filter(|(_, there)| there.by.is_some() || !is_surely_on_its_way) {
             let target = Target::Place(to.as_bytes().to_vec(), at_target.clone());
             let known = there.by.and_then(|number| Some((number, self.plain(number)?)));
             match known {
                 Some((number, one)) => {
-                    plan.steps.push(match there.key == *to {
-                        true => Step::Done { number },
-                        false => Step::Retarget { number, to: target },
-                    });
+                    match there.key == *to {
+                        true => back.push(Step::Done { number }),
+                        false => plan.steps.push(Step::Retarget { number, to: target }),
+                    }
                     // What it was to replace where it showed until now is not replaced any more, and goes, unless it may be what
                     // has just arrived there.
                     if one.replaced().is_some() || is_surely_on_its_way {
@@ -380,6 +385,8 @@ impl Moves {
                 None => plan.begin(Move::of_object(&there.key, Some(etag.clone()), target)),
             }
         }
+        // The move of what it may have been copied to begins before: that is how it is known as a copy.
+        plan.steps.extend(back);
         plan.steps
     }
 

@@ -144,3 +144,22 @@ async fn what_was_to_be_replaced_goes_before_something_new_is_stored_there() {
         }
     }
 }
+
+/// An object was renamed, which nobody heard of, and renamed back: the copy stayed (world of files 3428280).
+#[tokio::test(start_paused = true)]
+async fn a_copy_that_nobody_heard_of_goes_when_its_object_is_renamed_back() {
+    let world = World::new();
+    for is_deleted in [false, true] {
+        let a = world.put("a", "one").await;
+        let b = rename_unheard(&world, &a, "b", Precondition::Absent).await;
+        assert_eq!(contents(&world.memory).await, expected(&[("a", "one"), ("b", "one")]));
+        world.rename(&b, "a", Precondition::Absent).await.unwrap();
+        assert_eq!(contents(&*world.mover).await, expected(&[("a", "one")]));
+        if is_deleted {
+            world.mover.delete(&key("a"), Precondition::None).await.unwrap();
+        }
+        world.mover.arrived().await;
+        let left: &[(&str, &str)] = if is_deleted { &[] } else { &[("a", "one")] };
+        assert_eq!(contents(&world.memory).await, expected(left));
+    }
+}

@@ -184,6 +184,8 @@ impl Filesystem {
         let linked = {
             // Nobody hands the key on to another name meanwhile.
             let _work = file.work.lock().await;
+            // No bucket tells this name: it would lead to another file if it outlived a rename of this one.
+            self.moves_are_safe().await?;
             self.names.commit(&self.ctx(), &Op::Link { ino, parent, name: name.clone() })
         };
         file.close().await?;
