@@ -209,6 +209,11 @@ impl Moves {
         self.doubles.contains(&number)
     }
 
+    /// Whether any move may find such a copy.
+    pub(super) fn has_doubles(&self) -> bool {
+        !self.doubles.is_empty()
+    }
+
     /// Whether an earlier move brings the same object to the same place, or took it from there.
     fn may_be_double(&self, one: &Move) -> bool {
         let Target::Place(to, _) = &one.to else { return false };

@@ -181,13 +181,15 @@ impl Filesystem {
         let name = self.free_name(parent, name_bytes, before.kind).await?;
         let unnamed = if before.is_orphan() { Some(self.linkable(ino)?) } else { None };
         let file = self.open_file(ino)?;
-        let linked = {
+        let linked = async {
             // Nobody hands the key on to another name meanwhile.
             let _work = file.work.lock().await;
             // No bucket tells this name: it would lead to another file if it outlived a rename of this one.
             self.moves_are_safe().await?;
-            self.names.commit(&self.ctx(), &Op::Link { ino, parent, name: name.clone() })
+            self.names.commit(&self.ctx(), &Op::Link { ino, parent, name: name.clone() })?;
+            Ok::<_, Error>(())
         };
+        let linked = linked.await;
         file.close().await?;
         linked?;
         if let Some(file) = unnamed
