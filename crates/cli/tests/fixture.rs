@@ -191,14 +191,18 @@ pub(crate) fn eventually(what: &str, holds: impl Fn() -> bool) {
     panic!("it never came true that {what}");
 }
 
-/// The most memory a process has had, in bytes. Pages of the program's own file are not counted: those of a build for tests
-/// are many, and the kernel can drop them.
+/// The most memory a process has had, in bytes.
 pub(crate) fn peak_bytes(pid: u32) -> u64 {
-    status_bytes(pid, "VmHWM:") - status_bytes(pid, "RssFile:")
+    status_bytes(pid, "VmHWM:")
+}
+
+/// The same without pages of the program's own file: those of a build for tests are many, and the kernel can drop them.
+pub(crate) fn peak_bytes_but_program(pid: u32) -> u64 {
+    peak_bytes(pid) - status_bytes(pid, "RssFile:")
 }
 
 /// An amount of memory that the kernel tells of a process, in bytes.
-pub(crate) fn status_bytes(pid: u32, name: &str) -> u64 {
+fn status_bytes(pid: u32, name: &str) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10

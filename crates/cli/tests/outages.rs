@@ -3,7 +3,7 @@
 //! The matrix of every operation and outage in simulated time is in `crates/vfs/tests/outages.rs`, that of every request in
 //! `crates/store/tests/s3/budget.rs`; here it is shown that they hold together.
 
-use crate::fixture::{Home, eventually, is_mounted, peak_bytes, said};
+use crate::fixture::{Home, eventually, is_mounted, peak_bytes_but_program, said};
 use crate::kills::make;
 use crate::s3::{home, new_bucket};
 use servers::{Mode, Proxy, S3Server, SmallDisk};
@@ -280,7 +280,7 @@ fn s125_memory_is_bounded_while_the_store_is_away() {
                 });
             }
         });
-        let peak = peak_bytes(pid);
+        let peak = peak_bytes_but_program(pid);
         println!("{flags:?}: peak {} MiB of {LIMIT_MIB}", peak >> 20);
         assert!(peak <= LIMIT_MIB << 20, "{flags:?}: {} MiB", peak >> 20);
         mounted.proxy.set(Mode::Pass);

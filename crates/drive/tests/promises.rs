@@ -145,7 +145,6 @@ async fn zones_are_cleaned_where_that_wins_something_and_not_else() {
     drive.close().await.unwrap();
     let info = drive.info();
     assert!(info.pack_zones >= 5 && info.pack_live_bytes == 3_000_000, "{info:?}");
-    written(&device);
     // On a busy machine the puts came in small frames, and a zone or two may be won.
     upkeep_ends(&drive, &device).await;
     drive.close().await.unwrap();

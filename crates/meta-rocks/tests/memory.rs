@@ -1,4 +1,4 @@
-//! What a small cache costs.
+//! Reads under a small cache.
 
 use crate::fixture::{open, options};
 use meta::{BatchRecord, Engine as _, Reader as _, SortedRun};

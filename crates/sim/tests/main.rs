@@ -148,12 +148,16 @@ fn dual_worlds_that_failed_once_do_no_more() {
 /// were durable; the mover took a copy of its own for another client's, or showed an older copy of what had arrived; an
 /// export that had ended said that a later change was exported; a file that was never stored was seen after a crash, and
 /// gone at the next look. Two were mistakes of the world: a file beside a directory, and what is synced after a rename failed.
+/// In those from 3,111,879 on, renames met what earlier renames had left in the bucket, or a crash took either the names or
+/// the journal of a rename; in 3,200,371 a hole at the end of a file went with its name.
 #[test]
 fn files_worlds_that_failed_once_do_no_more() {
-    let earlier = [2_002_074, 2_002_332, 2_002_407, 2_010_510, 2_010_891, 2_012_241, 2_018_075];
-    let later = [3_111_879, 3_200_371, 3_202_281, 3_207_099, 3_210_235, 3_304_455, 3_314_686];
-    let last = [3_421_932, 3_424_079, 3_428_280];
-    for seed in earlier.into_iter().chain(later).chain(last) {
+    let seeds = [
+        2_002_074, 2_002_332, 2_002_407, 2_010_510, 2_010_891, 2_012_241, 2_018_075, 3_111_879, 3_200_371,
+        3_202_281, 3_205_841, 3_207_099, 3_210_235, 3_214_579, 3_218_317, 3_304_455, 3_314_686, 3_421_932,
+        3_424_079, 3_428_280,
+    ];
+    for seed in seeds {
         if let Err(failure) = sim::files::world(seed) {
             panic!("{failure}");
         }

@@ -35,18 +35,14 @@ impl Alias {
 impl Aliases {
     /// What was `given` for a key has the tag `there` in the bucket.
     pub(crate) fn remember(&mut self, key: &ObjectKey, given: ETag, there: ETag) {
-        match self.by_key.get_mut(key) {
-            Some(alias) if alias.there == there => {
-                if !alias.was_given(&given) {
-                    alias.given.push(given);
-                }
-                return;
+        if let Some(alias) = self.by_key.get_mut(key).filter(|alias| alias.there == there) {
+            if !alias.was_given(&given) {
+                alias.given.push(given);
             }
-            Some(alias) => *alias = Alias { given: vec![given], told: 0, there },
-            None => {
-                self.by_key.insert(key.clone(), Alias { given: vec![given], told: 0, there });
-                self.order.push_back(key.clone());
-            }
+            return;
+        }
+        if self.by_key.insert(key.clone(), Alias { given: vec![given], told: 0, there }).is_none() {
+            self.order.push_back(key.clone());
         }
         while self.order.len() > ALIASES_MAX {
             if let Some(oldest) = self.order.pop_front() {

@@ -62,11 +62,6 @@ impl Error {
     pub(crate) const NOT_EMPTY: Self = Self::new(libc::ENOTEMPTY, "directory not empty");
     pub(crate) const EXISTS: Self = Self::new(libc::EEXIST, "exists");
 
-    /// Whether the store did not answer, or not as it should, in all the time that it was asked.
-    pub(crate) fn is_silence(&self) -> bool {
-        matches!(self, Self::Store(error) if error.is_retryable())
-    }
-
     /// The error number for the calling program.
     pub fn errno(&self) -> i32 {
         match self {

@@ -15,6 +15,7 @@ use crate::headers;
 use crate::layout::stored;
 use crate::metadata::Described;
 use crate::ops::Outcomes;
+use crate::turns::Silence as _;
 use crate::{Error, Filesystem, Result};
 
 /// How often the exporter looks; what has been left alone for a whole turn is exported.

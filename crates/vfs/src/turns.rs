@@ -30,7 +30,7 @@ struct Past {
 
 /// An error that may say that the store did not answer.
 pub(crate) trait Silence: From<StoreError> + Display {
-    /// Whether the store did not answer in all the time that it was asked.
+    /// Whether the store did not answer, or not as it should, in all the time that it was asked.
     fn is_silence(&self) -> bool;
 }
 
@@ -42,7 +42,7 @@ impl Silence for StoreError {
 
 impl Silence for Error {
     fn is_silence(&self) -> bool {
-        Self::is_silence(self)
+        matches!(self, Self::Store(error) if error.is_silence())
     }
 }
 

@@ -1,4 +1,4 @@
-//! Who names things, besides the mover: a namespace that says elsewhere where objects are.
+//! The seam to a namespace, which also says where objects are.
 
 use super::Result;
 use crate::writeback::Judge;
@@ -19,8 +19,7 @@ impl NamingError for StoreError {
     }
 }
 
-/// Who says elsewhere where things are, as a namespace does. None of it may wait for what the mover
-/// moves.
+/// What the mover asks and tells a namespace. No call may wait for an object that the mover moves.
 #[expect(clippy::type_complexity, reason = "each call is said once, where it is described")]
 pub struct Keeper {
     /// Has what must survive the loss of power before anything moves survive it.

@@ -4,11 +4,12 @@
 //! bucket's own keys and never change; where they show follows every further rename, so that however often something
 //! is renamed its objects are moved once.
 //!
-//! Invariants: of two moves of one object that begin at the same place the earlier is carried out first, and no two moves
-//! of trees do; of moves that begin one inside the other the inner one has what lies there; nothing shows at a place that
-//! things have moved away from before they have left it.
+//! Invariants: of moves of one object that begin at the same place the last has what lies there, and the earlier ones are
+//! carried out first; of moves that begin one inside the other the inner one has what lies there; nothing shows at a place
+//! that things have moved away from before they have left it.
 
 use crate::{ETag, ObjectKey, ObjectMeta, ObjectRef, Precondition};
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
@@ -71,14 +72,15 @@ impl Candidate {
     }
 }
 
+/// Moves by the places that they begin at, in the order of their numbers.
+type Starts = BTreeMap<Vec<u8>, Vec<u64>>;
+
 /// All moves under way, by their numbers, in which they were begun.
 #[derive(Debug, Default)]
 pub(super) struct Moves {
     all: BTreeMap<u64, Move>,
-    objects: BTreeMap<Vec<u8>, u64>,
-    trees: BTreeMap<Vec<u8>, u64>,
-    /// Moves of one object that are not in `objects`, as a later one begins at the same place, by place and number.
-    earlier_at: BTreeSet<(Vec<u8>, u64)>,
+    objects: Starts,
+    trees: Starts,
     by_target: BTreeMap<(Vec<u8>, u64), ()>,
     /// Places where copies may lie that nobody wants any more, and the moves that delete them.
     given_up: BTreeSet<(Vec<u8>, u64)>,
@@ -119,8 +121,7 @@ impl Moves {
                     self.doubles.insert(number);
                 }
                 let starts = if one.is_tree { &mut self.trees } else { &mut self.objects };
-                let earlier = starts.insert(one.from.clone(), number).filter(|_| !one.is_tree);
-                self.earlier_at.extend(earlier.map(|earlier| (one.from.clone(), earlier)));
+                starts.entry(one.from.clone()).or_default().push(number);
                 self.heads_for(number, &one.to);
                 self.all.insert(number, one);
                 self.next = self.next.max(number + 1);
@@ -137,15 +138,11 @@ impl Moves {
                 self.doubles.remove(&number);
                 let Some(one) = self.all.remove(&number) else { return };
                 let starts = if one.is_tree { &mut self.trees } else { &mut self.objects };
-                if starts.get(&one.from) == Some(&number) {
-                    starts.remove(&one.from);
-                }
-                self.earlier_at.remove(&(one.from.clone(), number));
-                let still_there =
-                    self.earlier_at(&one.from).last().filter(|_| !self.objects.contains_key(&one.from));
-                if let Some(earlier) = still_there {
-                    self.earlier_at.remove(&(one.from.clone(), earlier));
-                    self.objects.insert(one.from.clone(), earlier);
+                if let Entry::Occupied(mut there) = starts.entry(one.from.clone()) {
+                    there.get_mut().retain(|other| *other != number);
+                    if there.get().is_empty() {
+                        there.remove();
+                    }
                 }
                 self.heads_no_more_for(number, one.to);
             }
@@ -218,7 +215,7 @@ impl Moves {
     fn may_be_double(&self, one: &Move) -> bool {
         let Target::Place(to, _) = &one.to else { return false };
         let came_from_there =
-            || self.objects.get(to).is_some_and(|number| self.all[number].shows_at(&one.from));
+            || last_at(&self.objects, to).is_some_and(|number| self.all[&number].shows_at(&one.from));
         !one.is_tree && (self.targeting(to).next().is_some() || came_from_there())
     }
 
@@ -227,7 +224,8 @@ impl Moves {
     pub(super) fn earlier(&self, number: u64) -> Vec<u64> {
         let Some(one) = self.plain(number) else { return Vec::new() };
         let is_earlier = |other: &u64| *other < number;
-        let mut earlier: Vec<u64> = self.earlier_at(&one.from).take_while(is_earlier).collect();
+        let from_there = self.objects.get(&one.from).into_iter().flatten().copied();
+        let mut earlier: Vec<u64> = from_there.take_while(is_earlier).collect();
         if let Target::Place(to, _) = &one.to
             && self.is_double(number)
         {
@@ -236,24 +234,18 @@ impl Moves {
         earlier
     }
 
-    /// Moves of one object from a place where a later one begins too.
-    fn earlier_at<'m>(&'m self, place: &'m [u8]) -> impl Iterator<Item = u64> + 'm {
-        let all = self.earlier_at.range((place.to_vec(), 0)..);
-        all.take_while(move |(from, _)| from == place).map(|(_, number)| *number)
-    }
-
     /// The move that takes away what lies under a key, or under all keys that begin so.
     pub(super) fn owner(&self, place: &[u8]) -> Option<u64> {
-        let whole = self.objects.get(place).copied();
-        whole.or_else(|| inside(place).find_map(|prefix| self.trees.get(prefix).copied()))
+        let whole = last_at(&self.objects, place);
+        whole.or_else(|| inside(place).find_map(|prefix| last_at(&self.trees, prefix)))
     }
 
     /// A move that begins at, around or inside a place.
     pub(super) fn owner_near(&self, prefix: &[u8]) -> Option<u64> {
-        let below = |starts: &BTreeMap<Vec<u8>, u64>| {
+        let below = |starts: &Starts| {
             let range = (Bound::Included(prefix), Bound::Unbounded);
-            let first = starts.range::<[u8], _>(range).next();
-            first.filter(|(from, _)| from.starts_with(prefix)).map(|(_, number)| *number)
+            let (from, _) = starts.range::<[u8], _>(range).next()?;
+            last_at(starts, from).filter(|_| from.starts_with(prefix))
         };
         self.owner(prefix).or_else(|| below(&self.objects)).or_else(|| below(&self.trees))
     }
@@ -390,7 +382,7 @@ impl Moves {
                 None => plan.begin(Move::of_object(&there.key, Some(etag.clone()), target)),
             }
         }
-        // The move of what it may have been copied to begins before: that is how it is known as a copy.
+        // These end last: the move of a possible copy that begins above is known as one by the move that ends here.
         plan.steps.extend(back);
         plan.steps
     }
@@ -504,6 +496,11 @@ impl Plan {
             self.begin(Move { from: shown.clone(), is_tree: false, etag, to: Target::Nowhere });
         }
     }
+}
+
+/// The move that has what lies at a place.
+fn last_at(starts: &Starts, place: &[u8]) -> Option<u64> {
+    starts.get(place)?.last().copied()
 }
 
 /// What a key lies in, from the innermost on: its beginnings that end in `/`, itself included if it does.

@@ -116,8 +116,8 @@ impl Mover {
         match one.is_tree {
             true => self.move_tree(number, &one).await?,
             false => {
-                // What they take from the same place is not taken for somebody else's then, and what may be a copy of what they
-                // bring is known when that has arrived.
+                // Earlier moves take their object from the same place first: this move would take it for somebody else's. And
+                // only beside what they have brought is a copy of it known as a copy.
                 let earlier = self.state().moves.earlier(number);
                 for number in earlier {
                     Box::pin(self.carry_out(number)).await?;
@@ -184,7 +184,7 @@ impl Mover {
     pub(super) async fn delete_on_its_way(&self, number: u64, there: &Candidate) -> Result<bool> {
         let is_double = self.state().moves.is_double(number);
         if is_double {
-            // What is there may be a copy, of a tag that nobody knows.
+            // A copy may lie there under another tag; carrying the move out recognises and deletes it.
             self.carry_out(number).await?;
             return Ok(false);
         }

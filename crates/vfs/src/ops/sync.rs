@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::open_file::OpenFile;
+use crate::turns::Silence as _;
 use crate::write::When;
 use crate::{Error, Filesystem, Result};
 
