@@ -5,12 +5,13 @@ use crate::error::OpenError;
 use crate::files::{Files, Mark};
 use crate::journal::{Journal, Records};
 use crate::options::RocksOptions;
+use crate::snapshot::Snapshot;
 use crate::sync::{Progress, Syncer};
 use crate::tables::{Changes, Tables};
 use meta::codec::{DecodeError, HeadRecord, decode_head, decode_log_record, decode_number, encode_head};
 use meta::{
-    BatchRecord, Commit, CommitError, Engine, EngineError, LogCap, LogError, LogSpan, LoggedOp, Reader, Rows,
-    Seqno, SortedRun, Versioned, schema,
+    BatchRecord, Commit, CommitError, Engine, EngineError, KeyRange, LogCap, LogError, LogSpan, LoggedOp,
+    Reader, Rows, Seqno, SortedRun, Versioned, schema,
 };
 use std::fmt;
 use std::ops::Bound;
@@ -198,9 +199,17 @@ impl Reader for RocksEngine {
     fn scan(&self, from: Bound<&[u8]>, to: Bound<&[u8]>, limit: usize) -> Result<Rows, EngineError> {
         self.tables.scan(from, to, limit)
     }
+
+    fn last(&self, range: &KeyRange) -> Result<Option<(Vec<u8>, Versioned)>, EngineError> {
+        self.tables.last(range)
+    }
 }
 
 impl Engine for RocksEngine {
+    fn snapshot(&self) -> Arc<dyn Reader> {
+        Arc::new(Snapshot::of(self.tables.clone()))
+    }
+
     fn commit(&self, commit: Commit) -> Result<Seqno, CommitError> {
         self.applier.commit(commit)
     }

@@ -33,6 +33,7 @@ mod journal;
 mod open_databases;
 mod options;
 mod row;
+mod snapshot;
 mod sync;
 mod tables;
 

@@ -179,32 +179,21 @@ impl Tables {
         to: Bound<&[u8]>,
         limit: usize,
     ) -> Result<Rows, EngineError> {
-        let mut rows = Vec::new();
-        if limit == 0 {
-            return Ok(rows);
-        }
-        let mut walk = self.walk(first_from(from), first_beyond(to));
-        while let Some((key, row)) = walk.item() {
-            rows.push((key.to_vec(), row::decode(row)?));
-            if rows.len() == limit {
-                break;
-            }
-            walk.next();
-        }
-        walk.end()?;
-        Ok(rows)
+        first_rows(|options| self.db.raw_iterator_opt(options), from, to, limit)
+    }
+
+    /// Returns the last record of a range that holds no key which engines keep to themselves.
+    pub(crate) fn last(&self, range: &KeyRange) -> Result<Option<(Vec<u8>, Versioned)>, EngineError> {
+        last_row(|options| self.db.raw_iterator_opt(options), range)
+    }
+
+    pub(crate) fn database(&self) -> &DB {
+        &self.db
     }
 
     /// The records of a range, those aside that engines keep to themselves.
     pub(crate) fn walk(&self, from: Vec<u8>, to: Option<Vec<u8>>) -> Walk<'_> {
-        let void = to.as_ref().is_some_and(|to| *to <= from);
-        let mut iterator = self.iterator(to);
-        if !void {
-            iterator.seek(from);
-        }
-        let mut walk = Walk { iterator, void };
-        walk.skip_kept();
-        walk
+        Walk::begin(|options| self.db.raw_iterator_opt(options), from, to)
     }
 
     /// All that is stored in a range of any family.
@@ -243,11 +232,7 @@ impl Tables {
     }
 
     fn iterator(&self, to: Option<Vec<u8>>) -> DBRawIterator<'_> {
-        let mut options = ReadOptions::default();
-        if let Some(to) = to {
-            options.set_iterate_upper_bound(to);
-        }
-        self.db.raw_iterator_opt(options)
+        self.db.raw_iterator_opt(up_to(to))
     }
 
     /// Publishes changes as one batch, and removes a range with it. One caller at a time.
@@ -405,7 +390,22 @@ pub(crate) struct Walk<'a> {
     void: bool,
 }
 
-impl Walk<'_> {
+impl<'a> Walk<'a> {
+    fn begin(
+        iterator: impl FnOnce(ReadOptions) -> DBRawIterator<'a>,
+        from: Vec<u8>,
+        to: Option<Vec<u8>>,
+    ) -> Self {
+        let void = to.as_ref().is_some_and(|to| *to <= from);
+        let mut iterator = iterator(up_to(to));
+        if !void {
+            iterator.seek(from);
+        }
+        let mut walk = Self { iterator, void };
+        walk.skip_kept();
+        walk
+    }
+
     pub(crate) fn item(&self) -> Option<(&[u8], &[u8])> {
         if self.void { None } else { self.iterator.item() }
     }
@@ -433,6 +433,54 @@ impl Walk<'_> {
             self.iterator.seek([tag + 1]);
         }
     }
+}
+
+fn up_to(to: Option<Vec<u8>>) -> ReadOptions {
+    let mut options = ReadOptions::default();
+    if let Some(to) = to {
+        options.set_iterate_upper_bound(to);
+    }
+    options
+}
+
+/// Returns the first `limit` records of a range, those aside that engines keep to themselves.
+pub(crate) fn first_rows<'a>(
+    iterator: impl FnOnce(ReadOptions) -> DBRawIterator<'a>,
+    from: Bound<&[u8]>,
+    to: Bound<&[u8]>,
+    limit: usize,
+) -> Result<Rows, EngineError> {
+    let mut rows = Vec::new();
+    if limit == 0 {
+        return Ok(rows);
+    }
+    let mut walk = Walk::begin(iterator, first_from(from), first_beyond(to));
+    while let Some((key, row)) = walk.item() {
+        rows.push((key.to_vec(), row::decode(row)?));
+        if rows.len() == limit {
+            break;
+        }
+        walk.next();
+    }
+    walk.end()?;
+    Ok(rows)
+}
+
+/// Returns the last record of a range that holds no key which engines keep to themselves.
+pub(crate) fn last_row<'a>(
+    iterator: impl FnOnce(ReadOptions) -> DBRawIterator<'a>,
+    range: &KeyRange,
+) -> Result<Option<(Vec<u8>, Versioned)>, EngineError> {
+    if range.to <= range.from {
+        return Ok(None);
+    }
+    let mut options = up_to(Some(range.to.clone()));
+    options.set_iterate_lower_bound(range.from.clone());
+    let mut iterator = iterator(options);
+    iterator.seek_to_last();
+    let found = iterator.item().map(|(key, row)| Ok((key.to_vec(), row::decode(row)?))).transpose();
+    iterator.status().map_err(error::of_read)?;
+    found
 }
 
 fn first_from(from: Bound<&[u8]>) -> Vec<u8> {

@@ -126,7 +126,7 @@ pub(crate) fn directory(number: u64) -> Inode {
         ctime: at,
         btime: at,
         home: None,
-        content: Vec::new(),
+        content: meta::Content::EMPTY,
         target: None,
         exact: true,
         observed_at: Moment::default(),

@@ -110,10 +110,17 @@ pub trait Reader: Send + Sync {
 
     /// The first `limit` records of a range, ascending, from one state.
     fn scan(&self, from: Bound<&[u8]>, to: Bound<&[u8]>, limit: usize) -> Result<Rows, EngineError>;
+
+    /// The last record of a range.
+    fn last(&self, range: &KeyRange) -> Result<Option<(Vec<u8>, Versioned)>, EngineError>;
 }
 
 /// An ordered table of bytes with atomic conditional commits and a log of the ops that made it.
 pub trait Engine: Reader + fmt::Debug {
+    /// Returns the tables as they are now: no later commit changes what it reads. While it exists, records that it can see take room although
+    /// they were replaced or removed.
+    fn snapshot(&self) -> Arc<dyn Reader>;
+
     /// Makes all of a commit happen, or nothing of it. One without writes and ops only checks its conditions.
     fn commit(&self, commit: Commit) -> Result<Seqno, CommitError>;
 

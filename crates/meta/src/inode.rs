@@ -1,6 +1,6 @@
 //! Inodes, dentries and extents: what a volume holds.
 
-use crate::{Ino, Moment, Name};
+use crate::{Content, Ino, Moment, Name};
 use bytes::Bytes;
 use std::ops::Range;
 use store::{ETag, ObjectKey, Timestamp, VersionId};
@@ -56,10 +56,8 @@ pub struct Inode {
     pub btime: Timestamp,
     /// The dentry that owns the object key under path naming (the first name); `None` for the root and for orphans.
     pub home: Option<(Ino, Name)>,
-    /// Where the bytes are, ascending and without overlap; holes read as zeros. Empty: nothing is stored yet.
-    /// Under the Whole mapping one extent, of length 0 for an empty file and for a directory's marker; such an extent
-    /// stands alone.
-    pub content: Vec<Extent>,
+    /// Where the bytes are.
+    pub content: Content,
     /// Where a symbolic link leads, once known.
     pub target: Option<Bytes>,
     /// Whether the attributes come from headers or from this side; a listing's word is not exact.
@@ -69,10 +67,9 @@ pub struct Inode {
 }
 
 impl Inode {
-    /// The object: the one that lies where naming says, else that of the first extent.
+    /// Returns the object: the one that lies where naming says, else that of the first extent.
     pub fn object(&self) -> Option<&Stored> {
-        let mut objects = self.content.iter().map(|extent| &extent.object);
-        objects.clone().find(|object| object.key.is_none()).or_else(|| objects.next())
+        self.content.object()
     }
 
     /// Whether none of the content lies where naming says.
@@ -82,8 +79,7 @@ impl Inode {
 
     /// Whether some of the content is not in the object that lies where naming says: it was stored beside since.
     pub fn is_ahead(&self) -> bool {
-        let beside = self.content.iter().filter(|extent| extent.object.key.is_some()).count();
-        0 < beside && beside < self.content.len()
+        self.content.is_partly_at_path()
     }
 
     /// Whether it is a directory.

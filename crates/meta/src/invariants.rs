@@ -12,7 +12,7 @@
 //! | 6 | further names (`H`) are exactly the dentries that are no home |
 //! | 7 | exactly the inodes without links have an orphan record, and they have no home |
 //! | 8 | extents ascend, do not overlap, end within the size, and one of length 0 stands alone; a directory's size is 0 |
-//! | 9 | extent rows belong to inodes with more than four extents, and are as many as the inode says |
+//! | 9 | extent rows belong to inodes with more than four extents, and are what the inode's summary says |
 //! | 10 | every directory leads to the root by its homes |
 //! | 11 | set-group records (`S`) are exactly those of set-group-id directories |
 //! | 12 | extended attributes belong to an inode |
@@ -21,6 +21,7 @@
 //! | 15 | an access ACL says what the mode says and more; only directories have a default one |
 //! | 16 | a quota counts what there is in the volume or its tree, and the trees' directories are marked (`T`) |
 //! | 17 | waiting exports (`W`) belong to an inode |
+//! | 18 | uses of objects (`R`) are counted for exactly the inodes whose records have a summary of extent rows, and are as many as the rows say |
 
 mod check;
 

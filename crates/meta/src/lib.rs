@@ -13,6 +13,7 @@
 //! [`invariants::fsck`].
 
 mod allocate;
+mod content;
 mod engine;
 mod error;
 mod ino;
@@ -34,6 +35,7 @@ pub mod invariants;
 pub mod namespace;
 pub mod schema;
 
+pub use content::{Content, Fingerprint, Summary};
 pub use engine::{
     BatchRecord, Commit, CommitError, Condition, Engine, EngineError, KeyRange, LogCap, LogError, LoggedOp,
     Reader, Rows, Seqno, SortedRun, Value, Versioned,

@@ -10,13 +10,13 @@ mod log;
 mod table;
 
 use crate::engine::{
-    BatchRecord, Commit, CommitError, Condition, Engine, EngineError, LogCap, LogError, LoggedOp, Reader,
-    Rows, Seqno, SortedRun, Versioned,
+    BatchRecord, Commit, CommitError, Condition, Engine, EngineError, KeyRange, LogCap, LogError, LoggedOp,
+    Reader, Rows, Seqno, SortedRun, Versioned,
 };
 use log::Log;
 use std::collections::BTreeSet;
 use std::ops::Bound;
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use table::Table;
 
 /// An [`Engine`] in memory.
@@ -71,9 +71,39 @@ impl Reader for MemoryEngine {
     fn scan(&self, from: Bound<&[u8]>, to: Bound<&[u8]>, limit: usize) -> Result<Rows, EngineError> {
         Ok(self.read().table.scan(from, to, limit))
     }
+
+    fn last(&self, range: &KeyRange) -> Result<Option<(Vec<u8>, Versioned)>, EngineError> {
+        Ok(self.read().table.last(range))
+    }
+}
+
+/// The table after one commit.
+#[derive(Debug)]
+struct Snapshot(Table);
+
+impl Reader for Snapshot {
+    fn get(&self, key: &[u8]) -> Result<Option<Versioned>, EngineError> {
+        Ok(self.0.get(key))
+    }
+
+    fn multi_get(&self, keys: &[Vec<u8>]) -> Result<Vec<Option<Versioned>>, EngineError> {
+        Ok(keys.iter().map(|key| self.0.get(key)).collect())
+    }
+
+    fn scan(&self, from: Bound<&[u8]>, to: Bound<&[u8]>, limit: usize) -> Result<Rows, EngineError> {
+        Ok(self.0.scan(from, to, limit))
+    }
+
+    fn last(&self, range: &KeyRange) -> Result<Option<(Vec<u8>, Versioned)>, EngineError> {
+        Ok(self.0.last(range))
+    }
 }
 
 impl Engine for MemoryEngine {
+    fn snapshot(&self) -> Arc<dyn Reader> {
+        Arc::new(Snapshot(self.read().table.clone()))
+    }
+
     fn commit(&self, commit: Commit) -> Result<Seqno, CommitError> {
         self.write().commit(commit)
     }

@@ -3,7 +3,7 @@
 use crate::{Extent, Ino, Inode, Kind, Limits, Moment, Name, Stored};
 use bytes::Bytes;
 use std::ops::Range;
-use store::{ETag, Timestamp};
+use store::{ETag, ObjectKey, Timestamp};
 
 /// Who asks and when; stamped where the request enters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -337,8 +337,11 @@ pub struct Applied {
     /// The inode made, changed or moved, afterwards. `None` where it is gone.
     pub inode: Option<Inode>,
     /// The inode that lost its last name (unlinked, replaced by rename, vanished, evicted, purged), as it was with
-    /// its home; its object is the caller's to clean up.
+    /// its home; an object at its path is the caller's to clean up.
     pub removed: Option<Inode>,
     /// Whether `removed` stays as an orphan until it is purged.
     pub orphaned: bool,
+    /// Objects under keys of their own that the inode changed or removed has nothing in any more: the caller's to delete, where the
+    /// op means that.
+    pub released: Vec<ObjectKey>,
 }

@@ -12,6 +12,7 @@
 //! | `O` ino:8 | empty | per orphan: an inode without names that somebody has open |
 //! | `Q` | how many quotas are set | while any is |
 //! | `Q` ino:8 | limits and usage | per directory with a quota; the root's is the volume's |
+//! | `R` ino:8 key | how many extents of the inode are in the object of this key | per object of an inode whose extents have rows |
 //! | `S` ino:8 | group | per set-group-id directory: what is created there depends on this and not on the inode |
 //! | `T` ino:8 | the directory whose quota counts this one's entries | per directory in such a tree, itself included |
 //! | `W` ino:8 | how often it was changed since it was exported last | per inode whose object's headers are older than its attributes |
@@ -32,6 +33,7 @@
 
 use crate::codec::DecodeError;
 use crate::{Ino, KeyRange, Name, Seqno};
+use store::ObjectKey;
 
 const CONSUMER: u8 = b'C';
 const DENTRY: u8 = b'D';
@@ -43,6 +45,7 @@ const LOG: u8 = b'L';
 const NEXT_INO: u8 = b'N';
 const ORPHAN: u8 = b'O';
 const QUOTA: u8 = b'Q';
+const OBJECT_USES: u8 = b'R';
 const SET_GROUP: u8 = b'S';
 const TREE: u8 = b'T';
 const WAITING_EXPORT: u8 = b'W';
@@ -86,6 +89,21 @@ pub fn extents(ino: Ino) -> KeyRange {
 /// The keys of all extents.
 pub fn all_extents() -> KeyRange {
     family(EXTENT)
+}
+
+/// The key of the number of an inode's extents that are in an object.
+pub fn object_uses(ino: Ino, object: &ObjectKey) -> Vec<u8> {
+    of_ino(OBJECT_USES, ino, object.as_bytes())
+}
+
+/// The keys of the uses of objects by an inode.
+pub fn objects_used(ino: Ino) -> KeyRange {
+    all_of_ino(OBJECT_USES, ino)
+}
+
+/// The keys of all uses of objects.
+pub fn all_objects_used() -> KeyRange {
+    family(OBJECT_USES)
 }
 
 /// The key of a further name of an inode.
@@ -252,6 +270,12 @@ pub fn name_of(key: &[u8]) -> Result<Name, DecodeError> {
 /// The offset in an extent's key, in bytes.
 pub fn offset_of(key: &[u8]) -> Result<u64, DecodeError> {
     number_at(key, 9)
+}
+
+/// The object in the key of its uses.
+pub fn object_of(key: &[u8]) -> Result<ObjectKey, DecodeError> {
+    let bytes = key.get(9..).ok_or(DecodeError::Truncated)?;
+    ObjectKey::try_from(bytes).map_err(|_| DecodeError::Field("bytes that cannot be a key"))
 }
 
 /// Directory and name in the key of a further name.

@@ -8,8 +8,8 @@ use std::fmt;
 /// The state an op is applied to.
 ///
 /// A write depends on what was read with [`Txn::get`] and [`Txn::require_empty`]: if that changes before the commit,
-/// the op is applied again. It does not depend on [`Txn::peek`] and [`Txn::scan`], so their user sees to it that
-/// something else it depends on changes along.
+/// the op is applied again. It does not depend on [`Txn::peek`], [`Txn::scan`] and [`Txn::last`]: records read with these must
+/// change only together with a record that the op depends on.
 pub trait Txn {
     /// The record of a key, and the op depends on it.
     fn get(&mut self, key: &[u8]) -> Result<Option<Value>, EngineError>;
@@ -19,6 +19,9 @@ pub trait Txn {
 
     /// The first `limit` records of a range, ascending.
     fn scan(&mut self, range: &KeyRange, limit: usize) -> Result<Vec<(Vec<u8>, Value)>, EngineError>;
+
+    /// The last record of a range.
+    fn last(&mut self, range: &KeyRange) -> Result<Option<(Vec<u8>, Value)>, EngineError>;
 
     /// The op depends on the key existing, not on its record.
     fn require_present(&mut self, key: Vec<u8>);
@@ -181,6 +184,21 @@ impl<R: Reader + ?Sized> Txn for Staged<'_, R> {
         rows.sort_unstable_by(|a, b| a.0.cmp(&b.0));
         rows.truncate(limit);
         Ok(rows)
+    }
+
+    fn last(&mut self, range: &KeyRange) -> Result<Option<(Vec<u8>, Value)>, EngineError> {
+        let mut range = range.clone();
+        loop {
+            let base = self.base.last(&range)?;
+            let written = self.writes.range(range.from.clone()..range.to.clone()).next_back();
+            let Some(key) = base.map(|(key, _)| key).max(written.map(|(key, _)| key.clone())) else {
+                return Ok(None);
+            };
+            match self.read(&key, false)? {
+                Some(value) => return Ok(Some((key, value))),
+                None => range.to = key,
+            }
+        }
     }
 
     fn require_present(&mut self, key: Vec<u8>) {

@@ -2,13 +2,13 @@
 
 use crate::ops;
 use meta::codec::{
-    DecodeError, HeadRecord, decode_dentry, decode_extent, decode_head, decode_inode, decode_log_record,
-    decode_number, decode_op, decode_quota, encode_dentry, encode_extent, encode_head, encode_inode,
-    encode_log_record, encode_number, encode_op, encode_quota,
+    DecodeError, HeadRecord, InodeRecord, decode_dentry, decode_extent, decode_head, decode_inode,
+    decode_log_record, decode_number, decode_op, decode_quota, encode_dentry, encode_extent, encode_head,
+    encode_inode, encode_log_record, encode_number, encode_op, encode_quota,
 };
 use meta::{
-    Ctx, Dentry, Extent, Ino, Inode, Kind, Limits, Merge, Moment, Name, Op, Quota, RenameHow, Seqno, Stored,
-    Usage,
+    Content, Ctx, Dentry, Extent, Ino, Inode, Kind, Limits, Merge, Moment, Name, Op, Quota, RenameHow, Seqno,
+    Stored, Usage,
 };
 use proptest::prelude::*;
 use store::{ETag, ObjectKey, Timestamp};
@@ -44,7 +44,7 @@ fn file() -> Inode {
         ctime: Timestamp(time.0 + 5),
         btime: Timestamp(time.0 - 1),
         home: Some((Ino(7), Name::new(b"reads.fq").unwrap())),
-        content: vec![extent(0, 4096, object)],
+        content: Content::Inline(vec![extent(0, 4096, object)]),
         target: None,
         exact: true,
         observed_at: Moment::default(),
@@ -52,6 +52,18 @@ fn file() -> Inode {
 }
 
 /// These bytes are on disks. A change of a record's form is a new version beside this one, never an edit here.
+/// A file whose extents have rows.
+fn of_many_extents() -> Inode {
+    let object = |n: u64| Stored {
+        key: Some(ObjectKey::try_from("k").unwrap()),
+        etag: ETag::new(&format!("{n}")),
+        version: None,
+        last_modified: None,
+    };
+    let extents = (0..5).map(|n| extent(n * 10, 5, object(n))).collect();
+    Inode { content: Content::of(extents, 4096), ..file() }
+}
+
 #[test]
 fn records_keep_their_bytes() {
     let at = Moment { mount: 2, nanos: 300 };
@@ -115,6 +127,10 @@ fn records_keep_their_bytes() {
             "0198a403e807640100802080808cea86e7cc86310a000102ac02070872656164732e667101008020000001d41d8cd98f00b204e9800998ecf8427e000102",
         ),
         (
+            encode_inode(&of_many_extents()),
+            "0258a403e807640100802080808cea86e7cc86310a000100070872656164732e667105190001016b00013000002f693b7f0075848377aaf072f867a8d6",
+        ),
+        (
             encode_op(&Op::Vanish {
                 parent: Ino(7),
                 name: Name::new(b"a").unwrap(),
@@ -170,7 +186,10 @@ fn an_extent_of_another_row_is_refused() {
 fn a_newer_version_is_named_as_such() {
     let newer = |what| DecodeError::Version { what, found: 2, known: 1 };
     assert_eq!(decode_dentry(&[2, 0, 1]), Err(newer("a dentry")));
-    assert_eq!(decode_inode(Ino(1), &[2]), Err(newer("an inode")));
+    assert_eq!(
+        decode_inode(Ino(1), &[3]),
+        Err(DecodeError::Version { what: "an inode", found: 3, known: 2 })
+    );
     assert_eq!(decode_extent(0, &[2]), Err(newer("an extent")));
     assert_eq!(decode_number(&[2]), Err(newer("a number")));
     assert_eq!(decode_head(&[2]), Err(newer("a metadata engine")));
@@ -241,7 +260,7 @@ prop_compose! {
             ctime,
             btime,
             home: home.map(|(dir, name)| (Ino(dir), Name::new(&name).unwrap())),
-            content: content.collect(),
+            content: Content::of(content.collect(), size_bytes),
             target: target.map(Into::into),
             exact,
             observed_at,
@@ -262,13 +281,13 @@ proptest! {
     #[test]
     fn inodes_come_back(inode in inode()) {
         let record = decode_inode(Ino(9), &encode_inode(&inode)).unwrap();
-        let spilled = inode.content.len() > 4;
-        prop_assert_eq!(record.spilled, if spilled { inode.content.len() } else { 0 });
-        let content = if spilled { Vec::new() } else { inode.content.clone() };
-        prop_assert_eq!(record.inode, Inode { content, ..inode.clone() });
-        for extent in inode.content {
-            prop_assert_eq!(decode_extent(extent.offset, &encode_extent(&extent)).unwrap(), extent);
-        }
+        prop_assert_eq!(record, InodeRecord { inode, unsummed: 0 });
+    }
+
+    #[test]
+    fn extents_come_back([offset, len, object_offset] in any::<[u64; 3]>(), object in ops::stored()) {
+        let extent = Extent { offset, len, object, object_offset };
+        prop_assert_eq!(decode_extent(offset, &encode_extent(&extent)).unwrap(), extent);
     }
 
     #[test]

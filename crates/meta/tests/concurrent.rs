@@ -3,9 +3,9 @@
 use crate::ops;
 use crate::properties::{CTX, engine, outcome, replayed, table};
 use meta::{
-    AttrChanges, BatchRecord, Commit, CommitError, Condition, Ctx, Engine, EngineError, FsError, Ino, Kind,
-    LogError, LoggedOp, MemoryEngine, Name, Namespace, Observed, Op, Reader, RenameHow, Rows, Seqno,
-    SortedRun, Staged, Versioned, invariants, namespace, schema,
+    AttrChanges, BatchRecord, Commit, CommitError, Condition, Ctx, Engine, EngineError, FsError, Ino,
+    KeyRange, Kind, LogError, LoggedOp, MemoryEngine, Name, Namespace, Observed, Op, Reader, RenameHow, Rows,
+    Seqno, SortedRun, Staged, Versioned, invariants, namespace, schema,
 };
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
@@ -52,9 +52,17 @@ impl<F: Fn(usize) + Send + Sync> Reader for Before<F> {
     fn scan(&self, from: Bound<&[u8]>, to: Bound<&[u8]>, limit: usize) -> Result<Rows, EngineError> {
         self.inner().scan(from, to, limit)
     }
+
+    fn last(&self, range: &KeyRange) -> Result<Option<(Vec<u8>, Versioned)>, EngineError> {
+        self.inner().last(range)
+    }
 }
 
 impl<F: Fn(usize) + Send + Sync> Engine for Before<F> {
+    fn snapshot(&self) -> Arc<dyn Reader> {
+        self.0.snapshot()
+    }
+
     fn commit(&self, commit: Commit) -> Result<Seqno, CommitError> {
         self.inner().commit(commit)
     }

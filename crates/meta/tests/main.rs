@@ -5,6 +5,7 @@
 mod acl;
 mod codec;
 mod concurrent;
+mod content;
 mod engines;
 mod fixture;
 mod ops;

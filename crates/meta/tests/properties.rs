@@ -1,7 +1,7 @@
 //! Random op sequences: against the naive file system, in batches, and replayed.
 
 use crate::ops;
-use crate::reference::{Changed, Node, Reference};
+use crate::reference::{Changed, Node, Reference, without_fingerprint};
 use meta::{
     Applied, Ctx, Engine, FsError, Ino, LogCap, MemoryEngine, Moment, Namespace, Op, Reader, Seqno,
     invariants, namespace,
@@ -30,7 +30,9 @@ pub(crate) fn table(engine: &impl Reader) -> Vec<(Vec<u8>, Vec<u8>)> {
 /// The namespace as the reference sees one.
 fn nodes(namespace: &Namespace) -> BTreeMap<Ino, Node> {
     let node = |ino: Ino| {
-        let inode = namespace.inode(ino).ok()?;
+        let (mut inode, extents) = namespace.content(ino).ok()?;
+        assert_eq!(namespace.inode(ino).unwrap(), inode);
+        inode.content = without_fingerprint(&inode.content);
         let names = BTreeSet::from_iter(namespace.names(ino).unwrap());
         let entries = namespace.entries(ino, None, usize::MAX).unwrap();
         let xattrs = namespace.xattrs(ino).unwrap();
@@ -39,6 +41,7 @@ fn nodes(namespace: &Namespace) -> BTreeMap<Ino, Node> {
             ino,
             Node {
                 inode,
+                extents,
                 names,
                 entries: entries.into_iter().map(|(name, dentry)| (name, dentry.ino)).collect(),
                 xattrs: xattrs.into_iter().map(|name| (name.to_vec(), value(&name))).collect(),

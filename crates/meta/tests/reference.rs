@@ -3,7 +3,8 @@
 
 use crate::ops;
 use meta::{
-    Applied, AttrChanges, Ctx, Extent, FsError, Ino, Inode, Kind, Name, Observed, Op, RenameHow, XattrHow,
+    Applied, AttrChanges, Content, Ctx, Extent, Fingerprint, FsError, Ino, Inode, Kind, Name, Observed, Op,
+    RenameHow, Stored, Summary, XattrHow,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -19,7 +20,9 @@ pub(crate) struct Reference {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Node {
+    /// Its content sums up `extents`.
     pub(crate) inode: Inode,
+    pub(crate) extents: Vec<Extent>,
     pub(crate) names: BTreeSet<Place>,
     pub(crate) entries: BTreeMap<Name, Ino>,
     pub(crate) xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
@@ -27,8 +30,7 @@ pub(crate) struct Node {
 
 impl Reference {
     pub(crate) fn new(root: Inode) -> Self {
-        let root =
-            Node { inode: root, names: BTreeSet::new(), entries: BTreeMap::new(), xattrs: BTreeMap::new() };
+        let root = Node::of(root, Vec::new());
         Self { nodes: BTreeMap::from([(Ino::ROOT, root)]) }
     }
 
@@ -42,6 +44,8 @@ impl Reference {
                 }
                 _ => node.names.len() as u32,
             };
+            node.inode.content =
+                without_fingerprint(&Content::of(node.extents.clone(), node.inode.size_bytes));
         }
         nodes
     }
@@ -79,7 +83,7 @@ impl Reference {
                     target: target.clone(),
                     ..blank(*ino, *kind, now)
                 };
-                self.insert(inode);
+                self.insert(inode, Vec::new());
                 self.touch(*parent, now);
                 Ok(Changed::default())
             }
@@ -91,7 +95,7 @@ impl Reference {
                 }
                 let mode = mode & !umask;
                 let inode = Inode { mode, uid: *uid, gid, ..blank(*ino, Kind::File, now) };
-                self.nodes.insert(*ino, Node::of(inode));
+                self.nodes.insert(*ino, Node::of(inode, Vec::new()));
                 Ok(Changed::default())
             }
             Op::Accessed { ino, atime } => {
@@ -161,7 +165,7 @@ impl Reference {
                 self.place_is_free(*parent, name, *ino)?;
                 let mut inode = from_observed(*ino, seen);
                 inode.home = Some((*parent, name.clone()));
-                self.insert(inode);
+                self.insert(inode, whole(seen));
                 Ok(Changed::default())
             }
             Op::Refresh { ino, seen } => self.refresh(*ino, seen),
@@ -224,10 +228,10 @@ impl Reference {
         inode.ctime = inode.ctime.max(now);
     }
 
-    fn insert(&mut self, inode: Inode) {
+    fn insert(&mut self, inode: Inode, extents: Vec<Extent>) {
         let place = inode.home.clone().unwrap();
         let ino = inode.ino;
-        self.nodes.insert(ino, Node::of(inode));
+        self.nodes.insert(ino, Node::of(inode, extents));
         self.enter(place, ino);
     }
 
@@ -337,7 +341,7 @@ impl Reference {
     }
 
     fn set_attr(&mut self, now: Timestamp, ino: Ino, changes: &AttrChanges) -> Result<Changed, FsError> {
-        let inode = &mut self.nodes.get_mut(&ino).ok_or(FsError::NotFound)?.inode;
+        let Node { inode, extents, .. } = self.nodes.get_mut(&ino).ok_or(FsError::NotFound)?;
         if let Some(size_bytes) = changes.size_bytes {
             match inode.kind {
                 Kind::File => {}
@@ -346,7 +350,7 @@ impl Reference {
             }
             inode.size_bytes = size_bytes;
             inode.mtime = now;
-            inode.content = cut(&inode.content, size_bytes);
+            *extents = cut(extents, size_bytes);
         }
         inode.mode = changes.mode.unwrap_or(inode.mode);
         inode.uid = changes.uid.unwrap_or(inode.uid);
@@ -367,8 +371,8 @@ impl Reference {
         size_bytes: u64,
         mtime: Option<Timestamp>,
     ) -> Result<Changed, FsError> {
-        let inode = &mut self.nodes.get_mut(&ino).ok_or(FsError::NotFound)?.inode;
-        if inode.object().map(|object| &object.etag) != base {
+        let node = self.nodes.get_mut(&ino).ok_or(FsError::NotFound)?;
+        if node.object().map(|object| &object.etag) != base {
             return Err(FsError::StaleBase);
         }
         let overlap = content.windows(2).any(|pair| pair[1].offset < pair[0].end());
@@ -376,10 +380,10 @@ impl Reference {
         if overlap || empty || content.last().is_some_and(|last| last.end() > size_bytes) {
             return Err(FsError::Invalid("content"));
         }
-        if inode.is_dir() && size_bytes > 0 {
+        if node.inode.is_dir() && size_bytes > 0 {
             return Err(FsError::IsDirectory);
         }
-        name_content(inode, now, content.to_vec(), size_bytes, mtime);
+        name_content(node, now, content.to_vec(), size_bytes, mtime);
         Ok(Changed::default())
     }
 
@@ -393,8 +397,8 @@ impl Reference {
         size_bytes: u64,
         mtime: Option<Timestamp>,
     ) -> Result<Changed, FsError> {
-        let inode = &mut self.nodes.get_mut(&ino).ok_or(FsError::NotFound)?.inode;
-        match inode.kind {
+        let node = self.nodes.get_mut(&ino).ok_or(FsError::NotFound)?;
+        match node.inode.kind {
             Kind::File => {}
             Kind::Directory => return Err(FsError::IsDirectory),
             _ => return Err(FsError::Invalid("content")),
@@ -414,7 +418,7 @@ impl Reference {
             return Err(FsError::Invalid("content"));
         }
         let mut after = content.to_vec();
-        for extent in &inode.content {
+        for extent in &node.extents {
             let kept: Vec<u64> =
                 (extent.offset..extent.end().min(size_bytes)).filter(|at| !replaced(*at)).collect();
             for run in kept.chunk_by(|one, next| one + 1 == *next) {
@@ -423,21 +427,21 @@ impl Reference {
             }
         }
         after.sort_by_key(|extent| extent.offset);
-        name_content(inode, now, after, size_bytes, mtime);
+        name_content(node, now, after, size_bytes, mtime);
         Ok(Changed::default())
     }
 
     fn refresh(&mut self, ino: Ino, seen: &Observed) -> Result<Changed, FsError> {
         let node = self.nodes.get_mut(&ino).ok_or(FsError::NotFound)?;
+        let known_etag = node.object().map(|object| object.etag.clone());
+        let is_ahead = node.extents.iter().any(|extent| extent.object.key.is_some())
+            && node.extents.iter().any(|extent| extent.object.key.is_none());
         let known = &mut node.inode;
         if known.is_dir() != (seen.kind == Kind::Directory) {
             return Err(FsError::Invalid("kind"));
         }
-        let known_etag = known.object().map(|object| object.etag.clone());
         let seen_etag = seen.object.as_ref().map(|object| object.etag.clone());
         let just_a_prefix = known.is_dir() && seen.object.is_none() && !seen.exact;
-        let is_ahead = known.content.iter().any(|extent| extent.object.key.is_some())
-            && known.content.iter().any(|extent| extent.object.key.is_none());
         let nothing_new = known_etag == seen_etag && (known.exact && !seen.exact || is_ahead);
         let headers_of_it = seen.exact && !known.exact && known_etag == seen_etag;
         if known.observed_at >= seen.looked_at && !headers_of_it {
@@ -454,6 +458,7 @@ impl Reference {
             inode.target = known.target.clone();
         }
         *known = inode;
+        node.extents = whole(seen);
         Ok(Changed::default())
     }
 }
@@ -473,14 +478,25 @@ fn cut(content: &[Extent], size_bytes: u64) -> Vec<Extent> {
     left
 }
 
+/// The content of what was seen: its object.
+fn whole(seen: &Observed) -> Vec<Extent> {
+    let len = if seen.kind == Kind::Directory { 0 } else { seen.size_bytes };
+    let extent = |object: &meta::Stored| Extent { offset: 0, len, object: object.clone(), object_offset: 0 };
+    seen.object.iter().map(extent).collect()
+}
+
+/// A content but for its fingerprint, which depends on what the content was before.
+pub(crate) fn without_fingerprint(content: &Content) -> Content {
+    match content {
+        Content::Rows(summary) => {
+            Content::Rows(Summary { fingerprint: Fingerprint([0; Fingerprint::BYTES]), ..summary.clone() })
+        }
+        inline => inline.clone(),
+    }
+}
+
 fn from_observed(ino: Ino, seen: &Observed) -> Inode {
     let size_bytes = if seen.kind == Kind::Directory { 0 } else { seen.size_bytes };
-    let whole = |object: &meta::Stored| Extent {
-        offset: 0,
-        len: size_bytes,
-        object: object.clone(),
-        object_offset: 0,
-    };
     Inode {
         ino,
         kind: seen.kind,
@@ -495,7 +511,7 @@ fn from_observed(ino: Ino, seen: &Observed) -> Inode {
         ctime: seen.ctime,
         btime: seen.btime,
         home: None,
-        content: seen.object.iter().map(whole).collect(),
+        content: Content::EMPTY,
         target: seen.target.clone(),
         exact: seen.exact,
         observed_at: seen.looked_at,
@@ -516,13 +532,14 @@ impl From<&Applied> for Changed {
 }
 
 fn name_content(
-    inode: &mut Inode,
+    node: &mut Node,
     now: Timestamp,
     content: Vec<Extent>,
     size_bytes: u64,
     mtime: Option<Timestamp>,
 ) {
-    inode.content = content;
+    node.extents = content;
+    let inode = &mut node.inode;
     inode.size_bytes = size_bytes;
     inode.observed_at = ops::at(now);
     if let Some(mtime) = mtime {
@@ -532,8 +549,14 @@ fn name_content(
 }
 
 impl Node {
-    fn of(inode: Inode) -> Self {
-        Self { inode, names: BTreeSet::new(), entries: BTreeMap::new(), xattrs: BTreeMap::new() }
+    /// The object at the path, else the first.
+    fn object(&self) -> Option<&Stored> {
+        let mut objects = self.extents.iter().map(|extent| &extent.object);
+        objects.clone().find(|object| object.key.is_none()).or_else(|| objects.next())
+    }
+
+    fn of(inode: Inode, extents: Vec<Extent>) -> Self {
+        Self { inode, extents, names: BTreeSet::new(), entries: BTreeMap::new(), xattrs: BTreeMap::new() }
     }
 }
 
@@ -553,7 +576,7 @@ fn blank(ino: Ino, kind: Kind, now: Timestamp) -> Inode {
         ctime: now,
         btime: now,
         home: None,
-        content: Vec::new(),
+        content: Content::EMPTY,
         target: None,
         exact: true,
         observed_at: ops::at(now),

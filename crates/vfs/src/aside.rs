@@ -3,7 +3,7 @@
 //! Under path naming an object is immutable *or gone*: before Tenon removes or replaces one that a program still
 //! has open, it copies it aside inside the store, under the reserved prefix, until the last close.
 
-use meta::{Extent, FsError, Ino, Inode, Op};
+use meta::{Extent, FsError, Ino, Op};
 use std::sync::Arc;
 use store::{CopyOptions, ObjectRef, StoreError};
 
@@ -34,7 +34,7 @@ impl Filesystem {
             },
             Dirty::Clean | Dirty::Local(_) => {}
         }
-        let inode = self.names.inode(file.ino)?;
+        let (inode, stored) = self.names.content(file.ino)?;
         if inode.home.is_none() || !self.lies_at_path(&inode)? {
             // Its bytes are aside already, or under a key that is theirs alone.
             return Ok(None);
@@ -43,10 +43,9 @@ impl Filesystem {
         let key = self.layout.orphan(inode.ino, self.entropy.next_u64())?;
         match self.store.copy(&old, &key, CopyOptions::default()).await {
             Ok(object) => {
-                let content = relocated(&inode.content, &stored_at(&object));
+                let content = relocated(&stored, &stored_at(&object));
                 let size_bytes = inode.size_bytes;
-                let copy = Inode { content: content.clone(), ..inode };
-                let copy = Pin::spread(&copy, None);
+                let copy = Pin::spread(&content, size_bytes, None);
                 work.rebase(Some(Arc::new(copy.clone())));
                 file.repin(|| Ok::<_, Error>(Some(copy)))?;
                 Ok(Some(Aside { object, content, size_bytes }))

@@ -54,7 +54,7 @@ impl Attr {
 /// Returns how many bytes of an inode lie in objects; holes do not.
 fn stored_bytes(inode: &Inode) -> u64 {
     match inode.kind {
-        Kind::File => inode.content.iter().map(|extent| extent.len).sum(),
+        Kind::File => inode.content.data_bytes(),
         _ => inode.size_bytes,
     }
 }

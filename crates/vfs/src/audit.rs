@@ -1,6 +1,6 @@
 //! Whether the metadata of a volume and the content in its bucket agree, while nobody mounts it.
 
-use meta::namespace::read_inode;
+use meta::namespace::{read_content, read_inode};
 use meta::{Engine, FsError, Ino, schema};
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -86,8 +86,8 @@ fn referred(engine: &dyn Engine) -> Result<BTreeMap<ObjectKey, Needed>> {
         from = Bound::Excluded(last.clone());
         for (key, _) in &rows {
             let ino = schema::ino_of(key).map_err(FsError::from)?;
-            let Some(inode) = read_inode(engine, ino)? else { continue };
-            for extent in inode.content {
+            let Some((_, content)) = read_content(engine, ino)? else { continue };
+            for extent in content {
                 let Some(key) = extent.object.key else { continue };
                 let needed = found.entry(key).or_insert(Needed { ino, etag: extent.object.etag, bytes: 0 });
                 needed.bytes = needed.bytes.max(extent.object_offset + extent.len);

@@ -1,6 +1,7 @@
 //! The file system's fields and its beginning; what it does is in `ops`, `reconcile`, `write` and `exports`.
 
-use meta::{Ctx, Ino, Inode, Kind, Moment, Name, Namespace};
+use meta::namespace::read_inode;
+use meta::{Content, Ctx, FsError, Ino, Inode, Kind, Moment, Name, Namespace, Reader};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 use store::mover::Mover;
@@ -237,22 +238,53 @@ impl Filesystem {
             .ok_or(Error::new(libc::ENOSPC, "no inode number is left"))
     }
 
-    /// The immutable bytes an inode consists of now, by its number.
+    /// Returns the immutable bytes that an inode consists of now; `None` where the bucket will show it: it is not stored yet.
     pub(crate) fn pin_of(&self, ino: Ino) -> Result<Option<Pin>> {
-        self.pin(&self.names.inode(ino)?)
+        Ok(self.inode_with_pin(ino)?.1)
     }
 
-    /// The immutable bytes an inode consists of now; `None` where the bucket will show it: it is not stored yet.
+    /// Returns an inode with the immutable bytes that it consists of now, if it is stored.
+    pub(crate) fn inode_with_pin(&self, ino: Ino) -> Result<(Inode, Option<Pin>)> {
+        let inode = self.names.inode(ino)?;
+        if let Content::Inline(_) = inode.content {
+            let pin = self.pin(&inode)?;
+            return Ok((inode, pin));
+        }
+        let tables = self.names.snapshot();
+        let inode = read_inode(&*tables, ino)?.ok_or(FsError::NotFound)?;
+        let pin = self.pin_with(&inode, || Ok(tables))?;
+        Ok((inode, pin))
+    }
+
+    /// Returns the immutable bytes that an inode consisted of when it was read. `StaleBase` if it consists of others by now, and the
+    /// inode says not where they are.
     pub(crate) fn pin(&self, inode: &Inode) -> Result<Option<Pin>> {
-        if !self.lies_at_path(inode)? {
-            return Ok(Some(Pin::spread(inode, None)));
-        }
-        let object = self.object(inode)?;
-        if inode.is_ahead() {
-            return Ok(object.map(|object| Pin::spread(inode, Some(&object.key))));
-        }
-        let size_bytes = inode.content.iter().map(|extent| extent.len).sum();
-        Ok(object.map(|object| Pin::whole(object, size_bytes)))
+        self.pin_with(inode, || {
+            let tables = self.names.snapshot();
+            let is_same = read_inode(&*tables, inode.ino)?.is_some_and(|now| now.content == inode.content);
+            if is_same { Ok(tables) } else { Err(FsError::StaleBase.into()) }
+        })
+    }
+
+    /// As [`Filesystem::pin`]. `tables` returns those that the inode was read from.
+    fn pin_with(
+        &self,
+        inode: &Inode,
+        tables: impl FnOnce() -> Result<Arc<dyn Reader>>,
+    ) -> Result<Option<Pin>> {
+        let path = match self.lies_at_path(inode)? {
+            false => None,
+            true => match self.object(inode)? {
+                None => return Ok(None),
+                Some(object) if inode.is_ahead() => Some(object.key),
+                Some(object) => return Ok(Some(Pin::whole(object, inode.content.data_bytes()))),
+            },
+        };
+        let size_bytes = inode.size_bytes;
+        Ok(Some(match &inode.content {
+            Content::Inline(extents) => Pin::spread(extents, size_bytes, path.as_ref()),
+            Content::Rows(summary) => Pin::of_rows(tables()?, inode.ino, summary.clone(), size_bytes, path),
+        }))
     }
 
     /// Whether an inode's bytes lie, or will lie when they are stored, under a key that is its path.

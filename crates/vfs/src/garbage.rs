@@ -1,7 +1,7 @@
 //! Content that no file has: what an upload left whose mount died before it was named, or a deletion that failed. And leases
 //! that nobody renews.
 
-use meta::namespace::read_inode;
+use meta::namespace::{read_content, read_inode};
 use meta::{Engine, Ino};
 use store::leases::left_over;
 use store::{ListEntry, ListRequest, ObjectKey, ObjectStore, Pages};
@@ -76,6 +76,6 @@ async fn find(
 }
 
 fn has(engine: &dyn Engine, ino: Ino, key: &ObjectKey) -> Result<bool> {
-    let Some(inode) = read_inode(engine, ino)? else { return Ok(false) };
-    Ok(inode.content.iter().any(|extent| extent.object.key.as_ref() == Some(key)))
+    let Some((_, content)) = read_content(engine, ino)? else { return Ok(false) };
+    Ok(content.iter().any(|extent| extent.object.key.as_ref() == Some(key)))
 }

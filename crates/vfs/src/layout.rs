@@ -272,9 +272,9 @@ pub(crate) fn relocated(content: &[Extent], there: &Stored) -> Vec<Extent> {
     content.iter().map(moved).collect()
 }
 
-/// The keys that an inode's content says itself.
-pub(crate) fn content_keys(inode: &Inode) -> BTreeSet<ObjectKey> {
-    inode.content.iter().filter_map(|extent| extent.object.key.clone()).collect()
+/// Returns the keys of the objects that content is in, but for that at the file's path.
+pub(crate) fn content_keys(content: &[Extent]) -> BTreeSet<ObjectKey> {
+    content.iter().filter_map(|extent| extent.object.key.clone()).collect()
 }
 
 /// The content of a file that is one whole object.

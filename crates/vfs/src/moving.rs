@@ -119,12 +119,13 @@ impl Filesystem {
             }
             false => extent.clone(),
         };
-        if !inode.content.iter().any(lies_there) {
+        let (inode, stored) = self.names.content(inode.ino)?;
+        if !stored.iter().any(lies_there) {
             return Ok(());
         }
         let (ino, size_bytes) = (inode.ino, inode.size_bytes);
         let base = inode.object().map(|object| object.etag.clone());
-        let content = inode.content.iter().map(with_tag).collect();
+        let content = stored.iter().map(with_tag).collect();
         self.names.commit(&self.ctx(), &Op::Publish { ino, base, content, size_bytes, mtime: None })?;
         self.references.has_tag(ino, given, there);
         self.blocks.has_tag(ino, given, there);

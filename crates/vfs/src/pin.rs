@@ -1,17 +1,38 @@
 //! The immutable bytes that a file consists of: ranges of objects, and zeros between them.
 
-use meta::{Extent, Inode};
+use meta::namespace::{last_rows, read_rows};
+use meta::{Extent, FsError, Ino, Reader, Summary};
+use std::borrow::Cow;
+use std::fmt;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::ops::Range;
 use std::sync::Arc;
-use store::{ETag, ObjectKey, ObjectRef};
+use store::{ETag, ObjectKey, ObjectRef, StoreError};
 
 /// What a file consisted of at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Pin {
-    /// Ascending, without overlap.
-    pieces: Vec<Piece>,
+    pieces: Pieces,
     pub(crate) size_bytes: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Pieces {
+    /// Ascending, without overlap.
+    Loaded(Vec<Piece>),
+    /// Too many to be in memory: they are read where they are wanted.
+    Rows(Rows),
+}
+
+/// Pieces as rows of the tables.
+#[derive(Clone)]
+struct Rows {
+    /// The tables as they were when the file consisted of these pieces.
+    tables: Arc<dyn Reader>,
+    ino: Ino,
+    summary: Summary,
+    /// The key of extents that do not say where they lie.
+    path: Option<ObjectKey>,
 }
 
 /// A range of a file and the object that holds it.
@@ -27,9 +48,9 @@ pub(crate) struct Piece {
 
 /// Where a range of a file comes from.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Cut<'p> {
+pub(crate) enum Cut {
     /// The range of the file, and its piece.
-    Stored(Range<u64>, &'p Piece),
+    Stored(Range<u64>, Piece),
     /// Zeros in this range of the file.
     Hole(Range<u64>),
 }
@@ -37,66 +58,111 @@ pub(crate) enum Cut<'p> {
 impl Pin {
     #[cfg(test)]
     pub(crate) fn new(pieces: Vec<Piece>, size_bytes: u64) -> Self {
-        Self { pieces, size_bytes }
+        Self { pieces: Pieces::Loaded(pieces), size_bytes }
     }
 
     /// A file that is one whole object.
     pub(crate) fn whole(object: ObjectRef, size_bytes: u64) -> Self {
         let if_match = Some(object.etag.clone());
         let piece = Piece { range: 0..size_bytes, object: Arc::new(object), object_offset: 0, if_match };
-        Self { pieces: vec![piece], size_bytes }
+        Self { pieces: Pieces::Loaded(vec![piece]), size_bytes }
     }
 
     /// A file by its extents; those that do not say where they lie are at its path.
-    pub(crate) fn spread(inode: &Inode, path: Option<&ObjectKey>) -> Self {
-        let mut pieces: Vec<Piece> = Vec::with_capacity(inode.content.len());
-        for extent in &inode.content {
-            let Some(key) = extent.object.key.as_ref().or(path) else { continue };
-            // Extents of one object mostly follow each other.
-            let object = match pieces.last() {
-                Some(last) if last.object.key == *key => last.object.clone(),
-                _ => Arc::new(object_of(key, extent)),
-            };
-            // What was named while its object waited to go up has another tag in the bucket. A key of its own has no
-            // other bytes.
-            let is_used_once = extent.object.key.is_some();
-            let if_match = Some(object.etag.clone()).filter(|etag| !is_used_once || !etag.is_provisional());
-            let (range, object_offset) = (extent.offset..extent.end(), extent.object_offset);
-            pieces.push(Piece { range, object, object_offset, if_match });
-        }
-        Self { pieces, size_bytes: inode.size_bytes }
+    pub(crate) fn spread(content: &[Extent], size_bytes: u64, path: Option<&ObjectKey>) -> Self {
+        Self { pieces: Pieces::Loaded(pieces(content, path)), size_bytes }
     }
 
-    pub(crate) fn pieces(&self) -> &[Piece] {
-        &self.pieces
+    /// A file whose extents are rows of `tables`.
+    pub(crate) fn of_rows(
+        tables: Arc<dyn Reader>,
+        ino: Ino,
+        summary: Summary,
+        size_bytes: u64,
+        path: Option<ObjectKey>,
+    ) -> Self {
+        Self { pieces: Pieces::Rows(Rows { tables, ino, summary, path }), size_bytes }
+    }
+
+    /// Returns all pieces.
+    pub(crate) fn all(&self) -> Result<Cow<'_, [Piece]>, StoreError> {
+        self.within(&(0..u64::MAX))
+    }
+
+    /// Returns the number of pieces.
+    pub(crate) fn len(&self) -> usize {
+        match &self.pieces {
+            Pieces::Loaded(pieces) => pieces.len(),
+            Pieces::Rows(rows) => usize::try_from(rows.summary.extents).unwrap_or(usize::MAX),
+        }
+    }
+
+    /// Returns how many of its bytes are no hole.
+    pub(crate) fn data_bytes(&self) -> u64 {
+        match &self.pieces {
+            Pieces::Loaded(pieces) => pieces.iter().map(|piece| piece.range.end - piece.range.start).sum(),
+            Pieces::Rows(rows) => rows.summary.data_bytes,
+        }
+    }
+
+    /// Returns the last two pieces that begin before an offset.
+    pub(crate) fn last_two_before(&self, end: u64) -> Result<Vec<Piece>, StoreError> {
+        match &self.pieces {
+            Pieces::Loaded(pieces) => {
+                let next = pieces.partition_point(|piece| piece.range.start < end);
+                Ok(pieces[next.saturating_sub(2)..next].to_vec())
+            }
+            Pieces::Rows(rows) => {
+                let extents = last_rows(&*rows.tables, rows.ino, end, 2).map_err(unreadable)?;
+                Ok(pieces_of(rows, extents))
+            }
+        }
     }
 
     /// The object of a file that is one whole object.
     pub(crate) fn object(&self) -> Option<&ObjectRef> {
-        match self.pieces.as_slice() {
-            [one] if one.object_offset == 0 && one.range == (0..self.size_bytes) => Some(&one.object),
-            _ => None,
+        match &self.pieces {
+            Pieces::Loaded(pieces) => match pieces.as_slice() {
+                [one] if one.object_offset == 0 && one.range == (0..self.size_bytes) => Some(&one.object),
+                _ => None,
+            },
+            Pieces::Rows(_) => None,
         }
     }
 
-    /// The object of a file that lies under this key, if any part of the file is in it.
-    pub(crate) fn object_at(&self, key: &ObjectKey) -> Option<&ObjectRef> {
-        self.pieces.iter().map(|piece| &*piece.object).find(|object| object.key == *key)
+    /// The object at the file's path, if that is this key and any part of the file is in it.
+    pub(crate) fn object_at(&self, key: &ObjectKey) -> Option<ObjectRef> {
+        match &self.pieces {
+            Pieces::Loaded(pieces) => {
+                pieces.iter().map(|piece| &*piece.object).find(|object| object.key == *key).cloned()
+            }
+            Pieces::Rows(rows) => {
+                let is_there = rows.summary.at_path > 0 && rows.path.as_ref() == Some(key);
+                is_there.then(|| rows.object()).flatten()
+            }
+        }
     }
 
-    /// The object that the first of its stored bytes are in.
-    pub(crate) fn first_object(&self) -> Option<&ObjectRef> {
-        self.pieces.first().map(|piece| &*piece.object)
+    /// The object at the file's path, else that of its first stored bytes.
+    pub(crate) fn first_object(&self) -> Option<ObjectRef> {
+        match &self.pieces {
+            Pieces::Loaded(pieces) => pieces.first().map(|piece| (*piece.object).clone()),
+            Pieces::Rows(rows) => rows.object(),
+        }
     }
 
     /// Tells these bytes from others of the same file: the object's etag where there is one, else a tag over all.
     pub(crate) fn identity(&self) -> ETag {
+        let pieces = match &self.pieces {
+            Pieces::Rows(rows) => return ETag::new(&format!("pieces-{}", rows.summary.fingerprint)),
+            Pieces::Loaded(pieces) => pieces,
+        };
         if let Some(object) = self.object() {
             return object.etag.clone();
         }
         let mut hasher = DefaultHasher::new();
         self.size_bytes.hash(&mut hasher);
-        for piece in &self.pieces {
+        for piece in pieces {
             (&piece.range, piece.object_offset).hash(&mut hasher);
             piece.object.etag.as_str().hash(&mut hasher);
         }
@@ -104,37 +170,82 @@ impl Pin {
     }
 
     /// A range of the file as another's, which begins there at `at` and has nothing before.
-    pub(crate) fn moved(&self, range: &Range<u64>, at: u64) -> Self {
-        let cuts = self.cut(range.clone()).into_iter();
+    pub(crate) fn moved(&self, range: &Range<u64>, at: u64) -> Result<Self, StoreError> {
+        let cuts = self.cut(range.clone())?.into_iter();
         let pieces = cuts.filter_map(|cut| match cut {
             Cut::Hole(_) => None,
             Cut::Stored(within, piece) => Some(Piece {
                 range: within.start - range.start + at..within.end - range.start + at,
                 object_offset: piece.within(&within).start,
-                ..piece.clone()
+                ..piece
             }),
         });
-        Self { pieces: pieces.collect(), size_bytes: at + (range.end - range.start) }
+        let pieces = Pieces::Loaded(pieces.collect());
+        Ok(Self { pieces, size_bytes: at + (range.end - range.start) })
     }
 
     /// Cuts a range of the file, up to its end, by where its bytes are.
-    pub(crate) fn cut(&self, range: Range<u64>) -> Vec<Cut<'_>> {
+    ///
+    /// # Errors
+    /// If the pieces are in the tables, and these cannot be read.
+    pub(crate) fn cut(&self, range: Range<u64>) -> Result<Vec<Cut>, StoreError> {
         let end = range.end.min(self.size_bytes);
         let mut cuts = Vec::new();
         let mut at = range.start;
-        let first = self.pieces.partition_point(|piece| piece.range.end <= at);
-        for piece in self.pieces[first..].iter().take_while(|piece| piece.range.start < end) {
+        if at >= end {
+            return Ok(cuts);
+        }
+        for piece in self.within(&(at..end))?.iter() {
             if at < piece.range.start {
                 cuts.push(Cut::Hole(at..piece.range.start));
             }
             let within = at.max(piece.range.start)..end.min(piece.range.end);
             at = within.end;
-            cuts.push(Cut::Stored(within, piece));
+            cuts.push(Cut::Stored(within, piece.clone()));
         }
         if at < end {
             cuts.push(Cut::Hole(at..end));
         }
-        cuts
+        Ok(cuts)
+    }
+
+    /// Returns the pieces that have a byte in a range.
+    fn within(&self, range: &Range<u64>) -> Result<Cow<'_, [Piece]>, StoreError> {
+        match &self.pieces {
+            Pieces::Loaded(pieces) => {
+                let first = pieces.partition_point(|piece| piece.range.end <= range.start);
+                let next = pieces.partition_point(|piece| piece.range.start < range.end);
+                Ok(Cow::Borrowed(pieces.get(first..next).unwrap_or_default()))
+            }
+            Pieces::Rows(rows) => {
+                let extents = read_rows(&*rows.tables, rows.ino, range).map_err(unreadable)?;
+                Ok(Cow::Owned(pieces_of(rows, extents)))
+            }
+        }
+    }
+}
+
+impl Rows {
+    fn object(&self) -> Option<ObjectRef> {
+        let key = self.summary.object.key.as_ref().or(self.path.as_ref())?;
+        let meta::Stored { etag, version, .. } = self.summary.object.clone();
+        Some(ObjectRef { key: key.clone(), etag, version, last_modified: None })
+    }
+}
+
+impl PartialEq for Rows {
+    fn eq(&self, other: &Self) -> bool {
+        self.ino == other.ino
+            && self.path == other.path
+            && self.summary.fingerprint == other.summary.fingerprint
+    }
+}
+
+impl Eq for Rows {}
+
+impl fmt::Debug for Rows {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Rows").field("ino", &self.ino).field("summary", &self.summary).finish_non_exhaustive()
     }
 }
 
@@ -146,12 +257,42 @@ impl Piece {
     }
 }
 
+fn pieces_of(rows: &Rows, extents: Vec<Extent>) -> Vec<Piece> {
+    pieces(&extents, rows.path.as_ref())
+}
+
+fn pieces(content: &[Extent], path: Option<&ObjectKey>) -> Vec<Piece> {
+    let mut pieces: Vec<Piece> = Vec::with_capacity(content.len());
+    for extent in content {
+        let Some(key) = extent.object.key.as_ref().or(path) else { continue };
+        // Extents of one object mostly follow each other.
+        let object = match pieces.last() {
+            Some(last) if last.object.key == *key => last.object.clone(),
+            _ => Arc::new(object_of(key, extent)),
+        };
+        // What was named while its object waited to go up has another tag in the bucket. A key of its own has no
+        // other bytes.
+        let is_used_once = extent.object.key.is_some();
+        let if_match = Some(object.etag.clone()).filter(|etag| !is_used_once || !etag.is_provisional());
+        let (range, object_offset) = (extent.offset..extent.end(), extent.object_offset);
+        pieces.push(Piece { range, object, object_offset, if_match });
+    }
+    pieces
+}
+
 fn object_of(key: &ObjectKey, extent: &Extent) -> ObjectRef {
     ObjectRef {
         key: key.clone(),
         etag: extent.object.etag.clone(),
         version: extent.object.version.clone(),
         last_modified: None,
+    }
+}
+
+fn unreadable(error: FsError) -> StoreError {
+    match error {
+        FsError::Engine(meta::EngineError::Unavailable(why)) => StoreError::Unavailable(why),
+        error => StoreError::Corrupt(format!("where a file's bytes are cannot be read: {error}")),
     }
 }
 
@@ -173,27 +314,27 @@ mod tests {
             if_match: None,
         };
         let pieces = vec![piece(10..20, "a", 5), piece(20..30, "b", 0), piece(50..60, "a", 15)];
-        let pin = Pin { pieces: pieces.clone(), size_bytes: 70 };
+        let pin = Pin::new(pieces.clone(), 70);
         assert_eq!(
-            pin.cut(12..u64::MAX),
+            pin.cut(12..u64::MAX).unwrap(),
             [
-                Cut::Stored(12..20, &pieces[0]),
-                Cut::Stored(20..30, &pieces[1]),
+                Cut::Stored(12..20, pieces[0].clone()),
+                Cut::Stored(20..30, pieces[1].clone()),
                 Cut::Hole(30..50),
-                Cut::Stored(50..60, &pieces[2]),
+                Cut::Stored(50..60, pieces[2].clone()),
                 Cut::Hole(60..70),
             ]
         );
-        assert_eq!(pin.cut(0..5), [Cut::Hole(0..5)]);
+        assert_eq!(pin.cut(0..5).unwrap(), [Cut::Hole(0..5)]);
         assert_eq!(pieces[0].within(&(12..20)), 7..15);
-        assert!(pin.cut(70..80).is_empty() && pin.object().is_none());
+        assert!(pin.cut(70..80).unwrap().is_empty() && pin.object().is_none());
     }
 
     #[test]
     fn identity_is_the_etag_of_a_whole_object_and_else_says_where_everything_lies() {
         let whole = Pin::whole(object("a"), 9);
         assert_eq!((whole.identity(), whole.object()), (ETag::new("a"), Some(&object("a"))));
-        assert_eq!(Pin::whole(object("a"), 0).cut(0..9), []);
+        assert_eq!(Pin::whole(object("a"), 0).cut(0..9).unwrap(), []);
         let cut = Pin { size_bytes: 8, ..whole.clone() };
         assert!(cut.identity() != whole.identity() && cut.object().is_none());
     }

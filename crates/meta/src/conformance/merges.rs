@@ -3,7 +3,7 @@
 use super::{Broken, Case, Factory, Outcome, at_version, equal, fresh, holds, only_if, op, put};
 use crate::codec::{decode_inode, encode_inode};
 use crate::engine::{Commit, CommitError, Engine};
-use crate::{Ino, Inode, Kind, Merge, Moment};
+use crate::{Content, Ino, Inode, Kind, Merge, Moment};
 use store::Timestamp;
 
 pub(super) const CASES: &[Case] = &[
@@ -31,7 +31,7 @@ fn inode(nlink: u32, time: i64) -> Inode {
         ctime: time,
         btime: time,
         home: None,
-        content: Vec::new(),
+        content: Content::EMPTY,
         target: None,
         exact: true,
         observed_at: Moment { mount: 1, nanos: 100 },

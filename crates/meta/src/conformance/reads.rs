@@ -1,7 +1,7 @@
 //! Reading: get, multi_get, scan.
 
 use super::{Broken, Case, Factory, Outcome, delete, equal, fresh, put, value};
-use crate::engine::{Commit, Engine};
+use crate::engine::{Commit, Engine, KeyRange};
 use std::ops::Bound::{self, Excluded, Included, Unbounded};
 
 pub(super) const CASES: &[Case] = &[
@@ -10,6 +10,8 @@ pub(super) const CASES: &[Case] = &[
     ("scan is in byte order", scan_is_in_byte_order),
     ("scan keeps its bounds", scan_keeps_its_bounds),
     ("scan keeps its limit", scan_keeps_its_limit),
+    ("last keeps its bounds", last_keeps_its_bounds),
+    ("a snapshot does not change", a_snapshot_does_not_change),
     ("any bytes are a key and a record", any_bytes_are_a_key_and_a_record),
 ];
 
@@ -81,6 +83,50 @@ fn scan_keeps_its_limit(factory: &Factory<'_>) -> Outcome {
     equal("limit 0", keys(&*engine, Unbounded, Unbounded, 0)?, vec![])?;
     let two: Vec<_> = KEYS[1..3].iter().map(|key| key.to_vec()).collect();
     equal("limit 2", keys(&*engine, Included(b"a"), Unbounded, 2)?, two)
+}
+
+fn last_keeps_its_bounds(factory: &Factory<'_>) -> Outcome {
+    let engine = fresh(factory)?;
+    let last = |from: &[u8], to: &[u8]| {
+        let found = engine.last(&KeyRange { from: from.to_vec(), to: to.to_vec() })?;
+        Ok::<_, Broken>(found.map(|(key, found)| (key, found.value)))
+    };
+    equal("an empty engine", last(b"a", b"c")?, None)?;
+    with_keys(&*engine)?;
+    let expected = |key: &[u8]| Some((key.to_vec(), value("v")));
+    equal("[a, b)", last(b"a", b"b")?, expected(b"a\xff"))?;
+    equal("[a, b\\0)", last(b"a", b"b\0")?, expected(b"b"))?;
+    equal("[a, c)", last(b"a", b"c")?, expected(b"b"))?;
+    equal("[b\\0, c)", last(b"b\0", b"c")?, None)?;
+    equal("[a, a)", last(b"a", b"a")?, None)?;
+    equal("[b, a)", last(b"b", b"a")?, None)
+}
+
+fn a_snapshot_does_not_change(factory: &Factory<'_>) -> Outcome {
+    let engine = fresh(factory)?;
+    engine.commit(put("a", "1"))?;
+    engine.commit(put("b", "1"))?;
+    let snapshot = engine.snapshot();
+    engine.commit(put("a", "2"))?;
+    engine.commit(put("c", "2"))?;
+    engine.commit(delete("b"))?;
+    let read = |key: &[u8]| Ok::<_, Broken>(snapshot.get(key)?.map(|found| found.value));
+    equal("a record that was replaced", read(b"a")?, Some(value("1")))?;
+    equal("a record that was removed", read(b"b")?, Some(value("1")))?;
+    equal("a record that came later", read(b"c")?, None)?;
+    let both = snapshot.multi_get(&[b"a".to_vec(), b"c".to_vec()])?;
+    equal(
+        "many records",
+        both.into_iter().map(|found| found.map(|found| found.value)).collect(),
+        vec![Some(value("1")), None],
+    )?;
+    let rows = snapshot.scan(Unbounded, Unbounded, 9)?;
+    let keys: Vec<_> = rows.into_iter().map(|(key, _)| key).collect();
+    equal("all records", keys, vec![b"a".to_vec(), b"b".to_vec()])?;
+    let last = snapshot.last(&KeyRange { from: b"a".to_vec(), to: b"z".to_vec() })?;
+    equal("the last record", last.map(|(key, _)| key), Some(b"b".to_vec()))?;
+    drop(engine);
+    equal("a record after the engine", read(b"a")?, Some(value("1")))
 }
 
 fn any_bytes_are_a_key_and_a_record(factory: &Factory<'_>) -> Outcome {

@@ -6,9 +6,12 @@ use crate::codec::{DecodeError, decode_dentry, decode_extent, decode_inode, deco
 use crate::engine::{EngineError, KeyRange, Reader, Value};
 use crate::inode::extents_fit;
 use crate::namespace::usage;
-use crate::{Dentry, Extent, Ino, Inode, Kind, Name, Quota, SETGID, Usage, schema};
+use crate::{
+    Content, Dentry, Extent, Fingerprint, Ino, Inode, Kind, Name, Quota, SETGID, Summary, Usage, schema,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
+use store::ObjectKey;
 
 /// Rows read at a time: what one call holds an engine up for.
 const PAGE_ROWS: usize = 4096;
@@ -41,9 +44,11 @@ pub fn fsck(reader: &(impl Reader + ?Sized)) -> Result<Vec<Violation>, EngineErr
 /// The tables, decoded.
 #[derive(Debug, Default)]
 struct Tables {
+    /// Each with the number of its rows of extents that it has no summary of.
     inodes: BTreeMap<Ino, (Inode, usize)>,
     dentries: BTreeMap<(Ino, Name), Dentry>,
     extents: BTreeMap<Ino, Vec<Extent>>,
+    uses: BTreeMap<Ino, BTreeMap<ObjectKey, u64>>,
     further: BTreeSet<(Ino, Ino, Name)>,
     orphans: BTreeSet<Ino>,
     set_groups: BTreeMap<Ino, u64>,
@@ -65,7 +70,7 @@ impl Tables {
         self.each(reader, schema::inodes(), |tables, key, value| {
             let ino = schema::ino_of(key)?;
             let record = decode_inode(ino, value)?;
-            tables.inodes.insert(ino, (record.inode, record.spilled));
+            tables.inodes.insert(ino, (record.inode, record.unsummed));
             Ok(())
         })?;
         self.each(reader, schema::all_dentries(), |tables, key, value| {
@@ -75,6 +80,11 @@ impl Tables {
         self.each(reader, schema::all_extents(), |tables, key, value| {
             let extent = decode_extent(schema::offset_of(key)?, value)?;
             tables.extents.entry(schema::ino_of(key)?).or_default().push(extent);
+            Ok(())
+        })?;
+        self.each(reader, schema::all_objects_used(), |tables, key, value| {
+            let uses = tables.uses.entry(schema::ino_of(key)?).or_default();
+            uses.insert(schema::object_of(key)?, decode_number(value)?);
             Ok(())
         })?;
         self.each(reader, schema::all_hard_links(), |tables, key, _| {
@@ -157,7 +167,7 @@ impl Tables {
     /// Runs a predicate over all inodes; it answers with what is wrong.
     fn inodes_satisfy(&mut self, number: u32, wrong: impl Fn(&Self, &Inode, usize) -> Option<String>) {
         let found: Vec<String> =
-            self.inodes.values().filter_map(|(inode, spilled)| wrong(self, inode, *spilled)).collect();
+            self.inodes.values().filter_map(|(inode, unsummed)| wrong(self, inode, *unsummed)).collect();
         for what in found {
             self.break_(number, what);
         }
@@ -280,19 +290,60 @@ impl Tables {
 
     fn extents(&mut self) {
         let none = Vec::new();
-        self.inodes_satisfy(8, |tables, inode, spilled| {
-            let rows = tables.extents.get(&inode.ino).unwrap_or(&none);
-            let content = if spilled > 0 { rows } else { &inode.content };
+        self.inodes_satisfy(8, |tables, inode, unsummed| {
+            let content = match &inode.content {
+                Content::Inline(extents) if unsummed == 0 => extents,
+                _ => tables.extents.get(&inode.ino).unwrap_or(&none),
+            };
             let fits = extents_fit(content, inode.size_bytes) && (!inode.is_dir() || inode.size_bytes == 0);
             (!fits).then(|| {
                 format!("inode {} of {} bytes has the extents {content:?}", inode.ino, inode.size_bytes)
             })
         });
-        self.inodes_satisfy(9, |tables, inode, spilled| {
-            let rows = tables.extents.get(&inode.ino).map_or(0, Vec::len);
-            (rows != spilled)
-                .then(|| format!("inode {} has {rows} extent rows, {spilled} expected", inode.ino))
+        self.inodes_satisfy(9, |tables, inode, unsummed| {
+            let rows = tables.extents.get(&inode.ino).unwrap_or(&none);
+            let expected = match &inode.content {
+                Content::Inline(_) => unsummed as u64,
+                Content::Rows(summary) => summary.extents,
+            };
+            let says = |content: &Content| match content {
+                // What a fingerprint was before each change is not known any more.
+                Content::Rows(summary) => {
+                    Some(Summary { fingerprint: Fingerprint([0; 16]), ..summary.clone() })
+                }
+                Content::Inline(_) => None,
+            };
+            if rows.len() as u64 != expected {
+                return Some(format!(
+                    "inode {} has {} extent rows, {expected} expected",
+                    inode.ino,
+                    rows.len()
+                ));
+            }
+            let summary = says(&inode.content)?;
+            let found = says(&Content::of(rows.clone(), inode.size_bytes));
+            (found.as_ref() != Some(&summary)).then(|| {
+                format!("inode {} sums its extent rows up as {summary:?}, they are {found:?}", inode.ino)
+            })
         });
+        self.inodes_satisfy(18, |tables, inode, _| {
+            let mut expected = BTreeMap::new();
+            if let Content::Rows(_) = inode.content {
+                let rows = tables.extents.get(&inode.ino).unwrap_or(&none);
+                for key in rows.iter().filter_map(|extent| extent.object.key.clone()) {
+                    *expected.entry(key).or_default() += 1;
+                }
+            }
+            let found = tables.uses.get(&inode.ino).cloned().unwrap_or_default();
+            (found != expected).then(|| {
+                format!("inode {} counts the uses of objects {found:?}, they are {expected:?}", inode.ino)
+            })
+        });
+        let without: Vec<Ino> =
+            self.uses.keys().filter(|ino| !self.inodes.contains_key(ino)).copied().collect();
+        for ino in without {
+            self.break_(18, format!("uses of objects by inode {ino}, which does not exist"));
+        }
         let stray: Vec<Ino> =
             self.extents.keys().filter(|ino| !self.inodes.contains_key(ino)).copied().collect();
         for ino in stray {

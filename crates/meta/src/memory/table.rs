@@ -3,14 +3,16 @@
 use crate::engine::{KeyRange, Rows, Seqno, Value, Versioned};
 use std::collections::BTreeMap;
 use std::ops::Bound;
+use std::sync::Arc;
 
 /// What an entry takes in the tree beside the bytes it points to: 40 bytes in nodes that keys in ascending order leave
 /// half full. With it a million imported files count 408 bytes each; the process grew by 414 (`bench/placement`).
 const NODE_BYTES: u64 = 84;
 
+/// Cloning it is cheap; the next change of either then copies the map.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Table {
-    rows: BTreeMap<Box<[u8]>, (Value, Seqno)>,
+    rows: Arc<BTreeMap<Box<[u8]>, (Value, Seqno)>>,
     bytes: u64,
 }
 
@@ -34,6 +36,15 @@ impl Table {
         .collect()
     }
 
+    pub(super) fn last(&self, range: &KeyRange) -> Option<(Vec<u8>, Versioned)> {
+        let (from, to) = range.bounds();
+        if is_void(from, to) {
+            return None;
+        }
+        let (key, (value, version)) = self.rows.range::<[u8], _>((from, to)).next_back()?;
+        Some((key.to_vec(), Versioned { value: value.clone(), version: *version }))
+    }
+
     pub(super) fn keys<'a>(&'a self, range: &'a KeyRange) -> impl Iterator<Item = &'a [u8]> {
         let (from, to) = range.bounds();
         let rows = (!is_void(from, to)).then(|| self.rows.range::<[u8], _>((from, to)));
@@ -45,11 +56,11 @@ impl Table {
         if let Some((old, _)) = self.rows.get(key.as_slice()) {
             self.bytes -= cost(&key, old);
         }
-        self.rows.insert(key.into(), (value.clone(), version));
+        Arc::make_mut(&mut self.rows).insert(key.into(), (value.clone(), version));
     }
 
     pub(super) fn delete(&mut self, key: &[u8]) {
-        if let Some((old, _)) = self.rows.remove(key) {
+        if let Some((old, _)) = Arc::make_mut(&mut self.rows).remove(key) {
             self.bytes -= cost(key, &old);
         }
     }

@@ -37,11 +37,11 @@ pub fn apply(txn: &mut impl Txn, ctx: &Ctx, op: &Op) -> Result<Applied, FsError>
         Op::RemoveXattr { ino, name } => xattr::remove(txn, ctx, *ino, name),
         Op::Publish { ino, base, content, size_bytes, mtime } => {
             let new =
-                publish::Content { base: base.as_ref(), content, size_bytes: *size_bytes, mtime: *mtime };
+                publish::NewContent { base: base.as_ref(), content, size_bytes: *size_bytes, mtime: *mtime };
             publish::publish(txn, ctx, *ino, new)
         }
         Op::Splice { ino, ranges, content, size_bytes, mtime } => {
-            let new = publish::Content { base: None, content, size_bytes: *size_bytes, mtime: *mtime };
+            let new = publish::NewContent { base: None, content, size_bytes: *size_bytes, mtime: *mtime };
             publish::splice(txn, ctx, *ino, ranges, new)
         }
         Op::Import { parent, name, ino, seen } => foreign::import(txn, ctx, *parent, name, *ino, seen),

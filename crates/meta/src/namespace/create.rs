@@ -4,7 +4,9 @@ use super::attr::LINKS_MAX;
 use super::records::{self, links_of, put_entry, require_dir, require_free, require_unused};
 use super::{quota, xattr};
 use crate::codec::decode_number;
-use crate::{Applied, Ctx, Dentry, FsError, Ino, Inode, Kind, Merge, Name, SETGID, Txn, acl, schema};
+use crate::{
+    Applied, Content, Ctx, Dentry, FsError, Ino, Inode, Kind, Merge, Name, SETGID, Txn, acl, schema,
+};
 
 /// A new inode without names, owner and permissions.
 pub(super) fn blank(ctx: &Ctx, ino: Ino, kind: Kind) -> Inode {
@@ -22,7 +24,7 @@ pub(super) fn blank(ctx: &Ctx, ino: Ino, kind: Kind) -> Inode {
         ctime: ctx.now,
         btime: ctx.now,
         home: None,
-        content: Vec::new(),
+        content: Content::EMPTY,
         target: None,
         exact: true,
         observed_at: ctx.at,

@@ -4,9 +4,10 @@ use super::create::{add, blank};
 use super::records::{
     self, entry, links_of, load_entry, put_entry, require_dir, require_free, require_unused,
 };
-use super::{export, unlink, xattr};
+use super::{content, export, unlink, xattr};
 use crate::{
-    Applied, Ctx, Dentry, Extent, FsError, Ino, Inode, Kind, Merge, Moment, Name, Observed, Txn, schema,
+    Applied, Content, Ctx, Dentry, Extent, FsError, Ino, Inode, Kind, Merge, Moment, Name, Observed, Txn,
+    schema,
 };
 
 pub(super) fn import(
@@ -22,6 +23,7 @@ pub(super) fn import(
     require_unused(txn, ino)?;
     let mut inode = Inode { observed_at: seen.looked_at, ..blank(ctx, ino, seen.kind) };
     learn(&mut inode, seen);
+    inode.content = Content::of(whole(seen, inode.size_bytes), inode.size_bytes);
     add(txn, parent, name, &mut inode)?;
     if inode.is_dir() {
         txn.merge(schema::inode(parent), Merge::links(1))?;
@@ -38,8 +40,11 @@ pub(super) fn refresh(txn: &mut impl Txn, ino: Ino, seen: &Observed) -> Result<A
         return Err(FsError::Late);
     }
     let mut inode = Inode { observed_at: before.observed_at.max(seen.looked_at), ..before.clone() };
+    let mut released = Vec::new();
     if says_more(&before, seen) {
         learn(&mut inode, seen);
+        let size_bytes = inode.size_bytes;
+        released = content::replace(txn, &mut inode, whole(seen, size_bytes), size_bytes)?;
         if !has_same_bytes(&before, seen) {
             // The attributes are those of the other object.
             export::forget(txn, ino)?;
@@ -52,7 +57,7 @@ pub(super) fn refresh(txn: &mut impl Txn, ino: Ino, seen: &Observed) -> Result<A
         xattr::follow_mode(txn, &inode)?;
     }
     records::save(txn, Some(&before), &inode)?;
-    Ok(Applied { inode: Some(inode), ..Applied::default() })
+    Ok(Applied { inode: Some(inode), released, ..Applied::default() })
 }
 
 /// Whether an observation adds to what is known. A listing's word does not while exact attributes of the same bytes
@@ -82,6 +87,7 @@ fn has_same_bytes(inode: &Inode, seen: &Observed) -> bool {
     inode.object().map(|object| &object.etag) == seen.object.as_ref().map(|object| &object.etag)
 }
 
+/// Takes over everything that was seen but the content.
 fn learn(inode: &mut Inode, seen: &Observed) {
     let same_bytes = has_same_bytes(inode, seen);
     let known_target = inode.target.take().filter(|_| same_bytes && seen.kind == Kind::Symlink);
@@ -97,7 +103,6 @@ fn learn(inode: &mut Inode, seen: &Observed) {
     inode.btime = seen.btime;
     inode.target = seen.target.clone().or(known_target);
     inode.exact = seen.exact;
-    inode.content = whole(seen, inode.size_bytes);
 }
 
 /// The Whole mapping: the object is the content.
@@ -145,8 +150,8 @@ pub(super) fn evict(txn: &mut impl Txn, parent: Ino, name: &Name) -> Result<Appl
         if inode.nlink > 1 {
             return Err(FsError::Invalid("an inode with several names cannot be learned again"));
         }
-        records::erase(txn, &inode)?;
-        Applied { removed: Some(inode), ..Applied::default() }
+        let released = records::erase(txn, &inode)?;
+        Applied { removed: Some(inode), released, ..Applied::default() }
     };
     txn.delete(schema::dentry(parent, name));
     if links_of(dentry.kind) > 0 {

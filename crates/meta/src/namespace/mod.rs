@@ -5,6 +5,7 @@
 
 mod apply;
 mod attr;
+mod content;
 mod create;
 mod export;
 mod foreign;
@@ -18,8 +19,10 @@ mod xattr;
 
 use crate::allocate::{Allocator, FIRST_INO, LEASE_INOS};
 use crate::codec::{decode_dentry, decode_extent, decode_inode, decode_number, decode_quota};
-use crate::engine::{CommitError, Engine, EngineError, KeyRange, Reader};
-use crate::{Applied, Ctx, Dentry, FsError, Ino, Inode, Limits, Name, Op, Quota, Staged, schema};
+use crate::engine::{CommitError, Engine, EngineError, KeyRange, Reader, Versioned};
+use crate::{
+    Applied, Content, Ctx, Dentry, Extent, FsError, Ino, Inode, Limits, Name, Op, Quota, Staged, schema,
+};
 use std::ops::{Bound, Range};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -151,6 +154,25 @@ impl Namespace {
         read_inode(&*self.engine, ino)?.ok_or(FsError::NotFound)
     }
 
+    /// Returns an inode with all extents of its content, from one state.
+    pub fn content(&self, ino: Ino) -> Result<(Inode, Vec<Extent>), FsError> {
+        read_content(&*self.engine, ino)?.ok_or(FsError::NotFound)
+    }
+
+    /// Returns the tables as they are now.
+    pub fn snapshot(&self) -> Arc<dyn Reader> {
+        self.engine.snapshot()
+    }
+
+    /// Returns the extents of an inode as it was read before. `StaleBase` if its content has changed since, `NotFound` if it is gone.
+    pub fn content_of(&self, inode: &Inode) -> Result<Vec<Extent>, FsError> {
+        if let Content::Inline(extents) = &inode.content {
+            return Ok(extents.clone());
+        }
+        let (now, extents) = self.content(inode.ino)?;
+        if now.content == inode.content { Ok(extents) } else { Err(FsError::StaleBase) }
+    }
+
     /// The inodes of many numbers, in their order.
     pub fn inodes(&self, inos: &[Ino]) -> Result<Vec<Option<Inode>>, FsError> {
         let keys: Vec<_> = inos.iter().map(|ino| schema::inode(*ino)).collect();
@@ -158,7 +180,7 @@ impl Namespace {
         let decode = |(ino, found): (&Ino, Option<crate::Versioned>)| match found {
             None => Ok(None),
             Some(found) => match decode_inode(*ino, &found.value)? {
-                record if record.spilled > 0 => read_inode(&*self.engine, *ino),
+                record if record.unsummed > 0 => read_inode(&*self.engine, *ino),
                 record => Ok(Some(record.inode)),
             },
         };
@@ -367,34 +389,91 @@ fn mount_of(lease: &Range<Ino>) -> u64 {
     lease.start.0.saturating_sub(FIRST_INO.0) / LEASE_INOS + 1
 }
 
-/// The inode of a number as it is in a reader, with all of its extents.
+/// Returns the inode of a number as it is in a reader.
 pub fn read_inode(reader: &(impl Reader + ?Sized), ino: Ino) -> Result<Option<Inode>, FsError> {
+    let Some(found) = reader.get(&schema::inode(ino))? else { return Ok(None) };
+    let record = decode_inode(ino, &found.value)?;
+    match record.unsummed {
+        0 => Ok(Some(record.inode)),
+        _ => Ok(read_content(reader, ino)?.map(|(inode, _)| inode)),
+    }
+}
+
+/// Returns an inode with all extents of its content, from one state.
+pub fn read_content(
+    reader: &(impl Reader + ?Sized),
+    ino: Ino,
+) -> Result<Option<(Inode, Vec<Extent>)>, FsError> {
     let key = schema::inode(ino);
     loop {
         let Some(found) = reader.get(&key)? else { return Ok(None) };
         let record = decode_inode(ino, &found.value)?;
-        let mut inode = record.inode;
-        if record.spilled == 0 {
-            return Ok(Some(inode));
-        }
+        let expected = match &record.inode.content {
+            Content::Inline(extents) if record.unsummed == 0 => {
+                let extents = extents.clone();
+                return Ok(Some((record.inode, extents)));
+            }
+            Content::Inline(_) => record.unsummed as u64,
+            Content::Rows(summary) => summary.extents,
+        };
         let range = schema::extents(ino);
         let (from, to) = range.bounds();
         let rows = reader.scan(from, to, usize::MAX)?;
-        // Extents change only together with their inode.
-        if reader.get(&key)?.map(|again| again.version) == Some(found.version) {
-            if rows.len() != record.spilled {
-                return Err(FsError::Corrupt(format!(
-                    "inode {ino} has {} extent rows and its record says {}; run `tenon fsck`",
-                    rows.len(),
-                    record.spilled
-                )));
-            }
-            for (key, row) in rows {
-                inode.content.push(decode_extent(schema::offset_of(&key)?, &row.value)?);
-            }
-            return Ok(Some(inode));
+        // Rows of extents change only together with their inode.
+        if reader.get(&key)?.map(|again| again.version) != Some(found.version) {
+            continue;
         }
+        if rows.len() as u64 != expected {
+            return Err(FsError::Corrupt(format!(
+                "inode {ino} has {} extent rows and its record says {expected}; run `tenon fsck`",
+                rows.len(),
+            )));
+        }
+        let extents: Vec<Extent> =
+            rows.iter().map(|(key, row)| row_of(key, row)).collect::<Result<_, _>>()?;
+        let inode = match record.unsummed {
+            0 => record.inode,
+            _ => record.summed(extents.clone()),
+        };
+        return Ok(Some((inode, extents)));
     }
+}
+
+/// Returns the extents of an inode that have a byte in a range of its file, where its extents have rows.
+pub fn read_rows(
+    reader: &(impl Reader + ?Sized),
+    ino: Ino,
+    range: &Range<u64>,
+) -> Result<Vec<Extent>, FsError> {
+    let before = KeyRange { from: schema::extents(ino).from, to: schema::extent(ino, range.start) };
+    let first = reader.last(&before)?.map(|(key, found)| row_of(&key, &found)).transpose()?;
+    let end = schema::extent(ino, range.end);
+    let rows = reader.scan(Bound::Included(&before.to), Bound::Excluded(&end), usize::MAX)?;
+    let first = first.filter(|extent| extent.end() > range.start).map(Ok);
+    first.into_iter().chain(rows.iter().map(|(key, found)| row_of(key, found))).collect()
+}
+
+/// Returns the last extents of an inode that begin before an offset, at most `limit` and the last first, where its extents have
+/// rows.
+pub fn last_rows(
+    reader: &(impl Reader + ?Sized),
+    ino: Ino,
+    end: u64,
+    limit: usize,
+) -> Result<Vec<Extent>, FsError> {
+    let mut range = KeyRange { from: schema::extents(ino).from, to: schema::extent(ino, end) };
+    let mut found = Vec::new();
+    while found.len() < limit
+        && let Some((key, row)) = reader.last(&range)?
+    {
+        found.push(row_of(&key, &row)?);
+        range.to = key;
+    }
+    Ok(found)
+}
+
+fn row_of(key: &[u8], found: &Versioned) -> Result<Extent, FsError> {
+    Ok(decode_extent(schema::offset_of(key)?, &found.value)?)
 }
 
 /// Applies logged ops to an engine, as a replica or a restart does. Ops that were committed together may be given in

@@ -1,7 +1,7 @@
 //! Stored bytes become a file's content.
 
-use super::records;
-use crate::inode::{extents_fit, ranges_hold, spliced};
+use super::{content, records};
+use crate::inode::{extents_fit, ranges_hold};
 use crate::{Applied, Ctx, Extent, FsError, Ino, Inode, Kind, Txn};
 use std::ops::Range;
 use store::{ETag, Timestamp};
@@ -9,14 +9,19 @@ use store::{ETag, Timestamp};
 /// What to publish; fields as in [`Op::Publish`](crate::Op::Publish) and [`Op::Splice`](crate::Op::Splice), which
 /// has no base.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Content<'a> {
+pub(super) struct NewContent<'a> {
     pub(super) base: Option<&'a ETag>,
     pub(super) content: &'a [Extent],
     pub(super) size_bytes: u64,
     pub(super) mtime: Option<Timestamp>,
 }
 
-pub(super) fn publish(txn: &mut impl Txn, ctx: &Ctx, ino: Ino, new: Content<'_>) -> Result<Applied, FsError> {
+pub(super) fn publish(
+    txn: &mut impl Txn,
+    ctx: &Ctx,
+    ino: Ino,
+    new: NewContent<'_>,
+) -> Result<Applied, FsError> {
     let before = records::load(txn, ino)?;
     if before.object().map(|object| &object.etag) != new.base {
         return Err(FsError::StaleBase);
@@ -27,8 +32,9 @@ pub(super) fn publish(txn: &mut impl Txn, ctx: &Ctx, ino: Ino, new: Content<'_>)
     if before.is_dir() && new.size_bytes > 0 {
         return Err(FsError::IsDirectory);
     }
-    let content = new.content.to_vec();
-    save(txn, ctx, &before, content, new.size_bytes, new.mtime)
+    let mut inode = changed(ctx, &before, new.mtime);
+    let released = content::replace(txn, &mut inode, new.content.to_vec(), new.size_bytes)?;
+    save(txn, &before, inode, released)
 }
 
 pub(super) fn splice(
@@ -36,7 +42,7 @@ pub(super) fn splice(
     ctx: &Ctx,
     ino: Ino,
     ranges: &[Range<u64>],
-    new: Content<'_>,
+    new: NewContent<'_>,
 ) -> Result<Applied, FsError> {
     let before = records::load(txn, ino)?;
     match before.kind {
@@ -48,26 +54,27 @@ pub(super) fn splice(
     if !fits || new.content.iter().any(|extent| extent.len == 0) {
         return Err(FsError::Invalid("extents that overlap, are empty or reach beyond what they replace"));
     }
-    let content = spliced(&before.content, ranges, new.content, new.size_bytes);
-    save(txn, ctx, &before, content, new.size_bytes, new.mtime)
+    let mut inode = changed(ctx, &before, new.mtime);
+    let released = content::splice(txn, &mut inode, ranges, new.content, new.size_bytes)?;
+    save(txn, &before, inode, released)
 }
 
-fn save(
-    txn: &mut impl Txn,
-    ctx: &Ctx,
-    before: &Inode,
-    content: Vec<Extent>,
-    size_bytes: u64,
-    mtime: Option<Timestamp>,
-) -> Result<Applied, FsError> {
-    let inode = Inode {
-        content,
-        size_bytes,
+/// The inode with the times of a change of its content.
+fn changed(ctx: &Ctx, before: &Inode, mtime: Option<Timestamp>) -> Inode {
+    Inode {
         mtime: mtime.unwrap_or(before.mtime),
         ctime: before.ctime.max(mtime.unwrap_or(before.ctime)),
         observed_at: ctx.at,
         ..before.clone()
-    };
+    }
+}
+
+fn save(
+    txn: &mut impl Txn,
+    before: &Inode,
+    inode: Inode,
+    released: content::Released,
+) -> Result<Applied, FsError> {
     records::save(txn, Some(before), &inode)?;
-    Ok(Applied { inode: Some(inode), ..Applied::default() })
+    Ok(Applied { inode: Some(inode), released, ..Applied::default() })
 }

@@ -1,12 +1,9 @@
 //! Records as ops see them: typed reads and writes through a [`Txn`].
 
-use super::{export, quota};
-use crate::codec::{
-    INLINE_EXTENTS_MAX, decode_dentry, decode_extent, decode_inode, encode_dentry, encode_extent,
-    encode_inode, encode_number,
-};
+use super::{content, export, quota};
+use crate::codec::{decode_dentry, decode_extent, decode_inode, encode_dentry, encode_inode, encode_number};
 use crate::engine::{KeyRange, Value};
-use crate::{Dentry, Extent, FsError, Ino, Inode, Kind, Name, SETGID, Txn, schema};
+use crate::{Dentry, FsError, Ino, Inode, Kind, Name, SETGID, Txn, schema};
 
 /// No path is deeper; a walk upwards that is longer goes in a circle.
 pub(super) const DEPTH_MAX: usize = 1 << 20;
@@ -25,22 +22,20 @@ pub(super) fn peek(txn: &mut impl Txn, ino: Ino) -> Result<Inode, FsError> {
 
 fn complete(txn: &mut impl Txn, ino: Ino, value: &Value) -> Result<Inode, FsError> {
     let record = decode_inode(ino, value)?;
-    let mut inode = record.inode;
-    if record.spilled > 0 {
-        for (key, value) in txn.scan(&schema::extents(ino), usize::MAX)? {
-            inode.content.push(decode_extent(schema::offset_of(&key)?, &value)?);
-        }
+    if record.unsummed == 0 {
+        return Ok(record.inode);
     }
-    Ok(inode)
+    let rows = txn.scan(&schema::extents(ino), usize::MAX)?;
+    let extents = rows.iter().map(|(key, value)| decode_extent(schema::offset_of(key)?, value));
+    Ok(record.summed(extents.collect::<Result<_, _>>()?))
 }
 
-/// Writes an inode over what it was before, `None` for a new one.
+/// Writes an inode over what it was before, `None` for a new one. Rows of its extents are not among it: see [`content`].
 pub(super) fn save(txn: &mut impl Txn, before: Option<&Inode>, after: &Inode) -> Result<(), FsError> {
     quota::charge(txn, before, Some(after))?;
     if before.is_none() && after.is_dir() {
         quota::inherit(txn, after)?;
     }
-    save_extents(txn, before, after);
     let (had, has) = (before.and_then(group_for_entries), group_for_entries(after));
     match has {
         Some(gid) if had != has => txn.put(schema::set_group(after.ino), encode_number(gid.into())),
@@ -56,32 +51,9 @@ pub(super) fn group_for_entries(dir: &Inode) -> Option<u32> {
     (dir.kind == Kind::Directory && dir.mode & SETGID != 0).then_some(dir.gid)
 }
 
-/// Writes the rows that change and no others.
-fn save_extents(txn: &mut impl Txn, before: Option<&Inode>, after: &Inode) {
-    let (had, has) = (before.map_or(&[][..], rows), rows(after));
-    let at = |rows: &[Extent], offset: u64| rows.binary_search_by_key(&offset, |extent| extent.offset).ok();
-    for extent in had {
-        if at(has, extent.offset).is_none() {
-            txn.delete(schema::extent(after.ino, extent.offset));
-        }
-    }
-    for extent in has {
-        if at(had, extent.offset).is_none_or(|index| had[index] != *extent) {
-            txn.put(schema::extent(after.ino, extent.offset), encode_extent(extent));
-        }
-    }
-}
-
-/// The extents that have rows of their own.
-fn rows(inode: &Inode) -> &[Extent] {
-    if inode.content.len() > INLINE_EXTENTS_MAX { &inode.content } else { &[] }
-}
-
-/// Removes an inode with everything that belongs to it. The op must depend on the inode.
-pub(super) fn erase(txn: &mut impl Txn, inode: &Inode) -> Result<(), FsError> {
-    if inode.content.len() > INLINE_EXTENTS_MAX {
-        delete_range(txn, &schema::extents(inode.ino))?;
-    }
+/// Removes an inode with everything that belongs to it. The op must depend on the inode. Returns the objects that were its own.
+pub(super) fn erase(txn: &mut impl Txn, inode: &Inode) -> Result<content::Released, FsError> {
+    let released = content::erase(txn, inode)?;
     delete_range(txn, &schema::xattrs(inode.ino))?;
     export::forget(txn, inode.ino)?;
     quota::charge(txn, Some(inode), None)?;
@@ -92,10 +64,11 @@ pub(super) fn erase(txn: &mut impl Txn, inode: &Inode) -> Result<(), FsError> {
         txn.delete(schema::set_group(inode.ino));
     }
     txn.delete(schema::inode(inode.ino));
-    Ok(())
+    Ok(released)
 }
 
-fn delete_range(txn: &mut impl Txn, range: &KeyRange) -> Result<(), FsError> {
+/// Removes all records of a range.
+pub(super) fn delete_range(txn: &mut impl Txn, range: &KeyRange) -> Result<(), FsError> {
     for (key, _) in txn.scan(range, usize::MAX)? {
         txn.delete(key);
     }

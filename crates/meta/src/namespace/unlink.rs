@@ -45,13 +45,13 @@ pub(super) fn take_name(
         return Ok(Applied { inode: Some(inode), ..Applied::default() });
     }
     if !keep {
-        records::erase(txn, &before)?;
-        return Ok(Applied { removed: Some(before), ..Applied::default() });
+        let released = records::erase(txn, &before)?;
+        return Ok(Applied { removed: Some(before), released, ..Applied::default() });
     }
     let orphan = Inode { nlink: 0, home: None, ctime: ctx.now, ..before.clone() };
     records::save(txn, Some(&before), &orphan)?;
     txn.put(schema::orphan(orphan.ino), Vec::new());
-    Ok(Applied { inode: Some(orphan), removed: Some(before), orphaned: true })
+    Ok(Applied { inode: Some(orphan), removed: Some(before), orphaned: true, ..Applied::default() })
 }
 
 /// One of several names goes; if it is the home, the first of the others becomes it.
@@ -99,8 +99,8 @@ pub(super) fn take_dir(txn: &mut impl Txn, dentry: Dentry) -> Result<Applied, Fs
         return Err(FsError::NotEmpty);
     }
     let before = load_entry(txn, dentry)?;
-    records::erase(txn, &before)?;
-    Ok(Applied { removed: Some(before), ..Applied::default() })
+    let released = records::erase(txn, &before)?;
+    Ok(Applied { removed: Some(before), released, ..Applied::default() })
 }
 
 pub(super) fn purge(txn: &mut impl Txn, ino: Ino) -> Result<Applied, FsError> {
@@ -109,7 +109,7 @@ pub(super) fn purge(txn: &mut impl Txn, ino: Ino) -> Result<Applied, FsError> {
         return Err(FsError::NotFound);
     }
     let orphan = records::load(txn, ino)?;
-    records::erase(txn, &orphan)?;
+    let released = records::erase(txn, &orphan)?;
     txn.delete(key);
-    Ok(Applied { removed: Some(orphan), ..Applied::default() })
+    Ok(Applied { removed: Some(orphan), released, ..Applied::default() })
 }

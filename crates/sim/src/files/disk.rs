@@ -4,8 +4,8 @@
 
 use super::weather::{Sky, Weather};
 use meta::{
-    BatchRecord, Commit, CommitError, Engine, EngineError, LogCap, LogError, LoggedOp, MemoryEngine, Reader,
-    Rows, Seqno, SortedRun, Versioned,
+    BatchRecord, Commit, CommitError, Engine, EngineError, KeyRange, LogCap, LogError, LoggedOp,
+    MemoryEngine, Reader, Rows, Seqno, SortedRun, Versioned,
 };
 use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -157,9 +157,18 @@ impl Reader for DiskEngine {
         self.alive()?;
         self.tables.scan(from, to, limit)
     }
+
+    fn last(&self, range: &KeyRange) -> Result<Option<(Vec<u8>, Versioned)>, EngineError> {
+        self.alive()?;
+        self.tables.last(range)
+    }
 }
 
 impl Engine for DiskEngine {
+    fn snapshot(&self) -> Arc<dyn Reader> {
+        self.tables.snapshot()
+    }
+
     fn commit(&self, commit: Commit) -> Result<Seqno, CommitError> {
         self.alive()?;
         self.have_room()?;

@@ -1,8 +1,8 @@
 //! An engine that fails: lost conflicts, errors before an effect, replies lost after it, crashes.
 
 use meta::{
-    BatchRecord, Commit, CommitError, Engine, EngineError, LogError, LoggedOp, MemoryEngine, Reader, Rows,
-    Seqno, SortedRun, Versioned,
+    BatchRecord, Commit, CommitError, Engine, EngineError, KeyRange, LogError, LoggedOp, MemoryEngine,
+    Reader, Rows, Seqno, SortedRun, Versioned,
 };
 use std::ops::Bound;
 use std::sync::Arc;
@@ -94,9 +94,18 @@ impl Reader for FaultyEngine {
         self.before()?;
         self.inner.scan(from, to, limit)
     }
+
+    fn last(&self, range: &KeyRange) -> Result<Option<(Vec<u8>, Versioned)>, EngineError> {
+        self.before()?;
+        self.inner.last(range)
+    }
 }
 
 impl Engine for FaultyEngine {
+    fn snapshot(&self) -> Arc<dyn Reader> {
+        self.inner.snapshot()
+    }
+
     fn commit(&self, commit: Commit) -> Result<Seqno, CommitError> {
         self.write(|| self.inner.commit(commit))
     }

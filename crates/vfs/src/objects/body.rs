@@ -67,13 +67,13 @@ impl Body {
     async fn next(&mut self) -> Result<Bytes, Error> {
         let at = self.rest.start;
         let end = ((at / ITEM_BYTES + 1) * ITEM_BYTES).min(self.rest.end);
-        self.ask_ahead(end);
+        self.ask_ahead(end)?;
         let mut bytes = Vec::new();
-        for cut in self.pin.cut(at..end) {
+        for cut in self.pin.cut(at..end)? {
             match cut {
                 Cut::Hole(hole) => bytes.push(zeros(&hole)),
                 Cut::Stored(within, piece) => {
-                    let read = self.fs.read_piece(self.file.ino, piece, within, &mut bytes).await;
+                    let read = self.fs.read_piece(self.file.ino, &piece, within, &mut bytes).await;
                     read.map_err(|error| if is_changed(&error) { stale() } else { owned(error) })?;
                 }
             }
@@ -84,30 +84,30 @@ impl Body {
     }
 
     /// In requests of half the window, not of one item each.
-    fn ask_ahead(&mut self, must: u64) {
+    fn ask_ahead(&mut self, must: u64) -> Result<(), Error> {
         let window = AHEAD_BYTES.min(self.fs.blocks.window_bytes(self.fs.files.len()));
         if self.asked.saturating_sub(self.rest.start) > window / 2 {
-            return;
+            return Ok(());
         }
         let until = (self.rest.start + window).max(must).min(self.rest.end);
         let from = self.asked.max(self.rest.start);
         if from >= until {
-            return;
+            return Ok(());
         }
-        for cut in self.pin.cut(from..until) {
+        for cut in self.pin.cut(from..until)? {
             if let Cut::Stored(within, piece) = cut {
-                self.fs.fetch(self.file.ino, piece, within, must);
+                self.fs.fetch(self.file.ino, &piece, within, must);
             }
         }
         self.asked = until;
+        Ok(())
     }
 
     fn forget_read(&self) {
         if !self.is_long {
             return;
         }
-        let next = self.pin.pieces().partition_point(|piece| piece.range.start < self.rest.start);
-        for piece in &self.pin.pieces()[next.saturating_sub(2)..next] {
+        for piece in self.pin.last_two_before(self.rest.start).unwrap_or_default() {
             let until = piece.within(&(piece.range.start..self.rest.start.min(piece.range.end))).end;
             self.fs.blocks.passed(self.file.ino, &piece.object.etag, until);
         }

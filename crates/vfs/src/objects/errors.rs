@@ -47,7 +47,9 @@ fn namespace_error(key: &ObjectKey, error: FsError) -> StoreError {
             StoreError::Full(error.to_string())
         }
         FsError::NameTooLong => no_such_key(key, &error.to_string()),
-        FsError::Conflict | FsError::Engine(_) => StoreError::Unavailable(error.to_string()),
+        FsError::Conflict | FsError::StaleBase | FsError::Engine(_) => {
+            StoreError::Unavailable(error.to_string())
+        }
         FsError::Corrupt(what) => StoreError::Corrupt(what),
         error => StoreError::Invalid(error.to_string()),
     }

@@ -4,7 +4,7 @@
 
 use aws_lc_rs::digest::{Context, SHA256};
 use bytes::Bytes;
-use meta::{Extent, Inode, Kind};
+use meta::{Extent, Fingerprint, Inode, Kind};
 use serde::{Deserialize, Serialize};
 use store::{ETag, Timestamp, hex};
 
@@ -25,7 +25,7 @@ pub(super) struct Given {
 impl Given {
     /// For content that was just stored: the tag of the object that it is, if it is one.
     pub(super) fn to(content: &[Extent], size_bytes: u64) -> Self {
-        let print = print(content, size_bytes);
+        let print = Fingerprint::of(content, size_bytes).to_string();
         let etag = match content {
             [one] if one.object_offset == 0 && one.len == size_bytes && !one.object.etag.is_provisional() => {
                 one.object.etag.as_str().to_owned()
@@ -42,7 +42,7 @@ impl Given {
 
     /// The tag that an inode has stays the one of its content, whatever else of it changes.
     pub(super) fn keeping(etag: &ETag, inode: &Inode) -> Self {
-        Self { etag: etag.as_str().to_owned(), content: print(&inode.content, inode.size_bytes) }
+        Self { etag: etag.as_str().to_owned(), content: fingerprint(inode) }
     }
 
     pub(super) fn etag(&self) -> ETag {
@@ -57,7 +57,7 @@ pub(super) fn of(inode: &Inode, given: Option<&Given>) -> ETag {
         return of_link(inode.target.as_ref());
     }
     if let Some(given) = given
-        && given.content == print(&inode.content, inode.size_bytes)
+        && given.content == fingerprint(inode)
     {
         return given.etag();
     }
@@ -68,18 +68,8 @@ pub(super) fn of(inode: &Inode, given: Option<&Given>) -> ETag {
     tag(digest, 1)
 }
 
-/// What tells content apart that consists of other objects, or other pieces of them.
-fn print(content: &[Extent], size_bytes: u64) -> String {
-    let mut digest = Context::new(&SHA256);
-    digest.update(&size_bytes.to_be_bytes());
-    for extent in content.iter().filter(|extent| extent.len > 0) {
-        for number in [extent.offset, extent.len, extent.object_offset] {
-            digest.update(&number.to_be_bytes());
-        }
-        add_text(&mut digest, extent.object.key.as_ref().map_or(b"", |key| key.as_bytes()));
-        add_text(&mut digest, extent.object.etag.as_str().as_bytes());
-    }
-    named(digest)
+fn fingerprint(inode: &Inode) -> String {
+    inode.content.fingerprint(inode.size_bytes).to_string()
 }
 
 /// The tag of a symbolic link's object.
@@ -138,7 +128,7 @@ mod tests {
             ctime: Timestamp(ctime),
             btime: Timestamp(0),
             home: None,
-            content,
+            content: meta::Content::of(content, size_bytes),
             target: None,
             exact: true,
             observed_at: meta::Moment::default(),

@@ -30,9 +30,10 @@ impl Filesystem {
         let inode = self.seen(self.at_path(path).await?);
         let is_implicit = inode.kind == Kind::Directory && inode.object().is_none();
         let home = if is_implicit { None } else { self.layout.key(&self.names, &inode).ok() };
+        let content = self.names.content_of(&inode)?;
         let key_of = |extent: &Extent| extent.object.key.clone().or_else(|| home.clone());
         let content: Vec<_> =
-            inode.content.iter().filter_map(|extent| Some((key_of(extent)?, extent.clone()))).collect();
+            content.iter().filter_map(|extent| Some((key_of(extent)?, extent.clone()))).collect();
         let is_spread = content.iter().any(|(key, _)| Some(key) != home.as_ref());
         let key = home.filter(|_| !is_spread);
         let etag = key.as_ref().and(inode.object()).map(|object| object.etag.to_string());

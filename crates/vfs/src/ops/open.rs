@@ -110,8 +110,7 @@ impl Filesystem {
     pub(crate) fn was_read(&self, file: &OpenFile, end: u64) {
         let (true, (Some(pin), _)) = (self.config.page_cache_above && end > 0, file.pin()) else { return };
         // What lies further behind was dropped when the reader passed it.
-        let next = pin.pieces().partition_point(|piece| piece.range.start < end);
-        for piece in &pin.pieces()[next.saturating_sub(2)..next] {
+        for piece in pin.last_two_before(end).unwrap_or_default() {
             let until = piece.within(&(piece.range.start..end.min(piece.range.end))).end;
             self.blocks.passed(file.ino, &piece.object.etag, until);
         }
@@ -119,7 +118,7 @@ impl Filesystem {
 
     /// Counts one more user of an inode's shared state.
     pub(crate) fn open_file(&self, ino: Ino) -> Result<FileUser> {
-        let file = self.files.open(ino, || self.pin(&self.names.inode(ino)?))?;
+        let file = self.files.open(ino, || self.pin_of(ino))?;
         Ok(FileUser::new(self.me.clone(), file))
     }
 
@@ -252,8 +251,13 @@ impl Filesystem {
         self.blocks.forget(orphan.ino);
         self.known.forget(orphan.ino);
         self.renamed.forget(orphan.ino);
+        let content = match self.names.content(orphan.ino) {
+            Ok((_, content)) => content_keys(&content),
+            Err(FsError::NotFound) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        };
         let (content, aside): (Vec<_>, Vec<_>) =
-            content_keys(orphan).into_iter().partition(|key| self.layout.owner(key).is_some());
+            content.into_iter().partition(|key| self.layout.owner(key).is_some());
         // Set aside by this mount alone.
         for key in aside {
             self.delete(&key).await?;

@@ -105,17 +105,17 @@ impl Filesystem {
         };
         self.was_read(file, passed);
         for ahead in plan {
-            for cut in pin.cut(ahead) {
+            for cut in pin.cut(ahead)? {
                 if let Cut::Stored(within, piece) = cut {
-                    self.fetch(file.ino, piece, within, range.end);
+                    self.fetch(file.ino, &piece, within, range.end);
                 }
             }
         }
         let mut bytes = Vec::new();
-        for cut in pin.cut(range) {
+        for cut in pin.cut(range)? {
             match cut {
                 Cut::Hole(hole) => bytes.push(zeros(&hole)),
-                Cut::Stored(within, piece) => self.read_piece(file.ino, piece, within, &mut bytes).await?,
+                Cut::Stored(within, piece) => self.read_piece(file.ino, &piece, within, &mut bytes).await?,
             }
         }
         Ok(join(bytes))

@@ -499,7 +499,8 @@ pub(super) async fn lock_both<'f>(
 
 /// Whether all of an inode's content is one object that lies beside its path.
 fn is_one_object_beside(inode: &Inode) -> bool {
-    matches!(&inode.content[..], [all] if all.object.key.is_some() && all.len == inode.size_bytes)
+    let all = inode.content.only_extent();
+    all.is_some_and(|all| all.object.key.is_some() && all.len == inode.size_bytes)
 }
 
 /// What to do with an entry at the new name, and whether a whiteout stays at the old one.

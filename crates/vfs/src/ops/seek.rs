@@ -8,6 +8,9 @@ use crate::ranges::RangeSet;
 use crate::write::Dirty;
 use crate::{Error, Filesystem, Result};
 
+/// Length of what is looked at first, in bytes; each further look is at twice as much.
+const FIRST_BYTES: u64 = 64 << 20;
+
 /// What to look for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Whence {
@@ -28,24 +31,35 @@ impl Filesystem {
         let work = file.work.lock().await;
         let pin = file.pin().0;
         let size = work.size_bytes().unwrap_or_else(|| pin.as_ref().map_or(0, |pin| pin.size_bytes));
-        let rest = offset..size;
-        let data = match (&*work, pin) {
-            _ if rest.is_empty() => RangeSet::default(),
-            (Dirty::Memory(_) | Dirty::Stream(_), _) => RangeSet::from_iter([rest.clone()]),
-            (Dirty::Local(local), _) => local.data(rest.clone()),
-            (Dirty::Clean, Some(pin)) => stored(&pin, rest.clone()),
-            (Dirty::Clean, None) => RangeSet::default(),
+        let data = |range: Range<u64>| match (&*work, &pin) {
+            _ if range.is_empty() => Ok(RangeSet::default()),
+            (Dirty::Memory(_) | Dirty::Stream(_), _) => Ok(RangeSet::from_iter([range])),
+            (Dirty::Local(local), _) => Ok(local.data(range)?),
+            (Dirty::Clean, Some(pin)) => stored(pin, range),
+            (Dirty::Clean, None) => Ok(RangeSet::default()),
         };
-        find(&data, rest, whence).ok_or(Error::new(libc::ENXIO, "nothing of it is beyond this offset"))
+        // A file may have very many holes, and the first that is found ends the search.
+        let mut len = FIRST_BYTES;
+        loop {
+            let part = offset..offset.saturating_add(len).min(size);
+            let found = find(&data(part.clone())?, part.clone(), whence);
+            match found {
+                Some(at) if at < part.end || part.end == size => return Ok(at),
+                _ if part.end >= size => {
+                    return Err(Error::new(libc::ENXIO, "nothing of it is beyond this offset"));
+                }
+                _ => len = len.saturating_mul(2),
+            }
+        }
     }
 }
 
-fn stored(pin: &Pin, range: Range<u64>) -> RangeSet {
-    let stored = pin.cut(range).into_iter().filter_map(|cut| match cut {
+fn stored(pin: &Pin, range: Range<u64>) -> Result<RangeSet> {
+    let stored = pin.cut(range)?.into_iter().filter_map(|cut| match cut {
         Cut::Stored(range, _) => Some(range),
         Cut::Hole(_) => None,
     });
-    stored.collect()
+    Ok(stored.collect())
 }
 
 /// `rest` goes from the offset to the end of the file, `data` is within it.

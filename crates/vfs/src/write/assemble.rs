@@ -2,6 +2,7 @@
 
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use std::ops::Range;
+use std::sync::Arc;
 use store::{GetOptions, Multipart, ObjectKey, ObjectRef, Payload, Precondition, PutOptions, StoreError};
 
 use super::Local;
@@ -46,11 +47,12 @@ impl Assembly<'_> {
 
     /// The one object, and where in it, that holds a range of the file which was not written. A part copy asks for
     /// its tag.
-    fn copied_from(&self, range: &Range<u64>) -> Option<(&ObjectRef, Range<u64>)> {
+    fn copied_from(&self, range: &Range<u64>) -> Option<(Arc<ObjectRef>, Range<u64>)> {
         let sources = self.local.sources(range.clone());
         let ([Source::Base(_)], Some(base)) = (sources.as_slice(), self.local.base()) else { return None };
-        match base.cut(range.clone()).as_slice() {
-            [Cut::Stored(within, piece)] => Some((&*piece.object, piece.within(within))),
+        // What cannot be looked up is read, and says why.
+        match base.cut(range.clone()).ok()?.as_slice() {
+            [Cut::Stored(within, piece)] => Some((piece.object.clone(), piece.within(within))),
             _ => None,
         }
     }
@@ -127,7 +129,7 @@ impl Filesystem {
         {
             return match object.etag.is_provisional() {
                 true => upload.copy_part(number, &self.store.head(&object.key).await?.object, within).await,
-                false => upload.copy_part(number, object, within).await,
+                false => upload.copy_part(number, &object, within).await,
             };
         }
         let sent = async { upload.put_part(number, self.merged(assembly, &range).await?).await };
@@ -160,7 +162,7 @@ impl Filesystem {
     }
 
     async fn read_base(&self, base: &Pin, range: Range<u64>, into: &mut Payload) -> Result<(), StoreError> {
-        for cut in base.cut(range) {
+        for cut in base.cut(range)? {
             let (range, piece) = match cut {
                 Cut::Stored(range, piece) => (range, piece),
                 Cut::Hole(hole) => {

@@ -69,7 +69,7 @@ impl Filesystem {
         let (Dirty::Local(local), Some(object)) = (work, self.object(inode)?) else { return Ok(false) };
         Ok(local.size_bytes() >= DELTA_FILE_BYTES_MIN
             && !object.etag.is_provisional()
-            && (local.is_published() || self.plan(local, When::Open).leaves(local, &object.key)))
+            && (local.is_published() || self.leaves(local, &object.key)?))
     }
 
     /// Stores a file at its path that lies elsewhere: under a key of its own, as its path could not be a key before,
@@ -123,7 +123,8 @@ impl Filesystem {
             }
             stored => {
                 stored?;
-                self.discard_beside(inode).await
+                let beside = content_keys(&self.names.content_of(inode)?).into_iter().collect();
+                self.discard_beside(inode, beside).await
             }
         }
     }
@@ -178,10 +179,11 @@ impl Filesystem {
         if !file.has_tried(&found.attributes, found.size_bytes) && !headers::are_of(&known, &found) {
             return Ok(false);
         }
+        let mut beside = Vec::new();
         match known.is_ahead() {
             // What lies beside is as good over all of the file as over what it was made for.
             true => self.relocate(&known, &stored(&found.object))?,
-            false => self.publish(inode, &found.object, found.size_bytes, None)?,
+            false => beside = self.publish(inode, &found.object, found.size_bytes, None)?,
         }
         if found.tag_count.is_none_or(|count| count == 0) {
             file.carries(&found.object.etag, found.attributes.into(), self.moment());
@@ -189,18 +191,18 @@ impl Filesystem {
         file.repin(|| self.pin_of(inode.ino))?;
         work.rebase(file.pin().0);
         if !known.is_ahead() {
-            self.discard_beside(inode).await?;
+            self.discard_beside(inode, beside).await?;
         }
         Ok(true)
     }
 
     /// What lay beside its path does no more: the file is at its path.
-    async fn discard_beside(&self, inode: &Inode) -> Result<()> {
+    async fn discard_beside(&self, inode: &Inode, beside: Vec<ObjectKey>) -> Result<()> {
         if inode.is_beside() {
             // Else the loss of power would bring back what lay beside, whatever became of the path since.
             self.names_first().await?;
         }
-        for key in content_keys(inode) {
+        for key in beside {
             self.discard(key).await;
         }
         Ok(())
@@ -283,7 +285,7 @@ impl Filesystem {
             }
             _ => (described, None),
         };
-        self.publish(inode, object, size_bytes, file.pending().touched)?;
+        let beside = self.publish(inode, object, size_bytes, file.pending().touched)?;
         self.references.caches(inode.ino, Some(&object.etag));
         file.carries(&object.etag, described.clone(), self.moment());
         self.known.stored(inode.ino, &object.etag, described.clone(), self.moment());
@@ -292,7 +294,7 @@ impl Filesystem {
         file.forget_tried();
         *work = Dirty::Clean;
         file.set_pending(Pending::default());
-        self.discard_beside(inode).await?;
+        self.discard_beside(inode, beside).await?;
         let waits = self.settle_waiting(inode.ino, &described)?;
         // From here on who changes attributes exports them; until here they may have come too late for the headers.
         let now = self.names.inode(inode.ino)?;
@@ -307,17 +309,17 @@ impl Filesystem {
         self.exported(inode.ino, waiting)
     }
 
-    /// This object is the inode's content now, whatever the namespace thought it was.
+    /// This object is the inode's content now, whatever the namespace thought it was. Returns the objects that are no part of it any
+    /// more.
     pub(crate) fn publish(
         &self,
         inode: &Inode,
         object: &ObjectRef,
         size_bytes: u64,
         mtime: Option<store::Timestamp>,
-    ) -> Result<()> {
+    ) -> Result<Vec<ObjectKey>> {
         let op = self.publication(inode.ino, object, size_bytes, mtime)?;
-        self.names.commit(&self.ctx(), &op)?;
-        Ok(())
+        Ok(self.names.commit(&self.ctx(), &op)?.released)
     }
 
     /// What says so.
@@ -342,9 +344,9 @@ impl Filesystem {
 
     /// What says so.
     pub(crate) fn relocation(&self, ino: Ino, there: &Stored) -> Result<Op> {
-        let inode = self.names.inode(ino)?;
+        let (inode, stored) = self.names.content(ino)?;
         let base = inode.object().map(|object| object.etag.clone());
-        let content = relocated(&inode.content, there);
+        let content = relocated(&stored, there);
         Ok(Op::Publish { ino, base, content, size_bytes: inode.size_bytes, mtime: None })
     }
 
@@ -418,7 +420,9 @@ impl Filesystem {
     ) -> Result<Described> {
         let replaced = match base.filter(|_| inode.kind == Kind::File) {
             // What lies beside its path for now carries what its object carried there.
-            Some(pin) => self.path_key(inode)?.and_then(|key| pin.object_at(&key).or(pin.first_object())),
+            Some(pin) => {
+                self.path_key(inode)?.and_then(|key| pin.object_at(&key).or_else(|| pin.first_object()))
+            }
             None => None,
         };
         let Some(object) = replaced else {

@@ -88,7 +88,7 @@ impl Filesystem {
                 }
                 Err(StoreError::PreconditionFailed(_) | StoreError::NotFound(_)) => {
                     if self.adopt_tried(file, work, inode, key).await? {
-                        let file = work.base().and_then(|base| base.object_at(key)).map(Side::of);
+                        let file = work.base().and_then(|base| base.object_at(key)).as_ref().map(Side::of);
                         self.record_conflict(&Conflict { file, ..conflict }).await?;
                         return Ok(Some(Settled::Ours));
                     }
@@ -184,6 +184,8 @@ impl Filesystem {
         described: &Described,
         is_complete: bool,
     ) -> Result<Settled> {
+        let had =
+            self.names.content(inode.ino).map(|(_, content)| content_keys(&content)).unwrap_or_default();
         let lost = self.lost(inode)?;
         let ours = self.keep_aside(work, inode, &lost, described).await?;
         let conflict = Conflict {
@@ -208,8 +210,9 @@ impl Filesystem {
         if file.replace(|| self.pin_of(inode.ino)).is_err() {
             file.replace(|| Ok::<_, Error>(None))?;
         }
-        let left = self.names.inode(inode.ino).as_ref().map(content_keys).unwrap_or_default();
-        for key in content_keys(inode).difference(&left).cloned() {
+        let left =
+            self.names.content(inode.ino).map(|(_, content)| content_keys(&content)).unwrap_or_default();
+        for key in had.difference(&left).cloned() {
             self.discard(key).await;
         }
         Err(Error::Stale(format!(
@@ -263,11 +266,11 @@ impl Filesystem {
         let Dirty::Local(local) = work else { return Ok(true) };
         let Some(base) = local.base().cloned() else { return Ok(true) };
         let mut is_complete = true;
-        for range in gone(local, &base, key) {
-            for cut in base.cut(range) {
+        for range in gone(local, &base, key)? {
+            for cut in base.cut(range)? {
                 let Cut::Stored(range, piece) = cut else { continue };
-                is_complete &=
-                    self.has_version(piece).await? || self.complete_cached(ino, local, piece, range).await?;
+                is_complete &= self.has_version(&piece).await?
+                    || self.complete_cached(ino, local, &piece, range).await?;
             }
         }
         Ok(is_complete)
@@ -404,15 +407,19 @@ impl Filesystem {
 }
 
 /// The ranges of an edited file that are only in the object that was at this key.
-fn gone(local: &Local, base: &Pin, key: &ObjectKey) -> Vec<Range<u64>> {
+fn gone(local: &Local, base: &Pin, key: &ObjectKey) -> Result<Vec<Range<u64>>, StoreError> {
     let sources = local.sources(0..local.size_bytes()).into_iter();
     let below = sources.filter_map(|source| match source {
         Source::Base(range) => Some(range),
         Source::Local(_) | Source::Zeros(_) => None,
     });
-    let lay_there = |cut: Cut<'_>| match cut {
+    let lay_there = |cut: Cut| match cut {
         Cut::Stored(range, piece) if piece.object.key == *key => Some(range),
         Cut::Stored(..) | Cut::Hole(_) => None,
     };
-    below.flat_map(|range| base.cut(range).into_iter().filter_map(lay_there).collect::<Vec<_>>()).collect()
+    let mut gone = Vec::new();
+    for range in below {
+        gone.extend(base.cut(range)?.into_iter().filter_map(lay_there));
+    }
+    Ok(gone)
 }

@@ -61,11 +61,11 @@ impl Filesystem {
         }
         self.must_have_room(target.ino, to_offset + copied)?;
         self.must_be_storable(&target, to_offset + copied)?;
-        if is_by_path && !may_lie_beside(&before, &work, to_offset..to_offset + copied) {
+        if is_by_path && !self.may_lie_beside(&before, &work, to_offset..to_offset + copied)? {
             return Err(not_here("the target could not be known again by the object at its path"));
         }
         self.accessed(source.file.ino);
-        self.copy_pin(&target, &mut work, pin.moved(&range, to_offset), to_offset..to_offset + copied)
+        self.copy_pin(&target, &mut work, pin.moved(&range, to_offset)?, to_offset..to_offset + copied)
             .await?;
         drop(work);
         reading.succeed();
@@ -78,7 +78,7 @@ impl Filesystem {
         let inode = self.names.inode(file.ino)?;
         let attributes = headers::with_posix(Attributes::default(), &inode);
         let local = Local::begin(&self.config.cache_dir, Some(Arc::new(pin)))?;
-        let objects = objects_of(self.layout.mapping(), &local, range.clone());
+        let objects = objects_of(self.layout.mapping(), &local, range.clone())?;
         let copies: Vec<_> = objects
             .iter()
             .map(|runs| self.copy_runs(file, Assembly { local: &local, runs }, &attributes))
@@ -111,19 +111,19 @@ impl Filesystem {
         let object = self.send_and_complete(assembly, upload.as_ref(), Precondition::None).await?;
         Ok(extents(&object, assembly.runs))
     }
-}
 
-/// Whether a range of a file that the bucket shows by its path can lie beside until it is closed. What is at the path stays
-/// as it is until then, and has to be known again: by its tag and a part of the file, or because nothing is there yet.
-fn may_lie_beside(inode: &Inode, work: &Dirty, range: Range<u64>) -> bool {
-    let is_left = |extent: &Extent| extent.offset < range.start || range.end < extent.end();
-    let at_path = |extent: &&Extent| extent.object.key.is_none() && extent.len > 0;
-    match inode.object() {
-        None => !matches!(work, Dirty::Stream(_)) && work.size_bytes().unwrap_or(0) == 0,
-        Some(object) if object.key.is_some() => work.is_published(),
-        Some(object) => {
-            let keeps_part = inode.content.iter().filter(at_path).any(is_left);
-            keeps_part && work.is_published() && !object.etag.is_provisional()
+    /// Whether a range of a file that the bucket shows by its path can lie beside until it is closed. What is at the path stays
+    /// as it is until then, and has to be known again: by its tag and a part of the file, or because nothing is there yet.
+    fn may_lie_beside(&self, inode: &Inode, work: &Dirty, range: Range<u64>) -> Result<bool> {
+        let is_left = |extent: &Extent| extent.offset < range.start || range.end < extent.end();
+        let at_path = |extent: &&Extent| extent.object.key.is_none() && extent.len > 0;
+        match inode.object() {
+            None => Ok(!matches!(work, Dirty::Stream(_)) && work.size_bytes().unwrap_or(0) == 0),
+            Some(object) if object.key.is_some() => Ok(work.is_published()),
+            Some(object) => {
+                let keeps_part = self.names.content_of(inode)?.iter().filter(at_path).any(is_left);
+                Ok(keeps_part && work.is_published() && !object.etag.is_provisional())
+            }
         }
     }
 }

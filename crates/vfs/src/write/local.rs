@@ -189,14 +189,17 @@ impl Local {
     }
 
     /// What of a range is more than zeros.
-    pub(crate) fn data(&self, range: Range<u64>) -> RangeSet {
+    ///
+    /// # Errors
+    /// If it cannot be found out where the base has holes.
+    pub(crate) fn data(&self, range: Range<u64>) -> Result<RangeSet, StoreError> {
         let mut data = RangeSet::default();
         for source in self.sources(range) {
             match (source, &self.base) {
                 (Source::Local(range), _) => {
                     self.local_data(range).into_iter().for_each(|run| data.insert(run))
                 }
-                (Source::Base(range), Some(base)) => base.cut(range).into_iter().for_each(|cut| {
+                (Source::Base(range), Some(base)) => base.cut(range)?.into_iter().for_each(|cut| {
                     if let Cut::Stored(run, _) = cut {
                         data.insert(run);
                     }
@@ -204,7 +207,7 @@ impl Local {
                 (Source::Base(_) | Source::Zeros(_), _) => {}
             }
         }
-        data
+        Ok(data)
     }
 
     /// Ranges of earlier deltas that are to be stored again with `bytes` of new data: those that together are no
@@ -282,7 +285,7 @@ impl Local {
 
 /// How much of a pin is no hole.
 fn data_bytes(pin: Option<&Arc<Pin>>) -> u64 {
-    pin.map_or(0, |pin| pin.pieces().iter().map(|piece| piece.range.end - piece.range.start).sum())
+    pin.map_or(0, |pin| pin.data_bytes())
 }
 
 /// A hole, or zeros where the local file system knows no holes.
@@ -355,7 +358,7 @@ mod tests {
         let dirty = local.dirty_data();
         assert_eq!(dirty.last().unwrap().end, 4 * mib + 1);
         assert!(total(&dirty) <= 64 << 10, "{dirty:?}");
-        let data = Vec::from_iter(local.data(0..u64::MAX).iter());
+        let data = Vec::from_iter(local.data(0..u64::MAX).unwrap().iter());
         assert_eq!(data[0], mib / 2..mib);
     }
 

@@ -112,5 +112,5 @@ impl Dirty {
 /// What must hold under a key of the bucket for these writes to be the only ones.
 pub(crate) fn precondition(base: Option<&Arc<Pin>>, key: &ObjectKey) -> Precondition {
     let object = base.and_then(|pin| pin.object_at(key));
-    object.map_or(Precondition::Absent, |object| Precondition::Matches(object.etag.clone()))
+    object.map_or(Precondition::Absent, |object| Precondition::Matches(object.etag))
 }

@@ -3,12 +3,13 @@
 //! While a file stays open, what changed goes into one object of its own, a delta: an `fsync` costs what was
 //! written, not the file's size. When it is closed, the file is assembled as its mapping says.
 
+use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
-use store::ObjectKey;
+use store::{ObjectKey, StoreError};
 
 use super::Local;
-use crate::pin::Pin;
+use crate::pin::Piece;
 use crate::ranges::{RangeSet, total};
 use crate::volume::Mapping;
 
@@ -46,14 +47,15 @@ pub(crate) struct Plan {
 
 impl Plan {
     /// Whether it is a delta that leaves a part of the file in the object with this key.
-    pub(crate) fn leaves(&self, local: &Local, key: &ObjectKey) -> bool {
+    pub(crate) fn leaves(&self, local: &Local, key: &ObjectKey) -> Result<bool, StoreError> {
         let replaced = RangeSet::from_iter(self.replaces.iter().cloned());
-        let pieces = local.base().map_or(&[][..], |base| base.pieces());
+        let pieces = pieces(local)?;
         let is_left = |range: Range<u64>| {
             let range = range.start..range.end.min(local.size_bytes());
             !range.is_empty() && replaced.cut(range).iter().any(|(_, is_replaced)| !is_replaced)
         };
-        self.is_delta && pieces.iter().any(|piece| piece.object.key == *key && is_left(piece.range.clone()))
+        let mut in_it = pieces.iter().filter(|piece| piece.object.key == *key);
+        Ok(self.is_delta && in_it.any(|piece| is_left(piece.range.clone())))
     }
 }
 
@@ -63,17 +65,15 @@ pub(crate) fn everything() -> Vec<Range<u64>> {
 }
 
 /// What to store of an edited file.
-pub(crate) fn plan(mapping: Mapping, local: &Local, when: When) -> Plan {
-    let base = local.base().map_or(&[][..], |base| base.pieces());
+pub(crate) fn plan(mapping: Mapping, local: &Local, when: When) -> Result<Plan, StoreError> {
+    let count = local.base().map_or(0, |base| base.len());
     let (changes, dirty) = (local.changes(), local.dirty_data());
-    let is_small = !base.is_empty() && total(&dirty) < small(mapping, local.size_bytes());
+    let is_small = count > 0 && total(&dirty) < small(mapping, local.size_bytes());
     match (mapping, when) {
-        (_, When::Open) if dirty.is_empty() => Plan { replaces: changes, ..Plan::default() },
-        (_, When::Open) if is_small && base.len() < pieces_max(mapping, local) => {
-            delta(local, changes, dirty)
-        }
-        (Mapping::Whole, When::Closed) if dirty.is_empty() && objects(base) <= 1 => {
-            Plan { replaces: changes, ..Plan::default() }
+        (_, When::Open) if dirty.is_empty() => Ok(Plan { replaces: changes, ..Plan::default() }),
+        (_, When::Open) if is_small && count < pieces_max(mapping, local) => Ok(delta(local, changes, dirty)),
+        (Mapping::Whole, When::Closed) if dirty.is_empty() && objects(&pieces(local)?) <= 1 => {
+            Ok(Plan { replaces: changes, ..Plan::default() })
         }
         (Mapping::Whole, _) => whole(local),
         (Mapping::Chunked { bytes }, _) => chunks(local, bytes, &changes),
@@ -82,17 +82,23 @@ pub(crate) fn plan(mapping: Mapping, local: &Local, when: When) -> Plan {
 
 /// Whether a stored file may stay in several objects when it is closed: a long one of which three quarters are in one object. To assemble
 /// it at each close would cost its length, however little was changed; so it costs at most four times what was changed.
-pub(crate) fn may_stay_scattered(mapping: Mapping, local: &Local) -> bool {
+pub(crate) fn may_stay_scattered(mapping: Mapping, local: &Local) -> Result<bool, StoreError> {
     if !matches!(mapping, Mapping::Whole) || !local.is_published() || local.size_bytes() < SCATTERED_BYTES_MIN
     {
-        return false;
+        return Ok(false);
     }
+    let pieces = pieces(local)?;
     let mut bytes_of: HashMap<&ObjectKey, u64> = HashMap::new();
-    for piece in local.base().map_or(&[][..], |base| base.pieces()) {
+    for piece in pieces.iter() {
         *bytes_of.entry(&piece.object.key).or_default() += piece.range.end - piece.range.start;
     }
     let (all, largest) = (bytes_of.values().sum::<u64>(), bytes_of.values().max().copied().unwrap_or(0));
-    bytes_of.len() <= SCATTERED_OBJECTS_MAX && (all - largest) * 4 <= local.size_bytes()
+    Ok(bytes_of.len() <= SCATTERED_OBJECTS_MAX && (all - largest) * 4 <= local.size_bytes())
+}
+
+/// Returns all pieces of what lies below an edited file.
+fn pieces(local: &Local) -> Result<Cow<'_, [Piece]>, StoreError> {
+    local.base().map_or(Ok(Cow::default()), |base| base.all())
 }
 
 /// Changes of less are stored as a delta.
@@ -111,12 +117,20 @@ fn pieces_max(mapping: Mapping, local: &Local) -> usize {
 }
 
 /// What to store of a range that is to be in objects of its own.
-pub(crate) fn objects_of(mapping: Mapping, local: &Local, range: Range<u64>) -> Vec<Vec<Range<u64>>> {
+pub(crate) fn objects_of(
+    mapping: Mapping,
+    local: &Local,
+    range: Range<u64>,
+) -> Result<Vec<Vec<Range<u64>>>, StoreError> {
     let bytes = mapping.object_bytes();
     let chunks = range.start / bytes..range.end.div_ceil(bytes);
     let within =
         |index: u64| range.start.max(index * bytes)..range.end.min((index + 1).saturating_mul(bytes));
-    chunks.flat_map(|index| non_empty(runs(local.data(within(index))))).collect()
+    let mut objects = Vec::new();
+    for index in chunks {
+        objects.extend(non_empty(runs(local.data(within(index))?)));
+    }
+    Ok(objects)
 }
 
 fn delta(local: &Local, changes: Vec<Range<u64>>, dirty: Vec<Range<u64>>) -> Plan {
@@ -126,14 +140,14 @@ fn delta(local: &Local, changes: Vec<Range<u64>>, dirty: Vec<Range<u64>>) -> Pla
     Plan { objects: vec![object.iter().collect()], replaces: replaces.iter().collect(), is_delta: true }
 }
 
-fn whole(local: &Local) -> Plan {
-    let object = runs(local.data(0..local.size_bytes()));
-    Plan { objects: non_empty(object), replaces: everything(), is_delta: false }
+fn whole(local: &Local) -> Result<Plan, StoreError> {
+    let object = runs(local.data(0..local.size_bytes())?);
+    Ok(Plan { objects: non_empty(object), replaces: everything(), is_delta: false })
 }
 
 /// Every chunk that was changed, or that deltas have a part of.
-fn chunks(local: &Local, bytes: u64, changes: &[Range<u64>]) -> Plan {
-    let mut indices: BTreeSet<u64> = local.base().map_or_else(BTreeSet::new, |base| scattered(base, bytes));
+fn chunks(local: &Local, bytes: u64, changes: &[Range<u64>]) -> Result<Plan, StoreError> {
+    let mut indices = scattered(&pieces(local)?, bytes);
     for range in changes {
         indices.extend(range.start / bytes..range.end.div_ceil(bytes));
     }
@@ -141,19 +155,19 @@ fn chunks(local: &Local, bytes: u64, changes: &[Range<u64>]) -> Plan {
     for index in indices {
         let chunk = index * bytes..((index + 1) * bytes).min(local.size_bytes());
         if !chunk.is_empty() {
-            plan.objects.extend(non_empty(runs(local.data(chunk.clone()))));
+            plan.objects.extend(non_empty(runs(local.data(chunk.clone())?)));
             plan.replaces.push(chunk);
         }
     }
-    plan
+    Ok(plan)
 }
 
 /// The chunks that are not in one object each, or that share theirs with others.
-fn scattered(base: &Pin, bytes: u64) -> BTreeSet<u64> {
+fn scattered(base: &[Piece], bytes: u64) -> BTreeSet<u64> {
     let mut object_of: HashMap<u64, &ObjectKey> = HashMap::new();
     let mut chunk_of: HashMap<&ObjectKey, u64> = HashMap::new();
     let mut scattered = BTreeSet::new();
-    for piece in base.pieces() {
+    for piece in base {
         for chunk in piece.range.start / bytes..piece.range.end.div_ceil(bytes) {
             let key = &piece.object.key;
             let (object, home) =
@@ -166,7 +180,7 @@ fn scattered(base: &Pin, bytes: u64) -> BTreeSet<u64> {
     scattered
 }
 
-fn objects(pieces: &[crate::pin::Piece]) -> usize {
+fn objects(pieces: &[Piece]) -> usize {
     pieces.iter().map(|piece| &piece.object.key).collect::<BTreeSet<_>>().len()
 }
 
@@ -190,7 +204,7 @@ fn non_empty(object: Vec<Range<u64>>) -> Vec<Vec<Range<u64>>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pin::Piece;
+    use crate::pin::Pin;
     use std::sync::Arc;
     use store::{ETag, ObjectRef};
 
@@ -214,11 +228,11 @@ mod tests {
         for mapping in [Mapping::Whole, CHUNKED] {
             let mut local = over(vec![piece(0..MIB, "a"), piece(MIB..2 * MIB, "b")]);
             local.write(5000, &[1; 4096]).unwrap();
-            let made = plan(mapping, &local, When::Open);
+            let made = plan(mapping, &local, When::Open).unwrap();
             assert!(made.is_delta && made.objects.len() == 1, "{made:?}");
             assert_eq!(made.replaces, [5000..9096]);
             local.write(0, &vec![1; MIB as usize]).unwrap();
-            assert!(!plan(mapping, &local, When::Open).is_delta, "most of it changed");
+            assert!(!plan(mapping, &local, When::Open).unwrap().is_delta, "most of it changed");
         }
     }
 
@@ -226,9 +240,9 @@ mod tests {
     fn a_closed_file_is_one_object_or_one_for_each_chunk() {
         let mut local = over(vec![piece(0..MIB, "a"), piece(MIB..3 * MIB / 2, "b")]);
         local.write(10, b"x").unwrap();
-        let whole = plan(Mapping::Whole, &local, When::Closed);
+        let whole = plan(Mapping::Whole, &local, When::Closed).unwrap();
         assert_eq!((whole.objects, whole.replaces), (vec![vec![0..3 * MIB / 2]], everything()));
-        let chunked = plan(CHUNKED, &local, When::Closed);
+        let chunked = plan(CHUNKED, &local, When::Closed).unwrap();
         assert_eq!((chunked.objects, chunked.replaces), (vec![vec![0..MIB]], vec![0..MIB]));
     }
 
@@ -240,17 +254,18 @@ mod tests {
             let deltas = (0..objects).map(|n| piece(n * step..(n + 1) * step, &format!("delta-{n}")));
             deltas.chain([piece(changed..64 * MIB, "whole")]).collect()
         };
-        let may_stay = |changed, objects| may_stay_scattered(Mapping::Whole, &over(pieces(changed, objects)));
+        let may_stay =
+            |changed, objects| may_stay_scattered(Mapping::Whole, &over(pieces(changed, objects))).unwrap();
         assert!(may_stay(MIB, 1) && may_stay(16 * MIB, 16) && may_stay(MIB, 63));
         assert!(!may_stay(17 * MIB, 17) && !may_stay(MIB, 64));
-        assert!(!may_stay_scattered(CHUNKED, &over(pieces(MIB, 1))));
-        assert!(!may_stay_scattered(
-            Mapping::Whole,
-            &over(vec![piece(0..MIB, "a"), piece(MIB..7 * MIB, "b")])
-        ));
+        assert!(!may_stay_scattered(CHUNKED, &over(pieces(MIB, 1))).unwrap());
+        assert!(
+            !may_stay_scattered(Mapping::Whole, &over(vec![piece(0..MIB, "a"), piece(MIB..7 * MIB, "b")]))
+                .unwrap()
+        );
         let mut written = over(pieces(MIB, 1));
         written.write(0, b"x").unwrap();
-        assert!(!may_stay_scattered(Mapping::Whole, &written), "it is not stored");
+        assert!(!may_stay_scattered(Mapping::Whole, &written).unwrap(), "it is not stored");
     }
 
     #[test]
@@ -262,7 +277,7 @@ mod tests {
             piece(2 * MIB..3 * MIB, "c"),
             piece(3 * MIB..3 * MIB + 9, "delta"),
         ];
-        let made = plan(CHUNKED, &over(pieces), When::Closed);
+        let made = plan(CHUNKED, &over(pieces), When::Closed).unwrap();
         assert_eq!(made.objects, [[MIB..2 * MIB], [3 * MIB..3 * MIB + 9]]);
     }
 
@@ -273,13 +288,13 @@ mod tests {
         local.resize(1 << 40).unwrap();
         for mapping in [Mapping::Whole, CHUNKED] {
             for when in [When::Open, When::Closed] {
-                let made = plan(mapping, &local, when);
+                let made = plan(mapping, &local, when).unwrap();
                 let stores_nothing = made.objects.is_empty() || made.objects == [[0..100]];
                 assert!(stores_nothing && !made.replaces.is_empty(), "{mapping:?} {when:?}: {made:?}");
             }
         }
         local.write(1 << 39, b"x").unwrap();
-        let whole = plan(Mapping::Whole, &local, When::Closed);
+        let whole = plan(Mapping::Whole, &local, When::Closed).unwrap();
         assert_eq!(whole.objects[0].len(), 2);
         assert!(total(&whole.objects[0]) <= 100 + (64 << 10));
     }

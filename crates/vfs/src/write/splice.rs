@@ -8,10 +8,10 @@ use std::sync::Arc;
 use store::{Attributes, ObjectKey, ObjectRef, Payload, Precondition, PutOptions, StoreError, Timestamp};
 
 use super::assemble::Assembly;
-use super::plan::{Plan, everything, may_stay_scattered, objects_of, plan};
+use super::plan::{everything, may_stay_scattered, objects_of, plan};
 use super::{Dirty, Local, Memory, Stream, When};
 use crate::headers;
-use crate::layout::{content_keys, stored_at};
+use crate::layout::stored_at;
 use crate::open_file::{OpenFile, Pending};
 use crate::pin::Pin;
 use crate::ranges::total;
@@ -43,7 +43,7 @@ impl Filesystem {
         let mut work = file.work.lock().await;
         let is_last = self.files.users(file.ino) == 1;
         match &*work {
-            Dirty::Local(local) if is_last && !may_stay_scattered(self.layout.mapping(), local) => {}
+            Dirty::Local(local) if is_last && !may_stay_scattered(self.layout.mapping(), local)? => {}
             _ => return Ok(()),
         }
         let inode = file.overlay(self.names.inode(file.ino)?);
@@ -131,24 +131,24 @@ impl Filesystem {
         mtime: Option<Timestamp>,
     ) -> Result<Pin> {
         let ino = file.ino;
-        let before = self.names.inode(ino)?;
         let Spliced { ranges, content, .. } = spliced;
-        let after = Op::Splice { ino, ranges, content, size_bytes, mtime };
-        let after = self.names.commit(&self.ctx(), &after)?.inode.ok_or(Error::NOT_FOUND)?;
+        let splice = Op::Splice { ino, ranges, content, size_bytes, mtime };
+        let released = self.names.commit(&self.ctx(), &splice)?.released;
         file.has_named();
         file.set_new(false);
-        let pin = self.pin(&after)?.ok_or(Error::NOT_FOUND)?;
+        let pin = self.pin_of(ino)?.ok_or(Error::NOT_FOUND)?;
         self.references.caches(ino, Some(&pin.identity()));
         file.repin(|| Ok::<_, Error>(Some(pin.clone())))?;
         self.invalidations.others(ino);
-        for key in content_keys(&before).difference(&content_keys(&after)).cloned() {
+        for key in released {
             self.discard(key).await;
         }
         Ok(pin)
     }
 
-    pub(super) fn plan(&self, local: &Local, when: When) -> Plan {
-        plan(self.layout.mapping(), local, when)
+    /// Whether what is to be stored of an open file is a delta that leaves a part of it in the object with this key.
+    pub(super) fn leaves(&self, local: &Local, key: &ObjectKey) -> Result<bool, StoreError> {
+        plan(self.layout.mapping(), local, When::Open)?.leaves(local, key)
     }
 
     async fn store_edits(
@@ -158,7 +158,7 @@ impl Filesystem {
         attributes: &Attributes,
         when: When,
     ) -> Result<Spliced> {
-        let plan = self.plan(local, when);
+        let plan = plan(self.layout.mapping(), local, when)?;
         let objects =
             plan.objects.iter().map(|runs| self.store_runs(ino, Assembly { local, runs }, attributes));
         // Collected, as a stream over the closure would not be `Send`.
@@ -218,7 +218,7 @@ impl Filesystem {
         let range = 0..pin.size_bytes;
         let local = Local::begin(&self.config.cache_dir, Some(Arc::new(pin)))?;
         let attributes = Attributes::default();
-        let objects = objects_of(self.layout.mapping(), &local, range);
+        let objects = objects_of(self.layout.mapping(), &local, range)?;
         let objects: Vec<_> = objects
             .iter()
             .map(|runs| self.store_runs(ino, Assembly { local: &local, runs }, &attributes))

@@ -13,7 +13,6 @@ use crate::objects::description::{Kept, keep};
 use crate::objects::errors::{about, named};
 use crate::objects::etag::Given;
 use crate::objects::storing::Stores;
-use crate::pin::Pin;
 
 impl Objects {
     pub(in crate::objects) async fn copy_named(
@@ -73,8 +72,9 @@ impl Objects {
             return Ok(Vec::new());
         }
         let range = byte_range::inside(&from.key, range, inode.size_bytes)?;
+        let pin = self.fs.pin(inode).map_err(about(&from.key))?;
+        let pin = pin.ok_or_else(|| StoreError::NotFound(from.key.clone()))?.moved(&range, 0)?;
         let file = self.fs.open_file(inode.ino).map_err(about(&from.key))?;
-        let pin = Pin::spread(inode, None).moved(&range, 0);
         let copied = self.fs.copy_content(to, pin).await.map_err(about(&from.key));
         file.close().await.map_err(about(&from.key))?;
         copied.map_err(|error| match error {

@@ -81,10 +81,9 @@ impl Objects {
         inode: &Inode,
         options: GetOptions,
     ) -> store::Result<(ObjectMeta, crate::pin::Pin, Range<u64>)> {
-        let inode = self.fs.names.inode(inode.ino).map_err(named(key))?;
+        let (inode, pin) = self.fs.inode_with_pin(inode.ino).map_err(about(key))?;
         let meta = self.meta_of(key, &inode).map_err(named(key))?.0;
         let range = wanted(key, &meta, options)?;
-        let pin = self.fs.pin(&inode).map_err(about(key))?;
         Ok((meta, pin.ok_or_else(|| StoreError::NotFound(key.clone()))?, range))
     }
 }

@@ -37,7 +37,7 @@ impl Objects {
         options.check(etags.iter())?;
         let mut attributes = begun.attributes();
         attributes.user.extend(options.user);
-        let upload = self.fs.names.inode(ino).map_err(named(key))?;
+        let (upload, stored) = self.fs.names.content(ino).map_err(named(key))?;
         let precondition = options.precondition;
         if self.is_by_path() {
             let object = self.assemble(key, &upload, &chosen, (attributes, begun.tags), precondition).await?;
@@ -47,11 +47,8 @@ impl Objects {
         let surplus = parts.iter().map(|(number, _)| part_name(*number)).chain([UPLOAD.into()]).collect();
         let base = upload.object().map(|object| object.etag.clone());
         let (content, size_bytes) =
-            joined(chosen.iter().map(|part| (of_part(&upload, part), part.size_bytes)));
-        let left = {
-            let kept = Inode { content: content.clone(), ..upload.clone() };
-            content_keys(&upload).difference(&content_keys(&kept)).cloned().collect::<Vec<_>>()
-        };
+            joined(chosen.iter().map(|part| (of_part(&stored, part), part.size_bytes)));
+        let left: Vec<_> = content_keys(&stored).difference(&content_keys(&content)).cloned().collect();
         let object = match key.as_bytes().ends_with(b"/") {
             false => {
                 let (attributes, tags, orphan) = (&attributes, &begun.tags, Some(Orphan { base, surplus }));
@@ -141,10 +138,10 @@ fn chosen<'p>(parts: &'p [(u32, Kept)], numbers: &[u32]) -> store::Result<Vec<&'
 }
 
 /// A part's content from offset 0.
-fn of_part(upload: &Inode, part: &Kept) -> Vec<Extent> {
+fn of_part(stored: &[Extent], part: &Kept) -> Vec<Extent> {
     let end = part.at + part.size_bytes;
-    let first = upload.content.partition_point(|extent| extent.offset < part.at);
-    let inside = upload.content[first..].iter().take_while(|extent| extent.end() <= end);
+    let first = stored.partition_point(|extent| extent.offset < part.at);
+    let inside = stored[first..].iter().take_while(|extent| extent.end() <= end);
     inside.map(|extent| Extent { offset: extent.offset - part.at, ..extent.clone() }).collect()
 }
 
@@ -152,9 +149,11 @@ fn of_part(upload: &Inode, part: &Kept) -> Vec<Extent> {
 fn sources(pin: &Pin, parts: &[&Kept]) -> store::Result<Vec<(ObjectRef, u64)>> {
     let mut sources = Vec::new();
     for part in parts.iter().filter(|part| part.size_bytes > 0) {
-        for cut in pin.cut(part.at..part.at + part.size_bytes) {
+        for cut in pin.cut(part.at..part.at + part.size_bytes)? {
             match cut {
-                Cut::Stored(range, piece) => sources.push(((*piece.object).clone(), range.end - range.start)),
+                Cut::Stored(range, piece) => {
+                    sources.push(((*piece.object).clone(), range.end - range.start));
+                }
                 Cut::Hole(_) => return Err(StoreError::Corrupt("a part's bytes are not there".to_owned())),
             }
         }

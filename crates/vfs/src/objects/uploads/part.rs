@@ -10,7 +10,7 @@ use store::{
 };
 
 use super::record::{Kept, part_name};
-use crate::layout::{content_keys, stored_at};
+use crate::layout::stored_at;
 use crate::objects::Objects;
 use crate::objects::errors::{about, named};
 use crate::objects::etag::Given;
@@ -127,8 +127,7 @@ impl Objects {
     ) -> store::Result<Part> {
         let _claim = self.fs.uploads.claim(&Self::claimed_upload(id)?).await;
         let (ino, _) = self.upload(key, id)?;
-        let before = self.fs.names.inode(ino).map_err(named(key))?;
-        let at = before.size_bytes;
+        let at = self.fs.names.inode(ino).map_err(named(key))?.size_bytes;
         let now = self.fs.now();
         let kept = Kept::new(&Given::to(content, size_bytes).etag(), at, size_bytes, now, note);
         let mut ranges = Vec::new();
@@ -146,11 +145,10 @@ impl Objects {
             Op::Splice { ino, ranges, content, size_bytes: size, mtime: Some(now) },
             Op::SetXattr { ino, name: part_name(number), value: kept.encode()?, how: XattrHow::Set },
         ];
-        self.fs.names.commit_together(&self.fs.ctx(), &ops).map_err(named(key))?;
+        let applied = self.fs.names.commit_together(&self.fs.ctx(), &ops).map_err(named(key))?;
         self.fs.names_first().await.map_err(about(key))?;
-        let after = self.fs.names.inode(ino).map_err(named(key))?;
-        for key in content_keys(&before).difference(&content_keys(&after)) {
-            self.fs.discard(key.clone()).await;
+        for key in applied.into_iter().flat_map(|applied| applied.released) {
+            self.fs.discard(key).await;
         }
         Ok(kept.part(number))
     }
