@@ -9,10 +9,10 @@ use store::names::{KeyPrefix, NAME_BYTES_MAX};
 use crate::Result;
 use crate::layout::object_key;
 
-/// All escapes of `store::names` sort after this...
-const ESCAPES_BEFORE: &[u8] = b"%";
-/// ... and before this.
-const ESCAPES_TO: &[u8] = b"%>";
+/// Names of objects beside a directory of the same name begin with this. Their order is that of their texts.
+const BESIDE: &[u8] = b"%=";
+/// Beginnings of the other escapes, whose texts are in another order.
+const OTHER_ESCAPES: [&[u8]; 4] = [b"%!", b"%+", b"%=%!", b"%=%+"];
 /// Entries asked of the namespace at once.
 const BATCH: usize = 256;
 
@@ -51,9 +51,13 @@ pub(crate) fn known(
     limit: usize,
 ) -> Result<Vec<Entry>> {
     let mut limit = limit.max(1);
+    let others = other_escapes(names, dir)?;
     loop {
-        let (mut entries, bound) = plain(names, dir, after, end, limit)?;
-        entries.extend(escaped(names, dir)?);
+        let (mut entries, plain_bound) = plain(names, dir, after, end, limit)?;
+        let (objects, object_bound) = beside(names, dir, after, end, limit)?;
+        let bound = plain_bound.into_iter().chain(object_bound).min();
+        entries.extend(objects);
+        entries.extend(others.iter().cloned());
         let ends_before = |text: &[u8]| bound.as_deref().is_none_or(|bound| text < bound);
         entries.retain(|entry| {
             let text = entry.text.as_slice();
@@ -84,48 +88,111 @@ fn plain(
             push(&mut entries, name, dentry);
         }
     }
-    let plain = after.strip_suffix(b"/").unwrap_or(after);
-    let mut from = Name::new(&plain[..plain.len().min(NAME_BYTES_MAX)]).ok();
-    let mut taken = 0;
-    loop {
-        let batch = names.entries(dir, from.as_ref(), BATCH)?;
-        let is_last = batch.len() < BATCH;
-        for (name, dentry) in batch {
-            if end.is_some_and(|end| name.as_bytes() > end) {
-                return Ok((entries, None));
-            }
-            if taken == limit {
-                return Ok((entries, Some(name.as_bytes().to_vec())));
-            }
-            taken += 1;
-            push(&mut entries, name.clone(), dentry);
-            from = Some(name);
+    let bound = each(names, dir, after, limit, |name, dentry| {
+        if end.is_some_and(|end| name.as_bytes() > end) {
+            return Step::Stop;
         }
-        if is_last {
-            return Ok((entries, None));
+        if is_escape(&name) {
+            // All names that begin like it are escapes.
+            return Step::SkipTo([&name.as_bytes()[..BESIDE.len()], &[u8::MAX; NAME_BYTES_MAX]].concat());
         }
-    }
+        push(&mut entries, name, dentry);
+        Step::Next
+    })?;
+    Ok((entries, bound))
 }
 
-/// The entries with names of the escape.
-pub(crate) fn escaped(names: &Namespace, dir: Ino) -> Result<Vec<Entry>> {
+/// Objects beside directories of their names, of those after `after`. With the text before which everything was looked at, if
+/// that is not all.
+fn beside(
+    names: &Namespace,
+    dir: Ino,
+    after: &[u8],
+    end: Option<&[u8]>,
+    limit: usize,
+) -> Result<(Vec<Entry>, Option<Vec<u8>>)> {
     let mut entries = Vec::new();
-    let mut from = Some(Name::new(ESCAPES_BEFORE)?);
-    loop {
-        let batch = names.entries(dir, from.as_ref(), BATCH)?;
-        let count = batch.len();
-        for (name, dentry) in batch {
-            if name.as_bytes() >= ESCAPES_TO {
-                return Ok(entries);
-            }
-            if is_escape(&name) {
-                let text = text(&name, dentry.kind);
-                entries.extend(text.map(|text| Entry { name: name.clone(), dentry, text }));
-            }
-            from = Some(name);
+    let from = [BESIDE, after].concat();
+    let bound = each(names, dir, &from, limit, |name, dentry| {
+        let plain = name.as_bytes().strip_prefix(BESIDE);
+        let Some(plain) = plain.filter(|plain| end.is_none_or(|end| *plain <= end)) else {
+            return Step::Stop;
+        };
+        if !is_other_escape(&name) {
+            let text = plain.to_vec();
+            entries.push(Entry { name, dentry, text });
         }
-        if count < BATCH {
-            return Ok(entries);
+        Step::Next
+    })?;
+    Ok((entries, bound.and_then(|name| name.strip_prefix(BESIDE).map(<[u8]>::to_vec))))
+}
+
+/// The entries whose names are other escapes, which are rare, in no order.
+pub(crate) fn other_escapes(names: &Namespace, dir: Ino) -> Result<Vec<Entry>> {
+    let mut entries = Vec::new();
+    let mut push = |name: Name, dentry: Dentry| {
+        let text = text(&name, dentry.kind);
+        entries.extend(text.map(|text| Entry { name, dentry, text }));
+    };
+    for beginning in OTHER_ESCAPES {
+        // The name that is nothing but the beginning is the empty component's.
+        let shortest = Name::new(beginning)?;
+        if let Some(dentry) = names.entry(dir, &shortest)? {
+            push(shortest, dentry);
+        }
+        each(names, dir, beginning, usize::MAX, |name, dentry| {
+            if !name.as_bytes().starts_with(beginning) {
+                return Step::Stop;
+            }
+            push(name, dentry);
+            Step::Next
+        })?;
+    }
+    Ok(entries)
+}
+
+/// What comes after an entry that was visited.
+enum Step {
+    /// The next entry.
+    Next,
+    /// The first entry whose name is greater than this; the one visited does not count.
+    SkipTo(Vec<u8>),
+    /// Nothing.
+    Stop,
+}
+
+/// Visits the entries of a directory after a name, in the order of names. After `limit` of them returns the next name.
+fn each(
+    names: &Namespace,
+    dir: Ino,
+    after: &[u8],
+    limit: usize,
+    mut visit: impl FnMut(Name, Dentry) -> Step,
+) -> Result<Option<Vec<u8>>> {
+    // No name has a NUL or a slash: a name after the whole text is also after the part before the first of these bytes.
+    let end = after.iter().position(|byte| matches!(byte, 0 | b'/')).unwrap_or(after.len());
+    let name = |bytes: &[u8]| Name::new(&bytes[..bytes.len().min(NAME_BYTES_MAX)]).ok();
+    let mut from = name(&after[..end]);
+    let mut visited = 0;
+    'batches: loop {
+        let batch = names.entries(dir, from.as_ref(), BATCH)?;
+        let is_last = batch.len() < BATCH;
+        for (found, dentry) in batch {
+            if visited == limit {
+                return Ok(Some(found.as_bytes().to_vec()));
+            }
+            from = Some(found.clone());
+            match visit(found, dentry) {
+                Step::Next => visited += 1,
+                Step::SkipTo(next) => {
+                    from = name(&next);
+                    continue 'batches;
+                }
+                Step::Stop => return Ok(None),
+            }
+        }
+        if is_last {
+            return Ok(None);
         }
     }
 }
@@ -139,6 +206,9 @@ fn push(entries: &mut Vec<Entry>, name: Name, dentry: Dentry) {
 }
 
 fn is_escape(name: &Name) -> bool {
-    let bytes = name.as_bytes();
-    bytes.starts_with(b"%!") || bytes.starts_with(b"%=") || bytes.starts_with(b"%+")
+    name.as_bytes().starts_with(BESIDE) || is_other_escape(name)
+}
+
+fn is_other_escape(name: &Name) -> bool {
+    OTHER_ESCAPES.iter().any(|beginning| name.as_bytes().starts_with(beginning))
 }

@@ -217,7 +217,7 @@ impl Walk<'_> {
 
     /// Names too long for the directory go on in others, which may have begun before.
     fn push_continued(&mut self, level: &Level, from: &[u8]) -> store::Result<()> {
-        for entry in texts::escaped(&self.objects.fs.names, level.dir).map_err(failed)? {
+        for entry in texts::other_escapes(&self.objects.fs.names, level.dir).map_err(failed)? {
             if entry.text.as_slice() <= from && names::is_continued(entry.name.as_bytes()) {
                 self.push(level, &entry.name, entry.dentry, &entry.text);
             }
